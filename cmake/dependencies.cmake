@@ -1,0 +1,10 @@
+# Third-party parts. Each is used behind one thin file or in sources only; none appears in include/trireme.
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(dnnl REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(tomlplusplus REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)

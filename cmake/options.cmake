@@ -1,0 +1,49 @@
+# What every target is compiled with.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+find_program(TRIREME_CCACHE ccache)
+if(TRIREME_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${TRIREME_CCACHE})
+endif()
+
+add_library(trireme_options INTERFACE)
+target_include_directories(trireme_options INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
+                                                     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
+target_compile_options(trireme_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+                                                 -Werror)
+if(TRIREME_ARCH)
+  target_compile_options(trireme_options INTERFACE -march=${TRIREME_ARCH})
+endif()
+if(TRIREME_SANITIZE)
+  target_compile_options(trireme_options INTERFACE -fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer
+                                                   -fno-sanitize-recover=all -g1)
+  target_link_options(trireme_options INTERFACE -fsanitize=${TRIREME_SANITIZE})
+endif()
+
+# One target per folder of src/trireme; `USES` is what the folder may include. Tests (`*_test.cpp`) lie beside the
+# sources and are built into one test program per folder (see tests/).
+function(trireme_folder name)
+  cmake_parse_arguments(ARG "" "" "USES;LIBRARIES" ${ARGN})
+  set(folder ${PROJECT_SOURCE_DIR}/src/trireme/${name})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "_test\\.cpp$|/main\\.cpp$")
+  if(NOT sources)
+    add_library(trireme_${name} INTERFACE)
+    set(scope INTERFACE)
+  else()
+    add_library(trireme_${name} STATIC ${sources})
+    set(scope PUBLIC)
+  endif()
+  list(TRANSFORM ARG_USES PREPEND trireme_)
+  target_link_libraries(trireme_${name} ${scope} trireme_options ${ARG_USES} ${ARG_LIBRARIES})
+  set_property(GLOBAL APPEND PROPERTY TRIREME_FOLDERS trireme_${name})
+endfunction()

@@ -1,0 +1,38 @@
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::ir {
+
+// How an op may be cut. Dimensions that carry the same factor go together; what a cut of a factor means follows from
+// where the factor appears:
+//   - in inputs and outputs: each piece computes its piece;
+//   - in inputs only: the outputs become partial sums (or the `reduce` kind given);
+//   - in outputs only: each piece produces its part of the output from whole inputs.
+// A factor marked whole may not be cut. A factor with a halo may be cut if neighbours exchange edges first.
+//
+// Written like an einsum, with one name per dimension; operands are separated by commas, an absent operand is "-":
+//
+//   parse_factors("b s k, n k, n -> b s n")                  // linear with bias
+//   parse_factors("b s d!, d!, d! -> b s d!, b s, b s")      // layer norm: the normalised dimension stays whole
+struct Factor {
+  enum class Kind { free, whole, halo };
+  std::string name;
+  Kind kind = Kind::free;
+};
+
+struct Factors {
+  std::vector<Factor> factors;
+  std::vector<std::vector<int>> inputs;   // per operand and dimension: index into `factors`
+  std::vector<std::vector<int>> outputs;
+  bool max_reduced = false;               // factors in inputs only combine by maximum instead of sum
+
+  // "b s k, n k -> b s n"
+  std::string str() const;
+};
+
+// "name" is free, "name!" whole, "name~" halo. Throws on malformed text.
+Factors parse_factors(std::string_view text);
+
+}  // namespace trireme::ir

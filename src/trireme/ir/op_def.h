@@ -1,0 +1,128 @@
+#pragma once
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/core/shape.h"
+#include "trireme/ir/attributes.h"
+#include "trireme/ir/factors.h"
+
+namespace trireme::device {
+class Kernel;
+enum class Kind;
+}  // namespace trireme::device
+
+namespace trireme::ir {
+
+class GradientContext;
+class Value;
+
+// What mixed precision does with an op (see passes/precision).
+enum class Precision {
+  low,     // worth running in the low precision: its float inputs are cast down
+  follow,  // runs in whatever its first float input has
+  keep,    // its float inputs are cast up to f32
+};
+
+struct OperandSpec {
+  std::string name;
+  bool optional = false;        // may be absent
+  bool variadic = false;        // the last operand only: zero or more values
+  bool keep_f32 = false;        // stays f32 whatever the op's precision (norm weights, running statistics)
+};
+
+struct Cost {
+  double flops = 0;
+  double bytes_read = 0;
+  double bytes_written = 0;
+};
+
+struct Traits {
+  bool elementwise = false;  // every output element depends on the input elements of the same index only
+  bool view = false;         // output 0 is input 0's bytes under another shape: nothing is launched
+  bool commutative = false;
+  // {output, input}: the kernel is right when both are the same buffer. Lowering reuses the buffer of a dying input.
+  std::vector<std::pair<int, int>> in_place;
+  bool accumulates = false;  // the CPU and CUDA kernels honour KernelSpec::accumulate for output 0
+};
+
+// What a kernel is prepared for.
+struct KernelSpec {
+  std::span<const TensorType> inputs;   // absent optional operands have present == false
+  std::span<const TensorType> outputs;
+  const Attributes& attributes;
+  int threads = 1;
+  bool accumulate = false;  // add to output 0 instead of overwriting it
+};
+
+struct KernelDef {
+  // Whether these types can run. A kernel that says no is a clear error when the program is lowered.
+  std::function<bool(const KernelSpec&)> supports;
+  // Scratch bytes, known without the device. Empty: none.
+  std::function<std::size_t(const KernelSpec&)> workspace;
+  std::function<std::shared_ptr<device::Kernel>(const KernelSpec&)> prepare;
+};
+
+using Types = std::vector<TensorType>;
+
+// Everything about an op. All fields are required (a test fails when one is empty), except for composite ops, which are
+// given by other ops and need only name, operands, attributes and `compose`.
+struct OpDef {
+  std::string name;
+  std::vector<OperandSpec> operands;
+  std::vector<AttributeSpec> attributes;
+
+  // Output types from input types; throws Error with what was expected. Absent operands have present == false.
+  std::function<Types(std::span<const TensorType> inputs, const Attributes&)> infer;
+
+  // Adds the nodes of the gradient: see GradientContext. Exactly one of `gradient` and `no_gradient` (why not) is set.
+  std::function<void(GradientContext&)> gradient;
+  std::string no_gradient;
+
+  // How the op may be cut, over the real types of a node.
+  std::function<Factors(std::span<const TensorType> inputs, std::span<const TensorType> outputs, const Attributes&)> factors;
+
+  std::function<Cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs, const Attributes&)> cost;
+
+  Precision precision = Precision::follow;
+  bool precision_set = false;  // `OpDef::with_precision` sets both, so that forgetting the policy shows
+  Traits traits;
+
+  std::map<device::Kind, KernelDef> kernels;
+
+  // Composite: expands to other ops when added to a graph.
+  std::function<std::vector<Value>(std::span<const Value> inputs, const Attributes&)> compose;
+
+  bool composite() const { return static_cast<bool>(compose); }
+  void with_precision(Precision p) {
+    precision = p;
+    precision_set = true;
+  }
+  // Names of the required fields that are empty.
+  std::vector<std::string> missing_fields() const;
+};
+
+// The ops a graph may use: an ordinary value. Users add their own to a copy.
+class Registry {
+ public:
+  Registry() = default;
+  Registry(const Registry& other);
+  Registry& operator=(const Registry& other);
+
+  void add(OpDef op);
+  const OpDef* find(std::string_view name) const;
+  // Throws, with the nearest name, when there is none.
+  const OpDef& at(std::string_view name) const;
+  OpDef& edit(std::string_view name);
+  const std::deque<OpDef>& all() const { return ops_; }
+
+ private:
+  std::deque<OpDef> ops_;  // addresses stay put: graphs point into it
+};
+
+}  // namespace trireme::ir
