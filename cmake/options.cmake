@@ -20,6 +20,9 @@ target_include_directories(trireme_options INTERFACE $<BUILD_INTERFACE:${PROJECT
                                                      $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
 target_compile_options(trireme_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
                                                  -Werror)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  target_compile_options(trireme_options INTERFACE -Wno-restrict)  # wrong about std::string in GCC 12
+endif()
 if(TRIREME_ARCH)
   target_compile_options(trireme_options INTERFACE -march=${TRIREME_ARCH})
 endif()

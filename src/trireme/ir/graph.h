@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "trireme/core/shape.h"
@@ -110,7 +111,7 @@ class Graph {
   ValueId read(const Module& module, StateId state);
   // A fresh value named after `name` ("name", "name.1", …).
   ValueId new_value(const std::string& name, TensorType type);
-  std::string unique_name(const std::string& base) const;
+  std::string unique_name(const std::string& base);
 
   // Checks operands and attributes, fills in defaults, infers the outputs and appends the node. Errors name the op and
   // `name`.
@@ -131,7 +132,10 @@ class Graph {
   // Drops values nobody mentions and renumbers the rest in order of appearance, so that equal graphs compare equal.
   void compact();
 
-  friend bool operator==(const Graph&, const Graph&) = default;
+  friend bool operator==(const Graph& a, const Graph& b);
+
+ private:
+  std::unordered_set<std::string> names_;  // of all values, to keep them unique; follows from `values`
 
 };
 

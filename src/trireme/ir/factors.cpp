@@ -1,0 +1,65 @@
+#include "trireme/ir/factors.h"
+
+#include <cctype>
+
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+
+namespace trireme::ir {
+namespace {
+
+int factor_index(std::vector<Factor>& factors, std::string_view token) {
+  Factor::Kind kind = Factor::Kind::free;
+  if (token.back() == '!') kind = Factor::Kind::whole;
+  if (token.back() == '~') kind = Factor::Kind::halo;
+  if (kind != Factor::Kind::free) token.remove_suffix(1);
+  for (std::size_t i = 0; i < factors.size(); ++i)
+    if (factors[i].name == token) {
+      if (kind != Factor::Kind::free) factors[i].kind = kind;
+      return static_cast<int>(i);
+    }
+  factors.push_back({std::string(token), kind});
+  return static_cast<int>(factors.size()) - 1;
+}
+
+std::vector<std::vector<int>> parse_side(std::string_view side, std::vector<Factor>& factors) {
+  std::vector<std::vector<int>> operands;
+  if (trim(side).empty()) return operands;
+  for (const std::string& operand : split(side, ',')) {
+    std::vector<int> dims;
+    for (const std::string& token : split(trim(operand), ' '))
+      if (!token.empty() && token != "-") dims.push_back(factor_index(factors, token));
+    operands.push_back(std::move(dims));
+  }
+  return operands;
+}
+
+}  // namespace
+
+Factors parse_factors(std::string_view text) {
+  const std::size_t arrow = text.find("->");
+  TRI_CHECK(arrow != std::string_view::npos, "no '->' in factors '{}'", text);
+  Factors f;
+  f.inputs = parse_side(text.substr(0, arrow), f.factors);
+  f.outputs = parse_side(text.substr(arrow + 2), f.factors);
+  return f;
+}
+
+std::string Factors::str() const {
+  const auto side = [&](const std::vector<std::vector<int>>& operands) {
+    std::string out;
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      if (i > 0) out += ", ";
+      std::vector<std::string> names;
+      for (const int index : operands[i]) {
+        const Factor& f = factors[static_cast<std::size_t>(index)];
+        names.push_back(f.name + (f.kind == Factor::Kind::whole ? "!" : f.kind == Factor::Kind::halo ? "~" : ""));
+      }
+      out += names.empty() ? "-" : fmt::format("{}", fmt::join(names, " "));
+    }
+    return out;
+  };
+  return side(inputs) + " -> " + side(outputs);
+}
+
+}  // namespace trireme::ir

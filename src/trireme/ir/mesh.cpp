@@ -1,0 +1,67 @@
+#include "trireme/ir/mesh.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+
+namespace trireme::ir {
+
+int Mesh::ranks() const {
+  int product = 1;
+  for (const Axis& axis : axes) product *= axis.size;
+  return product;
+}
+
+int Mesh::size_of(std::string_view name) const {
+  for (const Axis& axis : axes)
+    if (axis.name == name) return axis.size;
+  return 1;
+}
+
+std::vector<int> Mesh::coordinate(int rank) const {
+  std::vector<int> at(axes.size());
+  for (std::size_t i = axes.size(); i-- > 0;) {
+    at[i] = rank % axes[i].size;
+    rank /= axes[i].size;
+  }
+  return at;
+}
+
+int Mesh::rank_at(const std::vector<int>& coordinate) const {
+  int rank = 0;
+  for (std::size_t i = 0; i < axes.size(); ++i) rank = rank * axes[i].size + coordinate[i];
+  return rank;
+}
+
+std::string Mesh::str() const {
+  std::vector<std::string> parts;
+  for (const Axis& axis : axes) parts.push_back(fmt::format("{}={}", axis.name, axis.size));
+  return fmt::format("{}", fmt::join(parts, ","));
+}
+
+Mesh parse_mesh(std::string_view text) {
+  static const std::vector<std::string> known = {"pp", "dp", "tp", "h", "w"};
+  Mesh mesh;
+  if (trim(text).empty()) return mesh;
+  for (const std::string& part : split(text, ',')) {
+    const std::string_view item = trim(part);
+    const std::size_t equals = item.find('=');
+    if (equals == std::string_view::npos) refuse("mesh axis '{}' must look like dp=2", item);
+    const std::string name(trim(item.substr(0, equals)));
+    const std::string_view number = trim(item.substr(equals + 1));
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      refuse("unknown mesh axis '{}': the axes are pp, dp, tp, h, w", name);
+    int size = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), size);
+    if (error != std::errc() || end != number.data() + number.size() || size < 1)
+      refuse("mesh axis {} must be a whole number of at least 1, got '{}'", name, number);
+    for (const Mesh::Axis& axis : mesh.axes)
+      if (axis.name == name) refuse("mesh axis '{}' is given twice", name);
+    mesh.axes.push_back({name, size});
+  }
+  return mesh;
+}
+
+}  // namespace trireme::ir
