@@ -50,20 +50,20 @@ const TensorType& Graph::type(ValueId id) const {
 std::string Graph::unique_name(const std::string& base) {
   if (names_.size() < values.size())
     for (const ValueInfo& v : values) names_.insert(v.name);
-  std::string name = base;
-  for (int suffix = 1; !names_.insert(name).second; ++suffix) name = base + "#" + std::to_string(suffix);
-  return name;
+  std::string unique = base;
+  for (int suffix = 1; !names_.insert(unique).second; ++suffix) unique = base + "#" + std::to_string(suffix);
+  return unique;
 }
 
-ValueId Graph::new_value(const std::string& name, TensorType type) {
-  std::string unique = unique_name(name);
+ValueId Graph::new_value(const std::string& label, TensorType type) {
+  std::string unique = unique_name(label);
   values.push_back({std::move(unique), std::move(type), ValueInfo::Kind::node, kNone, {}});
   return static_cast<ValueId>(values.size()) - 1;
 }
 
-ValueId Graph::add_input(std::string name, TensorType type) {
-  const ValueId id = new_value(name, std::move(type));
-  if (value(id).name != name) fail("graph '{}' already has a value named '{}'", this->name, name);
+ValueId Graph::add_input(std::string label, TensorType type) {
+  const ValueId id = new_value(label, std::move(type));
+  if (value(id).name != label) fail("graph '{}' already has a value named '{}'", name, label);
   value(id).kind = ValueInfo::Kind::input;
   inputs.push_back(id);
   return id;
