@@ -1,0 +1,54 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/data/data_config.h"
+
+namespace trireme::data {
+
+// Consecutive rows of one update's global batch, row-major. Text fills `tokens` and `targets`; images fill `images` and
+// `labels`.
+struct Batch {
+  std::int64_t step = 0;
+  std::int64_t first_row = 0;
+  std::int64_t rows = 0;
+  std::vector<std::int32_t> tokens;   // rows × context
+  std::vector<std::int32_t> targets;  // rows × context: the token after each
+  std::vector<float> images;          // rows × height × width × channels
+  std::vector<std::int32_t> labels;   // rows
+};
+
+// A fixed collection of samples. Reading is const and safe from any thread: every rank reads the same object.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  Dataset() = default;
+  Dataset(const Dataset&) = delete;
+  Dataset& operator=(const Dataset&) = delete;
+
+  virtual std::int64_t samples() const = 0;
+  // Tokens one sample counts for: the context, or 1 for an image.
+  virtual std::int64_t tokens_per_sample() const = 0;
+  // Sizes the vectors of `batch` for `rows` samples.
+  virtual void resize(Batch& batch, std::int64_t rows) const = 0;
+  // Writes sample `sample` as row `row` of a batch sized before. Fails, naming file and position, on bad data.
+  virtual void read(std::int64_t sample, std::int64_t row, Batch& batch) const = 0;
+};
+
+// The training and held-out samples of a configuration.
+struct Data {
+  std::shared_ptr<const Dataset> train;
+  std::shared_ptr<const Dataset> eval;  // null: nothing is held out
+  std::int64_t vocab = 0;               // text and tokens
+  // Text: "783 C++ headers, 11.7 MB, 39 whole files held out"; of the same kind for the others.
+  std::string summary;
+  // Text: nats per byte on the held-out bytes when only the training bytes' frequencies are known; 0: not known.
+  double unigram_entropy = 0;
+};
+
+// Opens what `config` names. Refuses, before anything starts, what is missing, empty, unreadable or too short.
+Data open_data(const DataConfig& config, const SampleShape& shape);
+
+}  // namespace trireme::data

@@ -1,0 +1,49 @@
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "trireme/data/sampler.h"
+
+namespace trireme::data {
+
+// Reads ahead on a thread of its own: rows [first_row, first_row + rows) of steps first_step, first_step + 1, … in
+// order, at most `depth` batches ahead.
+//
+//   Loader loader(sampler, first_row, rows, first_step);
+//   const Batch& batch = loader.next();          // valid until the next call
+//
+// An exception while reading is thrown by the `next` that would have returned that batch. Destruction stops the thread.
+class Loader {
+ public:
+  Loader(Sampler sampler, std::int64_t first_row, std::int64_t rows, std::int64_t first_step, int depth = 2);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  const Batch& next();
+  // Seconds `next` has waited for data so far.
+  double waited() const { return waited_; }
+
+ private:
+  void work(std::int64_t step);
+
+  Sampler sampler_;
+  std::int64_t first_row_;
+  std::int64_t rows_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Batch> ready_;
+  std::vector<Batch> free_;
+  std::exception_ptr error_;
+  bool stopping_ = false;
+  Batch current_;
+  double waited_ = 0;
+  std::thread thread_;  // last: starts when everything else exists
+};
+
+}  // namespace trireme::data
