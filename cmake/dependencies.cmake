@@ -2,6 +2,7 @@
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(dnnl REQUIRED)
+find_package(OpenMP REQUIRED)  # only to tell oneDNN that its callers bring the threads
 find_package(nlohmann_json REQUIRED)
 find_package(tomlplusplus REQUIRED)
 find_package(CLI11 REQUIRED)
