@@ -1,0 +1,409 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "trireme/core/error.h"
+#include "trireme/data/byte_tokenizer.h"
+#include "trireme/data/dataset.h"
+#include "trireme/data/loader.h"
+#include "trireme/data/sampler.h"
+#include "trireme/data/synthetic_images.h"
+#include "trireme/data/text_files.h"
+
+namespace trireme::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder of its own for each test, removed afterwards.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "trireme-data-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
+    path_ = name;
+  }
+  ~Folder() { fs::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  std::string write(const std::string& name, const std::string& text) const {
+    fs::create_directories((path_ / name).parent_path());
+    std::ofstream(path_ / name, std::ios::binary) << text;
+    return path(name);
+  }
+  template <class T>
+  std::string write_tokens(const std::string& name, const std::vector<T>& tokens) const {
+    return write(name, {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(T)});
+  }
+  std::string path(const std::string& name = "") const { return (path_ / name).string(); }
+
+ private:
+  fs::path path_;
+};
+
+std::string refusal(const std::function<void()>& request) {
+  try {
+    request();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), Error::Kind::request) << e.what();
+    return e.message();
+  }
+  ADD_FAILURE() << "nothing was refused";
+  return {};
+}
+
+void expect_contains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "\"" << text << "\" lacks \"" << part << "\"";
+}
+
+template <class T = std::uint16_t>
+std::vector<T> counting(std::size_t n, std::size_t modulus = 50000) {
+  std::vector<T> tokens(n);
+  for (std::size_t i = 0; i < n; ++i) tokens[i] = static_cast<T>(i % modulus);
+  return tokens;
+}
+
+DataConfig tokens_config(const std::string& path) {
+  DataConfig config;
+  config.tokens = {path};
+  config.holdout = 0;
+  return config;
+}
+
+TEST(Permutation, IsOneForEverySize) {
+  for (const std::uint64_t n : {1, 2, 3, 5, 16, 17, 64, 65, 1000, 4097}) {
+    const Permutation permutation(n, 7);
+    std::vector<bool> hit(n);
+    for (std::uint64_t i = 0; i < n; ++i) {
+      const std::uint64_t j = permutation(i);
+      ASSERT_LT(j, n);
+      ASSERT_FALSE(hit[j]) << n;
+      hit[j] = true;
+    }
+  }
+}
+
+TEST(Permutation, LooksRandom) {
+  constexpr std::uint64_t n = 10000;
+  const Permutation permutation(n, 3);
+  double product = 0;
+  std::uint64_t fixed = 0;
+  for (std::uint64_t i = 0; i < n; ++i) {
+    const std::uint64_t j = permutation(i);
+    fixed += j == i ? 1U : 0U;
+    product += (static_cast<double>(i) - (n - 1) / 2.0) * (static_cast<double>(j) - (n - 1) / 2.0);
+  }
+  const double correlation = product / (static_cast<double>(n) * (static_cast<double>(n) * n - 1) / 12);
+  EXPECT_LT(std::abs(correlation), 0.04);
+  EXPECT_LT(fixed, 8U);
+}
+
+TEST(Sampler, ShuffledCoversEachEpochOnceAndReshuffles) {
+  const Folder folder;
+  const Data data =
+      open_data(tokens_config(folder.write_tokens("t.bin", counting(1001))), {.context = 10, .vocab = 50000});
+  ASSERT_EQ(data.train->samples(), 100);
+  const Sampler sampler(data.train, Order::shuffled, 1, 8);
+  std::vector<std::int64_t> order(300);
+  for (std::int64_t p = 0; p < 300; ++p) order[static_cast<std::size_t>(p)] = sampler.sample(p / 8, p % 8);
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    std::vector<std::int64_t> seen(order.begin() + epoch * 100, order.begin() + (epoch + 1) * 100);
+    std::sort(seen.begin(), seen.end());
+    for (std::int64_t i = 0; i < 100; ++i) ASSERT_EQ(seen[static_cast<std::size_t>(i)], i);
+  }
+  EXPECT_FALSE(std::equal(order.begin(), order.begin() + 100, order.begin() + 100));
+  EXPECT_NE(order[0], Sampler(data.train, Order::shuffled, 2, 8).sample(0, 0));
+}
+
+TEST(Sampler, SequentialFollowsTheContractAndWraps) {
+  const Folder folder;
+  const Data data = open_data(tokens_config(folder.write_tokens("t.bin", counting(31))), {.context = 10, .vocab = 31});
+  ASSERT_EQ(data.train->samples(), 3);
+  const Sampler sampler(data.train, Order::sequential, 1, 2);
+  Batch batch;
+  sampler.fill(0, 0, 2, batch);
+  for (std::int32_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(batch.tokens[static_cast<std::size_t>(i)], i);
+    EXPECT_EQ(batch.targets[static_cast<std::size_t>(i)], i + 1);
+  }
+  sampler.fill(1, 0, 2, batch);
+  EXPECT_EQ(batch.tokens[0], 20);
+  EXPECT_EQ(batch.targets[9], 30);
+  EXPECT_EQ(batch.tokens[10], 0);
+}
+
+TEST(Sampler, RowsAreTheSameHoweverTheBatchIsCut) {
+  const Folder folder;
+  const Data data =
+      open_data(tokens_config(folder.write_tokens("t.bin", counting(5000))), {.context = 7, .vocab = 50000});
+  const Sampler sampler(data.train, Order::shuffled, 5, 12);
+  Batch whole;
+  Batch part;
+  sampler.fill(3, 0, 12, whole);
+  for (std::int64_t first = 0; first < 12; first += 4) {
+    sampler.fill(3, first, 4, part);
+    EXPECT_TRUE(std::equal(part.tokens.begin(), part.tokens.end(), whole.tokens.begin() + first * 7));
+    EXPECT_TRUE(std::equal(part.targets.begin(), part.targets.end(), whole.targets.begin() + first * 7));
+  }
+}
+
+TEST(Loader, ReadsAheadInOrderAndStops) {
+  const Folder folder;
+  const Data data =
+      open_data(tokens_config(folder.write_tokens("t.bin", counting(5000))), {.context = 7, .vocab = 50000});
+  const Sampler sampler(data.train, Order::shuffled, 5, 12);
+  Loader loader(sampler, 4, 4, 10);
+  Batch expected;
+  for (std::int64_t step = 10; step < 40; ++step) {
+    sampler.fill(step, 4, 4, expected);
+    const Batch& batch = loader.next();
+    EXPECT_EQ(batch.step, step);
+    EXPECT_EQ(batch.first_row, 4);
+    ASSERT_EQ(batch.tokens, expected.tokens);
+    ASSERT_EQ(batch.targets, expected.targets);
+  }
+}
+
+class FailsAt final : public Dataset {
+ public:
+  std::int64_t samples() const override { return 100; }
+  std::int64_t tokens_per_sample() const override { return 1; }
+  void resize(Batch& batch, std::int64_t rows) const override { batch.labels.resize(static_cast<std::size_t>(rows)); }
+  void read(std::int64_t sample, std::int64_t row, Batch& batch) const override {
+    if (sample == 5) fail("sample 5 is bad");
+    batch.labels[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(sample);
+  }
+};
+
+TEST(Loader, ForwardsAnErrorWhereItBelongs) {
+  Loader loader(Sampler(std::make_shared<FailsAt>(), Order::sequential, 1, 2), 0, 2, 0);
+  EXPECT_EQ(loader.next().labels[1], 1);
+  EXPECT_EQ(loader.next().labels[1], 3);
+  EXPECT_THROW(loader.next(), Error);
+  EXPECT_THROW(loader.next(), Error);
+}
+
+TEST(Tokens, BothWidthsAndSeveralFiles) {
+  const Folder folder;
+  folder.write_tokens("a.bin", counting<std::uint32_t>(25, 100000));
+  folder.write_tokens("b.bin", counting<std::uint32_t>(8, 100000));
+  DataConfig config = tokens_config(folder.path("*.bin"));
+  const Data data = open_data(config, {.context = 16, .vocab = 70000});
+  ASSERT_EQ(data.train->samples(), 2);
+  Batch batch;
+  Sampler(data.train, Order::sequential, 1, 2).fill(0, 1, 1, batch);
+  EXPECT_EQ(batch.tokens, (std::vector<std::int32_t>{16, 17, 18, 19, 20, 21, 22, 23, 24, 0, 1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(batch.targets.back(), 7);
+  EXPECT_EQ(data.eval, nullptr);
+}
+
+TEST(Tokens, HeaderOfLlmc) {
+  const Folder folder;
+  std::vector<std::uint32_t> file(256);
+  file[0] = 20240801;
+  file[1] = 7;
+  file[2] = 40;
+  for (std::uint32_t i = 0; i < 40; ++i) file.push_back(i);
+  const std::string path = folder.write_tokens("x.bin", file);
+  Batch batch;
+  const Data data = open_data(tokens_config(path), {.context = 8, .vocab = 1000});
+  Sampler(data.train, Order::sequential, 1, 1).fill(0, 0, 1, batch);
+  EXPECT_EQ(batch.tokens, (std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+  file.pop_back();
+  folder.write_tokens("x.bin", file);
+  expect_contains(refusal([&] { open_data(tokens_config(path), {.context = 8, .vocab = 1000}); }),
+                  "promises 40 tokens");
+}
+
+TEST(Tokens, IndexOfMegatron) {
+  const Folder folder;
+  const std::string path = folder.write_tokens("m.bin", counting<std::uint32_t>(40));
+  std::string index("MMIDIDX\0\0", 9);
+  index += std::string("\1\0\0\0\0\0\0\0", 8) + '\4' + std::string(16, '\0');
+  folder.write("m.idx", index);
+  const Data data = open_data(tokens_config(path), {.context = 8, .vocab = 1000});
+  EXPECT_EQ(data.train->samples(), 4);
+}
+
+TEST(Tokens, TailIsHeldOut) {
+  const Folder folder;
+  DataConfig config = tokens_config(folder.write_tokens("t.bin", counting(1000)));
+  config.holdout = 0.1;
+  const Data data = open_data(config, {.context = 9, .vocab = 1000});
+  EXPECT_EQ(data.train->samples(), 99);
+  ASSERT_NE(data.eval, nullptr);
+  Batch batch;
+  Sampler(data.eval, Order::sequential, 1, 1).fill(0, 0, 1, batch);
+  EXPECT_EQ(batch.tokens[0], 900);
+}
+
+TEST(Tokens, BadInput) {
+  const Folder folder;
+  const SampleShape shape{.context = 8, .vocab = 100};
+  const auto refused = [&](const std::string& path, const SampleShape& s) {
+    return refusal([&] { open_data(tokens_config(path), s); });
+  };
+  expect_contains(refused(folder.path("none.bin"), shape), "there is no file");
+  expect_contains(refused(folder.path("*.none"), shape), "no file matches");
+  expect_contains(refused(folder.path(), shape), "is a folder");
+  expect_contains(refused(folder.path("x.bin@0.7"), shape), "not available in this version");
+  expect_contains(refused(folder.write("empty.bin", ""), shape), "holds no tokens");
+  expect_contains(refused(folder.write("odd.bin", "abc"), shape), "no whole number of 2-byte tokens");
+  expect_contains(refused(folder.write_tokens("short.bin", counting(8)), shape), "model.context = 8");
+  std::vector<std::uint16_t> tokens = counting(50);
+  tokens[17] = 100;
+  expect_contains(refused(folder.write_tokens("big.bin", tokens), shape),
+                  "big.bin: token 100 at position 17 is not below model.vocab = 100");
+  expect_contains(refused(folder.path("big.bin"), {.context = 8}), "model.vocab must be given");
+}
+
+TEST(Tokens, BadTokenFarInsideIsFoundWhenRead) {
+  const Folder folder;
+  std::vector<std::uint16_t> tokens(1 << 21, 1);
+  tokens[2096000] = 65535;
+  const Data data = open_data(tokens_config(folder.write_tokens("t.bin", tokens)), {.context = 1024, .vocab = 100});
+  Batch batch;
+  try {
+    Sampler(data.train, Order::sequential, 1, 1).fill(data.train->samples() - 1, 0, 1, batch);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), Error::Kind::failure);
+    expect_contains(e.message(), "token 65535 at position 2096000");
+  }
+}
+
+TEST(Text, FoldersAreSortedAndHiddenAndBinaryFilesLeftOut) {
+  const Folder folder;
+  folder.write("b.txt", "bbb");
+  folder.write("a/z.txt", "zzz");
+  folder.write(".git/config", "hidden");
+  folder.write("a/image", std::string("P5\0\1", 4));
+  folder.write("empty", "");
+  const std::vector<std::string> twice = {folder.path(), folder.path("b.txt")};
+  const std::vector<TextFile> files = find_text_files(twice, "data.text");
+  ASSERT_EQ(files.size(), 2U);
+  EXPECT_EQ(files[0].name, "a/z.txt");
+  EXPECT_EQ(files[1].name, "b.txt");
+}
+
+TEST(Text, WholeFilesAreHeldOut) {
+  std::vector<TextFile> files;
+  for (int i = 0; i < 200; ++i) {
+    const std::string name = "f" + std::to_string(i);
+    files.push_back({name, name, static_cast<std::uint64_t>(100 + 37 * i % 500)});
+  }
+  const auto bytes = [](const std::vector<TextFile>& list) {
+    return std::accumulate(list.begin(), list.end(), 0.0,
+                           [](double s, const TextFile& f) { return s + static_cast<double>(f.bytes); });
+  };
+  const Split split = split_files(files, 0.05, 129);
+  EXPECT_EQ(split.train.size() + split.held_out.size(), 200U);
+  EXPECT_NEAR(bytes(split.held_out) / bytes(files), 0.05, 0.005);
+  // Independent of the order and of where the folder lies.
+  std::reverse(files.begin(), files.end());
+  Split again = split_files(files, 0.05, 129);
+  EXPECT_EQ(bytes(again.held_out), bytes(split.held_out));
+}
+
+TEST(Text, TwoFilesGiveOneToEachSide) {
+  const Folder folder;
+  folder.write("a.txt", std::string(1000, 'a'));
+  folder.write("b.txt", std::string(2000, 'b'));
+  DataConfig config;
+  config.text = {folder.path()};
+  const Data data = open_data(config, {.context = 16});
+  EXPECT_EQ(data.vocab, 256);
+  EXPECT_EQ(data.train->samples(), 1999 / 16);
+  EXPECT_EQ(data.eval->samples(), 999 / 16);
+  EXPECT_EQ(data.summary, "2 text files, 3,000 B, 1 whole file held out");
+}
+
+TEST(Text, OneFileKeepsItsTail) {
+  const Folder folder;
+  DataConfig config;
+  config.text = {folder.write("book.txt", std::string(10000, 'x'))};
+  const Data data = open_data(config, {.context = 16});
+  EXPECT_EQ(data.train->samples(), 9499 / 16);
+  EXPECT_EQ(data.eval->samples(), 499 / 16);
+  EXPECT_NEAR(data.unigram_entropy, -std::log(9501.0 / (9500 + 256)), 1e-12);
+}
+
+TEST(Text, BadInput) {
+  const Folder folder;
+  DataConfig config;
+  config.text = {folder.path("none")};
+  expect_contains(refusal([&] { open_data(config, {.context = 16}); }), "data.text: there is no file or folder");
+  config.text = {folder.path()};
+  expect_contains(refusal([&] { open_data(config, {.context = 16}); }), "no text in");
+  folder.write("a.txt", "tiny");
+  expect_contains(refusal([&] { open_data(config, {.context = 16}); }), "too few");
+  folder.write("b.txt", "small");
+  expect_contains(refusal([&] { open_data(config, {.context = 16}); }), "too short");
+  config.holdout = 0;
+  expect_contains(refusal([&] { open_data(config, {.context = 16}); }), "model.context = 16");
+  config.text = {folder.write("c.txt", std::string(1000, 'c'))};
+  expect_contains(refusal([&] { open_data(config, {.context = 16, .vocab = 100}); }), "model.vocab = 100 is too small");
+}
+
+TEST(Text, StandardHeadersAreFound) {
+  const Data data = open_data({}, {.context = 128});
+  EXPECT_GT(data.train->samples(), 1000);
+  EXPECT_GT(data.eval->samples(), 10);
+  expect_contains(data.summary, "C++ headers");
+  EXPECT_GT(data.unigram_entropy, 2.5);
+  EXPECT_LT(data.unigram_entropy, 4.5);
+}
+
+TEST(ByteTokenizer, RoundTrips) {
+  const ByteTokenizer bytes;
+  const std::string text = "h\xc3\xa9llo\n";
+  EXPECT_EQ(bytes.decode(bytes.encode(text)), text);
+  EXPECT_EQ(bytes.encode("\xff")[0], 255);
+}
+
+TEST(SyntheticImages, ClassesCanBeToldApart) {
+  const SyntheticImages images(17, 3, 7, 0, 2000);
+  Batch batch;
+  images.resize(batch, 2000);
+  for (std::int64_t i = 0; i < 2000; ++i) images.read(i, i, batch);
+  // The nearest class mean of the first half recognises most of the second half.
+  constexpr std::size_t size = 17 * 17 * 3;
+  std::vector<double> means(7 * size);
+  std::vector<double> counts(7);
+  for (std::size_t i = 0; i < 1000; ++i) {
+    const auto label = static_cast<std::size_t>(batch.labels[i]);
+    ASSERT_LT(label, 7U);
+    counts[label] += 1;
+    for (std::size_t e = 0; e < size; ++e) means[label * size + e] += batch.images[i * size + e];
+  }
+  int right = 0;
+  for (std::size_t i = 1000; i < 2000; ++i) {
+    double best = 1e30;
+    std::size_t guess = 0;
+    for (std::size_t k = 0; k < 7; ++k) {
+      double distance = 0;
+      for (std::size_t e = 0; e < size; ++e)
+        distance += std::pow(batch.images[i * size + e] - means[k * size + e] / counts[k], 2);
+      if (distance < best) {
+        best = distance;
+        guess = k;
+      }
+    }
+    right += guess == static_cast<std::size_t>(batch.labels[i]) ? 1 : 0;
+  }
+  EXPECT_GT(right, 700);
+  const SyntheticImages later(17, 3, 7, 1000, 2000);
+  Batch one;
+  later.resize(one, 1);
+  later.read(5, 0, one);
+  EXPECT_TRUE(std::equal(one.images.begin(), one.images.end(), batch.images.begin() + 1005 * size));
+}
+
+}  // namespace
+}  // namespace trireme::data

@@ -1,0 +1,65 @@
+#include "trireme/data/loader.h"
+
+#include <chrono>
+#include <utility>
+
+#include "trireme/core/error.h"
+
+namespace trireme::data {
+
+Loader::Loader(Sampler sampler, std::int64_t first_row, std::int64_t rows, std::int64_t first_step, int depth)
+    : sampler_(std::move(sampler)), first_row_(first_row), rows_(rows) {
+  TRI_CHECK(depth > 0, "a loader reads at least one batch ahead");
+  free_.resize(static_cast<std::size_t>(depth));
+  thread_ = std::thread([this, first_step] { work(first_step); });
+}
+
+Loader::~Loader() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+const Batch& Loader::next() {
+  const auto start = std::chrono::steady_clock::now();
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !ready_.empty() || error_; });
+  waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (ready_.empty()) std::rethrow_exception(error_);
+  std::swap(current_, ready_.front());
+  free_.push_back(std::move(ready_.front()));
+  ready_.pop_front();
+  lock.unlock();
+  changed_.notify_all();
+  return current_;
+}
+
+void Loader::work(std::int64_t step) {
+  try {
+    for (;; ++step) {
+      Batch batch;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return !free_.empty() || stopping_; });
+        if (stopping_) return;
+        batch = std::move(free_.back());
+        free_.pop_back();
+      }
+      sampler_.fill(step, first_row_, rows_, batch);
+      {
+        const std::lock_guard lock(mutex_);
+        ready_.push_back(std::move(batch));
+      }
+      changed_.notify_all();
+    }
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    error_ = std::current_exception();
+    changed_.notify_all();
+  }
+}
+
+}  // namespace trireme::data

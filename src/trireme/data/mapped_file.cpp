@@ -1,0 +1,35 @@
+#include "trireme/data/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "trireme/core/error.h"
+
+namespace trireme::data {
+
+MappedFile::MappedFile(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) refuse("cannot read {}: {}", path, std::strerror(errno));
+  struct stat status {};
+  const bool known = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode);
+  void* mapping = nullptr;
+  if (known && status.st_size > 0)
+    mapping = ::mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_SHARED, file, 0);
+  const int error = errno;
+  ::close(file);
+  if (!known) refuse("cannot read {}: not a regular file", path);
+  if (mapping == MAP_FAILED) refuse("cannot map {}: {}", path, std::strerror(error));
+  data_ = static_cast<const std::byte*>(mapping);
+  size_ = static_cast<std::size_t>(status.st_size);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+}  // namespace trireme::data

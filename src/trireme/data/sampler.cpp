@@ -1,0 +1,70 @@
+#include "trireme/data/sampler.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "trireme/core/error.h"
+#include "trireme/core/rng.h"
+
+namespace trireme::data {
+namespace {
+
+constexpr int kRounds = 6;
+
+std::uint64_t mix(std::uint64_t a, std::uint64_t b) { return SplitMix(SplitMix(a).next() ^ b).next(); }
+
+}  // namespace
+
+Permutation::Permutation(std::uint64_t n, std::uint64_t key) : n_(n), key_(key) {
+  TRI_CHECK(n > 0 && n <= std::uint64_t{1} << 62, "permutation of {} items", n);
+  half_bits_ = std::max(1, static_cast<int>(std::bit_width(n - 1) + 1) / 2);
+}
+
+std::uint64_t Permutation::operator()(std::uint64_t i) const {
+  TRI_CHECK(i < n_, "item {} of {}", i, n_);
+  const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
+  // The network permutes up to four times n numbers; following the cycle of i ends at one below n, since i itself is.
+  do {
+    std::uint64_t left = i >> half_bits_;
+    std::uint64_t right = i & mask;
+    for (int round = 0; round < kRounds; ++round) {
+      const std::uint64_t next = left ^ (mix(key_ + static_cast<std::uint64_t>(round), right) & mask);
+      left = right;
+      right = next;
+    }
+    i = left << half_bits_ | right;
+  } while (i >= n_);
+  return i;
+}
+
+Order parse_order(std::string_view text) {
+  if (text == "shuffled") return Order::shuffled;
+  if (text == "sequential") return Order::sequential;
+  refuse("data.order must be shuffled or sequential, got \"{}\"", text);
+}
+
+Sampler::Sampler(std::shared_ptr<const Dataset> dataset, Order order, std::uint64_t seed, std::int64_t batch)
+    : dataset_(std::move(dataset)), order_(order), seed_(seed), batch_(batch) {
+  TRI_CHECK(dataset_ && dataset_->samples() > 0 && batch > 0, "a sampler needs samples and a batch");
+}
+
+std::int64_t Sampler::sample(std::int64_t step, std::int64_t row) const {
+  const auto samples = static_cast<std::uint64_t>(dataset_->samples());
+  const auto position = static_cast<std::uint64_t>(step * batch_ + row);
+  const std::uint64_t within = position % samples;
+  if (order_ == Order::sequential) return static_cast<std::int64_t>(within);
+  const std::uint64_t epoch = position / samples;
+  return static_cast<std::int64_t>(Permutation(samples, mix(seed_, epoch))(within));
+}
+
+void Sampler::fill(std::int64_t step, std::int64_t first_row, std::int64_t rows, Batch& batch) const {
+  TRI_CHECK(first_row >= 0 && rows >= 0 && first_row + rows <= batch_, "rows {} to {} of a batch of {}", first_row,
+            first_row + rows, batch_);
+  batch.step = step;
+  batch.first_row = first_row;
+  batch.rows = rows;
+  dataset_->resize(batch, rows);
+  for (std::int64_t row = 0; row < rows; ++row) dataset_->read(sample(step, first_row + row), row, batch);
+}
+
+}  // namespace trireme::data

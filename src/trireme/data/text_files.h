@@ -1,0 +1,39 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/data/token_stream.h"
+
+namespace trireme::data {
+
+struct TextFile {
+  std::string path;
+  std::string name;  // below the folder that was listed: the same on every machine
+  std::uint64_t bytes = 0;
+};
+
+// The folders of the C++ standard library's headers, asked of the compiler; kStandardHeaders where there is none.
+std::vector<std::string> standard_header_folders();
+
+// The files that `paths` name: listed files as they are; of folders every text file below them, in order of their path,
+// without hidden ones and links to folders (a file with a zero byte near its beginning is no text). Empty files and
+// repetitions are left out. kStandardHeaders stands for the folders above. `key` names the configuration key in errors.
+std::vector<TextFile> find_text_files(std::span<const std::string> paths, const std::string& key);
+
+// Cuts `files` in two, whole files on both sides, so that `held_out` has about `share` of the bytes and at least
+// `least`. Which files depends on their names alone, so losses of runs with different seeds compare.
+struct Split {
+  std::vector<TextFile> train;
+  std::vector<TextFile> held_out;
+};
+Split split_files(const std::vector<TextFile>& files, double share, std::uint64_t least);
+
+// The files' bytes end to end, one token per byte.
+TokenStream read_text(std::span<const TextFile> files);
+
+// Nats per byte of `text` for a model that knows only how often each byte occurs in `known` (add-one smoothing).
+double unigram_cross_entropy(const TokenStream& known, const TokenStream& text);
+
+}  // namespace trireme::data

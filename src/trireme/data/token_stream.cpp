@@ -1,0 +1,124 @@
+#include "trireme/data/token_stream.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+
+namespace trireme::data {
+namespace {
+
+std::uint32_t token_at(const std::byte* data, TokenType type, std::int64_t index) {
+  const std::byte* at = data + index * static_cast<std::int64_t>(type);
+  switch (type) {
+    case TokenType::u8: return std::to_integer<std::uint32_t>(*at);
+    case TokenType::u16: {
+      std::uint16_t token = 0;
+      std::memcpy(&token, at, sizeof token);
+      return token;
+    }
+    case TokenType::u32: break;
+  }
+  std::uint32_t token = 0;
+  std::memcpy(&token, at, sizeof token);
+  return token;
+}
+
+}  // namespace
+
+void TokenStream::append(std::string name, std::shared_ptr<const void> owner, std::span<const std::byte> bytes,
+                         TokenType type) {
+  const auto width = static_cast<std::size_t>(type);
+  TRI_CHECK(bytes.size() % width == 0, "{}: {} bytes are no whole number of tokens", name, bytes.size());
+  const auto tokens = static_cast<std::int64_t>(bytes.size() / width);
+  if (tokens == 0) return;
+  pieces_.push_back({std::move(name), std::move(owner), bytes.data(), type, size_, tokens, 0});
+  size_ += tokens;
+}
+
+std::size_t TokenStream::piece_of(std::int64_t position) const {
+  const auto after = std::upper_bound(pieces_.begin(), pieces_.end(), position,
+                                      [](std::int64_t p, const Piece& piece) { return p < piece.first; });
+  return static_cast<std::size_t>(after - pieces_.begin()) - 1;
+}
+
+void TokenStream::read(std::int64_t first, std::span<std::int32_t> out) const {
+  TRI_CHECK(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= size_, "tokens {} to {} of {}", first,
+            first + static_cast<std::int64_t>(out.size()), size_);
+  std::int64_t done = 0;
+  const auto wanted = static_cast<std::int64_t>(out.size());
+  for (std::size_t p = wanted > 0 ? piece_of(first) : 0; done < wanted; ++p) {
+    const Piece& piece = pieces_[p];
+    const std::int64_t begin = first + done - piece.first;
+    const std::int64_t count = std::min(piece.size - begin, wanted - done);
+    for (std::int64_t i = 0; i < count; ++i)
+      out[static_cast<std::size_t>(done + i)] = static_cast<std::int32_t>(token_at(piece.data, piece.type, begin + i));
+    done += count;
+  }
+}
+
+TokenStream TokenStream::slice(std::int64_t first, std::int64_t last) const {
+  TRI_CHECK(0 <= first && first <= last && last <= size_, "tokens {} to {} of {}", first, last, size_);
+  TokenStream result;
+  for (const Piece& piece : pieces_) {
+    const std::int64_t begin = std::max(first, piece.first);
+    const std::int64_t end = std::min(last, piece.first + piece.size);
+    if (begin >= end) continue;
+    Piece part = piece;
+    part.data += (begin - piece.first) * static_cast<std::int64_t>(piece.type);
+    part.file_offset += begin - piece.first;
+    part.first = result.size_;
+    part.size = end - begin;
+    result.size_ += part.size;
+    result.pieces_.push_back(std::move(part));
+  }
+  return result;
+}
+
+std::optional<std::string> TokenStream::beyond(std::int64_t vocab, std::int64_t first, std::int64_t last) const {
+  if (first >= last) return std::nullopt;
+  for (std::size_t p = piece_of(first); p < pieces_.size() && pieces_[p].first < last; ++p) {
+    const Piece& piece = pieces_[p];
+    const std::int64_t end = std::min(piece.size, last - piece.first);
+    for (std::int64_t i = std::max<std::int64_t>(0, first - piece.first); i < end; ++i) {
+      const std::uint32_t token = token_at(piece.data, piece.type, i);
+      if (static_cast<std::int64_t>(token) >= vocab)
+        return fmt::format("{}: token {} at position {} is not below model.vocab = {}", piece.name, token,
+                           piece.file_offset + i, vocab);
+    }
+  }
+  return std::nullopt;
+}
+
+TokenDataset::TokenDataset(TokenStream stream, std::int64_t context, std::int64_t vocab, const std::string& what)
+    : stream_(std::move(stream)), context_(context), vocab_(vocab) {
+  if (stream_.size() < context + 1)
+    refuse("data: {} {} of {} are too few for model.context = {}, which needs at least {}",
+           format_count(static_cast<std::uint64_t>(stream_.size())), stream_.size() == 1 ? "token" : "tokens", what,
+           context, context + 1);
+}
+
+void TokenDataset::resize(Batch& batch, std::int64_t rows) const {
+  batch.tokens.resize(static_cast<std::size_t>(rows * context_));
+  batch.targets.resize(static_cast<std::size_t>(rows * context_));
+}
+
+void TokenDataset::read(std::int64_t sample, std::int64_t row, Batch& batch) const {
+  const auto length = static_cast<std::size_t>(context_);
+  const std::span tokens = std::span(batch.tokens).subspan(static_cast<std::size_t>(row) * length, length);
+  const std::span targets = std::span(batch.targets).subspan(static_cast<std::size_t>(row) * length, length);
+  const std::int64_t first = sample * context_;
+  stream_.read(first, tokens);
+  std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
+  stream_.read(first + context_, targets.last(1));
+  // Tokens above 2^31 have become negative: one unsigned comparison finds both kinds.
+  const auto bad = [&](std::int32_t token) {
+    return static_cast<std::uint32_t>(token) >= static_cast<std::uint64_t>(vocab_);
+  };
+  if (bad(tokens[0]) || std::any_of(targets.begin(), targets.end(), bad))
+    fail("{}", stream_.beyond(vocab_, first, first + context_ + 1).value());
+}
+
+}  // namespace trireme::data
