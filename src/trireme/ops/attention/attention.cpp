@@ -1,0 +1,145 @@
+#include "trireme/ops/attention/attention.h"
+
+#include <cmath>
+
+#include "trireme/core/error.h"
+#include "trireme/device/kernel.h"
+#include "trireme/ops/attention/attention_shape.h"
+
+namespace trireme::ops {
+namespace {
+
+using Inputs = std::span<const TensorType>;
+
+void require_compute_type(const char* name, const TensorType& type) {
+  if (type.dtype != DType::f32 && type.dtype != DType::bf16 && type.dtype != DType::f16)
+    fail("{} must be f32, bf16 or f16, got {}", name, type.str());
+}
+
+void require_type(const char* name, const TensorType& got, const TensorType& expected) {
+  if (!(got == expected)) fail("{} must be {}, got {}", name, expected.str(), got.str());
+}
+
+TensorType output_type(const AttentionShape& s, DType dtype) { return {dtype, {s.batch, s.queries, s.heads, s.dim}}; }
+TensorType lse_type(const AttentionShape& s) { return {DType::f32, {s.batch, s.heads, s.queries}}; }
+
+// The dimensions of q, k?, v?. Sequence and head dimension stay whole; heads may be cut when queries and keys have the
+// same number, so that a piece of one is the same piece of the other.
+std::string operand_factors(const AttentionShape& s) {
+  if (s.packed) return "b s! three! h d!, -, -";
+  return s.heads == s.key_heads ? "b s! h d!, b t! h d!, b t! h d!" : "b s! h! d!, b t! g! d!, b t! g! d!";
+}
+
+double total_bytes(Inputs types) {
+  double bytes = 0;
+  for (const TensorType& type : types) bytes += static_cast<double>(type.bytes());
+  return bytes;
+}
+
+std::vector<ir::AttributeSpec> attention_attributes() { return {{"causal", true}, {"scale", 0.0}}; }
+
+}  // namespace
+
+double AttentionShape::visible_pairs() const {
+  const auto s = static_cast<double>(queries);
+  const double per_head = causal ? s * static_cast<double>(shift()) + s * (s + 1) / 2 : s * static_cast<double>(keys);
+  return static_cast<double>(batch * heads) * per_head;
+}
+
+AttentionShape attention_shape(Inputs inputs, const ir::Attributes& attributes) {
+  const TensorType &q = inputs[0], &k = inputs[1], &v = inputs[2];
+  require_compute_type("q", q);
+  AttentionShape s;
+  s.causal = attributes.boolean("causal");
+  if (k.present != v.present) fail("k and v must be given together, or neither with a packed q [b,s,3,h,d]");
+  s.packed = !k.present;
+  if (s.packed) {
+    if (q.shape.rank() != 5 || q.shape[2] != 3) fail("without k and v, q must be [b,s,3,h,d], got {}", q.str());
+    s.batch = q.shape[0], s.queries = s.keys = q.shape[1], s.heads = s.key_heads = q.shape[3], s.dim = q.shape[4];
+  } else {
+    if (q.shape.rank() != 4) fail("q must be [b,s,h,d], got {}", q.str());
+    if (k.shape.rank() != 4) fail("k must be [b,t,g,d], got {}", k.str());
+    s.batch = q.shape[0], s.queries = q.shape[1], s.heads = q.shape[2], s.dim = q.shape[3];
+    s.keys = k.shape[1], s.key_heads = k.shape[2];
+    require_type("k", k, {q.dtype, {s.batch, s.keys, s.key_heads, s.dim}});
+    require_type("v", v, k);
+  }
+  if (s.batch < 1 || s.queries < 1 || s.keys < 1 || s.key_heads < 1 || s.dim < 1)
+    fail("attention needs extents of at least 1, got q {} and k {}", q.str(), k.str());
+  if (s.heads % s.key_heads != 0)
+    fail("the {} heads of q must be a multiple of the {} heads of k", s.heads, s.key_heads);
+  if (s.causal && s.keys < s.queries)
+    fail("causal attention needs at least as many keys as queries, got {} and {}", s.keys, s.queries);
+  const double scale = attributes.real("scale");
+  s.scale = static_cast<float>(scale == 0 ? 1 / std::sqrt(static_cast<double>(s.dim)) : scale);
+  return s;
+}
+
+ir::OpDef attention_def() {
+  ir::OpDef def;
+  def.name = "attention";
+  def.operands = {{"q"}, {.name = "k", .optional = true}, {.name = "v", .optional = true}};
+  def.attributes = attention_attributes();
+  def.infer = [](Inputs inputs, const ir::Attributes& attributes) -> ir::Types {
+    const AttentionShape s = attention_shape(inputs, attributes);
+    return {output_type(s, inputs[0].dtype), lse_type(s)};
+  };
+  def.gradient = [](ir::GradientContext& g) {
+    if (g.grad(1)) fail("attention has no gradient for its output lse");
+    const auto d =
+        ir::apply("attention_grad", {g.input(0), g.input(1), g.input(2), g.output(0), g.output(1), g.grad(0)},
+                  {{"causal", g.attributes().boolean("causal")}, {"scale", g.attributes().real("scale")}});
+    for (std::size_t i = 0; i < d.size(); ++i) g.set(i, d[i]);
+  };
+  def.factors = [](Inputs inputs, Inputs, const ir::Attributes& attributes) {
+    const AttentionShape s = attention_shape(inputs, attributes);
+    const std::string h = s.heads == s.key_heads ? "h" : "h!";
+    return ir::parse_factors(operand_factors(s) + " -> b s! " + h + " d!, b " + h + " s!");
+  };
+  def.cost = [](Inputs inputs, Inputs outputs, const ir::Attributes& attributes) -> ir::Cost {
+    const AttentionShape s = attention_shape(inputs, attributes);
+    return {4 * s.visible_pairs() * static_cast<double>(s.dim), total_bytes(inputs), total_bytes(outputs)};
+  };
+  def.with_precision(ir::Precision::low);
+  def.kernels[device::Kind::cpu] = attention_cpu();
+  return def;
+}
+
+ir::OpDef attention_grad_def() {
+  ir::OpDef def;
+  def.name = "attention_grad";
+  def.operands = {{"q"}, {.name = "k", .optional = true},   {.name = "v", .optional = true},
+                  {"o"}, {.name = "lse", .keep_f32 = true}, {"do"}};
+  def.attributes = attention_attributes();
+  def.infer = [](Inputs inputs, const ir::Attributes& attributes) -> ir::Types {
+    const AttentionShape s = attention_shape(inputs, attributes);
+    require_type("o", inputs[3], output_type(s, inputs[0].dtype));
+    require_type("lse", inputs[4], lse_type(s));
+    require_type("do", inputs[5], output_type(s, inputs[0].dtype));
+    if (s.packed) return {inputs[0]};
+    return {inputs[0], inputs[1], inputs[2]};
+  };
+  def.no_gradient = "second derivatives are not supported";
+  def.factors = [](Inputs inputs, Inputs, const ir::Attributes& attributes) {
+    const AttentionShape s = attention_shape(inputs, attributes);
+    const std::string h = s.heads == s.key_heads ? "h" : "h!";
+    const std::string out = "b s! " + h + " d!";
+    const std::string results = s.packed ? "b s! three! h d!" : operand_factors(s);
+    return ir::parse_factors(operand_factors(s) + ", " + out + ", b " + h + " s!, " + out + " -> " + results);
+  };
+  def.cost = [](Inputs inputs, Inputs outputs, const ir::Attributes& attributes) -> ir::Cost {
+    const AttentionShape s = attention_shape(inputs, attributes);
+    return {10 * s.visible_pairs() * static_cast<double>(s.dim), total_bytes(inputs), total_bytes(outputs)};
+  };
+  def.with_precision(ir::Precision::follow);
+  def.kernels[device::Kind::cpu] = attention_grad_cpu();
+  return def;
+}
+
+ir::Value attention(ir::Value q, ir::Value k, ir::Value v, AttentionOptions options) {
+  return ir::apply1("attention", {q, k, v}, {{"causal", options.causal}, {"scale", options.scale}});
+}
+
+ir::Value attention(ir::Value qkv, AttentionOptions options) { return attention(qkv, {}, {}, options); }
+
+}  // namespace trireme::ops

@@ -1,0 +1,29 @@
+#pragma once
+#include "trireme/ir/builder.h"
+
+namespace trireme::ops {
+
+// Scaled dot-product attention: o = softmax(scale · q·kᵀ) · v for each batch row and head, in memory linear in the
+// length.
+//
+//   operands    q [b,s,h,d], k and v [b,t,g,d] with h a multiple of g: head i reads key head i / (h/g);
+//               or q alone as [b,s,3,h,d], which holds queries, keys and values
+//   attributes  causal = true: query i sees keys 0 … i + (t − s), so t >= s
+//               scale = 0.0: 0 means 1/√d
+//   outputs     o [b,s,h,d] of q's type; lse f32 [b,h,s]: log Σ exp of each row of scores, kept for the gradient
+ir::OpDef attention_def();
+
+// Operands q, k?, v?, o, lse and do as above; outputs dq, dk, dv, or one tensor of q's shape when q holds all three.
+// Recomputes the scores block by block from lse; deterministic.
+ir::OpDef attention_grad_def();
+
+struct AttentionOptions {
+  bool causal = true;
+  double scale = 0;
+};
+
+// The first output, o.
+ir::Value attention(ir::Value q, ir::Value k, ir::Value v, AttentionOptions options = {});
+ir::Value attention(ir::Value qkv, AttentionOptions options = {});
+
+}  // namespace trireme::ops

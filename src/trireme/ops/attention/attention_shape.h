@@ -1,0 +1,55 @@
+#pragma once
+#include <span>
+
+#include "trireme/core/shape.h"
+#include "trireme/ir/op_def.h"
+
+namespace trireme::ops {
+
+// The extents of an attention, whichever way its operands are laid out.
+struct AttentionShape {
+  std::int64_t batch = 0;
+  std::int64_t queries = 0;
+  std::int64_t keys = 0;
+  std::int64_t heads = 0;
+  std::int64_t key_heads = 0;
+  std::int64_t dim = 0;
+  bool packed = false;
+  bool causal = true;
+  float scale = 1;
+
+  // Key j is visible to query i when j <= i + shift().
+  std::int64_t shift() const { return keys - queries; }
+  // Pairs of a query and a key that it sees, over all batch rows and heads.
+  double visible_pairs() const;
+};
+
+// From the operands q, k?, v? (the first three of `inputs`); throws what was expected when they do not fit.
+AttentionShape attention_shape(std::span<const TensorType> inputs, const ir::Attributes& attributes);
+
+// A tensor [batch, rows, heads, dim] addressed by strides, so that the parts of a packed one need no copy.
+template <class T>
+struct Heads {
+  T* data = nullptr;
+  std::int64_t batch = 0;
+  std::int64_t row = 0;
+  std::int64_t dim = 0;
+
+  T* at(std::int64_t b, std::int64_t r, std::int64_t head) const { return data + b * batch + r * row + head * dim; }
+};
+
+template <class T>
+Heads<T> heads_of(T* data, std::int64_t rows, std::int64_t heads, std::int64_t dim) {
+  return {data, rows * heads * dim, heads * dim, dim};
+}
+
+// Part 0, 1 or 2 (queries, keys, values) of a packed tensor.
+template <class T>
+Heads<T> packed_part(T* data, std::int64_t part, std::int64_t rows, std::int64_t heads, std::int64_t dim) {
+  return {data + part * heads * dim, rows * 3 * heads * dim, 3 * heads * dim, dim};
+}
+
+ir::KernelDef attention_cpu();
+ir::KernelDef attention_grad_cpu();
+
+}  // namespace trireme::ops
