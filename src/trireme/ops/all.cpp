@@ -1,6 +1,15 @@
 #include "trireme/ops/all.h"
 
 #include "trireme/ops/attention/attention.h"
+#include "trireme/ops/elementwise/add.h"
+#include "trireme/ops/elementwise/cast.h"
+#include "trireme/ops/elementwise/fill.h"
+#include "trireme/ops/elementwise/mul.h"
+#include "trireme/ops/elementwise/relu.h"
+#include "trireme/ops/elementwise/select.h"
+#include "trireme/ops/optimizer/adamw.h"
+#include "trireme/ops/optimizer/clip.h"
+#include "trireme/ops/optimizer/sgd.h"
 
 namespace trireme::ops {
 
@@ -8,6 +17,23 @@ ir::Registry builtin() {
   ir::Registry registry;
   registry.add(attention_def());
   registry.add(attention_grad_def());
+
+  registry.add(add_def());
+  registry.add(add_n_def());
+  registry.add(accumulate_def());
+  registry.add(mul_def());
+  registry.add(scale_def());
+  registry.add(relu_def());
+  registry.add(relu_grad_def());
+  registry.add(cast_def());
+  registry.add(fill_def());
+  registry.add(select_def());
+
+  registry.add(adamw_def());
+  registry.add(sgd_def());
+  registry.add(sum_squares_def());
+  registry.add(clip_scale_def());
+
   return registry;
 }
 

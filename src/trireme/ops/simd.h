@@ -11,8 +11,8 @@
 
 #include "trireme/core/dtype.h"
 
-// Arrays of any compute type (f32, bf16, f16) seen as f32 vectors: arithmetic is always done in f32, storage is what the
-// tensor has. Vectors have the widest length of the instruction set the library is compiled for.
+// Arrays of any compute type (f32, bf16, f16) seen as f32 vectors: arithmetic is always done in f32, storage is what
+// the tensor has. Vectors have the widest length of the instruction set the library is compiled for.
 //
 //   simd::map(n, y, [](auto x) { return simd::tanh(x); }, x);      // y[i] = tanh(x[i]), tails included
 //
@@ -97,14 +97,19 @@ HWY_INLINE void store(Vec v, T* p) {
 }
 
 // The first n elements, 0 <= n <= kLanes; nothing beyond them is touched. Lanes past n load as zero.
-HWY_INLINE Vec load_n(const float* p, std::int64_t n) { return detail::load_first(kTag, p, n); }
+HWY_INLINE Vec load_n(const float* p, std::int64_t n) { return n == kLanes ? load(p) : detail::load_first(kTag, p, n); }
 template <class T>
 HWY_INLINE Vec load_n(const T* p, std::int64_t n) {
+  if (n == kLanes) return load(p);
   return detail::widen(detail::load_first(detail::HalfTag{}, detail::words(p), n), p);
 }
-HWY_INLINE void store_n(Vec v, float* p, std::int64_t n) { detail::store_first(v, kTag, p, n); }
+HWY_INLINE void store_n(Vec v, float* p, std::int64_t n) {
+  if (n == kLanes) return store(v, p);
+  detail::store_first(v, kTag, p, n);
+}
 template <class T>
 HWY_INLINE void store_n(Vec v, T* p, std::int64_t n) {
+  if (n == kLanes) return store(v, p);
   detail::store_first(detail::narrow(v, p), detail::HalfTag{}, detail::words(p), n);
 }
 
@@ -175,7 +180,7 @@ HWY_INLINE void map(std::int64_t n, Out* out, F&& f, const In*... in) {
 }
 
 // Calls body(i, count) for each vector of [0, n): count is kLanes, and what is left at the end. For loops with several
-// outputs or reductions; load_n and store_n with a count of kLanes cost the same as load and store on AVX-512.
+// outputs or reductions; once inlined, load_n and store_n cost nothing over load and store where count is kLanes.
 template <class F>
 HWY_INLINE void for_vectors(std::int64_t n, F&& body) {
   std::int64_t i = 0;
@@ -183,8 +188,8 @@ HWY_INLINE void for_vectors(std::int64_t n, F&& body) {
   if (i < n) body(i, n - i);
 }
 
-// Elements per task of a bandwidth-bound kernel: 32 KiB of f32, so that a task's arrays stay in the first two caches and
-// small tensors still spread over the threads.
+// Elements per task of a bandwidth-bound kernel: 32 KiB of f32, so that a task's arrays stay in the first two caches
+// and small tensors still spread over the threads.
 inline constexpr std::int64_t kBlock = 8192;
 
 }  // namespace trireme::ops::simd

@@ -1,0 +1,29 @@
+#pragma once
+#include <vector>
+
+#include "trireme/ir/builder.h"
+#include "trireme/ir/op_def.h"
+
+namespace trireme::ops {
+
+// adamw(param f32, grad, m f32, v f32, lr f32[], step f32[], clip f32[], finite f32[])
+//   beta1=0.9 beta2=0.999 eps=1e-8 weight_decay=0.0 low="none"|"bf16"|"f16" → param', m', v' [, low copy of param']
+//
+//   g = clip·grad;  m' = β1·m + (1−β1)·g;  v' = β2·v + (1−β2)·g²
+//   param' = param·(1 − lr·decay) − lr · m'/(1−β1^step) / (√(v'/(1−β2^step)) + eps)
+//
+// step counts from 1. grad has any compute dtype. finite = 0 leaves param, m and v as they were (the low copy is still
+// written). In place on param, m and v; one pass over memory.
+ir::OpDef adamw_def();
+
+struct AdamW {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  std::string low = "none";
+};
+std::vector<ir::Value> adamw(ir::Value param, ir::Value grad, ir::Value m, ir::Value v, ir::Value lr, ir::Value step,
+                             ir::Value clip, ir::Value finite, const AdamW& options);
+
+}  // namespace trireme::ops

@@ -1,0 +1,60 @@
+#include "trireme/ops/optimizer/clip.h"
+
+#include "trireme/ops/define.h"
+#include "trireme/ops/optimizer/cpu_kernels.h"
+
+namespace trireme::ops {
+
+ir::OpDef sum_squares_def() {
+  ir::OpDef def;
+  def.name = "sum_squares";
+  def.operands = {{"x"}};
+  def.infer = [](std::span<const TensorType> inputs, const ir::Attributes&) -> ir::Types {
+    expect_compute(inputs[0], "x");
+    return {{DType::f32, {}}};
+  };
+  def.no_gradient = "a gradient's norm is not differentiated";
+  def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes&) {
+    ir::Factors factors = aligned_factors(inputs, {});
+    factors.outputs.emplace_back();
+    return factors;
+  };
+  def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes&) {
+    return ir::Cost{2.0 * static_cast<double>(inputs[0].elements()), static_cast<double>(inputs[0].bytes()), 4};
+  };
+  def.with_precision(ir::Precision::follow);
+  on_cpu(def, prepare_sum_squares_cpu, sum_squares_workspace);
+  return checked(std::move(def));
+}
+
+ir::Value sum_squares(ir::Value x) { return ir::apply1("sum_squares", {x}); }
+
+ir::OpDef clip_scale_def() {
+  ir::OpDef def;
+  def.name = "clip_scale";
+  def.operands = {{.name = "total", .keep_f32 = true}, {.name = "loss", .keep_f32 = true}};
+  def.attributes = {{"max_norm", 1.0}};
+  def.infer = [](std::span<const TensorType> inputs, const ir::Attributes& attributes) -> ir::Types {
+    const TensorType scalar{DType::f32, {}};
+    expect_type(inputs[0], scalar, "total");
+    expect_type(inputs[1], scalar, "loss");
+    if (attributes.real("max_norm") < 0) fail("'max_norm' must not be negative, got {}", attributes.real("max_norm"));
+    return {scalar, scalar, scalar};
+  };
+  def.no_gradient = "a gradient's norm is not differentiated";
+  def.factors = [](std::span<const TensorType>, std::span<const TensorType>, const ir::Attributes&) {
+    return ir::parse_factors("-, - -> -, -, -");
+  };
+  def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
+    return one_pass(inputs, outputs, 3);
+  };
+  def.with_precision(ir::Precision::keep);
+  on_cpu(def, prepare_clip_scale_cpu);
+  return checked(std::move(def));
+}
+
+std::vector<ir::Value> clip_scale(ir::Value total, ir::Value loss, double max_norm) {
+  return ir::apply("clip_scale", {total, loss}, {{"max_norm", max_norm}});
+}
+
+}  // namespace trireme::ops

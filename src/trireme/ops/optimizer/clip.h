@@ -1,0 +1,19 @@
+#pragma once
+#include <vector>
+
+#include "trireme/ir/builder.h"
+#include "trireme/ir/op_def.h"
+
+namespace trireme::ops {
+
+// sum_squares(x) → f32 [], the sum of x², accumulated in f64 over chunks that depend on the size alone.
+ir::OpDef sum_squares_def();
+ir::Value sum_squares(ir::Value x);
+
+// clip_scale(total f32[], loss f32[]) max_norm=1.0 → norm, factor, finite (all f32 []).
+// norm = √total; factor = min(1, max_norm / (norm + 1e-6)), or 1 when max_norm is 0; finite is 1 when both total and
+// loss are finite, else 0 (and then factor is 0).
+ir::OpDef clip_scale_def();
+std::vector<ir::Value> clip_scale(ir::Value total, ir::Value loss, double max_norm);
+
+}  // namespace trireme::ops

@@ -1,0 +1,21 @@
+#include "trireme/ops/optimizer/sgd.h"
+
+#include "trireme/ops/optimizer/cpu_kernels.h"
+#include "trireme/ops/optimizer/optimizer.h"
+
+namespace trireme::ops {
+
+ir::OpDef sgd_def() {
+  ir::OpDef def = update_rule("sgd", {"param", "grad", "momentum"}, {"lr", "clip", "finite"}, 6,
+                              {{"momentum", 0.9}, {"weight_decay", 0.0}});
+  on_cpu(def, prepare_sgd_cpu);
+  return def;
+}
+
+std::vector<ir::Value> sgd(ir::Value param, ir::Value grad, ir::Value momentum, ir::Value lr, ir::Value clip,
+                           ir::Value finite, double mu, double weight_decay, const std::string& low) {
+  return ir::apply("sgd", {param, grad, momentum, lr, clip, finite},
+                   {{"momentum", mu}, {"weight_decay", weight_decay}, {"low", low}});
+}
+
+}  // namespace trireme::ops
