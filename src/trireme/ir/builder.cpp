@@ -44,12 +44,13 @@ Builder Builder::scope(const std::string& name) const {
 
 Builder Builder::scope(const std::string& name, int index) const { return scope(name + "." + std::to_string(index)); }
 
-Value Builder::parameter(const std::string& name, const Shape& shape, Init init) const {
+Value Builder::trained_state(const std::string& name, const Shape& shape, Init init, bool decayed) const {
   State wanted;
   wanted.name = qualified(name);
   wanted.type = {DType::f32, shape};
   wanted.init = init;
   wanted.trained = true;
+  wanted.decayed = decayed;
   StateId id = module().find_state(wanted.name);
   if (id == kNone)
     id = module().add_state(wanted);
@@ -57,6 +58,12 @@ Value Builder::parameter(const std::string& name, const Shape& shape, Init init)
     fail("parameter '{}' is asked for as {} and as {}", wanted.name, module().state(id).type.str(), wanted.type.str());
   return wrap(graph().read(module(), id));
 }
+
+Value Builder::parameter(const std::string& name, const Shape& shape, Init init) const {
+  return trained_state(name, shape, init, shape.rank() >= 2);
+}
+
+Value Builder::bias(const std::string& name, const Shape& shape) const { return trained_state(name, shape, {}, false); }
 
 Value Builder::state(const std::string& name, const TensorType& type, Category category, Init init) const {
   const std::string full = qualified(name);
@@ -93,8 +100,20 @@ Value Builder::constant(double value, const TensorType& type) const {
 
 Value Builder::here(const Value& value) const { return wrap(value.id()); }
 
-void Builder::output(const std::string& name, const Value& value, Write::Mode mode) const {
-  graph().outputs.push_back({name, value.id(), mode});
+void Builder::output(const std::string& name, const Value& value) const { graph().outputs.push_back({name, value.id()}); }
+
+void Builder::accumulate(const std::string& name, const Value& value) const {
+  StateId id = module().find_state(name);
+  if (id == kNone) {
+    State sum;
+    sum.name = name;
+    sum.type = {DType::f32, value.shape()};
+    sum.category = Category::scalars;
+    sum.saved = false;
+    sum.step_local = true;
+    id = module().add_state(sum);
+  }
+  graph().writes.push_back({id, value.id(), Write::Mode::add});
 }
 
 GradientContext::GradientContext(Module& module, std::string graph, std::size_t node, std::vector<Value> grads, std::vector<bool> needs)

@@ -56,7 +56,10 @@ class Builder {
   const std::string& path() const { return path_; }
 
   // A trained parameter. Asking again for the same name gives the same parameter (shapes must agree).
+  // Weight decay applies to parameters of two or more dimensions.
   Value parameter(const std::string& name, const Shape& shape, Init init) const;
+  // A parameter without weight decay that starts at zero.
+  Value bias(const std::string& name, const Shape& shape) const;
   // Other state that the forward pass reads, such as running statistics.
   Value state(const std::string& name, const TensorType& type, Category category, Init init) const;
   void write(const Value& state, const Value& value) const;
@@ -65,7 +68,9 @@ class Builder {
   Value constant(double value, const TensorType& type) const;
   // The same value, with ops applied to it named after this scope.
   Value here(const Value& value) const;
-  void output(const std::string& name, const Value& value, Write::Mode mode = Write::Mode::set) const;
+  void output(const std::string& name, const Value& value) const;
+  // A scalar summed over the micro-batches of a step into the state `name`.
+  void accumulate(const std::string& name, const Value& value) const;
 
   // Rows (sequences or images) in the global batch: losses are sums divided by the global count.
   double rows_per_step = 0;
@@ -77,6 +82,7 @@ class Builder {
 
  private:
   Value wrap(ValueId id) const { return {site_, path_, id}; }
+  Value trained_state(const std::string& name, const Shape& shape, Init init, bool decayed) const;
   std::string qualified(const std::string& name) const { return path_.empty() ? name : path_ + "." + name; }
 
   std::shared_ptr<const Site> site_;

@@ -46,7 +46,8 @@ struct State {
   Init init;
   bool saved = true;          // part of a checkpoint
   bool trained = false;       // a parameter: has a gradient and an optimizer
-  bool step_local = false;    // gradient accumulators: written before read in each step, dead between steps
+  bool decayed = false;       // weight decay applies
+  bool step_local = false;    // gradients, losses: written before read in each step, dead between steps
   std::string derived_from;   // a low-precision copy of that state: rewritten after each update, never saved
   int tier = 0;               // 0 device, 1 host, 2 disk
   Sharding sharding;          // of the storage
@@ -86,7 +87,6 @@ struct Write {
 struct Output {
   std::string name;
   ValueId value = kNone;
-  Write::Mode mode = Write::Mode::set;  // add: a loss, summed over micro-batches
   friend bool operator==(const Output&, const Output&) = default;
 };
 

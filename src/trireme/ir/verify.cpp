@@ -1,0 +1,118 @@
+#include "trireme/ir/verify.h"
+
+#include <unordered_set>
+
+#include "trireme/core/error.h"
+
+namespace trireme::ir {
+namespace {
+
+bool backward(Phase phase) { return phase == Phase::input_gradient || phase == Phase::weight_gradient; }
+
+class GraphVerifier {
+ public:
+  GraphVerifier(const Module& module, const Graph& graph) : module_(module), graph_(graph), made_(graph.values.size()), backward_(graph.values.size()) {}
+
+  void run() {
+    check_names();
+    for (const ValueId id : graph_.inputs) make(id, ValueInfo::Kind::input, "the inputs");
+    for (std::size_t i = 0; i < graph_.values.size(); ++i)
+      if (graph_.values[i].kind == ValueInfo::Kind::state) check_state_read(graph_.values[i]);
+    for (const Node& node : graph_.nodes) check_node(node);
+    check_writes();
+    for (const Output& output : graph_.outputs) check_known(output.value, "output '" + output.name + "'");
+  }
+
+ private:
+  void check_names() const {
+    std::unordered_set<std::string_view> seen;
+    for (const ValueInfo& value : graph_.values)
+      if (!seen.insert(value.name).second) fail("two values are named '{}'", value.name);
+  }
+
+  void check_state_read(const ValueInfo& value) const {
+    if (value.state < 0 || static_cast<std::size_t>(value.state) >= module_.states.size())
+      fail("value '{}' reads a state that does not exist", value.name);
+    const State& state = module_.state(value.state);
+    if (state.type != value.type) fail("'{}' reads state '{}' of {} as {}", value.name, state.name, state.type.str(), value.type.str());
+  }
+
+  void check_known(ValueId id, const std::string& where) const {
+    if (id < 0 || static_cast<std::size_t>(id) >= graph_.values.size()) fail("{} names a value that does not exist", where);
+    const ValueInfo& value = graph_.value(id);
+    if (value.kind != ValueInfo::Kind::state && !made_[static_cast<std::size_t>(id)]) fail("{} reads '{}' before it is made", where, value.name);
+  }
+
+  void make(ValueId id, ValueInfo::Kind kind, const std::string& where) {
+    if (id < 0 || static_cast<std::size_t>(id) >= graph_.values.size()) fail("{} make a value that does not exist", where);
+    if (graph_.value(id).kind != kind) fail("'{}' is not made by {}", graph_.value(id).name, where);
+    if (made_[static_cast<std::size_t>(id)]) fail("'{}' is made twice", graph_.value(id).name);
+    made_[static_cast<std::size_t>(id)] = true;
+  }
+
+  void check_node(const Node& node) {
+    if (node.op == nullptr) fail("a node has no op");
+    const std::string where = node.outputs.empty() ? node.op->name : node.op->name + " '" + graph_.value(node.outputs.front()).name + "'";
+    for (const ValueId id : node.inputs) {
+      if (id == kNone) continue;
+      check_known(id, where);
+      if (!backward(node.phase) && node.phase != Phase::update && backward_[static_cast<std::size_t>(id)])
+        fail("{} of the forward phase reads '{}', which is made in the backward phase", where, graph_.value(id).name);
+    }
+    Types expected;
+    try {
+      expected = node.op->infer(graph_.input_types(node), node.attributes);
+    } catch (Error& e) {
+      throw e.within(where);
+    }
+    if (expected.size() != node.outputs.size()) fail("{} has {} outputs, its op infers {}", where, node.outputs.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      make(node.outputs[i], ValueInfo::Kind::node, "a node");
+      if (graph_.type(node.outputs[i]) != expected[i])
+        fail("output {} of {} is {}, its op infers {}", i, where, graph_.type(node.outputs[i]).str(), expected[i].str());
+      backward_[static_cast<std::size_t>(node.outputs[i])] = backward(node.phase);
+    }
+  }
+
+  void check_writes() const {
+    std::unordered_set<StateId> set;
+    std::unordered_set<StateId> added;
+    for (const Write& write : graph_.writes) {
+      if (write.state < 0 || static_cast<std::size_t>(write.state) >= module_.states.size()) fail("a write names a state that does not exist");
+      const State& state = module_.state(write.state);
+      check_known(write.value, "the write of '" + state.name + "'");
+      const TensorType& type = graph_.type(write.value);
+      const bool widens = write.mode == Write::Mode::add && state.type.dtype == DType::f32 && is_float(type.dtype) && state.type.shape == type.shape;
+      if (type != state.type && !widens) fail("state '{}' is {}, written with {}", state.name, state.type.str(), type.str());
+      if (write.mode == Write::Mode::add) {
+        added.insert(write.state);
+        if (!state.step_local) fail("state '{}' is added to but lives beyond the step", state.name);
+      } else if (!set.insert(write.state).second) {
+        fail("state '{}' is set twice", state.name);
+      }
+      if (set.contains(write.state) && added.contains(write.state)) fail("state '{}' is both set and added to", state.name);
+    }
+  }
+
+  const Module& module_;
+  const Graph& graph_;
+  std::vector<bool> made_;
+  std::vector<bool> backward_;
+};
+
+}  // namespace
+
+void verify(const Module& module) {
+  std::unordered_set<std::string_view> names;
+  for (const State& state : module.states)
+    if (!names.insert(state.name).second) fail("two state variables are named '{}'", state.name);
+  for (const Graph& graph : module.graphs) {
+    try {
+      GraphVerifier(module, graph).run();
+    } catch (Error& e) {
+      throw e.within("graph '" + graph.name + "'");
+    }
+  }
+}
+
+}  // namespace trireme::ir

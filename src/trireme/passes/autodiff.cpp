@@ -1,0 +1,205 @@
+#include "trireme/passes/autodiff.h"
+
+#include "trireme/core/error.h"
+#include "trireme/ir/builder.h"
+
+namespace trireme::passes {
+namespace {
+
+using ir::Graph;
+using ir::kNone;
+using ir::Module;
+using ir::Node;
+using ir::Phase;
+using ir::StateId;
+using ir::Value;
+using ir::ValueId;
+
+class Differentiator {
+ public:
+  Differentiator(Module& module, const Autodiff::Options& options)
+      : module_(module),
+        options_(options),
+        forward_nodes_(graph().nodes.size()),
+        site_(std::make_shared<ir::Site>(ir::Site{&module, options.graph, Phase::input_gradient})) {}
+
+  void run() {
+    const ValueId loss = find_loss();
+    find_trained_values();
+    if (!needs(loss)) fail("the loss does not depend on any trained parameter");
+    contributions_.resize(graph().values.size());
+    contribute(loss, one(graph().type(loss)));
+    for (std::size_t n = forward_nodes_; n-- > 0;) differentiate(n);
+    for (const StateId parameter : trained_) write_gradient(parameter);
+  }
+
+ private:
+  Graph& graph() const { return module_.graph(options_.graph); }
+  static std::size_t index(ValueId id) { return static_cast<std::size_t>(id); }
+  bool needs(ValueId id) const { return id != kNone && needs_[index(id)]; }
+
+  ValueId find_loss() const {
+    const StateId state = module_.find_state(options_.loss);
+    for (const ir::Write& write : graph().writes)
+      if (write.state == state && state != kNone) {
+        if (graph().type(write.value).elements() != 1) fail("the loss must be a scalar, got {}", graph().type(write.value).str());
+        return write.value;
+      }
+    fail("graph '{}' accumulates no '{}'", options_.graph, options_.loss);
+  }
+
+  // The parameter whose gradient a state's gradient is: itself, or what it is a low-precision copy of.
+  StateId parameter_of(StateId state) const {
+    const ir::State& s = module_.state(state);
+    const StateId source = s.derived_from.empty() ? state : module_.find_state(s.derived_from);
+    return module_.state(source).trained ? source : kNone;
+  }
+
+  void find_trained_values() {
+    const Graph& g = graph();
+    needs_.assign(g.values.size(), false);
+    only_state_.assign(g.values.size(), false);
+    for (std::size_t i = 0; i < g.values.size(); ++i) {
+      if (g.values[i].kind != ir::ValueInfo::Kind::state) continue;
+      only_state_[i] = true;
+      const StateId parameter = parameter_of(g.values[i].state);
+      if (parameter == kNone) continue;
+      needs_[i] = true;
+      if (std::find(trained_.begin(), trained_.end(), parameter) == trained_.end()) trained_.push_back(parameter);
+    }
+    for (const Node& node : g.nodes) {
+      bool any = false;
+      bool all_state = true;
+      for (const ValueId id : node.inputs) {
+        any = any || needs(id);
+        all_state = all_state && (id == kNone || only_state_[index(id)]);
+      }
+      for (const ValueId id : node.outputs) {
+        needs_[index(id)] = any && is_float(g.type(id).dtype);
+        only_state_[index(id)] = all_state;
+      }
+    }
+  }
+
+  Value one(const TensorType& type) const {
+    const std::vector<std::int64_t> dims(type.shape.begin(), type.shape.end());
+    const auto ids = graph().add(module_.registry->at("fill"), {}, {{"value", 1.0}, {"shape", dims}, {"dtype", std::string(name_of(type.dtype))}},
+                                 "loss.grad", Phase::input_gradient);
+    return {site_, "loss", ids.front()};
+  }
+
+  void contribute(ValueId id, const Value& gradient) {
+    if (!gradient || !needs(id)) return;
+    if (gradient.shape() != graph().type(id).shape)
+      fail("the gradient of '{}' {} has shape {}", graph().value(id).name, graph().type(id).str(), gradient.shape().str());
+    contributions_[index(id)].push_back(gradient);
+  }
+
+  // The sum of all contributions to a value's gradient.
+  Value collect(ValueId id) {
+    std::vector<Value>& parts = contributions_[index(id)];
+    if (parts.empty()) return {};
+    while (parts.size() > 1) {
+      const Value sum = ir::apply1("add", {parts[0], parts[1]});
+      parts.erase(parts.begin());
+      parts[0] = sum;
+    }
+    return parts[0];
+  }
+
+  void differentiate(std::size_t n) {
+    const Node node = graph().nodes[n];  // a copy: the graph grows below
+    std::vector<Value> grads;
+    bool reached = false;
+    for (const ValueId id : node.outputs) {
+      grads.push_back(collect(id));
+      reached = reached || grads.back();
+    }
+    std::vector<bool> wanted;
+    bool any = false;
+    for (const ValueId id : node.inputs) {
+      wanted.push_back(needs(id));
+      any = any || wanted.back();
+    }
+    if (!reached || !any) return;
+    if (!node.op->gradient)
+      fail("'{}' is on the way from the loss to a parameter, but {} has no gradient: {}", graph().value(node.outputs.front()).name,
+           node.op->name, node.op->no_gradient);
+    const std::size_t first = graph().nodes.size();
+    ir::GradientContext context(module_, options_.graph, n, std::move(grads), wanted);
+    node.op->gradient(context);
+    // Gradients an op makes in the forward phase appear as further outputs of the node.
+    contributions_.resize(graph().values.size());
+    needs_.resize(graph().values.size(), false);
+    only_state_.resize(graph().values.size(), false);
+    mark_phases(node, context.result(), first);
+    for (std::size_t i = 0; i < node.inputs.size(); ++i)
+      if (wanted[i]) contribute(node.inputs[i], context.result()[i]);
+  }
+
+  // Of the nodes from `first` on, those that only parameters' gradients need become weight gradients.
+  void mark_phases(const Node& node, const std::vector<Value>& results, std::size_t first) {
+    Graph& g = graph();
+    std::vector<bool> for_activations(g.values.size(), false);
+    for (std::size_t i = 0; i < results.size(); ++i)
+      if (results[i] && node.inputs[i] != kNone && !only_state_[index(node.inputs[i])]) for_activations[index(results[i].id())] = true;
+    for (std::size_t n = g.nodes.size(); n-- > first;) {
+      bool wanted = false;
+      for (const ValueId id : g.nodes[n].outputs) wanted = wanted || for_activations[index(id)];
+      g.nodes[n].phase = wanted ? Phase::input_gradient : Phase::weight_gradient;
+      if (!wanted) continue;
+      for (const ValueId id : g.nodes[n].inputs)
+        if (id != kNone) for_activations[index(id)] = true;
+    }
+  }
+
+  void write_gradient(StateId parameter) {
+    Graph& g = graph();
+    std::vector<ValueId> parts;
+    for (std::size_t i = 0; i < g.values.size() && i < contributions_.size(); ++i)
+      if (g.values[i].kind == ir::ValueInfo::Kind::state && parameter_of(g.values[i].state) == parameter)
+        for (const Value& part : contributions_[i]) parts.push_back(part.id());
+    if (parts.empty()) fail("no gradient reaches parameter '{}'", module_.state(parameter).name);
+    ir::State state;
+    state.name = gradient_name(module_.state(parameter).name);
+    state.type = module_.state(parameter).type;
+    state.type.dtype = options_.f32_gradients || parts.size() > 1 ? DType::f32 : g.type(parts.front()).dtype;
+    state.category = ir::Category::gradients;
+    state.saved = false;
+    state.step_local = true;
+    const StateId id = module_.add_state(state);
+    for (const ValueId part : parts) {
+      if (g.type(part).dtype != state.type.dtype) widen(part);
+      g.writes.push_back({id, part, ir::Write::Mode::add});
+    }
+  }
+
+  // Lets the node that makes `value` write f32 at once, where its op can and nobody else reads it.
+  void widen(ValueId value) {
+    Graph& g = graph();
+    const ir::Uses uses(g);
+    const std::int32_t producer = uses.producer[index(value)];
+    if (producer == kNone || !uses.consumers[index(value)].empty()) return;
+    Node& node = g.nodes[static_cast<std::size_t>(producer)];
+    if (node.outputs.front() != value || node.attributes.find("out") == nullptr) return;
+    node.attributes.set("out", std::string("f32"));
+    g.value(value).type = node.op->infer(g.input_types(node), node.attributes).front();
+  }
+
+  Module& module_;
+  const Autodiff::Options& options_;
+  std::size_t forward_nodes_;
+  std::shared_ptr<const ir::Site> site_;
+  std::vector<StateId> trained_;
+  std::vector<bool> needs_;
+  std::vector<bool> only_state_;
+  std::vector<std::vector<Value>> contributions_;
+};
+
+}  // namespace
+
+std::string gradient_name(const std::string& parameter) { return parameter + "/grad"; }
+
+void Autodiff::run(Module& module) const { Differentiator(module, options_).run(); }
+
+}  // namespace trireme::passes

@@ -1,0 +1,144 @@
+#include "trireme/passes/optimizer.h"
+
+#include "trireme/core/error.h"
+#include "trireme/passes/autodiff.h"
+
+namespace trireme::passes {
+namespace {
+
+using ir::Graph;
+using ir::kNone;
+using ir::Module;
+using ir::Phase;
+using ir::StateId;
+using ir::ValueId;
+
+class UpdateBuilder {
+ public:
+  UpdateBuilder(Module& module, const Optimizer::Options& options) : module_(module), options_(options) {
+    module_.add_graph("update");
+  }
+
+  void run() {
+    Graph& g = graph();
+    lr_ = g.add_input("lr", {DType::f32, {}});
+    if (options_.kind == "adamw") step_ = g.add_input("step", {DType::f32, {}});
+    std::vector<StateId> parameters;
+    for (std::size_t i = 0; i < module_.states.size(); ++i)
+      if (module_.states[i].trained) parameters.push_back(static_cast<StateId>(i));
+    clip(parameters);
+    for (const StateId parameter : parameters) update(parameter);
+    take_over_statistics();
+    g.outputs.push_back({"loss", g.read(module_, module_.find_state("loss"))});
+    g.outputs.push_back({"grad_norm", norm_});
+    g.outputs.push_back({"finite", finite_});
+  }
+
+ private:
+  Graph& graph() { return module_.graph("update"); }
+
+  std::vector<ValueId> add(const char* op, std::vector<ValueId> inputs, ir::Attributes attributes, const std::string& name) {
+    return graph().add(module_.registry->at(op), std::move(inputs), std::move(attributes), name, Phase::update);
+  }
+
+  ValueId gradient(StateId parameter) {
+    const std::string name = gradient_name(module_.state(parameter).name);
+    const StateId state = module_.find_state(name);
+    if (state == kNone) fail("parameter '{}' has no gradient", module_.state(parameter).name);
+    return graph().read(module_, state);
+  }
+
+  void clip(const std::vector<StateId>& parameters) {
+    std::vector<ValueId> squares;
+    for (const StateId p : parameters) squares.push_back(add("sum_squares", {gradient(p)}, {}, module_.state(p).name + ".square").front());
+    const ValueId total = add("add_n", squares, {}, "grad_square").front();
+    const ValueId loss = graph().read(module_, module_.find_state("loss"));
+    const auto scale = add("clip_scale", {total, loss}, {{"max_norm", options_.clip}}, "clip");
+    norm_ = scale[0];
+    factor_ = scale[1];
+    finite_ = scale[2];
+  }
+
+  StateId optimizer_state(StateId parameter, const char* suffix) {
+    ir::State state;
+    state.name = module_.state(parameter).name + "/" + suffix;
+    state.type = module_.state(parameter).type;
+    state.category = ir::Category::optimizer;
+    return module_.add_state(state);
+  }
+
+  void set(StateId state, ValueId value) { graph().writes.push_back({state, value, ir::Write::Mode::set}); }
+
+  void update(StateId parameter) {
+    const std::string name = module_.state(parameter).name;
+    const double decay = module_.state(parameter).decayed ? options_.weight_decay : 0.0;
+    std::vector<StateId> states = {parameter};
+    std::vector<ValueId> inputs = {graph().read(module_, parameter), gradient(parameter)};
+    ir::Attributes attributes{{"weight_decay", decay}};
+    const bool adam = options_.kind == "adamw";
+    for (const char* suffix : adam ? std::vector<const char*>{"m", "v"} : std::vector<const char*>{"momentum"}) {
+      states.push_back(optimizer_state(parameter, suffix));
+      inputs.push_back(graph().read(module_, states.back()));
+    }
+    inputs.push_back(lr_);
+    if (adam) {
+      inputs.push_back(step_);
+      attributes.set("beta1", options_.beta1);
+      attributes.set("beta2", options_.beta2);
+      attributes.set("eps", options_.eps);
+    } else {
+      attributes.set("momentum", options_.momentum);
+    }
+    inputs.push_back(factor_);
+    inputs.push_back(finite_);
+    const StateId copy = low_copy(name);
+    if (copy != kNone) attributes.set("low", std::string(name_of(module_.state(copy).type.dtype)));
+    const auto updated = add(options_.kind.c_str(), inputs, attributes, name + "." + options_.kind);
+    if (copy != kNone) states.push_back(copy);
+    for (std::size_t i = 0; i < states.size(); ++i) set(states[i], updated[i]);
+  }
+
+  StateId low_copy(const std::string& parameter) const {
+    for (std::size_t i = 0; i < module_.states.size(); ++i)
+      if (module_.states[i].derived_from == parameter) return static_cast<StateId>(i);
+    return kNone;
+  }
+
+  // The micro graph reads and writes the shadow; outside a step shadow and state are equal.
+  void take_over_statistics() {
+    Graph& micro = module_.graph("micro");
+    for (ir::Write& write : micro.writes) {
+      if (write.mode != ir::Write::Mode::set) continue;
+      const StateId kept = write.state;
+      ir::State shadow = module_.state(kept);
+      shadow.name += "/next";
+      shadow.saved = false;
+      shadow.derived_from = module_.state(kept).name;
+      shadow.init = {ir::Init::Kind::derived, 0};
+      const StateId next = module_.add_state(shadow);
+      for (ir::ValueInfo& value : micro.values)
+        if (value.kind == ir::ValueInfo::Kind::state && value.state == kept) {
+          value.state = next;
+          value.name = "@" + shadow.name;
+        }
+      write.state = next;
+      const ValueId chosen = add("select", {finite_, graph().read(module_, next), graph().read(module_, kept)}, {}, shadow.name + ".select").front();
+      set(kept, chosen);
+      set(next, chosen);
+    }
+  }
+
+  Module& module_;
+  const Optimizer::Options& options_;
+  ValueId lr_ = kNone;
+  ValueId step_ = kNone;
+  ValueId norm_ = kNone;
+  ValueId factor_ = kNone;
+  ValueId finite_ = kNone;
+};
+
+}  // namespace
+
+void Optimizer::run(Module& module) const { UpdateBuilder(module, options_).run(); }
+
+}  // namespace trireme::passes

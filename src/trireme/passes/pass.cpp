@@ -1,0 +1,57 @@
+#include "trireme/passes/pass.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/ir/print.h"
+#include "trireme/ir/verify.h"
+
+namespace trireme::passes {
+namespace {
+
+void dump(const std::filesystem::path& folder, std::size_t number, const std::string& name, const ir::Module& module) {
+  std::filesystem::create_directories(folder);
+  const std::filesystem::path file = folder / fmt::format("{:02}-{}.txt", number, name);
+  std::ofstream out(file);
+  out << ir::to_text(module);
+  out.close();
+  if (!out) fail("cannot write {}", file.string());
+}
+
+}  // namespace
+
+std::vector<std::string> Pipeline::names() const {
+  std::vector<std::string> all;
+  for (const auto& pass : passes_) all.push_back(pass->name());
+  return all;
+}
+
+void Pipeline::run(ir::Module& module, const Options& options) const {
+  const std::vector<std::string> known = names();
+  for (const std::string& name : options.disabled)
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      const auto near = nearest(name, known);
+      refuse("there is no pass '{}'; {}", name, near ? fmt::format("did you mean '{}'?", *near) : fmt::format("the passes are {}", fmt::join(known, ", ")));
+    }
+  ir::verify(module);
+  if (!options.dump.empty()) dump(options.dump, 0, "model", module);
+  for (std::size_t i = 0; i < passes_.size(); ++i) {
+    const std::string name = known[i];
+    if (std::find(options.disabled.begin(), options.disabled.end(), name) != options.disabled.end()) continue;
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      passes_[i]->run(module);
+      ir::verify(module);
+    } catch (Error& e) {
+      throw e.within("pass " + name);
+    }
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (!options.dump.empty()) dump(options.dump, i + 1, name, module);
+    if (options.on_pass) options.on_pass(name, seconds);
+  }
+}
+
+}  // namespace trireme::passes

@@ -1,0 +1,20 @@
+#pragma once
+#include "trireme/program/program.h"
+
+namespace trireme::program {
+
+// What the checker has shown, for people: "1,912 instructions: …".
+struct CheckReport {
+  std::size_t instructions = 0;
+  std::size_t buffers = 0;
+  std::size_t conflicts_ordered = 0;  // pairs of accesses to the same bytes, one writing, that were shown to be ordered
+};
+
+// Throws, naming the two instructions, unless
+//   - every byte an instruction reads was written before it: by an earlier instruction or as persistent state;
+//   - any two instructions that touch the same bytes, one of them writing, are ordered by a stream or an event;
+//   - every event waited for is recorded, once, and the waits have no cycle;
+//   - every buffer lies inside the arena, and outputs of one instruction do not overlap.
+CheckReport check(const Program& program);
+
+}  // namespace trireme::program

@@ -1,0 +1,132 @@
+#include "trireme/program/memory_plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "trireme/core/error.h"
+
+namespace trireme::program {
+namespace {
+
+bool transient(const Buffer& b) { return b.state == kNone && b.bytes > 0 && b.first != kNone; }
+
+// Places buffers one after another: each goes to the lowest gap, among those already placed and alive with it, that
+// holds it. Returns the end of the highest.
+class Placement {
+ public:
+  explicit Placement(const std::vector<Buffer>& buffers) : buffers_(buffers), offsets_(buffers.size(), 0) {}
+
+  std::size_t run(const std::vector<std::size_t>& order) {
+    std::vector<std::size_t> placed;  // sorted by offset
+    std::size_t end = 0;
+    for (const std::size_t b : order) {
+      const std::size_t offset = lowest_gap(b, placed);
+      offsets_[b] = offset;
+      const auto at = std::upper_bound(placed.begin(), placed.end(), offset, [&](std::size_t o, std::size_t p) { return o < offsets_[p]; });
+      placed.insert(at, b);
+      end = std::max(end, offset + buffers_[b].bytes);
+    }
+    return end;
+  }
+
+  const std::vector<std::size_t>& offsets() const { return offsets_; }
+
+ private:
+  std::size_t lowest_gap(std::size_t b, const std::vector<std::size_t>& placed) const {
+    const Buffer& buffer = buffers_[b];
+    const std::size_t size = aligned(buffer.bytes);
+    std::size_t candidate = 0;
+    for (const std::size_t p : placed) {
+      const Buffer& other = buffers_[p];
+      if (other.first > buffer.last || other.last < buffer.first) continue;
+      if (candidate + size <= offsets_[p]) break;
+      candidate = std::max(candidate, offsets_[p] + aligned(other.bytes));
+    }
+    return candidate;
+  }
+
+  const std::vector<Buffer>& buffers_;
+  std::vector<std::size_t> offsets_;
+};
+
+std::vector<std::vector<std::size_t>> placement_orders(const std::vector<Buffer>& buffers) {
+  std::vector<std::size_t> ids;
+  for (std::size_t i = 0; i < buffers.size(); ++i)
+    if (transient(buffers[i])) ids.push_back(i);
+  const auto sorted = [&](auto key) {
+    std::vector<std::size_t> order = ids;
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return key(buffers[a]) > key(buffers[b]); });
+    return order;
+  };
+  const auto life = [](const Buffer& b) { return static_cast<double>(b.last - b.first + 1); };
+  std::vector<std::vector<std::size_t>> orders;
+  orders.push_back(sorted([&](const Buffer& b) { return std::pair(static_cast<double>(b.bytes), life(b)); }));
+  orders.push_back(sorted([&](const Buffer& b) { return std::pair(life(b), static_cast<double>(b.bytes)); }));
+  orders.push_back(sorted([&](const Buffer& b) { return std::pair(static_cast<double>(b.bytes) * life(b), life(b)); }));
+  // Long-lived first, in the order they appear: saved activations stack up like a heap, the rest fills in above.
+  orders.push_back(sorted([&](const Buffer& b) { return std::pair(-static_cast<double>(b.first), static_cast<double>(b.bytes)); }));
+  return orders;
+}
+
+}  // namespace
+
+std::vector<std::size_t> live_bytes(const Program& program) {
+  std::vector<std::ptrdiff_t> change(program.instructions.size() + 1, 0);
+  for (const Buffer& b : program.buffers) {
+    if (!transient(b)) continue;
+    change[static_cast<std::size_t>(b.first)] += static_cast<std::ptrdiff_t>(aligned(b.bytes));
+    change[static_cast<std::size_t>(b.last) + 1] -= static_cast<std::ptrdiff_t>(aligned(b.bytes));
+  }
+  std::vector<std::size_t> live(program.instructions.size());
+  auto sum = static_cast<std::ptrdiff_t>(program.state_bytes);
+  for (std::size_t i = 0; i < live.size(); ++i) {
+    sum += change[i];
+    live[i] = static_cast<std::size_t>(sum);
+  }
+  return live;
+}
+
+void plan_memory(Program& program) {
+  const std::vector<std::size_t> live = live_bytes(program);
+  program.lower_bound = live.empty() ? program.state_bytes : *std::max_element(live.begin(), live.end());
+  std::size_t best = std::numeric_limits<std::size_t>::max();
+  std::vector<std::size_t> offsets;
+  for (const auto& order : placement_orders(program.buffers)) {
+    Placement placement(program.buffers);
+    const std::size_t end = placement.run(order);
+    if (end >= best) continue;
+    best = end;
+    offsets = placement.offsets();
+    if (program.state_bytes + best <= program.lower_bound) break;
+  }
+  program.arena_bytes = program.state_bytes;
+  for (std::size_t i = 0; i < program.buffers.size(); ++i) {
+    Buffer& b = program.buffers[i];
+    if (b.state == kNone) b.offset = program.state_bytes + (transient(b) ? offsets[i] : 0);
+    if (b.bytes > 0 && (b.state != kNone || transient(b))) program.arena_bytes = std::max(program.arena_bytes, b.offset + b.bytes);
+  }
+}
+
+PeakReport peak(const Program& program) {
+  PeakReport report;
+  report.bytes = program.arena_bytes;
+  const std::vector<std::size_t> live = live_bytes(program);
+  if (!live.empty()) report.instruction = static_cast<std::int32_t>(std::max_element(live.begin(), live.end()) - live.begin());
+  std::size_t sum = 0;
+  for (std::size_t i = 0; i < program.buffers.size(); ++i) {
+    const Buffer& b = program.buffers[i];
+    const bool alive = b.state != kNone || (transient(b) && b.first <= report.instruction && report.instruction <= b.last);
+    if (!alive) continue;
+    report.categories[static_cast<std::size_t>(b.category)] += b.bytes;
+    sum += b.bytes;
+    report.largest.push_back(static_cast<BufferId>(i));
+  }
+  report.padding = report.bytes - sum;
+  std::stable_sort(report.largest.begin(), report.largest.end(), [&](BufferId a, BufferId b) {
+    return program.buffers[static_cast<std::size_t>(a)].bytes > program.buffers[static_cast<std::size_t>(b)].bytes;
+  });
+  return report;
+}
+
+}  // namespace trireme::program

@@ -1,0 +1,46 @@
+#include "trireme/program/print.h"
+
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+
+namespace trireme::program {
+namespace {
+
+std::string operand_text(const Program& program, const Operand& o) {
+  if (o.buffer == kNone) return "_";
+  const Buffer& b = program.buffers[static_cast<std::size_t>(o.buffer)];
+  return fmt::format("{} {}@{}", b.name, o.type.str(), b.offset);
+}
+
+std::string operands_text(const Program& program, const std::vector<Operand>& operands) {
+  std::string out;
+  for (const Operand& o : operands) out += (out.empty() ? "" : ", ") + operand_text(program, o);
+  return out;
+}
+
+}  // namespace
+
+std::string to_text(const Program& program) {
+  std::string out = fmt::format("program {}: {} instructions, {} micro-batch{}, {} thread{}, arena {} B (state {} B)\n", program.name,
+                                format_count(program.instructions.size()), program.micro_batches, program.micro_batches == 1 ? "" : "es",
+                                program.threads, program.threads == 1 ? "" : "s", format_count(program.arena_bytes), format_count(program.state_bytes));
+  for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+    const Instruction& instruction = program.instructions[i];
+    std::string what = "input";
+    if (instruction.kind == Instruction::Kind::copy) what = "copy";
+    if (instruction.kind == Instruction::Kind::launch) what = instruction.op->name;
+    out += fmt::format("{:>6}  m{} {:<15} {:<22} {}", i, instruction.micro, ir::name_of(instruction.phase), what, instruction.name);
+    if (!instruction.inputs.empty()) out += " ← " + operands_text(program, instruction.inputs);
+    out += fmt::format(" {} {}", instruction.accumulate ? "⇒+" : "→", operands_text(program, instruction.outputs));
+    if (instruction.workspace.buffer != kNone)
+      out += fmt::format(" [workspace {} B@{}]", instruction.workspace.type.bytes(), program.buffers[static_cast<std::size_t>(instruction.workspace.buffer)].offset);
+    if (instruction.stream != 0) out += fmt::format(" stream {}", instruction.stream);
+    for (const std::int32_t event : instruction.waits) out += fmt::format(" waits e{}", event);
+    if (instruction.records != kNone) out += fmt::format(" records e{}", instruction.records);
+    out += "\n";
+  }
+  for (const NamedOutput& output : program.outputs) out += fmt::format("output {} (micro-batch {}) = {}\n", output.name, output.micro, operand_text(program, output.operand));
+  return out;
+}
+
+}  // namespace trireme::program

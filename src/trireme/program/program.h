@@ -1,0 +1,92 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/device/kernel.h"
+#include "trireme/ir/graph.h"
+
+namespace trireme::program {
+
+// What bytes are for: the rows of the memory table.
+enum class Category : std::uint8_t { weights, gradients, optimizer, activations, workspace, staging };
+inline constexpr int kCategories = 6;
+const char* name_of(Category category);
+
+using BufferId = std::int32_t;
+inline constexpr std::int32_t kNone = -1;
+
+// A range of the arena. Offsets are multiples of kAlignment.
+struct Buffer {
+  std::string name;         // of the value or state it holds first
+  std::size_t bytes = 0;
+  std::size_t offset = 0;
+  Category category = Category::activations;
+  ir::StateId state = kNone;  // persistent: this state's storage, alive before and after the program
+  std::int32_t first = kNone;  // first and last instruction that touches it
+  std::int32_t last = kNone;
+};
+inline constexpr std::size_t kAlignment = 64;
+std::size_t aligned(std::size_t bytes);
+
+struct Operand {
+  BufferId buffer = kNone;  // kNone: an absent optional operand
+  TensorType type = TensorType::none();
+};
+
+// One step of a rank's program: plain data.
+struct Instruction {
+  enum class Kind : std::uint8_t {
+    launch,  // run op's kernel
+    input,   // fill output 0 with the graph input `name` of micro-batch `micro`
+    copy,    // output 0 = input 0, byte for byte
+  };
+  Kind kind = Kind::launch;
+  std::string name;  // of the first output's value, or of the graph input
+  const ir::OpDef* op = nullptr;
+  ir::Attributes attributes;
+  std::vector<Operand> inputs;
+  std::vector<Operand> outputs;
+  Operand workspace;
+  bool accumulate = false;  // add to output 0
+
+  ir::Phase phase = ir::Phase::forward;
+  std::int32_t micro = 0;
+  std::int32_t stream = 0;
+  std::vector<std::int32_t> waits;  // events that must have been recorded
+  std::int32_t records = kNone;     // event recorded when done
+};
+
+struct NamedOutput {
+  std::string name;
+  std::int32_t micro = 0;
+  Operand operand;
+};
+
+// What one rank runs, every byte placed. The first `state_bytes` of the arena hold the persistent state at the offsets
+// of a StateLayout shared by all programs of a run; the rest is this program's own.
+struct Program {
+  std::string name;
+  device::Kind device = {};
+  int threads = 1;
+  int micro_batches = 1;
+  std::vector<Buffer> buffers;
+  std::vector<Instruction> instructions;
+  std::vector<NamedOutput> outputs;
+  std::size_t state_bytes = 0;
+  std::size_t arena_bytes = 0;  // the predicted peak
+  std::size_t lower_bound = 0;  // largest sum of simultaneously live bytes
+
+  int streams() const;
+  int events() const;
+};
+
+// Where persistent state lives; the same for every program over it.
+struct StateLayout {
+  std::vector<std::size_t> offsets;  // by StateId; unused for step-local states
+  std::size_t bytes = 0;
+};
+StateLayout lay_out(const ir::Module& module);
+
+}  // namespace trireme::program
