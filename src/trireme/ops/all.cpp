@@ -7,6 +7,7 @@
 #include "trireme/ops/elementwise/mul.h"
 #include "trireme/ops/elementwise/relu.h"
 #include "trireme/ops/elementwise/select.h"
+#include "trireme/ops/matmul/matmul.h"
 #include "trireme/ops/optimizer/adamw.h"
 #include "trireme/ops/optimizer/clip.h"
 #include "trireme/ops/optimizer/sgd.h"
@@ -15,6 +16,8 @@ namespace trireme::ops {
 
 ir::Registry builtin() {
   ir::Registry registry;
+  registry.add(matmul_def());
+
   registry.add(attention_def());
   registry.add(attention_grad_def());
 
