@@ -1,0 +1,229 @@
+#include "trireme/runtime/executor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "trireme/core/error.h"
+
+namespace trireme::runtime {
+
+using program::Instruction;
+using program::Operand;
+
+namespace {
+
+std::string describe(const Instruction& instruction, std::size_t i) {
+  return fmt::format("instruction {} ({} '{}', micro-batch {})", i, instruction.op != nullptr ? instruction.op->name : "copy", instruction.name, instruction.micro);
+}
+
+// Two instructions with the same signature share a prepared kernel.
+std::string signature(const Instruction& instruction) {
+  std::string key = fmt::format("{}|{}|{}", instruction.op->name, instruction.accumulate, instruction.stream);
+  for (const auto& [name, value] : instruction.attributes) key += "|" + name + "=" + ir::to_text(value);
+  for (const Operand& o : instruction.inputs) key += "|" + o.type.str();
+  key += "→";
+  for (const Operand& o : instruction.outputs) key += "|" + o.type.str();
+  return key;
+}
+
+std::optional<std::string> find_bad(const void* data, const TensorType& type) {
+  if (!is_float(type.dtype)) return std::nullopt;
+  return dispatch(type.dtype, [&](auto zero) -> std::optional<std::string> {
+    using T = decltype(zero);
+    const T* values = static_cast<const T*>(data);
+    for (std::int64_t i = 0; i < type.elements(); ++i) {
+      const auto value = static_cast<double>(static_cast<float>(values[i]));
+      if (!std::isfinite(value)) return fmt::format("{} at element {}", std::isnan(value) ? "NaN" : value > 0 ? "+inf" : "-inf", i);
+    }
+    return std::nullopt;
+  });
+}
+
+}  // namespace
+
+Executor::Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool)
+    : program_(program), arena_(arena), pool_(pool), prepared_(program.instructions.size()), events_(static_cast<std::size_t>(program.events())) {
+  if (arena.bytes() < program.arena_bytes) fail("program '{}' needs an arena of {} bytes, got {}", program.name, program.arena_bytes, arena.bytes());
+  std::vector<std::pair<std::string, device::Kernel*>> cache;
+  std::vector<std::size_t> per_stream(static_cast<std::size_t>(program.streams()), 0);
+  for (std::size_t i = 0; i < prepared_.size(); ++i) {
+    try {
+      prepare(i, cache);
+    } catch (Error& e) {
+      throw e.within("preparing " + describe(program.instructions[i], i));
+    }
+    ++per_stream[static_cast<std::size_t>(program.instructions[i].stream)];
+  }
+  streams_.resize(per_stream.size());
+  for (std::size_t s = 1; s < per_stream.size(); ++s) streams_[s] = std::make_unique<device::Stream>(per_stream[s]);
+}
+
+Executor::~Executor() = default;
+
+void Executor::prepare(std::size_t i, std::vector<std::pair<std::string, device::Kernel*>>& cache) {
+  const Instruction& instruction = program_.instructions[i];
+  Prepared& p = prepared_[i];
+  const auto place = [&](const Operand& o) -> std::byte* {
+    if (o.buffer == program::kNone) return nullptr;
+    const std::size_t offset = program_.buffers[static_cast<std::size_t>(o.buffer)].offset;
+    p.end_offset = std::max(p.end_offset, offset + o.type.bytes());
+    return arena_.data() + offset;
+  };
+  for (const Operand& o : instruction.inputs) p.inputs.push_back(place(o));
+  for (const Operand& o : instruction.outputs) p.outputs.push_back(place(o));
+  p.workspace = place(instruction.workspace);
+  if (instruction.kind != Instruction::Kind::launch) return;
+  const std::string key = signature(instruction);
+  const auto found = std::find_if(cache.begin(), cache.end(), [&](const auto& entry) { return entry.first == key; });
+  if (found != cache.end()) {
+    p.kernel = found->second;
+    return;
+  }
+  ir::Types inputs;
+  ir::Types outputs;
+  for (const Operand& o : instruction.inputs) inputs.push_back(o.type);
+  for (const Operand& o : instruction.outputs) outputs.push_back(o.type);
+  const ir::KernelSpec spec{inputs, outputs, instruction.attributes, pool_.threads(), instruction.accumulate};
+  kernels_.push_back(instruction.op->kernels.at(program_.device).prepare(spec));
+  p.kernel = kernels_.back().get();
+  cache.emplace_back(key, p.kernel);
+}
+
+void Executor::bind(std::string_view name, int micro, std::span<const std::byte> data) {
+  bool found = false;
+  for (std::size_t i = 0; i < prepared_.size(); ++i) {
+    const Instruction& instruction = program_.instructions[i];
+    if (instruction.kind != Instruction::Kind::input || instruction.name != name || instruction.micro != micro) continue;
+    if (data.size() != instruction.outputs.front().type.bytes())
+      fail("input '{}' is {}, got {} bytes", name, instruction.outputs.front().type.str(), data.size());
+    prepared_[i].bound = data.data();
+    found = true;
+  }
+  if (!found) fail("program '{}' has no input '{}' in micro-batch {}", program_.name, name, micro);
+}
+
+void Executor::check_bound() const {
+  for (std::size_t i = 0; i < prepared_.size(); ++i) {
+    const Instruction& instruction = program_.instructions[i];
+    if (instruction.kind == Instruction::Kind::input && prepared_[i].bound == nullptr)
+      fail("input '{}' of micro-batch {} is not bound", instruction.name, instruction.micro);
+  }
+}
+
+void Executor::execute(std::size_t i) {
+  const Instruction& instruction = program_.instructions[i];
+  const Prepared& p = prepared_[i];
+  for (const std::int32_t event : instruction.waits) events_[static_cast<std::size_t>(event)].wait(runs_);
+  std::size_t seen = measured_peak_.load(std::memory_order_relaxed);
+  while (seen < p.end_offset && !measured_peak_.compare_exchange_weak(seen, p.end_offset, std::memory_order_relaxed)) {
+  }
+  switch (instruction.kind) {
+    case Instruction::Kind::input: std::memcpy(p.outputs.front(), p.bound, instruction.outputs.front().type.bytes()); break;
+    case Instruction::Kind::copy: std::memmove(p.outputs.front(), p.inputs.front(), instruction.outputs.front().type.bytes()); break;
+    case Instruction::Kind::launch: {
+      const device::Launch launch{p.inputs, p.outputs, p.workspace, instruction.stream == 0 ? &pool_ : &side_pool_, nullptr};
+      p.kernel->launch(launch);
+      break;
+    }
+  }
+}
+
+void Executor::record_failure(std::size_t i) {
+  const std::lock_guard lock(failure_mutex_);
+  if (failed_.exchange(true)) return;  // the first error wins
+  try {
+    throw;
+  } catch (Error& e) {
+    failure_ = std::make_exception_ptr(e.within(describe(program_.instructions[i], i)));
+  } catch (const std::exception& e) {
+    failure_ = std::make_exception_ptr(Error(Error::Kind::failure, describe(program_.instructions[i], i) + ": " + e.what()));
+  }
+}
+
+// After a failure the rest of the program is skipped, but events are still recorded so that no stream waits for ever.
+void Executor::execute_guarded(std::size_t i) {
+  const Instruction& instruction = program_.instructions[i];
+  if (!failed_.load(std::memory_order_relaxed)) {
+    const auto begin = Trace::Clock::now();
+    try {
+      execute(i);
+    } catch (...) {
+      record_failure(i);
+    }
+    const auto end = Trace::Clock::now();
+    if (instruction.stream == 0) phase_seconds_[static_cast<std::size_t>(instruction.phase)] += std::chrono::duration<double>(end - begin).count();
+    if (trace_ != nullptr) trace_->record({prepared_[i].label, instruction.stream, begin, end});
+  }
+  if (instruction.records != program::kNone) events_[static_cast<std::size_t>(instruction.records)].record();
+}
+
+void Executor::run() {
+  check_bound();
+  ++runs_;
+  failed_ = false;
+  failure_ = nullptr;
+  phase_seconds_ = {};
+  const auto task = [](void* self, std::size_t i) { static_cast<Executor*>(self)->execute_guarded(i); };
+  for (std::size_t i = 0; i < prepared_.size(); ++i)
+    if (const auto stream = static_cast<std::size_t>(program_.instructions[i].stream); stream != 0) streams_[stream]->submit({task, this, i});
+  for (std::size_t i = 0; i < prepared_.size(); ++i)
+    if (program_.instructions[i].stream == 0) execute_guarded(i);
+  for (const auto& stream : streams_)
+    if (stream) stream->synchronize();
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+std::optional<Executor::BadTensor> Executor::inspect(std::size_t i) const {
+  const Instruction& instruction = program_.instructions[i];
+  for (std::size_t o = 0; o < instruction.outputs.size(); ++o)
+    if (const auto what = find_bad(prepared_[i].outputs[o], instruction.outputs[o].type)) {
+      const std::string& buffer = program_.buffers[static_cast<std::size_t>(instruction.outputs[o].buffer)].name;
+      return BadTensor{i, instruction.op != nullptr ? instruction.op->name : "copy", o == 0 ? instruction.name : buffer, instruction.micro, *what};
+    }
+  return std::nullopt;
+}
+
+std::optional<Executor::BadTensor> Executor::run_checked() {
+  check_bound();
+  ++runs_;
+  std::optional<BadTensor> bad;
+  // One instruction after another: order matters more than speed here.
+  for (std::size_t i = 0; i < prepared_.size(); ++i) {
+    try {
+      execute(i);
+    } catch (Error& e) {
+      throw e.within(describe(program_.instructions[i], i));
+    }
+    if (!bad && program_.instructions[i].kind != Instruction::Kind::input) bad = inspect(i);
+    if (program_.instructions[i].records != program::kNone) events_[static_cast<std::size_t>(program_.instructions[i].records)].record();
+  }
+  return bad;
+}
+
+std::span<const std::byte> Executor::output(std::string_view name, int micro) const {
+  for (const program::NamedOutput& output : program_.outputs)
+    if (output.name == name && output.micro == micro)
+      return {arena_.data() + program_.buffers[static_cast<std::size_t>(output.operand.buffer)].offset, output.operand.type.bytes()};
+  fail("program '{}' has no output '{}' in micro-batch {}", program_.name, name, micro);
+}
+
+float Executor::scalar(std::string_view name, int micro) const {
+  const auto bytes = output(name, micro);
+  TRI_CHECK(bytes.size() == sizeof(float), "output '{}' is not an f32 scalar", name);
+  float value = 0;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
+
+void Executor::set_trace(Trace* trace) {
+  trace_ = trace;
+  if (trace == nullptr) return;
+  for (std::size_t i = 0; i < prepared_.size(); ++i) {
+    const Instruction& instruction = program_.instructions[i];
+    const std::string what = instruction.op != nullptr ? instruction.op->name + " " : instruction.kind == Instruction::Kind::input ? "input " : "copy ";
+    prepared_[i].label = trace->label(what + instruction.name, ir::name_of(instruction.phase));
+  }
+}
+
+}  // namespace trireme::runtime

@@ -1,0 +1,100 @@
+#pragma once
+#include <array>
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "trireme/device/arena.h"
+#include "trireme/device/stream.h"
+#include "trireme/program/program.h"
+#include "trireme/runtime/trace.h"
+
+namespace trireme::runtime {
+
+// Runs one program, again and again, on an arena that holds its state. Everything is prepared when it is constructed:
+// a run allocates nothing and looks at no graph.
+//
+//   Executor step(program, arena, pool);
+//   step.bind("tokens", micro, tokens.data(), bytes);   // read during run()
+//   step.run();
+//   float loss = step.scalar("loss");
+class Executor {
+ public:
+  // `program`, `arena` and `pool` must outlive the executor. The arena holds at least program.arena_bytes.
+  Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  // Where the graph input `name` of a micro-batch is read from. Throws for an unknown name or a wrong size.
+  void bind(std::string_view name, int micro, std::span<const std::byte> data);
+  template <class T>
+  void bind(std::string_view name, int micro, std::span<const T> data) {
+    bind(name, micro, std::as_bytes(data));
+  }
+
+  // Throws when an input is unbound or a kernel fails; the message names instruction and tensor.
+  void run();
+
+  // The first instruction whose float output holds a NaN or an infinity.
+  struct BadTensor {
+    std::size_t instruction;
+    std::string op;
+    std::string tensor;
+    int micro;
+    std::string what;  // "NaN at element 17"
+  };
+  // As `run`, looking at every output of every instruction.
+  std::optional<BadTensor> run_checked();
+
+  std::span<const std::byte> output(std::string_view name, int micro = 0) const;
+  float scalar(std::string_view name, int micro = 0) const;
+
+  // Largest end offset handed to any kernel so far.
+  std::size_t measured_peak() const { return measured_peak_.load(std::memory_order_relaxed); }
+  // Spans of every instruction from now on; null: stop.
+  void set_trace(Trace* trace);
+  // Seconds spent per phase in the last run, in the order of ir::Phase; inputs and copies count as forward.
+  const std::array<double, 4>& phase_seconds() const { return phase_seconds_; }
+
+ private:
+  struct Prepared {
+    device::Kernel* kernel = nullptr;
+    std::vector<const void*> inputs;
+    std::vector<void*> outputs;
+    void* workspace = nullptr;
+    std::size_t end_offset = 0;
+    std::uint32_t label = 0;
+    const std::byte* bound = nullptr;
+  };
+
+  void prepare(std::size_t i, std::vector<std::pair<std::string, device::Kernel*>>& cache);
+  void execute(std::size_t i);
+  void execute_guarded(std::size_t i);
+  void record_failure(std::size_t i);
+  void check_bound() const;
+  std::optional<BadTensor> inspect(std::size_t i) const;
+
+  const program::Program& program_;
+  device::Arena& arena_;
+  ThreadPool& pool_;
+  ThreadPool side_pool_{1};  // streams beside the compute stream run their kernels on their own thread
+  std::vector<std::shared_ptr<device::Kernel>> kernels_;
+  std::vector<Prepared> prepared_;
+  std::vector<std::unique_ptr<device::Stream>> streams_;  // [0] is the caller's thread: null
+  std::vector<device::Event> events_;
+  std::uint64_t runs_ = 0;
+  std::atomic<std::size_t> measured_peak_{0};
+  std::array<double, 4> phase_seconds_{};
+  Trace* trace_ = nullptr;
+  std::mutex failure_mutex_;
+  std::atomic<bool> failed_{false};
+  std::exception_ptr failure_;
+};
+
+}  // namespace trireme::runtime

@@ -1,0 +1,56 @@
+#include "trireme/runtime/trace.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "trireme/core/error.h"
+
+namespace trireme::runtime {
+namespace {
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+Trace::Trace(std::size_t capacity) : start_(Clock::now()) { spans_.reserve(capacity); }
+
+std::uint32_t Trace::label(const std::string& name, const std::string& category) {
+  const std::lock_guard lock(mutex_);
+  labels_.push_back({name, category});
+  return static_cast<std::uint32_t>(labels_.size()) - 1;
+}
+
+void Trace::record(const Span& span) {
+  const std::lock_guard lock(mutex_);
+  if (spans_.size() < spans_.capacity())
+    spans_.push_back(span);
+  else
+    ++dropped_;
+}
+
+void Trace::write(const std::filesystem::path& file, const std::string& process) const {
+  const std::filesystem::path aside = file.string() + ".partial";
+  std::ofstream out(aside);
+  const auto micros = [&](Clock::time_point t) { return std::chrono::duration<double, std::micro>(t - start_).count(); };
+  out << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+  out << fmt::format(R"({{"name":"process_name","ph":"M","pid":0,"args":{{"name":"{}"}}}})", escaped(process));
+  for (const Span& span : spans_) {
+    const Label& label = labels_[span.label];
+    out << fmt::format(",\n" R"({{"name":"{}","cat":"{}","ph":"X","pid":0,"tid":{},"ts":{:.3f},"dur":{:.3f}}})", escaped(label.name),
+                       escaped(label.category), span.track, micros(span.begin), micros(span.end) - micros(span.begin));
+  }
+  out << "\n]}\n";
+  out.close();
+  if (!out) fail("cannot write the trace {}: {}", file.string(), std::strerror(errno));
+  std::filesystem::rename(aside, file);
+}
+
+}  // namespace trireme::runtime
