@@ -1,0 +1,68 @@
+#include "trireme/io/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "trireme/core/error.h"
+
+namespace trireme::io {
+namespace {
+
+[[noreturn]] void cannot_write(const std::string& path) { fail("cannot write {}: {}", path, std::strerror(errno)); }
+
+// A rename is lasting only once the folder that holds the name is on the disk too.
+void flush_folder(const std::string& path) {
+  std::string folder = std::filesystem::path(path).parent_path().string();
+  if (folder.empty()) folder = ".";
+  const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (handle < 0) cannot_write(path);
+  // EINVAL: a file system that has no such notion.
+  const bool flushed = ::fsync(handle) == 0 || errno == EINVAL;
+  const int error = errno;
+  ::close(handle);
+  errno = error;
+  if (!flushed) cannot_write(path);
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  // O_EXCL makes the name ours alone: several ranks, or several processes, may write to one folder.
+  for (int attempt = 0; file_ < 0; ++attempt) {
+    aside_ = fmt::format("{}.part-{}-{}", path_, ::getpid(), attempt);
+    file_ = ::open(aside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file_ < 0 && errno != EEXIST) cannot_write(path_);
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  if (file_ >= 0) ::close(file_);
+  if (!aside_.empty()) ::unlink(aside_.c_str());
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  constexpr std::size_t kOneCall = std::size_t{1} << 30;  // Linux takes a little under 2 GiB at a time
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file_, bytes.data(), std::min(bytes.size(), kOneCall));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) cannot_write(path_);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+void AtomicFile::commit() {
+  if (::fsync(file_) != 0) cannot_write(path_);
+  if (::close(std::exchange(file_, -1)) != 0) cannot_write(path_);
+  if (std::rename(aside_.c_str(), path_.c_str()) != 0) cannot_write(path_);
+  aside_.clear();
+  flush_folder(path_);
+}
+
+}  // namespace trireme::io

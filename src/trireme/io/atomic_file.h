@@ -1,0 +1,34 @@
+#pragma once
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace trireme::io {
+
+// A file that appears whole or not at all: written under another name in the same folder, flushed to the disk, then
+// renamed over the target. Whoever opens the target sees the old content or the new one, also after a crash.
+//
+//   AtomicFile file("run.json");
+//   file.write(text);
+//   file.commit();      // without it the target stays as it was
+//
+// Every failure is an Error that names the target.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+  void commit();
+
+ private:
+  std::string path_;
+  std::string aside_;
+  int file_ = -1;
+};
+
+}  // namespace trireme::io

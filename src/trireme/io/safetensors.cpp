@@ -1,0 +1,262 @@
+#include "trireme/io/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/io/atomic_file.h"
+#include "trireme/io/safetensors_header.h"
+
+namespace trireme::io {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "tensors are stored little-endian and mapped as they are");
+
+constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
+// Where the data begins in files we write: no element needs more, and a cache line is what kernels like.
+constexpr std::size_t kDataAlignment = 64;
+
+std::span<const std::byte> map_file(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) refuse("cannot be opened: {}", std::strerror(errno));
+  struct stat status {};
+  const bool regular = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode);
+  const auto size = static_cast<std::size_t>(status.st_size);
+  void* mapping = nullptr;
+  if (regular && size > 0) mapping = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
+  const int error = errno;
+  ::close(file);
+  if (!regular) refuse("is not a regular file");
+  if (mapping == MAP_FAILED) refuse("cannot be mapped: {}", std::strerror(error));
+  return {static_cast<const std::byte*>(mapping), size};
+}
+
+void unmap(std::span<const std::byte> file) {
+  if (!file.empty()) ::munmap(const_cast<std::byte*>(file.data()), file.size());
+}
+
+// Bytes of a tensor; nothing when they, or its extents, cannot be counted. Zero extents are left out of the product: a
+// part of the shape must be countable too.
+std::optional<std::uint64_t> count_bytes(const std::vector<std::uint64_t>& shape, DType dtype) {
+  std::uint64_t product = size_of(dtype);
+  bool empty = false;
+  for (std::uint64_t extent : shape) {
+    empty |= extent == 0;
+    if (extent != 0 && __builtin_mul_overflow(product, extent, &product)) return std::nullopt;
+  }
+  if (product > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return std::nullopt;
+  return empty ? 0 : product;
+}
+
+SafetensorsFile::Tensor check(const SafetensorsHeader::Tensor& claim, std::uint64_t data_begin,
+                              std::uint64_t data_bytes) {
+  const auto dtype = dtype_of_safetensors(claim.dtype);
+  if (!dtype)
+    refuse("dtype {} is not supported (F64, F32, F16, BF16, I64, I32, U16, U8, I8 are)", for_message(claim.dtype));
+  const auto bytes = count_bytes(claim.shape, *dtype);
+  if (!bytes) refuse("shape [{}] is too large", fmt::join(claim.shape, ","));
+  if (claim.begin > claim.end || claim.end > data_bytes)
+    refuse("data_offsets [{},{}] do not lie in the {} bytes of data", claim.begin, claim.end, data_bytes);
+  if (claim.end - claim.begin != *bytes)
+    refuse("{}[{}] takes {} bytes, but data_offsets [{},{}] give {}", claim.dtype, fmt::join(claim.shape, ","), *bytes,
+           claim.begin, claim.end, claim.end - claim.begin);
+  Shape shape;
+  for (std::uint64_t extent : claim.shape) shape.push_back(static_cast<std::int64_t>(extent));
+  return {claim.name, TensorType{*dtype, shape}, data_begin + claim.begin};
+}
+
+// Every byte of the data belongs to exactly one tensor.
+void check_cover(const std::vector<SafetensorsFile::Tensor>& tensors, std::uint64_t data_begin,
+                 std::uint64_t data_end) {
+  std::vector<const SafetensorsFile::Tensor*> order;
+  order.reserve(tensors.size());
+  for (const auto& tensor : tensors) order.push_back(&tensor);
+  const auto end_of = [](const auto* t) { return t->offset + t->type.bytes(); };
+  std::sort(order.begin(), order.end(), [&](const auto* a, const auto* b) {
+    return std::pair(a->offset, end_of(a)) < std::pair(b->offset, end_of(b));
+  });
+  std::uint64_t covered = data_begin;
+  const SafetensorsFile::Tensor* previous = nullptr;
+  for (const auto* tensor : order) {
+    if (tensor->offset < covered)
+      refuse("tensor {}: overlaps tensor {}", for_message(tensor->name), for_message(previous->name));
+    if (tensor->offset > covered)
+      refuse("tensor {}: {} bytes before it belong to no tensor", for_message(tensor->name), tensor->offset - covered);
+    covered = end_of(tensor);
+    previous = tensor;
+  }
+  if (covered != data_end) refuse("{} bytes at the end belong to no tensor", data_end - covered);
+}
+
+template <class T>
+void convert(std::span<const std::byte> bytes, std::span<float> out) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    T value;
+    std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+    out[i] = static_cast<float>(value);
+  }
+}
+
+std::vector<const TensorToWrite*> order_of(std::span<const TensorToWrite> tensors) {
+  std::vector<const TensorToWrite*> order;
+  for (const auto& tensor : tensors) {
+    if (tensor.name == kMetadataKey) fail("a tensor cannot be named {}", kMetadataKey);
+    if (!tensor.type.present || tensor.bytes.size() != tensor.type.bytes())
+      fail("tensor {}: {} bytes given for {}", for_message(tensor.name), tensor.bytes.size(), tensor.type.str());
+    order.push_back(&tensor);
+  }
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->name < b->name; });
+  const auto twice =
+      std::adjacent_find(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->name == b->name; });
+  if (twice != order.end()) fail("tensor {} is given twice", for_message((*twice)->name));
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto* a, const auto* b) { return size_of(a->type.dtype) > size_of(b->type.dtype); });
+  return order;
+}
+
+std::string header_of(const std::vector<const TensorToWrite*>& order,
+                      const std::map<std::string, std::string>& metadata) {
+  std::vector<std::string> entries;
+  if (!metadata.empty()) {
+    std::vector<std::string> pairs;
+    for (const auto& [key, value] : metadata) pairs.push_back(json_quoted(key) + ":" + json_quoted(value));
+    entries.push_back(fmt::format(R"("{}":{{{}}})", kMetadataKey, fmt::join(pairs, ",")));
+  }
+  std::uint64_t offset = 0;
+  for (const auto* tensor : order) {
+    const std::uint64_t end = offset + tensor->bytes.size();
+    entries.push_back(fmt::format(R"({}:{{"dtype":"{}","shape":{},"data_offsets":[{},{}]}})", json_quoted(tensor->name),
+                                  safetensors_name_of(tensor->type.dtype), tensor->type.shape.str(), offset, end));
+    offset = end;
+  }
+  std::string header = fmt::format("{{{}}}", fmt::join(entries, ","));
+  const std::size_t past = (kLengthBytes + header.size()) % kDataAlignment;
+  if (past != 0) header.append(kDataAlignment - past, ' ');
+  if (header.size() > kMaxHeaderBytes) fail("the header would have {} bytes, above {}", header.size(), kMaxHeaderBytes);
+  return header;
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
+  try {
+    file_ = map_file(path_);
+    read_header();
+  } catch (Error& e) {
+    unmap(std::exchange(file_, {}));
+    e.within(path_);
+    throw;
+  } catch (...) {
+    unmap(std::exchange(file_, {}));
+    throw;
+  }
+}
+
+SafetensorsFile::~SafetensorsFile() { unmap(file_); }
+
+SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      file_(std::exchange(other.file_, {})),
+      tensors_(std::move(other.tensors_)),
+      metadata_(std::move(other.metadata_)) {}
+
+SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(file_, other.file_);
+  std::swap(tensors_, other.tensors_);
+  std::swap(metadata_, other.metadata_);
+  return *this;
+}
+
+void SafetensorsFile::read_header() {
+  if (file_.size() < kLengthBytes) refuse("{} bytes are too few for a safetensors file", file_.size());
+  std::uint64_t length = 0;
+  std::memcpy(&length, file_.data(), kLengthBytes);
+  if (length > kMaxHeaderBytes)
+    refuse("is not a safetensors file: its first bytes would mean a header of {} bytes, above {}", length,
+           kMaxHeaderBytes);
+  if (length > file_.size() - kLengthBytes)
+    refuse("the header has {} bytes, but only {} follow: the file is cut short", length, file_.size() - kLengthBytes);
+
+  const auto text = file_.subspan(kLengthBytes, length);
+  SafetensorsHeader header = parse_safetensors_header({reinterpret_cast<const char*>(text.data()), text.size()});
+  const std::uint64_t begin = kLengthBytes + length;
+  tensors_.reserve(header.tensors.size());
+  for (const auto& claim : header.tensors) {
+    try {
+      tensors_.push_back(check(claim, begin, file_.size() - begin));
+    } catch (Error& e) {
+      e.within("tensor " + for_message(claim.name));
+      throw;
+    }
+  }
+  check_cover(tensors_, begin, file_.size());
+  metadata_ = std::move(header.metadata);
+}
+
+const SafetensorsFile::Tensor* SafetensorsFile::find(std::string_view name) const {
+  const auto at = std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                                   [](const Tensor& tensor, std::string_view n) { return tensor.name < n; });
+  return at != tensors_.end() && at->name == name ? &*at : nullptr;
+}
+
+const SafetensorsFile::Tensor& SafetensorsFile::at(std::string_view name) const {
+  if (const Tensor* tensor = find(name)) return *tensor;
+  std::vector<std::string> names;
+  for (const auto& tensor : tensors_) names.push_back(tensor.name);
+  const auto close = nearest(name, names);
+  refuse("{}: there is no tensor {}{}", path_, for_message(name),
+         close ? fmt::format(" (the nearest is {})", for_message(*close)) : "");
+}
+
+std::span<const std::byte> SafetensorsFile::bytes(const Tensor& tensor) const {
+  return file_.subspan(tensor.offset, tensor.type.bytes());
+}
+
+void SafetensorsFile::read_f32(const Tensor& tensor, std::span<float> out) const {
+  if (!is_float(tensor.type.dtype))
+    refuse("{}: tensor {}: expected a float type, got {}", path_, for_message(tensor.name), tensor.type.str());
+  TRI_CHECK(static_cast<std::int64_t>(out.size()) == tensor.type.elements(), "{} values for {}", out.size(),
+            tensor.type.str());
+  const auto from = bytes(tensor);
+  switch (tensor.type.dtype) {
+    case DType::f32:
+      if (!out.empty()) std::memcpy(out.data(), from.data(), from.size());
+      return;
+    case DType::f64: return convert<double>(from, out);
+    case DType::f16: return convert<Float16>(from, out);
+    default: return convert<BFloat16>(from, out);
+  }
+}
+
+void write_safetensors(const std::string& path, std::span<const TensorToWrite> tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  std::vector<const TensorToWrite*> order;
+  std::string header;
+  try {
+    order = order_of(tensors);
+    header = header_of(order, metadata);
+  } catch (Error& e) {
+    e.within(path);
+    throw;
+  }
+  AtomicFile file(path);
+  const std::uint64_t length = header.size();
+  file.write(std::as_bytes(std::span(&length, 1)));
+  file.write(header);
+  for (const auto* tensor : order) file.write(tensor->bytes);
+  file.commit();
+}
+
+}  // namespace trireme::io

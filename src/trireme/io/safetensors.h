@@ -1,0 +1,73 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/core/shape.h"
+
+namespace trireme::io {
+
+// A safetensors file, mapped read-only.
+//
+//   const SafetensorsFile file("model.safetensors");
+//   file.read_f32(file.at("wte.weight"), weights);
+//   for (const auto& tensor : file.tensors()) keep(tensor.name, tensor.type, file.bytes(tensor));
+//
+// Opening reads the header alone. It refuses a file that is not exactly what the format says: a header over 100 MB,
+// bytes missing, left over, shared by two tensors or belonging to none, a size that is not that of dtype and shape, a
+// name or key given twice, an unknown key, more than Shape::kMaxRank dimensions, a dtype other than F64 F32 F16 BF16
+// I64 I32 U16 U8 I8. Every refusal names the file and, where there is one, the tensor.
+//
+// The file must not be shortened while it is open. Threads may read at the same time.
+class SafetensorsFile {
+ public:
+  struct Tensor {
+    std::string name;
+    TensorType type;
+    std::uint64_t offset = 0;  // in the file
+  };
+
+  explicit SafetensorsFile(std::string path);
+  ~SafetensorsFile();
+  SafetensorsFile(SafetensorsFile&& other) noexcept;
+  SafetensorsFile& operator=(SafetensorsFile&& other) noexcept;
+
+  const std::string& path() const { return path_; }
+  const std::vector<Tensor>& tensors() const { return tensors_; }  // by name
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+
+  const Tensor* find(std::string_view name) const;
+  // Refuses an unknown name, with the nearest one.
+  const Tensor& at(std::string_view name) const;
+
+  // The tensor's bytes: row-major, little-endian. The format promises no alignment.
+  std::span<const std::byte> bytes(const Tensor& tensor) const;
+  // The values of a tensor of any float type. `out` has as many elements as the tensor.
+  void read_f32(const Tensor& tensor, std::span<float> out) const;
+
+ private:
+  void read_header();
+
+  std::string path_;
+  std::span<const std::byte> file_;
+  std::vector<Tensor> tensors_;
+  std::map<std::string, std::string> metadata_;
+};
+
+struct TensorToWrite {
+  std::string name;
+  TensorType type;
+  std::span<const std::byte> bytes;
+};
+
+// Writes a file that appears whole or not at all (atomic_file.h). The same tensors give the same bytes in whatever
+// order they come: wider types first, then by name, which together with a padded header aligns every tensor to its
+// element.
+void write_safetensors(const std::string& path, std::span<const TensorToWrite> tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace trireme::io
