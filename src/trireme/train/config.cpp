@@ -1,0 +1,231 @@
+#include "trireme/train/config.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/train/config/keys.h"
+
+namespace trireme::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kSeeds = "parallel.seeds";
+
+const Key* find_key(const std::vector<Key>& keys, std::string_view name) {
+  const auto found = std::find_if(keys.begin(), keys.end(), [&](const Key& key) { return key.name == name; });
+  return found == keys.end() ? nullptr : &*found;
+}
+
+// The same name was not a section or key either.
+[[noreturn]] void unknown_key(const std::vector<Key>& keys, const std::string& name) {
+  std::vector<std::string> sections;
+  for (const Key& key : keys)
+    if (sections.empty() || sections.back() != key.section()) sections.push_back(key.section());
+  const std::size_t dot = name.find('.');
+  const std::string section = name.substr(0, dot);
+  if (std::find(sections.begin(), sections.end(), section) == sections.end()) {
+    // A misspelt section: the key in it may be right.
+    if (const auto near = nearest(section, sections)) {
+      const std::string corrected = *near + (dot == std::string::npos ? "" : name.substr(dot));
+      if (dot == std::string::npos) refuse("unknown section [{}]; did you mean [{}]?", name, *near);
+      if (find_key(keys, corrected) != nullptr) refuse("unknown key {}; did you mean {}?", name, corrected);
+    }
+  } else if (dot == std::string::npos) {
+    refuse("{} is a section, not a key", name);
+  }
+  const std::string hint = hint_for(name);
+  refuse("unknown key {}{}", name, hint.empty() ? "; `trireme config` lists them all" : hint);
+}
+
+void set(Config& config, const std::vector<Key>& keys, const std::string& name, const Raw& value) {
+  const Key* key = find_key(keys, name);
+  // An empty section is nothing to complain about.
+  if (key == nullptr && std::holds_alternative<Raw::Table>(value.value) && std::get<Raw::Table>(value.value).empty())
+    for (const Key& other : keys)
+      if (other.section() == name) return;
+  if (key == nullptr) unknown_key(keys, name);
+  assign(*key, value);
+  config.given.insert(key->name);
+}
+
+void apply_override(Config& config, const std::vector<Key>& keys, const std::string& text) {
+  const std::size_t equals = text.find('=');
+  const std::string name = text.substr(0, equals);
+  if (equals == std::string::npos) refuse("--{} needs a value: --{}=…", name, name);
+  const std::string value = text.substr(equals + 1);
+  if (name.starts_with(std::string(kSeeds) + ".")) {
+    const Raw::Table one = {{name.substr(kSeeds.size() + 1), Raw{value}}};
+    return set(config, keys, std::string(kSeeds), Raw{one});
+  }
+  const Key* key = find_key(keys, name);
+  if (key == nullptr) unknown_key(keys, name);
+  set(config, keys, name, from_text(*key, value));
+}
+
+Config build(const std::vector<Entry>& entries, const std::string& file, const std::string& name,
+             std::span<const std::string> overrides) {
+  Config config;
+  config.name = name;
+  const std::vector<Key> keys = keys_of(config);
+  for (const Entry& entry : entries) try {
+      set(config, keys, entry.key, entry.value);
+    } catch (Error& e) {
+      throw e.within(fmt::format("{}:{}", file, entry.line));
+    }
+  for (const std::string& text : overrides) try {
+      apply_override(config, keys, text);
+    } catch (Error& e) {
+      throw e.within("command line");
+    }
+  try {
+    check(config);
+  } catch (Error& e) {
+    if (!file.empty()) throw e.within(file);
+    throw;
+  }
+  return config;
+}
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) refuse("cannot read {}", path.string());
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// "runs/one/" and "runs/one" are both "one".
+std::string folder_name(const std::string& path) {
+  const fs::path full = fs::absolute(path).lexically_normal();
+  return (full.has_filename() ? full : full.parent_path()).filename().string();
+}
+
+}  // namespace
+
+Choice parse_choice(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  Choice choice{std::string(text.substr(0, colon)), 0};
+  if (colon != std::string_view::npos)
+    std::from_chars(text.data() + colon + 1, text.data() + text.size(), choice.argument);
+  return choice;
+}
+
+Config parse_config(std::string_view toml, const std::string& file, std::span<const std::string> overrides) {
+  return build(read_toml(toml, file), file, fs::path(file).stem().string(), overrides);
+}
+
+Config load_config(const std::string& source, std::span<const std::string> overrides) {
+  std::error_code unknown;
+  if (fs::is_directory(source, unknown)) {
+    const fs::path run = fs::path(source) / "config.toml";
+    if (fs::exists(run, unknown)) {
+      Config config = parse_config(read_file(run), run.string(), overrides);
+      config.name = folder_name(source);
+      return config;
+    }
+    if (fs::exists(fs::path(source) / "config.json", unknown)) {
+      std::vector<std::string> all = {"init.from=" + source};
+      all.insert(all.end(), overrides.begin(), overrides.end());
+      return build({}, "", folder_name(source), all);
+    }
+    refuse("{} is neither a run folder (no config.toml) nor a Hugging Face folder (no config.json)", source);
+  }
+  if (fs::exists(source, unknown)) return parse_config(read_file(source), source, overrides);
+  std::vector<std::string> names;
+  for (const Builtin& builtin : builtin_configs()) {
+    if (builtin.name == source) return build(read_toml(builtin.toml, source), "", source, overrides);
+    names.emplace_back(builtin.name);
+  }
+  const auto near = nearest(source, names);
+  refuse("there is no configuration {}; built in: {}{}", source, fmt::join(names, ", "),
+         near ? "; did you mean " + *near + "?" : "");
+}
+
+std::vector<std::string> take_overrides(std::vector<std::string>& arguments) {
+  std::vector<std::string> overrides;
+  std::vector<std::string> rest;
+  Config defaults;
+  const std::vector<Key> keys = keys_of(defaults);
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    const std::size_t equals = argument.find('=');
+    const std::string name =
+        argument.starts_with("--") ? argument.substr(2, equals == std::string::npos ? equals : equals - 2) : "";
+    const std::string key_part = name.starts_with(std::string(kSeeds) + ".") ? std::string(kSeeds) : name;
+    if (name.find('.') == std::string::npos) {
+      if (const auto meant = name.empty() ? std::nullopt : foreign_name(name))
+        refuse("unknown option --{}; did you mean --{}?", name, *meant);
+      rest.push_back(argument);
+      continue;
+    }
+    if (equals != std::string::npos) {
+      overrides.push_back(argument.substr(2));
+      continue;
+    }
+    const Key* key = find_key(keys, key_part);
+    const bool flag = key != nullptr && std::holds_alternative<bool*>(key->field);
+    const bool value_follows = i + 1 < arguments.size() && !arguments[i + 1].starts_with("--");
+    if (key != nullptr && !flag && !value_follows) refuse("--{} needs a value: {}", name, expectation(*key));
+    if (flag && (!value_follows || (arguments[i + 1] != "true" && arguments[i + 1] != "false")))
+      overrides.push_back(name + "=true");
+    else if (value_follows)
+      overrides.push_back(name + "=" + arguments[++i]);
+    else
+      overrides.push_back(name + "=");  // unknown: refused by name when the configuration is loaded
+  }
+  arguments = std::move(rest);
+  return overrides;
+}
+
+std::string to_toml(const Config& config) {
+  Config copy = config;
+  std::string text;
+  std::string section;
+  for (const Key& key : keys_of(copy)) {
+    if (key.section() != section) {
+      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", key.section());
+      section = key.section();
+    }
+    if (key.name != kSeeds)
+      text += fmt::format("{} = {}\n", key.leaf(), to_text(key));
+    else if (!config.parallel.seeds.empty())
+      text += fmt::format("\n[{}]\n{}", kSeeds, to_text(key));
+  }
+  return text;
+}
+
+std::vector<std::string> differing_keys(const Config& a, const Config& b) {
+  Config one = a;
+  Config other = b;
+  const std::vector<Key> left = keys_of(one);
+  const std::vector<Key> right = keys_of(other);
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < left.size(); ++i)
+    if (to_text(left[i]) != to_text(right[i])) names.push_back(left[i].name);
+  return names;
+}
+
+std::string describe_config() {
+  constexpr std::size_t column = 34;
+  Config defaults;
+  std::string text;
+  std::string section;
+  for (const Key& key : keys_of(defaults)) {
+    if (key.section() != section) {
+      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", key.section());
+      section = key.section();
+    }
+    std::string line =
+        key.name == kSeeds ? fmt::format("[{}]", kSeeds) : fmt::format("{} = {}", key.leaf(), to_text(key));
+    line.resize(std::max(line.size() + 1, column), ' ');
+    const std::string choices = key.rule.choices.empty() ? "" : fmt::format("{}: ", fmt::join(key.rule.choices, " | "));
+    text += fmt::format("{}# {}{}\n", line, choices, key.meaning);
+  }
+  return text;
+}
+
+}  // namespace trireme::train

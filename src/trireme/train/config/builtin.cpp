@@ -1,0 +1,116 @@
+#include <array>
+
+#include "trireme/train/config.h"
+
+namespace trireme::train {
+namespace {
+
+constexpr auto kBuiltins = std::to_array<Builtin>({
+    {"quickstart", "a small GPT on the C++ standard library's headers, in about a minute",
+     R"([model]
+family  = "gpt2"
+layers  = 4
+width   = 128
+heads   = 4
+context = 128
+
+[train]
+steps  = 300
+batch  = 32
+lr     = 3e-3
+min_lr = 3e-4
+warmup = 20
+)"},
+    {"gpt2-small-cpu", "GPT-2 small (124 M parameters) on a CPU: name your own data.tokens",
+     R"([model]
+family  = "gpt2"
+layers  = 12
+width   = 768
+heads   = 12
+context = 256
+vocab   = 50257
+
+[train]
+steps       = 100
+batch       = 8
+micro_batch = 4
+lr          = 6e-4
+min_lr      = 6e-5
+warmup      = 10
+)"},
+    {"llama-tiny", "a small Llama on the C++ standard library's headers",
+     R"([model]
+family   = "llama"
+layers   = 4
+width    = 128
+heads    = 4
+kv_heads = 2
+context  = 128
+
+[train]
+steps  = 300
+batch  = 32
+lr     = 3e-3
+min_lr = 3e-4
+warmup = 20
+)"},
+    {"mlp", "a multi-layer perceptron on synthetic images",
+     R"([model]
+family   = "mlp"
+layers   = 4
+width    = 256
+image    = 16
+channels = 1
+classes  = 10
+
+[data]
+images = "synthetic"
+
+[train]
+steps = 200
+batch = 64
+)"},
+    {"convnet", "a small convolutional network on synthetic images",
+     R"([model]
+family   = "convnet"
+layers   = 3
+width    = 32
+image    = 32
+channels = 3
+classes  = 10
+
+[data]
+images = "synthetic"
+
+[train]
+steps = 100
+batch = 32
+)"},
+    {"resnet18", "ResNet-18 on synthetic images of CIFAR-10's size",
+     R"([model]
+family   = "resnet"
+layers   = 18
+width    = 64
+image    = 32
+channels = 3
+classes  = 10
+
+[data]
+images = "synthetic"
+
+[train]
+steps        = 100
+batch        = 32
+optimizer    = "sgd"
+lr           = 0.05
+momentum     = 0.9
+weight_decay = 5e-4
+warmup       = 10
+)"},
+});
+
+}  // namespace
+
+std::span<const Builtin> builtin_configs() { return kBuiltins; }
+
+}  // namespace trireme::train

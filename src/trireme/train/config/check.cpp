@@ -1,0 +1,142 @@
+#include <algorithm>
+
+#include "trireme/core/error.h"
+#include "trireme/train/config/keys.h"
+
+namespace trireme::train {
+namespace {
+
+// Values that exist in the language of configurations but not yet in this version: for each key, what there is.
+// Shrinks to nothing as the techniques arrive.
+struct Available {
+  std::string_view key;
+  std::vector<std::string> values;  // as to_text prints them
+};
+
+std::vector<Available> available() {
+  return {
+      {"train.precision", {"\"f32\"", "\"bf16\""}},
+      {"data.tokenizer", {"\"bytes\""}},
+      {"data.images", {"\"\"", "\"synthetic\""}},
+      {"parallel.zero", {"0"}},
+      {"parallel.sequence", {"false"}},
+      {"parallel.compress", {"\"none\""}},
+      {"parallel.server", {"\"none\""}},
+      {"memory.remat", {"\"none\""}},
+      {"memory.offload", {"\"none\""}},
+      {"memory.activations", {"\"full\""}},
+      {"runtime.device", {"\"auto\"", "\"cpu\""}},
+      {"runtime.transport", {"\"auto\"", "\"threads\""}},
+      {"runtime.link", {"\"\""}},
+  };
+}
+constexpr std::int64_t kMostRanks = 1;
+
+std::vector<std::pair<std::string, std::int64_t>> mesh_axes(const Config& config) {
+  return parse_mesh_axes(config.parallel.mesh).value();
+}
+
+std::int64_t axis(const Config& config, std::string_view name) {
+  for (const auto& [axis_name, size] : mesh_axes(config))
+    if (axis_name == name) return size;
+  return 1;
+}
+
+void check_available(Config config) {
+  const std::vector<Available> table = available();
+  for (const Key& key : keys_of(config))
+    for (const Available& entry : table) {
+      if (entry.key != key.name) continue;
+      const std::string value = to_text(key);
+      if (std::find(entry.values.begin(), entry.values.end(), value) == entry.values.end())
+        refuse("not available in this version: {} = {} (available: {})", key.name, value,
+               fmt::join(entry.values, ", "));
+    }
+  std::int64_t ranks = 1;
+  for (const auto& [name, size] : mesh_axes(config)) ranks *= std::max<std::int64_t>(1, size);
+  if (ranks > kMostRanks)
+    refuse("not available in this version: parallel.mesh = \"{}\" ({} ranks; available: {})", config.parallel.mesh,
+           ranks, kMostRanks == 1 ? "one rank" : fmt::format("up to {} ranks", kMostRanks));
+}
+
+std::int64_t nearest_divisor(std::int64_t n, std::int64_t wanted) {
+  std::int64_t best = 1;
+  for (std::int64_t d = 1; d <= n; ++d)
+    if (n % d == 0 && std::abs(d - wanted) < std::abs(best - wanted)) best = d;
+  return best;
+}
+
+void check_model(const models::ModelConfig& model) {
+  if (model.reads_images()) return;
+  if (model.head_dim == 0 && model.width % model.heads != 0)
+    refuse("model.width = {} must be a multiple of model.heads = {}; the nearest number of heads that divides it is {}",
+           model.width, model.heads, nearest_divisor(model.width, model.heads));
+  if (model.kv_heads != 0 && model.heads % model.kv_heads != 0)
+    refuse("model.heads = {} must be a multiple of model.kv_heads = {}; the nearest number that divides it is {}",
+           model.heads, model.kv_heads, nearest_divisor(model.heads, model.kv_heads));
+  const std::int64_t head = model.head_dim != 0 ? model.head_dim : model.width / model.heads;
+  if (model.family == "llama" && head % 2 != 0)
+    refuse(
+        "model.family = \"llama\" rotates pairs of features: the {} features of a head must be even in number "
+        "(model.width = {}, model.heads = {})",
+        head, model.width, model.heads);
+}
+
+void check_data(const Config& config) {
+  const data::DataConfig& data = config.data;
+  const bool images = config.model.reads_images();
+  if (images && data.images.empty())
+    refuse("model.family = \"{}\" learns from images: set data.images, for example to \"synthetic\"",
+           config.model.family);
+  if (!images && !data.images.empty())
+    refuse("model.family = \"{}\" learns from tokens and cannot read data.images = \"{}\"; mlp, convnet and resnet can",
+           config.model.family, data.images);
+  if (images) return;
+  if (!data.tokens.empty() && data.text != data::DataConfig{}.text && !data.text.empty())
+    refuse("data.text and data.tokens cannot both be given; choose one");
+  if (data.tokens.empty() && data.text.empty()) refuse("data.text and data.tokens are both empty; name some data");
+}
+
+void check_training(const Config& config) {
+  const TrainConfig& train = config.train;
+  if (train.min_lr > train.lr) refuse("train.min_lr = {} must not be above train.lr = {}", train.min_lr, train.lr);
+  const std::int64_t replicas = std::max<std::int64_t>(1, axis(config, "dp"));
+  if (train.batch % replicas != 0)
+    refuse("train.batch = {} must be a multiple of the {} replicas of parallel.mesh = \"{}\"; the nearest is {}",
+           train.batch, replicas, config.parallel.mesh,
+           std::max<std::int64_t>(1, (train.batch + replicas / 2) / replicas) * replicas);
+  const std::int64_t share = train.batch / replicas;
+  if (train.micro_batch != 0 && share % train.micro_batch != 0)
+    refuse("train.micro_batch = {} must divide {} rows ({}); the nearest that does is {}", train.micro_batch, share,
+           replicas == 1 ? "train.batch" : "a replica's share of train.batch",
+           nearest_divisor(share, train.micro_batch));
+  if (train.eval_every > 0 && config.data.eval.empty() && config.data.holdout <= 0)
+    refuse("train.eval_every = {} needs held-out data: set data.holdout or data.eval", train.eval_every);
+}
+
+void check_parallel(const Config& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const std::int64_t pp = axis(config, "pp");
+  if (!parallel.stages.empty() && pp > 0 && static_cast<std::int64_t>(parallel.stages.size()) != pp)
+    refuse("parallel.stages lists {} stages, but parallel.mesh = \"{}\" has {}", parallel.stages.size(), parallel.mesh,
+           pp);
+  std::int64_t layers = 0;
+  for (const std::int64_t stage : parallel.stages) layers += stage;
+  if (!parallel.stages.empty() && config.init.from.empty() && layers != config.model.layers)
+    refuse("parallel.stages add up to {} layers, but model.layers = {}", layers, config.model.layers);
+  if (parallel.timeout.count <= 0) refuse("parallel.timeout must be a time such as \"60s\", above zero");
+  if (parallel.bucket.count == 0) refuse("parallel.bucket must be a size such as \"25MiB\", above zero");
+}
+
+}  // namespace
+
+void check(const Config& config) {
+  check_available(config);
+  // With init.from the shape is that of the folder's config.json.
+  if (config.init.from.empty()) check_model(config.model);
+  check_data(config);
+  check_training(config);
+  check_parallel(config);
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,80 @@
+#pragma once
+#include <functional>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "trireme/train/config.h"
+
+namespace trireme::train {
+
+using Field = std::variant<std::int64_t*, double*, bool*, std::optional<bool>*, std::string*, std::vector<std::string>*,
+                           std::vector<std::int64_t>*, std::array<double, 2>*, Bytes*, Seconds*, Interval*,
+                           std::map<std::string, std::string>*>;
+
+// What values a key takes, beyond its type.
+struct Rule {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  bool above_low = false;   // low itself is not allowed
+  bool below_high = false;  // nor is high
+  // Words that may be given. "every:K" takes a whole number of at least 1, "topk:FRACTION" a number in (0, 1].
+  std::vector<std::string> choices = {};
+  // Text of a form of its own; `expects` says which.
+  bool (*valid)(std::string_view) = nullptr;
+  std::string_view expects = {};
+};
+
+// One key of the configuration, bound to its field in one Config. Its default is what a fresh Config holds.
+struct Key {
+  std::string name;  // "train.lr"
+  Field field;
+  Rule rule;
+  std::string meaning;
+
+  std::string section() const { return name.substr(0, name.find('.')); }
+  std::string leaf() const { return name.substr(name.find('.') + 1); }
+};
+
+// The schema: every key there is, section by section.
+std::vector<Key> keys_of(Config& config);
+
+// A value as it was written, before it is known to fit.
+struct Raw {
+  using List = std::vector<Raw>;
+  using Table = std::vector<std::pair<std::string, Raw>>;
+  std::variant<bool, std::int64_t, double, std::string, List, Table> value;
+
+  std::string shown() const;  // for messages: 12, "fast", [1, 2]
+};
+
+// Sets the key's field; refuses a value that does not fit ("train.lr must be a positive number, got "fast"").
+void assign(const Key& key, const Raw& raw);
+// What a command line's text means for this key.
+Raw from_text(const Key& key, std::string_view text);
+// The field's value as TOML.
+std::string to_text(const Key& key);
+// "a positive number", "one of f32, bf16"
+std::string expectation(const Key& key);
+
+// "; did you mean train.lr?" for a name that is no key, knowing other systems' names; "" when nothing is near.
+std::string hint_for(std::string_view name);
+// The key (and a value, if the name implies one: fp16 → train.precision = "fp16") that another system's name stands
+// for.
+std::optional<std::string> foreign_name(std::string_view name);
+
+// A TOML text as a flat list of keys in the order of the file. Refuses text that is no TOML, with its line.
+struct Entry {
+  std::string key;
+  Raw value;
+  int line = 0;
+};
+std::vector<Entry> read_toml(std::string_view toml, const std::string& file);
+
+// Mesh axes as written: "pp=2,dp=*" → {pp, 2}, {dp, 0}; nothing when malformed. "auto" and "" have none.
+std::optional<std::vector<std::pair<std::string, std::int64_t>>> parse_mesh_axes(std::string_view text);
+
+}  // namespace trireme::train

@@ -1,0 +1,331 @@
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <type_traits>
+
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/train/config/keys.h"
+
+namespace trireme::train {
+namespace {
+
+template <class T>
+constexpr bool kNumeric = std::is_same_v<T, std::int64_t> || std::is_same_v<T, double>;
+
+std::string quoted(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\')
+      result += {'\\', c};
+    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      result += fmt::format("\\u{:04X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    else
+      result += c;
+  }
+  return result + "\"";
+}
+
+std::string number(double value) {
+  std::string result = fmt::format("{}", value);
+  if (result.find_first_of(".en") == std::string::npos) result += ".0";
+  return result;
+}
+
+std::string size_text(std::uint64_t bytes) {
+  constexpr std::array<std::string_view, 5> units = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  while (unit + 1 < units.size() && bytes != 0 && bytes % 1024 == 0) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return fmt::format("\"{}{}\"", bytes, units[unit]);
+}
+
+std::string duration_text(double seconds) {
+  if (seconds != 0 && std::fmod(seconds, 3600) == 0) return fmt::format("\"{}h\"", seconds / 3600);
+  if (seconds != 0 && std::fmod(seconds, 60) == 0) return fmt::format("\"{}min\"", seconds / 60);
+  return fmt::format("\"{}s\"", seconds);
+}
+
+std::string list_text(const auto& items, auto&& one) {
+  std::string result;
+  for (const auto& item : items) result += (result.empty() ? "" : ", ") + one(item);
+  return "[" + result + "]";
+}
+
+bool in_range(const Rule& rule, double value) {
+  return std::isfinite(value) && (rule.above_low ? value > rule.low : value >= rule.low) &&
+         (rule.below_high ? value < rule.high : value <= rule.high);
+}
+
+std::string range_text(const Rule& rule, const std::string& noun, const std::string& article) {
+  const bool low = std::isfinite(rule.low);
+  if (low && std::isfinite(rule.high))
+    return fmt::format("{} {} from {} to {}{}", article, noun, rule.low, rule.below_high ? "below " : "", rule.high);
+  if (low && rule.above_low && rule.low == 0) return "a positive " + noun;
+  if (low) return fmt::format("{} {} {} {}", article, noun, rule.above_low ? "above" : "of at least", rule.low);
+  return article + " " + noun;
+}
+
+std::optional<double> parse_number(std::string_view text) {
+  text = trim(text);
+  if (text.starts_with('+')) text.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// Does the argument of "topk:0.1" fit "topk:FRACTION"?
+bool argument_fits(std::string_view kind, std::string_view argument) {
+  const auto value = parse_number(argument);
+  if (!value || !std::isfinite(*value)) return false;
+  if (kind == "FRACTION") return *value > 0 && *value <= 1;
+  return *value == std::floor(*value) && *value >= (kind == "S" ? 0 : 1);
+}
+
+bool is_choice(const Rule& rule, std::string_view text) {
+  return std::any_of(rule.choices.begin(), rule.choices.end(), [&](const std::string& choice) {
+    const std::size_t colon = choice.find(':');
+    if (colon == std::string::npos) return text == choice;
+    return text.starts_with(choice.substr(0, colon + 1)) &&
+           argument_fits(std::string_view(choice).substr(colon + 1), text.substr(colon + 1));
+  });
+}
+
+[[noreturn]] void mismatch(const Key& key, const Raw& raw) {
+  std::string near;
+  if (const auto* given = std::get_if<std::string>(&raw.value); given != nullptr && !key.rule.choices.empty()) {
+    std::string lower = *given;
+    std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+    if (const auto best = nearest(lower, key.rule.choices)) near = fmt::format("; did you mean \"{}\"?", *best);
+  }
+  refuse("{} must be {}, got {}{}", key.name, expectation(key), raw.shown(), near);
+}
+
+std::optional<double> as_number(const Raw& raw) {
+  if (const auto* integer = std::get_if<std::int64_t>(&raw.value)) return static_cast<double>(*integer);
+  if (const auto* real = std::get_if<double>(&raw.value)) return *real;
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> as_integer(const Raw& raw) {
+  if (const auto* integer = std::get_if<std::int64_t>(&raw.value)) return *integer;
+  // 1e6 is a whole number too.
+  const auto* real = std::get_if<double>(&raw.value);
+  if (real == nullptr || *real != std::floor(*real) || std::abs(*real) > 0x1p53) return std::nullopt;
+  return static_cast<std::int64_t>(*real);
+}
+
+struct Assign {
+  const Key& key;
+  const Raw& raw;
+
+  template <class T>
+  const T& get() const {
+    const auto* value = std::get_if<T>(&raw.value);
+    if (value == nullptr) mismatch(key, raw);
+    return *value;
+  }
+
+  void operator()(std::int64_t* out) const {
+    const auto value = as_integer(raw);
+    if (!value || !in_range(key.rule, static_cast<double>(*value))) mismatch(key, raw);
+    *out = *value;
+  }
+  void operator()(double* out) const {
+    const auto value = as_number(raw);
+    if (!value || !in_range(key.rule, *value)) mismatch(key, raw);
+    *out = *value;
+  }
+  void operator()(bool* out) const { *out = get<bool>(); }
+  void operator()(std::optional<bool>* out) const {
+    if (const auto* word = std::get_if<std::string>(&raw.value); word != nullptr && *word == "auto")
+      out->reset();
+    else
+      *out = get<bool>();
+  }
+  void operator()(std::string* out) const {
+    const auto& value = get<std::string>();
+    if (!key.rule.choices.empty() && !is_choice(key.rule, value)) mismatch(key, raw);
+    if (key.rule.valid != nullptr && !key.rule.valid(value)) mismatch(key, raw);
+    *out = value;
+  }
+  void operator()(std::vector<std::string>* out) const {
+    if (const auto* one = std::get_if<std::string>(&raw.value)) {
+      out->clear();
+      if (!one->empty()) out->push_back(*one);
+      return;
+    }
+    std::vector<std::string> values;
+    for (const Raw& item : get<Raw::List>()) {
+      const auto* value = std::get_if<std::string>(&item.value);
+      if (value == nullptr || value->empty()) mismatch(key, raw);
+      values.push_back(*value);
+    }
+    *out = std::move(values);
+  }
+  void operator()(std::vector<std::int64_t>* out) const {
+    std::vector<std::int64_t> values;
+    for (const Raw& item : get<Raw::List>()) {
+      const auto value = as_integer(item);
+      if (!value || !in_range(key.rule, static_cast<double>(*value))) mismatch(key, raw);
+      values.push_back(*value);
+    }
+    *out = std::move(values);
+  }
+  void operator()(std::array<double, 2>* out) const {
+    const auto& list = get<Raw::List>();
+    if (list.size() != 2) mismatch(key, raw);
+    std::array<double, 2> values{};
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto value = as_number(list[i]);
+      if (!value || !in_range(key.rule, *value)) mismatch(key, raw);
+      values[i] = *value;
+    }
+    *out = values;
+  }
+  void operator()(Bytes* out) const {
+    if (const auto count = as_integer(raw); count && *count >= 0) {
+      out->count = static_cast<std::uint64_t>(*count);
+      return;
+    }
+    const auto& text = get<std::string>();
+    const auto value = text.empty() ? 0 : parse_bytes(text);
+    if (!value) mismatch(key, raw);
+    out->count = *value;
+  }
+  void operator()(Seconds* out) const { out->count = seconds(); }
+  void operator()(Interval* out) const {
+    if (const auto steps = as_integer(raw)) {
+      if (*steps < 0) mismatch(key, raw);
+      *out = {*steps, 0};
+    } else {
+      *out = {0, seconds()};
+    }
+  }
+  void operator()(std::map<std::string, std::string>* out) const {
+    for (const auto& [name, item] : get<Raw::Table>()) {
+      const auto* value = std::get_if<std::string>(&item.value);
+      if (value == nullptr) refuse("{}.\"{}\" must be text such as \"out:tp\", got {}", key.name, name, item.shown());
+      (*out)[name] = *value;
+    }
+  }
+
+ private:
+  double seconds() const {
+    if (const auto count = as_number(raw); count && std::isfinite(*count) && *count >= 0) return *count;
+    const auto& text = get<std::string>();
+    const auto value = text.empty() ? 0 : parse_duration(text);
+    if (!value) mismatch(key, raw);
+    return *value;
+  }
+};
+
+Raw scalar_from_text(std::string_view text) {
+  text = trim(text);
+  if (text == "true") return {true};
+  if (text == "false") return {false};
+  std::int64_t integer = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), integer);
+  if (!text.empty() && error == std::errc() && end == text.data() + text.size()) return {integer};
+  if (const auto real = parse_number(text)) return {*real};
+  return {std::string(text)};
+}
+
+std::string unquoted(std::string_view text) {
+  text = trim(text);
+  if (text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front())
+    text = text.substr(1, text.size() - 2);
+  return std::string(text);
+}
+
+}  // namespace
+
+std::string Raw::shown() const {
+  return std::visit(
+      [](const auto& v) -> std::string {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, bool>) return v ? "true" : "false";
+        if constexpr (kNumeric<T>) return fmt::format("{}", v);
+        if constexpr (std::is_same_v<T, std::string>) return quoted(v);
+        if constexpr (std::is_same_v<T, List>) return list_text(v, [](const Raw& item) { return item.shown(); });
+        return "a table";
+      },
+      value);
+}
+
+void assign(const Key& key, const Raw& raw) { std::visit(Assign{key, raw}, key.field); }
+
+Raw from_text(const Key& key, std::string_view text) {
+  return std::visit(
+      [&](auto* field) -> Raw {
+        using T = std::remove_pointer_t<decltype(field)>;
+        constexpr bool words = std::is_same_v<T, std::vector<std::string>>;
+        if constexpr (std::is_same_v<T, std::string>) return {unquoted(text)};
+        if constexpr (words || std::is_same_v<T, std::vector<std::int64_t>> ||
+                      std::is_same_v<T, std::array<double, 2>>) {
+          std::string_view inside = trim(text);
+          if (inside.starts_with('[') && inside.ends_with(']')) inside = inside.substr(1, inside.size() - 2);
+          Raw::List list;
+          for (const std::string& part : split(inside, ','))
+            if (!trim(part).empty()) list.push_back(words ? Raw{unquoted(part)} : scalar_from_text(part));
+          return {std::move(list)};
+        }
+        return scalar_from_text(unquoted(text));
+      },
+      key.field);
+}
+
+std::string to_text(const Key& key) {
+  return std::visit(
+      [](const auto* field) -> std::string {
+        using T = std::remove_cvref_t<decltype(*field)>;
+        const T& v = *field;
+        if constexpr (std::is_same_v<T, std::int64_t>) return fmt::format("{}", v);
+        if constexpr (std::is_same_v<T, double>) return number(v);
+        if constexpr (std::is_same_v<T, bool>) return v ? "true" : "false";
+        if constexpr (std::is_same_v<T, std::optional<bool>>) return !v ? "\"auto\"" : *v ? "true" : "false";
+        if constexpr (std::is_same_v<T, std::string>) return quoted(v);
+        if constexpr (std::is_same_v<T, std::vector<std::string>>) return list_text(v, quoted);
+        if constexpr (std::is_same_v<T, std::vector<std::int64_t>>)
+          return list_text(v, [](std::int64_t i) { return fmt::format("{}", i); });
+        if constexpr (std::is_same_v<T, std::array<double, 2>>) return list_text(v, number);
+        if constexpr (std::is_same_v<T, Bytes>) return v.count == 0 ? "\"\"" : size_text(v.count);
+        if constexpr (std::is_same_v<T, Seconds>) return v.count == 0 ? "\"\"" : duration_text(v.count);
+        if constexpr (std::is_same_v<T, Interval>)
+          return v.seconds != 0 ? duration_text(v.seconds) : fmt::format("{}", v.steps);
+        if constexpr (std::is_same_v<T, std::map<std::string, std::string>>) {
+          std::string lines;
+          for (const auto& [name, value] : v) lines += fmt::format("{} = {}\n", quoted(name), quoted(value));
+          return lines;
+        }
+      },
+      key.field);
+}
+
+std::string expectation(const Key& key) {
+  const Rule& rule = key.rule;
+  if (!rule.choices.empty()) return fmt::format("one of {}", fmt::join(rule.choices, ", "));
+  if (rule.valid != nullptr) return std::string(rule.expects);
+  return std::visit(
+      [&](const auto* field) -> std::string {
+        using T = std::remove_cvref_t<decltype(*field)>;
+        if constexpr (std::is_same_v<T, std::int64_t>) return range_text(rule, "integer", "an");
+        if constexpr (std::is_same_v<T, double>) return range_text(rule, "number", "a");
+        if constexpr (std::is_same_v<T, bool>) return "true or false";
+        if constexpr (std::is_same_v<T, std::optional<bool>>) return "true, false or \"auto\"";
+        if constexpr (std::is_same_v<T, std::string>) return "text";
+        if constexpr (std::is_same_v<T, std::vector<std::string>>) return "a path or a list of paths";
+        if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) return "a list of integers of at least 1";
+        if constexpr (std::is_same_v<T, std::array<double, 2>>) return "two numbers from 0 to below 1";
+        if constexpr (std::is_same_v<T, Bytes>) return "a size such as \"25MiB\"";
+        if constexpr (std::is_same_v<T, Seconds>) return "a time such as \"3h50m\" or \"60s\"";
+        if constexpr (std::is_same_v<T, Interval>) return "a number of steps or a time such as \"10min\"";
+        return "a table of text";
+      },
+      key.field);
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,265 @@
+#include "trireme/train/config.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "trireme/core/error.h"
+#include "trireme/train/config/keys.h"
+
+namespace trireme::train {
+namespace {
+
+Config parse(const std::string& toml, const std::vector<std::string>& overrides = {}) {
+  return parse_config(toml, "file.toml", overrides);
+}
+
+// The whole message of a refused request.
+std::string refusal(const std::function<void()>& request) {
+  try {
+    request();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), Error::Kind::request) << e.what();
+    return e.message();
+  }
+  ADD_FAILURE() << "nothing was refused";
+  return {};
+}
+std::string refusal(const std::string& toml, const std::vector<std::string>& overrides = {}) {
+  return refusal([&] { parse(toml, overrides); });
+}
+
+TEST(Config, CommandLineOverFileOverDefault) {
+  const Config config = parse("[train]\nlr = 2e-3\nsteps = 7\n", {"train.steps=9", "model.family=llama"});
+  EXPECT_EQ(config.train.lr, 2e-3);
+  EXPECT_EQ(config.train.steps, 9);
+  EXPECT_EQ(config.model.family, "llama");
+  EXPECT_EQ(config.train.batch, 32);
+  EXPECT_TRUE(config.is_given("train.steps"));
+  EXPECT_FALSE(config.is_given("train.batch"));
+  EXPECT_EQ(config.name, "file");
+}
+
+TEST(Config, EveryKindOfValueFromFile) {
+  const Config config = parse(R"(
+[model]
+tie_embeddings = false
+[data]
+text = "book.txt"
+[train]
+betas = [0.8, 0.9]
+max_time = "3h50m"
+schedule = "wsd:0.2"
+lr = 1
+steps = 1e3
+[parallel]
+bucket = "1MiB"
+stages = [4]
+[parallel.seeds]
+"*.up.weight" = "out:tp"
+[memory]
+limit = 1024
+[output]
+checkpoint_every = 50
+)");
+  EXPECT_EQ(config.model.tie_embeddings, std::optional(false));
+  EXPECT_EQ(config.data.text, std::vector<std::string>{"book.txt"});
+  EXPECT_EQ(config.train.betas, (std::array{0.8, 0.9}));
+  EXPECT_EQ(config.train.max_time.count, 13800);
+  EXPECT_EQ(parse_choice(config.train.schedule).name, "wsd");
+  EXPECT_EQ(parse_choice(config.train.schedule).argument, 0.2);
+  EXPECT_EQ(config.train.lr, 1.0);
+  EXPECT_EQ(config.train.steps, 1000);
+  EXPECT_EQ(config.parallel.bucket.count, 1U << 20);
+  EXPECT_EQ(config.parallel.seeds.at("*.up.weight"), "out:tp");
+  EXPECT_EQ(config.memory.limit.count, 1024U);
+  EXPECT_EQ(config.output.checkpoint_every, (Interval{50, 0}));
+}
+
+TEST(Config, EveryKindOfValueFromCommandLine) {
+  const Config config =
+      parse("", {"model.tie_embeddings=true", "data.text=a.txt, b.txt", "train.betas=[0.8,0.9]", "train.lr=.5",
+                 "train.max_time=90s", "parallel.overlap=false", "parallel.stages=4", "parallel.bucket=2MiB",
+                 "parallel.seeds.*.up.weight=out:tp", "output.checkpoint_every=1h", "train.precision=\"bf16\""});
+  EXPECT_EQ(config.model.tie_embeddings, std::optional(true));
+  EXPECT_EQ(config.data.text, (std::vector<std::string>{"a.txt", "b.txt"}));
+  EXPECT_EQ(config.train.betas, (std::array{0.8, 0.9}));
+  EXPECT_EQ(config.train.lr, 0.5);
+  EXPECT_EQ(config.train.max_time.count, 90);
+  EXPECT_FALSE(config.parallel.overlap);
+  EXPECT_EQ(config.parallel.stages, std::vector<std::int64_t>{4});
+  EXPECT_EQ(config.parallel.bucket.count, 2U << 20);
+  EXPECT_EQ(config.parallel.seeds.at("*.up.weight"), "out:tp");
+  EXPECT_EQ(config.output.checkpoint_every, (Interval{0, 3600}));
+  EXPECT_EQ(config.train.precision, "bf16");
+}
+
+TEST(Config, PrintedConfigurationLoadsBack) {
+  const std::vector<std::string> changes = {
+      "train.lr=0.30000000000000004", "train.max_time=1.5s",        "train.eps=1e-300",
+      "data.text=[\"a b\", c\"d\\]",  "parallel.bucket=1000000B",   "parallel.seeds.a\"b=in:tp",
+      "output.checkpoint_every=0",    "model.tie_embeddings=false", "output.dir=täst\t"};
+  const Config config = parse("", changes);
+  const std::string printed = to_toml(config);
+  const Config again = parse(printed);
+  EXPECT_EQ(differing_keys(config, again), std::vector<std::string>{}) << printed;
+  EXPECT_EQ(again.train.lr, config.train.lr);
+  EXPECT_EQ(again.data, config.data);
+  EXPECT_EQ(again.parallel, config.parallel);
+  EXPECT_EQ(again.output, config.output);
+  EXPECT_EQ(to_toml(again), printed);
+  EXPECT_EQ(differing_keys(Config{}, parse("", {"train.lr=2"})), std::vector<std::string>{"train.lr"});
+}
+
+TEST(Config, DescriptionIsTheDefaultConfiguration) {
+  const std::string described = describe_config();
+  EXPECT_EQ(differing_keys(Config{}, parse(described)), std::vector<std::string>{});
+  Config defaults;
+  for (const Key& key : keys_of(defaults)) {
+    EXPECT_FALSE(key.meaning.empty()) << key.name;
+    const std::string line = key.name == "parallel.seeds" ? "\n[parallel.seeds]" : "\n" + key.leaf() + " = ";
+    EXPECT_NE(described.find(line), std::string::npos) << key.name;
+  }
+}
+
+TEST(Config, BuiltInsLoadByName) {
+  for (const Builtin& builtin : builtin_configs()) {
+    const Config config = load_config(std::string(builtin.name));
+    EXPECT_EQ(config.name, builtin.name);
+  }
+  EXPECT_EQ(load_config("quickstart", std::vector<std::string>{"train.steps=3"}).train.steps, 3);
+  EXPECT_EQ(refusal([] { load_config("quickstar"); }),
+            "there is no configuration quickstar; built in: quickstart, gpt2-small-cpu, llama-tiny, mlp, convnet, "
+            "resnet18; did you mean quickstart?");
+}
+
+TEST(Config, FoldersAreConfigurations) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / ("trireme-config-" + std::to_string(::getpid()));
+  fs::create_directories(folder / "run");
+  fs::create_directories(folder / "model");
+  std::ofstream(folder / "run" / "config.toml") << "[train]\nsteps = 12\n";
+  std::ofstream(folder / "model" / "config.json") << "{}";
+  EXPECT_EQ(load_config((folder / "run/").string()).train.steps, 12);
+  EXPECT_EQ(load_config((folder / "run/").string()).name, "run");
+  EXPECT_EQ(load_config((folder / "model").string()).init.from, (folder / "model").string());
+  EXPECT_NE(refusal([&] { load_config(folder.string()); }).find("neither a run folder"), std::string::npos);
+  fs::remove_all(folder);
+}
+
+TEST(Config, WrongValuesNameKeyLineAndWhatIsExpected) {
+  EXPECT_EQ(refusal("[train]\n\nlr = \"fast\"\n"), "file.toml:3: train.lr must be a positive number, got \"fast\"");
+  EXPECT_EQ(refusal("[train]\nlr = 0\n"), "file.toml:2: train.lr must be a positive number, got 0");
+  EXPECT_EQ(refusal("[train]\nsteps = 1.5\n"), "file.toml:2: train.steps must be an integer of at least 0, got 1.5");
+  EXPECT_EQ(refusal("[parallel]\nzero = 4\n"), "file.toml:2: parallel.zero must be an integer from 0 to 3, got 4");
+  EXPECT_EQ(refusal("[model]\ndropout = 1.0\n"),
+            "file.toml:2: model.dropout must be a number from 0 to below 1, got 1");
+  EXPECT_EQ(refusal("[parallel]\noverlap = 1\n"), "file.toml:2: parallel.overlap must be true or false, got 1");
+  EXPECT_EQ(refusal("[train]\nprecision = \"BF-16\"\n"),
+            "file.toml:2: train.precision must be one of f32, tf32, bf16, fp16, fp8, got \"BF-16\"; did you mean "
+            "\"bf16\"?");
+  EXPECT_EQ(refusal("[train]\nbetas = [0.9]\n"),
+            "file.toml:2: train.betas must be two numbers from 0 to below 1, got [0.9]");
+  EXPECT_EQ(refusal("[parallel]\nbucket = \"big\"\n"),
+            "file.toml:2: parallel.bucket must be a size such as \"25MiB\", got \"big\"");
+  EXPECT_EQ(refusal("[train]\nlr = nan\n"), "file.toml:2: train.lr must be a positive number, got nan");
+  EXPECT_EQ(refusal("", {"train.lr=fast"}), "command line: train.lr must be a positive number, got \"fast\"");
+  EXPECT_EQ(refusal("", {"train.steps="}), "command line: train.steps must be an integer of at least 0, got \"\"");
+  EXPECT_EQ(
+      refusal("", {"parallel.mesh=dp=2,dp=2"}),
+      "command line: parallel.mesh must be \"auto\" or axes such as \"pp=2,dp=2,tp=2\" (pp, dp, tp, h, w; one may "
+      "be \"*\"), got \"dp=2,dp=2\"");
+}
+
+TEST(Config, ChoicesWithArguments) {
+  for (const char* good : {"interleaved:2", "zero-bubble", "1f1b"})
+    EXPECT_EQ(parse("", {std::string("parallel.pipeline=") + good}).parallel.pipeline, good);
+  for (const char* bad : {"interleaved", "interleaved:", "interleaved:0", "interleaved:1.5", "interleaved:2x", "1F1B"})
+    EXPECT_NE(refusal("", {std::string("parallel.pipeline=") + bad}).find("must be one of"), std::string::npos) << bad;
+  for (const char* bad : {"topk:0", "topk:1.5", "topk:nan"})
+    EXPECT_NE(refusal("", {std::string("parallel.compress=") + bad}).find("must be one of"), std::string::npos) << bad;
+}
+
+TEST(Config, UnknownKeysSuggestTheNearest) {
+  EXPECT_EQ(refusal("[train]\nstpes = 3\n"), "file.toml:2: unknown key train.stpes; did you mean train.steps?");
+  EXPECT_EQ(refusal("[trian]\nsteps = 3\n"), "file.toml:2: unknown key trian.steps; did you mean train.steps?");
+  EXPECT_EQ(refusal("[trian]\n"), "file.toml:1: unknown section [trian]; did you mean [train]?");
+  EXPECT_EQ(refusal("lr = 1.0\n"), "file.toml:1: unknown key lr; did you mean train.lr?");
+  EXPECT_EQ(refusal("train = 1\n"), "file.toml:1: train is a section, not a key");
+  EXPECT_EQ(refusal("[model]\nseed = 1\n"), "file.toml:2: unknown key model.seed; did you mean train.seed?");
+  EXPECT_EQ(refusal("[train]\nlearning_rate = 1\n"),
+            "file.toml:2: unknown key train.learning_rate; did you mean train.lr?");
+  EXPECT_EQ(refusal("[train]\nfp16 = true\n"),
+            "file.toml:2: unknown key train.fp16; did you mean train.precision = \"fp16\"?");
+  EXPECT_EQ(refusal("[train]\nqqqqqqqqqq = 1\n"),
+            "file.toml:2: unknown key train.qqqqqqqqqq; `trireme config` lists them all");
+  EXPECT_EQ(refusal("", {"train.stpes=3"}), "command line: unknown key train.stpes; did you mean train.steps?");
+}
+
+TEST(Config, OtherSystemsNames) {
+  const std::vector<std::pair<std::string, std::string>> names = {{"gradient_checkpointing", "memory.remat"},
+                                                                  {"batch_size", "train.batch"},
+                                                                  {"n_layer", "model.layers"},
+                                                                  {"hidden_size", "model.width"},
+                                                                  {"max_steps", "train.steps"},
+                                                                  {"epochs", "train.steps"},
+                                                                  {"bf16", "train.precision"},
+                                                                  {"zero_stage", "parallel.zero"},
+                                                                  {"tensor-parallel", "parallel.mesh"},
+                                                                  {"gradient_accumulation_steps", "train.micro_batch"},
+                                                                  {"learning_rat", "train.lr"},
+                                                                  {"NUM_LAYERS", "model.layers"}};
+  for (const auto& [name, key] : names) EXPECT_EQ(suggest_key(name), std::optional(key)) << name;
+}
+
+TEST(Config, BrokenTomlNamesTheLine) {
+  EXPECT_EQ(refusal("[train]\nlr = \n").find("file.toml:2: not valid TOML: "), 0U);
+  EXPECT_EQ(refusal("[train]\nlr = 1.0\nlr = 2.0\n").find("file.toml:3: not valid TOML: "), 0U);
+}
+
+TEST(Config, OverridesAreTakenFromTheCommandLine) {
+  std::vector<std::string> arguments = {
+      "a.toml", "--train.lr=1e-3", "--resume", "--train.steps", "5", "--parallel.overlap", "--model.family",
+      "llama",  "--runtime.trace", "-"};
+  EXPECT_EQ(take_overrides(arguments),
+            (std::vector<std::string>{"train.lr=1e-3", "train.steps=5", "parallel.overlap=true", "model.family=llama",
+                                      "runtime.trace=-"}));
+  EXPECT_EQ(arguments, (std::vector<std::string>{"a.toml", "--resume"}));
+  arguments = {"--learning_rate=3"};
+  EXPECT_EQ(refusal([&] { take_overrides(arguments); }), "unknown option --learning_rate; did you mean --train.lr?");
+  arguments = {"--train.lr"};
+  EXPECT_EQ(refusal([&] { take_overrides(arguments); }), "--train.lr needs a value: a positive number");
+}
+
+TEST(Config, KeysThatDoNotGoTogether) {
+  EXPECT_EQ(refusal("[model]\nheads = 5\n"),
+            "file.toml: model.width = 128 must be a multiple of model.heads = 5; the nearest number of heads that "
+            "divides it is 4");
+  EXPECT_EQ(
+      refusal("[model]\nfamily = \"llama\"\nkv_heads = 3\n"),
+      "file.toml: model.heads = 4 must be a multiple of model.kv_heads = 3; the nearest number that divides it is "
+      "2");
+  EXPECT_EQ(refusal("[train]\nmicro_batch = 5\n"),
+            "file.toml: train.micro_batch = 5 must divide 32 rows (train.batch); the nearest that does is 4");
+  EXPECT_EQ(refusal("[model]\nfamily = \"convnet\"\n"),
+            "file.toml: model.family = \"convnet\" learns from images: set data.images, for example to \"synthetic\"");
+  EXPECT_NE(refusal("[data]\nimages = \"synthetic\"\n").find("cannot read data.images"), std::string::npos);
+  EXPECT_NE(refusal("[data]\ntext = \"a\"\ntokens = \"b\"\n").find("cannot both be given"), std::string::npos);
+  EXPECT_NE(refusal("[train]\nmin_lr = 1.0\n").find("must not be above train.lr"), std::string::npos);
+  EXPECT_NE(refusal("[train]\neval_every = 1\n[data]\nholdout = 0\n").find("needs held-out data"), std::string::npos);
+  // A model that comes from a folder has that folder's shape.
+  EXPECT_EQ(parse("[model]\nheads = 5\n[init]\nfrom = \"somewhere\"\n").model.heads, 5);
+}
+
+TEST(Config, WhatThisVersionCannotDoIsSaid) {
+  EXPECT_EQ(refusal("[train]\nprecision = \"fp8\"\n"),
+            "file.toml: not available in this version: train.precision = \"fp8\" (available: \"f32\", \"bf16\")");
+  EXPECT_EQ(refusal("[parallel]\nmesh = \"pp=2,dp=2\"\n"),
+            "file.toml: not available in this version: parallel.mesh = \"pp=2,dp=2\" (4 ranks; available: one rank)");
+  EXPECT_EQ(parse("[parallel]\nmesh = \"pp=1,dp=1,tp=*\"\n").parallel.mesh, "pp=1,dp=1,tp=*");
+}
+
+}  // namespace
+}  // namespace trireme::train
