@@ -1,12 +1,18 @@
 #include "trireme/ops/all.h"
 
 #include "trireme/ops/attention/attention.h"
+#include "trireme/ops/attention/rotary.h"
+#include "trireme/ops/attention/softmax.h"
 #include "trireme/ops/elementwise/add.h"
 #include "trireme/ops/elementwise/cast.h"
 #include "trireme/ops/elementwise/fill.h"
 #include "trireme/ops/elementwise/mul.h"
 #include "trireme/ops/elementwise/relu.h"
 #include "trireme/ops/elementwise/select.h"
+#include "trireme/ops/embedding/embedding.h"
+#include "trireme/ops/loss/cross_entropy.h"
+#include "trireme/ops/loss/kl_divergence.h"
+#include "trireme/ops/loss/regression.h"
 #include "trireme/ops/matmul/matmul.h"
 #include "trireme/ops/optimizer/adamw.h"
 #include "trireme/ops/optimizer/clip.h"
@@ -20,6 +26,20 @@ ir::Registry builtin() {
 
   registry.add(attention_def());
   registry.add(attention_grad_def());
+  registry.add(rotary_def());
+  registry.add(softmax_def());
+  registry.add(softmax_grad_def());
+  registry.add(embedding_def());
+  registry.add(embedding_grad_def());
+
+  registry.add(cross_entropy_def());
+  registry.add(cross_entropy_grad_def());
+  registry.add(kl_divergence_def());
+  registry.add(kl_divergence_grad_def());
+  registry.add(mean_absolute_error_def());
+  registry.add(mean_absolute_error_grad_def());
+  registry.add(squared_error_def());
+  registry.add(squared_error_grad_def());
 
   registry.add(add_def());
   registry.add(add_n_def());

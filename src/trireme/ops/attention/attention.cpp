@@ -2,23 +2,13 @@
 
 #include <cmath>
 
-#include "trireme/core/error.h"
-#include "trireme/device/kernel.h"
 #include "trireme/ops/attention/attention_shape.h"
+#include "trireme/ops/define.h"
 
 namespace trireme::ops {
 namespace {
 
 using Inputs = std::span<const TensorType>;
-
-void require_compute_type(const char* name, const TensorType& type) {
-  if (type.dtype != DType::f32 && type.dtype != DType::bf16 && type.dtype != DType::f16)
-    fail("{} must be f32, bf16 or f16, got {}", name, type.str());
-}
-
-void require_type(const char* name, const TensorType& got, const TensorType& expected) {
-  if (!(got == expected)) fail("{} must be {}, got {}", name, expected.str(), got.str());
-}
 
 TensorType output_type(const AttentionShape& s, DType dtype) { return {dtype, {s.batch, s.queries, s.heads, s.dim}}; }
 TensorType lse_type(const AttentionShape& s) { return {DType::f32, {s.batch, s.heads, s.queries}}; }
@@ -28,12 +18,6 @@ TensorType lse_type(const AttentionShape& s) { return {DType::f32, {s.batch, s.h
 std::string operand_factors(const AttentionShape& s) {
   if (s.packed) return "b s! three! h d!, -, -";
   return s.heads == s.key_heads ? "b s! h d!, b t! h d!, b t! h d!" : "b s! h! d!, b t! g! d!, b t! g! d!";
-}
-
-double total_bytes(Inputs types) {
-  double bytes = 0;
-  for (const TensorType& type : types) bytes += static_cast<double>(type.bytes());
-  return bytes;
 }
 
 std::vector<ir::AttributeSpec> attention_attributes() { return {{"causal", true}, {"scale", 0.0}}; }
@@ -48,7 +32,7 @@ double AttentionShape::visible_pairs() const {
 
 AttentionShape attention_shape(Inputs inputs, const ir::Attributes& attributes) {
   const TensorType &q = inputs[0], &k = inputs[1], &v = inputs[2];
-  require_compute_type("q", q);
+  expect_compute(q, "q");
   AttentionShape s;
   s.causal = attributes.boolean("causal");
   if (k.present != v.present) fail("k and v must be given together, or neither with a packed q [b,s,3,h,d]");
@@ -61,8 +45,8 @@ AttentionShape attention_shape(Inputs inputs, const ir::Attributes& attributes) 
     if (k.shape.rank() != 4) fail("k must be [b,t,g,d], got {}", k.str());
     s.batch = q.shape[0], s.queries = q.shape[1], s.heads = q.shape[2], s.dim = q.shape[3];
     s.keys = k.shape[1], s.key_heads = k.shape[2];
-    require_type("k", k, {q.dtype, {s.batch, s.keys, s.key_heads, s.dim}});
-    require_type("v", v, k);
+    expect_type(k, {q.dtype, {s.batch, s.keys, s.key_heads, s.dim}}, "k");
+    expect_type(v, k, "v");
   }
   if (s.batch < 1 || s.queries < 1 || s.keys < 1 || s.key_heads < 1 || s.dim < 1)
     fail("attention needs extents of at least 1, got q {} and k {}", q.str(), k.str());
@@ -98,11 +82,13 @@ ir::OpDef attention_def() {
   };
   def.cost = [](Inputs inputs, Inputs outputs, const ir::Attributes& attributes) -> ir::Cost {
     const AttentionShape s = attention_shape(inputs, attributes);
-    return {4 * s.visible_pairs() * static_cast<double>(s.dim), total_bytes(inputs), total_bytes(outputs)};
+    ir::Cost cost = one_pass(inputs, outputs, 0);
+    cost.flops = 4 * s.visible_pairs() * static_cast<double>(s.dim);
+    return cost;
   };
   def.with_precision(ir::Precision::low);
-  def.kernels[device::Kind::cpu] = attention_cpu();
-  return def;
+  on_cpu(def, prepare_attention_cpu, attention_workspace_cpu);
+  return checked(def);
 }
 
 ir::OpDef attention_grad_def() {
@@ -113,13 +99,13 @@ ir::OpDef attention_grad_def() {
   def.attributes = attention_attributes();
   def.infer = [](Inputs inputs, const ir::Attributes& attributes) -> ir::Types {
     const AttentionShape s = attention_shape(inputs, attributes);
-    require_type("o", inputs[3], output_type(s, inputs[0].dtype));
-    require_type("lse", inputs[4], lse_type(s));
-    require_type("do", inputs[5], output_type(s, inputs[0].dtype));
+    expect_type(inputs[3], output_type(s, inputs[0].dtype), "o");
+    expect_type(inputs[4], lse_type(s), "lse");
+    expect_type(inputs[5], output_type(s, inputs[0].dtype), "do");
     if (s.packed) return {inputs[0]};
     return {inputs[0], inputs[1], inputs[2]};
   };
-  def.no_gradient = "second derivatives are not supported";
+  def.no_gradient = "second derivatives are not taken";
   def.factors = [](Inputs inputs, Inputs, const ir::Attributes& attributes) {
     const AttentionShape s = attention_shape(inputs, attributes);
     const std::string h = s.heads == s.key_heads ? "h" : "h!";
@@ -129,11 +115,13 @@ ir::OpDef attention_grad_def() {
   };
   def.cost = [](Inputs inputs, Inputs outputs, const ir::Attributes& attributes) -> ir::Cost {
     const AttentionShape s = attention_shape(inputs, attributes);
-    return {10 * s.visible_pairs() * static_cast<double>(s.dim), total_bytes(inputs), total_bytes(outputs)};
+    ir::Cost cost = one_pass(inputs, outputs, 0);
+    cost.flops = 10 * s.visible_pairs() * static_cast<double>(s.dim);
+    return cost;
   };
   def.with_precision(ir::Precision::follow);
-  def.kernels[device::Kind::cpu] = attention_grad_cpu();
-  return def;
+  on_cpu(def, prepare_attention_grad_cpu, attention_grad_workspace_cpu);
+  return checked(def);
 }
 
 ir::Value attention(ir::Value q, ir::Value k, ir::Value v, AttentionOptions options) {

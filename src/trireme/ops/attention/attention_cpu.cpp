@@ -1,6 +1,3 @@
-#include <memory>
-
-#include "trireme/device/kernel.h"
 #include "trireme/ops/attention/attention_block.h"
 
 namespace trireme::ops {
@@ -141,20 +138,16 @@ class AttentionKernel : public device::Kernel {
 
 }  // namespace
 
-ir::KernelDef attention_cpu() {
-  ir::KernelDef def;
-  def.supports = [](const ir::KernelSpec& spec) { return is_float(spec.inputs[0].dtype); };
-  def.workspace = [](const ir::KernelSpec& spec) {
-    const AttentionShape s = attention_shape(spec.inputs, spec.attributes);
-    return static_cast<std::size_t>(spec.threads) * Buffers(nullptr, s.dim).floats * sizeof(float);
-  };
-  def.prepare = [](const ir::KernelSpec& spec) {
-    const AttentionShape s = attention_shape(spec.inputs, spec.attributes);
-    return dispatch_compute(spec.inputs[0].dtype, [&](auto zero) -> std::shared_ptr<device::Kernel> {
-      return std::make_shared<AttentionKernel<decltype(zero)>>(s);
-    });
-  };
-  return def;
+std::size_t attention_workspace_cpu(const ir::KernelSpec& spec) {
+  const AttentionShape s = attention_shape(spec.inputs, spec.attributes);
+  return static_cast<std::size_t>(spec.threads) * Buffers(nullptr, s.dim).floats * sizeof(float);
+}
+
+std::shared_ptr<device::Kernel> prepare_attention_cpu(const ir::KernelSpec& spec) {
+  const AttentionShape s = attention_shape(spec.inputs, spec.attributes);
+  return dispatch_compute(spec.inputs[0].dtype, [&](auto zero) -> std::shared_ptr<device::Kernel> {
+    return std::make_shared<AttentionKernel<decltype(zero)>>(s);
+  });
 }
 
 }  // namespace trireme::ops

@@ -1,6 +1,3 @@
-#include <memory>
-
-#include "trireme/device/kernel.h"
 #include "trireme/ops/attention/attention_block.h"
 
 namespace trireme::ops {
@@ -187,22 +184,18 @@ class AttentionGradKernel : public device::Kernel {
 
 }  // namespace
 
-ir::KernelDef attention_grad_cpu() {
-  ir::KernelDef def;
-  def.supports = [](const ir::KernelSpec& spec) { return is_float(spec.inputs[0].dtype); };
-  def.workspace = [](const ir::KernelSpec& spec) {
-    const AttentionShape s = attention_shape(spec.inputs, spec.attributes);
-    const bool in_place =
-        dispatch_compute(spec.inputs[0].dtype, [&](auto zero) { return sums_in_place<decltype(zero)>(s); });
-    return static_cast<std::size_t>(spec.threads) * Buffers(nullptr, s, in_place).floats * sizeof(float);
-  };
-  def.prepare = [](const ir::KernelSpec& spec) {
-    const AttentionShape s = attention_shape(spec.inputs, spec.attributes);
-    return dispatch_compute(spec.inputs[0].dtype, [&](auto zero) -> std::shared_ptr<device::Kernel> {
-      return std::make_shared<AttentionGradKernel<decltype(zero)>>(s);
-    });
-  };
-  return def;
+std::size_t attention_grad_workspace_cpu(const ir::KernelSpec& spec) {
+  const AttentionShape s = attention_shape(spec.inputs, spec.attributes);
+  const bool in_place =
+      dispatch_compute(spec.inputs[0].dtype, [&](auto zero) { return sums_in_place<decltype(zero)>(s); });
+  return static_cast<std::size_t>(spec.threads) * Buffers(nullptr, s, in_place).floats * sizeof(float);
+}
+
+std::shared_ptr<device::Kernel> prepare_attention_grad_cpu(const ir::KernelSpec& spec) {
+  const AttentionShape s = attention_shape(spec.inputs, spec.attributes);
+  return dispatch_compute(spec.inputs[0].dtype, [&](auto zero) -> std::shared_ptr<device::Kernel> {
+    return std::make_shared<AttentionGradKernel<decltype(zero)>>(s);
+  });
 }
 
 }  // namespace trireme::ops

@@ -1,7 +1,9 @@
 #pragma once
+#include <memory>
 #include <span>
 
 #include "trireme/core/shape.h"
+#include "trireme/device/kernel.h"
 #include "trireme/ir/op_def.h"
 
 namespace trireme::ops {
@@ -49,7 +51,9 @@ Heads<T> packed_part(T* data, std::int64_t part, std::int64_t rows, std::int64_t
   return {data + part * heads * dim, rows * 3 * heads * dim, 3 * heads * dim, dim};
 }
 
-ir::KernelDef attention_cpu();
-ir::KernelDef attention_grad_cpu();
+std::shared_ptr<device::Kernel> prepare_attention_cpu(const ir::KernelSpec& spec);
+std::size_t attention_workspace_cpu(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_attention_grad_cpu(const ir::KernelSpec& spec);
+std::size_t attention_grad_workspace_cpu(const ir::KernelSpec& spec);
 
 }  // namespace trireme::ops

@@ -1,0 +1,19 @@
+#include "trireme/ops/loss/loss.h"
+
+namespace trireme::ops {
+
+std::string row_factors(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += fmt::format("r{} ", i);
+  return text.empty() ? "-" : text;
+}
+
+TensorType target_type(const TensorType& rows) { return {DType::i32, rows.shape.slice(0, rows.shape.rank() - 1)}; }
+
+void expect_logits(const TensorType& logits, const char* operand) {
+  expect_compute(logits, operand);
+  if (logits.shape.rank() < 1 || logits.shape.back() < 1)
+    fail("'{}' must have a last dimension of at least 1, got {}", operand, logits.str());
+}
+
+}  // namespace trireme::ops
