@@ -14,6 +14,9 @@
 #include "trireme/ops/loss/kl_divergence.h"
 #include "trireme/ops/loss/regression.h"
 #include "trireme/ops/matmul/matmul.h"
+#include "trireme/ops/norm/batch_norm.h"
+#include "trireme/ops/norm/layer_norm.h"
+#include "trireme/ops/norm/rms_norm.h"
 #include "trireme/ops/optimizer/adamw.h"
 #include "trireme/ops/optimizer/clip.h"
 #include "trireme/ops/optimizer/sgd.h"
@@ -51,6 +54,13 @@ ir::Registry builtin() {
   registry.add(cast_def());
   registry.add(fill_def());
   registry.add(select_def());
+
+  registry.add(layer_norm_def());
+  registry.add(layer_norm_grad_def());
+  registry.add(rms_norm_def());
+  registry.add(rms_norm_grad_def());
+  registry.add(batch_norm_def());
+  registry.add(batch_norm_grad_def());
 
   registry.add(adamw_def());
   registry.add(sgd_def());

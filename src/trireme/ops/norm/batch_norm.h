@@ -1,0 +1,29 @@
+#pragma once
+#include <vector>
+
+#include "trireme/ir/builder.h"
+#include "trireme/ir/op_def.h"
+
+namespace trireme::ops {
+
+// batch_norm(x[…,c], weight f32[c], bias f32[c], running_mean f32[c], running_var f32[c])
+//   training=true momentum=0.1 eps=1e-5 → y, mean, rstd, new_running_mean, new_running_var
+//
+// Normalises each channel (last dimension) over all the others: y = (x − mean)·rstd·weight + bias. In training the
+// statistics are the batch's, and the running ones move towards them by `momentum` (the variance unbiased, as PyTorch
+// has it). Otherwise the running statistics normalise and are passed on unchanged.
+// In place: y on x, the new running statistics on the old.
+ir::OpDef batch_norm_def();
+
+// batch_norm_grad(x, weight, mean, rstd, dy) training=true → dx, dweight f32, dbias f32. In place on x or dy.
+ir::OpDef batch_norm_grad_def();
+
+struct BatchNorm {
+  ir::Value y;
+  ir::Value running_mean;  // to be written back to the state they came from
+  ir::Value running_var;
+};
+BatchNorm batch_norm(ir::Value x, ir::Value weight, ir::Value bias, ir::Value running_mean, ir::Value running_var,
+                     bool training, double momentum = 0.1, double eps = 1e-5);
+
+}  // namespace trireme::ops

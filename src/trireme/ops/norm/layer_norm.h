@@ -1,0 +1,31 @@
+#pragma once
+#include <vector>
+
+#include "trireme/ir/builder.h"
+#include "trireme/ir/op_def.h"
+
+namespace trireme::ops {
+
+// layer_norm(x, weight f32[d], bias? f32[d], residual?) eps=1e-5 → y, mean, rstd [, sum]
+//
+// Normalises the last dimension (of extent d) of s = x, or s = x + residual:
+//   y = (s − mean)·rstd·weight + bias,  rstd = 1/√(variance + eps)
+// y has x's type; mean and rstd are f32 with x's leading dimensions. With a residual of x's type the fourth output is
+// s, rounded to x's dtype before the statistics are taken.
+ir::OpDef layer_norm_def();
+
+// layer_norm_grad(s, weight, mean, rstd, dy, dsum?) has_bias=true → dx, dweight f32 [, dbias f32]
+// dx is the gradient of s, plus dsum (what reaches s by other ways) when given. In place on s, dy or dsum.
+ir::OpDef layer_norm_grad_def();
+
+// y alone; use layer_norm_residual for y and sum.
+ir::Value layer_norm(ir::Value x, ir::Value weight, ir::Value bias = {}, double eps = 1e-5);
+
+struct NormWithSum {
+  ir::Value y;
+  ir::Value sum;
+};
+NormWithSum layer_norm_residual(ir::Value x, ir::Value residual, ir::Value weight, ir::Value bias = {},
+                                double eps = 1e-5);
+
+}  // namespace trireme::ops
