@@ -1,0 +1,19 @@
+#pragma once
+#include "trireme/passes/pass.h"
+
+namespace trireme::passes {
+
+// Removes nodes whose results nobody uses, and merges nodes that compute the same thing: same op, operands, attributes,
+// phase and stage. Recomputed nodes (`barrier`) are left alone.
+//
+//   %a = relu(%x)                    %a = relu(%x)
+//   %b = relu(%x)             →      %c = add(%a, %a)
+//   %c = add(%a, %b)
+//   %d = gelu(%x)      (unused)
+class CleanUp : public Pass {
+ public:
+  std::string name() const override { return "clean-up"; }
+  void run(ir::Module& module) const override;
+};
+
+}  // namespace trireme::passes
