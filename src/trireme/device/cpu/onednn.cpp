@@ -117,104 +117,143 @@ class Operation {
   std::vector<Call> calls_;
 };
 
-// oneDNN's blocked kernel takes a transposed matrix only when it is dense. Rows of one that is not are first copied
-// together, and since that needs room, long sums over a transposed `a` (weight gradients) run in slices of k: the slice
-// depends on the problem alone. Slices need an f32 result to add up in.
-constexpr std::int64_t kSlice = 512;
+Desc matrix(std::int64_t rows, std::int64_t columns, DType dtype, bool transposed, std::int64_t ld) {
+  return Desc({rows, columns}, data_type(dtype), transposed ? Dims{1, ld} : Dims{ld, 1});
+}
 
+// oneDNN's blocked kernel wants every matrix dense; for others the library turns to a kernel that allocates its packing
+// buffers in each call. So rows of a matrix that is not dense are copied together first.
 struct GemmPlan {
+  // Rows of b that are packed together: a multiple of every block size the library uses.
+  static constexpr std::int64_t kPart = 128;
+
   GemmSpec spec;
-  std::int64_t slice = 0, slices = 0, last = 0;  // `last` may be shorter
-  bool copy_a = false, copy_b = false;
-  std::size_t copy_a_bytes = 0, copy_b_bytes = 0;
+  bool copy_a = false, copy_b = false, copy_c = false;
+  std::size_t a_bytes = 0, b_bytes = 0, c_bytes = 0;  // of the copies
 
   explicit GemmPlan(const GemmSpec& s) : spec(s) {
     TRI_CHECK(s.m > 0 && s.n > 0 && s.k > 0, "gemm of {} x {} x {}", s.m, s.n, s.k);
     TRI_CHECK(!s.accumulate || s.output == DType::f32, "only an f32 gemm accumulates");
-    const bool sliced = s.trans_a && s.output == DType::f32;
-    slice = sliced ? std::min(s.k, kSlice) : s.k;
-    slices = (s.k + slice - 1) / slice;
-    last = s.k - (slices - 1) * slice;
-    copy_a = s.trans_a && s.lda != s.m;
-    copy_b = s.trans_b && s.ldb != slice;
-    if (copy_a) copy_a_bytes = aligned(static_cast<std::size_t>(slice * s.m) * size_of(s.input));
-    if (copy_b) copy_b_bytes = aligned(static_cast<std::size_t>(slice * s.n) * size_of(s.input));
+    copy_a = s.lda != (s.trans_a ? s.m : s.k);
+    copy_b = !s.packed_b && s.ldb != (s.trans_b ? s.k : s.n);
+    copy_c = s.ldc != s.n;
+    const auto bytes = [](std::int64_t elements, DType dtype) {
+      return aligned(static_cast<std::size_t>(elements) * size_of(dtype));
+    };
+    if (copy_a) a_bytes = bytes(s.m * s.k, s.input);
+    if (copy_b) b_bytes = bytes(s.k * s.n, s.input);
+    if (copy_c) c_bytes = bytes(s.m * s.n, s.output);
   }
 
-  dnnl::matmul::primitive_desc describe(std::int64_t k, bool accumulate) const {
-    const auto matrix = [](std::int64_t rows, std::int64_t columns, DType dtype, bool transposed, std::int64_t ld) {
-      return Desc({rows, columns}, data_type(dtype), transposed ? Dims{1, ld} : Dims{ld, 1});
-    };
-    const Desc a = matrix(spec.m, k, spec.input, spec.trans_a, copy_a ? spec.m : spec.lda);
-    const Desc b = matrix(k, spec.n, spec.input, spec.trans_b, copy_b ? k : spec.ldb);
-    const Desc c = matrix(spec.m, spec.n, spec.output, false, spec.ldc);
-    return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attributes(accumulate), engine());
+  dnnl::matmul::primitive_desc describe() const {
+    return describe(spec.m, spec.packed_b
+                                ? packed()
+                                : matrix(spec.k, spec.n, spec.input, spec.trans_b, spec.trans_b ? spec.k : spec.n));
   }
+
+  // The library chooses the layout for a typical block of rows.
+  Desc packed() const {
+    return describe(64, Desc({spec.k, spec.n}, data_type(spec.input), dnnl::memory::format_tag::any)).weights_desc();
+  }
+
+  std::int64_t parts() const { return (spec.k + kPart - 1) / kPart; }
 
   std::size_t scratch_bytes() const {
-    const auto of = [&](std::int64_t k, bool accumulate) {
-      return describe(k, accumulate).scratchpad_desc().get_size();
-    };
-    std::size_t most = of(slice, spec.accumulate);
-    if (slices > 1) most = std::max({most, of(slice, true), of(last, true)});
-    return copy_a_bytes + copy_b_bytes + aligned(most);
+    return a_bytes + b_bytes + c_bytes + aligned(describe().scratchpad_desc().get_size());
+  }
+
+ private:
+  dnnl::matmul::primitive_desc describe(std::int64_t m, const Desc& b) const {
+    const Desc a = matrix(m, spec.k, spec.input, spec.trans_a, spec.trans_a ? m : spec.k);
+    const Desc c = matrix(m, spec.n, spec.output, false, spec.n);
+    return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attributes(spec.accumulate && !copy_c), engine());
   }
 };
 
-void copy_rows(const void* from, void* to, std::int64_t rows, std::size_t row_bytes, std::size_t stride_bytes) {
-  for (std::int64_t i = 0; i < rows; ++i)
-    std::memcpy(static_cast<std::byte*>(to) + static_cast<std::size_t>(i) * row_bytes,
-                static_cast<const std::byte*>(from) + static_cast<std::size_t>(i) * stride_bytes, row_bytes);
+// A matrix of `rows` dense rows from one whose rows are `stride` elements apart.
+void gather_rows(const void* from, void* to, std::int64_t rows, std::int64_t columns, std::int64_t stride,
+                 DType dtype) {
+  const std::size_t row_bytes = static_cast<std::size_t>(columns) * size_of(dtype);
+  const std::size_t stride_bytes = static_cast<std::size_t>(stride) * size_of(dtype);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(rows); ++i)
+    std::memcpy(static_cast<std::byte*>(to) + i * row_bytes, static_cast<const std::byte*>(from) + i * stride_bytes,
+                row_bytes);
+}
+
+void scatter_rows(const void* from, void* to, const GemmSpec& s) {
+  const auto n = static_cast<std::size_t>(s.n);
+  const auto ld = static_cast<std::size_t>(s.ldc);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(s.m); ++i) {
+    if (s.accumulate) {
+      const float* source = static_cast<const float*>(from) + i * n;
+      float* sum = static_cast<float*>(to) + i * ld;
+      for (std::size_t j = 0; j < n; ++j) sum[j] += source[j];
+    } else {
+      const std::size_t element = size_of(s.output);
+      std::memcpy(static_cast<std::byte*>(to) + i * ld * element, static_cast<const std::byte*>(from) + i * n * element,
+                  n * element);
+    }
+  }
 }
 
 }  // namespace
 
 struct Gemm::Impl {
   GemmPlan plan;
-  Operation first, middle, last;
+  Operation product;
+  Operation pack, pack_last;  // a part of kPart rows of b, and the shorter one at the end
+  std::vector<std::size_t> part_at;
 
   Impl(const GemmSpec& spec, int workers) : plan(spec) {
-    const auto prepare = [&](std::int64_t k, bool accumulate) {
-      const dnnl::matmul::primitive_desc desc = plan.describe(k, accumulate);
-      return Operation(dnnl::matmul(desc),
-                       {{DNNL_ARG_SRC, desc.src_desc()},
-                        {DNNL_ARG_WEIGHTS, desc.weights_desc()},
-                        {DNNL_ARG_DST, desc.dst_desc()},
-                        {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()}},
-                       workers);
-    };
-    first = prepare(plan.slice, spec.accumulate);
-    if (plan.slices > 2) middle = prepare(plan.slice, true);
-    if (plan.slices > 1) last = prepare(plan.last, true);
+    const dnnl::matmul::primitive_desc desc = plan.describe();
+    product = Operation(dnnl::matmul(desc),
+                        {{DNNL_ARG_SRC, desc.src_desc()},
+                         {DNNL_ARG_WEIGHTS, desc.weights_desc()},
+                         {DNNL_ARG_DST, desc.dst_desc()},
+                         {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()}},
+                        workers);
+    if (!spec.packed_b) return;
+    const Desc whole = desc.weights_desc();
+    for (std::int64_t row = 0; row < spec.k; row += GemmPlan::kPart) {
+      const std::int64_t rows = std::min(GemmPlan::kPart, spec.k - row);
+      Desc to = whole.submemory_desc({rows, spec.n}, {row, 0});
+      part_at.push_back(static_cast<std::size_t>(to.data.offset0) * size_of(spec.input));
+      to.data.offset0 = 0;  // so that one primitive serves all parts
+      Operation& operation = rows == GemmPlan::kPart ? pack : pack_last;
+      if (operation) continue;
+      const Desc from = matrix(rows, spec.n, spec.input, spec.trans_b, spec.ldb);
+      const dnnl::reorder::primitive_desc reorder(engine(), from, engine(), to, attributes(false));
+      TRI_CHECK(reorder.scratchpad_desc().get_size() == 0, "packing a matrix wants scratch");
+      operation = Operation(dnnl::reorder(reorder), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}, workers);
+    }
+  }
+
+  void run_pack(int worker, std::int64_t part, const void* b, void* packed) const {
+    const GemmSpec& s = plan.spec;
+    const std::int64_t row = part * GemmPlan::kPart;
+    const std::int64_t from = s.trans_b ? row : row * s.ldb;
+    const bool full = row + GemmPlan::kPart <= s.k;
+    (full ? pack : pack_last)
+        .run<2>(worker, {static_cast<const std::byte*>(b) + static_cast<std::size_t>(from) * size_of(s.input),
+                         static_cast<std::byte*>(packed) + part_at[static_cast<std::size_t>(part)]});
   }
 
   void run(int worker, const void* a, const void* b, void* c, void* scratch) const {
     const GemmSpec& s = plan.spec;
-    const std::size_t element = size_of(s.input);
     auto* const room_a = static_cast<std::byte*>(scratch);
-    auto* const room_b = room_a + plan.copy_a_bytes;
-    auto* const pad = room_b + plan.copy_b_bytes;
-    for (std::int64_t i = 0; i < plan.slices; ++i) {
-      const std::int64_t begin = i * plan.slice;
-      const std::int64_t k = i + 1 < plan.slices ? plan.slice : plan.last;
-      const auto offset = [&](bool rows, std::int64_t ld) {
-        return static_cast<std::size_t>(rows ? begin * ld : begin) * element;
-      };
-      const void* slice_a = static_cast<const std::byte*>(a) + offset(s.trans_a, s.lda);
-      const void* slice_b = static_cast<const std::byte*>(b) + offset(!s.trans_b, s.ldb);
-      if (plan.copy_a) {
-        copy_rows(slice_a, room_a, k, static_cast<std::size_t>(s.m) * element,
-                  static_cast<std::size_t>(s.lda) * element);
-        slice_a = room_a;
-      }
-      if (plan.copy_b) {
-        copy_rows(slice_b, room_b, s.n, static_cast<std::size_t>(k) * element,
-                  static_cast<std::size_t>(s.ldb) * element);
-        slice_b = room_b;
-      }
-      const Operation& operation = i == 0 ? first : i + 1 < plan.slices ? middle : last;
-      operation.run<4>(worker, {slice_a, slice_b, c, pad});
+    auto* const room_b = room_a + plan.a_bytes;
+    auto* const room_c = room_b + plan.b_bytes;
+    auto* const pad = room_c + plan.c_bytes;
+    if (plan.copy_a) {
+      gather_rows(a, room_a, s.trans_a ? s.k : s.m, s.trans_a ? s.m : s.k, s.lda, s.input);
+      a = room_a;
     }
+    if (plan.copy_b) {
+      gather_rows(b, room_b, s.trans_b ? s.n : s.k, s.trans_b ? s.k : s.n, s.ldb, s.input);
+      b = room_b;
+    }
+    product.run<4>(worker, {a, b, plan.copy_c ? room_c : c, pad});
+    if (plan.copy_c) scatter_rows(room_c, c, s);
   }
 };
 
@@ -226,6 +265,16 @@ Gemm& Gemm::operator=(Gemm&&) noexcept = default;
 
 std::size_t Gemm::scratch_bytes(const GemmSpec& spec) {
   return guarded("gemm", [&] { return GemmPlan(spec).scratch_bytes(); });
+}
+
+std::size_t Gemm::packed_bytes(const GemmSpec& spec) {
+  return guarded("gemm", [&] { return aligned(GemmPlan(spec).packed().get_size()); });
+}
+
+std::int64_t Gemm::parts() const { return impl_->plan.parts(); }
+
+void Gemm::pack(int worker, std::int64_t part, const void* b, void* packed) const {
+  impl_->run_pack(worker, part, b, packed);
 }
 
 void Gemm::run(int worker, const void* a, const void* b, void* c, void* scratch) const {

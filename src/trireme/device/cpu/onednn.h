@@ -23,9 +23,14 @@ struct GemmSpec {
   DType input = DType::f32;   // f32 or bf16
   DType output = DType::f32;  // f32, or bf16 for bf16 inputs
   bool accumulate = false;    // output f32 only
+  bool packed_b = false;      // b is given as `pack` leaves it
   friend bool operator==(const GemmSpec&, const GemmSpec&) = default;
 };
 
+// Dense matrices are used as they are; rows of others are first copied together in scratch.
+//
+// A b that serves many products (the weights of a layer, for all blocks of rows) is better packed once: the layout
+// depends on n, k and the input type only. `pack` works on part 0 … parts()-1 of b, in any order and at the same time.
 class Gemm {
  public:
   Gemm(const GemmSpec& spec, int workers);
@@ -33,8 +38,13 @@ class Gemm {
   Gemm(Gemm&&) noexcept;
   Gemm& operator=(Gemm&&) noexcept;
 
-  // Per worker, without preparing anything. Scratch is 64-byte aligned.
+  // Both without preparing anything, in multiples of 64; scratch is per worker. Buffers are 64-byte aligned.
   static std::size_t scratch_bytes(const GemmSpec& spec);
+  static std::size_t packed_bytes(const GemmSpec& spec);
+
+  std::int64_t parts() const;
+  void pack(int worker, std::int64_t part, const void* b, void* packed) const;
+
   void run(int worker, const void* a, const void* b, void* c, void* scratch) const;
 
  private:
