@@ -7,6 +7,10 @@
 
 Both run as fresh processes in turn, the order changing every round, so that whatever else the machine does falls on
 both alike. A round gives one pair of medians and their ratio; the table shows the medians over rounds.
+
+On a busy machine the medians flatter Trireme: PyTorch's OpenMP threads spin at every barrier for one that is not
+running, and a step takes several times as long. The load is printed; above a quarter of a core, trust the ratio of the
+fastest rounds, or wait.
 """
 import argparse
 import json
@@ -65,6 +69,7 @@ def main():
     peer += ["--bf16"] * (a.precision == "bf16") + ["--compile"] * a.compile
     commands = {"trireme": [str(c) for c in ours], "pytorch": [str(c) for c in peer]}
 
+    load = os.getloadavg()[0]
     results = {name: [] for name in commands}
     for r in range(a.rounds):
         for name in sorted(commands, reverse=r % 2 == 0):
@@ -82,6 +87,7 @@ def main():
                "trireme_step_ms": statistics.median(times["trireme"]),
                "pytorch_step_ms": statistics.median(times["pytorch"]),
                "speedup": statistics.median(ratios), "speedup_lowest": min(ratios), "speedup_highest": max(ratios),
+               "speedup_of_fastest": min(times["pytorch"]) / min(times["trireme"]), "load_before": load,
                "trireme_peak_bytes": max(x["peak_bytes"] for x in results["trireme"]),
                "pytorch_peak_bytes": max(x["peak_rss_bytes"] - x["rss_before_model_bytes"]
                                          for x in results["pytorch"])}
@@ -96,7 +102,9 @@ def main():
         median = statistics.median(times[name])
         print(f"{name:10}{median:10.1f}{min(times[name]):10.1f}{max(times[name]):10.1f}{tokens / median * 1e3:10.0f}"
               f"{summary[name + '_peak_bytes'] / 2**20:10.0f}")
-    print(f"trireme is {summary['speedup']:.2f} times as fast (rounds {min(ratios):.2f} to {max(ratios):.2f})")
+    print(f"trireme is {summary['speedup']:.2f} times as fast (rounds {min(ratios):.2f} to {max(ratios):.2f}; fastest "
+          f"against fastest {summary['speedup_of_fastest']:.2f})")
+    print(f"load average before: {load:.2f}" + (" - the machine was busy, see --help" if load > 0.25 else ""))
     print("peak: trireme's planned arena; for PyTorch the growth of the process's resident size after import")
 
 
