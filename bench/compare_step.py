@@ -8,9 +8,8 @@
 Both run as fresh processes in turn, the order changing every round, so that whatever else the machine does falls on
 both alike. A round gives one pair of medians and their ratio; the table shows the medians over rounds.
 
-On a busy machine the medians flatter Trireme: PyTorch's OpenMP threads spin at every barrier for one that is not
-running, and a step takes several times as long. The load is printed; above a quarter of a core, trust the ratio of the
-fastest rounds, or wait.
+A busy machine slows both, and not always alike: the two wait for their threads in different ways. The load is printed;
+where it is not small, trust the ratio of the fastest rounds, or wait.
 """
 import argparse
 import json
