@@ -43,12 +43,17 @@ struct Key {
 std::vector<Key> keys_of(Config& config);
 
 // A value as it was written, before it is known to fit.
+struct NamedRaw;
 struct Raw {
   using List = std::vector<Raw>;
-  using Table = std::vector<std::pair<std::string, Raw>>;
+  using Table = std::vector<NamedRaw>;
   std::variant<bool, std::int64_t, double, std::string, List, Table> value;
 
   std::string shown() const;  // for messages: 12, "fast", [1, 2]
+};
+struct NamedRaw {
+  std::string name;
+  Raw value;
 };
 
 // Sets the key's field; refuses a value that does not fit ("train.lr must be a positive number, got "fast"").

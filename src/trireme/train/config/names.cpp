@@ -206,7 +206,7 @@ std::optional<std::string> suggestion(std::string_view name) {
   if (std::find(leaves.begin(), leaves.end(), leaf) != leaves.end()) return key_of_leaf(leaf);
   if (const Foreign* foreign = find_foreign(leaf)) return spelled(*foreign);
   if (dot != std::string::npos)
-    if (const auto near = nearest(wanted, names)) return near;
+    if (auto near = nearest(wanted, names)) return near;
   std::vector<std::string> all = leaves;
   for (const Foreign& foreign : kForeign) all.emplace_back(foreign.name);
   const auto near = nearest(leaf, all);

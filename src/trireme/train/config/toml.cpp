@@ -21,7 +21,7 @@ Raw to_raw(const toml::node& node) {
   }
   if (const auto* v = node.as_table()) {
     Raw::Table table;
-    for (const auto& [name, item] : *v) table.emplace_back(std::string(name.str()), to_raw(item));
+    for (const auto& [name, item] : *v) table.push_back({std::string(name.str()), to_raw(item)});
     return {std::move(table)};
   }
   std::ostringstream date;

@@ -1,0 +1,118 @@
+# Shared by ./trireme and ./test: what the build needs, and building quietly. Sourced, with the root as working folder.
+
+# Debian and Ubuntu packages.
+build_packages=(g++ cmake ninja-build pkg-config ccache libdnnl-dev libhwy-dev libfmt-dev libtomlplusplus-dev
+  libcli11-dev nlohmann-json3-dev libxxhash-dev libgtest-dev libbenchmark-dev)
+check_packages=(git clang-format-14 clang-tidy-14)
+
+say() { echo "trireme: $*" >&2; }
+die() {
+  say "$*"
+  exit 1
+}
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# Prints the packages of "$@" that are not installed.
+missing_packages() {
+  local package
+  local -A installed=()
+  while read -r status package; do
+    [[ $status == ii* ]] && installed[${package%%:*}]=1
+  done < <(dpkg-query -W -f='${db:Status-Abbrev} ${Package}\n' "$@" 2>/dev/null)
+  for package in "$@"; do
+    [[ -n ${installed[$package]:-} ]] || echo "$package"
+  done
+}
+
+# ensure_packages YES PACKAGE…: installs what is missing, after showing the command and, on a terminal, asking.
+ensure_packages() {
+  local yes=$1
+  shift
+  [[ -n ${TRIREME_NO_INSTALL:-} ]] && return
+  if ! have dpkg-query || ! have apt-get; then
+    ensure_tools
+    return
+  fi
+  local -a missing
+  mapfile -t missing < <(missing_packages "$@")
+  ((${#missing[@]})) || return 0
+
+  local -a as_root=()
+  if ((EUID != 0)); then as_root=(sudo); fi
+  local -a install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends
+    "${missing[@]}")
+  say "these packages are missing; to install them:"
+  echo "  ${install[*]}" >&2
+  if ((EUID != 0)) && ! have sudo; then die "run that as root, then try again"; fi
+  if [[ $yes != yes && -t 0 && -t 2 ]]; then
+    local answer
+    read -r -p "install now? [Y/n] " answer
+    [[ -z $answer || $answer == [yY]* ]] || die "not installed; nothing was built"
+  fi
+  # A fresh machine has no package lists, an old one has stale ones; elsewhere the first try is enough.
+  "${install[@]}" >/dev/null 2>&1 && return
+  "${as_root[@]}" apt-get update >&2 || say "apt-get update failed; trying with the lists there are"
+  "${install[@]}" >&2 || die "could not install the packages"
+}
+
+# Elsewhere than on Debian and Ubuntu nothing is installed; CMake names the libraries that it does not find.
+ensure_tools() {
+  local -a missing=()
+  local tool
+  for tool in c++ cmake ninja pkg-config; do
+    have "$tool" || missing+=("$tool")
+  done
+  ((${#missing[@]} == 0)) ||
+    die "missing: ${missing[*]} (this is no Debian or Ubuntu, so nothing was installed; libraries needed: oneDNN," \
+      "Highway, fmt, toml++, CLI11, nlohmann-json, xxHash, GoogleTest, Google Benchmark)"
+}
+
+# Compilers at once: one per core, but no more than memory allows at about 1 GiB each.
+build_jobs() {
+  local jobs available
+  jobs=$(nproc 2>/dev/null || echo 2)
+  available=$(awk '/MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo 2>/dev/null || echo "$jobs")
+  ((available < 1)) && available=1
+  echo $((jobs < available ? jobs : available))
+}
+
+# Reads a build's output, keeps it in the file $1 and, once the build has taken two seconds, shows how far it is.
+show_progress() {
+  local log=$1 line last=0 started=$SECONDS
+  : >"$log"
+  while IFS= read -r line; do
+    printf '%s\n' "$line" >>"$log"
+    [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] && ((SECONDS - started >= 2)) || continue
+    if [[ -t 2 ]]; then
+      printf '\r\033[Ktrireme: building %s of %s' "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" >&2
+    elif ((last == 0 || SECONDS - last >= 30)); then
+      say "building ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]}"
+      last=$SECONDS
+    fi
+  done
+  if [[ -t 2 ]] && ((SECONDS - started >= 2)); then printf '\r\033[K' >&2; fi
+}
+
+# build PRESET TARGET…: configures where needed and builds what is stale. One build at a time per preset.
+build() {
+  local preset=$1
+  shift
+  local folder=build/$preset
+  mkdir -p "$folder"
+  exec {lock}>"$folder/.lock"
+  flock "$lock"
+  if [[ ! -f $folder/build.ninja ]]; then
+    say "configuring ($preset)"
+    if ! cmake --preset "$preset" >"$folder/configure.log" 2>&1; then
+      rm -f "$folder/CMakeCache.txt"
+      grep -A12 -m3 -E 'CMake Error|Could not find|not found' "$folder/configure.log" >&2 || cat "$folder/configure.log" >&2
+      die "could not configure; all of it: $folder/configure.log"
+    fi
+  fi
+  if ! ninja -C "$folder" -j "$(build_jobs)" "$@" 2>&1 {lock}>&- | show_progress "$folder/build.log"; then
+    grep -E -A40 -m1 '^FAILED' "$folder/build.log" >&2 || tail -n 40 "$folder/build.log" >&2
+    die "could not build; all of it: $folder/build.log"
+  fi
+  exec {lock}>&-
+}
