@@ -20,6 +20,10 @@
 #include "trireme/ops/optimizer/adamw.h"
 #include "trireme/ops/optimizer/clip.h"
 #include "trireme/ops/optimizer/sgd.h"
+#include "trireme/ops/shape/reduce.h"
+#include "trireme/ops/shape/reshape.h"
+#include "trireme/ops/shape/slice.h"
+#include "trireme/ops/shape/transpose.h"
 
 namespace trireme::ops {
 
@@ -61,6 +65,14 @@ ir::Registry builtin() {
   registry.add(rms_norm_grad_def());
   registry.add(batch_norm_def());
   registry.add(batch_norm_grad_def());
+
+  registry.add(reshape_def());
+  registry.add(transpose_def());
+  registry.add(slice_def());
+  registry.add(slice_grad_def());
+  registry.add(concat_def());
+  registry.add(reduce_def());
+  registry.add(broadcast_def());
 
   registry.add(adamw_def());
   registry.add(sgd_def());

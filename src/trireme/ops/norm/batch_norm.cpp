@@ -6,7 +6,8 @@
 namespace trireme::ops {
 namespace {
 
-// Channels may be cut. Rows may be cut only where no statistics are taken over them.
+// Channels may be cut. Rows may be cut only where no statistics are taken over them, and where every output either has
+// the rows or is a sum over them.
 ir::Factors channel_factors(const Shape& x, std::size_t operands, std::vector<std::size_t> full_inputs,
                             std::size_t outputs, bool rows_whole) {
   const int rank = x.rank();
@@ -52,8 +53,8 @@ ir::OpDef batch_norm_def() {
     g.set(1, grads[1]);
     g.set(2, grads[2]);
   };
-  def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes& attributes) {
-    return channel_factors(inputs[0].shape, 5, {0}, 5, attributes.boolean("training"));
+  def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes&) {
+    return channel_factors(inputs[0].shape, 5, {0}, 5, true);
   };
   def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                 const ir::Attributes& attributes) {
