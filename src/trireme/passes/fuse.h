@@ -1,0 +1,23 @@
+#pragma once
+#include "trireme/passes/pass.h"
+
+namespace trireme::passes {
+
+// Merges neighbours so that a tensor is finished while it is in cache. Never across phases or stages, and never into
+// recomputed nodes.
+//
+//   1. activation into matmul                %u = matmul(%x, @w, @b)            %a, %u = matmul(%x, @w, @b)
+//                                            %a = gelu(%u)               →                 {activation="gelu", save_pre}
+//   2. activation gradient into matmul       %d = matmul(%dy, @v)               %e = matmul(%dy, @v, _, %u)
+//                                            %e = gelu_grad(%u, %d)      →                 {activation_grad="gelu"}
+//   3. residual sum into norm                %s = add(%x, %f)                   %n, …, %s = layer_norm(%x, @w, @b, %f)
+//                                            %n, … = layer_norm(%s, …)   →
+//   4. residual gradient into norm gradient  %d, … = layer_norm_grad(…)         %t, … = layer_norm_grad(…, %r)
+//                                            %t = add(%r, %d)            →
+class Fuse : public Pass {
+ public:
+  std::string name() const override { return "fuse"; }
+  void run(ir::Module& module) const override;
+};
+
+}  // namespace trireme::passes

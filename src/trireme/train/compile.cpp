@@ -1,0 +1,156 @@
+#include "trireme/train/compile.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/passes/autodiff.h"
+#include "trireme/passes/cleanup.h"
+#include "trireme/passes/fuse.h"
+#include "trireme/passes/initial.h"
+#include "trireme/passes/optimizer.h"
+#include "trireme/passes/precision.h"
+#include "trireme/passes/validate.h"
+#include "trireme/program/lower.h"
+
+namespace trireme::train {
+namespace {
+
+using ir::Builder;
+
+models::Batch inputs(const Builder& b, const models::ModelConfig& c, bool images, std::int64_t rows, bool with_targets) {
+  models::Batch batch;
+  if (images) {
+    batch.images = b.input("images", {DType::f32, {rows, c.image, c.image, c.channels}});
+    if (with_targets) batch.labels = b.input("labels", {DType::i32, {rows}});
+  } else {
+    batch.tokens = b.input("tokens", {DType::i32, {rows, c.context}});
+    if (with_targets) batch.targets = b.input("targets", {DType::i32, {rows, c.context}});
+  }
+  return batch;
+}
+
+void build_graphs(ir::Module& module, const Config& config, const models::Model& model, std::int64_t micro_rows) {
+  Builder micro(module, "micro");
+  micro.rows_per_step = static_cast<double>(config.train.batch);
+  micro.accumulate("loss", model.build(micro, inputs(micro, config.model, model.images, micro_rows, true), config.model));
+
+  Builder eval(module, "eval");
+  eval.training = false;
+  const ir::Value loss = model.build(eval, inputs(eval, config.model, model.images, micro_rows, true), config.model);
+  eval.output("loss", loss);
+
+  if (model.images) return;
+  Builder predict(module, "predict");
+  predict.training = false;
+  const ir::Value logits = model.build(predict, inputs(predict, config.model, false, 1, false), config.model);
+  predict.output("logits", ir::apply1("cast", {logits}, {{"to", std::string("f32")}}));
+}
+
+passes::Pipeline pipeline(const Config& config, int micro_batches) {
+  passes::Pipeline p;
+  // Before autodiff, so that gradients are made in the precision of what they belong to.
+  if (config.train.precision == "bf16") p.add<passes::LowPrecision>(passes::LowPrecision::Options{DType::bf16, {"micro", "eval", "predict"}});
+  p.add<passes::Autodiff>(passes::Autodiff::Options{.f32_gradients = micro_batches > 1});
+  // Needs the gradients' states.
+  p.add<passes::Optimizer>(passes::Optimizer::Options{.kind = config.train.optimizer,
+                                                      .beta1 = config.train.betas[0],
+                                                      .beta2 = config.train.betas[1],
+                                                      .eps = config.train.eps,
+                                                      .momentum = config.train.momentum,
+                                                      .weight_decay = config.train.weight_decay,
+                                                      .clip = config.train.clip});
+  // After every pass that adds state.
+  p.add<passes::InitialState>();
+  // Removes the gradients nobody asked for, which would look like further uses to fusion.
+  p.add<passes::CleanUp>();
+  p.add<passes::Fuse>();
+  p.add<passes::Validate>();
+  return p;
+}
+
+}  // namespace
+
+const program::Program& Compiled::largest() const {
+  const program::Program* found = &step;
+  for (const program::Program* p : {&init, &derive, &eval, &predict})
+    if (p->arena_bytes > found->arena_bytes) found = p;
+  return *found;
+}
+
+std::uint64_t Compiled::parameters() const {
+  std::uint64_t count = 0;
+  for (const ir::State& state : module.states)
+    if (state.trained) count += static_cast<std::uint64_t>(state.type.elements());
+  return count;
+}
+
+const models::Model& find_model(const std::string& family) {
+  std::vector<std::string> names;
+  for (const models::Model& model : models::builtin_models()) {
+    if (model.name == family) return model;
+    names.push_back(model.name);
+  }
+  const auto near = nearest(family, names);
+  refuse("model.family = \"{}\" is not known; {}", family, near ? "did you mean \"" + *near + "\"?" : fmt::format("the families are {}", fmt::join(names, ", ")));
+}
+
+void resolve_model(Config& config, std::int64_t data_vocab, const models::Model* model) {
+  if (model == nullptr) model = &find_model(config.model.family);
+  if (!model->images) {
+    if (config.model.vocab == 0) config.model.vocab = data_vocab;
+    if (config.model.vocab < data_vocab) refuse("model.vocab = {} is smaller than the tokenizer's {}", config.model.vocab, data_vocab);
+    if (config.model.vocab <= 0) refuse("model.vocab is not known: the data has no tokenizer, so give it");
+  }
+  model->resolve(config.model);
+}
+
+int compute_threads(const Config& config) {
+  if (config.runtime.threads > 0) return static_cast<int>(config.runtime.threads);
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+std::int64_t micro_batch_rows(const Config& config) {
+  const std::int64_t rows = config.train.micro_batch == 0 ? config.train.batch : config.train.micro_batch;
+  if (config.train.batch % rows != 0) {
+    std::int64_t near = rows;
+    while (config.train.batch % near != 0) --near;
+    refuse("train.micro_batch = {} does not divide train.batch = {}; the nearest that does is {}", rows, config.train.batch, near);
+  }
+  return rows;
+}
+
+Compiled compile(const Config& config, const ir::Registry& registry, const CompileOptions& options) {
+  Compiled c;
+  c.micro_rows = micro_batch_rows(config);
+  c.micro_batches = static_cast<int>(config.train.batch / c.micro_rows);
+  c.module.registry = &registry;
+  const models::Model& model = options.model != nullptr ? *options.model : find_model(config.model.family);
+  build_graphs(c.module, config, model, c.micro_rows);
+  pipeline(config, c.micro_batches).run(c.module, {options.dump_passes, options.disabled_passes, options.on_pass});
+
+  c.layout = program::lay_out(c.module);
+  const auto lowered = [&](const char* name, const char* body, const char* tail, int micro_batches) {
+    program::Program p = program::lower(c.module, c.layout, {.name = name, .body = body, .tail = tail, .micro_batches = micro_batches, .threads = options.threads});
+    const program::CheckReport report = program::check(p);
+    c.checked.instructions += report.instructions;
+    c.checked.buffers += report.buffers;
+    c.checked.conflicts_ordered += report.conflicts_ordered;
+    c.arena_bytes = std::max(c.arena_bytes, p.arena_bytes);
+    return p;
+  };
+  c.init = lowered("init", "init", "", 1);
+  c.derive = lowered("derive", "derive", "", 1);
+  c.step = lowered("step", "micro", "update", c.micro_batches);
+  c.eval = lowered("eval", "eval", "", 1);
+  if (c.module.has_graph("predict")) c.predict = lowered("predict", "predict", "", 1);
+  return c;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,60 @@
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/models/model.h"
+#include "trireme/passes/pass.h"
+#include "trireme/program/check.h"
+#include "trireme/program/memory_plan.h"
+#include "trireme/program/program.h"
+#include "trireme/train/config.h"
+
+namespace trireme::train {
+
+// The programs of a run over one layout of its state.
+struct Compiled {
+  ir::Module module;
+  program::StateLayout layout;
+  program::Program init;     // start values from the seed
+  program::Program derive;   // derived copies after the state was set from outside
+  program::Program step;     // micro-batches, then the update
+  program::Program eval;     // the loss of one micro-batch, forward only
+  program::Program predict;  // logits of one row; empty for image models
+  program::CheckReport checked;  // over all of them
+  std::int64_t micro_rows = 0;
+  int micro_batches = 1;
+  std::size_t arena_bytes = 0;  // the largest of the programs: the predicted peak
+
+  const program::Program& largest() const;
+  std::uint64_t parameters() const;
+};
+
+struct CompileOptions {
+  int threads = 1;
+  std::filesystem::path dump_passes;
+  std::vector<std::string> disabled_passes;
+  std::function<void(const std::string& pass, double seconds)> on_pass;
+  // Builds the model instead of the configuration's family.
+  const models::Model* model = nullptr;
+};
+
+// From a configuration to checked programs. The model's vocabulary must be known (see resolve_model). `registry` must
+// outlive the result.
+Compiled compile(const Config& config, const ir::Registry& registry, const CompileOptions& options);
+
+// Fills in what the model's family decides, and the vocabulary; refuses impossible shapes by key.
+void resolve_model(Config& config, std::int64_t data_vocab, const models::Model* model = nullptr);
+
+// The model family a configuration names.
+const models::Model& find_model(const std::string& family);
+
+// Compute threads per rank: the configured number, or the cores this process may use.
+int compute_threads(const Config& config);
+
+// Rows per micro-batch: refuses a micro-batch that does not divide the batch.
+std::int64_t micro_batch_rows(const Config& config);
+
+}  // namespace trireme::train

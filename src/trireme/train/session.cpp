@@ -1,0 +1,114 @@
+#include "trireme/train/session.h"
+
+#include <algorithm>
+
+#include "trireme/core/error.h"
+
+namespace trireme::train {
+namespace {
+
+template <class T>
+std::span<const std::byte> one(const T& value) {
+  return std::as_bytes(std::span<const T>(&value, 1));
+}
+
+// Rows [first, first + rows) of a row-major vector.
+template <class T>
+std::span<const T> rows_of(const std::vector<T>& values, std::int64_t total, std::int64_t first, std::int64_t rows) {
+  const std::size_t per_row = values.size() / static_cast<std::size_t>(total);
+  return std::span<const T>(values).subspan(static_cast<std::size_t>(first) * per_row, static_cast<std::size_t>(rows) * per_row);
+}
+
+}  // namespace
+
+Session::Session(const Compiled& compiled, int threads) : compiled_(compiled), pool_(threads), arena_(compiled.arena_bytes) {
+  const auto make = [&](const program::Program& program) { return std::make_unique<runtime::Executor>(program, arena_, pool_); };
+  init_ = make(compiled.init);
+  derive_ = make(compiled.derive);
+  step_ = make(compiled.step);
+  eval_ = make(compiled.eval);
+  if (!compiled.predict.instructions.empty()) predict_ = make(compiled.predict);
+  rng_.resize(static_cast<std::size_t>(compiled.micro_batches));
+  const ir::Graph& micro = compiled.module.graph("micro");
+  has_rng_ = micro.find_input("rng").has_value();
+  images_ = micro.find_input("images").has_value();
+  has_step_number_ = compiled.module.graph("update").find_input("step").has_value();
+}
+
+void Session::initialize(std::int64_t seed) {
+  seed_ = seed;
+  init_->bind("seed", 0, one(seed_));
+  init_->run();
+}
+
+void Session::derive() { derive_->run(); }
+
+void Session::bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first) {
+  const std::int64_t rows = compiled_.micro_rows;
+  if (images_) {
+    executor.bind("images", micro, rows_of(batch.images, batch.rows, first, rows));
+    executor.bind("labels", micro, rows_of(batch.labels, batch.rows, first, rows));
+  } else {
+    executor.bind("tokens", micro, rows_of(batch.tokens, batch.rows, first, rows));
+    executor.bind("targets", micro, rows_of(batch.targets, batch.rows, first, rows));
+  }
+}
+
+void Session::bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
+  const std::int64_t expected = compiled_.micro_rows * compiled_.micro_batches;
+  if (batch.rows != expected) fail("the step takes {} rows, got {}", expected, batch.rows);
+  for (int m = 0; m < compiled_.micro_batches; ++m) {
+    bind_rows(*step_, batch, m, m * compiled_.micro_rows);
+    if (!has_rng_) continue;
+    auto& rng = rng_[static_cast<std::size_t>(m)];
+    rng = {seed, step, batch.first_row + m * compiled_.micro_rows};
+    step_->bind("rng", m, std::span<const std::int64_t>(rng));
+  }
+  lr_ = static_cast<float>(lr);
+  step_->bind("lr", 0, one(lr_));
+  step_number_ = static_cast<float>(step + 1);
+  if (has_step_number_) step_->bind("step", 0, one(step_number_));
+}
+
+StepResult Session::step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
+  bind_step(batch, step, lr, seed);
+  step_->run();
+  return {step_->scalar("loss"), step_->scalar("grad_norm"), step_->scalar("finite") != 0};
+}
+
+std::optional<runtime::Executor::BadTensor> Session::explain(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
+  bind_step(batch, step, lr, seed);
+  return step_->run_checked();
+}
+
+float Session::evaluate(const data::Batch& batch) {
+  bind_rows(*eval_, batch, 0, 0);
+  eval_->run();
+  return eval_->scalar("loss");
+}
+
+std::span<const float> Session::predict(std::span<const std::int32_t> tokens) {
+  if (!predict_) fail("this model does not predict tokens");
+  predict_->bind("tokens", 0, tokens);
+  predict_->run();
+  const auto bytes = predict_->output("logits");
+  const program::NamedOutput& output = compiled_.predict.outputs.front();
+  if (output.operand.type.dtype != DType::f32) fail("logits are {}", output.operand.type.str());
+  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+std::span<std::byte> Session::state(const std::string& name) {
+  const ir::StateId id = compiled_.module.find_state(name);
+  if (id == ir::kNone || compiled_.module.state(id).step_local) fail("there is no state variable '{}'", name);
+  return {arena_.data() + compiled_.layout.offsets[static_cast<std::size_t>(id)], compiled_.module.state(id).type.bytes()};
+}
+
+std::size_t Session::measured_peak() const {
+  arena_.check_guards();
+  std::size_t peak = 0;
+  for (const auto* executor : {&init_, &derive_, &step_, &eval_, &predict_})
+    if (*executor) peak = std::max(peak, (*executor)->measured_peak());
+  return peak;
+}
+
+}  // namespace trireme::train

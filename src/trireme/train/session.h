@@ -1,0 +1,67 @@
+#pragma once
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/data/dataset.h"
+#include "trireme/runtime/executor.h"
+#include "trireme/train/compile.h"
+
+namespace trireme::train {
+
+struct StepResult {
+  float loss = 0;
+  float grad_norm = 0;
+  bool finite = true;
+};
+
+// Compiled programs on an arena, ready to run: one rank's half of training.
+class Session {
+ public:
+  // `compiled` must outlive the session.
+  Session(const Compiled& compiled, int threads);
+
+  void initialize(std::int64_t seed);
+  // One update from the rows of `batch` (as many as the step program's micro-batches take). `step` counts from 0.
+  StepResult step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
+  // After a step that was not finite: runs it again, looking at every output, and says which went bad first. The state
+  // is as before the step, since a bad step writes nothing.
+  std::optional<runtime::Executor::BadTensor> explain(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
+  // Mean loss over one micro-batch's rows.
+  float evaluate(const data::Batch& batch);
+  // Logits [context, vocab] of one row of tokens.
+  std::span<const float> predict(std::span<const std::int32_t> tokens);
+
+  // State by name, in its own dtype. After setting, call `derive`.
+  std::span<std::byte> state(const std::string& name);
+  void derive();
+
+  const Compiled& compiled() const { return compiled_; }
+  runtime::Executor& step_executor() { return *step_; }
+  // Largest end offset handed to any kernel so far; checks the guard bytes.
+  std::size_t measured_peak() const;
+
+ private:
+  void bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
+  void bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first_row);
+
+  const Compiled& compiled_;
+  ThreadPool pool_;
+  device::Arena arena_;
+  std::unique_ptr<runtime::Executor> init_;
+  std::unique_ptr<runtime::Executor> derive_;
+  std::unique_ptr<runtime::Executor> step_;
+  std::unique_ptr<runtime::Executor> eval_;
+  std::unique_ptr<runtime::Executor> predict_;
+  std::vector<std::array<std::int64_t, 3>> rng_;  // per micro-batch: seed, step, first row
+  float lr_ = 0;
+  float step_number_ = 0;
+  std::int64_t seed_ = 0;
+  bool has_rng_ = false;
+  bool has_step_number_ = false;
+  bool images_ = false;
+};
+
+}  // namespace trireme::train
