@@ -12,6 +12,7 @@
 #include "trireme/ops/embedding/embedding.h"
 #include "trireme/ops/loss/cross_entropy.h"
 #include "trireme/ops/loss/kl_divergence.h"
+#include "trireme/ops/loss/linear_cross_entropy.h"
 #include "trireme/ops/loss/regression.h"
 #include "trireme/ops/matmul/matmul.h"
 #include "trireme/ops/norm/batch_norm.h"
@@ -41,6 +42,7 @@ ir::Registry builtin() {
 
   registry.add(cross_entropy_def());
   registry.add(cross_entropy_grad_def());
+  registry.add(linear_cross_entropy_def());
   registry.add(kl_divergence_def());
   registry.add(kl_divergence_grad_def());
   registry.add(mean_absolute_error_def());

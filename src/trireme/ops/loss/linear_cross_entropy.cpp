@@ -1,0 +1,47 @@
+#include "trireme/ops/loss/linear_cross_entropy.h"
+
+#include "trireme/ops/loss/loss.h"
+
+namespace trireme::ops {
+
+ir::OpDef linear_cross_entropy_def() {
+  ir::OpDef def;
+  def.name = "linear_cross_entropy";
+  def.operands = {{"x"}, {"weight"}, {"targets"}};
+  def.attributes = {{"scale", 1.0}, {"with_gradients", false}, {"chunk", std::int64_t{0}}};
+  def.infer = [](std::span<const TensorType> inputs, const ir::Attributes& attributes) -> ir::Types {
+    expect_logits(inputs[0], "x");
+    if (inputs[1].shape.rank() != 2) fail("'weight' must be [V,D], got {}", inputs[1].str());
+    expect_type(inputs[1], {inputs[0].dtype, {inputs[1].shape[0], inputs[0].shape.back()}}, "weight");
+    expect_type(inputs[2], target_type(inputs[0]), "targets");
+    if (attributes.integer("chunk") < 0) fail("'chunk' must not be negative, got {}", attributes.integer("chunk"));
+    if (!attributes.boolean("with_gradients")) return {kLossType};
+    return {kLossType, inputs[0], {DType::f32, inputs[1].shape}};
+  };
+  def.gradient = [](ir::GradientContext& g) {
+    g.extend_forward({{"with_gradients", true}});
+    const bool one = g.is_one(g.grad(0));
+    for (std::size_t i = 0; i < 2; ++i)
+      g.set(i, one ? g.output(i + 1) : ir::apply1("mul", {g.output(i + 1), g.grad(0)}));
+  };
+  def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
+    const std::string rows = row_factors(inputs[2].shape.rank());
+    const std::string gradients = outputs.size() > 1 ? ", " + rows + " d!, v! d!" : "";
+    return ir::parse_factors(rows + " d!, v! d!, " + rows + " -> -" + gradients);
+  };
+  def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
+    const double logits = static_cast<double>(inputs[2].elements()) * static_cast<double>(inputs[1].shape[0]);
+    ir::Cost cost = one_pass(inputs, outputs, 0);
+    cost.flops = logits * (10 + (outputs.size() > 1 ? 6 : 2) * static_cast<double>(inputs[0].shape.back()));
+    return cost;
+  };
+  def.with_precision(ir::Precision::low);
+  on_cpu(def, prepare_linear_cross_entropy_cpu, linear_cross_entropy_workspace_cpu);
+  return checked(def);
+}
+
+ir::Value linear_cross_entropy(ir::Value x, ir::Value weight, ir::Value targets, double scale) {
+  return ir::apply1("linear_cross_entropy", {x, weight, targets}, {{"scale", scale}});
+}
+
+}  // namespace trireme::ops

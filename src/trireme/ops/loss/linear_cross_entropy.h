@@ -1,0 +1,23 @@
+#pragma once
+#include "trireme/ir/builder.h"
+
+namespace trireme::ops {
+
+// cross_entropy(x · weightᵀ, targets) without the logits ever existing as a whole: rows are taken in chunks, and while
+// a chunk's logits are there, the gradients are computed from them.
+//
+//   operands    x [...,D], weight [V,D] of x's type, targets i32 [...]; a negative target is ignored, a target of V or
+//   more
+//               fails, naming it and its position
+//   attributes  scale = 1.0
+//               with_gradients = false: set by the op's own gradient
+//               chunk = 0: rows at a time; 0: as many as keep the logits of a chunk at a few MiB, at least 128
+//   outputs     loss f32 [] = scale · Σ (log Σ exp(logits) − logits[target]), and with gradients
+//               dx of x's type and dweight f32, for a gradient of 1 of the loss
+ir::OpDef linear_cross_entropy_def();
+ir::Value linear_cross_entropy(ir::Value x, ir::Value weight, ir::Value targets, double scale);
+
+std::shared_ptr<device::Kernel> prepare_linear_cross_entropy_cpu(const ir::KernelSpec& spec);
+std::size_t linear_cross_entropy_workspace_cpu(const ir::KernelSpec& spec);
+
+}  // namespace trireme::ops

@@ -1,0 +1,328 @@
+#include <array>
+#include <optional>
+
+#include "trireme/device/cpu/onednn.h"
+#include "trireme/ops/loss/linear_cross_entropy.h"
+#include "trireme/ops/loss/loss_cpu.h"
+
+namespace trireme::ops {
+namespace {
+
+using device::cpu::Gemm;
+using device::cpu::GemmSpec;
+
+std::int64_t pieces(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
+std::int64_t round_up(std::int64_t n, std::int64_t unit) { return pieces(n, unit) * unit; }
+
+// How the work is cut, from the sizes alone. A chunk of rows is cut into row blocks and the vocabulary into vocabulary
+// blocks; a tile is one of each. The logits of a tile are stored transposed, [vocabulary][row]: then the weight, the
+// only large operand, is never the one that gemm has to repack for few rows, and each row's softmax runs down a vector
+// lane.
+struct Plan {
+  std::int64_t rows, vocab, dim;
+  std::int64_t row_block, chunk_blocks;  // a chunk has `chunk_blocks` row blocks
+  std::int64_t vocab_block, vocab_blocks;
+  std::int64_t sums;  // dx of a row block is summed in so many parts of the vocabulary
+  DType gemm_type;    // f16 is brought to f32
+  bool widen, gradients;
+
+  // Byte offsets into the workspace.
+  std::size_t loss_at, logits_at, maximum_at, sum_at, target_at, lse_at, weight_at, dx_at, x_at, workers_at;
+  std::size_t worker_tile = 0, worker_wide = 0, worker_bytes = 0, bytes = 0;
+
+  explicit Plan(const ir::KernelSpec& spec)
+      : rows(spec.inputs[2].elements()),
+        vocab(spec.inputs[1].shape[0]),
+        dim(spec.inputs[1].shape[1]),
+        widen(spec.inputs[0].dtype == DType::f16),
+        gradients(spec.attributes.boolean("with_gradients")) {
+    gemm_type = widen ? DType::f32 : spec.inputs[0].dtype;
+    constexpr std::int64_t kRowBlock = 128, kLogits = 4 << 20;
+    std::int64_t chunk = spec.attributes.integer("chunk");
+    if (chunk == 0) chunk = std::clamp<std::int64_t>(kLogits / vocab, kRowBlock, 16 * kRowBlock);
+    chunk = std::max<std::int64_t>(1, std::min(chunk, rows));
+    row_block = std::min(kRowBlock, chunk);
+    chunk_blocks = chunk / row_block;
+    vocab_block = std::min(vocab, std::clamp<std::int64_t>(round_up(pieces(vocab, 16), 64), 64, 512));
+    vocab_blocks = pieces(vocab, vocab_block);
+    sums = std::clamp<std::int64_t>(16 / chunk_blocks, 1, vocab_blocks);
+
+    const std::int64_t chunk_rows = chunk_blocks * row_block;
+    loss_at = take(static_cast<std::size_t>(pieces(rows, row_block)) * sizeof(double));
+    logits_at = take(gradients ? floats(chunk_rows * vocab) : 0);
+    maximum_at = take(floats(chunk_rows * vocab_blocks));
+    sum_at = take(floats(chunk_rows * vocab_blocks));
+    target_at = take(floats(chunk_rows));
+    lse_at = take(floats(chunk_rows));
+    weight_at = take(floats(chunk_rows));
+    dx_at = take(gradients ? floats(chunk_rows * sums * dim) : 0);
+    x_at = take(widen ? floats(chunk_rows * dim) : 0);
+    std::size_t scratch = 0;
+    for_shapes([&](std::int64_t r, std::int64_t v, std::size_t) {
+      for (const GemmSpec& g : {logits_gemm(r, v), dx_gemm(r, v), dweight_gemm(r, v)})
+        scratch = std::max(scratch, Gemm::scratch_bytes(g));
+    });
+    worker_tile = gradients ? 0 : aligned(floats(row_block * vocab_block));
+    worker_wide = widen ? aligned(floats(vocab_block * dim)) : 0;
+    worker_bytes = worker_tile + worker_wide + aligned(scratch);
+    workers_at = take(worker_bytes * static_cast<std::size_t>(spec.threads));
+  }
+
+  GemmSpec logits_gemm(std::int64_t r, std::int64_t v) const {
+    return {.m = v, .n = r, .k = dim, .trans_b = true, .lda = dim, .ldb = dim, .ldc = r, .input = gemm_type};
+  }
+  GemmSpec dx_gemm(std::int64_t r, std::int64_t v) const {
+    return {.m = r,
+            .n = dim,
+            .k = v,
+            .trans_a = true,
+            .lda = r,
+            .ldb = dim,
+            .ldc = dim,
+            .input = gemm_type,
+            .accumulate = true};
+  }
+  GemmSpec dweight_gemm(std::int64_t r, std::int64_t v) const {
+    return {.m = v, .n = dim, .k = r, .lda = r, .ldb = dim, .ldc = dim, .input = gemm_type, .accumulate = true};
+  }
+
+  std::int64_t rows_of(std::int64_t block) const { return std::min(row_block, rows - block * row_block); }
+  std::int64_t vocab_of(std::int64_t block) const { return std::min(vocab_block, vocab - block * vocab_block); }
+  std::size_t shape(std::int64_t r, std::int64_t v) const {
+    return (r != row_block ? 1U : 0U) | (v != vocab_block ? 2U : 0U);
+  }
+
+  // Calls f(rows, vocabulary, shape) for the tiles that occur: whole ones and those at the two edges.
+  template <class F>
+  void for_shapes(F&& f) const {
+    const std::int64_t last_rows = rows_of(pieces(rows, row_block) - 1), last_vocab = vocab_of(vocab_blocks - 1);
+    std::array<bool, 4> seen{};
+    for (const std::int64_t r : {rows >= row_block ? row_block : last_rows, last_rows})
+      for (const std::int64_t v : {vocab_block, last_vocab})
+        if (!std::exchange(seen[shape(r, v)], true)) f(r, v, shape(r, v));
+  }
+
+ private:
+  static std::size_t aligned(std::size_t n) { return (n + 63) / 64 * 64; }
+  static std::size_t floats(std::int64_t n) { return static_cast<std::size_t>(n) * sizeof(float); }
+  std::size_t take(std::size_t size) {
+    const std::size_t at = bytes;
+    bytes += aligned(size);
+    return at;
+  }
+};
+
+// The largest logit of each row of a tile, and Σ exp(logit − largest).
+void tile_softmax(const float* tile, std::int64_t rows, std::int64_t vocab, float* maximum, float* sum) {
+  simd::for_vectors(rows, [&](std::int64_t r, std::int64_t n) {
+    simd::Vec top = simd::load_n(tile + r, n), total = simd::zero();
+    for (std::int64_t v = 1; v < vocab; ++v) top = simd::hn::Max(top, simd::load_n(tile + v * rows + r, n));
+    for (std::int64_t v = 0; v < vocab; ++v) total = total + simd::exp(simd::load_n(tile + v * rows + r, n) - top);
+    simd::store_n(top, maximum + r, n);
+    simd::store_n(total, sum + r, n);
+  });
+}
+
+// The gradient of a tile's logits from the logits, in the type gemm reads and in their place. An element is never wider
+// than the logit it comes from, so walking upwards overwrites only what has been read.
+template <class P>
+void tile_gradient(float* tile, std::int64_t rows, std::int64_t vocab, const float* lse, const float* weight) {
+  P* out = reinterpret_cast<P*>(tile);
+  for (std::int64_t v = 0; v < vocab; ++v)
+    simd::for_vectors(rows, [&](std::int64_t r, std::int64_t n) {
+      const simd::Vec p = simd::exp(simd::load_n(tile + v * rows + r, n) - simd::load_n(lse + r, n));
+      simd::store_n(p * simd::load_n(weight + r, n), out + v * rows + r, n);
+    });
+}
+
+// T is the operands' type, G the one gemm reads.
+template <class T, class G>
+class LinearCrossEntropyKernel : public device::Kernel {
+ public:
+  explicit LinearCrossEntropyKernel(const ir::KernelSpec& spec) : plan_(spec), scale_(spec.attributes.real("scale")) {
+    plan_.for_shapes([&](std::int64_t r, std::int64_t v, std::size_t shape) {
+      logits_[shape].emplace(plan_.logits_gemm(r, v), spec.threads);
+      if (!plan_.gradients) return;
+      dx_[shape].emplace(plan_.dx_gemm(r, v), spec.threads);
+      dweight_[shape].emplace(plan_.dweight_gemm(r, v), spec.threads);
+    });
+  }
+
+  void launch(const device::Launch& launch) override {
+    const Plan& p = plan_;
+    if (p.gradients) {
+      float* dweight = launch.out<float>(2);
+      launch.pool->ranges(p.vocab * p.dim, 16 * simd::kBlock, [&](std::int64_t begin, std::int64_t end) {
+        std::fill(dweight + begin, dweight + end, 0.0F);
+      });
+    }
+    const std::int64_t blocks = pieces(p.rows, p.row_block);
+    for (std::int64_t first = 0; first < blocks; first += p.chunk_blocks) {
+      const Chunk c(launch, p, first, std::min(p.chunk_blocks, blocks - first));
+      widen_rows(c);
+      launch.pool->run_with_worker(c.blocks * p.vocab_blocks, [&](std::int64_t task, int worker) {
+        logits_tile(c, task / p.vocab_blocks, task % p.vocab_blocks, worker);
+      });
+      launch.pool->run(c.blocks, [&](std::int64_t block) { block_loss(c, block); });
+      if (!p.gradients) continue;
+      launch.pool->run_with_worker(
+          c.blocks * p.sums, [&](std::int64_t task, int worker) { dx_part(c, task / p.sums, task % p.sums, worker); });
+      launch.pool->run_with_worker(p.vocab_blocks, [&](std::int64_t j, int worker) { dweight_block(c, j, worker); });
+      launch.pool->run(c.blocks, [&](std::int64_t block) { block_dx(c, block); });
+    }
+    const auto* loss = reinterpret_cast<const double*>(static_cast<std::byte*>(launch.workspace) + p.loss_at);
+    double total = 0;
+    for (std::int64_t block = 0; block < blocks; ++block) total += loss[block];
+    *launch.out<float>(0) = static_cast<float>(scale_ * total);
+  }
+
+ private:
+  // The chunk at work: the row blocks [first, first + blocks), numbered from 0 within it.
+  struct Chunk {
+    const device::Launch& launch;
+    const Plan& plan;
+    std::int64_t first, blocks;
+    std::byte* workspace;
+    double* loss;
+    float *logits, *maximum, *sum, *target, *lse, *weight, *dx, *wide_x;
+
+    Chunk(const device::Launch& l, const Plan& p, std::int64_t first_block, std::int64_t count)
+        : launch(l), plan(p), first(first_block), blocks(count), workspace(static_cast<std::byte*>(l.workspace)) {
+      const auto at = [&](std::size_t offset) { return reinterpret_cast<float*>(workspace + offset); };
+      loss = reinterpret_cast<double*>(workspace + p.loss_at) + first;
+      logits = at(p.logits_at), maximum = at(p.maximum_at), sum = at(p.sum_at), target = at(p.target_at);
+      lse = at(p.lse_at), weight = at(p.weight_at), dx = at(p.dx_at), wide_x = at(p.x_at);
+    }
+
+    std::int64_t row(std::int64_t i) const { return (first + i) * plan.row_block; }
+    std::int64_t rows_of(std::int64_t i) const { return plan.rows_of(first + i); }
+    const std::int32_t* targets(std::int64_t i) const { return launch.in<std::int32_t>(2) + row(i); }
+    float* tile(std::int64_t i, std::int64_t j) const {
+      return logits + (i * plan.vocab + j * plan.vocab_block) * plan.row_block;
+    }
+    const T* narrow_x(std::int64_t i) const { return launch.in<T>(0) + row(i) * plan.dim; }
+    T* dx_rows(std::int64_t i) const { return launch.out<T>(1) + row(i) * plan.dim; }
+    float* dweight(std::int64_t j) const { return launch.out<float>(2) + j * plan.vocab_block * plan.dim; }
+    // Rows of block i as gemm reads them.
+    const G* x(std::int64_t i) const {
+      if constexpr (std::is_same_v<T, G>)
+        return narrow_x(i);
+      else
+        return wide_x + i * plan.row_block * plan.dim;
+    }
+    std::byte* worker(int w) const {
+      return workspace + plan.workers_at + plan.worker_bytes * static_cast<std::size_t>(w);
+    }
+    float* own_tile(int w) const { return reinterpret_cast<float*>(worker(w)); }
+    void* scratch(int w) const { return worker(w) + plan.worker_tile + plan.worker_wide; }
+    // Rows of the weight that belong to vocabulary block j, as gemm reads them.
+    const G* weights(std::int64_t j, int w) const {
+      const T* rows = launch.in<T>(1) + j * plan.vocab_block * plan.dim;
+      if constexpr (std::is_same_v<T, G>) {
+        return rows;
+      } else {
+        G* wide = reinterpret_cast<G*>(worker(w) + plan.worker_tile);
+        simd::map(
+            plan.vocab_of(j) * plan.dim, wide, [](simd::Vec v) { return v; }, rows);
+        return wide;
+      }
+    }
+  };
+
+  void widen_rows(const Chunk& c) const {
+    if constexpr (!std::is_same_v<T, G>)
+      c.launch.pool->run(c.blocks, [&](std::int64_t i) {
+        simd::map(
+            c.rows_of(i) * plan_.dim, c.wide_x + i * plan_.row_block * plan_.dim, [](simd::Vec v) { return v; },
+            c.narrow_x(i));
+      });
+  }
+
+  void logits_tile(const Chunk& c, std::int64_t i, std::int64_t j, int worker) const {
+    const std::int64_t rows = c.rows_of(i), vocab = plan_.vocab_of(j), begin = j * plan_.vocab_block;
+    float* tile = plan_.gradients ? c.tile(i, j) : c.own_tile(worker);
+    logits_[plan_.shape(rows, vocab)]->run(worker, c.weights(j, worker), c.x(i), tile, c.scratch(worker));
+    const std::int64_t at = (i * plan_.vocab_blocks + j) * plan_.row_block;
+    tile_softmax(tile, rows, vocab, c.maximum + at, c.sum + at);
+    const std::int32_t* targets = c.targets(i);
+    for (std::int64_t r = 0; r < rows; ++r)
+      if (targets[r] >= begin && targets[r] < begin + vocab)
+        c.target[i * plan_.row_block + r] = tile[(targets[r] - begin) * rows + r];
+  }
+
+  // Joins the tiles of each row.
+  void block_loss(const Chunk& c, std::int64_t i) const {
+    double total = 0;
+    for (std::int64_t r = 0; r < c.rows_of(i); ++r) {
+      const float* maximum = c.maximum + i * plan_.vocab_blocks * plan_.row_block + r;
+      const float* sum = c.sum + i * plan_.vocab_blocks * plan_.row_block + r;
+      float top = *maximum;
+      for (std::int64_t j = 1; j < plan_.vocab_blocks; ++j) top = std::max(top, maximum[j * plan_.row_block]);
+      double joined = 0;
+      for (std::int64_t j = 0; j < plan_.vocab_blocks; ++j)
+        joined += static_cast<double>(sum[j * plan_.row_block]) *
+                  std::exp(static_cast<double>(maximum[j * plan_.row_block]) - static_cast<double>(top));
+      const double lse = static_cast<double>(top) + std::log(joined);
+      const bool counted = counts(c.targets(i)[r], plan_.vocab, c.row(i) + r);
+      const std::int64_t at = i * plan_.row_block + r;
+      c.lse[at] = static_cast<float>(lse);
+      c.weight[at] = counted ? static_cast<float>(scale_) : 0.0F;
+      if (counted) total += lse - static_cast<double>(c.target[at]);
+    }
+    c.loss[i] = total;
+  }
+
+  // Turns the tiles of row block i in one part of the vocabulary into gradients and adds up their share of dx.
+  void dx_part(const Chunk& c, std::int64_t i, std::int64_t part, int worker) const {
+    const std::int64_t rows = c.rows_of(i), at = i * plan_.row_block;
+    float* dx = c.dx + (i * plan_.sums + part) * plan_.row_block * plan_.dim;
+    std::fill_n(dx, rows * plan_.dim, 0.0F);
+    for (std::int64_t j = plan_.vocab_blocks * part / plan_.sums; j < plan_.vocab_blocks * (part + 1) / plan_.sums;
+         ++j) {
+      const std::int64_t vocab = plan_.vocab_of(j), begin = j * plan_.vocab_block;
+      tile_gradient<G>(c.tile(i, j), rows, vocab, c.lse + at, c.weight + at);
+      G* tile = reinterpret_cast<G*>(c.tile(i, j));
+      const std::int32_t* targets = c.targets(i);
+      for (std::int64_t r = 0; r < rows; ++r)
+        if (targets[r] >= begin && targets[r] < begin + vocab)
+          tile[(targets[r] - begin) * rows + r] =
+              G(c.weight[at + r] * (std::exp(c.target[at + r] - c.lse[at + r]) - 1.0F));
+      dx_[plan_.shape(rows, vocab)]->run(worker, tile, c.weights(j, worker), dx, c.scratch(worker));
+    }
+  }
+
+  void block_dx(const Chunk& c, std::int64_t i) const {
+    const std::int64_t n = c.rows_of(i) * plan_.dim, stride = plan_.row_block * plan_.dim;
+    const float* parts = c.dx + i * plan_.sums * stride;
+    T* dx = c.dx_rows(i);
+    simd::for_vectors(n, [&](std::int64_t e, std::int64_t count) {
+      simd::Vec sum = simd::load_n(parts + e, count);
+      for (std::int64_t part = 1; part < plan_.sums; ++part) sum = sum + simd::load_n(parts + part * stride + e, count);
+      simd::store_n(sum, dx + e, count);
+    });
+  }
+
+  void dweight_block(const Chunk& c, std::int64_t j, int worker) const {
+    for (std::int64_t i = 0; i < c.blocks; ++i)
+      dweight_[plan_.shape(c.rows_of(i), plan_.vocab_of(j))]->run(worker, c.tile(i, j), c.x(i), c.dweight(j),
+                                                                  c.scratch(worker));
+  }
+
+  Plan plan_;
+  double scale_;
+  std::array<std::optional<Gemm>, 4> logits_, dx_, dweight_;
+};
+
+}  // namespace
+
+std::size_t linear_cross_entropy_workspace_cpu(const ir::KernelSpec& spec) { return Plan(spec).bytes; }
+
+std::shared_ptr<device::Kernel> prepare_linear_cross_entropy_cpu(const ir::KernelSpec& spec) {
+  switch (spec.inputs[0].dtype) {
+    case DType::bf16: return std::make_shared<LinearCrossEntropyKernel<BFloat16, BFloat16>>(spec);
+    case DType::f16: return std::make_shared<LinearCrossEntropyKernel<Float16, float>>(spec);
+    default: return std::make_shared<LinearCrossEntropyKernel<float, float>>(spec);
+  }
+}
+
+}  // namespace trireme::ops
