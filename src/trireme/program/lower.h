@@ -6,7 +6,7 @@ namespace trireme::program {
 struct LowerOptions {
   std::string name = "step";
   std::string body = "micro";  // run once per micro-batch
-  std::string tail;            // run once after them ("update"); empty: none
+  std::string tail = {};       // run once after them ("update"); empty: none
   int micro_batches = 1;
   int threads = 1;
   device::Kind device = {};

@@ -34,9 +34,9 @@ struct Compiled {
 
 struct CompileOptions {
   int threads = 1;
-  std::filesystem::path dump_passes;
-  std::vector<std::string> disabled_passes;
-  std::function<void(const std::string& pass, double seconds)> on_pass;
+  std::filesystem::path dump_passes = {};
+  std::vector<std::string> disabled_passes = {};
+  std::function<void(const std::string& pass, double seconds)> on_pass = {};
   // Builds the model instead of the configuration's family.
   const models::Model* model = nullptr;
 };
