@@ -1,8 +1,8 @@
 # Shared by ./trireme and ./test: what the build needs, and building quietly. Sourced, with the root as working folder.
 
-# Debian and Ubuntu packages.
-build_packages=(g++ cmake ninja-build pkg-config ccache libdnnl-dev libhwy-dev libfmt-dev libtomlplusplus-dev
-  libcli11-dev nlohmann-json3-dev libxxhash-dev libgtest-dev libbenchmark-dev)
+# Debian and Ubuntu packages. (oneDNN's CMake file asks for OpenCL's headers, though nothing here uses them.)
+build_packages=(g++ cmake ninja-build pkg-config ccache libdnnl-dev ocl-icd-opencl-dev libhwy-dev libfmt-dev
+  libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libxxhash-dev libgtest-dev libbenchmark-dev)
 check_packages=(git clang-format-14 clang-tidy-14)
 
 say() { echo "trireme: $*" >&2; }
@@ -50,6 +50,7 @@ ensure_packages() {
     read -r -p "install now? [Y/n] " answer
     [[ -z $answer || $answer == [yY]* ]] || die "not installed; nothing was built"
   fi
+  say "installing"
   # A fresh machine has no package lists, an old one has stale ones; elsewhere the first try is enough.
   "${install[@]}" >/dev/null 2>&1 && return
   "${as_root[@]}" apt-get update >&2 || say "apt-get update failed; trying with the lists there are"
