@@ -3,6 +3,7 @@
 #include "trireme/ops/attention/attention.h"
 #include "trireme/ops/attention/rotary.h"
 #include "trireme/ops/attention/softmax.h"
+#include "trireme/ops/conv/conv2d.h"
 #include "trireme/ops/elementwise/add.h"
 #include "trireme/ops/elementwise/cast.h"
 #include "trireme/ops/elementwise/fill.h"
@@ -31,6 +32,10 @@ namespace trireme::ops {
 ir::Registry builtin() {
   ir::Registry registry;
   registry.add(matmul_def());
+
+  registry.add(conv2d_def());
+  registry.add(conv2d_grad_input_def());
+  registry.add(conv2d_grad_weight_def());
 
   registry.add(attention_def());
   registry.add(attention_grad_def());

@@ -293,12 +293,8 @@ struct ConvPlan {
   dnnl::primitive_desc_base desc;
 
   explicit ConvPlan(const ConvSpec& s) : pass(s.pass) {
-    using dnnl::memory;
-    constexpr auto direct = dnnl::algorithm::convolution_direct;
     const auto type = data_type(s.dtype);
-    const auto weight_type = pass == Pass::weight_gradient ? memory::data_type::f32 : type;
-    x = Desc({s.n, s.c, s.h, s.w}, type, memory::format_tag::nhwc);
-    y = Desc({s.n, s.k, s.p, s.q}, type, memory::format_tag::nhwc);
+    const auto weight_type = pass == Pass::weight_gradient ? dnnl::memory::data_type::f32 : type;
     const std::int64_t c = s.c / s.groups;
     const std::int64_t k = s.k / s.groups;
     Dims dims{k, c, s.r, s.s};
@@ -308,39 +304,47 @@ struct ConvPlan {
       strides.insert(strides.begin(), k * s.r * s.s * c);
     }
     plain = Desc(dims, weight_type, strides);
-    const Desc any(dims, weight_type, memory::format_tag::any);
-    if (s.bias) bias = Desc({s.k}, memory::data_type::f32, memory::format_tag::x);
+    if (s.bias) bias = Desc({s.k}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::x);
+    weights = Desc(dims, weight_type, dnnl::memory::format_tag::any);
+    if (s.layout_n != 0 && s.layout_n != s.n) describe(s, s.layout_n);
+    describe(s, s.n);
+  }
 
+  // Fills in everything for n images, with `weights` as they are or as the library likes them.
+  void describe(const ConvSpec& s, std::int64_t n) {
+    constexpr auto direct = dnnl::algorithm::convolution_direct;
+    x = Desc({n, s.c, s.h, s.w}, data_type(s.dtype), dnnl::memory::format_tag::nhwc);
+    y = Desc({n, s.k, s.p, s.q}, data_type(s.dtype), dnnl::memory::format_tag::nhwc);
     const Dims stride(s.stride.begin(), s.stride.end());
     const Dims padding(s.padding.begin(), s.padding.end());
     const Dims dilation{s.dilation[0] - 1, s.dilation[1] - 1};  // the library counts the gaps
     const dnnl::primitive_attr attr = attributes(false);
-    // The gradients ask for a forward descriptor as a hint.
-    const auto forward = [&](bool with_bias) {
+    const auto forward = [&](const Desc& w) {
       using F = dnnl::convolution_forward;
       constexpr auto training = dnnl::prop_kind::forward_training;
-      const F::desc d = with_bias ? F::desc(training, direct, x, any, bias, y, stride, dilation, padding, padding)
-                                  : F::desc(training, direct, x, any, y, stride, dilation, padding, padding);
+      const F::desc d = s.bias ? F::desc(training, direct, x, w, bias, y, stride, dilation, padding, padding)
+                               : F::desc(training, direct, x, w, y, stride, dilation, padding, padding);
       return F::primitive_desc(d, attr, engine());
     };
+    // The gradients ask for a forward descriptor as a hint.
+    const auto hint = [&] {
+      const Dims dims = plain.dims();
+      return forward(Desc(dims, data_type(s.dtype), dnnl::memory::format_tag::any));
+    };
     if (pass == Pass::forward) {
-      const auto d = forward(s.bias);
+      const auto d = forward(weights);
       weights = d.weights_desc();
       keep(d);
     } else if (pass == Pass::input_gradient) {
       using B = dnnl::convolution_backward_data;
-      const B::primitive_desc d(B::desc(direct, x, any, y, stride, dilation, padding, padding), attr, engine(),
-                                forward(false));
+      const B::primitive_desc d(B::desc(direct, x, weights, y, stride, dilation, padding, padding), attr, engine(),
+                                hint());
       weights = d.weights_desc();
       keep(d);
     } else {
       using B = dnnl::convolution_backward_weights;
-      const Desc hint(dims, type, memory::format_tag::any);
-      using F = dnnl::convolution_forward;
-      const F::primitive_desc f(
-          F::desc(dnnl::prop_kind::forward_training, direct, x, hint, y, stride, dilation, padding, padding), attr,
-          engine());
-      const B::primitive_desc d(B::desc(direct, x, any, y, stride, dilation, padding, padding), attr, engine(), f);
+      const B::primitive_desc d(B::desc(direct, x, weights, y, stride, dilation, padding, padding), attr, engine(),
+                                hint());
       weights = d.diff_weights_desc();
       keep(d);
     }

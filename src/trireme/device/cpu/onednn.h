@@ -61,8 +61,9 @@ struct ConvSpec {
   std::int64_t p = 0, q = 0;
   std::array<std::int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1};
   std::int64_t groups = 1;
-  DType dtype = DType::f32;  // of the images, and of the weights unless they are the result: f32 or bf16
-  bool bias = false;         // forward only; f32
+  DType dtype = DType::f32;   // of the images, and of the weights unless they are the result: f32 or bf16
+  bool bias = false;          // forward only; f32
+  std::int64_t layout_n = 0;  // the n for which the weights' layout is chosen, to share it; 0: this n
 };
 
 // The library wants weights in a layout of its own choice. `pack` brings them there, once for all blocks of a batch;
