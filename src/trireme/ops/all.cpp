@@ -4,6 +4,7 @@
 #include "trireme/ops/attention/rotary.h"
 #include "trireme/ops/attention/softmax.h"
 #include "trireme/ops/conv/conv2d.h"
+#include "trireme/ops/conv/pool2d.h"
 #include "trireme/ops/elementwise/add.h"
 #include "trireme/ops/elementwise/cast.h"
 #include "trireme/ops/elementwise/fill.h"
@@ -36,6 +37,11 @@ ir::Registry builtin() {
   registry.add(conv2d_def());
   registry.add(conv2d_grad_input_def());
   registry.add(conv2d_grad_weight_def());
+  registry.add(max_pool2d_def());
+  registry.add(max_pool2d_grad_def());
+  registry.add(avg_pool2d_def());
+  registry.add(avg_pool2d_grad_def());
+  registry.add(global_avg_pool_def());
 
   registry.add(attention_def());
   registry.add(attention_grad_def());
