@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/accumulate_check.h"
 #include "support/op_check.h"
 #include "trireme/core/error.h"
 #include "trireme/ops/conv/problem.h"
@@ -158,6 +159,7 @@ TEST(Conv2d, WeightGradient) {
         };
         c.tolerance = tolerance_of(std::string(out) == "f32" ? f32 : dtype);
         check_op(c);
+        testing::check_accumulates(c);
       }
 }
 

@@ -7,6 +7,7 @@
 #include "trireme/device/cpu/onednn.h"
 #include "trireme/ops/define.h"
 #include "trireme/ops/matmul/epilogue.h"
+#include "trireme/ops/matmul/few_rows.h"
 #include "trireme/ops/matmul/problem.h"
 #include "trireme/ops/simd.h"
 
@@ -319,9 +320,13 @@ class MatmulKernel final : public device::Kernel {
 }  // namespace
 
 std::shared_ptr<device::Kernel> prepare_matmul_cpu(const ir::KernelSpec& spec) {
+  if (takes_few_rows(matmul_problem(spec.inputs[0], spec.inputs[1], spec.attributes))) return prepare_few_rows(spec);
   return std::make_shared<MatmulKernel>(spec);
 }
 
-std::size_t matmul_cpu_workspace(const ir::KernelSpec& spec) { return Plan(spec).bytes; }
+std::size_t matmul_cpu_workspace(const ir::KernelSpec& spec) {
+  if (takes_few_rows(matmul_problem(spec.inputs[0], spec.inputs[1], spec.attributes))) return few_rows_workspace(spec);
+  return Plan(spec).bytes;
+}
 
 }  // namespace trireme::ops

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "support/accumulate_check.h"
 #include "support/op_check.h"
 #include "trireme/core/error.h"
 #include "trireme/ops/matmul/problem.h"
@@ -155,6 +156,28 @@ TEST(Matmul, ActivationGradient) {
         check_op(make_case({{dtype, {3, 7, 33}}, {dtype, {33, 65}}, TensorType::none(), {dtype, {3, 7, 65}}},
                            {{"activation_grad", name}, {"out", out}}));
       }
+}
+
+TEST(Matmul, FewRows) {
+  for (const DType dtype : {f32, bf16, f16})
+    for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8}) {
+      SCOPED_TRACE(fmt::format("{} {}", name_of(dtype), rows));
+      check_op(make_case({{dtype, {rows, 77}}, {dtype, {131, 77}}, {dtype, {131}}},
+                         {{"trans_b", true}, {"activation", "silu"}, {"save_pre", true}}));
+    }
+}
+
+TEST(Matmul, Accumulates) {
+  for (const DType dtype : {f32, bf16, f16})
+    for (const char* out : {"same", "f32"})
+      for (const bool trans_a : {false, true})
+        for (const bool trans_b : {false, true})
+          for (const std::int64_t rows : {3, 1100}) {
+            SCOPED_TRACE(fmt::format("{} {} {} {} {}", name_of(dtype), out, trans_a, trans_b, rows));
+            testing::check_accumulates(
+                make_case({{dtype, matrix(trans_a, rows, 600)}, {dtype, matrix(trans_b, 600, 33)}},
+                          {{"trans_a", trans_a}, {"trans_b", trans_b}, {"out", out}}));
+          }
 }
 
 TEST(Matmul, LowPrecisionSumsInF32) {
