@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace trireme {
@@ -20,6 +21,11 @@ struct RandomStream {
   std::uint64_t step = 0;
 
   std::array<std::uint32_t, 4> words(std::uint64_t row, std::uint64_t quad) const;
+  // The numbers of out.size()/4 quads from `first_quad` on, one after another: faster than asking for each.
+  void fill(std::uint64_t row, std::uint64_t first_quad, std::span<std::uint32_t> out) const;
+
+ private:
+  std::array<std::uint32_t, 2> key() const;
 };
 
 // In [0, 1), 24 bits.

@@ -8,9 +8,11 @@
 #include "trireme/ops/elementwise/add.h"
 #include "trireme/ops/elementwise/cast.h"
 #include "trireme/ops/elementwise/fill.h"
+#include "trireme/ops/elementwise/gelu.h"
 #include "trireme/ops/elementwise/mul.h"
 #include "trireme/ops/elementwise/relu.h"
 #include "trireme/ops/elementwise/select.h"
+#include "trireme/ops/elementwise/silu.h"
 #include "trireme/ops/embedding/embedding.h"
 #include "trireme/ops/loss/cross_entropy.h"
 #include "trireme/ops/loss/kl_divergence.h"
@@ -23,6 +25,8 @@
 #include "trireme/ops/optimizer/adamw.h"
 #include "trireme/ops/optimizer/clip.h"
 #include "trireme/ops/optimizer/sgd.h"
+#include "trireme/ops/random/dropout.h"
+#include "trireme/ops/random/random_init.h"
 #include "trireme/ops/shape/reduce.h"
 #include "trireme/ops/shape/reshape.h"
 #include "trireme/ops/shape/slice.h"
@@ -68,6 +72,12 @@ ir::Registry builtin() {
   registry.add(scale_def());
   registry.add(relu_def());
   registry.add(relu_grad_def());
+  registry.add(gelu_def());
+  registry.add(gelu_grad_def());
+  registry.add(silu_def());
+  registry.add(silu_grad_def());
+  registry.add(swiglu_def());
+  registry.add(swiglu_grad_def());
   registry.add(cast_def());
   registry.add(fill_def());
   registry.add(select_def());
@@ -86,6 +96,9 @@ ir::Registry builtin() {
   registry.add(concat_def());
   registry.add(reduce_def());
   registry.add(broadcast_def());
+
+  registry.add(dropout_def());
+  registry.add(random_init_def());
 
   registry.add(adamw_def());
   registry.add(sgd_def());

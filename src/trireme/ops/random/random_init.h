@@ -1,0 +1,19 @@
+#pragma once
+#include <span>
+#include <string>
+
+#include "trireme/ir/op_def.h"
+
+namespace trireme::ops {
+
+// random_init(seed i64[]) kind="normal"|"uniform"|"constant"|"zeros" a=0.0 site=0 shape=[] dtype="f32" → value
+//
+// normal: mean 0 and deviation a; uniform: in [−a, a); constant: a. A pure function of (seed, site, element's index in
+// the whole tensor), so every slice of the tensor can be made alone and gives the same numbers.
+ir::OpDef random_init_def();
+
+// Elements [first, first + out.size()) of what random_init gives in f32: the same numbers, wherever they are needed.
+void random_elements(const std::string& kind, double a, std::uint64_t seed, std::uint64_t site, std::int64_t first,
+                     std::span<float> out);
+
+}  // namespace trireme::ops
