@@ -19,19 +19,18 @@ static_assert(kBlock % simd::kLanes == 0);
 inline std::int64_t blocks_of(std::int64_t n) { return (n + kBlock - 1) / kBlock; }
 inline std::int64_t padded(std::int64_t dim) { return (dim + simd::kLanes - 1) / simd::kLanes * simd::kLanes; }
 
-// 2^x to about 1e-7 relative for x up to about 100; 0 below -126.
+// 2^x to about 1e-7 relative for x up to about 100; 0 below -126. NaN stays NaN.
 HWY_INLINE simd::Vec exp2(simd::Vec x) {
   namespace hn = simd::hn;
   constexpr simd::detail::IntTag integers;
-  const auto in_range = hn::Gt(x, simd::set(-126.0F));
-  // Adding 1.5·2^23 rounds to an integer and leaves it in the low bits.
-  const simd::Vec magic = simd::set(12582912.0F);
+  // Adding 1.5·2^23 rounds to an integer n and leaves it in the low bits; 127 more make that 2^n's exponent.
+  const simd::Vec magic = simd::set(12582912.0F + 127.0F);
   const simd::Vec shifted = x + magic;
   const simd::Vec f = x - (shifted - magic);
   const simd::Vec p = simd::polynomial(f, 1.0F, 0.693147182F, 0.240226477F, 0.0555033237F, 0.00961843692F,
                                        0.0013398875F, 0.00015353362F);
-  const auto power = hn::ShiftLeft<23>(hn::BitCast(integers, shifted));
-  return hn::IfThenElseZero(in_range, hn::BitCast(simd::kTag, hn::BitCast(integers, p) + power));
+  const simd::Vec power = hn::BitCast(simd::kTag, hn::ShiftLeft<23>(hn::BitCast(integers, shifted)));
+  return hn::IfThenZeroElse(hn::Lt(x, simd::set(-126.0F)), p * power);
 }
 
 // Which keys of a block its queries see: key j of the block is visible to query i of the block when j <= i + shift.
