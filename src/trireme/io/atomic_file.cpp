@@ -17,21 +17,25 @@ namespace {
 
 [[noreturn]] void cannot_write(const std::string& path) { fail("cannot write {}: {}", path, std::strerror(errno)); }
 
+}  // namespace
+
 // A rename is lasting only once the folder that holds the name is on the disk too.
-void flush_folder(const std::string& path) {
-  std::string folder = std::filesystem::path(path).parent_path().string();
-  if (folder.empty()) folder = ".";
+void sync_folder(const std::string& folder) {
   const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (handle < 0) cannot_write(path);
+  if (handle < 0) cannot_write(folder);
   // EINVAL: a file system that has no such notion.
   const bool flushed = ::fsync(handle) == 0 || errno == EINVAL;
   const int error = errno;
   ::close(handle);
   errno = error;
-  if (!flushed) cannot_write(path);
+  if (!flushed) cannot_write(folder);
 }
 
-}  // namespace
+void write_file_atomically(const std::string& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   // O_EXCL makes the name ours alone: several ranks, or several processes, may write to one folder.
@@ -62,7 +66,8 @@ void AtomicFile::commit() {
   if (::close(std::exchange(file_, -1)) != 0) cannot_write(path_);
   if (std::rename(aside_.c_str(), path_.c_str()) != 0) cannot_write(path_);
   aside_.clear();
-  flush_folder(path_);
+  const std::string folder = std::filesystem::path(path_).parent_path().string();
+  sync_folder(folder.empty() ? "." : folder);
 }
 
 }  // namespace trireme::io

@@ -31,4 +31,9 @@ class AtomicFile {
   int file_ = -1;
 };
 
+void write_file_atomically(const std::string& path, std::string_view text);
+
+// Makes renames inside `folder` lasting.
+void sync_folder(const std::string& folder);
+
 }  // namespace trireme::io

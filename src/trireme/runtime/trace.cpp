@@ -1,8 +1,10 @@
 #include "trireme/runtime/trace.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <map>
 
 #include "trireme/core/error.h"
 
@@ -34,6 +36,28 @@ void Trace::record(const Span& span) {
     spans_.push_back(span);
   else
     ++dropped_;
+}
+
+std::string Trace::by_kind(int runs) const {
+  struct Row {
+    double ms = 0;
+    std::size_t count = 0;
+  };
+  std::map<std::string, Row> rows;
+  double total = 0;
+  for (const Span& span : spans_) {
+    const Label& label = labels_[span.label];
+    Row& row = rows[fmt::format("{:<16}{}", label.category, label.name.substr(0, label.name.find(' ')))];
+    const double ms = std::chrono::duration<double, std::milli>(span.end - span.begin).count();
+    row.ms += ms;
+    total += ms;
+    ++row.count;
+  }
+  std::vector<std::pair<std::string, Row>> sorted(rows.begin(), rows.end());
+  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
+  std::string out = fmt::format("{:>10} {:>7} {:>6}  {:<16}{}\n", "ms/step", "share", "count", "phase", "kind");
+  for (const auto& [kind, row] : sorted) out += fmt::format("{:>10.3f} {:>6.1f}% {:>6}  {}\n", row.ms / runs, 100 * row.ms / total, row.count / static_cast<std::size_t>(runs), kind);
+  return out;
 }
 
 void Trace::write(const std::filesystem::path& file, const std::string& process) const {

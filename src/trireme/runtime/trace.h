@@ -28,6 +28,9 @@ class Trace {
   std::size_t spans() const { return spans_.size(); }
   std::size_t dropped() const { return dropped_; }
 
+  // Milliseconds per run by category and kind (the first word of a name), the slowest first, as a table.
+  std::string by_kind(int runs) const;
+
   // JSON, written aside and renamed. `process` names the track group ("rank 0").
   void write(const std::filesystem::path& file, const std::string& process) const;
 

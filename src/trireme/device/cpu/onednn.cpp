@@ -198,6 +198,11 @@ void scatter_rows(const void* from, void* to, const GemmSpec& s) {
 
 }  // namespace
 
+std::string onednn_version() {
+  const dnnl_version_t* v = dnnl_version();
+  return std::to_string(v->major) + "." + std::to_string(v->minor) + "." + std::to_string(v->patch);
+}
+
 struct Gemm::Impl {
   GemmPlan plan;
   Operation product;

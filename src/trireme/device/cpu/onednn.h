@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "trireme/core/dtype.h"
 
@@ -13,6 +14,8 @@
 // On CPUs with AVX-512 (bf16: with AVX512_BF16) all packing happens in the scratch the caller gives, so memory is known
 // to the byte. oneDNN's kernels for older CPUs allocate packing buffers of their own.
 namespace trireme::device::cpu {
+
+std::string onednn_version();  // "2.6.3"
 
 // c[m,n] = a[m,k] · b[k,n], or c += a · b, on row-major matrices with leading dimensions.
 // Transposed operands are stored as a[k,m], b[n,k].

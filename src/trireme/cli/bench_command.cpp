@@ -1,0 +1,89 @@
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "trireme/cli/commands.h"
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/planner/machine.h"
+#include "trireme/train/schedule.h"
+#include "trireme/train/trainer.h"
+
+namespace trireme::cli {
+namespace {
+
+struct BenchArguments {
+  std::string config = "quickstart";
+  int steps = 10;
+  int warmup = 2;
+  bool json = false;
+  bool by_op = false;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
+}
+
+int bench_step(Context& context, const BenchArguments& a) {
+  train::TrainerOptions options;
+  options.write = false;
+  train::Trainer trainer(train::load_config(a.config, context.overrides), *context.registry, options);
+  trainer.start();
+  const train::Config& c = trainer.config();
+  runtime::Trace trace(a.by_op ? 4'000'000 : 0);
+  data::Loader loader(data::Sampler(trainer.data().train, data::parse_order(c.data.order), static_cast<std::uint64_t>(c.train.seed), c.train.batch), 0, c.train.batch, 0);
+  std::vector<double> milliseconds;
+  for (int i = 0; i < a.warmup + a.steps; ++i) {
+    const data::Batch& batch = loader.next();
+    if (i == a.warmup && a.by_op) trainer.session().step_executor().set_trace(&trace);
+    const auto begin = std::chrono::steady_clock::now();
+    const train::StepResult result = trainer.session().step(batch, i, train::learning_rate(c.train, i), c.train.seed);
+    const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+    if (!result.finite) fail("step {} of the benchmark is not finite", i + 1);
+    if (i >= a.warmup) milliseconds.push_back(ms);
+  }
+  const double step_ms = median(milliseconds);
+  const double tokens = static_cast<double>(c.train.batch * trainer.data().train->tokens_per_sample());
+  if (a.json) {
+    const nlohmann::ordered_json o = {{"step_ms", step_ms},
+                                      {"tokens_per_s", tokens / step_ms * 1e3},
+                                      {"flops_per_step", trainer.flops_per_step()},
+                                      {"peak_bytes", trainer.compiled().arena_bytes},
+                                      {"resident_peak_bytes", planner::resident_peak()},
+                                      {"steps", a.steps}};
+    fmt::print("{}\n", o.dump());
+    return 0;
+  }
+  const double peak = planner::matmul_flops(c.train.precision == "bf16" ? DType::bf16 : DType::f32, trainer.threads());
+  const double flops = trainer.flops_per_step() / step_ms * 1e3;
+  fmt::print("step    {:.1f} ms median of {} ({:.1f} … {:.1f})\n", step_ms, a.steps, *std::min_element(milliseconds.begin(), milliseconds.end()),
+             *std::max_element(milliseconds.begin(), milliseconds.end()));
+  fmt::print("speed   {} tokens/s, {:.0f} GFLOP/s of {:.0f} that a large matmul reaches here ({:.0f}%)\n", format_rate(tokens / step_ms * 1e3), flops / 1e9, peak / 1e9,
+             100 * flops / peak);
+  fmt::print("memory  {} B predicted, {} B measured\n", format_count(trainer.compiled().arena_bytes), format_count(trainer.session().measured_peak()));
+  if (a.by_op) fmt::print("\n{}", trace.by_kind(a.steps));
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Context& context) {
+  CLI::App* bench = app.add_subcommand("bench", "Benchmarks");
+  bench->require_subcommand(1);
+  auto arguments = std::make_shared<BenchArguments>();
+  CLI::App* step = bench->add_subcommand("step", "Time one training step");
+  step->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");
+  step->add_option("--steps", arguments->steps, "Steps to time")->check(CLI::Range(1, 1000000));
+  step->add_option("--warmup", arguments->warmup, "Steps before")->check(CLI::Range(0, 1000000));
+  step->add_flag("--json", arguments->json, "For scripts");
+  step->add_flag("--by-op", arguments->by_op, "Time by kind of instruction");
+  step->footer(
+      "\nExamples:\n"
+      "  trireme bench step\n"
+      "  trireme bench step --model.layers=6 --model.width=384 --model.heads=6 --model.context=256 --train.batch=16 --by-op\n");
+  step->callback([&context, arguments] { context.run = [&context, arguments] { return bench_step(context, *arguments); }; });
+}
+
+}  // namespace trireme::cli

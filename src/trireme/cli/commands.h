@@ -1,0 +1,27 @@
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "trireme/ir/op_def.h"
+
+namespace trireme::cli {
+
+// What every command gets: the ops, and the `--section.key=value` settings taken out of the command line.
+struct Context {
+  const ir::Registry* registry = nullptr;
+  std::vector<std::string> overrides;
+  std::string command_line;
+  std::function<int()> run;  // set by the command that was chosen; its result is the exit code
+};
+
+void add_train(CLI::App& app, Context& context);
+void add_generate(CLI::App& app, Context& context);
+void add_memory(CLI::App& app, Context& context);
+void add_inspect(CLI::App& app, Context& context);
+void add_bench(CLI::App& app, Context& context);
+void add_config(CLI::App& app, Context& context);
+void add_doctor(CLI::App& app, Context& context);
+
+}  // namespace trireme::cli

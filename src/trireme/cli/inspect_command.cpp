@@ -1,0 +1,65 @@
+#include "trireme/cli/commands.h"
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/ir/print.h"
+#include "trireme/program/print.h"
+#include "trireme/train/trainer.h"
+
+namespace trireme::cli {
+namespace {
+
+struct InspectArguments {
+  std::string what;
+  std::string config = "quickstart";
+  std::string graph;
+  std::string program = "step";
+  bool dot = false;
+  std::int64_t rank = 0;
+};
+
+std::string graph_text(const train::Compiled& c, const InspectArguments& a) {
+  if (a.graph.empty() && !a.dot) return ir::to_text(c.module);
+  const std::string name = a.graph.empty() ? "micro" : a.graph;
+  if (!c.module.has_graph(name)) {
+    std::vector<std::string> names;
+    for (const ir::Graph& g : c.module.graphs) names.push_back(g.name);
+    refuse("there is no graph '{}'; the graphs are {}", name, fmt::join(names, ", "));
+  }
+  return a.dot ? ir::to_dot(c.module, c.module.graph(name)) : ir::to_text(c.module, c.module.graph(name));
+}
+
+std::string program_text(const train::Compiled& c, const std::string& name) {
+  for (const program::Program* p : {&c.step, &c.eval, &c.predict, &c.init, &c.derive})
+    if (p->name == name) return program::to_text(*p);
+  refuse("there is no program '{}'; the programs are step, eval, predict, init, derive", name);
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Context& context) {
+  auto arguments = std::make_shared<InspectArguments>();
+  CLI::App* command = app.add_subcommand("inspect", "The graph after passes, or a rank's program");
+  command->add_option("what", arguments->what, "graph or program")->required()->check(CLI::IsMember({"graph", "program"}));
+  command->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");
+  command->add_option("--graph", arguments->graph, "One graph alone: micro, update, eval, predict, init, derive");
+  command->add_option("--program", arguments->program, "step, eval, predict, init or derive");
+  command->add_flag("--dot", arguments->dot, "The graph for Graphviz");
+  command->add_option("--rank", arguments->rank, "Whose program");
+  command->footer(
+      "\nExamples:\n"
+      "  trireme inspect graph --graph micro | less\n"
+      "  trireme inspect graph --dot | dot -Tsvg > graph.svg\n"
+      "  trireme inspect program my.toml --train.micro_batch=4\n");
+  command->callback([&context, arguments] {
+    context.run = [&context, arguments] {
+      train::TrainerOptions options;
+      options.write = false;
+      if (arguments->rank != 0) refuse("--rank {}: this run has one rank, number 0", arguments->rank);
+      const train::Trainer trainer(train::load_config(arguments->config, context.overrides), *context.registry, options);
+      fmt::print("{}", arguments->what == "graph" ? graph_text(trainer.compiled(), *arguments) : program_text(trainer.compiled(), arguments->program));
+      return 0;
+    };
+  });
+}
+
+}  // namespace trireme::cli

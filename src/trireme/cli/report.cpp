@@ -1,0 +1,165 @@
+#include "trireme/cli/report.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/planner/machine.h"
+
+namespace trireme::cli {
+namespace {
+
+double mebibytes(std::size_t bytes) { return static_cast<double>(bytes) / 0x1p20; }
+
+std::string model_text(const models::ModelConfig& c) {
+  if (c.reads_images()) return fmt::format("{} {} layers, width {}, {}×{} images", c.family, c.layers, c.width, c.image, c.image);
+  return fmt::format("{} {}×{}, context {}, vocabulary {}", c.family, c.layers, c.width, c.context, format_count(static_cast<std::uint64_t>(c.vocab)));
+}
+
+// Live bytes over the instructions, as rows of blocks: a picture `width` wide and `height` high.
+std::string curve(const std::vector<std::size_t>& live, std::size_t floor, int width, int height) {
+  if (live.empty()) return {};
+  const std::size_t top = *std::max_element(live.begin(), live.end());
+  std::vector<double> columns(static_cast<std::size_t>(width));
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    const std::size_t begin = c * live.size() / columns.size();
+    const std::size_t end = std::max(begin + 1, (c + 1) * live.size() / columns.size());
+    std::size_t most = 0;
+    for (std::size_t i = begin; i < end && i < live.size(); ++i) most = std::max(most, live[i]);
+    columns[c] = top > 0 ? static_cast<double>(most) / static_cast<double>(top) : 0;
+  }
+  constexpr std::array<const char*, 9> parts = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  std::string out;
+  for (int row = height - 1; row >= 0; --row) {
+    out += row == height - 1 ? fmt::format("{:>10} ", format_bytes(top)) : row == 0 ? fmt::format("{:>10} ", "0") : std::string(11, ' ');
+    out += "│";
+    for (const double share : columns) {
+      const double filled = share * height - row;
+      out += parts[static_cast<std::size_t>(std::clamp(filled, 0.0, 1.0) * 8 + 0.5)];
+    }
+    out += "\n";
+  }
+  out += fmt::format("{:>11}└{}\n", "", [&] {
+    std::string line;
+    for (int i = 0; i < width; ++i) line += "─";
+    return line;
+  }());
+  out += fmt::format("{:>12}instructions of the step →   (state that stays: {})\n", "", format_bytes(floor));
+  return out;
+}
+
+}  // namespace
+
+std::string one_line(const std::string& text, std::size_t width) {
+  std::string out;
+  for (const char c : text) {
+    const auto u = static_cast<unsigned char>(c);
+    if (c == '\n')
+      out += "⏎";
+    else if (u < 32 || u >= 127)
+      out += "·";
+    else
+      out += c;
+    if (--width == 0) break;
+  }
+  return out;
+}
+
+std::string headline(const train::Config& config) {
+  const int cores = train::compute_threads(config);
+  return fmt::format("trireme 0.1 · {} core{} ({}) · no GPU · {}\n", cores, cores == 1 ? "" : "s", planner::cpu_features(),
+                     config.name == "quickstart" ? "built-in quickstart" : config.name);
+}
+
+std::string categories_text(const program::PeakReport& peak) {
+  std::vector<std::string> parts;
+  for (int c = 0; c < program::kCategories; ++c)
+    if (peak.categories[static_cast<std::size_t>(c)] > 0)
+      parts.push_back(fmt::format("{} {:.1f}", program::name_of(static_cast<program::Category>(c)), mebibytes(peak.categories[static_cast<std::size_t>(c)])));
+  return fmt::format("{} MiB", fmt::join(parts, " · "));
+}
+
+std::string plan_text(const train::Trainer& t) {
+  const train::Compiled& c = t.compiled();
+  const program::PeakReport peak = program::peak(c.largest());
+  std::string out;
+  out += fmt::format("data    {}\n", t.data().summary);
+  out += fmt::format("model   {}, {} parameters\n", model_text(t.config().model), format_count(c.parameters()));
+  out += fmt::format("plan    1 rank, {} thread{}, {} micro-batch{} of {} row{}, {}, {}\n", t.threads(), t.threads() == 1 ? "" : "s", c.micro_batches,
+                     c.micro_batches == 1 ? "" : "es", c.micro_rows, c.micro_rows == 1 ? "" : "s", t.config().train.precision, t.config().train.optimizer);
+  out += fmt::format("check   5 programs, {} instructions: every read follows its write, {} shared ranges ordered, no race\n", format_count(c.checked.instructions),
+                     format_count(c.checked.conflicts_ordered));
+  out += fmt::format("memory  predicted peak {} B ({})\n", format_count(c.arena_bytes), categories_text(peak));
+  return out;
+}
+
+std::string memory_text(const train::Compiled& c) {
+  const program::Program& program = c.largest();
+  const program::PeakReport peak = program::peak(program);
+  std::string out = fmt::format("{} parameters; predicted peak {} B = {} in program '{}', at instruction {} of {}\n\n", format_count(c.parameters()),
+                                format_count(peak.bytes), format_bytes(peak.bytes), program.name, peak.instruction, program.instructions.size());
+  out += fmt::format("{:<12}{:>18}{:>12}{:>8}{:>18}\n", "category", "bytes", "", "share", "bytes/parameter");
+  const auto row = [&](const char* name, std::size_t bytes) {
+    out += fmt::format("{:<12}{:>18}{:>12}{:>7.1f}%{:>18.2f}\n", name, format_count(bytes), format_bytes(bytes), 100.0 * static_cast<double>(bytes) / static_cast<double>(peak.bytes),
+                       static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(1, c.parameters())));
+  };
+  for (int k = 0; k < program::kCategories; ++k) row(program::name_of(static_cast<program::Category>(k)), peak.categories[static_cast<std::size_t>(k)]);
+  row("padding", peak.padding);
+  row("total", peak.bytes);
+  out += "\n" + curve(program::live_bytes(program), program.state_bytes, 72, 8);
+  out += fmt::format("\nlargest sum of live bytes {} B; the arena is {:.3f}× that\n", format_count(program.lower_bound),
+                     static_cast<double>(program.arena_bytes) / static_cast<double>(program.lower_bound));
+  out += "\nlargest tensors alive at the peak\n";
+  for (std::size_t i = 0; i < std::min<std::size_t>(10, peak.largest.size()); ++i) {
+    const program::Buffer& b = program.buffers[static_cast<std::size_t>(peak.largest[i])];
+    out += fmt::format("{:>12}  {:<12} {}\n", format_bytes(b.bytes), program::name_of(b.category), b.name);
+  }
+  return out;
+}
+
+std::string memory_json(const train::Compiled& c) {
+  const program::Program& program = c.largest();
+  const program::PeakReport peak = program::peak(program);
+  nlohmann::ordered_json rank = {{"rank", 0}, {"predicted_peak_bytes", peak.bytes}};
+  for (int k = 0; k < program::kCategories; ++k) rank[program::name_of(static_cast<program::Category>(k))] = peak.categories[static_cast<std::size_t>(k)];
+  rank["padding"] = peak.padding;
+  rank["tiers"] = {{"host", 0}, {"disk", 0}};
+  nlohmann::ordered_json o;
+  o["ranks"] = {rank};
+  o["parameters"] = c.parameters();
+  o["largest_live_bytes"] = program.lower_bound;
+  o["micro_batches"] = c.micro_batches;
+  nlohmann::ordered_json& tensors = o["largest_tensors"] = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < std::min<std::size_t>(10, peak.largest.size()); ++i) {
+    const program::Buffer& b = program.buffers[static_cast<std::size_t>(peak.largest[i])];
+    tensors.push_back({{"name", b.name}, {"category", program::name_of(b.category)}, {"bytes", b.bytes}});
+  }
+  return o.dump(1) + "\n";
+}
+
+std::string summary_text(const train::Trainer& t, const train::Outcome& o) {
+  std::string out = "\n";
+  if (!o.losses.empty()) {
+    out += fmt::format("loss    {:.3f} {} {:.3f}", o.losses.front(), sparkline(o.losses, 48), o.losses.back());
+    if (o.eval_loss) out += fmt::format(" · held out {:.3f}", *o.eval_loss);
+    if (t.data().unigram_entropy > 0) out += fmt::format(" (byte frequencies alone: {:.2f})", t.data().unigram_entropy);
+    out += "\n";
+  }
+  const bool equal = o.measured_peak == t.compiled().arena_bytes;
+  out += fmt::format("memory  predicted {} B {} measured {} B {} (the whole process: {})\n", format_count(t.compiled().arena_bytes), equal ? "=" : "≠",
+                     format_count(o.measured_peak), equal ? "✓" : "✗", format_bytes(planner::resident_peak()));
+  if (o.seconds > 0) {
+    const double backward = o.phase_seconds[1] + o.phase_seconds[2];
+    const double other = o.seconds - o.phase_seconds[0] - backward - o.phase_seconds[3] - o.data_seconds;
+    const auto percent = [&](double s) { return 100.0 * s / o.seconds; };
+    out += fmt::format("time    {}: forward {:.0f}% · backward {:.0f}% · update {:.0f}% · waiting for data {:.0f}% · other {:.0f}%", format_duration(o.seconds), percent(o.phase_seconds[0]),
+                       percent(backward), percent(o.phase_seconds[3]), percent(o.data_seconds), percent(std::max(0.0, other)));
+    out += fmt::format(" · {:.0f} GFLOP/s\n", t.flops_per_step() * static_cast<double>(o.losses.size()) / o.seconds / 1e9);
+  }
+  return out;
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,26 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "trireme/train/trainer.h"
+
+namespace trireme::cli {
+
+// "trireme 0.1 · 2 cores (AVX-512, bf16) · no GPU · built-in quickstart"
+std::string headline(const train::Config& config);
+// The lines `data`, `model`, `plan`, `check`, `memory` that precede training.
+std::string plan_text(const train::Trainer& trainer);
+// "weights 3.2 · gradients 3.2 · optimizer 6.4 · activations 8.9 MiB"
+std::string categories_text(const program::PeakReport& peak);
+
+// The memory plan as a table, a curve over the step, and the largest tensors alive at the peak.
+std::string memory_text(const train::Compiled& compiled);
+std::string memory_json(const train::Compiled& compiled);
+
+// What training came to: loss curve, memory, time.
+std::string summary_text(const train::Trainer& trainer, const train::Outcome& outcome);
+
+// Text with control characters made visible, cut to a width; for one line of a terminal.
+std::string one_line(const std::string& text, std::size_t width);
+
+}  // namespace trireme::cli

@@ -1,0 +1,24 @@
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "trireme/train/config.h"
+
+namespace trireme::train {
+
+enum class RunMode { fresh, resume, overwrite };
+
+// Where a run will be written. With an empty output.dir: runs/<name>, then -2, -3 … for a fresh run, and the newest of
+// them to resume. A given folder that holds a run is refused without resume or overwrite.
+std::filesystem::path choose_run_folder(const Config& config, RunMode mode);
+
+// Makes the folder and its fixed files: config.toml (resolved) and run.json (`run_json`); points runs/latest to it where
+// it lies in runs/. Overwriting removes the old run's files first. Refuses a folder that cannot be written.
+void open_run_folder(const std::filesystem::path& folder, const Config& config, RunMode mode, const std::string& run_json);
+
+bool holds_run(const std::filesystem::path& folder);
+
+// Refuses to resume with a changed model, data, seed or optimizer, by name.
+void check_resumable(const std::filesystem::path& folder, const Config& config);
+
+}  // namespace trireme::train

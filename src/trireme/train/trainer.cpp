@@ -1,0 +1,214 @@
+#include "trireme/train/trainer.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/planner/machine.h"
+#include "trireme/train/checkpoint.h"
+#include "trireme/train/schedule.h"
+
+namespace trireme::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+data::SampleShape sample_shape(const models::ModelConfig& c, const models::Model* model) {
+  data::SampleShape shape;
+  shape.images = model != nullptr ? model->images : c.reads_images();
+  shape.context = c.context;
+  shape.vocab = c.vocab;
+  shape.image = c.image;
+  shape.channels = c.channels;
+  shape.classes = c.classes;
+  return shape;
+}
+
+double program_flops(const program::Program& program) {
+  double flops = 0;
+  for (const program::Instruction& i : program.instructions) {
+    if (i.kind != program::Instruction::Kind::launch) continue;
+    ir::Types inputs;
+    ir::Types outputs;
+    for (const program::Operand& o : i.inputs) inputs.push_back(o.type);
+    for (const program::Operand& o : i.outputs) outputs.push_back(o.type);
+    flops += i.op->cost(inputs, outputs, i.attributes).flops;
+  }
+  return flops;
+}
+
+}  // namespace
+
+Trainer::Trainer(Config config, const ir::Registry& registry, TrainerOptions options)
+    : config_(std::move(config)), options_(std::move(options)), threads_(compute_threads(config_)) {
+  data_ = data::open_data(config_.data, sample_shape(config_.model, options_.model));
+  resolve_model(config_, data_.vocab, options_.model);
+  compiled_ = compile(config_, registry,
+                      {.threads = threads_, .dump_passes = options_.dump_passes, .disabled_passes = options_.disabled_passes, .model = options_.model});
+  if (config_.memory.limit.count > 0 && compiled_.arena_bytes > config_.memory.limit.count)
+    refuse("memory.limit = {} does not hold: the plan needs {} ({} B); a smaller train.micro_batch is the nearest way to fit",
+           format_bytes(config_.memory.limit.count), format_bytes(compiled_.arena_bytes), format_count(compiled_.arena_bytes));
+  flops_per_step_ = program_flops(compiled_.step);
+  if (options_.write) folder_ = choose_run_folder(config_, options_.mode);
+}
+
+void Trainer::start() {
+  if (options_.write) {
+    if (options_.mode == RunMode::resume && holds_run(folder_)) check_resumable(folder_, config_);
+    open_run_folder(folder_, config_, options_.mode, run_json());
+  }
+  session_ = std::make_unique<Session>(compiled_, threads_);
+  session_->initialize(config_.train.seed);
+  if (options_.write && options_.mode == RunMode::resume) resume();
+  if (options_.write) metrics_ = std::make_unique<MetricsFile>(folder_ / "metrics.jsonl", step_);
+  if (!config_.runtime.trace.empty()) {
+    constexpr std::size_t kSpans = 2'000'000;
+    trace_ = std::make_unique<runtime::Trace>(kSpans);
+    session_->step_executor().set_trace(trace_.get());
+  }
+  peak_flops_ = planner::matmul_flops(config_.train.precision == "bf16" ? DType::bf16 : DType::f32, threads_);
+  started_ = Clock::now();
+}
+
+void Trainer::resume() {
+  const auto newest = newest_checkpoint(folder_, options_.log);
+  if (!newest) {
+    log(options_.log, LogLevel::info, "no checkpoint in {}: starting fresh", folder_.string());
+    return;
+  }
+  load_checkpoint(folder_, *newest, *session_);
+  step_ = *newest;
+  log(options_.log, LogLevel::info, "resuming {} at step {}", folder_.string(), step_);
+}
+
+Outcome Trainer::run() {
+  Outcome outcome;
+  data::Loader loader(data::Sampler(data_.train, data::parse_order(config_.data.order), static_cast<std::uint64_t>(config_.train.seed), config_.train.batch), 0,
+                      config_.train.batch, step_);
+  auto last_checkpoint = Clock::now();
+  const Interval& every = config_.output.checkpoint_every;
+  while (step_ < config_.train.steps && !outcome.stopped) {
+    Metrics m = take_step(loader, outcome);
+    if (config_.train.eval_every > 0 && step_ % config_.train.eval_every == 0 && step_ < config_.train.steps) m.eval_loss = evaluate(32);
+    const Request request = options_.request ? options_.request() : Request::none;
+    const bool late = config_.train.max_time.count > 0 && seconds_since(started_) >= config_.train.max_time.count;
+    outcome.stopped = request == Request::stop || late;
+    const bool last = outcome.stopped || step_ >= config_.train.steps;
+    if (last) m.eval_loss = evaluate(32);
+    if (m.eval_loss) outcome.eval_loss = m.eval_loss;
+    if (step_ % config_.output.log_every == 0 || last) {
+      if (metrics_) metrics_->append(m);
+      if (options_.on_step) options_.on_step(m);
+    }
+    const bool due = (every.steps > 0 && step_ % every.steps == 0) || (every.seconds > 0 && seconds_since(last_checkpoint) >= every.seconds);
+    if (last || due || request == Request::checkpoint) {
+      checkpoint(outcome);
+      last_checkpoint = Clock::now();
+    }
+  }
+  if (outcome.losses.empty()) outcome.eval_loss = evaluate(32);
+  outcome.steps = step_;
+  outcome.measured_peak = session_->measured_peak();
+  if (trace_) trace_->write(config_.runtime.trace, "rank 0");
+  return outcome;
+}
+
+Metrics Trainer::take_step(data::Loader& loader, Outcome& outcome) {
+  const auto begin = Clock::now();
+  const double waited = loader.waited();
+  const data::Batch& batch = loader.next();
+  const double lr = learning_rate(config_.train, step_);
+  const StepResult result = session_->step(batch, step_, lr, config_.train.seed);
+  if (!result.finite) stop_at_bad_step(batch, result, lr);
+  ++step_;
+  const double seconds = seconds_since(begin);
+  outcome.seconds += seconds;
+  outcome.data_seconds += loader.waited() - waited;
+  for (std::size_t p = 0; p < outcome.phase_seconds.size(); ++p) outcome.phase_seconds[p] += session_->step_executor().phase_seconds()[p];
+  outcome.losses.push_back(static_cast<double>(result.loss));
+  Metrics m;
+  m.step = step_;
+  m.loss = static_cast<double>(result.loss);
+  m.grad_norm = static_cast<double>(result.grad_norm);
+  m.lr = lr;
+  const auto per_step = static_cast<double>(config_.train.batch * data_.train->tokens_per_sample());
+  m.tokens = step_ * static_cast<std::int64_t>(per_step);
+  m.tokens_per_s = per_step / seconds;
+  m.step_ms = seconds * 1e3;
+  m.peak_bytes = compiled_.arena_bytes;
+  m.wall_s = seconds_since(started_);
+  m.mfu = peak_flops_ > 0 ? flops_per_step_ / seconds / peak_flops_ : 0;
+  m.data_wait_ms = (loader.waited() - waited) * 1e3;
+  return m;
+}
+
+// The update was withheld, so the state is the last good one: find the culprit, save, stop.
+void Trainer::stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr) {
+  const auto bad = session_->explain(batch, step_, lr, config_.train.seed);
+  std::string saved;
+  if (options_.write) {
+    save_checkpoint(folder_, *session_, step_, config_.output.keep);
+    saved = fmt::format("; the state before it is saved as step {} in {}", step_, folder_.string());
+  }
+  const std::string culprit = bad ? fmt::format("the first tensor to go bad is '{}' ({} in {}, micro-batch {})", bad->tensor, bad->what, bad->op, bad->micro)
+                                  : std::string("no single tensor is to blame: the sum of squared gradients overflows");
+  fail("step {}: the loss is {} and the gradient norm {}; {}; the update was withheld{}", step_ + 1, result.loss, result.grad_norm, culprit, saved);
+}
+
+void Trainer::checkpoint(Outcome& outcome) {
+  if (!options_.write) return;
+  const auto begin = Clock::now();
+  save_checkpoint(folder_, *session_, step_, config_.output.keep);
+  outcome.checkpoint_seconds += seconds_since(begin);
+}
+
+void Trainer::save(const std::filesystem::path& folder) {
+  open_run_folder(folder, config_, RunMode::overwrite, run_json());
+  save_checkpoint(folder, *session_, step_, config_.output.keep);
+}
+
+std::optional<double> Trainer::evaluate(std::int64_t batches) {
+  if (!data_.eval) return std::nullopt;
+  const std::int64_t rows = compiled_.micro_rows;
+  const std::int64_t available = data_.eval->samples() / rows;
+  if (available == 0) return std::nullopt;
+  const std::int64_t count = std::min(batches, available);
+  data::Batch batch;
+  batch.rows = rows;
+  data_.eval->resize(batch, rows);
+  double sum = 0;
+  for (std::int64_t b = 0; b < count; ++b) {
+    const std::int64_t first = b * available / count * rows;
+    for (std::int64_t r = 0; r < rows; ++r) data_.eval->read(first + r, r, batch);
+    sum += static_cast<double>(session_->evaluate(batch));
+    if (options_.on_evaluation) options_.on_evaluation(b + 1, count);
+  }
+  return sum / static_cast<double>(count);
+}
+
+std::string Trainer::run_json() const {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  nlohmann::ordered_json o;
+  o["command"] = options_.command;
+  o["build"] = {{"version", "0.1.0"}, {"compiler", __VERSION__}};
+  o["hosts"] = {host.data()};
+  o["parameters"] = compiled_.parameters();
+  o["plan"] = {{"ranks", 1},
+               {"threads", threads_},
+               {"micro_batches", compiled_.micro_batches},
+               {"micro_batch", compiled_.micro_rows},
+               {"precision", config_.train.precision},
+               {"predicted_peak_bytes", compiled_.arena_bytes},
+               {"flops_per_step", flops_per_step_}};
+  return o.dump(1) + "\n";
+}
+
+}  // namespace trireme::train

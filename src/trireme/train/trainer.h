@@ -1,0 +1,95 @@
+#pragma once
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/core/log.h"
+#include "trireme/data/loader.h"
+#include "trireme/train/compile.h"
+#include "trireme/train/metrics.h"
+#include "trireme/train/run_folder.h"
+#include "trireme/train/session.h"
+
+namespace trireme::train {
+
+// What a run should do between two steps, asked by the loop. Set from a signal handler or a callback.
+enum class Request { none, checkpoint, stop };
+
+struct TrainerOptions {
+  RunMode mode = RunMode::fresh;
+  bool write = true;  // false: no run folder, no files
+  std::filesystem::path dump_passes = {};
+  std::vector<std::string> disabled_passes = {};
+  const models::Model* model = nullptr;  // instead of the configuration's family
+  std::string command = {};              // for run.json
+  LogSink log = {};
+  std::function<Request()> request = {};              // polled after every step
+  std::function<void(const Metrics&)> on_step = {};   // after every logged step; an exception ends the run
+  std::function<void(std::int64_t done, std::int64_t total)> on_evaluation = {};
+};
+
+struct Outcome {
+  std::int64_t steps = 0;  // updates done in all
+  bool stopped = false;    // by a request or by max_time
+  std::vector<double> losses;
+  std::optional<double> eval_loss;
+  double seconds = 0;                      // of training, without evaluation and checkpoints
+  std::array<double, 4> phase_seconds{};   // in the order of ir::Phase
+  double data_seconds = 0;
+  double checkpoint_seconds = 0;
+  std::size_t measured_peak = 0;
+};
+
+// A training run. Construction opens the data, builds, checks and plans: whatever can be refused is refused there, before
+// a byte is allocated or a file written.
+//
+//   Trainer t(config, registry, options);
+//   t.start();                    // memory, run folder, start values or the resumed checkpoint
+//   Outcome outcome = t.run();
+class Trainer {
+ public:
+  Trainer(Config config, const ir::Registry& registry, TrainerOptions options);
+
+  const Config& config() const { return config_; }
+  const Compiled& compiled() const { return compiled_; }
+  const data::Data& data() const { return data_; }
+  Session& session() { return *session_; }
+  const std::filesystem::path& folder() const { return folder_; }
+  std::int64_t first_step() const { return step_; }
+  int threads() const { return threads_; }
+  // Floating-point operations of one update, by the ops' own costs.
+  double flops_per_step() const { return flops_per_step_; }
+
+  void start();
+  Outcome run();
+  // Mean loss over held-out rows (at most `batches` micro-batches, spread evenly); nothing when nothing is held out.
+  std::optional<double> evaluate(std::int64_t batches);
+  void save(const std::filesystem::path& folder);
+
+ private:
+  void resume();
+  Metrics take_step(data::Loader& loader, Outcome& outcome);
+  [[noreturn]] void stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr);
+  void checkpoint(Outcome& outcome);
+  std::string run_json() const;
+
+  Config config_;
+  TrainerOptions options_;
+  int threads_ = 1;
+  data::Data data_;
+  Compiled compiled_;
+  double flops_per_step_ = 0;
+  double peak_flops_ = 0;
+  std::filesystem::path folder_;
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<runtime::Trace> trace_;
+  std::int64_t step_ = 0;
+  std::chrono::steady_clock::time_point started_;
+};
+
+}  // namespace trireme::train
