@@ -40,11 +40,11 @@ std::int64_t DimGroups::count(const std::vector<Group>& groups) {
 
 std::int64_t DimGroups::offset(const std::vector<Group>& groups, std::int64_t index) {
   std::int64_t start = 0;
-  for (std::size_t i = groups.size(); i-- > 0;) {
+  for (std::size_t i = groups.size(); i-- > 1;) {
     start += index % groups[i].extent * groups[i].stride;
     index /= groups[i].extent;
   }
-  return start;
+  return groups.empty() ? 0 : start + index * groups[0].stride;
 }
 
 Shape without_dims(const Shape& shape, const std::vector<std::int64_t>& dims) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "support/accumulate_check.h"
 #include "support/op_check.h"
 #include "trireme/core/error.h"
 #include "trireme/ops/all.h"
@@ -247,6 +248,23 @@ TEST(Reduce, ManyChunks) {
       };
       check_op(c);
     }
+}
+
+TEST(Reduce, Accumulates) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const std::string out : {"same", "f32"})
+      for (const auto& [shape, dims] : std::vector<std::pair<Shape, Ints>>{
+               {{33, 65}, {0}}, {{33, 65}, {1}}, {{33, 65}, {0, 1}}, {{3001, 131}, {0}}, {{300003}, {0}}}) {
+        OpCase c = float_case("reduce", {dtype, shape}, {{"dims", dims}, {"out", out}});
+        c.fill = [](std::size_t, std::size_t e) { return 0.25 + static_cast<double>(e * 37 % 101) / 128.0; };
+        c.reference = [out, dims = dims](const std::vector<Tensor>& in) {
+          Tensor y = Tensor::zeros({out == "f32" ? DType::f32 : in[0].type.dtype, kept_shape(in[0].type.shape, dims)});
+          for (std::size_t e = 0; e < in[0].data.size(); ++e)
+            y[element_at(y.type.shape, kept_of(index_of(in[0].type.shape, e), dims))] += in[0][e];
+          return std::vector<Tensor>{y};
+        };
+        testing::check_accumulates(c);
+      }
 }
 
 TEST(Broadcast, IsTheInverseOfReduce) {
