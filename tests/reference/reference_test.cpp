@@ -1,4 +1,5 @@
-// Against PyTorch: logits, loss, every gradient, and all weights after ten AdamW steps (see README.md beside this file).
+// Against PyTorch: logits, loss, every gradient, and all weights after ten AdamW steps (see README.md beside this
+// file).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -60,7 +61,9 @@ Case resnet_case(const std::string& file, const models::ResNetShape& shape) {
   models::Model m;
   m.name = file;
   m.images = true;
-  m.build = [shape](const ir::Builder& b, const models::Batch& in, const models::ModelConfig& config) { return models::build_resnet(b, in, shape, config.classes); };
+  m.build = [shape](const ir::Builder& b, const models::Batch& in, const models::ModelConfig& config) {
+    return models::build_resnet(b, in, shape, config.classes);
+  };
   m.resolve = [](models::ModelConfig&) {};
   return {file, c, m};
 }
@@ -105,7 +108,9 @@ class Reference : public ::testing::Test {
     }
     for (const ir::State& state : compiled.module.states) {
       if (dump.find("after10/" + state.name) == nullptr) continue;
-      EXPECT_LE(testing::relative_error(doubles(session.state(state.name)), doubles(dump.bytes(dump.at("after10/" + state.name)))), kTolerance)
+      EXPECT_LE(testing::relative_error(doubles(session.state(state.name)),
+                                        doubles(dump.bytes(dump.at("after10/" + state.name)))),
+                kTolerance)
           << state.name << " after ten steps";
     }
     EXPECT_EQ(session.measured_peak(), compiled.arena_bytes);
@@ -144,7 +149,8 @@ class Reference : public ::testing::Test {
   }
 
   // A forward graph without targets gives logits; its state is copied over by name.
-  static void check_logits(const Case& c, const ir::Registry& registry, const io::SafetensorsFile& dump, const train::Compiled&, train::Session& session) {
+  static void check_logits(const Case& c, const ir::Registry& registry, const io::SafetensorsFile& dump,
+                           const train::Compiled&, train::Session& session) {
     ir::Module module;
     module.registry = &registry;
     ir::Builder b(module, "micro");
@@ -164,17 +170,21 @@ class Reference : public ::testing::Test {
     }
     executor.bind(name, 0, dump.bytes(tensor));
     executor.run();
-    EXPECT_LE(testing::relative_error(doubles(executor.output("logits")), doubles(dump.bytes(dump.at("io/logits")))), kTolerance);
+    EXPECT_LE(testing::relative_error(doubles(executor.output("logits")), doubles(dump.bytes(dump.at("io/logits")))),
+              kTolerance);
   }
 
   // The joint graph followed by one that reports every gradient.
-  static void check_gradients(train::Compiled& compiled, train::Session& session, const data::Batch& batch, const io::SafetensorsFile& dump) {
+  static void check_gradients(train::Compiled& compiled, train::Session& session, const data::Batch& batch,
+                              const io::SafetensorsFile& dump) {
     ir::Graph& report = compiled.module.add_graph("report");
     std::vector<std::string> names;
     for (const ir::State& state : compiled.module.states) {
       if (!state.trained) continue;
       names.push_back(state.name);
-      report.outputs.push_back({"grad/" + state.name, report.read(compiled.module, compiled.module.find_state(passes::gradient_name(state.name)))});
+      report.outputs.push_back(
+          {"grad/" + state.name,
+           report.read(compiled.module, compiled.module.find_state(passes::gradient_name(state.name)))});
     }
     report.outputs.push_back({"loss", report.read(compiled.module, compiled.module.find_state("loss"))});
     const program::Program program = program::lower(compiled.module, compiled.layout, {.tail = "report", .threads = 2});

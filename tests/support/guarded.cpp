@@ -26,13 +26,15 @@ void spread(program::Program& program) {
 
 void check_gaps(const program::Program& program, const device::Arena& arena) {
   std::vector<bool> inside(program.arena_bytes, false);
-  for (const program::Buffer& b : program.buffers) std::fill_n(inside.begin() + static_cast<std::ptrdiff_t>(b.offset), b.bytes, true);
+  for (const program::Buffer& b : program.buffers)
+    std::fill_n(inside.begin() + static_cast<std::ptrdiff_t>(b.offset), b.bytes, true);
   for (std::size_t i = 0; i < program.arena_bytes; ++i)
     if (!inside[i] && arena.data()[i] != kPattern) {
       for (const program::Buffer& b : program.buffers)
         if (i + kGap >= b.offset && i < b.offset + b.bytes + kGap)
-          ADD_FAILURE() << "a kernel wrote outside buffer '" << b.name << "' (" << program::name_of(b.category) << "), byte "
-                        << static_cast<std::ptrdiff_t>(i) - static_cast<std::ptrdiff_t>(b.offset) << " of " << b.bytes;
+          ADD_FAILURE() << "a kernel wrote outside buffer '" << b.name << "' (" << program::name_of(b.category)
+                        << "), byte " << static_cast<std::ptrdiff_t>(i) - static_cast<std::ptrdiff_t>(b.offset)
+                        << " of " << b.bytes;
       return;
     }
 }
@@ -71,7 +73,8 @@ Tensor from_bytes(const TensorType& type, const std::byte* data) {
   return tensor;
 }
 
-std::vector<Tensor> run_guarded(const ir::Module& module, const std::map<std::string, Tensor>& inputs, const GuardedOptions& options) {
+std::vector<Tensor> run_guarded(const ir::Module& module, const std::map<std::string, Tensor>& inputs,
+                                const GuardedOptions& options) {
   program::LowerOptions lowering;
   lowering.threads = options.threads;
   lowering.reuse_in_place = false;

@@ -30,7 +30,9 @@ std::string describe(const OpCase& c) {
   return text;
 }
 
-double random_unit(std::uint64_t stream, std::uint64_t i) { return to_unit(RandomStream{7, stream, 0}.words(0, i)[0]) * 2.0 - 1.0; }
+double random_unit(std::uint64_t stream, std::uint64_t i) {
+  return to_unit(RandomStream{7, stream, 0}.words(0, i)[0]) * 2.0 - 1.0;
+}
 
 std::vector<Tensor> make_inputs(const OpCase& c) {
   std::vector<Tensor> inputs;
@@ -56,7 +58,8 @@ struct SingleOp {
     for (std::size_t i = 0; i < inputs.size(); ++i)
       values.push_back(inputs[i].type.present ? b.input("in" + std::to_string(i), inputs[i].type) : ir::Value());
     if (std::none_of(values.begin(), values.end(), [](const ir::Value& v) { return static_cast<bool>(v); })) {
-      for (const ir::ValueId id : b.graph().add(registry().at(c.op), {}, c.attributes, c.op)) outputs.emplace_back(b.here({}).site(), "", id);
+      for (const ir::ValueId id : b.graph().add(registry().at(c.op), {}, c.attributes, c.op))
+        outputs.emplace_back(b.here({}).site(), "", id);
     } else {
       outputs = ir::apply(c.op, values, c.attributes);
     }
@@ -83,7 +86,8 @@ std::vector<Tensor> forward(const OpCase& c, const std::vector<Tensor>& inputs, 
 void expect_same_bits(const std::vector<Tensor>& a, const std::vector<Tensor>& b, const std::string& what) {
   ASSERT_EQ(a.size(), b.size());
   for (std::size_t o = 0; o < a.size(); ++o)
-    EXPECT_EQ(std::memcmp(a[o].data.data(), b[o].data.data(), a[o].data.size() * sizeof(double)), 0) << "output " << o << ": " << what;
+    EXPECT_EQ(std::memcmp(a[o].data.data(), b[o].data.data(), a[o].data.size() * sizeof(double)), 0)
+        << "output " << o << ": " << what;
 }
 
 void check_reference(const OpCase& c, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) {
@@ -100,7 +104,9 @@ void check_in_place(const OpCase& c, const std::vector<Tensor>& inputs, const st
   for (const auto& pair : registry().at(c.op).traits.in_place) {
     const auto out = static_cast<std::size_t>(pair.first);
     const auto in = static_cast<std::size_t>(pair.second);
-    if (out >= outputs.size() || in >= inputs.size() || !inputs[in].type.present || inputs[in].type.bytes() != outputs[out].type.bytes()) continue;
+    if (out >= outputs.size() || in >= inputs.size() || !inputs[in].type.present ||
+        inputs[in].type.bytes() != outputs[out].type.bytes())
+      continue;
     GuardedOptions options;
     options.in_place = pair;
     expect_same_bits(forward(c, inputs, options), outputs, fmt::format("differs when in place of input {}", in));
@@ -125,7 +131,8 @@ void check_gradients(const OpCase& c, const std::vector<Tensor>& inputs, const s
   std::vector<ir::Value> grads(outputs.size());
   const ir::Builder b(single.module, "micro");
   for (const std::size_t o : c.differentiate_outputs) {
-    for (std::size_t e = 0; e < weights[o].data.size(); ++e) weights[o].data[e] = round_to(random_unit(100 + o, e), weights[o].type.dtype);
+    for (std::size_t e = 0; e < weights[o].data.size(); ++e)
+      weights[o].data[e] = round_to(random_unit(100 + o, e), weights[o].type.dtype);
     const std::string name = "upstream" + std::to_string(o);
     grads[o] = b.input(name, weights[o].type);
     bound[name] = weights[o];
@@ -165,7 +172,8 @@ void check_gradients(const OpCase& c, const std::vector<Tensor>& inputs, const s
       numeric.push_back((above - below) / (2 * h));
       exact.push_back(analytic[k].data[e]);
     }
-    EXPECT_LE(relative_error(exact, numeric), c.gradient_tolerance) << "gradient of input " << i << " " << inputs[i].type.str();
+    EXPECT_LE(relative_error(exact, numeric), c.gradient_tolerance)
+        << "gradient of input " << i << " " << inputs[i].type.str();
   }
 }
 
@@ -192,14 +200,16 @@ Tensor cut(const Tensor& t, const std::vector<int>& dims, int factor, std::int64
   return piece;
 }
 
-void check_factor(const OpCase& c, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs, const ir::Factors& factors, int f) {
+void check_factor(const OpCase& c, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
+                  const ir::Factors& factors, int f) {
   const std::string name = factors.factors[static_cast<std::size_t>(f)].name;
   std::int64_t extent = 0;
   bool in_inputs = false;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     for (std::size_t d = 0; d < factors.inputs[i].size(); ++d)
       if (factors.inputs[i][d] == f && inputs[i].type.present) {
-        EXPECT_TRUE(extent == 0 || extent == inputs[i].type.shape[static_cast<int>(d)]) << "factor " << name << " has two extents";
+        EXPECT_TRUE(extent == 0 || extent == inputs[i].type.shape[static_cast<int>(d)])
+            << "factor " << name << " has two extents";
         extent = inputs[i].type.shape[static_cast<int>(d)];
         in_inputs = true;
       }
@@ -216,17 +226,21 @@ void check_factor(const OpCase& c, const std::vector<Tensor>& inputs, const std:
     const bool appears = std::find(dims.begin(), dims.end(), f) != dims.end();
     if (!is_float(outputs[o].type.dtype)) continue;
     if (appears) {
-      for (const auto& [piece, begin, end] : {std::tuple<std::size_t, std::int64_t, std::int64_t>{0, 0, middle}, {1, middle, extent}}) {
+      for (const auto& [piece, begin, end] :
+           {std::tuple<std::size_t, std::int64_t, std::int64_t>{0, 0, middle}, {1, middle, extent}}) {
         const Tensor expected = cut(outputs[o], dims, f, begin, end);
         ASSERT_EQ(pieces[piece][o].type, expected.type) << "factor " << name << ", output " << o;
-        EXPECT_LE(relative_error(pieces[piece][o].data, expected.data), c.tolerance) << "factor " << name << " piece " << piece << ", output " << o;
+        EXPECT_LE(relative_error(pieces[piece][o].data, expected.data), c.tolerance)
+            << "factor " << name << " piece " << piece << ", output " << o;
       }
     } else {
       std::vector<double> combined(outputs[o].data.size());
       ASSERT_EQ(pieces[0][o].data.size(), combined.size()) << "factor " << name << ", output " << o;
       for (std::size_t e = 0; e < combined.size(); ++e)
-        combined[e] = factors.max_reduced ? std::max(pieces[0][o].data[e], pieces[1][o].data[e]) : pieces[0][o].data[e] + pieces[1][o].data[e];
-      EXPECT_LE(relative_error(combined, outputs[o].data), 2 * c.tolerance) << "partial results over factor " << name << ", output " << o;
+        combined[e] = factors.max_reduced ? std::max(pieces[0][o].data[e], pieces[1][o].data[e])
+                                          : pieces[0][o].data[e] + pieces[1][o].data[e];
+      EXPECT_LE(relative_error(combined, outputs[o].data), 2 * c.tolerance)
+          << "partial results over factor " << name << ", output " << o;
     }
   }
 }
@@ -242,13 +256,17 @@ void check_factors(const OpCase& c, const std::vector<Tensor>& inputs, const std
   ASSERT_EQ(factors.outputs.size(), out.size()) << factors.str();
   for (std::size_t i = 0; i < in.size(); ++i)
     if (in[i].present) {
-      ASSERT_EQ(static_cast<int>(factors.inputs[i].size()), in[i].shape.rank()) << "factors of input " << i << ": " << factors.str();
+      ASSERT_EQ(static_cast<int>(factors.inputs[i].size()), in[i].shape.rank())
+          << "factors of input " << i << ": " << factors.str();
     }
-  for (std::size_t o = 0; o < out.size(); ++o) ASSERT_EQ(static_cast<int>(factors.outputs[o].size()), out[o].shape.rank()) << "factors of output " << o << ": " << factors.str();
+  for (std::size_t o = 0; o < out.size(); ++o)
+    ASSERT_EQ(static_cast<int>(factors.outputs[o].size()), out[o].shape.rank())
+        << "factors of output " << o << ": " << factors.str();
   std::vector<Tensor> padded = inputs;
   padded.resize(in.size(), Tensor{TensorType::none(), {}});
   for (std::size_t f = 0; f < factors.factors.size(); ++f)
-    if (factors.factors[f].kind == ir::Factor::Kind::free) check_factor(c, padded, outputs, factors, static_cast<int>(f));
+    if (factors.factors[f].kind == ir::Factor::Kind::free)
+      check_factor(c, padded, outputs, factors, static_cast<int>(f));
 }
 
 }  // namespace

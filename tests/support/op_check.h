@@ -37,7 +37,7 @@ struct OpCase {
 
   // Values for input i; default: uniform in [-1, 1) for floats; integers must be given here.
   std::function<double(std::size_t input, std::size_t element)> fill;
-  std::vector<std::size_t> differentiate;               // inputs
+  std::vector<std::size_t> differentiate;  // inputs
   std::vector<std::size_t> differentiate_outputs = {0};
   double tolerance = 2e-6;           // f32; use about 1e-2 for bf16 outputs
   double gradient_tolerance = 1e-5;  // f32

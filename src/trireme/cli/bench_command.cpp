@@ -1,6 +1,7 @@
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
 
 #include "trireme/cli/commands.h"
 #include "trireme/core/error.h"
@@ -33,7 +34,9 @@ int bench_step(Context& context, const BenchArguments& a) {
   trainer.start();
   const train::Config& c = trainer.config();
   runtime::Trace trace(a.by_op ? 4'000'000 : 0);
-  data::Loader loader(data::Sampler(trainer.data().train, data::parse_order(c.data.order), static_cast<std::uint64_t>(c.train.seed), c.train.batch), 0, c.train.batch, 0);
+  data::Loader loader(data::Sampler(trainer.data().train, data::parse_order(c.data.order),
+                                    static_cast<std::uint64_t>(c.train.seed), c.train.batch),
+                      0, c.train.batch, 0);
   std::vector<double> milliseconds;
   for (int i = 0; i < a.warmup + a.steps; ++i) {
     const data::Batch& batch = loader.next();
@@ -58,11 +61,13 @@ int bench_step(Context& context, const BenchArguments& a) {
   }
   const double peak = planner::matmul_flops(c.train.precision == "bf16" ? DType::bf16 : DType::f32, trainer.threads());
   const double flops = trainer.flops_per_step() / step_ms * 1e3;
-  fmt::print("step    {:.1f} ms median of {} ({:.1f} … {:.1f})\n", step_ms, a.steps, *std::min_element(milliseconds.begin(), milliseconds.end()),
+  fmt::print("step    {:.1f} ms median of {} ({:.1f} … {:.1f})\n", step_ms, a.steps,
+             *std::min_element(milliseconds.begin(), milliseconds.end()),
              *std::max_element(milliseconds.begin(), milliseconds.end()));
-  fmt::print("speed   {} tokens/s, {:.0f} GFLOP/s of {:.0f} that a large matmul reaches here ({:.0f}%)\n", format_rate(tokens / step_ms * 1e3), flops / 1e9, peak / 1e9,
-             100 * flops / peak);
-  fmt::print("memory  {} B predicted, {} B measured\n", format_count(trainer.compiled().arena_bytes), format_count(trainer.session().measured_peak()));
+  fmt::print("speed   {} tokens/s, {:.0f} GFLOP/s of {:.0f} that a large matmul reaches here ({:.0f}%)\n",
+             format_rate(tokens / step_ms * 1e3), flops / 1e9, peak / 1e9, 100 * flops / peak);
+  fmt::print("memory  {} B predicted, {} B measured\n", format_count(trainer.compiled().arena_bytes),
+             format_count(trainer.session().measured_peak()));
   if (a.by_op) fmt::print("\n{}", trace.by_kind(a.steps));
   return 0;
 }
@@ -82,8 +87,10 @@ void add_bench(CLI::App& app, Context& context) {
   step->footer(
       "\nExamples:\n"
       "  trireme bench step\n"
-      "  trireme bench step --model.layers=6 --model.width=384 --model.heads=6 --model.context=256 --train.batch=16 --by-op\n");
-  step->callback([&context, arguments] { context.run = [&context, arguments] { return bench_step(context, *arguments); }; });
+      "  trireme bench step --model.layers=6 --model.width=384 --model.heads=6 --model.context=256 --train.batch=16 "
+      "--by-op\n");
+  step->callback(
+      [&context, arguments] { context.run = [&context, arguments] { return bench_step(context, *arguments); }; });
 }
 
 }  // namespace trireme::cli

@@ -13,7 +13,8 @@ namespace {
 constexpr const char* kFooter =
     "\nEvery configuration key can be given as --section.key=value; `trireme config` lists them.\n\n"
     "Examples:\n"
-    "  trireme train                                      the built-in quickstart: a small GPT on this machine's C++ headers\n"
+    "  trireme train                                      the built-in quickstart: a small GPT on this machine's C++ "
+    "headers\n"
     "  trireme train my.toml --train.lr=3e-4              a configuration of your own, one value changed\n"
     "  trireme train my.toml --dry-run                    compile, check and plan memory, then stop\n"
     "  trireme memory my.toml --train.micro_batch=4       how many bytes, and for what, without running\n"
@@ -30,9 +31,12 @@ int report(const Error& e) {
 std::string explain(const CLI::App& app, const CLI::ParseError& e, const std::vector<std::string>& arguments) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-  if (!arguments.empty() && !arguments.front().starts_with("-") && std::find(names.begin(), names.end(), arguments.front()) == names.end()) {
+  if (!arguments.empty() && !arguments.front().starts_with("-") &&
+      std::find(names.begin(), names.end(), arguments.front()) == names.end()) {
     const auto near = nearest(arguments.front(), names);
-    return fmt::format("unknown command '{}'; {}", arguments.front(), near ? "did you mean '" + *near + "'?" : fmt::format("the commands are {}", fmt::join(names, ", ")));
+    return fmt::format(
+        "unknown command '{}'; {}", arguments.front(),
+        near ? "did you mean '" + *near + "'?" : fmt::format("the commands are {}", fmt::join(names, ", ")));
   }
   std::string message = e.what();
   while (!message.empty() && message.back() == '\n') message.pop_back();

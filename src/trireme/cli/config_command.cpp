@@ -21,14 +21,16 @@ int show(const std::string& name) {
     names.emplace_back(b.name);
   }
   const auto near = nearest(name, names);
-  refuse("there is no built-in configuration '{}'; {}", name, near ? "did you mean '" + *near + "'?" : fmt::format("there are {}", fmt::join(names, ", ")));
+  refuse("there is no built-in configuration '{}'; {}", name,
+         near ? "did you mean '" + *near + "'?" : fmt::format("there are {}", fmt::join(names, ", ")));
 }
 
 }  // namespace
 
 void add_config(CLI::App& app, Context& context) {
   auto name = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("config", "Every key with its default and meaning, or a built-in configuration to start from");
+  CLI::App* command =
+      app.add_subcommand("config", "Every key with its default and meaning, or a built-in configuration to start from");
   command->add_option("name", *name, "A built-in configuration");
   command->footer(
       "\nExamples:\n"

@@ -12,13 +12,16 @@ namespace {
 
 int examine() {
   const int threads = train::compute_threads({});
-  fmt::print("cpu         {} · {} of {} hardware threads usable · {}\n", planner::cpu_name(), threads, std::thread::hardware_concurrency(), planner::cpu_features());
+  fmt::print("cpu         {} · {} of {} hardware threads usable · {}\n", planner::cpu_name(), threads,
+             std::thread::hardware_concurrency(), planner::cpu_features());
   fmt::print("memory      {}\n", format_bytes(planner::total_memory()));
-  fmt::print("speed       matmul {:.0f} GFLOP/s in f32, {:.0f} in bf16 on {} thread{}\n", planner::matmul_flops(DType::f32, threads) / 1e9,
-             planner::matmul_flops(DType::bf16, threads) / 1e9, threads, threads == 1 ? "" : "s");
+  fmt::print("speed       matmul {:.0f} GFLOP/s in f32, {:.0f} in bf16 on {} thread{}\n",
+             planner::matmul_flops(DType::f32, threads) / 1e9, planner::matmul_flops(DType::bf16, threads) / 1e9,
+             threads, threads == 1 ? "" : "s");
   fmt::print("gpu         none in this build (CPU only)\n");
   fmt::print("transports  one rank (threads, mpi and nccl come later)\n");
-  fmt::print("libraries   oneDNN {} · fmt {}.{}.{} · compiler {}\n", device::cpu::onednn_version(), FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100, __VERSION__);
+  fmt::print("libraries   oneDNN {} · fmt {}.{}.{} · compiler {}\n", device::cpu::onednn_version(), FMT_VERSION / 10000,
+             FMT_VERSION / 100 % 100, FMT_VERSION % 100, __VERSION__);
   fmt::print("missing     nothing that training needs\n");
   return 0;
 }

@@ -1,5 +1,6 @@
-#include <cstdio>
 #include <nlohmann/json.hpp>
+
+#include <cstdio>
 
 #include "trireme/cli/commands.h"
 #include "trireme/core/error.h"
@@ -39,7 +40,8 @@ int generate(Context& context, const GenerateArguments& a) {
   config.train.batch = config.train.micro_batch = 1;
   const bool bytes = config.data.tokenizer == "bytes" && config.data.tokens.empty();
   train::resolve_model(config, config.model.vocab);
-  const train::Compiled compiled = train::compile(config, *context.registry, {.threads = train::compute_threads(config)});
+  const train::Compiled compiled =
+      train::compile(config, *context.registry, {.threads = train::compute_threads(config)});
   train::Session session(compiled, train::compute_threads(config));
   const LogSink log = [](LogLevel, const std::string& text) { fmt::print(stderr, "warning: {}\n", text); };
   const auto newest = a.step >= 0 ? std::optional(a.step) : train::newest_checkpoint(a.from, log);
@@ -49,7 +51,8 @@ int generate(Context& context, const GenerateArguments& a) {
   const data::ByteTokenizer tokenizer;
   if (!bytes && a.prompt_tokens.empty()) refuse("the run was trained on token files: give --prompt-tokens 1,2,3");
   if (a.prompt_tokens.empty() && a.prompt.empty()) refuse("give --prompt TEXT or --prompt-tokens 1,2,3");
-  const std::vector<std::int32_t> prompt = a.prompt_tokens.empty() ? tokenizer.encode(a.prompt) : parse_tokens(a.prompt_tokens);
+  const std::vector<std::int32_t> prompt =
+      a.prompt_tokens.empty() ? tokenizer.encode(a.prompt) : parse_tokens(a.prompt_tokens);
   const bool speak = !a.json && a.prompt_tokens.empty();
   if (speak) fmt::print("{}", a.prompt);
   const std::vector<std::int32_t> made = train::sample_tokens(session, prompt, a.sample, [&](std::int32_t token) {
@@ -78,8 +81,10 @@ void add_generate(CLI::App& app, Context& context) {
   command->add_option("--from", arguments->from, "A run folder")->required();
   command->add_option("--prompt", arguments->prompt, "Text to continue");
   command->add_option("--prompt-tokens", arguments->prompt_tokens, "Token ids to continue: 1,2,3; ids come out");
-  command->add_option("--tokens", arguments->sample.tokens, "How many tokens to make")->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
-  command->add_option("--temperature", arguments->sample.temperature, "0: the likeliest token each time")->check(CLI::NonNegativeNumber);
+  command->add_option("--tokens", arguments->sample.tokens, "How many tokens to make")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
+  command->add_option("--temperature", arguments->sample.temperature, "0: the likeliest token each time")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--seed", arguments->sample.seed, "Of the sampling");
   command->add_option("--step", arguments->step, "The checkpoint of this step instead of the newest");
   command->add_flag("--json", arguments->json, "One object with text and tokens");
@@ -87,7 +92,8 @@ void add_generate(CLI::App& app, Context& context) {
       "\nExamples:\n"
       "  trireme generate --from runs/latest --prompt 'template<'\n"
       "  trireme generate --from runs/quickstart --prompt '#include' --tokens 400 --temperature 0\n");
-  command->callback([&context, arguments] { context.run = [&context, arguments] { return generate(context, *arguments); }; });
+  command->callback(
+      [&context, arguments] { context.run = [&context, arguments] { return generate(context, *arguments); }; });
 }
 
 }  // namespace trireme::cli

@@ -39,7 +39,9 @@ std::string program_text(const train::Compiled& c, const std::string& name) {
 void add_inspect(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<InspectArguments>();
   CLI::App* command = app.add_subcommand("inspect", "The graph after passes, or a rank's program");
-  command->add_option("what", arguments->what, "graph or program")->required()->check(CLI::IsMember({"graph", "program"}));
+  command->add_option("what", arguments->what, "graph or program")
+      ->required()
+      ->check(CLI::IsMember({"graph", "program"}));
   command->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");
   command->add_option("--graph", arguments->graph, "One graph alone: micro, update, eval, predict, init, derive");
   command->add_option("--program", arguments->program, "step, eval, predict, init or derive");
@@ -55,8 +57,10 @@ void add_inspect(CLI::App& app, Context& context) {
       train::TrainerOptions options;
       options.write = false;
       if (arguments->rank != 0) refuse("--rank {}: this run has one rank, number 0", arguments->rank);
-      const train::Trainer trainer(train::load_config(arguments->config, context.overrides), *context.registry, options);
-      fmt::print("{}", arguments->what == "graph" ? graph_text(trainer.compiled(), *arguments) : program_text(trainer.compiled(), arguments->program));
+      const train::Trainer trainer(train::load_config(arguments->config, context.overrides), *context.registry,
+                                   options);
+      fmt::print("{}", arguments->what == "graph" ? graph_text(trainer.compiled(), *arguments)
+                                                  : program_text(trainer.compiled(), arguments->program));
       return 0;
     };
   });

@@ -22,7 +22,8 @@ std::string bar(double share, int width) {
 
 }  // namespace
 
-Progress::Progress(std::int64_t first_step, std::int64_t steps) : first_(first_step), steps_(steps), terminal_(isatty(STDERR_FILENO) != 0), last_(Clock::now()) {}
+Progress::Progress(std::int64_t first_step, std::int64_t steps)
+    : first_(first_step), steps_(steps), terminal_(isatty(STDERR_FILENO) != 0), last_(Clock::now()) {}
 
 Progress::~Progress() { finish(); }
 
@@ -45,15 +46,19 @@ void Progress::step(const train::Metrics& m) {
   const double seconds = m.step_ms / 1e3;
   mean_step_ = mean_step_ == 0 ? seconds : 0.9 * mean_step_ + 0.1 * seconds;
   const double left = mean_step_ * static_cast<double>(steps_ - m.step);
-  std::string line = fmt::format("step {}/{} {} loss {:.3f} · {} tok/s · {} · {} left", m.step, steps_,
-                                 bar(static_cast<double>(m.step - first_) / static_cast<double>(std::max<std::int64_t>(1, steps_ - first_)), 24), m.loss,
-                                 format_rate(m.tokens_per_s), format_bytes(m.peak_bytes), format_duration(std::max(0.0, left)));
+  std::string line = fmt::format(
+      "step {}/{} {} loss {:.3f} · {} tok/s · {} · {} left", m.step, steps_,
+      bar(static_cast<double>(m.step - first_) / static_cast<double>(std::max<std::int64_t>(1, steps_ - first_)), 24),
+      m.loss, format_rate(m.tokens_per_s), format_bytes(m.peak_bytes), format_duration(std::max(0.0, left)));
   if (m.eval_loss) line += fmt::format(" · held out {:.3f}", *m.eval_loss);
   show(line, m.step == steps_ || m.eval_loss.has_value());
 }
 
 void Progress::evaluation(std::int64_t done, std::int64_t total) {
-  if (terminal_) show(fmt::format("evaluating on held-out data {} {}/{}", bar(static_cast<double>(done) / static_cast<double>(total), 24), done, total), done == total);
+  if (terminal_)
+    show(fmt::format("evaluating on held-out data {} {}/{}",
+                     bar(static_cast<double>(done) / static_cast<double>(total), 24), done, total),
+         done == total);
 }
 
 void Progress::finish() {

@@ -1,9 +1,10 @@
 #include "trireme/cli/report.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -15,8 +16,10 @@ namespace {
 double mebibytes(std::size_t bytes) { return static_cast<double>(bytes) / 0x1p20; }
 
 std::string model_text(const models::ModelConfig& c) {
-  if (c.reads_images()) return fmt::format("{} {} layers, width {}, {}×{} images", c.family, c.layers, c.width, c.image, c.image);
-  return fmt::format("{} {}×{}, context {}, vocabulary {}", c.family, c.layers, c.width, c.context, format_count(static_cast<std::uint64_t>(c.vocab)));
+  if (c.reads_images())
+    return fmt::format("{} {} layers, width {}, {}×{} images", c.family, c.layers, c.width, c.image, c.image);
+  return fmt::format("{} {}×{}, context {}, vocabulary {}", c.family, c.layers, c.width, c.context,
+                     format_count(static_cast<std::uint64_t>(c.vocab)));
 }
 
 // Live bytes over the instructions, as rows of blocks: a picture `width` wide and `height` high.
@@ -34,7 +37,9 @@ std::string curve(const std::vector<std::size_t>& live, std::size_t floor, int w
   constexpr std::array<const char*, 9> parts = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   std::string out;
   for (int row = height - 1; row >= 0; --row) {
-    out += row == height - 1 ? fmt::format("{:>10} ", format_bytes(top)) : row == 0 ? fmt::format("{:>10} ", "0") : std::string(11, ' ');
+    out += row == height - 1 ? fmt::format("{:>10} ", format_bytes(top))
+           : row == 0        ? fmt::format("{:>10} ", "0")
+                             : std::string(11, ' ');
     out += "│";
     for (const double share : columns) {
       const double filled = share * height - row;
@@ -70,15 +75,16 @@ std::string one_line(const std::string& text, std::size_t width) {
 
 std::string headline(const train::Config& config) {
   const int cores = train::compute_threads(config);
-  return fmt::format("trireme 0.1 · {} core{} ({}) · no GPU · {}\n", cores, cores == 1 ? "" : "s", planner::cpu_features(),
-                     config.name == "quickstart" ? "built-in quickstart" : config.name);
+  return fmt::format("trireme 0.1 · {} core{} ({}) · no GPU · {}\n", cores, cores == 1 ? "" : "s",
+                     planner::cpu_features(), config.name == "quickstart" ? "built-in quickstart" : config.name);
 }
 
 std::string categories_text(const program::PeakReport& peak) {
   std::vector<std::string> parts;
   for (int c = 0; c < program::kCategories; ++c)
     if (peak.categories[static_cast<std::size_t>(c)] > 0)
-      parts.push_back(fmt::format("{} {:.1f}", program::name_of(static_cast<program::Category>(c)), mebibytes(peak.categories[static_cast<std::size_t>(c)])));
+      parts.push_back(fmt::format("{} {:.1f}", program::name_of(static_cast<program::Category>(c)),
+                                  mebibytes(peak.categories[static_cast<std::size_t>(c)])));
   return fmt::format("{} MiB", fmt::join(parts, " · "));
 }
 
@@ -88,10 +94,12 @@ std::string plan_text(const train::Trainer& t) {
   std::string out;
   out += fmt::format("data    {}\n", t.data().summary);
   out += fmt::format("model   {}, {} parameters\n", model_text(t.config().model), format_count(c.parameters()));
-  out += fmt::format("plan    1 rank, {} thread{}, {} micro-batch{} of {} row{}, {}, {}\n", t.threads(), t.threads() == 1 ? "" : "s", c.micro_batches,
-                     c.micro_batches == 1 ? "" : "es", c.micro_rows, c.micro_rows == 1 ? "" : "s", t.config().train.precision, t.config().train.optimizer);
-  out += fmt::format("check   5 programs, {} instructions: every read follows its write, {} shared ranges ordered, no race\n", format_count(c.checked.instructions),
-                     format_count(c.checked.conflicts_ordered));
+  out += fmt::format("plan    1 rank, {} thread{}, {} micro-batch{} of {} row{}, {}, {}\n", t.threads(),
+                     t.threads() == 1 ? "" : "s", c.micro_batches, c.micro_batches == 1 ? "" : "es", c.micro_rows,
+                     c.micro_rows == 1 ? "" : "s", t.config().train.precision, t.config().train.optimizer);
+  out += fmt::format(
+      "check   5 programs, {} instructions: every read follows its write, {} shared ranges ordered, no race\n",
+      format_count(c.checked.instructions), format_count(c.checked.conflicts_ordered));
   out += fmt::format("memory  predicted peak {} B ({})\n", format_count(c.arena_bytes), categories_text(peak));
   return out;
 }
@@ -99,14 +107,17 @@ std::string plan_text(const train::Trainer& t) {
 std::string memory_text(const train::Compiled& c) {
   const program::Program& program = c.largest();
   const program::PeakReport peak = program::peak(program);
-  std::string out = fmt::format("{} parameters; predicted peak {} B = {} in program '{}', at instruction {} of {}\n\n", format_count(c.parameters()),
-                                format_count(peak.bytes), format_bytes(peak.bytes), program.name, peak.instruction, program.instructions.size());
+  std::string out = fmt::format("{} parameters; predicted peak {} B = {} in program '{}', at instruction {} of {}\n\n",
+                                format_count(c.parameters()), format_count(peak.bytes), format_bytes(peak.bytes),
+                                program.name, peak.instruction, program.instructions.size());
   out += fmt::format("{:<12}{:>18}{:>12}{:>8}{:>18}\n", "category", "bytes", "", "share", "bytes/parameter");
   const auto row = [&](const char* name, std::size_t bytes) {
-    out += fmt::format("{:<12}{:>18}{:>12}{:>7.1f}%{:>18.2f}\n", name, format_count(bytes), format_bytes(bytes), 100.0 * static_cast<double>(bytes) / static_cast<double>(peak.bytes),
+    out += fmt::format("{:<12}{:>18}{:>12}{:>7.1f}%{:>18.2f}\n", name, format_count(bytes), format_bytes(bytes),
+                       100.0 * static_cast<double>(bytes) / static_cast<double>(peak.bytes),
                        static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(1, c.parameters())));
   };
-  for (int k = 0; k < program::kCategories; ++k) row(program::name_of(static_cast<program::Category>(k)), peak.categories[static_cast<std::size_t>(k)]);
+  for (int k = 0; k < program::kCategories; ++k)
+    row(program::name_of(static_cast<program::Category>(k)), peak.categories[static_cast<std::size_t>(k)]);
   row("padding", peak.padding);
   row("total", peak.bytes);
   out += "\n" + curve(program::live_bytes(program), program.state_bytes, 72, 8);
@@ -124,7 +135,8 @@ std::string memory_json(const train::Compiled& c) {
   const program::Program& program = c.largest();
   const program::PeakReport peak = program::peak(program);
   nlohmann::ordered_json rank = {{"rank", 0}, {"predicted_peak_bytes", peak.bytes}};
-  for (int k = 0; k < program::kCategories; ++k) rank[program::name_of(static_cast<program::Category>(k))] = peak.categories[static_cast<std::size_t>(k)];
+  for (int k = 0; k < program::kCategories; ++k)
+    rank[program::name_of(static_cast<program::Category>(k))] = peak.categories[static_cast<std::size_t>(k)];
   rank["padding"] = peak.padding;
   rank["tiers"] = {{"host", 0}, {"disk", 0}};
   nlohmann::ordered_json o;
@@ -149,15 +161,19 @@ std::string summary_text(const train::Trainer& t, const train::Outcome& o) {
     out += "\n";
   }
   const bool equal = o.measured_peak == t.compiled().arena_bytes;
-  out += fmt::format("memory  predicted {} B {} measured {} B {} (the whole process: {})\n", format_count(t.compiled().arena_bytes), equal ? "=" : "≠",
-                     format_count(o.measured_peak), equal ? "✓" : "✗", format_bytes(planner::resident_peak()));
+  out += fmt::format("memory  predicted {} B {} measured {} B {} (the whole process: {})\n",
+                     format_count(t.compiled().arena_bytes), equal ? "=" : "≠", format_count(o.measured_peak),
+                     equal ? "✓" : "✗", format_bytes(planner::resident_peak()));
   if (o.seconds > 0) {
     const double backward = o.phase_seconds[1] + o.phase_seconds[2];
     const double other = o.seconds - o.phase_seconds[0] - backward - o.phase_seconds[3] - o.data_seconds;
     const auto percent = [&](double s) { return 100.0 * s / o.seconds; };
-    out += fmt::format("time    {}: forward {:.0f}% · backward {:.0f}% · update {:.0f}% · waiting for data {:.0f}% · other {:.0f}%", format_duration(o.seconds), percent(o.phase_seconds[0]),
-                       percent(backward), percent(o.phase_seconds[3]), percent(o.data_seconds), percent(std::max(0.0, other)));
-    out += fmt::format(" · {:.0f} GFLOP/s\n", t.flops_per_step() * static_cast<double>(o.losses.size()) / o.seconds / 1e9);
+    out += fmt::format(
+        "time    {}: forward {:.0f}% · backward {:.0f}% · update {:.0f}% · waiting for data {:.0f}% · other {:.0f}%",
+        format_duration(o.seconds), percent(o.phase_seconds[0]), percent(backward), percent(o.phase_seconds[3]),
+        percent(o.data_seconds), percent(std::max(0.0, other)));
+    out +=
+        fmt::format(" · {:.0f} GFLOP/s\n", t.flops_per_step() * static_cast<double>(o.losses.size()) / o.seconds / 1e9);
   }
   return out;
 }

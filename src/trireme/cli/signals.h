@@ -3,8 +3,8 @@
 
 namespace trireme::cli {
 
-// While it lives: SIGINT and SIGTERM ask the run to finish its step, save and stop (a second one quits at once); SIGUSR1
-// asks for a checkpoint.
+// While it lives: SIGINT and SIGTERM ask the run to finish its step, save and stop (a second one quits at once);
+// SIGUSR1 asks for a checkpoint.
 class Signals {
  public:
   Signals();

@@ -23,17 +23,21 @@ struct TrainArguments {
   std::vector<std::string> disabled;
 };
 
-bool speaks(const train::Trainer& t) { return t.config().data.tokenizer == "bytes" && t.config().data.tokens.empty() && !t.config().model.reads_images(); }
+bool speaks(const train::Trainer& t) {
+  return t.config().data.tokenizer == "bytes" && t.config().data.tokens.empty() && !t.config().model.reads_images();
+}
 
 std::string says(train::Trainer& t, const std::string& prompt, std::int64_t tokens) {
   const data::ByteTokenizer bytes;
-  return bytes.decode(train::sample_tokens(t.session(), bytes.encode(prompt), {.tokens = tokens, .temperature = 0.7, .seed = 7}));
+  return bytes.decode(
+      train::sample_tokens(t.session(), bytes.encode(prompt), {.tokens = tokens, .temperature = 0.7, .seed = 7}));
 }
 
 // What fits into this machine's memory with 16 bytes for each parameter: f32 weights, gradients and Adam's two states.
 std::string capacity_text() {
   const double parameters = 0.8 * static_cast<double>(planner::total_memory()) / 16;
-  return fmt::format("this machine could train about {:.1f} B parameters in memory (f32, AdamW: 16 bytes each)\n", parameters / 1e9);
+  return fmt::format("this machine could train about {:.1f} B parameters in memory (f32, AdamW: 16 bytes each)\n",
+                     parameters / 1e9);
 }
 
 int train_once(Context& context, const TrainArguments& a) {
@@ -45,7 +49,9 @@ int train_once(Context& context, const TrainArguments& a) {
   options.dump_passes = a.dump_passes;
   options.disabled_passes = a.disabled;
   options.command = context.command_line;
-  options.log = [](LogLevel level, const std::string& text) { fmt::print(stderr, "{}{}\n", level == LogLevel::warning ? "warning: " : "", text); };
+  options.log = [](LogLevel level, const std::string& text) {
+    fmt::print(stderr, "{}{}\n", level == LogLevel::warning ? "warning: " : "", text);
+  };
   Signals signals;
   options.request = [&signals] { return signals.take(); };
   std::unique_ptr<Progress> progress;
@@ -69,15 +75,20 @@ int train_once(Context& context, const TrainArguments& a) {
   const train::Outcome outcome = trainer.run();
   progress->finish();
   fmt::print("{}", summary_text(trainer, outcome));
-  if (speaks(trainer)) fmt::print("it now says:\n  │ {}\n", [&] {
-    std::string text = prompt + says(trainer, prompt, 220);
-    for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 7) text.replace(at, 1, "\n  │ ");
-    return text;
-  }());
+  if (speaks(trainer))
+    fmt::print("it now says:\n  │ {}\n", [&] {
+      std::string text = prompt + says(trainer, prompt, 220);
+      for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 7) text.replace(at, 1, "\n  │ ");
+      return text;
+    }());
   fmt::print("{}", capacity_text());
-  fmt::print("run     {}   (config, metrics, checkpoint{})\n", trainer.folder().string(), trainer.config().runtime.trace.empty() ? "" : ", trace for Perfetto: " + trainer.config().runtime.trace);
-  if (outcome.stopped) fmt::print("stopped at step {} of {}; `trireme train {} --resume` continues\n", outcome.steps, trainer.config().train.steps, a.config == "quickstart" ? "" : a.config);
-  if (speaks(trainer)) fmt::print("next    ./trireme generate --from {} --prompt '{}'\n", trainer.folder().string(), prompt);
+  fmt::print("run     {}   (config, metrics, checkpoint{})\n", trainer.folder().string(),
+             trainer.config().runtime.trace.empty() ? "" : ", trace for Perfetto: " + trainer.config().runtime.trace);
+  if (outcome.stopped)
+    fmt::print("stopped at step {} of {}; `trireme train {} --resume` continues\n", outcome.steps,
+               trainer.config().train.steps, a.config == "quickstart" ? "" : a.config);
+  if (speaks(trainer))
+    fmt::print("next    ./trireme generate --from {} --prompt '{}'\n", trainer.folder().string(), prompt);
   return signals.exit_code();
 }
 
@@ -86,11 +97,13 @@ int train_once(Context& context, const TrainArguments& a) {
 void add_train(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<TrainArguments>();
   CLI::App* command = app.add_subcommand("train", "Train a model");
-  command->add_option("config", arguments->config, "A TOML file, a run folder, or the name of a built-in configuration (see trireme config)");
+  command->add_option("config", arguments->config,
+                      "A TOML file, a run folder, or the name of a built-in configuration (see trireme config)");
   command->add_flag("--resume", arguments->resume, "Continue the newest checkpoint of the run folder");
   command->add_flag("--overwrite", arguments->overwrite, "Replace the run in the folder");
   command->add_flag("--dry-run", arguments->dry_run, "Compile, check and plan memory, then stop");
-  command->add_option("--dump-passes", arguments->dump_passes, "Write the graphs after every pass to this folder, as numbered files");
+  command->add_option("--dump-passes", arguments->dump_passes,
+                      "Write the graphs after every pass to this folder, as numbered files");
   command->add_option("--disable-pass", arguments->disabled, "Leave a pass out, by name");
   command->footer(
       "\nExamples:\n"
@@ -99,7 +112,8 @@ void add_train(CLI::App& app, Context& context) {
       "  trireme train my.toml --train.precision=bf16 --train.micro_batch=8\n"
       "  trireme train my.toml --dump-passes=/tmp/passes --dry-run      what every pass does to the graph\n"
       "  trireme train --resume                                         go on where the last run stopped\n");
-  command->callback([&context, arguments] { context.run = [&context, arguments] { return train_once(context, *arguments); }; });
+  command->callback(
+      [&context, arguments] { context.run = [&context, arguments] { return train_once(context, *arguments); }; });
 }
 
 }  // namespace trireme::cli

@@ -18,16 +18,19 @@ Value build(const Builder& b, const Batch& in, const ModelConfig& c) {
     const Builder k = b.scope("blocks", i);
     x = relu(batch_norm(k.scope("bn"), conv(k.scope("conv"), x, c.width << i), 0.1, c.norm_eps));
     const std::vector<std::int64_t> two = {2, 2};
-    x = ir::apply1("max_pool2d", {k.here(x)}, {{"kernel", two}, {"stride", two}, {"padding", std::vector<std::int64_t>{0, 0}}});
+    x = ir::apply1("max_pool2d", {k.here(x)},
+                   {{"kernel", two}, {"stride", two}, {"padding", std::vector<std::int64_t>{0, 0}}});
   }
   const Value pooled = ir::apply1("global_avg_pool", {b.scope("pool").here(x)});
-  const Value logits = linear(b.scope("head"), pooled, {c.classes}, {.bias = true, .deviation = std::sqrt(1.0 / static_cast<double>(pooled.shape().back()))});
+  const Value logits = linear(b.scope("head"), pooled, {c.classes},
+                              {.bias = true, .deviation = std::sqrt(1.0 / static_cast<double>(pooled.shape().back()))});
   return cross_entropy(b.scope("head"), logits, in.labels);
 }
 
 void resolve(ModelConfig& c) {
   if ((c.image >> c.layers) < 1)
-    refuse("model.layers = {}: each layer halves the image, and {}×{} can be halved at most {} times", c.layers, c.image, c.image, static_cast<int>(std::log2(c.image)));
+    refuse("model.layers = {}: each layer halves the image, and {}×{} can be halved at most {} times", c.layers,
+           c.image, c.image, static_cast<int>(std::log2(c.image)));
 }
 
 }  // namespace

@@ -15,18 +15,23 @@ Value build(const Builder& b, const Batch& in, const ModelConfig& c) {
   const std::int64_t sequence = in.tokens.shape()[1];
   const Builder wte = b.scope("wte");
   const LinearOptions plain{.bias = true, .deviation = c.init_std};
-  const LinearOptions into_residual{.bias = true, .deviation = c.init_std / std::sqrt(2.0 * static_cast<double>(c.layers))};
+  const LinearOptions into_residual{.bias = true,
+                                    .deviation = c.init_std / std::sqrt(2.0 * static_cast<double>(c.layers))};
 
   Value positions = b.scope("wpe").parameter("weight", {c.context, c.width}, ir::Init::normal(c.init_std));
-  if (sequence != c.context) positions = ir::apply1("slice", {positions}, {{"dim", std::int64_t{0}}, {"start", std::int64_t{0}}, {"end", sequence}});
+  if (sequence != c.context)
+    positions =
+        ir::apply1("slice", {positions}, {{"dim", std::int64_t{0}}, {"start", std::int64_t{0}}, {"end", sequence}});
   Value x = add(embedding(wte, in.tokens, c.vocab, c.width, c.init_std), positions);
   x = dropout(b.scope("embed_dropout"), x, c.dropout);
   for (int i = 0; i < c.layers; ++i) {
     const Builder k = b.scope("blocks", i);
     const Builder a = k.scope("attn");
-    const Value qkv = linear(a.scope("qkv"), layer_norm(k.scope("ln1"), x, c.norm_eps), {3, c.heads, c.width / c.heads}, plain);
+    const Value qkv =
+        linear(a.scope("qkv"), layer_norm(k.scope("ln1"), x, c.norm_eps), {3, c.heads, c.width / c.heads}, plain);
     const Value heads = ir::apply1("attention", {a.here(qkv)});
-    const Value mixed = linear(a.scope("proj"), reshape(heads, in.tokens.shape() + Shape{c.width}), {c.width}, into_residual);
+    const Value mixed =
+        linear(a.scope("proj"), reshape(heads, in.tokens.shape() + Shape{c.width}), {c.width}, into_residual);
     x = add(k.here(x), dropout(a.scope("dropout"), mixed, c.dropout));
     const Builder m = k.scope("mlp");
     const Value up = gelu_tanh(linear(m.scope("up"), layer_norm(k.scope("ln2"), x, c.norm_eps), {c.ffn}, plain));
@@ -35,13 +40,16 @@ Value build(const Builder& b, const Batch& in, const ModelConfig& c) {
   }
   x = layer_norm(b.scope("ln_f"), x, c.norm_eps);
   const bool tied = c.tie_embeddings.value_or(true);
-  const Value head = (tied ? wte : b.scope("head")).parameter("weight", {c.vocab, c.width}, ir::Init::normal(c.init_std));
+  const Value head =
+      (tied ? wte : b.scope("head")).parameter("weight", {c.vocab, c.width}, ir::Init::normal(c.init_std));
   return linear_cross_entropy(b.scope("head"), x, head, in.targets);
 }
 
 void resolve(ModelConfig& c) {
   if (c.width % c.heads != 0) refuse("model.heads = {} must divide model.width = {}", c.heads, c.width);
-  if (c.kv_heads != 0 && c.kv_heads != c.heads) refuse("model.kv_heads = {}: gpt2 has as many key heads as heads ({}); use model.family = \"llama\"", c.kv_heads, c.heads);
+  if (c.kv_heads != 0 && c.kv_heads != c.heads)
+    refuse("model.kv_heads = {}: gpt2 has as many key heads as heads ({}); use model.family = \"llama\"", c.kv_heads,
+           c.heads);
   if (c.ffn == 0) c.ffn = 4 * c.width;
 }
 

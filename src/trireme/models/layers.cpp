@@ -29,15 +29,20 @@ Value contract(const Builder& b, const Value& x, const Shape& out, int contracte
   const Shape inner = in.slice(in.rank() - contracted, in.rank());
   const Value weight = b.parameter("weight", out + inner, Init::normal(options.deviation));
   const Value bias = options.bias ? b.bias("bias", out) : Value();
-  return apply1("matmul", {b.here(x), weight, bias},
-                {{"trans_b", true}, {"a_split", std::int64_t{in.rank() - contracted}}, {"b_split", std::int64_t{out.rank()}}});
+  return apply1(
+      "matmul", {b.here(x), weight, bias},
+      {{"trans_b", true}, {"a_split", std::int64_t{in.rank() - contracted}}, {"b_split", std::int64_t{out.rank()}}});
 }
 
 }  // namespace
 
-Value linear(const Builder& b, const Value& x, const Shape& out, const LinearOptions& options) { return contract(b, x, out, 1, options); }
+Value linear(const Builder& b, const Value& x, const Shape& out, const LinearOptions& options) {
+  return contract(b, x, out, 1, options);
+}
 
-Value linear_heads(const Builder& b, const Value& x, std::int64_t out, const LinearOptions& options) { return contract(b, x, {out}, 2, options); }
+Value linear_heads(const Builder& b, const Value& x, std::int64_t out, const LinearOptions& options) {
+  return contract(b, x, {out}, 2, options);
+}
 
 Value embedding(const Builder& b, const Value& tokens, std::int64_t vocab, std::int64_t width, double deviation) {
   return apply1("embedding", {b.here(tokens), b.parameter("weight", {vocab, width}, Init::normal(deviation))});
@@ -45,7 +50,8 @@ Value embedding(const Builder& b, const Value& tokens, std::int64_t vocab, std::
 
 Value layer_norm(const Builder& b, const Value& x, double eps) {
   const std::int64_t width = x.shape().back();
-  return apply1("layer_norm", {b.here(x), b.parameter("weight", {width}, Init::constant(1)), b.bias("bias", {width})}, {{"eps", eps}});
+  return apply1("layer_norm", {b.here(x), b.parameter("weight", {width}, Init::constant(1)), b.bias("bias", {width})},
+                {{"eps", eps}});
 }
 
 Value rms_norm(const Builder& b, const Value& x, double eps) {
@@ -56,8 +62,10 @@ Value batch_norm(const Builder& b, const Value& x, double momentum, double eps) 
   const Shape channels{x.shape().back()};
   const Value mean = b.state("running_mean", {DType::f32, channels}, ir::Category::statistics, {});
   const Value variance = b.state("running_var", {DType::f32, channels}, ir::Category::statistics, Init::constant(1));
-  const std::vector<Value> out = ir::apply("batch_norm", {b.here(x), b.parameter("weight", channels, Init::constant(1)), b.bias("bias", channels), mean, variance},
-                                           {{"training", b.training}, {"momentum", momentum}, {"eps", eps}});
+  const std::vector<Value> out = ir::apply(
+      "batch_norm",
+      {b.here(x), b.parameter("weight", channels, Init::constant(1)), b.bias("bias", channels), mean, variance},
+      {{"training", b.training}, {"momentum", momentum}, {"eps", eps}});
   if (b.training) {
     b.write(mean, out[3]);
     b.write(variance, out[4]);
@@ -82,12 +90,14 @@ Value conv(const Builder& b, const Value& x, std::int64_t out, const ConvOptions
   const Shape kernel{out, o.kernel, o.kernel, x.shape().back()};
   const double deviation = std::sqrt(2.0 / static_cast<double>(out * o.kernel * o.kernel));
   return apply1("conv2d", {b.here(x), b.parameter("weight", kernel, Init::normal(deviation))},
-                {{"stride", std::vector<std::int64_t>{o.stride, o.stride}}, {"padding", std::vector<std::int64_t>{o.padding, o.padding}}});
+                {{"stride", std::vector<std::int64_t>{o.stride, o.stride}},
+                 {"padding", std::vector<std::int64_t>{o.padding, o.padding}}});
 }
 
 Value linear_cross_entropy(const Builder& b, const Value& x, const Value& weight, const Value& targets) {
   if (!targets)
-    return apply1("matmul", {b.here(x), weight}, {{"trans_b", true}, {"a_split", std::int64_t{x.shape().rank() - 1}}, {"b_split", std::int64_t{1}}});
+    return apply1("matmul", {b.here(x), weight},
+                  {{"trans_b", true}, {"a_split", std::int64_t{x.shape().rank() - 1}}, {"b_split", std::int64_t{1}}});
   return apply1("linear_cross_entropy", {b.here(x), weight, targets}, {{"scale", 1.0 / global_count(b, targets)}});
 }
 

@@ -18,7 +18,8 @@ ir::Value linear(const ir::Builder& b, const ir::Value& x, const Shape& out, con
 ir::Value linear_heads(const ir::Builder& b, const ir::Value& x, std::int64_t out, const LinearOptions& options = {});
 
 // tokens i32 [...] → [..., width]; weight [vocab, width].
-ir::Value embedding(const ir::Builder& b, const ir::Value& tokens, std::int64_t vocab, std::int64_t width, double deviation = 0.02);
+ir::Value embedding(const ir::Builder& b, const ir::Value& tokens, std::int64_t vocab, std::int64_t width,
+                    double deviation = 0.02);
 
 ir::Value layer_norm(const ir::Builder& b, const ir::Value& x, double eps = 1e-5);
 ir::Value rms_norm(const ir::Builder& b, const ir::Value& x, double eps = 1e-5);
@@ -43,9 +44,10 @@ struct ConvOptions {
 // x [n, h, w, c] → [n, h', w', out], no bias; weight [out, kernel, kernel, c].
 ir::Value conv(const ir::Builder& b, const ir::Value& x, std::int64_t out, const ConvOptions& options = {});
 
-// Mean over the global batch of -log p(target). `x` [..., width] times `weight` [vocab, width] are the logits, which are
-// never formed as a whole. Without targets: the logits.
-ir::Value linear_cross_entropy(const ir::Builder& b, const ir::Value& x, const ir::Value& weight, const ir::Value& targets);
+// Mean over the global batch of -log p(target). `x` [..., width] times `weight` [vocab, width] are the logits, which
+// are never formed as a whole. Without targets: the logits.
+ir::Value linear_cross_entropy(const ir::Builder& b, const ir::Value& x, const ir::Value& weight,
+                               const ir::Value& targets);
 // The same from logits [..., classes].
 ir::Value cross_entropy(const ir::Builder& b, const ir::Value& logits, const ir::Value& targets);
 

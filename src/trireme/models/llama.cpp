@@ -34,12 +34,14 @@ Value build(const Builder& b, const Batch& in, const ModelConfig& c) {
     x = add(k.here(x), linear_heads(a.scope("o"), heads, c.width, plain));
     const Builder m = k.scope("mlp");
     const Value n2 = rms_norm(k.scope("mlp_norm"), x, c.norm_eps);
-    const Value gated = ir::apply1("swiglu", {m.here(linear(m.scope("gate"), n2, {c.ffn}, plain)), linear(m.scope("up"), n2, {c.ffn}, plain)});
+    const Value gated = ir::apply1(
+        "swiglu", {m.here(linear(m.scope("gate"), n2, {c.ffn}, plain)), linear(m.scope("up"), n2, {c.ffn}, plain)});
     x = add(k.here(x), linear(m.scope("down"), gated, {c.width}, plain));
   }
   x = rms_norm(b.scope("norm"), x, c.norm_eps);
   const bool tied = c.tie_embeddings.value_or(false);
-  const Value head = (tied ? embed : b.scope("head")).parameter("weight", {c.vocab, c.width}, ir::Init::normal(c.init_std));
+  const Value head =
+      (tied ? embed : b.scope("head")).parameter("weight", {c.vocab, c.width}, ir::Init::normal(c.init_std));
   return linear_cross_entropy(b.scope("head"), x, head, in.targets);
 }
 
@@ -47,7 +49,8 @@ void resolve(ModelConfig& c) {
   if (c.kv_heads == 0) c.kv_heads = c.heads;
   if (c.heads % c.kv_heads != 0) refuse("model.kv_heads = {} must divide model.heads = {}", c.kv_heads, c.heads);
   if (c.head_dim == 0) {
-    if (c.width % c.heads != 0) refuse("model.heads = {} must divide model.width = {}, or give model.head_dim", c.heads, c.width);
+    if (c.width % c.heads != 0)
+      refuse("model.heads = {} must divide model.width = {}, or give model.head_dim", c.heads, c.width);
     c.head_dim = c.width / c.heads;
   }
   if (c.head_dim % 2 != 0) refuse("model.head_dim = {} must be even for rotary positions", c.head_dim);

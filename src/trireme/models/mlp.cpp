@@ -17,7 +17,8 @@ Value build(const Builder& b, const Batch& in, const ModelConfig& c) {
     const double deviation = std::sqrt(2.0 / static_cast<double>(x.shape().back()));
     x = relu(linear(b.scope("layers", i), x, {c.width}, {.bias = true, .deviation = deviation}));
   }
-  const Value logits = linear(b.scope("head"), x, {c.classes}, {.bias = true, .deviation = std::sqrt(1.0 / static_cast<double>(c.width))});
+  const Value logits = linear(b.scope("head"), x, {c.classes},
+                              {.bias = true, .deviation = std::sqrt(1.0 / static_cast<double>(c.width))});
   return cross_entropy(b.scope("head"), logits, in.labels);
 }
 

@@ -10,8 +10,10 @@ namespace {
 using ir::Builder;
 using ir::Value;
 
-Value conv_norm(const Builder& b, const std::string& conv_name, const std::string& norm_name, const Value& x, std::int64_t out, std::int64_t kernel, std::int64_t stride) {
-  return batch_norm(b.scope(norm_name), conv(b.scope(conv_name), x, out, {.kernel = kernel, .stride = stride, .padding = kernel / 2}));
+Value conv_norm(const Builder& b, const std::string& conv_name, const std::string& norm_name, const Value& x,
+                std::int64_t out, std::int64_t kernel, std::int64_t stride) {
+  return batch_norm(b.scope(norm_name),
+                    conv(b.scope(conv_name), x, out, {.kernel = kernel, .stride = stride, .padding = kernel / 2}));
 }
 
 // The stride is on the 3×3 convolution of a bottleneck, as in common practice, not on its first 1×1.
@@ -38,7 +40,8 @@ struct Published {
 };
 
 const std::vector<Published>& published() {
-  static const std::vector<Published> all = {{18, false, {2, 2, 2, 2}}, {34, false, {3, 4, 6, 3}}, {50, true, {3, 4, 6, 3}}};
+  static const std::vector<Published> all = {
+      {18, false, {2, 2, 2, 2}}, {34, false, {3, 4, 6, 3}}, {50, true, {3, 4, 6, 3}}};
   return all;
 }
 
@@ -63,12 +66,16 @@ void resolve(ModelConfig& c) { find(c.layers); }
 Value build_resnet(const Builder& b, const Batch& in, const ResNetShape& shape, std::int64_t classes) {
   Value x = relu(conv_norm(b.scope("stem"), "conv", "bn", in.images, shape.widths.front(), 7, 2));
   x = ir::apply1("max_pool2d", {b.scope("stem").here(x)},
-                 {{"kernel", std::vector<std::int64_t>{3, 3}}, {"stride", std::vector<std::int64_t>{2, 2}}, {"padding", std::vector<std::int64_t>{1, 1}}});
+                 {{"kernel", std::vector<std::int64_t>{3, 3}},
+                  {"stride", std::vector<std::int64_t>{2, 2}},
+                  {"padding", std::vector<std::int64_t>{1, 1}}});
   for (std::size_t s = 0; s < shape.blocks.size(); ++s)
     for (int i = 0; i < shape.blocks[s]; ++i)
-      x = block(b.scope("stages", static_cast<int>(s)).scope(std::to_string(i)), x, shape.bottleneck, shape.widths[s], s > 0 && i == 0 ? 2 : 1);
+      x = block(b.scope("stages", static_cast<int>(s)).scope(std::to_string(i)), x, shape.bottleneck, shape.widths[s],
+                s > 0 && i == 0 ? 2 : 1);
   const Value pooled = ir::apply1("global_avg_pool", {b.scope("pool").here(x)});
-  const Value logits = linear(b.scope("head"), pooled, {classes}, {.bias = true, .deviation = std::sqrt(1.0 / static_cast<double>(pooled.shape().back()))});
+  const Value logits = linear(b.scope("head"), pooled, {classes},
+                              {.bias = true, .deviation = std::sqrt(1.0 / static_cast<double>(pooled.shape().back()))});
   return cross_entropy(b.scope("head"), logits, in.labels);
 }
 

@@ -53,7 +53,9 @@ double matmul_flops(DType dtype, int threads) {
   return best;
 }
 
-std::uint64_t total_memory() { return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)); }
+std::uint64_t total_memory() {
+  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
 
 std::string cpu_name() { return cpu_info("model name"); }
 

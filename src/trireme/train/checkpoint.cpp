@@ -1,10 +1,11 @@
 #include "trireme/train/checkpoint.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "trireme/core/error.h"
 #include "trireme/io/atomic_file.h"
@@ -15,7 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path folder_of(const fs::path& run, std::int64_t step) { return run / "checkpoints" / fmt::format("step-{:08}", step); }
+fs::path folder_of(const fs::path& run, std::int64_t step) {
+  return run / "checkpoints" / fmt::format("step-{:08}", step);
+}
 
 // The step of "step-00000100"; nothing for other names.
 std::optional<std::int64_t> step_of(const std::string& name) {
@@ -60,7 +63,8 @@ void save_checkpoint(const fs::path& run, Session& session, std::int64_t step, s
   fs::rename(aside, target);
   io::sync_folder(target.parent_path().string());
   const std::vector<std::int64_t> steps = steps_in(run);
-  for (std::size_t i = static_cast<std::size_t>(std::max<std::int64_t>(keep, 1)); i < steps.size(); ++i) fs::remove_all(folder_of(run, steps[i]), ignored);
+  for (std::size_t i = static_cast<std::size_t>(std::max<std::int64_t>(keep, 1)); i < steps.size(); ++i)
+    fs::remove_all(folder_of(run, steps[i]), ignored);
 }
 
 std::optional<std::int64_t> newest_checkpoint(const fs::path& run, const LogSink& sink) {
@@ -69,7 +73,8 @@ std::optional<std::int64_t> newest_checkpoint(const fs::path& run, const LogSink
     try {
       std::ifstream in(folder / "manifest.json");
       const nlohmann::json manifest = nlohmann::json::parse(in, nullptr, false);
-      if (!manifest.is_object() || manifest.value("step", std::int64_t{-1}) != step) fail("its manifest.json is not readable");
+      if (!manifest.is_object() || manifest.value("step", std::int64_t{-1}) != step)
+        fail("its manifest.json is not readable");
       const io::SafetensorsFile file((folder / "state.safetensors").string());
       return step;
     } catch (const std::exception& e) {
@@ -84,7 +89,8 @@ void load_checkpoint(const fs::path& run, std::int64_t step, Session& session) {
   for (const ir::State& state : session.compiled().module.states) {
     if (!state.saved || state.step_local || !state.derived_from.empty()) continue;
     const auto& tensor = file.at(state.name);
-    if (tensor.type != state.type) refuse("{}: '{}' is {}, the model has {}", file.path(), state.name, tensor.type.str(), state.type.str());
+    if (tensor.type != state.type)
+      refuse("{}: '{}' is {}, the model has {}", file.path(), state.name, tensor.type.str(), state.type.str());
     const auto bytes = file.bytes(tensor);
     std::memcpy(session.state(state.name).data(), bytes.data(), bytes.size());
   }

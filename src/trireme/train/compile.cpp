@@ -21,7 +21,8 @@ namespace {
 
 using ir::Builder;
 
-models::Batch inputs(const Builder& b, const models::ModelConfig& c, bool images, std::int64_t rows, bool with_targets) {
+models::Batch inputs(const Builder& b, const models::ModelConfig& c, bool images, std::int64_t rows,
+                     bool with_targets) {
   models::Batch batch;
   if (images) {
     batch.images = b.input("images", {DType::f32, {rows, c.image, c.image, c.channels}});
@@ -36,7 +37,8 @@ models::Batch inputs(const Builder& b, const models::ModelConfig& c, bool images
 void build_graphs(ir::Module& module, const Config& config, const models::Model& model, std::int64_t micro_rows) {
   Builder micro(module, "micro");
   micro.rows_per_step = static_cast<double>(config.train.batch);
-  micro.accumulate("loss", model.build(micro, inputs(micro, config.model, model.images, micro_rows, true), config.model));
+  micro.accumulate("loss",
+                   model.build(micro, inputs(micro, config.model, model.images, micro_rows, true), config.model));
 
   Builder eval(module, "eval");
   eval.training = false;
@@ -53,7 +55,8 @@ void build_graphs(ir::Module& module, const Config& config, const models::Model&
 passes::Pipeline pipeline(const Config& config, int micro_batches) {
   passes::Pipeline p;
   // Before autodiff, so that gradients are made in the precision of what they belong to.
-  if (config.train.precision == "bf16") p.add<passes::LowPrecision>(passes::LowPrecision::Options{DType::bf16, {"micro", "eval", "predict"}});
+  if (config.train.precision == "bf16")
+    p.add<passes::LowPrecision>(passes::LowPrecision::Options{DType::bf16, {"micro", "eval", "predict"}});
   p.add<passes::Autodiff>(passes::Autodiff::Options{.f32_gradients = micro_batches > 1});
   // Needs the gradients' states.
   p.add<passes::Optimizer>(passes::Optimizer::Options{.kind = config.train.optimizer,
@@ -95,14 +98,16 @@ const models::Model& find_model(const std::string& family) {
     names.push_back(model.name);
   }
   const auto near = nearest(family, names);
-  refuse("model.family = \"{}\" is not known; {}", family, near ? "did you mean \"" + *near + "\"?" : fmt::format("the families are {}", fmt::join(names, ", ")));
+  refuse("model.family = \"{}\" is not known; {}", family,
+         near ? "did you mean \"" + *near + "\"?" : fmt::format("the families are {}", fmt::join(names, ", ")));
 }
 
 void resolve_model(Config& config, std::int64_t data_vocab, const models::Model* model) {
   if (model == nullptr) model = &find_model(config.model.family);
   if (!model->images) {
     if (config.model.vocab == 0) config.model.vocab = data_vocab;
-    if (config.model.vocab < data_vocab) refuse("model.vocab = {} is smaller than the tokenizer's {}", config.model.vocab, data_vocab);
+    if (config.model.vocab < data_vocab)
+      refuse("model.vocab = {} is smaller than the tokenizer's {}", config.model.vocab, data_vocab);
     if (config.model.vocab <= 0) refuse("model.vocab is not known: the data has no tokenizer, so give it");
   }
   model->resolve(config.model);
@@ -121,7 +126,8 @@ std::int64_t micro_batch_rows(const Config& config) {
   if (config.train.batch % rows != 0) {
     std::int64_t near = rows;
     while (config.train.batch % near != 0) --near;
-    refuse("train.micro_batch = {} does not divide train.batch = {}; the nearest that does is {}", rows, config.train.batch, near);
+    refuse("train.micro_batch = {} does not divide train.batch = {}; the nearest that does is {}", rows,
+           config.train.batch, near);
   }
   return rows;
 }
@@ -137,7 +143,9 @@ Compiled compile(const Config& config, const ir::Registry& registry, const Compi
 
   c.layout = program::lay_out(c.module);
   const auto lowered = [&](const char* name, const char* body, const char* tail, int micro_batches) {
-    program::Program p = program::lower(c.module, c.layout, {.name = name, .body = body, .tail = tail, .micro_batches = micro_batches, .threads = options.threads});
+    program::Program p = program::lower(
+        c.module, c.layout,
+        {.name = name, .body = body, .tail = tail, .micro_batches = micro_batches, .threads = options.threads});
     const program::CheckReport report = program::check(p);
     c.checked.instructions += report.instructions;
     c.checked.buffers += report.buffers;

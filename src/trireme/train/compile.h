@@ -18,11 +18,11 @@ namespace trireme::train {
 struct Compiled {
   ir::Module module;
   program::StateLayout layout;
-  program::Program init;     // start values from the seed
-  program::Program derive;   // derived copies after the state was set from outside
-  program::Program step;     // micro-batches, then the update
-  program::Program eval;     // the loss of one micro-batch, forward only
-  program::Program predict;  // logits of one row; empty for image models
+  program::Program init;         // start values from the seed
+  program::Program derive;       // derived copies after the state was set from outside
+  program::Program step;         // micro-batches, then the update
+  program::Program eval;         // the loss of one micro-batch, forward only
+  program::Program predict;      // logits of one row; empty for image models
   program::CheckReport checked;  // over all of them
   std::int64_t micro_rows = 0;
   int micro_batches = 1;

@@ -1,13 +1,13 @@
 #include "trireme/train/metrics.h"
 
 #include <fcntl.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "trireme/core/error.h"
 #include "trireme/io/atomic_file.h"
@@ -33,7 +33,9 @@ std::string to_json(const Metrics& m) {
   nlohmann::ordered_json o;
   o["step"] = m.step;
   // JSON has no NaN; null says that there was no number.
-  const auto number = [](double v) { return std::isfinite(v) ? nlohmann::ordered_json(v) : nlohmann::ordered_json(nullptr); };
+  const auto number = [](double v) {
+    return std::isfinite(v) ? nlohmann::ordered_json(v) : nlohmann::ordered_json(nullptr);
+  };
   o["loss"] = number(m.loss);
   o["grad_norm"] = number(m.grad_norm);
   o["lr"] = m.lr;

@@ -19,7 +19,10 @@ fs::path choose_run_folder(const Config& config, RunMode mode) {
   if (!config.output.dir.empty()) {
     const fs::path given = config.output.dir;
     if (mode == RunMode::fresh && holds_run(given))
-      refuse("output.dir = \"{}\" holds a run already; give --resume to continue it, --overwrite to replace it, or another folder", given.string());
+      refuse(
+          "output.dir = \"{}\" holds a run already; give --resume to continue it, --overwrite to replace it, or "
+          "another folder",
+          given.string());
     return given;
   }
   const fs::path first = fs::path("runs") / config.name;
@@ -36,7 +39,8 @@ void open_run_folder(const fs::path& folder, const Config& config, RunMode mode,
   try {
     fs::create_directories(folder);
     if (mode == RunMode::overwrite)
-      for (const char* part : {"config.toml", "run.json", "metrics.jsonl", "checkpoints", "log.txt"}) fs::remove_all(folder / part);
+      for (const char* part : {"config.toml", "run.json", "metrics.jsonl", "checkpoints", "log.txt"})
+        fs::remove_all(folder / part);
     io::write_file_atomically((folder / "config.toml").string(), to_toml(config));
     io::write_file_atomically((folder / "run.json").string(), run_json);
   } catch (const fs::filesystem_error& e) {
@@ -53,11 +57,14 @@ void open_run_folder(const fs::path& folder, const Config& config, RunMode mode,
 
 void check_resumable(const fs::path& folder, const Config& config) {
   const Config before = load_config(folder.string());
-  constexpr std::array<std::string_view, 9> fixed = {"model.",           "data.",      "train.seed", "train.optimizer", "train.batch",
-                                                     "train.weight_decay", "train.eps", "train.betas", "train.momentum"};
+  constexpr std::array<std::string_view, 9> fixed = {"model.",          "data.",       "train.seed",
+                                                     "train.optimizer", "train.batch", "train.weight_decay",
+                                                     "train.eps",       "train.betas", "train.momentum"};
   for (const std::string& key : differing_keys(before, config))
     for (const std::string_view prefix : fixed)
-      if (key.starts_with(prefix)) refuse("{} differs from the run in {}; a resumed run keeps its model, data, seed and optimizer", key, folder.string());
+      if (key.starts_with(prefix))
+        refuse("{} differs from the run in {}; a resumed run keeps its model, data, seed and optimizer", key,
+               folder.string());
 }
 
 }  // namespace trireme::train

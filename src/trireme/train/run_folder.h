@@ -12,9 +12,10 @@ enum class RunMode { fresh, resume, overwrite };
 // them to resume. A given folder that holds a run is refused without resume or overwrite.
 std::filesystem::path choose_run_folder(const Config& config, RunMode mode);
 
-// Makes the folder and its fixed files: config.toml (resolved) and run.json (`run_json`); points runs/latest to it where
-// it lies in runs/. Overwriting removes the old run's files first. Refuses a folder that cannot be written.
-void open_run_folder(const std::filesystem::path& folder, const Config& config, RunMode mode, const std::string& run_json);
+// Makes the folder and its fixed files: config.toml (resolved) and run.json (`run_json`); points runs/latest to it
+// where it lies in runs/. Overwriting removes the old run's files first. Refuses a folder that cannot be written.
+void open_run_folder(const std::filesystem::path& folder, const Config& config, RunMode mode,
+                     const std::string& run_json);
 
 bool holds_run(const std::filesystem::path& folder);
 

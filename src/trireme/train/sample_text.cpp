@@ -25,7 +25,8 @@ std::int32_t choose(std::span<const float> logits, double temperature, double un
 
 }  // namespace
 
-std::vector<std::int32_t> sample_tokens(Session& session, std::span<const std::int32_t> prompt, const SampleOptions& options,
+std::vector<std::int32_t> sample_tokens(Session& session, std::span<const std::int32_t> prompt,
+                                        const SampleOptions& options,
                                         const std::function<bool(std::int32_t)>& on_token) {
   if (prompt.empty()) refuse("the prompt is empty");
   const program::Program& predict = session.compiled().predict;
@@ -35,7 +36,8 @@ std::vector<std::int32_t> sample_tokens(Session& session, std::span<const std::i
   const auto vocab = static_cast<std::size_t>(shape[2]);
   std::vector<std::int32_t> all(prompt.begin(), prompt.end());
   for (const std::int32_t token : all)
-    if (token < 0 || static_cast<std::size_t>(token) >= vocab) refuse("prompt token {} is outside the vocabulary of {}", token, vocab);
+    if (token < 0 || static_cast<std::size_t>(token) >= vocab)
+      refuse("prompt token {} is outside the vocabulary of {}", token, vocab);
   std::vector<std::int32_t> made;
   std::vector<std::int32_t> window(context, 0);
   SplitMix random(options.seed);

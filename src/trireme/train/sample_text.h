@@ -15,7 +15,8 @@ struct SampleOptions {
 };
 
 // Continues `prompt` (at least one token) and gives the new tokens. `on_token` sees each as it comes; false stops.
-std::vector<std::int32_t> sample_tokens(Session& session, std::span<const std::int32_t> prompt, const SampleOptions& options,
+std::vector<std::int32_t> sample_tokens(Session& session, std::span<const std::int32_t> prompt,
+                                        const SampleOptions& options,
                                         const std::function<bool(std::int32_t)>& on_token = {});
 
 }  // namespace trireme::train

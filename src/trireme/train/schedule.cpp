@@ -15,7 +15,8 @@ double learning_rate(const TrainConfig& c, std::int64_t step) {
   if (schedule.name == "constant") return c.lr;
   const double length = static_cast<double>(std::max<std::int64_t>(1, end - c.warmup));
   const double progress = std::clamp(static_cast<double>(step - c.warmup) / length, 0.0, 1.0);
-  if (schedule.name == "cosine") return c.min_lr + (c.lr - c.min_lr) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
+  if (schedule.name == "cosine")
+    return c.min_lr + (c.lr - c.min_lr) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
   if (schedule.name == "linear") return c.min_lr + (c.lr - c.min_lr) * (1 - progress);
   if (schedule.name == "wsd") {  // warm up, stay, decay over the last fraction
     const double decay = schedule.argument;

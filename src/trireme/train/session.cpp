@@ -16,13 +16,17 @@ std::span<const std::byte> one(const T& value) {
 template <class T>
 std::span<const T> rows_of(const std::vector<T>& values, std::int64_t total, std::int64_t first, std::int64_t rows) {
   const std::size_t per_row = values.size() / static_cast<std::size_t>(total);
-  return std::span<const T>(values).subspan(static_cast<std::size_t>(first) * per_row, static_cast<std::size_t>(rows) * per_row);
+  return std::span<const T>(values).subspan(static_cast<std::size_t>(first) * per_row,
+                                            static_cast<std::size_t>(rows) * per_row);
 }
 
 }  // namespace
 
-Session::Session(const Compiled& compiled, int threads) : compiled_(compiled), pool_(threads), arena_(compiled.arena_bytes) {
-  const auto make = [&](const program::Program& program) { return std::make_unique<runtime::Executor>(program, arena_, pool_); };
+Session::Session(const Compiled& compiled, int threads)
+    : compiled_(compiled), pool_(threads), arena_(compiled.arena_bytes) {
+  const auto make = [&](const program::Program& program) {
+    return std::make_unique<runtime::Executor>(program, arena_, pool_);
+  };
   init_ = make(compiled.init);
   derive_ = make(compiled.derive);
   step_ = make(compiled.step);
@@ -76,7 +80,8 @@ StepResult Session::step(const data::Batch& batch, std::int64_t step, double lr,
   return {step_->scalar("loss"), step_->scalar("grad_norm"), step_->scalar("finite") != 0};
 }
 
-std::optional<runtime::Executor::BadTensor> Session::explain(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
+std::optional<runtime::Executor::BadTensor> Session::explain(const data::Batch& batch, std::int64_t step, double lr,
+                                                             std::int64_t seed) {
   bind_step(batch, step, lr, seed);
   return step_->run_checked();
 }
@@ -100,7 +105,8 @@ std::span<const float> Session::predict(std::span<const std::int32_t> tokens) {
 std::span<std::byte> Session::state(const std::string& name) {
   const ir::StateId id = compiled_.module.find_state(name);
   if (id == ir::kNone || compiled_.module.state(id).step_local) fail("there is no state variable '{}'", name);
-  return {arena_.data() + compiled_.layout.offsets[static_cast<std::size_t>(id)], compiled_.module.state(id).type.bytes()};
+  return {arena_.data() + compiled_.layout.offsets[static_cast<std::size_t>(id)],
+          compiled_.module.state(id).type.bytes()};
 }
 
 std::size_t Session::measured_peak() const {

@@ -28,7 +28,8 @@ class Session {
   StepResult step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
   // After a step that was not finite: runs it again, looking at every output, and says which went bad first. The state
   // is as before the step, since a bad step writes nothing.
-  std::optional<runtime::Executor::BadTensor> explain(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
+  std::optional<runtime::Executor::BadTensor> explain(const data::Batch& batch, std::int64_t step, double lr,
+                                                      std::int64_t seed);
   // Mean loss over one micro-batch's rows.
   float evaluate(const data::Batch& batch);
   // Logits [context, vocab] of one row of tokens.

@@ -1,11 +1,11 @@
 #include "trireme/train/trainer.h"
 
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -51,10 +51,16 @@ Trainer::Trainer(Config config, const ir::Registry& registry, TrainerOptions opt
   data_ = data::open_data(config_.data, sample_shape(config_.model, options_.model));
   resolve_model(config_, data_.vocab, options_.model);
   compiled_ = compile(config_, registry,
-                      {.threads = threads_, .dump_passes = options_.dump_passes, .disabled_passes = options_.disabled_passes, .model = options_.model});
+                      {.threads = threads_,
+                       .dump_passes = options_.dump_passes,
+                       .disabled_passes = options_.disabled_passes,
+                       .model = options_.model});
   if (config_.memory.limit.count > 0 && compiled_.arena_bytes > config_.memory.limit.count)
-    refuse("memory.limit = {} does not hold: the plan needs {} ({} B); a smaller train.micro_batch is the nearest way to fit",
-           format_bytes(config_.memory.limit.count), format_bytes(compiled_.arena_bytes), format_count(compiled_.arena_bytes));
+    refuse(
+        "memory.limit = {} does not hold: the plan needs {} ({} B); a smaller train.micro_batch is the nearest way to "
+        "fit",
+        format_bytes(config_.memory.limit.count), format_bytes(compiled_.arena_bytes),
+        format_count(compiled_.arena_bytes));
   flops_per_step_ = program_flops(compiled_.step);
   if (options_.write) folder_ = choose_run_folder(config_, options_.mode);
 }
@@ -90,13 +96,15 @@ void Trainer::resume() {
 
 Outcome Trainer::run() {
   Outcome outcome;
-  data::Loader loader(data::Sampler(data_.train, data::parse_order(config_.data.order), static_cast<std::uint64_t>(config_.train.seed), config_.train.batch), 0,
-                      config_.train.batch, step_);
+  data::Loader loader(data::Sampler(data_.train, data::parse_order(config_.data.order),
+                                    static_cast<std::uint64_t>(config_.train.seed), config_.train.batch),
+                      0, config_.train.batch, step_);
   auto last_checkpoint = Clock::now();
   const Interval& every = config_.output.checkpoint_every;
   while (step_ < config_.train.steps && !outcome.stopped) {
     Metrics m = take_step(loader, outcome);
-    if (config_.train.eval_every > 0 && step_ % config_.train.eval_every == 0 && step_ < config_.train.steps) m.eval_loss = evaluate(32);
+    if (config_.train.eval_every > 0 && step_ % config_.train.eval_every == 0 && step_ < config_.train.steps)
+      m.eval_loss = evaluate(32);
     const Request request = options_.request ? options_.request() : Request::none;
     const bool late = config_.train.max_time.count > 0 && seconds_since(started_) >= config_.train.max_time.count;
     outcome.stopped = request == Request::stop || late;
@@ -107,7 +115,8 @@ Outcome Trainer::run() {
       if (metrics_) metrics_->append(m);
       if (options_.on_step) options_.on_step(m);
     }
-    const bool due = (every.steps > 0 && step_ % every.steps == 0) || (every.seconds > 0 && seconds_since(last_checkpoint) >= every.seconds);
+    const bool due = (every.steps > 0 && step_ % every.steps == 0) ||
+                     (every.seconds > 0 && seconds_since(last_checkpoint) >= every.seconds);
     if (last || due || request == Request::checkpoint) {
       checkpoint(outcome);
       last_checkpoint = Clock::now();
@@ -131,7 +140,8 @@ Metrics Trainer::take_step(data::Loader& loader, Outcome& outcome) {
   const double seconds = seconds_since(begin);
   outcome.seconds += seconds;
   outcome.data_seconds += loader.waited() - waited;
-  for (std::size_t p = 0; p < outcome.phase_seconds.size(); ++p) outcome.phase_seconds[p] += session_->step_executor().phase_seconds()[p];
+  for (std::size_t p = 0; p < outcome.phase_seconds.size(); ++p)
+    outcome.phase_seconds[p] += session_->step_executor().phase_seconds()[p];
   outcome.losses.push_back(static_cast<double>(result.loss));
   Metrics m;
   m.step = step_;
@@ -157,9 +167,11 @@ void Trainer::stop_at_bad_step(const data::Batch& batch, const StepResult& resul
     save_checkpoint(folder_, *session_, step_, config_.output.keep);
     saved = fmt::format("; the state before it is saved as step {} in {}", step_, folder_.string());
   }
-  const std::string culprit = bad ? fmt::format("the first tensor to go bad is '{}' ({} in {}, micro-batch {})", bad->tensor, bad->what, bad->op, bad->micro)
+  const std::string culprit = bad ? fmt::format("the first tensor to go bad is '{}' ({} in {}, micro-batch {})",
+                                                bad->tensor, bad->what, bad->op, bad->micro)
                                   : std::string("no single tensor is to blame: the sum of squared gradients overflows");
-  fail("step {}: the loss is {} and the gradient norm {}; {}; the update was withheld{}", step_ + 1, result.loss, result.grad_norm, culprit, saved);
+  fail("step {}: the loss is {} and the gradient norm {}; {}; the update was withheld{}", step_ + 1, result.loss,
+       result.grad_norm, culprit, saved);
 }
 
 void Trainer::checkpoint(Outcome& outcome) {

@@ -27,8 +27,8 @@ struct TrainerOptions {
   const models::Model* model = nullptr;  // instead of the configuration's family
   std::string command = {};              // for run.json
   LogSink log = {};
-  std::function<Request()> request = {};              // polled after every step
-  std::function<void(const Metrics&)> on_step = {};   // after every logged step; an exception ends the run
+  std::function<Request()> request = {};             // polled after every step
+  std::function<void(const Metrics&)> on_step = {};  // after every logged step; an exception ends the run
   std::function<void(std::int64_t done, std::int64_t total)> on_evaluation = {};
 };
 
@@ -37,15 +37,15 @@ struct Outcome {
   bool stopped = false;    // by a request or by max_time
   std::vector<double> losses;
   std::optional<double> eval_loss;
-  double seconds = 0;                      // of training, without evaluation and checkpoints
-  std::array<double, 4> phase_seconds{};   // in the order of ir::Phase
+  double seconds = 0;                     // of training, without evaluation and checkpoints
+  std::array<double, 4> phase_seconds{};  // in the order of ir::Phase
   double data_seconds = 0;
   double checkpoint_seconds = 0;
   std::size_t measured_peak = 0;
 };
 
-// A training run. Construction opens the data, builds, checks and plans: whatever can be refused is refused there, before
-// a byte is allocated or a file written.
+// A training run. Construction opens the data, builds, checks and plans: whatever can be refused is refused there,
+// before a byte is allocated or a file written.
 //
 //   Trainer t(config, registry, options);
 //   t.start();                    // memory, run folder, start values or the resumed checkpoint
