@@ -133,7 +133,7 @@ class ResNet:
 
 
 MODELS = {"gpt2": Gpt2(), "llama": Llama(), "resnet_basic": ResNet("basic", [1, 1, 1, 1], [8, 16, 32, 64], seed=27),
-          "resnet_bottleneck": ResNet("bottleneck", [2, 1, 1, 1], [4, 8, 16, 32], seed=34)}
+          "resnet_bottleneck": ResNet("bottleneck", [2, 1, 1, 1], [4, 8, 16, 32], seed=66)}
 
 
 def token_batch(config, generator):
@@ -234,9 +234,9 @@ def make(name, kind):
     decayed = decayed_names(kind, model)
     exact = train(kind, copy.deepcopy(model).double(), inputs)
     others = [train(kind, nudged(model, i), inputs) for i in range(NUDGES)]
-    dump = train(kind, model, inputs)
-    noise = distances([dump, *others], exact)
-    dump |= inputs
+    noise = distances([train(kind, model, inputs), *others], exact)
+    # What is kept is the double-precision run, rounded: a test then sees its own rounding alone.
+    dump = {n: t.float() for n, t in exact.items()} | inputs
     # One entry, because safetensors writes several in random order.
     metadata = {"config": json.dumps({
         "model": kind.config, "optimizer": OPTIMIZER | {"decayed": decayed},
