@@ -70,6 +70,7 @@ void Trainer::start() {
     if (options_.mode == RunMode::resume && holds_run(folder_)) check_resumable(folder_, config_);
     open_run_folder(folder_, config_, options_.mode, run_json());
   }
+  if (options_.write) log_file_.open(folder_ / "log.txt", std::ios::app);
   session_ = std::make_unique<Session>(compiled_, threads_);
   session_->initialize(config_.train.seed);
   if (options_.write && options_.mode == RunMode::resume) resume();
@@ -81,17 +82,33 @@ void Trainer::start() {
   }
   peak_flops_ = planner::matmul_flops(config_.train.precision == "bf16" ? DType::bf16 : DType::f32, threads_);
   started_ = Clock::now();
+  write_log(
+      fmt::format("{}: {} parameters, {} threads, {} micro-batches of {} rows, predicted peak {} B, from step {} to {}",
+                  options_.command, compiled_.parameters(), threads_, compiled_.micro_batches, compiled_.micro_rows,
+                  compiled_.arena_bytes, step_, config_.train.steps));
 }
 
 void Trainer::resume() {
-  const auto newest = newest_checkpoint(folder_, options_.log);
+  const auto newest =
+      newest_checkpoint(folder_, [this](LogLevel level, const std::string& text) { note(level, text); });
   if (!newest) {
-    log(options_.log, LogLevel::info, "no checkpoint in {}: starting fresh", folder_.string());
+    note(LogLevel::info, fmt::format("no checkpoint in {}: starting fresh", folder_.string()));
     return;
   }
   load_checkpoint(folder_, *newest, *session_);
   step_ = *newest;
-  log(options_.log, LogLevel::info, "resuming {} at step {}", folder_.string(), step_);
+  note(LogLevel::info, fmt::format("resuming {} at step {}", folder_.string(), step_));
+}
+
+void Trainer::note(LogLevel level, const std::string& text) {
+  if (options_.log) options_.log(level, text);
+  write_log(text);
+}
+
+void Trainer::write_log(const std::string& text) {
+  if (!log_file_.is_open()) return;
+  log_file_ << fmt::format("[{:10.3f} s] {}\n", started_ == Clock::time_point{} ? 0.0 : seconds_since(started_), text)
+            << std::flush;
 }
 
 Outcome Trainer::run() {
@@ -126,6 +143,9 @@ Outcome Trainer::run() {
   outcome.steps = step_;
   outcome.measured_peak = session_->measured_peak();
   if (trace_) trace_->write(config_.runtime.trace, "rank 0");
+  write_log(fmt::format("{} at step {}; measured peak {} B{}", outcome.stopped ? "stopped" : "done", step_,
+                        outcome.measured_peak,
+                        outcome.eval_loss ? fmt::format(", held-out loss {:.4f}", *outcome.eval_loss) : ""));
   return outcome;
 }
 
@@ -170,6 +190,7 @@ void Trainer::stop_at_bad_step(const data::Batch& batch, const StepResult& resul
   const std::string culprit = bad ? fmt::format("the first tensor to go bad is '{}' ({} in {}, micro-batch {})",
                                                 bad->tensor, bad->what, bad->op, bad->micro)
                                   : std::string("no single tensor is to blame: the sum of squared gradients overflows");
+  write_log(fmt::format("step {} is not finite: {}", step_ + 1, culprit));
   fail("step {}: the loss is {} and the gradient norm {}; {}; the update was withheld{}", step_ + 1, result.loss,
        result.grad_norm, culprit, saved);
 }
@@ -179,6 +200,7 @@ void Trainer::checkpoint(Outcome& outcome) {
   const auto begin = Clock::now();
   save_checkpoint(folder_, *session_, step_, config_.output.keep);
   outcome.checkpoint_seconds += seconds_since(begin);
+  write_log(fmt::format("checkpoint of step {} in {}", step_, format_duration(seconds_since(begin))));
 }
 
 void Trainer::save(const std::filesystem::path& folder) {

@@ -1,6 +1,7 @@
 #pragma once
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -76,6 +77,9 @@ class Trainer {
   [[noreturn]] void stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr);
   void checkpoint(Outcome& outcome);
   std::string run_json() const;
+  // To the caller's sink and to log.txt of the run folder.
+  void note(LogLevel level, const std::string& text);
+  void write_log(const std::string& text);
 
   Config config_;
   TrainerOptions options_;
@@ -87,6 +91,7 @@ class Trainer {
   std::filesystem::path folder_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<MetricsFile> metrics_;
+  std::ofstream log_file_;
   std::unique_ptr<runtime::Trace> trace_;
   std::int64_t step_ = 0;
   std::chrono::steady_clock::time_point started_;
