@@ -18,9 +18,15 @@ std::vector<Value> apply(const std::string& op_name, std::vector<Value> inputs, 
   }
   TRI_CHECK(anchor != nullptr, "{} needs at least one operand to know its graph", op_name);
   const Site& site = *anchor->site();
-  const std::string& path = scope.empty() ? anchor->scope() : scope;
+  const std::string path = scope.empty() ? anchor->scope() : scope;
   const OpDef& op = site.module->registry->at(op_name);
-  if (op.composite()) return op.compose(inputs, attributes);
+  if (op.composite()) {
+    check_operands(op, ids);
+    complete_attributes(op, attributes);
+    for (Value& v : inputs)
+      if (v) v = Value(v.site(), path, v.id());
+    return op.compose(inputs, attributes);
+  }
   const std::string label = path.empty() ? op_name : path + "." + op_name;
   std::vector<Value> outputs;
   for (const ValueId id : site.module->graph(site.graph).add(op, std::move(ids), std::move(attributes), label, site.phase))
@@ -51,11 +57,15 @@ Value Builder::trained_state(const std::string& name, const Shape& shape, Init i
   wanted.init = init;
   wanted.trained = true;
   wanted.decayed = decayed;
+  return read_or_add(wanted);
+}
+
+Value Builder::read_or_add(const State& wanted) const {
   StateId id = module().find_state(wanted.name);
   if (id == kNone)
     id = module().add_state(wanted);
   else if (module().state(id).type != wanted.type)
-    fail("parameter '{}' is asked for as {} and as {}", wanted.name, module().state(id).type.str(), wanted.type.str());
+    fail("state '{}' is asked for as {} and as {}", wanted.name, module().state(id).type.str(), wanted.type.str());
   return wrap(graph().read(module(), id));
 }
 
@@ -66,28 +76,26 @@ Value Builder::parameter(const std::string& name, const Shape& shape, Init init)
 Value Builder::bias(const std::string& name, const Shape& shape) const { return trained_state(name, shape, {}, false); }
 
 Value Builder::state(const std::string& name, const TensorType& type, Category category, Init init) const {
-  const std::string full = qualified(name);
-  StateId id = module().find_state(full);
-  if (id == kNone) {
-    State wanted;
-    wanted.name = full;
-    wanted.type = type;
-    wanted.category = category;
-    wanted.init = init;
-    id = module().add_state(wanted);
-  }
-  return wrap(graph().read(module(), id));
+  State wanted;
+  wanted.name = qualified(name);
+  wanted.type = type;
+  wanted.category = category;
+  wanted.init = init;
+  return read_or_add(wanted);
 }
 
 void Builder::write(const Value& state, const Value& value) const {
+  TRI_CHECK(state && value, "write needs a state and a value");
   const ValueInfo& info = graph().value(state.id());
   TRI_CHECK(info.kind == ValueInfo::Kind::state, "'{}' is not a state variable", info.name);
   graph().writes.push_back({info.state, value.id(), Write::Mode::set});
 }
 
 Value Builder::input(const std::string& name, const TensorType& type) const {
-  if (const auto existing = graph().find_input(name)) return wrap(*existing);
-  return wrap(graph().add_input(name, type));
+  const auto existing = graph().find_input(name);
+  if (!existing) return wrap(graph().add_input(name, type));
+  if (graph().type(*existing) != type) fail("input '{}' is asked for as {} and as {}", name, graph().type(*existing).str(), type.str());
+  return wrap(*existing);
 }
 
 Value Builder::constant(double value, const TensorType& type) const {
@@ -100,7 +108,12 @@ Value Builder::constant(double value, const TensorType& type) const {
 
 Value Builder::here(const Value& value) const { return wrap(value.id()); }
 
-void Builder::output(const std::string& name, const Value& value) const { graph().outputs.push_back({name, value.id()}); }
+void Builder::output(const std::string& name, const Value& value) const {
+  check_name(name, "output");
+  TRI_CHECK(value, "output '{}' has no value", name);
+  if (graph().find_output(name)) fail("graph '{}' has an output '{}' already", graph().name, name);
+  graph().outputs.push_back({name, value.id()});
+}
 
 void Builder::accumulate(const std::string& name, const Value& value) const {
   StateId id = module().find_state(name);

@@ -60,10 +60,11 @@ class Builder {
   Value parameter(const std::string& name, const Shape& shape, Init init) const;
   // A parameter without weight decay that starts at zero.
   Value bias(const std::string& name, const Shape& shape) const;
-  // Other state that the forward pass reads, such as running statistics.
+  // Other state that the forward pass reads, such as running statistics. Asking again gives the same state.
   Value state(const std::string& name, const TensorType& type, Category category, Init init) const;
   void write(const Value& state, const Value& value) const;
 
+  // Asking again for the same name gives the same input (types must agree).
   Value input(const std::string& name, const TensorType& type) const;
   Value constant(double value, const TensorType& type) const;
   // The same value, with ops applied to it named after this scope.
@@ -82,6 +83,7 @@ class Builder {
 
  private:
   Value wrap(ValueId id) const { return {site_, path_, id}; }
+  Value read_or_add(const State& wanted) const;
   Value trained_state(const std::string& name, const Shape& shape, Init init, bool decayed) const;
   std::string qualified(const std::string& name) const { return path_.empty() ? name : path_ + "." + name; }
 

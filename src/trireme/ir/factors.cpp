@@ -1,6 +1,6 @@
 #include "trireme/ir/factors.h"
 
-#include <cctype>
+#include <algorithm>
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -8,14 +8,19 @@
 namespace trireme::ir {
 namespace {
 
+bool letter_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
+
 int factor_index(std::vector<Factor>& factors, std::string_view token) {
   Factor::Kind kind = Factor::Kind::free;
   if (token.back() == '!') kind = Factor::Kind::whole;
   if (token.back() == '~') kind = Factor::Kind::halo;
   if (kind != Factor::Kind::free) token.remove_suffix(1);
+  if (token.empty() || !std::all_of(token.begin(), token.end(), letter_or_digit)) fail("'{}' is not a factor's name", token);
   for (std::size_t i = 0; i < factors.size(); ++i)
     if (factors[i].name == token) {
-      if (kind != Factor::Kind::free) factors[i].kind = kind;
+      if (kind == Factor::Kind::free) return static_cast<int>(i);
+      if (factors[i].kind != Factor::Kind::free && factors[i].kind != kind) fail("factor '{}' is both whole and with a halo", token);
+      factors[i].kind = kind;
       return static_cast<int>(i);
     }
   factors.push_back({std::string(token), kind});
@@ -27,8 +32,9 @@ std::vector<std::vector<int>> parse_side(std::string_view side, std::vector<Fact
   if (trim(side).empty()) return operands;
   for (const std::string& operand : split(side, ',')) {
     std::vector<int> dims;
-    for (const std::string& token : split(trim(operand), ' '))
-      if (!token.empty() && token != "-") dims.push_back(factor_index(factors, token));
+    if (trim(operand) != "-")
+      for (const std::string& token : split(trim(operand), ' '))
+        if (!token.empty()) dims.push_back(factor_index(factors, token));
     operands.push_back(std::move(dims));
   }
   return operands;
@@ -38,10 +44,14 @@ std::vector<std::vector<int>> parse_side(std::string_view side, std::vector<Fact
 
 Factors parse_factors(std::string_view text) {
   const std::size_t arrow = text.find("->");
-  TRI_CHECK(arrow != std::string_view::npos, "no '->' in factors '{}'", text);
+  if (arrow == std::string_view::npos) fail("no '->' in factors '{}'", text);
   Factors f;
-  f.inputs = parse_side(text.substr(0, arrow), f.factors);
-  f.outputs = parse_side(text.substr(arrow + 2), f.factors);
+  try {
+    f.inputs = parse_side(text.substr(0, arrow), f.factors);
+    f.outputs = parse_side(text.substr(arrow + 2), f.factors);
+  } catch (Error& e) {
+    throw e.within(fmt::format("factors '{}'", text));
+  }
   return f;
 }
 

@@ -2,35 +2,66 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "trireme/core/error.h"
 
 namespace trireme::ir {
 namespace {
 
-void check_operands(const OpDef& op, std::size_t given) {
-  std::size_t required = 0;
-  bool variadic = false;
-  for (const OperandSpec& operand : op.operands) {
-    variadic = variadic || operand.variadic;
-    if (!operand.optional && !operand.variadic) ++required;
-  }
-  if (given < required || (!variadic && given > op.operands.size()))
-    fail("{} takes {}{} operands, got {}", op.name, required == op.operands.size() ? "" : "at least ", required, given);
+constexpr std::int64_t kMostElements = std::int64_t{1} << 56;
+
+}  // namespace
+
+void check_extents(const TensorType& type) {
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : type.shape)
+    if (extent < 0 || __builtin_mul_overflow(elements, extent, &elements) || elements > kMostElements)
+      fail("extents {} are out of range", type.shape.str());
 }
 
-void check_attributes(const OpDef& op, Attributes& attributes) {
+bool name_character(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '/' ||
+         c == '#' || c == '-';
+}
+
+void check_name(std::string_view name, const char* what) {
+  if (name.empty()) fail("a {} has an empty name", what);
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    const bool joins = name[i] == ':' && i > 0 && i + 1 < name.size() && name[i - 1] != ':';
+    if (!joins && !name_character(name[i]))
+      fail("{} name '{}' has the character '{}'; letters, digits and _ . / # - are allowed, and ':' between them", what, name, name[i]);
+  }
+}
+
+void check_operands(const OpDef& op, std::span<const ValueId> operands) {
+  std::size_t required = 0;
+  for (const OperandSpec& operand : op.operands) required += operand.optional || operand.variadic ? 0 : 1;
+  const bool variadic = !op.operands.empty() && op.operands.back().variadic;
+  const std::size_t most = op.operands.size();
+  if (operands.size() < required || (!variadic && operands.size() > most)) {
+    const std::string expected = variadic ? fmt::format("at least {}", required) : required == most ? fmt::format("{}", most) : fmt::format("{} to {}", required, most);
+    fail("{} takes {} operands, got {}", op.name, expected, operands.size());
+  }
+  for (std::size_t i = 0; i < std::max(most, operands.size()); ++i) {
+    const OperandSpec& operand = op.operands[std::min(i, most - 1)];
+    const bool absent = i < operands.size() ? operands[i] == kNone : !operand.variadic;
+    if (absent && !operand.optional) fail("{} needs its operand '{}'", op.name, operand.name);
+  }
+}
+
+void complete_attributes(const OpDef& op, Attributes& attributes) {
   for (const auto& [name, value] : attributes) {
     const auto spec = std::find_if(op.attributes.begin(), op.attributes.end(), [&](const AttributeSpec& s) { return s.name == name; });
     if (spec == op.attributes.end()) fail("{} has no attribute '{}'", op.name, name);
     if (type_of(value) != type_of(spec->fallback))
       fail("attribute '{}' of {} must be {}, got {}", name, op.name, name_of(type_of(spec->fallback)), to_text(value));
+    if (const double* real = std::get_if<double>(&value); real != nullptr && std::isnan(*real))
+      fail("attribute '{}' of {} is not a number", name, op.name);
   }
   for (const AttributeSpec& spec : op.attributes)
     if (attributes.find(spec.name) == nullptr) attributes.set(spec.name, spec.fallback);
 }
-
-}  // namespace
 
 const char* name_of(Phase phase) {
   constexpr std::array<const char*, 4> names = {"forward", "input_gradient", "weight_gradient", "update"};
@@ -47,18 +78,33 @@ const TensorType& Graph::type(ValueId id) const {
   return id == kNone ? absent : value(id).type;
 }
 
-std::string Graph::unique_name(const std::string& base) {
-  if (names_.size() < values.size())
-    for (const ValueInfo& v : values) names_.insert(v.name);
-  std::string unique = base;
-  for (int suffix = 1; !names_.insert(unique).second; ++suffix) unique = base + "#" + std::to_string(suffix);
-  return unique;
+void Graph::learn_names() {
+  if (names_.size() == values.size()) return;
+  names_.clear();
+  for (const ValueInfo& v : values) names_.insert(v.name);
+}
+
+ValueId Graph::append(const std::string& label, TensorType type) {
+  learn_names();
+  std::string unique = label;
+  for (int suffix = 1; !names_.insert(unique).second; ++suffix) unique = label + "#" + std::to_string(suffix);
+  values.push_back({std::move(unique), std::move(type), ValueInfo::Kind::node, kNone, {}});
+  return static_cast<ValueId>(values.size()) - 1;
 }
 
 ValueId Graph::new_value(const std::string& label, TensorType type) {
-  std::string unique = unique_name(label);
-  values.push_back({std::move(unique), std::move(type), ValueInfo::Kind::node, kNone, {}});
-  return static_cast<ValueId>(values.size()) - 1;
+  check_name(label, "value");
+  return append(label, std::move(type));
+}
+
+void Graph::rename(std::span<const ValueId> ids, std::span<const std::string> fresh) {
+  TRI_CHECK(ids.size() == fresh.size());
+  learn_names();
+  for (const ValueId id : ids) names_.erase(value(id).name);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (!names_.insert(fresh[i]).second) fail("graph '{}' already has a value named '{}'", name, fresh[i]);
+    value(ids[i]).name = fresh[i];
+  }
 }
 
 ValueId Graph::add_input(std::string label, TensorType type) {
@@ -73,7 +119,8 @@ ValueId Graph::read(const Module& module, StateId state) {
   for (std::size_t i = 0; i < values.size(); ++i)
     if (values[i].kind == ValueInfo::Kind::state && values[i].state == state) return static_cast<ValueId>(i);
   const State& s = module.state(state);
-  const ValueId id = new_value("@" + s.name, s.type);
+  const ValueId id = append("@" + s.name, s.type);
+  value(id).sharding = s.sharding;
   value(id).kind = ValueInfo::Kind::state;
   value(id).state = state;
   return id;
@@ -82,16 +129,16 @@ ValueId Graph::read(const Module& module, StateId state) {
 Node Graph::make_node(const OpDef& op, std::vector<ValueId> operands, Attributes attributes, const std::string& label, Phase phase,
                       std::int32_t stage) {
   try {
-    check_operands(op, operands.size());
-    check_attributes(op, attributes);
-    const bool variadic = !op.operands.empty() && op.operands.back().variadic;
-    if (!variadic) operands.resize(op.operands.size(), kNone);
-    for (std::size_t i = 0; i < operands.size() && i < op.operands.size(); ++i)
-      if (operands[i] == kNone && !op.operands[i].optional) fail("{} needs its operand '{}'", op.name, op.operands[i].name);
+    if (op.composite()) fail("{} is given by other ops and cannot be a node itself", op.name);
+    check_operands(op, operands);
+    complete_attributes(op, attributes);
+    if (operands.size() < op.operands.size() && !op.operands.back().variadic) operands.resize(op.operands.size(), kNone);
     Node node{&op, std::move(operands), {}, std::move(attributes), phase, stage, false};
-    const Types outputs_types = op.infer(input_types(node), node.attributes);
-    for (std::size_t i = 0; i < outputs_types.size(); ++i)
-      node.outputs.push_back(new_value(i == 0 ? label : label + ":" + std::to_string(i), outputs_types[i]));
+    const Types types = op.infer(input_types(node), node.attributes);
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      check_extents(types[i]);
+      node.outputs.push_back(new_value(i == 0 ? label : label + ":" + std::to_string(i), types[i]));
+    }
     return node;
   } catch (Error& e) {
     throw e.within(label);
@@ -106,6 +153,7 @@ std::vector<ValueId> Graph::add(const OpDef& op, std::vector<ValueId> operands, 
 
 void Graph::extend(Node& node, const Attributes& changed) {
   for (const auto& [key, attribute] : changed) node.attributes.set(key, attribute);
+  complete_attributes(*node.op, node.attributes);
   const Types types = node.op->infer(input_types(node), node.attributes);
   TRI_CHECK(types.size() >= node.outputs.size(), "{} lost outputs", node.op->name);
   const std::string label = value(node.outputs.front()).name;
@@ -176,6 +224,8 @@ Uses::Uses(const Graph& graph) : producer(graph.values.size(), kNone), consumers
 }
 
 StateId Module::add_state(State state) {
+  check_name(state.name, "state");
+  if (std::isnan(state.init.a)) fail("state variable '{}' starts with a value that is not a number", state.name);
   if (find_state(state.name) != kNone) fail("state variable '{}' exists already", state.name);
   states.push_back(std::move(state));
   return static_cast<StateId>(states.size()) - 1;
@@ -200,6 +250,7 @@ bool Module::has_graph(std::string_view name) const {
 }
 
 Graph& Module::add_graph(std::string name) {
+  check_name(name, "graph");
   if (has_graph(name)) fail("the module has a graph '{}' already", name);
   graphs.emplace_back().name = std::move(name);
   return graphs.back();

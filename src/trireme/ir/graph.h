@@ -92,6 +92,17 @@ struct Output {
 
 class Module;
 
+// The characters that a name may have: letters, digits and any of _ . / # - with ':' only between two of them. Others
+// would not come back from the text form.
+bool name_character(char c);
+// Throws unless `name` can be printed and parsed; `what` is for the message ("state", "value").
+void check_name(std::string_view name, const char* what);
+// Throws on a negative extent and on more elements than any machine holds.
+void check_extents(const TensorType& type);
+// Throws unless a node of `op` may have these operands and attributes; attributes left out are added with their defaults.
+void check_operands(const OpDef& op, std::span<const ValueId> operands);
+void complete_attributes(const OpDef& op, Attributes& attributes);
+
 // Nodes in an order that respects their data. Passes edit `nodes` freely and append values; ids of values stay valid.
 class Graph {
  public:
@@ -109,9 +120,10 @@ class Graph {
   ValueId add_input(std::string name, TensorType type);
   // The value that reads `state`; one per state and graph.
   ValueId read(const Module& module, StateId state);
-  // A fresh value named after `name` ("name", "name.1", …).
+  // A fresh value named after `name` ("name", "name#1", …).
   ValueId new_value(const std::string& name, TensorType type);
-  std::string unique_name(const std::string& base);
+  // Gives values other names, all at once; the result must be unique.
+  void rename(std::span<const ValueId> ids, std::span<const std::string> names);
 
   // Checks operands and attributes, fills in defaults, infers the outputs and appends the node. Errors name the op and
   // `name`.
@@ -120,7 +132,7 @@ class Graph {
   // As `add`, without appending: for passes that insert elsewhere.
   Node make_node(const OpDef& op, std::vector<ValueId> inputs, Attributes attributes, const std::string& name,
                  Phase phase, std::int32_t stage);
-  // Changes a node's attributes and inputs and gives it any outputs that its op infers beyond those it has.
+  // Changes a node's attributes and gives it any outputs that its op infers beyond those it has.
   void extend(Node& node, const Attributes& changed);
 
   Types input_types(const Node& node) const;
@@ -135,8 +147,10 @@ class Graph {
   friend bool operator==(const Graph& a, const Graph& b);
 
  private:
-  std::unordered_set<std::string> names_;  // of all values, to keep them unique; follows from `values`
+  void learn_names();
+  ValueId append(const std::string& label, TensorType type);
 
+  std::unordered_set<std::string> names_;  // of all values, to keep them unique; follows from `values`
 };
 
 // For each value: the node that makes it (or -1) and the nodes that read it.

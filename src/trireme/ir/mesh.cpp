@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -43,7 +44,9 @@ std::string Mesh::str() const {
 
 Mesh parse_mesh(std::string_view text) {
   static const std::vector<std::string> known = {"pp", "dp", "tp", "h", "w"};
+  constexpr std::int64_t kMostRanks = 1 << 24;
   Mesh mesh;
+  std::int64_t ranks = 1;
   if (trim(text).empty()) return mesh;
   for (const std::string& part : split(text, ',')) {
     const std::string_view item = trim(part);
@@ -60,6 +63,8 @@ Mesh parse_mesh(std::string_view text) {
     for (const Mesh::Axis& axis : mesh.axes)
       if (axis.name == name) refuse("mesh axis '{}' is given twice", name);
     mesh.axes.push_back({name, size});
+    ranks *= size;
+    if (ranks > kMostRanks) refuse("mesh '{}' has more than {} ranks", text, kMostRanks);
   }
   return mesh;
 }

@@ -25,9 +25,6 @@ std::vector<std::string> OpDef::missing_fields() const {
   return missing;
 }
 
-Registry::Registry(const Registry& other) = default;
-Registry& Registry::operator=(const Registry& other) = default;
-
 void Registry::add(OpDef op) {
   const std::vector<std::string> missing = op.missing_fields();
   if (!missing.empty()) fail("op '{}' has no {}", op.name, fmt::join(missing, ", "));

@@ -110,10 +110,6 @@ struct OpDef {
 // The ops a graph may use: an ordinary value. Users add their own to a copy.
 class Registry {
  public:
-  Registry() = default;
-  Registry(const Registry& other);
-  Registry& operator=(const Registry& other);
-
   void add(OpDef op);
   const OpDef* find(std::string_view name) const;
   // Throws, with the nearest name, when there is none.

@@ -1,4 +1,5 @@
 #include <charconv>
+#include <limits>
 #include <unordered_map>
 
 #include "trireme/core/error.h"
@@ -6,10 +7,6 @@
 
 namespace trireme::ir {
 namespace {
-
-bool name_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '/' || c == '#' || c == '-';
-}
 
 // One line of text, taken apart from the left. Every failure says what was expected.
 class Line {
@@ -67,6 +64,13 @@ class Line {
     return value;
   }
 
+  // A whole number of at least 0 that fits an int.
+  int count() {
+    const std::int64_t value = integer();
+    if (value < 0 || value > std::numeric_limits<int>::max()) fail("{} is out of range", value);
+    return static_cast<int>(value);
+  }
+
   double real() {
     double value = 0;
     const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
@@ -104,11 +108,9 @@ class Line {
     rest_.remove_prefix(bracket);
     const std::vector<std::int64_t> dims = integers();
     if (dims.size() > Shape::kMaxRank) fail("a shape has at most {} dimensions, got {}", Shape::kMaxRank, dims.size());
-    std::int64_t elements = 1;
-    for (const std::int64_t extent : dims)
-      if (extent < 0 || __builtin_mul_overflow(elements, extent, &elements) || elements > (std::int64_t{1} << 56))
-        fail("extents [{}] are out of range", fmt::join(dims, ","));
-    return {*dtype, Shape(dims)};
+    const TensorType result{*dtype, Shape(dims)};
+    check_extents(result);
+    return result;
   }
 
   std::string near() const { return rest_.empty() ? "the end of the line" : std::string(rest_.substr(0, 24)); }
@@ -192,7 +194,6 @@ class Parser {
 
   void state_line(Line& line) {
     State state;
-    state.init = {};
     line.expect("@");
     state.name = line.word("the state's name");
     line.expect(":");
@@ -205,7 +206,7 @@ class Parser {
       else if (line.accept("unsaved")) state.saved = false;
       else if (line.accept("step_local")) state.step_local = true;
       else if (line.accept("derived_from=@")) state.derived_from = line.word("a state's name");
-      else if (line.accept("tier=")) state.tier = static_cast<int>(line.integer());
+      else if (line.accept("tier=")) state.tier = line.count();
       else if (line.accept("sharding=")) state.sharding = parse_sharding(line.quoted());
       else fail("unexpected '{}' after the state's type", line.near());
     }
@@ -274,38 +275,40 @@ class Parser {
       names.push_back(line.word("a value's name"));
     } while (line.accept(","));
     line.expect("=");
-    Node node;
-    node.op = &module_.registry->at(line.word("an op's name"));
+    const OpDef& op = module_.registry->at(line.word("an op's name"));
+    std::vector<ValueId> inputs;
+    Attributes attributes;
     line.expect("(");
     if (!line.accept(")")) {
-      do node.inputs.push_back(operand(line));
+      do inputs.push_back(operand(line));
       while (line.accept(","));
       line.expect(")");
     }
     if (line.accept("{")) {
       do {
         std::string name = line.word("an attribute's name");
+        if (attributes.find(name) != nullptr) fail("attribute '{}' is given twice", name);
         line.expect("=");
-        node.attributes.set(std::move(name), line.attribute());
+        attributes.set(std::move(name), line.attribute());
       } while (line.accept(","));
       line.expect("}");
     }
     // The op checks operands and attributes and infers the outputs, which must be what the text says.
-    Node made = graph_->make_node(*node.op, std::move(node.inputs), std::move(node.attributes), names.front(), Phase::forward, 0);
+    Node made = graph_->make_node(op, std::move(inputs), std::move(attributes), names.front(), Phase::forward, 0);
     line.expect(":");
     std::vector<TensorType> types;
     do types.push_back(line.type());
     while (line.accept(","));
     if (names.size() != made.outputs.size() || types.size() != made.outputs.size())
-      fail("{} has {} outputs, the line names {} and types {}", made.op->name, made.outputs.size(), names.size(), types.size());
+      fail("{} has {} outputs, the line names {} and types {}", op.name, made.outputs.size(), names.size(), types.size());
     for (std::size_t i = 0; i < names.size(); ++i) {
-      ValueInfo& value = graph_->value(made.outputs[i]);
-      if (value.type != types[i]) fail("output {} of {} is {}, the line says {}", i, made.op->name, value.type.str(), types[i].str());
-      value.name = names[i];
+      const ValueInfo& value = graph_->value(made.outputs[i]);
+      if (value.type != types[i]) fail("output {} of {} is {}, the line says {}", i, op.name, value.type.str(), types[i].str());
       if (!names_.emplace(names[i], made.outputs[i]).second) fail("'%{}' is made twice", names[i]);
     }
+    graph_->rename(made.outputs, names);
     if (line.accept("phase=")) made.phase = parse_name<Phase>(line.word("a phase"), "phase", 4);
-    if (line.accept("stage=")) made.stage = static_cast<std::int32_t>(line.integer());
+    if (line.accept("stage=")) made.stage = line.count();
     if (line.accept("barrier")) made.barrier = true;
     shardings(line, made.outputs);
     graph_->nodes.push_back(std::move(made));
@@ -313,7 +316,7 @@ class Parser {
 
   void shardings(Line& line, const std::vector<ValueId>& ids) {
     while (line.accept("sharding:")) {
-      const auto i = static_cast<std::size_t>(line.integer());
+      const auto i = static_cast<std::size_t>(line.count());
       if (i >= ids.size()) fail("there is no output {}", i);
       line.expect("=");
       graph_->value(ids[i]).sharding = parse_sharding(line.quoted());

@@ -126,7 +126,8 @@ std::string to_dot(const Module& module, const Graph& graph) {
   for (const Write& write : graph.writes) {
     const std::int32_t producer = uses.producer[static_cast<std::size_t>(write.value)];
     out += fmt::format("  w{} [label={}, shape=box, fillcolor=\"#ffffff\"];\n", write.state, dot_quoted(module.state(write.state).name));
-    if (producer != kNone) out += fmt::format("  n{} -> w{} [style=dashed];\n", producer, write.state);
+    const std::string source = producer != kNone ? fmt::format("n{}", producer) : fmt::format("v{}", write.value);
+    out += fmt::format("  {} -> w{} [style=dashed];\n", source, write.state);
   }
   return out + "}\n";
 }

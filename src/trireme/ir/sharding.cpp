@@ -1,5 +1,7 @@
 #include "trireme/ir/sharding.h"
 
+#include <algorithm>
+
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 
@@ -15,6 +17,10 @@ const char* name_of(Sharding::Reduce reduce) {
   return "softmax";
 }
 
+bool axis_name(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); });
+}
+
 [[noreturn]] void malformed(std::string_view text) {
   fail("'{}' is not a sharding; expected something like [dp,_,tp+h] partial(sum:tp)", text);
 }
@@ -25,6 +31,10 @@ bool Sharding::replicated() const {
   for (const auto& axes : dims)
     if (!axes.empty()) return false;
   return partial.empty();
+}
+
+bool operator==(const Sharding& a, const Sharding& b) {
+  return (a.replicated() && b.replicated()) || (a.dims == b.dims && a.partial == b.partial);
 }
 
 std::string Sharding::str() const {
@@ -49,7 +59,8 @@ Sharding parse_sharding(std::string_view text) {
   if (close > 1)
     for (const std::string& part : split(rest.substr(1, close - 1), ',')) {
       std::vector<std::string> axes;
-      if (part != "_") axes = split(part, '+');
+      if (trim(part) != "_") axes = split(trim(part), '+');
+      if (!std::all_of(axes.begin(), axes.end(), axis_name)) malformed(text);
       result.dims.push_back(std::move(axes));
     }
   rest = trim(rest.substr(close + 1));
@@ -59,8 +70,8 @@ Sharding parse_sharding(std::string_view text) {
   rest.remove_prefix(opening.size());
   rest.remove_suffix(1);
   for (const std::string& part : split(rest, ',')) {
-    const std::vector<std::string> pair = split(part, ':');
-    if (pair.size() != 2) malformed(text);
+    const std::vector<std::string> pair = split(trim(part), ':');
+    if (pair.size() != 2 || !axis_name(pair[1])) malformed(text);
     Sharding::Partial p{pair[1], Sharding::Reduce::sum};
     if (pair[0] == "max")
       p.reduce = Sharding::Reduce::max;

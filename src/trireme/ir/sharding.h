@@ -20,7 +20,8 @@ struct Sharding {
   bool replicated() const;
   // "[dp,_,tp] partial(sum:tp)"; "" when replicated
   std::string str() const;
-  friend bool operator==(const Sharding&, const Sharding&) = default;
+  // However many dimensions it is written for, "whole everywhere" is one sharding.
+  friend bool operator==(const Sharding& a, const Sharding& b);
 };
 
 // Reads what `str` writes. Throws on malformed text.

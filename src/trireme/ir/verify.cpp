@@ -1,5 +1,7 @@
 #include "trireme/ir/verify.h"
 
+#include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "trireme/core/error.h"
@@ -9,25 +11,68 @@ namespace {
 
 bool backward(Phase phase) { return phase == Phase::input_gradient || phase == Phase::weight_gradient; }
 
+void check_sharding(const Mesh& mesh, const std::string& name, const TensorType& type, const Sharding& sharding) {
+  if (sharding.replicated()) return;
+  if (sharding.dims.size() != static_cast<std::size_t>(type.shape.rank()))
+    fail("'{}' of {} has a sharding for {} dimensions: {}", name, type.str(), sharding.dims.size(), sharding.str());
+  std::unordered_set<std::string_view> used;
+  const auto use = [&](const std::string& axis) {
+    if (std::none_of(mesh.axes.begin(), mesh.axes.end(), [&](const Mesh::Axis& a) { return a.name == axis; }))
+      fail("'{}' is cut over axis '{}', which mesh '{}' does not have", name, axis, mesh.str());
+    if (!used.insert(axis).second) fail("'{}' uses axis '{}' twice: {}", name, axis, sharding.str());
+  };
+  for (const auto& axes : sharding.dims)
+    for (const std::string& axis : axes) use(axis);
+  for (const Sharding::Partial& partial : sharding.partial) use(partial.axis);
+}
+
+void check_states(const Module& module) {
+  std::unordered_map<std::string_view, const State*> by_name;
+  for (const State& state : module.states) {
+    check_name(state.name, "state");
+    if (!by_name.emplace(state.name, &state).second) fail("two state variables are named '{}'", state.name);
+    check_sharding(module.mesh, state.name, state.type, state.sharding);
+  }
+  for (const State& state : module.states) {
+    if (state.derived_from.empty()) continue;
+    const auto source = by_name.find(state.derived_from);
+    if (source == by_name.end()) fail("state '{}' is derived from '{}', which does not exist", state.name, state.derived_from);
+    if (!source->second->derived_from.empty()) fail("state '{}' is derived from '{}', which is derived itself", state.name, state.derived_from);
+    if (state.type.shape != source->second->type.shape)
+      fail("state '{}' is derived from '{}', which has another shape", state.name, state.derived_from);
+  }
+}
+
 class GraphVerifier {
  public:
   GraphVerifier(const Module& module, const Graph& graph) : module_(module), graph_(graph), made_(graph.values.size()), backward_(graph.values.size()) {}
 
   void run() {
     check_names();
-    for (const ValueId id : graph_.inputs) make(id, ValueInfo::Kind::input, "the inputs");
+    for (const ValueId id : graph_.inputs) make(id, ValueInfo::Kind::input, "the input list");
     for (std::size_t i = 0; i < graph_.values.size(); ++i)
       if (graph_.values[i].kind == ValueInfo::Kind::state) check_state_read(graph_.values[i]);
     for (const Node& node : graph_.nodes) check_node(node);
     check_writes();
+    for (const ValueInfo& value : graph_.values) check_sharding(module_.mesh, value.name, value.type, value.sharding);
     for (const Output& output : graph_.outputs) check_known(output.value, "output '" + output.name + "'");
   }
 
  private:
+  bool exists(ValueId id) const { return id >= 0 && static_cast<std::size_t>(id) < graph_.values.size(); }
+
   void check_names() const {
     std::unordered_set<std::string_view> seen;
-    for (const ValueInfo& value : graph_.values)
+    for (const ValueInfo& value : graph_.values) {
+      const bool reads = value.kind == ValueInfo::Kind::state;
+      check_name(reads && value.name.starts_with('@') ? std::string_view(value.name).substr(1) : value.name, "value");
       if (!seen.insert(value.name).second) fail("two values are named '{}'", value.name);
+    }
+    std::unordered_set<std::string_view> outputs;
+    for (const Output& output : graph_.outputs) {
+      check_name(output.name, "output");
+      if (!outputs.insert(output.name).second) fail("two outputs are named '{}'", output.name);
+    }
   }
 
   void check_state_read(const ValueInfo& value) const {
@@ -35,24 +80,28 @@ class GraphVerifier {
       fail("value '{}' reads a state that does not exist", value.name);
     const State& state = module_.state(value.state);
     if (state.type != value.type) fail("'{}' reads state '{}' of {} as {}", value.name, state.name, state.type.str(), value.type.str());
+    if (value.name != "@" + state.name) fail("the read of state '{}' is named '{}'", state.name, value.name);
+    if (value.sharding != state.sharding)
+      fail("'{}' is stored as '{}' and read as '{}'", state.name, state.sharding.str(), value.sharding.str());
   }
 
   void check_known(ValueId id, const std::string& where) const {
-    if (id < 0 || static_cast<std::size_t>(id) >= graph_.values.size()) fail("{} names a value that does not exist", where);
+    if (!exists(id)) fail("{} names a value that does not exist", where);
     const ValueInfo& value = graph_.value(id);
     if (value.kind != ValueInfo::Kind::state && !made_[static_cast<std::size_t>(id)]) fail("{} reads '{}' before it is made", where, value.name);
   }
 
   void make(ValueId id, ValueInfo::Kind kind, const std::string& where) {
-    if (id < 0 || static_cast<std::size_t>(id) >= graph_.values.size()) fail("{} make a value that does not exist", where);
-    if (graph_.value(id).kind != kind) fail("'{}' is not made by {}", graph_.value(id).name, where);
+    if (!exists(id)) fail("{} makes a value that does not exist", where);
+    if (graph_.value(id).kind != kind) fail("{} makes '{}', which is of another kind", where, graph_.value(id).name);
     if (made_[static_cast<std::size_t>(id)]) fail("'{}' is made twice", graph_.value(id).name);
     made_[static_cast<std::size_t>(id)] = true;
   }
 
   void check_node(const Node& node) {
     if (node.op == nullptr) fail("a node has no op");
-    const std::string where = node.outputs.empty() ? node.op->name : node.op->name + " '" + graph_.value(node.outputs.front()).name + "'";
+    const bool named = !node.outputs.empty() && exists(node.outputs.front());
+    const std::string where = named ? node.op->name + " '" + graph_.value(node.outputs.front()).name + "'" : node.op->name;
     for (const ValueId id : node.inputs) {
       if (id == kNone) continue;
       check_known(id, where);
@@ -61,13 +110,17 @@ class GraphVerifier {
     }
     Types expected;
     try {
+      check_operands(*node.op, node.inputs);
+      Attributes complete = node.attributes;
+      complete_attributes(*node.op, complete);
+      if (complete != node.attributes) fail("some of its attributes are missing");
       expected = node.op->infer(graph_.input_types(node), node.attributes);
     } catch (Error& e) {
       throw e.within(where);
     }
     if (expected.size() != node.outputs.size()) fail("{} has {} outputs, its op infers {}", where, node.outputs.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {
-      make(node.outputs[i], ValueInfo::Kind::node, "a node");
+      make(node.outputs[i], ValueInfo::Kind::node, where);
       if (graph_.type(node.outputs[i]) != expected[i])
         fail("output {} of {} is {}, its op infers {}", i, where, graph_.type(node.outputs[i]).str(), expected[i].str());
       backward_[static_cast<std::size_t>(node.outputs[i])] = backward(node.phase);
@@ -103,10 +156,10 @@ class GraphVerifier {
 }  // namespace
 
 void verify(const Module& module) {
+  check_states(module);
   std::unordered_set<std::string_view> names;
-  for (const State& state : module.states)
-    if (!names.insert(state.name).second) fail("two state variables are named '{}'", state.name);
   for (const Graph& graph : module.graphs) {
+    if (!names.insert(graph.name).second) fail("two graphs are named '{}'", graph.name);
     try {
       GraphVerifier(module, graph).run();
     } catch (Error& e) {
