@@ -1,5 +1,7 @@
 #include "trireme/passes/autodiff.h"
 
+#include <algorithm>
+
 #include "trireme/core/error.h"
 #include "trireme/ir/builder.h"
 
@@ -24,13 +26,16 @@ class Differentiator {
         site_(std::make_shared<ir::Site>(ir::Site{&module, options.graph, Phase::input_gradient})) {}
 
   void run() {
-    const ValueId loss = find_loss();
+    const std::vector<ValueId> losses = find_losses();
     find_trained_values();
-    if (!needs(loss)) fail("the loss does not depend on any trained parameter");
+    if (std::none_of(losses.begin(), losses.end(), [&](ValueId loss) { return needs(loss); }))
+      fail("the loss does not depend on any trained parameter");
     contributions_.resize(graph().values.size());
-    contribute(loss, one(graph().type(loss)));
+    for (const ValueId loss : losses)
+      if (needs(loss)) contribute(loss, one(graph().type(loss)));
     for (std::size_t n = forward_nodes_; n-- > 0;) differentiate(n);
-    for (const StateId parameter : trained_) write_gradient(parameter);
+    const ir::Uses uses(graph());
+    for (const StateId parameter : trained_) write_gradient(parameter, uses);
   }
 
  private:
@@ -38,14 +43,17 @@ class Differentiator {
   static std::size_t index(ValueId id) { return static_cast<std::size_t>(id); }
   bool needs(ValueId id) const { return id != kNone && needs_[index(id)]; }
 
-  ValueId find_loss() const {
+  // Everything that is added to the loss.
+  std::vector<ValueId> find_losses() const {
     const StateId state = module_.find_state(options_.loss);
-    for (const ir::Write& write : graph().writes)
-      if (write.state == state && state != kNone) {
-        if (graph().type(write.value).elements() != 1) fail("the loss must be a scalar, got {}", graph().type(write.value).str());
-        return write.value;
-      }
-    fail("graph '{}' accumulates no '{}'", options_.graph, options_.loss);
+    std::vector<ValueId> losses;
+    for (const ir::Write& write : graph().writes) {
+      if (write.state != state) continue;
+      if (graph().type(write.value).elements() != 1) fail("the loss must be a scalar, got {}", graph().type(write.value).str());
+      losses.push_back(write.value);
+    }
+    if (losses.empty()) fail("graph '{}' accumulates no '{}'", options_.graph, options_.loss);
+    return losses;
   }
 
   // The parameter whose gradient a state's gradient is: itself, or what it is a low-precision copy of.
@@ -59,11 +67,13 @@ class Differentiator {
     const Graph& g = graph();
     needs_.assign(g.values.size(), false);
     only_state_.assign(g.values.size(), false);
+    parameter_.assign(g.values.size(), kNone);
     for (std::size_t i = 0; i < g.values.size(); ++i) {
       if (g.values[i].kind != ir::ValueInfo::Kind::state) continue;
       only_state_[i] = true;
       const StateId parameter = parameter_of(g.values[i].state);
       if (parameter == kNone) continue;
+      parameter_[i] = parameter;
       needs_[i] = true;
       if (std::find(trained_.begin(), trained_.end(), parameter) == trained_.end()) trained_.push_back(parameter);
     }
@@ -101,6 +111,7 @@ class Differentiator {
     if (parts.empty()) return {};
     while (parts.size() > 1) {
       const Value sum = ir::apply1("add", {parts[0], parts[1]});
+      if (only_state_[index(id)]) graph().nodes.back().phase = Phase::weight_gradient;
       parts.erase(parts.begin());
       parts[0] = sum;
     }
@@ -153,11 +164,11 @@ class Differentiator {
     }
   }
 
-  void write_gradient(StateId parameter) {
+  void write_gradient(StateId parameter, const ir::Uses& uses) {
     Graph& g = graph();
     std::vector<ValueId> parts;
-    for (std::size_t i = 0; i < g.values.size() && i < contributions_.size(); ++i)
-      if (g.values[i].kind == ir::ValueInfo::Kind::state && parameter_of(g.values[i].state) == parameter)
+    for (std::size_t i = 0; i < parameter_.size(); ++i)
+      if (parameter_[i] == parameter)
         for (const Value& part : contributions_[i]) parts.push_back(part.id());
     if (parts.empty()) fail("no gradient reaches parameter '{}'", module_.state(parameter).name);
     ir::State state;
@@ -169,15 +180,14 @@ class Differentiator {
     state.step_local = true;
     const StateId id = module_.add_state(state);
     for (const ValueId part : parts) {
-      if (g.type(part).dtype != state.type.dtype) widen(part);
+      if (g.type(part).dtype != state.type.dtype) widen(part, uses);
       g.writes.push_back({id, part, ir::Write::Mode::add});
     }
   }
 
   // Lets the node that makes `value` write f32 at once, where its op can and nobody else reads it.
-  void widen(ValueId value) {
+  void widen(ValueId value, const ir::Uses& uses) {
     Graph& g = graph();
-    const ir::Uses uses(g);
     const std::int32_t producer = uses.producer[index(value)];
     if (producer == kNone || !uses.consumers[index(value)].empty()) return;
     Node& node = g.nodes[static_cast<std::size_t>(producer)];
@@ -192,7 +202,8 @@ class Differentiator {
   std::shared_ptr<const ir::Site> site_;
   std::vector<StateId> trained_;
   std::vector<bool> needs_;
-  std::vector<bool> only_state_;
+  std::vector<bool> only_state_;     // computed from state alone
+  std::vector<StateId> parameter_;   // by value of the forward graph: the parameter it reads
   std::vector<std::vector<Value>> contributions_;
 };
 

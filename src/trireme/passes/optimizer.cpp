@@ -1,5 +1,7 @@
 #include "trireme/passes/optimizer.h"
 
+#include <array>
+
 #include "trireme/core/error.h"
 #include "trireme/passes/autodiff.h"
 
@@ -15,7 +17,9 @@ using ir::ValueId;
 
 class UpdateBuilder {
  public:
-  UpdateBuilder(Module& module, const Optimizer::Options& options) : module_(module), options_(options) {
+  UpdateBuilder(Module& module, const Optimizer::Options& options) : module_(module), options_(options), loss_(module.find_state("loss")) {
+    if (options.kind != "adamw" && options.kind != "sgd") fail("there is no optimizer '{}'; there are adamw and sgd", options.kind);
+    if (loss_ == kNone) fail("nothing is accumulated as 'loss'");
     module_.add_graph("update");
   }
 
@@ -29,7 +33,7 @@ class UpdateBuilder {
     clip(parameters);
     for (const StateId parameter : parameters) update(parameter);
     take_over_statistics();
-    g.outputs.push_back({"loss", g.read(module_, module_.find_state("loss"))});
+    g.outputs.push_back({"loss", g.read(module_, loss_)});
     g.outputs.push_back({"grad_norm", norm_});
     g.outputs.push_back({"finite", finite_});
   }
@@ -52,7 +56,7 @@ class UpdateBuilder {
     std::vector<ValueId> squares;
     for (const StateId p : parameters) squares.push_back(add("sum_squares", {gradient(p)}, {}, module_.state(p).name + ".square").front());
     const ValueId total = add("add_n", squares, {}, "grad_square").front();
-    const ValueId loss = graph().read(module_, module_.find_state("loss"));
+    const ValueId loss = graph().read(module_, loss_);
     const auto scale = add("clip_scale", {total, loss}, {{"max_norm", options_.clip}}, "clip");
     norm_ = scale[0];
     factor_ = scale[1];
@@ -116,10 +120,10 @@ class UpdateBuilder {
       shadow.derived_from = module_.state(kept).name;
       shadow.init = {ir::Init::Kind::derived, 0};
       const StateId next = module_.add_state(shadow);
-      for (ir::ValueInfo& value : micro.values)
-        if (value.kind == ir::ValueInfo::Kind::state && value.state == kept) {
-          value.state = next;
-          value.name = "@" + shadow.name;
+      for (std::size_t v = 0; v < micro.values.size(); ++v)
+        if (micro.values[v].kind == ir::ValueInfo::Kind::state && micro.values[v].state == kept) {
+          micro.values[v].state = next;
+          micro.rename(std::array{static_cast<ValueId>(v)}, std::array{"@" + shadow.name});
         }
       write.state = next;
       const ValueId chosen = add("select", {finite_, graph().read(module_, next), graph().read(module_, kept)}, {}, shadow.name + ".select").front();
@@ -130,6 +134,7 @@ class UpdateBuilder {
 
   Module& module_;
   const Optimizer::Options& options_;
+  StateId loss_;
   ValueId lr_ = kNone;
   ValueId step_ = kNone;
   ValueId norm_ = kNone;

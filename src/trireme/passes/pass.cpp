@@ -13,7 +13,9 @@ namespace trireme::passes {
 namespace {
 
 void dump(const std::filesystem::path& folder, std::size_t number, const std::string& name, const ir::Module& module) {
-  std::filesystem::create_directories(folder);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) fail("cannot make the folder {}: {}", folder.string(), error.message());
   const std::filesystem::path file = folder / fmt::format("{:02}-{}.txt", number, name);
   std::ofstream out(file);
   out << ir::to_text(module);

@@ -1,5 +1,6 @@
 #include "trireme/passes/precision.h"
 
+#include <algorithm>
 #include <map>
 
 #include "trireme/core/error.h"
@@ -50,11 +51,12 @@ class Caster {
     const auto known = casts_.find({value, wanted});
     if (known != casts_.end()) return known->second;
     const ir::ValueInfo info = g.value(value);
+    const std::string label = info.kind == ir::ValueInfo::Kind::state ? module_.state(info.state).name : info.name;
     ValueId result = kNone;
     if (info.kind == ir::ValueInfo::Kind::state && module_.state(info.state).trained && wanted == low_)
       result = g.read(module_, low_copy(info.state));
     else
-      result = rebuild_.add("cast", {value}, {{"to", std::string(name_of(wanted))}}, info.name + "." + name_of(wanted), user).front();
+      result = rebuild_.add("cast", {value}, {{"to", std::string(name_of(wanted))}}, label + "." + name_of(wanted), user).front();
     casts_[{value, wanted}] = result;
     return result;
   }

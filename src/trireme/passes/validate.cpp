@@ -17,6 +17,8 @@ bool read(const ir::Graph& graph, ir::StateId state) {
                      [&](const ir::ValueInfo& v) { return v.kind == ir::ValueInfo::Kind::state && v.state == state; });
 }
 
+bool may_set_state(const std::string& graph) { return graph == "update" || graph == "init" || graph == "derive"; }
+
 }  // namespace
 
 void Validate::run(ir::Module& module) const {
@@ -29,7 +31,9 @@ void Validate::run(ir::Module& module) const {
     if (state.trained && !written(update, id)) fail("parameter '{}' is never updated", state.name);
     if (!state.derived_from.empty() && !written(update, id)) fail("'{}' is not rewritten after its source '{}' changes", state.name, state.derived_from);
     if (state.step_local && read(update, id) && !written(micro, id)) fail("the update reads '{}', which no micro-batch writes", state.name);
-    if (state.saved && !state.step_local && written(micro, id)) fail("a micro-batch sets '{}', which only the update may", state.name);
+    if (!state.saved || state.step_local) continue;
+    for (const ir::Graph& graph : module.graphs)
+      if (written(graph, id) && !may_set_state(graph.name)) fail("graph '{}' sets '{}', which only the update may", graph.name, state.name);
   }
 }
 

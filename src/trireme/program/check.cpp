@@ -4,15 +4,10 @@
 #include <map>
 
 #include "trireme/core/error.h"
+#include "trireme/program/print.h"
 
 namespace trireme::program {
 namespace {
-
-std::string describe(const Program& program, std::size_t i) {
-  const Instruction& instruction = program.instructions[i];
-  const char* what = instruction.kind == Instruction::Kind::input ? "input" : instruction.kind == Instruction::Kind::copy ? "copy" : instruction.op->name.c_str();
-  return fmt::format("instruction {} ({} '{}', micro-batch {})", i, what, instruction.name, instruction.micro);
-}
 
 struct Range {
   std::size_t begin;
@@ -24,8 +19,8 @@ class Checker {
   explicit Checker(const Program& program) : p_(program) {}
 
   CheckReport run() {
-    order();
     check_places();
+    order();
     walk();
     report_.instructions = p_.instructions.size();
     report_.buffers = p_.buffers.size();
@@ -78,25 +73,52 @@ class Checker {
   void check_places() const {
     for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
       const Instruction& instruction = p_.instructions[i];
-      std::vector<Range> written;
-      const auto inside = [&](const Operand& o) {
-        if (o.buffer == kNone) return;
-        const Buffer& b = p_.buffers[static_cast<std::size_t>(o.buffer)];
-        if (o.type.bytes() > b.bytes || range(o).end > p_.arena_bytes)
-          fail("{} reaches beyond buffer '{}' ({} of {} bytes)", describe(p_, i), b.name, o.type.bytes(), b.bytes);
-      };
-      for (const Operand& o : instruction.inputs) inside(o);
-      inside(instruction.workspace);
-      for (const Operand& o : instruction.outputs) {
-        inside(o);
-        written.push_back(range(o));
-      }
-      if (instruction.workspace.buffer != kNone) written.push_back(range(instruction.workspace));
-      std::sort(written.begin(), written.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
-      for (std::size_t k = 1; k < written.size(); ++k)
-        if (written[k].begin < written[k - 1].end) fail("{} writes the same bytes through two outputs", describe(p_, i));
+      if (instruction.stream < 0) fail("{} is on stream {}", describe(p_, i), instruction.stream);
+      for (const Operand& o : instruction.inputs) inside(i, o);
+      for (const Operand& o : instruction.outputs) inside(i, o);
+      inside(i, instruction.workspace);
+      check_overlaps(i);
     }
   }
+
+  void inside(std::size_t i, const Operand& o) const {
+    if (o.buffer == kNone) return;
+    if (o.buffer < 0 || static_cast<std::size_t>(o.buffer) >= p_.buffers.size()) fail("{} names buffer {}, which does not exist", describe(p_, i), o.buffer);
+    const Buffer& b = p_.buffers[static_cast<std::size_t>(o.buffer)];
+    if (b.offset % kAlignment != 0) fail("{} uses buffer '{}' at offset {}, which is not aligned", describe(p_, i), b.name, b.offset);
+    if (o.type.bytes() > b.bytes || range(o).end > p_.arena_bytes)
+      fail("{} reaches beyond buffer '{}' ({} of {} bytes)", describe(p_, i), b.name, o.type.bytes(), b.bytes);
+  }
+
+  // What one instruction writes must not overlap, and may lie over what it reads only where its op works in place.
+  void check_overlaps(std::size_t i) const {
+    const Instruction& instruction = p_.instructions[i];
+    std::vector<Operand> written = instruction.outputs;
+    written.push_back(instruction.workspace);
+    for (std::size_t a = 0; a < written.size(); ++a) {
+      for (std::size_t b = 0; b < a; ++b)
+        if (overlap(written[a], written[b])) fail("{} writes the same bytes through two outputs", describe(p_, i));
+      for (std::size_t in = 0; in < instruction.inputs.size(); ++in)
+        if (overlap(written[a], instruction.inputs[in]) && !in_place(instruction, a, in))
+          fail("{} writes '{}' over its own input '{}'", describe(p_, i), name(written[a]), name(instruction.inputs[in]));
+    }
+  }
+
+  bool overlap(const Operand& a, const Operand& b) const {
+    if (a.buffer == kNone || b.buffer == kNone) return false;
+    const Range x = range(a);
+    const Range y = range(b);
+    return x.begin < y.end && y.begin < x.end;
+  }
+
+  static bool in_place(const Instruction& instruction, std::size_t output, std::size_t input) {
+    if (instruction.op == nullptr || output >= instruction.outputs.size()) return false;
+    if (instruction.outputs[output].buffer != instruction.inputs[input].buffer) return false;
+    const auto& pairs = instruction.op->traits.in_place;
+    return std::find(pairs.begin(), pairs.end(), std::pair(static_cast<int>(output), static_cast<int>(input))) != pairs.end();
+  }
+
+  const std::string& name(const Operand& o) const { return p_.buffers[static_cast<std::size_t>(o.buffer)].name; }
 
   // Bytes of the arena as disjoint segments, each with its last writer and the readers since.
   struct Segment {
@@ -117,6 +139,12 @@ class Checker {
     segments_.emplace(at, std::move(right));
   }
 
+  std::string overwritten(const Segment& segment) const {
+    const std::string& holder = p_.buffers[static_cast<std::size_t>(segment.buffer)].name;
+    if (segment.writer == kPersistent) return fmt::format("its bytes hold state '{}'", holder);
+    return fmt::format("{} has written '{}' there", describe(p_, static_cast<std::size_t>(segment.writer)), holder);
+  }
+
   void ordered(std::size_t a, std::size_t b) {
     if (a == b) return;
     if (!before(a, b)) fail("{} and {} touch the same bytes, but nothing orders them", describe(p_, a), describe(p_, b));
@@ -130,10 +158,8 @@ class Checker {
     cut(r.end);
     for (auto it = segments_.lower_bound(r.begin); it != segments_.end() && it->first < r.end; ++it) {
       Segment& segment = it->second;
-      const std::string& name = p_.buffers[static_cast<std::size_t>(o.buffer)].name;
-      if (segment.writer == kNone) fail("{} reads '{}' before anything is written there", describe(p_, i), name);
-      if (segment.buffer != o.buffer)
-        fail("{} reads '{}', but its bytes now hold '{}'", describe(p_, i), name, p_.buffers[static_cast<std::size_t>(segment.buffer)].name);
+      if (segment.writer == kNone) fail("{} reads '{}' before anything is written there", describe(p_, i), name(o));
+      if (segment.buffer != o.buffer) fail("{} reads '{}', but {}", describe(p_, i), name(o), overwritten(segment));
       if (segment.writer != kPersistent) ordered(static_cast<std::size_t>(segment.writer), i);
       segment.readers.push_back(static_cast<std::int32_t>(i));
     }
@@ -173,12 +199,16 @@ class Checker {
       for (const Operand& o : instruction.outputs) write(i, o);
     }
     for (const NamedOutput& output : p_.outputs) {
-      if (p_.instructions.empty()) continue;
+      if (output.operand.buffer < 0 || static_cast<std::size_t>(output.operand.buffer) >= p_.buffers.size())
+        fail("output '{}' of micro-batch {} has no buffer", output.name, output.micro);
       const Range r = range(output.operand);
       cut(r.begin);
       cut(r.end);
       for (auto it = segments_.lower_bound(r.begin); it != segments_.end() && it->first < r.end; ++it)
-        if (it->second.writer == kNone || it->second.buffer != output.operand.buffer) fail("output '{}' does not survive to the end of the program", output.name);
+        if (it->second.writer == kNone)
+          fail("output '{}' of micro-batch {} is never written", output.name, output.micro);
+        else if (it->second.buffer != output.operand.buffer)
+          fail("output '{}' of micro-batch {} does not survive: {}", output.name, output.micro, overwritten(it->second));
     }
   }
 

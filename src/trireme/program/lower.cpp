@@ -48,8 +48,15 @@ class Lowering {
   }
 
   Program run() {
-    for (int micro = 0; micro < options_.micro_batches; ++micro) instance(module_.graph(options_.body), micro);
-    if (!options_.tail.empty()) instance(module_.graph(options_.tail), 0);
+    const Graph& body = module_.graph(options_.body);
+    const Graph* tail = options_.tail.empty() ? nullptr : &module_.graph(options_.tail);
+    for (int micro = 0; micro < options_.micro_batches; ++micro) {
+      std::vector<const Graph*> later;
+      if (micro + 1 < options_.micro_batches) later.push_back(&body);
+      if (tail != nullptr) later.push_back(tail);
+      run_graph(body, micro, later);
+    }
+    if (tail != nullptr) run_graph(*tail, 0, {});
     find_lifetimes();
     if (options_.reuse_in_place) reuse_dying_inputs();
     add_workspaces();
@@ -63,39 +70,6 @@ class Lowering {
     return static_cast<BufferId>(program_.buffers.size()) - 1;
   }
 
-  // One run of a graph. Values get buffers; writes decide where some of them go.
-  void instance(const Graph& graph, int micro) {
-    const ir::Uses uses(graph);
-    buffer_of_.assign(graph.values.size(), kNone);
-    place_state_values(graph);
-    for (const ValueId id : graph.inputs) load_input(graph, id, micro);
-    std::vector<Write> writes = plan_writes(graph, uses);
-    for (std::size_t n = 0; n < graph.nodes.size(); ++n) lower_node(graph, n, micro, writes);
-    for (const Write& write : writes)
-      if (!write.done) finish_write(graph, write, micro);
-    for (const ir::Output& output : graph.outputs) {
-      Operand operand{buffer_of_[index(output.value)], graph.type(output.value)};
-      program_.outputs.push_back({output.name, micro, operand});
-      kept_.insert(operand.buffer);
-    }
-  }
-
-  void place_state_values(const Graph& graph) {
-    for (std::size_t i = 0; i < graph.values.size(); ++i)
-      if (graph.values[i].kind == ir::ValueInfo::Kind::state) buffer_of_[i] = graph.values[i].state;
-  }
-
-  void load_input(const Graph& graph, ValueId id, int micro) {
-    const TensorType& type = graph.type(id);
-    Instruction load;
-    load.kind = Instruction::Kind::input;
-    load.name = graph.value(id).name;
-    load.micro = micro;
-    load.outputs = {{new_buffer(load.name, type, Category::staging), type}};
-    buffer_of_[index(id)] = load.outputs.front().buffer;
-    program_.instructions.push_back(std::move(load));
-  }
-
   // A write of a graph and how it is carried out.
   struct Write {
     ir::Write write;
@@ -103,43 +77,85 @@ class Lowering {
     bool done = false;
   };
 
-  std::vector<Write> plan_writes(const Graph& graph, const ir::Uses& uses) {
-    std::vector<Write> writes;
-    std::vector<bool> taken(graph.values.size(), false);
-    for (const ir::Write& write : graph.writes) {
-      Write w{write, false, false};
-      if (!taken[index(write.value)] && made_by_plain_node(graph, uses, write.value))
-        w.direct = write.mode == ir::Write::Mode::set ? can_set_directly(graph, uses, write) : can_add_directly(graph, uses, write);
-      if (w.direct) taken[index(write.value)] = true;
-      writes.push_back(w);
+  // One run of a graph.
+  struct Instance {
+    Instance(const ir::Module& module, const Graph& g, int m)
+        : graph(g), micro(m), uses(g), read_of(module.states.size(), ir::kNone), writes_of(g.values.size()), buffer_of(g.values.size(), kNone) {
+      for (std::size_t v = 0; v < g.values.size(); ++v) {
+        if (g.values[v].kind != ir::ValueInfo::Kind::state) continue;
+        read_of[index(g.values[v].state)] = static_cast<ValueId>(v);
+        buffer_of[v] = g.values[v].state;
+      }
+      for (const ir::Write& write : g.writes) {
+        writes_of[index(write.value)].push_back(writes.size());
+        writes.push_back({write, false, false});
+      }
     }
-    return writes;
+
+    const Graph& graph;
+    int micro;
+    ir::Uses uses;
+    std::vector<ValueId> read_of;                     // by state
+    std::vector<Write> writes;
+    std::vector<std::vector<std::size_t>> writes_of;  // by value: indices into `writes`
+    std::vector<BufferId> buffer_of;                  // by value
+  };
+
+  // Values get buffers; writes decide where some of them go. `later` are the graphs that run after this one.
+  void run_graph(const Graph& graph, int micro, const std::vector<const Graph*>& later) {
+    Instance run(module_, graph, micro);
+    for (const ValueId id : graph.inputs) load_input(run, id);
+    plan_writes(run);
+    for (const Node& node : graph.nodes) lower_node(run, node);
+    keep_outputs(run, later);
+    finish_writes(run);
   }
 
-  bool made_by_plain_node(const Graph& graph, const ir::Uses& uses, ValueId value) const {
-    const std::int32_t producer = uses.producer[index(value)];
-    if (producer == ir::kNone || graph.nodes[index(producer)].op->traits.view) return false;
+  void load_input(Instance& run, ValueId id) {
+    const TensorType& type = run.graph.type(id);
+    Instruction load;
+    load.kind = Instruction::Kind::input;
+    load.name = run.graph.value(id).name;
+    load.micro = run.micro;
+    load.outputs = {{new_buffer(load.name, type, Category::staging), type}};
+    run.buffer_of[index(id)] = load.outputs.front().buffer;
+    program_.instructions.push_back(std::move(load));
+  }
+
+  void plan_writes(Instance& run) const {
+    std::vector<bool> taken(run.graph.values.size(), false);
+    for (const ir::Output& output : run.graph.outputs) taken[index(output.value)] = true;
+    for (Write& w : run.writes) {
+      const std::size_t value = index(w.write.value);
+      if (taken[value] || !made_by_plain_node(run, w.write.value)) continue;
+      w.direct = w.write.mode == ir::Write::Mode::set ? can_set_directly(run, w.write) : can_add_directly(run, w.write);
+      taken[value] = w.direct;
+    }
+  }
+
+  static bool made_by_plain_node(const Instance& run, ValueId value) {
+    const std::int32_t producer = run.uses.producer[index(value)];
+    if (producer == ir::kNone || run.graph.nodes[index(producer)].op->traits.view) return false;
     // A view of the value would keep reading the state's buffer after it changes.
-    for (const std::int32_t consumer : uses.consumers[index(value)])
-      if (graph.nodes[index(consumer)].op->traits.view) return false;
+    for (const std::int32_t consumer : run.uses.consumers[index(value)])
+      if (run.graph.nodes[index(consumer)].op->traits.view) return false;
     return true;
   }
 
   // The node may write the new contents straight over the old ones when nobody reads the old ones later, and its op can
   // work in place if it reads them itself.
-  bool can_set_directly(const Graph& graph, const ir::Uses& uses, const ir::Write& write) const {
-    const std::int32_t producer = uses.producer[index(write.value)];
-    const Node& node = graph.nodes[index(producer)];
+  static bool can_set_directly(const Instance& run, const ir::Write& write) {
+    const ValueId read = run.read_of[index(write.state)];
+    if (read == ir::kNone) return true;
+    if (run.uses.escapes[index(read)]) return false;
+    const std::int32_t producer = run.uses.producer[index(write.value)];
+    const Node& node = run.graph.nodes[index(producer)];
     const auto output = static_cast<int>(std::find(node.outputs.begin(), node.outputs.end(), write.value) - node.outputs.begin());
-    for (std::size_t v = 0; v < graph.values.size(); ++v) {
-      if (graph.values[v].kind != ir::ValueInfo::Kind::state || graph.values[v].state != write.state) continue;
-      if (uses.escapes[v]) return false;
-      for (const std::int32_t consumer : uses.consumers[v]) {
-        if (consumer > producer || graph.nodes[index(consumer)].op->traits.view) return false;
-        if (consumer != producer) continue;
-        for (std::size_t i = 0; i < node.inputs.size(); ++i)
-          if (node.inputs[i] == static_cast<ValueId>(v) && !allows_in_place(*node.op, output, static_cast<int>(i))) return false;
-      }
+    for (const std::int32_t consumer : run.uses.consumers[index(read)]) {
+      if (consumer > producer || run.graph.nodes[index(consumer)].op->traits.view) return false;
+      if (consumer != producer) continue;
+      for (std::size_t i = 0; i < node.inputs.size(); ++i)
+        if (node.inputs[i] == read && !allows_in_place(*node.op, output, static_cast<int>(i))) return false;
     }
     return true;
   }
@@ -149,20 +165,18 @@ class Lowering {
     return std::find(pairs.begin(), pairs.end(), std::pair(output, input)) != pairs.end();
   }
 
-  // A contribution that nobody else reads may go straight to the sum's buffer.
-  bool can_add_directly(const Graph& graph, const ir::Uses& uses, const ir::Write& write) const {
-    if (!uses.consumers[index(write.value)].empty()) return false;
-    if (graph.type(write.value) != module_.state(write.state).type) return false;
-    return std::none_of(graph.values.begin(), graph.values.end(), [&](const ir::ValueInfo& v) {
-      return v.kind == ir::ValueInfo::Kind::state && v.state == write.state;
-    });
+  // A contribution that nobody else wants may go straight to the sum's buffer.
+  bool can_add_directly(const Instance& run, const ir::Write& write) const {
+    return run.uses.consumers[index(write.value)].empty() && run.writes_of[index(write.value)].size() == 1 &&
+           run.graph.type(write.value) == module_.state(write.state).type && run.read_of[index(write.state)] == ir::kNone;
   }
 
   // The buffer of the state that output `id` of `node` is written to directly, if any. The first contribution to a sum
   // overwrites; later ones need a kernel that adds.
-  BufferId direct_target(const Node& node, ValueId id, std::vector<Write>& writes, bool& accumulate) {
-    for (Write& w : writes) {
-      if (!w.direct || w.done || w.write.value != id) continue;
+  BufferId direct_target(Instance& run, const Node& node, ValueId id, bool& accumulate) {
+    for (const std::size_t i : run.writes_of[index(id)]) {
+      Write& w = run.writes[i];
+      if (!w.direct) continue;
       if (w.write.mode == ir::Write::Mode::add) {
         const bool adds = summed_[index(w.write.state)];
         if (adds && !(node.op->traits.accumulates && node.outputs.front() == id)) return kNone;
@@ -175,50 +189,91 @@ class Lowering {
     return kNone;
   }
 
-  void lower_node(const Graph& graph, std::size_t n, int micro, std::vector<Write>& writes) {
-    const Node& node = graph.nodes[n];
-    if (node.op->traits.view) {
-      buffer_of_[index(node.outputs.front())] = buffer_of_[index(node.inputs.front())];
-      finish_ready_sums(graph, node, micro, writes);
-      return;
-    }
+  void lower_node(Instance& run, const Node& node) {
+    if (node.op->traits.view)
+      run.buffer_of[index(node.outputs.front())] = run.buffer_of[index(node.inputs.front())];
+    else
+      launch_node(run, node);
+    // Sums that a node could not write itself are added as soon as their value exists, so that it need not be kept;
+    // unless the graph also reads the sum, which must then stay what it was.
+    for (const ValueId id : node.outputs)
+      for (const std::size_t i : run.writes_of[index(id)]) {
+        Write& w = run.writes[i];
+        if (!w.done && w.write.mode == ir::Write::Mode::add && run.read_of[index(w.write.state)] == ir::kNone) finish_write(run, w);
+      }
+  }
+
+  void launch_node(Instance& run, const Node& node) {
     Instruction launch;
-    launch.name = graph.value(node.outputs.front()).name;
+    launch.name = run.graph.value(node.outputs.front()).name;
     launch.op = node.op;
     launch.attributes = node.attributes;
     launch.phase = node.phase;
-    launch.micro = micro;
+    launch.micro = run.micro;
     for (const ValueId id : node.inputs)
-      launch.inputs.push_back(id == ir::kNone ? Operand{} : Operand{buffer_of_[index(id)], graph.type(id)});
+      launch.inputs.push_back(id == ir::kNone ? Operand{} : Operand{run.buffer_of[index(id)], run.graph.type(id)});
     for (const ValueId id : node.outputs) {
-      BufferId buffer = direct_target(node, id, writes, launch.accumulate);
-      if (buffer == kNone) buffer = new_buffer(graph.value(id).name, graph.type(id), Category::activations);
-      buffer_of_[index(id)] = buffer;
-      launch.outputs.push_back({buffer, graph.type(id)});
+      BufferId buffer = direct_target(run, node, id, launch.accumulate);
+      if (buffer == kNone) buffer = new_buffer(run.graph.value(id).name, run.graph.type(id), Category::activations);
+      run.buffer_of[index(id)] = buffer;
+      launch.outputs.push_back({buffer, run.graph.type(id)});
     }
-    emit(std::move(launch));
-    finish_ready_sums(graph, node, micro, writes);
+    program_.instructions.push_back(std::move(launch));
   }
 
-  // Sums that a node could not write itself are added as soon as their value exists, so that it need not be kept.
-  void finish_ready_sums(const Graph& graph, const Node& node, int micro, std::vector<Write>& writes) {
-    for (const ValueId id : node.outputs)
-      for (Write& w : writes)
-        if (!w.done && w.write.mode == ir::Write::Mode::add && w.write.value == id) {
-          finish_write(graph, w, micro);
-          w.done = true;
-        }
+  // Outputs are read when the program is done: one that sits in a state's buffer moves out if that is written later.
+  void keep_outputs(Instance& run, const std::vector<const Graph*>& later) {
+    const auto written_by = [](const Graph& graph, BufferId state) {
+      return std::any_of(graph.writes.begin(), graph.writes.end(), [&](const ir::Write& w) { return w.state == state; });
+    };
+    for (const ir::Output& output : run.graph.outputs) {
+      Operand operand{run.buffer_of[index(output.value)], run.graph.type(output.value)};
+      const bool overwritten = is_state(operand.buffer) &&
+                               (written_by(run.graph, operand.buffer) ||
+                                std::any_of(later.begin(), later.end(), [&](const Graph* g) { return written_by(*g, operand.buffer); }));
+      if (overwritten) operand = copied(run, operand, output.name);
+      program_.outputs.push_back({output.name, run.micro, operand});
+      kept_.insert(operand.buffer);
+    }
   }
 
-  void finish_write(const Graph& graph, const Write& w, int micro) {
+  // What is left to write when all nodes are done. Values that sit in the buffer of a state which is written as well move
+  // out first: a write sees the old contents of every state.
+  void finish_writes(Instance& run) {
+    for (Write& w : run.writes) {
+      BufferId& source = run.buffer_of[index(w.write.value)];
+      if (w.done || !is_state(source) || source == w.write.state) continue;
+      const bool overwritten = std::any_of(run.writes.begin(), run.writes.end(), [&](const Write& other) { return !other.done && other.write.state == source; });
+      if (overwritten) source = copied(run, {source, run.graph.type(w.write.value)}, program_.buffers[index(source)].name).buffer;
+    }
+    for (Write& w : run.writes)
+      if (!w.done) finish_write(run, w);
+  }
+
+  Operand copied(const Instance& run, const Operand& source, const std::string& name) {
+    Instruction copy;
+    copy.kind = Instruction::Kind::copy;
+    copy.name = name;
+    copy.micro = run.micro;
+    copy.phase = run.graph.nodes.empty() ? ir::Phase::forward : run.graph.nodes.back().phase;
+    copy.inputs = {source};
+    copy.outputs = {{new_buffer(name, source.type, Category::staging), source.type}};
+    program_.instructions.push_back(copy);
+    return copy.outputs.front();
+  }
+
+  void finish_write(const Instance& run, Write& w) {
     const ir::State& state = module_.state(w.write.state);
-    const TensorType& type = graph.type(w.write.value);
-    const Operand value{buffer_of_[index(w.write.value)], type};
+    const TensorType& type = run.graph.type(w.write.value);
+    const Operand value{run.buffer_of[index(w.write.value)], type};
     const Operand target{w.write.state, state.type};
+    const std::int32_t producer = run.uses.producer[index(w.write.value)];
+    w.done = true;
+    if (value.buffer == target.buffer && w.write.mode == ir::Write::Mode::set) return;
     Instruction instruction;
     instruction.name = state.name;
-    instruction.micro = micro;
-    instruction.phase = graph.nodes.empty() ? ir::Phase::forward : graph.nodes.back().phase;
+    instruction.micro = run.micro;
+    instruction.phase = producer == ir::kNone ? ir::Phase::forward : run.graph.nodes[index(producer)].phase;
     instruction.outputs = {target};
     if (w.write.mode == ir::Write::Mode::add && summed_[index(w.write.state)]) {
       instruction.op = &module_.registry->at("accumulate");
@@ -232,10 +287,8 @@ class Lowering {
       instruction.inputs = {value};
     }
     if (w.write.mode == ir::Write::Mode::add) summed_[index(w.write.state)] = true;
-    emit(std::move(instruction));
+    program_.instructions.push_back(std::move(instruction));
   }
-
-  void emit(Instruction instruction) { program_.instructions.push_back(std::move(instruction)); }
 
   void find_lifetimes() {
     for (Buffer& b : program_.buffers) b.first = b.last = kNone;
@@ -271,7 +324,7 @@ class Lowering {
         if (input.buffer == kNone || input.buffer == output.buffer) continue;
         Buffer& dying = program_.buffers[index(input.buffer)];
         Buffer& born = program_.buffers[index(output.buffer)];
-        const bool fits = dying.state == kNone && born.state == kNone && !is_step_state(input.buffer) && !is_step_state(output.buffer) &&
+        const bool fits = !is_state(input.buffer) && !is_state(output.buffer) &&
                           dying.last == static_cast<std::int32_t>(i) && born.first == static_cast<std::int32_t>(i) && dying.bytes == born.bytes &&
                           output.type.bytes() == input.type.bytes();
         if (!fits || read_twice(instruction, input.buffer)) continue;
@@ -284,7 +337,7 @@ class Lowering {
     for (NamedOutput& output : program_.outputs) output.operand.buffer = now[index(output.operand.buffer)];
   }
 
-  bool is_step_state(BufferId buffer) const { return index(buffer) < module_.states.size(); }
+  bool is_state(BufferId buffer) const { return buffer >= 0 && index(buffer) < module_.states.size(); }
 
   static bool read_twice(const Instruction& instruction, BufferId buffer) {
     int uses = 0;
@@ -328,9 +381,8 @@ class Lowering {
   const ir::Module& module_;
   const LowerOptions& options_;
   Program program_;
-  std::vector<BufferId> buffer_of_;  // by value, of the graph being lowered
-  std::vector<bool> summed_;         // by state: has its first contribution
-  std::set<BufferId> kept_;
+  std::vector<bool> summed_;  // by state: has its first contribution
+  std::set<BufferId> kept_;   // outputs
 };
 
 }  // namespace

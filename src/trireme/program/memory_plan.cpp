@@ -75,8 +75,8 @@ std::vector<std::size_t> live_bytes(const Program& program) {
   std::vector<std::ptrdiff_t> change(program.instructions.size() + 1, 0);
   for (const Buffer& b : program.buffers) {
     if (!transient(b)) continue;
-    change[static_cast<std::size_t>(b.first)] += static_cast<std::ptrdiff_t>(aligned(b.bytes));
-    change[static_cast<std::size_t>(b.last) + 1] -= static_cast<std::ptrdiff_t>(aligned(b.bytes));
+    change[static_cast<std::size_t>(b.first)] += static_cast<std::ptrdiff_t>(b.bytes);
+    change[static_cast<std::size_t>(b.last) + 1] -= static_cast<std::ptrdiff_t>(b.bytes);
   }
   std::vector<std::size_t> live(program.instructions.size());
   auto sum = static_cast<std::ptrdiff_t>(program.state_bytes);

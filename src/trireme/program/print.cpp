@@ -20,16 +20,27 @@ std::string operands_text(const Program& program, const std::vector<Operand>& op
 
 }  // namespace
 
+std::string kind_of(const Instruction& instruction) {
+  switch (instruction.kind) {
+    case Instruction::Kind::launch: return instruction.op->name;
+    case Instruction::Kind::input: return "input";
+    case Instruction::Kind::copy: break;
+  }
+  return "copy";
+}
+
+std::string describe(const Program& program, std::size_t i) {
+  const Instruction& instruction = program.instructions[i];
+  return fmt::format("instruction {} ({} '{}', micro-batch {})", i, kind_of(instruction), instruction.name, instruction.micro);
+}
+
 std::string to_text(const Program& program) {
   std::string out = fmt::format("program {}: {} instructions, {} micro-batch{}, {} thread{}, arena {} B (state {} B)\n", program.name,
                                 format_count(program.instructions.size()), program.micro_batches, program.micro_batches == 1 ? "" : "es",
                                 program.threads, program.threads == 1 ? "" : "s", format_count(program.arena_bytes), format_count(program.state_bytes));
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
-    std::string what = "input";
-    if (instruction.kind == Instruction::Kind::copy) what = "copy";
-    if (instruction.kind == Instruction::Kind::launch) what = instruction.op->name;
-    out += fmt::format("{:>6}  m{} {:<15} {:<22} {}", i, instruction.micro, ir::name_of(instruction.phase), what, instruction.name);
+    out += fmt::format("{:>6}  m{} {:<15} {:<22} {}", i, instruction.micro, ir::name_of(instruction.phase), kind_of(instruction), instruction.name);
     if (!instruction.inputs.empty()) out += " ← " + operands_text(program, instruction.inputs);
     out += fmt::format(" {} {}", instruction.accumulate ? "⇒+" : "→", operands_text(program, instruction.outputs));
     if (instruction.workspace.buffer != kNone)

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "trireme/core/error.h"
+#include "trireme/program/print.h"
 
 namespace trireme::runtime {
 
@@ -12,10 +13,6 @@ using program::Instruction;
 using program::Operand;
 
 namespace {
-
-std::string describe(const Instruction& instruction, std::size_t i) {
-  return fmt::format("instruction {} ({} '{}', micro-batch {})", i, instruction.op != nullptr ? instruction.op->name : "copy", instruction.name, instruction.micro);
-}
 
 // Two instructions with the same signature share a prepared kernel.
 std::string signature(const Instruction& instruction) {
@@ -33,7 +30,11 @@ std::optional<std::string> find_bad(const void* data, const TensorType& type) {
     using T = decltype(zero);
     const T* values = static_cast<const T*>(data);
     for (std::int64_t i = 0; i < type.elements(); ++i) {
-      const auto value = static_cast<double>(static_cast<float>(values[i]));
+      double value = 0;
+      if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>)
+        value = static_cast<double>(static_cast<float>(values[i]));
+      else
+        value = static_cast<double>(values[i]);
       if (!std::isfinite(value)) return fmt::format("{} at element {}", std::isnan(value) ? "NaN" : value > 0 ? "+inf" : "-inf", i);
     }
     return std::nullopt;
@@ -45,13 +46,15 @@ std::optional<std::string> find_bad(const void* data, const TensorType& type) {
 Executor::Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool)
     : program_(program), arena_(arena), pool_(pool), prepared_(program.instructions.size()), events_(static_cast<std::size_t>(program.events())) {
   if (arena.bytes() < program.arena_bytes) fail("program '{}' needs an arena of {} bytes, got {}", program.name, program.arena_bytes, arena.bytes());
-  std::vector<std::pair<std::string, device::Kernel*>> cache;
+  // Kernels were given workspaces for this many threads.
+  if (pool.threads() > program.threads) fail("program '{}' is for {} threads, got {}", program.name, program.threads, pool.threads());
+  std::unordered_map<std::string, device::Kernel*> cache;
   std::vector<std::size_t> per_stream(static_cast<std::size_t>(program.streams()), 0);
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
     try {
       prepare(i, cache);
     } catch (Error& e) {
-      throw e.within("preparing " + describe(program.instructions[i], i));
+      throw e.within("preparing " + program::describe(program, i));
     }
     ++per_stream[static_cast<std::size_t>(program.instructions[i].stream)];
   }
@@ -61,7 +64,7 @@ Executor::Executor(const program::Program& program, device::Arena& arena, Thread
 
 Executor::~Executor() = default;
 
-void Executor::prepare(std::size_t i, std::vector<std::pair<std::string, device::Kernel*>>& cache) {
+void Executor::prepare(std::size_t i, std::unordered_map<std::string, device::Kernel*>& cache) {
   const Instruction& instruction = program_.instructions[i];
   Prepared& p = prepared_[i];
   const auto place = [&](const Operand& o) -> std::byte* {
@@ -74,20 +77,16 @@ void Executor::prepare(std::size_t i, std::vector<std::pair<std::string, device:
   for (const Operand& o : instruction.outputs) p.outputs.push_back(place(o));
   p.workspace = place(instruction.workspace);
   if (instruction.kind != Instruction::Kind::launch) return;
-  const std::string key = signature(instruction);
-  const auto found = std::find_if(cache.begin(), cache.end(), [&](const auto& entry) { return entry.first == key; });
-  if (found != cache.end()) {
-    p.kernel = found->second;
-    return;
-  }
+  device::Kernel*& known = cache[signature(instruction)];
+  p.kernel = known;
+  if (known != nullptr) return;
   ir::Types inputs;
   ir::Types outputs;
   for (const Operand& o : instruction.inputs) inputs.push_back(o.type);
   for (const Operand& o : instruction.outputs) outputs.push_back(o.type);
-  const ir::KernelSpec spec{inputs, outputs, instruction.attributes, pool_.threads(), instruction.accumulate};
+  const ir::KernelSpec spec{inputs, outputs, instruction.attributes, program_.threads, instruction.accumulate};
   kernels_.push_back(instruction.op->kernels.at(program_.device).prepare(spec));
-  p.kernel = kernels_.back().get();
-  cache.emplace_back(key, p.kernel);
+  p.kernel = known = kernels_.back().get();
 }
 
 void Executor::bind(std::string_view name, int micro, std::span<const std::byte> data) {
@@ -114,7 +113,6 @@ void Executor::check_bound() const {
 void Executor::execute(std::size_t i) {
   const Instruction& instruction = program_.instructions[i];
   const Prepared& p = prepared_[i];
-  for (const std::int32_t event : instruction.waits) events_[static_cast<std::size_t>(event)].wait(runs_);
   std::size_t seen = measured_peak_.load(std::memory_order_relaxed);
   while (seen < p.end_offset && !measured_peak_.compare_exchange_weak(seen, p.end_offset, std::memory_order_relaxed)) {
   }
@@ -135,16 +133,27 @@ void Executor::record_failure(std::size_t i) {
   try {
     throw;
   } catch (Error& e) {
-    failure_ = std::make_exception_ptr(e.within(describe(program_.instructions[i], i)));
+    failure_ = std::make_exception_ptr(e.within(program::describe(program_, i)));
   } catch (const std::exception& e) {
-    failure_ = std::make_exception_ptr(Error(Error::Kind::failure, describe(program_.instructions[i], i) + ": " + e.what()));
+    failure_ = std::make_exception_ptr(Error(Error::Kind::failure, program::describe(program_, i) + ": " + e.what()));
+  } catch (...) {
+    failure_ = std::make_exception_ptr(Error(Error::Kind::failure, program::describe(program_, i) + " failed"));
   }
+}
+
+void Executor::wait_for_events(std::size_t i) const {
+  for (const std::int32_t event : program_.instructions[i].waits) events_[static_cast<std::size_t>(event)].wait(runs_);
+}
+
+void Executor::record_event(std::size_t i) {
+  if (const std::int32_t event = program_.instructions[i].records; event != program::kNone) events_[static_cast<std::size_t>(event)].record();
 }
 
 // After a failure the rest of the program is skipped, but events are still recorded so that no stream waits for ever.
 void Executor::execute_guarded(std::size_t i) {
   const Instruction& instruction = program_.instructions[i];
-  if (!failed_.load(std::memory_order_relaxed)) {
+  wait_for_events(i);
+  if (!failed_.load(std::memory_order_acquire)) {
     const auto begin = Trace::Clock::now();
     try {
       execute(i);
@@ -155,7 +164,7 @@ void Executor::execute_guarded(std::size_t i) {
     if (instruction.stream == 0) phase_seconds_[static_cast<std::size_t>(instruction.phase)] += std::chrono::duration<double>(end - begin).count();
     if (trace_ != nullptr) trace_->record({prepared_[i].label, instruction.stream, begin, end});
   }
-  if (instruction.records != program::kNone) events_[static_cast<std::size_t>(instruction.records)].record();
+  record_event(i);
 }
 
 void Executor::run() {
@@ -179,7 +188,7 @@ std::optional<Executor::BadTensor> Executor::inspect(std::size_t i) const {
   for (std::size_t o = 0; o < instruction.outputs.size(); ++o)
     if (const auto what = find_bad(prepared_[i].outputs[o], instruction.outputs[o].type)) {
       const std::string& buffer = program_.buffers[static_cast<std::size_t>(instruction.outputs[o].buffer)].name;
-      return BadTensor{i, instruction.op != nullptr ? instruction.op->name : "copy", o == 0 ? instruction.name : buffer, instruction.micro, *what};
+      return BadTensor{i, program::kind_of(instruction), o == 0 ? instruction.name : buffer, instruction.micro, *what};
     }
   return std::nullopt;
 }
@@ -187,17 +196,20 @@ std::optional<Executor::BadTensor> Executor::inspect(std::size_t i) const {
 std::optional<Executor::BadTensor> Executor::run_checked() {
   check_bound();
   ++runs_;
+  failed_ = false;
+  failure_ = nullptr;
   std::optional<BadTensor> bad;
-  // One instruction after another: order matters more than speed here.
+  // One instruction after another, in program order, which satisfies every wait: order matters more than speed here.
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
-    try {
-      execute(i);
-    } catch (Error& e) {
-      throw e.within(describe(program_.instructions[i], i));
-    }
-    if (!bad && program_.instructions[i].kind != Instruction::Kind::input) bad = inspect(i);
-    if (program_.instructions[i].records != program::kNone) events_[static_cast<std::size_t>(program_.instructions[i].records)].record();
+    if (!failed_) try {
+        execute(i);
+        if (!bad && program_.instructions[i].kind != Instruction::Kind::input) bad = inspect(i);
+      } catch (...) {
+        record_failure(i);
+      }
+    record_event(i);
   }
+  if (failure_) std::rethrow_exception(failure_);
   return bad;
 }
 
@@ -221,8 +233,7 @@ void Executor::set_trace(Trace* trace) {
   if (trace == nullptr) return;
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
     const Instruction& instruction = program_.instructions[i];
-    const std::string what = instruction.op != nullptr ? instruction.op->name + " " : instruction.kind == Instruction::Kind::input ? "input " : "copy ";
-    prepared_[i].label = trace->label(what + instruction.name, ir::name_of(instruction.phase));
+    prepared_[i].label = trace->label(program::kind_of(instruction) + " " + instruction.name, ir::name_of(instruction.phase));
   }
 }
 

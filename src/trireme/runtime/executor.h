@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "trireme/device/arena.h"
@@ -25,7 +26,8 @@ namespace trireme::runtime {
 //   float loss = step.scalar("loss");
 class Executor {
  public:
-  // `program`, `arena` and `pool` must outlive the executor. The arena holds at least program.arena_bytes.
+  // `program`, `arena` and `pool` must outlive the executor. The arena holds at least program.arena_bytes and the pool has
+  // at most program.threads threads.
   Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool);
   ~Executor();
   Executor(const Executor&) = delete;
@@ -49,7 +51,7 @@ class Executor {
     int micro;
     std::string what;  // "NaN at element 17"
   };
-  // As `run`, looking at every output of every instruction.
+  // As `run`, one instruction after another, looking at every output of every instruction.
   std::optional<BadTensor> run_checked();
 
   std::span<const std::byte> output(std::string_view name, int micro = 0) const;
@@ -73,10 +75,12 @@ class Executor {
     const std::byte* bound = nullptr;
   };
 
-  void prepare(std::size_t i, std::vector<std::pair<std::string, device::Kernel*>>& cache);
+  void prepare(std::size_t i, std::unordered_map<std::string, device::Kernel*>& cache);
   void execute(std::size_t i);
   void execute_guarded(std::size_t i);
   void record_failure(std::size_t i);
+  void wait_for_events(std::size_t i) const;
+  void record_event(std::size_t i);
   void check_bound() const;
   std::optional<BadTensor> inspect(std::size_t i) const;
 

@@ -14,6 +14,10 @@ namespace {
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
+    if (static_cast<unsigned char>(c) < 0x20) {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+      continue;
+    }
     if (c == '"' || c == '\\') out += '\\';
     out += c;
   }
@@ -74,7 +78,9 @@ void Trace::write(const std::filesystem::path& file, const std::string& process)
   out << "\n]}\n";
   out.close();
   if (!out) fail("cannot write the trace {}: {}", file.string(), std::strerror(errno));
-  std::filesystem::rename(aside, file);
+  std::error_code error;
+  std::filesystem::rename(aside, file, error);
+  if (error) fail("cannot write the trace {}: {}", file.string(), error.message());
 }
 
 }  // namespace trireme::runtime
