@@ -3,6 +3,7 @@
 
 #include "trireme/ops/define.h"
 #include "trireme/ops/shape/cpu_kernels.h"
+#include "trireme/ops/simd.h"
 
 namespace trireme::ops {
 namespace {
@@ -38,26 +39,39 @@ std::vector<Axis> axes_of(const Shape& x, const std::vector<std::int64_t>& perm)
   return axes;
 }
 
-// y[i·to + j] = x[j·from + i]: rows of x become columns of y. Tiles of 16 by 16 keep both sides' lines in cache.
+// Transposes a square of as many rows as a 16-byte vector has elements. Interleaving each row of the upper half with
+// its counterpart in the lower half, log2(rows) times over, is a transposition.
+template <class T>
+HWY_INLINE void transpose_square(const T* x, std::int64_t from, T* y, std::int64_t to) {
+  namespace hn = simd::hn;
+  constexpr hn::FixedTag<T, 16 / sizeof(T)> d;
+  constexpr std::size_t n = 16 / sizeof(T);
+  hn::Vec<decltype(d)> rows[n];
+  hn::Vec<decltype(d)> mixed[n];
+  for (std::size_t i = 0; i < n; ++i) rows[i] = hn::LoadU(d, x + static_cast<std::int64_t>(i) * from);
+  for (std::size_t done = 1; done < n; done *= 2) {
+    for (std::size_t i = 0; i < n / 2; ++i) {
+      mixed[2 * i] = hn::InterleaveLower(d, rows[i], rows[i + n / 2]);
+      mixed[2 * i + 1] = hn::InterleaveUpper(d, rows[i], rows[i + n / 2]);
+    }
+    for (std::size_t i = 0; i < n; ++i) rows[i] = mixed[i];
+  }
+  for (std::size_t i = 0; i < n; ++i) hn::StoreU(rows[i], d, y + static_cast<std::int64_t>(i) * to);
+}
+
+// y[i·to + j] = x[j·from + i]: rows of x become columns of y. Cache lines of y are completed before the next are begun.
 template <class T>
 void transpose_plane(const T* x, T* y, std::int64_t rows, std::int64_t columns, std::int64_t from, std::int64_t to) {
-  constexpr std::int64_t kTile = 16;
-  T tile[kTile][kTile];
-  std::int64_t i0 = 0;
-  for (; i0 + kTile <= columns; i0 += kTile) {
-    std::int64_t j0 = 0;
-    for (; j0 + kTile <= rows; j0 += kTile) {
-      for (std::int64_t j = 0; j < kTile; ++j) std::memcpy(tile[j], x + (j0 + j) * from + i0, sizeof(tile[j]));
-      for (std::int64_t i = 0; i < kTile; ++i) {
-        T* out = y + (i0 + i) * to + j0;
-        for (std::int64_t j = 0; j < kTile; ++j) out[j] = tile[j][i];
-      }
-    }
-    for (std::int64_t i = i0; i < i0 + kTile; ++i)
-      for (std::int64_t j = j0; j < rows; ++j) y[i * to + j] = x[j * from + i];
-  }
-  for (; i0 < columns; ++i0)
-    for (std::int64_t j = 0; j < rows; ++j) y[i0 * to + j] = x[j * from + i0];
+  constexpr std::int64_t kSquare = 16 / sizeof(T);
+  constexpr std::int64_t kLine = 64 / sizeof(T);
+  const std::int64_t whole_rows = rows / kLine * kLine;
+  const std::int64_t whole_columns = columns / kSquare * kSquare;
+  for (std::int64_t line = 0; line < whole_rows; line += kLine)
+    for (std::int64_t i = 0; i < whole_columns; i += kSquare)
+      for (std::int64_t j = line; j < line + kLine; j += kSquare)
+        transpose_square(x + j * from + i, from, y + i * to + j, to);
+  for (std::int64_t i = 0; i < columns; ++i)
+    for (std::int64_t j = i < whole_columns ? whole_rows : 0; j < rows; ++j) y[i * to + j] = x[j * from + i];
 }
 
 // Offsets in x and y of the index'th combination of the given axes.
