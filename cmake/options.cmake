@@ -23,6 +23,8 @@ target_compile_options(trireme_options INTERFACE -Wall -Wextra -Wpedantic -Wshad
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(trireme_options INTERFACE -Wno-restrict)  # wrong about std::string in GCC 12
 endif()
+# Kernels are compiled for one instruction set; Highway 1.0 otherwise refuses baselines newer than it knows.
+target_compile_definitions(trireme_options INTERFACE HWY_COMPILE_ONLY_STATIC)
 if(TRIREME_ARCH)
   target_compile_options(trireme_options INTERFACE -march=${TRIREME_ARCH})
 endif()
