@@ -32,9 +32,8 @@ std::vector<std::vector<int>> parse_side(std::string_view side, std::vector<Fact
   if (trim(side).empty()) return operands;
   for (const std::string& operand : split(side, ',')) {
     std::vector<int> dims;
-    if (trim(operand) != "-")
-      for (const std::string& token : split(trim(operand), ' '))
-        if (!token.empty()) dims.push_back(factor_index(factors, token));
+    for (const std::string& token : split(trim(operand), ' '))
+      if (!token.empty() && token != "-") dims.push_back(factor_index(factors, token));
     operands.push_back(std::move(dims));
   }
   return operands;
