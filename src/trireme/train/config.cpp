@@ -98,11 +98,8 @@ std::string read_file(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// "runs/one/" and "runs/one" are both "one".
-std::string folder_name(const std::string& path) {
-  const fs::path full = fs::absolute(path).lexically_normal();
-  return (full.has_filename() ? full : full.parent_path()).filename().string();
-}
+// "runs/one/", "runs/one" and a link to it are all "one".
+std::string folder_name(const std::string& path) { return fs::canonical(path).filename().string(); }
 
 }  // namespace
 
@@ -125,6 +122,8 @@ Config load_config(const std::string& source, std::span<const std::string> overr
     if (fs::exists(run, unknown)) {
       Config config = parse_config(read_file(run), run.string(), overrides);
       config.name = folder_name(source);
+      if (std::none_of(overrides.begin(), overrides.end(), [](const auto& o) { return o.starts_with("output.dir="); }))
+        config.run = source;
       return config;
     }
     if (fs::exists(fs::path(source) / "config.json", unknown)) {
@@ -207,6 +206,14 @@ std::vector<std::string> differing_keys(const Config& a, const Config& b) {
   for (std::size_t i = 0; i < left.size(); ++i)
     if (to_text(left[i]) != to_text(right[i])) names.push_back(left[i].name);
   return names;
+}
+
+std::string value_text(const Config& config, std::string_view key) {
+  Config copy = config;
+  const std::vector<Key> keys = keys_of(copy);
+  const Key* found = find_key(keys, key);
+  TRI_CHECK(found != nullptr, "no key {}", key);
+  return to_text(*found);
 }
 
 std::string describe_config() {

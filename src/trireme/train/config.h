@@ -124,6 +124,7 @@ struct Config {
   OutputConfig output;
 
   std::string name = "quickstart";  // of the file or built-in configuration: runs/<name>
+  std::string run;                  // the run folder it was read from, unless the command line names another
   std::set<std::string> given;      // keys set by file or command line ("train.lr"); the others are defaults
 
   bool is_given(const std::string& key) const { return given.contains(key); }
@@ -147,6 +148,8 @@ void check(const Config& config);
 std::string to_toml(const Config& config);
 // Keys whose values differ.
 std::vector<std::string> differing_keys(const Config& a, const Config& b);
+// One key's value as TOML.
+std::string value_text(const Config& config, std::string_view key);
 // Every key with its default and meaning, as TOML with comments.
 std::string describe_config();
 // The key a person most likely means by `name` ("learning_rate" → "train.lr"), or nothing.

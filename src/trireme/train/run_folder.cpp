@@ -1,6 +1,7 @@
 #include "trireme/train/run_folder.h"
 
 #include <array>
+#include <charconv>
 
 #include "trireme/core/error.h"
 #include "trireme/io/atomic_file.h"
@@ -15,9 +16,40 @@ bool holds_run(const fs::path& folder) {
   return false;
 }
 
+namespace {
+
+// Without a trailing slash, and what a link such as runs/latest points to.
+fs::path cleaned(const fs::path& path) {
+  fs::path result = path.lexically_normal();
+  if (!result.has_filename()) result = result.parent_path();
+  std::error_code unknown;
+  if (fs::is_symlink(result, unknown) && fs::is_directory(result, unknown))
+    result = (result.parent_path() / fs::read_symlink(result)).lexically_normal();
+  return result;
+}
+
+// The highest N of the runs <first>, <first>-2, …, <first>-N; 0: there is none.
+int newest_number(const fs::path& first) {
+  const std::string name = first.filename().string();
+  int newest = holds_run(first) ? 1 : 0;
+  std::error_code missing;
+  for (const fs::directory_entry& entry : fs::directory_iterator(first.parent_path(), missing)) {
+    const std::string other = entry.path().filename().string();
+    if (!other.starts_with(name + "-")) continue;
+    int number = 0;
+    const char* end = other.data() + other.size();
+    const auto [rest, error] = std::from_chars(other.data() + name.size() + 1, end, number);
+    if (error == std::errc() && rest == end && number > newest && holds_run(entry.path())) newest = number;
+  }
+  return newest;
+}
+
+}  // namespace
+
 fs::path choose_run_folder(const Config& config, RunMode mode) {
+  if (!config.run.empty() && mode != RunMode::fresh) return cleaned(config.run);
   if (!config.output.dir.empty()) {
-    const fs::path given = config.output.dir;
+    const fs::path given = cleaned(config.output.dir);
     if (mode == RunMode::fresh && holds_run(given))
       refuse(
           "output.dir = \"{}\" holds a run already; give --resume to continue it, --overwrite to replace it, or "
@@ -26,13 +58,8 @@ fs::path choose_run_folder(const Config& config, RunMode mode) {
     return given;
   }
   const fs::path first = fs::path("runs") / config.name;
-  fs::path candidate = first;
-  fs::path newest = first;
-  for (int n = 2; holds_run(candidate); ++n) {
-    newest = candidate;
-    candidate = first.string() + "-" + std::to_string(n);
-  }
-  return mode == RunMode::fresh ? candidate : newest;
+  const int number = newest_number(first) + (mode == RunMode::fresh ? 1 : 0);
+  return number <= 1 ? first : fs::path(first.string() + "-" + std::to_string(number));
 }
 
 void open_run_folder(const fs::path& folder, const Config& config, RunMode mode, const std::string& run_json) {
@@ -48,7 +75,7 @@ void open_run_folder(const fs::path& folder, const Config& config, RunMode mode,
   } catch (const Error& e) {
     refuse("output.dir = \"{}\" cannot be written: {}", folder.string(), e.message());
   }
-  if (folder.parent_path() == "runs") {
+  if (folder.parent_path() == "runs" && folder.filename() != "latest") {
     std::error_code ignored;  // a convenience: a file system without links does without
     fs::remove("runs/latest", ignored);
     fs::create_directory_symlink(folder.filename(), "runs/latest", ignored);
@@ -63,8 +90,8 @@ void check_resumable(const fs::path& folder, const Config& config) {
   for (const std::string& key : differing_keys(before, config))
     for (const std::string_view prefix : fixed)
       if (key.starts_with(prefix))
-        refuse("{} differs from the run in {}; a resumed run keeps its model, data, seed and optimizer", key,
-               folder.string());
+        refuse("{} = {}, but the run in {} has {}; a resumed run keeps its model, data, seed and optimizer", key,
+               value_text(config, key), folder.string(), value_text(before, key));
 }
 
 }  // namespace trireme::train

@@ -8,8 +8,9 @@ namespace trireme::train {
 
 enum class RunMode { fresh, resume, overwrite };
 
-// Where a run will be written. With an empty output.dir: runs/<name>, then -2, -3 … for a fresh run, and the newest of
-// them to resume. A given folder that holds a run is refused without resume or overwrite.
+// Where a run will be written. Resuming or overwriting with a run folder as the configuration: there. Else output.dir;
+// with an empty one runs/<name>, then -2, -3 … for a fresh run, and the newest of them to resume or overwrite. A given
+// folder that holds a run is refused without resume or overwrite.
 std::filesystem::path choose_run_folder(const Config& config, RunMode mode);
 
 // Makes the folder and its fixed files: config.toml (resolved) and run.json (`run_json`); points runs/latest to it
