@@ -40,14 +40,22 @@ std::vector<std::int64_t> steps_in(const fs::path& run) {
   return steps;
 }
 
-}  // namespace
+// Why the checkpoint of a step cannot be used; nothing when it can.
+std::optional<std::string> fault(const fs::path& run, std::int64_t step) {
+  const fs::path folder = folder_of(run, step);
+  try {
+    std::ifstream in(folder / "manifest.json");
+    const nlohmann::json manifest = nlohmann::json::parse(in, nullptr, false);
+    if (!manifest.is_object() || manifest.value("step", std::int64_t{-1}) != step)
+      return "its manifest.json is not readable";
+    const io::SafetensorsFile file((folder / "state.safetensors").string());
+    return std::nullopt;
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
 
-void save_checkpoint(const fs::path& run, Session& session, std::int64_t step, std::int64_t keep) {
-  const fs::path target = folder_of(run, step);
-  if (fs::exists(target)) return;  // the same step gives the same state
-  const fs::path aside = target.string() + ".partial";
-  std::error_code ignored;
-  fs::remove_all(aside, ignored);
+void write_checkpoint(const fs::path& aside, Session& session, std::int64_t step) {
   fs::create_directories(aside);
   std::vector<io::TensorToWrite> tensors;
   nlohmann::ordered_json manifest = {{"format", 1}, {"step", step}};
@@ -60,31 +68,48 @@ void save_checkpoint(const fs::path& run, Session& session, std::int64_t step, s
   }
   io::write_safetensors((aside / "state.safetensors").string(), tensors);
   io::write_file_atomically((aside / "manifest.json").string(), manifest.dump(1) + "\n");
-  fs::rename(aside, target);
-  io::sync_folder(target.parent_path().string());
-  const std::vector<std::int64_t> steps = steps_in(run);
+}
+
+}  // namespace
+
+void save_checkpoint(const fs::path& run, Session& session, std::int64_t step, std::int64_t keep) {
+  const fs::path target = folder_of(run, step);
+  const fs::path aside = target.string() + ".partial";
+  std::error_code ignored;
+  // The same step gives the same state.
+  if (!fs::exists(target) || fault(run, step)) try {
+      fs::remove_all(aside);
+      write_checkpoint(aside, session, step);
+      fs::remove_all(target);
+      fs::rename(aside, target);
+      io::sync_folder(target.parent_path().string());
+    } catch (const fs::filesystem_error& e) {
+      fs::remove_all(aside, ignored);
+      fail("the checkpoint {} cannot be written: {}", target.string(), e.code().message());
+    } catch (Error& e) {
+      fs::remove_all(aside, ignored);
+      throw e.within(fmt::format("the checkpoint {} cannot be written", target.string()));
+    }
+  // A later one can only be a broken one, left behind when the run was resumed: it does not count.
+  std::vector<std::int64_t> steps = steps_in(run);
+  std::erase_if(steps, [&](std::int64_t other) { return other > step; });
   for (std::size_t i = static_cast<std::size_t>(std::max<std::int64_t>(keep, 1)); i < steps.size(); ++i)
     fs::remove_all(folder_of(run, steps[i]), ignored);
 }
 
 std::optional<std::int64_t> newest_checkpoint(const fs::path& run, const LogSink& sink) {
   for (const std::int64_t step : steps_in(run)) {
-    const fs::path folder = folder_of(run, step);
-    try {
-      std::ifstream in(folder / "manifest.json");
-      const nlohmann::json manifest = nlohmann::json::parse(in, nullptr, false);
-      if (!manifest.is_object() || manifest.value("step", std::int64_t{-1}) != step)
-        fail("its manifest.json is not readable");
-      const io::SafetensorsFile file((folder / "state.safetensors").string());
-      return step;
-    } catch (const std::exception& e) {
-      log(sink, LogLevel::warning, "skipping {}: {}", folder.string(), e.what());
-    }
+    const auto wrong = fault(run, step);
+    if (!wrong) return step;
+    log(sink, LogLevel::warning, "skipping {}: {}", folder_of(run, step).string(), *wrong);
   }
   return std::nullopt;
 }
 
 void load_checkpoint(const fs::path& run, std::int64_t step, Session& session) {
+  if (const std::vector<std::int64_t> steps = steps_in(run); std::find(steps.begin(), steps.end(), step) == steps.end())
+    refuse("{} has no checkpoint of step {}; there {} {}", run.string(), step, steps.size() == 1 ? "is one of" : "are",
+           steps.empty() ? "none" : fmt::format("{}", fmt::join(steps.rbegin(), steps.rend(), ", ")));
   const io::SafetensorsFile file((folder_of(run, step) / "state.safetensors").string());
   for (const ir::State& state : session.compiled().module.states) {
     if (!state.saved || state.step_local || !state.derived_from.empty()) continue;

@@ -21,7 +21,8 @@ std::string kept_lines(const std::filesystem::path& file, std::int64_t through) 
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
     const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
-    if (object.is_discarded() || !object.is_object() || object.value("step", through + 1) > through) break;
+    if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer()) break;
+    if (object["step"].get<std::int64_t>() > through) break;
     kept += line + "\n";
   }
   return kept;
