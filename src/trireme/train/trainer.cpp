@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -31,6 +32,15 @@ data::SampleShape sample_shape(const models::ModelConfig& c, const models::Model
   return shape;
 }
 
+// Rows from `first` on add nothing to the loss.
+void ignore_rows(data::Batch& batch, std::int64_t first) {
+  constexpr std::int32_t kIgnored = -1;
+  for (std::vector<std::int32_t>* targets : {&batch.targets, &batch.labels}) {
+    const auto per_row = static_cast<std::int64_t>(targets->size()) / batch.rows;
+    std::fill(targets->begin() + first * per_row, targets->end(), kIgnored);
+  }
+}
+
 double program_flops(const program::Program& program) {
   double flops = 0;
   for (const program::Instruction& i : program.instructions) {
@@ -48,6 +58,8 @@ double program_flops(const program::Program& program) {
 
 Trainer::Trainer(Config config, const ir::Registry& registry, TrainerOptions options)
     : config_(std::move(config)), options_(std::move(options)), threads_(compute_threads(config_)) {
+  if (!config_.init.from.empty())
+    refuse("not available in this version: init.from = \"{}\" (available: \"\")", config_.init.from);
   data_ = data::open_data(config_.data, sample_shape(config_.model, options_.model));
   resolve_model(config_, data_.vocab, options_.model);
   compiled_ = compile(config_, registry,
@@ -66,6 +78,12 @@ Trainer::Trainer(Config config, const ir::Registry& registry, TrainerOptions opt
 }
 
 void Trainer::start() {
+  if (config_.memory.limit.count == 0 && compiled_.arena_bytes > planner::total_memory())
+    refuse("the plan needs {}, and this machine has {} of memory; `trireme memory` shows what takes it",
+           format_bytes(compiled_.arena_bytes), format_bytes(planner::total_memory()));
+  // Written at the end of the run, which would be late to find out.
+  if (const std::string& file = config_.runtime.trace; !file.empty() && !std::ofstream(file, std::ios::app))
+    refuse("runtime.trace = \"{}\" cannot be written: {}", file, std::strerror(errno));
   if (options_.write) {
     if (options_.mode == RunMode::resume && holds_run(folder_)) check_resumable(folder_, config_);
     open_run_folder(folder_, config_, options_.mode, run_json());
@@ -120,15 +138,16 @@ Outcome Trainer::run() {
   const Interval& every = config_.output.checkpoint_every;
   while (step_ < config_.train.steps && !outcome.stopped) {
     Metrics m = take_step(loader, outcome);
-    if (config_.train.eval_every > 0 && step_ % config_.train.eval_every == 0 && step_ < config_.train.steps)
-      m.eval_loss = evaluate(32);
     const Request request = options_.request ? options_.request() : Request::none;
     const bool late = config_.train.max_time.count > 0 && seconds_since(started_) >= config_.train.max_time.count;
-    outcome.stopped = request == Request::stop || late;
-    const bool last = outcome.stopped || step_ >= config_.train.steps;
-    if (last) m.eval_loss = evaluate(32);
+    const bool finished = step_ >= config_.train.steps;
+    outcome.stopped = !finished && (request == Request::stop || late);
+    const bool last = finished || outcome.stopped;
+    const bool evaluation_due = finished || (config_.train.eval_every > 0 && step_ % config_.train.eval_every == 0);
+    // A run that is told to stop saves and goes: who tells it may not have the time of an evaluation to give.
+    if (evaluation_due && request != Request::stop && !outcome.stopped) m.eval_loss = evaluate(32);
     if (m.eval_loss) outcome.eval_loss = m.eval_loss;
-    if (step_ % config_.output.log_every == 0 || last) {
+    if (step_ % config_.output.log_every == 0 || last || m.eval_loss) {
       if (metrics_) metrics_->append(m);
       if (options_.on_step) options_.on_step(m);
     }
@@ -139,7 +158,10 @@ Outcome Trainer::run() {
       last_checkpoint = Clock::now();
     }
   }
-  if (outcome.losses.empty()) outcome.eval_loss = evaluate(32);
+  if (outcome.losses.empty()) {  // there was nothing left to do
+    outcome.eval_loss = evaluate(32);
+    checkpoint(outcome);
+  }
   outcome.steps = step_;
   outcome.measured_peak = session_->measured_peak();
   if (trace_) trace_->write(config_.runtime.trace, "rank 0");
@@ -211,20 +233,24 @@ void Trainer::save(const std::filesystem::path& folder) {
 std::optional<double> Trainer::evaluate(std::int64_t batches) {
   if (!data_.eval) return std::nullopt;
   const std::int64_t rows = compiled_.micro_rows;
-  const std::int64_t available = data_.eval->samples() / rows;
-  if (available == 0) return std::nullopt;
+  const std::int64_t samples = data_.eval->samples();
+  const std::int64_t available = (samples + rows - 1) / rows;
   const std::int64_t count = std::min(batches, available);
   data::Batch batch;
   batch.rows = rows;
   data_.eval->resize(batch, rows);
   double sum = 0;
+  std::int64_t seen = 0;
   for (std::int64_t b = 0; b < count; ++b) {
     const std::int64_t first = b * available / count * rows;
-    for (std::int64_t r = 0; r < rows; ++r) data_.eval->read(first + r, r, batch);
-    sum += static_cast<double>(session_->evaluate(batch));
+    const std::int64_t present = std::min(rows, samples - first);
+    for (std::int64_t r = 0; r < present; ++r) data_.eval->read(first + r, r, batch);
+    ignore_rows(batch, present);
+    sum += static_cast<double>(session_->evaluate(batch)) * static_cast<double>(rows);
+    seen += present;
     if (options_.on_evaluation) options_.on_evaluation(b + 1, count);
   }
-  return sum / static_cast<double>(count);
+  return sum / static_cast<double>(seen);
 }
 
 std::string Trainer::run_json() const {
