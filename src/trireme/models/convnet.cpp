@@ -28,9 +28,10 @@ Value build(const Builder& b, const Batch& in, const ModelConfig& c) {
 }
 
 void resolve(ModelConfig& c) {
-  if ((c.image >> c.layers) < 1)
+  const auto most = static_cast<std::int64_t>(std::log2(c.image));
+  if (c.layers > most)
     refuse("model.layers = {}: each layer halves the image, and {}×{} can be halved at most {} times", c.layers,
-           c.image, c.image, static_cast<int>(std::log2(c.image)));
+           c.image, c.image, most);
 }
 
 }  // namespace

@@ -13,6 +13,8 @@ Rule any() { return {}; }
 Rule positive() { return {.low = 0, .above_low = true}; }
 Rule at_least(double low) { return {.low = low}; }
 Rule between(double low, double high) { return {.low = low, .high = high}; }
+// A size of something in memory: no product of a few of them overflows.
+Rule dimension(double low) { return between(low, 0x7fffffff); }
 Rule below(double low, double high) { return {.low = low, .high = high, .below_high = true}; }
 Rule one_of(std::vector<std::string> choices) { return {.choices = std::move(choices)}; }
 Rule text(bool (*valid)(std::string_view), std::string_view expects) { return {.valid = valid, .expects = expects}; }
@@ -69,14 +71,14 @@ std::vector<Key> keys_of(Config& c) {
   const std::string from_family = "0: the family's rule";
   return {
       {"model.family", &c.model.family, one_of({"gpt2", "llama", "mlp", "convnet", "resnet"}), "kind of model"},
-      {"model.layers", &c.model.layers, at_least(1), "blocks; of a resnet its depth (18, 34, …)"},
-      {"model.width", &c.model.width, at_least(1), "features per position; of a convolutional net the first channels"},
-      {"model.heads", &c.model.heads, at_least(1), "attention heads"},
-      {"model.kv_heads", &c.model.kv_heads, at_least(0), "heads of keys and values (llama); 0: as many as heads"},
-      {"model.head_dim", &c.model.head_dim, at_least(0), "features per head (llama); 0: width / heads"},
-      {"model.ffn", &c.model.ffn, at_least(0), "features inside the feed-forward block; " + from_family},
-      {"model.context", &c.model.context, at_least(1), "tokens per sequence"},
-      {"model.vocab", &c.model.vocab, at_least(0), "tokens there are; 0: from the tokenizer"},
+      {"model.layers", &c.model.layers, dimension(1), "blocks; of a resnet its depth (18, 34, …)"},
+      {"model.width", &c.model.width, dimension(1), "features per position; of a convolutional net the first channels"},
+      {"model.heads", &c.model.heads, dimension(1), "attention heads"},
+      {"model.kv_heads", &c.model.kv_heads, dimension(0), "heads of keys and values (llama); 0: as many as heads"},
+      {"model.head_dim", &c.model.head_dim, dimension(0), "features per head (llama); 0: width / heads"},
+      {"model.ffn", &c.model.ffn, dimension(0), "features inside the feed-forward block; " + from_family},
+      {"model.context", &c.model.context, dimension(1), "tokens per sequence"},
+      {"model.vocab", &c.model.vocab, dimension(0), "tokens there are; 0: from the tokenizer"},
       {"model.dropout", &c.model.dropout, below(0, 1), "share of activations dropped in training"},
       {"model.tie_embeddings", &c.model.tie_embeddings, any(),
        "output weights = embedding; auto: as the family has it"},
@@ -87,10 +89,10 @@ std::vector<Key> keys_of(Config& c) {
       {"model.rope_factor", &c.model.rope_factor, positive(), "factor of the rotary scaling"},
       {"model.rope_low", &c.model.rope_low, positive(), "low frequency factor of llama3's scaling"},
       {"model.rope_high", &c.model.rope_high, positive(), "high frequency factor of llama3's scaling"},
-      {"model.rope_original", &c.model.rope_original, at_least(1), "context before llama3's scaling"},
-      {"model.classes", &c.model.classes, at_least(2), "classes of images"},
-      {"model.image", &c.model.image, at_least(1), "height and width of images"},
-      {"model.channels", &c.model.channels, at_least(1), "channels of images"},
+      {"model.rope_original", &c.model.rope_original, dimension(1), "context before llama3's scaling"},
+      {"model.classes", &c.model.classes, dimension(2), "classes of images"},
+      {"model.image", &c.model.image, dimension(1), "height and width of images"},
+      {"model.channels", &c.model.channels, dimension(1), "channels of images"},
 
       {"init.from", &c.init.from, any(), "Hugging Face folder to start from; the model's shape comes from it too"},
 
@@ -109,8 +111,8 @@ std::vector<Key> keys_of(Config& c) {
        "share held out when eval is empty: whole files of text, the tail of tokens; 0: none"},
 
       {"train.steps", &c.train.steps, at_least(0), "updates"},
-      {"train.batch", &c.train.batch, at_least(1), "sequences or images in one update, over all ranks"},
-      {"train.micro_batch", &c.train.micro_batch, at_least(0),
+      {"train.batch", &c.train.batch, dimension(1), "sequences or images in one update, over all ranks"},
+      {"train.micro_batch", &c.train.micro_batch, dimension(0),
        "rows per pass through a replica; 0: its whole share, or enough micro-batches for the pipeline"},
       {"train.optimizer", &c.train.optimizer, one_of({"adamw", "sgd"}), "update rule"},
       {"train.lr", &c.train.lr, positive(), "peak learning rate"},
@@ -162,7 +164,7 @@ std::vector<Key> keys_of(Config& c) {
       {"memory.limit", &c.memory.limit, any(), "\"8GiB\": what a device may use; \"\": what it has"},
 
       {"runtime.device", &c.runtime.device, one_of({"auto", "cpu", "cuda"}), "where to compute"},
-      {"runtime.threads", &c.runtime.threads, at_least(0), "compute threads per rank; 0: cores shared out"},
+      {"runtime.threads", &c.runtime.threads, between(0, 4096), "compute threads per rank; 0: cores shared out"},
       {"runtime.transport", &c.runtime.transport, one_of({"auto", "threads", "mpi", "nccl"}), "between ranks"},
       {"runtime.link", &c.runtime.link, text(valid_link, "a rate and a latency such as \"1GB/s,20us\""),
        "emulated link of the threads transport: \"1GB/s,20us\""},
