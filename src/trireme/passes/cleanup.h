@@ -14,6 +14,7 @@ class CleanUp : public Pass {
  public:
   std::string name() const override { return "clean-up"; }
   void run(ir::Module& module) const override;
+  bool optional() const override { return true; }
 };
 
 }  // namespace trireme::passes

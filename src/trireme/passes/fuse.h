@@ -18,6 +18,7 @@ class Fuse : public Pass {
  public:
   std::string name() const override { return "fuse"; }
   void run(ir::Module& module) const override;
+  bool optional() const override { return true; }
 };
 
 }  // namespace trireme::passes

@@ -33,16 +33,26 @@ std::vector<std::string> Pipeline::names() const {
 
 void Pipeline::run(ir::Module& module, const Options& options) const {
   const std::vector<std::string> known = names();
+  const auto is_disabled = [&](const std::string& name) {
+    return std::find(options.disabled.begin(), options.disabled.end(), name) != options.disabled.end();
+  };
   for (const std::string& name : options.disabled)
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       const auto near = nearest(name, known);
       refuse("there is no pass '{}'; {}", name, near ? fmt::format("did you mean '{}'?", *near) : fmt::format("the passes are {}", fmt::join(known, ", ")));
     }
+  for (const auto& pass : passes_)
+    if (!pass->optional() && is_disabled(pass->name())) {
+      std::vector<std::string> optional;
+      for (const auto& other : passes_)
+        if (other->optional()) optional.push_back(other->name());
+      refuse("pass '{}' cannot be left out; those that can are {}", pass->name(), fmt::join(optional, ", "));
+    }
   ir::verify(module);
   if (!options.dump.empty()) dump(options.dump, 0, "model", module);
   for (std::size_t i = 0; i < passes_.size(); ++i) {
     const std::string name = known[i];
-    if (std::find(options.disabled.begin(), options.disabled.end(), name) != options.disabled.end()) continue;
+    if (is_disabled(name)) continue;
     const auto start = std::chrono::steady_clock::now();
     try {
       passes_[i]->run(module);

@@ -16,6 +16,8 @@ class Pass {
   virtual ~Pass() = default;
   virtual std::string name() const = 0;
   virtual void run(ir::Module& module) const = 0;
+  // Whether a step without it is still the same step, only slower or larger.
+  virtual bool optional() const { return false; }
 };
 
 // The one place through which every pass runs: it verifies the module after each, times it, writes it out when asked,
@@ -24,7 +26,7 @@ class Pipeline {
  public:
   struct Options {
     std::filesystem::path dump;                 // numbered files "03-fuse.txt"; empty: none
-    std::vector<std::string> disabled;          // by name; an unknown name is refused
+    std::vector<std::string> disabled;          // by name; unknown and indispensable ones are refused
     std::function<void(const std::string& pass, double seconds)> on_pass;
   };
 
