@@ -77,6 +77,7 @@ int bench_step(Context& context, const BenchArguments& a) {
 void add_bench(CLI::App& app, Context& context) {
   CLI::App* bench = app.add_subcommand("bench", "Benchmarks");
   bench->require_subcommand(1);
+  bench->footer("\nExample:\n  trireme bench step my.toml --by-op\n");
   auto arguments = std::make_shared<BenchArguments>();
   CLI::App* step = bench->add_subcommand("step", "Time one training step");
   step->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");

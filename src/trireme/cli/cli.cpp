@@ -1,6 +1,9 @@
 #include "trireme/cli/cli.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
+#include <optional>
 
 #include "trireme/cli/commands.h"
 #include "trireme/core/error.h"
@@ -27,17 +30,44 @@ int report(const Error& e) {
   return e.kind() == Error::Kind::request ? 2 : 1;
 }
 
-// CLI11's own message for an unknown word names the word alone; a person wants the nearest command too.
-std::string explain(const CLI::App& app, const CLI::ParseError& e, const std::vector<std::string>& arguments) {
+// Words of the language that this version does not speak yet.
+constexpr std::array<std::string_view, 8> kLater = {"eval", "import",   "export",   "tokenize",
+                                                    "plan", "simulate", "compress", "dashboard"};
+
+std::optional<std::string> unknown_command(const CLI::App& app, const std::vector<std::string>& arguments) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-  if (!arguments.empty() && !arguments.front().starts_with("-") &&
-      std::find(names.begin(), names.end(), arguments.front()) == names.end()) {
-    const auto near = nearest(arguments.front(), names);
-    return fmt::format(
-        "unknown command '{}'; {}", arguments.front(),
-        near ? "did you mean '" + *near + "'?" : fmt::format("the commands are {}", fmt::join(names, ", ")));
-  }
+  if (names.empty() || arguments.empty() || arguments.front().starts_with("-")) return std::nullopt;
+  const std::string& word = arguments.front();
+  for (const CLI::App* command : app.get_subcommands({}))
+    if (command->get_name() == word) return unknown_command(*command, {arguments.begin() + 1, arguments.end()});
+  const std::string of = app.get_parent() == nullptr ? "" : app.get_name() + " ";
+  if (std::find(kLater.begin(), kLater.end(), word) != kLater.end())
+    return fmt::format("not available in this version: {}{} (available: {})", of, word, fmt::join(names, ", "));
+  const auto near = nearest(word, names);
+  return fmt::format(
+      "unknown command '{}{}'; {}", of, word,
+      near ? "did you mean '" + of + *near + "'?" : fmt::format("the commands are {}{}", of, fmt::join(names, ", ")));
+}
+
+std::string unexpected(const CLI::App& app, const std::string& word) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  if (!word.starts_with("--")) return fmt::format("unexpected argument '{}'; see trireme --help", word);
+  const std::string name = word.substr(2, word.find('=') - 2);
+  std::vector<std::string> options;
+  for (const CLI::Option* option : command->get_options())
+    options.insert(options.end(), option->get_lnames().begin(), option->get_lnames().end());
+  auto meant = nearest(name, options);
+  if (!meant) meant = train::suggest_key(name);
+  return fmt::format("unknown option --{}{}", name,
+                     meant ? "; did you mean --" + *meant + "?" : "; see trireme --help");
+}
+
+// CLI11's own messages name the word alone; a person wants the nearest one that is known too.
+std::string explain(const CLI::App& app, const CLI::ParseError& e, const std::vector<std::string>& arguments) {
+  if (const auto message = unknown_command(app, arguments)) return *message;
+  if (const std::vector<std::string> rest = app.remaining(true); !rest.empty()) return unexpected(app, rest.front());
   std::string message = e.what();
   while (!message.empty() && message.back() == '\n') message.pop_back();
   return message + "; see trireme --help";

@@ -30,6 +30,7 @@ int examine() {
 
 void add_doctor(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("doctor", "What this machine offers, what is missing and how to get it");
+  command->footer("\nExample:\n  trireme doctor\n");
   command->callback([&context] { context.run = examine; });
 }
 

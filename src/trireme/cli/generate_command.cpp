@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include <charconv>
 #include <cstdio>
 
 #include "trireme/cli/commands.h"
@@ -25,16 +26,17 @@ struct GenerateArguments {
 std::vector<std::int32_t> parse_tokens(const std::string& text) {
   std::vector<std::int32_t> tokens;
   for (const std::string& part : split(text, ',')) {
-    try {
-      tokens.push_back(std::stoi(part));
-    } catch (const std::exception&) {
-      refuse("--prompt-tokens takes numbers separated by commas, got '{}'", part);
-    }
+    const std::string_view number = trim(part);
+    const char* end = number.data() + number.size();
+    const auto [rest, error] = std::from_chars(number.data(), end, tokens.emplace_back());
+    if (error != std::errc() || rest != end)
+      refuse("--prompt-tokens takes numbers separated by commas, such as 1,2,3, got '{}'", part);
   }
   return tokens;
 }
 
 int generate(Context& context, const GenerateArguments& a) {
+  if (!std::filesystem::exists(a.from)) refuse("--from {}: there is no such folder", a.from);
   if (!train::holds_run(a.from)) refuse("--from {}: there is no run in that folder", a.from);
   train::Config config = train::load_config(a.from, context.overrides);
   config.train.batch = config.train.micro_batch = 1;

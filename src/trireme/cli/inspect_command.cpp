@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "trireme/cli/commands.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -34,14 +36,21 @@ std::string program_text(const train::Compiled& c, const std::string& name) {
   refuse("there is no program '{}'; the programs are step, eval, predict, init, derive", name);
 }
 
+void check_subject(const std::string& what) {
+  const std::vector<std::string> subjects = {"graph", "program"};
+  if (std::find(subjects.begin(), subjects.end(), what) != subjects.end()) return;
+  if (what == "schedule")
+    refuse("not available in this version: inspect schedule (available: {})", fmt::join(subjects, ", "));
+  const auto near = nearest(what, subjects);
+  refuse("inspect shows a graph or a program, not '{}'{}", what, near ? "; did you mean '" + *near + "'?" : "");
+}
+
 }  // namespace
 
 void add_inspect(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<InspectArguments>();
   CLI::App* command = app.add_subcommand("inspect", "The graph after passes, or a rank's program");
-  command->add_option("what", arguments->what, "graph or program")
-      ->required()
-      ->check(CLI::IsMember({"graph", "program"}));
+  command->add_option("what", arguments->what, "graph or program")->required();
   command->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");
   command->add_option("--graph", arguments->graph, "One graph alone: micro, update, eval, predict, init, derive");
   command->add_option("--program", arguments->program, "step, eval, predict, init or derive");
@@ -54,6 +63,7 @@ void add_inspect(CLI::App& app, Context& context) {
       "  trireme inspect program my.toml --train.micro_batch=4\n");
   command->callback([&context, arguments] {
     context.run = [&context, arguments] {
+      check_subject(arguments->what);
       train::TrainerOptions options;
       options.write = false;
       if (arguments->rank != 0) refuse("--rank {}: this run has one rank, number 0", arguments->rank);

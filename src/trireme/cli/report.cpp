@@ -73,6 +73,28 @@ std::string one_line(const std::string& text, std::size_t width) {
   return out;
 }
 
+std::string printable(const std::string& text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    // What follows the first byte of a character. Two bytes from C2: C0 and C1 would only spell ASCII in a longer way,
+    // and C2 80 to C2 9F are control characters again.
+    const std::size_t more = lead >= 0xC2 && lead < 0xE0   ? 1
+                             : lead >= 0xE0 && lead < 0xF0 ? 2
+                             : lead >= 0xF0 && lead < 0xF5 ? 3
+                                                           : 0;
+    bool whole = more > 0 && i + more < text.size();
+    for (std::size_t k = 1; whole && k <= more; ++k) whole = (static_cast<unsigned char>(text[i + k]) & 0xC0) == 0x80;
+    if (whole && lead == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0) whole = false;
+    if (whole || (lead >= 0x20 && lead < 0x7F) || lead == '\n' || lead == '\t')
+      out += text.substr(i, whole ? more + 1 : 1);
+    else
+      out += "·";
+    i += whole ? more + 1 : 1;
+  }
+  return out;
+}
+
 std::string headline(const train::Config& config) {
   const int cores = train::compute_threads(config);
   return fmt::format("trireme 0.1 · {} core{} ({}) · no GPU · {}\n", cores, cores == 1 ? "" : "s",

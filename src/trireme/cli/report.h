@@ -20,6 +20,9 @@ std::string memory_json(const train::Compiled& compiled);
 // What training came to: loss curve, memory, time.
 std::string summary_text(const train::Trainer& trainer, const train::Outcome& outcome);
 
+// Text with what a terminal could take for a command, and what is not UTF-8, made visible; lines stay.
+std::string printable(const std::string& text);
+
 // Text with control characters made visible, cut to a width; for one line of a terminal.
 std::string one_line(const std::string& text, std::size_t width);
 

@@ -69,15 +69,16 @@ int train_once(Context& context, const TrainArguments& a) {
   }
   trainer.start();
   const std::string prompt = "template<";
-  if (speaks(trainer)) fmt::print("untrained says:  \"{}{}\"\n", prompt, one_line(says(trainer, prompt, 40), 60));
+  if (speaks(trainer) && trainer.first_step() == 0)
+    fmt::print("untrained says:  \"{}{}\"\n", prompt, one_line(says(trainer, prompt, 40), 60));
   std::fflush(stdout);
   progress = std::make_unique<Progress>(trainer.first_step(), trainer.config().train.steps);
   const train::Outcome outcome = trainer.run();
   progress->finish();
   fmt::print("{}", summary_text(trainer, outcome));
-  if (speaks(trainer))
+  if (speaks(trainer) && !outcome.stopped)
     fmt::print("it now says:\n  │ {}\n", [&] {
-      std::string text = prompt + says(trainer, prompt, 220);
+      std::string text = prompt + printable(says(trainer, prompt, 220));
       for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 7) text.replace(at, 1, "\n  │ ");
       return text;
     }());
@@ -86,7 +87,7 @@ int train_once(Context& context, const TrainArguments& a) {
              trainer.config().runtime.trace.empty() ? "" : ", trace for Perfetto: " + trainer.config().runtime.trace);
   if (outcome.stopped)
     fmt::print("stopped at step {} of {}; `trireme train {} --resume` continues\n", outcome.steps,
-               trainer.config().train.steps, a.config == "quickstart" ? "" : a.config);
+               trainer.config().train.steps, trainer.folder().string());
   if (speaks(trainer))
     fmt::print("next    ./trireme generate --from {} --prompt '{}'\n", trainer.folder().string(), prompt);
   return signals.exit_code();
