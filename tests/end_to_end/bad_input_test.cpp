@@ -1,0 +1,194 @@
+// Requests that cannot be met: exit code 2, and one line that says what was wrong, what was expected and what is near.
+#include <gtest/gtest.h>
+
+#include "end_to_end/program.h"
+
+namespace trireme::testing {
+namespace {
+
+class BadInput : public Program {
+ protected:
+  // The error names every one of `parts`, and nothing was begun.
+  void expect_refusal(const std::vector<std::string>& arguments, const std::vector<std::string>& parts) const {
+    const std::vector<std::string> before = names_in(".");
+    const std::string error = refused(arguments);
+    for (const std::string& part : parts)
+      EXPECT_NE(error.find(part), std::string::npos) << "no '" << part << "' in:\n" << error;
+    EXPECT_EQ(names_in("."), before) << error;
+  }
+  void expect_key_refused(const std::string& setting, std::vector<std::string> parts) const {
+    expect_refusal({"train", "tiny.toml", "--" + setting}, parts);
+  }
+  // Line 2 of bad.toml holds `line`, in the section.
+  void expect_line_refused(const std::string& section, const std::string& line, std::vector<std::string> parts) const {
+    write("bad.toml", "[" + section + "]\n" + line + "\n");
+    parts.push_back("bad.toml:2");
+    expect_refusal({"train", "bad.toml"}, parts);
+  }
+};
+
+TEST_F(BadInput, UnknownKeys) {
+  expect_key_refused("train.lrr=1", {"train.lrr", "did you mean train.lr?"});
+  expect_key_refused("trian.lr=1", {"trian.lr", "did you mean train.lr?"});
+  expect_line_refused("train", "learning_rate = 1", {"train.learning_rate", "train.lr"});
+  expect_line_refused("memory", "gradient_checkpointing = true", {"memory.remat"});
+  expect_line_refused("model", "n_embd = 64", {"model.n_embd", "model.width"});
+  write("bad.toml", "[trian]\n");
+  expect_refusal({"train", "bad.toml"}, {"bad.toml:1", "[trian]", "[train]"});
+}
+
+TEST_F(BadInput, WrongTypes) {
+  expect_key_refused("train.lr=fast", {"train.lr", "a positive number", "\"fast\""});
+  expect_key_refused("train.steps=1.5", {"train.steps", "integer", "1.5"});
+  expect_key_refused("model.tie_embeddings=maybe", {"model.tie_embeddings", "true, false or \"auto\""});
+  expect_key_refused("train.betas=0.9", {"train.betas", "two numbers"});
+  expect_key_refused("memory.limit=8apples", {"memory.limit", "\"25MiB\"", "8apples"});
+  expect_key_refused("train.max_time=soon", {"train.max_time", "\"3h50m\"", "soon"});
+  expect_key_refused("train.lr=nan", {"train.lr"});
+  expect_line_refused("train", "lr = \"1e-3\"", {"train.lr", "a positive number"});
+  expect_line_refused("train", "batch = [1, 2]", {"train.batch", "integer"});
+}
+
+TEST_F(BadInput, OutOfRange) {
+  expect_key_refused("train.lr=-1", {"train.lr", "positive", "-1"});
+  expect_key_refused("train.batch=0", {"train.batch", "0"});
+  expect_key_refused("model.layers=0", {"model.layers", "0"});
+  expect_key_refused("data.holdout=1", {"data.holdout", "from 0 to below 1"});
+  expect_key_refused("parallel.zero=4", {"parallel.zero", "from 0 to 3", "4"});
+  expect_key_refused("train.precision=bf17", {"train.precision", "f32", "did you mean \"bf16\"?"});
+  expect_key_refused("train.schedule=wsd:2", {"train.schedule", "wsd:FRACTION"});
+  expect_key_refused("model.width=99999999999999999999", {"model.width"});
+  expect_key_refused("model.width=1099511627776", {"model.width"});
+}
+
+// Far more than any memory: said in words, whatever the numbers do on the way.
+TEST_F(BadInput, ShapesBeyondCounting) {
+  const std::string error = refused({"train", "tiny.toml", "--model.width=2000000000", "--model.heads=1"});
+  EXPECT_NE(error.find("2000000000"), std::string::npos) << error;
+}
+
+TEST_F(BadInput, MoreThanTheMachineHas) {
+  expect_refusal({"train", "tiny.toml", "--model.width=4194304", "--model.heads=1"}, {"this machine has", "memory"});
+  // Planning for another machine is fine.
+  done({"memory", "tiny.toml", "--model.width=4194304", "--model.heads=1"});
+}
+
+TEST_F(BadInput, MemoryLimit) {
+  expect_key_refused("memory.limit=100KiB", {"memory.limit", "100.0 KiB", "train.micro_batch"});
+}
+
+TEST_F(BadInput, ShapesThatDoNotFit) {
+  expect_key_refused("model.heads=3", {"model.heads = 3", "model.width = 16", "nearest", "2"});
+  expect_refusal({"train", "tiny.toml", "--model.family=llama", "--model.heads=4", "--model.kv_heads=3"},
+                 {"model.kv_heads = 3", "model.heads = 4"});
+  expect_key_refused("train.micro_batch=3", {"train.micro_batch = 3", "train.batch", "nearest", "2"});
+  expect_refusal({"train", "resnet18", "--model.layers=20"}, {"model.layers = 20", "18"});
+  expect_refusal({"train", "convnet", "--model.layers=64"}, {"model.layers = 64", "at most 5"});
+  expect_key_refused("model.family=convnet", {"data.images", "synthetic"});
+  expect_key_refused("data.images=synthetic", {"gpt2", "data.images"});
+  expect_key_refused("model.vocab=100", {"model.vocab = 100", "256"});
+}
+
+TEST_F(BadInput, DataThatIsNotThere) {
+  std::filesystem::create_directory(folder() / "empty");
+  expect_key_refused("data.text=missing.txt", {"data.text", "missing.txt"});
+  expect_key_refused("data.text=empty", {"data.text", "empty"});
+  expect_key_refused("data.text=", {"data.text"});
+  expect_key_refused("data.eval=missing.txt", {"data.eval", "missing.txt"});
+  expect_refusal({"train", "tiny.toml", "--data.tokens=missing.bin", "--model.vocab=256"},
+                 {"data.tokens", "missing.bin"});
+  expect_refusal({"train", "tiny.toml", "--data.tokens=part-*.bin", "--model.vocab=256"},
+                 {"data.tokens", "part-*.bin"});
+}
+
+TEST_F(BadInput, DataThatIsTooShortOrOdd) {
+  expect_key_refused("model.context=100000", {"model.context = 100000"});
+  expect_refusal({"train", "tiny.toml", "--model.context=100000", "--data.holdout=0"},
+                 {"model.context = 100000", "100001"});
+  write("short.txt", "short");
+  expect_key_refused("data.eval=short.txt", {"held-out text", "model.context = 16"});
+  write("odd.bin", std::string(1001, '\1'));
+  expect_refusal({"train", "tiny.toml", "--data.tokens=odd.bin", "--model.vocab=512"}, {"odd.bin", "1001"});
+  write("large.bin", std::string(1000, '\2'));
+  expect_refusal({"train", "tiny.toml", "--data.tokens=large.bin", "--model.vocab=512"},
+                 {"large.bin", "514", "model.vocab"});
+  expect_refusal({"train", "tiny.toml", "--data.tokens=large.bin"}, {"model.vocab"});
+}
+
+TEST_F(BadInput, PlacesThatCannotBeWritten) {
+  expect_key_refused("output.dir=text.txt/run", {"output.dir", "text.txt/run"});
+  expect_key_refused("output.dir=text.txt", {"output.dir", "text.txt"});
+  expect_key_refused("runtime.trace=missing/trace.json", {"runtime.trace", "missing/trace.json"});
+}
+
+TEST_F(BadInput, UnknownCommandsAndOptions) {
+  expect_refusal({"trian"}, {"'trian'", "'train'"});
+  expect_refusal({"frobnicate"}, {"'frobnicate'", "train", "doctor"});
+  expect_refusal({"bench", "stepp"}, {"'bench stepp'", "'bench step'"});
+  expect_refusal({"train", "tiny.toml", "--dry-rum"}, {"--dry-rum", "--dry-run"});
+  expect_refusal({"train", "tiny.toml", "--lr=1"}, {"--lr", "--train.lr"});
+  expect_refusal({"train", "tiny.toml", "--learning-rate", "1"}, {"--learning-rate", "--train.lr"});
+  expect_refusal({"train", "tiny.toml", "--fp16"}, {"--fp16", "--train.precision"});
+  expect_refusal({"train", "tiny.toml", "--train.lr"}, {"--train.lr", "needs a value"});
+  expect_refusal({"train", "tiny.toml", "more"}, {"'more'"});
+  expect_refusal({"inspect", "grph", "tiny.toml"}, {"'grph'", "'graph'"});
+  expect_refusal({"inspect", "graph", "tiny.toml", "--graph=micr"}, {"'micr'", "micro"});
+  expect_refusal({"inspect", "program", "tiny.toml", "--program=stp"}, {"'stp'", "step"});
+  expect_refusal({"inspect", "program", "tiny.toml", "--rank=1"}, {"--rank 1"});
+  expect_refusal({"train", "tiny.toml", "--disable-pass=fuze"}, {"'fuze'", "'fuse'"});
+  expect_refusal({"train", "tiny.toml", "--disable-pass=autodiff"}, {"'autodiff'", "fuse"});
+  expect_refusal({"bench", "step", "tiny.toml", "--steps=none"}, {"--steps"});
+}
+
+TEST_F(BadInput, ConfigurationsThatDoNotExistOrDoNotRead) {
+  expect_refusal({"train", "quickstrat"}, {"quickstrat", "did you mean quickstart?"});
+  expect_refusal({"config", "quickstrat"}, {"quickstrat", "did you mean 'quickstart'?"});
+  expect_refusal({"memory", "missing.toml"}, {"missing.toml"});
+  std::filesystem::create_directory(folder() / "nothing");
+  expect_refusal({"train", "nothing"}, {"nothing", "config.toml", "config.json"});
+  write("bad.toml", "[train]\nlr = \n");
+  expect_refusal({"train", "bad.toml"}, {"bad.toml:2", "TOML"});
+  write("bad.toml", "[train]\nlr = 1\nlr = 2\n");
+  expect_refusal({"train", "bad.toml"}, {"bad.toml:3"});
+  write("bad.toml", "lr = 1\n");
+  expect_refusal({"train", "bad.toml"}, {"bad.toml:1", "train.lr"});
+  write("bad.toml", std::string("\x7f"
+                                "ELF\0\1\2",
+                                7));
+  expect_refusal({"train", "bad.toml"}, {"bad.toml"});
+}
+
+// What the language has and this version does not: refused by key, with what there is.
+TEST_F(BadInput, NotAvailableYet) {
+  for (const char* setting :
+       {"train.precision=fp16", "train.precision=tf32", "parallel.mesh=dp=2", "parallel.mesh=pp=2,tp=2",
+        "parallel.zero=1", "parallel.compress=int8", "parallel.server=sync", "memory.remat=sqrt",
+        "memory.remat=every:2", "memory.offload=optimizer", "memory.activations=bf16", "runtime.device=cuda",
+        "runtime.transport=mpi", "runtime.link=1GB/s,20us", "data.tokenizer=tokenizer.json", "init.from=gpt2"}) {
+    const std::string key = std::string(setting).substr(0, std::string(setting).find('='));
+    expect_key_refused(setting, {"not available in this version", key, "available:"});
+  }
+  for (const char* command : {"eval", "import", "export", "tokenize"})
+    expect_refusal({command, "tiny.toml"}, {"not available in this version", command});
+  expect_refusal({"inspect", "schedule", "tiny.toml"}, {"not available in this version", "schedule"});
+}
+
+TEST_F(BadInput, Generate) {
+  expect_refusal({"generate", "--prompt=a"}, {"--from"});
+  expect_refusal({"generate", "--from=missing", "--prompt=a"}, {"missing"});
+  std::filesystem::create_directory(folder() / "nothing");
+  expect_refusal({"generate", "--from=nothing", "--prompt=a"}, {"nothing", "no run"});
+  done({"train", "tiny.toml", "--output.dir=run", "--train.steps=1"});
+  expect_refusal({"generate", "--from=run"}, {"--prompt"});
+  expect_refusal({"generate", "--from=run", "--prompt=a", "--step=7"}, {"step 7", "1"});
+  expect_refusal({"generate", "--from=run", "--prompt-tokens=1,2x"}, {"--prompt-tokens", "2x"});
+  expect_refusal({"generate", "--from=run", "--prompt-tokens=1,999"}, {"999", "256"});
+  expect_refusal({"generate", "--from=run", "--prompt=a", "--temperature=-1"}, {"--temperature"});
+  done({"train", "mlp", "--output.dir=images", "--train.steps=1", "--model.width=8"});
+  expect_refusal({"generate", "--from=images", "--prompt=a"}, {"token"});
+  std::filesystem::remove_all(folder() / "run/checkpoints");
+  expect_refusal({"generate", "--from=run", "--prompt=a"}, {"run", "no checkpoint"});
+}
+
+}  // namespace
+}  // namespace trireme::testing

@@ -1,0 +1,175 @@
+// The commands beside `train`.
+#include <gtest/gtest.h>
+
+#include "end_to_end/program.h"
+#include "trireme/ir/print.h"
+#include "trireme/ir/verify.h"
+#include "trireme/ops/all.h"
+#include "trireme/train/config.h"
+
+namespace trireme::testing {
+namespace {
+
+using Commands = Program;
+
+TEST_F(Commands, HelpEverywhereWithAnExample) {
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{{},
+                                                                                       {"train"},
+                                                                                       {"generate"},
+                                                                                       {"memory"},
+                                                                                       {"inspect"},
+                                                                                       {"bench"},
+                                                                                       {"bench", "step"},
+                                                                                       {"config"},
+                                                                                       {"doctor"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.emplace_back("--help");
+    const Finished f = done(arguments);
+    EXPECT_NE(f.out.find("Example"), std::string::npos) << f.out;
+    EXPECT_NE(f.out.find("\n  trireme "), std::string::npos) << f.out;
+    EXPECT_TRUE(f.err.empty()) << f.err;
+  }
+  EXPECT_NE(done({}).out.find("trireme train"), std::string::npos);
+  EXPECT_TRUE(done({"--version"}).out.starts_with("trireme "));
+}
+
+TEST_F(Commands, MemoryCategoriesSumToThePeak) {
+  for (const char* keys : {"--train.precision=f32", "--train.precision=bf16", "--train.micro_batch=1"}) {
+    const nlohmann::json plan = nlohmann::json::parse(done({"memory", "tiny.toml", "--json", keys}).out);
+    ASSERT_EQ(plan["ranks"].size(), 1U);
+    const nlohmann::json& rank = plan["ranks"][0];
+    std::uint64_t sum = 0;
+    for (const char* part : {"weights", "gradients", "optimizer", "activations", "workspace", "staging", "padding"}) {
+      ASSERT_TRUE(rank.contains(part)) << part;
+      sum += rank[part].get<std::uint64_t>();
+    }
+    EXPECT_EQ(sum, rank["predicted_peak_bytes"].get<std::uint64_t>());
+    EXPECT_EQ(rank["rank"], 0);
+    EXPECT_EQ(rank["tiers"], nlohmann::json({{"host", 0}, {"disk", 0}}));
+  }
+  const std::string table = done({"memory", "tiny.toml"}).out;
+  for (const char* part : {"weights", "optimizer", "activations", "padding", "total", "alive at the peak"})
+    EXPECT_NE(table.find(part), std::string::npos) << part;
+}
+
+// What the plan says without running is what the run uses.
+TEST_F(Commands, MemoryAgreesWithTheRun) {
+  const nlohmann::json plan = nlohmann::json::parse(done({"memory", "tiny.toml", "--json"}).out);
+  done({"train", "tiny.toml", "--output.dir=run"});
+  EXPECT_EQ(metrics("run").back()["peak_bytes"], plan["ranks"][0]["predicted_peak_bytes"]);
+  EXPECT_EQ(nlohmann::json::parse(done({"memory", "run", "--json"}).out), plan);
+}
+
+TEST_F(Commands, GraphParsesBack) {
+  const ir::Registry registry = ops::builtin();
+  for (const char* family : {"gpt2", "llama"}) {
+    const std::string text = done({"inspect", "graph", "tiny.toml", std::string("--model.family=") + family}).out;
+    const ir::Module module = ir::parse(text, registry);
+    ir::verify(module);
+    EXPECT_TRUE(module.has_graph("micro") && module.has_graph("update"));
+    EXPECT_EQ(ir::to_text(module), text);
+  }
+}
+
+TEST_F(Commands, GraphAloneProgramAndDot) {
+  const std::string whole = done({"inspect", "graph", "tiny.toml"}).out;
+  const std::string micro = done({"inspect", "graph", "tiny.toml", "--graph=micro"}).out;
+  EXPECT_NE(micro.find("matmul"), std::string::npos);
+  EXPECT_LT(micro.size(), whole.size());
+  const std::string dot = done({"inspect", "graph", "tiny.toml", "--dot"}).out;
+  EXPECT_TRUE(dot.starts_with("digraph"));
+  EXPECT_EQ(std::count(dot.begin(), dot.end(), '{'), std::count(dot.begin(), dot.end(), '}'));
+  for (const char* program : {"step", "eval", "predict", "init", "derive"})
+    EXPECT_FALSE(done({"inspect", "program", "tiny.toml", std::string("--program=") + program}).out.empty()) << program;
+  const std::string step = done({"inspect", "program", "tiny.toml"}).out;
+  EXPECT_NE(step.find("adamw"), std::string::npos);
+}
+
+TEST_F(Commands, DumpedPassesParseBack) {
+  done({"train", "tiny.toml", "--dry-run", "--dump-passes=passes", "--train.precision=bf16"});
+  const ir::Registry registry = ops::builtin();
+  const std::vector<std::string> files = names_in("passes");
+  EXPECT_GE(files.size(), 7U);
+  EXPECT_EQ(files.front(), "00-model.txt");
+  for (const std::string& file : files)
+    EXPECT_EQ(ir::to_text(ir::parse(read("passes/" + file), registry)), read("passes/" + file)) << file;
+}
+
+TEST_F(Commands, ConfigLoadsBack) {
+  const train::Config all = train::parse_config(done({"config"}).out, "all.toml");
+  EXPECT_EQ(train::differing_keys(all, train::Config{}), std::vector<std::string>{});
+  for (const train::Builtin& builtin : train::builtin_configs()) {
+    const std::string name(builtin.name);
+    write(name + ".toml", done({"config", name}).out);
+    const train::Config from_file = train::load_config((folder() / (name + ".toml")).string());
+    EXPECT_EQ(train::differing_keys(from_file, train::load_config(name)), std::vector<std::string>{}) << name;
+    EXPECT_NE(done({"config"}).out.find(name), std::string::npos);
+  }
+}
+
+TEST_F(Commands, Doctor) {
+  const std::string out = done({"doctor"}).out;
+  for (const char* part : {"cpu", "memory", "gpu", "transports", "libraries", "missing"})
+    EXPECT_NE(out.find(part), std::string::npos) << part;
+}
+
+TEST_F(Commands, BenchStep) {
+  const nlohmann::json result = nlohmann::json::parse(done({"bench", "step", "tiny.toml", "--json", "--steps=3"}).out);
+  for (const char* key : {"step_ms", "tokens_per_s", "flops_per_step", "peak_bytes"}) {
+    ASSERT_TRUE(result.contains(key)) << key;
+    EXPECT_GT(result[key], 0) << key;
+  }
+  const double tokens = result["tokens_per_s"].get<double>() * result["step_ms"].get<double>() / 1e3;
+  EXPECT_NEAR(tokens, 4 * 16, 1e-6);
+  EXPECT_NE(done({"bench", "step", "tiny.toml", "--by-op", "--steps=3"}).out.find("matmul"), std::string::npos);
+  EXPECT_FALSE(exists("runs"));
+}
+
+class Generate : public Program {
+ protected:
+  Generate() {
+    done({"train", "tiny.toml", "--output.dir=run", "--output.checkpoint_every=3", "--train.steps=40",
+          "--train.schedule=constant", "--output.keep=20"});
+  }
+  nlohmann::json tokens(const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments = {"generate", "--from=run", "--prompt=oar ", "--json", "--tokens=24"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return nlohmann::json::parse(done(arguments).out);
+  }
+};
+
+TEST_F(Generate, GreedyIsDeterministic) {
+  const nlohmann::json a = tokens({"--temperature=0"});
+  EXPECT_EQ(a["tokens"].size(), 24U);
+  EXPECT_EQ(a, tokens({"--temperature=0", "--seed=9"}));
+  std::string text;
+  for (const int token : a["tokens"]) text += static_cast<char>(token);
+  EXPECT_EQ(a["text"], text);
+  const Finished plain = done({"generate", "--from=run", "--prompt=oar ", "--tokens=24", "--temperature=0"});
+  EXPECT_EQ(plain.out, "oar " + text + "\n");
+  EXPECT_TRUE(plain.err.empty()) << plain.err;
+}
+
+TEST_F(Generate, SeedsDecide) {
+  EXPECT_EQ(tokens({"--seed=3"}), tokens({"--seed=3"}));
+  EXPECT_NE(tokens({"--seed=3", "--temperature=2"}), tokens({"--seed=4", "--temperature=2"}));
+}
+
+TEST_F(Generate, TokensInTokensOut) {
+  const nlohmann::json a = tokens({"--temperature=0"});
+  const Finished f =
+      done({"generate", "--from=run", "--prompt-tokens=111,97,114,32", "--tokens=24", "--temperature=0"});
+  EXPECT_EQ(nlohmann::json::parse("[" + f.out + "]"), a["tokens"]);
+}
+
+TEST_F(Generate, FromAnEarlierStep) {
+  EXPECT_NE(tokens({"--temperature=0", "--step=3"}), tokens({"--temperature=0"}));
+  EXPECT_EQ(tokens({"--temperature=0", "--step=40"}), tokens({"--temperature=0"}));
+}
+
+TEST_F(Generate, PromptLongerThanTheContext) {
+  done({"generate", "--from=run", "--prompt=" + std::string(100, 'a'), "--tokens=3"});
+}
+
+}  // namespace
+}  // namespace trireme::testing

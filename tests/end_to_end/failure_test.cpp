@@ -1,0 +1,131 @@
+// Runs that fail on the way: exit code 1, a message that says why, and nothing half written.
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "end_to_end/program.h"
+
+namespace trireme::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class NotFinite : public Program {
+ protected:
+  // The last good state was saved under the step before the bad one, and equals that of a run which ends there.
+  void expect_explained(const std::vector<std::string>& keys) const {
+    std::vector<std::string> arguments = {
+        "train", "tiny.toml", "--output.dir=run", "--train.warmup=0", "--train.schedule=constant", "--train.steps=50"};
+    arguments.insert(arguments.end(), keys.begin(), keys.end());
+    const Finished f = run(arguments);
+    EXPECT_EQ(f.code, 1) << f.out << f.err;
+    const std::size_t at = f.err.rfind("error: step ");
+    ASSERT_NE(at, std::string::npos) << f.err;
+    const std::string error = f.err.substr(at);
+    EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1) << error;
+    const std::int64_t bad = std::stoll(error.substr(std::string("error: step ").size()));
+    ASSERT_GT(bad, 0) << error;
+    EXPECT_NE(error.find("first tensor to go bad is '"), std::string::npos) << error;
+    EXPECT_NE(error.find("saved as step " + std::to_string(bad - 1)), std::string::npos) << error;
+
+    const auto lines = metrics("run");
+    EXPECT_EQ(lines.size(), static_cast<std::size_t>(bad - 1));
+    for (const nlohmann::json& line : lines) EXPECT_TRUE(line["loss"].is_number()) << line;
+    EXPECT_EQ(names_in("run/checkpoints"), std::vector<std::string>{step_name(bad - 1)});
+
+    for (std::string& argument : arguments) {
+      if (argument == "--train.steps=50") argument = "--train.steps=" + std::to_string(bad - 1);
+      if (argument == "--output.dir=run") argument = "--output.dir=good";
+    }
+    done(arguments);
+    EXPECT_EQ(state("run", bad - 1), state("good", bad - 1));
+  }
+};
+
+TEST_F(NotFinite, NamesStepAndTensorAndKeepsTheLastGoodState) {
+  expect_explained({"--train.lr=1e30", "--train.clip=0"});
+}
+TEST_F(NotFinite, WithSeveralMicroBatches) {
+  expect_explained({"--train.lr=1e25", "--train.clip=0", "--train.micro_batch=1", "--model.family=llama"});
+}
+TEST_F(NotFinite, InLowPrecision) { expect_explained({"--train.lr=1e30", "--train.clip=0", "--train.precision=bf16"}); }
+// Running statistics were written by the bad step's forward pass; they too are as they were.
+TEST_F(NotFinite, WithRunningStatistics) {
+  expect_explained({"--train.lr=1e25", "--train.clip=0", "--model.family=convnet", "--model.layers=2",
+                    "--model.width=4", "--model.image=8", "--data.images=synthetic", "--train.optimizer=sgd"});
+}
+
+TEST_F(NotFinite, AtTheFirstStep) {
+  const Finished f = run({"train", "tiny.toml", "--output.dir=run", "--model.init_std=1e30"});
+  EXPECT_EQ(f.code, 1) << f.err;
+  EXPECT_NE(f.err.find("error: step 1: "), std::string::npos) << f.err;
+  EXPECT_EQ(names_in("run/checkpoints"), std::vector<std::string>{step_name(0)});
+}
+
+// A file system of its own, of a given size. Only root may make one.
+class FullDisk : public Program {
+ protected:
+  ~FullDisk() override {
+    if (mounted_) umount2((folder() / "disk").c_str(), MNT_DETACH);
+  }
+
+  bool mount_disk(const std::string& size) {
+    fs::create_directory(folder() / "disk");
+    mounted_ = ::mount("none", (folder() / "disk").c_str(), "tmpfs", 0, ("size=" + size).c_str()) == 0;
+    return mounted_;
+  }
+  std::uintmax_t free_bytes() const { return fs::space(folder() / "disk").available; }
+  // Leaves no more than `left` bytes.
+  void fill(std::uintmax_t left) const {
+    const std::uintmax_t free = free_bytes();
+    ASSERT_GT(free, left);
+    write("disk/filler", std::string(free - left, 'x'));
+  }
+
+ private:
+  bool mounted_ = false;
+};
+
+TEST_F(FullDisk, WhileWritingMetrics) {
+  if (!mount_disk("1m")) GTEST_SKIP() << "this user may not mount";
+  fill(24 * 1024);
+  const Finished f = run({"train", "tiny.toml", "--output.dir=disk/run", "--train.steps=100000"});
+  EXPECT_EQ(f.code, 1) << f.err;
+  EXPECT_NE(f.err.find("error: cannot write disk/run/metrics.jsonl: No space left on device"), std::string::npos)
+      << f.err;
+  const auto lines = metrics("disk/run");  // checks that each is whole
+  EXPECT_GT(lines.size(), 1U);
+}
+
+TEST_F(FullDisk, WhileWritingACheckpoint) {
+  if (!mount_disk("2m")) GTEST_SKIP() << "this user may not mount";
+  done({"train", "tiny.toml", "--output.dir=disk/run", "--train.steps=2", "--train.decay_steps=6"});
+  const std::string good = state("disk/run", 2);
+  fill(good.size() / 2);
+  const Finished f = run({"train", "tiny.toml", "--output.dir=disk/run", "--resume", "--train.decay_steps=6"});
+  EXPECT_EQ(f.code, 1) << f.err;
+  EXPECT_NE(f.err.find("error: the checkpoint disk/run/checkpoints/" + step_name(6) + " cannot be written"),
+            std::string::npos)
+      << f.err;
+  EXPECT_NE(f.err.find("No space left on device"), std::string::npos) << f.err;
+  EXPECT_EQ(names_in("disk/run/checkpoints"), std::vector<std::string>{step_name(2)});
+  EXPECT_EQ(state("disk/run", 2), good);
+  // With room again, the run goes on as if nothing had been.
+  fs::remove(folder() / "disk/filler");
+  done({"train", "tiny.toml", "--output.dir=disk/run", "--resume", "--train.decay_steps=6"});
+  done({"train", "tiny.toml", "--output.dir=whole"});
+  EXPECT_EQ(state("disk/run", 6), state("whole", 6));
+}
+
+TEST_F(FullDisk, BeforeAnythingStarts) {
+  if (!mount_disk("64k")) GTEST_SKIP() << "this user may not mount";
+  fill(0);
+  const std::string error = refused({"train", "tiny.toml", "--output.dir=disk/run"});
+  EXPECT_NE(error.find("output.dir"), std::string::npos) << error;
+  EXPECT_NE(error.find("No space left on device"), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace trireme::testing

@@ -1,0 +1,77 @@
+#pragma once
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace trireme::testing {
+
+// What the program left behind.
+struct Finished {
+  int code = -1;  // exit code; 128 + signal when a signal ended it
+  std::string out;
+  std::string err;
+};
+
+// The program, running in a folder with its output kept aside. A process that is still there when this object goes is
+// killed.
+class Running {
+ public:
+  Running(const std::filesystem::path& folder, const std::vector<std::string>& arguments);
+  ~Running();
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  void signal(int number) const;
+  // Until `holds` does or the program has ended; says which.
+  bool wait_until(const std::function<bool()>& holds);
+  // A test that waits for longer than a minute fails.
+  Finished wait();
+
+ private:
+  bool ended();
+
+  int pid_ = -1;
+  int out_ = -1;
+  int err_ = -1;
+  int status_ = 0;
+};
+
+// Tests that use the program as a person does, in a folder of their own:
+//
+//   const Finished f = run({"train", "tiny.toml", "--output.dir=run"});
+class Program : public ::testing::Test {
+ protected:
+  Program();
+  ~Program() override;
+
+  const std::filesystem::path& folder() const { return folder_; }
+  Finished run(const std::vector<std::string>& arguments) const;
+  // The same, and expects exit code 0.
+  Finished done(const std::vector<std::string>& arguments) const;
+  // Expects exit code 2 and one line on stderr, "error: …"; gives that line.
+  std::string refused(const std::vector<std::string>& arguments) const;
+
+  void write(const std::string& file, const std::string& text) const;
+  std::string read(const std::string& file) const;
+  bool exists(const std::string& file) const;
+  std::vector<std::string> names_in(const std::string& path) const;  // sorted
+  // The lines of a metrics file, each of which must be whole.
+  std::vector<nlohmann::json> metrics(const std::string& run) const;
+  std::size_t lines(const std::string& file) const;
+  // The bytes of every saved tensor after `step`.
+  std::string state(const std::string& run, std::int64_t step) const;
+  static std::string step_name(std::int64_t step);
+
+  // tiny.toml and text.txt are there: a model that takes well under a second to train.
+  static constexpr std::int64_t kSteps = 6;
+
+ private:
+  std::filesystem::path folder_;
+};
+
+}  // namespace trireme::testing

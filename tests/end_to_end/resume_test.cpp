@@ -1,0 +1,137 @@
+// A run that was cut in two ends where the undisturbed one does.
+#include <gtest/gtest.h>
+
+#include "end_to_end/program.h"
+
+namespace trireme::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Resume : public Program {
+ protected:
+  // What one run of six steps leaves, against three steps and a resumed rest.
+  void expect_same_end(const std::vector<std::string>& keys) const {
+    const auto train = [&](const std::string& run, const std::vector<std::string>& more) {
+      std::vector<std::string> arguments = {"train", "tiny.toml", "--output.dir=" + run, "--train.decay_steps=6"};
+      arguments.insert(arguments.end(), keys.begin(), keys.end());
+      arguments.insert(arguments.end(), more.begin(), more.end());
+      return done(arguments);
+    };
+    train("whole", {});
+    train("cut", {"--train.steps=3"});
+    const Finished f = train("cut", {"--train.steps=6", "--resume"});
+    EXPECT_NE(f.err.find("step 3"), std::string::npos) << f.err;
+    EXPECT_EQ(state("cut", kSteps), state("whole", kSteps));
+    const auto a = metrics("whole");
+    const auto b = metrics("cut");
+    ASSERT_EQ(a.size(), b.size());
+    for (std::size_t i = 0; i < a.size(); ++i)
+      for (const char* key : {"step", "loss", "grad_norm", "lr", "tokens", "peak_bytes"})
+        EXPECT_EQ(a[i][key], b[i][key]) << key << " of step " << i + 1;
+  }
+};
+
+TEST_F(Resume, EndsAsTheUndisturbedRun) { expect_same_end({"--model.dropout=0.1"}); }
+TEST_F(Resume, EndsAsTheUndisturbedRunInLowPrecision) {
+  expect_same_end({"--train.precision=bf16", "--train.micro_batch=2"});
+}
+TEST_F(Resume, EndsAsTheUndisturbedRunWithRunningStatistics) {
+  expect_same_end({"--model.family=convnet", "--model.image=8", "--model.width=4", "--data.images=synthetic",
+                   "--train.optimizer=sgd", "--train.micro_batch=2"});
+}
+
+TEST_F(Resume, RewindsMetricsToTheCheckpoint) {
+  done({"train", "tiny.toml", "--output.dir=run", "--output.checkpoint_every=4"});
+  const std::string end = state("run", 6);
+  const std::string whole = read("run/metrics.jsonl");
+  fs::remove_all(folder() / "run/checkpoints" / step_name(6));
+  // A crash in the middle of a line.
+  write("run/metrics.jsonl", whole + R"({"step":7,"lo)");
+  done({"train", "tiny.toml", "--output.dir=run", "--resume"});
+  const auto lines = metrics("run");
+  ASSERT_EQ(lines.size(), 6U);
+  for (std::size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(lines[i]["step"], i + 1);
+  EXPECT_EQ(state("run", 6), end);
+}
+
+TEST_F(Resume, SkipsABrokenCheckpointAndReplacesIt) {
+  done({"train", "tiny.toml", "--output.dir=run", "--output.checkpoint_every=4", "--output.keep=1"});
+  const std::string end = state("run", 6);
+  done({"train", "tiny.toml", "--output.dir=run", "--output.checkpoint_every=4", "--overwrite", "--output.keep=2"});
+  const std::string file = "run/checkpoints/" + step_name(6) + "/state.safetensors";
+  write(file, end.substr(0, end.size() / 2));
+  const Finished f = done({"train", "tiny.toml", "--output.dir=run", "--resume", "--output.keep=1"});
+  EXPECT_NE(f.err.find("warning: skipping run/checkpoints/" + step_name(6)), std::string::npos) << f.err;
+  EXPECT_NE(f.err.find("at step 4"), std::string::npos) << f.err;
+  EXPECT_EQ(read(file), end);
+}
+
+TEST_F(Resume, StartsFreshAndSaysSoWithoutACheckpoint) {
+  const Finished f = done({"train", "tiny.toml", "--output.dir=run", "--resume"});
+  EXPECT_NE(f.err.find("no checkpoint in run: starting fresh"), std::string::npos) << f.err;
+  EXPECT_EQ(metrics("run").size(), static_cast<std::size_t>(kSteps));
+}
+
+TEST_F(Resume, WithoutAFolderTakesTheNewestRun) {
+  done({"train", "tiny.toml", "--train.steps=2"});
+  done({"train", "tiny.toml", "--train.steps=3"});
+  done({"train", "tiny.toml", "--resume"});
+  EXPECT_EQ(names_in("runs"), (std::vector<std::string>{"latest", "tiny", "tiny-2"}));
+  EXPECT_EQ(metrics("runs/tiny").size(), 2U);
+  EXPECT_EQ(metrics("runs/tiny-2").size(), static_cast<std::size_t>(kSteps));
+  fs::remove_all(folder() / "runs/tiny");
+  done({"train", "tiny.toml", "--resume", "--train.steps=8"});
+  EXPECT_EQ(metrics("runs/tiny-2").size(), 8U);
+}
+
+// A run folder in place of a configuration is continued where it lies, whatever it is called.
+TEST_F(Resume, RunFolderIsItsOwnConfiguration) {
+  done({"train", "tiny.toml", "--train.steps=2"});
+  done({"train", "runs/latest", "--resume", "--train.steps=3"});
+  EXPECT_EQ(metrics("runs/tiny").size(), 3U);
+  EXPECT_EQ(fs::read_symlink(folder() / "runs/latest"), "tiny");
+  fs::rename(folder() / "runs/tiny", folder() / "moved");
+  done({"train", "moved/", "--resume", "--train.steps=4"});
+  EXPECT_EQ(metrics("moved").size(), 4U);
+}
+
+TEST_F(Resume, OfAFinishedRunDoesNothing) {
+  done({"train", "tiny.toml", "--output.dir=run"});
+  const std::string end = state("run", kSteps);
+  done({"train", "tiny.toml", "--output.dir=run", "--resume"});
+  EXPECT_EQ(metrics("run").size(), static_cast<std::size_t>(kSteps));
+  EXPECT_EQ(state("run", kSteps), end);
+}
+
+TEST_F(Resume, RefusesWhatWouldMakeAnotherRun) {
+  done({"train", "tiny.toml", "--output.dir=run", "--train.steps=2"});
+  const std::string before = read("run/config.toml");
+  const std::string metrics_before = read("run/metrics.jsonl");
+  write("other.txt", read("text.txt"));
+  for (const char* change :
+       {"model.width=32", "model.dropout=0.1", "data.text=other.txt", "data.order=sequential", "train.seed=2",
+        "train.optimizer=sgd", "train.batch=8", "train.weight_decay=0.2", "train.eps=1e-6", "train.betas=0.8,0.9"}) {
+    const std::string error =
+        refused({"train", "tiny.toml", "--output.dir=run", "--resume", std::string("--") + change});
+    const std::string key = std::string(change).substr(0, std::string(change).find('='));
+    EXPECT_NE(error.find(key), std::string::npos) << error;
+  }
+  EXPECT_EQ(read("run/config.toml"), before);
+  EXPECT_EQ(read("run/metrics.jsonl"), metrics_before);
+}
+
+TEST_F(Resume, AcceptsWhatDoesNotChangeTheMathematics) {
+  done({"train", "tiny.toml", "--output.dir=run", "--train.steps=2"});
+  done({"train", "tiny.toml", "--output.dir=run", "--resume", "--train.steps=4", "--runtime.threads=2",
+        "--output.log_every=2", "--output.keep=5", "--memory.limit=1GiB", "--train.micro_batch=2"});
+  EXPECT_EQ(metrics("run").back()["step"], 4);
+}
+
+TEST_F(Resume, ContradictsOverwrite) {
+  const std::string error = refused({"train", "tiny.toml", "--resume", "--overwrite"});
+  EXPECT_NE(error.find("--overwrite"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace trireme::testing

@@ -1,0 +1,90 @@
+// Stopping a run from outside.
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "end_to_end/program.h"
+
+namespace trireme::testing {
+namespace {
+
+class Signals : public Program {
+ protected:
+  static std::vector<std::string> endless(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {"train", "tiny.toml", "--output.dir=run", "--train.steps=1000000",
+                                          "--train.schedule=constant"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+  bool wait_for_steps(Running& running, std::size_t steps) const {
+    return running.wait_until([&] { return lines("run/metrics.jsonl") >= steps; });
+  }
+  std::int64_t last_step() const { return metrics("run").back().at("step"); }
+
+  void expect_clean_stop(int signal) const {
+    Running running(folder(), endless());
+    ASSERT_TRUE(wait_for_steps(running, 3));
+    running.signal(signal);
+    const Finished f = running.wait();
+    EXPECT_EQ(f.code, 128 + signal) << f.err;
+    const std::int64_t step = last_step();
+    EXPECT_EQ(names_in("run/checkpoints"), std::vector<std::string>{step_name(step)});
+    EXPECT_NE(f.out.find("train run --resume"), std::string::npos) << f.out;
+    // The state is that of an undisturbed run of as many steps.
+    done({"train", "tiny.toml", "--output.dir=whole", "--train.steps=" + std::to_string(step),
+          "--train.schedule=constant"});
+    EXPECT_EQ(state("run", step), state("whole", step));
+  }
+};
+
+TEST_F(Signals, InterruptFinishesTheStepAndSaves) { expect_clean_stop(SIGINT); }
+TEST_F(Signals, TerminateFinishesTheStepAndSaves) { expect_clean_stop(SIGTERM); }
+
+TEST_F(Signals, UserSignalSavesAndGoesOn) {
+  Running running(folder(), endless());
+  ASSERT_TRUE(wait_for_steps(running, 2));
+  running.signal(SIGUSR1);
+  ASSERT_TRUE(running.wait_until([&] { return !names_in("run/checkpoints").empty(); }));
+  const std::size_t then = lines("run/metrics.jsonl");
+  ASSERT_TRUE(wait_for_steps(running, then + 3));
+  running.signal(SIGTERM);
+  EXPECT_EQ(running.wait().code, 143);
+}
+
+// A step of a second or more, so that the second signal arrives before the first is answered.
+TEST_F(Signals, SecondInterruptQuitsAtOnce) {
+  Running running(folder(), endless({"--model.width=256", "--model.layers=8", "--train.batch=256", "--model.context=64",
+                                     "--output.log_every=1"}));
+  ASSERT_TRUE(wait_for_steps(running, 1));
+  running.signal(SIGINT);
+  running.signal(SIGINT);
+  // Two of a kind may arrive as one; a third later on cannot.
+  running.wait_until([&, tries = 0]() mutable {
+    if (++tries % 50 == 0) running.signal(SIGINT);
+    return false;
+  });
+  EXPECT_EQ(running.wait().code, 130);
+}
+
+TEST_F(Signals, LimitOnTimeSavesAndStops) {
+  const Finished f = done(endless({"--train.max_time=300ms"}));
+  const std::int64_t step = last_step();
+  EXPECT_GT(step, 0);
+  EXPECT_LT(step, 1000000);
+  EXPECT_EQ(names_in("run/checkpoints"), std::vector<std::string>{step_name(step)});
+  EXPECT_NE(f.out.find("stopped at step"), std::string::npos);
+}
+
+TEST_F(Signals, StoppedRunGoesOn) {
+  Running running(folder(), endless());
+  ASSERT_TRUE(wait_for_steps(running, 3));
+  running.signal(SIGINT);
+  EXPECT_EQ(running.wait().code, 130);
+  const std::int64_t step = last_step();
+  done({"train", "run", "--resume", "--train.steps=" + std::to_string(step + 2)});
+  EXPECT_EQ(last_step(), step + 2);
+  EXPECT_EQ(metrics("run").size(), static_cast<std::size_t>(step + 2));
+}
+
+}  // namespace
+}  // namespace trireme::testing

@@ -1,0 +1,204 @@
+// A run and what it leaves in its folder.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "end_to_end/program.h"
+#include "trireme/io/safetensors.h"
+#include "trireme/train/config.h"
+
+namespace trireme::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Family {
+  std::string name;
+  std::vector<std::string> keys;
+};
+
+std::vector<std::string> images(const std::string& family, int layers, int width, int image) {
+  return {"--model.family=" + family,
+          "--model.layers=" + std::to_string(layers),
+          "--model.width=" + std::to_string(width),
+          "--model.image=" + std::to_string(image),
+          "--model.classes=3",
+          "--data.images=synthetic"};
+}
+
+class TrainFamily : public Program, public ::testing::WithParamInterface<Family> {};
+
+// Every key of the contract, in every line.
+void check_line(const nlohmann::json& line, std::int64_t step) {
+  for (const char* key : {"step", "loss", "grad_norm", "lr", "tokens", "tokens_per_s", "step_ms", "peak_bytes",
+                          "sent_bytes", "wall_s", "mfu", "exposed_comm_ms", "data_wait_ms"})
+    EXPECT_TRUE(line.contains(key) && line[key].is_number()) << key << " in " << line;
+  EXPECT_EQ(line["step"], step);
+  EXPECT_GT(line["grad_norm"], 0);
+  EXPECT_GT(line["tokens_per_s"], 0);
+}
+
+TEST_P(TrainFamily, LeavesACompleteRunFolderAndLearns) {
+  std::vector<std::string> arguments = {"train", "tiny.toml", "--train.steps=12", "--train.schedule=constant"};
+  arguments.insert(arguments.end(), GetParam().keys.begin(), GetParam().keys.end());
+  const Finished f = done(arguments);
+  EXPECT_EQ(names_in("runs"), (std::vector<std::string>{"latest", "tiny"}));
+  EXPECT_EQ(fs::read_symlink(folder() / "runs/latest"), "tiny");
+  EXPECT_EQ(names_in("runs/tiny"),
+            (std::vector<std::string>{"checkpoints", "config.toml", "log.txt", "metrics.jsonl", "run.json"}));
+
+  const std::vector<nlohmann::json> lines = metrics("runs/tiny");
+  ASSERT_EQ(lines.size(), 12U);
+  double first = 0;
+  double last = 0;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    check_line(lines[i], static_cast<std::int64_t>(i) + 1);
+    if (i < 3) first += lines[i]["loss"].get<double>() / 3;
+    if (i >= 9) last += lines[i]["loss"].get<double>() / 3;
+  }
+  EXPECT_LT(last, 0.97 * first);
+  EXPECT_TRUE(lines.back().contains("eval_loss"));
+  EXPECT_FALSE(lines.front().contains("eval_loss"));
+
+  EXPECT_EQ(names_in("runs/tiny/checkpoints"), std::vector<std::string>{step_name(12)});
+  const io::SafetensorsFile saved((folder() / "runs/tiny/checkpoints" / step_name(12) / "state.safetensors").string());
+  std::size_t weights = 0;
+  for (const auto& tensor : saved.tensors()) {
+    const bool optimizer = tensor.name.find('/') != std::string::npos;
+    EXPECT_EQ(tensor.type.dtype, DType::f32) << tensor.name;
+    if (!optimizer) ++weights;
+  }
+  EXPECT_GT(weights, 0U);
+
+  // The resolved configuration loads, and names the same run.
+  const train::Config config = train::load_config((folder() / "runs/tiny").string());
+  EXPECT_EQ(config.train.steps, 12);
+  EXPECT_TRUE(config.model.reads_images() || config.model.vocab == 256);
+  const nlohmann::json run = nlohmann::json::parse(read("runs/tiny/run.json"));
+  EXPECT_NE(run["command"].get<std::string>().find("--train.steps=12"), std::string::npos);
+  for (const char* key : {"build", "hosts", "plan"}) EXPECT_TRUE(run.contains(key)) << key;
+  EXPECT_EQ(run["plan"]["predicted_peak_bytes"], lines.back()["peak_bytes"]);
+  EXPECT_NE(f.out.find("✓"), std::string::npos) << f.out;
+  EXPECT_EQ(f.out.find("✗"), std::string::npos) << f.out;
+  EXPECT_NE(read("runs/tiny/log.txt").find("parameters"), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TrainFamily,
+                         ::testing::Values(Family{"gpt2", {}},
+                                           Family{"llama", {"--model.family=llama", "--model.kv_heads=1"}},
+                                           Family{"mlp", images("mlp", 2, 32, 8)},
+                                           Family{"convnet", images("convnet", 2, 8, 12)},
+                                           Family{"resnet18", images("resnet", 18, 4, 16)}),
+                         [](const auto& info) { return info.param.name; });
+
+using Train = Program;
+
+TEST_F(Train, EveryPrecisionAndSeveralMicroBatches) {
+  done({"train", "tiny.toml", "--train.precision=bf16", "--train.micro_batch=2", "--output.dir=run"});
+  EXPECT_EQ(metrics("run").size(), static_cast<std::size_t>(kSteps));
+}
+
+TEST_F(Train, DryRunWritesNothing) {
+  const std::vector<std::string> before = names_in(".");
+  const Finished f = done({"train", "tiny.toml", "--dry-run"});
+  EXPECT_EQ(names_in("."), before);
+  EXPECT_NE(f.out.find("predicted peak"), std::string::npos);
+  EXPECT_NE(f.out.find("nothing was trained"), std::string::npos);
+}
+
+TEST_F(Train, RunFoldersAreNumberedAndLatestFollows) {
+  done({"train", "tiny.toml"});
+  done({"train", "tiny.toml"});
+  EXPECT_EQ(names_in("runs"), (std::vector<std::string>{"latest", "tiny", "tiny-2"}));
+  EXPECT_EQ(fs::read_symlink(folder() / "runs/latest"), "tiny-2");
+  // Named through the link, a run is itself: its copy is numbered after it, and the link stays a link to a run.
+  done({"train", "runs/latest"});
+  EXPECT_TRUE(exists("runs/latest/metrics.jsonl"));
+  EXPECT_EQ(fs::read_symlink(folder() / "runs/latest"), "tiny-2-2");
+}
+
+TEST_F(Train, TwoRunsOfOneSeedAreEqualToTheBit) {
+  done({"train", "tiny.toml", "--output.dir=a", "--model.dropout=0.1"});
+  done({"train", "tiny.toml", "--output.dir=b", "--model.dropout=0.1"});
+  done({"train", "tiny.toml", "--output.dir=c", "--model.dropout=0.1", "--train.seed=2"});
+  EXPECT_EQ(state("a", kSteps), state("b", kSteps));
+  EXPECT_NE(state("a", kSteps), state("c", kSteps));
+}
+
+TEST_F(Train, FolderThatHoldsARunIsRefused) {
+  done({"train", "tiny.toml", "--output.dir=run"});
+  const std::string before = read("run/metrics.jsonl");
+  const std::string error = refused({"train", "tiny.toml", "--output.dir=run"});
+  for (const char* part : {"output.dir", "run", "--resume", "--overwrite"})
+    EXPECT_NE(error.find(part), std::string::npos) << error;
+  EXPECT_EQ(read("run/metrics.jsonl"), before);
+}
+
+TEST_F(Train, OverwriteReplacesTheRun) {
+  done({"train", "tiny.toml", "--output.dir=run"});
+  write("run/mine.txt", "kept");
+  done({"train", "tiny.toml", "--output.dir=run", "--overwrite", "--train.steps=3"});
+  EXPECT_EQ(metrics("run").size(), 3U);
+  EXPECT_EQ(names_in("run/checkpoints"), std::vector<std::string>{step_name(3)});
+  EXPECT_EQ(read("run/mine.txt"), "kept");
+}
+
+// A request that is refused must not have cost the run that was there.
+TEST_F(Train, RefusedOverwriteLeavesTheRun) {
+  done({"train", "tiny.toml", "--output.dir=run"});
+  refused({"train", "tiny.toml", "--output.dir=run", "--overwrite", "--model.context=1000000"});
+  EXPECT_EQ(metrics("run").size(), static_cast<std::size_t>(kSteps));
+  EXPECT_TRUE(exists("run/checkpoints/" + step_name(kSteps)));
+}
+
+TEST_F(Train, CheckpointsByStepsAreKeptToTheNumberAsked) {
+  done({"train", "tiny.toml", "--output.dir=run", "--output.checkpoint_every=1", "--output.keep=3"});
+  EXPECT_EQ(names_in("run/checkpoints"), (std::vector<std::string>{step_name(4), step_name(5), step_name(6)}));
+}
+
+TEST_F(Train, EvaluationIsLoggedEvenBetweenLoggedSteps) {
+  done({"train", "tiny.toml", "--output.dir=run", "--output.log_every=4", "--train.eval_every=3", "--train.steps=8"});
+  std::vector<std::int64_t> logged;
+  std::vector<std::int64_t> evaluated;
+  for (const nlohmann::json& line : metrics("run")) {
+    logged.push_back(line["step"]);
+    if (line.contains("eval_loss")) evaluated.push_back(line["step"]);
+  }
+  EXPECT_EQ(logged, (std::vector<std::int64_t>{3, 4, 6, 8}));
+  EXPECT_EQ(evaluated, (std::vector<std::int64_t>{3, 6, 8}));
+}
+
+// Held-out rows that fill no batch are evaluated all the same, and the number does not depend on how they are cut.
+TEST_F(Train, EvaluationCoversFewRows) {
+  write("eval.txt", std::string(120, 'x') + "the keel of the trireme meets the wind");
+  for (const char* micro : {"1", "3", "6"})
+    done({"train", "tiny.toml", std::string("--output.dir=run") + micro, "--train.batch=6", "--data.eval=eval.txt",
+          std::string("--train.micro_batch=") + micro, "--train.eps=1e-4"});
+  const double one = metrics("run1").back().at("eval_loss");
+  EXPECT_NEAR(metrics("run3").back().at("eval_loss").get<double>(), one, 1e-4 * one);
+  EXPECT_NEAR(metrics("run6").back().at("eval_loss").get<double>(), one, 1e-4 * one);
+}
+
+TEST_F(Train, NoStepsLeaveTheStartAsACheckpoint) {
+  done({"train", "tiny.toml", "--output.dir=run", "--train.steps=0"});
+  EXPECT_EQ(names_in("run/checkpoints"), std::vector<std::string>{step_name(0)});
+}
+
+TEST_F(Train, TraceIsWritten) {
+  done({"train", "tiny.toml", "--output.dir=run", "--runtime.trace=trace.json", "--train.steps=2"});
+  const nlohmann::json trace = nlohmann::json::parse(read("trace.json"), nullptr, false);
+  ASSERT_FALSE(trace.is_discarded());
+  EXPECT_GT((trace.is_array() ? trace : trace["traceEvents"]).size(), 10U);
+}
+
+TEST_F(Train, TokenFiles) {
+  std::string tokens;
+  for (int i = 0; i < 4000; ++i) tokens += {static_cast<char>(i * i % 50), '\0'};
+  write("tokens.bin", tokens);
+  done({"train", "tiny.toml", "--data.tokens=tokens.bin", "--model.vocab=64", "--data.order=sequential",
+        "--output.dir=run"});
+  EXPECT_EQ(metrics("run").size(), static_cast<std::size_t>(kSteps));
+}
+
+}  // namespace
+}  // namespace trireme::testing

@@ -1,0 +1,141 @@
+#include "equivalence/training.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "trireme/core/error.h"
+#include "trireme/core/rng.h"
+#include "trireme/data/synthetic_images.h"
+#include "trireme/train/schedule.h"
+
+namespace trireme::testing {
+namespace {
+
+// Every token follows from the one before it, except for a wrong one now and then.
+void fill_tokens(const models::ModelConfig& model, std::int64_t step, data::Batch& batch) {
+  SplitMix random(static_cast<std::uint64_t>(step) + 17);
+  const auto any = [&] { return static_cast<std::int64_t>(random.next() % static_cast<std::uint64_t>(model.vocab)); };
+  for (std::int64_t row = 0; row < batch.rows; ++row) {
+    std::int64_t token = any();
+    for (std::int64_t i = 0; i <= model.context; ++i) {
+      if (i < model.context) batch.tokens.push_back(static_cast<std::int32_t>(token));
+      if (i > 0) batch.targets.push_back(static_cast<std::int32_t>(token));
+      token = random.unit() < 0.1 ? any() : (3 * token + 7) % model.vocab;
+    }
+  }
+}
+
+double relative_norm_error(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double x = static_cast<double>(a[i]);
+    const double d = x - static_cast<double>(b[i]);
+    difference += d * d;
+    norm += x * x;
+  }
+  return difference == 0 ? 0 : std::sqrt(difference / norm);
+}
+
+}  // namespace
+
+const std::vector<std::string>& small_models() {
+  static const std::vector<std::string> all = {"gpt2", "llama", "mlp", "convnet", "resnet18", "resnet50"};
+  return all;
+}
+
+train::Config small_model(const std::string& name) {
+  train::Config c;
+  const bool resnet = name.starts_with("resnet");
+  c.model.family = resnet ? "resnet" : name;
+  c.train.batch = 8;
+  c.train.eps = 1e-4;
+  c.train.warmup = 0;
+  c.train.schedule = "constant";
+  if (c.model.reads_images()) {
+    c.data.images = "synthetic";
+    c.model.layers = resnet ? std::stoll(name.substr(6)) : 2;
+    c.model.width = name == "mlp" ? 24 : 4;
+    c.model.image = resnet ? 20 : 11;
+    c.model.classes = 5;
+  } else {
+    c.model.layers = 2;
+    c.model.width = 24;
+    c.model.heads = 4;
+    c.model.kv_heads = name == "llama" ? 2 : 0;
+    c.model.context = 19;
+    c.model.vocab = 61;
+  }
+  train::check(c);
+  train::resolve_model(c, c.model.vocab);
+  return c;
+}
+
+data::Batch batch_of(const train::Config& c, std::int64_t step) {
+  data::Batch batch;
+  batch.step = step;
+  batch.rows = c.train.batch;
+  if (!c.model.reads_images()) {
+    fill_tokens(c.model, step, batch);
+    return batch;
+  }
+  const data::SyntheticImages images(c.model.image, c.model.channels, c.model.classes, 0,
+                                     data::SyntheticImages::kSamples);
+  images.resize(batch, batch.rows);
+  for (std::int64_t row = 0; row < batch.rows; ++row) images.read(step * batch.rows + row, row, batch);
+  return batch;
+}
+
+Trained::Trained(const train::Config& config, const Setup& setup)
+    : config_(config),
+      compiled_(
+          train::compile(config_, registry_, {.threads = setup.threads, .disabled_passes = setup.disabled_passes})),
+      session_(std::make_unique<train::Session>(compiled_, setup.threads)) {
+  session_->initialize(config_.train.seed);
+}
+
+void Trained::train(std::int64_t steps) {
+  for (std::int64_t i = 0; i < steps; ++i) {
+    const auto step = static_cast<std::int64_t>(losses_.size());
+    const train::StepResult result =
+        session_->step(batch_of(config_, step), step, train::learning_rate(config_.train, step), config_.train.seed);
+    ASSERT_TRUE(result.finite) << "step " << step;
+    losses_.push_back(static_cast<double>(result.loss));
+  }
+}
+
+std::map<std::string, std::vector<float>> Trained::state() {
+  std::map<std::string, std::vector<float>> all;
+  for (const ir::State& state : compiled_.module.states) {
+    if (!state.saved || state.step_local || !state.derived_from.empty()) continue;
+    TRI_CHECK(state.type.dtype == DType::f32, "{} is {}", state.name, state.type.str());
+    const auto bytes = session_->state(state.name);
+    std::vector<float>& values = all[state.name];
+    values.resize(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+  }
+  return all;
+}
+
+void expect_equal_training(Trained& a, Trained& b, double tolerance) {
+  ASSERT_EQ(a.losses().size(), b.losses().size());
+  for (std::size_t i = 0; i < a.losses().size(); ++i)
+    EXPECT_NEAR(a.losses()[i], b.losses()[i], tolerance * std::abs(a.losses()[i])) << "loss of step " << i;
+  const auto theirs = b.state();
+  for (const auto& [name, values] : a.state()) {
+    ASSERT_TRUE(theirs.contains(name)) << name;
+    if (name.find('/') != std::string::npos) continue;  // the optimizer's: judged by the weights they make
+    EXPECT_LE(relative_norm_error(values, theirs.at(name)), tolerance) << name;
+  }
+}
+
+void expect_same_bits(Trained& a, Trained& b) {
+  EXPECT_EQ(a.losses(), b.losses());
+  const auto theirs = b.state();
+  for (const auto& [name, values] : a.state()) EXPECT_TRUE(values == theirs.at(name)) << name << " differs";
+}
+
+}  // namespace trireme::testing

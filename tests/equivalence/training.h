@@ -1,0 +1,53 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/ops/all.h"
+#include "trireme/train/session.h"
+
+namespace trireme::testing {
+
+// Small models of every family, by name: gpt2, llama, mlp, convnet, resnet18, resnet50. AdamW's eps is 1e-4: where the
+// exact gradient is zero it would otherwise turn rounding noise into full steps.
+train::Config small_model(const std::string& name);
+const std::vector<std::string>& small_models();
+
+// Rows of one update's batch, a pure function of configuration and step: sequences and images that can be learned.
+data::Batch batch_of(const train::Config& config, std::int64_t step);
+
+struct Setup {
+  int threads = 1;
+  std::vector<std::string> disabled_passes = {};
+};
+
+// A model compiled and initialised, with what it is made of kept alive.
+class Trained {
+ public:
+  explicit Trained(const train::Config& config, const Setup& setup = {});
+
+  // `steps` more updates at the schedule's learning rate; all must be finite.
+  void train(std::int64_t steps);
+
+  const train::Compiled& compiled() const { return compiled_; }
+  train::Session& session() { return *session_; }
+  const std::vector<double>& losses() const { return losses_; }
+  // Every saved state variable: weights, optimizer, statistics.
+  std::map<std::string, std::vector<float>> state();
+
+ private:
+  train::Config config_;
+  ir::Registry registry_ = ops::builtin();
+  train::Compiled compiled_;
+  std::unique_ptr<train::Session> session_;
+  std::vector<double> losses_;
+};
+
+// Losses agree to a relative tolerance, every weight to one of its tensor's norm.
+void expect_equal_training(Trained& a, Trained& b, double tolerance);
+// Losses and all of the state agree to the bit.
+void expect_same_bits(Trained& a, Trained& b);
+
+}  // namespace trireme::testing
