@@ -26,7 +26,7 @@ class Shape {
   const std::int64_t* end() const { return dims_.data() + rank_; }
   void push_back(std::int64_t extent);
 
-  // Product of all extents; of those in [first, last). Refuses a product above 2^48.
+  // Product of all extents; of those in [first, last).
   std::int64_t elements() const { return elements(0, rank_); }
   std::int64_t elements(int first, int last) const;
 
