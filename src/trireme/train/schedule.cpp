@@ -21,7 +21,7 @@ double learning_rate(const TrainConfig& c, std::int64_t step) {
   if (schedule.name == "wsd") {  // warm up, stay, decay over the last fraction
     const double decay = schedule.argument;
     const double down = std::clamp((progress - (1 - decay)) / decay, 0.0, 1.0);
-    return c.lr + (c.min_lr - c.lr) * down;
+    return c.min_lr + (c.lr - c.min_lr) * (1 - down);
   }
   refuse("train.schedule = \"{}\" is not one of cosine, linear, constant, wsd:FRACTION", c.schedule);
 }
