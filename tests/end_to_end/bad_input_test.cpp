@@ -86,6 +86,7 @@ TEST_F(BadInput, ShapesThatDoNotFit) {
   expect_refusal({"train", "convnet", "--model.layers=64"}, {"model.layers = 64", "at most 5"});
   expect_key_refused("model.family=convnet", {"data.images", "synthetic"});
   expect_key_refused("data.images=synthetic", {"gpt2", "data.images"});
+  expect_key_refused("data.tokens=tokens.bin", {"data.text", "data.tokens"});
   expect_key_refused("model.vocab=100", {"model.vocab = 100", "256"});
 }
 
@@ -95,9 +96,9 @@ TEST_F(BadInput, DataThatIsNotThere) {
   expect_key_refused("data.text=empty", {"data.text", "empty"});
   expect_key_refused("data.text=", {"data.text"});
   expect_key_refused("data.eval=missing.txt", {"data.eval", "missing.txt"});
-  expect_refusal({"train", "tiny.toml", "--data.tokens=missing.bin", "--model.vocab=256"},
+  expect_refusal({"train", "tiny.toml", "--data.text=", "--data.tokens=missing.bin", "--model.vocab=256"},
                  {"data.tokens", "missing.bin"});
-  expect_refusal({"train", "tiny.toml", "--data.tokens=part-*.bin", "--model.vocab=256"},
+  expect_refusal({"train", "tiny.toml", "--data.text=", "--data.tokens=part-*.bin", "--model.vocab=256"},
                  {"data.tokens", "part-*.bin"});
 }
 
@@ -108,11 +109,12 @@ TEST_F(BadInput, DataThatIsTooShortOrOdd) {
   write("short.txt", "short");
   expect_key_refused("data.eval=short.txt", {"held-out text", "model.context = 16"});
   write("odd.bin", std::string(1001, '\1'));
-  expect_refusal({"train", "tiny.toml", "--data.tokens=odd.bin", "--model.vocab=512"}, {"odd.bin", "1001"});
+  expect_refusal({"train", "tiny.toml", "--data.text=", "--data.tokens=odd.bin", "--model.vocab=512"},
+                 {"odd.bin", "1001"});
   write("large.bin", std::string(1000, '\2'));
-  expect_refusal({"train", "tiny.toml", "--data.tokens=large.bin", "--model.vocab=512"},
+  expect_refusal({"train", "tiny.toml", "--data.text=", "--data.tokens=large.bin", "--model.vocab=512"},
                  {"large.bin", "514", "model.vocab"});
-  expect_refusal({"train", "tiny.toml", "--data.tokens=large.bin"}, {"model.vocab"});
+  expect_refusal({"train", "tiny.toml", "--data.text=", "--data.tokens=large.bin"}, {"model.vocab"});
 }
 
 TEST_F(BadInput, PlacesThatCannotBeWritten) {

@@ -30,9 +30,7 @@ TEST_P(Accumulation, EqualsTheFullBatch) {
 // Batch norm sees one micro-batch at a time by definition, so convolutional networks are not among them.
 INSTANTIATE_TEST_SUITE_P(All, Accumulation,
                          ::testing::Values(Case{"gpt2", 0}, Case{"gpt2", 0.3}, Case{"llama", 0}, Case{"mlp", 0}),
-                         [](const auto& info) {
-                           return info.param.model + (info.param.dropout > 0 ? "_dropout" : "");
-                         });
+                         [](const auto& one) { return one.param.model + (one.param.dropout > 0 ? "_dropout" : ""); });
 
 // Or the test above would say nothing about dropout.
 TEST(AccumulationWithDropout, DropoutIsOn) {

@@ -45,7 +45,7 @@ TEST_P(Determinism, ThreadsDoNotChangeABit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Determinism, ::testing::ValuesIn(small_models()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& one) { return one.param; });
 
 // Sizes at which kernels cut their work into several blocks, which the small models above do not reach.
 TEST(DeterminismAtSize, ThreadsDoNotChangeABit) {

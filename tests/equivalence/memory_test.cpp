@@ -47,8 +47,8 @@ TEST_P(Memory, PredictedPeakIsMeasuredAndGuardsAreIntact) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Memory, ::testing::ValuesIn(cases()), [](const auto& info) {
-  return info.param.model + "_" + info.param.precision + "_" + std::to_string(info.param.micro_batches);
+INSTANTIATE_TEST_SUITE_P(All, Memory, ::testing::ValuesIn(cases()), [](const auto& one) {
+  return one.param.model + "_" + one.param.precision + "_" + std::to_string(one.param.micro_batches);
 });
 
 // Weights, gradients and AdamW's two states in f32: sixteen bytes for each parameter, and not one more. In bf16 a copy

@@ -24,7 +24,7 @@ TEST_P(OptionalPasses, TrainTheSameWithoutThem) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OptionalPasses, ::testing::ValuesIn(small_models()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& one) { return one.param; });
 
 TEST(OptionalPassesOnly, TheOthersAreRefused) {
   for (const char* pass : {"autodiff", "optimizer", "initial-state", "validate"})
