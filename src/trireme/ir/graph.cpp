@@ -17,10 +17,8 @@ constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
 void check_extents(const TensorType& type) {
   std::int64_t elements = 1;
   for (const std::int64_t extent : type.shape)
-    if (extent < 0)
-      fail("extents {} are out of range", type.shape.str());
-    else if (__builtin_mul_overflow(elements, extent, &elements) || elements > kMostElements)
-      refuse("a tensor of shape {} has more than 2^48 elements", type.shape.str());
+    if (extent < 0 || __builtin_mul_overflow(elements, extent, &elements) || elements > kMostElements)
+      refuse("extents {} are out of range", type.shape.str());
 }
 
 bool name_character(char c) {
