@@ -4,10 +4,7 @@
 
 namespace trireme::ir {
 
-const TensorType& Value::type() const {
-  static const TensorType absent = TensorType::none();
-  return id_ == kNone ? absent : site_->module->graph(site_->graph).type(id_);
-}
+TensorType Value::type() const { return id_ == kNone ? TensorType::none() : site_->module->graph(site_->graph).type(id_); }
 
 std::vector<Value> apply(const std::string& op_name, std::vector<Value> inputs, Attributes attributes, const std::string& scope) {
   const Value* anchor = nullptr;

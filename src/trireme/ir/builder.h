@@ -23,8 +23,9 @@ class Value {
 
   explicit operator bool() const { return id_ != kNone; }
   ValueId id() const { return id_; }
-  const TensorType& type() const;
-  const Shape& shape() const { return type().shape; }
+  // By value: a graph that grows moves its own.
+  TensorType type() const;
+  Shape shape() const { return type().shape; }
   DType dtype() const { return type().dtype; }
   const std::shared_ptr<const Site>& site() const { return site_; }
   const std::string& scope() const { return scope_; }

@@ -25,8 +25,9 @@ ir::OpDef cross_entropy_def() {
                         {{"scale", g.attributes().real("scale")}}));
   };
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes&) {
-    const std::string rows = row_factors(inputs[1].shape.rank());
-    return ir::parse_factors(rows + " v!, " + rows + " -> -, " + rows);
+    const int rank = inputs[1].shape.rank();
+    const std::string rows = row_factors(rank);
+    return ir::parse_factors(row_factors(rank, "v!") + ", " + rows + " -> -, " + rows);
   };
   def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
     ir::Cost cost = one_pass(inputs, outputs, 0);
@@ -56,8 +57,10 @@ ir::OpDef cross_entropy_grad_def() {
   };
   def.no_gradient = kLossIsLast;
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes&) {
-    const std::string rows = row_factors(inputs[1].shape.rank());
-    return ir::parse_factors(rows + " v!, " + rows + ", " + rows + ", - -> " + rows + " v!");
+    const int rank = inputs[1].shape.rank();
+    const std::string rows = row_factors(rank);
+    const std::string logits = row_factors(rank, "v!");
+    return ir::parse_factors(logits + ", " + rows + ", " + rows + ", - -> " + logits);
   };
   def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
     return one_pass(inputs, outputs, 8);

@@ -29,8 +29,8 @@ ir::OpDef kl_divergence_def() {
                      {{"scale", g.attributes().real("scale")}, {"temperature", g.attributes().real("temperature")}}));
   };
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes&) {
-    const std::string rows = row_factors(inputs[0].shape.rank() - 1);
-    return ir::parse_factors(rows + " v!, " + rows + " v! -> -");
+    const std::string logits = row_factors(inputs[0].shape.rank() - 1, "v!");
+    return ir::parse_factors(logits + ", " + logits + " -> -");
   };
   def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
     ir::Cost cost = one_pass(inputs, outputs, 0);
@@ -59,8 +59,8 @@ ir::OpDef kl_divergence_grad_def() {
   };
   def.no_gradient = kLossIsLast;
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes&) {
-    const std::string rows = row_factors(inputs[0].shape.rank() - 1);
-    return ir::parse_factors(rows + " v!, " + rows + " v!, - -> " + rows + " v!");
+    const std::string logits = row_factors(inputs[0].shape.rank() - 1, "v!");
+    return ir::parse_factors(logits + ", " + logits + ", - -> " + logits);
   };
   def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
     return one_pass(inputs, outputs, 40);

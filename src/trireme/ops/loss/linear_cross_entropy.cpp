@@ -25,9 +25,10 @@ ir::OpDef linear_cross_entropy_def() {
       g.set(i, one ? g.output(i + 1) : ir::apply1("mul", {g.output(i + 1), g.grad(0)}));
   };
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
-    const std::string rows = row_factors(inputs[2].shape.rank());
-    const std::string gradients = outputs.size() > 1 ? ", " + rows + " d!, v! d!" : "";
-    return ir::parse_factors(rows + " d!, v! d!, " + rows + " -> -" + gradients);
+    const int rank = inputs[2].shape.rank();
+    const std::string x = row_factors(rank, "d!");
+    const std::string gradients = outputs.size() > 1 ? ", " + x + ", v! d!" : "";
+    return ir::parse_factors(x + ", v! d!, " + row_factors(rank) + " -> -" + gradients);
   };
   def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
     const double logits = static_cast<double>(inputs[2].elements()) * static_cast<double>(inputs[1].shape[0]);

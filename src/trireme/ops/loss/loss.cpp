@@ -2,9 +2,10 @@
 
 namespace trireme::ops {
 
-std::string row_factors(int count) {
+std::string row_factors(int count, const std::string& last) {
   std::string text;
   for (int i = 0; i < count; ++i) text += fmt::format("r{} ", i);
+  text += last;
   return text.empty() ? "-" : text;
 }
 

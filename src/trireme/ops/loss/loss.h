@@ -10,8 +10,8 @@ namespace trireme::ops {
 inline const char* const kLossIsLast = "second derivatives are not taken";
 inline const TensorType kLossType{DType::f32, {}};
 
-// "r0 r1 …": the dimensions [0, count) of a tensor that has rows.
-std::string row_factors(int count);
+// "r0 r1 … last": the dimensions [0, count) of a tensor that has rows, then its last ones; "-" for a scalar.
+std::string row_factors(int count, const std::string& last = "");
 
 // The dimensions of a target: those of `rows` without its last one.
 TensorType target_type(const TensorType& rows);

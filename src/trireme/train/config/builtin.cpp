@@ -8,18 +8,18 @@ namespace {
 constexpr auto kBuiltins = std::to_array<Builtin>({
     {"quickstart", "a small GPT on the C++ standard library's headers, in about a minute",
      R"([model]
-family  = "gpt2"
+family  = "llama"
 layers  = 4
 width   = 128
 heads   = 4
 context = 128
 
 [train]
-steps  = 300
-batch  = 32
+steps  = 1200
+batch  = 8
 lr     = 3e-3
 min_lr = 3e-4
-warmup = 20
+warmup = 50
 )"},
     {"gpt2-small-cpu", "GPT-2 small (124 M parameters) on a CPU: name your own data.tokens",
      R"([model]
