@@ -25,9 +25,9 @@ class Pass {
 class Pipeline {
  public:
   struct Options {
-    std::filesystem::path dump;                 // numbered files "03-fuse.txt"; empty: none
-    std::vector<std::string> disabled;          // by name; unknown and indispensable ones are refused
-    std::function<void(const std::string& pass, double seconds)> on_pass;
+    std::filesystem::path dump = {};         // numbered files "03-fuse.txt"; empty: none
+    std::vector<std::string> disabled = {};  // by name; unknown and indispensable ones are refused
+    std::function<void(const std::string& pass, double seconds)> on_pass = {};
   };
 
   template <class P, class... Args>

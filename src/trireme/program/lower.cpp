@@ -327,7 +327,8 @@ class Lowering {
         const bool fits = !is_state(input.buffer) && !is_state(output.buffer) &&
                           dying.last == static_cast<std::int32_t>(i) && born.first == static_cast<std::int32_t>(i) && dying.bytes == born.bytes &&
                           output.type.bytes() == input.type.bytes();
-        if (!fits || read_twice(instruction, input.buffer)) continue;
+        if (!fits || kept_.contains(input.buffer) || read_twice(instruction, input.buffer)) continue;
+        if (kept_.contains(output.buffer)) kept_.insert(input.buffer);
         dying.last = born.last;
         born.first = born.last = kNone;
         now[index(output.buffer)] = input.buffer;

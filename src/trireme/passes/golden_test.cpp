@@ -1,0 +1,82 @@
+// Every folder of tests/golden named after a pass: text in, text out.
+#include "support/golden.h"
+
+#include <gtest/gtest.h>
+
+#include "support/probe_ops.h"
+#include "trireme/core/error.h"
+#include "trireme/ir/print.h"
+#include "trireme/passes/autodiff.h"
+#include "trireme/passes/cleanup.h"
+#include "trireme/passes/fuse.h"
+#include "trireme/passes/initial.h"
+#include "trireme/passes/optimizer.h"
+#include "trireme/passes/precision.h"
+#include "trireme/passes/validate.h"
+
+namespace trireme::passes {
+namespace {
+
+using testing::Golden;
+using testing::GoldenOptions;
+using testing::take;
+
+Pipeline only(const std::string& pass, GoldenOptions options) {
+  Pipeline p;
+  if (pass == "autodiff")
+    p.add<Autodiff>(Autodiff::Options{.f32_gradients = take(options, "f32", "false") == "true"});
+  else if (pass == "clean-up")
+    p.add<CleanUp>();
+  else if (pass == "fuse")
+    p.add<Fuse>();
+  else if (pass == "initial-state")
+    p.add<InitialState>();
+  else if (pass == "optimizer")
+    p.add<Optimizer>(
+        Optimizer::Options{.kind = take(options, "kind", "adamw"), .clip = std::stod(take(options, "clip", "1"))});
+  else if (pass == "precision")
+    p.add<LowPrecision>(LowPrecision::Options{parse_dtype(take(options, "low", "bf16")).value(), {"micro", "eval"}});
+  else if (pass == "validate")
+    p.add<Validate>();
+  EXPECT_EQ(p.names(), std::vector<std::string>{pass});
+  EXPECT_TRUE(options.empty()) << "unknown option " << options.begin()->first;
+  return p;
+}
+
+struct Case {
+  std::string pass;
+  Golden golden;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const char* pass : {"autodiff", "clean-up", "fuse", "initial-state", "optimizer", "precision", "validate"})
+    for (const Golden& golden : testing::goldens(pass)) all.push_back({pass, golden});
+  return all;
+}
+
+class PassGolden : public ::testing::TestWithParam<Case> {};
+
+TEST_P(PassGolden, Matches) {
+  const ir::Registry registry = testing::probe_registry();
+  testing::check_golden(GetParam().golden, [&](const std::string& text, const GoldenOptions& options) {
+    ir::Module module = ir::parse(text, registry);
+    only(GetParam().pass, options).run(module);
+    const std::string result = ir::to_text(module);
+    for (ir::Graph& graph : module.graphs) graph.compact();
+    EXPECT_TRUE(ir::equal(ir::parse(result, registry), module));
+    return result;
+  });
+}
+
+std::string test_name(const ::testing::TestParamInfo<Case>& info) {
+  std::string name = info.param.pass + "_" + info.param.golden.name;
+  for (char& c : name)
+    if (c == '-') c = '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PassGolden, ::testing::ValuesIn(cases()), test_name);
+
+}  // namespace
+}  // namespace trireme::passes

@@ -1,0 +1,259 @@
+#include "trireme/program/check.h"
+
+#include <gtest/gtest.h>
+
+#include "support/probe_ops.h"
+#include "trireme/core/error.h"
+
+namespace trireme::program {
+namespace {
+
+// Programs by hand: buffers of f32[16] at given offsets and scale instructions between them.
+class CheckTest : public ::testing::Test {
+ protected:
+  BufferId buffer(const std::string& name, std::size_t offset, ir::StateId state = kNone) {
+    p.buffers.push_back({name, 64, offset, Category::activations, state, kNone, kNone});
+    p.arena_bytes = std::max(p.arena_bytes, offset + 64);
+    return static_cast<BufferId>(p.buffers.size()) - 1;
+  }
+
+  Instruction& input(BufferId out, std::int32_t stream = 0) {
+    Instruction i;
+    i.kind = Instruction::Kind::input;
+    i.name = p.buffers[static_cast<std::size_t>(out)].name;
+    i.outputs = {{out, type}};
+    i.stream = stream;
+    p.instructions.push_back(i);
+    return p.instructions.back();
+  }
+
+  Instruction& launch(const char* op, std::vector<BufferId> in, BufferId out, std::int32_t stream = 0) {
+    Instruction i;
+    i.name = p.buffers[static_cast<std::size_t>(out)].name;
+    i.op = &registry.at(op);
+    for (const BufferId b : in) i.inputs.push_back({b, type});
+    i.outputs = {{out, type}};
+    i.stream = stream;
+    p.instructions.push_back(i);
+    return p.instructions.back();
+  }
+
+  std::string message() const {
+    try {
+      check(p);
+    } catch (const Error& e) {
+      return e.message();
+    }
+    return "sound";
+  }
+
+  ir::Registry registry = testing::probe_registry();
+  TensorType type{DType::f32, {16}};
+  Program p;
+};
+
+TEST_F(CheckTest, TwoStreamsWithEventsAreSound) {
+  const BufferId x = buffer("x", 0);
+  const BufferId a = buffer("a", 64);
+  const BufferId b = buffer("b", 128);
+  const BufferId c = buffer("c", 192);
+  input(x).records = 0;
+  launch("scale", {x}, a);
+  Instruction& side = launch("scale", {x}, b, 1);
+  side.waits = {0};
+  side.records = 1;
+  Instruction& join = launch("add", {a, b}, c);
+  join.waits = {1};
+  p.outputs = {{"c", 0, {c, type}}};
+  EXPECT_EQ(message(), "sound");
+  const CheckReport report = check(p);
+  EXPECT_EQ(report.instructions, 4U);
+  EXPECT_EQ(report.buffers, 4U);
+  EXPECT_EQ(report.conflicts_ordered, 4U);  // x→a, x→b, a→c, b→c
+}
+
+TEST_F(CheckTest, MissingEventBetweenWriterAndReader) {
+  const BufferId x = buffer("x", 0);
+  const BufferId a = buffer("a", 64);
+  input(x);
+  launch("scale", {x}, a, 1);
+  EXPECT_EQ(message(),
+            "instruction 0 (input 'x', micro-batch 0) and instruction 1 (scale 'a', micro-batch 0) touch the same "
+            "bytes, but nothing orders them");
+}
+
+TEST_F(CheckTest, MissingEventBetweenReaderAndWriter) {
+  const BufferId x = buffer("x", 0);
+  const BufferId a = buffer("a", 64);
+  const BufferId y = buffer("y", 0);
+  input(x).records = 0;
+  launch("scale", {x}, a, 1).waits = {0};
+  input(y);  // over x, while stream 1 may still read it
+  EXPECT_EQ(message(),
+            "instruction 1 (scale 'a', micro-batch 0) and instruction 2 (input 'y', micro-batch 0) touch the same "
+            "bytes, but nothing orders them");
+  p.instructions[1].records = 1;
+  p.instructions[2].waits = {1};
+  EXPECT_EQ(message(), "sound");
+}
+
+TEST_F(CheckTest, OrderIsTransitiveOverThreeStreams) {
+  const BufferId x = buffer("x", 0);
+  const BufferId a = buffer("a", 64);
+  const BufferId b = buffer("b", 128);
+  input(x).records = 0;
+  Instruction& one = launch("scale", {x}, a, 1);
+  one.waits = {0};
+  one.records = 1;
+  launch("add", {a, x}, b, 2).waits = {1};  // x through stream 1
+  EXPECT_EQ(message(), "sound");
+}
+
+TEST_F(CheckTest, ReadBeforeWrite) {
+  const BufferId x = buffer("x", 0);
+  const BufferId a = buffer("a", 64);
+  launch("scale", {x}, a);
+  EXPECT_EQ(message(), "instruction 0 (scale 'a', micro-batch 0) reads 'x' before anything is written there");
+}
+
+TEST_F(CheckTest, AccumulatingIntoNothing) {
+  const BufferId x = buffer("x", 0);
+  const BufferId a = buffer("a", 64);
+  input(x);
+  launch("reduce", {x}, a).accumulate = true;
+  EXPECT_EQ(message(), "instruction 1 (reduce 'a', micro-batch 0) reads 'a' before anything is written there");
+}
+
+TEST_F(CheckTest, PersistentStateMayBeRead) {
+  const BufferId w = buffer("w", 0, 0);
+  const BufferId a = buffer("a", 64);
+  p.state_bytes = 64;
+  launch("scale", {w}, a);
+  EXPECT_EQ(message(), "sound");
+}
+
+TEST_F(CheckTest, OverlappingStates) {
+  buffer("w", 0, 0);
+  buffer("v", 0, 1);
+  EXPECT_EQ(message(), "states 'v' and 'w' overlap");
+}
+
+TEST_F(CheckTest, OverlappingBuffersAreSeenByTheReader) {
+  const BufferId x = buffer("x", 0);
+  const BufferId y = buffer("y", 0);
+  const BufferId a = buffer("a", 64);
+  input(x);
+  input(y);
+  launch("add", {x, y}, a);
+  EXPECT_EQ(message(),
+            "instruction 2 (add 'a', micro-batch 0) reads 'x', but instruction 1 (input 'y', micro-batch 0) has "
+            "written 'y' there");
+}
+
+TEST_F(CheckTest, BytesThatHoldState) {
+  buffer("w", 0, 0);
+  const BufferId x = buffer("x", 0);
+  const BufferId a = buffer("a", 64);
+  launch("scale", {x}, a);
+  EXPECT_EQ(message(), "instruction 0 (scale 'a', micro-batch 0) reads 'x', but its bytes hold state 'w'");
+}
+
+TEST_F(CheckTest, WorkspaceOverAnInput) {
+  const BufferId x = buffer("x", 0);
+  const BufferId a = buffer("a", 64);
+  const BufferId scratch = buffer("scratch", 0);
+  input(x);
+  launch("scale", {x}, a).workspace = {scratch, type};
+  EXPECT_EQ(message(), "instruction 1 (scale 'a', micro-batch 0) writes 'scratch' over its own input 'x'");
+}
+
+TEST_F(CheckTest, InPlaceOnlyWhereTheOpCan) {
+  const BufferId x = buffer("x", 0);
+  const BufferId y = buffer("y", 64);
+  input(x);
+  input(y);
+  launch("add", {x, y}, x);
+  EXPECT_EQ(message(), "sound");
+  p.instructions.back().op = &registry.at("matmul");
+  EXPECT_EQ(message(), "instruction 2 (matmul 'x', micro-batch 0) writes 'x' over its own input 'x'");
+}
+
+TEST_F(CheckTest, TwoOutputsOverEachOther) {
+  const BufferId x = buffer("x", 0);
+  const BufferId a = buffer("a", 64);
+  input(x);
+  launch("pair", {x}, a).outputs.push_back({a, type});
+  EXPECT_EQ(message(), "instruction 1 (pair 'a', micro-batch 0) writes the same bytes through two outputs");
+}
+
+TEST_F(CheckTest, WaitForALaterRecord) {
+  const BufferId x = buffer("x", 0);
+  const BufferId a = buffer("a", 64);
+  Instruction& first = input(x);
+  first.waits = {0};
+  Instruction& second = launch("scale", {x}, a, 1);
+  second.records = 0;
+  EXPECT_EQ(message(),
+            "instruction 0 (input 'x', micro-batch 0) waits for event 0, which only instruction 1 (scale 'a', "
+            "micro-batch 0) records: they would wait for each other");
+}
+
+TEST_F(CheckTest, WaitForItself) {
+  const BufferId x = buffer("x", 0);
+  Instruction& first = input(x);
+  first.waits = {0};
+  first.records = 0;
+  EXPECT_EQ(message(),
+            "instruction 0 (input 'x', micro-batch 0) waits for event 0, which only instruction 0 (input 'x', "
+            "micro-batch 0) records: they would wait for each other");
+}
+
+TEST_F(CheckTest, WaitForNothing) {
+  input(buffer("x", 0)).waits = {3};
+  EXPECT_EQ(message(), "instruction 0 (input 'x', micro-batch 0) waits for event 3, which nothing records");
+}
+
+TEST_F(CheckTest, EventRecordedTwice) {
+  input(buffer("x", 0)).records = 0;
+  input(buffer("y", 64)).records = 0;
+  EXPECT_EQ(message(),
+            "event 0 is recorded by instruction 0 (input 'x', micro-batch 0) and by instruction 1 (input 'y', "
+            "micro-batch 0)");
+}
+
+TEST_F(CheckTest, OutputOverwritten) {
+  const BufferId x = buffer("x", 0);
+  const BufferId y = buffer("y", 0);
+  input(x);
+  p.outputs = {{"x", 0, {x, type}}};
+  EXPECT_EQ(message(), "sound");
+  input(y);
+  EXPECT_EQ(
+      message(),
+      "output 'x' of micro-batch 0 does not survive: instruction 1 (input 'y', micro-batch 0) has written 'y' there");
+}
+
+TEST_F(CheckTest, OutputNeverWritten) {
+  const BufferId x = buffer("x", 0);
+  p.outputs = {{"x", 1, {x, type}}};
+  EXPECT_EQ(message(), "output 'x' of micro-batch 1 is never written");
+  p.outputs = {{"x", 1, {kNone, type}}};
+  EXPECT_EQ(message(), "output 'x' of micro-batch 1 has no buffer");
+}
+
+TEST_F(CheckTest, PlacesOutsideTheArena) {
+  const BufferId x = buffer("x", 0);
+  input(x).outputs[0].type = {DType::f32, {17}};
+  EXPECT_EQ(message(), "instruction 0 (input 'x', micro-batch 0) reaches beyond buffer 'x' (68 of 64 bytes)");
+  p.instructions[0].outputs[0].type = type;
+  p.arena_bytes = 32;
+  EXPECT_EQ(message(), "instruction 0 (input 'x', micro-batch 0) reaches beyond buffer 'x' (64 of 64 bytes)");
+  p.arena_bytes = 640;
+  p.buffers[0].offset = 4;
+  EXPECT_EQ(message(), "instruction 0 (input 'x', micro-batch 0) uses buffer 'x' at offset 4, which is not aligned");
+  p.instructions[0].outputs[0].buffer = 9;
+  EXPECT_EQ(message(), "instruction 0 (input 'x', micro-batch 0) names buffer 9, which does not exist");
+}
+
+}  // namespace
+}  // namespace trireme::program
