@@ -16,13 +16,13 @@ class BadInput : public Program {
       EXPECT_NE(error.find(part), std::string::npos) << "no '" << part << "' in:\n" << error;
     EXPECT_EQ(names_in("."), before) << error;
   }
-  void expect_key_refused(const std::string& setting, std::vector<std::string> parts) const {
+  void expect_key_refused(const std::string& setting, const std::vector<std::string>& parts) const {
     expect_refusal({"train", "tiny.toml", "--" + setting}, parts);
   }
   // Line 2 of bad.toml holds `line`, in the section.
   void expect_line_refused(const std::string& section, const std::string& line, std::vector<std::string> parts) const {
     write("bad.toml", "[" + section + "]\n" + line + "\n");
-    parts.push_back("bad.toml:2");
+    parts.emplace_back("bad.toml:2");
     expect_refusal({"train", "bad.toml"}, parts);
   }
 };

@@ -30,6 +30,8 @@ class NotFinite : public Program {
     EXPECT_NE(error.find("first tensor to go bad is '"), std::string::npos) << error;
     EXPECT_NE(error.find("saved as step " + std::to_string(bad - 1)), std::string::npos) << error;
 
+    EXPECT_NE(read("run/log.txt").find("step " + std::to_string(bad) + ": "), std::string::npos);
+
     const auto lines = metrics("run");
     EXPECT_EQ(lines.size(), static_cast<std::size_t>(bad - 1));
     for (const nlohmann::json& line : lines) EXPECT_TRUE(line["loss"].is_number()) << line;

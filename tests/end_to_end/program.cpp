@@ -74,6 +74,7 @@ Running::Running(const fs::path& folder, const std::vector<std::string>& argumen
   std::vector<std::string> words = {TRIREME_PROGRAM};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   const std::string cwd = folder.string();

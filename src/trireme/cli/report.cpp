@@ -43,7 +43,7 @@ std::string curve(const std::vector<std::size_t>& live, std::size_t floor, int w
     out += "│";
     for (const double share : columns) {
       const double filled = share * height - row;
-      out += parts[static_cast<std::size_t>(std::clamp(filled, 0.0, 1.0) * 8 + 0.5)];
+      out += parts[static_cast<std::size_t>(std::lround(std::clamp(filled, 0.0, 1.0) * 8))];
     }
     out += "\n";
   }

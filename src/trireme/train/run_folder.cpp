@@ -49,7 +49,7 @@ int newest_number(const fs::path& first) {
 fs::path choose_run_folder(const Config& config, RunMode mode) {
   if (!config.run.empty() && mode != RunMode::fresh) return cleaned(config.run);
   if (!config.output.dir.empty()) {
-    const fs::path given = cleaned(config.output.dir);
+    fs::path given = cleaned(config.output.dir);
     if (mode == RunMode::fresh && holds_run(given))
       refuse(
           "output.dir = \"{}\" holds a run already; give --resume to continue it, --overwrite to replace it, or "

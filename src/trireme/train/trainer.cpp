@@ -130,6 +130,15 @@ void Trainer::write_log(const std::string& text) {
 }
 
 Outcome Trainer::run() {
+  try {
+    return run_to_end();
+  } catch (const std::exception& e) {
+    write_log(fmt::format("failed at step {}: {}", step_, e.what()));
+    throw;
+  }
+}
+
+Outcome Trainer::run_to_end() {
   Outcome outcome;
   data::Loader loader(data::Sampler(data_.train, data::parse_order(config_.data.order),
                                     static_cast<std::uint64_t>(config_.train.seed), config_.train.batch),
@@ -212,7 +221,6 @@ void Trainer::stop_at_bad_step(const data::Batch& batch, const StepResult& resul
   const std::string culprit = bad ? fmt::format("the first tensor to go bad is '{}' ({} in {}, micro-batch {})",
                                                 bad->tensor, bad->what, bad->op, bad->micro)
                                   : std::string("no single tensor is to blame: the sum of squared gradients overflows");
-  write_log(fmt::format("step {} is not finite: {}", step_ + 1, culprit));
   fail("step {}: the loss is {} and the gradient norm {}; {}; the update was withheld{}", step_ + 1, result.loss,
        result.grad_norm, culprit, saved);
 }

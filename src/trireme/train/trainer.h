@@ -73,6 +73,7 @@ class Trainer {
 
  private:
   void resume();
+  Outcome run_to_end();
   Metrics take_step(data::Loader& loader, Outcome& outcome);
   [[noreturn]] void stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr);
   void checkpoint(Outcome& outcome);
