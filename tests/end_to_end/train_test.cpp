@@ -75,7 +75,7 @@ TEST_P(TrainFamily, LeavesACompleteRunFolderAndLearns) {
   // The resolved configuration loads, and names the same run.
   const train::Config config = train::load_config((folder() / "runs/tiny").string());
   EXPECT_EQ(config.train.steps, 40);
-  EXPECT_TRUE(config.model.reads_images() || config.model.vocab == 256);
+  EXPECT_TRUE(models::builtin_families().at(config.model.family).images || config.model.vocab == 256);
   const nlohmann::json run = nlohmann::json::parse(read("runs/tiny/run.json"));
   EXPECT_NE(run["command"].get<std::string>().find("--train.steps=40"), std::string::npos);
   for (const char* key : {"build", "hosts", "plan"}) EXPECT_TRUE(run.contains(key)) << key;

@@ -33,7 +33,7 @@ TEST_P(Memory, PredictedPeakIsMeasuredAndGuardsAreIntact) {
   t.train(2);
   const data::Batch rows = batch_of(config, 9);
   t.session().evaluate(rows);
-  if (!config.model.reads_images())
+  if (!reads_images(config))
     t.session().predict(std::span(rows.tokens).first(static_cast<std::size_t>(config.model.context)));
   // Throws when a guard byte has changed.
   EXPECT_EQ(t.session().measured_peak(), t.compiled().arena_bytes);

@@ -47,6 +47,8 @@ const std::vector<std::string>& small_models() {
   return all;
 }
 
+bool reads_images(const train::Config& config) { return models::builtin_families().at(config.model.family).images; }
+
 train::Config small_model(const std::string& name) {
   train::Config c;
   const bool resnet = name.starts_with("resnet");
@@ -55,7 +57,7 @@ train::Config small_model(const std::string& name) {
   c.train.eps = 1e-4;
   c.train.warmup = 0;
   c.train.schedule = "constant";
-  if (c.model.reads_images()) {
+  if (reads_images(c)) {
     c.data.images = "synthetic";
     c.model.layers = resnet ? std::stoll(name.substr(6)) : 2;
     c.model.width = name == "mlp" ? 24 : 4;
@@ -78,7 +80,7 @@ data::Batch batch_of(const train::Config& c, std::int64_t step) {
   data::Batch batch;
   batch.step = step;
   batch.rows = c.train.batch;
-  if (!c.model.reads_images()) {
+  if (!reads_images(c)) {
     fill_tokens(c.model, step, batch);
     return batch;
   }

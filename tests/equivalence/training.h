@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "trireme/ops/all.h"
 #include "trireme/train/session.h"
 
 namespace trireme::testing {
@@ -14,6 +13,7 @@ namespace trireme::testing {
 // exact gradient is zero it would otherwise turn rounding noise into full steps.
 train::Config small_model(const std::string& name);
 const std::vector<std::string>& small_models();
+bool reads_images(const train::Config& config);
 
 // Rows of one update's batch, a pure function of configuration and step: sequences and images that can be learned.
 data::Batch batch_of(const train::Config& config, std::int64_t step);
@@ -39,7 +39,7 @@ class Trained {
 
  private:
   train::Config config_;
-  ir::Registry registry_ = ops::builtin();
+  train::Registry registry_;
   train::Compiled compiled_;
   std::unique_ptr<train::Session> session_;
   std::vector<double> losses_;

@@ -8,7 +8,6 @@
 #include "support/op_check.h"
 #include "trireme/core/error.h"
 #include "trireme/io/safetensors.h"
-#include "trireme/ops/all.h"
 #include "trireme/passes/autodiff.h"
 #include "trireme/program/lower.h"
 #include "trireme/train/session.h"
@@ -55,7 +54,7 @@ Case llama_case() {
 }
 
 Case resnet_case(const std::string& file, const models::ResNetShape& shape) {
-  train::Config c = base("resnet", 4);
+  train::Config c = base(file, 4);
   c.model.image = 36;
   c.model.classes = 10;
   models::Model m;
@@ -66,6 +65,12 @@ Case resnet_case(const std::string& file, const models::ResNetShape& shape) {
   };
   m.resolve = [](models::ModelConfig&) {};
   return {file, c, m};
+}
+
+train::Registry registry_with(const models::Model& model) {
+  train::Registry registry;
+  if (registry.models.find(model.name) == nullptr) registry.models.add(model);
+  return registry;
 }
 
 std::vector<double> doubles(std::span<const std::byte> bytes) {
@@ -90,14 +95,14 @@ class Reference : public ::testing::Test {
  protected:
   void check(Case c) {
     const io::SafetensorsFile dump(std::string(TRIREME_SOURCE_DIR) + "/tests/reference/" + c.file + ".safetensors");
-    train::resolve_model(c.config, c.config.model.vocab, &c.model);
-    const ir::Registry registry = ops::builtin();
-    train::Compiled compiled = train::compile(c.config, registry, {.threads = 2, .model = &c.model});
+    const train::Registry registry = registry_with(c.model);
+    train::resolve_model(c.config, c.config.model.vocab, registry.models);
+    train::Compiled compiled = train::compile(c.config, registry, {.threads = 2});
     train::Session session(compiled, 2);
     session.initialize(1);
     load(compiled, session, dump);
     data::Batch batch = read_batch(c, dump);
-    check_logits(c, registry, dump, compiled, session);
+    check_logits(c, registry.ops, dump, compiled, session);
     check_gradients(compiled, session, batch, dump);
     const auto losses = values<float>(dump, "io/losses");
     const auto norms = values<float>(dump, "io/grad_norms");

@@ -30,7 +30,8 @@ double median(std::vector<double> values) {
 int bench_step(Context& context, const BenchArguments& a) {
   train::TrainerOptions options;
   options.write = false;
-  train::Trainer trainer(train::load_config(a.config, context.overrides), *context.registry, options);
+  train::Trainer trainer(train::load_config(a.config, context.overrides, context.registry->models), *context.registry,
+                         options);
   trainer.start();
   const train::Config& c = trainer.config();
   runtime::Trace trace(a.by_op ? 4'000'000 : 0);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 
 #include "trireme/cli/commands.h"
@@ -53,7 +54,7 @@ std::optional<std::string> unknown_command(const CLI::App& app, const std::vecto
 std::string unexpected(const CLI::App& app, const std::string& word) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
-  if (!word.starts_with("--")) return fmt::format("unexpected argument '{}'; see trireme --help", word);
+  if (!word.starts_with("--")) return fmt::format("unexpected argument '{}'; see {} --help", word, app.get_name());
   const std::string name = word.substr(2, word.find('=') - 2);
   std::vector<std::string> options;
   for (const CLI::Option* option : command->get_options())
@@ -61,7 +62,7 @@ std::string unexpected(const CLI::App& app, const std::string& word) {
   auto meant = nearest(name, options);
   if (!meant) meant = train::suggest_key(name);
   return fmt::format("unknown option --{}{}", name,
-                     meant ? "; did you mean --" + *meant + "?" : "; see trireme --help");
+                     meant ? "; did you mean --" + *meant + "?" : "; see " + app.get_name() + " --help");
 }
 
 // CLI11's own messages name the word alone; a person wants the nearest one that is known too.
@@ -70,17 +71,18 @@ std::string explain(const CLI::App& app, const CLI::ParseError& e, const std::ve
   if (const std::vector<std::string> rest = app.remaining(true); !rest.empty()) return unexpected(app, rest.front());
   std::string message = e.what();
   while (!message.empty() && message.back() == '\n') message.pop_back();
-  return message + "; see trireme --help";
+  return fmt::format("{}; see {} --help", message, app.get_name());
 }
 
 }  // namespace
 
-int cli_main(int argc, char** argv, const ir::Registry& registry) {
-  std::vector<std::string> arguments(argv + 1, argv + argc);
+int cli_main(int argc, char** argv, const train::Registry& registry) {
+  const std::string program = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "trireme";
+  std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   Context context;
   context.registry = &registry;
-  context.command_line = fmt::format("trireme {}", fmt::join(arguments, " "));
-  CLI::App app("Trireme trains models that are too large, or too slow, for one device.", "trireme");
+  context.command_line = fmt::format("{} {}", program, fmt::join(arguments, " "));
+  CLI::App app("Trireme trains models that are too large, or too slow, for one device.", program);
   app.set_version_flag("--version", "trireme 0.1.0");
   app.footer(kFooter);
   app.require_subcommand(1);

@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "trireme/ir/op_def.h"
+#include "trireme/train/registry.h"
 
 namespace trireme::cli {
 
-// What every command gets: the ops, and the `--section.key=value` settings taken out of the command line.
+// What every command gets: the ops and models, and the `--section.key=value` settings taken out of the command line.
 struct Context {
-  const ir::Registry* registry = nullptr;
+  const train::Registry* registry = nullptr;
   std::vector<std::string> overrides;
   std::string command_line;
   std::function<int()> run;  // set by the command that was chosen; its result is the exit code

@@ -6,9 +6,9 @@
 namespace trireme::cli {
 namespace {
 
-int show(const std::string& name) {
+int show(const std::string& name, const models::Families& families) {
   if (name.empty()) {
-    fmt::print("{}\n# Built-in configurations, printed by `trireme config NAME`:\n", train::describe_config());
+    fmt::print("{}\n# Built-in configurations, printed by `trireme config NAME`:\n", train::describe_config(families));
     for (const train::Builtin& b : train::builtin_configs()) fmt::print("#   {:<18} {}\n", b.name, b.summary);
     return 0;
   }
@@ -36,7 +36,8 @@ void add_config(CLI::App& app, Context& context) {
       "\nExamples:\n"
       "  trireme config | less\n"
       "  trireme config quickstart > my.toml && trireme train my.toml\n");
-  command->callback([&context, name] { context.run = [name] { return show(*name); }; });
+  command->callback(
+      [&context, name] { context.run = [&context, name] { return show(*name, context.registry->models); }; });
 }
 
 }  // namespace trireme::cli

@@ -38,10 +38,10 @@ std::vector<std::int32_t> parse_tokens(const std::string& text) {
 int generate(Context& context, const GenerateArguments& a) {
   if (!std::filesystem::exists(a.from)) refuse("--from {}: there is no such folder", a.from);
   if (!train::holds_run(a.from)) refuse("--from {}: there is no run in that folder", a.from);
-  train::Config config = train::load_config(a.from, context.overrides);
+  train::Config config = train::load_config(a.from, context.overrides, context.registry->models);
   config.train.batch = config.train.micro_batch = 1;
   const bool bytes = config.data.tokenizer == "bytes" && config.data.tokens.empty();
-  train::resolve_model(config, config.model.vocab);
+  train::resolve_model(config, config.model.vocab, context.registry->models);
   const train::Compiled compiled =
       train::compile(config, *context.registry, {.threads = train::compute_threads(config)});
   train::Session session(compiled, train::compute_threads(config));

@@ -67,8 +67,8 @@ void add_inspect(CLI::App& app, Context& context) {
       train::TrainerOptions options;
       options.write = false;
       if (arguments->rank != 0) refuse("--rank {}: this run has one rank, number 0", arguments->rank);
-      const train::Trainer trainer(train::load_config(arguments->config, context.overrides), *context.registry,
-                                   options);
+      const train::Trainer trainer(train::load_config(arguments->config, context.overrides, context.registry->models),
+                                   *context.registry, options);
       fmt::print("{}", arguments->what == "graph" ? graph_text(trainer.compiled(), *arguments)
                                                   : program_text(trainer.compiled(), arguments->program));
       return 0;

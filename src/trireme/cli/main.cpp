@@ -1,7 +1,3 @@
-#include "trireme/cli/cli.h"
-#include "trireme/ops/all.h"
+#include <trireme/cli.h>
 
-int main(int argc, char** argv) {
-  const trireme::ir::Registry registry = trireme::ops::builtin();
-  return trireme::cli::cli_main(argc, argv, registry);
-}
+int main(int argc, char** argv) { return trireme::cli_main(argc, argv); }

@@ -26,8 +26,8 @@ void add_memory(CLI::App& app, Context& context) {
     context.run = [&context, arguments] {
       train::TrainerOptions options;
       options.write = false;
-      const train::Trainer trainer(train::load_config(arguments->config, context.overrides), *context.registry,
-                                   options);
+      const train::Trainer trainer(train::load_config(arguments->config, context.overrides, context.registry->models),
+                                   *context.registry, options);
       fmt::print("{}", arguments->json ? memory_json(trainer.compiled()) : memory_text(trainer.compiled()));
       return 0;
     };

@@ -15,9 +15,8 @@ namespace {
 
 double mebibytes(std::size_t bytes) { return static_cast<double>(bytes) / 0x1p20; }
 
-std::string model_text(const models::ModelConfig& c) {
-  if (c.reads_images())
-    return fmt::format("{} {} layers, width {}, {}×{} images", c.family, c.layers, c.width, c.image, c.image);
+std::string model_text(const models::ModelConfig& c, bool images) {
+  if (images) return fmt::format("{} {} layers, width {}, {}×{} images", c.family, c.layers, c.width, c.image, c.image);
   return fmt::format("{} {}×{}, context {}, vocabulary {}", c.family, c.layers, c.width, c.context,
                      format_count(static_cast<std::uint64_t>(c.vocab)));
 }
@@ -115,7 +114,8 @@ std::string plan_text(const train::Trainer& t) {
   const program::PeakReport peak = program::peak(c.largest());
   std::string out;
   out += fmt::format("data    {}\n", t.data().summary);
-  out += fmt::format("model   {}, {} parameters\n", model_text(t.config().model), format_count(c.parameters()));
+  out += fmt::format("model   {}, {} parameters\n", model_text(t.config().model, t.model().images),
+                     format_count(c.parameters()));
   out += fmt::format("plan    1 rank, {} thread{}, {} micro-batch{} of {} row{}, {}, {}\n", t.threads(),
                      t.threads() == 1 ? "" : "s", c.micro_batches, c.micro_batches == 1 ? "" : "es", c.micro_rows,
                      c.micro_rows == 1 ? "" : "s", t.config().train.precision, t.config().train.optimizer);

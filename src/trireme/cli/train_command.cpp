@@ -24,7 +24,7 @@ struct TrainArguments {
 };
 
 bool speaks(const train::Trainer& t) {
-  return t.config().data.tokenizer == "bytes" && t.config().data.tokens.empty() && !t.config().model.reads_images();
+  return t.config().data.tokenizer == "bytes" && t.config().data.tokens.empty() && !t.model().images;
 }
 
 std::string says(train::Trainer& t, const std::string& prompt, std::int64_t tokens) {
@@ -42,7 +42,7 @@ std::string capacity_text() {
 
 int train_once(Context& context, const TrainArguments& a) {
   if (a.resume && a.overwrite) refuse("--resume and --overwrite contradict each other");
-  train::Config config = train::load_config(a.config, context.overrides);
+  train::Config config = train::load_config(a.config, context.overrides, context.registry->models);
   train::TrainerOptions options;
   options.mode = a.resume ? train::RunMode::resume : a.overwrite ? train::RunMode::overwrite : train::RunMode::fresh;
   options.write = !a.dry_run;
@@ -53,7 +53,7 @@ int train_once(Context& context, const TrainArguments& a) {
     fmt::print(stderr, "{}{}\n", level == LogLevel::warning ? "warning: " : "", text);
   };
   Signals signals;
-  options.request = [&signals] { return signals.take(); };
+  options.request = [&signals](const train::Metrics&) { return signals.take(); };
   std::unique_ptr<Progress> progress;
   options.on_step = [&progress](const train::Metrics& m) { progress->step(m); };
   options.on_evaluation = [&progress](std::int64_t done, std::int64_t total) {

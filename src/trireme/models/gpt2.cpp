@@ -46,7 +46,7 @@ Value build(const Builder& b, const Batch& in, const ModelConfig& c) {
 }
 
 void resolve(ModelConfig& c) {
-  if (c.width % c.heads != 0) refuse("model.heads = {} must divide model.width = {}", c.heads, c.width);
+  check_heads(c);
   if (c.kv_heads != 0 && c.kv_heads != c.heads)
     refuse("model.kv_heads = {}: gpt2 has as many key heads as heads ({}); use model.family = \"llama\"", c.kv_heads,
            c.heads);

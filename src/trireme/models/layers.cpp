@@ -106,4 +106,14 @@ Value cross_entropy(const Builder& b, const Value& logits, const Value& targets)
   return apply1("cross_entropy", {b.here(logits), targets}, {{"scale", 1.0 / global_count(b, targets)}});
 }
 
+Value squared_error(const Builder& b, const Value& x, const Value& target) {
+  if (!target) return x;
+  return apply1("squared_error", {b.here(x), target}, {{"scale", 1.0 / global_count(b, target)}});
+}
+
+Value mean_absolute_error(const Builder& b, const Value& x, const Value& target) {
+  if (!target) return x;
+  return apply1("mean_absolute_error", {b.here(x), target}, {{"scale", 1.0 / global_count(b, target)}});
+}
+
 }  // namespace trireme::models

@@ -50,5 +50,8 @@ ir::Value linear_cross_entropy(const ir::Builder& b, const ir::Value& x, const i
                                const ir::Value& targets);
 // The same from logits [..., classes].
 ir::Value cross_entropy(const ir::Builder& b, const ir::Value& logits, const ir::Value& targets);
+// Mean over the global batch and all features of (x - target)², of |x - target|. Without a target: x.
+ir::Value squared_error(const ir::Builder& b, const ir::Value& x, const ir::Value& target);
+ir::Value mean_absolute_error(const ir::Builder& b, const ir::Value& x, const ir::Value& target);
 
 }  // namespace trireme::models

@@ -46,14 +46,14 @@ Value build(const Builder& b, const Batch& in, const ModelConfig& c) {
 }
 
 void resolve(ModelConfig& c) {
+  check_heads(c);
   if (c.kv_heads == 0) c.kv_heads = c.heads;
-  if (c.heads % c.kv_heads != 0) refuse("model.kv_heads = {} must divide model.heads = {}", c.kv_heads, c.heads);
-  if (c.head_dim == 0) {
-    if (c.width % c.heads != 0)
-      refuse("model.heads = {} must divide model.width = {}, or give model.head_dim", c.heads, c.width);
-    c.head_dim = c.width / c.heads;
-  }
-  if (c.head_dim % 2 != 0) refuse("model.head_dim = {} must be even for rotary positions", c.head_dim);
+  if (c.head_dim == 0) c.head_dim = c.width / c.heads;
+  if (c.head_dim % 2 != 0)
+    refuse(
+        "model.family = \"llama\" rotates pairs of features: the {} features of a head must be even in number "
+        "(model.width = {}, model.heads = {})",
+        c.head_dim, c.width, c.heads);
   // Two thirds of four times the width, rounded up to a multiple of 32.
   if (c.ffn == 0) c.ffn = (8 * c.width / 3 + 31) / 32 * 32;
 }

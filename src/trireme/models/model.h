@@ -1,7 +1,6 @@
 #pragma once
 #include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "trireme/ir/builder.h"
@@ -27,14 +26,15 @@ struct Model {
   std::function<void(ModelConfig&)> resolve;
 };
 
-// The families that ship with Trireme.
-const std::vector<Model>& builtin_models();
-
+// The families that ship with Trireme; families.h lists them.
 Model gpt2();
 Model llama();
 Model mlp();
 Model convnet();
 Model resnet();
+
+// Refuses heads that do not divide what they share out; for families that attend.
+void check_heads(const ModelConfig& config);
 
 // A residual network by its parts; `resnet()` gives the published ones.
 struct ResNetShape {

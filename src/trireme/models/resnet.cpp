@@ -81,9 +81,4 @@ Value build_resnet(const Builder& b, const Batch& in, const ResNetShape& shape, 
 
 Model resnet() { return {"resnet", build, true, resolve}; }
 
-const std::vector<Model>& builtin_models() {
-  static const std::vector<Model> all = {gpt2(), llama(), mlp(), convnet(), resnet()};
-  return all;
-}
-
 }  // namespace trireme::models

@@ -91,26 +91,15 @@ std::uint64_t Compiled::parameters() const {
   return count;
 }
 
-const models::Model& find_model(const std::string& family) {
-  std::vector<std::string> names;
-  for (const models::Model& model : models::builtin_models()) {
-    if (model.name == family) return model;
-    names.push_back(model.name);
-  }
-  const auto near = nearest(family, names);
-  refuse("model.family = \"{}\" is not known; {}", family,
-         near ? "did you mean \"" + *near + "\"?" : fmt::format("the families are {}", fmt::join(names, ", ")));
-}
-
-void resolve_model(Config& config, std::int64_t data_vocab, const models::Model* model) {
-  if (model == nullptr) model = &find_model(config.model.family);
-  if (!model->images) {
+void resolve_model(Config& config, std::int64_t data_vocab, const models::Families& families) {
+  const models::Model& model = families.at(config.model.family);
+  if (!model.images) {
     if (config.model.vocab == 0) config.model.vocab = data_vocab;
     if (config.model.vocab < data_vocab)
       refuse("model.vocab = {} is smaller than the tokenizer's {}", config.model.vocab, data_vocab);
     if (config.model.vocab <= 0) refuse("model.vocab is not known: the data has no tokenizer, so give it");
   }
-  model->resolve(config.model);
+  model.resolve(config.model);
 }
 
 int compute_threads(const Config& config) {
@@ -132,13 +121,12 @@ std::int64_t micro_batch_rows(const Config& config) {
   return rows;
 }
 
-Compiled compile(const Config& config, const ir::Registry& registry, const CompileOptions& options) {
+Compiled compile(const Config& config, const Registry& registry, const CompileOptions& options) {
   Compiled c;
   c.micro_rows = micro_batch_rows(config);
   c.micro_batches = static_cast<int>(config.train.batch / c.micro_rows);
-  c.module.registry = &registry;
-  const models::Model& model = options.model != nullptr ? *options.model : find_model(config.model.family);
-  build_graphs(c.module, config, model, c.micro_rows);
+  c.module.registry = &registry.ops;
+  build_graphs(c.module, config, registry.models.at(config.model.family), c.micro_rows);
   pipeline(config, c.micro_batches).run(c.module, {options.dump_passes, options.disabled_passes, options.on_pass});
 
   c.layout = program::lay_out(c.module);

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "trireme/models/model.h"
 #include "trireme/passes/pass.h"
 #include "trireme/program/check.h"
 #include "trireme/program/memory_plan.h"
 #include "trireme/program/program.h"
 #include "trireme/train/config.h"
+#include "trireme/train/registry.h"
 
 namespace trireme::train {
 
@@ -37,19 +37,15 @@ struct CompileOptions {
   std::filesystem::path dump_passes = {};
   std::vector<std::string> disabled_passes = {};
   std::function<void(const std::string& pass, double seconds)> on_pass = {};
-  // Builds the model instead of the configuration's family.
-  const models::Model* model = nullptr;
 };
 
 // From a configuration to checked programs. The model's vocabulary must be known (see resolve_model). `registry` must
 // outlive the result.
-Compiled compile(const Config& config, const ir::Registry& registry, const CompileOptions& options);
+Compiled compile(const Config& config, const Registry& registry, const CompileOptions& options);
 
 // Fills in what the model's family decides, and the vocabulary; refuses impossible shapes by key.
-void resolve_model(Config& config, std::int64_t data_vocab, const models::Model* model = nullptr);
-
-// The model family a configuration names.
-const models::Model& find_model(const std::string& family);
+void resolve_model(Config& config, std::int64_t data_vocab,
+                   const models::Families& families = models::builtin_families());
 
 // Compute threads per rank: the configured number, or the cores this process may use.
 int compute_threads(const Config& config);

@@ -69,13 +69,14 @@ void apply_override(Config& config, const std::vector<Key>& keys, const std::str
 }
 
 Config build(const std::vector<Entry>& entries, const std::string& file, const std::string& name,
-             std::span<const std::string> overrides) {
+             std::span<const std::string> overrides, const models::Families& families) {
   Config config;
   config.name = name;
-  const std::vector<Key> keys = keys_of(config);
+  const std::vector<Key> keys = keys_of(config, families);
   for (const Entry& entry : entries) try {
       set(config, keys, entry.key, entry.value);
     } catch (Error& e) {
+      if (file.empty()) throw;
       throw e.within(fmt::format("{}:{}", file, entry.line));
     }
   for (const std::string& text : overrides) try {
@@ -84,7 +85,7 @@ Config build(const std::vector<Entry>& entries, const std::string& file, const s
       throw e.within("command line");
     }
   try {
-    check(config);
+    check(config, families);
   } catch (Error& e) {
     if (!file.empty()) throw e.within(file);
     throw;
@@ -111,16 +112,22 @@ Choice parse_choice(std::string_view text) {
   return choice;
 }
 
-Config parse_config(std::string_view toml, const std::string& file, std::span<const std::string> overrides) {
-  return build(read_toml(toml, file), file, fs::path(file).stem().string(), overrides);
+Config make_config(const std::vector<Entry>& entries, const std::string& name, const models::Families& families) {
+  return build(entries, "", name, {}, families);
 }
 
-Config load_config(const std::string& source, std::span<const std::string> overrides) {
+Config parse_config(std::string_view toml, const std::string& file, std::span<const std::string> overrides,
+                    const models::Families& families) {
+  return build(read_toml(toml, file), file, fs::path(file).stem().string(), overrides, families);
+}
+
+Config load_config(const std::string& source, std::span<const std::string> overrides,
+                   const models::Families& families) {
   std::error_code unknown;
   if (fs::is_directory(source, unknown)) {
     const fs::path run = fs::path(source) / "config.toml";
     if (fs::exists(run, unknown)) {
-      Config config = parse_config(read_file(run), run.string(), overrides);
+      Config config = parse_config(read_file(run), run.string(), overrides, families);
       config.name = folder_name(source);
       if (std::none_of(overrides.begin(), overrides.end(), [](const auto& o) { return o.starts_with("output.dir="); }))
         config.run = source;
@@ -129,14 +136,14 @@ Config load_config(const std::string& source, std::span<const std::string> overr
     if (fs::exists(fs::path(source) / "config.json", unknown)) {
       std::vector<std::string> all = {"init.from=" + source};
       all.insert(all.end(), overrides.begin(), overrides.end());
-      return build({}, "", folder_name(source), all);
+      return build({}, "", folder_name(source), all, families);
     }
     refuse("{} is neither a run folder (no config.toml) nor a Hugging Face folder (no config.json)", source);
   }
-  if (fs::exists(source, unknown)) return parse_config(read_file(source), source, overrides);
+  if (fs::exists(source, unknown)) return parse_config(read_file(source), source, overrides, families);
   std::vector<std::string> names;
   for (const Builtin& builtin : builtin_configs()) {
-    if (builtin.name == source) return build(read_toml(builtin.toml, source), "", source, overrides);
+    if (builtin.name == source) return build(read_toml(builtin.toml, source), "", source, overrides, families);
     names.emplace_back(builtin.name);
   }
   const auto near = nearest(source, names);
@@ -216,12 +223,12 @@ std::string value_text(const Config& config, std::string_view key) {
   return to_text(*found);
 }
 
-std::string describe_config() {
+std::string describe_config(const models::Families& families) {
   constexpr std::size_t column = 34;
   Config defaults;
   std::string text;
   std::string section;
-  for (const Key& key : keys_of(defaults)) {
+  for (const Key& key : keys_of(defaults, families)) {
     if (key.section() != section) {
       text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", key.section());
       section = key.section();

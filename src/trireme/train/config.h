@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "trireme/data/data_config.h"
-#include "trireme/models/model_config.h"
+#include "trireme/models/families.h"
 
 namespace trireme::train {
 
@@ -133,16 +133,19 @@ struct Config {
 // `source` is a TOML file, a folder that holds config.toml (a run) or config.json (a Hugging Face model, which becomes
 // init.from), or the name of a built-in configuration. Overrides are "train.lr=1e-3", applied in order over the file.
 // Refuses (Error::Kind::request) with file and line, what was expected, and the nearest valid name or value.
-Config load_config(const std::string& source, std::span<const std::string> overrides = {});
+// `families` are those that model.family may name.
+Config load_config(const std::string& source, std::span<const std::string> overrides = {},
+                   const models::Families& families = models::builtin_families());
 // The same from text; `file` names it in errors.
-Config parse_config(std::string_view toml, const std::string& file, std::span<const std::string> overrides = {});
+Config parse_config(std::string_view toml, const std::string& file, std::span<const std::string> overrides = {},
+                    const models::Families& families = models::builtin_families());
 
 // Takes "--section.key=value" and "--section.key value" out of `arguments` and gives them as "section.key=value". Other
 // arguments stay, except that a flag known as another system's name for a key ("--learning_rate") is refused.
 std::vector<std::string> take_overrides(std::vector<std::string>& arguments);
 
 // Values against each other, and against what this version can do. `load_config` has called it.
-void check(const Config& config);
+void check(const Config& config, const models::Families& families = models::builtin_families());
 
 // Every key, in order, as TOML that loads back to the same values.
 std::string to_toml(const Config& config);
@@ -151,7 +154,7 @@ std::vector<std::string> differing_keys(const Config& a, const Config& b);
 // One key's value as TOML.
 std::string value_text(const Config& config, std::string_view key);
 // Every key with its default and meaning, as TOML with comments.
-std::string describe_config();
+std::string describe_config(const models::Families& families = models::builtin_families());
 // The key a person most likely means by `name` ("learning_rate" → "train.lr"), or nothing.
 std::optional<std::string> suggest_key(std::string_view name);
 

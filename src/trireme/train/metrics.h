@@ -1,28 +1,13 @@
 #pragma once
+#include <trireme/metrics.h>
+
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 
 namespace trireme::train {
 
-// One logged step, as in metrics.jsonl.
-struct Metrics {
-  std::int64_t step = 0;  // updates done
-  double loss = 0;
-  double grad_norm = 0;
-  double lr = 0;
-  std::int64_t tokens = 0;  // so far
-  double tokens_per_s = 0;
-  double step_ms = 0;
-  std::uint64_t peak_bytes = 0;
-  std::uint64_t sent_bytes = 0;
-  double wall_s = 0;
-  double mfu = 0;
-  double exposed_comm_ms = 0;
-  double data_wait_ms = 0;
-  std::optional<double> eval_loss;
-};
+using trireme::Metrics;
 
 std::string to_json(const Metrics& metrics);
 

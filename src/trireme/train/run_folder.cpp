@@ -82,8 +82,8 @@ void open_run_folder(const fs::path& folder, const Config& config, RunMode mode,
   }
 }
 
-void check_resumable(const fs::path& folder, const Config& config) {
-  const Config before = load_config(folder.string());
+void check_resumable(const fs::path& folder, const Config& config, const models::Families& families) {
+  const Config before = load_config(folder.string(), {}, families);
   constexpr std::array<std::string_view, 9> fixed = {"model.",          "data.",       "train.seed",
                                                      "train.optimizer", "train.batch", "train.weight_decay",
                                                      "train.eps",       "train.betas", "train.momentum"};

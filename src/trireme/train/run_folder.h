@@ -21,6 +21,6 @@ void open_run_folder(const std::filesystem::path& folder, const Config& config, 
 bool holds_run(const std::filesystem::path& folder);
 
 // Refuses to resume with a changed model, data, seed or optimizer, by name.
-void check_resumable(const std::filesystem::path& folder, const Config& config);
+void check_resumable(const std::filesystem::path& folder, const Config& config, const models::Families& families);
 
 }  // namespace trireme::train

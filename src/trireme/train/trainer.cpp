@@ -21,9 +21,9 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-data::SampleShape sample_shape(const models::ModelConfig& c, const models::Model* model) {
+data::SampleShape sample_shape(const models::ModelConfig& c, const models::Model& model) {
   data::SampleShape shape;
-  shape.images = model != nullptr ? model->images : c.reads_images();
+  shape.images = model.images;
   shape.context = c.context;
   shape.vocab = c.vocab;
   shape.image = c.image;
@@ -56,17 +56,18 @@ double program_flops(const program::Program& program) {
 
 }  // namespace
 
-Trainer::Trainer(Config config, const ir::Registry& registry, TrainerOptions options)
-    : config_(std::move(config)), options_(std::move(options)), threads_(compute_threads(config_)) {
+Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options)
+    : config_(std::move(config)),
+      registry_(registry),
+      options_(std::move(options)),
+      threads_(compute_threads(config_)) {
   if (!config_.init.from.empty())
     refuse("not available in this version: init.from = \"{}\" (available: \"\")", config_.init.from);
-  data_ = data::open_data(config_.data, sample_shape(config_.model, options_.model));
-  resolve_model(config_, data_.vocab, options_.model);
-  compiled_ = compile(config_, registry,
-                      {.threads = threads_,
-                       .dump_passes = options_.dump_passes,
-                       .disabled_passes = options_.disabled_passes,
-                       .model = options_.model});
+  data_ = data::open_data(config_.data, sample_shape(config_.model, model()));
+  resolve_model(config_, data_.vocab, registry_.models);
+  compiled_ =
+      compile(config_, registry,
+              {.threads = threads_, .dump_passes = options_.dump_passes, .disabled_passes = options_.disabled_passes});
   if (config_.memory.limit.count > 0 && compiled_.arena_bytes > config_.memory.limit.count)
     refuse(
         "memory.limit = {} does not hold: the plan needs {} ({} B); a smaller train.micro_batch is the nearest way to "
@@ -85,7 +86,7 @@ void Trainer::start() {
   if (const std::string& file = config_.runtime.trace; !file.empty() && !std::ofstream(file, std::ios::app))
     refuse("runtime.trace = \"{}\" cannot be written: {}", file, std::strerror(errno));
   if (options_.write) {
-    if (options_.mode == RunMode::resume && holds_run(folder_)) check_resumable(folder_, config_);
+    if (options_.mode == RunMode::resume && holds_run(folder_)) check_resumable(folder_, config_, registry_.models);
     open_run_folder(folder_, config_, options_.mode, run_json());
   }
   if (options_.write) log_file_.open(folder_ / "log.txt", std::ios::app);
@@ -106,16 +107,19 @@ void Trainer::start() {
                   compiled_.arena_bytes, step_, config_.train.steps));
 }
 
-void Trainer::resume() {
-  const auto newest =
-      newest_checkpoint(folder_, [this](LogLevel level, const std::string& text) { note(level, text); });
-  if (!newest) {
-    note(LogLevel::info, fmt::format("no checkpoint in {}: starting fresh", folder_.string()));
-    return;
-  }
-  load_checkpoint(folder_, *newest, *session_);
+bool Trainer::load(const std::filesystem::path& folder) {
+  const auto newest = newest_checkpoint(folder, [this](LogLevel level, const std::string& text) { note(level, text); });
+  if (!newest) return false;
+  load_checkpoint(folder, *newest, *session_);
   step_ = *newest;
-  note(LogLevel::info, fmt::format("resuming {} at step {}", folder_.string(), step_));
+  return true;
+}
+
+void Trainer::resume() {
+  if (load(folder_))
+    note(LogLevel::info, fmt::format("resuming {} at step {}", folder_.string(), step_));
+  else
+    note(LogLevel::info, fmt::format("no checkpoint in {}: starting fresh", folder_.string()));
 }
 
 void Trainer::note(LogLevel level, const std::string& text) {
@@ -147,7 +151,7 @@ Outcome Trainer::run_to_end() {
   const Interval& every = config_.output.checkpoint_every;
   while (step_ < config_.train.steps && !outcome.stopped) {
     Metrics m = take_step(loader, outcome);
-    const Request request = options_.request ? options_.request() : Request::none;
+    const Request request = options_.request ? options_.request(m) : Request::none;
     const bool late = config_.train.max_time.count > 0 && seconds_since(started_) >= config_.train.max_time.count;
     const bool finished = step_ >= config_.train.steps;
     outcome.stopped = !finished && (request == Request::stop || late);
@@ -234,7 +238,9 @@ void Trainer::checkpoint(Outcome& outcome) {
 }
 
 void Trainer::save(const std::filesystem::path& folder) {
-  open_run_folder(folder, config_, RunMode::overwrite, run_json());
+  const bool own =
+      options_.write && std::filesystem::weakly_canonical(folder) == std::filesystem::weakly_canonical(folder_);
+  if (!own) open_run_folder(folder, config_, RunMode::overwrite, run_json());
   save_checkpoint(folder, *session_, step_, config_.output.keep);
 }
 

@@ -25,11 +25,10 @@ struct TrainerOptions {
   bool write = true;  // false: no run folder, no files
   std::filesystem::path dump_passes = {};
   std::vector<std::string> disabled_passes = {};
-  const models::Model* model = nullptr;  // instead of the configuration's family
-  std::string command = {};              // for run.json
+  std::string command = {};  // for run.json
   LogSink log = {};
-  std::function<Request()> request = {};             // polled after every step
-  std::function<void(const Metrics&)> on_step = {};  // after every logged step; an exception ends the run
+  std::function<Request(const Metrics&)> request = {};  // polled after every step
+  std::function<void(const Metrics&)> on_step = {};     // after every logged step; an exception ends the run
   std::function<void(std::int64_t done, std::int64_t total)> on_evaluation = {};
 };
 
@@ -53,9 +52,11 @@ struct Outcome {
 //   Outcome outcome = t.run();
 class Trainer {
  public:
-  Trainer(Config config, const ir::Registry& registry, TrainerOptions options);
+  // `registry` must outlive the trainer.
+  Trainer(Config config, const Registry& registry, TrainerOptions options);
 
   const Config& config() const { return config_; }
+  const models::Model& model() const { return registry_.models.at(config_.model.family); }
   const Compiled& compiled() const { return compiled_; }
   const data::Data& data() const { return data_; }
   Session& session() { return *session_; }
@@ -69,7 +70,10 @@ class Trainer {
   Outcome run();
   // Mean loss over held-out rows (at most `batches` micro-batches, spread evenly); nothing when nothing is held out.
   std::optional<double> evaluate(std::int64_t batches);
+  // A run folder with this state alone; a checkpoint where it is this run's own.
   void save(const std::filesystem::path& folder);
+  // Continues from the newest checkpoint of a run folder; false when it has none.
+  bool load(const std::filesystem::path& folder);
 
  private:
   void resume();
@@ -83,6 +87,7 @@ class Trainer {
   void write_log(const std::string& text);
 
   Config config_;
+  const Registry& registry_;
   TrainerOptions options_;
   int threads_ = 1;
   data::Data data_;

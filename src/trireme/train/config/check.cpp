@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/core/numbers.h"
 #include "trireme/train/config/keys.h"
 
 namespace trireme::train {
@@ -59,32 +60,9 @@ void check_available(Config config) {
            ranks, kMostRanks == 1 ? "one rank" : fmt::format("up to {} ranks", kMostRanks));
 }
 
-std::int64_t nearest_divisor(std::int64_t n, std::int64_t wanted) {
-  std::int64_t best = 1;
-  for (std::int64_t d = 1; d <= n; ++d)
-    if (n % d == 0 && std::abs(d - wanted) < std::abs(best - wanted)) best = d;
-  return best;
-}
-
-void check_model(const models::ModelConfig& model) {
-  if (model.reads_images()) return;
-  if (model.head_dim == 0 && model.width % model.heads != 0)
-    refuse("model.width = {} must be a multiple of model.heads = {}; the nearest number of heads that divides it is {}",
-           model.width, model.heads, nearest_divisor(model.width, model.heads));
-  if (model.kv_heads != 0 && model.heads % model.kv_heads != 0)
-    refuse("model.heads = {} must be a multiple of model.kv_heads = {}; the nearest number that divides it is {}",
-           model.heads, model.kv_heads, nearest_divisor(model.heads, model.kv_heads));
-  const std::int64_t head = model.head_dim != 0 ? model.head_dim : model.width / model.heads;
-  if (model.family == "llama" && head % 2 != 0)
-    refuse(
-        "model.family = \"llama\" rotates pairs of features: the {} features of a head must be even in number "
-        "(model.width = {}, model.heads = {})",
-        head, model.width, model.heads);
-}
-
-void check_data(const Config& config) {
+// Images or tokens, as the family reads.
+void check_data(const Config& config, bool images) {
   const data::DataConfig& data = config.data;
-  const bool images = config.model.reads_images();
   if (images && data.images.empty())
     refuse("model.family = \"{}\" learns from images: set data.images, for example to \"synthetic\"",
            config.model.family);
@@ -130,11 +108,13 @@ void check_parallel(const Config& config) {
 
 }  // namespace
 
-void check(const Config& config) {
+void check(const Config& config, const models::Families& families) {
   check_available(config);
+  const models::Model& model = families.at(config.model.family);
+  check_data(config, model.images);
   // With init.from the shape is that of the folder's config.json.
-  if (config.init.from.empty()) check_model(config.model);
-  check_data(config);
+  models::ModelConfig shape = config.model;
+  if (config.init.from.empty()) model.resolve(shape);
   check_training(config);
   check_parallel(config);
 }

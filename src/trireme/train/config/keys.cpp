@@ -67,10 +67,10 @@ std::optional<std::vector<std::pair<std::string, std::int64_t>>> parse_mesh_axes
   return axes;
 }
 
-std::vector<Key> keys_of(Config& c) {
+std::vector<Key> keys_of(Config& c, const models::Families& families) {
   const std::string from_family = "0: the family's rule";
   return {
-      {"model.family", &c.model.family, one_of({"gpt2", "llama", "mlp", "convnet", "resnet"}), "kind of model"},
+      {"model.family", &c.model.family, one_of(families.names()), "kind of model"},
       {"model.layers", &c.model.layers, dimension(1), "blocks; of a resnet its depth (18, 34, …)"},
       {"model.width", &c.model.width, dimension(1), "features per position; of a convolutional net the first channels"},
       {"model.heads", &c.model.heads, dimension(1), "attention heads"},

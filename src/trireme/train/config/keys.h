@@ -40,7 +40,7 @@ struct Key {
 };
 
 // The schema: every key there is, section by section.
-std::vector<Key> keys_of(Config& config);
+std::vector<Key> keys_of(Config& config, const models::Families& families = models::builtin_families());
 
 // A value as it was written, before it is known to fit.
 struct NamedRaw;
@@ -78,6 +78,10 @@ struct Entry {
   int line = 0;
 };
 std::vector<Entry> read_toml(std::string_view toml, const std::string& file);
+
+// A configuration from values given in code: a file's rules and refusals, without a place to name.
+Config make_config(const std::vector<Entry>& entries, const std::string& name,
+                   const models::Families& families = models::builtin_families());
 
 // Mesh axes as written: "pp=2,dp=*" → {pp, 2}, {dp, 0}; nothing when malformed. "auto" and "" have none.
 std::optional<std::vector<std::pair<std::string, std::int64_t>>> parse_mesh_axes(std::string_view text);

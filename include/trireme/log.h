@@ -1,0 +1,13 @@
+#pragma once
+#include <functional>
+#include <string>
+
+namespace trireme {
+
+enum class LogLevel { debug, info, warning };
+
+// Where the library's messages go. The library itself prints nothing: whoever uses it passes a sink in, and an empty
+// sink drops the message.
+using LogSink = std::function<void(LogLevel, const std::string&)>;
+
+}  // namespace trireme

@@ -1,0 +1,25 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+
+namespace trireme {
+
+// One step of a run, as in metrics.jsonl.
+struct Metrics {
+  std::int64_t step = 0;  // updates done
+  double loss = 0;
+  double grad_norm = 0;
+  double lr = 0;
+  std::int64_t tokens = 0;  // so far; an image counts as one
+  double tokens_per_s = 0;
+  double step_ms = 0;
+  std::uint64_t peak_bytes = 0;  // largest arena over ranks
+  std::uint64_t sent_bytes = 0;  // this step, largest over ranks
+  double wall_s = 0;
+  double mfu = 0;  // share of the speed that a large matmul reaches on the same cores
+  double exposed_comm_ms = 0;
+  double data_wait_ms = 0;
+  std::optional<double> eval_loss;  // where evaluated
+};
+
+}  // namespace trireme

@@ -1,0 +1,150 @@
+#pragma once
+#include <trireme/export.h>
+#include <trireme/model_config.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace trireme {
+
+// Extents of a tensor; rows (sequences or images) come first.
+using Extents = std::vector<std::int64_t>;
+
+// A value of the model under construction: a handle, copied freely, of use while the model's function runs.
+// Default-constructed: absent, as targets are where a model is asked for its predictions.
+class TRIREME_API Value {
+ public:
+  Value() = default;
+  explicit operator bool() const { return impl_ != nullptr; }
+  Extents shape() const;
+
+ private:
+  friend struct Access;
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
+};
+
+// What a model reads. Sequence models use tokens and targets, image models images and labels. Without targets or labels
+// a model gives its predictions instead of its loss; the losses below do so by themselves.
+struct Batch {
+  Value tokens;   // i32 [rows, context]
+  Value targets;  // i32 [rows, context]: the token after each
+  Value images;   // f32 [rows, height, width, channels]
+  Value labels;   // i32 [rows]
+};
+
+// What a parameter holds before the first step: a pure function of the seed, the parameter's name and the element.
+struct Init {
+  enum class Kind { zeros, constant, normal, uniform };
+  Kind kind = Kind::zeros;
+  double value = 0;  // constant: the value; normal: the deviation; uniform: the bound
+
+  static Init constant(double value) { return {Kind::constant, value}; }
+  static Init normal(double deviation) { return {Kind::normal, deviation}; }
+  static Init uniform(double bound) { return {Kind::uniform, bound}; }
+};
+
+// Where a model is built: a place in the tree of names that its parameters get.
+//
+//   Builder k = b.scope("blocks", 3);
+//   Value w = k.scope("up").parameter("weight", {1024, 256}, Init::normal(0.02));   // blocks.3.up.weight
+class TRIREME_API Builder {
+ public:
+  Builder scope(const std::string& name) const;
+  Builder scope(const std::string& name, int index) const;
+
+  // A trained parameter, f32. Asking again for the same name gives the same parameter (the shapes must agree): that is
+  // how weights are shared. Weight decay applies to parameters of two or more dimensions.
+  Value parameter(const std::string& name, const Extents& shape, Init init = {}) const;
+  // The same value, with what is computed from it named after this scope.
+  Value here(const Value& value) const;
+  // False where held-out data are evaluated or predictions are made.
+  bool training() const;
+
+ private:
+  friend struct Access;
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
+};
+
+// A model is one function from a batch to its loss: plain mathematics, which knows nothing of devices, ranks or memory.
+using Model = std::function<Value(Builder&, const Batch&)>;
+
+// The usual layers. Each keeps its parameters in the scope it is given.
+
+struct LinearOptions {
+  bool bias = true;
+  double deviation = 0.02;  // of the weight's start values
+};
+// x [..., in] → [..., out]; weight [out, in].
+TRIREME_API Value linear(const Builder& b, const Value& x, std::int64_t out, const LinearOptions& options = {});
+
+// tokens i32 [...] → [..., width]; weight [vocab, width].
+TRIREME_API Value embedding(const Builder& b, const Value& tokens, std::int64_t vocab, std::int64_t width,
+                            double deviation = 0.02);
+
+struct AttentionOptions {
+  std::int64_t heads = 1;
+  std::int64_t kv_heads = 0;  // heads of keys and values; 0: as many as heads
+  bool causal = true;         // each position sees itself and those before it
+  double rotary = 10000;      // base of the rotary positions; 0: none, and attention does not know the order
+  double deviation = 0.02;    // of the weights' start values
+};
+// Self-attention of x [rows, positions, width], with projections q, k, v [heads, width / heads, width] and o.
+TRIREME_API Value attention(const Builder& b, const Value& x, const AttentionOptions& options);
+
+// Over the last dimension.
+TRIREME_API Value layer_norm(const Builder& b, const Value& x, double eps = 1e-5);
+TRIREME_API Value rms_norm(const Builder& b, const Value& x, double eps = 1e-5);
+// x [..., channels]; keeps running statistics, which are used outside training.
+TRIREME_API Value batch_norm(const Builder& b, const Value& x, double momentum = 0.1, double eps = 1e-5);
+// Nothing outside training.
+TRIREME_API Value dropout(const Builder& b, const Value& x, double p);
+
+struct ConvOptions {
+  std::int64_t kernel = 3;
+  std::int64_t stride = 1;
+  std::int64_t padding = 1;
+};
+// x [rows, h, w, c] → [rows, h', w', out], no bias; weight [out, kernel, kernel, c].
+TRIREME_API Value conv(const Builder& b, const Value& x, std::int64_t out, const ConvOptions& options = {});
+
+struct PoolOptions {
+  std::int64_t kernel = 2;
+  std::int64_t stride = 2;
+  std::int64_t padding = 0;
+};
+// x [rows, h, w, c] → [rows, h', w', c].
+TRIREME_API Value max_pool(const Value& x, const PoolOptions& options = {});
+TRIREME_API Value avg_pool(const Value& x, const PoolOptions& options = {});
+// x [rows, h, w, c] → [rows, c].
+TRIREME_API Value global_avg_pool(const Value& x);
+
+TRIREME_API Value relu(const Value& x);
+TRIREME_API Value gelu(const Value& x);       // exact
+TRIREME_API Value gelu_tanh(const Value& x);  // tanh approximation
+TRIREME_API Value silu(const Value& x);
+TRIREME_API Value swiglu(const Value& gate, const Value& up);  // silu(gate) * up
+TRIREME_API Value reshape(const Value& x, const Extents& shape);
+// b has a's shape or the last dimensions of it, over which it is repeated.
+TRIREME_API Value operator+(const Value& a, const Value& b);
+TRIREME_API Value operator*(const Value& a, const Value& b);
+TRIREME_API Value operator*(const Value& a, double factor);
+TRIREME_API Value operator*(double factor, const Value& a);
+
+// Losses: means over the whole batch of an update, however it is cut. Without targets, what they would have judged.
+
+// -log p(target), where x [..., width] times weight [vocab, width] are the logits, which never exist as a whole.
+TRIREME_API Value linear_cross_entropy(const Builder& b, const Value& x, const Value& targets, std::int64_t vocab,
+                                       double deviation = 0.02);
+// The same with a weight of your own, such as the embedding's.
+TRIREME_API Value linear_cross_entropy(const Builder& b, const Value& x, const Value& targets, const Value& weight);
+// The same from logits [..., classes]. A negative target is left out.
+TRIREME_API Value cross_entropy(const Builder& b, const Value& logits, const Value& targets);
+TRIREME_API Value squared_error(const Builder& b, const Value& x, const Value& target);
+TRIREME_API Value mean_absolute_error(const Builder& b, const Value& x, const Value& target);
+
+}  // namespace trireme

@@ -1,0 +1,309 @@
+// The library as its users see it.
+#include <gtest/gtest.h>
+#include <trireme/trireme.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+
+#include "trireme/train/config.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ByteLM {
+  int layers = 2, width = 32, vocab = 256;
+  tri::Value operator()(tri::Builder& b, const tri::Batch& in) const {
+    auto x = embedding(b.scope("embed"), in.tokens, vocab, width);
+    for (int i = 0; i < layers; ++i) {
+      auto k = b.scope("blocks", i);
+      x = x + attention(k.scope("attn"), rms_norm(k.scope("n1"), x), {.heads = 8});
+      auto up = linear(k.scope("up"), rms_norm(k.scope("n2"), x), 4 * width);
+      x = x + linear(k.scope("down"), gelu(up), width);
+    }
+    return linear_cross_entropy(b.scope("head"), x, in.targets, vocab);
+  }
+};
+
+class Library : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("trireme_api_" + std::to_string(::getpid()));
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    std::ofstream out(text_);
+    for (int i = 0; i < 400; ++i) out << "the quick brown fox number " << i % 7 << " jumps over the lazy dog\n";
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  fs::path folder_ = fs::temp_directory_path() / ("trireme_api_" + std::to_string(::getpid()));
+  std::string text_ = (folder_ / "book.txt").string();
+  tri::Data book() const { return tri::text_files({text_}, {.context = 32}); }
+  tri::TrainOptions few(std::int64_t steps) const { return {.steps = steps, .batch = 8, .lr = 3e-3, .warmup = 2}; }
+};
+
+std::vector<double> losses(tri::Trainer& t) {
+  std::vector<double> all;
+  t.on_step([&](const tri::Metrics& m) {
+    all.push_back(m.loss);
+    return tri::Next::go;
+  });
+  t.run();
+  return all;
+}
+
+std::string refusal(const std::function<void()>& request) {
+  try {
+    request();
+  } catch (const tri::Error& e) {
+    EXPECT_EQ(e.kind(), tri::Error::Kind::request) << e.what();
+    return e.message();
+  }
+  ADD_FAILURE() << "nothing was refused";
+  return {};
+}
+
+TEST_F(Library, TrainsAModelOfItsUser) {
+  tri::Trainer t{ByteLM{}, book(), {.steps = 40, .batch = 8, .lr = 1e-2, .warmup = 4}};
+  std::ostringstream table;
+  table << t.memory();
+  EXPECT_NE(table.str().find("predicted peak"), std::string::npos);
+  const tri::MemoryReport::Rank rank = t.memory().ranks.at(0);
+  std::uint64_t sum = rank.padding;
+  for (const auto& [name, bytes] : rank.categories) sum += bytes;
+  EXPECT_EQ(sum, rank.peak_bytes);
+  // Embedding and head, and per block: two norms, q, k, v and o, up and down with biases.
+  EXPECT_EQ(t.parameters(), 2U * 256 * 32 + 2 * (2 * 32 + 4 * 32 * 32 + 2 * 4 * 32 * 32 + 4 * 32 + 32));
+
+  const std::vector<double> all = losses(t);
+  ASSERT_EQ(all.size(), 40U);
+  EXPECT_NEAR(all.front(), std::log(256), 0.1);
+  EXPECT_LT(all.back(), 2.5);
+  EXPECT_NEAR(t.evaluate().value(), all.back(), 0.5);
+  EXPECT_EQ(t.generate("the ", {.tokens = 5}).size(), 5U);
+  EXPECT_EQ(t.generate_tokens({116, 104}, {.tokens = 3, .temperature = 0}).size(), 3U);
+  EXPECT_EQ(t.values("blocks.1.up.weight").size(), 4U * 32 * 32);
+}
+
+TEST_F(Library, StopsAndGoesOn) {
+  tri::Trainer whole{ByteLM{}, book(), few(6)};
+  const std::vector<double> expected = losses(whole);
+
+  tri::Trainer t{ByteLM{}, book(), few(6)};
+  std::vector<double> all;
+  t.on_step([&](const tri::Metrics& m) {
+    all.push_back(m.loss);
+    return m.step == 2 ? tri::Next::stop : tri::Next::go;
+  });
+  const tri::Metrics at_stop = t.run();
+  EXPECT_EQ(at_stop.step, 2);
+  EXPECT_EQ(all.size(), 2U);
+  const tri::Metrics last = t.run();
+  EXPECT_EQ(last.step, 6);
+  EXPECT_TRUE(last.eval_loss.has_value());
+  EXPECT_EQ(all, expected);
+}
+
+TEST_F(Library, AnExceptionInACallbackEndsTheRunAndNothingElse) {
+  tri::Trainer whole{ByteLM{}, book(), few(4)};
+  const std::vector<double> expected = losses(whole);
+
+  tri::Trainer t{ByteLM{}, book(), few(4)};
+  t.on_step([](const tri::Metrics& m) -> tri::Next {
+    if (m.step == 2) throw std::runtime_error("enough");
+    return tri::Next::go;
+  });
+  EXPECT_THROW(t.run(), std::runtime_error);
+  EXPECT_EQ(losses(t), std::vector<double>(expected.begin() + 2, expected.end()));
+}
+
+TEST_F(Library, SavesAndLoads) {
+  const std::string run = (folder_ / "run").string();
+  tri::Trainer first{ByteLM{}, book(), few(5)};
+  std::vector<double> expected;
+  first.on_step([&](const tri::Metrics& m) {
+    if (m.step == 3) first.save(run);
+    if (m.step > 3) expected.push_back(m.loss);
+    return tri::Next::go;
+  });
+  first.run();
+
+  tri::Trainer second{ByteLM{}, book(), few(5)};
+  second.load(run);
+  EXPECT_EQ(losses(second), expected);
+  EXPECT_EQ(second.values("embed.weight"), first.values("embed.weight"));
+  EXPECT_EQ(refusal([&] { second.load((folder_ / "nothing").string()); }),
+            "there is no checkpoint in " + (folder_ / "nothing").string());
+}
+
+TEST_F(Library, WritesARunFolderWhenAsked) {
+  tri::TrainOptions options = few(3);
+  options.dir = (folder_ / "run").string();
+  options.checkpoint_every = "1";
+  std::vector<std::string> messages;
+  options.log = [&](tri::LogLevel, const std::string& text) { messages.push_back(text); };
+  tri::Trainer first{ByteLM{}, book(), options};
+  EXPECT_FALSE(fs::exists(options.dir)) << "nothing is written before the run";
+  first.run();
+  EXPECT_TRUE(fs::exists(folder_ / "run" / "metrics.jsonl"));
+  EXPECT_TRUE(fs::exists(folder_ / "run" / "checkpoints" / "step-00000003"));
+  EXPECT_TRUE(messages.empty());
+  EXPECT_NE(refusal([&] { tri::Trainer(ByteLM{}, book(), options); }).find("holds a run already"), std::string::npos);
+}
+
+TEST_F(Library, SeveralTrainersInOneProcess) {
+  const auto run = [&](int width, int threads) {
+    tri::Trainer t{ByteLM{.width = width}, book(), few(8), tri::Plan{.threads = threads}};
+    return losses(t);
+  };
+  const std::vector<double> small = run(32, 1);
+  const std::vector<double> large = run(64, 1);
+  EXPECT_EQ(run(32, 2), small) << "the thread count changes nothing";
+
+  std::vector<double> small_again;
+  std::vector<double> large_again;
+  std::thread one([&] { small_again = run(32, 2); });
+  std::thread other([&] { large_again = run(64, 1); });
+  one.join();
+  other.join();
+  EXPECT_EQ(small_again, small);
+  EXPECT_EQ(large_again, large);
+}
+
+TEST_F(Library, RefusesWhatTheProgramRefuses) {
+  const auto by_file = [&](const std::string& toml) {
+    return refusal([&] { trireme::train::parse_config(toml, ""); });
+  };
+  const auto by_code = [&](const tri::TrainOptions& options, const tri::Plan& plan) {
+    return refusal([&] { tri::Trainer(ByteLM{}, book(), options, plan); });
+  };
+  EXPECT_EQ(by_code({}, {.zero = 1}), by_file("[parallel]\nzero = 1\n"));
+  EXPECT_EQ(by_code({}, {.mesh = "dp=2,tp=2"}), by_file("[parallel]\nmesh = \"dp=2,tp=2\"\n"));
+  EXPECT_EQ(by_code({}, {.remat = "sqrt"}), by_file("[memory]\nremat = \"sqrt\"\n"));
+  EXPECT_EQ(by_code({.batch = 8, .micro_batch = 3}, {}), by_file("[train]\nbatch = 8\nmicro_batch = 3\n"));
+  EXPECT_EQ(by_code({.lr = -1}, {}), "train.lr must be a positive number, got -1.0");
+  EXPECT_NE(by_code({.schedule = "cosin"}, {}).find("cosine"), std::string::npos);
+  EXPECT_NE(refusal([&] { tri::Trainer(ByteLM{}, tri::text_files({"no/such/file"})); }).find("no/such/file"),
+            std::string::npos);
+}
+
+TEST_F(Library, SaysWhatIsWrongWithAModel) {
+  const auto trainer = [&](const tri::Model& model) { return refusal([&] { tri::Trainer(model, book(), few(1)); }); };
+  EXPECT_EQ(trainer({}), "the model is empty");
+  EXPECT_EQ(trainer([](tri::Builder&, const tri::Batch&) { return tri::Value(); }),
+            "the model \"custom\" gives nothing");
+  EXPECT_EQ(trainer([](tri::Builder& b, const tri::Batch& in) { return embedding(b, in.tokens, 256, 8); }),
+            "the model \"custom\" must give its loss, a scalar, when the batch has targets; it gives f32[8,32,8]");
+  EXPECT_EQ(trainer([](tri::Builder& b, const tri::Batch& in) {
+              return attention(b.scope("attn"), embedding(b, in.tokens, 256, 30), {.heads = 4});
+            }),
+            "attention 'attn': 4 heads do not divide the width 30");
+  // A model's own exceptions pass through.
+  EXPECT_THROW(tri::Trainer([](tri::Builder&, const tri::Batch&) -> tri::Value { throw std::logic_error("mine"); },
+                            book(), few(1)),
+               std::logic_error);
+}
+
+// Every layer for images, and a loss that needs no labels.
+struct Pictures {
+  bool regression = false;
+  tri::Value operator()(tri::Builder& b, const tri::Batch& in) const {
+    auto x = max_pool(relu(batch_norm(b.scope("bn"), conv(b.scope("conv"), in.images, 8))));
+    x = avg_pool(silu(conv(b.scope("second"), x, 8, {.kernel = 1, .padding = 0})));
+    x = dropout(b.scope("drop"), x, 0.1);
+    if (!regression) return cross_entropy(b.scope("head"), linear(b.scope("head"), global_avg_pool(x), 4), in.labels);
+    const tri::Extents image = in.images.shape();
+    auto flat = reshape(x, {image[0], x.shape()[1] * x.shape()[2] * x.shape()[3]});
+    auto y = linear(b.scope("out"), layer_norm(b.scope("norm"), flat), image[1] * image[2] * image[3]);
+    y = reshape(y * b.parameter("gain", {y.shape()[1]}, tri::Init::constant(1)), image);
+    return 0.5 * squared_error(b, y, in.images) + 0.5 * mean_absolute_error(b, y, in.images);
+  }
+};
+
+TEST_F(Library, TrainsOnImages) {
+  const tri::Data data = tri::synthetic_images({.size = 12, .channels = 1, .classes = 4});
+  for (const bool regression : {false, true}) {
+    tri::Trainer t{Pictures{regression}, data, {.steps = 25, .batch = 16, .micro_batch = 8, .lr = 1e-2, .warmup = 2}};
+    const std::vector<double> all = losses(t);
+    EXPECT_LT(all.back(), 0.9 * all.front());
+    EXPECT_LT(t.evaluate(4).value(), 0.95 * all.front());
+  }
+}
+
+TEST_F(Library, SharesWeightsAndGatesFeatures) {
+  tri::Trainer t{[](tri::Builder& b, const tri::Batch& in) {
+                   auto x = embedding(b.scope("embed"), in.tokens, 256, 16);
+                   x = x + b.parameter("positions", {in.tokens.shape()[1], 16}, tri::Init::normal(0.02));
+                   x = x + attention(b.scope("attn"), x, {.heads = 2, .kv_heads = 1, .rotary = 0});
+                   auto gated = swiglu(linear(b.scope("gate"), x, 32, {.bias = false}), linear(b.scope("up"), x, 32));
+                   x = x + linear(b.scope("down"), gated, 16);
+                   auto table = b.scope("embed").parameter("weight", {256, 16});
+                   return linear_cross_entropy(b.scope("head"), x, in.targets, table);
+                 },
+                 book(), few(10)};
+  const std::vector<double> all = losses(t);
+  EXPECT_LT(all.back(), all.front());
+  EXPECT_THROW(t.values("head.weight"), tri::Error);
+}
+
+tri::Registry with_byte_lm() {
+  tri::Registry registry;
+  registry.add("bytelm", [](const tri::ModelConfig& c) {
+    return ByteLM{static_cast<int>(c.layers), static_cast<int>(c.width), static_cast<int>(c.vocab)};
+  });
+  return registry;
+}
+
+TEST_F(Library, TrainsFamiliesByName) {
+  const tri::Registry registry = with_byte_lm();
+  EXPECT_EQ(registry.families().back(), "bytelm");
+  tri::Trainer by_name({.family = "bytelm", .layers = 2, .width = 32}, book(), few(3), {}, registry);
+  tri::Trainer by_value{ByteLM{}, book(), few(3)};
+  EXPECT_EQ(losses(by_name), losses(by_value));
+
+  tri::Trainer llama({.family = "llama", .layers = 1, .width = 16, .heads = 2}, book(), few(2));
+  EXPECT_EQ(losses(llama).size(), 2U);
+  EXPECT_NE(refusal([&] { tri::Trainer({.family = "bytelmm"}, book(), {}, {}, registry); }).find("bytelm"),
+            std::string::npos);
+  tri::Registry copy = registry;
+  EXPECT_EQ(refusal([&] { copy.add("bytelm", nullptr); }), "there is a model family \"bytelm\" already");
+}
+
+TEST_F(Library, GivesEveryCommandToAUsersModel) {
+  const auto run = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "bytelm");
+    std::vector<char*> argv;
+    for (std::string& a : arguments) argv.push_back(a.data());
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    const int code = tri::cli_main(static_cast<int>(argv.size()), argv.data(), with_byte_lm());
+    return std::pair(code, testing::internal::GetCapturedStdout() + testing::internal::GetCapturedStderr());
+  };
+  const std::string dir = (folder_ / "run").string();
+  const std::vector<std::string> small = {"--model.family=bytelm", "--model.layers=1",   "--model.width=16",
+                                          "--model.context=16",    "--train.batch=4",    "--data.text=" + text_,
+                                          "--train.steps=3",       "--output.dir=" + dir};
+  const auto with = [&](std::vector<std::string> command) {
+    command.insert(command.end(), small.begin(), small.end());
+    return run(command);
+  };
+  const auto [trained, text] = with({"train"});
+  EXPECT_EQ(trained, 0) << text;
+  EXPECT_NE(text.find("bytelm 1×16"), std::string::npos) << text;
+  EXPECT_EQ(with({"train", "--resume"}).first, 0);
+  EXPECT_EQ(with({"memory"}).first, 0);
+  EXPECT_EQ(with({"inspect", "graph"}).first, 0);
+  EXPECT_EQ(with({"bench", "step", "--steps=1", "--warmup=0"}).first, 0);
+  EXPECT_EQ(run({"generate", "--from", dir, "--prompt", "the", "--tokens=4"}).first, 0);
+  EXPECT_NE(run({"config"}).second.find("resnet | bytelm"), std::string::npos);
+  const auto [code, error] = run({"memory", "--model.family=bytlm"});
+  EXPECT_EQ(code, 2);
+  EXPECT_NE(error.find("bytelm"), std::string::npos) << error;
+}
+
+}  // namespace

@@ -1,0 +1,105 @@
+#include "trireme/models/layers.h"
+
+#include <trireme/model.h>
+
+#include "trireme/api/access.h"
+#include "trireme/core/error.h"
+
+namespace trireme {
+namespace {
+
+const ir::Builder& in(const Builder& handle) { return Access::unwrap(handle); }
+ir::Value in(const Value& handle) { return Access::unwrap(handle); }
+Value out(const ir::Value& value) { return Access::wrap(value); }
+
+ir::Attributes attributes(const PoolOptions& o) {
+  const auto both = [](std::int64_t extent) { return std::vector<std::int64_t>{extent, extent}; };
+  return {{"kernel", both(o.kernel)}, {"stride", both(o.stride)}, {"padding", both(o.padding)}};
+}
+
+void check_attention(const ir::Builder& b, const Shape& shape, const AttentionOptions& o, std::int64_t kv_heads) {
+  const std::string& name = b.path();
+  if (shape.rank() != 3) refuse("attention '{}' takes [rows, positions, width], got {}", name, shape.str());
+  if (o.heads < 1 || shape.back() % o.heads != 0)
+    refuse("attention '{}': {} heads do not divide the width {}", name, o.heads, shape.back());
+  if (kv_heads < 1 || o.heads % kv_heads != 0)
+    refuse("attention '{}': kv_heads = {} does not divide heads = {}", name, kv_heads, o.heads);
+  if (o.rotary > 0 && shape.back() / o.heads % 2 != 0)
+    refuse("attention '{}': rotary positions turn pairs of features, and a head has {}; set rotary = 0 or other heads",
+           name, shape.back() / o.heads);
+}
+
+}  // namespace
+
+Value linear(const Builder& b, const Value& x, std::int64_t width, const LinearOptions& o) {
+  return out(models::linear(in(b), in(x), {width}, {.bias = o.bias, .deviation = o.deviation}));
+}
+
+Value embedding(const Builder& b, const Value& tokens, std::int64_t vocab, std::int64_t width, double deviation) {
+  return out(models::embedding(in(b), in(tokens), vocab, width, deviation));
+}
+
+Value attention(const Builder& builder, const Value& input, const AttentionOptions& o) {
+  const ir::Builder& b = in(builder);
+  const ir::Value x = in(input);
+  const std::int64_t kv_heads = o.kv_heads == 0 ? o.heads : o.kv_heads;
+  check_attention(b, x.shape(), o, kv_heads);
+  const std::int64_t width = x.shape().back();
+  const std::int64_t features = width / o.heads;
+  const models::LinearOptions plain{.bias = false, .deviation = o.deviation};
+  ir::Value q = models::linear(b.scope("q"), x, {o.heads, features}, plain);
+  ir::Value k = models::linear(b.scope("k"), x, {kv_heads, features}, plain);
+  const ir::Value v = models::linear(b.scope("v"), x, {kv_heads, features}, plain);
+  if (o.rotary > 0) {
+    q = ir::apply1("rotary", {q}, {{"theta", o.rotary}});
+    k = ir::apply1("rotary", {k}, {{"theta", o.rotary}});
+  }
+  const ir::Value mixed = ir::apply1("attention", {b.here(q), k, v}, {{"causal", o.causal}});
+  return out(models::linear_heads(b.scope("o"), mixed, width, plain));
+}
+
+Value layer_norm(const Builder& b, const Value& x, double eps) { return out(models::layer_norm(in(b), in(x), eps)); }
+Value rms_norm(const Builder& b, const Value& x, double eps) { return out(models::rms_norm(in(b), in(x), eps)); }
+Value batch_norm(const Builder& b, const Value& x, double momentum, double eps) {
+  return out(models::batch_norm(in(b), in(x), momentum, eps));
+}
+Value dropout(const Builder& b, const Value& x, double p) { return out(models::dropout(in(b), in(x), p)); }
+
+Value conv(const Builder& b, const Value& x, std::int64_t channels, const ConvOptions& o) {
+  return out(models::conv(in(b), in(x), channels, {.kernel = o.kernel, .stride = o.stride, .padding = o.padding}));
+}
+
+Value max_pool(const Value& x, const PoolOptions& o) { return out(ir::apply1("max_pool2d", {in(x)}, attributes(o))); }
+Value avg_pool(const Value& x, const PoolOptions& o) { return out(ir::apply1("avg_pool2d", {in(x)}, attributes(o))); }
+Value global_avg_pool(const Value& x) { return out(ir::apply1("global_avg_pool", {in(x)})); }
+
+Value relu(const Value& x) { return out(models::relu(in(x))); }
+Value gelu(const Value& x) { return out(models::gelu(in(x))); }
+Value gelu_tanh(const Value& x) { return out(models::gelu_tanh(in(x))); }
+Value silu(const Value& x) { return out(models::silu(in(x))); }
+Value swiglu(const Value& gate, const Value& up) { return out(ir::apply1("swiglu", {in(gate), in(up)})); }
+Value reshape(const Value& x, const Extents& shape) { return out(models::reshape(in(x), Shape(shape))); }
+Value operator+(const Value& a, const Value& b) { return out(models::add(in(a), in(b))); }
+Value operator*(const Value& a, const Value& b) { return out(ir::apply1("mul", {in(a), in(b)})); }
+Value operator*(const Value& a, double factor) { return out(ir::apply1("scale", {in(a)}, {{"factor", factor}})); }
+Value operator*(double factor, const Value& a) { return a * factor; }
+
+Value linear_cross_entropy(const Builder& b, const Value& x, const Value& targets, std::int64_t vocab,
+                           double deviation) {
+  const ir::Value weight = in(b).parameter("weight", {vocab, in(x).shape().back()}, ir::Init::normal(deviation));
+  return out(models::linear_cross_entropy(in(b), in(x), weight, in(targets)));
+}
+Value linear_cross_entropy(const Builder& b, const Value& x, const Value& targets, const Value& weight) {
+  return out(models::linear_cross_entropy(in(b), in(x), in(weight), in(targets)));
+}
+Value cross_entropy(const Builder& b, const Value& logits, const Value& targets) {
+  return out(models::cross_entropy(in(b), in(logits), in(targets)));
+}
+Value squared_error(const Builder& b, const Value& x, const Value& target) {
+  return out(models::squared_error(in(b), in(x), in(target)));
+}
+Value mean_absolute_error(const Builder& b, const Value& x, const Value& target) {
+  return out(models::mean_absolute_error(in(b), in(x), in(target)));
+}
+
+}  // namespace trireme

@@ -1,0 +1,64 @@
+#include <trireme/model.h>
+
+#include "trireme/api/access.h"
+#include "trireme/core/error.h"
+
+namespace trireme {
+
+const ir::Builder& Access::unwrap(const Builder& handle) {
+  if (!handle.impl_) fail("this Builder was not given to a model, so it has no place to build");
+  return handle.impl_->builder;
+}
+
+Extents Value::shape() const {
+  const Shape shape = Access::unwrap(*this).shape();
+  return {shape.begin(), shape.end()};
+}
+
+Builder Builder::scope(const std::string& name) const { return Access::wrap(Access::unwrap(*this).scope(name)); }
+
+Builder Builder::scope(const std::string& name, int index) const {
+  return Access::wrap(Access::unwrap(*this).scope(name, index));
+}
+
+Value Builder::parameter(const std::string& name, const Extents& shape, Init init) const {
+  ir::Init start;
+  switch (init.kind) {
+    case Init::Kind::zeros: break;
+    case Init::Kind::constant: start = ir::Init::constant(init.value); break;
+    case Init::Kind::normal: start = ir::Init::normal(init.value); break;
+    case Init::Kind::uniform: start = ir::Init::uniform(init.value); break;
+  }
+  return Access::wrap(Access::unwrap(*this).parameter(name, Shape(shape), start));
+}
+
+Value Builder::here(const Value& value) const {
+  return value ? Access::wrap(Access::unwrap(*this).here(Access::unwrap(value))) : value;
+}
+
+bool Builder::training() const { return Access::unwrap(*this).training; }
+
+models::Model adapt(const std::string& family, std::function<Model(const ModelConfig&)> make, Reads reads) {
+  models::Model model;
+  model.name = family;
+  model.images = reads == Reads::images;
+  model.resolve = [](ModelConfig&) {};
+  model.build = [family, make = std::move(make)](const ir::Builder& b, const models::Batch& in, const ModelConfig& c) {
+    Builder builder = Access::wrap(b);
+    const Batch batch{Access::wrap(in.tokens), Access::wrap(in.targets), Access::wrap(in.images),
+                      Access::wrap(in.labels)};
+    const ir::Value result = Access::unwrap(make(c)(builder, batch));
+    const bool judged = batch.targets || batch.labels;
+    if (!result) refuse("the model \"{}\" gives nothing", family);
+    if (judged && result.shape().rank() != 0)
+      refuse("the model \"{}\" must give its loss, a scalar, when the batch has targets; it gives {}", family,
+             result.type().str());
+    if (!judged && batch.tokens && (result.shape().rank() != 3 || result.dtype() == DType::i32))
+      refuse("the model \"{}\" must give logits [rows, context, vocab] when the batch has no targets; it gives {}",
+             family, result.type().str());
+    return result;
+  };
+  return model;
+}
+
+}  // namespace trireme

@@ -1,0 +1,28 @@
+#pragma once
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/models/model.h"
+
+namespace trireme::models {
+
+// The model families a configuration may name: an ordinary value. Users add their own to a copy.
+class Families {
+ public:
+  // Refuses a name that is taken.
+  void add(Model model);
+  const Model* find(std::string_view name) const;
+  // Refuses, with the nearest name, what is not there.
+  const Model& at(std::string_view name) const;
+  std::vector<std::string> names() const;
+
+ private:
+  std::deque<Model> all_;
+};
+
+// The families that ship with Trireme.
+const Families& builtin_families();
+
+}  // namespace trireme::models

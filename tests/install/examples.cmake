@@ -1,0 +1,55 @@
+# Installs the build in BUILD to a folder of its own; then, with nothing but that: compiles every public header alone,
+# builds each example of SOURCE/examples and runs it for a few steps.
+set(work ${BUILD}/install_test)
+set(prefix ${work}/prefix)
+file(REMOVE_RECURSE ${work})
+file(MAKE_DIRECTORY ${work})
+
+function(run what)
+  execute_process(COMMAND ${ARGN} WORKING_DIRECTORY ${work} RESULT_VARIABLE code OUTPUT_VARIABLE output
+                  ERROR_VARIABLE output)
+  if(NOT code EQUAL 0)
+    message(FATAL_ERROR "${what}: exit ${code}\n${output}")
+  endif()
+  message(STATUS "${what}")
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+function(expect pattern)
+  if(NOT output MATCHES "${pattern}")
+    message(FATAL_ERROR "expected ${pattern} in\n${output}")
+  endif()
+endfunction()
+
+run("install" ${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
+
+file(GLOB headers RELATIVE ${prefix}/include ${prefix}/include/trireme/*.h)
+set(sources)
+foreach(header ${headers})
+  string(MAKE_C_IDENTIFIER ${header} name)
+  file(WRITE ${work}/headers/${name}.cpp "#include <${header}>\n")
+  list(APPEND sources ${work}/headers/${name}.cpp)
+endforeach()
+run("each header alone" ${COMPILER} -std=c++20 -Wall -Wextra -Wpedantic -Wconversion -Werror -fsyntax-only
+    -I${prefix}/include ${sources})
+
+run("the installed program" ${prefix}/bin/trireme --version)
+
+run("configure bytelm" ${CMAKE_COMMAND} -S ${SOURCE}/examples/bytelm -B ${work}/bytelm -G ${GENERATOR}
+    -D CMAKE_CXX_COMPILER=${COMPILER} -D CMAKE_PREFIX_PATH=${prefix} -D CMAKE_BUILD_TYPE=Release
+    "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Wconversion -Werror")
+run("build bytelm" ${CMAKE_COMMAND} --build ${work}/bytelm)
+
+run("bytelm" ${work}/bytelm/bytelm --steps 5 --layers 2 --width 64 --text ${SOURCE}/include --save ${work}/run)
+expect("step +5 .*saved")
+
+# Its run is one that its commands understand.
+set(small --model.family=bytelm --model.layers=2 --model.width=64 --model.context=64 --train.batch=4
+    --data.text=${SOURCE}/include)
+run("bytelm-cli train" ${work}/bytelm/bytelm-cli train --train.steps=5 ${small} --output.dir=${work}/cli-run)
+expect("bytelm 2×64")
+run("bytelm-cli generate" ${work}/bytelm/bytelm-cli generate --from ${work}/cli-run --prompt "Value " --tokens 8)
+run("bytelm-cli memory" ${work}/bytelm/bytelm-cli memory ${small} --json)
+expect("predicted_peak_bytes")
+run("bytelm-cli generate, from the other run" ${work}/bytelm/bytelm-cli generate --from ${work}/run --prompt "Value "
+    --tokens 8)
