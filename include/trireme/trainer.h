@@ -108,9 +108,9 @@ struct SampleOptions {
 //   t.save("runs/bytelm");
 class TRIREME_API Trainer {
  public:
-  Trainer(Model model, Data data, TrainOptions options = {}, Plan plan = {});
+  Trainer(Model model, const Data& data, const TrainOptions& options = {}, const Plan& plan = {});
   // A family of the registry. Its context, vocabulary, image and classes are the data's.
-  Trainer(const ModelConfig& model, Data data, TrainOptions options = {}, Plan plan = {},
+  Trainer(const ModelConfig& model, const Data& data, const TrainOptions& options = {}, const Plan& plan = {},
           const Registry& registry = {});
   ~Trainer();
   Trainer(Trainer&& other) noexcept;

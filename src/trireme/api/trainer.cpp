@@ -54,13 +54,14 @@ train::Registry with(const std::string& name, Model model, Data::Kind kind) {
 
 }  // namespace
 
-Trainer::Trainer(Model model, Data data, TrainOptions options, Plan plan) {
+Trainer::Trainer(Model model, const Data& data, const TrainOptions& options, const Plan& plan) {
   ModelConfig config;
   config.family = options.name;
   impl_ = std::make_unique<Impl>(with(options.name, std::move(model), data.kind), config, data, options, plan);
 }
 
-Trainer::Trainer(const ModelConfig& model, Data data, TrainOptions options, Plan plan, const Registry& registry)
+Trainer::Trainer(const ModelConfig& model, const Data& data, const TrainOptions& options, const Plan& plan,
+                 const Registry& registry)
     : impl_(std::make_unique<Impl>(Access::unwrap(registry), model, data, options, plan)) {}
 
 Trainer::~Trainer() = default;
