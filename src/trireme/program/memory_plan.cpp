@@ -15,17 +15,20 @@ bool transient(const Buffer& b) { return b.state == kNone && b.bytes > 0 && b.fi
 // holds it. Returns the end of the highest.
 class Placement {
  public:
-  explicit Placement(const std::vector<Buffer>& buffers) : buffers_(buffers), offsets_(buffers.size(), 0) {}
+  explicit Placement(const std::vector<Buffer>& buffers) : offsets_(buffers.size(), 0) {
+    for (const Buffer& b : buffers) spans_.push_back({b.first, b.last, aligned(b.bytes)});
+  }
 
   std::size_t run(const std::vector<std::size_t>& order) {
     std::vector<std::size_t> placed;  // sorted by offset
+    placed.reserve(order.size());
     std::size_t end = 0;
     for (const std::size_t b : order) {
-      const std::size_t offset = lowest_gap(b, placed);
+      const std::size_t offset = lowest_gap(spans_[b], placed);
       offsets_[b] = offset;
       const auto at = std::upper_bound(placed.begin(), placed.end(), offset, [&](std::size_t o, std::size_t p) { return o < offsets_[p]; });
       placed.insert(at, b);
-      end = std::max(end, offset + buffers_[b].bytes);
+      end = std::max(end, offset + spans_[b].size);
     }
     return end;
   }
@@ -33,20 +36,25 @@ class Placement {
   const std::vector<std::size_t>& offsets() const { return offsets_; }
 
  private:
-  std::size_t lowest_gap(std::size_t b, const std::vector<std::size_t>& placed) const {
-    const Buffer& buffer = buffers_[b];
-    const std::size_t size = aligned(buffer.bytes);
+  // What the search looks at, close together: it visits every placed buffer for every new one.
+  struct Span {
+    std::int32_t first;
+    std::int32_t last;
+    std::size_t size;
+  };
+
+  std::size_t lowest_gap(const Span& wanted, const std::vector<std::size_t>& placed) const {
     std::size_t candidate = 0;
     for (const std::size_t p : placed) {
-      const Buffer& other = buffers_[p];
-      if (other.first > buffer.last || other.last < buffer.first) continue;
-      if (candidate + size <= offsets_[p]) break;
-      candidate = std::max(candidate, offsets_[p] + aligned(other.bytes));
+      const Span& other = spans_[p];
+      if (other.first > wanted.last || other.last < wanted.first) continue;
+      if (candidate + wanted.size <= offsets_[p]) break;
+      candidate = std::max(candidate, offsets_[p] + other.size);
     }
     return candidate;
   }
 
-  const std::vector<Buffer>& buffers_;
+  std::vector<Span> spans_;
   std::vector<std::size_t> offsets_;
 };
 
@@ -64,7 +72,7 @@ std::vector<std::vector<std::size_t>> placement_orders(const std::vector<Buffer>
   orders.push_back(sorted([&](const Buffer& b) { return std::pair(static_cast<double>(b.bytes), life(b)); }));
   orders.push_back(sorted([&](const Buffer& b) { return std::pair(life(b), static_cast<double>(b.bytes)); }));
   orders.push_back(sorted([&](const Buffer& b) { return std::pair(static_cast<double>(b.bytes) * life(b), life(b)); }));
-  // Long-lived first, in the order they appear: saved activations stack up like a heap, the rest fills in above.
+  // In the order they appear: saved activations stack up, the rest fills in above.
   orders.push_back(sorted([&](const Buffer& b) { return std::pair(-static_cast<double>(b.first), static_cast<double>(b.bytes)); }));
   return orders;
 }
@@ -90,6 +98,8 @@ std::vector<std::size_t> live_bytes(const Program& program) {
 void plan_memory(Program& program) {
   const std::vector<std::size_t> live = live_bytes(program);
   program.lower_bound = live.empty() ? program.state_bytes : *std::max_element(live.begin(), live.end());
+  // Each order takes time that grows with the square of the number of buffers.
+  const std::size_t good_enough = program.lower_bound + (program.lower_bound - program.state_bytes) / 1000;
   std::size_t best = std::numeric_limits<std::size_t>::max();
   std::vector<std::size_t> offsets;
   for (const auto& order : placement_orders(program.buffers)) {
@@ -98,7 +108,7 @@ void plan_memory(Program& program) {
     if (end >= best) continue;
     best = end;
     offsets = placement.offsets();
-    if (program.state_bytes + best <= program.lower_bound) break;
+    if (program.state_bytes + best <= good_enough) break;
   }
   program.arena_bytes = program.state_bytes;
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {

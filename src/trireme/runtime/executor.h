@@ -18,10 +18,10 @@
 namespace trireme::runtime {
 
 // Runs one program, again and again, on an arena that holds its state. Everything is prepared when it is constructed:
-// a run allocates nothing and looks at no graph.
+// a run allocates nothing (but for what oneDNN needs to remember a call's arguments) and looks at no graph.
 //
 //   Executor step(program, arena, pool);
-//   step.bind("tokens", micro, tokens.data(), bytes);   // read during run()
+//   step.bind("tokens", micro, tokens);   // read during run()
 //   step.run();
 //   float loss = step.scalar("loss");
 class Executor {

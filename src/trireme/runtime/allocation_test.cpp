@@ -1,0 +1,170 @@
+// A run allocates nothing: every allocation of the process, in whatever library, goes through the functions below.
+// Except one: oneDNN keeps the arguments of a call in small containers of its own and gives no way around it. Those are
+// counted apart, and none may be large enough to be scratch memory.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "trireme/train/session.h"
+
+// The sanitizers bring an allocator of their own.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+namespace {
+
+std::atomic<bool> counting{false};
+std::atomic<std::size_t> allocations{0};
+std::atomic<std::size_t> largest_in_onednn{0};
+
+void count(std::size_t bytes, const void* caller) {
+  if (!counting.load(std::memory_order_relaxed)) return;
+  Dl_info info{};
+  const bool onednn =
+      dladdr(caller, &info) != 0 && info.dli_fname != nullptr && std::strstr(info.dli_fname, "libdnnl") != nullptr;
+  if (!onednn) {
+    allocations.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  std::size_t seen = largest_in_onednn.load(std::memory_order_relaxed);
+  while (seen < bytes && !largest_in_onednn.compare_exchange_weak(seen, bytes, std::memory_order_relaxed)) {
+  }
+}
+
+}  // namespace
+
+extern "C" {
+void* __libc_malloc(std::size_t bytes);                           // NOLINT(bugprone-reserved-identifier)
+void* __libc_calloc(std::size_t n, std::size_t bytes);            // NOLINT(bugprone-reserved-identifier)
+void* __libc_realloc(void* old, std::size_t bytes);               // NOLINT(bugprone-reserved-identifier)
+void* __libc_memalign(std::size_t alignment, std::size_t bytes);  // NOLINT(bugprone-reserved-identifier)
+void __libc_free(void* memory);                                   // NOLINT(bugprone-reserved-identifier)
+
+void* malloc(std::size_t bytes) noexcept {
+  count(bytes, __builtin_return_address(0));
+  return __libc_malloc(bytes);
+}
+void* calloc(std::size_t n, std::size_t bytes) noexcept {
+  count(n * bytes, __builtin_return_address(0));
+  return __libc_calloc(n, bytes);
+}
+void* realloc(void* old, std::size_t bytes) noexcept {
+  count(bytes, __builtin_return_address(0));
+  return __libc_realloc(old, bytes);
+}
+void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
+  count(bytes, __builtin_return_address(0));
+  return __libc_memalign(alignment, bytes);
+}
+void* memalign(std::size_t alignment, std::size_t bytes) noexcept {
+  count(bytes, __builtin_return_address(0));
+  return __libc_memalign(alignment, bytes);
+}
+int posix_memalign(void** result, std::size_t alignment, std::size_t bytes) noexcept {
+  count(bytes, __builtin_return_address(0));
+  *result = __libc_memalign(alignment, bytes);
+  return *result == nullptr ? ENOMEM : 0;
+}
+}
+
+// Beside malloc, so that the caller is known.
+void* operator new(std::size_t bytes) {
+  count(bytes, __builtin_return_address(0));
+  void* memory = __libc_malloc(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  count(bytes, __builtin_return_address(0));
+  void* memory = __libc_memalign(static_cast<std::size_t>(alignment), bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { __libc_free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { __libc_free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { __libc_free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { __libc_free(memory); }
+
+namespace trireme::runtime {
+namespace {
+
+data::Batch batch_for(const train::Config& c, bool images) {
+  data::Batch batch;
+  batch.rows = c.train.batch;
+  const auto rows = static_cast<std::size_t>(batch.rows);
+  if (images) {
+    batch.images.assign(rows * static_cast<std::size_t>(c.model.image * c.model.image * c.model.channels), 0.5F);
+    batch.labels.assign(rows, 1);
+  } else {
+    batch.tokens.assign(rows * static_cast<std::size_t>(c.model.context), 1);
+    batch.targets.assign(rows * static_cast<std::size_t>(c.model.context), 2);
+  }
+  return batch;
+}
+
+std::size_t allocations_of_a_step(train::Config c) {
+  const train::Registry registry;
+  train::resolve_model(c, c.model.vocab, registry.models);
+  const train::Compiled compiled = train::compile(c, registry, {.threads = 2});
+  train::Session session(compiled, 2);
+  session.initialize(1);
+  const data::Batch batch = batch_for(c, compiled.module.graph("micro").find_input("images").has_value());
+  session.step(batch, 0, 1e-3, 1);
+  allocations = 0;
+  counting = true;
+  session.step(batch, 1, 1e-3, 1);
+  counting = false;
+  EXPECT_LE(largest_in_onednn, 2048U);
+  return allocations;
+}
+
+train::Config small(const char* family) {
+  train::Config c;
+  c.model.family = family;
+  c.model.layers = 2;
+  c.model.width = 32;
+  c.model.heads = 4;
+  c.model.context = 16;
+  c.model.vocab = 67;
+  c.train.batch = 4;
+  c.train.micro_batch = 2;
+  return c;
+}
+
+TEST(Allocation, TheCounterWorks) {
+  allocations = 0;
+  counting = true;
+  std::vector<int> some(100);
+  counting = false;
+  EXPECT_GE(allocations, 1U);
+  EXPECT_EQ(some.size(), 100U);
+}
+
+TEST(Allocation, Gpt2StepAllocatesNothing) {
+  train::Config c = small("gpt2");
+  c.model.dropout = 0.1;
+  EXPECT_EQ(allocations_of_a_step(c), 0U);
+  c.train.precision = "bf16";
+  EXPECT_EQ(allocations_of_a_step(c), 0U);
+}
+
+TEST(Allocation, LlamaStepAllocatesNothing) { EXPECT_EQ(allocations_of_a_step(small("llama")), 0U); }
+
+TEST(Allocation, ResNetStepAllocatesNothing) {
+  train::Config c = small("resnet");
+  c.model.layers = 18;
+  c.model.width = 8;
+  c.model.image = 32;
+  c.train.optimizer = "sgd";
+  EXPECT_EQ(allocations_of_a_step(c), 0U);
+}
+
+}  // namespace
+}  // namespace trireme::runtime
+
+#endif
