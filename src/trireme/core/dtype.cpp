@@ -11,15 +11,8 @@ struct Entry {
   const char* name;
   std::size_t size;
 };
-constexpr std::array<Entry, 9> kTypes = {{{"f32", 4},
-                                          {"f64", 8},
-                                          {"f16", 2},
-                                          {"bf16", 2},
-                                          {"i8", 1},
-                                          {"u8", 1},
-                                          {"u16", 2},
-                                          {"i32", 4},
-                                          {"i64", 8}}};
+constexpr std::array<Entry, 9> kTypes = {
+    {{"f32", 4}, {"f64", 8}, {"f16", 2}, {"bf16", 2}, {"i8", 1}, {"u8", 1}, {"u16", 2}, {"i32", 4}, {"i64", 8}}};
 
 }  // namespace
 

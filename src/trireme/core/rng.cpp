@@ -49,7 +49,8 @@ std::array<std::uint32_t, 4> RandomStream::words(std::uint64_t row, std::uint64_
 }
 
 void RandomStream::fill(std::uint64_t row, std::uint64_t first_quad, std::span<std::uint32_t> out) const {
-  // Philox on several counters at once, each word of the state in an array of its own: the compiler makes vectors of it.
+  // Philox on several counters at once, each word of the state in an array of its own: the compiler makes vectors of
+  // it.
   constexpr std::size_t kTogether = 16;
   const std::array<std::uint32_t, 2> start = key();
   const std::size_t quads = out.size() / 4;

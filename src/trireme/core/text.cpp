@@ -64,7 +64,8 @@ int edit_distance(std::string_view a, std::string_view b) {
     for (std::size_t j = 1; j <= n; ++j) {
       const int substitution = previous[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
       current[j] = std::min({previous[j] + 1, current[j - 1] + 1, substitution});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) current[j] = std::min(current[j], before[j - 2] + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        current[j] = std::min(current[j], before[j - 2] + 1);
     }
     std::swap(before, previous);
     std::swap(previous, current);
@@ -138,7 +139,8 @@ std::optional<std::string> nearest(std::string_view text, std::span<const std::s
     }
   }
   const int allowed = std::max<int>(2, static_cast<int>(text.size()) / 3);
-  if (found == nullptr || best > allowed || best >= static_cast<int>(std::max(text.size(), found->size()))) return std::nullopt;
+  if (found == nullptr || best > allowed || best >= static_cast<int>(std::max(text.size(), found->size())))
+    return std::nullopt;
   return *found;
 }
 

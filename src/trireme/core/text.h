@@ -13,10 +13,10 @@ std::optional<std::uint64_t> parse_bytes(std::string_view text);
 // "10min", "3h50m", "45s", "200ms" → seconds. Nothing on malformed text.
 std::optional<double> parse_duration(std::string_view text);
 
-std::string format_bytes(std::uint64_t bytes);       // "14.0 MiB"
-std::string format_count(std::uint64_t count);       // "842,496"
-std::string format_duration(double seconds);         // "1m 23s", "850 ms"
-std::string format_rate(double per_second);          // "20.4k"
+std::string format_bytes(std::uint64_t bytes);  // "14.0 MiB"
+std::string format_count(std::uint64_t count);  // "842,496"
+std::string format_duration(double seconds);    // "1m 23s", "850 ms"
+std::string format_rate(double per_second);     // "20.4k"
 
 // The candidate a person most likely meant, or nothing when none is near (edit distance with transpositions).
 std::optional<std::string> nearest(std::string_view text, std::span<const std::string> candidates);

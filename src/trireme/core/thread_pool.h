@@ -33,21 +33,24 @@ class ThreadPool {
   template <class F>
   void run(std::int64_t tasks, F&& task) {
     using Function = std::remove_reference_t<F>;
-    run_erased(tasks, [](void* f, std::int64_t i, int) { (*static_cast<Function*>(f))(i); },
-               const_cast<void*>(static_cast<const void*>(&task)));
+    run_erased(
+        tasks, [](void* f, std::int64_t i, int) { (*static_cast<Function*>(f))(i); },
+        const_cast<void*>(static_cast<const void*>(&task)));
   }
 
   // As `run`, but `task(i, worker)` also learns which worker it is on: 0 … threads()-1, for per-thread scratch.
   template <class F>
   void run_with_worker(std::int64_t tasks, F&& task) {
     using Function = std::remove_reference_t<F>;
-    run_erased(tasks, [](void* f, std::int64_t i, int worker) { (*static_cast<Function*>(f))(i, worker); },
-               const_cast<void*>(static_cast<const void*>(&task)));
+    run_erased(
+        tasks, [](void* f, std::int64_t i, int worker) { (*static_cast<Function*>(f))(i, worker); },
+        const_cast<void*>(static_cast<const void*>(&task)));
   }
 
   template <class F>
   void ranges(std::int64_t n, std::int64_t block, F&& body) {
-    run((n + block - 1) / block, [&](std::int64_t i) { body(i * block, i * block + block < n ? i * block + block : n); });
+    run((n + block - 1) / block,
+        [&](std::int64_t i) { body(i * block, i * block + block < n ? i * block + block : n); });
   }
 
  private:

@@ -13,9 +13,9 @@ const char* name_of(Kind kind);
 struct Launch {
   std::span<const void* const> inputs;
   std::span<void* const> outputs;
-  void* workspace = nullptr;         // as many bytes as the kernel's definition asked for, 64-byte aligned
-  ThreadPool* pool = nullptr;        // CPU: the rank's compute threads
-  void* native_stream = nullptr;     // CUDA: the cudaStream_t
+  void* workspace = nullptr;      // as many bytes as the kernel's definition asked for, 64-byte aligned
+  ThreadPool* pool = nullptr;     // CPU: the rank's compute threads
+  void* native_stream = nullptr;  // CUDA: the cudaStream_t
 
   template <class T>
   const T* in(std::size_t i) const {

@@ -17,7 +17,8 @@ class Event {
     count_.notify_all();
   }
   void wait(std::uint64_t count) const {
-    for (std::uint64_t now = count_.load(std::memory_order_acquire); now < count; now = count_.load(std::memory_order_acquire))
+    for (std::uint64_t now = count_.load(std::memory_order_acquire); now < count;
+         now = count_.load(std::memory_order_acquire))
       count_.wait(now, std::memory_order_acquire);
   }
 

@@ -58,7 +58,8 @@ Attributes::Attributes(std::initializer_list<std::pair<std::string, Attribute>> 
 }
 
 void Attributes::set(std::string name, Attribute value) {
-  const auto at = std::lower_bound(entries_.begin(), entries_.end(), name, [](const auto& e, const std::string& n) { return e.first < n; });
+  const auto at = std::lower_bound(entries_.begin(), entries_.end(), name,
+                                   [](const auto& e, const std::string& n) { return e.first < n; });
   if (at != entries_.end() && at->first == name)
     at->second = std::move(value);
   else

@@ -4,9 +4,12 @@
 
 namespace trireme::ir {
 
-TensorType Value::type() const { return id_ == kNone ? TensorType::none() : site_->module->graph(site_->graph).type(id_); }
+TensorType Value::type() const {
+  return id_ == kNone ? TensorType::none() : site_->module->graph(site_->graph).type(id_);
+}
 
-std::vector<Value> apply(const std::string& op_name, std::vector<Value> inputs, Attributes attributes, const std::string& scope) {
+std::vector<Value> apply(const std::string& op_name, std::vector<Value> inputs, Attributes attributes,
+                         const std::string& scope) {
   const Value* anchor = nullptr;
   std::vector<ValueId> ids;
   for (const Value& v : inputs) {
@@ -26,7 +29,8 @@ std::vector<Value> apply(const std::string& op_name, std::vector<Value> inputs, 
   }
   const std::string label = path.empty() ? op_name : path + "." + op_name;
   std::vector<Value> outputs;
-  for (const ValueId id : site.module->graph(site.graph).add(op, std::move(ids), std::move(attributes), label, site.phase))
+  for (const ValueId id :
+       site.module->graph(site.graph).add(op, std::move(ids), std::move(attributes), label, site.phase))
     outputs.emplace_back(anchor->site(), path, id);
   return outputs;
 }
@@ -35,7 +39,8 @@ Value apply1(const std::string& op, std::vector<Value> inputs, Attributes attrib
   return apply(op, std::move(inputs), std::move(attributes), scope).front();
 }
 
-Builder::Builder(Module& module, std::string graph) : site_(std::make_shared<Site>(Site{&module, std::move(graph), Phase::forward})) {
+Builder::Builder(Module& module, std::string graph)
+    : site_(std::make_shared<Site>(Site{&module, std::move(graph), Phase::forward})) {
   if (!module.has_graph(site_->graph)) module.add_graph(site_->graph);
 }
 
@@ -91,15 +96,17 @@ void Builder::write(const Value& state, const Value& value) const {
 Value Builder::input(const std::string& name, const TensorType& type) const {
   const auto existing = graph().find_input(name);
   if (!existing) return wrap(graph().add_input(name, type));
-  if (graph().type(*existing) != type) fail("input '{}' is asked for as {} and as {}", name, graph().type(*existing).str(), type.str());
+  if (graph().type(*existing) != type)
+    fail("input '{}' is asked for as {} and as {}", name, graph().type(*existing).str(), type.str());
   return wrap(*existing);
 }
 
 Value Builder::constant(double value, const TensorType& type) const {
   const OpDef& fill = module().registry->at("fill");
   const std::vector<std::int64_t> dims(type.shape.begin(), type.shape.end());
-  const auto ids = graph().add(fill, {}, {{"value", value}, {"shape", dims}, {"dtype", std::string(name_of(type.dtype))}},
-                               qualified("constant"), site_->phase);
+  const auto ids =
+      graph().add(fill, {}, {{"value", value}, {"shape", dims}, {"dtype", std::string(name_of(type.dtype))}},
+                  qualified("constant"), site_->phase);
   return wrap(ids.front());
 }
 
@@ -126,7 +133,8 @@ void Builder::accumulate(const std::string& name, const Value& value) const {
   graph().writes.push_back({id, value.id(), Write::Mode::add});
 }
 
-GradientContext::GradientContext(Module& module, std::string graph, std::size_t node, std::vector<Value> grads, std::vector<bool> needs)
+GradientContext::GradientContext(Module& module, std::string graph, std::size_t node, std::vector<Value> grads,
+                                 std::vector<bool> needs)
     : site_(std::make_shared<Site>(Site{&module, std::move(graph), Phase::input_gradient})),
       node_(node),
       grads_(std::move(grads)),

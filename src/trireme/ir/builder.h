@@ -41,7 +41,8 @@ class Value {
 std::vector<Value> apply(const std::string& op, std::vector<Value> inputs, Attributes attributes = {},
                          const std::string& scope = {});
 // The first output.
-Value apply1(const std::string& op, std::vector<Value> inputs, Attributes attributes = {}, const std::string& scope = {});
+Value apply1(const std::string& op, std::vector<Value> inputs, Attributes attributes = {},
+             const std::string& scope = {});
 
 // Builds a forward graph with names that follow the model:
 //
@@ -103,7 +104,8 @@ class Builder {
 // is computed.
 class GradientContext {
  public:
-  GradientContext(Module& module, std::string graph, std::size_t node, std::vector<Value> grads, std::vector<bool> needs);
+  GradientContext(Module& module, std::string graph, std::size_t node, std::vector<Value> grads,
+                  std::vector<bool> needs);
 
   Value input(std::size_t i) const;
   Value output(std::size_t i) const;

@@ -8,18 +8,22 @@
 namespace trireme::ir {
 namespace {
 
-bool letter_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
+bool letter_or_digit(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
 
 int factor_index(std::vector<Factor>& factors, std::string_view token) {
   Factor::Kind kind = Factor::Kind::free;
   if (token.back() == '!') kind = Factor::Kind::whole;
   if (token.back() == '~') kind = Factor::Kind::halo;
   if (kind != Factor::Kind::free) token.remove_suffix(1);
-  if (token.empty() || !std::all_of(token.begin(), token.end(), letter_or_digit)) fail("'{}' is not a factor's name", token);
+  if (token.empty() || !std::all_of(token.begin(), token.end(), letter_or_digit))
+    fail("'{}' is not a factor's name", token);
   for (std::size_t i = 0; i < factors.size(); ++i)
     if (factors[i].name == token) {
       if (kind == Factor::Kind::free) return static_cast<int>(i);
-      if (factors[i].kind != Factor::Kind::free && factors[i].kind != kind) fail("factor '{}' is both whole and with a halo", token);
+      if (factors[i].kind != Factor::Kind::free && factors[i].kind != kind)
+        fail("factor '{}' is both whole and with a halo", token);
       factors[i].kind = kind;
       return static_cast<int>(i);
     }

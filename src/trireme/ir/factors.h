@@ -12,7 +12,8 @@ namespace trireme::ir {
 //   - in outputs only: each piece produces its part of the output from whole inputs.
 // A factor marked whole may not be cut. A factor with a halo may be cut if neighbours exchange edges first.
 //
-// Written like an einsum, with one name per dimension; operands are separated by commas, an absent operand or a scalar is
+// Written like an einsum, with one name per dimension; operands are separated by commas, an absent operand or a scalar
+// is
 // "-", which stands for no dimension:
 //
 //   parse_factors("b s k, n k, n -> b s n")                  // linear with bias
@@ -25,9 +26,9 @@ struct Factor {
 
 struct Factors {
   std::vector<Factor> factors;
-  std::vector<std::vector<int>> inputs;   // per operand and dimension: index into `factors`
+  std::vector<std::vector<int>> inputs;  // per operand and dimension: index into `factors`
   std::vector<std::vector<int>> outputs;
-  bool max_reduced = false;               // factors in inputs only combine by maximum instead of sum
+  bool max_reduced = false;  // factors in inputs only combine by maximum instead of sum
 
   // "b s k, n k -> b s n"
   std::string str() const;

@@ -22,8 +22,8 @@ void check_extents(const TensorType& type) {
 }
 
 bool name_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '/' ||
-         c == '#' || c == '-';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+         c == '/' || c == '#' || c == '-';
 }
 
 void check_name(std::string_view name, const char* what) {
@@ -31,7 +31,8 @@ void check_name(std::string_view name, const char* what) {
   for (std::size_t i = 0; i < name.size(); ++i) {
     const bool joins = name[i] == ':' && i > 0 && i + 1 < name.size() && name[i - 1] != ':';
     if (!joins && !name_character(name[i]))
-      fail("{} name '{}' has the character '{}'; letters, digits and _ . / # - are allowed, and ':' between them", what, name, name[i]);
+      fail("{} name '{}' has the character '{}'; letters, digits and _ . / # - are allowed, and ':' between them", what,
+           name, name[i]);
   }
 }
 
@@ -41,7 +42,9 @@ void check_operands(const OpDef& op, std::span<const ValueId> operands) {
   const bool variadic = !op.operands.empty() && op.operands.back().variadic;
   const std::size_t most = op.operands.size();
   if (operands.size() < required || (!variadic && operands.size() > most)) {
-    const std::string expected = variadic ? fmt::format("at least {}", required) : required == most ? fmt::format("{}", most) : fmt::format("{} to {}", required, most);
+    const std::string expected = variadic           ? fmt::format("at least {}", required)
+                                 : required == most ? fmt::format("{}", most)
+                                                    : fmt::format("{} to {}", required, most);
     fail("{} takes {} operands, got {}", op.name, expected, operands.size());
   }
   for (std::size_t i = 0; i < std::max(most, operands.size()); ++i) {
@@ -53,7 +56,8 @@ void check_operands(const OpDef& op, std::span<const ValueId> operands) {
 
 void complete_attributes(const OpDef& op, Attributes& attributes) {
   for (const auto& [name, value] : attributes) {
-    const auto spec = std::find_if(op.attributes.begin(), op.attributes.end(), [&](const AttributeSpec& s) { return s.name == name; });
+    const auto spec = std::find_if(op.attributes.begin(), op.attributes.end(),
+                                   [&](const AttributeSpec& s) { return s.name == name; });
     if (spec == op.attributes.end()) fail("{} has no attribute '{}'", op.name, name);
     if (type_of(value) != type_of(spec->fallback))
       fail("attribute '{}' of {} must be {}, got {}", name, op.name, name_of(type_of(spec->fallback)), to_text(value));
@@ -127,13 +131,14 @@ ValueId Graph::read(const Module& module, StateId state) {
   return id;
 }
 
-Node Graph::make_node(const OpDef& op, std::vector<ValueId> operands, Attributes attributes, const std::string& label, Phase phase,
-                      std::int32_t stage) {
+Node Graph::make_node(const OpDef& op, std::vector<ValueId> operands, Attributes attributes, const std::string& label,
+                      Phase phase, std::int32_t stage) {
   try {
     if (op.composite()) fail("{} is given by other ops and cannot be a node itself", op.name);
     check_operands(op, operands);
     complete_attributes(op, attributes);
-    if (operands.size() < op.operands.size() && !op.operands.back().variadic) operands.resize(op.operands.size(), kNone);
+    if (operands.size() < op.operands.size() && !op.operands.back().variadic)
+      operands.resize(op.operands.size(), kNone);
     Node node{&op, std::move(operands), {}, std::move(attributes), phase, stage, false};
     const Types types = op.infer(input_types(node), node.attributes);
     for (std::size_t i = 0; i < types.size(); ++i) {
@@ -146,8 +151,8 @@ Node Graph::make_node(const OpDef& op, std::vector<ValueId> operands, Attributes
   }
 }
 
-std::vector<ValueId> Graph::add(const OpDef& op, std::vector<ValueId> operands, Attributes attributes, const std::string& label,
-                                Phase phase, std::int32_t stage) {
+std::vector<ValueId> Graph::add(const OpDef& op, std::vector<ValueId> operands, Attributes attributes,
+                                const std::string& label, Phase phase, std::int32_t stage) {
   nodes.push_back(make_node(op, std::move(operands), std::move(attributes), label, phase, stage));
   return nodes.back().outputs;
 }
@@ -210,13 +215,15 @@ void Graph::compact() {
 }
 
 bool operator==(const Graph& a, const Graph& b) {
-  return a.name == b.name && a.nodes == b.nodes && a.values == b.values && a.inputs == b.inputs && a.writes == b.writes &&
-         a.outputs == b.outputs;
+  return a.name == b.name && a.nodes == b.nodes && a.values == b.values && a.inputs == b.inputs &&
+         a.writes == b.writes && a.outputs == b.outputs;
 }
 
-Uses::Uses(const Graph& graph) : producer(graph.values.size(), kNone), consumers(graph.values.size()), escapes(graph.values.size()) {
+Uses::Uses(const Graph& graph)
+    : producer(graph.values.size(), kNone), consumers(graph.values.size()), escapes(graph.values.size()) {
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
-    for (const ValueId id : graph.nodes[n].outputs) producer[static_cast<std::size_t>(id)] = static_cast<std::int32_t>(n);
+    for (const ValueId id : graph.nodes[n].outputs)
+      producer[static_cast<std::size_t>(id)] = static_cast<std::int32_t>(n);
     for (const ValueId id : graph.nodes[n].inputs)
       if (id != kNone) consumers[static_cast<std::size_t>(id)].push_back(static_cast<std::int32_t>(n));
   }
@@ -257,6 +264,8 @@ Graph& Module::add_graph(std::string name) {
   return graphs.back();
 }
 
-bool equal(const Module& a, const Module& b) { return a.mesh == b.mesh && a.states == b.states && a.graphs == b.graphs; }
+bool equal(const Module& a, const Module& b) {
+  return a.mesh == b.mesh && a.states == b.states && a.graphs == b.graphs;
+}
 
 }  // namespace trireme::ir

@@ -40,17 +40,17 @@ struct Init {
 
 // What outlives a micro-batch.
 struct State {
-  std::string name;           // "blocks.3.attn.qkv.weight"
-  TensorType type;            // global shape
+  std::string name;  // "blocks.3.attn.qkv.weight"
+  TensorType type;   // global shape
   Category category = Category::weights;
   Init init;
-  bool saved = true;          // part of a checkpoint
-  bool trained = false;       // a parameter: has a gradient and an optimizer
-  bool decayed = false;       // weight decay applies
-  bool step_local = false;    // gradients, losses: written before read in each step, dead between steps
-  std::string derived_from;   // a low-precision copy of that state: rewritten after each update, never saved
-  int tier = 0;               // 0 device, 1 host, 2 disk
-  Sharding sharding;          // of the storage
+  bool saved = true;         // part of a checkpoint
+  bool trained = false;      // a parameter: has a gradient and an optimizer
+  bool decayed = false;      // weight decay applies
+  bool step_local = false;   // gradients, losses: written before read in each step, dead between steps
+  std::string derived_from;  // a low-precision copy of that state: rewritten after each update, never saved
+  int tier = 0;              // 0 device, 1 host, 2 disk
+  Sharding sharding;         // of the storage
   friend bool operator==(const State&, const State&) = default;
 };
 
@@ -99,7 +99,8 @@ bool name_character(char c);
 void check_name(std::string_view name, const char* what);
 // Throws on a negative extent and on more elements than any machine holds.
 void check_extents(const TensorType& type);
-// Throws unless a node of `op` may have these operands and attributes; attributes left out are added with their defaults.
+// Throws unless a node of `op` may have these operands and attributes; attributes left out are added with their
+// defaults.
 void check_operands(const OpDef& op, std::span<const ValueId> operands);
 void complete_attributes(const OpDef& op, Attributes& attributes);
 

@@ -31,9 +31,9 @@ enum class Precision {
 
 struct OperandSpec {
   std::string name;
-  bool optional = false;        // may be absent
-  bool variadic = false;        // the last operand only: zero or more values
-  bool keep_f32 = false;        // stays f32 whatever the op's precision (norm weights, running statistics)
+  bool optional = false;  // may be absent
+  bool variadic = false;  // the last operand only: zero or more values
+  bool keep_f32 = false;  // stays f32 whatever the op's precision (norm weights, running statistics)
 };
 
 struct Cost {
@@ -53,7 +53,7 @@ struct Traits {
 
 // What a kernel is prepared for.
 struct KernelSpec {
-  std::span<const TensorType> inputs;   // absent optional operands have present == false
+  std::span<const TensorType> inputs;  // absent optional operands have present == false
   std::span<const TensorType> outputs;
   const Attributes& attributes;
   int threads = 1;
@@ -85,7 +85,8 @@ struct OpDef {
   std::string no_gradient;
 
   // How the op may be cut, over the real types of a node.
-  std::function<Factors(std::span<const TensorType> inputs, std::span<const TensorType> outputs, const Attributes&)> factors;
+  std::function<Factors(std::span<const TensorType> inputs, std::span<const TensorType> outputs, const Attributes&)>
+      factors;
 
   std::function<Cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs, const Attributes&)> cost;
 

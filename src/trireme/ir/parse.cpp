@@ -17,7 +17,8 @@ class Line {
 
   bool accept(std::string_view token) {
     if (!rest_.starts_with(token)) return false;
-    if (name_character(token.back()) && rest_.size() > token.size() && name_character(rest_[token.size()])) return false;
+    if (name_character(token.back()) && rest_.size() > token.size() && name_character(rest_[token.size()]))
+      return false;
     rest_.remove_prefix(token.size());
     skip();
     return true;
@@ -29,7 +30,9 @@ class Line {
   // A name; ':' belongs to it when a name character follows ("ln1:2").
   std::string word(const char* what) {
     std::size_t n = 0;
-    while (n < rest_.size() && (name_character(rest_[n]) || (rest_[n] == ':' && n + 1 < rest_.size() && name_character(rest_[n + 1])))) ++n;
+    while (n < rest_.size() &&
+           (name_character(rest_[n]) || (rest_[n] == ':' && n + 1 < rest_.size() && name_character(rest_[n + 1]))))
+      ++n;
     if (n == 0) fail("expected {} before '{}'", what, near());
     std::string out(rest_.substr(0, n));
     rest_.remove_prefix(n);
@@ -117,7 +120,8 @@ class Line {
 
  private:
   void skip() {
-    while (!rest_.empty() && (rest_.front() == ' ' || rest_.front() == '\t' || rest_.front() == '\r')) rest_.remove_prefix(1);
+    while (!rest_.empty() && (rest_.front() == ' ' || rest_.front() == '\t' || rest_.front() == '\r'))
+      rest_.remove_prefix(1);
   }
   void advance(const char* end) {
     rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
@@ -199,16 +203,26 @@ class Parser {
     line.expect(":");
     state.type = line.type();
     while (!line.done()) {
-      if (line.accept("category=")) state.category = parse_name<Category>(line.word("a category"), "category", 5);
-      else if (line.accept("init=")) state.init = init(line);
-      else if (line.accept("trained")) state.trained = true;
-      else if (line.accept("decayed")) state.decayed = true;
-      else if (line.accept("unsaved")) state.saved = false;
-      else if (line.accept("step_local")) state.step_local = true;
-      else if (line.accept("derived_from=@")) state.derived_from = line.word("a state's name");
-      else if (line.accept("tier=")) state.tier = line.count();
-      else if (line.accept("sharding=")) state.sharding = parse_sharding(line.quoted());
-      else fail("unexpected '{}' after the state's type", line.near());
+      if (line.accept("category="))
+        state.category = parse_name<Category>(line.word("a category"), "category", 5);
+      else if (line.accept("init="))
+        state.init = init(line);
+      else if (line.accept("trained"))
+        state.trained = true;
+      else if (line.accept("decayed"))
+        state.decayed = true;
+      else if (line.accept("unsaved"))
+        state.saved = false;
+      else if (line.accept("step_local"))
+        state.step_local = true;
+      else if (line.accept("derived_from=@"))
+        state.derived_from = line.word("a state's name");
+      else if (line.accept("tier="))
+        state.tier = line.count();
+      else if (line.accept("sharding="))
+        state.sharding = parse_sharding(line.quoted());
+      else
+        fail("unexpected '{}' after the state's type", line.near());
     }
     module_.add_state(std::move(state));
   }
@@ -217,10 +231,14 @@ class Parser {
     if (line.accept("zeros")) return {};
     if (line.accept("derived")) return {Init::Kind::derived, 0};
     Init result;
-    if (line.accept("constant(")) result.kind = Init::Kind::constant;
-    else if (line.accept("normal(")) result.kind = Init::Kind::normal;
-    else if (line.accept("uniform(")) result.kind = Init::Kind::uniform;
-    else fail("expected zeros, constant(x), normal(x), uniform(x) or derived before '{}'", line.near());
+    if (line.accept("constant("))
+      result.kind = Init::Kind::constant;
+    else if (line.accept("normal("))
+      result.kind = Init::Kind::normal;
+    else if (line.accept("uniform("))
+      result.kind = Init::Kind::uniform;
+    else
+      fail("expected zeros, constant(x), normal(x), uniform(x) or derived before '{}'", line.near());
     result.a = line.real();
     line.expect(")");
     return result;
@@ -300,10 +318,12 @@ class Parser {
     do types.push_back(line.type());
     while (line.accept(","));
     if (names.size() != made.outputs.size() || types.size() != made.outputs.size())
-      fail("{} has {} outputs, the line names {} and types {}", op.name, made.outputs.size(), names.size(), types.size());
+      fail("{} has {} outputs, the line names {} and types {}", op.name, made.outputs.size(), names.size(),
+           types.size());
     for (std::size_t i = 0; i < names.size(); ++i) {
       const ValueInfo& value = graph_->value(made.outputs[i]);
-      if (value.type != types[i]) fail("output {} of {} is {}, the line says {}", i, op.name, value.type.str(), types[i].str());
+      if (value.type != types[i])
+        fail("output {} of {} is {}, the line says {}", i, op.name, value.type.str(), types[i].str());
       if (!names_.emplace(names[i], made.outputs[i]).second) fail("'%{}' is made twice", names[i]);
     }
     graph_->rename(made.outputs, names);

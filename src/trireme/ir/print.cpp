@@ -17,7 +17,8 @@ std::string init_text(const Init& init) {
 }
 
 std::string state_text(const State& s) {
-  std::string line = fmt::format("  state @{} : {} category={} init={}", s.name, s.type.str(), name_of(s.category), init_text(s.init));
+  std::string line =
+      fmt::format("  state @{} : {} category={} init={}", s.name, s.type.str(), name_of(s.category), init_text(s.init));
   if (s.trained) line += " trained";
   if (s.decayed) line += " decayed";
   if (!s.saved) line += " unsaved";
@@ -43,7 +44,8 @@ std::string value_list(const Graph& graph, const std::vector<ValueId>& ids) {
 std::string sharding_text(const Graph& graph, const std::vector<ValueId>& ids) {
   std::string out;
   for (std::size_t i = 0; i < ids.size(); ++i)
-    if (const Sharding& s = graph.value(ids[i]).sharding; !s.replicated()) out += fmt::format(" sharding:{}=\"{}\"", i, s.str());
+    if (const Sharding& s = graph.value(ids[i]).sharding; !s.replicated())
+      out += fmt::format(" sharding:{}=\"{}\"", i, s.str());
   return out;
 }
 
@@ -51,9 +53,11 @@ std::string node_text(const Graph& graph, const Node& node) {
   // Trailing absent operands are left out: the op's definition restores them.
   std::vector<ValueId> inputs = node.inputs;
   while (!inputs.empty() && inputs.back() == kNone) inputs.pop_back();
-  std::string line = fmt::format("    {} = {}({})", value_list(graph, node.outputs), node.op->name, value_list(graph, inputs));
+  std::string line =
+      fmt::format("    {} = {}({})", value_list(graph, node.outputs), node.op->name, value_list(graph, inputs));
   std::string attributes;
-  for (const auto& [name, value] : node.attributes) attributes += fmt::format("{}{}={}", attributes.empty() ? "" : ", ", name, to_text(value));
+  for (const auto& [name, value] : node.attributes)
+    attributes += fmt::format("{}{}={}", attributes.empty() ? "" : ", ", name, to_text(value));
   if (!attributes.empty()) line += " {" + attributes + "}";
   std::string types;
   for (const ValueId id : node.outputs) types += (types.empty() ? "" : ", ") + graph.type(id).str();
@@ -78,11 +82,14 @@ std::string dot_quoted(const std::string& text) {
 std::string to_text(const Module& module, const Graph& graph) {
   std::string out = fmt::format("  graph {} {{\n", graph.name);
   for (const ValueId id : graph.inputs)
-    out += fmt::format("    input %{} : {}{}\n", graph.value(id).name, graph.type(id).str(), sharding_text(graph, {id}));
+    out +=
+        fmt::format("    input %{} : {}{}\n", graph.value(id).name, graph.type(id).str(), sharding_text(graph, {id}));
   for (const Node& node : graph.nodes) out += node_text(graph, node);
   for (const Write& write : graph.writes)
-    out += fmt::format("    write {} @{} = {}\n", write.mode == Write::Mode::add ? "add" : "set", module.state(write.state).name, value_text(graph, write.value));
-  for (const Output& output : graph.outputs) out += fmt::format("    output {} = {}\n", output.name, value_text(graph, output.value));
+    out += fmt::format("    write {} @{} = {}\n", write.mode == Write::Mode::add ? "add" : "set",
+                       module.state(write.state).name, value_text(graph, write.value));
+  for (const Output& output : graph.outputs)
+    out += fmt::format("    output {} = {}\n", output.name, value_text(graph, output.value));
   return out + "  }\n";
 }
 
@@ -95,7 +102,9 @@ std::string to_text(const Module& module) {
 }
 
 std::string to_dot(const Module& module, const Graph& graph) {
-  std::string out = fmt::format("digraph {} {{\n  rankdir=TB; node [fontname=\"Helvetica\", fontsize=10, style=filled];\n", dot_quoted(graph.name));
+  std::string out =
+      fmt::format("digraph {} {{\n  rankdir=TB; node [fontname=\"Helvetica\", fontsize=10, style=filled];\n",
+                  dot_quoted(graph.name));
   const auto colour = [](Phase phase) {
     switch (phase) {
       case Phase::forward: return "#cfe8cf";
@@ -108,14 +117,16 @@ std::string to_dot(const Module& module, const Graph& graph) {
   for (std::size_t i = 0; i < graph.values.size(); ++i) {
     const ValueInfo& value = graph.values[i];
     if (value.kind == ValueInfo::Kind::node) continue;
-    out += fmt::format("  v{} [label={}, shape={}, fillcolor=\"#ffffff\"];\n", i, dot_quoted(value.name + "\\n" + value.type.str()),
+    out += fmt::format("  v{} [label={}, shape={}, fillcolor=\"#ffffff\"];\n", i,
+                       dot_quoted(value.name + "\\n" + value.type.str()),
                        value.kind == ValueInfo::Kind::state ? "box" : "ellipse");
   }
   const Uses uses(graph);
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
     out += fmt::format("  n{} [label={}, shape=box, fillcolor=\"{}\"];\n", n,
-                       dot_quoted(node.op->name + "\\n" + graph.value(node.outputs.front()).name + "\\n" + graph.type(node.outputs.front()).str()),
+                       dot_quoted(node.op->name + "\\n" + graph.value(node.outputs.front()).name + "\\n" +
+                                  graph.type(node.outputs.front()).str()),
                        colour(node.phase));
     for (const ValueId id : node.inputs) {
       if (id == kNone) continue;
@@ -125,7 +136,8 @@ std::string to_dot(const Module& module, const Graph& graph) {
   }
   for (const Write& write : graph.writes) {
     const std::int32_t producer = uses.producer[static_cast<std::size_t>(write.value)];
-    out += fmt::format("  w{} [label={}, shape=box, fillcolor=\"#ffffff\"];\n", write.state, dot_quoted(module.state(write.state).name));
+    out += fmt::format("  w{} [label={}, shape=box, fillcolor=\"#ffffff\"];\n", write.state,
+                       dot_quoted(module.state(write.state).name));
     const std::string source = producer != kNone ? fmt::format("n{}", producer) : fmt::format("v{}", write.value);
     out += fmt::format("  {} -> w{} [style=dashed];\n", source, write.state);
   }

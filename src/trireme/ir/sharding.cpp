@@ -18,7 +18,8 @@ const char* name_of(Sharding::Reduce reduce) {
 }
 
 bool axis_name(const std::string& text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); });
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); });
 }
 
 [[noreturn]] void malformed(std::string_view text) {

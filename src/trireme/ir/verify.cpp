@@ -36,8 +36,10 @@ void check_states(const Module& module) {
   for (const State& state : module.states) {
     if (state.derived_from.empty()) continue;
     const auto source = by_name.find(state.derived_from);
-    if (source == by_name.end()) fail("state '{}' is derived from '{}', which does not exist", state.name, state.derived_from);
-    if (!source->second->derived_from.empty()) fail("state '{}' is derived from '{}', which is derived itself", state.name, state.derived_from);
+    if (source == by_name.end())
+      fail("state '{}' is derived from '{}', which does not exist", state.name, state.derived_from);
+    if (!source->second->derived_from.empty())
+      fail("state '{}' is derived from '{}', which is derived itself", state.name, state.derived_from);
     if (state.type.shape != source->second->type.shape)
       fail("state '{}' is derived from '{}', which has another shape", state.name, state.derived_from);
   }
@@ -45,7 +47,8 @@ void check_states(const Module& module) {
 
 class GraphVerifier {
  public:
-  GraphVerifier(const Module& module, const Graph& graph) : module_(module), graph_(graph), made_(graph.values.size()), backward_(graph.values.size()) {}
+  GraphVerifier(const Module& module, const Graph& graph)
+      : module_(module), graph_(graph), made_(graph.values.size()), backward_(graph.values.size()) {}
 
   void run() {
     check_names();
@@ -79,7 +82,8 @@ class GraphVerifier {
     if (value.state < 0 || static_cast<std::size_t>(value.state) >= module_.states.size())
       fail("value '{}' reads a state that does not exist", value.name);
     const State& state = module_.state(value.state);
-    if (state.type != value.type) fail("'{}' reads state '{}' of {} as {}", value.name, state.name, state.type.str(), value.type.str());
+    if (state.type != value.type)
+      fail("'{}' reads state '{}' of {} as {}", value.name, state.name, state.type.str(), value.type.str());
     if (value.name != "@" + state.name) fail("the read of state '{}' is named '{}'", state.name, value.name);
     if (value.sharding != state.sharding)
       fail("'{}' is stored as '{}' and read as '{}'", state.name, state.sharding.str(), value.sharding.str());
@@ -88,7 +92,8 @@ class GraphVerifier {
   void check_known(ValueId id, const std::string& where) const {
     if (!exists(id)) fail("{} names a value that does not exist", where);
     const ValueInfo& value = graph_.value(id);
-    if (value.kind != ValueInfo::Kind::state && !made_[static_cast<std::size_t>(id)]) fail("{} reads '{}' before it is made", where, value.name);
+    if (value.kind != ValueInfo::Kind::state && !made_[static_cast<std::size_t>(id)])
+      fail("{} reads '{}' before it is made", where, value.name);
   }
 
   void make(ValueId id, ValueInfo::Kind kind, const std::string& where) {
@@ -101,7 +106,8 @@ class GraphVerifier {
   void check_node(const Node& node) {
     if (node.op == nullptr) fail("a node has no op");
     const bool named = !node.outputs.empty() && exists(node.outputs.front());
-    const std::string where = named ? node.op->name + " '" + graph_.value(node.outputs.front()).name + "'" : node.op->name;
+    const std::string where =
+        named ? node.op->name + " '" + graph_.value(node.outputs.front()).name + "'" : node.op->name;
     for (const ValueId id : node.inputs) {
       if (id == kNone) continue;
       check_known(id, where);
@@ -118,11 +124,13 @@ class GraphVerifier {
     } catch (Error& e) {
       throw e.within(where);
     }
-    if (expected.size() != node.outputs.size()) fail("{} has {} outputs, its op infers {}", where, node.outputs.size(), expected.size());
+    if (expected.size() != node.outputs.size())
+      fail("{} has {} outputs, its op infers {}", where, node.outputs.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {
       make(node.outputs[i], ValueInfo::Kind::node, where);
       if (graph_.type(node.outputs[i]) != expected[i])
-        fail("output {} of {} is {}, its op infers {}", i, where, graph_.type(node.outputs[i]).str(), expected[i].str());
+        fail("output {} of {} is {}, its op infers {}", i, where, graph_.type(node.outputs[i]).str(),
+             expected[i].str());
       backward_[static_cast<std::size_t>(node.outputs[i])] = backward(node.phase);
     }
   }
@@ -131,19 +139,23 @@ class GraphVerifier {
     std::unordered_set<StateId> set;
     std::unordered_set<StateId> added;
     for (const Write& write : graph_.writes) {
-      if (write.state < 0 || static_cast<std::size_t>(write.state) >= module_.states.size()) fail("a write names a state that does not exist");
+      if (write.state < 0 || static_cast<std::size_t>(write.state) >= module_.states.size())
+        fail("a write names a state that does not exist");
       const State& state = module_.state(write.state);
       check_known(write.value, "the write of '" + state.name + "'");
       const TensorType& type = graph_.type(write.value);
-      const bool widens = write.mode == Write::Mode::add && state.type.dtype == DType::f32 && is_float(type.dtype) && state.type.shape == type.shape;
-      if (type != state.type && !widens) fail("state '{}' is {}, written with {}", state.name, state.type.str(), type.str());
+      const bool widens = write.mode == Write::Mode::add && state.type.dtype == DType::f32 && is_float(type.dtype) &&
+                          state.type.shape == type.shape;
+      if (type != state.type && !widens)
+        fail("state '{}' is {}, written with {}", state.name, state.type.str(), type.str());
       if (write.mode == Write::Mode::add) {
         added.insert(write.state);
         if (!state.step_local) fail("state '{}' is added to but lives beyond the step", state.name);
       } else if (!set.insert(write.state).second) {
         fail("state '{}' is set twice", state.name);
       }
-      if (set.contains(write.state) && added.contains(write.state)) fail("state '{}' is both set and added to", state.name);
+      if (set.contains(write.state) && added.contains(write.state))
+        fail("state '{}' is both set and added to", state.name);
     }
   }
 

@@ -49,7 +49,8 @@ class Differentiator {
     std::vector<ValueId> losses;
     for (const ir::Write& write : graph().writes) {
       if (write.state != state) continue;
-      if (graph().type(write.value).elements() != 1) fail("the loss must be a scalar, got {}", graph().type(write.value).str());
+      if (graph().type(write.value).elements() != 1)
+        fail("the loss must be a scalar, got {}", graph().type(write.value).str());
       losses.push_back(write.value);
     }
     if (losses.empty()) fail("graph '{}' accumulates no '{}'", options_.graph, options_.loss);
@@ -93,7 +94,8 @@ class Differentiator {
 
   Value one(const TensorType& type) const {
     const std::vector<std::int64_t> dims(type.shape.begin(), type.shape.end());
-    const auto ids = graph().add(module_.registry->at("fill"), {}, {{"value", 1.0}, {"shape", dims}, {"dtype", std::string(name_of(type.dtype))}},
+    const auto ids = graph().add(module_.registry->at("fill"), {},
+                                 {{"value", 1.0}, {"shape", dims}, {"dtype", std::string(name_of(type.dtype))}},
                                  "loss.grad", Phase::input_gradient);
     return {site_, "loss", ids.front()};
   }
@@ -101,7 +103,8 @@ class Differentiator {
   void contribute(ValueId id, const Value& gradient) {
     if (!gradient || !needs(id)) return;
     if (gradient.shape() != graph().type(id).shape)
-      fail("the gradient of '{}' {} has shape {}", graph().value(id).name, graph().type(id).str(), gradient.shape().str());
+      fail("the gradient of '{}' {} has shape {}", graph().value(id).name, graph().type(id).str(),
+           gradient.shape().str());
     contributions_[index(id)].push_back(gradient);
   }
 
@@ -134,8 +137,8 @@ class Differentiator {
     }
     if (!reached || !any) return;
     if (!node.op->gradient)
-      fail("'{}' is on the way from the loss to a parameter, but {} has no gradient: {}", graph().value(node.outputs.front()).name,
-           node.op->name, node.op->no_gradient);
+      fail("'{}' is on the way from the loss to a parameter, but {} has no gradient: {}",
+           graph().value(node.outputs.front()).name, node.op->name, node.op->no_gradient);
     const std::size_t first = graph().nodes.size();
     ir::GradientContext context(module_, options_.graph, n, std::move(grads), wanted);
     node.op->gradient(context);
@@ -153,7 +156,8 @@ class Differentiator {
     Graph& g = graph();
     std::vector<bool> for_activations(g.values.size(), false);
     for (std::size_t i = 0; i < results.size(); ++i)
-      if (results[i] && node.inputs[i] != kNone && !only_state_[index(node.inputs[i])]) for_activations[index(results[i].id())] = true;
+      if (results[i] && node.inputs[i] != kNone && !only_state_[index(node.inputs[i])])
+        for_activations[index(results[i].id())] = true;
     for (std::size_t n = g.nodes.size(); n-- > first;) {
       bool wanted = false;
       for (const ValueId id : g.nodes[n].outputs) wanted = wanted || for_activations[index(id)];
@@ -202,8 +206,8 @@ class Differentiator {
   std::shared_ptr<const ir::Site> site_;
   std::vector<StateId> trained_;
   std::vector<bool> needs_;
-  std::vector<bool> only_state_;     // computed from state alone
-  std::vector<StateId> parameter_;   // by value of the forward graph: the parameter it reads
+  std::vector<bool> only_state_;    // computed from state alone
+  std::vector<StateId> parameter_;  // by value of the forward graph: the parameter it reads
   std::vector<std::vector<Value>> contributions_;
 };
 

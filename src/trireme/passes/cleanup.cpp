@@ -22,11 +22,13 @@ void merge_common(Graph& graph) {
     for (ValueId& id : node.inputs)
       if (id != kNone) id = replaced[static_cast<std::size_t>(id)];
     if (!node.barrier) {
-      std::string key = fmt::format("{}|{}|{}|{}", node.op->name, fmt::join(node.inputs, ","), static_cast<int>(node.phase), node.stage);
+      std::string key = fmt::format("{}|{}|{}|{}", node.op->name, fmt::join(node.inputs, ","),
+                                    static_cast<int>(node.phase), node.stage);
       for (const auto& [name, value] : node.attributes) key += "|" + name + "=" + ir::to_text(value);
       const auto [found, fresh] = seen.emplace(std::move(key), kept.size());
       if (!fresh && kept[found->second].outputs.size() == node.outputs.size()) {
-        for (std::size_t o = 0; o < node.outputs.size(); ++o) replaced[static_cast<std::size_t>(node.outputs[o])] = kept[found->second].outputs[o];
+        for (std::size_t o = 0; o < node.outputs.size(); ++o)
+          replaced[static_cast<std::size_t>(node.outputs[o])] = kept[found->second].outputs[o];
         continue;
       }
     }
@@ -44,7 +46,8 @@ void remove_dead(Graph& graph) {
   std::vector<Node> kept;
   for (std::size_t n = graph.nodes.size(); n-- > 0;) {
     Node& node = graph.nodes[n];
-    const bool used = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return wanted[static_cast<std::size_t>(id)]; });
+    const bool used = std::any_of(node.outputs.begin(), node.outputs.end(),
+                                  [&](ValueId id) { return wanted[static_cast<std::size_t>(id)]; });
     if (!used) continue;
     for (const ValueId id : node.inputs)
       if (id != kNone) wanted[static_cast<std::size_t>(id)] = true;

@@ -26,11 +26,13 @@ std::optional<std::string> activation_name(const Node& node, const char* suffix)
 }
 
 bool plain_matmul(const Node& node) {
-  return node.op->name == "matmul" && node.attributes.text("activation") == "none" && node.attributes.text("activation_grad") == "none" &&
-         !node.attributes.boolean("save_pre");
+  return node.op->name == "matmul" && node.attributes.text("activation") == "none" &&
+         node.attributes.text("activation_grad") == "none" && !node.attributes.boolean("save_pre");
 }
 
-bool mergeable(const Node& a, const Node& b) { return a.phase == b.phase && a.stage == b.stage && !a.barrier && !b.barrier; }
+bool mergeable(const Node& a, const Node& b) {
+  return a.phase == b.phase && a.stage == b.stage && !a.barrier && !b.barrier;
+}
 
 class Fuser {
  public:
@@ -59,7 +61,9 @@ class Fuser {
     return &g_.nodes[index(n)];
   }
 
-  bool used_once(ValueId value) const { return uses_.consumers[index(value)].size() == 1 && !uses_.escapes[index(value)]; }
+  bool used_once(ValueId value) const {
+    return uses_.consumers[index(value)].size() == 1 && !uses_.escapes[index(value)];
+  }
 
   void place(const Node& node, std::size_t at) {
     for (const ValueId id : node.outputs) uses_.producer[index(id)] = static_cast<std::int32_t>(at);

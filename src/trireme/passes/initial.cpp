@@ -25,7 +25,10 @@ const char* kind_name(ir::Init::Kind kind) {
 
 ValueId derived(ir::Module& module, Graph& graph, ValueId source, const State& state) {
   if (graph.type(source) == state.type) return source;
-  return graph.add(module.registry->at("cast"), {source}, {{"to", std::string(name_of(state.type.dtype))}}, state.name + ".derive", Phase::forward).front();
+  return graph
+      .add(module.registry->at("cast"), {source}, {{"to", std::string(name_of(state.type.dtype))}},
+           state.name + ".derive", Phase::forward)
+      .front();
 }
 
 }  // namespace
@@ -46,15 +49,19 @@ void InitialState::run(ir::Module& module) const {
                                     {"site", static_cast<std::int64_t>(site_of(state.name))},
                                     {"shape", dims},
                                     {"dtype", std::string(name_of(state.type.dtype))}};
-    start[s] = init.add(module.registry->at("random_init"), {seed}, attributes, state.name + ".init", Phase::forward).front();
+    start[s] =
+        init.add(module.registry->at("random_init"), {seed}, attributes, state.name + ".init", Phase::forward).front();
     init.writes.push_back({static_cast<StateId>(s), start[s], ir::Write::Mode::set});
   }
   for (std::size_t s = 0; s < module.states.size(); ++s) {
     const State& state = module.states[s];
     if (state.derived_from.empty()) continue;
     const StateId source = module.find_state(state.derived_from);
-    init.writes.push_back({static_cast<StateId>(s), derived(module, init, start[static_cast<std::size_t>(source)], state), ir::Write::Mode::set});
-    derive.writes.push_back({static_cast<StateId>(s), derived(module, derive, derive.read(module, source), state), ir::Write::Mode::set});
+    init.writes.push_back({static_cast<StateId>(s),
+                           derived(module, init, start[static_cast<std::size_t>(source)], state),
+                           ir::Write::Mode::set});
+    derive.writes.push_back(
+        {static_cast<StateId>(s), derived(module, derive, derive.read(module, source), state), ir::Write::Mode::set});
   }
   module.graphs.push_back(std::move(init));
   module.graphs.push_back(std::move(derive));

@@ -17,8 +17,10 @@ using ir::ValueId;
 
 class UpdateBuilder {
  public:
-  UpdateBuilder(Module& module, const Optimizer::Options& options) : module_(module), options_(options), loss_(module.find_state("loss")) {
-    if (options.kind != "adamw" && options.kind != "sgd") fail("there is no optimizer '{}'; there are adamw and sgd", options.kind);
+  UpdateBuilder(Module& module, const Optimizer::Options& options)
+      : module_(module), options_(options), loss_(module.find_state("loss")) {
+    if (options.kind != "adamw" && options.kind != "sgd")
+      fail("there is no optimizer '{}'; there are adamw and sgd", options.kind);
     if (loss_ == kNone) fail("nothing is accumulated as 'loss'");
     module_.add_graph("update");
   }
@@ -41,7 +43,8 @@ class UpdateBuilder {
  private:
   Graph& graph() { return module_.graph("update"); }
 
-  std::vector<ValueId> add(const char* op, std::vector<ValueId> inputs, ir::Attributes attributes, const std::string& name) {
+  std::vector<ValueId> add(const char* op, std::vector<ValueId> inputs, ir::Attributes attributes,
+                           const std::string& name) {
     return graph().add(module_.registry->at(op), std::move(inputs), std::move(attributes), name, Phase::update);
   }
 
@@ -54,7 +57,8 @@ class UpdateBuilder {
 
   void clip(const std::vector<StateId>& parameters) {
     std::vector<ValueId> squares;
-    for (const StateId p : parameters) squares.push_back(add("sum_squares", {gradient(p)}, {}, module_.state(p).name + ".square").front());
+    for (const StateId p : parameters)
+      squares.push_back(add("sum_squares", {gradient(p)}, {}, module_.state(p).name + ".square").front());
     const ValueId total = add("add_n", squares, {}, "grad_square").front();
     const ValueId loss = graph().read(module_, loss_);
     const auto scale = add("clip_scale", {total, loss}, {{"max_norm", options_.clip}}, "clip");
@@ -126,7 +130,9 @@ class UpdateBuilder {
           micro.rename(std::array{static_cast<ValueId>(v)}, std::array{"@" + shadow.name});
         }
       write.state = next;
-      const ValueId chosen = add("select", {finite_, graph().read(module_, next), graph().read(module_, kept)}, {}, shadow.name + ".select").front();
+      const ValueId chosen = add("select", {finite_, graph().read(module_, next), graph().read(module_, kept)}, {},
+                                 shadow.name + ".select")
+                                 .front();
       set(kept, chosen);
       set(next, chosen);
     }

@@ -39,7 +39,9 @@ void Pipeline::run(ir::Module& module, const Options& options) const {
   for (const std::string& name : options.disabled)
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       const auto near = nearest(name, known);
-      refuse("there is no pass '{}'; {}", name, near ? fmt::format("did you mean '{}'?", *near) : fmt::format("the passes are {}", fmt::join(known, ", ")));
+      refuse(
+          "there is no pass '{}'; {}", name,
+          near ? fmt::format("did you mean '{}'?", *near) : fmt::format("the passes are {}", fmt::join(known, ", ")));
     }
   for (const auto& pass : passes_)
     if (!pass->optional() && is_disabled(pass->name())) {

@@ -32,7 +32,9 @@ class Caster {
   }
 
  private:
-  static const ir::OperandSpec& operand(const ir::OpDef& op, std::size_t i) { return op.operands[std::min(i, op.operands.size() - 1)]; }
+  static const ir::OperandSpec& operand(const ir::OpDef& op, std::size_t i) {
+    return op.operands[std::min(i, op.operands.size() - 1)];
+  }
   static bool keeps_f32(const ir::OpDef& op, std::size_t i) { return operand(op, i).keep_f32; }
 
   DType wanted_type(const Node& node, const std::vector<ValueId>& inputs) const {
@@ -56,7 +58,9 @@ class Caster {
     if (info.kind == ir::ValueInfo::Kind::state && module_.state(info.state).trained && wanted == low_)
       result = g.read(module_, low_copy(info.state));
     else
-      result = rebuild_.add("cast", {value}, {{"to", std::string(name_of(wanted))}}, label + "." + name_of(wanted), user).front();
+      result =
+          rebuild_.add("cast", {value}, {{"to", std::string(name_of(wanted))}}, label + "." + name_of(wanted), user)
+              .front();
     casts_[{value, wanted}] = result;
     return result;
   }
@@ -80,7 +84,8 @@ class Caster {
     if (rebuild_.old().nodes.empty()) return;
     for (const ir::Write& write : rebuild_.old().writes) {
       const DType wanted = module_.state(write.state).type.dtype;
-      if (write.mode == ir::Write::Mode::set) rebuild_.map(write.value, as(rebuild_.mapped(write.value), wanted, rebuild_.old().nodes.back()));
+      if (write.mode == ir::Write::Mode::set)
+        rebuild_.map(write.value, as(rebuild_.mapped(write.value), wanted, rebuild_.old().nodes.back()));
     }
   }
 

@@ -15,7 +15,8 @@ Rebuild::Rebuild(ir::Module& module, const std::string& graph)
     fresh_.value(mapped(id)).sharding = old_.value(id).sharding;
   }
   for (std::size_t i = 0; i < old_.values.size(); ++i)
-    if (old_.values[i].kind == ir::ValueInfo::Kind::state) map(static_cast<ValueId>(i), fresh_.read(module_, old_.values[i].state));
+    if (old_.values[i].kind == ir::ValueInfo::Kind::state)
+      map(static_cast<ValueId>(i), fresh_.read(module_, old_.values[i].state));
 }
 
 ValueId Rebuild::mapped(ValueId old) const {
@@ -33,16 +34,17 @@ std::vector<ValueId> Rebuild::mapped(const std::vector<ValueId>& old) const {
 
 void Rebuild::map(ValueId old, ValueId fresh) { map_[static_cast<std::size_t>(old)] = fresh; }
 
-std::vector<ValueId> Rebuild::add(const std::string& op, std::vector<ValueId> inputs, ir::Attributes attributes, const std::string& label,
-                                  const ir::Node& like) {
+std::vector<ValueId> Rebuild::add(const std::string& op, std::vector<ValueId> inputs, ir::Attributes attributes,
+                                  const std::string& label, const ir::Node& like) {
   return fresh_.add(module_.registry->at(op), std::move(inputs), std::move(attributes), label, like.phase, like.stage);
 }
 
-std::vector<ValueId> Rebuild::add_like(const ir::Node& node, std::vector<ValueId> inputs, const ir::Attributes& changed) {
+std::vector<ValueId> Rebuild::add_like(const ir::Node& node, std::vector<ValueId> inputs,
+                                       const ir::Attributes& changed) {
   ir::Attributes attributes = node.attributes;
   for (const auto& [name, value] : changed) attributes.set(name, value);
-  const std::vector<ValueId> outputs =
-      fresh_.add(*node.op, std::move(inputs), std::move(attributes), old_.value(node.outputs.front()).name, node.phase, node.stage);
+  const std::vector<ValueId> outputs = fresh_.add(*node.op, std::move(inputs), std::move(attributes),
+                                                  old_.value(node.outputs.front()).name, node.phase, node.stage);
   fresh_.nodes.back().barrier = node.barrier;
   for (std::size_t i = 0; i < node.outputs.size() && i < outputs.size(); ++i) {
     map(node.outputs[i], outputs[i]);

@@ -27,11 +27,12 @@ class Rebuild {
   std::vector<ir::ValueId> mapped(const std::vector<ir::ValueId>& old) const;
   void map(ir::ValueId old, ir::ValueId fresh);
 
-  std::vector<ir::ValueId> add(const std::string& op, std::vector<ir::ValueId> inputs, ir::Attributes attributes, const std::string& label,
-                               const ir::Node& like);
+  std::vector<ir::ValueId> add(const std::string& op, std::vector<ir::ValueId> inputs, ir::Attributes attributes,
+                               const std::string& label, const ir::Node& like);
   // The same node with new inputs and, where given, new attributes; its outputs are mapped and keep their
   // shardings. Types are inferred anew. Extra outputs are appended to the result.
-  std::vector<ir::ValueId> add_like(const ir::Node& node, std::vector<ir::ValueId> inputs, const ir::Attributes& changed = {});
+  std::vector<ir::ValueId> add_like(const ir::Node& node, std::vector<ir::ValueId> inputs,
+                                    const ir::Attributes& changed = {});
 
   // Writes and outputs follow their values; the module's graph is replaced.
   void finish();

@@ -27,13 +27,17 @@ void Validate::run(ir::Module& module) const {
   for (std::size_t i = 0; i < module.states.size(); ++i) {
     const ir::State& state = module.states[i];
     const auto id = static_cast<ir::StateId>(i);
-    if (state.trained && module.find_state(gradient_name(state.name)) == ir::kNone) fail("parameter '{}' has no gradient", state.name);
+    if (state.trained && module.find_state(gradient_name(state.name)) == ir::kNone)
+      fail("parameter '{}' has no gradient", state.name);
     if (state.trained && !written(update, id)) fail("parameter '{}' is never updated", state.name);
-    if (!state.derived_from.empty() && !written(update, id)) fail("'{}' is not rewritten after its source '{}' changes", state.name, state.derived_from);
-    if (state.step_local && read(update, id) && !written(micro, id)) fail("the update reads '{}', which no micro-batch writes", state.name);
+    if (!state.derived_from.empty() && !written(update, id))
+      fail("'{}' is not rewritten after its source '{}' changes", state.name, state.derived_from);
+    if (state.step_local && read(update, id) && !written(micro, id))
+      fail("the update reads '{}', which no micro-batch writes", state.name);
     if (!state.saved || state.step_local) continue;
     for (const ir::Graph& graph : module.graphs)
-      if (written(graph, id) && !may_set_state(graph.name)) fail("graph '{}' sets '{}', which only the update may", graph.name, state.name);
+      if (written(graph, id) && !may_set_state(graph.name))
+        fail("graph '{}' sets '{}', which only the update may", graph.name, state.name);
   }
 }
 

@@ -41,7 +41,8 @@ class Checker {
       const std::int32_t event = p_.instructions[i].records;
       if (event == kNone) continue;
       if (recorder[static_cast<std::size_t>(event)] != kNone)
-        fail("event {} is recorded by {} and by {}", event, describe(p_, static_cast<std::size_t>(recorder[static_cast<std::size_t>(event)])), describe(p_, i));
+        fail("event {} is recorded by {} and by {}", event,
+             describe(p_, static_cast<std::size_t>(recorder[static_cast<std::size_t>(event)])), describe(p_, i));
       recorder[static_cast<std::size_t>(event)] = static_cast<std::int32_t>(i);
     }
     clock_.assign(p_.instructions.size(), std::vector<std::int32_t>(streams, 0));
@@ -51,11 +52,14 @@ class Checker {
       const Instruction& instruction = p_.instructions[i];
       auto& stream = now[static_cast<std::size_t>(instruction.stream)];
       for (const std::int32_t event : instruction.waits) {
-        const bool known = event >= 0 && static_cast<std::size_t>(event) < recorder.size() && recorder[static_cast<std::size_t>(event)] != kNone;
+        const bool known = event >= 0 && static_cast<std::size_t>(event) < recorder.size() &&
+                           recorder[static_cast<std::size_t>(event)] != kNone;
         if (!known) fail("{} waits for event {}, which nothing records", describe(p_, i), event);
         const auto from = static_cast<std::size_t>(recorder[static_cast<std::size_t>(event)]);
         // Programs are issued in order: a wait for a later record would hold up the stream that must issue it.
-        if (from >= i) fail("{} waits for event {}, which only {} records: they would wait for each other", describe(p_, i), event, describe(p_, from));
+        if (from >= i)
+          fail("{} waits for event {}, which only {} records: they would wait for each other", describe(p_, i), event,
+               describe(p_, from));
         for (std::size_t s = 0; s < streams; ++s) stream[s] = std::max(stream[s], clock_[from][s]);
         const auto from_stream = static_cast<std::size_t>(p_.instructions[from].stream);
         stream[from_stream] = std::max(stream[from_stream], position_[from] + 1);
@@ -83,9 +87,11 @@ class Checker {
 
   void inside(std::size_t i, const Operand& o) const {
     if (o.buffer == kNone) return;
-    if (o.buffer < 0 || static_cast<std::size_t>(o.buffer) >= p_.buffers.size()) fail("{} names buffer {}, which does not exist", describe(p_, i), o.buffer);
+    if (o.buffer < 0 || static_cast<std::size_t>(o.buffer) >= p_.buffers.size())
+      fail("{} names buffer {}, which does not exist", describe(p_, i), o.buffer);
     const Buffer& b = p_.buffers[static_cast<std::size_t>(o.buffer)];
-    if (b.offset % kAlignment != 0) fail("{} uses buffer '{}' at offset {}, which is not aligned", describe(p_, i), b.name, b.offset);
+    if (b.offset % kAlignment != 0)
+      fail("{} uses buffer '{}' at offset {}, which is not aligned", describe(p_, i), b.name, b.offset);
     if (o.type.bytes() > b.bytes || range(o).end > p_.arena_bytes)
       fail("{} reaches beyond buffer '{}' ({} of {} bytes)", describe(p_, i), b.name, o.type.bytes(), b.bytes);
   }
@@ -100,7 +106,8 @@ class Checker {
         if (overlap(written[a], written[b])) fail("{} writes the same bytes through two outputs", describe(p_, i));
       for (std::size_t in = 0; in < instruction.inputs.size(); ++in)
         if (overlap(written[a], instruction.inputs[in]) && !in_place(instruction, a, in))
-          fail("{} writes '{}' over its own input '{}'", describe(p_, i), name(written[a]), name(instruction.inputs[in]));
+          fail("{} writes '{}' over its own input '{}'", describe(p_, i), name(written[a]),
+               name(instruction.inputs[in]));
     }
   }
 
@@ -115,7 +122,8 @@ class Checker {
     if (instruction.op == nullptr || output >= instruction.outputs.size()) return false;
     if (instruction.outputs[output].buffer != instruction.inputs[input].buffer) return false;
     const auto& pairs = instruction.op->traits.in_place;
-    return std::find(pairs.begin(), pairs.end(), std::pair(static_cast<int>(output), static_cast<int>(input))) != pairs.end();
+    return std::find(pairs.begin(), pairs.end(), std::pair(static_cast<int>(output), static_cast<int>(input))) !=
+           pairs.end();
   }
 
   const std::string& name(const Operand& o) const { return p_.buffers[static_cast<std::size_t>(o.buffer)].name; }
@@ -147,7 +155,8 @@ class Checker {
 
   void ordered(std::size_t a, std::size_t b) {
     if (a == b) return;
-    if (!before(a, b)) fail("{} and {} touch the same bytes, but nothing orders them", describe(p_, a), describe(p_, b));
+    if (!before(a, b))
+      fail("{} and {} touch the same bytes, but nothing orders them", describe(p_, a), describe(p_, b));
     ++report_.conflicts_ordered;
   }
 
@@ -187,7 +196,8 @@ class Checker {
       cut(buffer.offset);
       cut(buffer.offset + buffer.bytes);
       auto it = segments_.lower_bound(buffer.offset);
-      if (it->second.writer != kNone) fail("states '{}' and '{}' overlap", buffer.name, p_.buffers[static_cast<std::size_t>(it->second.buffer)].name);
+      if (it->second.writer != kNone)
+        fail("states '{}' and '{}' overlap", buffer.name, p_.buffers[static_cast<std::size_t>(it->second.buffer)].name);
       it->second.writer = kPersistent;
       it->second.buffer = static_cast<BufferId>(b);
     }
@@ -208,7 +218,8 @@ class Checker {
         if (it->second.writer == kNone)
           fail("output '{}' of micro-batch {} is never written", output.name, output.micro);
         else if (it->second.buffer != output.operand.buffer)
-          fail("output '{}' of micro-batch {} does not survive: {}", output.name, output.micro, overwritten(it->second));
+          fail("output '{}' of micro-batch {} does not survive: {}", output.name, output.micro,
+               overwritten(it->second));
     }
   }
 

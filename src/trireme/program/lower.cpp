@@ -29,7 +29,8 @@ Category category_of(const ir::State& state) {
 
 class Lowering {
  public:
-  Lowering(const ir::Module& module, const StateLayout& layout, const LowerOptions& options) : module_(module), options_(options) {
+  Lowering(const ir::Module& module, const StateLayout& layout, const LowerOptions& options)
+      : module_(module), options_(options) {
     program_.name = options.name;
     program_.device = options.device;
     program_.threads = options.threads;
@@ -37,7 +38,8 @@ class Lowering {
     program_.state_bytes = layout.bytes;
     for (std::size_t s = 0; s < module.states.size(); ++s) {
       const ir::State& state = module.states[s];
-      Buffer buffer{state.name, state.type.bytes(), layout.offsets[s], category_of(state), static_cast<StateId>(s), kNone, kNone};
+      Buffer buffer{
+          state.name, state.type.bytes(), layout.offsets[s], category_of(state), static_cast<StateId>(s), kNone, kNone};
       if (state.step_local) {
         buffer.state = kNone;
         buffer.offset = 0;
@@ -80,7 +82,12 @@ class Lowering {
   // One run of a graph.
   struct Instance {
     Instance(const ir::Module& module, const Graph& g, int m)
-        : graph(g), micro(m), uses(g), read_of(module.states.size(), ir::kNone), writes_of(g.values.size()), buffer_of(g.values.size(), kNone) {
+        : graph(g),
+          micro(m),
+          uses(g),
+          read_of(module.states.size(), ir::kNone),
+          writes_of(g.values.size()),
+          buffer_of(g.values.size(), kNone) {
       for (std::size_t v = 0; v < g.values.size(); ++v) {
         if (g.values[v].kind != ir::ValueInfo::Kind::state) continue;
         read_of[index(g.values[v].state)] = static_cast<ValueId>(v);
@@ -95,7 +102,7 @@ class Lowering {
     const Graph& graph;
     int micro;
     ir::Uses uses;
-    std::vector<ValueId> read_of;                     // by state
+    std::vector<ValueId> read_of;  // by state
     std::vector<Write> writes;
     std::vector<std::vector<std::size_t>> writes_of;  // by value: indices into `writes`
     std::vector<BufferId> buffer_of;                  // by value
@@ -150,7 +157,8 @@ class Lowering {
     if (run.uses.escapes[index(read)]) return false;
     const std::int32_t producer = run.uses.producer[index(write.value)];
     const Node& node = run.graph.nodes[index(producer)];
-    const auto output = static_cast<int>(std::find(node.outputs.begin(), node.outputs.end(), write.value) - node.outputs.begin());
+    const auto output =
+        static_cast<int>(std::find(node.outputs.begin(), node.outputs.end(), write.value) - node.outputs.begin());
     for (const std::int32_t consumer : run.uses.consumers[index(read)]) {
       if (consumer > producer || run.graph.nodes[index(consumer)].op->traits.view) return false;
       if (consumer != producer) continue;
@@ -168,7 +176,8 @@ class Lowering {
   // A contribution that nobody else wants may go straight to the sum's buffer.
   bool can_add_directly(const Instance& run, const ir::Write& write) const {
     return run.uses.consumers[index(write.value)].empty() && run.writes_of[index(write.value)].size() == 1 &&
-           run.graph.type(write.value) == module_.state(write.state).type && run.read_of[index(write.state)] == ir::kNone;
+           run.graph.type(write.value) == module_.state(write.state).type &&
+           run.read_of[index(write.state)] == ir::kNone;
   }
 
   // The buffer of the state that output `id` of `node` is written to directly, if any. The first contribution to a sum
@@ -199,7 +208,8 @@ class Lowering {
     for (const ValueId id : node.outputs)
       for (const std::size_t i : run.writes_of[index(id)]) {
         Write& w = run.writes[i];
-        if (!w.done && w.write.mode == ir::Write::Mode::add && run.read_of[index(w.write.state)] == ir::kNone) finish_write(run, w);
+        if (!w.done && w.write.mode == ir::Write::Mode::add && run.read_of[index(w.write.state)] == ir::kNone)
+          finish_write(run, w);
       }
   }
 
@@ -224,27 +234,32 @@ class Lowering {
   // Outputs are read when the program is done: one that sits in a state's buffer moves out if that is written later.
   void keep_outputs(Instance& run, const std::vector<const Graph*>& later) {
     const auto written_by = [](const Graph& graph, BufferId state) {
-      return std::any_of(graph.writes.begin(), graph.writes.end(), [&](const ir::Write& w) { return w.state == state; });
+      return std::any_of(graph.writes.begin(), graph.writes.end(),
+                         [&](const ir::Write& w) { return w.state == state; });
     };
     for (const ir::Output& output : run.graph.outputs) {
       Operand operand{run.buffer_of[index(output.value)], run.graph.type(output.value)};
-      const bool overwritten = is_state(operand.buffer) &&
-                               (written_by(run.graph, operand.buffer) ||
-                                std::any_of(later.begin(), later.end(), [&](const Graph* g) { return written_by(*g, operand.buffer); }));
+      const bool overwritten =
+          is_state(operand.buffer) &&
+          (written_by(run.graph, operand.buffer) ||
+           std::any_of(later.begin(), later.end(), [&](const Graph* g) { return written_by(*g, operand.buffer); }));
       if (overwritten) operand = copied(run, operand, output.name);
       program_.outputs.push_back({output.name, run.micro, operand});
       kept_.insert(operand.buffer);
     }
   }
 
-  // What is left to write when all nodes are done. Values that sit in the buffer of a state which is written as well move
-  // out first: a write sees the old contents of every state.
+  // What is left to write when all nodes are done. Values that sit in the buffer of a state which is written as well
+  // move out first: a write sees the old contents of every state.
   void finish_writes(Instance& run) {
     for (Write& w : run.writes) {
       BufferId& source = run.buffer_of[index(w.write.value)];
       if (w.done || !is_state(source) || source == w.write.state) continue;
-      const bool overwritten = std::any_of(run.writes.begin(), run.writes.end(), [&](const Write& other) { return !other.done && other.write.state == source; });
-      if (overwritten) source = copied(run, {source, run.graph.type(w.write.value)}, program_.buffers[index(source)].name).buffer;
+      const bool overwritten = std::any_of(run.writes.begin(), run.writes.end(), [&](const Write& other) {
+        return !other.done && other.write.state == source;
+      });
+      if (overwritten)
+        source = copied(run, {source, run.graph.type(w.write.value)}, program_.buffers[index(source)].name).buffer;
     }
     for (Write& w : run.writes)
       if (!w.done) finish_write(run, w);
@@ -304,7 +319,8 @@ class Lowering {
     }
     // Outputs are read when the program is done.
     for (const BufferId id : kept_)
-      if (program_.buffers[index(id)].first != kNone) program_.buffers[index(id)].last = static_cast<std::int32_t>(program_.instructions.size()) - 1;
+      if (program_.buffers[index(id)].first != kNone)
+        program_.buffers[index(id)].last = static_cast<std::int32_t>(program_.instructions.size()) - 1;
   }
 
   // An output takes over the buffer of an input that dies here, where the op can work in place.
@@ -325,8 +341,8 @@ class Lowering {
         Buffer& dying = program_.buffers[index(input.buffer)];
         Buffer& born = program_.buffers[index(output.buffer)];
         const bool fits = !is_state(input.buffer) && !is_state(output.buffer) &&
-                          dying.last == static_cast<std::int32_t>(i) && born.first == static_cast<std::int32_t>(i) && dying.bytes == born.bytes &&
-                          output.type.bytes() == input.type.bytes();
+                          dying.last == static_cast<std::int32_t>(i) && born.first == static_cast<std::int32_t>(i) &&
+                          dying.bytes == born.bytes && output.type.bytes() == input.type.bytes();
         if (!fits || kept_.contains(input.buffer) || read_twice(instruction, input.buffer)) continue;
         if (kept_.contains(output.buffer)) kept_.insert(input.buffer);
         dying.last = born.last;

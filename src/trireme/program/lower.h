@@ -13,9 +13,9 @@ struct LowerOptions {
   bool reuse_in_place = true;  // off: outputs never share a dying input's buffer
 };
 
-// Turns graphs into a rank's program: micro-batches unrolled, views resolved, sums accumulated into their state's buffer
-// (by the kernel itself where it can), buffers of dying inputs reused where the op allows, a workspace where the kernel
-// asks for one, and every byte placed. Throws when an op has no kernel for its types on the device.
+// Turns graphs into a rank's program: micro-batches unrolled, views resolved, sums accumulated into their state's
+// buffer (by the kernel itself where it can), buffers of dying inputs reused where the op allows, a workspace where the
+// kernel asks for one, and every byte placed. Throws when an op has no kernel for its types on the device.
 Program lower(const ir::Module& module, const StateLayout& layout, const LowerOptions& options);
 
 }  // namespace trireme::program

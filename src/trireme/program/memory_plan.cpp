@@ -26,7 +26,8 @@ class Placement {
     for (const std::size_t b : order) {
       const std::size_t offset = lowest_gap(spans_[b], placed);
       offsets_[b] = offset;
-      const auto at = std::upper_bound(placed.begin(), placed.end(), offset, [&](std::size_t o, std::size_t p) { return o < offsets_[p]; });
+      const auto at = std::upper_bound(placed.begin(), placed.end(), offset,
+                                       [&](std::size_t o, std::size_t p) { return o < offsets_[p]; });
       placed.insert(at, b);
       end = std::max(end, offset + spans_[b].size);
     }
@@ -64,7 +65,8 @@ std::vector<std::vector<std::size_t>> placement_orders(const std::vector<Buffer>
     if (transient(buffers[i])) ids.push_back(i);
   const auto sorted = [&](auto key) {
     std::vector<std::size_t> order = ids;
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return key(buffers[a]) > key(buffers[b]); });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return key(buffers[a]) > key(buffers[b]); });
     return order;
   };
   const auto life = [](const Buffer& b) { return static_cast<double>(b.last - b.first + 1); };
@@ -73,7 +75,8 @@ std::vector<std::vector<std::size_t>> placement_orders(const std::vector<Buffer>
   orders.push_back(sorted([&](const Buffer& b) { return std::pair(life(b), static_cast<double>(b.bytes)); }));
   orders.push_back(sorted([&](const Buffer& b) { return std::pair(static_cast<double>(b.bytes) * life(b), life(b)); }));
   // In the order they appear: saved activations stack up, the rest fills in above.
-  orders.push_back(sorted([&](const Buffer& b) { return std::pair(-static_cast<double>(b.first), static_cast<double>(b.bytes)); }));
+  orders.push_back(
+      sorted([&](const Buffer& b) { return std::pair(-static_cast<double>(b.first), static_cast<double>(b.bytes)); }));
   return orders;
 }
 
@@ -114,7 +117,8 @@ void plan_memory(Program& program) {
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {
     Buffer& b = program.buffers[i];
     if (b.state == kNone) b.offset = program.state_bytes + (transient(b) ? offsets[i] : 0);
-    if (b.bytes > 0 && (b.state != kNone || transient(b))) program.arena_bytes = std::max(program.arena_bytes, b.offset + b.bytes);
+    if (b.bytes > 0 && (b.state != kNone || transient(b)))
+      program.arena_bytes = std::max(program.arena_bytes, b.offset + b.bytes);
   }
 }
 
@@ -122,11 +126,13 @@ PeakReport peak(const Program& program) {
   PeakReport report;
   report.bytes = program.arena_bytes;
   const std::vector<std::size_t> live = live_bytes(program);
-  if (!live.empty()) report.instruction = static_cast<std::int32_t>(std::max_element(live.begin(), live.end()) - live.begin());
+  if (!live.empty())
+    report.instruction = static_cast<std::int32_t>(std::max_element(live.begin(), live.end()) - live.begin());
   std::size_t sum = 0;
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& b = program.buffers[i];
-    const bool alive = b.state != kNone || (transient(b) && b.first <= report.instruction && report.instruction <= b.last);
+    const bool alive =
+        b.state != kNone || (transient(b) && b.first <= report.instruction && report.instruction <= b.last);
     if (!alive) continue;
     report.categories[static_cast<std::size_t>(b.category)] += b.bytes;
     sum += b.bytes;

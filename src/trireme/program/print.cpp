@@ -31,26 +31,33 @@ std::string kind_of(const Instruction& instruction) {
 
 std::string describe(const Program& program, std::size_t i) {
   const Instruction& instruction = program.instructions[i];
-  return fmt::format("instruction {} ({} '{}', micro-batch {})", i, kind_of(instruction), instruction.name, instruction.micro);
+  return fmt::format("instruction {} ({} '{}', micro-batch {})", i, kind_of(instruction), instruction.name,
+                     instruction.micro);
 }
 
 std::string to_text(const Program& program) {
-  std::string out = fmt::format("program {}: {} instructions, {} micro-batch{}, {} thread{}, arena {} B (state {} B)\n", program.name,
-                                format_count(program.instructions.size()), program.micro_batches, program.micro_batches == 1 ? "" : "es",
-                                program.threads, program.threads == 1 ? "" : "s", format_count(program.arena_bytes), format_count(program.state_bytes));
+  std::string out =
+      fmt::format("program {}: {} instructions, {} micro-batch{}, {} thread{}, arena {} B (state {} B)\n", program.name,
+                  format_count(program.instructions.size()), program.micro_batches,
+                  program.micro_batches == 1 ? "" : "es", program.threads, program.threads == 1 ? "" : "s",
+                  format_count(program.arena_bytes), format_count(program.state_bytes));
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
-    out += fmt::format("{:>6}  m{} {:<15} {:<22} {}", i, instruction.micro, ir::name_of(instruction.phase), kind_of(instruction), instruction.name);
+    out += fmt::format("{:>6}  m{} {:<15} {:<22} {}", i, instruction.micro, ir::name_of(instruction.phase),
+                       kind_of(instruction), instruction.name);
     if (!instruction.inputs.empty()) out += " ← " + operands_text(program, instruction.inputs);
     out += fmt::format(" {} {}", instruction.accumulate ? "⇒+" : "→", operands_text(program, instruction.outputs));
     if (instruction.workspace.buffer != kNone)
-      out += fmt::format(" [workspace {} B@{}]", instruction.workspace.type.bytes(), program.buffers[static_cast<std::size_t>(instruction.workspace.buffer)].offset);
+      out += fmt::format(" [workspace {} B@{}]", instruction.workspace.type.bytes(),
+                         program.buffers[static_cast<std::size_t>(instruction.workspace.buffer)].offset);
     if (instruction.stream != 0) out += fmt::format(" stream {}", instruction.stream);
     for (const std::int32_t event : instruction.waits) out += fmt::format(" waits e{}", event);
     if (instruction.records != kNone) out += fmt::format(" records e{}", instruction.records);
     out += "\n";
   }
-  for (const NamedOutput& output : program.outputs) out += fmt::format("output {} (micro-batch {}) = {}\n", output.name, output.micro, operand_text(program, output.operand));
+  for (const NamedOutput& output : program.outputs)
+    out += fmt::format("output {} (micro-batch {}) = {}\n", output.name, output.micro,
+                       operand_text(program, output.operand));
   return out;
 }
 

@@ -6,7 +6,8 @@
 namespace trireme::program {
 
 const char* name_of(Category category) {
-  constexpr std::array<const char*, kCategories> names = {"weights", "gradients", "optimizer", "activations", "workspace", "staging"};
+  constexpr std::array<const char*, kCategories> names = {"weights",     "gradients", "optimizer",
+                                                          "activations", "workspace", "staging"};
   return names[static_cast<std::size_t>(category)];
 }
 

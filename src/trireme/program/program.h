@@ -19,11 +19,11 @@ inline constexpr std::int32_t kNone = -1;
 
 // A range of the arena. Offsets are multiples of kAlignment.
 struct Buffer {
-  std::string name;         // of the value or state it holds first
+  std::string name;  // of the value or state it holds first
   std::size_t bytes = 0;
   std::size_t offset = 0;
   Category category = Category::activations;
-  ir::StateId state = kNone;  // persistent: this state's storage, alive before and after the program
+  ir::StateId state = kNone;   // persistent: this state's storage, alive before and after the program
   std::int32_t first = kNone;  // first and last instruction that touches it
   std::int32_t last = kNone;
 };

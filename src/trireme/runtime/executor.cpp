@@ -35,7 +35,8 @@ std::optional<std::string> find_bad(const void* data, const TensorType& type) {
         value = static_cast<double>(static_cast<float>(values[i]));
       else
         value = static_cast<double>(values[i]);
-      if (!std::isfinite(value)) return fmt::format("{} at element {}", std::isnan(value) ? "NaN" : value > 0 ? "+inf" : "-inf", i);
+      if (!std::isfinite(value))
+        return fmt::format("{} at element {}", std::isnan(value) ? "NaN" : value > 0 ? "+inf" : "-inf", i);
     }
     return std::nullopt;
   });
@@ -44,10 +45,16 @@ std::optional<std::string> find_bad(const void* data, const TensorType& type) {
 }  // namespace
 
 Executor::Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool)
-    : program_(program), arena_(arena), pool_(pool), prepared_(program.instructions.size()), events_(static_cast<std::size_t>(program.events())) {
-  if (arena.bytes() < program.arena_bytes) fail("program '{}' needs an arena of {} bytes, got {}", program.name, program.arena_bytes, arena.bytes());
+    : program_(program),
+      arena_(arena),
+      pool_(pool),
+      prepared_(program.instructions.size()),
+      events_(static_cast<std::size_t>(program.events())) {
+  if (arena.bytes() < program.arena_bytes)
+    fail("program '{}' needs an arena of {} bytes, got {}", program.name, program.arena_bytes, arena.bytes());
   // Kernels were given workspaces for this many threads.
-  if (pool.threads() > program.threads) fail("program '{}' is for {} threads, got {}", program.name, program.threads, pool.threads());
+  if (pool.threads() > program.threads)
+    fail("program '{}' is for {} threads, got {}", program.name, program.threads, pool.threads());
   std::unordered_map<std::string, device::Kernel*> cache;
   std::vector<std::size_t> per_stream(static_cast<std::size_t>(program.streams()), 0);
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
@@ -93,7 +100,8 @@ void Executor::bind(std::string_view name, int micro, std::span<const std::byte>
   bool found = false;
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
     const Instruction& instruction = program_.instructions[i];
-    if (instruction.kind != Instruction::Kind::input || instruction.name != name || instruction.micro != micro) continue;
+    if (instruction.kind != Instruction::Kind::input || instruction.name != name || instruction.micro != micro)
+      continue;
     if (data.size() != instruction.outputs.front().type.bytes())
       fail("input '{}' is {}, got {} bytes", name, instruction.outputs.front().type.str(), data.size());
     prepared_[i].bound = data.data();
@@ -117,10 +125,15 @@ void Executor::execute(std::size_t i) {
   while (seen < p.end_offset && !measured_peak_.compare_exchange_weak(seen, p.end_offset, std::memory_order_relaxed)) {
   }
   switch (instruction.kind) {
-    case Instruction::Kind::input: std::memcpy(p.outputs.front(), p.bound, instruction.outputs.front().type.bytes()); break;
-    case Instruction::Kind::copy: std::memmove(p.outputs.front(), p.inputs.front(), instruction.outputs.front().type.bytes()); break;
+    case Instruction::Kind::input:
+      std::memcpy(p.outputs.front(), p.bound, instruction.outputs.front().type.bytes());
+      break;
+    case Instruction::Kind::copy:
+      std::memmove(p.outputs.front(), p.inputs.front(), instruction.outputs.front().type.bytes());
+      break;
     case Instruction::Kind::launch: {
-      const device::Launch launch{p.inputs, p.outputs, p.workspace, instruction.stream == 0 ? &pool_ : &side_pool_, nullptr};
+      const device::Launch launch{p.inputs, p.outputs, p.workspace, instruction.stream == 0 ? &pool_ : &side_pool_,
+                                  nullptr};
       p.kernel->launch(launch);
       break;
     }
@@ -146,7 +159,8 @@ void Executor::wait_for_events(std::size_t i) const {
 }
 
 void Executor::record_event(std::size_t i) {
-  if (const std::int32_t event = program_.instructions[i].records; event != program::kNone) events_[static_cast<std::size_t>(event)].record();
+  if (const std::int32_t event = program_.instructions[i].records; event != program::kNone)
+    events_[static_cast<std::size_t>(event)].record();
 }
 
 // After a failure the rest of the program is skipped, but events are still recorded so that no stream waits for ever.
@@ -161,7 +175,8 @@ void Executor::execute_guarded(std::size_t i) {
       record_failure(i);
     }
     const auto end = Trace::Clock::now();
-    if (instruction.stream == 0) phase_seconds_[static_cast<std::size_t>(instruction.phase)] += std::chrono::duration<double>(end - begin).count();
+    if (instruction.stream == 0)
+      phase_seconds_[static_cast<std::size_t>(instruction.phase)] += std::chrono::duration<double>(end - begin).count();
     if (trace_ != nullptr) trace_->record({prepared_[i].label, instruction.stream, begin, end});
   }
   record_event(i);
@@ -175,7 +190,8 @@ void Executor::run() {
   phase_seconds_ = {};
   const auto task = [](void* self, std::size_t i) { static_cast<Executor*>(self)->execute_guarded(i); };
   for (std::size_t i = 0; i < prepared_.size(); ++i)
-    if (const auto stream = static_cast<std::size_t>(program_.instructions[i].stream); stream != 0) streams_[stream]->submit({task, this, i});
+    if (const auto stream = static_cast<std::size_t>(program_.instructions[i].stream); stream != 0)
+      streams_[stream]->submit({task, this, i});
   for (std::size_t i = 0; i < prepared_.size(); ++i)
     if (program_.instructions[i].stream == 0) execute_guarded(i);
   for (const auto& stream : streams_)
@@ -216,7 +232,8 @@ std::optional<Executor::BadTensor> Executor::run_checked() {
 std::span<const std::byte> Executor::output(std::string_view name, int micro) const {
   for (const program::NamedOutput& output : program_.outputs)
     if (output.name == name && output.micro == micro)
-      return {arena_.data() + program_.buffers[static_cast<std::size_t>(output.operand.buffer)].offset, output.operand.type.bytes()};
+      return {arena_.data() + program_.buffers[static_cast<std::size_t>(output.operand.buffer)].offset,
+              output.operand.type.bytes()};
   fail("program '{}' has no output '{}' in micro-batch {}", program_.name, name, micro);
 }
 
@@ -233,7 +250,8 @@ void Executor::set_trace(Trace* trace) {
   if (trace == nullptr) return;
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
     const Instruction& instruction = program_.instructions[i];
-    prepared_[i].label = trace->label(program::kind_of(instruction) + " " + instruction.name, ir::name_of(instruction.phase));
+    prepared_[i].label =
+        trace->label(program::kind_of(instruction) + " " + instruction.name, ir::name_of(instruction.phase));
   }
 }
 

@@ -26,8 +26,8 @@ namespace trireme::runtime {
 //   float loss = step.scalar("loss");
 class Executor {
  public:
-  // `program`, `arena` and `pool` must outlive the executor. The arena holds at least program.arena_bytes and the pool has
-  // at most program.threads threads.
+  // `program`, `arena` and `pool` must outlive the executor. The arena holds at least program.arena_bytes and the pool
+  // has at most program.threads threads.
   Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool);
   ~Executor();
   Executor(const Executor&) = delete;

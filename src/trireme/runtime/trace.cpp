@@ -60,20 +60,27 @@ std::string Trace::by_kind(int runs) const {
   std::vector<std::pair<std::string, Row>> sorted(rows.begin(), rows.end());
   std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
   std::string out = fmt::format("{:>10} {:>7} {:>6}  {:<16}{}\n", "ms/step", "share", "count", "phase", "kind");
-  for (const auto& [kind, row] : sorted) out += fmt::format("{:>10.3f} {:>6.1f}% {:>6}  {}\n", row.ms / runs, 100 * row.ms / total, row.count / static_cast<std::size_t>(runs), kind);
+  for (const auto& [kind, row] : sorted)
+    out += fmt::format("{:>10.3f} {:>6.1f}% {:>6}  {}\n", row.ms / runs, 100 * row.ms / total,
+                       row.count / static_cast<std::size_t>(runs), kind);
   return out;
 }
 
 void Trace::write(const std::filesystem::path& file, const std::string& process) const {
   const std::filesystem::path aside = file.string() + ".partial";
   std::ofstream out(aside);
-  const auto micros = [&](Clock::time_point t) { return std::chrono::duration<double, std::micro>(t - start_).count(); };
+  const auto micros = [&](Clock::time_point t) {
+    return std::chrono::duration<double, std::micro>(t - start_).count();
+  };
   out << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
   out << fmt::format(R"({{"name":"process_name","ph":"M","pid":0,"args":{{"name":"{}"}}}})", escaped(process));
   for (const Span& span : spans_) {
     const Label& label = labels_[span.label];
-    out << fmt::format(",\n" R"({{"name":"{}","cat":"{}","ph":"X","pid":0,"tid":{},"ts":{:.3f},"dur":{:.3f}}})", escaped(label.name),
-                       escaped(label.category), span.track, micros(span.begin), micros(span.end) - micros(span.begin));
+    out << fmt::format(
+        ",\n"
+        R"({{"name":"{}","cat":"{}","ph":"X","pid":0,"tid":{},"ts":{:.3f},"dur":{:.3f}}})",
+        escaped(label.name), escaped(label.category), span.track, micros(span.begin),
+        micros(span.end) - micros(span.begin));
   }
   out << "\n]}\n";
   out.close();

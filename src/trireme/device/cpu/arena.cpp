@@ -31,7 +31,9 @@ Arena::Arena(std::size_t bytes) : bytes_(bytes) {
 Arena::~Arena() { munmap(mapping_, mapped_); }
 
 void Arena::check_guards() const {
-  const auto intact = [](const std::byte* begin, const std::byte* end) { return std::all_of(begin, end, [](std::byte b) { return b == kPattern; }); };
+  const auto intact = [](const std::byte* begin, const std::byte* end) {
+    return std::all_of(begin, end, [](std::byte b) { return b == kPattern; });
+  };
   if (!intact(mapping_, data_)) fail("something wrote before the arena's first byte");
   if (!intact(data_ + bytes_, mapping_ + mapped_)) fail("something wrote behind the arena's last byte");
 }
