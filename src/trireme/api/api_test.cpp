@@ -278,6 +278,7 @@ TEST_F(Library, GivesEveryCommandToAUsersModel) {
   const auto run = [](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), "bytelm");
     std::vector<char*> argv;
+    argv.reserve(arguments.size());
     for (std::string& a : arguments) argv.push_back(a.data());
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();

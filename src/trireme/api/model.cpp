@@ -47,7 +47,7 @@ models::Model adapt(const std::string& family, std::function<Model(const ModelCo
     Builder builder = Access::wrap(b);
     const Batch batch{Access::wrap(in.tokens), Access::wrap(in.targets), Access::wrap(in.images),
                       Access::wrap(in.labels)};
-    const ir::Value result = Access::unwrap(make(c)(builder, batch));
+    ir::Value result = Access::unwrap(make(c)(builder, batch));
     const bool judged = batch.targets || batch.labels;
     if (!result) refuse("the model \"{}\" gives nothing", family);
     if (judged && result.shape().rank() != 0)
