@@ -12,9 +12,8 @@ namespace trireme::ir {
 //   - in outputs only: each piece produces its part of the output from whole inputs.
 // A factor marked whole may not be cut. A factor with a halo may be cut if neighbours exchange edges first.
 //
-// Written like an einsum, with one name per dimension; operands are separated by commas, an absent operand or a scalar
-// is
-// "-", which stands for no dimension:
+// Written like an einsum, with one name per dimension; operands are separated by commas; "-" stands for no dimension:
+// an absent operand or a scalar:
 //
 //   parse_factors("b s k, n k, n -> b s n")                  // linear with bias
 //   parse_factors("b s d!, d!, d! -> b s d!, b s, b s")      // layer norm: the normalised dimension stays whole

@@ -99,8 +99,7 @@ bool name_character(char c);
 void check_name(std::string_view name, const char* what);
 // Throws on a negative extent and on more elements than any machine holds.
 void check_extents(const TensorType& type);
-// Throws unless a node of `op` may have these operands and attributes; attributes left out are added with their
-// defaults.
+// Throws unless a node of `op` may have these operands and attributes; attributes left out get their defaults.
 void check_operands(const OpDef& op, std::span<const ValueId> operands);
 void complete_attributes(const OpDef& op, Attributes& attributes);
 

@@ -7,8 +7,7 @@ namespace trireme::passes {
 // recomputed nodes.
 //
 //   1. activation into matmul                %u = matmul(%x, @w, @b)            %a, %u = matmul(%x, @w, @b)
-//                                            %a = gelu(%u)               →                 {activation="gelu",
-//                                            save_pre}
+//                                            %a = gelu(%u)               →                 {activation="gelu"}
 //   2. activation gradient into matmul       %d = matmul(%dy, @v)               %e = matmul(%dy, @v, _, %u)
 //                                            %e = gelu_grad(%u, %d)      →                 {activation_grad="gelu"}
 //   3. residual sum into norm                %s = add(%x, %f)                   %n, …, %s = layer_norm(%x, @w, @b, %f)

@@ -15,8 +15,7 @@ struct CheckReport {
 //   - any two instructions that touch the same bytes, one of them writing, are ordered by a stream or an event;
 //   - every event waited for is recorded, once, and the waits have no cycle;
 //   - every buffer lies aligned inside the arena, what one instruction writes does not overlap, and it writes over its
-//   own
-//     inputs only where its op works in place;
+//     own inputs only where its op works in place;
 //   - outputs are written and nothing is written over them.
 CheckReport check(const Program& program);
 
