@@ -20,7 +20,9 @@ def run(precision, arguments):
         out = Path(folder) / "run"
         settings = [f"--train.precision={precision}", f"--output.dir={out}", *arguments]
         subprocess.run([TRIREME, "train", *settings], check=True, stdout=subprocess.DEVNULL, cwd=folder)
-        last = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+        steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        recent = [m["loss"] for m in steps[-100:]]
+        last = steps[-1] | {"loss": sum(recent) / len(recent)}
         report = subprocess.run([TRIREME, "memory", "--json", *settings], check=True, capture_output=True, text=True, cwd=folder)
         return last, json.loads(report.stdout)["ranks"][0]
 
@@ -32,7 +34,7 @@ def main():
         arguments[at:at + 2] = [f"--train.steps={arguments[at + 1]}"]
     results = {p: run(p, arguments) for p in ("f32", "bf16")}
     print(f"{'':14}{'f32':>14}{'bf16':>14}{'ratio':>9}")
-    rows = [("held-out loss", lambda m, r: m["eval_loss"], ".4f"), ("training loss", lambda m, r: m["loss"], ".4f"), ("seconds", lambda m, r: m["wall_s"], ".1f")]
+    rows = [("held-out loss", lambda m, r: m["eval_loss"], ".4f"), ("last 100 steps", lambda m, r: m["loss"], ".4f"), ("seconds", lambda m, r: m["wall_s"], ".1f")]
     rows += [(k, lambda m, r, k=k: r[k], ",") for k in ("predicted_peak_bytes", "weights", "gradients", "optimizer", "activations", "workspace")]
     for name, value, form in rows:
         a, b = value(*results["f32"]), value(*results["bf16"])
