@@ -5,6 +5,9 @@ build_packages=(g++ cmake ninja-build pkg-config ccache libdnnl-dev ocl-icd-open
   libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libxxhash-dev libgtest-dev libbenchmark-dev)
 check_packages=(git clang-format-14 clang-tidy-14)
 
+# Paths inside the tree count relative to it, so that another checkout of the same sources finds them compiled.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+
 say() { echo "trireme: $*" >&2; }
 die() {
   say "$*"
