@@ -11,9 +11,9 @@ using train::Entry;
 using train::Raw;
 
 Raw list(const auto& values) {
-  Raw::List items;
-  for (const auto& value : values) items.push_back(Raw{value});
-  return Raw{items};
+  Raw::List items(values.size());
+  for (std::size_t i = 0; i < items.size(); ++i) items[i].value = values[i];
+  return {items};
 }
 
 Raw table(const std::map<std::string, std::string>& values) {
@@ -25,7 +25,8 @@ Raw table(const std::map<std::string, std::string>& values) {
 // A number of steps, or a time.
 Raw interval(const std::string& text) {
   const bool steps = !text.empty() && text.size() < 18 && text.find_first_not_of("0123456789") == std::string::npos;
-  return steps ? Raw{std::int64_t{std::stoll(text)}} : Raw{text};
+  if (steps) return {std::int64_t{std::stoll(text)}};
+  return {text};
 }
 
 // By way of the text of a configuration, so that each value is held against its rule.
@@ -37,68 +38,73 @@ std::vector<Entry> model_entries(const ModelConfig& model) {
   return entries;
 }
 
-void add_data(std::vector<Entry>& entries, const Data& data) {
-  if (data.kind == Data::Kind::text) entries.push_back({"data.text", list(data.files)});
-  if (data.kind == Data::Kind::tokens) entries.push_back({"data.tokens", list(data.files)});
-  if (data.kind == Data::Kind::images) entries.push_back({"data.images", Raw{std::string("synthetic")}});
-  const std::vector<Entry> rest = {{"data.token_type", Raw{data.token_type}},
-                                   {"data.order", Raw{data.order}},
-                                   {"data.eval", list(data.eval)},
-                                   {"data.holdout", Raw{data.holdout}}};
-  entries.insert(entries.end(), rest.begin(), rest.end());
+// The keys of one configuration, in order.
+struct Settings {
+  std::vector<Entry> entries;
+
+  void set(const char* key, Raw value) { entries.push_back({key, std::move(value)}); }
+  void set(const char* key, const auto& value) { set(key, Raw{value}); }
+};
+
+void add_data(Settings& to, const Data& data) {
+  if (data.kind == Data::Kind::text) to.set("data.text", list(data.files));
+  if (data.kind == Data::Kind::tokens) to.set("data.tokens", list(data.files));
+  if (data.kind == Data::Kind::images) to.set("data.images", std::string("synthetic"));
+  to.set("data.token_type", data.token_type);
+  to.set("data.order", data.order);
+  to.set("data.eval", list(data.eval));
+  to.set("data.holdout", data.holdout);
 }
 
-void add_training(std::vector<Entry>& entries, const TrainOptions& o) {
-  const std::vector<Entry> all = {{"train.steps", Raw{o.steps}},
-                                  {"train.batch", Raw{o.batch}},
-                                  {"train.micro_batch", Raw{o.micro_batch}},
-                                  {"train.optimizer", Raw{o.optimizer}},
-                                  {"train.lr", Raw{o.lr}},
-                                  {"train.min_lr", Raw{o.min_lr}},
-                                  {"train.warmup", Raw{o.warmup}},
-                                  {"train.schedule", Raw{o.schedule}},
-                                  {"train.decay_steps", Raw{o.decay_steps}},
-                                  {"train.momentum", Raw{o.momentum}},
-                                  {"train.eval_every", Raw{o.eval_every}},
-                                  {"train.max_time", Raw{o.max_time}},
-                                  {"train.weight_decay", Raw{o.weight_decay}},
-                                  {"train.betas", list(o.betas)},
-                                  {"train.eps", Raw{o.eps}},
-                                  {"train.clip", Raw{o.clip}},
-                                  {"train.precision", Raw{o.precision}},
-                                  {"train.seed", Raw{o.seed}},
-                                  {"output.dir", Raw{o.dir}},
-                                  {"output.checkpoint_every", interval(o.checkpoint_every)},
-                                  {"output.keep", Raw{o.keep}}};
-  entries.insert(entries.end(), all.begin(), all.end());
+void add_training(Settings& to, const TrainOptions& o) {
+  to.set("train.steps", o.steps);
+  to.set("train.batch", o.batch);
+  to.set("train.micro_batch", o.micro_batch);
+  to.set("train.optimizer", o.optimizer);
+  to.set("train.lr", o.lr);
+  to.set("train.min_lr", o.min_lr);
+  to.set("train.warmup", o.warmup);
+  to.set("train.schedule", o.schedule);
+  to.set("train.decay_steps", o.decay_steps);
+  to.set("train.momentum", o.momentum);
+  to.set("train.eval_every", o.eval_every);
+  to.set("train.max_time", o.max_time);
+  to.set("train.weight_decay", o.weight_decay);
+  to.set("train.betas", list(o.betas));
+  to.set("train.eps", o.eps);
+  to.set("train.clip", o.clip);
+  to.set("train.precision", o.precision);
+  to.set("train.seed", o.seed);
+  to.set("output.dir", o.dir);
+  to.set("output.checkpoint_every", interval(o.checkpoint_every));
+  to.set("output.keep", o.keep);
 }
 
-void add_plan(std::vector<Entry>& entries, const Plan& p) {
-  const std::vector<Entry> all = {{"parallel.mesh", Raw{p.mesh}},
-                                  {"parallel.stages", list(p.stages)},
-                                  {"parallel.zero", Raw{p.zero}},
-                                  {"parallel.sequence", Raw{p.sequence}},
-                                  {"parallel.pipeline", Raw{p.pipeline}},
-                                  {"parallel.bucket", Raw{p.bucket}},
-                                  {"parallel.overlap", Raw{p.overlap}},
-                                  {"parallel.allreduce", Raw{p.allreduce}},
-                                  {"parallel.compress", Raw{p.compress}},
-                                  {"parallel.server", Raw{p.server}},
-                                  {"parallel.servers", Raw{p.servers}},
-                                  {"parallel.timeout", Raw{p.timeout}},
-                                  {"parallel.seeds", table(p.seeds)},
-                                  {"memory.remat", Raw{p.remat}},
-                                  {"memory.offload", Raw{p.offload}},
-                                  {"memory.offload_policy", Raw{p.offload_policy}},
-                                  {"memory.offload_tier", Raw{p.offload_tier}},
-                                  {"memory.activations", Raw{p.activations}},
-                                  {"memory.limit", Raw{p.limit}},
-                                  {"runtime.device", Raw{p.device}},
-                                  {"runtime.threads", Raw{p.threads}},
-                                  {"runtime.transport", Raw{p.transport}},
-                                  {"runtime.link", Raw{p.link}},
-                                  {"runtime.trace", Raw{p.trace}}};
-  entries.insert(entries.end(), all.begin(), all.end());
+void add_plan(Settings& to, const Plan& p) {
+  to.set("parallel.mesh", p.mesh);
+  to.set("parallel.stages", list(p.stages));
+  to.set("parallel.zero", p.zero);
+  to.set("parallel.sequence", p.sequence);
+  to.set("parallel.pipeline", p.pipeline);
+  to.set("parallel.bucket", p.bucket);
+  to.set("parallel.overlap", p.overlap);
+  to.set("parallel.allreduce", p.allreduce);
+  to.set("parallel.compress", p.compress);
+  to.set("parallel.server", p.server);
+  to.set("parallel.servers", p.servers);
+  to.set("parallel.timeout", p.timeout);
+  to.set("parallel.seeds", table(p.seeds));
+  to.set("memory.remat", p.remat);
+  to.set("memory.offload", p.offload);
+  to.set("memory.offload_policy", p.offload_policy);
+  to.set("memory.offload_tier", p.offload_tier);
+  to.set("memory.activations", p.activations);
+  to.set("memory.limit", p.limit);
+  to.set("runtime.device", p.device);
+  to.set("runtime.threads", p.threads);
+  to.set("runtime.transport", p.transport);
+  to.set("runtime.link", p.link);
+  to.set("runtime.trace", p.trace);
 }
 
 }  // namespace
@@ -110,11 +116,11 @@ train::Config settings(ModelConfig model, const Data& data, const TrainOptions& 
   model.image = data.image;
   model.channels = data.channels;
   model.classes = data.classes;
-  std::vector<Entry> entries = model_entries(model);
-  add_data(entries, data);
-  add_training(entries, options);
-  add_plan(entries, plan);
-  return train::make_config(entries, model.family, families);
+  Settings all{model_entries(model)};
+  add_data(all, data);
+  add_training(all, options);
+  add_plan(all, plan);
+  return train::make_config(all.entries, model.family, families);
 }
 
 }  // namespace trireme
