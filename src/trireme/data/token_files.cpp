@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "trireme/core/error.h"
-#include "trireme/data/mapped_file.h"
+#include "trireme/core/mapped_file.h"
 
 namespace trireme::data {
 namespace {

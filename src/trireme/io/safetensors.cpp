@@ -1,13 +1,7 @@
 #include "trireme/io/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -26,25 +20,6 @@ static_assert(std::endian::native == std::endian::little, "tensors are stored li
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
 // Where the data begins in files we write: no element needs more, and a cache line is what kernels like.
 constexpr std::size_t kDataAlignment = 64;
-
-std::span<const std::byte> map_file(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) refuse("cannot be opened: {}", std::strerror(errno));
-  struct stat status {};
-  const bool regular = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode);
-  const auto size = static_cast<std::size_t>(status.st_size);
-  void* mapping = nullptr;
-  if (regular && size > 0) mapping = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
-  const int error = errno;
-  ::close(file);
-  if (!regular) refuse("is not a regular file");
-  if (mapping == MAP_FAILED) refuse("cannot be mapped: {}", std::strerror(error));
-  return {static_cast<const std::byte*>(mapping), size};
-}
-
-void unmap(std::span<const std::byte> file) {
-  if (!file.empty()) ::munmap(const_cast<std::byte*>(file.data()), file.size());
-}
 
 // Bytes of a tensor; nothing when they, or its extents, cannot be counted. Zero extents are left out of the product: a
 // part of the shape must be countable too.
@@ -149,59 +124,39 @@ std::string header_of(const std::vector<const TensorToWrite*>& order,
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
+SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)), file_(path_) {
   try {
-    file_ = map_file(path_);
     read_header();
   } catch (Error& e) {
-    unmap(std::exchange(file_, {}));
     e.within(path_);
-    throw;
-  } catch (...) {
-    unmap(std::exchange(file_, {}));
     throw;
   }
 }
 
-SafetensorsFile::~SafetensorsFile() { unmap(file_); }
-
-SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      file_(std::exchange(other.file_, {})),
-      tensors_(std::move(other.tensors_)),
-      metadata_(std::move(other.metadata_)) {}
-
-SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(file_, other.file_);
-  std::swap(tensors_, other.tensors_);
-  std::swap(metadata_, other.metadata_);
-  return *this;
-}
-
 void SafetensorsFile::read_header() {
-  if (file_.size() < kLengthBytes) refuse("{} bytes are too few for a safetensors file", file_.size());
+  const std::span<const std::byte> file = file_.bytes();
+  if (file.size() < kLengthBytes) refuse("{} bytes are too few for a safetensors file", file.size());
   std::uint64_t length = 0;
-  std::memcpy(&length, file_.data(), kLengthBytes);
+  std::memcpy(&length, file.data(), kLengthBytes);
   if (length > kMaxHeaderBytes)
     refuse("is not a safetensors file: its first bytes would mean a header of {} bytes, above {}", length,
            kMaxHeaderBytes);
-  if (length > file_.size() - kLengthBytes)
-    refuse("the header has {} bytes, but only {} follow: the file is cut short", length, file_.size() - kLengthBytes);
+  if (length > file.size() - kLengthBytes)
+    refuse("the header has {} bytes, but only {} follow: the file is cut short", length, file.size() - kLengthBytes);
 
-  const auto text = file_.subspan(kLengthBytes, length);
+  const auto text = file.subspan(kLengthBytes, length);
   SafetensorsHeader header = parse_safetensors_header({reinterpret_cast<const char*>(text.data()), text.size()});
   const std::uint64_t begin = kLengthBytes + length;
   tensors_.reserve(header.tensors.size());
   for (const auto& claim : header.tensors) {
     try {
-      tensors_.push_back(check(claim, begin, file_.size() - begin));
+      tensors_.push_back(check(claim, begin, file.size() - begin));
     } catch (Error& e) {
       e.within("tensor " + for_message(claim.name));
       throw;
     }
   }
-  check_cover(tensors_, begin, file_.size());
+  check_cover(tensors_, begin, file.size());
   metadata_ = std::move(header.metadata);
 }
 
@@ -221,7 +176,7 @@ const SafetensorsFile::Tensor& SafetensorsFile::at(std::string_view name) const 
 }
 
 std::span<const std::byte> SafetensorsFile::bytes(const Tensor& tensor) const {
-  return file_.subspan(tensor.offset, tensor.type.bytes());
+  return file_.bytes().subspan(tensor.offset, tensor.type.bytes());
 }
 
 void SafetensorsFile::read_f32(const Tensor& tensor, std::span<float> out) const {

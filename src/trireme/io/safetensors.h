@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/core/mapped_file.h"
 #include "trireme/core/shape.h"
 
 namespace trireme::io {
@@ -32,9 +33,6 @@ class SafetensorsFile {
   };
 
   explicit SafetensorsFile(std::string path);
-  ~SafetensorsFile();
-  SafetensorsFile(SafetensorsFile&& other) noexcept;
-  SafetensorsFile& operator=(SafetensorsFile&& other) noexcept;
 
   const std::string& path() const { return path_; }
   const std::vector<Tensor>& tensors() const { return tensors_; }  // by name
@@ -53,7 +51,7 @@ class SafetensorsFile {
   void read_header();
 
   std::string path_;
-  std::span<const std::byte> file_;
+  MappedFile file_;
   std::vector<Tensor> tensors_;
   std::map<std::string, std::string> metadata_;
 };

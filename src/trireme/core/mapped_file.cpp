@@ -1,4 +1,4 @@
-#include "trireme/data/mapped_file.h"
+#include "trireme/core/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,11 +10,11 @@
 
 #include "trireme/core/error.h"
 
-namespace trireme::data {
+namespace trireme {
 
 MappedFile::MappedFile(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) refuse("cannot read {}: {}", path, std::strerror(errno));
+  if (file < 0) refuse("{}: cannot be opened: {}", path, std::strerror(errno));
   struct stat status {};
   const bool known = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode);
   void* mapping = nullptr;
@@ -22,8 +22,8 @@ MappedFile::MappedFile(const std::string& path) {
     mapping = ::mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_SHARED, file, 0);
   const int error = errno;
   ::close(file);
-  if (!known) refuse("cannot read {}: not a regular file", path);
-  if (mapping == MAP_FAILED) refuse("cannot map {}: {}", path, std::strerror(error));
+  if (!known) refuse("{}: is not a regular file", path);
+  if (mapping == MAP_FAILED) refuse("{}: cannot be mapped: {}", path, std::strerror(error));
   data_ = static_cast<const std::byte*>(mapping);
   size_ = static_cast<std::size_t>(status.st_size);
 }
@@ -32,4 +32,4 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
-}  // namespace trireme::data
+}  // namespace trireme

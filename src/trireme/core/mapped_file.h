@@ -1,0 +1,30 @@
+#pragma once
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace trireme {
+
+// A file's bytes, mapped read-only.
+class MappedFile {
+ public:
+  // Refuses a file that cannot be read: "PATH: cannot be opened: …".
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  MappedFile& operator=(MappedFile&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace trireme
