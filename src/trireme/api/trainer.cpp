@@ -8,7 +8,7 @@
 #include "trireme/api/settings.h"
 #include "trireme/cli/report.h"
 #include "trireme/core/error.h"
-#include "trireme/data/byte_tokenizer.h"
+#include "trireme/data/tokenizer/byte_tokenizer.h"
 #include "trireme/train/sample_text.h"
 
 namespace trireme {

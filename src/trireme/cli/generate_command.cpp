@@ -6,7 +6,7 @@
 #include "trireme/cli/commands.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
-#include "trireme/data/byte_tokenizer.h"
+#include "trireme/data/tokenizer/byte_tokenizer.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/sample_text.h"
 #include "trireme/train/trainer.h"

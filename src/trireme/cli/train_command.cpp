@@ -6,7 +6,7 @@
 #include "trireme/cli/signals.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
-#include "trireme/data/byte_tokenizer.h"
+#include "trireme/data/tokenizer/byte_tokenizer.h"
 #include "trireme/planner/machine.h"
 #include "trireme/train/sample_text.h"
 #include "trireme/train/trainer.h"

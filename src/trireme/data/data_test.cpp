@@ -8,12 +8,12 @@
 #include <numeric>
 
 #include "trireme/core/error.h"
-#include "trireme/data/byte_tokenizer.h"
 #include "trireme/data/dataset.h"
 #include "trireme/data/loader.h"
 #include "trireme/data/sampler.h"
 #include "trireme/data/synthetic_images.h"
 #include "trireme/data/text_files.h"
+#include "trireme/data/tokenizer/byte_tokenizer.h"
 
 namespace trireme::data {
 namespace {

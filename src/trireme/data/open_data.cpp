@@ -3,11 +3,11 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
-#include "trireme/data/byte_tokenizer.h"
 #include "trireme/data/dataset.h"
 #include "trireme/data/synthetic_images.h"
 #include "trireme/data/text_files.h"
 #include "trireme/data/token_files.h"
+#include "trireme/data/tokenizer/byte_tokenizer.h"
 
 namespace trireme::data {
 namespace {
@@ -53,9 +53,9 @@ Data from_streams(Streams streams, std::int64_t context, std::int64_t vocab, con
 Data open_text(const DataConfig& config, const SampleShape& shape) {
   if (config.tokenizer != "bytes")
     refuse("not available in this version: data.tokenizer = \"{}\" (available: \"bytes\")", config.tokenizer);
-  if (shape.vocab != 0 && shape.vocab < ByteTokenizer::vocab)
+  if (shape.vocab != 0 && shape.vocab < ByteTokenizer::kVocab)
     refuse("model.vocab = {} is too small for the tokenizer \"bytes\", which has {} tokens", shape.vocab,
-           ByteTokenizer::vocab);
+           ByteTokenizer::kVocab);
   const std::vector<TextFile> files = find_text_files(config.text, "data.text");
   Streams streams;
   std::string held_out = "nothing held out";
@@ -85,7 +85,7 @@ Data open_text(const DataConfig& config, const SampleShape& shape) {
   std::string summary = fmt::format("{}, {}, {}", counted(files.size(), only_headers ? "C++ header" : "text file"),
                                     megabytes(static_cast<std::int64_t>(bytes)), held_out);
   const double entropy = streams.eval.size() > 0 ? unigram_cross_entropy(streams.train, streams.eval) : 0;
-  Data data = from_streams(std::move(streams), shape.context, std::max(shape.vocab, ByteTokenizer::vocab), "text");
+  Data data = from_streams(std::move(streams), shape.context, std::max(shape.vocab, ByteTokenizer::kVocab), "text");
   data.summary = std::move(summary);
   data.unigram_entropy = entropy;
   return data;

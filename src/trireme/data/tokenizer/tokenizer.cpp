@@ -1,0 +1,46 @@
+#include "trireme/data/tokenizer/tokenizer.h"
+
+#include <utility>
+
+#include "trireme/core/error.h"
+#include "trireme/data/tokenizer/byte_tokenizer.h"
+#include "trireme/data/tokenizer/utf8.h"
+
+namespace trireme::data {
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text, Specials specials) const {
+  std::vector<std::int32_t> ids;
+  encode(text, specials, ids);
+  return ids;
+}
+
+std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& spec, const std::string& key) {
+  if (spec == "bytes") return std::make_shared<ByteTokenizer>();
+  refuse("not available in this version: {} = \"{}\" (available: \"bytes\")", key, spec);
+}
+
+void StreamDecoder::skip(std::span<const std::int32_t> ids) {
+  for (const std::int32_t id : ids) push(id);
+  waiting_.clear();
+}
+
+std::string StreamDecoder::push(std::int32_t id) {
+  const std::string before = context_.empty() ? std::string() : tokenizer_->decode_bytes(context_, specials_);
+  context_.push_back(id);
+  const std::string after = tokenizer_->decode_bytes(context_, specials_);
+  if (after.size() > before.size()) {
+    waiting_ += std::string_view(after).substr(before.size());
+    context_ = {id};
+  }
+  const std::size_t held = unfinished_utf8(waiting_);
+  const std::string ready = to_utf8(std::string_view(waiting_).substr(0, waiting_.size() - held));
+  waiting_.erase(0, waiting_.size() - held);
+  return ready;
+}
+
+std::string StreamDecoder::finish() {
+  context_.clear();
+  return to_utf8(std::exchange(waiting_, {}));
+}
+
+}  // namespace trireme::data
