@@ -11,6 +11,7 @@
 #include "trireme/core/text.h"
 #include "trireme/io/atomic_file.h"
 #include "trireme/io/safetensors_header.h"
+#include "trireme/io/safetensors_layout.h"
 
 namespace trireme::io {
 namespace {
@@ -18,8 +19,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "tensors are stored little-endian and mapped as they are");
 
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
-// Where the data begins in files we write: no element needs more, and a cache line is what kernels like.
-constexpr std::size_t kDataAlignment = 64;
 
 // Bytes of a tensor; nothing when they, or its extents, cannot be counted. Zero extents are left out of the product: a
 // part of the shape must be countable too.
@@ -83,44 +82,16 @@ void convert(std::span<const std::byte> bytes, std::span<float> out) {
   }
 }
 
-std::vector<const TensorToWrite*> order_of(std::span<const TensorToWrite> tensors) {
-  std::vector<const TensorToWrite*> order;
+SafetensorsLayout layout_of(std::span<const TensorToWrite> tensors,
+                            const std::map<std::string, std::string>& metadata) {
+  std::vector<std::pair<std::string, TensorType>> types;
+  types.reserve(tensors.size());
   for (const auto& tensor : tensors) {
-    if (tensor.name == kMetadataKey) fail("a tensor cannot be named {}", kMetadataKey);
     if (!tensor.type.present || tensor.bytes.size() != tensor.type.bytes())
       fail("tensor {}: {} bytes given for {}", for_message(tensor.name), tensor.bytes.size(), tensor.type.str());
-    order.push_back(&tensor);
+    types.emplace_back(tensor.name, tensor.type);
   }
-  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->name < b->name; });
-  const auto twice =
-      std::adjacent_find(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->name == b->name; });
-  if (twice != order.end()) fail("tensor {} is given twice", for_message((*twice)->name));
-  std::stable_sort(order.begin(), order.end(),
-                   [](const auto* a, const auto* b) { return size_of(a->type.dtype) > size_of(b->type.dtype); });
-  return order;
-}
-
-std::string header_of(const std::vector<const TensorToWrite*>& order,
-                      const std::map<std::string, std::string>& metadata) {
-  std::vector<std::string> entries;
-  if (!metadata.empty()) {
-    std::vector<std::string> pairs;
-    pairs.reserve(metadata.size());
-    for (const auto& [key, value] : metadata) pairs.push_back(json_quoted(key) + ":" + json_quoted(value));
-    entries.push_back(fmt::format(R"("{}":{{{}}})", kMetadataKey, fmt::join(pairs, ",")));
-  }
-  std::uint64_t offset = 0;
-  for (const auto* tensor : order) {
-    const std::uint64_t end = offset + tensor->bytes.size();
-    entries.push_back(fmt::format(R"({}:{{"dtype":"{}","shape":{},"data_offsets":[{},{}]}})", json_quoted(tensor->name),
-                                  safetensors_name_of(tensor->type.dtype), tensor->type.shape.str(), offset, end));
-    offset = end;
-  }
-  std::string header = fmt::format("{{{}}}", fmt::join(entries, ","));
-  const std::size_t past = (kLengthBytes + header.size()) % kDataAlignment;
-  if (past != 0) header.append(kDataAlignment - past, ' ');
-  if (header.size() > kMaxHeaderBytes) fail("the header would have {} bytes, above {}", header.size(), kMaxHeaderBytes);
-  return header;
+  return lay_out_safetensors(types, metadata);
 }
 
 }  // namespace
@@ -198,20 +169,15 @@ void SafetensorsFile::read_f32(const Tensor& tensor, std::span<float> out) const
 
 void write_safetensors(const std::string& path, std::span<const TensorToWrite> tensors,
                        const std::map<std::string, std::string>& metadata) {
-  std::vector<const TensorToWrite*> order;
-  std::string header;
+  SafetensorsLayout layout;
   try {
-    order = order_of(tensors);
-    header = header_of(order, metadata);
+    layout = layout_of(tensors, metadata);
   } catch (Error& e) {
-    e.within(path);
-    throw;
+    throw e.within(path);
   }
   AtomicFile file(path);
-  const std::uint64_t length = header.size();
-  file.write(std::as_bytes(std::span(&length, 1)));
-  file.write(header);
-  for (const auto* tensor : order) file.write(tensor->bytes);
+  file.write(layout.head);
+  for (const std::size_t i : layout.order) file.write(tensors[i].bytes);
   file.commit();
 }
 

@@ -62,9 +62,7 @@ struct TensorToWrite {
   std::span<const std::byte> bytes;
 };
 
-// Writes a file that appears whole or not at all (atomic_file.h). The same tensors give the same bytes in whatever
-// order they come: wider types first, then by name, which together with a padded header aligns every tensor to its
-// element.
+// Writes a file that appears whole or not at all (atomic_file.h), laid out as safetensors_layout.h says.
 void write_safetensors(const std::string& path, std::span<const TensorToWrite> tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
