@@ -37,7 +37,8 @@ SafetensorsFile::Tensor check(const SafetensorsHeader::Tensor& claim, std::uint6
                               std::uint64_t data_bytes) {
   const auto dtype = dtype_of_safetensors(claim.dtype);
   if (!dtype)
-    refuse("dtype {} is not supported (F64, F32, F16, BF16, I64, I32, U16, U8, I8 are)", for_message(claim.dtype));
+    refuse("dtype {} is not supported (F64, F32, F16, BF16, I64, I32, U16, U8, I8, BOOL are)",
+           for_message(claim.dtype));
   const auto bytes = count_bytes(claim.shape, *dtype);
   if (!bytes) refuse("shape [{}] is too large", fmt::join(claim.shape, ","));
   if (claim.begin > claim.end || claim.end > data_bytes)
@@ -80,18 +81,6 @@ void convert(std::span<const std::byte> bytes, std::span<float> out) {
     std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
     out[i] = static_cast<float>(value);
   }
-}
-
-SafetensorsLayout layout_of(std::span<const TensorToWrite> tensors,
-                            const std::map<std::string, std::string>& metadata) {
-  std::vector<std::pair<std::string, TensorType>> types;
-  types.reserve(tensors.size());
-  for (const auto& tensor : tensors) {
-    if (!tensor.type.present || tensor.bytes.size() != tensor.type.bytes())
-      fail("tensor {}: {} bytes given for {}", for_message(tensor.name), tensor.bytes.size(), tensor.type.str());
-    types.emplace_back(tensor.name, tensor.type);
-  }
-  return lay_out_safetensors(types, metadata);
 }
 
 }  // namespace
@@ -167,17 +156,46 @@ void SafetensorsFile::read_f32(const Tensor& tensor, std::span<float> out) const
   }
 }
 
+void SafetensorsFile::release(const Tensor& tensor, std::int64_t first, std::int64_t count) const {
+  const std::size_t size = size_of(tensor.type.dtype);
+  file_.release(tensor.offset + static_cast<std::size_t>(first) * size, static_cast<std::size_t>(count) * size);
+}
+
 void write_safetensors(const std::string& path, std::span<const TensorToWrite> tensors,
                        const std::map<std::string, std::string>& metadata) {
+  std::vector<TensorToStream> streams;
+  streams.reserve(tensors.size());
+  for (const auto& tensor : tensors)
+    streams.push_back({tensor.name, tensor.type, [&tensor](const auto& take) { take(tensor.bytes); }});
+  stream_safetensors(path, streams, metadata);
+}
+
+void stream_safetensors(const std::string& path, std::span<const TensorToStream> tensors,
+                        const std::map<std::string, std::string>& metadata) {
   SafetensorsLayout layout;
   try {
-    layout = layout_of(tensors, metadata);
+    std::vector<std::pair<std::string, TensorType>> types;
+    types.reserve(tensors.size());
+    for (const auto& tensor : tensors) {
+      if (!tensor.type.present) fail("tensor {}: 0 bytes given for {}", for_message(tensor.name), tensor.type.str());
+      types.emplace_back(tensor.name, tensor.type);
+    }
+    layout = lay_out_safetensors(types, metadata);
   } catch (Error& e) {
     throw e.within(path);
   }
   AtomicFile file(path);
   file.write(layout.head);
-  for (const std::size_t i : layout.order) file.write(tensors[i].bytes);
+  for (const std::size_t i : layout.order) {
+    const TensorToStream& tensor = tensors[i];
+    std::size_t given = 0;
+    tensor.produce([&](std::span<const std::byte> bytes) {
+      given += bytes.size();
+      file.write(bytes);
+    });
+    if (given != tensor.type.bytes())
+      fail("{}: tensor {}: {} bytes given for {}", path, for_message(tensor.name), given, tensor.type.str());
+  }
   file.commit();
 }
 

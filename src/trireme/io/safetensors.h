@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -21,7 +22,7 @@ namespace trireme::io {
 // Opening reads the header alone. It refuses a file that is not exactly what the format says: a header over 100 MB,
 // bytes missing, left over, shared by two tensors or belonging to none, a size that is not that of dtype and shape, a
 // name or key given twice, an unknown key, more than Shape::kMaxRank dimensions, a dtype other than F64 F32 F16 BF16
-// I64 I32 U16 U8 I8. Every refusal names the file and, where there is one, the tensor.
+// I64 I32 U16 U8 I8 BOOL (read as bytes). Every refusal names the file and, where there is one, the tensor.
 //
 // The file must not be shortened while it is open. Threads may read at the same time.
 class SafetensorsFile {
@@ -46,6 +47,8 @@ class SafetensorsFile {
   std::span<const std::byte> bytes(const Tensor& tensor) const;
   // The values of a tensor of any float type. `out` has as many elements as the tensor.
   void read_f32(const Tensor& tensor, std::span<float> out) const;
+  // Gives back the memory that reading elements [first, first + count) took; they can be read again.
+  void release(const Tensor& tensor, std::int64_t first, std::int64_t count) const;
 
  private:
   void read_header();
@@ -62,8 +65,20 @@ struct TensorToWrite {
   std::span<const std::byte> bytes;
 };
 
+// A tensor whose bytes are made when it is its turn: `produce` hands them, in order and in pieces of any size, to what
+// it is given.
+struct TensorToStream {
+  using Take = std::function<void(std::span<const std::byte>)>;
+  std::string name;
+  TensorType type;
+  std::function<void(const Take&)> produce;
+};
+
 // Writes a file that appears whole or not at all (atomic_file.h), laid out as safetensors_layout.h says.
 void write_safetensors(const std::string& path, std::span<const TensorToWrite> tensors,
                        const std::map<std::string, std::string>& metadata = {});
+// The same file, with no more of it in memory at once than a tensor's producer holds.
+void stream_safetensors(const std::string& path, std::span<const TensorToStream> tensors,
+                        const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace trireme::io

@@ -12,15 +12,17 @@
 namespace trireme::io {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, DType>, 9> kTypes = {{{"F64", DType::f64},
-                                                                       {"F32", DType::f32},
-                                                                       {"F16", DType::f16},
-                                                                       {"BF16", DType::bf16},
-                                                                       {"I64", DType::i64},
-                                                                       {"I32", DType::i32},
-                                                                       {"U16", DType::u16},
-                                                                       {"U8", DType::u8},
-                                                                       {"I8", DType::i8}}};
+// A type that two names are read as is written under the first.
+constexpr std::array<std::pair<std::string_view, DType>, 10> kTypes = {{{"F64", DType::f64},
+                                                                        {"F32", DType::f32},
+                                                                        {"F16", DType::f16},
+                                                                        {"BF16", DType::bf16},
+                                                                        {"I64", DType::i64},
+                                                                        {"I32", DType::i32},
+                                                                        {"U16", DType::u16},
+                                                                        {"U8", DType::u8},
+                                                                        {"I8", DType::i8},
+                                                                        {"BOOL", DType::u8}}};
 
 // Takes the header token by token, so that anything out of place is refused where it stands: a tree would first have to
 // hold whatever a hostile header contains, and would silently drop a key given twice.

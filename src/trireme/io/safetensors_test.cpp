@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +14,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/io/atomic_file.h"
+#include "trireme/io/safetensors_header.h"
 
 namespace trireme::io {
 namespace {
@@ -174,6 +176,47 @@ TEST_F(SafetensorsTest, ReadsFilesOfThePythonPackage) {
   expect_contains(file.metadata().at("config"), "\"family\": \"gpt2\"");
 }
 
+TEST_F(SafetensorsTest, TruthValuesAreBytes) {
+  const SafetensorsFile file(put(R"({"mask":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]}})", 3));
+  EXPECT_EQ(file.at("mask").type, (TensorType{DType::u8, {3}}));
+  EXPECT_EQ(safetensors_name_of(DType::u8), "U8");
+}
+
+TEST_F(SafetensorsTest, AReleasedTensorCanBeReadAgain) {
+  std::vector<float> x(5000);
+  std::iota(x.begin(), x.end(), 1.0F);
+  write_safetensors(path(), std::vector<TensorToWrite>{{"x", {DType::f32, {5000}}, bytes_of(x)}});
+  const SafetensorsFile file(path());
+  std::vector<float> back(x.size());
+  for (int round = 0; round < 2; ++round) {
+    std::fill(back.begin(), back.end(), 0.0F);
+    file.read_f32(file.at("x"), back);
+    EXPECT_EQ(back, x);
+    file.release(file.at("x"), 0, 5000);
+  }
+}
+
+// What a producer hands over in pieces is the file that the whole would have been.
+TEST_F(SafetensorsTest, StreamedTensorsGiveTheSameFile) {
+  const std::vector<float> x = {1, 2, 3};
+  const std::vector<TensorToWrite> whole = {{"b", {DType::f32, {3}}, bytes_of(x)},
+                                            {"a", {DType::u8, {12}}, bytes_of(x)}};
+  write_safetensors(path(), whole);
+  const std::string expected = contents();
+  std::vector<TensorToStream> pieces;
+  for (const auto& tensor : whole)
+    pieces.push_back({tensor.name, tensor.type, [&tensor](const TensorToStream::Take& take) {
+                        for (std::size_t at = 0; at < tensor.bytes.size(); at += 5)
+                          take(tensor.bytes.subspan(at, std::min<std::size_t>(5, tensor.bytes.size() - at)));
+                      }});
+  stream_safetensors(path(), pieces);
+  EXPECT_EQ(contents(), expected);
+  pieces[1].produce = [&](const TensorToStream::Take& take) { take(whole[1].bytes.first(11)); };
+  expect_contains(message_of([&] { stream_safetensors(path(), pieces); }, Error::Kind::failure),
+                  "tensor \"a\": 11 bytes given for u8[12]");
+  EXPECT_EQ(contents(), expected);
+}
+
 TEST_F(SafetensorsTest, AMissingTensorIsRefusedWithTheNearestName) {
   const std::vector<float> x = {1};
   write_safetensors(path(), std::vector<TensorToWrite>{{"wte.weight", {DType::f32, {1}}, bytes_of(x)}});
@@ -232,7 +275,7 @@ TEST_F(SafetensorsTest, RefusesMalformedFiles) {
       {"{\"x\":" + of("U8", 0, 2) + ",\"y\":" + of("U8", 3, 4) + "}", 4,
        "tensor \"y\": 1 bytes before it belong to no tensor"},
       {"{\"x\":" + of("U8", 1, 4) + "}", 4, "tensor \"x\": 1 bytes before it belong to no tensor"},
-      {tensor("\"BOOL\"", "[4]", "[0,4]"), 4, "tensor \"x\": dtype \"BOOL\" is not supported"},
+      {tensor("\"F8_E4M3\"", "[4]", "[0,4]"), 4, "tensor \"x\": dtype \"F8_E4M3\" is not supported"},
       {tensor("\"F8_E4M3\"", "[4]", "[0,4]"), 4, "tensor \"x\": dtype \"F8_E4M3\" is not supported"},
       {tensor("\"f32\"", "[1]", "[0,4]"), 4, "tensor \"x\": dtype \"f32\" is not supported"},
       {tensor("4", "[4]", "[0,4]"), 4, "tensor \"x\": dtype must be a string, not a number"},

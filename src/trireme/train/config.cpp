@@ -68,8 +68,13 @@ void apply_override(Config& config, const std::vector<Key>& keys, const std::str
   set(config, keys, name, from_text(*key, value));
 }
 
+// Where the model's shape is: in the entries, or with init.from in the folder it names. A run's own config.toml is
+// complete, and the folder it once started from may be gone.
+enum class ShapeFrom { folder, entries };
+
 Config build(const std::vector<Entry>& entries, const std::string& file, const std::string& name,
-             std::span<const std::string> overrides, const models::Families& families) {
+             std::span<const std::string> overrides, const models::Families& families,
+             ShapeFrom shape_from = ShapeFrom::folder) {
   Config config;
   config.name = name;
   const std::vector<Key> keys = keys_of(config, families);
@@ -85,6 +90,7 @@ Config build(const std::vector<Entry>& entries, const std::string& file, const s
       throw e.within("command line");
     }
   try {
+    if (!config.init.from.empty() && shape_from == ShapeFrom::folder) adopt_shape(config, families);
     check(config, families);
   } catch (Error& e) {
     if (!file.empty()) throw e.within(file);
@@ -127,8 +133,8 @@ Config load_config(const std::string& source, std::span<const std::string> overr
   if (fs::is_directory(source, unknown)) {
     const fs::path run = fs::path(source) / "config.toml";
     if (fs::exists(run, unknown)) {
-      Config config = parse_config(read_file(run), run.string(), overrides, families);
-      config.name = folder_name(source);
+      Config config = build(read_toml(read_file(run), run.string()), run.string(), folder_name(source), overrides,
+                            families, ShapeFrom::entries);
       if (std::none_of(overrides.begin(), overrides.end(), [](const auto& o) { return o.starts_with("output.dir="); }))
         config.run = source;
       return config;

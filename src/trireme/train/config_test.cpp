@@ -141,10 +141,11 @@ TEST(Config, FoldersAreConfigurations) {
   fs::create_directories(folder / "run");
   fs::create_directories(folder / "model");
   std::ofstream(folder / "run" / "config.toml") << "[train]\nsteps = 12\n";
-  std::ofstream(folder / "model" / "config.json") << "{}";
+  std::ofstream(folder / "model" / "config.json") << R"({"model_type":"gpt2","n_layer":3})";
   EXPECT_EQ(load_config((folder / "run/").string()).train.steps, 12);
   EXPECT_EQ(load_config((folder / "run/").string()).name, "run");
   EXPECT_EQ(load_config((folder / "model").string()).init.from, (folder / "model").string());
+  EXPECT_EQ(load_config((folder / "model").string()).model.layers, 3);
   EXPECT_NE(refusal([&] { load_config(folder.string()); }).find("neither a run folder"), std::string::npos);
   fs::remove_all(folder);
 }
@@ -249,8 +250,6 @@ TEST(Config, KeysThatDoNotGoTogether) {
   EXPECT_NE(refusal("[data]\ntext = \"a\"\ntokens = \"b\"\n").find("cannot both be given"), std::string::npos);
   EXPECT_NE(refusal("[train]\nmin_lr = 1.0\n").find("must not be above train.lr"), std::string::npos);
   EXPECT_NE(refusal("[train]\neval_every = 1\n[data]\nholdout = 0\n").find("needs held-out data"), std::string::npos);
-  // A model that comes from a folder has that folder's shape.
-  EXPECT_EQ(parse("[model]\nheads = 5\n[init]\nfrom = \"somewhere\"\n").model.heads, 5);
 }
 
 TEST(Config, WhatThisVersionCannotDoIsSaid) {

@@ -61,8 +61,6 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
       registry_(registry),
       options_(std::move(options)),
       threads_(compute_threads(config_)) {
-  if (!config_.init.from.empty())
-    refuse("not available in this version: init.from = \"{}\" (available: \"\")", config_.init.from);
   data_ = data::open_data(config_.data, sample_shape(config_.model, model()));
   resolve_model(config_, data_.vocab, registry_.models);
   compiled_ =
@@ -76,6 +74,22 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
         format_count(compiled_.arena_bytes));
   flops_per_step_ = program_flops(compiled_.step);
   if (options_.write) folder_ = choose_run_folder(config_, options_.mode);
+  if (options_.write && options_.mode != RunMode::resume) open_weights();
+}
+
+void Trainer::open_weights() {
+  if (config_.init.from.empty() || weights_) return;
+  const io::HfConfig theirs = io::read_hf_config(config_.init.from);
+  weights_ = std::make_unique<io::HfWeights>(config_.init.from, theirs.model);
+  for (const std::string& text : theirs.notes) note(LogLevel::info, fmt::format("{}: {}", config_.init.from, text));
+}
+
+// From init.from or, having none, from the seed alone.
+void Trainer::set_first_weights() {
+  open_weights();
+  if (!weights_) return;
+  load_huggingface(*weights_, *session_);
+  weights_.reset();
 }
 
 void Trainer::start() {
@@ -92,7 +106,10 @@ void Trainer::start() {
   if (options_.write) log_file_.open(folder_ / "log.txt", std::ios::app);
   session_ = std::make_unique<Session>(compiled_, threads_);
   session_->initialize(config_.train.seed);
-  if (options_.write && options_.mode == RunMode::resume) resume();
+  if (options_.write && options_.mode == RunMode::resume)
+    resume();
+  else
+    set_first_weights();
   if (options_.write) metrics_ = std::make_unique<MetricsFile>(folder_ / "metrics.jsonl", step_);
   if (!config_.runtime.trace.empty()) {
     constexpr std::size_t kSpans = 2'000'000;
@@ -118,8 +135,10 @@ bool Trainer::load(const std::filesystem::path& folder) {
 void Trainer::resume() {
   if (load(folder_))
     note(LogLevel::info, fmt::format("resuming {} at step {}", folder_.string(), step_));
-  else
+  else {
     note(LogLevel::info, fmt::format("no checkpoint in {}: starting fresh", folder_.string()));
+    set_first_weights();
+  }
 }
 
 void Trainer::note(LogLevel level, const std::string& text) {

@@ -11,6 +11,7 @@
 #include "trireme/core/log.h"
 #include "trireme/data/loader.h"
 #include "trireme/train/compile.h"
+#include "trireme/train/huggingface.h"
 #include "trireme/train/metrics.h"
 #include "trireme/train/run_folder.h"
 #include "trireme/train/session.h"
@@ -77,6 +78,8 @@ class Trainer {
 
  private:
   void resume();
+  void open_weights();
+  void set_first_weights();
   Outcome run_to_end();
   Metrics take_step(data::Loader& loader, Outcome& outcome);
   [[noreturn]] void stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr);
@@ -95,6 +98,7 @@ class Trainer {
   double flops_per_step_ = 0;
   double peak_flops_ = 0;
   std::filesystem::path folder_;
+  std::unique_ptr<io::HfWeights> weights_;  // of init.from, until they are in the session
   std::unique_ptr<Session> session_;
   std::unique_ptr<MetricsFile> metrics_;
   std::ofstream log_file_;

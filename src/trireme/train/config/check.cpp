@@ -100,7 +100,7 @@ void check_parallel(const Config& config) {
            pp);
   std::int64_t layers = 0;
   for (const std::int64_t stage : parallel.stages) layers += stage;
-  if (!parallel.stages.empty() && config.init.from.empty() && layers != config.model.layers)
+  if (!parallel.stages.empty() && layers != config.model.layers)
     refuse("parallel.stages add up to {} layers, but model.layers = {}", layers, config.model.layers);
   if (parallel.timeout.count <= 0) refuse("parallel.timeout must be a time such as \"60s\", above zero");
   if (parallel.bucket.count == 0) refuse("parallel.bucket must be a size such as \"25MiB\", above zero");
@@ -112,9 +112,8 @@ void check(const Config& config, const models::Families& families) {
   check_available(config);
   const models::Model& model = families.at(config.model.family);
   check_data(config, model.images);
-  // With init.from the shape is that of the folder's config.json.
   models::ModelConfig shape = config.model;
-  if (config.init.from.empty()) model.resolve(shape);
+  model.resolve(shape);
   check_training(config);
   check_parallel(config);
 }

@@ -1,0 +1,26 @@
+#include "trireme/train/huggingface.h"
+
+namespace trireme::train {
+
+namespace fs = std::filesystem;
+
+bool is_huggingface_folder(const fs::path& folder) {
+  std::error_code unknown;
+  return fs::exists(folder / "config.json", unknown) && !fs::exists(folder / "config.toml", unknown);
+}
+
+void load_huggingface(const std::string& folder, Session& session) {
+  const io::HfConfig config = io::read_hf_config(folder);
+  load_huggingface(io::HfWeights(folder, config.model), session);
+}
+
+void load_huggingface(const io::HfWeights& weights, Session& session) {
+  for (const ir::State& state : session.compiled().module.states) {
+    if (!state.trained) continue;
+    const std::span<std::byte> bytes = session.state(state.name);
+    weights.read(state.name, state.type.shape, {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)});
+  }
+  session.derive();
+}
+
+}  // namespace trireme::train
