@@ -91,6 +91,7 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
   add_memory(app, context);
   add_inspect(app, context);
   add_bench(app, context);
+  add_tokenize(app, context);
   add_config(app, context);
   add_doctor(app, context);
   try {

@@ -22,6 +22,7 @@ void add_generate(CLI::App& app, Context& context);
 void add_memory(CLI::App& app, Context& context);
 void add_inspect(CLI::App& app, Context& context);
 void add_bench(CLI::App& app, Context& context);
+void add_tokenize(CLI::App& app, Context& context);
 void add_config(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 

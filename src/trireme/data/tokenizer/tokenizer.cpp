@@ -1,9 +1,12 @@
 #include "trireme/data/tokenizer/tokenizer.h"
 
+#include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "trireme/core/error.h"
 #include "trireme/data/tokenizer/byte_tokenizer.h"
+#include "trireme/data/tokenizer/json_tokenizer.h"
 #include "trireme/data/tokenizer/utf8.h"
 
 namespace trireme::data {
@@ -16,7 +19,19 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, Specials spec
 
 std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& spec, const std::string& key) {
   if (spec == "bytes") return std::make_shared<ByteTokenizer>();
-  refuse("not available in this version: {} = \"{}\" (available: \"bytes\")", key, spec);
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::string path = spec;
+  if (fs::is_directory(path, error)) path = (fs::path(path) / "tokenizer.json").string();
+  if (!fs::is_regular_file(path, error))
+    refuse("{}: there is no tokenizer \"{}\": give \"bytes\", a tokenizer.json or a folder that holds one", key, path);
+  constexpr std::uintmax_t most = std::uintmax_t{1} << 30;
+  if (const auto bytes = fs::file_size(path, error); !error && bytes > most)
+    refuse("{}: {} has {} bytes, too many for a tokenizer.json", key, path, bytes);
+  std::ifstream file(path, std::ios::binary);
+  std::string json{std::istreambuf_iterator<char>(file), {}};
+  if (!file) refuse("{}: cannot read {}", key, path);
+  return std::make_shared<JsonTokenizer>(std::move(json), path);
 }
 
 void StreamDecoder::skip(std::span<const std::int32_t> ids) {

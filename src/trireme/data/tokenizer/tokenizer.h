@@ -44,6 +44,10 @@ class Tokenizer {
   // The token that ends a document, where the vocabulary has one under a usual name.
   virtual std::optional<std::int32_t> end_of_text() const = 0;
 
+  // Whether text may be cut behind any newline between two printable ASCII characters and its parts encoded each alone,
+  // with the same ids: what lets one long document be encoded by many threads.
+  virtual bool lines_are_apart() const = 0;
+
   // The tokenizer.json this came from, byte for byte, for export; empty for bytes.
   virtual std::string_view json() const = 0;
 };

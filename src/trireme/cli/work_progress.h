@@ -1,0 +1,33 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace trireme::cli {
+
+// How far a piece of work is, on stderr: one live line with a bar on a terminal, a plain line every few seconds
+// otherwise. Work that is done at once shows nothing.
+class WorkProgress {
+ public:
+  WorkProgress();
+  ~WorkProgress();
+  WorkProgress(const WorkProgress&) = delete;
+  WorkProgress& operator=(const WorkProgress&) = delete;
+
+  // "encoding ━━━━━╸──── 120.0 MiB of 300.0 MiB · 25.1 MiB/s · 7 s left"
+  void bytes(const std::string& what, std::uint64_t done, std::uint64_t total);
+  void count(const std::string& what, std::uint64_t done, std::uint64_t total);
+  double seconds() const;
+  // Takes the live line away, so that other text can follow.
+  void finish();
+
+ private:
+  void show(const std::string& what, double share, const std::string& detail);
+
+  std::chrono::steady_clock::time_point start_;
+  std::chrono::steady_clock::time_point last_;
+  bool terminal_;
+  bool open_ = false;
+};
+
+}  // namespace trireme::cli

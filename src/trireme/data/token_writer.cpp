@@ -1,0 +1,84 @@
+#include "trireme/data/token_writer.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "trireme/core/error.h"
+
+namespace trireme::data {
+namespace {
+
+constexpr std::size_t kHeaderWords = 256;
+
+[[noreturn]] void cannot_write(const std::string& path) { fail("cannot write {}: {}", path, std::strerror(errno)); }
+
+}  // namespace
+
+TokenWriter::TokenWriter(std::string path, TokenFormat format, TokenType type)
+    : path_(std::move(path)), aside_(fmt::format("{}.{}.tmp", path_, ::getpid())), format_(format), type_(type) {
+  file_ = ::open(aside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file_ < 0) cannot_write(path_);
+}
+
+TokenWriter::~TokenWriter() {
+  if (file_ >= 0) ::close(file_);
+  if (!aside_.empty()) ::unlink(aside_.c_str());
+}
+
+std::uint64_t TokenWriter::bytes() const {
+  const std::uint64_t header = format_ == TokenFormat::llmc ? kHeaderWords * sizeof(std::uint32_t) : 0;
+  return header + tokens_ * static_cast<std::uint64_t>(type_);
+}
+
+void TokenWriter::put(const void* data, std::size_t size, std::int64_t offset) {
+  const char* at = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t written = ::pwrite(file_, at, size, offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) cannot_write(path_);
+    at += written;
+    offset += written;
+    size -= static_cast<std::size_t>(written);
+  }
+}
+
+void TokenWriter::write(std::span<const std::int32_t> tokens) {
+  const auto offset = static_cast<std::int64_t>(bytes());
+  if (type_ == TokenType::u16) {
+    narrow_.resize(tokens.size());
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      TRI_CHECK(tokens[i] >= 0 && tokens[i] <= 0xFFFF, "token {} does not fit uint16", tokens[i]);
+      narrow_[i] = static_cast<std::uint16_t>(tokens[i]);
+    }
+    put(narrow_.data(), narrow_.size() * sizeof(std::uint16_t), offset);
+  } else {
+    put(tokens.data(), tokens.size_bytes(), offset);
+  }
+  tokens_ += tokens.size();
+}
+
+void TokenWriter::commit() {
+  if (format_ == TokenFormat::llmc) {
+    if (tokens_ > 0xFFFFFFFF)
+      fail("{}: llm.c's format counts tokens in 32 bits and cannot hold {}; write it raw or as several files", path_,
+           tokens_);
+    std::array<std::uint32_t, kHeaderWords> header{};
+    const bool narrow = type_ == TokenType::u16;
+    header[0] = narrow ? 20240520 : 20240801;
+    header[1] = narrow ? 1 : 7;
+    header[2] = static_cast<std::uint32_t>(tokens_);
+    put(header.data(), sizeof header, 0);
+  }
+  if (::fsync(file_) != 0) cannot_write(path_);
+  if (::close(std::exchange(file_, -1)) != 0) cannot_write(path_);
+  if (std::rename(aside_.c_str(), path_.c_str()) != 0) cannot_write(path_);
+  aside_.clear();
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,65 @@
+"""Compares `trireme tokenize` with Hugging Face's `tokenizers` library: every id, and every text decoded from them, of at
+least 100,000 strings for each tokenizer.json (those that make_fixtures.py trained, or the ones named).
+
+    python3 tests/tokenizers/compare.py [--program build/release/src/trireme/trireme] [--strings 120000] [FILE.json …]
+
+Needs `pip install tokenizers`. Exits 1 when anything differs.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+from tokenizers import Tokenizer
+
+import strings as source
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+
+
+def ours(program, tokenizer, strings, add_specials):
+    """Ids and texts by our program, in one process."""
+    command = [program, "tokenize", "--tokenizer", tokenizer, "--lines"] + (["--add-specials"] if add_specials else [])
+    lines = "".join(json.dumps(s) + "\n" for s in strings)
+    output = subprocess.run(command, input=lines.encode(), stdout=subprocess.PIPE, check=True).stdout.decode()
+    return [json.loads(line) for line in output.split("\n") if line]
+
+
+def compare(program, path, strings):
+    library = Tokenizer.from_file(path)
+    different, ids = 0, 0
+    parts = [(strings, False), (strings[::10], True)]
+    for part, add_specials in parts:
+        theirs = library.encode_batch(part, add_special_tokens=add_specials)
+        mine = ours(program, path, part, add_specials)
+        assert len(mine) == len(theirs), (len(mine), len(theirs))
+        for text, a, b in zip(part, mine, theirs):
+            ids += len(b.ids)
+            plain, full = library.decode(b.ids, skip_special_tokens=True), library.decode(b.ids, skip_special_tokens=False)
+            if a["ids"] != b.ids or a["text"] != full or a["plain"] != plain:
+                different += 1
+                if different <= 10:
+                    print(f"  differs: {text!r}\n    ours   {a['ids'][:40]} {a['text']!r}\n    theirs {b.ids[:40]} {full!r}")
+    print(f"{os.path.basename(path):22} {len(strings):,} strings, {len(parts[1][0]):,} of them also with special tokens,"
+          f" {ids:,} ids: {different} differ", flush=True)
+    return different
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tokenizers", nargs="*", help="tokenizer.json files; the three of make_fixtures.py if none")
+    parser.add_argument("--program", default=os.path.join(ROOT, "build/release/src/trireme/trireme"))
+    parser.add_argument("--strings", type=int, default=120000)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    paths = arguments.tokenizers or [os.path.join(HERE, n + ".json") for n in ("gpt2", "llama3", "sentencepiece")]
+    strings = source.make(arguments.strings, arguments.seed)
+    print(f"{len(strings):,} strings, {sum(len(s.encode()) for s in strings):,} bytes", flush=True)
+    different = sum(compare(arguments.program, path, strings) for path in paths)
+    sys.exit(1 if different else 0)
+
+
+if __name__ == "__main__":
+    main()

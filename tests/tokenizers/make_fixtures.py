@@ -1,0 +1,97 @@
+"""Trains three small tokenizers of different kinds with Hugging Face's `tokenizers` library and writes what that library
+makes of a few thousand strings:
+
+    python3 tests/tokenizers/make_fixtures.py        # needs `pip install tokenizers`
+
+  gpt2.json           byte-level, GPT-2's pattern
+  llama3.json         byte-level, Llama-3's pattern, NFC, ignore_merges, special and added tokens, a template
+  sentencepiece.json  characters with byte fallback, Prepend and Replace in place of spaces, as Llama-2's file has it
+  expected.json.gz    {"strings": […], "gpt2": {"ids": [[…]], "text": […], …}, …}; a text that is null is the string itself
+
+The tests read these files, so they need neither Python nor the library.
+"""
+import gzip
+import json
+import os
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+import strings as source
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)"
+          r"|\s+")
+
+
+def gpt2(corpus):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(corpus, trainers.BpeTrainer(
+        vocab_size=3000, special_tokens=["<|endoftext|>"], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    return tokenizer
+
+
+def llama3(corpus):
+    tokenizer = Tokenizer(models.BPE(ignore_merges=True))
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(LLAMA3), behavior="isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(corpus, trainers.BpeTrainer(
+        vocab_size=3000, special_tokens=["<|begin|>", "<|end_of_text|>", "<|im_start|>"], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    tokenizer.add_tokens([AddedToken("Trireme", single_word=True), AddedToken("<mask>", lstrip=True, rstrip=True, normalized=False)])
+    tokenizer.post_processor = processors.Sequence([
+        processors.ByteLevel(trim_offsets=True),
+        processors.TemplateProcessing(single="<|begin|> $A", pair="<|begin|> $A <|begin|> $B",
+                                      special_tokens=[("<|begin|>", tokenizer.token_to_id("<|begin|>"))])])
+    return tokenizer
+
+
+def sentencepiece(corpus):
+    specials = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)]
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    # Trained on words, then used without any cut, as SentencePiece does.
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="never")
+    tokenizer.train_from_iterator(corpus, trainers.BpeTrainer(
+        vocab_size=3000, special_tokens=specials, limit_alphabet=600, show_progress=False))
+    document = json.loads(tokenizer.to_str())
+    document["pre_tokenizer"] = None
+    document["added_tokens"] = [t for t in document["added_tokens"] if not t["content"].startswith("<0x")]
+    tokenizer = Tokenizer.from_str(json.dumps(document))
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
+                                           decoders.Strip(content=" ", left=1, right=0)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)])
+    return tokenizer
+
+
+def shorter(text, string):
+    """What a string decodes to, or null where that is the string itself."""
+    return None if text == string else text
+
+
+def main():
+    corpus = source.make(40000, seed=7)
+    strings = source.make(2000, seed=2)
+    expected = {"strings": strings}
+    for name, build in (("gpt2", gpt2), ("llama3", llama3), ("sentencepiece", sentencepiece)):
+        tokenizer = build(corpus)
+        tokenizer.save(os.path.join(HERE, name + ".json"), pretty=False)
+        encoded = tokenizer.encode_batch(strings, add_special_tokens=False)
+        framed = tokenizer.encode("Hello", add_special_tokens=True)
+        expected[name] = {"ids": [e.ids for e in encoded], "hello": framed.ids,
+                          "text": [shorter(tokenizer.decode(e.ids, skip_special_tokens=False), s) for e, s in zip(encoded, strings)],
+                          "plain": [shorter(tokenizer.decode(e.ids, skip_special_tokens=True), s) for e, s in zip(encoded, strings)]}
+        print(f"{name}: {tokenizer.get_vocab_size()} tokens, {sum(len(e.ids) for e in encoded)} ids of {len(strings)} strings")
+    with gzip.GzipFile(os.path.join(HERE, "expected.json.gz"), "wb", mtime=0) as file:
+        file.write(json.dumps(expected, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+if __name__ == "__main__":
+    main()
