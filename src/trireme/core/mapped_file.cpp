@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
 #include "trireme/core/error.h"
@@ -40,6 +41,13 @@ void MappedFile::release(std::size_t offset, std::size_t size) const {
   const std::size_t begin = offset / page * page;
   const std::size_t end = std::min(offset + size, size_);
   if (begin < end) ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
+}
+
+void MappedFile::expect_random_reads() {
+  const auto memory =
+      static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  // Advice only. Reading ahead is what fills the cache where the file fits.
+  if (size_ > memory / 2) ::madvise(const_cast<std::byte*>(data_), size_, MADV_RANDOM);
 }
 
 }  // namespace trireme

@@ -23,6 +23,8 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   // Gives the memory of these bytes back: they are read from the file again when next looked at.
   void release(std::size_t offset, std::size_t size) const;
+  // Parts will be read in no order: of a file that memory cannot hold, the system should not read ahead.
+  void expect_random_reads();
 
  private:
   const std::byte* data_ = nullptr;

@@ -15,6 +15,7 @@ struct DataConfig {
   std::string token_type = "auto";  // auto | uint16 | uint32
   std::string tokenizer = "bytes";
   std::string images;
+  std::string augment = "auto";    // auto | none | crop | flip | crop,flip
   std::string order = "shuffled";  // shuffled | sequential
   std::vector<std::string> eval;
   double holdout = 0.05;
@@ -27,7 +28,8 @@ struct SampleShape {
   bool images = false;
   std::int64_t context = 0;  // tokens per sequence
   std::int64_t vocab = 0;    // 0: from the tokenizer
-  std::int64_t image = 0;    // height and width
+  // 0: as the image files have it
+  std::int64_t image = 0;  // height and width
   std::int64_t channels = 0;
   std::int64_t classes = 0;
 };

@@ -1,12 +1,11 @@
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <numeric>
 
+#include "support/folder.h"
+#include "support/token_files.h"
 #include "trireme/core/error.h"
 #include "trireme/data/dataset.h"
 #include "trireme/data/loader.h"
@@ -18,63 +17,11 @@
 namespace trireme::data {
 namespace {
 
-namespace fs = std::filesystem;
-
-// A folder of its own for each test, removed afterwards.
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "trireme-data-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
-    path_ = name;
-  }
-  ~Folder() { fs::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  std::string write(const std::string& name, const std::string& text) const {
-    fs::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name, std::ios::binary) << text;
-    return path(name);
-  }
-  template <class T>
-  std::string write_tokens(const std::string& name, const std::vector<T>& tokens) const {
-    return write(name, {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(T)});
-  }
-  std::string path(const std::string& name = "") const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
-
-std::string refusal(const std::function<void()>& request) {
-  try {
-    request();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.kind(), Error::Kind::request) << e.what();
-    return e.message();
-  }
-  ADD_FAILURE() << "nothing was refused";
-  return {};
-}
-
-void expect_contains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "\"" << text << "\" lacks \"" << part << "\"";
-}
-
-template <class T = std::uint16_t>
-std::vector<T> counting(std::size_t n, std::size_t modulus = 50000) {
-  std::vector<T> tokens(n);
-  for (std::size_t i = 0; i < n; ++i) tokens[i] = static_cast<T>(i % modulus);
-  return tokens;
-}
-
-DataConfig tokens_config(const std::string& path) {
-  DataConfig config;
-  config.tokens = {path};
-  config.holdout = 0;
-  return config;
-}
+using test::counting;
+using test::expect_contains;
+using test::Folder;
+using test::refusal;
+using test::tokens_config;
 
 TEST(Permutation, IsOneForEverySize) {
   for (const std::uint64_t n : {1, 2, 3, 5, 16, 17, 64, 65, 1000, 4097}) {
@@ -187,95 +134,6 @@ TEST(Loader, ForwardsAnErrorWhereItBelongs) {
   EXPECT_EQ(loader.next().labels[1], 3);
   EXPECT_THROW(loader.next(), Error);
   EXPECT_THROW(loader.next(), Error);
-}
-
-TEST(Tokens, BothWidthsAndSeveralFiles) {
-  const Folder folder;
-  folder.write_tokens("a.bin", counting<std::uint32_t>(25, 100000));
-  folder.write_tokens("b.bin", counting<std::uint32_t>(8, 100000));
-  DataConfig config = tokens_config(folder.path("*.bin"));
-  const Data data = open_data(config, {.context = 16, .vocab = 70000});
-  ASSERT_EQ(data.train->samples(), 2);
-  Batch batch;
-  Sampler(data.train, Order::sequential, 1, 2).fill(0, 1, 1, batch);
-  EXPECT_EQ(batch.tokens, (std::vector<std::int32_t>{16, 17, 18, 19, 20, 21, 22, 23, 24, 0, 1, 2, 3, 4, 5, 6}));
-  EXPECT_EQ(batch.targets.back(), 7);
-  EXPECT_EQ(data.eval, nullptr);
-}
-
-TEST(Tokens, HeaderOfLlmc) {
-  const Folder folder;
-  std::vector<std::uint32_t> file(256);
-  file[0] = 20240801;
-  file[1] = 7;
-  file[2] = 40;
-  for (std::uint32_t i = 0; i < 40; ++i) file.push_back(i);
-  const std::string path = folder.write_tokens("x.bin", file);
-  Batch batch;
-  const Data data = open_data(tokens_config(path), {.context = 8, .vocab = 1000});
-  Sampler(data.train, Order::sequential, 1, 1).fill(0, 0, 1, batch);
-  EXPECT_EQ(batch.tokens, (std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
-  file.pop_back();
-  folder.write_tokens("x.bin", file);
-  expect_contains(refusal([&] { open_data(tokens_config(path), {.context = 8, .vocab = 1000}); }),
-                  "promises 40 tokens");
-}
-
-TEST(Tokens, IndexOfMegatron) {
-  const Folder folder;
-  const std::string path = folder.write_tokens("m.bin", counting<std::uint32_t>(40));
-  std::string index("MMIDIDX\0\0", 9);
-  index += std::string("\1\0\0\0\0\0\0\0", 8) + '\4' + std::string(16, '\0');
-  folder.write("m.idx", index);
-  const Data data = open_data(tokens_config(path), {.context = 8, .vocab = 1000});
-  EXPECT_EQ(data.train->samples(), 4);
-}
-
-TEST(Tokens, TailIsHeldOut) {
-  const Folder folder;
-  DataConfig config = tokens_config(folder.write_tokens("t.bin", counting(1000)));
-  config.holdout = 0.1;
-  const Data data = open_data(config, {.context = 9, .vocab = 1000});
-  EXPECT_EQ(data.train->samples(), 99);
-  ASSERT_NE(data.eval, nullptr);
-  Batch batch;
-  Sampler(data.eval, Order::sequential, 1, 1).fill(0, 0, 1, batch);
-  EXPECT_EQ(batch.tokens[0], 900);
-}
-
-TEST(Tokens, BadInput) {
-  const Folder folder;
-  const SampleShape shape{.context = 8, .vocab = 100};
-  const auto refused = [&](const std::string& path, const SampleShape& s) {
-    return refusal([&] { open_data(tokens_config(path), s); });
-  };
-  expect_contains(refused(folder.path("none.bin"), shape), "there is no file");
-  expect_contains(refused(folder.path("*.none"), shape), "no file matches");
-  expect_contains(refused(folder.path(), shape), "is a folder");
-  expect_contains(refused(folder.path("x.bin@0.7"), shape), "not available in this version");
-  expect_contains(refused(folder.write("empty.bin", ""), shape), "holds no tokens");
-  expect_contains(refused(folder.write("odd.bin", "abc"), shape), "no whole number of 2-byte tokens");
-  expect_contains(refused(folder.write_tokens("short.bin", counting(8)), shape), "model.context = 8");
-  std::vector<std::uint16_t> tokens = counting(50);
-  tokens[17] = 100;
-  expect_contains(refused(folder.write_tokens("big.bin", tokens), shape),
-                  "big.bin: token 100 at position 17 is not below model.vocab = 100");
-  expect_contains(refused(folder.path("big.bin"), {.context = 8}), "model.vocab must be given");
-}
-
-TEST(Tokens, BadTokenFarInsideIsFoundWhenRead) {
-  const Folder folder;
-  std::vector<std::uint16_t> tokens(1 << 21, 1);
-  tokens[2096000] = 65535;
-  const Data data = open_data(tokens_config(folder.write_tokens("t.bin", tokens)), {.context = 1024, .vocab = 100});
-  Batch batch;
-  try {
-    Sampler(data.train, Order::sequential, 1, 1).fill(data.train->samples() - 1, 0, 1, batch);
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.kind(), Error::Kind::failure);
-    expect_contains(e.message(), "token 65535 at position 2096000");
-  }
 }
 
 TEST(Text, FoldersAreSortedAndHiddenAndBinaryFilesLeftOut) {

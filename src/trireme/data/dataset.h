@@ -11,6 +11,8 @@ namespace trireme::data {
 // Consecutive rows of one update's global batch, row-major. Text fills `tokens` and `targets`; images fill `images` and
 // `labels`.
 struct Batch {
+  // Of the run. With the step and a row's place in the global batch it names every random choice about that row.
+  std::uint64_t seed = 0;
   std::int64_t step = 0;
   std::int64_t first_row = 0;
   std::int64_t rows = 0;
@@ -19,6 +21,8 @@ struct Batch {
   std::vector<float> images;          // rows × height × width × channels
   std::vector<std::int32_t> labels;   // rows
 };
+
+class MixedDataset;
 
 // A fixed collection of samples. Reading is const and safe from any thread: every rank reads the same object.
 class Dataset {
@@ -35,6 +39,8 @@ class Dataset {
   virtual void resize(Batch& batch, std::int64_t rows) const = 0;
   // Writes sample `sample` as row `row` of a batch sized before. Fails, naming file and position, on bad data.
   virtual void read(std::int64_t sample, std::int64_t row, Batch& batch) const = 0;
+  // This dataset as one of several weighted sources (mixture.h), or null.
+  virtual const MixedDataset* mixed() const { return nullptr; }
 };
 
 // The training and held-out samples of a configuration.
@@ -42,6 +48,7 @@ struct Data {
   std::shared_ptr<const Dataset> train;
   std::shared_ptr<const Dataset> eval;  // null: nothing is held out
   std::int64_t vocab = 0;               // text and tokens
+  SampleShape shape;                    // images: as asked for, the rest as the files have it
   // Text: "783 C++ headers, 11.7 MB, 39 whole files held out"; of the same kind for the others.
   std::string summary;
   // Text: nats per byte on the held-out bytes when only the training bytes' frequencies are known; 0: not known.

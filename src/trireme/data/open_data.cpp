@@ -3,10 +3,8 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
-#include "trireme/data/dataset.h"
-#include "trireme/data/synthetic_images.h"
+#include "trireme/data/open_parts.h"
 #include "trireme/data/text_files.h"
-#include "trireme/data/token_files.h"
 #include "trireme/data/tokenizer/byte_tokenizer.h"
 
 namespace trireme::data {
@@ -17,28 +15,6 @@ std::string megabytes(std::int64_t bytes) {
   if (bytes < 1'000'000) return fmt::format("{:.1f} kB", static_cast<double>(bytes) * 1e-3);
   if (bytes < 1'000'000'000) return fmt::format("{:.1f} MB", static_cast<double>(bytes) * 1e-6);
   return fmt::format("{:.1f} GB", static_cast<double>(bytes) * 1e-9);
-}
-
-std::string counted(std::size_t count, const std::string& noun) {
-  return fmt::format("{} {}{}", format_count(count), noun, count == 1 ? "" : "s");
-}
-
-struct Streams {
-  TokenStream train;
-  TokenStream eval;
-};
-
-// The last part of the stream is held out: `share` of it, and at least one sample.
-Streams cut_tail(const TokenStream& stream, double share, std::int64_t context) {
-  const auto part = static_cast<std::int64_t>(share * static_cast<double>(stream.size()));
-  const std::int64_t held_out = std::max(part, context + 1);
-  if (stream.size() - held_out < context + 1)
-    refuse(
-        "data: {} tokens are too few to train on and to hold out {} of them with model.context = {}; set "
-        "data.holdout = 0, name data.eval, or give more data",
-        format_count(static_cast<std::uint64_t>(stream.size())), format_count(static_cast<std::uint64_t>(held_out)),
-        context);
-  return {stream.slice(0, stream.size() - held_out), stream.slice(stream.size() - held_out, stream.size())};
 }
 
 Data from_streams(Streams streams, std::int64_t context, std::int64_t vocab, const std::string& kind) {
@@ -91,47 +67,23 @@ Data open_text(const DataConfig& config, const SampleShape& shape) {
   return data;
 }
 
-Data open_tokens(const DataConfig& config, const SampleShape& shape) {
-  if (shape.vocab == 0)
-    refuse("model.vocab must be given with data.tokens: token files do not say how many tokens there are");
-  int files = 0;
-  const TokenStream stream = open_token_files(config.tokens, config.token_type, shape.vocab, "data.tokens", &files);
-  Streams streams;
-  if (!config.eval.empty())
-    streams = {stream, open_token_files(config.eval, config.token_type, shape.vocab, "data.eval")};
-  else if (config.holdout > 0)
-    streams = cut_tail(stream, config.holdout, shape.context);
-  else
-    streams.train = stream;
-  const std::string held_out = streams.eval.size() == 0
-                                   ? "nothing held out"
-                                   : format_count(static_cast<std::uint64_t>(streams.eval.size())) + " held out";
-  std::string summary = fmt::format("{}, {} tokens, {}", counted(static_cast<std::size_t>(files), "token file"),
-                                    format_count(static_cast<std::uint64_t>(stream.size())), held_out);
-  Data data = from_streams(std::move(streams), shape.context, shape.vocab, "data");
-  data.summary = std::move(summary);
-  return data;
-}
-
-Data open_images(const DataConfig& config, const SampleShape& shape) {
-  if (config.images != "synthetic")
-    refuse("not available in this version: data.images = \"{}\" (available: \"synthetic\")", config.images);
-  if (!config.eval.empty()) refuse("data.eval has no use with data.images = \"synthetic\"; set data.holdout");
-  constexpr std::int64_t all = SyntheticImages::kSamples;
-  const auto held_out = static_cast<std::int64_t>(config.holdout * static_cast<double>(all));
-  const auto part = [&](std::int64_t first, std::int64_t last) {
-    return std::make_shared<SyntheticImages>(shape.image, shape.channels, shape.classes, first, last);
-  };
-  Data data;
-  data.train = part(0, all - held_out);
-  if (held_out > 0) data.eval = part(all - held_out, all);
-  data.summary = fmt::format("{} synthetic images {}×{}×{} in {} classes, {} held out",
-                             format_count(static_cast<std::uint64_t>(all)), shape.image, shape.image, shape.channels,
-                             shape.classes, format_count(static_cast<std::uint64_t>(held_out)));
-  return data;
-}
-
 }  // namespace
+
+std::string counted(std::size_t count, const std::string& noun) {
+  return fmt::format("{} {}{}", format_count(count), noun, count == 1 ? "" : "s");
+}
+
+Streams cut_tail(const TokenStream& stream, double share, std::int64_t context, const std::string& what) {
+  const auto part = static_cast<std::int64_t>(share * static_cast<double>(stream.size()));
+  const std::int64_t held_out = std::max(part, context + 1);
+  if (stream.size() - held_out < context + 1)
+    refuse(
+        "{}: {} tokens are too few to train on and to hold out {} of them with model.context = {}; set "
+        "data.holdout = 0, name data.eval, or give more data",
+        what, format_count(static_cast<std::uint64_t>(stream.size())),
+        format_count(static_cast<std::uint64_t>(held_out)), context);
+  return {stream.slice(0, stream.size() - held_out), stream.slice(stream.size() - held_out, stream.size())};
+}
 
 Data open_data(const DataConfig& config, const SampleShape& shape) {
   if (shape.images) return open_images(config, shape);

@@ -5,6 +5,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
+#include "trireme/data/mixture.h"
 
 namespace trireme::data {
 namespace {
@@ -48,18 +49,27 @@ Sampler::Sampler(std::shared_ptr<const Dataset> dataset, Order order, std::uint6
   TRI_CHECK(dataset_ && dataset_->samples() > 0 && batch > 0, "a sampler needs samples and a batch");
 }
 
-std::int64_t Sampler::sample(std::int64_t step, std::int64_t row) const {
-  const auto samples = static_cast<std::uint64_t>(dataset_->samples());
-  const auto position = static_cast<std::uint64_t>(step * batch_ + row);
-  const std::uint64_t within = position % samples;
+std::int64_t Sampler::pick(std::uint64_t position, std::int64_t samples, std::uint64_t key) const {
+  const auto n = static_cast<std::uint64_t>(samples);
+  const std::uint64_t within = position % n;
   if (order_ == Order::sequential) return static_cast<std::int64_t>(within);
-  const std::uint64_t epoch = position / samples;
-  return static_cast<std::int64_t>(Permutation(samples, mix(seed_, epoch))(within));
+  return static_cast<std::int64_t>(Permutation(n, mix(key, position / n))(within));
+}
+
+std::int64_t Sampler::sample(std::int64_t step, std::int64_t row) const {
+  const auto position =
+      static_cast<std::uint64_t>(step) * static_cast<std::uint64_t>(batch_) + static_cast<std::uint64_t>(row);
+  const MixedDataset* mixed = dataset_->mixed();
+  if (mixed == nullptr) return pick(position, dataset_->samples(), seed_);
+  const auto [source, ordinal] = mixed->mixture().at(position);
+  const std::int64_t first = mixed->first(source);
+  return first + pick(ordinal, mixed->first(source + 1) - first, mix(seed_, ~std::uint64_t{source}));
 }
 
 void Sampler::fill(std::int64_t step, std::int64_t first_row, std::int64_t rows, Batch& batch) const {
   TRI_CHECK(first_row >= 0 && rows >= 0 && first_row + rows <= batch_, "rows {} to {} of a batch of {}", first_row,
             first_row + rows, batch_);
+  batch.seed = seed_;
   batch.step = step;
   batch.first_row = first_row;
   batch.rows = rows;

@@ -25,7 +25,7 @@ Order parse_order(std::string_view text);
 
 // Which sample each row of each update reads: a pure function of (seed, step, row), so it is the same for any number of
 // ranks and after any restart. Sequential takes sample step*batch + row, starting over at the end; shuffled permutes
-// the samples anew in each epoch.
+// the samples anew in each epoch. Of a mixture each source is gone through in that way by itself.
 //
 //   Sampler sampler(data.train, Order::shuffled, seed, batch);
 //   sampler.fill(step, first_row, rows, batch);        // the rows of one rank
@@ -40,6 +40,9 @@ class Sampler {
   std::int64_t batch() const { return batch_; }
 
  private:
+  // The sample at `position` of an endless walk through `samples` of them.
+  std::int64_t pick(std::uint64_t position, std::int64_t samples, std::uint64_t key) const;
+
   std::shared_ptr<const Dataset> dataset_;
   Order order_;
   std::uint64_t seed_;

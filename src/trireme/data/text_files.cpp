@@ -10,6 +10,7 @@
 #include <set>
 
 #include "trireme/core/error.h"
+#include "trireme/core/mapped_file.h"
 #include "trireme/core/rng.h"
 #include "trireme/core/text.h"
 #include "trireme/data/data_config.h"
@@ -161,16 +162,25 @@ Split split_files(const std::vector<TextFile>& files, double share, std::uint64_
 }
 
 TokenStream read_text(std::span<const TextFile> files) {
-  std::uint64_t total = 0;
-  for (const TextFile& file : files) total += file.bytes;
-  auto text = std::make_shared<std::vector<std::byte>>(total);
+  // Large files are mapped, so memory need not hold them; thousands of small ones would use up the mappings a process
+  // may have.
+  constexpr std::uint64_t kMapped = 1 << 20;
+  const auto changed = [](const TextFile& file) { refuse("cannot read {} ({} bytes)", file.path, file.bytes); };
+  std::uint64_t copied = 0;
+  for (const TextFile& file : files) copied += file.bytes < kMapped ? file.bytes : 0;
+  const auto text = std::make_shared<std::vector<std::byte>>(copied);
   TokenStream stream;
   std::size_t offset = 0;
   for (const TextFile& file : files) {
+    if (file.bytes >= kMapped) {
+      const auto mapped = std::make_shared<const MappedFile>(file.path);
+      if (mapped->bytes().size() != file.bytes) changed(file);
+      stream.append(file.path, mapped, mapped->bytes(), TokenType::u8);
+      continue;
+    }
     std::ifstream in(file.path, std::ios::binary);
     in.read(reinterpret_cast<char*>(text->data() + offset), static_cast<std::streamsize>(file.bytes));
-    if (!in || static_cast<std::uint64_t>(in.gcount()) != file.bytes)
-      refuse("cannot read {} ({} bytes)", file.path, file.bytes);
+    if (!in || static_cast<std::uint64_t>(in.gcount()) != file.bytes) changed(file);
     stream.append(file.path, text, std::span(*text).subspan(offset, file.bytes), TokenType::u8);
     offset += file.bytes;
   }
@@ -178,18 +188,29 @@ TokenStream read_text(std::span<const TextFile> files) {
 }
 
 double unigram_cross_entropy(const TokenStream& known, const TokenStream& text) {
+  // Of a stream too large to go through before a run, every k-th block.
+  constexpr std::int64_t kMost = std::int64_t{256} << 20;
+  constexpr std::int64_t kBlock = 1 << 16;
+  struct Counts {
+    std::array<double, 256> of{};
+    double all = 0;
+  };
   const auto count = [](const TokenStream& stream) {
-    std::array<double, 256> counts{};
+    Counts counts;
+    const std::int64_t step = std::max<std::int64_t>(1, stream.size() / kMost);
     for (const TokenStream::Piece& piece : stream.pieces())
-      for (std::int64_t i = 0; i < piece.size; ++i) counts[std::to_integer<std::size_t>(piece.data[i])] += 1;
+      for (std::int64_t begin = 0; begin < piece.size; begin += step * kBlock) {
+        const std::int64_t end = std::min(piece.size, begin + kBlock);
+        for (std::int64_t i = begin; i < end; ++i) counts.of[std::to_integer<std::size_t>(piece.data[i])] += 1;
+        counts.all += static_cast<double>(end - begin);
+      }
     return counts;
   };
-  const auto training = count(known);
-  const auto observed = count(text);
+  const Counts training = count(known);
+  const Counts observed = count(text);
   double nats = 0;
-  for (std::size_t b = 0; b < 256; ++b)
-    nats -= observed[b] * std::log((training[b] + 1) / (static_cast<double>(known.size()) + 256));
-  return nats / static_cast<double>(text.size());
+  for (std::size_t b = 0; b < 256; ++b) nats -= observed.of[b] * std::log((training.of[b] + 1) / (training.all + 256));
+  return nats / observed.all;
 }
 
 }  // namespace trireme::data

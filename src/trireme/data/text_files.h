@@ -30,10 +30,11 @@ struct Split {
 };
 Split split_files(const std::vector<TextFile>& files, double share, std::uint64_t least);
 
-// The files' bytes end to end, one token per byte.
+// The files' bytes end to end, one token per byte. Large files are mapped and must not be shortened meanwhile.
 TokenStream read_text(std::span<const TextFile> files);
 
 // Nats per byte of `text` for a model that knows only how often each byte occurs in `known` (add-one smoothing).
+// Streams over 256 MiB are counted in evenly spaced blocks.
 double unigram_cross_entropy(const TokenStream& known, const TokenStream& text);
 
 }  // namespace trireme::data

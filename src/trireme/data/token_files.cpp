@@ -1,11 +1,9 @@
 #include "trireme/data/token_files.h"
 
-#include <glob.h>
-
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -15,6 +13,8 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/mapped_file.h"
+#include "trireme/data/find_files.h"
+#include "trireme/data/megatron_index.h"
 
 namespace trireme::data {
 namespace {
@@ -48,6 +48,8 @@ std::optional<Format> llmc_format(std::span<const std::byte> bytes, const std::s
   std::optional<TokenType> type;
   if (magic == magic_u16 && version == 1) type = TokenType::u16;
   if (magic == magic_u32 && version == 7) type = TokenType::u32;
+  if (!type && (magic == magic_u16 || magic == magic_u32))
+    refuse("{}: version {} of llm.c's format is not known (1 is, with uint16, and 7, with uint32)", path, version);
   if (!type) return std::nullopt;
   const std::uint64_t tokens = load<std::uint32_t>(bytes, 8);
   if (bytes.size() != header + tokens * static_cast<std::size_t>(*type))
@@ -55,84 +57,79 @@ std::optional<Format> llmc_format(std::span<const std::byte> bytes, const std::s
   return Format{*type, header};
 }
 
-// Megatron: tokens in x.bin, their type and the documents' places in x.idx.
-std::optional<Format> megatron_format(const std::string& path) {
-  constexpr std::array<char, 9> magic = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
+// Megatron: tokens in x.bin, what they are in x.idx.
+std::optional<Format> megatron_format(std::uint64_t bytes, const std::string& path) {
   const fs::path index = fs::path(path).replace_extension(".idx");
   std::error_code ignored;
   if (fs::path(path).extension() != ".bin" || !fs::exists(index, ignored)) return std::nullopt;
   const MappedFile file(index.string());
-  const std::span<const std::byte> bytes = file.bytes();
-  if (bytes.size() < 18 || std::memcmp(bytes.data(), magic.data(), magic.size()) != 0)
-    refuse("{}: not an index of Megatron's format, though it lies beside {}", index.string(), path);
-  const auto code = load<std::uint8_t>(bytes, 17);
-  switch (code) {
-    case 1: return Format{TokenType::u8, 0};
-    case 4: return Format{TokenType::u32, 0};  // int32, never negative
-    case 8: return Format{TokenType::u16, 0};
-    default: refuse("{}: tokens of type code {} are not supported (uint8, int32 and uint16 are)", index.string(), code);
-  }
+  return Format{parse_megatron_index(file.bytes(), bytes, index.string()).type, 0};
 }
 
 Format format_of(std::span<const std::byte> bytes, const std::string& path, const std::string& token_type,
                  std::int64_t vocab) {
   if (const auto format = llmc_format(bytes, path)) return *format;
-  if (const auto format = megatron_format(path)) return *format;
+  if (const auto format = megatron_format(bytes.size(), path)) return *format;
   if (token_type == "uint16") return {TokenType::u16, 0};
   if (token_type == "uint32") return {TokenType::u32, 0};
   return {vocab <= 65536 ? TokenType::u16 : TokenType::u32, 0};
 }
 
-bool has_weight(const std::string& pattern) {
-  const std::size_t at = pattern.rfind('@');
-  if (at == std::string::npos || at + 1 == pattern.size()) return false;
+struct Pattern {
+  std::string text;
+  std::optional<double> weight;
+};
+
+// "shard-*.bin@0.7". A file that is there under the whole name is meant, whatever it is called.
+Pattern parse_pattern(const std::string& text, const std::string& key) {
+  std::error_code ignored;
+  const std::size_t at = text.rfind('@');
+  if (at == std::string::npos || fs::exists(text, ignored)) return {text, std::nullopt};
   double weight = 0;
-  const char* end = pattern.data() + pattern.size();
-  return std::from_chars(pattern.data() + at + 1, end, weight).ptr == end;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data() + at + 1, end, weight);
+  if (stop == text.data() + at + 1) return {text, std::nullopt};  // no number: part of a name
+  if (error != std::errc() || stop != end || !std::isfinite(weight) || weight <= 0)
+    refuse("{}: the mixing weight of \"{}\" must be a number above 0, such as @0.7", key, text);
+  return {text.substr(0, at), weight};
 }
 
-std::vector<std::string> expand(const std::string& pattern, const std::string& key) {
-  std::error_code ignored;
-  if (fs::is_directory(pattern, ignored))
-    refuse("{}: {} is a folder; name its files with a pattern such as \"{}/*.bin\"", key, pattern, pattern);
-  if (fs::exists(pattern, ignored)) return {pattern};
-  if (has_weight(pattern))
-    refuse("not available in this version: {} = \"{}\" (a mixing weight); name files without @", key, pattern);
-  glob_t found{};
-  const int status = ::glob(pattern.c_str(), GLOB_BRACE, nullptr, &found);
-  std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-  ::globfree(&found);
-  if (status != 0 || paths.empty()) {
-    const bool is_pattern = pattern.find_first_of("*?[{") != std::string::npos;
-    refuse("{}: {} {}", key, is_pattern ? "no file matches" : "there is no file", pattern);
-  }
-  std::sort(paths.begin(), paths.end());
-  return paths;
+// Appends the file's tokens, having looked at the first of them.
+void append_file(TokenStream& stream, const std::string& path, const std::string& token_type, std::int64_t vocab,
+                 const std::string& key, bool random) {
+  const auto file = std::make_shared<MappedFile>(path);
+  if (random) file->expect_random_reads();
+  const Format format = format_of(file->bytes(), path, token_type, vocab);
+  const auto bytes = file->bytes().subspan(format.header);
+  if (bytes.empty()) refuse("{}: {} holds no tokens", key, path);
+  if (bytes.size() % static_cast<std::size_t>(format.type) != 0)
+    refuse("{}: {} has {} bytes, no whole number of {}-byte tokens (data.token_type = \"{}\")", key, path, bytes.size(),
+           static_cast<int>(format.type), token_type);
+  const std::int64_t first = stream.size();
+  stream.append(path, file, bytes, format.type);
+  if (const auto wrong = stream.beyond(vocab, first, std::min(stream.size(), first + kCheckedAhead)))
+    refuse("{}", *wrong);
 }
 
 }  // namespace
 
-TokenStream open_token_files(std::span<const std::string> patterns, const std::string& token_type, std::int64_t vocab,
-                             const std::string& key, int* files) {
-  TokenStream stream;
-  int count = 0;
-  for (const std::string& pattern : patterns)
-    for (const std::string& path : expand(pattern, key)) {
-      auto file = std::make_shared<const MappedFile>(path);
-      const Format format = format_of(file->bytes(), path, token_type, vocab);
-      const auto bytes = file->bytes().subspan(format.header);
-      if (bytes.empty()) refuse("{}: {} holds no tokens", key, path);
-      if (bytes.size() % static_cast<std::size_t>(format.type) != 0)
-        refuse("{}: {} has {} bytes, no whole number of {}-byte tokens (data.token_type = \"{}\")", key, path,
-               bytes.size(), static_cast<int>(format.type), token_type);
-      const std::int64_t first = stream.size();
-      stream.append(path, file, bytes, format.type);
-      if (const auto wrong = stream.beyond(vocab, first, std::min(stream.size(), first + kCheckedAhead)))
-        refuse("{}", *wrong);
-      ++count;
+std::vector<TokenSource> open_token_files(std::span<const std::string> patterns, const std::string& token_type,
+                                          std::int64_t vocab, const std::string& key, bool random) {
+  std::vector<TokenSource> sources;
+  std::optional<bool> weighted;
+  for (const std::string& text : patterns) {
+    const Pattern pattern = parse_pattern(text, key);
+    if (weighted.value_or(pattern.weight.has_value()) != pattern.weight.has_value())
+      refuse("{}: \"{}\" has {} mixing weight and others have {}; give one to each or to none", key, text,
+             pattern.weight ? "a" : "no", pattern.weight ? "none" : "one");
+    weighted = pattern.weight.has_value();
+    if (sources.empty() || *weighted) sources.push_back({pattern.text, pattern.weight.value_or(1), {}, 0});
+    for (const std::string& path : find_files(pattern.text, key)) {
+      append_file(sources.back().stream, path, token_type, vocab, key, random);
+      ++sources.back().files;
     }
-  if (files != nullptr) *files = count;
-  return stream;
+  }
+  return sources;
 }
 
 }  // namespace trireme::data

@@ -38,6 +38,14 @@ void TokenStream::append(std::string name, std::shared_ptr<const void> owner, st
   size_ += tokens;
 }
 
+void TokenStream::append(const TokenStream& other) {
+  for (Piece piece : other.pieces_) {
+    piece.first += size_;
+    pieces_.push_back(std::move(piece));
+  }
+  size_ += other.size_;
+}
+
 std::size_t TokenStream::piece_of(std::int64_t position) const {
   const auto after = std::upper_bound(pieces_.begin(), pieces_.end(), position,
                                       [](std::int64_t p, const Piece& piece) { return p < piece.first; });

@@ -18,6 +18,8 @@ class TokenStream {
  public:
   // `bytes` stays alive as long as `owner`. Little-endian.
   void append(std::string name, std::shared_ptr<const void> owner, std::span<const std::byte> bytes, TokenType type);
+  // Puts another stream behind.
+  void append(const TokenStream& other);
 
   std::int64_t size() const { return size_; }
   // Tokens first … first + out.size() - 1.

@@ -21,14 +21,18 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-data::SampleShape sample_shape(const models::ModelConfig& c, const models::Model& model) {
+// What the data must be. Image files say themselves what was not given; synthetic images are made to order.
+data::SampleShape sample_shape(const Config& config, const models::Model& model) {
+  const models::ModelConfig& c = config.model;
+  const bool files = config.data.images != "synthetic";
+  const auto asked = [&](const char* key, std::int64_t value) { return files && !config.is_given(key) ? 0 : value; };
   data::SampleShape shape;
   shape.images = model.images;
   shape.context = c.context;
   shape.vocab = c.vocab;
-  shape.image = c.image;
-  shape.channels = c.channels;
-  shape.classes = c.classes;
+  shape.image = asked("model.image", c.image);
+  shape.channels = asked("model.channels", c.channels);
+  shape.classes = asked("model.classes", c.classes);
   return shape;
 }
 
@@ -61,7 +65,12 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
       registry_(registry),
       options_(std::move(options)),
       threads_(compute_threads(config_)) {
-  data_ = data::open_data(config_.data, sample_shape(config_.model, model()));
+  data_ = data::open_data(config_.data, sample_shape(config_, model()));
+  if (model().images) {
+    config_.model.image = data_.shape.image;
+    config_.model.channels = data_.shape.channels;
+    config_.model.classes = data_.shape.classes;
+  }
   resolve_model(config_, data_.vocab, registry_.models);
   compiled_ =
       compile(config_, registry,

@@ -18,7 +18,6 @@ std::vector<Available> available() {
   return {
       {"train.precision", {"\"f32\"", "\"bf16\""}},
       {"data.tokenizer", {"\"bytes\""}},
-      {"data.images", {"\"\"", "\"synthetic\""}},
       {"parallel.zero", {"0"}},
       {"parallel.sequence", {"false"}},
       {"parallel.compress", {"\"none\""}},

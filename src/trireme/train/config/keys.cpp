@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "trireme/core/text.h"
+#include "trireme/data/image_dataset.h"
 
 namespace trireme::train {
 namespace {
@@ -39,6 +40,8 @@ bool valid_link(std::string_view value) {
   const auto bytes = rate.ends_with("/s") ? parse_bytes(rate.substr(0, rate.size() - 2)) : std::nullopt;
   return bytes && *bytes > 0 && parse_duration(parts[1]);
 }
+
+bool valid_augment(std::string_view value) { return value == "auto" || data::parse_augmentation(value).has_value(); }
 
 bool valid_tokenizer(std::string_view value) { return value == "bytes" || value.ends_with(".json"); }
 
@@ -91,19 +94,23 @@ std::vector<Key> keys_of(Config& c, const models::Families& families) {
       {"model.rope_high", &c.model.rope_high, positive(), "high frequency factor of llama3's scaling"},
       {"model.rope_original", &c.model.rope_original, dimension(1), "context before llama3's scaling"},
       {"model.classes", &c.model.classes, dimension(2), "classes of images"},
-      {"model.image", &c.model.image, dimension(1), "height and width of images"},
+      {"model.image", &c.model.image, dimension(1), "height and width of images; image files say it themselves"},
       {"model.channels", &c.model.channels, dimension(1), "channels of images"},
 
       {"init.from", &c.init.from, any(), "Hugging Face folder to start from; the model's shape comes from it too"},
 
       {"data.text", &c.data.text, any(),
        "text files or folders; the default stands for the C++ headers wherever the compiler keeps them"},
-      {"data.tokens", &c.data.tokens, any(), "token files or globs instead of text: raw, llm.c's or Megatron's"},
+      {"data.tokens", &c.data.tokens, any(),
+       "token files or globs instead of text: raw, llm.c's or Megatron's; \"path@0.7\" gives a mixing weight"},
       {"data.token_type", &c.data.token_type, one_of({"auto", "uint16", "uint32"}),
        "of raw token files; auto: uint16 if vocab <= 65536, else uint32"},
       {"data.tokenizer", &c.data.tokenizer, text(valid_tokenizer, "\"bytes\" or a tokenizer.json"),
        "bytes | a tokenizer.json"},
-      {"data.images", &c.data.images, any(), "\"synthetic\", or IDX (MNIST) or CIFAR-10 files"},
+      {"data.images", &c.data.images, any(),
+       "\"synthetic\", or a folder, file or glob of IDX (MNIST), CIFAR-10 or CIFAR-100 files"},
+      {"data.augment", &c.data.augment, text(valid_augment, "auto, none, or some of crop,flip"),
+       "changes to training images: auto (crop,flip for CIFAR, else none) | none | any of crop,flip"},
       {"data.order", &c.data.order, one_of({"shuffled", "sequential"}),
        "sample i reads context+1 tokens from i*context; sequential takes i = step*batch + row"},
       {"data.eval", &c.data.eval, any(), "held-out files of the same kind"},

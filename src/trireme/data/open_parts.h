@@ -1,0 +1,25 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "trireme/data/dataset.h"
+#include "trireme/data/token_stream.h"
+
+namespace trireme::data {
+
+// open_data for each kind of data.
+Data open_tokens(const DataConfig& config, const SampleShape& shape);
+Data open_images(const DataConfig& config, const SampleShape& shape);
+
+// What they share.
+struct Streams {
+  TokenStream train;
+  TokenStream eval;
+};
+// The last part of the stream is held out: `share` of it, and at least one sample. `what` names the stream ("data").
+Streams cut_tail(const TokenStream& stream, double share, std::int64_t context, const std::string& what = "data");
+
+// "1 file", "2,000 files"
+std::string counted(std::size_t count, const std::string& noun);
+
+}  // namespace trireme::data

@@ -1,0 +1,201 @@
+#include "support/token_files.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "support/folder.h"
+#include "trireme/core/error.h"
+#include "trireme/data/dataset.h"
+#include "trireme/data/sampler.h"
+
+namespace trireme::data {
+namespace {
+
+using test::counting;
+using test::expect_contains;
+using test::Folder;
+using test::refusal;
+using test::tokens_config;
+
+TEST(Tokens, BothWidthsAndSeveralFiles) {
+  const Folder folder;
+  folder.write_tokens("a.bin", counting<std::uint32_t>(25, 100000));
+  folder.write_tokens("b.bin", counting<std::uint32_t>(8, 100000));
+  DataConfig config = tokens_config(folder.path("*.bin"));
+  const Data data = open_data(config, {.context = 16, .vocab = 70000});
+  ASSERT_EQ(data.train->samples(), 2);
+  Batch batch;
+  Sampler(data.train, Order::sequential, 1, 2).fill(0, 1, 1, batch);
+  EXPECT_EQ(batch.tokens, (std::vector<std::int32_t>{16, 17, 18, 19, 20, 21, 22, 23, 24, 0, 1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(batch.targets.back(), 7);
+  EXPECT_EQ(data.eval, nullptr);
+}
+
+TEST(Tokens, HeaderOfLlmc) {
+  const Folder folder;
+  std::vector<std::uint32_t> file(256);
+  file[0] = 20240801;
+  file[1] = 7;
+  file[2] = 40;
+  for (std::uint32_t i = 0; i < 40; ++i) file.push_back(i);
+  const std::string path = folder.write_tokens("x.bin", file);
+  Batch batch;
+  const Data data = open_data(tokens_config(path), {.context = 8, .vocab = 1000});
+  Sampler(data.train, Order::sequential, 1, 1).fill(0, 0, 1, batch);
+  EXPECT_EQ(batch.tokens, (std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+  file.pop_back();
+  folder.write_tokens("x.bin", file);
+  expect_contains(refusal([&] { open_data(tokens_config(path), {.context = 8, .vocab = 1000}); }),
+                  "promises 40 tokens");
+}
+
+std::string megatron_index(char type, const std::vector<std::int32_t>& lengths,
+                           const std::vector<std::int64_t>& offsets, const std::vector<std::int64_t>& documents) {
+  std::string index("MMIDIDX\0\0\1\0\0\0\0\0\0\0", 17);
+  const auto add = [&](const auto* data, std::size_t count) {
+    index.append(reinterpret_cast<const char*>(data), count * sizeof *data);
+  };
+  const std::array<std::uint64_t, 2> counts = {lengths.size(), documents.size()};
+  index += type;
+  add(counts.data(), counts.size());
+  add(lengths.data(), lengths.size());
+  add(offsets.data(), offsets.size());
+  add(documents.data(), documents.size());
+  return index;
+}
+
+TEST(Tokens, IndexOfMegatron) {
+  const Folder folder;
+  const std::string path = folder.write_tokens("m.bin", counting<std::uint32_t>(40));
+  folder.write("m.idx", megatron_index(4, {15, 0, 25}, {0, 60, 60}, {0, 1, 3}));
+  const Data data = open_data(tokens_config(path), {.context = 8, .vocab = 1000});
+  EXPECT_EQ(data.train->samples(), 4);
+}
+
+TEST(Tokens, HostileIndexOfMegatron) {
+  const Folder folder;
+  const std::string path = folder.write_tokens("m.bin", counting<std::uint32_t>(40));
+  const auto refused = [&](const std::string& index) {
+    folder.write("m.idx", index);
+    return refusal([&] { open_data(tokens_config(path), {.context = 8, .vocab = 1000}); });
+  };
+  const std::string good = megatron_index(4, {15, 25}, {0, 60}, {0, 2});
+  const auto with = [&](std::size_t at, std::uint64_t value) {
+    std::string changed = good;
+    std::memcpy(changed.data() + at, &value, sizeof value);
+    return changed;
+  };
+  expect_contains(refused(""), "not an index");
+  expect_contains(refused("MMIDIDX"), "not an index");
+  expect_contains(refused(with(0, 7)), "not an index");
+  expect_contains(refused(with(9, 2)), "version 2");
+  expect_contains(refused(megatron_index(5, {15, 25}, {0, 60}, {0, 2})), "type code 5 (int64)");
+  expect_contains(refused(megatron_index(99, {15, 25}, {0, 60}, {0, 2})), "type code 99 are");
+  expect_contains(refused(with(18, 3)), "the index has");
+  expect_contains(refused(with(18, std::uint64_t{1} << 62)), "need more bytes");
+  expect_contains(refused(with(26, std::uint64_t{1} << 61)), "need more bytes");
+  // 12 * S wraps to a small number.
+  expect_contains(refused(with(18, 0x5555555555555557)), "need more bytes");
+  expect_contains(refused(megatron_index(4, {15, -25}, {0, 60}, {0, 2})), "sequence 1 (-25 tokens from byte 60)");
+  expect_contains(refused(megatron_index(4, {15, 25}, {0, -60}, {0, 2})), "does not lie in the 160 bytes");
+  expect_contains(refused(megatron_index(4, {15, 26}, {0, 60}, {0, 2})), "does not lie in the 160 bytes");
+  expect_contains(refused(megatron_index(4, {15, 25}, {0, std::int64_t{1} << 62}, {0, 2})), "does not lie in");
+  expect_contains(refused(megatron_index(4, {15, 24}, {0, 64}, {0, 2})), "begins at byte 64");
+  expect_contains(refused(megatron_index(4, {15, 24}, {0, 60}, {0, 2})), "end at byte 156");
+  expect_contains(refused(megatron_index(4, {}, {}, {})), "end at byte 0");
+  folder.write("m.idx", good);
+  EXPECT_EQ(open_data(tokens_config(path), {.context = 8, .vocab = 1000}).train->samples(), 4);
+}
+
+TEST(Tokens, UnknownVersionOfLlmc) {
+  const Folder folder;
+  std::vector<std::uint32_t> file(512);
+  file[0] = 20240520;
+  file[1] = 2;
+  const std::string path = folder.write_tokens("x.bin", file);
+  expect_contains(refusal([&] { open_data(tokens_config(path), {.context = 8, .vocab = 1000}); }), "version 2");
+}
+
+// Mapped, not read: 40 GiB cost nothing but address space.
+TEST(Tokens, FileLargerThanMemory) {
+  const Folder folder;
+  const std::string path = folder.write("big.bin", "");
+  constexpr std::uint64_t bytes = std::uint64_t{40} << 30;
+  std::error_code error;
+  std::filesystem::resize_file(path, bytes, error);
+  if (error) GTEST_SKIP() << "no sparse files here: " << error.message();
+  const std::vector<std::uint16_t> marks = {11, 12, 13, 14, 15};
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(bytes - 4 * 1024 * 2 - 2));
+    file.write(reinterpret_cast<const char*>(marks.data()), static_cast<std::streamsize>(marks.size() * 2));
+  }
+  const Data data = open_data(tokens_config(path), {.context = 1024, .vocab = 50257});
+  EXPECT_EQ(data.train->samples(), static_cast<std::int64_t>(bytes / 2 / 1024) - 1);
+  Batch batch;
+  const Sampler sampler(data.train, Order::sequential, 1, 1);
+  sampler.fill(data.train->samples() - 4, 0, 1, batch);
+  EXPECT_EQ(batch.targets.back(), 12);
+  EXPECT_EQ(batch.tokens.back(), 11);
+  const Sampler shuffled(data.train, Order::shuffled, 1, 64);
+  shuffled.fill(1'000'000, 0, 64, batch);
+  EXPECT_EQ(batch.tokens.size(), 64U * 1024);
+}
+
+TEST(Tokens, TailIsHeldOut) {
+  const Folder folder;
+  DataConfig config = tokens_config(folder.write_tokens("t.bin", counting(1000)));
+  config.holdout = 0.1;
+  const Data data = open_data(config, {.context = 9, .vocab = 1000});
+  EXPECT_EQ(data.train->samples(), 99);
+  ASSERT_NE(data.eval, nullptr);
+  Batch batch;
+  Sampler(data.eval, Order::sequential, 1, 1).fill(0, 0, 1, batch);
+  EXPECT_EQ(batch.tokens[0], 900);
+}
+
+TEST(Tokens, BadInput) {
+  const Folder folder;
+  const SampleShape shape{.context = 8, .vocab = 100};
+  const auto refused = [&](const std::string& path, const SampleShape& s) {
+    return refusal([&] { open_data(tokens_config(path), s); });
+  };
+  expect_contains(refused(folder.path("none.bin"), shape), "there is no file");
+  expect_contains(refused(folder.path("*.none"), shape), "no file matches");
+  expect_contains(refused(folder.path(), shape), "is a folder");
+  expect_contains(refused(folder.path("x.bin@0.7"), shape), "there is no file " + folder.path("x.bin"));
+  expect_contains(refused(folder.path("x.bin@0"), shape), "must be a number above 0");
+  expect_contains(refused(folder.path("x.bin@1e999"), shape), "must be a number above 0");
+  expect_contains(refused(folder.path("x.bin@0.5x"), shape), "must be a number above 0");
+  expect_contains(refused(folder.path("x@home.bin"), shape), "there is no file " + folder.path("x@home.bin"));
+  expect_contains(refused(folder.write("empty.bin", ""), shape), "holds no tokens");
+  expect_contains(refused(folder.write("odd.bin", "abc"), shape), "no whole number of 2-byte tokens");
+  expect_contains(refused(folder.write_tokens("short.bin", counting(8)), shape), "model.context = 8");
+  std::vector<std::uint16_t> tokens = counting(50);
+  tokens[17] = 100;
+  expect_contains(refused(folder.write_tokens("big.bin", tokens), shape),
+                  "big.bin: token 100 at position 17 is not below model.vocab = 100");
+  expect_contains(refused(folder.path("big.bin"), {.context = 8}), "model.vocab must be given");
+}
+
+TEST(Tokens, BadTokenFarInsideIsFoundWhenRead) {
+  const Folder folder;
+  std::vector<std::uint16_t> tokens(1 << 21, 1);
+  tokens[2096000] = 65535;
+  const Data data = open_data(tokens_config(folder.write_tokens("t.bin", tokens)), {.context = 1024, .vocab = 100});
+  Batch batch;
+  try {
+    Sampler(data.train, Order::sequential, 1, 1).fill(data.train->samples() - 1, 0, 1, batch);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), Error::Kind::failure);
+    expect_contains(e.message(), "token 65535 at position 2096000");
+  }
+}
+
+}  // namespace
+}  // namespace trireme::data
