@@ -9,11 +9,14 @@
 #include <cstring>
 #include <filesystem>
 #include <utility>
+#include <vector>
 
 #include "trireme/core/error.h"
 
 namespace trireme::io {
 namespace {
+
+constexpr std::string_view kAside = ".part-";  // then the process and a number
 
 [[noreturn]] void cannot_write(const std::string& path) { fail("cannot write {}: {}", path, std::strerror(errno)); }
 
@@ -31,6 +34,19 @@ void sync_folder(const std::string& folder) {
   if (!flushed) cannot_write(folder);
 }
 
+void remove_unfinished(const std::string& folder) {
+  std::vector<std::filesystem::path> unfinished;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const std::size_t at = name.rfind(kAside);
+    if (at != std::string::npos && at > 0 &&
+        name.find_first_not_of("0123456789-", at + kAside.size()) == std::string::npos)
+      unfinished.push_back(entry.path());
+  }
+  for (const auto& path : unfinished) std::filesystem::remove(path, ignored);
+}
+
 void write_file_atomically(const std::string& path, std::string_view text) {
   AtomicFile file(path);
   file.write(text);
@@ -40,7 +56,7 @@ void write_file_atomically(const std::string& path, std::string_view text) {
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   // O_EXCL makes the name ours alone: several ranks, or several processes, may write to one folder.
   for (int attempt = 0; file_ < 0; ++attempt) {
-    aside_ = fmt::format("{}.part-{}-{}", path_, ::getpid(), attempt);
+    aside_ = fmt::format("{}{}{}-{}", path_, kAside, ::getpid(), attempt);
     file_ = ::open(aside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file_ < 0 && errno != EEXIST) cannot_write(path_);
   }

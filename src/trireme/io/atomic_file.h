@@ -33,6 +33,9 @@ class AtomicFile {
 
 void write_file_atomically(const std::string& path, std::string_view text);
 
+// Removes what files that never were committed have left in `folder`: for who knows that nobody is writing there.
+void remove_unfinished(const std::string& folder);
+
 // Makes renames inside `folder` lasting.
 void sync_folder(const std::string& folder);
 

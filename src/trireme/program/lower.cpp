@@ -46,6 +46,9 @@ class Lowering {
       }
       program_.buffers.push_back(std::move(buffer));  // state s is buffer s
     }
+    if (layout.staging_bytes > 0)
+      program_.buffers.push_back(
+          {"checkpoint", layout.staging_bytes, layout.staging, Category::staging, kStaging, kNone, kNone});
     summed_.assign(module.states.size(), false);
   }
 

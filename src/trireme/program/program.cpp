@@ -25,11 +25,17 @@ int Program::events() const {
   return last + 1;
 }
 
-StateLayout lay_out(const ir::Module& module) {
+StateLayout lay_out(const ir::Module& module, std::size_t staging_bytes) {
   StateLayout layout;
   for (const ir::State& state : module.states) {
     layout.offsets.push_back(layout.bytes);
     if (!state.step_local) layout.bytes += aligned(state.type.bytes());
+  }
+  if (staging_bytes > 0) {
+    constexpr std::size_t kPage = 4096;  // what a disk can read from directly
+    layout.staging = (layout.bytes + kPage - 1) / kPage * kPage;
+    layout.staging_bytes = staging_bytes;
+    layout.bytes = layout.staging + aligned(staging_bytes);
   }
   return layout;
 }

@@ -23,10 +23,12 @@ struct Buffer {
   std::size_t bytes = 0;
   std::size_t offset = 0;
   Category category = Category::activations;
-  ir::StateId state = kNone;   // persistent: this state's storage, alive before and after the program
+  ir::StateId state = kNone;   // persistent: this state's storage, alive before and after the program; or kStaging
   std::int32_t first = kNone;  // first and last instruction that touches it
   std::int32_t last = kNone;
 };
+// In place of a state: memory beside the state in which checkpoints are staged, step after step.
+inline constexpr ir::StateId kStaging = -2;
 inline constexpr std::size_t kAlignment = 64;
 std::size_t aligned(std::size_t bytes);
 
@@ -85,8 +87,10 @@ struct Program {
 // Where persistent state lives; the same for every program over it.
 struct StateLayout {
   std::vector<std::size_t> offsets;  // by StateId; unused for step-local states
+  std::size_t staging = 0;           // offset of the staging, behind the states, on a page of its own
+  std::size_t staging_bytes = 0;
   std::size_t bytes = 0;
 };
-StateLayout lay_out(const ir::Module& module);
+StateLayout lay_out(const ir::Module& module, std::size_t staging_bytes = 0);
 
 }  // namespace trireme::program

@@ -83,6 +83,9 @@ void Executor::prepare(std::size_t i, std::unordered_map<std::string, device::Ke
   for (const Operand& o : instruction.inputs) p.inputs.push_back(place(o));
   for (const Operand& o : instruction.outputs) p.outputs.push_back(place(o));
   p.workspace = place(instruction.workspace);
+  for (const Operand& o : instruction.outputs)
+    if (const ir::StateId state = program_.buffers[static_cast<std::size_t>(o.buffer)].state; state >= 0)
+      p.overwrites.push_back(state);
   if (instruction.kind != Instruction::Kind::launch) return;
   device::Kernel*& known = cache[signature(instruction)];
   p.kernel = known;
@@ -124,6 +127,8 @@ void Executor::execute(std::size_t i) {
   std::size_t seen = measured_peak_.load(std::memory_order_relaxed);
   while (seen < p.end_offset && !measured_peak_.compare_exchange_weak(seen, p.end_offset, std::memory_order_relaxed)) {
   }
+  if (held_ != nullptr)
+    for (const ir::StateId state : p.overwrites) held_->wait(state);
   switch (instruction.kind) {
     case Instruction::Kind::input:
       std::memcpy(p.outputs.front(), p.bound, instruction.outputs.front().type.bytes());

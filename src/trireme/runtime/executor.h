@@ -13,6 +13,7 @@
 #include "trireme/device/arena.h"
 #include "trireme/device/stream.h"
 #include "trireme/program/program.h"
+#include "trireme/runtime/held_states.h"
 #include "trireme/runtime/trace.h"
 
 namespace trireme::runtime {
@@ -39,6 +40,9 @@ class Executor {
   void bind(std::string_view name, int micro, std::span<const T> data) {
     bind(name, micro, std::as_bytes(data));
   }
+
+  // States that must not be overwritten while they are held; null: none. `held` must outlive the executor.
+  void set_held(const HeldStates* held) { held_ = held; }
 
   // Throws when an input is unbound or a kernel fails; the message names instruction and tensor.
   void run();
@@ -71,6 +75,7 @@ class Executor {
     std::vector<void*> outputs;
     void* workspace = nullptr;
     std::size_t end_offset = 0;
+    std::vector<ir::StateId> overwrites;
     std::uint32_t label = 0;
     const std::byte* bound = nullptr;
   };
@@ -96,6 +101,7 @@ class Executor {
   std::atomic<std::size_t> measured_peak_{0};
   std::array<double, 4> phase_seconds_{};
   Trace* trace_ = nullptr;
+  const HeldStates* held_ = nullptr;
   std::mutex failure_mutex_;
   std::atomic<bool> failed_{false};
   std::exception_ptr failure_;

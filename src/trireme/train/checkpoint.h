@@ -1,24 +1,53 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "trireme/core/log.h"
+#include "trireme/io/checkpoint_manifest.h"
+#include "trireme/io/shard_writer.h"
 #include "trireme/train/session.h"
 
 namespace trireme::train {
 
-// checkpoints/step-00000100/ with state.safetensors (every saved state variable by its global name) and manifest.json.
-// Complete or absent: written aside, synced, renamed; one that is there already stays, unless it is broken. Older ones
-// beyond `keep` are removed afterwards.
-void save_checkpoint(const std::filesystem::path& run, Session& session, std::int64_t step, std::int64_t keep);
+// A run's checkpoints lie in checkpoints/step-00000100/: safetensors files and the manifest that describes them
+// (io/checkpoint_manifest.h). Each is complete or absent: written aside as step-00000100.partial, synced, renamed.
+std::filesystem::path checkpoint_folder(const std::filesystem::path& run, std::int64_t step);
+// The steps that have a folder, newest first.
+std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& run);
 
-// Newest complete checkpoint's step, or nothing. Says on `log` which folders were skipped and why.
-std::optional<std::int64_t> newest_checkpoint(const std::filesystem::path& run, const LogSink& log);
+// What a checkpoint after `step` updates says about the run; tensors and files are not filled in.
+io::CheckpointManifest describe_checkpoint(const Config& config, std::int64_t step);
+// The session's saved state: all of each tensor, since there is one rank.
+std::vector<io::ShardTensor> saved_tensors(Session& session);
 
-// Sets the session's state from the checkpoint of `step`. Refuses a step that was not saved, and a checkpoint whose
-// tensors are not this model's.
+// Writes a checkpoint by way of `staging`; `copied` as in io::write_shard. One of that step that is there already and
+// valid stays; a broken one is replaced. Gives the bytes written.
+std::uint64_t write_checkpoint(const std::filesystem::path& run, io::CheckpointManifest manifest,
+                               std::span<const io::ShardTensor> tensors, std::span<std::byte> staging,
+                               const std::function<void(std::size_t)>& copied);
+// Removes all but the newest `keep` of the checkpoints up to `step`, not counting those known to be `broken`, which go
+// too. (Later ones are broken ones that a resumed run has not come to yet.)
+void prune_checkpoints(const std::filesystem::path& run, std::int64_t step, std::int64_t keep,
+                       std::span<const std::int64_t> broken = {});
+// Both, before returning. Training writes its own in the background: train/checkpoint_writer.h.
+void save_checkpoint(const std::filesystem::path& run, Session& session, const Config& config, std::int64_t step,
+                     std::int64_t keep);
+
+// What a run that was killed left half written. Only for the process that owns the run.
+void remove_unfinished(const std::filesystem::path& run);
+
+// The newest checkpoint that is complete and has all its checksums, or nothing. Says on `log` which folders were
+// skipped and why, and lists their steps in `skipped`.
+std::optional<std::int64_t> newest_checkpoint(const std::filesystem::path& run, const LogSink& log,
+                                              std::vector<std::int64_t>* skipped = nullptr);
+
+// Sets the session's state from the checkpoint of `step`. Refuses a step that was not saved, damage, and a checkpoint
+// whose tensors are not this model's.
 void load_checkpoint(const std::filesystem::path& run, std::int64_t step, Session& session);
 
 }  // namespace trireme::train

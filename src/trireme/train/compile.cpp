@@ -15,6 +15,7 @@
 #include "trireme/passes/precision.h"
 #include "trireme/passes/validate.h"
 #include "trireme/program/lower.h"
+#include "trireme/train/saved_state.h"
 
 namespace trireme::train {
 namespace {
@@ -129,7 +130,7 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
   build_graphs(c.module, config, registry.models.at(config.model.family), c.micro_rows);
   pipeline(config, c.micro_batches).run(c.module, {options.dump_passes, options.disabled_passes, options.on_pass});
 
-  c.layout = program::lay_out(c.module);
+  c.layout = program::lay_out(c.module, std::min(options.staging, whole_staging(c.module)));
   const auto lowered = [&](const char* name, const char* body, const char* tail, int micro_batches) {
     program::Program p = program::lower(
         c.module, c.layout,

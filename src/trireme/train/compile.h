@@ -34,6 +34,7 @@ struct Compiled {
 
 struct CompileOptions {
   int threads = 1;
+  std::size_t staging = 0;  // for checkpoints, at most; no more is taken than the saved state needs
   std::filesystem::path dump_passes = {};
   std::vector<std::string> disabled_passes = {};
   std::function<void(const std::string& pass, double seconds)> on_pass = {};

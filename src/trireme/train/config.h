@@ -107,6 +107,7 @@ struct OutputConfig {
   std::string dir;
   Interval checkpoint_every = {0, 600};
   std::int64_t keep = 2;
+  std::string staging = "auto";
   std::int64_t log_every = 1;
   friend bool operator==(const OutputConfig&, const OutputConfig&) = default;
 };

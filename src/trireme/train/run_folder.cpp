@@ -1,10 +1,16 @@
 #include "trireme/train/run_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <array>
+#include <cerrno>
 #include <charconv>
 
 #include "trireme/core/error.h"
 #include "trireme/io/atomic_file.h"
+#include "trireme/train/checkpoint.h"
 
 namespace trireme::train {
 
@@ -62,17 +68,34 @@ fs::path choose_run_folder(const Config& config, RunMode mode) {
   return number <= 1 ? first : fs::path(first.string() + "-" + std::to_string(number));
 }
 
-void open_run_folder(const fs::path& folder, const Config& config, RunMode mode, const std::string& run_json) {
+RunLock::RunLock(const fs::path& folder) : handle_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (handle_ < 0 || ::flock(handle_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(std::exchange(handle_, -1));
+  refuse("output.dir = \"{}\": another process is training there; stop it first, or give another folder",
+         folder.string());
+}
+
+RunLock::~RunLock() {
+  if (handle_ >= 0) ::close(handle_);
+}
+
+RunLock open_run_folder(const fs::path& folder, const Config& config, RunMode mode, const std::string& run_json) {
+  RunLock lock;
   try {
     fs::create_directories(folder);
+    lock = RunLock(folder);
+    // The configuration goes last: until then what is left is still the old run.
     if (mode == RunMode::overwrite)
-      for (const char* part : {"config.toml", "run.json", "metrics.jsonl", "checkpoints", "log.txt"})
+      for (const char* part : {"checkpoints", "metrics.jsonl", "log.txt", "run.json", "config.toml"})
         fs::remove_all(folder / part);
+    io::remove_unfinished(folder.string());
+    remove_unfinished(folder);
     io::write_file_atomically((folder / "config.toml").string(), to_toml(config));
     io::write_file_atomically((folder / "run.json").string(), run_json);
   } catch (const fs::filesystem_error& e) {
     refuse("output.dir = \"{}\" cannot be written: {}", folder.string(), e.code().message());
   } catch (const Error& e) {
+    if (e.kind() == Error::Kind::request) throw;
     refuse("output.dir = \"{}\" cannot be written: {}", folder.string(), e.message());
   }
   if (folder.parent_path() == "runs" && folder.filename() != "latest") {
@@ -80,6 +103,7 @@ void open_run_folder(const fs::path& folder, const Config& config, RunMode mode,
     fs::remove("runs/latest", ignored);
     fs::create_directory_symlink(folder.filename(), "runs/latest", ignored);
   }
+  return lock;
 }
 
 void check_resumable(const fs::path& folder, const Config& config, const models::Families& families) {

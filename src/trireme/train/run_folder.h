@@ -1,6 +1,7 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include "trireme/train/config.h"
 
@@ -13,10 +14,28 @@ enum class RunMode { fresh, resume, overwrite };
 // folder that holds a run is refused without resume or overwrite.
 std::filesystem::path choose_run_folder(const Config& config, RunMode mode);
 
+// The right to write to a run folder, until it goes: one process at a time. A killed process loses it.
+class RunLock {
+ public:
+  RunLock() = default;
+  // Refuses a folder that another one holds. (File systems without locks hold nothing.)
+  explicit RunLock(const std::filesystem::path& folder);
+  ~RunLock();
+  RunLock(RunLock&& other) noexcept : handle_(std::exchange(other.handle_, -1)) {}
+  RunLock& operator=(RunLock&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+
+ private:
+  int handle_ = -1;
+};
+
 // Makes the folder and its fixed files: config.toml (resolved) and run.json (`run_json`); points runs/latest to it
-// where it lies in runs/. Overwriting removes the old run's files first. Refuses a folder that cannot be written.
-void open_run_folder(const std::filesystem::path& folder, const Config& config, RunMode mode,
-                     const std::string& run_json);
+// where it lies in runs/. Overwriting removes the old run's files first, resuming what a killed run left half written.
+// Refuses a folder that cannot be written.
+[[nodiscard]] RunLock open_run_folder(const std::filesystem::path& folder, const Config& config, RunMode mode,
+                                      const std::string& run_json);
 
 bool holds_run(const std::filesystem::path& folder);
 

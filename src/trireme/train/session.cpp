@@ -23,9 +23,11 @@ std::span<const T> rows_of(const std::vector<T>& values, std::int64_t total, std
 }  // namespace
 
 Session::Session(const Compiled& compiled, int threads)
-    : compiled_(compiled), pool_(threads), arena_(compiled.arena_bytes) {
+    : compiled_(compiled), pool_(threads), arena_(compiled.arena_bytes), held_(compiled.module.states.size()) {
   const auto make = [&](const program::Program& program) {
-    return std::make_unique<runtime::Executor>(program, arena_, pool_);
+    auto executor = std::make_unique<runtime::Executor>(program, arena_, pool_);
+    executor->set_held(&held_);
+    return executor;
   };
   init_ = make(compiled.init);
   derive_ = make(compiled.derive);
@@ -105,6 +107,7 @@ std::span<const float> Session::predict(std::span<const std::int32_t> tokens) {
 std::span<std::byte> Session::state(const std::string& name) {
   const ir::StateId id = compiled_.module.find_state(name);
   if (id == ir::kNone || compiled_.module.state(id).step_local) fail("there is no state variable '{}'", name);
+  held_.wait(id);
   return {arena_.data() + compiled_.layout.offsets[static_cast<std::size_t>(id)],
           compiled_.module.state(id).type.bytes()};
 }

@@ -35,9 +35,14 @@ class Session {
   // Logits [context, vocab] of one row of tokens.
   std::span<const float> predict(std::span<const std::int32_t> tokens);
 
-  // State by name, in its own dtype. After setting, call `derive`.
+  // State by name, in its own dtype; waits while it is held. After setting, call `derive`.
   std::span<std::byte> state(const std::string& name);
   void derive();
+
+  // States that the programs must not overwrite yet.
+  runtime::HeldStates& held() { return held_; }
+  // Memory for a checkpoint on its way to the disk; empty when compiled without.
+  std::span<std::byte> staging() { return {arena_.data() + compiled_.layout.staging, compiled_.layout.staging_bytes}; }
 
   const Compiled& compiled() const { return compiled_; }
   runtime::Executor& step_executor() { return *step_; }
@@ -51,6 +56,7 @@ class Session {
   const Compiled& compiled_;
   ThreadPool pool_;
   device::Arena arena_;
+  runtime::HeldStates held_;
   std::unique_ptr<runtime::Executor> init_;
   std::unique_ptr<runtime::Executor> derive_;
   std::unique_ptr<runtime::Executor> step_;

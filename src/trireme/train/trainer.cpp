@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -72,9 +73,7 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
     config_.model.classes = data_.shape.classes;
   }
   resolve_model(config_, data_.vocab, registry_.models);
-  compiled_ =
-      compile(config_, registry,
-              {.threads = threads_, .dump_passes = options_.dump_passes, .disabled_passes = options_.disabled_passes});
+  compile_plan();
   if (config_.memory.limit.count > 0 && compiled_.arena_bytes > config_.memory.limit.count)
     refuse(
         "memory.limit = {} does not hold: the plan needs {} ({} B); a smaller train.micro_batch is the nearest way to "
@@ -101,6 +100,27 @@ void Trainer::set_first_weights() {
   weights_.reset();
 }
 
+void Trainer::compile_plan() {
+  const bool whole = config_.output.staging == "auto";
+  CompileOptions options{.threads = threads_,
+                         .staging = std::numeric_limits<std::size_t>::max(),
+                         .dump_passes = options_.dump_passes,
+                         .disabled_passes = options_.disabled_passes};
+  const auto rounded = [](std::size_t bytes) {
+    constexpr std::size_t kUnit = io::kStagingAlignment;
+    return std::max(kUnit, bytes / kUnit * kUnit);
+  };
+  if (!whole) options.staging = rounded(*parse_bytes(config_.output.staging));
+  compiled_ = compile(config_, registry_, options);
+  // Where memory is short, checkpoints give way: they are staged in what is left, and may then wait for the disk.
+  std::size_t limit = config_.memory.limit.count;
+  if (limit == 0 && options_.write) limit = planner::total_memory();
+  const std::size_t rest = compiled_.arena_bytes - compiled_.layout.staging_bytes;
+  if (!whole || limit == 0 || compiled_.arena_bytes <= limit) return;
+  options.staging = rounded(limit > rest ? limit - rest : 0);
+  compiled_ = compile(config_, registry_, options);
+}
+
 void Trainer::start() {
   if (config_.memory.limit.count == 0 && compiled_.arena_bytes > planner::total_memory())
     refuse("the plan needs {}, and this machine has {} of memory; `trireme memory` shows what takes it",
@@ -110,7 +130,7 @@ void Trainer::start() {
     refuse("runtime.trace = \"{}\" cannot be written: {}", file, std::strerror(errno));
   if (options_.write) {
     if (options_.mode == RunMode::resume && holds_run(folder_)) check_resumable(folder_, config_, registry_.models);
-    open_run_folder(folder_, config_, options_.mode, run_json());
+    lock_ = open_run_folder(folder_, config_, options_.mode, run_json());
   }
   if (options_.write) log_file_.open(folder_ / "log.txt", std::ios::app);
   session_ = std::make_unique<Session>(compiled_, threads_);
@@ -119,7 +139,10 @@ void Trainer::start() {
     resume();
   else
     set_first_weights();
-  if (options_.write) metrics_ = std::make_unique<MetricsFile>(folder_ / "metrics.jsonl", step_);
+  if (options_.write) {
+    metrics_ = std::make_unique<MetricsFile>(folder_ / "metrics.jsonl", step_);
+    writer_ = std::make_unique<CheckpointWriter>(folder_, *session_, config_.output.keep, broken_);
+  }
   if (!config_.runtime.trace.empty()) {
     constexpr std::size_t kSpans = 2'000'000;
     trace_ = std::make_unique<runtime::Trace>(kSpans);
@@ -134,10 +157,14 @@ void Trainer::start() {
 }
 
 bool Trainer::load(const std::filesystem::path& folder) {
-  const auto newest = newest_checkpoint(folder, [this](LogLevel level, const std::string& text) { note(level, text); });
+  std::vector<std::int64_t> broken;
+  const auto newest = newest_checkpoint(
+      folder, [this](LogLevel level, const std::string& text) { note(level, text); }, &broken);
+  if (folder == folder_) broken_ = broken;
   if (!newest) return false;
   load_checkpoint(folder, *newest, *session_);
   step_ = *newest;
+  if (folder == folder_) last_saved_ = step_;
   return true;
 }
 
@@ -163,7 +190,9 @@ void Trainer::write_log(const std::string& text) {
 
 Outcome Trainer::run() {
   try {
-    return run_to_end();
+    Outcome outcome = run_to_end();
+    lock_ = {};
+    return outcome;
   } catch (const std::exception& e) {
     write_log(fmt::format("failed at step {}: {}", step_, e.what()));
     throw;
@@ -189,19 +218,20 @@ Outcome Trainer::run_to_end() {
     if (evaluation_due && request != Request::stop && !outcome.stopped) m.eval_loss = evaluate(32);
     if (m.eval_loss) outcome.eval_loss = m.eval_loss;
     if (step_ % config_.output.log_every == 0 || last || m.eval_loss) {
-      if (metrics_) metrics_->append(m);
+      log_metrics(m);
       if (options_.on_step) options_.on_step(m);
     }
     const bool due = (every.steps > 0 && step_ % every.steps == 0) ||
                      (every.seconds > 0 && seconds_since(last_checkpoint) >= every.seconds);
+    if (writer_) report(writer_->take());
     if (last || due || request == Request::checkpoint) {
-      checkpoint(outcome);
+      checkpoint(outcome, last);
       last_checkpoint = Clock::now();
     }
   }
   if (outcome.losses.empty()) {  // there was nothing left to do
     outcome.eval_loss = evaluate(32);
-    checkpoint(outcome);
+    checkpoint(outcome, true);
   }
   outcome.steps = step_;
   outcome.measured_peak = session_->measured_peak();
@@ -246,10 +276,13 @@ Metrics Trainer::take_step(data::Loader& loader, Outcome& outcome) {
 void Trainer::stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr) {
   const auto bad = session_->explain(batch, step_, lr, config_.train.seed);
   std::string saved;
-  if (options_.write) {
-    save_checkpoint(folder_, *session_, step_, config_.output.keep);
-    saved = fmt::format("; the state before it is saved as step {} in {}", step_, folder_.string());
-  }
+  if (writer_) try {
+      Outcome ignored;
+      checkpoint(ignored, true);
+      saved = fmt::format("; the state before it is saved as step {} in {}", step_, folder_.string());
+    } catch (const Error& e) {
+      saved = fmt::format("; and {}", e.message());
+    }
   const std::string culprit = bad ? fmt::format("the first tensor to go bad is '{}' ({} in {}, micro-batch {})",
                                                 bad->tensor, bad->what, bad->op, bad->micro)
                                   : std::string("no single tensor is to blame: the sum of squared gradients overflows");
@@ -257,19 +290,58 @@ void Trainer::stop_at_bad_step(const data::Batch& batch, const StepResult& resul
        result.grad_norm, culprit, saved);
 }
 
-void Trainer::checkpoint(Outcome& outcome) {
-  if (!options_.write) return;
+void Trainer::log_metrics(const Metrics& metrics) {
+  if (!metrics_) return;
+  try {
+    metrics_->append(metrics);
+  } catch (const Error&) {
+    // A checkpoint that does not fit takes the last room of a disk and gives it back when it fails.
+    if (!writer_->busy()) throw;
+    writer_->wait();
+    metrics_->append(metrics);
+  }
+}
+
+void Trainer::checkpoint(Outcome& outcome, bool last) {
+  if (!writer_) return;
   const auto begin = Clock::now();
-  save_checkpoint(folder_, *session_, step_, config_.output.keep);
+  writer_->start(describe_checkpoint(config_, step_));
+  if (last) writer_->wait();
   outcome.checkpoint_seconds += seconds_since(begin);
-  write_log(fmt::format("checkpoint of step {} in {}", step_, format_duration(seconds_since(begin))));
+  std::vector<Written> finished = writer_->take();
+  std::optional<std::string> error;
+  if (last) error = finished.back().error;
+  if (error) finished.pop_back();
+  report(finished);
+  if (error) fail("{}", *error);
+}
+
+void Trainer::report(const std::vector<Written>& checkpoints) {
+  for (const Written& c : checkpoints) {
+    if (c.error) {
+      note(LogLevel::warning,
+           fmt::format(
+               "{}; training goes on, and the next one is tried when it is due; {}", *c.error,
+               last_saved_ ? fmt::format("the last good one is of step {}", *last_saved_) : "there is none yet"));
+      continue;
+    }
+    last_saved_ = c.step;
+    if (c.bytes > 0)
+      write_log(
+          fmt::format("checkpoint of step {}: {} in {}", c.step, format_bytes(c.bytes), format_duration(c.seconds)));
+  }
 }
 
 void Trainer::save(const std::filesystem::path& folder) {
+  if (writer_) {
+    writer_->wait();  // staging is one checkpoint's at a time
+    report(writer_->take());
+  }
   const bool own =
       options_.write && std::filesystem::weakly_canonical(folder) == std::filesystem::weakly_canonical(folder_);
-  if (!own) open_run_folder(folder, config_, RunMode::overwrite, run_json());
-  save_checkpoint(folder, *session_, step_, config_.output.keep);
+  RunLock lock;
+  if (!own) lock = open_run_folder(folder, config_, RunMode::overwrite, run_json());
+  save_checkpoint(folder, *session_, config_, step_, config_.output.keep);
 }
 
 std::optional<double> Trainer::evaluate(std::int64_t batches) {

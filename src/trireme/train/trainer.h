@@ -10,6 +10,7 @@
 
 #include "trireme/core/log.h"
 #include "trireme/data/loader.h"
+#include "trireme/train/checkpoint_writer.h"
 #include "trireme/train/compile.h"
 #include "trireme/train/huggingface.h"
 #include "trireme/train/metrics.h"
@@ -41,7 +42,7 @@ struct Outcome {
   double seconds = 0;                     // of training, without evaluation and checkpoints
   std::array<double, 4> phase_seconds{};  // in the order of ir::Phase
   double data_seconds = 0;
-  double checkpoint_seconds = 0;
+  double checkpoint_seconds = 0;  // that the loop spent waiting for them
   std::size_t measured_peak = 0;
 };
 
@@ -83,7 +84,11 @@ class Trainer {
   Outcome run_to_end();
   Metrics take_step(data::Loader& loader, Outcome& outcome);
   [[noreturn]] void stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr);
-  void checkpoint(Outcome& outcome);
+  void compile_plan();
+  void log_metrics(const Metrics& metrics);
+  // Begins a checkpoint of the state as it is; `last`: and waits for it, and fails if it does.
+  void checkpoint(Outcome& outcome, bool last);
+  void report(const std::vector<Written>& checkpoints);
   std::string run_json() const;
   // To the caller's sink and to log.txt of the run folder.
   void note(LogLevel level, const std::string& text);
@@ -99,7 +104,11 @@ class Trainer {
   double peak_flops_ = 0;
   std::filesystem::path folder_;
   std::unique_ptr<io::HfWeights> weights_;  // of init.from, until they are in the session
+  RunLock lock_;
   std::unique_ptr<Session> session_;
+  std::vector<std::int64_t> broken_;          // steps whose checkpoints were found damaged
+  std::unique_ptr<CheckpointWriter> writer_;  // after the session, which it reads
+  std::optional<std::int64_t> last_saved_;
   std::unique_ptr<MetricsFile> metrics_;
   std::ofstream log_file_;
   std::unique_ptr<runtime::Trace> trace_;

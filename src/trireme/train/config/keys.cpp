@@ -42,6 +42,7 @@ bool valid_link(std::string_view value) {
 }
 
 bool valid_augment(std::string_view value) { return value == "auto" || data::parse_augmentation(value).has_value(); }
+bool valid_staging(std::string_view value) { return value == "auto" || parse_bytes(value).has_value(); }
 
 bool valid_tokenizer(std::string_view value) { return value == "bytes" || value.ends_with(".json"); }
 
@@ -181,6 +182,9 @@ std::vector<Key> keys_of(Config& c, const models::Families& families) {
       {"output.checkpoint_every", &c.output.checkpoint_every, any(),
        "steps (a number) or a time; always at the end; 0: only at the end"},
       {"output.keep", &c.output.keep, at_least(1), "checkpoints kept"},
+      {"output.staging", &c.output.staging, text(valid_staging, "auto or a size such as 64MiB"),
+       "memory in which a checkpoint waits for the disk while training goes on; auto: all that is saved, or what "
+       "memory.limit leaves"},
       {"output.log_every", &c.output.log_every, at_least(1), "steps between metrics lines"},
   };
 }

@@ -1,0 +1,59 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/core/shape.h"
+
+namespace trireme::io {
+
+// What a checkpoint folder holds: manifest.json describes every saved tensor by its global shape and the slices of it
+// that lie in safetensors files beside it. A rank writes the slices it owns into a file of its own; whoever reads puts
+// any set of slices that tile a tensor together again, so a run may go on with other ranks than it began with.
+struct CheckpointSlice {
+  std::string file;  // where it has the tensor's name
+  Shape start;       // its first element in the tensor
+  Shape extent;
+  std::uint64_t checksum = 0;  // of the slice's bytes
+};
+
+struct CheckpointTensor {
+  std::string name;
+  TensorType type;   // the whole tensor
+  std::string role;  // what it is for: weights, optimizer, statistics, scalars
+  std::vector<CheckpointSlice> slices;
+};
+
+struct CheckpointFile {
+  std::uint64_t bytes = 0;
+  std::uint64_t header = 0;  // checksum of the bytes before the data: the length and the header
+};
+
+struct CheckpointManifest {
+  std::int64_t step = 0;  // updates done
+  // Where the data stands: the next sample is number `samples` of this order.
+  std::int64_t samples = 0;
+  std::string order;
+  // Random numbers are functions of (seed, site, step, row, element): seed and step are all the state there is.
+  std::int64_t seed = 0;
+  std::string config;  // the resolved configuration, as TOML
+  std::map<std::string, CheckpointFile> files;
+  std::vector<CheckpointTensor> tensors;  // by name, once read back
+};
+
+inline constexpr std::int64_t kCheckpointFormat = 2;
+inline constexpr std::string_view kManifestFile = "manifest.json";
+
+// The manifest as JSON, one line per tensor, ending in a checksum of all that precedes it.
+std::string manifest_text(const CheckpointManifest& manifest);
+
+// Reads it back. Refuses, naming what is wrong: a checksum that does not match, another format, a missing or malformed
+// entry, a file name that leads out of the folder, and slices that do not tile their tensor (out of range, overlapping,
+// or with a gap).
+CheckpointManifest parse_manifest(std::string_view text);
+CheckpointManifest read_manifest(const std::filesystem::path& folder);
+
+}  // namespace trireme::io

@@ -1,0 +1,61 @@
+#include "trireme/train/checkpoint_writer.h"
+
+#include <chrono>
+#include <utility>
+
+namespace trireme::train {
+
+CheckpointWriter::CheckpointWriter(std::filesystem::path run, Session& session, std::int64_t keep,
+                                   std::vector<std::int64_t> broken)
+    : run_(std::move(run)),
+      session_(session),
+      keep_(keep),
+      broken_(std::move(broken)),
+      tensors_(saved_tensors(session)) {
+  for (const io::ShardTensor& tensor : tensors_) states_.push_back(session.compiled().module.find_state(tensor.name));
+}
+
+CheckpointWriter::~CheckpointWriter() { wait(); }
+
+void CheckpointWriter::start(io::CheckpointManifest manifest) {
+  wait();
+  done_.store(false, std::memory_order_relaxed);
+  // Held before the thread runs: the next step may reach its update first.
+  for (const ir::StateId state : states_) session_.held().hold(state);
+  try {
+    thread_ = std::thread([this, manifest = std::move(manifest)]() mutable { write(std::move(manifest)); });
+  } catch (...) {
+    for (const ir::StateId state : states_) session_.held().release(state);
+    throw;
+  }
+}
+
+void CheckpointWriter::write(io::CheckpointManifest manifest) {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::int64_t step = manifest.step;
+  result_ = {.step = step};
+  try {
+    result_.bytes = write_checkpoint(run_, std::move(manifest), tensors_, session_.staging(),
+                                     [this](std::size_t i) { session_.held().release(states_[i]); });
+    prune_checkpoints(run_, step, keep_, broken_);
+    std::erase_if(broken_, [&](std::int64_t other) { return other <= step; });
+  } catch (const std::exception& e) {
+    result_.error = e.what();
+  }
+  for (const ir::StateId state : states_) session_.held().release(state);
+  result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  done_.store(true, std::memory_order_release);
+}
+
+void CheckpointWriter::wait() {
+  if (!thread_.joinable()) return;
+  thread_.join();
+  finished_.push_back(std::move(result_));
+}
+
+std::vector<Written> CheckpointWriter::take() {
+  if (thread_.joinable() && done_.load(std::memory_order_acquire)) wait();
+  return std::exchange(finished_, {});
+}
+
+}  // namespace trireme::train

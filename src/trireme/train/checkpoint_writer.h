@@ -1,0 +1,61 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "trireme/train/checkpoint.h"
+
+namespace trireme::train {
+
+// What became of a checkpoint.
+struct Written {
+  std::int64_t step = 0;
+  std::optional<std::string> error = {};  // why there is none
+  std::uint64_t bytes = 0;                // 0: it was there already
+  double seconds = 0;
+};
+
+// Writes a run's checkpoints while its training goes on.
+//
+// `start` returns at once. A thread then copies the saved state to the session's staging and from there writes it to
+// the disk. Forward and backward passes only read that state; the instruction that first overwrites a tensor waits
+// until its copy has been made (Session::held). With staging for all of it (train/saved_state.h) that is soon, with
+// less the copies go at the disk's pace.
+//
+// A failure is no exception here: it is reported by `take`, and what was saved before stays.
+class CheckpointWriter {
+ public:
+  // `session` must outlive the writer. `broken` are steps whose folders are known to be damaged.
+  CheckpointWriter(std::filesystem::path run, Session& session, std::int64_t keep, std::vector<std::int64_t> broken);
+  // Waits for what is being written.
+  ~CheckpointWriter();
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  // Begins the checkpoint that `manifest` describes, of the state as it is now. Waits first for the one before.
+  void start(io::CheckpointManifest manifest);
+  bool busy() const { return thread_.joinable() && !done_.load(std::memory_order_acquire); }
+  void wait();
+  // Those finished since the last call.
+  std::vector<Written> take();
+
+ private:
+  void write(io::CheckpointManifest manifest);
+
+  std::filesystem::path run_;
+  Session& session_;
+  std::int64_t keep_;
+  std::vector<std::int64_t> broken_;
+  std::vector<io::ShardTensor> tensors_;
+  std::vector<ir::StateId> states_;  // of the tensors
+  std::thread thread_;
+  std::atomic<bool> done_{false};
+  Written result_;  // the thread's until it is done
+  std::vector<Written> finished_;
+};
+
+}  // namespace trireme::train
