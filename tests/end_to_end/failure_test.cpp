@@ -3,6 +3,7 @@
 #include <sys/mount.h>
 
 #include <cmath>
+#include <csignal>
 #include <fstream>
 
 #include "end_to_end/program.h"
@@ -119,6 +120,43 @@ TEST_F(FullDisk, WhileWritingACheckpoint) {
   done({"train", "tiny.toml", "--output.dir=disk/run", "--resume", "--train.decay_steps=6"});
   done({"train", "tiny.toml", "--output.dir=whole"});
   EXPECT_EQ(state("disk/run", 6), state("whole", 6));
+}
+
+// A checkpoint that does not fit in the middle of a run costs that checkpoint and nothing else.
+TEST_F(FullDisk, WhileTrainingGoesOn) {
+  if (!mount_disk("4m")) GTEST_SKIP() << "this user may not mount";
+  const std::vector<std::string> endless = {"train",
+                                            "tiny.toml",
+                                            "--output.dir=disk/run",
+                                            "--train.steps=1000000",
+                                            "--train.schedule=constant",
+                                            "--output.checkpoint_every=20",
+                                            "--output.keep=1",
+                                            "--output.log_every=1000"};
+  const auto log_has = [&](const std::string& text) {
+    return exists("disk/run/log.txt") && read("disk/run/log.txt").find(text) != std::string::npos;
+  };
+  Running running(folder(), endless);
+  ASSERT_TRUE(running.wait_until([&] { return log_has("checkpoint of step 20: "); }));
+  fill(64 * 1024);
+  ASSERT_TRUE(running.wait_until([&] { return log_has("No space left on device"); })) << read("disk/run/log.txt");
+  EXPECT_TRUE(log_has("training goes on")) << read("disk/run/log.txt");
+  EXPECT_TRUE(log_has("the last good one is of step ")) << read("disk/run/log.txt");
+  const std::vector<std::string> kept = names_in("disk/run/checkpoints");
+  ASSERT_FALSE(kept.empty());
+  fs::remove(folder() / "disk/filler");
+  ASSERT_TRUE(running.wait_until([&] {
+    const std::vector<std::string> names = names_in("disk/run/checkpoints");
+    return !names.empty() && names.front() > kept.front();
+  }));
+  running.signal(SIGTERM);
+  const Finished f = running.wait();
+  EXPECT_EQ(f.code, 143) << f.err;
+  EXPECT_NE(f.err.find("warning: the checkpoint disk/run/checkpoints/step-"), std::string::npos) << f.err;
+  const std::int64_t step = metrics("disk/run").back()["step"];
+  done({"train", "tiny.toml", "--output.dir=whole", "--train.steps=" + std::to_string(step),
+        "--train.schedule=constant"});
+  EXPECT_EQ(state("disk/run", step), state("whole", step));
 }
 
 TEST_F(FullDisk, BeforeAnythingStarts) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "trireme/cli/commands.h"
+#include "trireme/cli/bench.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/planner/machine.h"
@@ -20,12 +20,6 @@ struct BenchArguments {
   bool json = false;
   bool by_op = false;
 };
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
-}
 
 int bench_step(Context& context, const BenchArguments& a) {
   train::TrainerOptions options;
@@ -75,10 +69,16 @@ int bench_step(Context& context, const BenchArguments& a) {
 
 }  // namespace
 
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
+}
+
 void add_bench(CLI::App& app, Context& context) {
   CLI::App* bench = app.add_subcommand("bench", "Benchmarks");
   bench->require_subcommand(1);
-  bench->footer("\nExample:\n  trireme bench step my.toml --by-op\n");
+  bench->footer("\nExamples:\n  trireme bench step my.toml --by-op\n  trireme bench checkpoint my.toml\n");
   auto arguments = std::make_shared<BenchArguments>();
   CLI::App* step = bench->add_subcommand("step", "Time one training step");
   step->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");
@@ -93,6 +93,7 @@ void add_bench(CLI::App& app, Context& context) {
       "--by-op\n");
   step->callback(
       [&context, arguments] { context.run = [&context, arguments] { return bench_step(context, *arguments); }; });
+  add_bench_checkpoint(*bench, context);
 }
 
 }  // namespace trireme::cli

@@ -56,6 +56,15 @@ void write_aside(const fs::path& aside, io::CheckpointManifest& manifest, std::s
   io::write_file_atomically((aside / io::kManifestFile).string(), io::manifest_text(manifest));
 }
 
+// A folder that is being removed is no checkpoint any more: should that be cut short, none is found half gone.
+void remove_checkpoint(const fs::path& folder) {
+  const fs::path aside = folder.string() + std::string(kUnfinished);
+  std::error_code ignored;
+  fs::remove_all(aside, ignored);
+  fs::rename(folder, aside, ignored);
+  fs::remove_all(aside, ignored);
+}
+
 // For sessions that were compiled without staging.
 class OwnStaging {
  public:
@@ -138,11 +147,10 @@ std::uint64_t write_checkpoint(const fs::path& run, io::CheckpointManifest manif
 void prune_checkpoints(const fs::path& run, std::int64_t step, std::int64_t keep,
                        std::span<const std::int64_t> broken) {
   std::int64_t kept = 0;
-  std::error_code ignored;
   for (const std::int64_t other : checkpoint_steps(run)) {
     if (other > step) continue;
     const bool bad = other != step && std::find(broken.begin(), broken.end(), other) != broken.end();
-    if (bad || ++kept > std::max<std::int64_t>(keep, 1)) fs::remove_all(checkpoint_folder(run, other), ignored);
+    if (bad || ++kept > std::max<std::int64_t>(keep, 1)) remove_checkpoint(checkpoint_folder(run, other));
   }
 }
 

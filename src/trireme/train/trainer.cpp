@@ -172,7 +172,8 @@ void Trainer::resume() {
   if (load(folder_))
     note(LogLevel::info, fmt::format("resuming {} at step {}", folder_.string(), step_));
   else {
-    note(LogLevel::info, fmt::format("no checkpoint in {}: starting fresh", folder_.string()));
+    note(LogLevel::info,
+         fmt::format("no {}checkpoint in {}: starting fresh", broken_.empty() ? "" : "valid ", folder_.string()));
     set_first_weights();
   }
 }
@@ -184,6 +185,7 @@ void Trainer::note(LogLevel level, const std::string& text) {
 
 void Trainer::write_log(const std::string& text) {
   if (!log_file_.is_open()) return;
+  log_file_.clear();  // a line that did not fit on the disk is lost; later ones need not be
   log_file_ << fmt::format("[{:10.3f} s] {}\n", started_ == Clock::time_point{} ? 0.0 : seconds_since(started_), text)
             << std::flush;
 }

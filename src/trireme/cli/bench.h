@@ -1,0 +1,16 @@
+#pragma once
+#include <CLI/CLI.hpp>
+
+#include <string>
+#include <vector>
+
+#include "trireme/cli/commands.h"
+
+namespace trireme::cli {
+
+// The subcommands of `trireme bench` that have a file of their own.
+void add_bench_checkpoint(CLI::App& bench, Context& context);
+
+double median(std::vector<double> values);
+
+}  // namespace trireme::cli

@@ -1,0 +1,189 @@
+// What a run is worth after it was killed, and after its files were damaged.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "end_to_end/program.h"
+
+namespace trireme::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Crash : public Program {
+ protected:
+  // Dropout and micro-batches: random numbers and sums must come out the same as well.
+  static std::vector<std::string> arguments(const std::string& run, const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"train",
+                                    "tiny.toml",
+                                    "--output.dir=" + run,
+                                    "--train.schedule=constant",
+                                    "--model.dropout=0.1",
+                                    "--train.micro_batch=2"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  bool unfinished() const {
+    for (const std::string& name : names_in("run/checkpoints"))
+      if (name.ends_with(".partial")) return true;
+    return false;
+  }
+  std::int64_t newest() const {
+    std::int64_t step = 0;
+    for (const std::string& name : names_in("run/checkpoints"))
+      if (!name.ends_with(".partial")) step = std::max<std::int64_t>(step, std::stoll(name.substr(5)));
+    return step;
+  }
+  void flip(const std::string& file, std::size_t at) const {
+    std::string bytes = read(file);
+    bytes.at(at) = static_cast<char>(bytes.at(at) ^ 0x10);
+    write(file, bytes);
+  }
+};
+
+TEST_F(Crash, KilledAgainAndAgainARunEndsAsTheUndisturbedOne) {
+  const char* asked = std::getenv("TRIREME_KILLS");
+  const int kills = asked != nullptr ? std::atoi(asked) : 5;
+  const auto begin = std::chrono::steady_clock::now();
+  done(arguments("short", {"--output.checkpoint_every=1"}));
+  const auto life = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin);
+  std::mt19937 random(1);
+  int while_writing = 0;
+  int before_the_first_step = 0;
+  for (int k = 0; k < kills; ++k) {
+    const std::int64_t before = newest();
+    Running running(folder(), arguments("run", {"--resume", "--train.steps=1000000", "--output.checkpoint_every=1"}));
+    // From before the program has read its configuration to several checkpoints later.
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(std::uniform_int_distribution<std::int64_t>(0, 2 * life.count())(random)));
+    running.signal(SIGKILL);
+    const Finished f = running.wait();
+    ASSERT_EQ(f.code, 128 + SIGKILL) << f.out << f.err;
+    // No checkpoint was ever found damaged, and each restart took the newest.
+    EXPECT_EQ(f.err.find("skipping"), std::string::npos) << f.err;
+    if (const std::size_t at = f.err.find("resuming run at step "); at != std::string::npos) {
+      EXPECT_EQ(std::stoll(f.err.substr(at + std::string("resuming run at step ").size())), before);
+    }
+    while_writing += unfinished() ? 1 : 0;
+    before_the_first_step += newest() == before ? 1 : 0;
+  }
+  const std::string steps = "--train.steps=" + std::to_string(newest() + 3);
+  const Finished last = done(arguments("run", {"--resume", steps}));
+  EXPECT_NE(last.err.find("resuming run at step"), std::string::npos) << last.err;
+  EXPECT_FALSE(unfinished());
+  done(arguments("whole", {steps, "--output.checkpoint_every=0"}));
+  const std::int64_t end = newest();
+  EXPECT_EQ(state("run", end), state("whole", end));
+  const auto a = metrics("run");
+  const auto b = metrics("whole");
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i)
+    for (const char* key : {"step", "loss", "grad_norm"}) ASSERT_EQ(a[i][key], b[i][key]) << key << " of line " << i;
+  std::printf("%d kills over %lld steps: %d while a checkpoint was being written, %d before the first new one\n", kills,
+              static_cast<long long>(end), while_writing, before_the_first_step);
+}
+
+TEST_F(Crash, LeftoversOfAKilledRunAreRemoved) {
+  done(arguments("run", {}));
+  fs::create_directories(folder() / "run/checkpoints/step-00000099.partial");
+  write("run/checkpoints/step-00000099.partial/state.safetensors", "half");
+  write("run/metrics.jsonl.part-123-0", "half");
+  write("run/notes.part-of-mine", "kept");
+  done(arguments("run", {"--resume", "--train.steps=8"}));
+  EXPECT_FALSE(unfinished());
+  EXPECT_FALSE(exists("run/metrics.jsonl.part-123-0"));
+  EXPECT_TRUE(exists("run/notes.part-of-mine"));
+}
+
+TEST_F(Crash, DamageIsNamedAndTheCheckpointBeforeIsTaken) {
+  done(arguments("run", {"--output.checkpoint_every=2", "--output.keep=3"}));
+  const std::string end = state("run", 6);
+  const std::string six = "run/checkpoints/" + step_name(6);
+  const std::string four = "run/checkpoints/" + step_name(4);
+  flip(six + "/state.safetensors", end.size() - 1);
+  flip(four + "/manifest.json", 100);
+  const Finished f = done(arguments("run", {"--resume", "--output.checkpoint_every=2", "--output.keep=2"}));
+  EXPECT_NE(f.err.find("warning: skipping " + six + ": " + six + "/state.safetensors: tensor \""), std::string::npos)
+      << f.err;
+  EXPECT_NE(f.err.find("warning: skipping " + four + ": " + four + "/manifest.json: its checksum does not match"),
+            std::string::npos)
+      << f.err;
+  EXPECT_NE(f.err.find("resuming run at step 2"), std::string::npos) << f.err;
+  // Both were made again.
+  EXPECT_EQ(state("run", 6), end);
+  EXPECT_EQ(names_in("run/checkpoints"), (std::vector<std::string>{step_name(4), step_name(6)}));
+}
+
+TEST_F(Crash, DamagedCheckpointsDoNotCountAsKept) {
+  done(arguments("run", {"--output.checkpoint_every=2", "--train.steps=4"}));
+  flip("run/checkpoints/" + step_name(4) + "/state.safetensors", 3);
+  // Step 4 is not written again, so the folder of that step stays damaged.
+  done(arguments("run", {"--resume", "--output.checkpoint_every=5", "--train.steps=5"}));
+  EXPECT_EQ(names_in("run/checkpoints"), (std::vector<std::string>{step_name(2), step_name(5)}));
+}
+
+TEST_F(Crash, ADamagedCheckpointIsRefusedWhenAskedForByStep) {
+  done(arguments("run", {}));
+  flip("run/checkpoints/" + step_name(6) + "/state.safetensors", 20);
+  const std::string error = refused({"generate", "--from", "run", "--step", "6", "--prompt", "oar"});
+  EXPECT_NE(error.find("state.safetensors: the checksum of its header does not match"), std::string::npos) << error;
+}
+
+TEST_F(Crash, CheckpointsOfAnotherFormatAreToldApart) {
+  done(arguments("run", {}));
+  write("run/checkpoints/" + step_name(6) + "/manifest.json", R"({"format": 1, "step": 6, "tensors": {}})");
+  const Finished f = done(arguments("run", {"--resume"}));
+  EXPECT_NE(f.err.find("has format 1; this version reads format 2"), std::string::npos) << f.err;
+  EXPECT_NE(f.err.find("no valid checkpoint in run: starting fresh"), std::string::npos) << f.err;
+}
+
+TEST_F(Crash, TwoProcessesDoNotShareARun) {
+  Running running(folder(), arguments("run", {"--train.steps=1000000"}));
+  ASSERT_TRUE(running.wait_until([&] { return lines("run/metrics.jsonl") >= 1; }));
+  for (const char* mode : {"--resume", "--overwrite"}) {
+    const std::string error = refused(arguments("run", {mode}));
+    EXPECT_NE(error.find("another process is training there"), std::string::npos) << error;
+  }
+  running.signal(SIGTERM);
+  EXPECT_EQ(running.wait().code, 143);
+  EXPECT_EQ(metrics("run").back()["step"], newest());
+}
+
+// However little room a checkpoint has on its way to the disk, it holds the state of its own step.
+TEST_F(Crash, StagingChangesNothing) {
+  const auto train = [&](const std::string& run, const std::string& key) {
+    done(arguments(run, {key, "--model.width=64", "--output.checkpoint_every=1", "--output.keep=9"}));
+  };
+  train("auto", "--output.staging=auto");
+  train("little", "--output.staging=4KiB");
+  for (std::int64_t step = 1; step <= kSteps; ++step) EXPECT_EQ(state("auto", step), state("little", step)) << step;
+  done(arguments("alone", {"--model.width=64", "--train.steps=3"}));
+  EXPECT_EQ(state("auto", 3), state("alone", 3));
+}
+
+TEST_F(Crash, StagingIsInThePlanAndGivesWayToTheLimit) {
+  const auto plan = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"memory", "tiny.toml", "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    return nlohmann::json::parse(done(all).out)["ranks"][0];
+  };
+  const nlohmann::json whole = plan({});
+  const nlohmann::json little = plan({"--output.staging=4KiB"});
+  const auto peak = [](const nlohmann::json& rank) { return rank["predicted_peak_bytes"].get<std::int64_t>(); };
+  const auto staging = [](const nlohmann::json& rank) { return rank["staging"].get<std::int64_t>(); };
+  EXPECT_EQ(peak(whole) - peak(little), staging(whole) - staging(little));
+  const std::int64_t limit = (peak(whole) + peak(little)) / 2;
+  const nlohmann::json limited = plan({"--memory.limit=" + std::to_string(limit)});
+  EXPECT_LE(peak(limited), limit);
+  EXPECT_GT(staging(limited), staging(little));
+  const std::string error = refused({"train", "tiny.toml", "--memory.limit=" + std::to_string(peak(little) - 1)});
+  EXPECT_NE(error.find("memory.limit"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace trireme::testing
