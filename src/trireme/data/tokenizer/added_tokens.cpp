@@ -23,7 +23,7 @@ std::vector<AddedToken> read_added_tokens(const JsonNode& list) {
   std::vector<AddedToken> tokens;
   for (const JsonNode& node : list.items()) {
     AddedToken token;
-    token.content = node.text("content");
+    token.content = token.found = node.text("content");
     token.id = static_cast<std::int32_t>(node.at("id").integer(0, Vocabulary::kMostIds - 1));
     token.special = node.flag("special", false);
     token.single_word = node.flag("single_word", false);
@@ -35,7 +35,8 @@ std::vector<AddedToken> read_added_tokens(const JsonNode& list) {
   return tokens;
 }
 
-void AddedTokenFinder::add(std::string_view content, const AddedToken& token) {
+void AddedTokenFinder::add(const AddedToken& token) {
+  const std::string& content = token.found;
   if (content.empty()) return;
   const auto first = static_cast<unsigned char>(content[0]);
   if (!starts_[first]) ++start_count_;

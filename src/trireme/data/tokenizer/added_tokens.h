@@ -15,6 +15,7 @@ namespace trireme::data {
 // A token that is looked for in the text itself, before anything else happens to it.
 struct AddedToken {
   std::string content;
+  std::string found;  // what is looked for and what it decodes to: normalised where `normalized` says so
   std::int32_t id = 0;
   bool special = false;
   bool single_word = false;  // only where no word character touches it
@@ -27,8 +28,8 @@ std::vector<AddedToken> read_added_tokens(const JsonNode& list);
 // Finds any of several tokens in a text: leftmost first, the longest of those.
 class AddedTokenFinder {
  public:
-  // `content` as it is to be found (normalised where the token says so). The tokens must outlive this.
-  void add(std::string_view content, const AddedToken& token);
+  // The token must outlive this.
+  void add(const AddedToken& token);
   bool empty() const { return nodes_.size() == 1; }
 
   // Calls between(begin, end) for each part of `text` that is no token, unless empty, and token(id) for each token, in

@@ -102,16 +102,14 @@ void Bpe::prepare_characters() {
 }
 
 // Which characters stand side by side in some token that merges make. Where the others meet, nothing ever crosses, so a
-// word can be cut there; unless unknown characters are gathered, words are marked, or bytes that stand in for a
-// character take part in merges.
+// word can be cut there; unless words are marked, some characters are no tokens, or bytes that stand in for a character
+// take part in merges.
 void Bpe::prepare_cuts() {
   if (!prefix_.empty() || !suffix_.empty()) return;
-  const bool all_bytes =
-      byte_fallback_ && std::all_of(byte_ids_.begin(), byte_ids_.end(), [](int id) { return id >= 0; });
-  if (unknown_name_ && !all_bytes) return;
+  // A character that is left out lets its neighbours meet.
+  if (!byte_fallback_ || !std::all_of(byte_ids_.begin(), byte_ids_.end(), [](int id) { return id >= 0; })) return;
   FlatMap<bool> fallback(256);
-  for (std::size_t b = 0; b < 256 && byte_fallback_; ++b)
-    if (byte_ids_[b] >= 0) fallback[static_cast<std::uint64_t>(byte_ids_[b])] = true;
+  for (const std::int32_t id : byte_ids_) fallback[static_cast<std::uint64_t>(id)] = true;
   bool sound = true;
   merges_.each([&](std::uint64_t pair, const Merge& merge) {
     if (fallback.find(pair >> 32) != nullptr || fallback.find(pair & 0xFFFFFFFF) != nullptr) sound = false;

@@ -97,7 +97,7 @@ void JsonTokenizer::read(const JsonNode& root) {
   lines_are_apart_ = cuts_.lines_are_apart && normalizers_.empty();
   if (const auto node = root.find("added_tokens")) added_ = read_added_tokens(*node);
   const Lease scratch(*this);
-  for (const AddedToken& token : added_) {
+  for (AddedToken& token : added_) {
     const auto known = words.id_of(token.content);
     if (known && *known != token.id)
       root.at("added_tokens")
@@ -105,14 +105,10 @@ void JsonTokenizer::read(const JsonNode& root) {
     vocab_ = std::max<std::int64_t>(vocab_, token.id + 1);
     added_by_id_[static_cast<std::uint64_t>(token.id)] = &token;
     if (token.lstrip || token.rstrip || token.content.find('\n') != std::string::npos) lines_are_apart_ = false;
-    if (!token.normalized) {
-      plain_added_.add(token.content, token);
-      continue;
-    }
-    std::string content = token.content;
     bool lost_start = false;
-    for (const auto& step : normalizers_) step->apply(content, lost_start, (*scratch).regex);
-    normalized_added_.add(content, token);
+    if (token.normalized)
+      for (const auto& step : normalizers_) step->apply(token.found, lost_start, (*scratch).regex);
+    (token.normalized ? normalized_added_ : plain_added_).add(token);
   }
   if (vocab_ == 0) root.refuse("the vocabulary is empty");
   const auto check = [&](std::int32_t id) {
@@ -245,7 +241,7 @@ std::optional<std::int32_t> JsonTokenizer::id_of(std::string_view token) const {
 
 std::optional<std::string> JsonTokenizer::token_of(std::int32_t id) const {
   if (id < 0) return std::nullopt;
-  if (const auto* added = added_by_id_.find(static_cast<std::uint64_t>(id))) return (*added)->content;
+  if (const auto* added = added_by_id_.find(static_cast<std::uint64_t>(id))) return (*added)->found;
   const std::string* token = model_->vocabulary().spelling(id);
   return token == nullptr ? std::nullopt : std::optional(*token);
 }

@@ -7,7 +7,9 @@
 namespace trireme::data {
 namespace {
 
-constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";  // inside a class
+// What \w is to Oniguruma inside a class, and alone, where Latin-1 comes from another table that has its numbers too.
+constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+constexpr std::string_view kWordAlone = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\xB2\\xB3\\xB9\\xBC-\\xBE";
 
 // One pass over the expression. `atom_` is where in the output the last thing that can be repeated begins.
 class Translator {
@@ -56,12 +58,12 @@ class Translator {
     const char c = peek(1);
     at_ += 2;
     const auto as = [&](std::string_view text) { out_ += text; };
-    const std::string word = fmt::format("[{}]", kWord);
+    const std::string word = fmt::format("[{}]", kWordAlone);
     switch (c) {
       case 's': as("\\p{White_Space}"); break;
       case 'S': as("\\P{White_Space}"); break;
       case 'w': as(word); break;
-      case 'W': as(fmt::format("[^{}]", kWord)); break;
+      case 'W': as(fmt::format("[^{}]", kWordAlone)); break;
       case 'b': as(fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", word)); break;
       case 'B': as(fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", word)); break;
       case 'h': as("[0-9a-fA-F]"); break;
