@@ -166,13 +166,21 @@ TEST_F(BadInput, NotAvailableYet) {
        {"train.precision=fp16", "train.precision=tf32", "parallel.mesh=dp=2", "parallel.mesh=pp=2,tp=2",
         "parallel.zero=1", "parallel.compress=int8", "parallel.server=sync", "memory.remat=sqrt",
         "memory.remat=every:2", "memory.offload=optimizer", "memory.activations=bf16", "runtime.device=cuda",
-        "runtime.transport=mpi", "runtime.link=1GB/s,20us", "data.tokenizer=tokenizer.json"}) {
+        "runtime.transport=mpi", "runtime.link=1GB/s,20us"}) {
     const std::string key = std::string(setting).substr(0, std::string(setting).find('='));
     expect_key_refused(setting, {"not available in this version", key, "available:"});
   }
-  for (const char* command : {"eval", "import", "export", "tokenize"})
+  for (const char* command : {"eval", "import", "export"})
     expect_refusal({command, "tiny.toml"}, {"not available in this version", command});
   expect_refusal({"inspect", "schedule", "tiny.toml"}, {"not available in this version", "schedule"});
+}
+
+TEST_F(BadInput, Tokenizers) {
+  expect_key_refused("data.tokenizer=missing.json", {"data.tokenizer", "missing.json"});
+  expect_refusal({"tokenize", "tiny.toml"}, {"--tokenizer", "--train"});
+  expect_refusal({"tokenize", "--tokenizer=bytes", "tiny.toml"}, {"--out"});
+  expect_refusal({"tokenize", "--tokenizer=tiny.toml", "--out=x.bin", "tiny.toml"}, {"tiny.toml", "JSON"});
+  expect_refusal({"tokenize", "--train=100", "--out=x.json", "tiny.toml"}, {"--train"});
 }
 
 TEST_F(BadInput, Generate) {

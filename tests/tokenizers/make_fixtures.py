@@ -6,11 +6,13 @@ makes of a few thousand strings:
   gpt2.json           byte-level, GPT-2's pattern
   llama3.json         byte-level, Llama-3's pattern, NFC, ignore_merges, special and added tokens, a template
   sentencepiece.json  characters with byte fallback, Prepend and Replace in place of spaces, as Llama-2's file has it
-  expected.json.gz    {"strings": […], "gpt2": {"ids": [[…]], "text": […], …}, …}; a text that is null is the string itself
+  expected.json       {"strings": […], "gpt2": {"counts": […], "text": {…}, …}, …}: how many ids each string has, and what
+                      they decode to where that is not the string itself
+  expected.bin        all the ids one after another, uint16
 
 The tests read these files, so they need neither Python nor the library.
 """
-import gzip
+import array
 import json
 import os
 
@@ -71,26 +73,30 @@ def sentencepiece(corpus):
     return tokenizer
 
 
-def shorter(text, string):
-    """What a string decodes to, or null where that is the string itself."""
-    return None if text == string else text
+def other(texts, strings):
+    """The texts that differ from their strings, by position."""
+    return {str(i): t for i, (t, s) in enumerate(zip(texts, strings)) if t != s}
 
 
 def main():
     corpus = source.make(40000, seed=7)
     strings = source.make(2000, seed=2)
-    expected = {"strings": strings}
+    expected, ids = {"strings": strings}, array.array("H")
     for name, build in (("gpt2", gpt2), ("llama3", llama3), ("sentencepiece", sentencepiece)):
         tokenizer = build(corpus)
         tokenizer.save(os.path.join(HERE, name + ".json"), pretty=False)
-        encoded = tokenizer.encode_batch(strings, add_special_tokens=False)
-        framed = tokenizer.encode("Hello", add_special_tokens=True)
-        expected[name] = {"ids": [e.ids for e in encoded], "hello": framed.ids,
-                          "text": [shorter(tokenizer.decode(e.ids, skip_special_tokens=False), s) for e, s in zip(encoded, strings)],
-                          "plain": [shorter(tokenizer.decode(e.ids, skip_special_tokens=True), s) for e, s in zip(encoded, strings)]}
-        print(f"{name}: {tokenizer.get_vocab_size()} tokens, {sum(len(e.ids) for e in encoded)} ids of {len(strings)} strings")
-    with gzip.GzipFile(os.path.join(HERE, "expected.json.gz"), "wb", mtime=0) as file:
-        file.write(json.dumps(expected, ensure_ascii=False, separators=(",", ":")).encode())
+        encoded = [e.ids for e in tokenizer.encode_batch(strings, add_special_tokens=False)]
+        expected[name] = {
+            "counts": [len(e) for e in encoded], "hello": tokenizer.encode("Hello", add_special_tokens=True).ids,
+            "text": other([tokenizer.decode(e, skip_special_tokens=False) for e in encoded], strings),
+            "plain": other([tokenizer.decode(e, skip_special_tokens=True) for e in encoded], strings)}
+        for e in encoded:
+            ids.extend(e)
+        print(f"{name}: {tokenizer.get_vocab_size()} tokens, {sum(map(len, encoded)):,} ids of {len(strings):,} strings")
+    with open(os.path.join(HERE, "expected.json"), "w") as file:
+        json.dump(expected, file, ensure_ascii=False, separators=(",", ":"))
+    with open(os.path.join(HERE, "expected.bin"), "wb") as file:
+        file.write(ids.tobytes())
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@
 #include "trireme/api/settings.h"
 #include "trireme/cli/report.h"
 #include "trireme/core/error.h"
-#include "trireme/data/tokenizer/byte_tokenizer.h"
+#include "trireme/data/tokenizer/tokenizer.h"
 #include "trireme/train/sample_text.h"
 
 namespace trireme {
@@ -102,11 +102,10 @@ std::vector<std::int32_t> Trainer::generate_tokens(const std::vector<std::int32_
 }
 
 std::string Trainer::generate(const std::string& prompt, const SampleOptions& options) {
-  const data::DataConfig& data = impl_->trainer->config().data;
-  if (!data.tokens.empty() || data.tokenizer != "bytes")
-    refuse("this model was not trained on bytes of text: use generate_tokens");
-  const data::ByteTokenizer bytes;
-  return bytes.decode(generate_tokens(bytes.encode(prompt), options));
+  const auto& tokenizer = impl_->trainer->data().tokenizer;
+  if (!tokenizer) refuse("this model was not trained on text: use generate_tokens");
+  return tokenizer->decode(generate_tokens(tokenizer->encode(prompt, data::Specials::add), options),
+                           data::Specials::none);
 }
 
 std::vector<float> Trainer::values(const std::string& name) {

@@ -179,7 +179,9 @@ std::string summary_text(const train::Trainer& t, const train::Outcome& o) {
   if (!o.losses.empty()) {
     out += fmt::format("loss    {:.3f} {} {:.3f}", o.losses.front(), sparkline(o.losses, 48), o.losses.back());
     if (o.eval_loss) out += fmt::format(" · held out {:.3f}", *o.eval_loss);
-    if (t.data().unigram_entropy > 0) out += fmt::format(" (byte frequencies alone: {:.2f})", t.data().unigram_entropy);
+    if (t.data().unigram_entropy > 0)
+      out += fmt::format(" ({} frequencies alone: {:.2f})", t.config().data.tokenizer == "bytes" ? "byte" : "token",
+                         t.data().unigram_entropy);
     out += "\n";
   }
   const bool equal = o.measured_peak == t.compiled().arena_bytes;

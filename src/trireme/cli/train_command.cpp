@@ -6,7 +6,7 @@
 #include "trireme/cli/signals.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
-#include "trireme/data/tokenizer/byte_tokenizer.h"
+#include "trireme/data/tokenizer/tokenizer.h"
 #include "trireme/planner/machine.h"
 #include "trireme/train/sample_text.h"
 #include "trireme/train/trainer.h"
@@ -23,14 +23,13 @@ struct TrainArguments {
   std::vector<std::string> disabled;
 };
 
-bool speaks(const train::Trainer& t) {
-  return t.config().data.tokenizer == "bytes" && t.config().data.tokens.empty() && !t.model().images;
-}
+bool speaks(const train::Trainer& t) { return t.data().tokenizer != nullptr; }
 
 std::string says(train::Trainer& t, const std::string& prompt, std::int64_t tokens) {
-  const data::ByteTokenizer bytes;
-  return bytes.decode(
-      train::sample_tokens(t.session(), bytes.encode(prompt), {.tokens = tokens, .temperature = 0.7, .seed = 7}));
+  const data::Tokenizer& tokenizer = *t.data().tokenizer;
+  return tokenizer.decode(
+      train::sample_tokens(t.session(), tokenizer.encode(prompt), {.tokens = tokens, .temperature = 0.7, .seed = 7}),
+      data::Specials::none);
 }
 
 // What fits into this machine's memory with 16 bytes for each parameter: f32 weights, gradients and Adam's two states.

@@ -1,4 +1,6 @@
 #pragma once
+#include <trireme/log.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -7,6 +9,8 @@
 #include "trireme/data/data_config.h"
 
 namespace trireme::data {
+
+class Tokenizer;
 
 // Consecutive rows of one update's global batch, row-major. Text fills `tokens` and `targets`; images fill `images` and
 // `labels`.
@@ -51,11 +55,19 @@ struct Data {
   SampleShape shape;                    // images: as asked for, the rest as the files have it
   // Text: "783 C++ headers, 11.7 MB, 39 whole files held out"; of the same kind for the others.
   std::string summary;
-  // Text: nats per byte on the held-out bytes when only the training bytes' frequencies are known; 0: not known.
+  // Text: what turned it into tokens; null for token files and images.
+  std::shared_ptr<const Tokenizer> tokenizer;
+  // Text: nats per token on the held-out tokens when only the training tokens' frequencies are known; 0: not known.
   double unigram_entropy = 0;
 };
 
+struct OpenOptions {
+  LogSink log;                    // how far long work is
+  int threads = 1;                // for encoding text
+  std::uint64_t text_memory = 0;  // bytes that tokens of text may take; 0: half of the machine's memory
+};
+
 // Opens what `config` names. Refuses, before anything starts, what is missing, empty, unreadable or too short.
-Data open_data(const DataConfig& config, const SampleShape& shape);
+Data open_data(const DataConfig& config, const SampleShape& shape, const OpenOptions& options = {});
 
 }  // namespace trireme::data

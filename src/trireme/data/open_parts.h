@@ -8,6 +8,7 @@
 namespace trireme::data {
 
 // open_data for each kind of data.
+Data open_text(const DataConfig& config, const SampleShape& shape, const OpenOptions& options);
 Data open_tokens(const DataConfig& config, const SampleShape& shape);
 Data open_images(const DataConfig& config, const SampleShape& shape);
 

@@ -187,29 +187,32 @@ TokenStream read_text(std::span<const TextFile> files) {
   return stream;
 }
 
-double unigram_cross_entropy(const TokenStream& known, const TokenStream& text) {
+double unigram_cross_entropy(const TokenStream& known, const TokenStream& text, std::int64_t vocab) {
   // Of a stream too large to go through before a run, every k-th block.
   constexpr std::int64_t kMost = std::int64_t{256} << 20;
   constexpr std::int64_t kBlock = 1 << 16;
   struct Counts {
-    std::array<double, 256> of{};
+    std::vector<double> of;
     double all = 0;
   };
-  const auto count = [](const TokenStream& stream) {
-    Counts counts;
+  const auto count = [&](const TokenStream& stream) {
+    Counts counts{std::vector<double>(static_cast<std::size_t>(vocab)), 0};
+    std::vector<std::int32_t> block(kBlock);
     const std::int64_t step = std::max<std::int64_t>(1, stream.size() / kMost);
-    for (const TokenStream::Piece& piece : stream.pieces())
-      for (std::int64_t begin = 0; begin < piece.size; begin += step * kBlock) {
-        const std::int64_t end = std::min(piece.size, begin + kBlock);
-        for (std::int64_t i = begin; i < end; ++i) counts.of[std::to_integer<std::size_t>(piece.data[i])] += 1;
-        counts.all += static_cast<double>(end - begin);
-      }
+    for (std::int64_t first = 0; first < stream.size(); first += step * kBlock) {
+      const std::span part = std::span(block).first(static_cast<std::size_t>(std::min(kBlock, stream.size() - first)));
+      stream.read(first, part);
+      for (const std::int32_t token : part) counts.of[static_cast<std::size_t>(token)] += 1;
+      counts.all += static_cast<double>(part.size());
+    }
     return counts;
   };
   const Counts training = count(known);
   const Counts observed = count(text);
   double nats = 0;
-  for (std::size_t b = 0; b < 256; ++b) nats -= observed.of[b] * std::log((training.of[b] + 1) / (training.all + 256));
+  const double total = training.all + static_cast<double>(vocab);
+  for (std::size_t token = 0; token < observed.of.size(); ++token)
+    nats -= observed.of[token] * std::log((training.of[token] + 1) / total);
   return nats / observed.all;
 }
 

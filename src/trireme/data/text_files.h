@@ -33,8 +33,8 @@ Split split_files(const std::vector<TextFile>& files, double share, std::uint64_
 // The files' bytes end to end, one token per byte. Large files are mapped and must not be shortened meanwhile.
 TokenStream read_text(std::span<const TextFile> files);
 
-// Nats per byte of `text` for a model that knows only how often each byte occurs in `known` (add-one smoothing).
-// Streams over 256 MiB are counted in evenly spaced blocks.
-double unigram_cross_entropy(const TokenStream& known, const TokenStream& text);
+// Nats per token of `text` for a model that knows only how often each token occurs in `known` (add-one smoothing).
+// Streams over 256 Mi tokens are counted in evenly spaced blocks.
+double unigram_cross_entropy(const TokenStream& known, const TokenStream& text, std::int64_t vocab = 256);
 
 }  // namespace trireme::data

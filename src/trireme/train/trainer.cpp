@@ -66,7 +66,7 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
       registry_(registry),
       options_(std::move(options)),
       threads_(compute_threads(config_)) {
-  data_ = data::open_data(config_.data, sample_shape(config_, model()));
+  data_ = data::open_data(config_.data, sample_shape(config_, model()), {.log = options_.log, .threads = threads_});
   if (model().images) {
     config_.model.image = data_.shape.image;
     config_.model.channels = data_.shape.channels;

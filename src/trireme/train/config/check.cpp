@@ -17,7 +17,6 @@ struct Available {
 std::vector<Available> available() {
   return {
       {"train.precision", {"\"f32\"", "\"bf16\""}},
-      {"data.tokenizer", {"\"bytes\""}},
       {"parallel.zero", {"0"}},
       {"parallel.sequence", {"false"}},
       {"parallel.compress", {"\"none\""}},

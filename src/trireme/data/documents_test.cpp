@@ -1,0 +1,183 @@
+#include "trireme/data/documents.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "trireme/core/error.h"
+#include "trireme/data/dataset.h"
+#include "trireme/data/encode_documents.h"
+#include "trireme/data/token_files.h"
+#include "trireme/data/token_writer.h"
+#include "trireme/data/tokenizer/tokenizer.h"
+
+namespace trireme::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kGpt2 = TRIREME_SOURCE_DIR "/tests/tokenizers/gpt2.json";
+
+class Documents : public testing::Test {
+ protected:
+  Documents() {
+    std::string name = (fs::temp_directory_path() / "trireme-documents-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
+    folder_ = name;
+  }
+  ~Documents() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+    return path(name);
+  }
+  std::vector<TextFile> files(const std::string& name, const std::string& text) const {
+    return {{write(name, text), name, text.size()}};
+  }
+  static std::string refusal(const std::function<void()>& request) {
+    try {
+      request();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), Error::Kind::request) << e.what();
+      return e.message();
+    }
+    ADD_FAILURE() << "nothing was refused";
+    return {};
+  }
+
+  fs::path folder_;
+};
+
+void expect_contains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "\"" << text << "\" lacks \"" << part << "\"";
+}
+
+std::vector<std::int32_t> encode(std::span<const TextFile> files, const Tokenizer& tokenizer, int threads,
+                                 const std::string& field = "text") {
+  std::vector<std::int32_t> ids;
+  EncodeOptions options;
+  options.threads = threads;
+  options.field = field;
+  encode_documents(files, tokenizer, options,
+                   [&](std::span<const std::int32_t> part) { ids.insert(ids.end(), part.begin(), part.end()); });
+  return ids;
+}
+
+TEST_F(Documents, JsonLinesAreDocuments) {
+  const auto input = files("t.jsonl",
+                           "{\"id\": 1, \"text\": \"one \\ud83d\\ude00\", \"more\": {\"text\": \"no\"}}\r\n\n"
+                           "{\"text\":\"two\"}");
+  DocumentReader reader(input, true);
+  const auto documents = reader.next(1000);
+  ASSERT_EQ(documents.size(), 2U);
+  std::string storage;
+  EXPECT_EQ(documents[0].text("text", storage), "one 😀");
+  EXPECT_EQ(documents[1].text("text", storage), "two");
+  EXPECT_EQ(documents[1].line, 3);
+  EXPECT_TRUE(reader.next(1000).empty());
+}
+
+TEST_F(Documents, BadLinesAreNamed) {
+  const auto problem = [&](const std::string& line) {
+    const auto input = files("t.jsonl", "{\"text\": \"fine\"}\n" + line + "\n");
+    return refusal([&] { encode(input, *open_tokenizer("bytes"), 1); });
+  };
+  expect_contains(problem("{\"text\": "), "t.jsonl:2: no valid JSON");
+  expect_contains(problem("{\"txet\": \"a\"}"), "did you mean \"txet\"?");
+  expect_contains(problem("{\"text\": 3}"), "has no string \"text\"");
+  expect_contains(problem("[\"text\"]"), "must be a JSON object");
+  expect_contains(problem("{\"a\": {\"text\": \"x\"}}"), "has no string \"text\"");
+}
+
+TEST_F(Documents, EachEndsWithItsToken) {
+  const auto tokenizer = open_tokenizer(kGpt2);
+  const auto input = files("t.jsonl", "{\"text\": \"one\"}\n{\"text\": \"two\"}\n");
+  std::vector<std::int32_t> expected = tokenizer->encode("one");
+  expected.push_back(0);
+  tokenizer->encode("two", Specials::none, expected);
+  expected.push_back(0);
+  EXPECT_EQ(encode(input, *tokenizer, 2), expected);
+}
+
+TEST_F(Documents, LongFilesInPartsGiveTheSameTokens) {
+  std::string text;
+  for (int i = 0; text.size() < (3U << 20); ++i)
+    text += "line " + std::to_string(i * 7919 % 10007) + (i % 7 == 0 ? ";\n\n  x" : i % 3 == 0 ? " \n" : ".\n");
+  const auto tokenizer = open_tokenizer(kGpt2);
+  const auto input = files("t.txt", text);
+  std::vector<std::int32_t> whole = tokenizer->encode(text);
+  whole.push_back(0);
+  EXPECT_EQ(encode(input, *tokenizer, 1), whole);
+  EXPECT_EQ(encode(input, *tokenizer, 3), whole);
+}
+
+TEST_F(Documents, TokenFilesAreReadBack) {
+  const std::vector<std::int32_t> tokens = {1, 2, 3, 500, 65535, 7};
+  for (const TokenType type : {TokenType::u16, TokenType::u32})
+    for (const TokenFormat format : {TokenFormat::raw, TokenFormat::llmc}) {
+      const std::string file = path("t.bin");
+      {
+        TokenWriter writer(file, format, type);
+        writer.write(std::span(tokens).first(2));
+        writer.write(std::span(tokens).subspan(2));
+        EXPECT_FALSE(fs::exists(file));
+        writer.commit();
+      }
+      const std::vector<std::string> names = {file};
+      const auto sources =
+          open_token_files(names, type == TokenType::u16 ? "uint16" : "uint32", 70000, "data.tokens");
+      const TokenStream& stream = sources.at(0).stream;
+      std::vector<std::int32_t> read(static_cast<std::size_t>(stream.size()));
+      stream.read(0, read);
+      EXPECT_EQ(read, tokens);
+      fs::remove(file);
+    }
+  { TokenWriter forgotten(path("never.bin"), TokenFormat::raw, TokenType::u16); }
+  EXPECT_TRUE(fs::is_empty(folder_));
+}
+
+TEST_F(Documents, TrainingTextIsEncoded) {
+  DataConfig config;
+  std::string lines;
+  for (int i = 0; i < 500; ++i) lines += "{\"text\": \"document number " + std::to_string(i) + "\"}\n";
+  config.text = {write("t.jsonl", lines)};
+  config.tokenizer = kGpt2;
+  const Data data = open_data(config, {.context = 16});
+  EXPECT_EQ(data.vocab, 3000);
+  ASSERT_NE(data.tokenizer, nullptr);
+  Batch batch;
+  data.train->resize(batch, 1);
+  data.train->read(0, 0, batch);
+  const std::string text = data.tokenizer->decode(batch.tokens, Specials::none);
+  expect_contains(text, "document number 0document");
+  expect_contains(data.summary, "tokens");
+  EXPECT_GT(data.unigram_entropy, 1);
+  EXPECT_LT(data.unigram_entropy, std::log(3000.0));
+
+  config.tokenizer = "bytes";
+  const Data bytes = open_data(config, {.context = 16});
+  EXPECT_EQ(bytes.vocab, 256);
+  bytes.train->resize(batch, 1);
+  bytes.train->read(0, 0, batch);
+  EXPECT_EQ(bytes.tokenizer->decode(batch.tokens), "document number ");
+}
+
+TEST_F(Documents, TextThatDoesNotFitIsRefused) {
+  DataConfig config;
+  config.text = {write("t.txt", std::string(100000, 'a') + " " + std::string(1000, 'b'))};
+  config.tokenizer = kGpt2;
+  OpenOptions options;
+  options.text_memory = 1000;
+  const std::string message = refusal([&] { open_data(config, {.context = 16}, options); });
+  expect_contains(message, "trireme tokenize");
+  expect_contains(message, "data.tokens");
+  expect_contains(refusal([&] { open_data(config, {.context = 16, .vocab = 100}); }), "model.vocab = 100");
+}
+
+}  // namespace
+}  // namespace trireme::data
