@@ -48,7 +48,8 @@ class JsonTokenizer::Lease {
 
 namespace {
 
-// How vocabularies in common use call the token that ends a document.
+// How vocabularies in common use call the token that ends a document. Only an added token counts: text about tokenizers
+// may have taught a vocabulary such a name as an ordinary word.
 constexpr std::array<std::string_view, 7> kEndNames = {"<|endoftext|>", "<|end_of_text|>",       "</s>", "<eos>",
                                                        "<|eos|>",       "<｜end▁of▁sentence｜>", "[EOS]"};
 
@@ -117,7 +118,8 @@ void JsonTokenizer::read(const JsonNode& root) {
   std::for_each(frame_.before.begin(), frame_.before.end(), check);
   std::for_each(frame_.after.begin(), frame_.after.end(), check);
   for (const std::string_view name : kEndNames)
-    if (!end_of_text_) end_of_text_ = id_of(name);
+    for (const AddedToken& token : added_)
+      if (!end_of_text_ && token.content == name) end_of_text_ = token.id;
 }
 
 void JsonTokenizer::encode(std::string_view text, Specials specials, std::vector<std::int32_t>& ids) const {
