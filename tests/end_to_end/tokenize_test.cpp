@@ -1,0 +1,49 @@
+// A vocabulary learnt from text, text turned into tokens, and models trained on both.
+#include <gtest/gtest.h>
+
+#include "end_to_end/program.h"
+
+namespace trireme::testing {
+namespace {
+
+class Tokenize : public Program {};
+
+TEST_F(Tokenize, FromTextToATrainedModel) {
+  const auto learnt =
+      nlohmann::json::parse(done({"tokenize", "--train=300", "--out=tokenizer.json", "--json", "text.txt"}).out);
+  const std::int64_t vocab = learnt["vocab"];
+  EXPECT_GT(vocab, 257);
+  EXPECT_LE(vocab, 300);
+  refused({"tokenize", "--train=300", "--out=tokenizer.json", "text.txt"});  // it is there already
+
+  for (const char* format : {"raw", "llmc"}) {
+    const std::string file = std::string(format) + ".bin";
+    const auto encoded = nlohmann::json::parse(
+        done({"tokenize", "--tokenizer=tokenizer.json", "--out=" + file, "--format", format, "--json", "text.txt"})
+            .out);
+    EXPECT_EQ(encoded["documents"], 1);
+    EXPECT_EQ(encoded["type"], "uint16");
+    const std::size_t header = format == std::string("llmc") ? 1024 : 0;
+    EXPECT_EQ(read(file).size(), header + 2 * encoded["tokens"].get<std::size_t>());
+    done({"train", "tiny.toml", "--data.text=[]", "--data.tokens=" + file, "--model.vocab=" + std::to_string(vocab),
+          "--output.dir=" + std::string(format)});
+  }
+  const Finished trained = done({"train", "tiny.toml", "--data.tokenizer=tokenizer.json", "--output.dir=from-text"});
+  EXPECT_NE(trained.out.find("token frequencies alone"), std::string::npos) << trained.out;
+  EXPECT_NE(trained.out.find("vocabulary " + std::to_string(vocab)), std::string::npos) << trained.out;
+}
+
+TEST_F(Tokenize, JsonLinesTrainToo) {
+  std::string lines;
+  for (int i = 0; i < 400; ++i) lines += R"({"body": "line )" + std::to_string(i) + "\"}\n";
+  write("t.jsonl", lines);
+  const auto encoded = nlohmann::json::parse(
+      done({"tokenize", "--tokenizer=bytes", "--out=t.bin", "--field=body", "--json", "t.jsonl"}).out);
+  EXPECT_EQ(encoded["documents"], 400);
+  const std::string problem = refused({"tokenize", "--tokenizer=bytes", "--out=u.bin", "t.jsonl"});
+  EXPECT_NE(problem.find("t.jsonl:1"), std::string::npos) << problem;
+  EXPECT_FALSE(exists("u.bin"));
+}
+
+}  // namespace
+}  // namespace trireme::testing
