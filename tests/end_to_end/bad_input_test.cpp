@@ -170,7 +170,7 @@ TEST_F(BadInput, NotAvailableYet) {
     const std::string key = std::string(setting).substr(0, std::string(setting).find('='));
     expect_key_refused(setting, {"not available in this version", key, "available:"});
   }
-  for (const char* command : {"eval", "import", "export"})
+  for (const char* command : {"eval", "plan", "simulate"})
     expect_refusal({command, "tiny.toml"}, {"not available in this version", command});
   expect_refusal({"inspect", "schedule", "tiny.toml"}, {"not available in this version", "schedule"});
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -102,7 +103,11 @@ void Running::signal(int number) const {
 }
 
 bool Running::ended() {
-  if (pid_ >= 0 && waitpid(pid_, &status_, WNOHANG) == pid_) pid_ = -1;
+  struct rusage usage {};
+  if (pid_ >= 0 && wait4(pid_, &status_, WNOHANG, &usage) == pid_) {
+    pid_ = -1;
+    peak_bytes_ = std::int64_t{usage.ru_maxrss} * 1024;
+  }
   return pid_ < 0;
 }
 
@@ -124,7 +129,7 @@ Finished Running::wait() {
     pid_ = -1;
   }
   const int code = WIFSIGNALED(status_) ? 128 + WTERMSIG(status_) : WEXITSTATUS(status_);
-  return {code, contents(out_), contents(err_)};
+  return {code, contents(out_), contents(err_), peak_bytes_};
 }
 
 Program::Program() {

@@ -15,6 +15,7 @@ struct Finished {
   int code = -1;  // exit code; 128 + signal when a signal ended it
   std::string out;
   std::string err;
+  std::int64_t peak_bytes = 0;  // of resident memory
 };
 
 // The program, running in a folder with its output kept aside. A process that is still there when this object goes is
@@ -39,6 +40,7 @@ class Running {
   int out_ = -1;
   int err_ = -1;
   int status_ = 0;
+  std::int64_t peak_bytes_ = 0;
 };
 
 // Tests that use the program as a person does, in a folder of their own:

@@ -32,8 +32,7 @@ int report(const Error& e) {
 }
 
 // Words of the language that this version does not speak yet.
-constexpr std::array<std::string_view, 7> kLater = {"eval",     "import",   "export",   "plan",
-                                                    "simulate", "compress", "dashboard"};
+constexpr std::array<std::string_view, 5> kLater = {"eval", "plan", "simulate", "compress", "dashboard"};
 
 std::optional<std::string> unknown_command(const CLI::App& app, const std::vector<std::string>& arguments) {
   std::vector<std::string> names;
@@ -65,6 +64,15 @@ std::string unexpected(const CLI::App& app, const std::string& word) {
                      meant ? "; did you mean --" + *meant + "?" : "; see " + app.get_name() + " --help");
 }
 
+std::vector<std::string> options_of(const CLI::App& app, const std::string& name) {
+  std::vector<std::string> options;
+  for (const CLI::App* command : app.get_subcommands({}))
+    if (command->get_name() == name)
+      for (const CLI::Option* option : command->get_options())
+        options.insert(options.end(), option->get_lnames().begin(), option->get_lnames().end());
+  return options;
+}
+
 // CLI11's own messages name the word alone; a person wants the nearest one that is known too.
 std::string explain(const CLI::App& app, const CLI::ParseError& e, const std::vector<std::string>& arguments) {
   if (const auto message = unknown_command(app, arguments)) return *message;
@@ -88,6 +96,8 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
   app.require_subcommand(1);
   add_train(app, context);
   add_generate(app, context);
+  add_import(app, context);
+  add_export(app, context);
   add_memory(app, context);
   add_inspect(app, context);
   add_bench(app, context);
@@ -99,7 +109,7 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
       fmt::print("{}", app.help());
       return 0;
     }
-    context.overrides = train::take_overrides(arguments);
+    context.overrides = train::take_overrides(arguments, options_of(app, arguments.front()));
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 takes them from the back
     app.parse(reversed);
     return context.run();

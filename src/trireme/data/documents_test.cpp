@@ -129,8 +129,7 @@ TEST_F(Documents, TokenFilesAreReadBack) {
         writer.commit();
       }
       const std::vector<std::string> names = {file};
-      const auto sources =
-          open_token_files(names, type == TokenType::u16 ? "uint16" : "uint32", 70000, "data.tokens");
+      const auto sources = open_token_files(names, type == TokenType::u16 ? "uint16" : "uint32", 70000, "data.tokens");
       const TokenStream& stream = sources.at(0).stream;
       std::vector<std::int32_t> read(static_cast<std::size_t>(stream.size()));
       stream.read(0, read);

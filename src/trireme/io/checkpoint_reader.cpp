@@ -117,6 +117,7 @@ void CheckpointReader::verify(ThreadPool& pool) {
   pool.run(static_cast<std::int64_t>(slices.size()), [&](std::int64_t i) {
     const auto& [tensor, slice] = slices[static_cast<std::size_t>(i)];
     check_sum(*tensor, *slice);
+    release(*tensor, *slice);
   });
   verified_ = true;
 }
@@ -128,7 +129,13 @@ void CheckpointReader::read(const CheckpointTensor& tensor, std::span<std::byte>
     if (slice.extent.elements() > 0)
       place_slice(bytes(tensor, slice), slice.start, slice.extent, tensor.type.shape, size_of(tensor.type.dtype),
                   out.data());
+    release(tensor, slice);
   }
+}
+
+void CheckpointReader::release(const CheckpointTensor& tensor, const CheckpointSlice& slice) const {
+  const SafetensorsFile& file = files_.at(slice.file);
+  file.release(file.at(tensor.name), 0, slice.extent.elements());
 }
 
 }  // namespace trireme::io

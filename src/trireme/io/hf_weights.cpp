@@ -13,7 +13,8 @@ namespace {
 
 using Found = ShardedSafetensors::Found;
 
-// Elements converted between two moments of letting go of the file's pages.
+// Elements converted between two moments of letting go of the file's pages. Reading one page maps some around it, also
+// ones let go of before, so the pieces are far larger than pages.
 constexpr std::int64_t kPiece = std::int64_t{1} << 20;
 
 template <class T>
@@ -41,12 +42,15 @@ void convert_transposed(const Found& from, std::span<float> out) {
   const std::int64_t rows = from.tensor->type.shape[0];
   const std::int64_t columns = from.tensor->type.shape[1];
   constexpr std::int64_t kBand = 16;  // floats of a cache line
+  std::int64_t held = 0;              // the first row whose pages were not let go of
   for (std::int64_t band = 0; band < rows; band += kBand) {
     const std::int64_t end = std::min(rows, band + kBand);
     for (std::int64_t column = 0; column < columns; ++column)
       for (std::int64_t row = band; row < end; ++row)
         out[static_cast<std::size_t>(column * rows + row)] = element<T>(bytes, row * columns + column);
-    from.file->release(*from.tensor, band * columns, (end - band) * columns);
+    if ((end - held) * columns < kPiece && end < rows) continue;
+    from.file->release(*from.tensor, held * columns, (end - held) * columns);
+    held = end;
   }
 }
 

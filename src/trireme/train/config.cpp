@@ -90,7 +90,7 @@ Config build(const std::vector<Entry>& entries, const std::string& file, const s
       throw e.within("command line");
     }
   try {
-    if (!config.init.from.empty() && shape_from == ShapeFrom::folder) adopt_shape(config, families);
+    if (!config.init.from.empty() && shape_from == ShapeFrom::folder) adopt_folder(config, families);
     check(config, families);
   } catch (Error& e) {
     if (!file.empty()) throw e.within(file);
@@ -135,6 +135,10 @@ Config load_config(const std::string& source, std::span<const std::string> overr
     if (fs::exists(run, unknown)) {
       Config config = build(read_toml(read_file(run), run.string()), run.string(), folder_name(source), overrides,
                             families, ShapeFrom::entries);
+      // A run that began with a folder's tokenizer keeps a copy, for when the folder is gone.
+      const fs::path kept = fs::path(source) / "tokenizer.json";
+      if (config.data.tokenizer != "bytes" && !fs::exists(config.data.tokenizer, unknown) && fs::exists(kept, unknown))
+        config.data.tokenizer = kept.string();
       if (std::none_of(overrides.begin(), overrides.end(), [](const auto& o) { return o.starts_with("output.dir="); }))
         config.run = source;
       return config;
@@ -157,7 +161,7 @@ Config load_config(const std::string& source, std::span<const std::string> overr
          near ? "; did you mean " + *near + "?" : "");
 }
 
-std::vector<std::string> take_overrides(std::vector<std::string>& arguments) {
+std::vector<std::string> take_overrides(std::vector<std::string>& arguments, std::span<const std::string> options) {
   std::vector<std::string> overrides;
   std::vector<std::string> rest;
   Config defaults;
@@ -169,7 +173,8 @@ std::vector<std::string> take_overrides(std::vector<std::string>& arguments) {
         argument.starts_with("--") ? argument.substr(2, equals == std::string::npos ? equals : equals - 2) : "";
     const std::string key_part = name.starts_with(std::string(kSeeds) + ".") ? std::string(kSeeds) : name;
     if (name.find('.') == std::string::npos) {
-      if (const auto meant = name.empty() ? std::nullopt : foreign_name(name))
+      const bool known = name.empty() || std::find(options.begin(), options.end(), name) != options.end();
+      if (const auto meant = known ? std::nullopt : foreign_name(name))
         refuse("unknown option --{}; did you mean --{}?", name, *meant);
       rest.push_back(argument);
       continue;

@@ -132,9 +132,9 @@ struct Config {
 };
 
 // `source` is a TOML file, a folder that holds config.toml (a run) or config.json (a Hugging Face model, which becomes
-// init.from), or the name of a built-in configuration. Overrides are "train.lr=1e-3", applied in order over the file.
-// Refuses (Error::Kind::request) with file and line, what was expected, and the nearest valid name or value.
-// `families` are those that model.family may name.
+// init.from and gives the shape of the model and its tokenizer), or the name of a built-in configuration. Overrides are
+// "train.lr=1e-3", applied in order over the file. Refuses (Error::Kind::request) with file and line, what was
+// expected, and the nearest valid name or value. `families` are those that model.family may name.
 Config load_config(const std::string& source, std::span<const std::string> overrides = {},
                    const models::Families& families = models::builtin_families());
 // The same from text; `file` names it in errors.
@@ -142,8 +142,9 @@ Config parse_config(std::string_view toml, const std::string& file, std::span<co
                     const models::Families& families = models::builtin_families());
 
 // Takes "--section.key=value" and "--section.key value" out of `arguments` and gives them as "section.key=value". Other
-// arguments stay, except that a flag known as another system's name for a key ("--learning_rate") is refused.
-std::vector<std::string> take_overrides(std::vector<std::string>& arguments);
+// arguments stay, except that a flag known as another system's name for a key ("--learning_rate") is refused, unless it
+// is among `options`: those that a command has itself.
+std::vector<std::string> take_overrides(std::vector<std::string>& arguments, std::span<const std::string> options = {});
 
 // Values against each other, and against what this version can do. `load_config` has called it.
 void check(const Config& config, const models::Families& families = models::builtin_families());

@@ -13,6 +13,7 @@
 #include "trireme/core/text.h"
 #include "trireme/planner/machine.h"
 #include "trireme/train/checkpoint.h"
+#include "trireme/train/convert.h"
 #include "trireme/train/schedule.h"
 
 namespace trireme::train {
@@ -98,6 +99,7 @@ void Trainer::set_first_weights() {
   if (!weights_) return;
   load_huggingface(*weights_, *session_);
   weights_.reset();
+  if (options_.write) keep_tokenizer_files(config_.init.from, folder_);
 }
 
 void Trainer::compile_plan() {

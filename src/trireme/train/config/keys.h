@@ -83,9 +83,9 @@ std::vector<Entry> read_toml(std::string_view toml, const std::string& file);
 Config make_config(const std::vector<Entry>& entries, const std::string& name,
                    const models::Families& families = models::builtin_families());
 
-// Takes the model's shape from the Hugging Face folder that init.from names. Refuses a key of [model] that was given
-// and says otherwise; model.context may be smaller than the folder's.
-void adopt_shape(Config& config, const models::Families& families);
+// Takes the model's shape, and the tokenizer unless one was given, from the Hugging Face folder that init.from names.
+// Refuses a key of [model] that was given and says otherwise; model.context may be smaller than the folder's.
+void adopt_folder(Config& config, const models::Families& families);
 
 // Mesh axes as written: "pp=2,dp=*" → {pp, 2}, {dp, 0}; nothing when malformed. "auto" and "" have none.
 std::optional<std::vector<std::pair<std::string, std::int64_t>>> parse_mesh_axes(std::string_view text);

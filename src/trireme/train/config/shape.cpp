@@ -33,7 +33,7 @@ bool leaves_open(const std::string& value) { return value == "0" || value == "\"
 
 }  // namespace
 
-void adopt_shape(Config& config, const models::Families& families) {
+void adopt_folder(Config& config, const models::Families& families) {
   const std::string& folder = config.init.from;
   std::error_code unknown;
   if (!std::filesystem::is_directory(folder, unknown)) refuse("init.from = \"{}\": there is no such folder", folder);
@@ -59,6 +59,10 @@ void adopt_shape(Config& config, const models::Families& families) {
              other, folder);
   }
   config.model = theirs.model;
+  // The tokens that the weights know.
+  const std::filesystem::path tokenizer = std::filesystem::path(folder) / "tokenizer.json";
+  if (!config.is_given("data.tokenizer") && std::filesystem::exists(tokenizer, unknown))
+    config.data.tokenizer = tokenizer.string();
 }
 
 }  // namespace trireme::train

@@ -1,0 +1,216 @@
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+
+#include "trireme/core/error.h"
+#include "trireme/data/tokenizer/tokenizer.h"
+#include "trireme/io/atomic_file.h"
+#include "trireme/io/checkpoint_reader.h"
+#include "trireme/io/hf_config.h"
+#include "trireme/io/hf_names.h"
+#include "trireme/io/safetensors.h"
+#include "trireme/train/checkpoint.h"
+#include "trireme/train/convert.h"
+#include "trireme/train/huggingface.h"
+#include "trireme/train/run_folder.h"
+
+namespace trireme::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// One of our tensors, given out as theirs.
+class Producer {
+ public:
+  Producer(const io::CheckpointReader& checkpoint, const io::HfTensor& tensor, DType dtype)
+      : checkpoint_(checkpoint), tensor_(tensor), dtype_(dtype) {}
+
+  void operator()(const io::TensorToStream::Take& take) const {
+    const io::CheckpointTensor& stored = checkpoint_.at(tensor_.ours);
+    const auto values = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(stored.type.elements()));
+    checkpoint_.read(stored, {reinterpret_cast<std::byte*>(values.get()), stored.type.bytes()});
+    dispatch_compute(dtype_, [&](auto zero) { give<decltype(zero)>(values.get(), take); });
+  }
+
+ private:
+  template <class T>
+  void give(const float* values, const io::TensorToStream::Take& take) const {
+    constexpr std::size_t kPiece = std::size_t{1} << 16;
+    const std::int64_t columns = tensor_.stored.back();
+    const std::int64_t rows = tensor_.stored.elements() / columns;
+    std::vector<T> piece;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (std::int64_t column = 0; column < columns; ++column)
+        piece.push_back(converted<T>(values[tensor_.transposed ? column * rows + row : row * columns + column]));
+      if (piece.size() < kPiece && row + 1 < rows) continue;
+      take(std::as_bytes(std::span<const T>(piece)));
+      piece.clear();
+    }
+  }
+
+  template <class T>
+  T converted(float value) const {
+    const T result(value);
+    if (std::isfinite(value) && !std::isfinite(static_cast<float>(result)))
+      fail("{} holds {}, which {} cannot; export with --dtype bf16 or f32", tensor_.ours, value, name_of(dtype_));
+    return result;
+  }
+
+  const io::CheckpointReader& checkpoint_;
+  const io::HfTensor& tensor_;
+  DType dtype_;
+};
+
+// Consecutive tensors that share a file; one that is larger than the limit has its own.
+std::vector<std::span<const io::HfTensor>> shards(const std::vector<io::HfTensor>& tensors, DType dtype,
+                                                  std::uint64_t most) {
+  std::vector<std::span<const io::HfTensor>> result;
+  std::size_t first = 0;
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::uint64_t size = TensorType{dtype, tensors[i].stored}.bytes();
+    if (i > first && bytes + size > most) {
+      result.push_back(std::span(tensors).subspan(first, i - first));
+      first = i;
+      bytes = 0;
+    }
+    bytes += size;
+  }
+  result.push_back(std::span(tensors).subspan(first));
+  return result;
+}
+
+void write_weights(const fs::path& folder, const io::CheckpointReader& checkpoint,
+                   const std::vector<io::HfTensor>& tensors, const ExportOptions& options, Exported& out) {
+  const auto parts = shards(tensors, options.dtype, options.max_shard);
+  nlohmann::ordered_json map;
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    const std::string name = parts.size() == 1 ? std::string("model.safetensors")
+                                               : fmt::format("model-{:05}-of-{:05}.safetensors", p + 1, parts.size());
+    std::vector<io::TensorToStream> streams;
+    for (const io::HfTensor& tensor : parts[p]) {
+      const TensorType type{options.dtype, tensor.stored};
+      streams.push_back({tensor.theirs, type, Producer(checkpoint, tensor, options.dtype)});
+      map[tensor.theirs] = name;
+      out.bytes += type.bytes();
+      out.parameters += static_cast<std::uint64_t>(type.elements());
+    }
+    io::stream_safetensors((folder / name).string(), streams, {{"format", "pt"}});
+    out.files.push_back(name);
+  }
+  if (parts.size() == 1) return;
+  const nlohmann::ordered_json index = {{"metadata", {{"total_size", out.bytes}}}, {"weight_map", map}};
+  io::write_file_atomically((folder / "model.safetensors.index.json").string(), index.dump(2) + "\n");
+}
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// For a run whose tokenizer.json came without the files that transformers puts beside it.
+void write_tokenizer(const Config& config, const fs::path& folder) {
+  if (config.data.tokenizer == "bytes") return;
+  const auto tokenizer = data::open_tokenizer(config.data.tokenizer, "data.tokenizer");
+  nlohmann::ordered_json beside = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                   {"model_max_length", config.model.context}};
+  if (const auto end = tokenizer->end_of_text()) {
+    beside["eos_token"] = tokenizer->token_of(*end).value();
+    const nlohmann::ordered_json generation = {{"_from_model_config", true}, {"eos_token_id", *end}};
+    io::write_file_atomically((folder / "generation_config.json").string(), generation.dump(2) + "\n");
+  }
+  io::write_file_atomically((folder / "tokenizer.json").string(), tokenizer->json());
+  io::write_file_atomically((folder / "tokenizer_config.json").string(), beside.dump(2) + "\n");
+}
+
+std::int64_t choose_step(const fs::path& run, const ExportOptions& options) {
+  const std::vector<std::int64_t> steps = checkpoint_steps(run);
+  if (options.step && std::find(steps.begin(), steps.end(), *options.step) == steps.end())
+    refuse("{} has no checkpoint of step {}; there {} {}", run.string(), *options.step,
+           steps.size() == 1 ? "is one of" : "are",
+           steps.empty() ? "none" : fmt::format("{}", fmt::join(steps.rbegin(), steps.rend(), ", ")));
+  const auto step = options.step ? options.step : newest_checkpoint(run, options.log);
+  if (!step) refuse("{}: the run has no checkpoint", run.string());
+  return *step;
+}
+
+// Only what an export made, or could have made, is ever replaced.
+void check_target(const fs::path& folder, bool overwrite) {
+  if (!fs::exists(folder) || (fs::is_directory(folder) && fs::is_empty(folder))) return;
+  if (!fs::is_directory(folder)) refuse("{} is there already and not a folder", folder.string());
+  if (!is_huggingface_folder(folder))
+    refuse("{} holds something else than a Hugging Face folder, which is not replaced; name another folder",
+           folder.string());
+  if (!overwrite)
+    refuse("{} holds a Hugging Face folder already; give --overwrite to replace it, or another folder",
+           folder.string());
+}
+
+// A folder beside the target, under a name that nobody else uses; gone with this object unless it took the target's
+// place.
+class Aside {
+ public:
+  explicit Aside(fs::path target) : target_(std::move(target)) {
+    path_ = target_.string() + fmt::format(".part-{}", ::getpid());
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+  }
+  ~Aside() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Aside(const Aside&) = delete;
+  Aside& operator=(const Aside&) = delete;
+
+  const fs::path& path() const { return path_; }
+  void commit() {
+    io::sync_folder(path_.string());
+    const fs::path old = path_.string() + "-old";
+    const bool replaces = fs::exists(target_);
+    if (replaces) fs::rename(target_, old);
+    fs::rename(path_, target_);
+    io::sync_folder(target_.has_parent_path() ? target_.parent_path().string() : ".");
+    if (replaces) fs::remove_all(old);
+  }
+
+ private:
+  fs::path target_;
+  fs::path path_;
+};
+
+}  // namespace
+
+Exported export_huggingface(const fs::path& run, const fs::path& given, const ExportOptions& options,
+                            const models::Families& families) {
+  if (!holds_run(run)) refuse("{}: there is no run in that folder", run.string());
+  fs::path folder = given.lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  check_target(folder, options.overwrite);
+  const Config config = load_config(run.string(), {}, families);
+  const std::vector<io::HfTensor> tensors = io::hf_tensors(config.model);
+  Exported out;
+  out.step = choose_step(run, options);
+  const io::CheckpointReader checkpoint(checkpoint_folder(run, out.step));
+  for (const io::HfTensor& tensor : tensors)
+    if (const TensorType type{DType::f32, tensor.shape}; checkpoint.at(tensor.ours).type != type)
+      refuse("{}: '{}' is {}, the model has {}", checkpoint_folder(run, out.step).string(), tensor.ours,
+             checkpoint.at(tensor.ours).type.str(), type.str());
+  try {
+    Aside aside(folder);
+    if (!copy_tokenizer_files(run, aside.path())) write_tokenizer(config, aside.path());
+    write_weights(aside.path(), checkpoint, tensors, options, out);
+    io::write_file_atomically(
+        (aside.path() / "config.json").string(),
+        io::hf_config_json(config.model, options.dtype, text_of(aside.path() / "generation_config.json")));
+    aside.commit();
+  } catch (const fs::filesystem_error& e) {
+    fail("{} cannot be written: {}", folder.string(), e.code().message());
+  }
+  return out;
+}
+
+}  // namespace trireme::train
