@@ -270,6 +270,7 @@ std::vector<std::string> architectures(const nlohmann::json& config, const std::
 
 const Family& family_of(const HfSettings& s, const std::vector<std::string>& architectures, const std::string& path) {
   std::vector<std::string> known;
+  known.reserve(kFamilies.size());
   for (const Family& family : kFamilies) known.emplace_back(family.name);
   // The first config.json files had no model_type.
   if (!s.has("model_type")) {

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstring>
 
 #include "trireme/io/hf_config.h"
@@ -108,7 +109,8 @@ TEST_F(HfWeightsTest, NamesWithAndWithoutThePrefix) {
   const HfWeights weights(folder_, model);
   std::vector<float> norm(24);
   weights.read("norm.weight", {24}, norm);
-  EXPECT_EQ(std::memcmp(norm.data(), tensors.all.at("model.norm.weight").second.data(), 24 * sizeof(float)), 0);
+  const auto bytes = std::as_bytes(std::span<const float>(norm));
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), tensors.all.at("model.norm.weight").second.begin()));
 }
 
 // Conv1D's [in, out] becomes [out, in]; values of 16 bits are the same numbers in 32.
