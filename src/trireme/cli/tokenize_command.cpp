@@ -186,6 +186,7 @@ void add_tokenize(CLI::App& app, Context& context) {
       ->check(CLI::IsMember({"auto", "uint16", "uint32"}));
   command->add_option("--field", a->field, "Where JSON lines have the text");
   std::vector<std::string> patterns;
+  patterns.reserve(data::kKnownPatterns.size());
   for (const data::KnownPattern& known : data::kKnownPatterns) patterns.emplace_back(known.name);
   command->add_option("--pattern", a->pattern, "With --train, how text is cut into words")
       ->check(CLI::IsMember(patterns));

@@ -48,7 +48,7 @@ std::string StreamDecoder::push(std::int32_t id) {
     context_ = {id};
   }
   const std::size_t held = unfinished_utf8(waiting_);
-  const std::string ready = to_utf8(std::string_view(waiting_).substr(0, waiting_.size() - held));
+  std::string ready = to_utf8(std::string_view(waiting_).substr(0, waiting_.size() - held));
   waiting_.erase(0, waiting_.size() - held);
   return ready;
 }

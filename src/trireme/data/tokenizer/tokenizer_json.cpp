@@ -11,7 +11,7 @@ using Json = nlohmann::ordered_json;
 
 Json pre_tokenizer(const std::string& pattern) {
   const bool own = pattern == kKnownPatterns[0].name;  // the one that "ByteLevel" has built in
-  const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", own}};
+  Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", own}};
   if (own) return bytes;
   Json split = {{"type", "Split"}, {"pattern", Json::object()}, {"behavior", "Isolated"}, {"invert", false}};
   for (const KnownPattern& known : kKnownPatterns)
