@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <ctime>
 
 #include "trireme/cli/bench.h"
 #include "trireme/core/error.h"
@@ -42,11 +43,13 @@ class TemporaryFolder {
 };
 
 struct Figures {
-  std::vector<double> plain;     // ms of steps beside which nothing is written
-  std::vector<double> copied;    // of the step during which a checkpoint is copied
-  std::vector<double> trailing;  // of later ones, if the disk is not done by then
-  std::vector<double> ratios;    // of a `copied` step to the plain ones before and after it
-  std::vector<double> seconds;   // from the start of a checkpoint until it is on the disk
+  std::vector<double> plain;             // ms of steps beside which nothing is written
+  std::vector<double> copied;            // of the step during which a checkpoint is copied
+  std::vector<double> trailing;          // of later ones, if the disk is not done by then
+  std::vector<double> ratios;            // of a `copied` step to the plain ones before and after it
+  std::vector<double> seconds;           // from the start of a checkpoint until it is on the disk
+  std::vector<double> writer_processor;  // ms of processor time of a checkpoint, and of a plain step
+  std::vector<double> step_processor;
   std::uint64_t bytes = 0;
 };
 
@@ -70,7 +73,9 @@ class Bench {
       figures_.copied.push_back(step([&] { writer_.start(train::describe_checkpoint(trainer_.config(), steps_)); }));
       while (writer_.busy()) figures_.trailing.push_back(step());
       finish();
+      const double before = processor_ms();
       figures_.plain.push_back(step());
+      figures_.step_processor.push_back(processor_ms() - before);
       const double around = 0.5 * (*(figures_.plain.end() - 2) + figures_.plain.back());
       figures_.ratios.push_back(figures_.copied.back() / around);
     }
@@ -78,6 +83,12 @@ class Bench {
   }
 
  private:
+  static double processor_ms() {
+    timespec used{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return 1e3 * static_cast<double>(used.tv_sec) + 1e-6 * static_cast<double>(used.tv_nsec);
+  }
+
   double step(const std::function<void()>& first = {}) {
     const data::Batch& batch = loader_.next();
     const train::TrainConfig& c = trainer_.config().train;
@@ -96,6 +107,7 @@ class Bench {
       if (written.error) fail("{}", *written.error);
       figures_.bytes = written.bytes;
       figures_.seconds.push_back(written.seconds);
+      figures_.writer_processor.push_back(1e3 * written.processor_seconds);
     }
   }
 
@@ -127,6 +139,8 @@ int bench_checkpoint(Context& context, const CheckpointArguments& a) {
                                 {"gb_s", rate},
                                 {"staging_bytes", staging},
                                 {"rounds", a.rounds}};
+    o["processor_ms"] = median(f.writer_processor);
+    o["step_processor_ms"] = median(f.step_processor);
     if (!f.trailing.empty()) o["trailing_step_ms"] = median(f.trailing);
     fmt::print("{}\n", o.dump());
     return 0;
@@ -137,6 +151,9 @@ int bench_checkpoint(Context& context, const CheckpointArguments& a) {
              median(f.plain), median(f.copied), a.rounds);
   fmt::print("cost    {:+.1f}% of the step: median over rounds, each against the steps before and after it\n",
              100 * (ratio - 1));
+  fmt::print("work    {:.1f} ms of processor time for a checkpoint, {:.1f}% of a step's {:.1f} ms\n",
+             median(f.writer_processor), 100 * median(f.writer_processor) / median(f.step_processor),
+             median(f.step_processor));
   if (!f.trailing.empty())
     fmt::print("        {} later steps were overlapped too: {:.1f} ms median\n", f.trailing.size(), median(f.trailing));
   fmt::print("disk    {} from start to synced, {:.2f} GB/s, in {}\n", format_duration(seconds), rate, a.dir);

@@ -59,7 +59,7 @@ class Shard {
     block_ = std::min({kBlock, staging.size() / kStagingAlignment * kStagingAlignment,
                        rounded_up(static_cast<std::size_t>(layout_.bytes))});
     TRI_CHECK(block_ > 0, "staging of {} bytes", staging.size());
-    slots_ = staging.size() / block_;
+    slots_ = std::max<std::size_t>(1, staging.size() / block_);
     staging_ = staging;
     sums_.resize(tensors.size());
     sources_.emplace_back(std::as_bytes(std::span(layout_.head)));
@@ -116,7 +116,7 @@ class Shard {
   DirectFile file_;
   std::span<std::byte> staging_;
   std::size_t block_ = 0;
-  std::size_t slots_ = 0;
+  std::size_t slots_ = 1;
   std::vector<std::span<const std::byte>> sources_;  // the stream: the head, then the tensors
   std::size_t source_ = 0;                           // the one being copied, and how much of it has been
   std::size_t taken_ = 0;

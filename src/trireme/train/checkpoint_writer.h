@@ -17,6 +17,7 @@ struct Written {
   std::optional<std::string> error = {};  // why there is none
   std::uint64_t bytes = 0;                // 0: it was there already
   double seconds = 0;
+  double processor_seconds = 0;  // of the thread that wrote it
 };
 
 // Writes a run's checkpoints while its training goes on.
