@@ -95,6 +95,8 @@ enum class Next { go, stop };
 struct SampleOptions {
   std::int64_t tokens = 200;
   double temperature = 0.8;  // 0: the likeliest token each time
+  std::int64_t top_k = 0;    // draw among so many of the likeliest; 0: all
+  double top_p = 1;          // then among the fewest that have this probability together
   std::uint64_t seed = 1;
 };
 

@@ -170,7 +170,7 @@ TEST_F(BadInput, NotAvailableYet) {
     const std::string key = std::string(setting).substr(0, std::string(setting).find('='));
     expect_key_refused(setting, {"not available in this version", key, "available:"});
   }
-  for (const char* command : {"eval", "plan", "simulate"})
+  for (const char* command : {"plan", "simulate"})
     expect_refusal({command, "tiny.toml"}, {"not available in this version", command});
   expect_refusal({"inspect", "schedule", "tiny.toml"}, {"not available in this version", "schedule"});
 }
@@ -187,17 +187,27 @@ TEST_F(BadInput, Generate) {
   expect_refusal({"generate", "--prompt=a"}, {"--from"});
   expect_refusal({"generate", "--from=missing", "--prompt=a"}, {"missing"});
   std::filesystem::create_directory(folder() / "nothing");
-  expect_refusal({"generate", "--from=nothing", "--prompt=a"}, {"nothing", "no run"});
+  expect_refusal({"generate", "--from=nothing", "--prompt=a"}, {"nothing", "run folder", "Hugging Face"});
   done({"train", "tiny.toml", "--output.dir=run", "--train.steps=1"});
   expect_refusal({"generate", "--from=run"}, {"--prompt"});
   expect_refusal({"generate", "--from=run", "--prompt=a", "--step=7"}, {"step 7", "1"});
   expect_refusal({"generate", "--from=run", "--prompt-tokens=1,2x"}, {"--prompt-tokens", "2x"});
   expect_refusal({"generate", "--from=run", "--prompt-tokens=1,999"}, {"999", "256"});
   expect_refusal({"generate", "--from=run", "--prompt=a", "--temperature=-1"}, {"--temperature"});
+  expect_refusal({"generate", "--from=run", "--prompt=a", "--top-p=1.5"}, {"--top-p"});
   done({"train", "mlp", "--output.dir=images", "--train.steps=1", "--model.width=8"});
   expect_refusal({"generate", "--from=images", "--prompt=a"}, {"token"});
   std::filesystem::remove_all(folder() / "run/checkpoints");
   expect_refusal({"generate", "--from=run", "--prompt=a"}, {"run", "no checkpoint"});
+}
+
+TEST_F(BadInput, Eval) {
+  expect_refusal({"eval", "tiny.toml"}, {"--from"});
+  expect_refusal({"eval", "tiny.toml", "--from=missing"}, {"missing", "no such folder"});
+  done({"train", "tiny.toml", "--output.dir=run", "--train.steps=1"});
+  expect_refusal({"eval", "tiny.toml", "--from=run", "--step=7"}, {"step 7", "1"});
+  expect_refusal({"eval", "tiny.toml", "--from=run", "--data.holdout=0"}, {"held out", "data.eval"});
+  expect_refusal({"eval", "tiny.toml", "--from=run", "--model.width=32"}, {"model.width = 32", "16"});
 }
 
 }  // namespace

@@ -98,7 +98,9 @@ void Trainer::load(const std::string& folder) {
 
 std::vector<std::int32_t> Trainer::generate_tokens(const std::vector<std::int32_t>& prompt, const SampleOptions& o) {
   return train::sample_tokens(impl_->ready().session(), prompt,
-                              {.tokens = o.tokens, .temperature = o.temperature, .seed = o.seed});
+                              {.tokens = o.tokens,
+                               .sampling = {.temperature = o.temperature, .top_k = o.top_k, .top_p = o.top_p},
+                               .seed = o.seed});
 }
 
 std::string Trainer::generate(const std::string& prompt, const SampleOptions& options) {

@@ -32,7 +32,7 @@ int report(const Error& e) {
 }
 
 // Words of the language that this version does not speak yet.
-constexpr std::array<std::string_view, 5> kLater = {"eval", "plan", "simulate", "compress", "dashboard"};
+constexpr std::array<std::string_view, 4> kLater = {"plan", "simulate", "compress", "dashboard"};
 
 std::optional<std::string> unknown_command(const CLI::App& app, const std::vector<std::string>& arguments) {
   std::vector<std::string> names;
@@ -98,6 +98,7 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
   add_generate(app, context);
   add_import(app, context);
   add_export(app, context);
+  add_eval(app, context);
   add_memory(app, context);
   add_inspect(app, context);
   add_bench(app, context);

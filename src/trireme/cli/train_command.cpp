@@ -27,9 +27,13 @@ bool speaks(const train::Trainer& t) { return t.data().tokenizer != nullptr; }
 
 std::string says(train::Trainer& t, const std::string& prompt, std::int64_t tokens) {
   const data::Tokenizer& tokenizer = *t.data().tokenizer;
-  return tokenizer.decode(
-      train::sample_tokens(t.session(), tokenizer.encode(prompt), {.tokens = tokens, .temperature = 0.7, .seed = 7}),
-      data::Specials::none);
+  try {
+    return tokenizer.decode(train::sample_tokens(t.session(), tokenizer.encode(prompt),
+                                                 {.tokens = tokens, .sampling = {.temperature = 0.7}, .seed = 7}),
+                            data::Specials::none);
+  } catch (const Error& e) {
+    return fmt::format("… nothing: {}", e.message());  // what was trained is saved and stays what it is
+  }
 }
 
 // What fits into this machine's memory with 16 bytes for each parameter: f32 weights, gradients and Adam's two states.

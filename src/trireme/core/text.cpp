@@ -178,7 +178,7 @@ std::string sparkline(std::span<const double> values, int width) {
   std::string line;
   for (const double mean : means) {
     const double share = range > 0 ? (mean - *low) / range : 0;
-    line += bars[static_cast<std::size_t>(std::clamp(share, 0.0, 1.0) * 7.0 + 0.5)];
+    line += bars[static_cast<std::size_t>(std::lround(std::clamp(share, 0.0, 1.0) * 7.0))];
   }
   return line;
 }

@@ -376,7 +376,7 @@ TEST_F(SafetensorsTest, TheWriterRefusesWhatCannotBeRead) {
   const std::string before = contents();
   const auto failure = [&](std::vector<TensorToWrite> tensors,
                            const std::map<std::string, std::string>& metadata = {}) {
-    const auto message = message_of([&] { write_safetensors(path(), tensors, metadata); }, Error::Kind::failure);
+    auto message = message_of([&] { write_safetensors(path(), tensors, metadata); }, Error::Kind::failure);
     expect_contains(message, path());
     return message;
   };

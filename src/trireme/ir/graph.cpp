@@ -57,7 +57,7 @@ void check_operands(const OpDef& op, std::span<const ValueId> operands) {
 void complete_attributes(const OpDef& op, Attributes& attributes) {
   for (const auto& [name, value] : attributes) {
     const auto spec = std::find_if(op.attributes.begin(), op.attributes.end(),
-                                   [&](const AttributeSpec& s) { return s.name == name; });
+                                   [&name = name](const AttributeSpec& s) { return s.name == name; });
     if (spec == op.attributes.end()) fail("{} has no attribute '{}'", op.name, name);
     if (type_of(value) != type_of(spec->fallback))
       fail("attribute '{}' of {} must be {}, got {}", name, op.name, name_of(type_of(spec->fallback)), to_text(value));
@@ -74,7 +74,7 @@ const char* name_of(Phase phase) {
 }
 
 const char* name_of(Category category) {
-  constexpr std::array<const char*, 5> names = {"weights", "gradients", "optimizer", "statistics", "scalars"};
+  constexpr std::array<const char*, 6> names = {"weights", "gradients", "optimizer", "statistics", "scalars", "cache"};
   return names[static_cast<std::size_t>(category)];
 }
 

@@ -23,7 +23,7 @@ inline constexpr std::int32_t kNone = -1;  // an absent optional operand
 enum class Phase : std::uint8_t { forward, input_gradient, weight_gradient, update };
 const char* name_of(Phase phase);
 
-enum class Category : std::uint8_t { weights, gradients, optimizer, statistics, scalars };
+enum class Category : std::uint8_t { weights, gradients, optimizer, statistics, scalars, cache };
 const char* name_of(Category category);
 
 // What a state variable holds before the first step; a pure function of the seed, the name and the element's index.

@@ -49,6 +49,8 @@ struct Traits {
   // {output, input}: the kernel is right when both are the same buffer. Lowering reuses the buffer of a dying input.
   std::vector<std::pair<int, int>> in_place;
   bool accumulates = false;  // the CPU and CUDA kernels honour KernelSpec::accumulate for output 0
+  // The optional operand i32 [] with the position of the sequence's first row: absent, the sequence starts there.
+  int position_operand = -1;
 };
 
 // What a kernel is prepared for.

@@ -204,7 +204,7 @@ class Parser {
     state.type = line.type();
     while (!line.done()) {
       if (line.accept("category="))
-        state.category = parse_name<Category>(line.word("a category"), "category", 5);
+        state.category = parse_name<Category>(line.word("a category"), "category", 6);
       else if (line.accept("init="))
         state.init = init(line);
       else if (line.accept("trained"))

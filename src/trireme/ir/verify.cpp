@@ -53,8 +53,8 @@ class GraphVerifier {
   void run() {
     check_names();
     for (const ValueId id : graph_.inputs) make(id, ValueInfo::Kind::input, "the input list");
-    for (std::size_t i = 0; i < graph_.values.size(); ++i)
-      if (graph_.values[i].kind == ValueInfo::Kind::state) check_state_read(graph_.values[i]);
+    for (const ValueInfo& value : graph_.values)
+      if (value.kind == ValueInfo::Kind::state) check_state_read(value);
     for (const Node& node : graph_.nodes) check_node(node);
     check_writes();
     for (const ValueInfo& value : graph_.values) check_sharding(module_.mesh, value.name, value.type, value.sharding);

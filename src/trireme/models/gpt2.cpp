@@ -18,10 +18,8 @@ Value build(const Builder& b, const Batch& in, const ModelConfig& c) {
   const LinearOptions into_residual{.bias = true,
                                     .deviation = c.init_std / std::sqrt(2.0 * static_cast<double>(c.layers))};
 
-  Value positions = b.scope("wpe").parameter("weight", {c.context, c.width}, ir::Init::normal(c.init_std));
-  if (sequence != c.context)
-    positions =
-        ir::apply1("slice", {positions}, {{"dim", std::int64_t{0}}, {"start", std::int64_t{0}}, {"end", sequence}});
+  const Value table = b.scope("wpe").parameter("weight", {c.context, c.width}, ir::Init::normal(c.init_std));
+  const Value positions = ir::apply1("sequence_slice", {table}, {{"extent", sequence}});
   Value x = add(embedding(wte, in.tokens, c.vocab, c.width, c.init_std), positions);
   x = dropout(b.scope("embed_dropout"), x, c.dropout);
   for (int i = 0; i < c.layers; ++i) {

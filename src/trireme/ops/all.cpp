@@ -1,6 +1,7 @@
 #include "trireme/ops/all.h"
 
 #include "trireme/ops/attention/attention.h"
+#include "trireme/ops/attention/cached_attention.h"
 #include "trireme/ops/attention/rotary.h"
 #include "trireme/ops/attention/softmax.h"
 #include "trireme/ops/conv/conv2d.h"
@@ -29,6 +30,7 @@
 #include "trireme/ops/random/random_init.h"
 #include "trireme/ops/shape/reduce.h"
 #include "trireme/ops/shape/reshape.h"
+#include "trireme/ops/shape/sequence_slice.h"
 #include "trireme/ops/shape/slice.h"
 #include "trireme/ops/shape/transpose.h"
 
@@ -49,6 +51,7 @@ ir::Registry builtin() {
 
   registry.add(attention_def());
   registry.add(attention_grad_def());
+  registry.add(cached_attention_def());
   registry.add(rotary_def());
   registry.add(softmax_def());
   registry.add(softmax_grad_def());
@@ -92,6 +95,7 @@ ir::Registry builtin() {
   registry.add(reshape_def());
   registry.add(transpose_def());
   registry.add(slice_def());
+  registry.add(sequence_slice_def());
   registry.add(slice_grad_def());
   registry.add(concat_def());
   registry.add(reduce_def());

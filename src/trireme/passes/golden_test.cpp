@@ -10,8 +10,10 @@
 #include "trireme/passes/cleanup.h"
 #include "trireme/passes/fuse.h"
 #include "trireme/passes/initial.h"
+#include "trireme/passes/last_row.h"
 #include "trireme/passes/optimizer.h"
 #include "trireme/passes/precision.h"
+#include "trireme/passes/sequence_cache.h"
 #include "trireme/passes/validate.h"
 
 namespace trireme::passes {
@@ -31,6 +33,10 @@ Pipeline only(const std::string& pass, GoldenOptions options) {
     p.add<Fuse>();
   else if (pass == "initial-state")
     p.add<InitialState>();
+  else if (pass == "last-row")
+    p.add<LastRow>(LastRow::Options{.graphs = {"micro"}});
+  else if (pass == "sequence-cache")
+    p.add<SequenceCache>(SequenceCache::Options{.graphs = {"micro"}, .rows = 16});
   else if (pass == "optimizer")
     p.add<Optimizer>(
         Optimizer::Options{.kind = take(options, "kind", "adamw"), .clip = std::stod(take(options, "clip", "1"))});
@@ -50,7 +56,8 @@ struct Case {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* pass : {"autodiff", "clean-up", "fuse", "initial-state", "optimizer", "precision", "validate"})
+  for (const char* pass : {"autodiff", "clean-up", "fuse", "initial-state", "last-row", "optimizer", "precision",
+                           "sequence-cache", "validate"})
     for (const Golden& golden : testing::goldens(pass)) all.push_back({pass, golden});
   return all;
 }

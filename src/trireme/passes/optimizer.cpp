@@ -57,6 +57,7 @@ class UpdateBuilder {
 
   void clip(const std::vector<StateId>& parameters) {
     std::vector<ValueId> squares;
+    squares.reserve(parameters.size());
     for (const StateId p : parameters)
       squares.push_back(add("sum_squares", {gradient(p)}, {}, module_.state(p).name + ".square").front());
     const ValueId total = add("add_n", squares, {}, "grad_square").front();

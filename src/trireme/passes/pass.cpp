@@ -53,7 +53,7 @@ void Pipeline::run(ir::Module& module, const Options& options) const {
   ir::verify(module);
   if (!options.dump.empty()) dump(options.dump, 0, "model", module);
   for (std::size_t i = 0; i < passes_.size(); ++i) {
-    const std::string name = known[i];
+    const std::string& name = known[i];
     if (is_disabled(name)) continue;
     const auto start = std::chrono::steady_clock::now();
     try {

@@ -28,6 +28,7 @@ ValueId Rebuild::mapped(ValueId old) const {
 
 std::vector<ValueId> Rebuild::mapped(const std::vector<ValueId>& old) const {
   std::vector<ValueId> fresh;
+  fresh.reserve(old.size());
   for (const ValueId id : old) fresh.push_back(mapped(id));
   return fresh;
 }
@@ -43,8 +44,8 @@ std::vector<ValueId> Rebuild::add_like(const ir::Node& node, std::vector<ValueId
                                        const ir::Attributes& changed) {
   ir::Attributes attributes = node.attributes;
   for (const auto& [name, value] : changed) attributes.set(name, value);
-  const std::vector<ValueId> outputs = fresh_.add(*node.op, std::move(inputs), std::move(attributes),
-                                                  old_.value(node.outputs.front()).name, node.phase, node.stage);
+  std::vector<ValueId> outputs = fresh_.add(*node.op, std::move(inputs), std::move(attributes),
+                                            old_.value(node.outputs.front()).name, node.phase, node.stage);
   fresh_.nodes.back().barrier = node.barrier;
   for (std::size_t i = 0; i < node.outputs.size() && i < outputs.size(); ++i) {
     map(node.outputs[i], outputs[i]);

@@ -22,6 +22,7 @@ Category category_of(const ir::State& state) {
     case ir::Category::statistics: return Category::weights;
     case ir::Category::gradients: return Category::gradients;
     case ir::Category::optimizer: return Category::optimizer;
+    case ir::Category::cache: return Category::activations;
     case ir::Category::scalars: break;
   }
   return Category::staging;

@@ -11,8 +11,10 @@
 #include "trireme/passes/cleanup.h"
 #include "trireme/passes/fuse.h"
 #include "trireme/passes/initial.h"
+#include "trireme/passes/last_row.h"
 #include "trireme/passes/optimizer.h"
 #include "trireme/passes/precision.h"
+#include "trireme/passes/sequence_cache.h"
 #include "trireme/passes/validate.h"
 #include "trireme/program/lower.h"
 #include "trireme/train/saved_state.h"
@@ -22,57 +24,93 @@ namespace {
 
 using ir::Builder;
 
-models::Batch inputs(const Builder& b, const models::ModelConfig& c, bool images, std::int64_t rows,
+models::Batch inputs(const Builder& b, const models::ModelConfig& c, bool images, const Shape& tokens,
                      bool with_targets) {
   models::Batch batch;
   if (images) {
-    batch.images = b.input("images", {DType::f32, {rows, c.image, c.image, c.channels}});
-    if (with_targets) batch.labels = b.input("labels", {DType::i32, {rows}});
+    batch.images = b.input("images", {DType::f32, {tokens[0], c.image, c.image, c.channels}});
+    if (with_targets) batch.labels = b.input("labels", {DType::i32, {tokens[0]}});
   } else {
-    batch.tokens = b.input("tokens", {DType::i32, {rows, c.context}});
-    if (with_targets) batch.targets = b.input("targets", {DType::i32, {rows, c.context}});
+    batch.tokens = b.input("tokens", {DType::i32, tokens});
+    if (with_targets) batch.targets = b.input("targets", {DType::i32, tokens});
   }
   return batch;
 }
 
-void build_graphs(ir::Module& module, const Config& config, const models::Model& model, std::int64_t micro_rows) {
-  Builder micro(module, "micro");
-  micro.rows_per_step = static_cast<double>(config.train.batch);
-  micro.accumulate("loss",
-                   model.build(micro, inputs(micro, config.model, model.images, micro_rows, true), config.model));
+std::string advance_graph(std::int64_t rows) { return fmt::format("advance{}", rows); }
 
-  Builder eval(module, "eval");
-  eval.training = false;
-  const ir::Value loss = model.build(eval, inputs(eval, config.model, model.images, micro_rows, true), config.model);
-  eval.output("loss", loss);
-
-  if (model.images) return;
-  Builder predict(module, "predict");
-  predict.training = false;
-  const ir::Value logits = model.build(predict, inputs(predict, config.model, false, 1, false), config.model);
-  predict.output("logits", ir::apply1("cast", {logits}, {{"to", std::string("f32")}}));
+// How many tokens the programs that continue a sequence take: one at a time, and larger pieces for prompts.
+std::vector<std::int64_t> advance_rows(std::int64_t longest) {
+  std::vector<std::int64_t> sizes = {1};
+  for (const std::int64_t rows : {8, 64, 512})
+    if (rows / 2 < longest) sizes.push_back(rows);
+  return sizes;
 }
 
-passes::Pipeline pipeline(const Config& config, int micro_batches) {
+struct GraphOptions {
+  Purpose purpose = Purpose::train;
+  std::int64_t micro_rows = 1;
+  int micro_batches = 1;
+  std::vector<std::int64_t> advance = {};  // lengths
+  std::int64_t cache_rows = 0;
+};
+
+// The same model, once for every program that needs a form of its own.
+void build_graphs(ir::Module& module, const Config& config, const models::Model& model, const GraphOptions& options) {
+  const Shape batch{options.micro_rows, config.model.context};
+  if (options.purpose == Purpose::train) {
+    Builder micro(module, "micro");
+    micro.rows_per_step = static_cast<double>(config.train.batch);
+    micro.accumulate("loss", model.build(micro, inputs(micro, config.model, model.images, batch, true), config.model));
+  }
+  if (options.purpose != Purpose::generate) {
+    Builder eval(module, "eval");
+    eval.training = false;
+    const ir::Value loss = model.build(eval, inputs(eval, config.model, model.images, batch, true), config.model);
+    eval.output("loss", loss);
+  }
+  const auto predictor = [&](const std::string& graph, std::int64_t tokens) {
+    Builder predict(module, graph);
+    predict.training = false;
+    const ir::Value logits =
+        model.build(predict, inputs(predict, config.model, false, {1, tokens}, false), config.model);
+    predict.output("logits", ir::apply1("cast", {logits}, {{"to", std::string("f32")}}));
+  };
+  if (options.purpose == Purpose::train && !model.images) predictor("predict", config.model.context);
+  for (const std::int64_t rows : options.advance) predictor(advance_graph(rows), rows);
+}
+
+passes::Pipeline pipeline(const Config& config, const GraphOptions& options) {
   passes::Pipeline p;
+  std::vector<std::string> forward = {"micro", "eval", "predict"};
+  std::vector<std::string> advance;
+  for (const std::int64_t rows : options.advance) advance.push_back(advance_graph(rows));
+  forward.insert(forward.end(), advance.begin(), advance.end());
   // Before autodiff, so that gradients are made in the precision of what they belong to.
   if (config.train.precision == "bf16")
-    p.add<passes::LowPrecision>(passes::LowPrecision::Options{DType::bf16, {"micro", "eval", "predict"}});
-  p.add<passes::Autodiff>(passes::Autodiff::Options{.f32_gradients = micro_batches > 1});
-  // Needs the gradients' states.
-  p.add<passes::Optimizer>(passes::Optimizer::Options{.kind = config.train.optimizer,
-                                                      .beta1 = config.train.betas[0],
-                                                      .beta2 = config.train.betas[1],
-                                                      .eps = config.train.eps,
-                                                      .momentum = config.train.momentum,
-                                                      .weight_decay = config.train.weight_decay,
-                                                      .clip = config.train.clip});
+    p.add<passes::LowPrecision>(passes::LowPrecision::Options{DType::bf16, forward});
+  if (options.purpose == Purpose::train) {
+    p.add<passes::Autodiff>(passes::Autodiff::Options{.f32_gradients = options.micro_batches > 1});
+    // Needs the gradients' states.
+    p.add<passes::Optimizer>(passes::Optimizer::Options{.kind = config.train.optimizer,
+                                                        .beta1 = config.train.betas[0],
+                                                        .beta2 = config.train.betas[1],
+                                                        .eps = config.train.eps,
+                                                        .momentum = config.train.momentum,
+                                                        .weight_decay = config.train.weight_decay,
+                                                        .clip = config.train.clip});
+  }
+  if (!advance.empty()) {
+    p.add<passes::LastRow>(passes::LastRow::Options{.graphs = {advance.begin() + 1, advance.end()}});
+    // After precision, so that the caches have the type of what they keep.
+    p.add<passes::SequenceCache>(passes::SequenceCache::Options{.graphs = advance, .rows = options.cache_rows});
+  }
   // After every pass that adds state.
   p.add<passes::InitialState>();
   // Removes the gradients nobody asked for, which would look like further uses to fusion.
   p.add<passes::CleanUp>();
   p.add<passes::Fuse>();
-  p.add<passes::Validate>();
+  if (options.purpose == Purpose::train) p.add<passes::Validate>();
   return p;
 }
 
@@ -82,6 +120,8 @@ const program::Program& Compiled::largest() const {
   const program::Program* found = &step;
   for (const program::Program* p : {&init, &derive, &eval, &predict})
     if (p->arena_bytes > found->arena_bytes) found = p;
+  for (const Advance& a : advance)
+    if (a.program.arena_bytes > found->arena_bytes) found = &a.program;
   return *found;
 }
 
@@ -123,15 +163,27 @@ std::int64_t micro_batch_rows(const Config& config) {
 }
 
 Compiled compile(const Config& config, const Registry& registry, const CompileOptions& options) {
+  const models::Model& model = registry.models.at(config.model.family);
   Compiled c;
   c.micro_rows = micro_batch_rows(config);
   c.micro_batches = static_cast<int>(config.train.batch / c.micro_rows);
   c.module.registry = &registry.ops;
-  build_graphs(c.module, config, registry.models.at(config.model.family), c.micro_rows);
-  pipeline(config, c.micro_batches).run(c.module, {options.dump_passes, options.disabled_passes, options.on_pass});
+  GraphOptions graphs{.purpose = options.purpose, .micro_rows = c.micro_rows, .micro_batches = c.micro_batches};
+  if (options.purpose == Purpose::generate) {
+    if (model.images) refuse("model.family = \"{}\" does not predict tokens", config.model.family);
+    const std::int64_t most = config.model.context;
+    c.cache_rows = options.sequence == 0 ? most : std::min(most, options.sequence);
+    graphs.advance = advance_rows(c.cache_rows);
+    // The last piece of a prompt may be padded beyond the sequence's end.
+    graphs.cache_rows = c.cache_rows + graphs.advance.back();
+  }
+  build_graphs(c.module, config, model, graphs);
+  pipeline(config, graphs).run(c.module, {options.dump_passes, options.disabled_passes, options.on_pass});
 
   c.layout = program::lay_out(c.module, std::min(options.staging, whole_staging(c.module)));
-  const auto lowered = [&](const char* name, const char* body, const char* tail, int micro_batches) {
+  const auto lowered = [&](const std::string& name, const std::string& body, const std::string& tail,
+                           int micro_batches) {
+    if (!c.module.has_graph(body)) return program::Program{};
     program::Program p = program::lower(
         c.module, c.layout,
         {.name = name, .body = body, .tail = tail, .micro_batches = micro_batches, .threads = options.threads});
@@ -146,7 +198,9 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
   c.derive = lowered("derive", "derive", "", 1);
   c.step = lowered("step", "micro", "update", c.micro_batches);
   c.eval = lowered("eval", "eval", "", 1);
-  if (c.module.has_graph("predict")) c.predict = lowered("predict", "predict", "", 1);
+  c.predict = lowered("predict", "predict", "", 1);
+  for (const std::int64_t rows : graphs.advance)
+    c.advance.push_back({rows, lowered(advance_graph(rows), advance_graph(rows), "", 1)});
   return c;
 }
 

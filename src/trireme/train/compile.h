@@ -14,7 +14,20 @@
 
 namespace trireme::train {
 
-// The programs of a run over one layout of its state.
+// What the programs are for: state that a purpose does not need is not part of its layout.
+enum class Purpose {
+  train,     // init, derive, step, eval, predict
+  evaluate,  // init, derive, eval
+  generate,  // init, derive, advance
+};
+
+// One of the programs that continue a sequence: takes up to `rows` tokens.
+struct Advance {
+  std::int64_t rows = 0;
+  program::Program program;
+};
+
+// The programs of a run over one layout of its state. Those that its purpose has no use for are empty.
 struct Compiled {
   ir::Module module;
   program::StateLayout layout;
@@ -23,6 +36,8 @@ struct Compiled {
   program::Program step;         // micro-batches, then the update
   program::Program eval;         // the loss of one micro-batch, forward only
   program::Program predict;      // logits of one row; empty for image models
+  std::vector<Advance> advance;  // by rising number of rows, the first with one
+  std::int64_t cache_rows = 0;   // tokens of a sequence that the caches hold
   program::CheckReport checked;  // over all of them
   std::int64_t micro_rows = 0;
   int micro_batches = 1;
@@ -35,6 +50,8 @@ struct Compiled {
 struct CompileOptions {
   int threads = 1;
   std::size_t staging = 0;  // for checkpoints, at most; no more is taken than the saved state needs
+  Purpose purpose = Purpose::train;
+  std::int64_t sequence = 0;  // generate: the longest sequence there will be; 0: the model's context
   std::filesystem::path dump_passes = {};
   std::vector<std::string> disabled_passes = {};
   std::function<void(const std::string& pass, double seconds)> on_pass = {};

@@ -11,6 +11,7 @@
 #include "trireme/train/compile.h"
 #include "trireme/train/registry.h"
 #include "trireme/train/sample_text.h"
+#include "trireme/train/trained_model.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme::train {
@@ -74,11 +75,13 @@ TEST_P(Folder, LogitsAreTheirs) {
 }
 
 TEST_P(Folder, GreedyContinuationsAreTheirs) {
-  Loaded model(path(), registry);
   const auto theirs = values<std::int32_t>(expected(), "greedy");
-  const auto made = sample_tokens(model.session, values<std::int32_t>(expected(), "prompt"),
-                                  {.tokens = static_cast<std::int64_t>(theirs.size()), .temperature = 0, .seed = 1});
-  EXPECT_EQ(made, theirs);
+  const auto prompt = values<std::int32_t>(expected(), "prompt");
+  const SampleOptions greedy{.tokens = std::ssize(theirs), .sampling = {.temperature = 0}};
+  Loaded model(path(), registry);
+  EXPECT_EQ(sample_tokens(model.session, prompt, greedy), theirs);
+  TrainedModel cached(load_config(path()), registry, {.purpose = Purpose::generate}, path(), std::nullopt, {});
+  EXPECT_EQ(sample_tokens(cached.session(), prompt, greedy), theirs);
 }
 
 // With fewer positions than the folder has.

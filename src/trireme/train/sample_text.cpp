@@ -1,7 +1,6 @@
 #include "trireme/train/sample_text.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
@@ -9,48 +8,85 @@
 namespace trireme::train {
 namespace {
 
-std::int32_t choose(std::span<const float> logits, double temperature, double unit) {
-  const auto best = static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-  if (temperature <= 0) return best;
-  const double top = static_cast<double>(logits[static_cast<std::size_t>(best)]);
-  double total = 0;
-  for (const float l : logits) total += std::exp((static_cast<double>(l) - top) / temperature);
-  double left = unit * total;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    left -= std::exp((static_cast<double>(logits[i]) - top) / temperature);
-    if (left <= 0) return static_cast<std::int32_t>(i);
+using Tokens = std::span<const std::int32_t>;
+
+// The logits after a sequence that only ever grows at its end.
+class Continuation {
+ public:
+  explicit Continuation(Session& session) : session_(session), compiled_(session.compiled()) {
+    const program::Program& any = cached() ? compiled_.advance.front().program : compiled_.predict;
+    if (any.outputs.empty()) refuse("this model does not predict tokens");
+    vocab_ = any.outputs.front().operand.type.shape.back();
+    if (!cached()) window_.resize(static_cast<std::size_t>(any.outputs.front().operand.type.shape[1]));
   }
-  return best;
-}
+
+  std::int64_t vocab() const { return vocab_; }
+
+  std::span<const float> after(Tokens all) { return cached() ? advanced(all) : predicted(all); }
+
+ private:
+  bool cached() const { return !compiled_.advance.empty(); }
+
+  // The last tokens that fit, from the start of the window; what follows them is masked by causality.
+  std::span<const float> predicted(Tokens all) {
+    const std::size_t used = std::min(window_.size(), all.size());
+    std::copy(all.end() - static_cast<std::ptrdiff_t>(used), all.end(), window_.begin());
+    const auto vocab = static_cast<std::size_t>(vocab_);
+    return session_.predict(window_).subspan((used - 1) * vocab, vocab);
+  }
+
+  std::span<const float> advanced(Tokens all) {
+    const auto room = static_cast<std::size_t>(compiled_.cache_rows);
+    if (all.size() - start_ > room) {
+      // Positions cannot move within the caches: begin again with most of what there was, so that this is rare.
+      start_ = all.size() - std::max<std::size_t>(1, room * 3 / 4);
+      filled_ = 0;
+    }
+    const Tokens sequence = all.subspan(start_);
+    std::span<const float> logits;
+    while (filled_ < sequence.size()) {
+      const std::size_t piece = piece_of(sequence.size() - filled_);
+      logits = session_.advance(sequence.subspan(filled_, piece), static_cast<std::int64_t>(filled_));
+      filled_ += piece;
+    }
+    return logits;
+  }
+
+  // As much as the program that is nearly filled by it takes.
+  std::size_t piece_of(std::size_t left) const {
+    std::size_t most = 1;
+    for (const Advance& a : compiled_.advance) {
+      const auto rows = static_cast<std::size_t>(a.rows);
+      if (left >= rows || 2 * left > rows) most = rows;
+    }
+    return std::min(left, most);
+  }
+
+  Session& session_;
+  const Compiled& compiled_;
+  std::int64_t vocab_ = 0;
+  std::vector<std::int32_t> window_;
+  std::size_t start_ = 0;   // of the sequence in the caches
+  std::size_t filled_ = 0;  // its tokens there
+};
 
 }  // namespace
 
-std::vector<std::int32_t> sample_tokens(Session& session, std::span<const std::int32_t> prompt,
-                                        const SampleOptions& options,
+std::vector<std::int32_t> sample_tokens(Session& session, Tokens prompt, const SampleOptions& options,
                                         const std::function<bool(std::int32_t)>& on_token) {
   if (prompt.empty()) refuse("the prompt is empty");
-  const program::Program& predict = session.compiled().predict;
-  if (predict.outputs.empty()) refuse("this model does not predict tokens");
-  const Shape& shape = predict.outputs.front().operand.type.shape;
-  const auto context = static_cast<std::size_t>(shape[1]);
-  const auto vocab = static_cast<std::size_t>(shape[2]);
+  Continuation continuation(session);
   std::vector<std::int32_t> all(prompt.begin(), prompt.end());
   for (const std::int32_t token : all)
-    if (token < 0 || static_cast<std::size_t>(token) >= vocab)
-      refuse("prompt token {} is outside the vocabulary of {}", token, vocab);
-  std::vector<std::int32_t> made;
-  std::vector<std::int32_t> window(context, 0);
+    if (token < 0 || token >= continuation.vocab())
+      refuse("prompt token {} is outside the vocabulary of {}", token, continuation.vocab());
+  TokenSampler sampler(options.sampling);
   SplitMix random(options.seed);
   for (std::int64_t n = 0; n < options.tokens; ++n) {
-    // The last tokens that fit, from the start of the window; what follows them is masked by causality.
-    const std::size_t used = std::min(context, all.size());
-    std::copy(all.end() - static_cast<std::ptrdiff_t>(used), all.end(), window.begin());
-    const std::span<const float> logits = session.predict(window);
-    made.push_back(choose(logits.subspan((used - 1) * vocab, vocab), options.temperature, random.unit()));
-    all.push_back(made.back());
-    if (on_token && !on_token(made.back())) break;
+    all.push_back(sampler.draw(continuation.after(all), random.unit()));
+    if ((on_token && !on_token(all.back())) || all.back() == options.stop) break;
   }
-  return made;
+  return {all.begin() + static_cast<std::ptrdiff_t>(prompt.size()), all.end()};
 }
 
 }  // namespace trireme::train

@@ -25,6 +25,7 @@ std::span<const T> rows_of(const std::vector<T>& values, std::int64_t total, std
 Session::Session(const Compiled& compiled, int threads)
     : compiled_(compiled), pool_(threads), arena_(compiled.arena_bytes), held_(compiled.module.states.size()) {
   const auto make = [&](const program::Program& program) {
+    if (program.instructions.empty()) return std::unique_ptr<runtime::Executor>();
     auto executor = std::make_unique<runtime::Executor>(program, arena_, pool_);
     executor->set_held(&held_);
     return executor;
@@ -33,12 +34,15 @@ Session::Session(const Compiled& compiled, int threads)
   derive_ = make(compiled.derive);
   step_ = make(compiled.step);
   eval_ = make(compiled.eval);
-  if (!compiled.predict.instructions.empty()) predict_ = make(compiled.predict);
+  predict_ = make(compiled.predict);
+  for (const Advance& a : compiled.advance) advance_.push_back(make(a.program));
   rng_.resize(static_cast<std::size_t>(compiled.micro_batches));
-  const ir::Graph& micro = compiled.module.graph("micro");
-  has_rng_ = micro.find_input("rng").has_value();
-  images_ = micro.find_input("images").has_value();
-  has_step_number_ = compiled.module.graph("update").find_input("step").has_value();
+  const auto reads = [&](const char* graph, const char* input) {
+    return compiled.module.has_graph(graph) && compiled.module.graph(graph).find_input(input).has_value();
+  };
+  has_rng_ = reads("micro", "rng");
+  images_ = reads("eval", "images");
+  has_step_number_ = reads("update", "step");
 }
 
 void Session::initialize(std::int64_t seed) {
@@ -47,7 +51,9 @@ void Session::initialize(std::int64_t seed) {
   init_->run();
 }
 
-void Session::derive() { derive_->run(); }
+void Session::derive() {
+  if (derive_) derive_->run();
+}
 
 void Session::bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first) {
   const std::int64_t rows = compiled_.micro_rows;
@@ -98,9 +104,26 @@ std::span<const float> Session::predict(std::span<const std::int32_t> tokens) {
   if (!predict_) fail("this model does not predict tokens");
   predict_->bind("tokens", 0, tokens);
   predict_->run();
-  const auto bytes = predict_->output("logits");
-  const program::NamedOutput& output = compiled_.predict.outputs.front();
-  if (output.operand.type.dtype != DType::f32) fail("logits are {}", output.operand.type.str());
+  return logits(*predict_);
+}
+
+std::span<const float> Session::advance(std::span<const std::int32_t> tokens, std::int64_t position) {
+  std::size_t fits = 0;
+  while (fits < advance_.size() && compiled_.advance[fits].rows < std::ssize(tokens)) ++fits;
+  if (tokens.empty() || fits == advance_.size()) fail("a sequence is not continued by {} tokens", tokens.size());
+  runtime::Executor& executor = *advance_[fits];
+  piece_.assign(static_cast<std::size_t>(compiled_.advance[fits].rows), tokens.back());
+  std::copy(tokens.begin(), tokens.end(), piece_.begin());
+  const auto first = static_cast<std::int32_t>(position), last = static_cast<std::int32_t>(tokens.size() - 1);
+  executor.bind("tokens", 0, std::span<const std::int32_t>(piece_));
+  executor.bind("position", 0, one(first));
+  if (fits > 0) executor.bind("row", 0, one(last));
+  executor.run();
+  return logits(executor);
+}
+
+std::span<const float> Session::logits(const runtime::Executor& executor) {
+  const auto bytes = executor.output("logits");
   return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
 
@@ -117,6 +140,7 @@ std::size_t Session::measured_peak() const {
   std::size_t peak = 0;
   for (const auto* executor : {&init_, &derive_, &step_, &eval_, &predict_})
     if (*executor) peak = std::max(peak, (*executor)->measured_peak());
+  for (const auto& executor : advance_) peak = std::max(peak, executor->measured_peak());
   return peak;
 }
 

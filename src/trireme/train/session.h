@@ -35,6 +35,10 @@ class Session {
   // Logits [context, vocab] of one row of tokens.
   std::span<const float> predict(std::span<const std::int32_t> tokens);
 
+  // Continues a sequence of which `position` tokens were given before, by up to as many tokens as the largest of the
+  // compiled `advance` programs takes: the logits [vocab] after the last of them.
+  std::span<const float> advance(std::span<const std::int32_t> tokens, std::int64_t position);
+
   // State by name, in its own dtype; waits while it is held. After setting, call `derive`.
   std::span<std::byte> state(const std::string& name);
   void derive();
@@ -51,6 +55,7 @@ class Session {
 
  private:
   void bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
+  static std::span<const float> logits(const runtime::Executor& executor);
   void bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first_row);
 
   const Compiled& compiled_;
@@ -62,7 +67,9 @@ class Session {
   std::unique_ptr<runtime::Executor> step_;
   std::unique_ptr<runtime::Executor> eval_;
   std::unique_ptr<runtime::Executor> predict_;
-  std::vector<std::array<std::int64_t, 3>> rng_;  // per micro-batch: seed, step, first row
+  std::vector<std::unique_ptr<runtime::Executor>> advance_;  // as in `compiled`
+  std::vector<std::int32_t> piece_;                          // tokens for one of them, padded
+  std::vector<std::array<std::int64_t, 3>> rng_;             // per micro-batch: seed, step, first row
   float lr_ = 0;
   float step_number_ = 0;
   std::int64_t seed_ = 0;

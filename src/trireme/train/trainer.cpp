@@ -14,6 +14,8 @@
 #include "trireme/planner/machine.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/convert.h"
+#include "trireme/train/evaluate.h"
+#include "trireme/train/open_data.h"
 #include "trireme/train/schedule.h"
 
 namespace trireme::train {
@@ -22,30 +24,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-// What the data must be. Image files say themselves what was not given; synthetic images are made to order.
-data::SampleShape sample_shape(const Config& config, const models::Model& model) {
-  const models::ModelConfig& c = config.model;
-  const bool files = config.data.images != "synthetic";
-  const auto asked = [&](const char* key, std::int64_t value) { return files && !config.is_given(key) ? 0 : value; };
-  data::SampleShape shape;
-  shape.images = model.images;
-  shape.context = c.context;
-  shape.vocab = c.vocab;
-  shape.image = asked("model.image", c.image);
-  shape.channels = asked("model.channels", c.channels);
-  shape.classes = asked("model.classes", c.classes);
-  return shape;
-}
-
-// Rows from `first` on add nothing to the loss.
-void ignore_rows(data::Batch& batch, std::int64_t first) {
-  constexpr std::int32_t kIgnored = -1;
-  for (std::vector<std::int32_t>* targets : {&batch.targets, &batch.labels}) {
-    const auto per_row = static_cast<std::int64_t>(targets->size()) / batch.rows;
-    std::fill(targets->begin() + first * per_row, targets->end(), kIgnored);
-  }
-}
 
 double program_flops(const program::Program& program) {
   double flops = 0;
@@ -67,12 +45,7 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
       registry_(registry),
       options_(std::move(options)),
       threads_(compute_threads(config_)) {
-  data_ = data::open_data(config_.data, sample_shape(config_, model()), {.log = options_.log, .threads = threads_});
-  if (model().images) {
-    config_.model.image = data_.shape.image;
-    config_.model.channels = data_.shape.channels;
-    config_.model.classes = data_.shape.classes;
-  }
+  data_ = open_data(config_, registry_.models, {.log = options_.log, .threads = threads_});
   resolve_model(config_, data_.vocab, registry_.models);
   compile_plan();
   if (config_.memory.limit.count > 0 && compiled_.arena_bytes > config_.memory.limit.count)
@@ -350,25 +323,7 @@ void Trainer::save(const std::filesystem::path& folder) {
 
 std::optional<double> Trainer::evaluate(std::int64_t batches) {
   if (!data_.eval) return std::nullopt;
-  const std::int64_t rows = compiled_.micro_rows;
-  const std::int64_t samples = data_.eval->samples();
-  const std::int64_t available = (samples + rows - 1) / rows;
-  const std::int64_t count = std::min(batches, available);
-  data::Batch batch;
-  batch.rows = rows;
-  data_.eval->resize(batch, rows);
-  double sum = 0;
-  std::int64_t seen = 0;
-  for (std::int64_t b = 0; b < count; ++b) {
-    const std::int64_t first = b * available / count * rows;
-    const std::int64_t present = std::min(rows, samples - first);
-    for (std::int64_t r = 0; r < present; ++r) data_.eval->read(first + r, r, batch);
-    ignore_rows(batch, present);
-    sum += static_cast<double>(session_->evaluate(batch)) * static_cast<double>(rows);
-    seen += present;
-    if (options_.on_evaluation) options_.on_evaluation(b + 1, count);
-  }
-  return sum / static_cast<double>(seen);
+  return train::evaluate(*session_, *data_.eval, batches, options_.on_evaluation);
 }
 
 std::string Trainer::run_json() const {

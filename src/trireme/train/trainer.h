@@ -70,7 +70,7 @@ class Trainer {
 
   void start();
   Outcome run();
-  // Mean loss over held-out rows (at most `batches` micro-batches, spread evenly); nothing when nothing is held out.
+  // Mean loss over held-out rows (as train::evaluate); nothing when nothing is held out.
   std::optional<double> evaluate(std::int64_t batches);
   // A run folder with this state alone; a checkpoint where it is this run's own.
   void save(const std::filesystem::path& folder);

@@ -80,7 +80,8 @@ class Operation {
     for (Call& call : calls_) {
       call.stream = dnnl::stream(engine());
       for (const auto& [argument, desc] : operands) {
-        call.memories.push_back(dnnl::memory(desc, engine(), DNNL_MEMORY_NONE));
+        dnnl::memory unbound(desc, engine(), DNNL_MEMORY_NONE);
+        call.memories.push_back(std::move(unbound));
         call.arguments.push_back({argument, call.memories.back().get()});
       }
     }
@@ -395,7 +396,7 @@ struct Conv::Impl {
         {pass == Pass::weight_gradient ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, plan.weights},
         {forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, plan.y},
         {DNNL_ARG_SCRATCHPAD, plan.scratchpad}};
-    if (bias) operands.push_back({DNNL_ARG_BIAS, plan.bias});
+    if (bias) operands.emplace_back(DNNL_ARG_BIAS, plan.bias);
     run = Operation(dnnl::primitive(plan.desc.get()), operands, workers);
 
     const auto reorder = [&](bool to_packed, bool accumulate) {

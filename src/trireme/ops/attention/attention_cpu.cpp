@@ -1,65 +1,7 @@
-#include "trireme/ops/attention/attention_block.h"
+#include "trireme/ops/attention/attention_forward.h"
 
 namespace trireme::ops {
 namespace {
-
-using attend::kBlock;
-using attend::kQueryVectors;
-using attend::Visible;
-using simd::kLanes;
-
-// What one worker needs for a block of queries and the block of keys it is reading.
-struct Buffers {
-  float *q, *q_transposed, *k, *v, *scores, *out, *maximum, *sum, *rescale;
-  std::size_t floats;
-
-  Buffers(float* base, std::int64_t dim) {
-    attend::Scratch scratch(base);
-    const std::int64_t block = kBlock * attend::padded(dim);
-    for (float** piece : {&q, &q_transposed, &k, &v, &out}) *piece = scratch.take(block);
-    scores = scratch.take(kBlock * kBlock);
-    for (float** piece : {&maximum, &sum, &rescale}) *piece = scratch.take(kBlock);
-    floats = scratch.used();
-  }
-};
-
-// Turns the scores of `keys` keys into exp(score − maximum), with the running maximum and sum of each query brought up
-// to date; `rescale` is what earlier results have to be multiplied by.
-template <bool kMasked>
-void softmax_block(const Buffers& w, std::int64_t keys, std::int64_t shift) {
-  namespace hn = simd::hn;
-  const simd::Vec hidden = simd::set(-1e30F);
-  simd::Vec maximum[kQueryVectors], sum[kQueryVectors];
-#pragma GCC unroll 16
-  for (int v = 0; v < kQueryVectors; ++v) maximum[v] = simd::load(w.maximum + v * kLanes);
-  for (std::int64_t j = 0; j < keys; ++j) {
-#pragma GCC unroll 16
-    for (int v = 0; v < kQueryVectors; ++v) {
-      simd::Vec x = simd::load(w.scores + j * kBlock + v * kLanes);
-      if constexpr (kMasked) x = hn::IfThenElse(attend::sees(j, shift, v), x, hidden);
-      maximum[v] = hn::Max(maximum[v], x);
-    }
-  }
-#pragma GCC unroll 16
-  for (int v = 0; v < kQueryVectors; ++v) {
-    const simd::Vec factor = attend::exp2(simd::load(w.maximum + v * kLanes) - maximum[v]);
-    simd::store(maximum[v], w.maximum + v * kLanes);
-    simd::store(factor, w.rescale + v * kLanes);
-    sum[v] = factor * simd::load(w.sum + v * kLanes);
-  }
-  for (std::int64_t j = 0; j < keys; ++j) {
-#pragma GCC unroll 16
-    for (int v = 0; v < kQueryVectors; ++v) {
-      float* score = w.scores + j * kBlock + v * kLanes;
-      simd::Vec p = attend::exp2(simd::load(score) - maximum[v]);
-      if constexpr (kMasked) p = hn::IfThenElseZero(attend::sees(j, shift, v), p);
-      simd::store(p, score);
-      sum[v] = sum[v] + p;
-    }
-  }
-#pragma GCC unroll 16
-  for (int v = 0; v < kQueryVectors; ++v) simd::store(sum[v], w.sum + v * kLanes);
-}
 
 template <class T>
 class AttentionKernel : public device::Kernel {
@@ -67,72 +9,16 @@ class AttentionKernel : public device::Kernel {
   explicit AttentionKernel(const AttentionShape& shape) : s_(shape) {}
 
   void launch(const device::Launch& launch) override {
-    const auto* q = launch.in<T>(0);
     const auto part = [&](std::int64_t i) {
-      return s_.packed ? packed_part(q, i, s_.queries, s_.heads, s_.dim)
+      return s_.packed ? packed_part(launch.in<T>(0), i, s_.queries, s_.heads, s_.dim)
                        : heads_of(launch.in<T>(static_cast<std::size_t>(i)), i == 0 ? s_.queries : s_.keys,
                                   i == 0 ? s_.heads : s_.key_heads, s_.dim);
     };
-    const Heads<const T> queries = part(0), keys = part(1), values = part(2);
-    const Heads<T> out = heads_of(launch.out<T>(0), s_.queries, s_.heads, s_.dim);
-    float* lse = launch.out<float>(1);
-    const std::int64_t blocks = attend::blocks_of(s_.queries);
-    const std::size_t floats = Buffers(nullptr, s_.dim).floats;
-    launch.pool->run_with_worker(s_.batch * s_.heads * blocks, [&](std::int64_t task, int worker) {
-      const std::int64_t block = blocks - 1 - task % blocks;  // the longest first
-      const std::int64_t head = task / blocks % s_.heads, batch = task / blocks / s_.heads;
-      const Buffers w(static_cast<float*>(launch.workspace) + static_cast<std::size_t>(worker) * floats, s_.dim);
-      query_block(w, queries, keys, values, out, lse, batch, head, block * kBlock);
-    });
+    attend::Forward<T>(s_).run(*launch.pool, launch.workspace, part(0), part(1), part(2),
+                               heads_of(launch.out<T>(0), s_.queries, s_.heads, s_.dim), launch.out<float>(1));
   }
 
  private:
-  void query_block(const Buffers& w, const Heads<const T>& queries, const Heads<const T>& keys,
-                   const Heads<const T>& values, const Heads<T>& out, float* lse, std::int64_t batch, std::int64_t head,
-                   std::int64_t first) const {
-    const std::int64_t n = std::min(kBlock, s_.queries - first);
-    const std::int64_t width = attend::padded(s_.dim);
-    const std::int64_t key_head = head / (s_.heads / s_.key_heads);
-    attend::pack(queries.at(batch, first, head), queries.row, n, kBlock, s_.dim, s_.scale * attend::kLog2e, w.q);
-    block::transpose(w.q, width, kBlock, width, 1.0F, w.q_transposed, kBlock);
-    std::fill_n(w.out, kBlock * width, 0.0F);
-    std::fill_n(w.maximum, kBlock, -1e30F);
-    std::fill_n(w.sum, kBlock, 0.0F);
-
-    const std::int64_t end = attend::keys_seen(s_, first, n);
-    for (std::int64_t key = 0; key < end; key += kBlock) {
-      const std::int64_t m = std::min(kBlock, end - key);
-      attend::pack(keys.at(batch, key, key_head), keys.row, m, m, s_.dim, 1.0F, w.k);
-      attend::pack(values.at(batch, key, key_head), values.row, m, m, s_.dim, 1.0F, w.v);
-      const Visible visible = attend::visible(s_, first, key, m);
-      block::multiply<block::A::plain, block::C::set>(
-          w.k, width, w.q_transposed, kBlock, w.scores, kBlock, m, kBlock,
-          [&](std::int64_t begin, std::int64_t) { return visible.scores(begin, s_.dim); });
-      if (visible.masked)
-        softmax_block<true>(w, m, visible.shift);
-      else
-        softmax_block<false>(w, m, visible.shift);
-      if (key > 0) rescale(w, n, width);
-      block::multiply<block::A::transposed, block::C::add>(
-          w.scores, kBlock, w.v, width, w.out, width, n, width,
-          [&](std::int64_t, std::int64_t stop) { return visible.over_keys(stop, m); });
-    }
-
-    for (std::int64_t i = 0; i < n; ++i) {
-      attend::unpack(w.out + i * width, 1, s_.dim, 1.0F / w.sum[i], out.at(batch, first + i, head), out.row);
-      lse[(batch * s_.heads + head) * s_.queries + first + i] = w.maximum[i] * attend::kLn2 + std::log(w.sum[i]);
-    }
-  }
-
-  static void rescale(const Buffers& w, std::int64_t rows, std::int64_t width) {
-    for (std::int64_t i = 0; i < rows; ++i) {
-      if (w.rescale[i] == 1.0F) continue;
-      const simd::Vec factor = simd::set(w.rescale[i]);
-      for (std::int64_t c = 0; c < width; c += kLanes)
-        simd::store(factor * simd::load(w.out + i * width + c), w.out + i * width + c);
-    }
-  }
-
   AttentionShape s_;
 };
 
@@ -140,7 +26,7 @@ class AttentionKernel : public device::Kernel {
 
 std::size_t attention_workspace_cpu(const ir::KernelSpec& spec) {
   const AttentionShape s = attention_shape(spec.inputs, spec.attributes);
-  return static_cast<std::size_t>(spec.threads) * Buffers(nullptr, s.dim).floats * sizeof(float);
+  return static_cast<std::size_t>(spec.threads) * attend::ForwardBuffers(nullptr, s.dim).floats * sizeof(float);
 }
 
 std::shared_ptr<device::Kernel> prepare_attention_cpu(const ir::KernelSpec& spec) {

@@ -60,6 +60,7 @@ ir::OpDef rotary_def() {
   };
   def.with_precision(ir::Precision::follow);
   def.traits.in_place = {{0, 0}};
+  def.traits.position_operand = 1;
   on_cpu(def, prepare_rotary_cpu);
   return checked(def);
 }

@@ -1,0 +1,94 @@
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "trireme/cli/commands.h"
+#include "trireme/cli/progress.h"
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/train/evaluate.h"
+#include "trireme/train/open_data.h"
+#include "trireme/train/trained_model.h"
+
+namespace trireme::cli {
+namespace {
+
+struct EvalArguments {
+  std::string config;
+  std::string from;
+  std::optional<std::int64_t> step;
+  std::int64_t batches = 0;
+  bool json = false;
+};
+
+// The model of `from` with the data of the configuration. Sizes that both give must agree.
+train::Config combined(const EvalArguments& a, const Context& context) {
+  train::Config data =
+      train::load_config(a.config.empty() ? a.from : a.config, context.overrides, context.registry->models);
+  train::Config config = train::load_config(a.from, {}, context.registry->models);
+  for (const std::string& key : train::differing_keys(config, data))
+    if (key.starts_with("model.") && data.is_given(key) && key != "model.context")
+      refuse("{} = {} in {}, but {} has {}", key, train::value_text(data, key),
+             a.config.empty() ? "the arguments" : a.config, a.from, train::value_text(config, key));
+  if (data.is_given("model.context")) config.model.context = std::min(config.model.context, data.model.context);
+  config.data = data.data;
+  config.runtime = data.runtime;
+  if (data.is_given("train.precision")) config.train.precision = data.train.precision;
+  // Rows have nothing to do with each other here; a few at a time keep the cores busy.
+  constexpr std::int64_t kRows = 8;
+  config.train.batch = config.train.micro_batch = kRows;
+  return config;
+}
+
+int evaluate(const Context& context, const EvalArguments& a) {
+  if (!std::filesystem::exists(a.from)) refuse("--from {}: there is no such folder", a.from);
+  train::Config config = combined(a, context);
+  const data::Data data = train::open_data(config, context.registry->models);
+  if (!data.eval) refuse("nothing is held out: name data.eval, or set data.holdout above 0");
+  train::TrainedModel model(config, *context.registry, {.purpose = train::Purpose::evaluate}, a.from, a.step,
+                            [](LogLevel, const std::string& text) { fmt::print(stderr, "warning: {}\n", text); });
+  Progress progress(0, 0);
+  const double loss = train::evaluate(model.session(), *data.eval, a.batches,
+                                      [&](std::int64_t done, std::int64_t total) { progress.evaluation(done, total); });
+  progress.finish();
+  const std::int64_t rows =
+      a.batches == 0 ? data.eval->samples() : std::min(data.eval->samples(), a.batches * model.compiled().micro_rows);
+  const std::int64_t tokens = rows * data.eval->tokens_per_sample();
+  if (a.json) {
+    nlohmann::ordered_json o = {{"loss", loss}, {"perplexity", std::exp(loss)}, {"tokens", tokens}};
+    if (model.step()) o["step"] = *model.step();
+    fmt::print("{}\n", o.dump());
+    return 0;
+  }
+  fmt::print("data    {}\n", data.summary);
+  fmt::print("model   {}{}, {} parameters\n", a.from,
+             model.step() ? fmt::format(" at step {}", format_count(static_cast<std::uint64_t>(*model.step()))) : "",
+             format_count(model.compiled().parameters()));
+  fmt::print("loss    {:.4f} over {} held-out {}; perplexity {:.2f}\n", loss,
+             format_count(static_cast<std::uint64_t>(tokens)), data.vocab > 0 ? "tokens" : "images", std::exp(loss));
+  return 0;
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, Context& context) {
+  auto arguments = std::make_shared<EvalArguments>();
+  CLI::App* command = app.add_subcommand("eval", "Loss and perplexity on held-out data");
+  command->add_option("config", arguments->config, "Whose data; without it that of the run");
+  command->add_option("--from", arguments->from, "The model: a run folder, or a Hugging Face folder")->required();
+  command->add_option("--step", arguments->step, "The checkpoint of this step instead of the newest");
+  command->add_option("--batches", arguments->batches, "At most so many batches of 8 rows, spread evenly; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--json", arguments->json, "One object with loss, perplexity, tokens and step");
+  command->footer(
+      "\nExamples:\n"
+      "  trireme eval --from runs/latest\n"
+      "  trireme eval my.toml --from runs/my-2 --step 500\n"
+      "  trireme eval --from gpt2/ --data.text=book.txt --model.context=512 --json\n");
+  command->callback(
+      [&context, arguments] { context.run = [&context, arguments] { return evaluate(context, *arguments); }; });
+}
+
+}  // namespace trireme::cli

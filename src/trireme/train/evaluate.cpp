@@ -1,0 +1,42 @@
+#include "trireme/train/evaluate.h"
+
+#include <algorithm>
+
+namespace trireme::train {
+namespace {
+
+// Rows from `first` on add nothing to the loss.
+void ignore_rows(data::Batch& batch, std::int64_t first) {
+  constexpr std::int32_t kIgnored = -1;
+  for (std::vector<std::int32_t>* targets : {&batch.targets, &batch.labels}) {
+    const auto per_row = static_cast<std::int64_t>(targets->size()) / batch.rows;
+    std::fill(targets->begin() + first * per_row, targets->end(), kIgnored);
+  }
+}
+
+}  // namespace
+
+double evaluate(Session& session, const data::Dataset& data, std::int64_t batches,
+                const std::function<void(std::int64_t done, std::int64_t total)>& on_batch) {
+  const std::int64_t rows = session.compiled().micro_rows;
+  const std::int64_t samples = data.samples();
+  const std::int64_t available = (samples + rows - 1) / rows;
+  const std::int64_t count = batches > 0 ? std::min(batches, available) : available;
+  data::Batch batch;
+  batch.rows = rows;
+  data.resize(batch, rows);
+  double sum = 0;
+  std::int64_t seen = 0;
+  for (std::int64_t b = 0; b < count; ++b) {
+    const std::int64_t first = b * available / count * rows;
+    const std::int64_t present = std::min(rows, samples - first);
+    for (std::int64_t r = 0; r < present; ++r) data.read(first + r, r, batch);
+    ignore_rows(batch, present);
+    sum += static_cast<double>(session.evaluate(batch)) * static_cast<double>(rows);
+    seen += present;
+    if (on_batch) on_batch(b + 1, count);
+  }
+  return sum / static_cast<double>(seen);
+}
+
+}  // namespace trireme::train

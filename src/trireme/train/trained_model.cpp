@@ -1,0 +1,39 @@
+#include "trireme/train/trained_model.h"
+
+#include <filesystem>
+
+#include "trireme/core/error.h"
+#include "trireme/train/checkpoint.h"
+#include "trireme/train/huggingface.h"
+#include "trireme/train/run_folder.h"
+
+namespace trireme::train {
+
+TrainedModel::TrainedModel(Config config, const Registry& registry, CompileOptions options, const std::string& from,
+                           std::optional<std::int64_t> step, const LogSink& log)
+    : config_(std::move(config)) {
+  const bool run = holds_run(from);
+  if (!run && !is_huggingface_folder(from))
+    refuse("{}: there is no run and no Hugging Face model in that folder", from);
+  if (!run && step) refuse("--step {}: {} is not a run folder and has no checkpoints", *step, from);
+  if (run) {
+    step_ = step ? step : newest_checkpoint(from, log);
+    if (!step_) refuse("{}: the run has no checkpoint", from);
+  }
+  options.threads = compute_threads(config_);
+  resolve_model(config_, config_.model.vocab, registry.models);
+  compiled_ = compile(config_, registry, options);
+  session_ = std::make_unique<Session>(compiled_, options.threads);
+  if (run)
+    load_checkpoint(from, *step_, *session_);
+  else
+    load_huggingface(from, *session_);
+}
+
+std::shared_ptr<const data::Tokenizer> tokenizer_of(const Config& config) {
+  const bool named = config.data.tokenizer != "bytes";
+  if (!named && !config.data.tokens.empty()) return nullptr;
+  return data::open_tokenizer(config.data.tokenizer, "data.tokenizer");
+}
+
+}  // namespace trireme::train

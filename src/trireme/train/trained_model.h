@@ -1,0 +1,43 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "trireme/core/log.h"
+#include "trireme/data/tokenizer/tokenizer.h"
+#include "trireme/train/session.h"
+
+namespace trireme::train {
+
+// A model that was trained before, with its weights, compiled for one purpose:
+//
+//   Config config = load_config(from, overrides, registry.models);
+//   TrainedModel model(config, registry, {.purpose = Purpose::generate, .sequence = 300}, from, step, log);
+//   sample_tokens(model.session(), prompt, …);
+//
+// `from` is a run folder, whose checkpoint of `step` is read (the newest valid one where absent), or a Hugging Face
+// folder.
+class TrainedModel {
+ public:
+  // `registry` must outlive the model.
+  TrainedModel(Config config, const Registry& registry, CompileOptions options, const std::string& from,
+               std::optional<std::int64_t> step, const LogSink& log);
+
+  const Config& config() const { return config_; }
+  const Compiled& compiled() const { return compiled_; }
+  Session& session() { return *session_; }
+  // Nothing for a Hugging Face folder.
+  std::optional<std::int64_t> step() const { return step_; }
+
+ private:
+  Config config_;
+  Compiled compiled_;
+  std::unique_ptr<Session> session_;
+  std::optional<std::int64_t> step_;
+};
+
+// The tokenizer that goes with a configuration; null when it was trained on token files and names none.
+std::shared_ptr<const data::Tokenizer> tokenizer_of(const Config& config);
+
+}  // namespace trireme::train

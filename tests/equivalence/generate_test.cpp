@@ -1,0 +1,120 @@
+// A sequence that grows piece by piece gives what the whole of it gives.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "equivalence/training.h"
+#include "trireme/train/sample_text.h"
+
+namespace trireme::testing {
+namespace {
+
+struct Case {
+  std::string model;
+  std::string precision;
+};
+
+double relative_error(std::span<const float> a, std::span<const float> b) {
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+    norm += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+class Generate : public ::testing::TestWithParam<Case> {
+ protected:
+  static train::Config make_config() {
+    train::Config c = small_model(GetParam().model);
+    c.train.precision = GetParam().precision;
+    c.model.context = 80;
+    return c;
+  }
+
+  // The trained weights, compiled to generate.
+  void compile(std::int64_t sequence) {
+    compiled_ =
+        train::compile(config_, registry_, {.threads = 2, .purpose = train::Purpose::generate, .sequence = sequence});
+    session_ = std::make_unique<train::Session>(compiled_, 2);
+    for (const ir::State& state : compiled_.module.states) {
+      if (!state.saved) continue;
+      const std::span<const std::byte> from = trained_.session().state(state.name);
+      std::memcpy(session_->state(state.name).data(), from.data(), from.size());
+    }
+    session_->derive();
+  }
+
+  std::vector<std::int32_t> tokens(std::size_t count) const {
+    const data::Batch batch = batch_of(config_, 5);
+    return {batch.tokens.begin(), batch.tokens.begin() + static_cast<std::ptrdiff_t>(count)};
+  }
+
+  // Of every position, from the program that sees the whole sequence.
+  std::vector<float> expected(const std::vector<std::int32_t>& sequence) {
+    const auto logits = trained_.session().predict(sequence);
+    return {logits.begin(), logits.end()};
+  }
+
+  train::Config config_ = make_config();
+  Trained trained_ = [this] {
+    Trained t(config_, {.threads = 2});
+    t.train(3);
+    return t;
+  }();
+  train::Registry registry_;
+  train::Compiled compiled_;
+  std::unique_ptr<train::Session> session_;
+};
+
+TEST_P(Generate, PiecesOfAnySizeGiveTheLogitsOfTheWhole) {
+  compile(0);
+  const std::vector<std::int32_t> all = tokens(80);
+  const std::vector<float> whole = expected(all);
+  const auto vocab = static_cast<std::size_t>(config_.model.vocab);
+  const double tolerance = GetParam().precision == "f32" ? 1e-5 : 2e-2;
+  for (const std::size_t piece : {1U, 3U, 8U, 11U, 40U, 64U})
+    for (std::size_t first = 0; first < all.size(); first += piece) {
+      const std::size_t count = std::min(piece, all.size() - first);
+      const auto logits = session_->advance(std::span(all).subspan(first, count), static_cast<std::int64_t>(first));
+      ASSERT_EQ(logits.size(), vocab);
+      const auto last = std::span<const float>(whole).subspan((first + count - 1) * vocab, vocab);
+      ASSERT_LE(relative_error(logits, last), tolerance) << first << " + " << count;
+    }
+  // Throws when a guard byte has changed.
+  EXPECT_EQ(session_->measured_peak(), compiled_.arena_bytes);
+}
+
+TEST_P(Generate, GreedyTokensAreThoseOfTheWholeSequence) {
+  if (GetParam().precision != "f32") GTEST_SKIP() << "near ties may fall either way";
+  const std::vector<std::int32_t> prompt = tokens(19);
+  const train::SampleOptions options{.tokens = 60, .sampling = {.temperature = 0}};
+  compile(79);
+  EXPECT_EQ(train::sample_tokens(*session_, prompt, options),
+            train::sample_tokens(trained_.session(), prompt, options));
+}
+
+TEST_P(Generate, GoesOnBeyondTheContext) {
+  compile(0);
+  const std::vector<std::int32_t> prompt = tokens(70);
+  const train::SampleOptions options{.tokens = 120, .sampling = {.temperature = 0}};
+  const std::vector<std::int32_t> made = train::sample_tokens(*session_, prompt, options);
+  EXPECT_EQ(made.size(), 120U);
+  EXPECT_EQ(train::sample_tokens(*session_, prompt, options), made);
+}
+
+TEST_P(Generate, RefusesMoreThanTheCachesHold) {
+  compile(20);
+  const std::vector<std::int32_t> all = tokens(80);
+  EXPECT_ANY_THROW(session_->advance(std::span(all).first(60), 0));
+  EXPECT_ANY_THROW(session_->advance(std::span(all).first(1), 1000));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Generate,
+                         ::testing::Values(Case{"gpt2", "f32"}, Case{"gpt2", "bf16"}, Case{"llama", "f32"},
+                                           Case{"llama", "bf16"}),
+                         [](const auto& one) { return one.param.model + "_" + one.param.precision; });
+
+}  // namespace
+}  // namespace trireme::testing
