@@ -127,9 +127,11 @@ TEST_F(HuggingFace, TheModelIsInMemoryOnce) {
   const std::int64_t import_own = done({"import", kFolders + "gpt2-tied", "small"}).peak_bytes + kBuffers;
   const std::int64_t export_own = done({"export", "small", "small-out"}).peak_bytes + kBuffers;
   EXPECT_LT(done({"import", "big", "run"}).peak_bytes, bytes + import_own);
+  // Of an export one tensor at a time is in memory: its pages of the checkpoint, its values, and what is written.
   const std::int64_t largest = 2 * static_cast<std::int64_t>(zeros.size());  // the embedding as f32
-  EXPECT_LT(done({"export", "run", "out", "--dtype=bf16"}).peak_bytes, largest + export_own);
-  EXPECT_LT(export_own, bytes) << "the model is too small to show anything";
+  const std::int64_t one_tensor = largest + largest + largest / 2;
+  EXPECT_LT(done({"export", "run", "out", "--dtype=bf16"}).peak_bytes, one_tensor + export_own);
+  EXPECT_LT(one_tensor, bytes) << "the model is too small to show anything";
 }
 
 TEST_F(HuggingFace, NothingIsReplacedUnasked) {
