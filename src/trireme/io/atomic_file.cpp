@@ -77,6 +77,16 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
   }
 }
 
+void AtomicFile::rewrite(std::uint64_t offset, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::pwrite(file_, text.data(), text.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) cannot_write(path_);
+    text.remove_prefix(static_cast<std::size_t>(written));
+    offset += static_cast<std::uint64_t>(written);
+  }
+}
+
 void AtomicFile::commit() {
   if (::fsync(file_) != 0) cannot_write(path_);
   if (::close(std::exchange(file_, -1)) != 0) cannot_write(path_);

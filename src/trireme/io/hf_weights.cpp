@@ -134,6 +134,7 @@ void HfWeights::read(const std::string& ours, const Shape& shape, std::span<floa
     fail("{}: {} holds {}, the model has {} for '{}'", files_.path(), tensor->theirs, tensor->shape.str(), shape.str(),
          ours);
   const DType dtype = found.tensor->type.dtype;
+  found.file->verify(*found.tensor);
   dispatch_compute(dtype, [&, from = found, transposed = tensor->transposed](auto zero) {
     using T = decltype(zero);
     if (transposed)

@@ -10,6 +10,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/io/atomic_file.h"
+#include "trireme/io/checksum.h"
 #include "trireme/io/safetensors_header.h"
 #include "trireme/io/safetensors_layout.h"
 
@@ -83,6 +84,14 @@ void convert(std::span<const std::byte> bytes, std::span<float> out) {
   }
 }
 
+// Two keys, so that no single changed byte makes a file pass for one without checksums.
+constexpr std::string_view kMadeKey = "trireme.checksums";
+constexpr std::string_view kMadeWith = "xxh3";
+// Sixteen digits for every tensor, in the order of the file, then those of the header with zeros in place of this
+// value.
+constexpr std::string_view kSumsKey = "trireme.xxh3";
+constexpr std::size_t kSumDigits = 16;
+
 }  // namespace
 
 SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)), file_(path_) {
@@ -119,6 +128,51 @@ void SafetensorsFile::read_header() {
   }
   check_cover(tensors_, begin, file.size());
   metadata_ = std::move(header.metadata);
+  take_checksums({reinterpret_cast<const char*>(file.data()), static_cast<std::size_t>(begin)});
+}
+
+void SafetensorsFile::take_checksums(std::string_view head) {
+  const auto made = metadata_.extract(std::string(kMadeKey));
+  const auto given = metadata_.extract(std::string(kSumsKey));
+  if (made.empty() && given.empty()) return;
+  const bool whole = !made.empty() && made.mapped() == kMadeWith && !given.empty() &&
+                     given.mapped().size() == kSumDigits * (tensors_.size() + 1);
+  if (!whole) refuse("the checksums in its header are damaged");
+  const std::string& sums = given.mapped();
+  std::string zeroed(head);
+  const std::size_t at = zeroed.find(sums);
+  if (at == std::string::npos) refuse("the checksums in its header are damaged");
+  std::fill_n(zeroed.begin() + static_cast<std::ptrdiff_t>(at), sums.size(), '0');
+  const auto sum = [&](std::size_t i) {
+    return parse_checksum(std::string_view(sums).substr(i * kSumDigits, kSumDigits));
+  };
+  if (sum(tensors_.size()) != checksum(zeroed))
+    refuse("the checksum of its header does not match: it is damaged, or was changed by a program that kept it");
+  std::vector<Tensor*> order;
+  order.reserve(tensors_.size());
+  for (Tensor& tensor : tensors_) order.push_back(&tensor);
+  // As they were laid out: tensors without bytes share their offset with the next one, so offsets alone do not tell.
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Tensor* a, const Tensor* b) { return size_of(a->type.dtype) > size_of(b->type.dtype); });
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    order[i]->checksum = sum(i);
+    if (!order[i]->checksum) refuse("the checksums in its header are damaged");
+  }
+}
+
+void SafetensorsFile::verify(const Tensor& tensor) const {
+  if (!tensor.checksum) return;
+  // Piece by piece, so that no more of the file is in memory than its reader needs.
+  constexpr std::int64_t kPiece = std::int64_t{1} << 20;
+  Checksum sum;
+  const std::size_t size = size_of(tensor.type.dtype);
+  for (std::int64_t first = 0; first < tensor.type.elements(); first += kPiece) {
+    const std::int64_t count = std::min(kPiece, tensor.type.elements() - first);
+    sum.add(bytes(tensor).subspan(static_cast<std::size_t>(first) * size, static_cast<std::size_t>(count) * size));
+    release(tensor, first, count);
+  }
+  if (sum.take() != *tensor.checksum)
+    refuse("{}: tensor {}: its checksum does not match: it is damaged", path_, for_message(tensor.name));
 }
 
 const SafetensorsFile::Tensor* SafetensorsFile::find(std::string_view name) const {
@@ -173,29 +227,40 @@ void write_safetensors(const std::string& path, std::span<const TensorToWrite> t
 void stream_safetensors(const std::string& path, std::span<const TensorToStream> tensors,
                         const std::map<std::string, std::string>& metadata) {
   SafetensorsLayout layout;
+  std::string sums(kSumDigits * (tensors.size() + 1), '0');
   try {
+    std::map<std::string, std::string> all = metadata;
+    all[std::string(kMadeKey)] = kMadeWith;
+    all[std::string(kSumsKey)] = sums;
     std::vector<std::pair<std::string, TensorType>> types;
     types.reserve(tensors.size());
     for (const auto& tensor : tensors) {
       if (!tensor.type.present) fail("tensor {}: 0 bytes given for {}", for_message(tensor.name), tensor.type.str());
       types.emplace_back(tensor.name, tensor.type);
     }
-    layout = lay_out_safetensors(types, metadata);
+    layout = lay_out_safetensors(types, all);
   } catch (Error& e) {
     throw e.within(path);
   }
+  const std::size_t at = layout.head.find(fmt::format(R"("{}":"{}")", kSumsKey, sums)) + kSumsKey.size() + 4;
+  sums.clear();
   AtomicFile file(path);
+  Checksum sum;
   file.write(layout.head);
   for (const std::size_t i : layout.order) {
     const TensorToStream& tensor = tensors[i];
     std::size_t given = 0;
     tensor.produce([&](std::span<const std::byte> bytes) {
       given += bytes.size();
+      sum.add(bytes);
       file.write(bytes);
     });
+    sums += checksum_text(sum.take());
     if (given != tensor.type.bytes())
       fail("{}: tensor {}: {} bytes given for {}", path, for_message(tensor.name), given, tensor.type.str());
   }
+  sums += checksum_text(checksum(layout.head));
+  file.rewrite(at, sums);
   file.commit();
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +25,10 @@ namespace trireme::io {
 // name or key given twice, an unknown key, more than Shape::kMaxRank dimensions, a dtype other than F64 F32 F16 BF16
 // I64 I32 U16 U8 I8 BOOL (read as bytes). Every refusal names the file and, where there is one, the tensor.
 //
+// Files that we wrote carry checksums in their metadata (of the header and of every tensor), which `metadata` does not
+// show. With them a changed byte is found: in the header on opening, in a tensor by `verify`. Others' files have none;
+// there only what breaks the rules above can be found.
+//
 // The file must not be shortened while it is open. Threads may read at the same time.
 class SafetensorsFile {
  public:
@@ -31,6 +36,7 @@ class SafetensorsFile {
     std::string name;
     TensorType type;
     std::uint64_t offset = 0;  // in the file
+    std::optional<std::uint64_t> checksum = {};
   };
 
   explicit SafetensorsFile(std::string path);
@@ -45,6 +51,8 @@ class SafetensorsFile {
 
   // The tensor's bytes: row-major, little-endian. The format promises no alignment.
   std::span<const std::byte> bytes(const Tensor& tensor) const;
+  // Refuses a tensor whose bytes do not have their checksum; does nothing in a file without.
+  void verify(const Tensor& tensor) const;
   // The values of a tensor of any float type. `out` has as many elements as the tensor.
   void read_f32(const Tensor& tensor, std::span<float> out) const;
   // Gives back the memory that reading elements [first, first + count) took; they can be read again.
@@ -52,6 +60,7 @@ class SafetensorsFile {
 
  private:
   void read_header();
+  void take_checksums(std::string_view head);
 
   std::string path_;
   MappedFile file_;
@@ -74,7 +83,8 @@ struct TensorToStream {
   std::function<void(const Take&)> produce;
 };
 
-// Writes a file that appears whole or not at all (atomic_file.h), laid out as safetensors_layout.h says.
+// Writes a file that appears whole or not at all (atomic_file.h), laid out as safetensors_layout.h says, with
+// checksums.
 void write_safetensors(const std::string& path, std::span<const TensorToWrite> tensors,
                        const std::map<std::string, std::string>& metadata = {});
 // The same file, with no more of it in memory at once than a tensor's producer holds.

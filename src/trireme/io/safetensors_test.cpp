@@ -369,6 +369,39 @@ TEST_F(SafetensorsTest, DamagedFilesNeverDoMoreThanThrow) {
     }
 }
 
+// Every bit of a file of ours.
+TEST_F(SafetensorsTest, AnyFlippedBitIsFoundAndNamed) {
+  const std::vector<float> wide = {1, 2, 3, 4, 5, 6};
+  const std::vector<std::uint8_t> narrow = {7, 8, 9};
+  const std::vector<TensorToWrite> tensors = {{"wide", {DType::f32, {2, 3}}, bytes_of(wide)},
+                                              {"none", {DType::f32, {0}}, {}},
+                                              {"narrow", {DType::u8, {3}}, bytes_of(narrow)}};
+  write_safetensors(path(), tensors, {{"format", "pt"}});
+  const auto all_of_it = [&] {
+    const SafetensorsFile file(path());
+    EXPECT_EQ(file.metadata(), (std::map<std::string, std::string>{{"format", "pt"}}));
+    for (const auto& tensor : file.tensors()) file.verify(tensor);
+  };
+  all_of_it();
+  const std::string whole = contents();
+  const SafetensorsFile file(path());
+  const auto change = [&](std::size_t at, char byte) {
+    std::fstream out(path(), std::ios::in | std::ios::out | std::ios::binary);
+    out.seekp(static_cast<std::streamoff>(at)).put(byte);
+  };
+  for (std::size_t i = 0; i < whole.size(); ++i)
+    for (int bit = 0; bit < 8; ++bit) {
+      change(i, static_cast<char>(whole[i] ^ (1 << bit)));
+      const std::string message = message_of(all_of_it, Error::Kind::request);
+      expect_contains(message, path());
+      for (const auto& tensor : file.tensors())
+        if (i >= tensor.offset && i < tensor.offset + tensor.type.bytes())
+          expect_contains(message, "tensor \"" + tensor.name + "\": its checksum does not match");
+      change(i, whole[i]);
+    }
+  all_of_it();
+}
+
 TEST_F(SafetensorsTest, TheWriterRefusesWhatCannotBeRead) {
   const std::vector<float> x = {1, 2};
   const TensorToWrite good = {"x", {DType::f32, {2}}, bytes_of(x)};
