@@ -11,3 +11,18 @@ pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8>=10.40)  # the first that knows the property White_Space
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
+
+# The fuzzers run where these are not installed: static archives, and headers alone where there is no archive. (oneDNN,
+# Highway and OpenMP's library, which graph and config link and never call, are copied beside them.)
+set(trireme_fmt fmt::fmt)
+if(TRIREME_FUZZ)
+  set(trireme_fmt fmt::fmt-header-only)
+  foreach(package pcre2 utf8proc xxhash)
+    set(found)
+    foreach(library ${${package}_LIBRARIES})
+      find_library(TRIREME_STATIC_${library} lib${library}.a REQUIRED)
+      list(APPEND found ${TRIREME_STATIC_${library}})
+    endforeach()
+    set_target_properties(PkgConfig::${package} PROPERTIES INTERFACE_LINK_LIBRARIES "${found}")
+  endforeach()
+endif()

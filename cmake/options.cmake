@@ -40,6 +40,13 @@ if(TRIREME_SANITIZE)
   endif()
 endif()
 
+if(TRIREME_FUZZ)
+  target_compile_options(
+    trireme_options INTERFACE -fsanitize=fuzzer-no-link,address,undefined -fno-omit-frame-pointer
+                              -fno-sanitize-recover=all -gline-tables-only -D_GLIBCXX_ASSERTIONS)
+  target_link_options(trireme_options INTERFACE -fsanitize=address,undefined)
+endif()
+
 # One target per folder of src/trireme; `USES` is what the folder may include. Tests (`*_test.cpp`) lie beside the
 # sources and are built into one test program per folder (see tests/).
 function(trireme_folder name)

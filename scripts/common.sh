@@ -4,6 +4,7 @@
 build_packages=(g++ cmake ninja-build pkg-config ccache libdnnl-dev ocl-icd-opencl-dev libhwy-dev libfmt-dev
   libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libxxhash-dev libpcre2-dev libutf8proc-dev libgtest-dev libbenchmark-dev)
 check_packages=(git clang-format-14 clang-tidy-14)
+fuzz_packages=(clang-14 libclang-rt-14-dev)
 
 # Paths inside the tree count relative to it, so that another checkout of the same sources finds them compiled.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1

@@ -43,6 +43,8 @@ nlohmann::json read_json_object(const std::string& path, std::uint64_t most) {
     return value;
   } catch (const nlohmann::json::parse_error& e) {
     refuse("{}: is not valid JSON: byte {}", path, e.byte);
+  } catch (const nlohmann::json::out_of_range&) {
+    refuse("{}: holds a number that is too large", path);
   } catch (Error& e) {
     throw e.within(path);
   }
