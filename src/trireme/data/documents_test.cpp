@@ -106,7 +106,7 @@ TEST_F(Documents, EachEndsWithItsToken) {
 
 TEST_F(Documents, LongFilesInPartsGiveTheSameTokens) {
   std::string text;
-  for (int i = 0; text.size() < (3U << 20); ++i)
+  for (std::int64_t i = 0; text.size() < (3U << 20); ++i)
     text += "line " + std::to_string(i * 7919 % 10007) + (i % 7 == 0 ? ";\n\n  x" : i % 3 == 0 ? " \n" : ".\n");
   const auto tokenizer = open_tokenizer(kGpt2);
   const auto input = files("t.txt", text);

@@ -28,6 +28,7 @@ std::size_t rounded_up(std::size_t bytes) {
 
 // Past the caches: nobody reads the copy but the disk, and the computation beside us wants its cache lines.
 void copy_past_cache(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes == 0) return;  // the pointers may be null
   const hn::ScalableTag<std::uint8_t> d;
   const std::size_t lanes = hn::Lanes(d);
   const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(to) % lanes;

@@ -40,7 +40,7 @@ Expected expected(const std::string& name) {
     for (const std::size_t count : document[kind]["counts"].get<std::vector<std::size_t>>()) {
       if (kind == name) {
         std::vector<std::uint16_t> ids(count);
-        std::memcpy(ids.data(), numbers.data() + offset, count * sizeof(std::uint16_t));
+        if (count > 0) std::memcpy(ids.data(), numbers.data() + offset, count * sizeof(std::uint16_t));
         e.ids.emplace_back(ids.begin(), ids.end());
       }
       offset += count * sizeof(std::uint16_t);

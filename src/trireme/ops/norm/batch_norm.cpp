@@ -8,7 +8,7 @@ namespace {
 
 // Channels may be cut. Rows may be cut only where no statistics are taken over them, and where every output either has
 // the rows or is a sum over them.
-ir::Factors channel_factors(const Shape& x, std::size_t operands, std::vector<std::size_t> full_inputs,
+ir::Factors channel_factors(const Shape& x, std::size_t operands, const std::vector<std::size_t>& full_inputs,
                             std::size_t outputs, bool rows_whole) {
   const int rank = x.rank();
   ir::Factors factors;
