@@ -15,13 +15,28 @@ namespace {
 using Dims = dnnl::memory::dims;
 using Desc = dnnl::memory::desc;
 
+// The library sets up locks of its own when it executes something for the first time; done here, by one thread, no two
+// workers can come to it at once.
+void execute_once(const dnnl::engine& engine) {
+  float from = 0;
+  float to = 0;
+  const Desc one({1}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a);
+  dnnl::memory source(one, engine, &from);
+  dnnl::memory target(one, engine, &to);
+  dnnl::stream stream(engine);
+  dnnl::reorder(source, target).execute(stream, source, target);
+  stream.wait();
+}
+
 // One engine for the process: it holds nothing but the choice of the CPU.
 const dnnl::engine& engine() {
   static const dnnl::engine instance = [] {
     // The AMX bf16 kernels of oneDNN 2.6 end in an illegal instruction on CPUs that have AMX. The cap must come before
     // the first primitive; if someone else was earlier, theirs stands.
     dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16);
-    return dnnl::engine(dnnl::engine::kind::cpu, 0);
+    dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+    execute_once(cpu);
+    return cpu;
   }();
   return instance;
 }

@@ -17,7 +17,8 @@ constexpr double kMomentum = 0.1;
 std::vector<Tensor> forward(const std::vector<Tensor>& in, bool training) {
   const Tensor& x = in[0];
   const std::size_t channels = in[1].data.size();
-  const auto rows = static_cast<double>(x.data.size()) / static_cast<double>(channels);
+  const std::size_t count = x.data.size() / channels;
+  const auto rows = static_cast<double>(count);
   Tensor y = x;
   Tensor mean = Tensor::zeros(in[1].type);
   Tensor variance = mean;
@@ -100,7 +101,8 @@ TEST(BatchNorm, Gradient) {
         c.tolerance = dtype == DType::f32 ? 3e-6 : 1e-2;
         c.reference = [training](const std::vector<Tensor>& in) {
           const std::size_t channels = in[1].data.size();
-          const auto rows = static_cast<double>(in[0].data.size()) / static_cast<double>(channels);
+          const std::size_t count = in[0].data.size() / channels;
+          const auto rows = static_cast<double>(count);
           Tensor dx = in[0];
           Tensor dweight = Tensor::zeros(in[1].type);
           Tensor dbias = dweight;
