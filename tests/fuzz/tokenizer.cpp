@@ -14,12 +14,10 @@ void use(const data::Tokenizer& tokenizer, std::string_view text) {
   const bool known = std::all_of(ids.begin(), ids.end(), [&](auto id) { return id >= 0 && id < tokenizer.vocab(); });
   fail_if(!known, "an id is not below the vocabulary's size");
   tokenizer.decode(ids, data::Specials::none);
-  const std::string whole = tokenizer.decode(ids, data::Specials::add);
+  tokenizer.decode(ids, data::Specials::add);
   data::StreamDecoder stream(tokenizer, data::Specials::add);
-  std::string parts;
-  for (const std::int32_t id : ids) parts += stream.push(id);
-  parts += stream.finish();
-  (void)parts;
+  for (const std::int32_t id : ids) stream.push(id);
+  stream.finish();
 }
 
 }  // namespace

@@ -244,7 +244,7 @@ TEST_F(Augmented, CropsAndFlips) {
     changed.read(5, 0, batch);
     int matches = 0;
     for (int flip = 0; flip < 2; ++flip)
-      for (int dy = -4; dy <= 4; ++dy)
+      for (std::int64_t dy = -4; dy <= 4; ++dy)
         for (int dx = -4; dx <= 4; ++dx) {
           const auto same = [&](std::int64_t y, std::int64_t x, std::int64_t c) {
             const std::int64_t from_y = y + dy;
