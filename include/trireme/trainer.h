@@ -128,7 +128,7 @@ class TRIREME_API Trainer {
   // last step's metrics, with the held-out loss when all steps are done. A step that is not finite is an Error that
   // names the tensor that went bad; its update is withheld.
   Metrics run();
-  // Mean loss on held-out data, over at most so many micro-batches; nothing when nothing is held out.
+  // Mean loss on held-out data, over at most so many batches; nothing when nothing is held out.
   std::optional<double> evaluate(std::int64_t batches = 32);
 
   // A run folder with this state, which the program's commands understand. Replaces a run that is there.

@@ -90,6 +90,16 @@ TEST_F(Library, TrainsAModelOfItsUser) {
   EXPECT_EQ(t.values("blocks.1.up.weight").size(), 4U * 32 * 32);
 }
 
+TEST_F(Library, HeldOutLossDoesNotDependOnMicroBatches) {
+  std::vector<double> all;
+  for (const std::int64_t micro : {0, 4, 1}) {
+    tri::Trainer t{ByteLM{}, book(), {.steps = 1, .batch = 8, .micro_batch = micro}};
+    all.push_back(t.evaluate(2).value());
+  }
+  EXPECT_NEAR(all[1], all[0], 1e-6);
+  EXPECT_NEAR(all[2], all[0], 1e-6);
+}
+
 TEST_F(Library, StopsAndGoesOn) {
   tri::Trainer whole{ByteLM{}, book(), few(6)};
   const std::vector<double> expected = losses(whole);

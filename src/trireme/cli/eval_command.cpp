@@ -15,6 +15,9 @@
 namespace trireme::cli {
 namespace {
 
+// Rows have nothing to do with each other here; a few at a time keep the cores busy.
+constexpr std::int64_t kRows = 8;
+
 struct EvalArguments {
   std::string config;
   std::string from;
@@ -36,8 +39,6 @@ train::Config combined(const EvalArguments& a, const Context& context) {
   config.data = data.data;
   config.runtime = data.runtime;
   if (data.is_given("train.precision")) config.train.precision = data.train.precision;
-  // Rows have nothing to do with each other here; a few at a time keep the cores busy.
-  constexpr std::int64_t kRows = 8;
   config.train.batch = config.train.micro_batch = kRows;
   return config;
 }
@@ -50,11 +51,10 @@ int evaluate(const Context& context, const EvalArguments& a) {
   train::TrainedModel model(config, *context.registry, {.purpose = train::Purpose::evaluate}, a.from, a.step,
                             [](LogLevel, const std::string& text) { fmt::print(stderr, "warning: {}\n", text); });
   Progress progress(0, 0);
-  const double loss = train::evaluate(model.session(), *data.eval, a.batches,
+  const double loss = train::evaluate(model.session(), *data.eval, a.batches * kRows,
                                       [&](std::int64_t done, std::int64_t total) { progress.evaluation(done, total); });
   progress.finish();
-  const std::int64_t rows =
-      a.batches == 0 ? data.eval->samples() : std::min(data.eval->samples(), a.batches * model.compiled().micro_rows);
+  const std::int64_t rows = a.batches == 0 ? data.eval->samples() : std::min(data.eval->samples(), a.batches * kRows);
   const std::int64_t tokens = rows * data.eval->tokens_per_sample();
   if (a.json) {
     nlohmann::ordered_json o = {{"loss", loss}, {"perplexity", std::exp(loss)}, {"tokens", tokens}};

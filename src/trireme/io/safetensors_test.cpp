@@ -204,6 +204,7 @@ TEST_F(SafetensorsTest, StreamedTensorsGiveTheSameFile) {
   write_safetensors(path(), whole);
   const std::string expected = contents();
   std::vector<TensorToStream> pieces;
+  pieces.reserve(whole.size());
   for (const auto& tensor : whole)
     pieces.push_back({tensor.name, tensor.type, [&tensor](const TensorToStream::Take& take) {
                         for (std::size_t at = 0; at < tensor.bytes.size(); at += 5)

@@ -69,7 +69,7 @@ TEST_P(PassGolden, Matches) {
   testing::check_golden(GetParam().golden, [&](const std::string& text, const GoldenOptions& options) {
     ir::Module module = ir::parse(text, registry);
     only(GetParam().pass, options).run(module);
-    const std::string result = ir::to_text(module);
+    std::string result = ir::to_text(module);
     for (ir::Graph& graph : module.graphs) graph.compact();
     EXPECT_TRUE(ir::equal(ir::parse(result, registry), module));
     return result;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trireme/core/text.h"
+#include "trireme/device/arena.h"
 #include "trireme/device/kernel.h"
 #include "trireme/ops/matmul/matmul.h"
 
@@ -36,8 +37,8 @@ double matmul_flops(DType dtype, int threads) {
   const ir::KernelSpec spec{inputs, outputs, attributes, threads};
   const ir::KernelDef& kernel = op.kernels.at(device::Kind::cpu);
   const auto prepared = kernel.prepare(spec);
-  std::vector<std::byte> memory(3 * square.bytes() + kernel.workspace(spec) + 256);
-  auto* base = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 63) / 64 * 64);
+  const device::Arena arena(3 * square.bytes() + kernel.workspace(spec));
+  std::byte* const base = arena.data();
   const std::vector<const void*> in = {base, base + square.bytes(), nullptr, nullptr};
   const std::vector<void*> out = {base + 2 * square.bytes()};
   ThreadPool pool(threads);

@@ -27,7 +27,7 @@ class CheckTest : public ::testing::Test {
     return p.instructions.back();
   }
 
-  Instruction& launch(const char* op, std::vector<BufferId> in, BufferId out, std::int32_t stream = 0) {
+  Instruction& launch(const char* op, const std::vector<BufferId>& in, BufferId out, std::int32_t stream = 0) {
     Instruction i;
     i.name = p.buffers[static_cast<std::size_t>(out)].name;
     i.op = &registry.at(op);

@@ -42,7 +42,7 @@ std::string advance_graph(std::int64_t rows) { return fmt::format("advance{}", r
 // How many tokens the programs that continue a sequence take: one at a time, and larger pieces for prompts.
 std::vector<std::int64_t> advance_rows(std::int64_t longest) {
   std::vector<std::int64_t> sizes = {1};
-  for (const std::int64_t rows : {8, 64, 512})
+  for (const std::int64_t rows : {8, 32, 128, 512})
     if (rows / 2 < longest) sizes.push_back(rows);
   return sizes;
 }

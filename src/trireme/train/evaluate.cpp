@@ -16,27 +16,25 @@ void ignore_rows(data::Batch& batch, std::int64_t first) {
 
 }  // namespace
 
-double evaluate(Session& session, const data::Dataset& data, std::int64_t batches,
+double evaluate(Session& session, const data::Dataset& data, std::int64_t samples,
                 const std::function<void(std::int64_t done, std::int64_t total)>& on_batch) {
   const std::int64_t rows = session.compiled().micro_rows;
-  const std::int64_t samples = data.samples();
-  const std::int64_t available = (samples + rows - 1) / rows;
-  const std::int64_t count = batches > 0 ? std::min(batches, available) : available;
+  const std::int64_t available = data.samples();
+  const std::int64_t count = samples > 0 ? std::min(samples, available) : available;
+  const std::int64_t batches = (count + rows - 1) / rows;
   data::Batch batch;
   batch.rows = rows;
   data.resize(batch, rows);
   double sum = 0;
-  std::int64_t seen = 0;
-  for (std::int64_t b = 0; b < count; ++b) {
-    const std::int64_t first = b * available / count * rows;
-    const std::int64_t present = std::min(rows, samples - first);
-    for (std::int64_t r = 0; r < present; ++r) data.read(first + r, r, batch);
+  for (std::int64_t b = 0; b < batches; ++b) {
+    const std::int64_t first = b * rows;
+    const std::int64_t present = std::min(rows, count - first);
+    for (std::int64_t r = 0; r < present; ++r) data.read((first + r) * available / count, r, batch);
     ignore_rows(batch, present);
     sum += static_cast<double>(session.evaluate(batch)) * static_cast<double>(rows);
-    seen += present;
-    if (on_batch) on_batch(b + 1, count);
+    if (on_batch) on_batch(b + 1, batches);
   }
-  return sum / static_cast<double>(seen);
+  return sum / static_cast<double>(count);
 }
 
 }  // namespace trireme::train

@@ -323,7 +323,7 @@ void Trainer::save(const std::filesystem::path& folder) {
 
 std::optional<double> Trainer::evaluate(std::int64_t batches) {
   if (!data_.eval) return std::nullopt;
-  return train::evaluate(*session_, *data_.eval, batches, options_.on_evaluation);
+  return train::evaluate(*session_, *data_.eval, batches * config_.train.batch, options_.on_evaluation);
 }
 
 std::string Trainer::run_json() const {
