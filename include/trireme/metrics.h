@@ -20,6 +20,9 @@ struct Metrics {
   double exposed_comm_ms = 0;
   double data_wait_ms = 0;
   std::optional<double> eval_loss;  // where evaluated
+  // fp16: what the gradients of this step were scaled by, and whether they overflowed and the update was withheld.
+  std::optional<double> loss_scale;
+  bool skipped = false;
 };
 
 }  // namespace trireme

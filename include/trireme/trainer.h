@@ -36,7 +36,9 @@ struct TrainOptions {
   std::array<double, 2> betas = {0.9, 0.95};
   double eps = 1e-8;
   double clip = 1;                // global gradient norm; 0: off
-  std::string precision = "f32";  // f32 | bf16
+  std::string precision = "f32";  // f32 | bf16 | fp16
+  double loss_scale = 65536;      // of fp16, at first
+  std::int64_t loss_scale_window = 2000;
   std::int64_t seed = 1;
 
   std::string name = "custom";  // model.family in what is saved, when the model is given as a function

@@ -74,6 +74,8 @@ void add_training(Settings& to, const TrainOptions& o) {
   to.set("train.eps", o.eps);
   to.set("train.clip", o.clip);
   to.set("train.precision", o.precision);
+  to.set("train.loss_scale", o.loss_scale);
+  to.set("train.loss_scale_window", o.loss_scale_window);
   to.set("train.seed", o.seed);
   to.set("output.dir", o.dir);
   to.set("output.checkpoint_every", interval(o.checkpoint_every));

@@ -184,6 +184,9 @@ std::string summary_text(const train::Trainer& t, const train::Outcome& o) {
                          t.data().unigram_entropy);
     out += "\n";
   }
+  if (o.loss_scale)
+    out += fmt::format("fp16    {} of {} updates skipped (overflow); the loss is scaled by {:g}\n", o.skipped,
+                       o.losses.size(), *o.loss_scale);
   const bool equal = o.measured_peak == t.compiled().arena_bytes;
   out += fmt::format("memory  predicted {} B {} measured {} B {} (the whole process: {})\n",
                      format_count(t.compiled().arena_bytes), equal ? "=" : "≠", format_count(o.measured_peak),

@@ -170,14 +170,27 @@ std::string sparkline(std::span<const double> values, int width) {
     const std::size_t begin = c * values.size() / columns;
     const std::size_t end = std::max(begin + 1, (c + 1) * values.size() / columns);
     double sum = 0;
-    for (std::size_t i = begin; i < end; ++i) sum += values[i];
-    means[c] = sum / static_cast<double>(end - begin);
+    double count = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      if (!std::isfinite(values[i])) continue;
+      sum += values[i];
+      count += 1;
+    }
+    means[c] = sum / count;  // not a number where there is none
   }
-  const auto [low, high] = std::minmax_element(means.begin(), means.end());
-  const double range = *high - *low;
+  double low = std::numeric_limits<double>::infinity();
+  double high = -low;
+  for (const double mean : means) {
+    low = std::fmin(low, mean);
+    high = std::fmax(high, mean);
+  }
   std::string line;
   for (const double mean : means) {
-    const double share = range > 0 ? (mean - *low) / range : 0;
+    if (std::isnan(mean)) {
+      line += " ";
+      continue;
+    }
+    const double share = high > low ? (mean - low) / (high - low) : 0;
     line += bars[static_cast<std::size_t>(std::lround(std::clamp(share, 0.0, 1.0) * 7.0))];
   }
   return line;

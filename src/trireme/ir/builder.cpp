@@ -157,6 +157,17 @@ void GradientContext::extend_forward(const Attributes& changed) {
   graph().extend(graph().nodes[node_], changed);
 }
 
+void GradientContext::add_operand(std::size_t input, const Value& value) {
+  ValueId& operand = graph().nodes[node_].inputs.at(input);
+  TRI_CHECK(operand == kNone, "operand {} of {} is there already", input, node().op->name);
+  TRI_CHECK(is_given(value), "the forward phase does not know '{}'", graph().value(value.id()).name);
+  operand = value.id();
+}
+
+bool GradientContext::is_given(const Value& value) const {
+  return value && graph().value(value.id()).kind != ValueInfo::Kind::node;
+}
+
 bool GradientContext::is_one(const Value& value) const {
   if (!value) return false;
   for (const Node& n : graph().nodes)

@@ -120,6 +120,10 @@ class GradientContext {
   // Changes the forward node's attributes; outputs that this adds can then be used: for ops that compute their gradient
   // in the forward phase, or save more when a gradient is wanted.
   void extend_forward(const Attributes& changed);
+  // Gives the forward node an optional operand that it was made without. The forward phase must know it: see is_given.
+  void add_operand(std::size_t input, const Value& value);
+  // Whether a value is there before the first node: a state or an input of the graph.
+  bool is_given(const Value& value) const;
   // Whether a value is the constant 1 (the gradient of the loss itself, usually).
   bool is_one(const Value& value) const;
   // 0 of the given type.

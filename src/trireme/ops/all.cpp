@@ -24,6 +24,7 @@
 #include "trireme/ops/norm/layer_norm.h"
 #include "trireme/ops/norm/rms_norm.h"
 #include "trireme/ops/optimizer/adamw.h"
+#include "trireme/ops/optimizer/adaptive_scale.h"
 #include "trireme/ops/optimizer/clip.h"
 #include "trireme/ops/optimizer/sgd.h"
 #include "trireme/ops/random/dropout.h"
@@ -108,6 +109,7 @@ ir::Registry builtin() {
   registry.add(sgd_def());
   registry.add(sum_squares_def());
   registry.add(clip_scale_def());
+  registry.add(adaptive_scale_def());
 
   return registry;
 }

@@ -32,7 +32,7 @@ class Differentiator {
       fail("the loss does not depend on any trained parameter");
     contributions_.resize(graph().values.size());
     for (const ValueId loss : losses)
-      if (needs(loss)) contribute(loss, one(graph().type(loss)));
+      if (needs(loss)) contribute(loss, seed(graph().type(loss)));
     for (std::size_t n = forward_nodes_; n-- > 0;) differentiate(n);
     const ir::Uses uses(graph());
     for (const StateId parameter : trained_) write_gradient(parameter, uses);
@@ -90,6 +90,23 @@ class Differentiator {
         only_state_[index(id)] = all_state;
       }
     }
+  }
+
+  Value seed(const TensorType& type) const {
+    if (options_.seed.empty()) return one(type);
+    StateId id = module_.find_state(options_.seed);
+    if (id == kNone) {
+      ir::State state;
+      state.name = options_.seed;
+      state.type = type;
+      state.category = ir::Category::scalars;
+      state.init = ir::Init::constant(1);
+      id = module_.add_state(state);
+    }
+    if (module_.state(id).type != type)
+      fail("the loss is {}, the state '{}' that its gradient starts from {}", type.str(), options_.seed,
+           module_.state(id).type.str());
+    return {site_, "loss", graph().read(module_, id)};
   }
 
   Value one(const TensorType& type) const {
@@ -178,7 +195,7 @@ class Differentiator {
     ir::State state;
     state.name = gradient_name(module_.state(parameter).name);
     state.type = module_.state(parameter).type;
-    state.type.dtype = options_.f32_gradients || parts.size() > 1 ? DType::f32 : g.type(parts.front()).dtype;
+    state.type.dtype = sum_type(parts);
     state.category = ir::Category::gradients;
     state.saved = false;
     state.step_local = true;
@@ -189,15 +206,29 @@ class Differentiator {
     }
   }
 
+  // Two contributions are each rounded once and their sum once more; further ones would lose what is small beside it.
+  DType sum_type(const std::vector<ValueId>& parts) const {
+    const DType own = graph().type(parts.front()).dtype;
+    const bool alike =
+        std::all_of(parts.begin(), parts.end(), [&](ValueId part) { return graph().type(part).dtype == own; });
+    return options_.f32_gradients || parts.size() > 2 || !alike ? DType::f32 : own;
+  }
+
   // Lets the node that makes `value` write f32 at once, where its op can and nobody else reads it.
   void widen(ValueId value, const ir::Uses& uses) {
     Graph& g = graph();
     const std::int32_t producer = uses.producer[index(value)];
     if (producer == kNone || !uses.consumers[index(value)].empty()) return;
     Node& node = g.nodes[static_cast<std::size_t>(producer)];
-    if (node.outputs.front() != value || node.attributes.find("out") == nullptr) return;
-    node.attributes.set("out", std::string("f32"));
-    g.value(value).type = node.op->infer(g.input_types(node), node.attributes).front();
+    if (node.attributes.find("out") == nullptr) return;
+    const auto at =
+        static_cast<std::size_t>(std::find(node.outputs.begin(), node.outputs.end(), value) - node.outputs.begin());
+    ir::Attributes wide = node.attributes;
+    wide.set("out", std::string("f32"));
+    const TensorType type = node.op->infer(g.input_types(node), wide)[at];
+    if (type.dtype != DType::f32) return;  // `out` is about another output
+    node.attributes = wide;
+    g.value(value).type = type;
   }
 
   Module& module_;

@@ -20,8 +20,11 @@ class Autodiff : public Pass {
   struct Options {
     std::string graph = "micro";
     std::string loss = "loss";  // the accumulated state to differentiate
-    // Several micro-batches are summed in f32; a single one keeps the gradient's own type.
+    // Several micro-batches are summed in f32. A single one keeps the gradients' own type; where more than two of them
+    // meet in one parameter, they are summed in f32 too.
     bool f32_gradients = false;
+    // What the gradient of the loss itself is: 1, or a scalar state of this name, which is added and starts at 1.
+    std::string seed = {};
   };
   explicit Autodiff(Options options) : options_(std::move(options)) {}
   std::string name() const override { return "autodiff"; }

@@ -11,6 +11,7 @@
 #include "trireme/passes/fuse.h"
 #include "trireme/passes/initial.h"
 #include "trireme/passes/last_row.h"
+#include "trireme/passes/loss_scale.h"
 #include "trireme/passes/optimizer.h"
 #include "trireme/passes/precision.h"
 #include "trireme/passes/sequence_cache.h"
@@ -26,7 +27,8 @@ using testing::take;
 Pipeline only(const std::string& pass, GoldenOptions options) {
   Pipeline p;
   if (pass == "autodiff")
-    p.add<Autodiff>(Autodiff::Options{.f32_gradients = take(options, "f32", "false") == "true"});
+    p.add<Autodiff>(
+        Autodiff::Options{.f32_gradients = take(options, "f32", "false") == "true", .seed = take(options, "seed", "")});
   else if (pass == "clean-up")
     p.add<CleanUp>();
   else if (pass == "fuse")
@@ -35,6 +37,8 @@ Pipeline only(const std::string& pass, GoldenOptions options) {
     p.add<InitialState>();
   else if (pass == "last-row")
     p.add<LastRow>(LastRow::Options{.graphs = {"micro"}});
+  else if (pass == "loss-scale")
+    p.add<LossScale>(LossScale::Options{.window = std::stoll(take(options, "window", "2000"))});
   else if (pass == "sequence-cache")
     p.add<SequenceCache>(SequenceCache::Options{.graphs = {"micro"}, .rows = 16});
   else if (pass == "optimizer")
@@ -56,8 +60,8 @@ struct Case {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* pass : {"autodiff", "clean-up", "fuse", "initial-state", "last-row", "optimizer", "precision",
-                           "sequence-cache", "validate"})
+  for (const char* pass : {"autodiff", "clean-up", "fuse", "initial-state", "last-row", "loss-scale", "optimizer",
+                           "precision", "sequence-cache", "validate"})
     for (const Golden& golden : testing::goldens(pass)) all.push_back({pass, golden});
   return all;
 }

@@ -196,6 +196,8 @@ void load_checkpoint(const fs::path& run, std::int64_t step, Session& session) {
     if (!is_saved(state)) continue;
     // Imported weights come without an optimizer, which before the first step is as it starts.
     if (step == 0 && state.category == ir::Category::optimizer && reader.find(state.name) == nullptr) continue;
+    // Nor has a run in another precision a loss scale.
+    if (state.category == ir::Category::scalars && reader.find(state.name) == nullptr) continue;
     const io::CheckpointTensor& tensor = reader.at(state.name);
     if (tensor.type != state.type)
       refuse("{}: '{}' is {}, the model has {}", checkpoint_folder(run, step).string(), state.name, tensor.type.str(),

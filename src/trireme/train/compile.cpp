@@ -12,6 +12,7 @@
 #include "trireme/passes/fuse.h"
 #include "trireme/passes/initial.h"
 #include "trireme/passes/last_row.h"
+#include "trireme/passes/loss_scale.h"
 #include "trireme/passes/optimizer.h"
 #include "trireme/passes/precision.h"
 #include "trireme/passes/sequence_cache.h"
@@ -87,10 +88,12 @@ passes::Pipeline pipeline(const Config& config, const GraphOptions& options) {
   for (const std::int64_t rows : options.advance) advance.push_back(advance_graph(rows));
   forward.insert(forward.end(), advance.begin(), advance.end());
   // Before autodiff, so that gradients are made in the precision of what they belong to.
-  if (config.train.precision == "bf16")
-    p.add<passes::LowPrecision>(passes::LowPrecision::Options{DType::bf16, forward});
+  const bool fp16 = config.train.precision == "fp16";
+  if (fp16 || config.train.precision == "bf16")
+    p.add<passes::LowPrecision>(passes::LowPrecision::Options{fp16 ? DType::f16 : DType::bf16, forward});
   if (options.purpose == Purpose::train) {
-    p.add<passes::Autodiff>(passes::Autodiff::Options{.f32_gradients = options.micro_batches > 1});
+    p.add<passes::Autodiff>(passes::Autodiff::Options{.f32_gradients = options.micro_batches > 1,
+                                                      .seed = fp16 ? passes::LossScale::kState : ""});
     // Needs the gradients' states.
     p.add<passes::Optimizer>(passes::Optimizer::Options{.kind = config.train.optimizer,
                                                         .beta1 = config.train.betas[0],
@@ -99,6 +102,10 @@ passes::Pipeline pipeline(const Config& config, const GraphOptions& options) {
                                                         .momentum = config.train.momentum,
                                                         .weight_decay = config.train.weight_decay,
                                                         .clip = config.train.clip});
+    // Rewrites the update.
+    if (fp16)
+      p.add<passes::LossScale>(
+          passes::LossScale::Options{.start = config.train.loss_scale, .window = config.train.loss_scale_window});
   }
   if (!advance.empty()) {
     p.add<passes::LastRow>(passes::LastRow::Options{.graphs = {advance.begin() + 1, advance.end()}});

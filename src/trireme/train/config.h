@@ -63,6 +63,8 @@ struct TrainConfig {
   double eps = 1e-8;
   double clip = 1;
   std::string precision = "f32";
+  double loss_scale = 65536;
+  std::int64_t loss_scale_window = 2000;
   std::int64_t seed = 1;
   friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };

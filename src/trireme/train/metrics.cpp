@@ -49,6 +49,10 @@ std::string to_json(const Metrics& m) {
   o["mfu"] = std::round(m.mfu * 10000) / 10000;
   o["exposed_comm_ms"] = m.exposed_comm_ms;
   o["data_wait_ms"] = std::round(m.data_wait_ms * 1000) / 1000;
+  if (m.loss_scale) {
+    o["skipped"] = m.skipped;
+    o["loss_scale"] = *m.loss_scale;
+  }
   if (m.eval_loss) o["eval_loss"] = number(*m.eval_loss);
   return o.dump();
 }

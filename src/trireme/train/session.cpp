@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/passes/loss_scale.h"
 
 namespace trireme::train {
 namespace {
@@ -43,6 +44,8 @@ Session::Session(const Compiled& compiled, int threads)
   has_rng_ = reads("micro", "rng");
   images_ = reads("eval", "images");
   has_step_number_ = reads("update", "step");
+  has_loss_scale_ = compiled.module.has_graph("update") &&
+                    compiled.module.graph("update").find_output(passes::LossScale::kState).has_value();
 }
 
 void Session::initialize(std::int64_t seed) {
@@ -85,7 +88,9 @@ void Session::bind_step(const data::Batch& batch, std::int64_t step, double lr, 
 StepResult Session::step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
   bind_step(batch, step, lr, seed);
   step_->run();
-  return {step_->scalar("loss"), step_->scalar("grad_norm"), step_->scalar("finite") != 0};
+  StepResult result{step_->scalar("loss"), step_->scalar("grad_norm"), step_->scalar("finite") != 0};
+  if (has_loss_scale_) result.loss_scale = step_->scalar(passes::LossScale::kState);
+  return result;
 }
 
 std::optional<runtime::Executor::BadTensor> Session::explain(const data::Batch& batch, std::int64_t step, double lr,

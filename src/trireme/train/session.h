@@ -15,6 +15,7 @@ struct StepResult {
   float loss = 0;
   float grad_norm = 0;
   bool finite = true;
+  std::optional<float> loss_scale = {};  // what the step's gradients were scaled by, where they were
 };
 
 // Compiled programs on an arena, ready to run: one rank's half of training.
@@ -75,6 +76,7 @@ class Session {
   std::int64_t seed_ = 0;
   bool has_rng_ = false;
   bool has_step_number_ = false;
+  bool has_loss_scale_ = false;
   bool images_ = false;
 };
 

@@ -11,6 +11,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/passes/loss_scale.h"
 #include "trireme/planner/machine.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/convert.h"
@@ -194,7 +195,7 @@ Outcome Trainer::run_to_end() {
     // A run that is told to stop saves and goes: who tells it may not have the time of an evaluation to give.
     if (evaluation_due && request != Request::stop && !outcome.stopped) m.eval_loss = evaluate(32);
     if (m.eval_loss) outcome.eval_loss = m.eval_loss;
-    if (step_ % config_.output.log_every == 0 || last || m.eval_loss) {
+    if (step_ % config_.output.log_every == 0 || last || m.eval_loss || m.skipped) {
       log_metrics(m);
       if (options_.on_step) options_.on_step(m);
     }
@@ -225,7 +226,9 @@ Metrics Trainer::take_step(data::Loader& loader, Outcome& outcome) {
   const data::Batch& batch = loader.next();
   const double lr = learning_rate(config_.train, step_);
   const StepResult result = session_->step(batch, step_, lr, config_.train.seed);
-  if (!result.finite) stop_at_bad_step(batch, result, lr);
+  // A scale that can still fall is given the chance to.
+  const bool skipped = !result.finite && result.loss_scale > static_cast<float>(passes::LossScale::kLowest);
+  if (!result.finite && !skipped) stop_at_bad_step(batch, result, lr);
   ++step_;
   const double seconds = seconds_since(begin);
   outcome.seconds += seconds;
@@ -233,7 +236,10 @@ Metrics Trainer::take_step(data::Loader& loader, Outcome& outcome) {
   for (std::size_t p = 0; p < outcome.phase_seconds.size(); ++p)
     outcome.phase_seconds[p] += session_->step_executor().phase_seconds()[p];
   outcome.losses.push_back(static_cast<double>(result.loss));
+  outcome.skipped += skipped ? 1 : 0;
   Metrics m;
+  m.skipped = skipped;
+  m.loss_scale = outcome.loss_scale = result.loss_scale;
   m.step = step_;
   m.loss = static_cast<double>(result.loss);
   m.grad_norm = static_cast<double>(result.grad_norm);

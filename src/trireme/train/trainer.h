@@ -35,8 +35,10 @@ struct TrainerOptions {
 };
 
 struct Outcome {
-  std::int64_t steps = 0;  // updates done in all
-  bool stopped = false;    // by a request or by max_time
+  std::int64_t steps = 0;                 // done in all
+  std::int64_t skipped = 0;               // of those done here: the ones whose gradients overflowed fp16
+  std::optional<double> loss_scale = {};  // of the last step
+  bool stopped = false;                   // by a request or by max_time
   std::vector<double> losses;
   std::optional<double> eval_loss;
   double seconds = 0;                     // of training, without evaluation and checkpoints

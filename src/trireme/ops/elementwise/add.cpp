@@ -49,7 +49,7 @@ ir::OpDef accumulate_def() {
   ir::OpDef def = elementwise_def("accumulate", {"acc", "x"}, 1, 1);
   def.operands.front().keep_f32 = true;
   def.infer = [](std::span<const TensorType> inputs, const ir::Attributes&) -> ir::Types {
-    expect_dtype(inputs[0], DType::f32, "acc");
+    expect_compute(inputs[0], "acc");
     expect_compute(inputs[1], "x");
     expect_shape(inputs[1], inputs[0].shape, "x");
     return {inputs[0]};

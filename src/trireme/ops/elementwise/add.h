@@ -13,7 +13,7 @@ ir::Value add(ir::Value a, ir::Value b);
 ir::OpDef add_n_def();
 ir::Value add_n(std::vector<ir::Value> xs);
 
-// accumulate(acc f32, x) → acc + x in f32; x has acc's shape and any compute dtype. In place on acc.
+// accumulate(acc, x) → acc + x of acc's type; x has acc's shape and any compute dtype. In place on acc.
 ir::OpDef accumulate_def();
 ir::Value accumulate(ir::Value acc, ir::Value x);
 

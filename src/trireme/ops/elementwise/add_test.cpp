@@ -57,6 +57,12 @@ TEST(Accumulate, AddsAnyFloatToF32) {
     check_op(binary_case("accumulate", {DType::f32, {3, 5, 67}}, {dtype, {3, 5, 67}}, sum));
 }
 
+TEST(Accumulate, KeepsTheTypeOfTheSum) {
+  for (const DType acc : {DType::bf16, DType::f16})
+    for (const DType dtype : {DType::f32, acc})
+      check_op(binary_case("accumulate", {acc, {3, 5, 67}}, {dtype, {3, 5, 67}}, sum));
+}
+
 TEST(AddN, AddsInOrder) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const std::size_t count : {1, 2, 5}) {

@@ -7,13 +7,13 @@ namespace trireme::ops {
 // a chunk's logits are there, the gradients are computed from them.
 //
 //   operands    x [...,D], weight [V,D] of x's type, targets i32 [...]; a negative target is ignored, a target of V or
-//   more
-//               fails, naming it and its position
+//               more fails, naming it and its position; dloss? f32 []: the gradient of the loss, absent: 1
 //   attributes  scale = 1.0
+//               out = "same" | "f32": the type of dweight, x's or f32; sums are f32 either way
 //               with_gradients = false: set by the op's own gradient
 //               chunk = 0: rows at a time; 0: as many as keep the logits of a chunk at a few MiB, at least 128
 //   outputs     loss f32 [] = scale · Σ (log Σ exp(logits) − logits[target]), and with gradients
-//               dx of x's type and dweight f32, for a gradient of 1 of the loss
+//               dx of x's type and dweight, both for dloss as the gradient of the loss
 ir::OpDef linear_cross_entropy_def();
 ir::Value linear_cross_entropy(ir::Value x, ir::Value weight, ir::Value targets, double scale);
 

@@ -1,4 +1,5 @@
 #include <array>
+#include <bit>
 #include <optional>
 
 #include "trireme/device/cpu/onednn.h"
@@ -25,17 +26,19 @@ struct Plan {
   std::int64_t sums;  // dx of a row block is summed in so many parts of the vocabulary
   DType gemm_type;    // f16 is brought to f32
   bool widen, gradients;
+  bool narrow_dweight;  // dweight is rounded from its f32 sums, which exist in pieces: see dweight_block
 
   // Byte offsets into the workspace.
-  std::size_t loss_at, logits_at, maximum_at, sum_at, target_at, lse_at, weight_at, dx_at, x_at, workers_at;
-  std::size_t worker_tile = 0, worker_wide = 0, worker_bytes = 0, bytes = 0;
+  std::size_t loss_at, logits_at, maximum_at, sum_at, target_at, lse_at, weight_at, dx_at, x_at, rest_at, workers_at;
+  std::size_t worker_tile = 0, worker_wide = 0, worker_sum = 0, worker_bytes = 0, bytes = 0;
 
   explicit Plan(const ir::KernelSpec& spec)
       : rows(spec.inputs[2].elements()),
         vocab(spec.inputs[1].shape[0]),
         dim(spec.inputs[1].shape[1]),
         widen(spec.inputs[0].dtype == DType::f16),
-        gradients(spec.attributes.boolean("with_gradients")) {
+        gradients(spec.attributes.boolean("with_gradients")),
+        narrow_dweight(gradients && spec.outputs[2].dtype != DType::f32) {
     gemm_type = widen ? DType::f32 : spec.inputs[0].dtype;
     constexpr std::int64_t kRowBlock = 128, kLogits = 4 << 20;
     std::int64_t chunk = spec.attributes.integer("chunk");
@@ -57,6 +60,7 @@ struct Plan {
     weight_at = take(floats(chunk_rows));
     dx_at = take(gradients ? floats(chunk_rows * sums * dim) : 0);
     x_at = take(widen ? floats(chunk_rows * dim) : 0);
+    rest_at = take(narrow_dweight && chunk_rows < rows ? static_cast<std::size_t>(vocab * dim) * 2 : 0);
     std::size_t scratch = 0;
     for_shapes([&](std::int64_t r, std::int64_t v, std::size_t) {
       for (const GemmSpec& g : {logits_gemm(r, v), dx_gemm(r, v), dweight_gemm(r, v)})
@@ -64,7 +68,8 @@ struct Plan {
     });
     worker_tile = gradients ? 0 : aligned(floats(row_block * vocab_block));
     worker_wide = widen ? aligned(floats(vocab_block * dim)) : 0;
-    worker_bytes = worker_tile + worker_wide + aligned(scratch);
+    worker_sum = narrow_dweight ? aligned(floats(vocab_block * dim)) : 0;
+    worker_bytes = worker_tile + worker_wide + worker_sum + aligned(scratch);
     workers_at = take(worker_bytes * static_cast<std::size_t>(spec.threads));
   }
 
@@ -135,6 +140,19 @@ void tile_gradient(float* tile, std::int64_t rows, std::int64_t vocab, const flo
     });
 }
 
+// An f32 in two arrays of 16 bits: what is above the point where bf16 ends, and the rest.
+void cut(const float* x, std::int64_t n, std::uint16_t* high, std::uint16_t* rest) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto bits = std::bit_cast<std::uint32_t>(x[i]);
+    high[i] = static_cast<std::uint16_t>(bits >> 16);
+    rest[i] = static_cast<std::uint16_t>(bits);
+  }
+}
+void join(const std::uint16_t* high, const std::uint16_t* rest, std::int64_t n, float* x) {
+  for (std::int64_t i = 0; i < n; ++i)
+    x[i] = std::bit_cast<float>(static_cast<std::uint32_t>(high[i]) << 16 | static_cast<std::uint32_t>(rest[i]));
+}
+
 // T is the operands' type, G the one gemm reads.
 template <class T, class G>
 class LinearCrossEntropyKernel : public device::Kernel {
@@ -150,7 +168,7 @@ class LinearCrossEntropyKernel : public device::Kernel {
 
   void launch(const device::Launch& launch) override {
     const Plan& p = plan_;
-    if (p.gradients) {
+    if (p.gradients && !p.narrow_dweight) {
       float* dweight = launch.out<float>(2);
       launch.pool->ranges(p.vocab * p.dim, 16 * simd::kBlock, [&](std::int64_t begin, std::int64_t end) {
         std::fill(dweight + begin, dweight + end, 0.0F);
@@ -158,7 +176,7 @@ class LinearCrossEntropyKernel : public device::Kernel {
     }
     const std::int64_t blocks = pieces(p.rows, p.row_block);
     for (std::int64_t first = 0; first < blocks; first += p.chunk_blocks) {
-      const Chunk c(launch, p, first, std::min(p.chunk_blocks, blocks - first));
+      const Chunk c(launch, p, scale_, first, std::min(p.chunk_blocks, blocks - first));
       widen_rows(c);
       launch.pool->run_with_worker(c.blocks * p.vocab_blocks, [&](std::int64_t task, int worker) {
         logits_tile(c, task / p.vocab_blocks, task % p.vocab_blocks, worker);
@@ -185,14 +203,18 @@ class LinearCrossEntropyKernel : public device::Kernel {
     std::byte* workspace;
     double* loss;
     float *logits, *maximum, *sum, *target, *lse, *weight, *dx, *wide_x;
+    float row_weight;  // of a row that counts, in the gradients
 
-    Chunk(const device::Launch& l, const Plan& p, std::int64_t first_block, std::int64_t count)
+    Chunk(const device::Launch& l, const Plan& p, double scale, std::int64_t first_block, std::int64_t count)
         : launch(l), plan(p), first(first_block), blocks(count), workspace(static_cast<std::byte*>(l.workspace)) {
+      const double dloss = l.inputs[3] != nullptr ? *l.in<float>(3) : 1.0;
+      row_weight = static_cast<float>(scale * dloss);
       const auto at = [&](std::size_t offset) { return reinterpret_cast<float*>(workspace + offset); };
       loss = reinterpret_cast<double*>(workspace + p.loss_at) + first;
       logits = at(p.logits_at), maximum = at(p.maximum_at), sum = at(p.sum_at), target = at(p.target_at);
       lse = at(p.lse_at), weight = at(p.weight_at), dx = at(p.dx_at), wide_x = at(p.x_at);
     }
+    bool is_last() const { return first + blocks == pieces(plan.rows, plan.row_block); }
 
     std::int64_t row(std::int64_t i) const { return (first + i) * plan.row_block; }
     std::int64_t rows_of(std::int64_t i) const { return plan.rows_of(first + i); }
@@ -214,7 +236,8 @@ class LinearCrossEntropyKernel : public device::Kernel {
       return workspace + plan.workers_at + plan.worker_bytes * static_cast<std::size_t>(w);
     }
     float* own_tile(int w) const { return reinterpret_cast<float*>(worker(w)); }
-    void* scratch(int w) const { return worker(w) + plan.worker_tile + plan.worker_wide; }
+    float* own_sum(int w) const { return reinterpret_cast<float*>(worker(w) + plan.worker_tile + plan.worker_wide); }
+    void* scratch(int w) const { return worker(w) + plan.worker_tile + plan.worker_wide + plan.worker_sum; }
     // Rows of the weight that belong to vocabulary block j, as gemm reads them.
     const G* weights(std::int64_t j, int w) const {
       const T* rows = launch.in<T>(1) + j * plan.vocab_block * plan.dim;
@@ -266,7 +289,7 @@ class LinearCrossEntropyKernel : public device::Kernel {
       const bool counted = counts(c.targets(i)[r], plan_.vocab, c.row(i) + r);
       const std::int64_t at = i * plan_.row_block + r;
       c.lse[at] = static_cast<float>(lse);
-      c.weight[at] = counted ? static_cast<float>(scale_) : 0.0F;
+      c.weight[at] = counted ? c.row_weight : 0.0F;
       if (counted) total += lse - static_cast<double>(c.target[at]);
     }
     c.loss[i] = total;
@@ -303,9 +326,32 @@ class LinearCrossEntropyKernel : public device::Kernel {
   }
 
   void dweight_block(const Chunk& c, std::int64_t j, int worker) const {
+    if constexpr (!std::is_same_v<T, float>)
+      if (plan_.narrow_dweight) return narrow_dweight_block(c, j, worker);
+    add_dweight(c, j, worker, c.dweight(j));
+  }
+
+  // Between chunks the f32 sums are cut in two: the output, which is 16 bits wide, keeps one half, the workspace the
+  // other. So they take no more room than an f32 output would.
+  void narrow_dweight_block(const Chunk& c, std::int64_t j, int worker) const {
+    const std::int64_t at = j * plan_.vocab_block * plan_.dim, n = plan_.vocab_of(j) * plan_.dim;
+    T* out = c.launch.template out<T>(2) + at;
+    auto* high = reinterpret_cast<std::uint16_t*>(out);
+    auto* rest = reinterpret_cast<std::uint16_t*>(c.workspace + plan_.rest_at) + at;
+    float* sum = c.own_sum(worker);
+    if (c.first == 0)
+      std::fill_n(sum, n, 0.0F);
+    else
+      join(high, rest, n, sum);
+    add_dweight(c, j, worker, sum);
+    if (!c.is_last()) return cut(sum, n, high, rest);
+    simd::map(
+        n, out, [](simd::Vec v) { return v; }, static_cast<const float*>(sum));
+  }
+
+  void add_dweight(const Chunk& c, std::int64_t j, int worker, float* sum) const {
     for (std::int64_t i = 0; i < c.blocks; ++i)
-      dweight_[plan_.shape(c.rows_of(i), plan_.vocab_of(j))]->run(worker, c.tile(i, j), c.x(i), c.dweight(j),
-                                                                  c.scratch(worker));
+      dweight_[plan_.shape(c.rows_of(i), plan_.vocab_of(j))]->run(worker, c.tile(i, j), c.x(i), sum, c.scratch(worker));
   }
 
   Plan plan_;

@@ -32,18 +32,21 @@ ir::Value sum_squares(ir::Value x) { return ir::apply1("sum_squares", {x}); }
 ir::OpDef clip_scale_def() {
   ir::OpDef def;
   def.name = "clip_scale";
-  def.operands = {{.name = "total", .keep_f32 = true}, {.name = "loss", .keep_f32 = true}};
+  def.operands = {{.name = "total", .keep_f32 = true},
+                  {.name = "loss", .keep_f32 = true},
+                  {.name = "unit", .optional = true, .keep_f32 = true}};
   def.attributes = {{"max_norm", 1.0}};
   def.infer = [](std::span<const TensorType> inputs, const ir::Attributes& attributes) -> ir::Types {
     const TensorType scalar{DType::f32, {}};
     expect_type(inputs[0], scalar, "total");
     expect_type(inputs[1], scalar, "loss");
+    if (inputs[2].present) expect_type(inputs[2], scalar, "unit");
     if (attributes.real("max_norm") < 0) fail("'max_norm' must not be negative, got {}", attributes.real("max_norm"));
     return {scalar, scalar, scalar};
   };
   def.no_gradient = "a gradient's norm is not differentiated";
   def.factors = [](std::span<const TensorType>, std::span<const TensorType>, const ir::Attributes&) {
-    return ir::parse_factors("-, - -> -, -, -");
+    return ir::parse_factors("-, -, - -> -, -, -");
   };
   def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
     return one_pass(inputs, outputs, 3);
@@ -53,8 +56,8 @@ ir::OpDef clip_scale_def() {
   return checked(std::move(def));
 }
 
-std::vector<ir::Value> clip_scale(ir::Value total, ir::Value loss, double max_norm) {
-  return ir::apply("clip_scale", {total, loss}, {{"max_norm", max_norm}});
+std::vector<ir::Value> clip_scale(ir::Value total, ir::Value loss, double max_norm, ir::Value unit) {
+  return ir::apply("clip_scale", {total, loss, unit}, {{"max_norm", max_norm}});
 }
 
 }  // namespace trireme::ops

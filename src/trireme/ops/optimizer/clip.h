@@ -10,10 +10,11 @@ namespace trireme::ops {
 ir::OpDef sum_squares_def();
 ir::Value sum_squares(ir::Value x);
 
-// clip_scale(total f32[], loss f32[]) max_norm=1.0 → norm, factor, finite (all f32 []).
-// norm = √total; factor = min(1, max_norm / (norm + 1e-6)), or 1 when max_norm is 0; finite is 1 when both total and
-// loss are finite, else 0 (and then factor is 0).
+// clip_scale(total f32[], loss f32[], unit? f32[]) max_norm=1.0 → norm, factor, finite (all f32 []).
+// For gradients that are `unit` times as large as they should be (absent: 1), of which total is the sum of squares:
+// norm = √total / unit; factor = min(1, max_norm / (norm + 1e-6)) / unit, or 1 / unit when max_norm is 0; finite is 1
+// when both total and loss are finite, else 0 (and then factor is 0).
 ir::OpDef clip_scale_def();
-std::vector<ir::Value> clip_scale(ir::Value total, ir::Value loss, double max_norm);
+std::vector<ir::Value> clip_scale(ir::Value total, ir::Value loss, double max_norm, ir::Value unit = {});
 
 }  // namespace trireme::ops

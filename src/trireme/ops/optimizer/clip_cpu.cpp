@@ -53,9 +53,10 @@ std::shared_ptr<device::Kernel> prepare_sum_squares_cpu(const ir::KernelSpec& sp
 std::shared_ptr<device::Kernel> prepare_clip_scale_cpu(const ir::KernelSpec& spec) {
   return make_kernel([max_norm = spec.attributes.real("max_norm")](const device::Launch& launch) {
     const double total = *launch.in<float>(0);
-    const double norm = std::sqrt(total);
+    const double unit = launch.inputs[2] != nullptr ? *launch.in<float>(2) : 1.0;
+    const double norm = std::sqrt(total) / unit;
     const bool finite = std::isfinite(total) && std::isfinite(*launch.in<float>(1));
-    const double factor = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
+    const double factor = (max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0) / unit;
     *launch.out<float>(0) = static_cast<float>(norm);
     *launch.out<float>(1) = finite ? static_cast<float>(factor) : 0.0F;
     *launch.out<float>(2) = finite ? 1.0F : 0.0F;

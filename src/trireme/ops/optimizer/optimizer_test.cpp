@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -116,6 +117,49 @@ TEST(SumSquares, AnySizeAndLargeValues) {
     }
 }
 
+// Of gradients 1024 times too large, as if they were not.
+TEST(ClipScale, InAnotherUnit) {
+  for (const double max_norm : {0.0, 1.0, 10.0}) {
+    OpCase c;
+    c.op = "clip_scale";
+    c.inputs = {kScalar, kScalar, kScalar};
+    c.attributes = {{"max_norm", max_norm}};
+    c.fill = [](std::size_t input, std::size_t) { return input == 0 ? 4.0 * 1024 * 1024 : input == 1 ? 1 : 1024; };
+    c.reference = [&](const std::vector<Tensor>&) {
+      std::vector<Tensor> out(3, Tensor::zeros(kScalar));
+      out[0][0] = 2;
+      out[1][0] = (max_norm == 1 ? 1 / (2 + 1e-6) : 1.0) / 1024;
+      out[2][0] = 1;
+      return out;
+    };
+    check_op(c);
+  }
+}
+
+TEST(AdaptiveScale, DoublesAfterTheWindowAndHalvesOnFailure) {
+  struct Expected {
+    std::array<double, 4> in;  // scale, good, bad, finite
+    std::array<double, 3> out;
+  };
+  for (const Expected& e :
+       {Expected{{8, 0, 5, 1}, {8, 1, 5}}, Expected{{8, 1, 5, 1}, {8, 2, 5}}, Expected{{8, 2, 5, 1}, {16, 0, 5}},
+        Expected{{8, 2, 5, 0}, {4, 0, 6}}, Expected{{32, 2, 0, 1}, {32, 0, 0}}, Expected{{2, 1, 0, 0}, {2, 0, 1}},
+        Expected{{3, 0, 0, 0}, {2, 0, 1}}}) {
+    OpCase c;
+    c.op = "adaptive_scale";
+    c.inputs = {kScalar, kScalar, kScalar, kScalar};
+    c.attributes = {{"window", std::int64_t{3}}, {"low", 2.0}, {"high", 32.0}};
+    c.fill = [&](std::size_t input, std::size_t) { return e.in[input]; };
+    c.tolerance = 0;
+    c.reference = [&](const std::vector<Tensor>&) {
+      std::vector<Tensor> out(3, Tensor::zeros(kScalar));
+      for (std::size_t i = 0; i < out.size(); ++i) out[i][0] = e.out[i];
+      return out;
+    };
+    check_op(c);
+  }
+}
+
 TEST(ClipScale, NormFactorAndFinite) {
   constexpr double inf = std::numeric_limits<float>::infinity();
   struct Expected {
@@ -142,7 +186,7 @@ TEST(ClipScale, NormFactorAndFinite) {
 // Launched by hand: the relative error of an infinite norm is not a number.
 TEST(ClipScale, InfiniteNormIsNotFinite) {
   const ir::Registry registry = builtin();
-  const ir::Types inputs(2, kScalar);
+  const ir::Types inputs = {kScalar, kScalar, TensorType::none()};
   const ir::Types outputs(3, kScalar);
   const ir::Attributes attributes = {{"max_norm", 1.0}};
   const auto kernel = registry.at("clip_scale").kernels.at(device::Kind::cpu).prepare({inputs, outputs, attributes});
@@ -151,7 +195,7 @@ TEST(ClipScale, InfiniteNormIsNotFinite) {
     float norm = 0;
     float factor = -1;
     float finite = -1;
-    const void* in[] = {&total, &loss};
+    const void* in[] = {&total, &loss, nullptr};
     void* out[] = {&norm, &factor, &finite};
     ThreadPool pool(1);
     kernel->launch({in, out, nullptr, &pool});

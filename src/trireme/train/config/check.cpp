@@ -16,7 +16,7 @@ struct Available {
 
 std::vector<Available> available() {
   return {
-      {"train.precision", {"\"f32\"", "\"bf16\""}},
+      {"train.precision", {"\"f32\"", "\"bf16\"", "\"fp16\""}},
       {"parallel.zero", {"0"}},
       {"parallel.sequence", {"false"}},
       {"parallel.compress", {"\"none\""}},
@@ -76,6 +76,13 @@ void check_data(const Config& config, bool images) {
 void check_training(const Config& config) {
   const TrainConfig& train = config.train;
   if (train.min_lr > train.lr) refuse("train.min_lr = {} must not be above train.lr = {}", train.min_lr, train.lr);
+  if (train.precision != "fp16")
+    for (const char* key : {"train.loss_scale", "train.loss_scale_window"})
+      if (config.is_given(key) && value_text(config, key) != value_text(Config{}, key))
+        refuse(
+            "{} = {} scales fp16's loss; train.precision = \"{}\" needs none: leave it out, or set train.precision = "
+            "\"fp16\"",
+            key, value_text(config, key), train.precision);
   const std::int64_t replicas = std::max<std::int64_t>(1, axis(config, "dp"));
   if (train.batch % replicas != 0)
     refuse("train.batch = {} must be a multiple of the {} replicas of parallel.mesh = \"{}\"; the nearest is {}",

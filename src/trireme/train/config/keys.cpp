@@ -6,6 +6,7 @@
 
 #include "trireme/core/text.h"
 #include "trireme/data/image_dataset.h"
+#include "trireme/passes/loss_scale.h"
 
 namespace trireme::train {
 namespace {
@@ -138,6 +139,10 @@ std::vector<Key> keys_of(Config& c, const models::Families& families) {
       {"train.clip", &c.train.clip, at_least(0), "largest global gradient norm; 0: off"},
       {"train.precision", &c.train.precision, one_of({"f32", "tf32", "bf16", "fp16", "fp8"}),
        "of the arithmetic; weights and optimizer stay f32"},
+      {"train.loss_scale", &c.train.loss_scale, between(passes::LossScale::kLowest, passes::LossScale::kHighest),
+       "fp16: what the loss is multiplied by at first; halved by a step that overflows, whose update is skipped"},
+      {"train.loss_scale_window", &c.train.loss_scale_window, between(1, 1 << 24),
+       "fp16: good steps in a row after which the scale doubles"},
       {"train.seed", &c.train.seed, at_least(0), "of everything random"},
 
       {"parallel.mesh", &c.parallel.mesh,
