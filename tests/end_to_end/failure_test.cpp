@@ -54,6 +54,31 @@ TEST_F(NotFinite, WithSeveralMicroBatches) {
   expect_explained({"--train.lr=1e25", "--train.clip=0", "--train.micro_batch=1", "--model.family=llama"});
 }
 TEST_F(NotFinite, InLowPrecision) { expect_explained({"--train.lr=1e30", "--train.clip=0", "--train.precision=bf16"}); }
+// The scale falls to 1 first, one skipped update after the other.
+TEST_F(NotFinite, InFp16WhenTheScaleCannotFallAnyFurther) {
+  const std::vector<std::string> arguments = {"train",
+                                              "tiny.toml",
+                                              "--output.dir=run",
+                                              "--train.warmup=0",
+                                              "--train.lr=1e9",
+                                              "--train.clip=0",
+                                              "--train.loss_scale=8",
+                                              "--train.steps=50",
+                                              "--train.precision=fp16"};
+  const Finished f = run(arguments);
+  EXPECT_EQ(f.code, 1) << f.out << f.err;
+  EXPECT_NE(f.err.find("overflow: skipped"), std::string::npos) << f.err;
+  const auto lines = metrics("run");
+  ASSERT_EQ(lines.size(), 4U);
+  const std::vector<double> scales = {8, 8, 4, 2};
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i]["loss_scale"], scales[i]);
+    EXPECT_EQ(lines[i]["skipped"], i > 0);
+  }
+  EXPECT_NE(f.err.find("error: step 5: the loss, with its scale down at 1, is "), std::string::npos) << f.err;
+  EXPECT_NE(f.err.find("first tensor to go bad is '"), std::string::npos) << f.err;
+  EXPECT_NE(f.err.find("saved as step 4"), std::string::npos) << f.err;
+}
 // Running statistics were written by the bad step's forward pass; they too are as they were.
 TEST_F(NotFinite, WithRunningStatistics) {
   expect_explained({"--train.lr=1e25", "--train.clip=0", "--model.family=convnet", "--model.layers=2",

@@ -27,14 +27,22 @@ class Resume : public Program {
     const auto b = metrics("cut");
     ASSERT_EQ(a.size(), b.size());
     for (std::size_t i = 0; i < a.size(); ++i)
-      for (const char* key : {"step", "loss", "grad_norm", "lr", "tokens", "peak_bytes"})
-        EXPECT_EQ(a[i][key], b[i][key]) << key << " of step " << i + 1;
+      for (const char* key : {"step", "loss", "grad_norm", "lr", "tokens", "peak_bytes", "loss_scale", "skipped"})
+        EXPECT_EQ(a[i].value(key, nlohmann::json()), b[i].value(key, nlohmann::json())) << key << " of step " << i + 1;
   }
 };
 
 TEST_F(Resume, EndsAsTheUndisturbedRun) { expect_same_end({"--model.dropout=0.1"}); }
 TEST_F(Resume, EndsAsTheUndisturbedRunInLowPrecision) {
   expect_same_end({"--train.precision=bf16", "--train.micro_batch=2"});
+}
+// The scale starts so high that updates are skipped on both sides of the cut, and doubles on both.
+TEST_F(Resume, EndsAsTheUndisturbedRunWithALossScale) {
+  expect_same_end({"--train.precision=fp16", "--train.loss_scale=4294967296", "--train.loss_scale_window=1"});
+  std::size_t skipped = 0;
+  for (const auto& line : metrics("whole")) skipped += line["skipped"].get<bool>() ? 1 : 0;
+  EXPECT_GT(skipped, 0U);
+  EXPECT_NE(metrics("cut")[3]["loss_scale"], 4294967296.0);
 }
 TEST_F(Resume, EndsAsTheUndisturbedRunWithRunningStatistics) {
   expect_same_end({"--model.family=convnet", "--model.image=8", "--model.width=4", "--data.images=synthetic",
@@ -126,6 +134,17 @@ TEST_F(Resume, AcceptsWhatDoesNotChangeTheMathematics) {
   done({"train", "tiny.toml", "--output.dir=run", "--resume", "--train.steps=4", "--runtime.threads=2",
         "--output.log_every=2", "--output.keep=5", "--memory.limit=1GiB", "--train.micro_batch=2"});
   EXPECT_EQ(metrics("run").back()["step"], 4);
+}
+
+// Weights and optimizer are f32 in every precision; a loss scale is begun where there was none.
+TEST_F(Resume, InAnotherPrecision) {
+  done({"train", "tiny.toml", "--output.dir=run", "--train.steps=2"});
+  done({"train", "tiny.toml", "--output.dir=run", "--resume", "--train.steps=4", "--train.precision=fp16"});
+  done({"train", "tiny.toml", "--output.dir=run", "--resume", "--train.steps=6", "--train.precision=bf16"});
+  const auto lines = metrics("run");
+  ASSERT_EQ(lines.size(), 6U);
+  EXPECT_EQ(lines[2]["loss_scale"], 65536);
+  EXPECT_FALSE(lines[4].contains("loss_scale"));
 }
 
 TEST_F(Resume, ContradictsOverwrite) {

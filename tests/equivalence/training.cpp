@@ -101,12 +101,17 @@ Trained::Trained(const train::Config& config, const Setup& setup)
 
 void Trained::train(std::int64_t steps) {
   for (std::int64_t i = 0; i < steps; ++i) {
-    const auto step = static_cast<std::int64_t>(losses_.size());
-    const train::StepResult result =
-        session_->step(batch_of(config_, step), step, train::learning_rate(config_.train, step), config_.train.seed);
-    ASSERT_TRUE(result.finite) << "step " << step;
-    losses_.push_back(static_cast<double>(result.loss));
+    const train::StepResult result = step();
+    ASSERT_TRUE(result.finite) << "step " << losses_.size() - 1;
   }
+}
+
+train::StepResult Trained::step() {
+  const auto step = static_cast<std::int64_t>(losses_.size());
+  const train::StepResult result =
+      session_->step(batch_of(config_, step), step, train::learning_rate(config_.train, step), config_.train.seed);
+  losses_.push_back(static_cast<double>(result.loss));
+  return result;
 }
 
 std::map<std::string, std::vector<float>> Trained::state() {

@@ -30,6 +30,8 @@ class Trained {
 
   // `steps` more updates at the schedule's learning rate; all must be finite.
   void train(std::int64_t steps);
+  // One update, finite or not.
+  train::StepResult step();
 
   const train::Compiled& compiled() const { return compiled_; }
   train::Session& session() { return *session_; }

@@ -252,6 +252,21 @@ TEST(Config, KeysThatDoNotGoTogether) {
   EXPECT_NE(refusal("[train]\neval_every = 1\n[data]\nholdout = 0\n").find("needs held-out data"), std::string::npos);
 }
 
+TEST(Config, LossScaleIsFp16s) {
+  const Config config = parse("[train]\nprecision = \"fp16\"\nloss_scale = 1024\nloss_scale_window = 10\n");
+  EXPECT_EQ(config.train.loss_scale, 1024);
+  EXPECT_EQ(config.train.loss_scale_window, 10);
+  EXPECT_EQ(
+      refusal("[train]\nloss_scale = 1024\n"),
+      "file.toml: train.loss_scale = 1024.0 scales fp16's loss; train.precision = \"f32\" needs none: leave it out, or "
+      "set train.precision = \"fp16\"");
+  // As a run folder's resolved configuration has them.
+  EXPECT_EQ(parse("[train]\nloss_scale = 65536\nloss_scale_window = 2000\n").train.precision, "f32");
+  EXPECT_NE(refusal("[train]\nprecision = \"fp16\"\nloss_scale = 0.5\n").find("train.loss_scale"), std::string::npos);
+  EXPECT_NE(refusal("[train]\nprecision = \"fp16\"\nloss_scale_window = 0\n").find("train.loss_scale_window"),
+            std::string::npos);
+}
+
 TEST(Config, WhatThisVersionCannotDoIsSaid) {
   EXPECT_EQ(refusal("[train]\nprecision = \"fp8\"\n"),
             "file.toml: not available in this version: train.precision = \"fp8\" (available: \"f32\", \"bf16\", "

@@ -269,8 +269,8 @@ void Trainer::stop_at_bad_step(const data::Batch& batch, const StepResult& resul
   const std::string culprit = bad ? fmt::format("the first tensor to go bad is '{}' ({} in {}, micro-batch {})",
                                                 bad->tensor, bad->what, bad->op, bad->micro)
                                   : std::string("no single tensor is to blame: the sum of squared gradients overflows");
-  fail("step {}: the loss is {} and the gradient norm {}; {}; the update was withheld{}", step_ + 1, result.loss,
-       result.grad_norm, culprit, saved);
+  fail("step {}: the loss{} is {} and the gradient norm {}; {}; the update was withheld{}", step_ + 1,
+       result.loss_scale ? ", with its scale down at 1," : "", result.loss, result.grad_norm, culprit, saved);
 }
 
 void Trainer::log_metrics(const Metrics& metrics) {
