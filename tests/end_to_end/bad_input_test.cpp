@@ -163,7 +163,7 @@ TEST_F(BadInput, ConfigurationsThatDoNotExistOrDoNotRead) {
 // What the language has and this version does not: refused by key, with what there is.
 TEST_F(BadInput, NotAvailableYet) {
   for (const char* setting :
-       {"train.precision=fp16", "train.precision=tf32", "parallel.mesh=dp=2", "parallel.mesh=pp=2,tp=2",
+       {"train.precision=fp8", "train.precision=tf32", "parallel.mesh=dp=2", "parallel.mesh=pp=2,tp=2",
         "parallel.zero=1", "parallel.compress=int8", "parallel.server=sync", "memory.remat=sqrt",
         "memory.remat=every:2", "memory.offload=optimizer", "memory.activations=bf16", "runtime.device=cuda",
         "runtime.transport=mpi", "runtime.link=1GB/s,20us"}) {

@@ -50,7 +50,7 @@ void Progress::step(const train::Metrics& m) {
       "step {}/{} {} loss {:.3f} · {} tok/s · {} · {} left", m.step, steps_,
       bar(static_cast<double>(m.step - first_) / static_cast<double>(std::max<std::int64_t>(1, steps_ - first_)), 24),
       m.loss, format_rate(m.tokens_per_s), format_bytes(m.peak_bytes), format_duration(std::max(0.0, left)));
-  if (m.loss_scale) line += fmt::format(" · scale {:g}{}", *m.loss_scale, m.skipped ? ", overflow: skipped" : "");
+  if (m.loss_scale) line += fmt::format(" · scale {:.0f}{}", *m.loss_scale, m.skipped ? ", overflow: skipped" : "");
   if (m.eval_loss) line += fmt::format(" · held out {:.3f}", *m.eval_loss);
   show(line, m.step == steps_ || m.eval_loss.has_value() || m.skipped);
 }

@@ -185,7 +185,7 @@ std::string summary_text(const train::Trainer& t, const train::Outcome& o) {
     out += "\n";
   }
   if (o.loss_scale)
-    out += fmt::format("fp16    {} of {} updates skipped (overflow); the loss is scaled by {:g}\n", o.skipped,
+    out += fmt::format("fp16    {} of {} updates skipped (overflow); the loss is scaled by {:.0f}\n", o.skipped,
                        o.losses.size(), *o.loss_scale);
   const bool equal = o.measured_peak == t.compiled().arena_bytes;
   out += fmt::format("memory  predicted {} B {} measured {} B {} (the whole process: {})\n",
