@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """Trains the quickstart in f32 and in lower precision from several seeds and compares held-out losses, time and memory.
 
-    bench/compare_precision.py [--precision bf16] [--seeds N] [--jobs N] [--section.key=value …]
+    bench/compare_precision.py [--precision bf16 fp16] [--activations bf16 int8] [--seeds N] [--jobs N]
+                               [--section.key=value …]
+
+--precision compares values of train.precision, --activations of memory.activations (in f32); without either it is
+--precision bf16.
 
 A third run of each seed does the same arithmetic as f32 in another order (two micro-batches): how far it ends from
 plain f32 is what rounding alone does, the noise that a difference must be judged by.
 
-Prints a table; exits 1 when the mean held-out loss is not within 1% of f32's.
+Prints a table; exits 1 when a mean held-out loss is not within 1% of f32's.
 """
 import argparse
 import concurrent.futures
@@ -42,19 +46,23 @@ def spread(percents):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--precision", default="bf16")
+    parser.add_argument("--precision", nargs="+", default=[])
+    parser.add_argument("--activations", nargs="+", default=[])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time; give each its --runtime.threads")
     options, rest = parser.parse_known_args()
-    low = options.precision
-    kinds = {"f32": [], "f32 again": [f"--train.micro_batch={QUICKSTART_BATCH // 2}"], low: [f"--train.precision={low}"]}
+    lower = {kind: [f"--train.precision={kind}"] for kind in options.precision}
+    lower |= {f"saved {kind}": [f"--memory.activations={kind}"] for kind in options.activations}
+    if not lower:
+        lower = {"bf16": ["--train.precision=bf16"]}
+    kinds = {"f32": [], "f32 again": [f"--train.micro_batch={QUICKSTART_BATCH // 2}"], **lower}
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         runs = {(seed, kind): pool.submit(train, [*rest, *extra, f"--train.seed={seed}"])
                 for seed in range(1, options.seeds + 1) for kind, extra in kinds.items()}
         results = {key: run.result() for key, run in runs.items()}
 
     print(f"{'held-out loss':14}" + "".join(f"{kind:>12}" for kind in kinds))
-    off = {"f32 again": [], low: []}
+    off = {kind: [] for kind in kinds if kind != "f32"}
     for seed in range(1, options.seeds + 1):
         losses = {kind: results[seed, kind]["eval_loss"] for kind in kinds}
         print(f"seed {seed:<9}" + "".join(f"{losses[kind]:>12.4f}" for kind in kinds))
@@ -64,14 +72,19 @@ def main():
         print(f"{kind} against f32: {spread(percents)}")
 
     tables = {kind: memory([*rest, *extra]) for kind, extra in kinds.items() if kind != "f32 again"}
-    print(f"\n{'bytes':14}{'f32':>14}{low:>14}{'ratio':>9}")
+    print(f"\n{'bytes':14}" + "".join(f"{kind:>14}" + ("" if kind == "f32" else f"{'ratio':>8}") for kind in tables))
     for key in ("predicted_peak_bytes", "weights", "gradients", "optimizer", "activations", "workspace"):
-        a, b = tables["f32"][key], tables[low][key]
-        print(f"{key.removeprefix('predicted_'):14}{a:>14,}{b:>14,}{b / a if a else 0:>9.3f}")
-    seconds = {kind: statistics.median(results[s, kind]["wall_s"] for s in range(1, options.seeds + 1)) for kind in kinds}
-    print(f"{'seconds':14}{seconds['f32']:>14.1f}{seconds[low]:>14.1f}{seconds[low] / seconds['f32']:>9.3f}")
-    if abs(statistics.mean(off[low])) > 1:
-        sys.exit(f"{low} does not end within 1% of f32's held-out loss")
+        print(row(key.removeprefix("predicted_"), {kind: table[key] for kind, table in tables.items()}, ",d"))
+    seeds = range(1, options.seeds + 1)
+    print(row("seconds", {kind: statistics.median(results[s, kind]["wall_s"] for s in seeds) for kind in tables}, ".1f"))
+    if far := [kind for kind in lower if abs(statistics.mean(off[kind])) > 1]:
+        sys.exit(f"{', '.join(far)}: not within 1% of f32's held-out loss")
+
+
+def row(name, values, form):
+    first = values["f32"]
+    cells = [f"{v:>14{form}}" + ("" if kind == "f32" else f"{v / first if first else 0:>8.3f}") for kind, v in values.items()]
+    return f"{name:14}" + "".join(cells)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@
 #include "trireme/ops/optimizer/adaptive_scale.h"
 #include "trireme/ops/optimizer/clip.h"
 #include "trireme/ops/optimizer/sgd.h"
+#include "trireme/ops/quantize/quantize_int8.h"
 #include "trireme/ops/random/dropout.h"
 #include "trireme/ops/random/random_init.h"
 #include "trireme/ops/shape/reduce.h"
@@ -110,6 +111,9 @@ ir::Registry builtin() {
   registry.add(sum_squares_def());
   registry.add(clip_scale_def());
   registry.add(adaptive_scale_def());
+
+  registry.add(quantize_int8_def());
+  registry.add(dequantize_int8_def());
 
   return registry;
 }

@@ -8,6 +8,7 @@
 #include "trireme/ir/print.h"
 #include "trireme/passes/autodiff.h"
 #include "trireme/passes/cleanup.h"
+#include "trireme/passes/compress_activations.h"
 #include "trireme/passes/fuse.h"
 #include "trireme/passes/initial.h"
 #include "trireme/passes/last_row.h"
@@ -31,6 +32,9 @@ Pipeline only(const std::string& pass, GoldenOptions options) {
         Autodiff::Options{.f32_gradients = take(options, "f32", "false") == "true", .seed = take(options, "seed", "")});
   else if (pass == "clean-up")
     p.add<CleanUp>();
+  else if (pass == "compress-activations")
+    p.add<CompressActivations>(CompressActivations::Options{
+        take(options, "kind", "bf16") == "int8" ? CompressActivations::Kind::int8 : CompressActivations::Kind::bf16});
   else if (pass == "fuse")
     p.add<Fuse>();
   else if (pass == "initial-state")
@@ -60,8 +64,8 @@ struct Case {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* pass : {"autodiff", "clean-up", "fuse", "initial-state", "last-row", "loss-scale", "optimizer",
-                           "precision", "sequence-cache", "validate"})
+  for (const char* pass : {"autodiff", "clean-up", "compress-activations", "fuse", "initial-state", "last-row",
+                           "loss-scale", "optimizer", "precision", "sequence-cache", "validate"})
     for (const Golden& golden : testing::goldens(pass)) all.push_back({pass, golden});
   return all;
 }

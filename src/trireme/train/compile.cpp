@@ -9,6 +9,7 @@
 #include "trireme/core/text.h"
 #include "trireme/passes/autodiff.h"
 #include "trireme/passes/cleanup.h"
+#include "trireme/passes/compress_activations.h"
 #include "trireme/passes/fuse.h"
 #include "trireme/passes/initial.h"
 #include "trireme/passes/last_row.h"
@@ -117,6 +118,11 @@ passes::Pipeline pipeline(const Config& config, const GraphOptions& options) {
   // Removes the gradients nobody asked for, which would look like further uses to fusion.
   p.add<passes::CleanUp>();
   p.add<passes::Fuse>();
+  // After fusion, which decides what is saved.
+  if (options.purpose == Purpose::train && config.memory.activations != "full")
+    p.add<passes::CompressActivations>(passes::CompressActivations::Options{
+        config.memory.activations == "int8" ? passes::CompressActivations::Kind::int8
+                                            : passes::CompressActivations::Kind::bf16});
   if (options.purpose == Purpose::train) p.add<passes::Validate>();
   return p;
 }

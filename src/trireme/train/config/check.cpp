@@ -23,7 +23,6 @@ std::vector<Available> available() {
       {"parallel.server", {"\"none\""}},
       {"memory.remat", {"\"none\""}},
       {"memory.offload", {"\"none\""}},
-      {"memory.activations", {"\"full\""}},
       {"runtime.device", {"\"auto\"", "\"cpu\""}},
       {"runtime.transport", {"\"auto\"", "\"threads\""}},
       {"runtime.link", {"\"\""}},

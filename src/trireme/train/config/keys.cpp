@@ -173,7 +173,8 @@ std::vector<Key> keys_of(Config& c, const models::Families& families) {
       {"memory.offload_policy", &c.memory.offload_policy, one_of({"all", "conv", "dynamic"}), "which tensors leave"},
       {"memory.offload_tier", &c.memory.offload_tier, one_of({"auto", "host", "disk"}),
        "where they go; auto: host for a GPU, disk for a CPU"},
-      {"memory.activations", &c.memory.activations, one_of({"full", "bf16", "int8"}), "how saved activations are kept"},
+      {"memory.activations", &c.memory.activations, one_of({"full", "bf16", "int8"}),
+       "how activations are kept from forward to backward; int8: a scale for every 64 values"},
       {"memory.limit", &c.memory.limit, any(), "\"8GiB\": what a device may use; \"\": what it has"},
 
       {"runtime.device", &c.runtime.device, one_of({"auto", "cpu", "cuda"}), "where to compute"},

@@ -1,0 +1,41 @@
+#pragma once
+#include "trireme/passes/pass.h"
+
+namespace trireme::passes {
+
+// Keeps what the forward phase saves for the gradients in a smaller type. The forward phase itself computes with what
+// it has; only the gradients read rounded values:
+//
+//   %h = matmul(%x, @w)                             %h = matmul(%x, @w)
+//   %a = relu(%h)                                   %a = relu(%h)
+//   …                                               %h.int8, %h.int8:1 = quantize_int8(%h)
+//   %dh = relu_grad(%h, %da)          →             …
+//                                                   %h.kept = dequantize_int8(%h.int8, %h.int8:1)   input_gradient
+//                                                   %dh = relu_grad(%h.kept, %da)
+//
+// A value is made smaller right after the forward phase last touches it and is expanded once, before its first reader
+// in the gradients; between its first and last reader it has its full size again. Left alone: integers; values that an
+// op insists on having in f32 (the norms' and attention's statistics); what is written to a state or is an output,
+// which lives on anyway; what the last forward node touches, which is read again at once; states and inputs. What
+// gradients compute again (barriers) is not saved and is no matter here.
+//
+// Runs after fusion, which decides what is saved at all. Refuses when nothing can be made smaller.
+class CompressActivations : public Pass {
+ public:
+  enum class Kind {
+    bf16,  // f32 values, rounded to nearest
+    int8,  // f32, bf16 and f16 values, with a scale for every block of the last dimension
+  };
+  struct Options {
+    Kind kind = Kind::bf16;
+    std::string graph = "micro";
+  };
+  explicit CompressActivations(Options options) : options_(std::move(options)) {}
+  std::string name() const override { return "compress-activations"; }
+  void run(ir::Module& module) const override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace trireme::passes
