@@ -1,5 +1,6 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/report.h"
+#include "trireme/cli/work_progress.h"
 #include "trireme/core/error.h"
 
 namespace trireme::cli {
@@ -8,7 +9,31 @@ namespace {
 struct MemoryArguments {
   std::string config = "quickstart";
   bool json = false;
+  bool brief = false;
 };
+
+int memory(const Context& context, const MemoryArguments& a) {
+  train::TrainerOptions options;
+  options.write = false;
+  const train::Trainer trainer(train::load_config(a.config, context.overrides, context.registry->models),
+                               *context.registry, options);
+  std::vector<train::WhatIf> savings;
+  if (!a.brief) {
+    WorkProgress progress;
+    savings =
+        train::what_if(trainer.config(), *context.registry,
+                       {.threads = trainer.threads(), .staging = trainer.compiled().layout.staging_bytes},
+                       [&](std::size_t done, std::size_t total) { progress.count("compiling plans", done, total); });
+    progress.finish();
+  }
+  if (a.json) {
+    fmt::print("{}", memory_json(trainer.compiled(), savings));
+    return 0;
+  }
+  fmt::print("{}", memory_text(trainer.compiled()));
+  if (!savings.empty()) fmt::print("\n{}", savings_text(savings));
+  return 0;
+}
 
 }  // namespace
 
@@ -17,21 +42,15 @@ void add_memory(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("memory", "The memory plan, to the byte, without running");
   command->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");
   command->add_flag("--json", arguments->json, "For scripts");
+  command->add_flag("--brief", arguments->brief, "The plan alone, without what savings would give");
   command->footer(
       "\nExamples:\n"
       "  trireme memory                                       the quickstart\n"
       "  trireme memory my.toml --train.precision=bf16        what half precision saves\n"
+      "  trireme memory my.toml --memory.remat=sqrt --brief\n"
       "  trireme memory my.toml --train.micro_batch=4 --json\n");
-  command->callback([&context, arguments] {
-    context.run = [&context, arguments] {
-      train::TrainerOptions options;
-      options.write = false;
-      const train::Trainer trainer(train::load_config(arguments->config, context.overrides, context.registry->models),
-                                   *context.registry, options);
-      fmt::print("{}", arguments->json ? memory_json(trainer.compiled()) : memory_text(trainer.compiled()));
-      return 0;
-    };
-  });
+  command->callback(
+      [&context, arguments] { context.run = [&context, arguments] { return memory(context, *arguments); }; });
 }
 
 }  // namespace trireme::cli

@@ -153,7 +153,25 @@ std::string memory_text(const train::Compiled& c) {
   return out;
 }
 
-std::string memory_json(const train::Compiled& c) {
+std::string savings_text(const std::vector<train::WhatIf>& savings) {
+  std::string out = "what savings would give (predicted; time against this configuration)\n";
+  bool other_numbers = false;
+  for (const train::WhatIf& s : savings) {
+    std::string settings;
+    for (const std::string& setting : s.settings) settings += " --" + setting;
+    if (settings.empty()) settings = " as configured";
+    if (s.refused.empty())
+      out +=
+          fmt::format("{:>12}{:>9.2f}× {}{}\n", format_bytes(s.peak), s.time, settings, s.changes_numbers ? " *" : "");
+    else
+      out += fmt::format("{:>12}{:>10} {}: {}\n", "–", "–", settings, s.refused);
+    other_numbers = other_numbers || (s.changes_numbers && s.refused.empty());
+  }
+  if (other_numbers) out += "* rounds differently: losses are close, not the same\n";
+  return out;
+}
+
+std::string memory_json(const train::Compiled& c, const std::vector<train::WhatIf>& savings) {
   const program::Program& program = c.largest();
   const program::PeakReport peak = program::peak(program);
   nlohmann::ordered_json rank = {{"rank", 0}, {"predicted_peak_bytes", peak.bytes}};
@@ -170,6 +188,14 @@ std::string memory_json(const train::Compiled& c) {
   for (std::size_t i = 0; i < std::min<std::size_t>(10, peak.largest.size()); ++i) {
     const program::Buffer& b = program.buffers[static_cast<std::size_t>(peak.largest[i])];
     tensors.push_back({{"name", b.name}, {"category", program::name_of(b.category)}, {"bytes", b.bytes}});
+  }
+  for (const train::WhatIf& s : savings) {
+    nlohmann::ordered_json one = {{"settings", s.settings}};
+    if (s.refused.empty())
+      one.update({{"predicted_peak_bytes", s.peak}, {"relative_time", s.time}, {"same_numbers", !s.changes_numbers}});
+    else
+      one["refused"] = s.refused;
+    o["what_if"].push_back(one);
   }
   return o.dump(1) + "\n";
 }

@@ -1,8 +1,10 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "trireme/train/trainer.h"
+#include "trireme/train/what_if.h"
 
 namespace trireme::cli {
 
@@ -15,7 +17,10 @@ std::string categories_text(const program::PeakReport& peak);
 
 // The memory plan as a table, a curve over the step, and the largest tensors alive at the peak.
 std::string memory_text(const train::Compiled& compiled);
-std::string memory_json(const train::Compiled& compiled);
+// The same for scripts, with what savings would give where that was asked for.
+std::string memory_json(const train::Compiled& compiled, const std::vector<train::WhatIf>& savings = {});
+// What savings would give, one line each.
+std::string savings_text(const std::vector<train::WhatIf>& savings);
 
 // What training came to: loss curve, memory, time.
 std::string summary_text(const train::Trainer& trainer, const train::Outcome& outcome);

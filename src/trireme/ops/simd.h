@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "trireme/core/dtype.h"
 
@@ -111,6 +112,15 @@ template <class T>
 HWY_INLINE void store_n(Vec v, T* p, std::int64_t n) {
   if (n == kLanes) return store(v, p);
   detail::store_first(detail::narrow(v, p), detail::HalfTag{}, detail::words(p), n);
+}
+
+// As if stored as T and loaded again.
+template <class T>
+HWY_INLINE Vec rounded(Vec v) {
+  if constexpr (std::is_same_v<T, float>)
+    return v;
+  else
+    return detail::widen(detail::narrow(v, static_cast<const T*>(nullptr)), static_cast<const T*>(nullptr));
 }
 
 HWY_INLINE Vec set(float value) { return hn::Set(kTag, value); }

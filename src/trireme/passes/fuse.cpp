@@ -31,7 +31,7 @@ bool plain_matmul(const Node& node) {
 }
 
 bool mergeable(const Node& a, const Node& b) {
-  return a.phase == b.phase && a.stage == b.stage && !a.barrier && !b.barrier;
+  return a.phase == b.phase && a.stage == b.stage && a.barrier == b.barrier;
 }
 
 class Fuser {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "support/probe_ops.h"
 #include "trireme/core/error.h"
 #include "trireme/ir/print.h"
@@ -15,6 +17,7 @@
 #include "trireme/passes/loss_scale.h"
 #include "trireme/passes/optimizer.h"
 #include "trireme/passes/precision.h"
+#include "trireme/passes/remat.h"
 #include "trireme/passes/sequence_cache.h"
 #include "trireme/passes/validate.h"
 
@@ -24,6 +27,12 @@ namespace {
 using testing::Golden;
 using testing::GoldenOptions;
 using testing::take;
+
+// "keep_2,input_3": options have no spaces.
+RematPlan remat_plan(std::string text) {
+  std::replace(text.begin(), text.end(), '_', ' ');
+  return RematPlan::parse(text);
+}
 
 Pipeline only(const std::string& pass, GoldenOptions options) {
   Pipeline p;
@@ -50,6 +59,8 @@ Pipeline only(const std::string& pass, GoldenOptions options) {
         Optimizer::Options{.kind = take(options, "kind", "adamw"), .clip = std::stod(take(options, "clip", "1"))});
   else if (pass == "precision")
     p.add<LowPrecision>(LowPrecision::Options{parse_dtype(take(options, "low", "bf16")).value(), {"micro", "eval"}});
+  else if (pass == "remat")
+    p.add<Remat>(Remat::Options{.plan = remat_plan(take(options, "plan", "keep_1"))});
   else if (pass == "validate")
     p.add<Validate>();
   EXPECT_EQ(p.names(), std::vector<std::string>{pass});
@@ -65,7 +76,7 @@ struct Case {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const char* pass : {"autodiff", "clean-up", "compress-activations", "fuse", "initial-state", "last-row",
-                           "loss-scale", "optimizer", "precision", "sequence-cache", "validate"})
+                           "loss-scale", "optimizer", "precision", "remat", "sequence-cache", "validate"})
     for (const Golden& golden : testing::goldens(pass)) all.push_back({pass, golden});
   return all;
 }

@@ -20,6 +20,20 @@ class Pass {
   virtual bool optional() const { return false; }
 };
 
+// A pass whose options are decided when it is reached, by someone who looks at the module it will get.
+class Decided : public Pass {
+ public:
+  using Decide = std::function<std::unique_ptr<Pass>(const ir::Module& module)>;
+  Decided(std::string name, Decide decide) : name_(std::move(name)), decide_(std::move(decide)) {}
+  std::string name() const override { return name_; }
+  void run(ir::Module& module) const override { decide_(module)->run(module); }
+  bool optional() const override { return true; }
+
+ private:
+  std::string name_;
+  Decide decide_;
+};
+
 // The one place through which every pass runs: it verifies the module after each, times it, writes it out when asked,
 // and can leave one out by name.
 class Pipeline {

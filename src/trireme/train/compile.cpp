@@ -7,6 +7,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/io/shard_writer.h"
 #include "trireme/passes/autodiff.h"
 #include "trireme/passes/cleanup.h"
 #include "trireme/passes/compress_activations.h"
@@ -16,8 +17,10 @@
 #include "trireme/passes/loss_scale.h"
 #include "trireme/passes/optimizer.h"
 #include "trireme/passes/precision.h"
+#include "trireme/passes/remat.h"
 #include "trireme/passes/sequence_cache.h"
 #include "trireme/passes/validate.h"
+#include "trireme/planner/remat_policy.h"
 #include "trireme/program/lower.h"
 #include "trireme/train/saved_state.h"
 
@@ -82,7 +85,37 @@ void build_graphs(ir::Module& module, const Config& config, const models::Model&
   for (const std::int64_t rows : options.advance) predictor(advance_graph(rows), rows);
 }
 
-passes::Pipeline pipeline(const Config& config, const GraphOptions& options) {
+// What follows rematerialisation.
+void add_last_passes(passes::Pipeline& p, const Config& config, const GraphOptions& options) {
+  // Removes the gradients nobody asked for, which would look like further uses to fusion.
+  p.add<passes::CleanUp>();
+  p.add<passes::Fuse>();
+  // After fusion, which decides what is saved.
+  if (options.purpose == Purpose::train && config.memory.activations != "full")
+    p.add<passes::CompressActivations>(passes::CompressActivations::Options{
+        config.memory.activations == "int8" ? passes::CompressActivations::Kind::int8
+                                            : passes::CompressActivations::Kind::bf16});
+  if (options.purpose == Purpose::train) p.add<passes::Validate>();
+}
+
+using Lower = std::function<program::Program(const ir::Module& module)>;
+
+passes::RematPlan decide_remat(const Config& config, const GraphOptions& options, const ir::Module& module,
+                               const Lower& lower_step) {
+  const ir::Graph& micro = module.graph("micro");
+  if (config.memory.remat != "optimal") return planner::plan_remat(micro, config.memory.remat);
+  const auto lowered_peak = [&](const passes::RematPlan& plan) {
+    ir::Module trial = module;
+    passes::Pipeline rest;
+    rest.add<passes::Remat>(passes::Remat::Options{.plan = plan});
+    add_last_passes(rest, config, options);
+    rest.run(trial);
+    return lower_step(trial).arena_bytes;
+  };
+  return planner::optimal_remat(micro, config.memory.limit.count, lowered_peak).plan;
+}
+
+passes::Pipeline pipeline(const Config& config, const GraphOptions& options, const Lower& lower_step) {
   passes::Pipeline p;
   std::vector<std::string> forward = {"micro", "eval", "predict"};
   std::vector<std::string> advance;
@@ -115,15 +148,16 @@ passes::Pipeline pipeline(const Config& config, const GraphOptions& options) {
   }
   // After every pass that adds state.
   p.add<passes::InitialState>();
-  // Removes the gradients nobody asked for, which would look like further uses to fusion.
-  p.add<passes::CleanUp>();
-  p.add<passes::Fuse>();
-  // After fusion, which decides what is saved.
-  if (options.purpose == Purpose::train && config.memory.activations != "full")
-    p.add<passes::CompressActivations>(passes::CompressActivations::Options{
-        config.memory.activations == "int8" ? passes::CompressActivations::Kind::int8
-                                            : passes::CompressActivations::Kind::bf16});
-  if (options.purpose == Purpose::train) p.add<passes::Validate>();
+  if (options.purpose == Purpose::train && config.memory.remat != "none") {
+    // Values nobody reads would be planned for.
+    p.add<passes::CleanUp>();
+    // Before fusion: a residual sum that is fused into a norm could not be held without the norm's output.
+    p.add<passes::Decided>("remat", [&config, options, lower_step](const ir::Module& module) {
+      return std::make_unique<passes::Remat>(
+          passes::Remat::Options{.plan = decide_remat(config, options, module, lower_step)});
+    });
+  }
+  add_last_passes(p, config, options);
   return p;
 }
 
@@ -191,9 +225,23 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
     graphs.cache_rows = c.cache_rows + graphs.advance.back();
   }
   build_graphs(c.module, config, model, graphs);
-  pipeline(config, graphs).run(c.module, {options.dump_passes, options.disabled_passes, options.on_pass});
+  const auto laid_out = [&](const ir::Module& module) {
+    return program::lay_out(module, std::min(options.staging, whole_staging(module)));
+  };
+  // Where memory is limited the staging of checkpoints gives way first: decisions leave room for the least of it.
+  const Lower lower_step = [&](const ir::Module& module) {
+    const std::size_t staging =
+        config.memory.limit.count > 0 ? std::min(options.staging, io::kStagingAlignment) : options.staging;
+    return program::lower(module, program::lay_out(module, std::min(staging, whole_staging(module))),
+                          {.name = "step",
+                           .body = "micro",
+                           .tail = "update",
+                           .micro_batches = c.micro_batches,
+                           .threads = options.threads});
+  };
+  pipeline(config, graphs, lower_step).run(c.module, {options.dump_passes, options.disabled_passes, options.on_pass});
 
-  c.layout = program::lay_out(c.module, std::min(options.staging, whole_staging(c.module)));
+  c.layout = laid_out(c.module);
   const auto lowered = [&](const std::string& name, const std::string& body, const std::string& tail,
                            int micro_batches) {
     if (!c.module.has_graph(body)) return program::Program{};

@@ -68,6 +68,14 @@ void apply_override(Config& config, const std::vector<Key>& keys, const std::str
   set(config, keys, name, from_text(*key, value));
 }
 
+}  // namespace
+
+void apply_setting(Config& config, const std::string& setting, const models::Families& families) {
+  apply_override(config, keys_of(config, families), setting);
+}
+
+namespace {
+
 // Where the model's shape is: in the entries, or with init.from in the folder it names. A run's own config.toml is
 // complete, and the folder it once started from may be gone.
 enum class ShapeFrom { folder, entries };

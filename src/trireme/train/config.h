@@ -143,6 +143,10 @@ Config load_config(const std::string& source, std::span<const std::string> overr
 Config parse_config(std::string_view toml, const std::string& file, std::span<const std::string> overrides = {},
                     const models::Families& families = models::builtin_families());
 
+// Sets one key: "train.lr=1e-3". Refuses as `load_config` does; what keys say together is for `check`.
+void apply_setting(Config& config, const std::string& setting,
+                   const models::Families& families = models::builtin_families());
+
 // Takes "--section.key=value" and "--section.key value" out of `arguments` and gives them as "section.key=value". Other
 // arguments stay, except that a flag known as another system's name for a key ("--learning_rate") is refused, unless it
 // is among `options`: those that a command has itself.

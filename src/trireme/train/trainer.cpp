@@ -18,6 +18,7 @@
 #include "trireme/train/evaluate.h"
 #include "trireme/train/open_data.h"
 #include "trireme/train/schedule.h"
+#include "trireme/train/what_if.h"
 
 namespace trireme::train {
 namespace {
@@ -49,15 +50,30 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   data_ = open_data(config_, registry_.models, {.log = options_.log, .threads = threads_});
   resolve_model(config_, data_.vocab, registry_.models);
   compile_plan();
-  if (config_.memory.limit.count > 0 && compiled_.arena_bytes > config_.memory.limit.count)
-    refuse(
-        "memory.limit = {} does not hold: the plan needs {} ({} B); a smaller train.micro_batch is the nearest way to "
-        "fit",
-        format_bytes(config_.memory.limit.count), format_bytes(compiled_.arena_bytes),
-        format_count(compiled_.arena_bytes));
+  if (config_.memory.limit.count > 0 && compiled_.arena_bytes > config_.memory.limit.count) refuse_limit();
   flops_per_step_ = program_flops(compiled_.step);
   if (options_.write) folder_ = choose_run_folder(config_, options_.mode);
   if (options_.write && options_.mode != RunMode::resume) open_weights();
+}
+
+// Says what the plan needs and what would fit.
+void Trainer::refuse_limit() const {
+  const std::uint64_t limit = config_.memory.limit.count;
+  const WhatIf* fits = nullptr;
+  const WhatIf* smallest = nullptr;
+  const std::vector<WhatIf> savings =
+      what_if(config_, registry_, {.threads = threads_, .staging = compiled_.layout.staging_bytes});
+  for (const WhatIf& s : savings) {
+    if (!s.refused.empty() || s.changes_numbers || s.settings.empty()) continue;
+    if (smallest == nullptr || s.peak < smallest->peak) smallest = &s;
+    if (s.peak <= limit && (fits == nullptr || s.time < fits->time)) fits = &s;
+  }
+  std::string way = "nothing that keeps the numbers makes it smaller";
+  if (const WhatIf* best = fits != nullptr ? fits : smallest; best != nullptr)
+    way = fmt::format("{} {} ({} B) with --{}", fits != nullptr ? "it fits in" : "the smallest peak found is",
+                      format_bytes(best->peak), format_count(best->peak), fmt::join(best->settings, " --"));
+  refuse("memory.limit = {} does not hold: the plan needs {} ({} B); {}", format_bytes(limit),
+         format_bytes(compiled_.arena_bytes), format_count(compiled_.arena_bytes), way);
 }
 
 void Trainer::open_weights() {

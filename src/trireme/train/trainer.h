@@ -87,6 +87,7 @@ class Trainer {
   Metrics take_step(data::Loader& loader, Outcome& outcome);
   [[noreturn]] void stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr);
   void compile_plan();
+  [[noreturn]] void refuse_limit() const;
   void log_metrics(const Metrics& metrics);
   // Begins a checkpoint of the state as it is; `last`: and waits for it, and fails if it does.
   void checkpoint(Outcome& outcome, bool last);

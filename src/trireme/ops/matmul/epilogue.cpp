@@ -20,6 +20,8 @@ void activate(const EpilogueTile& t) {
     simd::for_vectors(t.columns, [&](std::int64_t i, std::int64_t count) {
       simd::Vec v = simd::load_n(sums + i, count);
       if (t.bias != nullptr) v = v + simd::load_n(t.bias + i, count);
+      // What an activation that is not fused would read: a value computed again must have the same bits.
+      v = simd::rounded<Y>(v);
       if (pre != nullptr) simd::store_n(v, pre + i, count);
       put<Accumulate>(Activation::value(v), y + i, count);
     });
@@ -33,7 +35,8 @@ void differentiate(const EpilogueTile& t) {
     const Aux* aux = static_cast<const Aux*>(t.aux) + row * t.ld;
     Y* y = static_cast<Y*>(t.y) + row * t.ld;
     simd::for_vectors(t.columns, [&](std::int64_t i, std::int64_t count) {
-      const simd::Vec v = simd::load_n(sums + i, count) * Activation::derivative(simd::load_n(aux + i, count));
+      const simd::Vec v =
+          simd::rounded<Y>(simd::load_n(sums + i, count)) * Activation::derivative(simd::load_n(aux + i, count));
       put<Accumulate>(v, y + i, count);
     });
   }

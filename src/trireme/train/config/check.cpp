@@ -21,7 +21,6 @@ std::vector<Available> available() {
       {"parallel.sequence", {"false"}},
       {"parallel.compress", {"\"none\""}},
       {"parallel.server", {"\"none\""}},
-      {"memory.remat", {"\"none\""}},
       {"memory.offload", {"\"none\""}},
       {"runtime.device", {"\"auto\"", "\"cpu\""}},
       {"runtime.transport", {"\"auto\"", "\"threads\""}},

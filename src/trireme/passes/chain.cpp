@@ -1,0 +1,82 @@
+#include "trireme/passes/chain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "trireme/core/text.h"
+#include "trireme/passes/saved_values.h"
+
+namespace trireme::passes {
+namespace {
+
+using ir::Graph;
+using ir::kNone;
+using ir::Node;
+using ir::ValueId;
+
+std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
+
+// For each value, how many forward nodes are yet to read its bytes.
+std::vector<int> forward_reads(const Graph& graph, const std::vector<ValueId>& storage) {
+  std::vector<int> reads(graph.values.size(), 0);
+  for (const Node& node : graph.nodes)
+    if (node.phase == ir::Phase::forward)
+      for (const ValueId id : node.inputs)
+        if (id != kNone) ++reads[index(storage[index(id)])];
+  return reads;
+}
+
+bool numeric(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+}  // namespace
+
+std::string layer_of(const std::string& value_name) {
+  const std::vector<std::string> parts = split(value_name, '.');
+  const auto number = std::find_if(parts.begin(), parts.end(), numeric);
+  const auto end = number == parts.end() ? parts.begin() + 1 : std::find_if_not(number, parts.end(), numeric);
+  return fmt::format("{}", fmt::join(parts.begin(), end, "."));
+}
+
+bool is_cheap(const Graph& graph, const Node& node) {
+  if (node.op->traits.view) return true;
+  const ir::Types inputs = graph.input_types(node);
+  const ir::Types outputs = graph.output_types(node);
+  const ir::Cost cost = node.op->cost(inputs, outputs, node.attributes);
+  // Below this every machine we know of waits for memory.
+  constexpr double kFlopsPerByte = 8;
+  return cost.flops <= kFlopsPerByte * (cost.bytes_read + cost.bytes_written);
+}
+
+Chain find_chain(const Graph& graph) {
+  const std::vector<ValueId> storage = storage_of(graph);
+  std::vector<int> reads = forward_reads(graph, storage);
+  Chain chain;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
+    if (graph.nodes[n].phase == ir::Phase::forward) chain.nodes.push_back(static_cast<std::int32_t>(n));
+  std::set<ValueId> open;  // made, and to be read by a later forward node
+  ValueId passing = kNone;
+  for (std::size_t i = 0; i < chain.nodes.size(); ++i) {
+    const Node& node = graph.nodes[index(chain.nodes[i])];
+    const bool cut = open.size() == 1 && *open.begin() != passing;
+    if (i == 0 || cut) {
+      if (cut) passing = *open.begin();
+      if (!chain.segments.empty()) chain.segments.back().end = i;
+      chain.segments.push_back({i, i, cut ? passing : kNone, layer_of(graph.value(node.outputs.front()).name)});
+    }
+    for (const ValueId id : node.inputs) {
+      if (id == kNone) continue;
+      const ValueId owner = storage[index(id)];
+      if (--reads[index(owner)] == 0) open.erase(owner);
+    }
+    for (const ValueId id : node.outputs)
+      if (storage[index(id)] == id && reads[index(id)] > 0) open.insert(id);
+  }
+  if (!chain.segments.empty()) chain.segments.back().end = chain.nodes.size();
+  return chain;
+}
+
+}  // namespace trireme::passes

@@ -1,0 +1,42 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/ir/graph.h"
+
+namespace trireme::passes {
+
+// The forward phase as a chain: cut wherever exactly one tensor goes from what is before to what is after. A residual
+// block is one segment or, where its branches meet, several; what runs beside each other is never cut apart.
+//
+//   %u = matmul(%x, @w)     ┐ segment 0
+//   %a = relu(%u)           ┘ … each of these could be cut, and is: one tensor passes
+//   %v = matmul(%a, @v)     ┐
+//   %s = add(%a, %v)        ┘ one segment: %a passes beside %v
+struct Segment {
+  std::size_t begin = 0;  // into Chain::nodes
+  std::size_t end = 0;
+  ir::ValueId input = ir::kNone;  // what enters; kNone for the first, which reads graph inputs alone
+  std::string layer;              // the layer of the model that its first node belongs to: "blocks.3"
+};
+
+struct Chain {
+  std::vector<std::int32_t> nodes;  // the forward nodes, in order: indices into the graph's
+  std::vector<Segment> segments;
+
+  // The value that leaves a segment; kNone for the last.
+  ir::ValueId output(std::size_t segment) const {
+    return segment + 1 < segments.size() ? segments[segment + 1].input : ir::kNone;
+  }
+};
+
+Chain find_chain(const ir::Graph& graph);
+
+// "blocks.3.attn.qkv.matmul" → "blocks.3", "stages.0.1.bn1.relu" → "stages.0.1", "head.matmul" → "head".
+std::string layer_of(const std::string& value_name);
+
+// Whether an op takes less time to run again than its output took to write: it moves bytes rather than computing.
+bool is_cheap(const ir::Graph& graph, const ir::Node& node);
+
+}  // namespace trireme::passes

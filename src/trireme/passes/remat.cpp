@@ -1,0 +1,159 @@
+#include "trireme/passes/remat.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/passes/saved_values.h"
+
+namespace trireme::passes {
+namespace {
+
+using ir::Graph;
+using ir::kNone;
+using ir::Node;
+using ir::ValueId;
+
+constexpr std::array<const char*, 3> kHolds = {"keep", "expensive", "input"};
+
+std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
+
+// Cheap values whose operands are there anyway or cheap themselves: making them again needs nothing more to be kept.
+std::vector<bool> cheap_values(const Graph& graph) {
+  const std::vector<ValueId> storage = storage_of(graph);
+  std::vector<bool> there(graph.values.size(), false);  // in the gradient phases, whatever is forgotten
+  for (std::size_t v = 0; v < there.size(); ++v) there[v] = graph.values[v].kind != ir::ValueInfo::Kind::node;
+  for (const SavedValue& value : saved_values(graph)) there[index(value.value)] = true;
+  std::vector<bool> cheap(graph.values.size(), false);
+  for (const Node& node : graph.nodes) {
+    if (node.phase != ir::Phase::forward || !is_cheap(graph, node)) continue;
+    const bool possible = std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+      return id == kNone || there[index(storage[index(id)])] || cheap[index(id)];
+    });
+    for (const ValueId id : node.outputs) cheap[index(id)] = possible;
+  }
+  return cheap;
+}
+
+// Copies forward nodes to where gradients need them.
+class Recompute {
+ public:
+  Recompute(Graph& graph, const std::vector<bool>& forgotten)
+      : graph_(graph), forgotten_(forgotten), again_(graph.values.size(), kNone), uses_(graph) {}
+
+  void run() {
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    old_ = &nodes;
+    for (const Node& node : nodes) {
+      Node placed = node;
+      if (is_gradient(node.phase))
+        for (ValueId& id : placed.inputs) id = needed(id);
+      fresh_.push_back(std::move(placed));
+    }
+    graph_.nodes = std::move(fresh_);
+  }
+
+ private:
+  // The value to read in place of `id` in the gradient phases.
+  ValueId needed(ValueId id) {
+    if (id == kNone || index(id) >= forgotten_.size() || !forgotten_[index(id)]) return id;
+    if (again_[index(id)] == kNone) compute(index(uses_.producer[index(id)]));
+    return again_[index(id)];
+  }
+
+  void compute(std::size_t producer) {
+    Node copy = (*old_)[producer];
+    for (ValueId& id : copy.inputs) id = needed(id);
+    copy.phase = ir::Phase::input_gradient;
+    copy.barrier = true;
+    for (ValueId& id : copy.outputs) {
+      const ir::ValueInfo original = graph_.value(id);
+      const ValueId fresh = graph_.new_value(original.name + "/again", original.type);
+      graph_.value(fresh).sharding = original.sharding;
+      again_[index(id)] = fresh;
+      id = fresh;
+    }
+    fresh_.push_back(std::move(copy));
+  }
+
+  Graph& graph_;
+  const std::vector<bool>& forgotten_;
+  std::vector<ValueId> again_;  // by value of the old graph
+  ir::Uses uses_;
+  const std::vector<Node>* old_ = nullptr;
+  std::vector<Node> fresh_;
+};
+
+}  // namespace
+
+std::string RematPlan::str() const {
+  std::string text;
+  const Group* before = nullptr;
+  for (const Group& group : groups) {
+    if (before != nullptr && before->hold == group.hold)
+      text += fmt::format("+{}", group.segments);
+    else
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", kHolds[static_cast<std::size_t>(group.hold)],
+                          group.segments);
+    before = &group;
+  }
+  return text;
+}
+
+RematPlan RematPlan::parse(const std::string& text) {
+  RematPlan plan;
+  for (const std::string& part : split(text, ',')) {
+    const std::string run(trim(part));
+    const std::size_t space = run.find(' ');
+    const auto hold = std::find(kHolds.begin(), kHolds.end(), run.substr(0, space));
+    if (hold == kHolds.end() || space == std::string::npos)
+      refuse(
+          "'{}' is not a part of a rematerialisation plan; expected keep, expensive or input and numbers of segments",
+          run);
+    for (const std::string& number : split(run.substr(space + 1), '+')) {
+      std::int32_t count = 0;
+      const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), count);
+      if (error != std::errc() || end != number.data() + number.size() || count < 1)
+        refuse("'{}' is not a number of segments", number);
+      plan.groups.push_back({count, static_cast<Hold>(hold - kHolds.begin())});
+    }
+  }
+  return plan;
+}
+
+std::vector<bool> forgotten_values(const Graph& graph, const Chain& chain, const RematPlan& plan) {
+  std::int64_t planned = 0;
+  for (const RematPlan::Group& group : plan.groups) planned += group.segments;
+  if (planned != std::ssize(chain.segments))
+    fail("the rematerialisation plan is for {} segments, the graph has {}", planned, chain.segments.size());
+  const std::vector<ValueId> storage = storage_of(graph);
+  const std::vector<bool> cheap = cheap_values(graph);
+  std::vector<bool> forgotten(graph.values.size(), false);
+  std::size_t segment = 0;
+  for (const RematPlan::Group& group : plan.groups) {
+    const std::size_t end = segment + index(group.segments);
+    const ValueId passed_on = chain.output(end - 1);
+    // Nothing is gained where the gradients begin at once.
+    if (group.hold != Hold::keep && end < chain.segments.size())
+      for (std::size_t i = chain.segments[segment].begin; i < chain.segments[end - 1].end; ++i)
+        for (const ValueId id : graph.nodes[index(chain.nodes[i])].outputs)
+          forgotten[index(id)] = storage[index(id)] != passed_on && (group.hold == Hold::input || cheap[index(id)]);
+    segment = end;
+  }
+  // A view of what is kept needs no copy.
+  for (std::size_t v = 0; v < forgotten.size(); ++v)
+    if (forgotten[v] && storage[v] != static_cast<ValueId>(v)) forgotten[v] = forgotten[index(storage[v])];
+  return forgotten;
+}
+
+void Remat::run(ir::Module& module) const {
+  Graph& graph = module.graph(options_.graph);
+  const std::vector<bool> forgotten = forgotten_values(graph, find_chain(graph), options_.plan);
+  Recompute(graph, forgotten).run();
+}
+
+}  // namespace trireme::passes

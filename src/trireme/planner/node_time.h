@@ -1,0 +1,11 @@
+#pragma once
+#include "trireme/ir/graph.h"
+
+namespace trireme::planner {
+
+// Seconds that work takes by its op's own cost on a machine of round numbers: decisions made with them are the same on
+// every machine and in every run. What they are good for are ratios.
+double nominal_seconds(const ir::Cost& cost);
+double nominal_seconds(const ir::Graph& graph, const ir::Node& node);
+
+}  // namespace trireme::planner

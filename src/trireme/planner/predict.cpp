@@ -1,0 +1,36 @@
+#include "trireme/planner/predict.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "trireme/planner/node_time.h"
+
+namespace trireme::planner {
+namespace {
+
+double seconds_of(const program::Instruction& instruction) {
+  ir::Types inputs;
+  ir::Types outputs;
+  for (const program::Operand& o : instruction.inputs) inputs.push_back(o.type);
+  for (const program::Operand& o : instruction.outputs) outputs.push_back(o.type);
+  if (instruction.kind == program::Instruction::Kind::launch)
+    return nominal_seconds(instruction.op->cost(inputs, outputs, instruction.attributes));
+  const double bytes = outputs.empty() ? 0 : static_cast<double>(outputs.front().bytes());
+  return nominal_seconds(ir::Cost{.bytes_read = bytes, .bytes_written = bytes});
+}
+
+}  // namespace
+
+double nominal_seconds(const program::Program& program) {
+  std::vector<double> stream(static_cast<std::size_t>(program.streams()), 0);
+  std::vector<double> event(static_cast<std::size_t>(program.events()), 0);
+  for (const program::Instruction& instruction : program.instructions) {
+    double& now = stream[static_cast<std::size_t>(instruction.stream)];
+    for (const std::int32_t e : instruction.waits) now = std::max(now, event[static_cast<std::size_t>(e)]);
+    now += seconds_of(instruction);
+    if (instruction.records != program::kNone) event[static_cast<std::size_t>(instruction.records)] = now;
+  }
+  return *std::max_element(stream.begin(), stream.end());
+}
+
+}  // namespace trireme::planner

@@ -1,0 +1,11 @@
+#pragma once
+#include "trireme/program/program.h"
+
+namespace trireme::planner {
+
+// Seconds that a program takes on a machine of round numbers (see node_time.h): every stream runs its instructions in
+// order, waits for the events it must, and takes the time of each by its op's cost. Good for ratios between programs
+// for the same model; nothing is run.
+double nominal_seconds(const program::Program& program);
+
+}  // namespace trireme::planner

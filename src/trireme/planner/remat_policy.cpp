@@ -1,0 +1,306 @@
+#include "trireme/planner/remat_policy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "trireme/core/error.h"
+#include "trireme/passes/saved_values.h"
+#include "trireme/planner/node_time.h"
+
+namespace trireme::planner {
+namespace {
+
+using ir::Graph;
+using ir::kNone;
+using ir::Node;
+using ir::ValueId;
+using passes::Chain;
+using passes::Hold;
+using passes::RematPlan;
+
+std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
+
+// Reads a graph once and answers what each segment holds and costs.
+class Measurement {
+ public:
+  Measurement(const Graph& graph, const Chain& chain)
+      : graph_(graph),
+        chain_(chain),
+        storage_(passes::storage_of(graph)),
+        uses_(graph),
+        segment_of_(graph.nodes.size(), kNone),
+        last_forward_(graph.values.size(), kNone),
+        saved_(graph.values.size(), false) {
+    for (std::size_t s = 0; s < chain.segments.size(); ++s)
+      for (std::size_t i = chain.segments[s].begin; i < chain.segments[s].end; ++i)
+        segment_of_[index(chain.nodes[i])] = static_cast<std::int32_t>(s);
+    for (const std::int32_t n : chain.nodes) {
+      for (const ValueId id : graph.nodes[index(n)].inputs)
+        if (id != kNone) last_forward_[index(storage_[index(id)])] = n;
+      for (const ValueId id : graph.nodes[index(n)].outputs) last_forward_[index(id)] = n;
+    }
+    for (const passes::SavedValue& value : passes::saved_values(graph)) saved_[index(value.value)] = true;
+    RematPlan cheapest;
+    cheapest.groups.assign(chain.segments.size(), {1, Hold::expensive});
+    cheap_ = passes::forgotten_values(graph, chain, cheapest);
+  }
+
+  std::vector<RematSegment> run() {
+    std::vector<RematSegment> segments(chain_.segments.size());
+    for (std::size_t s = 0; s < segments.size(); ++s) segments[s] = measure(s);
+    segments.back().always_kept = true;
+    measure_gradients(segments);
+    return segments;
+  }
+
+ private:
+  std::uint64_t bytes(ValueId id) const { return id == kNone ? 0 : graph_.type(id).bytes(); }
+
+  RematSegment measure(std::size_t s) const {
+    const passes::Segment& segment = chain_.segments[s];
+    const ValueId output = chain_.output(s);
+    RematSegment m;
+    m.input = bytes(segment.input);
+    m.reads_input = segment.input != kNone && saved_[index(segment.input)];
+    std::uint64_t unsaved = 0;
+    std::uint64_t alive = 0;
+    std::map<std::int32_t, std::vector<ValueId>> dying;
+    std::set<ValueId> wanted;
+    std::set<ValueId> wanted_cheap;
+    for (std::size_t i = segment.begin; i < segment.end; ++i) {
+      const std::int32_t n = chain_.nodes[i];
+      for (const ValueId id : graph_.nodes[index(n)].outputs) {
+        if (storage_[index(id)] != id) continue;
+        const bool held = saved_[index(id)] && id != output;
+        if (held) {
+          m.saved += bytes(id);
+          m.expensive += cheap_[index(id)] ? 0 : bytes(id);
+          wanted.insert(id);
+          if (cheap_[index(id)]) wanted_cheap.insert(id);
+        }
+        alive += bytes(id);
+        unsaved += held ? 0 : bytes(id);
+        dying[last_forward_[index(id)]].push_back(id);
+      }
+      m.forward = std::max(m.forward, unsaved);
+      m.running = std::max(m.running, alive);
+      for (const ValueId id : dying[n]) {
+        alive -= bytes(id);
+        unsaved -= saved_[index(id)] && id != output ? 0 : bytes(id);
+      }
+    }
+    m.cheap_time = time_of(s, wanted_cheap, true);
+    m.last_time = time_of(s, wanted, false);
+    if (output != kNone) wanted.insert(output);
+    m.inner_time = time_of(s, wanted, false);
+    return m;
+  }
+
+  // Seconds to make `wanted` again from what enters segment s; with `cheap_only` from all that is not cheap.
+  double time_of(std::size_t s, const std::set<ValueId>& wanted, bool cheap_only) const {
+    std::vector<std::int32_t> open;
+    std::set<std::int32_t> nodes;
+    const auto want = [&](ValueId id) {
+      const std::int32_t producer = id == kNone ? kNone : uses_.producer[index(id)];
+      if (producer == kNone || segment_of_[index(producer)] != static_cast<std::int32_t>(s)) return;
+      if (cheap_only && !cheap_[index(id)]) return;
+      if (nodes.insert(producer).second) open.push_back(producer);
+    };
+    for (const ValueId id : wanted) want(id);
+    double sum = 0;
+    while (!open.empty()) {
+      const Node& node = graph_.nodes[index(open.back())];
+      open.pop_back();
+      sum += nominal_seconds(graph_, node);
+      for (const ValueId id : node.inputs) want(id);
+    }
+    return sum;
+  }
+
+  // A gradient node belongs to the segment whose values it reads, or to that of the node before it.
+  void measure_gradients(std::vector<RematSegment>& segments) const {
+    std::map<ValueId, std::size_t> entered;
+    for (std::size_t s = 0; s < chain_.segments.size(); ++s)
+      if (chain_.segments[s].input != kNone) entered[chain_.segments[s].input] = s;
+    std::vector<std::int32_t> last(graph_.values.size(), kNone);
+    for (std::size_t n = 0; n < graph_.nodes.size(); ++n)
+      for (const ValueId id : graph_.nodes[n].inputs)
+        if (id != kNone) last[index(storage_[index(id)])] = static_cast<std::int32_t>(n);
+    std::size_t at = segments.size() - 1;
+    std::uint64_t alive = 0;
+    std::map<std::int32_t, std::uint64_t> dying;
+    for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
+      const Node& node = graph_.nodes[n];
+      if (!passes::is_gradient(node.phase)) continue;
+      std::int64_t reads = -1;
+      for (const ValueId id : node.inputs) {
+        if (id == kNone) continue;
+        const ValueId owner = storage_[index(id)];
+        const auto found = entered.find(owner);
+        const std::int32_t producer = uses_.producer[index(owner)];
+        if (found != entered.end())
+          reads = std::max(reads, static_cast<std::int64_t>(found->second));
+        else if (producer != kNone && segment_of_[index(producer)] != kNone)
+          reads = std::max(reads, static_cast<std::int64_t>(segment_of_[index(producer)]));
+      }
+      if (reads >= 0) at = std::min(at, static_cast<std::size_t>(reads));
+      for (const ValueId id : node.outputs) {
+        // Gradients of parameters go to their sums, which are there anyway.
+        if (storage_[index(id)] != id || uses_.escapes[index(id)] || last[index(id)] == kNone) continue;
+        alive += bytes(id);
+        dying[last[index(id)]] += bytes(id);
+      }
+      segments[at].backward = std::max(segments[at].backward, alive);
+      const auto dead = dying.find(static_cast<std::int32_t>(n));
+      if (dead != dying.end()) alive -= dead->second;
+    }
+  }
+
+  const Graph& graph_;
+  const Chain& chain_;
+  std::vector<ValueId> storage_;
+  ir::Uses uses_;
+  std::vector<std::int32_t> segment_of_;    // by node
+  std::vector<std::int32_t> last_forward_;  // by value: the last forward node that touches its bytes
+  std::vector<bool> saved_;
+  std::vector<bool> cheap_;
+};
+
+// Segments of each layer, in order.
+std::vector<std::int32_t> layer_sizes(const Chain& chain) {
+  std::vector<std::int32_t> sizes;
+  for (std::size_t s = 0; s < chain.segments.size(); ++s) {
+    if (s == 0 || chain.segments[s].layer != chain.segments[s - 1].layer) sizes.push_back(0);
+    ++sizes.back();
+  }
+  return sizes;
+}
+
+RematPlan every(const Chain& chain, std::int64_t k) {
+  RematPlan plan;
+  std::int64_t in_group = 0;
+  for (const std::int32_t size : layer_sizes(chain)) {
+    if (in_group == 0) plan.groups.push_back({0, Hold::input});
+    plan.groups.back().segments += size;
+    in_group = (in_group + 1) % k;
+  }
+  return plan;
+}
+
+// Neighbours joined until the chain is short enough to be solved in a moment.
+struct Coarse {
+  Chain chain;
+  std::vector<std::int32_t> sizes;  // segments of the fine chain in each
+};
+
+Coarse coarsen(const Chain& fine, std::size_t most) {
+  Coarse coarse{{fine.nodes, {}}, {}};
+  const std::size_t together = (fine.segments.size() + most - 1) / most;
+  for (std::size_t s = 0; s < fine.segments.size(); ++s) {
+    // The last stays alone: it is always kept.
+    if (s % together == 0 || s + 1 == fine.segments.size()) {
+      coarse.chain.segments.push_back(fine.segments[s]);
+      coarse.sizes.push_back(0);
+    }
+    coarse.chain.segments.back().end = fine.segments[s].end;
+    ++coarse.sizes.back();
+  }
+  return coarse;
+}
+
+RematPlan refined(const RematPlan& plan, const Coarse& coarse) {
+  RematPlan fine;
+  std::size_t at = 0;
+  for (const RematPlan::Group& group : plan.groups) {
+    std::int32_t count = 0;
+    for (std::int32_t i = 0; i < group.segments; ++i) count += coarse.sizes[at++];
+    if (group.hold == Hold::expensive)
+      fine.groups.insert(fine.groups.end(), index(count), {1, Hold::expensive});
+    else
+      fine.groups.push_back({count, group.hold});
+  }
+  return fine;
+}
+
+}  // namespace
+
+std::vector<RematSegment> measure_chain(const Graph& graph, const Chain& chain) {
+  return Measurement(graph, chain).run();
+}
+
+RematPlan plan_remat(const Graph& graph, const std::string& policy) {
+  const Chain chain = passes::find_chain(graph);
+  const auto layers = static_cast<std::int64_t>(layer_sizes(chain).size());
+  RematPlan plan;
+  if (policy == "selective")
+    plan.groups.assign(chain.segments.size(), {1, Hold::expensive});
+  else if (policy == "full")
+    plan = every(chain, 1);
+  else if (policy == "sqrt")
+    plan = every(chain, std::max<std::int64_t>(1, std::llround(std::sqrt(static_cast<double>(layers)))));
+  else if (policy.starts_with("every:"))
+    plan = every(chain, std::stoll(policy.substr(6)));
+  else
+    fail("there is no rematerialisation policy '{}'", policy);
+  const std::vector<bool> forgotten = passes::forgotten_values(graph, chain, plan);
+  const auto saved = passes::saved_values(graph);
+  if (std::none_of(saved.begin(), saved.end(), [&](const auto& value) { return forgotten[index(value.value)]; }))
+    refuse("memory.remat = \"{}\" would forget nothing: {}", policy,
+           policy == "selective" ? "no cheap value of this model is kept for the gradients"
+                                 : fmt::format("the model has {} layers that can be cut apart", layers));
+  return plan;
+}
+
+OptimalRemat optimal_remat(const Graph& graph, std::uint64_t budget,
+                           const std::function<std::uint64_t(const RematPlan&)>& lowered_peak) {
+  constexpr std::size_t kSegments = 256;
+  constexpr int kTrials = 14;
+  const Coarse coarse = coarsen(passes::find_chain(graph), kSegments);
+  const std::vector<RematSegment> chain = measure_chain(graph, coarse.chain);
+  const auto seconds = [&](const RematPlan& plan) { return cost_of(chain, plan).seconds; };
+
+  RematPlan keep{{{static_cast<std::int32_t>(chain.size()), Hold::keep}}};
+  OptimalRemat best{refined(keep, coarse), 0, false};
+  best.peak = lowered_peak(best.plan);
+  double best_seconds = 0;
+  OptimalRemat root;
+  if (budget == 0) {
+    root.plan = plan_remat(graph, "sqrt");
+    budget = root.peak = lowered_peak(root.plan);
+    root.fits = true;
+  }
+  best.fits = best.peak <= budget;
+  if (best.fits) return best;  // nothing need be forgotten
+  if (root.fits) {
+    best = root;
+    best_seconds = cost_of(measure_chain(graph, passes::find_chain(graph)), root.plan).seconds;
+  }
+  // The model of the chain leaves out what lowering finds (buffers used in place, workspaces), so the budget it is
+  // given is moved until the program fits.
+  std::uint64_t low = smallest_peak(chain);
+  std::uint64_t high = cost_of(chain, keep).peak;
+  for (int trial = 0; trial < kTrials && low <= high; ++trial) {
+    const std::uint64_t middle = trial == 0 ? low : low + (high - low) / 2;
+    const auto plan = fastest_within(chain, middle);
+    if (!plan) break;
+    const RematPlan fine = refined(*plan, coarse);
+    const std::uint64_t peak = lowered_peak(fine);
+    const bool fits = peak <= budget;
+    if (fits ? !best.fits || seconds(*plan) < best_seconds : !best.fits && peak < best.peak) {
+      best = {fine, peak, fits};
+      best_seconds = seconds(*plan);
+    }
+    if (!fits && trial == 0) break;
+    if (fits)
+      low = middle + 1;
+    else
+      high = middle - 1;
+  }
+  return best;
+}
+
+}  // namespace trireme::planner

@@ -1,0 +1,30 @@
+#pragma once
+#include <functional>
+#include <string>
+
+#include "trireme/planner/remat_chain.h"
+
+namespace trireme::planner {
+
+// The forward phase of a graph with its gradients, in the numbers that rematerialisation is decided by.
+std::vector<RematSegment> measure_chain(const ir::Graph& graph, const passes::Chain& chain);
+
+// The plan of a policy that needs no budget:
+//   every:K     the input of every K-th layer is held, the rest computed again
+//   sqrt        every:K with K the square root of the number of layers
+//   full        every:1
+//   selective   what is cheap is computed again (norms, activations, sums), where its operands are held anyway
+// Refuses a policy that would forget nothing for this graph.
+passes::RematPlan plan_remat(const ir::Graph& graph, const std::string& policy);
+
+// `optimal`: the plan of least time among those whose program, as lowered, needs at most `budget` bytes; 0: as many as
+// `sqrt` needs. `lowered_peak` gives what a plan's program needs.
+struct OptimalRemat {
+  passes::RematPlan plan;
+  std::uint64_t peak = 0;  // of its program
+  bool fits = false;       // false: no plan does, and this is the smallest found
+};
+OptimalRemat optimal_remat(const ir::Graph& graph, std::uint64_t budget,
+                           const std::function<std::uint64_t(const passes::RematPlan&)>& lowered_peak);
+
+}  // namespace trireme::planner

@@ -1,0 +1,81 @@
+#include "trireme/train/what_if.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trireme/core/error.h"
+#include "trireme/planner/predict.h"
+
+namespace trireme::train {
+namespace {
+
+struct Saving {
+  std::vector<std::string> settings;
+  bool changes_numbers = false;
+};
+
+// The largest divisor of the batch that is at most half of the micro-batch.
+std::int64_t half_micro_batch(const Config& config) {
+  const std::int64_t rows = micro_batch_rows(config);
+  std::int64_t half = std::max<std::int64_t>(1, rows / 2);
+  while (config.train.batch % half != 0) --half;
+  return half;
+}
+
+std::vector<Saving> savings(const Config& config) {
+  std::vector<Saving> all;
+  const auto add = [&](const std::string& key, const std::vector<std::string>& values, bool changes_numbers) {
+    for (const std::string& value : values)
+      if (value_text(config, key) != fmt::format("\"{}\"", value))
+        all.push_back({{key + "=" + value}, changes_numbers});
+  };
+  add("memory.remat", {"selective", "sqrt", "full"}, false);
+  add("memory.offload", {"activations", "optimizer", "all"}, false);
+  add("memory.activations", {"bf16", "int8"}, true);
+  if (config.train.precision == "f32") add("train.precision", {"bf16"}, true);
+  if (micro_batch_rows(config) > 1)
+    all.push_back({{fmt::format("train.micro_batch={}", half_micro_batch(config))}, false});
+  // What keeps the numbers and goes furthest.
+  all.push_back({{"train.micro_batch=1", "memory.remat=full"}, false});
+  all.push_back({{"train.micro_batch=1", "memory.remat=full", "memory.offload=all"}, false});
+  return all;
+}
+
+WhatIf tried(const Config& config, const Registry& registry, const CompileOptions& options, const Saving& saving) {
+  WhatIf result;
+  result.settings = saving.settings;
+  result.changes_numbers = saving.changes_numbers;
+  try {
+    Config changed = config;
+    for (const std::string& setting : saving.settings) apply_setting(changed, setting, registry.models);
+    changed.memory.limit = {};  // what it needs, whether or not that is allowed
+    check(changed, registry.models);
+    const Compiled compiled = compile(changed, registry, options);
+    result.peak = compiled.arena_bytes;
+    result.time = planner::nominal_seconds(compiled.step);
+  } catch (const Error& e) {
+    if (saving.settings.empty()) throw;
+    result.refused = e.what();
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<WhatIf> what_if(const Config& config, const Registry& registry, const CompileOptions& options,
+                            const std::function<void(std::size_t done, std::size_t total)>& on_one) {
+  std::vector<Saving> list = savings(config);
+  list.insert(list.begin(), Saving{});
+  std::vector<WhatIf> results;
+  for (const Saving& saving : list) {
+    if (on_one) on_one(results.size(), list.size());
+    results.push_back(tried(config, registry, options, saving));
+  }
+  const double plain = results.front().time;
+  for (WhatIf& r : results)
+    if (r.refused.empty()) r.time /= plain;
+  return results;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,24 @@
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "trireme/train/compile.h"
+
+namespace trireme::train {
+
+// What a saving would give for a model: its programs are compiled, nothing is run.
+struct WhatIf {
+  std::vector<std::string> settings;  // "memory.remat=sqrt"; none: as configured
+  std::size_t peak = 0;               // bytes
+  double time = 0;                    // of a step, as a multiple of the configured one's, predicted
+  bool changes_numbers = false;       // another precision or rounding: not the same losses to the bit
+  std::string refused;                // why it does not apply; the rest is then empty
+};
+
+// As configured, then each saving alone that is not on already, then the best together. `on_one` is told of each as it
+// is about to be compiled.
+std::vector<WhatIf> what_if(const Config& config, const Registry& registry, const CompileOptions& options,
+                            const std::function<void(std::size_t done, std::size_t total)>& on_one = {});
+
+}  // namespace trireme::train

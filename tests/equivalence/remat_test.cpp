@@ -1,0 +1,90 @@
+// What is computed again is what was computed: every policy trains like the plain step.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "equivalence/training.h"
+#include "trireme/core/error.h"
+
+namespace trireme::testing {
+namespace {
+
+struct Case {
+  std::string model;
+  std::string policy;
+  std::string precision;
+  int micro_batches;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.model << " " << c.policy; }
+
+// A layer of the perceptron keeps its output alone, which is the next one's input.
+bool forgets_nothing(const std::string& model, const std::string& policy) {
+  return model == "mlp" && (policy == "every:1" || policy == "full" || policy == "selective");
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const std::string& model : small_models())
+    for (const char* policy : {"every:1", "every:2", "sqrt", "selective", "optimal", "full"})
+      for (const char* precision : {"f32", "bf16"})
+        for (const int micro_batches : {1, 4})
+          if (!forgets_nothing(model, policy)) all.push_back({model, policy, precision, micro_batches});
+  return all;
+}
+
+train::Config configured(const Case& c) {
+  train::Config config = small_model(c.model);
+  config.train.precision = c.precision;
+  config.train.micro_batch = config.train.batch / c.micro_batches;
+  config.model.dropout = 0.2;
+  if (c.model == "mlp") config.model.layers = 6;
+  return config;
+}
+
+bool computes_again(const Trained& t) {
+  const auto& nodes = t.compiled().module.graph("micro").nodes;
+  return std::any_of(nodes.begin(), nodes.end(), [](const ir::Node& node) { return node.barrier; });
+}
+
+class Remat : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Remat, TrainsLikeThePlainStep) {
+  train::Config config = configured(GetParam());
+  Trained plain(config, {.threads = 2});
+  config.memory.remat = GetParam().policy;
+  Trained again(config, {.threads = 2});
+  // The best for a shallow model may be to forget nothing.
+  EXPECT_TRUE(computes_again(again) || GetParam().policy == "optimal");
+  plain.train(4);
+  again.train(4);
+  EXPECT_EQ(again.session().measured_peak(), again.compiled().arena_bytes);
+  if (GetParam().precision == "f32")
+    expect_same_bits(plain, again);
+  else
+    expect_equal_training(plain, again, 1e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Remat, ::testing::ValuesIn(cases()), [](const auto& one) {
+  std::string name = one.param.model + "_" + one.param.policy + "_" + one.param.precision + "_" +
+                     std::to_string(one.param.micro_batches);
+  std::replace(name.begin(), name.end(), ':', '_');
+  return name;
+});
+
+TEST(RematPolicies, ThatDoNotApplySaySo) {
+  for (const char* policy : {"every:1", "full", "selective", "every:9"}) {
+    train::Config config = small_model("mlp");
+    config.memory.remat = policy;
+    try {
+      const Trained t(config);
+      ADD_FAILURE() << policy;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), Error::Kind::request);
+      EXPECT_NE(std::string(e.what()).find(std::string("memory.remat = \"") + policy), std::string::npos) << e.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::testing
