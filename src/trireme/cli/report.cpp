@@ -9,6 +9,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/planner/machine.h"
+#include "trireme/planner/predict.h"
 
 namespace trireme::cli {
 namespace {
@@ -184,6 +185,8 @@ std::string memory_json(const train::Compiled& c, const std::vector<train::WhatI
   o["parameters"] = c.parameters();
   o["largest_live_bytes"] = program.lower_bound;
   o["micro_batches"] = c.micro_batches;
+  // On a machine of round numbers: for ratios.
+  o["nominal_step_s"] = planner::nominal_seconds(c.step);
   nlohmann::ordered_json& tensors = o["largest_tensors"] = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < std::min<std::size_t>(10, peak.largest.size()); ++i) {
     const program::Buffer& b = program.buffers[static_cast<std::size_t>(peak.largest[i])];

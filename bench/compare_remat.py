@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Time against memory for every rematerialisation policy, predicted and measured, on GPT-2 (24 layers) and ResNet-50.
+
+    bench/compare_remat.py [--rounds N] [--steps N] [--threads N] [--model gpt2|resnet50]
+
+For each policy: its peak, and `optimal` given that peak as memory.limit. Times are against the plain step; measured ones
+are medians over rounds, in which the policies take turns. Exits 1 when `optimal` is predicted to be slower than a policy at
+that policy's peak, or when a peak measured by the kernel's offsets is not the predicted one.
+"""
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TRIREME = ROOT / "build/release/src/trireme/trireme"
+MODELS = {
+    "gpt2": ["--model.family=gpt2", "--model.layers=24", "--model.width=256", "--model.heads=4", "--model.context=256",
+             "--train.batch=8"],
+    "resnet50": ["resnet18", "--model.layers=50", "--model.image=96", "--train.batch=16"],
+}
+POLICIES = ["none", "selective", "every:1", "every:2", "every:3", "every:4", "every:6", "every:8", "sqrt", "full", "optimal"]
+LEAST_STAGING = "--output.staging=4KiB"
+
+
+def call(command, arguments):
+    done = subprocess.run([TRIREME, *command, *arguments], capture_output=True, text=True)
+    return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
+
+
+def plan(arguments):
+    report = call(["memory"], [*arguments, "--json", "--brief"])
+    return report if isinstance(report, str) else (report["ranks"][0]["predicted_peak_bytes"], report["nominal_step_s"])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--model", choices=MODELS)
+    options = parser.parse_args()
+    wrong = []
+    for model in [options.model] if options.model else MODELS:
+        base = [*MODELS[model], LEAST_STAGING, f"--runtime.threads={options.threads}"]
+        cases = {}
+        for policy in POLICIES:
+            cases[policy] = [*base, f"--memory.remat={policy}"]
+        plans = {name: plan(arguments) for name, arguments in cases.items()}
+        for name, found in plans.items():
+            if isinstance(found, str):
+                print(f"{name}: {found}")
+        plans = {name: found for name, found in plans.items() if not isinstance(found, str)}
+        at = {}
+        for name, (peak, seconds) in plans.items():
+            arguments = [*base, "--memory.remat=optimal", f"--memory.limit={peak}"]
+            at[name] = plan(arguments)
+            cases[f"optimal at {name}"] = arguments
+            if isinstance(at[name], str) or at[name][1] > seconds * (1 + 1e-9) or at[name][0] > peak:
+                wrong.append(f"{model}: optimal within {peak} B ({at[name]}) is worse than {name} ({seconds})")
+        times = {name: [] for name in [*plans, *(f"optimal at {n}" for n in plans)]}
+        for _ in range(options.rounds):
+            for name in times:
+                step = call(["bench", "step"], [*cases[name], "--json", f"--steps={options.steps}", "--warmup=1"])
+                times[name].append(step["step_ms"])
+                expected = plans[name][0] if name in plans else at[name.removeprefix("optimal at ")][0]
+                if step["peak_bytes"] != expected:
+                    wrong.append(f"{model} {name}: planned {expected} B, ran with {step['peak_bytes']} B")
+        plain_peak, plain_seconds = plans["none"]
+        plain_ms = statistics.median(times["none"])
+        print(f"\n{model}: plain step {plain_ms:.0f} ms, peak {plain_peak:,} B")
+        print(f"{'policy':12}{'peak B':>16}{'of plain':>9}{'predicted':>11}{'measured':>10}   optimal at that peak: predicted measured")
+        for name, (peak, seconds) in sorted(plans.items(), key=lambda item: -item[1][0]):
+            ms = statistics.median(times[name])
+            best = statistics.median(times[f"optimal at {name}"])
+            print(f"{name:12}{peak:>16,}{peak / plain_peak:>9.3f}{seconds / plain_seconds:>10.3f}×{ms / plain_ms:>9.3f}×"
+                  f"{'':24}{at[name][1] / plain_seconds:>9.3f}×{best / plain_ms:>8.3f}×")
+    for line in wrong:
+        print(line)
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
