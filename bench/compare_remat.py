@@ -17,9 +17,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TRIREME = ROOT / "build/release/src/trireme/trireme"
 MODELS = {
-    "gpt2": ["--model.family=gpt2", "--model.layers=24", "--model.width=256", "--model.heads=4", "--model.context=256",
+    "gpt2": ["--model.family=gpt2", "--model.layers=24", "--model.width=192", "--model.heads=4", "--model.context=128",
              "--train.batch=8"],
-    "resnet50": ["resnet18", "--model.layers=50", "--model.image=96", "--train.batch=16"],
+    "resnet50": ["resnet18", "--model.layers=50", "--model.image=64", "--train.batch=16"],
 }
 POLICIES = ["none", "selective", "every:1", "every:2", "every:3", "every:4", "every:6", "every:8", "sqrt", "full", "optimal"]
 LEAST_STAGING = "--output.staging=4KiB"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -257,49 +258,52 @@ RematPlan plan_remat(const Graph& graph, const std::string& policy) {
 
 OptimalRemat optimal_remat(const Graph& graph, std::uint64_t budget,
                            const std::function<std::uint64_t(const RematPlan&)>& lowered_peak) {
-  constexpr std::size_t kSegments = 256;
-  constexpr int kTrials = 14;
-  const Coarse coarse = coarsen(passes::find_chain(graph), kSegments);
-  const std::vector<RematSegment> chain = measure_chain(graph, coarse.chain);
-  const auto seconds = [&](const RematPlan& plan) { return cost_of(chain, plan).seconds; };
+  const Chain fine = passes::find_chain(graph);
+  const std::vector<RematSegment> fine_chain = measure_chain(graph, fine);
+  OptimalRemat best;
+  double best_seconds = std::numeric_limits<double>::infinity();
+  const auto consider = [&](const RematPlan& plan) {
+    const double seconds = cost_of(fine_chain, plan).seconds;
+    if (best.fits && seconds >= best_seconds) return best.fits;
+    const std::uint64_t peak = lowered_peak(plan);
+    const bool fits = peak <= budget;
+    if (fits || (!best.fits && (best.plan.groups.empty() || peak < best.peak))) {
+      best = {plan, peak, fits};
+      best_seconds = seconds;
+    }
+    return fits;
+  };
+  if (budget == 0) budget = lowered_peak(plan_remat(graph, "sqrt"));
+  const RematPlan keep{{{static_cast<std::int32_t>(fine_chain.size()), Hold::keep}}};
+  if (consider(keep)) return best;  // nothing need be forgotten
 
-  RematPlan keep{{{static_cast<std::int32_t>(chain.size()), Hold::keep}}};
-  OptimalRemat best{refined(keep, coarse), 0, false};
-  best.peak = lowered_peak(best.plan);
-  double best_seconds = 0;
-  OptimalRemat root;
-  if (budget == 0) {
-    root.plan = plan_remat(graph, "sqrt");
-    budget = root.peak = lowered_peak(root.plan);
-    root.fits = true;
-  }
-  best.fits = best.peak <= budget;
-  if (best.fits) return best;  // nothing need be forgotten
-  if (root.fits) {
-    best = root;
-    best_seconds = cost_of(measure_chain(graph, passes::find_chain(graph)), root.plan).seconds;
-  }
-  // The model of the chain leaves out what lowering finds (buffers used in place, workspaces), so the budget it is
-  // given is moved until the program fits.
+  // The model of the chain leaves out what lowering finds (buffers used in place, workspaces), so the budget it is given
+  // is moved until the program just fits.
+  constexpr std::size_t kSegments = 256;
+  constexpr int kTrials = 12;
+  const Coarse coarse = coarsen(fine, kSegments);
+  const std::vector<RematSegment> chain = measure_chain(graph, coarse.chain);
   std::uint64_t low = smallest_peak(chain);
-  std::uint64_t high = cost_of(chain, keep).peak;
+  std::uint64_t high = cost_of(fine_chain, keep).peak;
   for (int trial = 0; trial < kTrials && low <= high; ++trial) {
-    const std::uint64_t middle = trial == 0 ? low : low + (high - low) / 2;
+    const std::uint64_t middle = low + (high - low) / 2;
     const auto plan = fastest_within(chain, middle);
     if (!plan) break;
-    const RematPlan fine = refined(*plan, coarse);
-    const std::uint64_t peak = lowered_peak(fine);
-    const bool fits = peak <= budget;
-    if (fits ? !best.fits || seconds(*plan) < best_seconds : !best.fits && peak < best.peak) {
-      best = {fine, peak, fits};
-      best_seconds = seconds(*plan);
-    }
-    if (!fits && trial == 0) break;
-    if (fits)
+    const RematPlan refined_plan = refined(*plan, coarse);
+    if (lowered_peak(refined_plan) <= budget) {
+      consider(refined_plan);
       low = middle + 1;
-    else
+    } else {
+      if (!best.fits) consider(refined_plan);
       high = middle - 1;
+    }
   }
+  // For the same reason a simple plan may need less than the model thinks.
+  const auto layers = static_cast<std::int64_t>(layer_sizes(fine).size());
+  consider(RematPlan{std::vector<RematPlan::Group>(fine.segments.size(), {1, Hold::expensive})});
+  std::vector<RematPlan> simple;
+  for (std::int64_t k = 1; k < layers; k = std::max(k + 1, k * 9 / 8)) simple.push_back(every(fine, k));
+  for (const RematPlan& plan : simple) consider(plan);
   return best;
 }
 
