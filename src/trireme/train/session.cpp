@@ -23,6 +23,10 @@ std::span<const T> rows_of(const std::vector<T>& values, std::int64_t total, std
 
 }  // namespace
 
+bool StepResult::skipped() const {
+  return !finite && loss_scale && *loss_scale > static_cast<float>(passes::LossScale::kLowest);
+}
+
 Session::Session(const Compiled& compiled, int threads)
     : compiled_(compiled), pool_(threads), arena_(compiled.arena_bytes), held_(compiled.module.states.size()) {
   const auto make = [&](const program::Program& program) {

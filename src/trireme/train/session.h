@@ -16,6 +16,9 @@ struct StepResult {
   float grad_norm = 0;
   bool finite = true;
   std::optional<float> loss_scale = {};  // what the step's gradients were scaled by, where they were
+
+  // Not finite, with a scale that can still fall: the update was withheld, and nothing is wrong.
+  bool skipped() const;
 };
 
 // Compiled programs on an arena, ready to run: one rank's half of training.

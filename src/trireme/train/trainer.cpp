@@ -11,7 +11,6 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
-#include "trireme/passes/loss_scale.h"
 #include "trireme/planner/machine.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/convert.h"
@@ -242,9 +241,7 @@ Metrics Trainer::take_step(data::Loader& loader, Outcome& outcome) {
   const data::Batch& batch = loader.next();
   const double lr = learning_rate(config_.train, step_);
   const StepResult result = session_->step(batch, step_, lr, config_.train.seed);
-  // A scale that can still fall is given the chance to.
-  const bool skipped = !result.finite && result.loss_scale > static_cast<float>(passes::LossScale::kLowest);
-  if (!result.finite && !skipped) stop_at_bad_step(batch, result, lr);
+  if (!result.finite && !result.skipped()) stop_at_bad_step(batch, result, lr);
   ++step_;
   const double seconds = seconds_since(begin);
   outcome.seconds += seconds;
@@ -252,9 +249,9 @@ Metrics Trainer::take_step(data::Loader& loader, Outcome& outcome) {
   for (std::size_t p = 0; p < outcome.phase_seconds.size(); ++p)
     outcome.phase_seconds[p] += session_->step_executor().phase_seconds()[p];
   outcome.losses.push_back(static_cast<double>(result.loss));
-  outcome.skipped += skipped ? 1 : 0;
+  outcome.skipped += result.skipped() ? 1 : 0;
   Metrics m;
-  m.skipped = skipped;
+  m.skipped = result.skipped();
   m.loss_scale = outcome.loss_scale = result.loss_scale;
   m.step = step_;
   m.loss = static_cast<double>(result.loss);
