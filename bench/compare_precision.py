@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Trains the quickstart in f32 and in lower precision from several seeds and compares held-out losses, time and memory.
 
-    bench/compare_precision.py [--precision bf16 fp16] [--activations bf16 int8] [--seeds N] [--jobs N]
-                               [--section.key=value …]
+    bench/compare_precision.py [--precision bf16 fp16] [--activations bf16 int8] [--seeds N] [--first-seed N]
+                               [--jobs N] [--section.key=value …]
 
 --precision compares values of train.precision, --activations of memory.activations (in f32); without either it is
 --precision bf16.
@@ -49,6 +49,7 @@ def main():
     parser.add_argument("--precision", nargs="+", default=[])
     parser.add_argument("--activations", nargs="+", default=[])
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time; give each its --runtime.threads")
     options, rest = parser.parse_known_args()
     lower = {kind: [f"--train.precision={kind}"] for kind in options.precision}
@@ -56,14 +57,15 @@ def main():
     if not lower:
         lower = {"bf16": ["--train.precision=bf16"]}
     kinds = {"f32": [], "f32 again": [f"--train.micro_batch={QUICKSTART_BATCH // 2}"], **lower}
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         runs = {(seed, kind): pool.submit(train, [*rest, *extra, f"--train.seed={seed}"])
-                for seed in range(1, options.seeds + 1) for kind, extra in kinds.items()}
+                for seed in seeds for kind, extra in kinds.items()}
         results = {key: run.result() for key, run in runs.items()}
 
     print(f"{'held-out loss':14}" + "".join(f"{kind:>12}" for kind in kinds))
     off = {kind: [] for kind in kinds if kind != "f32"}
-    for seed in range(1, options.seeds + 1):
+    for seed in seeds:
         losses = {kind: results[seed, kind]["eval_loss"] for kind in kinds}
         print(f"seed {seed:<9}" + "".join(f"{losses[kind]:>12.4f}" for kind in kinds))
         for kind, percents in off.items():
@@ -75,7 +77,6 @@ def main():
     print(f"\n{'bytes':14}" + "".join(f"{kind:>14}" + ("" if kind == "f32" else f"{'ratio':>8}") for kind in tables))
     for key in ("predicted_peak_bytes", "weights", "gradients", "optimizer", "activations", "workspace"):
         print(row(key.removeprefix("predicted_"), {kind: table[key] for kind, table in tables.items()}, ",d"))
-    seeds = range(1, options.seeds + 1)
     print(row("seconds", {kind: statistics.median(results[s, kind]["wall_s"] for s in seeds) for kind in tables}, ".1f"))
     if far := [kind for kind in lower if abs(statistics.mean(off[kind])) > 1]:
         sys.exit(f"{', '.join(far)}: not within 1% of f32's held-out loss")
