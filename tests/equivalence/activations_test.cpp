@@ -163,6 +163,26 @@ TEST_P(SavedActivationsOf, ForwardIsExactAndMemoryIsAsPlanned) {
   }
 }
 
+// Values that gradients compute again are not saved; what they are computed from is.
+TEST(SavedActivations, BesideRematerialisation) {
+  for (const char* model : {"gpt2", "resnet18"})
+    for (const char* remat : {"every:2", "sqrt", "selective", "full"})
+      for (const char* precision : {"f32", "fp16"}) {
+        SCOPED_TRACE(std::string(model) + " " + remat + " " + precision);
+        train::Config config = small_model(model);
+        config.model.dropout = 0.1;
+        config.train.precision = precision;
+        config.train.micro_batch = 4;
+        config.memory.remat = remat;
+        Trained exact(config);
+        config.memory.activations = "int8";
+        Trained t(config);
+        EXPECT_EQ(exact.step().loss, t.step().loss);
+        EXPECT_LE(t.compiled().step.lower_bound, exact.compiled().step.lower_bound);
+        EXPECT_EQ(t.session().measured_peak(), t.compiled().arena_bytes);
+      }
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const std::string& model : small_models())
