@@ -1,0 +1,71 @@
+// Any techniques together train like the plain step: plans drawn at random.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+
+#include "equivalence/training.h"
+#include "trireme/core/error.h"
+
+namespace trireme::testing {
+namespace {
+
+struct Drawn {
+  train::Config plain;  // the same arithmetic without the techniques
+  train::Config config;
+  std::string text;
+};
+
+Drawn draw(std::uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto one_of = [&](const std::vector<std::string>& choices) {
+    return choices[std::uniform_int_distribution<std::size_t>(0, choices.size() - 1)(random)];
+  };
+  Drawn d;
+  const std::string model = one_of(small_models());
+  d.plain = small_model(model);
+  d.plain.model.layers = std::max<std::int64_t>(d.plain.model.layers, model == "mlp" ? 5 : 0);
+  d.plain.model.dropout = one_of({"0", "0.2"}) == "0" ? 0 : 0.2;
+  d.plain.train.precision = one_of({"f32", "bf16", "fp16"});
+  d.plain.train.optimizer = one_of({"adamw", "sgd"});
+  d.plain.train.micro_batch = d.plain.train.batch / std::stoll(one_of({"1", "2", "4"}));
+  d.config = d.plain;
+  d.config.memory.remat = one_of({"none", "every:2", "sqrt", "selective", "optimal", "full"});
+  d.text = fmt::format("{} {} {} micro-batch {} dropout {} remat {}", model, d.plain.train.precision,
+                       d.plain.train.optimizer, d.plain.train.micro_batch, d.plain.model.dropout, d.config.memory.remat);
+  return d;
+}
+
+std::unique_ptr<Trained> trained(const train::Config& config) {
+  return std::make_unique<Trained>(config, Setup{.threads = 2});
+}
+
+TEST(Composition, RandomPlansTrainLikeThePlainModel) {
+  int trained = 0;
+  for (std::uint32_t seed = 1; seed <= 40; ++seed) {
+    const Drawn d = draw(seed);
+    SCOPED_TRACE(d.text);
+    Trained plain(d.plain, {.threads = 2});
+    std::unique_ptr<Trained> planned;
+    try {
+      planned = trained(d.config);
+    } catch (const Error& e) {
+      // Some policies have nothing to do for some models, and say so before anything runs.
+      ASSERT_EQ(e.kind(), Error::Kind::request) << e.what();
+      continue;
+    }
+    plain.train(3);
+    planned->train(3);
+    EXPECT_EQ(planned->session().measured_peak(), planned->compiled().arena_bytes);
+    if (d.plain.train.precision == "f32")
+      expect_same_bits(plain, *planned);
+    else
+      expect_equal_training(plain, *planned, 1e-6);
+    ++trained;
+  }
+  EXPECT_GE(trained, 30);
+}
+
+}  // namespace
+}  // namespace trireme::testing
