@@ -277,8 +277,8 @@ OptimalRemat optimal_remat(const Graph& graph, std::uint64_t budget,
   const RematPlan keep{{{static_cast<std::int32_t>(fine_chain.size()), Hold::keep}}};
   if (consider(keep)) return best;  // nothing need be forgotten
 
-  // The model of the chain leaves out what lowering finds (buffers used in place, workspaces), so the budget it is given
-  // is moved until the program just fits.
+  // The model of the chain leaves out what lowering finds (buffers used in place, workspaces), so the budget it is
+  // given is moved until the program just fits.
   constexpr std::size_t kSegments = 256;
   constexpr int kTrials = 12;
   const Coarse coarse = coarsen(fine, kSegments);
