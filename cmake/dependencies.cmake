@@ -11,13 +11,14 @@ pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8>=10.40)  # the first that knows the property White_Space
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(uring REQUIRED IMPORTED_TARGET liburing)
 
 # The fuzzers run where these are not installed: static archives, and headers alone where there is no archive. (oneDNN,
 # Highway and OpenMP's library, which graph and config link and never call, are copied beside them.)
 set(trireme_fmt fmt::fmt)
 if(TRIREME_FUZZ)
   set(trireme_fmt fmt::fmt-header-only)
-  foreach(package pcre2 utf8proc xxhash)
+  foreach(package pcre2 utf8proc xxhash uring)
     set(found)
     foreach(library ${${package}_LIBRARIES})
       find_library(TRIREME_STATIC_${library} lib${library}.a REQUIRED)

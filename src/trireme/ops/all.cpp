@@ -35,6 +35,7 @@
 #include "trireme/ops/shape/sequence_slice.h"
 #include "trireme/ops/shape/slice.h"
 #include "trireme/ops/shape/transpose.h"
+#include "trireme/ops/tier/tier.h"
 
 namespace trireme::ops {
 
@@ -102,6 +103,11 @@ ir::Registry builtin() {
   registry.add(concat_def());
   registry.add(reduce_def());
   registry.add(broadcast_def());
+
+  registry.add(store_def());
+  registry.add(load_def());
+  registry.add(rows_def());
+  registry.add(assemble_def());
 
   registry.add(dropout_def());
   registry.add(random_init_def());

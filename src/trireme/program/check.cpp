@@ -1,6 +1,7 @@
 #include "trireme/program/check.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "trireme/core/error.h"
@@ -29,8 +30,14 @@ class Checker {
 
  private:
   Range range(const Operand& o) const {
-    const Buffer& b = p_.buffers[static_cast<std::size_t>(o.buffer)];
-    return {b.offset, b.offset + o.type.bytes()};
+    const std::size_t begin = buffer(o).offset + o.offset;
+    return {begin, begin + o.type.bytes()};
+  }
+
+  const Buffer& buffer(const Operand& o) const { return p_.buffers[static_cast<std::size_t>(o.buffer)]; }
+
+  static bool moves(const Instruction& instruction) {
+    return instruction.kind == Instruction::Kind::store || instruction.kind == Instruction::Kind::load;
   }
 
   // clock_[i][s]: how many instructions of stream s are known to be done when i starts, in stream order.
@@ -81,6 +88,7 @@ class Checker {
       for (const Operand& o : instruction.inputs) inside(i, o);
       for (const Operand& o : instruction.outputs) inside(i, o);
       inside(i, instruction.workspace);
+      check_tiers(i);
       check_overlaps(i);
     }
   }
@@ -89,11 +97,25 @@ class Checker {
     if (o.buffer == kNone) return;
     if (o.buffer < 0 || static_cast<std::size_t>(o.buffer) >= p_.buffers.size())
       fail("{} names buffer {}, which does not exist", describe(p_, i), o.buffer);
-    const Buffer& b = p_.buffers[static_cast<std::size_t>(o.buffer)];
-    if (b.offset % kAlignment != 0)
-      fail("{} uses buffer '{}' at offset {}, which is not aligned", describe(p_, i), b.name, b.offset);
-    if (o.type.bytes() > b.bytes || range(o).end > p_.arena_bytes)
-      fail("{} reaches beyond buffer '{}' ({} of {} bytes)", describe(p_, i), b.name, o.type.bytes(), b.bytes);
+    const Buffer& b = buffer(o);
+    const std::size_t alignment = moves(p_.instructions[i]) ? kPage : kAlignment;
+    if (range(o).begin % alignment != 0)
+      fail("{} uses buffer '{}' at offset {}, which is not aligned", describe(p_, i), b.name, range(o).begin);
+    const std::size_t touched = o.offset + aligned(o.type.bytes(), moves(p_.instructions[i]) ? kPage : 1);
+    if (touched > b.bytes || b.offset + touched > p_.bytes_in(b.tier))
+      fail("{} reaches beyond buffer '{}' ({} of {} bytes)", describe(p_, i), b.name, touched, b.bytes);
+  }
+
+  // Only stores and loads reach other tiers, and each from one to the other.
+  void check_tiers(std::size_t i) const {
+    const Instruction& instruction = p_.instructions[i];
+    const auto device = [&](const Operand& o) { return o.buffer == kNone || buffer(o).tier == 0; };
+    bool right = device(instruction.workspace);
+    for (const Operand& o : instruction.inputs)
+      right = right && device(o) == (instruction.kind != Instruction::Kind::load);
+    for (const Operand& o : instruction.outputs)
+      right = right && device(o) == (instruction.kind != Instruction::Kind::store);
+    if (!right) fail("{} reads or writes in the wrong memory tier", describe(p_, i));
   }
 
   // What one instruction writes must not overlap, and may lie over what it reads only where its op works in place.
@@ -113,6 +135,7 @@ class Checker {
 
   bool overlap(const Operand& a, const Operand& b) const {
     if (a.buffer == kNone || b.buffer == kNone) return false;
+    if (buffer(a).tier != buffer(b).tier) return false;
     const Range x = range(a);
     const Range y = range(b);
     return x.begin < y.end && y.begin < x.end;
@@ -121,6 +144,7 @@ class Checker {
   static bool in_place(const Instruction& instruction, std::size_t output, std::size_t input) {
     if (instruction.op == nullptr || output >= instruction.outputs.size()) return false;
     if (instruction.outputs[output].buffer != instruction.inputs[input].buffer) return false;
+    if (instruction.outputs[output].offset != instruction.inputs[input].offset) return false;
     const auto& pairs = instruction.op->traits.in_place;
     return std::find(pairs.begin(), pairs.end(), std::pair(static_cast<int>(output), static_cast<int>(input))) !=
            pairs.end();
@@ -128,7 +152,7 @@ class Checker {
 
   const std::string& name(const Operand& o) const { return p_.buffers[static_cast<std::size_t>(o.buffer)].name; }
 
-  // Bytes of the arena as disjoint segments, each with its last writer and the readers since.
+  // Bytes of each tier as disjoint segments, each with its last writer and the readers since.
   struct Segment {
     std::size_t end;
     std::int32_t writer;  // kPersistent: state from before the program; kNone: never written
@@ -137,14 +161,18 @@ class Checker {
   };
   static constexpr std::int32_t kPersistent = -2;
 
-  void cut(std::size_t at) {
-    auto it = segments_.upper_bound(at);
-    if (it == segments_.begin()) return;
+  using Segments = std::map<std::size_t, Segment>;
+  Segments& segments(int tier) { return segments_[static_cast<std::size_t>(tier)]; }
+  Segments& segments(const Operand& o) { return segments(buffer(o).tier); }
+
+  static void cut(Segments& segments, std::size_t at) {
+    auto it = segments.upper_bound(at);
+    if (it == segments.begin()) return;
     --it;
     if (it->first == at || at >= it->second.end) return;
     Segment right = it->second;
     it->second.end = at;
-    segments_.emplace(at, std::move(right));
+    segments.emplace(at, std::move(right));
   }
 
   std::string overwritten(const Segment& segment) const {
@@ -163,9 +191,10 @@ class Checker {
   void read(std::size_t i, const Operand& o) {
     if (o.buffer == kNone || o.type.bytes() == 0) return;
     const Range r = range(o);
-    cut(r.begin);
-    cut(r.end);
-    for (auto it = segments_.lower_bound(r.begin); it != segments_.end() && it->first < r.end; ++it) {
+    Segments& there = segments(o);
+    cut(there, r.begin);
+    cut(there, r.end);
+    for (auto it = there.lower_bound(r.begin); it != there.end() && it->first < r.end; ++it) {
       Segment& segment = it->second;
       if (segment.writer == kNone) fail("{} reads '{}' before anything is written there", describe(p_, i), name(o));
       if (segment.buffer != o.buffer) fail("{} reads '{}', but {}", describe(p_, i), name(o), overwritten(segment));
@@ -176,26 +205,30 @@ class Checker {
 
   void write(std::size_t i, const Operand& o) {
     if (o.buffer == kNone || o.type.bytes() == 0) return;
-    const Range r = range(o);
-    cut(r.begin);
-    cut(r.end);
-    auto it = segments_.lower_bound(r.begin);
-    while (it != segments_.end() && it->first < r.end) {
+    Range r = range(o);
+    if (moves(p_.instructions[i])) r.end = aligned(r.end, kPage);
+    Segments& there = segments(o);
+    cut(there, r.begin);
+    cut(there, r.end);
+    auto it = there.lower_bound(r.begin);
+    while (it != there.end() && it->first < r.end) {
       if (it->second.writer >= 0) ordered(static_cast<std::size_t>(it->second.writer), i);
       for (const std::int32_t reader : it->second.readers) ordered(static_cast<std::size_t>(reader), i);
-      it = segments_.erase(it);
+      it = there.erase(it);
     }
-    segments_.emplace(r.begin, Segment{r.end, static_cast<std::int32_t>(i), o.buffer, {}});
+    there.emplace(r.begin, Segment{r.end, static_cast<std::int32_t>(i), o.buffer, {}});
   }
 
   void walk() {
-    segments_.emplace(0, Segment{std::max<std::size_t>(p_.arena_bytes, 1), kNone, kNone, {}});
+    for (int tier = 0; tier < kTiers; ++tier)
+      segments(tier).emplace(0, Segment{std::max<std::size_t>(aligned(p_.bytes_in(tier), kPage), 1), kNone, kNone, {}});
     for (std::size_t b = 0; b < p_.buffers.size(); ++b) {
       const Buffer& buffer = p_.buffers[b];
       if (buffer.state == kNone || buffer.bytes == 0) continue;
-      cut(buffer.offset);
-      cut(buffer.offset + buffer.bytes);
-      auto it = segments_.lower_bound(buffer.offset);
+      Segments& there = segments(buffer.tier);
+      cut(there, buffer.offset);
+      cut(there, buffer.offset + buffer.bytes);
+      auto it = there.lower_bound(buffer.offset);
       if (it->second.writer != kNone)
         fail("states '{}' and '{}' overlap", buffer.name, p_.buffers[static_cast<std::size_t>(it->second.buffer)].name);
       it->second.writer = kPersistent;
@@ -212,9 +245,10 @@ class Checker {
       if (output.operand.buffer < 0 || static_cast<std::size_t>(output.operand.buffer) >= p_.buffers.size())
         fail("output '{}' of micro-batch {} has no buffer", output.name, output.micro);
       const Range r = range(output.operand);
-      cut(r.begin);
-      cut(r.end);
-      for (auto it = segments_.lower_bound(r.begin); it != segments_.end() && it->first < r.end; ++it)
+      Segments& there = segments(output.operand);
+      cut(there, r.begin);
+      cut(there, r.end);
+      for (auto it = there.lower_bound(r.begin); it != there.end() && it->first < r.end; ++it)
         if (it->second.writer == kNone)
           fail("output '{}' of micro-batch {} is never written", output.name, output.micro);
         else if (it->second.buffer != output.operand.buffer)
@@ -227,7 +261,7 @@ class Checker {
   CheckReport report_;
   std::vector<std::vector<std::int32_t>> clock_;
   std::vector<std::int32_t> position_;
-  std::map<std::size_t, Segment> segments_;
+  std::array<Segments, kTiers> segments_;
 };
 
 }  // namespace

@@ -12,9 +12,12 @@ struct CheckReport {
 
 // Throws, naming the two instructions, unless
 //   - every byte an instruction reads was written before it: by an earlier instruction or as persistent state;
-//   - any two instructions that touch the same bytes, one of them writing, are ordered by a stream or an event;
+//   - any two instructions that touch the same bytes of a tier, one of them writing, are ordered by a stream or an
+//   event;
 //   - every event waited for is recorded, once, and the waits have no cycle;
-//   - every buffer lies aligned inside the arena, what one instruction writes does not overlap, and it writes over its
+//   - only stores and loads reach beyond the device's memory, and they move whole pages;
+//   - every buffer lies aligned inside its tier's memory, what one instruction writes does not overlap, and it writes
+//   over its
 //     own inputs only where its op works in place;
 //   - outputs are written and nothing is written over them.
 CheckReport check(const Program& program);

@@ -4,6 +4,8 @@
 
 #include "support/probe_ops.h"
 #include "trireme/core/error.h"
+#include "trireme/ir/print.h"
+#include "trireme/program/lower.h"
 
 namespace trireme::program {
 namespace {
@@ -239,6 +241,50 @@ TEST_F(CheckTest, OutputNeverWritten) {
   EXPECT_EQ(message(), "output 'x' of micro-batch 1 is never written");
   p.outputs = {{"x", 1, {kNone, type}}};
   EXPECT_EQ(message(), "output 'x' of micro-batch 1 has no buffer");
+}
+
+// A value that leaves for the disk and comes back, as lowered; every wait that is left out is missed.
+TEST_F(CheckTest, EveryWaitForACopyIsNeeded) {
+  const ir::Module module = ir::parse(R"(module {
+  graph micro {
+    input %x : f32[2048]
+    %a = relu(%x) : f32[2048]
+    %s = store(%a) {tier=2} : f32[2048]
+    %c = scale(%a) {factor=2.0} : f32[2048]
+    %l = load(%s) : f32[2048]
+    %y = add(%l, %c) : f32[2048]
+    %z = scale(%y) {factor=2.0} : f32[2048]
+    output z = %z
+  }
+}
+)",
+                                      registry);
+  p = lower(module, lay_out(module), {});
+  EXPECT_EQ(message(), "sound");
+  int waits = 0;
+  for (Instruction& i : p.instructions)
+    for (std::size_t w = 0; w < i.waits.size(); ++w) {
+      const std::vector<std::int32_t> all = i.waits;
+      i.waits.erase(i.waits.begin() + static_cast<std::ptrdiff_t>(w));
+      // The load follows the store, which follows the computation; and who waits for the load has waited for the store.
+      const bool implied = (i.kind == Instruction::Kind::load && all[w] == 0) || (i.stream == 0 && all[w] == 1);
+      if (!implied) {
+        EXPECT_NE(message().find("nothing orders them"), std::string::npos) << i.name << ": " << message();
+      }
+      i.waits = all;
+      ++waits;
+    }
+  EXPECT_EQ(waits, 5);
+}
+
+TEST_F(CheckTest, ComputationOutsideTheDevice) {
+  const BufferId x = buffer("x", 0);
+  const BufferId a = buffer("a", 0);
+  p.buffers[1].tier = 2;
+  p.tier_bytes[2] = 64;
+  input(x);
+  launch("scale", {x}, a);
+  EXPECT_EQ(message(), "instruction 1 (scale 'a', micro-batch 0) reads or writes in the wrong memory tier");
 }
 
 TEST_F(CheckTest, PlacesOutsideTheArena) {

@@ -4,7 +4,11 @@
 #include <set>
 
 #include "trireme/core/error.h"
+#include "trireme/ops/tier/tier.h"
+#include "trireme/program/copies.h"
+#include "trireme/program/lifetimes.h"
 #include "trireme/program/memory_plan.h"
+#include "trireme/program/workspaces.h"
 
 namespace trireme::program {
 namespace {
@@ -37,6 +41,7 @@ class Lowering {
     program_.threads = options.threads;
     program_.micro_batches = options.micro_batches;
     program_.state_bytes = layout.bytes;
+    program_.tier_state_bytes = layout.tier_bytes;
     for (std::size_t s = 0; s < module.states.size(); ++s) {
       const ir::State& state = module.states[s];
       Buffer buffer{
@@ -45,6 +50,8 @@ class Lowering {
         buffer.state = kNone;
         buffer.offset = 0;
       }
+      buffer.tier = state.tier;
+      if (state.tier != 0) buffer.alignment = kPage;
       program_.buffers.push_back(std::move(buffer));  // state s is buffer s
     }
     if (layout.staging_bytes > 0)
@@ -63,9 +70,12 @@ class Lowering {
       run_graph(body, micro, later);
     }
     if (tail != nullptr) run_graph(*tail, 0, {});
-    find_lifetimes();
-    if (options_.reuse_in_place) reuse_dying_inputs();
-    add_workspaces();
+    schedule_copies(program_, options_.copies);
+    find_lifetimes(program_, kept_);
+    if (options_.reuse_in_place) reuse_dying_inputs(program_, module_.states.size(), kept_);
+    add_workspaces(program_);
+    for (Buffer& b : program_.buffers)
+      if (b.alignment == kPage) b.bytes = aligned(b.bytes, kPage);
     plan_memory(program_);
     return std::move(program_);
   }
@@ -74,6 +84,14 @@ class Lowering {
   BufferId new_buffer(const std::string& name, const TensorType& type, Category category) {
     program_.buffers.push_back({name, type.bytes(), 0, category, kNone, kNone, kNone});
     return static_cast<BufferId>(program_.buffers.size()) - 1;
+  }
+
+  // A buffer that copies between tiers touch.
+  BufferId new_pages(const std::string& name, const TensorType& type, Category category, int tier) {
+    const BufferId buffer = new_buffer(name, type, category);
+    program_.buffers.back().alignment = kPage;
+    program_.buffers.back().tier = tier;
+    return buffer;
   }
 
   // A write of a graph and how it is carried out.
@@ -91,7 +109,9 @@ class Lowering {
           uses(g),
           read_of(module.states.size(), ir::kNone),
           writes_of(g.values.size()),
-          buffer_of(g.values.size(), kNone) {
+          buffer_of(g.values.size(), kNone),
+          offset_of(g.values.size(), 0),
+          piece_of(g.values.size()) {
       for (std::size_t v = 0; v < g.values.size(); ++v) {
         if (g.values[v].kind != ir::ValueInfo::Kind::state) continue;
         read_of[index(g.values[v].state)] = static_cast<ValueId>(v);
@@ -110,12 +130,20 @@ class Lowering {
     std::vector<Write> writes;
     std::vector<std::vector<std::size_t>> writes_of;  // by value: indices into `writes`
     std::vector<BufferId> buffer_of;                  // by value
+    std::vector<std::size_t> offset_of;               // by value: where it begins in its buffer
+    std::vector<Operand> piece_of;                    // by value: the rows of a state that it is to become
   };
+
+  static Operand operand(const Instance& run, ValueId id) {
+    return id == ir::kNone ? Operand{}
+                           : Operand{run.buffer_of[index(id)], run.graph.type(id), run.offset_of[index(id)]};
+  }
 
   // Values get buffers; writes decide where some of them go. `later` are the graphs that run after this one.
   void run_graph(const Graph& graph, int micro, const std::vector<const Graph*>& later) {
     Instance run(module_, graph, micro);
     for (const ValueId id : graph.inputs) load_input(run, id);
+    plan_pieces(run);
     plan_writes(run);
     for (const Node& node : graph.nodes) lower_node(run, node);
     keep_outputs(run, later);
@@ -133,12 +161,56 @@ class Lowering {
     program_.instructions.push_back(std::move(load));
   }
 
+  // What is assembled from pieces is made in place: each piece goes straight to its rows of the state.
+  void plan_pieces(Instance& run) const {
+    for (const Node& node : run.graph.nodes) {
+      if (node.op->name != ops::kAssemble) continue;
+      const ValueId whole = node.outputs.front();
+      const auto& writes = run.writes_of[index(whole)];
+      const bool plain = writes.size() == 1 && run.uses.consumers[index(whole)].empty() &&
+                         run.writes[writes.front()].write.mode == ir::Write::Mode::set;
+      if (!plain) fail("'{}' is assembled for something else than one state", run.graph.value(whole).name);
+      Write& w = run.writes[writes.front()];
+      std::size_t offset = 0;
+      for (const ValueId piece : node.inputs) {
+        const TensorType& type = run.graph.type(piece);
+        check_no_later_read(run, w.write.state, piece, offset);
+        run.piece_of[index(piece)] = {w.write.state, type, offset};
+        offset += type.bytes();
+      }
+      w.direct = w.done = true;
+    }
+  }
+
+  // Reads see the old contents, so the rows that a piece takes must have been read by then.
+  void check_no_later_read(const Instance& run, StateId state, ValueId piece, std::size_t offset) const {
+    const ValueId read = run.read_of[index(state)];
+    const std::int32_t producer = run.uses.producer[index(piece)];
+    TRI_CHECK(producer != ir::kNone, "a piece of '{}' is made by no node", module_.state(state).name);
+    if (read == ir::kNone) return;
+    for (const std::int32_t consumer : run.uses.consumers[index(read)]) {
+      const Node& node = run.graph.nodes[index(consumer)];
+      std::int32_t last = consumer;
+      std::size_t begin = 0;
+      std::size_t end = module_.state(state).type.bytes();
+      if (node.op->name == ops::kRows) {
+        begin = ops::rows_offset(node, run.graph.type(read));
+        end = begin + run.graph.type(node.outputs.front()).bytes();
+        for (const std::int32_t reader : run.uses.consumers[index(node.outputs.front())]) last = std::max(last, reader);
+      }
+      if (last > producer && begin < offset + run.graph.type(piece).bytes() && offset < end)
+        fail("'{}' is read after its rows were written by '{}'", module_.state(state).name,
+             run.graph.value(piece).name);
+    }
+  }
+
   void plan_writes(Instance& run) const {
     std::vector<bool> taken(run.graph.values.size(), false);
     for (const ir::Output& output : run.graph.outputs) taken[index(output.value)] = true;
     for (Write& w : run.writes) {
       const std::size_t value = index(w.write.value);
-      if (taken[value] || !made_by_plain_node(run, w.write.value)) continue;
+      if (w.done || taken[value] || !made_by_plain_node(run, w.write.value)) continue;
+      if (w.write.mode == ir::Write::Mode::set && !made_where_it_stays(run, w.write)) continue;
       w.direct = w.write.mode == ir::Write::Mode::set ? can_set_directly(run, w.write) : can_add_directly(run, w.write);
       taken[value] = w.direct;
     }
@@ -151,6 +223,11 @@ class Lowering {
     for (const std::int32_t consumer : run.uses.consumers[index(value)])
       if (run.graph.nodes[index(consumer)].op->traits.view) return false;
     return true;
+  }
+
+  bool made_where_it_stays(const Instance& run, const ir::Write& write) const {
+    const Node& node = run.graph.nodes[index(run.uses.producer[index(write.value)])];
+    return (node.op->name == ops::kStore) == (module_.state(write.state).tier != 0);
   }
 
   // The node may write the new contents straight over the old ones when nobody reads the old ones later, and its op can
@@ -184,27 +261,56 @@ class Lowering {
            run.read_of[index(write.state)] == ir::kNone;
   }
 
-  // The buffer of the state that output `id` of `node` is written to directly, if any. The first contribution to a sum
-  // overwrites; later ones need a kernel that adds.
-  BufferId direct_target(Instance& run, const Node& node, ValueId id, bool& accumulate) {
+  // Where output `id` of `node` is written to if not to a buffer of its own: rows or all of a state. The first
+  // contribution to a sum overwrites; later ones need a kernel that adds. A sum in another tier is brought here first.
+  Operand direct_target(Instance& run, const Node& node, ValueId id, bool& accumulate) {
+    if (const Operand& piece = run.piece_of[index(id)]; piece.buffer != kNone) return piece;
     for (const std::size_t i : run.writes_of[index(id)]) {
       Write& w = run.writes[i];
       if (!w.direct) continue;
+      Operand target{w.write.state, module_.state(w.write.state).type};
       if (w.write.mode == ir::Write::Mode::add) {
         const bool adds = summed_[index(w.write.state)];
-        if (adds && !(node.op->traits.accumulates && node.outputs.front() == id)) return kNone;
+        if (adds && !(node.op->traits.accumulates && node.outputs.front() == id)) return {};
+        target = sum_here(run, w.write.state, node.phase, adds);
         accumulate = accumulate || adds;
         summed_[index(w.write.state)] = true;
       }
       w.done = true;
-      return w.write.state;
+      return target;
     }
-    return kNone;
+    return {};
+  }
+
+  // A sum's buffer, or one on the device that takes its place: holding what was summed so far, if that is asked for.
+  Operand sum_here(const Instance& run, StateId id, ir::Phase phase, bool so_far) {
+    const ir::State& state = module_.state(id);
+    if (state.tier == 0) return {id, state.type};
+    const Operand here{new_pages(state.name, state.type, category_of(state), 0), state.type};
+    if (so_far) move(Instruction::Kind::load, run, state.name, phase, {id, state.type}, here);
+    return here;
+  }
+
+  void move(Instruction::Kind kind, const Instance& run, const std::string& name, ir::Phase phase, const Operand& from,
+            const Operand& to) {
+    Instruction instruction;
+    instruction.kind = kind;
+    instruction.name = name;
+    instruction.micro = run.micro;
+    instruction.phase = phase;
+    instruction.stream = kind == Instruction::Kind::store ? kStoreStream : kLoadStream;
+    instruction.inputs = {from};
+    instruction.outputs = {to};
+    program_.instructions.push_back(std::move(instruction));
   }
 
   void lower_node(Instance& run, const Node& node) {
-    if (node.op->traits.view)
-      run.buffer_of[index(node.outputs.front())] = run.buffer_of[index(node.inputs.front())];
+    if (node.op->name == ops::kAssemble)
+      run.buffer_of[index(node.outputs.front())] = run.piece_of[index(node.inputs.front())].buffer;
+    else if (node.op->traits.view)
+      view_node(run, node);
+    else if (node.op->name == ops::kStore || node.op->name == ops::kLoad)
+      move_node(run, node);
     else
       launch_node(run, node);
     // Sums that a node could not write itself are added as soon as their value exists, so that it need not be kept;
@@ -217,6 +323,32 @@ class Lowering {
       }
   }
 
+  static void view_node(Instance& run, const Node& node) {
+    const std::size_t from = index(node.inputs.front());
+    const std::size_t to = index(node.outputs.front());
+    run.buffer_of[to] = run.buffer_of[from];
+    run.offset_of[to] = run.offset_of[from];
+    if (node.op->name == ops::kRows) run.offset_of[to] += ops::rows_offset(node, run.graph.type(node.inputs.front()));
+  }
+
+  void move_node(Instance& run, const Node& node) {
+    const bool stores = node.op->name == ops::kStore;
+    const ValueId id = node.outputs.front();
+    const Operand from = operand(run, node.inputs.front());
+    program_.buffers[index(from.buffer)].alignment = kPage;
+    bool accumulate = false;
+    Operand to = direct_target(run, node, id, accumulate);
+    if (to.buffer == kNone) {
+      const Category category = program_.buffers[index(from.buffer)].category;
+      const int tier = stores ? static_cast<int>(node.attributes.integer("tier")) : 0;
+      to = {new_pages(run.graph.value(id).name, from.type, category, tier), from.type};
+    }
+    run.buffer_of[index(id)] = to.buffer;
+    run.offset_of[index(id)] = to.offset;
+    move(stores ? Instruction::Kind::store : Instruction::Kind::load, run, run.graph.value(id).name, node.phase, from,
+         to);
+  }
+
   void launch_node(Instance& run, const Node& node) {
     Instruction launch;
     launch.name = run.graph.value(node.outputs.front()).name;
@@ -224,15 +356,28 @@ class Lowering {
     launch.attributes = node.attributes;
     launch.phase = node.phase;
     launch.micro = run.micro;
-    for (const ValueId id : node.inputs)
-      launch.inputs.push_back(id == ir::kNone ? Operand{} : Operand{run.buffer_of[index(id)], run.graph.type(id)});
+    for (const ValueId id : node.inputs) launch.inputs.push_back(operand(run, id));
+    std::vector<std::pair<Operand, Operand>> sums;  // made here, kept in another tier
     for (const ValueId id : node.outputs) {
-      BufferId buffer = direct_target(run, node, id, launch.accumulate);
-      if (buffer == kNone) buffer = new_buffer(run.graph.value(id).name, run.graph.type(id), Category::activations);
-      run.buffer_of[index(id)] = buffer;
-      launch.outputs.push_back({buffer, run.graph.type(id)});
+      Operand to = direct_target(run, node, id, launch.accumulate);
+      if (to.buffer == kNone)
+        to = {new_buffer(run.graph.value(id).name, run.graph.type(id), Category::activations), run.graph.type(id)};
+      else if (const StateId state = sum_of(run, id); state != kNone && to.buffer != state)
+        sums.emplace_back(to, Operand{state, to.type});
+      run.buffer_of[index(id)] = to.buffer;
+      run.offset_of[index(id)] = to.offset;
+      launch.outputs.push_back(to);
     }
     program_.instructions.push_back(std::move(launch));
+    for (const auto& [here, there] : sums)
+      move(Instruction::Kind::store, run, program_.buffers[index(there.buffer)].name, node.phase, here, there);
+  }
+
+  // The state that a value is a contribution to, if it went there directly.
+  static StateId sum_of(const Instance& run, ValueId id) {
+    for (const std::size_t i : run.writes_of[index(id)])
+      if (run.writes[i].done && run.writes[i].write.mode == ir::Write::Mode::add) return run.writes[i].write.state;
+    return kNone;
   }
 
   // Outputs are read when the program is done: one that sits in a state's buffer moves out if that is written later.
@@ -242,7 +387,7 @@ class Lowering {
                          [&](const ir::Write& w) { return w.state == state; });
     };
     for (const ir::Output& output : run.graph.outputs) {
-      Operand operand{run.buffer_of[index(output.value)], run.graph.type(output.value)};
+      Operand operand = this->operand(run, output.value);
       const bool overwritten =
           is_state(operand.buffer) &&
           (written_by(run.graph, operand.buffer) ||
@@ -262,8 +407,9 @@ class Lowering {
       const bool overwritten = std::any_of(run.writes.begin(), run.writes.end(), [&](const Write& other) {
         return !other.done && other.write.state == source;
       });
-      if (overwritten)
-        source = copied(run, {source, run.graph.type(w.write.value)}, program_.buffers[index(source)].name).buffer;
+      if (!overwritten) continue;
+      source = copied(run, operand(run, w.write.value), program_.buffers[index(source)].name).buffer;
+      run.offset_of[index(w.write.value)] = 0;
     }
     for (Write& w : run.writes)
       if (!w.done) finish_write(run, w);
@@ -284,17 +430,18 @@ class Lowering {
   void finish_write(const Instance& run, Write& w) {
     const ir::State& state = module_.state(w.write.state);
     const TensorType& type = run.graph.type(w.write.value);
-    const Operand value{run.buffer_of[index(w.write.value)], type};
-    const Operand target{w.write.state, state.type};
+    const Operand value = operand(run, w.write.value);
     const std::int32_t producer = run.uses.producer[index(w.write.value)];
+    const bool adds = w.write.mode == ir::Write::Mode::add && summed_[index(w.write.state)];
     w.done = true;
-    if (value.buffer == target.buffer && w.write.mode == ir::Write::Mode::set) return;
+    if (value.buffer == w.write.state && w.write.mode == ir::Write::Mode::set) return;
     Instruction instruction;
     instruction.name = state.name;
     instruction.micro = run.micro;
     instruction.phase = producer == ir::kNone ? ir::Phase::forward : run.graph.nodes[index(producer)].phase;
+    const Operand target = sum_here(run, w.write.state, instruction.phase, adds);
     instruction.outputs = {target};
-    if (w.write.mode == ir::Write::Mode::add && summed_[index(w.write.state)]) {
+    if (adds) {
       instruction.op = &module_.registry->at("accumulate");
       instruction.inputs = {target, value};
     } else if (type.dtype != state.type.dtype) {
@@ -306,98 +453,13 @@ class Lowering {
       instruction.inputs = {value};
     }
     if (w.write.mode == ir::Write::Mode::add) summed_[index(w.write.state)] = true;
+    const ir::Phase phase = instruction.phase;
     program_.instructions.push_back(std::move(instruction));
-  }
-
-  void find_lifetimes() {
-    for (Buffer& b : program_.buffers) b.first = b.last = kNone;
-    const auto touch = [&](const Operand& operand, std::size_t i) {
-      if (operand.buffer == kNone) return;
-      Buffer& b = program_.buffers[index(operand.buffer)];
-      if (b.first == kNone) b.first = static_cast<std::int32_t>(i);
-      b.last = static_cast<std::int32_t>(i);
-    };
-    for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
-      for (const Operand& o : program_.instructions[i].inputs) touch(o, i);
-      for (const Operand& o : program_.instructions[i].outputs) touch(o, i);
-    }
-    // Outputs are read when the program is done.
-    for (const BufferId id : kept_)
-      if (program_.buffers[index(id)].first != kNone)
-        program_.buffers[index(id)].last = static_cast<std::int32_t>(program_.instructions.size()) - 1;
-  }
-
-  // An output takes over the buffer of an input that dies here, where the op can work in place.
-  void reuse_dying_inputs() {
-    std::vector<BufferId> now(program_.buffers.size());
-    for (std::size_t i = 0; i < now.size(); ++i) now[i] = static_cast<BufferId>(i);
-    for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
-      Instruction& instruction = program_.instructions[i];
-      for (Operand& o : instruction.inputs)
-        if (o.buffer != kNone) o.buffer = now[index(o.buffer)];
-      for (Operand& o : instruction.outputs) o.buffer = now[index(o.buffer)];
-      if (instruction.op == nullptr || instruction.accumulate) continue;
-      for (const auto& [out, in] : instruction.op->traits.in_place) {
-        if (index(out) >= instruction.outputs.size() || index(in) >= instruction.inputs.size()) continue;
-        Operand& output = instruction.outputs[index(out)];
-        const Operand& input = instruction.inputs[index(in)];
-        if (input.buffer == kNone || input.buffer == output.buffer) continue;
-        Buffer& dying = program_.buffers[index(input.buffer)];
-        Buffer& born = program_.buffers[index(output.buffer)];
-        const bool fits = !is_state(input.buffer) && !is_state(output.buffer) &&
-                          dying.last == static_cast<std::int32_t>(i) && born.first == static_cast<std::int32_t>(i) &&
-                          dying.bytes == born.bytes && output.type.bytes() == input.type.bytes();
-        if (!fits || kept_.contains(input.buffer) || read_twice(instruction, input.buffer)) continue;
-        if (kept_.contains(output.buffer)) kept_.insert(input.buffer);
-        dying.last = born.last;
-        born.first = born.last = kNone;
-        now[index(output.buffer)] = input.buffer;
-        output.buffer = input.buffer;
-      }
-    }
-    for (NamedOutput& output : program_.outputs) output.operand.buffer = now[index(output.operand.buffer)];
+    if (target.buffer != w.write.state)
+      move(Instruction::Kind::store, run, state.name, phase, target, {w.write.state, state.type});
   }
 
   bool is_state(BufferId buffer) const { return buffer >= 0 && index(buffer) < module_.states.size(); }
-
-  static bool read_twice(const Instruction& instruction, BufferId buffer) {
-    int uses = 0;
-    for (const Operand& o : instruction.inputs) uses += o.buffer == buffer ? 1 : 0;
-    for (const Operand& o : instruction.outputs) uses += o.buffer == buffer ? 1 : 0;
-    return uses > 1;
-  }
-
-  void add_workspaces() {
-    for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
-      Instruction& instruction = program_.instructions[i];
-      if (instruction.kind != Instruction::Kind::launch) continue;
-      try {
-        add_workspace(instruction, static_cast<std::int32_t>(i));
-      } catch (Error& e) {
-        throw e.within(fmt::format("lowering {} '{}'", instruction.op->name, instruction.name));
-      }
-    }
-  }
-
-  void add_workspace(Instruction& instruction, std::int32_t at) {
-    ir::Types inputs;
-    ir::Types outputs;
-    for (const Operand& o : instruction.inputs) inputs.push_back(o.type);
-    for (const Operand& o : instruction.outputs) outputs.push_back(o.type);
-    const ir::KernelSpec spec{inputs, outputs, instruction.attributes, options_.threads, instruction.accumulate};
-    const auto kernel = instruction.op->kernels.find(options_.device);
-    if (kernel == instruction.op->kernels.end() || !kernel->second.supports(spec)) {
-      std::vector<std::string> types;
-      for (const TensorType& t : inputs)
-        if (t.present) types.push_back(t.str());
-      fail("no {} kernel for {}({})", device::name_of(options_.device), instruction.op->name, fmt::join(types, ", "));
-    }
-    const std::size_t bytes = kernel->second.workspace ? kernel->second.workspace(spec) : 0;
-    if (bytes == 0) return;
-    const TensorType type{DType::u8, {static_cast<std::int64_t>(bytes)}};
-    instruction.workspace = {new_buffer(instruction.name, type, Category::workspace), type};
-    program_.buffers.back().first = program_.buffers.back().last = at;
-  }
 
   const ir::Module& module_;
   const LowerOptions& options_;

@@ -9,14 +9,16 @@
 namespace trireme::program {
 namespace {
 
-bool transient(const Buffer& b) { return b.state == kNone && b.bytes > 0 && b.first != kNone; }
+bool transient(const Buffer& b, int tier = 0) {
+  return b.tier == tier && b.state == kNone && b.bytes > 0 && b.first != kNone;
+}
 
 // Places buffers one after another: each goes to the lowest gap, among those already placed and alive with it, that
 // holds it. Returns the end of the highest.
 class Placement {
  public:
   explicit Placement(const std::vector<Buffer>& buffers) : offsets_(buffers.size(), 0) {
-    for (const Buffer& b : buffers) spans_.push_back({b.first, b.last, aligned(b.bytes)});
+    for (const Buffer& b : buffers) spans_.push_back({b.first, b.last, aligned(b.bytes, b.alignment), b.alignment});
   }
 
   std::size_t run(const std::vector<std::size_t>& order) {
@@ -42,6 +44,7 @@ class Placement {
     std::int32_t first;
     std::int32_t last;
     std::size_t size;
+    std::size_t alignment;
   };
 
   std::size_t lowest_gap(const Span& wanted, const std::vector<std::size_t>& placed) const {
@@ -50,7 +53,7 @@ class Placement {
       const Span& other = spans_[p];
       if (other.first > wanted.last || other.last < wanted.first) continue;
       if (candidate + wanted.size <= offsets_[p]) break;
-      candidate = std::max(candidate, offsets_[p] + other.size);
+      candidate = std::max(candidate, aligned(offsets_[p] + other.size, wanted.alignment));
     }
     return candidate;
   }
@@ -59,10 +62,10 @@ class Placement {
   std::vector<std::size_t> offsets_;
 };
 
-std::vector<std::vector<std::size_t>> placement_orders(const std::vector<Buffer>& buffers) {
+std::vector<std::vector<std::size_t>> placement_orders(const std::vector<Buffer>& buffers, int tier) {
   std::vector<std::size_t> ids;
   for (std::size_t i = 0; i < buffers.size(); ++i)
-    if (transient(buffers[i])) ids.push_back(i);
+    if (transient(buffers[i], tier)) ids.push_back(i);
   const auto sorted = [&](auto key) {
     std::vector<std::size_t> order = ids;
     std::stable_sort(order.begin(), order.end(),
@@ -80,17 +83,15 @@ std::vector<std::vector<std::size_t>> placement_orders(const std::vector<Buffer>
   return orders;
 }
 
-}  // namespace
-
-std::vector<std::size_t> live_bytes(const Program& program) {
+std::vector<std::size_t> live_bytes_in(const Program& program, int tier) {
   std::vector<std::ptrdiff_t> change(program.instructions.size() + 1, 0);
   for (const Buffer& b : program.buffers) {
-    if (!transient(b)) continue;
+    if (!transient(b, tier)) continue;
     change[static_cast<std::size_t>(b.first)] += static_cast<std::ptrdiff_t>(b.bytes);
     change[static_cast<std::size_t>(b.last) + 1] -= static_cast<std::ptrdiff_t>(b.bytes);
   }
   std::vector<std::size_t> live(program.instructions.size());
-  auto sum = static_cast<std::ptrdiff_t>(program.state_bytes);
+  auto sum = static_cast<std::ptrdiff_t>(program.state_bytes_in(tier));
   for (std::size_t i = 0; i < live.size(); ++i) {
     sum += change[i];
     live[i] = static_cast<std::size_t>(sum);
@@ -98,28 +99,47 @@ std::vector<std::size_t> live_bytes(const Program& program) {
   return live;
 }
 
-void plan_memory(Program& program) {
-  const std::vector<std::size_t> live = live_bytes(program);
-  program.lower_bound = live.empty() ? program.state_bytes : *std::max_element(live.begin(), live.end());
+// Places the transient buffers of one tier behind its state, and gives the end of what that tier holds.
+std::size_t plan_tier(Program& program, int tier) {
+  const std::size_t state = program.state_bytes_in(tier);
+  const std::vector<std::size_t> live = live_bytes_in(program, tier);
+  const std::size_t lower_bound = live.empty() ? state : *std::max_element(live.begin(), live.end());
+  if (tier == 0) program.lower_bound = lower_bound;
+  // Alignment behind the state is then alignment in the tier.
+  std::size_t widest = kAlignment;
+  for (const Buffer& b : program.buffers)
+    if (transient(b, tier)) widest = std::max(widest, b.alignment);
+  const std::size_t base = aligned(state, widest);
   // Each order takes time that grows with the square of the number of buffers.
-  const std::size_t good_enough = program.lower_bound + (program.lower_bound - program.state_bytes) / 1000;
+  const std::size_t good_enough = (lower_bound - state) + (lower_bound - state) / 1000;
   std::size_t best = std::numeric_limits<std::size_t>::max();
   std::vector<std::size_t> offsets;
-  for (const auto& order : placement_orders(program.buffers)) {
+  for (const auto& order : placement_orders(program.buffers, tier)) {
     Placement placement(program.buffers);
     const std::size_t end = placement.run(order);
     if (end >= best) continue;
     best = end;
     offsets = placement.offsets();
-    if (program.state_bytes + best <= good_enough) break;
+    if (best <= good_enough) break;
   }
-  program.arena_bytes = program.state_bytes;
+  std::size_t end = state;
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {
     Buffer& b = program.buffers[i];
-    if (b.state == kNone) b.offset = program.state_bytes + (transient(b) ? offsets[i] : 0);
-    if (b.bytes > 0 && (b.state != kNone || transient(b)))
-      program.arena_bytes = std::max(program.arena_bytes, b.offset + b.bytes);
+    if (b.tier != tier) continue;
+    if (b.state == kNone) b.offset = base + (transient(b, tier) ? offsets[i] : 0);
+    if (b.bytes > 0 && (b.state != kNone || transient(b, tier))) end = std::max(end, b.offset + b.bytes);
   }
+  return end;
+}
+
+}  // namespace
+
+std::vector<std::size_t> live_bytes(const Program& program) { return live_bytes_in(program, 0); }
+
+void plan_memory(Program& program) {
+  program.arena_bytes = plan_tier(program, 0);
+  for (int tier = 1; tier < kTiers; ++tier)
+    program.tier_bytes[static_cast<std::size_t>(tier)] = plan_tier(program, tier);
 }
 
 PeakReport peak(const Program& program) {
@@ -131,6 +151,7 @@ PeakReport peak(const Program& program) {
   std::size_t sum = 0;
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& b = program.buffers[i];
+    if (b.tier != 0) continue;
     const bool alive =
         b.state != kNone || (transient(b) && b.first <= report.instruction && report.instruction <= b.last);
     if (!alive) continue;

@@ -9,7 +9,8 @@ namespace {
 std::string operand_text(const Program& program, const Operand& o) {
   if (o.buffer == kNone) return "_";
   const Buffer& b = program.buffers[static_cast<std::size_t>(o.buffer)];
-  return fmt::format("{} {}@{}", b.name, o.type.str(), b.offset);
+  return fmt::format("{} {}@{}{}", b.name, o.type.str(), b.tier == 0 ? "" : tier_name(b.tier) + std::string(":"),
+                     b.offset + o.offset);
 }
 
 std::string operands_text(const Program& program, const std::vector<Operand>& operands) {
@@ -24,6 +25,8 @@ std::string kind_of(const Instruction& instruction) {
   switch (instruction.kind) {
     case Instruction::Kind::launch: return instruction.op->name;
     case Instruction::Kind::input: return "input";
+    case Instruction::Kind::store: return "store";
+    case Instruction::Kind::load: return "load";
     case Instruction::Kind::copy: break;
   }
   return "copy";
@@ -37,10 +40,15 @@ std::string describe(const Program& program, std::size_t i) {
 
 std::string to_text(const Program& program) {
   std::string out =
-      fmt::format("program {}: {} instructions, {} micro-batch{}, {} thread{}, arena {} B (state {} B)\n", program.name,
+      fmt::format("program {}: {} instructions, {} micro-batch{}, {} thread{}, arena {} B (state {} B)", program.name,
                   format_count(program.instructions.size()), program.micro_batches,
                   program.micro_batches == 1 ? "" : "es", program.threads, program.threads == 1 ? "" : "s",
                   format_count(program.arena_bytes), format_count(program.state_bytes));
+  for (int tier = 1; tier < kTiers; ++tier)
+    if (program.bytes_in(tier) > 0)
+      out += fmt::format(", {} {} B (state {} B)", tier_name(tier), format_count(program.bytes_in(tier)),
+                         format_count(program.state_bytes_in(tier)));
+  out += "\n";
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
     out += fmt::format("{:>6}  m{} {:<15} {:<22} {}", i, instruction.micro, ir::name_of(instruction.phase),

@@ -11,7 +11,14 @@ const char* name_of(Category category) {
   return names[static_cast<std::size_t>(category)];
 }
 
-std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+const char* tier_name(int tier) {
+  constexpr std::array<const char*, kTiers> names = {"device", "host", "disk"};
+  return names[static_cast<std::size_t>(tier)];
+}
+
+std::size_t aligned(std::size_t bytes, std::size_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
 
 int Program::streams() const {
   std::int32_t last = 0;
@@ -28,12 +35,12 @@ int Program::events() const {
 StateLayout lay_out(const ir::Module& module, std::size_t staging_bytes) {
   StateLayout layout;
   for (const ir::State& state : module.states) {
-    layout.offsets.push_back(layout.bytes);
-    if (!state.step_local) layout.bytes += aligned(state.type.bytes());
+    std::size_t& end = state.tier == 0 ? layout.bytes : layout.tier_bytes[static_cast<std::size_t>(state.tier)];
+    layout.offsets.push_back(end);
+    if (!state.step_local) end += aligned(state.type.bytes(), state.tier == 0 ? kAlignment : kPage);
   }
   if (staging_bytes > 0) {
-    constexpr std::size_t kPage = 4096;  // what a disk can read from directly
-    layout.staging = (layout.bytes + kPage - 1) / kPage * kPage;
+    layout.staging = aligned(layout.bytes, kPage);  // a disk can read from there directly
     layout.staging_bytes = staging_bytes;
     layout.bytes = layout.staging + aligned(staging_bytes);
   }

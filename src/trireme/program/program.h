@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,7 +18,16 @@ const char* name_of(Category category);
 using BufferId = std::int32_t;
 inline constexpr std::int32_t kNone = -1;
 
-// A range of the arena. Offsets are multiples of kAlignment.
+// Where bytes can be, as ir::State::tier counts: the device's own memory, the host's, the disk's.
+inline constexpr int kTiers = 3;
+const char* tier_name(int tier);
+
+inline constexpr std::size_t kAlignment = 64;
+// What copies between tiers move: whole pages.
+inline constexpr std::size_t kPage = 4096;
+std::size_t aligned(std::size_t bytes, std::size_t alignment = kAlignment);
+
+// A range of its tier's memory. Offsets are multiples of its alignment.
 struct Buffer {
   std::string name;  // of the value or state it holds first
   std::size_t bytes = 0;
@@ -26,15 +36,16 @@ struct Buffer {
   ir::StateId state = kNone;   // persistent: this state's storage, alive before and after the program; or kStaging
   std::int32_t first = kNone;  // first and last instruction that touches it
   std::int32_t last = kNone;
+  int tier = 0;
+  std::size_t alignment = kAlignment;  // kPage where copies to or from another tier touch it; its size then too
 };
 // In place of a state: memory beside the state in which checkpoints are staged, step after step.
 inline constexpr ir::StateId kStaging = -2;
-inline constexpr std::size_t kAlignment = 64;
-std::size_t aligned(std::size_t bytes);
 
 struct Operand {
   BufferId buffer = kNone;  // kNone: an absent optional operand
   TensorType type = TensorType::none();
+  std::size_t offset = 0;  // in the buffer: some rows of it
 };
 
 // One step of a rank's program: plain data.
@@ -43,6 +54,8 @@ struct Instruction {
     launch,  // run op's kernel
     input,   // fill output 0 with the graph input `name` of micro-batch `micro`
     copy,    // output 0 = input 0, byte for byte
+    store,   // the same, from the device's memory to another tier
+    load,    // the same, from another tier to the device's memory
   };
   Kind kind = Kind::launch;
   std::string name;  // of the first output's value, or of the graph input
@@ -66,8 +79,12 @@ struct NamedOutput {
   Operand operand;
 };
 
+// Streams beside the compute stream, 0.
+inline constexpr std::int32_t kStoreStream = 1;
+inline constexpr std::int32_t kLoadStream = 2;
+
 // What one rank runs, every byte placed. The first `state_bytes` of the arena hold the persistent state at the offsets
-// of a StateLayout shared by all programs of a run; the rest is this program's own.
+// of a StateLayout shared by all programs of a run; the rest is this program's own. Other tiers alike.
 struct Program {
   std::string name;
   device::Kind device = {};
@@ -77,19 +94,27 @@ struct Program {
   std::vector<Instruction> instructions;
   std::vector<NamedOutput> outputs;
   std::size_t state_bytes = 0;
-  std::size_t arena_bytes = 0;  // the predicted peak
-  std::size_t lower_bound = 0;  // largest sum of simultaneously live bytes
+  std::size_t arena_bytes = 0;                         // the predicted peak
+  std::size_t lower_bound = 0;                         // largest sum of simultaneously live bytes
+  std::array<std::size_t, kTiers> tier_state_bytes{};  // of the other tiers: [0] is unused
+  std::array<std::size_t, kTiers> tier_bytes{};
 
+  std::size_t state_bytes_in(int tier) const { return tier == 0 ? state_bytes : tier_state_bytes[at(tier)]; }
+  std::size_t bytes_in(int tier) const { return tier == 0 ? arena_bytes : tier_bytes[at(tier)]; }
   int streams() const;
   int events() const;
+
+ private:
+  static std::size_t at(int tier) { return static_cast<std::size_t>(tier); }
 };
 
 // Where persistent state lives; the same for every program over it.
 struct StateLayout {
-  std::vector<std::size_t> offsets;  // by StateId; unused for step-local states
+  std::vector<std::size_t> offsets;  // by StateId, in the state's tier; unused for step-local states
   std::size_t staging = 0;           // offset of the staging, behind the states, on a page of its own
   std::size_t staging_bytes = 0;
   std::size_t bytes = 0;
+  std::array<std::size_t, kTiers> tier_bytes{};  // of the other tiers: [0] is unused
 };
 StateLayout lay_out(const ir::Module& module, std::size_t staging_bytes = 0);
 

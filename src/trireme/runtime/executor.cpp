@@ -24,6 +24,10 @@ std::string signature(const Instruction& instruction) {
   return key;
 }
 
+bool moves(const Instruction& instruction) {
+  return instruction.kind == Instruction::Kind::store || instruction.kind == Instruction::Kind::load;
+}
+
 std::optional<std::string> find_bad(const void* data, const TensorType& type) {
   if (!is_float(type.dtype)) return std::nullopt;
   return dispatch(type.dtype, [&](auto zero) -> std::optional<std::string> {
@@ -44,7 +48,7 @@ std::optional<std::string> find_bad(const void* data, const TensorType& type) {
 
 }  // namespace
 
-Executor::Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool)
+Executor::Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool, device::TierFile* disk)
     : program_(program),
       arena_(arena),
       pool_(pool),
@@ -55,6 +59,10 @@ Executor::Executor(const program::Program& program, device::Arena& arena, Thread
   // Kernels were given workspaces for this many threads.
   if (pool.threads() > program.threads)
     fail("program '{}' is for {} threads, got {}", program.name, program.threads, pool.threads());
+  constexpr int kDisk = 2;
+  if (const std::size_t needed = program.bytes_in(kDisk); needed > (disk == nullptr ? 0 : disk->bytes()))
+    fail("program '{}' needs {} bytes on disk, got {}", program.name, needed, disk == nullptr ? 0 : disk->bytes());
+  if (program.bytes_in(1) > 0) fail("program '{}' keeps tensors in the host tier of a CPU", program.name);
   std::unordered_map<std::string, device::Kernel*> cache;
   std::vector<std::size_t> per_stream(static_cast<std::size_t>(program.streams()), 0);
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
@@ -65,6 +73,11 @@ Executor::Executor(const program::Program& program, device::Arena& arena, Thread
     }
     ++per_stream[static_cast<std::size_t>(program.instructions[i].stream)];
   }
+  channels_.resize(per_stream.size());
+  if (disk != nullptr)
+    for (const Instruction& instruction : program.instructions)
+      if (auto& channel = channels_[static_cast<std::size_t>(instruction.stream)]; moves(instruction) && !channel)
+        channel = std::make_unique<device::TierChannel>(*disk);
   streams_.resize(per_stream.size());
   for (std::size_t s = 1; s < per_stream.size(); ++s) streams_[s] = std::make_unique<device::Stream>(per_stream[s]);
 }
@@ -76,9 +89,14 @@ void Executor::prepare(std::size_t i, std::unordered_map<std::string, device::Ke
   Prepared& p = prepared_[i];
   const auto place = [&](const Operand& o) -> std::byte* {
     if (o.buffer == program::kNone) return nullptr;
-    const std::size_t offset = program_.buffers[static_cast<std::size_t>(o.buffer)].offset;
-    p.end_offset = std::max(p.end_offset, offset + o.type.bytes());
-    return arena_.data() + offset;
+    const program::Buffer& buffer = program_.buffers[static_cast<std::size_t>(o.buffer)];
+    const std::size_t offset = buffer.offset + o.offset;
+    const std::size_t bytes = program::aligned(o.type.bytes(), moves(instruction) ? program::kPage : 1);
+    std::size_t& end = p.end_offset[static_cast<std::size_t>(buffer.tier)];
+    end = std::max(end, offset + bytes);
+    if (buffer.tier == 0) return arena_.data() + offset;
+    p.tier_offset = offset;
+    return nullptr;
   };
   for (const Operand& o : instruction.inputs) p.inputs.push_back(place(o));
   for (const Operand& o : instruction.outputs) p.outputs.push_back(place(o));
@@ -124,8 +142,12 @@ void Executor::check_bound() const {
 void Executor::execute(std::size_t i) {
   const Instruction& instruction = program_.instructions[i];
   const Prepared& p = prepared_[i];
-  std::size_t seen = measured_peak_.load(std::memory_order_relaxed);
-  while (seen < p.end_offset && !measured_peak_.compare_exchange_weak(seen, p.end_offset, std::memory_order_relaxed)) {
+  for (std::size_t tier = 0; tier < measured_peak_.size(); ++tier) {
+    std::atomic<std::size_t>& peak = measured_peak_[tier];
+    std::size_t seen = peak.load(std::memory_order_relaxed);
+    while (seen < p.end_offset[tier] &&
+           !peak.compare_exchange_weak(seen, p.end_offset[tier], std::memory_order_relaxed)) {
+    }
   }
   if (held_ != nullptr)
     for (const ir::StateId state : p.overwrites) held_->wait(state);
@@ -136,6 +158,8 @@ void Executor::execute(std::size_t i) {
     case Instruction::Kind::copy:
       std::memmove(p.outputs.front(), p.inputs.front(), instruction.outputs.front().type.bytes());
       break;
+    case Instruction::Kind::store:
+    case Instruction::Kind::load: move(i); break;
     case Instruction::Kind::launch: {
       const device::Launch launch{p.inputs, p.outputs, p.workspace, instruction.stream == 0 ? &pool_ : &side_pool_,
                                   nullptr};
@@ -143,6 +167,17 @@ void Executor::execute(std::size_t i) {
       break;
     }
   }
+}
+
+void Executor::move(std::size_t i) {
+  const Instruction& instruction = program_.instructions[i];
+  const Prepared& p = prepared_[i];
+  const std::size_t bytes = program::aligned(instruction.outputs.front().type.bytes(), program::kPage);
+  device::TierChannel& channel = *channels_[static_cast<std::size_t>(instruction.stream)];
+  if (instruction.kind == Instruction::Kind::store)
+    channel.write(p.tier_offset, {static_cast<const std::byte*>(p.inputs.front()), bytes});
+  else
+    channel.read(p.tier_offset, {static_cast<std::byte*>(p.outputs.front()), bytes});
 }
 
 void Executor::record_failure(std::size_t i) {
@@ -171,7 +206,14 @@ void Executor::record_event(std::size_t i) {
 // After a failure the rest of the program is skipped, but events are still recorded so that no stream waits for ever.
 void Executor::execute_guarded(std::size_t i) {
   const Instruction& instruction = program_.instructions[i];
-  wait_for_events(i);
+  if (instruction.stream == 0 && !instruction.waits.empty()) {
+    const auto begin = Trace::Clock::now();
+    wait_for_events(i);
+    wait_seconds_[static_cast<std::size_t>(instruction.phase)] +=
+        std::chrono::duration<double>(Trace::Clock::now() - begin).count();
+  } else {
+    wait_for_events(i);
+  }
   if (!failed_.load(std::memory_order_acquire)) {
     const auto begin = Trace::Clock::now();
     try {
@@ -193,6 +235,7 @@ void Executor::run() {
   failed_ = false;
   failure_ = nullptr;
   phase_seconds_ = {};
+  wait_seconds_ = {};
   const auto task = [](void* self, std::size_t i) { static_cast<Executor*>(self)->execute_guarded(i); };
   for (std::size_t i = 0; i < prepared_.size(); ++i)
     if (const auto stream = static_cast<std::size_t>(program_.instructions[i].stream); stream != 0)
@@ -206,6 +249,7 @@ void Executor::run() {
 
 std::optional<Executor::BadTensor> Executor::inspect(std::size_t i) const {
   const Instruction& instruction = program_.instructions[i];
+  if (instruction.kind == Instruction::Kind::store) return std::nullopt;
   for (std::size_t o = 0; o < instruction.outputs.size(); ++o)
     if (const auto what = find_bad(prepared_[i].outputs[o], instruction.outputs[o].type)) {
       const std::string& buffer = program_.buffers[static_cast<std::size_t>(instruction.outputs[o].buffer)].name;

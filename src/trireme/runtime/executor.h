@@ -12,6 +12,7 @@
 
 #include "trireme/device/arena.h"
 #include "trireme/device/stream.h"
+#include "trireme/device/tier_file.h"
 #include "trireme/program/program.h"
 #include "trireme/runtime/held_states.h"
 #include "trireme/runtime/trace.h"
@@ -27,9 +28,9 @@ namespace trireme::runtime {
 //   float loss = step.scalar("loss");
 class Executor {
  public:
-  // `program`, `arena` and `pool` must outlive the executor. The arena holds at least program.arena_bytes and the pool
-  // has at most program.threads threads.
-  Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool);
+  // `program`, `arena`, `pool` and `disk` must outlive the executor. The arena holds at least program.arena_bytes, the
+  // disk what the program keeps there (null: nothing), and the pool has at most program.threads threads.
+  Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool, device::TierFile* disk = nullptr);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -61,12 +62,16 @@ class Executor {
   std::span<const std::byte> output(std::string_view name, int micro = 0) const;
   float scalar(std::string_view name, int micro = 0) const;
 
-  // Largest end offset handed to any kernel so far.
-  std::size_t measured_peak() const { return measured_peak_.load(std::memory_order_relaxed); }
+  // Largest end offset handed to any kernel so far, or, in another tier, to any copy.
+  std::size_t measured_peak(int tier = 0) const {
+    return measured_peak_[static_cast<std::size_t>(tier)].load(std::memory_order_relaxed);
+  }
   // Spans of every instruction from now on; null: stop.
   void set_trace(Trace* trace);
   // Seconds spent per phase in the last run, in the order of ir::Phase; inputs and copies count as forward.
   const std::array<double, 4>& phase_seconds() const { return phase_seconds_; }
+  // Seconds that the compute stream spent waiting for copies in the last run, in the same order.
+  const std::array<double, 4>& wait_seconds() const { return wait_seconds_; }
 
  private:
   struct Prepared {
@@ -74,7 +79,8 @@ class Executor {
     std::vector<const void*> inputs;
     std::vector<void*> outputs;
     void* workspace = nullptr;
-    std::size_t end_offset = 0;
+    std::array<std::size_t, program::kTiers> end_offset{};
+    std::size_t tier_offset = 0;  // of a store or load, in the file
     std::vector<ir::StateId> overwrites;
     std::uint32_t label = 0;
     const std::byte* bound = nullptr;
@@ -82,6 +88,7 @@ class Executor {
 
   void prepare(std::size_t i, std::unordered_map<std::string, device::Kernel*>& cache);
   void execute(std::size_t i);
+  void move(std::size_t i);
   void execute_guarded(std::size_t i);
   void record_failure(std::size_t i);
   void wait_for_events(std::size_t i) const;
@@ -95,11 +102,13 @@ class Executor {
   ThreadPool side_pool_{1};  // streams beside the compute stream run their kernels on their own thread
   std::vector<std::shared_ptr<device::Kernel>> kernels_;
   std::vector<Prepared> prepared_;
-  std::vector<std::unique_ptr<device::Stream>> streams_;  // [0] is the caller's thread: null
+  std::vector<std::unique_ptr<device::TierChannel>> channels_;  // by stream: for those that copy to or from the disk
+  std::vector<std::unique_ptr<device::Stream>> streams_;        // [0] is the caller's thread: null
   std::vector<device::Event> events_;
   std::uint64_t runs_ = 0;
-  std::atomic<std::size_t> measured_peak_{0};
+  std::array<std::atomic<std::size_t>, program::kTiers> measured_peak_{};
   std::array<double, 4> phase_seconds_{};
+  std::array<double, 4> wait_seconds_{};
   Trace* trace_ = nullptr;
   const HeldStates* held_ = nullptr;
   std::mutex failure_mutex_;

@@ -10,9 +10,11 @@
 #include <map>
 #include <stdexcept>
 
+#include "support/folder.h"
 #include "support/probe_ops.h"
 #include "trireme/core/error.h"
 #include "trireme/ir/builder.h"
+#include "trireme/ir/print.h"
 #include "trireme/program/check.h"
 #include "trireme/program/lower.h"
 
@@ -197,6 +199,76 @@ TEST_F(ExecutorTest, ArenaAndPoolMustFit) {
       fmt::format("program 'step' needs an arena of {} bytes, got {}", program.arena_bytes, program.arena_bytes - 64));
   ThreadPool large(3);
   EXPECT_EQ(message_of([&] { Executor(program, *arena, large); }), "program 'step' is for 2 threads, got 3");
+}
+
+// Sums of two micro-batches on the disk, and a value that comes back: against the same program without a disk.
+TEST(ExecutorTiers, ComputesWhatTheDeviceAloneDoes) {
+  const ir::Registry registry = testing::probe_registry();
+  const std::string text = R"(module {
+  state @sum : f32[3000] category=gradients unsaved step_local TIER
+  graph micro {
+    input %x : f32[7,3000]
+    %r = reduce(%x) {dims=[0], kind="sum", out="same"} : f32[3000]
+    %a = relu(%x) : f32[7,3000]
+    STORE
+    %b = scale(%a) {factor=2.0} : f32[7,3000]
+    LOAD
+    %y = add(%b, %l) : f32[7,3000]
+    write add @sum = %r
+    output y = %y
+  }
+  graph update {
+    %t = UPDATE(@sum) : f32[3000] phase=update
+    %z = scale(%t) {factor=3.0} : f32[3000] phase=update
+    output z = %z
+  }
+}
+)";
+  const auto filled = [&](std::vector<std::pair<std::string, std::string>> words) {
+    std::string out = text;
+    for (const auto& [from, to] : words) out.replace(out.find(from), from.size(), to);
+    return out;
+  };
+  const test::Folder folder;
+  ThreadPool pool{2};
+  std::vector<float> x(7 * 3000);
+  const auto results = [&](const ir::Module& module, bool checked) {
+    const Program p = program::lower(module, program::lay_out(module),
+                                     {.body = "micro", .tail = "update", .micro_batches = 2, .threads = 2});
+    program::check(p);
+    device::Arena arena(p.arena_bytes);
+    device::TierFile disk(folder.path(), p.bytes_in(2));
+    Executor executor(p, arena, pool, &disk);
+    for (int m = 0; m < 2; ++m) executor.bind("x", m, std::span<const float>(x));
+    std::vector<std::byte> all;
+    for (int run = 0; run < 20; ++run) {
+      for (std::size_t i = 0; i < x.size(); ++i)
+        x[i] = static_cast<float>((i * 7 + static_cast<std::size_t>(run)) % 23);
+      if (checked)
+        EXPECT_FALSE(executor.run_checked());
+      else
+        executor.run();
+      for (const auto& [name, micro] : {std::pair("y", 0), std::pair("y", 1), std::pair("z", 0)}) {
+        const auto bytes = executor.output(name, micro);
+        all.insert(all.end(), bytes.begin(), bytes.end());
+      }
+    }
+    arena.check_guards();
+    EXPECT_EQ(executor.measured_peak(), p.arena_bytes);
+    EXPECT_EQ(executor.measured_peak(2), p.bytes_in(2));
+    return all;
+  };
+  // Nothing is negative, so relu does what loads do.
+  const ir::Module plain = ir::parse(
+      filled({{"TIER", ""}, {"STORE", ""}, {"LOAD", "%l = relu(%a) : f32[7,3000]"}, {"UPDATE", "relu"}}), registry);
+  const ir::Module tiered = ir::parse(filled({{"TIER", "tier=2"},
+                                              {"STORE", "%s = store(%a) {tier=2} : f32[7,3000]"},
+                                              {"LOAD", "%l = load(%s) : f32[7,3000]"},
+                                              {"UPDATE", "load"}}),
+                                      registry);
+  const auto expected = results(plain, false);
+  EXPECT_TRUE(results(tiered, true) == results(tiered, false));
+  EXPECT_TRUE(results(tiered, false) == expected);
 }
 
 TEST_F(ExecutorTest, TraceIsJsonWithEverySpan) {

@@ -1,0 +1,60 @@
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <span>
+
+namespace trireme::device {
+
+// A memory tier on disk: one file that has no name, so that nothing of it is left when the process ends, however it
+// ends. Its room is taken when it is made. Reads and writes pass by the operating system's cache where the file system
+// can do that.
+class TierFile {
+ public:
+  // What offsets, addresses and sizes of transfers must be multiples of.
+  static constexpr std::size_t kPage = 4096;
+
+  // Refuses, naming the folder and how much was asked for, a folder that is missing, cannot be written or has no room.
+  TierFile(const std::filesystem::path& folder, std::size_t bytes);
+  ~TierFile();
+  TierFile(const TierFile&) = delete;
+  TierFile& operator=(const TierFile&) = delete;
+
+  std::size_t bytes() const { return bytes_; }
+  const std::filesystem::path& folder() const { return folder_; }
+  int descriptor() const { return file_; }
+  // False where the file system cannot: transfers then go through the cache.
+  bool direct() const { return direct_; }
+
+ private:
+  std::filesystem::path folder_;
+  std::size_t bytes_;
+  int file_ = -1;
+  bool direct_ = true;
+};
+
+// Transfers to and from a tier file, several requests at a time, by io_uring or, where the system refuses that, one
+// after another. Each thread has its own.
+class TierChannel {
+ public:
+  // `file` must outlive the channel.
+  explicit TierChannel(const TierFile& file);
+  ~TierChannel();
+  TierChannel(const TierChannel&) = delete;
+  TierChannel& operator=(const TierChannel&) = delete;
+
+  // Returns when all of it is done; throws, naming the folder, when it cannot be.
+  void write(std::size_t offset, std::span<const std::byte> from);
+  void read(std::size_t offset, std::span<std::byte> to);
+
+  bool asynchronous() const;
+
+ private:
+  class Ring;
+  void transfer(std::size_t offset, std::byte* memory, std::size_t bytes, bool writes);
+
+  const TierFile& file_;
+  std::unique_ptr<Ring> ring_;  // null: one request after another
+};
+
+}  // namespace trireme::device

@@ -1,0 +1,41 @@
+#pragma once
+#include <cstddef>
+
+#include "trireme/program/program.h"
+
+namespace trireme::program {
+
+// Nominal speeds that plans are made with. Fixed numbers, so that a configuration gives the same plan everywhere; a
+// plan made with wrong ones is as right, only not as fast.
+struct CostRates {
+  double flops = 1e11;         // per second, all threads together
+  double memory = 1e10;        // bytes per second
+  double launch = 2e-6;        // seconds around each kernel
+  double tier = 1e9;           // bytes per second to or from another tier
+  double tier_latency = 1e-4;  // seconds
+};
+
+// Seconds on the compute stream; 0 for copies between tiers.
+double compute_seconds(const Instruction& instruction, const CostRates& rates);
+double move_seconds(std::size_t bytes, const CostRates& rates);
+
+struct CopyOptions {
+  CostRates rates = {};
+  // Bytes that may be on their way in each direction at once, beside the largest copy.
+  std::size_t window = std::size_t{16} << 20;
+};
+
+// Gives the copies between tiers their places and their order relative to the computation. Comes with each store right
+// behind what makes its source and each load right before the first instruction that reads it.
+//
+//   compute   up ──────── act ────────────── … ── grad
+//   store        └ store ────────┐ (up's bytes are free from here on)
+//   load                         ·      load ──────┘
+//
+// Loads move forward: as late as the rates say they may start and still be done in time, in their order, no earlier
+// than the window allows nor than the store they read from. A store is waited for (its source is free then) by the
+// first instruction that the rates say starts after it, or earlier where the window is full. Every copy starts after
+// the compute instruction before it; the first reader of a load waits for it.
+void schedule_copies(Program& program, const CopyOptions& options);
+
+}  // namespace trireme::program

@@ -1,0 +1,87 @@
+#include "trireme/program/lifetimes.h"
+
+#include <algorithm>
+
+namespace trireme::program {
+namespace {
+
+std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
+
+bool read_twice(const Instruction& instruction, BufferId buffer) {
+  int uses = 0;
+  for (const Operand& o : instruction.inputs) uses += o.buffer == buffer ? 1 : 0;
+  for (const Operand& o : instruction.outputs) uses += o.buffer == buffer ? 1 : 0;
+  return uses > 1;
+}
+
+// By event: the first instruction of the compute stream that waits for it; none: the last instruction.
+std::vector<std::size_t> waiters(const Program& program) {
+  const std::size_t end = program.instructions.empty() ? 0 : program.instructions.size() - 1;
+  std::vector<std::size_t> found(index(program.events()), end);
+  for (std::size_t i = program.instructions.size(); i-- > 0;)
+    if (program.instructions[i].stream == 0)
+      for (const std::int32_t event : program.instructions[i].waits) found[index(event)] = i;
+  return found;
+}
+
+}  // namespace
+
+void find_lifetimes(Program& program, const std::set<BufferId>& kept) {
+  for (Buffer& b : program.buffers) b.first = b.last = kNone;
+  const auto touch = [&](const Operand& operand, std::size_t i) {
+    if (operand.buffer == kNone) return;
+    Buffer& b = program.buffers[index(operand.buffer)];
+    if (b.first == kNone) b.first = static_cast<std::int32_t>(i);
+    b.last = std::max(b.last, static_cast<std::int32_t>(i));
+  };
+  const std::vector<std::size_t> waiter = waiters(program);
+  for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+    const Instruction& instruction = program.instructions[i];
+    const std::size_t end = program.instructions.size() - 1;
+    const std::size_t done = instruction.stream == 0        ? i
+                             : instruction.records == kNone ? end
+                                                            : waiter[index(instruction.records)];
+    for (const auto* operands : {&instruction.inputs, &instruction.outputs})
+      for (const Operand& o : *operands) {
+        touch(o, i);
+        touch(o, done);
+      }
+  }
+  for (const BufferId id : kept)
+    if (program.buffers[index(id)].first != kNone)
+      program.buffers[index(id)].last = static_cast<std::int32_t>(program.instructions.size()) - 1;
+}
+
+void reuse_dying_inputs(Program& program, std::size_t states, std::set<BufferId>& kept) {
+  const auto is_state = [&](BufferId buffer) { return index(buffer) < states; };
+  std::vector<BufferId> now(program.buffers.size());
+  for (std::size_t i = 0; i < now.size(); ++i) now[i] = static_cast<BufferId>(i);
+  for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+    Instruction& instruction = program.instructions[i];
+    for (Operand& o : instruction.inputs)
+      if (o.buffer != kNone) o.buffer = now[index(o.buffer)];
+    for (Operand& o : instruction.outputs) o.buffer = now[index(o.buffer)];
+    if (instruction.op == nullptr || instruction.accumulate) continue;
+    for (const auto& [out, in] : instruction.op->traits.in_place) {
+      if (index(out) >= instruction.outputs.size() || index(in) >= instruction.inputs.size()) continue;
+      Operand& output = instruction.outputs[index(out)];
+      const Operand& input = instruction.inputs[index(in)];
+      if (input.buffer == kNone || input.buffer == output.buffer) continue;
+      Buffer& dying = program.buffers[index(input.buffer)];
+      Buffer& born = program.buffers[index(output.buffer)];
+      const bool fits = !is_state(input.buffer) && !is_state(output.buffer) && input.offset == 0 &&
+                        dying.last == static_cast<std::int32_t>(i) && born.first == static_cast<std::int32_t>(i) &&
+                        dying.bytes == born.bytes && output.type.bytes() == input.type.bytes();
+      if (!fits || kept.contains(input.buffer) || read_twice(instruction, input.buffer)) continue;
+      if (kept.contains(output.buffer)) kept.insert(input.buffer);
+      dying.last = born.last;
+      dying.alignment = std::max(dying.alignment, born.alignment);
+      born.first = born.last = kNone;
+      now[index(output.buffer)] = input.buffer;
+      output.buffer = input.buffer;
+    }
+  }
+  for (NamedOutput& output : program.outputs) output.operand.buffer = now[index(output.operand.buffer)];
+}
+
+}  // namespace trireme::program

@@ -1,0 +1,44 @@
+#include "trireme/program/workspaces.h"
+
+#include "trireme/core/error.h"
+
+namespace trireme::program {
+namespace {
+
+std::size_t workspace_bytes(const Program& program, const Instruction& instruction) {
+  ir::Types inputs;
+  ir::Types outputs;
+  for (const Operand& o : instruction.inputs) inputs.push_back(o.type);
+  for (const Operand& o : instruction.outputs) outputs.push_back(o.type);
+  const ir::KernelSpec spec{inputs, outputs, instruction.attributes, program.threads, instruction.accumulate};
+  const auto kernel = instruction.op->kernels.find(program.device);
+  if (kernel == instruction.op->kernels.end() || !kernel->second.supports(spec)) {
+    std::vector<std::string> types;
+    for (const TensorType& t : inputs)
+      if (t.present) types.push_back(t.str());
+    fail("no {} kernel for {}({})", device::name_of(program.device), instruction.op->name, fmt::join(types, ", "));
+  }
+  return kernel->second.workspace ? kernel->second.workspace(spec) : 0;
+}
+
+}  // namespace
+
+void add_workspaces(Program& program) {
+  for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+    Instruction& instruction = program.instructions[i];
+    if (instruction.kind != Instruction::Kind::launch) continue;
+    std::size_t bytes = 0;
+    try {
+      bytes = workspace_bytes(program, instruction);
+    } catch (Error& e) {
+      throw e.within(fmt::format("lowering {} '{}'", instruction.op->name, instruction.name));
+    }
+    if (bytes == 0) continue;
+    const TensorType type{DType::u8, {static_cast<std::int64_t>(bytes)}};
+    const auto at = static_cast<std::int32_t>(i);
+    instruction.workspace = {static_cast<BufferId>(program.buffers.size()), type};
+    program.buffers.push_back({instruction.name, bytes, 0, Category::workspace, kNone, at, at});
+  }
+}
+
+}  // namespace trireme::program
