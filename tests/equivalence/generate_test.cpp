@@ -40,8 +40,7 @@ class Generate : public ::testing::TestWithParam<Case> {
     session_ = std::make_unique<train::Session>(compiled_, 2);
     for (const ir::State& state : compiled_.module.states) {
       if (!state.saved) continue;
-      const std::span<const std::byte> from = trained_.session().state(state.name);
-      std::memcpy(session_->state(state.name).data(), from.data(), from.size());
+      session_->write_state(state.name, 0, trained_.session().state(state.name));
     }
     session_->derive();
   }

@@ -131,7 +131,7 @@ class Reference : public ::testing::Test {
       const auto& tensor = dump.at(state.name);
       ASSERT_EQ(tensor.type, state.type) << state.name;
       const auto bytes = dump.bytes(tensor);
-      std::memcpy(session.state(state.name).data(), bytes.data(), bytes.size());
+      session.write_state(state.name, 0, bytes);
       ++loaded;
     }
     session.derive();

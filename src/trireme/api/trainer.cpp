@@ -112,7 +112,7 @@ std::string Trainer::generate(const std::string& prompt, const SampleOptions& op
 
 std::vector<float> Trainer::values(const std::string& name) {
   train::Session& session = impl_->ready().session();
-  const std::span<const std::byte> bytes = session.state(name);
+  const std::vector<std::byte> bytes = session.state(name);
   const ir::Module& module = session.compiled().module;
   const TensorType& type = module.state(module.find_state(name)).type;
   if (type.dtype != DType::f32) refuse("'{}' is {}, not f32", name, type.str());

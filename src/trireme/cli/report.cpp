@@ -124,6 +124,10 @@ std::string plan_text(const train::Trainer& t) {
       "check   5 programs, {} instructions: every read follows its write, {} shared ranges ordered, no race\n",
       format_count(c.checked.instructions), format_count(c.checked.conflicts_ordered));
   out += fmt::format("memory  predicted peak {} B ({})\n", format_count(c.arena_bytes), categories_text(peak));
+  for (int tier = 1; tier < program::kTiers; ++tier)
+    if (const std::size_t bytes = c.tier_bytes[static_cast<std::size_t>(tier)]; bytes > 0)
+      out += fmt::format("{:<8}{} B, where tensors wait until they are needed\n", program::tier_name(tier),
+                         format_count(bytes));
   return out;
 }
 
@@ -146,6 +150,9 @@ std::string memory_text(const train::Compiled& c) {
   out += "\n" + curve(program::live_bytes(program), program.state_bytes, 72, 8);
   out += fmt::format("\nlargest sum of live bytes {} B; the arena is {:.3f}× that\n", format_count(program.lower_bound),
                      static_cast<double>(program.arena_bytes) / static_cast<double>(program.lower_bound));
+  for (int tier = 1; tier < program::kTiers; ++tier)
+    if (const std::size_t bytes = c.tier_bytes[static_cast<std::size_t>(tier)]; bytes > 0)
+      out += fmt::format("on the {}: {} B = {}\n", program::tier_name(tier), format_count(bytes), format_bytes(bytes));
   out += "\nlargest tensors alive at the peak\n";
   for (std::size_t i = 0; i < std::min<std::size_t>(10, peak.largest.size()); ++i) {
     const program::Buffer& b = program.buffers[static_cast<std::size_t>(peak.largest[i])];
@@ -179,7 +186,7 @@ std::string memory_json(const train::Compiled& c, const std::vector<train::WhatI
   for (int k = 0; k < program::kCategories; ++k)
     rank[program::name_of(static_cast<program::Category>(k))] = peak.categories[static_cast<std::size_t>(k)];
   rank["padding"] = peak.padding;
-  rank["tiers"] = {{"host", 0}, {"disk", 0}};
+  rank["tiers"] = {{"host", c.tier_bytes[1]}, {"disk", c.tier_bytes[2]}};
   nlohmann::ordered_json o;
   o["ranks"] = {rank};
   o["parameters"] = c.parameters();
@@ -220,6 +227,10 @@ std::string summary_text(const train::Trainer& t, const train::Outcome& o) {
   out += fmt::format("memory  predicted {} B {} measured {} B {} (the whole process: {})\n",
                      format_count(t.compiled().arena_bytes), equal ? "=" : "≠", format_count(o.measured_peak),
                      equal ? "✓" : "✗", format_bytes(planner::resident_peak()));
+  if (const std::size_t disk = t.compiled().tier_bytes[2]; disk > 0)
+    out += fmt::format("disk    predicted {} B {} measured {} B {}\n", format_count(disk),
+                       o.measured_disk == disk ? "=" : "≠", format_count(o.measured_disk),
+                       o.measured_disk == disk ? "✓" : "✗");
   if (o.seconds > 0) {
     const double backward = o.phase_seconds[1] + o.phase_seconds[2];
     const double other = o.seconds - o.phase_seconds[0] - backward - o.phase_seconds[3] - o.data_seconds;

@@ -45,7 +45,7 @@ SafetensorsLayout layout_of(std::span<const ShardTensor> tensors) {
   types.reserve(tensors.size());
   for (const ShardTensor& t : tensors) {
     types.emplace_back(t.name, TensorType{t.type.dtype, t.extent});
-    TRI_CHECK(t.bytes.size() == types.back().second.bytes(), "{}: {} bytes for {}", t.name, t.bytes.size(),
+    TRI_CHECK(t.read || t.bytes.size() == types.back().second.bytes(), "{}: {} bytes for {}", t.name, t.bytes.size(),
               types.back().second.str());
   }
   return lay_out_safetensors(types);
@@ -63,8 +63,11 @@ class Shard {
     slots_ = std::max<std::size_t>(1, staging.size() / block_);
     staging_ = staging;
     sums_.resize(tensors.size());
-    sources_.emplace_back(std::as_bytes(std::span(layout_.head)));
-    for (const std::size_t i : layout_.order) sources_.push_back(tensors[i].bytes);
+    sources_.push_back({std::as_bytes(std::span(layout_.head)), layout_.head.size(), nullptr});
+    for (const std::size_t i : layout_.order) {
+      const ShardTensor& t = tensors[i];
+      sources_.push_back({t.bytes, TensorType{t.type.dtype, t.extent}.bytes(), t.read ? &t.read : nullptr});
+    }
   }
 
   void write() {
@@ -89,13 +92,20 @@ class Shard {
   void fill(std::size_t block) {
     std::span<std::byte> room = slot(block);
     while (!room.empty() && source_ < sources_.size()) {
-      const std::span<const std::byte> rest = sources_[source_].subspan(taken_);
-      const std::size_t count = std::min({rest.size(), room.size(), kPiece});
-      copy_past_cache(room.data(), rest.data(), count);
-      if (source_ > 0) sum_.add(rest.first(count));
+      const Source& source = sources_[source_];
+      std::size_t count = std::min(source.size - taken_, room.size());
+      if (source.read != nullptr) {
+        (*source.read)(taken_, room.first(count));
+        sum_.add(room.first(count));
+      } else {
+        count = std::min(count, kPiece);
+        const std::span<const std::byte> piece = source.bytes.subspan(taken_, count);
+        copy_past_cache(room.data(), piece.data(), count);
+        if (source_ > 0) sum_.add(piece);
+      }
       room = room.subspan(count);
       taken_ += count;
-      if (taken_ == sources_[source_].size()) end_source();
+      if (taken_ == source.size) end_source();
     }
     std::fill(room.begin(), room.end(), std::byte{0});
     hwy::FlushStream();
@@ -111,6 +121,12 @@ class Shard {
     taken_ = 0;
   }
 
+  struct Source {
+    std::span<const std::byte> bytes;
+    std::size_t size;
+    const std::function<void(std::size_t, std::span<std::byte>)>* read;  // instead of bytes; null: none
+  };
+
   std::span<const ShardTensor> tensors_;
   SafetensorsLayout layout_;
   const std::function<void(std::size_t)>& copied_;
@@ -118,8 +134,8 @@ class Shard {
   std::span<std::byte> staging_;
   std::size_t block_ = 0;
   std::size_t slots_ = 1;
-  std::vector<std::span<const std::byte>> sources_;  // the stream: the head, then the tensors
-  std::size_t source_ = 0;                           // the one being copied, and how much of it has been
+  std::vector<Source> sources_;  // the stream: the head, then the tensors
+  std::size_t source_ = 0;       // the one being copied, and how much of it has been
   std::size_t taken_ = 0;
   Checksum sum_;
   std::vector<std::uint64_t> sums_;

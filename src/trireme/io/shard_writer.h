@@ -19,6 +19,8 @@ struct ShardTensor {
   Shape start;
   Shape extent;
   std::span<const std::byte> bytes;  // the slice, row-major
+  // Instead of `bytes`, where the slice is not in memory: gives some of it, from a byte on.
+  std::function<void(std::size_t offset, std::span<std::byte> out)> read = {};
 };
 
 // Writes the tensors to the safetensors file `folder`/`file`, by way of `staging`: bytes are copied there, then written

@@ -115,6 +115,7 @@ ir::Registry builtin() {
   registry.add(adamw_def());
   registry.add(sgd_def());
   registry.add(sum_squares_def());
+  registry.add(sum_squares_part_def());
   registry.add(clip_scale_def());
   registry.add(adaptive_scale_def());
 

@@ -15,6 +15,7 @@
 #include "trireme/passes/initial.h"
 #include "trireme/passes/last_row.h"
 #include "trireme/passes/loss_scale.h"
+#include "trireme/passes/offload.h"
 #include "trireme/passes/optimizer.h"
 #include "trireme/passes/precision.h"
 #include "trireme/passes/remat.h"
@@ -54,7 +55,20 @@ Pipeline only(const std::string& pass, GoldenOptions options) {
     p.add<LossScale>(LossScale::Options{.window = std::stoll(take(options, "window", "2000"))});
   else if (pass == "sequence-cache")
     p.add<SequenceCache>(SequenceCache::Options{.graphs = {"micro"}, .rows = 16});
-  else if (pass == "optimizer")
+  else if (pass == "offload") {
+    const std::string kinds = take(options, "kinds", "activations");
+    const std::string policy = take(options, "policy", "all");
+    Offload::Options o;
+    o.activations = kinds.find("activations") != std::string::npos;
+    o.weights = kinds.find("weights") != std::string::npos;
+    o.optimizer = kinds.find("optimizer") != std::string::npos;
+    o.policy = policy == "conv"      ? Offload::Policy::conv
+               : policy == "dynamic" ? Offload::Policy::dynamic
+                                     : Offload::Policy::all;
+    o.smallest = std::stoul(take(options, "smallest", "4096"));
+    o.piece = std::stoul(take(options, "piece", "4194304"));
+    p.add<Offload>(o);
+  } else if (pass == "optimizer")
     p.add<Optimizer>(
         Optimizer::Options{.kind = take(options, "kind", "adamw"), .clip = std::stod(take(options, "clip", "1"))});
   else if (pass == "precision")
@@ -76,7 +90,7 @@ struct Case {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const char* pass : {"autodiff", "clean-up", "compress-activations", "fuse", "initial-state", "last-row",
-                           "loss-scale", "optimizer", "precision", "remat", "sequence-cache", "validate"})
+                           "loss-scale", "offload", "optimizer", "precision", "remat", "sequence-cache", "validate"})
     for (const Golden& golden : testing::goldens(pass)) all.push_back({pass, golden});
   return all;
 }

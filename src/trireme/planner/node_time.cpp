@@ -2,17 +2,13 @@
 
 #include <algorithm>
 
+#include "trireme/passes/cost_rates.h"
+
 namespace trireme::planner {
-namespace {
-
-// Two current server cores: what their vector units and their memory do.
-constexpr double kFlops = 160e9;
-constexpr double kBytes = 20e9;
-
-}  // namespace
 
 double nominal_seconds(const ir::Cost& cost) {
-  return std::max(cost.flops / kFlops, (cost.bytes_read + cost.bytes_written) / kBytes);
+  constexpr passes::CostRates kRates;
+  return std::max(cost.flops / kRates.flops, (cost.bytes_read + cost.bytes_written) / kRates.memory);
 }
 
 double nominal_seconds(const ir::Graph& graph, const ir::Node& node) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "trireme/passes/cost_rates.h"
 #include "trireme/planner/node_time.h"
 
 namespace trireme::planner {
@@ -15,6 +16,8 @@ double seconds_of(const program::Instruction& instruction) {
   for (const program::Operand& o : instruction.outputs) outputs.push_back(o.type);
   if (instruction.kind == program::Instruction::Kind::launch)
     return nominal_seconds(instruction.op->cost(inputs, outputs, instruction.attributes));
+  if (instruction.kind == program::Instruction::Kind::store || instruction.kind == program::Instruction::Kind::load)
+    return passes::CostRates{}.move_seconds(outputs.front().bytes());
   const double bytes = outputs.empty() ? 0 : static_cast<double>(outputs.front().bytes());
   return nominal_seconds(ir::Cost{.bytes_read = bytes, .bytes_written = bytes});
 }

@@ -25,6 +25,9 @@ class Scheduler {
 
   void run() {
     if (std::all_of(p_.instructions.begin(), p_.instructions.end(), computes)) return;
+    std::size_t elsewhere = 0;
+    for (const Buffer& b : p_.buffers) elsewhere += b.tier != 0 ? b.bytes : 0;
+    window_ = std::min(options_.window, elsewhere / 16);
     find_loads();
     hoist();
     rebuild();
@@ -74,7 +77,7 @@ class Scheduler {
     for (std::size_t k = loads_.size(); k-- > 0;) {
       Load& load = loads_[k];
       // Nominal rates are not this machine's: twice the time.
-      const double start = std::min(next_start, starts_[load.reader]) - 2 * move_seconds(load.bytes, options_.rates);
+      const double start = std::min(next_start, starts_[load.reader]) - 2 * options_.rates.move_seconds(load.bytes);
       const auto after = std::upper_bound(starts_.begin(), starts_.end(), start);
       load.at = after == starts_.begin() ? 0 : static_cast<std::size_t>(after - starts_.begin()) - 1;
       next_start = start;
@@ -86,7 +89,7 @@ class Scheduler {
     for (std::size_t k = 0; k < loads_.size(); ++k) {
       Load& load = loads_[k];
       held += load.bytes;
-      while (held > options_.window + largest_ && oldest < k) held -= loads_[oldest++].bytes;
+      while (held > window_ + largest_ && oldest < k) held -= loads_[oldest++].bytes;
       at = std::max({at, load.at, load.earliest, oldest == 0 ? 0 : loads_[oldest - 1].reader + 1});
       load.at = at = std::min(at, load.reader);
     }
@@ -170,16 +173,16 @@ class Scheduler {
       double ready = compute;
       for (const std::int32_t event : instruction.waits) ready = std::max(ready, done[event]);
       if (instruction.kind == Kind::store) {
-        store_free = std::max(ready, store_free) + move_seconds(bytes_of(instruction), options_.rates);
+        store_free = std::max(ready, store_free) + options_.rates.move_seconds(bytes_of(instruction));
         done[event_of(i)] = store_free;
         pending.push_back({i, store_free});
         held += bytes_of(instruction);
       } else if (instruction.kind == Kind::load) {
-        load_free = std::max(ready, load_free) + move_seconds(bytes_of(instruction), options_.rates);
+        load_free = std::max(ready, load_free) + options_.rates.move_seconds(bytes_of(instruction));
         done[event_of(i)] = load_free;
       } else {
         compute = ready;
-        while (!pending.empty() && (pending.front().end <= compute || held > options_.window + largest)) {
+        while (!pending.empty() && (pending.front().end <= compute || held > window_ + largest)) {
           compute = std::max(compute, pending.front().end);
           wait(instruction, event_of(pending.front().store));
           held -= bytes_of(p_.instructions[pending.front().store]);
@@ -195,13 +198,14 @@ class Scheduler {
   const CopyOptions& options_;
   std::vector<Load> loads_;
   std::vector<double> starts_;  // by position, as if nothing had to be waited for
+  std::size_t window_ = 0;
   std::size_t largest_ = 0;
   std::int32_t events_ = 0;
 };
 
 }  // namespace
 
-double compute_seconds(const Instruction& instruction, const CostRates& rates) {
+double compute_seconds(const Instruction& instruction, const passes::CostRates& rates) {
   if (!computes(instruction)) return 0;
   ir::Cost cost;
   if (instruction.kind == Kind::launch) {
@@ -213,11 +217,7 @@ double compute_seconds(const Instruction& instruction, const CostRates& rates) {
   } else {
     cost.bytes_read = cost.bytes_written = static_cast<double>(bytes_of(instruction));
   }
-  return rates.launch + std::max(cost.flops / rates.flops, (cost.bytes_read + cost.bytes_written) / rates.memory);
-}
-
-double move_seconds(std::size_t bytes, const CostRates& rates) {
-  return rates.tier_latency + static_cast<double>(bytes) / rates.tier;
+  return rates.compute_seconds(cost);
 }
 
 void schedule_copies(Program& program, const CopyOptions& options) { Scheduler(program, options).run(); }

@@ -1,27 +1,18 @@
 #pragma once
 #include <cstddef>
 
+#include "trireme/passes/cost_rates.h"
 #include "trireme/program/program.h"
 
 namespace trireme::program {
 
-// Nominal speeds that plans are made with. Fixed numbers, so that a configuration gives the same plan everywhere; a
-// plan made with wrong ones is as right, only not as fast.
-struct CostRates {
-  double flops = 1e11;         // per second, all threads together
-  double memory = 1e10;        // bytes per second
-  double launch = 2e-6;        // seconds around each kernel
-  double tier = 1e9;           // bytes per second to or from another tier
-  double tier_latency = 1e-4;  // seconds
-};
-
 // Seconds on the compute stream; 0 for copies between tiers.
-double compute_seconds(const Instruction& instruction, const CostRates& rates);
-double move_seconds(std::size_t bytes, const CostRates& rates);
+double compute_seconds(const Instruction& instruction, const passes::CostRates& rates);
 
 struct CopyOptions {
-  CostRates rates = {};
-  // Bytes that may be on their way in each direction at once, beside the largest copy.
+  passes::CostRates rates = {};
+  // Bytes that may be on their way in each direction at once, beside the largest copy: this many, or a sixteenth of all
+  // that the other tiers hold where that is less.
   std::size_t window = std::size_t{16} << 20;
 };
 

@@ -110,8 +110,17 @@ std::vector<io::ShardTensor> saved_tensors(Session& session) {
     if (!is_saved(state)) continue;
     Shape start = state.type.shape;
     for (int d = 0; d < start.rank(); ++d) start[d] = 0;
-    tensors.push_back(
-        {state.name, state.type, ir::name_of(state.category), start, state.type.shape, session.state(state.name)});
+    tensors.push_back({state.name,
+                       state.type,
+                       ir::name_of(state.category),
+                       start,
+                       state.type.shape,
+                       session.resident_state(state.name),
+                       {}});
+    if (state.tier != 0)
+      tensors.back().read = [&session, &name = state.name](std::size_t offset, std::span<std::byte> out) {
+        session.read_state(name, offset, out);
+      };
   }
   return tensors;
 }
@@ -202,7 +211,13 @@ void load_checkpoint(const fs::path& run, std::int64_t step, Session& session) {
     if (tensor.type != state.type)
       refuse("{}: '{}' is {}, the model has {}", checkpoint_folder(run, step).string(), state.name, tensor.type.str(),
              state.type.str());
-    reader.read(tensor, session.state(state.name));
+    if (state.tier == 0) {
+      reader.read(tensor, session.resident_state(state.name));
+      continue;
+    }
+    std::vector<std::byte> bytes(state.type.bytes());
+    reader.read(tensor, bytes);
+    session.write_state(state.name, 0, bytes);
   }
   session.derive();
 }

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <limits>
 #include <thread>
 
 #include "trireme/core/error.h"
@@ -15,6 +16,7 @@
 #include "trireme/passes/initial.h"
 #include "trireme/passes/last_row.h"
 #include "trireme/passes/loss_scale.h"
+#include "trireme/passes/offload.h"
 #include "trireme/passes/optimizer.h"
 #include "trireme/passes/precision.h"
 #include "trireme/passes/remat.h"
@@ -58,6 +60,7 @@ struct GraphOptions {
   int micro_batches = 1;
   std::vector<std::int64_t> advance = {};  // lengths
   std::int64_t cache_rows = 0;
+  passes::Offload::Options offload = {};
 };
 
 // The same model, once for every program that needs a form of its own.
@@ -85,6 +88,23 @@ void build_graphs(ir::Module& module, const Config& config, const models::Model&
   for (const std::int64_t rows : options.advance) predictor(advance_graph(rows), rows);
 }
 
+passes::Offload::Options offload_options(const Config& config) {
+  using Policy = passes::Offload::Policy;
+  passes::Offload::Options options;
+  const auto moves = [&](std::string_view kind) {
+    if (config.memory.offload == "none") return false;
+    if (config.memory.offload == "all") return true;
+    const std::vector<std::string> kinds = split(config.memory.offload, ',');
+    return std::any_of(kinds.begin(), kinds.end(), [&](const std::string& k) { return trim(k) == kind; });
+  };
+  options.activations = moves("activations");
+  options.weights = moves("weights");
+  options.optimizer = moves("optimizer");
+  const std::string& policy = config.memory.offload_policy;
+  options.policy = policy == "conv" ? Policy::conv : policy == "dynamic" ? Policy::dynamic : Policy::all;
+  return options;
+}
+
 // What follows rematerialisation.
 void add_last_passes(passes::Pipeline& p, const Config& config, const GraphOptions& options) {
   // Removes the gradients nobody asked for, which would look like further uses to fusion.
@@ -95,6 +115,8 @@ void add_last_passes(passes::Pipeline& p, const Config& config, const GraphOptio
     p.add<passes::CompressActivations>(passes::CompressActivations::Options{
         config.memory.activations == "int8" ? passes::CompressActivations::Kind::int8
                                             : passes::CompressActivations::Kind::bf16});
+  // Last of all that changes what is computed: it moves what the others left.
+  if (config.memory.offload != "none" && options.purpose != Purpose::generate) p.add<passes::Offload>(options.offload);
   if (options.purpose == Purpose::train) p.add<passes::Validate>();
 }
 
@@ -198,6 +220,11 @@ int compute_threads(const Config& config) {
   return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
+bool offloads_state(const Config& config) {
+  const passes::Offload::Options options = offload_options(config);
+  return options.weights || options.optimizer;
+}
+
 std::int64_t micro_batch_rows(const Config& config) {
   const std::int64_t rows = config.train.micro_batch == 0 ? config.train.batch : config.train.micro_batch;
   if (config.train.batch % rows != 0) {
@@ -225,6 +252,8 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
     graphs.cache_rows = c.cache_rows + graphs.advance.back();
   }
   build_graphs(c.module, config, model, graphs);
+  graphs.offload = offload_options(config);
+  graphs.offload.most = options.offload_most;
   const auto laid_out = [&](const ir::Module& module) {
     return program::lay_out(module, std::min(options.staging, whole_staging(module)));
   };
@@ -253,6 +282,8 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
     c.checked.buffers += report.buffers;
     c.checked.conflicts_ordered += report.conflicts_ordered;
     c.arena_bytes = std::max(c.arena_bytes, p.arena_bytes);
+    for (std::size_t tier = 1; tier < c.tier_bytes.size(); ++tier)
+      c.tier_bytes[tier] = std::max(c.tier_bytes[tier], p.tier_bytes[tier]);
     return p;
   };
   c.init = lowered("init", "init", "", 1);
@@ -263,6 +294,29 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
   for (const std::int64_t rows : graphs.advance)
     c.advance.push_back({rows, lowered(advance_graph(rows), advance_graph(rows), "", 1)});
   return c;
+}
+
+std::optional<std::size_t> least_offload(const Config& config, const Registry& registry, CompileOptions options) {
+  const std::size_t limit = config.memory.limit.count;
+  if (limit == 0 || config.memory.offload_policy != "dynamic" || !offload_options(config).activations)
+    return std::nullopt;
+  const auto with = [&](std::size_t number) {
+    options.offload_most = number;
+    return compile(config, registry, options);
+  };
+  const Compiled all = with(std::numeric_limits<std::size_t>::max());
+  std::size_t most = 0;
+  for (const program::Instruction& i : all.step.instructions)
+    most += i.kind == program::Instruction::Kind::store && i.phase == ir::Phase::forward && i.micro == 0 ? 1 : 0;
+  if (all.arena_bytes > limit) return most;
+  for (std::size_t least = 0; least < most;) {
+    const std::size_t middle = least + (most - least) / 2;
+    if (with(middle).arena_bytes <= limit)
+      most = middle;
+    else
+      least = middle + 1;
+  }
+  return most;
 }
 
 }  // namespace trireme::train

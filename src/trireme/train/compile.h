@@ -1,7 +1,9 @@
 #pragma once
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,7 +43,8 @@ struct Compiled {
   program::CheckReport checked;  // over all of them
   std::int64_t micro_rows = 0;
   int micro_batches = 1;
-  std::size_t arena_bytes = 0;  // the largest of the programs: the predicted peak
+  std::size_t arena_bytes = 0;                            // the largest of the programs: the predicted peak
+  std::array<std::size_t, program::kTiers> tier_bytes{};  // alike for the other tiers; [0] is unused
 
   const program::Program& largest() const;
   std::uint64_t parameters() const;
@@ -51,6 +54,8 @@ struct CompileOptions {
   int threads = 1;
   std::size_t staging = 0;  // for checkpoints, at most; no more is taken than the saved state needs
   Purpose purpose = Purpose::train;
+  // memory.offload_policy = "dynamic": how many activations leave; empty: as many as the computation hides.
+  std::optional<std::size_t> offload_most = {};
   std::int64_t sequence = 0;  // generate: the longest sequence there will be; 0: the model's context
   std::filesystem::path dump_passes = {};
   std::vector<std::string> disabled_passes = {};
@@ -61,12 +66,19 @@ struct CompileOptions {
 // outlive the result.
 Compiled compile(const Config& config, const Registry& registry, const CompileOptions& options);
 
+// CompileOptions::offload_most for a memory.limit: as few activations leave as make it hold, since more copies never
+// cost less time; all of them where none do. Empty without a limit or without that policy.
+std::optional<std::size_t> least_offload(const Config& config, const Registry& registry, CompileOptions options);
+
 // Fills in what the model's family decides, and the vocabulary; refuses impossible shapes by key.
 void resolve_model(Config& config, std::int64_t data_vocab,
                    const models::Families& families = models::builtin_families());
 
 // Compute threads per rank: the configured number, or the cores this process may use.
 int compute_threads(const Config& config);
+
+// Whether memory.offload moves weights or optimizer states.
+bool offloads_state(const Config& config);
 
 // Rows per micro-batch: refuses a micro-batch that does not divide the batch.
 std::int64_t micro_batch_rows(const Config& config);

@@ -17,8 +17,11 @@ void load_huggingface(const std::string& folder, Session& session) {
 void load_huggingface(const io::HfWeights& weights, Session& session) {
   for (const ir::State& state : session.compiled().module.states) {
     if (!state.trained) continue;
-    const std::span<std::byte> bytes = session.state(state.name);
+    std::span<std::byte> bytes = session.resident_state(state.name);
+    std::vector<std::byte> elsewhere(bytes.empty() ? state.type.bytes() : 0);
+    if (bytes.empty()) bytes = elsewhere;
     weights.read(state.name, state.type.shape, {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)});
+    if (!elsewhere.empty()) session.write_state(state.name, 0, elsewhere);
   }
   session.derive();
 }

@@ -1,12 +1,15 @@
 #include "trireme/train/session.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "trireme/core/error.h"
 #include "trireme/passes/loss_scale.h"
 
 namespace trireme::train {
 namespace {
+
+constexpr std::size_t kDisk = 2;
 
 template <class T>
 std::span<const std::byte> one(const T& value) {
@@ -27,11 +30,15 @@ bool StepResult::skipped() const {
   return !finite && loss_scale && *loss_scale > static_cast<float>(passes::LossScale::kLowest);
 }
 
-Session::Session(const Compiled& compiled, int threads)
+Session::Session(const Compiled& compiled, int threads, const std::filesystem::path& disk)
     : compiled_(compiled), pool_(threads), arena_(compiled.arena_bytes), held_(compiled.module.states.size()) {
+  if (const std::size_t bytes = compiled.tier_bytes[kDisk]; bytes > 0) {
+    disk_ = std::make_unique<device::TierFile>(disk.empty() ? std::filesystem::temp_directory_path() : disk, bytes);
+    disk_states_ = std::make_unique<TierStates>(*disk_);
+  }
   const auto make = [&](const program::Program& program) {
     if (program.instructions.empty()) return std::unique_ptr<runtime::Executor>();
-    auto executor = std::make_unique<runtime::Executor>(program, arena_, pool_);
+    auto executor = std::make_unique<runtime::Executor>(program, arena_, pool_, disk_.get());
     executor->set_held(&held_);
     return executor;
   };
@@ -136,20 +143,59 @@ std::span<const float> Session::logits(const runtime::Executor& executor) {
   return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
 
-std::span<std::byte> Session::state(const std::string& name) {
+ir::StateId Session::find(const std::string& name) const {
   const ir::StateId id = compiled_.module.find_state(name);
   if (id == ir::kNone || compiled_.module.state(id).step_local) fail("there is no state variable '{}'", name);
+  return id;
+}
+
+std::span<std::byte> Session::resident_state(const std::string& name) {
+  const ir::StateId id = find(name);
+  const ir::State& state = compiled_.module.state(id);
+  if (state.tier != 0) return {};
   held_.wait(id);
-  return {arena_.data() + compiled_.layout.offsets[static_cast<std::size_t>(id)],
-          compiled_.module.state(id).type.bytes()};
+  return {arena_.data() + compiled_.layout.offsets[static_cast<std::size_t>(id)], state.type.bytes()};
+}
+
+std::vector<std::byte> Session::state(const std::string& name) {
+  std::vector<std::byte> bytes(compiled_.module.state(find(name)).type.bytes());
+  read_state(name, 0, bytes);
+  return bytes;
+}
+
+void Session::read_state(const std::string& name, std::size_t offset, std::span<std::byte> out) {
+  const ir::StateId id = find(name);
+  TRI_CHECK(offset + out.size() <= compiled_.module.state(id).type.bytes(), "'{}' ends before {}", name,
+            offset + out.size());
+  const std::size_t begin = compiled_.layout.offsets[static_cast<std::size_t>(id)] + offset;
+  if (compiled_.module.state(id).tier != 0)
+    disk_states_->read(begin, out);
+  else if (!out.empty())
+    std::memcpy(out.data(), arena_.data() + begin, out.size());
+}
+
+void Session::write_state(const std::string& name, std::size_t offset, std::span<const std::byte> bytes) {
+  const ir::StateId id = find(name);
+  TRI_CHECK(offset + bytes.size() <= compiled_.module.state(id).type.bytes(), "'{}' ends before {}", name,
+            offset + bytes.size());
+  held_.wait(id);
+  const std::size_t begin = compiled_.layout.offsets[static_cast<std::size_t>(id)] + offset;
+  if (compiled_.module.state(id).tier != 0)
+    disk_states_->write(begin, bytes);
+  else if (!bytes.empty())
+    std::memcpy(arena_.data() + begin, bytes.data(), bytes.size());
 }
 
 std::size_t Session::measured_peak() const {
   arena_.check_guards();
+  return measured_tier_peak(0);
+}
+
+std::size_t Session::measured_tier_peak(int tier) const {
   std::size_t peak = 0;
   for (const auto* executor : {&init_, &derive_, &step_, &eval_, &predict_})
-    if (*executor) peak = std::max(peak, (*executor)->measured_peak());
-  for (const auto& executor : advance_) peak = std::max(peak, executor->measured_peak());
+    if (*executor) peak = std::max(peak, (*executor)->measured_peak(tier));
+  for (const auto& executor : advance_) peak = std::max(peak, executor->measured_peak(tier));
   return peak;
 }
 

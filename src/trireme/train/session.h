@@ -1,4 +1,5 @@
 #pragma once
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -8,6 +9,7 @@
 #include "trireme/data/dataset.h"
 #include "trireme/runtime/executor.h"
 #include "trireme/train/compile.h"
+#include "trireme/train/tier_states.h"
 
 namespace trireme::train {
 
@@ -24,8 +26,9 @@ struct StepResult {
 // Compiled programs on an arena, ready to run: one rank's half of training.
 class Session {
  public:
-  // `compiled` must outlive the session.
-  Session(const Compiled& compiled, int threads);
+  // `compiled` must outlive the session. What the plan keeps on disk goes to a file without a name in `disk`; empty:
+  // the system's folder for temporary files.
+  Session(const Compiled& compiled, int threads, const std::filesystem::path& disk = {});
 
   void initialize(std::int64_t seed);
   // One update from the rows of `batch` (as many as the step program's micro-batches take). `step` counts from 0.
@@ -43,8 +46,13 @@ class Session {
   // compiled `advance` programs takes: the logits [vocab] after the last of them.
   std::span<const float> advance(std::span<const std::int32_t> tokens, std::int64_t position);
 
-  // State by name, in its own dtype; waits while it is held. After setting, call `derive`.
-  std::span<std::byte> state(const std::string& name);
+  // State by name, in its own dtype, wherever it is: all of it, or some of its bytes. Waits while it is held. After
+  // setting, call `derive`.
+  std::vector<std::byte> state(const std::string& name);
+  void read_state(const std::string& name, std::size_t offset, std::span<std::byte> out);
+  void write_state(const std::string& name, std::size_t offset, std::span<const std::byte> bytes);
+  // A state in the device's memory, as it lies there; empty for one that is elsewhere.
+  std::span<std::byte> resident_state(const std::string& name);
   void derive();
 
   // States that the programs must not overwrite yet.
@@ -56,15 +64,19 @@ class Session {
   runtime::Executor& step_executor() { return *step_; }
   // Largest end offset handed to any kernel so far; checks the guard bytes.
   std::size_t measured_peak() const;
+  std::size_t measured_tier_peak(int tier) const;
 
  private:
   void bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
+  ir::StateId find(const std::string& name) const;
   static std::span<const float> logits(const runtime::Executor& executor);
   void bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first_row);
 
   const Compiled& compiled_;
   ThreadPool pool_;
   device::Arena arena_;
+  std::unique_ptr<device::TierFile> disk_;
+  std::unique_ptr<TierStates> disk_states_;
   runtime::HeldStates held_;
   std::unique_ptr<runtime::Executor> init_;
   std::unique_ptr<runtime::Executor> derive_;

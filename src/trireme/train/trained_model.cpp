@@ -23,7 +23,7 @@ TrainedModel::TrainedModel(Config config, const Registry& registry, CompileOptio
   options.threads = compute_threads(config_);
   resolve_model(config_, config_.model.vocab, registry.models);
   compiled_ = compile(config_, registry, options);
-  session_ = std::make_unique<Session>(compiled_, options.threads);
+  session_ = std::make_unique<Session>(compiled_, options.threads, offload_folder(config_, from));
   if (run)
     load_checkpoint(from, *step_, *session_);
   else

@@ -102,6 +102,12 @@ void Trainer::compile_plan() {
     return std::max(kUnit, bytes / kUnit * kUnit);
   };
   if (!whole) options.staging = rounded(*parse_bytes(config_.output.staging));
+  // State that leaves memory to save it is not staged in memory as a whole.
+  constexpr std::size_t kStaging = std::size_t{16} << 20;
+  if (whole && offloads_state(config_)) options.staging = kStaging;
+  CompileOptions unstaged = options;
+  unstaged.staging = io::kStagingAlignment;
+  options.offload_most = least_offload(config_, registry_, unstaged);
   compiled_ = compile(config_, registry_, options);
   // Where memory is short, checkpoints give way: they are staged in what is left, and may then wait for the disk.
   std::size_t limit = config_.memory.limit.count;
@@ -119,12 +125,13 @@ void Trainer::start() {
   // Written at the end of the run, which would be late to find out.
   if (const std::string& file = config_.runtime.trace; !file.empty() && !std::ofstream(file, std::ios::app))
     refuse("runtime.trace = \"{}\" cannot be written: {}", file, std::strerror(errno));
+  // Before the run folder: a disk without room for what is offloaded is refused, and leaves nothing.
+  session_ = std::make_unique<Session>(compiled_, threads_, offload_folder(config_, folder_));
   if (options_.write) {
     if (options_.mode == RunMode::resume && holds_run(folder_)) check_resumable(folder_, config_, registry_.models);
     lock_ = open_run_folder(folder_, config_, options_.mode, run_json());
   }
   if (options_.write) log_file_.open(folder_ / "log.txt", std::ios::app);
-  session_ = std::make_unique<Session>(compiled_, threads_);
   session_->initialize(config_.train.seed);
   if (options_.write && options_.mode == RunMode::resume)
     resume();
@@ -228,6 +235,7 @@ Outcome Trainer::run_to_end() {
   }
   outcome.steps = step_;
   outcome.measured_peak = session_->measured_peak();
+  outcome.measured_disk = session_->measured_tier_peak(2);
   if (trace_) trace_->write(config_.runtime.trace, "rank 0");
   write_log(fmt::format("{} at step {}; measured peak {} B{}", outcome.stopped ? "stopped" : "done", step_,
                         outcome.measured_peak,

@@ -46,6 +46,7 @@ struct Outcome {
   double data_seconds = 0;
   double checkpoint_seconds = 0;  // that the loop spent waiting for them
   std::size_t measured_peak = 0;
+  std::size_t measured_disk = 0;
 };
 
 // A training run. Construction opens the data, builds, checks and plans: whatever can be refused is refused there,

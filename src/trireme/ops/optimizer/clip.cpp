@@ -5,17 +5,15 @@
 
 namespace trireme::ops {
 
-ir::OpDef sum_squares_def() {
+namespace {
+
+ir::OpDef sum_of_squares_def(std::string name) {
   ir::OpDef def;
-  def.name = "sum_squares";
-  def.operands = {{"x"}};
-  def.infer = [](std::span<const TensorType> inputs, const ir::Attributes&) -> ir::Types {
-    expect_compute(inputs[0], "x");
-    return {{DType::f32, {}}};
-  };
+  def.name = std::move(name);
   def.no_gradient = "a gradient's norm is not differentiated";
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes&) {
-    ir::Factors factors = aligned_factors(inputs, {});
+    ir::Factors factors = aligned_factors(inputs.first(1), {});
+    if (inputs.size() > 1) factors.inputs.emplace_back();
     factors.outputs.emplace_back();
     return factors;
   };
@@ -24,6 +22,30 @@ ir::OpDef sum_squares_def() {
   };
   def.with_precision(ir::Precision::follow);
   on_cpu(def, prepare_sum_squares_cpu, sum_squares_workspace);
+  return def;
+}
+
+}  // namespace
+
+ir::OpDef sum_squares_def() {
+  ir::OpDef def = sum_of_squares_def("sum_squares");
+  def.operands = {{"x"}};
+  def.infer = [](std::span<const TensorType> inputs, const ir::Attributes&) -> ir::Types {
+    expect_compute(inputs[0], "x");
+    return {{DType::f32, {}}};
+  };
+  return checked(std::move(def));
+}
+
+ir::OpDef sum_squares_part_def() {
+  ir::OpDef def = sum_of_squares_def("sum_squares_part");
+  def.operands = {{"x"}, {.name = "before", .optional = true}};
+  def.attributes = {{"last", false}};
+  def.infer = [](std::span<const TensorType> inputs, const ir::Attributes& attributes) -> ir::Types {
+    expect_compute(inputs[0], "x");
+    if (inputs[1].present) expect_type(inputs[1], {DType::f64, {}}, "before");
+    return {{attributes.boolean("last") ? DType::f32 : DType::f64, {}}};
+  };
   return checked(std::move(def));
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <vector>
 
 #include "trireme/ir/builder.h"
@@ -9,6 +10,11 @@ namespace trireme::ops {
 // sum_squares(x) → f32 [], the sum of x², accumulated in f64 over chunks that depend on the size alone.
 ir::OpDef sum_squares_def();
 ir::Value sum_squares(ir::Value x);
+
+// sum_squares_part(x, before? f64[]) last=false → f64 [], the sum of x² and of what came `before`; f32 [] for the last
+// piece. Over pieces of kSumChunk elements, or a multiple, it gives the bits that sum_squares gives for the whole.
+ir::OpDef sum_squares_part_def();
+inline constexpr std::int64_t kSumChunk = 16384;
 
 // clip_scale(total f32[], loss f32[], unit? f32[]) max_norm=1.0 → norm, factor, finite (all f32 []).
 // For gradients that are `unit` times as large as they should be (absent: 1), of which total is the sum of squares:

@@ -2,13 +2,14 @@
 #include <cmath>
 
 #include "trireme/ops/define.h"
+#include "trireme/ops/optimizer/clip.h"
 #include "trireme/ops/optimizer/cpu_kernels.h"
 #include "trireme/ops/simd.h"
 
 namespace trireme::ops {
 namespace {
 
-constexpr std::int64_t kChunk = 16384;
+constexpr std::int64_t kChunk = kSumChunk;
 
 std::int64_t chunks_of(const ir::KernelSpec& spec) { return (spec.inputs[0].elements() + kChunk - 1) / kChunk; }
 
@@ -38,14 +39,19 @@ std::size_t sum_squares_workspace(const ir::KernelSpec& spec) {
 
 std::shared_ptr<device::Kernel> prepare_sum_squares_cpu(const ir::KernelSpec& spec) {
   return dispatch_compute(spec.inputs[0].dtype, [&]<class T>(T) {
-    return make_kernel([n = spec.inputs[0].elements(), chunks = chunks_of(spec)](const device::Launch& launch) {
+    const bool part = spec.outputs[0].dtype == DType::f64;
+    const bool more = spec.inputs.size() > 1 && spec.inputs[1].present;
+    return make_kernel([=, n = spec.inputs[0].elements(), chunks = chunks_of(spec)](const device::Launch& launch) {
       auto* partial = static_cast<double*>(launch.workspace);
       launch.pool->run(chunks, [&](std::int64_t c) {
         partial[c] = sum_of_squares(launch.in<T>(0) + c * kChunk, std::min(kChunk, n - c * kChunk));
       });
-      double total = 0;
+      double total = more ? *launch.in<double>(1) : 0;
       for (std::int64_t c = 0; c < chunks; ++c) total += partial[c];
-      *launch.out<float>(0) = static_cast<float>(total);
+      if (part)
+        *launch.out<double>(0) = total;
+      else
+        *launch.out<float>(0) = static_cast<float>(total);
     });
   });
 }

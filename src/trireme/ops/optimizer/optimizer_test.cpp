@@ -7,6 +7,7 @@
 #include "support/op_check.h"
 #include "trireme/device/kernel.h"
 #include "trireme/ops/all.h"
+#include "trireme/ops/optimizer/clip.h"
 
 namespace trireme::ops {
 namespace {
@@ -158,6 +159,40 @@ TEST(AdaptiveScale, DoublesAfterTheWindowAndHalvesOnFailure) {
     };
     check_op(c);
   }
+}
+
+// Passed on from piece to piece, the sum has the bits of the whole.
+TEST(SumSquaresPart, PiecesGiveTheBitsOfTheWhole) {
+  const ir::Registry registry = builtin();
+  constexpr std::int64_t kElements = 3 * kSumChunk + 1234;
+  std::vector<float> x(kElements);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(wave(1, i) * std::exp(wave(2, i)));
+  ThreadPool pool(2);
+  const auto sum = [&](const char* op, std::int64_t begin, std::int64_t end, const double* before, void* out,
+                       DType dtype) {
+    ir::Types inputs = {{DType::f32, {end - begin}}};
+    ir::Attributes attributes;
+    std::vector<const void*> in = {x.data() + begin};
+    if (std::string(op) == "sum_squares_part") {
+      inputs.push_back(before != nullptr ? TensorType{DType::f64, {}} : TensorType::none());
+      attributes.set("last", dtype == DType::f32);
+      in.push_back(before);
+    }
+    const ir::Types outputs = {{dtype, {}}};
+    const ir::KernelDef& def = registry.at(op).kernels.at(device::Kind::cpu);
+    const ir::KernelSpec spec{inputs, outputs, attributes, 2};
+    std::vector<std::byte> workspace(def.workspace(spec));
+    void* outs[] = {out};
+    def.prepare(spec)->launch({in, outs, workspace.data(), &pool});
+  };
+  float whole = 0;
+  sum("sum_squares", 0, kElements, nullptr, &whole, DType::f32);
+  double so_far = 0;
+  float last = 0;
+  sum("sum_squares_part", 0, kSumChunk, nullptr, &so_far, DType::f64);
+  sum("sum_squares_part", kSumChunk, 3 * kSumChunk, &so_far, &so_far, DType::f64);
+  sum("sum_squares_part", 3 * kSumChunk, kElements, &so_far, &last, DType::f32);
+  EXPECT_EQ(whole, last);
 }
 
 TEST(ClipScale, NormFactorAndFinite) {

@@ -12,11 +12,9 @@ ir::OpDef random_init_def() {
   ir::OpDef def;
   def.name = "random_init";
   def.operands = {{"seed"}};
-  def.attributes = {{"kind", std::string("normal")},
-                    {"a", 0.0},
-                    {"site", std::int64_t{0}},
-                    {"shape", std::vector<std::int64_t>()},
-                    {"dtype", std::string("f32")}};
+  def.attributes = {{"kind", std::string("normal")}, {"a", 0.0},
+                    {"site", std::int64_t{0}},       {"shape", std::vector<std::int64_t>()},
+                    {"dtype", std::string("f32")},   {"first", std::int64_t{0}}};
   def.infer = [](std::span<const TensorType> inputs, const ir::Attributes& attributes) -> ir::Types {
     expect_type(inputs[0], {DType::i64, {}}, "seed");
     const std::string& kind = attributes.text("kind");
@@ -24,12 +22,13 @@ ir::OpDef random_init_def() {
       fail("'kind' must be \"normal\", \"uniform\", \"constant\" or \"zeros\", got \"{}\"", kind);
     const TensorType type = {dtype_of(attributes.text("dtype")), Shape(attributes.integers("shape"))};
     expect_compute(type, "dtype");
+    if (attributes.integer("first") < 0) fail("'first' must not be negative, got {}", attributes.integer("first"));
     for (const std::int64_t extent : type.shape)
       if (extent < 0) fail("'shape' must have no negative extent, got {}", type.shape.str());
     return {type};
   };
   def.no_gradient = "a start value depends on nothing that is trained";
-  // An element's number is its index in the whole tensor, which a piece does not know.
+  // An element's number is its index in the whole tensor, which a cut piece would have to be told.
   def.factors = [](std::span<const TensorType>, std::span<const TensorType> outputs, const ir::Attributes&) {
     ir::Factors factors = aligned_factors({}, outputs);
     for (ir::Factor& factor : factors.factors) factor.kind = ir::Factor::Kind::whole;

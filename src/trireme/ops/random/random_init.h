@@ -6,10 +6,11 @@
 
 namespace trireme::ops {
 
-// random_init(seed i64[]) kind="normal"|"uniform"|"constant"|"zeros" a=0.0 site=0 shape=[] dtype="f32" → value
+// random_init(seed i64[]) kind="normal"|"uniform"|"constant"|"zeros" a=0.0 site=0 shape=[] dtype="f32" first=0 → value
 //
 // normal: mean 0 and deviation a; uniform: in [−a, a); constant: a. A pure function of (seed, site, element's index in
-// the whole tensor), so every slice of the tensor can be made alone and gives the same numbers.
+// the whole tensor), so every slice of the tensor can be made alone and gives the same numbers: `first` is the index of
+// the slice's first element.
 ir::OpDef random_init_def();
 
 // Elements [first, first + out.size()) of what random_init gives in f32: the same numbers, wherever they are needed.

@@ -21,7 +21,7 @@ std::vector<Available> available() {
       {"parallel.sequence", {"false"}},
       {"parallel.compress", {"\"none\""}},
       {"parallel.server", {"\"none\""}},
-      {"memory.offload", {"\"none\""}},
+      {"memory.offload_tier", {"\"auto\"", "\"disk\""}},
       {"runtime.device", {"\"auto\"", "\"cpu\""}},
       {"runtime.transport", {"\"auto\"", "\"threads\""}},
       {"runtime.link", {"\"\""}},

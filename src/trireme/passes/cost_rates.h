@@ -1,0 +1,25 @@
+#pragma once
+#include <algorithm>
+#include <cstddef>
+
+#include "trireme/ir/op_def.h"
+
+namespace trireme::passes {
+
+// Nominal speeds that plans are made with. Fixed numbers, so that a configuration gives the same plan everywhere; a
+// plan made with wrong ones is as right, only not as fast.
+struct CostRates {
+  // Two current server cores: what their vector units and their memory do.
+  double flops = 160e9;        // per second
+  double memory = 20e9;        // bytes per second
+  double launch = 2e-6;        // seconds around each kernel
+  double tier = 1e9;           // bytes per second to or from another tier
+  double tier_latency = 1e-4;  // seconds
+
+  double compute_seconds(const ir::Cost& cost) const {
+    return launch + std::max(cost.flops / flops, (cost.bytes_read + cost.bytes_written) / memory);
+  }
+  double move_seconds(std::size_t bytes) const { return tier_latency + static_cast<double>(bytes) / tier; }
+};
+
+}  // namespace trireme::passes

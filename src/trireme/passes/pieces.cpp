@@ -1,0 +1,241 @@
+#include "trireme/passes/pieces.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "trireme/core/error.h"
+#include "trireme/ops/optimizer/clip.h"
+#include "trireme/ops/tier/tier.h"
+#include "trireme/passes/rebuild.h"
+
+namespace trireme::passes {
+namespace {
+
+using ir::Graph;
+using ir::kNone;
+using ir::Node;
+using ir::ValueId;
+
+std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
+
+class Cutter {
+ public:
+  Cutter(ir::Module& module, const std::string& graph, const PieceOptions& options)
+      : module_(module), options_(options), rebuild_(module, graph), pieces_(old().values.size()) {
+    write_of_.assign(old().values.size(), kNone);
+    whole_.assign(old().values.size(), kNone);
+    kept_pieces_.resize(old().values.size());
+    for (std::size_t w = 0; w < old().writes.size(); ++w) {
+      const ir::Write& write = old().writes[w];
+      std::int32_t& known = write_of_[index(write.value)];
+      if (known != kNone && module_.state(write.state).tier != 0)
+        fail("'{}' is written to a state of another tier and to a second one", old().value(write.value).name);
+      if (known == kNone) known = static_cast<std::int32_t>(w);
+    }
+  }
+
+  void run() {
+    find_groups();
+    for (std::size_t n = 0; n < old().nodes.size(); ++n) {
+      const Node& node = old().nodes[n];
+      if (group_of_[n] == kNone)
+        copy_whole(node);
+      else if (groups_[index(group_of_[n])].back() == n)
+        emit(groups_[index(group_of_[n])]);
+    }
+    rebuild_.finish();
+  }
+
+ private:
+  const Graph& old() const { return rebuild_.old(); }
+
+  bool away(ValueId id) const {
+    return id != kNone && old().value(id).kind == ir::ValueInfo::Kind::state &&
+           module_.state(old().value(id).state).tier != 0;
+  }
+
+  // The state that a value becomes, if any.
+  const ir::State* written(ValueId id) const {
+    const std::int32_t w = write_of_[index(id)];
+    return w == kNone ? nullptr : &module_.state(old().writes[index(w)].state);
+  }
+
+  static bool can_cut(const Node& node) {
+    return (node.op->traits.elementwise && !node.inputs.empty()) || node.op->name == "random_init" ||
+           node.op->name == "sum_squares";
+  }
+
+  // What is cut along: the shape of the first output that has rows, or for a sum that of its operand.
+  const Shape& shape_of(const Node& node) const {
+    return node.op->name == "sum_squares" ? old().type(node.inputs.front()).shape
+                                          : old().type(node.outputs.front()).shape;
+  }
+
+  // Nodes that are cut, those that pass pieces to each other together.
+  void find_groups() {
+    group_of_.assign(old().nodes.size(), kNone);
+    std::vector<std::int32_t> cut_by(old().values.size(), kNone);  // the group that makes this value in pieces
+    for (std::size_t n = 0; n < old().nodes.size(); ++n) {
+      const Node& node = old().nodes[n];
+      std::int32_t group = kNone;
+      bool cut = false;
+      for (const ValueId id : node.inputs) {
+        cut = cut || away(id);
+        if (id == kNone || cut_by[index(id)] == kNone) continue;
+        if (group != kNone && group != cut_by[index(id)])
+          fail("{} '{}' reads pieces of two tensors", node.op->name, old().value(node.outputs.front()).name);
+        group = cut_by[index(id)];
+      }
+      for (const ValueId id : node.outputs)
+        if (const ir::State* state = written(id)) cut = cut || state->tier != 0;
+      if (!can_cut(node)) {
+        if (group != kNone)
+          fail("{} '{}' reads what is made in pieces", node.op->name, old().value(node.outputs.front()).name);
+        continue;
+      }
+      if (!cut && group == kNone) continue;
+      if (group == kNone) {
+        group = static_cast<std::int32_t>(groups_.size());
+        groups_.emplace_back();
+      }
+      groups_[index(group)].push_back(n);
+      group_of_[n] = group;
+      if (node.op->name == "sum_squares") continue;
+      for (const ValueId id : node.outputs) cut_by[index(id)] = group;
+    }
+  }
+
+  void emit(const std::vector<std::size_t>& group) {
+    const Shape shape = shape_of(old().nodes[group.front()]);
+    const std::int64_t rows = shape.rank() == 0 ? 1 : shape[0];
+    const std::int64_t step = shape.rank() == 0 ? 1 : piece_rows(shape, options_.bytes);
+    for (std::int64_t start = 0; start < rows; start += step)
+      for (const std::size_t n : group) emit_piece(old().nodes[n], {shape, start, std::min(rows, start + step), rows});
+    for (const std::size_t n : group)
+      if (old().nodes[n].op->name != "sum_squares")
+        for (const ValueId id : old().nodes[n].outputs) assemble(old().nodes[n], id);
+  }
+
+  struct Range {
+    const Shape& shape;
+    std::int64_t start;
+    std::int64_t end;
+    std::int64_t rows;
+    bool whole() const { return start == 0 && end == rows; }
+  };
+
+  ValueId piece_of(const Node& node, ValueId id, const Range& range) {
+    if (id == kNone) return kNone;
+    if (!pieces_[index(id)].empty()) return pieces_[index(id)].back();
+    ValueId value = rebuild_.mapped(id);
+    const std::string name = plain_name(id);
+    if (old().type(id).shape == range.shape && !range.whole())
+      value =
+          rebuild_
+              .add(std::string(ops::kRows), {value}, {{"start", range.start}, {"end", range.end}}, name + ".rows", node)
+              .front();
+    if (away(id)) value = rebuild_.add(std::string(ops::kLoad), {value}, {}, name + ".load", node).front();
+    return value;
+  }
+
+  std::string plain_name(ValueId id) const {
+    const std::string& name = old().value(id).name;
+    return name.starts_with('@') ? name.substr(1) : name;
+  }
+
+  void emit_piece(const Node& node, const Range& range) {
+    if (node.op->name == "sum_squares" && !range.whole()) {
+      emit_sum(node, range);
+      return;
+    }
+    std::vector<ValueId> inputs;
+    for (const ValueId id : node.inputs) inputs.push_back(piece_of(node, id, range));
+    ir::Attributes changed;
+    if (node.op->name == "random_init" && range.shape.rank() > 0) {
+      std::vector<std::int64_t> dims(range.shape.begin(), range.shape.end());
+      changed.set("first", node.attributes.integer("first") + range.start * (range.shape.elements() / dims[0]));
+      dims[0] = range.end - range.start;
+      changed.set("shape", dims);
+    }
+    const std::vector<ValueId> made = rebuild_.add_like(node, inputs, changed);
+    if (node.op->name == "sum_squares") return;
+    for (std::size_t o = 0; o < node.outputs.size(); ++o) {
+      const ValueId id = node.outputs[o];
+      pieces_[index(id)].push_back(made[o]);
+      const ir::State* state = written(id);
+      if (state == nullptr) continue;
+      const bool leaves = state->tier != 0;
+      kept_pieces_[index(id)].push_back(leaves ? rebuild_
+                                                     .add(std::string(ops::kStore), {made[o]},
+                                                          {{"tier", std::int64_t{state->tier}}},
+                                                          plain_name(id) + ".store", node)
+                                                     .front()
+                                               : made[o]);
+    }
+  }
+
+  // The sum so far is passed from piece to piece.
+  void emit_sum(const Node& node, const Range& range) {
+    const ValueId id = node.outputs.front();
+    const ValueId before = range.start == 0 ? kNone : rebuild_.mapped(id);
+    const ValueId piece = piece_of(node, node.inputs.front(), range);
+    const bool last = range.end == range.rows;
+    rebuild_.map(
+        id, rebuild_.add("sum_squares_part", {piece, before}, {{"last", last}}, old().value(id).name, node).front());
+  }
+
+  // The whole of a value that was made in pieces: what its state is written with.
+  void assemble(const Node& node, ValueId id) {
+    if (written(id) == nullptr) return;
+    const std::vector<ValueId>& kept = kept_pieces_[index(id)];
+    rebuild_.map(id,
+                 kept.size() == 1
+                     ? kept.front()
+                     : rebuild_.add(std::string(ops::kAssemble), kept, {}, plain_name(id) + ".whole", node).front());
+  }
+
+  void copy_whole(const Node& node) {
+    std::vector<ValueId> inputs = rebuild_.mapped(node.inputs);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const ValueId id = node.inputs[i];
+      if (!away(id)) continue;
+      ValueId& loaded = whole_[index(id)];
+      if (loaded == kNone)
+        loaded = rebuild_.add(std::string(ops::kLoad), {inputs[i]}, {}, plain_name(id) + ".load", node).front();
+      inputs[i] = loaded;
+    }
+    rebuild_.add_like(node, inputs);
+  }
+
+  ir::Module& module_;
+  const PieceOptions& options_;
+  Rebuild rebuild_;
+  std::vector<std::vector<ValueId>> pieces_;       // by old value: its pieces so far, on the device
+  std::vector<std::vector<ValueId>> kept_pieces_;  // by old value: its pieces where their state is
+  std::vector<ValueId> whole_;                     // by old value: a state that was loaded as a whole
+  std::vector<std::int32_t> write_of_;             // by old value
+  std::vector<std::int32_t> group_of_;             // by node
+  std::vector<std::vector<std::size_t>> groups_;   // nodes
+};
+
+}  // namespace
+
+std::int64_t piece_rows(const Shape& shape, std::size_t bytes) {
+  const std::int64_t rows = shape[0];
+  const std::int64_t row = rows == 0 ? 1 : std::max<std::int64_t>(1, shape.elements() / rows);
+  // A chunk of the smallest dtype is a whole number of pages.
+  const std::int64_t unit = ops::kSumChunk / std::gcd(row, ops::kSumChunk);
+  constexpr std::size_t kLeast = std::size_t{256} << 10;
+  const std::size_t quarter = static_cast<std::size_t>(shape.elements()) * sizeof(float) / 4;
+  bytes = std::min(bytes, std::max(quarter, kLeast));
+  const auto wanted = static_cast<std::int64_t>(bytes / sizeof(float)) / row / unit * unit;
+  return std::clamp<std::int64_t>(wanted, std::min(unit, std::max<std::int64_t>(rows, 1)),
+                                  std::max<std::int64_t>(rows, 1));
+}
+
+void cut_in_pieces(ir::Module& module, const std::string& graph, const PieceOptions& options) {
+  Cutter(module, graph, options).run();
+}
+
+}  // namespace trireme::passes

@@ -1,0 +1,155 @@
+// A step whose tensors leave for the disk and come back is the same step: to the bit.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "equivalence/training.h"
+
+namespace trireme::testing {
+namespace {
+
+// Large enough that something is worth moving; the embedding is large enough to be updated in pieces.
+train::Config model(const std::string& name) {
+  train::Config config = small_model(name);
+  if (reads_images(config)) {
+    config.model.width = name == "mlp" ? 320 : 16;
+    config.model.image = 40;
+    config.train.batch = 16;
+  } else {
+    config.model.width = 128;
+    config.model.ffn = 512;
+    config.model.context = 48;
+    config.model.vocab = 2501;
+    config.model.layers = 3;
+  }
+  config.model.dropout = 0.1;
+  return config;
+}
+
+struct Case {
+  std::string model;
+  std::string precision;
+  int micro_batches;
+  std::string offload;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const char* offload : {"activations", "optimizer", "weights", "weights,optimizer", "all"})
+    for (const char* precision : {"f32", "bf16"})
+      for (const int micro_batches : {1, 4}) all.push_back({"gpt2", precision, micro_batches, offload});
+  for (const char* offload : {"activations", "all"})
+    for (const int micro_batches : {1, 4}) all.push_back({"resnet18", "f32", micro_batches, offload});
+  all.push_back({"resnet18", "bf16", 2, "all"});
+  for (const char* name : {"llama", "mlp", "convnet", "resnet50"}) all.push_back({name, "f32", 2, "all"});
+  return all;
+}
+
+class Offload : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Offload, TrainsToTheBitAndAsPlanned) {
+  train::Config config = model(GetParam().model);
+  config.train.precision = GetParam().precision;
+  config.train.micro_batch = config.train.batch / GetParam().micro_batches;
+  Trained plain(config, {.threads = 2});
+  config.memory.offload = GetParam().offload;
+  config.memory.offload_policy = "all";
+  Trained moved(config, {.threads = 2});
+  plain.train(2);
+  moved.train(2);
+  expect_same_bits(plain, moved);
+
+  const data::Batch rows = batch_of(config, 9);
+  EXPECT_EQ(plain.session().evaluate(rows), moved.session().evaluate(rows));
+  if (!reads_images(config)) {
+    const auto tokens = std::span(rows.tokens).first(static_cast<std::size_t>(config.model.context));
+    const auto a = plain.session().predict(tokens);
+    const auto b = moved.session().predict(tokens);
+    EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end()));
+  }
+  EXPECT_EQ(moved.session().measured_peak(), moved.compiled().arena_bytes);
+  EXPECT_EQ(moved.session().measured_tier_peak(2), moved.compiled().tier_bytes[2]);
+  EXPECT_GT(moved.compiled().tier_bytes[2], 0U);
+  EXPECT_EQ(plain.compiled().tier_bytes[2], 0U);
+  EXPECT_LT(moved.compiled().arena_bytes, plain.compiled().arena_bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Offload, ::testing::ValuesIn(cases()), [](const auto& one) {
+  std::string name = one.param.model + "_" + one.param.precision + "_" + std::to_string(one.param.micro_batches) + "_" +
+                     one.param.offload;
+  std::replace(name.begin(), name.end(), ',', '_');
+  return name;
+});
+
+std::size_t stores(const Trained& t) {
+  std::size_t count = 0;
+  for (const program::Instruction& i : t.compiled().step.instructions)
+    count += i.kind == program::Instruction::Kind::store ? 1 : 0;
+  return count;
+}
+
+TEST(OffloadPolicy, EachTrainsToTheBit) {
+  train::Config config = model("convnet");
+  config.train.batch = 64;  // computing takes longer than copying
+  Trained plain(config);
+  config.memory.offload = "activations";
+  std::vector<std::size_t> moved;
+  plain.train(2);
+  for (const char* policy : {"conv", "dynamic", "all"}) {
+    config.memory.offload_policy = policy;
+    Trained t(config);
+    t.train(2);
+    expect_same_bits(plain, t);
+    moved.push_back(stores(t));
+  }
+  EXPECT_GT(moved[0], 0U);
+  EXPECT_LT(moved[0], moved[2]);
+  EXPECT_LE(moved[1], moved[2]);
+}
+
+// With a limit, as few leave as make it hold.
+TEST(OffloadPolicy, DynamicKeepsWhatFits) {
+  train::Config config = model("gpt2");
+  config.train.batch = 16;
+  const train::Registry registry;
+  const auto compiled = [&](std::optional<std::size_t> most) {
+    return train::compile(config, registry, {.threads = 1, .offload_most = most});
+  };
+  const std::size_t plain = compiled({}).arena_bytes;
+  config.memory.offload = "activations";
+  EXPECT_FALSE(train::least_offload(config, registry, {}));  // no limit
+  const std::size_t least = compiled(1000).arena_bytes;
+  ASSERT_LT(least, plain);
+  std::size_t before = 0;
+  for (const double share : {1.0, 0.7, 0.4, 0.1}) {
+    config.memory.limit.count = least + static_cast<std::size_t>(share * static_cast<double>(plain - least));
+    const std::size_t most = train::least_offload(config, registry, {}).value();
+    EXPECT_LE(compiled(most).arena_bytes, config.memory.limit.count) << share;
+    EXPECT_GE(most, before) << share;
+    if (most > 0) {
+      EXPECT_GT(compiled(most - 1).arena_bytes, config.memory.limit.count) << share;
+    }
+    before = most;
+  }
+  EXPECT_GT(before, 0U);
+}
+
+TEST(OffloadComposition, WithCompressedActivationsAndFp16) {
+  for (const auto& [kept, precision] : {std::pair("bf16", "f32"), std::pair("int8", "fp16")}) {
+    train::Config config = model("gpt2");
+    config.train.precision = precision;
+    config.memory.activations = kept;
+    Trained plain(config);
+    config.memory.offload = "all";
+    config.memory.offload_policy = "all";
+    Trained moved(config);
+    plain.train(2);
+    moved.train(2);
+    expect_same_bits(plain, moved);
+    EXPECT_EQ(moved.session().measured_peak(), moved.compiled().arena_bytes);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::testing
