@@ -135,11 +135,18 @@ TEST(OffloadPolicy, DynamicKeepsWhatFits) {
   EXPECT_GT(before, 0U);
 }
 
-TEST(OffloadComposition, WithCompressedActivationsAndFp16) {
-  for (const auto& [kept, precision] : {std::pair("bf16", "f32"), std::pair("int8", "fp16")}) {
-    train::Config config = model("gpt2");
-    config.train.precision = precision;
-    config.memory.activations = kept;
+struct Composed {
+  std::string model, precision, activations, remat;
+};
+
+TEST(OffloadComposition, WithRematerialisationCompressedActivationsAndFp16) {
+  for (const Composed& c : {Composed{"gpt2", "f32", "bf16", "none"}, Composed{"gpt2", "fp16", "int8", "none"},
+                            Composed{"gpt2", "f32", "full", "sqrt"}, Composed{"resnet18", "bf16", "full", "selective"},
+                            Composed{"llama", "f32", "int8", "full"}}) {
+    train::Config config = model(c.model);
+    config.train.precision = c.precision;
+    config.memory.activations = c.activations;
+    config.memory.remat = c.remat;
     Trained plain(config);
     config.memory.offload = "all";
     config.memory.offload_policy = "all";

@@ -18,7 +18,7 @@ namespace trireme::passes {
 // element is computed as before, and sums of squares add up in the same order, so results have the same bits.
 struct PieceOptions {
   int tier = 2;
-  std::size_t bytes = std::size_t{4} << 20;  // of a piece in f32; of small tensors, a quarter
+  std::size_t bytes = std::size_t{4} << 20;  // of a piece in f32; of small tensors a quarter, of huge ones more
 };
 void cut_in_pieces(ir::Module& module, const std::string& graph, const PieceOptions& options);
 
