@@ -91,6 +91,7 @@ std::vector<SavedValue> worth_moving(const Graph& graph, const std::vector<Saved
            (starts[index(s.readers.front())] - starts[index(s.last_forward) + 1]);
   };
   std::vector<const SavedValue*> candidates;
+  candidates.reserve(saved.size());
   for (const SavedValue& s : saved) candidates.push_back(&s);
   std::stable_sort(candidates.begin(), candidates.end(),
                    [&](const SavedValue* a, const SavedValue* b) { return worth(*a) > worth(*b); });
@@ -112,6 +113,7 @@ std::vector<SavedValue> worth_moving(const Graph& graph, const std::vector<Saved
   }
   std::sort(chosen.begin(), chosen.end());
   std::vector<SavedValue> values;
+  values.reserve(chosen.size());
   for (const SavedValue* s : chosen) values.push_back(*s);
   return values;
 }

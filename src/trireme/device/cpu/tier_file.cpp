@@ -20,8 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // Requests large enough for a disk to be at its best, and enough of them that it never waits for us.
-constexpr std::size_t kRequest = std::size_t{1} << 20;
-constexpr unsigned kDepth = 8;
+constexpr std::size_t kRequest = std::size_t{256} << 10;
+constexpr unsigned kDepth = 16;
 
 std::string key(const fs::path& folder) { return fmt::format("memory.offload_dir = \"{}\"", folder.string()); }
 
