@@ -28,7 +28,7 @@ std::vector<Saving> savings(const Config& config) {
   const auto add = [&](const std::string& key, const std::vector<std::string>& values, bool changes_numbers) {
     for (const std::string& value : values)
       if (value_text(config, key) != fmt::format("\"{}\"", value))
-        all.push_back({{key + "=" + value}, changes_numbers});
+        all.push_back({{fmt::format("{}={}", key, value)}, changes_numbers});
   };
   add("memory.remat", {"selective", "sqrt", "full"}, false);
   add("memory.offload", {"activations", "optimizer", "all"}, false);
