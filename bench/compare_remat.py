@@ -58,7 +58,7 @@ def main():
             arguments = [*base, "--memory.remat=optimal", f"--memory.limit={peak}"]
             at[name] = plan(arguments)
             cases[f"optimal at {name}"] = arguments
-            if isinstance(at[name], str) or at[name][1] > seconds * (1 + 1e-9) or at[name][0] > peak:
+            if name != "optimal" and (isinstance(at[name], str) or at[name][1] > seconds * (1 + 1e-9) or at[name][0] > peak):
                 wrong.append(f"{model}: optimal within {peak} B ({at[name]}) is worse than {name} ({seconds})")
         times = {name: [] for name in [*plans, *(f"optimal at {n}" for n in plans)]}
         for _ in range(options.rounds):

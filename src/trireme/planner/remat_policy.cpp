@@ -298,6 +298,10 @@ OptimalRemat optimal_remat(const Graph& graph, std::uint64_t budget,
       high = middle - 1;
     }
   }
+  // Nor does what lowering finds grow evenly with the budget: a little above the last that fitted, others may.
+  for (int i = 1; i <= 6 && best.fits; ++i)
+    if (const auto plan = fastest_within(chain, low + low * static_cast<std::uint64_t>(i) / 100))
+      consider(refined(*plan, coarse));
   // For the same reason a simple plan may need less than the model thinks.
   const auto layers = static_cast<std::int64_t>(layer_sizes(fine).size());
   consider(RematPlan{std::vector<RematPlan::Group>(fine.segments.size(), {1, Hold::expensive})});
