@@ -24,7 +24,7 @@ Drawn draw(std::uint32_t seed) {
   };
   Drawn d;
   const std::string model = one_of(small_models());
-  d.plain = small_model(model);
+  d.plain = wider_model(model);
   d.plain.model.layers = std::max<std::int64_t>(d.plain.model.layers, model == "mlp" ? 5 : 0);
   d.plain.model.dropout = one_of({"0", "0.2"}) == "0" ? 0 : 0.2;
   d.plain.train.precision = one_of({"f32", "bf16", "fp16"});
@@ -33,9 +33,11 @@ Drawn draw(std::uint32_t seed) {
   d.plain.train.micro_batch = d.plain.train.batch / std::stoll(one_of({"1", "2", "4"}));
   d.config = d.plain;
   d.config.memory.remat = one_of({"none", "every:2", "sqrt", "selective", "optimal", "full"});
-  d.text =
-      fmt::format("{} {} {} micro-batch {} dropout {} remat {}", model, d.plain.train.precision,
-                  d.plain.train.optimizer, d.plain.train.micro_batch, d.plain.model.dropout, d.config.memory.remat);
+  d.config.memory.offload = one_of({"none", "activations", "optimizer", "weights", "activations,optimizer", "all"});
+  d.config.memory.offload_policy = one_of({"all", "dynamic"});
+  d.text = fmt::format("{} {} {} micro-batch {} dropout {} remat {} offload {} ({})", model, d.plain.train.precision,
+                       d.plain.train.optimizer, d.plain.train.micro_batch, d.plain.model.dropout, d.config.memory.remat,
+                       d.config.memory.offload, d.config.memory.offload_policy);
   return d;
 }
 
@@ -45,6 +47,7 @@ std::unique_ptr<Trained> trained(const train::Config& config) {
 
 TEST(Composition, RandomPlansTrainLikeThePlainModel) {
   int count = 0;
+  int moved = 0;
   for (std::uint32_t seed = 1; seed <= 40; ++seed) {
     const Drawn d = draw(seed);
     SCOPED_TRACE(d.text);
@@ -65,8 +68,10 @@ TEST(Composition, RandomPlansTrainLikeThePlainModel) {
     else
       expect_equal_training(plain, *planned, 1e-6);
     ++count;
+    moved += planned->compiled().tier_bytes[2] > 0 ? 1 : 0;
   }
   EXPECT_GE(count, 30);
+  EXPECT_GE(moved, 20);
 }
 
 }  // namespace

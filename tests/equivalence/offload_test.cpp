@@ -9,24 +9,6 @@
 namespace trireme::testing {
 namespace {
 
-// Large enough that something is worth moving; the embedding is large enough to be updated in pieces.
-train::Config model(const std::string& name) {
-  train::Config config = small_model(name);
-  if (reads_images(config)) {
-    config.model.width = name == "mlp" ? 320 : 16;
-    config.model.image = 40;
-    config.train.batch = 16;
-  } else {
-    config.model.width = 128;
-    config.model.ffn = 512;
-    config.model.context = 48;
-    config.model.vocab = 2501;
-    config.model.layers = 3;
-  }
-  config.model.dropout = 0.1;
-  return config;
-}
-
 struct Case {
   std::string model;
   std::string precision;
@@ -49,7 +31,7 @@ std::vector<Case> cases() {
 class Offload : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Offload, TrainsToTheBitAndAsPlanned) {
-  train::Config config = model(GetParam().model);
+  train::Config config = wider_model(GetParam().model);
   config.train.precision = GetParam().precision;
   config.train.micro_batch = config.train.batch / GetParam().micro_batches;
   Trained plain(config, {.threads = 2});
@@ -90,7 +72,7 @@ std::size_t stores(const Trained& t) {
 }
 
 TEST(OffloadPolicy, EachTrainsToTheBit) {
-  train::Config config = model("convnet");
+  train::Config config = wider_model("convnet");
   config.train.batch = 64;  // computing takes longer than copying
   Trained plain(config);
   config.memory.offload = "activations";
@@ -110,7 +92,7 @@ TEST(OffloadPolicy, EachTrainsToTheBit) {
 
 // With a limit, as few leave as make it hold.
 TEST(OffloadPolicy, DynamicKeepsWhatFits) {
-  train::Config config = model("gpt2");
+  train::Config config = wider_model("gpt2");
   config.train.batch = 16;
   const train::Registry registry;
   const auto compiled = [&](std::optional<std::size_t> most) {
@@ -143,7 +125,7 @@ TEST(OffloadComposition, WithRematerialisationCompressedActivationsAndFp16) {
   for (const Composed& c : {Composed{"gpt2", "f32", "bf16", "none"}, Composed{"gpt2", "fp16", "int8", "none"},
                             Composed{"gpt2", "f32", "full", "sqrt"}, Composed{"resnet18", "bf16", "full", "selective"},
                             Composed{"llama", "f32", "int8", "full"}}) {
-    train::Config config = model(c.model);
+    train::Config config = wider_model(c.model);
     config.train.precision = c.precision;
     config.memory.activations = c.activations;
     config.memory.remat = c.remat;

@@ -47,6 +47,23 @@ const std::vector<std::string>& small_models() {
   return all;
 }
 
+train::Config wider_model(const std::string& name) {
+  train::Config config = small_model(name);
+  if (reads_images(config)) {
+    config.model.width = name == "mlp" ? 320 : 16;
+    config.model.image = 40;
+    config.train.batch = 16;
+  } else {
+    config.model.width = 128;
+    config.model.ffn = 512;
+    config.model.context = 48;
+    config.model.vocab = 2501;
+    config.model.layers = 3;
+  }
+  config.model.dropout = 0.1;
+  return config;
+}
+
 bool reads_images(const train::Config& config) { return models::builtin_families().at(config.model.family).images; }
 
 train::Config small_model(const std::string& name) {

@@ -13,6 +13,8 @@ namespace trireme::testing {
 // exact gradient is zero it would otherwise turn rounding noise into full steps.
 train::Config small_model(const std::string& name);
 const std::vector<std::string>& small_models();
+// Larger ones, of which something is worth moving elsewhere; the embedding is large enough to be updated in pieces.
+train::Config wider_model(const std::string& name);
 bool reads_images(const train::Config& config);
 
 // Rows of one update's batch, a pure function of configuration and step: sequences and images that can be learned.

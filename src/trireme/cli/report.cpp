@@ -117,9 +117,14 @@ std::string plan_text(const train::Trainer& t) {
   out += fmt::format("data    {}\n", t.data().summary);
   out += fmt::format("model   {}, {} parameters\n", model_text(t.config().model, t.model().images),
                      format_count(c.parameters()));
-  out += fmt::format("plan    1 rank, {} thread{}, {} micro-batch{} of {} row{}, {}, {}\n", t.threads(),
+  out += fmt::format("plan    1 rank, {} thread{}, {} micro-batch{} of {} row{}, {}, {}", t.threads(),
                      t.threads() == 1 ? "" : "s", c.micro_batches, c.micro_batches == 1 ? "" : "es", c.micro_rows,
                      c.micro_rows == 1 ? "" : "s", t.config().train.precision, t.config().train.optimizer);
+  const train::MemoryConfig& memory = t.config().memory;
+  if (memory.remat != "none") out += ", remat " + memory.remat;
+  if (memory.activations != "full") out += ", activations kept in " + memory.activations;
+  if (memory.offload != "none") out += ", offload of " + memory.offload;
+  out += "\n";
   out += fmt::format(
       "check   5 programs, {} instructions: every read follows its write, {} shared ranges ordered, no race\n",
       format_count(c.checked.instructions), format_count(c.checked.conflicts_ordered));
