@@ -15,30 +15,39 @@ namespace {
 constexpr std::int64_t kFewRows = 8;
 constexpr std::int64_t kColumns = 64;  // of a task
 
-// M rows of a by J rows of b: as many sums as fit the registers beside their operands.
-template <std::size_t M, std::size_t J, class T>
+// M rows of a by one row of b. Each product has the same sums whatever M is, so a row's result does not depend on how
+// many come with it.
+template <std::size_t M, class T>
 HWY_INLINE void dot(const T* a, const T* b, std::int64_t n, std::int64_t k, float* sums) {
-  std::array<std::array<simd::Vec, J>, M> sum;
+  constexpr std::size_t kSums = 4;
+  std::array<std::array<simd::Vec, kSums>, M> sum;
   for (auto& row : sum) row.fill(simd::zero());
-  simd::for_vectors(k, [&](std::int64_t at, std::int64_t count) {
-    std::array<simd::Vec, J> right;
-    for (std::size_t j = 0; j < J; ++j) right[j] = simd::load_n(b + static_cast<std::int64_t>(j) * k + at, count);
-    for (std::size_t i = 0; i < M; ++i) {
-      const simd::Vec left = simd::load_n(a + static_cast<std::int64_t>(i) * k + at, count);
-      for (std::size_t j = 0; j < J; ++j) sum[i][j] = simd::hn::MulAdd(left, right[j], sum[i][j]);
-    }
-  });
+  const auto add = [&](std::int64_t at, std::int64_t count, std::size_t q) HWY_ATTR {
+    const simd::Vec right = simd::load_n(b + at, count);
+    for (std::size_t i = 0; i < M; ++i)
+      sum[i][q] = simd::hn::MulAdd(simd::load_n(a + static_cast<std::int64_t>(i) * k + at, count), right, sum[i][q]);
+  };
+  constexpr std::int64_t kStep = kSums * simd::kLanes;
+  std::int64_t at = 0;
+  for (; at + kStep <= k; at += kStep)
+    for (std::size_t q = 0; q < kSums; ++q) add(at + static_cast<std::int64_t>(q) * simd::kLanes, simd::kLanes, q);
+  for (std::size_t q = 0; at < k; at += simd::kLanes, ++q) add(at, std::min<std::int64_t>(simd::kLanes, k - at), q);
   for (std::size_t i = 0; i < M; ++i)
-    for (std::size_t j = 0; j < J; ++j)
-      sums[static_cast<std::int64_t>(i) * n + static_cast<std::int64_t>(j)] = simd::sum(sum[i][j]);
+    sums[static_cast<std::int64_t>(i) * n] =
+        simd::sum(simd::hn::Add(simd::hn::Add(sum[i][0], sum[i][1]), simd::hn::Add(sum[i][2], sum[i][3])));
 }
 
+// Rows of b are read one after another, as they lie in memory: several at once, which would load a less often, are as
+// many streams that begin anew every few kilobytes, and memory delivers half as much.
 template <std::size_t M, class T>
 void rows(const T* a, const T* b, std::int64_t n, std::int64_t k, float* sums) {
-  constexpr std::int64_t kTogether = M <= 4 ? 4 : 2;
-  std::int64_t j = 0;
-  for (; j + kTogether <= n; j += kTogether) dot<M, static_cast<std::size_t>(kTogether)>(a, b + j * k, n, k, sums + j);
-  for (; j < n; ++j) dot<M, 1>(a, b + j * k, n, k, sums + j);
+  constexpr std::size_t kTogether = std::min<std::size_t>(M, 4);  // as many sums as fit the registers
+  for (std::int64_t j = 0; j < n; ++j) {
+    dot<kTogether>(a, b + j * k, n, k, sums + j);
+    if constexpr (M > kTogether)
+      dot<M - kTogether>(a + static_cast<std::int64_t>(kTogether) * k, b + j * k, n, k,
+                         sums + static_cast<std::int64_t>(kTogether) * n + j);
+  }
 }
 
 template <class T>
