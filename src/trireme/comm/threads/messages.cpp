@@ -1,0 +1,150 @@
+#include <cstring>
+
+#include "trireme/comm/arithmetic.h"
+#include "trireme/comm/threads/transport.h"
+
+namespace trireme::comm::threads {
+namespace {
+
+// Up to this size a sender does not wait for the receiver: the bytes are kept with the post.
+constexpr std::size_t kKept = 1024;
+
+Post* post_of(Ticket& ticket) { return reinterpret_cast<Post*>(ticket.handle()); }
+std::uint64_t handle_of(Post* post) { return reinterpret_cast<std::uint64_t>(post); }
+
+// After this the post's owner may use it again.
+void complete(Post* post) {
+  Doorbell* const bell = post->bell;
+  post->done.store(1);
+  bell->ring();
+}
+
+}  // namespace
+
+void ThreadsTransport::deliver(Post* send, Post* receive, int from, int to) {
+  if (group_->world().link) receive->when = send->when + group_->world().link->latency;
+  if (send->bytes.size() != receive->bytes.size()) {
+    // Both sides learn of it, and nobody is left waiting.
+    const std::string why =
+        fmt::format("{} sent {} bytes to {}, which expected {}: the ranks do not call the same thing",
+                    name_of_rank(from), send->bytes.size(), name_of_rank(to), receive->bytes.size());
+    send->mismatched = receive->mismatched = true;
+    group_->world().abort(why);
+  } else if (receive->combining) {
+    combine(receive->bytes.data(), send->bytes.data(),
+            static_cast<std::int64_t>(send->bytes.size() / size_of(receive->combine.dtype)), receive->combine.dtype,
+            receive->combine.reduce);
+  } else if (!send->bytes.empty()) {
+    std::memcpy(receive->bytes.data(), send->bytes.data(), send->bytes.size());
+  }
+  complete(receive);
+  complete(send);
+}
+
+Ticket ThreadsTransport::send(Lane lane, std::span<const std::byte> bytes, int to, int tag) {
+  check();
+  Post* const post = end(lane).take();
+  // Nobody writes through it.
+  post->bytes = {const_cast<std::byte*>(bytes.data()), bytes.size()};
+  post->tag = tag;
+  post->sending = true;
+  const bool linked = group_->world().link.has_value();
+  if (linked) post->when = group_->world().occupy(group_->world_rank(rank_), bytes.size()).left;
+  Mailbox& box = group_->lane(lane).boxes[static_cast<std::size_t>(rank_ * size() + to)];
+  post->box = &box;
+  std::unique_lock lock(box.mutex);
+  if (Post* const receive = box.receives.take(tag)) {
+    receive->matched = post->matched = true;
+    lock.unlock();
+    deliver(post, receive, rank_, to);
+    return {this, lane, to, handle_of(post)};
+  }
+  if (bytes.size() <= kKept && !linked) {
+    if (!post->kept) post->kept = std::make_unique_for_overwrite<std::byte[]>(kKept);
+    if (!bytes.empty()) std::memcpy(post->kept.get(), bytes.data(), bytes.size());
+    post->bytes = {post->kept.get(), bytes.size()};
+    post->detached = true;
+    box.sends.push(post);
+    end(lane).detached.push_back(post);
+    return {};
+  }
+  box.sends.push(post);
+  return {this, lane, to, handle_of(post)};
+}
+
+Ticket ThreadsTransport::recv(Lane lane, std::span<std::byte> bytes, int from, int tag, const Combine* combine) {
+  check();
+  Post* const post = end(lane).take();
+  post->bytes = bytes;
+  post->tag = tag;
+  if (combine != nullptr) {
+    post->combining = true;
+    post->combine = *combine;
+  }
+  Mailbox& box = group_->lane(lane).boxes[static_cast<std::size_t>(from * size() + rank_)];
+  post->box = &box;
+  std::unique_lock lock(box.mutex);
+  if (Post* const send = box.sends.take(tag)) {
+    send->matched = post->matched = true;
+    lock.unlock();
+    deliver(send, post, from, rank_);
+  } else {
+    box.receives.push(post);
+  }
+  return {this, lane, from, handle_of(post)};
+}
+
+bool ThreadsTransport::test(Ticket& ticket, const Call&) {
+  Post* const post = post_of(ticket);
+  if (post->done.load() == 0) {
+    check();
+    return false;
+  }
+  if (post->when != Clock::time_point{} && post->when > Clock::now()) return false;
+  const bool mismatched = post->mismatched;
+  end(ticket.lane()).give(post);
+  ticket.clear();
+  if (mismatched) group_->world().throw_aborted();
+  return true;
+}
+
+void ThreadsTransport::wait(Ticket& ticket, const Call& call) {
+  await_message(ticket, call);
+  Post* const post = post_of(ticket);
+  WorldState& world = group_->world();
+  // On an emulated link the bytes are here, but nobody may know yet.
+  if (post->when != Clock::time_point{})
+    while (post->when > Clock::now()) {
+      end(ticket.lane()).bell.sleep([&] { return world.aborted(); }, post->when);
+      check();
+    }
+  const bool mismatched = post->mismatched;
+  end(ticket.lane()).give(post);
+  ticket.clear();
+  if (mismatched) world.throw_aborted();
+}
+
+void ThreadsTransport::await_message(Ticket& ticket, const Call& call) {
+  const Post* const post = post_of(ticket);
+  await(
+      ticket.lane(), call, [&] { return post->done.load() != 0; }, [&](auto&& f) { f(ticket.peer()); });
+}
+
+void ThreadsTransport::cancel(Ticket& ticket) noexcept {
+  Post* const post = post_of(ticket);
+  bool removed = false;
+  {
+    const std::lock_guard lock(post->box->mutex);
+    if (!post->matched) removed = (post->sending ? post->box->sends : post->box->receives).remove(post);
+  }
+  // Somebody is copying at this moment.
+  while (!removed && post->done.load() == 0) offer_core();
+  end(ticket.lane()).give(post);
+  ticket.clear();
+}
+
+void ThreadsTransport::abort(const std::string& why) {
+  group_->world().abort(fmt::format("{} gave up: {}", name_of_rank(rank_), why));
+}
+
+}  // namespace trireme::comm::threads

@@ -1,0 +1,111 @@
+#pragma once
+#include <algorithm>
+#include <memory>
+
+#include "trireme/comm/threads/state.h"
+#include "trireme/comm/transport.h"
+
+namespace trireme::comm::threads {
+
+class ThreadsTransport final : public Transport {
+ public:
+  ThreadsTransport(std::shared_ptr<Group> group, int rank) : group_(std::move(group)), rank_(rank) {}
+
+  TransportKind kind() const override {
+    return group_->world().link ? TransportKind::emulated : TransportKind::threads;
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size(); }
+  std::unique_ptr<Transport> split(int color, int key) override;
+
+  Ticket send(Lane lane, std::span<const std::byte> bytes, int to, int tag) override;
+  Ticket recv(Lane lane, std::span<std::byte> bytes, int from, int tag, const Combine* combine) override;
+  bool combines() const override { return true; }
+  bool test(Ticket& ticket, const Call& call) override;
+  void wait(Ticket& ticket, const Call& call) override;
+  void cancel(Ticket& ticket) noexcept override;
+
+  bool barrier(Lane lane, const Call& call, Counters& counters) override;
+  bool all_reduce(Lane lane, std::span<const Segment> segments, DType dtype, Reduce reduce, const Call& call,
+                  Counters& counters) override;
+  bool reduce_scatter(Lane lane, std::span<const Cut> cuts, DType dtype, Reduce reduce, std::span<std::byte> scratch,
+                      const Call& call, Counters& counters) override;
+  bool all_gather(Lane lane, std::span<const Cut> cuts, DType dtype, std::span<std::byte> scratch, const Call& call,
+                  Counters& counters) override;
+
+  void abort(const std::string& why) override;
+  void check() const override {
+    if (group_->world().aborted()) group_->world().throw_aborted();
+  }
+
+ private:
+  Endpoint& end(Lane lane) { return group_->lane(lane).ends[static_cast<std::size_t>(rank_)]; }
+  std::string name_of_rank(int rank) const { return "rank " + std::to_string(group_->world_rank(rank)); }
+
+  // Returns once ready() holds. Throws when the world is aborted or the timeout passes; missing(f) calls f with the
+  // ranks that are waited for.
+  template <class Ready, class Missing>
+  void await(Lane lane, const Call& call, Ready&& ready, Missing&& missing);
+  void await_message(Ticket& ticket, const Call& call);
+  void deliver(Post* send, Post* receive, int from, int to);
+
+  // Native collectives (native.cpp).
+  Entry& come(Lane lane, const Entry& entry);
+  void publish(Lane lane);
+  void await_all(Lane lane, const Call& call);
+  void compare(Lane lane, const Call& call);
+  bool agree(Lane lane) const;
+  [[noreturn]] void disagree(Lane lane, const Call& call);
+  template <class Work>
+  void exchange(Lane lane, const Entry& entry, const Call& call, Work&& work);
+  std::byte* small(Lane lane, int rank);
+  template <class T>
+  const T* list(Lane lane, int rank) const;
+  const Entry& entry(Lane lane, int rank) const;
+
+  std::shared_ptr<Group> group_;
+  int rank_;
+};
+
+template <class Ready, class Missing>
+void ThreadsTransport::await(Lane lane, const Call& call, Ready&& ready, Missing&& missing) {
+  WorldState& world = group_->world();
+  if (look([&] { return ready() || world.aborted(); }, world.patience)) {
+    if (ready()) return;
+    world.throw_aborted();
+  }
+  WorldState::Waiting waiting{.active = true, .call = call, .since = Clock::now()};
+  const Clock::time_point deadline = waiting.since + world.timeout;
+  // Others are told only about waits that last: most end within the first sleep.
+  Clock::time_point until = waiting.since + std::min<Clock::duration>(world.timeout / 4, std::chrono::milliseconds(50));
+  bool told = false;
+  const auto untell = [&] {
+    if (told) world.set_waiting(group_->world_rank(rank_), lane, {});
+  };
+  for (;;) {
+    end(lane).bell.sleep([&] { return ready() || world.aborted(); }, until);
+    if (ready()) return untell();
+    if (world.aborted()) {
+      untell();
+      world.throw_aborted();
+    }
+    if (Clock::now() < until) continue;
+    waiting.count = 0;
+    missing([&](int rank) {
+      if (waiting.count < static_cast<int>(waiting.ranks.size()))
+        waiting.ranks[static_cast<std::size_t>(waiting.count)] = group_->world_rank(rank);
+      ++waiting.count;
+    });
+    if (Clock::now() >= deadline) {
+      const std::string why = world.who_waits(group_->world_rank(rank_), lane, waiting);
+      untell();
+      if (world.abort(why)) fail("{}", why);
+      world.throw_aborted();
+    }
+    world.set_waiting(group_->world_rank(rank_), lane, waiting);
+    told = true;
+    until = deadline;
+  }
+}
+
+}  // namespace trireme::comm::threads
