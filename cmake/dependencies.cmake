@@ -12,6 +12,11 @@ pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8>=10.40)  # the first that knows the property White_Space
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(uring REQUIRED IMPORTED_TARGET liburing)
+# Without it the mpi transport says so when it is asked for. (Its C++ bindings were dropped from the standard.)
+set(MPI_CXX_SKIP_MPICXX ON)
+if(NOT TRIREME_FUZZ)
+  find_package(MPI COMPONENTS CXX)
+endif()
 
 # The fuzzers run where these are not installed: static archives, and headers alone where there is no archive. (oneDNN,
 # Highway and OpenMP's library, which graph and config link and never call, are copied beside them.)

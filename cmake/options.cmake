@@ -48,12 +48,16 @@ if(TRIREME_FUZZ)
 endif()
 
 # One target per folder of src/trireme; `USES` is what the folder may include. Tests (`*_test.cpp`) lie beside the
-# sources and are built into one test program per folder (see tests/).
+# sources and are built into one test program per folder (see tests/). `WITHOUT` are sources, as regular expressions,
+# that this build has no use for.
 function(trireme_folder name)
-  cmake_parse_arguments(ARG "" "" "USES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "USES;LIBRARIES;WITHOUT" ${ARGN})
   set(folder ${PROJECT_SOURCE_DIR}/src/trireme/${name})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "_test\\.cpp$|/main\\.cpp$")
+  foreach(pattern ${ARG_WITHOUT})
+    list(FILTER sources EXCLUDE REGEX ${pattern})
+  endforeach()
   if(NOT sources)
     add_library(trireme_${name} INTERFACE)
     set(scope INTERFACE)

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <random>
 
+#include "trireme/comm/mpi/session.h"
 #include "trireme/comm/scratch.h"
 #include "trireme/comm/threads/world.h"
 
@@ -19,10 +20,45 @@ std::string transport_under_test() {
 
 }  // namespace
 
-std::vector<int> rank_counts() { return {1, 2, 3, 4, 5, 6, 7, 8, 9}; }
+namespace {
+
+// MPI lives as long as the tests run.
+std::unique_ptr<mpi::Session> session;
+std::unique_ptr<Communicator> processes;
+
+class MpiEnvironment : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    if (transport_under_test() != "mpi") return;
+    session = std::make_unique<mpi::Session>(mpi::SessionOptions{.timeout = 20, .tuning = nullptr});
+    processes = std::make_unique<Communicator>(session->communicator());
+  }
+  void TearDown() override {
+    processes.reset();
+    session.reset();
+  }
+};
+const ::testing::Environment* const kMpi = ::testing::AddGlobalTestEnvironment(new MpiEnvironment);
+
+}  // namespace
+
+std::vector<int> rank_counts() {
+  std::vector<int> counts;
+  for (int n = 1; n <= (processes ? processes->size() : 9); ++n) counts.push_back(n);
+  return counts;
+}
 
 void over(int ranks, const std::function<void(Communicator&)>& body) {
-  threads::run(ranks, {.link = transport_under_test() == "emulated" ? "10GB/s" : "", .timeout = 20}, body);
+  if (!processes)
+    return threads::run(ranks, {.link = transport_under_test() == "emulated" ? "10GB/s" : "", .timeout = 20}, body);
+  if (ranks > processes->size()) return;
+  const auto group = processes->split(processes->rank() < ranks ? 0 : -1);
+  try {
+    if (group) body(*group);
+  } catch (const Error& e) {
+    processes->abort(e.message());
+    throw;
+  }
 }
 
 namespace {

@@ -1,0 +1,156 @@
+#pragma once
+#include <mpi.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/mpi/session.h"
+#include "trireme/comm/transport.h"
+
+namespace trireme::comm::mpi {
+
+using Clock = std::chrono::steady_clock;
+
+// Throws with MPI's own words unless `code` is success.
+void check_mpi(int code, const char* what);
+
+// What all groups of a session share.
+struct Session::Impl {
+  int rank = 0;
+  int size = 1;
+  Clock::duration timeout{};
+  bool blocking_native = false;
+  int spins = 0;  // looks before a wait starts to sleep
+  bool crowded = false;
+  std::shared_ptr<const Tuning> tuning;
+  int exceptions = std::uncaught_exceptions();
+  // MPI frees communicators collectively; they are kept and freed when the session ends, in the order they were made.
+  std::mutex mutex;
+  std::vector<MPI_Comm> kept;
+
+  explicit Impl(const SessionOptions& options);
+  ~Impl();
+
+  // A copy of `comm` that errors return from.
+  MPI_Comm duplicate(MPI_Comm comm);
+
+  // Failure: a rank that gives up sends its reason to all; whoever waits looks for one.
+  bool aborted() const { return aborted_.load(); }
+  void abort(const std::string& why);
+  void look_for_abort();
+  [[noreturn]] void throw_aborted();
+
+  // Until `done()` (which looks at MPI once) is true; throws on abort and on timeout, whose message `waiting` gives.
+  template <class Done, class Waiting>
+  void await(Done&& done, Waiting&& waiting);
+
+ private:
+  static constexpr int kReasonBytes = 1024;
+  void say_goodbye();
+
+  MPI_Comm control_ = MPI_COMM_NULL;
+  MPI_Request news_ = MPI_REQUEST_NULL;
+  std::array<char, kReasonBytes> incoming_{};
+  std::array<char, kReasonBytes> outgoing_{};
+  std::vector<MPI_Request> told_;
+  std::string reason_;
+  std::atomic<bool> aborted_{false};
+};
+
+// Rises from no pause at all to a millisecond: a wait never holds a core for long.
+class Backoff {
+ public:
+  explicit Backoff(int spins, bool crowded) : spins_(spins), crowded_(crowded) {}
+  // Returns true when it has slept, so that rarer looks are worth their time.
+  bool pause();
+
+ private:
+  int spins_;
+  bool crowded_;
+  int count_ = 0;
+  std::chrono::microseconds sleep_{20};
+};
+
+template <class Done, class Waiting>
+void Session::Impl::await(Done&& done, Waiting&& waiting) {
+  if (done()) return;
+  const Clock::time_point begin = Clock::now();
+  Backoff backoff(spins, crowded);
+  for (;;) {
+    const bool slept = backoff.pause();
+    if (done()) return;
+    if (!slept) continue;
+    look_for_abort();
+    if (aborted()) throw_aborted();
+    if (Clock::now() - begin < timeout) continue;
+    const std::string why = waiting(std::chrono::duration<double>(Clock::now() - begin).count());
+    abort(why);
+    fail("{}", why);
+  }
+}
+
+class MpiTransport final : public Transport {
+ public:
+  // Takes over `comm`'s ranks; collective over it.
+  MpiTransport(std::shared_ptr<Session::Impl> session, MPI_Comm comm);
+
+  TransportKind kind() const override { return TransportKind::mpi; }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::unique_ptr<Transport> split(int color, int key) override;
+
+  Ticket send(Lane lane, std::span<const std::byte> bytes, int to, int tag) override;
+  Ticket recv(Lane lane, std::span<std::byte> bytes, int from, int tag, const Combine* combine) override;
+  bool test(Ticket& ticket, const Call& call) override;
+  void wait(Ticket& ticket, const Call& call) override;
+  void cancel(Ticket& ticket) noexcept override;
+
+  bool barrier(Lane lane, const Call& call, Counters& counters) override;
+  bool all_reduce(Lane lane, std::span<const Segment> segments, DType dtype, Reduce reduce, const Call& call,
+                  Counters& counters) override;
+  bool reduce_scatter(Lane lane, std::span<const Cut> cuts, DType dtype, Reduce reduce, std::span<std::byte> scratch,
+                      const Call& call, Counters& counters) override;
+  bool all_gather(Lane lane, std::span<const Cut> cuts, DType dtype, std::span<std::byte> scratch, const Call& call,
+                  Counters& counters) override;
+
+  void abort(const std::string& why) override;
+  void check() const override;
+
+ private:
+  // A message under way.
+  struct Post {
+    MPI_Request request = MPI_REQUEST_NULL;
+    std::size_t bytes = 0;
+    bool receiving = false;
+  };
+  struct LaneState {
+    MPI_Comm comm = MPI_COMM_NULL;
+    std::deque<Post> posts;
+    std::vector<Post*> idle;
+    std::vector<int> counts;
+    std::vector<int> offsets;
+  };
+
+  LaneState& lane(Lane lane) { return lanes_[static_cast<std::size_t>(lane)]; }
+  Ticket ticket(Lane lane, int peer, Post* post);
+  Post* take(Lane lane);
+  bool look(Ticket& ticket, MPI_Status& status);  // true once the message is done
+  void finish(Ticket& ticket, const MPI_Status& status);
+  // For a collective of MPI's own.
+  void await(MPI_Request& request, const Call& call);
+  std::string world_rank(int rank) const;
+
+  std::shared_ptr<Session::Impl> session_;
+  std::array<LaneState, kLanes> lanes_;
+  std::vector<int> world_ranks_;
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+}  // namespace trireme::comm::mpi
