@@ -94,6 +94,7 @@ void add_bench(CLI::App& app, Context& context) {
   step->callback(
       [&context, arguments] { context.run = [&context, arguments] { return bench_step(context, *arguments); }; });
   add_bench_checkpoint(*bench, context);
+  add_bench_comm(*bench, context);
   add_bench_generate(*bench, context);
   add_bench_offload(*bench, context);
 }

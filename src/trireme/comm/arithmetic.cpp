@@ -119,15 +119,28 @@ void combine_typed(T* into, const T* from, std::int64_t count) {
   }
 }
 
-// Two ranks, each other's only partner: one pass through registers.
-template <Reduce kReduce, class T>
-void combine_pair(T* a, T* b, std::int64_t count) {
-  constexpr bool kMean = kReduce == Reduce::mean;
+// A few ranks, each of which gets the result where its data was: one pass through registers.
+template <Reduce kReduce, int kRanks, class T>
+void combine_in_place(void* const* tensors, std::int64_t count) {
+  T* data[kRanks];
+  for (int r = 0; r < kRanks; ++r) data[r] = static_cast<T*>(tensors[r]);
+#pragma GCC ivdep  // no two of them overlap
   for (std::int64_t i = 0; i < count; ++i) {
-    T value = apply<kReduce>(a[i], b[i]);
-    if constexpr (kMean) value = value / T{2};
-    a[i] = value;
-    b[i] = value;
+    T value = data[0][i];
+    for (int r = 1; r < kRanks; ++r) value = apply<kReduce>(value, data[r][i]);
+    if constexpr (kReduce == Reduce::mean) value = value / T{kRanks};
+    for (int r = 0; r < kRanks; ++r) data[r][i] = value;
+  }
+}
+
+template <Reduce kReduce, class T>
+bool combine_few(std::span<const void* const> sources, std::span<void* const> targets, std::int64_t count) {
+  if (!std::equal(sources.begin(), sources.end(), targets.begin(), targets.end())) return false;
+  switch (sources.size()) {
+    case 2: combine_in_place<kReduce, 2, T>(targets.data(), count); return true;
+    case 3: combine_in_place<kReduce, 3, T>(targets.data(), count); return true;
+    case 4: combine_in_place<kReduce, 4, T>(targets.data(), count); return true;
+    default: return false;
   }
 }
 
@@ -135,8 +148,7 @@ template <Reduce kReduce, class T>
 void combine_all_typed(std::span<const void* const> sources, std::span<void* const> targets, std::int64_t count) {
   using A = Accumulator<T>;
   if constexpr (std::is_floating_point_v<T>)
-    if (sources.size() == 2 && targets.size() == 2 && sources[0] == targets[0] && sources[1] == targets[1])
-      return combine_pair<kReduce>(static_cast<T*>(targets[0]), static_cast<T*>(targets[1]), count);
+    if (combine_few<kReduce, T>(sources, targets, count)) return;
   constexpr std::int64_t kBlock = kBlockBytes / static_cast<std::int64_t>(sizeof(A));
   alignas(64) A sum[kBlock];
   alignas(64) A other[kBlock];

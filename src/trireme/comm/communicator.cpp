@@ -167,7 +167,7 @@ struct Communicator::Impl {
   Algorithm resolve(Algorithm algorithm, Collective kind, std::size_t bytes) const {
     const bool lacks_native = transport->kind() == TransportKind::emulated;
     if (algorithm == Algorithm::automatic)
-      algorithm = choose(tuning ? *tuning : Tuning{}, transport->kind(), kind, bytes, transport->size());
+      algorithm = choose(*tuning, transport->kind(), kind, bytes, transport->size());
     if (algorithm == Algorithm::native && lacks_native)
       algorithm = choose({}, transport->kind(), kind, bytes, transport->size());
     if (kind != Collective::all_reduce && (algorithm == Algorithm::sequential || algorithm == Algorithm::tree))
@@ -329,7 +329,7 @@ struct Communicator::Impl {
 Communicator::Communicator(std::unique_ptr<Transport> transport, std::shared_ptr<const Tuning> tuning)
     : impl_(std::make_unique<Impl>()) {
   impl_->transport = std::move(transport);
-  impl_->tuning = std::move(tuning);
+  impl_->tuning = tuning ? std::move(tuning) : std::make_shared<const Tuning>();
 }
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;

@@ -168,6 +168,7 @@ bool ThreadsTransport::all_reduce(Lane lane, std::span<const Segment> segments, 
     std::size_t offset = 0;
     for (const Segment& s : segments) {
       for (int r = 0; r < size(); ++r) sources[static_cast<std::size_t>(r)] = small(lane, r) + offset;
+      sources[static_cast<std::size_t>(rank_)] = s.data;  // the copy's cache lines are on their way to the others
       combine_all(sources, std::span(&s.data, 1), s.count, dtype, reduce);
       offset += static_cast<std::size_t>(s.count) * element;
     }
