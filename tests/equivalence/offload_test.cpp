@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "equivalence/training.h"
+#include "trireme/planner/predict.h"
 
 namespace trireme::testing {
 namespace {
@@ -90,31 +91,38 @@ TEST(OffloadPolicy, EachTrainsToTheBit) {
   EXPECT_LE(moved[1], moved[2]);
 }
 
-// With a limit, as few leave as make it hold.
-TEST(OffloadPolicy, DynamicKeepsWhatFits) {
+// With a limit, as many leave as make it hold in the least time.
+TEST(OffloadPolicy, DynamicFits) {
   train::Config config = wider_model("gpt2");
   config.train.batch = 16;
   const train::Registry registry;
-  const auto compiled = [&](std::optional<std::size_t> most) {
-    return train::compile(config, registry, {.threads = 1, .offload_most = most});
+  const auto compiled = [&](std::optional<planner::Choice> choice = {}) {
+    return train::compile(config, registry, {.threads = 1, .choice = std::move(choice)});
   };
-  const std::size_t plain = compiled({}).arena_bytes;
+  const std::size_t plain = compiled().arena_bytes;
   config.memory.offload = "activations";
-  EXPECT_FALSE(train::least_offload(config, registry, {}));  // no limit
-  const std::size_t least = compiled(1000).arena_bytes;
-  ASSERT_LT(least, plain);
-  std::size_t before = 0;
+  EXPECT_FALSE(compiled().choice);  // no limit
+  config.memory.limit.count = 1;
+  const train::Compiled all = compiled();
+  ASSERT_LT(all.arena_bytes, plain);
+  EXPECT_FALSE(all.choice->fits);
   for (const double share : {1.0, 0.7, 0.4, 0.1}) {
-    config.memory.limit.count = least + static_cast<std::size_t>(share * static_cast<double>(plain - least));
-    const std::size_t most = train::least_offload(config, registry, {}).value();
-    EXPECT_LE(compiled(most).arena_bytes, config.memory.limit.count) << share;
-    EXPECT_GE(most, before) << share;
-    if (most > 0) {
-      EXPECT_GT(compiled(most - 1).arena_bytes, config.memory.limit.count) << share;
-    }
-    before = most;
+    config.memory.limit.count =
+        all.arena_bytes + static_cast<std::size_t>(share * static_cast<double>(plain - all.arena_bytes));
+    const train::Compiled fitting = compiled();
+    EXPECT_LE(fitting.arena_bytes, config.memory.limit.count) << share;
+    planner::Choice other = fitting.choice.value();
+    EXPECT_EQ(other.saving.moved == 0, share == 1.0);
+    const auto not_better = [&](std::size_t moved) {
+      other.saving.moved = moved;
+      const train::Compiled c = compiled(other);
+      EXPECT_TRUE(c.arena_bytes > config.memory.limit.count ||
+                  planner::nominal_seconds(c.step) >= fitting.choice->trial.seconds)
+          << share << ": " << moved;
+    };
+    for (std::size_t moved = 0; moved < fitting.choice->saving.moved; moved += 2) not_better(moved);
+    not_better(all.choice->saving.moved);
   }
-  EXPECT_GT(before, 0U);
 }
 
 struct Composed {

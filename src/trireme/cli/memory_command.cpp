@@ -22,7 +22,9 @@ int memory(const Context& context, const MemoryArguments& a) {
     WorkProgress progress;
     savings =
         train::what_if(trainer.config(), *context.registry,
-                       {.threads = trainer.threads(), .staging = trainer.compiled().layout.staging_bytes},
+                       {.threads = trainer.threads(),
+                        .staging = trainer.compiled().layout.staging_bytes,
+                        .choice = trainer.compiled().choice},
                        [&](std::size_t done, std::size_t total) { progress.count("compiling plans", done, total); });
     progress.finish();
   }

@@ -56,6 +56,22 @@ std::string curve(const std::vector<std::size_t>& live, std::size_t floor, int w
   return out;
 }
 
+// What memory.limit led to; nothing where it had nothing to decide.
+std::string choice_text(const train::Compiled& c) {
+  if (!c.choice) return {};
+  const planner::Saving& saving = c.choice->saving;
+  std::string out = fmt::format("{} activation{} of a micro-batch leave{}", saving.moved, saving.moved == 1 ? "" : "s",
+                                saving.moved == 1 ? "s" : "");
+  std::array<std::int32_t, 3> segments{};
+  for (const passes::RematPlan::Group& group : saving.remat.groups)
+    segments[static_cast<std::size_t>(group.hold)] += group.segments;
+  if (const auto [kept, cheap, whole] = segments; cheap + whole > 0)
+    out += fmt::format(", of {} segments {} are computed again as far as it is cheap and {} from their input",
+                       kept + cheap + whole, cheap, whole);
+  return fmt::format("limit   {}; predicted to take {:.3f}× the step without either\n", out,
+                     c.choice->trial.seconds / c.choice->plain);
+}
+
 }  // namespace
 
 std::string one_line(const std::string& text, std::size_t width) {
@@ -124,7 +140,7 @@ std::string plan_text(const train::Trainer& t) {
   if (memory.remat != "none") out += ", remat " + memory.remat;
   if (memory.activations != "full") out += ", activations kept in " + memory.activations;
   if (memory.offload != "none") out += ", offload of " + memory.offload;
-  out += "\n";
+  out += "\n" + choice_text(c);
   out += fmt::format(
       "check   5 programs, {} instructions: every read follows its write, {} shared ranges ordered, no race\n",
       format_count(c.checked.instructions), format_count(c.checked.conflicts_ordered));
@@ -142,6 +158,7 @@ std::string memory_text(const train::Compiled& c) {
   std::string out = fmt::format("{} parameters; predicted peak {} B = {} in program '{}', at instruction {} of {}\n\n",
                                 format_count(c.parameters()), format_count(peak.bytes), format_bytes(peak.bytes),
                                 program.name, peak.instruction, program.instructions.size());
+  out += choice_text(c);
   out += fmt::format("{:<12}{:>18}{:>12}{:>8}{:>18}\n", "category", "bytes", "", "share", "bytes/parameter");
   const auto row = [&](const char* name, std::size_t bytes) {
     out += fmt::format("{:<12}{:>18}{:>12}{:>7.1f}%{:>18.2f}\n", name, format_count(bytes), format_bytes(bytes),
@@ -199,6 +216,10 @@ std::string memory_json(const train::Compiled& c, const std::vector<train::WhatI
   o["micro_batches"] = c.micro_batches;
   // On a machine of round numbers: for ratios.
   o["nominal_step_s"] = planner::nominal_seconds(c.step);
+  if (c.choice)
+    o["limit"] = {{"remat", c.choice->saving.remat.str()},
+                  {"moved", c.choice->saving.moved},
+                  {"relative_time", c.choice->trial.seconds / c.choice->plain}};
   nlohmann::ordered_json& tensors = o["largest_tensors"] = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < std::min<std::size_t>(10, peak.largest.size()); ++i) {
     const program::Buffer& b = program.buffers[static_cast<std::size_t>(peak.largest[i])];

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "trireme/core/error.h"
 #include "trireme/passes/saved_values.h"
@@ -227,6 +228,19 @@ RematPlan refined(const RematPlan& plan, const Coarse& coarse) {
   return fine;
 }
 
+// Chains longer than this are solved coarsely.
+constexpr std::size_t kSegments = 256;
+
+// What needs no budget: what is cheap made again, and every:K.
+std::vector<RematPlan> simple_plans(const Chain& chain) {
+  std::vector<RematPlan> plans = {{std::vector<RematPlan::Group>(chain.segments.size(), {1, Hold::expensive})}};
+  const auto layers = static_cast<std::int64_t>(layer_sizes(chain).size());
+  for (std::int64_t k = 1; k < layers; k = std::max(k + 1, k * 9 / 8)) plans.push_back(every(chain, k));
+  return plans;
+}
+
+RematPlan keep_all(const Chain& chain) { return {{{static_cast<std::int32_t>(chain.segments.size()), Hold::keep}}}; }
+
 }  // namespace
 
 std::vector<RematSegment> measure_chain(const Graph& graph, const Chain& chain) {
@@ -274,12 +288,11 @@ OptimalRemat optimal_remat(const Graph& graph, std::uint64_t budget,
     return fits;
   };
   if (budget == 0) budget = lowered_peak(plan_remat(graph, "sqrt"));
-  const RematPlan keep{{{static_cast<std::int32_t>(fine_chain.size()), Hold::keep}}};
+  const RematPlan keep = keep_all(fine);
   if (consider(keep)) return best;  // nothing need be forgotten
 
   // The model of the chain leaves out what lowering finds (buffers used in place, workspaces), so the budget it is
   // given is moved until the program just fits.
-  constexpr std::size_t kSegments = 256;
   constexpr int kTrials = 12;
   const Coarse coarse = coarsen(fine, kSegments);
   const std::vector<RematSegment> chain = measure_chain(graph, coarse.chain);
@@ -303,12 +316,40 @@ OptimalRemat optimal_remat(const Graph& graph, std::uint64_t budget,
     if (const auto plan = fastest_within(chain, low + low * static_cast<std::uint64_t>(i) / 100))
       consider(refined(*plan, coarse));
   // For the same reason a simple plan may need less than the model thinks.
-  const auto layers = static_cast<std::int64_t>(layer_sizes(fine).size());
-  consider(RematPlan{std::vector<RematPlan::Group>(fine.segments.size(), {1, Hold::expensive})});
-  std::vector<RematPlan> simple;
-  for (std::int64_t k = 1; k < layers; k = std::max(k + 1, k * 9 / 8)) simple.push_back(every(fine, k));
-  for (const RematPlan& plan : simple) consider(plan);
+  for (const RematPlan& plan : simple_plans(fine)) consider(plan);
   return best;
+}
+
+std::vector<RematPlan> remat_candidates(const Graph& graph) {
+  constexpr std::uint64_t kBudgets = 16;
+  const Chain fine = passes::find_chain(graph);
+  const std::vector<RematSegment> fine_chain = measure_chain(graph, fine);
+  const Coarse coarse = coarsen(fine, kSegments);
+  const std::vector<RematSegment> chain = measure_chain(graph, coarse.chain);
+  struct Candidate {
+    RematCost cost;
+    RematPlan plan;
+  };
+  std::vector<Candidate> candidates;
+  const auto add = [&](RematPlan plan) {
+    const RematCost cost = cost_of(fine_chain, plan);
+    candidates.push_back({cost, std::move(plan)});
+  };
+  add(keep_all(fine));
+  const std::uint64_t least = smallest_peak(chain);
+  const std::uint64_t most = candidates.front().cost.peak;
+  for (std::uint64_t i = 0; i < kBudgets && least < most; ++i)
+    if (const auto plan = fastest_within(chain, least + (most - least) / kBudgets * i)) add(refined(*plan, coarse));
+  for (RematPlan& plan : simple_plans(fine)) add(std::move(plan));
+  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return std::pair(a.cost.seconds, a.cost.peak) < std::pair(b.cost.seconds, b.cost.peak);
+  });
+  std::vector<RematPlan> plans;
+  std::uint64_t smallest = std::numeric_limits<std::uint64_t>::max();
+  for (Candidate& candidate : candidates)
+    if (std::exchange(smallest, std::min(smallest, candidate.cost.peak)) > candidate.cost.peak)
+      plans.push_back(std::move(candidate.plan));
+  return plans;
 }
 
 }  // namespace trireme::planner

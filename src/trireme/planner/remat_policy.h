@@ -27,4 +27,8 @@ struct OptimalRemat {
 OptimalRemat optimal_remat(const ir::Graph& graph, std::uint64_t budget,
                            const std::function<std::uint64_t(const passes::RematPlan&)>& lowered_peak);
 
+// Plans by rising time and, by the chain's numbers, falling peak: those of least recomputation for falling budgets, and
+// the simple policies where they are not worse in both. The first forgets nothing.
+std::vector<passes::RematPlan> remat_candidates(const ir::Graph& graph);
+
 }  // namespace trireme::planner

@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <limits>
 #include <thread>
 
 #include "trireme/core/error.h"
@@ -22,7 +21,8 @@
 #include "trireme/passes/remat.h"
 #include "trireme/passes/sequence_cache.h"
 #include "trireme/passes/validate.h"
-#include "trireme/planner/remat_policy.h"
+#include "trireme/planner/memory_limit.h"
+#include "trireme/planner/predict.h"
 #include "trireme/program/lower.h"
 #include "trireme/train/saved_state.h"
 
@@ -105,8 +105,9 @@ passes::Offload::Options offload_options(const Config& config) {
   return options;
 }
 
-// What follows rematerialisation.
-void add_last_passes(passes::Pipeline& p, const Config& config, const GraphOptions& options) {
+// What follows rematerialisation. `decide`: what becomes of offload, if that is not settled.
+void add_last_passes(passes::Pipeline& p, const Config& config, const GraphOptions& options,
+                     const passes::Decided::Decide& decide = {}) {
   // Removes the gradients nobody asked for, which would look like further uses to fusion.
   p.add<passes::CleanUp>();
   p.add<passes::Fuse>();
@@ -116,28 +117,82 @@ void add_last_passes(passes::Pipeline& p, const Config& config, const GraphOptio
         config.memory.activations == "int8" ? passes::CompressActivations::Kind::int8
                                             : passes::CompressActivations::Kind::bf16});
   // Last of all that changes what is computed: it moves what the others left.
-  if (config.memory.offload != "none" && options.purpose != Purpose::generate) p.add<passes::Offload>(options.offload);
+  if (config.memory.offload != "none" && options.purpose != Purpose::generate) {
+    if (decide)
+      p.add<passes::Decided>("offload", decide);
+    else
+      p.add<passes::Offload>(options.offload);
+  }
   if (options.purpose == Purpose::train) p.add<passes::Validate>();
 }
 
 using Lower = std::function<program::Program(const ir::Module& module)>;
 
-passes::RematPlan decide_remat(const Config& config, const GraphOptions& options, const ir::Module& module,
-                               const Lower& lower_step) {
-  const ir::Graph& micro = module.graph("micro");
-  if (config.memory.remat != "optimal") return planner::plan_remat(micro, config.memory.remat);
-  const auto lowered_peak = [&](const passes::RematPlan& plan) {
-    ir::Module trial = module;
-    passes::Pipeline rest;
-    rest.add<passes::Remat>(passes::Remat::Options{.plan = plan});
-    add_last_passes(rest, config, options);
-    rest.run(trial);
-    return lower_step(trial).arena_bytes;
-  };
-  return planner::optimal_remat(micro, config.memory.limit.count, lowered_peak).plan;
+// The step as it would be after the rest of the passes.
+planner::Trial tried(ir::Module module, const passes::Pipeline& rest, const Lower& lower_step) {
+  rest.run(module);
+  const program::Program step = lower_step(module);
+  planner::Trial trial{step.arena_bytes, planner::nominal_seconds(step)};
+  for (const program::Instruction& i : step.instructions)
+    trial.movable += i.kind == program::Instruction::Kind::store && i.phase == ir::Phase::forward && i.micro == 0;
+  return trial;
 }
 
-passes::Pipeline pipeline(const Config& config, const GraphOptions& options, const Lower& lower_step) {
+// Decides what memory.limit leaves open, when the passes that ask for it are reached.
+class MemoryDecision {
+ public:
+  MemoryDecision(const Config& config, const GraphOptions& options, Lower lower_step,
+                 std::optional<planner::Choice>& choice)
+      : config_(config),
+        options_(options),
+        lower_step_(std::move(lower_step)),
+        limit_(config.memory.limit.count),
+        choice_(choice) {}
+
+  bool moves_to_fit() const {
+    return limit_ > 0 && options_.purpose == Purpose::train && options_.offload.activations &&
+           options_.offload.policy == passes::Offload::Policy::dynamic;
+  }
+
+  passes::RematPlan remat(const ir::Module& module) {
+    const ir::Graph& micro = module.graph("micro");
+    if (config_.memory.remat != "optimal") return planner::plan_remat(micro, config_.memory.remat);
+    const auto lowered = [&](const planner::Saving& saving) {
+      GraphOptions options = options_;
+      if (moves_to_fit()) options.offload.most = saving.moved;
+      passes::Pipeline rest;
+      rest.add<passes::Remat>(passes::Remat::Options{.plan = saving.remat});
+      add_last_passes(rest, config_, options);
+      return tried(module, rest, lower_step_);
+    };
+    if (!choice_ && moves_to_fit()) choice_ = planner::fastest_within_limit(micro, limit_, lowered);
+    if (choice_) return choice_->saving.remat;
+    const auto peak = [&](const passes::RematPlan& plan) { return lowered({plan, 0}).peak; };
+    return planner::optimal_remat(micro, limit_, peak).plan;
+  }
+
+  passes::Offload::Options offload(const ir::Module& module) {
+    passes::Offload::Options options = options_.offload;
+    const auto lowered = [&](const planner::Saving& saving) {
+      options.most = saving.moved;
+      passes::Pipeline rest;
+      rest.add<passes::Offload>(options);
+      return tried(module, rest, lower_step_);
+    };
+    if (!choice_) choice_ = planner::moved_to_fit(limit_, {}, lowered);
+    options.most = choice_->saving.moved;
+    return options;
+  }
+
+ private:
+  const Config& config_;
+  GraphOptions options_;
+  Lower lower_step_;
+  std::size_t limit_;
+  std::optional<planner::Choice>& choice_;
+};
+
+passes::Pipeline pipeline(const Config& config, const GraphOptions& options, MemoryDecision& decision) {
   passes::Pipeline p;
   std::vector<std::string> forward = {"micro", "eval", "predict"};
   std::vector<std::string> advance;
@@ -174,12 +229,16 @@ passes::Pipeline pipeline(const Config& config, const GraphOptions& options, con
     // Values nobody reads would be planned for.
     p.add<passes::CleanUp>();
     // Before fusion: a residual sum that is fused into a norm could not be held without the norm's output.
-    p.add<passes::Decided>("remat", [&config, options, lower_step](const ir::Module& module) {
-      return std::make_unique<passes::Remat>(
-          passes::Remat::Options{.plan = decide_remat(config, options, module, lower_step)});
+    p.add<passes::Decided>("remat", [&decision](const ir::Module& module) {
+      return std::make_unique<passes::Remat>(passes::Remat::Options{.plan = decision.remat(module)});
     });
   }
-  add_last_passes(p, config, options);
+  if (decision.moves_to_fit())
+    add_last_passes(p, config, options, [&decision](const ir::Module& module) {
+      return std::make_unique<passes::Offload>(decision.offload(module));
+    });
+  else
+    add_last_passes(p, config, options);
   return p;
 }
 
@@ -253,14 +312,12 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
   }
   build_graphs(c.module, config, model, graphs);
   graphs.offload = offload_options(config);
-  graphs.offload.most = options.offload_most;
   const auto laid_out = [&](const ir::Module& module) {
     return program::lay_out(module, std::min(options.staging, whole_staging(module)));
   };
-  // Where memory is limited the staging of checkpoints gives way first: decisions leave room for the least of it.
   const Lower lower_step = [&](const ir::Module& module) {
-    const std::size_t staging =
-        config.memory.limit.count > 0 ? std::min(options.staging, io::kStagingAlignment) : options.staging;
+    const bool least = config.memory.limit.count > 0 && options.staging_gives_way;
+    const std::size_t staging = least ? std::min(options.staging, io::kStagingAlignment) : options.staging;
     return program::lower(module, program::lay_out(module, std::min(staging, whole_staging(module))),
                           {.name = "step",
                            .body = "micro",
@@ -268,7 +325,9 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
                            .micro_batches = c.micro_batches,
                            .threads = options.threads});
   };
-  pipeline(config, graphs, lower_step).run(c.module, {options.dump_passes, options.disabled_passes, options.on_pass});
+  c.choice = options.choice;
+  MemoryDecision decision(config, graphs, lower_step, c.choice);
+  pipeline(config, graphs, decision).run(c.module, {options.dump_passes, options.disabled_passes, options.on_pass});
 
   c.layout = laid_out(c.module);
   const auto lowered = [&](const std::string& name, const std::string& body, const std::string& tail,
@@ -294,29 +353,6 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
   for (const std::int64_t rows : graphs.advance)
     c.advance.push_back({rows, lowered(advance_graph(rows), advance_graph(rows), "", 1)});
   return c;
-}
-
-std::optional<std::size_t> least_offload(const Config& config, const Registry& registry, CompileOptions options) {
-  const std::size_t limit = config.memory.limit.count;
-  if (limit == 0 || config.memory.offload_policy != "dynamic" || !offload_options(config).activations)
-    return std::nullopt;
-  const auto with = [&](std::size_t number) {
-    options.offload_most = number;
-    return compile(config, registry, options);
-  };
-  const Compiled all = with(std::numeric_limits<std::size_t>::max());
-  std::size_t most = 0;
-  for (const program::Instruction& i : all.step.instructions)
-    most += i.kind == program::Instruction::Kind::store && i.phase == ir::Phase::forward && i.micro == 0 ? 1 : 0;
-  if (all.arena_bytes > limit) return most;
-  for (std::size_t least = 0; least < most;) {
-    const std::size_t middle = least + (most - least) / 2;
-    if (with(middle).arena_bytes <= limit)
-      most = middle;
-    else
-      least = middle + 1;
-  }
-  return most;
 }
 
 }  // namespace trireme::train

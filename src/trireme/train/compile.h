@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/passes/pass.h"
+#include "trireme/planner/memory_limit.h"
 #include "trireme/program/check.h"
 #include "trireme/program/memory_plan.h"
 #include "trireme/program/program.h"
@@ -45,6 +46,8 @@ struct Compiled {
   int micro_batches = 1;
   std::size_t arena_bytes = 0;                            // the largest of the programs: the predicted peak
   std::array<std::size_t, program::kTiers> tier_bytes{};  // alike for the other tiers; [0] is unused
+  // Where memory.limit left something to decide (memory.remat = "optimal", memory.offload_policy = "dynamic").
+  std::optional<planner::Choice> choice;
 
   const program::Program& largest() const;
   std::uint64_t parameters() const;
@@ -52,11 +55,11 @@ struct Compiled {
 
 struct CompileOptions {
   int threads = 1;
-  std::size_t staging = 0;  // for checkpoints, at most; no more is taken than the saved state needs
+  std::size_t staging = 0;        // for checkpoints, at most; no more is taken than the saved state needs
+  bool staging_gives_way = true;  // where memory.limit is short of it: decisions leave room for the least of it
   Purpose purpose = Purpose::train;
-  // memory.offload_policy = "dynamic": how many activations leave; empty: as many as the computation hides.
-  std::optional<std::size_t> offload_most = {};
-  std::int64_t sequence = 0;  // generate: the longest sequence there will be; 0: the model's context
+  std::optional<planner::Choice> choice = {};  // decided before, by Compiled::choice
+  std::int64_t sequence = 0;                   // generate: the longest sequence there will be; 0: the model's context
   std::filesystem::path dump_passes = {};
   std::vector<std::string> disabled_passes = {};
   std::function<void(const std::string& pass, double seconds)> on_pass = {};
@@ -65,10 +68,6 @@ struct CompileOptions {
 // From a configuration to checked programs. The model's vocabulary must be known (see resolve_model). `registry` must
 // outlive the result.
 Compiled compile(const Config& config, const Registry& registry, const CompileOptions& options);
-
-// CompileOptions::offload_most for a memory.limit: as few activations leave as make it hold, since more copies never
-// cost less time; all of them where none do. Empty without a limit or without that policy.
-std::optional<std::size_t> least_offload(const Config& config, const Registry& registry, CompileOptions options);
 
 // Fills in what the model's family decides, and the vocabulary; refuses impossible shapes by key.
 void resolve_model(Config& config, std::int64_t data_vocab,

@@ -60,14 +60,14 @@ void Trainer::refuse_limit() const {
   const std::uint64_t limit = config_.memory.limit.count;
   const WhatIf* fits = nullptr;
   const WhatIf* smallest = nullptr;
-  const std::vector<WhatIf> savings =
-      what_if(config_, registry_, {.threads = threads_, .staging = compiled_.layout.staging_bytes});
+  const std::vector<WhatIf> savings = what_if(
+      config_, registry_, {.threads = threads_, .staging = compiled_.layout.staging_bytes, .choice = compiled_.choice});
   for (const WhatIf& s : savings) {
-    if (!s.refused.empty() || s.changes_numbers || s.settings.empty()) continue;
+    if (!s.refused.empty() || s.changes_numbers || s.peak >= compiled_.arena_bytes) continue;
     if (smallest == nullptr || s.peak < smallest->peak) smallest = &s;
     if (s.peak <= limit && (fits == nullptr || s.time < fits->time)) fits = &s;
   }
-  std::string way = "nothing that keeps the numbers makes it smaller";
+  std::string way = "that is the smallest peak found among all that keeps the numbers";
   if (const WhatIf* best = fits != nullptr ? fits : smallest; best != nullptr)
     way = fmt::format("{} {} ({} B) with --{}", fits != nullptr ? "it fits in" : "the smallest peak found is",
                       format_bytes(best->peak), format_count(best->peak), fmt::join(best->settings, " --"));
@@ -95,6 +95,7 @@ void Trainer::compile_plan() {
   const bool whole = config_.output.staging == "auto";
   CompileOptions options{.threads = threads_,
                          .staging = std::numeric_limits<std::size_t>::max(),
+                         .staging_gives_way = whole,
                          .dump_passes = options_.dump_passes,
                          .disabled_passes = options_.disabled_passes};
   const auto rounded = [](std::size_t bytes) {
@@ -105,9 +106,6 @@ void Trainer::compile_plan() {
   // State that leaves memory to save it is not staged in memory as a whole.
   constexpr std::size_t kStaging = std::size_t{16} << 20;
   if (whole && offloads_state(config_)) options.staging = kStaging;
-  CompileOptions unstaged = options;
-  unstaged.staging = io::kStagingAlignment;
-  options.offload_most = least_offload(config_, registry_, unstaged);
   compiled_ = compile(config_, registry_, options);
   // Where memory is short, checkpoints give way: they are staged in what is left, and may then wait for the disk.
   std::size_t limit = config_.memory.limit.count;
@@ -115,6 +113,7 @@ void Trainer::compile_plan() {
   const std::size_t rest = compiled_.arena_bytes - compiled_.layout.staging_bytes;
   if (!whole || limit == 0 || compiled_.arena_bytes <= limit) return;
   options.staging = rounded(limit > rest ? limit - rest : 0);
+  options.choice = compiled_.choice;
   compiled_ = compile(config_, registry_, options);
 }
 

@@ -38,18 +38,22 @@ std::vector<Saving> savings(const Config& config) {
     all.push_back({{fmt::format("train.micro_batch={}", half_micro_batch(config))}, false});
   // What keeps the numbers and goes furthest.
   all.push_back({{"train.micro_batch=1", "memory.remat=full"}, false});
-  all.push_back({{"train.micro_batch=1", "memory.remat=full", "memory.offload=all"}, false});
+  all.push_back(
+      {{"train.micro_batch=1", "memory.remat=full", "memory.offload=all", "memory.offload_policy=all"}, false});
   return all;
 }
 
-WhatIf tried(const Config& config, const Registry& registry, const CompileOptions& options, const Saving& saving) {
+WhatIf tried(const Config& config, const Registry& registry, CompileOptions options, const Saving& saving) {
   WhatIf result;
   result.settings = saving.settings;
   result.changes_numbers = saving.changes_numbers;
   try {
     Config changed = config;
     for (const std::string& setting : saving.settings) apply_setting(changed, setting, registry.models);
-    changed.memory.limit = {};  // what it needs, whether or not that is allowed
+    if (!saving.settings.empty()) {
+      changed.memory.limit = {};  // what it needs, whether or not that is allowed
+      options.choice.reset();
+    }
     check(changed, registry.models);
     const Compiled compiled = compile(changed, registry, options);
     result.peak = compiled.arena_bytes;

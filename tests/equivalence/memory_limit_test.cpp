@@ -1,0 +1,92 @@
+// memory.limit with both ways to save: what is computed again and what leaves are decided together.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "equivalence/training.h"
+#include "trireme/planner/predict.h"
+
+namespace trireme::testing {
+namespace {
+
+struct Kind {
+  std::string model;
+  std::string offload;
+};
+
+class MemoryLimit : public ::testing::TestWithParam<Kind> {
+ protected:
+  // A deep model whose activations are most of what it holds.
+  static train::Config deep_model(const std::string& name) {
+    train::Config config = wider_model(name);
+    config.train.batch = 16;
+    config.train.micro_batch = 16;
+    config.model.layers = 4;
+    if (name == "mlp") {
+      config.model.layers = 12;
+      config.model.width = 64;
+      config.model.image = 8;
+      config.train.batch = config.train.micro_batch = 512;
+    }
+    return config;
+  }
+  static train::Compiled compiled(train::Config config, std::size_t limit, const std::string& remat,
+                                  const std::string& offload) {
+    config.memory.limit.count = limit;
+    config.memory.remat = remat;
+    config.memory.offload = offload;
+    static const train::Registry registry;
+    return train::compile(config, registry, {.threads = 2});
+  }
+};
+
+TEST_P(MemoryLimit, BothTogetherAreNeverSlowerNorLarger) {
+  const train::Config config = deep_model(GetParam().model);
+  const std::string& offload = GetParam().offload;
+  const std::size_t plain = compiled(config, 0, "none", "none").arena_bytes;
+  const std::size_t least = compiled(config, 1, "optimal", offload).arena_bytes;
+  ASSERT_LT(least, plain);
+  int only_together = 0;
+  for (const double share : {0.6, 0.25, 0.0}) {
+    const std::size_t limit = least + static_cast<std::size_t>(share * static_cast<double>(plain - least));
+    const train::Compiled both = compiled(config, limit, "optimal", offload);
+    const double seconds = planner::nominal_seconds(both.step);
+    EXPECT_LE(both.arena_bytes, limit) << share;
+    bool alone = false;
+    for (const auto& [remat, moved] : {std::pair{"optimal", "none"}, std::pair{"none", offload.c_str()}}) {
+      if (offload == "all" && moved == std::string("none")) continue;  // its states stay: another step
+      const train::Compiled one = compiled(config, limit, remat, moved);
+      if (one.arena_bytes > limit) continue;
+      alone = true;
+      EXPECT_LE(seconds, planner::nominal_seconds(one.step)) << share << " " << remat << " " << moved;
+    }
+    only_together += alone ? 0 : 1;
+  }
+  if (GetParam().model == "gpt2") {
+    EXPECT_GT(only_together, 0);
+  }
+}
+
+TEST_P(MemoryLimit, TrainsToTheBitAndAsPlanned) {
+  train::Config config = deep_model(GetParam().model);
+  const std::size_t plain_peak = compiled(config, 0, "none", "none").arena_bytes;
+  const std::size_t least = compiled(config, 1, "optimal", GetParam().offload).arena_bytes;
+  Trained plain(config, {.threads = 2});
+  plain.train(2);
+  config.memory.remat = "optimal";
+  config.memory.offload = GetParam().offload;
+  config.memory.limit.count = least + (plain_peak - least) / 8;
+  Trained small(config, {.threads = 2});
+  small.train(2);
+  expect_same_bits(plain, small);
+  EXPECT_EQ(small.session().measured_peak(), small.compiled().arena_bytes);
+  EXPECT_LE(small.compiled().arena_bytes, config.memory.limit.count);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MemoryLimit,
+                         ::testing::Values(Kind{"gpt2", "activations"}, Kind{"gpt2", "all"}, Kind{"mlp", "activations"},
+                                           Kind{"convnet", "activations"}),
+                         [](const auto& one) { return one.param.model + "_" + one.param.offload; });
+
+}  // namespace
+}  // namespace trireme::testing
