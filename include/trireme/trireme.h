@@ -1,6 +1,7 @@
 #pragma once
 // Trireme trains models that are too large, or too slow, for one device. See docs/library.md.
 #include <trireme/cli.h>
+#include <trireme/comm.h>
 #include <trireme/data.h>
 #include <trireme/error.h>
 #include <trireme/log.h>

@@ -58,3 +58,18 @@ run("bytelm-cli memory" ${work}/bytelm/bytelm-cli memory ${small} --json)
 expect("predicted_peak_bytes")
 run("bytelm-cli generate, from the other run" ${work}/bytelm/bytelm-cli generate --from ${work}/run --prompt "Value "
     --tokens 8)
+
+foreach(example collectives regression)
+  run("configure ${example}" ${CMAKE_COMMAND} -S ${SOURCE}/examples/${example} -B ${work}/${example} -G ${GENERATOR}
+      -D CMAKE_CXX_COMPILER=${COMPILER} -D CMAKE_PREFIX_PATH=${prefix} -D CMAKE_BUILD_TYPE=Release
+      "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Wconversion -Werror")
+  run("build ${example}" ${CMAKE_COMMAND} --build ${work}/${example})
+endforeach()
+run("collectives, as threads" ${work}/collectives/collectives)
+expect("worker 0: all-reduce of .1, 2, 3. is .2, 2, 4., all-gather of .1, 2. is .1, 2, 3, 4.")
+if(MPI)
+  run("collectives, as processes" ${SOURCE}/tests/mpi/launch 2 ${work}/collectives/collectives)
+  expect("worker 1: all-reduce of .1, 0, 1. is .2, 2, 4., all-gather of .3, 4. is .1, 2, 3, 4.")
+endif()
+run("regression" ${work}/regression/regression 20000 2)
+expect("alone .* loss 0.079.*reduced .* loss 0.079.*ranks .* loss 0.079")

@@ -44,6 +44,7 @@ void run(int ranks, const WorldOptions& options, const std::function<void(Commun
   threads.reserve(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r)
     threads.emplace_back([&, r] {
+      const auto give_up = [&](const std::string& why) { world.abort(fmt::format("rank {} gave up: {}", r, why)); };
       Communicator comm = world.communicator(r);
       try {
         body(comm);
@@ -51,13 +52,13 @@ void run(int ranks, const WorldOptions& options, const std::function<void(Commun
         keep(told, std::current_exception());
       } catch (const Error& e) {
         keep(first, std::make_exception_ptr(Error(e.kind(), fmt::format("rank {}: {}", r, e.message()))));
-        comm.abort(e.message());
+        give_up(e.message());
       } catch (const std::exception& e) {
         keep(first, std::current_exception());
-        comm.abort(e.what());
+        give_up(e.what());
       } catch (...) {
         keep(first, std::current_exception());
-        comm.abort("an exception of unknown type");
+        give_up("an exception of unknown type");
       }
     });
   for (std::thread& thread : threads) thread.join();

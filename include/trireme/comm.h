@@ -1,0 +1,125 @@
+#pragma once
+#include <trireme/export.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace trireme {
+
+enum class ReduceOp { sum, mean, max, min, prod };
+
+// What a rank has sent and received; docs/communication.md says what each algorithm should.
+struct Traffic {
+  std::uint64_t steps = 0;
+  std::uint64_t messages = 0;
+  std::uint64_t sent_bytes = 0;
+  std::uint64_t received_bytes = 0;
+};
+
+// One rank's end of a group of ranks: threads of this process, or processes under mpirun or srun.
+//
+//   tri::run_ranks(2, [](tri::Communicator& comm) {
+//     std::vector<float> a = comm.rank() == 0 ? std::vector<float>{1, 2, 3} : std::vector<float>{1, 0, 1};
+//     std::vector<float> b = comm.all_reduce(a);                       // {2, 2, 4} on both
+//   });
+//
+// Collectives are called by all ranks in the same order; every rank gets the same bits. A call that waits longer than
+// the timeout, or whose partner has failed, throws an Error that says who waited for whom. One thread at a time.
+class TRIREME_API Communicator {
+ public:
+  struct Impl;
+  explicit Communicator(std::unique_ptr<Impl> impl);
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+  ~Communicator();
+
+  int rank() const;
+  int size() const;
+  // Collective: ranks of equal color form a group, ordered by key, then by rank.
+  Communicator split(int color, int key = 0);
+
+  void barrier();
+  // `algorithm`: auto, native, sequential, parallel, ring, recursive or tree.
+  template <class T>
+  void all_reduce(std::span<T> values, ReduceOp op = ReduceOp::sum, std::string_view algorithm = "auto") {
+    all_reduce_in_place(values.data(), values.size(), element<T>(), op, algorithm);
+  }
+  template <class T>
+  std::vector<T> all_reduce(std::vector<T> values, ReduceOp op = ReduceOp::sum, std::string_view algorithm = "auto") {
+    all_reduce(std::span<T>(values), op, algorithm);
+    return values;
+  }
+  // Every rank's values, in the order of the ranks; all bring equally many.
+  template <class T>
+  std::vector<T> all_gather(const std::vector<T>& mine) {
+    std::vector<T> all(mine.size() * static_cast<std::size_t>(size()));
+    all_gather_bytes(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+    return all;
+  }
+  template <class T>
+  void broadcast(std::span<T> values, int root) {
+    broadcast_bytes(std::as_writable_bytes(values), root);
+  }
+  // A message is received with the size it was sent with.
+  template <class T>
+  void send(std::span<const T> values, int to, int tag = 0) {
+    send_bytes(std::as_bytes(values), to, tag);
+  }
+  template <class T>
+  void recv(std::span<T> values, int from, int tag = 0) {
+    recv_bytes(std::as_writable_bytes(values), from, tag);
+  }
+
+  Traffic traffic() const;
+  // Ends all ranks: their calls throw, with this reason.
+  void abort(const std::string& why);
+
+ private:
+  enum class Element { f32, f64, i8, u8, u16, i32, i64 };
+  template <class T>
+  static constexpr Element element() {
+    if constexpr (std::is_same_v<T, float>)
+      return Element::f32;
+    else if constexpr (std::is_same_v<T, double>)
+      return Element::f64;
+    else if constexpr (std::is_same_v<T, std::int8_t>)
+      return Element::i8;
+    else if constexpr (std::is_same_v<T, std::uint8_t>)
+      return Element::u8;
+    else if constexpr (std::is_same_v<T, std::uint16_t>)
+      return Element::u16;
+    else if constexpr (std::is_same_v<T, std::int32_t>)
+      return Element::i32;
+    else {
+      static_assert(std::is_same_v<T, std::int64_t>, "float, double, or a fixed-width integer but uint32 and uint64");
+      return Element::i64;
+    }
+  }
+  void all_reduce_in_place(void* data, std::size_t count, Element element, ReduceOp op, std::string_view algorithm);
+  void all_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all);
+  void broadcast_bytes(std::span<std::byte> bytes, int root);
+  void send_bytes(std::span<const std::byte> bytes, int to, int tag);
+  void recv_bytes(std::span<std::byte> bytes, int from, int tag);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+struct RankOptions {
+  // auto: the processes of mpirun or srun if this is one of them, else threads.
+  std::string transport = "auto";  // auto | threads | mpi
+  std::string link = "";           // threads pretend to a network link: "1GB/s,20us"
+  double timeout = 60;             // seconds
+};
+
+// Runs `body` on every rank and returns when all of this process's have ended. `ranks` counts threads; under MPI the
+// launcher decided, and `body` runs once, on this process's rank. If a rank throws, all others stop waiting and the
+// first error is thrown here. MPI is initialised and finalised within the call, so a process can do that only once.
+TRIREME_API void run_ranks(int ranks, const std::function<void(Communicator&)>& body, const RankOptions& options = {});
+
+}  // namespace trireme
