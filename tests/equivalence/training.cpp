@@ -108,11 +108,21 @@ data::Batch batch_of(const train::Config& c, std::int64_t step) {
   return batch;
 }
 
+train::Config over_ranks(train::Config config, int ranks, int zero) {
+  config.parallel.mesh = fmt::format("dp={}", ranks);
+  config.parallel.zero = zero;
+  // The same micro-batches, each rank with its share of the rows.
+  if (config.train.micro_batch != 0) config.train.micro_batch /= ranks;
+  train::check(config);
+  return config;
+}
+
 Trained::Trained(const train::Config& config, const Setup& setup)
     : config_(config),
       compiled_(
           train::compile(config_, registry_, {.threads = setup.threads, .disabled_passes = setup.disabled_passes})),
-      session_(std::make_unique<train::Session>(compiled_, setup.threads)) {
+      session_(std::make_unique<train::Session>(
+          compiled_, train::SessionOptions{.threads = setup.threads, .allreduce = config.parallel.allreduce})) {
   session_->initialize(config_.train.seed);
 }
 

@@ -25,6 +25,9 @@ struct Setup {
   std::vector<std::string> disabled_passes = {};
 };
 
+// `config` with its batch cut over so many ranks.
+train::Config over_ranks(train::Config config, int ranks, int zero = 0);
+
 // A model compiled and initialised, with what it is made of kept alive.
 class Trained {
  public:

@@ -112,7 +112,7 @@ std::string printable(const std::string& text) {
 }
 
 std::string headline(const train::Config& config) {
-  const int cores = train::compute_threads(config);
+  const int cores = train::compute_threads({});
   return fmt::format("trireme 0.1 · {} core{} ({}) · no GPU · {}\n", cores, cores == 1 ? "" : "s",
                      planner::cpu_features(), config.name == "quickstart" ? "built-in quickstart" : config.name);
 }
@@ -133,8 +133,14 @@ std::string plan_text(const train::Trainer& t) {
   out += fmt::format("data    {}\n", t.data().summary);
   out += fmt::format("model   {}, {} parameters\n", model_text(t.config().model, t.model().images),
                      format_count(c.parameters()));
-  out += fmt::format("plan    1 rank, {} thread{}, {} micro-batch{} of {} row{}, {}, {}", t.threads(),
-                     t.threads() == 1 ? "" : "s", c.micro_batches, c.micro_batches == 1 ? "" : "es", c.micro_rows,
+  const int ranks = c.module.mesh.ranks();
+  if (ranks == 1)
+    out += "plan    1 rank";
+  else
+    out += fmt::format("plan    {} → {} ranks ({}), ZeRO-{}", c.module.mesh.str(), ranks, t.transport(),
+                       t.config().parallel.zero);
+  out += fmt::format(", {} thread{}{}, {} micro-batch{} of {} row{}, {}, {}", t.threads(), t.threads() == 1 ? "" : "s",
+                     ranks == 1 ? "" : " each", c.micro_batches, c.micro_batches == 1 ? "" : "es", c.micro_rows,
                      c.micro_rows == 1 ? "" : "s", t.config().train.precision, t.config().train.optimizer);
   const train::MemoryConfig& memory = t.config().memory;
   if (memory.remat != "none") out += ", remat " + memory.remat;
@@ -142,9 +148,13 @@ std::string plan_text(const train::Trainer& t) {
   if (memory.offload != "none") out += ", offload of " + memory.offload;
   out += "\n" + choice_text(c);
   out += fmt::format(
-      "check   5 programs, {} instructions: every read follows its write, {} shared ranges ordered, no race\n",
-      format_count(c.checked.instructions), format_count(c.checked.conflicts_ordered));
-  out += fmt::format("memory  predicted peak {} B ({})\n", format_count(c.arena_bytes), categories_text(peak));
+      "check   5 programs, {} instructions: every read follows its write, {} shared ranges ordered, no race{}\n",
+      format_count(c.checked.instructions), format_count(c.checked.conflicts_ordered),
+      c.checked.collectives == 0
+          ? ""
+          : fmt::format(", {} collectives in one order on all ranks", format_count(c.checked.collectives)));
+  out += fmt::format("memory  predicted peak {} B{} ({})\n", format_count(c.arena_bytes),
+                     ranks == 1 ? "" : " on each rank", categories_text(peak));
   for (int tier = 1; tier < program::kTiers; ++tier)
     if (const std::size_t bytes = c.tier_bytes[static_cast<std::size_t>(tier)]; bytes > 0)
       out += fmt::format("{:<8}{} B, where tensors wait until they are needed\n", program::tier_name(tier),
@@ -210,7 +220,11 @@ std::string memory_json(const train::Compiled& c, const std::vector<train::WhatI
   rank["padding"] = peak.padding;
   rank["tiers"] = {{"host", c.tier_bytes[1]}, {"disk", c.tier_bytes[2]}};
   nlohmann::ordered_json o;
-  o["ranks"] = {rank};
+  o["ranks"] = nlohmann::ordered_json::array();
+  for (int r = 0; r < c.module.mesh.ranks(); ++r) {  // all of one class
+    rank["rank"] = r;
+    o["ranks"].push_back(rank);
+  }
   o["parameters"] = c.parameters();
   o["largest_live_bytes"] = program.lower_bound;
   o["micro_batches"] = c.micro_batches;

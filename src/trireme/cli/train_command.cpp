@@ -4,6 +4,7 @@
 #include "trireme/cli/progress.h"
 #include "trireme/cli/report.h"
 #include "trireme/cli/signals.h"
+#include "trireme/comm/mpi/session.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/data/tokenizer/tokenizer.h"
@@ -43,10 +44,9 @@ std::string capacity_text() {
                      parameters / 1e9);
 }
 
-int train_once(Context& context, const TrainArguments& a) {
-  if (a.resume && a.overwrite) refuse("--resume and --overwrite contradict each other");
-  train::Config config = train::load_config(a.config, context.overrides, context.registry->models);
+int train_once(Context& context, const TrainArguments& a, train::Config config, comm::Communicator* world) {
   train::TrainerOptions options;
+  options.world = world;
   options.mode = a.resume ? train::RunMode::resume : a.overwrite ? train::RunMode::overwrite : train::RunMode::fresh;
   options.write = !a.dry_run;
   options.dump_passes = a.dump_passes;
@@ -55,10 +55,13 @@ int train_once(Context& context, const TrainArguments& a) {
   options.log = [](LogLevel level, const std::string& text) {
     fmt::print(stderr, "{}{}\n", level == LogLevel::warning ? "warning: " : "", text);
   };
+  if (world != nullptr && world->rank() > 0) options.log = {};
   Signals signals;
   options.request = [&signals](const train::Metrics&) { return signals.take(); };
   std::unique_ptr<Progress> progress;
-  options.on_step = [&progress](const train::Metrics& m) { progress->step(m); };
+  options.on_step = [&progress](const train::Metrics& m) {
+    if (progress) progress->step(m);
+  };
   options.on_evaluation = [&progress](std::int64_t done, std::int64_t total) {
     if (progress) progress->evaluation(done, total);
   };
@@ -75,9 +78,9 @@ int train_once(Context& context, const TrainArguments& a) {
   if (speaks(trainer) && trainer.first_step() == 0)
     fmt::print("untrained says:  \"{}{}\"\n", prompt, one_line(says(trainer, prompt, 40), 60));
   std::fflush(stdout);
-  progress = std::make_unique<Progress>(trainer.first_step(), trainer.config().train.steps);
+  if (trainer.leads()) progress = std::make_unique<Progress>(trainer.first_step(), trainer.config().train.steps);
   const train::Outcome outcome = trainer.run();
-  progress->finish();
+  if (progress) progress->finish();
   fmt::print("{}", summary_text(trainer, outcome));
   if (speaks(trainer) && !outcome.stopped)
     fmt::print("it now says:\n  │ {}\n", [&] {
@@ -94,6 +97,31 @@ int train_once(Context& context, const TrainArguments& a) {
   if (speaks(trainer))
     fmt::print("next    ./trireme generate --from {} --prompt '{}'\n", trainer.folder().string(), prompt);
   return signals.exit_code();
+}
+
+// Under mpirun or srun every process is a rank, and the first speaks for all.
+int train_everywhere(Context& context, const TrainArguments& a) {
+  if (a.resume && a.overwrite) refuse("--resume and --overwrite contradict each other");
+  train::Config config = train::load_config(a.config, context.overrides, context.registry->models);
+  const auto launched = comm::mpi::launched();
+  const std::string& transport = config.runtime.transport;
+  if (transport == "mpi" && !launched)
+    refuse(
+        "runtime.transport = \"mpi\": this process was not started by mpirun or srun; try: mpirun -n 4 trireme train "
+        "…");
+  if (transport == "threads" && launched && launched->size > 1)
+    refuse("runtime.transport = \"threads\" under {}, which started {} processes: each would train alone",
+           launched->launcher, launched->size);
+  if (!launched || transport == "threads") return train_once(context, a, std::move(config), nullptr);
+  comm::mpi::Session session({.timeout = config.parallel.timeout.count});
+  comm::Communicator world = session.communicator();
+  if (world.rank() > 0 && std::freopen("/dev/null", "w", stdout) == nullptr) fail("/dev/null cannot be opened");
+  try {
+    return train_once(context, a, std::move(config), &world);
+  } catch (Error& e) {
+    world.abort(e.message());
+    throw e.within(fmt::format("rank {}", world.rank()));
+  }
 }
 
 }  // namespace
@@ -117,7 +145,7 @@ void add_train(CLI::App& app, Context& context) {
       "  trireme train my.toml --dump-passes=/tmp/passes --dry-run      what every pass does to the graph\n"
       "  trireme train --resume                                         go on where the last run stopped\n");
   command->callback(
-      [&context, arguments] { context.run = [&context, arguments] { return train_once(context, *arguments); }; });
+      [&context, arguments] { context.run = [&context, arguments] { return train_everywhere(context, *arguments); }; });
 }
 
 }  // namespace trireme::cli

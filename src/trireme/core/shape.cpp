@@ -34,6 +34,8 @@ Shape Shape::operator+(const Shape& tail) const {
   return joined;
 }
 
+Shape Shape::as_rows() const { return rank_ < 2 ? *this : Shape{elements(0, rank_ - 1), back()}; }
+
 std::string Shape::str() const { return fmt::format("[{}]", fmt::join(begin(), end(), ",")); }
 
 std::string TensorType::str() const { return present ? name_of(dtype) + shape.str() : "none"; }

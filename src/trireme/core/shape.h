@@ -34,6 +34,9 @@ class Shape {
   Shape slice(int first, int last) const;
   Shape operator+(const Shape& tail) const;
 
+  // All dimensions but the last as one: [4,64,128] → [256,128]. What has fewer than two is left as it is.
+  Shape as_rows() const;
+
   // "[4,64,128]"; a scalar is "[]".
   std::string str() const;
 

@@ -86,7 +86,9 @@ std::string place(const CheckpointSlice& s) {
 
 // Slices that lie in the tensor, do not overlap and have as many elements as it tile it.
 void check_tiling(const CheckpointTensor& tensor) {
-  const Shape& shape = tensor.type.shape;
+  // All as boxes of the tensor, or all as some of its rows.
+  const Shape shape =
+      tensor.slices.empty() ? tensor.type.shape : sliced_shape(tensor.slices.front(), tensor.type.shape);
   std::vector<const CheckpointSlice*> slices;
   for (const CheckpointSlice& s : tensor.slices) {
     if (s.start.rank() != shape.rank() || s.extent.rank() != shape.rank())
@@ -114,7 +116,7 @@ void check_tiling(const CheckpointTensor& tensor) {
 }
 
 CheckpointTensor tensor_of(const std::string& name, const Json& entry,
-                           const std::map<std::string, CheckpointFile>& files) {
+                           const std::map<std::string, CheckpointFile>& files, bool all) {
   CheckpointTensor tensor;
   tensor.name = name;
   const auto dtype = dtype_of_safetensors(text_of(entry, "dtype"));
@@ -133,7 +135,7 @@ CheckpointTensor tensor_of(const std::string& name, const Json& entry,
     if (!seen.insert(s.file).second) refuse("{} holds two slices of it", for_message(s.file));
     tensor.slices.push_back(std::move(s));
   }
-  check_tiling(tensor);
+  if (all) check_tiling(tensor);
   return tensor;
 }
 
@@ -152,9 +154,7 @@ void check_file_name(const std::string& name) {
   refuse("does not end in its checksum: it is cut short or damaged");
 }
 
-}  // namespace
-
-std::string manifest_text(const CheckpointManifest& m) {
+std::string parts_text(const CheckpointManifest& m) {
   std::vector<std::string> files;
   for (const auto& [name, file] : m.files)
     files.push_back(
@@ -162,12 +162,43 @@ std::string manifest_text(const CheckpointManifest& m) {
   std::vector<std::string> tensors;
   tensors.reserve(m.tensors.size());
   for (const CheckpointTensor& tensor : m.tensors) tensors.push_back(line_of(tensor));
+  return fmt::format("\"files\": {{\n{}\n}},\n\"tensors\": {{\n{}\n}}", fmt::join(files, ",\n"),
+                     fmt::join(tensors, ",\n"));
+}
+
+void read_parts(const Json& json, CheckpointManifest& m, bool all) {
+  for (const auto& [name, entry] : object_of(json, "files").items()) {
+    check_file_name(name);
+    if (!entry.is_object()) refuse("file {} must be an object", for_message(name));
+    m.files[name] = {static_cast<std::uint64_t>(natural_of(entry, "bytes")), checksum_of(entry, "header")};
+  }
+  for (const auto& [name, entry] : object_of(json, "tensors").items()) {
+    try {
+      if (!entry.is_object()) refuse("must be an object");
+      m.tensors.push_back(tensor_of(name, entry, m.files, all));
+    } catch (Error& e) {
+      throw e.within("tensor " + for_message(name));
+    }
+  }
+}
+
+}  // namespace
+
+std::string fragment_text(const CheckpointManifest& manifest) { return "{" + parts_text(manifest) + "}"; }
+
+CheckpointManifest parse_fragment(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) refuse("is not a JSON object");
+  CheckpointManifest m;
+  read_parts(json, m, false);
+  return m;
+}
+
+std::string manifest_text(const CheckpointManifest& m) {
   std::string text = fmt::format(
       "{{\n\"format\": {},\n\"step\": {},\n\"data\": {{\"samples\":{},\"order\":{}}},\n"
-      "\"random\": {{\"kind\":\"counter\",\"seed\":{},\"step\":{}}},\n\"config\": {},\n"
-      "\"files\": {{\n{}\n}},\n\"tensors\": {{\n{}\n}}",
-      kCheckpointFormat, m.step, m.samples, json_quoted(m.order), m.seed, m.step, json_quoted(m.config),
-      fmt::join(files, ",\n"), fmt::join(tensors, ",\n"));
+      "\"random\": {{\"kind\":\"counter\",\"seed\":{},\"step\":{}}},\n\"config\": {},\n{}",
+      kCheckpointFormat, m.step, m.samples, json_quoted(m.order), m.seed, m.step, json_quoted(m.config), parts_text(m));
   const std::string sum = checksum_text(checksum(text));
   return text.append(kBeforeChecksum).append(sum).append(kAfterChecksum);
 }
@@ -194,19 +225,7 @@ CheckpointManifest parse_manifest(std::string_view text) {
   m.seed = member(random, "seed", Json::value_t::number_integer, "a whole number").get<std::int64_t>();
   if (natural_of(random, "step") != m.step) refuse("\"random\" is of another step than the checkpoint");
   m.config = text_of(json, "config");
-  for (const auto& [name, entry] : object_of(json, "files").items()) {
-    check_file_name(name);
-    if (!entry.is_object()) refuse("file {} must be an object", for_message(name));
-    m.files[name] = {static_cast<std::uint64_t>(natural_of(entry, "bytes")), checksum_of(entry, "header")};
-  }
-  for (const auto& [name, entry] : object_of(json, "tensors").items()) {
-    try {
-      if (!entry.is_object()) refuse("must be an object");
-      m.tensors.push_back(tensor_of(name, entry, m.files));
-    } catch (Error& e) {
-      throw e.within("tensor " + for_message(name));
-    }
-  }
+  read_parts(json, m, true);
   return m;
 }
 

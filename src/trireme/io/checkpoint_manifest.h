@@ -15,7 +15,7 @@ namespace trireme::io {
 // any set of slices that tile a tensor together again, so a run may go on with other ranks than it began with.
 struct CheckpointSlice {
   std::string file;  // where it has the tensor's name
-  Shape start;       // its first element in the tensor
+  Shape start;       // its first element in the tensor, or in its rows (Shape::as_rows) if it has two numbers
   Shape extent;
   std::uint64_t checksum = 0;  // of the slice's bytes
 };
@@ -26,6 +26,11 @@ struct CheckpointTensor {
   std::string role;  // what it is for: weights, optimizer, statistics, scalars
   std::vector<CheckpointSlice> slices;
 };
+
+// The shape in which a slice of a tensor is described.
+inline Shape sliced_shape(const CheckpointSlice& slice, const Shape& tensor) {
+  return slice.start.rank() == tensor.rank() ? tensor : tensor.as_rows();
+}
 
 struct CheckpointFile {
   std::uint64_t bytes = 0;
@@ -55,5 +60,9 @@ std::string manifest_text(const CheckpointManifest& manifest);
 // or with a gap).
 CheckpointManifest parse_manifest(std::string_view text);
 CheckpointManifest read_manifest(const std::filesystem::path& folder);
+
+// Files and tensors alone, of which the slices need not be all: what one of several processes has written.
+std::string fragment_text(const CheckpointManifest& manifest);
+CheckpointManifest parse_fragment(std::string_view text);
 
 }  // namespace trireme::io

@@ -127,8 +127,8 @@ void CheckpointReader::read(const CheckpointTensor& tensor, std::span<std::byte>
   for (const CheckpointSlice& slice : tensor.slices) {
     if (!verified_) check_sum(tensor, slice);
     if (slice.extent.elements() > 0)
-      place_slice(bytes(tensor, slice), slice.start, slice.extent, tensor.type.shape, size_of(tensor.type.dtype),
-                  out.data());
+      place_slice(bytes(tensor, slice), slice.start, slice.extent, sliced_shape(slice, tensor.type.shape),
+                  size_of(tensor.type.dtype), out.data());
     release(tensor, slice);
   }
 }

@@ -73,6 +73,10 @@ const char* name_of(Phase phase) {
   return names[static_cast<std::size_t>(phase)];
 }
 
+std::size_t State::storage_bytes() const {
+  return room == 0 ? type.bytes() : static_cast<std::size_t>(room) * size_of(type.dtype);
+}
+
 const char* name_of(Category category) {
   constexpr std::array<const char*, 6> names = {"weights", "gradients", "optimizer", "statistics", "scalars", "cache"};
   return names[static_cast<std::size_t>(category)];

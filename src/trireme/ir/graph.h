@@ -41,7 +41,7 @@ struct Init {
 // What outlives a micro-batch.
 struct State {
   std::string name;  // "blocks.3.attn.qkv.weight"
-  TensorType type;   // global shape
+  TensorType type;   // of all of it; once it is stored in parts, of the rows that each rank keeps
   Category category = Category::weights;
   Init init;
   bool saved = true;         // part of a checkpoint
@@ -51,6 +51,12 @@ struct State {
   std::string derived_from;  // a low-precision copy of that state: rewritten after each update, never saved
   int tier = 0;              // 0 device, 1 host, 2 disk
   Sharding sharding;         // of the storage
+  Shape whole;               // stored in parts of its rows (Shape::as_rows): the shape of all of it. The last parts may
+                             // reach beyond its end.
+  std::int64_t room = 0;     // elements there is storage for, where that is more than the type has
+
+  const Shape& global_shape() const { return whole.rank() > 0 ? whole : type.shape; }
+  std::size_t storage_bytes() const;
   friend bool operator==(const State&, const State&) = default;
 };
 

@@ -1,5 +1,7 @@
 #include "trireme/ir/op_def.h"
 
+#include <algorithm>
+
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 
@@ -17,12 +19,17 @@ std::vector<std::string> OpDef::missing_fields() const {
   require(static_cast<bool>(factors), "factors");
   require(static_cast<bool>(cost), "cost");
   require(precision_set, "precision");
-  require(traits.view || !kernels.empty(), "kernels");
+  require(traits.view || traits.collective || !kernels.empty(), "kernels");
   for (const auto& [kind, kernel] : kernels) {
     require(static_cast<bool>(kernel.supports), "kernel.supports");
     require(static_cast<bool>(kernel.prepare), "kernel.prepare");
   }
   return missing;
+}
+
+bool Traits::allows_in_place(int output, int input) const {
+  if (in_place_each && output == input) return true;
+  return std::find(in_place.begin(), in_place.end(), std::pair(output, input)) != in_place.end();
 }
 
 void Registry::add(OpDef op) {

@@ -20,6 +20,7 @@ enum class Kind;
 namespace trireme::ir {
 
 class GradientContext;
+class PartitionContext;
 class Value;
 
 // What mixed precision does with an op (see passes/precision).
@@ -42,15 +43,27 @@ struct Cost {
   double bytes_written = 0;
 };
 
+// What an op makes of operands of which each rank holds one term of a sum: the same sum's terms, or nothing useful.
+enum class Linear {
+  no,
+  jointly,     // where all its float operands are such terms: add(a, b)
+  separately,  // where exactly one of them is: mul(a, b)
+};
+
 struct Traits {
   bool elementwise = false;  // every output element depends on the input elements of the same index only
   bool view = false;         // output 0 is input 0's bytes under another shape: nothing is launched
   bool commutative = false;
   // {output, input}: the kernel is right when both are the same buffer. Lowering reuses the buffer of a dying input.
   std::vector<std::pair<int, int>> in_place;
+  bool in_place_each = false;  // the same for output i and input i, however many there are
+  Linear linear = Linear::no;
+  bool collective = false;   // needs all ranks along the axis that it names: run by the executor, not by a kernel
   bool accumulates = false;  // the CPU and CUDA kernels honour KernelSpec::accumulate for output 0
   // The optional operand i32 [] with the position of the sequence's first row: absent, the sequence starts there.
   int position_operand = -1;
+
+  bool allows_in_place(int output, int input) const;
 };
 
 // What a kernel is prepared for.
@@ -89,6 +102,10 @@ struct OpDef {
   // How the op may be cut, over the real types of a node.
   std::function<Factors(std::span<const TensorType> inputs, std::span<const TensorType> outputs, const Attributes&)>
       factors;
+
+  // For cuts of factors marked whole that are possible with more than a partial sum: see PartitionContext. May be
+  // empty.
+  std::function<void(PartitionContext&)> partition;
 
   std::function<Cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs, const Attributes&)> cost;
 

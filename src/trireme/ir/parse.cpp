@@ -109,11 +109,15 @@ class Line {
     const auto dtype = parse_dtype(dtype_name);
     if (bracket == std::string_view::npos || !dtype) fail("expected a type such as f32[4,8] before '{}'", near());
     rest_.remove_prefix(bracket);
-    const std::vector<std::int64_t> dims = integers();
-    if (dims.size() > Shape::kMaxRank) fail("a shape has at most {} dimensions, got {}", Shape::kMaxRank, dims.size());
-    const TensorType result{*dtype, Shape(dims)};
+    const TensorType result{*dtype, shape()};
     check_extents(result);
     return result;
+  }
+
+  Shape shape() {
+    const std::vector<std::int64_t> dims = integers();
+    if (dims.size() > Shape::kMaxRank) fail("a shape has at most {} dimensions, got {}", Shape::kMaxRank, dims.size());
+    return Shape(dims);
   }
 
   std::string near() const { return rest_.empty() ? "the end of the line" : std::string(rest_.substr(0, 24)); }
@@ -219,6 +223,10 @@ class Parser {
         state.derived_from = line.word("a state's name");
       else if (line.accept("tier="))
         state.tier = line.count();
+      else if (line.accept("whole="))
+        state.whole = line.shape();
+      else if (line.accept("room="))
+        state.room = line.integer();
       else if (line.accept("sharding="))
         state.sharding = parse_sharding(line.quoted());
       else

@@ -26,12 +26,26 @@ void check_sharding(const Mesh& mesh, const std::string& name, const TensorType&
   for (const Sharding::Partial& partial : sharding.partial) use(partial.axis);
 }
 
+void check_storage(const State& state) {
+  const Shape& part = state.type.shape;
+  if (state.whole.rank() > 0) {
+    check_extents({state.type.dtype, state.whole});
+    const Shape rows = state.whole.as_rows();
+    if (rows.rank() != part.rank() || part[0] > rows[0] || (rows.rank() == 2 && part[1] != rows[1]))
+      fail("'{}' of {} is stored in parts of {}", state.name, state.whole.str(), part.str());
+  }
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  if (state.room != 0 && (state.room < part.elements() || state.room > kMost))
+    fail("'{}' of {} cannot have room for {} elements", state.name, part.str(), state.room);
+}
+
 void check_states(const Module& module) {
   std::unordered_map<std::string_view, const State*> by_name;
   for (const State& state : module.states) {
     check_name(state.name, "state");
     if (!by_name.emplace(state.name, &state).second) fail("two state variables are named '{}'", state.name);
     check_sharding(module.mesh, state.name, state.type, state.sharding);
+    check_storage(state);
   }
   for (const State& state : module.states) {
     if (state.derived_from.empty()) continue;
@@ -40,7 +54,7 @@ void check_states(const Module& module) {
       fail("state '{}' is derived from '{}', which does not exist", state.name, state.derived_from);
     if (!source->second->derived_from.empty())
       fail("state '{}' is derived from '{}', which is derived itself", state.name, state.derived_from);
-    if (state.type.shape != source->second->type.shape)
+    if (state.global_shape() != source->second->global_shape())
       fail("state '{}' is derived from '{}', which has another shape", state.name, state.derived_from);
   }
 }

@@ -4,6 +4,7 @@
 #include "trireme/ops/attention/cached_attention.h"
 #include "trireme/ops/attention/rotary.h"
 #include "trireme/ops/attention/softmax.h"
+#include "trireme/ops/collective/collective.h"
 #include "trireme/ops/conv/conv2d.h"
 #include "trireme/ops/conv/pool2d.h"
 #include "trireme/ops/elementwise/add.h"
@@ -21,6 +22,7 @@
 #include "trireme/ops/loss/regression.h"
 #include "trireme/ops/matmul/matmul.h"
 #include "trireme/ops/norm/batch_norm.h"
+#include "trireme/ops/norm/batch_norm_parts.h"
 #include "trireme/ops/norm/layer_norm.h"
 #include "trireme/ops/norm/rms_norm.h"
 #include "trireme/ops/optimizer/adamw.h"
@@ -94,6 +96,11 @@ ir::Registry builtin() {
   registry.add(rms_norm_grad_def());
   registry.add(batch_norm_def());
   registry.add(batch_norm_grad_def());
+  registry.add(channel_moments_def());
+  registry.add(joint_squares_def());
+  registry.add(batch_norm_given_def());
+  registry.add(batch_norm_sums_def());
+  registry.add(batch_norm_dx_def());
 
   registry.add(reshape_def());
   registry.add(transpose_def());
@@ -103,6 +110,11 @@ ir::Registry builtin() {
   registry.add(concat_def());
   registry.add(reduce_def());
   registry.add(broadcast_def());
+
+  registry.add(all_reduce_def());
+  registry.add(reduce_scatter_def());
+  registry.add(all_gather_def());
+  registry.add(own_rows_def());
 
   registry.add(store_def());
   registry.add(load_def());

@@ -43,6 +43,7 @@ std::string layer_of(const std::string& value_name) {
 
 bool is_cheap(const Graph& graph, const Node& node) {
   if (node.op->traits.view) return true;
+  if (node.op->traits.collective) return false;
   const ir::Types inputs = graph.input_types(node);
   const ir::Types outputs = graph.output_types(node);
   const ir::Cost cost = node.op->cost(inputs, outputs, node.attributes);

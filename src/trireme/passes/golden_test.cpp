@@ -9,6 +9,7 @@
 #include "trireme/core/error.h"
 #include "trireme/ir/print.h"
 #include "trireme/passes/autodiff.h"
+#include "trireme/passes/bucket.h"
 #include "trireme/passes/cleanup.h"
 #include "trireme/passes/compress_activations.h"
 #include "trireme/passes/fuse.h"
@@ -20,7 +21,9 @@
 #include "trireme/passes/precision.h"
 #include "trireme/passes/remat.h"
 #include "trireme/passes/sequence_cache.h"
+#include "trireme/passes/shard.h"
 #include "trireme/passes/validate.h"
+#include "trireme/passes/zero.h"
 
 namespace trireme::passes {
 namespace {
@@ -75,6 +78,14 @@ Pipeline only(const std::string& pass, GoldenOptions options) {
     p.add<LowPrecision>(LowPrecision::Options{parse_dtype(take(options, "low", "bf16")).value(), {"micro", "eval"}});
   else if (pass == "remat")
     p.add<Remat>(Remat::Options{.plan = remat_plan(take(options, "plan", "keep_1"))});
+  else if (pass == "bucket")
+    p.add<Bucket>(Bucket::Options{.bytes = std::stoul(take(options, "bytes", "1024"))});
+  else if (pass == "shard")
+    p.add<Shard>(Shard::Options{.mesh = ir::parse_mesh(take(options, "mesh", "dp=2")),
+                                .seeds = {{"x", "dp"}, {"t", "dp"}},
+                                .graphs = {"micro"}});
+  else if (pass == "zero")
+    p.add<Zero>(Zero::Options{.stage = std::stoi(take(options, "stage", "1"))});
   else if (pass == "validate")
     p.add<Validate>();
   EXPECT_EQ(p.names(), std::vector<std::string>{pass});
@@ -89,8 +100,9 @@ struct Case {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* pass : {"autodiff", "clean-up", "compress-activations", "fuse", "initial-state", "last-row",
-                           "loss-scale", "offload", "optimizer", "precision", "remat", "sequence-cache", "validate"})
+  for (const char* pass :
+       {"autodiff", "bucket", "clean-up", "compress-activations", "fuse", "initial-state", "last-row", "loss-scale",
+        "offload", "optimizer", "precision", "remat", "sequence-cache", "shard", "validate", "zero"})
     for (const Golden& golden : testing::goldens(pass)) all.push_back({pass, golden});
   return all;
 }

@@ -140,8 +140,9 @@ std::vector<bool> forgotten_values(const Graph& graph, const Chain& chain, const
     // Nothing is gained where the gradients begin at once.
     if (group.hold != Hold::keep && end < chain.segments.size())
       for (std::size_t i = chain.segments[segment].begin; i < chain.segments[end - 1].end; ++i)
-        for (const ValueId id : graph.nodes[index(chain.nodes[i])].outputs)
-          forgotten[index(id)] = storage[index(id)] != passed_on && (group.hold == Hold::input || cheap[index(id)]);
+        for (const Node& node = graph.nodes[index(chain.nodes[i])]; const ValueId id : node.outputs)
+          forgotten[index(id)] = storage[index(id)] != passed_on && (group.hold == Hold::input || cheap[index(id)]) &&
+                                 !node.op->traits.collective;  // ranks need not meet again
     segment = end;
   }
   // A view of what is kept needs no copy.

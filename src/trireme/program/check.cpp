@@ -31,7 +31,7 @@ class Checker {
  private:
   Range range(const Operand& o) const {
     const std::size_t begin = buffer(o).offset + o.offset;
-    return {begin, begin + o.type.bytes()};
+    return {begin, begin + o.extent()};
   }
 
   const Buffer& buffer(const Operand& o) const { return p_.buffers[static_cast<std::size_t>(o.buffer)]; }
@@ -81,10 +81,26 @@ class Checker {
     return clock_[b][static_cast<std::size_t>(p_.instructions[a].stream)] > position_[a];
   }
 
-  void check_places() const {
+  // Ranks share the program, so they meet in the same order if one stream issues all of them.
+  void check_collective(std::size_t i) {
+    const Instruction& instruction = p_.instructions[i];
+    if (comm_stream_ != kNone && comm_stream_ != instruction.stream)
+      fail("{} is on stream {}, and another collective on stream {}: ranks might not meet in one order",
+           describe(p_, i), instruction.stream, comm_stream_);
+    comm_stream_ = instruction.stream;
+    const std::string& axis = instruction.attributes.text("axis");
+    const std::int64_t parts = instruction.attributes.integer("parts");
+    if (parts != p_.mesh.size_of(axis))
+      fail("{} is for {} ranks along {}, the mesh '{}' has {}", describe(p_, i), parts, axis, p_.mesh.str(),
+           p_.mesh.size_of(axis));
+    ++report_.collectives;
+  }
+
+  void check_places() {
     for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
       const Instruction& instruction = p_.instructions[i];
       if (instruction.stream < 0) fail("{} is on stream {}", describe(p_, i), instruction.stream);
+      if (instruction.kind == Instruction::Kind::collective) check_collective(i);
       for (const Operand& o : instruction.inputs) inside(i, o);
       for (const Operand& o : instruction.outputs) inside(i, o);
       inside(i, instruction.workspace);
@@ -98,10 +114,11 @@ class Checker {
     if (o.buffer < 0 || static_cast<std::size_t>(o.buffer) >= p_.buffers.size())
       fail("{} names buffer {}, which does not exist", describe(p_, i), o.buffer);
     const Buffer& b = buffer(o);
-    const std::size_t alignment = moves(p_.instructions[i]) ? kPage : kAlignment;
+    std::size_t alignment = moves(p_.instructions[i]) ? kPage : kAlignment;
+    if (o.place.axis != kNone) alignment = size_of(o.type.dtype);
     if (range(o).begin % alignment != 0)
       fail("{} uses buffer '{}' at offset {}, which is not aligned", describe(p_, i), b.name, range(o).begin);
-    const std::size_t touched = o.offset + aligned(o.type.bytes(), moves(p_.instructions[i]) ? kPage : 1);
+    const std::size_t touched = o.offset + aligned(o.extent(), moves(p_.instructions[i]) ? kPage : 1);
     if (touched > b.bytes || b.offset + touched > p_.bytes_in(b.tier))
       fail("{} reaches beyond buffer '{}' ({} of {} bytes)", describe(p_, i), b.name, touched, b.bytes);
   }
@@ -143,11 +160,13 @@ class Checker {
 
   static bool in_place(const Instruction& instruction, std::size_t output, std::size_t input) {
     if (instruction.op == nullptr || output >= instruction.outputs.size()) return false;
-    if (instruction.outputs[output].buffer != instruction.inputs[input].buffer) return false;
-    if (instruction.outputs[output].offset != instruction.inputs[input].offset) return false;
-    const auto& pairs = instruction.op->traits.in_place;
-    return std::find(pairs.begin(), pairs.end(), std::pair(static_cast<int>(output), static_cast<int>(input))) !=
-           pairs.end();
+    const Operand& to = instruction.outputs[output];
+    const Operand& from = instruction.inputs[input];
+    if (to.buffer != from.buffer || to.offset != from.offset) return false;
+    // Of parts and wholes one lies within the other, where the part belongs.
+    if (instruction.kind == Instruction::Kind::collective && output == input) return true;
+    return to.place == from.place &&
+           instruction.op->traits.allows_in_place(static_cast<int>(output), static_cast<int>(input));
   }
 
   const std::string& name(const Operand& o) const { return p_.buffers[static_cast<std::size_t>(o.buffer)].name; }
@@ -262,6 +281,7 @@ class Checker {
   std::vector<std::vector<std::int32_t>> clock_;
   std::vector<std::int32_t> position_;
   std::array<Segments, kTiers> segments_;
+  std::int32_t comm_stream_ = kNone;
 };
 
 }  // namespace

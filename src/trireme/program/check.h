@@ -7,6 +7,7 @@ namespace trireme::program {
 struct CheckReport {
   std::size_t instructions = 0;
   std::size_t buffers = 0;
+  std::size_t collectives = 0;        // that ranks run together
   std::size_t conflicts_ordered = 0;  // pairs of accesses to the same bytes, one writing, that were shown to be ordered
 };
 
@@ -19,6 +20,7 @@ struct CheckReport {
 //   - every buffer lies aligned inside its tier's memory, what one instruction writes does not overlap, and it writes
 //   over its
 //     own inputs only where its op works in place;
+//   - collectives are for as many ranks as the mesh has, and all on one stream;
 //   - outputs are written and nothing is written over them.
 CheckReport check(const Program& program);
 

@@ -16,7 +16,7 @@ bool computes(const Instruction& i) { return i.kind != Kind::store && i.kind != 
 std::size_t bytes_of(const Instruction& i) { return i.outputs.front().type.bytes(); }
 
 bool overlap(const Operand& a, const Operand& b) {
-  return a.buffer == b.buffer && a.offset < b.offset + b.type.bytes() && b.offset < a.offset + a.type.bytes();
+  return a.buffer == b.buffer && a.offset < b.offset + b.extent() && b.offset < a.offset + a.extent();
 }
 
 class Scheduler {
@@ -208,7 +208,7 @@ class Scheduler {
 double compute_seconds(const Instruction& instruction, const passes::CostRates& rates) {
   if (!computes(instruction)) return 0;
   ir::Cost cost;
-  if (instruction.kind == Kind::launch) {
+  if (instruction.op != nullptr) {
     ir::Types inputs;
     ir::Types outputs;
     for (const Operand& o : instruction.inputs) inputs.push_back(o.type);

@@ -14,14 +14,27 @@ bool read_twice(const Instruction& instruction, BufferId buffer) {
   return uses > 1;
 }
 
-// By event: the first instruction of the compute stream that waits for it; none: the last instruction.
-std::vector<std::size_t> waiters(const Program& program) {
-  const std::size_t end = program.instructions.empty() ? 0 : program.instructions.size() - 1;
-  std::vector<std::size_t> found(index(program.events()), end);
-  for (std::size_t i = program.instructions.size(); i-- > 0;)
+// By instruction: the first of the compute stream that starts when it is known to be done, since it waits for it or for
+// a later one of its stream; none: the last instruction.
+std::vector<std::size_t> known_done(const Program& program) {
+  const std::size_t size = program.instructions.size();
+  std::vector<std::size_t> waiter(index(program.events()), size);
+  for (std::size_t i = size; i-- > 0;)
     if (program.instructions[i].stream == 0)
-      for (const std::int32_t event : program.instructions[i].waits) found[index(event)] = i;
-  return found;
+      for (const std::int32_t event : program.instructions[i].waits) waiter[index(event)] = i;
+  std::vector<std::size_t> next(index(program.streams()), size == 0 ? 0 : size - 1);
+  std::vector<std::size_t> done(size);
+  for (std::size_t i = size; i-- > 0;) {
+    const Instruction& instruction = program.instructions[i];
+    if (instruction.stream == 0) {
+      done[i] = i;
+      continue;
+    }
+    std::size_t& first = next[index(instruction.stream)];
+    if (instruction.records != kNone) first = std::min(first, waiter[index(instruction.records)]);
+    done[i] = std::max(first, i);
+  }
+  return done;
 }
 
 }  // namespace
@@ -34,18 +47,16 @@ void find_lifetimes(Program& program, const std::set<BufferId>& kept) {
     if (b.first == kNone) b.first = static_cast<std::int32_t>(i);
     b.last = std::max(b.last, static_cast<std::int32_t>(i));
   };
-  const std::vector<std::size_t> waiter = waiters(program);
+  const std::vector<std::size_t> done = known_done(program);
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
-    const std::size_t end = program.instructions.size() - 1;
-    const std::size_t done = instruction.stream == 0        ? i
-                             : instruction.records == kNone ? end
-                                                            : waiter[index(instruction.records)];
     for (const auto* operands : {&instruction.inputs, &instruction.outputs})
       for (const Operand& o : *operands) {
         touch(o, i);
-        touch(o, done);
+        touch(o, done[i]);
       }
+    touch(instruction.workspace, i);
+    touch(instruction.workspace, done[i]);
   }
   for (const BufferId id : kept)
     if (program.buffers[index(id)].first != kNone)
@@ -70,6 +81,7 @@ void reuse_dying_inputs(Program& program, std::size_t states, std::set<BufferId>
       Buffer& dying = program.buffers[index(input.buffer)];
       Buffer& born = program.buffers[index(output.buffer)];
       const bool fits = !is_state(input.buffer) && !is_state(output.buffer) && input.offset == 0 &&
+                        input.place.axis == kNone && output.place.axis == kNone &&
                         dying.last == static_cast<std::int32_t>(i) && born.first == static_cast<std::int32_t>(i) &&
                         dying.bytes == born.bytes && output.type.bytes() == input.type.bytes();
       if (!fits || kept.contains(input.buffer) || read_twice(instruction, input.buffer)) continue;

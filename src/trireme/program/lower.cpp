@@ -4,7 +4,9 @@
 #include <set>
 
 #include "trireme/core/error.h"
+#include "trireme/ops/collective/collective.h"
 #include "trireme/ops/tier/tier.h"
+#include "trireme/program/collectives.h"
 #include "trireme/program/copies.h"
 #include "trireme/program/lifetimes.h"
 #include "trireme/program/memory_plan.h"
@@ -40,12 +42,14 @@ class Lowering {
     program_.device = options.device;
     program_.threads = options.threads;
     program_.micro_batches = options.micro_batches;
+    program_.mesh = module.mesh;
     program_.state_bytes = layout.bytes;
     program_.tier_state_bytes = layout.tier_bytes;
     for (std::size_t s = 0; s < module.states.size(); ++s) {
       const ir::State& state = module.states[s];
       Buffer buffer{
-          state.name, state.type.bytes(), layout.offsets[s], category_of(state), static_cast<StateId>(s), kNone, kNone};
+          state.name, state.storage_bytes(), layout.offsets[s], category_of(state), static_cast<StateId>(s), kNone,
+          kNone};
       if (state.step_local) {
         buffer.state = kNone;
         buffer.offset = 0;
@@ -71,6 +75,7 @@ class Lowering {
     }
     if (tail != nullptr) run_graph(*tail, 0, {});
     schedule_copies(program_, options_.copies);
+    schedule_collectives(program_, options_.collectives);
     find_lifetimes(program_, kept_);
     if (options_.reuse_in_place) reuse_dying_inputs(program_, module_.states.size(), kept_);
     add_workspaces(program_);
@@ -111,6 +116,7 @@ class Lowering {
           writes_of(g.values.size()),
           buffer_of(g.values.size(), kNone),
           offset_of(g.values.size(), 0),
+          place_of(g.values.size()),
           piece_of(g.values.size()) {
       for (std::size_t v = 0; v < g.values.size(); ++v) {
         if (g.values[v].kind != ir::ValueInfo::Kind::state) continue;
@@ -131,12 +137,30 @@ class Lowering {
     std::vector<std::vector<std::size_t>> writes_of;  // by value: indices into `writes`
     std::vector<BufferId> buffer_of;                  // by value
     std::vector<std::size_t> offset_of;               // by value: where it begins in its buffer
+    std::vector<Place> place_of;                      // by value: and where from there on, by rank
     std::vector<Operand> piece_of;                    // by value: the rows of a state that it is to become
   };
 
   static Operand operand(const Instance& run, ValueId id) {
     return id == ir::kNone ? Operand{}
-                           : Operand{run.buffer_of[index(id)], run.graph.type(id), run.offset_of[index(id)]};
+                           : Operand{run.buffer_of[index(id)], run.graph.type(id), run.offset_of[index(id)],
+                                     run.place_of[index(id)]};
+  }
+
+  static void settle(Instance& run, ValueId id, const Operand& where) {
+    run.buffer_of[index(id)] = where.buffer;
+    run.offset_of[index(id)] = where.offset;
+    run.place_of[index(id)] = where.place;
+  }
+
+  // The part of `whole` that belongs to this rank, as a collective or own_rows node cuts it.
+  Operand own_part(const Node& node, const Operand& whole, const TensorType& part) const {
+    const auto& axes = program_.mesh.axes;
+    const auto axis = std::find_if(axes.begin(), axes.end(),
+                                   [&](const ir::Mesh::Axis& a) { return a.name == node.attributes.text("axis"); });
+    if (axis == axes.end()) fail("there is no mesh axis '{}'", node.attributes.text("axis"));
+    return {whole.buffer, part, whole.offset,
+            Place{static_cast<std::int32_t>(axis - axes.begin()), axis->size, part.bytes()}};
   }
 
   // Values get buffers; writes decide where some of them go. `later` are the graphs that run after this one.
@@ -144,6 +168,7 @@ class Lowering {
     Instance run(module_, graph, micro);
     for (const ValueId id : graph.inputs) load_input(run, id);
     plan_pieces(run);
+    plan_gathers(run);
     plan_writes(run);
     for (const Node& node : graph.nodes) lower_node(run, node);
     keep_outputs(run, later);
@@ -182,6 +207,35 @@ class Lowering {
     }
   }
 
+  // Who reads a value, where that is one view of all of it: that view.
+  static ValueId seen_as(const Instance& run, ValueId id) {
+    const auto& consumers = run.uses.consumers[index(id)];
+    if (consumers.size() != 1 || !run.writes_of[index(id)].empty()) return id;
+    const Node& node = run.graph.nodes[index(consumers.front())];
+    return node.op->name == "reshape" ? node.outputs.front() : id;
+  }
+
+  // A part that is gathered to be a state's new contents is made where it belongs there.
+  void plan_gathers(Instance& run) const {
+    for (const Node& node : run.graph.nodes) {
+      if (node.op->name != ops::kAllGather) continue;
+      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+        const ValueId part = node.inputs[i];
+        const ValueId whole = node.outputs[i];
+        const auto& writes = run.writes_of[index(seen_as(run, whole))];
+        const bool plain = writes.size() == 1 && run.uses.consumers[index(seen_as(run, whole))].empty() &&
+                           run.writes[writes.front()].write.mode == ir::Write::Mode::set &&
+                           made_by_plain_node(run, part) && run.writes_of[index(part)].empty();
+        if (!plain) continue;
+        Write& w = run.writes[writes.front()];
+        check_no_later_read(run, w.write.state, part, 0);
+        run.piece_of[index(part)] = own_part(node, {w.write.state, run.graph.type(whole)}, run.graph.type(part));
+        run.piece_of[index(whole)] = {w.write.state, run.graph.type(whole)};
+        w.direct = w.done = true;
+      }
+    }
+  }
+
   // Reads see the old contents, so the rows that a piece takes must have been read by then.
   void check_no_later_read(const Instance& run, StateId state, ValueId piece, std::size_t offset) const {
     const ValueId read = run.read_of[index(state)];
@@ -196,12 +250,22 @@ class Lowering {
       if (node.op->name == ops::kRows) {
         begin = ops::rows_offset(node, run.graph.type(read));
         end = begin + run.graph.type(node.outputs.front()).bytes();
-        for (const std::int32_t reader : run.uses.consumers[index(node.outputs.front())]) last = std::max(last, reader);
       }
+      if (node.op->traits.view) last = std::max(last, last_reader(run, node.outputs.front()));
       if (last > producer && begin < offset + run.graph.type(piece).bytes() && offset < end)
         fail("'{}' is read after its rows were written by '{}'", module_.state(state).name,
              run.graph.value(piece).name);
     }
+  }
+
+  // Of a value or any view of it.
+  static std::int32_t last_reader(const Instance& run, ValueId id) {
+    std::int32_t last = ir::kNone;
+    for (const std::int32_t reader : run.uses.consumers[index(id)]) {
+      const Node& node = run.graph.nodes[index(reader)];
+      last = std::max(last, node.op->traits.view ? last_reader(run, node.outputs.front()) : reader);
+    }
+    return last;
   }
 
   void plan_writes(Instance& run) const {
@@ -244,14 +308,9 @@ class Lowering {
       if (consumer > producer || run.graph.nodes[index(consumer)].op->traits.view) return false;
       if (consumer != producer) continue;
       for (std::size_t i = 0; i < node.inputs.size(); ++i)
-        if (node.inputs[i] == read && !allows_in_place(*node.op, output, static_cast<int>(i))) return false;
+        if (node.inputs[i] == read && !node.op->traits.allows_in_place(output, static_cast<int>(i))) return false;
     }
     return true;
-  }
-
-  static bool allows_in_place(const ir::OpDef& op, int output, int input) {
-    const auto& pairs = op.traits.in_place;
-    return std::find(pairs.begin(), pairs.end(), std::pair(output, input)) != pairs.end();
   }
 
   // A contribution that nobody else wants may go straight to the sum's buffer.
@@ -323,12 +382,15 @@ class Lowering {
       }
   }
 
-  static void view_node(Instance& run, const Node& node) {
-    const std::size_t from = index(node.inputs.front());
-    const std::size_t to = index(node.outputs.front());
-    run.buffer_of[to] = run.buffer_of[from];
-    run.offset_of[to] = run.offset_of[from];
-    if (node.op->name == ops::kRows) run.offset_of[to] += ops::rows_offset(node, run.graph.type(node.inputs.front()));
+  void view_node(Instance& run, const Node& node) const {
+    if (node.op->name == ops::kOwnRows) {
+      settle(run, node.outputs.front(),
+             own_part(node, operand(run, node.inputs.front()), run.graph.type(node.outputs.front())));
+      return;
+    }
+    settle(run, node.outputs.front(), operand(run, node.inputs.front()));
+    if (node.op->name == ops::kRows)
+      run.offset_of[index(node.outputs.front())] += ops::rows_offset(node, run.graph.type(node.inputs.front()));
   }
 
   void move_node(Instance& run, const Node& node) {
@@ -343,8 +405,7 @@ class Lowering {
       const int tier = stores ? static_cast<int>(node.attributes.integer("tier")) : 0;
       to = {new_pages(run.graph.value(id).name, from.type, category, tier), from.type};
     }
-    run.buffer_of[index(id)] = to.buffer;
-    run.offset_of[index(id)] = to.offset;
+    settle(run, id, to);
     move(stores ? Instruction::Kind::store : Instruction::Kind::load, run, run.graph.value(id).name, node.phase, from,
          to);
   }
@@ -353,6 +414,7 @@ class Lowering {
     Instruction launch;
     launch.name = run.graph.value(node.outputs.front()).name;
     launch.op = node.op;
+    if (node.op->traits.collective) launch.kind = Instruction::Kind::collective;
     launch.attributes = node.attributes;
     launch.phase = node.phase;
     launch.micro = run.micro;
@@ -360,17 +422,32 @@ class Lowering {
     std::vector<std::pair<Operand, Operand>> sums;  // made here, kept in another tier
     for (const ValueId id : node.outputs) {
       Operand to = direct_target(run, node, id, launch.accumulate);
+      if (to.buffer == kNone) to = part_in_place(run, node, launch.outputs.size());
       if (to.buffer == kNone)
-        to = {new_buffer(run.graph.value(id).name, run.graph.type(id), Category::activations), run.graph.type(id)};
+        to = {new_buffer(run.graph.value(id).name, run.graph.type(id), category_made(node)), run.graph.type(id)};
       else if (const StateId state = sum_of(run, id); state != kNone && to.buffer != state)
         sums.emplace_back(to, Operand{state, to.type});
-      run.buffer_of[index(id)] = to.buffer;
-      run.offset_of[index(id)] = to.offset;
+      settle(run, id, to);
       launch.outputs.push_back(to);
     }
     program_.instructions.push_back(std::move(launch));
     for (const auto& [here, there] : sums)
       move(Instruction::Kind::store, run, program_.buffers[index(there.buffer)].name, node.phase, here, there);
+  }
+
+  static Category category_made(const Node& node) {
+    if (node.op->name == ops::kReduceScatter) return Category::gradients;
+    return node.op->name == ops::kAllGather ? Category::weights : Category::activations;
+  }
+
+  // The own part of a sum that is a state of this step alone stays within that state, if nobody reads it whole.
+  Operand part_in_place(const Instance& run, const Node& node, std::size_t i) const {
+    if (node.op->name != ops::kReduceScatter) return {};
+    const Operand whole = operand(run, node.inputs[i]);
+    if (!is_state(whole.buffer) || !module_.state(whole.buffer).step_local || whole.offset != 0) return {};
+    const ValueId read = run.read_of[index(whole.buffer)];
+    if (run.uses.consumers[index(read)].size() != 1 || run.uses.consumers[index(node.inputs[i])].size() != 1) return {};
+    return own_part(node, whole, run.graph.type(node.outputs[i]));
   }
 
   // The state that a value is a contribution to, if it went there directly.
@@ -410,6 +487,7 @@ class Lowering {
       if (!overwritten) continue;
       source = copied(run, operand(run, w.write.value), program_.buffers[index(source)].name).buffer;
       run.offset_of[index(w.write.value)] = 0;
+      run.place_of[index(w.write.value)] = {};
     }
     for (Write& w : run.writes)
       if (!w.done) finish_write(run, w);

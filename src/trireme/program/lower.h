@@ -1,4 +1,5 @@
 #pragma once
+#include "trireme/program/collectives.h"
 #include "trireme/program/copies.h"
 #include "trireme/program/program.h"
 
@@ -13,12 +14,13 @@ struct LowerOptions {
   device::Kind device = {};
   bool reuse_in_place = true;  // off: outputs never share a dying input's buffer
   CopyOptions copies = {};     // between memory tiers
+  CollectiveOptions collectives = {};
 };
 
 // Turns graphs into a rank's program: micro-batches unrolled, views resolved, sums accumulated into their state's
 // buffer (by the kernel itself where it can), buffers of dying inputs reused where the op allows, a workspace where the
-// kernel asks for one, copies to and from other tiers beside the computation, and every byte placed. Throws when an op
-// has no kernel for its types on the device.
+// kernel asks for one, copies to and from other tiers and collectives beside the computation, and every byte placed.
+// Throws when an op has no kernel for its types on the device.
 Program lower(const ir::Module& module, const StateLayout& layout, const LowerOptions& options);
 
 }  // namespace trireme::program

@@ -9,8 +9,12 @@ namespace {
 std::string operand_text(const Program& program, const Operand& o) {
   if (o.buffer == kNone) return "_";
   const Buffer& b = program.buffers[static_cast<std::size_t>(o.buffer)];
-  return fmt::format("{} {}@{}{}", b.name, o.type.str(), b.tier == 0 ? "" : tier_name(b.tier) + std::string(":"),
-                     b.offset + o.offset);
+  const std::string own =
+      o.place.axis == kNone
+          ? ""
+          : fmt::format("+{}·{}", o.place.stride, program.mesh.axes[static_cast<std::size_t>(o.place.axis)].name);
+  return fmt::format("{} {}@{}{}{}", b.name, o.type.str(), b.tier == 0 ? "" : tier_name(b.tier) + std::string(":"),
+                     b.offset + o.offset, own);
 }
 
 std::string operands_text(const Program& program, const std::vector<Operand>& operands) {
@@ -23,7 +27,8 @@ std::string operands_text(const Program& program, const std::vector<Operand>& op
 
 std::string kind_of(const Instruction& instruction) {
   switch (instruction.kind) {
-    case Instruction::Kind::launch: return instruction.op->name;
+    case Instruction::Kind::launch:
+    case Instruction::Kind::collective: return instruction.op->name;
     case Instruction::Kind::input: return "input";
     case Instruction::Kind::store: return "store";
     case Instruction::Kind::load: return "load";

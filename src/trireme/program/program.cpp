@@ -37,7 +37,7 @@ StateLayout lay_out(const ir::Module& module, std::size_t staging_bytes) {
   for (const ir::State& state : module.states) {
     std::size_t& end = state.tier == 0 ? layout.bytes : layout.tier_bytes[static_cast<std::size_t>(state.tier)];
     layout.offsets.push_back(end);
-    if (!state.step_local) end += aligned(state.type.bytes(), state.tier == 0 ? kAlignment : kPage);
+    if (!state.step_local) end += aligned(state.storage_bytes(), state.tier == 0 ? kAlignment : kPage);
   }
   if (staging_bytes > 0) {
     layout.staging = aligned(layout.bytes, kPage);  // a disk can read from there directly

@@ -42,20 +42,34 @@ struct Buffer {
 // In place of a state: memory beside the state in which checkpoints are staged, step after step.
 inline constexpr ir::StateId kStaging = -2;
 
+// The part of a buffer that belongs to a rank: which one depends on its place along a mesh axis, so that ranks share
+// one program.
+struct Place {
+  std::int32_t axis = kNone;  // index in the mesh; kNone: the same for every rank
+  std::int32_t count = 1;     // places along it
+  std::size_t stride = 0;     // bytes from one to the next
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
 struct Operand {
   BufferId buffer = kNone;  // kNone: an absent optional operand
   TensorType type = TensorType::none();
   std::size_t offset = 0;  // in the buffer: some rows of it
+  Place place = {};        // further on, by rank
+
+  // From `offset` on: what it may touch, whichever the rank.
+  std::size_t extent() const { return type.bytes() + place.stride * static_cast<std::size_t>(place.count - 1); }
 };
 
 // One step of a rank's program: plain data.
 struct Instruction {
   enum class Kind : std::uint8_t {
-    launch,  // run op's kernel
-    input,   // fill output 0 with the graph input `name` of micro-batch `micro`
-    copy,    // output 0 = input 0, byte for byte
-    store,   // the same, from the device's memory to another tier
-    load,    // the same, from another tier to the device's memory
+    launch,      // run op's kernel
+    collective,  // run op together with the other ranks along its axis
+    input,       // fill output 0 with the graph input `name` of micro-batch `micro`
+    copy,        // output 0 = input 0, byte for byte
+    store,       // the same, from the device's memory to another tier
+    load,        // the same, from another tier to the device's memory
   };
   Kind kind = Kind::launch;
   std::string name;  // of the first output's value, or of the graph input
@@ -82,6 +96,7 @@ struct NamedOutput {
 // Streams beside the compute stream, 0.
 inline constexpr std::int32_t kStoreStream = 1;
 inline constexpr std::int32_t kLoadStream = 2;
+inline constexpr std::int32_t kCommStream = 3;
 
 // What one rank runs, every byte placed. The first `state_bytes` of the arena hold the persistent state at the offsets
 // of a StateLayout shared by all programs of a run; the rest is this program's own. Other tiers alike.
@@ -90,6 +105,7 @@ struct Program {
   device::Kind device = {};
   int threads = 1;
   int micro_batches = 1;
+  ir::Mesh mesh;  // of the ranks that run it together
   std::vector<Buffer> buffers;
   std::vector<Instruction> instructions;
   std::vector<NamedOutput> outputs;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "trireme/core/error.h"
+#include "trireme/ops/collective/collective.h"
 #include "trireme/program/print.h"
 
 namespace trireme::runtime {
@@ -48,10 +49,12 @@ std::optional<std::string> find_bad(const void* data, const TensorType& type) {
 
 }  // namespace
 
-Executor::Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool, device::TierFile* disk)
+Executor::Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool, device::TierFile* disk,
+                   Membership* ranks)
     : program_(program),
       arena_(arena),
       pool_(pool),
+      ranks_(ranks),
       prepared_(program.instructions.size()),
       events_(static_cast<std::size_t>(program.events())) {
   if (arena.bytes() < program.arena_bytes)
@@ -62,7 +65,14 @@ Executor::Executor(const program::Program& program, device::Arena& arena, Thread
   constexpr int kDisk = 2;
   if (const std::size_t needed = program.bytes_in(kDisk); needed > (disk == nullptr ? 0 : disk->bytes()))
     fail("program '{}' needs {} bytes on disk, got {}", program.name, needed, disk == nullptr ? 0 : disk->bytes());
+  if (program.mesh.ranks() > 1 && (ranks == nullptr || ranks->mesh != program.mesh))
+    fail("program '{}' is for the ranks of '{}', got '{}'", program.name, program.mesh.str(),
+         ranks == nullptr ? "" : ranks->mesh.str());
   if (program.bytes_in(1) > 0) fail("program '{}' keeps tensors in the host tier of a CPU", program.name);
+  comm_events_.assign(events_.size(), false);
+  for (const Instruction& instruction : program.instructions)
+    if (instruction.kind == Instruction::Kind::collective && instruction.records != program::kNone)
+      comm_events_[static_cast<std::size_t>(instruction.records)] = true;
   std::unordered_map<std::string, device::Kernel*> cache;
   std::vector<std::size_t> per_stream(static_cast<std::size_t>(program.streams()), 0);
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
@@ -90,7 +100,9 @@ void Executor::prepare(std::size_t i, std::unordered_map<std::string, device::Ke
   const auto place = [&](const Operand& o) -> std::byte* {
     if (o.buffer == program::kNone) return nullptr;
     const program::Buffer& buffer = program_.buffers[static_cast<std::size_t>(o.buffer)];
-    const std::size_t offset = buffer.offset + o.offset;
+    std::size_t offset = buffer.offset + o.offset;
+    if (o.place.axis != program::kNone)
+      offset += o.place.stride * static_cast<std::size_t>(ranks_->place[static_cast<std::size_t>(o.place.axis)]);
     const std::size_t bytes = program::aligned(o.type.bytes(), moves(instruction) ? program::kPage : 1);
     std::size_t& end = p.end_offset[static_cast<std::size_t>(buffer.tier)];
     end = std::max(end, offset + bytes);
@@ -104,6 +116,9 @@ void Executor::prepare(std::size_t i, std::unordered_map<std::string, device::Ke
   for (const Operand& o : instruction.outputs)
     if (const ir::StateId state = program_.buffers[static_cast<std::size_t>(o.buffer)].state; state >= 0)
       p.overwrites.push_back(state);
+  for (const std::int32_t event : instruction.waits)
+    p.waits_for_others = p.waits_for_others || comm_events_[static_cast<std::size_t>(event)];
+  if (instruction.kind == Instruction::Kind::collective) prepare_collective(i);
   if (instruction.kind != Instruction::Kind::launch) return;
   device::Kernel*& known = cache[signature(instruction)];
   p.kernel = known;
@@ -115,6 +130,42 @@ void Executor::prepare(std::size_t i, std::unordered_map<std::string, device::Ke
   const ir::KernelSpec spec{inputs, outputs, instruction.attributes, program_.threads, instruction.accumulate};
   kernels_.push_back(instruction.op->kernels.at(program_.device).prepare(spec));
   p.kernel = known = kernels_.back().get();
+}
+
+void Executor::prepare_collective(std::size_t i) {
+  const Instruction& instruction = program_.instructions[i];
+  Prepared& p = prepared_[i];
+  if (ranks_ == nullptr) fail("there are no other ranks");
+  p.group = &ranks_->group(instruction.attributes.text("axis"));
+  for (std::size_t o = 0; o < instruction.outputs.size(); ++o) {
+    const Operand& in = instruction.inputs[o];
+    const Operand& out = instruction.outputs[o];
+    if (instruction.op->name == ops::kAllReduce) {
+      if (p.inputs[o] != p.outputs[o]) p.copies.push_back({p.outputs[o], p.inputs[o], out.type.bytes()});
+      p.segments.push_back({p.outputs[o], out.type.elements()});
+    } else if (instruction.op->name == ops::kReduceScatter) {
+      p.cuts.push_back({const_cast<void*>(p.inputs[o]), p.outputs[o], in.type.elements(), out.type.elements()});
+    } else {
+      p.cuts.push_back({p.outputs[o], const_cast<void*>(p.inputs[o]), out.type.elements(), in.type.elements()});
+    }
+  }
+}
+
+void Executor::combine(std::size_t i) {
+  const Instruction& instruction = program_.instructions[i];
+  const Prepared& p = prepared_[i];
+  const DType dtype = instruction.inputs.front().type.dtype;
+  const comm::Options options{
+      ranks_->algorithm, {static_cast<std::byte*>(p.workspace), instruction.workspace.type.bytes()}, instruction.name};
+  if (instruction.op->name == ops::kAllReduce) {
+    for (const Copy& copy : p.copies) std::memcpy(copy.to, copy.from, copy.bytes);
+    const bool max = instruction.attributes.text("reduce") == "max";
+    p.group->all_reduce(p.segments, dtype, max ? comm::Reduce::max : comm::Reduce::sum, options);
+  } else if (instruction.op->name == ops::kReduceScatter) {
+    p.group->reduce_scatter(p.cuts, dtype, comm::Reduce::sum, options);
+  } else {
+    p.group->all_gather(p.cuts, dtype, options);
+  }
 }
 
 void Executor::bind(std::string_view name, int micro, std::span<const std::byte> data) {
@@ -160,6 +211,7 @@ void Executor::execute(std::size_t i) {
       break;
     case Instruction::Kind::store:
     case Instruction::Kind::load: move(i); break;
+    case Instruction::Kind::collective: combine(i); break;
     case Instruction::Kind::launch: {
       const device::Launch launch{p.inputs, p.outputs, p.workspace, instruction.stream == 0 ? &pool_ : &side_pool_,
                                   nullptr};
@@ -209,8 +261,9 @@ void Executor::execute_guarded(std::size_t i) {
   if (instruction.stream == 0 && !instruction.waits.empty()) {
     const auto begin = Trace::Clock::now();
     wait_for_events(i);
-    wait_seconds_[static_cast<std::size_t>(instruction.phase)] +=
-        std::chrono::duration<double>(Trace::Clock::now() - begin).count();
+    const double waited = std::chrono::duration<double>(Trace::Clock::now() - begin).count();
+    wait_seconds_[static_cast<std::size_t>(instruction.phase)] += waited;
+    if (prepared_[i].waits_for_others) exposed_comm_ += waited;
   } else {
     wait_for_events(i);
   }
@@ -224,6 +277,8 @@ void Executor::execute_guarded(std::size_t i) {
     const auto end = Trace::Clock::now();
     if (instruction.stream == 0)
       phase_seconds_[static_cast<std::size_t>(instruction.phase)] += std::chrono::duration<double>(end - begin).count();
+    if (instruction.stream == 0 && instruction.kind == Instruction::Kind::collective)
+      exposed_comm_ += std::chrono::duration<double>(end - begin).count();
     if (trace_ != nullptr) trace_->record({prepared_[i].label, instruction.stream, begin, end});
   }
   record_event(i);
@@ -236,6 +291,7 @@ void Executor::run() {
   failure_ = nullptr;
   phase_seconds_ = {};
   wait_seconds_ = {};
+  exposed_comm_ = 0;
   const auto task = [](void* self, std::size_t i) { static_cast<Executor*>(self)->execute_guarded(i); };
   for (std::size_t i = 0; i < prepared_.size(); ++i)
     if (const auto stream = static_cast<std::size_t>(program_.instructions[i].stream); stream != 0)

@@ -15,6 +15,7 @@
 #include "trireme/device/tier_file.h"
 #include "trireme/program/program.h"
 #include "trireme/runtime/held_states.h"
+#include "trireme/runtime/membership.h"
 #include "trireme/runtime/trace.h"
 
 namespace trireme::runtime {
@@ -28,9 +29,11 @@ namespace trireme::runtime {
 //   float loss = step.scalar("loss");
 class Executor {
  public:
-  // `program`, `arena`, `pool` and `disk` must outlive the executor. The arena holds at least program.arena_bytes, the
-  // disk what the program keeps there (null: nothing), and the pool has at most program.threads threads.
-  Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool, device::TierFile* disk = nullptr);
+  // `program`, `arena`, `pool`, `disk` and `ranks` must outlive the executor. The arena holds at least
+  // program.arena_bytes, the disk what the program keeps there (null: nothing), and the pool has at most
+  // program.threads threads. `ranks` is this rank's place among those that run the program together (null: alone).
+  Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool, device::TierFile* disk = nullptr,
+           Membership* ranks = nullptr);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -70,10 +73,17 @@ class Executor {
   void set_trace(Trace* trace);
   // Seconds spent per phase in the last run, in the order of ir::Phase; inputs and copies count as forward.
   const std::array<double, 4>& phase_seconds() const { return phase_seconds_; }
-  // Seconds that the compute stream spent waiting for copies in the last run, in the same order.
+  // Seconds that the compute stream spent waiting for other streams in the last run, in the same order.
   const std::array<double, 4>& wait_seconds() const { return wait_seconds_; }
+  // Of these, waiting for collectives; and the time of collectives that have no stream of their own.
+  double exposed_comm_seconds() const { return exposed_comm_; }
 
  private:
+  struct Copy {
+    void* to;
+    const void* from;
+    std::size_t bytes;
+  };
   struct Prepared {
     device::Kernel* kernel = nullptr;
     std::vector<const void*> inputs;
@@ -82,6 +92,11 @@ class Executor {
     std::array<std::size_t, program::kTiers> end_offset{};
     std::size_t tier_offset = 0;  // of a store or load, in the file
     std::vector<ir::StateId> overwrites;
+    std::vector<Copy> copies;             // before an all_reduce that is not in place
+    std::vector<comm::Segment> segments;  // of an all_reduce
+    std::vector<comm::Cut> cuts;          // of other collectives
+    comm::Communicator* group = nullptr;
+    bool waits_for_others = false;  // for a collective, that is
     std::uint32_t label = 0;
     const std::byte* bound = nullptr;
   };
@@ -89,6 +104,8 @@ class Executor {
   void prepare(std::size_t i, std::unordered_map<std::string, device::Kernel*>& cache);
   void execute(std::size_t i);
   void move(std::size_t i);
+  void prepare_collective(std::size_t i);
+  void combine(std::size_t i);
   void execute_guarded(std::size_t i);
   void record_failure(std::size_t i);
   void wait_for_events(std::size_t i) const;
@@ -99,16 +116,19 @@ class Executor {
   const program::Program& program_;
   device::Arena& arena_;
   ThreadPool& pool_;
+  Membership* ranks_;
   ThreadPool side_pool_{1};  // streams beside the compute stream run their kernels on their own thread
   std::vector<std::shared_ptr<device::Kernel>> kernels_;
   std::vector<Prepared> prepared_;
   std::vector<std::unique_ptr<device::TierChannel>> channels_;  // by stream: for those that copy to or from the disk
   std::vector<std::unique_ptr<device::Stream>> streams_;        // [0] is the caller's thread: null
   std::vector<device::Event> events_;
+  std::vector<bool> comm_events_;  // those that collectives record
   std::uint64_t runs_ = 0;
   std::array<std::atomic<std::size_t>, program::kTiers> measured_peak_{};
   std::array<double, 4> phase_seconds_{};
   std::array<double, 4> wait_seconds_{};
+  double exposed_comm_ = 0;
   Trace* trace_ = nullptr;
   const HeldStates* held_ = nullptr;
   std::mutex failure_mutex_;

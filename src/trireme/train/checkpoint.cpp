@@ -17,7 +17,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kUnfinished = ".partial";
-constexpr const char* kStateFile = "state.safetensors";  // of one rank; several will have one each
 
 // The step of "step-00000100"; nothing for other names.
 std::optional<std::int64_t> step_of(std::string_view name) {
@@ -48,11 +47,88 @@ std::optional<std::string> fault(const fs::path& run, std::int64_t step, ThreadP
 
 int reading_threads() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U)); }
 
-void write_aside(const fs::path& aside, io::CheckpointManifest& manifest, std::span<const io::ShardTensor> tensors,
-                 std::span<std::byte> staging, const std::function<void(std::size_t)>& copied) {
-  fs::remove_all(aside);
-  fs::create_directories(aside);
-  io::write_shard(aside, kStateFile, tensors, staging, copied, manifest);
+using Copied = std::function<void(std::size_t shard, std::size_t tensor)>;
+
+void write_shards(const fs::path& aside, io::CheckpointManifest& manifest, std::span<const SavedShard> shards,
+                  const Copied& copied) {
+  for (std::size_t s = 0; s < shards.size(); ++s)
+    io::write_shard(
+        aside, shards[s].file, shards[s].tensors, shards[s].staging,
+        [&](std::size_t tensor) {
+          if (copied) copied(s, tensor);
+        },
+        manifest);
+}
+
+void send_text(comm::Communicator& world, const std::string& text, int to) {
+  const std::uint64_t size = text.size();
+  world.send(std::as_bytes(std::span(&size, 1)), to);
+  world.send(std::as_bytes(std::span(text)), to);
+}
+
+std::string receive_text(comm::Communicator& world, int from) {
+  std::uint64_t size = 0;
+  world.recv(std::as_writable_bytes(std::span(&size, 1)), from);
+  std::string text(size, '\0');
+  world.recv(std::as_writable_bytes(std::span(text)), from);
+  return text;
+}
+
+// What other processes have written beside this one's. Their manifests do not tile the tensors by themselves, so they
+// come as fragments.
+void join(io::CheckpointManifest& manifest, io::CheckpointManifest part) {
+  manifest.files.merge(part.files);
+  for (io::CheckpointTensor& tensor : part.tensors) {
+    const auto known = std::find_if(manifest.tensors.begin(), manifest.tensors.end(),
+                                    [&](const io::CheckpointTensor& t) { return t.name == tensor.name; });
+    if (known == manifest.tensors.end())
+      manifest.tensors.push_back(std::move(tensor));
+    else
+      known->slices.insert(known->slices.end(), tensor.slices.begin(), tensor.slices.end());
+  }
+}
+
+// Gathers the fragments at the first process. A failure of any is a failure of all, with its reason.
+void bring_together(io::CheckpointManifest& manifest, const std::string& failure, comm::Communicator& world) {
+  std::string verdict = failure;
+  if (world.rank() > 0) {
+    send_text(world, failure, 0);
+    if (failure.empty()) send_text(world, io::fragment_text(manifest), 0);
+    verdict = receive_text(world, 0);
+  } else {
+    for (int rank = 1; rank < world.size(); ++rank) {
+      const std::string theirs = receive_text(world, rank);
+      if (theirs.empty()) join(manifest, io::parse_fragment(receive_text(world, rank)));
+      if (verdict.empty() && !theirs.empty()) verdict = fmt::format("rank {}: {}", rank, theirs);
+    }
+    for (int rank = 1; rank < world.size(); ++rank) send_text(world, verdict, rank);
+  }
+  if (!verdict.empty()) fail("{}", verdict);
+}
+
+void write_aside(const fs::path& aside, io::CheckpointManifest& manifest, std::span<const SavedShard> shards,
+                 const Copied& copied, comm::Communicator* world) {
+  const bool leads = world == nullptr || world->rank() == 0;
+  std::string failure;
+  const auto attempt = [&](const auto& action) {
+    if (world == nullptr) return action();
+    try {
+      if (failure.empty()) action();
+    } catch (const comm::Aborted&) {
+      throw;
+    } catch (const std::exception& e) {
+      failure = e.what();
+    }
+  };
+  if (leads)
+    attempt([&] {
+      fs::remove_all(aside);
+      fs::create_directories(aside);
+    });
+  if (world != nullptr) world->barrier();
+  attempt([&] { write_shards(aside, manifest, shards, copied); });
+  if (world != nullptr) bring_together(manifest, failure, *world);
+  if (!leads) return;
   io::write_file_atomically((aside / io::kManifestFile).string(), io::manifest_text(manifest));
 }
 
@@ -104,40 +180,71 @@ io::CheckpointManifest describe_checkpoint(const Config& config, std::int64_t st
   return manifest;
 }
 
-std::vector<io::ShardTensor> saved_tensors(Session& session) {
-  std::vector<io::ShardTensor> tensors;
-  for (const ir::State& state : session.compiled().module.states) {
-    if (!is_saved(state)) continue;
-    Shape start = state.type.shape;
-    for (int d = 0; d < start.rank(); ++d) start[d] = 0;
-    tensors.push_back({state.name,
-                       state.type,
-                       ir::name_of(state.category),
-                       start,
-                       state.type.shape,
-                       session.resident_state(state.name),
-                       {}});
-    if (state.tier != 0)
-      tensors.back().read = [&session, &name = state.name](std::size_t offset, std::span<std::byte> out) {
-        session.read_state(name, offset, out);
-      };
-  }
-  return tensors;
+std::string shard_file(std::size_t rank) {
+  return rank == 0 ? "state.safetensors" : fmt::format("state-{}.safetensors", rank);
 }
 
-std::uint64_t write_checkpoint(const fs::path& run, io::CheckpointManifest manifest,
-                               std::span<const io::ShardTensor> tensors, std::span<std::byte> staging,
-                               const std::function<void(std::size_t)>& copied) {
+namespace {
+
+// A rank's part of a state: all of it where it is not kept in parts. Nothing where the part is beyond the end.
+std::optional<io::ShardTensor> saved_part(Rank& rank, const ir::State& state) {
+  const TensorType whole{state.type.dtype, state.global_shape()};
+  const bool in_parts = state.whole.rank() > 0;
+  Shape extent = in_parts ? whole.shape.as_rows() : whole.shape;
+  Shape start = extent;
+  for (int d = 0; d < start.rank(); ++d) start[d] = 0;
+  if (in_parts) {
+    start[0] = state.type.shape[0] * rank.place(state.sharding.dims.front().front());
+    extent[0] = std::min(state.type.shape[0], extent[0] - start[0]);
+    if (extent[0] <= 0) return std::nullopt;
+  }
+  io::ShardTensor tensor{state.name, whole, ir::name_of(state.category), start, extent, {}, {}};
+  if (state.tier != 0)
+    tensor.read = [&rank, &name = state.name](std::size_t offset, std::span<std::byte> out) {
+      rank.read_state(name, offset, out);
+    };
+  else
+    tensor.bytes = rank.resident_state(state.name).first(TensorType{whole.dtype, extent}.bytes());
+  return tensor;
+}
+
+}  // namespace
+
+std::vector<SavedShard> saved_shards(Session& session) {
+  std::vector<SavedShard> shards;
+  const std::vector<ir::State>& states = session.compiled().module.states;
+  for (std::size_t r = 0; r < session.ranks().size(); ++r) {
+    const std::size_t number = session.first_rank() + r;
+    SavedShard shard{r, shard_file(number), {}, {}, session.rank(r).staging()};
+    for (std::size_t s = 0; s < states.size(); ++s) {
+      if (!is_saved(states[s]) || (number > 0 && states[s].whole.rank() == 0)) continue;
+      auto part = saved_part(session.rank(r), states[s]);
+      if (!part) continue;
+      shard.tensors.push_back(std::move(*part));
+      shard.states.push_back(static_cast<ir::StateId>(s));
+    }
+    if (!shard.tensors.empty()) shards.push_back(std::move(shard));
+  }
+  return shards;
+}
+
+std::uint64_t write_checkpoint(const fs::path& run, io::CheckpointManifest manifest, std::span<const SavedShard> shards,
+                               const Copied& copied, comm::Communicator* world) {
   const fs::path target = checkpoint_folder(run, manifest.step);
   const fs::path aside = target.string() + std::string(kUnfinished);
+  const bool leads = world == nullptr || world->rank() == 0;
   // The same step gives the same state.
-  if (fs::exists(target)) {
+  std::uint8_t there = 0;
+  if (leads && fs::exists(target)) {
     ThreadPool pool(reading_threads());
-    if (!fault(run, manifest.step, pool)) return 0;
+    there = fault(run, manifest.step, pool) ? 0 : 1;
   }
+  if (world != nullptr) world->broadcast(std::as_writable_bytes(std::span(&there, 1)), 0);
+  if (there != 0) return 0;
   std::error_code ignored;
   try {
-    write_aside(aside, manifest, tensors, staging, copied);
+    write_aside(aside, manifest, shards, copied, world);
+    if (!leads) return 0;
     fs::remove_all(target);
     fs::rename(aside, target);
     io::sync_folder(target.parent_path().string());
@@ -150,7 +257,9 @@ std::uint64_t write_checkpoint(const fs::path& run, io::CheckpointManifest manif
     throw Error(Error::Kind::failure,
                 e.within(fmt::format("the checkpoint {} cannot be written", target.string())).message());
   }
-  return manifest.files.at(kStateFile).bytes;
+  std::uint64_t bytes = 0;
+  for (const auto& [name, file] : manifest.files) bytes += file.bytes;
+  return bytes;
 }
 
 void prune_checkpoints(const fs::path& run, std::int64_t step, std::int64_t keep,
@@ -165,11 +274,15 @@ void prune_checkpoints(const fs::path& run, std::int64_t step, std::int64_t keep
 
 void save_checkpoint(const fs::path& run, Session& session, const Config& config, std::int64_t step,
                      std::int64_t keep) {
-  std::optional<OwnStaging> own;
-  std::span<std::byte> staging = session.staging();
-  if (staging.empty()) staging = own.emplace().bytes();
-  write_checkpoint(run, describe_checkpoint(config, step), saved_tensors(session), staging, {});
-  prune_checkpoints(run, step, keep);
+  std::unique_ptr<OwnStaging> own;
+  std::vector<SavedShard> shards = saved_shards(session);
+  for (SavedShard& shard : shards) {
+    if (!shard.staging.empty()) continue;
+    if (!own) own = std::make_unique<OwnStaging>();
+    shard.staging = own->bytes();
+  }
+  write_checkpoint(run, describe_checkpoint(config, step), shards, {}, session.world());
+  if (session.first_rank() == 0) prune_checkpoints(run, step, keep);
 }
 
 void remove_unfinished(const fs::path& run) {
@@ -208,14 +321,14 @@ void load_checkpoint(const fs::path& run, std::int64_t step, Session& session) {
     // Nor has a run in another precision a loss scale.
     if (state.category == ir::Category::scalars && reader.find(state.name) == nullptr) continue;
     const io::CheckpointTensor& tensor = reader.at(state.name);
-    if (tensor.type != state.type)
+    if (const TensorType whole{state.type.dtype, state.global_shape()}; tensor.type != whole)
       refuse("{}: '{}' is {}, the model has {}", checkpoint_folder(run, step).string(), state.name, tensor.type.str(),
-             state.type.str());
-    if (state.tier == 0) {
-      reader.read(tensor, session.resident_state(state.name));
+             whole.str());
+    if (state.tier == 0 && session.ranks().size() == 1) {
+      reader.read(tensor, session.rank(0).resident_state(state.name));
       continue;
     }
-    std::vector<std::byte> bytes(state.type.bytes());
+    std::vector<std::byte> bytes(tensor.type.bytes());
     reader.read(tensor, bytes);
     session.write_state(state.name, 0, bytes);
   }

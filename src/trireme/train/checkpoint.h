@@ -22,14 +22,25 @@ std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& run);
 
 // What a checkpoint after `step` updates says about the run; tensors and files are not filled in.
 io::CheckpointManifest describe_checkpoint(const Config& config, std::int64_t step);
-// The session's saved state: all of each tensor, since there is one rank.
-std::vector<io::ShardTensor> saved_tensors(Session& session);
 
-// Writes a checkpoint by way of `staging`; `copied` as in io::write_shard. One of that step that is there already and
-// valid stays; a broken one is replaced. Gives the bytes written.
+// What a rank saves: its parts of what is kept in parts, and the first rank what all of them have.
+struct SavedShard {
+  std::size_t rank = 0;
+  std::string file;
+  std::vector<io::ShardTensor> tensors;
+  std::vector<ir::StateId> states;  // of the tensors
+  std::span<std::byte> staging;
+};
+std::string shard_file(std::size_t rank);
+std::vector<SavedShard> saved_shards(Session& session);
+
+// Writes a checkpoint, shard after shard, each by way of its staging; `copied` as in io::write_shard. One of that step
+// that is there already and valid stays; a broken one is replaced. Gives the bytes written. With `world`, every process
+// writes its own shards, and the first puts the checkpoint together: collective.
 std::uint64_t write_checkpoint(const std::filesystem::path& run, io::CheckpointManifest manifest,
-                               std::span<const io::ShardTensor> tensors, std::span<std::byte> staging,
-                               const std::function<void(std::size_t)>& copied);
+                               std::span<const SavedShard> shards,
+                               const std::function<void(std::size_t shard, std::size_t tensor)>& copied,
+                               comm::Communicator* world = nullptr);
 // Removes all but the newest `keep` of the checkpoints up to `step`, not counting those known to be `broken`, which go
 // too. (Later ones are broken ones that a resumed run has not come to yet.)
 void prune_checkpoints(const std::filesystem::path& run, std::int64_t step, std::int64_t keep,

@@ -12,9 +12,8 @@ CheckpointWriter::CheckpointWriter(std::filesystem::path run, Session& session, 
       session_(session),
       keep_(keep),
       broken_(std::move(broken)),
-      tensors_(saved_tensors(session)) {
-  for (const io::ShardTensor& tensor : tensors_) states_.push_back(session.compiled().module.find_state(tensor.name));
-}
+      shards_(saved_shards(session)),
+      world_(session.world() == nullptr ? nullptr : session.world()->split(0)) {}
 
 CheckpointWriter::~CheckpointWriter() { wait(); }
 
@@ -22,11 +21,11 @@ void CheckpointWriter::start(io::CheckpointManifest manifest) {
   wait();
   done_.store(false, std::memory_order_relaxed);
   // Held before the thread runs: the next step may reach its update first.
-  for (const ir::StateId state : states_) session_.held().hold(state);
+  hold_all();
   try {
     thread_ = std::thread([this, manifest = std::move(manifest)]() mutable { write(std::move(manifest)); });
   } catch (...) {
-    for (const ir::StateId state : states_) session_.held().release(state);
+    release_all();
     throw;
   }
 }
@@ -36,19 +35,31 @@ void CheckpointWriter::write(io::CheckpointManifest manifest) {
   const std::int64_t step = manifest.step;
   result_ = {.step = step};
   try {
-    result_.bytes = write_checkpoint(run_, std::move(manifest), tensors_, session_.staging(),
-                                     [this](std::size_t i) { session_.held().release(states_[i]); });
-    prune_checkpoints(run_, step, keep_, broken_);
+    const auto copied = [this](std::size_t s, std::size_t tensor) {
+      session_.rank(shards_[s].rank).held().release(shards_[s].states[tensor]);
+    };
+    result_.bytes = write_checkpoint(run_, std::move(manifest), shards_, copied, world_.get());
+    if (session_.first_rank() == 0) prune_checkpoints(run_, step, keep_, broken_);
     std::erase_if(broken_, [&](std::int64_t other) { return other <= step; });
   } catch (const std::exception& e) {
     result_.error = e.what();
   }
-  for (const ir::StateId state : states_) session_.held().release(state);
+  release_all();
   timespec used{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);  // a thread per checkpoint: all of its time
   result_.processor_seconds = static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
   result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   done_.store(true, std::memory_order_release);
+}
+
+void CheckpointWriter::hold_all() {
+  for (const SavedShard& shard : shards_)
+    for (const ir::StateId state : shard.states) session_.rank(shard.rank).held().hold(state);
+}
+
+void CheckpointWriter::release_all() {
+  for (const SavedShard& shard : shards_)
+    for (const ir::StateId state : shard.states) session_.rank(shard.rank).held().release(state);
 }
 
 void CheckpointWriter::wait() {

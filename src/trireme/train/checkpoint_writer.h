@@ -24,7 +24,7 @@ struct Written {
 //
 // `start` returns at once. A thread then copies the saved state to the session's staging and from there writes it to
 // the disk. Forward and backward passes only read that state; the instruction that first overwrites a tensor waits
-// until its copy has been made (Session::held). With staging for all of it (train/saved_state.h) that is soon, with
+// until its copy has been made (Rank::held). With staging for all of it (train/saved_state.h) that is soon, with
 // less the copies go at the disk's pace.
 //
 // A failure is no exception here: it is reported by `take`, and what was saved before stays.
@@ -46,13 +46,15 @@ class CheckpointWriter {
 
  private:
   void write(io::CheckpointManifest manifest);
+  void hold_all();
+  void release_all();
 
   std::filesystem::path run_;
   Session& session_;
   std::int64_t keep_;
   std::vector<std::int64_t> broken_;
-  std::vector<io::ShardTensor> tensors_;
-  std::vector<ir::StateId> states_;  // of the tensors
+  std::vector<SavedShard> shards_;
+  std::unique_ptr<comm::Communicator> world_;  // for the thread alone; null: no other processes
   std::thread thread_;
   std::atomic<bool> done_{false};
   Written result_;  // the thread's until it is done

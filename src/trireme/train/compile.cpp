@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <thread>
 
+#include "trireme/comm/scratch.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/io/shard_writer.h"
+#include "trireme/ops/collective/collective.h"
 #include "trireme/passes/autodiff.h"
+#include "trireme/passes/bucket.h"
 #include "trireme/passes/cleanup.h"
 #include "trireme/passes/compress_activations.h"
 #include "trireme/passes/fuse.h"
@@ -20,10 +23,13 @@
 #include "trireme/passes/precision.h"
 #include "trireme/passes/remat.h"
 #include "trireme/passes/sequence_cache.h"
+#include "trireme/passes/shard.h"
 #include "trireme/passes/validate.h"
+#include "trireme/passes/zero.h"
 #include "trireme/planner/memory_limit.h"
 #include "trireme/planner/predict.h"
 #include "trireme/program/lower.h"
+#include "trireme/train/config/keys.h"
 #include "trireme/train/saved_state.h"
 
 namespace trireme::train {
@@ -61,6 +67,7 @@ struct GraphOptions {
   std::vector<std::int64_t> advance = {};  // lengths
   std::int64_t cache_rows = 0;
   passes::Offload::Options offload = {};
+  ir::Mesh mesh = {};
 };
 
 // The same model, once for every program that needs a form of its own.
@@ -105,6 +112,39 @@ passes::Offload::Options offload_options(const Config& config) {
   return options;
 }
 
+// Data parallelism: every rank has some rows of the batch.
+passes::Shard::Options shard_options(const ir::Mesh& mesh) {
+  passes::Shard::Options options{.mesh = mesh, .seeds = {}, .graphs = {"micro", "eval"}};
+  if (mesh.size_of("dp") > 1)
+    for (const char* input : {"tokens", "targets", "images", "labels"}) options.seeds.push_back({input, "dp"});
+  return options;
+}
+
+program::CollectiveOptions collective_options(const Config& config, const ir::Mesh& mesh,
+                                              comm::TransportKind transport) {
+  program::CollectiveOptions options;
+  options.overlap = config.parallel.overlap;
+  options.ahead = config.parallel.bucket.count;
+  const comm::Algorithm algorithm = comm::parse_algorithm(config.parallel.allreduce);
+  options.scratch = [algorithm, mesh, transport](const program::Instruction& i) {
+    const int ranks = mesh.size_of(i.attributes.text("axis"));
+    const DType dtype = i.inputs.front().type.dtype;
+    std::vector<comm::Segment> segments;
+    std::vector<comm::Cut> cuts;
+    for (std::size_t o = 0; o < i.outputs.size(); ++o) {
+      const std::int64_t in = i.inputs[o].type.elements();
+      const std::int64_t out = i.outputs[o].type.elements();
+      segments.push_back({nullptr, out});
+      cuts.push_back({nullptr, nullptr, std::max(in, out), std::min(in, out)});
+    }
+    if (i.op->name == ops::kAllReduce) return comm::scratch_bytes(transport, algorithm, segments, dtype, ranks);
+    const auto kind =
+        i.op->name == ops::kReduceScatter ? comm::Collective::reduce_scatter : comm::Collective::all_gather;
+    return comm::scratch_bytes(transport, kind, algorithm, cuts, dtype, ranks);
+  };
+  return options;
+}
+
 // What follows rematerialisation. `decide`: what becomes of offload, if that is not settled.
 void add_last_passes(passes::Pipeline& p, const Config& config, const GraphOptions& options,
                      const passes::Decided::Decide& decide = {}) {
@@ -116,6 +156,11 @@ void add_last_passes(passes::Pipeline& p, const Config& config, const GraphOptio
     p.add<passes::CompressActivations>(passes::CompressActivations::Options{
         config.memory.activations == "int8" ? passes::CompressActivations::Kind::int8
                                             : passes::CompressActivations::Kind::bf16});
+  // After what decides what is saved for the backward pass: gathered weights are no part of that.
+  if (config.parallel.zero > 0 && options.mesh.size_of("dp") > 1)
+    p.add<passes::Zero>(passes::Zero::Options{.stage = static_cast<int>(config.parallel.zero), .axis = "dp"});
+  // When there will be no further collectives.
+  if (options.mesh.ranks() > 1) p.add<passes::Bucket>(passes::Bucket::Options{.bytes = config.parallel.bucket.count});
   // Last of all that changes what is computed: it moves what the others left.
   if (config.memory.offload != "none" && options.purpose != Purpose::generate) {
     if (decide)
@@ -225,6 +270,9 @@ passes::Pipeline pipeline(const Config& config, const GraphOptions& options, Mem
   }
   // After every pass that adds state.
   p.add<passes::InitialState>();
+  // After the gradients, whose sums over ranks follow from how the batch is cut; before everything that counts bytes or
+  // moves work about, which are a rank's own.
+  if (options.mesh.ranks() > 1) p.add<passes::Shard>(shard_options(options.mesh));
   if (options.purpose == Purpose::train && config.memory.remat != "none") {
     // Values nobody reads would be planned for.
     p.add<passes::CleanUp>();
@@ -256,7 +304,7 @@ const program::Program& Compiled::largest() const {
 std::uint64_t Compiled::parameters() const {
   std::uint64_t count = 0;
   for (const ir::State& state : module.states)
-    if (state.trained) count += static_cast<std::uint64_t>(state.type.elements());
+    if (state.trained) count += static_cast<std::uint64_t>(state.global_shape().elements());
   return count;
 }
 
@@ -273,10 +321,11 @@ void resolve_model(Config& config, std::int64_t data_vocab, const models::Famili
 
 int compute_threads(const Config& config) {
   if (config.runtime.threads > 0) return static_cast<int>(config.runtime.threads);
+  auto cores = static_cast<int>(std::thread::hardware_concurrency());
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  if (sched_getaffinity(0, sizeof set, &set) == 0) cores = CPU_COUNT(&set);
+  return std::max(1, cores / mesh_of(config).ranks());
 }
 
 bool offloads_state(const Config& config) {
@@ -285,19 +334,42 @@ bool offloads_state(const Config& config) {
 }
 
 std::int64_t micro_batch_rows(const Config& config) {
-  const std::int64_t rows = config.train.micro_batch == 0 ? config.train.batch : config.train.micro_batch;
-  if (config.train.batch % rows != 0) {
+  const std::int64_t replicas = mesh_of(config).size_of("dp");
+  const std::int64_t share = config.train.batch / replicas;
+  const std::int64_t rows = config.train.micro_batch == 0 ? share : config.train.micro_batch;
+  if (share % rows != 0) {
     std::int64_t near = rows;
-    while (config.train.batch % near != 0) --near;
-    refuse("train.micro_batch = {} does not divide train.batch = {}; the nearest that does is {}", rows,
-           config.train.batch, near);
+    while (share % near != 0) --near;
+    refuse("train.micro_batch = {} does not divide {} = {}; the nearest that does is {}", rows,
+           replicas == 1 ? "train.batch" : "a replica's share of train.batch", share, near);
   }
-  return rows;
+  return rows * replicas;
+}
+
+ir::Mesh mesh_of(const Config& config, int launched) {
+  ir::Mesh mesh;
+  if (config.parallel.mesh == "auto") {
+    if (launched > 1) mesh.axes = {{"dp", launched}};
+    return mesh;
+  }
+  int known = 1;
+  const auto axes = parse_mesh_axes(config.parallel.mesh);
+  TRI_CHECK(axes.has_value(), "parallel.mesh = {} was not checked", config.parallel.mesh);
+  for (const auto& [name, size] : *axes) {
+    mesh.axes.push_back({name, static_cast<int>(size)});
+    if (size > 0) known *= static_cast<int>(size);
+  }
+  for (ir::Mesh::Axis& axis : mesh.axes)
+    if (axis.size == 0) axis.size = std::max(1, launched / known);
+  std::erase_if(mesh.axes, [](const ir::Mesh::Axis& axis) { return axis.size == 1; });
+  return mesh;
 }
 
 Compiled compile(const Config& config, const Registry& registry, const CompileOptions& options) {
   const models::Model& model = registry.models.at(config.model.family);
   Compiled c;
+  const ir::Mesh mesh = options.purpose == Purpose::train ? mesh_of(config) : ir::Mesh{};
+  c.replicas = mesh.size_of("dp");
   c.micro_rows = micro_batch_rows(config);
   c.micro_batches = static_cast<int>(config.train.batch / c.micro_rows);
   c.module.registry = &registry.ops;
@@ -310,6 +382,7 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
     // The last piece of a prompt may be padded beyond the sequence's end.
     graphs.cache_rows = c.cache_rows + graphs.advance.back();
   }
+  graphs.mesh = mesh;
   build_graphs(c.module, config, model, graphs);
   graphs.offload = offload_options(config);
   const auto laid_out = [&](const ir::Module& module) {
@@ -323,7 +396,8 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
                            .body = "micro",
                            .tail = "update",
                            .micro_batches = c.micro_batches,
-                           .threads = options.threads});
+                           .threads = options.threads,
+                           .collectives = collective_options(config, mesh, options.transport)});
   };
   c.choice = options.choice;
   MemoryDecision decision(config, graphs, lower_step, c.choice);
@@ -333,12 +407,17 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
   const auto lowered = [&](const std::string& name, const std::string& body, const std::string& tail,
                            int micro_batches) {
     if (!c.module.has_graph(body)) return program::Program{};
-    program::Program p = program::lower(
-        c.module, c.layout,
-        {.name = name, .body = body, .tail = tail, .micro_batches = micro_batches, .threads = options.threads});
+    program::Program p = program::lower(c.module, c.layout,
+                                        {.name = name,
+                                         .body = body,
+                                         .tail = tail,
+                                         .micro_batches = micro_batches,
+                                         .threads = options.threads,
+                                         .collectives = collective_options(config, mesh, options.transport)});
     const program::CheckReport report = program::check(p);
     c.checked.instructions += report.instructions;
     c.checked.buffers += report.buffers;
+    c.checked.collectives += report.collectives;
     c.checked.conflicts_ordered += report.conflicts_ordered;
     c.arena_bytes = std::max(c.arena_bytes, p.arena_bytes);
     for (std::size_t tier = 1; tier < c.tier_bytes.size(); ++tier)

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/comm/transport.h"
 #include "trireme/passes/pass.h"
 #include "trireme/planner/memory_limit.h"
 #include "trireme/program/check.h"
@@ -42,8 +43,9 @@ struct Compiled {
   std::vector<Advance> advance;  // by rising number of rows, the first with one
   std::int64_t cache_rows = 0;   // tokens of a sequence that the caches hold
   program::CheckReport checked;  // over all of them
-  std::int64_t micro_rows = 0;
+  std::int64_t micro_rows = 0;   // of all replicas together
   int micro_batches = 1;
+  int replicas = 1;                                       // that share the rows
   std::size_t arena_bytes = 0;                            // the largest of the programs: the predicted peak
   std::array<std::size_t, program::kTiers> tier_bytes{};  // alike for the other tiers; [0] is unused
   // Where memory.limit left something to decide (memory.remat = "optimal", memory.offload_policy = "dynamic").
@@ -58,6 +60,7 @@ struct CompileOptions {
   std::size_t staging = 0;        // for checkpoints, at most; no more is taken than the saved state needs
   bool staging_gives_way = true;  // where memory.limit is short of it: decisions leave room for the least of it
   Purpose purpose = Purpose::train;
+  comm::TransportKind transport = comm::TransportKind::threads;
   std::optional<planner::Choice> choice = {};  // decided before, by Compiled::choice
   std::int64_t sequence = 0;                   // generate: the longest sequence there will be; 0: the model's context
   std::filesystem::path dump_passes = {};
@@ -73,13 +76,16 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
 void resolve_model(Config& config, std::int64_t data_vocab,
                    const models::Families& families = models::builtin_families());
 
-// Compute threads per rank: the configured number, or the cores this process may use.
+// Compute threads per rank: the configured number, or the cores this process may use, shared out.
 int compute_threads(const Config& config);
 
 // Whether memory.offload moves weights or optimizer states.
 bool offloads_state(const Config& config);
 
-// Rows per micro-batch: refuses a micro-batch that does not divide the batch.
+// Rows per micro-batch, all replicas' together: refuses a micro-batch that does not divide a replica's share.
 std::int64_t micro_batch_rows(const Config& config);
+
+// The ranks of a run: parallel.mesh, where "auto" and "*" stand for as many as were launched.
+ir::Mesh mesh_of(const Config& config, int launched = 1);
 
 }  // namespace trireme::train

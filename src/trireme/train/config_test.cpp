@@ -272,7 +272,7 @@ TEST(Config, WhatThisVersionCannotDoIsSaid) {
             "file.toml: not available in this version: train.precision = \"fp8\" (available: \"f32\", \"bf16\", "
             "\"fp16\")");
   EXPECT_EQ(refusal("[parallel]\nmesh = \"pp=2,dp=2\"\n"),
-            "file.toml: not available in this version: parallel.mesh = \"pp=2,dp=2\" (4 ranks; available: one rank)");
+            "file.toml: not available in this version: parallel.mesh = \"pp=2,dp=2\" (available: dp alone)");
   EXPECT_EQ(parse("[parallel]\nmesh = \"pp=1,dp=1,tp=*\"\n").parallel.mesh, "pp=1,dp=1,tp=*");
 }
 

@@ -17,10 +17,12 @@ void load_huggingface(const std::string& folder, Session& session) {
 void load_huggingface(const io::HfWeights& weights, Session& session) {
   for (const ir::State& state : session.compiled().module.states) {
     if (!state.trained) continue;
-    std::span<std::byte> bytes = session.resident_state(state.name);
-    std::vector<std::byte> elsewhere(bytes.empty() ? state.type.bytes() : 0);
+    const TensorType whole{state.type.dtype, state.global_shape()};
+    std::span<std::byte> bytes;
+    if (session.ranks().size() == 1) bytes = session.rank(0).resident_state(state.name);
+    std::vector<std::byte> elsewhere(bytes.empty() ? whole.bytes() : 0);
     if (bytes.empty()) bytes = elsewhere;
-    weights.read(state.name, state.type.shape, {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)});
+    weights.read(state.name, whole.shape, {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)});
     if (!elsewhere.empty()) session.write_state(state.name, 0, elsewhere);
   }
   session.derive();

@@ -82,8 +82,8 @@ Imported import_huggingface(Config config, const fs::path& run, const ImportOpti
   const std::unique_ptr<void, decltype(&std::free)> staging(std::aligned_alloc(io::kStagingAlignment, kStaging),
                                                             &std::free);
   if (!staging) throw std::bad_alloc();
-  write_checkpoint(run, describe_checkpoint(config, 0), tensors, {static_cast<std::byte*>(staging.get()), kStaging},
-                   {});
+  const SavedShard shard{0, shard_file(0), std::move(tensors), {}, {static_cast<std::byte*>(staging.get()), kStaging}};
+  write_checkpoint(run, describe_checkpoint(config, 0), {&shard, 1}, {});
   return result;
 }
 

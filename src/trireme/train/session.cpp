@@ -1,202 +1,253 @@
 #include "trireme/train/session.h"
 
 #include <algorithm>
-#include <cstring>
+#include <condition_variable>
+#include <mutex>
 
+#include "trireme/comm/threads/world.h"
 #include "trireme/core/error.h"
-#include "trireme/passes/loss_scale.h"
 
 namespace trireme::train {
-namespace {
 
-constexpr std::size_t kDisk = 2;
+// A thread for each rank, which does what it is given together with the others.
+class Session::Crew {
+ public:
+  using Job = std::function<void(std::size_t rank)>;
 
-template <class T>
-std::span<const std::byte> one(const T& value) {
-  return std::as_bytes(std::span<const T>(&value, 1));
-}
-
-// Rows [first, first + rows) of a row-major vector.
-template <class T>
-std::span<const T> rows_of(const std::vector<T>& values, std::int64_t total, std::int64_t first, std::int64_t rows) {
-  const std::size_t per_row = values.size() / static_cast<std::size_t>(total);
-  return std::span<const T>(values).subspan(static_cast<std::size_t>(first) * per_row,
-                                            static_cast<std::size_t>(rows) * per_row);
-}
-
-}  // namespace
-
-bool StepResult::skipped() const {
-  return !finite && loss_scale && *loss_scale > static_cast<float>(passes::LossScale::kLowest);
-}
-
-Session::Session(const Compiled& compiled, int threads, const std::filesystem::path& disk)
-    : compiled_(compiled), pool_(threads), arena_(compiled.arena_bytes), held_(compiled.module.states.size()) {
-  if (const std::size_t bytes = compiled.tier_bytes[kDisk]; bytes > 0) {
-    disk_ = std::make_unique<device::TierFile>(disk.empty() ? std::filesystem::temp_directory_path() : disk, bytes);
-    disk_states_ = std::make_unique<TierStates>(*disk_);
+  Crew(std::size_t ranks, comm::threads::World world) : world_(std::move(world)) {
+    for (std::size_t r = 0; r < ranks; ++r) threads_.emplace_back([this, r] { work(r); });
   }
-  const auto make = [&](const program::Program& program) {
-    if (program.instructions.empty()) return std::unique_ptr<runtime::Executor>();
-    auto executor = std::make_unique<runtime::Executor>(program, arena_, pool_, disk_.get());
-    executor->set_held(&held_);
-    return executor;
-  };
-  init_ = make(compiled.init);
-  derive_ = make(compiled.derive);
-  step_ = make(compiled.step);
-  eval_ = make(compiled.eval);
-  predict_ = make(compiled.predict);
-  for (const Advance& a : compiled.advance) advance_.push_back(make(a.program));
-  rng_.resize(static_cast<std::size_t>(compiled.micro_batches));
-  const auto reads = [&](const char* graph, const char* input) {
-    return compiled.module.has_graph(graph) && compiled.module.graph(graph).find_input(input).has_value();
-  };
-  has_rng_ = reads("micro", "rng");
-  images_ = reads("eval", "images");
-  has_step_number_ = reads("update", "step");
-  has_loss_scale_ = compiled.module.has_graph("update") &&
-                    compiled.module.graph("update").find_output(passes::LossScale::kState).has_value();
+  ~Crew() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  Crew(const Crew&) = delete;
+  Crew& operator=(const Crew&) = delete;
+
+  void run(const Job& job) {
+    std::unique_lock lock(mutex_);
+    job_ = &job;
+    left_ = threads_.size();
+    ++round_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return left_ == 0; });
+    job_ = nullptr;
+    if (first_error_) std::rethrow_exception(first_error_);
+  }
+
+ private:
+  void work(std::size_t rank) {
+    std::uint64_t done = 0;
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return stopping_ || round_ != done; });
+      if (stopping_) return;
+      done = round_;
+      const Job& job = *job_;
+      lock.unlock();
+      try {
+        job(rank);
+      } catch (...) {
+        give_up(rank, std::current_exception());
+      }
+      lock.lock();
+      if (--left_ == 0) changed_.notify_all();
+    }
+  }
+
+  // Whoever fails first is the cause; what the others throw then follows from it.
+  void give_up(std::size_t rank, const std::exception_ptr& error) {
+    std::string why = "failed";
+    std::exception_ptr named = error;
+    try {
+      std::rethrow_exception(error);
+    } catch (Error& e) {
+      named = std::make_exception_ptr(e.within(fmt::format("rank {}", rank)));
+      why = e.message();
+    } catch (const std::exception& e) {
+      why = e.what();
+    } catch (...) {
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      if (first_error_) return;
+      first_error_ = named;
+    }
+    world_.abort(why);
+  }
+
+  comm::threads::World world_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  const Job* job_ = nullptr;
+  std::size_t left_ = 0;
+  std::uint64_t round_ = 0;
+  bool stopping_ = false;
+  std::exception_ptr first_error_;
+  std::vector<std::thread> threads_;
+};
+
+Session::Session(const Compiled& compiled, const SessionOptions& options) : compiled_(compiled), world_(options.world) {
+  const ir::Mesh& mesh = compiled.module.mesh;
+  if (world_ != nullptr) {
+    memberships_.push_back(
+        std::make_unique<runtime::Membership>(mesh, *world_, comm::parse_algorithm(options.allreduce)));
+    ranks_.push_back(std::make_unique<Rank>(compiled, options.threads, options.disk, memberships_.front().get()));
+    return;
+  }
+  const auto ranks = static_cast<std::size_t>(mesh.ranks());
+  ranks_.resize(ranks);
+  if (ranks == 1) {
+    ranks_.front() = std::make_unique<Rank>(compiled, options.threads, options.disk, nullptr);
+    return;
+  }
+  memberships_.resize(ranks);
+  comm::threads::World world(static_cast<int>(ranks), {.link = options.link, .timeout = options.timeout});
+  crew_ = std::make_unique<Crew>(ranks, world);
+  const comm::Algorithm algorithm = comm::parse_algorithm(options.allreduce);
+  crew_->run([&](std::size_t r) {
+    comm::Communicator own = world.communicator(static_cast<int>(r));
+    memberships_[r] = std::make_unique<runtime::Membership>(mesh, own, algorithm);
+    ranks_[r] = std::make_unique<Rank>(compiled, options.threads, options.disk, memberships_[r].get());
+  });
+}
+
+Session::~Session() = default;
+
+void Session::run_each(const std::function<void(Rank&)>& body) {
+  if (!crew_)
+    body(*ranks_.front());
+  else
+    crew_->run([&](std::size_t r) { body(*ranks_[r]); });
 }
 
 void Session::initialize(std::int64_t seed) {
-  seed_ = seed;
-  init_->bind("seed", 0, one(seed_));
-  init_->run();
+  each([&](Rank& rank) { rank.initialize(seed); });
 }
 
 void Session::derive() {
-  if (derive_) derive_->run();
-}
-
-void Session::bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first) {
-  const std::int64_t rows = compiled_.micro_rows;
-  if (images_) {
-    executor.bind("images", micro, rows_of(batch.images, batch.rows, first, rows));
-    executor.bind("labels", micro, rows_of(batch.labels, batch.rows, first, rows));
-  } else {
-    executor.bind("tokens", micro, rows_of(batch.tokens, batch.rows, first, rows));
-    executor.bind("targets", micro, rows_of(batch.targets, batch.rows, first, rows));
-  }
-}
-
-void Session::bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
-  const std::int64_t expected = compiled_.micro_rows * compiled_.micro_batches;
-  if (batch.rows != expected) fail("the step takes {} rows, got {}", expected, batch.rows);
-  for (int m = 0; m < compiled_.micro_batches; ++m) {
-    bind_rows(*step_, batch, m, m * compiled_.micro_rows);
-    if (!has_rng_) continue;
-    auto& rng = rng_[static_cast<std::size_t>(m)];
-    rng = {seed, step, batch.first_row + m * compiled_.micro_rows};
-    step_->bind("rng", m, std::span<const std::int64_t>(rng));
-  }
-  lr_ = static_cast<float>(lr);
-  step_->bind("lr", 0, one(lr_));
-  step_number_ = static_cast<float>(step + 1);
-  if (has_step_number_) step_->bind("step", 0, one(step_number_));
+  each([](Rank& rank) { rank.derive(); });
 }
 
 StepResult Session::step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
-  bind_step(batch, step, lr, seed);
-  step_->run();
-  StepResult result{step_->scalar("loss"), step_->scalar("grad_norm"), step_->scalar("finite") != 0};
-  if (has_loss_scale_) result.loss_scale = step_->scalar(passes::LossScale::kState);
+  StepResult result;
+  each([&](Rank& rank) {
+    const StepResult own = rank.step(batch, step, lr, seed);
+    if (&rank == ranks_.front().get()) result = own;  // all ranks have the same
+  });
   return result;
 }
 
 std::optional<runtime::Executor::BadTensor> Session::explain(const data::Batch& batch, std::int64_t step, double lr,
                                                              std::int64_t seed) {
-  bind_step(batch, step, lr, seed);
-  return step_->run_checked();
+  std::mutex mutex;
+  std::optional<runtime::Executor::BadTensor> first;
+  each([&](Rank& rank) {
+    const auto bad = rank.explain(batch, step, lr, seed);
+    const std::lock_guard lock(mutex);
+    if (bad && (!first || bad->instruction < first->instruction)) first = bad;
+  });
+  return first;
 }
 
 float Session::evaluate(const data::Batch& batch) {
-  bind_rows(*eval_, batch, 0, 0);
-  eval_->run();
-  return eval_->scalar("loss");
+  float loss = 0;
+  each([&](Rank& rank) {
+    const float own = rank.evaluate(batch);
+    if (&rank == ranks_.front().get()) loss = own;
+  });
+  return loss;
 }
 
 std::span<const float> Session::predict(std::span<const std::int32_t> tokens) {
-  if (!predict_) fail("this model does not predict tokens");
-  predict_->bind("tokens", 0, tokens);
-  predict_->run();
-  return logits(*predict_);
+  std::span<const float> logits;
+  each([&](Rank& rank) {
+    const std::span<const float> own = rank.predict(tokens);
+    if (&rank == ranks_.front().get()) logits = own;
+  });
+  return logits;
 }
 
 std::span<const float> Session::advance(std::span<const std::int32_t> tokens, std::int64_t position) {
-  std::size_t fits = 0;
-  while (fits < advance_.size() && compiled_.advance[fits].rows < std::ssize(tokens)) ++fits;
-  if (tokens.empty() || fits == advance_.size()) fail("a sequence is not continued by {} tokens", tokens.size());
-  runtime::Executor& executor = *advance_[fits];
-  piece_.assign(static_cast<std::size_t>(compiled_.advance[fits].rows), tokens.back());
-  std::copy(tokens.begin(), tokens.end(), piece_.begin());
-  const auto first = static_cast<std::int32_t>(position), last = static_cast<std::int32_t>(tokens.size() - 1);
-  executor.bind("tokens", 0, std::span<const std::int32_t>(piece_));
-  executor.bind("position", 0, one(first));
-  if (fits > 0) executor.bind("row", 0, one(last));
-  executor.run();
-  return logits(executor);
+  std::span<const float> logits;
+  each([&](Rank& rank) {
+    const std::span<const float> own = rank.advance(tokens, position);
+    if (&rank == ranks_.front().get()) logits = own;
+  });
+  return logits;
 }
 
-std::span<const float> Session::logits(const runtime::Executor& executor) {
-  const auto bytes = executor.output("logits");
-  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
-}
-
-ir::StateId Session::find(const std::string& name) const {
+const ir::State& Session::find(const std::string& name) const {
   const ir::StateId id = compiled_.module.find_state(name);
   if (id == ir::kNone || compiled_.module.state(id).step_local) fail("there is no state variable '{}'", name);
-  return id;
-}
-
-std::span<std::byte> Session::resident_state(const std::string& name) {
-  const ir::StateId id = find(name);
-  const ir::State& state = compiled_.module.state(id);
-  if (state.tier != 0) return {};
-  held_.wait(id);
-  return {arena_.data() + compiled_.layout.offsets[static_cast<std::size_t>(id)], state.type.bytes()};
+  return compiled_.module.state(id);
 }
 
 std::vector<std::byte> Session::state(const std::string& name) {
-  std::vector<std::byte> bytes(compiled_.module.state(find(name)).type.bytes());
+  const ir::State& state = find(name);
+  std::vector<std::byte> bytes(TensorType{state.type.dtype, state.global_shape()}.bytes());
   read_state(name, 0, bytes);
   return bytes;
 }
 
+namespace {
+
+// The bytes of [offset, offset + size) of a state's whole that a rank keeps, and where they are in its part.
+struct Overlap {
+  std::size_t in_span;
+  std::size_t in_part;
+  std::size_t size;
+};
+Overlap overlap(const ir::State& state, const Rank& rank, std::size_t offset, std::size_t size) {
+  if (state.whole.rank() == 0) return {0, offset, size};
+  const std::size_t part = state.type.bytes();
+  const std::size_t first = part * static_cast<std::size_t>(rank.place(state.sharding.dims.front().front()));
+  const std::size_t begin = std::max(first, offset);
+  const std::size_t end = std::min(first + part, offset + size);
+  return begin >= end ? Overlap{0, 0, 0} : Overlap{begin - offset, begin - first, end - begin};
+}
+
+}  // namespace
+
 void Session::read_state(const std::string& name, std::size_t offset, std::span<std::byte> out) {
-  const ir::StateId id = find(name);
-  TRI_CHECK(offset + out.size() <= compiled_.module.state(id).type.bytes(), "'{}' ends before {}", name,
-            offset + out.size());
-  const std::size_t begin = compiled_.layout.offsets[static_cast<std::size_t>(id)] + offset;
-  if (compiled_.module.state(id).tier != 0)
-    disk_states_->read(begin, out);
-  else if (!out.empty())
-    std::memcpy(out.data(), arena_.data() + begin, out.size());
+  const ir::State& state = find(name);
+  if (world_ != nullptr && state.whole.rank() > 0)
+    fail("'{}' is kept in parts by other processes: save a checkpoint and read that", name);
+  for (const auto& rank : ranks_) {
+    const Overlap o = overlap(state, *rank, offset, out.size());
+    if (o.size > 0) rank->read_state(name, o.in_part, out.subspan(o.in_span, o.size));
+    if (state.whole.rank() == 0) return;
+  }
 }
 
 void Session::write_state(const std::string& name, std::size_t offset, std::span<const std::byte> bytes) {
-  const ir::StateId id = find(name);
-  TRI_CHECK(offset + bytes.size() <= compiled_.module.state(id).type.bytes(), "'{}' ends before {}", name,
-            offset + bytes.size());
-  held_.wait(id);
-  const std::size_t begin = compiled_.layout.offsets[static_cast<std::size_t>(id)] + offset;
-  if (compiled_.module.state(id).tier != 0)
-    disk_states_->write(begin, bytes);
-  else if (!bytes.empty())
-    std::memcpy(arena_.data() + begin, bytes.data(), bytes.size());
+  const ir::State& state = find(name);
+  for (const auto& rank : ranks_) {
+    const Overlap o = overlap(state, *rank, offset, bytes.size());
+    if (o.size > 0) rank->write_state(name, o.in_part, bytes.subspan(o.in_span, o.size));
+  }
 }
 
 std::size_t Session::measured_peak() const {
-  arena_.check_guards();
-  return measured_tier_peak(0);
+  std::size_t peak = 0;
+  for (const auto& rank : ranks_) peak = std::max(peak, rank->measured_peak());
+  return peak;
 }
 
 std::size_t Session::measured_tier_peak(int tier) const {
   std::size_t peak = 0;
-  for (const auto* executor : {&init_, &derive_, &step_, &eval_, &predict_})
-    if (*executor) peak = std::max(peak, (*executor)->measured_peak(tier));
-  for (const auto& executor : advance_) peak = std::max(peak, executor->measured_peak(tier));
+  for (const auto& rank : ranks_) peak = std::max(peak, rank->measured_tier_peak(tier));
   return peak;
+}
+
+std::uint64_t Session::sent_bytes() const {
+  std::uint64_t most = 0;
+  for (const auto& rank : ranks_) most = std::max(most, rank->sent_bytes());
+  return most;
 }
 
 }  // namespace trireme::train

@@ -1,37 +1,40 @@
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include "trireme/data/dataset.h"
-#include "trireme/runtime/executor.h"
-#include "trireme/train/compile.h"
-#include "trireme/train/tier_states.h"
+#include "trireme/train/rank.h"
 
 namespace trireme::train {
 
-struct StepResult {
-  float loss = 0;
-  float grad_norm = 0;
-  bool finite = true;
-  std::optional<float> loss_scale = {};  // what the step's gradients were scaled by, where they were
-
-  // Not finite, with a scale that can still fall: the update was withheld, and nothing is wrong.
-  bool skipped() const;
+struct SessionOptions {
+  // Ranks that are processes of their own, of which this is one (must outlive the session); null: all are threads here.
+  comm::Communicator* world = nullptr;
+  int threads = 1;                  // of each rank's computation
+  std::filesystem::path disk = {};  // as Rank's
+  std::string allreduce = "auto";   // comm::parse_algorithm
+  std::string link = {};            // emulated, between ranks that are threads
+  double timeout = 60;              // seconds that a rank may wait for the others
 };
 
-// Compiled programs on an arena, ready to run: one rank's half of training.
+// The ranks of a run, ready to train together: each with its own memory and its part of the batch. They are threads of
+// this process, or one of them is this process. When one of them fails, the others are told and stop; the first error
+// is the one thrown, with the rank's number.
 class Session {
  public:
-  // `compiled` must outlive the session. What the plan keeps on disk goes to a file without a name in `disk`; empty:
-  // the system's folder for temporary files.
-  Session(const Compiled& compiled, int threads, const std::filesystem::path& disk = {});
+  // `compiled` must outlive the session.
+  Session(const Compiled& compiled, const SessionOptions& options);
+  Session(const Compiled& compiled, int threads, const std::filesystem::path& disk = {})
+      : Session(compiled, SessionOptions{.threads = threads, .disk = disk}) {}
+  ~Session();
 
   void initialize(std::int64_t seed);
-  // One update from the rows of `batch` (as many as the step program's micro-batches take). `step` counts from 0.
+  // One update from the rows of `batch`, which has those of all ranks. `step` counts from 0.
   StepResult step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
   // After a step that was not finite: runs it again, looking at every output, and says which went bad first. The state
   // is as before the step, since a bad step writes nothing.
@@ -41,58 +44,47 @@ class Session {
   float evaluate(const data::Batch& batch);
   // Logits [context, vocab] of one row of tokens.
   std::span<const float> predict(std::span<const std::int32_t> tokens);
-
   // Continues a sequence of which `position` tokens were given before, by up to as many tokens as the largest of the
   // compiled `advance` programs takes: the logits [vocab] after the last of them.
   std::span<const float> advance(std::span<const std::int32_t> tokens, std::int64_t position);
 
-  // State by name, in its own dtype, wherever it is: all of it, or some of its bytes. Waits while it is held. After
-  // setting, call `derive`.
+  // State by name, in its own dtype, wherever it is and however it is kept: all of it, or some of its bytes. Writing
+  // waits while it is held. After setting, call `derive`.
   std::vector<std::byte> state(const std::string& name);
   void read_state(const std::string& name, std::size_t offset, std::span<std::byte> out);
   void write_state(const std::string& name, std::size_t offset, std::span<const std::byte> bytes);
-  // A state in the device's memory, as it lies there; empty for one that is elsewhere.
-  std::span<std::byte> resident_state(const std::string& name);
   void derive();
 
-  // States that the programs must not overwrite yet.
-  runtime::HeldStates& held() { return held_; }
-  // Memory for a checkpoint on its way to the disk; empty when compiled without.
-  std::span<std::byte> staging() { return {arena_.data() + compiled_.layout.staging, compiled_.layout.staging_bytes}; }
+  // Those of this process.
+  std::span<const std::unique_ptr<Rank>> ranks() const { return ranks_; }
+  // The number of the first of them.
+  std::size_t first_rank() const { return world_ == nullptr ? 0 : static_cast<std::size_t>(world_->rank()); }
+  comm::Communicator* world() const { return world_; }
+  Rank& rank(std::size_t i) { return *ranks_[i]; }
+  // Runs `body(rank)` for every rank at once.
+  template <class F>
+  void each(F&& body) {
+    run_each(std::ref(body));  // no copy, so nothing is allocated
+  }
 
   const Compiled& compiled() const { return compiled_; }
-  runtime::Executor& step_executor() { return *step_; }
-  // Largest end offset handed to any kernel so far; checks the guard bytes.
+  runtime::Executor& step_executor() { return ranks_.front()->step_executor(); }
+  // Largest end offset handed to any kernel so far, on any rank; checks the guard bytes.
   std::size_t measured_peak() const;
   std::size_t measured_tier_peak(int tier) const;
+  // Bytes that a rank has sent to others so far; the largest.
+  std::uint64_t sent_bytes() const;
 
  private:
-  void bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
-  ir::StateId find(const std::string& name) const;
-  static std::span<const float> logits(const runtime::Executor& executor);
-  void bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first_row);
+  class Crew;
+  void run_each(const std::function<void(Rank&)>& body);
+  const ir::State& find(const std::string& name) const;
 
   const Compiled& compiled_;
-  ThreadPool pool_;
-  device::Arena arena_;
-  std::unique_ptr<device::TierFile> disk_;
-  std::unique_ptr<TierStates> disk_states_;
-  runtime::HeldStates held_;
-  std::unique_ptr<runtime::Executor> init_;
-  std::unique_ptr<runtime::Executor> derive_;
-  std::unique_ptr<runtime::Executor> step_;
-  std::unique_ptr<runtime::Executor> eval_;
-  std::unique_ptr<runtime::Executor> predict_;
-  std::vector<std::unique_ptr<runtime::Executor>> advance_;  // as in `compiled`
-  std::vector<std::int32_t> piece_;                          // tokens for one of them, padded
-  std::vector<std::array<std::int64_t, 3>> rng_;             // per micro-batch: seed, step, first row
-  float lr_ = 0;
-  float step_number_ = 0;
-  std::int64_t seed_ = 0;
-  bool has_rng_ = false;
-  bool has_step_number_ = false;
-  bool has_loss_scale_ = false;
-  bool images_ = false;
+  comm::Communicator* world_;
+  std::vector<std::unique_ptr<runtime::Membership>> memberships_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::unique_ptr<Crew> crew_;  // null: one rank, on the caller's thread
 };
 
 }  // namespace trireme::train

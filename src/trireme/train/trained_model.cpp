@@ -20,6 +20,7 @@ TrainedModel::TrainedModel(Config config, const Registry& registry, CompileOptio
     step_ = step ? step : newest_checkpoint(from, log);
     if (!step_) refuse("{}: the run has no checkpoint", from);
   }
+  config_.parallel.mesh = "auto";  // whatever ranks trained it, one uses it
   options.threads = compute_threads(config_);
   resolve_model(config_, config_.model.vocab, registry.models);
   compiled_ = compile(config_, registry, options);

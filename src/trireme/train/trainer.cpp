@@ -42,17 +42,41 @@ double program_flops(const program::Program& program) {
 }  // namespace
 
 Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options)
-    : config_(std::move(config)),
-      registry_(registry),
-      options_(std::move(options)),
-      threads_(compute_threads(config_)) {
+    : config_(std::move(config)), registry_(registry), options_(std::move(options)) {
+  const int launched = options_.world == nullptr ? 1 : options_.world->size();
+  const ir::Mesh mesh = mesh_of(config_, launched);
+  if (launched > 1 && mesh.ranks() != launched)
+    refuse("parallel.mesh = \"{}\" has {} rank{}, and {} were launched", config_.parallel.mesh, mesh.ranks(),
+           mesh.ranks() == 1 ? "" : "s", launched);
+  config_.parallel.mesh = mesh.axes.empty() ? "auto" : mesh.str();
+  check(config_, registry_.models);
+  threads_ = compute_threads(config_);
   data_ = open_data(config_, registry_.models, {.log = options_.log, .threads = threads_});
   resolve_model(config_, data_.vocab, registry_.models);
   compile_plan();
   if (config_.memory.limit.count > 0 && compiled_.arena_bytes > config_.memory.limit.count) refuse_limit();
   flops_per_step_ = program_flops(compiled_.step);
-  if (options_.write) folder_ = choose_run_folder(config_, options_.mode);
+  if (options_.write) folder_ = told(leads() ? choose_run_folder(config_, options_.mode).string() : std::string());
   if (options_.write && options_.mode != RunMode::resume) open_weights();
+}
+
+std::string Trainer::told(std::string text) const {
+  if (options_.world == nullptr) return text;
+  text.resize(static_cast<std::size_t>(told(std::ssize(text))));
+  options_.world->broadcast(std::as_writable_bytes(std::span(text)), 0);
+  return text;
+}
+
+std::int64_t Trainer::told(std::int64_t number) const {
+  if (options_.world != nullptr) options_.world->broadcast(std::as_writable_bytes(std::span(&number, 1)), 0);
+  return number;
+}
+
+// Whatever any process was asked for, all do; stopping comes before saving.
+Request Trainer::agreed(Request own) const {
+  auto most = static_cast<std::int32_t>(own);
+  if (options_.world != nullptr) options_.world->all_reduce(std::span(&most, 1), comm::Reduce::max);
+  return static_cast<Request>(most);
 }
 
 // Says what the plan needs and what would fit.
@@ -93,11 +117,13 @@ void Trainer::set_first_weights() {
 
 void Trainer::compile_plan() {
   const bool whole = config_.output.staging == "auto";
-  CompileOptions options{.threads = threads_,
-                         .staging = std::numeric_limits<std::size_t>::max(),
-                         .staging_gives_way = whole,
-                         .dump_passes = options_.dump_passes,
-                         .disabled_passes = options_.disabled_passes};
+  CompileOptions options{
+      .threads = threads_,
+      .staging = std::numeric_limits<std::size_t>::max(),
+      .staging_gives_way = whole,
+      .transport = options_.world == nullptr ? comm::TransportKind::threads : comm::TransportKind::mpi,
+      .dump_passes = options_.dump_passes,
+      .disabled_passes = options_.disabled_passes};
   const auto rounded = [](std::size_t bytes) {
     constexpr std::size_t kUnit = io::kStagingAlignment;
     return std::max(kUnit, bytes / kUnit * kUnit);
@@ -125,19 +151,24 @@ void Trainer::start() {
   if (const std::string& file = config_.runtime.trace; !file.empty() && !std::ofstream(file, std::ios::app))
     refuse("runtime.trace = \"{}\" cannot be written: {}", file, std::strerror(errno));
   // Before the run folder: a disk without room for what is offloaded is refused, and leaves nothing.
-  session_ = std::make_unique<Session>(compiled_, threads_, offload_folder(config_, folder_));
-  if (options_.write) {
+  session_ = std::make_unique<Session>(compiled_, SessionOptions{.world = options_.world,
+                                                                 .threads = threads_,
+                                                                 .disk = offload_folder(config_, folder_),
+                                                                 .allreduce = config_.parallel.allreduce,
+                                                                 .link = config_.runtime.link,
+                                                                 .timeout = config_.parallel.timeout.count});
+  if (options_.write && leads()) {
     if (options_.mode == RunMode::resume && holds_run(folder_)) check_resumable(folder_, config_, registry_.models);
     lock_ = open_run_folder(folder_, config_, options_.mode, run_json());
+    log_file_.open(folder_ / "log.txt", std::ios::app);
   }
-  if (options_.write) log_file_.open(folder_ / "log.txt", std::ios::app);
   session_->initialize(config_.train.seed);
   if (options_.write && options_.mode == RunMode::resume)
     resume();
   else
     set_first_weights();
+  if (options_.write && leads()) metrics_ = std::make_unique<MetricsFile>(folder_ / "metrics.jsonl", step_);
   if (options_.write) {
-    metrics_ = std::make_unique<MetricsFile>(folder_ / "metrics.jsonl", step_);
     writer_ = std::make_unique<CheckpointWriter>(folder_, *session_, config_.output.keep, broken_);
   }
   if (!config_.runtime.trace.empty()) {
@@ -155,8 +186,11 @@ void Trainer::start() {
 
 bool Trainer::load(const std::filesystem::path& folder) {
   std::vector<std::int64_t> broken;
-  const auto newest = newest_checkpoint(
-      folder, [this](LogLevel level, const std::string& text) { note(level, text); }, &broken);
+  std::optional<std::int64_t> newest;
+  if (leads())
+    newest = newest_checkpoint(
+        folder, [this](LogLevel level, const std::string& text) { note(level, text); }, &broken);
+  if (const std::int64_t step = told(newest.value_or(-1)); step >= 0) newest = step;
   if (folder == folder_) broken_ = broken;
   if (!newest) return false;
   load_checkpoint(folder, *newest, *session_);
@@ -207,8 +241,9 @@ Outcome Trainer::run_to_end() {
   const Interval& every = config_.output.checkpoint_every;
   while (step_ < config_.train.steps && !outcome.stopped) {
     Metrics m = take_step(loader, outcome);
-    const Request request = options_.request ? options_.request(m) : Request::none;
-    const bool late = config_.train.max_time.count > 0 && seconds_since(started_) >= config_.train.max_time.count;
+    const Request request = agreed(options_.request ? options_.request(m) : Request::none);
+    const bool late = told(static_cast<std::int64_t>(config_.train.max_time.count > 0 &&
+                                                     seconds_since(started_) >= config_.train.max_time.count)) != 0;
     const bool finished = step_ >= config_.train.steps;
     outcome.stopped = !finished && (request == Request::stop || late);
     const bool last = finished || outcome.stopped;
@@ -220,8 +255,9 @@ Outcome Trainer::run_to_end() {
       log_metrics(m);
       if (options_.on_step) options_.on_step(m);
     }
-    const bool due = (every.steps > 0 && step_ % every.steps == 0) ||
-                     (every.seconds > 0 && seconds_since(last_checkpoint) >= every.seconds);
+    const bool due =
+        told(static_cast<std::int64_t>((every.steps > 0 && step_ % every.steps == 0) ||
+                                       (every.seconds > 0 && seconds_since(last_checkpoint) >= every.seconds))) != 0;
     if (writer_) report(writer_->take());
     if (last || due || request == Request::checkpoint) {
       checkpoint(outcome, last);
@@ -235,7 +271,7 @@ Outcome Trainer::run_to_end() {
   outcome.steps = step_;
   outcome.measured_peak = session_->measured_peak();
   outcome.measured_disk = session_->measured_tier_peak(2);
-  if (trace_) trace_->write(config_.runtime.trace, "rank 0");
+  if (trace_ && leads()) trace_->write(config_.runtime.trace, "rank 0");
   write_log(fmt::format("{} at step {}; measured peak {} B{}", outcome.stopped ? "stopped" : "done", step_,
                         outcome.measured_peak,
                         outcome.eval_loss ? fmt::format(", held-out loss {:.4f}", *outcome.eval_loss) : ""));
@@ -246,6 +282,7 @@ Metrics Trainer::take_step(data::Loader& loader, Outcome& outcome) {
   const auto begin = Clock::now();
   const double waited = loader.waited();
   const data::Batch& batch = loader.next();
+  const std::uint64_t sent = session_->sent_bytes();
   const double lr = learning_rate(config_.train, step_);
   const StepResult result = session_->step(batch, step_, lr, config_.train.seed);
   if (!result.finite && !result.skipped()) stop_at_bad_step(batch, result, lr);
@@ -272,6 +309,8 @@ Metrics Trainer::take_step(data::Loader& loader, Outcome& outcome) {
   m.wall_s = seconds_since(started_);
   m.mfu = peak_flops_ > 0 ? flops_per_step_ / seconds / peak_flops_ : 0;
   m.data_wait_ms = (loader.waited() - waited) * 1e3;
+  m.sent_bytes = session_->sent_bytes() - sent;
+  m.exposed_comm_ms = session_->step_executor().exposed_comm_seconds() * 1e3;
   return m;
 }
 
@@ -360,7 +399,9 @@ std::string Trainer::run_json() const {
   o["build"] = {{"version", "0.1.0"}, {"compiler", __VERSION__}};
   o["hosts"] = {host.data()};
   o["parameters"] = compiled_.parameters();
-  o["plan"] = {{"ranks", 1},
+  o["plan"] = {{"ranks", compiled_.module.mesh.ranks()},
+               {"mesh", compiled_.module.mesh.str()},
+               {"zero", config_.parallel.zero},
                {"threads", threads_},
                {"micro_batches", compiled_.micro_batches},
                {"micro_batch", compiled_.micro_rows},

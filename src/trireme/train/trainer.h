@@ -25,6 +25,9 @@ enum class Request { none, checkpoint, stop };
 struct TrainerOptions {
   RunMode mode = RunMode::fresh;
   bool write = true;  // false: no run folder, no files
+  // Ranks that are processes of their own, of which this is one; null: threads of this process. Must outlive the
+  // trainer. All of them train; the first writes the run folder and logs.
+  comm::Communicator* world = nullptr;
   std::filesystem::path dump_passes = {};
   std::vector<std::string> disabled_passes = {};
   std::string command = {};  // for run.json
@@ -68,6 +71,9 @@ class Trainer {
   const std::filesystem::path& folder() const { return folder_; }
   std::int64_t first_step() const { return step_; }
   int threads() const { return threads_; }
+  // Whether this process writes and speaks for all.
+  bool leads() const { return options_.world == nullptr || options_.world->rank() == 0; }
+  const char* transport() const { return options_.world == nullptr ? "threads" : "mpi"; }
   // Floating-point operations of one update, by the ops' own costs.
   double flops_per_step() const { return flops_per_step_; }
 
@@ -82,6 +88,10 @@ class Trainer {
 
  private:
   void resume();
+  // What the first process says, for all of them.
+  std::string told(std::string text) const;
+  std::int64_t told(std::int64_t number) const;
+  Request agreed(Request own) const;
   void open_weights();
   void set_first_weights();
   Outcome run_to_end();

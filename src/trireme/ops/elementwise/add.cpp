@@ -7,6 +7,7 @@ namespace trireme::ops {
 
 ir::OpDef add_def() {
   ir::OpDef def = elementwise_def("add", {"a", "b"}, 1, 1);
+  def.traits.linear = ir::Linear::jointly;
   def.infer = [](std::span<const TensorType> inputs, const ir::Attributes&) -> ir::Types {
     expect_compute(inputs[0], "a");
     expect_compute(inputs[1], "b");
@@ -26,6 +27,7 @@ ir::Value add(ir::Value a, ir::Value b) { return ir::apply1("add", {a, b}); }
 
 ir::OpDef add_n_def() {
   ir::OpDef def = elementwise_def("add_n", {"xs"}, 1, 1);
+  def.traits.linear = ir::Linear::jointly;
   def.operands.front().variadic = true;
   def.infer = [](std::span<const TensorType> inputs, const ir::Attributes&) -> ir::Types {
     if (inputs.empty()) fail("expected at least one operand, got none");
@@ -47,6 +49,7 @@ ir::Value add_n(std::vector<ir::Value> xs) { return ir::apply1("add_n", std::mov
 
 ir::OpDef accumulate_def() {
   ir::OpDef def = elementwise_def("accumulate", {"acc", "x"}, 1, 1);
+  def.traits.linear = ir::Linear::jointly;
   def.operands.front().keep_f32 = true;
   def.infer = [](std::span<const TensorType> inputs, const ir::Attributes&) -> ir::Types {
     expect_compute(inputs[0], "acc");

@@ -7,6 +7,7 @@ namespace trireme::ops {
 
 ir::OpDef cast_def() {
   ir::OpDef def = elementwise_def("cast", {"x"}, 1, 0, {{"to", std::string("bf16")}});
+  def.traits.linear = ir::Linear::jointly;
   def.infer = [](std::span<const TensorType> inputs, const ir::Attributes& attributes) -> ir::Types {
     return {{dtype_of(attributes.text("to")), inputs[0].shape}};
   };

@@ -7,6 +7,7 @@ namespace trireme::ops {
 
 ir::OpDef mul_def() {
   ir::OpDef def = elementwise_def("mul", {"a", "b"}, 1, 1);
+  def.traits.linear = ir::Linear::separately;
   def.infer = [](std::span<const TensorType> inputs, const ir::Attributes&) -> ir::Types {
     expect_compute(inputs[0], "a");
     expect_compute(inputs[1], "b");
@@ -26,6 +27,7 @@ ir::Value mul(ir::Value a, ir::Value b) { return ir::apply1("mul", {a, b}); }
 
 ir::OpDef scale_def() {
   ir::OpDef def = elementwise_def("scale", {"x"}, 1, 1, {{"factor", 1.0}});
+  def.traits.linear = ir::Linear::jointly;
   def.gradient = [](ir::GradientContext& g) { g.set(0, scale(g.grad(), g.attributes().real("factor"))); };
   on_cpu(def, prepare_scale_cpu);
   return def;

@@ -1,5 +1,6 @@
 #include "trireme/ops/norm/batch_norm.h"
 
+#include "trireme/ops/norm/batch_norm_parts.h"
 #include "trireme/ops/norm/cpu_kernels.h"
 #include "trireme/ops/norm/row_norm.h"
 
@@ -56,6 +57,7 @@ ir::OpDef batch_norm_def() {
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes&) {
     return channel_factors(inputs[0].shape, 5, {0}, 5, true);
   };
+  def.partition = partition_batch_norm;
   def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                 const ir::Attributes& attributes) {
     ir::Cost cost = one_pass(inputs, outputs, 3);
@@ -91,6 +93,7 @@ ir::OpDef batch_norm_grad_def() {
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes& attributes) {
     return channel_factors(inputs[0].shape, 5, {0, 4}, 3, attributes.boolean("training"));
   };
+  def.partition = partition_batch_norm_grad;
   def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
     ir::Cost cost = one_pass(inputs, outputs, 10);
     cost.bytes_read += static_cast<double>(inputs[0].bytes() + inputs[4].bytes());

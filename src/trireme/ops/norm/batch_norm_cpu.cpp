@@ -1,118 +1,11 @@
-#include <algorithm>
-#include <cmath>
 #include <tuple>
-#include <utility>
 
+#include "trireme/ops/norm/batch_norm_loops.h"
 #include "trireme/ops/norm/cpu_kernels.h"
-#include "trireme/ops/norm/row_norm.h"
-#include "trireme/ops/simd.h"
 
 namespace trireme::ops {
-namespace {
 
-namespace hn = simd::hn;
-using simd::Vec;
-
-// Channels handled together: their running sums fit beside a block of rows in the first cache.
-constexpr std::int64_t kChannels = 512;
-
-// Rows of a block, over which f32 sums are taken before they join the f64 ones.
-std::int64_t block_rows(std::int64_t channels) {
-  return std::clamp<std::int64_t>(simd::kBlock / std::min(channels, kChannels), 8, 256);
-}
-
-RowChunks chunks_of(const ir::KernelSpec& spec) {
-  const std::int64_t channels = std::max<std::int64_t>(1, spec.inputs[0].shape.back());
-  return {spec.inputs[0].elements() / channels, channels};
-}
-
-// Per chunk and channel: two f64 numbers, laid out as [chunk][which][channel].
-std::size_t pair_bytes(const ir::KernelSpec& spec) {
-  const RowChunks chunks = chunks_of(spec);
-  return static_cast<std::size_t>(chunks.chunks * chunks.width) * 2 * sizeof(double);
-}
-
-// Runs body(chunk, first channel, channel count, first row, last row, sums) over all chunks and channel groups; `sums`
-// are the chunk's two f64 arrays of `channels` numbers, of which the body fills its channels.
-template <class F>
-void over_chunks(const device::Launch& launch, const RowChunks& chunks, F&& body) {
-  const std::int64_t channels = chunks.width;
-  const std::int64_t groups = (channels + kChannels - 1) / kChannels;
-  auto* pairs = static_cast<double*>(launch.workspace);
-  launch.pool->run(chunks.chunks * groups, [&](std::int64_t task) {
-    const std::int64_t chunk = task / groups;
-    const std::int64_t first = task % groups * kChannels;
-    body(first, std::min(kChannels, channels - first), chunks.begin(chunk), chunks.begin(chunk + 1),
-         pairs + chunk * 2 * channels);
-  });
-}
-
-// Mean and sum of squared deviations of each channel over rows [begin, end). Each block of rows is centred on its own
-// mean, and blocks are combined by Chan's formula in f64: no digits are lost however large the mean is.
-template <class T>
-void chunk_statistics(const T* x, std::int64_t channels, std::int64_t first, std::int64_t count, std::int64_t begin,
-                      std::int64_t end, double* means, double* squares) {
-  alignas(64) float center[kChannels];
-  alignas(64) float deviation[kChannels];
-  alignas(64) float square[kChannels];
-  std::fill(means + first, means + first + count, 0.0);
-  std::fill(squares + first, squares + first + count, 0.0);
-  const std::int64_t step = block_rows(channels);
-  for (std::int64_t from = begin; from < end; from += step) {
-    const std::int64_t to = std::min(end, from + step);
-    const auto rows = static_cast<float>(to - from);
-    std::fill(center, center + count, 0.0F);
-    for (std::int64_t row = from; row < to; ++row)
-      simd::map(
-          count, center, [](Vec sum, Vec v) { return sum + v; }, static_cast<const float*>(center),
-          x + row * channels + first);
-    for (std::int64_t c = 0; c < count; ++c) center[c] /= rows;
-    std::fill(deviation, deviation + count, 0.0F);
-    std::fill(square, square + count, 0.0F);
-    for (std::int64_t row = from; row < to; ++row)
-      simd::for_vectors(count, [&](std::int64_t i, std::int64_t lanes) {
-        const Vec d = simd::load_n(x + row * channels + first + i, lanes) - simd::load_n(center + i, lanes);
-        simd::store_n(simd::load_n(deviation + i, lanes) + d, deviation + i, lanes);
-        simd::store_n(hn::MulAdd(d, d, simd::load_n(square + i, lanes)), square + i, lanes);
-      });
-    const auto before = static_cast<double>(from - begin);
-    const auto added = static_cast<double>(rows);
-    for (std::int64_t c = 0; c < count; ++c) {
-      const double sum = deviation[c];
-      const double mean = center[c] + sum / added;
-      const double delta = mean - means[first + c];
-      means[first + c] += delta * added / (before + added);
-      squares[first + c] += square[c] - sum * sum / added + delta * delta * before * added / (before + added);
-    }
-  }
-}
-
-// Joins the chunks' statistics in order: the channel's mean and its sum of squared deviations.
-std::pair<double, double> joined(const double* pairs, const RowChunks& chunks, std::int64_t channel) {
-  double mean = 0;
-  double squares = 0;
-  for (std::int64_t chunk = 0; chunk < chunks.chunks; ++chunk) {
-    const double* pair = pairs + chunk * 2 * chunks.width;
-    const auto before = static_cast<double>(chunks.begin(chunk));
-    const auto added = static_cast<double>(chunks.begin(chunk + 1) - chunks.begin(chunk));
-    if (added == 0) continue;
-    const double delta = pair[channel] - mean;
-    mean += delta * added / (before + added);
-    squares += pair[chunks.width + channel] + delta * delta * before * added / (before + added);
-  }
-  return {mean, squares};
-}
-
-// Calls body(row, first row of x) for every row, in blocks.
-template <class F>
-void over_rows(const device::Launch& launch, const RowChunks& chunks, F&& body) {
-  launch.pool->ranges(chunks.rows, std::max<std::int64_t>(1, simd::kBlock / chunks.width),
-                      [&](std::int64_t begin, std::int64_t end) {
-                        for (std::int64_t row = begin; row < end; ++row) body(row * chunks.width);
-                      });
-}
-
-}  // namespace
+using namespace batch_norm_loops;
 
 // The chunks' statistics, then two f32 arrays of channels.
 std::size_t batch_norm_workspace(const ir::KernelSpec& spec) {
@@ -132,18 +25,12 @@ std::shared_ptr<device::Kernel> prepare_batch_norm_cpu(const ir::KernelSpec& spe
       const float* bias = launch.in<float>(2);
       const float* running_mean = launch.in<float>(3);
       const float* running_var = launch.in<float>(4);
-      auto* mean = launch.out<float>(1);
-      auto* rstd = launch.out<float>(2);
       auto* new_mean = launch.out<float>(3);
       auto* new_var = launch.out<float>(4);
       const auto* pairs = static_cast<const double*>(launch.workspace);
       auto* factor = reinterpret_cast<float*>(static_cast<std::byte*>(launch.workspace) + pairs_size);
-      float* shift = factor + channels;
-      if (training)
-        over_chunks(launch, chunks,
-                    [&](std::int64_t first, std::int64_t count, std::int64_t begin, std::int64_t end, double* pair) {
-                      chunk_statistics(x, channels, first, count, begin, end, pair, pair + channels);
-                    });
+      const Normalisation normalisation{launch.out<float>(1), launch.out<float>(2), factor, factor + channels};
+      if (training) statistics(launch, chunks, x);
       const auto rows = static_cast<double>(chunks.rows);
       launch.pool->ranges(channels, 64, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t c = begin; c < end; ++c) {
@@ -160,20 +47,10 @@ std::shared_ptr<device::Kernel> prepare_batch_norm_cpu(const ir::KernelSpec& spe
             new_mean[c] = running_mean[c];
             new_var[c] = running_var[c];
           }
-          const double deviation = std::sqrt(variance + eps);
-          mean[c] = static_cast<float>(center);
-          rstd[c] = static_cast<float>(1 / deviation);
-          // What rounding took from the mean goes into the shift.
-          factor[c] = static_cast<float>(weight[c] / deviation);
-          shift[c] = static_cast<float>(bias[c] - (center - mean[c]) * weight[c] / deviation);
+          normalisation.set(c, center, variance, eps, weight, bias);
         }
       });
-      T* y = launch.out<T>(0);
-      over_rows(launch, chunks, [&](std::int64_t at) {
-        simd::map(
-            channels, y + at, [](Vec v, Vec m, Vec f, Vec b) { return hn::MulAdd(v - m, f, b); }, x + at,
-            static_cast<const float*>(mean), static_cast<const float*>(factor), static_cast<const float*>(shift));
-      });
+      apply(launch, chunks, x, normalisation, launch.out<T>(0));
     });
   });
 }
@@ -184,63 +61,92 @@ std::shared_ptr<device::Kernel> prepare_batch_norm_grad_cpu(const ir::KernelSpec
   const bool training = spec.attributes.boolean("training");
   return dispatch_compute(spec.inputs[0].dtype, [&]<class T>(T) {
     return make_kernel([training, chunks = chunks_of(spec)](const device::Launch& launch) {
-      const std::int64_t channels = chunks.width;
       const T* x = launch.in<T>(0);
-      const float* weight = launch.in<float>(1);
       const float* mean = launch.in<float>(2);
       const float* rstd = launch.in<float>(3);
       const T* dy = launch.in<T>(4);
-      T* dx = launch.out<T>(0);
       auto* dweight = launch.out<float>(1);
       auto* dbias = launch.out<float>(2);
-      over_chunks(launch, chunks,
-                  [&](std::int64_t first, std::int64_t count, std::int64_t begin, std::int64_t end, double* pair) {
-                    alignas(64) float sum[kChannels];
-                    alignas(64) float product[kChannels];
-                    std::fill(pair + first, pair + first + count, 0.0);
-                    std::fill(pair + channels + first, pair + channels + first + count, 0.0);
-                    const std::int64_t step = block_rows(channels);
-                    for (std::int64_t from = begin; from < end; from += step) {
-                      std::fill(sum, sum + count, 0.0F);
-                      std::fill(product, product + count, 0.0F);
-                      for (std::int64_t row = from; row < std::min(end, from + step); ++row) {
-                        const std::int64_t at = row * channels + first;
-                        simd::for_vectors(count, [&](std::int64_t i, std::int64_t lanes) {
-                          const Vec d = simd::load_n(dy + at + i, lanes);
-                          const Vec centred = simd::load_n(x + at + i, lanes) - simd::load_n(mean + first + i, lanes);
-                          simd::store_n(simd::load_n(sum + i, lanes) + d, sum + i, lanes);
-                          simd::store_n(hn::MulAdd(d, centred, simd::load_n(product + i, lanes)), product + i, lanes);
-                        });
-                      }
-                      for (std::int64_t c = 0; c < count; ++c) {
-                        pair[first + c] += sum[c];
-                        pair[channels + first + c] += product[c];
-                      }
-                    }
-                  });
+      gradient_sums(launch, chunks, x, mean, rstd, dy, dweight, dbias);
+      gradient_input<T>(launch, chunks, x, launch.in<float>(1), mean, rstd, dy, dweight, dbias,
+                        training ? chunks.rows : 0, launch.out<T>(0));
+    });
+  });
+}
+
+// The parts, where the rows are several ranks'.
+
+std::shared_ptr<device::Kernel> prepare_channel_moments_cpu(const ir::KernelSpec& spec) {
+  return dispatch_compute(spec.inputs[0].dtype, [&]<class T>(T) {
+    return make_kernel([chunks = chunks_of(spec)](const device::Launch& launch) {
+      statistics(launch, chunks, launch.in<T>(0));
       const auto* pairs = static_cast<const double*>(launch.workspace);
-      launch.pool->ranges(channels, 64, [&](std::int64_t begin, std::int64_t end) {
+      launch.pool->ranges(chunks.width, 64, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t c = begin; c < end; ++c) {
-          double sum = 0;
-          double product = 0;
-          for (std::int64_t chunk = 0; chunk < chunks.chunks; ++chunk) {
-            sum += pairs[chunk * 2 * channels + c];
-            product += pairs[chunk * 2 * channels + channels + c];
-          }
-          dbias[c] = static_cast<float>(sum);
-          dweight[c] = static_cast<float>(product * rstd[c]);
+          const auto [center, squares] = joined(pairs, chunks, c);
+          launch.out<float>(0)[c] = static_cast<float>(center * static_cast<double>(chunks.rows));
+          launch.out<float>(1)[c] = static_cast<float>(center);
+          launch.out<float>(2)[c] = static_cast<float>(squares);
         }
       });
-      const Vec inverse = simd::set(training ? 1.0F / static_cast<float>(chunks.rows) : 0.0F);
-      over_rows(launch, chunks, [&](std::int64_t at) {
-        simd::map(
-            channels, dx + at,
-            [&](Vec v, Vec d, Vec m, Vec r, Vec w, Vec db, Vec dw) {
-              const Vec normal = (v - m) * r;
-              return hn::NegMulAdd(hn::MulAdd(normal, dw, db), inverse, d) * r * w;
-            },
-            x + at, dy + at, mean, rstd, weight, static_cast<const float*>(dbias), static_cast<const float*>(dweight));
-      });
+    });
+  });
+}
+
+std::shared_ptr<device::Kernel> prepare_joint_squares_cpu(const ir::KernelSpec& spec) {
+  const auto own = static_cast<double>(spec.attributes.integer("rows"));
+  const auto all = static_cast<double>(spec.attributes.integer("all_rows"));
+  return make_kernel([own, all, channels = spec.inputs[0].elements()](const device::Launch& launch) {
+    for (std::int64_t c = 0; c < channels; ++c) {
+      const double apart =
+          static_cast<double>(launch.in<float>(1)[c]) - static_cast<double>(launch.in<float>(0)[c]) / all;
+      launch.out<float>(0)[c] = static_cast<float>(static_cast<double>(launch.in<float>(2)[c]) + own * apart * apart);
+    }
+  });
+}
+
+std::size_t batch_norm_given_workspace(const ir::KernelSpec& spec) {
+  return 2 * static_cast<std::size_t>(spec.inputs[0].shape.back()) * sizeof(float);
+}
+
+std::shared_ptr<device::Kernel> prepare_batch_norm_given_cpu(const ir::KernelSpec& spec) {
+  const double momentum = spec.attributes.real("momentum");
+  const double eps = spec.attributes.real("eps");
+  const auto rows = static_cast<double>(spec.attributes.integer("rows"));
+  return dispatch_compute(spec.inputs[0].dtype, [&]<class T>(T) {
+    return make_kernel([=, chunks = chunks_of(spec)](const device::Launch& launch) {
+      const float* running_mean = launch.in<float>(3);
+      const float* running_var = launch.in<float>(4);
+      auto* factor = static_cast<float*>(launch.workspace);
+      const Normalisation normalisation{launch.out<float>(1), launch.out<float>(2), factor, factor + chunks.width};
+      for (std::int64_t c = 0; c < chunks.width; ++c) {
+        const double center = static_cast<double>(launch.in<float>(5)[c]) / rows;
+        const double squares = launch.in<float>(6)[c];
+        launch.out<float>(3)[c] = static_cast<float>((1 - momentum) * running_mean[c] + momentum * center);
+        launch.out<float>(4)[c] =
+            static_cast<float>((1 - momentum) * running_var[c] + momentum * squares / std::max(1.0, rows - 1));
+        normalisation.set(c, center, squares / rows, eps, launch.in<float>(1), launch.in<float>(2));
+      }
+      apply(launch, chunks, launch.in<T>(0), normalisation, launch.out<T>(0));
+    });
+  });
+}
+
+std::shared_ptr<device::Kernel> prepare_batch_norm_sums_cpu(const ir::KernelSpec& spec) {
+  return dispatch_compute(spec.inputs[0].dtype, [&]<class T>(T) {
+    return make_kernel([chunks = chunks_of(spec)](const device::Launch& launch) {
+      gradient_sums(launch, chunks, launch.in<T>(0), launch.in<float>(1), launch.in<float>(2), launch.in<T>(3),
+                    launch.out<float>(0), launch.out<float>(1));
+    });
+  });
+}
+
+std::shared_ptr<device::Kernel> prepare_batch_norm_dx_cpu(const ir::KernelSpec& spec) {
+  const std::int64_t rows = spec.attributes.integer("rows");
+  return dispatch_compute(spec.inputs[0].dtype, [&]<class T>(T) {
+    return make_kernel([rows, chunks = chunks_of(spec)](const device::Launch& launch) {
+      gradient_input<T>(launch, chunks, launch.in<T>(0), launch.in<float>(1), launch.in<float>(2), launch.in<float>(3),
+                        launch.in<T>(4), launch.in<float>(5), launch.in<float>(6), rows, launch.out<T>(0));
     });
   });
 }

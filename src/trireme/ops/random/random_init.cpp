@@ -11,18 +11,21 @@ namespace trireme::ops {
 ir::OpDef random_init_def() {
   ir::OpDef def;
   def.name = "random_init";
-  def.operands = {{"seed"}};
+  def.operands = {{.name = "seed"}, {.name = "part", .optional = true}};
   def.attributes = {{"kind", std::string("normal")}, {"a", 0.0},
                     {"site", std::int64_t{0}},       {"shape", std::vector<std::int64_t>()},
-                    {"dtype", std::string("f32")},   {"first", std::int64_t{0}}};
+                    {"dtype", std::string("f32")},   {"first", std::int64_t{0}},
+                    {"parted", std::int64_t{0}},     {"whole", std::int64_t{0}}};
   def.infer = [](std::span<const TensorType> inputs, const ir::Attributes& attributes) -> ir::Types {
     expect_type(inputs[0], {DType::i64, {}}, "seed");
+    if (inputs[1].present) expect_type(inputs[1], {DType::i64, {}}, "part");
     const std::string& kind = attributes.text("kind");
     if (kind != "normal" && kind != "uniform" && kind != "constant" && kind != "zeros")
       fail("'kind' must be \"normal\", \"uniform\", \"constant\" or \"zeros\", got \"{}\"", kind);
     const TensorType type = {dtype_of(attributes.text("dtype")), Shape(attributes.integers("shape"))};
     expect_compute(type, "dtype");
-    if (attributes.integer("first") < 0) fail("'first' must not be negative, got {}", attributes.integer("first"));
+    for (const char* name : {"first", "parted", "whole"})
+      if (attributes.integer(name) < 0) fail("'{}' must not be negative, got {}", name, attributes.integer(name));
     for (const std::int64_t extent : type.shape)
       if (extent < 0) fail("'shape' must have no negative extent, got {}", type.shape.str());
     return {type};
@@ -32,7 +35,7 @@ ir::OpDef random_init_def() {
   def.factors = [](std::span<const TensorType>, std::span<const TensorType> outputs, const ir::Attributes&) {
     ir::Factors factors = aligned_factors({}, outputs);
     for (ir::Factor& factor : factors.factors) factor.kind = ir::Factor::Kind::whole;
-    factors.inputs.emplace_back();
+    factors.inputs.resize(2);
     return factors;
   };
   def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {

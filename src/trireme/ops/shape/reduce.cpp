@@ -106,6 +106,7 @@ ir::OpDef broadcast_def() {
   };
   def.with_precision(ir::Precision::follow);
   on_cpu(def, prepare_broadcast_cpu);
+  def.traits.linear = ir::Linear::jointly;
   return checked(std::move(def));
 }
 

@@ -76,6 +76,7 @@ ir::OpDef slice_def() {
                          {"extent", g.input(0).shape()[static_cast<int>(dim)]}}));
   };
   on_cpu(def, prepare_slice_cpu);
+  def.traits.linear = ir::Linear::jointly;
   return checked(std::move(def));
 }
 
@@ -103,6 +104,7 @@ ir::OpDef slice_grad_def() {
     g.set(0, slice(g.grad(), dim, start, start + g.input(0).shape()[dim]));
   };
   on_cpu(def, prepare_slice_grad_cpu);
+  def.traits.linear = ir::Linear::jointly;
   return checked(std::move(def));
 }
 
@@ -131,6 +133,7 @@ ir::OpDef concat_def() {
     }
   };
   on_cpu(def, prepare_concat_cpu);
+  def.traits.linear = ir::Linear::jointly;
   return checked(std::move(def));
 }
 

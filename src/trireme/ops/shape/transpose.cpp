@@ -45,6 +45,7 @@ ir::OpDef transpose_def() {
   };
   def.with_precision(ir::Precision::follow);
   on_cpu(def, prepare_transpose_cpu);
+  def.traits.linear = ir::Linear::jointly;
   return checked(std::move(def));
 }
 

@@ -17,17 +17,15 @@ struct Available {
 std::vector<Available> available() {
   return {
       {"train.precision", {"\"f32\"", "\"bf16\"", "\"fp16\""}},
-      {"parallel.zero", {"0"}},
       {"parallel.sequence", {"false"}},
       {"parallel.compress", {"\"none\""}},
       {"parallel.server", {"\"none\""}},
       {"memory.offload_tier", {"\"auto\"", "\"disk\""}},
       {"runtime.device", {"\"auto\"", "\"cpu\""}},
-      {"runtime.transport", {"\"auto\"", "\"threads\""}},
-      {"runtime.link", {"\"\""}},
+      {"runtime.transport", {"\"auto\"", "\"threads\"", "\"mpi\""}},
   };
 }
-constexpr std::int64_t kMostRanks = 1;
+constexpr std::int64_t kMostRanks = 64;
 
 std::vector<std::pair<std::string, std::int64_t>> mesh_axes(const Config& config) {
   return parse_mesh_axes(config.parallel.mesh).value();
@@ -49,11 +47,13 @@ void check_available(Config config) {
         refuse("not available in this version: {} = {} (available: {})", key.name, value,
                fmt::join(entry.values, ", "));
     }
-  std::int64_t ranks = 1;
-  for (const auto& [name, size] : mesh_axes(config)) ranks *= std::max<std::int64_t>(1, size);
-  if (ranks > kMostRanks)
-    refuse("not available in this version: parallel.mesh = \"{}\" ({} ranks; available: {})", config.parallel.mesh,
-           ranks, kMostRanks == 1 ? "one rank" : fmt::format("up to {} ranks", kMostRanks));
+  for (const auto& [name, size] : mesh_axes(config)) {
+    if (name != "dp" && size > 1)
+      refuse("not available in this version: parallel.mesh = \"{}\" (available: dp alone)", config.parallel.mesh);
+    if (size > kMostRanks)
+      refuse("parallel.mesh = \"{}\" has {} ranks; threads of one process are at most {}", config.parallel.mesh, size,
+             kMostRanks);
+  }
 }
 
 // Images or tokens, as the family reads.

@@ -1,0 +1,299 @@
+#include "trireme/passes/zero.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "trireme/core/error.h"
+#include "trireme/ops/collective/collective.h"
+#include "trireme/passes/autodiff.h"
+#include "trireme/passes/rebuild.h"
+
+namespace trireme::passes {
+namespace {
+
+using ir::kNone;
+using ir::Module;
+using ir::Node;
+using ir::Phase;
+using ir::State;
+using ir::StateId;
+using ir::ValueId;
+
+class Cutter {
+ public:
+  Cutter(Module& module, const Zero::Options& options)
+      : module_(module), options_(options), parts_(module.mesh.size_of(options.axis)) {}
+
+  void run() {
+    choose();
+    rebuild_update();
+    for (const std::string& graph : graphs()) {
+      if (graph == "update") continue;
+      if (graph == "init" || graph == "derive")
+        rebuild_start(graph);
+      else
+        rebuild_use(graph);
+    }
+  }
+
+ private:
+  std::vector<std::string> graphs() const {
+    std::vector<std::string> names;
+    for (const ir::Graph& graph : module_.graphs) names.push_back(graph.name);
+    return names;
+  }
+
+  bool is_cut(StateId state) const { return module_.state(state).whole.rank() > 0; }
+
+  void cut(StateId id) {
+    State& state = module_.state(id);
+    state.whole = state.type.shape;
+    state.type.shape = part_of(state.whole);
+    state.sharding = {};
+    state.sharding.dims.assign(static_cast<std::size_t>(state.type.shape.rank()), {});
+    state.sharding.dims.front() = {options_.axis};
+  }
+
+  // Whole, and with room for all parts.
+  void make_room(StateId id) {
+    State& state = module_.state(id);
+    const std::int64_t elements = part_of(state.type.shape).elements() * parts_;
+    if (elements != state.type.elements()) state.room = elements;
+  }
+
+  Shape part_of(const Shape& whole) const {
+    Shape part = whole.as_rows();
+    part[0] = ops::part_rows(part[0], parts_);
+    return part;
+  }
+
+  // The same bytes in another shape.
+  static ValueId viewed(Rebuild& rebuild, ValueId id, const Shape& shape, const Node& like) {
+    const ir::ValueInfo value = rebuild.fresh().value(id);
+    if (value.type.shape == shape) return id;
+    const std::string label = value.kind == ir::ValueInfo::Kind::state ? value.name.substr(1) : value.name;
+    return rebuild
+        .add("reshape", {id}, {{"shape", std::vector<std::int64_t>(shape.begin(), shape.end())}}, label + ".view", like)
+        .front();
+  }
+
+  StateId low_copy(const std::string& parameter) const {
+    for (std::size_t i = 0; i < module_.states.size(); ++i)
+      if (module_.states[i].derived_from == parameter) return static_cast<StateId>(i);
+    return kNone;
+  }
+
+  void choose() {
+    for (std::size_t i = 0; i < module_.states.size(); ++i) {
+      const auto parameter = static_cast<StateId>(i);
+      const State& state = module_.state(parameter);
+      // A scalar has no rows to share.
+      if (!state.trained || state.type.shape.rank() == 0) continue;
+      const StateId gradient = module_.find_state(gradient_name(state.name));
+      TRI_CHECK(gradient != kNone, "parameter '{}' has no gradient", state.name);
+      const StateId low = low_copy(state.name);
+      parameters_.insert(parameter);
+      gradients_.insert(gradient);
+      options_.stage >= 2 ? cut(gradient) : make_room(gradient);
+      if (low != kNone) options_.stage >= 3 ? cut(low) : make_room(low);
+      low != kNone || options_.stage >= 3 ? cut(parameter) : make_room(parameter);
+    }
+    const ir::Graph& update = module_.graph("update");
+    for (const Node& node : update.nodes)
+      if (updates(update, node) != kNone)
+        for (const ir::Write& write : update.writes)
+          if (makes(node, write.value) && module_.state(write.state).category == ir::Category::optimizer)
+            cut(write.state);
+  }
+
+  static bool makes(const Node& node, ValueId value) {
+    return std::find(node.outputs.begin(), node.outputs.end(), value) != node.outputs.end();
+  }
+
+  // The parameter that a node of the update makes anew.
+  StateId updates(const ir::Graph& update, const Node& node) const {
+    for (const ir::Write& write : update.writes)
+      if (parameters_.contains(write.state) && makes(node, write.value)) return write.state;
+    return kNone;
+  }
+
+  ir::Attributes over_axis() const { return {{"axis", options_.axis}, {"parts", static_cast<std::int64_t>(parts_)}}; }
+
+  ValueId gather(Rebuild& rebuild, ValueId part, const Shape& whole, const std::string& label, const Node& like) const {
+    ir::Attributes attributes = over_axis();
+    attributes.set("rows", std::vector<std::int64_t>{whole.as_rows()[0]});
+    const ValueId rows = rebuild.add(std::string(ops::kAllGather), {part}, attributes, label + ".whole", like).front();
+    return viewed(rebuild, rows, whole, like);
+  }
+
+  ValueId scatter(Rebuild& rebuild, ValueId whole, const std::string& label, const Node& like) const {
+    const ValueId rows = viewed(rebuild, whole, rebuild.fresh().type(whole).shape.as_rows(), like);
+    return rebuild.add(std::string(ops::kReduceScatter), {rows}, over_axis(), label + ".part", like).front();
+  }
+
+  static StateId state_read(const ir::Graph& graph, ValueId id) {
+    return id != kNone && graph.value(id).kind == ir::ValueInfo::Kind::state ? graph.value(id).state : kNone;
+  }
+
+  void rebuild_update() {
+    Rebuild rebuild(module_, "update");
+    const ir::Graph& old = rebuild.old();
+    std::set<ValueId> terms;  // fresh values of which each rank has one term of the sum
+    for (const Node& node : old.nodes) {
+      const StateId reduced = node.op->name == ops::kAllReduce ? state_read(old, node.inputs.front()) : kNone;
+      std::vector<ValueId> inputs = rebuild.mapped(node.inputs);
+      if (reduced != kNone && gradients_.contains(reduced)) {
+        const ValueId part =
+            is_cut(reduced) ? inputs.front() : scatter(rebuild, inputs.front(), module_.state(reduced).name, node);
+        rebuild.map(node.outputs.front(), part);
+        parts_of_sums_.insert(part);
+        continue;
+      }
+      if (const StateId parameter = updates(old, node); parameter != kNone) {
+        update(rebuild, node, parameter, std::move(inputs));
+        continue;
+      }
+      add_sum(rebuild, node, std::move(inputs), terms);
+    }
+    finish(rebuild);
+  }
+
+  // Squares of parts are terms of the whole's sum; their sum is brought together where it leaves the additions.
+  void add_sum(Rebuild& rebuild, const Node& node, std::vector<ValueId> inputs, std::set<ValueId>& terms) const {
+    const auto is_term = [&](ValueId id) { return terms.contains(id); };
+    const bool of_part =
+        std::any_of(inputs.begin(), inputs.end(), [&](ValueId id) { return parts_of_sums_.contains(id); });
+    if (of_part) {
+      if (node.op->name != "sum_squares") fail("{} looks at parts of gradients", node.op->name);
+      terms.insert(rebuild.add_like(node, std::move(inputs)).front());
+      return;
+    }
+    if (std::none_of(inputs.begin(), inputs.end(), is_term)) {
+      rebuild.add_like(node, std::move(inputs));
+      return;
+    }
+    if (node.op->name != "add_n") fail("{} looks at sums over parts of gradients", node.op->name);
+    const auto rest = std::stable_partition(inputs.begin(), inputs.end(), is_term);
+    std::vector<ValueId> own(rest, inputs.end());
+    inputs.erase(rest, inputs.end());
+    const std::string label = rebuild.old().value(node.outputs.front()).name;
+    ValueId sum = rebuild.add("add_n", inputs, {}, label + ".part", node).front();
+    ir::Attributes attributes = over_axis();
+    attributes.set("reduce", std::string("sum"));
+    sum = rebuild.add(std::string(ops::kAllReduce), {sum}, attributes, label + "." + options_.axis, node).front();
+    if (own.empty()) {
+      rebuild.map(node.outputs.front(), sum);
+      return;
+    }
+    own.insert(own.begin(), sum);
+    rebuild.add_like(node, std::move(own));
+  }
+
+  void update(Rebuild& rebuild, const Node& node, StateId parameter, std::vector<ValueId> inputs) const {
+    for (ValueId& id : inputs)
+      if (id != kNone && state_read(rebuild.fresh(), id) == parameter && !is_cut(parameter))
+        id = rebuild
+                 .add(std::string(ops::kOwnRows),
+                      {viewed(rebuild, id, module_.state(parameter).type.shape.as_rows(), node)}, over_axis(),
+                      module_.state(parameter).name + ".part", node)
+                 .front();
+    rebuild.add_like(node, std::move(inputs));
+  }
+
+  // What is written to a state that is kept whole is gathered.
+  void finish(Rebuild& rebuild) const {
+    const ir::Graph& old = rebuild.old();
+    std::vector<ir::Write> writes;
+    for (const ir::Write& write : old.writes) {
+      const State& state = module_.state(write.state);
+      // The sum that took the place of its terms, where parts do now.
+      if (gradients_.contains(write.state) && write.mode == ir::Write::Mode::set) continue;
+      ValueId value = rebuild.mapped(write.value);
+      if (const auto part = scattered_.find(value); part != scattered_.end() && is_cut(write.state))
+        value = part->second;
+      if (rebuild.fresh().type(value).shape != state.type.shape)
+        value = gather(rebuild, value, state.type.shape, state.name, old.nodes.back());
+      writes.push_back({write.state, value, write.mode});
+    }
+    rebuild.finish();
+    module_.graph(old.name).writes = std::move(writes);
+  }
+
+  // Start values of parts, and derived copies.
+  void rebuild_start(const std::string& graph) {
+    Rebuild rebuild(module_, graph);
+    const ir::Graph& old = rebuild.old();
+    ValueId place = kNone;
+    std::map<ValueId, StateId> made_for;
+    for (const ir::Write& write : old.writes)
+      if (is_cut(write.state)) made_for.emplace(write.value, write.state);
+    for (const Node& node : old.nodes) {
+      const auto cut = made_for.find(node.outputs.front());
+      if (node.op->name != "random_init" || cut == made_for.end()) {
+        rebuild.add_like(node, rebuild.mapped(node.inputs));
+        continue;
+      }
+      const TensorType& part = module_.state(cut->second).type;
+      const TensorType& whole = old.type(node.outputs.front());
+      if (place == kNone) place = rebuild.fresh().add_input(place_input(options_.axis), {DType::i64, {}});
+      rebuild.add_like(node, {rebuild.mapped(node.inputs.front()), place},
+                       {{"shape", std::vector<std::int64_t>(part.shape.begin(), part.shape.end())},
+                        {"parted", part.elements()},
+                        {"whole", whole.elements()}});
+    }
+    finish(rebuild);
+  }
+
+  // Micro-batches, evaluation, prediction: weights are gathered for use, gradients scattered.
+  void rebuild_use(const std::string& graph) {
+    Rebuild rebuild(module_, graph);
+    const ir::Graph& old = rebuild.old();
+    std::set<ValueId> contributions;
+    for (const ir::Write& write : old.writes)
+      if (gradients_.contains(write.state) && is_cut(write.state)) contributions.insert(write.value);
+    std::map<std::pair<StateId, bool>, ValueId> gathered;  // by state and direction
+    scattered_.clear();
+    for (const Node& node : old.nodes) {
+      std::vector<ValueId> inputs = node.inputs;
+      for (ValueId& id : inputs) {
+        if (id == kNone) continue;
+        const StateId state = state_read(old, id);
+        if (state == kNone || !is_cut(state)) {
+          id = rebuild.mapped(id);
+          continue;
+        }
+        ValueId& whole = gathered.try_emplace({state, node.phase == Phase::forward}, kNone).first->second;
+        if (whole == kNone)
+          whole = gather(rebuild, rebuild.mapped(id), module_.state(state).whole, module_.state(state).name, node);
+        id = whole;
+      }
+      rebuild.add_like(node, std::move(inputs));
+      for (const ValueId id : node.outputs)
+        if (contributions.contains(id)) {
+          const ValueId whole = rebuild.mapped(id);
+          scattered_[whole] = scatter(rebuild, whole, old.value(id).name, node);
+        }
+    }
+    finish(rebuild);
+    scattered_.clear();
+  }
+
+  Module& module_;
+  const Zero::Options& options_;
+  int parts_;
+  std::set<StateId> parameters_;
+  std::set<StateId> gradients_;
+  std::set<ValueId> parts_of_sums_;       // of the update being rebuilt
+  std::map<ValueId, ValueId> scattered_;  // of the graph being rebuilt: a contribution and its part
+};
+
+}  // namespace
+
+std::string place_input(const std::string& axis) { return "place." + axis; }
+
+void Zero::run(Module& module) const {
+  if (module.mesh.size_of(options_.axis) > 1) Cutter(module, options_).run();
+}
+
+}  // namespace trireme::passes

@@ -1,0 +1,182 @@
+#include "trireme/program/collectives.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "trireme/core/error.h"
+#include "trireme/ops/collective/collective.h"
+
+namespace trireme::program {
+namespace {
+
+bool collective(const Instruction& i) { return i.kind == Instruction::Kind::collective; }
+
+template <class F>
+void for_each_operand(const Instruction& i, F&& f) {
+  for (const Operand& o : i.inputs)
+    if (o.buffer != kNone) f(o, false);
+  for (const Operand& o : i.outputs) f(o, true);
+  if (i.workspace.buffer != kNone) f(i.workspace, true);
+}
+
+class Scheduler {
+ public:
+  Scheduler(Program& program, const CollectiveOptions& options) : p_(program), options_(options) {}
+
+  void run() {
+    if (std::none_of(p_.instructions.begin(), p_.instructions.end(), collective)) return;
+    add_scratch();
+    if (!options_.overlap) return;
+    move();
+    for (Instruction& i : p_.instructions)
+      if (collective(i)) i.stream = kCommStream;
+    order();
+  }
+
+ private:
+  void add_scratch() {
+    if (!options_.scratch) return;
+    for (Instruction& i : p_.instructions) {
+      const std::size_t bytes = collective(i) ? options_.scratch(i) : 0;
+      if (bytes == 0) continue;
+      i.workspace = {static_cast<BufferId>(p_.buffers.size()), {DType::u8, {static_cast<std::int64_t>(bytes)}}};
+      p_.buffers.push_back({i.name, bytes, 0, Category::staging, kNone, kNone, kNone});
+    }
+  }
+
+  bool gathers_for_use(const Instruction& i) const {
+    return i.op->name == ops::kAllGather && std::all_of(i.outputs.begin(), i.outputs.end(), [&](const Operand& o) {
+             return p_.buffers[static_cast<std::size_t>(o.buffer)].state == kNone;
+           });
+  }
+
+  // Positions are those of the instructions as they came; a collective goes right before the one it is given.
+  void move() {
+    std::vector<std::size_t> at(p_.instructions.size());
+    std::vector<std::size_t> gathers;
+    std::unordered_map<BufferId, std::size_t> touched;  // last instruction so far that touches a buffer
+    std::unordered_map<std::int32_t, std::size_t> recorder;
+    for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
+      const Instruction& instruction = p_.instructions[i];
+      at[i] = i;
+      if (collective(instruction)) {
+        std::size_t earliest = 0;
+        for_each_operand(instruction, [&](const Operand& o, bool) {
+          if (const auto last = touched.find(o.buffer); last != touched.end())
+            earliest = std::max(earliest, last->second + 1);
+        });
+        for (const std::int32_t event : instruction.waits) earliest = std::max(earliest, recorder.at(event) + 1);
+        at[i] = earliest;
+        if (gathers_for_use(instruction)) gathers.push_back(i);
+      }
+      for_each_operand(instruction, [&](const Operand& o, bool) { touched[o.buffer] = i; });
+      if (instruction.records != kNone) recorder[instruction.records] = i;
+    }
+    keep_to_window(gathers, at);
+    std::vector<std::size_t> order(at.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return at[a] != at[b] ? at[a] < at[b] : collective(p_.instructions[a]) && !collective(p_.instructions[b]);
+    });
+    std::vector<Instruction> fresh;
+    fresh.reserve(order.size());
+    for (const std::size_t i : order) fresh.push_back(std::move(p_.instructions[i]));
+    p_.instructions = std::move(fresh);
+  }
+
+  // A gather comes right before its first reader: `oldest` is the first one that fits in the window with this one.
+  void keep_to_window(const std::vector<std::size_t>& gathers, std::vector<std::size_t>& at) const {
+    const auto bytes = [&](std::size_t i) {
+      std::size_t sum = 0;
+      for (const Operand& o : p_.instructions[i].outputs) sum += o.type.bytes();
+      return sum;
+    };
+    std::size_t largest = 0;
+    for (const std::size_t i : gathers) largest = std::max(largest, bytes(i));
+    std::size_t oldest = 0;
+    std::size_t held = 0;
+    std::size_t earliest = 0;
+    for (std::size_t k = 0; k < gathers.size(); ++k) {
+      const std::size_t i = gathers[k];
+      held += bytes(i);
+      while (held > options_.ahead + largest && oldest < k) held -= bytes(gathers[oldest++]);
+      const std::size_t passed = oldest == 0 ? 0 : gathers[oldest - 1] + 2;  // behind that one's first reader
+      earliest = std::max({earliest, at[i], passed});
+      at[i] = earliest = std::min(earliest, i);
+    }
+  }
+
+  std::int32_t event_of(std::size_t i) {
+    if (p_.instructions[i].records == kNone) p_.instructions[i].records = events_++;
+    return p_.instructions[i].records;
+  }
+
+  struct Access {
+    std::size_t instruction;
+    Operand operand;
+    bool writes;
+  };
+
+  // Which instruction of each stream is known to be done, as an index + 1.
+  using Clock = std::vector<std::size_t>;
+
+  void order() {
+    events_ = p_.events();
+    const auto streams = static_cast<std::size_t>(p_.streams());
+    std::vector<Clock> now(streams, Clock(streams, 0));
+    std::vector<Clock> at_start(p_.instructions.size());
+    std::unordered_map<std::int32_t, std::size_t> recorder;
+    std::unordered_map<BufferId, std::vector<Access>> touched;
+    for (const Instruction& i : p_.instructions)
+      if (collective(i)) for_each_operand(i, [&](const Operand& o, bool) { touched[o.buffer]; });
+    std::size_t computed = kNobody;
+    for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
+      Instruction& instruction = p_.instructions[i];
+      Clock& clock = now[stream_of(i)];
+      const auto learn = [&](std::size_t from) {
+        for (std::size_t s = 0; s < streams; ++s) clock[s] = std::max(clock[s], at_start[from][s]);
+        clock[stream_of(from)] = std::max(clock[stream_of(from)], from + 1);
+      };
+      for (const std::int32_t event : instruction.waits) learn(recorder.at(event));
+      const auto wait_for = [&](std::size_t from) {
+        if (clock[stream_of(from)] > from) return;
+        instruction.waits.push_back(event_of(from));
+        recorder[p_.instructions[from].records] = from;
+        learn(from);
+      };
+      // Memory is free for a collective once the compute stream has come this far.
+      if (collective(instruction) && computed != kNobody) wait_for(computed);
+      for_each_operand(instruction, [&](const Operand& o, bool writes) {
+        const auto shared = touched.find(o.buffer);
+        if (shared == touched.end()) return;
+        std::vector<Access>& before = shared->second;
+        for (const Access& a : before)
+          if ((a.writes || writes) && collective(p_.instructions[a.instruction]) != collective(instruction) &&
+              overlap(a.operand, o))
+            wait_for(a.instruction);
+        before.push_back({i, o, writes});
+      });
+      at_start[i] = clock;
+      clock[stream_of(i)] = i + 1;
+      if (instruction.records != kNone) recorder[instruction.records] = i;
+      if (instruction.stream == 0) computed = i;
+    }
+  }
+
+  static bool overlap(const Operand& a, const Operand& b) {
+    return a.offset < b.offset + b.extent() && b.offset < a.offset + a.extent();
+  }
+
+  std::size_t stream_of(std::size_t i) const { return static_cast<std::size_t>(p_.instructions[i].stream); }
+
+  static constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
+  Program& p_;
+  const CollectiveOptions& options_;
+  std::int32_t events_ = 0;
+};
+
+}  // namespace
+
+void schedule_collectives(Program& program, const CollectiveOptions& options) { Scheduler(program, options).run(); }
+
+}  // namespace trireme::program

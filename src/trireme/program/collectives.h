@@ -1,0 +1,28 @@
+#pragma once
+#include <cstddef>
+#include <functional>
+
+#include "trireme/program/program.h"
+
+namespace trireme::program {
+
+struct CollectiveOptions {
+  bool overlap = true;  // off: on the compute stream, where they stand
+  // Bytes that may have been gathered ahead of their use, beside the largest gather.
+  std::size_t ahead = std::size_t{25} << 20;
+  // Scratch that the transport wants for a collective, known without it; empty: none.
+  std::function<std::size_t(const Instruction&)> scratch = {};
+};
+
+// Gives the collectives a stream of their own, beside the computation. Comes with each where its graph has it, on the
+// compute stream.
+//
+//   compute   dw₂ ── dw₁ ── dw₀ ────── update
+//   comm         └ reduce ₂ ┴ reduce ₁₀ ─┘
+//
+// What combines values starts as soon as the last of its operands exists; what gathers state for a use starts as early
+// as `ahead` allows. The first instruction that touches what a collective reads or writes waits for it. The order of
+// collectives is the order in the program: the same on every rank.
+void schedule_collectives(Program& program, const CollectiveOptions& options);
+
+}  // namespace trireme::program

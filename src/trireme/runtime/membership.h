@@ -1,0 +1,25 @@
+#pragma once
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/ir/mesh.h"
+
+namespace trireme::runtime {
+
+// A rank's place among the ranks of a mesh, and its communicators: one for each axis, with the ranks that differ from
+// it along that axis alone.
+struct Membership {
+  // Collective over `world`, whose ranks are the mesh's.
+  Membership(ir::Mesh over, comm::Communicator& world, comm::Algorithm how);
+
+  comm::Communicator& group(std::string_view axis) const;
+
+  ir::Mesh mesh;
+  std::vector<int> place;  // along each axis
+  comm::Algorithm algorithm;
+  std::vector<std::unique_ptr<comm::Communicator>> groups;  // by axis
+};
+
+}  // namespace trireme::runtime

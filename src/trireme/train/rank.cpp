@@ -1,0 +1,221 @@
+#include "trireme/train/rank.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "trireme/core/error.h"
+#include "trireme/passes/loss_scale.h"
+#include "trireme/passes/zero.h"
+
+namespace trireme::train {
+namespace {
+
+constexpr std::size_t kDisk = 2;
+
+template <class T>
+std::span<const std::byte> one(const T& value) {
+  return std::as_bytes(std::span<const T>(&value, 1));
+}
+
+// Rows [first, first + rows) of a row-major vector.
+template <class T>
+std::span<const T> rows_of(const std::vector<T>& values, std::int64_t total, std::int64_t first, std::int64_t rows) {
+  const std::size_t per_row = values.size() / static_cast<std::size_t>(total);
+  return std::span<const T>(values).subspan(static_cast<std::size_t>(first) * per_row,
+                                            static_cast<std::size_t>(rows) * per_row);
+}
+
+}  // namespace
+
+bool StepResult::skipped() const {
+  return !finite && loss_scale && *loss_scale > static_cast<float>(passes::LossScale::kLowest);
+}
+
+Rank::Rank(const Compiled& compiled, int threads, const std::filesystem::path& disk, runtime::Membership* ranks)
+    : compiled_(compiled),
+      ranks_(ranks),
+      pool_(threads),
+      arena_(compiled.arena_bytes),
+      held_(compiled.module.states.size()) {
+  if (const std::size_t bytes = compiled.tier_bytes[kDisk]; bytes > 0) {
+    disk_ = std::make_unique<device::TierFile>(disk.empty() ? std::filesystem::temp_directory_path() : disk, bytes);
+    disk_states_ = std::make_unique<TierStates>(*disk_);
+  }
+  const auto make = [&](const program::Program& program) {
+    if (program.instructions.empty()) return std::unique_ptr<runtime::Executor>();
+    auto executor = std::make_unique<runtime::Executor>(program, arena_, pool_, disk_.get(), ranks_);
+    executor->set_held(&held_);
+    return executor;
+  };
+  init_ = make(compiled.init);
+  derive_ = make(compiled.derive);
+  step_ = make(compiled.step);
+  eval_ = make(compiled.eval);
+  predict_ = make(compiled.predict);
+  for (const Advance& a : compiled.advance) advance_.push_back(make(a.program));
+  rng_.resize(static_cast<std::size_t>(compiled.micro_batches));
+  const auto reads = [&](const char* graph, const char* input) {
+    return compiled.module.has_graph(graph) && compiled.module.graph(graph).find_input(input).has_value();
+  };
+  has_rng_ = reads("micro", "rng");
+  images_ = reads("eval", "images");
+  has_step_number_ = reads("update", "step");
+  has_loss_scale_ = compiled.module.has_graph("update") &&
+                    compiled.module.graph("update").find_output(passes::LossScale::kState).has_value();
+}
+
+int Rank::place(std::string_view axis) const {
+  if (ranks_ != nullptr)
+    for (std::size_t i = 0; i < ranks_->mesh.axes.size(); ++i)
+      if (ranks_->mesh.axes[i].name == axis) return ranks_->place[i];
+  return 0;
+}
+
+std::uint64_t Rank::sent_bytes() const {
+  std::uint64_t sum = 0;
+  if (ranks_ != nullptr)
+    for (const auto& group : ranks_->groups) sum += group->counters().sent;
+  return sum;
+}
+
+void Rank::initialize(std::int64_t seed) {
+  seed_ = seed;
+  init_->bind("seed", 0, one(seed_));
+  if (const std::string input = passes::place_input("dp"); compiled_.module.graph("init").find_input(input)) {
+    place_ = place("dp");
+    init_->bind(input, 0, one(place_));
+  }
+  init_->run();
+}
+
+void Rank::derive() {
+  if (derive_) derive_->run();
+}
+
+void Rank::bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first) {
+  const std::int64_t rows = compiled_.micro_rows / compiled_.replicas;
+  first += place("dp") * rows;
+  if (images_) {
+    executor.bind("images", micro, rows_of(batch.images, batch.rows, first, rows));
+    executor.bind("labels", micro, rows_of(batch.labels, batch.rows, first, rows));
+  } else {
+    executor.bind("tokens", micro, rows_of(batch.tokens, batch.rows, first, rows));
+    executor.bind("targets", micro, rows_of(batch.targets, batch.rows, first, rows));
+  }
+}
+
+void Rank::bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
+  const std::int64_t expected = compiled_.micro_rows * compiled_.micro_batches;
+  if (batch.rows != expected) fail("the step takes {} rows, got {}", expected, batch.rows);
+  const std::int64_t rows = compiled_.micro_rows / compiled_.replicas;
+  for (int m = 0; m < compiled_.micro_batches; ++m) {
+    bind_rows(*step_, batch, m, m * compiled_.micro_rows);
+    if (!has_rng_) continue;
+    auto& rng = rng_[static_cast<std::size_t>(m)];
+    rng = {seed, step, batch.first_row + m * compiled_.micro_rows + place("dp") * rows};
+    step_->bind("rng", m, std::span<const std::int64_t>(rng));
+  }
+  lr_ = static_cast<float>(lr);
+  step_->bind("lr", 0, one(lr_));
+  step_number_ = static_cast<float>(step + 1);
+  if (has_step_number_) step_->bind("step", 0, one(step_number_));
+}
+
+StepResult Rank::step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
+  bind_step(batch, step, lr, seed);
+  step_->run();
+  StepResult result{step_->scalar("loss"), step_->scalar("grad_norm"), step_->scalar("finite") != 0};
+  if (has_loss_scale_) result.loss_scale = step_->scalar(passes::LossScale::kState);
+  return result;
+}
+
+std::optional<runtime::Executor::BadTensor> Rank::explain(const data::Batch& batch, std::int64_t step, double lr,
+                                                          std::int64_t seed) {
+  bind_step(batch, step, lr, seed);
+  return step_->run_checked();
+}
+
+float Rank::evaluate(const data::Batch& batch) {
+  bind_rows(*eval_, batch, 0, 0);
+  eval_->run();
+  return eval_->scalar("loss");
+}
+
+std::span<const float> Rank::predict(std::span<const std::int32_t> tokens) {
+  if (!predict_) fail("this model does not predict tokens");
+  predict_->bind("tokens", 0, tokens);
+  predict_->run();
+  return logits(*predict_);
+}
+
+std::span<const float> Rank::advance(std::span<const std::int32_t> tokens, std::int64_t position) {
+  std::size_t fits = 0;
+  while (fits < advance_.size() && compiled_.advance[fits].rows < std::ssize(tokens)) ++fits;
+  if (tokens.empty() || fits == advance_.size()) fail("a sequence is not continued by {} tokens", tokens.size());
+  runtime::Executor& executor = *advance_[fits];
+  piece_.assign(static_cast<std::size_t>(compiled_.advance[fits].rows), tokens.back());
+  std::copy(tokens.begin(), tokens.end(), piece_.begin());
+  const auto first = static_cast<std::int32_t>(position), last = static_cast<std::int32_t>(tokens.size() - 1);
+  executor.bind("tokens", 0, std::span<const std::int32_t>(piece_));
+  executor.bind("position", 0, one(first));
+  if (fits > 0) executor.bind("row", 0, one(last));
+  executor.run();
+  return logits(executor);
+}
+
+std::span<const float> Rank::logits(const runtime::Executor& executor) {
+  const auto bytes = executor.output("logits");
+  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+ir::StateId Rank::find(const std::string& name) const {
+  const ir::StateId id = compiled_.module.find_state(name);
+  if (id == ir::kNone || compiled_.module.state(id).step_local) fail("there is no state variable '{}'", name);
+  return id;
+}
+
+std::span<std::byte> Rank::resident_state(const std::string& name) {
+  const ir::StateId id = find(name);
+  const ir::State& state = compiled_.module.state(id);
+  if (state.tier != 0) return {};
+  held_.wait(id);
+  return {arena_.data() + compiled_.layout.offsets[static_cast<std::size_t>(id)], state.type.bytes()};
+}
+
+void Rank::read_state(const std::string& name, std::size_t offset, std::span<std::byte> out) {
+  const ir::StateId id = find(name);
+  TRI_CHECK(offset + out.size() <= compiled_.module.state(id).type.bytes(), "'{}' ends before {}", name,
+            offset + out.size());
+  const std::size_t begin = compiled_.layout.offsets[static_cast<std::size_t>(id)] + offset;
+  if (compiled_.module.state(id).tier != 0)
+    disk_states_->read(begin, out);
+  else if (!out.empty())
+    std::memcpy(out.data(), arena_.data() + begin, out.size());
+}
+
+void Rank::write_state(const std::string& name, std::size_t offset, std::span<const std::byte> bytes) {
+  const ir::StateId id = find(name);
+  TRI_CHECK(offset + bytes.size() <= compiled_.module.state(id).type.bytes(), "'{}' ends before {}", name,
+            offset + bytes.size());
+  held_.wait(id);
+  const std::size_t begin = compiled_.layout.offsets[static_cast<std::size_t>(id)] + offset;
+  if (compiled_.module.state(id).tier != 0)
+    disk_states_->write(begin, bytes);
+  else if (!bytes.empty())
+    std::memcpy(arena_.data() + begin, bytes.data(), bytes.size());
+}
+
+std::size_t Rank::measured_peak() const {
+  arena_.check_guards();
+  return measured_tier_peak(0);
+}
+
+std::size_t Rank::measured_tier_peak(int tier) const {
+  std::size_t peak = 0;
+  for (const auto* executor : {&init_, &derive_, &step_, &eval_, &predict_})
+    if (*executor) peak = std::max(peak, (*executor)->measured_peak(tier));
+  for (const auto& executor : advance_) peak = std::max(peak, executor->measured_peak(tier));
+  return peak;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,104 @@
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/data/dataset.h"
+#include "trireme/runtime/executor.h"
+#include "trireme/train/compile.h"
+#include "trireme/train/tier_states.h"
+
+namespace trireme::train {
+
+struct StepResult {
+  float loss = 0;
+  float grad_norm = 0;
+  bool finite = true;
+  std::optional<float> loss_scale = {};  // what the step's gradients were scaled by, where they were
+
+  // Not finite, with a scale that can still fall: the update was withheld, and nothing is wrong.
+  bool skipped() const;
+};
+
+// Compiled programs on an arena, ready to run: what one rank does of a run. See Session for the whole.
+class Rank {
+ public:
+  // `compiled` and `ranks` (null: alone) must outlive it. What the plan keeps on disk goes to a file without a name in
+  // `disk`; empty: the system's folder for temporary files.
+  Rank(const Compiled& compiled, int threads, const std::filesystem::path& disk, runtime::Membership* ranks);
+
+  void initialize(std::int64_t seed);
+  // One update from the rows of `batch`, which has those of all ranks. `step` counts from 0.
+  StepResult step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
+  // After a step that was not finite: runs it again, looking at every output, and says which went bad first. The state
+  // is as before the step, since a bad step writes nothing.
+  std::optional<runtime::Executor::BadTensor> explain(const data::Batch& batch, std::int64_t step, double lr,
+                                                      std::int64_t seed);
+  // Mean loss over one micro-batch's rows, all ranks' together.
+  float evaluate(const data::Batch& batch);
+  // Logits [context, vocab] of one row of tokens.
+  std::span<const float> predict(std::span<const std::int32_t> tokens);
+
+  // Continues a sequence of which `position` tokens were given before, by up to as many tokens as the largest of the
+  // compiled `advance` programs takes: the logits [vocab] after the last of them.
+  std::span<const float> advance(std::span<const std::int32_t> tokens, std::int64_t position);
+
+  // State by name, in its own dtype, wherever it is: some bytes of what this rank keeps of it. Writing waits while it
+  // is held. After setting, call `derive`.
+  void read_state(const std::string& name, std::size_t offset, std::span<std::byte> out);
+  void write_state(const std::string& name, std::size_t offset, std::span<const std::byte> bytes);
+  // A state in the device's memory, as it lies there; empty for one that is elsewhere.
+  std::span<std::byte> resident_state(const std::string& name);
+  void derive();
+
+  // States that the programs must not overwrite yet.
+  runtime::HeldStates& held() { return held_; }
+  // Memory for a checkpoint on its way to the disk; empty when compiled without.
+  std::span<std::byte> staging() { return {arena_.data() + compiled_.layout.staging, compiled_.layout.staging_bytes}; }
+
+  const Compiled& compiled() const { return compiled_; }
+  const runtime::Membership* ranks() const { return ranks_; }
+  // Along a mesh axis.
+  int place(std::string_view axis) const;
+  // Bytes sent to other ranks so far.
+  std::uint64_t sent_bytes() const;
+  runtime::Executor& step_executor() { return *step_; }
+  // Largest end offset handed to any kernel so far; checks the guard bytes.
+  std::size_t measured_peak() const;
+  std::size_t measured_tier_peak(int tier) const;
+
+ private:
+  void bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
+  ir::StateId find(const std::string& name) const;
+  static std::span<const float> logits(const runtime::Executor& executor);
+  void bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first_row);
+
+  const Compiled& compiled_;
+  runtime::Membership* ranks_;
+  ThreadPool pool_;
+  device::Arena arena_;
+  std::unique_ptr<device::TierFile> disk_;
+  std::unique_ptr<TierStates> disk_states_;
+  runtime::HeldStates held_;
+  std::unique_ptr<runtime::Executor> init_;
+  std::unique_ptr<runtime::Executor> derive_;
+  std::unique_ptr<runtime::Executor> step_;
+  std::unique_ptr<runtime::Executor> eval_;
+  std::unique_ptr<runtime::Executor> predict_;
+  std::vector<std::unique_ptr<runtime::Executor>> advance_;  // as in `compiled`
+  std::vector<std::int32_t> piece_;                          // tokens for one of them, padded
+  std::vector<std::array<std::int64_t, 3>> rng_;             // per micro-batch: seed, step, first row
+  float lr_ = 0;
+  float step_number_ = 0;
+  std::int64_t seed_ = 0;
+  std::int64_t place_ = 0;  // along dp
+  bool has_rng_ = false;
+  bool has_step_number_ = false;
+  bool has_loss_scale_ = false;
+  bool images_ = false;
+};
+
+}  // namespace trireme::train
