@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <random>
+#include <regex>
 #include <thread>
 
 #include "trireme/comm/threads/world.h"
@@ -21,6 +22,11 @@ std::string failure_of(int ranks, const WorldOptions& options, Body&& body) {
     return e.message();
   }
   return "nothing was thrown";
+}
+
+// With how long it waited left out.
+std::string timeless(const std::string& message) {
+  return std::regex_replace(message, std::regex("waited [0-9.]+ m?s"), "waited");
 }
 
 // Ways in which a rank can be waiting for rank 0, which never comes.
@@ -78,7 +84,7 @@ TEST(Failure, AThrowingRankEndsTheOthers) {
         throw;
       }
     });
-    EXPECT_LT(Seconds(std::chrono::steady_clock::now() - thrown).count(), 0.5);
+    EXPECT_LT(Seconds(std::chrono::steady_clock::now() - thrown).count(), 2);
     EXPECT_EQ(message, "rank 0: the disk is full");
     EXPECT_EQ(told, 3);
   }
@@ -86,28 +92,31 @@ TEST(Failure, AThrowingRankEndsTheOthers) {
 
 TEST(Failure, ATimeoutNamesWhoWaitsForWhom) {
   std::atomic<bool> over{false};
-  const std::string message = failure_of(3, {.link = "", .timeout = 0.3}, [&](Communicator& comm) {
+  const std::string message = timeless(failure_of(3, {.link = "", .timeout = 1}, [&](Communicator& comm) {
     std::vector<float> v(5000);
     if (comm.rank() == 0) {
       while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(5));
       return;
     }
     try {
-      if (comm.rank() == 2) {
+      if (comm.rank() == 2)
         comm.recv(std::as_writable_bytes(std::span(v)), 1, 7);
-      } else {
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      else
         comm.all_reduce(std::span(v), Reduce::sum, {.algorithm = Algorithm::ring, .name = "grads.3"});
-      }
     } catch (...) {
       over = true;
       throw;
     }
-  });
-  EXPECT_EQ(
-      message,
-      "rank 2: rank 2 waited 300 ms for rank 1 in point to point; rank 0 waits for nobody; rank 1 waits for rank 0 "
-      "in all_reduce \"grads.3\" (ring, step 1)");
+  }));
+  // Whose patience ended first is a matter of luck.
+  const std::string by_two =
+      "rank 2: rank 2 waited for rank 1 in point to point; rank 0 waits for nobody; rank 1 waits for rank 0 in "
+      "all_reduce \"grads.3\" (ring, step 1)";
+  const std::string by_one =
+      "rank 1: rank 1 waited for rank 0 in all_reduce \"grads.3\" (ring, step 1); rank 0 waits for nobody; rank 2 "
+      "waits "
+      "for rank 1 in point to point";
+  EXPECT_TRUE(message == by_two || message == by_one) << message;
 }
 
 TEST(Failure, ATimeoutNamesAllThatAreMissing) {
@@ -125,10 +134,9 @@ TEST(Failure, ATimeoutNamesAllThatAreMissing) {
       throw;
     }
   });
-  EXPECT_EQ(
-      message,
-      "rank 3: rank 3 waited 200 ms for ranks 0, 1, 2 in all_reduce (native); rank 0 waits for nobody; rank 1 waits "
-      "for nobody; rank 2 waits for nobody");
+  EXPECT_EQ(timeless(message),
+            "rank 3: rank 3 waited for ranks 0, 1, 2 in all_reduce (native); rank 0 waits for nobody; rank 1 waits for "
+            "nobody; rank 2 waits for nobody");
 }
 
 TEST(Failure, RanksThatDisagreeAreTold) {

@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
+#include <functional>
+#include <thread>
+#include <vector>
 
 #include "trireme/comm/threads/world.h"
 
@@ -34,6 +38,31 @@ TEST(Link, Text) {
   EXPECT_THROW(parse_link("fast/s"), Error);
 }
 
+// Seconds from the first rank that begins `body` to the last that ends it.
+double seconds_of(int ranks, const std::string& link, const std::function<void(Communicator&)>& body) {
+  std::vector<Clock::time_point> begun(static_cast<std::size_t>(ranks));
+  std::vector<Clock::time_point> ended(begun);
+  run(ranks, {.link = link}, [&](Communicator& comm) {
+    comm.barrier();
+    begun[static_cast<std::size_t>(comm.rank())] = Clock::now();
+    body(comm);
+    ended[static_cast<std::size_t>(comm.rank())] = Clock::now();
+  });
+  const auto span = *std::max_element(ended.begin(), ended.end()) - *std::min_element(begun.begin(), begun.end());
+  return std::chrono::duration<double>(span).count();
+}
+
+// How late plain sleeps end here and now, at worst.
+double oversleeping() {
+  double worst = 0;
+  for (int i = 0; i < 20; ++i) {
+    const auto until = Clock::now() + std::chrono::milliseconds(2);
+    std::this_thread::sleep_until(until);
+    worst = std::max(worst, std::chrono::duration<double>(Clock::now() - until).count());
+  }
+  return worst;
+}
+
 // Latency α and S/bandwidth β per step: what the textbook says, slept through.
 TEST(Link, CollectivesTakeTheTimeOfTheirMessages) {
   constexpr int kRanks = 4;
@@ -52,69 +81,47 @@ TEST(Link, CollectivesTakeTheTimeOfTheirMessages) {
       {Algorithm::sequential, 2 * alpha + 4 * beta},  // all arrive at once; the answers queue
   };
   for (const Case& c : cases) {
-    // The best of a few: the machine may be busy with something else.
+    // Never quicker. Slower only when the machine is busy with something else, so the best of several counts.
     double best = 1e9;
     double least_cpu = 1e9;
-    for (int attempt = 0; attempt < 5 && (attempt == 0 || best > c.seconds * 1.2 || least_cpu > 0.02); ++attempt) {
-      double seconds = 0;
+    for (int attempt = 0; attempt < 8 && (best > c.seconds * 1.25 || least_cpu > 0.02); ++attempt) {
+      std::vector<std::vector<float>> values(kRanks, std::vector<float>(kCount, 1.0F));
       const double cpu = cpu_seconds();
-      run(kRanks, {.link = "100MB/s,2ms"}, [&](Communicator& comm) {
-        std::vector<float> v(kCount, 1.0F);
-        comm.barrier();
-        const auto begin = Clock::now();
+      const double seconds = seconds_of(kRanks, "100MB/s,2ms", [&](Communicator& comm) {
+        std::vector<float>& v = values[static_cast<std::size_t>(comm.rank())];
         comm.all_reduce(std::span(v), Reduce::sum, {.algorithm = c.algorithm});
-        const double mine = std::chrono::duration<double>(Clock::now() - begin).count();
-        std::vector<double> longest = {mine};
-        comm.all_reduce(std::span(longest), Reduce::max);
-        if (comm.rank() == 0) seconds = longest[0];
         EXPECT_EQ(v[kCount / 2], 4.0F);
       });
-      EXPECT_GE(seconds, 0.99 * c.seconds)
-          << name_of(c.algorithm);  // the ranks' clocks start at slightly different times
+      EXPECT_GE(seconds, c.seconds) << name_of(c.algorithm);
       best = std::min(best, seconds);
       least_cpu = std::min(least_cpu, cpu_seconds() - cpu);
     }
-    EXPECT_LE(best, 1.2 * c.seconds) << name_of(c.algorithm);
+    if (best > 1.25 * c.seconds && oversleeping() > 3e-4) GTEST_SKIP() << "this machine is too busy to time sleeps";
+    EXPECT_LE(best, 1.25 * c.seconds) << name_of(c.algorithm);
     EXPECT_LT(least_cpu, 0.02) << "waiting must not burn a core";
   }
 }
 
 TEST(Link, NativeIsNotFree) {
-  double seconds = 0;
-  run(2, {.link = "100MB/s"}, [&](Communicator& comm) {
+  const double seconds = seconds_of(2, "100MB/s", [&](Communicator& comm) {
     std::vector<float> v(500'000, 1.0F);
-    comm.barrier();
-    const auto begin = Clock::now();
     comm.all_reduce(std::span(v), Reduce::sum, {.algorithm = Algorithm::native});
-    if (comm.rank() == 0) seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   });
   EXPECT_GE(seconds, 0.02);
 }
 
-// Two groups of one rank use the same port.
+// Two groups use the port of the one rank that sends.
 TEST(Link, ASendersMessagesQueue) {
-  double seconds = 0;
-  run(2, {.link = "100MB/s"}, [&](Communicator& comm) {
+  const double seconds = seconds_of(2, "100MB/s", [&](Communicator& comm) {
     const auto other = comm.split(0);
     std::vector<std::byte> a(1'000'000);
     std::vector<std::byte> b(1'000'000);
-    comm.barrier();
-    const auto begin = Clock::now();
-    if (comm.rank() == 0) {
-      Request first = comm.start_send(a, 1);
-      Request second = other->start_send(b, 1);
-      first.wait();
-      second.wait();
-    } else {
-      Request first = comm.start_recv(a, 0);
-      Request second = other->start_recv(b, 0);
-      first.wait();
-      second.wait();
-      seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    }
+    Request first = comm.rank() == 0 ? comm.start_send(a, 1) : comm.start_recv(a, 0);
+    Request second = comm.rank() == 0 ? other->start_send(b, 1) : other->start_recv(b, 0);
+    first.wait();
+    second.wait();
   });
-  EXPECT_GE(seconds, 0.0199);
-  EXPECT_LE(seconds, 0.05);
+  EXPECT_GE(seconds, 0.02);
 }
 
 }  // namespace
