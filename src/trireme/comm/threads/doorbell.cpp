@@ -20,11 +20,16 @@ int usable_cores() {
 }  // namespace
 
 Patience patience(int ranks) {
-  // About a microsecond of pauses, then some tens of calls to the scheduler.
-  return ranks <= usable_cores() ? Patience{.spins = 60, .yields = 20} : Patience{.spins = 0, .yields = 40};
+  return ranks <= usable_cores() ? Patience{.spins = 300, .yields = 0} : Patience{.spins = 0, .yields = 40};
 }
 
-bool offer_core() { return sched_yield() == 0; }
+void Doorbell::offer_core() {
+  constexpr auto kKept = std::chrono::microseconds(200);
+  constexpr int kWaits = 1000;
+  const Clock::time_point before = Clock::now();
+  sched_yield();
+  if (Clock::now() - before > kKept) wary_ = kWaits;
+}
 
 void Doorbell::wake() {
   word_.fetch_add(1);

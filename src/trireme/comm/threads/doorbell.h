@@ -7,8 +7,9 @@ namespace trireme::comm::threads {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a thread looks before it sleeps. With a core for every rank the others are near, and a sleep costs more than
-// they will take; with fewer, whoever we wait for may need this very core, so it is offered instead.
+// How long a thread looks before it sleeps. With a core for every rank the others are near: it looks for some
+// microseconds, longer than waking somebody takes, or two ranks that meet often would sleep in turns for ever. With
+// fewer cores, whoever we wait for may need this very one, so it is offered instead.
 struct Patience {
   int spins = 0;
   int yields = 0;
@@ -25,6 +26,27 @@ class alignas(64) Doorbell {
     if (asleep_.load() != 0) wake();
   }
 
+  // True once ready() holds; looks for as long as `patience` says.
+  template <class Ready>
+  bool look(Ready&& ready, const Patience& patience) {
+    if (ready()) return true;
+    for (int i = 0; i < patience.spins; ++i) {
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+      if (ready()) return true;
+    }
+    if (wary_ > 0) {
+      --wary_;
+      return false;
+    }
+    for (int i = 0; i < patience.yields && wary_ == 0; ++i) {
+      offer_core();
+      if (ready()) return true;
+    }
+    return false;
+  }
+
   // Sleeps once, unless `ready` holds already; may return early.
   template <class Ready>
   void sleep(Ready&& ready, Clock::time_point until) {
@@ -35,29 +57,15 @@ class alignas(64) Doorbell {
   }
 
  private:
+  void offer_core();
   void wake();
   void block(std::uint32_t seen, Clock::time_point until);
 
   std::atomic<std::uint32_t> word_{0};
   std::atomic<std::uint32_t> asleep_{0};
+  // The waiting thread's own: somebody outside this world took an offered core and kept it, so for so many waits none
+  // is offered. A sleeper gets its core back much sooner.
+  int wary_ = 0;
 };
-
-// True once ready() holds; looks for as long as `patience` says.
-bool offer_core();  // sched_yield
-template <class Ready>
-bool look(Ready&& ready, const Patience& patience) {
-  if (ready()) return true;
-  for (int i = 0; i < patience.spins; ++i) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-    if (ready()) return true;
-  }
-  for (int i = 0; i < patience.yields; ++i) {
-    offer_core();
-    if (ready()) return true;
-  }
-  return false;
-}
 
 }  // namespace trireme::comm::threads

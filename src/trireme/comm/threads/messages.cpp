@@ -1,4 +1,5 @@
 #include <cstring>
+#include <thread>
 
 #include "trireme/comm/arithmetic.h"
 #include "trireme/comm/threads/transport.h"
@@ -138,7 +139,7 @@ void ThreadsTransport::cancel(Ticket& ticket) noexcept {
     if (!post->matched) removed = (post->sending ? post->box->sends : post->box->receives).remove(post);
   }
   // Somebody is copying at this moment.
-  while (!removed && post->done.load() == 0) offer_core();
+  while (!removed && post->done.load() == 0) std::this_thread::yield();
   end(ticket.lane()).give(post);
   ticket.clear();
 }

@@ -126,7 +126,7 @@ void ThreadsTransport::exchange(Lane lane, const Entry& entry, const Call& call,
   } else {
     // The others are at work and wait for nothing: this ends, whatever else has happened.
     const auto ready = [&] { return state.finished.load() >= n * round; };
-    if (!look(ready, group_->world().patience))
+    if (!end(lane).bell.look(ready, group_->world().patience))
       while (!ready()) end(lane).bell.sleep(ready, Clock::now() + std::chrono::seconds(1));
   }
   if (!same) {

@@ -70,7 +70,7 @@ class ThreadsTransport final : public Transport {
 template <class Ready, class Missing>
 void ThreadsTransport::await(Lane lane, const Call& call, Ready&& ready, Missing&& missing) {
   WorldState& world = group_->world();
-  if (look([&] { return ready() || world.aborted(); }, world.patience)) {
+  if (end(lane).bell.look([&] { return ready() || world.aborted(); }, world.patience)) {
     if (ready()) return;
     world.throw_aborted();
   }
