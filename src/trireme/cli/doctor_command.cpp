@@ -1,6 +1,7 @@
 #include <thread>
 
 #include "trireme/cli/commands.h"
+#include "trireme/comm/mpi/session.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/device/cpu/onednn.h"
@@ -19,7 +20,9 @@ int examine() {
              planner::matmul_flops(DType::f32, threads) / 1e9, planner::matmul_flops(DType::bf16, threads) / 1e9,
              threads, threads == 1 ? "" : "s");
   fmt::print("gpu         none in this build (CPU only)\n");
-  fmt::print("transports  one rank (threads, mpi and nccl come later)\n");
+  fmt::print("transports  threads · mpi {}\n", comm::mpi::available()
+                                                   ? "(" + comm::mpi::version() + ")"
+                                                   : "missing (install libopenmpi-dev and build again)");
   fmt::print("libraries   oneDNN {} · fmt {}.{}.{} · compiler {}\n", device::cpu::onednn_version(), FMT_VERSION / 10000,
              FMT_VERSION / 100 % 100, FMT_VERSION % 100, __VERSION__);
   fmt::print("missing     nothing that training needs\n");

@@ -10,7 +10,7 @@ WorldState::WorldState(int how_many, std::optional<Link> emulated, double second
     : ranks(how_many),
       link(emulated),
       timeout(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))),
-      patience(threads::patience(how_many)),
+      patience(emulated ? Patience{} : threads::patience(how_many)),  // a link's delays are for sleeping
       waiting_(static_cast<std::size_t>(how_many)),
       ports_(static_cast<std::size_t>(how_many)) {}
 
