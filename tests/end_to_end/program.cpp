@@ -69,10 +69,11 @@ threads = 1
 
 }  // namespace
 
-Running::Running(const fs::path& folder, const std::vector<std::string>& arguments)
+Running::Running(const fs::path& folder, const std::vector<std::string>& arguments, int processes)
     : out_(memory_file()), err_(memory_file()) {
   // Everything is prepared before the fork: between it and exec only system calls are safe.
   std::vector<std::string> words = {TRIREME_PROGRAM};
+  if (processes > 0) words = {TRIREME_SOURCE_DIR "/tests/mpi/launch", std::to_string(processes), TRIREME_PROGRAM};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   argv.reserve(words.size() + 1);

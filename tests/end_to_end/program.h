@@ -22,7 +22,8 @@ struct Finished {
 // killed.
 class Running {
  public:
-  Running(const std::filesystem::path& folder, const std::vector<std::string>& arguments);
+  // With `processes`, as many of it under mpirun.
+  Running(const std::filesystem::path& folder, const std::vector<std::string>& arguments, int processes = 0);
   ~Running();
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;

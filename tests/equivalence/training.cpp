@@ -166,10 +166,14 @@ void expect_equal_training(Trained& a, Trained& b, double tolerance) {
   }
 }
 
-void expect_same_bits(Trained& a, Trained& b) {
-  EXPECT_EQ(a.losses(), b.losses());
+void expect_same_state(Trained& a, Trained& b) {
   const auto theirs = b.state();
   for (const auto& [name, values] : a.state()) EXPECT_TRUE(values == theirs.at(name)) << name << " differs";
+}
+
+void expect_same_bits(Trained& a, Trained& b) {
+  EXPECT_EQ(a.losses(), b.losses());
+  expect_same_state(a, b);
 }
 
 }  // namespace trireme::testing

@@ -35,6 +35,8 @@ class Trained {
 
   // `steps` more updates at the schedule's learning rate; all must be finite.
   void train(std::int64_t steps);
+  // The next update is that of `step`: the state was set from a checkpoint.
+  void skip_to(std::int64_t step) { losses_.assign(static_cast<std::size_t>(step), 0); }
   // One update, finite or not.
   train::StepResult step();
 
@@ -54,6 +56,8 @@ class Trained {
 
 // Losses agree to a relative tolerance, every weight to one of its tensor's norm.
 void expect_equal_training(Trained& a, Trained& b, double tolerance);
+// All of the state agrees to the bit.
+void expect_same_state(Trained& a, Trained& b);
 // Losses and all of the state agree to the bit.
 void expect_same_bits(Trained& a, Trained& b);
 

@@ -97,6 +97,7 @@ void add_bench(CLI::App& app, Context& context) {
   add_bench_comm(*bench, context);
   add_bench_generate(*bench, context);
   add_bench_offload(*bench, context);
+  add_bench_ranks(*bench, context);
   add_bench_reduce(*bench, context);
 }
 

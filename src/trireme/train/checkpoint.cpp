@@ -324,7 +324,7 @@ void load_checkpoint(const fs::path& run, std::int64_t step, Session& session) {
     if (const TensorType whole{state.type.dtype, state.global_shape()}; tensor.type != whole)
       refuse("{}: '{}' is {}, the model has {}", checkpoint_folder(run, step).string(), state.name, tensor.type.str(),
              whole.str());
-    if (state.tier == 0 && session.ranks().size() == 1) {
+    if (state.tier == 0 && state.whole.rank() == 0 && session.ranks().size() == 1) {
       reader.read(tensor, session.rank(0).resident_state(state.name));
       continue;
     }

@@ -19,7 +19,7 @@ void load_huggingface(const io::HfWeights& weights, Session& session) {
     if (!state.trained) continue;
     const TensorType whole{state.type.dtype, state.global_shape()};
     std::span<std::byte> bytes;
-    if (session.ranks().size() == 1) bytes = session.rank(0).resident_state(state.name);
+    if (session.ranks().size() == 1 && state.whole.rank() == 0) bytes = session.rank(0).resident_state(state.name);
     std::vector<std::byte> elsewhere(bytes.empty() ? whole.bytes() : 0);
     if (bytes.empty()) bytes = elsewhere;
     weights.read(state.name, whole.shape, {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)});

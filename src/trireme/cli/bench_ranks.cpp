@@ -1,0 +1,207 @@
+// Several ranks together: how their speed grows with their number, and how much of their communication is hidden.
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "trireme/cli/bench.h"
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/train/schedule.h"
+#include "trireme/train/trainer.h"
+
+namespace trireme::cli {
+namespace {
+
+// Seconds of a step, medians over several, and bytes that a rank sent in one.
+struct Timing {
+  double step = 0;
+  double forward = 0;
+  double backward = 0;
+  double update = 0;
+  double exposed = 0;
+  double sent = 0;
+  double tokens = 0;  // in a step
+};
+
+Timing timed(Context& context, const std::string& source, const std::vector<std::string>& settings, int steps) {
+  std::vector<std::string> overrides = context.overrides;
+  overrides.insert(overrides.end(), settings.begin(), settings.end());
+  train::TrainerOptions options;
+  options.write = false;
+  train::Trainer trainer(train::load_config(source, overrides, context.registry->models), *context.registry, options);
+  trainer.start();
+  const train::Config& c = trainer.config();
+  data::Loader loader(data::Sampler(trainer.data().train, data::parse_order(c.data.order),
+                                    static_cast<std::uint64_t>(c.train.seed), c.train.batch),
+                      0, c.train.batch, 0);
+  constexpr int kWarmup = 2;
+  std::vector<double> step;
+  std::vector<double> forward;
+  std::vector<double> backward;
+  std::vector<double> update;
+  std::vector<double> exposed;
+  std::uint64_t sent = 0;
+  for (int i = 0; i < kWarmup + steps; ++i) {
+    const data::Batch& batch = loader.next();
+    sent = trainer.session().sent_bytes();
+    const auto begin = std::chrono::steady_clock::now();
+    trainer.session().step(batch, i, train::learning_rate(c.train, i), c.train.seed);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    sent = trainer.session().sent_bytes() - sent;
+    if (i < kWarmup) continue;
+    const runtime::Executor& executor = trainer.session().step_executor();
+    const auto& phases = executor.phase_seconds();
+    step.push_back(seconds);
+    forward.push_back(phases[0]);
+    backward.push_back(phases[1] + phases[2]);
+    update.push_back(phases[3]);
+    exposed.push_back(executor.exposed_comm_seconds());
+  }
+  return {median(step),
+          median(forward),
+          median(backward),
+          median(update),
+          median(exposed),
+          static_cast<double>(sent),
+          static_cast<double>(c.train.batch * trainer.data().train->tokens_per_sample())};
+}
+
+struct RankArguments {
+  std::string config = "quickstart";
+  std::vector<int> ranks = {1, 2, 4};
+  int steps = 10;
+  bool json = false;
+};
+
+std::int64_t batch_of(Context& context, const RankArguments& a) {
+  return train::load_config(a.config, context.overrides, context.registry->models).train.batch;
+}
+
+int bench_scaling(Context& context, const RankArguments& a) {
+  const std::int64_t batch = batch_of(context, a);
+  const train::Config config = train::load_config(a.config, context.overrides, context.registry->models);
+  const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  if (!a.json)
+    fmt::print("{} cores, one compute thread per rank{}\n", cores,
+               config.runtime.link.empty() ? "" : fmt::format("; links are emulated: {}", config.runtime.link));
+  for (const bool weak : {true, false}) {
+    if (!a.json)
+      fmt::print(
+          "\n{}\n{:>6}{:>8}{:>12}{:>14}{:>10}{:>12}\n",
+          weak ? fmt::format("weak: {} rows for each rank", batch) : fmt::format("strong: {} rows in all", batch),
+          "ranks", "rows", "step", "tokens/s", "speed-up", "efficiency");
+    double first = 0;
+    for (const int ranks : a.ranks) {
+      const std::int64_t rows = weak ? batch * ranks : batch;
+      if (rows % ranks != 0) refuse("--ranks {}: does not divide {} rows", ranks, rows);
+      const Timing t = timed(context, a.config,
+                             {fmt::format("parallel.mesh=dp={}", ranks), fmt::format("train.batch={}", rows),
+                              "train.micro_batch=0", "runtime.threads=1"},
+                             a.steps);
+      const double rate = t.tokens / t.step;
+      if (first == 0) first = rate / ranks;
+      const double speedup = rate / first;
+      all.push_back({{"kind", weak ? "weak" : "strong"},
+                     {"ranks", ranks},
+                     {"rows", rows},
+                     {"link", config.runtime.link},
+                     {"step_ms", t.step * 1e3},
+                     {"tokens_per_s", rate},
+                     {"speed_up", speedup},
+                     {"efficiency", speedup / ranks},
+                     {"exposed_comm_ms", t.exposed * 1e3},
+                     {"sent_bytes", t.sent}});
+      if (a.json) continue;
+      const auto bar = [](double length, const char* mark) {
+        std::string text;
+        for (int i = 0; i < static_cast<int>(length * 6 + 0.5); ++i) text += mark;
+        return text;
+      };
+      const std::string reached = bar(speedup, "█");
+      const auto missing = std::max(0.0, ranks - speedup);
+      fmt::print("{:>6}{:>8}{:>9.1f} ms{:>14}{:>9.2f}×{:>11.0f}%  {}{}\n", ranks, rows, t.step * 1e3, format_rate(rate),
+                 speedup, 100 * speedup / ranks, reached, bar(missing, "·"));
+    }
+  }
+  if (a.json)
+    fmt::print("{}\n", all.dump());
+  else
+    fmt::print("\n█ reached  · to the ideal, which {} cores can only give to {} ranks\n", cores, cores);
+  return 0;
+}
+
+int bench_overlap(Context& context, const RankArguments& a, int ranks) {
+  const std::string mesh = fmt::format("parallel.mesh=dp={}", ranks);
+  const std::vector<std::string> common = {mesh, "runtime.threads=1", "parallel.allreduce=ring"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), common.begin(), common.end());
+    return timed(context, a.config, more, a.steps);
+  };
+  const Timing free = with({"runtime.link="});
+  // So slow that sending takes as long as the backward pass.
+  const double rate = free.sent / free.backward;
+  const std::string link = fmt::format("runtime.link={:.0f}B/s,10us", rate);
+  const Timing apart = with({link, "parallel.overlap=false"});
+  const Timing together = with({link});
+  const double comm = free.sent / rate;
+  const double law = free.forward + free.update + std::max(free.backward, comm);
+  const double sum = free.forward + free.update + free.backward + comm;
+  if (a.json) {
+    const nlohmann::ordered_json o = {{"ranks", ranks},
+                                      {"link", link.substr(13)},
+                                      {"sent_bytes", free.sent},
+                                      {"forward_ms", free.forward * 1e3},
+                                      {"backward_ms", free.backward * 1e3},
+                                      {"update_ms", free.update * 1e3},
+                                      {"comm_ms", comm * 1e3},
+                                      {"step_ms", together.step * 1e3},
+                                      {"step_without_overlap_ms", apart.step * 1e3},
+                                      {"against_max", together.step / law},
+                                      {"without_against_sum", apart.step / sum},
+                                      {"hidden", 1 - together.exposed / comm}};
+    fmt::print("{}\n", o.dump());
+    return 0;
+  }
+  fmt::print("{} ranks as threads; the link between them is emulated: {}\n\n", ranks, link.substr(13));
+  fmt::print("computed    forward {:.1f} ms · backward {:.1f} ms · update {:.1f} ms (measured without a link)\n",
+             free.forward * 1e3, free.backward * 1e3, free.update * 1e3);
+  fmt::print("sent        {} by each rank: {:.1f} ms on that link\n\n",
+             format_bytes(static_cast<std::size_t>(free.sent)), comm * 1e3);
+  fmt::print("                     step      forward + update + max(backward, comm)   … + sum of both\n");
+  fmt::print("with overlap     {:>7.1f} ms {:>24.2f}× of {:.1f} ms\n", together.step * 1e3, together.step / law,
+             law * 1e3);
+  fmt::print("without          {:>7.1f} ms {:>56.2f}× of {:.1f} ms\n", apart.step * 1e3, apart.step / sum, sum * 1e3);
+  fmt::print("\nhidden behind the computation: {:.0f}% of the communication\n", 100 * (1 - together.exposed / comm));
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_ranks(CLI::App& bench, Context& context) {
+  auto a = std::make_shared<RankArguments>();
+  CLI::App* scaling = bench.add_subcommand("scaling", "Speed against the number of ranks, weak and strong");
+  scaling->add_option("config", a->config, "A TOML file, a run folder, or a built-in configuration");
+  scaling->add_option("--ranks", a->ranks, "Numbers of ranks, the first for comparison")->delimiter(',');
+  scaling->add_option("--steps", a->steps, "Steps to time")->check(CLI::Range(1, 1000000));
+  scaling->add_flag("--json", a->json, "For scripts");
+  scaling->footer(
+      "\nExamples:\n"
+      "  trireme bench scaling --ranks 1,2\n"
+      "  trireme bench scaling --ranks 1,2,4,8 --runtime.link=100MB/s,50us      (links are emulated)\n");
+  scaling->callback([&context, a] { context.run = [&context, a] { return bench_scaling(context, *a); }; });
+
+  auto ranks = std::make_shared<int>(2);
+  CLI::App* overlap = bench.add_subcommand("overlap", "How much communication hides behind the backward pass");
+  overlap->add_option("config", a->config, "A TOML file, a run folder, or a built-in configuration");
+  overlap->add_option("--ranks", *ranks, "Number of ranks")->check(CLI::Range(2, 64));
+  overlap->add_option("--steps", a->steps, "Steps to time")->check(CLI::Range(1, 1000000));
+  overlap->add_flag("--json", a->json, "For scripts");
+  overlap->footer("\nExamples:\n  trireme bench overlap --parallel.bucket=256KiB\n");
+  overlap->callback(
+      [&context, a, ranks] { context.run = [&context, a, ranks] { return bench_overlap(context, *a, *ranks); }; });
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,159 @@
+// Runs on several ranks, as threads and as processes: what they leave behind, and what becomes of them when one dies.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "end_to_end/program.h"
+
+namespace trireme::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Ranks : public Program {
+ protected:
+  static std::vector<std::string> arguments(const std::string& run, const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"train",
+                                    "tiny.toml",
+                                    "--output.dir=" + run,
+                                    "--train.schedule=constant",
+                                    "--train.batch=12",
+                                    "--model.dropout=0.1",
+                                    "--output.checkpoint_every=1"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+  Finished processes(int count, const std::vector<std::string>& arguments) const {
+    return Running(folder(), arguments, count).wait();
+  }
+
+  void expect_same_losses(const std::string& a, const std::string& b) const {
+    const auto left = metrics(a);
+    const auto right = metrics(b);
+    ASSERT_EQ(left.size(), right.size());
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      const double loss = left[i]["loss"];
+      EXPECT_NEAR(loss, right[i]["loss"], 1e-5 * std::abs(loss)) << "step " << i + 1;
+    }
+  }
+
+  std::int64_t newest() const {
+    std::int64_t step = 0;
+    for (const std::string& name : names_in("run/checkpoints"))
+      if (!name.ends_with(".partial")) step = std::max<std::int64_t>(step, std::stoll(name.substr(5)));
+    return step;
+  }
+
+  // All shards of a checkpoint.
+  std::string shards(const std::string& run, std::int64_t step) const {
+    std::string all;
+    const std::string path = run + "/checkpoints/" + step_name(step);
+    for (const std::string& name : names_in(path))
+      if (name.ends_with(".safetensors")) all += name + read(path + "/" + name);
+    return all;
+  }
+};
+
+bool has_mpirun() { return std::system("command -v mpirun > /dev/null") == 0; }
+
+TEST_F(Ranks, ARunGoesOnWithOtherRanks) {
+  done(arguments("one", {"--train.steps=9", "--output.checkpoint_every=0"}));
+  done(arguments("run", {"--train.steps=3", "--parallel.mesh=dp=4", "--parallel.zero=3"}));
+  done(arguments("run", {"--resume", "--train.steps=6", "--parallel.mesh=dp=3", "--parallel.zero=1"}));
+  done(arguments("run", {"--resume", "--train.steps=9"}));
+  expect_same_losses("one", "run");
+}
+
+TEST_F(Ranks, ResumedOnTheSameRanksNotABitDiffers) {
+  const std::vector<std::string> ranks = {"--parallel.mesh=dp=3", "--parallel.zero=2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), ranks.begin(), ranks.end());
+    return more;
+  };
+  done(arguments("whole", with({"--train.steps=6"})));
+  done(arguments("run", with({"--train.steps=3"})));
+  done(arguments("run", with({"--resume", "--train.steps=6"})));
+  EXPECT_EQ(shards("run", 6), shards("whole", 6));
+}
+
+TEST_F(Ranks, ProcessesTrainAsThreadsDo) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  for (const auto& [zero, algorithm] : {std::pair("--parallel.zero=0", "--parallel.allreduce=ring"),
+                                        std::pair("--parallel.zero=3", "--parallel.allreduce=recursive")}) {
+    SCOPED_TRACE(std::string(zero) + " " + algorithm);
+    done(arguments("threads", {"--overwrite", "--parallel.mesh=dp=3", zero, algorithm}));
+    const Finished f = processes(3, arguments("processes", {"--overwrite", zero, algorithm}));
+    ASSERT_EQ(f.code, 0) << f.out << f.err;
+    EXPECT_NE(f.out.find("3 ranks (mpi)"), std::string::npos) << f.out;
+    EXPECT_EQ(shards("processes", kSteps), shards("threads", kSteps));
+  }
+}
+
+TEST_F(Ranks, RequestsThatCannotBe) {
+  EXPECT_NE(refused(arguments("run", {"--parallel.mesh=dp=5"})).find("multiple of the 5 replicas"), std::string::npos);
+  EXPECT_NE(refused(arguments("run", {"--runtime.transport=mpi"})).find("mpirun"), std::string::npos);
+  if (!has_mpirun()) return;
+  const Finished f = processes(2, arguments("run", {"--parallel.mesh=dp=4"}));
+  EXPECT_EQ(f.code, 2) << f.err;
+  EXPECT_NE(f.err.find("parallel.mesh = \"dp=4\" has 4 ranks, and 2 were launched"), std::string::npos) << f.err;
+  EXPECT_FALSE(exists("run"));
+}
+
+// The process of a rank: told apart by what the launcher has put into its environment.
+int process_of_rank(int rank, const fs::path& folder) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator("/proc", ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (fs::read_symlink(entry.path() / "exe", ignored) != fs::path(TRIREME_PROGRAM)) continue;
+    if (fs::read_symlink(entry.path() / "cwd", ignored) != fs::canonical(folder)) continue;
+    std::ifstream file(entry.path() / "environ", std::ios::binary);
+    const std::string all{std::istreambuf_iterator<char>(file), {}};
+    const std::string wanted = std::string(1, '\0') + "OMPI_COMM_WORLD_RANK=" + std::to_string(rank) + '\0';
+    if (all.find(wanted) != std::string::npos) return std::stoi(name);
+  }
+  return -1;
+}
+
+TEST_F(Ranks, AKilledProcessEndsAllAndTheRunGoesOn) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  const char* asked = std::getenv("TRIREME_KILLS");
+  const int kills = asked != nullptr ? std::atoi(asked) : 2;
+  std::mt19937 random(1);
+  const std::vector<std::string> forever =
+      arguments("run", {"--resume", "--train.steps=1000000", "--parallel.zero=2", "--parallel.timeout=5s"});
+  double longest = 0;
+  for (int k = 0; k < kills; ++k) {
+    Running running(folder(), forever, 3);
+    const int rank = std::uniform_int_distribution<int>(0, 2)(random);
+    int victim = -1;
+    ASSERT_TRUE(running.wait_until([&] { return (victim = process_of_rank(rank, folder())) > 0; }));
+    // From before the ranks have met to several checkpoints later.
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::uniform_int_distribution<int>(0, 1500)(random)));
+    const auto begin = std::chrono::steady_clock::now();
+    ::kill(victim, SIGKILL);
+    const Finished f = running.wait();
+    longest = std::max(longest, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    EXPECT_NE(f.code, 0) << f.out << f.err;
+    EXPECT_EQ(f.err.find("skipping"), std::string::npos) << f.err;
+  }
+  EXPECT_LT(longest, 10);
+  const std::int64_t end = newest() + 2;
+  const std::string steps = "--train.steps=" + std::to_string(end);
+  const Finished last = processes(3, arguments("run", {"--resume", steps, "--parallel.zero=2"}));
+  ASSERT_EQ(last.code, 0) << last.out << last.err;
+  const Finished whole = processes(3, arguments("whole", {steps, "--parallel.zero=2", "--output.checkpoint_every=0"}));
+  ASSERT_EQ(whole.code, 0) << whole.out << whole.err;
+  EXPECT_EQ(shards("run", end), shards("whole", end));
+  std::printf("%d kills over %lld steps, each over within %.1f s\n", kills, static_cast<long long>(end), longest);
+}
+
+}  // namespace
+}  // namespace trireme::testing
