@@ -44,7 +44,7 @@ def main():
     options = parser.parse_args()
     wrong = []
     for model in [options.model] if options.model else MODELS:
-        base = [*MODELS[model], LEAST_STAGING, f"--runtime.threads={options.threads}"]
+        base = [*MODELS[model], LEAST_STAGING, "--parallel.mesh=dp=1", f"--runtime.threads={options.threads}"]
         cases = {}
         for policy in POLICIES:
             cases[policy] = [*base, f"--memory.remat={policy}"]

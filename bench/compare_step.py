@@ -59,7 +59,7 @@ def main():
     if not a.trireme.is_file():
         sys.exit(f"error: {a.trireme} does not exist; build it, or say where it is with --trireme")
 
-    ours = [a.trireme, "bench", "step", "--model.family=gpt2", f"--model.layers={a.layers}", f"--model.width={a.width}",
+    ours = [a.trireme, "bench", "step", "--parallel.mesh=dp=1", "--model.family=gpt2", f"--model.layers={a.layers}", f"--model.width={a.width}",
             f"--model.heads={a.heads}", f"--model.context={a.context}", f"--model.vocab={a.vocab}",
             f"--train.batch={a.batch}", f"--train.clip={a.clip:g}", f"--train.precision={a.precision}",
             f"--runtime.threads={a.threads}", "--json", *a.extra]

@@ -14,6 +14,7 @@ namespace {
 struct Drawn {
   train::Config plain;  // the same arithmetic without the techniques
   train::Config config;
+  int ranks = 1;
   std::string text;
 };
 
@@ -35,9 +36,20 @@ Drawn draw(std::uint32_t seed) {
   d.config.memory.remat = one_of({"none", "every:2", "sqrt", "selective", "optimal", "full"});
   d.config.memory.offload = one_of({"none", "activations", "optimizer", "weights", "activations,optimizer", "all"});
   d.config.memory.offload_policy = one_of({"all", "dynamic"});
-  d.text = fmt::format("{} {} {} micro-batch {} dropout {} remat {} offload {} ({})", model, d.plain.train.precision,
-                       d.plain.train.optimizer, d.plain.train.micro_batch, d.plain.model.dropout, d.config.memory.remat,
-                       d.config.memory.offload, d.config.memory.offload_policy);
+  d.ranks = std::stoi(one_of({"1", "1", "2"}));
+  if (d.ranks > 1) {
+    // That ranks train like one is shown elsewhere (parallel_test.cpp): here the same ranks, without the techniques.
+    d.plain = over_ranks(d.plain, d.ranks);
+    d.config.train.micro_batch = d.plain.train.micro_batch;
+    d.config.parallel = d.plain.parallel;
+    d.config.parallel.zero = std::stoll(one_of({"0", "1", "2", "3"}));
+    d.config.parallel.overlap = one_of({"true", "false"}) == "true";
+    d.config.parallel.bucket.count = std::stoull(one_of({"2000", "26214400"}));
+  }
+  d.text = fmt::format("{} ranks, zero {}, {} {} {} micro-batch {} dropout {} remat {} offload {} ({})", d.ranks,
+                       d.config.parallel.zero, model, d.plain.train.precision, d.plain.train.optimizer,
+                       d.plain.train.micro_batch, d.plain.model.dropout, d.config.memory.remat, d.config.memory.offload,
+                       d.config.memory.offload_policy);
   return d;
 }
 
@@ -48,12 +60,13 @@ std::unique_ptr<Trained> trained(const train::Config& config) {
 TEST(Composition, RandomPlansTrainLikeThePlainModel) {
   int count = 0;
   int moved = 0;
-  for (std::uint32_t seed = 1; seed <= 40; ++seed) {
+  for (std::uint32_t seed = 1; seed <= 60; ++seed) {
     const Drawn d = draw(seed);
     SCOPED_TRACE(d.text);
     Trained plain(d.plain, {.threads = 2});
     std::unique_ptr<Trained> planned;
     try {
+      train::check(d.config);
       planned = trained(d.config);
     } catch (const Error& e) {
       // Some policies have nothing to do for some models, and say so before anything runs.
@@ -63,7 +76,12 @@ TEST(Composition, RandomPlansTrainLikeThePlainModel) {
     plain.train(3);
     planned->train(3);
     EXPECT_EQ(planned->session().measured_peak(), planned->compiled().arena_bytes);
-    if (d.plain.train.precision == "f32")
+    // ZeRO adds up the gradients' squares by parts: the factor that clips them may differ in its last bit, which in low
+    // precision turns the rounding of some weights.
+    const bool f32 = d.plain.train.precision == "f32";
+    if (d.config.parallel.zero > 0)
+      expect_equal_training(plain, *planned, f32 ? 1e-6 : 1e-3);
+    else if (f32)
       expect_same_bits(plain, *planned);
     else
       expect_equal_training(plain, *planned, 1e-6);

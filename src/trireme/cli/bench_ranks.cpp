@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <thread>
 
 #include "trireme/cli/bench.h"
@@ -117,7 +118,7 @@ int bench_scaling(Context& context, const RankArguments& a) {
       if (a.json) continue;
       const auto bar = [](double length, const char* mark) {
         std::string text;
-        for (int i = 0; i < static_cast<int>(length * 6 + 0.5); ++i) text += mark;
+        for (long i = 0; i < std::lround(length * 6); ++i) text += mark;
         return text;
       };
       const std::string reached = bar(speedup, "█");

@@ -273,11 +273,14 @@ std::string summary_text(const train::Trainer& t, const train::Outcome& o) {
                        o.measured_disk == disk ? "✓" : "✗");
   if (o.seconds > 0) {
     const double backward = o.phase_seconds[1] + o.phase_seconds[2];
-    const double other = o.seconds - o.phase_seconds[0] - backward - o.phase_seconds[3] - o.data_seconds;
+    const bool alone = t.compiled().module.mesh.ranks() == 1;
+    const double other = o.seconds - o.phase_seconds[0] - backward - o.phase_seconds[3] - o.data_seconds -
+                         (alone ? 0 : o.exposed_comm_seconds);
     const auto percent = [&](double s) { return 100.0 * s / o.seconds; };
     out += fmt::format(
-        "time    {}: forward {:.0f}% · backward {:.0f}% · update {:.0f}% · waiting for data {:.0f}% · other {:.0f}%",
+        "time    {}: forward {:.0f}% · backward {:.0f}% · update {:.0f}% · {}waiting for data {:.0f}% · other {:.0f}%",
         format_duration(o.seconds), percent(o.phase_seconds[0]), percent(backward), percent(o.phase_seconds[3]),
+        alone ? "" : fmt::format("exposed communication {:.0f}% · ", percent(o.exposed_comm_seconds)),
         percent(o.data_seconds), percent(std::max(0.0, other)));
     out +=
         fmt::format(" · {:.0f} GFLOP/s\n", t.flops_per_step() * static_cast<double>(o.losses.size()) / o.seconds / 1e9);

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "trireme/cli/commands.h"
@@ -10,6 +12,7 @@
 #include "trireme/data/tokenizer/tokenizer.h"
 #include "trireme/planner/machine.h"
 #include "trireme/train/sample_text.h"
+#include "trireme/train/schedule.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme::cli {
@@ -20,6 +23,7 @@ struct TrainArguments {
   bool resume = false;
   bool overwrite = false;
   bool dry_run = false;
+  std::int64_t replay = -1;
   std::string dump_passes;
   std::vector<std::string> disabled;
 };
@@ -42,6 +46,31 @@ std::string capacity_text() {
   const double parameters = 0.8 * static_cast<double>(planner::total_memory()) / 16;
   return fmt::format("this machine could train about {:.1f} B parameters in memory (f32, AdamW: 16 bytes each)\n",
                      parameters / 1e9);
+}
+
+// Several ranks must train like one: the first steps again, on one rank, and by how much the losses differ.
+std::string replayed(Context& context, train::Config config, const train::Outcome& outcome, std::int64_t steps) {
+  config.parallel = {};
+  config.runtime.threads = 0;
+  config.runtime.link = "";
+  config.train.micro_batch = 0;
+  train::TrainerOptions options;
+  options.write = false;
+  train::Trainer one(std::move(config), *context.registry, options);
+  one.start();
+  const train::Config& c = one.config();
+  data::Loader loader(data::Sampler(one.data().train, data::parse_order(c.data.order),
+                                    static_cast<std::uint64_t>(c.train.seed), c.train.batch),
+                      0, c.train.batch, 0);
+  double most = 0;
+  steps = std::min<std::int64_t>(steps, std::ssize(outcome.losses));
+  for (std::int64_t i = 0; i < steps; ++i) {
+    const auto result = one.session().step(loader.next(), i, train::learning_rate(c.train, i), c.train.seed);
+    most = std::max(most, std::abs(static_cast<double>(result.loss) - outcome.losses[static_cast<std::size_t>(i)]));
+  }
+  constexpr double kClose = 1e-4;
+  return fmt::format("equal   first {} steps replayed on one rank: losses differ by at most {:.0e} {}\n", steps, most,
+                     most <= kClose ? "✓" : "✗");
 }
 
 int train_once(Context& context, const TrainArguments& a, train::Config config, comm::Communicator* world) {
@@ -82,6 +111,10 @@ int train_once(Context& context, const TrainArguments& a, train::Config config, 
   const train::Outcome outcome = trainer.run();
   if (progress) progress->finish();
   fmt::print("{}", summary_text(trainer, outcome));
+  const bool several = trainer.compiled().module.mesh.ranks() > 1;
+  const std::int64_t replay = a.replay >= 0 ? a.replay : trainer.config().name == "quickstart" ? 20 : 0;
+  if (several && world == nullptr && replay > 0 && outcome.steps == std::ssize(outcome.losses))
+    fmt::print("{}", replayed(context, trainer.config(), outcome, replay));
   if (speaks(trainer) && !outcome.stopped)
     fmt::print("it now says:\n  │ {}\n", [&] {
       std::string text = prompt + printable(says(trainer, prompt, 220));
@@ -133,6 +166,9 @@ void add_train(CLI::App& app, Context& context) {
                       "A TOML file, a run folder, or the name of a built-in configuration (see trireme config)");
   command->add_flag("--resume", arguments->resume, "Continue the newest checkpoint of the run folder");
   command->add_flag("--overwrite", arguments->overwrite, "Replace the run in the folder");
+  command->add_option(
+      "--replay", arguments->replay,
+      "With several ranks: replay so many first steps on one rank and compare the losses (quickstart: 20)");
   command->add_flag("--dry-run", arguments->dry_run, "Compile, check and plan memory, then stop");
   command->add_option("--dump-passes", arguments->dump_passes,
                       "Write the graphs after every pass to this folder, as numbered files");

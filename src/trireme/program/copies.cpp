@@ -138,7 +138,7 @@ class Scheduler {
               wait(instruction, event_of(load->second));
               loaded.erase(load);
             }
-        computed = i;
+        if (!options_.collectives_apart || instruction.kind != Kind::collective) computed = i;
         continue;
       }
       if (computed < i) wait(instruction, event_of(computed));

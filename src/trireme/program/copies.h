@@ -14,6 +14,7 @@ struct CopyOptions {
   // Bytes that may be on their way in each direction at once, beside the largest copy: this many, or a sixteenth of all
   // that the other tiers hold where that is less.
   std::size_t window = std::size_t{16} << 20;
+  bool collectives_apart = false;  // collectives will leave the compute stream: see program/collectives.h
 };
 
 // Gives the copies between tiers their places and their order relative to the computation. Comes with each store right

@@ -74,7 +74,9 @@ class Lowering {
       run_graph(body, micro, later);
     }
     if (tail != nullptr) run_graph(*tail, 0, {});
-    schedule_copies(program_, options_.copies);
+    CopyOptions copies = options_.copies;
+    copies.collectives_apart = options_.collectives.overlap;
+    schedule_copies(program_, copies);
     schedule_collectives(program_, options_.collectives);
     find_lifetimes(program_, kept_);
     if (options_.reuse_in_place) reuse_dying_inputs(program_, module_.states.size(), kept_);

@@ -55,7 +55,7 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   resolve_model(config_, data_.vocab, registry_.models);
   compile_plan();
   if (config_.memory.limit.count > 0 && compiled_.arena_bytes > config_.memory.limit.count) refuse_limit();
-  flops_per_step_ = program_flops(compiled_.step);
+  flops_per_step_ = program_flops(compiled_.step) * compiled_.module.mesh.ranks();
   if (options_.write) folder_ = told(leads() ? choose_run_folder(config_, options_.mode).string() : std::string());
   if (options_.write && options_.mode != RunMode::resume) open_weights();
 }
@@ -176,7 +176,8 @@ void Trainer::start() {
     trace_ = std::make_unique<runtime::Trace>(kSpans);
     session_->step_executor().set_trace(trace_.get());
   }
-  peak_flops_ = planner::matmul_flops(config_.train.precision == "bf16" ? DType::bf16 : DType::f32, threads_);
+  const int busy = std::min(compute_threads({}), threads_ * compiled_.module.mesh.ranks());
+  peak_flops_ = planner::matmul_flops(config_.train.precision == "bf16" ? DType::bf16 : DType::f32, busy);
   started_ = Clock::now();
   write_log(
       fmt::format("{}: {} parameters, {} threads, {} micro-batches of {} rows, predicted peak {} B, from step {} to {}",
@@ -292,6 +293,7 @@ Metrics Trainer::take_step(data::Loader& loader, Outcome& outcome) {
   outcome.data_seconds += loader.waited() - waited;
   for (std::size_t p = 0; p < outcome.phase_seconds.size(); ++p)
     outcome.phase_seconds[p] += session_->step_executor().phase_seconds()[p];
+  outcome.exposed_comm_seconds += session_->step_executor().exposed_comm_seconds();
   outcome.losses.push_back(static_cast<double>(result.loss));
   outcome.skipped += result.skipped() ? 1 : 0;
   Metrics m;

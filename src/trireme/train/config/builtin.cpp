@@ -20,6 +20,10 @@ batch  = 8
 lr     = 3e-3
 min_lr = 3e-4
 warmup = 50
+
+[parallel]
+mesh = "dp=2"
+zero = 1
 )"},
     {"gpt2-small-cpu", "GPT-2 small (124 M parameters) on a CPU: name your own data.tokens",
      R"([model]

@@ -2,6 +2,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/numbers.h"
+#include "trireme/core/text.h"
 #include "trireme/train/config/keys.h"
 
 namespace trireme::train {
@@ -105,6 +106,14 @@ void check_parallel(const Config& config) {
   for (const std::int64_t stage : parallel.stages) layers += stage;
   if (!parallel.stages.empty() && layers != config.model.layers)
     refuse("parallel.stages add up to {} layers, but model.layers = {}", layers, config.model.layers);
+  if (parallel.zero > 0 && axis(config, "dp") > 1)
+    for (const std::string& kind : split(config.memory.offload, ','))
+      if (const std::string_view moved = trim(kind); moved != "none" && moved != "activations")
+        refuse(
+            "memory.offload = \"{}\" moves state that parallel.zero = {} keeps in parts, which does not work together "
+            "yet: "
+            "offload \"activations\", or set parallel.zero = 0",
+            config.memory.offload, parallel.zero);
   if (parallel.timeout.count <= 0) refuse("parallel.timeout must be a time such as \"60s\", above zero");
   if (parallel.bucket.count == 0) refuse("parallel.bucket must be a size such as \"25MiB\", above zero");
 }
