@@ -76,6 +76,7 @@ std::string replayed(Context& context, train::Config config, const train::Outcom
 int train_once(Context& context, const TrainArguments& a, train::Config config, comm::Communicator* world) {
   train::TrainerOptions options;
   options.world = world;
+  if (world != nullptr) options.local_ranks = comm::mpi::launched().value_or(comm::mpi::Launched{}).here;
   options.mode = a.resume ? train::RunMode::resume : a.overwrite ? train::RunMode::overwrite : train::RunMode::fresh;
   options.write = !a.dry_run;
   options.dump_passes = a.dump_passes;

@@ -186,25 +186,23 @@ std::string shard_file(std::size_t rank) {
 
 namespace {
 
-// A rank's part of a state: all of it where it is not kept in parts. Nothing where the part is beyond the end.
-std::optional<io::ShardTensor> saved_part(Rank& rank, const ir::State& state) {
+// What a rank saves of a state; nothing where it has no rows of it, or where the first rank saves it alone.
+std::optional<io::ShardTensor> saved_part(Rank& rank, const ir::State& state, int number, int ranks) {
   const TensorType whole{state.type.dtype, state.global_shape()};
-  const bool in_parts = state.whole.rank() > 0;
-  Shape extent = in_parts ? whole.shape.as_rows() : whole.shape;
-  Shape start = extent;
-  for (int d = 0; d < start.rank(); ++d) start[d] = 0;
-  if (in_parts) {
-    start[0] = state.type.shape[0] * rank.place(state.sharding.dims.front().front());
-    extent[0] = std::min(state.type.shape[0], extent[0] - start[0]);
-    if (extent[0] <= 0) return std::nullopt;
-  }
-  io::ShardTensor tensor{state.name, whole, ir::name_of(state.category), start, extent, {}, {}};
+  const SavedRows rows = saved_rows(state, number, ranks);
+  if (number > 0 && (rows.extent.rank() == 0 || rows.extent[0] == 0)) return std::nullopt;
+  // Where they begin in what the rank keeps.
+  const std::int64_t per_row = rows.extent.rank() == 2 ? rows.extent[1] : 1;
+  const std::size_t first = state.whole.rank() > 0 || rows.start.rank() == 0
+                                ? 0
+                                : static_cast<std::size_t>(rows.start[0] * per_row) * size_of(whole.dtype);
+  io::ShardTensor tensor{state.name, whole, ir::name_of(state.category), rows.start, rows.extent, {}, {}};
   if (state.tier != 0)
-    tensor.read = [&rank, &name = state.name](std::size_t offset, std::span<std::byte> out) {
-      rank.read_state(name, offset, out);
+    tensor.read = [&rank, &name = state.name, first](std::size_t offset, std::span<std::byte> out) {
+      rank.read_state(name, first + offset, out);
     };
   else
-    tensor.bytes = rank.resident_state(state.name).first(TensorType{whole.dtype, extent}.bytes());
+    tensor.bytes = rank.resident_state(state.name).subspan(first, TensorType{whole.dtype, rows.extent}.bytes());
   return tensor;
 }
 
@@ -215,10 +213,11 @@ std::vector<SavedShard> saved_shards(Session& session) {
   const std::vector<ir::State>& states = session.compiled().module.states;
   for (std::size_t r = 0; r < session.ranks().size(); ++r) {
     const std::size_t number = session.first_rank() + r;
+    const int ranks = session.compiled().module.mesh.ranks();
     SavedShard shard{r, shard_file(number), {}, {}, session.rank(r).staging()};
     for (std::size_t s = 0; s < states.size(); ++s) {
-      if (!is_saved(states[s]) || (number > 0 && states[s].whole.rank() == 0)) continue;
-      auto part = saved_part(session.rank(r), states[s]);
+      if (!is_saved(states[s])) continue;
+      auto part = saved_part(session.rank(r), states[s], static_cast<int>(number), ranks);
       if (!part) continue;
       shard.tensors.push_back(std::move(*part));
       shard.states.push_back(static_cast<ir::StateId>(s));

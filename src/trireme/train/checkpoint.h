@@ -23,7 +23,7 @@ std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& run);
 // What a checkpoint after `step` updates says about the run; tensors and files are not filled in.
 io::CheckpointManifest describe_checkpoint(const Config& config, std::int64_t step);
 
-// What a rank saves: its parts of what is kept in parts, and the first rank what all of them have.
+// What a rank saves: its parts of what is kept in parts, and an equal share of what all ranks have.
 struct SavedShard {
   std::size_t rank = 0;
   std::string file;

@@ -319,13 +319,14 @@ void resolve_model(Config& config, std::int64_t data_vocab, const models::Famili
   model.resolve(config.model);
 }
 
-int compute_threads(const Config& config) {
+int compute_threads(const Config& config, int sharing) {
   if (config.runtime.threads > 0) return static_cast<int>(config.runtime.threads);
   auto cores = static_cast<int>(std::thread::hardware_concurrency());
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0) cores = CPU_COUNT(&set);
-  return std::max(1, cores / mesh_of(config).ranks());
+  if (sharing > 0 && cores < static_cast<int>(std::thread::hardware_concurrency())) sharing = 1;
+  return std::max(1, cores / (sharing > 0 ? sharing : mesh_of(config).ranks()));
 }
 
 bool offloads_state(const Config& config) {

@@ -77,7 +77,9 @@ void resolve_model(Config& config, std::int64_t data_vocab,
                    const models::Families& families = models::builtin_families());
 
 // Compute threads per rank: the configured number, or the cores this process may use, shared out.
-int compute_threads(const Config& config);
+// `sharing` ranks are on this machine; 0: all of the mesh. Where the launcher has bound this process to some cores,
+// they are its own.
+int compute_threads(const Config& config, int sharing = 0);
 
 // Whether memory.offload moves weights or optimizer states.
 bool offloads_state(const Config& config);

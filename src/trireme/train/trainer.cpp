@@ -50,7 +50,7 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
            mesh.ranks() == 1 ? "" : "s", launched);
   config_.parallel.mesh = mesh.axes.empty() ? "auto" : mesh.str();
   check(config_, registry_.models);
-  threads_ = compute_threads(config_);
+  threads_ = compute_threads(config_, options_.world == nullptr ? 0 : options_.local_ranks);
   data_ = open_data(config_, registry_.models, {.log = options_.log, .threads = threads_});
   resolve_model(config_, data_.vocab, registry_.models);
   compile_plan();

@@ -28,6 +28,7 @@ struct TrainerOptions {
   // Ranks that are processes of their own, of which this is one; null: threads of this process. Must outlive the
   // trainer. All of them train; the first writes the run folder and logs.
   comm::Communicator* world = nullptr;
+  int local_ranks = 0;  // of them on this machine; 0: all
   std::filesystem::path dump_passes = {};
   std::vector<std::string> disabled_passes = {};
   std::string command = {};  // for run.json

@@ -24,16 +24,18 @@ std::optional<Launched> launched() {
     const char* rank;
     const char* size;
     const char* launcher;
+    const char* here;
   };
   // Slurm also sets its variables in a batch script, outside any step: there SLURM_STEP_NUM_TASKS is missing.
-  constexpr Known kKnown[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"},
-                              {"PMI_RANK", "PMI_SIZE", "a PMI launcher"},
-                              {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MVAPICH's mpirun"},
-                              {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "srun"}};
+  constexpr Known kKnown[] = {
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+      {"PMI_RANK", "PMI_SIZE", "a PMI launcher", "MPI_LOCALNRANKS"},
+      {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MVAPICH's mpirun", "MV2_COMM_WORLD_LOCAL_SIZE"},
+      {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "srun", "SLURM_NTASKS_PER_NODE"}};
   for (const Known& known : kKnown) {
     const auto rank = number(known.rank);
     const auto size = number(known.size);
-    if (rank && size) return Launched{*rank, *size, known.launcher};
+    if (rank && size) return Launched{*rank, *size, known.launcher, number(known.here).value_or(*size)};
   }
   return std::nullopt;
 }

@@ -16,6 +16,7 @@ struct Launched {
   int rank = 0;
   int size = 1;
   std::string launcher;
+  int here = 1;  // of them on this machine, as far as the launcher says; else all
 };
 std::optional<Launched> launched();
 
