@@ -26,6 +26,7 @@ class Cutter {
     write_of_.assign(old().values.size(), kNone);
     whole_.assign(old().values.size(), kNone);
     kept_pieces_.resize(old().values.size());
+    gathered_.assign(old().values.size(), false);
     for (std::size_t w = 0; w < old().writes.size(); ++w) {
       const ir::Write& write = old().writes[w];
       std::int32_t& known = write_of_[index(write.value)];
@@ -83,6 +84,10 @@ class Cutter {
       for (const ValueId id : node.inputs) {
         cut = cut || away(id);
         if (id == kNone || cut_by[index(id)] == kNone) continue;
+        if (node.op->traits.collective) {
+          gathered_[index(id)] = true;
+          continue;
+        }
         if (group != kNone && group != cut_by[index(id)])
           fail("{} '{}' reads pieces of two tensors", node.op->name, old().value(node.outputs.front()).name);
         group = cut_by[index(id)];
@@ -164,8 +169,8 @@ class Cutter {
       const ValueId id = node.outputs[o];
       pieces_[index(id)].push_back(made[o]);
       const ir::State* state = written(id);
-      if (state == nullptr) continue;
-      const bool leaves = state->tier != 0;
+      if (state == nullptr && !gathered_[index(id)]) continue;
+      const bool leaves = state != nullptr && state->tier != 0;
       kept_pieces_[index(id)].push_back(leaves ? rebuild_
                                                      .add(std::string(ops::kStore), {made[o]},
                                                           {{"tier", std::int64_t{state->tier}}},
@@ -185,9 +190,9 @@ class Cutter {
         id, rebuild_.add("sum_squares_part", {piece, before}, {{"last", last}}, old().value(id).name, node).front());
   }
 
-  // The whole of a value that was made in pieces: what its state is written with.
+  // The whole of a value that was made in pieces: what its state is written with, or what is gathered to become that.
   void assemble(const Node& node, ValueId id) {
-    if (written(id) == nullptr) return;
+    if (written(id) == nullptr && !gathered_[index(id)]) return;
     const std::vector<ValueId>& kept = kept_pieces_[index(id)];
     rebuild_.map(id,
                  kept.size() == 1
@@ -213,6 +218,7 @@ class Cutter {
   Rebuild rebuild_;
   std::vector<std::vector<ValueId>> pieces_;       // by old value: its pieces so far, on the device
   std::vector<std::vector<ValueId>> kept_pieces_;  // by old value: its pieces where their state is
+  std::vector<bool> gathered_;                     // by old value: made in pieces and read by a collective
   std::vector<ValueId> whole_;                     // by old value: a state that was loaded as a whole
   std::vector<std::int32_t> write_of_;             // by old value
   std::vector<std::int32_t> group_of_;             // by node

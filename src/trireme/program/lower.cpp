@@ -169,8 +169,8 @@ class Lowering {
   void run_graph(const Graph& graph, int micro, const std::vector<const Graph*>& later) {
     Instance run(module_, graph, micro);
     for (const ValueId id : graph.inputs) load_input(run, id);
-    plan_pieces(run);
     plan_gathers(run);
+    plan_pieces(run);
     plan_writes(run);
     for (const Node& node : graph.nodes) lower_node(run, node);
     keep_outputs(run, later);
@@ -193,6 +193,14 @@ class Lowering {
     for (const Node& node : run.graph.nodes) {
       if (node.op->name != ops::kAssemble) continue;
       const ValueId whole = node.outputs.front();
+      if (const Operand& part = run.piece_of[index(whole)]; part.buffer != kNone) {
+        std::size_t within = part.offset;
+        for (const ValueId piece : node.inputs) {
+          run.piece_of[index(piece)] = {part.buffer, run.graph.type(piece), within, part.place};
+          within += run.graph.type(piece).bytes();
+        }
+        continue;
+      }
       const auto& writes = run.writes_of[index(whole)];
       const bool plain = writes.size() == 1 && run.uses.consumers[index(whole)].empty() &&
                          run.writes[writes.front()].write.mode == ir::Write::Mode::set;
@@ -207,6 +215,11 @@ class Lowering {
       }
       w.direct = w.done = true;
     }
+  }
+
+  static bool assembled(const Instance& run, ValueId id) {
+    const std::int32_t producer = run.uses.producer[index(id)];
+    return producer != ir::kNone && run.graph.nodes[index(producer)].op->name == ops::kAssemble;
   }
 
   // Who reads a value, where that is one view of all of it: that view.
@@ -227,10 +240,11 @@ class Lowering {
         const auto& writes = run.writes_of[index(seen_as(run, whole))];
         const bool plain = writes.size() == 1 && run.uses.consumers[index(seen_as(run, whole))].empty() &&
                            run.writes[writes.front()].write.mode == ir::Write::Mode::set &&
-                           made_by_plain_node(run, part) && run.writes_of[index(part)].empty();
+                           (made_by_plain_node(run, part) || assembled(run, part)) &&
+                           run.writes_of[index(part)].empty();
         if (!plain) continue;
         Write& w = run.writes[writes.front()];
-        check_no_later_read(run, w.write.state, part, 0);
+        if (!assembled(run, part)) check_no_later_read(run, w.write.state, part, 0);
         run.piece_of[index(part)] = own_part(node, {w.write.state, run.graph.type(whole)}, run.graph.type(part));
         run.piece_of[index(whole)] = {w.write.state, run.graph.type(whole)};
         w.direct = w.done = true;
@@ -367,7 +381,7 @@ class Lowering {
 
   void lower_node(Instance& run, const Node& node) {
     if (node.op->name == ops::kAssemble)
-      run.buffer_of[index(node.outputs.front())] = run.piece_of[index(node.inputs.front())].buffer;
+      settle(run, node.outputs.front(), run.piece_of[index(node.inputs.front())]);
     else if (node.op->traits.view)
       view_node(run, node);
     else if (node.op->name == ops::kStore || node.op->name == ops::kLoad)

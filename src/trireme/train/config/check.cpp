@@ -106,14 +106,13 @@ void check_parallel(const Config& config) {
   for (const std::int64_t stage : parallel.stages) layers += stage;
   if (!parallel.stages.empty() && layers != config.model.layers)
     refuse("parallel.stages add up to {} layers, but model.layers = {}", layers, config.model.layers);
-  if (parallel.zero > 0 && axis(config, "dp") > 1)
-    for (const std::string& kind : split(config.memory.offload, ','))
-      if (const std::string_view moved = trim(kind); moved != "none" && moved != "activations")
-        refuse(
-            "memory.offload = \"{}\" moves state that parallel.zero = {} keeps in parts, which does not work together "
-            "yet: "
-            "offload \"activations\", or set parallel.zero = 0",
-            config.memory.offload, parallel.zero);
+  const bool in_parts = (parallel.zero == 1 || parallel.zero == 2) && axis(config, "dp") > 1;
+  for (const std::string& kind : split(config.memory.offload, ','))
+    if (const std::string_view moved = trim(kind); in_parts && (moved == "weights" || moved == "all"))
+      refuse(
+          "memory.offload = \"{}\" moves weights of which parallel.zero = {} updates a part in place: offload "
+          "\"activations,optimizer\", or set parallel.zero to 0 or 3",
+          config.memory.offload, parallel.zero);
   if (parallel.timeout.count <= 0) refuse("parallel.timeout must be a time such as \"60s\", above zero");
   if (parallel.bucket.count == 0) refuse("parallel.bucket must be a size such as \"25MiB\", above zero");
 }
