@@ -37,21 +37,21 @@ class Transport;
 class Ticket {
  public:
   Ticket() = default;
-  Ticket(Transport* transport, Lane lane, int peer, std::uint64_t handle)
+  Ticket(Transport* transport, Lane lane, int peer, void* handle)
       : transport_(transport), handle_(handle), peer_(peer), lane_(lane) {}
   Ticket(Ticket&& other) noexcept;
   Ticket& operator=(Ticket&& other) noexcept;
   ~Ticket();
 
   explicit operator bool() const { return transport_ != nullptr; }
-  std::uint64_t& handle() { return handle_; }
+  void* handle() const { return handle_; }  // the transport's own
   int peer() const { return peer_; }
   Lane lane() const { return lane_; }
   void clear() { transport_ = nullptr; }  // for transports: the message is done
 
  private:
   Transport* transport_ = nullptr;
-  std::uint64_t handle_ = 0;
+  void* handle_ = nullptr;
   int peer_ = -1;
   Lane lane_ = Lane::foreground;
 };

@@ -71,7 +71,7 @@ Ticket MpiTransport::send(Lane which, std::span<const std::byte> bytes, int to, 
   post->bytes = bytes.size();
   post->receiving = false;
   check_mpi(MPI_Isend(bytes.data(), count, MPI_BYTE, to, tag, lane(which).comm, &post->request), "MPI_Isend");
-  return {this, which, to, reinterpret_cast<std::uint64_t>(post)};
+  return {this, which, to, post};
 }
 
 Ticket MpiTransport::recv(Lane which, std::span<std::byte> bytes, int from, int tag, const Combine*) {
@@ -81,11 +81,11 @@ Ticket MpiTransport::recv(Lane which, std::span<std::byte> bytes, int from, int 
   post->bytes = bytes.size();
   post->receiving = true;
   check_mpi(MPI_Irecv(bytes.data(), count, MPI_BYTE, from, tag, lane(which).comm, &post->request), "MPI_Irecv");
-  return {this, which, from, reinterpret_cast<std::uint64_t>(post)};
+  return {this, which, from, post};
 }
 
 void MpiTransport::finish(Ticket& ticket, const MPI_Status& status) {
-  Post* const post = reinterpret_cast<Post*>(ticket.handle());
+  Post* const post = static_cast<Post*>(ticket.handle());
   int count = 0;
   if (post->receiving) MPI_Get_count(&status, MPI_BYTE, &count);
   const bool matches = !post->receiving || static_cast<std::size_t>(count) == post->bytes;
@@ -100,7 +100,7 @@ void MpiTransport::finish(Ticket& ticket, const MPI_Status& status) {
 }
 
 bool MpiTransport::look(Ticket& ticket, MPI_Status& status) {
-  Post* const post = reinterpret_cast<Post*>(ticket.handle());
+  Post* const post = static_cast<Post*>(ticket.handle());
   int done = 0;
   const int code = MPI_Test(&post->request, &done, &status);
   if (code == MPI_SUCCESS) return done != 0;
@@ -149,7 +149,7 @@ void MpiTransport::await(MPI_Request& request, const Call& call) {
 }
 
 void MpiTransport::cancel(Ticket& ticket) noexcept {
-  Post* const post = reinterpret_cast<Post*>(ticket.handle());
+  Post* const post = static_cast<Post*>(ticket.handle());
   if (post->request == MPI_REQUEST_NULL) {
     // It ended badly.
   } else if (post->receiving) {

@@ -12,8 +12,7 @@ namespace {
 // Up to this size a sender does not wait for the receiver: the bytes are kept with the post.
 constexpr std::size_t kKept = 1024;
 
-Post* post_of(Ticket& ticket) { return reinterpret_cast<Post*>(ticket.handle()); }
-std::uint64_t handle_of(Post* post) { return reinterpret_cast<std::uint64_t>(post); }
+Post* post_of(const Ticket& ticket) { return static_cast<Post*>(ticket.handle()); }
 
 // Linux ends a sleep up to 50 µs late so as to wake up less often; a link's latency is shorter than that.
 void sleep_precisely() {
@@ -59,14 +58,14 @@ Ticket ThreadsTransport::send(Lane lane, std::span<const std::byte> bytes, int t
   post->sending = true;
   const bool linked = group_->world().link.has_value();
   if (linked) post->when = group_->world().occupy(group_->world_rank(rank_), bytes.size()).left;
-  Mailbox& box = group_->lane(lane).boxes[static_cast<std::size_t>(rank_ * size() + to)];
+  Mailbox& box = group_->box(lane, rank_, to);
   post->box = &box;
   std::unique_lock lock(box.mutex);
   if (Post* const receive = box.receives.take(tag)) {
     receive->matched = post->matched = true;
     lock.unlock();
     deliver(post, receive, rank_, to);
-    return {this, lane, to, handle_of(post)};
+    return {this, lane, to, post};
   }
   if (bytes.size() <= kKept && !linked) {
     if (!post->kept) post->kept = std::make_unique_for_overwrite<std::byte[]>(kKept);
@@ -78,7 +77,7 @@ Ticket ThreadsTransport::send(Lane lane, std::span<const std::byte> bytes, int t
     return {};
   }
   box.sends.push(post);
-  return {this, lane, to, handle_of(post)};
+  return {this, lane, to, post};
 }
 
 Ticket ThreadsTransport::recv(Lane lane, std::span<std::byte> bytes, int from, int tag, const Combine* combine) {
@@ -90,7 +89,7 @@ Ticket ThreadsTransport::recv(Lane lane, std::span<std::byte> bytes, int from, i
     post->combining = true;
     post->combine = *combine;
   }
-  Mailbox& box = group_->lane(lane).boxes[static_cast<std::size_t>(from * size() + rank_)];
+  Mailbox& box = group_->box(lane, from, rank_);
   post->box = &box;
   std::unique_lock lock(box.mutex);
   if (Post* const send = box.sends.take(tag)) {
@@ -100,7 +99,7 @@ Ticket ThreadsTransport::recv(Lane lane, std::span<std::byte> bytes, int from, i
   } else {
     box.receives.push(post);
   }
-  return {this, lane, from, handle_of(post)};
+  return {this, lane, from, post};
 }
 
 bool ThreadsTransport::test(Ticket& ticket, const Call&) {

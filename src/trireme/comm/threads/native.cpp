@@ -272,6 +272,7 @@ std::unique_ptr<Transport> ThreadsTransport::split(int color, int key) {
   });
   if (!members.empty() && members.front() == rank_) {
     std::vector<int> world_ranks;
+    world_ranks.reserve(members.size());
     for (const int r : members) world_ranks.push_back(group_->world_rank(r));
     wish.group = std::make_shared<Group>(group_->shared_world(), std::move(world_ranks));
   }

@@ -128,7 +128,7 @@ Post* Endpoint::take() {
 }
 
 LaneState::LaneState(int ranks)
-    : boxes(static_cast<std::size_t>(ranks * ranks)),
+    : boxes(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)),
       ends(static_cast<std::size_t>(ranks)),
       slots(static_cast<std::size_t>(ranks)),
       small(static_cast<std::size_t>(ranks) * 2 * kSmall) {

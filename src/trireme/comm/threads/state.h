@@ -172,6 +172,9 @@ class Group {
   WorldState& world() const { return *world_; }
   const std::shared_ptr<WorldState>& shared_world() const { return world_; }
   LaneState& lane(Lane lane) { return lanes_[static_cast<std::size_t>(lane)]; }
+  Mailbox& box(Lane which, int from, int to) {
+    return lane(which).boxes[static_cast<std::size_t>(from) * members_.size() + static_cast<std::size_t>(to)];
+  }
   void ring_all();
 
  private:
