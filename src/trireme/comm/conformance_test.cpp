@@ -30,7 +30,8 @@ class MpiEnvironment : public ::testing::Environment {
  public:
   void SetUp() override {
     if (transport_under_test() != "mpi") return;
-    session = std::make_unique<mpi::Session>(mpi::SessionOptions{.timeout = 20, .tuning = nullptr});
+    // Ranks that are not in a test wait for those that are.
+    session = std::make_unique<mpi::Session>(mpi::SessionOptions{.timeout = 200, .tuning = nullptr});
     processes = std::make_unique<Communicator>(session->communicator());
   }
   void TearDown() override {
