@@ -353,11 +353,11 @@ void Trainer::checkpoint(Outcome& outcome, bool last) {
   if (last) writer_->wait();
   outcome.checkpoint_seconds += seconds_since(begin);
   std::vector<Written> finished = writer_->take();
-  std::optional<std::string> error;
-  if (last) error = finished.back().error;
-  if (error) finished.pop_back();
+  std::string error;
+  if (last) error = finished.back().error.value_or("");
+  if (!error.empty()) finished.pop_back();
   report(finished);
-  if (error) fail("{}", *error);
+  if (!error.empty()) fail("{}", error);
 }
 
 void Trainer::report(const std::vector<Written>& checkpoints) {
