@@ -2,10 +2,14 @@
 """Time against memory for every rematerialisation policy, predicted and measured, on GPT-2 (24 layers) and ResNet-50.
 
     bench/compare_remat.py [--rounds N] [--steps N] [--threads N] [--model gpt2|resnet50]
+    bench/compare_remat.py --depths 16,64,256 [--rounds N] [--steps N] [--threads N]
 
 For each policy: its peak, and `optimal` given that peak as memory.limit. Times are against the plain step; measured ones
 are medians over rounds, in which the policies take turns. Exits 1 when `optimal` is predicted to be slower than a policy at
 that policy's peak, or when a peak measured by the kernel's offsets is not the predicted one.
+
+With --depths instead: perceptrons of these depths, plain and with `sqrt`, and what `sqrt` adds to a step as a share of one
+forward phase. Exits 1 when that is more than 1.05.
 """
 import argparse
 import json
@@ -35,13 +39,40 @@ def plan(arguments):
     return report if isinstance(report, str) else (report["ranks"][0]["predicted_peak_bytes"], report["nominal_step_s"])
 
 
+def compare_depths(options):
+    print("perceptrons, width 512, batch 256; fastest steps, plain and sqrt in turn")
+    print(f"{'layers':>7}{'plain ms':>10}{'forward ms':>12}{'sqrt ms':>9}{'added / forward':>17}")
+    worst = 0
+    for depth in map(int, options.depths.split(",")):
+        base = ["mlp", f"--model.layers={depth}", "--model.width=512", "--train.batch=256", LEAST_STAGING,
+                f"--runtime.threads={options.threads}"]
+        policies = ["none", "sqrt"]
+        best = {policy: {} for policy in policies}
+        for _ in range(options.rounds):
+            for policy in policies:
+                step = call(["bench", "step"], [*base, f"--memory.remat={policy}", "--json", f"--steps={options.steps}",
+                                                "--warmup=1"])
+                for key in ("fastest_ms", "fastest_forward_ms"):
+                    best[policy][key] = min(step[key], best[policy].get(key, step[key]))
+        plain, root = best["none"], best["sqrt"]
+        forward = min(plain["fastest_forward_ms"], root["fastest_forward_ms"])
+        added = (root["fastest_ms"] - plain["fastest_ms"]) / forward
+        worst = max(worst, added)
+        print(f"{depth:>7}{plain['fastest_ms']:>10.1f}{forward:>12.1f}{root['fastest_ms']:>9.1f}{added:>17.3f}",
+              flush=True)
+    sys.exit(1 if worst > 1.05 else 0)
+
+
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--model", choices=MODELS)
+    parser.add_argument("--depths")
     options = parser.parse_args()
+    if options.depths:
+        compare_depths(options)
     wrong = []
     for model in [options.model] if options.model else MODELS:
         base = [*MODELS[model], LEAST_STAGING, "--parallel.mesh=dp=1", f"--runtime.threads={options.threads}"]

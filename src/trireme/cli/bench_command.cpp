@@ -33,6 +33,7 @@ int bench_step(Context& context, const BenchArguments& a) {
                                     static_cast<std::uint64_t>(c.train.seed), c.train.batch),
                       0, c.train.batch, 0);
   std::vector<double> milliseconds;
+  std::vector<double> forward;
   for (int i = 0; i < a.warmup + a.steps; ++i) {
     const data::Batch& batch = loader.next();
     if (i == a.warmup && a.by_op) trainer.session().step_executor().set_trace(&trace);
@@ -40,12 +41,18 @@ int bench_step(Context& context, const BenchArguments& a) {
     const train::StepResult result = trainer.session().step(batch, i, train::learning_rate(c.train, i), c.train.seed);
     const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
     if (!result.finite && !result.skipped()) fail("step {} of the benchmark is not finite", i + 1);
-    if (i >= a.warmup) milliseconds.push_back(ms);
+    if (i < a.warmup) continue;
+    milliseconds.push_back(ms);
+    forward.push_back(1e3 * trainer.session().step_executor().phase_seconds()[0]);
   }
   const double step_ms = median(milliseconds);
   const double tokens = static_cast<double>(c.train.batch * trainer.data().train->tokens_per_sample());
   if (a.json) {
+    const auto fastest = [](const std::vector<double>& ms) { return *std::min_element(ms.begin(), ms.end()); };
     const nlohmann::ordered_json o = {{"step_ms", step_ms},
+                                      {"fastest_ms", fastest(milliseconds)},
+                                      {"forward_ms", median(forward)},
+                                      {"fastest_forward_ms", fastest(forward)},
                                       {"tokens_per_s", tokens / step_ms * 1e3},
                                       {"flops_per_step", trainer.flops_per_step()},
                                       {"peak_bytes", trainer.compiled().arena_bytes},
