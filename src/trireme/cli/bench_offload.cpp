@@ -143,11 +143,17 @@ class Copies {
       if (i.kind != kind || phase_of(i.phase) != phase) continue;
       const program::Operand& there = stores ? i.outputs.front() : i.inputs.front();
       const std::size_t offset = program_.buffers[static_cast<std::size_t>(there.buffer)].offset + there.offset;
+      if (channel.on_their_way() == device::TierChannel::kAhead) end_one(channel);
       if (stores)
-        channel.write(offset, to_.first(there.type.bytes()));
+        channel.begin_write(0, offset, to_.first(there.type.bytes()));
       else
-        channel.read(offset, from_.first(there.type.bytes()));
+        channel.begin_read(0, offset, from_.first(there.type.bytes()));
     }
+    while (channel.on_their_way() > 0) end_one(channel);
+  }
+
+  static void end_one(device::TierChannel& channel) {
+    if (const device::TierChannel::Ended ended = channel.wait(); !ended.error.empty()) fail("{}", ended.error);
   }
 
   const program::Program& program_;
@@ -237,6 +243,7 @@ int bench_offload(Context& context, const OffloadArguments& a) {
                                   "loaded", "copy ms", "larger ms", "waited ms");
   for (std::size_t p = 0; p < kPhases.size(); ++p) {
     std::vector<double> rounds;
+    rounds.reserve(3);
     for (int round = 0; round < 3; ++round) rounds.push_back(copies.seconds(p));
     copy[p] = median(rounds);
     law += std::max(compute[p], copy[p]);

@@ -21,6 +21,7 @@ class Event {
          now = count_.load(std::memory_order_acquire))
       count_.wait(now, std::memory_order_acquire);
   }
+  bool recorded(std::uint64_t count) const { return count_.load(std::memory_order_acquire) >= count; }
 
  private:
   std::atomic<std::uint64_t> count_{0};

@@ -1,8 +1,10 @@
 #pragma once
+#include <array>
 #include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 
 namespace trireme::device {
 
@@ -43,18 +45,42 @@ class TierChannel {
   TierChannel(const TierChannel&) = delete;
   TierChannel& operator=(const TierChannel&) = delete;
 
-  // Returns when all of it is done; throws, naming the folder, when it cannot be.
+  // Returns when all of it is done; throws, naming the folder, when it cannot be. None may be on their way.
   void write(std::size_t offset, std::span<const std::byte> from);
   void read(std::size_t offset, std::span<std::byte> to);
+
+  // Transfers that may be on their way at once, so that the disk has the requests of one before it is done with those
+  // of the last: small ones alone would let it wait between them. Their order is not kept.
+  static constexpr std::size_t kAhead = 4;
+  void begin_write(std::size_t tag, std::size_t offset, std::span<const std::byte> from);
+  void begin_read(std::size_t tag, std::size_t offset, std::span<std::byte> to);
+  std::size_t on_their_way() const { return begun_; }
+  struct Ended {
+    std::size_t tag = 0;
+    std::string error;  // empty: done
+  };
+  // Waits for one of those on their way.
+  Ended wait();
 
   bool asynchronous() const;
 
  private:
   class Ring;
-  void transfer(std::size_t offset, std::byte* memory, std::size_t bytes, bool writes);
+  struct Transfer {
+    std::size_t tag = 0;
+    std::size_t offset = 0;
+    std::byte* memory = nullptr;
+    std::size_t bytes = 0;
+    bool writes = false;
+  };
+  void begin(const Transfer& transfer);
+  void run(const Transfer& transfer);
+  std::string failure(const Transfer& transfer, int error) const;
 
   const TierFile& file_;
   std::unique_ptr<Ring> ring_;  // null: one request after another
+  std::size_t begun_ = 0;
+  std::array<Ended, kAhead> ended_;  // without a ring: of those begun
 };
 
 }  // namespace trireme::device

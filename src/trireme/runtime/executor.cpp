@@ -84,6 +84,11 @@ Executor::Executor(const program::Program& program, device::Arena& arena, Thread
     ++per_stream[static_cast<std::size_t>(program.instructions[i].stream)];
   }
   channels_.resize(per_stream.size());
+  last_copy_.resize(per_stream.size());
+  on_their_way_.resize(per_stream.size());
+  for (std::size_t i = 0; i < prepared_.size(); ++i)
+    if (moves(program.instructions[i])) last_copy_[static_cast<std::size_t>(program.instructions[i].stream)] = i;
+  for (auto& copies : on_their_way_) copies.reserve(device::TierChannel::kAhead);
   if (disk != nullptr)
     for (const Instruction& instruction : program.instructions)
       if (auto& channel = channels_[static_cast<std::size_t>(instruction.stream)]; moves(instruction) && !channel)
@@ -190,8 +195,8 @@ void Executor::check_bound() const {
   }
 }
 
-void Executor::execute(std::size_t i) {
-  const Instruction& instruction = program_.instructions[i];
+// What is due before any instruction.
+void Executor::prepare_launch(std::size_t i) {
   const Prepared& p = prepared_[i];
   for (std::size_t tier = 0; tier < measured_peak_.size(); ++tier) {
     std::atomic<std::size_t>& peak = measured_peak_[tier];
@@ -202,6 +207,12 @@ void Executor::execute(std::size_t i) {
   }
   if (held_ != nullptr)
     for (const ir::StateId state : p.overwrites) held_->wait(state);
+}
+
+void Executor::execute(std::size_t i) {
+  const Instruction& instruction = program_.instructions[i];
+  const Prepared& p = prepared_[i];
+  prepare_launch(i);
   switch (instruction.kind) {
     case Instruction::Kind::input:
       std::memcpy(p.outputs.front(), p.bound, instruction.outputs.front().type.bytes());
@@ -284,6 +295,69 @@ void Executor::execute_guarded(std::size_t i) {
   record_event(i);
 }
 
+// Whether copy i may be on its way beside those that are: nobody has to be waited for, and none writes the same bytes.
+// Until it may, the others are seen to their end: whoever records this one's events may wait for them.
+bool Executor::can_join(std::size_t i) const {
+  const Instruction& instruction = program_.instructions[i];
+  for (const std::int32_t event : instruction.waits)
+    if (!events_[static_cast<std::size_t>(event)].recorded(runs_)) return false;
+  const Operand& target = instruction.outputs.front();
+  const auto range = [&](const Operand& o) {
+    const std::size_t begin = program_.buffers[static_cast<std::size_t>(o.buffer)].offset + o.offset;
+    return std::pair(begin, begin + program::aligned(o.type.bytes(), program::kPage));
+  };
+  const auto [begin, end] = range(target);
+  const auto& others = on_their_way_[static_cast<std::size_t>(instruction.stream)];
+  return std::none_of(others.begin(), others.end(), [&](const OnItsWay& other) {
+    const auto [from, to] = range(program_.instructions[other.instruction].outputs.front());
+    return from < end && begin < to;
+  });
+}
+
+void Executor::begin_copy(std::size_t i) {
+  const Instruction& instruction = program_.instructions[i];
+  const auto stream = static_cast<std::size_t>(instruction.stream);
+  if (!can_join(i)) end_copies(stream, 0);
+  wait_for_events(i);
+  if (failed_.load(std::memory_order_acquire)) {
+    record_event(i);
+  } else {
+    try {
+      prepare_launch(i);
+      const Prepared& p = prepared_[i];
+      const std::size_t bytes = program::aligned(instruction.outputs.front().type.bytes(), program::kPage);
+      const auto begin = Trace::Clock::now();
+      if (instruction.kind == Instruction::Kind::store)
+        channels_[stream]->begin_write(i, p.tier_offset, {static_cast<const std::byte*>(p.inputs.front()), bytes});
+      else
+        channels_[stream]->begin_read(i, p.tier_offset, {static_cast<std::byte*>(p.outputs.front()), bytes});
+      on_their_way_[stream].push_back({i, begin});
+    } catch (...) {
+      record_failure(i);
+      record_event(i);
+    }
+  }
+  end_copies(stream, i == last_copy_[stream] ? 0 : device::TierChannel::kAhead - 1);
+}
+
+void Executor::end_copies(std::size_t stream, std::size_t most_left) {
+  auto& copies = on_their_way_[stream];
+  while (copies.size() > most_left) {
+    const device::TierChannel::Ended ended = channels_[stream]->wait();
+    if (!ended.error.empty()) try {
+        fail("{}", ended.error);
+      } catch (...) {
+        record_failure(ended.tag);
+      }
+    const auto copy = std::find_if(copies.begin(), copies.end(),
+                                   [&](const OnItsWay& other) { return other.instruction == ended.tag; });
+    if (trace_ != nullptr)
+      trace_->record({prepared_[ended.tag].label, static_cast<std::int32_t>(stream), copy->begin, Trace::Clock::now()});
+    copies.erase(copy);
+    record_event(ended.tag);
+  }
+}
+
 void Executor::run() {
   check_bound();
   ++runs_;
@@ -293,9 +367,10 @@ void Executor::run() {
   wait_seconds_ = {};
   exposed_comm_ = 0;
   const auto task = [](void* self, std::size_t i) { static_cast<Executor*>(self)->execute_guarded(i); };
+  const auto copy = [](void* self, std::size_t i) { static_cast<Executor*>(self)->begin_copy(i); };
   for (std::size_t i = 0; i < prepared_.size(); ++i)
     if (const auto stream = static_cast<std::size_t>(program_.instructions[i].stream); stream != 0)
-      streams_[stream]->submit({task, this, i});
+      streams_[stream]->submit({moves(program_.instructions[i]) ? +copy : +task, this, i});
   for (std::size_t i = 0; i < prepared_.size(); ++i)
     if (program_.instructions[i].stream == 0) execute_guarded(i);
   for (const auto& stream : streams_)

@@ -107,6 +107,11 @@ class Executor {
   void prepare_collective(std::size_t i);
   void combine(std::size_t i);
   void execute_guarded(std::size_t i);
+  void prepare_launch(std::size_t i);
+  // On a copy stream: begins copy i once its events are there, leaving others on their way.
+  void begin_copy(std::size_t i);
+  void end_copies(std::size_t stream, std::size_t most_left);
+  bool can_join(std::size_t i) const;
   void record_failure(std::size_t i);
   void wait_for_events(std::size_t i) const;
   void record_event(std::size_t i);
@@ -121,7 +126,14 @@ class Executor {
   std::vector<std::shared_ptr<device::Kernel>> kernels_;
   std::vector<Prepared> prepared_;
   std::vector<std::unique_ptr<device::TierChannel>> channels_;  // by stream: for those that copy to or from the disk
-  std::vector<std::unique_ptr<device::Stream>> streams_;        // [0] is the caller's thread: null
+  // By stream: the copies on their way, with when they began; used by the stream's thread alone.
+  struct OnItsWay {
+    std::size_t instruction = 0;
+    Trace::Clock::time_point begin;
+  };
+  std::vector<std::vector<OnItsWay>> on_their_way_;
+  std::vector<std::size_t> last_copy_;                    // by stream: an instruction
+  std::vector<std::unique_ptr<device::Stream>> streams_;  // [0] is the caller's thread: null
   std::vector<device::Event> events_;
   std::vector<bool> comm_events_;  // those that collectives record
   std::uint64_t runs_ = 0;

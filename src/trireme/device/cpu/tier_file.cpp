@@ -90,66 +90,111 @@ class TierChannel::Ring {
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
 
-  // 0, or the error that ended it.
-  int transfer(int file, std::size_t offset, std::byte* memory, std::size_t bytes, bool writes) {
-    std::size_t next = 0;
-    unsigned flying = 0;
-    int error = 0;
-    std::array<Request, kDepth> requests{};
-    std::array<unsigned, kDepth> free{};
-    unsigned idle = 0;
-    for (; idle < kDepth; ++idle) free[idle] = idle;
-    const auto send = [&](unsigned slot) {
-      const Request& r = requests[slot];
-      io_uring_sqe* entry = ::io_uring_get_sqe(&ring_);
-      const auto size = static_cast<unsigned>(r.bytes);
-      if (writes)
-        ::io_uring_prep_write(entry, file, memory + r.begin, size, offset + r.begin);
-      else
-        ::io_uring_prep_read(entry, file, memory + r.begin, size, offset + r.begin);
-      ::io_uring_sqe_set_data64(entry, slot);
-      ++flying;
-    };
-    while (flying > 0 || (next < bytes && error == 0)) {
-      while (error == 0 && next < bytes && idle > 0) {
-        const unsigned slot = free[--idle];
-        requests[slot] = {next, std::min(kRequest, bytes - next)};
-        next += requests[slot].bytes;
-        send(slot);
+  void begin(int file, const Transfer& transfer) {
+    file_ = file;
+    const auto place = std::find_if(places_.begin(), places_.end(), [](const Place& p) { return !p.open; });
+    *place = {.transfer = transfer, .begun = ++begun_, .open = true};
+    send_requests();
+    if (broken_ == 0) check(::io_uring_submit(&ring_));
+  }
+
+  // One that has ended, and its error or 0.
+  std::pair<Transfer, int> wait() {
+    for (;;) {
+      for (Place& p : places_) {
+        const bool ended = broken_ != 0 || (p.flying == 0 && (p.next == p.transfer.bytes || p.error != 0));
+        if (!p.open || !ended) continue;
+        p.open = false;
+        return {p.transfer, broken_ != 0 ? broken_ : p.error};
       }
-      if (const int sent = ::io_uring_submit_and_wait(&ring_, 1); sent < 0 && sent != -EINTR && sent != -EAGAIN)
-        return -sent;  // requests in flight, if any, end with the ring
+      send_requests();
+      check(::io_uring_submit_and_wait(&ring_, 1));
       io_uring_cqe* entry = nullptr;
-      while (::io_uring_peek_cqe(&ring_, &entry) == 0) {
+      while (broken_ == 0 && ::io_uring_peek_cqe(&ring_, &entry) == 0) {
         const auto slot = static_cast<unsigned>(::io_uring_cqe_get_data64(entry));
         const int result = entry->res;
         ::io_uring_cqe_seen(&ring_, entry);
-        --flying;
-        Request& r = requests[slot];
-        if (result > 0) {
-          r.begin += static_cast<std::size_t>(result);
-          r.bytes -= static_cast<std::size_t>(result);
-        } else if (result != -EINTR && result != -EAGAIN) {
-          error = result == 0 ? EIO : -result;
-        }
-        if (error == 0 && r.bytes > 0)
-          send(slot);
-        else
-          free[idle++] = slot;
+        take(slot, result);
       }
     }
-    return error;
   }
 
  private:
+  // A transfer on its way.
+  struct Place {
+    Transfer transfer;
+    std::uint64_t begun = 0;
+    std::size_t next = 0;  // bytes that were asked for
+    unsigned flying = 0;   // requests
+    int error = 0;
+    bool open = false;
+  };
   struct Request {
+    Place* place = nullptr;
     std::size_t begin = 0;
     std::size_t bytes = 0;
   };
-  Ring() = default;
+  Ring() {
+    for (; idle_ < kDepth; ++idle_) free_[idle_] = idle_;
+  }
+
+  void send(unsigned slot) {
+    const Request& r = requests_[slot];
+    const Transfer& t = r.place->transfer;
+    io_uring_sqe* entry = ::io_uring_get_sqe(&ring_);
+    const auto size = static_cast<unsigned>(r.bytes);
+    if (t.writes)
+      ::io_uring_prep_write(entry, file_, t.memory + r.begin, size, t.offset + r.begin);
+    else
+      ::io_uring_prep_read(entry, file_, t.memory + r.begin, size, t.offset + r.begin);
+    ::io_uring_sqe_set_data64(entry, slot);
+    ++r.place->flying;
+  }
+
+  // As many as there is room for, those of the transfer that began first before others.
+  void send_requests() {
+    while (idle_ > 0) {
+      Place* first = nullptr;
+      for (Place& p : places_)
+        if (p.open && p.error == 0 && p.next < p.transfer.bytes && (first == nullptr || p.begun < first->begun))
+          first = &p;
+      if (first == nullptr) return;
+      const unsigned slot = free_[--idle_];
+      requests_[slot] = {first, first->next, std::min(kRequest, first->transfer.bytes - first->next)};
+      first->next += requests_[slot].bytes;
+      send(slot);
+    }
+  }
+
+  void take(unsigned slot, int result) {
+    Request& r = requests_[slot];
+    --r.place->flying;
+    if (result > 0) {
+      r.begin += static_cast<std::size_t>(result);
+      r.bytes -= static_cast<std::size_t>(result);
+    } else if (result != -EINTR && result != -EAGAIN) {
+      r.place->error = result == 0 ? EIO : -result;
+    }
+    if (r.place->error == 0 && r.bytes > 0)
+      send(slot);
+    else
+      free_[idle_++] = slot;
+  }
+
+  // Requests in flight, if any, end with the ring.
+  void check(int sent) {
+    if (sent < 0 && sent != -EINTR && sent != -EAGAIN && sent != -EBUSY) broken_ = -sent;
+  }
 
   io_uring ring_{};
   bool open_ = false;
+  int file_ = -1;
+  int broken_ = 0;
+  std::uint64_t begun_ = 0;
+  std::array<Place, kAhead> places_{};
+  std::array<Request, kDepth> requests_{};
+  std::array<unsigned, kDepth> free_{};
+  unsigned idle_ = 0;
 };
 
 TierChannel::TierChannel(const TierFile& file) : file_(file), ring_(Ring::make()) {}
@@ -175,22 +220,53 @@ int transfer_in_turn(int file, std::size_t offset, std::byte* memory, std::size_
 
 }  // namespace
 
-void TierChannel::transfer(std::size_t offset, std::byte* memory, std::size_t bytes, bool writes) {
-  TRI_CHECK(offset % TierFile::kPage == 0 && bytes % TierFile::kPage == 0 &&
-                reinterpret_cast<std::uintptr_t>(memory) % TierFile::kPage == 0,
-            "a transfer of {} bytes at {} is not of whole pages", bytes, offset);
-  TRI_CHECK(offset + bytes <= file_.bytes(), "a transfer to {} in a file of {} bytes", offset + bytes, file_.bytes());
-  const int error = ring_ ? ring_->transfer(file_.descriptor(), offset, memory, bytes, writes)
-                          : transfer_in_turn(file_.descriptor(), offset, memory, bytes, writes);
-  if (error != 0)
-    fail("{}: {} {} of offloaded tensors failed: {}", key(file_.folder()), writes ? "writing" : "reading",
-         format_bytes(bytes), std::strerror(error));
+std::string TierChannel::failure(const Transfer& t, int error) const {
+  return fmt::format("{}: {} {} of offloaded tensors failed: {}", key(file_.folder()), t.writes ? "writing" : "reading",
+                     format_bytes(t.bytes), std::strerror(error));
+}
+
+void TierChannel::begin(const Transfer& t) {
+  TRI_CHECK(t.offset % TierFile::kPage == 0 && t.bytes % TierFile::kPage == 0 &&
+                reinterpret_cast<std::uintptr_t>(t.memory) % TierFile::kPage == 0,
+            "a transfer of {} bytes at {} is not of whole pages", t.bytes, t.offset);
+  TRI_CHECK(t.offset + t.bytes <= file_.bytes(), "a transfer to {} in a file of {} bytes", t.offset + t.bytes,
+            file_.bytes());
+  TRI_CHECK(begun_ < kAhead, "{} transfers are on their way", begun_);
+  if (ring_) {
+    ring_->begin(file_.descriptor(), t);
+  } else {
+    const int error = transfer_in_turn(file_.descriptor(), t.offset, t.memory, t.bytes, t.writes);
+    ended_[begun_] = {t.tag, error == 0 ? "" : failure(t, error)};
+  }
+  ++begun_;
+}
+
+TierChannel::Ended TierChannel::wait() {
+  TRI_CHECK(begun_ > 0, "no transfer is on its way");
+  --begun_;
+  if (!ring_) return std::move(ended_[begun_]);
+  const auto [transfer, error] = ring_->wait();
+  return {transfer.tag, error == 0 ? "" : failure(transfer, error)};
+}
+
+void TierChannel::run(const Transfer& transfer) {
+  TRI_CHECK(begun_ == 0, "{} transfers are on their way", begun_);
+  begin(transfer);
+  if (const Ended ended = wait(); !ended.error.empty()) fail("{}", ended.error);
+}
+
+void TierChannel::begin_write(std::size_t tag, std::size_t offset, std::span<const std::byte> from) {
+  begin({tag, offset, const_cast<std::byte*>(from.data()), from.size(), true});
+}
+
+void TierChannel::begin_read(std::size_t tag, std::size_t offset, std::span<std::byte> to) {
+  begin({tag, offset, to.data(), to.size(), false});
 }
 
 void TierChannel::write(std::size_t offset, std::span<const std::byte> from) {
-  transfer(offset, const_cast<std::byte*>(from.data()), from.size(), true);
+  run({0, offset, const_cast<std::byte*>(from.data()), from.size(), true});
 }
 
-void TierChannel::read(std::size_t offset, std::span<std::byte> to) { transfer(offset, to.data(), to.size(), false); }
+void TierChannel::read(std::size_t offset, std::span<std::byte> to) { run({0, offset, to.data(), to.size(), false}); }
 
 }  // namespace trireme::device

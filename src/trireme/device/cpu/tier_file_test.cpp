@@ -54,6 +54,41 @@ TEST(TierFile, WhatIsWrittenIsReadWhateverTheSize) {
   }
 }
 
+TEST(TierFile, SeveralTransfersAtOnce) {
+  const test::Folder folder;
+  constexpr std::size_t kCopies = 40;
+  constexpr std::size_t kMost = 1200;  // pages: more requests than are sent at once
+  const TierFile file(folder.path(), kCopies * kMost * TierFile::kPage);
+  TierChannel channel(file);
+  std::vector<std::unique_ptr<Pages>> out;
+  std::vector<std::unique_ptr<Pages>> in;
+  for (std::size_t i = 0; i < kCopies; ++i) {
+    const std::size_t pages = i % 7 == 3 ? kMost : 1 + i * 13 % 300;
+    out.push_back(std::make_unique<Pages>(pages));
+    in.push_back(std::make_unique<Pages>(pages));
+    out.back()->fill(static_cast<unsigned>(i));
+  }
+  for (const bool writes : {true, false}) {
+    std::vector<int> ended(kCopies, 0);
+    const auto wait = [&] {
+      const TierChannel::Ended e = channel.wait();
+      EXPECT_EQ(e.error, "");
+      ++ended.at(e.tag);
+    };
+    for (std::size_t i = 0; i < kCopies; ++i) {
+      while (channel.on_their_way() == TierChannel::kAhead) wait();
+      const std::size_t offset = i * kMost * TierFile::kPage;
+      if (writes)
+        channel.begin_write(i, offset, out[i]->span());
+      else
+        channel.begin_read(i, offset, in[i]->span());
+    }
+    while (channel.on_their_way() > 0) wait();
+    EXPECT_EQ(ended, std::vector<int>(kCopies, 1));
+  }
+  for (std::size_t i = 0; i < kCopies; ++i) EXPECT_EQ(std::memcmp(out[i]->data, in[i]->data, out[i]->size), 0) << i;
+}
+
 TEST(TierFile, NothingIsToBeSeenInTheFolder) {
   const test::Folder folder;
   const TierFile file(folder.path(), 1 << 20);
