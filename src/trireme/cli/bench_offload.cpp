@@ -121,10 +121,12 @@ class Copies {
   double rate(Instruction::Kind kind) {
     double sum = 0;
     for (std::size_t p = 0; p < kPhases.size(); ++p) sum += bytes(kind, p);
-    const double seconds = seconds_of([&] {
-      for (std::size_t p = 0; p < kPhases.size(); ++p) run(kind, p);
-    });
-    return sum / seconds;
+    double rate = 0;
+    for (int round = 0; round < 3; ++round)  // the best of as many as of the sequential ones
+      rate = std::max(rate, sum / seconds_of([&] {
+                              for (std::size_t p = 0; p < kPhases.size(); ++p) run(kind, p);
+                            }));
+    return rate;
   }
 
  private:
