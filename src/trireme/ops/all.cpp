@@ -5,6 +5,10 @@
 #include "trireme/ops/attention/rotary.h"
 #include "trireme/ops/attention/softmax.h"
 #include "trireme/ops/collective/collective.h"
+#include "trireme/ops/compress/orthonormalise.h"
+#include "trireme/ops/compress/pack.h"
+#include "trireme/ops/compress/take_largest.h"
+#include "trireme/ops/compress/weighted_sum.h"
 #include "trireme/ops/conv/conv2d.h"
 #include "trireme/ops/conv/pool2d.h"
 #include "trireme/ops/elementwise/add.h"
@@ -28,6 +32,7 @@
 #include "trireme/ops/optimizer/adamw.h"
 #include "trireme/ops/optimizer/adaptive_scale.h"
 #include "trireme/ops/optimizer/clip.h"
+#include "trireme/ops/optimizer/descend.h"
 #include "trireme/ops/optimizer/sgd.h"
 #include "trireme/ops/quantize/quantize_int8.h"
 #include "trireme/ops/random/dropout.h"
@@ -115,6 +120,13 @@ ir::Registry builtin() {
   registry.add(reduce_scatter_def());
   registry.add(all_gather_def());
   registry.add(own_rows_def());
+  registry.add(all_to_all_def());
+  registry.add(pack_def());
+  registry.add(unpack_def());
+  registry.add(weighted_sum_def());
+  registry.add(orthonormalise_def());
+  registry.add(take_largest_def());
+  registry.add(add_taken_def());
 
   registry.add(store_def());
   registry.add(load_def());
@@ -126,6 +138,7 @@ ir::Registry builtin() {
 
   registry.add(adamw_def());
   registry.add(sgd_def());
+  registry.add(descend_def());
   registry.add(sum_squares_def());
   registry.add(sum_squares_part_def());
   registry.add(clip_scale_def());

@@ -30,9 +30,10 @@ class Buckets {
       : module_(module), graph_(graph), options_(options), uses_(graph) {}
 
   void run() {
+    find_origins();
     std::map<std::string, std::vector<Candidate>> kinds;
     for (std::size_t n = 0; n < graph_.nodes.size(); ++n)
-      if (graph_.nodes[n].op->traits.collective) kinds[kind_of(graph_.nodes[n])].push_back(candidate(n));
+      if (graph_.nodes[n].op->traits.collective) kinds[kind_of(n)].push_back(candidate(n));
     gone_.assign(graph_.nodes.size(), false);
     for (auto& [kind, candidates] : kinds) {
       std::stable_sort(candidates.begin(), candidates.end(),
@@ -44,9 +45,10 @@ class Buckets {
 
  private:
   // Collectives with the same text here can be one.
-  std::string kind_of(const Node& node) const {
-    std::string kind = fmt::format("{} {} {} {}", node.op->name, name_of(graph_.type(node.inputs.front()).dtype),
-                                   ir::name_of(node.phase), node.stage);
+  std::string kind_of(std::size_t n) const {
+    const Node& node = graph_.nodes[n];
+    std::string kind = fmt::format("{} {} {} {} {}", node.op->name, name_of(graph_.type(node.inputs.front()).dtype),
+                                   ir::name_of(node.phase), node.stage, origins_[n].depth);
     for (const auto& [name, value] : node.attributes)
       if (name != "rows") kind += fmt::format(" {}={}", name, ir::to_text(value));
     return kind;
@@ -57,30 +59,50 @@ class Buckets {
     return producer == kNone ? 0 : static_cast<std::size_t>(producer) + 1;
   }
 
-  // When the micro-batch has added its last contribution to a state, as a number of nodes.
-  std::size_t summed(ir::StateId state) const {
-    std::size_t ready = 0;
+  // By state: when the micro-batch has added its last contribution to it, as a number of nodes.
+  std::vector<std::size_t> find_summed() const {
+    std::vector<std::size_t> summed(module_.states.size(), 0);
     const Graph* micro = module_.has_graph("micro") ? &module_.graph("micro") : nullptr;
-    if (micro == nullptr || micro == &graph_) return 0;
+    if (micro == nullptr || micro == &graph_) return summed;
+    const ir::Uses uses(*micro);
     for (const ir::Write& write : micro->writes)
-      if (write.state == state && write.mode == ir::Write::Mode::add)
-        for (std::size_t n = 0; n < micro->nodes.size(); ++n)
-          if (std::find(micro->nodes[n].outputs.begin(), micro->nodes[n].outputs.end(), write.value) !=
-              micro->nodes[n].outputs.end())
-            ready = std::max(ready, n + 1);
-    return ready;
+      if (write.mode == ir::Write::Mode::add) {
+        std::size_t& ready = summed[static_cast<std::size_t>(write.state)];
+        ready = std::max(ready, static_cast<std::size_t>(uses.producer[static_cast<std::size_t>(write.value)] + 1));
+      }
+    return summed;
+  }
+
+  // What a node follows from.
+  struct Origin {
+    std::size_t ready = 0;  // when the last sum that it depends on is there
+    int depth = 0;          // collectives on the way to it
+  };
+
+  void find_origins() {
+    const std::vector<std::size_t> summed = find_summed();
+    for (const Node& node : graph_.nodes) {
+      Origin origin;
+      for (const ValueId id : node.inputs) {
+        if (id == kNone) continue;
+        if (graph_.value(id).kind == ir::ValueInfo::Kind::state)
+          origin.ready = std::max(origin.ready, summed[static_cast<std::size_t>(graph_.value(id).state)]);
+        const std::int32_t producer = uses_.producer[static_cast<std::size_t>(id)];
+        if (producer == kNone) continue;
+        const auto from = static_cast<std::size_t>(producer);
+        origin.ready = std::max(origin.ready, origins_[from].ready);
+        origin.depth =
+            std::max(origin.depth, origins_[from].depth + (graph_.nodes[from].op->traits.collective ? 1 : 0));
+      }
+      origins_.push_back(origin);
+    }
   }
 
   Candidate candidate(std::size_t n) const {
     const Node& node = graph_.nodes[n];
-    Candidate c{n, 0, 0, graph_.nodes.size(), 0};
-    for (const ValueId id : node.inputs) {
-      c.first = std::max(c.first, position(id));
-      if (graph_.value(id).kind == ir::ValueInfo::Kind::state)
-        c.ready = std::max(c.ready, summed(graph_.value(id).state));
-    }
-    // Behind all that micro-batches do, where both are compared.
-    if (c.first > 0) c.ready += c.first + (module_.has_graph("micro") ? module_.graph("micro").nodes.size() : 0);
+    Candidate c{n, origins_[n].ready, 0, graph_.nodes.size(), 0};
+    for (const ValueId id : node.inputs) c.first = std::max(c.first, position(id));
+    if (graph_.name == "micro") c.ready = c.first;
     for (const ValueId id : node.outputs) {
       for (const std::int32_t consumer : uses_.consumers[static_cast<std::size_t>(id)])
         c.last = std::min(c.last, static_cast<std::size_t>(consumer));
@@ -92,7 +114,8 @@ class Buckets {
   }
 
   bool gathers_for_use(const Node& node) const {
-    return node.op->name == ops::kAllGather && !uses_.consumers[static_cast<std::size_t>(node.outputs.front())].empty();
+    return node.op->name == ops::kAllGather && graph_.value(node.inputs.front()).kind == ir::ValueInfo::Kind::state &&
+           !uses_.consumers[static_cast<std::size_t>(node.outputs.front())].empty();
   }
 
   void fill(const std::vector<Candidate>& candidates) {
@@ -156,6 +179,7 @@ class Buckets {
   Graph& graph_;
   const Bucket::Options& options_;
   ir::Uses uses_;
+  std::vector<Origin> origins_;  // by node
   std::vector<bool> gone_;
   std::map<std::size_t, std::vector<Node>> inserted_;  // before which node
 };

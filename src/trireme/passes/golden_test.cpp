@@ -12,6 +12,7 @@
 #include "trireme/passes/bucket.h"
 #include "trireme/passes/cleanup.h"
 #include "trireme/passes/compress_activations.h"
+#include "trireme/passes/compress_gradients.h"
 #include "trireme/passes/fuse.h"
 #include "trireme/passes/initial.h"
 #include "trireme/passes/last_row.h"
@@ -38,6 +39,14 @@ RematPlan remat_plan(std::string text) {
   return RematPlan::parse(text);
 }
 
+CompressGradients::Kind compression_kind(const std::string& name) {
+  using Kind = CompressGradients::Kind;
+  const std::map<std::string, Kind> kinds = {{"bf16", Kind::bf16},       {"int8", Kind::int8},
+                                             {"onebit", Kind::onebit},   {"low_rank", Kind::low_rank},
+                                             {"largest", Kind::largest}, {"momentum", Kind::momentum}};
+  return kinds.at(name);
+}
+
 Pipeline only(const std::string& pass, GoldenOptions options) {
   Pipeline p;
   if (pass == "autodiff")
@@ -48,6 +57,12 @@ Pipeline only(const std::string& pass, GoldenOptions options) {
   else if (pass == "compress-activations")
     p.add<CompressActivations>(CompressActivations::Options{
         take(options, "kind", "bf16") == "int8" ? CompressActivations::Kind::int8 : CompressActivations::Kind::bf16});
+  else if (pass == "compress-gradients")
+    p.add<CompressGradients>(CompressGradients::Options{.kind = compression_kind(take(options, "kind", "onebit")),
+                                                        .fraction = 0.05,
+                                                        .rank = 2,
+                                                        .error_feedback = take(options, "feedback", "true") == "true",
+                                                        .warmup = std::stoll(take(options, "warmup", "0"))});
   else if (pass == "fuse")
     p.add<Fuse>();
   else if (pass == "initial-state")
@@ -100,9 +115,9 @@ struct Case {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* pass :
-       {"autodiff", "bucket", "clean-up", "compress-activations", "fuse", "initial-state", "last-row", "loss-scale",
-        "offload", "optimizer", "precision", "remat", "sequence-cache", "shard", "validate", "zero"})
+  for (const char* pass : {"autodiff", "bucket", "clean-up", "compress-activations", "compress-gradients", "fuse",
+                           "initial-state", "last-row", "loss-scale", "offload", "optimizer", "precision", "remat",
+                           "sequence-cache", "shard", "validate", "zero"})
     for (const Golden& golden : testing::goldens(pass)) all.push_back({pass, golden});
   return all;
 }

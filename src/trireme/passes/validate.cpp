@@ -4,6 +4,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/passes/autodiff.h"
+#include "trireme/passes/compress_gradients.h"
 
 namespace trireme::passes {
 namespace {
@@ -17,7 +18,9 @@ bool read(const ir::Graph& graph, ir::StateId state) {
                      [&](const ir::ValueInfo& v) { return v.kind == ir::ValueInfo::Kind::state && v.state == state; });
 }
 
-bool may_set_state(const std::string& graph) { return graph == "update" || graph == "init" || graph == "derive"; }
+bool may_set_state(const std::string& graph) {
+  return graph == "update" || graph == kWarmUpdate || graph == "init" || graph == "derive";
+}
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "trireme/core/error.h"
 #include "trireme/ops/collective/collective.h"
@@ -28,8 +29,6 @@ class Scheduler {
     add_scratch();
     if (!options_.overlap) return;
     move();
-    for (Instruction& i : p_.instructions)
-      if (collective(i)) i.stream = kCommStream;
     order();
   }
 
@@ -46,42 +45,96 @@ class Scheduler {
 
   bool gathers_for_use(const Instruction& i) const {
     return i.op->name == ops::kAllGather && std::all_of(i.outputs.begin(), i.outputs.end(), [&](const Operand& o) {
-             return p_.buffers[static_cast<std::size_t>(o.buffer)].state == kNone;
+             const Buffer& buffer = p_.buffers[static_cast<std::size_t>(o.buffer)];
+             return buffer.state == kNone && buffer.category == Category::weights;
            });
   }
 
-  // Positions are those of the instructions as they came; a collective goes right before the one it is given.
+  // What ranks combine beyond a scalar, such as gradients: worth starting early.
+  bool combines(const Instruction& i) const {
+    std::size_t bytes = 0;
+    for (const Operand& o : i.outputs) {
+      const Buffer& buffer = p_.buffers[static_cast<std::size_t>(o.buffer)];
+      if (i.op->name == ops::kAllGather && buffer.category != Category::staging) return false;
+      bytes += o.type.bytes();
+    }
+    return bytes > kAlignment;
+  }
+
+  // What may stand earlier than it came: collectives, and what the update launches to make their operands.
+  std::vector<bool> movable() const {
+    std::vector<bool> moves(p_.instructions.size(), false);
+    std::unordered_set<BufferId> wanted;
+    for (std::size_t i = moves.size(); i-- > 0;) {
+      const Instruction& instruction = p_.instructions[i];
+      const bool launch = instruction.kind == Instruction::Kind::launch && instruction.phase == ir::Phase::update;
+      moves[i] = collective(instruction) ||
+                 (launch && std::any_of(instruction.outputs.begin(), instruction.outputs.end(),
+                                        [&](const Operand& o) { return wanted.contains(o.buffer); }));
+      if (moves[i] && (launch || (instruction.phase == ir::Phase::update && combines(instruction))))
+        for (const Operand& o : instruction.inputs) wanted.insert(o.buffer);
+    }
+    return moves;
+  }
+
+  // Instructions that others must follow: the position to come before, or, of what is moved there, the same one.
+  struct Touched {
+    std::size_t read = 0;
+    std::size_t written = 0;
+  };
+
+  // Positions are those of the instructions as they came; what moves goes right before the one whose position it is
+  // given, in the order in which it came.
   void move() {
+    const std::vector<bool> moves = movable();
     std::vector<std::size_t> at(p_.instructions.size());
     std::vector<std::size_t> gathers;
-    std::unordered_map<BufferId, std::size_t> touched;  // last instruction so far that touches a buffer
-    std::unordered_map<std::int32_t, std::size_t> recorder;
+    std::unordered_map<BufferId, Touched> touched;
+    std::unordered_map<std::int32_t, std::size_t> recorded;
     for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
       const Instruction& instruction = p_.instructions[i];
       at[i] = i;
-      if (collective(instruction)) {
+      if (moves[i]) {
         std::size_t earliest = 0;
-        for_each_operand(instruction, [&](const Operand& o, bool) {
-          if (const auto last = touched.find(o.buffer); last != touched.end())
-            earliest = std::max(earliest, last->second + 1);
+        for_each_operand(instruction, [&](const Operand& o, bool writes) {
+          const Touched& before = touched[o.buffer];
+          earliest = std::max({earliest, before.written, writes ? before.read : 0});
         });
-        for (const std::int32_t event : instruction.waits) earliest = std::max(earliest, recorder.at(event) + 1);
+        for (const std::int32_t event : instruction.waits) earliest = std::max(earliest, recorded.at(event));
         at[i] = earliest;
-        if (gathers_for_use(instruction)) gathers.push_back(i);
+        if (collective(instruction) && gathers_for_use(instruction)) gathers.push_back(i);
       }
-      for_each_operand(instruction, [&](const Operand& o, bool) { touched[o.buffer] = i; });
-      if (instruction.records != kNone) recorder[instruction.records] = i;
+      const std::size_t done = moves[i] ? at[i] : i + 1;
+      for_each_operand(instruction, [&](const Operand& o, bool writes) {
+        std::size_t& last = writes ? touched[o.buffer].written : touched[o.buffer].read;
+        last = std::max(last, done);
+      });
+      if (instruction.records != kNone) recorded[instruction.records] = done;
     }
     keep_to_window(gathers, at);
     std::vector<std::size_t> order(at.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      return at[a] != at[b] ? at[a] < at[b] : collective(p_.instructions[a]) && !collective(p_.instructions[b]);
+      return at[a] != at[b] ? at[a] < at[b] : moves[a] && !moves[b];
     });
     std::vector<Instruction> fresh;
     fresh.reserve(order.size());
-    for (const std::size_t i : order) fresh.push_back(std::move(p_.instructions[i]));
+    for (const std::size_t i : order) {
+      if (collective(p_.instructions[i]) || (moves[i] && follows_collective(p_.instructions[i])))
+        send_along(p_.instructions[i]);
+      fresh.push_back(std::move(p_.instructions[i]));
+    }
     p_.instructions = std::move(fresh);
+  }
+
+  // What lies between two collectives goes on their stream, so that the computation does not wait for the first.
+  void send_along(Instruction& instruction) {
+    instruction.stream = kCommStream;
+    for (const Operand& o : instruction.outputs) sent_.insert(o.buffer);
+  }
+  bool follows_collective(const Instruction& instruction) const {
+    return std::any_of(instruction.inputs.begin(), instruction.inputs.end(),
+                       [&](const Operand& o) { return sent_.contains(o.buffer); });
   }
 
   // A gather comes right before its first reader: `oldest` is the first one that fits in the window with this one.
@@ -128,7 +181,7 @@ class Scheduler {
     std::unordered_map<std::int32_t, std::size_t> recorder;
     std::unordered_map<BufferId, std::vector<Access>> touched;
     for (const Instruction& i : p_.instructions)
-      if (collective(i)) for_each_operand(i, [&](const Operand& o, bool) { touched[o.buffer]; });
+      if (i.stream == kCommStream) for_each_operand(i, [&](const Operand& o, bool) { touched[o.buffer]; });
     std::size_t computed = kNobody;
     for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
       Instruction& instruction = p_.instructions[i];
@@ -144,15 +197,14 @@ class Scheduler {
         recorder[p_.instructions[from].records] = from;
         learn(from);
       };
-      // Memory is free for a collective once the compute stream has come this far.
-      if (collective(instruction) && computed != kNobody) wait_for(computed);
+      // Memory is free for this stream once the compute stream has come this far.
+      if (instruction.stream == kCommStream && computed != kNobody) wait_for(computed);
       for_each_operand(instruction, [&](const Operand& o, bool writes) {
         const auto shared = touched.find(o.buffer);
         if (shared == touched.end()) return;
         std::vector<Access>& before = shared->second;
         for (const Access& a : before)
-          if ((a.writes || writes) && collective(p_.instructions[a.instruction]) != collective(instruction) &&
-              overlap(a.operand, o))
+          if ((a.writes || writes) && on_comm(a.instruction) != on_comm(i) && overlap(a.operand, o))
             wait_for(a.instruction);
         before.push_back({i, o, writes});
       });
@@ -167,12 +219,14 @@ class Scheduler {
     return a.offset < b.offset + b.extent() && b.offset < a.offset + a.extent();
   }
 
+  bool on_comm(std::size_t i) const { return p_.instructions[i].stream == kCommStream; }
   std::size_t stream_of(std::size_t i) const { return static_cast<std::size_t>(p_.instructions[i].stream); }
 
   static constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
   Program& p_;
   const CollectiveOptions& options_;
   std::int32_t events_ = 0;
+  std::unordered_set<BufferId> sent_;  // made on the collectives' stream
 };
 
 }  // namespace

@@ -20,9 +20,10 @@ struct CollectiveOptions {
 //   compute   dw₂ ── dw₁ ── dw₀ ────── update
 //   comm         └ reduce ₂ ┴ reduce ₁₀ ─┘
 //
-// What combines values starts as soon as the last of its operands exists; what gathers state for a use starts as early
-// as `ahead` allows. The first instruction that touches what a collective reads or writes waits for it. The order of
-// collectives is the order in the program: the same on every rank.
+// What combines values starts as soon as the last of its operands exists, and what the update launches to make those
+// operands (packing, say) moves up with it; what is launched between two such collectives goes on their stream. What
+// gathers state for a use starts as early as `ahead` allows. The first instruction that touches what a collective reads
+// or writes waits for it. The order of collectives is the order in the program: the same on every rank.
 void schedule_collectives(Program& program, const CollectiveOptions& options);
 
 }  // namespace trireme::program

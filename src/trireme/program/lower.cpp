@@ -440,7 +440,7 @@ class Lowering {
       Operand to = direct_target(run, node, id, launch.accumulate);
       if (to.buffer == kNone) to = part_in_place(run, node, launch.outputs.size());
       if (to.buffer == kNone)
-        to = {new_buffer(run.graph.value(id).name, run.graph.type(id), category_made(node)), run.graph.type(id)};
+        to = {new_buffer(run.graph.value(id).name, run.graph.type(id), category_made(run, node)), run.graph.type(id)};
       else if (const StateId state = sum_of(run, id); state != kNone && to.buffer != state)
         sums.emplace_back(to, Operand{state, to.type});
       settle(run, id, to);
@@ -451,9 +451,11 @@ class Lowering {
       move(Instruction::Kind::store, run, program_.buffers[index(there.buffer)].name, node.phase, here, there);
   }
 
-  static Category category_made(const Node& node) {
+  static Category category_made(const Instance& run, const Node& node) {
     if (node.op->name == ops::kReduceScatter) return Category::gradients;
-    return node.op->name == ops::kAllGather ? Category::weights : Category::activations;
+    if (node.op->name == ops::kAllToAll) return Category::staging;
+    if (node.op->name != ops::kAllGather) return Category::activations;
+    return run.graph.type(node.outputs.front()).dtype == DType::u8 ? Category::staging : Category::weights;
   }
 
   // The own part of a sum that is a state of this step alone stays within that state, if nobody reads it whole.

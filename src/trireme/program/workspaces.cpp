@@ -1,5 +1,7 @@
 #include "trireme/program/workspaces.h"
 
+#include <algorithm>
+
 #include "trireme/core/error.h"
 
 namespace trireme::program {
@@ -36,8 +38,13 @@ void add_workspaces(Program& program) {
     if (bytes == 0) continue;
     const TensorType type{DType::u8, {static_cast<std::int64_t>(bytes)}};
     const auto at = static_cast<std::int32_t>(i);
+    // Beside the compute stream it is in use until what was made is known to be there.
+    std::int32_t last = at;
+    if (instruction.stream != 0)
+      for (const Operand& o : instruction.outputs)
+        last = std::max(last, program.buffers[static_cast<std::size_t>(o.buffer)].last);
     instruction.workspace = {static_cast<BufferId>(program.buffers.size()), type};
-    program.buffers.push_back({instruction.name, bytes, 0, Category::workspace, kNone, at, at});
+    program.buffers.push_back({instruction.name, bytes, 0, Category::workspace, kNone, at, last});
   }
 }
 

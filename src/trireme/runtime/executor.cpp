@@ -142,6 +142,8 @@ void Executor::prepare_collective(std::size_t i) {
   Prepared& p = prepared_[i];
   if (ranks_ == nullptr) fail("there are no other ranks");
   p.group = &ranks_->group(instruction.attributes.text("axis"));
+  if (instruction.op->name == ops::kAllToAll && instruction.inputs.size() > 1 && p.workspace == nullptr)
+    fail("several tensors are exchanged by way of a workspace, and there is none");
   for (std::size_t o = 0; o < instruction.outputs.size(); ++o) {
     const Operand& in = instruction.inputs[o];
     const Operand& out = instruction.outputs[o];
@@ -150,10 +152,44 @@ void Executor::prepare_collective(std::size_t i) {
       p.segments.push_back({p.outputs[o], out.type.elements()});
     } else if (instruction.op->name == ops::kReduceScatter) {
       p.cuts.push_back({const_cast<void*>(p.inputs[o]), p.outputs[o], in.type.elements(), out.type.elements()});
-    } else {
+    } else if (instruction.op->name == ops::kAllGather) {
       p.cuts.push_back({p.outputs[o], const_cast<void*>(p.inputs[o]), out.type.elements(), in.type.elements()});
     }
   }
+}
+
+// Row r of each operand goes to rank r: several operands as one message, by way of the workspace.
+void Executor::exchange(std::size_t i) {
+  const Instruction& instruction = program_.instructions[i];
+  const Prepared& p = prepared_[i];
+  const auto bytes = [&](std::size_t o) { return instruction.inputs[o].type.bytes(); };
+  if (p.inputs.size() == 1) {
+    p.group->all_to_all({static_cast<const std::byte*>(p.inputs[0]), bytes(0)},
+                        {static_cast<std::byte*>(p.outputs[0]), bytes(0)});
+    return;
+  }
+  const auto ranks = static_cast<std::size_t>(p.group->size());
+  std::size_t total = 0;
+  for (std::size_t o = 0; o < p.inputs.size(); ++o) total += bytes(o);
+  auto* out = static_cast<std::byte*>(p.workspace);
+  std::byte* in = out + total;
+  // Calls f(where a row is in the packed form, in which operand, where in it, its bytes).
+  const auto each_row = [&](auto&& f) {
+    std::size_t at = 0;
+    for (std::size_t r = 0; r < ranks; ++r)
+      for (std::size_t o = 0; o < p.inputs.size(); ++o) {
+        const std::size_t row = bytes(o) / ranks;
+        f(at, o, r * row, row);
+        at += row;
+      }
+  };
+  each_row([&](std::size_t at, std::size_t o, std::size_t from, std::size_t row) {
+    std::memcpy(out + at, static_cast<const std::byte*>(p.inputs[o]) + from, row);
+  });
+  p.group->all_to_all({out, total}, {in, total});
+  each_row([&](std::size_t at, std::size_t o, std::size_t to, std::size_t row) {
+    std::memcpy(static_cast<std::byte*>(p.outputs[o]) + to, in + at, row);
+  });
 }
 
 void Executor::combine(std::size_t i) {
@@ -168,6 +204,8 @@ void Executor::combine(std::size_t i) {
     p.group->all_reduce(p.segments, dtype, max ? comm::Reduce::max : comm::Reduce::sum, options);
   } else if (instruction.op->name == ops::kReduceScatter) {
     p.group->reduce_scatter(p.cuts, dtype, comm::Reduce::sum, options);
+  } else if (instruction.op->name == ops::kAllToAll) {
+    exchange(i);
   } else {
     p.group->all_gather(p.cuts, dtype, options);
   }

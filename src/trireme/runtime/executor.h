@@ -106,6 +106,7 @@ class Executor {
   void move(std::size_t i);
   void prepare_collective(std::size_t i);
   void combine(std::size_t i);
+  void exchange(std::size_t i);
   void execute_guarded(std::size_t i);
   void prepare_launch(std::size_t i);
   // On a copy stream: begins copy i once its events are there, leaving others on their way.

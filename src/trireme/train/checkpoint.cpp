@@ -8,6 +8,7 @@
 #include "trireme/core/error.h"
 #include "trireme/io/atomic_file.h"
 #include "trireme/io/checkpoint_reader.h"
+#include "trireme/passes/compress_gradients.h"
 #include "trireme/train/saved_state.h"
 
 namespace trireme::train {
@@ -307,18 +308,25 @@ std::optional<std::int64_t> newest_checkpoint(const fs::path& run, const LogSink
   return std::nullopt;
 }
 
-void load_checkpoint(const fs::path& run, std::int64_t step, Session& session) {
+void load_checkpoint(const fs::path& run, std::int64_t step, Session& session, const LogSink& sink) {
   if (const std::vector<std::int64_t> steps = checkpoint_steps(run);
       std::find(steps.begin(), steps.end(), step) == steps.end())
     refuse("{} has no checkpoint of step {}; there {} {}", run.string(), step, steps.size() == 1 ? "is one of" : "are",
            steps.empty() ? "none" : fmt::format("{}", fmt::join(steps.rbegin(), steps.rend(), ", ")));
   const io::CheckpointReader reader = open_checkpoint(run, step);
+  std::size_t fresh = 0;
   for (const ir::State& state : session.compiled().module.states) {
     if (!is_saved(state)) continue;
     // Imported weights come without an optimizer, which before the first step is as it starts.
     if (step == 0 && state.category == ir::Category::optimizer && reader.find(state.name) == nullptr) continue;
     // Nor has a run in another precision a loss scale.
     if (state.category == ir::Category::scalars && reader.find(state.name) == nullptr) continue;
+    const io::CheckpointTensor* found = reader.find(state.name);
+    if (passes::is_compression_state(state) &&
+        (found == nullptr || found->type != TensorType{state.type.dtype, state.global_shape()})) {
+      ++fresh;
+      continue;
+    }
     const io::CheckpointTensor& tensor = reader.at(state.name);
     if (const TensorType whole{state.type.dtype, state.global_shape()}; tensor.type != whole)
       refuse("{}: '{}' is {}, the model has {}", checkpoint_folder(run, step).string(), state.name, tensor.type.str(),
@@ -331,6 +339,10 @@ void load_checkpoint(const fs::path& run, std::int64_t step, Session& session) {
     reader.read(tensor, bytes);
     session.write_state(state.name, 0, bytes);
   }
+  if (fresh > 0)
+    log(sink, LogLevel::info,
+        "{} tensors of gradient compression start anew: the checkpoint has none for {} ranks compressing this way",
+        fresh, session.ranks().size());
   session.derive();
 }
 

@@ -58,7 +58,8 @@ std::optional<std::int64_t> newest_checkpoint(const std::filesystem::path& run, 
                                               std::vector<std::int64_t>* skipped = nullptr);
 
 // Sets the session's state from the checkpoint of `step`. Refuses a step that was not saved, damage, and a checkpoint
-// whose tensors are not this model's.
-void load_checkpoint(const std::filesystem::path& run, std::int64_t step, Session& session);
+// whose tensors are not this model's. What each rank keeps for itself alone stays as it starts, and `log` says so,
+// where the checkpoint has none for this number of ranks.
+void load_checkpoint(const std::filesystem::path& run, std::int64_t step, Session& session, const LogSink& log = {});
 
 }  // namespace trireme::train

@@ -14,6 +14,7 @@
 #include "trireme/passes/bucket.h"
 #include "trireme/passes/cleanup.h"
 #include "trireme/passes/compress_activations.h"
+#include "trireme/passes/compress_gradients.h"
 #include "trireme/passes/fuse.h"
 #include "trireme/passes/initial.h"
 #include "trireme/passes/last_row.h"
@@ -29,6 +30,7 @@
 #include "trireme/planner/memory_limit.h"
 #include "trireme/planner/predict.h"
 #include "trireme/program/lower.h"
+#include "trireme/train/compression.h"
 #include "trireme/train/config/keys.h"
 #include "trireme/train/saved_state.h"
 
@@ -137,6 +139,11 @@ program::CollectiveOptions collective_options(const Config& config, const ir::Me
       segments.push_back({nullptr, out});
       cuts.push_back({nullptr, nullptr, std::max(in, out), std::min(in, out)});
     }
+    if (i.op->name == ops::kAllToAll) {
+      std::size_t bytes = 0;
+      for (const program::Operand& o : i.inputs) bytes += o.type.bytes();
+      return i.inputs.size() > 1 ? 2 * bytes : 0;
+    }
     if (i.op->name == ops::kAllReduce) return comm::scratch_bytes(transport, algorithm, segments, dtype, ranks);
     const auto kind =
         i.op->name == ops::kReduceScatter ? comm::Collective::reduce_scatter : comm::Collective::all_gather;
@@ -159,6 +166,9 @@ void add_last_passes(passes::Pipeline& p, const Config& config, const GraphOptio
   // After what decides what is saved for the backward pass: gathered weights are no part of that.
   if (config.parallel.zero > 0 && options.mesh.size_of("dp") > 1)
     p.add<passes::Zero>(passes::Zero::Options{.stage = static_cast<int>(config.parallel.zero), .axis = "dp"});
+  // After the sums over ranks are there, and what they are read by.
+  if (options.purpose == Purpose::train && config.parallel.compress != "none")
+    p.add<passes::CompressGradients>(compression(config));
   // When there will be no further collectives.
   if (options.mesh.ranks() > 1) p.add<passes::Bucket>(passes::Bucket::Options{.bytes = config.parallel.bucket.count});
   // Last of all that changes what is computed: it moves what the others left.
@@ -294,7 +304,7 @@ passes::Pipeline pipeline(const Config& config, const GraphOptions& options, Mem
 
 const program::Program& Compiled::largest() const {
   const program::Program* found = &step;
-  for (const program::Program* p : {&init, &derive, &eval, &predict})
+  for (const program::Program* p : {&init, &derive, &warm_step, &eval, &predict})
     if (p->arena_bytes > found->arena_bytes) found = p;
   for (const Advance& a : advance)
     if (a.program.arena_bytes > found->arena_bytes) found = &a.program;
@@ -371,6 +381,11 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
   Compiled c;
   const ir::Mesh mesh = options.purpose == Purpose::train ? mesh_of(config) : ir::Mesh{};
   c.replicas = mesh.size_of("dp");
+  if (options.purpose == Purpose::train && config.parallel.compress != "none" && c.replicas == 1)
+    refuse(
+        "parallel.compress = \"{}\" needs gradients that travel, and there is one rank; parallel.mesh = \"dp=2\" is "
+        "the least",
+        config.parallel.compress);
   c.micro_rows = micro_batch_rows(config);
   c.micro_batches = static_cast<int>(config.train.batch / c.micro_rows);
   c.module.registry = &registry.ops;
@@ -428,6 +443,10 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
   c.init = lowered("init", "init", "", 1);
   c.derive = lowered("derive", "derive", "", 1);
   c.step = lowered("step", "micro", "update", c.micro_batches);
+  if (c.module.has_graph(passes::kWarmUpdate)) {
+    c.warm_step = lowered("warm_step", "micro", passes::kWarmUpdate, c.micro_batches);
+    c.warm_steps = compression(config).warmup;
+  }
   c.eval = lowered("eval", "eval", "", 1);
   c.predict = lowered("predict", "predict", "", 1);
   for (const std::int64_t rows : graphs.advance)

@@ -38,6 +38,7 @@ struct Compiled {
   program::Program init;         // start values from the seed
   program::Program derive;       // derived copies after the state was set from outside
   program::Program step;         // micro-batches, then the update
+  program::Program warm_step;    // the same for the first `warm_steps` steps, where their update is another
   program::Program eval;         // the loss of one micro-batch, forward only
   program::Program predict;      // logits of one row; empty for image models
   std::vector<Advance> advance;  // by rising number of rows, the first with one
@@ -45,6 +46,7 @@ struct Compiled {
   program::CheckReport checked;  // over all of them
   std::int64_t micro_rows = 0;   // of all replicas together
   int micro_batches = 1;
+  std::int64_t warm_steps = 0;
   int replicas = 1;                                       // that share the rows
   std::size_t arena_bytes = 0;                            // the largest of the programs: the predicted peak
   std::array<std::size_t, program::kTiers> tier_bytes{};  // alike for the other tiers; [0] is unused

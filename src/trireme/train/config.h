@@ -79,6 +79,8 @@ struct ParallelConfig {
   bool overlap = true;
   std::string allreduce = "auto";
   std::string compress = "none";
+  bool error_feedback = true;
+  std::int64_t compress_warmup = 0;  // 0: train.warmup
   std::string server = "none";
   std::int64_t servers = 1;
   Seconds timeout = {60};

@@ -183,6 +183,26 @@ TEST(Config, ChoicesWithArguments) {
     EXPECT_NE(refusal("", {std::string("parallel.compress=") + bad}).find("must be one of"), std::string::npos) << bad;
 }
 
+TEST(Config, CompressionAndWhatItDoesNotGoWith) {
+  const auto with = [](std::vector<std::string> settings) {
+    settings.insert(settings.begin(), {"parallel.mesh=dp=4", "train.optimizer=sgd"});
+    return settings;
+  };
+  for (const char* good : {"bf16", "int8", "onebit", "topk:0.01", "powersgd:2"})
+    EXPECT_EQ(parse("", with({std::string("parallel.compress=") + good})).parallel.compress, good);
+  const auto refused = [&](const std::vector<std::string>& settings, const char* because) {
+    EXPECT_NE(refusal("", with(settings)).find(because), std::string::npos) << refusal("", with(settings));
+  };
+  refused({"parallel.compress=int8", "parallel.mesh=dp=1"}, "\"dp=2\" is the least");
+  refused({"parallel.compress=int8", "parallel.zero=1"}, "set parallel.zero = 0");
+  refused({"parallel.compress=int8", "memory.offload=optimizer"}, "the nearest is \"activations\"");
+  refused({"parallel.compress=topk:0.1", "train.optimizer=adamw"}, "train.optimizer = \"sgd\"");
+  refused({"parallel.compress=onebit", "train.optimizer=adamw", "train.warmup=0"}, "parallel.compress_warmup");
+  refused({"parallel.compress=int8", "parallel.compress_warmup=5"}, "compresses from the start");
+  refused({"parallel.compress_warmup=5"}, "parallel.compress is \"none\"");
+  refused({"parallel.error_feedback=false"}, "parallel.compress is \"none\"");
+}
+
 TEST(Config, UnknownKeysSuggestTheNearest) {
   EXPECT_EQ(refusal("[train]\nstpes = 3\n"), "file.toml:2: unknown key train.stpes; did you mean train.steps?");
   EXPECT_EQ(refusal("[trian]\nsteps = 3\n"), "file.toml:2: unknown key trian.steps; did you mean train.steps?");

@@ -50,6 +50,7 @@ Rank::Rank(const Compiled& compiled, int threads, const std::filesystem::path& d
   init_ = make(compiled.init);
   derive_ = make(compiled.derive);
   step_ = make(compiled.step);
+  warm_step_ = make(compiled.warm_step);
   eval_ = make(compiled.eval);
   predict_ = make(compiled.predict);
   for (const Advance& a : compiled.advance) advance_.push_back(make(a.program));
@@ -104,35 +105,36 @@ void Rank::bind_rows(runtime::Executor& executor, const data::Batch& batch, int 
   }
 }
 
-void Rank::bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
+runtime::Executor& Rank::bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
+  runtime::Executor& executor = step < compiled_.warm_steps ? *warm_step_ : *step_;
   const std::int64_t expected = compiled_.micro_rows * compiled_.micro_batches;
   if (batch.rows != expected) fail("the step takes {} rows, got {}", expected, batch.rows);
   const std::int64_t rows = compiled_.micro_rows / compiled_.replicas;
   for (int m = 0; m < compiled_.micro_batches; ++m) {
-    bind_rows(*step_, batch, m, m * compiled_.micro_rows);
+    bind_rows(executor, batch, m, m * compiled_.micro_rows);
     if (!has_rng_) continue;
     auto& rng = rng_[static_cast<std::size_t>(m)];
     rng = {seed, step, batch.first_row + m * compiled_.micro_rows + place("dp") * rows};
-    step_->bind("rng", m, std::span<const std::int64_t>(rng));
+    executor.bind("rng", m, std::span<const std::int64_t>(rng));
   }
   lr_ = static_cast<float>(lr);
-  step_->bind("lr", 0, one(lr_));
+  executor.bind("lr", 0, one(lr_));
   step_number_ = static_cast<float>(step + 1);
-  if (has_step_number_) step_->bind("step", 0, one(step_number_));
+  if (has_step_number_) executor.bind("step", 0, one(step_number_));
+  return executor;
 }
 
 StepResult Rank::step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
-  bind_step(batch, step, lr, seed);
-  step_->run();
-  StepResult result{step_->scalar("loss"), step_->scalar("grad_norm"), step_->scalar("finite") != 0};
-  if (has_loss_scale_) result.loss_scale = step_->scalar(passes::LossScale::kState);
+  runtime::Executor& executor = bind_step(batch, step, lr, seed);
+  executor.run();
+  StepResult result{executor.scalar("loss"), executor.scalar("grad_norm"), executor.scalar("finite") != 0};
+  if (has_loss_scale_) result.loss_scale = executor.scalar(passes::LossScale::kState);
   return result;
 }
 
 std::optional<runtime::Executor::BadTensor> Rank::explain(const data::Batch& batch, std::int64_t step, double lr,
                                                           std::int64_t seed) {
-  bind_step(batch, step, lr, seed);
-  return step_->run_checked();
+  return bind_step(batch, step, lr, seed).run_checked();
 }
 
 float Rank::evaluate(const data::Batch& batch) {
@@ -212,7 +214,7 @@ std::size_t Rank::measured_peak() const {
 
 std::size_t Rank::measured_tier_peak(int tier) const {
   std::size_t peak = 0;
-  for (const auto* executor : {&init_, &derive_, &step_, &eval_, &predict_})
+  for (const auto* executor : {&init_, &derive_, &step_, &warm_step_, &eval_, &predict_})
     if (*executor) peak = std::max(peak, (*executor)->measured_peak(tier));
   for (const auto& executor : advance_) peak = std::max(peak, executor->measured_peak(tier));
   return peak;

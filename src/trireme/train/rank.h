@@ -71,7 +71,8 @@ class Rank {
   std::size_t measured_tier_peak(int tier) const;
 
  private:
-  void bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
+  // Gives the executor of that step, ready to run.
+  runtime::Executor& bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
   ir::StateId find(const std::string& name) const;
   static std::span<const float> logits(const runtime::Executor& executor);
   void bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first_row);
@@ -86,6 +87,7 @@ class Rank {
   std::unique_ptr<runtime::Executor> init_;
   std::unique_ptr<runtime::Executor> derive_;
   std::unique_ptr<runtime::Executor> step_;
+  std::unique_ptr<runtime::Executor> warm_step_;
   std::unique_ptr<runtime::Executor> eval_;
   std::unique_ptr<runtime::Executor> predict_;
   std::vector<std::unique_ptr<runtime::Executor>> advance_;  // as in `compiled`

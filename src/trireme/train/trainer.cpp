@@ -194,7 +194,7 @@ bool Trainer::load(const std::filesystem::path& folder) {
   if (const std::int64_t step = told(newest.value_or(-1)); step >= 0) newest = step;
   if (folder == folder_) broken_ = broken;
   if (!newest) return false;
-  load_checkpoint(folder, *newest, *session_);
+  load_checkpoint(folder, *newest, *session_, [this](LogLevel level, const std::string& text) { note(level, text); });
   step_ = *newest;
   if (folder == folder_) last_saved_ = step_;
   return true;

@@ -106,6 +106,18 @@ ir::OpDef all_gather_def() {
   return checked(std::move(def));
 }
 
+ir::OpDef all_to_all_def() {
+  ir::OpDef def = collective_def(kAllToAll, {});
+  def.infer = [](Inputs inputs, const ir::Attributes& attributes) -> ir::Types {
+    expect_alike(inputs);
+    for (const TensorType& type : inputs)
+      if (type.shape.rank() == 0 || type.shape[0] != parts_of(attributes))
+        fail("an operand must have {} rows, one for each rank, got {}", parts_of(attributes), type.str());
+    return {inputs.begin(), inputs.end()};
+  };
+  return checked(std::move(def));
+}
+
 ir::OpDef own_rows_def() {
   ir::OpDef def = collective_def(kOwnRows, {});
   def.operands = {{"x"}};

@@ -102,6 +102,48 @@ TEST(Sgd, FollowsItsFormula) {
         }
 }
 
+TEST(Descend, FollowsItsFormula) {
+  for (const DType direction : {DType::f32, DType::bf16})
+    for (const std::string low : {"none", "bf16"})
+      for (const Shape& shape : {Shape{1}, Shape{17, 33}, Shape{20011}})
+        for (const bool scaled : {true, false})
+          for (const bool finite : {true, false}) {
+            const TensorType param = {DType::f32, shape};
+            OpCase c;
+            c.op = "descend";
+            c.inputs = {param,
+                        {direction, shape},
+                        scaled ? param : TensorType::none(),
+                        kScalar,
+                        scaled ? kScalar : TensorType::none(),
+                        kScalar};
+            c.attributes = {
+                {"weight_decay", 0.1}, {"low", low}, {"beta1", 0.9}, {"variance_scale", 1.5}, {"eps", 0.01}};
+            c.fill = [finite](std::size_t input, std::size_t i) {
+              switch (input) {
+                case 2: return std::abs(wave(input, i));
+                case 3: return 0.01;
+                case 4: return 3.0;
+                case 5: return finite ? 1.0 : 0.0;
+                default: return wave(input, i);
+              }
+            };
+            if (low != "none") c.tolerance = 5e-3;
+            c.reference = [=](const std::vector<Tensor>& in) {
+              std::vector<Tensor> out = {in[0]};
+              const double lr = in[3][0];
+              for (std::size_t i = 0; finite && i < in[0].data.size(); ++i) {
+                const double along =
+                    scaled ? in[1][i] / (1 - std::pow(0.9, 3)) / (std::sqrt(1.5 * in[2][i]) + 0.01) : in[1][i];
+                out[0][i] = in[0][i] * (1 - lr * 0.1) - lr * along;
+              }
+              add_low(out, low);
+              return out;
+            };
+            check_op(c);
+          }
+}
+
 TEST(SumSquares, AnySizeAndLargeValues) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const Shape& shape : {Shape{}, Shape{1}, Shape{3, 7}, Shape{65, 33}, Shape{100003}}) {

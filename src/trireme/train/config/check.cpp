@@ -19,7 +19,6 @@ std::vector<Available> available() {
   return {
       {"train.precision", {"\"f32\"", "\"bf16\"", "\"fp16\""}},
       {"parallel.sequence", {"false"}},
-      {"parallel.compress", {"\"none\""}},
       {"parallel.server", {"\"none\""}},
       {"memory.offload_tier", {"\"auto\"", "\"disk\""}},
       {"runtime.device", {"\"auto\"", "\"cpu\""}},
@@ -96,6 +95,50 @@ void check_training(const Config& config) {
     refuse("train.eval_every = {} needs held-out data: set data.holdout or data.eval", train.eval_every);
 }
 
+// "topk:0.01" → "topk"
+std::string kind_of(const std::string& value) { return value.substr(0, value.find(':')); }
+
+void check_compression(const Config& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const std::string given = fmt::format("parallel.compress = \"{}\"", parallel.compress);
+  if (parallel.compress == "none") {
+    if (parallel.compress_warmup > 0)
+      refuse("parallel.compress_warmup = {} belongs to compressed gradients; parallel.compress is \"none\"",
+             parallel.compress_warmup);
+    if (config.is_given("parallel.error_feedback") && !parallel.error_feedback)
+      refuse("parallel.error_feedback = false belongs to compressed gradients; parallel.compress is \"none\"");
+    return;
+  }
+  const std::string kind = kind_of(parallel.compress);
+  const bool adamw = config.train.optimizer == "adamw";
+  if (kind == "topk" && adamw)
+    refuse(
+        "{} keeps the momentum of sgd on each rank; set train.optimizer = \"sgd\", or parallel.compress = \"onebit\"",
+        given);
+  if (kind == "onebit" && adamw && parallel.compress_warmup == 0 && config.train.warmup == 0)
+    refuse("{} with adamw needs steps in which the variance is learned: set parallel.compress_warmup or train.warmup",
+           given);
+  if (parallel.compress_warmup > 0 && kind != "topk" && !(kind == "onebit" && adamw))
+    refuse("parallel.compress_warmup = {} is for \"topk\", and for \"onebit\" with adamw; {} compresses from the start",
+           parallel.compress_warmup, given);
+  // Of "auto" it is known when the ranks are.
+  if (axis(config, "dp") == 1 && parallel.mesh != "auto")
+    refuse("{} needs gradients that travel, and parallel.mesh = \"{}\" has one rank; \"dp=2\" is the least", given,
+           parallel.mesh);
+  if (parallel.zero > 0)
+    refuse(
+        "{} does not go with parallel.zero = {}: each rank would need only its part of the sum; set parallel.zero = 0, "
+        "or parallel.compress = \"none\"",
+        given, parallel.zero);
+  if (parallel.server != "none")
+    refuse("{} does not go with parallel.server = \"{}\", which has no sums over ranks; set parallel.server = \"none\"",
+           given, parallel.server);
+  if (const std::string& offload = config.memory.offload; offload != "none" && offload != "activations")
+    refuse(
+        "{} does not go with memory.offload = \"{}\", whose update goes piece by piece; the nearest is \"activations\"",
+        given, offload);
+}
+
 void check_parallel(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   const std::int64_t pp = axis(config, "pp");
@@ -127,6 +170,7 @@ void check(const Config& config, const models::Families& families) {
   model.resolve(shape);
   check_training(config);
   check_parallel(config);
+  check_compression(config);
 }
 
 }  // namespace trireme::train

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Trains the quickstart over four ranks with every kind of gradient compression and prints, for each, the bytes that a rank
+sends in a step beside what a ring all-reduce of the f32 gradients sends, 2S(N-1)/N, and the final held-out loss beside
+the uncompressed run's with the same optimizer.
+
+    python3 bench/compare_compression.py [--steps 300] [--only onebit,topk:0.01] [--sgd-lr 0.3] [--markdown]
+
+SGD with momentum unless the row says AdamW. The bytes are the communicators' own counts (`sent_bytes` of metrics.jsonl)
+at the last step, when every warm-up is over. A run has the four ranks on the cores there are; nothing is emulated.
+"""
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TRIREME = ROOT / "build/release/src/trireme/trireme"
+RANKS = 4
+
+
+def runs(a):
+    """Name, keys, the run it is compared with."""
+    sgd = ["--train.optimizer=sgd", f"--train.lr={a.sgd_lr}"]
+    kinds = [("bf16", []), ("int8", []), ("onebit", []), ("topk:0.01", []), ("powersgd:4", [])]
+    yield "sgd", sgd, None
+    for kind, extra in kinds:
+        yield kind, sgd + [f"--parallel.compress={kind}", *extra], "sgd"
+    for kind in ("onebit", "topk:0.01", "powersgd:4"):
+        yield f"{kind} without feedback", sgd + [f"--parallel.compress={kind}", "--parallel.error_feedback=false"], "sgd"
+    yield "adamw", [], None
+    yield "onebit AdamW", ["--parallel.compress=onebit", f"--parallel.compress_warmup={a.adam_warmup or a.steps // 4}"], "adamw"
+
+
+def train(keys, a, folder):
+    command = [TRIREME, "train", f"--parallel.mesh=dp={RANKS}", "--parallel.zero=0", f"--train.steps={a.steps}",
+               f"--output.dir={folder}",
+               "--overwrite", "--replay=0", *keys]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    lines = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["eval_loss"] for line in lines if "eval_loss" in line]
+    sent = [line["sent_bytes"] for line in lines if "sent_bytes" in line]
+    return {"loss": losses[-1], "sent": sent[-1]}
+
+
+def parameters(folder):
+    return json.loads((Path(folder) / "run.json").read_text())["parameters"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--sgd-lr", type=float, default=0.3)
+    parser.add_argument("--adam-warmup", type=int, default=0, help="steps of AdamW before onebit; 0: a quarter of all")
+    parser.add_argument("--only", default="", help="kinds, separated by commas; those they are compared with run too")
+    parser.add_argument("--markdown", action="store_true")
+    a = parser.parse_args()
+    chosen = [k for k in a.only.split(",") if k]
+    todo = list(runs(a))
+    needed = {base for name, _, base in todo if not chosen or name in chosen}
+    results = {}
+    print(f"{len(os.sched_getaffinity(0))} cores, {RANKS} ranks, {a.steps} steps, SGD lr {a.sgd_lr}", flush=True)
+    head = ["", "sent per step", "of the ring's", "held-out loss", "difference"]
+    rule = "|" + "---|" * len(head)
+    print("| " + " | ".join(head) + " |\n" + rule if a.markdown else
+          f"{head[0]:26} {head[1]:>14} {head[2]:>14} {head[3]:>14} {head[4]:>11}", flush=True)
+    for name, keys, base in todo:
+        if chosen and name not in chosen and name not in needed:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            results[name] = r = train(keys, a, folder)
+            ring = 2 * 4 * parameters(folder) * (RANKS - 1) / RANKS
+        share = f"1/{ring / r['sent']:.1f}"
+        off = "" if base is None else f"{100 * (r['loss'] / results[base]['loss'] - 1):+.2f}%"
+        row = [name, f"{r['sent']:,} B", share, f"{r['loss']:.4f}", off]
+        print("| " + " | ".join(row) + " |" if a.markdown else
+              f"{row[0]:26} {row[1]:>14} {row[2]:>14} {row[3]:>14} {row[4]:>11}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+#include "trireme/passes/gradient_sums.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trireme/core/error.h"
+#include "trireme/core/rng.h"
+#include "trireme/ops/collective/collective.h"
+#include "trireme/passes/autodiff.h"
+
+namespace trireme::passes {
+
+using ir::kNone;
+using ir::Node;
+using ir::StateId;
+using ir::ValueId;
+
+GradientSums::GradientSums(ir::Module& module, const std::string& graph, const std::string& axis)
+    : module_(module), axis_(axis), parts_(module.mesh.size_of(axis)), rebuild_(module, graph) {
+  const ir::Graph& old = rebuild_.old();
+  for (const Node& node : old.nodes) {
+    if (node.op->name == "clip_scale") {
+      clip_ = node;
+      if (node.inputs[2] != kNone) unit_ = rebuild_.mapped(node.inputs[2]);
+    }
+    if (node.op->name != ops::kAllReduce || node.attributes.text("axis") != axis) continue;
+    const ir::ValueInfo& value = old.value(node.inputs.front());
+    if (value.kind != ir::ValueInfo::Kind::state) continue;
+    for (const ir::State& state : module.states)
+      if (state.trained && module.state(value.state).name == gradient_name(state.name))
+        sums_.push_back({state.name, node, value.type, rebuild_.mapped(node.inputs.front())});
+  }
+  if (clip_.op == nullptr) fail("the update does not look at the gradients' norm");
+}
+
+std::vector<ValueId> GradientSums::add(const char* op, std::vector<ValueId> inputs, ir::Attributes attributes,
+                                       const std::string& label) {
+  return rebuild_.add(op, std::move(inputs), std::move(attributes), label, clip_);
+}
+
+ValueId GradientSums::all_reduce(ValueId value, const std::string& label) {
+  return rebuild_
+      .add(std::string(ops::kAllReduce), {value},
+           {{"axis", axis_}, {"parts", static_cast<std::int64_t>(parts_)}, {"reduce", std::string("sum")}}, label,
+           clip_)
+      .front();
+}
+
+ValueId GradientSums::all_gather(ValueId value, const std::string& label) {
+  const std::int64_t rows = rebuild_.fresh().type(value).shape[0] * parts_;
+  return rebuild_
+      .add(std::string(ops::kAllGather), {value},
+           {{"axis", axis_}, {"parts", static_cast<std::int64_t>(parts_)}, {"rows", std::vector<std::int64_t>{rows}}},
+           label, clip_)
+      .front();
+}
+
+ValueId GradientSums::all_to_all(ValueId value, const std::string& label) {
+  return rebuild_
+      .add(std::string(ops::kAllToAll), {value}, {{"axis", axis_}, {"parts", static_cast<std::int64_t>(parts_)}}, label,
+           clip_)
+      .front();
+}
+
+StateId GradientSums::add_state(ir::State state) {
+  state.category = ir::Category::optimizer;
+  ir::Graph& init = module_.graph("init");
+  const auto seed = init.find_input("seed");
+  TRI_CHECK(seed.has_value(), "start values have no seed");
+  const bool normal = state.init.kind == ir::Init::Kind::normal;
+  const ValueId start =
+      init.add(module_.registry->at("random_init"), {*seed, kNone},
+               {{"kind", std::string(normal ? "normal" : "zeros")},
+                {"a", state.init.a},
+                {"site", static_cast<std::int64_t>(site_of(state.name))},
+                {"shape", std::vector<std::int64_t>(state.type.shape.begin(), state.type.shape.end())},
+                {"dtype", std::string(name_of(state.type.dtype))}},
+               state.name + ".init", ir::Phase::forward)
+          .front();
+  const StateId id = module_.add_state(std::move(state));
+  init.writes.push_back({id, start, ir::Write::Mode::set});
+  return id;
+}
+
+ValueId GradientSums::state_value(ir::State state) {
+  StateId id = module_.find_state(state.name);
+  if (id == kNone) id = add_state(std::move(state));
+  return rebuild_.fresh().read(module_, id);
+}
+
+ValueId GradientSums::own_state(const std::string& name, std::int64_t elements) {
+  ir::State state;
+  state.name = name;
+  state.type = {DType::f32, {1, elements}};
+  state.whole = {parts_, elements};
+  state.sharding.dims = {{axis_}, {}};
+  return state_value(std::move(state));
+}
+
+ValueId GradientSums::shared_state(const std::string& name, const TensorType& type, const ir::Init& init) {
+  ir::State state;
+  state.name = name;
+  state.type = type;
+  state.init = init;
+  return state_value(std::move(state));
+}
+
+void GradientSums::keep(ValueId state, ValueId fresh) { kept_.emplace_back(state, fresh); }
+
+void GradientSums::set(const Sum& sum, ValueId value) {
+  replace(sum.node, [this, old = sum.node.outputs.front(), value] { rebuild_.map(old, value); });
+}
+
+void GradientSums::replace(const Node& node, std::function<void()> by) {
+  replaced_[node.outputs.front()] = std::move(by);
+}
+
+ValueId GradientSums::local_clip() {
+  const double limit = clip_.attributes.real("max_norm");
+  if (limit == 0 && unit_ == kNone) return kNone;
+  if (local_clip_ != kNone) return local_clip_;
+  std::vector<ValueId> squares;
+  squares.reserve(sums_.size());
+  for (const Sum& sum : sums_) squares.push_back(add("sum_squares", {sum.own}, {}, sum.parameter + ".own").front());
+  const ValueId total = add("add_n", squares, {}, "own_square").front();
+  const ValueId loss = rebuild_.fresh().read(module_, module_.find_state("loss"));
+  local_clip_ = add("clip_scale", {total, loss, unit_}, {{"max_norm", limit / std::sqrt(static_cast<double>(parts_))}},
+                    "own_clip")[1];
+  return local_clip_;
+}
+
+const Node& GradientSums::update_of(const std::string& parameter) const {
+  const StateId id = module_.find_state(parameter);
+  const ir::Graph& old = rebuild_.old();
+  for (const ir::Write& write : old.writes)
+    if (write.state == id)
+      for (const Node& node : old.nodes)
+        if (std::find(node.outputs.begin(), node.outputs.end(), write.value) != node.outputs.end()) return node;
+  fail("parameter '{}' is never updated", parameter);
+}
+
+void GradientSums::finish() {
+  for (const Node& node : rebuild_.old().nodes) {
+    if (const auto by = replaced_.find(node.outputs.front()); by != replaced_.end()) {
+      by->second();
+    } else if (!clips_ && node.op->name == "clip_scale") {
+      std::vector<ValueId> inputs = rebuild_.mapped(node.inputs);
+      inputs[2] = kNone;
+      rebuild_.add_like(node, std::move(inputs), {{"max_norm", 0.0}});
+    } else {
+      rebuild_.add_like(node, rebuild_.mapped(node.inputs));
+    }
+  }
+  const ValueId finite = rebuild_.mapped(clip_.outputs[2]);
+  std::vector<ir::Write> writes;
+  for (const auto& [state, fresh] : kept_) {
+    const StateId id = rebuild_.fresh().value(state).state;
+    const std::string label = module_.state(id).name + ".kept";
+    writes.push_back({id, add("select", {finite, fresh, state}, {}, label).front(), ir::Write::Mode::set});
+  }
+  const std::string graph = rebuild_.old().name;
+  rebuild_.finish();
+  ir::Graph& update = module_.graph(graph);
+  // A sum may be of another dtype than its terms were: then it does not take their place.
+  std::erase_if(update.writes, [&](const ir::Write& write) {
+    const ir::State& state = module_.state(write.state);
+    return state.category == ir::Category::gradients && update.type(write.value).dtype != state.type.dtype;
+  });
+  update.writes.insert(update.writes.end(), writes.begin(), writes.end());
+}
+
+}  // namespace trireme::passes

@@ -1,0 +1,77 @@
+#pragma once
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "trireme/passes/rebuild.h"
+
+namespace trireme::passes {
+
+// An update graph, being rebuilt with other ways to sum gradients over the ranks of an axis: what all of them share.
+class GradientSums {
+ public:
+  // A gradient of which each rank has one term, and the node that sums them.
+  struct Sum {
+    std::string parameter;
+    ir::Node node;
+    TensorType type;
+    ir::ValueId own;  // the term, in the fresh graph
+  };
+
+  GradientSums(ir::Module& module, const std::string& graph, const std::string& axis);
+
+  const std::vector<Sum>& all() const { return sums_; }
+  int parts() const { return parts_; }
+  // What the gradients are scaled by; kNone: nothing.
+  ir::ValueId unit() const { return unit_; }
+
+  Rebuild& rebuild() { return rebuild_; }
+  ir::Module& module() { return module_; }
+  std::vector<ir::ValueId> add(const char* op, std::vector<ir::ValueId> inputs, ir::Attributes attributes,
+                               const std::string& label);
+  ir::ValueId all_reduce(ir::ValueId value, const std::string& label);
+  // `value` of each rank, as rows one behind the other.
+  ir::ValueId all_gather(ir::ValueId value, const std::string& label);
+  ir::ValueId all_to_all(ir::ValueId value, const std::string& label);
+
+  // A state of `elements` that each rank has for itself, zero at first: its value. Asking again gives the same state.
+  ir::ValueId own_state(const std::string& name, std::int64_t elements);
+  // One that all ranks have alike.
+  ir::ValueId shared_state(const std::string& name, const TensorType& type, const ir::Init& init);
+  // The new contents of a state, given by its value; it stays as it was after a bad step.
+  void keep(ir::ValueId state, ir::ValueId fresh);
+
+  // How much each rank must scale its own terms so that the norm of their sum is expected to be at most the update's
+  // limit: its own norm is held to the limit over √N. Takes the loss scale off too. kNone: not at all.
+  ir::ValueId local_clip();
+  // The update scales no gradient any more, by itself.
+  void drop_clip() { clips_ = false; }
+  // The node of the old graph that makes a parameter anew.
+  const ir::Node& update_of(const std::string& parameter) const;
+  // In place of copying a node of the old graph, `by` is called, which must map its outputs.
+  void replace(const ir::Node& node, std::function<void()> by);
+
+  // The sum of a gradient is this.
+  void set(const Sum& sum, ir::ValueId value);
+  // Copies the nodes that are left: sums that were not set stay what they were.
+  void finish();
+
+ private:
+  ir::StateId add_state(ir::State state);
+  ir::ValueId state_value(ir::State state);
+
+  ir::Module& module_;
+  std::string axis_;
+  int parts_;
+  Rebuild rebuild_;
+  std::vector<Sum> sums_;
+  std::map<ir::ValueId, std::function<void()>> replaced_;  // by the first output of nodes of the old graph
+  std::vector<std::pair<ir::ValueId, ir::ValueId>> kept_;
+  ir::ValueId unit_ = ir::kNone;
+  ir::ValueId local_clip_ = ir::kNone;
+  bool clips_ = true;
+  ir::Node clip_;  // the node that looks at the norm; new ones stand where it does
+};
+
+}  // namespace trireme::passes

@@ -1,0 +1,127 @@
+#include "equivalence/compression_reference.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "trireme/train/schedule.h"
+
+namespace trireme::testing {
+namespace {
+
+// Large and a power of two: a step of it leaves nearly nothing but the gradient, exactly scaled.
+constexpr double kProbeRate = 1048576;
+
+train::Config probe_config(train::Config config, int ranks) {
+  config.parallel = {};
+  config.train.batch /= ranks;
+  config.train.micro_batch = 0;
+  config.train.optimizer = "sgd";
+  config.train.momentum = 0;
+  config.train.weight_decay = 0;
+  config.train.clip = 0;
+  return config;
+}
+
+data::Batch rows_of(const data::Batch& all, std::int64_t first, std::int64_t rows) {
+  data::Batch part = all;
+  part.rows = rows;
+  const auto cut = [&](auto& values) {
+    if (values.empty()) return;
+    const std::int64_t width = std::ssize(values) / all.rows;
+    values = {values.begin() + first * width, values.begin() + (first + rows) * width};
+  };
+  cut(part.tokens);
+  cut(part.targets);
+  cut(part.images);
+  cut(part.labels);
+  return part;
+}
+
+std::vector<float> floats(const std::vector<std::byte>& bytes) {
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+}  // namespace
+
+Replicas::Replicas(const train::Config& config, int ranks)
+    : config_(config), ranks_(ranks), probe_(std::make_unique<Trained>(probe_config(config, ranks))) {
+  for (const ir::State& state : probe_->compiled().module.states)
+    if (state.trained) {
+      decayed_[state.name] = state.decayed;
+      weights_[state.name] = floats(probe_->session().state(state.name));
+    }
+}
+
+std::vector<Tensors> Replicas::gradients(std::int64_t step) {
+  const data::Batch all = batch_of(config_, step);
+  const std::int64_t rows = all.rows / ranks_;
+  std::vector<Tensors> terms(static_cast<std::size_t>(ranks_));
+  loss_ = 0;
+  for (int r = 0; r < ranks_; ++r) {
+    for (const auto& [name, values] : weights_)
+      probe_->session().write_state(name, 0, std::as_bytes(std::span(values)));
+    probe_->session().derive();
+    loss_ +=
+        static_cast<double>(probe_->session().step(rows_of(all, r * rows, rows), step, kProbeRate, 0).loss) / ranks_;
+    for (const auto& [name, values] : weights_) {
+      std::vector<float>& term = terms[static_cast<std::size_t>(r)][name];
+      for (const float after : floats(probe_->session().state(name))) term.push_back(after);
+      for (std::size_t i = 0; i < term.size(); ++i)
+        term[i] =
+            static_cast<float>((static_cast<double>(values[i]) - static_cast<double>(term[i])) / kProbeRate / ranks_);
+    }
+  }
+  return terms;
+}
+
+void Replicas::clip(Tensors& g, double max_norm) {
+  double total = 0;
+  for (const auto& [name, values] : g)
+    for (const float x : values) total += static_cast<double>(x) * static_cast<double>(x);
+  if (max_norm <= 0 || std::sqrt(total) <= max_norm) return;
+  const double factor = max_norm / (std::sqrt(total) + 1e-6);
+  for (auto& [name, values] : g)
+    for (float& x : values) x = static_cast<float>(factor * static_cast<double>(x));
+}
+
+void Replicas::sgd(Tensors g, std::int64_t step) {
+  clip(g, config_.train.clip);
+  for (auto& [name, values] : g) {
+    std::vector<float>& m = momentum_[name];
+    m.resize(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i)
+      m[i] = static_cast<float>(config_.train.momentum * static_cast<double>(m[i]) + static_cast<double>(values[i]));
+  }
+  apply(momentum_, step);
+}
+
+void Replicas::apply(const Tensors& direction, std::int64_t step) {
+  const double lr = train::learning_rate(config_.train, step);
+  for (auto& [name, values] : weights_) {
+    const double decay = decayed_.at(name) ? config_.train.weight_decay : 0.0;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(static_cast<double>(values[i]) * (1 - lr * decay) -
+                                     lr * static_cast<double>(direction.at(name)[i]));
+  }
+}
+
+double weight_error(Trained& run, const Tensors& weights) {
+  double worst = 0;
+  const auto state = run.state();
+  for (const auto& [name, expected] : weights) {
+    double difference = 0;
+    double norm = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const double e = static_cast<double>(expected[i]);
+      const double d = static_cast<double>(state.at(name)[i]) - e;
+      difference += d * d;
+      norm += e * e;
+    }
+    if (difference > 0) worst = std::max(worst, std::sqrt(difference / norm));
+  }
+  return worst;
+}
+
+}  // namespace trireme::testing
