@@ -143,8 +143,7 @@ train::StepResult Trained::step() {
 
 std::map<std::string, std::vector<float>> Trained::state() {
   std::map<std::string, std::vector<float>> all;
-  for (const ir::State& state : compiled_.module.states) {
-    if (!state.saved || state.step_local || !state.derived_from.empty()) continue;
+  for (const ir::State& state : compiled_.saved_states()) {
     TRI_CHECK(state.type.dtype == DType::f32, "{} is {}", state.name, state.type.str());
     const auto bytes = session_->state(state.name);
     std::vector<float>& values = all[state.name];

@@ -142,6 +142,9 @@ std::string plan_text(const train::Trainer& t) {
   out += fmt::format(", {} thread{}{}, {} micro-batch{} of {} row{}, {}, {}", t.threads(), t.threads() == 1 ? "" : "s",
                      ranks == 1 ? "" : " each", c.micro_batches, c.micro_batches == 1 ? "" : "es", c.micro_rows,
                      c.micro_rows == 1 ? "" : "s", t.config().train.precision, t.config().train.optimizer);
+  if (!c.servers.empty())
+    out += fmt::format(", {} server{} ({})", c.servers.size(), c.servers.size() == 1 ? "" : "s",
+                       t.config().parallel.server);
   const train::MemoryConfig& memory = t.config().memory;
   if (memory.remat != "none") out += ", remat " + memory.remat;
   if (memory.activations != "full") out += ", activations kept in " + memory.activations;
@@ -155,6 +158,11 @@ std::string plan_text(const train::Trainer& t) {
           : fmt::format(", {} collectives in one order on all ranks", format_count(c.checked.collectives)));
   out += fmt::format("memory  predicted peak {} B{} ({})\n", format_count(c.arena_bytes),
                      ranks == 1 ? "" : " on each rank", categories_text(peak));
+  for (std::size_t s = 0; s < c.servers.size(); ++s)
+    out += fmt::format("server  {} keeps {} parameters in {} B, receives {} B from each worker a step and sends {} B\n", s,
+                       format_count(c.servers[s].parameters()), format_count(c.servers[s].arena_bytes),
+                       format_count(c.servers[s].exchange.pushed_bytes()),
+                       format_count(c.servers[s].exchange.pulled_bytes()));
   for (int tier = 1; tier < program::kTiers; ++tier)
     if (const std::size_t bytes = c.tier_bytes[static_cast<std::size_t>(tier)]; bytes > 0)
       out += fmt::format("{:<8}{} B, where tensors wait until they are needed\n", program::tier_name(tier),

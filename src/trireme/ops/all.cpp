@@ -5,6 +5,7 @@
 #include "trireme/ops/attention/rotary.h"
 #include "trireme/ops/attention/softmax.h"
 #include "trireme/ops/collective/collective.h"
+#include "trireme/ops/collective/message.h"
 #include "trireme/ops/compress/orthonormalise.h"
 #include "trireme/ops/compress/pack.h"
 #include "trireme/ops/compress/take_largest.h"
@@ -127,6 +128,8 @@ ir::Registry builtin() {
   registry.add(orthonormalise_def());
   registry.add(take_largest_def());
   registry.add(add_taken_def());
+  registry.add(push_def());
+  registry.add(pull_def());
 
   registry.add(store_def());
   registry.add(load_def());

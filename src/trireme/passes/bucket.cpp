@@ -5,6 +5,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/ops/collective/collective.h"
+#include "trireme/ops/collective/message.h"
 
 namespace trireme::passes {
 namespace {
@@ -33,7 +34,8 @@ class Buckets {
     find_origins();
     std::map<std::string, std::vector<Candidate>> kinds;
     for (std::size_t n = 0; n < graph_.nodes.size(); ++n)
-      if (graph_.nodes[n].op->traits.collective) kinds[kind_of(n)].push_back(candidate(n));
+      if (graph_.nodes[n].op->traits.collective && !ops::is_message(*graph_.nodes[n].op))
+        kinds[kind_of(n)].push_back(candidate(n));
     gone_.assign(graph_.nodes.size(), false);
     for (auto& [kind, candidates] : kinds) {
       std::stable_sort(candidates.begin(), candidates.end(),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <tuple>
 
 #include "trireme/core/error.h"
 #include "trireme/program/print.h"
@@ -88,6 +89,7 @@ class Checker {
       fail("{} is on stream {}, and another collective on stream {}: ranks might not meet in one order",
            describe(p_, i), instruction.stream, comm_stream_);
     comm_stream_ = instruction.stream;
+    if (instruction.kind != Instruction::Kind::collective) return check_message(i);
     const std::string& axis = instruction.attributes.text("axis");
     const std::int64_t parts = instruction.attributes.integer("parts");
     if (parts != p_.mesh.size_of(axis))
@@ -96,11 +98,25 @@ class Checker {
     ++report_.collectives;
   }
 
+  void check_message(std::size_t i) {
+    const Instruction& instruction = p_.instructions[i];
+    const bool pulls = instruction.kind == Instruction::Kind::pull;
+    if (pulls)
+      pulled_ = static_cast<std::int32_t>(i);
+    else if (pulled_ != kNone)
+      fail("{} comes after {}, whose answer may need it: they would wait for each other", describe(p_, i),
+           describe(p_, static_cast<std::size_t>(pulled_)));
+    const auto [known, fresh] = messages_.emplace(
+        std::tuple(pulls, instruction.attributes.integer("peer"), instruction.attributes.integer("key")), i);
+    if (!fresh) fail("{} and {} have the same key", describe(p_, known->second), describe(p_, i));
+    ++report_.messages;
+  }
+
   void check_places() {
     for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
       const Instruction& instruction = p_.instructions[i];
       if (instruction.stream < 0) fail("{} is on stream {}", describe(p_, i), instruction.stream);
-      if (instruction.kind == Instruction::Kind::collective) check_collective(i);
+      if (instruction.communicates()) check_collective(i);
       for (const Operand& o : instruction.inputs) inside(i, o);
       for (const Operand& o : instruction.outputs) inside(i, o);
       inside(i, instruction.workspace);
@@ -282,6 +298,8 @@ class Checker {
   std::vector<std::int32_t> position_;
   std::array<Segments, kTiers> segments_;
   std::int32_t comm_stream_ = kNone;
+  std::int32_t pulled_ = kNone;  // the last pull so far
+  std::map<std::tuple<bool, std::int64_t, std::int64_t>, std::size_t> messages_;  // pulled?, peer, key
 };
 
 }  // namespace

@@ -8,6 +8,7 @@ struct CheckReport {
   std::size_t instructions = 0;
   std::size_t buffers = 0;
   std::size_t collectives = 0;        // that ranks run together
+  std::size_t messages = 0;           // pushed and pulled
   std::size_t conflicts_ordered = 0;  // pairs of accesses to the same bytes, one writing, that were shown to be ordered
 };
 
@@ -20,7 +21,8 @@ struct CheckReport {
 //   - every buffer lies aligned inside its tier's memory, what one instruction writes does not overlap, and it writes
 //   over its
 //     own inputs only where its op works in place;
-//   - collectives are for as many ranks as the mesh has, and all on one stream;
+//   - collectives are for as many ranks as the mesh has, and all on one stream with what is pushed and pulled;
+//   - nothing is pushed after a pull, whose answer may need it, and every key is used once each way;
 //   - outputs are written and nothing is written over them.
 CheckReport check(const Program& program);
 

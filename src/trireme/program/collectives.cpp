@@ -10,7 +10,7 @@
 namespace trireme::program {
 namespace {
 
-bool collective(const Instruction& i) { return i.kind == Instruction::Kind::collective; }
+bool collective(const Instruction& i) { return i.communicates(); }
 
 template <class F>
 void for_each_operand(const Instruction& i, F&& f) {
@@ -36,7 +36,7 @@ class Scheduler {
   void add_scratch() {
     if (!options_.scratch) return;
     for (Instruction& i : p_.instructions) {
-      const std::size_t bytes = collective(i) ? options_.scratch(i) : 0;
+      const std::size_t bytes = i.kind == Instruction::Kind::collective ? options_.scratch(i) : 0;
       if (bytes == 0) continue;
       i.workspace = {static_cast<BufferId>(p_.buffers.size()), {DType::u8, {static_cast<std::int64_t>(bytes)}}};
       p_.buffers.push_back({i.name, bytes, 0, Category::staging, kNone, kNone, kNone});
@@ -68,7 +68,8 @@ class Scheduler {
     for (std::size_t i = moves.size(); i-- > 0;) {
       const Instruction& instruction = p_.instructions[i];
       const bool launch = instruction.kind == Instruction::Kind::launch && instruction.phase == ir::Phase::update;
-      moves[i] = collective(instruction) ||
+      // An answer comes when all was sent that it needs, to whomever: it stays where it stands.
+      moves[i] = (collective(instruction) && instruction.kind != Instruction::Kind::pull) ||
                  (launch && std::any_of(instruction.outputs.begin(), instruction.outputs.end(),
                                         [&](const Operand& o) { return wanted.contains(o.buffer); }));
       if (moves[i] && (launch || (instruction.phase == ir::Phase::update && combines(instruction))))

@@ -5,6 +5,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/ops/collective/collective.h"
+#include "trireme/ops/collective/message.h"
 #include "trireme/ops/tier/tier.h"
 #include "trireme/program/collectives.h"
 #include "trireme/program/copies.h"
@@ -430,7 +431,12 @@ class Lowering {
     Instruction launch;
     launch.name = run.graph.value(node.outputs.front()).name;
     launch.op = node.op;
-    if (node.op->traits.collective) launch.kind = Instruction::Kind::collective;
+    if (node.op->name == ops::kPush)
+      launch.kind = Instruction::Kind::push;
+    else if (node.op->name == ops::kPull)
+      launch.kind = Instruction::Kind::pull;
+    else if (node.op->traits.collective)
+      launch.kind = Instruction::Kind::collective;
     launch.attributes = node.attributes;
     launch.phase = node.phase;
     launch.micro = run.micro;

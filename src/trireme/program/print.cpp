@@ -28,7 +28,9 @@ std::string operands_text(const Program& program, const std::vector<Operand>& op
 std::string kind_of(const Instruction& instruction) {
   switch (instruction.kind) {
     case Instruction::Kind::launch:
-    case Instruction::Kind::collective: return instruction.op->name;
+    case Instruction::Kind::collective:
+    case Instruction::Kind::push:
+    case Instruction::Kind::pull: return instruction.op->name;
     case Instruction::Kind::input: return "input";
     case Instruction::Kind::store: return "store";
     case Instruction::Kind::load: return "load";

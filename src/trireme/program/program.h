@@ -66,6 +66,8 @@ struct Instruction {
   enum class Kind : std::uint8_t {
     launch,      // run op's kernel
     collective,  // run op together with the other ranks along its axis
+    push,        // send input 0 to a rank beyond the mesh, by op's peer and key; output 0 says that it has left
+    pull,        // output 0 = what that rank sends
     input,       // fill output 0 with the graph input `name` of micro-batch `micro`
     copy,        // output 0 = input 0, byte for byte
     store,       // the same, from the device's memory to another tier
@@ -85,6 +87,9 @@ struct Instruction {
   std::int32_t stream = 0;
   std::vector<std::int32_t> waits;  // events that must have been recorded
   std::int32_t records = kNone;     // event recorded when done
+
+  // Waits for other ranks, whatever they do.
+  bool communicates() const { return kind == Kind::collective || kind == Kind::push || kind == Kind::pull; }
 };
 
 struct NamedOutput {

@@ -71,7 +71,7 @@ Executor::Executor(const program::Program& program, device::Arena& arena, Thread
   if (program.bytes_in(1) > 0) fail("program '{}' keeps tensors in the host tier of a CPU", program.name);
   comm_events_.assign(events_.size(), false);
   for (const Instruction& instruction : program.instructions)
-    if (instruction.kind == Instruction::Kind::collective && instruction.records != program::kNone)
+    if (instruction.communicates() && instruction.records != program::kNone)
       comm_events_[static_cast<std::size_t>(instruction.records)] = true;
   std::unordered_map<std::string, device::Kernel*> cache;
   std::vector<std::size_t> per_stream(static_cast<std::size_t>(program.streams()), 0);
@@ -123,7 +123,10 @@ void Executor::prepare(std::size_t i, std::unordered_map<std::string, device::Ke
       p.overwrites.push_back(state);
   for (const std::int32_t event : instruction.waits)
     p.waits_for_others = p.waits_for_others || comm_events_[static_cast<std::size_t>(event)];
-  if (instruction.kind == Instruction::Kind::collective) prepare_collective(i);
+  if (instruction.kind == Instruction::Kind::collective)
+    prepare_collective(i);
+  else if (instruction.communicates())
+    prepare_message(i);
   if (instruction.kind != Instruction::Kind::launch) return;
   device::Kernel*& known = cache[signature(instruction)];
   p.kernel = known;
@@ -211,6 +214,28 @@ void Executor::combine(std::size_t i) {
   }
 }
 
+void Executor::prepare_message(std::size_t i) {
+  const Instruction& instruction = program_.instructions[i];
+  Prepared& p = prepared_[i];
+  if (ranks_ == nullptr || !ranks_->everyone) fail("there are no ranks beyond the mesh");
+  p.group = ranks_->everyone.get();
+  p.peer = ranks_->first_peer + static_cast<int>(instruction.attributes.integer("peer"));
+  p.key = static_cast<int>(instruction.attributes.integer("key"));
+  if (p.peer >= p.group->size()) fail("there is no rank {}", p.peer);
+}
+
+void Executor::send_or_receive(std::size_t i) {
+  const Instruction& instruction = program_.instructions[i];
+  const Prepared& p = prepared_[i];
+  if (instruction.kind == Instruction::Kind::pull) {
+    p.group->recv({static_cast<std::byte*>(p.outputs.front()), instruction.outputs.front().type.bytes()}, p.peer, p.key);
+    return;
+  }
+  p.group->send({static_cast<const std::byte*>(p.inputs.front()), instruction.inputs.front().type.bytes()}, p.peer,
+                p.key);
+  *static_cast<std::uint8_t*>(p.outputs.front()) = 1;
+}
+
 void Executor::bind(std::string_view name, int micro, std::span<const std::byte> data) {
   bool found = false;
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
@@ -261,6 +286,8 @@ void Executor::execute(std::size_t i) {
     case Instruction::Kind::store:
     case Instruction::Kind::load: move(i); break;
     case Instruction::Kind::collective: combine(i); break;
+    case Instruction::Kind::push:
+    case Instruction::Kind::pull: send_or_receive(i); break;
     case Instruction::Kind::launch: {
       const device::Launch launch{p.inputs, p.outputs, p.workspace, instruction.stream == 0 ? &pool_ : &side_pool_,
                                   nullptr};
@@ -326,7 +353,7 @@ void Executor::execute_guarded(std::size_t i) {
     const auto end = Trace::Clock::now();
     if (instruction.stream == 0)
       phase_seconds_[static_cast<std::size_t>(instruction.phase)] += std::chrono::duration<double>(end - begin).count();
-    if (instruction.stream == 0 && instruction.kind == Instruction::Kind::collective)
+    if (instruction.stream == 0 && instruction.communicates())
       exposed_comm_ += std::chrono::duration<double>(end - begin).count();
     if (trace_ != nullptr) trace_->record({prepared_[i].label, instruction.stream, begin, end});
   }

@@ -96,6 +96,8 @@ class Executor {
     std::vector<comm::Segment> segments;  // of an all_reduce
     std::vector<comm::Cut> cuts;          // of other collectives
     comm::Communicator* group = nullptr;
+    int peer = 0;  // of a push or pull, in the group
+    int key = 0;
     bool waits_for_others = false;  // for a collective, that is
     std::uint32_t label = 0;
     const std::byte* bound = nullptr;
@@ -107,6 +109,8 @@ class Executor {
   void prepare_collective(std::size_t i);
   void combine(std::size_t i);
   void exchange(std::size_t i);
+  void prepare_message(std::size_t i);
+  void send_or_receive(std::size_t i);
   void execute_guarded(std::size_t i);
   void prepare_launch(std::size_t i);
   // On a copy stream: begins copy i once its events are there, leaving others on their way.

@@ -20,6 +20,9 @@ struct Membership {
   std::vector<int> place;  // along each axis
   comm::Algorithm algorithm;
   std::vector<std::unique_ptr<comm::Communicator>> groups;  // by axis
+  // To push and pull by: all ranks, of the mesh and beyond, and the number of the first beyond. Null: none is.
+  std::unique_ptr<comm::Communicator> everyone;
+  int first_peer = 0;
 };
 
 }  // namespace trireme::runtime

@@ -187,11 +187,29 @@ std::string shard_file(std::size_t rank) {
 
 namespace {
 
-// What a rank saves of a state; nothing where it has no rows of it, or where the first rank saves it alone.
-std::optional<io::ShardTensor> saved_part(Rank& rank, const ir::State& state, int number, int ranks) {
+// The rows that rank `number` of the world saves of a state that it has: of workers each an equal share, of servers each
+// what it keeps. Nothing where others save it.
+std::optional<SavedRows> rows_to_save(const Compiled& run, const Rank& rank, const ir::State& state, int number) {
+  if (!is_saved(state)) return std::nullopt;
+  const int workers = run.module.mesh.ranks();
+  if (number < workers) {
+    SavedRows rows = saved_rows(state, number, workers);
+    if (number > 0 && (rows.extent.rank() == 0 || rows.extent[0] == 0)) return std::nullopt;
+    return rows;
+  }
+  SavedRows rows = saved_rows(state, 0, 1);
+  if (state.whole.rank() > 0) {
+    rows.start[0] = rank.first_row(state);
+    return rows;
+  }
+  // Of what several servers have, the first saves it.
+  for (int before = 0; before < number - workers; ++before)
+    if (run.servers[static_cast<std::size_t>(before)].module.find_state(state.name) != ir::kNone) return std::nullopt;
+  return rows;
+}
+
+io::ShardTensor saved_part(Rank& rank, const ir::State& state, const SavedRows& rows) {
   const TensorType whole{state.type.dtype, state.global_shape()};
-  const SavedRows rows = saved_rows(state, number, ranks);
-  if (number > 0 && (rows.extent.rank() == 0 || rows.extent[0] == 0)) return std::nullopt;
   // Where they begin in what the rank keeps.
   const std::int64_t per_row = rows.extent.rank() == 2 ? rows.extent[1] : 1;
   const std::size_t first = state.whole.rank() > 0 || rows.start.rank() == 0
@@ -211,16 +229,15 @@ std::optional<io::ShardTensor> saved_part(Rank& rank, const ir::State& state, in
 
 std::vector<SavedShard> saved_shards(Session& session) {
   std::vector<SavedShard> shards;
-  const std::vector<ir::State>& states = session.compiled().module.states;
-  for (std::size_t r = 0; r < session.ranks().size(); ++r) {
+  for (std::size_t r = 0; r < session.keepers(); ++r) {
+    Rank& rank = session.rank(r);
+    const std::vector<ir::State>& states = rank.compiled().module.states;
     const std::size_t number = session.first_rank() + r;
-    const int ranks = session.compiled().module.mesh.ranks();
-    SavedShard shard{r, shard_file(number), {}, {}, session.rank(r).staging()};
+    SavedShard shard{r, shard_file(number), {}, {}, rank.staging()};
     for (std::size_t s = 0; s < states.size(); ++s) {
-      if (!is_saved(states[s])) continue;
-      auto part = saved_part(session.rank(r), states[s], static_cast<int>(number), ranks);
-      if (!part) continue;
-      shard.tensors.push_back(std::move(*part));
+      const auto rows = rows_to_save(session.compiled(), rank, states[s], static_cast<int>(number));
+      if (!rows) continue;
+      shard.tensors.push_back(saved_part(rank, states[s], *rows));
       shard.states.push_back(static_cast<ir::StateId>(s));
     }
     if (!shard.tensors.empty()) shards.push_back(std::move(shard));
@@ -315,8 +332,7 @@ void load_checkpoint(const fs::path& run, std::int64_t step, Session& session, c
            steps.empty() ? "none" : fmt::format("{}", fmt::join(steps.rbegin(), steps.rend(), ", ")));
   const io::CheckpointReader reader = open_checkpoint(run, step);
   std::size_t fresh = 0;
-  for (const ir::State& state : session.compiled().module.states) {
-    if (!is_saved(state)) continue;
+  for (const ir::State& state : session.compiled().saved_states()) {
     // Imported weights come without an optimizer, which before the first step is as it starts.
     if (step == 0 && state.category == ir::Category::optimizer && reader.find(state.name) == nullptr) continue;
     // Nor has a run in another precision a loss scale.
@@ -331,7 +347,7 @@ void load_checkpoint(const fs::path& run, std::int64_t step, Session& session, c
     if (const TensorType whole{state.type.dtype, state.global_shape()}; tensor.type != whole)
       refuse("{}: '{}' is {}, the model has {}", checkpoint_folder(run, step).string(), state.name, tensor.type.str(),
              whole.str());
-    if (state.tier == 0 && state.whole.rank() == 0 && session.ranks().size() == 1) {
+    if (state.tier == 0 && session.compiled().ranks() == 1) {
       reader.read(tensor, session.rank(0).resident_state(state.name));
       continue;
     }

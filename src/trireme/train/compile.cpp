@@ -70,6 +70,7 @@ struct GraphOptions {
   std::int64_t cache_rows = 0;
   passes::Offload::Options offload = {};
   ir::Mesh mesh = {};
+  std::optional<passes::ServerOptions> server = {};
 };
 
 // The same model, once for every program that needs a form of its own.
@@ -247,8 +248,8 @@ class MemoryDecision {
   std::optional<planner::Choice>& choice_;
 };
 
-passes::Pipeline pipeline(const Config& config, const GraphOptions& options, MemoryDecision& decision) {
-  passes::Pipeline p;
+// As far as a worker's programs and a server's are the same.
+void add_first_passes(passes::Pipeline& p, const Config& config, const GraphOptions& options) {
   std::vector<std::string> forward = {"micro", "eval", "predict"};
   std::vector<std::string> advance;
   for (const std::int64_t rows : options.advance) advance.push_back(advance_graph(rows));
@@ -283,6 +284,13 @@ passes::Pipeline pipeline(const Config& config, const GraphOptions& options, Mem
   // After the gradients, whose sums over ranks follow from how the batch is cut; before everything that counts bytes or
   // moves work about, which are a rank's own.
   if (options.mesh.ranks() > 1) p.add<passes::Shard>(shard_options(options.mesh));
+}
+
+passes::Pipeline pipeline(const Config& config, const GraphOptions& options, MemoryDecision& decision) {
+  passes::Pipeline p;
+  add_first_passes(p, config, options);
+  // Before everything that counts bytes: the update and its state go elsewhere.
+  if (options.server) p.add<passes::WorkerSide>(*options.server);
   if (options.purpose == Purpose::train && config.memory.remat != "none") {
     // Values nobody reads would be planned for.
     p.add<passes::CleanUp>();
@@ -313,6 +321,12 @@ const program::Program& Compiled::largest() const {
 
 std::uint64_t Compiled::parameters() const {
   std::uint64_t count = 0;
+  if (!servers.empty()) {
+    for (const Compiled& server : servers)
+      for (const ir::State& state : server.module.states)
+        if (state.trained) count += static_cast<std::uint64_t>(state.type.elements());
+    return count;
+  }
   for (const ir::State& state : module.states)
     if (state.trained) count += static_cast<std::uint64_t>(state.global_shape().elements());
   return count;
@@ -376,6 +390,56 @@ ir::Mesh mesh_of(const Config& config, int launched) {
   return mesh;
 }
 
+namespace {
+
+// Lowers a graph of the module and checks the program, whose figures join those of `c`.
+program::Program lowered(Compiled& c, const Config& config, const CompileOptions& options, const std::string& name,
+                         const std::string& body, const std::string& tail = "", int micro_batches = 1) {
+  if (!c.module.has_graph(body)) return {};
+  program::Program p = program::lower(c.module, c.layout,
+                                      {.name = name,
+                                       .body = body,
+                                       .tail = tail,
+                                       .micro_batches = micro_batches,
+                                       .threads = options.threads,
+                                       .collectives = collective_options(config, c.module.mesh, options.transport)});
+  const program::CheckReport report = program::check(p);
+  c.checked.instructions += report.instructions;
+  c.checked.buffers += report.buffers;
+  c.checked.collectives += report.collectives;
+  c.checked.messages += report.messages;
+  c.checked.conflicts_ordered += report.conflicts_ordered;
+  c.arena_bytes = std::max(c.arena_bytes, p.arena_bytes);
+  for (std::size_t tier = 1; tier < c.tier_bytes.size(); ++tier)
+    c.tier_bytes[tier] = std::max(c.tier_bytes[tier], p.tier_bytes[tier]);
+  return p;
+}
+
+// What the server at `place` runs beside the workers' `worker`.
+Compiled compile_server(const Compiled& worker, const Config& config, const Registry& registry,
+                        const GraphOptions& graphs, const CompileOptions& options, int place) {
+  Compiled c;
+  c.module.registry = &registry.ops;
+  build_graphs(c.module, config, registry.models.at(config.model.family), graphs);
+  passes::Pipeline p;
+  add_first_passes(p, config, graphs);
+  p.add<passes::ServerSide>(*graphs.server, place);
+  p.add<passes::CleanUp>();
+  p.run(c.module);
+  for (const passes::ServerKey& key : graphs.server->keys)
+    if (key.server == place) c.keys.push_back(key);
+  c.mode = worker.mode;
+  c.replicas = worker.replicas;
+  c.layout = program::lay_out(c.module, std::min(options.staging, whole_staging(c.module, 1)));
+  c.init = lowered(c, config, options, "init", "init");
+  c.derive = lowered(c, config, options, "derive", "derive");
+  c.step = lowered(c, config, options, "update", "update");
+  c.exchange = program::match(worker.step, worker.derive, c.module, place, graphs.server->workers);
+  return c;
+}
+
+}  // namespace
+
 Compiled compile(const Config& config, const Registry& registry, const CompileOptions& options) {
   const models::Model& model = registry.models.at(config.model.family);
   Compiled c;
@@ -400,14 +464,21 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
   }
   graphs.mesh = mesh;
   build_graphs(c.module, config, model, graphs);
+  const std::optional<ServerMode> mode =
+      options.purpose == Purpose::train ? server_mode(config) : std::optional<ServerMode>{};
+  c.mode = mode;
+  if (mode) {
+    graphs.server = passes::ServerOptions{
+        .keys = passes::share_out(c.module, server_ranks(config)), .servers = server_ranks(config), .workers = mesh.ranks(), .each = mode->each};
+  }
   graphs.offload = offload_options(config);
   const auto laid_out = [&](const ir::Module& module) {
-    return program::lay_out(module, std::min(options.staging, whole_staging(module)));
+    return program::lay_out(module, std::min(options.staging, whole_staging(module, module.mesh.ranks())));
   };
   const Lower lower_step = [&](const ir::Module& module) {
     const bool least = config.memory.limit.count > 0 && options.staging_gives_way;
     const std::size_t staging = least ? std::min(options.staging, io::kStagingAlignment) : options.staging;
-    return program::lower(module, program::lay_out(module, std::min(staging, whole_staging(module))),
+    return program::lower(module, program::lay_out(module, std::min(staging, whole_staging(module, module.mesh.ranks()))),
                           {.name = "step",
                            .body = "micro",
                            .tail = "update",
@@ -420,37 +491,20 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
   pipeline(config, graphs, decision).run(c.module, {options.dump_passes, options.disabled_passes, options.on_pass});
 
   c.layout = laid_out(c.module);
-  const auto lowered = [&](const std::string& name, const std::string& body, const std::string& tail,
-                           int micro_batches) {
-    if (!c.module.has_graph(body)) return program::Program{};
-    program::Program p = program::lower(c.module, c.layout,
-                                        {.name = name,
-                                         .body = body,
-                                         .tail = tail,
-                                         .micro_batches = micro_batches,
-                                         .threads = options.threads,
-                                         .collectives = collective_options(config, mesh, options.transport)});
-    const program::CheckReport report = program::check(p);
-    c.checked.instructions += report.instructions;
-    c.checked.buffers += report.buffers;
-    c.checked.collectives += report.collectives;
-    c.checked.conflicts_ordered += report.conflicts_ordered;
-    c.arena_bytes = std::max(c.arena_bytes, p.arena_bytes);
-    for (std::size_t tier = 1; tier < c.tier_bytes.size(); ++tier)
-      c.tier_bytes[tier] = std::max(c.tier_bytes[tier], p.tier_bytes[tier]);
-    return p;
-  };
-  c.init = lowered("init", "init", "", 1);
-  c.derive = lowered("derive", "derive", "", 1);
-  c.step = lowered("step", "micro", "update", c.micro_batches);
+  c.init = lowered(c, config, options, "init", "init");
+  c.derive = lowered(c, config, options, "derive", "derive");
+  c.step = lowered(c, config, options, "step", "micro", "update", c.micro_batches);
   if (c.module.has_graph(passes::kWarmUpdate)) {
-    c.warm_step = lowered("warm_step", "micro", passes::kWarmUpdate, c.micro_batches);
+    c.warm_step = lowered(c, config, options, "warm_step", "micro", passes::kWarmUpdate, c.micro_batches);
     c.warm_steps = compression(config).warmup;
   }
-  c.eval = lowered("eval", "eval", "", 1);
-  c.predict = lowered("predict", "predict", "", 1);
+  c.eval = lowered(c, config, options, "eval", "eval");
+  c.predict = lowered(c, config, options, "predict", "predict");
   for (const std::int64_t rows : graphs.advance)
-    c.advance.push_back({rows, lowered(advance_graph(rows), advance_graph(rows), "", 1)});
+    c.advance.push_back({rows, lowered(c, config, options, advance_graph(rows), advance_graph(rows))});
+  check_server_mode(c, config);
+  for (int s = 0; mode && s < server_ranks(config); ++s)
+    c.servers.push_back(compile_server(c, config, registry, graphs, options, s));
   return c;
 }
 

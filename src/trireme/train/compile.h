@@ -9,8 +9,10 @@
 
 #include "trireme/comm/transport.h"
 #include "trireme/passes/pass.h"
+#include "trireme/passes/server.h"
 #include "trireme/planner/memory_limit.h"
 #include "trireme/program/check.h"
+#include "trireme/program/exchange.h"
 #include "trireme/program/memory_plan.h"
 #include "trireme/program/program.h"
 #include "trireme/train/config.h"
@@ -31,6 +33,12 @@ struct Advance {
   program::Program program;
 };
 
+// parallel.server, taken apart.
+struct ServerMode {
+  bool each = false;                  // async, ssp: every push is an update
+  std::optional<std::int64_t> bound;  // ssp
+};
+
 // The programs of a run over one layout of its state. Those that its purpose has no use for are empty.
 struct Compiled {
   ir::Module module;
@@ -48,6 +56,11 @@ struct Compiled {
   int micro_batches = 1;
   std::int64_t warm_steps = 0;
   int replicas = 1;                                       // that share the rows
+  // Of parallel.server: what each server rank runs (init, derive, and as `step` one update), and what it keeps.
+  std::vector<Compiled> servers;
+  std::optional<ServerMode> mode;
+  std::vector<passes::ServerKey> keys;  // of a server: what it keeps
+  program::Exchange exchange;           // of a server: what it receives and sends
   std::size_t arena_bytes = 0;                            // the largest of the programs: the predicted peak
   std::array<std::size_t, program::kTiers> tier_bytes{};  // alike for the other tiers; [0] is unused
   // Where memory.limit left something to decide (memory.remat = "optimal", memory.offload_policy = "dynamic").
@@ -55,6 +68,10 @@ struct Compiled {
 
   const program::Program& largest() const;
   std::uint64_t parameters() const;
+  // All that checkpoints hold, whoever keeps it: each state once, `type` of what one keeper has.
+  std::vector<ir::State> saved_states() const;
+  // Workers and servers.
+  int ranks() const { return module.mesh.ranks() + static_cast<int>(servers.size()); }
 };
 
 struct CompileOptions {
@@ -88,6 +105,12 @@ bool offloads_state(const Config& config);
 
 // Rows per micro-batch, all replicas' together: refuses a micro-batch that does not divide a replica's share.
 std::int64_t micro_batch_rows(const Config& config);
+
+// What parallel.server asks for; nothing: no servers.
+std::optional<ServerMode> server_mode(const Config& config);
+int server_ranks(const Config& config);
+// Refuses workers that are to run apart and wait for each other in every step all the same.
+void check_server_mode(const Compiled& compiled, const Config& config);
 
 // The ranks of a run: parallel.mesh, where "auto" and "*" stand for as many as were launched.
 ir::Mesh mesh_of(const Config& config, int launched = 1);

@@ -15,11 +15,11 @@ void load_huggingface(const std::string& folder, Session& session) {
 }
 
 void load_huggingface(const io::HfWeights& weights, Session& session) {
-  for (const ir::State& state : session.compiled().module.states) {
+  for (const ir::State& state : session.compiled().saved_states()) {
     if (!state.trained) continue;
     const TensorType whole{state.type.dtype, state.global_shape()};
     std::span<std::byte> bytes;
-    if (session.ranks().size() == 1 && state.whole.rank() == 0) bytes = session.rank(0).resident_state(state.name);
+    if (session.compiled().ranks() == 1) bytes = session.rank(0).resident_state(state.name);
     std::vector<std::byte> elsewhere(bytes.empty() ? whole.bytes() : 0);
     if (bytes.empty()) bytes = elsewhere;
     weights.read(state.name, whole.shape, {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)});

@@ -60,6 +60,7 @@ Rank::Rank(const Compiled& compiled, int threads, const std::filesystem::path& d
   };
   has_rng_ = reads("micro", "rng");
   images_ = reads("eval", "images");
+  has_lr_ = reads("update", "lr");
   has_step_number_ = reads("update", "step");
   has_loss_scale_ = compiled.module.has_graph("update") &&
                     compiled.module.graph("update").find_output(passes::LossScale::kState).has_value();
@@ -72,10 +73,19 @@ int Rank::place(std::string_view axis) const {
   return 0;
 }
 
+std::int64_t Rank::first_row(const ir::State& state) const {
+  // A server keeps whole tensors and parts, of which each is as large as it happens to be.
+  const std::string parameter = state.name.substr(0, state.name.find('/'));
+  for (const passes::ServerKey& key : compiled_.keys)
+    if (key.parameter == parameter) return key.first;
+  return state.sharding.dims.empty() ? 0 : state.type.shape[0] * place(state.sharding.dims.front().front());
+}
+
 std::uint64_t Rank::sent_bytes() const {
   std::uint64_t sum = 0;
   if (ranks_ != nullptr)
     for (const auto& group : ranks_->groups) sum += group->counters().sent;
+  if (ranks_ != nullptr && ranks_->everyone) sum += ranks_->everyone->counters().sent;
   return sum;
 }
 
@@ -118,7 +128,7 @@ runtime::Executor& Rank::bind_step(const data::Batch& batch, std::int64_t step, 
     executor.bind("rng", m, std::span<const std::int64_t>(rng));
   }
   lr_ = static_cast<float>(lr);
-  executor.bind("lr", 0, one(lr_));
+  if (has_lr_) executor.bind("lr", 0, one(lr_));
   step_number_ = static_cast<float>(step + 1);
   if (has_step_number_) executor.bind("step", 0, one(step_number_));
   return executor;

@@ -61,6 +61,8 @@ class Rank {
 
   const Compiled& compiled() const { return compiled_; }
   const runtime::Membership* ranks() const { return ranks_; }
+  // The first row that this rank keeps of a state that is kept in parts.
+  std::int64_t first_row(const ir::State& state) const;
   // Along a mesh axis.
   int place(std::string_view axis) const;
   // Bytes sent to other ranks so far.
@@ -98,6 +100,7 @@ class Rank {
   std::int64_t seed_ = 0;
   std::int64_t place_ = 0;  // along dp
   bool has_rng_ = false;
+  bool has_lr_ = false;
   bool has_step_number_ = false;
   bool has_loss_scale_ = false;
   bool images_ = false;

@@ -1,9 +1,11 @@
 #include "trireme/train/saved_state.h"
 
 #include <algorithm>
+#include <set>
 
 #include "trireme/io/safetensors_layout.h"
 #include "trireme/io/shard_writer.h"
+#include "trireme/train/compile.h"
 
 namespace trireme::train {
 
@@ -25,13 +27,25 @@ SavedRows saved_rows(const ir::State& state, int number, int ranks) {
   return rows;
 }
 
-std::size_t whole_staging(const ir::Module& module) {
+std::size_t whole_staging(const ir::Module& module, int ranks) {
   std::vector<std::pair<std::string, TensorType>> types;
   // The first rank saves the most.
   for (const ir::State& state : module.states)
     if (is_saved(state))
-      types.emplace_back(state.name, TensorType{state.type.dtype, saved_rows(state, 0, module.mesh.ranks()).extent});
+      types.emplace_back(state.name, TensorType{state.type.dtype, saved_rows(state, 0, ranks).extent});
   return io::whole_staging(io::lay_out_safetensors(types).bytes);
+}
+
+std::vector<ir::State> Compiled::saved_states() const {
+  std::vector<ir::State> saved;
+  std::set<std::string> seen;
+  const auto take = [&](const ir::Module& from) {
+    for (const ir::State& state : from.states)
+      if (is_saved(state) && seen.insert(state.name).second) saved.push_back(state);
+  };
+  take(module);
+  for (const Compiled& server : servers) take(server.module);
+  return saved;
 }
 
 }  // namespace trireme::train

@@ -16,7 +16,8 @@ struct SavedRows {
 };
 SavedRows saved_rows(const ir::State& state, int number, int ranks);
 
-// Staging that holds all that a rank saves, so that a checkpoint never keeps a step waiting for the disk.
-std::size_t whole_staging(const ir::Module& module);
+// Staging that holds all that one of `ranks` with the same state saves, so that a checkpoint never keeps a step waiting
+// for the disk.
+std::size_t whole_staging(const ir::Module& module, int ranks);
 
 }  // namespace trireme::train

@@ -92,65 +92,117 @@ class Session::Crew {
 };
 
 Session::Session(const Compiled& compiled, const SessionOptions& options) : compiled_(compiled), world_(options.world) {
-  const ir::Mesh& mesh = compiled.module.mesh;
+  const auto workers = static_cast<std::size_t>(compiled.module.mesh.ranks());
+  const auto all = static_cast<std::size_t>(compiled.ranks());
   if (world_ != nullptr) {
-    memberships_.push_back(
-        std::make_unique<runtime::Membership>(mesh, *world_, comm::parse_algorithm(options.allreduce)));
-    ranks_.push_back(std::make_unique<Rank>(compiled, options.threads, options.disk, memberships_.front().get()));
+    const auto own = static_cast<std::size_t>(world_->rank());
+    memberships_.resize(1);
+    own < workers ? ranks_.resize(1) : servers_.resize(1);
+    join(*world_, own, 0, options);
     return;
   }
-  const auto ranks = static_cast<std::size_t>(mesh.ranks());
-  ranks_.resize(ranks);
-  if (ranks == 1) {
+  ranks_.resize(workers);
+  servers_.resize(all - workers);
+  if (all == 1) {
     ranks_.front() = std::make_unique<Rank>(compiled, options.threads, options.disk, nullptr);
     return;
   }
-  memberships_.resize(ranks);
-  comm::threads::World world(static_cast<int>(ranks), {.link = options.link, .timeout = options.timeout});
-  crew_ = std::make_unique<Crew>(ranks, world);
-  const comm::Algorithm algorithm = comm::parse_algorithm(options.allreduce);
+  memberships_.resize(all);
+  comm::threads::World world(static_cast<int>(all), {.link = options.link, .timeout = options.timeout});
+  crew_ = std::make_unique<Crew>(all, world);
   crew_->run([&](std::size_t r) {
     comm::Communicator own = world.communicator(static_cast<int>(r));
-    memberships_[r] = std::make_unique<runtime::Membership>(mesh, own, algorithm);
-    ranks_[r] = std::make_unique<Rank>(compiled, options.threads, options.disk, memberships_[r].get());
+    join(own, r, r, options);
   });
+}
+
+// Rank `number` of the world takes its place: among the workers, who come first, or among the servers. Collective.
+void Session::join(comm::Communicator& world, std::size_t number, std::size_t here, const SessionOptions& options) {
+  const comm::Algorithm algorithm = comm::parse_algorithm(options.allreduce);
+  const auto workers = static_cast<std::size_t>(compiled_.module.mesh.ranks());
+  const bool serves = number >= workers;
+  const Compiled& own = serves ? compiled_.servers.at(number - workers) : compiled_;
+  std::unique_ptr<runtime::Membership>& membership = memberships_[here];
+  if (compiled_.servers.empty()) {
+    membership = std::make_unique<runtime::Membership>(own.module.mesh, world, algorithm);
+  } else {
+    std::unique_ptr<comm::Communicator> everyone = world.split(0);
+    const std::unique_ptr<comm::Communicator> alike = world.split(serves ? 1 : 0);
+    membership = std::make_unique<runtime::Membership>(own.module.mesh, *alike, algorithm);
+    membership->everyone = std::move(everyone);
+    membership->first_peer = static_cast<int>(workers);
+  }
+  if (serves)
+    servers_[world_ == nullptr ? number - workers : 0] =
+        std::make_unique<ServerRank>(own, options.threads, options.disk, *membership, options.timeout);
+  else
+    ranks_[here] = std::make_unique<Rank>(own, options.threads, options.disk, membership.get());
 }
 
 Session::~Session() = default;
 
-void Session::run_each(const std::function<void(Rank&)>& body) {
+void Session::run_each(const std::function<void(Rank&)>& body, const std::function<void(ServerRank&)>& serve) {
+  const auto run = [&](std::size_t r) {
+    if (r < ranks_.size())
+      body(*ranks_[r]);
+    else
+      serve(*servers_[r - ranks_.size()]);
+  };
   if (!crew_)
-    body(*ranks_.front());
+    run(0);
   else
-    crew_->run([&](std::size_t r) { body(*ranks_[r]); });
+    crew_->run(run);
 }
 
 void Session::initialize(std::int64_t seed) {
-  each([&](Rank& rank) { rank.initialize(seed); });
+  run_each([&](Rank& rank) { rank.initialize(seed); }, [&](ServerRank& server) { server.initialize(seed); });
 }
 
 void Session::derive() {
-  each([](Rank& rank) { rank.derive(); });
+  run_each([](Rank& rank) { rank.derive(); }, [](ServerRank& server) { server.derive(); });
 }
 
 StepResult Session::step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
   StepResult result;
-  each([&](Rank& rank) {
-    const StepResult own = rank.step(batch, step, lr, seed);
-    if (&rank == ranks_.front().get()) result = own;  // all ranks have the same
-  });
+  run_each(
+      [&](Rank& rank) {
+        const StepResult own = rank.step(batch, step, lr, seed);
+        if (&rank == ranks_.front().get()) result = own;  // all ranks have the same
+      },
+      [&](ServerRank& server) {
+        const StepResult own = server.serve(step, 1, [&](std::int64_t) { return lr; });
+        if (ranks_.empty()) result = own;
+      });
+  if (compiled_.mode && compiled_.mode->each) derive();
   return result;
+}
+
+void Session::run(const Steps& steps) {
+  run_each(
+      [&](Rank& rank) {
+        const auto worker = static_cast<std::size_t>(
+            std::find_if(ranks_.begin(), ranks_.end(), [&](const auto& r) { return r.get() == &rank; }) -
+            ranks_.begin());
+        for (std::int64_t step = steps.first; step < steps.first + steps.count; ++step) {
+          const StepResult result = rank.step(steps.batch(worker, step), step, steps.lr(step), steps.seed);
+          if (steps.done) steps.done(worker, step, result);
+        }
+      },
+      [&](ServerRank& server) { server.serve(steps.first, steps.count, steps.lr); });
+  if (compiled_.mode && compiled_.mode->each) derive();
 }
 
 std::optional<runtime::Executor::BadTensor> Session::explain(const data::Batch& batch, std::int64_t step, double lr,
                                                              std::int64_t seed) {
   std::mutex mutex;
   std::optional<runtime::Executor::BadTensor> first;
-  each([&](Rank& rank) {
-    const auto bad = rank.explain(batch, step, lr, seed);
-    const std::lock_guard lock(mutex);
-    if (bad && (!first || bad->instruction < first->instruction)) first = bad;
-  });
+  run_each(
+      [&](Rank& rank) {
+        const auto bad = rank.explain(batch, step, lr, seed);
+        const std::lock_guard lock(mutex);
+        if (bad && (!first || bad->instruction < first->instruction)) first = bad;
+      },
+      [&](ServerRank& server) { server.serve(step, 1, [&](std::int64_t) { return lr; }); });
   return first;
 }
 
@@ -181,10 +233,18 @@ std::span<const float> Session::advance(std::span<const std::int32_t> tokens, st
   return logits;
 }
 
+bool Session::kept_by_servers(const std::string& name) const {
+  return std::any_of(compiled_.servers.begin(), compiled_.servers.end(),
+                     [&](const Compiled& server) { return server.module.find_state(name) != ir::kNone; });
+}
+
 const ir::State& Session::find(const std::string& name) const {
-  const ir::StateId id = compiled_.module.find_state(name);
-  if (id == ir::kNone || compiled_.module.state(id).step_local) fail("there is no state variable '{}'", name);
-  return compiled_.module.state(id);
+  const ir::Module* keeper = &compiled_.module;
+  for (auto server = compiled_.servers.rbegin(); server != compiled_.servers.rend(); ++server)
+    if (server->module.find_state(name) != ir::kNone) keeper = &server->module;
+  const ir::StateId id = keeper->find_state(name);
+  if (id == ir::kNone || keeper->state(id).step_local) fail("there is no state variable '{}'", name);
+  return keeper->state(id);
 }
 
 std::vector<std::byte> Session::state(const std::string& name) {
@@ -205,7 +265,8 @@ struct Overlap {
 Overlap overlap(const ir::State& state, const Rank& rank, std::size_t offset, std::size_t size) {
   if (state.whole.rank() == 0) return {0, offset, size};
   const std::size_t part = state.type.bytes();
-  const std::size_t first = part * static_cast<std::size_t>(rank.place(state.sharding.dims.front().front()));
+  const std::size_t row = part / static_cast<std::size_t>(state.type.shape[0]);
+  const std::size_t first = row * static_cast<std::size_t>(rank.first_row(state));
   const std::size_t begin = std::max(first, offset);
   const std::size_t end = std::min(first + part, offset + size);
   return begin >= end ? Overlap{0, 0, 0} : Overlap{begin - offset, begin - first, end - begin};
@@ -213,23 +274,35 @@ Overlap overlap(const ir::State& state, const Rank& rank, std::size_t offset, st
 
 }  // namespace
 
+// Calls f(rank, overlap) for those of this process that keep some of it. Copies that follow from what others keep do
+// not count.
+template <class F>
+void Session::each_keeper(const std::string& name, std::size_t offset, std::size_t size, F&& f) const {
+  const auto visit = [&](Rank& rank) {
+    const ir::Module& module = rank.compiled().module;
+    const ir::StateId id = module.find_state(name);
+    if (id == ir::kNone) return;
+    if (const Overlap o = overlap(module.state(id), rank, offset, size); o.size > 0) f(rank, o);
+  };
+  if (kept_by_servers(name))
+    for (const auto& server : servers_) visit(server->rank());
+  else
+    for (const auto& rank : ranks_) visit(*rank);
+}
+
 void Session::read_state(const std::string& name, std::size_t offset, std::span<std::byte> out) {
   const ir::State& state = find(name);
-  if (world_ != nullptr && state.whole.rank() > 0)
+  if (world_ != nullptr && (state.whole.rank() > 0 || kept_by_servers(name)))
     fail("'{}' is kept in parts by other processes: save a checkpoint and read that", name);
-  for (const auto& rank : ranks_) {
-    const Overlap o = overlap(state, *rank, offset, out.size());
-    if (o.size > 0) rank->read_state(name, o.in_part, out.subspan(o.in_span, o.size));
-    if (state.whole.rank() == 0) return;
-  }
+  each_keeper(name, offset, out.size(),
+              [&](Rank& rank, const Overlap& o) { rank.read_state(name, o.in_part, out.subspan(o.in_span, o.size)); });
 }
 
 void Session::write_state(const std::string& name, std::size_t offset, std::span<const std::byte> bytes) {
-  const ir::State& state = find(name);
-  for (const auto& rank : ranks_) {
-    const Overlap o = overlap(state, *rank, offset, bytes.size());
-    if (o.size > 0) rank->write_state(name, o.in_part, bytes.subspan(o.in_span, o.size));
-  }
+  find(name);
+  each_keeper(name, offset, bytes.size(), [&](Rank& rank, const Overlap& o) {
+    rank.write_state(name, o.in_part, bytes.subspan(o.in_span, o.size));
+  });
 }
 
 std::size_t Session::measured_peak() const {

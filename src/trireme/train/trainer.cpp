@@ -44,10 +44,13 @@ double program_flops(const program::Program& program) {
 Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options)
     : config_(std::move(config)), registry_(registry), options_(std::move(options)) {
   const int launched = options_.world == nullptr ? 1 : options_.world->size();
-  const ir::Mesh mesh = mesh_of(config_, launched);
-  if (launched > 1 && mesh.ranks() != launched)
-    refuse("parallel.mesh = \"{}\" has {} rank{}, and {} were launched", config_.parallel.mesh, mesh.ranks(),
-           mesh.ranks() == 1 ? "" : "s", launched);
+  const int servers = server_ranks(config_);
+  if (launched > 1 && launched <= servers)
+    refuse("parallel.servers = {} leaves no worker of the {} ranks that were launched", servers, launched);
+  const ir::Mesh mesh = mesh_of(config_, launched > 1 ? launched - servers : 1);
+  if (launched > 1 && mesh.ranks() + servers != launched)
+    refuse("parallel.mesh = \"{}\" has {} rank{}{}, and {} were launched", config_.parallel.mesh, mesh.ranks(),
+           mesh.ranks() == 1 ? "" : "s", servers == 0 ? "" : fmt::format(", with {} servers", servers), launched);
   config_.parallel.mesh = mesh.axes.empty() ? "auto" : mesh.str();
   check(config_, registry_.models);
   threads_ = compute_threads(config_, options_.world == nullptr ? 0 : options_.local_ranks);
@@ -233,15 +236,21 @@ Outcome Trainer::run() {
   }
 }
 
+std::unique_ptr<data::Loader> Trainer::make_loader() const {
+  return std::make_unique<data::Loader>(
+      data::Sampler(data_.train, data::parse_order(config_.data.order), static_cast<std::uint64_t>(config_.train.seed),
+                    config_.train.batch),
+      0, config_.train.batch, step_);
+}
+
 Outcome Trainer::run_to_end() {
   Outcome outcome;
-  data::Loader loader(data::Sampler(data_.train, data::parse_order(config_.data.order),
-                                    static_cast<std::uint64_t>(config_.train.seed), config_.train.batch),
-                      0, config_.train.batch, step_);
+  const bool apart = compiled_.mode && compiled_.mode->each;
+  const std::unique_ptr<data::Loader> loader = apart ? nullptr : make_loader();
   auto last_checkpoint = Clock::now();
   const Interval& every = config_.output.checkpoint_every;
   while (step_ < config_.train.steps && !outcome.stopped) {
-    Metrics m = take_step(loader, outcome);
+    Metrics m = apart ? take_steps_apart(outcome) : take_step(*loader, outcome);
     const Request request = agreed(options_.request ? options_.request(m) : Request::none);
     const bool late = told(static_cast<std::int64_t>(config_.train.max_time.count > 0 &&
                                                      seconds_since(started_) >= config_.train.max_time.count)) != 0;
@@ -291,6 +300,13 @@ Metrics Trainer::take_step(data::Loader& loader, Outcome& outcome) {
   const double seconds = seconds_since(begin);
   outcome.seconds += seconds;
   outcome.data_seconds += loader.waited() - waited;
+  Metrics m = measured(result, step_ - 1, seconds, outcome);
+  m.data_wait_ms = (loader.waited() - waited) * 1e3;
+  m.sent_bytes = session_->sent_bytes() - sent;
+  return m;
+}
+
+Metrics Trainer::measured(const StepResult& result, std::int64_t step, double seconds, Outcome& outcome) const {
   for (std::size_t p = 0; p < outcome.phase_seconds.size(); ++p)
     outcome.phase_seconds[p] += session_->step_executor().phase_seconds()[p];
   outcome.exposed_comm_seconds += session_->step_executor().exposed_comm_seconds();
@@ -299,19 +315,17 @@ Metrics Trainer::take_step(data::Loader& loader, Outcome& outcome) {
   Metrics m;
   m.skipped = result.skipped();
   m.loss_scale = outcome.loss_scale = result.loss_scale;
-  m.step = step_;
   m.loss = static_cast<double>(result.loss);
   m.grad_norm = static_cast<double>(result.grad_norm);
-  m.lr = lr;
+  m.step = step + 1;
+  m.lr = learning_rate(config_.train, step);
   const auto per_step = static_cast<double>(config_.train.batch * data_.train->tokens_per_sample());
-  m.tokens = step_ * static_cast<std::int64_t>(per_step);
+  m.tokens = m.step * static_cast<std::int64_t>(per_step);
   m.tokens_per_s = per_step / seconds;
   m.step_ms = seconds * 1e3;
   m.peak_bytes = compiled_.arena_bytes;
   m.wall_s = seconds_since(started_);
   m.mfu = peak_flops_ > 0 ? flops_per_step_ / seconds / peak_flops_ : 0;
-  m.data_wait_ms = (loader.waited() - waited) * 1e3;
-  m.sent_bytes = session_->sent_bytes() - sent;
   m.exposed_comm_ms = session_->step_executor().exposed_comm_seconds() * 1e3;
   return m;
 }

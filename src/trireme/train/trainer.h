@@ -98,6 +98,11 @@ class Trainer {
   void set_first_weights();
   Outcome run_to_end();
   Metrics take_step(data::Loader& loader, Outcome& outcome);
+  // Steps until all workers are to have the same weights again: where servers let them run apart.
+  Metrics take_steps_apart(Outcome& outcome);
+  std::int64_t steps_apart() const;
+  std::unique_ptr<data::Loader> make_loader() const;
+  Metrics measured(const StepResult& result, std::int64_t step, double seconds, Outcome& outcome) const;
   [[noreturn]] void stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr);
   void compile_plan();
   [[noreturn]] void refuse_limit() const;
@@ -129,6 +134,8 @@ class Trainer {
   std::ofstream log_file_;
   std::unique_ptr<runtime::Trace> trace_;
   std::int64_t step_ = 0;
+  std::vector<std::unique_ptr<data::Loader>> loaders_;  // for workers that run apart, one each
+  double step_seconds_ = 0;                             // of the last such step
   std::chrono::steady_clock::time_point started_;
 };
 

@@ -19,7 +19,6 @@ std::vector<Available> available() {
   return {
       {"train.precision", {"\"f32\"", "\"bf16\"", "\"fp16\""}},
       {"parallel.sequence", {"false"}},
-      {"parallel.server", {"\"none\""}},
       {"memory.offload_tier", {"\"auto\"", "\"disk\""}},
       {"runtime.device", {"\"auto\"", "\"cpu\""}},
       {"runtime.transport", {"\"auto\"", "\"threads\"", "\"mpi\""}},
@@ -160,6 +159,27 @@ void check_parallel(const Config& config) {
   if (parallel.bucket.count == 0) refuse("parallel.bucket must be a size such as \"25MiB\", above zero");
 }
 
+void check_server(const Config& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const std::string given = fmt::format("parallel.server = \"{}\"", parallel.server);
+  if (parallel.server == "none") {
+    if (config.is_given("parallel.servers") && parallel.servers != 1)
+      refuse("parallel.servers = {} belongs to a parameter server; set parallel.server = \"sync\"", parallel.servers);
+    return;
+  }
+  if (parallel.zero > 0)
+    refuse("{} keeps optimizer states on its servers: nothing is left for parallel.zero = {}; the nearest is 0", given,
+           parallel.zero);
+  if (const std::string& offload = config.memory.offload; offload != "none" && offload != "activations")
+    refuse(
+        "{} does not go with memory.offload = \"{}\": servers keep weights and optimizer states in memory; the nearest is "
+        "\"activations\"",
+        given, offload);
+  if (const std::int64_t ranks = std::max<std::int64_t>(1, axis(config, "dp")) + parallel.servers; ranks > kMostRanks)
+    refuse("parallel.mesh = \"{}\" and parallel.servers = {} are {} ranks; threads of one process are at most {}",
+           parallel.mesh, parallel.servers, ranks, kMostRanks);
+}
+
 }  // namespace
 
 void check(const Config& config, const models::Families& families) {
@@ -171,6 +191,7 @@ void check(const Config& config, const models::Families& families) {
   check_training(config);
   check_parallel(config);
   check_compression(config);
+  check_server(config);
 }
 
 }  // namespace trireme::train

@@ -1,0 +1,214 @@
+#include "trireme/passes/server.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "trireme/core/error.h"
+#include "trireme/ops/collective/collective.h"
+#include "trireme/passes/server_split.h"
+
+namespace trireme::passes {
+namespace {
+
+using ir::Graph;
+using ir::kNone;
+using ir::Module;
+using ir::Node;
+using ir::Phase;
+using ir::StateId;
+using ir::ValueId;
+
+std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
+
+class Server {
+ public:
+  Server(const Module& module, const ServerOptions& options, int place)
+      : old_(module), options_(options), place_(place), split_(module), messages_(module, split_, options) {
+    next_.registry = module.registry;
+    if (options.servers > 1) next_.mesh.axes = {{kServerAxis, options.servers}};
+  }
+
+  Module run() {
+    keep_states();
+    next_.graphs.push_back(update(old_.graph("update")));
+    next_.graphs.push_back(start(old_.graph("init")));
+    next_.graphs.push_back(start(old_.graph("derive")));
+    return std::move(next_);
+  }
+
+ private:
+  const ServerKey* key_of(StateId state) const {
+    const StateId parameter = split_.belongs[index(state)];
+    for (const ServerKey& key : options_.keys)
+      if (parameter != kNone && key.server == place_ && key.parameter == old_.state(parameter).name) return &key;
+    return nullptr;
+  }
+
+  void keep_states() {
+    for (std::size_t s = 0; s < old_.states.size(); ++s) {
+      to_.push_back(kNone);
+      const auto id = static_cast<StateId>(s);
+      if (!split_.state[s]) continue;
+      const ServerKey* key = key_of(id);
+      if (key == nullptr && split_.belongs[s] != kNone) continue;
+      ir::State state = old_.states[s];
+      state.sharding = {};
+      if (key != nullptr && key->rows > 0) {
+        state.whole = state.type.shape;
+        state.type = part_type(state.type, key->rows);
+      }
+      to_.back() = next_.add_state(std::move(state));
+    }
+    for (const ServerMessage& m : messages_.pushes)
+      for (int w = 0; m.server == place_ && w < options_.workers; ++w) {
+        ir::State slot;
+        slot.name = slot_name(m.of, w);
+        slot.type = m.type;
+        slot.category = ir::Category::gradients;
+        slot.saved = false;
+        next_.add_state(std::move(slot));
+      }
+  }
+
+  ValueId add(Graph& graph, std::string_view op, std::vector<ValueId> inputs, ir::Attributes attributes,
+              const std::string& label) const {
+    return graph
+        .add(next_.registry->at(std::string(op)), std::move(inputs), std::move(attributes), label, Phase::update)
+        .front();
+  }
+
+  // What an update takes of the pushes of `of`.
+  ValueId pushed(Graph& graph, const ServerMessage& m) const {
+    if (options_.each) {
+      const ValueId one = graph.add_input(m.of, m.type);
+      if (options_.workers == 1) return one;
+      return add(graph, "scale", {one}, {{"factor", static_cast<double>(options_.workers)}}, m.of + ".own");
+    }
+    std::vector<ValueId> terms;
+    for (int w = 0; w < options_.workers; ++w)
+      terms.push_back(graph.read(next_, next_.find_state(slot_name(m.of, w))));
+    return terms.size() == 1 ? terms.front() : add(graph, "add_n", terms, {}, m.of + ".sum");
+  }
+
+  Graph update(const Graph& old) {
+    Graph graph;
+    graph.name = old.name;
+    std::map<ValueId, ValueId> known;
+    std::set<ValueId> gradients;  // fresh values
+    std::map<StateId, ValueId> sums;
+    for (const ServerMessage& m : messages_.pushes) {
+      if (m.server != place_) continue;
+      const ValueId sum = sums[old_.find_state(m.of)] = pushed(graph, m);
+      if (m.about != kNone) gradients.insert(sum);
+    }
+    const auto resolved = [&](ValueId id) -> ValueId {
+      if (id == kNone) return kNone;
+      if (const auto found = known.find(id); found != known.end()) return found->second;
+      const ir::ValueInfo& value = old.value(id);
+      if (value.kind == ir::ValueInfo::Kind::input) return known[id] = graph.add_input(value.name, value.type);
+      if (value.kind != ir::ValueInfo::Kind::state) return kNone;
+      if (const auto sum = sums.find(value.state); sum != sums.end()) return sum->second;
+      return to_[index(value.state)] == kNone ? kNone : graph.read(next_, to_[index(value.state)]);
+    };
+    std::set<ValueId> squares;  // of what this server keeps: terms of sums over all servers
+    for (std::size_t n = 0; n < old.nodes.size(); ++n) {
+      const Node& node = old.nodes[n];
+      if (!split_.node[n]) continue;
+      std::vector<ValueId> inputs;
+      bool all_here = true;
+      for (const ValueId id : node.inputs) {
+        const ValueId fresh = resolved(id);
+        if (id != kNone && fresh == kNone)
+          all_here = false;
+        else
+          inputs.push_back(fresh);
+      }
+      const std::string& label = old.value(node.outputs.front()).name;
+      // Of sums over workers, what was pushed has taken the place.
+      if (node.op->name == ops::kAllReduce && all_here) {
+        known[node.outputs.front()] = inputs.front();
+        continue;
+      }
+      const bool sums_squares =
+          node.op->name == "add_n" &&
+          std::any_of(inputs.begin(), inputs.end(), [&](ValueId id) { return squares.contains(id); });
+      if (!all_here && !sums_squares) continue;  // another server's
+      const auto outputs = graph.add(*node.op, std::move(inputs), node.attributes, label, node.phase, node.stage);
+      for (std::size_t o = 0; o < outputs.size(); ++o) known[node.outputs[o]] = outputs[o];
+      if (node.op->name == "sum_squares" && gradients.contains(graph.nodes.back().inputs.front()))
+        squares.insert(outputs.front());
+      if (sums_squares && options_.servers > 1)
+        known[node.outputs.front()] = add(graph, ops::kAllReduce, {outputs.front()},
+                                          {{"axis", std::string(kServerAxis)},
+                                           {"parts", static_cast<std::int64_t>(options_.servers)},
+                                           {"reduce", std::string("sum")}},
+                                          label + "." + kServerAxis);
+    }
+    const auto made = [&](ValueId id, const std::string& what) {
+      const ValueId fresh = resolved(id);
+      if (fresh == kNone) fail("server {} cannot make '{}': something of it is kept elsewhere", place_, what);
+      return fresh;
+    };
+    for (const ir::Write& write : old.writes)
+      if (to_[index(write.state)] != kNone)
+        graph.writes.push_back({to_[index(write.state)], made(write.value, old_.state(write.state).name), write.mode});
+    for (std::size_t r = 0; r < split_.results.size(); ++r)
+      graph.outputs.push_back({split_.results[r], made(split_.resulted[r], split_.results[r])});
+    return graph;
+  }
+
+  // Start values of what is kept here, which may be some rows; or derived copies.
+  Graph start(const Graph& old) const {
+    Graph graph;
+    graph.name = old.name;
+    std::map<ValueId, ValueId> known;
+    std::map<ValueId, StateId> made_for;
+    for (const ir::Write& write : old.writes)
+      if (to_[index(write.state)] != kNone) made_for.emplace(write.value, write.state);
+    for (const ValueId id : old.inputs) known[id] = graph.add_input(old.value(id).name, old.type(id));
+    const auto resolved = [&](ValueId id) {
+      if (const auto found = known.find(id); found != known.end()) return found->second;
+      const ir::ValueInfo& value = old.value(id);
+      const bool here = value.kind == ir::ValueInfo::Kind::state && to_[index(value.state)] != kNone;
+      return here ? graph.read(next_, to_[index(value.state)]) : kNone;
+    };
+    for (const Node& node : old.nodes) {
+      std::vector<ValueId> inputs;
+      for (const ValueId id : node.inputs)
+        if (id != kNone) inputs.push_back(resolved(id));
+      if (std::find(inputs.begin(), inputs.end(), kNone) != inputs.end()) continue;
+      ir::Attributes attributes = node.attributes;
+      if (node.op->name == "random_init") {
+        const auto state = made_for.find(node.outputs.front());
+        if (state == made_for.end()) continue;
+        inputs.resize(2, kNone);
+        if (const ServerKey* key = key_of(state->second); key != nullptr && key->rows > 0) {
+          const Shape& part = next_.state(to_[index(state->second)]).type.shape;
+          attributes.set("shape", std::vector<std::int64_t>(part.begin(), part.end()));
+          attributes.set("first", key->first * (part.elements() / part[0]));
+        }
+      }
+      const auto outputs = graph.add(*node.op, std::move(inputs), attributes, old.value(node.outputs.front()).name,
+                                     node.phase, node.stage);
+      for (std::size_t o = 0; o < outputs.size(); ++o) known[node.outputs[o]] = outputs[o];
+    }
+    for (const ir::Write& write : old.writes)
+      if (to_[index(write.state)] != kNone) graph.writes.push_back({to_[index(write.state)], resolved(write.value), write.mode});
+    return graph;
+  }
+
+  const Module& old_;
+  const ServerOptions& options_;
+  int place_;
+  ServerSplit split_;
+  ServerMessages messages_;
+  Module next_;
+  std::vector<StateId> to_;  // by old state
+};
+
+}  // namespace
+
+void ServerSide::run(Module& module) const { module = Server(module, options_, place_).run(); }
+
+}  // namespace trireme::passes

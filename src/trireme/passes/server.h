@@ -1,0 +1,67 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/passes/pass.h"
+
+namespace trireme::passes {
+
+// A parameter server: ranks beside the mesh keep the weights and everything that belongs to them, and run the update.
+// Workers, which are the ranks of the mesh, push their terms of the gradients to them and pull the new weights:
+//
+//   graph update of a worker:                          graph update of a server that keeps @w, for 2 workers:
+//   %sent = push(@w/grad) {peer=0, key=3}              %g = add_n(@w/grad/from.0, @w/grad/from.1)
+//   %w = pull(%sent) {peer=0, key=9}                   %p, %m, %v = adamw(@w, %g, @w/m, @w/v, …)
+//   write set @w = %w                                  write set @w = %p …
+//
+// What of the update is not about parameters (running statistics) stays with the workers. What a worker pushes lies in
+// a state of its own, its slot, on the server. `loss`, `grad_norm` and `finite` come back with the weights; the squares
+// of the gradients are summed over the servers' axis. Comes right after the gradients were cut over the mesh.
+
+// A parameter, or some of its rows, and the server that keeps it.
+struct ServerKey {
+  std::string parameter;
+  int server = 0;
+  std::int64_t first = 0;  // of its rows
+  std::int64_t rows = 0;   // 0: all of it
+};
+// Cuts the parameters over servers so that each has about as many bytes: the largest first, always to the server that
+// has the least. One that alone is more than a server's share is cut itself. Refuses more servers than there are keys.
+std::vector<ServerKey> share_out(const ir::Module& module, int servers);
+
+struct ServerOptions {
+  std::vector<ServerKey> keys;
+  int servers = 1;
+  int workers = 1;
+  // Every push is an update of its own: the server's update takes the gradients of one worker as inputs, as if its rows
+  // were all there are. Otherwise it sums the slots of all of them, in their order.
+  bool each = false;
+};
+
+class WorkerSide : public Pass {
+ public:
+  explicit WorkerSide(ServerOptions options) : options_(std::move(options)) {}
+  std::string name() const override { return "worker"; }
+  void run(ir::Module& module) const override;
+
+ private:
+  ServerOptions options_;
+};
+
+class ServerSide : public Pass {
+ public:
+  ServerSide(ServerOptions options, int place) : options_(std::move(options)), place_(place) {}
+  std::string name() const override { return "server"; }
+  void run(ir::Module& module) const override;
+
+ private:
+  ServerOptions options_;
+  int place_;
+};
+
+// Where on the server a worker's push of `of` lands, and the axis that the servers are along.
+std::string slot_name(const std::string& of, int worker);
+inline constexpr const char* kServerAxis = "server";
+
+}  // namespace trireme::passes

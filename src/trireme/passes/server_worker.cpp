@@ -1,0 +1,191 @@
+#include <algorithm>
+#include <map>
+
+#include "trireme/core/error.h"
+#include "trireme/ops/collective/message.h"
+#include "trireme/ops/tier/tier.h"
+#include "trireme/passes/server_split.h"
+
+namespace trireme::passes {
+namespace {
+
+using ir::Graph;
+using ir::kNone;
+using ir::Module;
+using ir::Node;
+using ir::Phase;
+using ir::StateId;
+using ir::ValueId;
+
+std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
+
+class Worker {
+ public:
+  Worker(Module& module, const ServerOptions& options)
+      : old_(module), split_(module), messages_(module, split_, options) {
+    next_.registry = module.registry;
+    next_.mesh = module.mesh;
+  }
+
+  Module run() {
+    keep_states();
+    for (const Graph& graph : old_.graphs) {
+      if (graph.name == "update")
+        next_.graphs.push_back(update(graph));
+      else if (graph.name == "derive")
+        next_.graphs.push_back(derive(graph));
+      else
+        next_.graphs.push_back(renumbered(graph));
+    }
+    return std::move(next_);
+  }
+
+ private:
+  // Copies of what servers keep are theirs to save.
+  void keep_states() {
+    const auto gone = [&](std::size_t s) { return split_.state[s] && !split_.asked[s]; };
+    for (std::size_t s = 0; s < old_.states.size(); ++s) {
+      to_.push_back(kNone);
+      if (gone(s)) continue;
+      ir::State state = old_.states[s];
+      if (split_.state[s]) state.saved = false;
+      if (!state.derived_from.empty() && gone(index(old_.find_state(state.derived_from)))) state.derived_from.clear();
+      to_.back() = next_.add_state(std::move(state));
+    }
+  }
+
+  Graph renumbered(Graph graph) const {
+    std::erase_if(graph.writes, [&](const ir::Write& write) { return to_[index(write.state)] == kNone; });
+    for (ir::Write& write : graph.writes) write.state = to_[index(write.state)];
+    graph.compact();
+    for (ir::ValueInfo& value : graph.values)
+      if (value.kind == ir::ValueInfo::Kind::state) {
+        value.state = to_[index(value.state)];
+        TRI_CHECK(value.state != kNone, "graph '{}' reads '{}', which only servers keep", graph.name, value.name);
+      }
+    return graph;
+  }
+
+  ValueId add(Graph& graph, std::string_view op, std::vector<ValueId> inputs, ir::Attributes attributes,
+              const std::string& label, Phase phase) const {
+    return graph
+        .add(next_.registry->at(std::string(op)), std::move(inputs), std::move(attributes), label, phase)
+        .front();
+  }
+
+  ValueId pull(Graph& graph, const ServerMessage& m, std::vector<ValueId> after, Phase phase) const {
+    return add(graph, ops::kPull, std::move(after),
+               {{"peer", static_cast<std::int64_t>(m.server)},
+                {"key", static_cast<std::int64_t>(m.key)},
+                {"of", m.of},
+                {"shape", std::vector<std::int64_t>(m.type.shape.begin(), m.type.shape.end())},
+                {"dtype", std::string(name_of(m.type.dtype))}},
+               m.of + ".pull", phase);
+  }
+
+  // Pulls what servers keep, and sets it. `after` says what a message answers.
+  template <class After>
+  void pull_states(Graph& graph, Phase phase, After&& after) const {
+    std::map<StateId, std::vector<std::pair<std::int64_t, ValueId>>> parts;
+    for (const ServerMessage& m : messages_.states)
+      parts[to_[index(old_.find_state(m.of))]].emplace_back(m.first, pull(graph, m, after(m), phase));
+    for (auto& [state, pieces] : parts) {
+      std::sort(pieces.begin(), pieces.end());
+      std::vector<ValueId> values;
+      for (const auto& [first, value] : pieces) values.push_back(value);
+      ValueId whole = values.front();
+      if (values.size() > 1)
+        whole = add(graph, ops::kAssemble, std::move(values), {}, next_.state(state).name + ".whole", phase);
+      graph.writes.push_back({state, whole, ir::Write::Mode::set});
+    }
+  }
+
+  Graph update(const Graph& old) {
+    Graph graph;
+    graph.name = old.name;
+    std::map<std::int32_t, ValueId> sent;  // by key; the loss to server s is under -1 - s
+    for (const ServerMessage& m : messages_.pushes) {
+      ValueId value = graph.read(next_, to_[index(old_.find_state(m.of))]);
+      if (m.rows > 0)
+        value = add(graph, ops::kRows, {value}, {{"start", m.first}, {"end", m.first + m.rows}}, m.of + ".rows",
+                    Phase::update);
+      sent[m.about == kNone ? -1 - m.server : m.about] =
+          add(graph, ops::kPush, {value},
+              {{"peer", static_cast<std::int64_t>(m.server)}, {"key", static_cast<std::int64_t>(m.key)}, {"of", m.of}},
+              m.of + ".push", Phase::update);
+    }
+    const auto after = [&](const ServerMessage& m) {
+      return std::vector<ValueId>{sent.at(m.about == kNone ? -1 - m.server : m.about)};
+    };
+    pull_states(graph, Phase::update, after);
+    std::map<ValueId, ValueId> known;
+    for (std::size_t r = 0; r < messages_.results.size(); ++r)
+      known[split_.resulted[r]] = pull(graph, messages_.results[r], after(messages_.results[r]), Phase::update);
+    copy_rest(old, graph, known);
+    for (const ir::Output& output : old.outputs) graph.outputs.push_back({output.name, resolved(old, graph, known, output.value)});
+    return graph;
+  }
+
+  ValueId resolved(const Graph& old, Graph& graph, std::map<ValueId, ValueId>& known, ValueId id) const {
+    if (id == kNone) return kNone;
+    if (const auto found = known.find(id); found != known.end()) return found->second;
+    const ir::ValueInfo& value = old.value(id);
+    if (value.kind == ir::ValueInfo::Kind::state && to_[index(value.state)] != kNone)
+      return known[id] = graph.read(next_, to_[index(value.state)]);
+    if (value.kind == ir::ValueInfo::Kind::input) return known[id] = graph.add_input(value.name, value.type);
+    fail("workers need '{}', which servers make and do not send", value.name);
+  }
+
+  // What is left of a graph for what no server keeps.
+  void copy_rest(const Graph& old, Graph& graph, std::map<ValueId, ValueId>& known) const {
+    const ir::Uses uses(old);
+    std::vector<bool> wanted(old.values.size(), false);
+    const auto kept = [&](const ir::Write& write) {
+      return !split_.state[index(write.state)] && !old_.state(write.state).step_local;
+    };
+    for (const ir::Write& write : old.writes)
+      if (kept(write)) wanted[index(write.value)] = true;
+    std::vector<const Node*> nodes;
+    for (std::size_t n = old.nodes.size(); n-- > 0;) {
+      const Node& node = old.nodes[n];
+      if (std::none_of(node.outputs.begin(), node.outputs.end(),
+                       [&](ValueId id) { return wanted[index(id)] && !known.contains(id); }))
+        continue;
+      nodes.push_back(&node);
+      for (const ValueId id : node.inputs)
+        if (id != kNone) wanted[index(id)] = true;
+    }
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+      std::vector<ValueId> inputs;
+      for (const ValueId id : (*node)->inputs) inputs.push_back(resolved(old, graph, known, id));
+      const auto outputs = graph.add(*(*node)->op, std::move(inputs), (*node)->attributes,
+                                     old.value((*node)->outputs.front()).name, (*node)->phase, (*node)->stage);
+      for (std::size_t o = 0; o < outputs.size(); ++o) known[(*node)->outputs[o]] = outputs[o];
+    }
+    for (const ir::Write& write : old.writes)
+      if (kept(write))
+        graph.writes.push_back({to_[index(write.state)], resolved(old, graph, known, write.value), write.mode});
+  }
+
+  // After the state was set from outside, servers send what workers have copies of.
+  Graph derive(const Graph& old) const {
+    Graph graph;
+    graph.name = old.name;
+    pull_states(graph, Phase::forward, [](const ServerMessage&) { return std::vector<ValueId>{}; });
+    std::map<ValueId, ValueId> known;
+    copy_rest(old, graph, known);
+    return graph;
+  }
+
+  const Module& old_;
+  ServerSplit split_;
+  ServerMessages messages_;
+  Module next_;
+  std::vector<StateId> to_;  // by old state
+};
+
+}  // namespace
+
+void WorkerSide::run(Module& module) const { module = Worker(module, options_).run(); }
+
+}  // namespace trireme::passes

@@ -1,0 +1,59 @@
+#include "trireme/program/exchange.h"
+
+#include <algorithm>
+
+#include "trireme/core/error.h"
+#include "trireme/passes/server.h"
+#include "trireme/program/print.h"
+
+namespace trireme::program {
+namespace {
+
+std::vector<Exchange::Message> messages(const Program& program, Instruction::Kind kind, int place) {
+  std::vector<Exchange::Message> found;
+  for (const Instruction& i : program.instructions)
+    if (i.kind == kind && i.attributes.integer("peer") == place)
+      found.push_back({static_cast<int>(i.attributes.integer("key")), i.attributes.text("of"),
+                       (kind == Instruction::Kind::push ? i.inputs : i.outputs).front().type});
+  return found;
+}
+
+void expect(const TensorType* there, const Exchange::Message& m, int place, const std::string& what) {
+  if (there == nullptr) fail("server {} has no {} for key {} ('{}')", place, what, m.key, m.of);
+  if (*there != m.type)
+    fail("key {} ('{}') is {} on the worker and {} on server {}", m.key, m.of, m.type.str(), there->str(), place);
+}
+
+std::size_t bytes_of(const std::vector<Exchange::Message>& messages) {
+  std::size_t sum = 0;
+  for (const Exchange::Message& m : messages) sum += m.type.bytes();
+  return sum;
+}
+
+}  // namespace
+
+std::size_t Exchange::pushed_bytes() const { return bytes_of(pushes); }
+std::size_t Exchange::pulled_bytes() const { return bytes_of(states) + bytes_of(results); }
+
+Exchange match(const Program& step, const Program& derive, const ir::Module& server, int place, int workers) {
+  const auto state = [&](const std::string& name) -> const TensorType* {
+    const ir::StateId id = server.find_state(name);
+    return id == ir::kNone ? nullptr : &server.state(id).type;
+  };
+  Exchange exchange;
+  exchange.pushes = messages(step, Instruction::Kind::push, place);
+  for (const Exchange::Message& m : exchange.pushes)
+    for (int w = 0; w < workers; ++w) expect(state(passes::slot_name(m.of, w)), m, place, "slot");
+  const ir::Graph& update = server.graph("update");
+  for (const Exchange::Message& m : messages(step, Instruction::Kind::pull, place)) {
+    const auto output = update.find_output(m.of);
+    const bool is_state = state(m.of) != nullptr;
+    expect(is_state ? state(m.of) : output ? &update.type(*output) : nullptr, m, place, "state or output");
+    (is_state ? exchange.states : exchange.results).push_back(m);
+  }
+  if (messages(derive, Instruction::Kind::pull, place) != exchange.states)
+    fail("'{}' and '{}' do not pull the same from server {}", step.name, derive.name, place);
+  return exchange;
+}
+
+}  // namespace trireme::program

@@ -1,0 +1,67 @@
+#include <algorithm>
+
+#include "trireme/core/error.h"
+#include "trireme/train/schedule.h"
+#include "trireme/train/trainer.h"
+
+namespace trireme::train {
+
+using Clock = std::chrono::steady_clock;
+
+// Up to the next step at which something is due, and not for long: requests wait for it.
+std::int64_t Trainer::steps_apart() const {
+  constexpr double kSeconds = 2;
+  const auto many = static_cast<std::int64_t>(kSeconds / std::max(step_seconds_, 1e-6));
+  std::int64_t count = step_seconds_ == 0 ? 1 : std::max<std::int64_t>(1, many);
+  count = std::min(count, config_.train.steps - step_);
+  for (const std::int64_t every : {config_.train.eval_every, config_.output.checkpoint_every.steps})
+    if (every > 0) count = std::min(count, every - step_ % every);
+  return count;
+}
+
+Metrics Trainer::take_steps_apart(Outcome& outcome) {
+  const std::int64_t first = step_;
+  const std::int64_t count = told(steps_apart());
+  while (loaders_.size() < session_->ranks().size()) loaders_.push_back(make_loader());
+  const auto began = Clock::now();
+  auto begin = began;
+  Metrics last;
+  std::uint64_t sent = session_->ranks().empty() ? 0 : session_->ranks().front()->sent_bytes();
+  double waited = loaders_.empty() ? 0 : loaders_.front()->waited();
+  // The first worker of this process speaks: its own loss, at its own pace.
+  const auto done = [&](std::size_t worker, std::int64_t step, const StepResult& result) {
+    if (!result.finite && !result.skipped())
+      fail("step {}: the loss of worker {} is {} and its gradient norm {}; its update was withheld", step + 1,
+           session_->first_rank() + worker, result.loss, result.grad_norm);
+    if (worker != 0) return;
+    const auto now = Clock::now();
+    step_seconds_ = std::chrono::duration<double>(now - begin).count();
+    begin = now;
+    last = measured(result, step, step_seconds_, outcome);
+    const std::uint64_t sent_now = session_->ranks().front()->sent_bytes();
+    const double waited_now = loaders_.front()->waited();
+    last.sent_bytes = sent_now - std::exchange(sent, sent_now);
+    last.data_wait_ms = (waited_now - waited) * 1e3;
+    outcome.data_seconds += waited_now - std::exchange(waited, waited_now);
+    if (step + 1 < first + count && (last.step % config_.output.log_every == 0 || last.skipped)) {
+      log_metrics(last);
+      if (options_.on_step) options_.on_step(last);
+    }
+  };
+  session_->run({.first = first,
+                 .count = count,
+                 .seed = config_.train.seed,
+                 .lr = [&](std::int64_t step) { return learning_rate(config_.train, step); },
+                 .batch = [&](std::size_t worker, std::int64_t) -> const data::Batch& {
+                   return loaders_[worker]->next();
+                 },
+                 .done = done});
+  step_ = first + count;
+  outcome.seconds += std::chrono::duration<double>(Clock::now() - began).count();
+  // A process of servers alone has no loss to tell of.
+  if (session_->ranks().empty()) outcome.losses.resize(outcome.losses.size() + static_cast<std::size_t>(count));
+  last.step = step_;
+  return last;
+}
+
+}  // namespace trireme::train

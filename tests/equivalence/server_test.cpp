@@ -1,0 +1,194 @@
+// Parameter servers: in step they train as all-reduce does; apart they keep to their bound.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "equivalence/training.h"
+#include "trireme/core/error.h"
+#include "trireme/train/checkpoint.h"
+#include "trireme/train/schedule.h"
+
+namespace trireme::testing {
+namespace {
+
+std::int64_t steps() {
+  const char* asked = std::getenv("TRIREME_STEPS");
+  return asked == nullptr ? 4 : std::atoll(asked);
+}
+
+train::Config shareable(const std::string& model) {
+  train::Config config = small_model(model);
+  config.train.batch = 12;
+  return config;
+}
+
+train::Config with_servers(train::Config config, int workers, int servers, const std::string& mode = "sync") {
+  config.parallel.server = mode;
+  config.parallel.servers = servers;
+  return over_ranks(std::move(config), workers);
+}
+
+class SyncServer : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(SyncServer, TrainsLikeAllReduce) {
+  for (const int workers : {1, 2, 3})
+    for (const int servers : {1, 2}) {
+      SCOPED_TRACE(fmt::format("dp={} servers={}", workers, servers));
+      const train::Config plain = over_ranks(shareable(GetParam()), workers);
+      Trained reduced(plain);
+      Trained served(with_servers(shareable(GetParam()), workers, servers));
+      reduced.train(steps());
+      served.train(steps());
+      expect_equal_training(reduced, served, 1e-5);
+      EXPECT_EQ(served.session().measured_peak(), served.compiled().arena_bytes);
+      for (const auto& server : served.session().servers())
+        EXPECT_EQ(server->rank().measured_peak(), server->rank().compiled().arena_bytes);
+    }
+}
+
+TEST_P(SyncServer, WithSeveralMicroBatchesAndLowPrecision) {
+  for (const char* precision : {"f32", "bf16", "fp16"}) {
+    SCOPED_TRACE(precision);
+    train::Config config = shareable(GetParam());
+    config.train.micro_batch = 6;
+    config.train.precision = precision;
+    config.train.loss_scale = 64;
+    Trained reduced(over_ranks(config, 2));
+    Trained served(with_servers(config, 2, 2));
+    reduced.train(3);
+    served.train(3);
+    // Sums of several micro-batches are f32 whatever the precision.
+    expect_equal_training(reduced, served, 1e-5);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SyncServer, ::testing::Values("gpt2", "llama", "convnet"));
+
+// What one step moves: for a worker its gradients out and the weights in, however many workers there are; for a server
+// that of all workers, of what it keeps.
+TEST(Server, TrafficFollowsTheLaw) {
+  const auto traffic = [](const train::Rank& rank) { return rank.ranks()->everyone->counters(); };
+  std::uint64_t parameters = 0;
+  for (const int workers : {1, 2, 3})
+    for (const int servers : {1, 2, 3}) {
+      SCOPED_TRACE(fmt::format("dp={} servers={}", workers, servers));
+      Trained t(with_servers(shareable("gpt2"), workers, servers));
+      t.train(2);
+      parameters = t.compiled().parameters() * sizeof(float);
+      const std::uint64_t loss = sizeof(float) * static_cast<std::uint64_t>(servers);  // each server hears of it
+      const std::uint64_t results = 3 * sizeof(float);                                 // loss, norm, finite
+      for (const auto& rank : t.session().ranks()) {
+        EXPECT_EQ(traffic(*rank).sent, 2 * (parameters + loss));
+        EXPECT_EQ(traffic(*rank).received, 2 * (parameters + results));
+      }
+      std::uint64_t received = 0;
+      const std::uint64_t all = 2 * static_cast<std::uint64_t>(workers) * (parameters + loss);
+      for (const auto& server : t.session().servers()) {
+        const comm::Counters c = traffic(server->rank());
+        received += c.received;
+        // A server's share, as even as whole tensors can be cut.
+        EXPECT_NEAR(static_cast<double>(c.received), static_cast<double>(all) / servers,
+                    0.05 * static_cast<double>(all));
+      }
+      EXPECT_EQ(received, all);
+    }
+}
+
+// Every worker at its own pace, the last one slow.
+std::int64_t lead_of(const std::string& mode) {
+  const train::Config config = with_servers(shareable("gpt2"), 3, 2, mode);
+  Trained t(config);
+  std::vector<data::Batch> batches;
+  for (std::int64_t step = 0; step < 12; ++step) batches.push_back(batch_of(config, step));
+  t.session().run({.first = 0,
+                   .count = std::ssize(batches),
+                   .seed = config.train.seed,
+                   .lr = [&](std::int64_t step) { return train::learning_rate(config.train, step); },
+                   .batch = [&](std::size_t worker, std::int64_t step) -> const data::Batch& {
+                     if (worker == 2) std::this_thread::sleep_for(std::chrono::milliseconds(40));
+                     return batches[static_cast<std::size_t>(step)];
+                   },
+                   .done = [](std::size_t, std::int64_t, const train::StepResult& r) { EXPECT_TRUE(r.finite); }});
+  std::int64_t lead = 0;
+  for (const auto& server : t.session().servers()) lead = std::max(lead, server->largest_lead());
+  // All workers have the servers' weights again.
+  for (const ir::State& state : t.compiled().module.states) {
+    if (!state.trained) continue;
+    const auto kept = t.session().state(state.name);
+    for (const auto& rank : t.session().ranks()) {
+      std::vector<std::byte> own(kept.size());
+      rank->read_state(state.name, 0, own);
+      EXPECT_TRUE(own == kept) << state.name;
+    }
+  }
+  return lead;
+}
+
+TEST(Server, StalenessIsBounded) {
+  EXPECT_LE(lead_of("ssp:0"), 0);
+  EXPECT_LE(lead_of("ssp:2"), 2);
+  EXPECT_GT(lead_of("async"), 2);
+}
+
+TEST(Server, AsyncWithOneWorkerIsTraining) {
+  Trained plain(shareable("llama"));
+  Trained served(with_servers(shareable("llama"), 1, 2, "async"));
+  plain.train(4);
+  served.train(4);
+  expect_equal_training(plain, served, 1e-5);
+}
+
+TEST(Server, CheckpointsGoAnywhere) {
+  const std::filesystem::path run = std::filesystem::path(::testing::TempDir()) / "server_checkpoints";
+  std::filesystem::remove_all(run);
+  const train::Config plain = shareable("convnet");
+  Trained straight(plain);
+  straight.train(4);
+  const std::vector<train::Config> ways = {plain, over_ranks(plain, 2, 3), with_servers(plain, 2, 2),
+                                           with_servers(plain, 3, 1)};
+  for (const train::Config& from : ways)
+    for (const train::Config& to : ways) {
+      std::filesystem::remove_all(run);
+      Trained first(from);
+      first.train(2);
+      train::save_checkpoint(run, first.session(), from, 2, 1);
+      Trained second(to);
+      train::load_checkpoint(run, 2, second.session());
+      const auto before = first.state();
+      const auto after = second.state();
+      ASSERT_EQ(before.size(), after.size());
+      for (const auto& [name, values] : before) EXPECT_TRUE(values == after.at(name)) << name;
+    }
+  std::filesystem::remove_all(run);
+}
+
+TEST(Server, RefusesWhatDoesNotGoTogether) {
+  const auto refusal = [](train::Config config) -> std::string {
+    try {
+      train::check(config);
+      train::Registry registry;
+      train::compile(config, registry, {});
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), Error::Kind::request);
+      return e.message();
+    }
+    return "";
+  };
+  train::Config config = with_servers(shareable("gpt2"), 2, 1);
+  config.parallel.zero = 1;
+  EXPECT_NE(refusal(config).find("parallel.zero"), std::string::npos);
+  config.parallel.zero = 0;
+  config.memory.offload = "all";
+  EXPECT_NE(refusal(config).find("\"activations\""), std::string::npos);
+  config.memory.offload = "none";
+  config.parallel.servers = 63;
+  EXPECT_NE(refusal(config).find("parallel.servers"), std::string::npos);
+  EXPECT_NE(refusal(with_servers(shareable("convnet"), 2, 1, "ssp:2")).find("the nearest is \"sync\""),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace trireme::testing
