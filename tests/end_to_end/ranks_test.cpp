@@ -96,6 +96,29 @@ TEST_F(Ranks, ProcessesTrainAsThreadsDo) {
   }
 }
 
+TEST_F(Ranks, ServersTrainAsThreadsAndAsProcesses) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  done(arguments("reduced", {"--parallel.mesh=dp=2"}));
+  done(arguments("threads", {"--parallel.mesh=dp=2", "--parallel.server=sync", "--parallel.servers=2"}));
+  expect_same_losses("reduced", "threads");
+  const Finished f = processes(4, arguments("processes", {"--parallel.server=sync", "--parallel.servers=2"}));
+  ASSERT_EQ(f.code, 0) << f.out << f.err;
+  EXPECT_NE(f.out.find("2 servers (sync)"), std::string::npos) << f.out;
+  EXPECT_EQ(shards("processes", kSteps), shards("threads", kSteps));
+  const Finished apart = processes(3, arguments("apart", {"--parallel.server=ssp:1", "--train.eval_every=3"}));
+  ASSERT_EQ(apart.code, 0) << apart.out << apart.err;
+  EXPECT_EQ(std::ssize(metrics("apart")), kSteps);
+}
+
+TEST_F(Ranks, ARunGoesOnWithAndWithoutServers) {
+  done(arguments("one", {"--train.steps=9", "--output.checkpoint_every=0"}));
+  done(arguments("run", {"--train.steps=3", "--parallel.mesh=dp=2", "--parallel.server=sync"}));
+  done(arguments("run", {"--resume", "--train.steps=6", "--parallel.mesh=dp=3", "--parallel.zero=1"}));
+  done(arguments("run", {"--resume", "--train.steps=9", "--parallel.mesh=dp=2", "--parallel.server=sync",
+                         "--parallel.servers=2"}));
+  expect_same_losses("one", "run");
+}
+
 TEST_F(Ranks, RequestsThatCannotBe) {
   EXPECT_NE(refused(arguments("run", {"--parallel.mesh=dp=5"})).find("multiple of the 5 replicas"), std::string::npos);
   EXPECT_NE(refused(arguments("run", {"--runtime.transport=mpi"})).find("mpirun"), std::string::npos);
@@ -122,13 +145,17 @@ int process_of_rank(int rank, const fs::path& folder) {
   return -1;
 }
 
-TEST_F(Ranks, AKilledProcessEndsAllAndTheRunGoesOn) {
+// One of three processes, which train as `how` says, is killed again and again.
+class KilledRanks : public Ranks, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(KilledRanks, EndAllAndTheRunGoesOn) {
   if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  const std::string how = GetParam();
   const char* asked = std::getenv("TRIREME_KILLS");
   const int kills = asked != nullptr ? std::atoi(asked) : 2;
   std::mt19937 random(1);
   const std::vector<std::string> forever =
-      arguments("run", {"--resume", "--train.steps=1000000", "--parallel.zero=2", "--parallel.timeout=5s"});
+      arguments("run", {"--resume", "--train.steps=1000000", how, "--parallel.timeout=5s"});
   double longest = 0;
   for (int k = 0; k < kills; ++k) {
     Running running(folder(), forever, 3);
@@ -147,13 +174,16 @@ TEST_F(Ranks, AKilledProcessEndsAllAndTheRunGoesOn) {
   EXPECT_LT(longest, 10);
   const std::int64_t end = newest() + 2;
   const std::string steps = "--train.steps=" + std::to_string(end);
-  const Finished last = processes(3, arguments("run", {"--resume", steps, "--parallel.zero=2"}));
+  const Finished last = processes(3, arguments("run", {"--resume", steps, how}));
   ASSERT_EQ(last.code, 0) << last.out << last.err;
-  const Finished whole = processes(3, arguments("whole", {steps, "--parallel.zero=2", "--output.checkpoint_every=0"}));
+  const Finished whole = processes(3, arguments("whole", {steps, how, "--output.checkpoint_every=0"}));
   ASSERT_EQ(whole.code, 0) << whole.out << whole.err;
   EXPECT_EQ(shards("run", end), shards("whole", end));
   std::printf("%d kills over %lld steps, each over within %.1f s\n", kills, static_cast<long long>(end), longest);
 }
+
+// Of a server's three ranks the last is the server.
+INSTANTIATE_TEST_SUITE_P(How, KilledRanks, ::testing::Values("--parallel.zero=2", "--parallel.server=sync"));
 
 }  // namespace
 }  // namespace trireme::testing

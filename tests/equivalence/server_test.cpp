@@ -14,10 +14,9 @@
 namespace trireme::testing {
 namespace {
 
-std::int64_t steps() {
-  const char* asked = std::getenv("TRIREME_STEPS");
-  return asked == nullptr ? 4 : std::atoll(asked);
-}
+// Steps of each comparison, and what is compared: a few, or as many as the environment asks for, and everything.
+const char* asked() { return std::getenv("TRIREME_STEPS"); }
+std::int64_t steps() { return asked() == nullptr ? 3 : std::atoll(asked()); }
 
 train::Config shareable(const std::string& model) {
   train::Config config = small_model(model);
@@ -36,6 +35,7 @@ class SyncServer : public ::testing::TestWithParam<std::string> {};
 TEST_P(SyncServer, TrainsLikeAllReduce) {
   for (const int workers : {1, 2, 3})
     for (const int servers : {1, 2}) {
+      if (asked() == nullptr && servers != (workers == 2 ? 1 : 2)) continue;
       SCOPED_TRACE(fmt::format("dp={} servers={}", workers, servers));
       const train::Config plain = over_ranks(shareable(GetParam()), workers);
       Trained reduced(plain);
@@ -50,7 +50,7 @@ TEST_P(SyncServer, TrainsLikeAllReduce) {
 }
 
 TEST_P(SyncServer, WithSeveralMicroBatchesAndLowPrecision) {
-  for (const char* precision : {"f32", "bf16", "fp16"}) {
+  for (const char* precision : {"bf16", "fp16"}) {
     SCOPED_TRACE(precision);
     train::Config config = shareable(GetParam());
     config.train.micro_batch = 6;
@@ -58,8 +58,8 @@ TEST_P(SyncServer, WithSeveralMicroBatchesAndLowPrecision) {
     config.train.loss_scale = 64;
     Trained reduced(over_ranks(config, 2));
     Trained served(with_servers(config, 2, 2));
-    reduced.train(3);
-    served.train(3);
+    reduced.train(2);
+    served.train(2);
     // Sums of several micro-batches are f32 whatever the precision.
     expect_equal_training(reduced, served, 1e-5);
   }
@@ -72,8 +72,8 @@ INSTANTIATE_TEST_SUITE_P(Models, SyncServer, ::testing::Values("gpt2", "llama", 
 TEST(Server, TrafficFollowsTheLaw) {
   const auto traffic = [](const train::Rank& rank) { return rank.ranks()->everyone->counters(); };
   std::uint64_t parameters = 0;
-  for (const int workers : {1, 2, 3})
-    for (const int servers : {1, 2, 3}) {
+  for (const int workers : {1, 3})
+    for (const int servers : {1, 3}) {
       SCOPED_TRACE(fmt::format("dp={} servers={}", workers, servers));
       Trained t(with_servers(shareable("gpt2"), workers, servers));
       t.train(2);
@@ -145,12 +145,13 @@ TEST(Server, CheckpointsGoAnywhere) {
   const std::filesystem::path run = std::filesystem::path(::testing::TempDir()) / "server_checkpoints";
   std::filesystem::remove_all(run);
   const train::Config plain = shareable("convnet");
-  Trained straight(plain);
-  straight.train(4);
   const std::vector<train::Config> ways = {plain, over_ranks(plain, 2, 3), with_servers(plain, 2, 2),
                                            with_servers(plain, 3, 1)};
-  for (const train::Config& from : ways)
-    for (const train::Config& to : ways) {
+  for (std::size_t i = 0; i < ways.size(); ++i)
+    for (std::size_t j = 0; j < ways.size(); ++j) {
+      if (asked() == nullptr && j != (i + 1) % ways.size()) continue;
+      const train::Config& from = ways[i];
+      const train::Config& to = ways[j];
       std::filesystem::remove_all(run);
       Trained first(from);
       first.train(2);
@@ -163,6 +164,41 @@ TEST(Server, CheckpointsGoAnywhere) {
       for (const auto& [name, values] : before) EXPECT_TRUE(values == after.at(name)) << name;
     }
   std::filesystem::remove_all(run);
+}
+
+// Whoever dies, all end soon, and say who it was.
+TEST(Server, DeathEndsEveryone) {
+  for (const char* mode : {"sync", "async"})
+    for (const bool server_dies : {true, false}) {
+      SCOPED_TRACE(fmt::format("{}, a {} dies", mode, server_dies ? "server" : "worker"));
+      const train::Config config = with_servers(shareable("gpt2"), 2, 1, mode);
+      Trained t(config);
+      const data::Batch batch = batch_of(config, 0);
+      thread_local bool works = false;  // this thread is a worker's
+      const auto begin = std::chrono::steady_clock::now();
+      std::string message;
+      try {
+        t.session().run({.first = 0,
+                         .count = 6,
+                         .seed = 1,
+                         .lr =
+                             [&](std::int64_t step) {
+                               if (server_dies && !works && step == 3) fail("the power is out");
+                               return 1e-3;
+                             },
+                         .batch = [&](std::size_t worker, std::int64_t step) -> const data::Batch& {
+                           works = true;
+                           if (!server_dies && worker == 1 && step == 3) fail("the power is out");
+                           return batch;
+                         },
+                         .done = {}});
+      } catch (const Error& e) {
+        message = e.message();
+      }
+      EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 10);
+      EXPECT_NE(message.find("the power is out"), std::string::npos) << message;
+      EXPECT_NE(message.find(server_dies ? "rank 2" : "rank 1"), std::string::npos) << message;
+    }
 }
 
 TEST(Server, RefusesWhatDoesNotGoTogether) {

@@ -159,8 +159,8 @@ std::string plan_text(const train::Trainer& t) {
   out += fmt::format("memory  predicted peak {} B{} ({})\n", format_count(c.arena_bytes),
                      ranks == 1 ? "" : " on each rank", categories_text(peak));
   for (std::size_t s = 0; s < c.servers.size(); ++s)
-    out += fmt::format("server  {} keeps {} parameters in {} B, receives {} B from each worker a step and sends {} B\n", s,
-                       format_count(c.servers[s].parameters()), format_count(c.servers[s].arena_bytes),
+    out += fmt::format("server  {} keeps {} parameters in {} B, receives {} B from each worker a step and sends {} B\n",
+                       s, format_count(c.servers[s].parameters()), format_count(c.servers[s].arena_bytes),
                        format_count(c.servers[s].exchange.pushed_bytes()),
                        format_count(c.servers[s].exchange.pulled_bytes()));
   for (int tier = 1; tier < program::kTiers; ++tier)

@@ -86,8 +86,7 @@ class Server {
       return add(graph, "scale", {one}, {{"factor", static_cast<double>(options_.workers)}}, m.of + ".own");
     }
     std::vector<ValueId> terms;
-    for (int w = 0; w < options_.workers; ++w)
-      terms.push_back(graph.read(next_, next_.find_state(slot_name(m.of, w))));
+    for (int w = 0; w < options_.workers; ++w) terms.push_back(graph.read(next_, next_.find_state(slot_name(m.of, w))));
     return terms.size() == 1 ? terms.front() : add(graph, "add_n", terms, {}, m.of + ".sum");
   }
 
@@ -130,9 +129,9 @@ class Server {
         known[node.outputs.front()] = inputs.front();
         continue;
       }
-      const bool sums_squares =
-          node.op->name == "add_n" &&
-          std::any_of(inputs.begin(), inputs.end(), [&](ValueId id) { return squares.contains(id); });
+      const bool sums_squares = node.op->name == "add_n" && std::any_of(inputs.begin(), inputs.end(), [&](ValueId id) {
+                                  return squares.contains(id);
+                                });
       if (!all_here && !sums_squares) continue;  // another server's
       const auto outputs = graph.add(*node.op, std::move(inputs), node.attributes, label, node.phase, node.stage);
       for (std::size_t o = 0; o < outputs.size(); ++o) known[node.outputs[o]] = outputs[o];
@@ -194,7 +193,8 @@ class Server {
       for (std::size_t o = 0; o < outputs.size(); ++o) known[node.outputs[o]] = outputs[o];
     }
     for (const ir::Write& write : old.writes)
-      if (to_[index(write.state)] != kNone) graph.writes.push_back({to_[index(write.state)], resolved(write.value), write.mode});
+      if (to_[index(write.state)] != kNone)
+        graph.writes.push_back({to_[index(write.state)], resolved(write.value), write.mode});
     return graph;
   }
 

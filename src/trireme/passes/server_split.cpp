@@ -35,9 +35,8 @@ std::vector<ServerKey> share_out(const ir::Module& module, int servers) {
       parameters.push_back(&state);
       total += state.type.bytes();
     }
-  std::stable_sort(parameters.begin(), parameters.end(), [](const ir::State* a, const ir::State* b) {
-    return a->type.bytes() > b->type.bytes();
-  });
+  std::stable_sort(parameters.begin(), parameters.end(),
+                   [](const ir::State* a, const ir::State* b) { return a->type.bytes() > b->type.bytes(); });
   const std::size_t fair = std::max<std::size_t>(1, (total + index(servers) - 1) / index(servers));
   std::vector<std::size_t> load(index(servers), 0);
   std::vector<ServerKey> keys;
@@ -94,11 +93,14 @@ ServerSplit::ServerSplit(const ir::Module& module)
     for (const ir::ValueId id : update.nodes[index(producer)].inputs)
       if (id != kNone) wanted.push_back(id);
   }
-  for (const ir::Output& output : update.outputs)
-    if (const std::int32_t producer = uses.producer[index(output.value)]; producer != kNone && node[index(producer)]) {
-      results.push_back(output.name);
-      resulted.push_back(output.value);
-    }
+  for (const ir::Output& output : update.outputs) {
+    const std::int32_t producer = uses.producer[index(output.value)];
+    const ir::ValueInfo& value = update.value(output.value);
+    const bool pushed = value.kind == ir::ValueInfo::Kind::state && module.state(value.state).step_local;
+    if (!pushed && (producer == kNone || !node[index(producer)])) continue;
+    results.push_back(output.name);
+    resulted.push_back(output.value);
+  }
   for (const ir::Graph& graph : module.graphs) {
     if (graph.name == "update" || graph.name == "init" || graph.name == "derive") continue;
     const ir::Uses read(graph);
@@ -114,7 +116,7 @@ ServerMessages::ServerMessages(const ir::Module& module, const ServerSplit& spli
   const auto about = [&](std::size_t k, StateId id) {
     const ServerKey& key = options.keys[k];
     const ir::State& s = module.state(id);
-    return ServerMessage{next++,     key.server, s.name, static_cast<std::int32_t>(k), part_type(s.type, key.rows),
+    return ServerMessage{next++,    key.server, s.name, static_cast<std::int32_t>(k), part_type(s.type, key.rows),
                          key.first, key.rows};
   };
   for (std::size_t k = 0; k < options.keys.size(); ++k) {

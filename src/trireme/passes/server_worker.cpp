@@ -68,8 +68,7 @@ class Worker {
 
   ValueId add(Graph& graph, std::string_view op, std::vector<ValueId> inputs, ir::Attributes attributes,
               const std::string& label, Phase phase) const {
-    return graph
-        .add(next_.registry->at(std::string(op)), std::move(inputs), std::move(attributes), label, phase)
+    return graph.add(next_.registry->at(std::string(op)), std::move(inputs), std::move(attributes), label, phase)
         .front();
   }
 
@@ -115,14 +114,17 @@ class Worker {
               m.of + ".push", Phase::update);
     }
     const auto after = [&](const ServerMessage& m) {
-      return std::vector<ValueId>{sent.at(m.about == kNone ? -1 - m.server : m.about)};
+      std::vector<ValueId> these = {sent.at(-1 - m.server)};
+      if (m.about != kNone) these.push_back(sent.at(m.about));
+      return these;
     };
     pull_states(graph, Phase::update, after);
     std::map<ValueId, ValueId> known;
     for (std::size_t r = 0; r < messages_.results.size(); ++r)
       known[split_.resulted[r]] = pull(graph, messages_.results[r], after(messages_.results[r]), Phase::update);
     copy_rest(old, graph, known);
-    for (const ir::Output& output : old.outputs) graph.outputs.push_back({output.name, resolved(old, graph, known, output.value)});
+    for (const ir::Output& output : old.outputs)
+      graph.outputs.push_back({output.name, resolved(old, graph, known, output.value)});
     return graph;
   }
 

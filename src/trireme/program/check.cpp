@@ -298,7 +298,7 @@ class Checker {
   std::vector<std::int32_t> position_;
   std::array<Segments, kTiers> segments_;
   std::int32_t comm_stream_ = kNone;
-  std::int32_t pulled_ = kNone;  // the last pull so far
+  std::int32_t pulled_ = kNone;                                                   // the last pull so far
   std::map<std::tuple<bool, std::int64_t, std::int64_t>, std::size_t> messages_;  // pulled?, peer, key
 };
 

@@ -44,6 +44,11 @@ Exchange match(const Program& step, const Program& derive, const ir::Module& ser
   exchange.pushes = messages(step, Instruction::Kind::push, place);
   for (const Exchange::Message& m : exchange.pushes)
     for (int w = 0; w < workers; ++w) expect(state(passes::slot_name(m.of, w)), m, place, "slot");
+  // Nothing is waited for that nobody sends.
+  const auto slots = std::count_if(server.states.begin(), server.states.end(),
+                                   [](const ir::State& s) { return s.category == ir::Category::gradients; });
+  if (slots != std::ssize(exchange.pushes) * workers)
+    fail("server {} has {} slots, and {} workers push {} keys to it", place, slots, workers, exchange.pushes.size());
   const ir::Graph& update = server.graph("update");
   for (const Exchange::Message& m : messages(step, Instruction::Kind::pull, place)) {
     const auto output = update.find_output(m.of);

@@ -228,7 +228,8 @@ void Executor::send_or_receive(std::size_t i) {
   const Instruction& instruction = program_.instructions[i];
   const Prepared& p = prepared_[i];
   if (instruction.kind == Instruction::Kind::pull) {
-    p.group->recv({static_cast<std::byte*>(p.outputs.front()), instruction.outputs.front().type.bytes()}, p.peer, p.key);
+    p.group->recv({static_cast<std::byte*>(p.outputs.front()), instruction.outputs.front().type.bytes()}, p.peer,
+                  p.key);
     return;
   }
   p.group->send({static_cast<const std::byte*>(p.inputs.front()), instruction.inputs.front().type.bytes()}, p.peer,

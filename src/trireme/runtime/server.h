@@ -16,8 +16,8 @@ namespace trireme::runtime {
 //
 //   together     waits for every worker's pushes of a step, updates once, answers all
 //   one by one   updates as soon as all pushes of some worker's step are here, and answers that worker; with a bound
-//                only once no worker is more than so many steps behind it. Several servers go by the order of the first:
-//                one update is of one worker's gradients on all of them.
+//                only once no worker is more than so many steps behind it. Several servers go by the order of the
+//                first: one update is of one worker's gradients on all of them.
 class Server {
  public:
   struct Message {
@@ -26,9 +26,9 @@ class Server {
     std::span<std::byte> bytes;
   };
   struct Options {
-    bool each = false;                     // one by one
-    std::optional<std::int64_t> bound;     // steps that a worker may be ahead of the slowest
-    double timeout = 60;                   // seconds without any push
+    bool each = false;                      // one by one
+    std::optional<std::int64_t> bound;      // steps that a worker may be ahead of the slowest
+    double timeout = 60;                    // seconds without any push
     comm::Communicator* servers = nullptr;  // all of them; null: there is one
   };
   // `slots` by worker. `states` and `results` are what is answered; results are read right after an update, states when
@@ -49,9 +49,9 @@ class Server {
  private:
   struct Worker {
     std::vector<comm::Request> pushes;
-    std::size_t arrived = 0;      // of them
-    std::int64_t steps = 0;       // whose pushes have been applied
-    bool waits = false;           // for an answer
+    std::size_t arrived = 0;  // of them
+    std::int64_t steps = 0;   // whose pushes have been applied
+    bool waits = false;       // for an answer
     std::vector<std::byte> results;
   };
 

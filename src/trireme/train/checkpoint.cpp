@@ -187,8 +187,8 @@ std::string shard_file(std::size_t rank) {
 
 namespace {
 
-// The rows that rank `number` of the world saves of a state that it has: of workers each an equal share, of servers each
-// what it keeps. Nothing where others save it.
+// The rows that rank `number` of the world saves of a state that it has: of workers each an equal share, of servers
+// each what it keeps. Nothing where others save it.
 std::optional<SavedRows> rows_to_save(const Compiled& run, const Rank& rank, const ir::State& state, int number) {
   if (!is_saved(state)) return std::nullopt;
   const int workers = run.module.mesh.ranks();

@@ -468,8 +468,10 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
       options.purpose == Purpose::train ? server_mode(config) : std::optional<ServerMode>{};
   c.mode = mode;
   if (mode) {
-    graphs.server = passes::ServerOptions{
-        .keys = passes::share_out(c.module, server_ranks(config)), .servers = server_ranks(config), .workers = mesh.ranks(), .each = mode->each};
+    graphs.server = passes::ServerOptions{.keys = passes::share_out(c.module, server_ranks(config)),
+                                          .servers = server_ranks(config),
+                                          .workers = mesh.ranks(),
+                                          .each = mode->each};
   }
   graphs.offload = offload_options(config);
   const auto laid_out = [&](const ir::Module& module) {
@@ -478,7 +480,8 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
   const Lower lower_step = [&](const ir::Module& module) {
     const bool least = config.memory.limit.count > 0 && options.staging_gives_way;
     const std::size_t staging = least ? std::min(options.staging, io::kStagingAlignment) : options.staging;
-    return program::lower(module, program::lay_out(module, std::min(staging, whole_staging(module, module.mesh.ranks()))),
+    return program::lower(module,
+                          program::lay_out(module, std::min(staging, whole_staging(module, module.mesh.ranks()))),
                           {.name = "step",
                            .body = "micro",
                            .tail = "update",

@@ -55,12 +55,12 @@ struct Compiled {
   std::int64_t micro_rows = 0;   // of all replicas together
   int micro_batches = 1;
   std::int64_t warm_steps = 0;
-  int replicas = 1;                                       // that share the rows
+  int replicas = 1;  // that share the rows
   // Of parallel.server: what each server rank runs (init, derive, and as `step` one update), and what it keeps.
   std::vector<Compiled> servers;
   std::optional<ServerMode> mode;
-  std::vector<passes::ServerKey> keys;  // of a server: what it keeps
-  program::Exchange exchange;           // of a server: what it receives and sends
+  std::vector<passes::ServerKey> keys;                    // of a server: what it keeps
+  program::Exchange exchange;                             // of a server: what it receives and sends
   std::size_t arena_bytes = 0;                            // the largest of the programs: the predicted peak
   std::array<std::size_t, program::kTiers> tier_bytes{};  // alike for the other tiers; [0] is unused
   // Where memory.limit left something to decide (memory.remat = "optimal", memory.offload_policy = "dynamic").

@@ -11,16 +11,15 @@ std::optional<ServerMode> server_mode(const Config& config) {
   return mode;
 }
 
-int server_ranks(const Config& config) {
-  return server_mode(config) ? static_cast<int>(config.parallel.servers) : 0;
-}
+int server_ranks(const Config& config) { return server_mode(config) ? static_cast<int>(config.parallel.servers) : 0; }
 
 void check_server_mode(const Compiled& c, const Config& config) {
   if (!c.mode || !c.mode->each) return;
   for (const ir::Node& node : c.module.graph("micro").nodes)
     if (node.op->traits.collective)
       refuse(
-          "parallel.server = \"{}\" lets workers run apart, and batch statistics of model.family = \"{}\" are taken over "
+          "parallel.server = \"{}\" lets workers run apart, and batch statistics of model.family = \"{}\" are taken "
+          "over "
           "all of them; the nearest is \"sync\"",
           config.parallel.server, config.model.family);
 }

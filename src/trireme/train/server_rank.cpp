@@ -19,8 +19,7 @@ ServerRank::ServerRank(const Compiled& compiled, int threads, const std::filesys
     for (const program::Exchange::Message& m : table.pushes)
       slots[w].push_back({m.key, m.of, rank_.resident_state(passes::slot_name(m.of, static_cast<int>(w)))});
   std::vector<Message> states;
-  for (const program::Exchange::Message& m : table.states)
-    states.push_back({m.key, m.of, rank_.resident_state(m.of)});
+  for (const program::Exchange::Message& m : table.states) states.push_back({m.key, m.of, rank_.resident_state(m.of)});
   std::vector<Message> results;
   for (const program::Exchange::Message& m : table.results) {
     const std::span<const std::byte> bytes = rank_.step_executor().output(m.of);

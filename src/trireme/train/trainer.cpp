@@ -58,6 +58,11 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   resolve_model(config_, data_.vocab, registry_.models);
   compile_plan();
   if (config_.memory.limit.count > 0 && compiled_.arena_bytes > config_.memory.limit.count) refuse_limit();
+  for (std::size_t s = 0; s < compiled_.servers.size() && config_.memory.limit.count > 0; ++s)
+    if (compiled_.servers[s].arena_bytes > config_.memory.limit.count)
+      refuse("memory.limit = {} does not hold on server {}, which needs {}; try parallel.servers = {}",
+             format_bytes(config_.memory.limit.count), s, format_bytes(compiled_.servers[s].arena_bytes),
+             compiled_.servers.size() + 1);
   flops_per_step_ = program_flops(compiled_.step) * compiled_.module.mesh.ranks();
   if (options_.write) folder_ = told(leads() ? choose_run_folder(config_, options_.mode).string() : std::string());
   if (options_.write && options_.mode != RunMode::resume) open_weights();

@@ -48,14 +48,13 @@ Metrics Trainer::take_steps_apart(Outcome& outcome) {
       if (options_.on_step) options_.on_step(last);
     }
   };
-  session_->run({.first = first,
-                 .count = count,
-                 .seed = config_.train.seed,
-                 .lr = [&](std::int64_t step) { return learning_rate(config_.train, step); },
-                 .batch = [&](std::size_t worker, std::int64_t) -> const data::Batch& {
-                   return loaders_[worker]->next();
-                 },
-                 .done = done});
+  session_->run(
+      {.first = first,
+       .count = count,
+       .seed = config_.train.seed,
+       .lr = [&](std::int64_t step) { return learning_rate(config_.train, step); },
+       .batch = [&](std::size_t worker, std::int64_t) -> const data::Batch& { return loaders_[worker]->next(); },
+       .done = done});
   step_ = first + count;
   outcome.seconds += std::chrono::duration<double>(Clock::now() - began).count();
   // A process of servers alone has no loss to tell of.

@@ -172,7 +172,8 @@ void check_server(const Config& config) {
            parallel.zero);
   if (const std::string& offload = config.memory.offload; offload != "none" && offload != "activations")
     refuse(
-        "{} does not go with memory.offload = \"{}\": servers keep weights and optimizer states in memory; the nearest is "
+        "{} does not go with memory.offload = \"{}\": servers keep weights and optimizer states in memory; the nearest "
+        "is "
         "\"activations\"",
         given, offload);
   if (const std::int64_t ranks = std::max<std::int64_t>(1, axis(config, "dp")) + parallel.servers; ranks > kMostRanks)
