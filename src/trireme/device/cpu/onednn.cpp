@@ -76,11 +76,12 @@ dnnl::primitive_attr attributes(bool accumulate) {
   return result;
 }
 
-// Ranks prepare their kernels at the same time, and oneDNN shares what it has made between them.
+// Ranks prepare their kernels at the same time, and oneDNN shares what it has made between them: one after the other.
+std::mutex preparing;
+
 template <class F>
 auto guarded(const char* what, F&& f) {
-  static std::mutex one_at_a_time;
-  const std::lock_guard lock(one_at_a_time);
+  const std::lock_guard lock(preparing);
   const SingleThreaded guard;
   try {
     return f();
