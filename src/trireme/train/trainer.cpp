@@ -233,11 +233,15 @@ Outcome Trainer::run() {
   }
 }
 
+data::Loader Trainer::batches(std::int64_t from) const {
+  return {data::Sampler(data_.train, data::parse_order(config_.data.order),
+                        static_cast<std::uint64_t>(config_.train.seed), config_.train.batch),
+          0, config_.train.batch, from};
+}
+
 Outcome Trainer::run_to_end() {
   Outcome outcome;
-  data::Loader loader(data::Sampler(data_.train, data::parse_order(config_.data.order),
-                                    static_cast<std::uint64_t>(config_.train.seed), config_.train.batch),
-                      0, config_.train.batch, step_);
+  data::Loader loader = batches(step_);
   auto last_checkpoint = Clock::now();
   const Interval& every = config_.output.checkpoint_every;
   while (step_ < config_.train.steps && !outcome.stopped) {

@@ -79,6 +79,9 @@ class Trainer {
   // Floating-point operations of one update, by the ops' own costs.
   double flops_per_step() const { return flops_per_step_; }
 
+  // The batches of the run from step `from` on, read ahead.
+  data::Loader batches(std::int64_t from = 0) const;
+
   void start();
   Outcome run();
   // Mean loss over held-out rows (as train::evaluate); nothing when nothing is held out.
