@@ -56,11 +56,7 @@ struct Figures {
 class Bench {
  public:
   Bench(train::Trainer& trainer, const std::filesystem::path& folder)
-      : trainer_(trainer),
-        writer_(folder, trainer.session(), 1, {}),
-        loader_(data::Sampler(trainer.data().train, data::parse_order(trainer.config().data.order),
-                              static_cast<std::uint64_t>(trainer.config().train.seed), trainer.config().train.batch),
-                0, trainer.config().train.batch, 0) {}
+      : trainer_(trainer), writer_(folder, trainer.session(), 1, {}), loader_(trainer.batches()) {}
 
   Figures run(int rounds, int warmup) {
     for (int i = 0; i < warmup; ++i) step();

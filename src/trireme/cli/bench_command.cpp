@@ -29,9 +29,7 @@ int bench_step(Context& context, const BenchArguments& a) {
   trainer.start();
   const train::Config& c = trainer.config();
   runtime::Trace trace(a.by_op ? 4'000'000 : 0);
-  data::Loader loader(data::Sampler(trainer.data().train, data::parse_order(c.data.order),
-                                    static_cast<std::uint64_t>(c.train.seed), c.train.batch),
-                      0, c.train.batch, 0);
+  data::Loader loader = trainer.batches();
   std::vector<double> milliseconds;
   std::vector<double> forward;
   for (int i = 0; i < a.warmup + a.steps; ++i) {

@@ -173,9 +173,7 @@ struct Timed {
 Timed time_steps(train::Trainer& trainer, const OffloadArguments& a) {
   trainer.start();
   const train::Config& c = trainer.config();
-  data::Loader loader(data::Sampler(trainer.data().train, data::parse_order(c.data.order),
-                                    static_cast<std::uint64_t>(c.train.seed), c.train.batch),
-                      0, c.train.batch, 0);
+  data::Loader loader = trainer.batches();
   std::vector<double> seconds;
   std::array<std::vector<double>, 3> compute;
   std::array<std::vector<double>, 3> waited;

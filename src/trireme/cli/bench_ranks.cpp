@@ -34,9 +34,7 @@ Timing timed(Context& context, const std::string& source, const std::vector<std:
   train::Trainer trainer(train::load_config(source, overrides, context.registry->models), *context.registry, options);
   trainer.start();
   const train::Config& c = trainer.config();
-  data::Loader loader(data::Sampler(trainer.data().train, data::parse_order(c.data.order),
-                                    static_cast<std::uint64_t>(c.train.seed), c.train.batch),
-                      0, c.train.batch, 0);
+  data::Loader loader = trainer.batches();
   constexpr int kWarmup = 2;
   std::vector<double> step;
   std::vector<double> forward;

@@ -59,9 +59,7 @@ std::string replayed(Context& context, train::Config config, const train::Outcom
   train::Trainer one(std::move(config), *context.registry, options);
   one.start();
   const train::Config& c = one.config();
-  data::Loader loader(data::Sampler(one.data().train, data::parse_order(c.data.order),
-                                    static_cast<std::uint64_t>(c.train.seed), c.train.batch),
-                      0, c.train.batch, 0);
+  data::Loader loader = one.batches();
   double most = 0;
   steps = std::min<std::int64_t>(steps, std::ssize(outcome.losses));
   for (std::int64_t i = 0; i < steps; ++i) {

@@ -241,17 +241,17 @@ Outcome Trainer::run() {
   }
 }
 
-std::unique_ptr<data::Loader> Trainer::make_loader() const {
-  return std::make_unique<data::Loader>(
-      data::Sampler(data_.train, data::parse_order(config_.data.order), static_cast<std::uint64_t>(config_.train.seed),
-                    config_.train.batch),
-      0, config_.train.batch, step_);
+data::Loader Trainer::batches(std::int64_t from) const {
+  return {data::Sampler(data_.train, data::parse_order(config_.data.order),
+                        static_cast<std::uint64_t>(config_.train.seed), config_.train.batch),
+          0, config_.train.batch, from};
 }
 
 Outcome Trainer::run_to_end() {
   Outcome outcome;
   const bool apart = compiled_.mode && compiled_.mode->each;
-  const std::unique_ptr<data::Loader> loader = apart ? nullptr : make_loader();
+  // Apart, each worker takes its own batches at its own pace.
+  const std::unique_ptr<data::Loader> loader(apart ? nullptr : new data::Loader(batches(step_)));
   auto last_checkpoint = Clock::now();
   const Interval& every = config_.output.checkpoint_every;
   while (step_ < config_.train.steps && !outcome.stopped) {

@@ -79,6 +79,9 @@ class Trainer {
   // Floating-point operations of one update, by the ops' own costs.
   double flops_per_step() const { return flops_per_step_; }
 
+  // The batches of the run from step `from` on, read ahead.
+  data::Loader batches(std::int64_t from = 0) const;
+
   void start();
   Outcome run();
   // Mean loss over held-out rows (as train::evaluate); nothing when nothing is held out.
@@ -101,7 +104,6 @@ class Trainer {
   // Steps until all workers are to have the same weights again: where servers let them run apart.
   Metrics take_steps_apart(Outcome& outcome);
   std::int64_t steps_apart() const;
-  std::unique_ptr<data::Loader> make_loader() const;
   Metrics measured(const StepResult& result, std::int64_t step, double seconds, Outcome& outcome) const;
   [[noreturn]] void stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr);
   void compile_plan();

@@ -22,7 +22,7 @@ std::int64_t Trainer::steps_apart() const {
 Metrics Trainer::take_steps_apart(Outcome& outcome) {
   const std::int64_t first = step_;
   const std::int64_t count = told(steps_apart());
-  while (loaders_.size() < session_->ranks().size()) loaders_.push_back(make_loader());
+  while (loaders_.size() < session_->ranks().size()) loaders_.emplace_back(new data::Loader(batches(step_)));
   const auto began = Clock::now();
   auto begin = began;
   Metrics last;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <vector>
 
 #include "trireme/core/error.h"
@@ -75,8 +76,12 @@ dnnl::primitive_attr attributes(bool accumulate) {
   return result;
 }
 
+// Ranks prepare their kernels at the same time, and oneDNN shares what it has made between them: one after the other.
+std::mutex preparing;
+
 template <class F>
 auto guarded(const char* what, F&& f) {
+  const std::lock_guard lock(preparing);
   const SingleThreaded guard;
   try {
     return f();
