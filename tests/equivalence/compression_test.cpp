@@ -1,6 +1,7 @@
 // Compressed gradients train like a plain reference of their mathematics.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -393,6 +394,10 @@ struct Kind {
   std::string optimizer;
 };
 
+void PrintTo(const Kind& kind, std::ostream* out) {
+  *out << kind.compress << " with " << kind.optimizer;
+}
+
 train::Config of_kind(const Kind& kind, int ranks) {
   train::Config config = compressed("gpt2", ranks, "none");
   config.train.optimizer = kind.optimizer;
@@ -446,7 +451,7 @@ TEST_P(Compressed, ABadStepLeavesEverythingAsItWas) {
 }
 
 TEST_P(Compressed, ResumesToTheBitAndStartsAnewWithOtherRanks) {
-  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "trireme_compressed";
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / fmt::format("trireme_compressed_{}", ::getpid());
   std::filesystem::remove_all(folder);
   const train::Config config = of_kind(GetParam(), 2);
   Trained whole(config);

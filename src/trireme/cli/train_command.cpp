@@ -111,8 +111,10 @@ int train_once(Context& context, const TrainArguments& a, train::Config config, 
   if (progress) progress->finish();
   fmt::print("{}", summary_text(trainer, outcome));
   const bool several = trainer.compiled().module.mesh.ranks() > 1;
-  // Compressed gradients are others.
-  const bool equal = trainer.config().name == "quickstart" && trainer.config().parallel.compress == "none";
+  // Compressed gradients are others, and so are those of workers that do not wait for each other.
+  const std::optional<train::ServerMode>& servers = trainer.compiled().mode;
+  const bool equal = trainer.config().name == "quickstart" && trainer.config().parallel.compress == "none" &&
+                     !(servers && servers->each);
   const std::int64_t replay = a.replay >= 0 ? a.replay : equal ? 20 : 0;
   if (several && world == nullptr && replay > 0 && outcome.steps == std::ssize(outcome.losses))
     fmt::print("{}", replayed(context, trainer.config(), outcome, replay));

@@ -439,8 +439,12 @@ void Executor::run() {
       streams_[stream]->submit({moves(program_.instructions[i]) ? +copy : +task, this, i});
   for (std::size_t i = 0; i < prepared_.size(); ++i)
     if (program_.instructions[i].stream == 0) execute_guarded(i);
-  for (const auto& stream : streams_)
-    if (stream) stream->synchronize();
+  for (std::size_t s = 1; s < streams_.size(); ++s) {
+    const auto begin = Trace::Clock::now();
+    streams_[s]->synchronize();
+    if (s == program::kCommStream)
+      exposed_comm_ += std::chrono::duration<double>(Trace::Clock::now() - begin).count();
+  }
   if (failure_) std::rethrow_exception(failure_);
 }
 

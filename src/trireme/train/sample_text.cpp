@@ -75,6 +75,7 @@ class Continuation {
 std::vector<std::int32_t> sample_tokens(Session& session, Tokens prompt, const SampleOptions& options,
                                         const std::function<bool(std::int32_t)>& on_token) {
   if (prompt.empty()) refuse("the prompt is empty");
+  if (session.ranks().empty()) return {};  // a process of servers alone has no model to ask
   Continuation continuation(session);
   std::vector<std::int32_t> all(prompt.begin(), prompt.end());
   for (const std::int32_t token : all)

@@ -151,7 +151,7 @@ void Session::run_each(const std::function<void(Rank&)>& body, const std::functi
   if (!crew_)
     run(0);
   else
-    crew_->run(run);
+    crew_->run(std::ref(run));
 }
 
 void Session::initialize(std::int64_t seed) {
@@ -164,15 +164,15 @@ void Session::derive() {
 
 StepResult Session::step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
   StepResult result;
-  run_each(
-      [&](Rank& rank) {
-        const StepResult own = rank.step(batch, step, lr, seed);
-        if (&rank == ranks_.front().get()) result = own;  // all ranks have the same
-      },
-      [&](ServerRank& server) {
-        const StepResult own = server.serve(step, 1, [&](std::int64_t) { return lr; });
-        if (ranks_.empty()) result = own;
-      });
+  const auto work = [&](Rank& rank) {
+    const StepResult own = rank.step(batch, step, lr, seed);
+    if (&rank == ranks_.front().get()) result = own;  // all ranks have the same
+  };
+  const auto serve = [&](ServerRank& server) {
+    const StepResult own = server.serve(step, 1, [&](std::int64_t) { return lr; });
+    if (ranks_.empty()) result = own;
+  };
+  run_each(std::ref(work), std::ref(serve));  // no copies, so nothing is allocated
   if (compiled_.mode && compiled_.mode->each) derive();
   return result;
 }
