@@ -394,9 +394,7 @@ struct Kind {
   std::string optimizer;
 };
 
-void PrintTo(const Kind& kind, std::ostream* out) {
-  *out << kind.compress << " with " << kind.optimizer;
-}
+void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.compress << " with " << kind.optimizer; }
 
 train::Config of_kind(const Kind& kind, int ranks) {
   train::Config config = compressed("gpt2", ranks, "none");
@@ -451,7 +449,8 @@ TEST_P(Compressed, ABadStepLeavesEverythingAsItWas) {
 }
 
 TEST_P(Compressed, ResumesToTheBitAndStartsAnewWithOtherRanks) {
-  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / fmt::format("trireme_compressed_{}", ::getpid());
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / fmt::format("trireme_compressed_{}", ::getpid());
   std::filesystem::remove_all(folder);
   const train::Config config = of_kind(GetParam(), 2);
   Trained whole(config);

@@ -442,8 +442,7 @@ void Executor::run() {
   for (std::size_t s = 1; s < streams_.size(); ++s) {
     const auto begin = Trace::Clock::now();
     streams_[s]->synchronize();
-    if (s == program::kCommStream)
-      exposed_comm_ += std::chrono::duration<double>(Trace::Clock::now() - begin).count();
+    if (s == program::kCommStream) exposed_comm_ += std::chrono::duration<double>(Trace::Clock::now() - begin).count();
   }
   if (failure_) std::rethrow_exception(failure_);
 }
