@@ -17,6 +17,8 @@ namespace {
 using Vector = std::vector<float>;
 
 constexpr std::int64_t kSteps = 6;
+// With other seeds an element may come to 0 but for rounding, where its sign is anybody's.
+constexpr std::int64_t kOneBitSeed = 7;
 constexpr std::size_t kSmall = 256;  // tensors with fewer elements travel as they are
 
 train::Config compressed(const std::string& model, int ranks, const std::string& kind) {
@@ -29,6 +31,13 @@ train::Config compressed(const std::string& model, int ranks, const std::string&
   return over_ranks(config, ranks);
 }
 
+// Two bits behind the first one.
+double rounded_to_byte(double magnitude) {
+  int exponent = 0;
+  const double fraction = std::frexp(magnitude, &exponent);
+  return magnitude == 0 ? 0.0 : std::ldexp(std::floor(8 * fraction + 0.5) / 8, exponent);
+}
+
 // What comes back of [first, first + n) of a packed vector.
 void round_trip(const std::string& kind, const Vector& a, std::size_t first, std::size_t n, Vector& back) {
   double most = 0;
@@ -37,18 +46,25 @@ void round_trip(const std::string& kind, const Vector& a, std::size_t first, std
     most = std::max(most, std::abs(static_cast<double>(a[i])));
     sum += std::abs(static_cast<double>(a[i]));
   }
+  // The largest goes apart, and the scale is that of the others.
+  const double scale = rounded_to_byte(n == 1 ? most : (sum - most) / static_cast<double>(n - 1));
   for (std::size_t i = first; i < first + n; ++i) {
     const auto x = static_cast<double>(a[i]);
-    const double mean = sum / static_cast<double>(n);
     if (kind == "bf16") back[i] = static_cast<float>(BFloat16(a[i]));
     if (kind == "int8") back[i] = static_cast<float>(most == 0 ? 0 : std::nearbyint(x * 127 / most) * most / 127);
-    if (kind == "onebit") back[i] = static_cast<float>(x < 0 ? -mean : mean);
+    if (kind == "onebit") back[i] = static_cast<float>(x < 0 ? -scale : scale);
   }
+  if (kind == "onebit")
+    for (std::size_t i = first; i < first + n; ++i)
+      if (std::abs(static_cast<double>(a[i])) == most) {
+        back[i] = static_cast<float>(std::copysign(rounded_to_byte(most), static_cast<double>(a[i])));
+        break;
+      }
 }
 
 // A vector that is packed in `parts` chunks, each in blocks.
 Vector round_trip(const std::string& kind, const Vector& a, int parts) {
-  const std::size_t block = kind == "onebit" ? 2048 : 256;
+  const std::size_t block = kind == "onebit" ? 128 : 256;
   const auto n = static_cast<std::size_t>(parts);
   const std::size_t chunk = ((a.size() + n - 1) / n + 7) / 8 * 8;
   Vector back(a.size(), 0.0F);
@@ -111,15 +127,13 @@ class InChunks {
 };
 
 class Chunked : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Kinds, Chunked, ::testing::Values("bf16", "int8", "onebit"));
+INSTANTIATE_TEST_SUITE_P(Kinds, Chunked, ::testing::Values("bf16", "int8"));
 
 TEST_P(Chunked, TrainsLikeItsReference) {
   for (const int ranks : {2, 3, 4})
     for (const bool feedback : {true, false}) {
       SCOPED_TRACE(fmt::format("dp={} error_feedback={}", ranks, feedback));
       train::Config config = compressed("mlp", ranks, GetParam());
-      // With seed 1 and three ranks, one element comes to 0 but for rounding, where its sign is anybody's.
-      config.train.seed = 2;
       config.parallel.error_feedback = feedback;
       Trained run(config);
       Replicas replicas(config, ranks);
@@ -136,7 +150,10 @@ TEST_P(Chunked, TrainsLikeItsReference) {
 }
 
 // Residuals are of unscaled gradients: another scale, the same training.
-TEST_P(Chunked, LossScalesDoNotShow) {
+class LossScaled : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, LossScaled, ::testing::Values("bf16", "int8", "onebit"));
+
+TEST_P(LossScaled, DoesNotShow) {
   train::Config config = compressed("mlp", 2, GetParam());
   config.train.precision = "fp16";
   config.train.loss_scale = 1024;
@@ -312,6 +329,42 @@ class Largest {
   std::vector<Tensors> momentum_;
   std::vector<Tensors> unsent_;
 };
+
+// Signs of each rank's own momentum, and the sum in chunks as above.
+TEST(OneBit, TrainsLikeItsReference) {
+  for (const int ranks : {2, 3, 4})
+    for (const bool feedback : {true, false})
+      for (const std::int64_t dense : {0, 2}) {
+        SCOPED_TRACE(fmt::format("dp={} error_feedback={} warm-up={}", ranks, feedback, dense));
+        train::Config config = compressed("mlp", ranks, "onebit");
+        config.train.seed = kOneBitSeed;
+        config.train.clip = 0.5;
+        config.parallel.error_feedback = feedback;
+        config.parallel.compress_warmup = dense;
+        Trained run(config);
+        Replicas replicas(config, ranks);
+        InChunks packed("onebit", ranks, feedback);
+        InChunks plain("none", ranks, feedback);
+        std::vector<Tensors> momenta(static_cast<std::size_t>(ranks));
+        for (std::int64_t step = 0; step < kSteps; ++step) {
+          run.train(1);
+          std::vector<Tensors> terms = replicas.gradients(step);
+          for (std::size_t r = 0; r < terms.size(); ++r) {
+            Replicas::clip(terms[r], config.train.clip / std::sqrt(static_cast<double>(ranks)));
+            for (auto& [name, g] : terms[r]) {
+              Vector& u = momenta[r][name];
+              u.resize(g.size());
+              for (std::size_t i = 0; i < g.size(); ++i) u[i] = static_cast<float>(config.train.momentum) * u[i] + g[i];
+            }
+          }
+          replicas.apply((step < dense ? plain : packed).sum(momenta), step);
+          EXPECT_NEAR(run.losses().back(), replicas.loss(), 1e-5 * replicas.loss()) << "step " << step;
+        }
+        ASSERT_GT(packed.closest(), 1e-6) << "a sign that rounding decides: choose another seed";
+        EXPECT_LE(weight_error(run, replicas.weights()), 1e-5);
+        EXPECT_EQ(run.session().measured_peak(), run.compiled().arena_bytes);
+      }
+}
 
 TEST(TopK, TrainsLikeItsReference) {
   for (const int ranks : {2, 3})

@@ -5,6 +5,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/passes/compressions.h"
+#include "trireme/passes/own_momentum.h"
 
 namespace trireme::passes {
 
@@ -17,14 +18,15 @@ bool is_compression_state(const ir::State& state) {
 
 void CompressGradients::run(ir::Module& module) const {
   if (module.mesh.size_of(options_.axis) < 2) return;
-  const bool warms = options_.warmup > 0 && (options_.kind == Kind::largest || options_.kind == Kind::momentum);
-  if (options_.kind == Kind::largest) own_momenta(module, options_.axis);
+  const bool own = options_.kind == Kind::largest || options_.kind == Kind::onebit;  // momenta
+  const bool warms = options_.warmup > 0 && (own || options_.kind == Kind::momentum);
+  if (own) own_momenta(module, options_.axis);
   if (warms) {
     ir::Graph warm = module.graph("update");
     warm.name = kWarmUpdate;
     module.graphs.push_back(std::move(warm));
   }
-  if (warms && options_.kind == Kind::largest) {
+  if (warms && own) {
     GradientSums sums(module, kWarmUpdate, options_.axis);
     compress_largest(sums, options_, true);
     sums.finish();
@@ -32,8 +34,8 @@ void CompressGradients::run(ir::Module& module) const {
   GradientSums sums(module, "update", options_.axis);
   switch (options_.kind) {
     case Kind::bf16:
-    case Kind::int8:
-    case Kind::onebit: compress_in_chunks(sums, options_); break;
+    case Kind::int8: compress_in_chunks(sums, options_); break;
+    case Kind::onebit: compress_signs(sums, options_); break;
     case Kind::low_rank: compress_low_rank(sums, options_); break;
     case Kind::largest: compress_largest(sums, options_, false); break;
     case Kind::momentum: compress_momentum(sums, options_); break;

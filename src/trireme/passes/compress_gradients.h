@@ -28,7 +28,7 @@ class CompressGradients : public Pass {
   enum class Kind {
     bf16,      // each element rounded
     int8,      // 256 elements share a scale
-    onebit,    // signs; 2048 elements share their mean magnitude
+    onebit,    // signs; 256 elements share their mean magnitude; each rank limits the norm of its own terms
     low_rank,  // matrices as products of two thin ones (PowerSGD):
                //   %m = @w/grad + @w/residual;  %p = orthonormalise(all_reduce(%m · @w/basis))
                //   %q = all_reduce(%mᵀ · %p);   %g = %p · %qᵀ;  @w/basis = %q;  @w/residual = %m − %g/N

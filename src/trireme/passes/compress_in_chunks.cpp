@@ -1,5 +1,6 @@
 #include "trireme/ops/compress/pack.h"
 #include "trireme/passes/compressions.h"
+#include "trireme/passes/own_momentum.h"
 
 namespace trireme::passes {
 namespace {
@@ -16,7 +17,7 @@ class InChunks {
         code_(options.kind == Kind::bf16   ? "bf16"
               : options.kind == Kind::int8 ? "int8"
                                            : "sign"),
-        block_(code_ == "sign" ? 2048 : 256) {}
+        block_(code_ == "sign" ? 128 : 256) {}
 
   // Layer by layer, so that what is alike can go together.
   std::vector<ValueId> run(const std::vector<Term>& terms) {
@@ -66,7 +67,7 @@ class InChunks {
   GradientSums& sums_;
   bool feedback_;
   std::string code_;
-  std::int64_t block_;
+  std::int64_t block_;  // elements that share a scale
 };
 
 }  // namespace
@@ -82,6 +83,34 @@ void compress_in_chunks(GradientSums& sums, const CompressGradients::Options& op
     if (sum.type.elements() >= kSmallGradient) terms.push_back({&sum, sum.own, sums.unit(), sum.type});
   const std::vector<ValueId> values = sum_in_chunks(sums, options, terms);
   for (std::size_t i = 0; i < terms.size(); ++i) sums.set(*terms[i].sum, values[i]);
+}
+
+void compress_signs(GradientSums& sums, const CompressGradients::Options& options) {
+  sums.drop_clip();
+  const ValueId clip = sums.local_clip();
+  std::vector<Term> packed;
+  std::vector<OwnMomentum> momenta;
+  for (const GradientSums::Sum& sum : sums.all()) {
+    const OwnMomentum own = next_momentum(sums, sum, clip);
+    const TensorType type{DType::f32, sum.type.shape};
+    if (type.elements() >= kSmallGradient) {
+      packed.push_back({&sum, own.fresh, kNone, type});
+      momenta.push_back(own);
+      continue;
+    }
+    const ValueId total = sums.all_reduce(own.fresh, sum.parameter + ".velocity.sum");
+    const ValueId shaped =
+        sums.add("weighted_sum", {kNone, total, kNone, kNone},
+                 {{"shape", std::vector<std::int64_t>(type.shape.begin(), type.shape.end())}}, sum.parameter + ".grad")
+            .front();
+    sums.set(sum, shaped);
+    descend(sums, sum, shaped, own);
+  }
+  const std::vector<ValueId> values = sum_in_chunks(sums, options, packed);
+  for (std::size_t i = 0; i < packed.size(); ++i) {
+    sums.set(*packed[i].sum, values[i]);
+    descend(sums, *packed[i].sum, values[i], momenta[i]);
+  }
 }
 
 }  // namespace trireme::passes

@@ -24,12 +24,10 @@ std::vector<ir::ValueId> sum_in_chunks(GradientSums& sums, const CompressGradien
                                        const std::vector<Term>& terms);
 
 void compress_in_chunks(GradientSums& sums, const CompressGradients::Options& options);
+void compress_signs(GradientSums& sums, const CompressGradients::Options& options);
 void compress_low_rank(GradientSums& sums, const CompressGradients::Options& options);
 // `all`: every element is taken, and nothing waits.
 void compress_largest(GradientSums& sums, const CompressGradients::Options& options, bool all);
 void compress_momentum(GradientSums& sums, const CompressGradients::Options& options);
-
-// Gives SGD's momenta to the ranks: each has that of its own terms, whose sum is what the optimizer would have.
-void own_momenta(ir::Module& module, const std::string& axis);
 
 }  // namespace trireme::passes

@@ -27,7 +27,7 @@ passes::CompressGradients::Options compression(const Config& config) {
     fail("parallel.compress = \"{}\" was not checked", text);
   if (options.kind == Kind::largest) options.fraction = argument;
   if (options.kind == Kind::low_rank) options.rank = static_cast<std::int64_t>(argument);
-  if (options.kind == Kind::largest || options.kind == Kind::momentum)
+  if (options.kind == Kind::largest || options.kind == Kind::onebit || options.kind == Kind::momentum)
     options.warmup = config.parallel.compress_warmup > 0 ? config.parallel.compress_warmup : config.train.warmup;
   options.error_feedback = config.parallel.error_feedback;
   return options;

@@ -1,12 +1,18 @@
 #include "trireme/ops/compress/pack.h"
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
 #include "trireme/ops/compress/whole.h"
 #include "trireme/ops/define.h"
 
 namespace trireme::ops {
 namespace {
 
-constexpr std::int64_t kLargestBlock = 4096;  // a kernel holds one on its stack
+constexpr std::int64_t kLargestBlock = 4096;     // a kernel holds one on its stack
+constexpr std::int64_t kLargestSignBlock = 128;  // 7 bits of index
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
@@ -32,12 +38,33 @@ PackLayout::PackLayout(const std::string& name, std::int64_t elements, std::int6
   if (parts < 1) fail("'parts' must be at least 1, got {}", parts);
   if (block < 8 || block > kLargestBlock || block % 8 != 0)
     fail("'block' must be a multiple of 8 from 8 to {}, got {}", kLargestBlock, block);
+  if (code == Code::sign && block > kLargestSignBlock)
+    fail("'block' must be at most {} for signs, got {}", kLargestSignBlock, block);
   chunk = round_up((elements + parts - 1) / parts, 8);
   blocks = (chunk + block - 1) / block;
   scales = code == Code::sign ? 4 : 0;
-  codes = code == Code::bf16 ? 0 : scales + 4 * blocks;
+  apart = scales + round_up(blocks, 4);
+  codes = code == Code::bf16 ? 0 : code == Code::sign ? apart + 2 * blocks : 4 * blocks;
   const std::int64_t code_bytes = code == Code::bf16 ? 2 * chunk : code == Code::int8 ? chunk : chunk / 8;
   bytes = round_up(codes + code_bytes, 4);
+}
+
+namespace {
+constexpr std::uint32_t kFraction = 21;              // bits of a float's fraction that go
+constexpr std::uint32_t kBase = (127U - 44U) << 2U;  // the exponent and fraction of the smallest, less one
+constexpr std::uint8_t kNoNumber = 255;
+}  // namespace
+
+std::uint8_t ByteFloat::encode(float magnitude) {
+  if (!std::isfinite(magnitude)) return kNoNumber;
+  const std::uint32_t rounded = (std::bit_cast<std::uint32_t>(magnitude) + (1U << (kFraction - 1))) >> kFraction;
+  return rounded <= kBase ? 0 : static_cast<std::uint8_t>(std::min<std::uint32_t>(rounded - kBase, kNoNumber - 1U));
+}
+
+float ByteFloat::decode(std::uint8_t code) {
+  if (code == 0) return 0.0F;
+  if (code == kNoNumber) return std::numeric_limits<float>::quiet_NaN();
+  return std::bit_cast<float>((code + kBase) << kFraction);
 }
 
 ir::OpDef pack_def() {

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -17,8 +18,11 @@ namespace trireme::ops {
 // part every `block` elements share a scale:
 //   bf16   rounded to nearest, ties to even; no scales
 //   int8   scale = max|a| / 127;  a / scale rounded to nearest, ties to even
-//   sign   scale = mean|a|; one bit per element: 1 where a < 0. A part ends behind its last element that is not zero,
-//          and is zero beyond: what is missing stays missing.
+//   sign   the largest element of a block is sent apart, so that the scale fits the others: it is their mean|a|; one
+//   bit
+//          per element: 1 where a < 0. Both magnitudes are rounded to a byte (see ByteFloat); a block has at most 128
+//          elements. A part ends behind its last element that is not zero, and is zero beyond: what is missing stays
+//          missing.
 // A block with an element that is not finite comes back without a finite element (sign, int8) or with that one (bf16).
 // x is f32, bf16 or f16; carry has as many elements. The same bits for any number of threads.
 ir::OpDef pack_def();
@@ -29,6 +33,13 @@ ir::OpDef pack_def();
 // sum over the parts, each of which then has as many elements as the shape (a multiple of 8).
 ir::OpDef unpack_def();
 
+// A magnitude in a byte: 6 bits of exponent and 2 of fraction, from 2⁻⁴⁴ to 2¹⁹, to the nearest. 0 is 0, and so is what
+// is smaller than all; 255 is no number.
+struct ByteFloat {
+  static std::uint8_t encode(float magnitude);
+  static float decode(std::uint8_t code);
+};
+
 // How a part is laid out.
 struct PackLayout {
   enum class Code { bf16, int8, sign };
@@ -38,7 +49,8 @@ struct PackLayout {
   std::int64_t block;
   std::int64_t chunk;   // elements of a part
   std::int64_t blocks;  // of a part
-  std::int64_t scales;  // where they begin: behind the number of elements, for sign
+  std::int64_t scales;  // where they begin: f32; for sign bytes, behind the number of elements
+  std::int64_t apart;   // sign: where the largest of each block begin. 16 bits: index, sign, magnitude
   std::int64_t codes;   // where they begin
   std::int64_t bytes;   // of a part; a multiple of 4
 };

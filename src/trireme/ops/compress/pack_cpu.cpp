@@ -35,7 +35,7 @@ void gather(float* a, const T* x, const float* carry, float inverse, std::int64_
         n, a, [&](simd::Vec v, simd::Vec c) { return v * simd::set(inverse) + c; }, x, carry);
 }
 
-float mean_of_magnitudes(const float* a, std::int64_t n) {
+double sum_of_magnitudes(const float* a, std::int64_t n) {
   double sums[kSums] = {};
   std::int64_t i = 0;
   for (; i + kSums <= n; i += kSums)
@@ -43,7 +43,7 @@ float mean_of_magnitudes(const float* a, std::int64_t n) {
   for (std::int64_t k = 0; i + k < n; ++k) sums[k] += static_cast<double>(std::abs(a[i + k]));
   double sum = 0;
   for (const double s : sums) sum += s;
-  return static_cast<float>(sum / static_cast<double>(n));
+  return sum;
 }
 
 // NaN where any element is not finite.
@@ -58,16 +58,42 @@ float largest_magnitude(const float* a, std::int64_t n) {
   return simd::sum(wrong) == 0.0F ? simd::max(most) : std::numeric_limits<float>::quiet_NaN();
 }
 
-// The codes of n elements out of `room`; the others are zero. Gives the scale.
-float encode_sign(const float* a, std::uint8_t* codes, std::int64_t n, std::int64_t room) {
+// The signs of n elements out of `room`; the others are zero.
+void encode_signs(const float* a, std::uint8_t* codes, std::int64_t n, std::int64_t room) {
   std::memset(codes, 0, static_cast<std::size_t>((room + 7) / 8));
-  const float scale = n == 0 ? 0.0F : mean_of_magnitudes(a, n);
   for (std::int64_t i = 0; i < n; i += 8) {
     std::uint32_t bits = 0;
     for (std::int64_t k = 0; k < std::min<std::int64_t>(8, n - i); ++k) bits |= (a[i + k] < 0 ? 1U : 0U) << k;
     codes[i / 8] = static_cast<std::uint8_t>(bits);
   }
-  return scale;
+}
+
+// The largest of a block, in 16 bits: its magnitude, its sign, its index.
+struct Apart {
+  std::int64_t index = 0;
+  float value = 0;
+
+  static std::uint16_t encode(std::int64_t index, float value, std::uint8_t magnitude) {
+    return static_cast<std::uint16_t>(magnitude | (value < 0 ? 256U : 0U) | static_cast<std::uint32_t>(index) << 9U);
+  }
+  static Apart decode(std::uint16_t code) {
+    const float magnitude = ByteFloat::decode(static_cast<std::uint8_t>(code & 255U));
+    return {code >> 9U, (code & 256U) != 0 ? -magnitude : magnitude};
+  }
+};
+
+void encode_sign(const float* a, std::uint8_t* codes, std::uint8_t* scale, std::uint8_t* apart, std::int64_t n,
+                 std::int64_t room) {
+  encode_signs(a, codes, n, room);
+  std::int64_t at = 0;
+  for (std::int64_t i = 1; i < n; ++i)
+    if (std::abs(a[i]) > std::abs(a[at])) at = i;
+  const float largest = n == 0 ? 0.0F : a[at];
+  const double others = sum_of_magnitudes(a, n) - static_cast<double>(std::abs(largest));
+  *scale = ByteFloat::encode(n < 2 ? std::abs(largest) : static_cast<float>(others / static_cast<double>(n - 1)));
+  // Where one is no number, none is.
+  constexpr std::uint8_t kNoNumber = 255;
+  write(apart, Apart::encode(at, largest, *scale == kNoNumber ? kNoNumber : ByteFloat::encode(std::abs(largest))));
 }
 
 float encode_int8(const float* a, std::uint8_t* codes, std::int64_t n) {
@@ -88,11 +114,15 @@ void encode_bf16(const float* a, std::uint8_t* codes, std::int64_t n) {
 
 // y[i] (+)= element i of a block
 template <bool kAdd>
-void decode(Code code, const std::uint8_t* codes, float scale, float* y, std::int64_t n) {
+void decode(Code code, const std::uint8_t* codes, float scale, const Apart& apart, float* y, std::int64_t n) {
   const auto put = [&](std::int64_t i, float value) { y[i] = kAdd ? y[i] + value : value; };
   switch (code) {
     case Code::sign:
-      for (std::int64_t i = 0; i < n; ++i) put(i, (codes[i / 8] >> (i % 8) & 1) != 0 ? -scale : scale);
+      if (n > 0) {
+        const float before = y[apart.index];
+        for (std::int64_t i = 0; i < n; ++i) put(i, (codes[i / 8] >> (i % 8) & 1) != 0 ? -scale : scale);
+        y[apart.index] = kAdd ? before + apart.value : apart.value;
+      }
       break;
     case Code::int8:
       for (std::int64_t i = 0; i < n; ++i) put(i, static_cast<float>(static_cast<std::int8_t>(codes[i])) * scale);
@@ -121,8 +151,12 @@ std::int64_t held(const PackLayout& l, const std::uint8_t* part) {
 template <bool kAdd>
 void decode_block(const PackLayout& l, const std::uint8_t* part, std::int64_t first, std::int64_t n, float* y) {
   const std::int64_t there = std::clamp<std::int64_t>(held(l, part) - first, 0, n);
-  const float scale = l.code == Code::bf16 ? 0.0F : read<float>(part + l.scales + first / l.block * 4);
-  decode<kAdd>(l.code, part + code_offset(l, first), scale, y, there);
+  const std::int64_t block = first / l.block;
+  const float scale = l.code == Code::bf16   ? 0.0F
+                      : l.code == Code::int8 ? read<float>(part + l.scales + block * 4)
+                                             : ByteFloat::decode(part[l.scales + block]);
+  const Apart apart = l.code == Code::sign ? Apart::decode(read<std::uint16_t>(part + l.apart + 2 * block)) : Apart{};
+  decode<kAdd>(l.code, part + code_offset(l, first), scale, apart, y, there);
   if (!kAdd) std::fill(y + there, y + n, 0.0F);
 }
 
@@ -146,7 +180,10 @@ struct Packing {
       // What lies beyond the end of the tensor, and padding.
       const std::int64_t clear = extent(p) < layout.chunk ? layout.bytes : std::min<std::int64_t>(layout.bytes, 4);
       std::memset(part(p) + layout.bytes - clear, 0, static_cast<std::size_t>(clear));
-      if (layout.code == Code::sign) write(part(p), static_cast<std::int32_t>(last_kept(x, carry, p)));
+      if (layout.code != Code::sign) continue;
+      std::memset(part(p) + layout.scales + layout.blocks, 0,
+                  static_cast<std::size_t>(layout.apart - layout.scales - layout.blocks));
+      write(part(p), static_cast<std::int32_t>(last_kept(x, carry, p)));
     }
     launch.pool->ranges(parts * layout.blocks, std::max<std::int64_t>(1, simd::kBlock / layout.block),
                         [&](std::int64_t begin, std::int64_t end) {
@@ -177,8 +214,8 @@ struct Packing {
     else if (layout.code == Code::int8)
       write(part + layout.scales + first / layout.block * 4, encode_int8(a, codes, there));
     else
-      write(part + layout.scales + first / layout.block * 4,
-            encode_sign(a, codes, std::clamp<std::int64_t>(held(layout, part) - first, 0, there), there));
+      encode_sign(a, codes, part + layout.scales + first / layout.block, part + layout.apart + first / layout.block * 2,
+                  std::clamp<std::int64_t>(held(layout, part) - first, 0, there), there);
     if (rest == nullptr) return;
     alignas(64) float back[kLargestBlock];
     decode_block<false>(layout, part, first, there, back);

@@ -117,8 +117,8 @@ void check_compression(const Config& config) {
   if (kind == "onebit" && adamw && parallel.compress_warmup == 0 && config.train.warmup == 0)
     refuse("{} with adamw needs steps in which the variance is learned: set parallel.compress_warmup or train.warmup",
            given);
-  if (parallel.compress_warmup > 0 && kind != "topk" && !(kind == "onebit" && adamw))
-    refuse("parallel.compress_warmup = {} is for \"topk\", and for \"onebit\" with adamw; {} compresses from the start",
+  if (parallel.compress_warmup > 0 && kind != "topk" && kind != "onebit")
+    refuse("parallel.compress_warmup = {} is for \"topk\" and \"onebit\"; {} compresses from the start",
            parallel.compress_warmup, given);
   // Of "auto" it is known when the ranks are.
   if (axis(config, "dp") == 1 && parallel.mesh != "auto")

@@ -164,7 +164,7 @@ std::vector<Key> keys_of(Config& c, const models::Families& families) {
       {"parallel.error_feedback", &c.parallel.error_feedback, any(),
        "compress: what a step loses is added to the next one's gradients"},
       {"parallel.compress_warmup", &c.parallel.compress_warmup, at_least(0),
-       "first steps of topk, and of onebit with adamw, that compress nothing yet; 0: train.warmup"},
+       "first steps of topk and onebit that compress nothing yet; 0: train.warmup"},
       {"parallel.server", &c.parallel.server, one_of({"none", "sync", "async", "ssp:S"}), "parameter server"},
       {"parallel.servers", &c.parallel.servers, at_least(1), "server ranks, on top of the mesh"},
       {"parallel.timeout", &c.parallel.timeout, any(), "a wait longer than this is reported and ends the run"},

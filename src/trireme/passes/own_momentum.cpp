@@ -1,0 +1,71 @@
+#include "trireme/passes/own_momentum.h"
+
+#include <algorithm>
+
+#include "trireme/core/error.h"
+
+namespace trireme::passes {
+namespace {
+
+using ir::kNone;
+using ir::Node;
+using ir::StateId;
+using ir::ValueId;
+
+std::vector<std::int64_t> dims(const Shape& shape) { return {shape.begin(), shape.end()}; }
+
+constexpr const char* kOwnMomentum = "/own_momentum";
+
+}  // namespace
+
+void own_momenta(ir::Module& module, const std::string& axis) {
+  ir::Graph& init = module.graph("init");
+  for (std::size_t s = 0; s < module.states.size(); ++s) {
+    ir::State& state = module.states[s];
+    constexpr std::string_view kMomentum = "/momentum";
+    if (state.category != ir::Category::optimizer || !state.name.ends_with(kMomentum)) continue;
+    state.name = state.name.substr(0, state.name.size() - kMomentum.size()) + kOwnMomentum;
+    const std::int64_t elements = state.type.elements();
+    state.type.shape = {1, elements};
+    state.whole = {module.mesh.size_of(axis), elements};
+    state.sharding.dims = {{axis}, {}};
+    const ir::Write& write = *std::find_if(init.writes.begin(), init.writes.end(),
+                                           [&](const ir::Write& w) { return w.state == static_cast<StateId>(s); });
+    for (Node& node : init.nodes)
+      if (node.outputs.front() == write.value) {
+        node.attributes.set("shape", dims(state.type.shape));
+        init.value(write.value).type = state.type;
+      }
+  }
+}
+
+ValueId own_momentum(GradientSums& sums, const GradientSums::Sum& sum) {
+  return sums.own_state(sum.parameter + kOwnMomentum, sum.type.elements());
+}
+
+OwnMomentum next_momentum(GradientSums& sums, const GradientSums::Sum& sum, ValueId clip) {
+  const double decay = sums.update_of(sum.parameter).attributes.real("momentum");
+  const ValueId old = own_momentum(sums, sum);
+  return {old, sums.add("weighted_sum", {old, sum.own, clip, kNone},
+                        {{"a_weight", decay}, {"shape", dims({1, sum.type.elements()})}}, sum.parameter + ".velocity")
+                   .front()};
+}
+
+void descend(GradientSums& sums, const GradientSums::Sum& sum, ValueId direction, const OwnMomentum& own) {
+  const Node& node = sums.update_of(sum.parameter);
+  if (node.op->name != "sgd") fail("momenta of each rank's own are sgd's; the update is {}", node.op->name);
+  sums.replace(node, [&sums, node, name = sum.parameter, direction, own] {
+    Rebuild& rebuild = sums.rebuild();
+    const auto given = rebuild.mapped(std::vector<ValueId>{node.inputs[0], node.inputs[3], node.inputs[5]});
+    const auto made =
+        sums.add("descend", {given[0], direction, kNone, given[1], kNone, given[2]},
+                 {{"weight_decay", node.attributes.real("weight_decay")}, {"low", node.attributes.text("low")}},
+                 name + ".descend");
+    rebuild.map(node.outputs[0], made[0]);
+    rebuild.map(node.outputs[1],
+                sums.add("select", {given[2], own.fresh, own.old}, {}, name + ".momentum.kept").front());
+    if (node.outputs.size() > 2) rebuild.map(node.outputs[2], made[1]);
+  });
+}
+
+}  // namespace trireme::passes
