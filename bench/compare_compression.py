@@ -3,9 +3,9 @@
 sends in a step beside what a ring all-reduce of the f32 gradients sends, 2S(N-1)/N, and the final held-out loss beside
 the uncompressed run's with the same optimizer.
 
-    python3 bench/compare_compression.py [--steps 300] [--only onebit,topk:0.01] [--sgd-lr 0.3] [--markdown]
+    python3 bench/compare_compression.py [--steps 1200] [--only onebit,topk:0.01] [--sgd-lr 0.03] [--markdown]
 
-SGD with momentum unless the row says AdamW. The bytes are the communicators' own counts (`sent_bytes` of metrics.jsonl)
+SGD with momentum unless the row says AdamW. onebit and topk send everything in the first quarter of the steps. The bytes are the communicators' own counts (`sent_bytes` of metrics.jsonl)
 at the last step, when every warm-up is over. A run has the four ranks on the cores there are; nothing is emulated.
 """
 import argparse
@@ -23,14 +23,17 @@ RANKS = 4
 def runs(a):
     """Name, keys, the run it is compared with."""
     sgd = ["--train.optimizer=sgd", f"--train.lr={a.sgd_lr}"]
-    kinds = [("bf16", []), ("int8", []), ("onebit", []), ("topk:0.01", []), ("powersgd:4", [])]
+    warm = [f"--parallel.compress_warmup={a.warmup or a.steps // 4}"]
+    off = ["--parallel.error_feedback=false"]
+    kinds = [("bf16", []), ("int8", []), ("onebit", warm), ("topk:0.01", warm), ("powersgd:4", [])]
     yield "sgd", sgd, None
     for kind, extra in kinds:
         yield kind, sgd + [f"--parallel.compress={kind}", *extra], "sgd"
-    for kind in ("onebit", "topk:0.01", "powersgd:4"):
-        yield f"{kind} without feedback", sgd + [f"--parallel.compress={kind}", "--parallel.error_feedback=false"], "sgd"
+    for kind, extra in kinds[2:]:
+        yield f"{kind} without feedback", sgd + [f"--parallel.compress={kind}", *extra, *off], "sgd"
     yield "adamw", [], None
-    yield "onebit AdamW", ["--parallel.compress=onebit", f"--parallel.compress_warmup={a.adam_warmup or a.steps // 4}"], "adamw"
+    yield "onebit AdamW", ["--parallel.compress=onebit", *warm], "adamw"
+    yield "onebit AdamW without feedback", ["--parallel.compress=onebit", *warm, *off], "adamw"
 
 
 def train(keys, a, folder):
@@ -50,9 +53,9 @@ def parameters(folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--sgd-lr", type=float, default=0.3)
-    parser.add_argument("--adam-warmup", type=int, default=0, help="steps of AdamW before onebit; 0: a quarter of all")
+    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--sgd-lr", type=float, default=0.03)
+    parser.add_argument("--warmup", type=int, default=0, help="steps before onebit and topk begin; 0: a quarter of all")
     parser.add_argument("--only", default="", help="kinds, separated by commas; those they are compared with run too")
     parser.add_argument("--markdown", action="store_true")
     a = parser.parse_args()
@@ -64,7 +67,7 @@ def main():
     head = ["", "sent per step", "of the ring's", "held-out loss", "difference"]
     rule = "|" + "---|" * len(head)
     print("| " + " | ".join(head) + " |\n" + rule if a.markdown else
-          f"{head[0]:26} {head[1]:>14} {head[2]:>14} {head[3]:>14} {head[4]:>11}", flush=True)
+          f"{head[0]:30} {head[1]:>14} {head[2]:>14} {head[3]:>14} {head[4]:>11}", flush=True)
     for name, keys, base in todo:
         if chosen and name not in chosen and name not in needed:
             continue
@@ -75,7 +78,7 @@ def main():
         off = "" if base is None else f"{100 * (r['loss'] / results[base]['loss'] - 1):+.2f}%"
         row = [name, f"{r['sent']:,} B", share, f"{r['loss']:.4f}", off]
         print("| " + " | ".join(row) + " |" if a.markdown else
-              f"{row[0]:26} {row[1]:>14} {row[2]:>14} {row[3]:>14} {row[4]:>11}", flush=True)
+              f"{row[0]:30} {row[1]:>14} {row[2]:>14} {row[3]:>14} {row[4]:>11}", flush=True)
 
 
 if __name__ == "__main__":

@@ -83,17 +83,33 @@ TEST_F(Ranks, ResumedOnTheSameRanksNotABitDiffers) {
   EXPECT_EQ(shards("run", 6), shards("whole", 6));
 }
 
+// Two ways to train, or, where the environment asks for many steps, every family, stage and algorithm.
 TEST_F(Ranks, ProcessesTrainAsThreadsDo) {
   if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
-  for (const auto& [zero, algorithm] : {std::pair("--parallel.zero=0", "--parallel.allreduce=ring"),
-                                        std::pair("--parallel.zero=3", "--parallel.allreduce=recursive")}) {
-    SCOPED_TRACE(std::string(zero) + " " + algorithm);
-    done(arguments("threads", {"--overwrite", "--parallel.mesh=dp=3", zero, algorithm}));
-    const Finished f = processes(3, arguments("processes", {"--overwrite", zero, algorithm}));
-    ASSERT_EQ(f.code, 0) << f.out << f.err;
-    EXPECT_NE(f.out.find("3 ranks (mpi)"), std::string::npos) << f.out;
-    EXPECT_EQ(shards("processes", kSteps), shards("threads", kSteps));
-  }
+  const char* asked = std::getenv("TRIREME_STEPS");
+  const std::int64_t steps = asked == nullptr ? kSteps : std::atoll(asked);
+  const std::vector<std::string> images = {"--model.family=convnet",  "--model.image=8", "--model.width=4",
+                                           "--data.images=synthetic", "--data.text=[]",  "--model.dropout=0"};
+  std::vector<std::vector<std::string>> families = {{}};
+  if (asked != nullptr) families = {{}, {"--model.family=llama"}, images};
+  const std::vector<int> counts = asked == nullptr ? std::vector{3} : std::vector{2, 3, 4};
+  std::vector<std::pair<std::string, std::string>> ways = {{"0", "ring"}, {"3", "recursive"}};
+  if (asked != nullptr) ways.insert(ways.end(), {{"1", "tree"}, {"2", "parallel"}, {"0", "sequential"}});
+  for (const auto& family : families)
+    for (const int count : counts)
+      for (const auto& [zero, algorithm] : ways) {
+        SCOPED_TRACE((family.empty() ? "" : family.front() + " ") + std::to_string(count) + " ranks, ZeRO-" + zero +
+                     ", " + algorithm);
+        std::vector<std::string> how = {"--overwrite", "--output.checkpoint_every=0", "--parallel.zero=" + zero,
+                                        "--parallel.allreduce=" + algorithm, "--train.steps=" + std::to_string(steps)};
+        how.insert(how.end(), family.begin(), family.end());
+        const Finished f = processes(count, arguments("processes", how));
+        ASSERT_EQ(f.code, 0) << f.out << f.err;
+        EXPECT_NE(f.out.find(std::to_string(count) + " ranks (mpi)"), std::string::npos) << f.out;
+        how.push_back("--parallel.mesh=dp=" + std::to_string(count));
+        done(arguments("threads", how));
+        EXPECT_EQ(shards("processes", steps), shards("threads", steps));
+      }
 }
 
 TEST_F(Ranks, ServersTrainAsThreadsAndAsProcesses) {

@@ -44,6 +44,7 @@ class CompressGradients : public Pass {
     double fraction = 0.01;  // largest: of the elements
     std::int64_t rank = 2;   // low_rank
     bool error_feedback = true;
+    bool momentum_masking = false;  // largest: what is sent starts again without momentum
     // Steps that come before, for which the update of the graph `warm_update` is kept (largest, momentum): it sums as
     // it was, or, for largest, takes every element.
     std::int64_t warmup = 0;

@@ -35,8 +35,9 @@ void compress_largest(GradientSums& sums, const CompressGradients::Options& opti
     const ValueId momentum = own_momentum(sums, sum);
     const auto count = std::max<std::int64_t>(1, std::llround(options.fraction * static_cast<double>(n)));
     const ValueId unsent = options.error_feedback ? sums.own_state(sum.parameter + "/unsent", n) : kNone;
-    const auto made = sums.add("take_largest", {sum.own, momentum, unsent, clip}, {{"decay", decay}, {"count", count}},
-                               sum.parameter + ".taken");
+    const auto made =
+        sums.add("take_largest", {sum.own, momentum, unsent, clip},
+                 {{"decay", decay}, {"count", count}, {"mask", options.momentum_masking}}, sum.parameter + ".taken");
     if (unsent != kNone) sums.keep(unsent, made[2]);
     taken.push_back({&sum, {momentum, made[1]}, made[0], count});
   }

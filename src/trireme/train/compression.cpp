@@ -30,6 +30,7 @@ passes::CompressGradients::Options compression(const Config& config) {
   if (options.kind == Kind::largest || options.kind == Kind::onebit || options.kind == Kind::momentum)
     options.warmup = config.parallel.compress_warmup > 0 ? config.parallel.compress_warmup : config.train.warmup;
   options.error_feedback = config.parallel.error_feedback;
+  options.momentum_masking = config.parallel.momentum_masking;
   return options;
 }
 

@@ -80,6 +80,7 @@ struct ParallelConfig {
   std::string allreduce = "auto";
   std::string compress = "none";
   bool error_feedback = true;
+  bool momentum_masking = false;
   std::int64_t compress_warmup = 0;  // 0: train.warmup
   std::string server = "none";
   std::int64_t servers = 1;

@@ -126,18 +126,18 @@ TEST(TakeLargest, TakesThemAndLeavesTheRest) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const std::int64_t n : {1, 3, 17, 65, 1000, 70000})
       for (const std::int64_t count : {std::int64_t{1}, (n + 9) / 10, n})
-        for (const bool waits : {false, true}) {
+        for (const auto& [waits, mask] : {std::pair(false, false), std::pair(true, false), std::pair(true, true)}) {
           OpCase c;
           c.op = "take_largest";
           const TensorType f32{DType::f32, {1, n}};
           c.inputs = {{dtype, {n}}, f32, waits ? f32 : TensorType::none(), kScalar};
-          c.attributes = {{"decay", 0.5}, {"count", count}};
+          c.attributes = {{"decay", 0.5}, {"count", count}, {"mask", mask}};
           // Multiples of 1/8 have many equals, and sums of them are exact.
           c.fill = [](std::size_t input, std::size_t i) {
             return input == 3 ? 2.0 : std::round(8 * wave(i * 7 + input)) / 8;
           };
           c.tolerance = 0;
-          c.reference = [&](const std::vector<Tensor>& in) {
+          c.reference = [&, waits = waits, mask = mask](const std::vector<Tensor>& in) {
             const TakenLayout layout(n, count);
             std::vector<Tensor> out = {Tensor::zeros({DType::u8, {1, layout.bytes}}), Tensor::zeros(f32)};
             std::vector<float> v(static_cast<std::size_t>(n));
@@ -150,7 +150,9 @@ TEST(TakeLargest, TakesThemAndLeavesTheRest) {
             if (waits) {
               out.push_back(Tensor::zeros(f32));
               for (std::size_t i = 0; i < v.size(); ++i) out[2][i] = static_cast<double>(v[i]);
-              for (const std::size_t i : indices) out[1][i] = out[2][i] = 0;
+              for (const std::size_t i : indices) out[2][i] = 0;
+              if (mask)
+                for (const std::size_t i : indices) out[1][i] = 0;
             }
             return out;
           };

@@ -27,7 +27,7 @@ ir::OpDef take_largest_def() {
                   {.name = "velocity", .keep_f32 = true},
                   {.name = "waiting", .optional = true, .keep_f32 = true},
                   {.name = "times", .optional = true, .keep_f32 = true}};
-  def.attributes = {{"decay", 0.9}, {"count", std::int64_t{1}}};
+  def.attributes = {{"decay", 0.9}, {"count", std::int64_t{1}}, {"mask", false}};
   def.infer = [](std::span<const TensorType> inputs, const ir::Attributes& a) -> ir::Types {
     expect_compute(inputs[0], "x");
     expect_dtype(inputs[1], DType::f32, "velocity");

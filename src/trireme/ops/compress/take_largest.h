@@ -6,12 +6,12 @@
 // The largest elements of a tensor, as values and where they belong.
 namespace trireme::ops {
 
-// take_largest(x, velocity f32, waiting? f32, times? f32[]) decay=0.9 count=1
+// take_largest(x, velocity f32, waiting? f32, times? f32[]) decay=0.9 count=1 mask=false
 //   → taken u8[1,bytes], velocity' f32 [, waiting' f32, where waiting is given]
 //
 //   velocity' = decay · velocity + times · x;  waiting' = waiting + velocity'
 //   taken = the `count` elements of waiting' that are largest in magnitude (of equals, those that come first);
-//   there, velocity' and waiting' become 0
+//   there, waiting' becomes 0, and with `mask` velocity' too
 // Without `waiting` they are taken from velocity', which stays. NaN counts as the largest of all. x is f32, bf16 or f16
 // and has as many elements as the others.
 ir::OpDef take_largest_def();

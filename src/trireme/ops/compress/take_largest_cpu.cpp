@@ -42,6 +42,7 @@ Threshold threshold(const float* v, std::int64_t n, std::int64_t count) {
 std::shared_ptr<device::Kernel> prepare_take_largest_cpu(const ir::KernelSpec& spec) {
   const auto decay = static_cast<float>(spec.attributes.real("decay"));
   const std::int64_t count = spec.attributes.integer("count");
+  const bool mask = spec.attributes.boolean("mask");
   const std::int64_t n = spec.inputs[0].elements();
   const TakenLayout layout(n, count);
   return dispatch_compute(spec.inputs[0].dtype, [&]<class T>(T) {
@@ -77,7 +78,8 @@ std::shared_ptr<device::Kernel> prepare_take_largest_cpu(const ir::KernelSpec& s
         const auto index = static_cast<std::uint16_t>(i % TakenLayout::kSegment);
         std::memcpy(taken + layout.indices + 2 * k, &index, sizeof index);
         ++k;
-        if (waits) velocity[i] = waiting[i] = 0;
+        if (waits) waiting[i] = 0;
+        if (waits && mask) velocity[i] = 0;
       }
     });
   });

@@ -106,6 +106,8 @@ void check_compression(const Config& config) {
              parallel.compress_warmup);
     if (config.is_given("parallel.error_feedback") && !parallel.error_feedback)
       refuse("parallel.error_feedback = false belongs to compressed gradients; parallel.compress is \"none\"");
+    if (parallel.momentum_masking)
+      refuse("parallel.momentum_masking belongs to compressed gradients; parallel.compress is \"none\"");
     return;
   }
   const std::string kind = kind_of(parallel.compress);
@@ -120,6 +122,8 @@ void check_compression(const Config& config) {
   if (parallel.compress_warmup > 0 && kind != "topk" && kind != "onebit")
     refuse("parallel.compress_warmup = {} is for \"topk\" and \"onebit\"; {} compresses from the start",
            parallel.compress_warmup, given);
+  if (parallel.momentum_masking && kind != "topk")
+    refuse("parallel.momentum_masking is for \"topk\"; {} sends something of every element", given);
   // Of "auto" it is known when the ranks are.
   if (axis(config, "dp") == 1 && parallel.mesh != "auto")
     refuse("{} needs gradients that travel, and parallel.mesh = \"{}\" has one rank; \"dp=2\" is the least", given,

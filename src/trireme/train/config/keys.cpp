@@ -163,6 +163,8 @@ std::vector<Key> keys_of(Config& c, const models::Families& families) {
        one_of({"none", "bf16", "int8", "onebit", "topk:FRACTION", "powersgd:RANK"}), "gradients on the wire"},
       {"parallel.error_feedback", &c.parallel.error_feedback, any(),
        "compress: what a step loses is added to the next one's gradients"},
+      {"parallel.momentum_masking", &c.parallel.momentum_masking, any(),
+       "topk: what is sent starts again without momentum, as Deep Gradient Compression has it"},
       {"parallel.compress_warmup", &c.parallel.compress_warmup, at_least(0),
        "first steps of topk and onebit that compress nothing yet; 0: train.warmup"},
       {"parallel.server", &c.parallel.server, one_of({"none", "sync", "async", "ssp:S"}), "parameter server"},
