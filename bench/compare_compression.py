@@ -31,6 +31,8 @@ def runs(a):
         yield kind, sgd + [f"--parallel.compress={kind}", *extra], "sgd"
     for kind, extra in kinds[2:]:
         yield f"{kind} without feedback", sgd + [f"--parallel.compress={kind}", *extra, *off], "sgd"
+    masking = ["--parallel.momentum_masking=true"]
+    yield "topk:0.01 with masking", sgd + ["--parallel.compress=topk:0.01", *warm, *masking], "sgd"
     yield "adamw", [], None
     yield "onebit AdamW", ["--parallel.compress=onebit", *warm], "adamw"
     yield "onebit AdamW without feedback", ["--parallel.compress=onebit", *warm, *off], "adamw"
