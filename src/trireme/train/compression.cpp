@@ -1,10 +1,17 @@
 #include "trireme/train/compression.h"
 
+#include <algorithm>
 #include <string>
 
 #include "trireme/core/error.h"
 
 namespace trireme::train {
+
+std::int64_t compression_warmup(const Config& config) {
+  if (config.parallel.compress_warmup > 0) return config.parallel.compress_warmup;
+  return std::max(config.train.warmup,
+                  (config.train.decay_steps > 0 ? config.train.decay_steps : config.train.steps) / 4);
+}
 
 passes::CompressGradients::Options compression(const Config& config) {
   using Kind = passes::CompressGradients::Kind;
@@ -28,7 +35,7 @@ passes::CompressGradients::Options compression(const Config& config) {
   if (options.kind == Kind::largest) options.fraction = argument;
   if (options.kind == Kind::low_rank) options.rank = static_cast<std::int64_t>(argument);
   if (options.kind == Kind::largest || options.kind == Kind::onebit || options.kind == Kind::momentum)
-    options.warmup = config.parallel.compress_warmup > 0 ? config.parallel.compress_warmup : config.train.warmup;
+    options.warmup = compression_warmup(config);
   options.error_feedback = config.parallel.error_feedback;
   options.momentum_masking = config.parallel.momentum_masking;
   return options;

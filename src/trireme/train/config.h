@@ -81,7 +81,7 @@ struct ParallelConfig {
   std::string compress = "none";
   bool error_feedback = true;
   bool momentum_masking = false;
-  std::int64_t compress_warmup = 0;  // 0: train.warmup
+  std::int64_t compress_warmup = 0;  // 0: a quarter of the steps
   std::string server = "none";
   std::int64_t servers = 1;
   Seconds timeout = {60};

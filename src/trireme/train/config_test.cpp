@@ -197,7 +197,8 @@ TEST(Config, CompressionAndWhatItDoesNotGoWith) {
   refused({"parallel.compress=int8", "parallel.zero=1"}, "set parallel.zero = 0");
   refused({"parallel.compress=int8", "memory.offload=optimizer"}, "the nearest is \"activations\"");
   refused({"parallel.compress=topk:0.1", "train.optimizer=adamw"}, "train.optimizer = \"sgd\"");
-  refused({"parallel.compress=onebit", "train.optimizer=adamw", "train.warmup=0"}, "parallel.compress_warmup");
+  refused({"parallel.compress=onebit", "train.optimizer=adamw", "train.warmup=0", "train.steps=3"},
+          "parallel.compress_warmup");
   refused({"parallel.compress=int8", "parallel.compress_warmup=5"}, "compresses from the start");
   refused({"parallel.compress=onebit", "train.optimizer=sgd", "parallel.momentum_masking=true"}, "is for \"topk\"");
   refused({"parallel.compress_warmup=5"}, "parallel.compress is \"none\"");

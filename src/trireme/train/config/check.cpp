@@ -3,6 +3,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/numbers.h"
 #include "trireme/core/text.h"
+#include "trireme/train/compression.h"
 #include "trireme/train/config/keys.h"
 
 namespace trireme::train {
@@ -116,7 +117,7 @@ void check_compression(const Config& config) {
     refuse(
         "{} keeps the momentum of sgd on each rank; set train.optimizer = \"sgd\", or parallel.compress = \"onebit\"",
         given);
-  if (kind == "onebit" && adamw && parallel.compress_warmup == 0 && config.train.warmup == 0)
+  if (kind == "onebit" && adamw && compression_warmup(config) == 0)
     refuse("{} with adamw needs steps in which the variance is learned: set parallel.compress_warmup or train.warmup",
            given);
   if (parallel.compress_warmup > 0 && kind != "topk" && kind != "onebit")

@@ -166,7 +166,7 @@ std::vector<Key> keys_of(Config& c, const models::Families& families) {
       {"parallel.momentum_masking", &c.parallel.momentum_masking, any(),
        "topk: what is sent starts again without momentum, as Deep Gradient Compression has it"},
       {"parallel.compress_warmup", &c.parallel.compress_warmup, at_least(0),
-       "first steps of topk and onebit that compress nothing yet; 0: train.warmup"},
+       "first steps of topk and onebit that compress nothing yet; 0: a quarter of all, and train.warmup"},
       {"parallel.server", &c.parallel.server, one_of({"none", "sync", "async", "ssp:S"}), "parameter server"},
       {"parallel.servers", &c.parallel.servers, at_least(1), "server ranks, on top of the mesh"},
       {"parallel.timeout", &c.parallel.timeout, any(), "a wait longer than this is reported and ends the run"},
