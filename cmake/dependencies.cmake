@@ -18,6 +18,11 @@ if(NOT TRIREME_FUZZ)
   find_package(MPI COMPONENTS CXX)
 endif()
 
+if(TRIREME_CUDA)
+  find_package(CUDAToolkit 12.8 REQUIRED)
+  include(cmake/cudnn_frontend.cmake)
+endif()
+
 # The fuzzers run where these are not installed: static archives, and headers alone where there is no archive. (oneDNN,
 # Highway and OpenMP's library, which graph and config link and never call, are copied beside them.)
 set(trireme_fmt fmt::fmt)

@@ -13,20 +13,36 @@ endif()
 find_program(TRIREME_CCACHE ccache)
 if(TRIREME_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${TRIREME_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${TRIREME_CCACHE})
+endif()
+if(TRIREME_CUDA)
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 90)  # Hopper
+  endif()
+  enable_language(CUDA)
+  # CMake before 3.26 does not know that newer versions of nvcc have it.
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  endif()
 endif()
 
 add_library(trireme_options INTERFACE)
 target_include_directories(trireme_options INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
                                                      $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
-target_compile_options(trireme_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion)
+target_compile_options(
+  trireme_options
+  INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion>
+            $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --extended-lambda -Xcompiler=-Wall,-Wextra>)
 # Warnings are errors with the compiler that the tests run on; a newer one's new warnings must not stop a user.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  target_compile_options(trireme_options INTERFACE -Werror -Wno-restrict)  # the latter is wrong about std::string
+  # (-Wrestrict is wrong about std::string.)
+  target_compile_options(trireme_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror -Wno-restrict>)
 endif()
 # Kernels are compiled for one instruction set; Highway 1.0 otherwise refuses baselines newer than it knows.
 target_compile_definitions(trireme_options INTERFACE HWY_COMPILE_ONLY_STATIC)
 if(TRIREME_ARCH)
-  target_compile_options(trireme_options INTERFACE -march=${TRIREME_ARCH})
+  target_compile_options(trireme_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=${TRIREME_ARCH}>)
 endif()
 if(TRIREME_SANITIZE)
   target_compile_options(trireme_options INTERFACE -fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer
@@ -47,6 +63,25 @@ if(TRIREME_FUZZ)
   target_link_options(trireme_options INTERFACE -fsanitize=address,undefined)
 endif()
 
+# What is of CUDA: kernels (`*.cu`) and the folders cuda/, or the missing.cpp there, which says that it is not there.
+function(trireme_choose_cuda variable folder)
+  set(chosen ${${variable}})
+  if(TRIREME_CUDA)
+    list(FILTER chosen EXCLUDE REGEX "/[a-z]+/cuda/missing\\.cpp$")
+    if(TRIREME_CUDNN)
+      list(FILTER chosen EXCLUDE REGEX "/cuda/flash_missing\\.cpp$")
+    else()
+      list(FILTER chosen EXCLUDE REGEX "/cuda/flash\\.cpp$")
+    endif()
+    file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${folder}/*.cu)
+  else()
+    list(FILTER chosen EXCLUDE REGEX "/src/trireme/[a-z]+/cuda/")
+    file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${folder}/missing.cpp)
+    list(FILTER kernels INCLUDE REGEX "/cuda/missing\\.cpp$")
+  endif()
+  set(${variable} ${chosen} ${kernels} PARENT_SCOPE)
+endfunction()
+
 # One target per folder of src/trireme; `USES` is what the folder may include. Tests (`*_test.cpp`) lie beside the
 # sources and are built into one test program per folder (see tests/). `WITHOUT` are sources, as regular expressions,
 # that this build has no use for.
@@ -55,6 +90,7 @@ function(trireme_folder name)
   set(folder ${PROJECT_SOURCE_DIR}/src/trireme/${name})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "_test\\.cpp$|/main\\.cpp$")
+  trireme_choose_cuda(sources ${folder})
   foreach(pattern ${ARG_WITHOUT})
     list(FILTER sources EXCLUDE REGEX ${pattern})
   endforeach()

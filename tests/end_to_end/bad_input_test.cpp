@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "end_to_end/program.h"
+#include "trireme/device/cuda/cuda.h"
 
 namespace trireme::testing {
 namespace {
@@ -162,12 +163,12 @@ TEST_F(BadInput, ConfigurationsThatDoNotExistOrDoNotRead) {
 
 // What the language has and this version does not: refused by key, with what there is.
 TEST_F(BadInput, NotAvailableYet) {
-  for (const char* setting :
-       {"train.precision=fp8", "train.precision=tf32", "parallel.mesh=tp=2", "parallel.mesh=pp=2,tp=2",
-        "memory.offload_tier=host", "runtime.device=cuda", "runtime.transport=nccl"}) {
+  for (const char* setting : {"train.precision=fp8", "train.precision=tf32", "parallel.mesh=tp=2",
+                              "parallel.mesh=pp=2,tp=2", "memory.offload_tier=host", "runtime.transport=nccl"}) {
     const std::string key = std::string(setting).substr(0, std::string(setting).find('='));
     expect_key_refused(setting, {"not available in this version", key, "available:"});
   }
+  if (!device::cuda::built()) expect_key_refused("runtime.device=cuda", {"runtime.device", "no CUDA", "preset cuda"});
   for (const char* command : {"plan", "simulate"})
     expect_refusal({command, "tiny.toml"}, {"not available in this version", command});
   expect_refusal({"inspect", "schedule", "tiny.toml"}, {"not available in this version", "schedule"});

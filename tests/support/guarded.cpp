@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "trireme/core/error.h"
@@ -25,11 +27,13 @@ void spread(program::Program& program) {
 }
 
 void check_gaps(const program::Program& program, const device::Arena& arena) {
+  std::vector<std::byte> bytes(program.arena_bytes);
+  arena.read(0, bytes);
   std::vector<bool> inside(program.arena_bytes, false);
   for (const program::Buffer& b : program.buffers)
     std::fill_n(inside.begin() + static_cast<std::ptrdiff_t>(b.offset), b.bytes, true);
   for (std::size_t i = 0; i < program.arena_bytes; ++i)
-    if (!inside[i] && arena.data()[i] != kPattern) {
+    if (!inside[i] && bytes[i] != kPattern) {
       for (const program::Buffer& b : program.buffers)
         if (i + kGap >= b.offset && i < b.offset + b.bytes + kGap)
           ADD_FAILURE() << "a kernel wrote outside buffer '" << b.name << "' (" << program::name_of(b.category)
@@ -40,6 +44,18 @@ void check_gaps(const program::Program& program, const device::Arena& arena) {
 }
 
 }  // namespace
+
+device::Kind test_device() {
+  const char* name = std::getenv("TRIREME_TEST_DEVICE");
+  return name != nullptr && std::string_view(name) == "cuda" ? device::Kind::cuda : device::Kind::cpu;
+}
+
+bool has_kernels(const ir::Module& module) {
+  const std::vector<ir::Node>& nodes = module.graph("micro").nodes;
+  return std::all_of(nodes.begin(), nodes.end(), [](const ir::Node& node) {
+    return node.op->traits.view || node.op->kernels.contains(test_device());
+  });
+}
 
 std::vector<std::byte> to_bytes(const Tensor& tensor) {
   std::vector<std::byte> bytes(tensor.type.bytes());
@@ -77,6 +93,7 @@ std::vector<Tensor> run_guarded(const ir::Module& module, const std::map<std::st
                                 const GuardedOptions& options) {
   program::LowerOptions lowering;
   lowering.threads = options.threads;
+  lowering.device = test_device();
   lowering.reuse_in_place = false;
   program::Program program = program::lower(module, program::lay_out(module), lowering);
   program::check(program);
@@ -92,8 +109,8 @@ std::vector<Tensor> run_guarded(const ir::Module& module, const std::map<std::st
     }
   }
   spread(program);
-  device::Arena arena(program.arena_bytes);
-  std::fill_n(arena.data(), arena.bytes(), kPattern);
+  device::Arena arena(program.arena_bytes, program.device);
+  arena.write(0, std::vector<std::byte>(arena.bytes(), kPattern));
   ThreadPool pool(options.threads);
   runtime::Executor executor(program, arena, pool);
   std::vector<std::vector<std::byte>> storage;

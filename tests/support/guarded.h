@@ -6,9 +6,15 @@
 #include <vector>
 
 #include "support/op_check.h"
+#include "trireme/device/kernel.h"
 #include "trireme/ir/graph.h"
 
 namespace trireme::testing {
+
+// Where ops are tested: the CPU, or with TRIREME_TEST_DEVICE=cuda a GPU.
+device::Kind test_device();
+// Whether every node of graph "micro" has a kernel there.
+bool has_kernels(const ir::Module& module);
 
 struct GuardedOptions {
   int threads = 1;

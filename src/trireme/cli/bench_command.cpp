@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "trireme/cli/bench.h"
+#include "trireme/cli/floors.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/planner/machine.h"
@@ -59,7 +60,8 @@ int bench_step(Context& context, const BenchArguments& a) {
     fmt::print("{}\n", o.dump());
     return 0;
   }
-  const double peak = planner::matmul_flops(c.train.precision == "bf16" ? DType::bf16 : DType::f32, trainer.threads());
+  const double peak = planner::matmul_flops(c.train.precision == "bf16" ? DType::bf16 : DType::f32, trainer.threads(),
+                                            trainer.compiled().device);
   const double flops = trainer.flops_per_step() / step_ms * 1e3;
   fmt::print("step    {:.1f} ms median of {} ({:.1f} … {:.1f})\n", step_ms, a.steps,
              *std::min_element(milliseconds.begin(), milliseconds.end()),
@@ -69,6 +71,8 @@ int bench_step(Context& context, const BenchArguments& a) {
   fmt::print("memory  {} B predicted, {} B measured\n", format_count(trainer.compiled().arena_bytes),
              format_count(trainer.session().measured_peak()));
   if (a.by_op) fmt::print("\n{}", trace.by_kind(a.steps));
+  if (a.by_op && trainer.compiled().device != device::Kind::cpu)
+    fmt::print("\n{}", floors(trainer.compiled().step, peak, planner::copy_speed(trainer.compiled().device)));
   return 0;
 }
 

@@ -5,6 +5,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/device/cpu/onednn.h"
+#include "trireme/device/cuda/cuda.h"
 #include "trireme/planner/machine.h"
 #include "trireme/train/compile.h"
 
@@ -19,7 +20,16 @@ int examine() {
   fmt::print("speed       matmul {:.0f} GFLOP/s in f32, {:.0f} in bf16 on {} thread{}\n",
              planner::matmul_flops(DType::f32, threads) / 1e9, planner::matmul_flops(DType::bf16, threads) / 1e9,
              threads, threads == 1 ? "" : "s");
-  fmt::print("gpu         none in this build (CPU only)\n");
+  const std::vector<device::cuda::Gpu> gpus = device::cuda::gpus();
+  if (!device::cuda::built()) fmt::print("gpu         none in this build (preset cuda builds with CUDA)\n");
+  if (device::cuda::built() && gpus.empty()) fmt::print("gpu         none to be seen\n");
+  for (const device::cuda::Gpu& gpu : gpus)
+    fmt::print("gpu         {} · {} · {} multiprocessors · compute capability {} · {}\n", gpu.name,
+               format_bytes(gpu.memory), gpu.multiprocessors, gpu.capability, device::cuda::versions());
+  if (!gpus.empty())
+    fmt::print("gpu speed   matmul {:.0f} TFLOP/s in f32, {:.0f} in bf16\n",
+               planner::matmul_flops(DType::f32, threads, device::Kind::cuda) / 1e12,
+               planner::matmul_flops(DType::bf16, threads, device::Kind::cuda) / 1e12);
   fmt::print("transports  threads · mpi {}\n", comm::mpi::available()
                                                    ? "(" + comm::mpi::version() + ")"
                                                    : "missing (install libopenmpi-dev and build again)");

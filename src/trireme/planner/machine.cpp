@@ -5,13 +5,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <fstream>
 #include <vector>
 
+#include "trireme/core/error.h"
+#include "trireme/core/rng.h"
 #include "trireme/core/text.h"
 #include "trireme/device/arena.h"
-#include "trireme/device/kernel.h"
-#include "trireme/ops/matmul/matmul.h"
+#include "trireme/device/queue.h"
+#include "trireme/ops/all.h"
 
 namespace trireme::planner {
 namespace {
@@ -24,32 +27,73 @@ std::string cpu_info(const std::string& key) {
   return {};
 }
 
+// A GPU multiplies zeros faster than other numbers.
+void fill_randomly(const device::Arena& arena, DType dtype, std::size_t bytes) {
+  std::vector<std::byte> block(std::size_t{1} << 20);
+  SplitMix random(1);
+  const std::size_t size = size_of(dtype);
+  for (std::size_t i = 0; i < block.size(); i += size) {
+    const auto value = static_cast<float>(2 * random.unit() - 1);
+    if (dtype == DType::f32) {
+      std::memcpy(block.data() + i, &value, sizeof value);
+    } else {
+      const std::uint16_t bits = dtype == DType::bf16 ? BFloat16(value).bits : Float16(value).bits;
+      std::memcpy(block.data() + i, &bits, sizeof bits);
+    }
+  }
+  for (std::size_t at = 0; at < bytes; at += block.size())
+    arena.write(at, std::span(block).first(std::min(block.size(), bytes - at)));
+}
+
 }  // namespace
 
-double matmul_flops(DType dtype, int threads) {
-  constexpr std::int64_t kSide = 1024;
-  const TensorType square{dtype, {kSide, kSide}};
-  const ir::OpDef op = ops::matmul_def();
+double matmul_flops(DType dtype, int threads, device::Kind device) {
+  const bool cpu = device == device::Kind::cpu;
+  const std::int64_t side = cpu ? 1024 : 8192;
+  const TensorType square{dtype, {side, side}};
+  const ir::OpDef op = ops::builtin().at("matmul");
   ir::Attributes attributes;
   for (const ir::AttributeSpec& spec : op.attributes) attributes.set(spec.name, spec.fallback);
   const std::vector<TensorType> inputs = {square, square, TensorType::none(), TensorType::none()};
   const std::vector<TensorType> outputs = {square};
   const ir::KernelSpec spec{inputs, outputs, attributes, threads};
-  const ir::KernelDef& kernel = op.kernels.at(device::Kind::cpu);
+  const ir::KernelDef& kernel = op.kernels.at(device);
   const auto prepared = kernel.prepare(spec);
-  const device::Arena arena(3 * square.bytes() + kernel.workspace(spec));
+  const device::Arena arena(3 * square.bytes() + kernel.workspace(spec), device);
   std::byte* const base = arena.data();
+  if (!cpu) fill_randomly(arena, dtype, 2 * square.bytes());
   const std::vector<const void*> in = {base, base + square.bytes(), nullptr, nullptr};
   const std::vector<void*> out = {base + 2 * square.bytes()};
   ThreadPool pool(threads);
-  const device::Launch launch{in, out, base + 3 * square.bytes(), &pool, nullptr};
+  const auto queue = device::make_queue(device, 0);
+  const device::Launch launch{in, out, base + 3 * square.bytes(), &pool, queue ? queue->native() : nullptr};
   using Clock = std::chrono::steady_clock;
   double best = 0;
   const auto start = Clock::now();
+  const int together = cpu ? 1 : 10;  // products between two looks at the clock
   while (std::chrono::duration<double>(Clock::now() - start).count() < 0.1) {
     const auto begin = Clock::now();
-    prepared->launch(launch);
-    best = std::max(best, 2.0 * kSide * kSide * kSide / std::chrono::duration<double>(Clock::now() - begin).count());
+    for (int i = 0; i < together; ++i) prepared->launch(launch);
+    if (queue) queue->synchronize();
+    const auto n = static_cast<double>(side);
+    best = std::max(best, together * 2.0 * n * n * n / std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  return best;
+}
+
+double copy_speed(device::Kind device) {
+  constexpr std::size_t kBytes = std::size_t{1} << 30;
+  constexpr int kCopies = 10;
+  const device::Arena arena(2 * kBytes, device);
+  const auto queue = device::make_queue(device, 2);
+  TRI_CHECK(queue != nullptr, "copies are measured where a queue makes them");
+  double best = 0;
+  for (int round = 0; round < 3; ++round) {
+    queue->mark(0);
+    for (int i = 0; i < kCopies; ++i) queue->copy(arena.data() + kBytes, arena.data(), kBytes);
+    queue->mark(1);
+    queue->synchronize();
+    best = std::max(best, 2.0 * kCopies * static_cast<double>(kBytes) / queue->seconds(0, 1));
   }
   return best;
 }

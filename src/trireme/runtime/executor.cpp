@@ -1,7 +1,6 @@
 #include "trireme/runtime/executor.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "trireme/core/error.h"
@@ -29,24 +28,6 @@ bool moves(const Instruction& instruction) {
   return instruction.kind == Instruction::Kind::store || instruction.kind == Instruction::Kind::load;
 }
 
-std::optional<std::string> find_bad(const void* data, const TensorType& type) {
-  if (!is_float(type.dtype)) return std::nullopt;
-  return dispatch(type.dtype, [&](auto zero) -> std::optional<std::string> {
-    using T = decltype(zero);
-    const T* values = static_cast<const T*>(data);
-    for (std::int64_t i = 0; i < type.elements(); ++i) {
-      double value = 0;
-      if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>)
-        value = static_cast<double>(static_cast<float>(values[i]));
-      else
-        value = static_cast<double>(values[i]);
-      if (!std::isfinite(value))
-        return fmt::format("{} at element {}", std::isnan(value) ? "NaN" : value > 0 ? "+inf" : "-inf", i);
-    }
-    return std::nullopt;
-  });
-}
-
 }  // namespace
 
 Executor::Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool, device::TierFile* disk,
@@ -68,6 +49,9 @@ Executor::Executor(const program::Program& program, device::Arena& arena, Thread
   if (program.mesh.ranks() > 1 && (ranks == nullptr || ranks->mesh != program.mesh))
     fail("program '{}' is for the ranks of '{}', got '{}'", program.name, program.mesh.str(),
          ranks == nullptr ? "" : ranks->mesh.str());
+  if (arena.kind() != program.device)
+    fail("program '{}' is for the memory of a {}, got that of a {}", program.name, device::name_of(program.device),
+         device::name_of(arena.kind()));
   if (program.bytes_in(1) > 0) fail("program '{}' keeps tensors in the host tier of a CPU", program.name);
   comm_events_.assign(events_.size(), false);
   for (const Instruction& instruction : program.instructions)
@@ -94,6 +78,10 @@ Executor::Executor(const program::Program& program, device::Arena& arena, Thread
       if (auto& channel = channels_[static_cast<std::size_t>(instruction.stream)]; moves(instruction) && !channel)
         channel = std::make_unique<device::TierChannel>(*disk);
   streams_.resize(per_stream.size());
+  if (program.device != device::Kind::cpu) {
+    prepare_queue();
+    return;
+  }
   for (std::size_t s = 1; s < per_stream.size(); ++s) streams_[s] = std::make_unique<device::Stream>(per_stream[s]);
 }
 
@@ -277,6 +265,7 @@ void Executor::execute(std::size_t i) {
   const Instruction& instruction = program_.instructions[i];
   const Prepared& p = prepared_[i];
   prepare_launch(i);
+  if (queue_) return issue(i);
   switch (instruction.kind) {
     case Instruction::Kind::input:
       std::memcpy(p.outputs.front(), p.bound, instruction.outputs.front().type.bytes());
@@ -427,6 +416,7 @@ void Executor::end_copies(std::size_t stream, std::size_t most_left) {
 void Executor::run() {
   check_bound();
   ++runs_;
+  if (queue_) return run_on_device();
   failed_ = false;
   failure_ = nullptr;
   phase_seconds_ = {};
@@ -447,42 +437,18 @@ void Executor::run() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-std::optional<Executor::BadTensor> Executor::inspect(std::size_t i) const {
-  const Instruction& instruction = program_.instructions[i];
-  if (instruction.kind == Instruction::Kind::store) return std::nullopt;
-  for (std::size_t o = 0; o < instruction.outputs.size(); ++o)
-    if (const auto what = find_bad(prepared_[i].outputs[o], instruction.outputs[o].type)) {
-      const std::string& buffer = program_.buffers[static_cast<std::size_t>(instruction.outputs[o].buffer)].name;
-      return BadTensor{i, program::kind_of(instruction), o == 0 ? instruction.name : buffer, instruction.micro, *what};
-    }
-  return std::nullopt;
-}
-
-std::optional<Executor::BadTensor> Executor::run_checked() {
-  check_bound();
-  ++runs_;
-  failed_ = false;
-  failure_ = nullptr;
-  std::optional<BadTensor> bad;
-  // One instruction after another, in program order, which satisfies every wait: order matters more than speed here.
-  for (std::size_t i = 0; i < prepared_.size(); ++i) {
-    if (!failed_) try {
-        execute(i);
-        if (!bad && program_.instructions[i].kind != Instruction::Kind::input) bad = inspect(i);
-      } catch (...) {
-        record_failure(i);
-      }
-    record_event(i);
-  }
-  if (failure_) std::rethrow_exception(failure_);
-  return bad;
-}
-
 std::span<const std::byte> Executor::output(std::string_view name, int micro) const {
-  for (const program::NamedOutput& output : program_.outputs)
-    if (output.name == name && output.micro == micro)
-      return {arena_.data() + program_.buffers[static_cast<std::size_t>(output.operand.buffer)].offset,
-              output.operand.type.bytes()};
+  for (std::size_t o = 0; o < program_.outputs.size(); ++o) {
+    const program::NamedOutput& output = program_.outputs[o];
+    if (output.name != name || output.micro != micro) continue;
+    const std::size_t offset = program_.buffers[static_cast<std::size_t>(output.operand.buffer)].offset;
+    const std::size_t bytes = output.operand.type.bytes();
+    if (!queue_) return {arena_.data() + offset, bytes};
+    if (early_outputs_[o] != nullptr) return {early_outputs_[o], bytes};
+    fetched_[o].resize(bytes);
+    arena_.read(offset, fetched_[o]);
+    return fetched_[o];
+  }
   fail("program '{}' has no output '{}' in micro-batch {}", program_.name, name, micro);
 }
 
@@ -496,6 +462,7 @@ float Executor::scalar(std::string_view name, int micro) const {
 
 void Executor::set_trace(Trace* trace) {
   trace_ = trace;
+  if (queue_) prepare_queue();
   if (trace == nullptr) return;
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
     const Instruction& instruction = program_.instructions[i];

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "trireme/device/arena.h"
+#include "trireme/device/queue.h"
 #include "trireme/device/stream.h"
 #include "trireme/device/tier_file.h"
 #include "trireme/program/program.h"
@@ -27,10 +28,14 @@ namespace trireme::runtime {
 //   step.bind("tokens", micro, tokens);   // read during run()
 //   step.run();
 //   float loss = step.scalar("loss");
+//
+// On a CPU the compute stream is the caller's thread and the others are threads of their own. A device beside it gets
+// the instructions in program order, which satisfies every wait; where none of them needs the host in between, they are
+// recorded in the second run and replayed from then on.
 class Executor {
  public:
-  // `program`, `arena`, `pool`, `disk` and `ranks` must outlive the executor. The arena holds at least
-  // program.arena_bytes, the disk what the program keeps there (null: nothing), and the pool has at most
+  // `program`, `arena`, `pool`, `disk` and `ranks` must outlive the executor. The arena is of the program's device and
+  // holds at least program.arena_bytes, the disk what the program keeps there (null: nothing), and the pool has at most
   // program.threads threads. `ranks` is this rank's place among those that run the program together (null: alone).
   Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool, device::TierFile* disk = nullptr,
            Membership* ranks = nullptr);
@@ -62,6 +67,7 @@ class Executor {
   // As `run`, one instruction after another, looking at every output of every instruction.
   std::optional<BadTensor> run_checked();
 
+  // In the host's memory, until the next run.
   std::span<const std::byte> output(std::string_view name, int micro = 0) const;
   float scalar(std::string_view name, int micro = 0) const;
 
@@ -71,7 +77,8 @@ class Executor {
   }
   // Spans of every instruction from now on; null: stop.
   void set_trace(Trace* trace);
-  // Seconds spent per phase in the last run, in the order of ir::Phase; inputs and copies count as forward.
+  // Seconds spent per phase in the last run, in the order of ir::Phase; inputs and copies count as forward. On a device
+  // beside the CPU both kinds of gradients count as the first.
   const std::array<double, 4>& phase_seconds() const { return phase_seconds_; }
   // Seconds that the compute stream spent waiting for other streams in the last run, in the same order.
   const std::array<double, 4>& wait_seconds() const { return wait_seconds_; }
@@ -101,6 +108,7 @@ class Executor {
     bool waits_for_others = false;  // for a collective, that is
     std::uint32_t label = 0;
     const std::byte* bound = nullptr;
+    std::byte* staged = nullptr;  // where a device beside the CPU reads what is bound
   };
 
   void prepare(std::size_t i, std::unordered_map<std::string, device::Kernel*>& cache);
@@ -123,6 +131,17 @@ class Executor {
   void check_bound() const;
   std::optional<BadTensor> inspect(std::size_t i) const;
 
+  // With a queue: executor_device.cpp.
+  void prepare_queue();
+  void find_groups();
+  void make_ready();
+  void issue(std::size_t i);
+  void issue_group(std::size_t first);
+  void issue_all();
+  void run_on_device();
+  void read_times();
+  std::vector<std::byte> on_host(const void* data, std::size_t bytes) const;
+
   const program::Program& program_;
   device::Arena& arena_;
   ThreadPool& pool_;
@@ -142,6 +161,14 @@ class Executor {
   std::vector<device::Event> events_;
   std::vector<bool> comm_events_;  // those that collectives record
   std::uint64_t runs_ = 0;
+  std::unique_ptr<device::Queue> queue_;         // null: a CPU
+  std::unique_ptr<device::HostBlock> staging_;   // inputs, and outputs that are small enough to come by themselves
+  std::vector<std::size_t> marks_;               // instructions before which the time is taken, and the end
+  std::vector<const std::byte*> early_outputs_;  // by number: in the staging; null: fetched when asked for
+  mutable std::vector<std::vector<std::byte>> fetched_;
+  std::vector<std::size_t> together_;  // by instruction: launches done at once from here on; 0: with one before
+  bool host_between_ = false;          // an instruction needs the host: no recording
+  bool recorded_ = false;
   std::array<std::atomic<std::size_t>, program::kTiers> measured_peak_{};
   std::array<double, 4> phase_seconds_{};
   std::array<double, 4> wait_seconds_{};

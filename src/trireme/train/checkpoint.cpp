@@ -216,12 +216,12 @@ io::ShardTensor saved_part(Rank& rank, const ir::State& state, const SavedRows& 
                                 ? 0
                                 : static_cast<std::size_t>(rows.start[0] * per_row) * size_of(whole.dtype);
   io::ShardTensor tensor{state.name, whole, ir::name_of(state.category), rows.start, rows.extent, {}, {}};
-  if (state.tier != 0)
+  if (const std::span<std::byte> resident = rank.resident_state(state.name); !resident.empty())
+    tensor.bytes = resident.subspan(first, TensorType{whole.dtype, rows.extent}.bytes());
+  else
     tensor.read = [&rank, &name = state.name, first](std::size_t offset, std::span<std::byte> out) {
       rank.read_state(name, first + offset, out);
     };
-  else
-    tensor.bytes = rank.resident_state(state.name).subspan(first, TensorType{whole.dtype, rows.extent}.bytes());
   return tensor;
 }
 
@@ -347,10 +347,11 @@ void load_checkpoint(const fs::path& run, std::int64_t step, Session& session, c
     if (const TensorType whole{state.type.dtype, state.global_shape()}; tensor.type != whole)
       refuse("{}: '{}' is {}, the model has {}", checkpoint_folder(run, step).string(), state.name, tensor.type.str(),
              whole.str());
-    if (state.tier == 0 && session.compiled().ranks() == 1) {
-      reader.read(tensor, session.rank(0).resident_state(state.name));
-      continue;
-    }
+    if (session.compiled().ranks() == 1)
+      if (const std::span<std::byte> resident = session.rank(0).resident_state(state.name); !resident.empty()) {
+        reader.read(tensor, resident);
+        continue;
+      }
     std::vector<std::byte> bytes(tensor.type.bytes());
     reader.read(tensor, bytes);
     session.write_state(state.name, 0, bytes);

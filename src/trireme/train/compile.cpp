@@ -32,6 +32,7 @@
 #include "trireme/program/lower.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/config/keys.h"
+#include "trireme/train/device_choice.h"
 #include "trireme/train/saved_state.h"
 
 namespace trireme::train {
@@ -402,6 +403,7 @@ program::Program lowered(Compiled& c, const Config& config, const CompileOptions
                                        .tail = tail,
                                        .micro_batches = micro_batches,
                                        .threads = options.threads,
+                                       .device = c.device,
                                        .collectives = collective_options(config, c.module.mesh, options.transport)});
   const program::CheckReport report = program::check(p);
   c.checked.instructions += report.instructions;
@@ -443,6 +445,7 @@ Compiled compile_server(const Compiled& worker, const Config& config, const Regi
 Compiled compile(const Config& config, const Registry& registry, const CompileOptions& options) {
   const models::Model& model = registry.models.at(config.model.family);
   Compiled c;
+  c.device = device_of(config);
   const ir::Mesh mesh = options.purpose == Purpose::train ? mesh_of(config) : ir::Mesh{};
   c.replicas = mesh.size_of("dp");
   if (options.purpose == Purpose::train && config.parallel.compress != "none" && c.replicas == 1)
@@ -464,6 +467,7 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
   }
   graphs.mesh = mesh;
   build_graphs(c.module, config, model, graphs);
+  if (config.runtime.device == "auto" && !has_kernels(c.module, c.device)) c.device = device::Kind::cpu;
   const std::optional<ServerMode> mode =
       options.purpose == Purpose::train ? server_mode(config) : std::optional<ServerMode>{};
   c.mode = mode;
@@ -474,26 +478,28 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
                                           .each = mode->each};
   }
   graphs.offload = offload_options(config);
-  const auto laid_out = [&](const ir::Module& module) {
-    return program::lay_out(module, std::min(options.staging, whole_staging(module, module.mesh.ranks())));
+  const auto staging_of = [&](const ir::Module& module, std::size_t most) {
+    return c.device == device::Kind::cpu ? std::min(most, whole_staging(module, module.mesh.ranks())) : 0;
   };
   const Lower lower_step = [&](const ir::Module& module) {
     const bool least = config.memory.limit.count > 0 && options.staging_gives_way;
     const std::size_t staging = least ? std::min(options.staging, io::kStagingAlignment) : options.staging;
-    return program::lower(module,
-                          program::lay_out(module, std::min(staging, whole_staging(module, module.mesh.ranks()))),
+    return program::lower(module, program::lay_out(module, staging_of(module, staging)),
                           {.name = "step",
                            .body = "micro",
                            .tail = "update",
                            .micro_batches = c.micro_batches,
                            .threads = options.threads,
+                           .device = c.device,
                            .collectives = collective_options(config, mesh, options.transport)});
   };
   c.choice = options.choice;
   MemoryDecision decision(config, graphs, lower_step, c.choice);
   pipeline(config, graphs, decision).run(c.module, {options.dump_passes, options.disabled_passes, options.on_pass});
 
-  c.layout = laid_out(c.module);
+  c.layout = program::lay_out(c.module, staging_of(c.module, options.staging));
+  if (c.device != device::Kind::cpu)
+    c.host_staging = std::min(options.staging, whole_staging(c.module, c.module.mesh.ranks()));
   c.init = lowered(c, config, options, "init", "init");
   c.derive = lowered(c, config, options, "derive", "derive");
   c.step = lowered(c, config, options, "step", "micro", "update", c.micro_batches);

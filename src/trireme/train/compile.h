@@ -42,7 +42,9 @@ struct ServerMode {
 // The programs of a run over one layout of its state. Those that its purpose has no use for are empty.
 struct Compiled {
   ir::Module module;
+  device::Kind device = device::Kind::cpu;
   program::StateLayout layout;
+  std::size_t host_staging = 0;  // for checkpoints, in the host's memory where that is not the device's
   program::Program init;         // start values from the seed
   program::Program derive;       // derived copies after the state was set from outside
   program::Program step;         // micro-batches, then the update
@@ -90,6 +92,10 @@ struct CompileOptions {
 // From a configuration to checked programs. The model's vocabulary must be known (see resolve_model). `registry` must
 // outlive the result.
 Compiled compile(const Config& config, const Registry& registry, const CompileOptions& options);
+
+// runtime.device; auto: CUDA where a GPU is to be seen and one rank computes alone, without offloading. Refuses a
+// device that this build does not know.
+device::Kind device_of(const Config& config);
 
 // Fills in what the model's family decides, and the vocabulary; refuses impossible shapes by key.
 void resolve_model(Config& config, std::int64_t data_vocab,

@@ -1,7 +1,6 @@
 #include "trireme/train/rank.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "trireme/core/error.h"
 #include "trireme/passes/loss_scale.h"
@@ -35,12 +34,13 @@ Rank::Rank(const Compiled& compiled, int threads, const std::filesystem::path& d
     : compiled_(compiled),
       ranks_(ranks),
       pool_(threads),
-      arena_(compiled.arena_bytes),
+      arena_(compiled.arena_bytes, compiled.device),
       held_(compiled.module.states.size()) {
   if (const std::size_t bytes = compiled.tier_bytes[kDisk]; bytes > 0) {
     disk_ = std::make_unique<device::TierFile>(disk.empty() ? std::filesystem::temp_directory_path() : disk, bytes);
     disk_states_ = std::make_unique<TierStates>(*disk_);
   }
+  if (compiled.host_staging > 0) host_staging_ = std::make_unique<device::Arena>(compiled.host_staging);
   const auto make = [&](const program::Program& program) {
     if (program.instructions.empty()) return std::unique_ptr<runtime::Executor>();
     auto executor = std::make_unique<runtime::Executor>(program, arena_, pool_, disk_.get(), ranks_);
@@ -189,7 +189,7 @@ ir::StateId Rank::find(const std::string& name) const {
 std::span<std::byte> Rank::resident_state(const std::string& name) {
   const ir::StateId id = find(name);
   const ir::State& state = compiled_.module.state(id);
-  if (state.tier != 0) return {};
+  if (state.tier != 0 || arena_.kind() != device::Kind::cpu) return {};
   held_.wait(id);
   return {arena_.data() + compiled_.layout.offsets[static_cast<std::size_t>(id)], state.type.bytes()};
 }
@@ -201,8 +201,8 @@ void Rank::read_state(const std::string& name, std::size_t offset, std::span<std
   const std::size_t begin = compiled_.layout.offsets[static_cast<std::size_t>(id)] + offset;
   if (compiled_.module.state(id).tier != 0)
     disk_states_->read(begin, out);
-  else if (!out.empty())
-    std::memcpy(out.data(), arena_.data() + begin, out.size());
+  else
+    arena_.read(begin, out);
 }
 
 void Rank::write_state(const std::string& name, std::size_t offset, std::span<const std::byte> bytes) {
@@ -213,8 +213,8 @@ void Rank::write_state(const std::string& name, std::size_t offset, std::span<co
   const std::size_t begin = compiled_.layout.offsets[static_cast<std::size_t>(id)] + offset;
   if (compiled_.module.state(id).tier != 0)
     disk_states_->write(begin, bytes);
-  else if (!bytes.empty())
-    std::memcpy(arena_.data() + begin, bytes.data(), bytes.size());
+  else
+    arena_.write(begin, bytes);
 }
 
 std::size_t Rank::measured_peak() const {

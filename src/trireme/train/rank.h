@@ -50,14 +50,17 @@ class Rank {
   // is held. After setting, call `derive`.
   void read_state(const std::string& name, std::size_t offset, std::span<std::byte> out);
   void write_state(const std::string& name, std::size_t offset, std::span<const std::byte> bytes);
-  // A state in the device's memory, as it lies there; empty for one that is elsewhere.
+  // A state in the memory of a CPU, as it lies there; empty for one that is elsewhere.
   std::span<std::byte> resident_state(const std::string& name);
   void derive();
 
   // States that the programs must not overwrite yet.
   runtime::HeldStates& held() { return held_; }
   // Memory for a checkpoint on its way to the disk; empty when compiled without.
-  std::span<std::byte> staging() { return {arena_.data() + compiled_.layout.staging, compiled_.layout.staging_bytes}; }
+  std::span<std::byte> staging() {
+    if (host_staging_) return {host_staging_->data(), host_staging_->bytes()};
+    return {arena_.data() + compiled_.layout.staging, compiled_.layout.staging_bytes};
+  }
 
   const Compiled& compiled() const { return compiled_; }
   const runtime::Membership* ranks() const { return ranks_; }
@@ -83,6 +86,7 @@ class Rank {
   runtime::Membership* ranks_;
   ThreadPool pool_;
   device::Arena arena_;
+  std::unique_ptr<device::Arena> host_staging_;  // null: the staging is in the arena
   std::unique_ptr<device::TierFile> disk_;
   std::unique_ptr<TierStates> disk_states_;
   runtime::HeldStates held_;

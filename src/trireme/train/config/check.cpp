@@ -21,7 +21,6 @@ std::vector<Available> available() {
       {"train.precision", {"\"f32\"", "\"bf16\"", "\"fp16\""}},
       {"parallel.sequence", {"false"}},
       {"memory.offload_tier", {"\"auto\"", "\"disk\""}},
-      {"runtime.device", {"\"auto\"", "\"cpu\""}},
       {"runtime.transport", {"\"auto\"", "\"threads\"", "\"mpi\""}},
   };
 }

@@ -1,0 +1,20 @@
+# cudnn-frontend: headers alone, from the distribution, from -D CUDNN_FRONTEND_INCLUDE_DIR=…, or from Python's registry.
+# Without them attention runs by our own kernels.
+find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${PROJECT_BINARY_DIR}/cudnn_frontend/include)
+if(NOT CUDNN_FRONTEND_INCLUDE_DIR)
+  set(folder ${PROJECT_BINARY_DIR}/cudnn_frontend)
+  file(MAKE_DIRECTORY ${folder})
+  execute_process(COMMAND python3 -m pip download --quiet --no-deps --dest ${folder} nvidia-cudnn-frontend==1.32.0
+                  OUTPUT_QUIET ERROR_QUIET)
+  file(GLOB wheel ${folder}/*.whl)
+  if(wheel)
+    file(ARCHIVE_EXTRACT INPUT ${wheel} DESTINATION ${folder})
+    find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${folder}/include)
+  endif()
+endif()
+find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+if(CUDNN_FRONTEND_INCLUDE_DIR AND CUDNN_INCLUDE_DIR)
+  set(TRIREME_CUDNN ON)
+else()
+  message(STATUS "cudnn-frontend or cudnn.h is missing: attention runs by Trireme's own kernels")
+endif()

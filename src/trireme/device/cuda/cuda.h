@@ -1,0 +1,36 @@
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/device/queue.h"
+
+// All that the rest of the program knows of CUDA. A build without it has missing.cpp in its place: no GPU is ever
+// there, and everything else fails, saying so.
+namespace trireme::device::cuda {
+
+struct Gpu {
+  std::string name;
+  std::size_t memory = 0;  // bytes
+  int multiprocessors = 0;
+  std::string capability;  // "9.0"
+};
+bool built();
+std::vector<Gpu> gpus();
+// "cuBLASLt 13.1 · driver 13.0"; empty without GPUs.
+std::string versions();
+std::size_t free_memory();
+
+void* allocate(std::size_t bytes);
+void release(void* memory) noexcept;
+void fill(void* memory, std::byte value, std::size_t bytes);
+void to_host(void* to, const void* from, std::size_t bytes);
+void to_device(void* to, const void* from, std::size_t bytes);
+
+void* allocate_host(std::size_t bytes);
+void release_host(void* memory) noexcept;
+
+std::unique_ptr<Queue> make_queue(std::size_t marks);
+
+}  // namespace trireme::device::cuda

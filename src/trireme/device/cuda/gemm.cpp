@@ -1,0 +1,264 @@
+#include "trireme/device/cuda/gemm.h"
+
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "trireme/core/error.h"
+#include "trireme/device/cuda/algorithm_cache.h"
+#include "trireme/device/cuda/check.h"
+#include "trireme/device/cuda/cuda.h"
+
+namespace trireme::device::cuda {
+namespace {
+
+// It holds nothing but what the library knows of the GPU, and may be used by all threads.
+cublasLtHandle_t handle() {
+  static const cublasLtHandle_t instance = [] {
+    cublasLtHandle_t made = nullptr;
+    TRI_CUDA(cublasLtCreate(&made));
+    return made;
+  }();
+  return instance;
+}
+
+cudaDataType type_of(DType dtype) {
+  switch (dtype) {
+    case DType::bf16: return CUDA_R_16BF;
+    case DType::f16: return CUDA_R_16F;
+    default: return CUDA_R_32F;
+  }
+}
+
+template <class T>
+void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  TRI_CUDA(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value));
+}
+
+class Layout {
+ public:
+  // A row-major matrix is, to the library, its transpose by columns.
+  Layout(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
+    TRI_CUDA(cublasLtMatrixLayoutCreate(&layout_, type_of(dtype), static_cast<std::uint64_t>(columns),
+                                        static_cast<std::uint64_t>(rows), ld));
+  }
+  ~Layout() { cublasLtMatrixLayoutDestroy(layout_); }
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
+  cublasLtMatrixLayout_t get() const { return layout_; }
+
+ private:
+  cublasLtMatrixLayout_t layout_ = nullptr;
+};
+
+cublasLtEpilogue_t epilogue_of(const GemmSpec& s) {
+  if (s.gelu_gradient) return CUBLASLT_EPILOGUE_DGELU;
+  if (s.gelu && s.keep_argument) return s.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+  if (s.gelu) return s.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+  return s.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+constexpr int kCandidates = 12;
+constexpr int kRuns = 5;
+
+// The library wants its scratch aligned so; workspaces are less.
+constexpr std::size_t kScratchAlignment = 256;
+
+void* aligned(void* workspace) {
+  const auto address = reinterpret_cast<std::uintptr_t>(workspace);
+  return static_cast<std::byte*>(workspace) + (kScratchAlignment - address % kScratchAlignment) % kScratchAlignment;
+}
+
+std::size_t scratch_of(const GemmSpec& s) {
+  constexpr std::size_t kMost = std::size_t{32} << 20;
+  const std::size_t sums = static_cast<std::size_t>(std::max<std::int64_t>(0, s.m * s.n)) * sizeof(float);
+  return std::min(kMost, (8 * sums + 65535) / 65536 * 65536);
+}
+
+AlgorithmCache& cache() {
+  static AlgorithmCache instance([] {
+    std::string name = fmt::format("gemm-{}-{}", gpus().front().name, cublasLtGetVersion());
+    std::replace(name.begin(), name.end(), ' ', '-');
+    return name;
+  }());
+  return instance;
+}
+
+std::string to_text(const cublasLtMatmulAlgo_t& algorithm) {
+  return fmt::format("{:016x}", fmt::join(algorithm.data, "."));
+}
+
+cublasLtMatmulAlgo_t from_text(const std::string& text) {
+  cublasLtMatmulAlgo_t algorithm{};
+  std::size_t at = 0;
+  for (std::uint64_t& word : algorithm.data) {
+    word = std::stoull(text.substr(at, 16), nullptr, 16);
+    at += 17;
+  }
+  return algorithm;
+}
+
+}  // namespace
+
+struct Gemm::Impl {
+  GemmSpec spec;
+  cublasLtMatmulDesc_t desc = nullptr;
+  Layout a, b, c;
+  std::array<std::optional<cublasLtMatmulAlgo_t>, 2> algorithms;  // for operands at multiples of 16 bytes, for others
+  std::mutex mutex;
+
+  explicit Impl(const GemmSpec& s)
+      : spec(s),
+        a(s.input, s.trans_a ? s.k : s.m, s.trans_a ? s.m : s.k, s.lda),
+        b(s.input, s.trans_b ? s.n : s.k, s.trans_b ? s.k : s.n, s.ldb),
+        c(s.output, s.m, s.n, s.ldc) {
+    TRI_CUDA(cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    // cᵀ = bᵀ · aᵀ, so b is the library's first operand.
+    set(desc, CUBLASLT_MATMUL_DESC_TRANSA, s.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(desc, CUBLASLT_MATMUL_DESC_TRANSB, s.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(s));
+    if (s.bias) set(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(s.output));
+    if (s.keep_argument || s.gelu_gradient) {
+      set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.ldc);
+      set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type_of(s.output));
+    }
+    choose(0);
+  }
+  ~Impl() { cublasLtMatmulDescDestroy(desc); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  const cublasLtMatmulAlgo_t& choose(std::size_t which) {
+    const std::lock_guard lock(mutex);
+    if (algorithms[which]) return *algorithms[which];
+    cublasLtMatmulPreference_t preference = nullptr;
+    TRI_CUDA(cublasLtMatmulPreferenceCreate(&preference));
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+      TRI_CUDA(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, scratch_of(spec));
+    for (const auto attribute :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+      prefer(attribute, static_cast<std::uint32_t>(which == 0 ? 16 : size_of(spec.input)));
+    // Sums over k cut in pieces are only taken in an order of their own: the same bits every time.
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_MASK & ~CUBLASLT_REDUCTION_SCHEME_INPLACE));
+    std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results{};
+    int found = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle(), desc, b.get(), a.get(), c.get(), c.get(),
+                                                                 preference, kCandidates, results.data(), &found);
+    cublasLtMatmulPreferenceDestroy(preference);
+    if (status != CUBLAS_STATUS_SUCCESS || found == 0)
+      fail("cuBLASLt has no algorithm for {}×{}×{} in {}: {}", spec.m, spec.n, spec.k, name_of(spec.input),
+           cublasLtGetStatusString(status));
+    const std::span candidates(results.data(), static_cast<std::size_t>(found));
+    algorithms[which] = which == 0 && worth_measuring() ? fastest(candidates) : candidates.front().algo;
+    return *algorithms[which];
+  }
+
+  // The library's guess is within a few per cent for products that take no time.
+  bool worth_measuring() const {
+    const double flops = 2.0 * static_cast<double>(spec.m) * static_cast<double>(spec.n) * static_cast<double>(spec.k);
+    return size_of(spec.input) == 2 && flops > 5e9 && cache().usable();
+  }
+
+  std::string key() const {
+    const GemmSpec& s = spec;
+    return fmt::format("{}x{}x{}/{}{}/{},{},{}/{}>{}/{}{}{}{}{}", s.m, s.n, s.k, s.trans_a ? 't' : 'n',
+                       s.trans_b ? 't' : 'n', s.lda, s.ldb, s.ldc, name_of(s.input), name_of(s.output),
+                       s.accumulate ? '+' : '=', s.bias ? 'b' : '-', s.gelu ? 'g' : '-', s.keep_argument ? 'k' : '-',
+                       s.gelu_gradient ? 'd' : '-');
+  }
+
+  cublasLtMatmulAlgo_t fastest(std::span<const cublasLtMatmulHeuristicResult_t> candidates) {
+    if (const auto known = cache().find(key())) return from_text(*known);
+    const auto bytes = [](std::int64_t rows, std::int64_t ld, DType dtype) {
+      return (static_cast<std::size_t>(rows * ld) * size_of(dtype) + 255) / 256 * 256;
+    };
+    const std::size_t a_bytes = bytes(spec.trans_a ? spec.k : spec.m, spec.lda, spec.input);
+    const std::size_t b_bytes = bytes(spec.trans_b ? spec.n : spec.k, spec.ldb, spec.input);
+    const std::size_t c_bytes = bytes(spec.m, spec.ldc, spec.output);
+    const std::size_t bias_bytes = bytes(1, spec.ldc, spec.output);
+    const std::size_t total = a_bytes + b_bytes + 2 * c_bytes + bias_bytes + workspace(spec);
+    if (total > free_memory() / 2) return candidates.front().algo;
+    const std::unique_ptr<void, void (*)(void*)> memory(allocate(total), [](void* p) { release(p); });
+    auto* const base = static_cast<std::byte*>(memory.get());
+    fill(base, std::byte{0x3c}, total);  // small numbers in every dtype
+    const Buffers buffers{base,
+                          base + a_bytes,
+                          base + a_bytes + b_bytes,
+                          base + a_bytes + b_bytes + 2 * c_bytes,
+                          base + a_bytes + b_bytes + c_bytes,
+                          base + a_bytes + b_bytes + 2 * c_bytes + bias_bytes};
+    const std::unique_ptr<Queue> queue = make_queue(2);
+    std::size_t best = 0;
+    double least = 0;
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      double seconds = 0;
+      try {
+        for (int run = 0; run < 3; ++run) launch(queue->native(), buffers, candidates[i].algo);
+        queue->mark(0);
+        for (int run = 0; run < kRuns; ++run) launch(queue->native(), buffers, candidates[i].algo);
+        queue->mark(1);
+        queue->synchronize();
+        seconds = queue->seconds(0, 1);
+      } catch (const Error&) {
+        continue;  // one that the library offers and then refuses
+      }
+      if (least == 0 || seconds < least) {
+        least = seconds;
+        best = i;
+      }
+    }
+    cache().keep(key(), to_text(candidates[best].algo));
+    return candidates[best].algo;
+  }
+
+  struct Buffers {
+    const void* a;
+    const void* b;
+    void* c;
+    const void* bias;
+    void* aux;
+    void* workspace;
+  };
+
+  void launch(void* stream, const Buffers& m, const cublasLtMatmulAlgo_t& algorithm) const {
+    if (spec.bias) set(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, m.bias);
+    if (spec.keep_argument || spec.gelu_gradient) set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, m.aux);
+    const float one = 1;
+    const float beta = spec.accumulate ? 1.0F : 0.0F;
+    TRI_CUDA(cublasLtMatmul(handle(), desc, &one, m.b, b.get(), m.a, a.get(), &beta, m.c, c.get(), m.c, c.get(),
+                            &algorithm, aligned(m.workspace), scratch_of(spec), static_cast<cudaStream_t>(stream)));
+  }
+};
+
+std::size_t Gemm::workspace(const GemmSpec& s) { return scratch_of(s) + kScratchAlignment; }
+
+bool Gemm::has_gelu(const GemmSpec& s) {
+  return size_of(s.input) == 2 && s.output == s.input && s.n % 8 == 0 && s.ldc % 8 == 0 && s.k % 8 == 0 &&
+         !s.accumulate;
+}
+
+Gemm::Gemm(const GemmSpec& spec) : impl_(std::make_unique<Impl>(spec)) {}
+Gemm::~Gemm() = default;
+Gemm::Gemm(Gemm&&) noexcept = default;
+Gemm& Gemm::operator=(Gemm&&) noexcept = default;
+
+void Gemm::run(void* stream, const void* a, const void* b, void* c, void* workspace, const void* bias,
+               void* aux) const {
+  Impl& i = *impl_;
+  const auto is_even = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
+  const bool even = is_even(a) && is_even(b) && is_even(c);
+  const cublasLtMatmulAlgo_t& algorithm = i.choose(even ? 0 : 1);
+  i.launch(stream, {a, b, c, bias, aux, workspace}, algorithm);
+}
+
+}  // namespace trireme::device::cuda

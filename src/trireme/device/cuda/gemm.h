@@ -1,0 +1,49 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "trireme/core/dtype.h"
+
+namespace trireme::device::cuda {
+
+// c[m,n] = a[m,k] · b[k,n], or c += a · b, on row-major matrices with leading dimensions, sums in f32. Transposed
+// operands are stored as a[k,m], b[n,k].
+struct GemmSpec {
+  std::int64_t m = 0, n = 0, k = 0;
+  bool trans_a = false, trans_b = false;
+  std::int64_t lda = 0, ldb = 0, ldc = 0;
+  DType input = DType::f32;   // f32, bf16 or f16
+  DType output = DType::f32;  // the same, or f32
+  bool accumulate = false;
+  bool bias = false;  // of c's type, added to every row
+  // c = gelu(a·b + bias), by the approximation with tanh; keep_argument leaves a·b + bias in `aux`.
+  bool gelu = false;
+  bool keep_argument = false;
+  bool gelu_gradient = false;  // c = (a·b) ⊙ gelu'(aux), by the same
+  friend bool operator==(const GemmSpec&, const GemmSpec&) = default;
+};
+
+// All that is used of cuBLASLt. Its scratch is a fixed allowance, from the sizes alone, within which algorithms are
+// chosen: for large products by measuring those the library proposes, once on a machine (algorithm_cache.h).
+class Gemm {
+ public:
+  explicit Gemm(const GemmSpec& spec);
+  ~Gemm();
+  Gemm(Gemm&&) noexcept;
+  Gemm& operator=(Gemm&&) noexcept;
+
+  static std::size_t workspace(const GemmSpec& spec);
+  // Whether the epilogue of gelu or its gradient can be had for these sizes.
+  static bool has_gelu(const GemmSpec& spec);
+
+  // `stream` is a cudaStream_t; `aux` has the shape of c and its leading dimension.
+  void run(void* stream, const void* a, const void* b, void* c, void* workspace, const void* bias = nullptr,
+           void* aux = nullptr) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trireme::device::cuda

@@ -1,0 +1,24 @@
+#include "trireme/core/error.h"
+#include "trireme/device/cuda/cuda.h"
+
+namespace trireme::device::cuda {
+namespace {
+
+[[noreturn]] void missing() { fail("this build has no CUDA: configure with -D TRIREME_CUDA=ON (preset cuda)"); }
+
+}  // namespace
+
+bool built() { return false; }
+std::vector<Gpu> gpus() { return {}; }
+std::string versions() { return {}; }
+std::size_t free_memory() { missing(); }
+void* allocate(std::size_t) { missing(); }
+void release(void*) noexcept {}
+void fill(void*, std::byte, std::size_t) { missing(); }
+void to_host(void*, const void*, std::size_t) { missing(); }
+void to_device(void*, const void*, std::size_t) { missing(); }
+void* allocate_host(std::size_t) { missing(); }
+void release_host(void*) noexcept {}
+std::unique_ptr<Queue> make_queue(std::size_t) { missing(); }
+
+}  // namespace trireme::device::cuda

@@ -1,0 +1,54 @@
+#pragma once
+#include <cstddef>
+#include <memory>
+
+#include "trireme/device/kernel.h"
+
+namespace trireme::device {
+
+// Work handed to a device that is not the CPU: done in order, beside the thread that hands it over. Errors of the
+// device are thrown by the call that learns of them, `synchronize` at the latest.
+class Queue {
+ public:
+  Queue() = default;
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+  virtual ~Queue() = default;
+
+  virtual void* native() const = 0;  // for Launch::native_stream
+  // Within the device's memory, or between it and a HostBlock.
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void synchronize() = 0;
+
+  // Points in the queue's work, numbered from 0; `seconds` is the time from one to a later one, once both have passed.
+  virtual void mark(std::size_t point) = 0;
+  virtual double seconds(std::size_t from, std::size_t to) const = 0;
+
+  // What is handed over while recording is kept instead of done; `replay` does all of it, as often as it is called.
+  virtual void begin_recording() = 0;
+  virtual void end_recording() = 0;
+  virtual void drop_recording() noexcept = 0;  // ends it after a failure
+  virtual void replay() = 0;
+};
+
+// Null for the CPU, whose work is done by the thread that asks for it.
+std::unique_ptr<Queue> make_queue(Kind kind, std::size_t marks);
+
+// Memory of the host that the device of that kind copies to and from by itself.
+class HostBlock {
+ public:
+  HostBlock(Kind kind, std::size_t bytes);
+  ~HostBlock();
+  HostBlock(const HostBlock&) = delete;
+  HostBlock& operator=(const HostBlock&) = delete;
+
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  Kind kind_;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace trireme::device

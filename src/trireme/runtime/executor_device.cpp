@@ -1,0 +1,228 @@
+#include <algorithm>
+#include <cstring>
+
+#include "trireme/core/error.h"
+#include "trireme/device/group_kernel.h"
+#include "trireme/ops/collective/collective.h"
+#include "trireme/program/print.h"
+#include "trireme/runtime/executor.h"
+
+// How a program runs on a device beside the CPU.
+namespace trireme::runtime {
+
+using program::Instruction;
+
+namespace {
+
+constexpr std::size_t kEarly = 256;  // bytes of an output that comes by itself at the end of a run
+
+bool needs_host(const Instruction& instruction) {
+  return instruction.kind != Instruction::Kind::launch && instruction.kind != Instruction::Kind::input &&
+         instruction.kind != Instruction::Kind::copy;
+}
+
+// Forward, gradients, update: the two kinds of gradients take turns too often to be timed apart.
+int part_of(const Instruction& instruction) {
+  if (instruction.phase == ir::Phase::weight_gradient) return static_cast<int>(ir::Phase::input_gradient);
+  return static_cast<int>(instruction.phase);
+}
+
+}  // namespace
+
+// Also when the trace changes, which wants more points of time.
+void Executor::prepare_queue() {
+  const std::vector<Instruction>& instructions = program_.instructions;
+  recorded_ = false;
+  host_between_ = std::any_of(instructions.begin(), instructions.end(), needs_host);
+  marks_.clear();
+  for (std::size_t i = 0; i < instructions.size(); ++i)
+    if (i == 0 || trace_ != nullptr || part_of(instructions[i]) != part_of(instructions[i - 1])) marks_.push_back(i);
+  marks_.push_back(instructions.size());
+  queue_ = device::make_queue(program_.device, marks_.size());
+  if (staging_) return;
+  find_groups();
+
+  std::size_t bytes = 0;
+  const auto place = [&](std::size_t size) {
+    const std::size_t at = bytes;
+    bytes += program::aligned(size);
+    return at;
+  };
+  std::vector<std::pair<std::size_t, std::size_t>> inputs;  // instruction, offset
+  for (std::size_t i = 0; i < instructions.size(); ++i)
+    if (instructions[i].kind == Instruction::Kind::input)
+      inputs.emplace_back(i, place(instructions[i].outputs.front().type.bytes()));
+  std::vector<std::pair<std::size_t, std::size_t>> outputs;
+  for (std::size_t o = 0; o < program_.outputs.size(); ++o)
+    if (const std::size_t size = program_.outputs[o].operand.type.bytes(); size <= kEarly)
+      outputs.emplace_back(o, place(size));
+  staging_ = std::make_unique<device::HostBlock>(program_.device, bytes);
+  for (const auto& [i, offset] : inputs) prepared_[i].staged = staging_->data() + offset;
+  early_outputs_.assign(program_.outputs.size(), nullptr);
+  for (const auto& [o, offset] : outputs) early_outputs_[o] = staging_->data() + offset;
+  fetched_.resize(program_.outputs.size());
+}
+
+// Launches of one op, one behind the other, that their kernel can do at once: none writes what another touches.
+void Executor::find_groups() {
+  using Range = std::pair<const std::byte*, const std::byte*>;
+  struct Touched {
+    std::vector<Range> read, written;
+  };
+  const auto touched = [&](std::size_t i) {
+    Touched t;
+    const Instruction& instruction = program_.instructions[i];
+    const auto add = [](std::vector<Range>& ranges, const void* data, const program::Operand& o) {
+      const auto* begin = static_cast<const std::byte*>(data);
+      if (begin != nullptr) ranges.emplace_back(begin, begin + o.type.bytes());
+    };
+    for (std::size_t k = 0; k < instruction.inputs.size(); ++k)
+      add(t.read, prepared_[i].inputs[k], instruction.inputs[k]);
+    for (std::size_t k = 0; k < instruction.outputs.size(); ++k)
+      add(t.written, prepared_[i].outputs[k], instruction.outputs[k]);
+    add(t.written, prepared_[i].workspace, instruction.workspace);
+    return t;
+  };
+  const auto meet = [](const std::vector<Range>& a, const std::vector<Range>& b) {
+    for (const Range& x : a)
+      for (const Range& y : b)
+        if (x.first < y.second && y.first < x.second) return true;
+    return false;
+  };
+  together_.assign(prepared_.size(), 1);
+  for (std::size_t first = 0; first < prepared_.size();) {
+    std::vector<Touched> members;
+    std::size_t next = first;
+    for (; next < prepared_.size(); ++next) {
+      const Instruction& instruction = program_.instructions[next];
+      if (dynamic_cast<device::GroupKernel*>(prepared_[next].kernel) == nullptr) break;
+      if (instruction.op != program_.instructions[first].op) break;
+      Touched own = touched(next);
+      if (std::any_of(members.begin(), members.end(), [&](const Touched& other) {
+            return meet(own.written, other.read) || meet(own.written, other.written) || meet(own.read, other.written);
+          }))
+        break;
+      members.push_back(std::move(own));
+    }
+    next = std::max(next, first + 1);
+    together_[first] = next - first;
+    std::fill(together_.begin() + static_cast<std::ptrdiff_t>(first) + 1,
+              together_.begin() + static_cast<std::ptrdiff_t>(next), 0);
+    first = next;
+  }
+}
+
+// What must be so before the first instruction of a run, since a replay asks no more.
+void Executor::make_ready() {
+  for (std::size_t i = 0; i < prepared_.size(); ++i) {
+    const Prepared& p = prepared_[i];
+    if (p.staged != nullptr) std::memcpy(p.staged, p.bound, program_.instructions[i].outputs.front().type.bytes());
+    if (held_ != nullptr)
+      for (const ir::StateId state : p.overwrites) held_->wait(state);
+  }
+}
+
+void Executor::issue(std::size_t i) {
+  const Instruction& instruction = program_.instructions[i];
+  const Prepared& p = prepared_[i];
+  switch (instruction.kind) {
+    case Instruction::Kind::input:
+      queue_->copy(p.outputs.front(), p.staged, instruction.outputs.front().type.bytes());
+      break;
+    case Instruction::Kind::copy:
+      queue_->copy(p.outputs.front(), p.inputs.front(), instruction.outputs.front().type.bytes());
+      break;
+    case Instruction::Kind::launch:
+      p.kernel->launch({p.inputs, p.outputs, p.workspace, nullptr, queue_->native()});
+      break;
+    default: fail("{} is not done on a {} yet", program::kind_of(instruction), device::name_of(program_.device));
+  }
+}
+
+void Executor::issue_group(std::size_t first) {
+  std::vector<device::GroupKernel*> members;
+  std::vector<device::Launch> launches;
+  for (std::size_t i = first; i < first + together_[first]; ++i) {
+    const Prepared& p = prepared_[i];
+    prepare_launch(i);
+    members.push_back(static_cast<device::GroupKernel*>(p.kernel));
+    launches.push_back({p.inputs, p.outputs, p.workspace, nullptr, queue_->native()});
+  }
+  members.front()->launch_group(members, launches);
+}
+
+void Executor::issue_all() {
+  std::size_t mark = 0;
+  for (std::size_t i = 0; i < prepared_.size(); ++i) {
+    try {
+      if (marks_[mark] == i) queue_->mark(mark++);
+      if (together_[i] == 1)
+        execute(i);
+      else if (together_[i] > 1)
+        issue_group(i);
+    } catch (...) {
+      record_failure(i);
+      std::rethrow_exception(failure_);
+    }
+  }
+  for (std::size_t o = 0; o < program_.outputs.size(); ++o) {
+    const program::Operand& operand = program_.outputs[o].operand;
+    if (early_outputs_[o] != nullptr)
+      queue_->copy(const_cast<std::byte*>(early_outputs_[o]),
+                   arena_.data() + program_.buffers[static_cast<std::size_t>(operand.buffer)].offset,
+                   operand.type.bytes());
+  }
+  queue_->mark(mark);
+}
+
+void Executor::run_on_device() {
+  failed_ = false;
+  failure_ = nullptr;
+  make_ready();
+  if (recorded_) {
+    queue_->replay();
+  } else if (host_between_ || trace_ != nullptr || runs_ == 1) {
+    issue_all();  // in the first run libraries load what they need, which cannot be recorded
+  } else {
+    queue_->begin_recording();
+    try {
+      issue_all();
+    } catch (...) {
+      queue_->drop_recording();
+      throw;
+    }
+    queue_->end_recording();
+    recorded_ = true;
+    queue_->replay();
+  }
+  try {
+    queue_->synchronize();
+  } catch (Error& e) {
+    throw e.within(fmt::format("program '{}'", program_.name));
+  }
+  read_times();
+}
+
+void Executor::read_times() {
+  phase_seconds_ = {};
+  wait_seconds_ = {};
+  exposed_comm_ = 0;
+  for (std::size_t m = 0; m + 1 < marks_.size(); ++m)
+    phase_seconds_[static_cast<std::size_t>(part_of(program_.instructions[marks_[m]]))] += queue_->seconds(m, m + 1);
+  if (trace_ == nullptr) return;
+  const auto at = [end = Trace::Clock::now(), this](std::size_t m) {
+    const std::chrono::duration<double> before(queue_->seconds(m, marks_.size() - 1));
+    return end - std::chrono::duration_cast<Trace::Clock::duration>(before);
+  };
+  for (std::size_t m = 0; m + 1 < marks_.size(); ++m)
+    trace_->record({prepared_[marks_[m]].label, program_.instructions[marks_[m]].stream, at(m), at(m + 1)});
+}
+
+std::vector<std::byte> Executor::on_host(const void* data, std::size_t bytes) const {
+  queue_->synchronize();
+  std::vector<std::byte> copy(bytes);
+  arena_.read(static_cast<std::size_t>(static_cast<const std::byte*>(data) - arena_.data()), copy);
+  return copy;
+}
+
+}  // namespace trireme::runtime
