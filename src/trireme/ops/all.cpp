@@ -12,6 +12,7 @@
 #include "trireme/ops/compress/weighted_sum.h"
 #include "trireme/ops/conv/conv2d.h"
 #include "trireme/ops/conv/pool2d.h"
+#include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/elementwise/add.h"
 #include "trireme/ops/elementwise/cast.h"
 #include "trireme/ops/elementwise/fill.h"
@@ -150,6 +151,7 @@ ir::Registry builtin() {
   registry.add(quantize_int8_def());
   registry.add(dequantize_int8_def());
 
+  add_cuda_kernels(registry);
   return registry;
 }
 

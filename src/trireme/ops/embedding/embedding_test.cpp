@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "support/guarded.h"
 #include "support/op_check.h"
 
 namespace trireme {
@@ -49,6 +50,7 @@ TEST(Embedding, LowPrecision) {
 }
 
 TEST(Embedding, NamesATokenOutsideTheVocabulary) {
+  if (testing::test_device() != device::Kind::cpu) GTEST_SKIP() << "kernels of a GPU cannot throw: the row is NaN";
   OpCase c = embedding_case({2, 3}, 7, 4, DType::f32);
   c.fill = [](std::size_t input, std::size_t element) { return input == 0 ? (element == 4 ? 7.0 : 1.0) : 0.0; };
   EXPECT_NONFATAL_FAILURE(check_op(c), "token 7 at position 4 is outside a vocabulary of 7");

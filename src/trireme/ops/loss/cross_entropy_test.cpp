@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "support/guarded.h"
 #include "support/op_check.h"
 
 namespace trireme {
@@ -63,6 +64,7 @@ TEST(CrossEntropy, LowPrecision) {
 }
 
 TEST(CrossEntropy, NamesATargetOutsideTheVocabulary) {
+  if (testing::test_device() != device::Kind::cpu) GTEST_SKIP() << "kernels of a GPU cannot throw: the row is NaN";
   OpCase c = cross_entropy_case({2, 3}, 7, DType::f32);
   c.fill = [](std::size_t input, std::size_t element) { return input == 1 && element == 4 ? 7.0 : 0.0; };
   EXPECT_NONFATAL_FAILURE(check_op(c), "target 7 at position 4 is outside a vocabulary of 7");

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "support/guarded.h"
 #include "support/op_check.h"
 
 namespace trireme {
@@ -112,6 +113,7 @@ TEST(LinearCrossEntropy, GradientOfTheLossIsAppliedBeforeRounding) {
 }
 
 TEST(LinearCrossEntropy, NamesATargetOutsideTheVocabulary) {
+  if (testing::test_device() != device::Kind::cpu) GTEST_SKIP() << "kernels of a GPU cannot throw: the row is NaN";
   OpCase c = linear_case({2, 3}, 7, 4, DType::f32, false);
   c.fill = [](std::size_t input, std::size_t element) { return input == 2 && element == 4 ? 7.0 : 0.0; };
   EXPECT_NONFATAL_FAILURE(check_op(c), "target 7 at position 4 is outside a vocabulary of 7");

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "support/guarded.h"
 #include "support/op_check.h"
 #include "trireme/core/rng.h"
 #include "trireme/ops/random/random_init.h"
@@ -70,7 +71,9 @@ TEST(RandomInit, SlicesAgreeWithTheWhole) {
                       {"shape", std::vector<std::int64_t>{17, 59}},
                       {"dtype", std::string(name_of(dtype))}};
       c.fill = [](std::size_t, std::size_t) { return 11.0; };
-      c.tolerance = dtype == DType::f32 ? 0 : 1e-2;
+      // A GPU's logarithm and sine are not the CPU's in the last bit.
+      const bool last_bit = kind == "normal" && testing::test_device() != device::Kind::cpu;
+      c.tolerance = dtype != DType::f32 ? 1e-2 : last_bit ? 1e-7 : 0;
       c.reference = [&](const std::vector<Tensor>&) {
         Tensor y = Tensor::zeros({dtype, {17, 59}});
         for (std::size_t i = 0; i < y.data.size(); ++i) y[i] = whole[i];

@@ -1,0 +1,126 @@
+#include <algorithm>
+
+#include "trireme/device/cuda/flash.h"
+#include "trireme/ops/attention/attention_shape.h"
+#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/define.h"
+
+// Attention by cuDNN where it can, else by the plain kernels.
+namespace trireme::ops {
+namespace {
+
+using device::cuda::Flash;
+using device::cuda::FlashSpec;
+
+// The gradient is taken for as many rows of the batch at a time as what it keeps meanwhile allows.
+constexpr std::size_t kMostScratch = std::size_t{1} << 30;
+
+struct Plan {
+  AttentionShape shape;
+  FlashSpec flash;
+  FlashSpec slice;  // of the batch, for the gradient
+
+  explicit Plan(const ir::KernelSpec& spec) : shape(attention_shape(spec.inputs, spec.attributes)) {
+    const AttentionShape& s = shape;
+    flash = {.batch = s.batch,
+             .rows = s.queries,
+             .heads = s.heads,
+             .key_heads = s.key_heads,
+             .dim = s.dim,
+             .causal = s.causal,
+             .scale = s.scale,
+             .dtype = spec.inputs[0].dtype};
+    const auto strides = [&](std::int64_t heads) {
+      return std::array<std::int64_t, 3>{s.queries * heads * s.dim, heads * s.dim, s.dim};
+    };
+    flash.o = strides(s.heads);
+    flash.q = strides(s.packed ? 3 * s.heads : s.heads);
+    flash.k = flash.v = s.packed ? flash.q : strides(s.key_heads);
+    slice = flash;
+    while (slice.batch > 1 && (s.batch % slice.batch != 0 || Flash::backward_workspace(slice) > kMostScratch))
+      --slice.batch;
+  }
+  bool fits() const { return shape.keys == shape.queries && flash.fits(); }
+  // A single long sequence may need more scratch than is worth it.
+  bool gradient_fits() const { return fits() && Flash::backward_workspace(slice) <= 2 * kMostScratch; }
+
+  // To the next slice of the batch.
+  void advance(Flash::Gradients& g) const {
+    const auto on = [&](auto*& p, std::int64_t stride) {
+      using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<std::remove_reference_t<decltype(p)>>>,
+                                      const std::byte, std::byte>;
+      p = static_cast<Byte*>(p) + static_cast<std::size_t>(slice.batch * stride) * size_of(flash.dtype);
+    };
+    on(g.q, flash.q[0]);
+    on(g.dq, flash.q[0]);
+    on(g.k, flash.k[0]);
+    on(g.dk, flash.k[0]);
+    on(g.v, flash.v[0]);
+    on(g.dv, flash.v[0]);
+    on(g.o, flash.o[0]);
+    on(g.d, flash.o[0]);
+    g.lse += slice.batch * flash.heads * flash.rows;
+  }
+
+  // Part 0, 1 or 2 of q, k, v, or of their gradients.
+  template <class T>
+  T* part(T* packed, std::size_t i) const {
+    const std::size_t bytes = i * static_cast<std::size_t>(shape.heads * shape.dim) * size_of(flash.dtype);
+    using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+    return static_cast<Byte*>(packed) + bytes;
+  }
+};
+
+}  // namespace
+
+std::size_t attention_workspace_cuda(const ir::KernelSpec& spec) {
+  const Plan plan(spec);
+  return plan.fits() ? Flash::forward_workspace(plan.flash) : 0;
+}
+
+std::shared_ptr<device::Kernel> prepare_attention_cuda(const ir::KernelSpec& spec) {
+  const Plan plan(spec);
+  std::shared_ptr<Flash> flash;
+  if (plan.fits()) flash = Flash::make_forward(plan.flash, attention_workspace_cuda(spec));
+  if (!flash) return prepare_plain_attention_cuda(spec);
+  return make_kernel([plan, flash](const device::Launch& l) {
+    const bool packed = plan.shape.packed;
+    const void* const q = l.inputs[0];
+    flash->forward(l.native_stream, q, packed ? plan.part(q, 1) : l.inputs[1], packed ? plan.part(q, 2) : l.inputs[2],
+                   l.outputs[0], l.out<float>(1), l.workspace);
+  });
+}
+
+std::size_t attention_grad_workspace_cuda(const ir::KernelSpec& spec) {
+  const Plan plan(spec);
+  const std::size_t plain = plain_attention_grad_workspace_cuda(spec);
+  return plan.gradient_fits() ? std::max(plain, Flash::backward_workspace(plan.slice)) : plain;
+}
+
+std::shared_ptr<device::Kernel> prepare_attention_grad_cuda(const ir::KernelSpec& spec) {
+  const Plan plan(spec);
+  std::shared_ptr<Flash> flash;
+  if (plan.gradient_fits()) flash = Flash::make_backward(plan.slice, attention_grad_workspace_cuda(spec));
+  if (!flash) return prepare_plain_attention_grad_cuda(spec);
+  return make_kernel([plan, flash](const device::Launch& l) {
+    const bool packed = plan.shape.packed;
+    const void* const q = l.inputs[0];
+    Flash::Gradients g{q,       l.inputs[1], l.inputs[2], l.inputs[3], l.inputs[5], l.in<float>(4), l.outputs[0],
+                       nullptr, nullptr};
+    if (packed) {
+      g.k = plan.part(q, 1);
+      g.v = plan.part(q, 2);
+      g.dk = plan.part(l.outputs[0], 1);
+      g.dv = plan.part(l.outputs[0], 2);
+    } else {
+      g.dk = l.outputs[1];
+      g.dv = l.outputs[2];
+    }
+    for (std::int64_t b = 0; b < plan.flash.batch; b += plan.slice.batch) {
+      flash->backward(l.native_stream, g, l.workspace);
+      plan.advance(g);
+    }
+  });
+}
+
+}  // namespace trireme::ops

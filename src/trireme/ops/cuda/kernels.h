@@ -1,0 +1,76 @@
+#pragma once
+#include <cstddef>
+#include <memory>
+
+#include "trireme/ir/op_def.h"
+
+// The CUDA kernels of the ops. They lie beside their CPU twins (`*_cuda.cu`); registered.cpp lists which op has which.
+namespace trireme::ops {
+
+// Adds to each op the kernel it has for CUDA; in a build without CUDA, nothing.
+void add_cuda_kernels(ir::Registry& registry);
+
+std::shared_ptr<device::Kernel> prepare_matmul_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_attention_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_attention_grad_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_plain_attention_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_plain_attention_grad_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_cached_attention_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_rotary_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_softmax_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_softmax_grad_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_embedding_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_embedding_grad_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_cross_entropy_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_cross_entropy_grad_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_linear_cross_entropy_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_add_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_add_n_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_mul_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_scale_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_relu_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_relu_grad_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_gelu_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_gelu_grad_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_silu_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_silu_grad_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_swiglu_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_swiglu_grad_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_cast_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_fill_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_select_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_layer_norm_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_layer_norm_grad_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_rms_norm_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_rms_norm_grad_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_transpose_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_slice_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_sequence_slice_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_slice_grad_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_concat_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_reduce_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_broadcast_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_dropout_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_random_init_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_adamw_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_sgd_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_sum_squares_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_clip_scale_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_adaptive_scale_cuda(const ir::KernelSpec& spec);
+
+std::size_t matmul_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t attention_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t attention_grad_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t plain_attention_grad_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t embedding_grad_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t cross_entropy_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t linear_cross_entropy_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t row_norm_grad_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t reduce_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t sum_squares_workspace_cuda(const ir::KernelSpec& spec);
+
+bool supports_plain_attention_cuda(const ir::KernelSpec& spec);
+bool supports_rotary_cuda(const ir::KernelSpec& spec);
+bool supports_row_norm_cuda(const ir::KernelSpec& spec);
+
+}  // namespace trireme::ops

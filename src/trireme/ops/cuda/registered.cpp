@@ -1,0 +1,72 @@
+#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/define.h"
+
+namespace trireme::ops {
+namespace {
+
+// For the types and sizes that `supports` names; null: whatever `infer` accepts.
+using Supports = bool (*)(const ir::KernelSpec&);
+void on_cuda(ir::OpDef& def, Prepare prepare, Workspace workspace, Supports supports) {
+  ir::KernelDef& kernel = def.kernels[device::Kind::cuda];
+  kernel.supports = [](const ir::KernelSpec&) { return true; };
+  if (supports != nullptr) kernel.supports = supports;
+  kernel.prepare = prepare;
+  if (workspace != nullptr) kernel.workspace = workspace;
+}
+
+}  // namespace
+
+void add_cuda_kernels(ir::Registry& registry) {
+  const auto add = [&](const char* op, Prepare prepare, Workspace workspace = nullptr, Supports supports = nullptr) {
+    on_cuda(registry.edit(op), prepare, workspace, supports);
+  };
+  add("matmul", prepare_matmul_cuda, matmul_workspace_cuda);
+  add("attention", prepare_attention_cuda, attention_workspace_cuda, supports_plain_attention_cuda);
+  add("attention_grad", prepare_attention_grad_cuda, attention_grad_workspace_cuda, supports_plain_attention_cuda);
+  add("cached_attention", prepare_cached_attention_cuda, nullptr, supports_plain_attention_cuda);
+  add("rotary", prepare_rotary_cuda, nullptr, supports_rotary_cuda);
+  add("softmax", prepare_softmax_cuda);
+  add("softmax_grad", prepare_softmax_grad_cuda);
+  add("embedding", prepare_embedding_cuda);
+  add("embedding_grad", prepare_embedding_grad_cuda, embedding_grad_workspace_cuda);
+  add("cross_entropy", prepare_cross_entropy_cuda, cross_entropy_workspace_cuda);
+  add("cross_entropy_grad", prepare_cross_entropy_grad_cuda);
+  add("linear_cross_entropy", prepare_linear_cross_entropy_cuda, linear_cross_entropy_workspace_cuda);
+  add("add", prepare_add_cuda);
+  add("add_n", prepare_add_n_cuda);
+  add("accumulate", prepare_add_cuda);
+  add("mul", prepare_mul_cuda);
+  add("scale", prepare_scale_cuda);
+  add("relu", prepare_relu_cuda);
+  add("relu_grad", prepare_relu_grad_cuda);
+  add("gelu", prepare_gelu_cuda);
+  add("gelu_grad", prepare_gelu_grad_cuda);
+  add("silu", prepare_silu_cuda);
+  add("silu_grad", prepare_silu_grad_cuda);
+  add("swiglu", prepare_swiglu_cuda);
+  add("swiglu_grad", prepare_swiglu_grad_cuda);
+  add("cast", prepare_cast_cuda);
+  add("fill", prepare_fill_cuda);
+  add("select", prepare_select_cuda);
+  add("layer_norm", prepare_layer_norm_cuda, nullptr, supports_row_norm_cuda);
+  add("layer_norm_grad", prepare_layer_norm_grad_cuda, row_norm_grad_workspace_cuda, supports_row_norm_cuda);
+  add("rms_norm", prepare_rms_norm_cuda, nullptr, supports_row_norm_cuda);
+  add("rms_norm_grad", prepare_rms_norm_grad_cuda, row_norm_grad_workspace_cuda, supports_row_norm_cuda);
+  add("transpose", prepare_transpose_cuda);
+  add("slice", prepare_slice_cuda);
+  add("sequence_slice", prepare_sequence_slice_cuda);
+  add("slice_grad", prepare_slice_grad_cuda);
+  add("concat", prepare_concat_cuda);
+  add("reduce", prepare_reduce_cuda, reduce_workspace_cuda);
+  add("broadcast", prepare_broadcast_cuda);
+  add("dropout", prepare_dropout_cuda);
+  add("random_init", prepare_random_init_cuda);
+  add("adamw", prepare_adamw_cuda);
+  add("sgd", prepare_sgd_cuda);
+  add("sum_squares", prepare_sum_squares_cuda, sum_squares_workspace_cuda);
+  add("sum_squares_part", prepare_sum_squares_cuda, sum_squares_workspace_cuda);
+  add("clip_scale", prepare_clip_scale_cuda);
+  add("adaptive_scale", prepare_adaptive_scale_cuda);
+}
+
+}  // namespace trireme::ops

@@ -1,0 +1,199 @@
+#include "trireme/ops/cuda/common.h"
+#include "trireme/ops/cuda/kernels.h"
+
+namespace trireme::ops {
+namespace {
+
+using namespace cuda;
+
+constexpr int kThreads = 256;
+
+// A token outside the vocabulary gives a row of NaN: the step is then not finite, and looking for the cause finds this
+// tensor.
+template <int N, class T>
+__global__ void embedding_kernel(const std::int32_t* tokens, const T* table, T* y, std::int64_t vocab,
+                                 std::int64_t width) {
+  const std::int64_t row = blockIdx.x;
+  const std::int64_t token = tokens[row];
+  const bool valid = token >= 0 && token < vocab;
+  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * N; c < width;
+       c += static_cast<std::int64_t>(blockDim.x) * N) {
+    Pack<T, N> pack;
+    if (valid) {
+      pack = load<N>(table + token * width + c);
+    } else {
+#pragma unroll
+      for (int j = 0; j < N; ++j) pack.v[j] = narrow<T>(nanf(""));
+    }
+    store<N>(y + row * width + c, pack);
+  }
+}
+
+// The gradient sums rows of dy by token. Positions are first put in the order of their tokens, those of one token
+// ascending, by a counting sort over chunks of positions: the result is the same bits every time.
+constexpr int kChunk = 2048;
+
+struct TokenOrder {
+  std::int32_t* counts;  // [chunk][vocab]: of a token in a chunk, then of it in all chunks before
+  std::int32_t* first;   // [vocab + 1]: where a token's positions begin
+  std::int32_t* rank;    // [tokens]: of a position among those of its token in its chunk
+  std::int32_t* order;   // [tokens]
+
+  TokenOrder(void* workspace, std::int64_t tokens, std::int64_t vocab)
+      : counts(static_cast<std::int32_t*>(workspace)),
+        first(counts + pieces(tokens, kChunk) * vocab),
+        rank(first + vocab + 1),
+        order(rank + tokens) {}
+  static std::size_t bytes(std::int64_t tokens, std::int64_t vocab) {
+    return static_cast<std::size_t>(pieces(tokens, kChunk) * vocab + vocab + 1 + 2 * tokens) * sizeof(std::int32_t);
+  }
+};
+
+__global__ void rank_kernel(const std::int32_t* tokens, std::int64_t count, std::int64_t vocab, TokenOrder t) {
+  __shared__ std::int32_t chunk[kChunk];
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * kChunk;
+  const int here = count - begin < kChunk ? static_cast<int>(count - begin) : kChunk;
+  for (int i = static_cast<int>(threadIdx.x); i < here; i += static_cast<int>(blockDim.x)) chunk[i] = tokens[begin + i];
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < here; i += static_cast<int>(blockDim.x)) {
+    const std::int32_t token = chunk[i];
+    int before = 0;
+    for (int j = 0; j < i; ++j) before += chunk[j] == token ? 1 : 0;
+    t.rank[begin + i] = before;
+    if (token >= 0 && token < vocab) atomicAdd(t.counts + blockIdx.x * vocab + token, 1);
+  }
+}
+
+// Counts become sums over the chunks before; `first` gets each token's total.
+__global__ void over_chunks_kernel(std::int64_t chunks, std::int64_t vocab, TokenOrder t) {
+  const std::int64_t v = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (v >= vocab) return;
+  std::int32_t sum = 0;
+  for (std::int64_t c = 0; c < chunks; ++c) {
+    const std::int32_t own = t.counts[c * vocab + v];
+    t.counts[c * vocab + v] = sum;
+    sum += own;
+  }
+  t.first[v] = sum;
+}
+
+// Totals become where each token begins: one block, each thread a run of tokens.
+__global__ void over_tokens_kernel(std::int64_t vocab, TokenOrder t) {
+  __shared__ std::int32_t sums[1024];
+  const std::int64_t run = (vocab + 1023) / 1024;
+  const std::int64_t begin = run * threadIdx.x < vocab ? run * threadIdx.x : vocab;
+  const std::int64_t end = begin + run < vocab ? begin + run : vocab;
+  std::int32_t sum = 0;
+  for (std::int64_t v = begin; v < end; ++v) sum += t.first[v];
+  sums[threadIdx.x] = sum;
+  __syncthreads();
+  for (int step = 1; step < 1024; step *= 2) {
+    const std::int32_t other = static_cast<int>(threadIdx.x) >= step ? sums[threadIdx.x - step] : 0;
+    __syncthreads();
+    sums[threadIdx.x] += other;
+    __syncthreads();
+  }
+  sum = threadIdx.x == 0 ? 0 : sums[threadIdx.x - 1];
+  for (std::int64_t v = begin; v < end; ++v) {
+    const std::int32_t own = t.first[v];
+    t.first[v] = sum;
+    sum += own;
+  }
+  if (threadIdx.x == 1023) t.first[vocab] = sums[1023];
+}
+
+__global__ void order_kernel(const std::int32_t* tokens, std::int64_t count, std::int64_t vocab, TokenOrder t) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  const std::int32_t token = tokens[i];
+  if (token < 0 || token >= vocab) return;
+  t.order[t.first[token] + t.counts[i / kChunk * vocab + token] + t.rank[i]] = static_cast<std::int32_t>(i);
+}
+
+template <int N, class In, class Out>
+__global__ void sum_kernel(const In* dy, Out* table, std::int64_t width, bool accumulate, TokenOrder t) {
+  const std::int64_t row = blockIdx.x;
+  const std::int32_t begin = t.first[row];
+  const std::int32_t end = t.first[row + 1];
+  if (begin == end && accumulate) return;
+  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * N; c < width;
+       c += static_cast<std::int64_t>(blockDim.x) * N) {
+    float sum[N];
+    const Pack<Out, N> before = accumulate ? load<N>(table + row * width + c) : Pack<Out, N>{};
+#pragma unroll
+    for (int j = 0; j < N; ++j) sum[j] = accumulate ? wide(before.v[j]) : 0.0F;
+    constexpr int kAhead = 8;
+    for (std::int32_t p = begin; p < end; p += kAhead) {
+      Pack<In, N> rows[kAhead];
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k)
+        if (p + k < end) rows[k] = load<N>(dy + static_cast<std::int64_t>(t.order[p + k]) * width + c);
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k)
+        if (p + k < end)
+#pragma unroll
+          for (int j = 0; j < N; ++j) sum[j] += wide(rows[k].v[j]);
+    }
+    Pack<Out, N> result;
+#pragma unroll
+    for (int j = 0; j < N; ++j) result.v[j] = narrow<Out>(sum[j]);
+    store<N>(table + row * width + c, result);
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<device::Kernel> prepare_embedding_cuda(const ir::KernelSpec& spec) {
+  const std::int64_t tokens = spec.inputs[0].elements();
+  const std::int64_t vocab = spec.inputs[1].shape[0], width = spec.inputs[1].shape[1];
+  return dispatch_native(spec.inputs[1].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {
+    return make_kernel([=](const device::Launch& launch) {
+      if (tokens == 0 || width == 0) return;
+      const auto run = [&](auto kernel, int pack) {
+        const auto threads = static_cast<unsigned>(std::clamp<std::int64_t>(pieces(width, 32 * pack) * 32, 32, 256));
+        kernel<<<blocks(tokens), threads, 0, stream_of(launch)>>>(launch.in<std::int32_t>(0), launch.in<T>(1),
+                                                                  launch.out<T>(0), vocab, width);
+      };
+      const bool fits = width % kWidest<T> == 0 && aligned16(launch.inputs[1]) && aligned16(launch.outputs[0]);
+      fits ? run(embedding_kernel<kWidest<T>, T>, kWidest<T>) : run(embedding_kernel<1, T>, 1);
+      device::cuda::launched("embedding");
+    });
+  });
+}
+
+std::size_t embedding_grad_workspace_cuda(const ir::KernelSpec& spec) {
+  return TokenOrder::bytes(spec.inputs[0].elements(), spec.outputs[0].shape[0]);
+}
+
+std::shared_ptr<device::Kernel> prepare_embedding_grad_cuda(const ir::KernelSpec& spec) {
+  const std::int64_t tokens = spec.inputs[0].elements();
+  const std::int64_t vocab = spec.outputs[0].shape[0], width = spec.outputs[0].shape[1];
+  const bool accumulate = spec.accumulate;
+  return dispatch_native(spec.inputs[1].dtype, [&]<class In>(In) {
+    return dispatch_native(spec.outputs[0].dtype, [&]<class Out>(Out) -> std::shared_ptr<device::Kernel> {
+      return make_kernel([=](const device::Launch& launch) {
+        if (width == 0) return;
+        const cudaStream_t stream = stream_of(launch);
+        const TokenOrder order(launch.workspace, tokens, vocab);
+        const auto* token = launch.in<std::int32_t>(0);
+        const std::int64_t chunks = pieces(tokens, kChunk);
+        TRI_CUDA(
+            cudaMemsetAsync(order.counts, 0, static_cast<std::size_t>(chunks * vocab) * sizeof(std::int32_t), stream));
+        if (tokens > 0) rank_kernel<<<blocks(chunks), 1024, 0, stream>>>(token, tokens, vocab, order);
+        over_chunks_kernel<<<blocks(pieces(vocab, kThreads)), kThreads, 0, stream>>>(chunks, vocab, order);
+        over_tokens_kernel<<<1, 1024, 0, stream>>>(vocab, order);
+        if (tokens > 0)
+          order_kernel<<<blocks(pieces(tokens, kThreads)), kThreads, 0, stream>>>(token, tokens, vocab, order);
+        const auto run = [&](auto kernel, int pack) {
+          const auto threads = static_cast<unsigned>(std::clamp<std::int64_t>(pieces(width, 32 * pack) * 32, 32, 256));
+          kernel<<<blocks(vocab), threads, 0, stream>>>(launch.in<In>(1), launch.out<Out>(0), width, accumulate, order);
+        };
+        const bool fits = width % 4 == 0 && aligned16(launch.inputs[1]) && aligned16(launch.outputs[0]);
+        fits ? run(sum_kernel<4, In, Out>, 4) : run(sum_kernel<1, In, Out>, 1);
+        device::cuda::launched("embedding_grad");
+      });
+    });
+  });
+}
+
+}  // namespace trireme::ops

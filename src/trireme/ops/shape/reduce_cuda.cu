@@ -1,0 +1,213 @@
+#include "trireme/ops/cuda/common.h"
+#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/shape/dim_groups.h"
+
+// reduce and broadcast.
+namespace trireme::ops {
+namespace {
+
+using namespace cuda;
+
+constexpr int kMostGroups = 4;
+
+// The kept or the reduced dimensions outside the inner one, as DimGroups has them.
+struct Groups {
+  std::int64_t extent[kMostGroups] = {};
+  std::int64_t stride[kMostGroups] = {};
+  int count = 0;
+
+  explicit Groups(const std::vector<DimGroups::Group>& from) : count(static_cast<int>(from.size())) {
+    if (from.size() > kMostGroups) device::cuda::failed("reduce", "dimensions alternate too often");
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      extent[i] = from[i].extent;
+      stride[i] = from[i].stride;
+    }
+  }
+  // (Indices that the compiler knows keep the arrays out of local memory.)
+  __device__ __forceinline__ std::int64_t offset(std::int64_t index) const {
+    if (count <= 1) return count == 0 ? 0 : index * stride[0];
+    std::int64_t start = 0;
+#pragma unroll
+    for (int i = kMostGroups - 1; i > 0; --i)
+      if (i < count) {
+        start += index % extent[i] * stride[i];
+        index /= extent[i];
+      }
+    return start + index * stride[0];
+  }
+};
+
+// An output depends on `depth` elements (inner dimension reduced) or rows (inner dimension kept), cut in chunks where
+// the outputs are too few to keep a GPU busy.
+struct Plan {
+  DimGroups groups;
+  std::int64_t outer, rows, depth, chunks;
+  float scale = 1;
+  bool accumulate;
+
+  explicit Plan(const ir::KernelSpec& spec)
+      : groups(spec.inputs[0].shape, spec.attributes.integers("dims")),
+        outer(DimGroups::count(groups.plain)),
+        rows(DimGroups::count(groups.marked)),
+        depth(groups.inner_marked ? rows * groups.inner : rows),
+        accumulate(spec.accumulate) {
+    const std::int64_t elements = spec.inputs[0].elements();
+    if (groups.inner_marked)
+      chunks = std::clamp<std::int64_t>(std::min(depth / 8192, 1024 / std::max<std::int64_t>(1, outer)), 1, 1024);
+    else
+      chunks = std::clamp<std::int64_t>(
+          std::min(depth / 64, 1056 / std::max<std::int64_t>(1, outer * pieces(groups.inner, kColumns))), 1, 1024);
+    if (spec.attributes.text("kind") == "mean")
+      scale = static_cast<float>(static_cast<double>(spec.outputs[0].elements()) /
+                                 static_cast<double>(std::max<std::int64_t>(1, elements)));
+  }
+  static constexpr std::int64_t kColumns = 256;
+  std::int64_t outputs() const { return outer * (groups.inner_marked ? 1 : groups.inner); }
+  std::size_t workspace() const { return static_cast<std::size_t>(outputs() * chunks) * sizeof(float); }
+};
+
+// partials[chunk][output]
+template <class Op, class T>
+__global__ void inner_kernel(const T* x, Groups plain, Groups marked, std::int64_t inner, std::int64_t depth,
+                             float* partials) {
+  __shared__ float shared[32];
+  const std::int64_t outer = gridDim.x, chunks = gridDim.y;
+  const T* from = x + plain.offset(blockIdx.x);
+  const std::int64_t begin = depth * blockIdx.y / chunks, end = depth * (blockIdx.y + 1) / chunks;
+  float total = Op::kNeutral;
+  for (std::int64_t at = begin + threadIdx.x; at < end; at += blockDim.x)
+    total = Op()(total, wide(from[marked.offset(at / inner) + at % inner]));
+  total = block_reduce<Op>(total, shared);
+  if (threadIdx.x == 0) partials[blockIdx.y * outer + blockIdx.x] = total;
+}
+
+// Threads of a warp take neighbouring columns; the warps of a block share out the rows of its chunk.
+template <class Op, int N, class T>
+__global__ void rows_kernel(const T* x, Groups plain, Groups marked, std::int64_t inner, std::int64_t depth,
+                            float* partials) {
+  __shared__ float shared[8][32 * N];
+  const std::int64_t outer = gridDim.z, chunks = gridDim.y;
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x) * N;
+  const std::int64_t begin = depth * blockIdx.y / chunks, end = depth * (blockIdx.y + 1) / chunks;
+  float total[N];
+#pragma unroll
+  for (int j = 0; j < N; ++j) total[j] = Op::kNeutral;
+  if (column < inner) {
+    const T* from = x + plain.offset(blockIdx.z) + column;
+    constexpr int kAhead = 4;  // loads on their way at once
+    for (std::int64_t r = begin + threadIdx.y; r < end; r += 8 * kAhead) {
+      Pack<T, N> pack[kAhead];
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k)
+        if (r + 8 * k < end) pack[k] = load<N>(from + marked.offset(r + 8 * k));
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k)
+        if (r + 8 * k < end)
+#pragma unroll
+          for (int j = 0; j < N; ++j) total[j] = Op()(total[j], wide(pack[k].v[j]));
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < N; ++j) shared[threadIdx.y][threadIdx.x * N + j] = total[j];
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= inner) return;
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    for (int w = 1; w < 8; ++w) total[j] = Op()(total[j], shared[w][threadIdx.x * N + j]);
+    partials[(blockIdx.y * outer + blockIdx.z) * inner + column + j] = total[j];
+  }
+}
+
+// 32 outputs to a block, whose warps share out the chunks.
+template <class Op, class Out>
+__global__ void join_kernel(const float* partials, std::int64_t outputs, std::int64_t chunks, float scale,
+                            bool accumulate, Out* y) {
+  __shared__ float shared[8][32];
+  const std::int64_t o = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
+  float total = Op::kNeutral;
+  if (o < outputs)
+    for (std::int64_t c = threadIdx.y; c < chunks; c += 8) total = Op()(total, partials[c * outputs + o]);
+  shared[threadIdx.y][threadIdx.x] = total;
+  __syncthreads();
+  if (threadIdx.y != 0 || o >= outputs) return;
+  for (int w = 1; w < 8; ++w) total = Op()(total, shared[w][threadIdx.x]);
+  const float result = total * scale;
+  y[o] = narrow<Out>(accumulate ? wide(y[o]) + result : result);
+}
+
+template <class Op>
+std::shared_ptr<device::Kernel> prepare(const ir::KernelSpec& spec) {
+  return dispatch_native(spec.inputs[0].dtype, [&]<class T>(T) {
+    return dispatch_native(spec.outputs[0].dtype, [&]<class Out>(Out) -> std::shared_ptr<device::Kernel> {
+      return make_kernel([plan = Plan(spec), plain = Groups(Plan(spec).groups.plain),
+                          marked = Groups(Plan(spec).groups.marked)](const device::Launch& launch) {
+        if (plan.outputs() == 0) return;
+        const cudaStream_t stream = stream_of(launch);
+        auto* partials = static_cast<float*>(launch.workspace);
+        const std::int64_t inner = plan.groups.inner;
+        if (plan.groups.inner_marked) {
+          inner_kernel<Op, T><<<dim3(blocks(plan.outer), blocks(plan.chunks)), 256, 0, stream>>>(
+              launch.in<T>(0), plain, marked, inner, plan.depth, partials);
+        } else {
+          constexpr int kPack = 8;
+          const auto run = [&](auto kernel, int width) {
+            const dim3 grid(blocks(pieces(inner, 32 * width)), blocks(plan.chunks), blocks(plan.outer));
+            kernel<<<grid, dim3(32, 8), 0, stream>>>(launch.in<T>(0), plain, marked, inner, plan.depth, partials);
+          };
+          const bool fits = sizeof(T) == 2 && inner % kPack == 0 && aligned16(launch.inputs[0]);
+          fits ? run(rows_kernel < Op, sizeof(T) == 2 ? kPack : 1, T >, kPack) : run(rows_kernel<Op, 1, T>, 1);
+        }
+        join_kernel<Op, Out><<<blocks(pieces(plan.outputs(), 32)), dim3(32, 8), 0, stream>>>(
+            partials, plan.outputs(), plan.chunks, plan.scale, plan.accumulate, launch.out<Out>(0));
+        device::cuda::launched("reduce");
+      });
+    });
+  });
+}
+
+template <class T>
+__global__ void broadcast_kernel(const T* x, T* y, Groups plain, std::int64_t inner, bool inner_marked,
+                                 std::int64_t n) {
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (at >= n) return;
+  std::int64_t source = inner_marked ? 0 : at % inner;
+  std::int64_t stride = inner_marked ? 1 : inner;
+#pragma unroll
+  for (int i = kMostGroups - 1; i >= 0; --i)
+    if (i < plain.count) {
+      source += at / plain.stride[i] % plain.extent[i] * stride;
+      stride *= plain.extent[i];
+    }
+  y[at] = x[source];
+}
+
+template <class T>
+std::shared_ptr<device::Kernel> broadcast(const ir::KernelSpec& spec) {
+  const DimGroups groups(spec.outputs[0].shape, spec.attributes.integers("dims"));
+  return make_kernel([plain = Groups(groups.plain), inner = groups.inner, marked = groups.inner_marked,
+                      n = spec.outputs[0].elements()](const device::Launch& launch) {
+    if (n == 0) return;
+    broadcast_kernel<T><<<blocks(pieces(n, 256)), 256, 0, stream_of(launch)>>>(launch.in<T>(0), launch.out<T>(0), plain,
+                                                                               inner, marked, n);
+    device::cuda::launched("broadcast");
+  });
+}
+
+}  // namespace
+
+std::size_t reduce_workspace_cuda(const ir::KernelSpec& spec) { return Plan(spec).workspace(); }
+
+std::shared_ptr<device::Kernel> prepare_reduce_cuda(const ir::KernelSpec& spec) {
+  return spec.attributes.text("kind") == "max" ? prepare<Largest>(spec) : prepare<Add>(spec);
+}
+
+std::shared_ptr<device::Kernel> prepare_broadcast_cuda(const ir::KernelSpec& spec) {
+  switch (size_of(spec.outputs[0].dtype)) {
+    case 1: return broadcast<std::uint8_t>(spec);
+    case 2: return broadcast<std::uint16_t>(spec);
+    case 4: return broadcast<std::uint32_t>(spec);
+    default: return broadcast<std::uint64_t>(spec);
+  }
+}
+
+}  // namespace trireme::ops
