@@ -3,22 +3,19 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <utility>
 
-#include "trireme/device/kernel.h"
+#include "support/guarded.h"
+#include "trireme/device/arena.h"
+#include "trireme/device/queue.h"
 #include "trireme/ops/all.h"
 
 namespace trireme::testing {
 namespace {
 
-// 64-byte aligned, as kernels may expect.
-struct Buffer {
-  explicit Buffer(std::size_t size) : bytes(size + 64), data(align(bytes.data())) {}
-  static std::byte* align(std::byte* p) { return p + (64 - reinterpret_cast<std::uintptr_t>(p) % 64) % 64; }
-  std::vector<std::byte> bytes;
-  std::byte* data;
-};
-
-void write(const std::vector<double>& values, DType dtype, std::byte* to) {
+std::vector<std::byte> bytes_of(const std::vector<double>& values, DType dtype) {
+  std::vector<std::byte> bytes(values.size() * size_of(dtype));
+  std::byte* const to = bytes.data();
   dispatch(dtype, [&]<class T>(T) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       T element;
@@ -29,6 +26,7 @@ void write(const std::vector<double>& values, DType dtype, std::byte* to) {
       std::memcpy(to + i * sizeof(T), &element, sizeof(T));
     }
   });
+  return bytes;
 }
 
 std::vector<double> read(const std::byte* from, const TensorType& type) {
@@ -62,16 +60,15 @@ void check_accumulates(const OpCase& c) {
   inputs.resize(op.operands.size(), TensorType::none());
   const ir::Types outputs = op.infer(inputs, attributes);
 
+  const device::Kind device = test_device();
+  if (!op.kernels.contains(device)) GTEST_SKIP() << c.op << " has no " << device::name_of(device) << " kernel";
+  const ir::KernelDef& kernel = op.kernels.at(device);
+
   std::vector<Tensor> tensors;
-  std::vector<Buffer> in;
-  std::vector<const void*> in_pointers;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Tensor t{inputs[i], {}};
     if (inputs[i].present) t.data.resize(static_cast<std::size_t>(inputs[i].elements()));
     for (std::size_t e = 0; e < t.data.size(); ++e) t[e] = sample(i, e);
-    in.emplace_back(inputs[i].bytes());
-    if (inputs[i].present) write(t.data, inputs[i].dtype, in.back().data);
-    in_pointers.push_back(inputs[i].present ? in.back().data : nullptr);
     tensors.push_back(std::move(t));
   }
   std::vector<double> before(static_cast<std::size_t>(outputs[0].elements()));
@@ -81,24 +78,37 @@ void check_accumulates(const OpCase& c) {
 
   std::vector<std::vector<double>> results;
   for (const int threads : {1, 3}) {
-    std::vector<Buffer> out;
-    std::vector<void*> out_pointers;
-    for (const TensorType& type : outputs) {
-      out.emplace_back(type.bytes());
-      out_pointers.push_back(out.back().data);
-    }
-    write(before, outputs[0].dtype, out[0].data);
     const ir::KernelSpec spec{inputs, outputs, attributes, threads, true};
-    const ir::KernelDef& kernel = op.kernels.at(device::Kind::cpu);
-    Buffer workspace(kernel.workspace ? kernel.workspace(spec) : 0);
+    // Operands, results and workspace one behind the other, 64-byte aligned, as kernels may expect.
+    std::size_t end = 0;
+    const auto place = [&](std::size_t bytes) { return std::exchange(end, (end + bytes + 63) / 64 * 64); };
+    std::vector<std::size_t> in;
+    for (const TensorType& type : inputs) in.push_back(place(type.bytes()));
+    std::vector<std::size_t> out;
+    for (const TensorType& type : outputs) out.push_back(place(type.bytes()));
+    const std::size_t workspace = place(kernel.workspace ? kernel.workspace(spec) : 0);
+    const device::Arena arena(end, device);
+    std::vector<const void*> in_pointers;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      in_pointers.push_back(inputs[i].present ? arena.data() + in[i] : nullptr);
+      if (inputs[i].present) arena.write(in[i], bytes_of(tensors[i].data, inputs[i].dtype));
+    }
+    std::vector<void*> out_pointers;
+    for (const std::size_t offset : out) out_pointers.push_back(arena.data() + offset);
+    arena.write(out[0], bytes_of(before, outputs[0].dtype));
     ThreadPool pool(threads);
+    const auto queue = device::make_queue(device, 0);
     device::Launch launch;
     launch.inputs = in_pointers;
     launch.outputs = out_pointers;
-    launch.workspace = workspace.data;
+    launch.workspace = arena.data() + workspace;
     launch.pool = &pool;
+    launch.native_stream = queue ? queue->native() : nullptr;
     kernel.prepare(spec)->launch(launch);
-    results.push_back(read(out[0].data, outputs[0]));
+    if (queue) queue->synchronize();
+    std::vector<std::byte> result(outputs[0].bytes());
+    arena.read(out[0], result);
+    results.push_back(read(result.data(), outputs[0]));
     EXPECT_LE(relative_error(results.back(), expected), c.tolerance) << c.op << " with " << threads << " threads";
   }
   EXPECT_EQ(results[0], results[1]) << c.op << ": the number of threads shows";

@@ -44,6 +44,8 @@ struct OpCase {
   bool check_factors = true;
 };
 
+// With TRIREME_TEST_DEVICE=cuda all of it on a GPU, where threads mean nothing and the runs are repetitions; skipped
+// for ops that have no kernel there.
 void check_op(const OpCase& c);
 
 // ‖a − b‖ / max(‖b‖, tiny)
