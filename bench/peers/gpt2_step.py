@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One GPT-2 training step in eager PyTorch on the CPU: the peer of `trireme bench step`.
+"""One GPT-2 training step in PyTorch, on the CPU or a GPU: the peer of `trireme bench step`.
 
 The step is what a careful user of PyTorch writes: fused attention, fused AdamW, foreach clipping, gradients released
 between steps, weight decay on matrices only, no copy of the loss inside the timed part. Prints one JSON object.
@@ -77,18 +77,19 @@ def main():
     p.add_argument("--steps", type=int, default=10, help="timed steps")
     p.add_argument("--warmup", type=int, default=3, help="steps before timing")
     p.add_argument("--bf16", action="store_true", help="autocast matrix products and attention to bfloat16")
+    p.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     p.add_argument("--compile", action="store_true", help="torch.compile instead of eager")
     a = p.parse_args()
 
     torch.set_num_threads(a.threads)
     torch.manual_seed(1)
     rss_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    model = GPT2(a.layers, a.width, a.heads, a.context, a.vocab)
+    model = GPT2(a.layers, a.width, a.heads, a.context, a.vocab).to(a.device)
     optimizer, kind = make_optimizer(model, 1e-3)
     forward = torch.compile(model) if a.compile else model
-    text = torch.randint(a.vocab, (a.batch, a.context + 1))
+    text = torch.randint(a.vocab, (a.batch, a.context + 1)).to(a.device)
     tokens, targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
-    precision = torch.autocast("cpu", dtype=torch.bfloat16) if a.bf16 else contextlib.nullcontext()
+    precision = torch.autocast(a.device, dtype=torch.bfloat16) if a.bf16 else contextlib.nullcontext()
 
     def step():
         optimizer.zero_grad(set_to_none=True)
@@ -100,13 +101,16 @@ def main():
         optimizer.step()
         return loss
 
+    wait = torch.cuda.synchronize if a.device == "cuda" else lambda: None
     first = step().item()
     for _ in range(a.warmup - 1):
         step()
     times = []
     for _ in range(a.steps):
+        wait()
         begin = time.perf_counter()
         loss = step()
+        wait()
         times.append((time.perf_counter() - begin) * 1e3)
     median = statistics.median(times)
     print(json.dumps({
@@ -115,6 +119,7 @@ def main():
         "tokens_per_s": round(a.batch * a.context / median * 1e3, 1),
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "rss_before_model_bytes": rss_before,
+        "device_peak_bytes": torch.cuda.max_memory_allocated() if a.device == "cuda" else 0,
         "first_loss": round(first, 4),
         "last_loss": round(loss.item(), 4),
         "parameters": sum(q.numel() for q in model.parameters()),
