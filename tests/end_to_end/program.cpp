@@ -103,6 +103,8 @@ void Running::signal(int number) const {
   if (pid_ >= 0) kill(pid_, number);
 }
 
+std::string Running::out() const { return contents(out_); }
+
 bool Running::ended() {
   struct rusage usage {};
   if (pid_ >= 0 && wait4(pid_, &status_, WNOHANG, &usage) == pid_) {

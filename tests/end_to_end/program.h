@@ -29,6 +29,8 @@ class Running {
   Running& operator=(const Running&) = delete;
 
   void signal(int number) const;
+  // What it has said so far.
+  std::string out() const;
   // Until `holds` does or the program has ended; says which.
   bool wait_until(const std::function<bool()>& holds);
   // A test that waits for longer than a minute fails.
