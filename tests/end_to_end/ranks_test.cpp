@@ -1,4 +1,5 @@
 // Runs on several ranks, as threads and as processes: what they leave behind, and what becomes of them when one dies.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -56,7 +57,7 @@ class Ranks : public Program {
     std::string all;
     const std::string path = run + "/checkpoints/" + step_name(step);
     for (const std::string& name : names_in(path))
-      if (name.ends_with(".safetensors")) all += name + read(path + "/" + name);
+      if (name.ends_with(".safetensors")) all.append(name).append(read(fmt::format("{}/{}", path, name)));
     return all;
   }
 };
@@ -98,8 +99,7 @@ TEST_F(Ranks, ProcessesTrainAsThreadsDo) {
   for (const auto& family : families)
     for (const int count : counts)
       for (const auto& [zero, algorithm] : ways) {
-        SCOPED_TRACE((family.empty() ? "" : family.front() + " ") + std::to_string(count) + " ranks, ZeRO-" + zero +
-                     ", " + algorithm);
+        SCOPED_TRACE(fmt::format("{} {} ranks, ZeRO-{}, {}", fmt::join(family, " "), count, zero, algorithm));
         std::vector<std::string> how = {"--overwrite", "--output.checkpoint_every=0", "--parallel.zero=" + zero,
                                         "--parallel.allreduce=" + algorithm, "--train.steps=" + std::to_string(steps)};
         how.insert(how.end(), family.begin(), family.end());

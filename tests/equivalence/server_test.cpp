@@ -202,7 +202,7 @@ TEST(Server, DeathEndsEveryone) {
 }
 
 TEST(Server, RefusesWhatDoesNotGoTogether) {
-  const auto refusal = [](train::Config config) -> std::string {
+  const auto refusal = [](const train::Config& config) -> std::string {
     try {
       train::check(config);
       train::Registry registry;
