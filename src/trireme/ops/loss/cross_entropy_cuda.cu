@@ -59,28 +59,28 @@ __device__ Softmax row_softmax(const T* x, std::int64_t vocab, bool even) {
   };
   const std::int64_t whole = even ? vocab / N * N : 0;
   const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * N;
-  for (std::int64_t i = static_cast<std::int64_t>(threadIdx.x) * N; i < whole; i += kAhead * step) {
-    Pack<T, N> pack[kAhead];
+  const auto take_packs = [&]<int Packs>(std::int64_t i, std::integral_constant<int, Packs>) {
+    Pack<T, N> pack[Packs];
     float most = own.top;
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k)
-      if (i + k * step < whole) pack[k] = load<N>(x + i + k * step);
+    for (int k = 0; k < Packs; ++k) pack[k] = load<N>(x + i + k * step);
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k)
-      if (i + k * step < whole)
+    for (int k = 0; k < Packs; ++k)
 #pragma unroll
-        for (int j = 0; j < N; ++j) most = fmaxf(most, wide(pack[k].v[j]));
+      for (int j = 0; j < N; ++j) most = fmaxf(most, wide(pack[k].v[j]));
     if (most > own.top) {
       own.sum *= expf(own.top - most);
       own.top = most;
     }
     const float scaled = scaled_by_log2e(own.top);
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k)
-      if (i + k * step < whole)
+    for (int k = 0; k < Packs; ++k)
 #pragma unroll
-        for (int j = 0; j < N; ++j) own.sum += exp_of<T>(wide(pack[k].v[j]), own.top, scaled);
-  }
+      for (int j = 0; j < N; ++j) own.sum += exp_of<T>(wide(pack[k].v[j]), own.top, scaled);
+  };
+  std::int64_t at = static_cast<std::int64_t>(threadIdx.x) * N;
+  for (; at + (kAhead - 1) * step < whole; at += kAhead * step) take_packs(at, std::integral_constant<int, kAhead>{});
+  for (; at < whole; at += step) take_packs(at, std::integral_constant<int, 1>{});
   for (std::int64_t i = whole + threadIdx.x; i < vocab; i += blockDim.x) take(wide(x[i]));
   __shared__ Softmax shared[32];
 #pragma unroll
@@ -124,19 +124,20 @@ __global__ void __launch_bounds__(kRowThreads, 3) rows_kernel(const T* logits, T
   constexpr int N = kWidest<T>;
   const std::int64_t whole = even && reinterpret_cast<std::uintptr_t>(d) % 16 == 0 ? r.vocab / N * N : 0;
   const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * N;
-  for (std::int64_t i = static_cast<std::int64_t>(threadIdx.x) * N; i < whole; i += kAhead * step) {
-    Pack<T, N> pack[kAhead];
+  const auto give_packs = [&]<int Packs>(std::int64_t i, std::integral_constant<int, Packs>) {
+    Pack<T, N> pack[Packs];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k)
-      if (i + k * step < whole) pack[k] = load<N>(x + i + k * step);
+    for (int k = 0; k < Packs; ++k) pack[k] = load<N>(x + i + k * step);
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k)
-      if (i + k * step < whole) {
+    for (int k = 0; k < Packs; ++k) {
 #pragma unroll
-        for (int j = 0; j < N; ++j) pack[k].v[j] = narrow<T>(gradient(wide(pack[k].v[j])));
-        store<N>(d + i + k * step, pack[k]);
-      }
-  }
+      for (int j = 0; j < N; ++j) pack[k].v[j] = narrow<T>(gradient(wide(pack[k].v[j])));
+      store<N>(d + i + k * step, pack[k]);
+    }
+  };
+  std::int64_t at = static_cast<std::int64_t>(threadIdx.x) * N;
+  for (; at + (kAhead - 1) * step < whole; at += kAhead * step) give_packs(at, std::integral_constant<int, kAhead>{});
+  for (; at < whole; at += step) give_packs(at, std::integral_constant<int, 1>{});
   for (std::int64_t i = whole + threadIdx.x; i < r.vocab; i += blockDim.x) d[i] = narrow<T>(gradient(wide(x[i])));
   for (std::int64_t i = r.vocab + threadIdx.x; i < r.stride; i += blockDim.x) d[i] = narrow<T>(0.0F);
   __syncthreads();

@@ -138,6 +138,21 @@ __global__ void forward_kernel(Forward<T> f) {
   }
 }
 
+// Two sums over a block in one go. Whoever takes turns with two places for `shared` needs one barrier for each.
+struct Two {
+  float a, b;
+};
+__device__ __forceinline__ Two block_sums(Two x, Two* shared) {
+  x = {warp_reduce<Add>(x.a), warp_reduce<Add>(x.b)};
+  const unsigned warps = blockDim.x / 32;
+  if (warps == 1) return x;
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = shared[0];
+  for (unsigned w = 1; w < warps; ++w) x = {x.a + shared[w].a, x.b + shared[w].b};
+  return x;
+}
+
 template <class T>
 struct Backward {
   const T* s;
@@ -154,7 +169,8 @@ struct Backward {
 
 template <bool Centered, int N, int E, class T>
 __global__ void backward_kernel(Backward<T> b) {
-  __shared__ float shared[2][kMostThreads / 32];
+  __shared__ Two shared[2][kMostThreads / 32];
+  int turn = 0;
   float dweight[E][N] = {};
   float dbias[E][N] = {};
   const float inverse = 1.0F / static_cast<float>(b.width);
@@ -165,6 +181,7 @@ __global__ void backward_kernel(Backward<T> b) {
     const float rstd = b.rstd[r];
     float normal[E][N];
     float g[E][N];
+    Pack<T, N> more[E];
     float sum_g = 0;
     float sum_gx = 0;
 #pragma unroll
@@ -173,6 +190,7 @@ __global__ void backward_kernel(Backward<T> b) {
       if (column >= b.width) continue;
       const Pack<T, N> s = load<N>(b.s + row + column);
       const Pack<T, N> dy = load<N>(b.dy + row + column);
+      if (b.dsum != nullptr) more[e] = load<N>(b.dsum + row + column);
       const Floats<N> weight(b.weight + column);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
@@ -187,21 +205,20 @@ __global__ void backward_kernel(Backward<T> b) {
         sum_gx += g[e][j] * normal[e][j];
       }
     }
-    if constexpr (Centered) sum_g = block_reduce<Add>(sum_g, shared[0]) * inverse;
-    sum_gx = block_reduce<Add>(sum_gx, shared[1]) * inverse;
+    const Two sums = block_sums({sum_g, sum_gx}, shared[turn]);
+    turn = 1 - turn;
+    sum_g = sums.a * inverse;
+    sum_gx = sums.b * inverse;
 #pragma unroll
     for (int e = 0; e < E; ++e) {
       const std::int64_t column = (static_cast<std::int64_t>(e) * blockDim.x + threadIdx.x) * N;
       if (column >= b.width) continue;
-      float extra[N] = {};
-      if (b.dsum != nullptr) {
-        const Pack<T, N> more = load<N>(b.dsum + row + column);
-#pragma unroll
-        for (int j = 0; j < N; ++j) extra[j] = wide(more.v[j]);
-      }
       Pack<T, N> dx;
 #pragma unroll
-      for (int j = 0; j < N; ++j) dx.v[j] = narrow<T>((g[e][j] - sum_g - normal[e][j] * sum_gx) * rstd + extra[j]);
+      for (int j = 0; j < N; ++j) {
+        const float v = (g[e][j] - sum_g - normal[e][j] * sum_gx) * rstd;
+        dx.v[j] = narrow<T>(b.dsum != nullptr ? v + wide(more[e].v[j]) : v);
+      }
       store<N>(b.dx + row + column, dx);
     }
   }

@@ -79,14 +79,18 @@ __global__ void squares_kernel(const T* x, std::int64_t n, double* partials, flo
     partials[blockIdx.x] = sum;
 }
 
-// One warp adds the chunks in order: 32 are loaded at a time.
+// The chunks are added in order, by one thread; all fetch them.
 __global__ void join_squares_kernel(const double* partials, std::int64_t chunks, const double* before, double* part,
                                     float* total) {
+  __shared__ double shared[kThreads];
   double sum = before != nullptr ? *before : 0;
-  for (std::int64_t c = 0; c < chunks; c += 32) {
-    const double mine = c + threadIdx.x < chunks ? partials[c + threadIdx.x] : 0;
-    const int count = chunks - c < 32 ? static_cast<int>(chunks - c) : 32;
-    for (int k = 0; k < count; ++k) sum += __shfl_sync(0xffffffffU, mine, k);
+  for (std::int64_t c = 0; c < chunks; c += kThreads) {
+    if (c + threadIdx.x < chunks) shared[threadIdx.x] = partials[c + threadIdx.x];
+    __syncthreads();
+    const int count = chunks - c < kThreads ? static_cast<int>(chunks - c) : kThreads;
+    if (threadIdx.x == 0)
+      for (int k = 0; k < count; ++k) sum += shared[k];
+    __syncthreads();
   }
   if (threadIdx.x != 0) return;
   if (part != nullptr)
@@ -153,9 +157,9 @@ std::shared_ptr<device::Kernel> prepare_sum_squares_cuda(const ir::KernelSpec& s
         squares_kernel<T><<<blocks(chunks), kThreads, 0, stream_of(launch)>>>(launch.in<T>(0), n, partials,
                                                                               alone ? launch.out<float>(0) : nullptr);
       if (!alone)
-        join_squares_kernel<<<1, 32, 0, stream_of(launch)>>>(partials, chunks, more ? launch.in<double>(1) : nullptr,
-                                                             part ? launch.out<double>(0) : nullptr,
-                                                             launch.out<float>(0));
+        join_squares_kernel<<<1, kThreads, 0, stream_of(launch)>>>(
+            partials, chunks, more ? launch.in<double>(1) : nullptr, part ? launch.out<double>(0) : nullptr,
+            launch.out<float>(0));
       device::cuda::launched("sum_squares");
     });
   });

@@ -94,18 +94,20 @@ __global__ void rows_kernel(const T* x, Groups plain, Groups marked, std::int64_
   for (int j = 0; j < N; ++j) total[j] = Op::kNeutral;
   if (column < inner) {
     const T* from = x + plain.offset(blockIdx.z) + column;
-    constexpr int kAhead = 4;  // loads on their way at once
-    for (std::int64_t r = begin + threadIdx.y; r < end; r += 8 * kAhead) {
+    const auto take = [&](const Pack<T, N>& pack) {
+#pragma unroll
+      for (int j = 0; j < N; ++j) total[j] = Op()(total[j], wide(pack.v[j]));
+    };
+    constexpr int kAhead = 8;  // loads on their way at once
+    std::int64_t r = begin + threadIdx.y;
+    for (; r + 8 * (kAhead - 1) < end; r += 8 * kAhead) {
       Pack<T, N> pack[kAhead];
 #pragma unroll
-      for (int k = 0; k < kAhead; ++k)
-        if (r + 8 * k < end) pack[k] = load<N>(from + marked.offset(r + 8 * k));
+      for (int k = 0; k < kAhead; ++k) pack[k] = load<N>(from + marked.offset(r + 8 * k));
 #pragma unroll
-      for (int k = 0; k < kAhead; ++k)
-        if (r + 8 * k < end)
-#pragma unroll
-          for (int j = 0; j < N; ++j) total[j] = Op()(total[j], wide(pack[k].v[j]));
+      for (int k = 0; k < kAhead; ++k) take(pack[k]);
     }
+    for (; r < end; r += 8) take(load<N>(from + marked.offset(r)));
   }
 #pragma unroll
   for (int j = 0; j < N; ++j) shared[threadIdx.y][threadIdx.x * N + j] = total[j];
