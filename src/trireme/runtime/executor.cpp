@@ -363,7 +363,7 @@ bool Executor::can_join(std::size_t i) const {
   };
   const auto [begin, end] = range(target);
   const auto& others = on_their_way_[static_cast<std::size_t>(instruction.stream)];
-  return std::none_of(others.begin(), others.end(), [&](const OnItsWay& other) {
+  return std::none_of(others.begin(), others.end(), [&, begin = begin, end = end](const OnItsWay& other) {
     const auto [from, to] = range(program_.instructions[other.instruction].outputs.front());
     return from < end && begin < to;
   });
