@@ -488,14 +488,14 @@ class Lowering {
                          [&](const ir::Write& w) { return w.state == state; });
     };
     for (const ir::Output& output : run.graph.outputs) {
-      Operand operand = this->operand(run, output.value);
+      Operand where = operand(run, output.value);
       const bool overwritten =
-          is_state(operand.buffer) &&
-          (written_by(run.graph, operand.buffer) ||
-           std::any_of(later.begin(), later.end(), [&](const Graph* g) { return written_by(*g, operand.buffer); }));
-      if (overwritten) operand = copied(run, operand, output.name);
-      program_.outputs.push_back({output.name, run.micro, operand});
-      kept_.insert(operand.buffer);
+          is_state(where.buffer) &&
+          (written_by(run.graph, where.buffer) ||
+           std::any_of(later.begin(), later.end(), [&](const Graph* g) { return written_by(*g, where.buffer); }));
+      if (overwritten) where = copied(run, where, output.name);
+      program_.outputs.push_back({output.name, run.micro, where});
+      kept_.insert(where.buffer);
     }
   }
 
