@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <ranges>
 
 #include "trireme/core/error.h"
 #include "trireme/ops/collective/message.h"
@@ -157,12 +158,12 @@ class Worker {
       for (const ValueId id : node.inputs)
         if (id != kNone) wanted[index(id)] = true;
     }
-    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    for (const Node* node : std::views::reverse(nodes)) {
       std::vector<ValueId> inputs;
-      for (const ValueId id : (*node)->inputs) inputs.push_back(resolved(old, graph, known, id));
-      const auto outputs = graph.add(*(*node)->op, std::move(inputs), (*node)->attributes,
-                                     old.value((*node)->outputs.front()).name, (*node)->phase, (*node)->stage);
-      for (std::size_t o = 0; o < outputs.size(); ++o) known[(*node)->outputs[o]] = outputs[o];
+      for (const ValueId id : node->inputs) inputs.push_back(resolved(old, graph, known, id));
+      const auto outputs = graph.add(*node->op, std::move(inputs), node->attributes,
+                                     old.value(node->outputs.front()).name, node->phase, node->stage);
+      for (std::size_t o = 0; o < outputs.size(); ++o) known[node->outputs[o]] = outputs[o];
     }
     for (const ir::Write& write : old.writes)
       if (kept(write))
