@@ -86,6 +86,7 @@ class Server {
       return add(graph, "scale", {one}, {{"factor", static_cast<double>(options_.workers)}}, m.of + ".own");
     }
     std::vector<ValueId> terms;
+    terms.reserve(static_cast<std::size_t>(options_.workers));
     for (int w = 0; w < options_.workers; ++w) terms.push_back(graph.read(next_, next_.find_state(slot_name(m.of, w))));
     return terms.size() == 1 ? terms.front() : add(graph, "add_n", terms, {}, m.of + ".sum");
   }

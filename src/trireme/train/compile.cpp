@@ -1,9 +1,6 @@
 #include "trireme/train/compile.h"
 
-#include <sched.h>
-
 #include <algorithm>
-#include <thread>
 
 #include "trireme/comm/scratch.h"
 #include "trireme/core/error.h"
@@ -333,62 +330,9 @@ std::uint64_t Compiled::parameters() const {
   return count;
 }
 
-void resolve_model(Config& config, std::int64_t data_vocab, const models::Families& families) {
-  const models::Model& model = families.at(config.model.family);
-  if (!model.images) {
-    if (config.model.vocab == 0) config.model.vocab = data_vocab;
-    if (config.model.vocab < data_vocab)
-      refuse("model.vocab = {} is smaller than the tokenizer's {}", config.model.vocab, data_vocab);
-    if (config.model.vocab <= 0) refuse("model.vocab is not known: the data has no tokenizer, so give it");
-  }
-  model.resolve(config.model);
-}
-
-int compute_threads(const Config& config, int sharing) {
-  if (config.runtime.threads > 0) return static_cast<int>(config.runtime.threads);
-  auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) cores = CPU_COUNT(&set);
-  if (sharing > 0 && cores < static_cast<int>(std::thread::hardware_concurrency())) sharing = 1;
-  return std::max(1, cores / (sharing > 0 ? sharing : mesh_of(config).ranks()));
-}
-
 bool offloads_state(const Config& config) {
   const passes::Offload::Options options = offload_options(config);
   return options.weights || options.optimizer;
-}
-
-std::int64_t micro_batch_rows(const Config& config) {
-  const std::int64_t replicas = mesh_of(config).size_of("dp");
-  const std::int64_t share = config.train.batch / replicas;
-  const std::int64_t rows = config.train.micro_batch == 0 ? share : config.train.micro_batch;
-  if (share % rows != 0) {
-    std::int64_t near = rows;
-    while (share % near != 0) --near;
-    refuse("train.micro_batch = {} does not divide {} = {}; the nearest that does is {}", rows,
-           replicas == 1 ? "train.batch" : "a replica's share of train.batch", share, near);
-  }
-  return rows * replicas;
-}
-
-ir::Mesh mesh_of(const Config& config, int launched) {
-  ir::Mesh mesh;
-  if (config.parallel.mesh == "auto") {
-    if (launched > 1) mesh.axes = {{"dp", launched}};
-    return mesh;
-  }
-  int known = 1;
-  const auto axes = parse_mesh_axes(config.parallel.mesh);
-  TRI_CHECK(axes.has_value(), "parallel.mesh = {} was not checked", config.parallel.mesh);
-  for (const auto& [name, size] : *axes) {
-    mesh.axes.push_back({name, static_cast<int>(size)});
-    if (size > 0) known *= static_cast<int>(size);
-  }
-  for (ir::Mesh::Axis& axis : mesh.axes)
-    if (axis.size == 0) axis.size = std::max(1, launched / known);
-  std::erase_if(mesh.axes, [](const ir::Mesh::Axis& axis) { return axis.size == 1; });
-  return mesh;
 }
 
 namespace {
