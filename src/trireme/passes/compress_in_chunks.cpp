@@ -22,6 +22,7 @@ class InChunks {
   // Layer by layer, so that what is alike can go together.
   std::vector<ValueId> run(const std::vector<Term>& terms) {
     std::vector<ValueId> values;
+    values.reserve(terms.size());
     for (const Term& t : terms)
       values.push_back(pack(t.value, t.sum->parameter + "/residual", t.unit, sums_.parts(), t.sum->parameter));
     const auto each = [&](auto&& f) {
