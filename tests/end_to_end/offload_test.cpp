@@ -76,6 +76,9 @@ TEST_F(OffloadRun, NothingIsLeftBehindByAKilledRun) {
 
 // Weights, gradients and optimizer states of more than four times the limit.
 TEST_F(OffloadRun, AModelOfFourTimesTheLimitTrainsWithinIt) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need memory of their own";
+#endif
   const std::vector<std::string> size = {"--model.layers=5",     "--model.width=384", "--model.heads=6",
                                          "--train.batch=1",      "--train.steps=2",   "--data.holdout=0",
                                          "--output.staging=1MiB"};
