@@ -58,7 +58,7 @@ class InChunks {
         .add("unpack", {packed, factor},
              {{"code", code_},
               {"block", block_},
-              {"shape", std::vector<std::int64_t>(type.shape.begin(), type.shape.end())},
+              {"shape", dims(type.shape)},
               {"dtype", std::string(name_of(type.dtype))},
               {"sum", sum}},
              label)
@@ -101,8 +101,7 @@ void compress_signs(GradientSums& sums, const CompressGradients::Options& option
     }
     const ValueId total = sums.all_reduce(own.fresh, sum.parameter + ".velocity.sum");
     const ValueId shaped =
-        sums.add("weighted_sum", {kNone, total, kNone, kNone},
-                 {{"shape", std::vector<std::int64_t>(type.shape.begin(), type.shape.end())}}, sum.parameter + ".grad")
+        sums.add("weighted_sum", {kNone, total, kNone, kNone}, {{"shape", dims(type.shape)}}, sum.parameter + ".grad")
             .front();
     sums.set(sum, shaped);
     descend(sums, sum, shaped, own);

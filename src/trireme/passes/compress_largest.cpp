@@ -5,14 +5,9 @@
 #include "trireme/passes/own_momentum.h"
 
 namespace trireme::passes {
-namespace {
 
 using ir::kNone;
 using ir::ValueId;
-
-std::vector<std::int64_t> dims(const Shape& shape) { return {shape.begin(), shape.end()}; }
-
-}  // namespace
 
 void compress_largest(GradientSums& sums, const CompressGradients::Options& options, bool all) {
   sums.drop_clip();

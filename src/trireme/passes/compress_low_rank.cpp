@@ -6,8 +6,6 @@ namespace {
 using ir::kNone;
 using ir::ValueId;
 
-std::vector<std::int64_t> dims(const Shape& shape) { return {shape.begin(), shape.end()}; }
-
 // A matrix of which fewer numbers travel as two thin ones.
 bool worth_it(const Shape& shape, std::int64_t rank) {
   if (shape.rank() < 2) return false;

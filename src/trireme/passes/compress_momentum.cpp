@@ -19,12 +19,11 @@ void compress_momentum(GradientSums& sums, const CompressGradients::Options& opt
     if (node.op->name != "adamw") fail("the momentum that travels is adamw's; the update is {}", node.op->name);
     const double beta1 = node.attributes.real("beta1");
     const TensorType type{DType::f32, sum.type.shape};
-    const ValueId term = sums.add("weighted_sum", {sums.rebuild().mapped(node.inputs[2]), sum.own, clip, kNone},
-                                  {{"a_weight", beta1 / sums.parts()},
-                                   {"b_weight", 1 - beta1},
-                                   {"shape", std::vector<std::int64_t>(type.shape.begin(), type.shape.end())}},
-                                  sum.parameter + ".momentum")
-                             .front();
+    const ValueId term =
+        sums.add("weighted_sum", {sums.rebuild().mapped(node.inputs[2]), sum.own, clip, kNone},
+                 {{"a_weight", beta1 / sums.parts()}, {"b_weight", 1 - beta1}, {"shape", dims(type.shape)}},
+                 sum.parameter + ".momentum")
+            .front();
     (type.elements() < kSmallGradient ? plain : packed).push_back({&sum, term, kNone, type});
   }
   const auto finish = [&](const Term& term, ValueId momentum) {

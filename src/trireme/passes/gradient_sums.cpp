@@ -68,15 +68,14 @@ StateId GradientSums::add_state(ir::State state) {
   const auto seed = init.find_input("seed");
   TRI_CHECK(seed.has_value(), "start values have no seed");
   const bool normal = state.init.kind == ir::Init::Kind::normal;
-  const ValueId start =
-      init.add(module_.registry->at("random_init"), {*seed, kNone},
-               {{"kind", std::string(normal ? "normal" : "zeros")},
-                {"a", state.init.a},
-                {"site", static_cast<std::int64_t>(site_of(state.name))},
-                {"shape", std::vector<std::int64_t>(state.type.shape.begin(), state.type.shape.end())},
-                {"dtype", std::string(name_of(state.type.dtype))}},
-               state.name + ".init", ir::Phase::forward)
-          .front();
+  const ValueId start = init.add(module_.registry->at("random_init"), {*seed, kNone},
+                                 {{"kind", std::string(normal ? "normal" : "zeros")},
+                                  {"a", state.init.a},
+                                  {"site", static_cast<std::int64_t>(site_of(state.name))},
+                                  {"shape", dims(state.type.shape)},
+                                  {"dtype", std::string(name_of(state.type.dtype))}},
+                                 state.name + ".init", ir::Phase::forward)
+                            .front();
   const StateId id = module_.add_state(std::move(state));
   init.writes.push_back({id, start, ir::Write::Mode::set});
   return id;

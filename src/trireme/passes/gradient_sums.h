@@ -8,6 +8,9 @@
 
 namespace trireme::passes {
 
+// A shape, as attributes have it.
+inline std::vector<std::int64_t> dims(const Shape& shape) { return {shape.begin(), shape.end()}; }
+
 // An update graph, being rebuilt with other ways to sum gradients over the ranks of an axis: what all of them share.
 class GradientSums {
  public:

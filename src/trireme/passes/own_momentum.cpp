@@ -12,8 +12,6 @@ using ir::Node;
 using ir::StateId;
 using ir::ValueId;
 
-std::vector<std::int64_t> dims(const Shape& shape) { return {shape.begin(), shape.end()}; }
-
 constexpr const char* kOwnMomentum = "/own_momentum";
 
 }  // namespace

@@ -1,30 +1,12 @@
 #include "trireme/ops/collective/collective.h"
 
 #include "trireme/ops/define.h"
+#include "trireme/ops/whole_factors.h"
 
 namespace trireme::ops {
 namespace {
 
 using Inputs = std::span<const TensorType>;
-
-// Every operand has dimensions of its own, none of which may be cut again.
-ir::Factors separate_factors(Inputs inputs, Inputs outputs, const ir::Attributes&) {
-  ir::Factors factors;
-  const auto side = [&](Inputs types) {
-    std::vector<std::vector<int>> dims;
-    for (const TensorType& type : types) {
-      std::vector<int>& one = dims.emplace_back();
-      for (int i = 0; i < type.shape.rank(); ++i) {
-        one.push_back(static_cast<int>(factors.factors.size()));
-        factors.factors.push_back({"d" + std::to_string(factors.factors.size()), ir::Factor::Kind::whole});
-      }
-    }
-    return dims;
-  };
-  factors.inputs = side(inputs);
-  factors.outputs = side(outputs);
-  return factors;
-}
 
 std::int64_t parts_of(const ir::Attributes& attributes) {
   const std::int64_t parts = attributes.integer("parts");
@@ -39,7 +21,7 @@ ir::OpDef collective_def(std::string_view name, std::vector<ir::AttributeSpec> a
   def.attributes = {{"axis", std::string("dp")}, {"parts", std::int64_t{1}}};
   for (ir::AttributeSpec& a : attributes) def.attributes.push_back(std::move(a));
   def.no_gradient = "graphs are cut after their gradients were made";
-  def.factors = separate_factors;
+  def.factors = whole_factors;
   def.cost = [](Inputs inputs, Inputs outputs, const ir::Attributes&) { return one_pass(inputs, outputs, 1); };
   def.with_precision(ir::Precision::follow);
   def.traits.collective = true;

@@ -1,7 +1,7 @@
 #include "trireme/ops/compress/orthonormalise.h"
 
-#include "trireme/ops/compress/whole.h"
 #include "trireme/ops/define.h"
+#include "trireme/ops/whole_factors.h"
 
 namespace trireme::ops {
 

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "trireme/ops/compress/whole.h"
 #include "trireme/ops/define.h"
+#include "trireme/ops/whole_factors.h"
 
 namespace trireme::ops {
 namespace {

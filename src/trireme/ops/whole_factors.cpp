@@ -1,4 +1,4 @@
-#include "trireme/ops/compress/whole.h"
+#include "trireme/ops/whole_factors.h"
 
 namespace trireme::ops {
 
