@@ -1,6 +1,7 @@
 #include "trireme/ops/collective/message.h"
 
 #include "trireme/ops/define.h"
+#include "trireme/ops/whole_factors.h"
 
 namespace trireme::ops {
 namespace {
@@ -15,21 +16,7 @@ ir::OpDef message_def(std::string_view name, ir::OperandSpec operand, std::vecto
   for (ir::AttributeSpec& a : attributes) def.attributes.push_back(std::move(a));
   def.no_gradient = "values travel after their gradients were made";
   // Whoever is at the other end expects all of it.
-  def.factors = [](Inputs inputs, Inputs outputs, const ir::Attributes&) {
-    ir::Factors factors;
-    const auto side = [&](Inputs types, std::vector<std::vector<int>>& sides) {
-      for (const TensorType& type : types) {
-        std::vector<int>& dims = sides.emplace_back();
-        for (int i = 0; i < type.shape.rank(); ++i) {
-          dims.push_back(static_cast<int>(factors.factors.size()));
-          factors.factors.push_back({"d" + std::to_string(factors.factors.size()), ir::Factor::Kind::whole});
-        }
-      }
-    };
-    side(inputs, factors.inputs);
-    side(outputs, factors.outputs);
-    return factors;
-  };
+  def.factors = whole_factors;
   def.cost = [](Inputs inputs, Inputs outputs, const ir::Attributes&) { return one_pass(inputs, outputs, 0); };
   def.with_precision(ir::Precision::follow);
   def.traits.collective = true;
