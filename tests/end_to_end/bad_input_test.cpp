@@ -164,7 +164,7 @@ TEST_F(BadInput, ConfigurationsThatDoNotExistOrDoNotRead) {
 // What the language has and this version does not: refused by key, with what there is.
 TEST_F(BadInput, NotAvailableYet) {
   for (const char* setting : {"train.precision=fp8", "train.precision=tf32", "parallel.mesh=tp=2",
-                              "parallel.mesh=pp=2,tp=2", "memory.offload_tier=host", "runtime.transport=nccl"}) {
+                              "parallel.mesh=pp=2,tp=2", "runtime.transport=nccl"}) {
     const std::string key = std::string(setting).substr(0, std::string(setting).find('='));
     expect_key_refused(setting, {"not available in this version", key, "available:"});
   }

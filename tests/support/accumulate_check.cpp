@@ -97,7 +97,7 @@ void check_accumulates(const OpCase& c) {
     for (const std::size_t offset : out) out_pointers.push_back(arena.data() + offset);
     arena.write(out[0], bytes_of(before, outputs[0].dtype));
     ThreadPool pool(threads);
-    const auto queue = device::make_queue(device, 0);
+    const auto queue = device::make_queue(device);
     device::Launch launch;
     launch.inputs = in_pointers;
     launch.outputs = out_pointers;

@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <new>
-#include <thread>
 
 #include "trireme/cli/bench.h"
+#include "trireme/cli/plain_copies.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
-#include "trireme/device/tier_file.h"
 #include "trireme/planner/machine.h"
 #include "trireme/train/schedule.h"
 #include "trireme/train/trainer.h"
@@ -26,149 +23,15 @@ struct OffloadArguments {
   bool json = false;
 };
 
-constexpr std::array<const char*, 3> kPhases = {"forward", "backward", "update"};
 using PerPhase = std::array<double, 3>;
-
-std::size_t phase_of(ir::Phase phase) {
-  if (phase == ir::Phase::forward) return 0;
-  return phase == ir::Phase::update ? 2 : 1;
-}
-
-double seconds_of(const std::function<void()>& work) {
-  const auto begin = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-// Page-aligned memory for transfers.
-class Pages {
- public:
-  explicit Pages(std::size_t bytes)
-      : bytes_(program::aligned(std::max<std::size_t>(bytes, 1), program::kPage)),
-        memory_(static_cast<std::byte*>(::operator new (bytes_, std::align_val_t{program::kPage}))) {
-    std::fill_n(memory_, bytes_, std::byte{1});
-  }
-  ~Pages() { ::operator delete (memory_, std::align_val_t{program::kPage}); }
-  Pages(const Pages&) = delete;
-  Pages& operator=(const Pages&) = delete;
-  std::span<std::byte> first(std::size_t bytes) const { return {memory_, program::aligned(bytes, program::kPage)}; }
-
- private:
-  std::size_t bytes_;
-  std::byte* memory_;
-};
-
-// Bytes per second of plain sequential transfers, past the cache.
-struct Disk {
-  double write = 0;
-  double read = 0;
-};
-
-Disk sequential(const std::filesystem::path& folder) {
-  constexpr std::size_t kBlock = std::size_t{32} << 20;
-  constexpr std::size_t kBlocks = 16;
-  const device::TierFile file(folder, kBlock * kBlocks);
-  device::TierChannel channel(file);
-  const Pages pages(kBlock);
-  const auto all = [&](bool writes) {
-    const double seconds = seconds_of([&] {
-      for (std::size_t b = 0; b < kBlocks; ++b)
-        if (writes)
-          channel.write(b * kBlock, pages.first(kBlock));
-        else
-          channel.read(b * kBlock, pages.first(kBlock));
-    });
-    return static_cast<double>(kBlock * kBlocks) / seconds;
-  };
-  all(true);  // the file's blocks are touched for the first time; that is not timed
-  Disk disk;
-  for (int round = 0; round < 3; ++round) {
-    disk.write = std::max(disk.write, all(true));
-    disk.read = std::max(disk.read, all(false));
-  }
-  return disk;
-}
-
-// The program's copies alone, in their order, both directions at once as the program has them.
-class Copies {
- public:
-  Copies(const program::Program& program, const std::filesystem::path& folder)
-      : program_(program), file_(folder, program.bytes_in(2)), to_(largest()), from_(largest()) {
-    // Blocks that were never written are not read from the disk.
-    device::TierChannel channel(file_);
-    constexpr std::size_t kBlock = std::size_t{1} << 20;
-    const Pages block(kBlock);
-    for (std::size_t at = 0; at < file_.bytes(); at += kBlock)
-      channel.write(at, block.first(std::min(kBlock, file_.bytes() - at)));
-  }
-
-  double bytes(Instruction::Kind kind, std::size_t phase) const {
-    double sum = 0;
-    for (const Instruction& i : program_.instructions)
-      if (i.kind == kind && phase_of(i.phase) == phase) sum += static_cast<double>(i.outputs.front().type.bytes());
-    return sum;
-  }
-
-  double seconds(std::size_t phase) {
-    return seconds_of([&] {
-      std::thread stores([&] { run(Instruction::Kind::store, phase); });
-      run(Instruction::Kind::load, phase);
-      stores.join();
-    });
-  }
-
-  // All of one direction, nothing beside it: bytes per second.
-  double rate(Instruction::Kind kind) {
-    double sum = 0;
-    for (std::size_t p = 0; p < kPhases.size(); ++p) sum += bytes(kind, p);
-    double rate = 0;
-    for (int round = 0; round < 3; ++round)  // the best of as many as of the sequential ones
-      rate = std::max(rate, sum / seconds_of([&] {
-                              for (std::size_t p = 0; p < kPhases.size(); ++p) run(kind, p);
-                            }));
-    return rate;
-  }
-
- private:
-  std::size_t largest() const {
-    std::size_t most = 0;
-    for (const Instruction& i : program_.instructions)
-      if (i.kind == Instruction::Kind::store || i.kind == Instruction::Kind::load)
-        most = std::max(most, i.outputs.front().type.bytes());
-    return most;
-  }
-
-  void run(Instruction::Kind kind, std::size_t phase) {
-    const bool stores = kind == Instruction::Kind::store;
-    device::TierChannel channel(file_);
-    for (const Instruction& i : program_.instructions) {
-      if (i.kind != kind || phase_of(i.phase) != phase) continue;
-      const program::Operand& there = stores ? i.outputs.front() : i.inputs.front();
-      const std::size_t offset = program_.buffers[static_cast<std::size_t>(there.buffer)].offset + there.offset;
-      if (channel.on_their_way() == device::TierChannel::kAhead) end_one(channel);
-      if (stores)
-        channel.begin_write(0, offset, to_.first(there.type.bytes()));
-      else
-        channel.begin_read(0, offset, from_.first(there.type.bytes()));
-    }
-    while (channel.on_their_way() > 0) end_one(channel);
-  }
-
-  static void end_one(device::TierChannel& channel) {
-    if (const device::TierChannel::Ended ended = channel.wait(); !ended.error.empty()) fail("{}", ended.error);
-  }
-
-  const program::Program& program_;
-  device::TierFile file_;
-  Pages to_;
-  Pages from_;
-};
 
 struct Timed {
   double step = 0;  // seconds, median
   PerPhase compute{};
   PerPhase waited{};
 };
+
+PerPhase by_phase(const std::array<double, 4>& p) { return {p[0], p[1] + p[2], p[3]}; }
 
 Timed time_steps(train::Trainer& trainer, const OffloadArguments& a) {
   trainer.start();
@@ -183,9 +46,8 @@ Timed time_steps(train::Trainer& trainer, const OffloadArguments& a) {
         seconds_of([&] { trainer.session().step(batch, i, train::learning_rate(c.train, i), c.train.seed); });
     if (i < a.warmup) continue;
     seconds.push_back(s);
-    const auto sums = [](const std::array<double, 4>& p) { return PerPhase{p[0], p[1] + p[2], p[3]}; };
-    const PerPhase now = sums(trainer.session().step_executor().phase_seconds());
-    const PerPhase wait = sums(trainer.session().step_executor().wait_seconds());
+    const PerPhase now = by_phase(trainer.session().step_executor().phase_seconds());
+    const PerPhase wait = by_phase(trainer.session().step_executor().wait_seconds());
     for (std::size_t p = 0; p < kPhases.size(); ++p) {
       compute[p].push_back(now[p]);
       waited[p].push_back(wait[p]);
@@ -196,6 +58,18 @@ Timed time_steps(train::Trainer& trainer, const OffloadArguments& a) {
   for (std::size_t p = 0; p < kPhases.size(); ++p) {
     timed.compute[p] = median(compute[p]);
     timed.waited[p] = median(waited[p]);
+  }
+  // A GPU's phases contain what they wait for, unless every instruction is timed.
+  if (trainer.compiled().device != device::Kind::cpu) {
+    runtime::Trace trace(trainer.compiled().step.instructions.size());
+    trainer.session().step_executor().set_trace(&trace);
+    trainer.session().step(loader.next(), a.warmup + a.steps, c.train.lr, c.train.seed);
+    trainer.session().step_executor().set_trace(nullptr);
+    const PerPhase computed = by_phase(trainer.session().step_executor().phase_seconds());
+    for (std::size_t p = 0; p < kPhases.size(); ++p) {
+      timed.waited[p] = std::max(0.0, timed.compute[p] - computed[p]);
+      timed.compute[p] = computed[p];
+    }
   }
   return timed;
 }
@@ -224,17 +98,21 @@ int bench_offload(Context& context, const OffloadArguments& a) {
   {
     train::Trainer trainer(plain(config), *context.registry, options);
     alone_bytes = trainer.compiled().arena_bytes;
-    fits = alone_bytes < planner::total_memory() / 2;
+    const device::Kind device = trainer.compiled().device;
+    fits = alone_bytes < planner::memory_of(device) / (device == device::Kind::cpu ? 2 : 1);
     if (fits) alone = time_steps(trainer, a);
   }
-  const Disk disk = sequential(folder);
   train::Trainer trainer(config, *context.registry, options);
-  const Timed moved = time_steps(trainer, a);
   const program::Program& program = trainer.compiled().step;
-  if (program.bytes_in(2) == 0) refuse("memory.offload = \"{}\" moves nothing of this model", config.memory.offload);
-  Copies copies(program, folder);
-  const double write_rate = copies.rate(Instruction::Kind::store);
-  const double read_rate = copies.rate(Instruction::Kind::load);
+  const train::Compiled& c = trainer.compiled();
+  const std::size_t elsewhere = c.tier_bytes[program::kHostTier] + c.tier_bytes[program::kDiskTier];
+  if (elsewhere == 0) refuse("memory.offload = \"{}\" moves nothing of this model", config.memory.offload);
+  const Timed moved = time_steps(trainer, a);
+  const std::unique_ptr<PlainCopies> copies = PlainCopies::of(program, folder);
+  const PlainCopies::Rates sequential = copies->sequential();
+  const double write_rate = copies->rate(Instruction::Kind::store);
+  const double read_rate = copies->rate(Instruction::Kind::load);
+  const bool host = c.tier_bytes[program::kHostTier] > 0;
   const PerPhase& compute = fits ? alone.compute : moved.compute;
   PerPhase copy{};
   double law = 0;
@@ -244,11 +122,11 @@ int bench_offload(Context& context, const OffloadArguments& a) {
   for (std::size_t p = 0; p < kPhases.size(); ++p) {
     std::vector<double> rounds;
     rounds.reserve(3);
-    for (int round = 0; round < 3; ++round) rounds.push_back(copies.seconds(p));
+    for (int round = 0; round < 3; ++round) rounds.push_back(copies->seconds(p));
     copy[p] = median(rounds);
     law += std::max(compute[p], copy[p]);
-    const double stored = copies.bytes(Instruction::Kind::store, p);
-    const double loaded = copies.bytes(Instruction::Kind::load, p);
+    const double stored = copies->bytes(Instruction::Kind::store, p);
+    const double loaded = copies->bytes(Instruction::Kind::load, p);
     table += fmt::format("{:<10}{:>12.1f}{:>12}{:>12}{:>12.1f}{:>12.1f}{:>12.1f}\n", kPhases[p], 1e3 * compute[p],
                          format_bytes(static_cast<std::size_t>(stored)), format_bytes(static_cast<std::size_t>(loaded)),
                          1e3 * copy[p], 1e3 * std::max(compute[p], copy[p]), 1e3 * moved.waited[p]);
@@ -259,7 +137,7 @@ int bench_offload(Context& context, const OffloadArguments& a) {
                       {"copy_ms", 1e3 * copy[p]},
                       {"waited_ms", 1e3 * moved.waited[p]}});
   }
-  const train::Compiled& c = trainer.compiled();
+  const auto tokens = static_cast<double>(config.train.batch * (trainer.config().model.context));
   if (a.json) {
     nlohmann::ordered_json o = {{"step_ms", 1e3 * moved.step},
                                 {"law_ms", 1e3 * law},
@@ -267,9 +145,11 @@ int bench_offload(Context& context, const OffloadArguments& a) {
                                 {"compute_alone", fits},
                                 {"plain_peak_bytes", alone_bytes},
                                 {"peak_bytes", c.arena_bytes},
-                                {"disk_bytes", c.tier_bytes[2]},
-                                {"sequential_write_gb_s", disk.write / 1e9},
-                                {"sequential_read_gb_s", disk.read / 1e9},
+                                {"host_bytes", c.tier_bytes[program::kHostTier]},
+                                {"disk_bytes", c.tier_bytes[program::kDiskTier]},
+                                {"tokens_per_s", tokens / moved.step},
+                                {"sequential_write_gb_s", sequential.out / 1e9},
+                                {"sequential_read_gb_s", sequential.in / 1e9},
                                 {"write_gb_s", write_rate / 1e9},
                                 {"read_gb_s", read_rate / 1e9}};
     if (fits) o["plain_step_ms"] = 1e3 * alone.step;
@@ -277,17 +157,21 @@ int bench_offload(Context& context, const OffloadArguments& a) {
     fmt::print("{}\n", o.dump());
     return 0;
   }
-  fmt::print("memory  {} without, {} with memory.offload = \"{}\" ({}) and {} on disk\n", format_bytes(alone_bytes),
-             format_bytes(c.arena_bytes), config.memory.offload, config.memory.offload_policy,
-             format_bytes(c.tier_bytes[2]));
+  fmt::print("memory  {} without, {} with memory.offload = \"{}\" ({}) and {} on the {}\n", format_bytes(alone_bytes),
+             format_bytes(c.arena_bytes), config.memory.offload, config.memory.offload_policy, format_bytes(elsewhere),
+             host ? "host" : "disk");
   fmt::print(
-      "disk    sequential {:.2f} GB/s out, {:.2f} in; the step's copies alone {:.2f} ({:.0f}%) and {:.2f} ({:.0f}%)\n",
-      disk.write / 1e9, disk.read / 1e9, write_rate / 1e9, 100 * write_rate / disk.write, read_rate / 1e9,
-      100 * read_rate / disk.read);
+      "{}    sequential {:.2f} GB/s out, {:.2f} in; the step's copies alone {:.2f} ({:.0f}%) and {:.2f} ({:.0f}%)\n",
+      host ? "link" : "disk", sequential.out / 1e9, sequential.in / 1e9, write_rate / 1e9,
+      100 * write_rate / sequential.out, read_rate / 1e9, 100 * read_rate / sequential.in);
   fmt::print("{}", table);
   if (fits) fmt::print("step    {:.1f} ms without\n", 1e3 * alone.step);
   fmt::print("step    {:.1f} ms = {:.2f} × {:.1f} ms, the sum of the larger of computing{} and copying\n",
              1e3 * moved.step, moved.step / law, 1e3 * law, fits ? "" : " (as timed beside the copies)");
+  if (!trainer.config().data.images.empty())
+    fmt::print("        {:.1f} images/s\n", static_cast<double>(config.train.batch) / moved.step);
+  else
+    fmt::print("        {:.0f} tokens/s\n", tokens / moved.step);
   return 0;
 }
 
@@ -295,8 +179,8 @@ int bench_offload(Context& context, const OffloadArguments& a) {
 
 void add_bench_offload(CLI::App& bench, Context& context) {
   auto arguments = std::make_shared<OffloadArguments>();
-  CLI::App* command =
-      bench.add_subcommand("offload", "A step with tensors on disk against its parts: computing alone, copying alone");
+  CLI::App* command = bench.add_subcommand(
+      "offload", "A step with tensors on the host or on disk against its parts: computing alone, copying alone");
   command->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");
   command->add_option("--steps", arguments->steps, "Steps to time")->check(CLI::Range(1, 1000000));
   command->add_option("--warmup", arguments->warmup, "Steps before")->check(CLI::Range(0, 1000000));

@@ -6,8 +6,9 @@
 
 namespace trireme::device {
 
-// Work handed to a device that is not the CPU: done in order, beside the thread that hands it over. Errors of the
-// device are thrown by the call that learns of them, `synchronize` at the latest.
+// Work handed to a device that is not the CPU, beside the thread that hands it over. Each lane does its work in order,
+// and beside the other lanes but for what `wait` says. Errors of the device are thrown by the call that learns of them,
+// `synchronize` at the latest.
 class Queue {
  public:
   Queue() = default;
@@ -15,26 +16,41 @@ class Queue {
   Queue& operator=(const Queue&) = delete;
   virtual ~Queue() = default;
 
-  virtual void* native() const = 0;  // for Launch::native_stream
+  virtual void* native(std::size_t lane = 0) const = 0;  // for Launch::native_stream
   // Within the device's memory, or between it and a HostBlock.
-  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
-  virtual void synchronize() = 0;
+  virtual void copy(void* to, const void* from, std::size_t bytes, std::size_t lane = 0) = 0;
+  // A call on the host in the lane's order. It must not throw, nor touch the device.
+  virtual void call(void (*function)(void*), void* context, std::size_t lane) = 0;
+  virtual void synchronize() = 0;  // all lanes
+
+  // Events are points that other lanes wait for, numbered from 0. Each is recorded before it is waited for.
+  virtual void record(std::size_t event, std::size_t lane) = 0;
+  virtual void wait(std::size_t event, std::size_t lane) = 0;
+  // From here on the other lanes follow what the first has been given; and the first follows them.
+  virtual void spread() = 0;
+  virtual void gather() = 0;
 
   // Points in the queue's work, numbered from 0; `seconds` is the time from one to a later one, once both have passed.
-  virtual void mark(std::size_t point) = 0;
+  virtual void mark(std::size_t point, std::size_t lane = 0) = 0;
   virtual double seconds(std::size_t from, std::size_t to) const = 0;
 
   // What is handed over while recording is kept instead of done; `replay` does all of it, as often as it is called.
+  // The other lanes belong to it between `spread` and `gather`.
   virtual void begin_recording() = 0;
   virtual void end_recording() = 0;
   virtual void drop_recording() noexcept = 0;  // ends it after a failure
   virtual void replay() = 0;
 };
 
+struct QueueShape {
+  std::size_t marks = 0;
+  std::size_t lanes = 1;
+  std::size_t events = 0;
+};
 // Null for the CPU, whose work is done by the thread that asks for it.
-std::unique_ptr<Queue> make_queue(Kind kind, std::size_t marks);
+std::unique_ptr<Queue> make_queue(Kind kind, const QueueShape& shape = {});
 
-// Memory of the host that the device of that kind copies to and from by itself.
+// Memory of the host that the device of that kind copies to and from by itself. Starts as zeros.
 class HostBlock {
  public:
   HostBlock(Kind kind, std::size_t bytes);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "trireme/device/kernel.h"
 #include "trireme/ir/op_def.h"
 
 namespace trireme::passes {
@@ -9,7 +10,7 @@ namespace trireme::passes {
 // Nominal speeds that plans are made with. Fixed numbers, so that a configuration gives the same plan everywhere; a
 // plan made with wrong ones is as right, only not as fast.
 struct CostRates {
-  // Two current server cores: what their vector units and their memory do.
+  // Two current server cores: what their vector units and their memory do; and a local disk.
   double flops = 160e9;        // per second
   double memory = 20e9;        // bytes per second
   double launch = 2e-6;        // seconds around each kernel
@@ -20,6 +21,12 @@ struct CostRates {
     return launch + std::max(cost.flops / flops, (cost.bytes_read + cost.bytes_written) / memory);
   }
   double move_seconds(std::size_t bytes) const { return tier_latency + static_cast<double>(bytes) / tier; }
+
+  // A current data-centre GPU in low precision, and its link to the host.
+  static CostRates of(device::Kind device) {
+    if (device == device::Kind::cpu) return {};
+    return {.flops = 5e14, .memory = 3.5e12, .launch = 2e-6, .tier = 5e10, .tier_latency = 1e-5};
+  }
 };
 
 }  // namespace trireme::passes

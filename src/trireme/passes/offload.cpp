@@ -137,13 +137,16 @@ void move_states(ir::Module& module, const Offload::Options& options) {
     return state.trained ||
            (!state.derived_from.empty() && module.state(module.find_state(state.derived_from)).trained);
   };
+  std::map<std::string, std::size_t> place;  // of parameters
   for (State& state : module.states) {
     if (state.type.bytes() < options.smallest || state.type.shape.rank() == 0) continue;
     const bool master = state.trained && has_copy.contains(state.name);
     const bool leaves = (options.weights && parameter(state)) ||
                         (options.optimizer && (state.category == ir::Category::optimizer || master)) ||
                         (options.weights && options.optimizer && state.category == ir::Category::gradients);
-    if (leaves) state.tier = options.tier;
+    if (!leaves) continue;
+    const std::size_t at = place.try_emplace(state.name.substr(0, state.name.find('/')), place.size()).first->second;
+    if (!options.most_parameters || at < *options.most_parameters) state.tier = options.tier;
   }
 }
 

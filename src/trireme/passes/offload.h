@@ -38,6 +38,8 @@ class Offload : public Pass {
     Policy policy = Policy::all;  // of activations
     // dynamic: how many leave. Those that are hidden come first, then those that cost the least time for their worth.
     std::optional<std::size_t> most = {};
+    // Of weights and optimizer states: the parameters whose states leave, the first of them; nothing: all.
+    std::optional<std::size_t> most_parameters = {};
     int tier = 2;
     std::size_t smallest = std::size_t{64} << 10;  // smaller ones would cost a request each and save little
     std::size_t piece = std::size_t{4} << 20;

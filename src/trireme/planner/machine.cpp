@@ -13,6 +13,7 @@
 #include "trireme/core/rng.h"
 #include "trireme/core/text.h"
 #include "trireme/device/arena.h"
+#include "trireme/device/cuda/cuda.h"
 #include "trireme/device/queue.h"
 #include "trireme/ops/all.h"
 
@@ -65,7 +66,7 @@ double matmul_flops(DType dtype, int threads, device::Kind device) {
   const std::vector<const void*> in = {base, base + square.bytes(), nullptr, nullptr};
   const std::vector<void*> out = {base + 2 * square.bytes()};
   ThreadPool pool(threads);
-  const auto queue = device::make_queue(device, 0);
+  const auto queue = device::make_queue(device);
   const device::Launch launch{in, out, base + 3 * square.bytes(), &pool, queue ? queue->native() : nullptr};
   using Clock = std::chrono::steady_clock;
   double best = 0;
@@ -85,7 +86,7 @@ double copy_speed(device::Kind device) {
   constexpr std::size_t kBytes = std::size_t{1} << 30;
   constexpr int kCopies = 10;
   const device::Arena arena(2 * kBytes, device);
-  const auto queue = device::make_queue(device, 2);
+  const auto queue = device::make_queue(device, {.marks = 2});
   TRI_CHECK(queue != nullptr, "copies are measured where a queue makes them");
   double best = 0;
   for (int round = 0; round < 3; ++round) {
@@ -100,6 +101,11 @@ double copy_speed(device::Kind device) {
 
 std::uint64_t total_memory() {
   return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+std::uint64_t memory_of(device::Kind device) {
+  if (device == device::Kind::cpu) return total_memory();
+  return device::cuda::gpus().empty() ? 0 : device::cuda::free_memory();
 }
 
 std::string cpu_name() { return cpu_info("model name"); }

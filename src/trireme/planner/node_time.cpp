@@ -2,13 +2,10 @@
 
 #include <algorithm>
 
-#include "trireme/passes/cost_rates.h"
-
 namespace trireme::planner {
 
-double nominal_seconds(const ir::Cost& cost) {
-  constexpr passes::CostRates kRates;
-  return std::max(cost.flops / kRates.flops, (cost.bytes_read + cost.bytes_written) / kRates.memory);
+double nominal_seconds(const ir::Cost& cost, const passes::CostRates& rates) {
+  return std::max(cost.flops / rates.flops, (cost.bytes_read + cost.bytes_written) / rates.memory);
 }
 
 double nominal_seconds(const ir::Graph& graph, const ir::Node& node) {

@@ -1,11 +1,12 @@
 #pragma once
 #include "trireme/ir/graph.h"
+#include "trireme/passes/cost_rates.h"
 
 namespace trireme::planner {
 
 // Seconds that work takes by its op's own cost on a machine of round numbers: decisions made with them are the same on
 // every machine and in every run. What they are good for are ratios.
-double nominal_seconds(const ir::Cost& cost);
+double nominal_seconds(const ir::Cost& cost, const passes::CostRates& rates = {});
 double nominal_seconds(const ir::Graph& graph, const ir::Node& node);
 
 }  // namespace trireme::planner

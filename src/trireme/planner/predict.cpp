@@ -9,28 +9,29 @@
 namespace trireme::planner {
 namespace {
 
-double seconds_of(const program::Instruction& instruction) {
+double seconds_of(const program::Instruction& instruction, const passes::CostRates& rates) {
   ir::Types inputs;
   ir::Types outputs;
   for (const program::Operand& o : instruction.inputs) inputs.push_back(o.type);
   for (const program::Operand& o : instruction.outputs) outputs.push_back(o.type);
   if (instruction.kind == program::Instruction::Kind::launch)
-    return nominal_seconds(instruction.op->cost(inputs, outputs, instruction.attributes));
+    return nominal_seconds(instruction.op->cost(inputs, outputs, instruction.attributes), rates);
   if (instruction.kind == program::Instruction::Kind::store || instruction.kind == program::Instruction::Kind::load)
-    return passes::CostRates{}.move_seconds(outputs.front().bytes());
+    return rates.move_seconds(outputs.front().bytes());
   const double bytes = outputs.empty() ? 0 : static_cast<double>(outputs.front().bytes());
-  return nominal_seconds(ir::Cost{.bytes_read = bytes, .bytes_written = bytes});
+  return nominal_seconds(ir::Cost{.bytes_read = bytes, .bytes_written = bytes}, rates);
 }
 
 }  // namespace
 
 double nominal_seconds(const program::Program& program) {
+  const passes::CostRates rates = passes::CostRates::of(program.device);
   std::vector<double> stream(static_cast<std::size_t>(program.streams()), 0);
   std::vector<double> event(static_cast<std::size_t>(program.events()), 0);
   for (const program::Instruction& instruction : program.instructions) {
     double& now = stream[static_cast<std::size_t>(instruction.stream)];
     for (const std::int32_t e : instruction.waits) now = std::max(now, event[static_cast<std::size_t>(e)]);
-    now += seconds_of(instruction);
+    now += seconds_of(instruction, rates);
     if (instruction.records != program::kNone) event[static_cast<std::size_t>(instruction.records)] = now;
   }
   return *std::max_element(stream.begin(), stream.end());

@@ -20,6 +20,8 @@ inline constexpr std::int32_t kNone = -1;
 
 // Where bytes can be, as ir::State::tier counts: the device's own memory, the host's, the disk's.
 inline constexpr int kTiers = 3;
+inline constexpr int kHostTier = 1;  // pinned; of a device that is not the CPU itself
+inline constexpr int kDiskTier = 2;
 const char* tier_name(int tier);
 
 inline constexpr std::size_t kAlignment = 64;

@@ -30,10 +30,11 @@ bool moves(const Instruction& instruction) {
 
 }  // namespace
 
-Executor::Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool, device::TierFile* disk,
+Executor::Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool, const Tiers& tiers,
                    Membership* ranks)
     : program_(program),
       arena_(arena),
+      tiers_(tiers),
       pool_(pool),
       ranks_(ranks),
       prepared_(program.instructions.size()),
@@ -43,16 +44,18 @@ Executor::Executor(const program::Program& program, device::Arena& arena, Thread
   // Kernels were given workspaces for this many threads.
   if (pool.threads() > program.threads)
     fail("program '{}' is for {} threads, got {}", program.name, program.threads, pool.threads());
-  constexpr int kDisk = 2;
-  if (const std::size_t needed = program.bytes_in(kDisk); needed > (disk == nullptr ? 0 : disk->bytes()))
-    fail("program '{}' needs {} bytes on disk, got {}", program.name, needed, disk == nullptr ? 0 : disk->bytes());
+  const auto check_tier = [&](int tier, std::size_t there) {
+    if (const std::size_t needed = program.bytes_in(tier); needed > there)
+      fail("program '{}' needs {} bytes on the {}, got {}", program.name, needed, program::tier_name(tier), there);
+  };
+  check_tier(program::kHostTier, tiers.host == nullptr ? 0 : tiers.host->bytes());
+  check_tier(program::kDiskTier, tiers.disk == nullptr ? 0 : tiers.disk->bytes());
   if (program.mesh.ranks() > 1 && (ranks == nullptr || ranks->mesh != program.mesh))
     fail("program '{}' is for the ranks of '{}', got '{}'", program.name, program.mesh.str(),
          ranks == nullptr ? "" : ranks->mesh.str());
   if (arena.kind() != program.device)
     fail("program '{}' is for the memory of a {}, got that of a {}", program.name, device::name_of(program.device),
          device::name_of(arena.kind()));
-  if (program.bytes_in(1) > 0) fail("program '{}' keeps tensors in the host tier of a CPU", program.name);
   comm_events_.assign(events_.size(), false);
   for (const Instruction& instruction : program.instructions)
     if (instruction.communicates() && instruction.records != program::kNone)
@@ -73,10 +76,10 @@ Executor::Executor(const program::Program& program, device::Arena& arena, Thread
   for (std::size_t i = 0; i < prepared_.size(); ++i)
     if (moves(program.instructions[i])) last_copy_[static_cast<std::size_t>(program.instructions[i].stream)] = i;
   for (auto& copies : on_their_way_) copies.reserve(device::TierChannel::kAhead);
-  if (disk != nullptr)
+  if (tiers.disk != nullptr)
     for (const Instruction& instruction : program.instructions)
       if (auto& channel = channels_[static_cast<std::size_t>(instruction.stream)]; moves(instruction) && !channel)
-        channel = std::make_unique<device::TierChannel>(*disk);
+        channel = std::make_unique<device::TierChannel>(*tiers.disk);
   streams_.resize(per_stream.size());
   if (program.device != device::Kind::cpu) {
     prepare_queue();
@@ -100,6 +103,7 @@ void Executor::prepare(std::size_t i, std::unordered_map<std::string, device::Ke
     std::size_t& end = p.end_offset[static_cast<std::size_t>(buffer.tier)];
     end = std::max(end, offset + bytes);
     if (buffer.tier == 0) return arena_.data() + offset;
+    if (buffer.tier == program::kHostTier) return tiers_.host->data() + offset;
     p.tier_offset = offset;
     return nullptr;
   };

@@ -21,6 +21,12 @@
 
 namespace trireme::runtime {
 
+// Memory beside the device's own; null: nothing is kept there.
+struct Tiers {
+  device::HostBlock* host = nullptr;
+  device::TierFile* disk = nullptr;
+};
+
 // Runs one program, again and again, on an arena that holds its state. Everything is prepared when it is constructed:
 // a run allocates nothing (but for what oneDNN needs to remember a call's arguments) and looks at no graph.
 //
@@ -30,14 +36,14 @@ namespace trireme::runtime {
 //   float loss = step.scalar("loss");
 //
 // On a CPU the compute stream is the caller's thread and the others are threads of their own. A device beside it gets
-// the instructions in program order, which satisfies every wait; where none of them needs the host in between, they are
-// recorded in the second run and replayed from then on.
+// the instructions in program order, each stream's in a lane of its queue; where none of them needs the host in
+// between, they are recorded in the second run and replayed from then on.
 class Executor {
  public:
-  // `program`, `arena`, `pool`, `disk` and `ranks` must outlive the executor. The arena is of the program's device and
-  // holds at least program.arena_bytes, the disk what the program keeps there (null: nothing), and the pool has at most
+  // `program`, `arena`, `pool`, `tiers` and `ranks` must outlive the executor. The arena is of the program's device and
+  // holds at least program.arena_bytes, the tiers what the program keeps there, and the pool has at most
   // program.threads threads. `ranks` is this rank's place among those that run the program together (null: alone).
-  Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool, device::TierFile* disk = nullptr,
+  Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool, const Tiers& tiers = {},
            Membership* ranks = nullptr);
   ~Executor();
   Executor(const Executor&) = delete;
@@ -133,17 +139,24 @@ class Executor {
 
   // With a queue: executor_device.cpp.
   void prepare_queue();
+  void prepare_disk();
   void find_groups();
   void make_ready();
   void issue(std::size_t i);
+  void await(std::size_t i);
+  void announce(std::size_t i);
+  void issue_move(std::size_t i);
   void issue_group(std::size_t first);
   void issue_all();
   void run_on_device();
   void read_times();
   std::vector<std::byte> on_host(const void* data, std::size_t bytes) const;
 
+  std::size_t lane_of(std::size_t i) const { return static_cast<std::size_t>(program_.instructions[i].stream); }
+
   const program::Program& program_;
   device::Arena& arena_;
+  Tiers tiers_;
   ThreadPool& pool_;
   Membership* ranks_;
   ThreadPool side_pool_{1};  // streams beside the compute stream run their kernels on their own thread
@@ -161,10 +174,22 @@ class Executor {
   std::vector<device::Event> events_;
   std::vector<bool> comm_events_;  // those that collectives record
   std::uint64_t runs_ = 0;
-  std::unique_ptr<device::Queue> queue_;         // null: a CPU
-  std::unique_ptr<device::HostBlock> staging_;   // inputs, and outputs that are small enough to come by themselves
-  std::vector<std::size_t> marks_;               // instructions before which the time is taken, and the end
-  std::vector<const std::byte*> early_outputs_;  // by number: in the staging; null: fetched when asked for
+  std::unique_ptr<device::Queue> queue_;        // null: a CPU
+  std::unique_ptr<device::HostBlock> staging_;  // inputs, and outputs that are small enough to come by themselves
+  // Where the time is taken: before these instructions of the compute stream, and at the end. While there is a trace,
+  // before and behind every instruction instead.
+  std::vector<std::size_t> marks_;
+  // By stream: memory of the host between the device and the disk; and one part of a copy that passes through it.
+  std::vector<std::unique_ptr<device::HostBlock>> bounces_;
+  struct DiskPart {
+    Executor* executor = nullptr;
+    std::size_t instruction = 0;
+    std::size_t offset = 0;  // on the disk
+    std::span<std::byte> bytes;
+  };
+  static void pass_disk(const DiskPart& part);
+  std::vector<std::vector<DiskPart>> disk_parts_;  // by instruction
+  std::vector<const std::byte*> early_outputs_;    // by number: in the staging; null: fetched when asked for
   mutable std::vector<std::vector<std::byte>> fetched_;
   std::vector<std::size_t> together_;  // by instruction: launches done at once from here on; 0: with one before
   bool host_between_ = false;          // an instruction needs the host: no recording

@@ -16,10 +16,10 @@ namespace {
 
 constexpr std::size_t kEarly = 256;  // bytes of an output that comes by itself at the end of a run
 
-bool needs_host(const Instruction& instruction) {
-  return instruction.kind != Instruction::Kind::launch && instruction.kind != Instruction::Kind::input &&
-         instruction.kind != Instruction::Kind::copy;
-}
+// On their way to or from the disk, tensors pass through the host's memory in parts of at most this many bytes.
+constexpr std::size_t kBounce = std::size_t{32} << 20;
+
+bool needs_host(const Instruction& instruction) { return instruction.communicates(); }
 
 // Forward, gradients, update: the two kinds of gradients take turns too often to be timed apart.
 int part_of(const Instruction& instruction) {
@@ -35,12 +35,20 @@ void Executor::prepare_queue() {
   recorded_ = false;
   host_between_ = std::any_of(instructions.begin(), instructions.end(), needs_host);
   marks_.clear();
-  for (std::size_t i = 0; i < instructions.size(); ++i)
-    if (i == 0 || trace_ != nullptr || part_of(instructions[i]) != part_of(instructions[i - 1])) marks_.push_back(i);
+  int part = -1;
+  for (std::size_t i = 0; i < instructions.size() && trace_ == nullptr; ++i)
+    if (instructions[i].stream == 0 && part != part_of(instructions[i])) {
+      part = part_of(instructions[i]);
+      marks_.push_back(i);
+    }
   marks_.push_back(instructions.size());
-  queue_ = device::make_queue(program_.device, marks_.size());
+  queue_ =
+      device::make_queue(program_.device, {.marks = trace_ == nullptr ? marks_.size() : 2 * instructions.size() + 1,
+                                           .lanes = static_cast<std::size_t>(program_.streams()),
+                                           .events = static_cast<std::size_t>(program_.events())});
   if (staging_) return;
   find_groups();
+  prepare_disk();
 
   std::size_t bytes = 0;
   const auto place = [&](std::size_t size) {
@@ -61,6 +69,24 @@ void Executor::prepare_queue() {
   early_outputs_.assign(program_.outputs.size(), nullptr);
   for (const auto& [o, offset] : outputs) early_outputs_[o] = staging_->data() + offset;
   fetched_.resize(program_.outputs.size());
+}
+
+void Executor::prepare_disk() {
+  disk_parts_.resize(prepared_.size());
+  bounces_.resize(static_cast<std::size_t>(program_.streams()));
+  for (std::size_t i = 0; i < prepared_.size(); ++i) {
+    const Instruction& instruction = program_.instructions[i];
+    const bool stores = instruction.kind == Instruction::Kind::store;
+    if (!stores && instruction.kind != Instruction::Kind::load) continue;
+    const program::Operand& there = stores ? instruction.outputs.front() : instruction.inputs.front();
+    if (program_.buffers[static_cast<std::size_t>(there.buffer)].tier != program::kDiskTier) continue;
+    auto& bounce = bounces_[lane_of(i)];
+    if (!bounce) bounce = std::make_unique<device::HostBlock>(program_.device, kBounce);
+    const std::size_t bytes = program::aligned(there.type.bytes(), program::kPage);
+    for (std::size_t at = 0; at < bytes; at += kBounce)
+      disk_parts_[i].push_back(
+          {this, i, prepared_[i].tier_offset + at, {bounce->data(), std::min(kBounce, bytes - at)}});
+  }
 }
 
 // Launches of one op, one behind the other, that their kernel can do at once: none writes what another touches.
@@ -96,7 +122,11 @@ void Executor::find_groups() {
     for (; next < prepared_.size(); ++next) {
       const Instruction& instruction = program_.instructions[next];
       if (dynamic_cast<device::GroupKernel*>(prepared_[next].kernel) == nullptr) break;
-      if (instruction.op != program_.instructions[first].op) break;
+      if (instruction.op != program_.instructions[first].op ||
+          instruction.stream != program_.instructions[first].stream)
+        break;
+      // The others would wait with it.
+      if (next > first && !instruction.waits.empty()) break;
       Touched own = touched(next);
       if (std::any_of(members.begin(), members.end(), [&](const Touched& other) {
             return meet(own.written, other.read) || meet(own.written, other.written) || meet(own.read, other.written);
@@ -125,41 +155,99 @@ void Executor::make_ready() {
 void Executor::issue(std::size_t i) {
   const Instruction& instruction = program_.instructions[i];
   const Prepared& p = prepared_[i];
+  const std::size_t lane = lane_of(i);
+  await(i);
   switch (instruction.kind) {
     case Instruction::Kind::input:
-      queue_->copy(p.outputs.front(), p.staged, instruction.outputs.front().type.bytes());
+      queue_->copy(p.outputs.front(), p.staged, instruction.outputs.front().type.bytes(), lane);
       break;
     case Instruction::Kind::copy:
-      queue_->copy(p.outputs.front(), p.inputs.front(), instruction.outputs.front().type.bytes());
+      queue_->copy(p.outputs.front(), p.inputs.front(), instruction.outputs.front().type.bytes(), lane);
       break;
+    case Instruction::Kind::store:
+    case Instruction::Kind::load: issue_move(i); break;
     case Instruction::Kind::launch:
-      p.kernel->launch({p.inputs, p.outputs, p.workspace, nullptr, queue_->native()});
+      p.kernel->launch({p.inputs, p.outputs, p.workspace, nullptr, queue_->native(lane)});
       break;
     default: fail("{} is not done on a {} yet", program::kind_of(instruction), device::name_of(program_.device));
+  }
+  announce(i);
+}
+
+void Executor::await(std::size_t i) {
+  for (const std::int32_t event : program_.instructions[i].waits)
+    queue_->wait(static_cast<std::size_t>(event), lane_of(i));
+}
+
+void Executor::announce(std::size_t i) {
+  if (const std::int32_t event = program_.instructions[i].records; event != program::kNone)
+    queue_->record(static_cast<std::size_t>(event), lane_of(i));
+}
+
+void Executor::issue_move(std::size_t i) {
+  const Instruction& instruction = program_.instructions[i];
+  const Prepared& p = prepared_[i];
+  const std::size_t lane = lane_of(i);
+  if (disk_parts_[i].empty()) {
+    queue_->copy(p.outputs.front(), p.inputs.front(), instruction.outputs.front().type.bytes(), lane);
+    return;
+  }
+  const bool stores = instruction.kind == Instruction::Kind::store;
+  std::size_t at = 0;
+  for (DiskPart& part : disk_parts_[i]) {
+    if (stores)
+      queue_->copy(part.bytes.data(), static_cast<const std::byte*>(p.inputs.front()) + at, part.bytes.size(), lane);
+    queue_->call([](void* context) { pass_disk(*static_cast<const DiskPart*>(context)); }, &part, lane);
+    if (!stores)
+      queue_->copy(static_cast<std::byte*>(p.outputs.front()) + at, part.bytes.data(), part.bytes.size(), lane);
+    at += part.bytes.size();
+  }
+}
+
+// On a thread of the device's.
+void Executor::pass_disk(const DiskPart& part) {
+  Executor& self = *part.executor;
+  if (self.failed_.load(std::memory_order_acquire)) return;
+  try {
+    device::TierChannel& channel = *self.channels_[self.lane_of(part.instruction)];
+    if (self.program_.instructions[part.instruction].kind == Instruction::Kind::store)
+      channel.write(part.offset, part.bytes);
+    else
+      channel.read(part.offset, part.bytes);
+  } catch (...) {
+    self.record_failure(part.instruction);
   }
 }
 
 void Executor::issue_group(std::size_t first) {
   std::vector<device::GroupKernel*> members;
   std::vector<device::Launch> launches;
+  await(first);
   for (std::size_t i = first; i < first + together_[first]; ++i) {
     const Prepared& p = prepared_[i];
     prepare_launch(i);
     members.push_back(static_cast<device::GroupKernel*>(p.kernel));
-    launches.push_back({p.inputs, p.outputs, p.workspace, nullptr, queue_->native()});
+    launches.push_back({p.inputs, p.outputs, p.workspace, nullptr, queue_->native(lane_of(first))});
   }
   members.front()->launch_group(members, launches);
+  for (std::size_t i = first; i < first + together_[first]; ++i) announce(i);
 }
 
 void Executor::issue_all() {
   std::size_t mark = 0;
+  queue_->spread();
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
     try {
       if (marks_[mark] == i) queue_->mark(mark++);
+      if (trace_ != nullptr) {
+        await(i);  // waiting is no part of it
+        queue_->mark(2 * i, lane_of(i));
+      }
       if (together_[i] == 1)
         execute(i);
       else if (together_[i] > 1)
         issue_group(i);
+      if (trace_ != nullptr) queue_->mark(2 * i + 1, lane_of(i));
     } catch (...) {
       record_failure(i);
       std::rethrow_exception(failure_);
@@ -172,7 +260,8 @@ void Executor::issue_all() {
                    arena_.data() + program_.buffers[static_cast<std::size_t>(operand.buffer)].offset,
                    operand.type.bytes());
   }
-  queue_->mark(mark);
+  queue_->gather();
+  queue_->mark(trace_ == nullptr ? mark : 2 * prepared_.size());
 }
 
 void Executor::run_on_device() {
@@ -200,6 +289,7 @@ void Executor::run_on_device() {
   } catch (Error& e) {
     throw e.within(fmt::format("program '{}'", program_.name));
   }
+  if (failure_) std::rethrow_exception(failure_);
   read_times();
 }
 
@@ -207,15 +297,19 @@ void Executor::read_times() {
   phase_seconds_ = {};
   wait_seconds_ = {};
   exposed_comm_ = 0;
-  for (std::size_t m = 0; m + 1 < marks_.size(); ++m)
-    phase_seconds_[static_cast<std::size_t>(part_of(program_.instructions[marks_[m]]))] += queue_->seconds(m, m + 1);
+  const auto part = [&](std::size_t i) -> double& {
+    return phase_seconds_[static_cast<std::size_t>(part_of(program_.instructions[i]))];
+  };
+  for (std::size_t m = 0; m + 1 < marks_.size(); ++m) part(marks_[m]) += queue_->seconds(m, m + 1);
   if (trace_ == nullptr) return;
-  const auto at = [end = Trace::Clock::now(), this](std::size_t m) {
-    const std::chrono::duration<double> before(queue_->seconds(m, marks_.size() - 1));
+  const auto at = [end = Trace::Clock::now(), last = 2 * prepared_.size(), this](std::size_t m) {
+    const std::chrono::duration<double> before(queue_->seconds(m, last));
     return end - std::chrono::duration_cast<Trace::Clock::duration>(before);
   };
-  for (std::size_t m = 0; m + 1 < marks_.size(); ++m)
-    trace_->record({prepared_[marks_[m]].label, program_.instructions[marks_[m]].stream, at(m), at(m + 1)});
+  for (std::size_t i = 0; i < prepared_.size(); ++i) {
+    trace_->record({prepared_[i].label, program_.instructions[i].stream, at(2 * i), at(2 * i + 1)});
+    if (program_.instructions[i].stream == 0) part(i) += queue_->seconds(2 * i, 2 * i + 1);
+  }
 }
 
 std::vector<std::byte> Executor::on_host(const void* data, std::size_t bytes) const {

@@ -238,7 +238,7 @@ TEST(ExecutorTiers, ComputesWhatTheDeviceAloneDoes) {
     program::check(p);
     device::Arena arena(p.arena_bytes);
     device::TierFile disk(folder.path(), p.bytes_in(2));
-    Executor executor(p, arena, pool, &disk);
+    Executor executor(p, arena, pool, {.disk = &disk});
     for (int m = 0; m < 2; ++m) executor.bind("x", m, std::span<const float>(x));
     std::vector<std::byte> all;
     for (int run = 0; run < 20; ++run) {

@@ -96,9 +96,18 @@ void build_graphs(ir::Module& module, const Config& config, const models::Model&
   for (const std::int64_t rows : options.advance) predictor(advance_graph(rows), rows);
 }
 
-passes::Offload::Options offload_options(const Config& config) {
+passes::Offload::Options offload_options(const Config& config, device::Kind device) {
   using Policy = passes::Offload::Policy;
   passes::Offload::Options options;
+  if (config.memory.offload_tier == "host" && device == device::Kind::cpu)
+    refuse("memory.offload_tier = \"host\": the host's memory is what a CPU computes in; the nearest is \"disk\"");
+  options.rates = passes::CostRates::of(device);
+  if (device != device::Kind::cpu) {
+    if (config.memory.offload_tier != "disk") options.tier = program::kHostTier;
+    // The link is fast: what is smaller is not worth its start.
+    options.smallest = std::size_t{512} << 10;
+    options.piece = std::size_t{32} << 20;
+  }
   const auto moves = [&](std::string_view kind) {
     if (config.memory.offload == "none") return false;
     if (config.memory.offload == "all") return true;
@@ -151,6 +160,13 @@ program::CollectiveOptions collective_options(const Config& config, const ir::Me
   return options;
 }
 
+program::CopyOptions copy_options(device::Kind device) {
+  program::CopyOptions options;
+  options.rates = passes::CostRates::of(device);
+  if (device != device::Kind::cpu) options.window = std::size_t{512} << 20;
+  return options;
+}
+
 // What follows rematerialisation. `decide`: what becomes of offload, if that is not settled.
 void add_last_passes(passes::Pipeline& p, const Config& config, const GraphOptions& options,
                      const passes::Decided::Decide& decide = {}) {
@@ -196,17 +212,16 @@ planner::Trial tried(ir::Module module, const passes::Pipeline& rest, const Lowe
 class MemoryDecision {
  public:
   MemoryDecision(const Config& config, const GraphOptions& options, Lower lower_step,
-                 std::optional<planner::Choice>& choice)
+                 std::optional<planner::Choice>& choice, std::optional<std::size_t>& moved_parameters)
       : config_(config),
         options_(options),
         lower_step_(std::move(lower_step)),
         limit_(config.memory.limit.count),
-        choice_(choice) {}
+        choice_(choice),
+        moved_parameters_(moved_parameters) {}
 
-  bool moves_to_fit() const {
-    return limit_ > 0 && options_.purpose == Purpose::train && options_.offload.activations &&
-           options_.offload.policy == passes::Offload::Policy::dynamic;
-  }
+  // Whether `offload` has something to decide.
+  bool fits_offload() const { return moves_to_fit() || keeps_to_fit(); }
 
   passes::RematPlan remat(const ir::Module& module) {
     const ir::Graph& micro = module.graph("micro");
@@ -233,17 +248,51 @@ class MemoryDecision {
       rest.add<passes::Offload>(options);
       return tried(module, rest, lower_step_);
     };
-    if (!choice_) choice_ = planner::moved_to_fit(limit_, {}, lowered);
-    options.most = choice_->saving.moved;
+    if (moves_to_fit()) {
+      if (!choice_) choice_ = planner::moved_to_fit(limit_, {}, lowered);
+      options.most = choice_->saving.moved;
+    }
+    if (!keeps_to_fit()) return options;
+    if (!moved_parameters_) moved_parameters_ = fewest_parameters(module, options);
+    options.most_parameters = *moved_parameters_;
     return options;
   }
 
  private:
+  bool decides() const {
+    return limit_ > 0 && options_.purpose == Purpose::train &&
+           options_.offload.policy == passes::Offload::Policy::dynamic;
+  }
+  bool moves_to_fit() const { return decides() && options_.offload.activations; }
+  // Weights and optimizer states that there is room for stay.
+  bool keeps_to_fit() const { return decides() && (options_.offload.weights || options_.offload.optimizer); }
+
+  // The parameters whose states must leave so that the step fits; all of them where not even that is enough.
+  std::size_t fewest_parameters(const ir::Module& module, passes::Offload::Options options) const {
+    const auto fits = [&](std::size_t moved) {
+      options.most_parameters = moved;
+      passes::Pipeline rest;
+      rest.add<passes::Offload>(options);
+      return tried(module, rest, lower_step_).peak <= limit_;
+    };
+    auto fewest = static_cast<std::size_t>(std::count_if(module.states.begin(), module.states.end(),
+                                                         [](const ir::State& state) { return state.trained; }));
+    for (std::size_t least = 0; least < fewest;) {
+      const std::size_t middle = least + (fewest - least) / 2;
+      if (fits(middle))
+        fewest = middle;
+      else
+        least = middle + 1;
+    }
+    return fewest;
+  }
+
   const Config& config_;
   GraphOptions options_;
   Lower lower_step_;
   std::size_t limit_;
   std::optional<planner::Choice>& choice_;
+  std::optional<std::size_t>& moved_parameters_;
 };
 
 // As far as a worker's programs and a server's are the same.
@@ -297,7 +346,7 @@ passes::Pipeline pipeline(const Config& config, const GraphOptions& options, Mem
       return std::make_unique<passes::Remat>(passes::Remat::Options{.plan = decision.remat(module)});
     });
   }
-  if (decision.moves_to_fit())
+  if (decision.fits_offload())
     add_last_passes(p, config, options, [&decision](const ir::Module& module) {
       return std::make_unique<passes::Offload>(decision.offload(module));
     });
@@ -331,7 +380,7 @@ std::uint64_t Compiled::parameters() const {
 }
 
 bool offloads_state(const Config& config) {
-  const passes::Offload::Options options = offload_options(config);
+  const passes::Offload::Options options = offload_options(config, device_of(config));
   return options.weights || options.optimizer;
 }
 
@@ -348,6 +397,7 @@ program::Program lowered(Compiled& c, const Config& config, const CompileOptions
                                        .micro_batches = micro_batches,
                                        .threads = options.threads,
                                        .device = c.device,
+                                       .copies = copy_options(c.device),
                                        .collectives = collective_options(config, c.module.mesh, options.transport)});
   const program::CheckReport report = program::check(p);
   c.checked.instructions += report.instructions;
@@ -421,7 +471,7 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
                                           .workers = mesh.ranks(),
                                           .each = mode->each};
   }
-  graphs.offload = offload_options(config);
+  graphs.offload = offload_options(config, c.device);
   const auto staging_of = [&](const ir::Module& module, std::size_t most) {
     return c.device == device::Kind::cpu ? std::min(most, whole_staging(module, module.mesh.ranks())) : 0;
   };
@@ -435,10 +485,12 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
                            .micro_batches = c.micro_batches,
                            .threads = options.threads,
                            .device = c.device,
+                           .copies = copy_options(c.device),
                            .collectives = collective_options(config, mesh, options.transport)});
   };
   c.choice = options.choice;
-  MemoryDecision decision(config, graphs, lower_step, c.choice);
+  c.moved_parameters = options.moved_parameters;
+  MemoryDecision decision(config, graphs, lower_step, c.choice, c.moved_parameters);
   pipeline(config, graphs, decision).run(c.module, {options.dump_passes, options.disabled_passes, options.on_pass});
 
   c.layout = program::lay_out(c.module, staging_of(c.module, options.staging));

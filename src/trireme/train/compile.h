@@ -67,6 +67,8 @@ struct Compiled {
   std::array<std::size_t, program::kTiers> tier_bytes{};  // alike for the other tiers; [0] is unused
   // Where memory.limit left something to decide (memory.remat = "optimal", memory.offload_policy = "dynamic").
   std::optional<planner::Choice> choice;
+  // Alike (memory.offload of weights or optimizer states): the parameters of which they leave.
+  std::optional<std::size_t> moved_parameters;
 
   const program::Program& largest() const;
   std::uint64_t parameters() const;
@@ -82,8 +84,9 @@ struct CompileOptions {
   bool staging_gives_way = true;  // where memory.limit is short of it: decisions leave room for the least of it
   Purpose purpose = Purpose::train;
   comm::TransportKind transport = comm::TransportKind::threads;
-  std::optional<planner::Choice> choice = {};  // decided before, by Compiled::choice
-  std::int64_t sequence = 0;                   // generate: the longest sequence there will be; 0: the model's context
+  std::optional<planner::Choice> choice = {};  // decided before: as in Compiled
+  std::optional<std::size_t> moved_parameters = {};
+  std::int64_t sequence = 0;  // generate: the longest sequence there will be; 0: the model's context
   std::filesystem::path dump_passes = {};
   std::vector<std::string> disabled_passes = {};
   std::function<void(const std::string& pass, double seconds)> on_pass = {};
@@ -93,8 +96,8 @@ struct CompileOptions {
 // outlive the result.
 Compiled compile(const Config& config, const Registry& registry, const CompileOptions& options);
 
-// runtime.device; auto: CUDA where a GPU is to be seen and one rank computes alone, without offloading. Refuses a
-// device that this build does not know.
+// runtime.device; auto: CUDA where a GPU is to be seen and one rank computes alone. Refuses a device that this build
+// does not know.
 device::Kind device_of(const Config& config);
 
 // Fills in what the model's family decides, and the vocabulary; refuses impossible shapes by key.

@@ -10,14 +10,12 @@ namespace trireme::train {
 
 device::Kind device_of(const Config& config) {
   if (config.runtime.device == "cpu") return device::Kind::cpu;
-  const bool alone =
-      mesh_of(config).ranks() == 1 && config.memory.offload == "none" && config.parallel.server == "none";
+  const bool alone = mesh_of(config).ranks() == 1 && config.parallel.server == "none";
   if (config.runtime.device == "auto")
     return alone && !device::cuda::gpus().empty() ? device::Kind::cuda : device::Kind::cpu;
   if (!device::cuda::built())
     refuse("runtime.device = \"cuda\": this build has no CUDA; configure with -D TRIREME_CUDA=ON (preset cuda)");
-  if (!alone)
-    refuse("runtime.device = \"cuda\" is, in this version, for one rank without parallel.server and memory.offload");
+  if (!alone) refuse("runtime.device = \"cuda\" is, in this version, for one rank without parallel.server");
   return device::Kind::cuda;
 }
 

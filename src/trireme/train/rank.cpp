@@ -1,6 +1,7 @@
 #include "trireme/train/rank.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "trireme/core/error.h"
 #include "trireme/passes/loss_scale.h"
@@ -8,8 +9,6 @@
 
 namespace trireme::train {
 namespace {
-
-constexpr std::size_t kDisk = 2;
 
 template <class T>
 std::span<const std::byte> one(const T& value) {
@@ -36,14 +35,18 @@ Rank::Rank(const Compiled& compiled, int threads, const std::filesystem::path& d
       pool_(threads),
       arena_(compiled.arena_bytes, compiled.device),
       held_(compiled.module.states.size()) {
-  if (const std::size_t bytes = compiled.tier_bytes[kDisk]; bytes > 0) {
+  if (const std::size_t bytes = compiled.tier_bytes[program::kHostTier]; bytes > 0) {
+    host_ = std::make_unique<device::HostBlock>(compiled.device, bytes);
+  }
+  if (const std::size_t bytes = compiled.tier_bytes[program::kDiskTier]; bytes > 0) {
     disk_ = std::make_unique<device::TierFile>(disk.empty() ? std::filesystem::temp_directory_path() : disk, bytes);
     disk_states_ = std::make_unique<TierStates>(*disk_);
   }
   if (compiled.host_staging > 0) host_staging_ = std::make_unique<device::Arena>(compiled.host_staging);
   const auto make = [&](const program::Program& program) {
     if (program.instructions.empty()) return std::unique_ptr<runtime::Executor>();
-    auto executor = std::make_unique<runtime::Executor>(program, arena_, pool_, disk_.get(), ranks_);
+    auto executor =
+        std::make_unique<runtime::Executor>(program, arena_, pool_, runtime::Tiers{host_.get(), disk_.get()}, ranks_);
     executor->set_held(&held_);
     return executor;
   };
@@ -199,10 +202,11 @@ void Rank::read_state(const std::string& name, std::size_t offset, std::span<std
   TRI_CHECK(offset + out.size() <= compiled_.module.state(id).type.bytes(), "'{}' ends before {}", name,
             offset + out.size());
   const std::size_t begin = compiled_.layout.offsets[static_cast<std::size_t>(id)] + offset;
-  if (compiled_.module.state(id).tier != 0)
-    disk_states_->read(begin, out);
-  else
-    arena_.read(begin, out);
+  switch (compiled_.module.state(id).tier) {
+    case program::kHostTier: std::memcpy(out.data(), host_->data() + begin, out.size()); break;
+    case program::kDiskTier: disk_states_->read(begin, out); break;
+    default: arena_.read(begin, out);
+  }
 }
 
 void Rank::write_state(const std::string& name, std::size_t offset, std::span<const std::byte> bytes) {
@@ -211,10 +215,11 @@ void Rank::write_state(const std::string& name, std::size_t offset, std::span<co
             offset + bytes.size());
   held_.wait(id);
   const std::size_t begin = compiled_.layout.offsets[static_cast<std::size_t>(id)] + offset;
-  if (compiled_.module.state(id).tier != 0)
-    disk_states_->write(begin, bytes);
-  else
-    arena_.write(begin, bytes);
+  switch (compiled_.module.state(id).tier) {
+    case program::kHostTier: std::memcpy(host_->data() + begin, bytes.data(), bytes.size()); break;
+    case program::kDiskTier: disk_states_->write(begin, bytes); break;
+    default: arena_.write(begin, bytes);
+  }
 }
 
 std::size_t Rank::measured_peak() const {

@@ -87,6 +87,7 @@ class Rank {
   ThreadPool pool_;
   device::Arena arena_;
   std::unique_ptr<device::Arena> host_staging_;  // null: the staging is in the arena
+  std::unique_ptr<device::HostBlock> host_;
   std::unique_ptr<device::TierFile> disk_;
   std::unique_ptr<TierStates> disk_states_;
   runtime::HeldStates held_;

@@ -142,19 +142,30 @@ void Trainer::compile_plan() {
   if (whole && offloads_state(config_)) options.staging = kStaging;
   compiled_ = compile(config_, registry_, options);
   // Where memory is short, checkpoints give way: they are staged in what is left, and may then wait for the disk.
-  std::size_t limit = config_.memory.limit.count;
+  const bool beside = compiled_.device != device::Kind::cpu;  // staged in the host's memory, and not the device's
+  std::size_t limit = beside ? 0 : config_.memory.limit.count;
   if (limit == 0 && options_.write) limit = planner::total_memory();
-  const std::size_t rest = compiled_.arena_bytes - compiled_.layout.staging_bytes;
-  if (!whole || limit == 0 || compiled_.arena_bytes <= limit) return;
+  const std::size_t rest =
+      beside ? compiled_.tier_bytes[program::kHostTier] : compiled_.arena_bytes - compiled_.layout.staging_bytes;
+  const std::size_t staging = beside ? compiled_.host_staging : compiled_.layout.staging_bytes;
+  if (!whole || limit == 0 || rest + staging <= limit) return;
   options.staging = rounded(limit > rest ? limit - rest : 0);
   options.choice = compiled_.choice;
+  options.moved_parameters = compiled_.moved_parameters;
   compiled_ = compile(config_, registry_, options);
 }
 
 void Trainer::start() {
-  if (config_.memory.limit.count == 0 && compiled_.arena_bytes > planner::total_memory())
-    refuse("the plan needs {}, and this machine has {} of memory; `trireme memory` shows what takes it",
-           format_bytes(compiled_.arena_bytes), format_bytes(planner::total_memory()));
+  const auto check_room = [](std::size_t needed, std::size_t there, std::string_view what) {
+    if (there > 0 && needed > there)
+      refuse("the plan needs {}, and this machine has {} of {}; `trireme memory` shows what takes it",
+             format_bytes(needed), format_bytes(there), what);
+  };
+  const bool beside = compiled_.device != device::Kind::cpu;
+  if (beside || config_.memory.limit.count == 0)
+    check_room(compiled_.arena_bytes, planner::memory_of(compiled_.device), beside ? "free GPU memory" : "memory");
+  if (beside)
+    check_room(compiled_.tier_bytes[program::kHostTier] + compiled_.host_staging, planner::total_memory(), "memory");
   // Written at the end of the run, which would be late to find out.
   if (const std::string& file = config_.runtime.trace; !file.empty() && !std::ofstream(file, std::ios::app))
     refuse("runtime.trace = \"{}\" cannot be written: {}", file, std::strerror(errno));

@@ -81,65 +81,6 @@ const Transfers& transfers() {
   return own;
 }
 
-class CudaQueue final : public Queue {
- public:
-  explicit CudaQueue(std::size_t marks) : marks_(marks) {
-    TRI_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    for (cudaEvent_t& event : marks_) TRI_CUDA(cudaEventCreate(&event));
-  }
-  ~CudaQueue() override {
-    if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
-    for (cudaEvent_t event : marks_) cudaEventDestroy(event);
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
-  }
-  CudaQueue(const CudaQueue&) = delete;
-  CudaQueue& operator=(const CudaQueue&) = delete;
-
-  void* native() const override { return stream_; }
-  void copy(void* to, const void* from, std::size_t bytes) override {
-    if (bytes > 0) TRI_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
-  }
-  void synchronize() override { TRI_CUDA(cudaStreamSynchronize(stream_)); }
-
-  void mark(std::size_t point) override {
-    TRI_CUDA(cudaEventRecordWithFlags(marks_[point], stream_, recording_ ? cudaEventRecordExternal : 0U));
-  }
-  double seconds(std::size_t from, std::size_t to) const override {
-    float milliseconds = 0;
-    TRI_CUDA(cudaEventElapsedTime(&milliseconds, marks_[from], marks_[to]));
-    return 1e-3 * static_cast<double>(milliseconds);
-  }
-
-  void begin_recording() override {
-    TRI_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-    recording_ = true;
-  }
-  void end_recording() override {
-    cudaGraph_t graph = nullptr;
-    recording_ = false;
-    TRI_CUDA(cudaStreamEndCapture(stream_, &graph));
-    if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
-    executable_ = nullptr;
-    const cudaError_t status = cudaGraphInstantiate(&executable_, graph, 0);
-    cudaGraphDestroy(graph);
-    check(status, "cudaGraphInstantiate");
-  }
-  void drop_recording() noexcept override {
-    if (!recording_) return;
-    recording_ = false;
-    cudaGraph_t graph = nullptr;
-    if (cudaStreamEndCapture(stream_, &graph) == cudaSuccess && graph != nullptr) cudaGraphDestroy(graph);
-    cudaGetLastError();
-  }
-  void replay() override { TRI_CUDA(cudaGraphLaunch(executable_, stream_)); }
-
- private:
-  cudaStream_t stream_ = nullptr;
-  std::vector<cudaEvent_t> marks_;
-  cudaGraphExec_t executable_ = nullptr;
-  bool recording_ = false;
-};
-
 }  // namespace
 
 void fill(void* memory, std::byte value, std::size_t bytes) {
@@ -151,18 +92,5 @@ void to_host(void* to, const void* from, std::size_t bytes) {
 void to_device(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0) transfers().copy(to, from, bytes);
 }
-
-void* allocate_host(std::size_t bytes) {
-  void* memory = nullptr;
-  if (cudaMallocHost(&memory, bytes) != cudaSuccess) {
-    cudaGetLastError();
-    fail("cannot allocate {} of pinned host memory", format_bytes(bytes));
-  }
-  return memory;
-}
-
-void release_host(void* memory) noexcept { cudaFreeHost(memory); }
-
-std::unique_ptr<Queue> make_queue(std::size_t marks) { return std::make_unique<CudaQueue>(marks); }
 
 }  // namespace trireme::device::cuda

@@ -28,9 +28,10 @@ void fill(void* memory, std::byte value, std::size_t bytes);
 void to_host(void* to, const void* from, std::size_t bytes);
 void to_device(void* to, const void* from, std::size_t bytes);
 
+// Pinned, and zero. Large blocks are touched by all cores.
 void* allocate_host(std::size_t bytes);
-void release_host(void* memory) noexcept;
+void release_host(void* memory, std::size_t bytes) noexcept;
 
-std::unique_ptr<Queue> make_queue(std::size_t marks);
+std::unique_ptr<Queue> make_queue(const QueueShape& shape = {});
 
 }  // namespace trireme::device::cuda

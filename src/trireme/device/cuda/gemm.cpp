@@ -197,7 +197,7 @@ struct Gemm::Impl {
                           base + a_bytes + b_bytes + 2 * c_bytes,
                           base + a_bytes + b_bytes + c_bytes,
                           base + a_bytes + b_bytes + 2 * c_bytes + bias_bytes};
-    const std::unique_ptr<Queue> queue = make_queue(2);
+    const std::unique_ptr<Queue> queue = make_queue({.marks = 2});
     std::size_t best = 0;
     double least = 0;
     for (std::size_t i = 0; i < candidates.size(); ++i) {

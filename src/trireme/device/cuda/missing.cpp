@@ -18,7 +18,7 @@ void fill(void*, std::byte, std::size_t) { missing(); }
 void to_host(void*, const void*, std::size_t) { missing(); }
 void to_device(void*, const void*, std::size_t) { missing(); }
 void* allocate_host(std::size_t) { missing(); }
-void release_host(void*) noexcept {}
-std::unique_ptr<Queue> make_queue(std::size_t) { missing(); }
+void release_host(void*, std::size_t) noexcept {}
+std::unique_ptr<Queue> make_queue(const QueueShape&) { missing(); }
 
 }  // namespace trireme::device::cuda
