@@ -1,5 +1,5 @@
 # cudnn-frontend: headers alone, from the distribution, from -D CUDNN_FRONTEND_INCLUDE_DIR=…, or from Python's registry.
-# Without them attention runs by our own kernels.
+# Without them attention and convolutions run by our own kernels.
 find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${PROJECT_BINARY_DIR}/cudnn_frontend/include)
 if(NOT CUDNN_FRONTEND_INCLUDE_DIR)
   set(folder ${PROJECT_BINARY_DIR}/cudnn_frontend)
@@ -16,5 +16,5 @@ find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 if(CUDNN_FRONTEND_INCLUDE_DIR AND CUDNN_INCLUDE_DIR)
   set(TRIREME_CUDNN ON)
 else()
-  message(STATUS "cudnn-frontend or cudnn.h is missing: attention runs by Trireme's own kernels")
+  message(STATUS "cudnn-frontend or cudnn.h is missing: attention and convolutions run by Trireme's own kernels")
 endif()

@@ -18,6 +18,8 @@ MODELS = {
     "llama": TEXT + ["--model.family=llama", "--model.layers=3", "--model.width=192", "--model.heads=6",
               "--model.kv_heads=2"],
     "mlp": ["mlp"],
+    "convnet": ["convnet"],
+    "resnet": ["resnet18", "--model.layers=50", "--model.width=16", "--model.image=64"],
 }
 TOLERANCE = {"f32": 1e-4, "bf16": 2e-2, "fp16": 2e-2}
 
@@ -63,14 +65,14 @@ def main():
                         runs[run] = losses(program, folder, model +
                                            [f"--train.precision={precision}", f"--runtime.device={device}"])
                 except subprocess.CalledProcessError as e:
-                    print(f"{name:6} {precision:5} FAILED: {e.stderr.strip().splitlines()[-1:]}")
+                    print(f"{name:7} {precision:5} FAILED: {e.stderr.strip().splitlines()[-1:]}")
                     bad += 1
                     continue
                 apart = max(abs(a - b) / abs(a) for a, b in zip(runs["cpu"], runs["cuda"]))
                 same = runs["cuda"] == runs["again"]
                 fine = apart <= tolerance and same and len(runs["cuda"]) == 20
                 bad += not fine
-                print(f"{name:6} {precision:5} loss {runs['cuda'][0]:.4f} → {runs['cuda'][-1]:.4f}, from the CPU's by "
+                print(f"{name:7} {precision:5} loss {runs['cuda'][0]:.4f} → {runs['cuda'][-1]:.4f}, from the CPU's by "
                       f"{apart:.1e} (at most {tolerance:.0e}), {'repeats to the bit' if same else 'DOES NOT REPEAT'}"
                       f"{'' if fine else '  FAILED'}")
         try:

@@ -1,62 +1,16 @@
 #include "trireme/device/cuda/flash.h"
 
-#include <cudnn_frontend.h>
-#include <dlfcn.h>
-
 #include <unordered_map>
 
-#include "trireme/core/error.h"
-#include "trireme/device/cuda/check.h"
-
-// What the frontend calls the library through, once it is opened.
-namespace cudnn_frontend {
-void* cudnn_dlhandle = nullptr;
-}
+#include "trireme/device/cuda/cudnn.h"
 
 namespace trireme::device::cuda {
 namespace {
 
-namespace fe = cudnn_frontend;
 using Attributes = fe::graph::Tensor_attributes;
 using Tensor = std::shared_ptr<Attributes>;
 
-constexpr std::size_t kAlignment = 256;  // of the library's scratch; workspaces have less
-
 enum Uid : std::int64_t { kQ = 1, kK, kV, kO, kLse, kDo, kDq, kDk, kDv };
-
-bool opened() {
-  static const bool found = [] {
-    fe::cudnn_dlhandle = ::dlopen("libcudnn.so.9", RTLD_NOW | RTLD_GLOBAL);
-    return fe::cudnn_dlhandle != nullptr;
-  }();
-  return found;
-}
-
-// Each thread has its own: a handle remembers the stream it was last used on.
-cudnnHandle_t handle() {
-  struct Handle {
-    cudnnHandle_t value = nullptr;
-    Handle() {
-      if (!opened()) return;
-      try {
-        if (fe::detail::create_handle(&value) != CUDNN_STATUS_SUCCESS) value = nullptr;
-      } catch (const std::exception&) {  // another version of it
-        value = nullptr;
-      }
-    }
-    ~Handle() {
-      if (value != nullptr) fe::detail::destroy_handle(value);
-    }
-    Handle(const Handle&) = delete;
-    Handle& operator=(const Handle&) = delete;
-  };
-  thread_local const Handle own;
-  return own.value;
-}
-
-void fe_check(fe::error_t status, const char* call) {
-  if (status.is_bad()) failed(call, status.get_message().c_str());
-}
 
 }  // namespace
 
@@ -89,20 +43,16 @@ struct Flash::Impl {
 
   // Whether the library can, within the allowance.
   bool build(std::size_t allowance) {
-    if (graph.validate().is_bad() || graph.build_operation_graph(handle()).is_bad() ||
+    if (graph.validate().is_bad() || graph.build_operation_graph(cudnn_handle()).is_bad() ||
         graph.create_execution_plans({fe::HeurMode_t::A}).is_bad() || graph.check_support().is_bad() ||
         graph.build_plans().is_bad())
       return false;
     std::int64_t bytes = 0;
-    return graph.get_workspace_size(bytes).is_good() && static_cast<std::size_t>(bytes) + kAlignment <= allowance;
+    return graph.get_workspace_size(bytes).is_good() && static_cast<std::size_t>(bytes) + kCudnnAlignment <= allowance;
   }
 
   void execute(void* stream, std::unordered_map<std::int64_t, void*> tensors, void* workspace) const {
-    if (fe::detail::set_stream(handle(), static_cast<cudaStream_t>(stream)) != CUDNN_STATUS_SUCCESS)
-      failed("cudnnSetStream", "refused");
-    const auto address = reinterpret_cast<std::uintptr_t>(workspace);
-    std::byte* const scratch = static_cast<std::byte*>(workspace) + (kAlignment - address % kAlignment) % kAlignment;
-    fe_check(graph.execute(handle(), tensors, scratch), "cuDNN's attention");
+    fe_check(graph.execute(cudnn_handle(stream), tensors, cudnn_scratch(workspace)), "cuDNN's attention");
   }
 };
 
@@ -129,7 +79,7 @@ Flash::Flash() = default;
 Flash::~Flash() = default;
 
 std::unique_ptr<Flash> Flash::make_forward(const FlashSpec& s, std::size_t allowance) {
-  if (handle() == nullptr) return nullptr;
+  if (cudnn_handle() == nullptr) return nullptr;
   auto impl = std::make_unique<Impl>(s);
   const Tensor q = impl->graph.tensor(impl->shaped(kQ, s.heads, s.q));
   const Tensor k = impl->graph.tensor(impl->shaped(kK, s.key_heads, s.k));
@@ -147,7 +97,7 @@ std::unique_ptr<Flash> Flash::make_forward(const FlashSpec& s, std::size_t allow
 }
 
 std::unique_ptr<Flash> Flash::make_backward(const FlashSpec& s, std::size_t allowance) {
-  if (handle() == nullptr) return nullptr;
+  if (cudnn_handle() == nullptr) return nullptr;
   auto impl = std::make_unique<Impl>(s);
   const Tensor q = impl->graph.tensor(impl->shaped(kQ, s.heads, s.q));
   const Tensor k = impl->graph.tensor(impl->shaped(kK, s.key_heads, s.k));
@@ -186,15 +136,6 @@ void Flash::backward(void* stream, const Gradients& g, void* workspace) const {
                   {kDk, g.dk},
                   {kDv, g.dv}},
                  workspace);
-}
-
-const char* cudnn_version() {
-  static const std::string text = [] {
-    if (handle() == nullptr) return std::string();
-    const auto version = static_cast<long>(fe::detail::get_backend_version());
-    return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-  }();
-  return text.c_str();
 }
 
 }  // namespace trireme::device::cuda

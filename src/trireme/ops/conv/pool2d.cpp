@@ -87,7 +87,10 @@ ir::OpDef max_pool2d_def() {
   };
   def.gradient = [](ir::GradientContext& g) {
     const Shape x = g.input(0).shape();
-    g.set(0, ir::apply1("max_pool2d_grad", {g.grad(), g.output(1)}, {{"height", x[1]}, {"width", x[2]}}));
+    ir::Attributes attributes = g.attributes();
+    attributes.set("height", x[1]);
+    attributes.set("width", x[2]);
+    g.set(0, ir::apply1("max_pool2d_grad", {g.grad(), g.output(1)}, attributes));
   };
   def.cost = [](std::span<const TensorType> in, std::span<const TensorType> out, const ir::Attributes& attributes) {
     return one_pass(in, out, window_size(attributes));
@@ -99,7 +102,12 @@ ir::OpDef max_pool2d_def() {
 ir::OpDef max_pool2d_grad_def() {
   ir::OpDef def =
       pool_def("max_pool2d_grad", {{.name = "dy"}, {.name = "index"}},
-               {{"height", std::int64_t{0}}, {"width", std::int64_t{0}}}, "n h~ w~ c, n h~ w~ c -> n h~ w~ c");
+               {{"kernel", std::vector<std::int64_t>{0, 0}},
+                {"stride", std::vector<std::int64_t>{1, 1}},
+                {"padding", std::vector<std::int64_t>{0, 0}},
+                {"height", std::int64_t{0}},
+                {"width", std::int64_t{0}}},
+               "n h~ w~ c, n h~ w~ c -> n h~ w~ c");
   def.infer = [](std::span<const TensorType> in, const ir::Attributes& attributes) -> ir::Types {
     expect_image(in[0], "dy");
     expect_type(in[1], {DType::i32, in[0].shape}, "index");

@@ -11,6 +11,13 @@ namespace trireme::ops {
 void add_cuda_kernels(ir::Registry& registry);
 
 std::shared_ptr<device::Kernel> prepare_matmul_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_conv2d_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_conv2d_grad_input_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_conv2d_grad_weight_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_max_pool2d_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_max_pool2d_grad_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_avg_pool2d_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_avg_pool2d_grad_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_attention_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_attention_grad_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_plain_attention_cuda(const ir::KernelSpec& spec);
@@ -43,6 +50,13 @@ std::shared_ptr<device::Kernel> prepare_layer_norm_cuda(const ir::KernelSpec& sp
 std::shared_ptr<device::Kernel> prepare_layer_norm_grad_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_rms_norm_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_rms_norm_grad_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_batch_norm_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_batch_norm_grad_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_channel_moments_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_joint_squares_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_batch_norm_given_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_batch_norm_sums_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_batch_norm_dx_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_transpose_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_slice_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_sequence_slice_cuda(const ir::KernelSpec& spec);
@@ -59,6 +73,9 @@ std::shared_ptr<device::Kernel> prepare_clip_scale_cuda(const ir::KernelSpec& sp
 std::shared_ptr<device::Kernel> prepare_adaptive_scale_cuda(const ir::KernelSpec& spec);
 
 std::size_t matmul_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t conv2d_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t conv2d_grad_input_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t conv2d_grad_weight_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t attention_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t attention_grad_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t plain_attention_grad_workspace_cuda(const ir::KernelSpec& spec);
@@ -66,6 +83,11 @@ std::size_t embedding_grad_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t cross_entropy_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t linear_cross_entropy_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t row_norm_grad_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t batch_norm_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t batch_norm_grad_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t channel_moments_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t batch_norm_given_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t batch_norm_dx_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t reduce_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t sum_squares_workspace_cuda(const ir::KernelSpec& spec);
 

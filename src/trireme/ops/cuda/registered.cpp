@@ -21,6 +21,13 @@ void add_cuda_kernels(ir::Registry& registry) {
     on_cuda(registry.edit(op), prepare, workspace, supports);
   };
   add("matmul", prepare_matmul_cuda, matmul_workspace_cuda);
+  add("conv2d", prepare_conv2d_cuda, conv2d_workspace_cuda);
+  add("conv2d_grad_input", prepare_conv2d_grad_input_cuda, conv2d_grad_input_workspace_cuda);
+  add("conv2d_grad_weight", prepare_conv2d_grad_weight_cuda, conv2d_grad_weight_workspace_cuda);
+  add("max_pool2d", prepare_max_pool2d_cuda);
+  add("max_pool2d_grad", prepare_max_pool2d_grad_cuda);
+  add("avg_pool2d", prepare_avg_pool2d_cuda);
+  add("avg_pool2d_grad", prepare_avg_pool2d_grad_cuda);
   add("attention", prepare_attention_cuda, attention_workspace_cuda, supports_plain_attention_cuda);
   add("attention_grad", prepare_attention_grad_cuda, attention_grad_workspace_cuda, supports_plain_attention_cuda);
   add("cached_attention", prepare_cached_attention_cuda, nullptr, supports_plain_attention_cuda);
@@ -52,6 +59,13 @@ void add_cuda_kernels(ir::Registry& registry) {
   add("layer_norm_grad", prepare_layer_norm_grad_cuda, row_norm_grad_workspace_cuda, supports_row_norm_cuda);
   add("rms_norm", prepare_rms_norm_cuda, nullptr, supports_row_norm_cuda);
   add("rms_norm_grad", prepare_rms_norm_grad_cuda, row_norm_grad_workspace_cuda, supports_row_norm_cuda);
+  add("batch_norm", prepare_batch_norm_cuda, batch_norm_workspace_cuda);
+  add("batch_norm_grad", prepare_batch_norm_grad_cuda, batch_norm_grad_workspace_cuda);
+  add("channel_moments", prepare_channel_moments_cuda, channel_moments_workspace_cuda);
+  add("joint_squares", prepare_joint_squares_cuda);
+  add("batch_norm_given", prepare_batch_norm_given_cuda, batch_norm_given_workspace_cuda);
+  add("batch_norm_sums", prepare_batch_norm_sums_cuda, batch_norm_grad_workspace_cuda);
+  add("batch_norm_dx", prepare_batch_norm_dx_cuda, batch_norm_dx_workspace_cuda);
   add("transpose", prepare_transpose_cuda);
   add("slice", prepare_slice_cuda);
   add("sequence_slice", prepare_sequence_slice_cuda);

@@ -2,50 +2,13 @@
 #include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/optimizer/clip.h"
 
-// sgd, and what decides about updates: norm, clipping, finiteness, loss scale.
+// What decides about updates: norm, clipping, finiteness, loss scale.
 namespace trireme::ops {
 namespace {
 
 using namespace cuda;
 
 constexpr int kThreads = 256;
-
-// Calls f(G{}, L{}, has_low) for the gradient's and the low copy's element types.
-template <class F>
-std::shared_ptr<device::Kernel> dispatch_update(const ir::KernelSpec& spec, F&& f) {
-  const std::string& low = spec.attributes.text("low");
-  return dispatch_native(spec.inputs[1].dtype, [&]<class G>(G grad) -> std::shared_ptr<device::Kernel> {
-    if (low == "none") return f(grad, float{}, std::false_type{});
-    return dispatch_native(parse_dtype(low).value(), [&](auto copy) -> std::shared_ptr<device::Kernel> {
-      return f(grad, copy, std::true_type{});
-    });
-  });
-}
-
-template <class G, class L>
-struct SgdTensors {
-  const float* p;
-  const G* g;
-  const float* m;
-  const float *lr, *clip, *finite;
-  float *new_p, *new_m;
-  L* low;
-};
-
-template <bool Low, class G, class L>
-__global__ void sgd_kernel(SgdTensors<G, L> t, float mu, double weight_decay, std::int64_t n) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= n) return;
-  const auto decay = static_cast<float>(1 - static_cast<double>(*t.lr) * weight_decay);
-  float p = t.p[i], m = t.m[i];
-  if (*t.finite != 0) {
-    m = fmaf(mu, m, wide(t.g[i]) * *t.clip);
-    p = fmaf(-*t.lr, m, p * decay);
-  }
-  t.new_p[i] = p;
-  t.new_m[i] = m;
-  if constexpr (Low) t.low[i] = narrow<L>(p);
-}
 
 // Sums of squares in f64, a chunk of kSumChunk elements to a block; squares of large f32 values overflow f32. A tensor
 // of one chunk is done with it: `total` is then given.
@@ -124,23 +87,6 @@ __global__ void adaptive_scale_kernel(const float* in_scale, const float* in_goo
 std::int64_t chunks_of(const ir::KernelSpec& spec) { return pieces(spec.inputs[0].elements(), kSumChunk); }
 
 }  // namespace
-
-std::shared_ptr<device::Kernel> prepare_sgd_cuda(const ir::KernelSpec& spec) {
-  const auto mu = static_cast<float>(spec.attributes.real("momentum"));
-  const double weight_decay = spec.attributes.real("weight_decay");
-  return dispatch_update(spec, [&]<class G, class L, class HasLow>(G, L, HasLow) -> std::shared_ptr<device::Kernel> {
-    return make_kernel([=, n = spec.inputs[0].elements()](const device::Launch& launch) {
-      if (n == 0) return;
-      constexpr bool kLow = HasLow::value;
-      SgdTensors<G, L> t{launch.in<float>(0),  launch.in<G>(1),      launch.in<float>(2),
-                         launch.in<float>(3),  launch.in<float>(4),  launch.in<float>(5),
-                         launch.out<float>(0), launch.out<float>(1), nullptr};
-      if constexpr (kLow) t.low = launch.out<L>(2);
-      sgd_kernel<kLow, G, L><<<blocks(pieces(n, kThreads)), kThreads, 0, stream_of(launch)>>>(t, mu, weight_decay, n);
-      device::cuda::launched("sgd");
-    });
-  });
-}
 
 std::size_t sum_squares_workspace_cuda(const ir::KernelSpec& spec) {
   return static_cast<std::size_t>(chunks_of(spec)) * sizeof(double);

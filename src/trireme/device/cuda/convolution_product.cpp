@@ -1,0 +1,43 @@
+#include "trireme/core/error.h"
+#include "trireme/device/cuda/convolution.h"
+
+// What is known of convolutions without the library.
+namespace trireme::device::cuda {
+
+double ConvolutionSpec::flops() const {
+  return 2.0 * static_cast<double>(n * p * q) * static_cast<double>(k * r * s) * static_cast<double>(c / groups);
+}
+
+std::string ConvolutionSpec::str() const {
+  const char* const names[] = {"forward", "input", "weight"};
+  return fmt::format("{}/{}x{}x{}x{}/{}x{}x{}/{}x{}/s{}.{}p{}.{}d{}.{}g{}/{}>{}", names[static_cast<int>(pass)], n, h,
+                     w, c, k, r, s, p, q, stride[0], stride[1], padding[0], padding[1], dilation[0], dilation[1],
+                     groups, name_of(input), name_of(output));
+}
+
+std::optional<GemmSpec> as_product(const ConvolutionSpec& s) {
+  const std::array<std::int64_t, 2> ones{1, 1};
+  const std::array<std::int64_t, 2> zeros{0, 0};
+  if (s.r != 1 || s.s != 1 || s.stride != ones || s.padding != zeros || s.groups != 1) return std::nullopt;
+  const std::int64_t pixels = s.n * s.h * s.w;
+  GemmSpec g;
+  g.input = s.input;
+  g.output = s.output;
+  switch (s.pass) {
+    case ConvolutionSpec::Pass::forward:
+      g.m = pixels, g.n = s.k, g.k = s.c, g.trans_b = true;
+      g.lda = s.c, g.ldb = s.c, g.ldc = s.k;
+      break;
+    case ConvolutionSpec::Pass::input_gradient:
+      g.m = pixels, g.n = s.c, g.k = s.k;
+      g.lda = s.k, g.ldb = s.c, g.ldc = s.c;
+      break;
+    case ConvolutionSpec::Pass::weight_gradient:
+      g.m = s.k, g.n = s.c, g.k = pixels, g.trans_a = true;
+      g.lda = s.k, g.ldb = s.c, g.ldc = s.c;
+      break;
+  }
+  return g;
+}
+
+}  // namespace trireme::device::cuda
