@@ -42,9 +42,11 @@ class Fuser {
     for (std::size_t n = 0; n < g_.nodes.size(); ++n) {
       if (gone_[n]) continue;
       fuse_activation(n);
-      fuse_activation_gradient(n);
-      fuse_residual(n);
-      fuse_residual_gradient(n);
+      if (!gone_[n]) fuse_activation_gradient(n);
+      if (!gone_[n]) fuse_residual(n);
+      if (!gone_[n]) fuse_residual_gradient(n);
+      if (!gone_[n]) fuse_batch_norm(n);
+      if (!gone_[n]) fuse_batch_norm_gradient(n);
     }
     std::vector<Node> kept;
     for (std::size_t n = 0; n < g_.nodes.size(); ++n)
@@ -154,6 +156,93 @@ class Fuser {
       for (const std::int32_t consumer : uses_.consumers[index(node.outputs[o])])
         if (index(consumer) <= at) return true;
     return false;
+  }
+
+  // A batch norm whose result nothing else reads, and that may move to `user`'s place.
+  Node* plain_batch_norm(ValueId value, std::size_t user) {
+    Node* norm = producer(value, g_.nodes[user]);
+    if (norm == nullptr || norm->op->name != "batch_norm" || norm->outputs.front() != value || !used_once(value) ||
+        norm->attributes.text("activation") != "none" || read_before(*norm, user))
+      return nullptr;
+    return norm;
+  }
+
+  void move(Node* from, std::size_t to) {
+    gone_[static_cast<std::size_t>(from - g_.nodes.data())] = true;
+    g_.nodes[to] = std::move(*from);
+    place(g_.nodes[to], to);
+  }
+
+  void fuse_batch_norm(std::size_t n) {
+    Node& node = g_.nodes[n];
+    if (node.op->name == "relu") {
+      Node* norm = plain_batch_norm(node.inputs.front(), n);
+      if (norm == nullptr) return;
+      norm->attributes.set("activation", std::string("relu"));
+      norm->outputs.front() = node.outputs.front();
+      move(norm, n);
+    } else if (node.op->name == "add" && g_.type(node.inputs[0]) == g_.type(node.inputs[1])) {
+      for (const std::size_t side : {1, 0}) {  // what was computed last is nearer
+        Node* norm = plain_batch_norm(node.inputs[side], n);
+        if (norm == nullptr || norm->inputs[5] != kNone) continue;
+        norm->inputs[5] = node.inputs[1 - side];
+        norm->outputs.front() = node.outputs.front();
+        move(norm, n);
+        return;
+      }
+    }
+  }
+
+  // At the place of the activation's gradient, whose result others may read before the norm's own place.
+  void fuse_batch_norm_gradient(std::size_t n) {
+    const Node& relu = g_.nodes[n];
+    if (relu.op->name != "relu_grad") return;
+    const ValueId passed = relu.outputs.front();
+    const auto& consumers = uses_.consumers[index(passed)];
+    const auto found = std::find_if(consumers.begin(), consumers.end(), [&](std::int32_t c) {
+      const Node& norm = g_.nodes[index(c)];
+      return !gone_[index(c)] && norm.op->name == "batch_norm_grad" && mergeable(norm, relu) &&
+             norm.inputs[4] == passed && norm.attributes.text("activation") == "none" && inputs_before(norm, n);
+    });
+    if (found == consumers.end()) return;
+    Node* norm = &g_.nodes[index(*found)];
+    const ValueId y = relu.inputs[0];
+    const bool total = !used_once(passed);
+    norm->attributes.set("activation", std::string("relu"));
+    norm->attributes.set("total", total);
+    norm->inputs[4] = relu.inputs[1];
+    if (const ValueId bias = gate_bias(y, norm->inputs[0]); bias != kNone && !total)
+      norm->inputs[5] = bias;
+    else
+      norm->inputs[6] = y;
+    if (total) {
+      norm->outputs.push_back(passed);
+      Node* add = producer(norm->inputs[4], relu);
+      if (add != nullptr && add->op->name == "add" && used_once(norm->inputs[4]) &&
+          g_.type(add->inputs[0]) == g_.type(add->inputs[1])) {
+        norm->inputs[4] = add->inputs[0];
+        norm->inputs[7] = add->inputs[1];
+        gone_[static_cast<std::size_t>(add - g_.nodes.data())] = true;
+      }
+    }
+    move(norm, n);
+  }
+
+  // The bias by which y's sign follows from x; kNone where it does not.
+  ValueId gate_bias(ValueId y, ValueId x) const {
+    const std::int32_t n = uses_.producer[index(y)];
+    if (n == kNone || gone_[index(n)]) return kNone;
+    const Node& norm = g_.nodes[index(n)];
+    const bool follows = norm.op->name == "batch_norm" && norm.inputs[0] == x && norm.inputs[5] == kNone &&
+                         norm.attributes.text("activation") == "relu";
+    return follows ? norm.inputs[2] : kNone;
+  }
+
+  bool inputs_before(const Node& node, std::size_t at) const {
+    return std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId value) {
+      const std::int32_t n = value == kNone ? kNone : uses_.producer[index(value)];
+      return n != kNone && index(n) > at;
+    });
   }
 
   Graph& g_;

@@ -14,6 +14,13 @@ namespace trireme::passes {
 //                                            %n, … = layer_norm(%s, …)   →
 //   4. residual gradient into norm gradient  %d, … = layer_norm_grad(…)         %t, … = layer_norm_grad(…, %r)
 //                                            %t = add(%r, %d)            →
+//   5. sum, activation into batch norm       %n, … = batch_norm(%x, …)          %y, … = batch_norm(%x, …, %r)
+//                                            %s = add(%n, %r)            →                 {activation="relu"}
+//                                            %y = relu(%s)
+//   6. the same in its gradient              %t = add(%d, %e)                   %dx, …, %g = batch_norm_grad(…, %d, _,
+//   %y,
+//                                            %g = relu_grad(%y, %t)      →                                %e)
+//                                            {total=true} %dx, … = batch_norm_grad(…, %g)
 class Fuse : public Pass {
  public:
   std::string name() const override { return "fuse"; }

@@ -106,9 +106,8 @@ class Described {
   bool propose() {
     using Note = fe::NumericalNote_t;
     if (!ready_ || graph_.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}).is_bad()) return false;
-    graph_.deselect_numeric_notes({Note::NONDETERMINISTIC, Note::REDUCED_PRECISION_REDUCTION, Note::FFT,
-                                   Note::WINOGRAD, Note::WINOGRAD_TILE_4x4, Note::WINOGRAD_TILE_6x6,
-                                   Note::WINOGRAD_TILE_13x13});
+    graph_.deselect_numeric_notes({Note::NONDETERMINISTIC, Note::REDUCED_PRECISION_REDUCTION, Note::FFT, Note::WINOGRAD,
+                                   Note::WINOGRAD_TILE_4x4, Note::WINOGRAD_TILE_6x6, Note::WINOGRAD_TILE_13x13});
     if (s_.input == DType::f32) graph_.deselect_numeric_notes({Note::TENSOR_CORE, Note::DOWN_CONVERT_INPUTS});
     return true;
   }
@@ -256,8 +255,8 @@ std::unique_ptr<Convolution> Convolution::make(const ConvolutionSpec& spec, std:
 std::size_t Convolution::workspace(const ConvolutionSpec& s) {
   constexpr std::size_t kMost = std::size_t{384} << 20;
   const auto padded = [](std::int64_t channels) { return (channels + 7) / 8 * 8; };
-  const std::size_t images = bytes_of(s.n * s.h * s.w * padded(s.c), s.input) +
-                             bytes_of(s.n * s.p * s.q * padded(s.k), s.input);
+  const std::size_t images =
+      bytes_of(s.n * s.h * s.w * padded(s.c), s.input) + bytes_of(s.n * s.p * s.q * padded(s.k), s.input);
   const std::size_t sums = bytes_of(16 * s.k * s.r * s.s * padded(s.c / s.groups), DType::f32);
   const std::size_t own = std::min(kMost, images + sums + (std::size_t{1} << 20));
   const auto product = as_product(s);

@@ -105,8 +105,7 @@ __global__ void input_kernel(Shape4 v, const T* dy, const T* w, T* dx, std::int6
       const int j = column + v.padding[1] - b * v.dilation[1];
       if (j < 0 || j % v.stride[1] != 0 || j / v.stride[1] >= v.q) continue;
       const T* from = dy + v.y_at(image, i / v.stride[0], j / v.stride[1]) + first;
-      const T* weight =
-          w + ((static_cast<std::int64_t>(first) * v.r + a) * v.s + b) * v.c_group + m % v.c_group;
+      const T* weight = w + ((static_cast<std::int64_t>(first) * v.r + a) * v.s + b) * v.c_group + m % v.c_group;
       const std::int64_t next = static_cast<std::int64_t>(v.r) * v.s * v.c_group;
       for (int o = 0; o < v.k_group; ++o) sum = fmaf(wide(from[o]), wide(weight[o * next]), sum);
     }
@@ -176,8 +175,8 @@ Step add_bias(const ir::KernelSpec& spec) {
       return [channels = spec.outputs[0].shape.back(), count = spec.outputs[0].elements()](const device::Launch& l) {
         constexpr int N = kWidest<T>;
         if (count % N == 0)
-          bias_kernel<N><<<blocks(pieces(count / N, 256)), 256, 0, stream_of(l)>>>(l.out<T>(0), l.in<B>(2), channels,
-                                                                                   count);
+          bias_kernel<N>
+              <<<blocks(pieces(count / N, 256)), 256, 0, stream_of(l)>>>(l.out<T>(0), l.in<B>(2), channels, count);
         else
           bias_kernel<1>
               <<<blocks(pieces(count, 256)), 256, 0, stream_of(l)>>>(l.out<T>(0), l.in<B>(2), channels, count);

@@ -100,14 +100,13 @@ ir::OpDef max_pool2d_def() {
 }
 
 ir::OpDef max_pool2d_grad_def() {
-  ir::OpDef def =
-      pool_def("max_pool2d_grad", {{.name = "dy"}, {.name = "index"}},
-               {{"kernel", std::vector<std::int64_t>{0, 0}},
-                {"stride", std::vector<std::int64_t>{1, 1}},
-                {"padding", std::vector<std::int64_t>{0, 0}},
-                {"height", std::int64_t{0}},
-                {"width", std::int64_t{0}}},
-               "n h~ w~ c, n h~ w~ c -> n h~ w~ c");
+  ir::OpDef def = pool_def("max_pool2d_grad", {{.name = "dy"}, {.name = "index"}},
+                           {{"kernel", std::vector<std::int64_t>{0, 0}},
+                            {"stride", std::vector<std::int64_t>{1, 1}},
+                            {"padding", std::vector<std::int64_t>{0, 0}},
+                            {"height", std::int64_t{0}},
+                            {"width", std::int64_t{0}}},
+                           "n h~ w~ c, n h~ w~ c -> n h~ w~ c");
   def.infer = [](std::span<const TensorType> in, const ir::Attributes& attributes) -> ir::Types {
     expect_image(in[0], "dy");
     expect_type(in[1], {DType::i32, in[0].shape}, "index");

@@ -12,7 +12,8 @@ namespace trireme::ops {
 // max_pool2d(x) → y[n,p,q,c], index i32[n,p,q,c]
 // The largest value of each window, and where it is: h·width + w. The first one wins; NaN wins over all.
 ir::OpDef max_pool2d_def();
-// max_pool2d_grad(dy, index) → dx, with the input's height and width: dy goes to where index says.
+// max_pool2d_grad(dy, index) → dx, with the input's height and width: dy goes to where index says. With the pooling's
+// kernel, stride and padding given, that is within the window; kernel [0,0]: anywhere.
 ir::OpDef max_pool2d_grad_def();
 
 // avg_pool2d(x) → y. Windows are divided by the kernel's size, or by the number of values inside the image with

@@ -14,8 +14,7 @@ using namespace cuda;
 
 struct Images {
   int h, w, c;
-  explicit Images(const Shape& s)
-      : h(static_cast<int>(s[1])), w(static_cast<int>(s[2])), c(static_cast<int>(s[3])) {}
+  explicit Images(const Shape& s) : h(static_cast<int>(s[1])), w(static_cast<int>(s[2])), c(static_cast<int>(s[3])) {}
   __device__ std::int64_t at(std::int64_t image, int i, int j) const { return ((image * h + i) * w + j) * c; }
 };
 
@@ -152,8 +151,7 @@ __global__ void average_grad_kernel(Pooling pool, Images x, Images y, bool inclu
   float sum[N] = {};
   for (int a = h.first; a < h.last; ++a)
     for (int b = v.first; b < v.last; ++b) {
-      const float factor =
-          1.0F / pool.divisor(include_padding, pool.pixels(0, a, x.h), pool.pixels(1, b, x.w));
+      const float factor = 1.0F / pool.divisor(include_padding, pool.pixels(0, a, x.h), pool.pixels(1, b, x.w));
       const Pack<T, N> pack = load<N>(dy + y.at(p.image, a, b) + p.c);
 #pragma unroll
       for (int k = 0; k < N; ++k) sum[k] = fmaf(wide(pack.v[k]), factor, sum[k]);
@@ -186,8 +184,8 @@ std::shared_ptr<device::Kernel> prepare_max_pool2d_cuda(const ir::KernelSpec& sp
                         y = Images(spec.outputs[0].shape),
                         count = spec.outputs[0].elements()](const device::Launch& l) {
       with_pack<T>(l, y.c, count, [&]<int N>(std::integral_constant<int, N>, unsigned grid) {
-        max_kernel<N, T><<<grid, kThreads, 0, stream_of(l)>>>(pool, x, y, l.in<T>(0), l.out<T>(0),
-                                                              l.out<std::int32_t>(1), count);
+        max_kernel<N, T>
+            <<<grid, kThreads, 0, stream_of(l)>>>(pool, x, y, l.in<T>(0), l.out<T>(0), l.out<std::int32_t>(1), count);
       });
     });
   });
@@ -204,8 +202,8 @@ std::shared_ptr<device::Kernel> prepare_max_pool2d_grad_cuda(const ir::KernelSpe
     return make_kernel([pool = Pooling(window), x = Images(spec.outputs[0].shape), y = Images(spec.inputs[0].shape),
                         count = spec.outputs[0].elements()](const device::Launch& l) {
       with_pack<T>(l, x.c, count, [&]<int N>(std::integral_constant<int, N>, unsigned grid) {
-        max_grad_kernel<N, T><<<grid, kThreads, 0, stream_of(l)>>>(pool, x, y, l.in<T>(0), l.in<std::int32_t>(1),
-                                                                   l.out<T>(0), count);
+        max_grad_kernel<N, T>
+            <<<grid, kThreads, 0, stream_of(l)>>>(pool, x, y, l.in<T>(0), l.in<std::int32_t>(1), l.out<T>(0), count);
       });
     });
   });
@@ -217,8 +215,7 @@ std::shared_ptr<device::Kernel> prepare_avg_pool2d_cuda(const ir::KernelSpec& sp
                         y = Images(spec.outputs[0].shape), count = spec.outputs[0].elements(),
                         padded = spec.attributes.boolean("count_include_pad")](const device::Launch& l) {
       with_pack<T>(l, y.c, count, [&]<int N>(std::integral_constant<int, N>, unsigned grid) {
-        average_kernel<N, T>
-            <<<grid, kThreads, 0, stream_of(l)>>>(pool, x, y, padded, l.in<T>(0), l.out<T>(0), count);
+        average_kernel<N, T><<<grid, kThreads, 0, stream_of(l)>>>(pool, x, y, padded, l.in<T>(0), l.out<T>(0), count);
       });
     });
   });

@@ -17,6 +17,7 @@ std::shared_ptr<device::Kernel> prepare_batch_norm_cpu(const ir::KernelSpec& spe
   const bool training = spec.attributes.boolean("training");
   const double momentum = spec.attributes.real("momentum");
   const double eps = spec.attributes.real("eps");
+  const bool relu = spec.attributes.text("activation") == "relu";
   return dispatch_compute(spec.inputs[0].dtype, [&]<class T>(T) {
     return make_kernel([=, chunks = chunks_of(spec), pairs_size = pair_bytes(spec)](const device::Launch& launch) {
       const std::int64_t channels = chunks.width;
@@ -50,7 +51,7 @@ std::shared_ptr<device::Kernel> prepare_batch_norm_cpu(const ir::KernelSpec& spe
           normalisation.set(c, center, variance, eps, weight, bias);
         }
       });
-      apply(launch, chunks, x, normalisation, launch.out<T>(0));
+      apply(launch, chunks, x, normalisation, launch.in<T>(5), relu, launch.out<T>(0));
     });
   });
 }
@@ -59,17 +60,26 @@ std::size_t batch_norm_grad_workspace(const ir::KernelSpec& spec) { return pair_
 
 std::shared_ptr<device::Kernel> prepare_batch_norm_grad_cpu(const ir::KernelSpec& spec) {
   const bool training = spec.attributes.boolean("training");
+  const bool relu = spec.attributes.text("activation") == "relu";
+  const bool keep = spec.attributes.boolean("total");
   return dispatch_compute(spec.inputs[0].dtype, [&]<class T>(T) {
-    return make_kernel([training, chunks = chunks_of(spec)](const device::Launch& launch) {
+    return make_kernel([training, relu, keep, chunks = chunks_of(spec)](const device::Launch& launch) {
       const T* x = launch.in<T>(0);
+      const float* weight = launch.in<float>(1);
       const float* mean = launch.in<float>(2);
       const float* rstd = launch.in<float>(3);
-      const T* dy = launch.in<T>(4);
       auto* dweight = launch.out<float>(1);
       auto* dbias = launch.out<float>(2);
-      gradient_sums(launch, chunks, x, mean, rstd, dy, dweight, dbias);
-      gradient_input<T>(launch, chunks, x, launch.in<float>(1), mean, rstd, dy, dweight, dbias,
-                        training ? chunks.rows : 0, launch.out<T>(0));
+      Incoming<T> incoming{.dy = launch.in<T>(4), .more = launch.in<T>(7)};
+      if (relu && launch.inputs[6] != nullptr)
+        incoming.y = launch.in<T>(6);
+      else if (relu)
+        incoming.bias = launch.in<float>(5), incoming.weight = weight, incoming.rstd = rstd;
+      T* const total = keep ? launch.out<T>(3) : nullptr;
+      gradient_sums(launch, chunks, x, mean, rstd, incoming, total, dweight, dbias);
+      if (keep) incoming = {.dy = total};
+      gradient_input<T>(launch, chunks, x, weight, mean, rstd, incoming, dweight, dbias, training ? chunks.rows : 0,
+                        launch.out<T>(0));
     });
   });
 }
@@ -127,7 +137,7 @@ std::shared_ptr<device::Kernel> prepare_batch_norm_given_cpu(const ir::KernelSpe
             static_cast<float>((1 - momentum) * running_var[c] + momentum * squares / std::max(1.0, rows - 1));
         normalisation.set(c, center, squares / rows, eps, launch.in<float>(1), launch.in<float>(2));
       }
-      apply(launch, chunks, launch.in<T>(0), normalisation, launch.out<T>(0));
+      apply<T>(launch, chunks, launch.in<T>(0), normalisation, nullptr, false, launch.out<T>(0));
     });
   });
 }
@@ -135,8 +145,8 @@ std::shared_ptr<device::Kernel> prepare_batch_norm_given_cpu(const ir::KernelSpe
 std::shared_ptr<device::Kernel> prepare_batch_norm_sums_cpu(const ir::KernelSpec& spec) {
   return dispatch_compute(spec.inputs[0].dtype, [&]<class T>(T) {
     return make_kernel([chunks = chunks_of(spec)](const device::Launch& launch) {
-      gradient_sums(launch, chunks, launch.in<T>(0), launch.in<float>(1), launch.in<float>(2), launch.in<T>(3),
-                    launch.out<float>(0), launch.out<float>(1));
+      gradient_sums<T>(launch, chunks, launch.in<T>(0), launch.in<float>(1), launch.in<float>(2),
+                       {.dy = launch.in<T>(3)}, nullptr, launch.out<float>(0), launch.out<float>(1));
     });
   });
 }
@@ -146,7 +156,7 @@ std::shared_ptr<device::Kernel> prepare_batch_norm_dx_cpu(const ir::KernelSpec& 
   return dispatch_compute(spec.inputs[0].dtype, [&]<class T>(T) {
     return make_kernel([rows, chunks = chunks_of(spec)](const device::Launch& launch) {
       gradient_input<T>(launch, chunks, launch.in<T>(0), launch.in<float>(1), launch.in<float>(2), launch.in<float>(3),
-                        launch.in<T>(4), launch.in<float>(5), launch.in<float>(6), rows, launch.out<T>(0));
+                        {.dy = launch.in<T>(4)}, launch.in<float>(5), launch.in<float>(6), rows, launch.out<T>(0));
     });
   });
 }

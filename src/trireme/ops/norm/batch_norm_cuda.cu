@@ -103,8 +103,8 @@ template <class T>
 void statistics(const device::Launch& l, const NormGrid& grid, float* partials) {
   const int n = width_of(grid, l);
   with_channels<T>(n, [&]<int N>(std::integral_constant<int, N>) {
-    statistics_kernel<N, T><<<grid.grid(N), grid.threads(N), 0, stream_of(l)>>>(l.in<T>(0), grid.rows, grid.channels,
-                                                                                partials);
+    statistics_kernel<N, T>
+        <<<grid.grid(N), grid.threads(N), 0, stream_of(l)>>>(l.in<T>(0), grid.rows, grid.channels, partials);
   });
 }
 
@@ -112,8 +112,7 @@ template <class T>
 void apply(const device::Launch& l, const NormGrid& grid, const Normalisation& n, const T* residual, bool relu) {
   if (grid.rows == 0) return;
   with_channels<T>(width_of(grid, l), [&]<int N>(std::integral_constant<int, N>) {
-    const Apply<N, T> a{l.in<T>(0), residual,  n.mean,         n.factor, n.shift,
-                        l.out<T>(0), grid.rows, grid.channels};
+    const Apply<N, T> a{l.in<T>(0), residual, n.mean, n.factor, n.shift, l.out<T>(0), grid.rows, grid.channels};
     if (relu)
       apply_kernel<true, N, T><<<grid.free_grid(N), grid.threads(N), 0, stream_of(l)>>>(a);
     else
@@ -162,7 +161,7 @@ std::size_t batch_norm_workspace_cuda(const ir::KernelSpec& spec) {
 
 std::shared_ptr<device::Kernel> prepare_batch_norm_cuda(const ir::KernelSpec& spec) {
   const bool training = spec.attributes.boolean("training");
-  const bool relu = spec.attributes.find("activation") != nullptr && spec.attributes.text("activation") == "relu";
+  const bool relu = spec.attributes.text("activation") == "relu";
   const bool residual = has(spec, 5);
   const double momentum = spec.attributes.real("momentum");
   const double eps = spec.attributes.real("eps");
@@ -171,9 +170,9 @@ std::shared_ptr<device::Kernel> prepare_batch_norm_cuda(const ir::KernelSpec& sp
       if (grid.channels == 0) return;
       auto* const partials = static_cast<float*>(l.workspace);
       float* const factor = partials + 3 * grid.chunks * grid.channels;
-      const Normalisation n{l.in<float>(1),  l.in<float>(2),  l.in<float>(3),  l.in<float>(4),
-                            l.out<float>(1), l.out<float>(2), l.out<float>(3), l.out<float>(4),
-                            factor,          factor + grid.channels, momentum, eps};
+      const Normalisation n{l.in<float>(1),  l.in<float>(2),         l.in<float>(3),  l.in<float>(4),
+                            l.out<float>(1), l.out<float>(2),        l.out<float>(3), l.out<float>(4),
+                            factor,          factor + grid.channels, momentum,        eps};
       if (training) {
         statistics<T>(l, grid, partials);
         finish_training_kernel<<<join_grid(grid.channels), kJoinThreads, 0, stream_of(l)>>>(
@@ -195,7 +194,7 @@ std::size_t batch_norm_grad_workspace_cuda(const ir::KernelSpec& spec) {
 
 std::shared_ptr<device::Kernel> prepare_batch_norm_grad_cuda(const ir::KernelSpec& spec) {
   const bool training = spec.attributes.boolean("training");
-  const bool relu = spec.attributes.find("activation") != nullptr && spec.attributes.text("activation") == "relu";
+  const bool relu = spec.attributes.text("activation") == "relu";
   const Gate gate = !relu ? Gate::none : has(spec, 6) ? Gate::saved : Gate::recomputed;
   const bool more = has(spec, 7);
   const bool keep = spec.outputs.size() > 3;
@@ -210,8 +209,16 @@ std::shared_ptr<device::Kernel> prepare_batch_norm_grad_cuda(const ir::KernelSpe
       if (gate == Gate::recomputed)
         gate_kernel<<<channel_grid(grid.channels), 256, 0, stream_of(l)>>>(
             grid.channels, l.in<float>(1), l.in<float>(5), l.in<float>(3), factor, shift);
-      Gradient<T> g{l.in<T>(0),     l.in<T>(4), more ? l.in<T>(7) : nullptr,  gate == Gate::saved ? l.in<T>(6) : nullptr,
-                    l.in<float>(2), factor,     shift, keep ? l.out<T>(3) : nullptr, grid.rows, grid.channels};
+      Gradient<T> g{l.in<T>(0),
+                    l.in<T>(4),
+                    more ? l.in<T>(7) : nullptr,
+                    gate == Gate::saved ? l.in<T>(6) : nullptr,
+                    l.in<float>(2),
+                    factor,
+                    shift,
+                    keep ? l.out<T>(3) : nullptr,
+                    grid.rows,
+                    grid.channels};
       sums<T>(l, grid, gate, g, partials);
       finish_sums_kernel<<<join_grid(grid.channels), kJoinThreads, 0, stream_of(l)>>>(
           partials, grid.chunks, grid.channels, l.in<float>(1), l.in<float>(3),
@@ -253,9 +260,8 @@ std::shared_ptr<device::Kernel> prepare_joint_squares_cuda(const ir::KernelSpec&
   const auto all = static_cast<double>(spec.attributes.integer("all_rows"));
   return make_kernel([own, all, channels = static_cast<int>(spec.inputs[0].elements())](const device::Launch& l) {
     if (channels == 0) return;
-    joint_squares_kernel<<<channel_grid(channels), 256, 0, stream_of(l)>>>(l.in<float>(0), l.in<float>(1),
-                                                                           l.in<float>(2), own, all, channels,
-                                                                           l.out<float>(0));
+    joint_squares_kernel<<<channel_grid(channels), 256, 0, stream_of(l)>>>(
+        l.in<float>(0), l.in<float>(1), l.in<float>(2), own, all, channels, l.out<float>(0));
     device::cuda::launched("joint_squares");
   });
 }
@@ -272,9 +278,9 @@ std::shared_ptr<device::Kernel> prepare_batch_norm_given_cuda(const ir::KernelSp
     return make_kernel([=, grid = NormGrid(spec.inputs[0])](const device::Launch& l) {
       if (grid.channels == 0) return;
       auto* const factor = static_cast<float*>(l.workspace);
-      const Normalisation n{l.in<float>(1),  l.in<float>(2),  l.in<float>(3),  l.in<float>(4),
-                            l.out<float>(1), l.out<float>(2), l.out<float>(3), l.out<float>(4),
-                            factor,          factor + grid.channels, momentum, eps};
+      const Normalisation n{l.in<float>(1),  l.in<float>(2),         l.in<float>(3),  l.in<float>(4),
+                            l.out<float>(1), l.out<float>(2),        l.out<float>(3), l.out<float>(4),
+                            factor,          factor + grid.channels, momentum,        eps};
       finish_given_kernel<<<channel_grid(grid.channels), 256, 0, stream_of(l)>>>(l.in<float>(5), l.in<float>(6), rows,
                                                                                  grid.channels, n);
       apply<T>(l, grid, n, nullptr, false);
@@ -303,9 +309,7 @@ std::shared_ptr<device::Kernel> prepare_batch_norm_sums_cuda(const ir::KernelSpe
   });
 }
 
-std::size_t batch_norm_dx_workspace_cuda(const ir::KernelSpec& spec) {
-  return floats(3 * spec.inputs[0].shape.back());
-}
+std::size_t batch_norm_dx_workspace_cuda(const ir::KernelSpec& spec) { return floats(3 * spec.inputs[0].shape.back()); }
 
 std::shared_ptr<device::Kernel> prepare_batch_norm_dx_cuda(const ir::KernelSpec& spec) {
   const double inverse = 1.0 / static_cast<double>(spec.attributes.integer("rows"));
@@ -313,9 +317,8 @@ std::shared_ptr<device::Kernel> prepare_batch_norm_dx_cuda(const ir::KernelSpec&
     return make_kernel([inverse, grid = NormGrid(spec.inputs[0])](const device::Launch& l) {
       if (grid.channels == 0) return;
       const Slopes slopes = slopes_at(static_cast<float*>(l.workspace), grid.channels);
-      slopes_kernel<<<channel_grid(grid.channels), 256, 0, stream_of(l)>>>(grid.channels, l.in<float>(1),
-                                                                           l.in<float>(3), l.in<float>(5),
-                                                                           l.in<float>(6), inverse, slopes);
+      slopes_kernel<<<channel_grid(grid.channels), 256, 0, stream_of(l)>>>(
+          grid.channels, l.in<float>(1), l.in<float>(3), l.in<float>(5), l.in<float>(6), inverse, slopes);
       Gradient<T> g{};
       g.x = l.in<T>(0);
       g.dy = l.in<T>(4);

@@ -3,13 +3,13 @@
 
 // The kernels of batch normalisation, shared by the op and by its parts for rows that several ranks have.
 //
-// A thread has N neighbouring channels of every so many rows, so that what belongs to a channel stays in registers. Sums
-// over the rows are taken in two stages: a block's rows, then the blocks in order. The kernels that come second go
+// A thread has N neighbouring channels of every so many rows, so that what belongs to a channel stays in registers.
+// Sums over the rows are taken in two stages: a block's rows, then the blocks in order. The kernels that come second go
 // through the rows from the end: what the first ones read last may still be in the cache.
 namespace trireme::ops::cuda {
 
 inline constexpr int kNormThreads = 256;
-inline constexpr int kRowsAhead = 4;             // loads of a thread on their way at once
+inline constexpr int kRowsAhead = 4;               // loads of a thread on their way at once
 inline constexpr std::int64_t kNormBlocks = 1056;  // enough for any GPU
 
 // How rows [rows, channels] are shared out: by the sizes alone, whatever N is.

@@ -134,20 +134,56 @@ struct Normalisation {
   }
 };
 
+// `residual` may be null.
 template <class T>
-void apply(const device::Launch& launch, const RowChunks& chunks, const T* x, const Normalisation& n, T* y) {
+void apply(const device::Launch& launch, const RowChunks& chunks, const T* x, const Normalisation& n, const T* residual,
+           bool relu, T* y) {
   using simd::Vec;
+  const float* const mean = n.mean;
+  const float* const factor = n.factor;
+  const float* const shift = n.shift;
+  const auto finished = [relu](Vec v) { return relu ? simd::hn::IfThenZeroElse(simd::hn::Lt(v, simd::zero()), v) : v; };
   over_rows(launch, chunks, [&](std::int64_t at) {
-    simd::map(
-        chunks.width, y + at, [](Vec v, Vec m, Vec f, Vec b) { return simd::hn::MulAdd(v - m, f, b); }, x + at,
-        static_cast<const float*>(n.mean), static_cast<const float*>(n.factor), static_cast<const float*>(n.shift));
+    if (residual == nullptr)
+      simd::map(
+          chunks.width, y + at, [&](Vec v, Vec m, Vec f, Vec b) { return finished(simd::hn::MulAdd(v - m, f, b)); },
+          x + at, mean, factor, shift);
+    else
+      simd::map(
+          chunks.width, y + at,
+          [&](Vec v, Vec m, Vec f, Vec b, Vec r) { return finished(simd::hn::MulAdd(v - m, f, b) + r); }, x + at, mean,
+          factor, shift, residual + at);
   });
 }
 
-// The gradients of weight and bias: sums over the rows.
+// What of the gradient reaches the normalisation.
+template <class T>
+struct Incoming {
+  const T* dy;
+  const T* more = nullptr;      // null, or added
+  const T* y = nullptr;         // null, or positive where it passes
+  const float* bias = nullptr;  // null, or the gate is recomputed with these three
+  const float* weight = nullptr;
+  const float* rstd = nullptr;
+
+  // Of channels [c, c + lanes) of the row at `at`; `centred` is x − mean.
+  HWY_INLINE simd::Vec operator()(std::int64_t at, std::int64_t c, std::int64_t lanes, simd::Vec centred) const {
+    simd::Vec d = simd::load_n(dy + at + c, lanes);
+    if (more != nullptr) d = d + simd::load_n(more + at + c, lanes);
+    if (y != nullptr) d = simd::hn::IfThenElseZero(simd::hn::Gt(simd::load_n(y + at + c, lanes), simd::zero()), d);
+    if (bias != nullptr) {
+      const simd::Vec factor = simd::load_n(weight + c, lanes) * simd::load_n(rstd + c, lanes);
+      const simd::Vec value = simd::hn::MulAdd(centred, factor, simd::load_n(bias + c, lanes));
+      d = simd::hn::IfThenElseZero(simd::hn::Gt(value, simd::zero()), d);
+    }
+    return d;
+  }
+};
+
+// The gradients of weight and bias: sums over the rows. What passed the gate is left in `total`, if that is given.
 template <class T>
 void gradient_sums(const device::Launch& launch, const RowChunks& chunks, const T* x, const float* mean,
-                   const float* rstd, const T* dy, float* dweight, float* dbias) {
+                   const float* rstd, const Incoming<T>& incoming, T* total, float* dweight, float* dbias) {
   const std::int64_t channels = chunks.width;
   over_chunks(launch, chunks,
               [&](std::int64_t first, std::int64_t count, std::int64_t begin, std::int64_t end, double* pair) {
@@ -160,10 +196,15 @@ void gradient_sums(const device::Launch& launch, const RowChunks& chunks, const 
                   std::fill(sum, sum + count, 0.0F);
                   std::fill(product, product + count, 0.0F);
                   for (std::int64_t row = from; row < std::min(end, from + step); ++row) {
-                    const std::int64_t at = row * channels + first;
+                    const std::int64_t at = row * channels;
                     simd::for_vectors(count, [&](std::int64_t i, std::int64_t lanes) {
-                      const simd::Vec d = simd::load_n(dy + at + i, lanes);
-                      const simd::Vec centred = simd::load_n(x + at + i, lanes) - simd::load_n(mean + first + i, lanes);
+                      const std::int64_t c = first + i;
+                      const simd::Vec centred = simd::load_n(x + at + c, lanes) - simd::load_n(mean + c, lanes);
+                      simd::Vec d = incoming(at, c, lanes, centred);
+                      if (total != nullptr) {
+                        simd::store_n(d, total + at + c, lanes);
+                        d = simd::load_n(total + at + c, lanes);
+                      }
                       simd::store_n(simd::load_n(sum + i, lanes) + d, sum + i, lanes);
                       simd::store_n(simd::hn::MulAdd(d, centred, simd::load_n(product + i, lanes)), product + i, lanes);
                     });
@@ -192,18 +233,19 @@ void gradient_sums(const device::Launch& launch, const RowChunks& chunks, const 
 // `dweight` and `dbias` are over all `rows` of which the statistics were taken; 0: they were given.
 template <class T>
 void gradient_input(const device::Launch& launch, const RowChunks& chunks, const T* x, const float* weight,
-                    const float* mean, const float* rstd, const T* dy, const float* dweight, const float* dbias,
-                    std::int64_t rows, T* dx) {
+                    const float* mean, const float* rstd, const Incoming<T>& incoming, const float* dweight,
+                    const float* dbias, std::int64_t rows, T* dx) {
   using simd::Vec;
   const Vec inverse = simd::set(rows > 0 ? 1.0F / static_cast<float>(rows) : 0.0F);
   over_rows(launch, chunks, [&](std::int64_t at) {
-    simd::map(
-        chunks.width, dx + at,
-        [&](Vec v, Vec d, Vec m, Vec r, Vec w, Vec db, Vec dw) {
-          const Vec normal = (v - m) * r;
-          return simd::hn::NegMulAdd(simd::hn::MulAdd(normal, dw, db), inverse, d) * r * w;
-        },
-        x + at, dy + at, mean, rstd, weight, dbias, dweight);
+    simd::for_vectors(chunks.width, [&](std::int64_t c, std::int64_t lanes) {
+      const Vec centred = simd::load_n(x + at + c, lanes) - simd::load_n(mean + c, lanes);
+      const Vec r = simd::load_n(rstd + c, lanes);
+      const Vec common =
+          simd::hn::MulAdd(centred * r, simd::load_n(dweight + c, lanes), simd::load_n(dbias + c, lanes));
+      const Vec d = incoming(at, c, lanes, centred);
+      simd::store_n(simd::hn::NegMulAdd(common, inverse, d) * r * simd::load_n(weight + c, lanes), dx + at + c, lanes);
+    });
   });
 }
 

@@ -139,6 +139,7 @@ ir::OpDef batch_norm_dx_def() {
 }
 
 void partition_batch_norm(ir::PartitionContext& p) {
+  if (p.attributes().text("activation") != "none") fail("a batch norm is cut before an activation is merged into it");
   if (!p.attributes().boolean("training")) {  // every row for itself, and the statistics do not depend on them
     std::vector<ir::ValueId> inputs;
     for (std::size_t i = 0; i < 5; ++i) inputs.push_back(p.input(i));
@@ -159,6 +160,7 @@ void partition_batch_norm(ir::PartitionContext& p) {
 }
 
 void partition_batch_norm_grad(ir::PartitionContext& p) {
+  if (p.attributes().text("activation") != "none") fail("a batch norm is cut before an activation is merged into it");
   const auto own = p.add("batch_norm_sums", {p.input(0), p.input(2), p.input(3), p.input(4)});
   const ir::ValueId dweight = p.all_reduce(own[0]);
   const ir::ValueId dbias = p.all_reduce(own[1]);

@@ -123,5 +123,78 @@ TEST(BatchNorm, Gradient) {
       }
 }
 
+// The residual and the activation behind the norm: as if they were ops of their own.
+TEST(BatchNorm, WithResidualAndActivation) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const Shape& shape : {Shape{3, 1}, Shape{2, 5, 3, 17}, Shape{900, 64}, Shape{9, 1032}})
+      for (const bool residual : {true, false})
+        for (const bool relu : {true, false}) {
+          OpCase c = forward_case(dtype, shape, true);
+          c.inputs.push_back(residual ? TensorType{dtype, shape} : TensorType::none());
+          c.attributes.set("activation", relu ? "relu" : "none");
+          c.reference = [=](const std::vector<Tensor>& in) {
+            std::vector<Tensor> out = forward(in, true);
+            for (std::size_t i = 0; i < out[0].data.size(); ++i) {
+              if (residual) out[0][i] += in[5][i];
+              if (relu) out[0][i] = std::max(0.0, out[0][i]);
+            }
+            return out;
+          };
+          if (dtype == DType::f32 && shape.elements() < 3000 && !relu) c.differentiate = {0, 1, 2};
+          if (!c.differentiate.empty() && residual) c.differentiate.push_back(5);
+          check_op(c);
+        }
+}
+
+// With the gate given by y or following from x, a second gradient, and what passed as an output.
+TEST(BatchNorm, GradientThroughTheActivation) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const Shape& shape : {Shape{3, 1}, Shape{2, 5, 3, 17}, Shape{900, 64}, Shape{9, 1032}})
+      for (const bool saved : {true, false})
+        for (const bool total : {true, false})
+          for (const bool more : {true, false}) {
+            if (more && !total) continue;
+            const TensorType x = {dtype, shape};
+            const TensorType channel = {DType::f32, {shape.back()}};
+            OpCase c;
+            c.op = "batch_norm_grad";
+            c.inputs = {x,
+                        channel,
+                        channel,
+                        channel,
+                        x,
+                        saved ? TensorType::none() : channel,
+                        saved ? x : TensorType::none(),
+                        more ? x : TensorType::none()};
+            c.attributes = {{"activation", "relu"}, {"total", total}};
+            c.tolerance = dtype == DType::f32 ? 3e-6 : 1e-2;
+            c.reference = [=](const std::vector<Tensor>& in) {
+              const std::size_t channels = in[1].data.size();
+              const auto rows = static_cast<double>(in[0].data.size() / channels);
+              Tensor passed = in[4];
+              Tensor dx = in[0];
+              Tensor dweight = Tensor::zeros(in[1].type);
+              Tensor dbias = dweight;
+              for (std::size_t i = 0; i < dx.data.size(); ++i) {
+                const std::size_t k = i % channels;
+                const double normal = (in[0][i] - in[2][k]) * in[3][k];
+                const bool open = saved ? in[6][i] > 0 : normal * in[1][k] + in[5][k] > 0;
+                passed[i] = open ? in[4][i] + (more ? in[7][i] : 0) : 0;
+                dbias[k] += passed[i];
+                dweight[k] += passed[i] * normal;
+              }
+              for (std::size_t i = 0; i < dx.data.size(); ++i) {
+                const std::size_t k = i % channels;
+                const double normal = (in[0][i] - in[2][k]) * in[3][k];
+                dx[i] = in[1][k] * in[3][k] * (passed[i] - (dbias[k] + normal * dweight[k]) / rows);
+              }
+              std::vector<Tensor> out = {dx, dweight, dbias};
+              if (total) out.push_back(passed);
+              return out;
+            };
+            check_op(c);
+          }
+}
+
 }  // namespace
 }  // namespace trireme::ops
