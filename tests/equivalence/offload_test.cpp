@@ -25,7 +25,8 @@ std::vector<Case> cases() {
   for (const char* offload : {"activations", "all"})
     for (const int micro_batches : {1, 4}) all.push_back({"resnet18", "f32", micro_batches, offload});
   all.push_back({"resnet18", "bf16", 2, "all"});
-  for (const char* name : {"llama", "mlp", "convnet", "resnet50"}) all.push_back({name, "f32", 2, "all"});
+  for (const char* name : {"llama", "mlp", "resnet50"}) all.push_back({name, "f32", 2, "all"});
+  all.push_back({"convnet", "f32", 1, "all"});  // with less of a batch the staging is larger than what leaves
   return all;
 }
 

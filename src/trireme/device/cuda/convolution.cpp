@@ -196,7 +196,7 @@ struct Convolution::Impl {
     const std::unique_ptr<void, void (*)(void*)> memory(allocate(total), [](void* p) { release(p); });
     auto* const base = static_cast<std::byte*>(memory.get());
     fill(base, std::byte{0x3c}, total);  // small numbers in every dtype
-    const std::unique_ptr<Queue> queue = make_queue(2);
+    const std::unique_ptr<Queue> queue = make_queue({.marks = 2});
 
     double least = 0;
     std::string best;
