@@ -22,10 +22,14 @@ class Queue {
   // A call on the host in the lane's order. It must not throw, nor touch the device.
   virtual void call(void (*function)(void*), void* context, std::size_t lane) = 0;
   virtual void synchronize() = 0;  // all lanes
+  virtual void drain(std::size_t lane) = 0;
 
   // Events are points that other lanes wait for, numbered from 0. Each is recorded before it is waited for.
   virtual void record(std::size_t event, std::size_t lane) = 0;
   virtual void wait(std::size_t event, std::size_t lane) = 0;
+  // An event as other queues of the same process know it; and waiting for theirs, which have been recorded.
+  virtual void* point(std::size_t event) const = 0;
+  virtual void follow(void* point, std::size_t lane) = 0;
   // From here on the other lanes follow what the first has been given; and the first follows them.
   virtual void spread() = 0;
   virtual void gather() = 0;

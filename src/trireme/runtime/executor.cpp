@@ -137,7 +137,9 @@ void Executor::prepare_collective(std::size_t i) {
   Prepared& p = prepared_[i];
   if (ranks_ == nullptr) fail("there are no other ranks");
   p.group = &ranks_->group(instruction.attributes.text("axis"));
-  if (instruction.op->name == ops::kAllToAll && instruction.inputs.size() > 1 && p.workspace == nullptr)
+  const bool on_device = program_.device != device::Kind::cpu;
+  if (on_device) p.device_group = &ranks_->device_group(instruction.attributes.text("axis"), program_.device);
+  if (!on_device && instruction.op->name == ops::kAllToAll && instruction.inputs.size() > 1 && p.workspace == nullptr)
     fail("several tensors are exchanged by way of a workspace, and there is none");
   for (std::size_t o = 0; o < instruction.outputs.size(); ++o) {
     const Operand& in = instruction.inputs[o];

@@ -109,6 +109,7 @@ class Executor {
     std::vector<comm::Segment> segments;  // of an all_reduce
     std::vector<comm::Cut> cuts;          // of other collectives
     comm::Communicator* group = nullptr;
+    comm::DeviceGroup* device_group = nullptr;
     int peer = 0;  // of a push or pull, in the group
     int key = 0;
     bool waits_for_others = false;  // for a collective, that is
@@ -146,6 +147,7 @@ class Executor {
   void await(std::size_t i);
   void announce(std::size_t i);
   void issue_move(std::size_t i);
+  void issue_collective(std::size_t i);
   void issue_group(std::size_t first);
   void issue_all();
   void run_on_device();
@@ -193,6 +195,7 @@ class Executor {
   mutable std::vector<std::vector<std::byte>> fetched_;
   std::vector<std::size_t> together_;  // by instruction: launches done at once from here on; 0: with one before
   bool host_between_ = false;          // an instruction needs the host: no recording
+  std::size_t group_events_ = 0;       // of the queue: the first of those that collectives use
   bool recorded_ = false;
   std::array<std::atomic<std::size_t>, program::kTiers> measured_peak_{};
   std::array<double, 4> phase_seconds_{};

@@ -42,10 +42,11 @@ void Executor::prepare_queue() {
       marks_.push_back(i);
     }
   marks_.push_back(instructions.size());
+  group_events_ = static_cast<std::size_t>(program_.events());
   queue_ =
       device::make_queue(program_.device, {.marks = trace_ == nullptr ? marks_.size() : 2 * instructions.size() + 1,
                                            .lanes = static_cast<std::size_t>(program_.streams()),
-                                           .events = static_cast<std::size_t>(program_.events())});
+                                           .events = group_events_ + comm::DeviceGroup::Lane::kEvents});
   if (staging_) return;
   find_groups();
   prepare_disk();
@@ -166,12 +167,36 @@ void Executor::issue(std::size_t i) {
       break;
     case Instruction::Kind::store:
     case Instruction::Kind::load: issue_move(i); break;
+    case Instruction::Kind::collective: issue_collective(i); break;
     case Instruction::Kind::launch:
       p.kernel->launch({p.inputs, p.outputs, p.workspace, nullptr, queue_->native(lane)});
       break;
     default: fail("{} is not done on a {} yet", program::kind_of(instruction), device::name_of(program_.device));
   }
   announce(i);
+}
+
+void Executor::issue_collective(std::size_t i) {
+  const Instruction& instruction = program_.instructions[i];
+  const Prepared& p = prepared_[i];
+  const comm::DeviceGroup::Lane lane{*queue_, lane_of(i), group_events_};
+  const comm::Options options{.algorithm = ranks_->algorithm, .scratch = {}, .name = instruction.name};
+  const DType dtype = instruction.inputs.front().type.dtype;
+  if (instruction.op->name == ops::kAllReduce) {
+    for (const Copy& copy : p.copies) queue_->copy(copy.to, copy.from, copy.bytes, lane.lane);
+    const bool max = instruction.attributes.text("reduce") == "max";
+    p.device_group->all_reduce(p.segments, dtype, max ? comm::Reduce::max : comm::Reduce::sum, options, lane);
+  } else if (instruction.op->name == ops::kReduceScatter) {
+    p.device_group->reduce_scatter(p.cuts, dtype, options, lane);
+  } else if (instruction.op->name == ops::kAllGather) {
+    p.device_group->all_gather(p.cuts, dtype, options, lane);
+  } else {
+    std::vector<comm::DeviceGroup::Exchange> tensors;
+    for (std::size_t o = 0; o < p.inputs.size(); ++o)
+      tensors.push_back({static_cast<const std::byte*>(p.inputs[o]), static_cast<std::byte*>(p.outputs[o]),
+                         instruction.inputs[o].type.bytes()});
+    p.device_group->all_to_all(tensors, lane);
+  }
 }
 
 void Executor::await(std::size_t i) {

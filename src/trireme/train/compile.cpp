@@ -130,11 +130,12 @@ passes::Shard::Options shard_options(const ir::Mesh& mesh) {
   return options;
 }
 
-program::CollectiveOptions collective_options(const Config& config, const ir::Mesh& mesh,
-                                              comm::TransportKind transport) {
+program::CollectiveOptions collective_options(const Config& config, const ir::Mesh& mesh, comm::TransportKind transport,
+                                              device::Kind device) {
   program::CollectiveOptions options;
   options.overlap = config.parallel.overlap;
   options.ahead = config.parallel.bucket.count;
+  if (device != device::Kind::cpu) return options;  // what they need lies in the host's memory
   const comm::Algorithm algorithm = comm::parse_algorithm(config.parallel.allreduce);
   options.scratch = [algorithm, mesh, transport](const program::Instruction& i) {
     const int ranks = mesh.size_of(i.attributes.text("axis"));
@@ -390,15 +391,16 @@ namespace {
 program::Program lowered(Compiled& c, const Config& config, const CompileOptions& options, const std::string& name,
                          const std::string& body, const std::string& tail = "", int micro_batches = 1) {
   if (!c.module.has_graph(body)) return {};
-  program::Program p = program::lower(c.module, c.layout,
-                                      {.name = name,
-                                       .body = body,
-                                       .tail = tail,
-                                       .micro_batches = micro_batches,
-                                       .threads = options.threads,
-                                       .device = c.device,
-                                       .copies = copy_options(c.device),
-                                       .collectives = collective_options(config, c.module.mesh, options.transport)});
+  program::Program p =
+      program::lower(c.module, c.layout,
+                     {.name = name,
+                      .body = body,
+                      .tail = tail,
+                      .micro_batches = micro_batches,
+                      .threads = options.threads,
+                      .device = c.device,
+                      .copies = copy_options(c.device),
+                      .collectives = collective_options(config, c.module.mesh, options.transport, c.device)});
   const program::CheckReport report = program::check(p);
   c.checked.instructions += report.instructions;
   c.checked.buffers += report.buffers;
@@ -486,7 +488,7 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
                            .threads = options.threads,
                            .device = c.device,
                            .copies = copy_options(c.device),
-                           .collectives = collective_options(config, mesh, options.transport)});
+                           .collectives = collective_options(config, mesh, options.transport, c.device)});
   };
   c.choice = options.choice;
   c.moved_parameters = options.moved_parameters;

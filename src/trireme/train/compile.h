@@ -96,8 +96,7 @@ struct CompileOptions {
 // outlive the result.
 Compiled compile(const Config& config, const Registry& registry, const CompileOptions& options);
 
-// runtime.device; auto: CUDA where a GPU is to be seen and one rank computes alone. Refuses a device that this build
-// does not know.
+// runtime.device; auto: CUDA where there is a GPU for every rank. Refuses a device that this build does not know.
 device::Kind device_of(const Config& config);
 
 // Fills in what the model's family decides, and the vocabulary; refuses impossible shapes by key.

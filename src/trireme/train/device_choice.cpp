@@ -10,12 +10,18 @@ namespace trireme::train {
 
 device::Kind device_of(const Config& config) {
   if (config.runtime.device == "cpu") return device::Kind::cpu;
-  const bool alone = mesh_of(config).ranks() == 1 && config.parallel.server == "none";
-  if (config.runtime.device == "auto")
-    return alone && !device::cuda::gpus().empty() ? device::Kind::cuda : device::Kind::cpu;
+  const bool serves = config.parallel.server != "none";
+  if (config.runtime.device == "auto") {
+    const auto ranks = static_cast<std::size_t>(mesh_of(config).ranks());
+    return !serves && ranks <= device::cuda::gpus().size() ? device::Kind::cuda : device::Kind::cpu;
+  }
   if (!device::cuda::built())
     refuse("runtime.device = \"cuda\": this build has no CUDA; configure with -D TRIREME_CUDA=ON (preset cuda)");
-  if (!alone) refuse("runtime.device = \"cuda\" is, in this version, for one rank without parallel.server");
+  if (serves)
+    refuse("not available in this version: runtime.device = \"cuda\" with parallel.server = \"{}\"",
+           config.parallel.server);
+  if (!config.runtime.link.empty())
+    refuse("runtime.link = \"{}\" slows messages between ranks on CPUs; ranks on a GPU send none", config.runtime.link);
   return device::Kind::cuda;
 }
 

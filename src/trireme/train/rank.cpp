@@ -84,13 +84,7 @@ std::int64_t Rank::first_row(const ir::State& state) const {
   return state.sharding.dims.empty() ? 0 : state.type.shape[0] * place(state.sharding.dims.front().front());
 }
 
-std::uint64_t Rank::sent_bytes() const {
-  std::uint64_t sum = 0;
-  if (ranks_ != nullptr)
-    for (const auto& group : ranks_->groups) sum += group->counters().sent;
-  if (ranks_ != nullptr && ranks_->everyone) sum += ranks_->everyone->counters().sent;
-  return sum;
-}
+std::uint64_t Rank::sent_bytes() const { return ranks_ == nullptr ? 0 : ranks_->sent_bytes(); }
 
 void Rank::initialize(std::int64_t seed) {
   seed_ = seed;

@@ -7,6 +7,7 @@
 
 #include "trireme/comm/threads/world.h"
 #include "trireme/core/error.h"
+#include "trireme/device/cuda/cuda.h"
 
 namespace trireme::train {
 
@@ -122,6 +123,11 @@ void Session::join(comm::Communicator& world, std::size_t number, std::size_t he
   const comm::Algorithm algorithm = comm::parse_algorithm(options.allreduce);
   const auto workers = static_cast<std::size_t>(compiled_.module.mesh.ranks());
   const bool serves = number >= workers;
+  if (compiled_.device == device::Kind::cuda) {
+    const auto gpus = static_cast<int>(device::cuda::gpus().size());
+    if (gpus == 0) refuse("runtime.device = \"cuda\": no GPU is to be seen here");
+    device::cuda::use_gpu(static_cast<int>(number) % gpus);
+  }
   const Compiled& own = serves ? compiled_.servers.at(number - workers) : compiled_;
   std::unique_ptr<runtime::Membership>& membership = memberships_[here];
   if (compiled_.servers.empty()) {

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "trireme/core/error.h"
+#include "trireme/device/cuda/cuda.h"
 #include "trireme/core/text.h"
 #include "trireme/planner/machine.h"
 #include "trireme/train/checkpoint.h"
@@ -162,8 +163,14 @@ void Trainer::start() {
              format_bytes(needed), format_bytes(there), what);
   };
   const bool beside = compiled_.device != device::Kind::cpu;
+  // Ranks that share a GPU share its memory.
+  const std::size_t sharing = beside && options_.world == nullptr && !device::cuda::gpus().empty()
+                                  ? (static_cast<std::size_t>(compiled_.ranks()) + device::cuda::gpus().size() - 1) /
+                                        device::cuda::gpus().size()
+                                  : 1;
   if (beside || config_.memory.limit.count == 0)
-    check_room(compiled_.arena_bytes, planner::memory_of(compiled_.device), beside ? "free GPU memory" : "memory");
+    check_room(sharing * compiled_.arena_bytes, planner::memory_of(compiled_.device),
+               beside ? "free GPU memory" : "memory");
   if (beside)
     check_room(compiled_.tier_bytes[program::kHostTier] + compiled_.host_staging, planner::total_memory(), "memory");
   // Written at the end of the run, which would be late to find out.

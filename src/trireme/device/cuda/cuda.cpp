@@ -41,6 +41,18 @@ std::size_t free_memory() {
   return left;
 }
 
+void use_gpu(int number) {
+  TRI_CUDA(cudaSetDevice(number));
+  int count = 0;
+  TRI_CUDA(cudaGetDeviceCount(&count));
+  for (int other = 0; other < count; ++other) {
+    int reachable = 0;
+    if (other == number || cudaDeviceCanAccessPeer(&reachable, number, other) != cudaSuccess || reachable == 0)
+      continue;
+    if (cudaDeviceEnablePeerAccess(other, 0) != cudaSuccess) cudaGetLastError();  // it is, from before
+  }
+}
+
 void* allocate(std::size_t bytes) {
   if (gpus().empty()) refuse("runtime.device = \"cuda\": no GPU is to be seen here");
   void* memory = nullptr;

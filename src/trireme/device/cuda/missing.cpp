@@ -1,5 +1,6 @@
 #include "trireme/core/error.h"
 #include "trireme/device/cuda/cuda.h"
+#include "trireme/device/cuda/peers.h"
 
 namespace trireme::device::cuda {
 namespace {
@@ -20,5 +21,9 @@ void to_device(void*, const void*, std::size_t) { missing(); }
 void* allocate_host(std::size_t) { missing(); }
 void release_host(void*, std::size_t) noexcept {}
 std::unique_ptr<Queue> make_queue(const QueueShape&) { missing(); }
+
+void use_gpu(int) { missing(); }
+void combine(const Peers&, std::int64_t, DType, bool, void*) { missing(); }
+void zero(void*, std::size_t, void*) { missing(); }
 
 }  // namespace trireme::device::cuda

@@ -57,10 +57,15 @@ class CudaQueue final : public Queue {
   void synchronize() override {
     for (cudaStream_t lane : lanes_) TRI_CUDA(cudaStreamSynchronize(lane));
   }
+  void drain(std::size_t lane) override { TRI_CUDA(cudaStreamSynchronize(lanes_[lane])); }
 
   void record(std::size_t event, std::size_t lane) override { TRI_CUDA(cudaEventRecord(events_[event], lanes_[lane])); }
   void wait(std::size_t event, std::size_t lane) override {
     TRI_CUDA(cudaStreamWaitEvent(lanes_[lane], events_[event], 0));
+  }
+  void* point(std::size_t event) const override { return static_cast<cudaEvent_t>(events_[event]); }
+  void follow(void* point, std::size_t lane) override {
+    TRI_CUDA(cudaStreamWaitEvent(lanes_[lane], static_cast<cudaEvent_t>(point), 0));
   }
   void spread() override {
     if (lanes_.size() == 1) return;

@@ -1,0 +1,14 @@
+#pragma once
+#include <memory>
+
+#include "trireme/comm/device/group.h"
+
+namespace trireme::comm {
+
+// Of ranks that are threads of one process.
+std::unique_ptr<DeviceGroup> shared_group(Communicator& group);
+
+// Of any others: through the host's memory.
+std::unique_ptr<DeviceGroup> staged_group(Communicator& group, device::Kind kind);
+
+}  // namespace trireme::comm

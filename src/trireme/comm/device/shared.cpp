@@ -1,0 +1,162 @@
+#include <vector>
+
+#include "trireme/comm/cuts.h"
+#include "trireme/comm/device/kinds.h"
+#include "trireme/core/error.h"
+#include "trireme/device/cuda/peers.h"
+
+namespace trireme::comm {
+namespace {
+
+using device::cuda::Peers;
+
+// Ranks that are threads of one process and see each other's device memory. Every call goes
+//
+//   ready ── tell the others where my tensors are ── wait for theirs ── my part, into everyone's memory ── done
+//
+// where `ready` and `done` are events that the others' lanes wait for: no kernel waits for another rank, and each
+// element is computed by one rank alone, so all have the same bits.
+class SharedGroup final : public DeviceGroup {
+ public:
+  explicit SharedGroup(Communicator& group) : group_(group) {
+    if (group.size() > device::cuda::kMostPeers)
+      refuse("{} ranks share a device; at most {} can", group.size(), device::cuda::kMostPeers);
+  }
+
+  void all_reduce(std::span<const Segment> segments, DType dtype, Reduce reduce, const Options&,
+                  const Lane& lane) override {
+    check(reduce);
+    mine_.clear();
+    for (const Segment& s : segments) mine_.push_back(address(s.data));
+    meet(lane);
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+      const Cut cut{segments[i].data, nullptr, segments[i].count, aligned_share(segments[i].count)};
+      Peers peers;
+      for (int r = 0; r < size(); ++r) {
+        std::byte* const whole = theirs(r, i) + begin(cut, dtype);
+        peers.from[at(r)] = whole;
+        peers.to[at(r)] = whole;
+      }
+      peers.sources = peers.targets = size();
+      combine(peers, slice_extent(cut, rank()), dtype, reduce, lane);
+      count_sent(slice_extent(cut, rank()), dtype);
+    }
+    part(lane);
+  }
+
+  void reduce_scatter(std::span<const Cut> cuts, DType dtype, const Options&, const Lane& lane) override {
+    mine_.clear();
+    for (const Cut& cut : cuts) mine_.push_back(address(cut.whole));
+    meet(lane);
+    for (std::size_t i = 0; i < cuts.size(); ++i) {
+      Peers peers;
+      for (int r = 0; r < size(); ++r) peers.from[at(r)] = theirs(r, i) + begin(cuts[i], dtype);
+      peers.to[0] = cuts[i].slice;
+      peers.sources = size();
+      peers.targets = 1;
+      const std::int64_t extent = slice_extent(cuts[i], rank());
+      combine(peers, extent, dtype, Reduce::sum, lane);
+      count_sent(cuts[i].count - extent, dtype, 1);
+      const std::size_t filled = static_cast<std::size_t>(extent) * size_of(dtype);
+      device::cuda::zero(static_cast<std::byte*>(cuts[i].slice) + filled,
+                         static_cast<std::size_t>(cuts[i].slice_count) * size_of(dtype) - filled,
+                         lane.queue.native(lane.lane));
+    }
+    part(lane);
+  }
+
+  void all_gather(std::span<const Cut> cuts, DType dtype, const Options&, const Lane& lane) override {
+    mine_.clear();
+    for (const Cut& cut : cuts) mine_.push_back(address(cut.whole));
+    meet(lane);
+    for (std::size_t i = 0; i < cuts.size(); ++i) {
+      const std::int64_t extent = slice_extent(cuts[i], rank());
+      for (int r = 0; r < size(); ++r)
+        if (std::byte* const to = theirs(r, i) + begin(cuts[i], dtype); to != cuts[i].slice)
+          lane.queue.copy(to, cuts[i].slice, static_cast<std::size_t>(extent) * size_of(dtype), lane.lane);
+      count_sent(extent, dtype);
+    }
+    part(lane);
+  }
+
+  void all_to_all(std::span<const Exchange> tensors, const Lane& lane) override {
+    mine_.clear();
+    for (const Exchange& t : tensors) mine_.push_back(address(t.in));
+    meet(lane);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const std::size_t run = tensors[i].bytes / at(size());
+      for (int r = 0; r < size(); ++r)
+        lane.queue.copy(theirs(r, i) + at(rank()) * run, tensors[i].out + at(r) * run, run, lane.lane);
+      sent_ += tensors[i].bytes - run;
+    }
+    part(lane);
+  }
+
+  std::uint64_t sent() const override { return sent_; }
+
+ private:
+  static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+  static std::int64_t address(const void* data) {
+    return static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(data));
+  }
+  int rank() const { return group_.rank(); }
+  int size() const { return group_.size(); }
+
+  static void check(Reduce reduce) {
+    if (reduce != Reduce::sum && reduce != Reduce::max) fail("devices combine by sum and max, got {}", name_of(reduce));
+  }
+
+  // Elements of each rank's part of a sum: whole packs of 16 bytes of any dtype.
+  std::int64_t aligned_share(std::int64_t count) const {
+    constexpr std::int64_t kPack = 16;
+    return ((count + size() - 1) / size() + kPack - 1) / kPack * kPack;
+  }
+
+  std::size_t begin(const Cut& cut, DType dtype) const {
+    return static_cast<std::size_t>(slice_begin(cut, rank())) * size_of(dtype);
+  }
+
+  std::byte* theirs(int r, std::size_t tensor) const {
+    return reinterpret_cast<std::byte*>(static_cast<std::intptr_t>(all_[at(r) * (mine_.size()) + tensor]));
+  }
+
+  void combine(const Peers& peers, std::int64_t count, DType dtype, Reduce reduce, const Lane& lane) const {
+    if (count > 0) device::cuda::combine(peers, count, dtype, reduce == Reduce::max, lane.queue.native(lane.lane));
+  }
+
+  void count_sent(std::int64_t elements, DType dtype, int times = 0) {
+    if (times == 0) times = size() - 1;
+    sent_ += static_cast<std::uint64_t>(elements) * size_of(dtype) * static_cast<std::uint64_t>(times);
+  }
+
+  // Everyone's lane waits for everyone's event.
+  void follow(const Lane& lane, std::size_t event) {
+    lane.queue.record(event, lane.lane);
+    const std::int64_t own = address(lane.queue.point(event));
+    points_.resize(at(size()));
+    group_.all_gather(std::span<const std::int64_t>(&own, 1), std::span(points_));
+    for (int r = 0; r < size(); ++r)
+      if (r != rank())
+        lane.queue.follow(reinterpret_cast<void*>(static_cast<std::intptr_t>(points_[at(r)])), lane.lane);
+  }
+
+  void meet(const Lane& lane) {
+    all_.resize(mine_.size() * at(size()));
+    group_.all_gather(std::span<const std::int64_t>(mine_), std::span(all_));
+    follow(lane, lane.first_event);
+  }
+  // An event is recorded again only when all have been told to wait for it: in the call that follows, all have met.
+  void part(const Lane& lane) { follow(lane, lane.first_event + 1); }
+
+  Communicator& group_;
+  std::vector<std::int64_t> mine_;  // addresses of this rank's tensors
+  std::vector<std::int64_t> all_;   // and of everyone's, by rank
+  std::vector<std::int64_t> points_;
+  std::uint64_t sent_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceGroup> shared_group(Communicator& group) { return std::make_unique<SharedGroup>(group); }
+
+}  // namespace trireme::comm

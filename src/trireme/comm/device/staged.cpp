@@ -1,0 +1,118 @@
+#include <algorithm>
+
+#include "trireme/comm/cuts.h"
+#include "trireme/comm/device/kinds.h"
+
+namespace trireme::comm {
+namespace {
+
+// Down to the host, through the communicator, and up again.
+class StagedGroup final : public DeviceGroup {
+ public:
+  StagedGroup(Communicator& group, device::Kind kind) : group_(group), kind_(kind) {}
+
+  void all_reduce(std::span<const Segment> segments, DType dtype, Reduce reduce, const Options& options,
+                  const Lane& lane) override {
+    begin(total_bytes(segments, size_of(dtype)) + segments.size() * kAlignment);
+    staged_.clear();
+    for (const Segment& s : segments) {
+      staged_.push_back({place(static_cast<std::size_t>(s.count) * size_of(dtype)), s.count});
+      lane.queue.copy(staged_.back().data, s.data, bytes_of(s, dtype), lane.lane);
+    }
+    lane.queue.drain(lane.lane);
+    group_.all_reduce(staged_, dtype, reduce, on_host(options));
+    for (std::size_t i = 0; i < segments.size(); ++i)
+      lane.queue.copy(segments[i].data, staged_[i].data, bytes_of(segments[i], dtype), lane.lane);
+    lane.queue.drain(lane.lane);
+  }
+
+  void reduce_scatter(std::span<const Cut> cuts, DType dtype, const Options& options, const Lane& lane) override {
+    stage(cuts, dtype);
+    for (std::size_t i = 0; i < cuts.size(); ++i)
+      lane.queue.copy(cuts_[i].whole, cuts[i].whole, bytes(cuts[i].count, dtype), lane.lane);
+    lane.queue.drain(lane.lane);
+    group_.reduce_scatter(cuts_, dtype, Reduce::sum, on_host(options));
+    for (std::size_t i = 0; i < cuts.size(); ++i)
+      lane.queue.copy(cuts[i].slice, cuts_[i].slice, bytes(cuts[i].slice_count, dtype), lane.lane);
+    lane.queue.drain(lane.lane);
+  }
+
+  void all_gather(std::span<const Cut> cuts, DType dtype, const Options& options, const Lane& lane) override {
+    stage(cuts, dtype);
+    for (std::size_t i = 0; i < cuts.size(); ++i)
+      lane.queue.copy(cuts_[i].slice, cuts[i].slice, bytes(cuts[i].slice_count, dtype), lane.lane);
+    lane.queue.drain(lane.lane);
+    group_.all_gather(cuts_, dtype, on_host(options));
+    for (std::size_t i = 0; i < cuts.size(); ++i)
+      lane.queue.copy(cuts[i].whole, cuts_[i].whole, bytes(cuts[i].count, dtype), lane.lane);
+    lane.queue.drain(lane.lane);
+  }
+
+  void all_to_all(std::span<const Exchange> tensors, const Lane& lane) override {
+    for (const Exchange& t : tensors) {
+      begin(2 * (t.bytes + kAlignment));
+      std::byte* const out = place(t.bytes);
+      std::byte* const in = place(t.bytes);
+      lane.queue.copy(out, t.out, t.bytes, lane.lane);
+      lane.queue.drain(lane.lane);
+      group_.all_to_all({out, t.bytes}, {in, t.bytes});
+      lane.queue.copy(t.in, in, t.bytes, lane.lane);
+      lane.queue.drain(lane.lane);
+    }
+  }
+
+  std::uint64_t sent() const override { return 0; }  // the communicator counts
+
+ private:
+  static constexpr std::size_t kAlignment = 64;
+
+  static std::size_t bytes(std::int64_t count, DType dtype) { return static_cast<std::size_t>(count) * size_of(dtype); }
+  static std::size_t bytes_of(const Segment& s, DType dtype) { return bytes(s.count, dtype); }
+
+  // The scratch that was planned is the device's.
+  static Options on_host(const Options& options) {
+    return {.algorithm = options.algorithm, .scratch = {}, .name = options.name};
+  }
+
+  void begin(std::size_t needed) {
+    used_ = 0;
+    if (!block_ || block_->bytes() < needed) {
+      block_.reset();
+      block_ = std::make_unique<device::HostBlock>(kind_, std::max<std::size_t>(needed, 1));
+    }
+  }
+  std::byte* place(std::size_t size) {
+    std::byte* const at = block_->data() + used_;
+    used_ += (size + kAlignment - 1) / kAlignment * kAlignment;
+    return at;
+  }
+  void stage(std::span<const Cut> cuts, DType dtype) {
+    std::size_t needed = 0;
+    for (const Cut& cut : cuts) needed += bytes(cut.count + cut.slice_count, dtype) + 2 * kAlignment;
+    begin(needed);
+    cuts_.clear();
+    for (const Cut& cut : cuts) {
+      std::byte* const whole = place(bytes(cut.count, dtype));
+      cuts_.push_back({whole, place(bytes(cut.slice_count, dtype)), cut.count, cut.slice_count});
+    }
+  }
+
+  Communicator& group_;
+  device::Kind kind_;
+  std::unique_ptr<device::HostBlock> block_;
+  std::size_t used_ = 0;
+  std::vector<Segment> staged_;
+  std::vector<Cut> cuts_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceGroup> staged_group(Communicator& group, device::Kind kind) {
+  return std::make_unique<StagedGroup>(group, kind);
+}
+
+std::unique_ptr<DeviceGroup> DeviceGroup::over(Communicator& group, device::Kind kind) {
+  return group.transport() == TransportKind::threads ? shared_group(group) : staged_group(group, kind);
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,25 @@
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "trireme/core/dtype.h"
+
+namespace trireme::device::cuda {
+
+inline constexpr int kMostPeers = 64;
+
+// Tensors of equal size in memory that this GPU can reach.
+struct Peers {
+  std::array<const void*, kMostPeers> from{};
+  std::array<void*, kMostPeers> to{};
+  int sources = 0;
+  int targets = 0;
+};
+
+// Every target becomes the sum (or the maximum) of all sources, taken in their order and, of narrow floats, in f32. A
+// target may be a source. For f32, bf16 and f16.
+void combine(const Peers& peers, std::int64_t count, DType dtype, bool maximum, void* stream);
+void zero(void* memory, std::size_t bytes, void* stream);
+
+}  // namespace trireme::device::cuda
