@@ -88,5 +88,43 @@ INSTANTIATE_TEST_SUITE_P(All, MemoryLimit,
                                            Kind{"convnet", "activations"}),
                          [](const auto& one) { return one.param.model + "_" + one.param.offload; });
 
+// Weights and optimizer states leave only as far as they must.
+TEST(MemoryLimitOfState, WhatThereIsRoomForStays) {
+  train::Config config = wider_model("gpt2");
+  config.model.layers = 4;
+  static const train::Registry registry;
+  const auto compiled = [&](const std::string& offload, std::size_t limit) {
+    train::Config changed = config;
+    changed.memory.offload = offload;
+    changed.memory.limit.count = limit;
+    return train::compile(changed, registry, {.threads = 2});
+  };
+  const std::size_t plain = compiled("none", 0).arena_bytes;
+  for (const std::string offload : {"optimizer", "weights,optimizer"}) {
+    const train::Compiled all = compiled(offload, 0);
+    ASSERT_LT(all.arena_bytes, plain);
+    std::size_t before = all.tier_bytes[program::kDiskTier];
+    for (const double share : {0.3, 0.6, 1.0}) {
+      const auto limit =
+          all.arena_bytes + static_cast<std::size_t>(share * static_cast<double>(plain - all.arena_bytes));
+      const train::Compiled some = compiled(offload, limit);
+      EXPECT_LE(some.arena_bytes, limit) << offload << " " << share;
+      EXPECT_LT(some.tier_bytes[program::kDiskTier], before) << offload << " " << share;
+      before = some.tier_bytes[program::kDiskTier];
+    }
+    EXPECT_EQ(before, 0U) << "there is room for all of them";
+    Trained whole(config, {.threads = 2});
+    whole.train(2);
+    config.memory.offload = offload;
+    config.memory.limit.count = (all.arena_bytes + plain) / 2;
+    Trained half(config, {.threads = 2});
+    half.train(2);
+    expect_same_bits(whole, half);
+    EXPECT_EQ(half.session().measured_peak(), half.compiled().arena_bytes);
+    EXPECT_EQ(half.session().measured_tier_peak(program::kDiskTier), half.compiled().tier_bytes[program::kDiskTier]);
+    config.memory = {};
+  }
+}
+
 }  // namespace
 }  // namespace trireme::testing

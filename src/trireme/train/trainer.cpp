@@ -10,8 +10,8 @@
 #include <limits>
 
 #include "trireme/core/error.h"
-#include "trireme/device/cuda/cuda.h"
 #include "trireme/core/text.h"
+#include "trireme/device/cuda/cuda.h"
 #include "trireme/planner/machine.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/convert.h"
