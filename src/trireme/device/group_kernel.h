@@ -10,8 +10,10 @@ namespace trireme::device {
 class GroupKernel : public Kernel {
  public:
   // `launches[i]` is the one of `members[i]`, this being the first of them; nothing that one writes is touched by
-  // another.
+  // another, workspaces apart where `shares_workspace`.
   virtual void launch_group(std::span<GroupKernel* const> members, std::span<const Launch> launches) = 0;
+  // Whether the workspace of one member is enough for any group: those of the others may then overlap it.
+  virtual bool shares_workspace() const { return false; }
   void launch(const Launch& launch) override {
     GroupKernel* self = this;
     launch_group({&self, 1}, {&launch, 1});

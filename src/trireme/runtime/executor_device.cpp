@@ -107,7 +107,8 @@ void Executor::find_groups() {
       add(t.read, prepared_[i].inputs[k], instruction.inputs[k]);
     for (std::size_t k = 0; k < instruction.outputs.size(); ++k)
       add(t.written, prepared_[i].outputs[k], instruction.outputs[k]);
-    add(t.written, prepared_[i].workspace, instruction.workspace);
+    if (!dynamic_cast<device::GroupKernel&>(*prepared_[i].kernel).shares_workspace())
+      add(t.written, prepared_[i].workspace, instruction.workspace);
     return t;
   };
   const auto meet = [](const std::vector<Range>& a, const std::vector<Range>& b) {

@@ -167,6 +167,28 @@ struct Backward {
   int stride;  // of a block's partials: width or 2·width
 };
 
+// What a thread reads of a row. The next row's is on its way while this one's sums are taken.
+template <int N, int E, class T>
+struct RowOf {
+  Pack<T, N> s[E], dy[E], more[E];
+  float mean = 0, rstd = 0;
+
+  template <bool Centered>
+  __device__ __forceinline__ void fetch(const Backward<T>& b, std::int64_t r) {
+    mean = Centered ? b.mean[r] : 0;
+    rstd = b.rstd[r];
+#pragma unroll
+    for (int e = 0; e < E; ++e) {
+      const std::int64_t column = (static_cast<std::int64_t>(e) * blockDim.x + threadIdx.x) * N;
+      if (column >= b.width) continue;
+      const std::int64_t at = r * b.width + column;
+      s[e] = load<N>(b.s + at);
+      dy[e] = load<N>(b.dy + at);
+      if (b.dsum != nullptr) more[e] = load<N>(b.dsum + at);
+    }
+  }
+};
+
 template <bool Centered, int N, int E, class T>
 __global__ void backward_kernel(Backward<T> b) {
   __shared__ Two shared[2][kMostThreads / 32];
@@ -174,35 +196,33 @@ __global__ void backward_kernel(Backward<T> b) {
   float dweight[E][N] = {};
   float dbias[E][N] = {};
   const float inverse = 1.0F / static_cast<float>(b.width);
-  for (std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; r < b.rows;
-       r += static_cast<std::int64_t>(gridDim.x) * blockDim.y) {
-    const std::int64_t row = r * b.width;
-    const float mean = Centered ? b.mean[r] : 0;
-    const float rstd = b.rstd[r];
-    float normal[E][N];
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  RowOf<N, E, T> next;
+  if (r < b.rows) next.template fetch<Centered>(b, r);
+  for (; r < b.rows; r += step) {
+    const RowOf<N, E, T> now = next;
+    if (r + step < b.rows) next.template fetch<Centered>(b, r + step);
+    const auto normal = [&](int e, int j) { return (wide(now.s[e].v[j]) - now.mean) * now.rstd; };
     float g[E][N];
-    Pack<T, N> more[E];
     float sum_g = 0;
     float sum_gx = 0;
 #pragma unroll
     for (int e = 0; e < E; ++e) {
       const std::int64_t column = (static_cast<std::int64_t>(e) * blockDim.x + threadIdx.x) * N;
       if (column >= b.width) continue;
-      const Pack<T, N> s = load<N>(b.s + row + column);
-      const Pack<T, N> dy = load<N>(b.dy + row + column);
-      if (b.dsum != nullptr) more[e] = load<N>(b.dsum + row + column);
       const Floats<N> weight(b.weight + column);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        const float d = wide(dy.v[j]);
-        normal[e][j] = (wide(s.v[j]) - mean) * rstd;
+        const float d = wide(now.dy[e].v[j]);
+        const float x = normal(e, j);
         g[e][j] = d * weight.v[j];
-        dweight[e][j] += d * normal[e][j];
+        dweight[e][j] += d * x;
         if constexpr (Centered) {
           dbias[e][j] += d;
           sum_g += g[e][j];
         }
-        sum_gx += g[e][j] * normal[e][j];
+        sum_gx += g[e][j] * x;
       }
     }
     const Two sums = block_sums({sum_g, sum_gx}, shared[turn]);
@@ -216,10 +236,10 @@ __global__ void backward_kernel(Backward<T> b) {
       Pack<T, N> dx;
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        const float v = (g[e][j] - sum_g - normal[e][j] * sum_gx) * rstd;
-        dx.v[j] = narrow<T>(b.dsum != nullptr ? v + wide(more[e].v[j]) : v);
+        const float v = (g[e][j] - sum_g - normal(e, j) * sum_gx) * now.rstd;
+        dx.v[j] = narrow<T>(b.dsum != nullptr ? v + wide(now.more[e].v[j]) : v);
       }
-      store<N>(b.dx + row + column, dx);
+      store<N>(b.dx + r * b.width + column, dx);
     }
   }
   float* mine = b.partials + (static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y) * b.stride;
@@ -308,9 +328,11 @@ std::shared_ptr<device::Kernel> prepare_forward(const ir::KernelSpec& spec) {
   });
 }
 
-// Enough blocks for any GPU; more rows than that share one.
+// As many blocks as a GPU has room for at once; more rows than that share one.
 std::int64_t backward_blocks(const RowShape& shape) {
-  return std::clamp<std::int64_t>(pieces(shape.rows, shape.together), 1, shape.threads <= 128 ? 1056 : 528);
+  constexpr std::int64_t kProcessors = 132, kThreads = 630;  // of which registers allow so many
+  return std::clamp<std::int64_t>(pieces(shape.rows, shape.together), 1,
+                                  kProcessors * std::max<std::int64_t>(1, kThreads / shape.threads));
 }
 
 template <bool Centered>

@@ -37,11 +37,16 @@ struct Groups {
   }
 };
 
+constexpr int kWarps = 8;
+constexpr int kAhead = 8;  // loads of a thread on their way at once
+constexpr std::int64_t kRowsAtOnce = kWarps * kAhead;
+
 // An output depends on `depth` elements (inner dimension reduced) or rows (inner dimension kept), cut in chunks where
 // the outputs are too few to keep a GPU busy.
 struct Plan {
   DimGroups groups;
   std::int64_t outer, rows, depth, chunks;
+  std::int64_t chunk_rows = 0;  // where the inner dimension is kept: a multiple of what a block reads at once
   float scale = 1;
   bool accumulate;
 
@@ -54,14 +59,18 @@ struct Plan {
     const std::int64_t elements = spec.inputs[0].elements();
     if (groups.inner_marked)
       chunks = std::clamp<std::int64_t>(std::min(depth / 8192, 1024 / std::max<std::int64_t>(1, outer)), 1, 1024);
-    else
-      chunks = std::clamp<std::int64_t>(
-          std::min(depth / 64, 1056 / std::max<std::int64_t>(1, outer * pieces(groups.inner, kColumns))), 1, 1024);
+    else {
+      const std::int64_t others = std::max<std::int64_t>(1, outer * pieces(groups.inner, kColumns));
+      const std::int64_t wanted = std::max<std::int64_t>(1, kBlocks / others);
+      chunk_rows = std::max<std::int64_t>(1, pieces(pieces(depth, wanted), kRowsAtOnce)) * kRowsAtOnce;
+      chunks = std::max<std::int64_t>(1, pieces(depth, chunk_rows));
+    }
     if (spec.attributes.text("kind") == "mean")
       scale = static_cast<float>(static_cast<double>(spec.outputs[0].elements()) /
                                  static_cast<double>(std::max<std::int64_t>(1, elements)));
   }
   static constexpr std::int64_t kColumns = 256;
+  static constexpr std::int64_t kBlocks = 528;  // with all their loads on their way, enough for any GPU
   std::int64_t outputs() const { return outer * (groups.inner_marked ? 1 : groups.inner); }
   std::size_t workspace() const { return static_cast<std::size_t>(outputs() * chunks) * sizeof(float); }
 };
@@ -84,11 +93,12 @@ __global__ void inner_kernel(const T* x, Groups plain, Groups marked, std::int64
 // Threads of a warp take neighbouring columns; the warps of a block share out the rows of its chunk.
 template <class Op, int N, class T>
 __global__ void rows_kernel(const T* x, Groups plain, Groups marked, std::int64_t inner, std::int64_t depth,
-                            float* partials) {
-  __shared__ float shared[8][32 * N];
-  const std::int64_t outer = gridDim.z, chunks = gridDim.y;
+                            std::int64_t chunk_rows, float* partials) {
+  __shared__ float shared[kWarps][32 * N];
+  const std::int64_t outer = gridDim.z;
   const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x) * N;
-  const std::int64_t begin = depth * blockIdx.y / chunks, end = depth * (blockIdx.y + 1) / chunks;
+  const std::int64_t begin = chunk_rows * blockIdx.y;
+  const std::int64_t end = begin + chunk_rows < depth ? begin + chunk_rows : depth;
   float total[N];
 #pragma unroll
   for (int j = 0; j < N; ++j) total[j] = Op::kNeutral;
@@ -98,16 +108,16 @@ __global__ void rows_kernel(const T* x, Groups plain, Groups marked, std::int64_
 #pragma unroll
       for (int j = 0; j < N; ++j) total[j] = Op()(total[j], wide(pack.v[j]));
     };
-    constexpr int kAhead = 8;  // loads on their way at once
     std::int64_t r = begin + threadIdx.y;
-    for (; r + 8 * (kAhead - 1) < end; r += 8 * kAhead) {
+    for (; r + kWarps * (kAhead - 1) < end; r += kRowsAtOnce) {
       Pack<T, N> pack[kAhead];
 #pragma unroll
-      for (int k = 0; k < kAhead; ++k) pack[k] = load<N>(from + marked.offset(r + 8 * k));
+      for (int k = 0; k < kAhead; ++k) pack[k] = load<N>(from + marked.offset(r + kWarps * k));
 #pragma unroll
       for (int k = 0; k < kAhead; ++k) take(pack[k]);
     }
-    for (; r < end; r += 8) take(load<N>(from + marked.offset(r)));
+#pragma unroll 4
+    for (; r < end; r += kWarps) take(load<N>(from + marked.offset(r)));
   }
 #pragma unroll
   for (int j = 0; j < N; ++j) shared[threadIdx.y][threadIdx.x * N + j] = total[j];
@@ -115,7 +125,7 @@ __global__ void rows_kernel(const T* x, Groups plain, Groups marked, std::int64_
   if (threadIdx.y != 0 || column >= inner) return;
 #pragma unroll
   for (int j = 0; j < N; ++j) {
-    for (int w = 1; w < 8; ++w) total[j] = Op()(total[j], shared[w][threadIdx.x * N + j]);
+    for (int w = 1; w < kWarps; ++w) total[j] = Op()(total[j], shared[w][threadIdx.x * N + j]);
     partials[(blockIdx.y * outer + blockIdx.z) * inner + column + j] = total[j];
   }
 }
@@ -124,15 +134,25 @@ __global__ void rows_kernel(const T* x, Groups plain, Groups marked, std::int64_
 template <class Op, class Out>
 __global__ void join_kernel(const float* partials, std::int64_t outputs, std::int64_t chunks, float scale,
                             bool accumulate, Out* y) {
-  __shared__ float shared[8][32];
+  __shared__ float shared[kWarps][32];
   const std::int64_t o = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
   float total = Op::kNeutral;
-  if (o < outputs)
-    for (std::int64_t c = threadIdx.y; c < chunks; c += 8) total = Op()(total, partials[c * outputs + o]);
+  if (o < outputs) {
+    constexpr int kTogether = 8;
+    std::int64_t c = threadIdx.y;
+    for (; c + kWarps * (kTogether - 1) < chunks; c += kWarps * kTogether) {
+      float part[kTogether];
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) part[k] = partials[(c + kWarps * k) * outputs + o];
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) total = Op()(total, part[k]);
+    }
+    for (; c < chunks; c += kWarps) total = Op()(total, partials[c * outputs + o]);
+  }
   shared[threadIdx.y][threadIdx.x] = total;
   __syncthreads();
   if (threadIdx.y != 0 || o >= outputs) return;
-  for (int w = 1; w < 8; ++w) total = Op()(total, shared[w][threadIdx.x]);
+  for (int w = 1; w < kWarps; ++w) total = Op()(total, shared[w][threadIdx.x]);
   const float result = total * scale;
   y[o] = narrow<Out>(accumulate ? wide(y[o]) + result : result);
 }
@@ -151,15 +171,16 @@ std::shared_ptr<device::Kernel> prepare(const ir::KernelSpec& spec) {
           inner_kernel<Op, T><<<dim3(blocks(plan.outer), blocks(plan.chunks)), 256, 0, stream>>>(
               launch.in<T>(0), plain, marked, inner, plan.depth, partials);
         } else {
-          constexpr int kPack = 8;
+          constexpr int kPack = kWidest<T>;
           const auto run = [&](auto kernel, int width) {
             const dim3 grid(blocks(pieces(inner, 32 * width)), blocks(plan.chunks), blocks(plan.outer));
-            kernel<<<grid, dim3(32, 8), 0, stream>>>(launch.in<T>(0), plain, marked, inner, plan.depth, partials);
+            kernel<<<grid, dim3(32, kWarps), 0, stream>>>(launch.in<T>(0), plain, marked, inner, plan.depth,
+                                                          plan.chunk_rows, partials);
           };
-          const bool fits = sizeof(T) == 2 && inner % kPack == 0 && aligned16(launch.inputs[0]);
-          fits ? run(rows_kernel < Op, sizeof(T) == 2 ? kPack : 1, T >, kPack) : run(rows_kernel<Op, 1, T>, 1);
+          const bool fits = inner % kPack == 0 && aligned16(launch.inputs[0]);
+          fits ? run(rows_kernel<Op, kPack, T>, kPack) : run(rows_kernel<Op, 1, T>, 1);
         }
-        join_kernel<Op, Out><<<blocks(pieces(plan.outputs(), 32)), dim3(32, 8), 0, stream>>>(
+        join_kernel<Op, Out><<<blocks(pieces(plan.outputs(), 32)), dim3(32, kWarps), 0, stream>>>(
             partials, plan.outputs(), plan.chunks, plan.scale, plan.accumulate, launch.out<Out>(0));
         device::cuda::launched("reduce");
       });
