@@ -122,7 +122,8 @@ void fill_with_noise(std::byte* to, std::size_t bytes, DType dtype) {
     // Between 2⁻³ and 2 in magnitude, of either sign; f32 reads two neighbours as one of about that size.
     const std::uint32_t exponent = dtype == DType::f16 ? 12 + bits % 4 : 124 + bits % 4;
     const int mantissa = dtype == DType::f16 ? 10 : 7;
-    n = static_cast<std::uint16_t>((bits >> 23 & 1) << 15 | exponent << mantissa | (bits >> 4 & ((1U << mantissa) - 1)));
+    n = static_cast<std::uint16_t>((bits >> 23 & 1) << 15 | exponent << mantissa |
+                                   (bits >> 4 & ((1U << mantissa) - 1)));
   }
   const std::size_t block = noise.size() * 2;
   to_device(to, noise.data(), block);
@@ -256,10 +257,9 @@ struct Gemm::Impl {
     timed.resize(std::min(timed.size(), kFinalists));
     for (int run = 0; run < kRuns; ++run)
       for (Timed& t : timed) t.seconds.push_back(time(candidates[t.index]));
-    const std::size_t best =
-        std::min_element(timed.begin(), timed.end(), [](const Timed& x, const Timed& y) {
-          return x.median() < y.median();
-        })->index;
+    const std::size_t best = std::min_element(timed.begin(), timed.end(), [](const Timed& x, const Timed& y) {
+                               return x.median() < y.median();
+                             })->index;
     cache().keep(key(), to_text(candidates[best].algo));
     return candidates[best].algo;
   }

@@ -39,6 +39,15 @@ void add_cuda_kernels(ir::Registry& registry) {
   add("cross_entropy", prepare_cross_entropy_cuda, cross_entropy_workspace_cuda);
   add("cross_entropy_grad", prepare_cross_entropy_grad_cuda);
   add("linear_cross_entropy", prepare_linear_cross_entropy_cuda, linear_cross_entropy_workspace_cuda);
+  add("kl_divergence", prepare_kl_divergence_cuda, kl_divergence_workspace_cuda);
+  add("kl_divergence_grad", prepare_kl_divergence_grad_cuda);
+  add("mean_absolute_error", prepare_mean_absolute_error_cuda, regression_workspace_cuda);
+  add("mean_absolute_error_grad", prepare_mean_absolute_error_grad_cuda);
+  add("squared_error", prepare_squared_error_cuda, regression_workspace_cuda);
+  add("squared_error_grad", prepare_squared_error_grad_cuda);
+  add("quantize_int8", prepare_quantize_int8_cuda);
+  add("dequantize_int8", prepare_dequantize_int8_cuda);
+  add("weighted_sum", prepare_weighted_sum_cuda);
   add("add", prepare_add_cuda);
   add("add_n", prepare_add_n_cuda);
   add("accumulate", prepare_add_cuda);

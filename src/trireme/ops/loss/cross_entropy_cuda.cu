@@ -1,6 +1,7 @@
 #include "trireme/device/cuda/gemm.h"
 #include "trireme/ops/cuda/common.h"
 #include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/cuda/sum.h"
 
 // cross_entropy, its gradient, and linear_cross_entropy: the same kernel over rows of logits.
 namespace trireme::ops {
@@ -144,14 +145,6 @@ __global__ void __launch_bounds__(kRowThreads, 3) rows_kernel(const T* logits, T
   if (threadIdx.x == 0 && counted) d[target] = narrow<T>(weight * (expf(at_target - lse) - 1.0F));
 }
 
-__global__ void total_kernel(const float* losses, std::int64_t rows, double scale, float* loss) {
-  __shared__ double shared[32];
-  double sum = 0;
-  for (std::int64_t i = threadIdx.x; i < rows; i += blockDim.x) sum += static_cast<double>(losses[i]);
-  sum = block_reduce<Add>(sum, shared);
-  if (threadIdx.x == 0) *loss = static_cast<float>(scale * sum);
-}
-
 template <class T>
 __global__ void round_kernel(const float* x, T* y, std::int64_t n) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -274,7 +267,7 @@ class LinearCrossEntropy final : public device::Kernel {
       g.dx.run(stream, logits, weight, launch.out<T>(1) + c.begin * plan_.dim, scratch);
       g.dweight.run(stream, logits, x, sums, scratch);
     }
-    total_kernel<<<1, 1024, 0, stream>>>(losses, plan_.rows, scale_, launch.out<float>(0));
+    sum_kernel<<<1, 1024, 0, stream>>>(losses, plan_.rows, scale_, launch.out<float>(0));
     if (plan_.own_sums)
       round_kernel<T><<<blocks(pieces(plan_.vocab * plan_.dim, 256)), 256, 0, stream>>>(
           static_cast<const float*>(sums), launch.out<T>(2), plan_.vocab * plan_.dim);
@@ -321,7 +314,7 @@ std::shared_ptr<device::Kernel> prepare_cross_entropy_cuda(const ir::KernelSpec&
       if (rows > 0)
         rows_kernel<true, false, T><<<blocks(rows), row_threads(vocab), 0, stream_of(launch)>>>(
             launch.in<T>(0), static_cast<T*>(nullptr), r, 0);
-      total_kernel<<<1, 1024, 0, stream_of(launch)>>>(losses, rows, scale, launch.out<float>(0));
+      sum_kernel<<<1, 1024, 0, stream_of(launch)>>>(losses, rows, scale, launch.out<float>(0));
       device::cuda::launched("cross_entropy");
     });
   });
