@@ -155,10 +155,12 @@ TEST_P(SavedActivationsOf, ForwardIsExactAndMemoryIsAsPlanned) {
   EXPECT_EQ(small.session().measured_peak(), small.compiled().arena_bytes);
   const program::PeakReport peak = program::peak(small.compiled().step);
   EXPECT_EQ(std::accumulate(peak.categories.begin(), peak.categories.end(), peak.padding), peak.bytes);
-  // The smallest models have their peak in the update, where no activation is left.
-  EXPECT_LE(small.compiled().step.lower_bound, full.compiled().step.lower_bound);
   const auto activations = static_cast<std::size_t>(program::Category::activations);
+  // An image model saves the activations behind its batch norms too, whose gates do not follow from rounded inputs:
+  // that can outweigh the rest where all is small.
   if (!reads_images(config)) {
+    // The smallest models have their peak in the update, where no activation is left.
+    EXPECT_LE(small.compiled().step.lower_bound, full.compiled().step.lower_bound);
     EXPECT_LT(peak.categories[activations], program::peak(full.compiled().step).categories[activations]);
   }
 }
@@ -215,7 +217,13 @@ TEST(SavedActivations, BytesSavedAreTheTypes) {
       std::size_t before = 0;
       std::size_t after = 0;
       std::size_t compressed = 0;
-      for (const auto& [name, type] : full) {
+      // And the activations behind batch norms, whose gates follow from exact inputs only.
+      auto all = full;
+      for (const auto& [name, type] : kept)
+        if (name.ends_with(suffix))
+          all.try_emplace(name.substr(0, name.size() - std::string_view(suffix).size()),
+                          TensorType{DType::f32, type.shape});
+      for (const auto& [name, type] : all) {
         before += type.bytes();
         if (!kept.contains(name + suffix)) {
           EXPECT_EQ(kept.at(name), type) << name;

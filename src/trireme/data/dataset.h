@@ -3,9 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "trireme/core/dtype.h"
 #include "trireme/data/data_config.h"
 
 namespace trireme::data {
@@ -15,6 +18,10 @@ class Tokenizer;
 // Consecutive rows of one update's global batch, row-major. Text fills `tokens` and `targets`; images fill `images` and
 // `labels`.
 struct Batch {
+  Batch() = default;
+  // Images lie where `memory` puts them.
+  explicit Batch(std::pmr::memory_resource* memory) : images(memory), narrow_images(memory) {}
+
   // Of the run. With the step and a row's place in the global batch it names every random choice about that row.
   std::uint64_t seed = 0;
   std::int64_t step = 0;
@@ -22,9 +29,15 @@ struct Batch {
   std::int64_t rows = 0;
   std::vector<std::int32_t> tokens;   // rows × context
   std::vector<std::int32_t> targets;  // rows × context: the token after each
-  std::vector<float> images;          // rows × height × width × channels
-  std::vector<std::int32_t> labels;   // rows
+  std::pmr::vector<float> images;     // rows × height × width × channels
+  // The same images in 16 bits, where a loader was asked for them; f32: they are not there.
+  DType narrow_type = DType::f32;
+  std::pmr::vector<std::uint16_t> narrow_images;
+  std::vector<std::int32_t> labels;  // rows
 };
+
+// Rows of images in 16 bits, bf16 or f16.
+void narrow_images(std::span<const float> from, DType to, std::span<std::uint16_t> out);
 
 class MixedDataset;
 

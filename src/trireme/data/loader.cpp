@@ -7,10 +7,11 @@
 
 namespace trireme::data {
 
-Loader::Loader(Sampler sampler, std::int64_t first_row, std::int64_t rows, std::int64_t first_step, int depth)
-    : sampler_(std::move(sampler)), first_row_(first_row), rows_(rows) {
-  TRI_CHECK(depth > 0, "a loader reads at least one batch ahead");
-  free_.resize(static_cast<std::size_t>(depth));
+Loader::Loader(Sampler sampler, std::int64_t first_row, std::int64_t rows, std::int64_t first_step,
+               const LoaderOptions& options)
+    : sampler_(std::move(sampler)), first_row_(first_row), rows_(rows), options_(options), current_(options.memory) {
+  TRI_CHECK(options.depth > 0, "a loader reads at least one batch ahead");
+  for (int i = 0; i < options.depth; ++i) free_.emplace_back(options.memory);
   thread_ = std::thread([this, first_step] { work(first_step); });
 }
 
@@ -40,7 +41,7 @@ const Batch& Loader::next() {
 void Loader::work(std::int64_t step) {
   try {
     for (;; ++step) {
-      Batch batch;
+      Batch batch(options_.memory);
       {
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] { return !free_.empty() || stopping_; });
@@ -49,6 +50,11 @@ void Loader::work(std::int64_t step) {
         free_.pop_back();
       }
       sampler_.fill(step, first_row_, rows_, batch);
+      if (options_.images != DType::f32) {
+        batch.narrow_type = options_.images;
+        batch.narrow_images.resize(batch.images.size());
+        narrow_images(batch.images, options_.images, batch.narrow_images);
+      }
       {
         const std::lock_guard lock(mutex_);
         ready_.push_back(std::move(batch));

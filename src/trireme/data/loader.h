@@ -11,8 +11,14 @@
 
 namespace trireme::data {
 
+struct LoaderOptions {
+  int depth = 2;                                                         // batches ahead, at most
+  DType images = DType::f32;                                             // bf16 or f16: images in that too
+  std::pmr::memory_resource* memory = std::pmr::get_default_resource();  // for images; must outlive the loader
+};
+
 // Reads ahead on a thread of its own: rows [first_row, first_row + rows) of steps first_step, first_step + 1, … in
-// order, at most `depth` batches ahead.
+// order.
 //
 //   Loader loader(sampler, first_row, rows, first_step);
 //   const Batch& batch = loader.next();          // valid until the next call
@@ -20,7 +26,8 @@ namespace trireme::data {
 // An exception while reading is thrown by the `next` that would have returned that batch. Destruction stops the thread.
 class Loader {
  public:
-  Loader(Sampler sampler, std::int64_t first_row, std::int64_t rows, std::int64_t first_step, int depth = 2);
+  Loader(Sampler sampler, std::int64_t first_row, std::int64_t rows, std::int64_t first_step,
+         const LoaderOptions& options = {});
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
@@ -35,6 +42,7 @@ class Loader {
   Sampler sampler_;
   std::int64_t first_row_;
   std::int64_t rows_;
+  LoaderOptions options_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Batch> ready_;

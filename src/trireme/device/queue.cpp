@@ -29,4 +29,28 @@ HostBlock::~HostBlock() {
     ::operator delete(data_);
 }
 
+namespace {
+
+class PinnedMemory final : public std::pmr::memory_resource {
+  static constexpr std::size_t kSmall = std::size_t{1} << 16;
+
+  void* do_allocate(std::size_t bytes, std::size_t alignment) override {
+    return bytes < kSmall ? ::operator new(bytes, std::align_val_t(alignment)) : cuda::allocate_host(bytes);
+  }
+  void do_deallocate(void* memory, std::size_t bytes, std::size_t alignment) override {
+    if (bytes < kSmall)
+      ::operator delete(memory, std::align_val_t(alignment));
+    else
+      cuda::release_host(memory, bytes);
+  }
+  bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override { return this == &other; }
+};
+
+}  // namespace
+
+std::pmr::memory_resource* host_memory(Kind kind) {
+  static PinnedMemory pinned;
+  return kind == Kind::cuda ? &pinned : std::pmr::get_default_resource();
+}
+
 }  // namespace trireme::device

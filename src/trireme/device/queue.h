@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <memory>
+#include <memory_resource>
 
 #include "trireme/device/kernel.h"
 
@@ -17,12 +18,14 @@ class Queue {
   virtual ~Queue() = default;
 
   virtual void* native(std::size_t lane = 0) const = 0;  // for Launch::native_stream
-  // Within the device's memory, or between it and a HostBlock.
+  // Within the device's memory, or between it and a HostBlock or what `host_memory` gave.
   virtual void copy(void* to, const void* from, std::size_t bytes, std::size_t lane = 0) = 0;
   // A call on the host in the lane's order. It must not throw, nor touch the device.
   virtual void call(void (*function)(void*), void* context, std::size_t lane) = 0;
   virtual void synchronize() = 0;  // all lanes
   virtual void drain(std::size_t lane) = 0;
+  // Whether `copy` may read this memory of the host.
+  virtual bool reads(const void* memory) const = 0;
 
   // Events are points that other lanes wait for, numbered from 0. Each is recorded before it is waited for.
   virtual void record(std::size_t event, std::size_t lane) = 0;
@@ -70,5 +73,8 @@ class HostBlock {
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
 };
+
+// Memory of that kind for containers; what is small is ordinary memory. It lives as long as the process.
+std::pmr::memory_resource* host_memory(Kind kind);
 
 }  // namespace trireme::device

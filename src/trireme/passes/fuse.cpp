@@ -36,7 +36,8 @@ bool mergeable(const Node& a, const Node& b) {
 
 class Fuser {
  public:
-  explicit Fuser(Graph& graph) : g_(graph), uses_(graph), gone_(graph.nodes.size(), false) {}
+  Fuser(Graph& graph, const Fuse::Options& options)
+      : g_(graph), options_(options), uses_(graph), gone_(graph.nodes.size(), false) {}
 
   void run() {
     for (std::size_t n = 0; n < g_.nodes.size(); ++n) {
@@ -231,7 +232,7 @@ class Fuser {
   // The bias by which y's sign follows from x; kNone where it does not.
   ValueId gate_bias(ValueId y, ValueId x) const {
     const std::int32_t n = uses_.producer[index(y)];
-    if (n == kNone || gone_[index(n)]) return kNone;
+    if (!options_.saved_exactly || n == kNone || gone_[index(n)]) return kNone;
     const Node& norm = g_.nodes[index(n)];
     const bool follows = norm.op->name == "batch_norm" && norm.inputs[0] == x && norm.inputs[5] == kNone &&
                          norm.attributes.text("activation") == "relu";
@@ -246,6 +247,7 @@ class Fuser {
   }
 
   Graph& g_;
+  Fuse::Options options_;
   ir::Uses uses_;
   std::vector<bool> gone_;
 };
@@ -253,7 +255,7 @@ class Fuser {
 }  // namespace
 
 void Fuse::run(ir::Module& module) const {
-  for (Graph& graph : module.graphs) Fuser(graph).run();
+  for (Graph& graph : module.graphs) Fuser(graph, options_).run();
 }
 
 }  // namespace trireme::passes

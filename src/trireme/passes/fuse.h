@@ -23,9 +23,19 @@ namespace trireme::passes {
 //                                            {total=true} %dx, … = batch_norm_grad(…, %g)
 class Fuse : public Pass {
  public:
+  struct Options {
+    // Gradients read what was saved as it was. Otherwise an activation's gate is taken from the activation itself, not
+    // from what a norm would make of its input, where a rounded value may have come to lie on the other side.
+    bool saved_exactly = true;
+  };
+  Fuse() = default;
+  explicit Fuse(Options options) : options_(options) {}
   std::string name() const override { return "fuse"; }
   void run(ir::Module& module) const override;
   bool optional() const override { return true; }
+
+ private:
+  Options options_;
 };
 
 }  // namespace trireme::passes

@@ -95,11 +95,40 @@ class Caster {
   std::map<std::pair<ValueId, DType>, ValueId> casts_;
 };
 
+// What the graph reads in the low precision alone comes in it.
+void narrow_inputs(ir::Graph& graph, DType low) {
+  const ir::Uses uses(graph);
+  std::map<ValueId, ValueId> replaced;  // casts by the inputs they read
+  for (const ValueId input : graph.inputs) {
+    const auto& consumers = uses.consumers[static_cast<std::size_t>(input)];
+    const bool narrow = graph.type(input).dtype == DType::f32 && !consumers.empty() &&
+                        !uses.escapes[static_cast<std::size_t>(input)] &&
+                        std::all_of(consumers.begin(), consumers.end(), [&](std::int32_t n) {
+                          const Node& node = graph.nodes[static_cast<std::size_t>(n)];
+                          return node.op->name == "cast" && graph.type(node.outputs.front()).dtype == low;
+                        });
+    if (!narrow) continue;
+    for (const std::int32_t n : consumers) replaced[graph.nodes[static_cast<std::size_t>(n)].outputs.front()] = input;
+    graph.value(input).type.dtype = low;
+  }
+  if (replaced.empty()) return;
+  const auto replace = [&](ValueId& value) {
+    if (const auto found = replaced.find(value); found != replaced.end()) value = found->second;
+  };
+  std::erase_if(graph.nodes, [&](const Node& node) { return replaced.contains(node.outputs.front()); });
+  for (Node& node : graph.nodes) std::for_each(node.inputs.begin(), node.inputs.end(), replace);
+  for (ir::Write& write : graph.writes) replace(write.value);
+  for (ir::Output& output : graph.outputs) replace(output.value);
+}
+
 }  // namespace
 
 void LowPrecision::run(Module& module) const {
-  for (const std::string& graph : options_.graphs)
-    if (module.has_graph(graph)) Caster(module, graph, options_.low).run();
+  for (const std::string& graph : options_.graphs) {
+    if (!module.has_graph(graph)) continue;
+    Caster(module, graph, options_.low).run();
+    narrow_inputs(module.graph(graph), options_.low);
+  }
 }
 
 }  // namespace trireme::passes

@@ -10,6 +10,8 @@ namespace trireme::passes {
 //   %y = matmul(%x, @w) : f32[4,8]        →     %c = cast(%x) {to="bf16"} : bf16[4,16]
 //                                               %y = matmul(%c, @w/bf16) : bf16[4,8]
 //
+// A graph input that is read in the low precision alone comes in it.
+//
 // Runs before autodiff, so gradients have the precision of what they belong to.
 class LowPrecision : public Pass {
  public:

@@ -245,6 +245,13 @@ void Executor::bind(std::string_view name, int micro, std::span<const std::byte>
   if (!found) fail("program '{}' has no input '{}' in micro-batch {}", program_.name, name, micro);
 }
 
+const TensorType& Executor::input_type(std::string_view name) const {
+  for (const Instruction& instruction : program_.instructions)
+    if (instruction.kind == Instruction::Kind::input && instruction.name == name)
+      return instruction.outputs.front().type;
+  fail("program '{}' has no input '{}'", program_.name, name);
+}
+
 void Executor::check_bound() const {
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
     const Instruction& instruction = program_.instructions[i];

@@ -56,6 +56,9 @@ class Executor {
     bind(name, micro, std::as_bytes(data));
   }
 
+  // The type that `bind` expects. Throws for an unknown name.
+  const TensorType& input_type(std::string_view name) const;
+
   // States that must not be overwritten while they are held; null: none. `held` must outlive the executor.
   void set_held(const HeldStates* held) { held_ = held; }
 
@@ -116,6 +119,7 @@ class Executor {
     std::uint32_t label = 0;
     const std::byte* bound = nullptr;
     std::byte* staged = nullptr;  // where a device beside the CPU reads what is bound
+    bool ahead = false;           // a large input before all else: copied before a recording is replayed
   };
 
   void prepare(std::size_t i, std::unordered_map<std::string, device::Kernel*>& cache);
@@ -142,6 +146,8 @@ class Executor {
   void prepare_queue();
   void prepare_disk();
   void find_groups();
+  const std::byte* host_source(std::size_t i) const;
+  void copy_ahead();
   void make_ready();
   void issue(std::size_t i);
   void await(std::size_t i);
@@ -196,6 +202,7 @@ class Executor {
   std::vector<std::size_t> together_;  // by instruction: launches done at once from here on; 0: with one before
   bool host_between_ = false;          // an instruction needs the host: no recording
   std::size_t group_events_ = 0;       // of the queue: the first of those that collectives use
+  bool recording_ = false;
   bool recorded_ = false;
   std::array<std::atomic<std::size_t>, program::kTiers> measured_peak_{};
   std::array<double, 4> phase_seconds_{};

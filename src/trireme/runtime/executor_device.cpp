@@ -14,7 +14,8 @@ using program::Instruction;
 
 namespace {
 
-constexpr std::size_t kEarly = 256;  // bytes of an output that comes by itself at the end of a run
+constexpr std::size_t kLarge = std::size_t{1} << 16;  // bytes of an input that is worth a copy of its own
+constexpr std::size_t kEarly = 256;                   // bytes of an output that comes by itself at the end of a run
 
 // On their way to or from the disk, tensors pass through the host's memory in parts of at most this many bytes.
 constexpr std::size_t kBounce = std::size_t{32} << 20;
@@ -67,6 +68,8 @@ void Executor::prepare_queue() {
       outputs.emplace_back(o, place(size));
   staging_ = std::make_unique<device::HostBlock>(program_.device, bytes);
   for (const auto& [i, offset] : inputs) prepared_[i].staged = staging_->data() + offset;
+  for (std::size_t i = 0; i < instructions.size() && instructions[i].kind == Instruction::Kind::input; ++i)
+    prepared_[i].ahead = instructions[i].outputs.front().type.bytes() > kLarge && lane_of(i) == 0;
   early_outputs_.assign(program_.outputs.size(), nullptr);
   for (const auto& [o, offset] : outputs) early_outputs_[o] = staging_->data() + offset;
   fetched_.resize(program_.outputs.size());
@@ -144,11 +147,24 @@ void Executor::find_groups() {
   }
 }
 
+// What is bound is read where it lies, if it is large and the device can. A recording has one address for good.
+const std::byte* Executor::host_source(std::size_t i) const {
+  const Prepared& p = prepared_[i];
+  return p.ahead && queue_->reads(p.bound) ? p.bound : p.staged;
+}
+
+void Executor::copy_ahead() {
+  for (std::size_t i = 0; i < prepared_.size(); ++i)
+    if (prepared_[i].ahead)
+      queue_->copy(prepared_[i].outputs.front(), host_source(i), program_.instructions[i].outputs.front().type.bytes());
+}
+
 // What must be so before the first instruction of a run, since a replay asks no more.
 void Executor::make_ready() {
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
     const Prepared& p = prepared_[i];
-    if (p.staged != nullptr) std::memcpy(p.staged, p.bound, program_.instructions[i].outputs.front().type.bytes());
+    if (p.staged != nullptr && host_source(i) == p.staged)
+      std::memcpy(p.staged, p.bound, program_.instructions[i].outputs.front().type.bytes());
     if (held_ != nullptr)
       for (const ir::StateId state : p.overwrites) held_->wait(state);
   }
@@ -161,7 +177,8 @@ void Executor::issue(std::size_t i) {
   await(i);
   switch (instruction.kind) {
     case Instruction::Kind::input:
-      queue_->copy(p.outputs.front(), p.staged, instruction.outputs.front().type.bytes(), lane);
+      if (recording_ && p.ahead) break;
+      queue_->copy(p.outputs.front(), host_source(i), instruction.outputs.front().type.bytes(), lane);
       break;
     case Instruction::Kind::copy:
       queue_->copy(p.outputs.front(), p.inputs.front(), instruction.outputs.front().type.bytes(), lane);
@@ -295,19 +312,24 @@ void Executor::run_on_device() {
   failure_ = nullptr;
   make_ready();
   if (recorded_) {
+    copy_ahead();
     queue_->replay();
   } else if (host_between_ || trace_ != nullptr || runs_ == 1) {
     issue_all();  // in the first run libraries load what they need, which cannot be recorded
   } else {
     queue_->begin_recording();
+    recording_ = true;
     try {
       issue_all();
     } catch (...) {
+      recording_ = false;
       queue_->drop_recording();
       throw;
     }
+    recording_ = false;
     queue_->end_recording();
     recorded_ = true;
+    copy_ahead();
     queue_->replay();
   }
   try {

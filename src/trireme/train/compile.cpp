@@ -173,7 +173,7 @@ void add_last_passes(passes::Pipeline& p, const Config& config, const GraphOptio
                      const passes::Decided::Decide& decide = {}) {
   // Removes the gradients nobody asked for, which would look like further uses to fusion.
   p.add<passes::CleanUp>();
-  p.add<passes::Fuse>();
+  p.add<passes::Fuse>(passes::Fuse::Options{.saved_exactly = config.memory.activations == "full"});
   // After fusion, which decides what is saved.
   if (options.purpose == Purpose::train && config.memory.activations != "full")
     p.add<passes::CompressActivations>(passes::CompressActivations::Options{

@@ -16,8 +16,8 @@ std::span<const std::byte> one(const T& value) {
 }
 
 // Rows [first, first + rows) of a row-major vector.
-template <class T>
-std::span<const T> rows_of(const std::vector<T>& values, std::int64_t total, std::int64_t first, std::int64_t rows) {
+template <class V, class T = typename V::value_type>
+std::span<const T> rows_of(const V& values, std::int64_t total, std::int64_t first, std::int64_t rows) {
   const std::size_t per_row = values.size() / static_cast<std::size_t>(total);
   return std::span<const T>(values).subspan(static_cast<std::size_t>(first) * per_row,
                                             static_cast<std::size_t>(rows) * per_row);
@@ -100,11 +100,26 @@ void Rank::derive() {
   if (derive_) derive_->run();
 }
 
+// In the precision that the program reads, which a loader may have made already.
+void Rank::bind_images(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first,
+                       std::int64_t rows) {
+  const DType wanted = executor.input_type("images").dtype;
+  const std::span<const float> images = rows_of(batch.images, batch.rows, first, rows);
+  if (wanted == DType::f32) return executor.bind("images", micro, images);
+  if (batch.narrow_type == wanted)
+    return executor.bind("images", micro, rows_of(batch.narrow_images, batch.rows, first, rows));
+  narrow_images_.resize(static_cast<std::size_t>(compiled_.micro_batches));
+  std::vector<std::uint16_t>& narrow = narrow_images_[static_cast<std::size_t>(micro)];
+  narrow.resize(images.size());
+  data::narrow_images(images, wanted, narrow);
+  executor.bind("images", micro, std::span<const std::uint16_t>(narrow));
+}
+
 void Rank::bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first) {
   const std::int64_t rows = compiled_.micro_rows / compiled_.replicas;
   first += place("dp") * rows;
   if (images_) {
-    executor.bind("images", micro, rows_of(batch.images, batch.rows, first, rows));
+    bind_images(executor, batch, micro, first, rows);
     executor.bind("labels", micro, rows_of(batch.labels, batch.rows, first, rows));
   } else {
     executor.bind("tokens", micro, rows_of(batch.tokens, batch.rows, first, rows));

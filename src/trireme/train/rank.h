@@ -80,6 +80,8 @@ class Rank {
   runtime::Executor& bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
   ir::StateId find(const std::string& name) const;
   static std::span<const float> logits(const runtime::Executor& executor);
+  void bind_images(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first,
+                   std::int64_t rows);
   void bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first_row);
 
   const Compiled& compiled_;
@@ -99,6 +101,7 @@ class Rank {
   std::unique_ptr<runtime::Executor> predict_;
   std::vector<std::unique_ptr<runtime::Executor>> advance_;  // as in `compiled`
   std::vector<std::int32_t> piece_;                          // tokens for one of them, padded
+  std::vector<std::vector<std::uint16_t>> narrow_images_;    // by micro-batch
   std::vector<std::array<std::int64_t, 3>> rng_;             // per micro-batch: seed, step, first row
   float lr_ = 0;
   float step_number_ = 0;

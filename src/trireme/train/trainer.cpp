@@ -260,10 +260,18 @@ Outcome Trainer::run() {
   }
 }
 
+// What the programs read images in; f32 without images.
+static DType image_type(const Compiled& compiled) {
+  const ir::Graph& micro = compiled.module.graph("micro");
+  const auto images = micro.find_input("images");
+  return images ? micro.type(*images).dtype : DType::f32;
+}
+
 data::Loader Trainer::batches(std::int64_t from) const {
   return {data::Sampler(data_.train, data::parse_order(config_.data.order),
                         static_cast<std::uint64_t>(config_.train.seed), config_.train.batch),
-          0, config_.train.batch, from};
+          0, config_.train.batch, from,
+          data::LoaderOptions{.images = image_type(compiled_), .memory = device::host_memory(compiled_.device)}};
 }
 
 Outcome Trainer::run_to_end() {

@@ -59,6 +59,12 @@ class CudaQueue final : public Queue {
   }
   void drain(std::size_t lane) override { TRI_CUDA(cudaStreamSynchronize(lanes_[lane])); }
 
+  bool reads(const void* memory) const override {
+    cudaPointerAttributes attributes{};
+    TRI_CUDA(cudaPointerGetAttributes(&attributes, memory));
+    return attributes.type == cudaMemoryTypeHost;
+  }
+
   void record(std::size_t event, std::size_t lane) override { TRI_CUDA(cudaEventRecord(events_[event], lanes_[lane])); }
   void wait(std::size_t event, std::size_t lane) override {
     TRI_CUDA(cudaStreamWaitEvent(lanes_[lane], events_[event], 0));
