@@ -22,6 +22,15 @@ constexpr std::size_t kBounce = std::size_t{32} << 20;
 
 bool needs_host(const Instruction& instruction) { return instruction.communicates(); }
 
+// Images of a batch are more than one core copies in the time of a step.
+void stage(std::span<const std::byte> from, std::byte* to, ThreadPool& pool) {
+  constexpr std::size_t kPiece = std::size_t{1} << 20;
+  pool.run(static_cast<std::int64_t>((from.size() + kPiece - 1) / kPiece), [&](std::int64_t piece) {
+    const std::size_t at = static_cast<std::size_t>(piece) * kPiece;
+    std::memcpy(to + at, from.data() + at, std::min(kPiece, from.size() - at));
+  });
+}
+
 // Forward, gradients, update: the two kinds of gradients take turns too often to be timed apart.
 int part_of(const Instruction& instruction) {
   if (instruction.phase == ir::Phase::weight_gradient) return static_cast<int>(ir::Phase::input_gradient);
@@ -164,7 +173,7 @@ void Executor::make_ready() {
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
     const Prepared& p = prepared_[i];
     if (p.staged != nullptr && host_source(i) == p.staged)
-      std::memcpy(p.staged, p.bound, program_.instructions[i].outputs.front().type.bytes());
+      stage({p.bound, program_.instructions[i].outputs.front().type.bytes()}, p.staged, pool_);
     if (held_ != nullptr)
       for (const ir::StateId state : p.overwrites) held_->wait(state);
   }

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Several ranks on one GPU, alone and with everything else that saves memory, against one plain rank: the same losses and
+gradient norms (f32, 1e-5), and the same bits when repeated. Needs a GPU; standard library only.
+
+    tests/gpu/combinations.py PROGRAM [--random N] [--seed N]
+"""
+import argparse
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
+TEXT = ["quickstart", "--model.context=64", f"--data.text=[\"{DOCS}\"]", "--model.width=192"]
+MODELS = {
+    "gpt2": [*TEXT, "--model.family=gpt2", "--model.layers=4", "--model.heads=3", "--model.dropout=0.1"],
+    "llama": [*TEXT, "--model.family=llama", "--model.layers=4", "--model.heads=6", "--model.kv_heads=2"],
+}
+COMMON = ["--train.steps=8", "--train.batch=24", "--train.eps=1e-4", "--output.checkpoint_every=0",
+          "--runtime.device=cuda"]
+RANKS = ["dp=1", "dp=2", "dp=3", "dp=4"]
+ZERO = ["0", "1", "2", "3"]
+REMAT = ["none", "selective", "every:1", "sqrt", "optimal"]
+OFFLOAD = ["none", "activations", "optimizer", "activations,optimizer"]
+TIER = ["host", "host", "disk"]
+MICRO = ["0", "2"]
+BUCKET = ["25MiB", "256KiB"]
+FIXED = [("gpt2", dict(mesh=m, zero=z)) for m in ("dp=2", "dp=4") for z in ZERO] + [("llama", dict(mesh="dp=3", zero="3"))]
+
+
+def run(program, folder, arguments):
+    subprocess.run([program, "train", *arguments, f"--output.dir={folder}"], check=True, capture_output=True, text=True)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [(line["loss"], line["grad_norm"]) for line in lines if "grad_norm" in line]
+
+
+def settings(c):
+    keys = dict(mesh="parallel.mesh", zero="parallel.zero", bucket="parallel.bucket", remat="memory.remat",
+                offload="memory.offload", tier="memory.offload_tier", micro="train.micro_batch")
+    given = [f"--{keys[k]}={v}" for k, v in c.items() if k in keys]
+    return given + ["--memory.offload_policy=all"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("--random", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    program = str(pathlib.Path(options.program).resolve())
+    rng = random.Random(options.seed)
+    cases = list(FIXED)
+    for _ in range(options.random):
+        cases.append((rng.choice(list(MODELS)), dict(
+            mesh=rng.choice(RANKS[1:]), zero=rng.choice(ZERO), remat=rng.choice(REMAT), offload=rng.choice(OFFLOAD),
+            tier=rng.choice(TIER), micro=rng.choice(MICRO), bucket=rng.choice(BUCKET))))
+    bad = 0
+    plain = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for number, (model, c) in enumerate(cases):
+            text = f"{model:6} " + " ".join(f"{k}={v}" for k, v in c.items())
+            folder = pathlib.Path(scratch) / str(number)
+            try:
+                if model not in plain:
+                    plain[model] = run(program, folder / "plain", [*MODELS[model], *COMMON, "--parallel.mesh=dp=1"])
+                arguments = [*MODELS[model], *COMMON, *settings(c)]
+                got, again = (run(program, folder / name, arguments) for name in ("once", "again"))
+            except subprocess.CalledProcessError as e:
+                print(f"{text}: FAILED: {e.stderr.strip().splitlines()[-1:]}", flush=True)
+                bad += 1
+                continue
+            apart = max(abs(a - b) / abs(a) for x, y in zip(plain[model], got) for a, b in zip(x, y))
+            fine = apart <= 1e-5 and got == again and len(got) == 8
+            bad += not fine
+            print(f"{text}: apart by {apart:.1e}{'' if got == again else ', DOES NOT REPEAT'}{'' if fine else '  FAILED'}",
+                  flush=True)
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
