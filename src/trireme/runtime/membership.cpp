@@ -31,7 +31,7 @@ comm::Communicator& Membership::group(std::string_view axis) const { return *gro
 comm::DeviceGroup& Membership::device_group(std::string_view axis, device::Kind kind) {
   device_groups.resize(groups.size());
   const std::size_t i = index_of(mesh, axis);
-  if (!device_groups[i]) device_groups[i] = comm::DeviceGroup::over(*groups[i], kind);
+  if (!device_groups[i]) device_groups[i] = comm::DeviceGroup::over(*groups[i], kind, nccl);
   return *device_groups[i];
 }
 

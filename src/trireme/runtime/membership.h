@@ -26,6 +26,7 @@ struct Membership {
   comm::Algorithm algorithm;
   std::vector<std::unique_ptr<comm::Communicator>> groups;             // by axis
   std::vector<std::unique_ptr<comm::DeviceGroup>> device_groups = {};  // alike; null: not asked for
+  bool nccl = false;                                                   // that is how device groups are made
   // To push and pull by: all ranks, of the mesh and beyond, and the number of the first beyond. Null: none is.
   std::unique_ptr<comm::Communicator> everyone;
   int first_peer = 0;

@@ -132,6 +132,7 @@ void Session::join(comm::Communicator& world, std::size_t number, std::size_t he
   std::unique_ptr<runtime::Membership>& membership = memberships_[here];
   if (compiled_.servers.empty()) {
     membership = std::make_unique<runtime::Membership>(own.module.mesh, world, algorithm);
+    membership->nccl = options.nccl;
   } else {
     std::unique_ptr<comm::Communicator> everyone = world.split(0);
     const std::unique_ptr<comm::Communicator> alike = world.split(serves ? 1 : 0);

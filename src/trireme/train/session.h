@@ -21,6 +21,7 @@ struct SessionOptions {
   std::string allreduce = "auto";   // comm::parse_algorithm
   std::string link = {};            // emulated, between ranks that are threads
   double timeout = 60;              // seconds that a rank may wait for the others
+  bool nccl = false;                // between GPUs
 };
 
 // The ranks of a run, ready to train together: each with its own memory and its part of the batch. They are threads of

@@ -12,6 +12,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/device/cuda/cuda.h"
+#include "trireme/device/cuda/nccl.h"
 #include "trireme/planner/machine.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/convert.h"
@@ -156,6 +157,20 @@ void Trainer::compile_plan() {
   compiled_ = compile(config_, registry_, options);
 }
 
+void Trainer::check_nccl() const {
+  if (compiled_.device != device::Kind::cuda)
+    refuse(
+        "runtime.transport = \"nccl\" is between GPUs; set runtime.device = \"cuda\", or runtime.transport = \"auto\"");
+  if (!device::cuda::Nccl::available())
+    refuse("runtime.transport = \"nccl\": NCCL is not installed here, or this build was made without it");
+  const int here = options_.world == nullptr ? compiled_.ranks() : options_.local_ranks;
+  if (const auto gpus = static_cast<int>(device::cuda::gpus().size()); here > gpus)
+    refuse(
+        "runtime.transport = \"nccl\" needs a GPU for each rank: {} ranks are on this machine, and {} GPU{}; \"auto\" "
+        "lets ranks share one",
+        here, gpus, gpus == 1 ? "" : "s");
+}
+
 void Trainer::start() {
   const auto check_room = [](std::size_t needed, std::size_t there, std::string_view what) {
     if (there > 0 && needed > there)
@@ -163,6 +178,7 @@ void Trainer::start() {
              format_bytes(needed), format_bytes(there), what);
   };
   const bool beside = compiled_.device != device::Kind::cpu;
+  if (config_.runtime.transport == "nccl") check_nccl();
   // Ranks that share a GPU share its memory.
   const std::size_t sharing = beside && options_.world == nullptr && !device::cuda::gpus().empty()
                                   ? (static_cast<std::size_t>(compiled_.ranks()) + device::cuda::gpus().size() - 1) /
@@ -182,7 +198,8 @@ void Trainer::start() {
                                                                  .disk = offload_folder(config_, folder_),
                                                                  .allreduce = config_.parallel.allreduce,
                                                                  .link = config_.runtime.link,
-                                                                 .timeout = config_.parallel.timeout.count});
+                                                                 .timeout = config_.parallel.timeout.count,
+                                                                 .nccl = config_.runtime.transport == "nccl"});
   if (options_.write && leads()) {
     if (options_.mode == RunMode::resume && holds_run(folder_)) check_resumable(folder_, config_, registry_.models);
     lock_ = open_run_folder(folder_, config_, options_.mode, run_json());

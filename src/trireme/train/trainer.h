@@ -108,6 +108,7 @@ class Trainer {
   [[noreturn]] void stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr);
   void compile_plan();
   [[noreturn]] void refuse_limit() const;
+  void check_nccl() const;
   void log_metrics(const Metrics& metrics);
   // Begins a checkpoint of the state as it is; `last`: and waits for it, and fails if it does.
   void checkpoint(Outcome& outcome, bool last);

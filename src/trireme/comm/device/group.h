@@ -23,9 +23,9 @@ class DeviceGroup {
     static constexpr std::size_t kEvents = 2;
   };
 
-  // Over `group`, which must outlive it: by reading each other's memory where its ranks are threads of one process, by
-  // way of the host's memory elsewhere.
-  static std::unique_ptr<DeviceGroup> over(Communicator& group, device::Kind kind);
+  // Over `group`, which must outlive it: over NCCL where that is asked for, by reading each other's memory where its
+  // ranks are threads of one process, by way of the host's memory elsewhere. Collective.
+  static std::unique_ptr<DeviceGroup> over(Communicator& group, device::Kind kind, bool nccl = false);
 
   DeviceGroup() = default;
   DeviceGroup(const DeviceGroup&) = delete;

@@ -111,7 +111,8 @@ std::unique_ptr<DeviceGroup> staged_group(Communicator& group, device::Kind kind
   return std::make_unique<StagedGroup>(group, kind);
 }
 
-std::unique_ptr<DeviceGroup> DeviceGroup::over(Communicator& group, device::Kind kind) {
+std::unique_ptr<DeviceGroup> DeviceGroup::over(Communicator& group, device::Kind kind, bool nccl) {
+  if (nccl) return nccl_group(group);
   return group.transport() == TransportKind::threads ? shared_group(group) : staged_group(group, kind);
 }
 

@@ -20,7 +20,6 @@ std::vector<Available> available() {
   return {
       {"train.precision", {"\"f32\"", "\"bf16\"", "\"fp16\""}},
       {"parallel.sequence", {"false"}},
-      {"runtime.transport", {"\"auto\"", "\"threads\"", "\"mpi\""}},
   };
 }
 constexpr std::int64_t kMostRanks = 64;

@@ -1,0 +1,186 @@
+#include "trireme/comm/device/group.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "trireme/comm/device/kinds.h"
+#include "trireme/comm/threads/world.h"
+#include "trireme/core/rng.h"
+#include "trireme/device/arena.h"
+#include "trireme/device/cuda/cuda.h"
+#include "trireme/device/cuda/nccl.h"
+
+// Collectives on a GPU's memory against the same sums in order on the host. They need a GPU.
+namespace trireme::comm {
+namespace {
+
+using Make = std::function<std::unique_ptr<DeviceGroup>(Communicator&)>;
+using Values = std::vector<float>;
+
+struct Case {
+  std::string name;
+  int ranks;
+  Make make;
+};
+
+class DeviceGroups : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (device::cuda::gpus().empty()) GTEST_SKIP() << "no GPU here";
+    if (GetParam().name.starts_with("nccl") && !device::cuda::Nccl::available()) GTEST_SKIP() << "no NCCL here";
+  }
+
+  // A rank's end: memory on the GPU, a queue, the group.
+  struct End {
+    int rank;
+    int ranks;
+    device::Arena arena{std::size_t{1} << 20, device::Kind::cuda};
+    std::unique_ptr<device::Queue> queue =
+        device::make_queue(device::Kind::cuda, {.lanes = 2, .events = DeviceGroup::Lane::kEvents});
+    DeviceGroup* group = nullptr;
+    std::size_t used = 0;
+
+    DeviceGroup::Lane lane() { return {*queue, 1, 0}; }
+    std::byte* place(std::size_t bytes) {
+      std::byte* const at = arena.data() + used;
+      used += (bytes + 63) / 64 * 64;
+      return at;
+    }
+    float* put(const Values& values) {
+      std::byte* const at = place(values.size() * sizeof(float));
+      arena.write(static_cast<std::size_t>(at - arena.data()), std::as_bytes(std::span(values)));
+      return reinterpret_cast<float*>(at);
+    }
+    Values get(const float* from, std::size_t count) {
+      queue->synchronize();
+      Values values(count);
+      arena.read(static_cast<std::size_t>(reinterpret_cast<const std::byte*>(from) - arena.data()),
+                 std::as_writable_bytes(std::span(values)));
+      return values;
+    }
+  };
+
+  static Values values(int rank, std::size_t count, std::uint64_t seed) {
+    SplitMix random(seed * 1000 + static_cast<std::uint64_t>(rank));
+    Values v(count);
+    for (float& x : v) x = static_cast<float>(2 * random.unit() - 1);
+    return v;
+  }
+  Values sum(std::size_t count, std::uint64_t seed, bool max = false) const {
+    Values total = values(0, count, seed);
+    for (int r = 1; r < GetParam().ranks; ++r) {
+      const Values other = values(r, count, seed);
+      for (std::size_t i = 0; i < count; ++i) total[i] = max ? std::max(total[i], other[i]) : total[i] + other[i];
+    }
+    return total;
+  }
+
+  // Runs `body` on every rank, three times over.
+  void on_all(const std::function<void(End&)>& body) const {
+    threads::World world(GetParam().ranks, {.link = {}, .timeout = 20});
+    std::vector<std::thread> threads;
+    for (int r = 0; r < GetParam().ranks; ++r)
+      threads.emplace_back([&, r] {
+        try {
+          Communicator communicator = world.communicator(r);
+          const auto group = GetParam().make(communicator);
+          End end{r, GetParam().ranks};
+          end.group = group.get();
+          for (int round = 0; round < 3; ++round) {
+            end.used = 0;
+            body(end);
+          }
+        } catch (const std::exception& e) {
+          ADD_FAILURE() << "rank " << r << ": " << e.what();
+          world.abort(e.what());
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+};
+
+TEST_P(DeviceGroups, AllReduceIsTheSumInOrder) {
+  on_all([&](End& end) {
+    std::vector<Segment> segments;
+    const std::vector<std::size_t> counts = {1, 7, 64, 1001, 40000};
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      segments.push_back({end.put(values(end.rank, counts[i], i)), static_cast<std::int64_t>(counts[i])});
+    end.group->all_reduce(segments, DType::f32, Reduce::sum, {}, end.lane());
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      EXPECT_EQ(end.get(static_cast<float*>(segments[i].data), counts[i]), sum(counts[i], i)) << counts[i];
+  });
+}
+
+TEST_P(DeviceGroups, AllReduceOfTheMaximum) {
+  on_all([&](End& end) {
+    const Segment segment{end.put(values(end.rank, 333, 5)), 333};
+    end.group->all_reduce(std::span(&segment, 1), DType::f32, Reduce::max, {}, end.lane());
+    EXPECT_EQ(end.get(static_cast<float*>(segment.data), 333), sum(333, 5, true));
+  });
+}
+
+TEST_P(DeviceGroups, ReduceScatterAndAllGatherOfUnevenCuts) {
+  on_all([&](End& end) {
+    for (const std::int64_t count : {1, 12, 13, 1000, 4097}) {
+      const auto n = static_cast<std::size_t>(count);
+      const std::int64_t slice = (count + end.ranks - 1) / end.ranks;
+      const auto room = static_cast<std::size_t>(slice);
+      const Cut cut{end.put(values(end.rank, n, 9)), end.put(Values(room, -1.0F)), count, slice};
+      end.group->reduce_scatter(std::span(&cut, 1), DType::f32, {}, end.lane());
+      const Values total = sum(n, 9);
+      Values expected(room, 0.0F);
+      for (std::size_t i = 0; i < room; ++i)
+        if (const std::size_t at = static_cast<std::size_t>(end.rank) * room + i; at < n) expected[i] = total[at];
+      EXPECT_EQ(end.get(static_cast<float*>(cut.slice), room), expected) << count;
+      const Cut back{end.put(Values(n, -1.0F)), cut.slice, count, slice};
+      end.group->all_gather(std::span(&back, 1), DType::f32, {}, end.lane());
+      EXPECT_EQ(end.get(static_cast<float*>(back.whole), n), total) << count;
+    }
+  });
+}
+
+TEST_P(DeviceGroups, AllToAllOfSeveralTensors) {
+  on_all([&](End& end) {
+    const auto ranks = static_cast<std::size_t>(end.ranks);
+    std::vector<DeviceGroup::Exchange> tensors;
+    for (const std::size_t run : {1, 33}) {
+      const float* const out = end.put(values(end.rank, run * ranks, run));
+      float* const in = end.put(Values(run * ranks, -1.0F));
+      tensors.push_back(
+          {reinterpret_cast<const std::byte*>(out), reinterpret_cast<std::byte*>(in), run * ranks * sizeof(float)});
+    }
+    end.group->all_to_all(tensors, end.lane());
+    for (const DeviceGroup::Exchange& t : tensors) {
+      const std::size_t run = t.bytes / sizeof(float) / ranks;
+      Values expected;
+      for (int r = 0; r < end.ranks; ++r) {
+        const Values theirs = values(r, run * ranks, run);
+        const auto begin = theirs.begin() + static_cast<std::ptrdiff_t>(run) * end.rank;
+        expected.insert(expected.end(), begin, begin + static_cast<std::ptrdiff_t>(run));
+      }
+      EXPECT_EQ(end.get(reinterpret_cast<const float*>(t.in), run * ranks), expected) << run;
+    }
+  });
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const int ranks : {1, 2, 3, 4}) {
+    all.push_back({fmt::format("shared_{}", ranks), ranks, [](Communicator& c) { return shared_group(c); }});
+    all.push_back(
+        {fmt::format("staged_{}", ranks), ranks, [](Communicator& c) { return staged_group(c, device::Kind::cuda); }});
+  }
+  // It refuses two ranks on one GPU.
+  all.push_back({"nccl_1", 1, [](Communicator& c) { return nccl_group(c); }});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpu, DeviceGroups, ::testing::ValuesIn(cases()),
+                         [](const auto& one) { return one.param.name; });
+
+}  // namespace
+}  // namespace trireme::comm

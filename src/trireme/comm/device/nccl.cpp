@@ -1,0 +1,102 @@
+#include "trireme/device/cuda/nccl.h"
+
+#include "trireme/comm/cuts.h"
+#include "trireme/comm/device/kinds.h"
+#include "trireme/core/error.h"
+#include "trireme/device/cuda/peers.h"
+
+namespace trireme::comm {
+namespace {
+
+using device::cuda::Nccl;
+
+Nccl::Id agreed_id(Communicator& group) {
+  Nccl::Id id{};
+  if (group.rank() == 0) id = Nccl::make_id();
+  group.broadcast(id, 0);
+  return id;
+}
+
+// One rank on each GPU. The communicator is used to find each other, no more.
+class NcclGroup final : public DeviceGroup {
+ public:
+  explicit NcclGroup(Communicator& group)
+      : rank_(group.rank()), size_(group.size()), nccl_(agreed_id(group), group.rank(), group.size()) {}
+
+  void all_reduce(std::span<const Segment> segments, DType dtype, Reduce reduce, const Options&,
+                  const Lane& lane) override {
+    nccl_.begin();
+    for (const Segment& s : segments) nccl_.all_reduce(s.data, s.count, dtype, reduce == Reduce::max, stream(lane));
+    nccl_.end();
+    const std::uint64_t others = static_cast<std::uint64_t>(size_) - 1;
+    sent_ += 2 * total_bytes(segments, size_of(dtype)) * others / static_cast<std::uint64_t>(size_);
+  }
+
+  void reduce_scatter(std::span<const Cut> cuts, DType dtype, const Options&, const Lane& lane) override {
+    nccl_.begin();
+    for (const Cut& cut : cuts) {
+      if (even(cut)) {
+        nccl_.reduce_scatter(cut.whole, cut.slice, cut.slice_count, dtype, stream(lane));
+        continue;
+      }
+      for (int r = 0; r < size_; ++r)
+        if (slice_extent(cut, r) > 0)
+          nccl_.reduce(part(cut, r, dtype), cut.slice, slice_extent(cut, r), dtype, r, stream(lane));
+    }
+    nccl_.end();
+    for (const Cut& cut : cuts) {
+      const std::size_t filled = static_cast<std::size_t>(slice_extent(cut, rank_)) * size_of(dtype);
+      const std::size_t room = static_cast<std::size_t>(cut.slice_count) * size_of(dtype);
+      device::cuda::zero(static_cast<std::byte*>(cut.slice) + filled, room - filled, stream(lane));
+    }
+    sent_ += total_bytes(cuts, size_of(dtype)) - bytes_of(cuts, rank_, size_of(dtype));
+  }
+
+  void all_gather(std::span<const Cut> cuts, DType dtype, const Options&, const Lane& lane) override {
+    nccl_.begin();
+    for (const Cut& cut : cuts) {
+      if (even(cut)) {
+        nccl_.all_gather(cut.slice, cut.whole, cut.slice_count, dtype, stream(lane));
+        continue;
+      }
+      for (int r = 0; r < size_; ++r)
+        if (slice_extent(cut, r) > 0)
+          nccl_.broadcast(cut.slice, part(cut, r, dtype), slice_extent(cut, r), dtype, r, stream(lane));
+    }
+    nccl_.end();
+    sent_ += total_bytes(cuts, size_of(dtype)) - bytes_of(cuts, rank_, size_of(dtype));
+  }
+
+  void all_to_all(std::span<const Exchange> tensors, const Lane& lane) override {
+    nccl_.begin();
+    for (const Exchange& t : tensors) {
+      const std::size_t run = t.bytes / static_cast<std::size_t>(size_);
+      for (int r = 0; r < size_; ++r) {
+        nccl_.send(t.out + static_cast<std::size_t>(r) * run, run, r, stream(lane));
+        nccl_.receive(t.in + static_cast<std::size_t>(r) * run, run, r, stream(lane));
+      }
+      sent_ += t.bytes - run;
+    }
+    nccl_.end();
+  }
+
+  std::uint64_t sent() const override { return sent_; }
+
+ private:
+  static void* stream(const Lane& lane) { return lane.queue.native(lane.lane); }
+  bool even(const Cut& cut) const { return cut.count == cut.slice_count * size_; }
+  static std::byte* part(const Cut& cut, int rank, DType dtype) {
+    return static_cast<std::byte*>(cut.whole) + static_cast<std::size_t>(slice_begin(cut, rank)) * size_of(dtype);
+  }
+
+  int rank_;
+  int size_;
+  Nccl nccl_;
+  std::uint64_t sent_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceGroup> nccl_group(Communicator& group) { return std::make_unique<NcclGroup>(group); }
+
+}  // namespace trireme::comm
