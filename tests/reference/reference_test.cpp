@@ -144,7 +144,8 @@ class Reference : public ::testing::Test {
     data::Batch batch;
     batch.rows = c.config.train.batch;
     if (c.model.images) {
-      batch.images = values<float>(dump, "io/images");
+      const auto images = values<float>(dump, "io/images");
+      batch.images.assign(images.begin(), images.end());
       batch.labels = values<std::int32_t>(dump, "io/labels");
     } else {
       batch.tokens = values<std::int32_t>(dump, "io/tokens");
