@@ -61,7 +61,7 @@ int bench_step(Context& context, const BenchArguments& a) {
     return 0;
   }
   const double peak = planner::matmul_flops(c.train.precision == "bf16" ? DType::bf16 : DType::f32, trainer.threads(),
-                                            trainer.compiled().device);
+                                            trainer.compiled().device, c.train.precision == "tf32");
   const double flops = trainer.flops_per_step() / step_ms * 1e3;
   fmt::print("step    {:.1f} ms median of {} ({:.1f} … {:.1f})\n", step_ms, a.steps,
              *std::min_element(milliseconds.begin(), milliseconds.end()),
@@ -104,6 +104,7 @@ void add_bench(CLI::App& app, Context& context) {
       [&context, arguments] { context.run = [&context, arguments] { return bench_step(context, *arguments); }; });
   add_bench_checkpoint(*bench, context);
   add_bench_comm(*bench, context);
+  add_bench_gemm(*bench, context);
   add_bench_generate(*bench, context);
   add_bench_offload(*bench, context);
   add_bench_ranks(*bench, context);

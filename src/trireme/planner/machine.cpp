@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <vector>
 
 #include "trireme/core/error.h"
@@ -48,38 +49,56 @@ void fill_randomly(const device::Arena& arena, DType dtype, std::size_t bytes) {
 
 }  // namespace
 
-double matmul_flops(DType dtype, int threads, device::Kind device) {
+double product_seconds(const Product& p, int threads, device::Kind device) {
   const bool cpu = device == device::Kind::cpu;
-  const std::int64_t side = cpu ? 1024 : 8192;
-  const TensorType square{dtype, {side, side}};
+  const TensorType a{p.dtype, p.trans_a ? Shape{p.k, p.m} : Shape{p.m, p.k}};
+  const TensorType b{p.dtype, p.trans_b ? Shape{p.n, p.k} : Shape{p.k, p.n}};
+  const TensorType c{p.dtype, {p.m, p.n}};
   const ir::OpDef op = ops::builtin().at("matmul");
   ir::Attributes attributes;
   for (const ir::AttributeSpec& spec : op.attributes) attributes.set(spec.name, spec.fallback);
-  const std::vector<TensorType> inputs = {square, square, TensorType::none(), TensorType::none()};
-  const std::vector<TensorType> outputs = {square};
+  attributes.set("trans_a", p.trans_a);
+  attributes.set("trans_b", p.trans_b);
+  attributes.set("a_split", std::int64_t{1});
+  attributes.set("b_split", std::int64_t{1});
+  attributes.set("tf32", p.tf32);
+  const std::vector<TensorType> inputs = {a, b, TensorType::none(), TensorType::none()};
+  const std::vector<TensorType> outputs = {c};
   const ir::KernelSpec spec{inputs, outputs, attributes, threads};
   const ir::KernelDef& kernel = op.kernels.at(device);
   const auto prepared = kernel.prepare(spec);
-  const device::Arena arena(3 * square.bytes() + kernel.workspace(spec), device);
+  auto next = [at = std::size_t{0}](std::size_t bytes) mutable {
+    const std::size_t begin = at;
+    at += (bytes + 255) / 256 * 256;
+    return begin;
+  };
+  const std::size_t a_at = next(a.bytes()), b_at = next(b.bytes()), c_at = next(c.bytes());
+  const std::size_t scratch_at = next(kernel.workspace(spec));
+  const device::Arena arena(next(0), device);
   std::byte* const base = arena.data();
-  if (!cpu) fill_randomly(arena, dtype, 2 * square.bytes());
-  const std::vector<const void*> in = {base, base + square.bytes(), nullptr, nullptr};
-  const std::vector<void*> out = {base + 2 * square.bytes()};
+  if (!cpu) fill_randomly(arena, p.dtype, c_at);
+  const std::vector<const void*> in = {base + a_at, base + b_at, nullptr, nullptr};
+  const std::vector<void*> out = {base + c_at};
   ThreadPool pool(threads);
   const auto queue = device::make_queue(device);
-  const device::Launch launch{in, out, base + 3 * square.bytes(), &pool, queue ? queue->native() : nullptr};
+  const device::Launch launch{in, out, base + scratch_at, &pool, queue ? queue->native() : nullptr};
   using Clock = std::chrono::steady_clock;
-  double best = 0;
+  double best = std::numeric_limits<double>::infinity();
   const auto start = Clock::now();
   const int together = cpu ? 1 : 10;  // products between two looks at the clock
   while (std::chrono::duration<double>(Clock::now() - start).count() < 0.1) {
     const auto begin = Clock::now();
     for (int i = 0; i < together; ++i) prepared->launch(launch);
     if (queue) queue->synchronize();
-    const auto n = static_cast<double>(side);
-    best = std::max(best, together * 2.0 * n * n * n / std::chrono::duration<double>(Clock::now() - begin).count());
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - begin).count() / together);
   }
   return best;
+}
+
+double matmul_flops(DType dtype, int threads, device::Kind device, bool tf32) {
+  const std::int64_t side = device == device::Kind::cpu ? 1024 : 8192;
+  const Product square{.m = side, .n = side, .k = side, .dtype = dtype, .tf32 = tf32};
+  return square.flops() / product_seconds(square, threads, device);
 }
 
 double copy_speed(device::Kind device) {

@@ -9,9 +9,20 @@ namespace trireme::planner {
 
 // What this machine can do, measured rather than looked up.
 
-// Floating-point operations per second of a large matmul on `threads` cores, or on a GPU; takes about a tenth of a
-// second.
-double matmul_flops(DType dtype, int threads, device::Kind device = device::Kind::cpu);
+// A product c[m,n] = a[m,k] · b[k,n]; a transposed operand is stored the other way round.
+struct Product {
+  std::int64_t m = 0, n = 0, k = 0;
+  bool trans_a = false, trans_b = false;
+  DType dtype = DType::f32;
+  bool tf32 = false;  // as matmul has it
+
+  double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
+};
+// Seconds of one on `threads` cores, or on a GPU: the fastest within about a tenth of a second.
+double product_seconds(const Product& product, int threads, device::Kind device = device::Kind::cpu);
+
+// Floating-point operations per second of a large matmul.
+double matmul_flops(DType dtype, int threads, device::Kind device = device::Kind::cpu, bool tf32 = false);
 
 // Bytes read and written per second by a large copy within a GPU's memory.
 double copy_speed(device::Kind device);

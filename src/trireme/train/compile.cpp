@@ -22,6 +22,7 @@
 #include "trireme/passes/remat.h"
 #include "trireme/passes/sequence_cache.h"
 #include "trireme/passes/shard.h"
+#include "trireme/passes/tf32.h"
 #include "trireme/passes/validate.h"
 #include "trireme/passes/zero.h"
 #include "trireme/planner/memory_limit.h"
@@ -322,6 +323,8 @@ void add_first_passes(passes::Pipeline& p, const Config& config, const GraphOpti
       p.add<passes::LossScale>(
           passes::LossScale::Options{.start = config.train.loss_scale, .window = config.train.loss_scale_window});
   }
+  // After the gradients, whose products are meant too.
+  if (config.train.precision == "tf32") p.add<passes::Tf32>();
   if (!advance.empty()) {
     p.add<passes::LastRow>(passes::LastRow::Options{.graphs = {advance.begin() + 1, advance.end()}});
     // After precision, so that the caches have the type of what they keep.
@@ -464,6 +467,10 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
   graphs.mesh = mesh;
   build_graphs(c.module, config, model, graphs);
   if (config.runtime.device == "auto" && !has_kernels(c.module, c.device)) c.device = device::Kind::cpu;
+  if (config.train.precision == "tf32" && c.device == device::Kind::cpu)
+    refuse(
+        "train.precision = \"tf32\" is a GPU's, and this run computes on the CPU; \"f32\" and \"bf16\" are there on "
+        "both");
   const std::optional<ServerMode> mode =
       options.purpose == Purpose::train ? server_mode(config) : std::optional<ServerMode>{};
   c.mode = mode;

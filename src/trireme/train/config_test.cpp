@@ -291,8 +291,8 @@ TEST(Config, LossScaleIsFp16s) {
 
 TEST(Config, WhatThisVersionCannotDoIsSaid) {
   EXPECT_EQ(refusal("[train]\nprecision = \"fp8\"\n"),
-            "file.toml: not available in this version: train.precision = \"fp8\" (available: \"f32\", \"bf16\", "
-            "\"fp16\")");
+            "file.toml: not available in this version: train.precision = \"fp8\" (available: \"f32\", \"tf32\", "
+            "\"bf16\", \"fp16\")");
   EXPECT_EQ(refusal("[parallel]\nmesh = \"pp=2,dp=2\"\n"),
             "file.toml: not available in this version: parallel.mesh = \"pp=2,dp=2\" (available: dp alone)");
   EXPECT_EQ(parse("[parallel]\nmesh = \"pp=1,dp=1,tp=*\"\n").parallel.mesh, "pp=1,dp=1,tp=*");

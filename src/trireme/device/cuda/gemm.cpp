@@ -144,7 +144,8 @@ struct Gemm::Impl {
         a(s.input, s.trans_a ? s.k : s.m, s.trans_a ? s.m : s.k, s.lda),
         b(s.input, s.trans_b ? s.n : s.k, s.trans_b ? s.k : s.n, s.ldb),
         c(s.output, s.m, s.n, s.ldc) {
-    TRI_CUDA(cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    TRI_CUDA(cublasLtMatmulDescCreate(
+        &desc, s.tf32 && s.input == DType::f32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
     // cᵀ = bᵀ · aᵀ, so b is the library's first operand.
     set(desc, CUBLASLT_MATMUL_DESC_TRANSA, s.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(desc, CUBLASLT_MATMUL_DESC_TRANSB, s.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -192,15 +193,15 @@ struct Gemm::Impl {
   // The library's guess is within a few per cent for products that take no time.
   bool worth_measuring() const {
     const double flops = 2.0 * static_cast<double>(spec.m) * static_cast<double>(spec.n) * static_cast<double>(spec.k);
-    return size_of(spec.input) == 2 && flops > 5e9 && cache().usable();
+    return (size_of(spec.input) == 2 || spec.tf32) && flops > 5e9 && cache().usable();
   }
 
   std::string key() const {
     const GemmSpec& s = spec;
-    return fmt::format("{}x{}x{}/{}{}/{},{},{}/{}>{}/{}{}{}{}{}", s.m, s.n, s.k, s.trans_a ? 't' : 'n',
-                       s.trans_b ? 't' : 'n', s.lda, s.ldb, s.ldc, name_of(s.input), name_of(s.output),
-                       s.accumulate ? '+' : '=', s.bias ? 'b' : '-', s.gelu ? 'g' : '-', s.keep_argument ? 'k' : '-',
-                       s.gelu_gradient ? 'd' : '-');
+    return fmt::format("{}x{}x{}/{}{}/{},{},{}/{}{}>{}/{}{}{}{}{}", s.m, s.n, s.k, s.trans_a ? 't' : 'n',
+                       s.trans_b ? 't' : 'n', s.lda, s.ldb, s.ldc, s.tf32 ? "t" : "", name_of(s.input),
+                       name_of(s.output), s.accumulate ? '+' : '=', s.bias ? 'b' : '-', s.gelu ? 'g' : '-',
+                       s.keep_argument ? 'k' : '-', s.gelu_gradient ? 'd' : '-');
   }
 
   cublasLtMatmulAlgo_t fastest(std::span<const cublasLtMatmulHeuristicResult_t> candidates) {

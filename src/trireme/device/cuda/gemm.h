@@ -15,6 +15,7 @@ struct GemmSpec {
   std::int64_t lda = 0, ldb = 0, ldc = 0;
   DType input = DType::f32;   // f32, bf16 or f16
   DType output = DType::f32;  // the same, or f32
+  bool tf32 = false;          // f32 operands may be rounded to 10 bits of fraction
   bool accumulate = false;
   bool bias = false;  // of c's type, added to every row
   // c = gelu(a·b + bias), by the approximation with tanh; keep_argument leaves a·b + bias in `aux`.

@@ -98,7 +98,6 @@ std::size_t cross_entropy_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t linear_cross_entropy_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t kl_divergence_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t regression_workspace_cuda(const ir::KernelSpec& spec);
-std::size_t pack_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t take_largest_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t orthonormalise_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t row_norm_grad_workspace_cuda(const ir::KernelSpec& spec);
@@ -112,6 +111,5 @@ std::size_t sum_squares_workspace_cuda(const ir::KernelSpec& spec);
 
 bool supports_plain_attention_cuda(const ir::KernelSpec& spec);
 bool supports_rotary_cuda(const ir::KernelSpec& spec);
-bool supports_row_norm_cuda(const ir::KernelSpec& spec);
 
 }  // namespace trireme::ops

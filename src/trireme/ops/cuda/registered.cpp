@@ -48,6 +48,11 @@ void add_cuda_kernels(ir::Registry& registry) {
   add("quantize_int8", prepare_quantize_int8_cuda);
   add("dequantize_int8", prepare_dequantize_int8_cuda);
   add("weighted_sum", prepare_weighted_sum_cuda);
+  add("pack", prepare_pack_cuda);
+  add("unpack", prepare_unpack_cuda);
+  add("take_largest", prepare_take_largest_cuda, take_largest_workspace_cuda);
+  add("add_taken", prepare_add_taken_cuda);
+  add("orthonormalise", prepare_orthonormalise_cuda, orthonormalise_workspace_cuda);
   add("add", prepare_add_cuda);
   add("add_n", prepare_add_n_cuda);
   add("accumulate", prepare_add_cuda);
@@ -64,10 +69,10 @@ void add_cuda_kernels(ir::Registry& registry) {
   add("cast", prepare_cast_cuda);
   add("fill", prepare_fill_cuda);
   add("select", prepare_select_cuda);
-  add("layer_norm", prepare_layer_norm_cuda, nullptr, supports_row_norm_cuda);
-  add("layer_norm_grad", prepare_layer_norm_grad_cuda, row_norm_grad_workspace_cuda, supports_row_norm_cuda);
-  add("rms_norm", prepare_rms_norm_cuda, nullptr, supports_row_norm_cuda);
-  add("rms_norm_grad", prepare_rms_norm_grad_cuda, row_norm_grad_workspace_cuda, supports_row_norm_cuda);
+  add("layer_norm", prepare_layer_norm_cuda);
+  add("layer_norm_grad", prepare_layer_norm_grad_cuda, row_norm_grad_workspace_cuda);
+  add("rms_norm", prepare_rms_norm_cuda);
+  add("rms_norm_grad", prepare_rms_norm_grad_cuda, row_norm_grad_workspace_cuda);
   add("batch_norm", prepare_batch_norm_cuda, batch_norm_workspace_cuda);
   add("batch_norm_grad", prepare_batch_norm_grad_cuda, batch_norm_grad_workspace_cuda);
   add("channel_moments", prepare_channel_moments_cuda, channel_moments_workspace_cuda);

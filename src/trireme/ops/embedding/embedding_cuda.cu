@@ -31,21 +31,24 @@ __global__ void embedding_kernel(const std::int32_t* tokens, const T* table, T* 
 
 // The gradient sums rows of dy by token. Positions are first put in the order of their tokens, those of one token
 // ascending, by a counting sort over chunks of positions: the result is the same bits every time.
-constexpr int kChunk = 2048;
+constexpr int kChunk = 1024;
 
 struct TokenOrder {
   std::int32_t* counts;  // [chunk][vocab]: of a token in a chunk, then of it in all chunks before
   std::int32_t* first;   // [vocab + 1]: where a token's positions begin
   std::int32_t* rank;    // [tokens]: of a position among those of its token in its chunk
   std::int32_t* order;   // [tokens]
+  std::int32_t* sums;    // [vocab / kThreads]: positions of as many tokens
 
   TokenOrder(void* workspace, std::int64_t tokens, std::int64_t vocab)
       : counts(static_cast<std::int32_t*>(workspace)),
         first(counts + pieces(tokens, kChunk) * vocab),
         rank(first + vocab + 1),
-        order(rank + tokens) {}
+        order(rank + tokens),
+        sums(order + tokens) {}
   static std::size_t bytes(std::int64_t tokens, std::int64_t vocab) {
-    return static_cast<std::size_t>(pieces(tokens, kChunk) * vocab + vocab + 1 + 2 * tokens) * sizeof(std::int32_t);
+    return static_cast<std::size_t>(pieces(tokens, kChunk) * vocab + vocab + 1 + 2 * tokens + pieces(vocab, kThreads)) *
+           sizeof(std::int32_t);
   }
 };
 
@@ -64,42 +67,49 @@ __global__ void rank_kernel(const std::int32_t* tokens, std::int64_t count, std:
   }
 }
 
-// Counts become sums over the chunks before; `first` gets each token's total.
+// Counts become sums over the chunks before; `first` gets each token's total, `sums` those of a block's tokens.
 __global__ void over_chunks_kernel(std::int64_t chunks, std::int64_t vocab, TokenOrder t) {
-  const std::int64_t v = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (v >= vocab) return;
+  __shared__ std::int32_t shared[32];
+  const std::int64_t v = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   std::int32_t sum = 0;
-  for (std::int64_t c = 0; c < chunks; ++c) {
-    const std::int32_t own = t.counts[c * vocab + v];
-    t.counts[c * vocab + v] = sum;
-    sum += own;
+  if (v < vocab) {
+    constexpr int kAhead = 8;  // loads on their way at once
+    for (std::int64_t c = 0; c < chunks; c += kAhead) {
+      std::int32_t own[kAhead];
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) own[k] = c + k < chunks ? t.counts[(c + k) * vocab + v] : 0;
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        if (c + k < chunks) t.counts[(c + k) * vocab + v] = sum;
+        sum += own[k];
+      }
+    }
+    t.first[v] = sum;
   }
-  t.first[v] = sum;
+  sum = block_reduce<Add>(sum, shared);
+  if (threadIdx.x == 0) t.sums[blockIdx.x] = sum;
 }
 
-// Totals become where each token begins: one block, each thread a run of tokens.
+// Totals become where each token begins.
 __global__ void over_tokens_kernel(std::int64_t vocab, TokenOrder t) {
-  __shared__ std::int32_t sums[1024];
-  const std::int64_t run = (vocab + 1023) / 1024;
-  const std::int64_t begin = run * threadIdx.x < vocab ? run * threadIdx.x : vocab;
-  const std::int64_t end = begin + run < vocab ? begin + run : vocab;
-  std::int32_t sum = 0;
-  for (std::int64_t v = begin; v < end; ++v) sum += t.first[v];
-  sums[threadIdx.x] = sum;
+  __shared__ std::int32_t shared[32];
+  __shared__ std::int32_t warps[kThreads / 32];
+  std::int32_t before = 0;
+  for (unsigned b = threadIdx.x; b < blockIdx.x; b += kThreads) before += t.sums[b];
+  before = block_reduce<Add>(before, shared);
+  const std::int64_t v = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const std::int32_t own = v < vocab ? t.first[v] : 0;
+  std::int32_t sum = own;  // with those of the warp's tokens before
+#pragma unroll
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const std::int32_t other = __shfl_up_sync(0xffffffffU, sum, offset);
+    if (static_cast<int>(threadIdx.x % 32) >= offset) sum += other;
+  }
+  if (threadIdx.x % 32 == 31) warps[threadIdx.x / 32] = sum;
   __syncthreads();
-  for (int step = 1; step < 1024; step *= 2) {
-    const std::int32_t other = static_cast<int>(threadIdx.x) >= step ? sums[threadIdx.x - step] : 0;
-    __syncthreads();
-    sums[threadIdx.x] += other;
-    __syncthreads();
-  }
-  sum = threadIdx.x == 0 ? 0 : sums[threadIdx.x - 1];
-  for (std::int64_t v = begin; v < end; ++v) {
-    const std::int32_t own = t.first[v];
-    t.first[v] = sum;
-    sum += own;
-  }
-  if (threadIdx.x == 1023) t.first[vocab] = sums[1023];
+  for (unsigned w = 0; w < threadIdx.x / 32; ++w) before += warps[w];
+  if (v < vocab) t.first[v] = before + sum - own;
+  if (v == vocab - 1) t.first[vocab] = before + sum;
 }
 
 __global__ void order_kernel(const std::int32_t* tokens, std::int64_t count, std::int64_t vocab, TokenOrder t) {
@@ -181,7 +191,7 @@ std::shared_ptr<device::Kernel> prepare_embedding_grad_cuda(const ir::KernelSpec
             cudaMemsetAsync(order.counts, 0, static_cast<std::size_t>(chunks * vocab) * sizeof(std::int32_t), stream));
         if (tokens > 0) rank_kernel<<<blocks(chunks), 1024, 0, stream>>>(token, tokens, vocab, order);
         over_chunks_kernel<<<blocks(pieces(vocab, kThreads)), kThreads, 0, stream>>>(chunks, vocab, order);
-        over_tokens_kernel<<<1, 1024, 0, stream>>>(vocab, order);
+        over_tokens_kernel<<<blocks(pieces(vocab, kThreads)), kThreads, 0, stream>>>(vocab, order);
         if (tokens > 0)
           order_kernel<<<blocks(pieces(tokens, kThreads)), kThreads, 0, stream>>>(token, tokens, vocab, order);
         const auto run = [&](auto kernel, int pack) {

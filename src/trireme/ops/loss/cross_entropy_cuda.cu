@@ -145,6 +145,67 @@ __global__ void __launch_bounds__(kRowThreads, 3) rows_kernel(const T* logits, T
   if (threadIdx.x == 0 && counted) d[target] = narrow<T>(weight * (expf(at_target - lse) - 1.0F));
 }
 
+// The same with gradients in place of the logits, the row held in shared memory meanwhile: it is read once and written
+// once. Each thread has its own packs of the row throughout.
+constexpr int kHeldThreads = 512;
+constexpr std::size_t kMostHeld = 110 * 1024;  // bytes of a row: two blocks to a processor
+
+template <class T>
+bool can_hold(std::int64_t stride) {
+  return sizeof(T) == 2 && static_cast<std::size_t>(stride) * sizeof(T) <= kMostHeld;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kHeldThreads, 2) held_rows_kernel(T* logits, Rows r, std::int64_t first) {
+  extern __shared__ __align__(16) std::byte held[];
+  __shared__ float shared[32];
+  constexpr int N = kWidest<T>;
+  constexpr int kStep = kHeldThreads * N;
+  T* const x = reinterpret_cast<T*>(held);
+  T* const d = logits + static_cast<std::int64_t>(blockIdx.x) * r.stride;
+  const int stride = static_cast<int>(r.stride), vocab = static_cast<int>(r.vocab);
+  const int own = static_cast<int>(threadIdx.x) * N;
+  for (int i = own; i < stride; i += kStep)
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(x + i))),
+        "l"(d + i));
+  asm volatile("cp.async.wait_all;" ::: "memory");
+  const auto each = [&](auto&& take) {
+    for (int i = own; i < vocab; i += kStep) {
+      const Pack<T, N> pack = load<N>(x + i);
+#pragma unroll
+      for (int j = 0; j < N; ++j)
+        if (i + j < vocab) take(wide(pack.v[j]));
+    }
+  };
+  float top = -INFINITY;
+  each([&](float v) { top = fmaxf(top, v); });
+  top = block_reduce<Largest>(top, shared);
+  const float scaled_top = scaled_by_log2e(top);
+  float sum = 0;
+  each([&](float v) { sum += exp_of<T>(v, top, scaled_top); });
+  sum = block_reduce<Add>(sum, shared);
+  const float lse = top + logf(sum);
+  // One that is out of range makes the loss NaN, which stops the run with a search for the cause.
+  const std::int32_t target = r.targets[first + blockIdx.x];
+  const bool counted = target >= 0 && target < vocab;
+  const float at_target = counted ? wide(x[target]) : 0.0F;
+  if (threadIdx.x == 0) {
+    if (r.lse != nullptr) r.lse[first + blockIdx.x] = lse;
+    r.losses[first + blockIdx.x] = target >= vocab ? nanf("") : counted ? lse - at_target : 0.0F;
+  }
+  const auto weight = static_cast<float>(r.scale * (r.dloss != nullptr ? static_cast<double>(*r.dloss) : 1.0));
+  const float scaled = scaled_by_log2e(lse);
+  for (int i = own; i < stride; i += kStep) {
+    Pack<T, N> pack = load<N>(x + i);
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+      pack.v[j] = narrow<T>(counted && i + j < vocab ? weight * exp_of<T>(wide(pack.v[j]), lse, scaled) : 0.0F);
+    store<N>(d + i, pack);
+    if (counted && target >= i && target < i + N) d[target] = narrow<T>(weight * (expf(at_target - lse) - 1.0F));
+  }
+}
+
 template <class T>
 __global__ void round_kernel(const float* x, T* y, std::int64_t n) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -159,7 +220,7 @@ unsigned row_threads(std::int64_t vocab) {
 // rounded up to a multiple of 64, by rows of zeros behind the weight: products of odd sizes take several times as long.
 struct Plan {
   std::int64_t rows, vocab, dim, stride, chunk;
-  bool gradients, narrow_dweight, own_sums, padded;
+  bool gradients, tf32, narrow_dweight, own_sums, padded;
   DType dtype;
   std::size_t losses_at = 0, logits_at = 0, weight_at = 0, sums_at = 0, gemm_at = 0, bytes = 0;
 
@@ -170,6 +231,7 @@ struct Plan {
         stride(pieces(vocab, 64) * 64),
         chunk(spec.attributes.integer("chunk")),
         gradients(spec.attributes.boolean("with_gradients")),
+        tf32(spec.attributes.boolean("tf32")),
         dtype(spec.inputs[0].dtype) {
     constexpr std::int64_t kElements = std::int64_t{1} << 28;
     if (chunk == 0)
@@ -200,10 +262,19 @@ struct Plan {
             .ldb = dim,
             .ldc = stride,
             .input = dtype,
-            .output = dtype};
+            .output = dtype,
+            .tf32 = tf32};
   }
   GemmSpec dx_gemm(std::int64_t r) const {
-    return {.m = r, .n = dim, .k = stride, .lda = stride, .ldb = dim, .ldc = dim, .input = dtype, .output = dtype};
+    return {.m = r,
+            .n = dim,
+            .k = stride,
+            .lda = stride,
+            .ldb = dim,
+            .ldc = dim,
+            .input = dtype,
+            .output = dtype,
+            .tf32 = tf32};
   }
   GemmSpec dweight_gemm(std::int64_t r, bool accumulate) const {
     return {.m = own_sums ? stride : vocab,
@@ -215,6 +286,7 @@ struct Plan {
             .ldc = dim,
             .input = dtype,
             .output = narrow_dweight && !own_sums ? dtype : DType::f32,
+            .tf32 = tf32,
             .accumulate = accumulate};
   }
 
@@ -230,6 +302,9 @@ template <class T>
 class LinearCrossEntropy final : public device::Kernel {
  public:
   explicit LinearCrossEntropy(const ir::KernelSpec& spec) : plan_(spec), scale_(spec.attributes.real("scale")) {
+    if (can_hold<T>(plan_.stride))
+      TRI_CUDA(cudaFuncSetAttribute(held_rows_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(kMostHeld)));
     for (std::int64_t begin = 0; begin < plan_.rows; begin += plan_.chunk) {
       const std::int64_t r = std::min(plan_.chunk, plan_.rows - begin);
       if (gemms_.empty() || r != plan_.chunk || begin == plan_.chunk) gemms_.emplace_back(plan_, r, begin > 0);
@@ -263,7 +338,12 @@ class LinearCrossEntropy final : public device::Kernel {
         rows_kernel<true, false, T><<<blocks(c.rows), threads, 0, stream>>>(logits, logits, r, c.begin);
         continue;
       }
-      rows_kernel<true, true, T><<<blocks(c.rows), threads, 0, stream>>>(logits, logits, r, c.begin);
+      if (can_hold<T>(plan_.stride))
+        held_rows_kernel<T>
+            <<<blocks(c.rows), kHeldThreads, static_cast<std::size_t>(plan_.stride) * sizeof(T), stream>>>(logits, r,
+                                                                                                           c.begin);
+      else
+        rows_kernel<true, true, T><<<blocks(c.rows), threads, 0, stream>>>(logits, logits, r, c.begin);
       g.dx.run(stream, logits, weight, launch.out<T>(1) + c.begin * plan_.dim, scratch);
       g.dweight.run(stream, logits, x, sums, scratch);
     }

@@ -8,8 +8,11 @@ ir::OpDef linear_cross_entropy_def() {
   ir::OpDef def;
   def.name = "linear_cross_entropy";
   def.operands = {{"x"}, {"weight"}, {"targets"}, {.name = "dloss", .optional = true, .keep_f32 = true}};
-  def.attributes = {
-      {"scale", 1.0}, {"with_gradients", false}, {"chunk", std::int64_t{0}}, {"out", std::string("same")}};
+  def.attributes = {{"scale", 1.0},
+                    {"with_gradients", false},
+                    {"chunk", std::int64_t{0}},
+                    {"out", std::string("same")},
+                    {"tf32", false}};
   def.infer = [](std::span<const TensorType> inputs, const ir::Attributes& attributes) -> ir::Types {
     expect_logits(inputs[0], "x");
     if (inputs[1].shape.rank() != 2) fail("'weight' must be [V,D], got {}", inputs[1].str());

@@ -12,6 +12,7 @@ namespace trireme::ops {
 //               out = "same" | "f32": the type of dweight, x's or f32; sums are f32 either way
 //               with_gradients = false: set by the op's own gradient
 //               chunk = 0: rows at a time; 0: as many as keep the logits of a chunk at a few MiB, at least 128
+//               tf32 = false: as matmul has it
 //   outputs     loss f32 [] = scale · Σ (log Σ exp(logits) − logits[target]), and with gradients
 //               dx of x's type and dweight, both for dloss as the gradient of the loss
 ir::OpDef linear_cross_entropy_def();

@@ -151,7 +151,8 @@ ir::OpDef matmul_def() {
   def.operands = {{.name = "a"}, {.name = "b"}, {.name = "bias", .optional = true}, {.name = "aux", .optional = true}};
   def.attributes = {
       {"trans_a", false},     {"trans_b", false},          {"a_split", std::int64_t{-1}}, {"b_split", std::int64_t{-1}},
-      {"activation", "none"}, {"activation_grad", "none"}, {"save_pre", false},           {"out", "same"}};
+      {"activation", "none"}, {"activation_grad", "none"}, {"save_pre", false},           {"out", "same"},
+      {"tf32", false}};
   def.infer = infer;
   def.gradient = gradient;
   def.factors = factors;

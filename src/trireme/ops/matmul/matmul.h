@@ -23,6 +23,8 @@ namespace trireme::ops {
 //                       aux has y's shape and a's dtype: what the activation was applied to (relu: or what it gave).
 //                       y may overwrite aux.
 //   out                 same | f32: the dtype of y and pre; "same" is a's
+//   tf32                f32 operands may be rounded to 10 bits of fraction where a GPU multiplies them; a CPU never
+//   does
 //
 // a and b have one dtype, sums are f32. bias has the shape of b's free dimensions and any compute dtype.
 ir::OpDef matmul_def();

@@ -35,6 +35,7 @@ struct Plan {
             .ldc = problem.n,
             .input = spec.inputs[0].dtype,
             .output = y,
+            .tf32 = spec.attributes.boolean("tf32"),
             .accumulate = spec.accumulate};
     const bool bias = spec.inputs[2].present;
     const bool fused = Gemm::has_gelu(gemm);

@@ -1,29 +1,28 @@
 #include "trireme/ops/cuda/common.h"
 #include "trireme/ops/cuda/kernels.h"
 
-// layer_norm, rms_norm and their gradients. A warp takes a row at a time, or a block where rows are long, and a thread
-// the same columns of every row, so that a row is read from memory once and stays in registers, and so do the sums of
-// the weights' gradients.
+// layer_norm and rms_norm. A warp takes a row, or a block where rows are long; it is read from memory once and stays in
+// registers, unless it is too long for them.
 namespace trireme::ops {
 namespace {
 
 using namespace cuda;
 
 constexpr int kMostThreads = 512;
+constexpr int kMostPacks = 8;
 
 // Columns of a thread: E packs of N, each as far from the next as all threads of the row are wide.
 struct RowShape {
   std::int64_t rows = 0, width = 0;
   int threads = 32;  // to a row
   int together = 1;  // rows of a block at once
-  int packs = 1;     // per thread: one of those that with_shape knows
+  int packs = 1;     // per thread: one of those that with_shape knows, up to kMostPacks
   int pack = 1;
 
-  RowShape(std::int64_t row_count, std::int64_t row_width, int widest, bool by_warp)
-      : rows(row_count), width(row_width) {
+  RowShape(std::int64_t row_count, std::int64_t row_width, int widest) : rows(row_count), width(row_width) {
     pack = width % widest == 0 ? widest : 1;
     const std::int64_t units = std::max<std::int64_t>(1, width / pack);
-    if (by_warp && units <= 32 * 4 && pack > 1) {
+    if (units <= 32 * 4 && pack > 1) {
       together = 4;
       packs = static_cast<int>(pieces(units, 32));
       return;
@@ -68,7 +67,7 @@ struct Forward {
 };
 
 template <bool Centered, int N, int E, class T>
-__global__ void forward_kernel(Forward<T> f) {
+__global__ void __launch_bounds__(kMostThreads) forward_kernel(Forward<T> f) {
   __shared__ float shared[kMostThreads / 32];
   const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (r >= f.rows) return;
@@ -138,140 +137,36 @@ __global__ void forward_kernel(Forward<T> f) {
   }
 }
 
-// Two sums over a block in one go. Whoever takes turns with two places for `shared` needs one barrier for each.
-struct Two {
-  float a, b;
-};
-__device__ __forceinline__ Two block_sums(Two x, Two* shared) {
-  x = {warp_reduce<Add>(x.a), warp_reduce<Add>(x.b)};
-  const unsigned warps = blockDim.x / 32;
-  if (warps == 1) return x;
-  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
-  __syncthreads();
-  x = shared[0];
-  for (unsigned w = 1; w < warps; ++w) x = {x.a + shared[w].a, x.b + shared[w].b};
-  return x;
-}
-
-template <class T>
-struct Backward {
-  const T* s;
-  const float* weight;
-  const float* mean;
-  const float* rstd;
-  const T* dy;
-  const T* dsum;
-  T* dx;
-  float* partials;  // [block][dweight, dbias][width]
-  std::int64_t rows, width;
-  int stride;  // of a block's partials: width or 2·width
-};
-
-// What a thread reads of a row. The next row's is on its way while this one's sums are taken.
-template <int N, int E, class T>
-struct RowOf {
-  Pack<T, N> s[E], dy[E], more[E];
-  float mean = 0, rstd = 0;
-
-  template <bool Centered>
-  __device__ __forceinline__ void fetch(const Backward<T>& b, std::int64_t r) {
-    mean = Centered ? b.mean[r] : 0;
-    rstd = b.rstd[r];
-#pragma unroll
-    for (int e = 0; e < E; ++e) {
-      const std::int64_t column = (static_cast<std::int64_t>(e) * blockDim.x + threadIdx.x) * N;
-      if (column >= b.width) continue;
-      const std::int64_t at = r * b.width + column;
-      s[e] = load<N>(b.s + at);
-      dy[e] = load<N>(b.dy + at);
-      if (b.dsum != nullptr) more[e] = load<N>(b.dsum + at);
-    }
+// Rows of any width, read three times.
+template <bool Centered, class T>
+__global__ void long_forward_kernel(Forward<T> f) {
+  __shared__ float shared[kMostThreads / 32];
+  const std::int64_t row = blockIdx.x * f.width;
+  const T* x = f.residual != nullptr ? f.sum : f.x;
+  if (f.residual != nullptr)
+    for (std::int64_t i = threadIdx.x; i < f.width; i += blockDim.x)
+      f.sum[row + i] = narrow<T>(wide(f.x[row + i]) + wide(f.residual[row + i]));
+  const float inverse = 1.0F / static_cast<float>(f.width);
+  float mean = 0;
+  if constexpr (Centered) {
+    float total = 0;
+    for (std::int64_t i = threadIdx.x; i < f.width; i += blockDim.x) total += wide(x[row + i]);
+    mean = block_reduce<Add>(total, shared) * inverse;
   }
-};
-
-template <bool Centered, int N, int E, class T>
-__global__ void backward_kernel(Backward<T> b) {
-  __shared__ Two shared[2][kMostThreads / 32];
-  int turn = 0;
-  float dweight[E][N] = {};
-  float dbias[E][N] = {};
-  const float inverse = 1.0F / static_cast<float>(b.width);
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
-  std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  RowOf<N, E, T> next;
-  if (r < b.rows) next.template fetch<Centered>(b, r);
-  for (; r < b.rows; r += step) {
-    const RowOf<N, E, T> now = next;
-    if (r + step < b.rows) next.template fetch<Centered>(b, r + step);
-    const auto normal = [&](int e, int j) { return (wide(now.s[e].v[j]) - now.mean) * now.rstd; };
-    float g[E][N];
-    float sum_g = 0;
-    float sum_gx = 0;
-#pragma unroll
-    for (int e = 0; e < E; ++e) {
-      const std::int64_t column = (static_cast<std::int64_t>(e) * blockDim.x + threadIdx.x) * N;
-      if (column >= b.width) continue;
-      const Floats<N> weight(b.weight + column);
-#pragma unroll
-      for (int j = 0; j < N; ++j) {
-        const float d = wide(now.dy[e].v[j]);
-        const float x = normal(e, j);
-        g[e][j] = d * weight.v[j];
-        dweight[e][j] += d * x;
-        if constexpr (Centered) {
-          dbias[e][j] += d;
-          sum_g += g[e][j];
-        }
-        sum_gx += g[e][j] * x;
-      }
-    }
-    const Two sums = block_sums({sum_g, sum_gx}, shared[turn]);
-    turn = 1 - turn;
-    sum_g = sums.a * inverse;
-    sum_gx = sums.b * inverse;
-#pragma unroll
-    for (int e = 0; e < E; ++e) {
-      const std::int64_t column = (static_cast<std::int64_t>(e) * blockDim.x + threadIdx.x) * N;
-      if (column >= b.width) continue;
-      Pack<T, N> dx;
-#pragma unroll
-      for (int j = 0; j < N; ++j) {
-        const float v = (g[e][j] - sum_g - normal(e, j) * sum_gx) * now.rstd;
-        dx.v[j] = narrow<T>(b.dsum != nullptr ? v + wide(now.more[e].v[j]) : v);
-      }
-      store<N>(b.dx + r * b.width + column, dx);
-    }
+  float squares = 0;
+  for (std::int64_t i = threadIdx.x; i < f.width; i += blockDim.x) {
+    const float v = wide(x[row + i]) - mean;
+    squares += v * v;
   }
-  float* mine = b.partials + (static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y) * b.stride;
-#pragma unroll
-  for (int e = 0; e < E; ++e) {
-    const std::int64_t column = (static_cast<std::int64_t>(e) * blockDim.x + threadIdx.x) * N;
-    if (column >= b.width) continue;
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
-      mine[column + j] = dweight[e][j];
-      if (b.stride > b.width) mine[b.width + column + j] = dbias[e][j];
-    }
+  const float rstd = 1.0F / sqrtf(block_reduce<Add>(squares, shared) * inverse + f.eps);
+  if (threadIdx.x == 0) {
+    if constexpr (Centered) f.mean[blockIdx.x] = mean;
+    f.rstd[blockIdx.x] = rstd;
   }
-}
-
-// Sums of the columns of partials[count][stride]: 32 columns to a block, its warps share out the rows.
-__global__ void join_kernel(const float* partials, int count, int stride, std::int64_t width, float* dweight,
-                            float* dbias) {
-  __shared__ float shared[32][33];
-  const int column = static_cast<int>(blockIdx.x) * 32 + static_cast<int>(threadIdx.x);
-  float sum = 0;
-  if (column < stride)
-    for (int r = static_cast<int>(threadIdx.y); r < count; r += 32)
-      sum += partials[static_cast<std::int64_t>(r) * stride + column];
-  shared[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  if (threadIdx.y != 0 || column >= stride) return;
-  for (int w = 1; w < 32; ++w) sum += shared[w][threadIdx.x];
-  if (column < width)
-    dweight[column] = sum;
-  else
-    dbias[column - width] = sum;
+  for (std::int64_t i = threadIdx.x; i < f.width; i += blockDim.x) {
+    const float v = (wide(x[row + i]) - mean) * rstd * f.weight[i];
+    f.y[row + i] = narrow<T>(f.bias != nullptr ? v + f.bias[i] : v);
+  }
 }
 
 // Calls f with the constants (pack, packs per thread) of a shape.
@@ -292,16 +187,15 @@ void with_shape(const RowShape& shape, F&& f) {
     packs(std::integral_constant<int, Widest>{});
 }
 
-// The gradient's sums of columns want all the registers of a thread for few columns: there a block takes a row.
-RowShape shape_of(const ir::KernelSpec& spec, bool by_warp) {
+RowShape shape_of(const ir::KernelSpec& spec) {
   const std::int64_t width = spec.inputs[0].shape.back();
   const std::int64_t rows = width == 0 ? 0 : spec.inputs[0].elements() / width;
-  return {rows, width, static_cast<int>(16 / size_of(spec.inputs[0].dtype)), by_warp};
+  return {rows, width, static_cast<int>(16 / size_of(spec.inputs[0].dtype))};
 }
 
 template <bool Centered>
 std::shared_ptr<device::Kernel> prepare_forward(const ir::KernelSpec& spec) {
-  const RowShape shape = shape_of(spec, true);
+  const RowShape shape = shape_of(spec);
   const auto eps = static_cast<float>(spec.attributes.real("eps"));
   return dispatch_native(spec.inputs[0].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {
     return make_kernel([shape, eps](const device::Launch& launch) {
@@ -319,49 +213,15 @@ std::shared_ptr<device::Kernel> prepare_forward(const ir::KernelSpec& spec) {
       f.rows = shape.rows;
       f.width = shape.width;
       f.eps = eps;
-      with_shape<kWidest<T>>(shape, [&]<int N, int E>(std::integral_constant<int, N>, std::integral_constant<int, E>) {
-        forward_kernel<Centered, N, E, T>
-            <<<blocks(pieces(shape.rows, shape.together)), shape.block(), 0, stream_of(launch)>>>(f);
-      });
+      if (shape.packs > kMostPacks)
+        long_forward_kernel<Centered, T><<<blocks(shape.rows), kMostThreads, 0, stream_of(launch)>>>(f);
+      else
+        with_shape<kWidest<T>>(
+            shape, [&]<int N, int E>(std::integral_constant<int, N>, std::integral_constant<int, E>) {
+              forward_kernel<Centered, N, E, T>
+                  <<<blocks(pieces(shape.rows, shape.together)), shape.block(), 0, stream_of(launch)>>>(f);
+            });
       device::cuda::launched("norm");
-    });
-  });
-}
-
-// As many blocks as a GPU has room for at once; more rows than that share one.
-std::int64_t backward_blocks(const RowShape& shape) {
-  constexpr std::int64_t kProcessors = 132, kThreads = 630;  // of which registers allow so many
-  return std::clamp<std::int64_t>(pieces(shape.rows, shape.together), 1,
-                                  kProcessors * std::max<std::int64_t>(1, kThreads / shape.threads));
-}
-
-template <bool Centered>
-std::shared_ptr<device::Kernel> prepare_backward(const ir::KernelSpec& spec) {
-  const RowShape shape = shape_of(spec, false);
-  const bool has_bias = Centered && spec.outputs.size() == 3;
-  return dispatch_native(spec.inputs[0].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {
-    return make_kernel([shape, has_bias](const device::Launch& launch) {
-      if (shape.width == 0) return;
-      Backward<T> b{};
-      b.s = launch.in<T>(0);
-      b.weight = launch.in<float>(1);
-      b.mean = Centered ? launch.in<float>(2) : nullptr;
-      b.rstd = launch.in<float>(Centered ? 3 : 2);
-      b.dy = launch.in<T>(Centered ? 4 : 3);
-      b.dsum = launch.in<T>(Centered ? 5 : 4);
-      b.dx = launch.out<T>(0);
-      b.partials = static_cast<float*>(launch.workspace);
-      b.rows = shape.rows;
-      b.width = shape.width;
-      b.stride = static_cast<int>(has_bias ? 2 * shape.width : shape.width);
-      const std::int64_t grid = backward_blocks(shape);
-      const auto count = static_cast<int>(grid * shape.together);
-      with_shape<kWidest<T>>(shape, [&]<int N, int E>(std::integral_constant<int, N>, std::integral_constant<int, E>) {
-        backward_kernel<Centered, N, E, T><<<blocks(grid), shape.block(), 0, stream_of(launch)>>>(b);
-      });
-      join_kernel<<<blocks(pieces(b.stride, 32)), dim3(32, 32), 0, stream_of(launch)>>>(
-          b.partials, count, b.stride, shape.width, launch.out<float>(1), has_bias ? launch.out<float>(2) : nullptr);
-      device::cuda::launched("norm_grad");
     });
   });
 }
@@ -370,19 +230,4 @@ std::shared_ptr<device::Kernel> prepare_backward(const ir::KernelSpec& spec) {
 
 std::shared_ptr<device::Kernel> prepare_layer_norm_cuda(const ir::KernelSpec& s) { return prepare_forward<true>(s); }
 std::shared_ptr<device::Kernel> prepare_rms_norm_cuda(const ir::KernelSpec& s) { return prepare_forward<false>(s); }
-std::shared_ptr<device::Kernel> prepare_layer_norm_grad_cuda(const ir::KernelSpec& s) {
-  return prepare_backward<true>(s);
-}
-std::shared_ptr<device::Kernel> prepare_rms_norm_grad_cuda(const ir::KernelSpec& s) {
-  return prepare_backward<false>(s);
-}
-
-std::size_t row_norm_grad_workspace_cuda(const ir::KernelSpec& spec) {
-  const RowShape shape = shape_of(spec, false);
-  return static_cast<std::size_t>(backward_blocks(shape) * shape.together * shape.width) * (spec.outputs.size() - 1) *
-         sizeof(float);
-}
-
-bool supports_row_norm_cuda(const ir::KernelSpec& spec) { return shape_of(spec, false).packs <= 8; }
-
 }  // namespace trireme::ops

@@ -87,8 +87,10 @@ __global__ void join_kernel(const __grid_constant__ Table t) {
     if (c + threadIdx.x < chunks) shared[threadIdx.x] = t.partials[e.first_chunk + c + threadIdx.x];
     __syncthreads();
     const int count = chunks - c < kThreads ? static_cast<int>(chunks - c) : kThreads;
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
+#pragma unroll 16
       for (int k = 0; k < count; ++k) sum += shared[k];
+    }
     __syncthreads();
   }
   if (threadIdx.x != 0) return;

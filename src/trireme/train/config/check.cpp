@@ -18,7 +18,7 @@ struct Available {
 
 std::vector<Available> available() {
   return {
-      {"train.precision", {"\"f32\"", "\"bf16\"", "\"fp16\""}},
+      {"train.precision", {"\"f32\"", "\"tf32\"", "\"bf16\"", "\"fp16\""}},
       {"parallel.sequence", {"false"}},
   };
 }
