@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <memory>
 #include <memory_resource>
+#include <span>
 
 #include "trireme/device/kernel.h"
 
@@ -12,6 +13,12 @@ namespace trireme::device {
 // `synchronize` at the latest.
 class Queue {
  public:
+  struct Copy {
+    void* to;
+    const void* from;
+    std::size_t bytes;
+  };
+
   Queue() = default;
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
@@ -20,6 +27,8 @@ class Queue {
   virtual void* native(std::size_t lane = 0) const = 0;  // for Launch::native_stream
   // Within the device's memory, or between it and a HostBlock or what `host_memory` gave.
   virtual void copy(void* to, const void* from, std::size_t bytes, std::size_t lane = 0) = 0;
+  // Many of them within the device's memory at once; none may touch what another writes.
+  virtual void copy_all(std::span<const Copy> copies, std::size_t lane) = 0;
   // A call on the host in the lane's order. It must not throw, nor touch the device.
   virtual void call(void (*function)(void*), void* context, std::size_t lane) = 0;
   virtual void synchronize() = 0;  // all lanes

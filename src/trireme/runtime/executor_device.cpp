@@ -15,6 +15,7 @@ using program::Instruction;
 namespace {
 
 constexpr std::size_t kLarge = std::size_t{1} << 16;  // bytes of an input that is worth a copy of its own
+constexpr std::size_t kSmall = std::size_t{1} << 16;  // bytes of a copy that takes longer to start than to do
 constexpr std::size_t kEarly = 256;                   // bytes of an output that comes by itself at the end of a run
 
 // On their way to or from the disk, tensors pass through the host's memory in parts of at most this many bytes.
@@ -29,6 +30,10 @@ void stage(std::span<const std::byte> from, std::byte* to, ThreadPool& pool) {
     const std::size_t at = static_cast<std::size_t>(piece) * kPiece;
     std::memcpy(to + at, from.data() + at, std::min(kPiece, from.size() - at));
   });
+}
+
+bool is_small_copy(const Instruction& instruction) {
+  return instruction.kind == Instruction::Kind::copy && instruction.outputs.front().type.bytes() <= kSmall;
 }
 
 // Forward, gradients, update: the two kinds of gradients take turns too often to be timed apart.
@@ -135,8 +140,8 @@ void Executor::find_groups() {
     std::size_t next = first;
     for (; next < prepared_.size(); ++next) {
       const Instruction& instruction = program_.instructions[next];
-      if (dynamic_cast<device::GroupKernel*>(prepared_[next].kernel) == nullptr) break;
-      if (instruction.op != program_.instructions[first].op ||
+      if (!is_small_copy(instruction) && dynamic_cast<device::GroupKernel*>(prepared_[next].kernel) == nullptr) break;
+      if (instruction.kind != program_.instructions[first].kind || instruction.op != program_.instructions[first].op ||
           instruction.stream != program_.instructions[first].stream)
         break;
       // The others would wait with it.
@@ -274,14 +279,22 @@ void Executor::pass_disk(const DiskPart& part) {
 void Executor::issue_group(std::size_t first) {
   std::vector<device::GroupKernel*> members;
   std::vector<device::Launch> launches;
+  std::vector<device::Queue::Copy> copies;
   await(first);
   for (std::size_t i = first; i < first + together_[first]; ++i) {
     const Prepared& p = prepared_[i];
     prepare_launch(i);
+    if (program_.instructions[i].kind == Instruction::Kind::copy) {
+      copies.push_back({p.outputs.front(), p.inputs.front(), program_.instructions[i].outputs.front().type.bytes()});
+      continue;
+    }
     members.push_back(static_cast<device::GroupKernel*>(p.kernel));
     launches.push_back({p.inputs, p.outputs, p.workspace, nullptr, queue_->native(lane_of(first))});
   }
-  members.front()->launch_group(members, launches);
+  if (copies.empty())
+    members.front()->launch_group(members, launches);
+  else
+    queue_->copy_all(copies, lane_of(first));
   for (std::size_t i = first; i < first + together_[first]; ++i) announce(i);
 }
 

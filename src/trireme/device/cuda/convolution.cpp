@@ -181,6 +181,9 @@ struct Convolution::Impl {
     if (!choice.empty() && library->build(choice)) return true;
     library = std::make_unique<Described>(spec, allowance);
     if (!library->propose()) return false;
+    // Some have settings that the frontend cannot ask for by name.
+    for (std::int64_t i = 0; i < library->proposals() && !choice.empty(); ++i)
+      if (library->text(i) == choice && library->build(i)) return true;
     for (std::int64_t i = 0; i < library->proposals(); ++i)
       if (library->build(i)) return true;
     return false;

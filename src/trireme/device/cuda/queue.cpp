@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "trireme/device/cuda/check.h"
+#include "trireme/device/cuda/copies.h"
 #include "trireme/device/cuda/cuda.h"
 
 namespace trireme::device::cuda {
@@ -51,6 +52,7 @@ class CudaQueue final : public Queue {
   void copy(void* to, const void* from, std::size_t bytes, std::size_t lane) override {
     if (bytes > 0) TRI_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, lanes_[lane]));
   }
+  void copy_all(std::span<const Copy> copies, std::size_t lane) override { launch_copies(lanes_[lane], copies); }
   void call(void (*function)(void*), void* context, std::size_t lane) override {
     TRI_CUDA(cudaLaunchHostFunc(lanes_[lane], function, context));
   }

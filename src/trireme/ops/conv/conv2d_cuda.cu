@@ -1,4 +1,5 @@
 #include "trireme/device/cuda/convolution.h"
+#include "trireme/ops/conv/fold_cuda.h"
 #include "trireme/ops/conv/problem.h"
 #include "trireme/ops/cuda/common.h"
 #include "trireme/ops/cuda/kernels.h"
@@ -37,7 +38,14 @@ struct Plan {
     if (accumulate || out != conv.input)
       stage_bytes = (static_cast<std::size_t>(spec.outputs[0].elements()) * size_of(out) + 255) / 256 * 256;
   }
-  std::size_t workspace() const { return stage_bytes + Convolution::workspace(conv); }
+  std::size_t workspace() const { return stage_bytes + library_workspace(conv); }
+
+  // With what it is folded into.
+  static std::size_t library_workspace(const ConvolutionSpec& spec) {
+    if (!foldable(spec)) return Convolution::workspace(spec);
+    return folded_image_bytes(spec) + folded_weight_bytes(spec) +
+           std::max(Convolution::workspace(spec), Convolution::workspace(folded(spec)));
+  }
 };
 
 // The window of a plain kernel.
@@ -238,14 +246,32 @@ Plan weight_plan(const ir::KernelSpec& spec) {
   return {Pass::weight_gradient, conv_weight_gradient_problem(spec.inputs[0], spec.inputs[1], spec.attributes), spec};
 }
 
-// The library, or the product that it is without it; null: neither.
+// Null where the library cannot.
 using Run = std::function<void(void* stream, const void* x, const void* w, const void* y, void* workspace)>;
+Run directly(const ConvolutionSpec& spec) {
+  std::shared_ptr<Convolution> conv = Convolution::make(spec, Convolution::workspace(spec));
+  if (!conv) return nullptr;
+  return [conv](void* stream, const void* x, const void* w, const void* y, void* workspace) {
+    conv->run(stream, x, w, y, workspace);
+  };
+}
+
 Run by_library(const ConvolutionSpec& spec) {
-  if (std::shared_ptr<Convolution> conv = Convolution::make(spec, Convolution::workspace(spec)))
-    return [conv](void* stream, const void* x, const void* w, const void* y, void* workspace) {
-      conv->run(stream, x, w, y, workspace);
-    };
-  return nullptr;
+  const Run run = foldable(spec) ? directly(folded(spec)) : nullptr;
+  if (!run) return directly(spec);
+  return [spec, run](void* stream, const void* x, const void* w, const void* y, void* workspace) {
+    auto* const z = static_cast<std::byte*>(workspace);
+    std::byte* const v = z + folded_image_bytes(spec);
+    std::byte* const rest = v + folded_weight_bytes(spec);
+    fold_images(stream, spec, x, z);
+    if (spec.pass == Pass::forward) {
+      fold_weights(stream, spec, w, v);
+      run(stream, z, v, y, rest);
+    } else {
+      run(stream, z, v, y, rest);
+      unfold_weights(stream, spec, v, const_cast<void*>(w));
+    }
+  };
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include "trireme/ops/cuda/common.h"
 #include "trireme/ops/cuda/kernels.h"
 
-// add, add_n, accumulate, mul, scale, select.
+// add, add_n, accumulate, mul, scale.
 namespace trireme::ops {
 namespace {
 
@@ -80,22 +80,6 @@ __global__ void sum_kernel(T* y, const T* first, Terms terms, std::int64_t n) {
   y[i] = narrow<T>(sum);
 }
 
-template <class T>
-__global__ void select_kernel(T* y, const float* flag, const T* a, const T* b, std::int64_t n) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < n) y[i] = *flag != 0 ? a[i] : b[i];
-}
-
-template <class T>
-std::shared_ptr<device::Kernel> select(std::int64_t n) {
-  return make_kernel([n](const device::Launch& launch) {
-    if (n == 0) return;
-    select_kernel<T><<<blocks(pieces(n, kThreads)), kThreads, 0, stream_of(launch)>>>(
-        launch.out<T>(0), launch.in<float>(0), launch.in<T>(1), launch.in<T>(2), n);
-    device::cuda::launched("select");
-  });
-}
-
 }  // namespace
 
 std::shared_ptr<device::Kernel> prepare_add_cuda(const ir::KernelSpec& spec) { return broadcast(spec, Sum{}); }
@@ -125,16 +109,6 @@ std::shared_ptr<device::Kernel> prepare_add_n_cuda(const ir::KernelSpec& spec) {
       device::cuda::launched("add_n");
     });
   });
-}
-
-std::shared_ptr<device::Kernel> prepare_select_cuda(const ir::KernelSpec& spec) {
-  const std::int64_t n = spec.outputs[0].elements();
-  switch (size_of(spec.outputs[0].dtype)) {
-    case 1: return select<std::uint8_t>(n);
-    case 2: return select<std::uint16_t>(n);
-    case 4: return select<std::uint32_t>(n);
-    default: return select<std::uint64_t>(n);
-  }
 }
 
 }  // namespace trireme::ops

@@ -23,9 +23,9 @@ int width_of(const NormGrid& grid, const device::Launch& l) {
 
 __global__ void finish_training_kernel(const float* partials, std::int64_t rows, std::int64_t chunks, int channels,
                                        Normalisation n) {
-  const int c = static_cast<int>(blockIdx.x * 32 + threadIdx.x);
-  const Moments m = joined_moments(partials, rows, chunks, channels, c);
-  if (threadIdx.y == 0 && c < channels) n.trained(c, m.mean, m.squares, static_cast<double>(rows));
+  Moments m;
+  if (joined_moments(partials, rows, chunks, channels, m))
+    n.trained(join_channel(), m.mean, m.squares, static_cast<double>(rows));
 }
 
 __global__ void finish_running_kernel(int channels, Normalisation n) {
@@ -44,9 +44,9 @@ __global__ void finish_given_kernel(const float* total, const float* squares, do
 
 __global__ void finish_moments_kernel(const float* partials, std::int64_t rows, std::int64_t chunks, int channels,
                                       float* sum, float* mean, float* squares) {
-  const int c = static_cast<int>(blockIdx.x * 32 + threadIdx.x);
-  const Moments m = joined_moments(partials, rows, chunks, channels, c);
-  if (threadIdx.y != 0 || c >= channels) return;
+  Moments m;
+  if (!joined_moments(partials, rows, chunks, channels, m)) return;
+  const int c = join_channel();
   sum[c] = static_cast<float>(m.mean * static_cast<double>(rows));
   mean[c] = static_cast<float>(m.mean);
   squares[c] = static_cast<float>(m.squares);
@@ -63,15 +63,15 @@ __global__ void joint_squares_kernel(const float* total, const float* mean, cons
 // The gradients of weight and bias, and with `weight` what the input's gradient takes of them.
 __global__ void finish_sums_kernel(const float* partials, std::int64_t chunks, int channels, const float* weight,
                                    const float* rstd, double inverse_rows, float* dweight, float* dbias, Slopes s) {
-  const int c = static_cast<int>(blockIdx.x * 32 + threadIdx.x);
-  const int at = c < channels ? c : 0;
+  const int c = join_channel();
+  const int at = min(c, channels - 1);
   double total[2];
-  join_chunks(chunks, total, [&](std::int64_t k, double(&sums)[2]) {
+  const bool mine = join_chunks(chunks, total, [&](std::int64_t k, double(&sums)[2]) {
     const float* const p = partials + k * 2 * channels + at;
     sums[0] += static_cast<double>(p[0]);
     sums[1] += static_cast<double>(p[channels]);
   });
-  if (threadIdx.y != 0 || c >= channels) return;
+  if (!mine || c >= channels) return;
   const double r = rstd[c];
   dbias[c] = static_cast<float>(total[0]);
   dweight[c] = static_cast<float>(total[1] * r);
@@ -86,17 +86,6 @@ __global__ void slopes_kernel(int channels, const float* weight, const float* rs
           static_cast<double>(dbias[c]), inverse_rows);
 }
 
-// What a value is recognised by as having passed the activation.
-__global__ void gate_kernel(int channels, const float* weight, const float* bias, const float* rstd, float* factor,
-                            float* shift) {
-  const int c = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (c >= channels) return;
-  factor[c] = weight[c] * rstd[c];
-  shift[c] = bias[c];
-}
-
-dim3 join_grid(int channels) { return dim3(blocks(pieces(channels, 32))); }
-constexpr dim3 kJoinThreads(32, kJoinRows);
 dim3 channel_grid(int channels) { return dim3(blocks(pieces(channels, 256))); }
 
 template <class T>
@@ -175,7 +164,7 @@ std::shared_ptr<device::Kernel> prepare_batch_norm_cuda(const ir::KernelSpec& sp
                             factor,          factor + grid.channels, momentum,        eps};
       if (training) {
         statistics<T>(l, grid, partials);
-        finish_training_kernel<<<join_grid(grid.channels), kJoinThreads, 0, stream_of(l)>>>(
+        finish_training_kernel<<<join_blocks(grid.channels), kJoinThreads, 0, stream_of(l)>>>(
             partials, grid.rows, grid.chunks, grid.channels, n);
       } else {
         finish_running_kernel<<<channel_grid(grid.channels), 256, 0, stream_of(l)>>>(grid.channels, n);
@@ -186,10 +175,10 @@ std::shared_ptr<device::Kernel> prepare_batch_norm_cuda(const ir::KernelSpec& sp
   });
 }
 
-// The chunks' sums, then five numbers of the channels.
+// The chunks' sums, then three numbers of the channels.
 std::size_t batch_norm_grad_workspace_cuda(const ir::KernelSpec& spec) {
   const NormGrid grid(spec.inputs[0]);
-  return floats((2 * grid.chunks + 5) * grid.channels);
+  return floats((2 * grid.chunks + 3) * grid.channels);
 }
 
 std::shared_ptr<device::Kernel> prepare_batch_norm_grad_cuda(const ir::KernelSpec& spec) {
@@ -204,23 +193,11 @@ std::shared_ptr<device::Kernel> prepare_batch_norm_grad_cuda(const ir::KernelSpe
       auto* const partials = static_cast<float*>(l.workspace);
       float* const rest = partials + 2 * grid.chunks * grid.channels;
       const Slopes slopes = slopes_at(rest, grid.channels);
-      float* const factor = rest + 3 * grid.channels;
-      float* const shift = rest + 4 * grid.channels;
-      if (gate == Gate::recomputed)
-        gate_kernel<<<channel_grid(grid.channels), 256, 0, stream_of(l)>>>(
-            grid.channels, l.in<float>(1), l.in<float>(5), l.in<float>(3), factor, shift);
-      Gradient<T> g{l.in<T>(0),
-                    l.in<T>(4),
-                    more ? l.in<T>(7) : nullptr,
-                    gate == Gate::saved ? l.in<T>(6) : nullptr,
-                    l.in<float>(2),
-                    factor,
-                    shift,
-                    keep ? l.out<T>(3) : nullptr,
-                    grid.rows,
-                    grid.channels};
+      Gradient<T> g{
+          l.in<T>(0),     l.in<T>(4),     more ? l.in<T>(7) : nullptr,  l.in<T>(6), l.in<float>(2), l.in<float>(1),
+          l.in<float>(3), l.in<float>(5), keep ? l.out<T>(3) : nullptr, grid.rows,  grid.channels};
       sums<T>(l, grid, gate, g, partials);
-      finish_sums_kernel<<<join_grid(grid.channels), kJoinThreads, 0, stream_of(l)>>>(
+      finish_sums_kernel<<<join_blocks(grid.channels), kJoinThreads, 0, stream_of(l)>>>(
           partials, grid.chunks, grid.channels, l.in<float>(1), l.in<float>(3),
           training ? 1.0 / static_cast<double>(grid.rows) : 0.0, l.out<float>(1), l.out<float>(2), slopes);
       if (keep) {
@@ -248,7 +225,7 @@ std::shared_ptr<device::Kernel> prepare_channel_moments_cuda(const ir::KernelSpe
       if (grid.channels == 0) return;
       auto* const partials = static_cast<float*>(l.workspace);
       statistics<T>(l, grid, partials);
-      finish_moments_kernel<<<join_grid(grid.channels), kJoinThreads, 0, stream_of(l)>>>(
+      finish_moments_kernel<<<join_blocks(grid.channels), kJoinThreads, 0, stream_of(l)>>>(
           partials, grid.rows, grid.chunks, grid.channels, l.out<float>(0), l.out<float>(1), l.out<float>(2));
       device::cuda::launched("channel_moments");
     });
@@ -301,7 +278,7 @@ std::shared_ptr<device::Kernel> prepare_batch_norm_sums_cuda(const ir::KernelSpe
       g.rows = grid.rows;
       g.channels = grid.channels;
       sums<T>(l, grid, Gate::none, g, partials);
-      finish_sums_kernel<<<join_grid(grid.channels), kJoinThreads, 0, stream_of(l)>>>(
+      finish_sums_kernel<<<join_blocks(grid.channels), kJoinThreads, 0, stream_of(l)>>>(
           partials, grid.chunks, grid.channels, nullptr, l.in<float>(2), 0.0, l.out<float>(0), l.out<float>(1),
           Slopes{});
       device::cuda::launched("batch_norm_sums");

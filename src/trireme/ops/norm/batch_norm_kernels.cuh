@@ -9,8 +9,50 @@
 namespace trireme::ops::cuda {
 
 inline constexpr int kNormThreads = 256;
-inline constexpr int kRowsAhead = 4;               // loads of a thread on their way at once
-inline constexpr std::int64_t kNormBlocks = 1056;  // enough for any GPU
+inline constexpr int kRowsAhead = 4;              // loads of a thread on their way at once
+inline constexpr std::int64_t kNormBlocks = 528;  // where sums are taken: enough for any GPU, few enough to be joined
+
+// N neighbours as they lie in memory, two 16-bit values to a register until they are used.
+template <int N, class T>
+struct Row {
+  static constexpr bool kPairs = sizeof(T) == 2 && N % 2 == 0;
+  static constexpr int kWords = kPairs ? N / 2 : N;
+  using Word = std::conditional_t<kPairs, unsigned, T>;
+  Word w[kWords];
+
+  __device__ __forceinline__ void load(const T* p) {
+    const Pack<Word, kWords> pack = cuda::load<kWords>(reinterpret_cast<const Word*>(p));
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) w[i] = pack.v[i];
+  }
+  __device__ __forceinline__ void store(T* p) const {
+    Pack<Word, kWords> pack;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) pack.v[i] = w[i];
+    cuda::store<kWords>(reinterpret_cast<Word*>(p), pack);
+  }
+  __device__ __forceinline__ float operator[](int j) const {
+    if constexpr (!kPairs)
+      return wide(w[j]);
+    else if constexpr (std::is_same_v<T, Bf16>)  // the upper half of an f32
+      return __uint_as_float(j % 2 == 0 ? w[j / 2] << 16 : w[j / 2] & 0xffff0000U);
+    else
+      return wide(__ushort_as_half(static_cast<unsigned short>(j % 2 == 0 ? w[j / 2] : w[j / 2] >> 16)));
+  }
+  __device__ __forceinline__ void set(const float (&v)[N]) {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i)
+      if constexpr (!kPairs) {
+        w[i] = narrow<T>(v[i]);
+      } else if constexpr (std::is_same_v<T, Bf16>) {
+        const __nv_bfloat162 both = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
+        w[i] = *reinterpret_cast<const unsigned*>(&both);
+      } else {
+        const __half2 both = __floats2half2_rn(v[2 * i], v[2 * i + 1]);
+        w[i] = *reinterpret_cast<const unsigned*>(&both);
+      }
+  }
+};
 
 // How rows [rows, channels] are shared out: by the sizes alone, whatever N is.
 struct NormGrid {
@@ -38,8 +80,9 @@ struct NormGrid {
   dim3 grid(int n) const { return dim3(blocks(columns(n)), blocks(chunks)); }
   // Where nothing is summed up there may be more blocks.
   dim3 free_grid(int n) const {
-    const std::int64_t least = static_cast<std::int64_t>(down(n)) * kRowsAhead * 4;
-    return dim3(blocks(columns(n)), blocks(std::clamp<std::int64_t>(pieces(rows, least), 1, 65535)));
+    const std::int64_t least = static_cast<std::int64_t>(down(n)) * kRowsAhead;
+    const std::int64_t most = std::max<std::int64_t>(1, 4 * kNormBlocks / columns(n));
+    return dim3(blocks(columns(n)), blocks(std::clamp<std::int64_t>(pieces(rows, least), 1, most)));
   }
 };
 
@@ -67,7 +110,7 @@ __device__ __forceinline__ void over_rows(const NormRows& rows, F&& body) {
 // Per channel and chunk: a number near the mean, how far the mean is from it, and the squared deviations from the mean.
 // Laid out as [chunk][which][channel].
 template <int N, class T>
-__global__ void __launch_bounds__(kNormThreads)
+__global__ void __launch_bounds__(kNormThreads, 3)
     statistics_kernel(const T* x, std::int64_t rows, int channels, float* partials) {
   __shared__ float shared_mean[kNormThreads][N + 1];
   __shared__ float shared_squares[kNormThreads][N + 1];
@@ -79,17 +122,17 @@ __global__ void __launch_bounds__(kNormThreads)
   float count = 0;
   if (c < channels)
     over_rows(own, [&](std::int64_t r, int valid) {
-      Pack<T, N> pack[kRowsAhead];
+      Row<N, T> row[kRowsAhead];
 #pragma unroll
       for (int k = 0; k < kRowsAhead; ++k)
-        if (k < valid) pack[k] = load<N>(x + (r + k * step) * channels + c);
+        if (k < valid) row[k].load(x + (r + k * step) * channels + c);
       if (count == 0) {
         const float inverse = 1.0F / static_cast<float>(valid);
 #pragma unroll
         for (int j = 0; j < N; ++j) {
 #pragma unroll
           for (int k = 0; k < kRowsAhead; ++k)
-            if (k < valid) base[j] += wide(pack[k].v[j]) * inverse;
+            if (k < valid) base[j] += row[k][j] * inverse;
         }
       }
       count += static_cast<float>(valid);
@@ -98,7 +141,7 @@ __global__ void __launch_bounds__(kNormThreads)
         if (k < valid)
 #pragma unroll
           for (int j = 0; j < N; ++j) {
-            const float d = wide(pack[k].v[j]) - base[j];
+            const float d = row[k][j] - base[j];
             sum[j] += d;
             squares[j] = fmaf(d, d, squares[j]);
           }
@@ -152,34 +195,51 @@ __global__ void __launch_bounds__(kNormThreads)
   }
 }
 
-inline constexpr int kJoinRows = 32;  // warps of a block that joins chunks, each with 32 channels
+// Blocks that join chunks have 8 channels and read many chunks at once: there are few of them, and nothing else runs.
+inline constexpr int kJoinChannels = 8;
+inline constexpr int kJoinThreads = 1024;
+inline int join_blocks(int channels) { return (channels + kJoinChannels - 1) / kJoinChannels; }
+__device__ __forceinline__ int join_channel() {
+  return static_cast<int>(blockIdx.x) * kJoinChannels + static_cast<int>(threadIdx.x) % kJoinChannels;
+}
 
-// Sums of a channel over the chunks, by the warps of its block; the first warp gets them.
+// Sums of a channel over the chunks; true for the thread that gets the channel's.
 template <int Count, class F>
-__device__ __forceinline__ void join_chunks(std::int64_t chunks, double (&total)[Count], F&& term) {
-  __shared__ double shared[Count][kJoinRows][33];
+__device__ __forceinline__ bool join_chunks(std::int64_t chunks, double (&total)[Count], F&& term) {
+  constexpr int kAtOnce = kJoinThreads / kJoinChannels;
+  constexpr int kWarps = kJoinThreads / 32;
+  __shared__ double shared[Count][kWarps][kJoinChannels];
 #pragma unroll
   for (int i = 0; i < Count; ++i) total[i] = 0;
-  for (std::int64_t k = threadIdx.y; k < chunks; k += kJoinRows) term(k, total);
+#pragma unroll 4
+  for (std::int64_t k = threadIdx.x / kJoinChannels; k < chunks; k += kAtOnce) term(k, total);
 #pragma unroll
-  for (int i = 0; i < Count; ++i) shared[i][threadIdx.y][threadIdx.x] = total[i];
+  for (int i = 0; i < Count; ++i) {
+    total[i] += __shfl_xor_sync(0xffffffffU, total[i], 8);
+    total[i] += __shfl_xor_sync(0xffffffffU, total[i], 16);
+    if (threadIdx.x % 32 < kJoinChannels) shared[i][threadIdx.x / 32][threadIdx.x % 32] = total[i];
+  }
   __syncthreads();
-  if (threadIdx.y != 0) return;
+  if (threadIdx.x >= kJoinChannels) return false;
 #pragma unroll
-  for (int i = 0; i < Count; ++i)
-    for (int w = 1; w < kJoinRows; ++w) total[i] += shared[i][w][threadIdx.x];
+  for (int i = 0; i < Count; ++i) {
+    total[i] = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) total[i] += shared[i][w][threadIdx.x];
+  }
+  return true;
 }
 
 struct Moments {
   double mean, squares;
 };
-// Of a channel over all rows, for the threads of the first warp.
-__device__ __forceinline__ Moments joined_moments(const float* partials, std::int64_t rows, std::int64_t chunks,
-                                                  int channels, int channel) {
-  const int c = channel < channels ? channel : 0;
+// Of a channel over all rows; true for the thread that gets them.
+__device__ __forceinline__ bool joined_moments(const float* partials, std::int64_t rows, std::int64_t chunks,
+                                               int channels, Moments& m) {
+  const int c = min(join_channel(), channels - 1);
   const double reference = static_cast<double>(partials[c]) + static_cast<double>(partials[channels + c]);
   double total[2];
-  join_chunks(chunks, total, [&](std::int64_t k, double(&sums)[2]) {
+  const bool mine = join_chunks(chunks, total, [&](std::int64_t k, double(&sums)[2]) {
     const float* const p = partials + k * 3 * channels + c;
     const NormRows own(rows, k, chunks);
     const auto count = static_cast<double>(own.end - own.begin);
@@ -188,7 +248,8 @@ __device__ __forceinline__ Moments joined_moments(const float* partials, std::in
     sums[1] += static_cast<double>(p[2 * channels]) + count * delta * delta;
   });
   const auto n = static_cast<double>(rows);
-  return {reference + total[0] / n, fmax(0.0, total[1] - total[0] * total[0] / n)};
+  m = {reference + total[0] / n, fmax(0.0, total[1] - total[0] * total[0] / n)};
+  return mine && join_channel() < channels;
 }
 
 // What is kept of each channel, and what the normalisation of a value takes.
@@ -241,24 +302,26 @@ __global__ void __launch_bounds__(kNormThreads) apply_kernel(Apply<N, T> a) {
     shift[j] = a.shift[c + j];
   }
   over_rows(own, [&](std::int64_t r, int valid) {
-    Pack<T, N> pack[kRowsAhead], more[kRowsAhead];
+    Row<N, T> row[kRowsAhead], more[kRowsAhead];
 #pragma unroll
     for (int k = 0; k < kRowsAhead; ++k)
-      if (k < valid) pack[k] = load<N>(a.x + (r + k * step) * a.channels + c);
+      if (k < valid) row[k].load(a.x + (r + k * step) * a.channels + c);
     if (a.residual != nullptr)
 #pragma unroll
       for (int k = 0; k < kRowsAhead; ++k)
-        if (k < valid) more[k] = load<N>(a.residual + (r + k * step) * a.channels + c);
+        if (k < valid) more[k].load(a.residual + (r + k * step) * a.channels + c);
 #pragma unroll
     for (int k = 0; k < kRowsAhead; ++k)
       if (k < valid) {
+        float v[N];
 #pragma unroll
         for (int j = 0; j < N; ++j) {
-          float v = fmaf(wide(pack[k].v[j]) - mean[j], factor[j], shift[j]);
-          if (a.residual != nullptr) v += wide(more[k].v[j]);
-          pack[k].v[j] = narrow<T>(Relu && v < 0 ? 0.0F : v);
+          v[j] = fmaf(row[k][j] - mean[j], factor[j], shift[j]);
+          if (a.residual != nullptr) v[j] += more[k][j];
+          if (Relu && v[j] < 0) v[j] = 0;
         }
-        store<N>(a.y + (r + k * step) * a.channels + c, pack[k]);
+        row[k].set(v);
+        row[k].store(a.y + (r + k * step) * a.channels + c);
       }
   });
 }
@@ -272,17 +335,18 @@ struct Gradient {
   const T* dy;
   const T* more;  // null, or added to dy
   const T* y;     // Gate::saved: positive where the gradient passes
-  const float *mean, *factor, *shift;
-  T* total;  // null, or where what comes through the gate is left
+  const float* mean;
+  const float *weight, *rstd, *bias;  // Gate::recomputed
+  T* total;                           // null, or where what comes through the gate is left
   std::int64_t rows;
   int channels;
 };
 
 // The gradient that comes through, for one value.
-template <Gate G, class T>
-__device__ __forceinline__ float passed(float d, float centred, float factor, float shift, T y) {
-  if constexpr (G == Gate::recomputed) return wide(narrow<T>(fmaf(centred, factor, shift))) > 0 ? d : 0.0F;
-  if constexpr (G == Gate::saved) return wide(y) > 0 ? d : 0.0F;
+template <Gate G>
+__device__ __forceinline__ float passed(float d, float centred, float factor, float shift, float y) {
+  if constexpr (G == Gate::recomputed) return fmaf(centred, factor, shift) > 0 ? d : 0.0F;
+  if constexpr (G == Gate::saved) return y > 0 ? d : 0.0F;
   return d;
 }
 
@@ -299,40 +363,44 @@ __global__ void __launch_bounds__(kNormThreads) sums_kernel(Gradient<T> g, float
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       mean[j] = g.mean[c + j];
-      factor[j] = G == Gate::recomputed ? g.factor[c + j] : 0;
-      shift[j] = G == Gate::recomputed ? g.shift[c + j] : 0;
+      factor[j] = G == Gate::recomputed ? g.weight[c + j] * g.rstd[c + j] : 0;
+      shift[j] = G == Gate::recomputed ? g.bias[c + j] : 0;
     }
     over_rows(own, [&](std::int64_t r, int valid) {
-      Pack<T, N> x[kRowsAhead], dy[kRowsAhead], y[kRowsAhead], more[kRowsAhead];
+      Row<N, T> x[kRowsAhead], dy[kRowsAhead], y[kRowsAhead], more[kRowsAhead];
 #pragma unroll
       for (int k = 0; k < kRowsAhead; ++k)
         if (k < valid) {
           const std::int64_t at = (r + k * step) * g.channels + c;
-          x[k] = load<N>(g.x + at);
-          dy[k] = load<N>(g.dy + at);
-          if constexpr (G == Gate::saved) y[k] = load<N>(g.y + at);
+          x[k].load(g.x + at);
+          dy[k].load(g.dy + at);
+          if constexpr (G == Gate::saved) y[k].load(g.y + at);
         }
       if (g.more != nullptr)
 #pragma unroll
         for (int k = 0; k < kRowsAhead; ++k)
-          if (k < valid) more[k] = load<N>(g.more + (r + k * step) * g.channels + c);
+          if (k < valid) more[k].load(g.more + (r + k * step) * g.channels + c);
 #pragma unroll
       for (int k = 0; k < kRowsAhead; ++k)
         if (k < valid) {
+          float d[N];
 #pragma unroll
           for (int j = 0; j < N; ++j) {
-            const float centred = wide(x[k].v[j]) - mean[j];
-            float d = wide(dy[k].v[j]);
-            if (g.more != nullptr) d += wide(more[k].v[j]);
-            d = passed<G>(d, centred, factor[j], shift[j], y[k].v[j]);
-            if (g.total != nullptr) {
-              dy[k].v[j] = narrow<T>(d);
-              d = wide(dy[k].v[j]);
-            }
-            sum[j] += d;
-            product[j] = fmaf(d, centred, product[j]);
+            d[j] = dy[k][j];
+            if (g.more != nullptr) d[j] += more[k][j];
+            d[j] = passed<G>(d[j], x[k][j] - mean[j], factor[j], shift[j], G == Gate::saved ? y[k][j] : 0.0F);
           }
-          if (g.total != nullptr) store<N>(g.total + (r + k * step) * g.channels + c, dy[k]);
+          if (g.total != nullptr) {
+            dy[k].set(d);
+            dy[k].store(g.total + (r + k * step) * g.channels + c);
+#pragma unroll
+            for (int j = 0; j < N; ++j) d[j] = dy[k][j];
+          }
+#pragma unroll
+          for (int j = 0; j < N; ++j) {
+            sum[j] += d[j];
+            product[j] = fmaf(d[j], x[k][j] - mean[j], product[j]);
+          }
         }
     });
   }
@@ -382,32 +450,34 @@ __global__ void __launch_bounds__(kNormThreads) input_kernel(Gradient<T> g, Slop
 #pragma unroll
   for (int j = 0; j < N; ++j) {
     mean[j] = g.mean[c + j];
-    factor[j] = G == Gate::recomputed ? g.factor[c + j] : 0;
-    shift[j] = G == Gate::recomputed ? g.shift[c + j] : 0;
+    factor[j] = G == Gate::recomputed ? g.weight[c + j] * g.rstd[c + j] : 0;
+    shift[j] = G == Gate::recomputed ? g.bias[c + j] : 0;
     slope[j] = s.slope[c + j];
     lean[j] = s.lean[c + j];
     level[j] = s.level[c + j];
   }
   over_rows(own, [&](std::int64_t r, int valid) {
-    Pack<T, N> x[kRowsAhead], dy[kRowsAhead], y[kRowsAhead];
+    Row<N, T> x[kRowsAhead], dy[kRowsAhead], y[kRowsAhead];
 #pragma unroll
     for (int k = 0; k < kRowsAhead; ++k)
       if (k < valid) {
         const std::int64_t at = (r + k * step) * g.channels + c;
-        x[k] = load<N>(g.x + at);
-        dy[k] = load<N>(g.dy + at);
-        if constexpr (G == Gate::saved) y[k] = load<N>(g.y + at);
+        x[k].load(g.x + at);
+        dy[k].load(g.dy + at);
+        if constexpr (G == Gate::saved) y[k].load(g.y + at);
       }
 #pragma unroll
     for (int k = 0; k < kRowsAhead; ++k)
       if (k < valid) {
+        float v[N];
 #pragma unroll
         for (int j = 0; j < N; ++j) {
-          const float centred = wide(x[k].v[j]) - mean[j];
-          const float d = passed<G>(wide(dy[k].v[j]), centred, factor[j], shift[j], y[k].v[j]);
-          x[k].v[j] = narrow<T>(fmaf(d, slope[j], fmaf(centred, lean[j], level[j])));
+          const float centred = x[k][j] - mean[j];
+          const float d = passed<G>(dy[k][j], centred, factor[j], shift[j], G == Gate::saved ? y[k][j] : 0.0F);
+          v[j] = fmaf(d, slope[j], fmaf(centred, lean[j], level[j]));
         }
-        store<N>(dx + (r + k * step) * g.channels + c, x[k]);
+        x[k].set(v);
+        x[k].store(dx + (r + k * step) * g.channels + c);
       }
   });
 }
