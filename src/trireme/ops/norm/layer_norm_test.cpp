@@ -143,6 +143,39 @@ TEST(LayerNorm, Gradient) {
         }
 }
 
+// Rows of any width, and more of them than are in flight at once.
+TEST(LayerNorm, WideRowsAndManyRows) {
+  const Reference reference;
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const Shape& shape : {Shape{2, 1280},
+                               {2, 1600},
+                               {3, 5120},
+                               {2, 12288},
+                               {2, 16384},
+                               {2, 6001},
+                               {2, 16385},
+                               {1700, 16},
+                               {800, 520}}) {
+      const TensorType x = {dtype, shape};
+      const TensorType w = {DType::f32, {shape.back()}};
+      const TensorType row = {DType::f32, {shape[0]}};
+      OpCase c;
+      c.op = "layer_norm";
+      c.inputs = {x, w, w, x};
+      c.tolerance = dtype == DType::f32 ? 4e-6 : 1e-2;
+      c.reference = [&](const std::vector<Tensor>& in) { return reference.forward(in[0], in[1], in[2], in[3]); };
+      check_op(c);
+      OpCase g;
+      g.op = "layer_norm_grad";
+      g.inputs = {x, w, row, row, x, x};
+      g.tolerance = c.tolerance;
+      g.reference = [&](const std::vector<Tensor>& in) {
+        return reference.backward(in[0], in[1], in[2].data, in[3], in[4], in[5]);
+      };
+      check_op(g);
+    }
+}
+
 TEST(RmsNorm, Forward) {
   const Reference reference{.centered = false};
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})

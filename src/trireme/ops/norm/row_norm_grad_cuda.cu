@@ -10,10 +10,11 @@ namespace {
 using namespace cuda;
 
 constexpr int kMostPacks = 4;       // of a thread
-constexpr int kMostThreads = 384;   // to a row: a thread then has 168 registers
+constexpr int kMostThreads = 384;   // to a row
 constexpr int kBlockThreads = 128;  // where rows are short, several share a block
 constexpr int kProcessors = 132;
-constexpr int kWarpsAtOnce = 12;  // of a processor: as many as registers allow
+// Of a processor, as many as registers allow: 168 to a thread of four packs, 128 to others.
+constexpr int warps_at_once(int packs) { return packs == kMostPacks ? 12 : 16; }
 constexpr int kLongThreads = 256;
 constexpr std::int64_t kLongChunks = 64;
 
@@ -46,7 +47,7 @@ struct GradShape {
       return;
     }
     together = std::max(1, kBlockThreads / threads);
-    const std::int64_t at_once = std::max(1, kWarpsAtOnce * 32 / (threads * together));
+    const std::int64_t at_once = std::max(1, warps_at_once(packs) * 32 / (threads * together));
     grid = std::clamp<std::int64_t>(pieces(rows, together), 1, kProcessors * at_once);
   }
   dim3 block() const { return dim3(static_cast<unsigned>(threads), static_cast<unsigned>(together)); }
@@ -69,6 +70,33 @@ struct Floats {
     } else {
 #pragma unroll
       for (int j = 0; j < N; ++j) v[j] = p[j];
+    }
+  }
+};
+
+// N neighbours as they lie in memory. (An array of 16-bit values takes a register for each.)
+template <class T, int N>
+struct Row {
+  static constexpr bool kPairs = sizeof(T) == 2 && N % 2 == 0;
+  using Word = std::conditional_t<kPairs, unsigned, T>;
+  static constexpr int kWords = kPairs ? N / 2 : N;
+  Pack<Word, kWords> words;
+
+  __device__ __forceinline__ void fetch(const T* p) { words = load<kWords>(reinterpret_cast<const Word*>(p)); }
+  __device__ __forceinline__ float operator[](int j) const {
+    if constexpr (!kPairs)
+      return wide(words.v[j]);
+    else if constexpr (std::is_same_v<T, Bf16>)
+      return __uint_as_float(j % 2 == 0 ? words.v[j / 2] << 16U : words.v[j / 2] & 0xffff0000U);
+    else
+      return __half2float(__ushort_as_half(static_cast<unsigned short>(words.v[j / 2] >> (j % 2 == 0 ? 0U : 16U))));
+  }
+  // What the compiler knows of the values ends here: it would rather keep them widened, in twice the registers, than
+  // widen them again.
+  __device__ __forceinline__ void keep_packed() {
+    if constexpr (kPairs) {
+#pragma unroll
+      for (int k = 0; k < kWords; ++k) asm volatile("" : "+r"(words.v[k]));
     }
   }
 };
@@ -106,7 +134,7 @@ struct Backward {
 };
 
 template <bool Centered, int N, int E, class T>
-__global__ void __launch_bounds__(kMostThreads) backward_kernel(Backward<T> b) {
+__global__ void __launch_bounds__(warps_at_once(E) * 32) backward_kernel(Backward<T> b) {
   extern __shared__ float columns[];  // [row of the block][dweight, dbias][width]
   __shared__ Two shared[kBlockThreads / 32][2][kMostThreads / 32];
   int turn = 0;
@@ -119,14 +147,14 @@ __global__ void __launch_bounds__(kMostThreads) backward_kernel(Backward<T> b) {
     const std::int64_t row = r * b.width;
     const float mean = Centered ? b.mean[r] : 0;
     const float rstd = b.rstd[r];
-    Pack<T, N> s[E], dy[E], more[E];
+    Row<T, N> s[E], dy[E], more[E];
 #pragma unroll
     for (int e = 0; e < E; ++e) {
       const int column = first + e * step;
       if (column >= b.width) continue;
-      s[e] = load<N>(b.s + row + column);
-      dy[e] = load<N>(b.dy + row + column);
-      if (b.dsum != nullptr) more[e] = load<N>(b.dsum + row + column);
+      s[e].fetch(b.s + row + column);
+      dy[e].fetch(b.dy + row + column);
+      if (b.dsum != nullptr) more[e].fetch(b.dsum + row + column);
     }
     Two sums{0, 0};
 #pragma unroll
@@ -136,8 +164,8 @@ __global__ void __launch_bounds__(kMostThreads) backward_kernel(Backward<T> b) {
       const Floats<N> weight(b.weight + column);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        const float d = wide(dy[e].v[j]);
-        const float x = (wide(s[e].v[j]) - mean) * rstd;
+        const float d = dy[e][j];
+        const float x = (s[e][j] - mean) * rstd;
         const float g = d * weight.v[j];
         dweight[e][j] += d * x;
         if constexpr (Centered) {
@@ -149,6 +177,11 @@ __global__ void __launch_bounds__(kMostThreads) backward_kernel(Backward<T> b) {
     }
     sums = row_sums(sums, shared[threadIdx.y][turn]);
     turn = 1 - turn;
+#pragma unroll
+    for (int e = 0; e < E; ++e) {
+      s[e].keep_packed();
+      dy[e].keep_packed();
+    }
     // dx = rstd · (g − Σg/n − x·Σgx/n), with x = (s − mean)·rstd: of the form g·rstd + (s − mean)·p + q.
     const float p = -sums.b * inverse * rstd * rstd;
     const float q = -sums.a * inverse * rstd;
@@ -160,9 +193,9 @@ __global__ void __launch_bounds__(kMostThreads) backward_kernel(Backward<T> b) {
       Pack<T, N> dx;
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        float v = fmaf(wide(s[e].v[j]) - mean, p, q);
-        if (b.dsum != nullptr) v += wide(more[e].v[j]);
-        dx.v[j] = narrow<T>(fmaf(wide(dy[e].v[j]) * weight.v[j], rstd, v));
+        float v = fmaf(s[e][j] - mean, p, q);
+        if (b.dsum != nullptr) v += more[e][j];
+        dx.v[j] = narrow<T>(fmaf(dy[e][j] * weight.v[j], rstd, v));
       }
       store<N>(b.dx + row + column, dx);
     }
