@@ -74,7 +74,7 @@ struct Task {
       thrown = std::current_exception();
     }
     const std::lock_guard lock(mutex);
-    error = thrown;
+    error = std::move(thrown);
     done = true;
     changed.notify_all();
   }
@@ -83,15 +83,16 @@ struct Task {
 class TaskState final : public Request::State {
  public:
   explicit TaskState(std::shared_ptr<Task> task) : task_(std::move(task)) {}
+  // Whoever asks takes the error with it, so that the stream's thread does not drop it later.
   bool test() override {
     const std::lock_guard lock(task_->mutex);
-    if (task_->done && task_->error) std::rethrow_exception(task_->error);
+    if (task_->done && task_->error) std::rethrow_exception(std::exchange(task_->error, nullptr));
     return task_->done;
   }
   void wait() override {
     std::unique_lock lock(task_->mutex);
     task_->changed.wait(lock, [&] { return task_->done; });
-    if (task_->error) std::rethrow_exception(task_->error);
+    if (task_->error) std::rethrow_exception(std::exchange(task_->error, nullptr));
   }
 
  private:
