@@ -124,7 +124,8 @@ void Executor::find_groups() {
       add(t.read, prepared_[i].inputs[k], instruction.inputs[k]);
     for (std::size_t k = 0; k < instruction.outputs.size(); ++k)
       add(t.written, prepared_[i].outputs[k], instruction.outputs[k]);
-    if (!dynamic_cast<device::GroupKernel&>(*prepared_[i].kernel).shares_workspace())
+    if (const auto* kernel = dynamic_cast<const device::GroupKernel*>(prepared_[i].kernel);
+        kernel == nullptr || !kernel->shares_workspace())
       add(t.written, prepared_[i].workspace, instruction.workspace);
     return t;
   };
