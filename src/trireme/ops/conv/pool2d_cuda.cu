@@ -91,33 +91,55 @@ __global__ void max_kernel(Pooling pool, Images x, Images y, const T* in, T* out
 #pragma unroll
   for (int k = 0; k < N; ++k) result.v[k] = narrow<T>(best[k]);
   store<N>(out + at, result);
+  constexpr int kWide = N < 4 ? N : 4;
 #pragma unroll
-  for (int k = 0; k < N; ++k) index[at + k] = where.v[k];
+  for (int k = 0; k < N; k += kWide) {
+    Pack<std::int32_t, kWide> part;
+#pragma unroll
+    for (int m = 0; m < kWide; ++m) part.v[m] = where.v[k + m];
+    store<kWide>(index + at + k, part);
+  }
 }
 
-// Windows that are not known (kernel 0) may be anywhere.
-template <int N, class T>
-__global__ void max_grad_kernel(Pooling pool, Images x, Images y, const T* dy, const std::int32_t* index, T* dx,
-                                std::int64_t count) {
+// A thread has Tile×Tile pixels, which share most of the windows over them. Windows that are not known (kernel 0) may
+// be anywhere.
+template <int Tile, int N, class T>
+__global__ void max_grad_kernel(Pooling pool, Images x, Images tiles, Images y, const T* dy, const std::int32_t* index,
+                                T* dx, std::int64_t count) {
   const std::int64_t at = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * N;
   if (at >= count) return;
-  const Place p(at, x);
-  const bool known = pool.kernel[0] > 0;
-  const Range h = known ? pool.windows(0, p.i, y.h) : Range{0, y.h};
-  const Range v = known ? pool.windows(1, p.j, y.w) : Range{0, y.w};
-  const std::int32_t own = p.i * x.w + p.j;
-  float sum[N] = {};
+  const Place p(at, tiles);
+  const int row = p.i * Tile, column = p.j * Tile;
+  Range h{0, y.h}, v{0, y.w};
+  if (pool.kernel[0] > 0) {
+    h = {pool.windows(0, row, y.h).first, pool.windows(0, row + Tile - 1, y.h).last};
+    v = {pool.windows(1, column, y.w).first, pool.windows(1, column + Tile - 1, y.w).last};
+  }
+  constexpr int kWide = N < 4 ? N : 4;
+  float sum[Tile * Tile][N] = {};
   for (int a = h.first; a < h.last; ++a)
     for (int b = v.first; b < v.last; ++b) {
       const std::int64_t from = y.at(p.image, a, b) + p.c;
       const Pack<T, N> pack = load<N>(dy + from);
+      Pack<std::int32_t, kWide> where[N / kWide];
 #pragma unroll
-      for (int k = 0; k < N; ++k) sum[k] += index[from + k] == own ? wide(pack.v[k]) : 0.0F;
+      for (int k = 0; k < N / kWide; ++k) where[k] = load<kWide>(index + from + k * kWide);
+#pragma unroll
+      for (int t = 0; t < Tile * Tile; ++t) {
+        const std::int32_t own = (row + t / Tile) * x.w + column + t % Tile;
+#pragma unroll
+        for (int k = 0; k < N; ++k) sum[t][k] += where[k / kWide].v[k % kWide] == own ? wide(pack.v[k]) : 0.0F;
+      }
     }
-  Pack<T, N> result;
 #pragma unroll
-  for (int k = 0; k < N; ++k) result.v[k] = narrow<T>(sum[k]);
-  store<N>(dx + at, result);
+  for (int t = 0; t < Tile * Tile; ++t) {
+    const int i = row + t / Tile, j = column + t % Tile;
+    if (i >= x.h || j >= x.w) continue;
+    Pack<T, N> result;
+#pragma unroll
+    for (int k = 0; k < N; ++k) result.v[k] = narrow<T>(sum[t][k]);
+    store<N>(dx + x.at(p.image, i, j) + p.c, result);
+  }
 }
 
 template <int N, class T>
@@ -169,7 +191,9 @@ template <class T, class F>
 void with_pack(const device::Launch& l, int channels, std::int64_t count, F&& f) {
   constexpr int N = kWidest<T>;
   if (count == 0) return;
-  if (channels % N == 0 && aligned16(l.inputs[0]) && aligned16(l.outputs[0]))
+  const bool aligned = std::all_of(l.inputs.begin(), l.inputs.end(), aligned16) &&
+                       std::all_of(l.outputs.begin(), l.outputs.end(), aligned16);
+  if (channels % N == 0 && aligned)
     f(std::integral_constant<int, N>{}, blocks(pieces(count / N, kThreads)));
   else
     f(std::integral_constant<int, 1>{}, blocks(pieces(count, kThreads)));
@@ -199,11 +223,19 @@ std::shared_ptr<device::Kernel> prepare_max_pool2d_grad_cuda(const ir::KernelSpe
     window.padding[i] = spec.attributes.integers("padding")[i];
   }
   return dispatch_native(spec.inputs[0].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {
+    const int tile = window.kernel[0] > 0 && window.stride[0] == 2 && window.stride[1] == 2 ? 2 : 1;
+    Images tiles(spec.outputs[0].shape);
+    tiles.h = (tiles.h + tile - 1) / tile;
+    tiles.w = (tiles.w + tile - 1) / tile;
+    const std::int64_t count = spec.outputs[0].shape[0] * tiles.h * tiles.w * tiles.c;
     return make_kernel([pool = Pooling(window), x = Images(spec.outputs[0].shape), y = Images(spec.inputs[0].shape),
-                        count = spec.outputs[0].elements()](const device::Launch& l) {
+                        tile, tiles, count](const device::Launch& l) {
       with_pack<T>(l, x.c, count, [&]<int N>(std::integral_constant<int, N>, unsigned grid) {
-        max_grad_kernel<N, T>
-            <<<grid, kThreads, 0, stream_of(l)>>>(pool, x, y, l.in<T>(0), l.in<std::int32_t>(1), l.out<T>(0), count);
+        const auto run = [&](auto kernel) {
+          kernel<<<grid, kThreads, 0, stream_of(l)>>>(pool, x, tiles, y, l.in<T>(0), l.in<std::int32_t>(1), l.out<T>(0),
+                                                      count);
+        };
+        tile == 2 ? run(max_grad_kernel<2, N, T>) : run(max_grad_kernel<1, N, T>);
       });
     });
   });

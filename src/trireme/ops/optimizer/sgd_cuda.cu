@@ -43,23 +43,33 @@ struct Factors {
   bool finite;
 };
 
+// What an update reads. All of a block's passes are read before the first is written: the compiler must take it that
+// the one touches the other.
+template <int N, class G>
+struct Values {
+  Pack<float, N> p, m;
+  Pack<G, N> g;
+  __device__ __forceinline__ void load_from(const Entry& e, std::int64_t i) {
+    p = load<N>(e.p + i);
+    m = load<N>(e.m + i);
+    g = load<N>(static_cast<const G*>(e.g) + i);
+  }
+};
+
 template <int N, class G, class L>
-__device__ __forceinline__ void update(const Entry& e, std::int64_t i, const Factors& f) {
-  Pack<float, N> p = load<N>(e.p + i), m = load<N>(e.m + i);
-  if (f.finite) {
-    const Pack<G, N> g = load<N>(static_cast<const G*>(e.g) + i);
+__device__ __forceinline__ void update(const Entry& e, std::int64_t i, const Factors& f, Values<N, G>& v) {
+  if (f.finite)
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      m.v[j] = fmaf(f.momentum, m.v[j], wide(g.v[j]) * f.clip);
-      p.v[j] = fmaf(-f.lr, m.v[j], p.v[j] * f.decay);
+      v.m.v[j] = fmaf(f.momentum, v.m.v[j], wide(v.g.v[j]) * f.clip);
+      v.p.v[j] = fmaf(-f.lr, v.m.v[j], v.p.v[j] * f.decay);
     }
-  }
-  store<N>(e.new_p + i, p);
-  store<N>(e.new_m + i, m);
+  store<N>(e.new_p + i, v.p);
+  store<N>(e.new_m + i, v.m);
   if (!e.has_low) return;
   Pack<L, N> low;
 #pragma unroll
-  for (int j = 0; j < N; ++j) low.v[j] = narrow<L>(p.v[j]);
+  for (int j = 0; j < N; ++j) low.v[j] = narrow<L>(v.p.v[j]);
   store<N>(static_cast<L*>(e.low) + i, low);
 }
 
@@ -68,13 +78,20 @@ __device__ __forceinline__ void update_block(const Entry& e, const Factors& f) {
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x - e.first_block) * kPerBlock;
   const std::int64_t end = begin + kPerBlock < e.n ? begin + kPerBlock : e.n;
   if (e.in_fours) {
+    const auto place = [&](int pass) { return begin + (static_cast<std::int64_t>(pass) * kThreads + threadIdx.x) * 4; };
+    Values<4, G> values[kPasses];
 #pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
-      const std::int64_t i = begin + (static_cast<std::int64_t>(pass) * kThreads + threadIdx.x) * 4;
-      if (i < end) update<4, G, L>(e, i, f);
-    }
+    for (int pass = 0; pass < kPasses; ++pass)
+      if (place(pass) < end) values[pass].load_from(e, place(pass));
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass)
+      if (place(pass) < end) update<4, G, L>(e, place(pass), f, values[pass]);
   } else {
-    for (std::int64_t i = begin + threadIdx.x; i < end; i += kThreads) update<1, G, L>(e, i, f);
+    for (std::int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
+      Values<1, G> values;
+      values.load_from(e, i);
+      update<1, G, L>(e, i, f, values);
+    }
   }
 }
 

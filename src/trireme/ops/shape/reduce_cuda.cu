@@ -207,11 +207,20 @@ __global__ void broadcast_kernel(const T* x, T* y, Groups plain, std::int64_t in
 template <class T>
 std::shared_ptr<device::Kernel> broadcast(const ir::KernelSpec& spec) {
   const DimGroups groups(spec.outputs[0].shape, spec.attributes.integers("dims"));
-  return make_kernel([plain = Groups(groups.plain), inner = groups.inner, marked = groups.inner_marked,
+  // Rows that are copied whole are copied 16 bytes at a time.
+  constexpr std::int64_t kUnit = 16 / sizeof(T);
+  Groups units(groups.plain);
+  for (int i = 0; i < units.count; ++i) units.stride[i] /= kUnit;
+  const bool whole = !groups.inner_marked && groups.inner % kUnit == 0;
+  return make_kernel([plain = Groups(groups.plain), units, whole, inner = groups.inner, marked = groups.inner_marked,
                       n = spec.outputs[0].elements()](const device::Launch& launch) {
     if (n == 0) return;
-    broadcast_kernel<T><<<blocks(pieces(n, 256)), 256, 0, stream_of(launch)>>>(launch.in<T>(0), launch.out<T>(0), plain,
-                                                                               inner, marked, n);
+    if (whole && aligned16(launch.inputs[0]) && aligned16(launch.outputs[0]))
+      broadcast_kernel<uint4><<<blocks(pieces(n / kUnit, 256)), 256, 0, stream_of(launch)>>>(
+          launch.in<uint4>(0), launch.out<uint4>(0), units, inner / kUnit, false, n / kUnit);
+    else
+      broadcast_kernel<T><<<blocks(pieces(n, 256)), 256, 0, stream_of(launch)>>>(launch.in<T>(0), launch.out<T>(0),
+                                                                                 plain, inner, marked, n);
     device::cuda::launched("broadcast");
   });
 }
