@@ -24,26 +24,38 @@ struct Gelu {
   }
 };
 
-__device__ __forceinline__ float sigmoid(float x) { return 1 / (1 + expf(-x)); }
+// The quick ones are good to about 2⁻²⁰, for what is then rounded to 16 bits, and take a third of the instructions.
+template <bool Quick>
+__device__ __forceinline__ float sigmoid(float x) {
+  if constexpr (Quick)
+    return __fdividef(1.0F, 1.0F + __expf(-x));
+  else
+    return 1 / (1 + expf(-x));
+}
 
 // x/2·(1 + tanh u) with u = √(2/π)·(x + 0.044715·x³), written as x·sigmoid(2u).
-struct GeluTanh {
+template <bool Quick>
+struct GeluTanhOf {
   static constexpr float kLinear = 1.59576912F;  // 2·√(2/π)
   static constexpr float kCubic = kLinear * 0.044715F;
-  static __device__ __forceinline__ float value(float x) { return x * sigmoid(x * (kLinear + kCubic * x * x)); }
+  static __device__ __forceinline__ float value(float x) { return x * sigmoid<Quick>(x * (kLinear + kCubic * x * x)); }
   static __device__ __forceinline__ float derivative(float x) {
-    const float s = sigmoid(x * (kLinear + kCubic * x * x));
+    const float s = sigmoid<Quick>(x * (kLinear + kCubic * x * x));
     return s + x * (kLinear + 3 * kCubic * x * x) * s * (1 - s);
   }
 };
 
-struct Silu {
-  static __device__ __forceinline__ float value(float x) { return x * sigmoid(x); }
+using GeluTanh = GeluTanhOf<false>;
+
+template <bool Quick>
+struct SiluOf {
+  static __device__ __forceinline__ float value(float x) { return x * sigmoid<Quick>(x); }
   static __device__ __forceinline__ float derivative(float x) {
-    const float s = sigmoid(x);
+    const float s = sigmoid<Quick>(x);
     return s + x * s * (1 - s);
   }
 };
+using Silu = SiluOf<false>;
 
 template <class F>
 decltype(auto) with_activation(const std::string& name, F&& f) {

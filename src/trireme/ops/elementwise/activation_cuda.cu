@@ -16,16 +16,27 @@ template <class A>
 struct Gradient {
   __device__ float operator()(float x, float dy) const { return dy * A::derivative(x); }
 };
+template <class S>
 struct Swiglu {
-  __device__ float operator()(float gate, float up) const { return Silu::value(gate) * up; }
+  __device__ float operator()(float gate, float up) const { return S::value(gate) * up; }
 };
 
+// For results in 16 bits `quick` is good enough.
+template <int Operands, class F, class Quick>
+std::shared_ptr<device::Kernel> mapped(const ir::KernelSpec& spec, F f, Quick quick) {
+  return dispatch_native(spec.outputs[0].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {
+    const auto kernel = [n = spec.outputs[0].elements()](auto function) {
+      return make_kernel([n, function](const device::Launch& launch) { map<Operands, T>(launch, n, function); });
+    };
+    if constexpr (sizeof(T) == 2)
+      return kernel(quick);
+    else
+      return kernel(f);
+  });
+}
 template <int Operands, class F>
 std::shared_ptr<device::Kernel> mapped(const ir::KernelSpec& spec, F f) {
-  return dispatch_native(spec.outputs[0].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {
-    return make_kernel(
-        [n = spec.outputs[0].elements(), f](const device::Launch& launch) { map<Operands, T>(launch, n, f); });
-  });
+  return mapped<Operands>(spec, f, f);
 }
 
 // Each thread reads its elements of all operands before it writes: the results may be in place of any.
@@ -34,11 +45,12 @@ __global__ void swiglu_grad_kernel(const T* gate, const T* up, const T* dy, T* d
   const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * N;
   if (i >= n) return;
   const Pack<T, N> g = load<N>(gate + i), u = load<N>(up + i), d = load<N>(dy + i);
+  using S = SiluOf<sizeof(T) == 2>;
   Pack<T, N> dg, du;
 #pragma unroll
   for (int j = 0; j < N; ++j) {
-    dg.v[j] = narrow<T>(wide(d.v[j]) * wide(u.v[j]) * Silu::derivative(wide(g.v[j])));
-    du.v[j] = narrow<T>(wide(d.v[j]) * Silu::value(wide(g.v[j])));
+    dg.v[j] = narrow<T>(wide(d.v[j]) * wide(u.v[j]) * S::derivative(wide(g.v[j])));
+    du.v[j] = narrow<T>(wide(d.v[j]) * S::value(wide(g.v[j])));
   }
   store<N>(dgate + i, dg);
   store<N>(dup + i, du);
@@ -51,16 +63,22 @@ std::shared_ptr<device::Kernel> prepare_relu_grad_cuda(const ir::KernelSpec& spe
   return mapped<2>(spec, Gradient<Relu>{});
 }
 std::shared_ptr<device::Kernel> prepare_gelu_cuda(const ir::KernelSpec& spec) {
-  return spec.attributes.boolean("tanh") ? mapped<1>(spec, Value<GeluTanh>{}) : mapped<1>(spec, Value<Gelu>{});
+  return spec.attributes.boolean("tanh") ? mapped<1>(spec, Value<GeluTanh>{}, Value<GeluTanhOf<true>>{})
+                                         : mapped<1>(spec, Value<Gelu>{});
 }
 std::shared_ptr<device::Kernel> prepare_gelu_grad_cuda(const ir::KernelSpec& spec) {
-  return spec.attributes.boolean("tanh") ? mapped<2>(spec, Gradient<GeluTanh>{}) : mapped<2>(spec, Gradient<Gelu>{});
+  return spec.attributes.boolean("tanh") ? mapped<2>(spec, Gradient<GeluTanh>{}, Gradient<GeluTanhOf<true>>{})
+                                         : mapped<2>(spec, Gradient<Gelu>{});
 }
-std::shared_ptr<device::Kernel> prepare_silu_cuda(const ir::KernelSpec& spec) { return mapped<1>(spec, Value<Silu>{}); }
+std::shared_ptr<device::Kernel> prepare_silu_cuda(const ir::KernelSpec& spec) {
+  return mapped<1>(spec, Value<Silu>{}, Value<SiluOf<true>>{});
+}
 std::shared_ptr<device::Kernel> prepare_silu_grad_cuda(const ir::KernelSpec& spec) {
-  return mapped<2>(spec, Gradient<Silu>{});
+  return mapped<2>(spec, Gradient<Silu>{}, Gradient<SiluOf<true>>{});
 }
-std::shared_ptr<device::Kernel> prepare_swiglu_cuda(const ir::KernelSpec& spec) { return mapped<2>(spec, Swiglu{}); }
+std::shared_ptr<device::Kernel> prepare_swiglu_cuda(const ir::KernelSpec& spec) {
+  return mapped<2>(spec, Swiglu<Silu>{}, Swiglu<SiluOf<true>>{});
+}
 
 std::shared_ptr<device::Kernel> prepare_swiglu_grad_cuda(const ir::KernelSpec& spec) {
   return dispatch_native(spec.outputs[0].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {

@@ -2,8 +2,8 @@
 #include "trireme/ops/cuda/kernels.h"
 
 // The gradients of layer_norm and rms_norm. One or a few warps take a row at a time, and a thread the same columns of
-// every row, so that a row is read from memory once and stays in registers, and so do the sums of the weights'
-// gradients.
+// every row: it keeps the sums of the weights' gradients in registers, and has its part of the next row fetched to
+// shared memory while it works on this one.
 namespace trireme::ops {
 namespace {
 
@@ -13,28 +13,27 @@ constexpr int kMostPacks = 4;       // of a thread
 constexpr int kMostThreads = 384;   // to a row
 constexpr int kBlockThreads = 128;  // where rows are short, several share a block
 constexpr int kProcessors = 132;
-// Of a processor, as many as registers allow: 168 to a thread of four packs, 128 to others.
-constexpr int warps_at_once(int packs) { return packs == kMostPacks ? 12 : 16; }
+constexpr int kThreadsAtOnce = 512;  // of a processor: 128 registers each
+constexpr int kOperands = 3;         // that a row is read of: s, dy, dsum
 constexpr int kLongThreads = 256;
 constexpr std::int64_t kLongChunks = 64;
 
-// A thread has E packs of N columns, each as far from the next as all threads of the row are wide.
+// A thread has `packs` times 16 bytes of a row, each as far from the next as all threads of the row are wide.
 struct GradShape {
   std::int64_t rows = 0, width = 0;
-  int pack = 1;
-  int packs = 0;     // 0: too wide for registers
-  int threads = 0;   // to a row
-  int together = 1;  // rows of a block at once
+  int packs = 0;       // 0: too wide for registers, or not a multiple of 16 bytes
+  int threads = 0;     // to a row
+  int together = 1;    // rows of a block at once
+  bool whole = false;  // no thread is idle
   std::int64_t grid = 1;
 
   explicit GradShape(const ir::KernelSpec& spec) : width(spec.inputs[0].shape.back()) {
     rows = width == 0 ? 0 : spec.inputs[0].elements() / width;
-    const auto widest = static_cast<int>(16 / size_of(spec.inputs[0].dtype));
-    pack = width % widest == 0 ? widest : 1;
-    const std::int64_t units = std::max<std::int64_t>(1, width / pack);
+    const auto pack = static_cast<std::int64_t>(16 / size_of(spec.inputs[0].dtype));
+    const std::int64_t units = width / pack;
     // The packs of all threads, some of them idle; more than one to a thread saves sums over threads.
     std::int64_t least = 0;
-    for (int e = kMostPacks; e >= 1; --e) {
+    for (int e = kMostPacks; e >= 1 && width > 0 && width % pack == 0; --e) {
       const std::int64_t wanted = pieces(units, 32 * e) * 32;
       const std::int64_t cost = wanted * e * (20 + 3 * (kMostPacks - e));
       if (wanted > kMostThreads || (packs != 0 && cost >= least)) continue;
@@ -46,58 +45,47 @@ struct GradShape {
       grid = std::clamp<std::int64_t>(rows / 64, 1, kLongChunks);
       return;
     }
+    whole = static_cast<std::int64_t>(threads) * packs == units;
     together = std::max(1, kBlockThreads / threads);
-    const std::int64_t at_once = std::max(1, warps_at_once(packs) * 32 / (threads * together));
-    grid = std::clamp<std::int64_t>(pieces(rows, together), 1, kProcessors * at_once);
+    grid = std::clamp<std::int64_t>(pieces(rows, together), 1,
+                                    kProcessors * std::max(1, kThreadsAtOnce / (threads * together)));
   }
   dim3 block() const { return dim3(static_cast<unsigned>(threads), static_cast<unsigned>(together)); }
-  std::size_t shared() const {
-    return together == 1 ? 0 : static_cast<std::size_t>(together * 2 * width) * sizeof(float);
-  }
+  // For two rows of each; at the end it holds the sums of columns, which are smaller.
+  std::size_t shared() const { return static_cast<std::size_t>(threads * together * packs) * 2 * kOperands * 16; }
 };
 
 template <int N>
 struct Floats {
   float v[N];
   __device__ __forceinline__ explicit Floats(const float* p) {
-    if constexpr (N % 4 == 0) {
 #pragma unroll
-      for (int k = 0; k < N; k += 4) {
-        const Pack<float, 4> four = load<4>(p + k);
+    for (int k = 0; k < N; k += 4) {
+      const Pack<float, 4> four = load<4>(p + k);
 #pragma unroll
-        for (int j = 0; j < 4; ++j) v[k + j] = four.v[j];
-      }
-    } else {
-#pragma unroll
-      for (int j = 0; j < N; ++j) v[j] = p[j];
+      for (int j = 0; j < 4; ++j) v[k + j] = four.v[j];
     }
   }
 };
 
-// N neighbours as they lie in memory. (An array of 16-bit values takes a register for each.)
-template <class T, int N>
-struct Row {
-  static constexpr bool kPairs = sizeof(T) == 2 && N % 2 == 0;
-  using Word = std::conditional_t<kPairs, unsigned, T>;
-  static constexpr int kWords = kPairs ? N / 2 : N;
-  Pack<Word, kWords> words;
+// 16 bytes as they lie in memory. (An array of 16-bit values takes a register for each.)
+template <class T>
+struct Packed {
+  unsigned words[4];
 
-  __device__ __forceinline__ void fetch(const T* p) { words = load<kWords>(reinterpret_cast<const Word*>(p)); }
-  __device__ __forceinline__ float operator[](int j) const {
-    if constexpr (!kPairs)
-      return wide(words.v[j]);
-    else if constexpr (std::is_same_v<T, Bf16>)
-      return __uint_as_float(j % 2 == 0 ? words.v[j / 2] << 16U : words.v[j / 2] & 0xffff0000U);
-    else
-      return __half2float(__ushort_as_half(static_cast<unsigned short>(words.v[j / 2] >> (j % 2 == 0 ? 0U : 16U))));
+  __device__ __forceinline__ explicit Packed(unsigned shared) {
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(shared)
+                 : "memory");
   }
-  // What the compiler knows of the values ends here: it would rather keep them widened, in twice the registers, than
-  // widen them again.
-  __device__ __forceinline__ void keep_packed() {
-    if constexpr (kPairs) {
-#pragma unroll
-      for (int k = 0; k < kWords; ++k) asm volatile("" : "+r"(words.v[k]));
-    }
+  __device__ __forceinline__ float operator[](int j) const {
+    if constexpr (sizeof(T) == 4)
+      return __uint_as_float(words[j]);
+    else if constexpr (std::is_same_v<T, Bf16>)
+      return __uint_as_float(j % 2 == 0 ? words[j / 2] << 16U : words[j / 2] & 0xffff0000U);
+    else
+      return __half2float(__ushort_as_half(static_cast<unsigned short>(words[j / 2] >> (j % 2 == 0 ? 0U : 16U))));
   }
 };
 
@@ -133,91 +121,115 @@ struct Backward {
   int stride;  // of a block's partials: width or 2·width
 };
 
-template <bool Centered, int N, int E, class T>
-__global__ void __launch_bounds__(warps_at_once(E) * 32) backward_kernel(Backward<T> b) {
-  extern __shared__ float columns[];  // [row of the block][dweight, dbias][width]
+template <bool Centered, bool Whole, int E, class T>
+__global__ void __launch_bounds__(kThreadsAtOnce) backward_kernel(Backward<T> b) {
+  constexpr int N = kWidest<T>;
+  extern __shared__ __align__(16) float space[];
   __shared__ Two shared[kBlockThreads / 32][2][kMostThreads / 32];
-  int turn = 0;
+  const unsigned threads = blockDim.x * blockDim.y, own = threadIdx.y * blockDim.x + threadIdx.x;
+  const unsigned base = static_cast<unsigned>(__cvta_generic_to_shared(space)) + own * 16;
+  const int first = static_cast<int>(threadIdx.x) * N, apart = static_cast<int>(blockDim.x) * N;
+  const auto inside = [&](int e) { return Whole || first + e * apart < b.width; };
+  const auto place = [&](int stage, int operand, int e) {
+    return base + static_cast<unsigned>((stage * kOperands + operand) * E + e) * threads * 16;
+  };
+  const auto fetch = [&](int stage, std::int64_t r) {
+    const std::int64_t at = r * b.width + first;
+#pragma unroll
+    for (int e = 0; e < E; ++e) {
+      if (!inside(e)) continue;
+      const auto one = [&](int operand, const T* from) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place(stage, operand, e)),
+                     "l"(from + at + e * apart)
+                     : "memory");
+      };
+      one(0, b.s);
+      one(1, b.dy);
+      if (b.dsum != nullptr) one(2, b.dsum);
+    }
+  };
+  const auto commit = [] { asm volatile("cp.async.commit_group;" ::: "memory"); };
+
   float dweight[E][N] = {};
   float dbias[E][N] = {};
   const float inverse = 1.0F / static_cast<float>(b.width);
-  const int first = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
-  for (std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; r < b.rows;
-       r += static_cast<std::int64_t>(gridDim.x) * blockDim.y) {
-    const std::int64_t row = r * b.width;
-    const float mean = Centered ? b.mean[r] : 0;
-    const float rstd = b.rstd[r];
-    Row<T, N> s[E], dy[E], more[E];
-#pragma unroll
-    for (int e = 0; e < E; ++e) {
-      const int column = first + e * step;
-      if (column >= b.width) continue;
-      s[e].fetch(b.s + row + column);
-      dy[e].fetch(b.dy + row + column);
-      if (b.dsum != nullptr) more[e].fetch(b.dsum + row + column);
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  float next_mean = 0, next_rstd = 0;
+  const auto fetch_statistics = [&](std::int64_t row) {
+    next_mean = Centered ? b.mean[row] : 0;
+    next_rstd = b.rstd[row];
+  };
+  if (r < b.rows) {
+    fetch(0, r);
+    fetch_statistics(r);
+  }
+  commit();
+  for (int stage = 0; r < b.rows; r += step, stage = 1 - stage) {
+    const float rstd = next_rstd, shift = -next_mean * next_rstd;
+    if (r + step < b.rows) {
+      fetch(1 - stage, r + step);
+      fetch_statistics(r + step);
     }
+    commit();
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
     Two sums{0, 0};
 #pragma unroll
     for (int e = 0; e < E; ++e) {
-      const int column = first + e * step;
-      if (column >= b.width) continue;
-      const Floats<N> weight(b.weight + column);
+      if (!inside(e)) continue;
+      const Packed<T> s(place(stage, 0, e)), dy(place(stage, 1, e));
+      const Floats<N> weight(b.weight + first + e * apart);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        const float d = dy[e][j];
-        const float x = (s[e][j] - mean) * rstd;
+        const float d = dy[j];
+        const float x = fmaf(s[j], rstd, shift);
         const float g = d * weight.v[j];
-        dweight[e][j] += d * x;
+        dweight[e][j] = fmaf(d, x, dweight[e][j]);
         if constexpr (Centered) {
           dbias[e][j] += d;
           sums.a += g;
         }
-        sums.b += g * x;
+        sums.b = fmaf(g, x, sums.b);
       }
     }
-    sums = row_sums(sums, shared[threadIdx.y][turn]);
-    turn = 1 - turn;
+    sums = row_sums(sums, shared[threadIdx.y][stage]);
+    // dx = rstd · (g − Σg/n − x·Σgx/n)
+    const float p = -sums.b * inverse * rstd, q = -sums.a * inverse * rstd;
 #pragma unroll
     for (int e = 0; e < E; ++e) {
-      s[e].keep_packed();
-      dy[e].keep_packed();
-    }
-    // dx = rstd · (g − Σg/n − x·Σgx/n), with x = (s − mean)·rstd: of the form g·rstd + (s − mean)·p + q.
-    const float p = -sums.b * inverse * rstd * rstd;
-    const float q = -sums.a * inverse * rstd;
+      if (!inside(e)) continue;
+      const Packed<T> s(place(stage, 0, e)), dy(place(stage, 1, e));
+      const Floats<N> weight(b.weight + first + e * apart);
+      float v[N];
 #pragma unroll
-    for (int e = 0; e < E; ++e) {
-      const int column = first + e * step;
-      if (column >= b.width) continue;
-      const Floats<N> weight(b.weight + column);
+      for (int j = 0; j < N; ++j) v[j] = fmaf(dy[j] * weight.v[j], rstd, fmaf(fmaf(s[j], rstd, shift), p, q));
+      if (b.dsum != nullptr) {
+        const Packed<T> more(place(stage, 2, e));
+#pragma unroll
+        for (int j = 0; j < N; ++j) v[j] += more[j];
+      }
       Pack<T, N> dx;
 #pragma unroll
-      for (int j = 0; j < N; ++j) {
-        float v = fmaf(s[e][j] - mean, p, q);
-        if (b.dsum != nullptr) v += more[e][j];
-        dx.v[j] = narrow<T>(fmaf(dy[e][j] * weight.v[j], rstd, v));
-      }
-      store<N>(b.dx + row + column, dx);
+      for (int j = 0; j < N; ++j) dx.v[j] = narrow<T>(v[j]);
+      store<N>(b.dx + r * b.width + first + e * apart, dx);
     }
   }
-  float* const mine = blockDim.y == 1 ? b.partials + static_cast<std::int64_t>(blockIdx.x) * b.stride
-                                      : columns + static_cast<int>(threadIdx.y) * b.stride;
+  asm volatile("cp.async.wait_all;" ::: "memory");
+  __syncthreads();
+  float* const mine = space + static_cast<int>(threadIdx.y) * b.stride;
 #pragma unroll
   for (int e = 0; e < E; ++e) {
-    const int column = first + e * step;
-    if (column >= b.width) continue;
+    if (!inside(e)) continue;
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      mine[column + j] = dweight[e][j];
-      if (b.stride > b.width) mine[b.width + column + j] = dbias[e][j];
+      mine[first + e * apart + j] = dweight[e][j];
+      if (b.stride > b.width) mine[b.width + first + e * apart + j] = dbias[e][j];
     }
   }
-  if (blockDim.y == 1) return;
   __syncthreads();
-  const int threads = static_cast<int>(blockDim.x * blockDim.y);
-  for (int i = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x); i < b.stride; i += threads) {
-    float sum = columns[i];
-    for (int y = 1; y < static_cast<int>(blockDim.y); ++y) sum += columns[y * b.stride + i];
+  for (int i = static_cast<int>(own); i < b.stride; i += static_cast<int>(threads)) {
+    float sum = space[i];
+    for (int y = 1; y < static_cast<int>(blockDim.y); ++y) sum += space[y * b.stride + i];
     b.partials[static_cast<std::int64_t>(blockIdx.x) * b.stride + i] = sum;
   }
 }
@@ -286,24 +298,18 @@ void run_long(const GradShape& shape, const Backward<T>& b, cudaStream_t stream)
   if (shape.rows > 0) long_rows_kernel<Centered, T><<<blocks(shape.rows), kLongThreads, 0, stream>>>(b);
 }
 
-template <bool Centered, class T>
-void run(const GradShape& shape, const Backward<T>& b, cudaStream_t stream) {
-  const auto start = [&]<int N, int E>(std::integral_constant<int, N>, std::integral_constant<int, E>) {
-    backward_kernel<Centered, N, E, T><<<blocks(shape.grid), shape.block(), shape.shared(), stream>>>(b);
-  };
-  const auto packed = [&]<int N>(std::integral_constant<int, N> n) {
+// Calls f with the kernel of a shape that has packs.
+template <bool Centered, class T, class F>
+void with_kernel(const GradShape& shape, F&& f) {
+  const auto packs = [&]<bool Whole>(std::bool_constant<Whole>) {
     switch (shape.packs) {
-      case 1: return start(n, std::integral_constant<int, 1>{});
-      case 2: return start(n, std::integral_constant<int, 2>{});
-      case 3: return start(n, std::integral_constant<int, 3>{});
-      case 4: return start(n, std::integral_constant<int, 4>{});
-      default: return run_long<Centered, T>(shape, b, stream);
+      case 1: return f(backward_kernel<Centered, Whole, 1, T>);
+      case 2: return f(backward_kernel<Centered, Whole, 2, T>);
+      case 3: return f(backward_kernel<Centered, Whole, 3, T>);
+      default: return f(backward_kernel<Centered, Whole, 4, T>);
     }
   };
-  if (shape.pack == 1)
-    packed(std::integral_constant<int, 1>{});
-  else
-    packed(std::integral_constant<int, kWidest<T>>{});
+  shape.whole ? packs(std::true_type{}) : packs(std::false_type{});
 }
 
 template <bool Centered>
@@ -311,6 +317,11 @@ std::shared_ptr<device::Kernel> prepare_backward(const ir::KernelSpec& spec) {
   const GradShape shape(spec);
   const bool has_bias = Centered && spec.outputs.size() == 3;
   return dispatch_native(spec.inputs[0].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {
+    if (shape.packs > 0)
+      with_kernel<Centered, T>(shape, [&](auto kernel) {
+        TRI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      static_cast<int>(kMostThreads * kMostPacks * 2 * kOperands * 16)));
+      });
     return make_kernel([shape, has_bias](const device::Launch& launch) {
       if (shape.width == 0) return;
       Backward<T> b{};
@@ -325,7 +336,12 @@ std::shared_ptr<device::Kernel> prepare_backward(const ir::KernelSpec& spec) {
       b.rows = shape.rows;
       b.width = static_cast<int>(shape.width);
       b.stride = has_bias ? 2 * b.width : b.width;
-      run<Centered, T>(shape, b, stream_of(launch));
+      if (shape.packs == 0)
+        run_long<Centered, T>(shape, b, stream_of(launch));
+      else
+        with_kernel<Centered, T>(shape, [&](auto kernel) {
+          kernel<<<blocks(shape.grid), shape.block(), shape.shared(), stream_of(launch)>>>(b);
+        });
       join_kernel<<<blocks(pieces(b.stride, 32)), dim3(32, 32), 0, stream_of(launch)>>>(
           b.partials, static_cast<int>(shape.grid), b.stride, b.width, launch.out<float>(1),
           has_bias ? launch.out<float>(2) : nullptr);
