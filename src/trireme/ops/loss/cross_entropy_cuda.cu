@@ -1,6 +1,7 @@
 #include "trireme/device/cuda/gemm.h"
 #include "trireme/ops/cuda/common.h"
 #include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/cuda/packed.h"
 #include "trireme/ops/cuda/sum.h"
 
 // cross_entropy, its gradient, and linear_cross_entropy: the same kernel over rows of logits.
@@ -161,22 +162,24 @@ __global__ void __launch_bounds__(kHeldThreads, 2) held_rows_kernel(T* logits, R
   __shared__ float shared[32];
   constexpr int N = kWidest<T>;
   constexpr int kStep = kHeldThreads * N;
-  T* const x = reinterpret_cast<T*>(held);
+  const T* const x = reinterpret_cast<const T*>(held);
   T* const d = logits + static_cast<std::int64_t>(blockIdx.x) * r.stride;
   const int stride = static_cast<int>(r.stride), vocab = static_cast<int>(r.vocab);
   const int own = static_cast<int>(threadIdx.x) * N;
-  for (int i = own; i < stride; i += kStep)
-    asm volatile(
-        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(x + i))),
-        "l"(d + i));
+  const unsigned base = shared_address(held);
+  const auto packed = [&](int i) { return Packed<T>(base + static_cast<unsigned>(i) * sizeof(T)); };
+  for (int i = own; i < stride; i += kStep) copy_async(base + static_cast<unsigned>(i) * sizeof(T), d + i);
   asm volatile("cp.async.wait_all;" ::: "memory");
+  const int whole = vocab / N * N;
   const auto each = [&](auto&& take) {
-    for (int i = own; i < vocab; i += kStep) {
-      const Pack<T, N> pack = load<N>(x + i);
+#pragma unroll 2
+    for (int i = own; i < whole; i += kStep) {
+      const Packed<T> pack = packed(i);
 #pragma unroll
-      for (int j = 0; j < N; ++j)
-        if (i + j < vocab) take(wide(pack.v[j]));
+      for (int j = 0; j < N; ++j) take(pack[j]);
     }
+    if (whole < vocab && whole % kStep == own)
+      for (int i = whole; i < vocab; ++i) take(wide(x[i]));
   };
   float top = -INFINITY;
   each([&](float v) { top = fmaxf(top, v); });
@@ -195,14 +198,21 @@ __global__ void __launch_bounds__(kHeldThreads, 2) held_rows_kernel(T* logits, R
     r.losses[first + blockIdx.x] = target >= vocab ? nanf("") : counted ? lse - at_target : 0.0F;
   }
   const auto weight = static_cast<float>(r.scale * (r.dloss != nullptr ? static_cast<double>(*r.dloss) : 1.0));
-  const float scaled = scaled_by_log2e(lse);
-  for (int i = own; i < stride; i += kStep) {
-    Pack<T, N> pack = load<N>(x + i);
+  const float scaled = counted ? scaled_by_log2e(lse) : INFINITY;  // which makes every gradient 0
+  const auto gradient = [&](float v) { return narrow<T>(weight * exp_of<T>(v, lse, scaled)); };
+#pragma unroll 2
+  for (int i = own; i < whole; i += kStep) {
+    const Packed<T> pack = packed(i);
+    Pack<T, N> result;
 #pragma unroll
-    for (int j = 0; j < N; ++j)
-      pack.v[j] = narrow<T>(counted && i + j < vocab ? weight * exp_of<T>(wide(pack.v[j]), lse, scaled) : 0.0F);
-    store<N>(d + i, pack);
+    for (int j = 0; j < N; ++j) result.v[j] = gradient(pack[j]);
+    store<N>(d + i, result);
     if (counted && target >= i && target < i + N) d[target] = narrow<T>(weight * (expf(at_target - lse) - 1.0F));
+  }
+  // The last pack with logits, in part, and what is behind it.
+  for (int i = whole + static_cast<int>(threadIdx.x); i < stride; i += kHeldThreads) {
+    const bool at = counted && i == target;
+    d[i] = at ? narrow<T>(weight * (expf(at_target - lse) - 1.0F)) : i < vocab ? gradient(wide(x[i])) : narrow<T>(0.0F);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "trireme/ops/cuda/common.h"
 #include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/cuda/packed.h"
 
 // The gradients of layer_norm and rms_norm. One or a few warps take a row at a time, and a thread the same columns of
 // every row: it keeps the sums of the weights' gradients in registers, and has its part of the next row fetched to
@@ -68,27 +69,6 @@ struct Floats {
   }
 };
 
-// 16 bytes as they lie in memory. (An array of 16-bit values takes a register for each.)
-template <class T>
-struct Packed {
-  unsigned words[4];
-
-  __device__ __forceinline__ explicit Packed(unsigned shared) {
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                 : "r"(shared)
-                 : "memory");
-  }
-  __device__ __forceinline__ float operator[](int j) const {
-    if constexpr (sizeof(T) == 4)
-      return __uint_as_float(words[j]);
-    else if constexpr (std::is_same_v<T, Bf16>)
-      return __uint_as_float(j % 2 == 0 ? words[j / 2] << 16U : words[j / 2] & 0xffff0000U);
-    else
-      return __half2float(__ushort_as_half(static_cast<unsigned short>(words[j / 2] >> (j % 2 == 0 ? 0U : 16U))));
-  }
-};
-
 struct Two {
   float a, b;
 };
@@ -127,7 +107,7 @@ __global__ void __launch_bounds__(kThreadsAtOnce) backward_kernel(Backward<T> b)
   extern __shared__ __align__(16) float space[];
   __shared__ Two shared[kBlockThreads / 32][2][kMostThreads / 32];
   const unsigned threads = blockDim.x * blockDim.y, own = threadIdx.y * blockDim.x + threadIdx.x;
-  const unsigned base = static_cast<unsigned>(__cvta_generic_to_shared(space)) + own * 16;
+  const unsigned base = shared_address(space) + own * 16;
   const int first = static_cast<int>(threadIdx.x) * N, apart = static_cast<int>(blockDim.x) * N;
   const auto inside = [&](int e) { return Whole || first + e * apart < b.width; };
   const auto place = [&](int stage, int operand, int e) {
@@ -138,11 +118,7 @@ __global__ void __launch_bounds__(kThreadsAtOnce) backward_kernel(Backward<T> b)
 #pragma unroll
     for (int e = 0; e < E; ++e) {
       if (!inside(e)) continue;
-      const auto one = [&](int operand, const T* from) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place(stage, operand, e)),
-                     "l"(from + at + e * apart)
-                     : "memory");
-      };
+      const auto one = [&](int operand, const T* from) { copy_async(place(stage, operand, e), from + at + e * apart); };
       one(0, b.s);
       one(1, b.dy);
       if (b.dsum != nullptr) one(2, b.dsum);

@@ -1,0 +1,37 @@
+#pragma once
+#include "trireme/ops/cuda/common.h"
+
+// Rows that pass through shared memory, 16 bytes at a time.
+namespace trireme::ops::cuda {
+
+__device__ __forceinline__ unsigned shared_address(const void* p) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(p));
+}
+
+// 16 bytes on their way, past the registers; to be waited for by the thread that asked for them.
+__device__ __forceinline__ void copy_async(unsigned shared, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
+}
+
+// 16 bytes as they lie in memory. (An array of 16-bit values takes a register for each.)
+template <class T>
+struct Packed {
+  unsigned words[4];
+
+  __device__ __forceinline__ explicit Packed(unsigned shared) {
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(shared)
+                 : "memory");
+  }
+  __device__ __forceinline__ float operator[](int j) const {
+    if constexpr (sizeof(T) == 4)
+      return __uint_as_float(words[j]);
+    else if constexpr (std::is_same_v<T, Bf16>)
+      return __uint_as_float(j % 2 == 0 ? words[j / 2] << 16U : words[j / 2] & 0xffff0000U);
+    else
+      return __half2float(__ushort_as_half(static_cast<unsigned short>(words[j / 2] >> (j % 2 == 0 ? 0U : 16U))));
+  }
+};
+
+}  // namespace trireme::ops::cuda
