@@ -27,6 +27,8 @@ using PerPhase = std::array<double, 3>;
 
 struct Timed {
   double step = 0;  // seconds, median
+  float first_loss = 0;
+  float last_loss = 0;
   PerPhase compute{};
   PerPhase waited{};
 };
@@ -34,6 +36,7 @@ struct Timed {
 PerPhase by_phase(const std::array<double, 4>& p) { return {p[0], p[1] + p[2], p[3]}; }
 
 Timed time_steps(train::Trainer& trainer, const OffloadArguments& a) {
+  Timed timed;
   trainer.start();
   const train::Config& c = trainer.config();
   data::Loader loader = trainer.batches();
@@ -42,8 +45,11 @@ Timed time_steps(train::Trainer& trainer, const OffloadArguments& a) {
   std::array<std::vector<double>, 3> waited;
   for (int i = 0; i < a.warmup + a.steps; ++i) {
     const data::Batch& batch = loader.next();
+    train::StepResult result;
     const double s =
-        seconds_of([&] { trainer.session().step(batch, i, train::learning_rate(c.train, i), c.train.seed); });
+        seconds_of([&] { result = trainer.session().step(batch, i, train::learning_rate(c.train, i), c.train.seed); });
+    if (i == 0) timed.first_loss = result.loss;
+    timed.last_loss = result.loss;
     if (i < a.warmup) continue;
     seconds.push_back(s);
     const PerPhase now = by_phase(trainer.session().step_executor().phase_seconds());
@@ -53,7 +59,6 @@ Timed time_steps(train::Trainer& trainer, const OffloadArguments& a) {
       waited[p].push_back(wait[p]);
     }
   }
-  Timed timed;
   timed.step = median(seconds);
   for (std::size_t p = 0; p < kPhases.size(); ++p) {
     timed.compute[p] = median(compute[p]);
@@ -172,6 +177,7 @@ int bench_offload(Context& context, const OffloadArguments& a) {
     fmt::print("        {:.1f} images/s\n", static_cast<double>(config.train.batch) / moved.step);
   else
     fmt::print("        {:.0f} tokens/s\n", tokens / moved.step);
+  fmt::print("loss    {:.4f} → {:.4f} in {} steps\n", moved.first_loss, moved.last_loss, a.warmup + a.steps);
   return 0;
 }
 
