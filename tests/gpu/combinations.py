@@ -2,7 +2,7 @@
 """Several ranks on one GPU, alone and with everything else that saves memory, against one plain rank: the same losses and
 gradient norms (f32, 1e-5), and the same bits when repeated. Needs a GPU; standard library only.
 
-    tests/gpu/combinations.py PROGRAM [--random N] [--seed N]
+    tests/gpu/combinations.py PROGRAM [--random N] [--seed N] [--no-fixed]
 """
 import argparse
 import json
@@ -48,10 +48,11 @@ def main():
     parser.add_argument("program")
     parser.add_argument("--random", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--no-fixed", action="store_true")
     options = parser.parse_args()
     program = str(pathlib.Path(options.program).resolve())
     rng = random.Random(options.seed)
-    cases = list(FIXED)
+    cases = [] if options.no_fixed else list(FIXED)
     for _ in range(options.random):
         cases.append((rng.choice(list(MODELS)), dict(
             mesh=rng.choice(RANKS[1:]), zero=rng.choice(ZERO), remat=rng.choice(REMAT), offload=rng.choice(OFFLOAD),
