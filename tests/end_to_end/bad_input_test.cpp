@@ -141,6 +141,9 @@ TEST_F(BadInput, UnknownCommandsAndOptions) {
   expect_refusal({"train", "tiny.toml", "--disable-pass=fuze"}, {"'fuze'", "'fuse'"});
   expect_refusal({"train", "tiny.toml", "--disable-pass=autodiff"}, {"'autodiff'", "fuse"});
   expect_refusal({"bench", "step", "tiny.toml", "--steps=none"}, {"--steps"});
+  expect_refusal({"bench", "gemm", "--shapes=32x16"}, {"--shapes", "MxNxK", "32x16"});
+  expect_refusal({"bench", "gemm", "--device=cpu", "--precisions=tf32"}, {"tf32", "bf16"});
+  expect_refusal({"memory", "tiny.toml", "--runtime.device=cpu", "--train.precision=tf32"}, {"tf32", "GPU", "bf16"});
 }
 
 TEST_F(BadInput, ConfigurationsThatDoNotExistOrDoNotRead) {
@@ -163,8 +166,7 @@ TEST_F(BadInput, ConfigurationsThatDoNotExistOrDoNotRead) {
 
 // What the language has and this version does not: refused by key, with what there is.
 TEST_F(BadInput, NotAvailableYet) {
-  for (const char* setting :
-       {"train.precision=fp8", "train.precision=tf32", "parallel.mesh=tp=2", "parallel.mesh=pp=2,tp=2"}) {
+  for (const char* setting : {"train.precision=fp8", "parallel.mesh=tp=2", "parallel.mesh=pp=2,tp=2"}) {
     const std::string key = std::string(setting).substr(0, std::string(setting).find('='));
     expect_key_refused(setting, {"not available in this version", key, "available:"});
   }

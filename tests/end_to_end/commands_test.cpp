@@ -125,6 +125,17 @@ TEST_F(Commands, BenchStep) {
   EXPECT_FALSE(exists("runs"));
 }
 
+TEST_F(Commands, BenchGemmTimesProducts) {
+  const std::string out =
+      done({"bench", "gemm", "--device=cpu", "--shapes=32x16x24", "--precisions=bf16", "--form=tn", "--json"}).out;
+  const nlohmann::json result = nlohmann::json::parse(out);
+  EXPECT_EQ(result["n"], 16);
+  EXPECT_EQ(result["precision"], "bf16");
+  EXPECT_NEAR(result["tflops"].get<double>(), 2.0 * 32 * 16 * 24 / result["us"].get<double>() / 1e6, 1e-9);
+  EXPECT_GT(result["of_fastest"].get<double>(), 0);
+  EXPECT_LE(result["of_fastest"].get<double>(), 1);
+}
+
 class Generate : public Program {
  protected:
   Generate() {

@@ -64,13 +64,16 @@ int bench_gemm(const GemmArguments& a) {
   if (precisions.empty())
     precisions =
         cpu ? std::vector<std::string>{"f32", "bf16"} : std::vector<std::string>{"f32", "tf32", "bf16", "fp16"};
+  if (cpu && std::find(precisions.begin(), precisions.end(), "tf32") != precisions.end())
+    refuse("--precisions=tf32 is a GPU's; this is the CPU, which has f32, bf16 and fp16");
+  std::vector<Product> products;
+  for (const std::string& shape : shapes) products.push_back(parse_shape(shape, a.form));
   if (!a.json)
     fmt::print("{}, c[m,n] = a·b stored as {}\n{:>18}  {:>5}  {:>10}  {:>9}  of the fastest\n",
                cpu ? fmt::format("{} on {} threads", planner::cpu_name(), threads) : device::cuda::gpus().front().name,
                a.form, "m×n×k", "", "µs", "TFLOP/s");
   for (const std::string& precision : precisions) {
     const bool tf32 = precision == "tf32";
-    if (tf32 && cpu) refuse("--precisions=tf32 is a GPU's; this is the CPU, which has f32, bf16 and fp16");
     const DType dtype = precision == "bf16" ? DType::bf16 : precision == "fp16" ? DType::f16 : DType::f32;
     struct Row {
       Product product;
@@ -78,8 +81,7 @@ int bench_gemm(const GemmArguments& a) {
     };
     std::vector<Row> rows;
     double fastest = planner::matmul_flops(dtype, threads, device, tf32);
-    for (const std::string& shape : shapes) {
-      Product p = parse_shape(shape, a.form);
+    for (Product p : products) {
       p.dtype = dtype;
       p.tf32 = tf32;
       rows.push_back({p, planner::product_seconds(p, threads, device)});
