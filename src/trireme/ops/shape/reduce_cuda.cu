@@ -1,3 +1,5 @@
+#include <cooperative_groups.h>
+
 #include "trireme/ops/cuda/common.h"
 #include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/shape/dim_groups.h"
@@ -130,6 +132,68 @@ __global__ void rows_kernel(const T* x, Groups plain, Groups marked, std::int64_
   }
 }
 
+// Sums of the columns of a matrix in one launch: the blocks of a cluster share out the rows of kClusterColumns columns
+// and the first of them joins what they found.
+constexpr int kCluster = 8;
+constexpr int kClusterColumns = 64;
+constexpr int kClusterRows = 64;                                                   // at once, in a block
+constexpr std::int64_t kClusterDepth = std::int64_t{kCluster} * kClusterRows * 4;  // below, little is gained
+
+template <class Op, class T, class Out>
+__global__ void __cluster_dims__(1, kCluster, 1) __launch_bounds__(512)
+    cluster_kernel(const T* x, std::int64_t stride, std::int64_t depth, float scale, bool accumulate, Out* y) {
+  constexpr int N = kWidest<T>;
+  static_assert(N == 8);
+  __shared__ float shared[kClusterRows][kClusterColumns + 1];
+  __shared__ float totals[kClusterColumns];
+  namespace cg = cooperative_groups;
+  cg::cluster_group cluster = cg::this_cluster();
+  const std::int64_t chunk = (depth + kCluster - 1) / kCluster;
+  const std::int64_t begin = chunk * blockIdx.y;
+  const std::int64_t end = begin + chunk < depth ? begin + chunk : depth;
+  const T* from = x + static_cast<std::int64_t>(blockIdx.x) * kClusterColumns + threadIdx.x * N;
+  float total[N];
+#pragma unroll
+  for (int j = 0; j < N; ++j) total[j] = Op::kNeutral;
+  const auto take = [&](const Pack<T, N>& pack) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) total[j] = Op()(total[j], wide(pack.v[j]));
+  };
+  std::int64_t r = begin + threadIdx.y;
+  for (; r + kClusterRows * (kAhead - 1) < end; r += kClusterRows * kAhead) {
+    Pack<T, N> pack[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) pack[k] = load<N>(from + (r + kClusterRows * k) * stride);
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) take(pack[k]);
+  }
+#pragma unroll 4
+  for (; r < end; r += kClusterRows) take(load<N>(from + r * stride));
+#pragma unroll
+  for (int j = 0; j < N; ++j) shared[threadIdx.y][threadIdx.x * N + j] = total[j];
+  __syncthreads();
+  const int column = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+  if (column < kClusterColumns) {
+    float sum = shared[0][column];
+#pragma unroll 8
+    for (int w = 1; w < kClusterRows; ++w) sum = Op()(sum, shared[w][column]);
+    totals[column] = sum;
+  }
+  cluster.sync();
+  if (cluster.block_rank() == 0 && column < kClusterColumns) {
+    float part[kCluster];
+#pragma unroll
+    for (int b = 0; b < kCluster; ++b) part[b] = cluster.map_shared_rank(totals, b)[column];
+    float sum = part[0];
+#pragma unroll
+    for (int b = 1; b < kCluster; ++b) sum = Op()(sum, part[b]);
+    const float result = sum * scale;
+    Out& out = y[static_cast<std::int64_t>(blockIdx.x) * kClusterColumns + column];
+    out = narrow<Out>(accumulate ? wide(out) + result : result);
+  }
+  cluster.sync();  // what the first one reads stays until it has
+}
+
 // 32 outputs to a block, whose warps share out the chunks.
 template <class Op, class Out>
 __global__ void join_kernel(const float* partials, std::int64_t outputs, std::int64_t chunks, float scale,
@@ -170,6 +234,14 @@ std::shared_ptr<device::Kernel> prepare(const ir::KernelSpec& spec) {
         if (plan.groups.inner_marked) {
           inner_kernel<Op, T><<<dim3(blocks(plan.outer), blocks(plan.chunks)), 256, 0, stream>>>(
               launch.in<T>(0), plain, marked, inner, plan.depth, partials);
+        } else if (sizeof(T) == 2 && plan.outer == 1 && marked.count == 1 && inner % kClusterColumns == 0 &&
+                   plan.depth >= kClusterDepth && aligned16(launch.inputs[0])) {
+          if constexpr (sizeof(T) == 2)
+            cluster_kernel<Op, T, Out><<<dim3(blocks(inner / kClusterColumns), kCluster),
+                                         dim3(kClusterColumns / kWidest<T>, kClusterRows), 0, stream>>>(
+                launch.in<T>(0), marked.stride[0], plan.depth, plan.scale, plan.accumulate, launch.out<Out>(0));
+          device::cuda::launched("reduce");
+          return;
         } else {
           constexpr int kPack = kWidest<T>;
           const auto run = [&](auto kernel, int width) {

@@ -233,7 +233,9 @@ TEST(Reduce, ManyChunks) {
                                                                        {{300003}, {0}},
                                                                        {{3, 701, 130}, {1}},
                                                                        {{40, 5, 2100}, {0, 2}},
-                                                                       {{3, 100001}, {0}}})
+                                                                       {{3, 100001}, {0}},
+                                                                       {{5001, 128}, {0}},
+                                                                       {{3, 1201, 192}, {0, 1}}})
     for (const DType dtype : {DType::f32, DType::bf16}) {
       OpCase c = float_case("reduce", {dtype, shape}, {{"dims", dims}, {"out", std::string("f32")}});
       c.differentiate.clear();
@@ -253,8 +255,12 @@ TEST(Reduce, ManyChunks) {
 TEST(Reduce, Accumulates) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const std::string out : {"same", "f32"})
-      for (const auto& [shape, dims] : std::vector<std::pair<Shape, Ints>>{
-               {{33, 65}, {0}}, {{33, 65}, {1}}, {{33, 65}, {0, 1}}, {{3001, 131}, {0}}, {{300003}, {0}}}) {
+      for (const auto& [shape, dims] : std::vector<std::pair<Shape, Ints>>{{{33, 65}, {0}},
+                                                                           {{33, 65}, {1}},
+                                                                           {{33, 65}, {0, 1}},
+                                                                           {{3001, 131}, {0}},
+                                                                           {{2600, 128}, {0}},
+                                                                           {{300003}, {0}}}) {
         OpCase c = float_case("reduce", {dtype, shape}, {{"dims", dims}, {"out", out}});
         c.fill = [](std::size_t, std::size_t e) { return 0.25 + static_cast<double>(e * 37 % 101) / 128.0; };
         c.reference = [out, dims = dims](const std::vector<Tensor>& in) {
