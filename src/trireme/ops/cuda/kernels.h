@@ -82,6 +82,7 @@ std::shared_ptr<device::Kernel> prepare_dropout_cuda(const ir::KernelSpec& spec)
 std::shared_ptr<device::Kernel> prepare_random_init_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_adamw_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_sgd_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_descend_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_sum_squares_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_clip_scale_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_adaptive_scale_cuda(const ir::KernelSpec& spec);

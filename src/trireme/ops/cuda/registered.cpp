@@ -91,6 +91,7 @@ void add_cuda_kernels(ir::Registry& registry) {
   add("random_init", prepare_random_init_cuda);
   add("adamw", prepare_adamw_cuda);
   add("sgd", prepare_sgd_cuda);
+  add("descend", prepare_descend_cuda);
   add("sum_squares", prepare_sum_squares_cuda, sum_squares_workspace_cuda);
   add("sum_squares_part", prepare_sum_squares_cuda, sum_squares_workspace_cuda);
   add("clip_scale", prepare_clip_scale_cuda);

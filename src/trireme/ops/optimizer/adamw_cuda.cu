@@ -44,11 +44,24 @@ struct Factors {
   bool finite;
 };
 
+// What an update reads. Two of them are read before the first is written: the compiler must take it that the one
+// touches the other.
+template <int N, class G>
+struct Values {
+  Pack<float, N> p, m, v;
+  Pack<G, N> g;
+  __device__ __forceinline__ void fetch(const Entry& e, std::int64_t i) {
+    p = load<N>(e.p + i);
+    m = load<N>(e.m + i);
+    v = load<N>(e.v + i);
+    g = load<N>(static_cast<const G*>(e.g) + i);
+  }
+};
+
 template <int N, class G, class L>
-__device__ __forceinline__ void update(const Entry& e, std::int64_t i, const Factors& f) {
-  Pack<float, N> p = load<N>(e.p + i), m = load<N>(e.m + i), v = load<N>(e.v + i);
+__device__ __forceinline__ void update(const Entry& e, std::int64_t i, const Factors& f, Values<N, G>& values) {
+  auto& [p, m, v, g] = values;
   if (f.finite) {
-    const Pack<G, N> g = load<N>(static_cast<const G*>(e.g) + i);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       const float grad = wide(g.v[j]) * f.clip;
@@ -72,13 +85,23 @@ __device__ __forceinline__ void update_block(const Entry& e, const Factors& f) {
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x - e.first_block) * kPerBlock;
   const std::int64_t end = begin + kPerBlock < e.n ? begin + kPerBlock : e.n;
   if (e.in_fours) {
+    static_assert(kPasses % 2 == 0);
 #pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
-      const std::int64_t i = begin + (static_cast<std::int64_t>(pass) * kThreads + threadIdx.x) * 4;
-      if (i < end) update<4, G, L>(e, i, f);
+    for (int pass = 0; pass < kPasses; pass += 2) {
+      const std::int64_t first = begin + (static_cast<std::int64_t>(pass) * kThreads + threadIdx.x) * 4;
+      const std::int64_t second = first + kThreads * 4;
+      Values<4, G> a, b;
+      if (first < end) a.fetch(e, first);
+      if (second < end) b.fetch(e, second);
+      if (first < end) update<4, G, L>(e, first, f, a);
+      if (second < end) update<4, G, L>(e, second, f, b);
     }
   } else {
-    for (std::int64_t i = begin + threadIdx.x; i < end; i += kThreads) update<1, G, L>(e, i, f);
+    for (std::int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
+      Values<1, G> a;
+      a.fetch(e, i);
+      update<1, G, L>(e, i, f, a);
+    }
   }
 }
 
