@@ -62,7 +62,13 @@ class Ranks : public Program {
   }
 };
 
-bool has_mpirun() { return std::system("command -v mpirun > /dev/null") == 0; }
+bool has_mpirun() {
+#ifdef __SANITIZE_THREAD__
+  return false;  // the sanitizer does not see how MPI's own threads pass messages on, and takes that for races
+#else
+  return std::system("command -v mpirun > /dev/null") == 0;
+#endif
+}
 
 TEST_F(Ranks, ARunGoesOnWithOtherRanks) {
   done(arguments("one", {"--train.steps=9", "--output.checkpoint_every=0"}));

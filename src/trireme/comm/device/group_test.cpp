@@ -83,6 +83,7 @@ class DeviceGroups : public ::testing::TestWithParam<Case> {
   void on_all(const std::function<void(End&)>& body) const {
     threads::World world(GetParam().ranks, {.link = {}, .timeout = 20});
     std::vector<std::thread> threads;
+    threads.reserve(static_cast<std::size_t>(GetParam().ranks));
     for (int r = 0; r < GetParam().ranks; ++r)
       threads.emplace_back([&, r] {
         try {

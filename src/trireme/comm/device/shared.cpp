@@ -27,7 +27,7 @@ class SharedGroup final : public DeviceGroup {
                   const Lane& lane) override {
     check(reduce);
     mine_.clear();
-    for (const Segment& s : segments) mine_.push_back(address(s.data));
+    for (const Segment& s : segments) mine_.push_back(s.data);
     meet(lane);
     for (std::size_t i = 0; i < segments.size(); ++i) {
       const Cut cut{segments[i].data, nullptr, segments[i].count, aligned_share(segments[i].count)};
@@ -46,7 +46,7 @@ class SharedGroup final : public DeviceGroup {
 
   void reduce_scatter(std::span<const Cut> cuts, DType dtype, const Options&, const Lane& lane) override {
     mine_.clear();
-    for (const Cut& cut : cuts) mine_.push_back(address(cut.whole));
+    for (const Cut& cut : cuts) mine_.push_back(cut.whole);
     meet(lane);
     for (std::size_t i = 0; i < cuts.size(); ++i) {
       Peers peers;
@@ -67,7 +67,7 @@ class SharedGroup final : public DeviceGroup {
 
   void all_gather(std::span<const Cut> cuts, DType dtype, const Options&, const Lane& lane) override {
     mine_.clear();
-    for (const Cut& cut : cuts) mine_.push_back(address(cut.whole));
+    for (const Cut& cut : cuts) mine_.push_back(cut.whole);
     meet(lane);
     for (std::size_t i = 0; i < cuts.size(); ++i) {
       const std::int64_t extent = slice_extent(cuts[i], rank());
@@ -81,7 +81,7 @@ class SharedGroup final : public DeviceGroup {
 
   void all_to_all(std::span<const Exchange> tensors, const Lane& lane) override {
     mine_.clear();
-    for (const Exchange& t : tensors) mine_.push_back(address(t.in));
+    for (const Exchange& t : tensors) mine_.push_back(t.in);
     meet(lane);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const std::size_t run = tensors[i].bytes / at(size());
@@ -96,9 +96,6 @@ class SharedGroup final : public DeviceGroup {
 
  private:
   static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
-  static std::int64_t address(const void* data) {
-    return static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(data));
-  }
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
 
@@ -117,7 +114,7 @@ class SharedGroup final : public DeviceGroup {
   }
 
   std::byte* theirs(int r, std::size_t tensor) const {
-    return reinterpret_cast<std::byte*>(static_cast<std::intptr_t>(all_[at(r) * (mine_.size()) + tensor]));
+    return static_cast<std::byte*>(all_[at(r) * mine_.size() + tensor]);
   }
 
   void combine(const Peers& peers, std::int64_t count, DType dtype, Reduce reduce, const Lane& lane) const {
@@ -129,29 +126,34 @@ class SharedGroup final : public DeviceGroup {
     sent_ += static_cast<std::uint64_t>(elements) * size_of(dtype) * static_cast<std::uint64_t>(times);
   }
 
+  // What every rank has at the moment, in the order of ranks.
+  void tell(std::span<void* const> mine, std::vector<void*>& all) {
+    all.resize(mine.size() * at(size()));
+    const auto bytes = [](auto* pointers) { return reinterpret_cast<const std::uint8_t*>(pointers); };
+    group_.all_gather(std::span(bytes(mine.data()), mine.size_bytes()),
+                      std::span(const_cast<std::uint8_t*>(bytes(all.data())), all.size() * sizeof(void*)));
+  }
+
   // Everyone's lane waits for everyone's event.
   void follow(const Lane& lane, std::size_t event) {
     lane.queue.record(event, lane.lane);
-    const std::int64_t own = address(lane.queue.point(event));
-    points_.resize(at(size()));
-    group_.all_gather(std::span<const std::int64_t>(&own, 1), std::span(points_));
+    void* const own = lane.queue.point(event);
+    tell(std::span(&own, 1), points_);
     for (int r = 0; r < size(); ++r)
-      if (r != rank())
-        lane.queue.follow(reinterpret_cast<void*>(static_cast<std::intptr_t>(points_[at(r)])), lane.lane);
+      if (r != rank()) lane.queue.follow(points_[at(r)], lane.lane);
   }
 
   void meet(const Lane& lane) {
-    all_.resize(mine_.size() * at(size()));
-    group_.all_gather(std::span<const std::int64_t>(mine_), std::span(all_));
+    tell(mine_, all_);
     follow(lane, lane.first_event);
   }
   // An event is recorded again only when all have been told to wait for it: in the call that follows, all have met.
   void part(const Lane& lane) { follow(lane, lane.first_event + 1); }
 
   Communicator& group_;
-  std::vector<std::int64_t> mine_;  // addresses of this rank's tensors
-  std::vector<std::int64_t> all_;   // and of everyone's, by rank
-  std::vector<std::int64_t> points_;
+  std::vector<void*> mine_;  // addresses of this rank's tensors
+  std::vector<void*> all_;   // and of everyone's, by rank
+  std::vector<void*> points_;
   std::uint64_t sent_ = 0;
 };
 

@@ -170,7 +170,8 @@ TEST(BatchNorm, GradientThroughTheActivation) {
             c.tolerance = dtype == DType::f32 ? 3e-6 : 1e-2;
             c.reference = [=](const std::vector<Tensor>& in) {
               const std::size_t channels = in[1].data.size();
-              const auto rows = static_cast<double>(in[0].data.size() / channels);
+              const std::size_t count = in[0].data.size() / channels;
+              const auto rows = static_cast<double>(count);
               Tensor passed = in[4];
               Tensor dx = in[0];
               Tensor dweight = Tensor::zeros(in[1].type);
