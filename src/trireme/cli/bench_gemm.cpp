@@ -67,6 +67,7 @@ int bench_gemm(const GemmArguments& a) {
   if (cpu && std::find(precisions.begin(), precisions.end(), "tf32") != precisions.end())
     refuse("--precisions=tf32 is a GPU's; this is the CPU, which has f32, bf16 and fp16");
   std::vector<Product> products;
+  products.reserve(shapes.size());
   for (const std::string& shape : shapes) products.push_back(parse_shape(shape, a.form));
   if (!a.json)
     fmt::print("{}, c[m,n] = a·b stored as {}\n{:>18}  {:>5}  {:>10}  {:>9}  of the fastest\n",

@@ -22,7 +22,7 @@ struct RowShape {
   RowShape(std::int64_t row_count, std::int64_t row_width, int widest) : rows(row_count), width(row_width) {
     pack = width % widest == 0 ? widest : 1;
     const std::int64_t units = std::max<std::int64_t>(1, width / pack);
-    if (units <= 32 * kMostPacks && pack > 1) {
+    if (units <= 32 * 4 && pack > 1) {
       together = 4;
       packs = static_cast<int>(pieces(units, 32));
       return;
@@ -178,9 +178,6 @@ void with_shape(const RowShape& shape, F&& f) {
       case 2: return f(n, std::integral_constant<int, 2>{});
       case 3: return f(n, std::integral_constant<int, 3>{});
       case 4: return f(n, std::integral_constant<int, 4>{});
-      case 5: return f(n, std::integral_constant<int, 5>{});
-      case 6: return f(n, std::integral_constant<int, 6>{});
-      case 7: return f(n, std::integral_constant<int, 7>{});
       default: return f(n, std::integral_constant<int, 8>{});
     }
   };

@@ -10,12 +10,13 @@ namespace {
 
 using namespace cuda;
 
-constexpr int kMostPacks = 4;       // of a thread
+constexpr int kMostPacks = 5;       // of a thread
 constexpr int kMostThreads = 384;   // to a row
 constexpr int kBlockThreads = 128;  // where rows are short, several share a block
 constexpr int kProcessors = 132;
-constexpr int kThreadsAtOnce = 512;  // of a processor: 128 registers each
-constexpr int kOperands = 3;         // that a row is read of: s, dy, dsum
+// Of a processor: with five packs a thread wants up to 168 registers, else 128 are enough.
+constexpr int threads_at_once(int packs) { return packs == kMostPacks ? 384 : 512; }
+constexpr int kOperands = 3;  // that a row is read of: s, dy, dsum
 constexpr int kLongThreads = 256;
 constexpr std::int64_t kLongChunks = 64;
 
@@ -49,7 +50,7 @@ struct GradShape {
     whole = static_cast<std::int64_t>(threads) * packs == units;
     together = std::max(1, kBlockThreads / threads);
     grid = std::clamp<std::int64_t>(pieces(rows, together), 1,
-                                    kProcessors * std::max(1, kThreadsAtOnce / (threads * together)));
+                                    kProcessors * std::max(1, threads_at_once(packs) / (threads * together)));
   }
   dim3 block() const { return dim3(static_cast<unsigned>(threads), static_cast<unsigned>(together)); }
   // For two rows of each; at the end it holds the sums of columns, which are smaller.
@@ -102,7 +103,7 @@ struct Backward {
 };
 
 template <bool Centered, bool Whole, int E, class T>
-__global__ void __launch_bounds__(kThreadsAtOnce) backward_kernel(Backward<T> b) {
+__global__ void __launch_bounds__(threads_at_once(E)) backward_kernel(Backward<T> b) {
   constexpr int N = kWidest<T>;
   extern __shared__ __align__(16) float space[];
   __shared__ Two shared[kBlockThreads / 32][2][kMostThreads / 32];
@@ -282,7 +283,8 @@ void with_kernel(const GradShape& shape, F&& f) {
       case 1: return f(backward_kernel<Centered, Whole, 1, T>);
       case 2: return f(backward_kernel<Centered, Whole, 2, T>);
       case 3: return f(backward_kernel<Centered, Whole, 3, T>);
-      default: return f(backward_kernel<Centered, Whole, 4, T>);
+      case 4: return f(backward_kernel<Centered, Whole, 4, T>);
+      default: return f(backward_kernel<Centered, Whole, 5, T>);
     }
   };
   shape.whole ? packs(std::true_type{}) : packs(std::false_type{});
