@@ -19,8 +19,9 @@ MODELS = {
               "--model.kv_heads=2"],
     "mlp": ["mlp"],
     "convnet": ["convnet"],
-    # Deeper ones, or fewer images for a norm's statistics, make of a rounding error another training within twenty steps.
-    "resnet": ["resnet18", "--model.width=16", "--model.image=64", "--train.lr=0.005", "--train.batch=32",
+    # A residual network with batch norms makes another training of a rounding error: with a rate of 0.005 two ranks on
+    # the CPU, which add in another order, are 3e-3 from one after twenty steps; with this one 1e-5.
+    "resnet": ["resnet18", "--model.width=16", "--model.image=64", "--train.lr=0.0003", "--train.batch=32",
                "--train.micro_batch=16"],
 }
 TOLERANCE = {"f32": 1e-4, "bf16": 2e-2, "fp16": 2e-2}

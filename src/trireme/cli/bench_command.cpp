@@ -46,13 +46,14 @@ int bench_step(Context& context, const BenchArguments& a) {
   }
   const double step_ms = median(milliseconds);
   const double tokens = static_cast<double>(c.train.batch * trainer.data().train->tokens_per_sample());
+  const std::string unit = trainer.model().images ? "images" : "tokens";
   if (a.json) {
     const auto fastest = [](const std::vector<double>& ms) { return *std::min_element(ms.begin(), ms.end()); };
     const nlohmann::ordered_json o = {{"step_ms", step_ms},
                                       {"fastest_ms", fastest(milliseconds)},
                                       {"forward_ms", median(forward)},
                                       {"fastest_forward_ms", fastest(forward)},
-                                      {"tokens_per_s", tokens / step_ms * 1e3},
+                                      {unit + "_per_s", tokens / step_ms * 1e3},
                                       {"flops_per_step", trainer.flops_per_step()},
                                       {"peak_bytes", trainer.compiled().arena_bytes},
                                       {"resident_peak_bytes", planner::resident_peak()},
@@ -66,8 +67,8 @@ int bench_step(Context& context, const BenchArguments& a) {
   fmt::print("step    {:.1f} ms median of {} ({:.1f} … {:.1f})\n", step_ms, a.steps,
              *std::min_element(milliseconds.begin(), milliseconds.end()),
              *std::max_element(milliseconds.begin(), milliseconds.end()));
-  fmt::print("speed   {} tokens/s, {:.0f} GFLOP/s of {:.0f} that a large matmul reaches here ({:.0f}%)\n",
-             format_rate(tokens / step_ms * 1e3), flops / 1e9, peak / 1e9, 100 * flops / peak);
+  fmt::print("speed   {} {}/s, {:.0f} GFLOP/s of {:.0f} that a large matmul reaches here ({:.0f}%)\n",
+             format_rate(tokens / step_ms * 1e3), unit, flops / 1e9, peak / 1e9, 100 * flops / peak);
   fmt::print("memory  {} B predicted, {} B measured\n", format_count(trainer.compiled().arena_bytes),
              format_count(trainer.session().measured_peak()));
   if (a.by_op) fmt::print("\n{}", trace.by_kind(a.steps));

@@ -5,7 +5,8 @@
 namespace trireme::device::cuda {
 
 double ConvolutionSpec::flops() const {
-  return 2.0 * static_cast<double>(n * p * q) * static_cast<double>(k * r * s) * static_cast<double>(c / groups);
+  const std::int64_t depth = r * s * (c / groups);
+  return 2.0 * static_cast<double>(n * p * q * k) * static_cast<double>(depth);
 }
 
 std::string ConvolutionSpec::str() const {

@@ -85,6 +85,8 @@ const std::vector<Setting>& settings() {
        .dilation = {2, 1}},
       {.n = 2, .h = 9, .w = 10, .c = 8, .k = 32, .r = 3, .s = 2, .padding = {0, 1}, .dilation = {3, 2}},
       {.n = 2, .h = 13, .w = 13, .c = 3, .k = 16, .r = 7, .s = 7, .stride = {2, 2}, .padding = {3, 3}},
+      {.n = 2, .h = 11, .w = 14, .c = 3, .k = 8, .r = 7, .s = 7, .stride = {2, 2}, .padding = {3, 3}},
+      {.n = 2, .h = 8, .w = 6, .c = 4, .k = 16, .r = 3, .s = 2, .stride = {2, 2}, .padding = {1, 0}},
       {.n = 3, .h = 6, .w = 5, .c = 32, .k = 7, .stride = {2, 2}},
       {.n = 2, .h = 6, .w = 7, .c = 6, .k = 9, .r = 3, .s = 3, .padding = {1, 1}, .groups = 3},
       {.n = 2, .h = 7, .w = 6, .c = 32, .k = 64, .r = 3, .s = 3, .stride = {2, 1}, .padding = {1, 1}, .groups = 2},

@@ -15,12 +15,14 @@ struct Fold {
   int r, s, vr, vs;  // kernels of w and v
   int offset[2];     // o
   int shift[2];      // 2o − padding
+  bool even;         // rows of x have an even number of values
 
   explicit Fold(const ConvolutionSpec& spec) {
     const ConvolutionSpec z = folded(spec);
     const auto to = [](std::int64_t x) { return static_cast<int>(x); };
     h = to(spec.h), w = to(spec.w), c = to(spec.c);
     zh = to(z.h), zw = to(z.w), zc = to(z.c);
+    even = spec.w % 2 == 0;
     r = to(spec.r), s = to(spec.s), vr = to(z.r), vs = to(z.s);
     for (std::size_t i = 0; i < 2; ++i) {
       offset[i] = to((spec.padding[i] + 1) / 2);
@@ -41,21 +43,31 @@ __global__ void images_kernel(Fold f, const T* x, T* z, std::int64_t pixels) {
 #pragma unroll
   for (int k = 0; k < 16; ++k) values[k] = T{0};
 #pragma unroll
-  for (int a = 0; a < 2; ++a)
+  for (int a = 0; a < 2; ++a) {
+    const int row = 2 * (i - f.offset[0]) + a, column = 2 * (j - f.offset[1]);
+    if (row < 0 || row >= f.h) continue;
+    const T* const from = x + ((image * f.h + row) * f.w + column) * f.c;
+    // Two pixels of a row lie together. (By constants, so that the values stay in registers.)
 #pragma unroll
-    for (int b = 0; b < 2; ++b) {
-      const int row = 2 * (i - f.offset[0]) + a, column = 2 * (j - f.offset[1]) + b;
-      if (row < 0 || row >= f.h || column < 0 || column >= f.w) continue;
-      const T* const from = x + ((image * f.h + row) * f.w + column) * f.c;
+    for (int k = 0; k < 4; ++k) {
+      if (k >= f.c) continue;
+      T pair[2] = {0, 0};
+      if (f.even && column >= 0 && column < f.w) {
+        const unsigned both = *reinterpret_cast<const unsigned*>(from + 2 * k);
+        pair[0] = static_cast<T>(both);
+        pair[1] = static_cast<T>(both >> 16);
+      } else {
 #pragma unroll
-      for (int k = 0; k < 4; ++k)
-        if (k < f.c) {
-          // (by constants, so that the values stay in registers)
-#pragma unroll
-          for (int m = 0; m < 16; ++m)
-            if (m == (2 * a + b) * f.c + k) values[m] = from[k];
+        for (int m = 0; m < 2; ++m) {
+          const int pixel = column + (2 * k + m) / f.c;
+          if (pixel >= 0 && pixel < f.w) pair[m] = from[2 * k + m];
         }
+      }
+#pragma unroll
+      for (int m = 0; m < 16; m += 2)
+        if (m == 2 * (a * f.c + k)) values[m] = pair[0], values[m + 1] = pair[1];
     }
+  }
   T* const to = z + at * f.zc;
   store<8>(to, *reinterpret_cast<const Pack<T, 8>*>(values));
   if (f.zc > 8) store<8>(to + 8, *reinterpret_cast<const Pack<T, 8>*>(values + 8));

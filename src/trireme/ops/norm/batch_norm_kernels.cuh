@@ -9,6 +9,7 @@
 namespace trireme::ops::cuda {
 
 inline constexpr int kNormThreads = 256;
+inline constexpr int kAlone = 8;                  // the same where a kernel reads one tensor and writes none
 inline constexpr int kRowsAhead = 4;              // loads of a thread on their way at once
 inline constexpr std::int64_t kNormBlocks = 528;  // where sums are taken: enough for any GPU, few enough to be joined
 
@@ -86,11 +87,14 @@ struct NormGrid {
   }
 };
 
-// Rows of a block.
+// Rows of a block. The first few chunks have one more than the others.
 struct NormRows {
   std::int64_t begin, end;
-  __device__ NormRows(std::int64_t rows, std::int64_t chunk, std::int64_t chunks)
-      : begin(rows * chunk / chunks), end(rows * (chunk + 1) / chunks) {}
+  __device__ NormRows(std::int64_t rows, std::int64_t chunk, std::int64_t chunks) {
+    const std::int64_t each = rows / chunks, rest = rows % chunks;
+    begin = chunk * each + (chunk < rest ? chunk : rest);
+    end = begin + each + (chunk < rest ? 1 : 0);
+  }
 };
 
 template <int N>
@@ -98,19 +102,19 @@ __device__ __forceinline__ int norm_channel() {
   return static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * N;
 }
 
-// Calls body(first row, how many of kRowsAhead) for the rows of a thread.
-template <class F>
+// Calls body(first row, how many of Ahead) for the rows of a thread.
+template <int Ahead, class F>
 __device__ __forceinline__ void over_rows(const NormRows& rows, F&& body) {
   const auto step = static_cast<std::int64_t>(blockDim.y);
   std::int64_t r = rows.begin + threadIdx.y;
-  for (; r + (kRowsAhead - 1) * step < rows.end; r += kRowsAhead * step) body(r, kRowsAhead);
+  for (; r + (Ahead - 1) * step < rows.end; r += Ahead * step) body(r, Ahead);
   if (r < rows.end) body(r, static_cast<int>((rows.end - r + step - 1) / step));
 }
 
 // Per channel and chunk: a number near the mean, how far the mean is from it, and the squared deviations from the mean.
 // Laid out as [chunk][which][channel].
 template <int N, class T>
-__global__ void __launch_bounds__(kNormThreads, 3)
+__global__ void __launch_bounds__(kNormThreads, 2)
     statistics_kernel(const T* x, std::int64_t rows, int channels, float* partials) {
   __shared__ float shared_mean[kNormThreads][N + 1];
   __shared__ float shared_squares[kNormThreads][N + 1];
@@ -120,24 +124,29 @@ __global__ void __launch_bounds__(kNormThreads, 3)
   const auto step = static_cast<std::int64_t>(blockDim.y);
   float base[N] = {}, sum[N] = {}, squares[N] = {};
   float count = 0;
-  if (c < channels)
-    over_rows(own, [&](std::int64_t r, int valid) {
-      Row<N, T> row[kRowsAhead];
+  const std::int64_t first = own.begin + threadIdx.y;
+  if (c < channels && first < own.end) {
+    // Read again below, from the cache: kept until then they would take the registers of loads on their way.
+    float some = 0;
 #pragma unroll
-      for (int k = 0; k < kRowsAhead; ++k)
-        if (k < valid) row[k].load(x + (r + k * step) * channels + c);
-      if (count == 0) {
-        const float inverse = 1.0F / static_cast<float>(valid);
+    for (int k = 0; k < kRowsAhead; ++k)
+      if (first + k * step < own.end) {
+        Row<N, T> row;
+        row.load(x + (first + k * step) * channels + c);
 #pragma unroll
-        for (int j = 0; j < N; ++j) {
-#pragma unroll
-          for (int k = 0; k < kRowsAhead; ++k)
-            if (k < valid) base[j] += row[k][j] * inverse;
-        }
+        for (int j = 0; j < N; ++j) base[j] += row[j];
+        some += 1;
       }
+#pragma unroll
+    for (int j = 0; j < N; ++j) base[j] /= some;
+    over_rows<kAlone>(own, [&](std::int64_t r, int valid) {
+      Row<N, T> row[kAlone];
+#pragma unroll
+      for (int k = 0; k < kAlone; ++k)
+        if (k < valid) row[k].load(x + (r + k * step) * channels + c);
       count += static_cast<float>(valid);
 #pragma unroll
-      for (int k = 0; k < kRowsAhead; ++k)
+      for (int k = 0; k < kAlone; ++k)
         if (k < valid)
 #pragma unroll
           for (int j = 0; j < N; ++j) {
@@ -146,6 +155,7 @@ __global__ void __launch_bounds__(kNormThreads, 3)
             squares[j] = fmaf(d, d, squares[j]);
           }
     });
+  }
   // From sums about a thread's own base to mean and deviations about the base of the first thread.
   const unsigned me = threadIdx.y * blockDim.x + threadIdx.x;
   if (threadIdx.y == 0)
@@ -238,11 +248,12 @@ __device__ __forceinline__ bool joined_moments(const float* partials, std::int64
                                                int channels, Moments& m) {
   const int c = min(join_channel(), channels - 1);
   const double reference = static_cast<double>(partials[c]) + static_cast<double>(partials[channels + c]);
+  const auto each = static_cast<double>(rows / chunks);  // as NormRows has it
+  const std::int64_t rest = rows % chunks;
   double total[2];
   const bool mine = join_chunks(chunks, total, [&](std::int64_t k, double(&sums)[2]) {
     const float* const p = partials + k * 3 * channels + c;
-    const NormRows own(rows, k, chunks);
-    const auto count = static_cast<double>(own.end - own.begin);
+    const double count = k < rest ? each + 1 : each;
     const double delta = static_cast<double>(p[0]) + static_cast<double>(p[channels]) - reference;
     sums[0] += count * delta;
     sums[1] += static_cast<double>(p[2 * channels]) + count * delta * delta;
@@ -301,7 +312,7 @@ __global__ void __launch_bounds__(kNormThreads) apply_kernel(Apply<N, T> a) {
     factor[j] = a.factor[c + j];
     shift[j] = a.shift[c + j];
   }
-  over_rows(own, [&](std::int64_t r, int valid) {
+  over_rows<kRowsAhead>(own, [&](std::int64_t r, int valid) {
     Row<N, T> row[kRowsAhead], more[kRowsAhead];
 #pragma unroll
     for (int k = 0; k < kRowsAhead; ++k)
@@ -366,7 +377,7 @@ __global__ void __launch_bounds__(kNormThreads) sums_kernel(Gradient<T> g, float
       factor[j] = G == Gate::recomputed ? g.weight[c + j] * g.rstd[c + j] : 0;
       shift[j] = G == Gate::recomputed ? g.bias[c + j] : 0;
     }
-    over_rows(own, [&](std::int64_t r, int valid) {
+    over_rows<kRowsAhead>(own, [&](std::int64_t r, int valid) {
       Row<N, T> x[kRowsAhead], dy[kRowsAhead], y[kRowsAhead], more[kRowsAhead];
 #pragma unroll
       for (int k = 0; k < kRowsAhead; ++k)
@@ -456,7 +467,7 @@ __global__ void __launch_bounds__(kNormThreads) input_kernel(Gradient<T> g, Slop
     lean[j] = s.lean[c + j];
     level[j] = s.level[c + j];
   }
-  over_rows(own, [&](std::int64_t r, int valid) {
+  over_rows<kRowsAhead>(own, [&](std::int64_t r, int valid) {
     Row<N, T> x[kRowsAhead], dy[kRowsAhead], y[kRowsAhead];
 #pragma unroll
     for (int k = 0; k < kRowsAhead; ++k)
