@@ -31,8 +31,8 @@ int examine() {
     fmt::print("gpu speed   matmul {:.0f} TFLOP/s in f32, {:.0f} in bf16\n",
                planner::matmul_flops(DType::f32, threads, device::Kind::cuda) / 1e12,
                planner::matmul_flops(DType::bf16, threads, device::Kind::cuda) / 1e12);
-  const std::string mpi = comm::mpi::available() ? "(" + comm::mpi::version() + ")"
-                                                 : "missing (install libopenmpi-dev and build again)";
+  const std::string mpi =
+      comm::mpi::available() ? "(" + comm::mpi::version() + ")" : "missing (install libopenmpi-dev and build again)";
   const char* const nccl = device::cuda::Nccl::available() ? " · nccl" : " · nccl missing (install libnccl2)";
   fmt::print("transports  threads · mpi {}{}\n", mpi, device::cuda::built() ? nccl : "");
   fmt::print("libraries   oneDNN {} · fmt {}.{}.{} · compiler {}\n", device::cpu::onednn_version(), FMT_VERSION / 10000,
