@@ -1,5 +1,6 @@
 #include <cstdint>
 
+#include "trireme/device/cuda/block_table.cuh"
 #include "trireme/device/cuda/copies.h"
 
 namespace trireme::device::cuda {
@@ -32,15 +33,7 @@ __device__ __forceinline__ void move(const Entry& e) {
 }
 
 __global__ void copies_kernel(const __grid_constant__ Table t) {
-  int low = 0, high = t.count - 1;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (t.entries[middle].first_block <= blockIdx.x)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  const Entry& e = t.entries[low];
+  const Entry& e = entry_of_block(t.entries, t.count);
   if (e.unit == 16)
     move<uint4>(e);
   else if (e.unit == 4)

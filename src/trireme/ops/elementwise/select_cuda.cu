@@ -1,3 +1,4 @@
+#include "trireme/device/cuda/block_table.cuh"
 #include "trireme/device/group_kernel.h"
 #include "trireme/ops/cuda/common.h"
 #include "trireme/ops/cuda/kernels.h"
@@ -36,15 +37,7 @@ __device__ __forceinline__ void move(const Entry& e, const std::byte* from) {
 }
 
 __global__ void select_kernel(const __grid_constant__ Table t) {
-  int low = 0, high = t.count - 1;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (t.entries[middle].first_block <= blockIdx.x)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  const Entry& e = t.entries[low];
+  const Entry& e = device::cuda::entry_of_block(t.entries, t.count);
   const std::byte* const from = *e.flag != 0 ? e.a : e.b;
   if (from == e.y) return;
   if (e.unit == 16)

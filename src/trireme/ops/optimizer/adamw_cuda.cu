@@ -1,3 +1,4 @@
+#include "trireme/device/cuda/block_table.cuh"
 #include "trireme/device/group_kernel.h"
 #include "trireme/ops/cuda/common.h"
 #include "trireme/ops/cuda/kernels.h"
@@ -122,15 +123,7 @@ __global__ void adamw_kernel(const __grid_constant__ Table t) {
     rate = static_cast<float>(static_cast<double>(*c.lr) / (1 - pow(c.beta1, static_cast<double>(*c.step))));
     root = static_cast<float>(1 / sqrt(1 - pow(c.beta2, static_cast<double>(*c.step))));
   }
-  int low = 0, high = c.count - 1;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (t.entries[middle].first_block <= blockIdx.x)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  const Entry& e = t.entries[low];
+  const Entry& e = device::cuda::entry_of_block(t.entries, c.count);
   __syncthreads();
   const Factors f{*c.clip,
                   rate,

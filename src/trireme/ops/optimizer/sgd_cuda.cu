@@ -1,3 +1,4 @@
+#include "trireme/device/cuda/block_table.cuh"
 #include "trireme/device/group_kernel.h"
 #include "trireme/ops/cuda/common.h"
 #include "trireme/ops/cuda/kernels.h"
@@ -106,15 +107,7 @@ __device__ __forceinline__ void update_block(const Entry& e, const Factors& f) {
 
 __global__ void sgd_kernel(const __grid_constant__ Table t) {
   const Common& c = t.common;
-  int low = 0, high = c.count - 1;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (t.entries[middle].first_block <= blockIdx.x)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  const Entry& e = t.entries[low];
+  const Entry& e = device::cuda::entry_of_block(t.entries, c.count);
   const Factors f{*c.lr, *c.clip, c.momentum,
                   static_cast<float>(1 - static_cast<double>(*c.lr) * static_cast<double>(e.weight_decay)),
                   *c.finite != 0};

@@ -1,3 +1,4 @@
+#include "trireme/device/cuda/block_table.cuh"
 #include "trireme/device/group_kernel.h"
 #include "trireme/ops/cuda/common.h"
 #include "trireme/ops/cuda/kernels.h"
@@ -19,7 +20,7 @@ struct Entry {
   const double* before;
   void* result;  // f64 for a part, else f32
   std::int64_t n;
-  unsigned first_chunk;
+  unsigned first_block;
   DType dtype;
   bool part;
 };
@@ -56,16 +57,8 @@ __device__ __forceinline__ double squares(const T* x, std::int64_t n) {
 
 __global__ void chunks_kernel(const __grid_constant__ Table t) {
   __shared__ double shared[32];
-  int low = 0, high = t.count - 1;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (t.entries[middle].first_chunk <= blockIdx.x)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  const Entry& e = t.entries[low];
-  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x - e.first_chunk) * kSumChunk;
+  const Entry& e = device::cuda::entry_of_block(t.entries, t.count);
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x - e.first_block) * kSumChunk;
   const std::int64_t n = e.n - begin < kSumChunk ? e.n - begin : kSumChunk;
   double sum = 0;
   switch (e.dtype) {
@@ -84,7 +77,7 @@ __global__ void join_kernel(const __grid_constant__ Table t) {
   const std::int64_t chunks = (e.n + kSumChunk - 1) / kSumChunk;
   double sum = e.before != nullptr ? *e.before : 0;
   for (std::int64_t c = 0; c < chunks; c += kThreads) {
-    if (c + threadIdx.x < chunks) shared[threadIdx.x] = t.partials[e.first_chunk + c + threadIdx.x];
+    if (c + threadIdx.x < chunks) shared[threadIdx.x] = t.partials[e.first_block + c + threadIdx.x];
     __syncthreads();
     const int count = chunks - c < kThreads ? static_cast<int>(chunks - c) : kThreads;
     if (threadIdx.x == 0) {
