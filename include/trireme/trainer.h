@@ -75,6 +75,7 @@ struct Plan {
   std::int64_t threads = 0;  // per rank; 0: the cores this process may use, shared out
   std::string transport = "auto";
   std::string link = "";
+  std::string weight_gradients = "auto";          // "beside": on a stream of their own; or "in_line"
   std::string trace = "";                         // file: Chrome trace of the run
   std::map<std::string, std::string> seeds = {};  // shardings by parameter: {"*.up.weight", "out:tp"}
 };

@@ -1,5 +1,8 @@
 // Passes that only make a step faster or smaller leave it the same step.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "equivalence/training.h"
 #include "trireme/core/error.h"
@@ -24,6 +27,38 @@ TEST_P(OptionalPasses, TrainTheSameWithoutThem) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OptionalPasses, ::testing::ValuesIn(small_models()),
+                         [](const auto& one) { return one.param; });
+
+class WeightGradients : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(WeightGradients, BesideTheComputationTheSameBits) {
+  train::Config plain = wider_model(GetParam());
+  plain.train.micro_batch = plain.train.batch / 2;
+  for (const char* offload : {"none", "activations"})
+    for (const int ranks : {1, 2}) {
+      SCOPED_TRACE(fmt::format("offload {}, {} ranks", offload, ranks));
+      train::Config in_line = ranks == 1 ? plain : over_ranks(plain, ranks, 1);
+      in_line.memory.offload = offload;
+      in_line.memory.offload_policy = "all";
+      in_line.parallel.bucket.count = 4096;  // several buckets
+      train::Config beside = in_line;
+      in_line.runtime.weight_gradients = "in_line";
+      beside.runtime.weight_gradients = "beside";
+      Trained a(in_line, {.threads = 2});
+      Trained b(beside, {.threads = 2});
+      const auto moved = [](const program::Program& p) {
+        return std::count_if(p.instructions.begin(), p.instructions.end(),
+                             [](const program::Instruction& i) { return i.stream == program::kGradientStream; });
+      };
+      EXPECT_EQ(moved(a.compiled().step), 0);
+      EXPECT_GT(moved(b.compiled().step), 2);
+      a.train(3);
+      b.train(3);
+      expect_same_bits(a, b);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, WeightGradients, ::testing::ValuesIn(small_models()),
                          [](const auto& one) { return one.param; });
 
 TEST(OptionalPassesOnly, TheOthersAreRefused) {

@@ -107,6 +107,7 @@ void add_plan(Settings& to, const Plan& p) {
   to.set("runtime.threads", p.threads);
   to.set("runtime.transport", p.transport);
   to.set("runtime.link", p.link);
+  to.set("runtime.weight_gradients", p.weight_gradients);
   to.set("runtime.trace", p.trace);
 }
 

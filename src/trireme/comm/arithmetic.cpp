@@ -7,6 +7,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <type_traits>
 
@@ -59,12 +60,12 @@ template <Reduce kReduce, class T>
 T apply(T a, T b) {
   if constexpr (kReduce == Reduce::max) {
     if constexpr (std::is_floating_point_v<T>)
-      return b > a || b != b ? b : a;
+      return b > a || std::isnan(b) ? b : a;
     else
       return b > a ? b : a;
   } else if constexpr (kReduce == Reduce::min) {
     if constexpr (std::is_floating_point_v<T>)
-      return b < a || b != b ? b : a;
+      return b < a || std::isnan(b) ? b : a;
     else
       return b < a ? b : a;
   } else if constexpr (std::is_floating_point_v<T>) {

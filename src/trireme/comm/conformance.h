@@ -1,7 +1,8 @@
 #pragma once
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <bit>
+#include <cstddef>
 #include <functional>
 #include <vector>
 
@@ -73,7 +74,8 @@ inline constexpr std::array<Algorithm, 7> kAlgorithms = {Algorithm::automatic, A
 
 template <class T>
 bool same_bits(const T& a, const T& b) {
-  return std::memcmp(&a, &b, sizeof(T)) == 0;
+  using Bits = std::array<std::byte, sizeof(T)>;
+  return std::bit_cast<Bits>(a) == std::bit_cast<Bits>(b);
 }
 
 }  // namespace trireme::comm::conformance

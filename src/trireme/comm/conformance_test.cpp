@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <ranges>
 
 #include "trireme/comm/mpi/session.h"
 #include "trireme/comm/scratch.h"
@@ -148,6 +149,7 @@ TEST(Conformance, BucketsOfSeveralTensors) {
       for (const Algorithm algorithm : kAlgorithms) {
         std::vector<std::vector<float>> tensors;
         std::vector<Segment> segments;
+        tensors.reserve(5);
         for (const std::int64_t count : {3, 0, 4097, 1, 700})
           tensors.push_back(values<float>(comm.rank(), count, Reduce::sum));
         for (std::vector<float>& t : tensors) segments.push_back({t.data(), static_cast<std::int64_t>(t.size())});
@@ -297,6 +299,7 @@ TEST(Conformance, MessagesKeepTheirOrderAndTags) {
       // Small and large ones, two tags, received in another order than sent.
       for (const std::size_t count : {std::size_t{0}, std::size_t{3}, std::size_t{20'000}}) {
         std::vector<std::vector<std::int32_t>> out;
+        out.reserve(6);
         std::vector<std::vector<std::int32_t>> in(6, std::vector<std::int32_t>(count));
         std::vector<Request> requests;
         for (int k = 0; k < 6; ++k) out.emplace_back(count, 100 * comm.rank() + k);
@@ -304,7 +307,7 @@ TEST(Conformance, MessagesKeepTheirOrderAndTags) {
         for (std::size_t k = 0; k < 6; ++k)
           requests.push_back(comm.start_send(bytes(out[k]), right, k % 2 == 1 ? 9 : 4));
         for (const std::size_t k : {0, 2, 4}) requests.push_back(comm.start_recv(writable(in[k]), left, 4));
-        for (auto r = requests.rbegin(); r != requests.rend(); ++r) r->wait();
+        for (Request& request : std::views::reverse(requests)) request.wait();
         for (std::size_t k = 0; k < 6; ++k)
           EXPECT_EQ(in[k], std::vector<std::int32_t>(count, 100 * left + static_cast<std::int32_t>(k)));
       }
@@ -336,6 +339,7 @@ TEST(Conformance, OverlappingNonBlockingCalls) {
       constexpr int kCalls = 8;
       std::vector<std::vector<float>> buckets;
       std::vector<Request> requests;
+      buckets.reserve(kCalls);
       for (int k = 0; k < kCalls; ++k) buckets.push_back(values<float>(comm.rank() + k, 1 + 999 * k, Reduce::sum));
       for (int k = 0; k < kCalls; ++k) {
         std::vector<float>& b = buckets[static_cast<std::size_t>(k)];
@@ -350,7 +354,7 @@ TEST(Conformance, OverlappingNonBlockingCalls) {
       std::vector<std::int64_t> shared(10, comm.rank());
       requests.push_back(comm.start_broadcast(writable(shared), n - 1));
       requests.push_back(comm.start_barrier());
-      for (auto r = requests.rbegin(); r != requests.rend(); ++r) r->wait();
+      for (Request& request : std::views::reverse(requests)) request.wait();
       EXPECT_EQ(shared, std::vector<std::int64_t>(10, n - 1));
       for (int k = 0; k < kCalls; ++k)
         EXPECT_TRUE(all_are<float>(buckets[static_cast<std::size_t>(k)], [&](std::int64_t i) {

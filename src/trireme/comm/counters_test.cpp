@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "trireme/comm/conformance.h"
+#include "trireme/core/error.h"
 
 // Counters against the laws of the algorithms, rank by rank.
 namespace trireme::comm::conformance {
@@ -16,6 +17,7 @@ std::uint64_t log2_ceil(int n) { return static_cast<std::uint64_t>(std::bit_widt
 
 // S divides by every rank count, so that every chunk is equal.
 Law law(Algorithm algorithm, int n, int rank, std::uint64_t s) {
+  TRI_CHECK(n > 0, "there is no law for {} ranks", n);
   const auto ranks = static_cast<std::uint64_t>(n);
   switch (algorithm) {
     case Algorithm::sequential:

@@ -62,6 +62,7 @@ struct QueueShape {
   std::size_t marks = 0;
   std::size_t lanes = 1;
   std::size_t events = 0;
+  std::size_t yielding = 0;  // a lane that the others go before where both have work; 0: none
 };
 // Null for the CPU, whose work is done by the thread that asks for it.
 std::unique_ptr<Queue> make_queue(Kind kind, const QueueShape& shape = {});

@@ -29,7 +29,9 @@ double nominal_seconds(const program::Program& program) {
   std::vector<double> stream(static_cast<std::size_t>(program.streams()), 0);
   std::vector<double> event(static_cast<std::size_t>(program.events()), 0);
   for (const program::Instruction& instruction : program.instructions) {
-    double& now = stream[static_cast<std::size_t>(instruction.stream)];
+    // What shares the compute stream's units takes its time from it.
+    const std::int32_t lane = instruction.stream == program::kGradientStream ? 0 : instruction.stream;
+    double& now = stream[static_cast<std::size_t>(lane)];
     for (const std::int32_t e : instruction.waits) now = std::max(now, event[static_cast<std::size_t>(e)]);
     now += seconds_of(instruction, rates);
     if (instruction.records != program::kNone) event[static_cast<std::size_t>(instruction.records)] = now;

@@ -6,6 +6,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/ops/collective/collective.h"
+#include "trireme/program/beside.h"
 
 namespace trireme::program {
 namespace {
@@ -29,7 +30,7 @@ class Scheduler {
     add_scratch();
     if (!options_.overlap) return;
     move();
-    order();
+    order_beside(p_, kCommStream);
   }
 
  private:
@@ -160,73 +161,8 @@ class Scheduler {
     }
   }
 
-  std::int32_t event_of(std::size_t i) {
-    if (p_.instructions[i].records == kNone) p_.instructions[i].records = events_++;
-    return p_.instructions[i].records;
-  }
-
-  struct Access {
-    std::size_t instruction;
-    Operand operand;
-    bool writes;
-  };
-
-  // Which instruction of each stream is known to be done, as an index + 1.
-  using Clock = std::vector<std::size_t>;
-
-  void order() {
-    events_ = p_.events();
-    const auto streams = static_cast<std::size_t>(p_.streams());
-    std::vector<Clock> now(streams, Clock(streams, 0));
-    std::vector<Clock> at_start(p_.instructions.size());
-    std::unordered_map<std::int32_t, std::size_t> recorder;
-    std::unordered_map<BufferId, std::vector<Access>> touched;
-    for (const Instruction& i : p_.instructions)
-      if (i.stream == kCommStream) for_each_operand(i, [&](const Operand& o, bool) { touched[o.buffer]; });
-    std::size_t computed = kNobody;
-    for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
-      Instruction& instruction = p_.instructions[i];
-      Clock& clock = now[stream_of(i)];
-      const auto learn = [&](std::size_t from) {
-        for (std::size_t s = 0; s < streams; ++s) clock[s] = std::max(clock[s], at_start[from][s]);
-        clock[stream_of(from)] = std::max(clock[stream_of(from)], from + 1);
-      };
-      for (const std::int32_t event : instruction.waits) learn(recorder.at(event));
-      const auto wait_for = [&](std::size_t from) {
-        if (clock[stream_of(from)] > from) return;
-        instruction.waits.push_back(event_of(from));
-        recorder[p_.instructions[from].records] = from;
-        learn(from);
-      };
-      // Memory is free for this stream once the compute stream has come this far.
-      if (instruction.stream == kCommStream && computed != kNobody) wait_for(computed);
-      for_each_operand(instruction, [&](const Operand& o, bool writes) {
-        const auto shared = touched.find(o.buffer);
-        if (shared == touched.end()) return;
-        std::vector<Access>& before = shared->second;
-        for (const Access& a : before)
-          if ((a.writes || writes) && on_comm(a.instruction) != on_comm(i) && overlap(a.operand, o))
-            wait_for(a.instruction);
-        before.push_back({i, o, writes});
-      });
-      at_start[i] = clock;
-      clock[stream_of(i)] = i + 1;
-      if (instruction.records != kNone) recorder[instruction.records] = i;
-      if (instruction.stream == 0) computed = i;
-    }
-  }
-
-  static bool overlap(const Operand& a, const Operand& b) {
-    return a.offset < b.offset + b.extent() && b.offset < a.offset + a.extent();
-  }
-
-  bool on_comm(std::size_t i) const { return p_.instructions[i].stream == kCommStream; }
-  std::size_t stream_of(std::size_t i) const { return static_cast<std::size_t>(p_.instructions[i].stream); }
-
-  static constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
   Program& p_;
   const CollectiveOptions& options_;
-  std::int32_t events_ = 0;
   std::unordered_set<BufferId> sent_;  // made on the collectives' stream
 };
 

@@ -14,8 +14,8 @@ bool read_twice(const Instruction& instruction, BufferId buffer) {
   return uses > 1;
 }
 
-// By instruction: the first of the compute stream that starts when it is known to be done, since it waits for it or for
-// a later one of its stream; none: the last instruction.
+}  // namespace
+
 std::vector<std::size_t> known_done(const Program& program) {
   const std::size_t size = program.instructions.size();
   std::vector<std::size_t> waiter(index(program.events()), size);
@@ -36,8 +36,6 @@ std::vector<std::size_t> known_done(const Program& program) {
   }
   return done;
 }
-
-}  // namespace
 
 void find_lifetimes(Program& program, const std::set<BufferId>& kept) {
   for (Buffer& b : program.buffers) b.first = b.last = kNone;

@@ -24,10 +24,12 @@ TEST_P(LowerGolden, Matches) {
   testing::check_golden(GetParam(), [&](const std::string& text, GoldenOptions options) {
     const ir::Module module = ir::parse(text, registry);
     ir::verify(module);
-    const LowerOptions lowering{.body = take(options, "body", "micro"),
-                                .tail = take(options, "tail", ""),
-                                .micro_batches = std::stoi(take(options, "micro_batches", "1")),
-                                .reuse_in_place = take(options, "reuse", "true") == "true"};
+    const LowerOptions lowering{
+        .body = take(options, "body", "micro"),
+        .tail = take(options, "tail", ""),
+        .micro_batches = std::stoi(take(options, "micro_batches", "1")),
+        .reuse_in_place = take(options, "reuse", "true") == "true",
+        .weight_gradients = {.beside = take(options, "weight_gradients", "") == "beside", .lag = 1}};
     EXPECT_TRUE(options.empty()) << "unknown option " << options.begin()->first;
     const Program program = lower(module, lay_out(module), lowering);
     check(program);

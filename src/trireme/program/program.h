@@ -104,6 +104,7 @@ struct NamedOutput {
 inline constexpr std::int32_t kStoreStream = 1;
 inline constexpr std::int32_t kLoadStream = 2;
 inline constexpr std::int32_t kCommStream = 3;
+inline constexpr std::int32_t kGradientStream = 4;  // shares the compute stream's units
 
 // What one rank runs, every byte placed. The first `state_bytes` of the arena hold the persistent state at the offsets
 // of a StateLayout shared by all programs of a run; the rest is this program's own. Other tiers alike.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/program/lifetimes.h"
 
 namespace trireme::program {
 namespace {
@@ -26,6 +27,7 @@ std::size_t workspace_bytes(const Program& program, const Instruction& instructi
 }  // namespace
 
 void add_workspaces(Program& program) {
+  const std::vector<std::size_t> done = known_done(program);
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     Instruction& instruction = program.instructions[i];
     if (instruction.kind != Instruction::Kind::launch) continue;
@@ -38,13 +40,9 @@ void add_workspaces(Program& program) {
     if (bytes == 0) continue;
     const TensorType type{DType::u8, {static_cast<std::int64_t>(bytes)}};
     const auto at = static_cast<std::int32_t>(i);
-    // Beside the compute stream it is in use until what was made is known to be there.
-    std::int32_t last = at;
-    if (instruction.stream != 0)
-      for (const Operand& o : instruction.outputs)
-        last = std::max(last, program.buffers[static_cast<std::size_t>(o.buffer)].last);
     instruction.workspace = {static_cast<BufferId>(program.buffers.size()), type};
-    program.buffers.push_back({instruction.name, bytes, 0, Category::workspace, kNone, at, last});
+    program.buffers.push_back(
+        {instruction.name, bytes, 0, Category::workspace, kNone, at, static_cast<std::int32_t>(done[i])});
   }
 }
 

@@ -61,7 +61,8 @@ void Executor::prepare_queue() {
   queue_ =
       device::make_queue(program_.device, {.marks = trace_ == nullptr ? marks_.size() : 2 * instructions.size() + 1,
                                            .lanes = static_cast<std::size_t>(program_.streams()),
-                                           .events = group_events_ + comm::DeviceGroup::Lane::kEvents});
+                                           .events = group_events_ + comm::DeviceGroup::Lane::kEvents,
+                                           .yielding = program::kGradientStream});
   if (staging_) return;
   find_groups();
   prepare_disk();

@@ -162,6 +162,17 @@ program::CollectiveOptions collective_options(const Config& config, const ir::Me
   return options;
 }
 
+// A CPU's cores are busy with one launch; a GPU has room for a second. Models of images gain no time from it there.
+program::WeightGradientOptions weight_gradient_options(const Config& config, device::Kind device,
+                                                       const ir::Module& module) {
+  const std::string& where = config.runtime.weight_gradients;
+  if (where != "auto") return {.beside = where == "beside"};
+  if (device == device::Kind::cpu || !module.has_graph("micro")) return {};
+  const ir::Graph& micro = module.graph("micro");
+  return {.beside = std::none_of(micro.inputs.begin(), micro.inputs.end(),
+                                 [&](ir::ValueId id) { return micro.value(id).name == "images"; })};
+}
+
 program::CopyOptions copy_options(device::Kind device) {
   program::CopyOptions options;
   options.rates = passes::CostRates::of(device);
@@ -403,7 +414,8 @@ program::Program lowered(Compiled& c, const Config& config, const CompileOptions
                       .threads = options.threads,
                       .device = c.device,
                       .copies = copy_options(c.device),
-                      .collectives = collective_options(config, c.module.mesh, options.transport, c.device)});
+                      .collectives = collective_options(config, c.module.mesh, options.transport, c.device),
+                      .weight_gradients = weight_gradient_options(config, c.device, c.module)});
   const program::CheckReport report = program::check(p);
   c.checked.instructions += report.instructions;
   c.checked.buffers += report.buffers;
@@ -495,7 +507,8 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
                            .threads = options.threads,
                            .device = c.device,
                            .copies = copy_options(c.device),
-                           .collectives = collective_options(config, mesh, options.transport, c.device)});
+                           .collectives = collective_options(config, mesh, options.transport, c.device),
+                           .weight_gradients = weight_gradient_options(config, c.device, module)});
   };
   c.choice = options.choice;
   c.moved_parameters = options.moved_parameters;

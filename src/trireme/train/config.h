@@ -105,6 +105,7 @@ struct RuntimeConfig {
   std::int64_t threads = 0;
   std::string transport = "auto";
   std::string link;
+  std::string weight_gradients = "auto";
   std::string trace;
   friend bool operator==(const RuntimeConfig&, const RuntimeConfig&) = default;
 };

@@ -38,7 +38,12 @@ class CudaQueue final : public Queue {
         marks_(events_of(shape.marks, cudaEventDefault)),
         events_(events_of(shape.events, cudaEventDisableTiming)),
         joints_(events_of(shape.lanes, cudaEventDisableTiming)) {
-    for (cudaStream_t& lane : lanes_) TRI_CUDA(cudaStreamCreateWithFlags(&lane, cudaStreamNonBlocking));
+    int least = 0;
+    int most = 0;
+    TRI_CUDA(cudaDeviceGetStreamPriorityRange(&least, &most));
+    for (std::size_t k = 0; k < lanes_.size(); ++k)
+      TRI_CUDA(cudaStreamCreateWithPriority(&lanes_[k], cudaStreamNonBlocking,
+                                            shape.yielding == 0 || k == shape.yielding ? least : most));
   }
   ~CudaQueue() override {
     if (executable_ != nullptr) cudaGraphExecDestroy(executable_);

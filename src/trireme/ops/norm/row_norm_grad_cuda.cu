@@ -74,14 +74,14 @@ struct Two {
   float a, b;
 };
 
-// Two sums over the threads of a row. Whoever takes turns with two places for `shared` needs one barrier for each.
+// Two sums over the threads of a row; all threads of the block come here, whether they have a row or not. Whoever takes
+// turns with two places for `shared` needs one barrier for each.
 __device__ __forceinline__ Two row_sums(Two x, Two* shared) {
   x = {warp_reduce<Add>(x.a), warp_reduce<Add>(x.b)};
   const unsigned warps = blockDim.x / 32;
   if (warps == 1) return x;
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
-  // Of the threads of this row alone: others may have more rows, or fewer.
-  asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.y + 1), "r"(blockDim.x) : "memory");
+  __syncthreads();
   x = shared[0];
   for (unsigned w = 1; w < warps; ++w) x = {x.a + shared[w].a, x.b + shared[w].b};
   return x;
@@ -131,6 +131,7 @@ __global__ void __launch_bounds__(threads_at_once(E)) backward_kernel(Backward<T
   float dbias[E][N] = {};
   const float inverse = 1.0F / static_cast<float>(b.width);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  const std::int64_t end = (b.rows + blockDim.y - 1) / blockDim.y * blockDim.y;  // the same for all of the block
   std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   float next_mean = 0, next_rstd = 0;
   const auto fetch_statistics = [&](std::int64_t row) {
@@ -142,7 +143,8 @@ __global__ void __launch_bounds__(threads_at_once(E)) backward_kernel(Backward<T
     fetch_statistics(r);
   }
   commit();
-  for (int stage = 0; r < b.rows; r += step, stage = 1 - stage) {
+  for (int stage = 0; r < end; r += step, stage = 1 - stage) {
+    const bool has_row = r < b.rows;
     const float rstd = next_rstd, shift = -next_mean * next_rstd;
     if (r + step < b.rows) {
       fetch(1 - stage, r + step);
@@ -153,7 +155,7 @@ __global__ void __launch_bounds__(threads_at_once(E)) backward_kernel(Backward<T
     Two sums{0, 0};
 #pragma unroll
     for (int e = 0; e < E; ++e) {
-      if (!inside(e)) continue;
+      if (!has_row || !inside(e)) continue;
       const Packed<T> s(place(stage, 0, e)), dy(place(stage, 1, e));
       const Floats<N> weight(b.weight + first + e * apart);
 #pragma unroll
@@ -174,7 +176,7 @@ __global__ void __launch_bounds__(threads_at_once(E)) backward_kernel(Backward<T
     const float p = -sums.b * inverse * rstd, q = -sums.a * inverse * rstd;
 #pragma unroll
     for (int e = 0; e < E; ++e) {
-      if (!inside(e)) continue;
+      if (!has_row || !inside(e)) continue;
       const Packed<T> s(place(stage, 0, e)), dy(place(stage, 1, e));
       const Floats<N> weight(b.weight + first + e * apart);
       float v[N];

@@ -191,6 +191,8 @@ std::vector<Key> keys_of(Config& c, const models::Families& families) {
       {"runtime.transport", &c.runtime.transport, one_of({"auto", "threads", "mpi", "nccl"}), "between ranks"},
       {"runtime.link", &c.runtime.link, text(valid_link, "a rate and a latency such as \"1GB/s,20us\""),
        "emulated link of the threads transport: \"1GB/s,20us\""},
+      {"runtime.weight_gradients", &c.runtime.weight_gradients, one_of({"auto", "beside", "in_line"}),
+       "on a stream of their own, or where they stand; auto: beside on a GPU, for text"},
       {"runtime.trace", &c.runtime.trace, any(), "file: Chrome trace of the run"},
 
       {"output.dir", &c.output.dir, any(), "run folder; \"\": runs/<name>, then -2, -3 …"},

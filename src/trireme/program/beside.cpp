@@ -1,0 +1,98 @@
+#include "trireme/program/beside.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace trireme::program {
+namespace {
+
+template <class F>
+void for_each_operand(const Instruction& i, F&& f) {
+  for (const Operand& o : i.inputs)
+    if (o.buffer != kNone) f(o, false);
+  for (const Operand& o : i.outputs) f(o, true);
+  if (i.workspace.buffer != kNone) f(i.workspace, true);
+}
+
+bool overlap(const Operand& a, const Operand& b) {
+  return a.offset < b.offset + b.extent() && b.offset < a.offset + a.extent();
+}
+
+class Orderer {
+ public:
+  Orderer(Program& program, std::int32_t stream)
+      : p_(program),
+        stream_(stream),
+        events_(program.events()),
+        now_(static_cast<std::size_t>(program.streams()), Clock(static_cast<std::size_t>(program.streams()), 0)),
+        at_start_(program.instructions.size()) {}
+
+  void run() {
+    for (const Instruction& i : p_.instructions)
+      if (i.stream == stream_) for_each_operand(i, [&](const Operand& o, bool) { touched_[o.buffer]; });
+    std::size_t computed = kNobody;
+    for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
+      const Instruction& instruction = p_.instructions[i];
+      for (const std::int32_t event : instruction.waits) learn(i, recorder_.at(event));
+      if (instruction.stream == stream_ && computed != kNobody) wait_for(i, computed);
+      for_each_operand(instruction, [&](const Operand& o, bool writes) { touch(i, o, writes); });
+      at_start_[i] = clock(i);
+      clock(i)[stream_of(i)] = i + 1;
+      if (instruction.records != kNone) recorder_[instruction.records] = i;
+      if (instruction.stream == 0) computed = i;
+    }
+  }
+
+ private:
+  struct Access {
+    std::size_t instruction;
+    Operand operand;
+    bool writes;
+  };
+  // Which instruction of each stream is known to be done, as an index + 1.
+  using Clock = std::vector<std::size_t>;
+
+  void touch(std::size_t i, const Operand& o, bool writes) {
+    const auto shared = touched_.find(o.buffer);
+    if (shared == touched_.end()) return;
+    std::vector<Access>& before = shared->second;
+    for (const Access& a : before)
+      if ((a.writes || writes) && beside(a.instruction) != beside(i) && overlap(a.operand, o))
+        wait_for(i, a.instruction);
+    before.push_back({i, o, writes});
+  }
+
+  void learn(std::size_t i, std::size_t from) {
+    Clock& own = clock(i);
+    for (std::size_t s = 0; s < own.size(); ++s) own[s] = std::max(own[s], at_start_[from][s]);
+    own[stream_of(from)] = std::max(own[stream_of(from)], from + 1);
+  }
+
+  void wait_for(std::size_t i, std::size_t from) {
+    if (clock(i)[stream_of(from)] > from) return;
+    std::int32_t& event = p_.instructions[from].records;
+    if (event == kNone) event = events_++;
+    p_.instructions[i].waits.push_back(event);
+    recorder_[event] = from;
+    learn(i, from);
+  }
+
+  bool beside(std::size_t i) const { return p_.instructions[i].stream == stream_; }
+  std::size_t stream_of(std::size_t i) const { return static_cast<std::size_t>(p_.instructions[i].stream); }
+  Clock& clock(std::size_t i) { return now_[stream_of(i)]; }
+
+  static constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
+  Program& p_;
+  std::int32_t stream_;
+  std::int32_t events_;
+  std::vector<Clock> now_;  // by stream
+  std::vector<Clock> at_start_;
+  std::unordered_map<std::int32_t, std::size_t> recorder_;
+  std::unordered_map<BufferId, std::vector<Access>> touched_;  // of what the stream touches
+};
+
+}  // namespace
+
+void order_beside(Program& program, std::int32_t stream) { Orderer(program, stream).run(); }
+
+}  // namespace trireme::program

@@ -1,0 +1,14 @@
+#pragma once
+#include <cstdint>
+
+#include "trireme/program/program.h"
+
+namespace trireme::program {
+
+// Adds the events that a stream beside the compute stream needs. Each of its instructions waits for the compute
+// instruction before it: memory that is free there is free here too. And of any two instructions that touch the same
+// bytes, one of them writing and one of them on this stream, the later waits for the earlier. What is known from other
+// waits is not waited for again.
+void order_beside(Program& program, std::int32_t stream);
+
+}  // namespace trireme::program
