@@ -2,12 +2,15 @@
 """Several ranks on one GPU, alone and with everything else that saves memory, against one plain rank: the same losses and
 gradient norms (f32, 1e-5), and the same bits when repeated. Needs a GPU; standard library only.
 
-    tests/gpu/combinations.py PROGRAM [--random N] [--seed N] [--no-fixed]
+    tests/gpu/combinations.py PROGRAM [--random N] [--seed N] [--no-fixed] [--launch "mpirun -n {ranks}"]
+
+With --launch every rank is a process of its own; otherwise they are threads of one.
 """
 import argparse
 import json
 import pathlib
 import random
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -30,8 +33,8 @@ BUCKET = ["25MiB", "256KiB"]
 FIXED = [("gpt2", dict(mesh=m, zero=z)) for m in ("dp=2", "dp=4") for z in ZERO] + [("llama", dict(mesh="dp=3", zero="3"))]
 
 
-def run(program, folder, arguments):
-    subprocess.run([program, "train", *arguments, f"--output.dir={folder}"], check=True, capture_output=True, text=True)
+def run(program, folder, arguments, launch=()):
+    subprocess.run([*launch, program, "train", *arguments, f"--output.dir={folder}"], check=True, capture_output=True, text=True)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [(line["loss"], line["grad_norm"]) for line in lines if "grad_norm" in line]
 
@@ -49,6 +52,7 @@ def main():
     parser.add_argument("--random", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--no-fixed", action="store_true")
+    parser.add_argument("--launch", default="")
     options = parser.parse_args()
     program = str(pathlib.Path(options.program).resolve())
     rng = random.Random(options.seed)
@@ -67,7 +71,8 @@ def main():
                 if model not in plain:
                     plain[model] = run(program, folder / "plain", [*MODELS[model], *COMMON, "--parallel.mesh=dp=1"])
                 arguments = [*MODELS[model], *COMMON, *settings(c)]
-                got, again = (run(program, folder / name, arguments) for name in ("once", "again"))
+                launch = shlex.split(options.launch.format(ranks=c["mesh"].removeprefix("dp=")))
+                got, again = (run(program, folder / name, arguments, launch) for name in ("once", "again"))
             except subprocess.CalledProcessError as e:
                 print(f"{text}: FAILED: {e.stderr.strip().splitlines()[-1:]}", flush=True)
                 bad += 1

@@ -42,20 +42,21 @@ class Queue {
   // An event as other queues of the same process know it; and waiting for theirs, which have been recorded.
   virtual void* point(std::size_t event) const = 0;
   virtual void follow(void* point, std::size_t lane) = 0;
-  // From here on the other lanes follow what the first has been given; and the first follows them.
-  virtual void spread() = 0;
-  virtual void gather() = 0;
+  // From here on the other lanes follow what the first has been given; and the first follows them. All `but` one, if
+  // that is not 0.
+  virtual void spread(std::size_t but = 0) = 0;
+  virtual void gather(std::size_t but = 0) = 0;
 
   // Points in the queue's work, numbered from 0; `seconds` is the time from one to a later one, once both have passed.
   virtual void mark(std::size_t point, std::size_t lane = 0) = 0;
   virtual double seconds(std::size_t from, std::size_t to) const = 0;
 
-  // What is handed over while recording is kept instead of done; `replay` does all of it, as often as it is called.
-  // The other lanes belong to it between `spread` and `gather`.
+  // What is handed over while recording is kept instead of done; `replay` does all of it in the first lane, as often as
+  // it is called. The other lanes belong to it between `spread` and `gather`. Recordings are numbered from 0.
   virtual void begin_recording() = 0;
-  virtual void end_recording() = 0;
+  virtual std::size_t end_recording() = 0;
   virtual void drop_recording() noexcept = 0;  // ends it after a failure
-  virtual void replay() = 0;
+  virtual void replay(std::size_t recording) = 0;
 };
 
 struct QueueShape {

@@ -36,8 +36,8 @@ struct Tiers {
 //   float loss = step.scalar("loss");
 //
 // On a CPU the compute stream is the caller's thread and the others are threads of their own. A device beside it gets
-// the instructions in program order, each stream's in a lane of its queue; where none of them needs the host in
-// between, they are recorded in the second run and replayed from then on.
+// the instructions in program order, each stream's in a lane of its queue; those between two that need the host are
+// recorded in the second run and replayed from then on.
 class Executor {
  public:
   // `program`, `arena`, `pool`, `tiers` and `ranks` must outlive the executor. The arena is of the program's device and
@@ -150,15 +150,30 @@ class Executor {
   void copy_ahead();
   void make_ready();
   void issue(std::size_t i);
+  void issue(std::size_t first, std::size_t last);
+  void issue_outputs();
   void await(std::size_t i);
   void announce(std::size_t i);
   void issue_move(std::size_t i);
   void issue_collective(std::size_t i);
   void issue_group(std::size_t first);
-  void issue_all();
-  void run_on_device();
   void read_times();
   std::vector<std::byte> on_host(const void* data, std::size_t bytes) const;
+
+  // And executor_recording.cpp.
+  struct DeviceRun {
+    std::size_t first = 0;
+    std::size_t last = 0;                      // behind it
+    std::vector<std::int32_t> waits = {};      // events of instructions that need the host: before all else of it
+    std::vector<std::int32_t> announces = {};  // events of its own that others wait for
+    bool records = false;
+    std::size_t recording = 0;  // of the queue
+  };
+  void find_runs();
+  bool recorded_here(std::int32_t event) const;
+  void record(DeviceRun& run);
+  void replay(const DeviceRun& run);
+  void run_on_device();
 
   std::size_t lane_of(std::size_t i) const { return static_cast<std::size_t>(program_.instructions[i].stream); }
 
@@ -199,10 +214,10 @@ class Executor {
   std::vector<std::vector<DiskPart>> disk_parts_;  // by instruction
   std::vector<const std::byte*> early_outputs_;    // by number: in the staging; null: fetched when asked for
   mutable std::vector<std::vector<std::byte>> fetched_;
-  std::vector<std::size_t> together_;  // by instruction: launches done at once from here on; 0: with one before
-  bool host_between_ = false;          // an instruction needs the host: no recording
-  std::size_t group_events_ = 0;       // of the queue: the first of those that collectives use
-  bool recording_ = false;
+  std::vector<std::size_t> together_;      // by instruction: launches done at once from here on; 0: with one before
+  std::size_t group_events_ = 0;           // of the queue: the first of those that collectives use
+  std::vector<DeviceRun> runs_of_device_;  // one behind the other, all of the program
+  const DeviceRun* recording_ = nullptr;   // the one that is being recorded
   bool recorded_ = false;
   std::array<std::atomic<std::size_t>, program::kTiers> measured_peak_{};
   std::array<double, 4> phase_seconds_{};

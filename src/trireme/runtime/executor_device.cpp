@@ -21,8 +21,6 @@ constexpr std::size_t kEarly = 256;                   // bytes of an output that
 // On their way to or from the disk, tensors pass through the host's memory in parts of at most this many bytes.
 constexpr std::size_t kBounce = std::size_t{32} << 20;
 
-bool needs_host(const Instruction& instruction) { return instruction.communicates(); }
-
 // Images of a batch are more than one core copies in the time of a step.
 void stage(std::span<const std::byte> from, std::byte* to, ThreadPool& pool) {
   constexpr std::size_t kPiece = std::size_t{1} << 20;
@@ -48,7 +46,7 @@ int part_of(const Instruction& instruction) {
 void Executor::prepare_queue() {
   const std::vector<Instruction>& instructions = program_.instructions;
   recorded_ = false;
-  host_between_ = std::any_of(instructions.begin(), instructions.end(), needs_host);
+  find_runs();
   marks_.clear();
   int part = -1;
   for (std::size_t i = 0; i < instructions.size() && trace_ == nullptr; ++i)
@@ -193,7 +191,7 @@ void Executor::issue(std::size_t i) {
   await(i);
   switch (instruction.kind) {
     case Instruction::Kind::input:
-      if (recording_ && p.ahead) break;
+      if (recording_ != nullptr && p.ahead) break;
       queue_->copy(p.outputs.front(), host_source(i), instruction.outputs.front().type.bytes(), lane);
       break;
     case Instruction::Kind::copy:
@@ -234,8 +232,9 @@ void Executor::issue_collective(std::size_t i) {
 }
 
 void Executor::await(std::size_t i) {
+  // What comes from before a recording is waited for before it is replayed.
   for (const std::int32_t event : program_.instructions[i].waits)
-    queue_->wait(static_cast<std::size_t>(event), lane_of(i));
+    if (recorded_here(event)) queue_->wait(static_cast<std::size_t>(event), lane_of(i));
 }
 
 void Executor::announce(std::size_t i) {
@@ -300,12 +299,11 @@ void Executor::issue_group(std::size_t first) {
   for (std::size_t i = first; i < first + together_[first]; ++i) announce(i);
 }
 
-void Executor::issue_all() {
-  std::size_t mark = 0;
-  queue_->spread();
-  for (std::size_t i = 0; i < prepared_.size(); ++i) {
+void Executor::issue(std::size_t first, std::size_t last) {
+  for (std::size_t i = first; i < last; ++i) {
     try {
-      if (marks_[mark] == i) queue_->mark(mark++);
+      const auto mark = std::find(marks_.begin(), marks_.end(), i);
+      if (mark != marks_.end()) queue_->mark(static_cast<std::size_t>(mark - marks_.begin()));
       if (trace_ != nullptr) {
         await(i);  // waiting is no part of it
         queue_->mark(2 * i, lane_of(i));
@@ -320,6 +318,9 @@ void Executor::issue_all() {
       std::rethrow_exception(failure_);
     }
   }
+}
+
+void Executor::issue_outputs() {
   for (std::size_t o = 0; o < program_.outputs.size(); ++o) {
     const program::Operand& operand = program_.outputs[o].operand;
     if (early_outputs_[o] != nullptr)
@@ -327,42 +328,7 @@ void Executor::issue_all() {
                    arena_.data() + program_.buffers[static_cast<std::size_t>(operand.buffer)].offset,
                    operand.type.bytes());
   }
-  queue_->gather();
-  queue_->mark(trace_ == nullptr ? mark : 2 * prepared_.size());
-}
-
-void Executor::run_on_device() {
-  failed_ = false;
-  failure_ = nullptr;
-  make_ready();
-  if (recorded_) {
-    copy_ahead();
-    queue_->replay();
-  } else if (host_between_ || trace_ != nullptr || runs_ == 1) {
-    issue_all();  // in the first run libraries load what they need, which cannot be recorded
-  } else {
-    queue_->begin_recording();
-    recording_ = true;
-    try {
-      issue_all();
-    } catch (...) {
-      recording_ = false;
-      queue_->drop_recording();
-      throw;
-    }
-    recording_ = false;
-    queue_->end_recording();
-    recorded_ = true;
-    copy_ahead();
-    queue_->replay();
-  }
-  try {
-    queue_->synchronize();
-  } catch (Error& e) {
-    throw e.within(fmt::format("program '{}'", program_.name));
-  }
-  if (failure_) std::rethrow_exception(failure_);
-  read_times();
+  queue_->mark(trace_ == nullptr ? marks_.size() - 1 : 2 * prepared_.size());
 }
 
 void Executor::read_times() {

@@ -46,7 +46,7 @@ class CudaQueue final : public Queue {
                                             shape.yielding == 0 || k == shape.yielding ? least : most));
   }
   ~CudaQueue() override {
-    if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
+    for (cudaGraphExec_t recording : recordings_) cudaGraphExecDestroy(recording);
     for (cudaStream_t lane : lanes_)
       if (lane != nullptr) cudaStreamDestroy(lane);
   }
@@ -80,13 +80,15 @@ class CudaQueue final : public Queue {
   void follow(void* point, std::size_t lane) override {
     TRI_CUDA(cudaStreamWaitEvent(lanes_[lane], static_cast<cudaEvent_t>(point), 0));
   }
-  void spread() override {
+  void spread(std::size_t but) override {
     if (lanes_.size() == 1) return;
     TRI_CUDA(cudaEventRecord(joints_[0], lanes_[0]));
-    for (std::size_t lane = 1; lane < lanes_.size(); ++lane) TRI_CUDA(cudaStreamWaitEvent(lanes_[lane], joints_[0], 0));
+    for (std::size_t lane = 1; lane < lanes_.size(); ++lane)
+      if (lane != but) TRI_CUDA(cudaStreamWaitEvent(lanes_[lane], joints_[0], 0));
   }
-  void gather() override {
+  void gather(std::size_t but) override {
     for (std::size_t lane = 1; lane < lanes_.size(); ++lane) {
+      if (lane == but) continue;
       TRI_CUDA(cudaEventRecord(joints_[lane], lanes_[lane]));
       TRI_CUDA(cudaStreamWaitEvent(lanes_[0], joints_[lane], 0));
     }
@@ -105,15 +107,16 @@ class CudaQueue final : public Queue {
     TRI_CUDA(cudaStreamBeginCapture(lanes_[0], cudaStreamCaptureModeThreadLocal));
     recording_ = true;
   }
-  void end_recording() override {
+  std::size_t end_recording() override {
     cudaGraph_t graph = nullptr;
     recording_ = false;
     TRI_CUDA(cudaStreamEndCapture(lanes_[0], &graph));
-    if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
-    executable_ = nullptr;
-    const cudaError_t status = cudaGraphInstantiate(&executable_, graph, 0);
+    cudaGraphExec_t executable = nullptr;
+    const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
     cudaGraphDestroy(graph);
     check(status, "cudaGraphInstantiate");
+    recordings_.push_back(executable);
+    return recordings_.size() - 1;
   }
   void drop_recording() noexcept override {
     if (!recording_) return;
@@ -122,14 +125,14 @@ class CudaQueue final : public Queue {
     if (cudaStreamEndCapture(lanes_[0], &graph) == cudaSuccess && graph != nullptr) cudaGraphDestroy(graph);
     cudaGetLastError();
   }
-  void replay() override { TRI_CUDA(cudaGraphLaunch(executable_, lanes_[0])); }
+  void replay(std::size_t recording) override { TRI_CUDA(cudaGraphLaunch(recordings_[recording], lanes_[0])); }
 
  private:
   std::vector<cudaStream_t> lanes_;
   std::vector<Event> marks_;
   std::vector<Event> events_;
   std::vector<Event> joints_;
-  cudaGraphExec_t executable_ = nullptr;
+  std::vector<cudaGraphExec_t> recordings_;
   bool recording_ = false;
 };
 
