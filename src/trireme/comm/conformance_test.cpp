@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
-#include <ranges>
 
 #include "trireme/comm/mpi/session.h"
 #include "trireme/comm/scratch.h"
@@ -307,7 +306,7 @@ TEST(Conformance, MessagesKeepTheirOrderAndTags) {
         for (std::size_t k = 0; k < 6; ++k)
           requests.push_back(comm.start_send(bytes(out[k]), right, k % 2 == 1 ? 9 : 4));
         for (const std::size_t k : {0, 2, 4}) requests.push_back(comm.start_recv(writable(in[k]), left, 4));
-        for (Request& request : std::views::reverse(requests)) request.wait();
+        for (; !requests.empty(); requests.pop_back()) requests.back().wait();
         for (std::size_t k = 0; k < 6; ++k)
           EXPECT_EQ(in[k], std::vector<std::int32_t>(count, 100 * left + static_cast<std::int32_t>(k)));
       }
@@ -354,7 +353,7 @@ TEST(Conformance, OverlappingNonBlockingCalls) {
       std::vector<std::int64_t> shared(10, comm.rank());
       requests.push_back(comm.start_broadcast(writable(shared), n - 1));
       requests.push_back(comm.start_barrier());
-      for (Request& request : std::views::reverse(requests)) request.wait();
+      for (; !requests.empty(); requests.pop_back()) requests.back().wait();
       EXPECT_EQ(shared, std::vector<std::int64_t>(10, n - 1));
       for (int k = 0; k < kCalls; ++k)
         EXPECT_TRUE(all_are<float>(buckets[static_cast<std::size_t>(k)], [&](std::int64_t i) {
