@@ -147,10 +147,11 @@ TEST(Conformance, BucketsOfSeveralTensors) {
     over(n, [&](Communicator& comm) {
       for (const Algorithm algorithm : kAlgorithms) {
         std::vector<std::vector<float>> tensors;
-        std::vector<Segment> segments;
         tensors.reserve(5);
         for (const std::int64_t count : {3, 0, 4097, 1, 700})
           tensors.push_back(values<float>(comm.rank(), count, Reduce::sum));
+        std::vector<Segment> segments;
+        segments.reserve(tensors.size());
         for (std::vector<float>& t : tensors) segments.push_back({t.data(), static_cast<std::int64_t>(t.size())});
         std::vector<std::byte> scratch(comm.scratch_bytes(algorithm, segments, DType::f32) + 64, std::byte{0x5a});
         void* aligned = scratch.data();
