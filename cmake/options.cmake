@@ -50,7 +50,7 @@ if(TRIREME_SANITIZE)
   target_link_options(trireme_options INTERFACE -fsanitize=${TRIREME_SANITIZE})
   # Before 14, GCC stores 64-byte vectors into the heap frames of this check as if they were aligned (its bug 110027);
   # the check is on by default from 13.
-  if(TRIREME_SANITIZE STREQUAL "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU"
+  if(TRIREME_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU"
      AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 14)
     target_compile_options(trireme_options INTERFACE --param=asan-use-after-return=0)
   endif()
