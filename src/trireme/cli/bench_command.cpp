@@ -25,8 +25,10 @@ struct BenchArguments {
 int bench_step(Context& context, const BenchArguments& a) {
   train::TrainerOptions options;
   options.write = false;
-  train::Trainer trainer(train::load_config(a.config, context.overrides, context.registry->models), *context.registry,
-                         options);
+  train::Config config = train::load_config(a.config, context.overrides, context.registry->models);
+  // The time of each alone.
+  if (a.by_op && config.runtime.weight_gradients == "auto") config.runtime.weight_gradients = "in_line";
+  train::Trainer trainer(config, *context.registry, options);
   trainer.start();
   const train::Config& c = trainer.config();
   runtime::Trace trace(a.by_op ? 4'000'000 : 0);
@@ -69,8 +71,8 @@ int bench_step(Context& context, const BenchArguments& a) {
              *std::max_element(milliseconds.begin(), milliseconds.end()));
   fmt::print("speed   {} {}/s, {:.0f} GFLOP/s of {:.0f} that a large matmul reaches here ({:.0f}%)\n",
              format_rate(tokens / step_ms * 1e3), unit, flops / 1e9, peak / 1e9, 100 * flops / peak);
-  fmt::print("memory  {} B predicted, {} B measured\n", format_count(trainer.compiled().arena_bytes),
-             format_count(trainer.session().measured_peak()));
+  fmt::print("memory  {} B predicted, {} B measured ({})\n", format_count(trainer.compiled().arena_bytes),
+             format_count(trainer.session().measured_peak()), planner::whole_use(trainer.compiled().device));
   if (a.by_op) fmt::print("\n{}", trace.by_kind(a.steps));
   if (a.by_op && trainer.compiled().device != device::Kind::cpu)
     fmt::print("\n{}", floors(trainer.compiled().step, peak, planner::copy_speed(trainer.compiled().device)));
@@ -95,7 +97,7 @@ void add_bench(CLI::App& app, Context& context) {
   step->add_option("--steps", arguments->steps, "Steps to time")->check(CLI::Range(1, 1000000));
   step->add_option("--warmup", arguments->warmup, "Steps before")->check(CLI::Range(0, 1000000));
   step->add_flag("--json", arguments->json, "For scripts");
-  step->add_flag("--by-op", arguments->by_op, "Time by kind of instruction");
+  step->add_flag("--by-op", arguments->by_op, "Time by kind of instruction, each alone");
   step->footer(
       "\nExamples:\n"
       "  trireme bench step\n"

@@ -272,9 +272,9 @@ std::string summary_text(const train::Trainer& t, const train::Outcome& o) {
     out += fmt::format("fp16    {} of {} updates skipped (overflow); the loss is scaled by {:.0f}\n", o.skipped,
                        o.losses.size(), *o.loss_scale);
   const bool equal = o.measured_peak == t.compiled().arena_bytes;
-  out += fmt::format("memory  predicted {} B {} measured {} B {} (the whole process: {})\n",
-                     format_count(t.compiled().arena_bytes), equal ? "=" : "≠", format_count(o.measured_peak),
-                     equal ? "✓" : "✗", format_bytes(planner::resident_peak()));
+  out += fmt::format("memory  predicted {} B {} measured {} B {} ({})\n", format_count(t.compiled().arena_bytes),
+                     equal ? "=" : "≠", format_count(o.measured_peak), equal ? "✓" : "✗",
+                     planner::whole_use(t.compiled().device));
   if (const std::size_t disk = t.compiled().tier_bytes[2]; disk > 0)
     out += fmt::format("disk    predicted {} B {} measured {} B {}\n", format_count(disk),
                        o.measured_disk == disk ? "=" : "≠", format_count(o.measured_disk),

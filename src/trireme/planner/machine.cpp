@@ -127,6 +127,11 @@ std::uint64_t memory_of(device::Kind device) {
   return device::cuda::gpus().empty() ? 0 : device::cuda::free_memory();
 }
 
+std::string whole_use(device::Kind device) {
+  if (device == device::Kind::cpu) return "the whole process: " + format_bytes(resident_peak());
+  return "the whole GPU: " + format_bytes(device::cuda::used_memory());
+}
+
 std::string cpu_name() { return cpu_info("model name"); }
 
 std::string cpu_features() {

@@ -27,7 +27,10 @@ double matmul_flops(DType dtype, int threads, device::Kind device = device::Kind
 // Bytes read and written per second by a large copy within a GPU's memory.
 double copy_speed(device::Kind device);
 
-std::uint64_t total_memory();                  // bytes
+std::uint64_t total_memory();  // bytes
+// "the whole process: 1.2 GiB" of the host's memory, or "the whole GPU: 12.6 GiB", with what driver, libraries and
+// other programs take: what a memory plan does not see.
+std::string whole_use(device::Kind device);
 std::uint64_t memory_of(device::Kind device);  // bytes that a program may take there; 0: there is no such device here
 std::string cpu_name();                        // "AMD EPYC 9354"
 std::string cpu_features();                    // "AVX-512, AMX"

@@ -41,6 +41,13 @@ std::size_t free_memory() {
   return left;
 }
 
+std::size_t used_memory() {
+  std::size_t left = 0;
+  std::size_t total = 0;
+  TRI_CUDA(cudaMemGetInfo(&left, &total));
+  return total - left;
+}
+
 void use_gpu(int number) {
   TRI_CUDA(cudaSetDevice(number));
   int count = 0;

@@ -21,6 +21,7 @@ std::vector<Gpu> gpus();
 // "cuBLASLt 13.1 · driver 13.0"; empty without GPUs.
 std::string versions();
 std::size_t free_memory();
+std::size_t used_memory();  // by everyone: the driver, libraries and other programs included
 // The calling thread's GPU from now on, by number; it can reach the memory of the others where they are connected.
 void use_gpu(int number);
 

@@ -13,6 +13,7 @@ bool built() { return false; }
 std::vector<Gpu> gpus() { return {}; }
 std::string versions() { return {}; }
 std::size_t free_memory() { missing(); }
+std::size_t used_memory() { missing(); }
 void* allocate(std::size_t) { missing(); }
 void release(void*) noexcept {}
 void fill(void*, std::byte, std::size_t) { missing(); }
