@@ -90,7 +90,7 @@ TEST_F(OffloadRun, AModelOfFourTimesTheLimitTrainsWithinIt) {
       train("small", {"--train.steps=2", "--data.holdout=0", "--output.staging=1MiB"}).peak_bytes;
   constexpr std::int64_t kLimit = std::int64_t{32} << 20;
   std::vector<std::string> large = size;
-  large.push_back("--memory.limit=32MiB");
+  large.emplace_back("--memory.limit=32MiB");
   const Finished f = train("large", large);
   const auto plan = nlohmann::json::parse(read("large/run.json"));
   EXPECT_GT(16 * plan["parameters"].get<std::int64_t>(), 4 * kLimit);

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <map>
-#include <ranges>
 
 #include "trireme/core/error.h"
 #include "trireme/ops/collective/message.h"
@@ -158,7 +157,8 @@ class Worker {
       for (const ValueId id : node.inputs)
         if (id != kNone) wanted[index(id)] = true;
     }
-    for (const Node* node : std::views::reverse(nodes)) {
+    std::reverse(nodes.begin(), nodes.end());
+    for (const Node* node : nodes) {
       std::vector<ValueId> inputs;
       for (const ValueId id : node->inputs) inputs.push_back(resolved(old, graph, known, id));
       const auto outputs = graph.add(*node->op, std::move(inputs), node->attributes,

@@ -224,7 +224,7 @@ TEST(ExecutorTiers, ComputesWhatTheDeviceAloneDoes) {
   }
 }
 )";
-  const auto filled = [&](std::vector<std::pair<std::string, std::string>> words) {
+  const auto filled = [&](const std::vector<std::pair<std::string, std::string>>& words) {
     std::string out = text;
     for (const auto& [from, to] : words) out.replace(out.find(from), from.size(), to);
     return out;

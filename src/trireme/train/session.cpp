@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
-#include <ranges>
 
 #include "trireme/comm/threads/world.h"
 #include "trireme/core/error.h"
@@ -248,8 +247,9 @@ bool Session::kept_by_servers(const std::string& name) const {
 
 const ir::State& Session::find(const std::string& name) const {
   const ir::Module* keeper = &compiled_.module;
-  for (const Compiled& server : std::views::reverse(compiled_.servers))  // the first that has it
-    if (server.module.find_state(name) != ir::kNone) keeper = &server.module;
+  const auto server = std::find_if(compiled_.servers.begin(), compiled_.servers.end(),
+                                   [&](const Compiled& c) { return c.module.find_state(name) != ir::kNone; });
+  if (server != compiled_.servers.end()) keeper = &server->module;
   const ir::StateId id = keeper->find_state(name);
   if (id == ir::kNone || keeper->state(id).step_local) fail("there is no state variable '{}'", name);
   return keeper->state(id);
