@@ -83,8 +83,10 @@ void check_accumulates(const OpCase& c) {
     std::size_t end = 0;
     const auto place = [&](std::size_t bytes) { return std::exchange(end, (end + bytes + 63) / 64 * 64); };
     std::vector<std::size_t> in;
+    in.reserve(inputs.size());
     for (const TensorType& type : inputs) in.push_back(place(type.bytes()));
     std::vector<std::size_t> out;
+    out.reserve(outputs.size());
     for (const TensorType& type : outputs) out.push_back(place(type.bytes()));
     const std::size_t workspace = place(kernel.workspace ? kernel.workspace(spec) : 0);
     const device::Arena arena(end, device);
@@ -94,6 +96,7 @@ void check_accumulates(const OpCase& c) {
       if (inputs[i].present) arena.write(in[i], bytes_of(tensors[i].data, inputs[i].dtype));
     }
     std::vector<void*> out_pointers;
+    out_pointers.reserve(out.size());
     for (const std::size_t offset : out) out_pointers.push_back(arena.data() + offset);
     arena.write(out[0], bytes_of(before, outputs[0].dtype));
     ThreadPool pool(threads);
