@@ -68,6 +68,7 @@ struct Plan {
   std::string offload = "none";
   std::string offload_policy = "dynamic";
   std::string offload_tier = "auto";
+  std::string offload_update = "device";
   std::string offload_dir = "";  // "": the run folder
   std::string activations = "full";
   std::string limit = "";  // "8GiB"

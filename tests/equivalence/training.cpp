@@ -117,10 +117,20 @@ train::Config over_ranks(train::Config config, int ranks, int zero) {
   return config;
 }
 
+namespace {
+
+train::Compiled compiled(const train::Config& config, const train::Registry& registry, const Setup& setup) {
+  train::Compiled c =
+      train::compile(config, registry, {.threads = setup.threads, .disabled_passes = setup.disabled_passes});
+  if (setup.rework) setup.rework(c);
+  return c;
+}
+
+}  // namespace
+
 Trained::Trained(const train::Config& config, const Setup& setup)
     : config_(config),
-      compiled_(
-          train::compile(config_, registry_, {.threads = setup.threads, .disabled_passes = setup.disabled_passes})),
+      compiled_(testing::compiled(config_, registry_, setup)),
       session_(std::make_unique<train::Session>(
           compiled_, train::SessionOptions{.threads = setup.threads, .allreduce = config.parallel.allreduce})) {
   session_->initialize(config_.train.seed);

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -23,6 +24,7 @@ data::Batch batch_of(const train::Config& config, std::int64_t step);
 struct Setup {
   int threads = 1;
   std::vector<std::string> disabled_passes = {};
+  std::function<void(train::Compiled&)> rework = {};  // of what was compiled, before it runs
 };
 
 // `config` with its batch cut over so many ranks.

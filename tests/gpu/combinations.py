@@ -19,6 +19,7 @@ DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 TEXT = ["quickstart", "--model.context=64", f"--data.text=[\"{DOCS}\"]", "--model.width=192"]
 MODELS = {
     "gpt2": [*TEXT, "--model.family=gpt2", "--model.layers=4", "--model.heads=3", "--model.dropout=0.1"],
+    "wide": [*TEXT, "--model.family=gpt2", "--model.layers=2", "--model.heads=8", "--model.width=512"],
     "llama": [*TEXT, "--model.family=llama", "--model.layers=4", "--model.heads=6", "--model.kv_heads=2"],
 }
 COMMON = ["--train.steps=8", "--train.batch=24", "--train.eps=1e-4", "--output.checkpoint_every=0",
@@ -30,7 +31,9 @@ OFFLOAD = ["none", "activations", "optimizer", "activations,optimizer"]
 TIER = ["host", "host", "disk"]
 MICRO = ["0", "2"]
 BUCKET = ["25MiB", "256KiB"]
+UPDATE = ["device", "host"]
 FIXED = [("gpt2", dict(mesh=m, zero=z)) for m in ("dp=2", "dp=4") for z in ZERO] + [("llama", dict(mesh="dp=3", zero="3"))]
+FIXED += [("wide", dict(mesh="dp=2", zero=z, offload="optimizer", update="host")) for z in ZERO]
 
 
 def run(program, folder, arguments, launch=()):
@@ -41,7 +44,8 @@ def run(program, folder, arguments, launch=()):
 
 def settings(c):
     keys = dict(mesh="parallel.mesh", zero="parallel.zero", bucket="parallel.bucket", remat="memory.remat",
-                offload="memory.offload", tier="memory.offload_tier", micro="train.micro_batch")
+                offload="memory.offload", tier="memory.offload_tier", micro="train.micro_batch",
+                update="memory.offload_update")
     given = [f"--{keys[k]}={v}" for k, v in c.items() if k in keys]
     return given + ["--memory.offload_policy=all"]
 
@@ -60,7 +64,10 @@ def main():
     for _ in range(options.random):
         cases.append((rng.choice(list(MODELS)), dict(
             mesh=rng.choice(RANKS[1:]), zero=rng.choice(ZERO), remat=rng.choice(REMAT), offload=rng.choice(OFFLOAD),
-            tier=rng.choice(TIER), micro=rng.choice(MICRO), bucket=rng.choice(BUCKET))))
+            tier=rng.choice(TIER), micro=rng.choice(MICRO), bucket=rng.choice(BUCKET), update=rng.choice(UPDATE))))
+        c = cases[-1][1]
+        if "optimizer" not in c["offload"] or c["tier"] == "disk":  # nothing that the host could update
+            del c["update"]
     bad = 0
     plain = {}
     with tempfile.TemporaryDirectory() as scratch:

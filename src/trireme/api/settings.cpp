@@ -100,6 +100,7 @@ void add_plan(Settings& to, const Plan& p) {
   to.set("memory.offload", p.offload);
   to.set("memory.offload_policy", p.offload_policy);
   to.set("memory.offload_tier", p.offload_tier);
+  to.set("memory.offload_update", p.offload_update);
   to.set("memory.offload_dir", p.offload_dir);
   to.set("memory.activations", p.activations);
   to.set("memory.limit", p.limit);

@@ -31,6 +31,7 @@ struct Timed {
   float last_loss = 0;
   PerPhase compute{};
   PerPhase waited{};
+  double host = 0;  // seconds of launches on the host's cores
 };
 
 PerPhase by_phase(const std::array<double, 4>& p) { return {p[0], p[1] + p[2], p[3]}; }
@@ -43,6 +44,7 @@ Timed time_steps(train::Trainer& trainer, const OffloadArguments& a) {
   std::vector<double> seconds;
   std::array<std::vector<double>, 3> compute;
   std::array<std::vector<double>, 3> waited;
+  std::vector<double> host;
   for (int i = 0; i < a.warmup + a.steps; ++i) {
     const data::Batch& batch = loader.next();
     train::StepResult result;
@@ -52,6 +54,7 @@ Timed time_steps(train::Trainer& trainer, const OffloadArguments& a) {
     timed.last_loss = result.loss;
     if (i < a.warmup) continue;
     seconds.push_back(s);
+    host.push_back(trainer.session().step_executor().host_seconds());
     const PerPhase now = by_phase(trainer.session().step_executor().phase_seconds());
     const PerPhase wait = by_phase(trainer.session().step_executor().wait_seconds());
     for (std::size_t p = 0; p < kPhases.size(); ++p) {
@@ -60,6 +63,7 @@ Timed time_steps(train::Trainer& trainer, const OffloadArguments& a) {
     }
   }
   timed.step = median(seconds);
+  timed.host = median(host);
   for (std::size_t p = 0; p < kPhases.size(); ++p) {
     timed.compute[p] = median(compute[p]);
     timed.waited[p] = median(waited[p]);
@@ -81,9 +85,39 @@ Timed time_steps(train::Trainer& trainer, const OffloadArguments& a) {
 
 train::Config plain(train::Config config) {
   config.memory.offload = "none";
+  config.memory.offload_update = "device";
   config.memory.limit = {};
   config.output.staging = "4KiB";
   return config;
+}
+
+// What the program's launches on the host read and write there.
+double host_bytes(const program::Program& program) {
+  double bytes = 0;
+  for (const Instruction& i : program.instructions) {
+    if (!i.on_host) continue;
+    for (const program::Operand& o : i.inputs) bytes += static_cast<double>(o.type.bytes());
+    for (const program::Operand& o : i.outputs) bytes += static_cast<double>(o.type.bytes());
+  }
+  return bytes;
+}
+
+// Bytes per second that the host's cores read and write in memory like that of the states, doing next to nothing else.
+double host_rate(const program::Program& program) {
+  constexpr std::int64_t kElements = std::int64_t{1} << 28;
+  const device::HostBlock memory(program.device, kElements * sizeof(float));
+  ThreadPool pool(program.threads);
+  auto* data = reinterpret_cast<float*>(memory.data());
+  double rate = 0;
+  for (int round = 0; round < 3; ++round) {
+    const double seconds = seconds_of([&] {
+      pool.ranges(kElements, std::int64_t{1} << 16, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) data[i] = 0.5F * data[i] + 1.0F;
+      });
+    });
+    rate = std::max(rate, 2 * kElements * sizeof(float) / seconds);
+  }
+  return rate;
 }
 
 int bench_offload(Context& context, const OffloadArguments& a) {
@@ -119,7 +153,10 @@ int bench_offload(Context& context, const OffloadArguments& a) {
   const double read_rate = copies->rate(Instruction::Kind::load);
   const bool host = c.tier_bytes[program::kHostTier] > 0;
   const PerPhase& compute = fits ? alone.compute : moved.compute;
+  const double on_host = host_bytes(program);
+  const double host_memory = on_host > 0 ? host_rate(program) : 0;
   PerPhase copy{};
+  PerPhase larger{};
   double law = 0;
   nlohmann::ordered_json phases = nlohmann::ordered_json::array();
   std::string table = fmt::format("{:<10}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n", "phase", "compute ms", "stored",
@@ -129,12 +166,14 @@ int bench_offload(Context& context, const OffloadArguments& a) {
     rounds.reserve(3);
     for (int round = 0; round < 3; ++round) rounds.push_back(copies->seconds(p));
     copy[p] = median(rounds);
-    law += std::max(compute[p], copy[p]);
+    larger[p] = std::max(compute[p], copy[p]);
+    if (on_host > 0 && p == phase_of(ir::Phase::update)) larger[p] = std::max(larger[p], on_host / host_memory);
+    law += larger[p];
     const double stored = copies->bytes(Instruction::Kind::store, p);
     const double loaded = copies->bytes(Instruction::Kind::load, p);
     table += fmt::format("{:<10}{:>12.1f}{:>12}{:>12}{:>12.1f}{:>12.1f}{:>12.1f}\n", kPhases[p], 1e3 * compute[p],
                          format_bytes(static_cast<std::size_t>(stored)), format_bytes(static_cast<std::size_t>(loaded)),
-                         1e3 * copy[p], 1e3 * std::max(compute[p], copy[p]), 1e3 * moved.waited[p]);
+                         1e3 * copy[p], 1e3 * larger[p], 1e3 * moved.waited[p]);
     phases.push_back({{"phase", kPhases[p]},
                       {"compute_ms", 1e3 * compute[p]},
                       {"stored_bytes", stored},
@@ -158,6 +197,11 @@ int bench_offload(Context& context, const OffloadArguments& a) {
                                 {"write_gb_s", write_rate / 1e9},
                                 {"read_gb_s", read_rate / 1e9}};
     if (fits) o["plain_step_ms"] = 1e3 * alone.step;
+    if (on_host > 0) {
+      o["host_update_ms"] = 1e3 * moved.host;
+      o["host_update_bytes"] = on_host;
+      o["host_memory_gb_s"] = host_memory / 1e9;
+    }
     o["phases"] = phases;
     fmt::print("{}\n", o.dump());
     return 0;
@@ -170,9 +214,15 @@ int bench_offload(Context& context, const OffloadArguments& a) {
       host ? "link" : "disk", sequential.out / 1e9, sequential.in / 1e9, write_rate / 1e9,
       100 * write_rate / sequential.out, read_rate / 1e9, 100 * read_rate / sequential.in);
   fmt::print("{}", table);
+  if (on_host > 0)
+    fmt::print(
+        "host    {:.1f} ms of updates by {} threads: {} read and written at {:.1f} GB/s; its memory does {:.1f}\n",
+        1e3 * moved.host, program.threads, format_bytes(static_cast<std::size_t>(on_host)), on_host / moved.host / 1e9,
+        host_memory / 1e9);
   if (fits) fmt::print("step    {:.1f} ms without\n", 1e3 * alone.step);
-  fmt::print("step    {:.1f} ms = {:.2f} × {:.1f} ms, the sum of the larger of computing{} and copying\n",
-             1e3 * moved.step, moved.step / law, 1e3 * law, fits ? "" : " (as timed beside the copies)");
+  fmt::print("step    {:.1f} ms = {:.2f} × {:.1f} ms, the sum of the larger of computing{}{} copying\n",
+             1e3 * moved.step, moved.step / law, 1e3 * law, fits ? "" : " (as timed beside the copies)",
+             on_host > 0 ? ", the host's memory and" : " and");
   if (!trainer.config().data.images.empty())
     fmt::print("        {:.1f} images/s\n", static_cast<double>(config.train.batch) / moved.step);
   else

@@ -17,7 +17,7 @@ std::string floors(const program::Program& program, double flops, double bytes) 
   std::map<std::pair<std::string, std::string>, Row> rows;
   double total = 0;
   for (const program::Instruction& i : program.instructions) {
-    if (i.kind != program::Instruction::Kind::launch) continue;
+    if (i.kind != program::Instruction::Kind::launch || i.on_host) continue;
     ir::Types inputs;
     ir::Types outputs;
     for (const program::Operand& o : i.inputs) inputs.push_back(o.type);

@@ -11,12 +11,16 @@ std::unique_ptr<Queue> make_queue(Kind kind, const QueueShape& shape) {
   return kind == Kind::cpu ? nullptr : cuda::make_queue(shape);
 }
 
+namespace {
+constexpr std::align_val_t kAlignment{64};
+}  // namespace
+
 HostBlock::HostBlock(Kind kind, std::size_t bytes) : kind_(kind), bytes_(bytes) {
   if (bytes == 0) return;
   if (kind == Kind::cuda) {
     data_ = static_cast<std::byte*>(cuda::allocate_host(bytes));
   } else {
-    data_ = static_cast<std::byte*>(::operator new(bytes));
+    data_ = static_cast<std::byte*>(::operator new(bytes, kAlignment));
     std::memset(data_, 0, bytes);
   }
 }
@@ -26,7 +30,7 @@ HostBlock::~HostBlock() {
   if (kind_ == Kind::cuda)
     cuda::release_host(data_, bytes_);
   else
-    ::operator delete(data_);
+    ::operator delete(data_, kAlignment);
 }
 
 namespace {

@@ -338,6 +338,7 @@ class Parser {
     if (line.accept("phase=")) made.phase = parse_name<Phase>(line.word("a phase"), "phase", 4);
     if (line.accept("stage=")) made.stage = line.count();
     if (line.accept("barrier")) made.barrier = true;
+    if (line.accept("on_host")) made.on_host = true;
     shardings(line, made.outputs);
     graph_->nodes.push_back(std::move(made));
   }

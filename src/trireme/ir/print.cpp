@@ -67,6 +67,7 @@ std::string node_text(const Graph& graph, const Node& node) {
   if (node.phase != Phase::forward) line += fmt::format(" phase={}", name_of(node.phase));
   if (node.stage != 0) line += fmt::format(" stage={}", node.stage);
   if (node.barrier) line += " barrier";
+  if (node.on_host) line += " on_host";
   return line + sharding_text(graph, node.outputs) + "\n";
 }
 

@@ -15,6 +15,7 @@ namespace trireme::ir {
 //       %embed = embedding(%tokens, @embed.weight) : f32[4,64,128]
 //       %blocks.0.ln1, %blocks.0.ln1:1 = layer_norm(%embed, @…, _) {eps=1e-05} : f32[4,64,128], f32[4,64]
 //       %d = mul(%a, %b) : f32[4] phase=input_gradient stage=1 barrier
+//       %p, %m = sgd(@w, %g, @w/momentum, %lr, %clip, %finite) {…} : f32[4], f32[4] phase=update on_host
 //       write add @blocks.0.up.weight/grad = %d
 //       output loss = %l
 //     }

@@ -62,7 +62,15 @@ void check_states(const Module& module) {
 class GraphVerifier {
  public:
   GraphVerifier(const Module& module, const Graph& graph)
-      : module_(module), graph_(graph), made_(graph.values.size()), backward_(graph.values.size()) {}
+      : module_(module),
+        graph_(graph),
+        made_(graph.values.size()),
+        backward_(graph.values.size()),
+        tier_(graph.values.size(), 0) {
+    for (std::size_t i = 0; i < tier_.size(); ++i)
+      if (const StateId state = graph.values[i].state; state >= 0 && index(state) < module.states.size())
+        tier_[i] = module.state(state).tier;
+  }
 
   void run() {
     check_names();
@@ -147,7 +155,28 @@ class GraphVerifier {
              expected[i].str());
       backward_[static_cast<std::size_t>(node.outputs[i])] = backward(node.phase);
     }
+    check_tiers(node, where);
   }
+
+  // The memory tier of what a node makes: its own word for it, or that of what it is a view of.
+  int tier_made(const Node& node) const {
+    if (node.on_host) return kHostTier;
+    if (node.op->traits.view && !node.inputs.empty()) return tier_[index(node.inputs.front())];
+    const Attribute* tier = node.attributes.find("tier");
+    return tier == nullptr ? 0 : static_cast<int>(node.attributes.integer("tier"));
+  }
+
+  void check_tiers(const Node& node, const std::string& where) {
+    for (const ValueId id : node.inputs)
+      if (node.on_host && id != kNone && tier_[index(id)] != kHostTier)
+        fail("{} is done on the host and reads '{}', which is not in the host's memory", where, graph_.value(id).name);
+    if (node.on_host && (node.op->traits.view || node.op->traits.collective))
+      fail("{} cannot be done on the host", where);
+    for (const ValueId id : node.outputs) tier_[index(id)] = tier_made(node);
+  }
+
+  static std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
+  static constexpr int kHostTier = 1;  // as State::tier counts
 
   void check_writes() const {
     std::unordered_set<StateId> set;
@@ -177,6 +206,7 @@ class GraphVerifier {
   const Graph& graph_;
   std::vector<bool> made_;
   std::vector<bool> backward_;
+  std::vector<int> tier_;
 };
 
 }  // namespace

@@ -11,7 +11,9 @@ namespace trireme::ir {
 //      most once per graph and not both set and added to; only step-local states are added to;
 //   5. phases never go back from backward to forward: a forward node reads nothing made in the backward phases;
 //   6. a derived state has a source that exists, is not derived itself and has the same shape;
-//   7. shardings have one entry per dimension and name axes of the mesh, each at most once; a state is read as stored.
+//   7. a node on the host reads what is in the host's memory: states of tier 1, values stored there, what another such
+//      node makes, or a view of these;
+//   8. shardings have one entry per dimension and name axes of the mesh, each at most once; a state is read as stored.
 void verify(const Module& module);
 
 }  // namespace trireme::ir

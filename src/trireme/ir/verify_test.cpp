@@ -54,6 +54,44 @@ std::string message_after(const std::function<void(Module&, Graph&)>& damage) {
   return "verified";
 }
 
+std::string on_host_text(const std::string& tier, const std::string& operand) {
+  return R"(module {
+  state @m : f32[4,3] category=optimizer init=zeros tier=)" +
+         tier + R"(
+  graph g {
+    input %x : f32[2,3]
+    %s = store(%x) {tier=1} : f32[2,3]
+    %r = rows(@m) {end=2, start=0} : f32[2,3]
+    %a = add(%r, )" +
+         operand + R"() : f32[2,3] phase=update on_host
+    %b = relu(%a) : f32[2,3] phase=update on_host
+    %l = load(%b) : f32[2,3] phase=update
+    output y = %l
+  }
+}
+)";
+}
+
+TEST(Verify, NodesOnTheHostReadItsMemory) {
+  const auto message = [](const std::string& tier, const std::string& operand) -> std::string {
+    const std::string text = on_host_text(tier, operand);
+    const Module module = parse(text, registry());
+    EXPECT_EQ(to_text(module), text);
+    EXPECT_TRUE(module.graph("g").nodes[2].on_host);
+    try {
+      verify(module);
+    } catch (const Error& e) {
+      return e.message();
+    }
+    return "verified";
+  };
+  EXPECT_EQ(message("1", "%s"), "verified");
+  EXPECT_EQ(message("1", "%x"),
+            "graph 'g': add 'a' is done on the host and reads 'x', which is not in the host's memory");
+  EXPECT_EQ(message("2", "%s"),
+            "graph 'g': add 'a' is done on the host and reads 'r', which is not in the host's memory");
+}
+
 TEST(Verify, SoundModule) {
   EXPECT_EQ(message_after([](Module&, Graph&) {}), "verified");
 }

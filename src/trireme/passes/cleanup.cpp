@@ -22,8 +22,8 @@ void merge_common(Graph& graph) {
     for (ValueId& id : node.inputs)
       if (id != kNone) id = replaced[static_cast<std::size_t>(id)];
     if (!node.barrier) {
-      std::string key = fmt::format("{}|{}|{}|{}", node.op->name, fmt::join(node.inputs, ","),
-                                    static_cast<int>(node.phase), node.stage);
+      std::string key = fmt::format("{}|{}|{}|{}|{}", node.op->name, fmt::join(node.inputs, ","),
+                                    static_cast<int>(node.phase), node.stage, node.on_host);
       for (const auto& [name, value] : node.attributes) key += "|" + name + "=" + ir::to_text(value);
       const auto [found, fresh] = seen.emplace(std::move(key), kept.size());
       if (!fresh && kept[found->second].outputs.size() == node.outputs.size()) {

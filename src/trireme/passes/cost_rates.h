@@ -16,16 +16,20 @@ struct CostRates {
   double launch = 2e-6;        // seconds around each kernel
   double tier = 1e9;           // bytes per second to or from another tier
   double tier_latency = 1e-4;  // seconds
+  double host = 20e9;          // bytes per second that the host's cores read and write beside a device
 
   double compute_seconds(const ir::Cost& cost) const {
     return launch + std::max(cost.flops / flops, (cost.bytes_read + cost.bytes_written) / memory);
   }
+  double host_seconds(const ir::Cost& cost) const {
+    return tier_latency + (cost.bytes_read + cost.bytes_written) / host;
+  }
   double move_seconds(std::size_t bytes) const { return tier_latency + static_cast<double>(bytes) / tier; }
 
-  // A current data-centre GPU in low precision, and its link to the host.
+  // A current data-centre GPU in low precision, its link to the host, and that host's memory.
   static CostRates of(device::Kind device) {
     if (device == device::Kind::cpu) return {};
-    return {.flops = 5e14, .memory = 3.5e12, .launch = 2e-6, .tier = 5e10, .tier_latency = 1e-5};
+    return {.flops = 5e14, .memory = 3.5e12, .launch = 2e-6, .tier = 5e10, .tier_latency = 1e-5, .host = 1e11};
   }
 };
 

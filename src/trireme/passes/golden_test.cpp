@@ -85,6 +85,8 @@ Pipeline only(const std::string& pass, GoldenOptions options) {
                                      : Offload::Policy::all;
     o.smallest = std::stoul(take(options, "smallest", "4096"));
     o.piece = std::stoul(take(options, "piece", "4194304"));
+    o.tier = std::stoi(take(options, "tier", "2"));
+    o.update_on_host = take(options, "update", "device") == "host";
     p.add<Offload>(o);
   } else if (pass == "optimizer")
     p.add<Optimizer>(

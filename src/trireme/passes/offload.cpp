@@ -250,7 +250,9 @@ void Offload::run(ir::Module& module) const {
   for (const Graph& graph : module.graphs) names.push_back(graph.name);
   for (const std::string& name : names) {
     if (name == "update" || name == "init" || name == "derive") {
-      cut_in_pieces(module, name, {.tier = options_.tier, .bytes = options_.piece});
+      cut_in_pieces(
+          module, name,
+          {.tier = options_.tier, .bytes = options_.piece, .on_host = options_.update_on_host && name == "update"});
       continue;
     }
     std::vector<SavedValue> saved;

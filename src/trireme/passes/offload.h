@@ -20,8 +20,9 @@ namespace trireme::passes {
 //                                               %dw = matmul(%a.load, %dy, trans_a)
 //
 // Weights and optimizer states stay there, and are loaded where they are used. Updates, start values and derived copies
-// are made in pieces (see passes/pieces.h), so that no more than a few of them are on the device. Gradients follow when
-// weights and optimizer states both leave: lowering adds them up there.
+// are made in pieces (see passes/pieces.h), so that no more than a few of them are on the device, or, updates, none at
+// all where the host's cores make them. Gradients follow when weights and optimizer states both leave: lowering adds
+// them up there.
 //
 // When copies start and how long a buffer waits for one is decided by the lowering (program/copies.h).
 class Offload : public Pass {
@@ -41,6 +42,7 @@ class Offload : public Pass {
     // Of weights and optimizer states: the parameters whose states leave, the first of them; nothing: all.
     std::optional<std::size_t> most_parameters = {};
     int tier = 2;
+    bool update_on_host = false;                   // the host's cores update the states that are in its memory (tier 1)
     std::size_t smallest = std::size_t{64} << 10;  // smaller ones would cost a request each and save little
     std::size_t piece = std::size_t{4} << 20;
     CostRates rates = {};

@@ -1,10 +1,12 @@
 #include "trireme/passes/pieces.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <optional>
 
 #include "trireme/core/error.h"
+#include "trireme/device/kernel.h"
 #include "trireme/ops/optimizer/clip.h"
 #include "trireme/ops/tier/tier.h"
 #include "trireme/passes/rebuild.h"
@@ -111,12 +113,23 @@ class Cutter {
     }
   }
 
+  // Whether the host's cores can make all of a group: a sum of what is on the device is better taken there.
+  bool on_host(const std::vector<std::size_t>& group) const {
+    return options_.on_host && std::all_of(group.begin(), group.end(), [&](std::size_t n) {
+             const ir::OpDef& op = *old().nodes[n].op;
+             return op.traits.elementwise && op.kernels.contains(device::Kind::cpu);
+           });
+  }
+
   void emit(const std::vector<std::size_t>& group) {
+    on_host_ = on_host(group);
     const Shape shape = shape_of(old().nodes[group.front()]);
     const std::int64_t rows = shape.rank() == 0 ? 1 : shape[0];
     const std::int64_t step = shape.rank() == 0 ? 1 : piece_rows(shape, options_.bytes);
-    for (std::int64_t start = 0; start < rows; start += step)
+    for (std::int64_t start = 0; start < rows; start += step) {
+      stored_rows_.clear();
       for (const std::size_t n : group) emit_piece(old().nodes[n], {shape, start, std::min(rows, start + step), rows});
+    }
     for (const std::size_t n : group)
       if (old().nodes[n].op->name != "sum_squares")
         for (const ValueId id : old().nodes[n].outputs) assemble(old().nodes[n], id);
@@ -135,13 +148,30 @@ class Cutter {
     if (!pieces_[index(id)].empty()) return pieces_[index(id)].back();
     ValueId value = rebuild_.mapped(id);
     const std::string name = plain_name(id);
-    if (old().type(id).shape == range.shape && !range.whole())
+    const bool has_rows = old().type(id).shape == range.shape;
+    ValueId* stored = nullptr;
+    if (on_host_ && !away(id)) {
+      stored = &(has_rows ? stored_rows_ : stored_whole_).try_emplace(id, kNone).first->second;
+      if (*stored != kNone) return *stored;
+    }
+    if (has_rows && !range.whole())
       value =
           rebuild_
               .add(std::string(ops::kRows), {value}, {{"start", range.start}, {"end", range.end}}, name + ".rows", node)
               .front();
-    if (away(id)) value = rebuild_.add(std::string(ops::kLoad), {value}, {}, name + ".load", node).front();
+    if (stored != nullptr) return *stored = store(value, name, node);
+    if (away(id) && !on_host_) value = load(value, name, node);
     return value;
+  }
+
+  ValueId store(ValueId value, const std::string& name, const Node& like) {
+    return rebuild_
+        .add(std::string(ops::kStore), {value}, {{"tier", std::int64_t{options_.tier}}}, name + ".store", like)
+        .front();
+  }
+
+  ValueId load(ValueId value, const std::string& name, const Node& like) {
+    return rebuild_.add(std::string(ops::kLoad), {value}, {}, name + ".load", like).front();
   }
 
   std::string plain_name(ValueId id) const {
@@ -164,6 +194,7 @@ class Cutter {
       changed.set("shape", dims);
     }
     const std::vector<ValueId> made = rebuild_.add_like(node, inputs, changed);
+    rebuild_.fresh().nodes.back().on_host = on_host_;
     if (node.op->name == "sum_squares") return;
     for (std::size_t o = 0; o < node.outputs.size(); ++o) {
       const ValueId id = node.outputs[o];
@@ -171,12 +202,9 @@ class Cutter {
       const ir::State* state = written(id);
       if (state == nullptr && !gathered_[index(id)]) continue;
       const bool leaves = state != nullptr && state->tier != 0;
-      kept_pieces_[index(id)].push_back(leaves ? rebuild_
-                                                     .add(std::string(ops::kStore), {made[o]},
-                                                          {{"tier", std::int64_t{state->tier}}},
-                                                          plain_name(id) + ".store", node)
-                                                     .front()
-                                               : made[o]);
+      ValueId kept = made[o];
+      if (leaves != on_host_) kept = leaves ? store(kept, plain_name(id), node) : load(kept, plain_name(id), node);
+      kept_pieces_[index(id)].push_back(kept);
     }
   }
 
@@ -206,8 +234,7 @@ class Cutter {
       const ValueId id = node.inputs[i];
       if (!away(id)) continue;
       ValueId& loaded = whole_[index(id)];
-      if (loaded == kNone)
-        loaded = rebuild_.add(std::string(ops::kLoad), {inputs[i]}, {}, plain_name(id) + ".load", node).front();
+      if (loaded == kNone) loaded = load(inputs[i], plain_name(id), node);
       inputs[i] = loaded;
     }
     rebuild_.add_like(node, inputs);
@@ -216,7 +243,10 @@ class Cutter {
   ir::Module& module_;
   const PieceOptions& options_;
   Rebuild rebuild_;
-  std::vector<std::vector<ValueId>> pieces_;       // by old value: its pieces so far, on the device
+  bool on_host_ = false;                           // of the group that is emitted
+  std::map<ValueId, ValueId> stored_rows_;         // old value → the rows of it that the host has for this piece
+  std::map<ValueId, ValueId> stored_whole_;        // old value → what the host has for all pieces
+  std::vector<std::vector<ValueId>> pieces_;       // by old value: its pieces so far, where they are made
   std::vector<std::vector<ValueId>> kept_pieces_;  // by old value: its pieces where their state is
   std::vector<bool> gathered_;                     // by old value: made in pieces and read by a collective
   std::vector<ValueId> whole_;                     // by old value: a state that was loaded as a whole

@@ -16,9 +16,21 @@ namespace trireme::passes {
 //
 // Elementwise ops, start values and sums of squares are cut; whatever else reads such a state loads all of it. Every
 // element is computed as before, and sums of squares add up in the same order, so results have the same bits.
+//
+// With `on_host` the states stay where they are, in the host's memory, and its cores make the new ones there. What they
+// need of the device is stored, and what becomes state on the device is loaded:
+//
+//   %p, %m, %v, %low = adamw(@w, @w/grad, @w/m, @w/v, %lr, …) {low="bf16"}
+//                                   ↓
+//   %lr.store = store(%lr) {tier=1} …                             once for all pieces of all states
+//   for each piece [a, b):   %g = store(rows(@w/grad, a, b)) {tier=1}
+//                            %p, %m, %v, %low = adamw(rows(@w, a, b), %g, rows(@w/m, a, b), …, %lr.store, …) on_host
+//                            %l = load(%low)
+//   write set @w = assemble(%p …), @w/m = assemble(%m …), @w/v = assemble(%v …), @w.bf16 = assemble(%l …)
 struct PieceOptions {
   int tier = 2;
   std::size_t bytes = std::size_t{4} << 20;  // of a piece in f32; of small tensors a quarter, of huge ones more
+  bool on_host = false;                      // elementwise ops, where the tier is the host's memory
 };
 void cut_in_pieces(ir::Module& module, const std::string& graph, const PieceOptions& options);
 

@@ -47,6 +47,7 @@ std::vector<ValueId> Rebuild::add_like(const ir::Node& node, std::vector<ValueId
   std::vector<ValueId> outputs = fresh_.add(*node.op, std::move(inputs), std::move(attributes),
                                             old_.value(node.outputs.front()).name, node.phase, node.stage);
   fresh_.nodes.back().barrier = node.barrier;
+  fresh_.nodes.back().on_host = node.on_host;
   for (std::size_t i = 0; i < node.outputs.size() && i < outputs.size(); ++i) {
     map(node.outputs[i], outputs[i]);
     fresh_.value(outputs[i]).sharding = old_.value(node.outputs[i]).sharding;

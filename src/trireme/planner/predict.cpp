@@ -14,6 +14,7 @@ double seconds_of(const program::Instruction& instruction, const passes::CostRat
   ir::Types outputs;
   for (const program::Operand& o : instruction.inputs) inputs.push_back(o.type);
   for (const program::Operand& o : instruction.outputs) outputs.push_back(o.type);
+  if (instruction.on_host) return rates.host_seconds(instruction.op->cost(inputs, outputs, instruction.attributes));
   if (instruction.kind == program::Instruction::Kind::launch)
     return nominal_seconds(instruction.op->cost(inputs, outputs, instruction.attributes), rates);
   if (instruction.kind == program::Instruction::Kind::store || instruction.kind == program::Instruction::Kind::load)

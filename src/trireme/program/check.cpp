@@ -37,10 +37,6 @@ class Checker {
 
   const Buffer& buffer(const Operand& o) const { return p_.buffers[static_cast<std::size_t>(o.buffer)]; }
 
-  static bool moves(const Instruction& instruction) {
-    return instruction.kind == Instruction::Kind::store || instruction.kind == Instruction::Kind::load;
-  }
-
   // clock_[i][s]: how many instructions of stream s are known to be done when i starts, in stream order.
   void order() {
     const auto streams = static_cast<std::size_t>(p_.streams());
@@ -117,6 +113,7 @@ class Checker {
       const Instruction& instruction = p_.instructions[i];
       if (instruction.stream < 0) fail("{} is on stream {}", describe(p_, i), instruction.stream);
       if (instruction.communicates()) check_collective(i);
+      if (instruction.on_host) check_host_launch(i);
       for (const Operand& o : instruction.inputs) inside(i, o);
       for (const Operand& o : instruction.outputs) inside(i, o);
       inside(i, instruction.workspace);
@@ -130,25 +127,48 @@ class Checker {
     if (o.buffer < 0 || static_cast<std::size_t>(o.buffer) >= p_.buffers.size())
       fail("{} names buffer {}, which does not exist", describe(p_, i), o.buffer);
     const Buffer& b = buffer(o);
-    std::size_t alignment = moves(p_.instructions[i]) ? kPage : kAlignment;
+    const bool moves = p_.instructions[i].moves();
+    std::size_t alignment = moves ? b.alignment : kAlignment;
     if (o.place.axis != kNone) alignment = size_of(o.type.dtype);
     if (range(o).begin % alignment != 0)
       fail("{} uses buffer '{}' at offset {}, which is not aligned", describe(p_, i), b.name, range(o).begin);
-    const std::size_t touched = o.offset + aligned(o.extent(), moves(p_.instructions[i]) ? kPage : 1);
+    const std::size_t touched = o.offset + (moves ? b.moved(o.extent()) : o.extent());
     if (touched > b.bytes || b.offset + touched > p_.bytes_in(b.tier))
       fail("{} reaches beyond buffer '{}' ({} of {} bytes)", describe(p_, i), b.name, touched, b.bytes);
   }
 
-  // Only stores and loads reach other tiers, and each from one to the other.
+  // Only stores and loads reach other tiers, each from one to the other, and launches on the host, which stay there.
   void check_tiers(std::size_t i) const {
     const Instruction& instruction = p_.instructions[i];
-    const auto device = [&](const Operand& o) { return o.buffer == kNone || buffer(o).tier == 0; };
-    bool right = device(instruction.workspace);
-    for (const Operand& o : instruction.inputs)
-      right = right && device(o) == (instruction.kind != Instruction::Kind::load);
-    for (const Operand& o : instruction.outputs)
-      right = right && device(o) == (instruction.kind != Instruction::Kind::store);
+    const auto in = [&](const Operand& o, bool device) {
+      if (o.buffer == kNone) return true;
+      return instruction.on_host ? buffer(o).tier == kHostTier : (buffer(o).tier == 0) == device;
+    };
+    bool right = in(instruction.workspace, true);
+    for (const Operand& o : instruction.inputs) right = right && in(o, instruction.kind != Instruction::Kind::load);
+    for (const Operand& o : instruction.outputs) right = right && in(o, instruction.kind != Instruction::Kind::store);
     if (!right) fail("{} reads or writes in the wrong memory tier", describe(p_, i));
+    if (instruction.moves()) check_pages(i);
+  }
+
+  // The disk knows pages alone.
+  void check_pages(std::size_t i) const {
+    const Operand& from = p_.instructions[i].inputs.front();
+    const Operand& to = p_.instructions[i].outputs.front();
+    if (buffer(from).tier != kDiskTier && buffer(to).tier != kDiskTier) return;
+    for (const Operand* o : {&from, &to})
+      if (buffer(*o).alignment != kPage)
+        fail("{} moves '{}', which does not lie on pages, to or from the disk", describe(p_, i), name(*o));
+  }
+
+  // The host's cores do one launch after the other.
+  void check_host_launch(std::size_t i) {
+    const Instruction& instruction = p_.instructions[i];
+    if (instruction.kind != Instruction::Kind::launch) fail("{} cannot be done on the host", describe(p_, i));
+    if (host_stream_ != kNone && host_stream_ != instruction.stream)
+      fail("{} is on stream {}, and another launch on the host on stream {}: they would meet", describe(p_, i),
+           instruction.stream, host_stream_);
+    host_stream_ = instruction.stream;
   }
 
   // What one instruction writes must not overlap, and may lie over what it reads only where its op works in place.
@@ -241,7 +261,7 @@ class Checker {
   void write(std::size_t i, const Operand& o) {
     if (o.buffer == kNone || o.type.bytes() == 0) return;
     Range r = range(o);
-    if (moves(p_.instructions[i])) r.end = aligned(r.end, kPage);
+    if (p_.instructions[i].moves()) r.end = r.begin + buffer(o).moved(r.end - r.begin);
     Segments& there = segments(o);
     cut(there, r.begin);
     cut(there, r.end);
@@ -298,6 +318,7 @@ class Checker {
   std::vector<std::int32_t> position_;
   std::array<Segments, kTiers> segments_;
   std::int32_t comm_stream_ = kNone;
+  std::int32_t host_stream_ = kNone;
   std::int32_t pulled_ = kNone;                                                   // the last pull so far
   std::map<std::tuple<bool, std::int64_t, std::int64_t>, std::size_t> messages_;  // pulled?, peer, key
 };

@@ -17,7 +17,8 @@ struct CheckReport {
 //   - any two instructions that touch the same bytes of a tier, one of them writing, are ordered by a stream or an
 //   event;
 //   - every event waited for is recorded, once, and the waits have no cycle;
-//   - only stores and loads reach beyond the device's memory, and they move whole pages;
+//   - only stores and loads reach beyond the device's memory, and what they move to or from the disk are whole pages;
+//   - launches on the host touch its memory alone, and have one stream;
 //   - every buffer lies aligned inside its tier's memory, what one instruction writes does not overlap, and it writes
 //   over its
 //     own inputs only where its op works in place;

@@ -277,6 +277,66 @@ TEST_F(CheckTest, EveryWaitForACopyIsNeeded) {
   EXPECT_EQ(waits, 5);
 }
 
+// An update by the host's cores, as lowered: the gradient leaves, the new weights come.
+TEST_F(CheckTest, EveryWaitAroundTheHostIsNeeded) {
+  const ir::Module module = ir::parse(R"(module {
+  state @m : f32[1024] category=optimizer tier=1
+  state @w : f32[1024] trained
+  graph micro {
+    input %x : f32[1024]
+    %g = add(%x, @w) : f32[1024] phase=weight_gradient
+    %gs = store(%g) {tier=1} : f32[1024] phase=update
+    %ws = store(@w) {tier=1} : f32[1024] phase=update
+    %n = add(@m, %gs) : f32[1024] phase=update on_host
+    %p = add(%ws, %n) : f32[1024] phase=update on_host
+    %l = load(%p) : f32[1024] phase=update
+    write set @m = %n
+    write set @w = %l
+  }
+}
+)",
+                                      registry);
+  p = lower(module, lay_out(module), {});
+  ASSERT_EQ(message(), "sound");
+  std::vector<std::string> needed;
+  for (std::size_t k = 0; k < p.instructions.size(); ++k)
+    for (std::size_t w = 0; w < p.instructions[k].waits.size(); ++w) {
+      Instruction& i = p.instructions[k];
+      const std::vector<std::int32_t> all = i.waits;
+      i.waits.erase(i.waits.begin() + static_cast<std::ptrdiff_t>(w));
+      if (const std::string found = message(); found != "sound") {
+        EXPECT_NE(found.find("nothing orders them"), std::string::npos) << found;
+        needed.push_back(i.name);
+      }
+      i.waits = all;
+    }
+  // The gradient after what makes it, the first sum after the gradient, new weights after the second sum. The old
+  // weights leave before the gradient does, on the same stream: all else follows.
+  EXPECT_EQ(needed, (std::vector<std::string>{"gs", "n", "l"}));
+}
+
+TEST_F(CheckTest, LaunchesOnTheHost) {
+  const auto on_host = [&](const char* name, std::size_t offset) {
+    const BufferId id = buffer(name, offset, 0);
+    p.buffers.back().tier = kHostTier;
+    p.tier_bytes[kHostTier] = std::max(p.tier_bytes[kHostTier], offset + 64);
+    return id;
+  };
+  const BufferId a = on_host("a", 0);
+  const BufferId b = on_host("b", 64);
+  launch("scale", {a}, b, kHostStream).on_host = true;
+  EXPECT_EQ(message(), "sound");
+  launch("scale", {a}, b, kCommStream).on_host = true;
+  EXPECT_EQ(message(),
+            "instruction 1 (scale 'b', micro-batch 0) is on stream 3, and another launch on the host on stream 5: they "
+            "would meet");
+  p.instructions.pop_back();
+  const BufferId here = buffer("here", 0);
+  input(here);
+  launch("add", {a, here}, b, kHostStream).on_host = true;
+  EXPECT_EQ(message(), "instruction 2 (add 'b', micro-batch 0) reads or writes in the wrong memory tier");
+}
+
 TEST_F(CheckTest, ComputationOutsideTheDevice) {
   const BufferId x = buffer("x", 0);
   const BufferId a = buffer("a", 0);

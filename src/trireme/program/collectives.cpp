@@ -68,7 +68,8 @@ class Scheduler {
     std::unordered_set<BufferId> wanted;
     for (std::size_t i = moves.size(); i-- > 0;) {
       const Instruction& instruction = p_.instructions[i];
-      const bool launch = instruction.kind == Instruction::Kind::launch && instruction.phase == ir::Phase::update;
+      const bool launch = instruction.kind == Instruction::Kind::launch && !instruction.on_host &&
+                          instruction.phase == ir::Phase::update;
       // An answer comes when all was sent that it needs, to whomever: it stays where it stands.
       moves[i] = (collective(instruction) && instruction.kind != Instruction::Kind::pull) ||
                  (launch && std::any_of(instruction.outputs.begin(), instruction.outputs.end(),

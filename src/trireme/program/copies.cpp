@@ -3,20 +3,34 @@
 #include <algorithm>
 #include <deque>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "trireme/core/error.h"
+#include "trireme/program/beside.h"
 
 namespace trireme::program {
 namespace {
 
 using Kind = Instruction::Kind;
 
-bool computes(const Instruction& i) { return i.kind != Kind::store && i.kind != Kind::load; }
+bool computes(const Instruction& i) { return !i.moves() && !i.on_host; }
 
 std::size_t bytes_of(const Instruction& i) { return i.outputs.front().type.bytes(); }
 
 bool overlap(const Operand& a, const Operand& b) {
   return a.buffer == b.buffer && a.offset < b.offset + b.extent() && b.offset < a.offset + a.extent();
+}
+
+ir::Cost cost_of(const Instruction& i) {
+  if (i.op == nullptr) {
+    const auto bytes = static_cast<double>(bytes_of(i));
+    return {0, bytes, bytes};
+  }
+  ir::Types inputs;
+  ir::Types outputs;
+  for (const Operand& o : i.inputs) inputs.push_back(o.type);
+  for (const Operand& o : i.outputs) outputs.push_back(o.type);
+  return i.op->cost(inputs, outputs, i.attributes);
 }
 
 class Scheduler {
@@ -28,10 +42,15 @@ class Scheduler {
     std::size_t elsewhere = 0;
     for (const Buffer& b : p_.buffers) elsewhere += b.tier != 0 ? b.bytes : 0;
     window_ = std::min(options_.window, elsewhere / 16);
+    for (const Instruction& i : p_.instructions)
+      if (i.on_host)
+        for (const Operand& o : i.outputs) made_on_host_.insert(o.buffer);
     find_loads();
     hoist();
     rebuild();
     order();
+    order_beside(p_, kHostStream);
+    events_ = p_.events();
     release_stores();
   }
 
@@ -45,6 +64,11 @@ class Scheduler {
     std::size_t at = 0;
   };
 
+  // What a launch on the host has made comes as soon as it is there, whoever reads it.
+  bool comes_at_once(const Instruction& i) const {
+    return i.kind == Kind::load && made_on_host_.contains(i.inputs.front().buffer);
+  }
+
   void find_loads() {
     std::size_t position = 0;
     double now = 0;
@@ -54,6 +78,8 @@ class Scheduler {
       if (instruction.kind == Kind::store) {
         const Operand& to = instruction.outputs.front();
         stored[to.buffer].emplace_back(to, position);
+      } else if (instruction.on_host || comes_at_once(instruction)) {
+        continue;
       } else if (instruction.kind == Kind::load) {
         const Operand& from = instruction.inputs.front();
         std::size_t earliest = 0;
@@ -105,7 +131,7 @@ class Scheduler {
         fresh.push_back(p_.instructions[loads_[next++].instruction]);
     };
     for (const Instruction& instruction : p_.instructions) {
-      if (instruction.kind == Kind::load) continue;
+      if (instruction.kind == Kind::load && !comes_at_once(instruction)) continue;
       if (computes(instruction)) issue();
       fresh.push_back(instruction);
       if (computes(instruction)) ++position;
@@ -141,6 +167,7 @@ class Scheduler {
         if (!options_.collectives_apart || instruction.kind != Kind::collective) computed = i;
         continue;
       }
+      if (instruction.on_host) continue;
       if (computed < i) wait(instruction, event_of(computed));
       if (instruction.kind == Kind::store) {
         stored[instruction.outputs.front().buffer].push_back(i);
@@ -158,6 +185,7 @@ class Scheduler {
     double compute = 0;
     double store_free = 0;
     double load_free = 0;
+    double host_free = 0;
     std::size_t held = 0;
     std::size_t largest = 0;
     std::unordered_map<std::int32_t, double> done;  // by event
@@ -180,6 +208,9 @@ class Scheduler {
       } else if (instruction.kind == Kind::load) {
         load_free = std::max(ready, load_free) + options_.rates.move_seconds(bytes_of(instruction));
         done[event_of(i)] = load_free;
+      } else if (instruction.on_host) {
+        host_free = std::max(ready, host_free) + options_.rates.host_seconds(cost_of(instruction));
+        done[event_of(i)] = host_free;
       } else {
         compute = ready;
         while (!pending.empty() && (pending.front().end <= compute || held > window_ + largest)) {
@@ -198,6 +229,7 @@ class Scheduler {
   const CopyOptions& options_;
   std::vector<Load> loads_;
   std::vector<double> starts_;  // by position, as if nothing had to be waited for
+  std::unordered_set<BufferId> made_on_host_;
   std::size_t window_ = 0;
   std::size_t largest_ = 0;
   std::int32_t events_ = 0;
@@ -206,18 +238,7 @@ class Scheduler {
 }  // namespace
 
 double compute_seconds(const Instruction& instruction, const passes::CostRates& rates) {
-  if (!computes(instruction)) return 0;
-  ir::Cost cost;
-  if (instruction.op != nullptr) {
-    ir::Types inputs;
-    ir::Types outputs;
-    for (const Operand& o : instruction.inputs) inputs.push_back(o.type);
-    for (const Operand& o : instruction.outputs) outputs.push_back(o.type);
-    cost = instruction.op->cost(inputs, outputs, instruction.attributes);
-  } else {
-    cost.bytes_read = cost.bytes_written = static_cast<double>(bytes_of(instruction));
-  }
-  return rates.compute_seconds(cost);
+  return computes(instruction) ? rates.compute_seconds(cost_of(instruction)) : 0;
 }
 
 void schedule_copies(Program& program, const CopyOptions& options) { Scheduler(program, options).run(); }

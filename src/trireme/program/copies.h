@@ -6,7 +6,7 @@
 
 namespace trireme::program {
 
-// Seconds on the compute stream; 0 for copies between tiers.
+// Seconds on the compute stream; 0 for copies between tiers and for launches on the host.
 double compute_seconds(const Instruction& instruction, const passes::CostRates& rates);
 
 struct CopyOptions {
@@ -28,6 +28,10 @@ struct CopyOptions {
 // than the window allows nor than the store they read from. A store is waited for (its source is free then) by the
 // first instruction that the rates say starts after it, or earlier where the window is full. Every copy starts after
 // the compute instruction before it; the first reader of a load waits for it.
+//
+// Launches on the host stay where they are, on a stream of their own. They start after the compute instruction before
+// them and after the copies, and copies after the launches, that touch the same bytes there. What they make is loaded
+// at once: such loads stay behind them, and need no reader.
 void schedule_copies(Program& program, const CopyOptions& options);
 
 }  // namespace trireme::program

@@ -9,6 +9,7 @@
 #include "trireme/ops/tier/tier.h"
 #include "trireme/program/collectives.h"
 #include "trireme/program/copies.h"
+#include "trireme/program/host_updates.h"
 #include "trireme/program/lifetimes.h"
 #include "trireme/program/memory_plan.h"
 #include "trireme/program/workspaces.h"
@@ -77,6 +78,7 @@ class Lowering {
     if (tail != nullptr) run_graph(*tail, 0, {});
     CopyOptions copies = options_.copies;
     copies.collectives_apart = options_.collectives.overlap;
+    advance_host_updates(program_);
     schedule_copies(program_, copies);
     schedule_collectives(program_, options_.collectives);
     move_weight_gradients(program_, options_.weight_gradients);
@@ -309,7 +311,7 @@ class Lowering {
 
   bool made_where_it_stays(const Instance& run, const ir::Write& write) const {
     const Node& node = run.graph.nodes[index(run.uses.producer[index(write.value)])];
-    return (node.op->name == ops::kStore) == (module_.state(write.state).tier != 0);
+    return (node.op->name == ops::kStore || node.on_host) == (module_.state(write.state).tier != 0);
   }
 
   // The node may write the new contents straight over the old ones when nobody reads the old ones later, and its op can
@@ -415,7 +417,9 @@ class Lowering {
     const bool stores = node.op->name == ops::kStore;
     const ValueId id = node.outputs.front();
     const Operand from = operand(run, node.inputs.front());
-    program_.buffers[index(from.buffer)].alignment = kPage;
+    // States on the device lie as they do; only copies to and from the host's memory touch them.
+    if (Buffer& source = program_.buffers[index(from.buffer)]; source.tier != 0 || source.state == kNone)
+      source.alignment = kPage;
     bool accumulate = false;
     Operand to = direct_target(run, node, id, accumulate);
     if (to.buffer == kNone) {
@@ -439,6 +443,8 @@ class Lowering {
     else if (node.op->traits.collective)
       launch.kind = Instruction::Kind::collective;
     launch.attributes = node.attributes;
+    launch.on_host = node.on_host;
+    if (node.on_host) launch.stream = kHostStream;
     launch.phase = node.phase;
     launch.micro = run.micro;
     for (const ValueId id : node.inputs) launch.inputs.push_back(operand(run, id));
@@ -446,6 +452,7 @@ class Lowering {
     for (const ValueId id : node.outputs) {
       Operand to = direct_target(run, node, id, launch.accumulate);
       if (to.buffer == kNone) to = part_in_place(run, node, launch.outputs.size());
+      if (to.buffer == kNone && node.on_host) to = host_output(run, node, launch.outputs.size());
       if (to.buffer == kNone)
         to = {new_buffer(run.graph.value(id).name, run.graph.type(id), category_made(run, node)), run.graph.type(id)};
       else if (const StateId state = sum_of(run, id); state != kNone && to.buffer != state)
@@ -456,6 +463,24 @@ class Lowering {
     program_.instructions.push_back(std::move(launch));
     for (const auto& [here, there] : sums)
       move(Instruction::Kind::store, run, program_.buffers[index(there.buffer)].name, node.phase, here, there);
+  }
+
+  // What is made on the host takes the place of what was stored for it alone, where the op can work so.
+  Operand host_output(const Instance& run, const Node& node, std::size_t output) {
+    const ValueId id = node.outputs[output];
+    const TensorType& type = run.graph.type(id);
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueId input = node.inputs[i];
+      if (input == ir::kNone || !node.op->traits.allows_in_place(static_cast<int>(output), static_cast<int>(i)))
+        continue;
+      const std::int32_t producer = run.uses.producer[index(input)];
+      const Operand there = operand(run, input);
+      if (producer != ir::kNone && run.graph.nodes[index(producer)].op->name == ops::kStore &&
+          run.uses.consumers[index(input)].size() == 1 && !run.uses.escapes[index(input)] && !is_state(there.buffer) &&
+          there.type.bytes() == type.bytes())
+        return {there.buffer, type};
+    }
+    return {new_pages(run.graph.value(id).name, type, Category::staging, kHostTier), type};
   }
 
   static Category category_made(const Instance& run, const Node& node) {

@@ -65,6 +65,7 @@ std::string to_text(const Program& program) {
     if (instruction.workspace.buffer != kNone)
       out += fmt::format(" [workspace {} B@{}]", instruction.workspace.type.bytes(),
                          program.buffers[static_cast<std::size_t>(instruction.workspace.buffer)].offset);
+    if (instruction.on_host) out += " on_host";
     if (instruction.stream != 0) out += fmt::format(" stream {}", instruction.stream);
     for (const std::int32_t event : instruction.waits) out += fmt::format(" waits e{}", event);
     if (instruction.records != kNone) out += fmt::format(" records e{}", instruction.records);

@@ -40,6 +40,10 @@ struct Buffer {
   std::int32_t last = kNone;
   int tier = 0;
   std::size_t alignment = kAlignment;  // kPage where copies to or from another tier touch it; its size then too
+
+  // What a copy between tiers touches of `count` bytes of it: whole pages, but of states on the device, which lie as
+  // they do.
+  std::size_t moved(std::size_t count) const { return aligned(count, alignment == kPage ? kPage : 1); }
 };
 // In place of a state: memory beside the state in which checkpoints are staged, step after step.
 inline constexpr ir::StateId kStaging = -2;
@@ -83,6 +87,7 @@ struct Instruction {
   std::vector<Operand> outputs;
   Operand workspace;
   bool accumulate = false;  // add to output 0
+  bool on_host = false;     // a launch by the host's cores, all of whose operands are in the host's memory
 
   ir::Phase phase = ir::Phase::forward;
   std::int32_t micro = 0;
@@ -90,6 +95,7 @@ struct Instruction {
   std::vector<std::int32_t> waits;  // events that must have been recorded
   std::int32_t records = kNone;     // event recorded when done
 
+  bool moves() const { return kind == Kind::store || kind == Kind::load; }
   // Waits for other ranks, whatever they do.
   bool communicates() const { return kind == Kind::collective || kind == Kind::push || kind == Kind::pull; }
 };
@@ -105,6 +111,7 @@ inline constexpr std::int32_t kStoreStream = 1;
 inline constexpr std::int32_t kLoadStream = 2;
 inline constexpr std::int32_t kCommStream = 3;
 inline constexpr std::int32_t kGradientStream = 4;  // shares the compute stream's units
+inline constexpr std::int32_t kHostStream = 5;      // launches on the host's cores
 
 // What one rank runs, every byte placed. The first `state_bytes` of the arena hold the persistent state at the offsets
 // of a StateLayout shared by all programs of a run; the rest is this program's own. Other tiers alike.

@@ -14,12 +14,13 @@ std::size_t workspace_bytes(const Program& program, const Instruction& instructi
   for (const Operand& o : instruction.inputs) inputs.push_back(o.type);
   for (const Operand& o : instruction.outputs) outputs.push_back(o.type);
   const ir::KernelSpec spec{inputs, outputs, instruction.attributes, program.threads, instruction.accumulate};
-  const auto kernel = instruction.op->kernels.find(program.device);
+  const device::Kind device = instruction.on_host ? device::Kind::cpu : program.device;
+  const auto kernel = instruction.op->kernels.find(device);
   if (kernel == instruction.op->kernels.end() || !kernel->second.supports(spec)) {
     std::vector<std::string> types;
     for (const TensorType& t : inputs)
       if (t.present) types.push_back(t.str());
-    fail("no {} kernel for {}({})", device::name_of(program.device), instruction.op->name, fmt::join(types, ", "));
+    fail("no {} kernel for {}({})", device::name_of(device), instruction.op->name, fmt::join(types, ", "));
   }
   return kernel->second.workspace ? kernel->second.workspace(spec) : 0;
 }
@@ -43,6 +44,7 @@ void add_workspaces(Program& program) {
     instruction.workspace = {static_cast<BufferId>(program.buffers.size()), type};
     program.buffers.push_back(
         {instruction.name, bytes, 0, Category::workspace, kNone, at, static_cast<std::int32_t>(done[i])});
+    if (instruction.on_host) program.buffers.back().tier = kHostTier;
   }
 }
 

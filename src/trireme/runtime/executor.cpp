@@ -24,10 +24,6 @@ std::string signature(const Instruction& instruction) {
   return key;
 }
 
-bool moves(const Instruction& instruction) {
-  return instruction.kind == Instruction::Kind::store || instruction.kind == Instruction::Kind::load;
-}
-
 }  // namespace
 
 Executor::Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool, const Tiers& tiers,
@@ -74,11 +70,11 @@ Executor::Executor(const program::Program& program, device::Arena& arena, Thread
   last_copy_.resize(per_stream.size());
   on_their_way_.resize(per_stream.size());
   for (std::size_t i = 0; i < prepared_.size(); ++i)
-    if (moves(program.instructions[i])) last_copy_[static_cast<std::size_t>(program.instructions[i].stream)] = i;
+    if (program.instructions[i].moves()) last_copy_[static_cast<std::size_t>(program.instructions[i].stream)] = i;
   for (auto& copies : on_their_way_) copies.reserve(device::TierChannel::kAhead);
   if (tiers.disk != nullptr)
     for (const Instruction& instruction : program.instructions)
-      if (auto& channel = channels_[static_cast<std::size_t>(instruction.stream)]; moves(instruction) && !channel)
+      if (auto& channel = channels_[static_cast<std::size_t>(instruction.stream)]; instruction.moves() && !channel)
         channel = std::make_unique<device::TierChannel>(*tiers.disk);
   streams_.resize(per_stream.size());
   if (program.device != device::Kind::cpu) {
@@ -99,7 +95,7 @@ void Executor::prepare(std::size_t i, std::unordered_map<std::string, device::Ke
     std::size_t offset = buffer.offset + o.offset;
     if (o.place.axis != program::kNone)
       offset += o.place.stride * static_cast<std::size_t>(ranks_->place[static_cast<std::size_t>(o.place.axis)]);
-    const std::size_t bytes = program::aligned(o.type.bytes(), moves(instruction) ? program::kPage : 1);
+    const std::size_t bytes = instruction.moves() ? buffer.moved(o.type.bytes()) : o.type.bytes();
     std::size_t& end = p.end_offset[static_cast<std::size_t>(buffer.tier)];
     end = std::max(end, offset + bytes);
     if (buffer.tier == 0) return arena_.data() + offset;
@@ -128,7 +124,8 @@ void Executor::prepare(std::size_t i, std::unordered_map<std::string, device::Ke
   for (const Operand& o : instruction.inputs) inputs.push_back(o.type);
   for (const Operand& o : instruction.outputs) outputs.push_back(o.type);
   const ir::KernelSpec spec{inputs, outputs, instruction.attributes, program_.threads, instruction.accumulate};
-  kernels_.push_back(instruction.op->kernels.at(program_.device).prepare(spec));
+  kernels_.push_back(
+      instruction.op->kernels.at(instruction.on_host ? device::Kind::cpu : program_.device).prepare(spec));
   p.kernel = known = kernels_.back().get();
 }
 
@@ -292,9 +289,8 @@ void Executor::execute(std::size_t i) {
     case Instruction::Kind::push:
     case Instruction::Kind::pull: send_or_receive(i); break;
     case Instruction::Kind::launch: {
-      const device::Launch launch{p.inputs, p.outputs, p.workspace, instruction.stream == 0 ? &pool_ : &side_pool_,
-                                  nullptr};
-      p.kernel->launch(launch);
+      ThreadPool& pool = instruction.on_host ? host_pool_ : instruction.stream == 0 ? pool_ : side_pool_;
+      p.kernel->launch({p.inputs, p.outputs, p.workspace, &pool, nullptr});
       break;
     }
   }
@@ -303,12 +299,25 @@ void Executor::execute(std::size_t i) {
 void Executor::move(std::size_t i) {
   const Instruction& instruction = program_.instructions[i];
   const Prepared& p = prepared_[i];
+  if (!on_disk(i)) {  // a CPU's own memory is the host's
+    std::memcpy(p.outputs.front(), p.inputs.front(), instruction.outputs.front().type.bytes());
+    return;
+  }
   const std::size_t bytes = program::aligned(instruction.outputs.front().type.bytes(), program::kPage);
   device::TierChannel& channel = *channels_[static_cast<std::size_t>(instruction.stream)];
   if (instruction.kind == Instruction::Kind::store)
     channel.write(p.tier_offset, {static_cast<const std::byte*>(p.inputs.front()), bytes});
   else
     channel.read(p.tier_offset, {static_cast<std::byte*>(p.outputs.front()), bytes});
+}
+
+// Whether it is a copy to or from the disk.
+bool Executor::on_disk(std::size_t i) const {
+  const Instruction& instruction = program_.instructions[i];
+  if (!instruction.moves()) return false;
+  const Operand& there =
+      instruction.kind == Instruction::Kind::store ? instruction.outputs.front() : instruction.inputs.front();
+  return program_.buffers[static_cast<std::size_t>(there.buffer)].tier == program::kDiskTier;
 }
 
 void Executor::record_failure(std::size_t i) {
@@ -439,7 +448,7 @@ void Executor::run() {
   const auto copy = [](void* self, std::size_t i) { static_cast<Executor*>(self)->begin_copy(i); };
   for (std::size_t i = 0; i < prepared_.size(); ++i)
     if (const auto stream = static_cast<std::size_t>(program_.instructions[i].stream); stream != 0)
-      streams_[stream]->submit({moves(program_.instructions[i]) ? +copy : +task, this, i});
+      streams_[stream]->submit({on_disk(i) ? +copy : +task, this, i});
   for (std::size_t i = 0; i < prepared_.size(); ++i)
     if (program_.instructions[i].stream == 0) execute_guarded(i);
   for (std::size_t s = 1; s < streams_.size(); ++s) {
@@ -480,7 +489,8 @@ void Executor::set_trace(Trace* trace) {
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
     const Instruction& instruction = program_.instructions[i];
     prepared_[i].label =
-        trace->label(program::kind_of(instruction) + " " + instruction.name, ir::name_of(instruction.phase));
+        trace->label(program::kind_of(instruction) + (instruction.on_host ? "@host " : " ") + instruction.name,
+                     ir::name_of(instruction.phase));
   }
 }
 

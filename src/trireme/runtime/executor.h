@@ -93,6 +93,8 @@ class Executor {
   const std::array<double, 4>& wait_seconds() const { return wait_seconds_; }
   // Of these, waiting for collectives; and the time of collectives that have no stream of their own.
   double exposed_comm_seconds() const { return exposed_comm_; }
+  // Seconds that launches on the host's cores took in the last run, beside the device.
+  double host_seconds() const { return host_seconds_; }
 
  private:
   struct Copy {
@@ -125,6 +127,7 @@ class Executor {
   void prepare(std::size_t i, std::unordered_map<std::string, device::Kernel*>& cache);
   void execute(std::size_t i);
   void move(std::size_t i);
+  bool on_disk(std::size_t i) const;
   void prepare_collective(std::size_t i);
   void combine(std::size_t i);
   void exchange(std::size_t i);
@@ -157,6 +160,7 @@ class Executor {
   void issue_move(std::size_t i);
   void issue_collective(std::size_t i);
   void issue_group(std::size_t first);
+  void launch_on_host(std::size_t i);
   void read_times();
   std::vector<std::byte> on_host(const void* data, std::size_t bytes) const;
 
@@ -183,6 +187,7 @@ class Executor {
   ThreadPool& pool_;
   Membership* ranks_;
   ThreadPool side_pool_{1};  // streams beside the compute stream run their kernels on their own thread
+  ThreadPool host_pool_{1};  // and so does the host's stream of a program for the CPU
   std::vector<std::shared_ptr<device::Kernel>> kernels_;
   std::vector<Prepared> prepared_;
   std::vector<std::unique_ptr<device::TierChannel>> channels_;  // by stream: for those that copy to or from the disk
@@ -212,7 +217,13 @@ class Executor {
   };
   static void pass_disk(const DiskPart& part);
   std::vector<std::vector<DiskPart>> disk_parts_;  // by instruction
-  std::vector<const std::byte*> early_outputs_;    // by number: in the staging; null: fetched when asked for
+  // What a launch on the host is told when the device comes to it.
+  struct HostCall {
+    Executor* executor = nullptr;
+    std::size_t instruction = 0;
+  };
+  std::vector<HostCall> host_calls_;             // by instruction
+  std::vector<const std::byte*> early_outputs_;  // by number: in the staging; null: fetched when asked for
   mutable std::vector<std::vector<std::byte>> fetched_;
   std::vector<std::size_t> together_;      // by instruction: launches done at once from here on; 0: with one before
   std::size_t group_events_ = 0;           // of the queue: the first of those that collectives use
@@ -223,6 +234,7 @@ class Executor {
   std::array<double, 4> phase_seconds_{};
   std::array<double, 4> wait_seconds_{};
   double exposed_comm_ = 0;
+  double host_seconds_ = 0;
   Trace* trace_ = nullptr;
   const HeldStates* held_ = nullptr;
   std::mutex failure_mutex_;

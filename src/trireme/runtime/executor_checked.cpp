@@ -37,7 +37,9 @@ std::optional<Executor::BadTensor> Executor::inspect(std::size_t i) const {
   for (std::size_t o = 0; o < instruction.outputs.size(); ++o) {
     const void* data = prepared_[i].outputs[o];
     std::vector<std::byte> copy;
-    if (queue_) {
+    if (queue_ && instruction.on_host) {
+      queue_->synchronize();
+    } else if (queue_) {
       copy = on_host(data, instruction.outputs[o].type.bytes());
       data = copy.data();
     }

@@ -90,13 +90,14 @@ void Executor::prepare_queue() {
 
 void Executor::prepare_disk() {
   disk_parts_.resize(prepared_.size());
+  host_calls_.resize(prepared_.size());
   bounces_.resize(static_cast<std::size_t>(program_.streams()));
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
     const Instruction& instruction = program_.instructions[i];
+    host_calls_[i] = {this, i};
+    if (!on_disk(i)) continue;
     const bool stores = instruction.kind == Instruction::Kind::store;
-    if (!stores && instruction.kind != Instruction::Kind::load) continue;
     const program::Operand& there = stores ? instruction.outputs.front() : instruction.inputs.front();
-    if (program_.buffers[static_cast<std::size_t>(there.buffer)].tier != program::kDiskTier) continue;
     auto& bounce = bounces_[lane_of(i)];
     if (!bounce) bounce = std::make_unique<device::HostBlock>(program_.device, kBounce);
     const std::size_t bytes = program::aligned(there.type.bytes(), program::kPage);
@@ -201,6 +202,14 @@ void Executor::issue(std::size_t i) {
     case Instruction::Kind::load: issue_move(i); break;
     case Instruction::Kind::collective: issue_collective(i); break;
     case Instruction::Kind::launch:
+      if (instruction.on_host) {
+        const auto call = [](void* context) {
+          const HostCall& c = *static_cast<const HostCall*>(context);
+          c.executor->launch_on_host(c.instruction);
+        };
+        queue_->call(call, &host_calls_[i], lane);
+        break;
+      }
       p.kernel->launch({p.inputs, p.outputs, p.workspace, nullptr, queue_->native(lane)});
       break;
     default: fail("{} is not done on a {} yet", program::kind_of(instruction), device::name_of(program_.device));
@@ -275,6 +284,20 @@ void Executor::pass_disk(const DiskPart& part) {
   } catch (...) {
     self.record_failure(part.instruction);
   }
+}
+
+// On a thread of the device's, one at a time: they have one lane. Nobody else has work for the rank's threads
+// meanwhile, since the rank itself waits for the device, or hands it more to do.
+void Executor::launch_on_host(std::size_t i) {
+  if (failed_.load(std::memory_order_acquire)) return;
+  const Prepared& p = prepared_[i];
+  const auto begin = Trace::Clock::now();
+  try {
+    p.kernel->launch({p.inputs, p.outputs, p.workspace, &pool_, nullptr});
+  } catch (...) {
+    record_failure(i);
+  }
+  host_seconds_ += std::chrono::duration<double>(Trace::Clock::now() - begin).count();
 }
 
 void Executor::issue_group(std::size_t first) {

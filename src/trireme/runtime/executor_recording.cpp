@@ -88,6 +88,7 @@ void Executor::replay(const DeviceRun& run) {
 void Executor::run_on_device() {
   failed_ = false;
   failure_ = nullptr;
+  host_seconds_ = 0;
   make_ready();
   if (trace_ != nullptr || runs_ == 1) {
     // In the first run libraries load what they need, which cannot be recorded.

@@ -105,6 +105,7 @@ passes::Offload::Options offload_options(const Config& config, device::Kind devi
   options.rates = passes::CostRates::of(device);
   if (device != device::Kind::cpu) {
     if (config.memory.offload_tier != "disk") options.tier = program::kHostTier;
+    options.update_on_host = config.memory.offload_update == "host";
     // The link is fast: what is smaller is not worth its start.
     options.smallest = std::size_t{512} << 10;
     options.piece = std::size_t{32} << 20;
@@ -483,6 +484,11 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
     refuse(
         "train.precision = \"tf32\" is a GPU's, and this run computes on the CPU; \"f32\" and \"bf16\" are there on "
         "both");
+  if (options.purpose == Purpose::train && config.memory.offload_update == "host" && c.device == device::Kind::cpu)
+    refuse(
+        "memory.offload_update = \"host\" is for states that leave a GPU, and this run computes on the CPU, whose "
+        "cores "
+        "make the update; the nearest is \"device\"");
   const std::optional<ServerMode> mode =
       options.purpose == Purpose::train ? server_mode(config) : std::optional<ServerMode>{};
   c.mode = mode;

@@ -94,6 +94,7 @@ struct MemoryConfig {
   std::string offload = "none";
   std::string offload_policy = "dynamic";
   std::string offload_tier = "auto";
+  std::string offload_update = "device";
   std::string offload_dir;  // "": the run folder
   std::string activations = "full";
   Bytes limit;  // 0: what the device has

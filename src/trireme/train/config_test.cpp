@@ -205,6 +205,22 @@ TEST(Config, CompressionAndWhatItDoesNotGoWith) {
   refused({"parallel.error_feedback=false"}, "parallel.compress is \"none\"");
 }
 
+TEST(Config, UpdatesOnTheHostNeedStatesThere) {
+  EXPECT_EQ(parse("", {"memory.offload=optimizer"}).memory.offload_update, "device");
+  for (const char* offload : {"optimizer", "activations, optimizer", "all"})
+    EXPECT_EQ(parse("", {std::string("memory.offload=") + offload, "memory.offload_update=host"}).memory.offload_update,
+              "host");
+  EXPECT_EQ(refusal("", {"memory.offload_update=host"}),
+            "memory.offload_update = \"host\" updates optimizer states that have left the GPU, and memory.offload = "
+            "\"none\" keeps them; the nearest is \"optimizer\"");
+  EXPECT_NE(refusal("", {"memory.offload_update=host", "memory.offload=weights"}).find("\"weights,optimizer\""),
+            std::string::npos);
+  EXPECT_EQ(refusal("", {"memory.offload_update=host", "memory.offload=all", "memory.offload_tier=disk"}),
+            "memory.offload_update = \"host\" needs the states in the host's memory, and memory.offload_tier = "
+            "\"disk\"; the nearest is \"host\"");
+  EXPECT_NE(refusal("", {"memory.offload_update=cpu"}).find("must be one of"), std::string::npos);
+}
+
 TEST(Config, UnknownKeysSuggestTheNearest) {
   EXPECT_EQ(refusal("[train]\nstpes = 3\n"), "file.toml:2: unknown key train.stpes; did you mean train.steps?");
   EXPECT_EQ(refusal("[trian]\nsteps = 3\n"), "file.toml:2: unknown key trian.steps; did you mean train.steps?");

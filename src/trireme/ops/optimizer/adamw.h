@@ -13,7 +13,7 @@ namespace trireme::ops {
 //   param' = param·(1 − lr·decay) − lr · m'/(1−β1^step) / (√(v'/(1−β2^step)) + eps)
 //
 // step counts from 1. grad has any compute dtype. finite = 0 leaves param, m and v as they were (the low copy is still
-// written). In place on param, m and v; one pass over memory.
+// written). In place on param, m and v, and with the low copy on grad; one pass over memory.
 ir::OpDef adamw_def();
 
 struct AdamW {

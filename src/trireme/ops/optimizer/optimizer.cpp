@@ -14,6 +14,7 @@ ir::OpDef update_rule(std::string name, std::vector<std::string> tensors, std::v
     names.push_back(tensors[static_cast<std::size_t>(i)]);
     if (i != 1) def.traits.in_place.emplace_back(output++, i);
   }
+  def.traits.in_place.emplace_back(output, 1);  // the low copy over a gradient of as many bytes
   names.insert(names.end(), scalars.begin(), scalars.end());
   for (std::size_t i = 0; i < names.size(); ++i)
     def.operands.push_back({.name = names[i], .optional = false, .variadic = false, .keep_f32 = i != 1});

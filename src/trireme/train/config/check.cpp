@@ -140,6 +140,22 @@ void check_compression(const Config& config) {
         given, offload);
 }
 
+void check_offload(const Config& config) {
+  const MemoryConfig& memory = config.memory;
+  if (memory.offload_update != "host") return;
+  const std::string given = "memory.offload_update = \"host\"";
+  const std::vector<std::string> kinds = split(memory.offload, ',');
+  if (memory.offload != "all" &&
+      std::none_of(kinds.begin(), kinds.end(), [](const std::string& kind) { return trim(kind) == "optimizer"; }))
+    refuse(
+        "{} updates optimizer states that have left the GPU, and memory.offload = \"{}\" keeps them; the nearest is {}",
+        given, memory.offload,
+        memory.offload == "none" ? "\"optimizer\"" : fmt::format("\"{},optimizer\"", memory.offload));
+  if (memory.offload_tier == "disk")
+    refuse("{} needs the states in the host's memory, and memory.offload_tier = \"disk\"; the nearest is \"host\"",
+           given);
+}
+
 void check_parallel(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   const std::int64_t pp = axis(config, "pp");
@@ -192,6 +208,7 @@ void check(const Config& config, const models::Families& families) {
   models::ModelConfig shape = config.model;
   model.resolve(shape);
   check_training(config);
+  check_offload(config);
   check_parallel(config);
   check_compression(config);
   check_server(config);

@@ -180,6 +180,10 @@ std::vector<Key> keys_of(Config& c, const models::Families& families) {
        "which activations leave: all, what convolutions read, or those whose copies the computation hides"},
       {"memory.offload_tier", &c.memory.offload_tier, one_of({"auto", "host", "disk"}),
        "where they go; auto: host for a GPU, disk for a CPU"},
+      {"memory.offload_update", &c.memory.offload_update, one_of({"device", "host"}),
+       "of a GPU's optimizer states on the host: through the GPU in pieces, or by the host's cores, where gradients go "
+       "out "
+       "and weights come back"},
       {"memory.offload_dir", &c.memory.offload_dir, any(),
        "folder on the disk for them, best a fast local one; \"\": the run folder; nothing stays there"},
       {"memory.activations", &c.memory.activations, one_of({"full", "bf16", "int8"}),

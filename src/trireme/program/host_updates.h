@@ -1,0 +1,21 @@
+#pragma once
+#include "trireme/program/program.h"
+
+namespace trireme::program {
+
+// Lets an update on the host's cores begin early and beside the device. Comes with each launch on the host where its
+// graph has it, behind the stores that it reads and before the loads of what it makes.
+//
+//   compute   dw₂ ── dw₁ ── dw₀ ── clip ── adamw of states on the device
+//   store        └ dw₂ ─┴ dw₁ ─┴ dw₀ └ clip
+//   host                                 └ adamw₀ ── adamw₁ ── adamw₂
+//   load                                         └ w₀ ─────┴ w₁ ─────┴ w₂
+//
+// Such stores, launches and loads move up to right behind the last instruction that they must follow, and so does what
+// the update computes of a value that leaves and of nothing else (its square): a gradient's memory on the device is
+// free once it has left. What moves into the backward pass becomes part of it.
+//
+// Nothing waits for anything yet: see program/copies.h.
+void advance_host_updates(Program& program);
+
+}  // namespace trireme::program
