@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 
 #include "trireme/core/error.h"
 #include "trireme/device/kernel.h"
@@ -121,20 +122,6 @@ class Cutter {
            });
   }
 
-  void emit(const std::vector<std::size_t>& group) {
-    on_host_ = on_host(group);
-    const Shape shape = shape_of(old().nodes[group.front()]);
-    const std::int64_t rows = shape.rank() == 0 ? 1 : shape[0];
-    const std::int64_t step = shape.rank() == 0 ? 1 : piece_rows(shape, options_.bytes);
-    for (std::int64_t start = 0; start < rows; start += step) {
-      stored_rows_.clear();
-      for (const std::size_t n : group) emit_piece(old().nodes[n], {shape, start, std::min(rows, start + step), rows});
-    }
-    for (const std::size_t n : group)
-      if (old().nodes[n].op->name != "sum_squares")
-        for (const ValueId id : old().nodes[n].outputs) assemble(old().nodes[n], id);
-  }
-
   struct Range {
     const Shape& shape;
     std::int64_t start;
@@ -142,6 +129,33 @@ class Cutter {
     std::int64_t rows;
     bool whole() const { return start == 0 && end == rows; }
   };
+
+  // What the host's cores need of the device leaves before anything comes back: it may be what that takes the place of.
+  void store_operands(const std::vector<std::size_t>& group, const std::vector<Range>& ranges) {
+    stored_rows_.clear();
+    std::set<ValueId> made;
+    for (const std::size_t n : group) made.insert(old().nodes[n].outputs.begin(), old().nodes[n].outputs.end());
+    for (const Range& range : ranges)
+      for (const std::size_t n : group)
+        for (const ValueId id : old().nodes[n].inputs)
+          if (id != kNone && !away(id) && !made.contains(id)) piece_of(old().nodes[n], id, range);
+  }
+
+  void emit(const std::vector<std::size_t>& group) {
+    on_host_ = on_host(group);
+    const Shape shape = shape_of(old().nodes[group.front()]);
+    const std::int64_t rows = shape.rank() == 0 ? 1 : shape[0];
+    const std::int64_t step = shape.rank() == 0 ? 1 : piece_rows(shape, options_.bytes);
+    std::vector<Range> ranges;
+    for (std::int64_t start = 0; start < rows; start += step)
+      ranges.push_back({shape, start, std::min(rows, start + step), rows});
+    if (on_host_) store_operands(group, ranges);
+    for (const Range& range : ranges)
+      for (const std::size_t n : group) emit_piece(old().nodes[n], range);
+    for (const std::size_t n : group)
+      if (old().nodes[n].op->name != "sum_squares")
+        for (const ValueId id : old().nodes[n].outputs) assemble(old().nodes[n], id);
+  }
 
   ValueId piece_of(const Node& node, ValueId id, const Range& range) {
     if (id == kNone) return kNone;
@@ -151,7 +165,8 @@ class Cutter {
     const bool has_rows = old().type(id).shape == range.shape;
     ValueId* stored = nullptr;
     if (on_host_ && !away(id)) {
-      stored = &(has_rows ? stored_rows_ : stored_whole_).try_emplace(id, kNone).first->second;
+      stored = has_rows ? &stored_rows_.try_emplace({id, range.start}, kNone).first->second
+                        : &stored_whole_.try_emplace(id, kNone).first->second;
       if (*stored != kNone) return *stored;
     }
     if (has_rows && !range.whole())
@@ -243,9 +258,10 @@ class Cutter {
   ir::Module& module_;
   const PieceOptions& options_;
   Rebuild rebuild_;
-  bool on_host_ = false;                           // of the group that is emitted
-  std::map<ValueId, ValueId> stored_rows_;         // old value → the rows of it that the host has for this piece
-  std::map<ValueId, ValueId> stored_whole_;        // old value → what the host has for all pieces
+  bool on_host_ = false;  // of the group that is emitted
+  // Old value and first row of a piece → what the host has of it; and old value → what it has for all pieces.
+  std::map<std::pair<ValueId, std::int64_t>, ValueId> stored_rows_;
+  std::map<ValueId, ValueId> stored_whole_;
   std::vector<std::vector<ValueId>> pieces_;       // by old value: its pieces so far, where they are made
   std::vector<std::vector<ValueId>> kept_pieces_;  // by old value: its pieces where their state is
   std::vector<bool> gathered_;                     // by old value: made in pieces and read by a collective

@@ -24,7 +24,7 @@ namespace trireme::passes {
 //                                   ↓
 //   %lr.store = store(%lr) {tier=1} …                             once for all pieces of all states
 //   for each piece [a, b):   %g = store(rows(@w/grad, a, b)) {tier=1}
-//                            %p, %m, %v, %low = adamw(rows(@w, a, b), %g, rows(@w/m, a, b), …, %lr.store, …) on_host
+//   for each piece [a, b):   %p, %m, %v, %low = adamw(rows(@w, a, b), %g, rows(@w/m, a, b), …, %lr.store, …) on_host
 //                            %l = load(%low)
 //   write set @w = assemble(%p …), @w/m = assemble(%m …), @w/v = assemble(%v …), @w.bf16 = assemble(%l …)
 struct PieceOptions {

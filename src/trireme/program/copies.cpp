@@ -6,7 +6,6 @@
 #include <unordered_set>
 
 #include "trireme/core/error.h"
-#include "trireme/program/beside.h"
 
 namespace trireme::program {
 namespace {
@@ -19,18 +18,6 @@ std::size_t bytes_of(const Instruction& i) { return i.outputs.front().type.bytes
 
 bool overlap(const Operand& a, const Operand& b) {
   return a.buffer == b.buffer && a.offset < b.offset + b.extent() && b.offset < a.offset + a.extent();
-}
-
-ir::Cost cost_of(const Instruction& i) {
-  if (i.op == nullptr) {
-    const auto bytes = static_cast<double>(bytes_of(i));
-    return {0, bytes, bytes};
-  }
-  ir::Types inputs;
-  ir::Types outputs;
-  for (const Operand& o : i.inputs) inputs.push_back(o.type);
-  for (const Operand& o : i.outputs) outputs.push_back(o.type);
-  return i.op->cost(inputs, outputs, i.attributes);
 }
 
 class Scheduler {
@@ -49,8 +36,6 @@ class Scheduler {
     hoist();
     rebuild();
     order();
-    order_beside(p_, kHostStream);
-    events_ = p_.events();
     release_stores();
   }
 
@@ -185,7 +170,6 @@ class Scheduler {
     double compute = 0;
     double store_free = 0;
     double load_free = 0;
-    double host_free = 0;
     std::size_t held = 0;
     std::size_t largest = 0;
     std::unordered_map<std::int32_t, double> done;  // by event
@@ -208,10 +192,7 @@ class Scheduler {
       } else if (instruction.kind == Kind::load) {
         load_free = std::max(ready, load_free) + options_.rates.move_seconds(bytes_of(instruction));
         done[event_of(i)] = load_free;
-      } else if (instruction.on_host) {
-        host_free = std::max(ready, host_free) + options_.rates.host_seconds(cost_of(instruction));
-        done[event_of(i)] = host_free;
-      } else {
+      } else if (!instruction.on_host) {
         compute = ready;
         while (!pending.empty() && (pending.front().end <= compute || held > window_ + largest)) {
           compute = std::max(compute, pending.front().end);
@@ -238,7 +219,18 @@ class Scheduler {
 }  // namespace
 
 double compute_seconds(const Instruction& instruction, const passes::CostRates& rates) {
-  return computes(instruction) ? rates.compute_seconds(cost_of(instruction)) : 0;
+  if (!computes(instruction)) return 0;
+  ir::Cost cost;
+  if (instruction.op != nullptr) {
+    ir::Types inputs;
+    ir::Types outputs;
+    for (const Operand& o : instruction.inputs) inputs.push_back(o.type);
+    for (const Operand& o : instruction.outputs) outputs.push_back(o.type);
+    cost = instruction.op->cost(inputs, outputs, instruction.attributes);
+  } else {
+    cost.bytes_read = cost.bytes_written = static_cast<double>(bytes_of(instruction));
+  }
+  return rates.compute_seconds(cost);
 }
 
 void schedule_copies(Program& program, const CopyOptions& options) { Scheduler(program, options).run(); }

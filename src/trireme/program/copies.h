@@ -29,9 +29,8 @@ struct CopyOptions {
 // first instruction that the rates say starts after it, or earlier where the window is full. Every copy starts after
 // the compute instruction before it; the first reader of a load waits for it.
 //
-// Launches on the host stay where they are, on a stream of their own. They start after the compute instruction before
-// them and after the copies, and copies after the launches, that touch the same bytes there. What they make is loaded
-// at once: such loads stay behind them, and need no reader.
+// Launches on the host stay where they are, and what they make is loaded at once: such loads stay behind them, and need
+// no reader. See program/host_updates.h for what waits for what there.
 void schedule_copies(Program& program, const CopyOptions& options);
 
 }  // namespace trireme::program

@@ -4,6 +4,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "trireme/program/beside.h"
+
 namespace trireme::program {
 namespace {
 
@@ -58,11 +60,16 @@ std::vector<std::size_t> places(const Program& program, const std::vector<bool>&
   return at;
 }
 
+bool uses_host(const Program& program) {
+  return std::any_of(program.instructions.begin(), program.instructions.end(),
+                     [](const Instruction& i) { return i.on_host; });
+}
+
 }  // namespace
 
 void advance_host_updates(Program& program) {
   std::vector<Instruction>& all = program.instructions;
-  if (std::none_of(all.begin(), all.end(), [](const Instruction& i) { return i.on_host; })) return;
+  if (!uses_host(program)) return;
   const std::vector<bool> moves = movable(program);
   const std::vector<std::size_t> at = places(program, moves);
   std::vector<std::size_t> order(all.size());
@@ -82,6 +89,10 @@ void advance_host_updates(Program& program) {
     fresh.push_back(std::move(i));
   }
   all = std::move(fresh);
+}
+
+void order_host_updates(Program& program) {
+  if (uses_host(program)) order_beside(program, kHostStream);
 }
 
 }  // namespace trireme::program

@@ -14,8 +14,10 @@ namespace trireme::program {
 // Such stores, launches and loads move up to right behind the last instruction that they must follow, and so does what
 // the update computes of a value that leaves and of nothing else (its square): a gradient's memory on the device is
 // free once it has left. What moves into the backward pass becomes part of it.
-//
-// Nothing waits for anything yet: see program/copies.h.
 void advance_host_updates(Program& program);
+
+// When every instruction has its place and its stream: launches on the host start after the compute instruction before
+// them and after whatever touches the same bytes before them, and what touches them later starts after the launches.
+void order_host_updates(Program& program);
 
 }  // namespace trireme::program

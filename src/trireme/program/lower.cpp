@@ -82,6 +82,7 @@ class Lowering {
     schedule_copies(program_, copies);
     schedule_collectives(program_, options_.collectives);
     move_weight_gradients(program_, options_.weight_gradients);
+    order_host_updates(program_);
     find_lifetimes(program_, kept_);
     if (options_.reuse_in_place) reuse_dying_inputs(program_, module_.states.size(), kept_);
     add_workspaces(program_);
