@@ -9,6 +9,7 @@
 #include "trireme/ops/tier/tier.h"
 #include "trireme/program/collectives.h"
 #include "trireme/program/copies.h"
+#include "trireme/program/graph_run.h"
 #include "trireme/program/host_updates.h"
 #include "trireme/program/lifetimes.h"
 #include "trireme/program/memory_plan.h"
@@ -21,6 +22,8 @@ using ir::Graph;
 using ir::Node;
 using ir::StateId;
 using ir::ValueId;
+
+using Write = GraphRun::Write;
 
 std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
 
@@ -106,83 +109,17 @@ class Lowering {
     return buffer;
   }
 
-  // A write of a graph and how it is carried out.
-  struct Write {
-    ir::Write write;
-    bool direct = false;  // the producing node may write the state's buffer itself
-    bool done = false;
-  };
-
-  // One run of a graph.
-  struct Instance {
-    Instance(const ir::Module& module, const Graph& g, int m)
-        : graph(g),
-          micro(m),
-          uses(g),
-          read_of(module.states.size(), ir::kNone),
-          writes_of(g.values.size()),
-          buffer_of(g.values.size(), kNone),
-          offset_of(g.values.size(), 0),
-          place_of(g.values.size()),
-          piece_of(g.values.size()) {
-      for (std::size_t v = 0; v < g.values.size(); ++v) {
-        if (g.values[v].kind != ir::ValueInfo::Kind::state) continue;
-        read_of[index(g.values[v].state)] = static_cast<ValueId>(v);
-        buffer_of[v] = g.values[v].state;
-      }
-      for (const ir::Write& write : g.writes) {
-        writes_of[index(write.value)].push_back(writes.size());
-        writes.push_back({write, false, false});
-      }
-    }
-
-    const Graph& graph;
-    int micro;
-    ir::Uses uses;
-    std::vector<ValueId> read_of;  // by state
-    std::vector<Write> writes;
-    std::vector<std::vector<std::size_t>> writes_of;  // by value: indices into `writes`
-    std::vector<BufferId> buffer_of;                  // by value
-    std::vector<std::size_t> offset_of;               // by value: where it begins in its buffer
-    std::vector<Place> place_of;                      // by value: and where from there on, by rank
-    std::vector<Operand> piece_of;                    // by value: the rows of a state that it is to become
-  };
-
-  static Operand operand(const Instance& run, ValueId id) {
-    return id == ir::kNone ? Operand{}
-                           : Operand{run.buffer_of[index(id)], run.graph.type(id), run.offset_of[index(id)],
-                                     run.place_of[index(id)]};
-  }
-
-  static void settle(Instance& run, ValueId id, const Operand& where) {
-    run.buffer_of[index(id)] = where.buffer;
-    run.offset_of[index(id)] = where.offset;
-    run.place_of[index(id)] = where.place;
-  }
-
-  // The part of `whole` that belongs to this rank, as a collective or own_rows node cuts it.
-  Operand own_part(const Node& node, const Operand& whole, const TensorType& part) const {
-    const auto& axes = program_.mesh.axes;
-    const auto axis = std::find_if(axes.begin(), axes.end(),
-                                   [&](const ir::Mesh::Axis& a) { return a.name == node.attributes.text("axis"); });
-    if (axis == axes.end()) fail("there is no mesh axis '{}'", node.attributes.text("axis"));
-    return {whole.buffer, part, whole.offset,
-            Place{static_cast<std::int32_t>(axis - axes.begin()), axis->size, part.bytes()}};
-  }
-
   // Values get buffers; writes decide where some of them go. `later` are the graphs that run after this one.
   void run_graph(const Graph& graph, int micro, const std::vector<const Graph*>& later) {
-    Instance run(module_, graph, micro);
+    GraphRun run(module_, graph, micro);
     for (const ValueId id : graph.inputs) load_input(run, id);
-    plan_gathers(run);
-    plan_pieces(run);
-    plan_writes(run);
+    plan_direct_writes(module_, run);
     for (const Node& node : graph.nodes) lower_node(run, node);
     keep_outputs(run, later);
     finish_writes(run);
   }
 
-  void load_input(Instance& run, ValueId id) {
+  void load_input(GraphRun& run, ValueId id) {
     const TensorType& type = run.graph.type(id);
     Instruction load;
     load.kind = Instruction::Kind::input;
@@ -193,157 +130,9 @@ class Lowering {
     program_.instructions.push_back(std::move(load));
   }
 
-  // What is assembled from pieces is made in place: each piece goes straight to its rows of the state.
-  void plan_pieces(Instance& run) const {
-    for (const Node& node : run.graph.nodes) {
-      if (node.op->name != ops::kAssemble) continue;
-      const ValueId whole = node.outputs.front();
-      if (const Operand& part = run.piece_of[index(whole)]; part.buffer != kNone) {
-        std::size_t within = part.offset;
-        for (const ValueId piece : node.inputs) {
-          run.piece_of[index(piece)] = {part.buffer, run.graph.type(piece), within, part.place};
-          within += run.graph.type(piece).bytes();
-        }
-        continue;
-      }
-      const auto& writes = run.writes_of[index(whole)];
-      const bool plain = writes.size() == 1 && run.uses.consumers[index(whole)].empty() &&
-                         run.writes[writes.front()].write.mode == ir::Write::Mode::set;
-      if (!plain) fail("'{}' is assembled for something else than one state", run.graph.value(whole).name);
-      Write& w = run.writes[writes.front()];
-      std::size_t offset = 0;
-      for (const ValueId piece : node.inputs) {
-        const TensorType& type = run.graph.type(piece);
-        check_no_later_read(run, w.write.state, piece, offset);
-        run.piece_of[index(piece)] = {w.write.state, type, offset};
-        offset += type.bytes();
-      }
-      w.direct = w.done = true;
-    }
-  }
-
-  static bool assembled(const Instance& run, ValueId id) {
-    const std::int32_t producer = run.uses.producer[index(id)];
-    return producer != ir::kNone && run.graph.nodes[index(producer)].op->name == ops::kAssemble;
-  }
-
-  // Who reads a value, where that is one view of all of it: that view.
-  static ValueId seen_as(const Instance& run, ValueId id) {
-    const auto& consumers = run.uses.consumers[index(id)];
-    if (consumers.size() != 1 || !run.writes_of[index(id)].empty()) return id;
-    const Node& node = run.graph.nodes[index(consumers.front())];
-    return node.op->name == "reshape" ? node.outputs.front() : id;
-  }
-
-  // A part that is gathered to be a state's new contents is made where it belongs there.
-  void plan_gathers(Instance& run) const {
-    for (const Node& node : run.graph.nodes) {
-      if (node.op->name != ops::kAllGather) continue;
-      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-        const ValueId part = node.inputs[i];
-        const ValueId whole = node.outputs[i];
-        const auto& writes = run.writes_of[index(seen_as(run, whole))];
-        const bool plain = writes.size() == 1 && run.uses.consumers[index(seen_as(run, whole))].empty() &&
-                           run.writes[writes.front()].write.mode == ir::Write::Mode::set &&
-                           (made_by_plain_node(run, part) || assembled(run, part)) &&
-                           run.writes_of[index(part)].empty();
-        if (!plain) continue;
-        Write& w = run.writes[writes.front()];
-        if (!assembled(run, part)) check_no_later_read(run, w.write.state, part, 0);
-        run.piece_of[index(part)] = own_part(node, {w.write.state, run.graph.type(whole)}, run.graph.type(part));
-        run.piece_of[index(whole)] = {w.write.state, run.graph.type(whole)};
-        w.direct = w.done = true;
-      }
-    }
-  }
-
-  // Reads see the old contents, so the rows that a piece takes must have been read by then.
-  void check_no_later_read(const Instance& run, StateId state, ValueId piece, std::size_t offset) const {
-    const ValueId read = run.read_of[index(state)];
-    const std::int32_t producer = run.uses.producer[index(piece)];
-    TRI_CHECK(producer != ir::kNone, "a piece of '{}' is made by no node", module_.state(state).name);
-    if (read == ir::kNone) return;
-    for (const std::int32_t consumer : run.uses.consumers[index(read)]) {
-      const Node& node = run.graph.nodes[index(consumer)];
-      std::int32_t last = consumer;
-      std::size_t begin = 0;
-      std::size_t end = module_.state(state).type.bytes();
-      if (node.op->name == ops::kRows) {
-        begin = ops::rows_offset(node, run.graph.type(read));
-        end = begin + run.graph.type(node.outputs.front()).bytes();
-      }
-      if (node.op->traits.view) last = std::max(last, last_reader(run, node.outputs.front()));
-      if (last > producer && begin < offset + run.graph.type(piece).bytes() && offset < end)
-        fail("'{}' is read after its rows were written by '{}'", module_.state(state).name,
-             run.graph.value(piece).name);
-    }
-  }
-
-  // Of a value or any view of it.
-  static std::int32_t last_reader(const Instance& run, ValueId id) {
-    std::int32_t last = ir::kNone;
-    for (const std::int32_t reader : run.uses.consumers[index(id)]) {
-      const Node& node = run.graph.nodes[index(reader)];
-      last = std::max(last, node.op->traits.view ? last_reader(run, node.outputs.front()) : reader);
-    }
-    return last;
-  }
-
-  void plan_writes(Instance& run) const {
-    std::vector<bool> taken(run.graph.values.size(), false);
-    for (const ir::Output& output : run.graph.outputs) taken[index(output.value)] = true;
-    for (Write& w : run.writes) {
-      const std::size_t value = index(w.write.value);
-      if (w.done || taken[value] || !made_by_plain_node(run, w.write.value)) continue;
-      if (w.write.mode == ir::Write::Mode::set && !made_where_it_stays(run, w.write)) continue;
-      w.direct = w.write.mode == ir::Write::Mode::set ? can_set_directly(run, w.write) : can_add_directly(run, w.write);
-      taken[value] = w.direct;
-    }
-  }
-
-  static bool made_by_plain_node(const Instance& run, ValueId value) {
-    const std::int32_t producer = run.uses.producer[index(value)];
-    if (producer == ir::kNone || run.graph.nodes[index(producer)].op->traits.view) return false;
-    // A view of the value would keep reading the state's buffer after it changes.
-    for (const std::int32_t consumer : run.uses.consumers[index(value)])
-      if (run.graph.nodes[index(consumer)].op->traits.view) return false;
-    return true;
-  }
-
-  bool made_where_it_stays(const Instance& run, const ir::Write& write) const {
-    const Node& node = run.graph.nodes[index(run.uses.producer[index(write.value)])];
-    return (node.op->name == ops::kStore || node.on_host) == (module_.state(write.state).tier != 0);
-  }
-
-  // The node may write the new contents straight over the old ones when nobody reads the old ones later, and its op can
-  // work in place if it reads them itself.
-  static bool can_set_directly(const Instance& run, const ir::Write& write) {
-    const ValueId read = run.read_of[index(write.state)];
-    if (read == ir::kNone) return true;
-    if (run.uses.escapes[index(read)]) return false;
-    const std::int32_t producer = run.uses.producer[index(write.value)];
-    const Node& node = run.graph.nodes[index(producer)];
-    const auto output =
-        static_cast<int>(std::find(node.outputs.begin(), node.outputs.end(), write.value) - node.outputs.begin());
-    for (const std::int32_t consumer : run.uses.consumers[index(read)]) {
-      if (consumer > producer || run.graph.nodes[index(consumer)].op->traits.view) return false;
-      if (consumer != producer) continue;
-      for (std::size_t i = 0; i < node.inputs.size(); ++i)
-        if (node.inputs[i] == read && !node.op->traits.allows_in_place(output, static_cast<int>(i))) return false;
-    }
-    return true;
-  }
-
-  // A contribution that nobody else wants may go straight to the sum's buffer.
-  bool can_add_directly(const Instance& run, const ir::Write& write) const {
-    return run.uses.consumers[index(write.value)].empty() && run.writes_of[index(write.value)].size() == 1 &&
-           run.graph.type(write.value) == module_.state(write.state).type &&
-           run.read_of[index(write.state)] == ir::kNone;
-  }
-
   // Where output `id` of `node` is written to if not to a buffer of its own: rows or all of a state. The first
   // contribution to a sum overwrites; later ones need a kernel that adds. A sum in another tier is brought here first.
-  Operand direct_target(Instance& run, const Node& node, ValueId id, bool& accumulate) {
+  Operand direct_target(GraphRun& run, const Node& node, ValueId id, bool& accumulate) {
     if (const Operand& piece = run.piece_of[index(id)]; piece.buffer != kNone) return piece;
     for (const std::size_t i : run.writes_of[index(id)]) {
       Write& w = run.writes[i];
@@ -363,7 +152,7 @@ class Lowering {
   }
 
   // A sum's buffer, or one on the device that takes its place: holding what was summed so far, if that is asked for.
-  Operand sum_here(const Instance& run, StateId id, ir::Phase phase, bool so_far) {
+  Operand sum_here(const GraphRun& run, StateId id, ir::Phase phase, bool so_far) {
     const ir::State& state = module_.state(id);
     if (state.tier == 0) return {id, state.type};
     const Operand here{new_pages(state.name, state.type, category_of(state), 0), state.type};
@@ -371,7 +160,7 @@ class Lowering {
     return here;
   }
 
-  void move(Instruction::Kind kind, const Instance& run, const std::string& name, ir::Phase phase, const Operand& from,
+  void move(Instruction::Kind kind, const GraphRun& run, const std::string& name, ir::Phase phase, const Operand& from,
             const Operand& to) {
     Instruction instruction;
     instruction.kind = kind;
@@ -384,9 +173,9 @@ class Lowering {
     program_.instructions.push_back(std::move(instruction));
   }
 
-  void lower_node(Instance& run, const Node& node) {
+  void lower_node(GraphRun& run, const Node& node) {
     if (node.op->name == ops::kAssemble)
-      settle(run, node.outputs.front(), run.piece_of[index(node.inputs.front())]);
+      run.settle(node.outputs.front(), run.piece_of[index(node.inputs.front())]);
     else if (node.op->traits.view)
       view_node(run, node);
     else if (node.op->name == ops::kStore || node.op->name == ops::kLoad)
@@ -403,21 +192,21 @@ class Lowering {
       }
   }
 
-  void view_node(Instance& run, const Node& node) const {
+  void view_node(GraphRun& run, const Node& node) const {
     if (node.op->name == ops::kOwnRows) {
-      settle(run, node.outputs.front(),
-             own_part(node, operand(run, node.inputs.front()), run.graph.type(node.outputs.front())));
+      run.settle(node.outputs.front(),
+                 own_part(program_.mesh, node, run.operand(node.inputs.front()), run.graph.type(node.outputs.front())));
       return;
     }
-    settle(run, node.outputs.front(), operand(run, node.inputs.front()));
+    run.settle(node.outputs.front(), run.operand(node.inputs.front()));
     if (node.op->name == ops::kRows)
       run.offset_of[index(node.outputs.front())] += ops::rows_offset(node, run.graph.type(node.inputs.front()));
   }
 
-  void move_node(Instance& run, const Node& node) {
+  void move_node(GraphRun& run, const Node& node) {
     const bool stores = node.op->name == ops::kStore;
     const ValueId id = node.outputs.front();
-    const Operand from = operand(run, node.inputs.front());
+    const Operand from = run.operand(node.inputs.front());
     // States on the device lie as they do; only copies to and from the host's memory touch them.
     if (Buffer& source = program_.buffers[index(from.buffer)]; source.tier != 0 || source.state == kNone)
       source.alignment = kPage;
@@ -428,12 +217,12 @@ class Lowering {
       const int tier = stores ? static_cast<int>(node.attributes.integer("tier")) : 0;
       to = {new_pages(run.graph.value(id).name, from.type, category, tier), from.type};
     }
-    settle(run, id, to);
+    run.settle(id, to);
     move(stores ? Instruction::Kind::store : Instruction::Kind::load, run, run.graph.value(id).name, node.phase, from,
          to);
   }
 
-  void launch_node(Instance& run, const Node& node) {
+  void launch_node(GraphRun& run, const Node& node) {
     Instruction launch;
     launch.name = run.graph.value(node.outputs.front()).name;
     launch.op = node.op;
@@ -448,7 +237,7 @@ class Lowering {
     if (node.on_host) launch.stream = kHostStream;
     launch.phase = node.phase;
     launch.micro = run.micro;
-    for (const ValueId id : node.inputs) launch.inputs.push_back(operand(run, id));
+    for (const ValueId id : node.inputs) launch.inputs.push_back(run.operand(id));
     std::vector<std::pair<Operand, Operand>> sums;  // made here, kept in another tier
     for (const ValueId id : node.outputs) {
       Operand to = direct_target(run, node, id, launch.accumulate);
@@ -458,7 +247,7 @@ class Lowering {
         to = {new_buffer(run.graph.value(id).name, run.graph.type(id), category_made(run, node)), run.graph.type(id)};
       else if (const StateId state = sum_of(run, id); state != kNone && to.buffer != state)
         sums.emplace_back(to, Operand{state, to.type});
-      settle(run, id, to);
+      run.settle(id, to);
       launch.outputs.push_back(to);
     }
     program_.instructions.push_back(std::move(launch));
@@ -467,7 +256,7 @@ class Lowering {
   }
 
   // What is made on the host takes the place of what was stored for it alone, where the op can work so.
-  Operand host_output(const Instance& run, const Node& node, std::size_t output) {
+  Operand host_output(const GraphRun& run, const Node& node, std::size_t output) {
     const ValueId id = node.outputs[output];
     const TensorType& type = run.graph.type(id);
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
@@ -475,7 +264,7 @@ class Lowering {
       if (input == ir::kNone || !node.op->traits.allows_in_place(static_cast<int>(output), static_cast<int>(i)))
         continue;
       const std::int32_t producer = run.uses.producer[index(input)];
-      const Operand there = operand(run, input);
+      const Operand there = run.operand(input);
       if (producer != ir::kNone && run.graph.nodes[index(producer)].op->name == ops::kStore &&
           run.uses.consumers[index(input)].size() == 1 && !run.uses.escapes[index(input)] && !is_state(there.buffer) &&
           there.type.bytes() == type.bytes())
@@ -484,7 +273,7 @@ class Lowering {
     return {new_pages(run.graph.value(id).name, type, Category::staging, kHostTier), type};
   }
 
-  static Category category_made(const Instance& run, const Node& node) {
+  static Category category_made(const GraphRun& run, const Node& node) {
     if (node.op->name == ops::kReduceScatter) return Category::gradients;
     if (node.op->name == ops::kAllToAll) return Category::staging;
     if (node.op->name != ops::kAllGather) return Category::activations;
@@ -492,30 +281,30 @@ class Lowering {
   }
 
   // The own part of a sum that is a state of this step alone stays within that state, if nobody reads it whole.
-  Operand part_in_place(const Instance& run, const Node& node, std::size_t i) const {
+  Operand part_in_place(const GraphRun& run, const Node& node, std::size_t i) const {
     if (node.op->name != ops::kReduceScatter) return {};
-    const Operand whole = operand(run, node.inputs[i]);
+    const Operand whole = run.operand(node.inputs[i]);
     if (!is_state(whole.buffer) || !module_.state(whole.buffer).step_local || whole.offset != 0) return {};
     const ValueId read = run.read_of[index(whole.buffer)];
     if (run.uses.consumers[index(read)].size() != 1 || run.uses.consumers[index(node.inputs[i])].size() != 1) return {};
-    return own_part(node, whole, run.graph.type(node.outputs[i]));
+    return own_part(program_.mesh, node, whole, run.graph.type(node.outputs[i]));
   }
 
   // The state that a value is a contribution to, if it went there directly.
-  static StateId sum_of(const Instance& run, ValueId id) {
+  static StateId sum_of(const GraphRun& run, ValueId id) {
     for (const std::size_t i : run.writes_of[index(id)])
       if (run.writes[i].done && run.writes[i].write.mode == ir::Write::Mode::add) return run.writes[i].write.state;
     return kNone;
   }
 
   // Outputs are read when the program is done: one that sits in a state's buffer moves out if that is written later.
-  void keep_outputs(Instance& run, const std::vector<const Graph*>& later) {
+  void keep_outputs(GraphRun& run, const std::vector<const Graph*>& later) {
     const auto written_by = [](const Graph& graph, BufferId state) {
       return std::any_of(graph.writes.begin(), graph.writes.end(),
                          [&](const ir::Write& w) { return w.state == state; });
     };
     for (const ir::Output& output : run.graph.outputs) {
-      Operand where = operand(run, output.value);
+      Operand where = run.operand(output.value);
       const bool overwritten =
           is_state(where.buffer) &&
           (written_by(run.graph, where.buffer) ||
@@ -528,7 +317,7 @@ class Lowering {
 
   // What is left to write when all nodes are done. Values that sit in the buffer of a state which is written as well
   // move out first: a write sees the old contents of every state.
-  void finish_writes(Instance& run) {
+  void finish_writes(GraphRun& run) {
     for (Write& w : run.writes) {
       BufferId& source = run.buffer_of[index(w.write.value)];
       if (w.done || !is_state(source) || source == w.write.state) continue;
@@ -536,7 +325,7 @@ class Lowering {
         return !other.done && other.write.state == source;
       });
       if (!overwritten) continue;
-      source = copied(run, operand(run, w.write.value), program_.buffers[index(source)].name).buffer;
+      source = copied(run, run.operand(w.write.value), program_.buffers[index(source)].name).buffer;
       run.offset_of[index(w.write.value)] = 0;
       run.place_of[index(w.write.value)] = {};
     }
@@ -544,7 +333,7 @@ class Lowering {
       if (!w.done) finish_write(run, w);
   }
 
-  Operand copied(const Instance& run, const Operand& source, const std::string& name) {
+  Operand copied(const GraphRun& run, const Operand& source, const std::string& name) {
     Instruction copy;
     copy.kind = Instruction::Kind::copy;
     copy.name = name;
@@ -556,10 +345,10 @@ class Lowering {
     return copy.outputs.front();
   }
 
-  void finish_write(const Instance& run, Write& w) {
+  void finish_write(const GraphRun& run, Write& w) {
     const ir::State& state = module_.state(w.write.state);
     const TensorType& type = run.graph.type(w.write.value);
-    const Operand value = operand(run, w.write.value);
+    const Operand value = run.operand(w.write.value);
     const std::int32_t producer = run.uses.producer[index(w.write.value)];
     const bool adds = w.write.mode == ir::Write::Mode::add && summed_[index(w.write.state)];
     w.done = true;

@@ -1,0 +1,42 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "trireme/program/program.h"
+
+namespace trireme::program {
+
+// One run of a graph, while it is lowered: where its values are, and what becomes of its writes.
+struct GraphRun {
+  // A write of a graph and how it is carried out.
+  struct Write {
+    ir::Write write;
+    bool direct = false;  // the producing node may write the state's buffer itself
+    bool done = false;
+  };
+
+  GraphRun(const ir::Module& module, const ir::Graph& g, int m);
+
+  Operand operand(ir::ValueId id) const;
+  void settle(ir::ValueId id, const Operand& where);
+
+  const ir::Graph& graph;
+  int micro;
+  ir::Uses uses;
+  std::vector<ir::ValueId> read_of;  // by state
+  std::vector<Write> writes;
+  std::vector<std::vector<std::size_t>> writes_of;  // by value: indices into `writes`
+  std::vector<BufferId> buffer_of;                  // by value
+  std::vector<std::size_t> offset_of;               // by value: where it begins in its buffer
+  std::vector<Place> place_of;                      // by value: and where from there on, by rank
+  std::vector<Operand> piece_of;                    // by value: the rows of a state that it is to become
+};
+
+// The part of `whole` that belongs to this rank, as a collective or own_rows node cuts it.
+Operand own_part(const ir::Mesh& mesh, const ir::Node& node, const Operand& whole, const TensorType& part);
+
+// Decides which values are made where they are to stay, so that no copy of them is written: rows of a state that is
+// assembled or gathered from them, all of a state that nobody reads any more, the sum that they are a contribution to.
+void plan_direct_writes(const ir::Module& module, GraphRun& run);
+
+}  // namespace trireme::program
