@@ -2,11 +2,9 @@
 
 #include <algorithm>
 
-#include "trireme/comm/scratch.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/io/shard_writer.h"
-#include "trireme/ops/collective/collective.h"
 #include "trireme/passes/autodiff.h"
 #include "trireme/passes/bucket.h"
 #include "trireme/passes/cleanup.h"
@@ -31,6 +29,7 @@
 #include "trireme/train/compression.h"
 #include "trireme/train/config/keys.h"
 #include "trireme/train/device_choice.h"
+#include "trireme/train/lower_options.h"
 #include "trireme/train/saved_state.h"
 
 namespace trireme::train {
@@ -129,55 +128,6 @@ passes::Shard::Options shard_options(const ir::Mesh& mesh) {
   passes::Shard::Options options{.mesh = mesh, .seeds = {}, .graphs = {"micro", "eval"}};
   if (mesh.size_of("dp") > 1)
     for (const char* input : {"tokens", "targets", "images", "labels"}) options.seeds.push_back({input, "dp"});
-  return options;
-}
-
-program::CollectiveOptions collective_options(const Config& config, const ir::Mesh& mesh, comm::TransportKind transport,
-                                              device::Kind device) {
-  program::CollectiveOptions options;
-  options.overlap = config.parallel.overlap;
-  options.ahead = config.parallel.bucket.count;
-  if (device != device::Kind::cpu) return options;  // what they need lies in the host's memory
-  const comm::Algorithm algorithm = comm::parse_algorithm(config.parallel.allreduce);
-  options.scratch = [algorithm, mesh, transport](const program::Instruction& i) {
-    const int ranks = mesh.size_of(i.attributes.text("axis"));
-    const DType dtype = i.inputs.front().type.dtype;
-    std::vector<comm::Segment> segments;
-    std::vector<comm::Cut> cuts;
-    for (std::size_t o = 0; o < i.outputs.size(); ++o) {
-      const std::int64_t in = i.inputs[o].type.elements();
-      const std::int64_t out = i.outputs[o].type.elements();
-      segments.push_back({nullptr, out});
-      cuts.push_back({nullptr, nullptr, std::max(in, out), std::min(in, out)});
-    }
-    if (i.op->name == ops::kAllToAll) {
-      std::size_t bytes = 0;
-      for (const program::Operand& o : i.inputs) bytes += o.type.bytes();
-      return i.inputs.size() > 1 ? 2 * bytes : 0;
-    }
-    if (i.op->name == ops::kAllReduce) return comm::scratch_bytes(transport, algorithm, segments, dtype, ranks);
-    const auto kind =
-        i.op->name == ops::kReduceScatter ? comm::Collective::reduce_scatter : comm::Collective::all_gather;
-    return comm::scratch_bytes(transport, kind, algorithm, cuts, dtype, ranks);
-  };
-  return options;
-}
-
-// A CPU's cores are busy with one launch; a GPU has room for a second. Models of images gain no time from it there.
-program::WeightGradientOptions weight_gradient_options(const Config& config, device::Kind device,
-                                                       const ir::Module& module) {
-  const std::string& where = config.runtime.weight_gradients;
-  if (where != "auto") return {.beside = where == "beside"};
-  if (device == device::Kind::cpu || !module.has_graph("micro")) return {};
-  const ir::Graph& micro = module.graph("micro");
-  return {.beside = std::none_of(micro.inputs.begin(), micro.inputs.end(),
-                                 [&](ir::ValueId id) { return micro.value(id).name == "images"; })};
-}
-
-program::CopyOptions copy_options(device::Kind device) {
-  program::CopyOptions options;
-  options.rates = passes::CostRates::of(device);
-  if (device != device::Kind::cpu) options.window = std::size_t{512} << 20;
   return options;
 }
 
@@ -406,17 +356,12 @@ namespace {
 program::Program lowered(Compiled& c, const Config& config, const CompileOptions& options, const std::string& name,
                          const std::string& body, const std::string& tail = "", int micro_batches = 1) {
   if (!c.module.has_graph(body)) return {};
-  program::Program p =
-      program::lower(c.module, c.layout,
-                     {.name = name,
-                      .body = body,
-                      .tail = tail,
-                      .micro_batches = micro_batches,
-                      .threads = options.threads,
-                      .device = c.device,
-                      .copies = copy_options(c.device),
-                      .collectives = collective_options(config, c.module.mesh, options.transport, c.device),
-                      .weight_gradients = weight_gradient_options(config, c.device, c.module)});
+  program::LowerOptions lowering = lower_options(config, c.module, c.module.mesh, options, c.device);
+  lowering.name = name;
+  lowering.body = body;
+  lowering.tail = tail;
+  lowering.micro_batches = micro_batches;
+  program::Program p = program::lower(c.module, c.layout, lowering);
   const program::CheckReport report = program::check(p);
   c.checked.instructions += report.instructions;
   c.checked.buffers += report.buffers;
@@ -505,16 +450,10 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
   const Lower lower_step = [&](const ir::Module& module) {
     const bool least = config.memory.limit.count > 0 && options.staging_gives_way;
     const std::size_t staging = least ? std::min(options.staging, io::kStagingAlignment) : options.staging;
-    return program::lower(module, program::lay_out(module, staging_of(module, staging)),
-                          {.name = "step",
-                           .body = "micro",
-                           .tail = "update",
-                           .micro_batches = c.micro_batches,
-                           .threads = options.threads,
-                           .device = c.device,
-                           .copies = copy_options(c.device),
-                           .collectives = collective_options(config, mesh, options.transport, c.device),
-                           .weight_gradients = weight_gradient_options(config, c.device, module)});
+    program::LowerOptions lowering = lower_options(config, module, mesh, options, c.device);
+    lowering.tail = "update";
+    lowering.micro_batches = c.micro_batches;
+    return program::lower(module, program::lay_out(module, staging_of(module, staging)), lowering);
   };
   c.choice = options.choice;
   c.moved_parameters = options.moved_parameters;
