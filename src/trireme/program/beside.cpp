@@ -6,14 +6,6 @@
 namespace trireme::program {
 namespace {
 
-template <class F>
-void for_each_operand(const Instruction& i, F&& f) {
-  for (const Operand& o : i.inputs)
-    if (o.buffer != kNone) f(o, false);
-  for (const Operand& o : i.outputs) f(o, true);
-  if (i.workspace.buffer != kNone) f(i.workspace, true);
-}
-
 bool overlap(const Operand& a, const Operand& b) {
   return a.offset < b.offset + b.extent() && b.offset < a.offset + a.extent();
 }

@@ -5,6 +5,15 @@
 
 namespace trireme::program {
 
+// What an instruction touches: f(operand, whether it is written).
+template <class F>
+void for_each_operand(const Instruction& i, F&& f) {
+  for (const Operand& o : i.inputs)
+    if (o.buffer != kNone) f(o, false);
+  for (const Operand& o : i.outputs) f(o, true);
+  if (i.workspace.buffer != kNone) f(i.workspace, true);
+}
+
 // Adds the events that a stream beside the compute stream needs. Each of its instructions waits for the compute
 // instruction before it: memory that is free there is free here too. And of any two instructions that touch the same
 // bytes, one of them writing and one of them on this stream, the later waits for the earlier. What is known from other

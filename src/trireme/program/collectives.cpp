@@ -13,14 +13,6 @@ namespace {
 
 bool collective(const Instruction& i) { return i.communicates(); }
 
-template <class F>
-void for_each_operand(const Instruction& i, F&& f) {
-  for (const Operand& o : i.inputs)
-    if (o.buffer != kNone) f(o, false);
-  for (const Operand& o : i.outputs) f(o, true);
-  if (i.workspace.buffer != kNone) f(i.workspace, true);
-}
-
 class Scheduler {
  public:
   Scheduler(Program& program, const CollectiveOptions& options) : p_(program), options_(options) {}
