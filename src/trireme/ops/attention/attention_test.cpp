@@ -101,5 +101,73 @@ TEST(Attention, LowPrecision) {
   }
 }
 
+// The gradient's own arithmetic, from whatever o and lse it is given.
+std::vector<Tensor> gradient_reference(const std::vector<Tensor>& in, const Sizes& z, bool packed, bool causal) {
+  const double scale = 1 / std::sqrt(static_cast<double>(z.dim));
+  const auto width = static_cast<std::size_t>(z.dim);
+  const auto at = [&](std::int64_t part, std::int64_t b, std::int64_t row, std::int64_t head) {
+    const std::int64_t heads = part == 0 ? z.heads : z.key_heads;
+    return static_cast<std::size_t>(packed ? ((b * z.queries + row) * 3 + part) * heads + head
+                                           : (b * z.queries + row) * heads + head) *
+           width;
+  };
+  std::vector<Tensor> out;
+  for (std::size_t i = 0; i < 3; ++i) out.push_back(Tensor::zeros(in[packed ? 0 : i].type));
+  const Tensor &q = in[0], &k = in[packed ? 0 : 1], &v = in[packed ? 0 : 2];
+  Tensor &dq = out[0], &dk = out[packed ? 0 : 1], &dv = out[packed ? 0 : 2];
+  for (std::int64_t b = 0; b < z.batch; ++b)
+    for (std::int64_t h = 0; h < z.heads; ++h)
+      for (std::int64_t i = 0; i < z.queries; ++i) {
+        const std::int64_t g = h / (z.heads / z.key_heads);
+        const std::size_t row = static_cast<std::size_t>((b * z.queries + i) * z.heads + h) * width,
+                          qi = at(0, b, i, h);
+        const double lse = in[4][static_cast<std::size_t>((b * z.heads + h) * z.queries + i)];
+        double delta = 0;
+        for (std::size_t c = 0; c < width; ++c) delta += in[3][row + c] * in[5][row + c];
+        for (std::int64_t j = 0; j < (causal ? i + 1 : z.keys); ++j) {
+          const std::size_t kj = at(1, b, j, g), vj = at(2, b, j, g);
+          double score = 0, dp = 0;
+          for (std::size_t c = 0; c < width; ++c) {
+            score += q[qi + c] * k[kj + c];
+            dp += in[5][row + c] * v[vj + c];
+          }
+          const double p = std::exp(scale * score - lse), ds = p * (dp - delta) * scale;
+          for (std::size_t c = 0; c < width; ++c) {
+            dq[qi + c] += ds * k[kj + c];
+            dk[kj + c] += ds * q[qi + c];
+            dv[vj + c] += p * in[5][row + c];
+          }
+        }
+      }
+  if (packed) out.resize(1);
+  return out;
+}
+
+// Sizes that the kernels for tensor cores take, those at the edges of what they do, and those between.
+TEST(Attention, GradientOfWholeBlocks) {
+  struct Case {
+    Sizes z;
+    bool packed, causal;
+  };
+  for (const DType dtype : {DType::bf16, DType::f16})
+    for (const Case& t : {Case{{2, 128, 128, 2, 2, 64}, true, true}, Case{{1, 384, 384, 3, 3, 64}, true, true},
+                          Case{{2, 256, 256, 4, 2, 64}, false, true}, Case{{1, 192, 192, 2, 2, 64}, true, true},
+                          Case{{1, 128, 128, 2, 1, 128}, false, true}, Case{{1, 128, 128, 2, 2, 64}, true, false}}) {
+      const Sizes& z = t.z;
+      OpCase c = attention_case(z, dtype, t.packed, t.causal);
+      c.op = "attention_grad";
+      c.inputs.push_back({dtype, {z.batch, z.queries, z.heads, z.dim}});
+      c.inputs.push_back({DType::f32, {z.batch, z.heads, z.queries}});
+      c.inputs.push_back({dtype, {z.batch, z.queries, z.heads, z.dim}});
+      c.fill = [](std::size_t input, std::size_t element) {
+        if (input == 4) return 3 + 0.25 * static_cast<double>(element % 5);
+        return static_cast<double>((element * 2654435761U + input * 40503U) % 4093) / 2046.5 - 1;
+      };
+      c.reference = [=](const std::vector<Tensor>& in) { return gradient_reference(in, z, t.packed, t.causal); };
+      c.differentiate = {};
+      check_op(c);
+    }
+}
+
 }  // namespace
 }  // namespace trireme

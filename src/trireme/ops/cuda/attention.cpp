@@ -1,18 +1,19 @@
 #include <algorithm>
 
 #include "trireme/device/cuda/flash.h"
+#include "trireme/ops/attention/attention_grad_hopper.h"
 #include "trireme/ops/attention/attention_shape.h"
 #include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/define.h"
 
-// Attention by cuDNN where it can, else by the plain kernels.
+// Attention by cuDNN where it can, else by the plain kernels; its gradient by our own where that is faster.
 namespace trireme::ops {
 namespace {
 
 using device::cuda::Flash;
 using device::cuda::FlashSpec;
 
-// The gradient is taken for as many rows of the batch at a time as what it keeps meanwhile allows.
+// cuDNN takes the gradient for as many rows of the batch at a time as what it keeps meanwhile allows.
 constexpr std::size_t kMostScratch = std::size_t{1} << 30;
 
 struct Plan {
@@ -36,13 +37,39 @@ struct Plan {
     flash.o = strides(s.heads);
     flash.q = strides(s.packed ? 3 * s.heads : s.heads);
     flash.k = flash.v = s.packed ? flash.q : strides(s.key_heads);
+    // What is planned serves every GPU: where our own kernel will run on some, others do with little more than it
+    // needs.
+    FlashSpec one = flash;
+    one.batch = std::min<std::int64_t>(1, s.batch);
+    const std::size_t least = Flash::backward_workspace(one);
+    const std::size_t room = own_fits() ? std::max(least, cuda::hopper_attention_grad_workspace(flash)) : kMostScratch;
     slice = flash;
-    while (slice.batch > 1 && (s.batch % slice.batch != 0 || Flash::backward_workspace(slice) > kMostScratch))
-      --slice.batch;
+    while (slice.batch > 1 && (s.batch % slice.batch != 0 || Flash::backward_workspace(slice) > room)) --slice.batch;
   }
   bool fits() const { return shape.keys == shape.queries && flash.fits(); }
   // A single long sequence may need more scratch than is worth it.
   bool gradient_fits() const { return fits() && Flash::backward_workspace(slice) <= 2 * kMostScratch; }
+  bool own_fits() const { return shape.keys == shape.queries && cuda::hopper_attention_grad_fits(flash); }
+  std::size_t gradient_workspace() const {
+    return std::max(gradient_fits() ? Flash::backward_workspace(slice) : 0,
+                    own_fits() ? cuda::hopper_attention_grad_workspace(flash) : 0);
+  }
+
+  Flash::Gradients gradients(const device::Launch& l) const {
+    const void* const q = l.inputs[0];
+    Flash::Gradients g{q,       l.inputs[1], l.inputs[2], l.inputs[3], l.inputs[5], l.in<float>(4), l.outputs[0],
+                       nullptr, nullptr};
+    if (shape.packed) {
+      g.k = part(q, 1);
+      g.v = part(q, 2);
+      g.dk = part(l.outputs[0], 1);
+      g.dv = part(l.outputs[0], 2);
+    } else {
+      g.dk = l.outputs[1];
+      g.dv = l.outputs[2];
+    }
+    return g;
+  }
 
   // To the next slice of the batch.
   void advance(Flash::Gradients& g) const {
@@ -92,30 +119,20 @@ std::shared_ptr<device::Kernel> prepare_attention_cuda(const ir::KernelSpec& spe
 }
 
 std::size_t attention_grad_workspace_cuda(const ir::KernelSpec& spec) {
-  const Plan plan(spec);
-  const std::size_t plain = plain_attention_grad_workspace_cuda(spec);
-  return plan.gradient_fits() ? std::max(plain, Flash::backward_workspace(plan.slice)) : plain;
+  return std::max(plain_attention_grad_workspace_cuda(spec), Plan(spec).gradient_workspace());
 }
 
 std::shared_ptr<device::Kernel> prepare_attention_grad_cuda(const ir::KernelSpec& spec) {
   const Plan plan(spec);
+  if (plan.own_fits() && cuda::hopper_attention_grad_runs())
+    return make_kernel([plan](const device::Launch& l) {
+      cuda::hopper_attention_grad(l.native_stream, plan.flash, plan.gradients(l), l.workspace);
+    });
   std::shared_ptr<Flash> flash;
   if (plan.gradient_fits()) flash = Flash::make_backward(plan.slice, attention_grad_workspace_cuda(spec));
   if (!flash) return prepare_plain_attention_grad_cuda(spec);
   return make_kernel([plan, flash](const device::Launch& l) {
-    const bool packed = plan.shape.packed;
-    const void* const q = l.inputs[0];
-    Flash::Gradients g{q,       l.inputs[1], l.inputs[2], l.inputs[3], l.inputs[5], l.in<float>(4), l.outputs[0],
-                       nullptr, nullptr};
-    if (packed) {
-      g.k = plan.part(q, 1);
-      g.v = plan.part(q, 2);
-      g.dk = plan.part(l.outputs[0], 1);
-      g.dv = plan.part(l.outputs[0], 2);
-    } else {
-      g.dk = l.outputs[1];
-      g.dv = l.outputs[2];
-    }
+    Flash::Gradients g = plan.gradients(l);
     for (std::int64_t b = 0; b < plan.flash.batch; b += plan.slice.batch) {
       flash->backward(l.native_stream, g, l.workspace);
       plan.advance(g);

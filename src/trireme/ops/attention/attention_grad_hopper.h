@@ -1,0 +1,14 @@
+#pragma once
+#include "trireme/device/cuda/flash.h"
+
+namespace trireme::ops::cuda {
+
+// The gradient of causal attention by a kernel of our own for Hopper's tensor cores: heads of 64 in 16 bits, rows in
+// whole blocks of 128. The same bits every time, and no scores in memory.
+bool hopper_attention_grad_fits(const device::cuda::FlashSpec& spec);  // from the sizes alone
+bool hopper_attention_grad_runs();                                     // whether the GPU is one
+std::size_t hopper_attention_grad_workspace(const device::cuda::FlashSpec& spec);
+void hopper_attention_grad(void* stream, const device::cuda::FlashSpec& spec, const device::cuda::Flash::Gradients& g,
+                           void* workspace);
+
+}  // namespace trireme::ops::cuda
