@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "equivalence/training.h"
 #include "trireme/core/error.h"
@@ -84,6 +85,39 @@ TEST(RematPolicies, ThatDoNotApplySaySo) {
       EXPECT_NE(std::string(e.what()).find(std::string("memory.remat = \"") + policy), std::string::npos) << e.what();
     }
   }
+}
+
+// Within a limit, no more is made again than must be: of a segment's cheap values those that free most for their time.
+TEST(RematWithin, MakesSomeOfWhatIsCheapAgain) {
+  train::Config config = wider_model("gpt2");
+  config.model.layers = 4;
+  config.train.batch = config.train.micro_batch = 16;
+  static const train::Registry registry;
+  const auto peak = [&](const std::string& policy) {
+    train::Config changed = config;
+    changed.memory.remat = policy;
+    return train::compile(changed, registry, {.threads = 2}).arena_bytes;
+  };
+  const std::size_t most = peak("none");
+  const std::size_t least = peak("selective");
+  ASSERT_LT(least, most);
+  Trained plain(config, {.threads = 2});
+  plain.train(2);
+  config.memory.remat = "optimal";
+  bool some = false;
+  for (const std::size_t eighths : {7, 6, 4}) {
+    config.memory.limit.count = least + (most - least) * eighths / 8;
+    Trained again(config, {.threads = 2});
+    again.train(2);
+    expect_same_bits(plain, again);
+    EXPECT_EQ(again.session().measured_peak(), again.compiled().arena_bytes);
+    EXPECT_LE(again.compiled().arena_bytes, config.memory.limit.count);
+    std::map<std::string, int> nodes;
+    for (const ir::Node& node : again.compiled().module.graph("micro").nodes)
+      if (node.barrier) ++nodes[node.op->name];
+    some = some || (nodes["gelu"] > 0 && nodes["layer_norm"] == 0);
+  }
+  EXPECT_TRUE(some);
 }
 
 }  // namespace

@@ -26,10 +26,11 @@ struct CostRates {
   }
   double move_seconds(std::size_t bytes) const { return tier_latency + static_cast<double>(bytes) / tier; }
 
-  // A current data-centre GPU in low precision, its link to the host, and that host's memory.
+  // A current data-centre GPU, its link to the host, and that host's memory: what whole steps in low precision get of
+  // it, attention and the ends of kernels included (an H200's best matrix products do 800 TFLOP/s).
   static CostRates of(device::Kind device) {
     if (device == device::Kind::cpu) return {};
-    return {.flops = 5e14, .memory = 3.5e12, .launch = 2e-6, .tier = 5e10, .tier_latency = 1e-5, .host = 1e11};
+    return {.flops = 6e14, .memory = 4.1e12, .launch = 3e-6, .tier = 5e10, .tier_latency = 1e-5, .host = 1e11};
   }
 };
 

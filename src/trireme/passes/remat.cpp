@@ -39,6 +39,13 @@ std::vector<bool> cheap_values(const Graph& graph) {
   return cheap;
 }
 
+std::int32_t parse_number(std::string_view text, std::int32_t least, const char* what) {
+  std::int32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < least) refuse("'{}' is not {}", text, what);
+  return number;
+}
+
 // Copies forward nodes to where gradients need them.
 class Recompute {
  public:
@@ -99,6 +106,7 @@ std::string RematPlan::str() const {
     else
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", kHolds[static_cast<std::size_t>(group.hold)],
                           group.segments);
+    if (!group.kept.empty()) text += fmt::format(":{}", fmt::join(group.kept, "."));
     before = &group;
   }
   return text;
@@ -114,12 +122,16 @@ RematPlan RematPlan::parse(const std::string& text) {
       refuse(
           "'{}' is not a part of a rematerialisation plan; expected keep, expensive or input and numbers of segments",
           run);
-    for (const std::string& number : split(run.substr(space + 1), '+')) {
-      std::int32_t count = 0;
-      const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), count);
-      if (error != std::errc() || end != number.data() + number.size() || count < 1)
-        refuse("'{}' is not a number of segments", number);
-      plan.groups.push_back({count, static_cast<Hold>(hold - kHolds.begin())});
+    for (const std::string& text_of_group : split(run.substr(space + 1), '+')) {
+      const std::size_t colon = text_of_group.find(':');
+      RematPlan::Group group{parse_number(text_of_group.substr(0, colon), 1, "a number of segments"),
+                             static_cast<Hold>(hold - kHolds.begin())};
+      if (colon != std::string::npos) {
+        if (group.hold != Hold::expensive) refuse("'{}': only a part that is expensive keeps some of its nodes", run);
+        for (const std::string& node : split(text_of_group.substr(colon + 1), '.'))
+          group.kept.push_back(parse_number(node, 0, "a node of a group"));
+      }
+      plan.groups.push_back(std::move(group));
     }
   }
   return plan;
@@ -132,6 +144,8 @@ std::vector<bool> forgotten_values(const Graph& graph, const Chain& chain, const
     fail("the rematerialisation plan is for {} segments, the graph has {}", planned, chain.segments.size());
   const std::vector<ValueId> storage = storage_of(graph);
   const std::vector<bool> cheap = cheap_values(graph);
+  std::vector<bool> saved(graph.values.size(), false);
+  for (const SavedValue& value : saved_values(graph)) saved[index(value.value)] = true;
   std::vector<bool> forgotten(graph.values.size(), false);
   std::size_t segment = 0;
   for (const RematPlan::Group& group : plan.groups) {
@@ -143,6 +157,13 @@ std::vector<bool> forgotten_values(const Graph& graph, const Chain& chain, const
         for (const Node& node = graph.nodes[index(chain.nodes[i])]; const ValueId id : node.outputs)
           forgotten[index(id)] = storage[index(id)] != passed_on && (group.hold == Hold::input || cheap[index(id)]) &&
                                  !node.op->traits.collective;  // ranks need not meet again
+    for (const std::int32_t place : group.kept) {
+      if (place < 0 || chain.segments[segment].begin + index(place) >= chain.segments[end - 1].end)
+        fail("the rematerialisation plan keeps node {} of a group that has fewer", place);
+      // What it makes for the forward phase alone is not kept for that.
+      for (const ValueId id : graph.nodes[index(chain.nodes[chain.segments[segment].begin + index(place)])].outputs)
+        if (saved[index(id)]) forgotten[index(id)] = false;
+    }
     segment = end;
   }
   // A view of what is kept needs no copy.

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "trireme/passes/cost_rates.h"
-#include "trireme/planner/node_time.h"
 
 namespace trireme::planner {
 namespace {
@@ -16,11 +15,11 @@ double seconds_of(const program::Instruction& instruction, const passes::CostRat
   for (const program::Operand& o : instruction.outputs) outputs.push_back(o.type);
   if (instruction.on_host) return rates.host_seconds(instruction.op->cost(inputs, outputs, instruction.attributes));
   if (instruction.kind == program::Instruction::Kind::launch)
-    return nominal_seconds(instruction.op->cost(inputs, outputs, instruction.attributes), rates);
+    return rates.compute_seconds(instruction.op->cost(inputs, outputs, instruction.attributes));
   if (instruction.kind == program::Instruction::Kind::store || instruction.kind == program::Instruction::Kind::load)
     return rates.move_seconds(outputs.front().bytes());
   const double bytes = outputs.empty() ? 0 : static_cast<double>(outputs.front().bytes());
-  return nominal_seconds(ir::Cost{.bytes_read = bytes, .bytes_written = bytes}, rates);
+  return rates.compute_seconds({.bytes_read = bytes, .bytes_written = bytes});
 }
 
 }  // namespace

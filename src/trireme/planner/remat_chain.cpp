@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
+
+#include "trireme/core/error.h"
 
 namespace trireme::planner {
 namespace {
@@ -28,12 +31,20 @@ GroupCost keep_cost(const RematSegment& s) {
   return cost;
 }
 
-GroupCost expensive_cost(const RematSegment& s) {
+GroupCost expensive_cost(const RematSegment& s, const RematSegment::Cheap& cheap) {
   GroupCost cost;
-  cost.held = s.input + s.expensive;  // cheap values may be made from what enters
-  cost.peak = std::max(s.input + s.expensive + s.running, s.input + s.saved + std::max(s.forward, s.backward));
-  cost.seconds = s.cheap_time;
+  cost.held = s.input + cheap.held;  // cheap values may be made from what enters
+  cost.peak = std::max(s.input + cheap.held + s.running, s.input + s.saved + std::max(s.forward, s.backward));
+  cost.seconds = cheap.time;
   return cost;
+}
+
+GroupCost expensive_cost(const RematSegment& s, const std::vector<std::int32_t>& kept) {
+  if (s.cheap.empty() && kept.empty()) return expensive_cost(s, RematSegment::Cheap{s.saved, 0});  // nothing is
+  const auto found =
+      std::find_if(s.cheap.begin(), s.cheap.end(), [&](const auto& cheap) { return cheap.kept == kept; });
+  if (found == s.cheap.end()) fail("the plan keeps other cheap values than the chain has figures for");
+  return expensive_cost(s, *found);
 }
 
 // Adds one segment after another to a group that holds its input alone.
@@ -72,15 +83,16 @@ std::uint64_t gradient_behind(const std::vector<RematSegment>& chain, std::size_
   return segment + 1 < chain.size() ? chain[segment + 1].input : 0;
 }
 
-// Calls f(end, hold, cost) for every group that may begin at `begin`.
+// Calls f(end, hold, cost, cheap) for every group that may begin at `begin`; `cheap` says which of the segment's it is.
 template <class F>
 void for_groups(const std::vector<RematSegment>& chain, std::size_t begin, const F& f) {
-  f(begin + 1, Hold::keep, keep_cost(chain[begin]));
+  f(begin + 1, Hold::keep, keep_cost(chain[begin]), 0);
   if (chain[begin].always_kept) return;
-  if (chain[begin].expensive < chain[begin].saved) f(begin + 1, Hold::expensive, expensive_cost(chain[begin]));
+  for (std::size_t i = 0; i < chain[begin].cheap.size(); ++i)
+    f(begin + 1, Hold::expensive, expensive_cost(chain[begin], chain[begin].cheap[i]), i);
   InputGroup group(chain[begin]);
   for (std::size_t end = begin + 1; end <= chain.size() && !chain[end - 1].always_kept; ++end)
-    if (!f(end, Hold::input, group.with(chain[end - 1], gradient_behind(chain, end - 1)))) break;
+    if (!f(end, Hold::input, group.with(chain[end - 1], gradient_behind(chain, end - 1)), 0)) break;
 }
 
 // A way to hold the segments so far, and how it came about.
@@ -90,19 +102,26 @@ struct Partial {
   std::size_t from = 0;    // where its last group begins
   std::size_t before = 0;  // which partial of that place it continues
   Hold hold = Hold::keep;
+  std::size_t cheap = 0;  // expensive: which of its segment's
 };
 
-// Leaves those that no other beats in both, by rising bytes.
-void leave_best(std::vector<Partial>& list) {
-  std::sort(list.begin(), list.end(), [](const Partial& a, const Partial& b) {
-    return std::pair(a.held, a.seconds) < std::pair(b.held, b.seconds);
-  });
+// Those of two lists that no other beats in both bytes and seconds. All three by rising bytes and falling seconds.
+void merge_best(std::vector<Partial>& list, const std::vector<Partial>& more, std::vector<Partial>& scratch) {
+  scratch.clear();
   double least = std::numeric_limits<double>::infinity();
-  std::erase_if(list, [&](const Partial& p) {
-    if (p.seconds >= least) return true;
+  const auto take = [&](const Partial& p) {
+    if (p.seconds >= least) return;
     least = p.seconds;
-    return false;
-  });
+    scratch.push_back(p);
+  };
+  std::size_t i = 0;
+  for (const Partial& p : more) {
+    for (; i < list.size() && std::pair(list[i].held, list[i].seconds) <= std::pair(p.held, p.seconds); ++i)
+      take(list[i]);
+    take(p);
+  }
+  for (; i < list.size(); ++i) take(list[i]);
+  list.swap(scratch);
 }
 
 }  // namespace
@@ -125,7 +144,7 @@ RematCost cost_of(const std::vector<RematSegment>& chain, const RematPlan& plan)
       add(cost);
     } else {
       for (std::size_t k = begin; k < end; ++k)
-        add(group.hold == Hold::expensive && !chain[end - 1].always_kept ? expensive_cost(chain[k])
+        add(group.hold == Hold::expensive && !chain[end - 1].always_kept ? expensive_cost(chain[k], group.kept)
                                                                          : keep_cost(chain[k]));
     }
     begin = end;
@@ -136,30 +155,31 @@ RematCost cost_of(const std::vector<RematSegment>& chain, const RematPlan& plan)
 std::optional<RematPlan> fastest_within(const std::vector<RematSegment>& chain, std::uint64_t budget) {
   std::vector<std::vector<Partial>> best(chain.size() + 1);
   best[0].push_back({});
+  std::vector<Partial> more;
+  std::vector<Partial> scratch;
   for (std::size_t begin = 0; begin < chain.size(); ++begin) {
-    leave_best(best[begin]);
     if (best[begin].empty()) continue;
-    for_groups(chain, begin, [&](std::size_t end, Hold hold, const GroupCost& cost) {
+    for_groups(chain, begin, [&](std::size_t end, Hold hold, const GroupCost& cost, std::size_t cheap) {
+      more.clear();
       for (std::size_t p = 0; p < best[begin].size(); ++p) {
         const Partial& before = best[begin][p];
         if (before.held + cost.peak > budget) break;  // the others hold more
-        best[end].push_back({before.held + cost.held, before.seconds + cost.seconds, begin, p, hold});
+        more.push_back({before.held + cost.held, before.seconds + cost.seconds, begin, p, hold, cheap});
       }
+      if (!more.empty()) merge_best(best[end], more, scratch);
       return best[begin].front().held + cost.least <= budget;
     });
   }
-  leave_best(best.back());
   if (best.back().empty()) return std::nullopt;
-  const auto fastest = std::min_element(best.back().begin(), best.back().end(),
-                                        [](const Partial& a, const Partial& b) { return a.seconds < b.seconds; });
   std::vector<RematPlan::Group> reversed;
-  const Partial* last = &*fastest;
+  const Partial* last = &best.back().back();  // the fastest
   for (std::size_t at = chain.size(); at > 0; at = last->from, last = &best[at][last->before]) {
-    const RematPlan::Group group{static_cast<std::int32_t>(at - last->from), last->hold};
+    RematPlan::Group group{static_cast<std::int32_t>(at - last->from), last->hold};
+    if (group.hold == Hold::expensive) group.kept = chain[last->from].cheap[last->cheap].kept;
     if (group.hold == Hold::keep && !reversed.empty() && reversed.back().hold == Hold::keep)
       reversed.back().segments += group.segments;
     else
-      reversed.push_back(group);
+      reversed.push_back(std::move(group));
   }
   return RematPlan{{reversed.rbegin(), reversed.rend()}};
 }

@@ -12,16 +12,22 @@ namespace trireme::planner {
 // Segment k turns tensor k into tensor k + 1. Its gradients read `saved` bytes that it made (its output apart) and, if
 // `reads_input`, the tensor that enters it.
 struct RematSegment {
-  std::uint64_t input = 0;      // bytes of the tensor that enters
-  bool reads_input = true;      // whether the gradients read it
-  std::uint64_t saved = 0;      // bytes made inside that the gradients read
-  std::uint64_t expensive = 0;  // those of them that are not cheap to make again
-  std::uint64_t forward = 0;    // most bytes alive beside `saved` and the input while it runs forward
-  std::uint64_t running = 0;    // most bytes alive beside the input while it runs forward and nothing is saved
-  std::uint64_t backward = 0;   // most bytes of gradients alive while its gradients are computed
-  double cheap_time = 0;        // seconds to make again what is cheap
-  double last_time = 0;         // seconds to make all of `saved` again
-  double inner_time = 0;        // … and the output
+  // Some of `saved`, or all, that are cheap to make again.
+  struct Cheap {
+    std::uint64_t held = 0;               // bytes of `saved` that stay
+    double time = 0;                      // seconds to make the others again
+    std::vector<std::int32_t> kept = {};  // RematPlan::Group::kept
+  };
+
+  std::uint64_t input = 0;     // bytes of the tensor that enters
+  bool reads_input = true;     // whether the gradients read it
+  std::uint64_t saved = 0;     // bytes made inside that the gradients read
+  std::vector<Cheap> cheap;    // by rising `held`, each of less time than those before; with all that are cheap
+  std::uint64_t forward = 0;   // most bytes alive beside `saved` and the input while it runs forward
+  std::uint64_t running = 0;   // most bytes alive beside the input while it runs forward and nothing is saved
+  std::uint64_t backward = 0;  // most bytes of gradients alive while its gradients are computed
+  double last_time = 0;        // seconds to make all of `saved` again
+  double inner_time = 0;       // … and the output
   bool always_kept = false;
 };
 
@@ -31,7 +37,7 @@ struct RematCost {
   friend bool operator==(const RematCost&, const RematCost&) = default;
 };
 
-// What a plan costs:
+// What a plan costs; a group that holds what is expensive keeps what one of its segment's `cheap` keeps:
 //   forward   groups hold what they hold, one after the other;
 //   backward  from the last group: what it forgot is made again, then the gradients of its segments run, last first,
 //             and free what they read. All earlier groups still hold theirs.

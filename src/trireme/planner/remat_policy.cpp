@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -21,6 +22,7 @@ using ir::kNone;
 using ir::Node;
 using ir::ValueId;
 using passes::Chain;
+using passes::CostRates;
 using passes::Hold;
 using passes::RematPlan;
 
@@ -29,9 +31,11 @@ std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
 // Reads a graph once and answers what each segment holds and costs.
 class Measurement {
  public:
-  Measurement(const Graph& graph, const Chain& chain)
+  Measurement(const Graph& graph, const Chain& chain, const CostRates& rates, bool finely)
       : graph_(graph),
         chain_(chain),
+        rates_(rates),
+        finely_(finely),
         storage_(passes::storage_of(graph)),
         uses_(graph),
         segment_of_(graph.nodes.size(), kNone),
@@ -71,8 +75,8 @@ class Measurement {
     std::uint64_t unsaved = 0;
     std::uint64_t alive = 0;
     std::map<std::int32_t, std::vector<ValueId>> dying;
-    std::set<ValueId> wanted;
-    std::set<ValueId> wanted_cheap;
+    std::vector<ValueId> wanted;
+    std::vector<CheapNode> cheap;
     for (std::size_t i = segment.begin; i < segment.end; ++i) {
       const std::int32_t n = chain_.nodes[i];
       for (const ValueId id : graph_.nodes[index(n)].outputs) {
@@ -80,9 +84,12 @@ class Measurement {
         const bool held = saved_[index(id)] && id != output;
         if (held) {
           m.saved += bytes(id);
-          m.expensive += cheap_[index(id)] ? 0 : bytes(id);
-          wanted.insert(id);
-          if (cheap_[index(id)]) wanted_cheap.insert(id);
+          wanted.push_back(id);
+          if (cheap_[index(id)] && bytes(id) > 0) {
+            if (cheap.empty() || cheap.back().node != n)
+              cheap.push_back({n, static_cast<std::int32_t>(i - segment.begin)});
+            cheap.back().bytes += bytes(id);
+          }
         }
         alive += bytes(id);
         unsaved += held ? 0 : bytes(id);
@@ -95,21 +102,95 @@ class Measurement {
         unsaved -= saved_[index(id)] && id != output ? 0 : bytes(id);
       }
     }
-    m.cheap_time = time_of(s, wanted_cheap, true);
-    m.last_time = time_of(s, wanted, false);
-    if (output != kNone) wanted.insert(output);
-    m.inner_time = time_of(s, wanted, false);
+    m.cheap = cheap_sets(s, m.saved, cheap);
+    const auto nothing = [](ValueId) { return false; };
+    m.last_time = time_of(s, wanted, nothing);
+    if (output != kNone) wanted.push_back(output);
+    m.inner_time = time_of(s, wanted, nothing);
     return m;
   }
 
-  // Seconds to make `wanted` again from what enters segment s; with `cheap_only` from all that is not cheap.
-  double time_of(std::size_t s, const std::set<ValueId>& wanted, bool cheap_only) const {
+  // A node that makes values which are saved and cheap to make again.
+  struct CheapNode {
+    std::int32_t node = kNone;
+    std::int32_t place = 0;   // in its segment
+    std::uint64_t bytes = 0;  // of those values
+    bool again = true;
+  };
+
+  // What of `nodes` can be made again: all of them, and those sets that no other beats in bytes and seconds.
+  std::vector<RematSegment::Cheap> cheap_sets(std::size_t s, std::uint64_t saved, std::vector<CheapNode>& nodes) const {
+    std::vector<RematSegment::Cheap> sets;
+    if (nodes.empty()) return sets;
+    sets.push_back(cheap_set(s, saved, nodes));
+    if (!finely_) return sets;
+    // What is small (a norm's statistics) is not worth a choice: it is held unless all are made again.
+    std::vector<CheapNode*> large;
+    std::uint64_t total = 0;
+    for (const CheapNode& node : nodes) total += node.bytes;
+    for (CheapNode& node : nodes) {
+      node.again = false;
+      if (node.bytes >= total / 32) large.push_back(&node);
+    }
+    constexpr std::size_t kEverySet = 5;
+    const auto add = [&] { sets.push_back(cheap_set(s, saved, nodes)); };
+    if (large.size() <= kEverySet) {
+      for (std::size_t set = 1; set < std::size_t{1} << large.size(); ++set) {
+        for (std::size_t i = 0; i < large.size(); ++i) large[i]->again = (set >> i & 1U) != 0;
+        add();
+      }
+    } else {
+      // Those that are worth most alone, then more and more of them.
+      const auto seconds_per_byte = [&](const CheapNode* node) {
+        return nominal_seconds(graph_, graph_.nodes[index(node->node)], rates_) / static_cast<double>(node->bytes);
+      };
+      std::stable_sort(large.begin(), large.end(), [&](const CheapNode* a, const CheapNode* b) {
+        return seconds_per_byte(a) < seconds_per_byte(b);
+      });
+      for (CheapNode* node : large) {
+        node->again = true;
+        add();
+      }
+    }
+    std::stable_sort(sets.begin(), sets.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.held, a.time) < std::pair(b.held, b.time);
+    });
+    double least = std::numeric_limits<double>::infinity();
+    std::erase_if(sets, [&](const RematSegment::Cheap& set) {
+      return std::exchange(least, std::min(least, set.time)) <= set.time;
+    });
+    return sets;
+  }
+
+  RematSegment::Cheap cheap_set(std::size_t s, std::uint64_t saved, const std::vector<CheapNode>& nodes) const {
+    RematSegment::Cheap set{saved, 0};
+    std::vector<ValueId> wanted;
+    std::vector<std::int32_t> again;
+    for (const CheapNode& node : nodes) {
+      if (!node.again) {
+        set.kept.push_back(node.place);
+        continue;
+      }
+      set.held -= node.bytes;
+      again.push_back(node.node);
+      for (const ValueId id : graph_.nodes[index(node.node)].outputs)
+        if (cheap_[index(id)] && saved_[index(id)]) wanted.push_back(id);
+    }
+    set.time = time_of(s, wanted, [&](ValueId id) {
+      return !cheap_[index(id)] ||
+             (saved_[index(id)] && std::find(again.begin(), again.end(), uses_.producer[index(id)]) == again.end());
+    });
+    return set;
+  }
+
+  // Seconds to make `wanted` again from what enters segment s and from what is there.
+  template <class There>
+  double time_of(std::size_t s, const std::vector<ValueId>& wanted, const There& there) const {
     std::vector<std::int32_t> open;
     std::set<std::int32_t> nodes;
     const auto want = [&](ValueId id) {
       const std::int32_t producer = id == kNone ? kNone : uses_.producer[index(id)];
-      if (producer == kNone || segment_of_[index(producer)] != static_cast<std::int32_t>(s)) return;
-      if (cheap_only && !cheap_[index(id)]) return;
+      if (producer == kNone || segment_of_[index(producer)] != static_cast<std::int32_t>(s) || there(id)) return;
       if (nodes.insert(producer).second) open.push_back(producer);
     };
     for (const ValueId id : wanted) want(id);
@@ -117,7 +198,7 @@ class Measurement {
     while (!open.empty()) {
       const Node& node = graph_.nodes[index(open.back())];
       open.pop_back();
-      sum += nominal_seconds(graph_, node);
+      sum += nominal_seconds(graph_, node, rates_);
       for (const ValueId id : node.inputs) want(id);
     }
     return sum;
@@ -164,6 +245,8 @@ class Measurement {
 
   const Graph& graph_;
   const Chain& chain_;
+  const CostRates& rates_;
+  bool finely_;
   std::vector<ValueId> storage_;
   ir::Uses uses_;
   std::vector<std::int32_t> segment_of_;    // by node
@@ -197,6 +280,10 @@ RematPlan every(const Chain& chain, std::int64_t k) {
 struct Coarse {
   Chain chain;
   std::vector<std::int32_t> sizes;  // segments of the fine chain in each
+
+  bool joined() const {
+    return chain.segments.size() < static_cast<std::size_t>(std::reduce(sizes.begin(), sizes.end()));
+  }
 };
 
 Coarse coarsen(const Chain& fine, std::size_t most) {
@@ -221,7 +308,7 @@ RematPlan refined(const RematPlan& plan, const Coarse& coarse) {
     std::int32_t count = 0;
     for (std::int32_t i = 0; i < group.segments; ++i) count += coarse.sizes[at++];
     if (group.hold == Hold::expensive)
-      fine.groups.insert(fine.groups.end(), index(count), {1, Hold::expensive});
+      fine.groups.insert(fine.groups.end(), index(count), {1, Hold::expensive, group.kept});
     else
       fine.groups.push_back({count, group.hold});
   }
@@ -243,8 +330,8 @@ RematPlan keep_all(const Chain& chain) { return {{{static_cast<std::int32_t>(cha
 
 }  // namespace
 
-std::vector<RematSegment> measure_chain(const Graph& graph, const Chain& chain) {
-  return Measurement(graph, chain).run();
+std::vector<RematSegment> measure_chain(const Graph& graph, const Chain& chain, const CostRates& rates, bool finely) {
+  return Measurement(graph, chain, rates, finely).run();
 }
 
 RematPlan plan_remat(const Graph& graph, const std::string& policy) {
@@ -270,62 +357,74 @@ RematPlan plan_remat(const Graph& graph, const std::string& policy) {
   return plan;
 }
 
-OptimalRemat optimal_remat(const Graph& graph, std::uint64_t budget,
+OptimalRemat optimal_remat(const Graph& graph, std::uint64_t budget, const CostRates& rates,
                            const std::function<std::uint64_t(const RematPlan&)>& lowered_peak) {
   const Chain fine = passes::find_chain(graph);
-  const std::vector<RematSegment> fine_chain = measure_chain(graph, fine);
+  const std::vector<RematSegment> fine_chain = measure_chain(graph, fine, rates);
   OptimalRemat best;
   double best_seconds = std::numeric_limits<double>::infinity();
+  std::vector<std::pair<RematPlan, std::uint64_t>> seen;  // lowering takes time, and searches meet
+  const auto peak_of = [&](const RematPlan& plan) {
+    const auto found = std::find_if(seen.begin(), seen.end(), [&](const auto& one) { return one.first == plan; });
+    if (found != seen.end()) return found->second;
+    return seen.emplace_back(plan, lowered_peak(plan)).second;
+  };
+  const auto slower = [&](const RematPlan& plan) {
+    return best.fits && cost_of(fine_chain, plan).seconds >= best_seconds;
+  };
   const auto consider = [&](const RematPlan& plan) {
-    const double seconds = cost_of(fine_chain, plan).seconds;
-    if (best.fits && seconds >= best_seconds) return best.fits;
-    const std::uint64_t peak = lowered_peak(plan);
+    if (slower(plan)) return;
+    const std::uint64_t peak = peak_of(plan);
     const bool fits = peak <= budget;
     if (fits || (!best.fits && (best.plan.groups.empty() || peak < best.peak))) {
       best = {plan, peak, fits};
-      best_seconds = seconds;
+      best_seconds = cost_of(fine_chain, plan).seconds;
     }
-    return fits;
   };
-  if (budget == 0) budget = lowered_peak(plan_remat(graph, "sqrt"));
+  if (budget == 0) budget = peak_of(plan_remat(graph, "sqrt"));
   const RematPlan keep = keep_all(fine);
-  if (consider(keep)) return best;  // nothing need be forgotten
+  consider(keep);
+  if (best.fits) return best;  // nothing need be forgotten
 
   // The model of the chain leaves out what lowering finds (buffers used in place, workspaces), so the budget it is
   // given is moved until the program just fits.
   constexpr int kTrials = 12;
   const Coarse coarse = coarsen(fine, kSegments);
-  const std::vector<RematSegment> chain = measure_chain(graph, coarse.chain);
-  std::uint64_t low = smallest_peak(chain);
-  std::uint64_t high = cost_of(fine_chain, keep).peak;
-  for (int trial = 0; trial < kTrials && low <= high; ++trial) {
-    const std::uint64_t middle = low + (high - low) / 2;
-    const auto plan = fastest_within(chain, middle);
-    if (!plan) break;
-    const RematPlan refined_plan = refined(*plan, coarse);
-    if (lowered_peak(refined_plan) <= budget) {
-      consider(refined_plan);
-      low = middle + 1;
-    } else {
-      if (!best.fits) consider(refined_plan);
-      high = middle - 1;
+  const auto search = [&](const std::vector<RematSegment>& chain) {
+    std::uint64_t low = smallest_peak(chain);
+    std::uint64_t high = cost_of(fine_chain, keep).peak;
+    for (int trial = 0; trial < kTrials && low <= high; ++trial) {
+      const std::uint64_t middle = low + (high - low) / 2;
+      const auto plan = fastest_within(chain, middle);
+      if (!plan) break;
+      const RematPlan tried = refined(*plan, coarse);
+      if (slower(tried) || peak_of(tried) <= budget) {
+        consider(tried);
+        low = middle + 1;
+      } else {
+        if (!best.fits) consider(tried);
+        high = middle - 1;
+      }
     }
-  }
-  // Nor does what lowering finds grow evenly with the budget: a little above the last that fitted, others may.
-  for (int i = 1; i <= 6 && best.fits; ++i)
-    if (const auto plan = fastest_within(chain, low + low * static_cast<std::uint64_t>(i) / 100))
-      consider(refined(*plan, coarse));
+    // Nor does what lowering finds grow evenly with the budget: a little above the last that fitted, others may.
+    for (int i = 1; i <= 6 && best.fits; ++i)
+      if (const auto plan = fastest_within(chain, low + low * static_cast<std::uint64_t>(i) / 100))
+        consider(refined(*plan, coarse));
+  };
+  // All or nothing of what is cheap first: the finer choice can only gain, whatever lowering makes of it.
+  search(measure_chain(graph, coarse.chain, rates, false));
+  if (!coarse.joined()) search(measure_chain(graph, coarse.chain, rates, true));
   // For the same reason a simple plan may need less than the model thinks.
   for (const RematPlan& plan : simple_plans(fine)) consider(plan);
   return best;
 }
 
-std::vector<RematPlan> remat_candidates(const Graph& graph) {
+std::vector<RematPlan> remat_candidates(const Graph& graph, const CostRates& rates) {
   constexpr std::uint64_t kBudgets = 16;
   const Chain fine = passes::find_chain(graph);
-  const std::vector<RematSegment> fine_chain = measure_chain(graph, fine);
+  const std::vector<RematSegment> fine_chain = measure_chain(graph, fine, rates);
   const Coarse coarse = coarsen(fine, kSegments);
-  const std::vector<RematSegment> chain = measure_chain(graph, coarse.chain);
+  const std::vector<RematSegment> chain = measure_chain(graph, coarse.chain, rates, false);
   struct Candidate {
     RematCost cost;
     RematPlan plan;

@@ -2,12 +2,15 @@
 #include <functional>
 #include <string>
 
+#include "trireme/passes/cost_rates.h"
 #include "trireme/planner/remat_chain.h"
 
 namespace trireme::planner {
 
-// The forward phase of a graph with its gradients, in the numbers that rematerialisation is decided by.
-std::vector<RematSegment> measure_chain(const ir::Graph& graph, const passes::Chain& chain);
+// The forward phase of a graph with its gradients, in the numbers that rematerialisation is decided by. Seconds are
+// those of a device with `rates`. Not `finely`: of what is cheap in a segment, all or nothing is made again.
+std::vector<RematSegment> measure_chain(const ir::Graph& graph, const passes::Chain& chain,
+                                        const passes::CostRates& rates, bool finely = true);
 
 // The plan of a policy that needs no budget:
 //   every:K     the input of every K-th layer is held, the rest computed again
@@ -24,11 +27,12 @@ struct OptimalRemat {
   std::uint64_t peak = 0;  // of its program
   bool fits = false;       // false: no plan does, and this is the smallest found
 };
-OptimalRemat optimal_remat(const ir::Graph& graph, std::uint64_t budget,
+OptimalRemat optimal_remat(const ir::Graph& graph, std::uint64_t budget, const passes::CostRates& rates,
                            const std::function<std::uint64_t(const passes::RematPlan&)>& lowered_peak);
 
 // Plans by rising time and, by the chain's numbers, falling peak: those of least recomputation for falling budgets, and
-// the simple policies where they are not worse in both. The first forgets nothing.
-std::vector<passes::RematPlan> remat_candidates(const ir::Graph& graph);
+// the simple policies where they are not worse in both. Of what is cheap in a segment they make all or nothing again.
+// The first forgets nothing.
+std::vector<passes::RematPlan> remat_candidates(const ir::Graph& graph, const passes::CostRates& rates);
 
 }  // namespace trireme::planner

@@ -175,10 +175,11 @@ planner::Trial tried(ir::Module module, const passes::Pipeline& rest, const Lowe
 // Decides what memory.limit leaves open, when the passes that ask for it are reached.
 class MemoryDecision {
  public:
-  MemoryDecision(const Config& config, const GraphOptions& options, Lower lower_step,
+  MemoryDecision(const Config& config, const GraphOptions& options, device::Kind device, Lower lower_step,
                  std::optional<planner::Choice>& choice, std::optional<std::size_t>& moved_parameters)
       : config_(config),
         options_(options),
+        rates_(passes::CostRates::of(device)),
         lower_step_(std::move(lower_step)),
         limit_(config.memory.limit.count),
         choice_(choice),
@@ -198,10 +199,10 @@ class MemoryDecision {
       add_last_passes(rest, config_, options);
       return tried(module, rest, lower_step_);
     };
-    if (!choice_ && moves_to_fit()) choice_ = planner::fastest_within_limit(micro, limit_, lowered);
+    if (!choice_ && moves_to_fit()) choice_ = planner::fastest_within_limit(micro, limit_, rates_, lowered);
     if (choice_) return choice_->saving.remat;
     const auto peak = [&](const passes::RematPlan& plan) { return lowered({plan, 0}).peak; };
-    return planner::optimal_remat(micro, limit_, peak).plan;
+    return planner::optimal_remat(micro, limit_, rates_, peak).plan;
   }
 
   passes::Offload::Options offload(const ir::Module& module) {
@@ -253,6 +254,7 @@ class MemoryDecision {
 
   const Config& config_;
   GraphOptions options_;
+  passes::CostRates rates_;
   Lower lower_step_;
   std::size_t limit_;
   std::optional<planner::Choice>& choice_;
@@ -457,7 +459,7 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
   };
   c.choice = options.choice;
   c.moved_parameters = options.moved_parameters;
-  MemoryDecision decision(config, graphs, lower_step, c.choice, c.moved_parameters);
+  MemoryDecision decision(config, graphs, c.device, lower_step, c.choice, c.moved_parameters);
   pipeline(config, graphs, decision).run(c.module, {options.dump_passes, options.disabled_passes, options.on_pass});
 
   c.layout = program::lay_out(c.module, staging_of(c.module, options.staging));
