@@ -88,6 +88,12 @@ __device__ __forceinline__ void fetch_tile(unsigned char* to, const CUtensorMap&
   hopper::fetch_box(to + kHalfTile, from, head, row + kHalf, batch, b);
 }
 
+// One arrival for a warp that needs no more of what the barrier guards.
+__device__ __forceinline__ void release(hopper::Barrier& b) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) hopper::arrive(b);
+}
+
 // By one thread.
 __device__ void fetch_all(const Work& w, Shared& s) {
   Stage keys, queries;
@@ -122,8 +128,7 @@ __device__ void store_queries(const Work& w, Shared& s, int group) {
   for (Stage keys;; keys.next()) {
     hopper::wait(s.keys_full[keys.at], keys.phase);
     const int t = s.tile[keys.at];
-    __syncwarp();
-    if (first) hopper::arrive(s.keys_empty[keys.at]);
+    release(s.keys_empty[keys.at]);
     if (t < 0) return;
     const Tile tile(w, t);
     tile.for_each(w, [&](int head, int i) {
@@ -317,7 +322,7 @@ __device__ void compute(const Work& w, Shared& s, int group) {
     hold(dv);
     hold(dq);
     arrive_at(kScoresFree + 1 - group, 256);
-    if (lane == 0) arrive(s.queries_empty[at]);
+    release(s.queries_empty[at]);
     if (begun) wait_at(kQueryFree + group, 160);
     begun = true;
     hand_over<T>(w, s, tile, head, i, group, thread, dq);
@@ -327,7 +332,7 @@ __device__ void compute(const Work& w, Shared& s, int group) {
     for (int j = 0; j < 64; ++j) p[j] = next[j];
     first = last;
     if (last) {
-      if (lane == 0) arrive(s.keys_empty[keys_at]);
+      release(s.keys_empty[keys_at]);
       if (thread == 0) wait_stores_read();  // of the tile before
       wait_at(kOwn + group, 128);
       store_sum<T>(w.dk, s.dk[group], dk, tile, group, thread);
