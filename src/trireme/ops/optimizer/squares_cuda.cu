@@ -1,5 +1,3 @@
-#include <type_traits>
-
 #include "trireme/device/cuda/block_table.cuh"
 #include "trireme/device/group_kernel.h"
 #include "trireme/ops/cuda/common.h"
@@ -35,59 +33,33 @@ struct Table {
 };
 static_assert(sizeof(Table) <= 32764);
 
-// The squares of neighbours that are loaded together. Those of 16 bits are exact in f32 and added there, so that one
-// value is turned into f64, which is slow, where there were eight; where they overflow, so does the result. Squares of
-// f32 are taken in f64: they would be rounded.
-template <class T, int N>
-__device__ __forceinline__ double squares_of(const Pack<T, N>& pack) {
-  std::conditional_t<sizeof(T) == 2, float, double> sum = 0;
+// A chunk of kSumChunk elements to a block. Squares are taken in f64 too: those of large f32 values overflow f32.
+template <class T>
+__device__ __forceinline__ double squares(const T* x, std::int64_t n) {
+  constexpr int N = kWidest<T>;
+  double sum = 0;
+  const std::int64_t whole = reinterpret_cast<std::uintptr_t>(x) % 16 == 0 ? n / N * N : 0;
+#pragma unroll 4
+  for (std::int64_t i = static_cast<std::int64_t>(threadIdx.x) * N; i < whole; i += kThreads * N) {
+    const Pack<T, N> pack = load<N>(x + i);
 #pragma unroll
-  for (int j = 0; j < N; ++j) {
-    const decltype(sum) v = wide(pack.v[j]);
+    for (int j = 0; j < N; ++j) {
+      const double v = wide(pack.v[j]);
+      sum += v * v;
+    }
+  }
+  for (std::int64_t i = whole + threadIdx.x; i < n; i += kThreads) {
+    const double v = wide(x[i]);
     sum += v * v;
   }
   return sum;
 }
 
-// Of a chunk, by a block. The bits are the same wherever it lies: what is not aligned is loaded one by one.
-template <class T>
-__device__ __forceinline__ double squares(const T* x, int n) {
-  constexpr int N = kWidest<T>;
-  constexpr int kAtOnce = 8;  // loads in flight
-  double even = 0, odd = 0;   // rounds; they do not wait for each other
-  const bool aligned = reinterpret_cast<std::uintptr_t>(x) % 16 == 0;
-  const int whole = aligned ? n / (kThreads * N) : 0;  // rounds
-  int round = 0;
-  for (; round + kAtOnce <= whole; round += kAtOnce) {
-    Pack<T, N> packs[kAtOnce];
-#pragma unroll
-    for (int k = 0; k < kAtOnce; ++k)
-      packs[k] = load<N>(x + ((round + k) * kThreads + static_cast<int>(threadIdx.x)) * N);
-#pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) (k % 2 == 0 ? even : odd) += squares_of(packs[k]);
-  }
-  for (int i = (round * kThreads + static_cast<int>(threadIdx.x)) * N; i < n; i += kThreads * N, ++round) {
-    Pack<T, N> pack;
-    if (aligned && i + N <= n) {
-      pack = load<N>(x + i);
-    } else {
-#pragma unroll
-      for (int j = 0; j < N; ++j) pack.v[j] = i + j < n ? x[i + j] : T(0.F);
-    }
-    const double sum = squares_of(pack);
-    if (round % 2 == 0)
-      even += sum;
-    else
-      odd += sum;
-  }
-  return even + odd;
-}
-
-__global__ void __launch_bounds__(kThreads) chunks_kernel(const __grid_constant__ Table t) {
+__global__ void chunks_kernel(const __grid_constant__ Table t) {
   __shared__ double shared[32];
   const Entry& e = device::cuda::entry_of_block(t.entries, t.count);
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x - e.first_block) * kSumChunk;
-  const int n = static_cast<int>(e.n - begin < kSumChunk ? e.n - begin : kSumChunk);
+  const std::int64_t n = e.n - begin < kSumChunk ? e.n - begin : kSumChunk;
   double sum = 0;
   switch (e.dtype) {
     case DType::bf16: sum = squares(static_cast<const Bf16*>(e.x) + begin, n); break;
@@ -98,19 +70,16 @@ __global__ void __launch_bounds__(kThreads) chunks_kernel(const __grid_constant_
   if (threadIdx.x == 0) t.partials[blockIdx.x] = sum;
 }
 
-// A tensor to a block. Its chunks are added in order, by one thread; all fetch them, as many at once as a large tensor
-// has.
-__global__ void __launch_bounds__(kThreads) join_kernel(const __grid_constant__ Table t) {
-  constexpr int kAtOnce = 4096;
-  __shared__ double shared[kAtOnce];
+// A tensor to a block. Its chunks are added in order, by one thread; all fetch them.
+__global__ void join_kernel(const __grid_constant__ Table t) {
+  __shared__ double shared[kThreads];
   const Entry& e = t.entries[blockIdx.x];
   const std::int64_t chunks = (e.n + kSumChunk - 1) / kSumChunk;
   double sum = e.before != nullptr ? *e.before : 0;
-  for (std::int64_t c = 0; c < chunks; c += kAtOnce) {
-    const int count = chunks - c < kAtOnce ? static_cast<int>(chunks - c) : kAtOnce;
-#pragma unroll 8
-    for (int k = threadIdx.x; k < count; k += kThreads) shared[k] = t.partials[e.first_block + c + k];
+  for (std::int64_t c = 0; c < chunks; c += kThreads) {
+    if (c + threadIdx.x < chunks) shared[threadIdx.x] = t.partials[e.first_block + c + threadIdx.x];
     __syncthreads();
+    const int count = chunks - c < kThreads ? static_cast<int>(chunks - c) : kThreads;
     if (threadIdx.x == 0) {
 #pragma unroll 16
       for (int k = 0; k < count; ++k) sum += shared[k];
