@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+#include <mutex>
 
 #include "trireme/core/error.h"
+#include "trireme/core/thread_pool.h"
 #include "trireme/planner/predict.h"
 
 namespace trireme::train {
@@ -71,11 +74,26 @@ std::vector<WhatIf> what_if(const Config& config, const Registry& registry, cons
                             const std::function<void(std::size_t done, std::size_t total)>& on_one) {
   std::vector<Saving> list = savings(config);
   list.insert(list.begin(), Saving{});
-  std::vector<WhatIf> results;
-  for (const Saving& saving : list) {
-    if (on_one) on_one(results.size(), list.size());
-    results.push_back(tried(config, registry, options, saving));
-  }
+  std::vector<WhatIf> results(list.size());
+  std::vector<std::exception_ptr> failures(list.size());
+  std::mutex mutex;
+  std::size_t begun = 0;
+  ThreadPool pool(options.threads);
+  pool.run(static_cast<std::int64_t>(list.size()), [&](std::int64_t task) {
+    // The last are those that take longest.
+    const std::size_t i = list.size() - 1 - static_cast<std::size_t>(task);
+    if (on_one) {
+      const std::lock_guard lock(mutex);
+      on_one(begun++, list.size());
+    }
+    try {
+      results[i] = tried(config, registry, options, list[i]);
+    } catch (...) {
+      failures[i] = std::current_exception();
+    }
+  });
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
   const double plain = results.front().time;
   for (WhatIf& r : results)
     if (r.refused.empty()) r.time /= plain;
