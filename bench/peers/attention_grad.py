@@ -5,28 +5,14 @@
 
 Beside it: the attention_grad row of `trireme bench step --by-op` (docs/cuda.md), divided by the number of layers.
 """
-import statistics
-
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from timing import milliseconds
+
 SHAPES = [("124M", 32, 1024, 12), ("774M", 16, 1024, 20), ("1558M", 8, 1024, 25), ("774M, rows of 4096", 4, 4096, 20)]
 BACKENDS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "FlashAttention 2": SDPBackend.FLASH_ATTENTION}
-
-
-def milliseconds(f, repeats=20):
-    for _ in range(3):
-        f()
-    times = []
-    for _ in range(repeats):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        f()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
-    return statistics.median(times)
 
 
 def main():

@@ -7,27 +7,13 @@ one scale per tensor, as PyTorch does them. Needs PyTorch with CUDA on a GPU tha
 `products` are the three products alone. `with conversion` adds what they need made: for each tensor its largest element,
 its fp8 copy, and the transposed copy, since Hopper multiplies rows by rows only.
 """
-import statistics
-
 import torch
+
+from timing import milliseconds
 
 SHAPES = [("124M qkv", 32768, 768, 2304), ("124M up", 32768, 768, 3072), ("774M qkv", 16384, 1280, 3840),
           ("774M up", 16384, 1280, 5120), ("1558M qkv", 8192, 1600, 4800), ("1558M up", 8192, 1600, 6400)]
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
-
-
-def milliseconds(f, repeats=20):
-    for _ in range(3):
-        f()
-    times = []
-    for _ in range(repeats):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        f()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end))
-    return statistics.median(times)
 
 
 def converted(x, dtype):
