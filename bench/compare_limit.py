@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TRIREME = ROOT / "build/release/src/trireme/trireme"
 MODEL = ["--model.family=gpt2", "--model.layers=12", "--model.width=256", "--model.heads=8", "--model.context=128",
-         "--model.vocab=256", "--train.batch=8", "--output.staging=4KiB", "--runtime.threads=2"]
+         "--model.vocab=256", "--train.batch=8", "--output.staging=4KiB", "--runtime.threads=2", "--parallel.mesh=dp=1"]
 WAYS = {"remat": ["--memory.remat=optimal"],
         "offload": ["--memory.offload=activations"],
         "both": ["--memory.remat=optimal", "--memory.offload=activations"]}
