@@ -117,11 +117,31 @@ TEST(Loader, ReadsAheadInOrderAndStops) {
   }
 }
 
+TEST(Loader, HelpersMakeTheSameImages) {
+  const Sampler sampler(std::make_shared<SyntheticImages>(12, 3, 10, 0, 500), Order::shuffled, 5, 24);
+  Loader alone(sampler, 3, 17, 2, {.images = DType::bf16});
+  Loader helped(sampler, 3, 17, 2, {.threads = 4, .images = DType::bf16});
+  Batch expected;
+  for (std::int64_t step = 2; step < 12; ++step) {
+    sampler.fill(step, 3, 17, expected);
+    const Batch& one = alone.next();
+    const Batch& four = helped.next();
+    ASSERT_EQ(one.images, expected.images);
+    ASSERT_EQ(four.images, expected.images);
+    ASSERT_EQ(four.labels, expected.labels);
+    ASSERT_EQ(four.narrow_images, one.narrow_images);
+    ASSERT_EQ(four.narrow_images.size(), four.images.size());
+  }
+}
+
 class FailsAt final : public Dataset {
  public:
   std::int64_t samples() const override { return 100; }
   std::int64_t tokens_per_sample() const override { return 1; }
-  void resize(Batch& batch, std::int64_t rows) const override { batch.labels.resize(static_cast<std::size_t>(rows)); }
+  void resize(Batch& batch, std::int64_t rows) const override {
+    batch.labels.resize(static_cast<std::size_t>(rows));
+    batch.images.resize(static_cast<std::size_t>(rows));
+  }
   void read(std::int64_t sample, std::int64_t row, Batch& batch) const override {
     if (sample == 5) fail("sample 5 is bad");
     batch.labels[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(sample);
@@ -129,11 +149,13 @@ class FailsAt final : public Dataset {
 };
 
 TEST(Loader, ForwardsAnErrorWhereItBelongs) {
-  Loader loader(Sampler(std::make_shared<FailsAt>(), Order::sequential, 1, 2), 0, 2, 0);
-  EXPECT_EQ(loader.next().labels[1], 1);
-  EXPECT_EQ(loader.next().labels[1], 3);
-  EXPECT_THROW(loader.next(), Error);
-  EXPECT_THROW(loader.next(), Error);
+  for (const int threads : {1, 3}) {
+    Loader loader(Sampler(std::make_shared<FailsAt>(), Order::sequential, 1, 2), 0, 2, 0, {.threads = threads});
+    EXPECT_EQ(loader.next().labels[1], 1);
+    EXPECT_EQ(loader.next().labels[1], 3);
+    EXPECT_THROW(loader.next(), Error);
+    EXPECT_THROW(loader.next(), Error);
+  }
 }
 
 TEST(Text, FoldersAreSortedAndHiddenAndBinaryFilesLeftOut) {

@@ -10,7 +10,7 @@ namespace trireme::data {
 Loader::Loader(Sampler sampler, std::int64_t first_row, std::int64_t rows, std::int64_t first_step,
                const LoaderOptions& options)
     : sampler_(std::move(sampler)), first_row_(first_row), rows_(rows), options_(options), current_(options.memory) {
-  TRI_CHECK(options.depth > 0, "a loader reads at least one batch ahead");
+  TRI_CHECK(options.depth > 0 && options.threads > 0, "a loader reads at least one batch ahead, by some thread");
   for (int i = 0; i < options.depth; ++i) free_.emplace_back(options.memory);
   thread_ = std::thread([this, first_step] { work(first_step); });
 }
@@ -38,8 +38,30 @@ const Batch& Loader::next() {
   return current_;
 }
 
+void Loader::make(std::int64_t step, Batch& batch, ThreadPool& pool) const {
+  sampler_.begin(step, first_row_, rows_, batch);
+  if (batch.images.empty()) {  // text is copied faster than threads are woken
+    for (std::int64_t row = 0; row < rows_; ++row) sampler_.read(row, batch);
+    return;
+  }
+  const bool narrow = options_.images != DType::f32;
+  if (narrow) {
+    batch.narrow_type = options_.images;
+    batch.narrow_images.resize(batch.images.size());
+  }
+  const std::size_t size = batch.images.size() / static_cast<std::size_t>(rows_);
+  pool.run(rows_, [&](std::int64_t row) {
+    const std::size_t at = static_cast<std::size_t>(row) * size;
+    sampler_.read(row, batch);
+    if (narrow)
+      narrow_images(std::span(batch.images).subspan(at, size), options_.images,
+                    std::span(batch.narrow_images).subspan(at, size));
+  });
+}
+
 void Loader::work(std::int64_t step) {
   try {
+    ThreadPool pool(options_.threads);
     for (;; ++step) {
       Batch batch(options_.memory);
       {
@@ -49,12 +71,7 @@ void Loader::work(std::int64_t step) {
         batch = std::move(free_.back());
         free_.pop_back();
       }
-      sampler_.fill(step, first_row_, rows_, batch);
-      if (options_.images != DType::f32) {
-        batch.narrow_type = options_.images;
-        batch.narrow_images.resize(batch.images.size());
-        narrow_images(batch.images, options_.images, batch.narrow_images);
-      }
+      make(step, batch, pool);
       {
         const std::lock_guard lock(mutex_);
         ready_.push_back(std::move(batch));

@@ -7,18 +7,20 @@
 #include <thread>
 #include <vector>
 
+#include "trireme/core/thread_pool.h"
 #include "trireme/data/sampler.h"
 
 namespace trireme::data {
 
 struct LoaderOptions {
   int depth = 2;                                                         // batches ahead, at most
+  int threads = 1;                                                       // that make a batch of images
   DType images = DType::f32;                                             // bf16 or f16: images in that too
   std::pmr::memory_resource* memory = std::pmr::get_default_resource();  // for images; must outlive the loader
 };
 
-// Reads ahead on a thread of its own: rows [first_row, first_row + rows) of steps first_step, first_step + 1, … in
-// order.
+// Reads ahead on a thread of its own, which may have helpers: rows [first_row, first_row + rows) of steps first_step,
+// first_step + 1, … in order.
 //
 //   Loader loader(sampler, first_row, rows, first_step);
 //   const Batch& batch = loader.next();          // valid until the next call
@@ -38,6 +40,7 @@ class Loader {
 
  private:
   void work(std::int64_t step);
+  void make(std::int64_t step, Batch& batch, ThreadPool& pool) const;
 
   Sampler sampler_;
   std::int64_t first_row_;

@@ -67,6 +67,11 @@ std::int64_t Sampler::sample(std::int64_t step, std::int64_t row) const {
 }
 
 void Sampler::fill(std::int64_t step, std::int64_t first_row, std::int64_t rows, Batch& batch) const {
+  begin(step, first_row, rows, batch);
+  for (std::int64_t row = 0; row < rows; ++row) read(row, batch);
+}
+
+void Sampler::begin(std::int64_t step, std::int64_t first_row, std::int64_t rows, Batch& batch) const {
   TRI_CHECK(first_row >= 0 && rows >= 0 && first_row + rows <= batch_, "rows {} to {} of a batch of {}", first_row,
             first_row + rows, batch_);
   batch.seed = seed_;
@@ -74,7 +79,10 @@ void Sampler::fill(std::int64_t step, std::int64_t first_row, std::int64_t rows,
   batch.first_row = first_row;
   batch.rows = rows;
   dataset_->resize(batch, rows);
-  for (std::int64_t row = 0; row < rows; ++row) dataset_->read(sample(step, first_row + row), row, batch);
+}
+
+void Sampler::read(std::int64_t row, Batch& batch) const {
+  dataset_->read(sample(batch.step, batch.first_row + row), row, batch);
 }
 
 }  // namespace trireme::data

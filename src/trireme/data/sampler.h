@@ -35,6 +35,9 @@ class Sampler {
 
   std::int64_t sample(std::int64_t step, std::int64_t row) const;
   void fill(std::int64_t step, std::int64_t first_row, std::int64_t rows, Batch& batch) const;
+  // The same in two: what rows there will be, then each of them, by any thread.
+  void begin(std::int64_t step, std::int64_t first_row, std::int64_t rows, Batch& batch) const;
+  void read(std::int64_t row, Batch& batch) const;
 
   const Dataset& dataset() const { return *dataset_; }
   std::int64_t batch() const { return batch_; }

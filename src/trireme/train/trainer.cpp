@@ -288,7 +288,10 @@ data::Loader Trainer::batches(std::int64_t from) const {
   return {data::Sampler(data_.train, data::parse_order(config_.data.order),
                         static_cast<std::uint64_t>(config_.train.seed), config_.train.batch),
           0, config_.train.batch, from,
-          data::LoaderOptions{.images = image_type(compiled_), .memory = device::host_memory(compiled_.device)}};
+          data::LoaderOptions{// While a GPU computes, the host's cores are free.
+                              .threads = compiled_.device == device::Kind::cpu ? 1 : threads_,
+                              .images = image_type(compiled_),
+                              .memory = device::host_memory(compiled_.device)}};
 }
 
 Outcome Trainer::run_to_end() {

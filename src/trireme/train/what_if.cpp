@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
 #include <mutex>
 
 #include "trireme/core/error.h"
@@ -75,7 +74,6 @@ std::vector<WhatIf> what_if(const Config& config, const Registry& registry, cons
   std::vector<Saving> list = savings(config);
   list.insert(list.begin(), Saving{});
   std::vector<WhatIf> results(list.size());
-  std::vector<std::exception_ptr> failures(list.size());
   std::mutex mutex;
   std::size_t begun = 0;
   ThreadPool pool(options.threads);
@@ -86,14 +84,8 @@ std::vector<WhatIf> what_if(const Config& config, const Registry& registry, cons
       const std::lock_guard lock(mutex);
       on_one(begun++, list.size());
     }
-    try {
-      results[i] = tried(config, registry, options, list[i]);
-    } catch (...) {
-      failures[i] = std::current_exception();
-    }
+    results[i] = tried(config, registry, options, list[i]);
   });
-  for (const std::exception_ptr& failure : failures)
-    if (failure) std::rethrow_exception(failure);
   const double plain = results.front().time;
   for (WhatIf& r : results)
     if (r.refused.empty()) r.time /= plain;
