@@ -1,6 +1,8 @@
 #pragma once
 #include <cstddef>
+#include <memory>
 #include <span>
+#include <utility>
 
 #include "trireme/core/thread_pool.h"
 
@@ -37,5 +39,19 @@ class Kernel {
   virtual ~Kernel() = default;
   virtual void launch(const Launch& launch) = 0;
 };
+
+// A kernel from a callable that captured what it was prepared for.
+template <class F>
+std::shared_ptr<Kernel> make_kernel(F function) {
+  class FunctionKernel final : public Kernel {
+   public:
+    explicit FunctionKernel(F f) : function_(std::move(f)) {}
+    void launch(const Launch& launch) override { function_(launch); }
+
+   private:
+    F function_;
+  };
+  return std::make_shared<FunctionKernel>(std::move(function));
+}
 
 }  // namespace trireme::device

@@ -19,6 +19,9 @@ using ValueId = std::int32_t;
 using StateId = std::int32_t;
 inline constexpr std::int32_t kNone = -1;  // an absent optional operand
 
+// Ids count from 0 and name places in vectors.
+inline std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
+
 // Which part of a micro-batch a node belongs to. Clean-up and fusion never cross phases or stages.
 enum class Phase : std::uint8_t { forward, input_gradient, weight_gradient, update };
 const char* name_of(Phase phase);

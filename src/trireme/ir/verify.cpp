@@ -175,7 +175,6 @@ class GraphVerifier {
     for (const ValueId id : node.outputs) tier_[index(id)] = tier_made(node);
   }
 
-  static std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
   static constexpr int kHostTier = 1;  // as State::tier counts
 
   void check_writes() const {

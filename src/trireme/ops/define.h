@@ -35,19 +35,7 @@ DType dtype_of(const std::string& name);
 // out = "same" | "f32".
 DType out_dtype(const std::string& out, DType same);
 
-// A kernel from a callable that captured what it was prepared for.
-template <class F>
-std::shared_ptr<device::Kernel> make_kernel(F function) {
-  class FunctionKernel final : public device::Kernel {
-   public:
-    explicit FunctionKernel(F f) : function_(std::move(f)) {}
-    void launch(const device::Launch& launch) override { function_(launch); }
-
-   private:
-    F function_;
-  };
-  return std::make_shared<FunctionKernel>(std::move(function));
-}
+using device::make_kernel;
 
 // A CPU kernel that runs whatever `infer` accepts.
 using Prepare = std::shared_ptr<device::Kernel> (*)(const ir::KernelSpec&);

@@ -12,11 +12,10 @@ namespace trireme::passes {
 namespace {
 
 using ir::Graph;
+using ir::index;
 using ir::kNone;
 using ir::Node;
 using ir::ValueId;
-
-std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
 
 // For each value, how many forward nodes are yet to read its bytes.
 std::vector<int> forward_reads(const Graph& graph, const std::vector<ValueId>& storage) {

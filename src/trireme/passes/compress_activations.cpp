@@ -10,14 +10,13 @@ namespace trireme::passes {
 namespace {
 
 using ir::Graph;
+using ir::index;
 using ir::kNone;
 using ir::Module;
 using ir::Node;
 using ir::Phase;
 using ir::ValueId;
 using Kind = CompressActivations::Kind;
-
-std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
 
 bool smaller(const TensorType& type, Kind kind) {
   if (kind == Kind::bf16) return type.dtype == DType::f32;

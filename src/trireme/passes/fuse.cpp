@@ -9,11 +9,10 @@ namespace trireme::passes {
 namespace {
 
 using ir::Graph;
+using ir::index;
 using ir::kNone;
 using ir::Node;
 using ir::ValueId;
-
-std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
 
 // "gelu" with tanh is matmul's "gelu_tanh".
 std::optional<std::string> activation_name(const Node& node, const char* suffix) {

@@ -9,11 +9,10 @@
 namespace trireme::passes {
 namespace {
 
+using ir::index;
 using ir::kNone;
 using ir::Node;
 using ir::ValueId;
-
-std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
 
 constexpr int kUnknown = -1;
 constexpr int kFull = -2;  // all rows are wanted

@@ -14,12 +14,11 @@ namespace trireme::passes {
 namespace {
 
 using ir::Graph;
+using ir::index;
 using ir::kNone;
 using ir::Node;
 using ir::State;
 using ir::ValueId;
-
-std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
 
 // When each node starts, as if nothing had to be waited for; and when the last one ends.
 std::vector<double> start_times(const Graph& graph, const CostRates& rates) {

@@ -14,13 +14,12 @@ namespace trireme::passes {
 namespace {
 
 using ir::Graph;
+using ir::index;
 using ir::kNone;
 using ir::Node;
 using ir::ValueId;
 
 constexpr std::array<const char*, 3> kHolds = {"keep", "expensive", "input"};
-
-std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
 
 // Cheap values whose operands are there anyway or cheap themselves: making them again needs nothing more to be kept.
 std::vector<bool> cheap_values(const Graph& graph) {

@@ -12,14 +12,13 @@ namespace trireme::passes {
 namespace {
 
 using ir::Graph;
+using ir::index;
 using ir::kNone;
 using ir::Module;
 using ir::Node;
 using ir::Phase;
 using ir::StateId;
 using ir::ValueId;
-
-std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
 
 class Server {
  public:

@@ -8,10 +8,9 @@
 namespace trireme::passes {
 namespace {
 
+using ir::index;
 using ir::kNone;
 using ir::StateId;
-
-std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
 
 bool trained_copy(const ir::Module& module, const ir::State& state) {
   const StateId source = state.derived_from.empty() ? kNone : module.find_state(state.derived_from);

@@ -18,6 +18,7 @@ namespace trireme::planner {
 namespace {
 
 using ir::Graph;
+using ir::index;
 using ir::kNone;
 using ir::Node;
 using ir::ValueId;
@@ -25,8 +26,6 @@ using passes::Chain;
 using passes::CostRates;
 using passes::Hold;
 using passes::RematPlan;
-
-std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
 
 // Reads a graph once and answers what each segment holds and costs.
 class Measurement {

@@ -8,12 +8,11 @@
 namespace trireme::program {
 namespace {
 
+using ir::index;
 using ir::Node;
 using ir::StateId;
 using ir::ValueId;
 using Write = GraphRun::Write;
-
-std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
 
 class Planner {
  public:

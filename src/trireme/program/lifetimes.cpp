@@ -5,7 +5,7 @@
 namespace trireme::program {
 namespace {
 
-std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
+using ir::index;
 
 bool read_twice(const Instruction& instruction, BufferId buffer) {
   int uses = 0;

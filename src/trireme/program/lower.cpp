@@ -19,13 +19,12 @@ namespace trireme::program {
 namespace {
 
 using ir::Graph;
+using ir::index;
 using ir::Node;
 using ir::StateId;
 using ir::ValueId;
 
 using Write = GraphRun::Write;
-
-std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
 
 Category category_of(const ir::State& state) {
   switch (state.category) {

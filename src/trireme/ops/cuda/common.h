@@ -31,19 +31,7 @@ decltype(auto) dispatch_native(DType dtype, F&& f) {
   }
 }
 
-// A kernel from a callable that captured what it was prepared for.
-template <class F>
-std::shared_ptr<device::Kernel> make_kernel(F function) {
-  class FunctionKernel final : public device::Kernel {
-   public:
-    explicit FunctionKernel(F f) : function_(std::move(f)) {}
-    void launch(const device::Launch& launch) override { function_(launch); }
-
-   private:
-    F function_;
-  };
-  return std::make_shared<FunctionKernel>(std::move(function));
-}
+using device::make_kernel;
 
 inline cudaStream_t stream_of(const device::Launch& launch) { return static_cast<cudaStream_t>(launch.native_stream); }
 
