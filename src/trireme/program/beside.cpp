@@ -1,6 +1,7 @@
 #include "trireme/program/beside.h"
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 
 namespace trireme::program {
@@ -84,6 +85,15 @@ class Orderer {
 };
 
 }  // namespace
+
+std::vector<std::size_t> moved_order(const std::vector<std::size_t>& at, const std::vector<bool>& moves) {
+  std::vector<std::size_t> order(at.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return at[a] != at[b] ? at[a] < at[b] : moves[a] && !moves[b];
+  });
+  return order;
+}
 
 void order_beside(Program& program, std::int32_t stream) { Orderer(program, stream).run(); }
 

@@ -107,14 +107,9 @@ class Scheduler {
       if (instruction.records != kNone) recorded[instruction.records] = done;
     }
     keep_to_window(gathers, at);
-    std::vector<std::size_t> order(at.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      return at[a] != at[b] ? at[a] < at[b] : moves[a] && !moves[b];
-    });
     std::vector<Instruction> fresh;
-    fresh.reserve(order.size());
-    for (const std::size_t i : order) {
+    fresh.reserve(at.size());
+    for (const std::size_t i : moved_order(at, moves)) {
       if (collective(p_.instructions[i]) || (moves[i] && follows_collective(p_.instructions[i])))
         send_along(p_.instructions[i]);
       fresh.push_back(std::move(p_.instructions[i]));

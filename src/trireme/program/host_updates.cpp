@@ -72,15 +72,10 @@ void advance_host_updates(Program& program) {
   if (!uses_host(program)) return;
   const std::vector<bool> moves = movable(program);
   const std::vector<std::size_t> at = places(program, moves);
-  std::vector<std::size_t> order(all.size());
-  for (std::size_t k = 0; k < order.size(); ++k) order[k] = k;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return at[a] != at[b] ? at[a] < at[b] : moves[a] && !moves[b];
-  });
   std::vector<Instruction> fresh;
   fresh.reserve(all.size());
   ir::Phase phase = ir::Phase::forward;  // of those that stay
-  for (const std::size_t k : order) {
+  for (const std::size_t k : moved_order(at, moves)) {
     Instruction& i = all[k];
     if (!moves[k])
       phase = i.phase;
