@@ -88,12 +88,6 @@ __device__ __forceinline__ void fetch_tile(unsigned char* to, const CUtensorMap&
   hopper::fetch_box(to + kHalfTile, from, head, row + kHalf, batch, b);
 }
 
-// One arrival for a warp that needs no more of what the barrier guards.
-__device__ __forceinline__ void release(hopper::Barrier& b) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) hopper::arrive(b);
-}
-
 // By one thread.
 __device__ void fetch_all(const Work& w, Shared& s) {
   Stage keys, queries;
@@ -104,18 +98,18 @@ __device__ void fetch_all(const Work& w, Shared& s) {
     if (t >= w.tiles) break;
     const Tile tile(w, t);
     hopper::Barrier& full = s.keys_full[keys.at];
-    hopper::arrive_expecting(full, 2 * kTile);
     fetch_tile(s.k[keys.at], w.k, tile.key_head, tile.block * kBlock, tile.batch, full);
     fetch_tile(s.v[keys.at], w.v, tile.key_head, tile.block * kBlock, tile.batch, full);
+    hopper::arrive_with(full, 2 * kTile);
     tile.for_each(w, [&](int head, int i) {
       hopper::wait(s.queries_empty[queries.at], queries.phase ^ 1);
       hopper::Barrier& there = s.queries_full[queries.at];
-      hopper::arrive_expecting(there, 2 * kTile + 2 * kBlock * 4);
       fetch_tile(s.q[queries.at], w.q, head, i * kBlock, tile.batch, there);
       fetch_tile(s.d[queries.at], w.d, head, i * kBlock, tile.batch, there);
       const std::int64_t row = tile.half(w, head, i, 0) * kHalf;
       hopper::fetch_bytes(s.lse[queries.at], w.lse + row, kBlock * 4, there);
       hopper::fetch_bytes(s.delta[queries.at], w.delta + row, kBlock * 4, there);
+      hopper::arrive_with(there, 2 * kTile + 2 * kBlock * 4);
       queries.next();
     });
   }
@@ -128,7 +122,7 @@ __device__ void store_queries(const Work& w, Shared& s, int group) {
   for (Stage keys;; keys.next()) {
     hopper::wait(s.keys_full[keys.at], keys.phase);
     const int t = s.tile[keys.at];
-    release(s.keys_empty[keys.at]);
+    hopper::arrive(s.keys_empty[keys.at]);
     if (t < 0) return;
     const Tile tile(w, t);
     tile.for_each(w, [&](int head, int i) {
@@ -322,7 +316,7 @@ __device__ void compute(const Work& w, Shared& s, int group) {
     hold(dv);
     hold(dq);
     arrive_at(kScoresFree + 1 - group, 256);
-    release(s.queries_empty[at]);
+    arrive(s.queries_empty[at]);
     if (begun) wait_at(kQueryFree + group, 160);
     begun = true;
     hand_over<T>(w, s, tile, head, i, group, thread, dq);
@@ -332,7 +326,7 @@ __device__ void compute(const Work& w, Shared& s, int group) {
     for (int j = 0; j < 64; ++j) p[j] = next[j];
     first = last;
     if (last) {
-      release(s.keys_empty[keys_at]);
+      arrive(s.keys_empty[keys_at]);
       if (thread == 0) wait_stores_read();  // of the tile before
       wait_at(kOwn + group, 128);
       store_sum<T>(w.dk, s.dk[group], dk, tile, group, thread);
@@ -360,9 +354,9 @@ __global__ void __launch_bounds__(kThreads, 1) grad_kernel(const __grid_constant
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2; ++i) {
       hopper::start(s.keys_full[i], 1);
-      hopper::start(s.keys_empty[i], 10);  // eight warps that compute, two that write
+      hopper::start(s.keys_empty[i], 8 * 32 + 2 * 32);  // the warps that compute and those that write
       hopper::start(s.queries_full[i], 1);
-      hopper::start(s.queries_empty[i], 8);
+      hopper::start(s.queries_empty[i], 8 * 32);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     hopper::fence_all();

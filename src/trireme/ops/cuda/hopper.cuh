@@ -32,7 +32,8 @@ __device__ __forceinline__ void arrive_at(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// ---- Barriers in shared memory, which count arrivals and bytes that the copy engine brings. Phases alternate.
+// ---- Barriers in shared memory, which count arrivals and bytes that the copy engine brings. Phases alternate. Every
+// thread arrives for itself, and for copies after it asked for them: so the race checker can follow what is ordered.
 using Barrier = std::uint64_t;
 
 __device__ __forceinline__ void start(Barrier& b, int arrivals) {
@@ -41,7 +42,8 @@ __device__ __forceinline__ void start(Barrier& b, int arrivals) {
 __device__ __forceinline__ void arrive(Barrier& b) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&b)) : "memory");
 }
-__device__ __forceinline__ void arrive_expecting(Barrier& b, int bytes) {
+// Bytes that were asked for must come too, or have come.
+__device__ __forceinline__ void arrive_with(Barrier& b, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&b)), "r"(bytes)
                : "memory");
 }
