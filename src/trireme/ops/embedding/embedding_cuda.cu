@@ -30,25 +30,30 @@ __global__ void embedding_kernel(const std::int32_t* tokens, const T* table, T* 
 }
 
 // The gradient sums rows of dy by token. Positions are first put in the order of their tokens, those of one token
-// ascending, by a counting sort over chunks of positions: the result is the same bits every time.
+// ascending, by a counting sort over chunks of positions: the result is the same bits every time. A token at more than
+// kPart positions (a blank, an article) is summed in parts: where the order is cut every kPart positions.
 constexpr int kChunk = 1024;
+constexpr int kPart = 128;
 
 struct TokenOrder {
+  float* parts;          // [tokens / kPart][2][width]: of the tokens that a part begins and ends with
   std::int32_t* counts;  // [chunk][vocab]: of a token in a chunk, then of it in all chunks before
   std::int32_t* first;   // [vocab + 1]: where a token's positions begin
   std::int32_t* rank;    // [tokens]: of a position among those of its token in its chunk
   std::int32_t* order;   // [tokens]
   std::int32_t* sums;    // [vocab / kThreads]: positions of as many tokens
 
-  TokenOrder(void* workspace, std::int64_t tokens, std::int64_t vocab)
-      : counts(static_cast<std::int32_t*>(workspace)),
+  TokenOrder(void* workspace, std::int64_t tokens, std::int64_t vocab, std::int64_t width)
+      : parts(static_cast<float*>(workspace)),
+        counts(reinterpret_cast<std::int32_t*>(parts + pieces(tokens, kPart) * 2 * width)),
         first(counts + pieces(tokens, kChunk) * vocab),
         rank(first + vocab + 1),
         order(rank + tokens),
         sums(order + tokens) {}
-  static std::size_t bytes(std::int64_t tokens, std::int64_t vocab) {
-    return static_cast<std::size_t>(pieces(tokens, kChunk) * vocab + vocab + 1 + 2 * tokens + pieces(vocab, kThreads)) *
-           sizeof(std::int32_t);
+  static std::size_t bytes(std::int64_t tokens, std::int64_t vocab, std::int64_t width) {
+    return static_cast<std::size_t>(pieces(tokens, kPart) * 2 * width) * sizeof(float) +
+           static_cast<std::size_t>(pieces(tokens, kChunk) * vocab + vocab + 1 + 2 * tokens + pieces(vocab, kThreads)) *
+               sizeof(std::int32_t);
   }
 };
 
@@ -120,6 +125,47 @@ __global__ void order_kernel(const std::int32_t* tokens, std::int64_t count, std
   t.order[t.first[token] + t.counts[i / kChunk * vocab + token] + t.rank[i]] = static_cast<std::int32_t>(i);
 }
 
+// Adds `row(p)`, a pointer, for p from begin to end.
+template <int N, class Row>
+__device__ void add_rows(float (&sum)[N], std::int32_t begin, std::int32_t end, Row row) {
+  using T = std::remove_cvref_t<decltype(*row(0))>;
+  constexpr int kAhead = 8;
+  for (std::int32_t p = begin; p < end; p += kAhead) {
+    Pack<T, N> rows[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k)
+      if (p + k < end) rows[k] = load<N>(row(p + k));
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k)
+      if (p + k < end)
+#pragma unroll
+        for (int j = 0; j < N; ++j) sum[j] += wide(rows[k].v[j]);
+  }
+}
+
+template <int N, class In>
+__global__ void part_kernel(const std::int32_t* tokens, const In* dy, std::int64_t vocab, std::int64_t width,
+                            TokenOrder t) {
+  const int begin = static_cast<int>(blockIdx.x) * kPart;
+  const int end = min(begin + kPart, t.first[vocab]);
+  if (begin >= end) return;
+  for (int which = 0; which < 2; ++which) {
+    const std::int32_t token = tokens[t.order[which == 0 ? begin : end - 1]];
+    const std::int32_t first = t.first[token], behind = t.first[token + 1];
+    if (behind - first <= kPart || (which == 1 && first <= begin)) continue;
+    for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * N; c < width;
+         c += static_cast<std::int64_t>(blockDim.x) * N) {
+      float sum[N] = {};
+      add_rows(sum, max(first, begin), min(behind, end),
+               [&](std::int32_t p) { return dy + static_cast<std::int64_t>(t.order[p]) * width + c; });
+      Pack<float, N> result;
+#pragma unroll
+      for (int j = 0; j < N; ++j) result.v[j] = sum[j];
+      store<N>(t.parts + (static_cast<std::int64_t>(blockIdx.x) * 2 + which) * width + c, result);
+    }
+  }
+}
+
 template <int N, class In, class Out>
 __global__ void sum_kernel(const In* dy, Out* table, std::int64_t width, bool accumulate, TokenOrder t) {
   const std::int64_t row = blockIdx.x;
@@ -132,18 +178,12 @@ __global__ void sum_kernel(const In* dy, Out* table, std::int64_t width, bool ac
     const Pack<Out, N> before = accumulate ? load<N>(table + row * width + c) : Pack<Out, N>{};
 #pragma unroll
     for (int j = 0; j < N; ++j) sum[j] = accumulate ? wide(before.v[j]) : 0.0F;
-    constexpr int kAhead = 8;
-    for (std::int32_t p = begin; p < end; p += kAhead) {
-      Pack<In, N> rows[kAhead];
-#pragma unroll
-      for (int k = 0; k < kAhead; ++k)
-        if (p + k < end) rows[k] = load<N>(dy + static_cast<std::int64_t>(t.order[p + k]) * width + c);
-#pragma unroll
-      for (int k = 0; k < kAhead; ++k)
-        if (p + k < end)
-#pragma unroll
-          for (int j = 0; j < N; ++j) sum[j] += wide(rows[k].v[j]);
-    }
+    if (end - begin <= kPart)
+      add_rows(sum, begin, end, [&](std::int32_t p) { return dy + static_cast<std::int64_t>(t.order[p]) * width + c; });
+    else
+      add_rows(sum, begin / kPart, (end - 1) / kPart + 1, [&](std::int32_t part) {
+        return t.parts + (static_cast<std::int64_t>(part) * 2 + (begin > part * kPart ? 1 : 0)) * width + c;
+      });
     Pack<Out, N> result;
 #pragma unroll
     for (int j = 0; j < N; ++j) result.v[j] = narrow<Out>(sum[j]);
@@ -172,7 +212,7 @@ std::shared_ptr<device::Kernel> prepare_embedding_cuda(const ir::KernelSpec& spe
 }
 
 std::size_t embedding_grad_workspace_cuda(const ir::KernelSpec& spec) {
-  return TokenOrder::bytes(spec.inputs[0].elements(), spec.outputs[0].shape[0]);
+  return TokenOrder::bytes(spec.inputs[0].elements(), spec.outputs[0].shape[0], spec.outputs[0].shape[1]);
 }
 
 std::shared_ptr<device::Kernel> prepare_embedding_grad_cuda(const ir::KernelSpec& spec) {
@@ -184,7 +224,7 @@ std::shared_ptr<device::Kernel> prepare_embedding_grad_cuda(const ir::KernelSpec
       return make_kernel([=](const device::Launch& launch) {
         if (width == 0) return;
         const cudaStream_t stream = stream_of(launch);
-        const TokenOrder order(launch.workspace, tokens, vocab);
+        const TokenOrder order(launch.workspace, tokens, vocab, width);
         const auto* token = launch.in<std::int32_t>(0);
         const std::int64_t chunks = pieces(tokens, kChunk);
         TRI_CUDA(
@@ -194,12 +234,15 @@ std::shared_ptr<device::Kernel> prepare_embedding_grad_cuda(const ir::KernelSpec
         over_tokens_kernel<<<blocks(pieces(vocab, kThreads)), kThreads, 0, stream>>>(vocab, order);
         if (tokens > 0)
           order_kernel<<<blocks(pieces(tokens, kThreads)), kThreads, 0, stream>>>(token, tokens, vocab, order);
-        const auto run = [&](auto kernel, int pack) {
-          const auto threads = static_cast<unsigned>(std::clamp<std::int64_t>(pieces(width, 32 * pack) * 32, 32, 256));
-          kernel<<<blocks(vocab), threads, 0, stream>>>(launch.in<In>(1), launch.out<Out>(0), width, accumulate, order);
+        const auto run = [&]<int N>(std::integral_constant<int, N>) {
+          const auto threads = static_cast<unsigned>(std::clamp<std::int64_t>(pieces(width, 32 * N) * 32, 32, 256));
+          const auto* dy = launch.in<In>(1);
+          if (tokens > kPart)
+            part_kernel<N><<<blocks(pieces(tokens, kPart)), threads, 0, stream>>>(token, dy, vocab, width, order);
+          sum_kernel<N><<<blocks(vocab), threads, 0, stream>>>(dy, launch.out<Out>(0), width, accumulate, order);
         };
         const bool fits = width % 4 == 0 && aligned16(launch.inputs[1]) && aligned16(launch.outputs[0]);
-        fits ? run(sum_kernel<4, In, Out>, 4) : run(sum_kernel<1, In, Out>, 1);
+        fits ? run(std::integral_constant<int, 4>{}) : run(std::integral_constant<int, 1>{});
         device::cuda::launched("embedding_grad");
       });
     });

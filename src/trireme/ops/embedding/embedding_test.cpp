@@ -45,6 +45,24 @@ TEST(Embedding, OddSizes) {
   check_op(embedding_case({4, 65}, 33, 300, DType::f32));
 }
 
+// Tokens at far more positions than others: over several hundred, side by side in the order of tokens, and all the
+// same.
+TEST(Embedding, OftenTheSameToken) {
+  const auto often = [](std::int64_t vocab, std::int64_t width, std::size_t one, std::size_t other) {
+    OpCase c = embedding_case({3, 400}, vocab, width, DType::f32);
+    c.fill = [=](std::size_t input, std::size_t element) {
+      if (input == 1) return value(element);
+      if (element % 2 == 0) return static_cast<double>(one);
+      return element % 3 == 0 ? static_cast<double>(other) : token(element, vocab);
+    };
+    return c;
+  };
+  check_op(often(33, 12, 4, 5));
+  check_op(often(33, 7, 5, 4));
+  check_op(often(33, 8, 0, 32));
+  check_op(often(1, 4, 0, 0));
+}
+
 TEST(Embedding, LowPrecision) {
   for (const DType dtype : {DType::bf16, DType::f16}) check_op(embedding_case({3, 17}, 33, 65, dtype));
 }
