@@ -2,6 +2,7 @@
 """Training steps on one GPU: Trireme beside PyTorch, eager and compiled, taking turns. Needs PyTorch with CUDA.
 
     bench/compare_gpu.py PROGRAM [--size 124M] [--batch 32] [--rounds 2] [--no-eager] [--limit 29.8GiB]
+                         [--precision bf16] [--context 1024]
     bench/compare_gpu.py PROGRAM --size resnet50 [--batch 256]
 
 Each side is a process of its own per round; medians over rounds of the medians over steps. --limit is Trireme's
@@ -18,7 +19,7 @@ import sys
 import tempfile
 
 GPT2 = {"124M": (12, 768, 12), "355M": (24, 1024, 16), "774M": (36, 1280, 20), "1558M": (48, 1600, 25)}
-VOCAB, CONTEXT = 50257, 1024
+VOCAB = 50257
 IMAGE, CLASSES = 224, 1000
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -36,13 +37,13 @@ def gpt2(a, scratch):
     tokens = pathlib.Path(scratch) / "tokens.bin"
     generator = random.Random(1)
     with open(tokens, "wb") as out:
-        array.array("H", (generator.randrange(VOCAB) for _ in range(4 * a.batch * CONTEXT + 1))).tofile(out)
+        array.array("H", (generator.randrange(VOCAB) for _ in range(4 * a.batch * a.context + 1))).tofile(out)
     ours = ["--model.family=gpt2", f"--model.layers={layers}", f"--model.width={width}", f"--model.heads={heads}",
-            f"--model.context={CONTEXT}", f"--model.vocab={VOCAB}", "--data.text=[]", f"--data.tokens={tokens}",
+            f"--model.context={a.context}", f"--model.vocab={VOCAB}", "--data.text=[]", f"--data.tokens={tokens}",
             "--data.holdout=0.0"]
-    theirs = ["gpt2_step.py", f"--layers={layers}", f"--width={width}", f"--heads={heads}", f"--context={CONTEXT}",
+    theirs = ["gpt2_step.py", f"--layers={layers}", f"--width={width}", f"--heads={heads}", f"--context={a.context}",
               f"--vocab={VOCAB}"]
-    return ours, theirs, f"GPT-2 {a.size}, context {CONTEXT}", "tokens", a.batch * CONTEXT
+    return ours, theirs, f"GPT-2 {a.size}, context {a.context}", "tokens", a.batch * a.context
 
 
 def resnet50(a, _):
@@ -59,6 +60,8 @@ def main():
     p.add_argument("--batch", type=int, default=0, help="0: 32, or 256 images")
     p.add_argument("--steps", type=int, default=20)
     p.add_argument("--rounds", type=int, default=2)
+    p.add_argument("--precision", choices=["bf16", "tf32", "f32"], default="bf16")
+    p.add_argument("--context", type=int, default=1024, help="of a text model")
     p.add_argument("--no-eager", action="store_true")
     p.add_argument("--limit", help="bytes that Trireme may use on the GPU, such as 29.8GiB")
     a = p.parse_args()
@@ -68,12 +71,14 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         ours, theirs, title, unit, count = (resnet50 if images else gpt2)(a, scratch)
         ours = [a.program, "bench", "step", "--json", f"--steps={a.steps}", "--warmup=5", *ours,
-                f"--train.batch={a.batch}", "--train.micro_batch=0", "--train.precision=bf16", "--parallel.mesh=dp=1",
+                f"--train.batch={a.batch}", "--train.micro_batch=0", f"--train.precision={a.precision}", "--parallel.mesh=dp=1",
                 "--runtime.device=cuda"]
         if a.limit:
             ours += ["--memory.remat=optimal", f"--memory.limit={a.limit}"]
         theirs = [sys.executable, str(ROOT / "bench/peers" / theirs[0]), *theirs[1:], f"--batch={a.batch}",
-                  f"--steps={a.steps}", "--warmup=5", "--bf16", "--device=cuda"]
+                  f"--steps={a.steps}", "--warmup=5", "--device=cuda"]
+        if a.precision != "f32":
+            theirs.append(f"--{a.precision}")
         sides = {"trireme": ours, "PyTorch compiled": theirs + ["--compile"]}
         if not a.no_eager:
             sides["PyTorch eager"] = theirs
@@ -82,7 +87,7 @@ def main():
             for name, command in sides.items():
                 results[name].append(last_object(command))
 
-    print(f"{title}, batch {a.batch}, bf16, median of {a.rounds} rounds of {a.steps} steps" +
+    print(f"{title}, batch {a.batch}, {a.precision}, median of {a.rounds} rounds of {a.steps} steps" +
           (f"; trireme with memory.remat=optimal memory.limit={a.limit}" if a.limit else ""))
     theirs_peak = results["PyTorch compiled"][-1]["device_peak_bytes"]
     base = statistics.median(r["step_ms"] for r in results["PyTorch compiled"])

@@ -77,12 +77,15 @@ def main():
     p.add_argument("--steps", type=int, default=10, help="timed steps")
     p.add_argument("--warmup", type=int, default=3, help="steps before timing")
     p.add_argument("--bf16", action="store_true", help="autocast matrix products and attention to bfloat16")
+    p.add_argument("--tf32", action="store_true", help="round the operands of f32 products on a GPU")
     p.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     p.add_argument("--compile", action="store_true", help="torch.compile instead of eager")
     a = p.parse_args()
 
     torch.set_num_threads(a.threads)
     torch.manual_seed(1)
+    torch.set_float32_matmul_precision("high" if a.tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = a.tf32
     rss_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     model = GPT2(a.layers, a.width, a.heads, a.context, a.vocab).to(a.device)
     optimizer, kind = make_optimizer(model, 1e-3)
@@ -123,7 +126,7 @@ def main():
         "first_loss": round(first, 4),
         "last_loss": round(loss.item(), 4),
         "parameters": sum(q.numel() for q in model.parameters()),
-        "precision": "bf16" if a.bf16 else "f32",
+        "precision": "bf16" if a.bf16 else "tf32" if a.tf32 else "f32",
         "mode": "compile" if a.compile else "eager",
         "optimizer": kind,
         "threads": a.threads,

@@ -64,11 +64,14 @@ def main():
     p.add_argument("--steps", type=int, default=20, help="timed steps")
     p.add_argument("--warmup", type=int, default=5, help="steps before timing")
     p.add_argument("--bf16", action="store_true", help="autocast convolutions and products to bfloat16")
+    p.add_argument("--tf32", action="store_true", help="round the operands of f32 products on a GPU")
     p.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
     p.add_argument("--compile", action="store_true", help="torch.compile instead of eager")
     a = p.parse_args()
 
     torch.manual_seed(1)
+    torch.set_float32_matmul_precision("high" if a.tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = a.tf32
     torch.backends.cudnn.benchmark = True
     gpu = a.device == "cuda"
     model = ResNet50(a.width, a.classes).to(a.device, memory_format=torch.channels_last)
@@ -116,7 +119,7 @@ def main():
         "first_loss": round(first, 4),
         "last_loss": round(loss.item(), 4),
         "parameters": sum(q.numel() for q in model.parameters()),
-        "precision": "bf16" if a.bf16 else "f32",
+        "precision": "bf16" if a.bf16 else "tf32" if a.tf32 else "f32",
         "mode": "compile" if a.compile else "eager",
         "torch": torch.__version__,
     }))

@@ -23,6 +23,7 @@
 #include "trireme/passes/remat.h"
 #include "trireme/passes/sequence_cache.h"
 #include "trireme/passes/shard.h"
+#include "trireme/passes/tf32.h"
 #include "trireme/passes/validate.h"
 #include "trireme/passes/zero.h"
 
@@ -101,6 +102,8 @@ Pipeline only(const std::string& pass, GoldenOptions options) {
     p.add<Shard>(Shard::Options{.mesh = ir::parse_mesh(take(options, "mesh", "dp=2")),
                                 .seeds = {{"x", "dp"}, {"t", "dp"}},
                                 .graphs = {"micro"}});
+  else if (pass == "tf32")
+    p.add<Tf32>();
   else if (pass == "zero")
     p.add<Zero>(Zero::Options{.stage = std::stoi(take(options, "stage", "1"))});
   else if (pass == "validate")
@@ -119,7 +122,7 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const char* pass : {"autodiff", "bucket", "clean-up", "compress-activations", "compress-gradients", "fuse",
                            "initial-state", "last-row", "loss-scale", "offload", "optimizer", "precision", "remat",
-                           "sequence-cache", "shard", "validate", "zero"})
+                           "sequence-cache", "shard", "tf32", "validate", "zero"})
     for (const Golden& golden : testing::goldens(pass)) all.push_back({pass, golden});
   return all;
 }

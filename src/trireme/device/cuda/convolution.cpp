@@ -108,7 +108,8 @@ class Described {
     if (!ready_ || graph_.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}).is_bad()) return false;
     graph_.deselect_numeric_notes({Note::NONDETERMINISTIC, Note::REDUCED_PRECISION_REDUCTION, Note::FFT, Note::WINOGRAD,
                                    Note::WINOGRAD_TILE_4x4, Note::WINOGRAD_TILE_6x6, Note::WINOGRAD_TILE_13x13});
-    if (s_.input == DType::f32) graph_.deselect_numeric_notes({Note::TENSOR_CORE, Note::DOWN_CONVERT_INPUTS});
+    if (s_.input == DType::f32 && !s_.tf32)
+      graph_.deselect_numeric_notes({Note::TENSOR_CORE, Note::DOWN_CONVERT_INPUTS});
     return true;
   }
   std::int64_t proposals() const { return graph_.get_execution_plan_count(); }

@@ -22,6 +22,7 @@ struct ConvolutionSpec {
   std::int64_t groups = 1;
   DType input = DType::f32;   // f32, bf16 or f16
   DType output = DType::f32;  // the same, or f32
+  bool tf32 = false;          // f32 operands may be rounded to 10 bits of fraction
 
   double flops() const;
   std::string str() const;
@@ -30,7 +31,8 @@ struct ConvolutionSpec {
 // The matrix product that a convolution of single pixels is.
 std::optional<GemmSpec> as_product(const ConvolutionSpec& spec);
 
-// All that is used of cuDNN's convolutions, through cudnn-frontend: the same bits every time, f32 in true f32. Large
+// All that is used of cuDNN's convolutions, through cudnn-frontend: the same bits every time, f32 in true f32
+// unless tf32 is allowed. Large
 // ones are measured once on a machine, the library's proposals and, for single pixels, the matrix product; the fastest
 // within the allowance is kept (algorithm_cache.h).
 class Convolution {

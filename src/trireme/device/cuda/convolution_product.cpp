@@ -11,9 +11,9 @@ double ConvolutionSpec::flops() const {
 
 std::string ConvolutionSpec::str() const {
   const char* const names[] = {"forward", "input", "weight"};
-  return fmt::format("{}/{}x{}x{}x{}/{}x{}x{}/{}x{}/s{}.{}p{}.{}d{}.{}g{}/{}>{}", names[static_cast<int>(pass)], n, h,
+  return fmt::format("{}/{}x{}x{}x{}/{}x{}x{}/{}x{}/s{}.{}p{}.{}d{}.{}g{}/{}{}>{}", names[static_cast<int>(pass)], n, h,
                      w, c, k, r, s, p, q, stride[0], stride[1], padding[0], padding[1], dilation[0], dilation[1],
-                     groups, name_of(input), name_of(output));
+                     groups, tf32 ? "t" : "", name_of(input), name_of(output));
 }
 
 std::optional<GemmSpec> as_product(const ConvolutionSpec& s) {
@@ -24,6 +24,7 @@ std::optional<GemmSpec> as_product(const ConvolutionSpec& s) {
   GemmSpec g;
   g.input = s.input;
   g.output = s.output;
+  g.tf32 = s.tf32;
   switch (s.pass) {
     case ConvolutionSpec::Pass::forward:
       g.m = pixels, g.n = s.k, g.k = s.c, g.trans_b = true;

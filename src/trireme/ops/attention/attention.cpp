@@ -20,7 +20,7 @@ std::string operand_factors(const AttentionShape& s) {
   return s.heads == s.key_heads ? "b s! h d!, b t! h d!, b t! h d!" : "b s! h! d!, b t! g! d!, b t! g! d!";
 }
 
-std::vector<ir::AttributeSpec> attention_attributes() { return {{"causal", true}, {"scale", 0.0}}; }
+std::vector<ir::AttributeSpec> attention_attributes() { return {{"causal", true}, {"scale", 0.0}, {"tf32", false}}; }
 
 }  // namespace
 

@@ -10,6 +10,7 @@ namespace trireme::ops {
 //               or q alone as [b,s,3,h,d], which holds queries, keys and values
 //   attributes  causal = true: query i sees keys 0 … i + (t − s), so t >= s
 //               scale = 0.0: 0 means 1/√d
+//               tf32 = false: as matmul has it
 //   outputs     o [b,s,h,d] of q's type; lse f32 [b,h,s]: log Σ exp of each row of scores, kept for the gradient
 ir::OpDef attention_def();
 

@@ -143,30 +143,59 @@ std::vector<Tensor> gradient_reference(const std::vector<Tensor>& in, const Size
   return out;
 }
 
+OpCase gradient_case(const Sizes& z, DType dtype, bool packed, bool causal) {
+  OpCase c = attention_case(z, dtype, packed, causal);
+  c.op = "attention_grad";
+  c.inputs.push_back({dtype, {z.batch, z.queries, z.heads, z.dim}});
+  c.inputs.push_back({DType::f32, {z.batch, z.heads, z.queries}});
+  c.inputs.push_back({dtype, {z.batch, z.queries, z.heads, z.dim}});
+  c.fill = [](std::size_t input, std::size_t element) {
+    if (input == 4) return 3 + 0.25 * static_cast<double>(element % 5);
+    return static_cast<double>((element * 2654435761U + input * 40503U) % 4093) / 2046.5 - 1;
+  };
+  c.reference = [=](const std::vector<Tensor>& in) { return gradient_reference(in, z, packed, causal); };
+  c.differentiate = {};
+  return c;
+}
+
 // Sizes that the kernels for tensor cores take, those at the edges of what they do, and those between.
 TEST(Attention, GradientOfWholeBlocks) {
-  struct Case {
-    Sizes z;
-    bool packed, causal;
-  };
-  for (const DType dtype : {DType::bf16, DType::f16})
-    for (const Case& t : {Case{{2, 128, 128, 2, 2, 64}, true, true}, Case{{1, 384, 384, 3, 3, 64}, true, true},
-                          Case{{2, 256, 256, 4, 2, 64}, false, true}, Case{{1, 192, 192, 2, 2, 64}, true, true},
-                          Case{{1, 128, 128, 2, 1, 128}, false, true}, Case{{1, 128, 128, 2, 2, 64}, true, false}}) {
-      const Sizes& z = t.z;
-      OpCase c = attention_case(z, dtype, t.packed, t.causal);
-      c.op = "attention_grad";
-      c.inputs.push_back({dtype, {z.batch, z.queries, z.heads, z.dim}});
-      c.inputs.push_back({DType::f32, {z.batch, z.heads, z.queries}});
-      c.inputs.push_back({dtype, {z.batch, z.queries, z.heads, z.dim}});
-      c.fill = [](std::size_t input, std::size_t element) {
-        if (input == 4) return 3 + 0.25 * static_cast<double>(element % 5);
-        return static_cast<double>((element * 2654435761U + input * 40503U) % 4093) / 2046.5 - 1;
-      };
-      c.reference = [=](const std::vector<Tensor>& in) { return gradient_reference(in, z, t.packed, t.causal); };
-      c.differentiate = {};
-      check_op(c);
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    check_op(gradient_case({2, 128, 128, 2, 2, 64}, dtype, true, true));
+    check_op(gradient_case({1, 384, 384, 3, 3, 64}, dtype, true, true));
+    check_op(gradient_case({2, 256, 256, 4, 2, 64}, dtype, false, true));
+    check_op(gradient_case({1, 192, 192, 2, 2, 64}, dtype, true, true));
+    check_op(gradient_case({1, 128, 128, 2, 1, 128}, dtype, false, true));
+    check_op(gradient_case({1, 128, 128, 2, 2, 64}, dtype, true, false));
+  }
+}
+
+// Several blocks of rows, the last of them not whole, and heads of every width that a kernel is made for.
+const std::vector<Sizes> kUneven = {
+    {1, 131, 131, 2, 2, 80}, {2, 70, 70, 2, 1, 64}, {1, 100, 100, 1, 1, 128}, {1, 97, 97, 1, 1, 200}};
+
+TEST(Attention, UnevenSizes) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const Sizes& z : kUneven)
+      for (const bool causal : {true, false}) {
+        OpCase c = attention_case(z, dtype, z.heads == z.key_heads, causal);
+        c.differentiate = {};
+        check_op(c);
+        check_op(gradient_case(z, dtype, z.heads == z.key_heads, causal));
+      }
+}
+
+TEST(Attention, Tf32) {
+  for (const Sizes& z : kUneven) {
+    OpCase c = attention_case(z, DType::f32, false, true);
+    c.differentiate = {};
+    OpCase gradient = gradient_case(z, DType::f32, false, true);
+    for (OpCase* one : {&c, &gradient}) {
+      one->attributes.set("tf32", true);
+      one->tolerance = 2e-3;
+      check_op(*one);
     }
+  }
 }
 
 }  // namespace

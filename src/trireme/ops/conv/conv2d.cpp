@@ -98,7 +98,8 @@ const std::vector<ir::AttributeSpec>& window_attributes() {
   static const std::vector<ir::AttributeSpec> specs = {{"stride", std::vector<std::int64_t>{1, 1}},
                                                        {"padding", std::vector<std::int64_t>{0, 0}},
                                                        {"dilation", std::vector<std::int64_t>{1, 1}},
-                                                       {"groups", std::int64_t{1}}};
+                                                       {"groups", std::int64_t{1}},
+                                                       {"tf32", false}};
   return specs;
 }
 

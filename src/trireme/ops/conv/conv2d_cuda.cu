@@ -35,6 +35,7 @@ struct Plan {
     conv.groups = p.groups;
     conv.input = spec.inputs[0].dtype;
     conv.output = out;
+    conv.tf32 = spec.attributes.boolean("tf32");
     if (accumulate || out != conv.input)
       stage_bytes = (static_cast<std::size_t>(spec.outputs[0].elements()) * size_of(out) + 255) / 256 * 256;
   }

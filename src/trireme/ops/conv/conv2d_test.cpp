@@ -18,7 +18,13 @@ constexpr auto f32 = DType::f32;
 constexpr auto bf16 = DType::bf16;
 constexpr auto f16 = DType::f16;
 
-double tolerance_of(DType dtype) { return dtype == f32 ? 2e-6 : dtype == bf16 ? 4e-3 : 1e-3; }
+struct Arithmetic {
+  DType dtype;
+  bool tf32;
+  double tolerance;
+  std::string str() const { return tf32 ? "tf32" : name_of(dtype); }
+};
+constexpr Arithmetic kArithmetics[] = {{f32, false, 2e-6}, {f32, true, 2e-3}, {bf16, false, 4e-3}, {f16, false, 1e-3}};
 
 ir::Attributes complete(const ir::OpDef& def, ir::Attributes attributes) {
   for (const ir::AttributeSpec& spec : def.attributes)
@@ -99,14 +105,16 @@ const std::vector<Setting>& settings() {
 }
 
 TEST(Conv2d, Forward) {
-  for (const DType dtype : {f32, bf16, f16})
+  for (const Arithmetic& a : kArithmetics)
     for (const Setting& s : settings())
       for (const bool with_bias : {false, true}) {
-        SCOPED_TRACE(fmt::format("{} {} bias {}", s.str(), name_of(dtype), with_bias));
+        SCOPED_TRACE(fmt::format("{} {} bias {}", s.str(), a.str(), with_bias));
         OpCase c;
         c.op = "conv2d";
         c.attributes = s.attributes();
-        c.inputs = {{dtype, s.x()}, {dtype, s.weights()}, with_bias ? TensorType{dtype, {s.k}} : TensorType::none()};
+        c.attributes.set("tf32", a.tf32);
+        c.inputs = {
+            {a.dtype, s.x()}, {a.dtype, s.weights()}, with_bias ? TensorType{a.dtype, {s.k}} : TensorType::none()};
         c.reference = [&](const std::vector<Tensor>& in) {
           Tensor y = Tensor::zeros({f32, s.problem().y()});
           for_products(s.problem(), [&](auto xi, auto wi, auto yi) { y[yi] += in[0][xi] * in[1][wi]; });
@@ -114,8 +122,8 @@ TEST(Conv2d, Forward) {
             for (std::size_t i = 0; i < y.data.size(); ++i) y[i] += in[2][i % static_cast<std::size_t>(s.k)];
           return std::vector<Tensor>{y};
         };
-        c.tolerance = tolerance_of(dtype);
-        if (dtype == f32 && s.n < 10) {
+        c.tolerance = a.tolerance;
+        if (a.dtype == f32 && !a.tf32 && s.n < 10) {
           c.differentiate = {0, 1};
           if (with_bias) c.differentiate.push_back(2);
         }
@@ -124,42 +132,44 @@ TEST(Conv2d, Forward) {
 }
 
 TEST(Conv2d, InputGradient) {
-  for (const DType dtype : {f32, bf16, f16})
+  for (const Arithmetic& a : kArithmetics)
     for (const Setting& s : settings()) {
-      SCOPED_TRACE(fmt::format("{} {}", s.str(), name_of(dtype)));
+      SCOPED_TRACE(fmt::format("{} {}", s.str(), a.str()));
       OpCase c;
       c.op = "conv2d_grad_input";
       c.attributes = s.attributes();
+      c.attributes.set("tf32", a.tf32);
       c.attributes.set("height", s.h);
       c.attributes.set("width", s.w);
-      c.inputs = {{dtype, s.problem().y()}, {dtype, s.weights()}};
+      c.inputs = {{a.dtype, s.problem().y()}, {a.dtype, s.weights()}};
       c.reference = [&](const std::vector<Tensor>& in) {
         Tensor dx = Tensor::zeros({f32, s.x()});
         for_products(s.problem(), [&](auto xi, auto wi, auto yi) { dx[xi] += in[0][yi] * in[1][wi]; });
         return std::vector<Tensor>{dx};
       };
-      c.tolerance = tolerance_of(dtype);
+      c.tolerance = a.tolerance;
       check_op(c);
     }
 }
 
 TEST(Conv2d, WeightGradient) {
-  for (const DType dtype : {f32, bf16, f16})
+  for (const Arithmetic& a : kArithmetics)
     for (const Setting& s : settings())
       for (const char* out : {"same", "f32"}) {
-        SCOPED_TRACE(fmt::format("{} {} {}", s.str(), name_of(dtype), out));
+        SCOPED_TRACE(fmt::format("{} {} {}", s.str(), a.str(), out));
         OpCase c;
         c.op = "conv2d_grad_weight";
         c.attributes = s.attributes();
+        c.attributes.set("tf32", a.tf32);
         c.attributes.set("kernel", std::vector<std::int64_t>{s.r, s.s});
         c.attributes.set("out", out);
-        c.inputs = {{dtype, s.x()}, {dtype, s.problem().y()}};
+        c.inputs = {{a.dtype, s.x()}, {a.dtype, s.problem().y()}};
         c.reference = [&](const std::vector<Tensor>& in) {
           Tensor dw = Tensor::zeros({f32, s.weights()});
           for_products(s.problem(), [&](auto xi, auto wi, auto yi) { dw[wi] += in[0][xi] * in[1][yi]; });
           return std::vector<Tensor>{dw};
         };
-        c.tolerance = tolerance_of(std::string(out) == "f32" ? f32 : dtype);
+        c.tolerance = std::string(out) == "f32" && !a.tf32 ? 2e-6 : a.tolerance;
         check_op(c);
         testing::check_accumulates(c);
       }

@@ -13,6 +13,13 @@ __device__ __forceinline__ void copy_async(unsigned shared, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
 }
 
+// The same, or zeros.
+__device__ __forceinline__ void copy_async(unsigned shared, const void* from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(from), "r"(there ? 16 : 0)
+               : "memory");
+}
+__device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 // 16 bytes as they lie in memory. (An array of 16-bit values takes a register for each.)
 template <class T>
 struct Packed {

@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kHeldThreads, 2) held_rows_kernel(T* logits, R
   const unsigned base = shared_address(held);
   const auto packed = [&](int i) { return Packed<T>(base + static_cast<unsigned>(i) * sizeof(T)); };
   for (int i = own; i < stride; i += kStep) copy_async(base + static_cast<unsigned>(i) * sizeof(T), d + i);
-  asm volatile("cp.async.wait_all;" ::: "memory");
+  wait_copies();
   const int whole = vocab / N * N;
   const auto each = [&](auto&& take) {
 #pragma unroll 2

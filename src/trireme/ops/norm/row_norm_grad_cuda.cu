@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(threads_at_once(E)) backward_kernel(Backward<T
       store<N>(b.dx + r * b.width + first + e * apart, dx);
     }
   }
-  asm volatile("cp.async.wait_all;" ::: "memory");
+  wait_copies();
   __syncthreads();
   float* const mine = space + static_cast<int>(threadIdx.y) * b.stride;
 #pragma unroll
