@@ -17,7 +17,7 @@ __device__ __forceinline__ float over_row(float x) {
 // `position`: keys before the first query; null: as many as there are more keys than queries.
 template <class Tiles, class T = typename Tiles::T>
 __global__ void __launch_bounds__(kAttentionThreads)
-    forward_kernel(View<const T> q, View<const T> k, View<const T> v, View<T> o, float* lse,
+    forward_kernel(Heads<const T> q, Heads<const T> k, Heads<const T> v, Heads<T> o, float* lse,
                    const std::int32_t* position, AttentionSizes z) {
   using M = typename Tiles::M;
   constexpr int kPass = Tiles::kPass, kStride = Tiles::kStride;
@@ -94,7 +94,7 @@ dim3 grid_of(const AttentionShape& s) {
 
 // New rows go behind those that are there; a row past the cache's end is dropped.
 template <class T>
-__global__ void append_kernel(View<const T> rows, View<T> cache, const std::int32_t* position, std::int64_t count,
+__global__ void append_kernel(Heads<const T> rows, Heads<T> cache, const std::int32_t* position, std::int64_t count,
                               std::int64_t heads, int dim, std::int64_t room, std::int64_t n) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= n) return;
@@ -114,7 +114,7 @@ std::shared_ptr<device::Kernel> prepare_plain_attention_cuda(const ir::KernelSpe
                         const AttentionOperands<T> in(launch, s);
                         forward_kernel<Tiles>
                             <<<grid_of<Tiles>(s), kAttentionThreads, Tiles::shared(1, 2), stream_of(launch)>>>(
-                                in.q, in.k, in.v, view_of(launch.out<T>(0), s.queries, s.heads, s.dim),
+                                in.q, in.k, in.v, heads_of(launch.out<T>(0), s.queries, s.heads, s.dim),
                                 launch.out<float>(1), nullptr, {s, sizeof(T), launch});
                         device::cuda::launched("attention");
                       });
@@ -134,7 +134,7 @@ std::shared_ptr<device::Kernel> prepare_cached_attention_cuda(const ir::KernelSp
       const auto dim = static_cast<int>(s.dim);
       const std::int64_t n = s.batch * s.queries * s.key_heads * s.dim;
       const auto cache_of = [&](auto* data) {
-        return View<std::remove_pointer_t<decltype(data)>>{data, s.key_heads * room * s.dim, s.dim, room * s.dim};
+        return Heads<std::remove_pointer_t<decltype(data)>>{data, s.key_heads * room * s.dim, s.dim, room * s.dim};
       };
       for (std::size_t i = 0; i < 2; ++i) {
         T* const cache = launch.out<T>(1 + i);
@@ -149,7 +149,7 @@ std::shared_ptr<device::Kernel> prepare_cached_attention_cuda(const ir::KernelSp
       for (std::size_t i = 0; i < 2; ++i) z.whole = z.whole && aligned16(launch.outputs[1 + i]);
       forward_kernel<Tiles><<<grid_of<Tiles>(s), kAttentionThreads, Tiles::shared(1, 2), stream>>>(
           in.q, cache_of(const_cast<const T*>(launch.out<T>(1))), cache_of(const_cast<const T*>(launch.out<T>(2))),
-          view_of(launch.out<T>(0), s.queries, s.heads, s.dim), nullptr, position, z);
+          heads_of(launch.out<T>(0), s.queries, s.heads, s.dim), nullptr, position, z);
       device::cuda::launched("cached_attention");
     });
   });

@@ -11,7 +11,7 @@ using namespace cuda;
 
 // delta[b,h,s] = Σ do · o: a warp to a row.
 template <class T>
-__global__ void delta_kernel(View<const T> o, View<const T> d, float* delta, AttentionSizes z, std::int64_t rows) {
+__global__ void delta_kernel(Heads<const T> o, Heads<const T> d, float* delta, AttentionSizes z, std::int64_t rows) {
   const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
   if (i >= rows) return;
   const std::int64_t s = i % z.queries, h = i / z.queries % z.heads, b = i / z.queries / z.heads;
@@ -25,9 +25,9 @@ __global__ void delta_kernel(View<const T> o, View<const T> d, float* delta, Att
 
 template <class T>
 struct Backward {
-  View<const T> q, k, v, d;
+  Heads<const T> q, k, v, d;
   const float *lse, *delta;
-  View<T> dq, dk, dv;
+  Heads<T> dq, dk, dv;
   AttentionSizes z;
 };
 
@@ -157,17 +157,17 @@ std::shared_ptr<device::Kernel> prepare_plain_attention_grad_cuda(const ir::Kern
           const cudaStream_t stream = stream_of(launch);
           const AttentionOperands<T> in(launch, s);
           auto* const delta = static_cast<float*>(launch.workspace);
-          const auto o = view_of(launch.in<T>(3), s.queries, s.heads, s.dim);
-          const auto d = view_of(launch.in<T>(5), s.queries, s.heads, s.dim);
+          const auto o = heads_of(launch.in<T>(3), s.queries, s.heads, s.dim);
+          const auto d = heads_of(launch.in<T>(5), s.queries, s.heads, s.dim);
           Backward<T> w{in.q, in.k, in.v, d, launch.in<float>(4), delta, {}, {}, {}, {s, sizeof(T), launch}};
           if (s.packed) {
-            w.dq = part_of(launch.out<T>(0), 0, s.queries, s.heads, s.dim);
-            w.dk = part_of(launch.out<T>(0), 1, s.queries, s.heads, s.dim);
-            w.dv = part_of(launch.out<T>(0), 2, s.queries, s.heads, s.dim);
+            w.dq = packed_part(launch.out<T>(0), 0, s.queries, s.heads, s.dim);
+            w.dk = packed_part(launch.out<T>(0), 1, s.queries, s.heads, s.dim);
+            w.dv = packed_part(launch.out<T>(0), 2, s.queries, s.heads, s.dim);
           } else {
-            w.dq = view_of(launch.out<T>(0), s.queries, s.heads, s.dim);
-            w.dk = view_of(launch.out<T>(1), s.keys, s.key_heads, s.dim);
-            w.dv = view_of(launch.out<T>(2), s.keys, s.key_heads, s.dim);
+            w.dq = heads_of(launch.out<T>(0), s.queries, s.heads, s.dim);
+            w.dk = heads_of(launch.out<T>(1), s.keys, s.key_heads, s.dim);
+            w.dv = heads_of(launch.out<T>(2), s.keys, s.key_heads, s.dim);
           }
           const std::int64_t rows = s.batch * s.heads * s.queries;
           delta_kernel<T><<<blocks(pieces(rows * 32, 256)), 256, 0, stream>>>(o, d, delta, w.z, rows);

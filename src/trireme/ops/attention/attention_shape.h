@@ -35,9 +35,11 @@ struct Heads {
   T* data = nullptr;
   std::int64_t batch = 0;
   std::int64_t row = 0;
-  std::int64_t dim = 0;
+  std::int64_t head = 0;
 
-  T* at(std::int64_t b, std::int64_t r, std::int64_t head) const { return data + b * batch + r * row + head * dim; }
+  constexpr T* at(std::int64_t b, std::int64_t r, std::int64_t h) const {
+    return data + b * batch + r * row + h * head;
+  }
 };
 
 template <class T>

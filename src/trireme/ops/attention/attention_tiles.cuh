@@ -13,25 +13,6 @@ constexpr int kAttentionThreads = 32 * kAttentionWarps;
 constexpr std::int64_t kMostDim = 256;
 constexpr float kLog2e = 1.44269504088896340736F, kLn2 = 0.69314718055994530942F;
 
-// [batch, rows, heads, dim] by strides.
-template <class T>
-struct View {
-  T* data;
-  std::int64_t batch, row, head;
-  __device__ T* at(std::int64_t b, std::int64_t r, std::int64_t h) const {
-    return data + b * batch + r * row + h * head;
-  }
-};
-
-template <class T>
-View<T> view_of(T* data, std::int64_t rows, std::int64_t heads, std::int64_t dim) {
-  return {data, rows * heads * dim, heads * dim, dim};
-}
-template <class T>
-View<T> part_of(T* data, std::int64_t part, std::int64_t rows, std::int64_t heads, std::int64_t dim) {
-  return {data + part * heads * dim, rows * 3 * heads * dim, 3 * heads * dim, dim};
-}
-
 struct AttentionSizes {
   std::int64_t queries, keys, heads, group;  // group: heads of q to one of k
   int dim;
@@ -55,16 +36,16 @@ struct AttentionSizes {
 // The operands q, k, v of either layout.
 template <class T>
 struct AttentionOperands {
-  View<const T> q, k, v;
+  Heads<const T> q, k, v;
   AttentionOperands(const device::Launch& l, const AttentionShape& s) {
     if (s.packed) {
-      q = part_of(l.in<T>(0), 0, s.queries, s.heads, s.dim);
-      k = part_of(l.in<T>(0), 1, s.queries, s.heads, s.dim);
-      v = part_of(l.in<T>(0), 2, s.queries, s.heads, s.dim);
+      q = packed_part(l.in<T>(0), 0, s.queries, s.heads, s.dim);
+      k = packed_part(l.in<T>(0), 1, s.queries, s.heads, s.dim);
+      v = packed_part(l.in<T>(0), 2, s.queries, s.heads, s.dim);
     } else {
-      q = view_of(l.in<T>(0), s.queries, s.heads, s.dim);
-      k = view_of(l.in<T>(1), s.keys, s.key_heads, s.dim);
-      v = view_of(l.in<T>(2), s.keys, s.key_heads, s.dim);
+      q = heads_of(l.in<T>(0), s.queries, s.heads, s.dim);
+      k = heads_of(l.in<T>(1), s.keys, s.key_heads, s.dim);
+      v = heads_of(l.in<T>(2), s.keys, s.key_heads, s.dim);
     }
   }
 };
@@ -83,7 +64,7 @@ struct Tiles {
 
   // Rows [first, first + Rows) of a head, on their way; what lies past the last row or the last column is 0.
   template <int Rows>
-  static __device__ __forceinline__ void fetch(T* to, const View<const T>& from, std::int64_t b, std::int64_t h,
+  static __device__ __forceinline__ void fetch(T* to, const Heads<const T>& from, std::int64_t b, std::int64_t h,
                                                std::int64_t first, std::int64_t end, const AttentionSizes& z) {
     constexpr int kUnit = kWidest<T>, kUnits = Dim / kUnit;
     if (z.whole) {
@@ -105,7 +86,7 @@ struct Tiles {
 
   // Sixteen rows from `first` on, columns from `left` on, each times the factor of its half of the rows.
   template <int N>
-  static __device__ __forceinline__ void write(const View<T>& to, std::int64_t b, std::int64_t h, std::int64_t first,
+  static __device__ __forceinline__ void write(const Heads<T>& to, std::int64_t b, std::int64_t h, std::int64_t first,
                                                std::int64_t end, const Sums (&c)[N], int left, float factor,
                                                float factor_behind, const AttentionSizes& z) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
