@@ -71,8 +71,8 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         ours, theirs, title, unit, count = (resnet50 if images else gpt2)(a, scratch)
         ours = [a.program, "bench", "step", "--json", f"--steps={a.steps}", "--warmup=5", *ours,
-                f"--train.batch={a.batch}", "--train.micro_batch=0", f"--train.precision={a.precision}", "--parallel.mesh=dp=1",
-                "--runtime.device=cuda"]
+                f"--train.batch={a.batch}", "--train.micro_batch=0", f"--train.precision={a.precision}",
+                "--parallel.mesh=dp=1", "--runtime.device=cuda"]
         if a.limit:
             ours += ["--memory.remat=optimal", f"--memory.limit={a.limit}"]
         theirs = [sys.executable, str(ROOT / "bench/peers" / theirs[0]), *theirs[1:], f"--batch={a.batch}",

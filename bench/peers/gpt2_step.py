@@ -5,15 +5,14 @@ The step is what a careful user of PyTorch writes: fused attention, fused AdamW,
 between steps, weight decay on matrices only, no copy of the loss inside the timed part. Prints one JSON object.
 """
 import argparse
-import contextlib
 import json
 import resource
-import statistics
-import time
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+import timing
 
 
 class Block(nn.Module):
@@ -74,25 +73,18 @@ def main():
     p.add_argument("--vocab", type=int, default=256)
     p.add_argument("--clip", type=float, default=1.0)
     p.add_argument("--threads", type=int, default=2)
-    p.add_argument("--steps", type=int, default=10, help="timed steps")
-    p.add_argument("--warmup", type=int, default=3, help="steps before timing")
-    p.add_argument("--bf16", action="store_true", help="autocast matrix products and attention to bfloat16")
-    p.add_argument("--tf32", action="store_true", help="round the operands of f32 products on a GPU")
-    p.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    p.add_argument("--compile", action="store_true", help="torch.compile instead of eager")
+    timing.add_options(p, steps=10, warmup=3, device="cpu")
     a = p.parse_args()
 
     torch.set_num_threads(a.threads)
     torch.manual_seed(1)
-    torch.set_float32_matmul_precision("high" if a.tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = a.tf32
     rss_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     model = GPT2(a.layers, a.width, a.heads, a.context, a.vocab).to(a.device)
     optimizer, kind = make_optimizer(model, 1e-3)
     forward = torch.compile(model) if a.compile else model
     text = torch.randint(a.vocab, (a.batch, a.context + 1)).to(a.device)
     tokens, targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
-    precision = torch.autocast(a.device, dtype=torch.bfloat16) if a.bf16 else contextlib.nullcontext()
+    precision = timing.set_precision(a)
 
     def step():
         optimizer.zero_grad(set_to_none=True)
@@ -104,33 +96,13 @@ def main():
         optimizer.step()
         return loss
 
-    wait = torch.cuda.synchronize if a.device == "cuda" else lambda: None
-    first = step().item()
-    for _ in range(a.warmup - 1):
-        step()
-    times = []
-    for _ in range(a.steps):
-        wait()
-        begin = time.perf_counter()
-        loss = step()
-        wait()
-        times.append((time.perf_counter() - begin) * 1e3)
-    median = statistics.median(times)
-    print(json.dumps({
-        "step_ms": round(median, 3),
-        "min_step_ms": round(min(times), 3),
-        "tokens_per_s": round(a.batch * a.context / median * 1e3, 1),
+    result = timing.timed_steps(a, step, "tokens", a.batch * a.context)
+    print(json.dumps(result | {
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "rss_before_model_bytes": rss_before,
-        "device_peak_bytes": torch.cuda.max_memory_allocated() if a.device == "cuda" else 0,
-        "first_loss": round(first, 4),
-        "last_loss": round(loss.item(), 4),
         "parameters": sum(q.numel() for q in model.parameters()),
-        "precision": "bf16" if a.bf16 else "tf32" if a.tf32 else "f32",
-        "mode": "compile" if a.compile else "eager",
         "optimizer": kind,
         "threads": a.threads,
-        "torch": torch.__version__,
     }))
 
 

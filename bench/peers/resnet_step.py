@@ -6,14 +6,13 @@ algorithms picked by measurement, fused SGD, gradients released between steps, t
 the precision that the first convolution reads. Prints one JSON object.
 """
 import argparse
-import contextlib
 import json
-import statistics
-import time
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+import timing
 
 
 class Bottleneck(nn.Module):
@@ -61,17 +60,10 @@ def main():
     p.add_argument("--image", type=int, default=224)
     p.add_argument("--classes", type=int, default=1000)
     p.add_argument("--batch", type=int, default=256)
-    p.add_argument("--steps", type=int, default=20, help="timed steps")
-    p.add_argument("--warmup", type=int, default=5, help="steps before timing")
-    p.add_argument("--bf16", action="store_true", help="autocast convolutions and products to bfloat16")
-    p.add_argument("--tf32", action="store_true", help="round the operands of f32 products on a GPU")
-    p.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
-    p.add_argument("--compile", action="store_true", help="torch.compile instead of eager")
+    timing.add_options(p, steps=20, warmup=5, device="cuda")
     a = p.parse_args()
 
     torch.manual_seed(1)
-    torch.set_float32_matmul_precision("high" if a.tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = a.tf32
     torch.backends.cudnn.benchmark = True
     gpu = a.device == "cuda"
     model = ResNet50(a.width, a.classes).to(a.device, memory_format=torch.channels_last)
@@ -84,7 +76,7 @@ def main():
     labels = torch.randint(a.classes, (a.batch,)).to(a.device)
     if gpu:
         host = host.pin_memory()
-    precision = torch.autocast(a.device, dtype=torch.bfloat16) if a.bf16 else contextlib.nullcontext()
+    precision = timing.set_precision(a)
 
     def step():
         optimizer.zero_grad(set_to_none=True)
@@ -95,34 +87,8 @@ def main():
         optimizer.step()
         return loss
 
-    wait = torch.cuda.synchronize if gpu else lambda: None
-    begin = time.perf_counter()
-    first = step().item()
-    for _ in range(a.warmup - 1):
-        step()
-    wait()
-    started = time.perf_counter() - begin
-    times = []
-    for _ in range(a.steps):
-        wait()
-        begin = time.perf_counter()
-        loss = step()
-        wait()
-        times.append((time.perf_counter() - begin) * 1e3)
-    median = statistics.median(times)
-    print(json.dumps({
-        "step_ms": round(median, 3),
-        "min_step_ms": round(min(times), 3),
-        "images_per_s": round(a.batch / median * 1e3, 1),
-        "device_peak_bytes": torch.cuda.max_memory_allocated() if gpu else 0,
-        "start_s": round(started, 1),
-        "first_loss": round(first, 4),
-        "last_loss": round(loss.item(), 4),
-        "parameters": sum(q.numel() for q in model.parameters()),
-        "precision": "bf16" if a.bf16 else "tf32" if a.tf32 else "f32",
-        "mode": "compile" if a.compile else "eager",
-        "torch": torch.__version__,
-    }))
+    result = timing.timed_steps(a, step, "images", a.batch)
+    print(json.dumps(result | {"parameters": sum(q.numel() for q in model.parameters())}))
 
 
 if __name__ == "__main__":
