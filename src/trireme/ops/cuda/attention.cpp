@@ -6,7 +6,7 @@
 #include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/define.h"
 
-// Attention by cuDNN where it can, else by the plain kernels; its gradient by our own where that is faster.
+// Attention by cuDNN where it can, else by kernels for any sizes; its gradient by that for Hopper where it fits.
 namespace trireme::ops {
 namespace {
 
