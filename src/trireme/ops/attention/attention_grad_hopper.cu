@@ -158,7 +158,7 @@ __device__ void store_queries(const Work& w, Shared& s, int group) {
 // later columns are this xor their bytes.
 __device__ __forceinline__ std::uint32_t row_in(const void* tile, int row, int lane) {
   row += lane % 16;  // matrices: rows 0 to 7, rows 8 to 15, both of the next eight columns
-  return hopper::shared_address(tile) + row * 128 + ((lane / 16 ^ row % 8) << 4);
+  return shared_address(tile) + row * 128 + ((lane / 16 ^ row % 8) << 4);
 }
 
 // 64 rows of 64, as 16 bits, where the copy engine expects them.
@@ -167,9 +167,8 @@ __device__ __forceinline__ void store_half(void* to, const float (&c)[32], int t
   const std::uint32_t at = row_in(to, thread / 32 * 16, thread % 32);
 #pragma unroll
   for (int j = 0; j < 8; j += 2) {
-    const std::uint32_t r[4] = {hopper::pair<T>(c[4 * j], c[4 * j + 1]), hopper::pair<T>(c[4 * j + 2], c[4 * j + 3]),
-                                hopper::pair<T>(c[4 * j + 4], c[4 * j + 5]),
-                                hopper::pair<T>(c[4 * j + 6], c[4 * j + 7])};
+    const std::uint32_t r[4] = {pair<T>(c[4 * j], c[4 * j + 1]), pair<T>(c[4 * j + 2], c[4 * j + 3]),
+                                pair<T>(c[4 * j + 4], c[4 * j + 5]), pair<T>(c[4 * j + 6], c[4 * j + 7])};
     hopper::store_matrices(at ^ (j << 4), r);
   }
 }
@@ -410,7 +409,7 @@ __global__ void __launch_bounds__(256) start_kernel(const Start w) {
     for (int offset = 4; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffU, sum, offset);
     const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kBlock + n * 32 + threadIdx.x / 8;
     if (part == 0) w.delta[at] = sum * w.scale;
-    if (part == 1) w.lse_log2[at] = w.lse[at] * 1.44269504088896340736F;
+    if (part == 1) w.lse_log2[at] = w.lse[at] * kLog2e;
   }
 }
 
@@ -478,7 +477,7 @@ void run(cudaStream_t stream, const FlashSpec& spec, const Flash::Gradients& g, 
   w.blocks = static_cast<int>(spec.rows / kBlock);
   w.tiles = static_cast<int>(spec.batch) * w.key_heads * w.blocks;
   w.scale = spec.scale;
-  w.scale_log2 = spec.scale * 1.44269504088896340736F;
+  w.scale_log2 = spec.scale * kLog2e;
   const Start start{g.o,   g.d,    g.lse,    spec.o[0], spec.o[1], spec.o[2], lse,
                     delta, w.turn, w.ticket, w.heads,   w.blocks,  w.scale};
   start_kernel<T><<<blocks(spec.batch * spec.heads * w.blocks), 256, 0, stream>>>(start);

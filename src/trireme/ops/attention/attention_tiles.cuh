@@ -11,7 +11,6 @@ namespace trireme::ops::cuda {
 constexpr int kAttentionWarps = 4;
 constexpr int kAttentionThreads = 32 * kAttentionWarps;
 constexpr std::int64_t kMostDim = 256;
-constexpr float kLog2e = 1.44269504088896340736F, kLn2 = 0.69314718055994530942F;
 
 struct AttentionSizes {
   std::int64_t queries, keys, heads, group;  // group: heads of q to one of k

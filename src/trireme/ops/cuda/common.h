@@ -52,6 +52,8 @@ __device__ __forceinline__ T narrow(float x) {
     return x;
 }
 
+inline constexpr float kLog2e = 1.44269504088896340736F, kLn2 = 0.69314718055994530942F;
+
 // N neighbours, moved by one instruction where N elements are 16, 8 or 4 bytes.
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {

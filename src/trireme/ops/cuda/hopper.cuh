@@ -6,13 +6,11 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "trireme/ops/cuda/packed.h"
+
 // What of Hopper's own instructions (sm_90a) is used: barriers in shared memory, the copy engine, and matrix products
 // of a warpgroup (128 threads) whose operands lie in shared memory or registers.
 namespace trireme::ops::cuda::hopper {
-
-__device__ __forceinline__ std::uint32_t shared_address(const void* p) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
-}
 
 // ---- Registers: a warpgroup of a block gives some of its own to the others.
 template <int Count>
@@ -205,17 +203,6 @@ __device__ __forceinline__ void multiply_held(float (&c)[32], const std::uint32_
 #undef TRI_NUMBERS_64
 #undef TRI_HELD_32
 #undef TRI_HELD_64
-
-// Two numbers as 16 bits each, the first in the lower half.
-template <class T>
-__device__ __forceinline__ std::uint32_t pair(float low, float high) {
-  std::uint32_t r;
-  if constexpr (std::is_same_v<T, __nv_bfloat16>)
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  else
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
-}
 
 // Four 8×8 matrices of 16-bit numbers, held as the c of a product; lanes 8m … 8m+7 name the rows of matrix m.
 __device__ __forceinline__ void store_matrices(std::uint32_t row, const std::uint32_t* r) {

@@ -1,7 +1,7 @@
 #pragma once
 #include "trireme/ops/cuda/common.h"
 
-// Rows that pass through shared memory, 16 bytes at a time.
+// Numbers of 16 bits in pairs, and rows that pass through shared memory, 16 bytes at a time.
 namespace trireme::ops::cuda {
 
 __device__ __forceinline__ unsigned shared_address(const void* p) {
@@ -19,6 +19,17 @@ __device__ __forceinline__ void copy_async(unsigned shared, const void* from, bo
                : "memory");
 }
 __device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// Two numbers as 16 bits each, the first in the lower half.
+template <class T>
+__device__ __forceinline__ unsigned pair(float low, float high) {
+  unsigned r;
+  if constexpr (std::is_same_v<T, Bf16>)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
 
 // 16 bytes as they lie in memory. (An array of 16-bit values takes a register for each.)
 template <class T>

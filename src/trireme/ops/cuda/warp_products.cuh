@@ -39,8 +39,8 @@ struct Halves {
     return a;
   }
   static __device__ __forceinline__ Left held(const Sums* c) {
-    return {pair(c[0].v[0], c[0].v[1]), pair(c[0].v[2], c[0].v[3]), pair(c[1].v[0], c[1].v[1]),
-            pair(c[1].v[2], c[1].v[3])};
+    return {pair<T>(c[0].v[0], c[0].v[1]), pair<T>(c[0].v[2], c[0].v[3]), pair<T>(c[1].v[0], c[1].v[1]),
+            pair<T>(c[1].v[2], c[1].v[3])};
   }
   static __device__ __forceinline__ void by_row(Right (&b)[2], const T* at, int stride) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -67,16 +67,6 @@ struct Halves {
     else
       TRI_MMA("f16");
 #undef TRI_MMA
-  }
-
- private:
-  static __device__ __forceinline__ unsigned pair(float low, float high) {
-    unsigned r;
-    if constexpr (std::is_same_v<T, Bf16>)
-      asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-    else
-      asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-    return r;
   }
 };
 
