@@ -70,11 +70,11 @@ Trainer& Trainer::operator=(Trainer&& other) noexcept = default;
 
 MemoryReport Trainer::memory() const {
   const train::Compiled& compiled = impl_->trainer->compiled();
-  const program::PeakReport peak = program::peak(compiled.largest());
+  const program::PeakReport peak = program::peak(compiled.roles.front().largest());
   MemoryReport::Rank rank{.peak_bytes = peak.bytes, .padding = peak.padding};
   for (int c = 0; c < program::kCategories; ++c)
     rank.categories[program::name_of(static_cast<program::Category>(c))] = peak.categories[static_cast<std::size_t>(c)];
-  return {{rank}, compiled.parameters(), cli::memory_text(compiled)};
+  return {{rank}, compiled.parameters(), cli::memory_text(compiled, impl_->trainer->planned().choice)};
 }
 
 std::uint64_t Trainer::parameters() const { return impl_->trainer->compiled().parameters(); }
@@ -113,7 +113,7 @@ std::string Trainer::generate(const std::string& prompt, const SampleOptions& op
 std::vector<float> Trainer::values(const std::string& name) {
   train::Session& session = impl_->ready().session();
   const std::vector<std::byte> bytes = session.state(name);
-  const ir::Module& module = session.compiled().module;
+  const ir::Module& module = session.compiled().roles.front().module;
   const TensorType& type = module.state(module.find_state(name)).type;
   if (type.dtype != DType::f32) refuse("'{}' is {}, not f32", name, type.str());
   const auto* first = reinterpret_cast<const float*>(bytes.data());

@@ -57,25 +57,26 @@ int bench_step(Context& context, const BenchArguments& a) {
                                       {"fastest_forward_ms", fastest(forward)},
                                       {unit + "_per_s", tokens / step_ms * 1e3},
                                       {"flops_per_step", trainer.flops_per_step()},
-                                      {"peak_bytes", trainer.compiled().arena_bytes},
+                                      {"peak_bytes", trainer.compiled().arena_bytes()},
                                       {"resident_peak_bytes", planner::resident_peak()},
                                       {"steps", a.steps}};
     fmt::print("{}\n", o.dump());
     return 0;
   }
   const double peak = planner::matmul_flops(c.train.precision == "bf16" ? DType::bf16 : DType::f32, trainer.threads(),
-                                            trainer.compiled().device, c.train.precision == "tf32");
+                                            trainer.compiled().device(), c.train.precision == "tf32");
   const double flops = trainer.flops_per_step() / step_ms * 1e3;
   fmt::print("step    {:.1f} ms median of {} ({:.1f} … {:.1f})\n", step_ms, a.steps,
              *std::min_element(milliseconds.begin(), milliseconds.end()),
              *std::max_element(milliseconds.begin(), milliseconds.end()));
   fmt::print("speed   {} {}/s, {:.0f} GFLOP/s of {:.0f} that a large matmul reaches here ({:.0f}%)\n",
              format_rate(tokens / step_ms * 1e3), unit, flops / 1e9, peak / 1e9, 100 * flops / peak);
-  fmt::print("memory  {} B predicted, {} B measured ({})\n", format_count(trainer.compiled().arena_bytes),
-             format_count(trainer.session().measured_peak()), planner::whole_use(trainer.compiled().device));
+  fmt::print("memory  {} B predicted, {} B measured ({})\n", format_count(trainer.compiled().arena_bytes()),
+             format_count(trainer.session().measured_peak()), planner::whole_use(trainer.compiled().device()));
   if (a.by_op) fmt::print("\n{}", trace.by_kind(a.steps));
-  if (a.by_op && trainer.compiled().device != device::Kind::cpu)
-    fmt::print("\n{}", floors(trainer.compiled().step, peak, planner::copy_speed(trainer.compiled().device)));
+  if (a.by_op && trainer.compiled().device() != device::Kind::cpu)
+    fmt::print("\n{}", floors(trainer.compiled().roles.front().program("step"), peak,
+                              planner::copy_speed(trainer.compiled().device())));
   return 0;
 }
 

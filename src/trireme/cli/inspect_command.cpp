@@ -19,21 +19,23 @@ struct InspectArguments {
   std::int64_t rank = 0;
 };
 
-std::string graph_text(const train::Compiled& c, const InspectArguments& a) {
-  if (a.graph.empty() && !a.dot) return ir::to_text(c.module);
+std::string graph_text(const train::Role& role, const InspectArguments& a) {
+  const ir::Module& module = role.module;
+  if (a.graph.empty() && !a.dot) return ir::to_text(module);
   const std::string name = a.graph.empty() ? "micro" : a.graph;
-  if (!c.module.has_graph(name)) {
+  if (!module.has_graph(name)) {
     std::vector<std::string> names;
-    for (const ir::Graph& g : c.module.graphs) names.push_back(g.name);
+    for (const ir::Graph& g : module.graphs) names.push_back(g.name);
     refuse("there is no graph '{}'; the graphs are {}", name, fmt::join(names, ", "));
   }
-  return a.dot ? ir::to_dot(c.module, c.module.graph(name)) : ir::to_text(c.module, c.module.graph(name));
+  return a.dot ? ir::to_dot(module, module.graph(name)) : ir::to_text(module, module.graph(name));
 }
 
-std::string program_text(const train::Compiled& c, const std::string& name) {
-  for (const program::Program* p : {&c.step, &c.eval, &c.predict, &c.init, &c.derive})
-    if (p->name == name) return program::to_text(*p);
-  refuse("there is no program '{}'; the programs are step, eval, predict, init, derive", name);
+std::string program_text(const train::Role& role, const std::string& name) {
+  if (const program::Program* p = role.find(name)) return program::to_text(*p);
+  std::vector<std::string> names;
+  for (const program::Program& p : role.programs) names.push_back(p.name);
+  refuse("there is no program '{}'; the programs are {}", name, fmt::join(names, ", "));
 }
 
 void check_subject(const std::string& what) {
@@ -66,11 +68,15 @@ void add_inspect(CLI::App& app, Context& context) {
       check_subject(arguments->what);
       train::TrainerOptions options;
       options.write = false;
-      if (arguments->rank != 0) refuse("--rank {}: this run has one rank, number 0", arguments->rank);
       const train::Trainer trainer(train::load_config(arguments->config, context.overrides, context.registry->models),
                                    *context.registry, options);
-      fmt::print("{}", arguments->what == "graph" ? graph_text(trainer.compiled(), *arguments)
-                                                  : program_text(trainer.compiled(), arguments->program));
+      const train::Compiled& compiled = trainer.compiled();
+      if (arguments->rank < 0 || arguments->rank >= compiled.ranks())
+        refuse("--rank {}: this run has {} rank{}, from 0 to {}", arguments->rank, compiled.ranks(),
+               compiled.ranks() == 1 ? "" : "s", compiled.ranks() - 1);
+      const train::Role& role = compiled.role_of(static_cast<int>(arguments->rank));
+      fmt::print("{}",
+                 arguments->what == "graph" ? graph_text(role, *arguments) : program_text(role, arguments->program));
       return 0;
     };
   });

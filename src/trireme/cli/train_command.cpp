@@ -11,6 +11,7 @@
 #include "trireme/core/text.h"
 #include "trireme/data/tokenizer/tokenizer.h"
 #include "trireme/planner/machine.h"
+#include "trireme/train/plan_file.h"
 #include "trireme/train/sample_text.h"
 #include "trireme/train/schedule.h"
 #include "trireme/train/trainer.h"
@@ -24,6 +25,7 @@ struct TrainArguments {
   bool overwrite = false;
   bool dry_run = false;
   std::int64_t replay = -1;
+  std::string plan;
   std::string dump_passes;
   std::vector<std::string> disabled;
 };
@@ -71,7 +73,8 @@ std::string replayed(Context& context, train::Config config, const train::Outcom
                      most <= kClose ? "✓" : "✗");
 }
 
-int train_once(Context& context, const TrainArguments& a, train::Config config, comm::Communicator* world) {
+int train_once(Context& context, const TrainArguments& a, const std::optional<train::Decisions>& plan,
+               train::Config config, comm::Communicator* world) {
   train::TrainerOptions options;
   options.world = world;
   if (world != nullptr) options.local_ranks = comm::mpi::launched().value_or(comm::mpi::Launched{}).here;
@@ -79,6 +82,7 @@ int train_once(Context& context, const TrainArguments& a, train::Config config, 
   options.write = !a.dry_run;
   options.dump_passes = a.dump_passes;
   options.disabled_passes = a.disabled;
+  options.plan = plan;
   options.command = context.command_line;
   options.log = [](LogLevel level, const std::string& text) {
     fmt::print(stderr, "{}{}\n", level == LogLevel::warning ? "warning: " : "", text);
@@ -110,11 +114,10 @@ int train_once(Context& context, const TrainArguments& a, train::Config config, 
   const train::Outcome outcome = trainer.run();
   if (progress) progress->finish();
   fmt::print("{}", summary_text(trainer, outcome));
-  const bool several = trainer.compiled().module.mesh.ranks() > 1;
-  // Compressed gradients are others, and so are those of workers that do not wait for each other.
-  const std::optional<train::ServerMode>& servers = trainer.compiled().mode;
+  const bool several = trainer.compiled().mesh.ranks() > 1;
+  // Compressed gradients are others, and so are those of ranks that do not wait for each other.
   const bool equal = trainer.config().name == "quickstart" && trainer.config().parallel.compress == "none" &&
-                     !(servers && servers->each);
+                     trainer.compiled().synchronous();
   const std::int64_t replay = a.replay >= 0 ? a.replay : equal ? 20 : 0;
   if (several && world == nullptr && replay > 0 && outcome.steps == std::ssize(outcome.losses))
     fmt::print("{}", replayed(context, trainer.config(), outcome, replay));
@@ -138,7 +141,15 @@ int train_once(Context& context, const TrainArguments& a, train::Config config, 
 // Under mpirun or srun every process is a rank, and the first speaks for all.
 int train_everywhere(Context& context, const TrainArguments& a) {
   if (a.resume && a.overwrite) refuse("--resume and --overwrite contradict each other");
-  train::Config config = train::load_config(a.config, context.overrides, context.registry->models);
+  std::optional<train::Decisions> plan;
+  train::Config config;
+  if (a.plan.empty()) {
+    config = train::load_config(a.config, context.overrides, context.registry->models);
+  } else {
+    const train::PlanFile file = train::read_plan(a.plan);
+    plan = file.decisions;
+    config = train::load_config_under(file, a.config, context.overrides, context.registry->models);
+  }
   const auto launched = comm::mpi::launched();
   const std::string& transport = config.runtime.transport;
   if (transport == "mpi" && !launched)
@@ -148,12 +159,12 @@ int train_everywhere(Context& context, const TrainArguments& a) {
   if (transport == "threads" && launched && launched->size > 1)
     refuse("runtime.transport = \"threads\" under {}, which started {} processes: each would train alone",
            launched->launcher, launched->size);
-  if (!launched || transport == "threads") return train_once(context, a, std::move(config), nullptr);
+  if (!launched || transport == "threads") return train_once(context, a, plan, std::move(config), nullptr);
   comm::mpi::Session session({.timeout = config.parallel.timeout.count});
   comm::Communicator world = session.communicator();
   if (world.rank() > 0 && std::freopen("/dev/null", "w", stdout) == nullptr) fail("/dev/null cannot be opened");
   try {
-    return train_once(context, a, std::move(config), &world);
+    return train_once(context, a, plan, std::move(config), &world);
   } catch (Error& e) {
     world.abort(e.message());
     throw e.within(fmt::format("rank {}", world.rank()));
@@ -172,6 +183,9 @@ void add_train(CLI::App& app, Context& context) {
   command->add_option(
       "--replay", arguments->replay,
       "With several ranks: replay so many first steps on one rank and compare the losses (quickstart: 20)");
+  command->add_option(
+      "--plan", arguments->plan,
+      "Follow a plan that was written before (plan.toml of a run folder, or trireme memory --plan-out)");
   command->add_flag("--dry-run", arguments->dry_run, "Compile, check and plan memory, then stop");
   command->add_option("--dump-passes", arguments->dump_passes,
                       "Write the graphs after every pass to this folder, as numbered files");

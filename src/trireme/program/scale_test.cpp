@@ -36,8 +36,8 @@ TEST(Scale, Gpt2PlanIsNearItsLowerBound) {
     train::Config config = gpt2(12, 8, 4);
     config.train.precision = precision;
     const train::Compiled c = compiled(config, registry);
-    EXPECT_LE(plan_ratio(c.step), 1.05) << precision;
-    EXPECT_LE(plan_ratio(c.eval), 1.05) << precision;
+    EXPECT_LE(plan_ratio(c.roles.front().program("step")), 1.05) << precision;
+    EXPECT_LE(plan_ratio(c.roles.front().program("eval")), 1.05) << precision;
   }
 }
 
@@ -51,15 +51,15 @@ TEST(Scale, ResNet50PlanIsNearItsLowerBound) {
   config.model.classes = 1000;
   config.train.batch = 8;
   const train::Compiled c = compiled(config, registry);
-  EXPECT_LE(plan_ratio(c.step), 1.05);
-  EXPECT_LE(plan_ratio(c.eval), 1.05);
+  EXPECT_LE(plan_ratio(c.roles.front().program("step")), 1.05);
+  EXPECT_LE(plan_ratio(c.roles.front().program("eval")), 1.05);
 }
 
 TEST(Scale, DeepModelsWithManyMicroBatchesStayTight) {
   const train::Registry registry;
   const train::Compiled c = compiled(gpt2(48, 8, 1), registry);
-  ASSERT_EQ(c.step.micro_batches, 8);
-  EXPECT_LE(plan_ratio(c.step), 1.05);
+  ASSERT_EQ(c.roles.front().program("step").micro_batches, 8);
+  EXPECT_LE(plan_ratio(c.roles.front().program("step")), 1.05);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 #include "trireme/device/tier_file.h"
 #include "trireme/program/program.h"
 #include "trireme/runtime/held_states.h"
-#include "trireme/runtime/membership.h"
+#include "trireme/runtime/process_groups.h"
 #include "trireme/runtime/trace.h"
 
 namespace trireme::runtime {
@@ -44,7 +44,7 @@ class Executor {
   // holds at least program.arena_bytes, the tiers what the program keeps there, and the pool has at most
   // program.threads threads. `ranks` is this rank's place among those that run the program together (null: alone).
   Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool, const Tiers& tiers = {},
-           Membership* ranks = nullptr);
+           ProcessGroups* ranks = nullptr);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -185,7 +185,7 @@ class Executor {
   device::Arena& arena_;
   Tiers tiers_;
   ThreadPool& pool_;
-  Membership* ranks_;
+  ProcessGroups* ranks_;
   ThreadPool side_pool_{1};  // streams beside the compute stream run their kernels on their own thread
   ThreadPool host_pool_{1};  // and so does the host's stream of a program for the CPU
   std::vector<std::shared_ptr<device::Kernel>> kernels_;

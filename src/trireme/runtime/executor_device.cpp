@@ -221,7 +221,7 @@ void Executor::issue_collective(std::size_t i) {
   const Instruction& instruction = program_.instructions[i];
   const Prepared& p = prepared_[i];
   const comm::DeviceGroup::Lane lane{*queue_, lane_of(i), group_events_};
-  const comm::Options options{.algorithm = ranks_->algorithm, .scratch = {}, .name = instruction.name};
+  const comm::Options options{.algorithm = ranks_->algorithm(), .scratch = {}, .name = instruction.name};
   const DType dtype = instruction.inputs.front().type.dtype;
   if (instruction.op->name == ops::kAllReduce) {
     for (const Copy& copy : p.copies) queue_->copy(copy.to, copy.from, copy.bytes, lane.lane);

@@ -1,44 +1,40 @@
-#include "trireme/runtime/membership.h"
+#include "trireme/runtime/process_groups.h"
 
 #include "trireme/core/error.h"
 
 namespace trireme::runtime {
 
-Membership::Membership(ir::Mesh over, comm::Communicator& world, comm::Algorithm how)
-    : mesh(std::move(over)), place(mesh.coordinate(world.rank())), algorithm(how) {
-  if (world.size() != mesh.ranks())
-    fail("mesh '{}' has {} ranks, and {} were started", mesh.str(), mesh.ranks(), world.size());
-  for (std::size_t axis = 0; axis < mesh.axes.size(); ++axis) {
-    // Ranks with equal places along all other axes.
-    std::vector<int> first = place;
-    first[axis] = 0;
-    groups.push_back(world.split(mesh.rank_at(first), place[axis]));
+ProcessGroups::ProcessGroups(ir::Mesh mesh, std::vector<int> coordinate, comm::Communicator& world,
+                             std::span<const Seat> seats, Options options)
+    : mesh_(std::move(mesh)), coordinate_(std::move(coordinate)), options_(options) {
+  for (const Seat& seat : seats)
+    if (auto communicator = world.split(seat.color, seat.key))
+      entries_.push_back({seat.axes, std::move(communicator), nullptr});
+}
+
+std::size_t ProcessGroups::find(std::string_view axis) const {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const std::vector<std::string>& axes = entries_[i].axes;
+    if (axis.empty() ? axes.empty() : axes.size() == 1 && axes.front() == axis) return i;
   }
+  if (axis.empty()) fail("the run has no group of all its ranks");
+  fail("the run has no group along axis '{}'", axis);
 }
 
-namespace {
+comm::Communicator& ProcessGroups::group(std::string_view axis) const { return *entries_[find(axis)].communicator; }
 
-std::size_t index_of(const ir::Mesh& mesh, std::string_view axis) {
-  for (std::size_t i = 0; i < mesh.axes.size(); ++i)
-    if (mesh.axes[i].name == axis) return i;
-  fail("mesh '{}' has no axis '{}'", mesh.str(), axis);
+comm::Communicator& ProcessGroups::all() const { return *entries_[find({})].communicator; }
+
+comm::DeviceGroup& ProcessGroups::device_group(std::string_view axis, device::Kind kind) {
+  Entry& entry = entries_[find(axis)];
+  if (!entry.device_group) entry.device_group = comm::DeviceGroup::over(*entry.communicator, kind, options_.nccl);
+  return *entry.device_group;
 }
 
-}  // namespace
-
-comm::Communicator& Membership::group(std::string_view axis) const { return *groups[index_of(mesh, axis)]; }
-
-comm::DeviceGroup& Membership::device_group(std::string_view axis, device::Kind kind) {
-  device_groups.resize(groups.size());
-  const std::size_t i = index_of(mesh, axis);
-  if (!device_groups[i]) device_groups[i] = comm::DeviceGroup::over(*groups[i], kind, nccl);
-  return *device_groups[i];
-}
-
-std::uint64_t Membership::sent_bytes() const {
-  std::uint64_t sum = everyone ? everyone->counters().sent : 0;
-  for (const auto& group : groups) sum += group->counters().sent;
-  for (const auto& group : device_groups) sum += group ? group->sent() : 0;
+std::uint64_t ProcessGroups::sent_bytes() const {
+  std::uint64_t sum = 0;
+  for (const Entry& entry : entries_)
+    sum += entry.communicator->counters().sent + (entry.device_group ? entry.device_group->sent() : 0);
   return sum;
 }
 
