@@ -7,6 +7,7 @@
 #include "trireme/cli/floors.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/device/cuda/cuda.h"
 #include "trireme/planner/machine.h"
 #include "trireme/train/schedule.h"
 #include "trireme/train/trainer.h"
@@ -88,6 +89,13 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
 }
 
+device::Kind device_named(const std::string& name) {
+  if (name == "cpu") return device::Kind::cpu;
+  const bool found = !device::cuda::gpus().empty();
+  if (name == "cuda" && !found) refuse("--device=cuda: no CUDA device found");
+  return found ? device::Kind::cuda : device::Kind::cpu;
+}
+
 void add_bench(CLI::App& app, Context& context) {
   CLI::App* bench = app.add_subcommand("bench", "Benchmarks");
   bench->require_subcommand(1);
@@ -106,6 +114,7 @@ void add_bench(CLI::App& app, Context& context) {
       "--by-op\n");
   step->callback(
       [&context, arguments] { context.run = [&context, arguments] { return bench_step(context, *arguments); }; });
+  add_bench_attention(*bench, context);
   add_bench_checkpoint(*bench, context);
   add_bench_comm(*bench, context);
   add_bench_gemm(*bench, context);
