@@ -204,12 +204,29 @@ void Contents::check_output(const NamedOutput& output) {
 }
 
 void Contents::check_states() const {
+  const std::vector<std::size_t> bytes = value_bytes();
   for (const Segments& there : segments_)
-    for (const auto& [begin, segment] : there)
-      if (!segment.shards.empty() && p_.buffers[static_cast<std::size_t>(segment.buffer)].state != kNone)
+    for (const auto& [begin, segment] : there) {
+      if (segment.shards.empty()) continue;
+      const auto buffer = static_cast<std::size_t>(segment.buffer);
+      if (p_.buffers[buffer].state != kNone && begin < p_.buffers[buffer].offset + bytes[buffer])
         fail("{} leaves state '{}' with one rank's shard written alone",
-             describe(p_, static_cast<std::size_t>(segment.writer)),
-             p_.buffers[static_cast<std::size_t>(segment.buffer)].name);
+             describe(p_, static_cast<std::size_t>(segment.writer)), p_.buffers[buffer].name);
+    }
+}
+
+std::vector<std::size_t> Contents::value_bytes() const {
+  std::vector<std::size_t> bytes(p_.buffers.size(), 0);
+  for (const Instruction& instruction : p_.instructions)
+    for (const auto* operands : {&instruction.inputs, &instruction.outputs})
+      for (const Operand& o : *operands)
+        if (o.buffer != kNone && !sharded(o.place)) {
+          std::size_t& end = bytes[static_cast<std::size_t>(o.buffer)];
+          end = std::max(end, o.offset + o.type.bytes());
+        }
+  for (std::size_t b = 0; b < bytes.size(); ++b)
+    if (bytes[b] == 0) bytes[b] = p_.buffers[b].bytes;
+  return bytes;
 }
 
 }  // namespace trireme::program

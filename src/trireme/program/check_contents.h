@@ -66,6 +66,9 @@ class Contents {
   void ordered(std::size_t a, std::size_t b) const;
   // Instruction i, which must come after all that has touched the segment, becomes its writer.
   void follow(std::size_t i, Segment& segment);
+  // By buffer: without the padding of what is sharded evenly, which ranks touch as the end of their shards alone. All
+  // of it, where nothing is touched but shards.
+  std::vector<std::size_t> value_bytes() const;
   static void add_shard(Segment& segment, const Operand& o, Range written, std::size_t end);
 
   const Program& p_;

@@ -227,6 +227,29 @@ TEST_F(CheckTest, AStateIsNotReadOrLeftWithOneShardNew) {
             "written one rank's shard of it alone");
 }
 
+// Fifteen numbers for four ranks: the last rank's shard ends with padding, which no gather writes.
+TEST_F(CheckTest, PaddingIsNoPartOfAState) {
+  const BufferId w = buffer("w", 0, 0);
+  launch("scale", {w}, w);
+  p.instructions.back().inputs = {shard(w)};
+  p.instructions.back().outputs = {shard(w)};
+  const auto gather = [&](std::int64_t numbers) {
+    Instruction& i = launch("all_gather", {w}, w);
+    i.kind = Instruction::Kind::collective;
+    i.inputs = {shard(w)};
+    i.outputs[0].type = {DType::f32, {numbers}};
+    i.attributes.set("axis", std::string("dp"));
+    i.attributes.set("parts", std::int64_t{4});
+  };
+  gather(15);
+  EXPECT_EQ(message(), "sound");
+  const BufferId a = buffer("a", 64);
+  p.instructions.insert(p.instructions.begin(), p.instructions.front());
+  p.instructions.front().inputs = {{w, type}};
+  p.instructions.front().outputs = {{a, type}};  // reads all sixteen, so the last is no padding
+  EXPECT_EQ(message(), "instruction 1 (scale 'w', micro-batch 0) leaves state 'w' with one rank's shard written alone");
+}
+
 // A shard in two halves: neither is both, and what is between them is not theirs.
 TEST_F(CheckTest, HalvesOfAShard) {
   const BufferId x = buffer("x", 0);
