@@ -4,6 +4,8 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "trireme/program/happens_before.h"
+
 namespace trireme::program {
 namespace {
 
@@ -14,11 +16,7 @@ bool overlap(const Operand& a, const Operand& b) {
 class Orderer {
  public:
   Orderer(Program& program, std::int32_t stream)
-      : p_(program),
-        stream_(stream),
-        events_(program.events()),
-        now_(static_cast<std::size_t>(program.streams()), Clock(static_cast<std::size_t>(program.streams()), 0)),
-        at_start_(program.instructions.size()) {}
+      : p_(program), stream_(stream), events_(program.events()), order_(program) {}
 
   void run() {
     for (const Instruction& i : p_.instructions)
@@ -26,11 +24,10 @@ class Orderer {
     std::size_t computed = kNobody;
     for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
       const Instruction& instruction = p_.instructions[i];
-      for (const std::int32_t event : instruction.waits) learn(i, recorder_.at(event));
+      for (const std::int32_t event : instruction.waits) order_.wait(i, recorder_.at(event));
       if (instruction.stream == stream_ && computed != kNobody) wait_for(i, computed);
       for_each_operand(instruction, [&](const Operand& o, bool writes) { touch(i, o, writes); });
-      at_start_[i] = clock(i);
-      clock(i)[stream_of(i)] = i + 1;
+      order_.start(i);
       if (instruction.records != kNone) recorder_[instruction.records] = i;
       if (instruction.stream == 0) computed = i;
     }
@@ -42,8 +39,6 @@ class Orderer {
     Operand operand;
     bool writes;
   };
-  // Which instruction of each stream is known to be done, as an index + 1.
-  using Clock = std::vector<std::size_t>;
 
   void touch(std::size_t i, const Operand& o, bool writes) {
     const auto shared = touched_.find(o.buffer);
@@ -55,31 +50,22 @@ class Orderer {
     before.push_back({i, o, writes});
   }
 
-  void learn(std::size_t i, std::size_t from) {
-    Clock& own = clock(i);
-    for (std::size_t s = 0; s < own.size(); ++s) own[s] = std::max(own[s], at_start_[from][s]);
-    own[stream_of(from)] = std::max(own[stream_of(from)], from + 1);
-  }
-
   void wait_for(std::size_t i, std::size_t from) {
-    if (clock(i)[stream_of(from)] > from) return;
+    if (order_.before(from, i)) return;
     std::int32_t& event = p_.instructions[from].records;
     if (event == kNone) event = events_++;
     p_.instructions[i].waits.push_back(event);
     recorder_[event] = from;
-    learn(i, from);
+    order_.wait(i, from);
   }
 
   bool beside(std::size_t i) const { return p_.instructions[i].stream == stream_; }
-  std::size_t stream_of(std::size_t i) const { return static_cast<std::size_t>(p_.instructions[i].stream); }
-  Clock& clock(std::size_t i) { return now_[stream_of(i)]; }
 
   static constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
   Program& p_;
   std::int32_t stream_;
   std::int32_t events_;
-  std::vector<Clock> now_;  // by stream
-  std::vector<Clock> at_start_;
+  HappensBefore order_;
   std::unordered_map<std::int32_t, std::size_t> recorder_;
   std::unordered_map<BufferId, std::vector<Access>> touched_;  // of what the stream touches
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "trireme/program/happens_before.h"
+
 namespace trireme::program {
 namespace {
 
@@ -17,22 +19,25 @@ bool read_twice(const Instruction& instruction, BufferId buffer) {
 }  // namespace
 
 std::vector<std::size_t> known_done(const Program& program) {
-  const std::size_t size = program.instructions.size();
-  std::vector<std::size_t> waiter(index(program.events()), size);
-  for (std::size_t i = size; i-- > 0;)
-    if (program.instructions[i].stream == 0)
-      for (const std::int32_t event : program.instructions[i].waits) waiter[index(event)] = i;
-  std::vector<std::size_t> next(index(program.streams()), size == 0 ? 0 : size - 1);
-  std::vector<std::size_t> done(size);
-  for (std::size_t i = size; i-- > 0;) {
+  HappensBefore order(program);
+  std::vector<std::size_t> recorder(index(program.events()));
+  std::vector<std::size_t> compute;  // of the compute stream
+  for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
-    if (instruction.stream == 0) {
+    for (const std::int32_t event : instruction.waits) order.wait(i, recorder[index(event)]);
+    order.start(i);
+    if (instruction.records != kNone) recorder[index(instruction.records)] = i;
+    if (instruction.stream == 0) compute.push_back(i);
+  }
+  std::vector<std::size_t> done(program.instructions.size());
+  for (std::size_t i = 0; i < done.size(); ++i) {
+    if (program.instructions[i].stream == 0) {
       done[i] = i;
       continue;
     }
-    std::size_t& first = next[index(instruction.stream)];
-    if (instruction.records != kNone) first = std::min(first, waiter[index(instruction.records)]);
-    done[i] = std::max(first, i);
+    const auto first =
+        std::partition_point(compute.begin(), compute.end(), [&](std::size_t c) { return !order.before(i, c); });
+    done[i] = first == compute.end() ? done.size() - 1 : *first;
   }
   return done;
 }

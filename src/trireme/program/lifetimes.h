@@ -6,8 +6,8 @@
 
 namespace trireme::program {
 
-// By instruction: the first of the compute stream that starts when it is known to be done, since it waits for it or for
-// a later one of its stream; none: the last instruction. Of the compute stream's own: itself.
+// By instruction: the first of the compute stream that starts when it is known to be done (program/happens_before.h);
+// none: the last instruction. Of the compute stream's own: itself.
 std::vector<std::size_t> known_done(const Program& program);
 
 // Sets each buffer's first and last instruction. What an instruction beside the compute stream touches lives until the

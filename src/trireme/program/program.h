@@ -134,6 +134,8 @@ struct Program {
   std::size_t bytes_in(int tier) const { return tier == 0 ? arena_bytes : tier_bytes[at(tier)]; }
   int streams() const;
   int events() const;
+  // Whether it is a copy to or from the disk. Several of a stream are under way at once, and complete in any order.
+  bool moves_on_disk(const Instruction& instruction) const;
 
  private:
   static std::size_t at(int tier) { return static_cast<std::size_t>(tier); }
