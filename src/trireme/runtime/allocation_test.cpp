@@ -128,7 +128,9 @@ std::size_t allocations_of_a_step(train::Config c) {
     fewest = std::min(fewest, allocations.load());
   }
   // Its kernels for CPUs without AVX-512 allocate their packing buffers (device/cpu/onednn.h).
-  if (!device::cpu::widens(DType::bf16)) EXPECT_LE(largest_in_onednn, 2048U);
+  if (!device::cpu::widens(DType::bf16)) {
+    EXPECT_LE(largest_in_onednn, 2048U);
+  }
   return fewest;
 }
 
