@@ -363,8 +363,9 @@ program::Program lowered(Compiled& c, const Config& config, const CompileOptions
   lowering.body = body;
   lowering.tail = tail;
   lowering.micro_batches = micro_batches;
+  program::CheckReport report;
+  lowering.reports = {options.dump_passes, options.first_program_pass, options.on_pass, &report};
   program::Program p = program::lower(c.module, c.layout, lowering);
-  const program::CheckReport report = program::check(p);
   c.checked.instructions += report.instructions;
   c.checked.buffers += report.buffers;
   c.checked.collectives += report.collectives;
@@ -401,7 +402,8 @@ Compiled compile_server(const Compiled& worker, const Config& config, const Regi
 
 }  // namespace
 
-Compiled compile(const Config& config, const Registry& registry, const CompileOptions& options) {
+Compiled compile(const Config& config, const Registry& registry, const CompileOptions& given) {
+  CompileOptions options = given;
   const models::Model& model = registry.models.at(config.model.family);
   Compiled c;
   c.device = device_of(config);
@@ -460,7 +462,9 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
   c.choice = options.choice;
   c.moved_parameters = options.moved_parameters;
   MemoryDecision decision(config, graphs, c.device, lower_step, c.choice, c.moved_parameters);
-  pipeline(config, graphs, decision).run(c.module, {options.dump_passes, options.disabled_passes, options.on_pass});
+  const passes::Pipeline graph_passes = pipeline(config, graphs, decision);
+  graph_passes.run(c.module, {options.dump_passes, options.disabled_passes, options.on_pass});
+  options.first_program_pass = graph_passes.names().size() + 1;
 
   c.layout = program::lay_out(c.module, staging_of(c.module, options.staging));
   if (c.device != device::Kind::cpu)
@@ -477,6 +481,7 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
   for (const std::int64_t rows : graphs.advance)
     c.advance.push_back({rows, lowered(c, config, options, advance_graph(rows), advance_graph(rows))});
   check_server_mode(c, config);
+  options.dump_passes.clear();  // the workers' are enough
   for (int s = 0; mode && s < server_ranks(config); ++s)
     c.servers.push_back(compile_server(c, config, registry, graphs, options, s));
   return c;

@@ -90,6 +90,7 @@ struct CompileOptions {
   std::filesystem::path dump_passes = {};
   std::vector<std::string> disabled_passes = {};
   std::function<void(const std::string& pass, double seconds)> on_pass = {};
+  std::size_t first_program_pass = 0;  // number in the dump, behind the graph passes'; `compile` sets it
 };
 
 // From a configuration to checked programs. The model's vocabulary must be known (see resolve_model). `registry` must

@@ -43,11 +43,11 @@ program::CollectiveOptions collective_options(const Config& config, const ir::Me
 program::WeightGradientOptions weight_gradient_options(const Config& config, device::Kind device,
                                                        const ir::Module& module) {
   const std::string& where = config.runtime.weight_gradients;
-  if (where != "auto") return {.beside = where == "beside"};
+  if (where != "auto") return {.overlap = where == "beside"};
   if (device == device::Kind::cpu || !module.has_graph("micro")) return {};
   const ir::Graph& micro = module.graph("micro");
-  return {.beside = std::none_of(micro.inputs.begin(), micro.inputs.end(),
-                                 [&](ir::ValueId id) { return micro.value(id).name == "images"; })};
+  return {.overlap = std::none_of(micro.inputs.begin(), micro.inputs.end(),
+                                  [&](ir::ValueId id) { return micro.value(id).name == "images"; })};
 }
 
 program::CopyOptions copy_options(device::Kind device) {
