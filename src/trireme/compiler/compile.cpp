@@ -31,7 +31,9 @@ program::LowerOptions step_options(const Graphs& graphs, const Plan& plan, const
 // Lowers and checks the programs of one role.
 class RoleBuilder {
  public:
-  RoleBuilder(Role& role, const Plan& plan, int ranks) : role_(role), plan_(plan) {
+  // `reports` says where passes over its programs are dumped and timed.
+  RoleBuilder(Role& role, const Plan& plan, int ranks, program::PassReports reports = {})
+      : role_(role), plan_(plan), reports_(std::move(reports)) {
     role.layout = lay_out(role.module, plan, ranks);
     if (plan.device != device::Kind::cpu) role.host_staging = staging_of(role.module, plan, ranks);
   }
@@ -41,8 +43,10 @@ class RoleBuilder {
     if (!role_.module.has_graph(body)) return;
     options.name = name;
     options.body = body;
+    program::CheckReport report;
+    options.reports = reports_;
+    options.reports.checked = &report;
     program::Program p = program::lower(role_.module, role_.layout, options);
-    const program::CheckReport report = program::check(p);
     checked_.instructions += report.instructions;
     checked_.buffers += report.buffers;
     checked_.collectives += report.collectives;
@@ -62,6 +66,7 @@ class RoleBuilder {
  private:
   Role& role_;
   const Plan& plan_;
+  program::PassReports reports_;
   program::CheckReport checked_;
 };
 
@@ -69,8 +74,11 @@ Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const Com
   Role role;
   role.name = "worker";
   role.module = graphs.module;
-  graph_passes(graphs, plan).run(role.module, {options.dump_passes, options.disabled_passes, options.on_pass});
-  RoleBuilder builder(role, plan, plan.mesh.ranks());
+  const passes::Pipeline passes = graph_passes(graphs, plan);
+  passes.run(role.module, {options.dump_passes, options.disabled_passes, options.on_pass});
+  // Program passes are numbered on from the graph passes.
+  RoleBuilder builder(role, plan, plan.mesh.ranks(),
+                      {options.dump_passes, passes.names().size() + 1, options.on_pass});
   builder.lower("init", "init");
   builder.lower("derive", "derive");
   if (role.module.has_graph("micro")) {

@@ -51,7 +51,7 @@ program::LowerOptions lower_options(const Plan& plan, const ir::Mesh& mesh) {
           .device = plan.device,
           .copies = copy_options(plan.device),
           .collectives = collective_options(plan, mesh),
-          .weight_gradients = {.beside = plan.overlap_wgrad}};
+          .weight_gradients = {.overlap = plan.overlap_wgrad}};
 }
 
 }  // namespace trireme::compiler

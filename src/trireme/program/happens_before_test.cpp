@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/probe_ops.h"
-#include "trireme/program/beside.h"
+#include "trireme/program/stream_order.h"
 #include "trireme/program/check.h"
 #include "trireme/program/lifetimes.h"
 
@@ -108,7 +108,7 @@ TEST_F(HappensBeforeTest, AStreamWaitsForTheDiskCopyThatItNeeds) {
   load(y, b, 1);
   launch(b, c, 0, {1});
   launch(a, d, kGradientStream);
-  order_beside(p, kGradientStream);
+  order_stream(p, kGradientStream);
   EXPECT_EQ(p.instructions[3].waits, (std::vector<std::int32_t>{2, 0}));
   EXPECT_NO_THROW(check(p));
 }
@@ -124,12 +124,12 @@ TEST_F(HappensBeforeTest, BuffersLiveUntilTheirOwnCopyIsDone) {
   const std::size_t one = launch(b, c, 0, {1});
   const std::size_t two = launch(a, c, 0, {0});
   launch(c, c);
-  std::vector<std::size_t> done = known_done(p);
+  std::vector<std::size_t> done = happens_after(p);
   EXPECT_EQ(done[first], two);
   EXPECT_EQ(done[second], one);
   // From the host's memory they come one after the other.
   for (const BufferId state : {x, y}) p.buffers[static_cast<std::size_t>(state)].tier = kHostTier;
-  done = known_done(p);
+  done = happens_after(p);
   EXPECT_EQ(done[first], one);
   EXPECT_EQ(done[second], one);
 }
@@ -146,7 +146,7 @@ TEST_F(HappensBeforeTest, BuffersLiveUntilTheirCopyIsKnownToBeDoneByAnyWay) {
   const std::size_t read_again = launch(b, b, kGradientStream, {1}, 2);
   const std::size_t compute = launch(b, c, 0, {2});
   launch(c, c);
-  const std::vector<std::size_t> done = known_done(p);
+  const std::vector<std::size_t> done = happens_after(p);
   EXPECT_EQ(done[loaded], compute);
   EXPECT_EQ(done[read], compute);
   EXPECT_EQ(done[read_again], compute);

@@ -18,7 +18,7 @@ bool read_twice(const Instruction& instruction, BufferId buffer) {
 
 }  // namespace
 
-std::vector<std::size_t> known_done(const Program& program) {
+std::vector<std::size_t> happens_after(const Program& program) {
   HappensBefore order(program);
   std::vector<std::size_t> recorder(index(program.events()));
   std::vector<std::size_t> compute;  // of the compute stream
@@ -42,7 +42,7 @@ std::vector<std::size_t> known_done(const Program& program) {
   return done;
 }
 
-void find_lifetimes(Program& program, const std::set<BufferId>& kept) {
+void find_lifetimes(Program& program) {
   for (Buffer& b : program.buffers) b.first = b.last = kNone;
   const auto touch = [&](const Operand& operand, std::size_t i) {
     if (operand.buffer == kNone) return;
@@ -50,7 +50,7 @@ void find_lifetimes(Program& program, const std::set<BufferId>& kept) {
     if (b.first == kNone) b.first = static_cast<std::int32_t>(i);
     b.last = std::max(b.last, static_cast<std::int32_t>(i));
   };
-  const std::vector<std::size_t> done = known_done(program);
+  const std::vector<std::size_t> done = happens_after(program);
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
     for (const auto* operands : {&instruction.inputs, &instruction.outputs})
@@ -61,13 +61,15 @@ void find_lifetimes(Program& program, const std::set<BufferId>& kept) {
     touch(instruction.workspace, i);
     touch(instruction.workspace, done[i]);
   }
-  for (const BufferId id : kept)
-    if (program.buffers[index(id)].first != kNone)
-      program.buffers[index(id)].last = static_cast<std::int32_t>(program.instructions.size()) - 1;
+  for (const NamedOutput& output : program.outputs)
+    if (Buffer& b = program.buffers[index(output.operand.buffer)]; b.first != kNone)
+      b.last = static_cast<std::int32_t>(program.instructions.size()) - 1;
 }
 
-void reuse_dying_inputs(Program& program, std::size_t states, std::set<BufferId>& kept) {
-  const auto is_state = [&](BufferId buffer) { return index(buffer) < states; };
+void reuse_dying_inputs(Program& program) {
+  const auto is_state = [&](BufferId buffer) { return index(buffer) < program.states; };
+  std::vector<bool> kept(program.buffers.size(), false);
+  for (const NamedOutput& output : program.outputs) kept[index(output.operand.buffer)] = true;
   std::vector<BufferId> now(program.buffers.size());
   for (std::size_t i = 0; i < now.size(); ++i) now[i] = static_cast<BufferId>(i);
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
@@ -87,8 +89,8 @@ void reuse_dying_inputs(Program& program, std::size_t states, std::set<BufferId>
                         input.place.axis == kNone && output.place.axis == kNone &&
                         dying.last == static_cast<std::int32_t>(i) && born.first == static_cast<std::int32_t>(i) &&
                         dying.bytes == born.bytes && output.type.bytes() == input.type.bytes();
-      if (!fits || kept.contains(input.buffer) || read_twice(instruction, input.buffer)) continue;
-      if (kept.contains(output.buffer)) kept.insert(input.buffer);
+      if (!fits || kept[index(input.buffer)] || read_twice(instruction, input.buffer)) continue;
+      if (kept[index(output.buffer)]) kept[index(input.buffer)] = true;
       dying.last = born.last;
       dying.alignment = std::max(dying.alignment, born.alignment);
       born.first = born.last = kNone;

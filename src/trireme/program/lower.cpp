@@ -1,19 +1,13 @@
 #include "trireme/program/lower.h"
 
 #include <algorithm>
-#include <set>
 
 #include "trireme/core/error.h"
 #include "trireme/ops/collective/collective.h"
 #include "trireme/ops/collective/message.h"
 #include "trireme/ops/tier/tier.h"
-#include "trireme/program/collectives.h"
-#include "trireme/program/copies.h"
 #include "trireme/program/graph_run.h"
-#include "trireme/program/host_updates.h"
-#include "trireme/program/lifetimes.h"
-#include "trireme/program/memory_plan.h"
-#include "trireme/program/workspaces.h"
+#include "trireme/program/pass.h"
 
 namespace trireme::program {
 namespace {
@@ -65,6 +59,7 @@ class Lowering {
     if (layout.staging_bytes > 0)
       program_.buffers.push_back(
           {"checkpoint", layout.staging_bytes, layout.staging, Category::staging, kStaging, kNone, kNone});
+    program_.states = module.states.size();
     summed_.assign(module.states.size(), false);
   }
 
@@ -78,19 +73,6 @@ class Lowering {
       run_graph(body, micro, later);
     }
     if (tail != nullptr) run_graph(*tail, 0, {});
-    CopyOptions copies = options_.copies;
-    copies.collectives_apart = options_.collectives.overlap;
-    advance_host_updates(program_);
-    schedule_copies(program_, copies);
-    schedule_collectives(program_, options_.collectives);
-    move_weight_gradients(program_, options_.weight_gradients);
-    order_host_updates(program_);
-    find_lifetimes(program_, kept_);
-    if (options_.reuse_in_place) reuse_dying_inputs(program_, module_.states.size(), kept_);
-    add_workspaces(program_);
-    for (Buffer& b : program_.buffers)
-      if (b.alignment == kPage) b.bytes = aligned(b.bytes, kPage);
-    plan_memory(program_);
     return std::move(program_);
   }
 
@@ -310,7 +292,6 @@ class Lowering {
            std::any_of(later.begin(), later.end(), [&](const Graph* g) { return written_by(*g, where.buffer); }));
       if (overwritten) where = copied(run, where, output.name);
       program_.outputs.push_back({output.name, run.micro, where});
-      kept_.insert(where.buffer);
     }
   }
 
@@ -382,13 +363,18 @@ class Lowering {
   const LowerOptions& options_;
   Program program_;
   std::vector<bool> summed_;  // by state: has its first contribution
-  std::set<BufferId> kept_;   // outputs
 };
 
 }  // namespace
 
-Program lower(const ir::Module& module, const StateLayout& layout, const LowerOptions& options) {
+Program emit(const ir::Module& module, const StateLayout& layout, const LowerOptions& options) {
   return Lowering(module, layout, options).run();
+}
+
+Program lower(const ir::Module& module, const StateLayout& layout, const LowerOptions& options) {
+  Program program = emit(module, layout, options);
+  run_passes(program, options);
+  return program;
 }
 
 }  // namespace trireme::program

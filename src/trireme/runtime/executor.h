@@ -36,8 +36,8 @@ struct Tiers {
 //   float loss = step.scalar("loss");
 //
 // On a CPU the compute stream is the caller's thread and the others are threads of their own. A device beside it gets
-// the instructions in program order, each stream's in a lane of its queue; those between two that need the host are
-// recorded in the second run and replayed from then on.
+// the instructions in program order, each stream's in a lane of its queue; the program's capture regions are captured
+// in the second run and replayed from then on.
 class Executor {
  public:
   // `program`, `arena`, `pool`, `tiers` and `ranks` must outlive the executor. The arena is of the program's device and
@@ -164,19 +164,11 @@ class Executor {
   void read_times();
   std::vector<std::byte> on_host(const void* data, std::size_t bytes) const;
 
-  // And executor_recording.cpp.
-  struct DeviceRun {
-    std::size_t first = 0;
-    std::size_t last = 0;                      // behind it
-    std::vector<std::int32_t> waits = {};      // events of instructions that need the host: before all else of it
-    std::vector<std::int32_t> announces = {};  // events of its own that others wait for
-    bool records = false;
-    std::size_t recording = 0;  // of the queue
-  };
-  void find_runs();
+  // And executor_capture.cpp.
   bool recorded_here(std::int32_t event) const;
-  void record(DeviceRun& run);
-  void replay(const DeviceRun& run);
+  bool captures_all() const;
+  std::size_t capture(const program::CaptureRegion& region);
+  void replay(std::size_t region);
   void run_on_device();
 
   std::size_t lane_of(std::size_t i) const { return static_cast<std::size_t>(program_.instructions[i].stream); }
@@ -225,11 +217,10 @@ class Executor {
   std::vector<HostCall> host_calls_;             // by instruction
   std::vector<const std::byte*> early_outputs_;  // by number: in the staging; null: fetched when asked for
   mutable std::vector<std::vector<std::byte>> fetched_;
-  std::vector<std::size_t> together_;      // by instruction: launches done at once from here on; 0: with one before
-  std::size_t group_events_ = 0;           // of the queue: the first of those that collectives use
-  std::vector<DeviceRun> runs_of_device_;  // one behind the other, all of the program
-  const DeviceRun* recording_ = nullptr;   // the one that is being recorded
-  bool recorded_ = false;
+  std::vector<std::size_t> together_;  // by instruction: launches done at once from here on; 0: with one before
+  std::size_t group_events_ = 0;       // of the queue: the first of those that collectives use
+  std::vector<std::size_t> captured_;  // of the queue, by capture region; empty: none is captured yet
+  const program::CaptureRegion* capturing_ = nullptr;
   std::array<std::atomic<std::size_t>, program::kTiers> measured_peak_{};
   std::array<double, 4> phase_seconds_{};
   std::array<double, 4> wait_seconds_{};

@@ -19,10 +19,10 @@ void for_each_operand(const Instruction& i, F&& f) {
 // have their own places.
 std::vector<std::size_t> moved_order(const std::vector<std::size_t>& at, const std::vector<bool>& moves);
 
-// Adds the events that a stream beside the compute stream needs. Each of its instructions waits for the compute
+// Adds the events that a stream other than the compute stream needs. Each of its instructions waits for the compute
 // instruction before it: memory that is free there is free here too. And of any two instructions that touch the same
-// bytes, one of them writing and one of them on this stream, the later waits for the earlier. What is known from other
-// waits is not waited for again.
-void order_beside(Program& program, std::int32_t stream);
+// bytes, one of them writing and one of them on this stream, the later waits for the earlier. No wait is added for what
+// other waits already order.
+void order_stream(Program& program, std::int32_t stream);
 
 }  // namespace trireme::program

@@ -1,4 +1,4 @@
-#include "trireme/program/beside.h"
+#include "trireme/program/stream_order.h"
 
 #include <algorithm>
 #include <numeric>
@@ -21,11 +21,11 @@ class Orderer {
   void run() {
     for (const Instruction& i : p_.instructions)
       if (i.stream == stream_) for_each_operand(i, [&](const Operand& o, bool) { touched_[o.buffer]; });
-    std::size_t computed = kNobody;
+    std::size_t computed = kNothing;
     for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
       const Instruction& instruction = p_.instructions[i];
       for (const std::int32_t event : instruction.waits) order_.wait(i, recorder_.at(event));
-      if (instruction.stream == stream_ && computed != kNobody) wait_for(i, computed);
+      if (instruction.stream == stream_ && computed != kNothing) wait_for(i, computed);
       for_each_operand(instruction, [&](const Operand& o, bool writes) { touch(i, o, writes); });
       order_.start(i);
       if (instruction.records != kNone) recorder_[instruction.records] = i;
@@ -45,7 +45,7 @@ class Orderer {
     if (shared == touched_.end()) return;
     std::vector<Access>& before = shared->second;
     for (const Access& a : before)
-      if ((a.writes || writes) && beside(a.instruction) != beside(i) && overlap(a.operand, o))
+      if ((a.writes || writes) && on_stream(a.instruction) != on_stream(i) && overlap(a.operand, o))
         wait_for(i, a.instruction);
     before.push_back({i, o, writes});
   }
@@ -59,9 +59,9 @@ class Orderer {
     order_.wait(i, from);
   }
 
-  bool beside(std::size_t i) const { return p_.instructions[i].stream == stream_; }
+  bool on_stream(std::size_t i) const { return p_.instructions[i].stream == stream_; }
 
-  static constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
+  static constexpr std::size_t kNothing = static_cast<std::size_t>(-1);
   Program& p_;
   std::int32_t stream_;
   std::int32_t events_;
@@ -81,6 +81,6 @@ std::vector<std::size_t> moved_order(const std::vector<std::size_t>& at, const s
   return order;
 }
 
-void order_beside(Program& program, std::int32_t stream) { Orderer(program, stream).run(); }
+void order_stream(Program& program, std::int32_t stream) { Orderer(program, stream).run(); }
 
 }  // namespace trireme::program
