@@ -77,8 +77,7 @@ Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const Com
   const passes::Pipeline passes = graph_passes(graphs, plan);
   passes.run(role.module, {options.dump_passes, options.disabled_passes, options.on_pass});
   // Program passes are numbered on from the graph passes.
-  RoleBuilder builder(role, plan, plan.mesh.ranks(),
-                      {options.dump_passes, passes.names().size() + 1, options.on_pass});
+  RoleBuilder builder(role, plan, plan.mesh.ranks(), {options.dump_passes, passes.names().size() + 1, options.on_pass});
   builder.lower("init", "init");
   builder.lower("derive", "derive");
   if (role.module.has_graph("micro")) {

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "support/probe_ops.h"
-#include "trireme/program/stream_order.h"
 #include "trireme/program/check.h"
 #include "trireme/program/lifetimes.h"
+#include "trireme/program/stream_order.h"
 
 namespace trireme::program {
 namespace {

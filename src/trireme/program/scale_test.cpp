@@ -78,7 +78,7 @@ class Interleaved {
       if (m >= in_flight - 1) backward(m - in_flight + 1);
     }
     p.micro_batches = micro_batches;
-    find_lifetimes(p, {});
+    find_lifetimes(p);
   }
 
   Program p;
@@ -159,7 +159,7 @@ TEST(Scale, InterleavedMicroBatchesArePlannedAndCheckedInTime) {
   ASSERT_GT(step.p.instructions.size(), 140000U);
   ASSERT_GT(step.p.buffers.size(), 280000U);
   const double begin = cpu_seconds();
-  find_lifetimes(step.p, {});
+  find_lifetimes(step.p);
   plan_memory(step.p);
   check(step.p);
   EXPECT_LT(cpu_seconds() - begin, 10);
