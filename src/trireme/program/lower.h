@@ -2,11 +2,13 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "trireme/program/check.h"
 #include "trireme/program/collectives.h"
 #include "trireme/program/copies.h"
 #include "trireme/program/program.h"
+#include "trireme/program/schedule.h"
 #include "trireme/program/weight_gradients.h"
 
 namespace trireme::program {
@@ -30,11 +32,13 @@ struct LowerOptions {
   CopyOptions copies = {};     // between memory tiers
   CollectiveOptions collectives = {};
   WeightGradientOptions weight_gradients = {};
+  std::vector<Action> actions = {};  // the order of micro-batches and phases; empty: plain_order
   PassReports reports = {};
 };
 
-// Turns graphs into plain instructions: micro-batches unrolled, views resolved, sums accumulated into their state's
-// buffer (by the kernel itself where it can).
+// Turns graphs into plain instructions, in the order of the actions: micro-batches unrolled, views resolved, sums
+// accumulated into their state's buffer (by the kernel itself where it can). What a micro-batch saves lives from its
+// forward action to its last use. Refuses actions that are in no valid order.
 Program emit(const ir::Module& module, const StateLayout& layout, const LowerOptions& options);
 
 // A rank's program as it runs: what is emitted, rewritten by the program passes (pass.h).

@@ -24,6 +24,12 @@ using testing::Golden;
 using testing::GoldenOptions;
 using testing::take;
 
+// "F0,F1,B0": options have no spaces.
+std::vector<Action> actions_of(std::string text) {
+  std::replace(text.begin(), text.end(), ',', ' ');
+  return parse_actions(text);
+}
+
 LowerOptions lower_options(GoldenOptions options) {
   LowerOptions lowering{.body = take(options, "body", "micro"),
                         .tail = take(options, "tail", ""),
@@ -31,7 +37,8 @@ LowerOptions lower_options(GoldenOptions options) {
                         .device = take(options, "device", "cpu") == "cuda" ? device::Kind::cuda : device::Kind::cpu,
                         .reuse_in_place = take(options, "reuse", "true") == "true",
                         .collectives = {.ahead = std::stoul(take(options, "ahead", "1048576"))},
-                        .weight_gradients = {.overlap = take(options, "weight_gradients", "") == "overlap", .lag = 1}};
+                        .weight_gradients = {.overlap = take(options, "weight_gradients", "") == "overlap", .lag = 1},
+                        .actions = actions_of(take(options, "actions", ""))};
   EXPECT_TRUE(options.empty()) << "unknown option " << options.begin()->first;
   return lowering;
 }
