@@ -2,6 +2,8 @@
 // in the same order.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "equivalence/training.h"
 #include "trireme/program/check.h"
 #include "trireme/program/lower.h"
@@ -31,12 +33,15 @@ void reorder(train::Compiled& c, const std::string& actions, int threads) {
     for (const program::Operand& o : i.inputs) bytes += 4 * o.type.bytes();
     return bytes;
   };
-  c.step = program::lower(c.module, c.layout, options);
-  program::check(c.step);
-  c.arena_bytes = std::max(c.arena_bytes, c.step.arena_bytes);
+  train::Role& role = c.roles.front();
+  program::Program& step = *std::find_if(role.programs.begin(), role.programs.end(),
+                                         [](const program::Program& p) { return p.name == "step"; });
+  step = program::lower(role.module, role.layout, options);
+  program::check(step);
+  role.arena_bytes = std::max(role.arena_bytes, step.arena_bytes);
   for (int tier = 1; tier < program::kTiers; ++tier) {
-    std::size_t& bytes = c.tier_bytes[static_cast<std::size_t>(tier)];
-    bytes = std::max(bytes, c.step.bytes_in(tier));
+    std::size_t& bytes = role.tier_bytes[static_cast<std::size_t>(tier)];
+    bytes = std::max(bytes, step.bytes_in(tier));
   }
 }
 
@@ -56,7 +61,7 @@ TEST_P(Actions, TrainLikeThePlainOrder) {
   Trained plain(config);
   ASSERT_EQ(plain.compiled().micro_batches, 3);
   Trained ordered(config, {.rework = [&](train::Compiled& c) { reorder(c, one.actions, 1); }});
-  ASSERT_NE(plain.compiled().step.instructions.size(), 0U);
+  ASSERT_NE(plain.role().program("step").instructions.size(), 0U);
   plain.train(4);
   ordered.train(4);
   // A tied table's sum has terms of both kinds of gradients, which then come in another order.
@@ -98,7 +103,7 @@ TEST(ActionOrder, MoreIsHeldWhereMoreIsUnderWay) {
   config.train.micro_batch = 2;
   Trained plain(config);
   Trained held(config, {.rework = [](train::Compiled& c) { reorder(c, "F0 F1 F2 B0 B1 B2 W0 W1 W2 U", 1); }});
-  EXPECT_GT(held.compiled().step.lower_bound, plain.compiled().step.lower_bound);
+  EXPECT_GT(held.role().program("step").lower_bound, plain.role().program("step").lower_bound);
 }
 
 }  // namespace
