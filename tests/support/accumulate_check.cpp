@@ -7,7 +7,7 @@
 
 #include "support/guarded.h"
 #include "trireme/device/arena.h"
-#include "trireme/device/queue.h"
+#include "trireme/device/stream.h"
 #include "trireme/ops/all.h"
 
 namespace trireme::testing {
@@ -100,15 +100,15 @@ void check_accumulates(const OpCase& c) {
     for (const std::size_t offset : out) out_pointers.push_back(arena.data() + offset);
     arena.write(out[0], bytes_of(before, outputs[0].dtype));
     ThreadPool pool(threads);
-    const auto queue = device::make_queue(device);
+    const auto streams = device::make_streams(device);
     device::Launch launch;
     launch.inputs = in_pointers;
     launch.outputs = out_pointers;
     launch.workspace = arena.data() + workspace;
     launch.pool = &pool;
-    launch.native_stream = queue ? queue->native() : nullptr;
+    launch.native_stream = streams->native();
     kernel.prepare(spec)->launch(launch);
-    if (queue) queue->synchronize();
+    streams->synchronize();
     std::vector<std::byte> result(outputs[0].bytes());
     arena.read(out[0], result);
     results.push_back(read(result.data(), outputs[0]));

@@ -7,7 +7,8 @@
 
 #include "trireme/core/error.h"
 #include "trireme/device/arena.h"
-#include "trireme/device/queue.h"
+#include "trireme/device/host_block.h"
+#include "trireme/device/stream.h"
 #include "trireme/device/tier_file.h"
 
 namespace trireme::cli {
@@ -156,14 +157,14 @@ class LinkCopies final : public PlainCopies {
         block_(std::max(largest(), kBlock)),
         device_(2 * block_, program.device),
         host_(program.device, 2 * block_),
-        queue_(device::make_queue(program.device, {.lanes = 2})) {}
+        streams_(device::make_streams(program.device, {.streams = 2})) {}
 
   Rates sequential() override {
     const auto all = [&](bool out) {
       constexpr int kBlocks = 16;
       const double seconds = seconds_of([&] {
         for (int b = 0; b < kBlocks; ++b) copy(out, kBlock);
-        queue_->synchronize();
+        streams_->synchronize();
       });
       return static_cast<double>(kBlock) * kBlocks / seconds;
     };
@@ -180,7 +181,7 @@ class LinkCopies final : public PlainCopies {
       for (const Instruction& i : program_.instructions)
         if (phase_of(i.phase) == phase && (i.kind == Instruction::Kind::store || i.kind == Instruction::Kind::load))
           copy(i.kind == Instruction::Kind::store, i.outputs.front().type.bytes());
-      queue_->synchronize();
+      streams_->synchronize();
     });
   }
 
@@ -189,22 +190,22 @@ class LinkCopies final : public PlainCopies {
 
   void copy(bool out, std::size_t bytes) {
     if (out)
-      queue_->copy(host_.data(), device_.data(), bytes, 0);
+      streams_->copy(host_.data(), device_.data(), bytes, 0);
     else
-      queue_->copy(device_.data() + block_, host_.data() + block_, bytes, 1);
+      streams_->copy(device_.data() + block_, host_.data() + block_, bytes, 1);
   }
 
   void run(Instruction::Kind kind, std::size_t phase) override {
     for (const Instruction& i : program_.instructions)
       if (i.kind == kind && phase_of(i.phase) == phase)
         copy(kind == Instruction::Kind::store, i.outputs.front().type.bytes());
-    queue_->synchronize();
+    streams_->synchronize();
   }
 
   std::size_t block_;
   device::Arena device_;
   device::HostBlock host_;
-  std::unique_ptr<device::Queue> queue_;
+  std::unique_ptr<device::Streams> streams_;
 };
 
 }  // namespace

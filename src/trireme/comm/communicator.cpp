@@ -7,6 +7,7 @@
 
 #include "trireme/comm/algorithms/algorithms.h"
 #include "trireme/comm/scratch.h"
+#include "trireme/core/worker.h"
 
 namespace trireme::comm {
 namespace {
@@ -83,7 +84,7 @@ struct Task {
 class TaskState final : public Request::State {
  public:
   explicit TaskState(std::shared_ptr<Task> task) : task_(std::move(task)) {}
-  // Whoever asks takes the error with it, so that the stream's thread does not drop it later.
+  // Whoever asks takes the error with it, so that the worker's thread does not drop it later.
   bool test() override {
     const std::lock_guard lock(task_->mutex);
     if (task_->done && task_->error) std::rethrow_exception(std::exchange(task_->error, nullptr));
@@ -129,8 +130,8 @@ struct Communicator::Impl {
   Strand foreground{Lane::foreground};
   Strand background{Lane::background};
   Strand user{Lane::user};
-  Counters zero;                           // what counters() counts from
-  std::unique_ptr<device::Stream> stream;  // last: its thread ends before anything it uses
+  Counters zero;                                          // what counters() counts from
+  std::unique_ptr<Worker<std::shared_ptr<Task>>> worker;  // last: its thread ends before anything it uses
 
   // Runs `body` as the next collective of a strand, counting what it did even when it throws.
   template <class Body>
@@ -313,16 +314,11 @@ struct Communicator::Impl {
 
   Request start(std::function<void()> work) {
     transport->check();
-    if (!stream) stream = std::make_unique<device::Stream>(256);
+    if (!worker)
+      worker = std::make_unique<Worker<std::shared_ptr<Task>>>(256, [](std::shared_ptr<Task>& task) { task->run(); });
     auto task = std::make_shared<Task>();
     task->work = std::move(work);
-    // The stream's reference, given back when the task has run.
-    auto* held = new std::shared_ptr<Task>(task);
-    stream->submit({[](void* context, std::size_t) {
-                      const std::unique_ptr<std::shared_ptr<Task>> mine(static_cast<std::shared_ptr<Task>*>(context));
-                      (*mine)->run();
-                    },
-                    held, 0});
+    worker->submit(task);
     return Request(std::make_unique<TaskState>(std::move(task)));
   }
 };

@@ -13,7 +13,6 @@
 #include "trireme/comm/tuning.h"
 #include "trireme/comm/types.h"
 #include "trireme/core/dtype.h"
-#include "trireme/device/stream.h"
 
 namespace trireme::comm {
 

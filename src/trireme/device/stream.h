@@ -1,62 +1,100 @@
 #pragma once
-#include <atomic>
-#include <condition_variable>
-#include <cstdint>
-#include <mutex>
-#include <thread>
+#include <cstddef>
+#include <memory>
+#include <span>
 #include <vector>
+
+#include "trireme/device/kernel.h"
 
 namespace trireme::device {
 
-// A point in a stream's work. Events are numbered by use: `wait(n)` returns once `record` has been called n times, so
-// an event is used again in every run of a program without being reset.
-class Event {
+// Ordered work on a device. Each stream, by its number, does its work in order and concurrently with the others, but
+// for what waits for an event. There is one such object for each executor.
+//
+//   streams.fork();                          // all streams start after what stream 0 has been given
+//   streams.issue({{run, context, 7, 1}});   // run(context, 7) gives stream 1 its work:
+//                                            //   streams.wait(event, 1); kernel.launch(…); streams.record(other, 1);
+//   streams.join(1);                         // stream 0 goes on when stream 1 has done all that
+//   streams.synchronize();
+//
+// On the CPU stream 0 is the calling thread, each other stream a thread of its own, and events are counters. A launch
+// there is the work itself, so what is issued runs in its stream: the other streams are given theirs before the calling
+// thread begins its own. On CUDA streams and events are CUDA's, what is issued
+// runs at once, and all that it calls returns before the work is done. Errors of a device are thrown by the call that
+// learns of them, `synchronize` at the latest.
+class Streams {
  public:
-  void record() {
-    count_.fetch_add(1, std::memory_order_release);
-    count_.notify_all();
-  }
-  void wait(std::uint64_t count) const {
-    for (std::uint64_t now = count_.load(std::memory_order_acquire); now < count;
-         now = count_.load(std::memory_order_acquire))
-      count_.wait(now, std::memory_order_acquire);
-  }
-  bool recorded(std::uint64_t count) const { return count_.load(std::memory_order_acquire) >= count; }
-
- private:
-  std::atomic<std::uint64_t> count_{0};
-};
-
-// Work done in order beside the thread that submits it: on the CPU, a thread of its own. Submitting allocates nothing
-// while no more than `capacity` tasks are waiting.
-class Stream {
- public:
-  struct Task {
+  // What gives a stream work, by launching kernels and by the calls below with that stream's number.
+  struct Work {
     void (*run)(void* context, std::size_t argument);  // must not throw
     void* context;
     std::size_t argument;
+    std::size_t stream;
+  };
+  struct Copy {
+    void* to;
+    const void* from;
+    std::size_t bytes;
   };
 
-  explicit Stream(std::size_t capacity);
-  ~Stream();
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
+  Streams() = default;
+  Streams(const Streams&) = delete;
+  Streams& operator=(const Streams&) = delete;
+  virtual ~Streams() = default;
 
-  void submit(const Task& task);
-  // Returns when everything submitted so far is done.
-  void synchronize();
+  // Each stream does its own of them in the order given. An event that one waits for must be recorded by one before it.
+  virtual void issue(std::span<const Work> work) = 0;
+  // Whether work is done after the call that gives it: then what a call names of the host's memory must stay, and be
+  // memory that `reads` accepts.
+  virtual bool asynchronous() const = 0;
 
- private:
-  void work();
+  virtual void* native(std::size_t stream = 0) const = 0;  // for Launch::native_stream
+  // Within the device's memory, or between it and a HostBlock or what `host_memory` gave.
+  virtual void copy(void* to, const void* from, std::size_t bytes, std::size_t stream = 0) = 0;
+  // Many of them within the device's memory at once; none may touch what another writes.
+  virtual void copy_all(std::span<const Copy> copies, std::size_t stream) = 0;
+  // A call on the host in the stream's order. It must not throw, nor touch the device.
+  virtual void call(void (*function)(void*), void* context, std::size_t stream) = 0;
+  // Whether `copy` may read this memory of the host.
+  virtual bool reads(const void* memory) const = 0;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<Task> ring_;
-  std::size_t head_ = 0;
-  std::size_t waiting_ = 0;
-  bool busy_ = false;
-  bool stopping_ = false;
-  std::thread thread_;
+  // From here on the other streams, all `except` one if that is not 0, start after what stream 0 has been given.
+  virtual void fork(std::size_t except = 0) = 0;
+  // Stream 0 goes on after what the stream has been given. Gives the seconds for which the calling thread waited.
+  virtual double join(std::size_t stream) = 0;
+  // The calling thread waits for all that the streams, or one of them, have been given.
+  virtual void synchronize() = 0;
+  virtual void synchronize(std::size_t stream) = 0;
+
+  // Events are numbered from 0. Each is recorded once between two forks of all streams, before a stream that must go on
+  // then waits for it. Waiting gives the seconds for which the calling thread did.
+  virtual void record(std::size_t event, std::size_t stream) = 0;
+  virtual double wait(std::size_t event, std::size_t stream) = 0;
+  // Whether what came before it is done.
+  virtual bool is_done(std::size_t event) const = 0;
+  // An event as other streams of the same process know it; and waiting for theirs, which have been recorded.
+  virtual void* handle(std::size_t event) const = 0;
+  virtual void wait_for(void* handle, std::size_t stream) = 0;
+
+  // Times at which a stream came to this point, numbered from 0; and from one to a later one, once both have passed.
+  virtual void timestamp(std::size_t number, std::size_t stream = 0) = 0;
+  virtual double seconds(std::size_t from, std::size_t to) const = 0;
+
+  // Work that is given while capturing is kept instead of done; `replay` gives all of it to stream 0, as often as it is
+  // called. The other streams take part between `fork` and `join`. Captures are numbered from 0. Not on the CPU.
+  virtual void begin_capture() = 0;
+  virtual std::size_t end_capture() = 0;
+  virtual void drop_capture() noexcept = 0;  // ends it after a failure
+  virtual void replay(std::size_t capture) = 0;
 };
+
+struct StreamShape {
+  std::size_t streams = 1;
+  std::size_t events = 0;
+  std::size_t timestamps = 0;
+  std::size_t yielding = 0;                // a stream that the others go before where both have work; 0: none
+  std::vector<std::size_t> capacity = {};  // by stream, on the CPU: how much is issued between a fork and its join
+};
+std::unique_ptr<Streams> make_streams(Kind kind, const StreamShape& shape = {});
 
 }  // namespace trireme::device

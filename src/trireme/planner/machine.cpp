@@ -15,7 +15,7 @@
 #include "trireme/core/text.h"
 #include "trireme/device/arena.h"
 #include "trireme/device/cuda/cuda.h"
-#include "trireme/device/queue.h"
+#include "trireme/device/stream.h"
 #include "trireme/ops/all.h"
 
 namespace trireme::planner {
@@ -74,8 +74,8 @@ double op_seconds(const std::string& name, const std::vector<TensorType>& inputs
   for (std::size_t i = 0; i < inputs.size(); ++i) in.push_back(inputs[i].present ? arena.data() + in_at[i] : nullptr);
   for (const std::size_t at : out_at) out.push_back(arena.data() + at);
   ThreadPool pool(threads);
-  const auto queue = device::make_queue(device);
-  const device::Launch launch{in, out, arena.data() + scratch_at, &pool, queue ? queue->native() : nullptr};
+  const auto streams = device::make_streams(device);
+  const device::Launch launch{in, out, arena.data() + scratch_at, &pool, streams->native()};
   using Clock = std::chrono::steady_clock;
   double best = std::numeric_limits<double>::infinity();
   const auto start = Clock::now();
@@ -83,7 +83,7 @@ double op_seconds(const std::string& name, const std::vector<TensorType>& inputs
   while (std::chrono::duration<double>(Clock::now() - start).count() < 0.1) {
     const auto begin = Clock::now();
     for (int i = 0; i < together; ++i) prepared->launch(launch);
-    if (queue) queue->synchronize();
+    streams->synchronize();
     best = std::min(best, std::chrono::duration<double>(Clock::now() - begin).count() / together);
   }
   return best;
@@ -111,15 +111,14 @@ double copy_speed(device::Kind device) {
   constexpr std::size_t kBytes = std::size_t{1} << 30;
   constexpr int kCopies = 10;
   const device::Arena arena(2 * kBytes, device);
-  const auto queue = device::make_queue(device, {.marks = 2});
-  TRI_CHECK(queue != nullptr, "copies are measured where a queue makes them");
+  const auto streams = device::make_streams(device, {.timestamps = 2});
   double best = 0;
   for (int round = 0; round < 3; ++round) {
-    queue->mark(0);
-    for (int i = 0; i < kCopies; ++i) queue->copy(arena.data() + kBytes, arena.data(), kBytes);
-    queue->mark(1);
-    queue->synchronize();
-    best = std::max(best, 2.0 * kCopies * static_cast<double>(kBytes) / queue->seconds(0, 1));
+    streams->timestamp(0);
+    for (int i = 0; i < kCopies; ++i) streams->copy(arena.data() + kBytes, arena.data(), kBytes);
+    streams->timestamp(1);
+    streams->synchronize();
+    best = std::max(best, 2.0 * kCopies * static_cast<double>(kBytes) / streams->seconds(0, 1));
   }
   return best;
 }

@@ -4,9 +4,10 @@
 #include <cstring>
 
 #include "trireme/core/error.h"
-#include "trireme/ops/collective/collective.h"
+#include "trireme/device/group_kernel.h"
 #include "trireme/program/print.h"
 
+// What is prepared once, and what goes in and out.
 namespace trireme::runtime {
 
 using program::Instruction;
@@ -34,57 +35,69 @@ Executor::Executor(const program::Program& program, device::Arena& arena, Thread
       pool_(pool),
       ranks_(ranks),
       prepared_(program.instructions.size()),
-      events_(static_cast<std::size_t>(program.events())) {
-  if (arena.bytes() < program.arena_bytes)
-    fail("program '{}' needs an arena of {} bytes, got {}", program.name, program.arena_bytes, arena.bytes());
-  // Kernels were given workspaces for this many threads.
-  if (pool.threads() > program.threads)
-    fail("program '{}' is for {} threads, got {}", program.name, program.threads, pool.threads());
-  const auto check_tier = [&](int tier, std::size_t there) {
-    if (const std::size_t needed = program.bytes_in(tier); needed > there)
-      fail("program '{}' needs {} bytes on the {}, got {}", program.name, needed, program::tier_name(tier), there);
-  };
-  check_tier(program::kHostTier, tiers.host == nullptr ? 0 : tiers.host->bytes());
-  check_tier(program::kDiskTier, tiers.disk == nullptr ? 0 : tiers.disk->bytes());
-  if (program.mesh.ranks() > 1 && (ranks == nullptr || ranks->mesh() != program.mesh))
-    fail("program '{}' is for the ranks of '{}', got '{}'", program.name, program.mesh.str(),
-         ranks == nullptr ? "" : ranks->mesh().str());
-  if (arena.kind() != program.device)
-    fail("program '{}' is for the memory of a {}, got that of a {}", program.name, device::name_of(program.device),
-         device::name_of(arena.kind()));
-  comm_events_.assign(events_.size(), false);
-  for (const Instruction& instruction : program.instructions)
-    if (instruction.communicates() && instruction.records != program::kNone)
-      comm_events_[static_cast<std::size_t>(instruction.records)] = true;
+      failure_(program),
+      timeline_(program, program.device == device::Kind::cpu),
+      collectives_(program, ranks),
+      group_size_(prepared_.size(), 1) {
+  check_memory();
   std::unordered_map<std::string, device::Kernel*> cache;
-  std::vector<std::size_t> per_stream(static_cast<std::size_t>(program.streams()), 0);
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
     try {
       prepare(i, cache);
     } catch (Error& e) {
       throw e.within("preparing " + program::describe(program, i));
     }
-    ++per_stream[static_cast<std::size_t>(program.instructions[i].stream)];
+    host_calls_.push_back({this, i});
   }
-  channels_.resize(per_stream.size());
-  last_copy_.resize(per_stream.size());
-  on_their_way_.resize(per_stream.size());
+  for (const program::LaunchGroup& group : program.launch_groups) {
+    std::fill(group_size_.begin() + group.first, group_size_.begin() + group.last, 0);
+    group_size_[static_cast<std::size_t>(group.first)] = static_cast<std::size_t>(group.last - group.first);
+  }
   for (std::size_t i = 0; i < prepared_.size(); ++i)
-    if (program.instructions[i].moves()) last_copy_[static_cast<std::size_t>(program.instructions[i].stream)] = i;
-  for (auto& copies : on_their_way_) copies.reserve(device::TierChannel::kAhead);
-  if (tiers.disk != nullptr)
-    for (const Instruction& instruction : program.instructions)
-      if (auto& channel = channels_[static_cast<std::size_t>(instruction.stream)]; instruction.moves() && !channel)
-        channel = std::make_unique<device::TierChannel>(*tiers.disk);
-  streams_.resize(per_stream.size());
-  if (program.device != device::Kind::cpu) {
-    prepare_queue();
-    return;
-  }
-  for (std::size_t s = 1; s < per_stream.size(); ++s) streams_[s] = std::make_unique<device::Stream>(per_stream[s]);
+    work_.push_back({[](void* self, std::size_t at) { static_cast<Executor*>(self)->run_from(at); }, this, i,
+                     static_cast<std::size_t>(program.instructions[i].stream)});
+  check_groups();
+  make_streams();
+  staging_ = std::make_unique<Staging>(program, arena, streams_->asynchronous());
+  const bool to_disk = std::any_of(program.instructions.begin(), program.instructions.end(),
+                                   [&](const Instruction& i) { return is_disk_copy(program, i); });
+  if (to_disk) disk_ = DiskCopies::on({program, prepared_, *tiers.disk, timeline_, failure_});
 }
 
 Executor::~Executor() = default;
+
+void Executor::check_memory() const {
+  if (arena_.bytes() < program_.arena_bytes)
+    fail("program '{}' needs an arena of {} bytes, got {}", program_.name, program_.arena_bytes, arena_.bytes());
+  // Kernels were given workspaces for this many threads.
+  if (pool_.threads() > program_.threads)
+    fail("program '{}' is for {} threads, got {}", program_.name, program_.threads, pool_.threads());
+  const auto check_tier = [&](int tier, std::size_t there) {
+    if (const std::size_t needed = program_.bytes_in(tier); needed > there)
+      fail("program '{}' needs {} bytes on the {}, got {}", program_.name, needed, program::tier_name(tier), there);
+  };
+  check_tier(program::kHostTier, tiers_.host == nullptr ? 0 : tiers_.host->bytes());
+  check_tier(program::kDiskTier, tiers_.disk == nullptr ? 0 : tiers_.disk->bytes());
+  if (program_.mesh.ranks() > 1 && (ranks_ == nullptr || ranks_->mesh() != program_.mesh))
+    fail("program '{}' is for the ranks of '{}', got '{}'", program_.name, program_.mesh.str(),
+         ranks_ == nullptr ? "" : ranks_->mesh().str());
+  if (arena_.kind() != program_.device)
+    fail("program '{}' is for the memory of a {}, got that of a {}", program_.name, device::name_of(program_.device),
+         device::name_of(arena_.kind()));
+}
+
+// Also when the trace changes, which wants more timestamps.
+void Executor::make_streams() {
+  device::StreamShape shape{.streams = static_cast<std::size_t>(program_.streams()),
+                            .events = static_cast<std::size_t>(program_.events()) + comm::DeviceGroup::kEvents,
+                            .timestamps = timeline_.timestamps(),
+                            .yielding = program::kGradientStream};
+  shape.capacity.assign(shape.streams, 0);
+  for (const Instruction& instruction : program_.instructions)
+    ++shape.capacity[static_cast<std::size_t>(instruction.stream)];
+  captured_.clear();
+  streams_ = device::make_streams(program_.device, shape);
+}
 
 void Executor::prepare(std::size_t i, std::unordered_map<std::string, device::Kernel*>& cache) {
   const Instruction& instruction = program_.instructions[i];
@@ -109,124 +122,31 @@ void Executor::prepare(std::size_t i, std::unordered_map<std::string, device::Ke
   for (const Operand& o : instruction.outputs)
     if (const ir::StateId state = program_.buffers[static_cast<std::size_t>(o.buffer)].state; state >= 0)
       p.overwrites.push_back(state);
-  for (const std::int32_t event : instruction.waits)
-    p.waits_for_others = p.waits_for_others || comm_events_[static_cast<std::size_t>(event)];
-  if (instruction.kind == Instruction::Kind::collective)
-    prepare_collective(i);
-  else if (instruction.communicates())
-    prepare_message(i);
+  if (instruction.communicates()) collectives_.prepare(i, p);
   if (instruction.kind != Instruction::Kind::launch) return;
+  // The host's cores have nothing else to do while an accelerator works.
+  const bool shares_cores = instruction.stream != 0 && program_.device == device::Kind::cpu;
+  p.pool = shares_cores ? &own_thread_ : &pool_;
   device::Kernel*& known = cache[signature(instruction)];
+  if (known == nullptr) {
+    ir::Types inputs;
+    ir::Types outputs;
+    for (const Operand& o : instruction.inputs) inputs.push_back(o.type);
+    for (const Operand& o : instruction.outputs) outputs.push_back(o.type);
+    const ir::KernelSpec spec{inputs, outputs, instruction.attributes, program_.threads, instruction.accumulate};
+    const device::Kind kind = instruction.on_host ? device::Kind::cpu : program_.device;
+    kernels_.push_back(instruction.op->kernels.at(kind).prepare(spec));
+    known = kernels_.back().get();
+  }
   p.kernel = known;
-  if (known != nullptr) return;
-  ir::Types inputs;
-  ir::Types outputs;
-  for (const Operand& o : instruction.inputs) inputs.push_back(o.type);
-  for (const Operand& o : instruction.outputs) outputs.push_back(o.type);
-  const ir::KernelSpec spec{inputs, outputs, instruction.attributes, program_.threads, instruction.accumulate};
-  kernels_.push_back(
-      instruction.op->kernels.at(instruction.on_host ? device::Kind::cpu : program_.device).prepare(spec));
-  p.kernel = known = kernels_.back().get();
 }
 
-void Executor::prepare_collective(std::size_t i) {
-  const Instruction& instruction = program_.instructions[i];
-  Prepared& p = prepared_[i];
-  if (ranks_ == nullptr) fail("there are no other ranks");
-  p.group = &ranks_->group(instruction.attributes.text("axis"));
-  const bool on_device = program_.device != device::Kind::cpu;
-  if (on_device) p.device_group = &ranks_->device_group(instruction.attributes.text("axis"), program_.device);
-  if (!on_device && instruction.op->name == ops::kAllToAll && instruction.inputs.size() > 1 && p.workspace == nullptr)
-    fail("several tensors are exchanged by way of a workspace, and there is none");
-  for (std::size_t o = 0; o < instruction.outputs.size(); ++o) {
-    const Operand& in = instruction.inputs[o];
-    const Operand& out = instruction.outputs[o];
-    if (instruction.op->name == ops::kAllReduce) {
-      if (p.inputs[o] != p.outputs[o]) p.copies.push_back({p.outputs[o], p.inputs[o], out.type.bytes()});
-      p.segments.push_back({p.outputs[o], out.type.elements()});
-    } else if (instruction.op->name == ops::kReduceScatter) {
-      p.cuts.push_back({const_cast<void*>(p.inputs[o]), p.outputs[o], in.type.elements(), out.type.elements()});
-    } else if (instruction.op->name == ops::kAllGather) {
-      p.cuts.push_back({p.outputs[o], const_cast<void*>(p.inputs[o]), out.type.elements(), in.type.elements()});
-    }
-  }
-}
-
-// Row r of each operand goes to rank r: several operands as one message, by way of the workspace.
-void Executor::exchange(std::size_t i) {
-  const Instruction& instruction = program_.instructions[i];
-  const Prepared& p = prepared_[i];
-  const auto bytes = [&](std::size_t o) { return instruction.inputs[o].type.bytes(); };
-  if (p.inputs.size() == 1) {
-    p.group->all_to_all({static_cast<const std::byte*>(p.inputs[0]), bytes(0)},
-                        {static_cast<std::byte*>(p.outputs[0]), bytes(0)});
-    return;
-  }
-  const auto ranks = static_cast<std::size_t>(p.group->size());
-  std::size_t total = 0;
-  for (std::size_t o = 0; o < p.inputs.size(); ++o) total += bytes(o);
-  auto* out = static_cast<std::byte*>(p.workspace);
-  std::byte* in = out + total;
-  // Calls f(where a row is in the packed form, in which operand, where in it, its bytes).
-  const auto each_row = [&](auto&& f) {
-    std::size_t at = 0;
-    for (std::size_t r = 0; r < ranks; ++r)
-      for (std::size_t o = 0; o < p.inputs.size(); ++o) {
-        const std::size_t row = bytes(o) / ranks;
-        f(at, o, r * row, row);
-        at += row;
-      }
-  };
-  each_row([&](std::size_t at, std::size_t o, std::size_t from, std::size_t row) {
-    std::memcpy(out + at, static_cast<const std::byte*>(p.inputs[o]) + from, row);
-  });
-  p.group->all_to_all({out, total}, {in, total});
-  each_row([&](std::size_t at, std::size_t o, std::size_t to, std::size_t row) {
-    std::memcpy(static_cast<std::byte*>(p.outputs[o]) + to, in + at, row);
-  });
-}
-
-void Executor::combine(std::size_t i) {
-  const Instruction& instruction = program_.instructions[i];
-  const Prepared& p = prepared_[i];
-  const DType dtype = instruction.inputs.front().type.dtype;
-  const comm::Options options{ranks_->algorithm(),
-                              {static_cast<std::byte*>(p.workspace), instruction.workspace.type.bytes()},
-                              instruction.name};
-  if (instruction.op->name == ops::kAllReduce) {
-    for (const Copy& copy : p.copies) std::memcpy(copy.to, copy.from, copy.bytes);
-    const bool max = instruction.attributes.text("reduce") == "max";
-    p.group->all_reduce(p.segments, dtype, max ? comm::Reduce::max : comm::Reduce::sum, options);
-  } else if (instruction.op->name == ops::kReduceScatter) {
-    p.group->reduce_scatter(p.cuts, dtype, comm::Reduce::sum, options);
-  } else if (instruction.op->name == ops::kAllToAll) {
-    exchange(i);
-  } else {
-    p.group->all_gather(p.cuts, dtype, options);
-  }
-}
-
-void Executor::prepare_message(std::size_t i) {
-  const Instruction& instruction = program_.instructions[i];
-  Prepared& p = prepared_[i];
-  if (ranks_ == nullptr) fail("there are no other ranks");
-  p.group = &ranks_->all();
-  p.peer = static_cast<int>(instruction.attributes.integer("peer"));
-  p.key = static_cast<int>(instruction.attributes.integer("key"));
-  if (p.peer >= p.group->size()) fail("there is no rank {}", p.peer);
-}
-
-void Executor::send_or_receive(std::size_t i) {
-  const Instruction& instruction = program_.instructions[i];
-  const Prepared& p = prepared_[i];
-  if (instruction.kind == Instruction::Kind::pull) {
-    p.group->recv({static_cast<std::byte*>(p.outputs.front()), instruction.outputs.front().type.bytes()}, p.peer,
-                  p.key);
-    return;
-  }
-  p.group->send({static_cast<const std::byte*>(p.inputs.front()), instruction.inputs.front().type.bytes()}, p.peer,
-                p.key);
-  *static_cast<std::uint8_t*>(p.outputs.front()) = 1;
+// That a kernel can do many launches at once was known from its definition alone.
+void Executor::check_groups() const {
+  for (const program::LaunchGroup& group : program_.launch_groups)
+    for (auto i = static_cast<std::size_t>(group.first); i < static_cast<std::size_t>(group.last); ++i)
+      if (prepared_[i].kernel != nullptr && dynamic_cast<device::GroupKernel*>(prepared_[i].kernel) == nullptr)
+        fail("the kernel of {} cannot be launched together with others", program::describe(program_, i));
 }
 
 void Executor::bind(std::string_view name, int micro, std::span<const std::byte> data) {
@@ -237,7 +157,7 @@ void Executor::bind(std::string_view name, int micro, std::span<const std::byte>
       continue;
     if (data.size() != instruction.outputs.front().type.bytes())
       fail("input '{}' is {}, got {} bytes", name, instruction.outputs.front().type.str(), data.size());
-    prepared_[i].bound = data.data();
+    staging_->bind(i, data.data());
     found = true;
   }
   if (!found) fail("program '{}' has no input '{}' in micro-batch {}", program_.name, name, micro);
@@ -250,228 +170,9 @@ const TensorType& Executor::input_type(std::string_view name) const {
   fail("program '{}' has no input '{}'", program_.name, name);
 }
 
-void Executor::check_bound() const {
-  for (std::size_t i = 0; i < prepared_.size(); ++i) {
-    const Instruction& instruction = program_.instructions[i];
-    if (instruction.kind == Instruction::Kind::input && prepared_[i].bound == nullptr)
-      fail("input '{}' of micro-batch {} is not bound", instruction.name, instruction.micro);
-  }
-}
-
-// What is due before any instruction.
-void Executor::prepare_launch(std::size_t i) {
-  const Prepared& p = prepared_[i];
-  for (std::size_t tier = 0; tier < measured_peak_.size(); ++tier) {
-    std::atomic<std::size_t>& peak = measured_peak_[tier];
-    std::size_t seen = peak.load(std::memory_order_relaxed);
-    while (seen < p.end_offset[tier] &&
-           !peak.compare_exchange_weak(seen, p.end_offset[tier], std::memory_order_relaxed)) {
-    }
-  }
-  if (held_ != nullptr)
-    for (const ir::StateId state : p.overwrites) held_->wait(state);
-}
-
-void Executor::execute(std::size_t i) {
-  const Instruction& instruction = program_.instructions[i];
-  const Prepared& p = prepared_[i];
-  prepare_launch(i);
-  if (queue_) return issue(i);
-  switch (instruction.kind) {
-    case Instruction::Kind::input:
-      std::memcpy(p.outputs.front(), p.bound, instruction.outputs.front().type.bytes());
-      break;
-    case Instruction::Kind::copy:
-      std::memmove(p.outputs.front(), p.inputs.front(), instruction.outputs.front().type.bytes());
-      break;
-    case Instruction::Kind::store:
-    case Instruction::Kind::load: move(i); break;
-    case Instruction::Kind::collective: combine(i); break;
-    case Instruction::Kind::push:
-    case Instruction::Kind::pull: send_or_receive(i); break;
-    case Instruction::Kind::launch: {
-      ThreadPool& pool = instruction.on_host ? host_pool_ : instruction.stream == 0 ? pool_ : side_pool_;
-      p.kernel->launch({p.inputs, p.outputs, p.workspace, &pool, nullptr});
-      break;
-    }
-  }
-}
-
-void Executor::move(std::size_t i) {
-  const Instruction& instruction = program_.instructions[i];
-  const Prepared& p = prepared_[i];
-  if (!on_disk(i)) {  // a CPU's own memory is the host's
-    std::memcpy(p.outputs.front(), p.inputs.front(), instruction.outputs.front().type.bytes());
-    return;
-  }
-  const std::size_t bytes = program::aligned(instruction.outputs.front().type.bytes(), program::kPage);
-  device::TierChannel& channel = *channels_[static_cast<std::size_t>(instruction.stream)];
-  if (instruction.kind == Instruction::Kind::store)
-    channel.write(p.tier_offset, {static_cast<const std::byte*>(p.inputs.front()), bytes});
-  else
-    channel.read(p.tier_offset, {static_cast<std::byte*>(p.outputs.front()), bytes});
-}
-
-// Whether it is a copy to or from the disk.
-bool Executor::on_disk(std::size_t i) const {
-  const Instruction& instruction = program_.instructions[i];
-  if (!instruction.moves()) return false;
-  const Operand& there =
-      instruction.kind == Instruction::Kind::store ? instruction.outputs.front() : instruction.inputs.front();
-  return program_.buffers[static_cast<std::size_t>(there.buffer)].tier == program::kDiskTier;
-}
-
-void Executor::record_failure(std::size_t i) {
-  const std::lock_guard lock(failure_mutex_);
-  if (failed_.exchange(true)) return;  // the first error wins
-  try {
-    throw;
-  } catch (Error& e) {
-    failure_ = std::make_exception_ptr(e.within(program::describe(program_, i)));
-  } catch (const std::exception& e) {
-    failure_ = std::make_exception_ptr(Error(Error::Kind::failure, program::describe(program_, i) + ": " + e.what()));
-  } catch (...) {
-    failure_ = std::make_exception_ptr(Error(Error::Kind::failure, program::describe(program_, i) + " failed"));
-  }
-}
-
-void Executor::wait_for_events(std::size_t i) const {
-  for (const std::int32_t event : program_.instructions[i].waits) events_[static_cast<std::size_t>(event)].wait(runs_);
-}
-
-void Executor::record_event(std::size_t i) {
-  if (const std::int32_t event = program_.instructions[i].records; event != program::kNone)
-    events_[static_cast<std::size_t>(event)].record();
-}
-
-// After a failure the rest of the program is skipped, but events are still recorded so that no stream waits for ever.
-void Executor::execute_guarded(std::size_t i) {
-  const Instruction& instruction = program_.instructions[i];
-  if (instruction.stream == 0 && !instruction.waits.empty()) {
-    const auto begin = Trace::Clock::now();
-    wait_for_events(i);
-    const double waited = std::chrono::duration<double>(Trace::Clock::now() - begin).count();
-    wait_seconds_[static_cast<std::size_t>(instruction.phase)] += waited;
-    if (prepared_[i].waits_for_others) exposed_comm_ += waited;
-  } else {
-    wait_for_events(i);
-  }
-  if (!failed_.load(std::memory_order_acquire)) {
-    const auto begin = Trace::Clock::now();
-    try {
-      execute(i);
-    } catch (...) {
-      record_failure(i);
-    }
-    const auto end = Trace::Clock::now();
-    if (instruction.stream == 0)
-      phase_seconds_[static_cast<std::size_t>(instruction.phase)] += std::chrono::duration<double>(end - begin).count();
-    if (instruction.stream == 0 && instruction.communicates())
-      exposed_comm_ += std::chrono::duration<double>(end - begin).count();
-    if (trace_ != nullptr) trace_->record({prepared_[i].label, instruction.stream, begin, end});
-  }
-  record_event(i);
-}
-
-// Whether copy i may be on its way beside those that are: nobody has to be waited for, and none writes the same bytes.
-// Until it may, the others are seen to their end: whoever records this one's events may wait for them.
-bool Executor::can_join(std::size_t i) const {
-  const Instruction& instruction = program_.instructions[i];
-  for (const std::int32_t event : instruction.waits)
-    if (!events_[static_cast<std::size_t>(event)].recorded(runs_)) return false;
-  const Operand& target = instruction.outputs.front();
-  const auto range = [&](const Operand& o) {
-    const std::size_t begin = program_.buffers[static_cast<std::size_t>(o.buffer)].offset + o.offset;
-    return std::pair(begin, begin + program::aligned(o.type.bytes(), program::kPage));
-  };
-  const auto [begin, end] = range(target);
-  const auto& others = on_their_way_[static_cast<std::size_t>(instruction.stream)];
-  return std::none_of(others.begin(), others.end(), [&, begin = begin, end = end](const OnItsWay& other) {
-    const auto [from, to] = range(program_.instructions[other.instruction].outputs.front());
-    return from < end && begin < to;
-  });
-}
-
-void Executor::begin_copy(std::size_t i) {
-  const Instruction& instruction = program_.instructions[i];
-  const auto stream = static_cast<std::size_t>(instruction.stream);
-  if (!can_join(i)) end_copies(stream, 0);
-  wait_for_events(i);
-  if (failed_.load(std::memory_order_acquire)) {
-    record_event(i);
-  } else {
-    try {
-      prepare_launch(i);
-      const Prepared& p = prepared_[i];
-      const std::size_t bytes = program::aligned(instruction.outputs.front().type.bytes(), program::kPage);
-      const auto begin = Trace::Clock::now();
-      if (instruction.kind == Instruction::Kind::store)
-        channels_[stream]->begin_write(i, p.tier_offset, {static_cast<const std::byte*>(p.inputs.front()), bytes});
-      else
-        channels_[stream]->begin_read(i, p.tier_offset, {static_cast<std::byte*>(p.outputs.front()), bytes});
-      on_their_way_[stream].push_back({i, begin});
-    } catch (...) {
-      record_failure(i);
-      record_event(i);
-    }
-  }
-  end_copies(stream, i == last_copy_[stream] ? 0 : device::TierChannel::kAhead - 1);
-}
-
-void Executor::end_copies(std::size_t stream, std::size_t most_left) {
-  auto& copies = on_their_way_[stream];
-  while (copies.size() > most_left) {
-    const device::TierChannel::Ended ended = channels_[stream]->wait();
-    if (!ended.error.empty()) try {
-        fail("{}", ended.error);
-      } catch (...) {
-        record_failure(ended.tag);
-      }
-    const auto copy = std::find_if(copies.begin(), copies.end(),
-                                   [&](const OnItsWay& other) { return other.instruction == ended.tag; });
-    if (trace_ != nullptr)
-      trace_->record({prepared_[ended.tag].label, static_cast<std::int32_t>(stream), copy->begin, Trace::Clock::now()});
-    copies.erase(copy);
-    record_event(ended.tag);
-  }
-}
-
-void Executor::run() {
-  check_bound();
-  ++runs_;
-  if (queue_) return run_on_device();
-  failed_ = false;
-  failure_ = nullptr;
-  phase_seconds_ = {};
-  wait_seconds_ = {};
-  exposed_comm_ = 0;
-  const auto task = [](void* self, std::size_t i) { static_cast<Executor*>(self)->execute_guarded(i); };
-  const auto copy = [](void* self, std::size_t i) { static_cast<Executor*>(self)->begin_copy(i); };
-  for (std::size_t i = 0; i < prepared_.size(); ++i)
-    if (const auto stream = static_cast<std::size_t>(program_.instructions[i].stream); stream != 0)
-      streams_[stream]->submit({on_disk(i) ? +copy : +task, this, i});
-  for (std::size_t i = 0; i < prepared_.size(); ++i)
-    if (program_.instructions[i].stream == 0) execute_guarded(i);
-  for (std::size_t s = 1; s < streams_.size(); ++s) {
-    const auto begin = Trace::Clock::now();
-    streams_[s]->synchronize();
-    if (s == program::kCommStream) exposed_comm_ += std::chrono::duration<double>(Trace::Clock::now() - begin).count();
-  }
-  if (failure_) std::rethrow_exception(failure_);
-}
-
 std::span<const std::byte> Executor::output(std::string_view name, int micro) const {
-  for (std::size_t o = 0; o < program_.outputs.size(); ++o) {
-    const program::NamedOutput& output = program_.outputs[o];
-    if (output.name != name || output.micro != micro) continue;
-    const std::size_t offset = program_.buffers[static_cast<std::size_t>(output.operand.buffer)].offset;
-    const std::size_t bytes = output.operand.type.bytes();
-    if (!queue_) return {arena_.data() + offset, bytes};
-    if (early_outputs_[o] != nullptr) return {early_outputs_[o], bytes};
-    fetched_[o].resize(bytes);
-    arena_.read(offset, fetched_[o]);
-    return fetched_[o];
-  }
+  for (std::size_t o = 0; o < program_.outputs.size(); ++o)
+    if (program_.outputs[o].name == name && program_.outputs[o].micro == micro) return staging_->output(o);
   fail("program '{}' has no output '{}' in micro-batch {}", program_.name, name, micro);
 }
 
@@ -484,15 +185,8 @@ float Executor::scalar(std::string_view name, int micro) const {
 }
 
 void Executor::set_trace(Trace* trace) {
-  trace_ = trace;
-  if (queue_) prepare_queue();
-  if (trace == nullptr) return;
-  for (std::size_t i = 0; i < prepared_.size(); ++i) {
-    const Instruction& instruction = program_.instructions[i];
-    prepared_[i].label =
-        trace->label(program::kind_of(instruction) + (instruction.on_host ? "@host " : " ") + instruction.name,
-                     ir::name_of(instruction.phase));
-  }
+  timeline_.set_trace(trace);
+  make_streams();
 }
 
 }  // namespace trireme::runtime

@@ -33,42 +33,41 @@ std::optional<std::string> find_bad(const void* data, const TensorType& type) {
 
 std::optional<Executor::BadTensor> Executor::inspect(std::size_t i) const {
   const Instruction& instruction = program_.instructions[i];
-  if (instruction.kind == Instruction::Kind::store) return std::nullopt;
+  if (instruction.kind == Instruction::Kind::store || instruction.kind == Instruction::Kind::input) return std::nullopt;
   for (std::size_t o = 0; o < instruction.outputs.size(); ++o) {
-    const void* data = prepared_[i].outputs[o];
+    const TensorType& type = instruction.outputs[o].type;
+    const program::Buffer& buffer = program_.buffers[static_cast<std::size_t>(instruction.outputs[o].buffer)];
+    const auto* data = static_cast<const std::byte*>(prepared_[i].outputs[o]);
     std::vector<std::byte> copy;
-    if (queue_ && instruction.on_host) {
-      queue_->synchronize();
-    } else if (queue_) {
-      copy = on_host(data, instruction.outputs[o].type.bytes());
+    if (buffer.tier == 0) {
+      copy.resize(type.bytes());
+      arena_.read(static_cast<std::size_t>(data - arena_.data()), copy);
       data = copy.data();
     }
-    if (const auto what = find_bad(data, instruction.outputs[o].type)) {
-      const std::string& buffer = program_.buffers[static_cast<std::size_t>(instruction.outputs[o].buffer)].name;
-      return BadTensor{i, program::kind_of(instruction), o == 0 ? instruction.name : buffer, instruction.micro, *what};
-    }
+    if (const auto what = find_bad(data, type))
+      return BadTensor{i, program::kind_of(instruction), o == 0 ? instruction.name : buffer.name, instruction.micro,
+                       *what};
   }
   return std::nullopt;
 }
 
 std::optional<Executor::BadTensor> Executor::run_checked() {
-  check_bound();
+  staging_->check_bound();
   ++runs_;
-  failed_ = false;
-  failure_ = nullptr;
-  if (queue_) make_ready();
+  failure_.clear();
+  staging_->stage(*streams_, pool_);
+  streams_->fork();
   std::optional<BadTensor> bad;
-  // One instruction after another, in program order, which satisfies every wait: order matters more than speed here.
+  const auto one = [](void* self, std::size_t i) { static_cast<Executor*>(self)->run_one(i); };
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
-    if (!failed_) try {
-        execute(i);
-        if (!bad && program_.instructions[i].kind != Instruction::Kind::input) bad = inspect(i);
-      } catch (...) {
-        record_failure(i);
-      }
-    record_event(i);
+    const auto stream = static_cast<std::size_t>(program_.instructions[i].stream);
+    const device::Streams::Work work{one, this, i, stream};
+    streams_->issue({&work, 1});
+    failure_.guard(i, [&] { streams_->synchronize(); });
+    if (disk_) disk_->finish(stream, *streams_);
+    if (!bad && !failure_.happened()) bad = inspect(i);
   }
-  if (failure_) std::rethrow_exception(failure_);
+  failure_.rethrow();
   return bad;
 }
 

@@ -5,6 +5,16 @@
 #include <utility>
 
 namespace trireme::train {
+namespace {
+
+// Of this thread, so far.
+double processor_seconds() {
+  timespec used{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+}  // namespace
 
 CheckpointWriter::CheckpointWriter(std::filesystem::path run, Session& session, std::int64_t keep,
                                    std::vector<std::int64_t> broken)
@@ -13,43 +23,37 @@ CheckpointWriter::CheckpointWriter(std::filesystem::path run, Session& session, 
       keep_(keep),
       broken_(std::move(broken)),
       shards_(saved_shards(session)),
-      world_(session.world() == nullptr ? nullptr : session.world()->split(0)) {}
+      world_(session.world() == nullptr ? nullptr : session.world()->split(0)),
+      worker_(1, [this](io::CheckpointManifest& manifest) { write(std::move(manifest)); }) {}
 
 CheckpointWriter::~CheckpointWriter() { wait(); }
 
 void CheckpointWriter::start(io::CheckpointManifest manifest) {
   wait();
-  done_.store(false, std::memory_order_relaxed);
   // Held before the thread runs: the next step may reach its update first.
   hold_all();
-  try {
-    thread_ = std::thread([this, manifest = std::move(manifest)]() mutable { write(std::move(manifest)); });
-  } catch (...) {
-    release_all();
-    throw;
-  }
+  worker_.submit(std::move(manifest));
 }
 
 void CheckpointWriter::write(io::CheckpointManifest manifest) {
   const auto begin = std::chrono::steady_clock::now();
+  const double processor_begin = processor_seconds();
   const std::int64_t step = manifest.step;
-  result_ = {.step = step};
+  Written result{.step = step};
   try {
     const auto copied = [this](std::size_t s, std::size_t tensor) {
       session_.rank(shards_[s].rank).held().release(shards_[s].states[tensor]);
     };
-    result_.bytes = write_checkpoint(run_, std::move(manifest), shards_, copied, world_.get());
+    result.bytes = write_checkpoint(run_, std::move(manifest), shards_, copied, world_.get());
     if (session_.first_rank() == 0) prune_checkpoints(run_, step, keep_, broken_);
     std::erase_if(broken_, [&](std::int64_t other) { return other <= step; });
   } catch (const std::exception& e) {
-    result_.error = e.what();
+    result.error = e.what();
   }
   release_all();
-  timespec used{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);  // a thread per checkpoint: all of its time
-  result_.processor_seconds = static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
-  result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  done_.store(true, std::memory_order_release);
+  result.processor_seconds = processor_seconds() - processor_begin;
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  result_ = std::move(result);
 }
 
 void CheckpointWriter::hold_all() {
@@ -63,13 +67,12 @@ void CheckpointWriter::release_all() {
 }
 
 void CheckpointWriter::wait() {
-  if (!thread_.joinable()) return;
-  thread_.join();
-  finished_.push_back(std::move(result_));
+  worker_.synchronize();
+  if (result_) finished_.push_back(*std::exchange(result_, std::nullopt));
 }
 
 std::vector<Written> CheckpointWriter::take() {
-  if (thread_.joinable() && done_.load(std::memory_order_acquire)) wait();
+  if (!busy()) wait();
   return std::exchange(finished_, {});
 }
 

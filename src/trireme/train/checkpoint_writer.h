@@ -1,12 +1,11 @@
 #pragma once
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "trireme/core/worker.h"
 #include "trireme/train/checkpoint.h"
 
 namespace trireme::train {
@@ -39,7 +38,7 @@ class CheckpointWriter {
 
   // Begins the checkpoint that `manifest` describes, of the state as it is now. Waits first for the one before.
   void start(io::CheckpointManifest manifest);
-  bool busy() const { return thread_.joinable() && !done_.load(std::memory_order_acquire); }
+  bool busy() const { return !worker_.idle(); }
   void wait();
   // Those finished since the last call.
   std::vector<Written> take();
@@ -55,10 +54,9 @@ class CheckpointWriter {
   std::vector<std::int64_t> broken_;
   std::vector<SavedShard> shards_;
   std::unique_ptr<comm::Communicator> world_;  // for the thread alone; null: no other processes
-  std::thread thread_;
-  std::atomic<bool> done_{false};
-  Written result_;  // the thread's until it is done
+  std::optional<Written> result_;              // the thread's while it is busy
   std::vector<Written> finished_;
+  Worker<io::CheckpointManifest> worker_;  // last: starts when everything else exists
 };
 
 }  // namespace trireme::train

@@ -1,11 +1,11 @@
 #include "trireme/train/session.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <mutex>
 
 #include "trireme/comm/threads/world.h"
 #include "trireme/core/error.h"
+#include "trireme/core/worker.h"
 #include "trireme/device/cuda/cuda.h"
 
 namespace trireme::train {
@@ -16,47 +16,22 @@ class Session::Crew {
   using Job = std::function<void(std::size_t rank)>;
 
   Crew(std::size_t ranks, comm::threads::World world) : world_(std::move(world)) {
-    for (std::size_t r = 0; r < ranks; ++r) threads_.emplace_back([this, r] { work(r); });
+    for (std::size_t r = 0; r < ranks; ++r)
+      threads_.push_back(std::make_unique<Worker<const Job*>>(1, [this, r](const Job* job) { work(*job, r); }));
   }
-  ~Crew() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
-  Crew(const Crew&) = delete;
-  Crew& operator=(const Crew&) = delete;
 
   void run(const Job& job) {
-    std::unique_lock lock(mutex_);
-    job_ = &job;
-    left_ = threads_.size();
-    ++round_;
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return left_ == 0; });
-    job_ = nullptr;
+    for (const auto& thread : threads_) thread->submit(&job);
+    for (const auto& thread : threads_) thread->synchronize();
     if (first_error_) std::rethrow_exception(first_error_);
   }
 
  private:
-  void work(std::size_t rank) {
-    std::uint64_t done = 0;
-    std::unique_lock lock(mutex_);
-    while (true) {
-      changed_.wait(lock, [&] { return stopping_ || round_ != done; });
-      if (stopping_) return;
-      done = round_;
-      const Job& job = *job_;
-      lock.unlock();
-      try {
-        job(rank);
-      } catch (...) {
-        give_up(rank, std::current_exception());
-      }
-      lock.lock();
-      if (--left_ == 0) changed_.notify_all();
+  void work(const Job& job, std::size_t rank) {
+    try {
+      job(rank);
+    } catch (...) {
+      give_up(rank, std::current_exception());
     }
   }
 
@@ -83,13 +58,8 @@ class Session::Crew {
 
   comm::threads::World world_;
   std::mutex mutex_;
-  std::condition_variable changed_;
-  const Job* job_ = nullptr;
-  std::size_t left_ = 0;
-  std::uint64_t round_ = 0;
-  bool stopping_ = false;
   std::exception_ptr first_error_;
-  std::vector<std::thread> threads_;
+  std::vector<std::unique_ptr<Worker<const Job*>>> threads_;
 };
 
 Session::Session(const Compiled& compiled, const SessionOptions& options) : compiled_(compiled), world_(options.world) {

@@ -36,17 +36,17 @@ class DeviceGroups : public ::testing::TestWithParam<Case> {
     if (GetParam().name.starts_with("nccl") && !device::cuda::Nccl::available()) GTEST_SKIP() << "no NCCL here";
   }
 
-  // A rank's end: memory on the GPU, a queue, the group.
+  // A rank's end: memory on the GPU, its streams, the group.
   struct End {
     int rank;
     int ranks;
     device::Arena arena{std::size_t{1} << 20, device::Kind::cuda};
-    std::unique_ptr<device::Queue> queue =
-        device::make_queue(device::Kind::cuda, {.lanes = 2, .events = DeviceGroup::Lane::kEvents});
+    std::unique_ptr<device::Streams> streams =
+        device::make_streams(device::Kind::cuda, {.streams = 2, .events = DeviceGroup::kEvents});
     DeviceGroup* group = nullptr;
     std::size_t used = 0;
 
-    DeviceGroup::Lane lane() { return {*queue, 1, 0}; }
+    DeviceGroup::OnStream on() { return {*streams, 1, 0}; }
     std::byte* place(std::size_t bytes) {
       std::byte* const at = arena.data() + used;
       used += (bytes + 63) / 64 * 64;
@@ -58,7 +58,7 @@ class DeviceGroups : public ::testing::TestWithParam<Case> {
       return reinterpret_cast<float*>(at);
     }
     Values get(const float* from, std::size_t count) {
-      queue->synchronize();
+      streams->synchronize();
       Values values(count);
       arena.read(static_cast<std::size_t>(reinterpret_cast<const std::byte*>(from) - arena.data()),
                  std::as_writable_bytes(std::span(values)));
@@ -112,7 +112,7 @@ TEST_P(DeviceGroups, AllReduceIsTheSumInOrder) {
     const std::vector<std::size_t> counts = {1, 7, 64, 1001, 40000};
     for (std::size_t i = 0; i < counts.size(); ++i)
       segments.push_back({end.put(values(end.rank, counts[i], i)), static_cast<std::int64_t>(counts[i])});
-    end.group->all_reduce(segments, DType::f32, Reduce::sum, {}, end.lane());
+    end.group->all_reduce(segments, DType::f32, Reduce::sum, {}, end.on());
     for (std::size_t i = 0; i < counts.size(); ++i)
       EXPECT_EQ(end.get(static_cast<float*>(segments[i].data), counts[i]), sum(counts[i], i)) << counts[i];
   });
@@ -121,7 +121,7 @@ TEST_P(DeviceGroups, AllReduceIsTheSumInOrder) {
 TEST_P(DeviceGroups, AllReduceOfTheMaximum) {
   on_all([&](End& end) {
     const Segment segment{end.put(values(end.rank, 333, 5)), 333};
-    end.group->all_reduce(std::span(&segment, 1), DType::f32, Reduce::max, {}, end.lane());
+    end.group->all_reduce(std::span(&segment, 1), DType::f32, Reduce::max, {}, end.on());
     EXPECT_EQ(end.get(static_cast<float*>(segment.data), 333), sum(333, 5, true));
   });
 }
@@ -133,14 +133,14 @@ TEST_P(DeviceGroups, ReduceScatterAndAllGatherOfUnevenCuts) {
       const std::int64_t slice = (count + end.ranks - 1) / end.ranks;
       const auto room = static_cast<std::size_t>(slice);
       const Cut cut{end.put(values(end.rank, n, 9)), end.put(Values(room, -1.0F)), count, slice};
-      end.group->reduce_scatter(std::span(&cut, 1), DType::f32, {}, end.lane());
+      end.group->reduce_scatter(std::span(&cut, 1), DType::f32, {}, end.on());
       const Values total = sum(n, 9);
       Values expected(room, 0.0F);
       for (std::size_t i = 0; i < room; ++i)
         if (const std::size_t at = static_cast<std::size_t>(end.rank) * room + i; at < n) expected[i] = total[at];
       EXPECT_EQ(end.get(static_cast<float*>(cut.slice), room), expected) << count;
       const Cut back{end.put(Values(n, -1.0F)), cut.slice, count, slice};
-      end.group->all_gather(std::span(&back, 1), DType::f32, {}, end.lane());
+      end.group->all_gather(std::span(&back, 1), DType::f32, {}, end.on());
       EXPECT_EQ(end.get(static_cast<float*>(back.whole), n), total) << count;
     }
   });
@@ -156,7 +156,7 @@ TEST_P(DeviceGroups, AllToAllOfSeveralTensors) {
       tensors.push_back(
           {reinterpret_cast<const std::byte*>(out), reinterpret_cast<std::byte*>(in), run * ranks * sizeof(float)});
     }
-    end.group->all_to_all(tensors, end.lane());
+    end.group->all_to_all(tensors, {}, end.on());
     for (const DeviceGroup::Exchange& t : tensors) {
       const std::size_t run = t.bytes / sizeof(float) / ranks;
       Values expected;

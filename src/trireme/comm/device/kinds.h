@@ -5,6 +5,9 @@
 
 namespace trireme::comm {
 
+// Of ranks that compute on the CPU.
+std::unique_ptr<DeviceGroup> host_group(Communicator& group);
+
 // Of ranks that are threads of one process.
 std::unique_ptr<DeviceGroup> shared_group(Communicator& group);
 

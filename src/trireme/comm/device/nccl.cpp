@@ -24,56 +24,56 @@ class NcclGroup final : public DeviceGroup {
       : rank_(group.rank()), size_(group.size()), nccl_(agreed_id(group), group.rank(), group.size()) {}
 
   void all_reduce(std::span<const Segment> segments, DType dtype, Reduce reduce, const Options&,
-                  const Lane& lane) override {
+                  const OnStream& on) override {
     nccl_.begin();
-    for (const Segment& s : segments) nccl_.all_reduce(s.data, s.count, dtype, reduce == Reduce::max, stream(lane));
+    for (const Segment& s : segments) nccl_.all_reduce(s.data, s.count, dtype, reduce == Reduce::max, stream(on));
     nccl_.end();
     const std::uint64_t others = static_cast<std::uint64_t>(size_) - 1;
     sent_ += 2 * total_bytes(segments, size_of(dtype)) * others / static_cast<std::uint64_t>(size_);
   }
 
-  void reduce_scatter(std::span<const Cut> cuts, DType dtype, const Options&, const Lane& lane) override {
+  void reduce_scatter(std::span<const Cut> cuts, DType dtype, const Options&, const OnStream& on) override {
     nccl_.begin();
     for (const Cut& cut : cuts) {
       if (even(cut)) {
-        nccl_.reduce_scatter(cut.whole, cut.slice, cut.slice_count, dtype, stream(lane));
+        nccl_.reduce_scatter(cut.whole, cut.slice, cut.slice_count, dtype, stream(on));
         continue;
       }
       for (int r = 0; r < size_; ++r)
         if (slice_extent(cut, r) > 0)
-          nccl_.reduce(part(cut, r, dtype), cut.slice, slice_extent(cut, r), dtype, r, stream(lane));
+          nccl_.reduce(part(cut, r, dtype), cut.slice, slice_extent(cut, r), dtype, r, stream(on));
     }
     nccl_.end();
     for (const Cut& cut : cuts) {
       const std::size_t filled = static_cast<std::size_t>(slice_extent(cut, rank_)) * size_of(dtype);
       const std::size_t room = static_cast<std::size_t>(cut.slice_count) * size_of(dtype);
-      device::cuda::zero(static_cast<std::byte*>(cut.slice) + filled, room - filled, stream(lane));
+      device::cuda::zero(static_cast<std::byte*>(cut.slice) + filled, room - filled, stream(on));
     }
     sent_ += total_bytes(cuts, size_of(dtype)) - bytes_of(cuts, rank_, size_of(dtype));
   }
 
-  void all_gather(std::span<const Cut> cuts, DType dtype, const Options&, const Lane& lane) override {
+  void all_gather(std::span<const Cut> cuts, DType dtype, const Options&, const OnStream& on) override {
     nccl_.begin();
     for (const Cut& cut : cuts) {
       if (even(cut)) {
-        nccl_.all_gather(cut.slice, cut.whole, cut.slice_count, dtype, stream(lane));
+        nccl_.all_gather(cut.slice, cut.whole, cut.slice_count, dtype, stream(on));
         continue;
       }
       for (int r = 0; r < size_; ++r)
         if (slice_extent(cut, r) > 0)
-          nccl_.broadcast(cut.slice, part(cut, r, dtype), slice_extent(cut, r), dtype, r, stream(lane));
+          nccl_.broadcast(cut.slice, part(cut, r, dtype), slice_extent(cut, r), dtype, r, stream(on));
     }
     nccl_.end();
     sent_ += total_bytes(cuts, size_of(dtype)) - bytes_of(cuts, rank_, size_of(dtype));
   }
 
-  void all_to_all(std::span<const Exchange> tensors, const Lane& lane) override {
+  void all_to_all(std::span<const Exchange> tensors, const Options&, const OnStream& on) override {
     nccl_.begin();
     for (const Exchange& t : tensors) {
       const std::size_t run = t.bytes / static_cast<std::size_t>(size_);
       for (int r = 0; r < size_; ++r) {
-        nccl_.send(t.out + static_cast<std::size_t>(r) * run, run, r, stream(lane));
-        nccl_.receive(t.in + static_cast<std::size_t>(r) * run, run, r, stream(lane));
+        nccl_.send(t.out + static_cast<std::size_t>(r) * run, run, r, stream(on));
+        nccl_.receive(t.in + static_cast<std::size_t>(r) * run, run, r, stream(on));
       }
       sent_ += t.bytes - run;
     }
@@ -83,7 +83,7 @@ class NcclGroup final : public DeviceGroup {
   std::uint64_t sent() const override { return sent_; }
 
  private:
-  static void* stream(const Lane& lane) { return lane.queue.native(lane.lane); }
+  static void* stream(const OnStream& on) { return on.streams.native(on.stream); }
   bool even(const Cut& cut) const { return cut.count == cut.slice_count * size_; }
   static std::byte* part(const Cut& cut, int rank, DType dtype) {
     return static_cast<std::byte*>(cut.whole) + static_cast<std::size_t>(slice_begin(cut, rank)) * size_of(dtype);

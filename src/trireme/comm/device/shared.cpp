@@ -14,7 +14,7 @@ using device::cuda::Peers;
 //
 //   ready ── tell the others where my tensors are ── wait for theirs ── my part, into everyone's memory ── done
 //
-// where `ready` and `done` are events that the others' lanes wait for: no kernel waits for another rank, and each
+// where `ready` and `done` are events that the others' streams wait for: no kernel waits for another rank, and each
 // element is computed by one rank alone, so all have the same bits.
 class SharedGroup final : public DeviceGroup {
  public:
@@ -24,11 +24,11 @@ class SharedGroup final : public DeviceGroup {
   }
 
   void all_reduce(std::span<const Segment> segments, DType dtype, Reduce reduce, const Options&,
-                  const Lane& lane) override {
+                  const OnStream& on) override {
     check(reduce);
     mine_.clear();
     for (const Segment& s : segments) mine_.push_back(s.data);
-    meet(lane);
+    meet(on);
     for (std::size_t i = 0; i < segments.size(); ++i) {
       const Cut cut{segments[i].data, nullptr, segments[i].count, aligned_share(segments[i].count)};
       Peers peers;
@@ -38,16 +38,16 @@ class SharedGroup final : public DeviceGroup {
         peers.to[at(r)] = whole;
       }
       peers.sources = peers.targets = size();
-      combine(peers, slice_extent(cut, rank()), dtype, reduce, lane);
+      combine(peers, slice_extent(cut, rank()), dtype, reduce, on);
       count_sent(slice_extent(cut, rank()), dtype);
     }
-    part(lane);
+    part(on);
   }
 
-  void reduce_scatter(std::span<const Cut> cuts, DType dtype, const Options&, const Lane& lane) override {
+  void reduce_scatter(std::span<const Cut> cuts, DType dtype, const Options&, const OnStream& on) override {
     mine_.clear();
     for (const Cut& cut : cuts) mine_.push_back(cut.whole);
-    meet(lane);
+    meet(on);
     for (std::size_t i = 0; i < cuts.size(); ++i) {
       Peers peers;
       for (int r = 0; r < size(); ++r) peers.from[at(r)] = theirs(r, i) + begin(cuts[i], dtype);
@@ -55,41 +55,41 @@ class SharedGroup final : public DeviceGroup {
       peers.sources = size();
       peers.targets = 1;
       const std::int64_t extent = slice_extent(cuts[i], rank());
-      combine(peers, extent, dtype, Reduce::sum, lane);
+      combine(peers, extent, dtype, Reduce::sum, on);
       count_sent(cuts[i].count - extent, dtype, 1);
       const std::size_t filled = static_cast<std::size_t>(extent) * size_of(dtype);
       device::cuda::zero(static_cast<std::byte*>(cuts[i].slice) + filled,
                          static_cast<std::size_t>(cuts[i].slice_count) * size_of(dtype) - filled,
-                         lane.queue.native(lane.lane));
+                         on.streams.native(on.stream));
     }
-    part(lane);
+    part(on);
   }
 
-  void all_gather(std::span<const Cut> cuts, DType dtype, const Options&, const Lane& lane) override {
+  void all_gather(std::span<const Cut> cuts, DType dtype, const Options&, const OnStream& on) override {
     mine_.clear();
     for (const Cut& cut : cuts) mine_.push_back(cut.whole);
-    meet(lane);
+    meet(on);
     for (std::size_t i = 0; i < cuts.size(); ++i) {
       const std::int64_t extent = slice_extent(cuts[i], rank());
       for (int r = 0; r < size(); ++r)
         if (std::byte* const to = theirs(r, i) + begin(cuts[i], dtype); to != cuts[i].slice)
-          lane.queue.copy(to, cuts[i].slice, static_cast<std::size_t>(extent) * size_of(dtype), lane.lane);
+          on.streams.copy(to, cuts[i].slice, static_cast<std::size_t>(extent) * size_of(dtype), on.stream);
       count_sent(extent, dtype);
     }
-    part(lane);
+    part(on);
   }
 
-  void all_to_all(std::span<const Exchange> tensors, const Lane& lane) override {
+  void all_to_all(std::span<const Exchange> tensors, const Options&, const OnStream& on) override {
     mine_.clear();
     for (const Exchange& t : tensors) mine_.push_back(t.in);
-    meet(lane);
+    meet(on);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const std::size_t run = tensors[i].bytes / at(size());
       for (int r = 0; r < size(); ++r)
-        lane.queue.copy(theirs(r, i) + at(rank()) * run, tensors[i].out + at(r) * run, run, lane.lane);
+        on.streams.copy(theirs(r, i) + at(rank()) * run, tensors[i].out + at(r) * run, run, on.stream);
       sent_ += tensors[i].bytes - run;
     }
-    part(lane);
+    part(on);
   }
 
   std::uint64_t sent() const override { return sent_; }
@@ -117,8 +117,8 @@ class SharedGroup final : public DeviceGroup {
     return static_cast<std::byte*>(all_[at(r) * mine_.size() + tensor]);
   }
 
-  void combine(const Peers& peers, std::int64_t count, DType dtype, Reduce reduce, const Lane& lane) const {
-    if (count > 0) device::cuda::combine(peers, count, dtype, reduce == Reduce::max, lane.queue.native(lane.lane));
+  void combine(const Peers& peers, std::int64_t count, DType dtype, Reduce reduce, const OnStream& on) const {
+    if (count > 0) device::cuda::combine(peers, count, dtype, reduce == Reduce::max, on.streams.native(on.stream));
   }
 
   void count_sent(std::int64_t elements, DType dtype, int times = 0) {
@@ -134,26 +134,26 @@ class SharedGroup final : public DeviceGroup {
                       std::span(const_cast<std::uint8_t*>(bytes(all.data())), all.size() * sizeof(void*)));
   }
 
-  // Everyone's lane waits for everyone's event.
-  void follow(const Lane& lane, std::size_t event) {
-    lane.queue.record(event, lane.lane);
-    void* const own = lane.queue.point(event);
-    tell(std::span(&own, 1), points_);
+  // Everyone's stream waits for everyone's event.
+  void follow(const OnStream& on, std::size_t event) {
+    on.streams.record(event, on.stream);
+    void* const own = on.streams.handle(event);
+    tell(std::span(&own, 1), handles_);
     for (int r = 0; r < size(); ++r)
-      if (r != rank()) lane.queue.follow(points_[at(r)], lane.lane);
+      if (r != rank()) on.streams.wait_for(handles_[at(r)], on.stream);
   }
 
-  void meet(const Lane& lane) {
+  void meet(const OnStream& on) {
     tell(mine_, all_);
-    follow(lane, lane.first_event);
+    follow(on, on.first_event);
   }
   // An event is recorded again only when all have been told to wait for it: in the call that follows, all have met.
-  void part(const Lane& lane) { follow(lane, lane.first_event + 1); }
+  void part(const OnStream& on) { follow(on, on.first_event + 1); }
 
   Communicator& group_;
   std::vector<void*> mine_;  // addresses of this rank's tensors
   std::vector<void*> all_;   // and of everyone's, by rank
-  std::vector<void*> points_;
+  std::vector<void*> handles_;
   std::uint64_t sent_ = 0;
 };
 

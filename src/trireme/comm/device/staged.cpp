@@ -2,6 +2,7 @@
 
 #include "trireme/comm/cuts.h"
 #include "trireme/comm/device/kinds.h"
+#include "trireme/device/host_block.h"
 
 namespace trireme::comm {
 namespace {
@@ -12,52 +13,52 @@ class StagedGroup final : public DeviceGroup {
   StagedGroup(Communicator& group, device::Kind kind) : group_(group), kind_(kind) {}
 
   void all_reduce(std::span<const Segment> segments, DType dtype, Reduce reduce, const Options& options,
-                  const Lane& lane) override {
+                  const OnStream& on) override {
     begin(total_bytes(segments, size_of(dtype)) + segments.size() * kAlignment);
     staged_.clear();
     for (const Segment& s : segments) {
       staged_.push_back({place(static_cast<std::size_t>(s.count) * size_of(dtype)), s.count});
-      lane.queue.copy(staged_.back().data, s.data, bytes_of(s, dtype), lane.lane);
+      on.streams.copy(staged_.back().data, s.data, bytes_of(s, dtype), on.stream);
     }
-    lane.queue.drain(lane.lane);
+    on.streams.synchronize(on.stream);
     group_.all_reduce(staged_, dtype, reduce, on_host(options));
     for (std::size_t i = 0; i < segments.size(); ++i)
-      lane.queue.copy(segments[i].data, staged_[i].data, bytes_of(segments[i], dtype), lane.lane);
-    lane.queue.drain(lane.lane);
+      on.streams.copy(segments[i].data, staged_[i].data, bytes_of(segments[i], dtype), on.stream);
+    on.streams.synchronize(on.stream);
   }
 
-  void reduce_scatter(std::span<const Cut> cuts, DType dtype, const Options& options, const Lane& lane) override {
+  void reduce_scatter(std::span<const Cut> cuts, DType dtype, const Options& options, const OnStream& on) override {
     stage(cuts, dtype);
     for (std::size_t i = 0; i < cuts.size(); ++i)
-      lane.queue.copy(cuts_[i].whole, cuts[i].whole, bytes(cuts[i].count, dtype), lane.lane);
-    lane.queue.drain(lane.lane);
+      on.streams.copy(cuts_[i].whole, cuts[i].whole, bytes(cuts[i].count, dtype), on.stream);
+    on.streams.synchronize(on.stream);
     group_.reduce_scatter(cuts_, dtype, Reduce::sum, on_host(options));
     for (std::size_t i = 0; i < cuts.size(); ++i)
-      lane.queue.copy(cuts[i].slice, cuts_[i].slice, bytes(cuts[i].slice_count, dtype), lane.lane);
-    lane.queue.drain(lane.lane);
+      on.streams.copy(cuts[i].slice, cuts_[i].slice, bytes(cuts[i].slice_count, dtype), on.stream);
+    on.streams.synchronize(on.stream);
   }
 
-  void all_gather(std::span<const Cut> cuts, DType dtype, const Options& options, const Lane& lane) override {
+  void all_gather(std::span<const Cut> cuts, DType dtype, const Options& options, const OnStream& on) override {
     stage(cuts, dtype);
     for (std::size_t i = 0; i < cuts.size(); ++i)
-      lane.queue.copy(cuts_[i].slice, cuts[i].slice, bytes(cuts[i].slice_count, dtype), lane.lane);
-    lane.queue.drain(lane.lane);
+      on.streams.copy(cuts_[i].slice, cuts[i].slice, bytes(cuts[i].slice_count, dtype), on.stream);
+    on.streams.synchronize(on.stream);
     group_.all_gather(cuts_, dtype, on_host(options));
     for (std::size_t i = 0; i < cuts.size(); ++i)
-      lane.queue.copy(cuts[i].whole, cuts_[i].whole, bytes(cuts[i].count, dtype), lane.lane);
-    lane.queue.drain(lane.lane);
+      on.streams.copy(cuts[i].whole, cuts_[i].whole, bytes(cuts[i].count, dtype), on.stream);
+    on.streams.synchronize(on.stream);
   }
 
-  void all_to_all(std::span<const Exchange> tensors, const Lane& lane) override {
+  void all_to_all(std::span<const Exchange> tensors, const Options&, const OnStream& on) override {
     for (const Exchange& t : tensors) {
       begin(2 * (t.bytes + kAlignment));
       std::byte* const out = place(t.bytes);
       std::byte* const in = place(t.bytes);
-      lane.queue.copy(out, t.out, t.bytes, lane.lane);
-      lane.queue.drain(lane.lane);
+      on.streams.copy(out, t.out, t.bytes, on.stream);
+      on.streams.synchronize(on.stream);
       group_.all_to_all({out, t.bytes}, {in, t.bytes});
-      lane.queue.copy(t.in, in, t.bytes, lane.lane);
-      lane.queue.drain(lane.lane);
+      on.streams.copy(t.in, in, t.bytes, on.stream);
+      on.streams.synchronize(on.stream);
     }
   }
 
@@ -112,6 +113,7 @@ std::unique_ptr<DeviceGroup> staged_group(Communicator& group, device::Kind kind
 }
 
 std::unique_ptr<DeviceGroup> DeviceGroup::over(Communicator& group, device::Kind kind, bool nccl) {
+  if (kind == device::Kind::cpu) return host_group(group);
   if (nccl) return nccl_group(group);
   return group.transport() == TransportKind::threads ? shared_group(group) : staged_group(group, kind);
 }

@@ -1,49 +1,113 @@
-#include "trireme/device/stream.h"
+#include "trireme/device/cpu/stream.h"
 
-#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
 
-namespace trireme::device {
+#include "trireme/core/error.h"
+#include "trireme/core/worker.h"
 
-Stream::Stream(std::size_t capacity) : ring_(std::max<std::size_t>(capacity, 1)), thread_([this] { work(); }) {}
+namespace trireme::device::cpu {
+namespace {
 
-Stream::~Stream() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// Counts how often it was recorded, so that it is used again in every run without being reset.
+class Event {
+ public:
+  void record() {
+    count_.fetch_add(1, std::memory_order_release);
+    count_.notify_all();
   }
-  changed_.notify_all();
-  thread_.join();
-}
-
-void Stream::submit(const Task& task) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return waiting_ < ring_.size(); });
-  ring_[(head_ + waiting_) % ring_.size()] = task;
-  ++waiting_;
-  lock.unlock();
-  changed_.notify_all();
-}
-
-void Stream::synchronize() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return waiting_ == 0 && !busy_; });
-}
-
-void Stream::work() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    changed_.wait(lock, [this] { return stopping_ || waiting_ > 0; });
-    if (waiting_ == 0) return;  // stopping, and everything submitted is done
-    const Task task = ring_[head_];
-    head_ = (head_ + 1) % ring_.size();
-    --waiting_;
-    busy_ = true;
-    lock.unlock();
-    task.run(task.context, task.argument);
-    lock.lock();
-    busy_ = false;
-    changed_.notify_all();
+  void wait(std::uint64_t count) const {
+    for (std::uint64_t now = count_.load(std::memory_order_acquire); now < count;
+         now = count_.load(std::memory_order_acquire))
+      count_.wait(now, std::memory_order_acquire);
   }
-}
+  bool recorded(std::uint64_t count) const { return count_.load(std::memory_order_acquire) >= count; }
 
-}  // namespace trireme::device
+ private:
+  std::atomic<std::uint64_t> count_{0};
+};
+
+// Streams are threads, but for the first, which is the caller's.
+class ThreadStreams final : public Streams {
+ public:
+  explicit ThreadStreams(const StreamShape& shape)
+      : events_(shape.events), times_(shape.timestamps), workers_(shape.streams) {
+    for (std::size_t s = 1; s < shape.streams; ++s) {
+      const std::size_t capacity = s < shape.capacity.size() ? shape.capacity[s] : 0;
+      if (capacity > 0)
+        workers_[s] =
+            std::make_unique<Worker<Work>>(capacity, [](Work& work) { work.run(work.context, work.argument); });
+    }
+  }
+
+  void issue(std::span<const Work> work) override {
+    for (const Work& w : work)
+      if (w.stream != 0) workers_[w.stream]->submit(w);
+    for (const Work& w : work)
+      if (w.stream == 0) w.run(w.context, w.argument);
+  }
+  bool asynchronous() const override { return false; }
+
+  void* native(std::size_t) const override { return nullptr; }
+  void copy(void* to, const void* from, std::size_t bytes, std::size_t) override {
+    if (bytes > 0) std::memmove(to, from, bytes);
+  }
+  void copy_all(std::span<const Copy> copies, std::size_t stream) override {
+    for (const Copy& c : copies) copy(c.to, c.from, c.bytes, stream);
+  }
+  void call(void (*function)(void*), void* context, std::size_t) override { function(context); }
+  bool reads(const void*) const override { return true; }
+
+  void fork(std::size_t) override { ++forks_; }
+  double join(std::size_t stream) override {
+    if (!workers_[stream]) return 0;
+    const auto begin = Clock::now();
+    workers_[stream]->synchronize();
+    return seconds_since(begin);
+  }
+  void synchronize() override {
+    for (std::size_t s = 0; s < workers_.size(); ++s) synchronize(s);
+  }
+  void synchronize(std::size_t stream) override {
+    if (workers_[stream]) workers_[stream]->synchronize();
+  }
+
+  void record(std::size_t event, std::size_t) override { events_[event].record(); }
+  double wait(std::size_t event, std::size_t) override {
+    if (events_[event].recorded(forks_)) return 0;
+    const auto begin = Clock::now();
+    events_[event].wait(forks_);
+    return seconds_since(begin);
+  }
+  bool is_done(std::size_t event) const override { return events_[event].recorded(forks_); }
+  void* handle(std::size_t) const override { fail("the CPU's events have no handles"); }
+  void wait_for(void*, std::size_t) override { fail("the CPU's events have no handles"); }
+
+  void timestamp(std::size_t number, std::size_t) override { times_[number] = Clock::now(); }
+  double seconds(std::size_t from, std::size_t to) const override {
+    return std::chrono::duration<double>(times_[to] - times_[from]).count();
+  }
+
+  void begin_capture() override { fail("nothing is captured on the CPU"); }
+  std::size_t end_capture() override { fail("nothing is captured on the CPU"); }
+  void drop_capture() noexcept override {}
+  void replay(std::size_t) override { fail("nothing is captured on the CPU"); }
+
+ private:
+  std::vector<Event> events_;
+  std::vector<Clock::time_point> times_;
+  std::uint64_t forks_ = 0;                             // written while no other stream has work
+  std::vector<std::unique_ptr<Worker<Work>>> workers_;  // last: they end before anything they use; null: no work
+};
+
+}  // namespace
+
+std::unique_ptr<Streams> make_streams(const StreamShape& shape) { return std::make_unique<ThreadStreams>(shape); }
+
+}  // namespace trireme::device::cpu

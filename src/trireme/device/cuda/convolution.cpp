@@ -200,28 +200,28 @@ struct Convolution::Impl {
     const std::unique_ptr<void, void (*)(void*)> memory(allocate(total), [](void* p) { release(p); });
     auto* const base = static_cast<std::byte*>(memory.get());
     fill(base, std::byte{0x3c}, total);  // small numbers in every dtype
-    const std::unique_ptr<Queue> queue = make_queue({.marks = 2});
+    const std::unique_ptr<Streams> streams = make_streams({.timestamps = 2});
 
     double least = 0;
     std::string best;
     const auto measure = [&](const std::string& name, auto&& run) {
       try {
         for (int i = 0; i < 2; ++i) run();
-        queue->mark(0);
+        streams->timestamp(0);
         for (int i = 0; i < kRuns; ++i) run();
-        queue->mark(1);
-        queue->synchronize();
+        streams->timestamp(1);
+        streams->synchronize();
       } catch (const Error&) {
         return;  // one that the library offers and then refuses
       }
-      const double seconds = queue->seconds(0, 1);
+      const double seconds = streams->seconds(0, 1);
       if (least != 0 && seconds >= least) return;
       least = seconds;
       best = name;
     };
     if (const auto gemm = as_product(spec)) {
       product = std::make_unique<Gemm>(*gemm);
-      measure(kProduct, [&] { run(queue->native(), base, base + x, base + x + w, base + x + w + y); });
+      measure(kProduct, [&] { run(streams->native(), base, base + x, base + x + w, base + x + w + y); });
       product.reset();
     }
     Described described(spec, allowance);
@@ -230,7 +230,7 @@ struct Convolution::Impl {
       if (!described.build(i)) continue;
       ++measured;
       measure(described.text(i),
-              [&] { described.execute(queue->native(), base, base + x, base + x + w, base + x + w + y); });
+              [&] { described.execute(streams->native(), base, base + x, base + x + w, base + x + w + y); });
     }
     return best;
   }

@@ -44,7 +44,7 @@ __global__ void copies_kernel(const __grid_constant__ Table t) {
 
 }  // namespace
 
-void launch_copies(cudaStream_t stream, std::span<const Queue::Copy> copies) {
+void launch_copies(cudaStream_t stream, std::span<const Streams::Copy> copies) {
   Table table{};
   unsigned blocks = 0;
   const auto flush = [&] {
@@ -53,7 +53,7 @@ void launch_copies(cudaStream_t stream, std::span<const Queue::Copy> copies) {
     table.count = 0;
     blocks = 0;
   };
-  for (const Queue::Copy& copy : copies) {
+  for (const Streams::Copy& copy : copies) {
     if (copy.bytes == 0) continue;
     if (table.count == kMost) flush();
     Entry& e = table.entries[table.count++];

@@ -2,11 +2,11 @@
 #include <span>
 
 #include "trireme/device/cuda/check.h"
-#include "trireme/device/queue.h"
+#include "trireme/device/stream.h"
 
 namespace trireme::device::cuda {
 
 // Copies within the GPU's memory by as few kernels as can be: each alone would take longer to start than to do.
-void launch_copies(cudaStream_t stream, std::span<const Queue::Copy> copies);
+void launch_copies(cudaStream_t stream, std::span<const Streams::Copy> copies);
 
 }  // namespace trireme::device::cuda

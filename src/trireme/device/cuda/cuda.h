@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/device/queue.h"
+#include "trireme/device/stream.h"
 
 // All that the rest of the program knows of CUDA. A build without it has missing.cpp in its place: no GPU is ever
 // there, and everything else fails, saying so.
@@ -35,6 +35,6 @@ void to_device(void* to, const void* from, std::size_t bytes);
 void* allocate_host(std::size_t bytes);
 void release_host(void* memory, std::size_t bytes) noexcept;
 
-std::unique_ptr<Queue> make_queue(const QueueShape& shape = {});
+std::unique_ptr<Streams> make_streams(const StreamShape& shape = {});
 
 }  // namespace trireme::device::cuda

@@ -225,15 +225,15 @@ struct Gemm::Impl {
                           base + a_bytes + b_bytes + c_bytes,
                           base + a_bytes + b_bytes + 2 * c_bytes + bias_bytes};
     fill_with_noise(base, total, spec.input);
-    const std::unique_ptr<Queue> queue = make_queue({.marks = 2});
+    const std::unique_ptr<Streams> streams = make_streams({.timestamps = 2});
     // In a step, what a product reads was written long before: other memory has been through the cache since.
     const auto time = [&](const cublasLtMatmulHeuristicResult_t& candidate, int runs = 1) {
-      queue->copy(base + total, base + total + kFlush / 2, kFlush / 2);
-      queue->mark(0);
-      for (int run = 0; run < runs; ++run) launch(queue->native(), buffers, candidate.algo);
-      queue->mark(1);
-      queue->synchronize();
-      return queue->seconds(0, 1);
+      streams->copy(base + total, base + total + kFlush / 2, kFlush / 2);
+      streams->timestamp(0);
+      for (int run = 0; run < runs; ++run) launch(streams->native(), buffers, candidate.algo);
+      streams->timestamp(1);
+      streams->synchronize();
+      return streams->seconds(0, 1);
     };
     struct Timed {
       std::size_t index;

@@ -21,7 +21,7 @@ void to_host(void*, const void*, std::size_t) { missing(); }
 void to_device(void*, const void*, std::size_t) { missing(); }
 void* allocate_host(std::size_t) { missing(); }
 void release_host(void*, std::size_t) noexcept {}
-std::unique_ptr<Queue> make_queue(const QueueShape&) { missing(); }
+std::unique_ptr<Streams> make_streams(const StreamShape&) { missing(); }
 
 void use_gpu(int) { missing(); }
 void combine(const Peers&, std::int64_t, DType, bool, void*) { missing(); }

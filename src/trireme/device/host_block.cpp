@@ -1,4 +1,4 @@
-#include "trireme/device/queue.h"
+#include "trireme/device/host_block.h"
 
 #include <cstring>
 #include <new>
@@ -6,10 +6,6 @@
 #include "trireme/device/cuda/cuda.h"
 
 namespace trireme::device {
-
-std::unique_ptr<Queue> make_queue(Kind kind, const QueueShape& shape) {
-  return kind == Kind::cpu ? nullptr : cuda::make_queue(shape);
-}
 
 namespace {
 constexpr std::align_val_t kAlignment{64};

@@ -1,0 +1,51 @@
+#include "trireme/core/worker.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+
+namespace trireme {
+namespace {
+
+TEST(Worker, RunsEverythingInOrder) {
+  std::vector<std::size_t> seen;
+  {
+    Worker<std::size_t> worker(4, [&](std::size_t n) { seen.push_back(n); });  // fewer places than tasks
+    for (std::size_t i = 0; i < 1000; ++i) worker.submit(i);
+    worker.synchronize();
+    EXPECT_TRUE(worker.idle());
+    EXPECT_EQ(seen.size(), 1000U);
+    worker.submit(1000);
+  }  // the destructor waits for what was submitted
+  ASSERT_EQ(seen.size(), 1001U);
+  for (std::size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], i);
+}
+
+TEST(Worker, IsNotIdleWhileATaskRuns) {
+  std::atomic<bool> go{false};
+  Worker<int> worker(1, [&](int) { go.wait(false); });
+  worker.submit(0);
+  EXPECT_FALSE(worker.idle());
+  go = true;
+  go.notify_all();
+  worker.synchronize();
+  EXPECT_TRUE(worker.idle());
+}
+
+TEST(Worker, LetsGoOfATaskWhenItIsDone) {
+  const auto task = std::make_shared<int>(7);
+  Worker<std::shared_ptr<int>> worker(4, [](std::shared_ptr<int>&) {});
+  worker.submit(task);
+  worker.synchronize();
+  EXPECT_EQ(task.use_count(), 1);
+}
+
+TEST(Worker, SynchronizeOnAnIdleWorkerReturns) {
+  const Worker<int> worker(1, [](int) {});
+  worker.synchronize();
+  worker.synchronize();
+}
+
+}  // namespace
+}  // namespace trireme

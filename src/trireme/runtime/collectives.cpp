@@ -1,0 +1,84 @@
+#include "trireme/runtime/collectives.h"
+
+#include "trireme/core/error.h"
+#include "trireme/ops/collective/collective.h"
+#include "trireme/program/print.h"
+
+namespace trireme::runtime {
+
+using program::Instruction;
+
+Collectives::Collectives(const program::Program& program, ProcessGroups* ranks)
+    : program_(program), ranks_(ranks), parts_(program.instructions.size()) {}
+
+void Collectives::prepare(std::size_t i, const Prepared& p) {
+  const Instruction& instruction = program_.instructions[i];
+  Part& part = parts_[i];
+  part.place = &p;
+  if (instruction.kind != Instruction::Kind::collective) return prepare_message(instruction, part);
+  if (ranks_ == nullptr) fail("there are no other ranks");
+  part.group = &ranks_->device_group(instruction.attributes.text("axis"), program_.device);
+  for (std::size_t o = 0; o < instruction.outputs.size(); ++o) {
+    const std::int64_t in = instruction.inputs[o].type.elements();
+    const std::int64_t out = instruction.outputs[o].type.elements();
+    const std::size_t bytes = instruction.outputs[o].type.bytes();
+    void* const from = const_cast<void*>(p.inputs[o]);
+    if (instruction.op->name == ops::kAllReduce) {
+      if (from != p.outputs[o]) part.copies.push_back({p.outputs[o], from, bytes});
+      part.segments.push_back({p.outputs[o], out});
+    } else if (instruction.op->name == ops::kReduceScatter) {
+      part.cuts.push_back({from, p.outputs[o], in, out});
+    } else if (instruction.op->name == ops::kAllGather) {
+      part.cuts.push_back({p.outputs[o], from, out, in});
+    } else {
+      part.exchanges.push_back({static_cast<const std::byte*>(from), static_cast<std::byte*>(p.outputs[o]), bytes});
+    }
+  }
+}
+
+void Collectives::prepare_message(const Instruction& instruction, Part& part) const {
+  if (program_.device != device::Kind::cpu)
+    fail("{} is not done on a {} yet", program::kind_of(instruction), device::name_of(program_.device));
+  if (ranks_ == nullptr) fail("there are no other ranks");
+  part.peer = static_cast<int>(instruction.attributes.integer("peer"));
+  part.key = static_cast<int>(instruction.attributes.integer("key"));
+  if (part.peer >= ranks_->all().size()) fail("there is no rank {}", part.peer);
+}
+
+void Collectives::run(std::size_t i, device::Streams& streams, std::size_t first_event) const {
+  const Instruction& instruction = program_.instructions[i];
+  const Part& part = parts_[i];
+  if (instruction.kind != Instruction::Kind::collective) return send_or_receive(instruction, part);
+  const auto stream = static_cast<std::size_t>(instruction.stream);
+  const comm::DeviceGroup::OnStream on{streams, stream, first_event};
+  const comm::Options options{
+      .algorithm = ranks_->algorithm(),
+      .scratch = {static_cast<std::byte*>(part.place->workspace), instruction.workspace.type.bytes()},
+      .name = instruction.name};
+  const DType dtype = instruction.inputs.front().type.dtype;
+  if (instruction.op->name == ops::kAllReduce) {
+    for (const device::Streams::Copy& copy : part.copies) streams.copy(copy.to, copy.from, copy.bytes, stream);
+    const bool max = instruction.attributes.text("reduce") == "max";
+    part.group->all_reduce(part.segments, dtype, max ? comm::Reduce::max : comm::Reduce::sum, options, on);
+  } else if (instruction.op->name == ops::kReduceScatter) {
+    part.group->reduce_scatter(part.cuts, dtype, options, on);
+  } else if (instruction.op->name == ops::kAllGather) {
+    part.group->all_gather(part.cuts, dtype, options, on);
+  } else {
+    part.group->all_to_all(part.exchanges, options, on);
+  }
+}
+
+void Collectives::send_or_receive(const Instruction& instruction, const Part& part) const {
+  const Prepared& p = *part.place;
+  if (instruction.kind == Instruction::Kind::pull) {
+    ranks_->all().recv({static_cast<std::byte*>(p.outputs.front()), instruction.outputs.front().type.bytes()},
+                       part.peer, part.key);
+    return;
+  }
+  ranks_->all().send({static_cast<const std::byte*>(p.inputs.front()), instruction.inputs.front().type.bytes()},
+                     part.peer, part.key);
+  *static_cast<std::uint8_t*>(p.outputs.front()) = 1;
+}
+
+}  // namespace trireme::runtime

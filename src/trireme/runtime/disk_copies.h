@@ -1,0 +1,45 @@
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "trireme/device/stream.h"
+#include "trireme/device/tier_file.h"
+#include "trireme/program/program.h"
+#include "trireme/runtime/failure.h"
+#include "trireme/runtime/prepared.h"
+#include "trireme/runtime/timeline.h"
+
+namespace trireme::runtime {
+
+// Whether it is a copy to or from the disk.
+bool is_disk_copy(const program::Program& program, const program::Instruction& instruction);
+
+// A program's copies to and from the disk, in their streams. From a CPU's memory several are under way at once and end
+// in any order; from an accelerator's each passes through the host's memory.
+class DiskCopies {
+ public:
+  // What they work on, which must outlive them.
+  struct Site {
+    const program::Program& program;
+    const std::vector<Prepared>& prepared;
+    device::TierFile& disk;
+    const Timeline& timeline;
+    Failure& failure;
+  };
+  static std::unique_ptr<DiskCopies> on(const Site& site);
+
+  DiskCopies() = default;
+  DiskCopies(const DiskCopies&) = delete;
+  DiskCopies& operator=(const DiskCopies&) = delete;
+  virtual ~DiskCopies() = default;
+
+  // All in the stream of copy i, one after the other: before the stream waits for its events; to start it; and when it
+  // was started or skipped. Whether its event is to be recorded now: else that is done when the copy ends.
+  virtual void before_waiting(std::size_t i, device::Streams& streams) = 0;
+  virtual bool start(std::size_t i, device::Streams& streams) = 0;
+  virtual void after(std::size_t i, device::Streams& streams) = 0;
+  // Waits for those under way on a stream that has no work.
+  virtual void finish(std::size_t stream, device::Streams& streams) = 0;
+};
+
+}  // namespace trireme::runtime

@@ -1,0 +1,270 @@
+#include <algorithm>
+#include <chrono>
+
+#include "trireme/core/error.h"
+#include "trireme/device/group_kernel.h"
+#include "trireme/runtime/executor.h"
+
+// A run: every instruction issued on its stream, or replayed with its capture region.
+namespace trireme::runtime {
+
+using program::CaptureRegion;
+using program::Instruction;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+std::size_t stream_of(const Instruction& instruction) { return static_cast<std::size_t>(instruction.stream); }
+
+}  // namespace
+
+void Executor::run() {
+  staging_->check_bound();
+  ++runs_;
+  failure_.clear();
+  timeline_.start();
+  host_seconds_ = 0;
+  staging_->stage(*streams_, pool_);
+  // In the first run libraries load what they need, which cannot be captured.
+  const bool captures = runs_ > 1 && !timeline_.traces() && !program_.capture_regions.empty();
+  try {
+    captures ? run_captured() : run_issued();
+    failure_.rethrow();
+    streams_->synchronize();
+  } catch (Error& e) {
+    failure_.rethrow();  // the first error is the cause
+    throw e.within(fmt::format("program '{}'", program_.name));
+  }
+  failure_.rethrow();
+  timeline_.read(*streams_);
+}
+
+void Executor::run_issued() {
+  streams_->fork();
+  issue(0, prepared_.size());
+  finish_streams();
+}
+
+void Executor::issue(std::size_t first, std::size_t last) {
+  streams_->issue(std::span(work_).subspan(first, last - first));
+}
+
+void Executor::run_from(std::size_t i) {
+  if (group_size_[i] == 0) return;
+  group_size_[i] == 1 ? run_one(i) : run_group(i);
+}
+
+// After a failure the rest of the program is skipped, but events are still recorded so that no stream waits for ever.
+void Executor::run_one(std::size_t i) {
+  const bool to_disk = disk_ && is_disk_copy(program_, program_.instructions[i]);
+  bool done = true;
+  failure_.guard(i, [&] {
+    timeline_.come_to(i, *streams_);
+    if (to_disk) disk_->before_waiting(i, *streams_);
+    wait_for_events(i);
+    if (failure_.happened()) return;
+    note_use(i);
+    wait_until_released(i);
+    timeline_.begin(i, *streams_);
+    if (to_disk)
+      done = disk_->start(i, *streams_);
+    else
+      execute(i);
+    if (done) timeline_.end(i, *streams_);
+  });
+  if (done) record_event(i);
+  if (to_disk) disk_->after(i, *streams_);
+}
+
+void Executor::execute(std::size_t i) {
+  const Instruction& instruction = program_.instructions[i];
+  const Prepared& p = prepared_[i];
+  const std::size_t stream = stream_of(instruction);
+  switch (instruction.kind) {
+    case Instruction::Kind::input:
+      if (capturing_ != nullptr && staging_->is_ahead(i)) break;
+      streams_->copy(p.outputs.front(), staging_->source(i, *streams_), instruction.outputs.front().type.bytes(),
+                     stream);
+      break;
+    case Instruction::Kind::copy:
+    case Instruction::Kind::store:
+    case Instruction::Kind::load:
+      streams_->copy(p.outputs.front(), p.inputs.front(), instruction.outputs.front().type.bytes(), stream);
+      break;
+    case Instruction::Kind::collective:
+    case Instruction::Kind::push:
+    case Instruction::Kind::pull: {
+      const auto begin = Clock::now();
+      collectives_.run(i, *streams_, static_cast<std::size_t>(program_.events()));
+      if (stream == 0 && !streams_->asynchronous()) timeline_.communicated(seconds_since(begin));
+      break;
+    }
+    case Instruction::Kind::launch:
+      if (instruction.on_host) {
+        const auto call = [](void* context) {
+          const HostCall& c = *static_cast<const HostCall*>(context);
+          c.executor->launch_on_host(c.instruction);
+        };
+        streams_->call(call, &host_calls_[i], stream);
+        break;
+      }
+      p.kernel->launch({p.inputs, p.outputs, p.workspace, p.pool, streams_->native(stream)});
+      break;
+  }
+}
+
+void Executor::run_group(std::size_t first) {
+  const std::size_t last = first + group_size_[first];
+  const std::size_t stream = stream_of(program_.instructions[first]);
+  failure_.guard(first, [&] {
+    for (std::size_t i = first; i < last; ++i) timeline_.come_to(i, *streams_);
+    wait_for_events(first);
+    if (failure_.happened()) return;
+    std::vector<device::GroupKernel*> members;
+    std::vector<device::Launch> launches;
+    std::vector<device::Streams::Copy> copies;
+    timeline_.begin(first, *streams_);
+    for (std::size_t i = first; i < last; ++i) {
+      const Prepared& p = prepared_[i];
+      note_use(i);
+      wait_until_released(i);
+      if (program_.instructions[i].kind == Instruction::Kind::copy) {
+        copies.push_back({p.outputs.front(), p.inputs.front(), program_.instructions[i].outputs.front().type.bytes()});
+        continue;
+      }
+      members.push_back(static_cast<device::GroupKernel*>(p.kernel));
+      launches.push_back({p.inputs, p.outputs, p.workspace, p.pool, streams_->native(stream)});
+    }
+    if (copies.empty())
+      members.front()->launch_group(members, launches);
+    else
+      streams_->copy_all(copies, stream);
+    timeline_.end(first, *streams_);
+    for (std::size_t i = first + 1; i < last; ++i) {
+      timeline_.begin(i, *streams_);
+      timeline_.end(i, *streams_);
+    }
+  });
+  for (std::size_t i = first; i < last; ++i) record_event(i);
+}
+
+// What comes from before a captured region is waited for before it is replayed.
+void Executor::wait_for_events(std::size_t i) {
+  const Instruction& instruction = program_.instructions[i];
+  for (const std::int32_t event : instruction.waits) {
+    if (!is_ordered_here(event)) continue;
+    const double waited = streams_->wait(static_cast<std::size_t>(event), stream_of(instruction));
+    if (instruction.stream == 0) timeline_.waited(i, event, waited);
+  }
+}
+
+void Executor::record_event(std::size_t i) {
+  const Instruction& instruction = program_.instructions[i];
+  if (instruction.records == program::kNone) return;
+  failure_.guard(i, [&] { streams_->record(static_cast<std::size_t>(instruction.records), stream_of(instruction)); });
+}
+
+void Executor::note_use(std::size_t i) {
+  for (std::size_t tier = 0; tier < measured_peak_.size(); ++tier) {
+    std::atomic<std::size_t>& peak = measured_peak_[tier];
+    const std::size_t end = prepared_[i].end_offset[tier];
+    std::size_t seen = peak.load(std::memory_order_relaxed);
+    while (seen < end && !peak.compare_exchange_weak(seen, end, std::memory_order_relaxed)) {
+    }
+  }
+}
+
+void Executor::wait_until_released(std::size_t i) const {
+  if (held_ == nullptr) return;
+  for (const ir::StateId state : prepared_[i].overwrites) held_->wait(state);
+}
+
+// One at a time: launches on the host have one stream.
+void Executor::launch_on_host(std::size_t i) {
+  if (failure_.happened()) return;
+  const auto begin = Clock::now();
+  failure_.guard(i, [&] {
+    const Prepared& p = prepared_[i];
+    p.kernel->launch({p.inputs, p.outputs, p.workspace, p.pool, nullptr});
+  });
+  host_seconds_ += seconds_since(begin);
+}
+
+void Executor::join(std::size_t except) {
+  for (std::size_t s = 1; s < static_cast<std::size_t>(program_.streams()); ++s)
+    if (s != except) timeline_.waited_for(s, streams_->join(s));
+}
+
+void Executor::finish_streams() {
+  join();
+  staging_->fetch_outputs(*streams_);
+  timeline_.finish(*streams_);
+}
+
+bool Executor::is_ordered_here(std::int32_t event) const {
+  return capturing_ == nullptr || std::any_of(program_.instructions.begin() + capturing_->first,
+                                              program_.instructions.begin() + capturing_->last,
+                                              [&](const Instruction& i) { return i.records == event; });
+}
+
+bool Executor::captures_all() const {
+  const CaptureRegion& first = program_.capture_regions.front();
+  return first.first == 0 && static_cast<std::size_t>(first.last) == prepared_.size();
+}
+
+std::size_t Executor::capture(const CaptureRegion& region) {
+  streams_->begin_capture();
+  capturing_ = &region;
+  try {
+    streams_->fork(program::kCommStream);
+    issue(static_cast<std::size_t>(region.first), static_cast<std::size_t>(region.last));
+    failure_.rethrow();
+    join(program::kCommStream);
+    if (captures_all()) {
+      staging_->fetch_outputs(*streams_);
+      timeline_.finish(*streams_);
+    }
+  } catch (...) {
+    capturing_ = nullptr;
+    streams_->drop_capture();
+    throw;
+  }
+  capturing_ = nullptr;
+  return streams_->end_capture();
+}
+
+// All streams of a captured region are in the first one; so around it that follows the others, and they follow it.
+void Executor::replay(std::size_t r) {
+  const CaptureRegion& region = program_.capture_regions[r];
+  for (auto i = static_cast<std::size_t>(region.first); i < static_cast<std::size_t>(region.last); ++i)
+    wait_until_released(i);
+  if (captures_all()) return streams_->replay(captured_[r]);
+  join(program::kCommStream);
+  for (const std::int32_t event : region.waits) streams_->wait(static_cast<std::size_t>(event), 0);
+  streams_->replay(captured_[r]);
+  streams_->fork(program::kCommStream);
+  for (const std::int32_t event : region.records) streams_->record(static_cast<std::size_t>(event), 0);
+}
+
+void Executor::run_captured() {
+  if (captured_.empty()) {
+    std::vector<std::size_t> captured;
+    for (const CaptureRegion& region : program_.capture_regions) captured.push_back(capture(region));
+    captured_ = std::move(captured);
+  }
+  staging_->copy_ahead(*streams_);
+  std::size_t next = 0;
+  for (std::size_t r = 0; r < captured_.size(); ++r) {
+    issue(next, static_cast<std::size_t>(program_.capture_regions[r].first));
+    replay(r);
+    next = static_cast<std::size_t>(program_.capture_regions[r].last);
+  }
+  if (captures_all()) return;
+  issue(next, prepared_.size());
+  finish_streams();
+}
+
+}  // namespace trireme::runtime
