@@ -11,6 +11,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/device/algorithm_cache.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/device/cuda/nccl.h"
 #include "trireme/io/atomic_file.h"
@@ -206,6 +207,10 @@ void Trainer::start() {
     io::write_file_atomically((folder_ / "plan.toml").string(), plan_text(config_, planned_));
     log_file_.open(folder_ / "log.txt", std::ios::app);
   }
+  if (const device::AlgorithmsMeasured measured = device::algorithms_measured(); measured.choices > 0 && leads())
+    note(LogLevel::info, fmt::format("measured the algorithms of {} products and convolutions in {:.1f} s; the fastest "
+                                     "are kept for later runs",
+                                     measured.choices, measured.seconds));
   session_->initialize(config_.train.seed);
   if (options_.write && options_.mode == RunMode::resume)
     resume();

@@ -31,10 +31,10 @@ struct ConvolutionSpec {
 // The matrix product that a convolution of single pixels is.
 std::optional<GemmSpec> as_product(const ConvolutionSpec& spec);
 
-// All that is used of cuDNN's convolutions, through cudnn-frontend: the same bits every time, f32 in true f32
-// unless tf32 is allowed. Large
-// ones are measured once on a machine, the library's proposals and, for single pixels, the matrix product; the fastest
-// within the allowance is kept (algorithm_cache.h).
+// All that is used of cuDNN's convolutions, through cudnn-frontend: the same bits every time, f32 in true f32 unless
+// tf32 is allowed. Large ones are measured once on a machine, the library's proposals and, for single pixels, the
+// matrix product; the fastest within the allowance that gives the bits of the first proposal (trial.h) is kept
+// (algorithm_cache.h).
 class Convolution {
  public:
   // Null where the library is missing or cannot do this within the allowance.

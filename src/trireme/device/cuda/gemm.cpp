@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <chrono>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -12,9 +14,10 @@
 #include <vector>
 
 #include "trireme/core/error.h"
-#include "trireme/device/cuda/algorithm_cache.h"
+#include "trireme/device/algorithm_cache.h"
 #include "trireme/device/cuda/check.h"
 #include "trireme/device/cuda/cuda.h"
+#include "trireme/device/cuda/trial.h"
 
 namespace trireme::device::cuda {
 namespace {
@@ -83,7 +86,7 @@ std::size_t scratch_of(const GemmSpec& s) {
 
 AlgorithmCache& cache() {
   static AlgorithmCache instance([] {
-    std::string name = fmt::format("gemm3-{}-{}", gpus().front().name, cublasLtGetVersion());
+    std::string name = fmt::format("gemm-{}-{}", gpus().front().name, cublasLtGetVersion());
     std::replace(name.begin(), name.end(), ' ', '-');
     return name;
   }());
@@ -94,42 +97,23 @@ std::string to_text(const cublasLtMatmulAlgo_t& algorithm) {
   return fmt::format("{:016x}", fmt::join(algorithm.data, "."));
 }
 
-cublasLtMatmulAlgo_t from_text(const std::string& text) {
+// Nothing for a text that is not one of these.
+std::optional<cublasLtMatmulAlgo_t> from_text(const std::string& text) {
   cublasLtMatmulAlgo_t algorithm{};
+  constexpr std::size_t kDigits = 16;
   std::size_t at = 0;
   for (std::uint64_t& word : algorithm.data) {
-    word = std::stoull(text.substr(at, 16), nullptr, 16);
-    at += 17;
+    const char* const end = text.data() + at + kDigits;
+    if (at + kDigits > text.size() || std::from_chars(text.data() + at, end, word, 16).ptr != end) return std::nullopt;
+    at += kDigits + 1;
   }
-  return algorithm;
+  return at == text.size() + 1 ? std::optional(algorithm) : std::nullopt;
 }
-
-}  // namespace
-
-namespace {
 
 constexpr std::size_t kFinalists = 6;
 constexpr int kRounds = 5;
 constexpr int kRuns = 8;
 constexpr std::size_t kFlush = std::size_t{256} << 20;
-
-// Numbers as activations have them. What is all alike lets a GPU run faster than it will.
-void fill_with_noise(std::byte* to, std::size_t bytes, DType dtype) {
-  std::vector<std::uint16_t> noise(std::min(bytes, std::size_t{4} << 20) / 2);
-  std::uint64_t state = 1;
-  for (std::uint16_t& n : noise) {
-    state = state * 6364136223846793005U + 1442695040888963407U;
-    const auto bits = static_cast<std::uint32_t>(state >> 40);
-    // Between 2⁻³ and 2 in magnitude, of either sign; f32 reads two neighbours as one of about that size.
-    const std::uint32_t exponent = dtype == DType::f16 ? 12 + bits % 4 : 124 + bits % 4;
-    const int mantissa = dtype == DType::f16 ? 10 : 7;
-    n = static_cast<std::uint16_t>((bits >> 23 & 1) << 15 | exponent << mantissa |
-                                   (bits >> 4 & ((1U << mantissa) - 1)));
-  }
-  const std::size_t block = noise.size() * 2;
-  to_device(to, noise.data(), block);
-  for (std::size_t at = block; at < bytes; at += block) to_device(to + at, to, std::min(block, bytes - at));
-}
 
 }  // namespace
 
@@ -194,7 +178,7 @@ struct Gemm::Impl {
   // The library's guess is within a few per cent for products that take no time.
   bool worth_measuring() const {
     const double flops = 2.0 * static_cast<double>(spec.m) * static_cast<double>(spec.n) * static_cast<double>(spec.k);
-    return (size_of(spec.input) == 2 || spec.tf32) && flops > 5e9 && cache().usable();
+    return (size_of(spec.input) == 2 || spec.tf32) && flops > 5e9;
   }
 
   std::string key() const {
@@ -205,27 +189,52 @@ struct Gemm::Impl {
                        s.keep_argument ? 'k' : '-', s.gelu_gradient ? 'd' : '-');
   }
 
+  // What was kept, if the library still has it for these sizes.
+  std::optional<cublasLtMatmulAlgo_t> kept() const {
+    const std::optional<std::string> text = cache().find(key());
+    std::optional<cublasLtMatmulAlgo_t> algorithm = text ? from_text(*text) : std::nullopt;
+    cublasLtMatmulHeuristicResult_t result{};
+    if (algorithm && (cublasLtMatmulAlgoCheck(handle(), desc, b.get(), a.get(), c.get(), c.get(), &*algorithm,
+                                              &result) != CUBLAS_STATUS_SUCCESS ||
+                      result.workspaceSize > scratch_of(spec)))
+      algorithm.reset();
+    return algorithm;
+  }
+
+  // Of those that give the same bits as the first (trial.h).
   cublasLtMatmulAlgo_t fastest(std::span<const cublasLtMatmulHeuristicResult_t> candidates) {
-    if (const auto known = cache().find(key())) return from_text(*known);
-    const auto bytes = [](std::int64_t rows, std::int64_t ld, DType dtype) {
-      return (static_cast<std::size_t>(rows * ld) * size_of(dtype) + 255) / 256 * 256;
+    if (const auto known = kept()) return *known;
+    const auto begin = std::chrono::steady_clock::now();
+    std::size_t total = 0;
+    const auto take = [&](std::int64_t rows, std::int64_t ld, DType dtype) {
+      return std::exchange(total, total + (static_cast<std::size_t>(rows * ld) * size_of(dtype) + 255) / 256 * 256);
     };
-    const std::size_t a_bytes = bytes(spec.trans_a ? spec.k : spec.m, spec.lda, spec.input);
-    const std::size_t b_bytes = bytes(spec.trans_b ? spec.n : spec.k, spec.ldb, spec.input);
-    const std::size_t c_bytes = bytes(spec.m, spec.ldc, spec.output);
-    const std::size_t bias_bytes = bytes(1, spec.ldc, spec.output);
-    const std::size_t total = a_bytes + b_bytes + 2 * c_bytes + bias_bytes + workspace(spec);
-    if (total > free_memory() / 2) return candidates.front().algo;
+    const std::size_t a_at = take(spec.trans_a ? spec.k : spec.m, spec.lda, spec.input);
+    const std::size_t b_at = take(spec.trans_b ? spec.n : spec.k, spec.ldb, spec.input);
+    const std::size_t bias_at = take(1, spec.ldc, spec.output);
+    const std::size_t start_at = take(spec.accumulate ? spec.m : 0, spec.ldc, spec.output);
+    const std::size_t aux_at = take(spec.m, spec.ldc, spec.output);
+    const std::size_t c_at = take(spec.m, spec.ldc, spec.output);
+    const std::size_t filled = total;
+    const std::size_t c_bytes = filled - c_at;
+    const std::size_t first_c_at = take(spec.m, spec.ldc, spec.output);
+    const std::size_t first_aux_at = take(spec.keep_argument ? spec.m : 0, spec.ldc, spec.output);
+    const std::size_t count_at = take(1, 256, DType::u8);
+    const std::size_t workspace_at = take(1, static_cast<std::int64_t>(workspace(spec)), DType::u8);
+    if (total + kFlush > free_memory() / 2) return candidates.front().algo;
     const std::unique_ptr<void, void (*)(void*)> memory(allocate(total + kFlush), [](void* p) { release(p); });
     auto* const base = static_cast<std::byte*>(memory.get());
-    const Buffers buffers{base,
-                          base + a_bytes,
-                          base + a_bytes + b_bytes,
-                          base + a_bytes + b_bytes + 2 * c_bytes,
-                          base + a_bytes + b_bytes + c_bytes,
-                          base + a_bytes + b_bytes + 2 * c_bytes + bias_bytes};
-    fill_with_noise(base, total, spec.input);
+    const Buffers buffers{base + a_at, base + b_at, base + c_at, base + bias_at, base + aux_at, base + workspace_at};
+    fill_with_noise(base, filled, spec.input);
     const std::unique_ptr<Streams> streams = make_streams({.timestamps = 2});
+    std::vector<SameBits::Result> results = {{base + c_at, base + first_c_at, c_bytes}};
+    if (spec.keep_argument) results.push_back({base + aux_at, base + first_aux_at, c_bytes});
+    SameBits same_bits(std::move(results), reinterpret_cast<unsigned long long*>(base + count_at));
+    const auto gives_same_bits = [&](const cublasLtMatmulHeuristicResult_t& candidate) {
+      if (spec.accumulate) streams->copy(base + c_at, base + start_at, c_bytes);
+      launch(streams->native(), buffers, candidate.algo);
+      return same_bits.check(*streams);
+    };
     // In a step, what a product reads was written long before: other memory has been through the cache since.
     const auto time = [&](const cublasLtMatmulHeuristicResult_t& candidate, int runs = 1) {
       streams->copy(base + total, base + total + kFlush / 2, kFlush / 2);
@@ -247,7 +256,7 @@ struct Gemm::Impl {
     std::vector<Timed> timed;
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       try {
-        time(candidates[i]);
+        if (!gives_same_bits(candidates[i])) continue;
         timed.push_back({i, {time(candidates[i]), time(candidates[i]), time(candidates[i])}});
       } catch (const Error&) {
         continue;  // one that the library offers and then refuses
@@ -265,6 +274,7 @@ struct Gemm::Impl {
                                return x.median() < y.median();
                              })->index;
     cache().keep(key(), to_text(candidates[best].algo));
+    note_measured(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     return candidates[best].algo;
   }
 

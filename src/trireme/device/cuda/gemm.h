@@ -26,7 +26,8 @@ struct GemmSpec {
 };
 
 // All that is used of cuBLASLt. Its scratch is a fixed allowance, from the sizes alone, within which algorithms are
-// chosen: for large products by measuring those the library proposes, once on a machine (algorithm_cache.h).
+// chosen: the library's first proposal, or for large products the fastest of those that give the same bits (trial.h),
+// measured once on a machine (algorithm_cache.h).
 class Gemm {
  public:
   explicit Gemm(const GemmSpec& spec);

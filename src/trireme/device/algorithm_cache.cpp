@@ -1,0 +1,110 @@
+#include "trireme/device/algorithm_cache.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+
+#define XXH_INLINE_ALL
+#include <fmt/format.h>
+#include <xxhash.h>
+
+namespace trireme::device {
+namespace {
+
+constexpr int kVersion = 1;
+
+std::filesystem::path folder() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != 0)
+    return std::filesystem::path(cache) / "trireme";
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != 0)
+    return std::filesystem::path(home) / ".cache" / "trireme";
+  return {};
+}
+
+std::string header_of(const std::string& name) { return fmt::format("trireme-algorithms {} {}\n", kVersion, name); }
+
+std::string line_of(const std::string& name, std::string_view key, std::string_view value) {
+  const std::string text = fmt::format("{} {}", key, value);
+  const std::string summed = name + " " + text;
+  return fmt::format("{} {:016x}\n", text, XXH3_64bits(summed.data(), summed.size()));
+}
+
+// All of it by one write, so that lines of two processes do not mix.
+bool write_all(const std::filesystem::path& file, int flags, const std::string& text) {
+  const int descriptor = ::open(file.c_str(), O_WRONLY | O_CLOEXEC | flags, 0644);
+  if (descriptor < 0) return false;
+  const bool written = ::write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  return ::close(descriptor) == 0 && written;
+}
+
+std::mutex measured_mutex;
+AlgorithmsMeasured measured_so_far;
+
+}  // namespace
+
+AlgorithmCache::AlgorithmCache(const std::string& name) : name_(name) {
+  if (folder().empty()) return;
+  file_ = folder() / name;
+  std::error_code error;
+  std::filesystem::create_directories(file_.parent_path(), error);
+  if (!read()) replace();
+}
+
+// Whether every byte of the file is as it was written.
+bool AlgorithmCache::read() {
+  std::ifstream in(file_, std::ios::binary);
+  const std::string all((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  const std::string header = header_of(name_);
+  if (!all.starts_with(header)) return false;
+  bool intact = true;
+  for (std::size_t at = header.size(); at < all.size();) {
+    const std::size_t end = all.find('\n', at);
+    const std::string line = all.substr(at, end == std::string::npos ? end : end + 1 - at);
+    at += line.size();
+    std::istringstream words(line);
+    std::string key;
+    std::string value;
+    if (words >> key >> value && line == line_of(name_, key, value))
+      known_.try_emplace(key, value);
+    else
+      intact = false;
+  }
+  return intact;
+}
+
+void AlgorithmCache::replace() const {
+  std::string text = header_of(name_);
+  for (const auto& [key, value] : known_) text += line_of(name_, key, value);
+  const std::filesystem::path made = file_.string() + fmt::format(".{}", ::getpid());
+  std::error_code error;
+  if (write_all(made, O_CREAT | O_TRUNC, text)) std::filesystem::rename(made, file_, error);
+  std::filesystem::remove(made, error);
+}
+
+std::optional<std::string> AlgorithmCache::find(const std::string& key) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = known_.find(key);
+  return found == known_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void AlgorithmCache::keep(const std::string& key, const std::string& value) {
+  const std::lock_guard lock(mutex_);
+  if (known_.try_emplace(key, value).second && !file_.empty()) write_all(file_, O_APPEND, line_of(name_, key, value));
+}
+
+void note_measured(double seconds) {
+  const std::lock_guard lock(measured_mutex);
+  ++measured_so_far.choices;
+  measured_so_far.seconds += seconds;
+}
+
+AlgorithmsMeasured algorithms_measured() {
+  const std::lock_guard lock(measured_mutex);
+  return measured_so_far;
+}
+
+}  // namespace trireme::device
