@@ -98,7 +98,10 @@ int encode_files(const TokenizeArguments& a) {
              format_bytes(static_cast<std::uint64_t>(static_cast<double>(totals.total_bytes) / seconds)),
              options.threads);
   fmt::print("wrote {}: {}, {}\n", a.out, type_name, format_bytes(writer.bytes()));
-  fmt::print("next  trireme train --data.tokens={} --model.vocab={}\n", a.out, tokenizer->vocab());
+  // A width that nothing in the file or the vocabulary tells.
+  const bool unusual = a.format == "raw" && type != token_type({}, tokenizer->vocab());
+  fmt::print("next  trireme train --data.tokens={} --model.vocab={}{}\n", a.out, tokenizer->vocab(),
+             unusual ? fmt::format(" --data.token_type={}", type_name) : "");
   return 0;
 }
 
