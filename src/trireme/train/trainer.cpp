@@ -202,12 +202,25 @@ void Trainer::start() {
                                                                  .nccl = config_.runtime.transport == "nccl"});
   if (options_.write && leads()) {
     if (options_.mode == RunMode::resume && holds_run(folder_)) check_resumable(folder_, config_, registry_.models);
-    lock_ = open_run_folder(folder_, config_, options_.mode, run_json());
-    log_file_.open(folder_ / "log.txt", std::ios::app);
+    lock_ = lock_run_folder(folder_);
+    if (options_.mode == RunMode::resume) log_file_.open(folder_ / "log.txt", std::ios::app);
+  }
+  // Before a file of the run is written: where none of its checkpoints can be used, it stays as it is.
+  const bool resumes = options_.write && options_.mode == RunMode::resume;
+  std::optional<std::int64_t> newest;
+  if (resumes) try {
+      newest = find_checkpoint(folder_);
+    } catch (Error& e) {
+      throw e.within(
+          fmt::format("{} cannot be resumed and stays as it is (--overwrite starts over)", folder_.string()));
+    }
+  if (options_.write && leads()) {
+    write_run_files(folder_, config_, options_.mode, run_json());
+    if (!log_file_.is_open()) log_file_.open(folder_ / "log.txt", std::ios::app);
   }
   session_->initialize(config_.train.seed);
-  if (options_.write && options_.mode == RunMode::resume)
-    resume();
+  if (resumes)
+    resume(newest);
   else
     set_first_weights();
   if (options_.write && leads()) metrics_ = std::make_unique<MetricsFile>(folder_ / "metrics.jsonl", step_);
@@ -229,7 +242,7 @@ void Trainer::start() {
                   compiled_.arena_bytes, step_, config_.train.steps));
 }
 
-bool Trainer::load(const std::filesystem::path& folder) {
+std::optional<std::int64_t> Trainer::find_checkpoint(const std::filesystem::path& folder) {
   std::vector<std::int64_t> broken;
   std::optional<std::int64_t> newest;
   if (leads())
@@ -237,19 +250,27 @@ bool Trainer::load(const std::filesystem::path& folder) {
         folder, [this](LogLevel level, const std::string& text) { note(level, text); }, &broken);
   if (const std::int64_t step = told(newest.value_or(-1)); step >= 0) newest = step;
   if (folder == folder_) broken_ = broken;
-  if (!newest) return false;
-  load_checkpoint(folder, *newest, *session_, [this](LogLevel level, const std::string& text) { note(level, text); });
-  step_ = *newest;
-  if (folder == folder_) last_saved_ = step_;
-  return true;
+  return newest;
 }
 
-void Trainer::resume() {
-  if (load(folder_))
+void Trainer::load_step(const std::filesystem::path& folder, std::int64_t step) {
+  load_checkpoint(folder, step, *session_, [this](LogLevel level, const std::string& text) { note(level, text); });
+  step_ = step;
+  if (folder == folder_) last_saved_ = step_;
+}
+
+bool Trainer::load(const std::filesystem::path& folder) {
+  const std::optional<std::int64_t> newest = find_checkpoint(folder);
+  if (newest) load_step(folder, *newest);
+  return newest.has_value();
+}
+
+void Trainer::resume(std::optional<std::int64_t> step) {
+  if (step) {
+    load_step(folder_, *step);
     note(LogLevel::info, fmt::format("resuming {} at step {}", folder_.string(), step_));
-  else {
-    note(LogLevel::info,
-         fmt::format("no {}checkpoint in {}: starting fresh", broken_.empty() ? "" : "valid ", folder_.string()));
+  } else {
+    note(LogLevel::info, fmt::format("no checkpoint in {}: starting fresh", folder_.string()));
     set_first_weights();
   }
 }

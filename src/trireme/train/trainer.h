@@ -92,7 +92,10 @@ class Trainer {
   bool load(const std::filesystem::path& folder);
 
  private:
-  void resume();
+  // The newest checkpoint that a folder has, for all processes; in the run's own it also notes which are damaged.
+  std::optional<std::int64_t> find_checkpoint(const std::filesystem::path& folder);
+  void load_step(const std::filesystem::path& folder, std::int64_t step);
+  void resume(std::optional<std::int64_t> step);
   // What the first process says, for all of them.
   std::string told(std::string text) const;
   std::int64_t told(std::int64_t number) const;
