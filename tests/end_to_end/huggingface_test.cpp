@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 
 #include "end_to_end/program.h"
 #include "trireme/core/error.h"
@@ -88,6 +90,23 @@ TEST_F(HuggingFace, WhatIsExportedIsWhatWasImported) {
       const auto theirs = before.bytes(tensor);
       EXPECT_TRUE(std::equal(mine.begin(), mine.end(), theirs.begin(), theirs.end())) << tensor.name;
     }
+  }
+}
+
+// A shorter context in training takes nothing from a Llama, which has no weights of its positions.
+TEST_F(HuggingFace, ExportKeepsThePositionsThatALlamaKnows) {
+  const auto positions = [](const std::string& text) {
+    return nlohmann::json::parse(text)["max_position_embeddings"].get<int>();
+  };
+  std::ifstream source(kFolders + "llama-grouped/config.json");
+  const int theirs = positions({std::istreambuf_iterator<char>(source), std::istreambuf_iterator<char>()});
+  ASSERT_GT(theirs, 16);
+  done(with({"train", kFolders + "llama-grouped", "--output.dir=trained"}));
+  done(with({"import", kFolders + "llama-grouped", "imported"}));
+  done({"train", "imported", "--resume"});
+  for (const std::string run : {"trained", "imported"}) {
+    done({"export", run, run + "-out"});
+    EXPECT_EQ(positions(read(run + "-out/config.json")), theirs) << run;
   }
 }
 

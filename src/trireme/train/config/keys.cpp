@@ -83,6 +83,8 @@ std::vector<Key> keys_of(Config& c, const models::Families& families) {
       {"model.head_dim", &c.model.head_dim, dimension(0), "features per head (llama); 0: width / heads"},
       {"model.ffn", &c.model.ffn, dimension(0), "features inside the feed-forward block; " + from_family},
       {"model.context", &c.model.context, dimension(1), "tokens per sequence"},
+      {"model.max_context", &c.model.max_context, dimension(0),
+       "positions an export states, where training uses fewer (llama); 0: context, or what init.from has"},
       {"model.vocab", &c.model.vocab, dimension(0), "tokens there are; 0: from the tokenizer"},
       {"model.dropout", &c.model.dropout, below(0, 1), "share of activations dropped in training"},
       {"model.tie_embeddings", &c.model.tie_embeddings, any(),
