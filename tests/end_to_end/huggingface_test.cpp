@@ -167,6 +167,15 @@ TEST_F(HuggingFace, NothingIsReplacedUnasked) {
   done({"export", "run", "out", "--dtype=bf16", "--overwrite"});
   EXPECT_EQ(refused({"export", "run", "run", "--overwrite"}),
             "error: run holds something else than a Hugging Face folder, which is not replaced; name another folder");
+  write("out/README.md", "about this model");
+  EXPECT_EQ(
+      refused({"export", "run", "out", "--overwrite"}),
+      "error: --overwrite replaces out as a whole, and README.md in it is not of an export; move that away or name "
+      "another folder");
+  EXPECT_EQ(read("out/README.md"), "about this model");
+  fs::remove(folder() / "out/README.md");
+  done({"export", "run", "out", "--overwrite", "--max-shard=20KB"});
+  done({"export", "run", "out", "--overwrite"});
   write("notes/todo.txt", "keep me");
   refused({"export", "run", "notes", "--overwrite"});
   EXPECT_EQ(read("notes/todo.txt"), "keep me");

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <memory>
@@ -33,6 +34,10 @@ std::string run_json(const ImportOptions& options, const std::string& from, std:
 }
 
 }  // namespace
+
+bool is_tokenizer_file(std::string_view name) {
+  return std::find(kTokenizerFiles.begin(), kTokenizerFiles.end(), name) != kTokenizerFiles.end();
+}
 
 bool copy_tokenizer_files(const fs::path& from, const fs::path& to) {
   for (const char* name : kTokenizerFiles) {
