@@ -36,6 +36,7 @@ train::Config combined(const EvalArguments& a, const Context& context) {
       refuse("{} = {} in {}, but {} has {}", key, train::value_text(data, key),
              a.config.empty() ? "the arguments" : a.config, a.from, train::value_text(config, key));
   if (data.is_given("model.context")) config.model.context = std::min(config.model.context, data.model.context);
+  const std::string tokenizer = data.is_given("data.tokenizer") ? data.data.tokenizer : config.data.tokenizer;
   config.data = data.data;
   config.runtime = data.runtime;
   if (data.is_given("train.precision")) config.train.precision = data.train.precision;

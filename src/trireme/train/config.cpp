@@ -144,8 +144,9 @@ Config load_config(const std::string& source, std::span<const std::string> overr
       Config config = build(read_toml(read_file(run), run.string()), run.string(), folder_name(source), overrides,
                             families, ShapeFrom::entries);
       // A run that began with a folder's tokenizer keeps a copy, for when the folder is gone.
-      const fs::path kept = fs::path(source) / "tokenizer.json";
-      if (config.data.tokenizer != "bytes" && !fs::exists(config.data.tokenizer, unknown) && fs::exists(kept, unknown))
+      const fs::path kept = fs::path(source) / fs::path(config.data.tokenizer).filename();
+      if (config.data.tokenizer.ends_with(".json") && !fs::exists(config.data.tokenizer, unknown) &&
+          fs::exists(kept, unknown))
         config.data.tokenizer = kept.string();
       if (std::none_of(overrides.begin(), overrides.end(), [](const auto& o) { return o.starts_with("output.dir="); }))
         config.run = source;

@@ -30,7 +30,7 @@ std::string run_json(const ImportOptions& options, const std::string& from, std:
   o["build"] = {{"version", "0.1.0"}, {"compiler", __VERSION__}};
   o["imported_from"] = from;
   o["parameters"] = parameters;
-  return o.dump(1) + "\n";
+  return o.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
@@ -63,6 +63,8 @@ Imported import_huggingface(Config config, const fs::path& run, const ImportOpti
   // The run may be used from elsewhere.
   config.init.from = fs::absolute(from).lexically_normal().string();
   config.output.dir = run.string();
+  // What to train on is said later; a run's configuration is complete, and would name what nobody asked for.
+  if (!config.is_given("data.text")) config.data.text.clear();
   if (holds_run(run) && !options.overwrite)
     refuse("{} holds a run already; give --overwrite to replace it, or another folder", run.string());
   for (const std::string& note : theirs.notes) log(options.log, LogLevel::info, "{}: {}", from, note);

@@ -45,7 +45,7 @@ bool valid_link(std::string_view value) {
 bool valid_augment(std::string_view value) { return value == "auto" || data::parse_augmentation(value).has_value(); }
 bool valid_staging(std::string_view value) { return value == "auto" || parse_bytes(value).has_value(); }
 
-bool valid_tokenizer(std::string_view value) { return value == "bytes" || value.ends_with(".json"); }
+bool valid_tokenizer(std::string_view value) { return value == "bytes" || value == "none" || value.ends_with(".json"); }
 
 }  // namespace
 
@@ -110,7 +110,7 @@ std::vector<Key> keys_of(Config& c, const models::Families& families) {
       {"data.token_type", &c.data.token_type, one_of({"auto", "uint16", "uint32"}),
        "of raw token files; auto: uint16 if vocab <= 65536, else uint32"},
       {"data.tokenizer", &c.data.tokenizer, text(valid_tokenizer, "\"bytes\" or a tokenizer.json"),
-       "bytes | a tokenizer.json"},
+       "bytes | a tokenizer.json; none: of init.from, where it has no tokenizer that can be read"},
       {"data.images", &c.data.images, any(),
        "\"synthetic\", or a folder, file or glob of IDX (MNIST), CIFAR-10 or CIFAR-100 files"},
       {"data.augment", &c.data.augment, text(valid_augment, "auto, none, or some of crop,flip"),

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "trireme/core/error.h"
+#include "trireme/data/tokenizer/tokenizer.h"
 #include "trireme/io/hf_config.h"
 #include "trireme/train/config/keys.h"
 
@@ -63,10 +64,8 @@ void adopt_folder(Config& config, const models::Families& families) {
              other, folder);
   }
   config.model = theirs.model;
-  // The tokens that the weights know.
-  const std::filesystem::path tokenizer = std::filesystem::path(folder) / "tokenizer.json";
-  if (!config.is_given("data.tokenizer") && std::filesystem::exists(tokenizer, unknown))
-    config.data.tokenizer = tokenizer.string();
+  // The tokens that the weights know; they are never bytes.
+  if (!config.is_given("data.tokenizer")) config.data.tokenizer = data::tokenizer_file(folder).value_or("none");
 }
 
 }  // namespace trireme::train
