@@ -113,6 +113,12 @@ std::string printable(const std::string& text) {
 
 std::string headline(const train::Config& config) {
   const int cores = train::compute_threads({});
+  std::string from = (config.builtin ? "built-in " : "") + config.name;
+  constexpr std::size_t kShown = 4;
+  const std::vector<std::string>& keys = config.over_builtin;
+  if (!keys.empty())
+    from += fmt::format(" with your {}{}", fmt::join(keys.begin(), keys.begin() + std::min(kShown, keys.size()), ", "),
+                        keys.size() > kShown ? ", …" : "");
   return fmt::format("trireme 0.1 · {} core{} ({}) · no GPU · {}\n", cores, cores == 1 ? "" : "s",
                      planner::cpu_features(), config.name == "quickstart" ? "built-in quickstart" : config.name);
 }
