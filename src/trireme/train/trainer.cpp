@@ -55,9 +55,14 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
            mesh.ranks() == 1 ? "" : "s", servers == 0 ? "" : fmt::format(", with {} servers", servers), launched);
   config_.parallel.mesh = mesh.axes.empty() ? "auto" : mesh.str();
   check(config_, registry_.models);
+  for (const std::string& unused : keys_without_effect(config_, registry_.models, mesh.ranks() + servers))
+    note(LogLevel::warning, unused);
   threads_ = compute_threads(config_, options_.world == nullptr ? 0 : options_.local_ranks);
-  data_ = open_data(config_, registry_.models, {.log = options_.log, .threads = threads_});
+  if (options_.on_phase) options_.on_phase("reading data");
+  data_ =
+      options_.data ? *options_.data : open_data(config_, registry_.models, {.log = options_.log, .threads = threads_});
   resolve_model(config_, data_.vocab, registry_.models);
+  if (options_.on_phase) options_.on_phase("compiling");
   compile_plan();
   if (config_.memory.limit.count > 0 && compiled_.arena_bytes > config_.memory.limit.count) refuse_limit();
   for (std::size_t s = 0; s < compiled_.servers.size() && config_.memory.limit.count > 0; ++s)
@@ -238,8 +243,8 @@ void Trainer::start() {
   started_ = Clock::now();
   write_log(
       fmt::format("{}: {} parameters, {} threads, {} micro-batches of {} rows, predicted peak {} B, from step {} to {}",
-                  options_.command, compiled_.parameters(), threads_, compiled_.micro_batches, compiled_.micro_rows,
-                  compiled_.arena_bytes, step_, config_.train.steps));
+                  options_.command, compiled_.parameters(), threads_, compiled_.micro_batches,
+                  compiled_.micro_rows / compiled_.replicas, compiled_.arena_bytes, step_, config_.train.steps));
 }
 
 std::optional<std::int64_t> Trainer::find_checkpoint(const std::filesystem::path& folder) {
@@ -417,8 +422,12 @@ void Trainer::stop_at_bad_step(const data::Batch& batch, const StepResult& resul
   const std::string culprit = bad ? fmt::format("the first tensor to go bad is '{}' ({} in {}, micro-batch {})",
                                                 bad->tensor, bad->what, bad->op, bad->micro)
                                   : std::string("no single tensor is to blame: the sum of squared gradients overflows");
+  const auto number = [](float value) {
+    return std::isnan(value) ? "not a number" : std::isinf(value) ? "infinite" : fmt::format("{}", value);
+  };
   fail("step {}: the loss{} is {} and the gradient norm {}; {}; the update was withheld{}", step_ + 1,
-       result.loss_scale ? ", with its scale down at 1," : "", result.loss, result.grad_norm, culprit, saved);
+       result.loss_scale ? ", with its scale down at 1," : "", number(result.loss), number(result.grad_norm), culprit,
+       saved);
 }
 
 void Trainer::log_metrics(const Metrics& metrics) {
@@ -493,11 +502,12 @@ std::string Trainer::run_json() const {
                {"zero", config_.parallel.zero},
                {"threads", threads_},
                {"micro_batches", compiled_.micro_batches},
-               {"micro_batch", compiled_.micro_rows},
+               {"micro_batch", compiled_.micro_rows / compiled_.replicas},
                {"precision", config_.train.precision},
                {"predicted_peak_bytes", compiled_.arena_bytes},
                {"flops_per_step", flops_per_step_}};
-  return o.dump(1) + "\n";
+  // A command line may hold any bytes.
+  return o.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace trireme::train

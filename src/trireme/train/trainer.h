@@ -33,9 +33,11 @@ struct TrainerOptions {
   std::vector<std::string> disabled_passes = {};
   std::string command = {};  // for run.json
   LogSink log = {};
+  std::optional<data::Data> data = {};                  // in the place of what the configuration names
   std::function<Request(const Metrics&)> request = {};  // polled after every step
   std::function<void(const Metrics&)> on_step = {};     // after every logged step; an exception ends the run
   std::function<void(std::int64_t done, std::int64_t total)> on_evaluation = {};
+  std::function<void(const char* phase)> on_phase = {};  // what construction is at: "reading data", "compiling"
 };
 
 struct Outcome {
