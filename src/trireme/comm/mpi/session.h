@@ -46,6 +46,10 @@ class Session {
   // All ranks; collective.
   Communicator communicator();
   void abort(const std::string& why);
+  // After a failure, by every rank that has one to tell: whether this rank should. One of those that failed by
+  // themselves (`cause`) is chosen, or else of the others; a rank that does not hear from all of them within a moment
+  // speaks too.
+  bool should_report(bool cause);
 
   struct Impl;
 
