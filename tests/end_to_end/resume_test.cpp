@@ -159,7 +159,9 @@ TEST_F(Resume, RunFolderIsItsOwnConfiguration) {
 TEST_F(Resume, OfAFinishedRunDoesNothing) {
   done({"train", "tiny.toml", "--output.dir=run"});
   const std::string end = state("run", kSteps);
-  done({"train", "tiny.toml", "--output.dir=run", "--resume"});
+  const Finished f = done({"train", "tiny.toml", "--output.dir=run", "--resume"});
+  EXPECT_NE(f.out.find("nothing to do: run has done its 6 steps"), std::string::npos) << f.out;
+  EXPECT_EQ(f.out.find("✗"), std::string::npos) << f.out;
   EXPECT_EQ(metrics("run").size(), static_cast<std::size_t>(kSteps));
   EXPECT_EQ(state("run", kSteps), end);
 }
