@@ -104,7 +104,8 @@ std::vector<Key> keys_of(Config& c, const models::Families& families) {
       {"init.from", &c.init.from, any(), "Hugging Face folder to start from; the model's shape comes from it too"},
 
       {"data.text", &c.data.text, any(),
-       "text files or folders; the default stands for the C++ headers wherever the compiler keeps them"},
+       "text files, folders or globs, the default being the C++ headers wherever the compiler keeps them; \"path@0.7\" "
+       "gives a mixing weight"},
       {"data.tokens", &c.data.tokens, any(),
        "token files or globs instead of text: raw, llm.c's or Megatron's; \"path@0.7\" gives a mixing weight"},
       {"data.token_type", &c.data.token_type, one_of({"auto", "uint16", "uint32"}),
