@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "trireme/cli/commands.h"
+#include "trireme/cli/preparation.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/ir/print.h"
@@ -14,7 +15,7 @@ struct InspectArguments {
   std::string what;
   std::string config = "quickstart";
   std::string graph;
-  std::string program = "step";
+  std::string program;  // "": step
   bool dot = false;
   std::int64_t rank = 0;
 };
@@ -30,15 +31,40 @@ std::string graph_text(const train::Compiled& c, const InspectArguments& a) {
   return a.dot ? ir::to_dot(c.module, c.module.graph(name)) : ir::to_text(c.module, c.module.graph(name));
 }
 
-std::string program_text(const train::Compiled& c, const std::string& name) {
-  for (const program::Program* p : {&c.step, &c.eval, &c.predict, &c.init, &c.derive})
-    if (p->name == name) return program::to_text(*p);
-  refuse("there is no program '{}'; the programs are step, eval, predict, init, derive", name);
+// Workers come first, then servers; ranks of one kind run the same program.
+std::string program_text(const train::Compiled& all, std::int64_t rank, const std::string& name) {
+  if (rank < 0 || rank >= all.ranks())
+    refuse(
+        "--rank {}: this run has {}", rank,
+        all.ranks() == 1 ? "one rank, number 0" : fmt::format("{} ranks, from 0 to {}", all.ranks(), all.ranks() - 1));
+  const std::int64_t workers = all.module.mesh.ranks();
+  const train::Compiled& c = rank < workers ? all : all.servers.at(static_cast<std::size_t>(rank - workers));
+  std::vector<std::string> names;
+  for (const auto& [known, program] :
+       {std::pair{"step", &c.step}, std::pair{"eval", &c.eval}, std::pair{"predict", &c.predict},
+        std::pair{"init", &c.init}, std::pair{"derive", &c.derive}}) {
+    if (program->name.empty()) continue;  // not of this rank
+    if (name == known) return program::to_text(*program);
+    names.emplace_back(known);
+  }
+  refuse("there is no program '{}'; the programs are {}", name, fmt::join(names, ", "));
 }
 
-void check_subject(const std::string& what) {
+// Options of the one that say nothing about the other.
+void check_options(const InspectArguments& a) {
+  if (a.what == "program" && a.dot)
+    refuse("--dot draws a graph, and a program is a list; see `trireme inspect graph --dot`");
+  if (a.what == "program" && !a.graph.empty())
+    refuse("--graph {} is of `trireme inspect graph`; --program chooses a program", a.graph);
+  if (a.what == "graph" && !a.program.empty())
+    refuse("--program {} is of `trireme inspect program`; --graph chooses a graph", a.program);
+}
+
+void check_subject(const InspectArguments& a) {
+  const std::string& what = a.what;
+  if (what.empty()) refuse("inspect shows a graph or a program: trireme inspect graph, trireme inspect program");
   const std::vector<std::string> subjects = {"graph", "program"};
-  if (std::find(subjects.begin(), subjects.end(), what) != subjects.end()) return;
+  if (std::find(subjects.begin(), subjects.end(), what) != subjects.end()) return check_options(a);
   if (what == "schedule")
     refuse("not available in this version: inspect schedule (available: {})", fmt::join(subjects, ", "));
   const auto near = nearest(what, subjects);
@@ -50,7 +76,7 @@ void check_subject(const std::string& what) {
 void add_inspect(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<InspectArguments>();
   CLI::App* command = app.add_subcommand("inspect", "The graph after passes, or a rank's program");
-  command->add_option("what", arguments->what, "graph or program")->required();
+  command->add_option("what", arguments->what, "graph or program");
   command->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");
   command->add_option("--graph", arguments->graph, "One graph alone: micro, update, eval, predict, init, derive");
   command->add_option("--program", arguments->program, "step, eval, predict, init or derive");
@@ -63,14 +89,15 @@ void add_inspect(CLI::App& app, Context& context) {
       "  trireme inspect program my.toml --train.micro_batch=4\n");
   command->callback([&context, arguments] {
     context.run = [&context, arguments] {
-      check_subject(arguments->what);
-      train::TrainerOptions options;
-      options.write = false;
-      if (arguments->rank != 0) refuse("--rank {}: this run has one rank, number 0", arguments->rank);
+      check_subject(*arguments);
+      Preparation preparation("preparing");
       const train::Trainer trainer(train::load_config(arguments->config, context.overrides, context.registry->models),
-                                   *context.registry, options);
-      fmt::print("{}", arguments->what == "graph" ? graph_text(trainer.compiled(), *arguments)
-                                                  : program_text(trainer.compiled(), arguments->program));
+                                   *context.registry, planning_options(preparation));
+      preparation.finish();
+      fmt::print("{}", arguments->what == "graph"
+                           ? graph_text(trainer.compiled(), *arguments)
+                           : program_text(trainer.compiled(), arguments->rank,
+                                          arguments->program.empty() ? "step" : arguments->program));
       return 0;
     };
   });
