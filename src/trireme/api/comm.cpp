@@ -10,6 +10,19 @@ struct Communicator::Impl {
   std::unique_ptr<comm::Communicator> comm;
 };
 
+struct Request::Impl {
+  comm::Request request;
+};
+
+Request::Request(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Request::Request(Request&&) noexcept = default;
+Request& Request::operator=(Request&&) noexcept = default;
+Request::~Request() = default;
+bool Request::test() { return !impl_ || impl_->request.test(); }
+void Request::wait() {
+  if (impl_) impl_->request.wait();
+}
+
 Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;
@@ -20,6 +33,26 @@ namespace {
 Communicator wrap(std::unique_ptr<comm::Communicator> inner) {
   return Communicator(std::make_unique<Communicator::Impl>(Communicator::Impl{std::move(inner)}));
 }
+Request wrap(comm::Request request) {
+  return Request(std::make_unique<Request::Impl>(Request::Impl{std::move(request)}));
+}
+
+// In the order of Communicator::Element.
+constexpr DType kTypes[] = {DType::f32, DType::f64, DType::i8, DType::u8, DType::u16, DType::i32, DType::i64};
+
+template <class Element>
+DType type_of(Element element) {
+  return kTypes[static_cast<std::size_t>(element)];
+}
+comm::Reduce reduce_of_op(ReduceOp op) { return static_cast<comm::Reduce>(op); }
+
+comm::Cut even_cut(int ranks, void* whole, std::size_t whole_count, void* slice, std::size_t slice_count) {
+  if (whole_count != slice_count * static_cast<std::size_t>(ranks))
+    refuse("{} elements for {} ranks are {} for each, not {}", whole_count, ranks,
+           whole_count / static_cast<std::size_t>(ranks), slice_count);
+  return {whole, slice, static_cast<std::int64_t>(whole_count), static_cast<std::int64_t>(slice_count)};
+}
+
 Communicator wrap(comm::Communicator inner) { return wrap(std::make_unique<comm::Communicator>(std::move(inner))); }
 
 }  // namespace
@@ -36,9 +69,70 @@ void Communicator::barrier() { impl_->comm->barrier(); }
 
 void Communicator::all_reduce_in_place(void* data, std::size_t count, Element element, ReduceOp op,
                                        std::string_view algorithm) {
-  constexpr DType kTypes[] = {DType::f32, DType::f64, DType::i8, DType::u8, DType::u16, DType::i32, DType::i64};
-  impl_->comm->all_reduce(data, static_cast<std::int64_t>(count), kTypes[static_cast<std::size_t>(element)],
-                          static_cast<comm::Reduce>(op), {.algorithm = comm::parse_algorithm(algorithm)});
+  impl_->comm->all_reduce(data, static_cast<std::int64_t>(count), type_of(element), reduce_of_op(op),
+                          {.algorithm = comm::parse_algorithm(algorithm)});
+}
+
+void Communicator::reduce_scatter_of(void* whole, std::size_t whole_count, void* slice, std::size_t slice_count,
+                                     Element element, ReduceOp op, std::string_view algorithm) {
+  const comm::Cut cut = even_cut(size(), whole, whole_count, slice, slice_count);
+  impl_->comm->reduce_scatter({&cut, 1}, type_of(element), reduce_of_op(op),
+                              {.algorithm = comm::parse_algorithm(algorithm)});
+}
+
+void Communicator::reduce_of(void* data, std::size_t count, Element element, ReduceOp op, int root) {
+  impl_->comm->reduce(data, static_cast<std::int64_t>(count), type_of(element), reduce_of_op(op), root);
+}
+
+void Communicator::scatter_bytes(std::span<const std::byte> all, std::span<std::byte> mine, int root) {
+  impl_->comm->scatter(all, mine, root);
+}
+void Communicator::gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all, int root) {
+  impl_->comm->gather(mine, all, root);
+}
+void Communicator::all_to_all_bytes(std::span<const std::byte> out, std::span<std::byte> in) {
+  impl_->comm->all_to_all(out, in);
+}
+
+Request Communicator::start_barrier() { return wrap(impl_->comm->start_barrier()); }
+
+Request Communicator::start_all_reduce_of(void* data, std::size_t count, Element element, ReduceOp op,
+                                          std::string_view algorithm) {
+  const comm::Segment segment{data, static_cast<std::int64_t>(count)};
+  return wrap(impl_->comm->start_all_reduce({&segment, 1}, type_of(element), reduce_of_op(op),
+                                            {.algorithm = comm::parse_algorithm(algorithm)}));
+}
+
+Request Communicator::start_reduce_scatter_of(void* whole, std::size_t whole_count, void* slice,
+                                              std::size_t slice_count, Element element, ReduceOp op,
+                                              std::string_view algorithm) {
+  const comm::Cut cut = even_cut(size(), whole, whole_count, slice, slice_count);
+  return wrap(impl_->comm->start_reduce_scatter({&cut, 1}, type_of(element), reduce_of_op(op),
+                                                {.algorithm = comm::parse_algorithm(algorithm)}));
+}
+
+Request Communicator::start_all_gather_of(const void* mine, std::size_t mine_count, void* all, std::size_t all_count,
+                                          Element element, std::string_view algorithm) {
+  const comm::Cut cut = even_cut(size(), all, all_count, const_cast<void*>(mine), mine_count);
+  return wrap(
+      impl_->comm->start_all_gather({&cut, 1}, type_of(element), {.algorithm = comm::parse_algorithm(algorithm)}));
+}
+
+Request Communicator::start_reduce_of(void* data, std::size_t count, Element element, ReduceOp op, int root) {
+  return wrap(
+      impl_->comm->start_reduce(data, static_cast<std::int64_t>(count), type_of(element), reduce_of_op(op), root));
+}
+Request Communicator::start_broadcast_bytes(std::span<std::byte> bytes, int root) {
+  return wrap(impl_->comm->start_broadcast(bytes, root));
+}
+Request Communicator::start_all_to_all_bytes(std::span<const std::byte> out, std::span<std::byte> in) {
+  return wrap(impl_->comm->start_all_to_all(out, in));
+}
+Request Communicator::start_send_bytes(std::span<const std::byte> bytes, int to, int tag) {
+  return wrap(impl_->comm->start_send(bytes, to, tag));
+}
+Request Communicator::start_recv_bytes(std::span<std::byte> bytes, int from, int tag) {
+  return wrap(impl_->comm->start_recv(bytes, from, tag));
 }
 
 void Communicator::all_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all) {
