@@ -91,7 +91,7 @@ TEST_F(Said, MemoryCountsServers) {
   }
 }
 
-// The quickstart shows two ranks; whoever brings a model or data trains that, on what is asked for.
+// The quickstart shows two ranks; a model or data of one's own trains on what is asked for.
 TEST_F(Said, QuickstartGivesWayToWhatIsNamed) {
   const auto config = [&](const std::vector<std::string>& words) {
     std::vector<std::string> all = {"config"};

@@ -49,7 +49,7 @@ TEST_F(Signals, TerminateFinishesTheStepAndSaves) { expect_clean_stop(SIGTERM); 
 
 TEST_F(Signals, HangUpFinishesTheStepAndSaves) { expect_clean_stop(SIGHUP); }
 
-// Whoever reads the progress goes away: `trireme train 2>&1 | head`.
+// The reader of the progress goes away: `trireme train 2>&1 | head`.
 TEST_F(Signals, ClosedOutputFinishesTheStepAndSaves) {
   Running running(folder(), endless(), 0, Running::Output::piped);
   ASSERT_TRUE(wait_for_steps(running, 3));

@@ -16,7 +16,7 @@ TEST(Output, LinesAreCutToTheTerminal) {
   EXPECT_EQ(fitted("", 5), "");
 }
 
-// A disk that is full stands for whoever has stopped reading.
+// A full disk stands in for a reader that is gone.
 TEST(Output, AClosedOutputIsNoError) {
   std::FILE* full = std::fopen("/dev/full", "w");
   ASSERT_NE(full, nullptr);

@@ -48,7 +48,7 @@ TEST(Tokens, WhatLooksLikeSomethingElseIsRefusedUnlessTheTypeIsGiven) {
   DataConfig config = tokens_config(wide);
   config.token_type = "uint32";
   EXPECT_EQ(open_data(config, {.context = 8, .vocab = 300}).train->samples(), 24);
-  config.token_type = "uint16";  // whoever says so is believed
+  config.token_type = "uint16";  // a type that is given is believed
   EXPECT_EQ(open_data(config, {.context = 8, .vocab = 300}).train->samples(), 49);
 
   const std::string widest = folder.write_tokens("widest.bin", counting<std::int64_t>(200, 300));

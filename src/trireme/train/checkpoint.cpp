@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kUnfinished = ".partial";
-// How the trainer's log.txt begins to tell of a checkpoint that was written.
+// How the trainer records in log.txt that a checkpoint was written.
 constexpr std::string_view kLoggedCheckpoint = "] checkpoint of step ";
 
 // The step of "step-00000100"; nothing for other names.
@@ -329,7 +329,7 @@ void check_reachable(const fs::path& run) {
   if (error) refuse("{} cannot be read: {}", folder.string(), error.message());
 }
 
-// The last checkpoint that log.txt has a line of.
+// The last checkpoint that log.txt records.
 std::optional<std::int64_t> logged_checkpoint(const fs::path& run) {
   std::optional<std::int64_t> step;
   std::ifstream in(run / "log.txt");
@@ -363,7 +363,7 @@ std::optional<std::int64_t> newest_checkpoint(const fs::path& run, const LogSink
   if (!unusable.empty())
     refuse("none of the {} checkpoints can be used: {}", unusable.size(), fmt::join(unusable, "; "));
   if (const auto step = logged_checkpoint(run))
-    refuse("{}: there is no checkpoint any more, and log.txt tells of one of step {}", (run / "checkpoints").string(),
+    refuse("{}: there is no checkpoint any more, and log.txt records one of step {}", (run / "checkpoints").string(),
            *step);
   return std::nullopt;
 }
