@@ -55,8 +55,17 @@ class TRIREME_API Request {
 //   tri::Request sum = comm.start_all_reduce(std::span(gradients));
 //   compute_something_else();
 //   sum.wait();
+struct RankOptions;
 class TRIREME_API Communicator {
  public:
+  // This process's end of the group that mpirun or srun has started; a group of one without a launcher. MPI is
+  // initialised while it lives, so a process can do that only once. For threads see run_ranks.
+  //
+  //   tri::Communicator comm = tri::Communicator::create();
+  //   std::vector<float> b = comm.all_reduce(a);
+  static Communicator create();
+  static Communicator create(const RankOptions& options);
+
   struct Impl;
   explicit Communicator(std::unique_ptr<Impl> impl);
   Communicator(Communicator&&) noexcept;

@@ -7,6 +7,7 @@
 namespace trireme {
 
 struct Communicator::Impl {
+  std::shared_ptr<comm::mpi::Session> session;  // where this is its owner; goes after the communicator
   std::unique_ptr<comm::Communicator> comm;
 };
 
@@ -31,7 +32,7 @@ Communicator::~Communicator() = default;
 namespace {
 
 Communicator wrap(std::unique_ptr<comm::Communicator> inner) {
-  return Communicator(std::make_unique<Communicator::Impl>(Communicator::Impl{std::move(inner)}));
+  return Communicator(std::make_unique<Communicator::Impl>(Communicator::Impl{nullptr, std::move(inner)}));
 }
 Request wrap(comm::Request request) {
   return Request(std::make_unique<Request::Impl>(Request::Impl{std::move(request)}));
@@ -151,6 +152,17 @@ Traffic Communicator::traffic() const {
 }
 
 void Communicator::abort(const std::string& why) { impl_->comm->abort(why); }
+
+Communicator Communicator::create() { return create({}); }
+
+Communicator Communicator::create(const RankOptions& options) {
+  const bool launched = comm::mpi::launched().has_value();
+  if (options.transport == "threads" || (options.transport == "auto" && !launched))
+    return wrap(comm::threads::World(1, {.link = options.link, .timeout = options.timeout}).communicator(0));
+  auto session = std::make_shared<comm::mpi::Session>(comm::mpi::SessionOptions{.timeout = options.timeout});
+  auto inner = std::make_unique<comm::Communicator>(session->communicator());
+  return Communicator(std::make_unique<Impl>(Impl{std::move(session), std::move(inner)}));
+}
 
 void run_ranks(int ranks, const std::function<void(Communicator&)>& body, const RankOptions& options) {
   const auto known = {"auto", "threads", "mpi"};

@@ -244,6 +244,13 @@ TEST_F(OwnParts, PretrainedModelOnTextOfOnesOwn) {
   expect_part(refusal(longer), "model.context = 9999");
 }
 
+TEST(OwnRanks, AProcessByItselfIsAGroupOfOne) {
+  tri::Communicator comm = tri::Communicator::create();
+  EXPECT_EQ(comm.size(), 1);
+  const std::vector<float> a = {1, 2, 3};
+  EXPECT_EQ(comm.all_reduce(a), a);
+}
+
 TEST(OwnRanks, EveryOperationOfTheCommunicator) {
   tri::run_ranks(3, [](tri::Communicator& comm) {
     const int rank = comm.rank();
