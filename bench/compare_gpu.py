@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Training steps on one GPU: Trireme beside PyTorch, eager and compiled, taking turns. Needs PyTorch with CUDA.
+"""Training steps on one GPU: Trireme and PyTorch, eager and compiled, taking turns. Needs PyTorch with CUDA.
 
-    bench/compare_gpu.py PROGRAM [--size 124M] [--batch 32] [--rounds 2] [--no-eager] [--limit 29.8GiB]
+    bench/compare_gpu.py PROGRAM [--size 124M] [--batch 32] [--rounds 2] [--no-eager] [--autotune] [--limit 29.8GiB]
                          [--precision bf16] [--context 1024]
+    bench/compare_gpu.py PROGRAM --size llama-1.2B [--context 2048] [--batch 8]
     bench/compare_gpu.py PROGRAM --size resnet50 [--batch 256]
 
-Each side is a process of its own per round; medians over rounds of the medians over steps. --limit is Trireme's
-memory.limit, with memory.remat = "optimal": what costs least time to compute again is not kept.
+Each side is a process of its own per round; medians over rounds of the medians over steps, and ratios to the fastest
+of the peer's. --limit is Trireme's memory.limit, with memory.remat = "optimal": what costs least time to compute again
+is not kept.
 """
 import argparse
 import array
@@ -19,7 +21,8 @@ import sys
 import tempfile
 
 GPT2 = {"124M": (12, 768, 12), "355M": (24, 1024, 16), "774M": (36, 1280, 20), "1558M": (48, 1600, 25)}
-VOCAB = 50257
+LLAMA = {"llama-1.2B": (16, 2048, 16, 8, 8192)}
+VOCAB = {"gpt2": 50257, "llama": 50304}
 IMAGE, CLASSES = 224, 1000
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -31,19 +34,30 @@ def last_object(command):
     return json.loads(result.stdout.strip().splitlines()[-1])
 
 
-def gpt2(a, scratch):
-    """What either side runs, what is counted, and how much of it a step has."""
-    layers, width, heads = GPT2[a.size]
-    tokens = pathlib.Path(scratch) / "tokens.bin"
+def random_tokens(a, scratch, vocab):
+    path = pathlib.Path(scratch) / "tokens.bin"
     generator = random.Random(1)
-    with open(tokens, "wb") as out:
-        array.array("H", (generator.randrange(VOCAB) for _ in range(4 * a.batch * a.context + 1))).tofile(out)
-    ours = ["--model.family=gpt2", f"--model.layers={layers}", f"--model.width={width}", f"--model.heads={heads}",
-            f"--model.context={a.context}", f"--model.vocab={VOCAB}", "--data.text=[]", f"--data.tokens={tokens}",
-            "--data.holdout=0.0"]
-    theirs = ["gpt2_step.py", f"--layers={layers}", f"--width={width}", f"--heads={heads}", f"--context={a.context}",
-              f"--vocab={VOCAB}"]
-    return ours, theirs, f"GPT-2 {a.size}, context {a.context}", "tokens", a.batch * a.context
+    with open(path, "wb") as out:
+        array.array("H", (generator.randrange(vocab) for _ in range(4 * a.batch * a.context + 1))).tofile(out)
+    return path
+
+
+def text_model(a, scratch, family, sizes):
+    """What either side runs, what is counted, and how much of it a step has."""
+    sizes = sizes | {"context": a.context, "vocab": VOCAB[family]}
+    tokens = random_tokens(a, scratch, VOCAB[family])
+    ours = [f"--model.family={family}", *(f"--model.{key}={value}" for key, value in sizes.items()), "--data.text=[]",
+            f"--data.tokens={tokens}", "--data.holdout=0.0"]
+    theirs = [f"{family}_step.py", *(f"--{key.replace('_', '-')}={value}" for key, value in sizes.items())]
+    return ours, theirs, f"{a.size}, context {a.context}", "tokens", a.batch * a.context
+
+
+def gpt2(a, scratch):
+    return text_model(a, scratch, "gpt2", dict(zip(("layers", "width", "heads"), GPT2[a.size])))
+
+
+def llama(a, scratch):
+    return text_model(a, scratch, "llama", dict(zip(("layers", "width", "heads", "kv_heads", "ffn"), LLAMA[a.size])))
 
 
 def resnet50(a, _):
@@ -56,20 +70,22 @@ def resnet50(a, _):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("program")
-    p.add_argument("--size", choices=[*GPT2, "resnet50"], default="124M")
-    p.add_argument("--batch", type=int, default=0, help="0: 32, or 256 images")
+    p.add_argument("--size", choices=[*GPT2, *LLAMA, "resnet50"], default="124M")
+    p.add_argument("--batch", type=int, default=0, help="0: 32, 256 images, or 16384 tokens of a llama")
     p.add_argument("--steps", type=int, default=20)
     p.add_argument("--rounds", type=int, default=2)
     p.add_argument("--precision", choices=["bf16", "tf32", "f32"], default="bf16")
-    p.add_argument("--context", type=int, default=1024, help="of a text model")
+    p.add_argument("--context", type=int, default=0, help="of a text model; 0: 1024, or 2048 of a llama")
     p.add_argument("--no-eager", action="store_true")
+    p.add_argument("--autotune", action="store_true", help="PyTorch compiled with max-autotune too")
     p.add_argument("--limit", help="bytes that Trireme may use on the GPU, such as 29.8GiB")
     a = p.parse_args()
-    images = a.size == "resnet50"
-    a.batch = a.batch or (256 if images else 32)
+    a.context = a.context or (2048 if a.size in LLAMA else 1024)
+    a.batch = a.batch or (256 if a.size == "resnet50" else max(1, 16384 // a.context) if a.size in LLAMA else 32)
+    make = resnet50 if a.size == "resnet50" else llama if a.size in LLAMA else gpt2
 
     with tempfile.TemporaryDirectory() as scratch:
-        ours, theirs, title, unit, count = (resnet50 if images else gpt2)(a, scratch)
+        ours, theirs, title, unit, count = make(a, scratch)
         ours = [a.program, "bench", "step", "--json", f"--steps={a.steps}", "--warmup=5", *ours,
                 f"--train.batch={a.batch}", "--train.micro_batch=0", f"--train.precision={a.precision}",
                 "--parallel.mesh=dp=1", "--runtime.device=cuda"]
@@ -80,6 +96,8 @@ def main():
         if a.precision != "f32":
             theirs.append(f"--{a.precision}")
         sides = {"trireme": ours, "PyTorch compiled": theirs + ["--compile"]}
+        if a.autotune:
+            sides["PyTorch autotuned"] = theirs + ["--compile=max-autotune"]
         if not a.no_eager:
             sides["PyTorch eager"] = theirs
         results = {name: [] for name in sides}
@@ -89,8 +107,10 @@ def main():
 
     print(f"{title}, batch {a.batch}, {a.precision}, median of {a.rounds} rounds of {a.steps} steps" +
           (f"; trireme with memory.remat=optimal memory.limit={a.limit}" if a.limit else ""))
-    theirs_peak = results["PyTorch compiled"][-1]["device_peak_bytes"]
-    base = statistics.median(r["step_ms"] for r in results["PyTorch compiled"])
+    peers = [name for name in results if name != "trireme"]
+    strongest = min(peers, key=lambda name: statistics.median(r["step_ms"] for r in results[name]))
+    theirs_peak = results[strongest][-1]["device_peak_bytes"]
+    base = statistics.median(r["step_ms"] for r in results[strongest])
     for name, runs in results.items():
         ms = statistics.median(r["step_ms"] for r in runs)
         peak = runs[-1].get("peak_bytes") or runs[-1]["device_peak_bytes"]

@@ -70,7 +70,7 @@ def main():
     groups = [{"params": [q for q in model.parameters() if q.ndim >= 2], "weight_decay": 5e-4},
               {"params": [q for q in model.parameters() if q.ndim < 2], "weight_decay": 0.0}]
     optimizer = torch.optim.SGD(groups, lr=0.05, momentum=0.9, fused=gpu)
-    forward = torch.compile(model) if a.compile else model
+    forward = timing.compiled(a, model)
     host = torch.randn(a.batch, 3, a.image, a.image).to(memory_format=torch.channels_last)
     host = host.to(torch.bfloat16 if a.bf16 else torch.float32)
     labels = torch.randint(a.classes, (a.batch,)).to(a.device)

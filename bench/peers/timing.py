@@ -13,7 +13,8 @@ def add_options(parser, steps, warmup, device):
     parser.add_argument("--bf16", action="store_true", help="autocast products to bfloat16")
     parser.add_argument("--tf32", action="store_true", help="round the operands of f32 products on a GPU")
     parser.add_argument("--device", choices=["cpu", "cuda"], default=device)
-    parser.add_argument("--compile", action="store_true", help="torch.compile instead of eager")
+    parser.add_argument("--compile", nargs="?", const="default", choices=["default", "max-autotune"],
+                        help="torch.compile instead of eager, in this mode")
 
 
 def set_precision(a):
@@ -21,6 +22,11 @@ def set_precision(a):
     torch.set_float32_matmul_precision("high" if a.tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = a.tf32
     return torch.autocast(a.device, dtype=torch.bfloat16) if a.bf16 else contextlib.nullcontext()
+
+
+def compiled(a, model):
+    """What runs the model's forward pass as asked for."""
+    return torch.compile(model, mode=None if a.compile == "default" else a.compile) if a.compile else model
 
 
 def timed_steps(a, step, unit, count):
@@ -49,7 +55,7 @@ def timed_steps(a, step, unit, count):
         "first_loss": round(first, 4),
         "last_loss": round(loss.item(), 4),
         "precision": "bf16" if a.bf16 else "tf32" if a.tf32 else "f32",
-        "mode": "compile" if a.compile else "eager",
+        "mode": f"compile {a.compile}" if a.compile else "eager",
         "torch": torch.__version__,
     }
 

@@ -18,7 +18,8 @@ int main(int argc, char** argv) {
       std::cout << "step " << m.step << "  loss " << m.loss << "\n";
       return tri::Next::go;
     });
-    std::cout << "held-out loss " << t.run().eval_loss.value() << "\n";
+    const tri::Metrics last = t.run();
+    std::cout << "held-out loss " << last.eval_loss.value() << "\n";
     t.export_huggingface(argv[3], "bf16");
     std::cout << t.generate("The ", {.tokens = 20}) << "\n";
   } catch (const tri::Error& e) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "end_to_end/program.h"
+#include "trireme/core/error.h"
 #include "trireme/ir/print.h"
 #include "trireme/ir/verify.h"
 #include "trireme/ops/all.h"
@@ -88,11 +89,45 @@ TEST_F(Commands, GraphAloneProgramAndDot) {
 TEST_F(Commands, DumpedPassesParseBack) {
   done({"train", "tiny.toml", "--dry-run", "--dump-passes=passes", "--train.precision=bf16"});
   const ir::Registry registry = ops::builtin();
+  std::size_t graphs = 0;
+  for (const std::string& file : names_in("passes")) {
+    const std::string text = read("passes/" + file);
+    if (!text.starts_with("module")) continue;
+    EXPECT_EQ(ir::to_text(ir::parse(text, registry)), text) << file;
+    ++graphs;
+  }
+  EXPECT_EQ(names_in("passes").front(), "00-model.txt");
+  EXPECT_GE(graphs, 7U);
+}
+
+// Graph passes, then the passes of each program, by one count.
+TEST_F(Commands, DumpedPassesGoFromTheModelToThePrograms) {
+  done({"train", "tiny.toml", "--dry-run", "--dump-passes=passes", "--parallel.mesh=dp=2", "--parallel.zero=3"});
   const std::vector<std::string> files = names_in("passes");
-  EXPECT_GE(files.size(), 7U);
-  EXPECT_EQ(files.front(), "00-model.txt");
-  for (const std::string& file : files)
-    EXPECT_EQ(ir::to_text(ir::parse(read("passes/" + file), registry)), read("passes/" + file)) << file;
+  const auto number_of = [&](const std::string& name) {
+    for (const std::string& file : files)
+      if (file.substr(3) == name + ".txt") return std::stoi(file.substr(0, 2));
+    ADD_FAILURE() << "no file of " << name;
+    return -1;
+  };
+  const int last_graph_pass = number_of("validate");
+  EXPECT_LT(number_of("zero"), last_graph_pass);
+  int number = last_graph_pass + 1;
+  for (const char* pass :
+       {"lower", "early-host-updates", "copies", "collectives", "weight-gradients", "host-update-order", "lifetimes",
+        "reuse", "workspaces", "pages", "memory-plan", "launch-groups", "capture-regions"})
+    EXPECT_EQ(number_of(std::string("step-") + pass), number++) << pass;
+  const auto text_of = [&](const std::string& name) {
+    return read(fmt::format("passes/{:02}-{}.txt", number_of(name), name));
+  };
+  // The gathers of the weights leave the compute stream by the pass that says so, and offsets come with the memory
+  // plan.
+  EXPECT_EQ(text_of("step-copies").find("stream 3"), std::string::npos);
+  EXPECT_NE(text_of("step-collectives").find("stream 3"), std::string::npos);
+  EXPECT_NE(text_of("step-pages").find("not placed"), std::string::npos);
+  EXPECT_NE(text_of("step-memory-plan").find("arena"), std::string::npos);
+  EXPECT_EQ(text_of("step-capture-regions"),
+            done({"inspect", "program", "tiny.toml", "--parallel.mesh=dp=2", "--parallel.zero=3"}).out);
 }
 
 TEST_F(Commands, ConfigLoadsBack) {

@@ -232,5 +232,21 @@ TEST_P(KilledRanks, EndAllAndTheRunGoesOn) {
 // Of a server's three ranks the last is the server.
 INSTANTIATE_TEST_SUITE_P(How, KilledRanks, ::testing::Values("--parallel.zero=2", "--parallel.server=sync"));
 
+// Two processes that would wait for each other in different places.
+TEST_F(Ranks, ProcessesStartedWithDifferentSettingsAreRefused) {
+  const auto command = [&](const std::string& setting) { return arguments("run", {"--parallel.mesh=dp=2", setting}); };
+  std::vector<std::string> both = command("--parallel.bucket=1KiB");
+  both.insert(both.end(), {":", "-n", "1", TRIREME_PROGRAM});
+  const std::vector<std::string> other = command("--parallel.bucket=64KiB");
+  both.insert(both.end(), other.begin(), other.end());
+  const Finished f = processes(1, both);
+  EXPECT_EQ(f.code, 2) << f.err;
+  EXPECT_NE(f.err.find("the processes of this run were started with different settings: parallel.bucket is \"1KiB\" on "
+                       "rank 0 and \"64KiB\" on rank 1"),
+            std::string::npos)
+      << f.err;
+  EXPECT_FALSE(exists("run"));
+}
+
 }  // namespace
 }  // namespace trireme::testing

@@ -81,6 +81,30 @@ TEST_F(Signals, LongCompilingIsShown) {
   EXPECT_TRUE(running.wait_until([&] { return running.err().find("compiling · ") != std::string::npos; }));
 }
 
+// Commands that prepare something stop at once too, and leave nothing half done.
+TEST_F(Signals, AreObeyedWhilePlanningAndTokenising) {
+  std::string text;
+  for (std::int64_t i = 0; i < 2'000'000; ++i) text += "word" + std::to_string(i * 7919 % 100'003) + " ";
+  write("long.txt", text);
+  const std::vector<std::vector<std::string>> commands = {
+      endless({"--model.layers=600", "--dry-run"}),
+      {"memory", "tiny.toml", "--model.layers=600"},
+      {"inspect", "program", "tiny.toml", "--model.layers=600"},
+      {"tokenize", "--train=30000", "--out=tokenizer.json", "long.txt"},
+  };
+  for (const std::vector<std::string>& command : commands) {
+    Running running(folder(), command);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    const auto sent = std::chrono::steady_clock::now();
+    running.signal(SIGTERM);
+    const Finished f = running.wait();
+    EXPECT_LT(std::chrono::steady_clock::now() - sent, std::chrono::seconds(2)) << command.front();
+    EXPECT_EQ(f.code, 128 + SIGTERM) << command.front() << "\n" << f.out << f.err;
+  }
+  EXPECT_FALSE(exists("run"));
+  EXPECT_FALSE(exists("tokenizer.json"));
+}
+
 TEST_F(Signals, UserSignalSavesAndGoesOn) {
   Running running(folder(), endless());
   ASSERT_TRUE(wait_for_steps(running, 2));

@@ -46,8 +46,8 @@ TEST_P(TrainFamily, LeavesACompleteRunFolderAndLearns) {
   const Finished f = done(arguments);
   EXPECT_EQ(names_in("runs"), (std::vector<std::string>{"latest", "tiny"}));
   EXPECT_EQ(fs::read_symlink(folder() / "runs/latest"), "tiny");
-  EXPECT_EQ(names_in("runs/tiny"),
-            (std::vector<std::string>{"checkpoints", "config.toml", "log.txt", "metrics.jsonl", "run.json"}));
+  EXPECT_EQ(names_in("runs/tiny"), (std::vector<std::string>{"checkpoints", "config.toml", "log.txt", "metrics.jsonl",
+                                                             "plan.toml", "run.json"}));
 
   const std::vector<nlohmann::json> lines = metrics("runs/tiny");
   ASSERT_EQ(lines.size(), 40U);

@@ -10,6 +10,7 @@
 #include "trireme/core/error.h"
 #include "trireme/ops/quantize/quantize_int8.h"
 #include "trireme/passes/saved_values.h"
+#include "trireme/program/memory_plan.h"
 
 namespace trireme::testing {
 namespace {
@@ -29,7 +30,7 @@ std::map<std::string, std::vector<double>> gradients(const train::Config& config
   t.train(1);
   const auto after = t.state();
   std::map<std::string, std::vector<double>> result;
-  for (const ir::State& s : t.compiled().module.states) {
+  for (const ir::State& s : t.role().module.states) {
     if (!s.trained) continue;
     std::vector<double>& g = result[s.name];
     for (std::size_t i = 0; i < before.at(s.name).size(); ++i)
@@ -152,16 +153,16 @@ TEST_P(SavedActivationsOf, ForwardIsExactAndMemoryIsAsPlanned) {
   // Nothing was updated yet, so the first loss is that of the forward pass alone.
   EXPECT_EQ(full.step().loss, small.step().loss);
   small.step();
-  EXPECT_EQ(small.session().measured_peak(), small.compiled().arena_bytes);
-  const program::PeakReport peak = program::peak(small.compiled().step);
+  EXPECT_EQ(small.session().measured_peak(), small.compiled().arena_bytes());
+  const program::PeakReport peak = program::peak(small.role().program("step"));
   EXPECT_EQ(std::accumulate(peak.categories.begin(), peak.categories.end(), peak.padding), peak.bytes);
   const auto activations = static_cast<std::size_t>(program::Category::activations);
   // An image model saves the activations behind its batch norms too, whose gates do not follow from rounded inputs:
   // that can outweigh the rest where all is small.
   if (!reads_images(config)) {
     // The smallest models have their peak in the update, where no activation is left.
-    EXPECT_LE(small.compiled().step.lower_bound, full.compiled().step.lower_bound);
-    EXPECT_LT(peak.categories[activations], program::peak(full.compiled().step).categories[activations]);
+    EXPECT_LE(small.role().program("step").lower_bound, full.role().program("step").lower_bound);
+    EXPECT_LT(peak.categories[activations], program::peak(full.role().program("step")).categories[activations]);
   }
 }
 
@@ -180,8 +181,8 @@ TEST(SavedActivations, BesideRematerialisation) {
         config.memory.activations = "int8";
         Trained t(config);
         EXPECT_EQ(exact.step().loss, t.step().loss);
-        EXPECT_LE(t.compiled().step.lower_bound, exact.compiled().step.lower_bound);
-        EXPECT_EQ(t.session().measured_peak(), t.compiled().arena_bytes);
+        EXPECT_LE(t.role().program("step").lower_bound, exact.role().program("step").lower_bound);
+        EXPECT_EQ(t.session().measured_peak(), t.compiled().arena_bytes());
       }
 }
 
@@ -206,7 +207,7 @@ TEST(SavedActivations, BytesSavedAreTheTypes) {
     const auto saved = [&](const std::string& kind) {
       config.memory.activations = kind;
       const Trained t(config);
-      const ir::Graph& g = t.compiled().module.graph("micro");
+      const ir::Graph& g = t.role().module.graph("micro");
       std::map<std::string, TensorType> types;
       for (const passes::SavedValue& v : passes::saved_values(g)) types[g.value(v.value).name] = g.type(v.value);
       return types;

@@ -77,13 +77,13 @@ TEST(Composition, RandomPlansTrainLikeThePlainModel) {
     }
     plain.train(3);
     planned->train(3);
-    EXPECT_EQ(planned->session().measured_peak(), planned->compiled().arena_bytes);
+    EXPECT_EQ(planned->session().measured_peak(), planned->compiled().arena_bytes());
     if (d.plain.train.precision == "f32")
       expect_same_bits(plain, *planned);
     else
       expect_equal_training(plain, *planned, 1e-6);
     ++count;
-    moved += planned->compiled().tier_bytes[2] > 0 ? 1 : 0;
+    moved += planned->compiled().tier_bytes(2) > 0 ? 1 : 0;
   }
   EXPECT_GE(count, 30);
   EXPECT_GE(moved, 20);

@@ -47,7 +47,7 @@ std::vector<float> floats(const std::vector<std::byte>& bytes) {
 
 Replicas::Replicas(const train::Config& config, int ranks)
     : config_(config), ranks_(ranks), probe_(std::make_unique<Trained>(probe_config(config, ranks))) {
-  for (const ir::State& state : probe_->compiled().module.states)
+  for (const ir::State& state : probe_->role().module.states)
     if (state.trained) {
       decayed_[state.name] = state.decayed;
       weights_[state.name] = floats(probe_->session().state(state.name));

@@ -145,7 +145,7 @@ TEST_P(Chunked, TrainsLikeItsReference) {
       }
       ASSERT_GT(reference.closest(), 5e-7) << "a sign that rounding decides: choose another seed";
       EXPECT_LE(weight_error(run, replicas.weights()), 1e-5);
-      EXPECT_EQ(run.session().measured_peak(), run.compiled().arena_bytes);
+      EXPECT_EQ(run.session().measured_peak(), run.compiled().arena_bytes());
     }
 }
 
@@ -175,7 +175,7 @@ class LowRank {
   LowRank(Trained& run, int rank, int ranks)
       : rank_(static_cast<std::size_t>(rank)), residual_(static_cast<std::size_t>(ranks)) {
     const auto start = run.state();
-    for (const ir::State& state : run.compiled().module.states) {
+    for (const ir::State& state : run.role().module.states) {
       if (!state.trained) continue;
       const Shape rows = state.type.shape.as_rows();
       rows_[state.name] = rows;
@@ -272,7 +272,7 @@ TEST(PowerSgd, TrainsLikeItsReference) {
         run.train(3);
       else
         EXPECT_LE(weight_error(run, replicas.weights()), 1e-5);
-      EXPECT_EQ(run.session().measured_peak(), run.compiled().arena_bytes);
+      EXPECT_EQ(run.session().measured_peak(), run.compiled().arena_bytes());
     }
 }
 
@@ -364,7 +364,7 @@ TEST(OneBit, TrainsLikeItsReference) {
         }
         ASSERT_GT(packed.closest(), 1e-6) << "a sign that rounding decides: choose another seed";
         EXPECT_LE(weight_error(run, replicas.weights()), 1e-5);
-        EXPECT_EQ(run.session().measured_peak(), run.compiled().arena_bytes);
+        EXPECT_EQ(run.session().measured_peak(), run.compiled().arena_bytes());
       }
 }
 
@@ -387,7 +387,7 @@ TEST(TopK, TrainsLikeItsReference) {
           EXPECT_NEAR(run.losses().back(), replicas.loss(), 1e-5 * replicas.loss()) << "step " << step;
         }
         EXPECT_LE(weight_error(run, replicas.weights()), 1e-5);
-        EXPECT_EQ(run.session().measured_peak(), run.compiled().arena_bytes);
+        EXPECT_EQ(run.session().measured_peak(), run.compiled().arena_bytes());
       }
 }
 
@@ -486,7 +486,7 @@ TEST_P(Compressed, OverlapBucketsAndMemoryDoNotShow) {
       a.train(5);
       b.train(5);
       expect_same_bits(a, b);
-      EXPECT_EQ(a.session().measured_peak(), a.compiled().arena_bytes);
+      EXPECT_EQ(a.session().measured_peak(), a.compiled().arena_bytes());
     }
 }
 

@@ -38,7 +38,7 @@ class Generate : public ::testing::TestWithParam<Case> {
     compiled_ =
         train::compile(config_, registry_, {.threads = 2, .purpose = train::Purpose::generate, .sequence = sequence});
     session_ = std::make_unique<train::Session>(compiled_, 2);
-    for (const ir::State& state : compiled_.module.states) {
+    for (const ir::State& state : compiled_.roles.front().module.states) {
       if (!state.saved) continue;
       session_->write_state(state.name, 0, trained_.session().state(state.name));
     }
@@ -82,7 +82,7 @@ TEST_P(Generate, PiecesOfAnySizeGiveTheLogitsOfTheWhole) {
       ASSERT_LE(relative_error(logits, last), tolerance) << first << " + " << count;
     }
   // Throws when a guard byte has changed.
-  EXPECT_EQ(session_->measured_peak(), compiled_.arena_bytes);
+  EXPECT_EQ(session_->measured_peak(), compiled_.arena_bytes());
 }
 
 TEST_P(Generate, GreedyTokensAreThoseOfTheWholeSequence) {

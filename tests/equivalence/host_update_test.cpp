@@ -8,6 +8,7 @@
 #include "equivalence/training.h"
 #include "trireme/passes/offload.h"
 #include "trireme/passes/validate.h"
+#include "trireme/planner/offload_policy.h"
 #include "trireme/program/check.h"
 #include "trireme/program/lower.h"
 
@@ -28,38 +29,37 @@ struct Case {
 
 // Replaces what was compiled by the same with optimizer states in the host's memory.
 void update_on_host(train::Compiled& c, const Case& one, int threads) {
+  train::Role& role = c.roles.front();
+  const planner::OffloadPolicy policy{
+      .activations = one.activations, .weights = one.weights, .optimizer = true, .smallest = std::size_t{16} << 10};
+  passes::Offload::Options offload{.states = planner::states_to_offload(role.module, policy),
+                                   .tier = program::kHostTier,
+                                   .update_on_host = true,
+                                   .piece = std::size_t{1} << 20};
+  if (one.activations) offload.activations = planner::activations_to_offload(role.module.graph("micro"), policy);
   passes::Pipeline pipeline;
-  pipeline.add<passes::Offload>(passes::Offload::Options{.activations = one.activations,
-                                                         .weights = one.weights,
-                                                         .optimizer = true,
-                                                         .tier = program::kHostTier,
-                                                         .update_on_host = true,
-                                                         .smallest = std::size_t{16} << 10,
-                                                         .piece = std::size_t{1} << 20});
+  pipeline.add<passes::Offload>(offload);
   pipeline.add<passes::Validate>();
-  pipeline.run(c.module);
-  c.layout = program::lay_out(c.module);
-  c.arena_bytes = 0;
-  const auto lower = [&](program::Program& p, const std::string& body, const std::string& tail = "") {
-    if (p.instructions.empty()) return;
-    program::LowerOptions options{.name = p.name, .body = body, .tail = tail, .threads = threads};
-    if (!tail.empty()) options.micro_batches = c.micro_batches;
+  pipeline.run(role.module);
+  role.layout = program::lay_out(role.module);
+  role.arena_bytes = 0;
+  for (program::Program& p : role.programs) {
+    const bool step = p.name == "step";
+    program::LowerOptions options{
+        .name = p.name, .body = step ? "micro" : p.name, .tail = step ? "update" : "", .threads = threads};
+    if (step) options.micro_batches = c.micro_batches;
     // Enough for any algorithm.
     options.collectives.scratch = [](const program::Instruction& i) {
       std::size_t bytes = 4096;
       for (const program::Operand& o : i.inputs) bytes += 4 * o.type.bytes();
       return bytes;
     };
-    p = program::lower(c.module, c.layout, options);
+    p = program::lower(role.module, role.layout, options);
     program::check(p);
-    c.arena_bytes = std::max(c.arena_bytes, p.arena_bytes);
-    c.tier_bytes[program::kHostTier] = std::max(c.tier_bytes[program::kHostTier], p.bytes_in(program::kHostTier));
-  };
-  lower(c.init, "init");
-  lower(c.derive, "derive");
-  lower(c.step, "micro", "update");
-  lower(c.eval, "eval");
-  lower(c.predict, "predict");
+    role.arena_bytes = std::max(role.arena_bytes, p.arena_bytes);
+    std::size_t& host = role.tier_bytes[program::kHostTier];
+    host = std::max(host, p.bytes_in(program::kHostTier));
+  }
 }
 
 train::Config config_of(const Case& one) {
@@ -105,8 +105,8 @@ TEST_P(HostUpdate, TrainsToTheBitAndAsPlanned) {
   expect_same_bits(plain, hosted);
   const data::Batch rows = batch_of(config, 9);
   EXPECT_EQ(plain.session().evaluate(rows), hosted.session().evaluate(rows));
-  EXPECT_EQ(hosted.session().measured_peak(), hosted.compiled().arena_bytes);
-  EXPECT_EQ(hosted.session().measured_tier_peak(program::kHostTier), hosted.compiled().tier_bytes[program::kHostTier]);
+  EXPECT_EQ(hosted.session().measured_peak(), hosted.compiled().arena_bytes());
+  EXPECT_EQ(hosted.session().measured_tier_peak(program::kHostTier), hosted.compiled().tier_bytes(program::kHostTier));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HostUpdate, ::testing::ValuesIn(cases()), [](const auto& one) { return one.param.name; });
@@ -122,15 +122,15 @@ std::size_t moved_in_update(const program::Program& p, program::Instruction::Kin
 TEST(HostUpdate, MovesTwoBytesAParameterEachWay) {
   const Case one{.name = "bf16"};
   const Trained hosted(config_of(one), {.rework = [&](train::Compiled& c) { update_on_host(c, one, 1); }});
-  const train::Compiled& c = hosted.compiled();
+  const train::Role& c = hosted.role();
   std::size_t parameters = 0;
   for (const ir::State& state : c.module.states)
     if (state.trained && state.tier == program::kHostTier)
       parameters += static_cast<std::size_t>(state.type.elements());
   ASSERT_GT(parameters, 0U);
   const std::size_t scalars = 4 * sizeof(float);
-  EXPECT_EQ(moved_in_update(c.step, program::Instruction::Kind::store), 2 * parameters + scalars);
-  EXPECT_EQ(moved_in_update(c.step, program::Instruction::Kind::load), 2 * parameters);
+  EXPECT_EQ(moved_in_update(c.program("step"), program::Instruction::Kind::store), 2 * parameters + scalars);
+  EXPECT_EQ(moved_in_update(c.program("step"), program::Instruction::Kind::load), 2 * parameters);
   // Its states, and a place for each gradient, which the new weights take over.
   EXPECT_LE(c.tier_bytes[program::kHostTier], 14 * parameters + (std::size_t{1} << 20));
 }
@@ -139,7 +139,7 @@ TEST(HostUpdate, MovesTwoBytesAParameterEachWay) {
 TEST(HostUpdate, GradientsLeaveDuringTheBackwardPass) {
   const Case one{.name = "bf16"};
   const Trained hosted(config_of(one), {.rework = [&](train::Compiled& c) { update_on_host(c, one, 1); }});
-  const std::vector<program::Instruction>& all = hosted.compiled().step.instructions;
+  const std::vector<program::Instruction>& all = hosted.role().program("step").instructions;
   const auto last_gradient = std::find_if(all.rbegin(), all.rend(), [](const program::Instruction& i) {
     return i.stream == 0 && i.phase == ir::Phase::weight_gradient && i.op->name != "sum_squares";
   });

@@ -91,7 +91,7 @@ TEST_P(LossScale, AWeightBeyondFp16SkipsTheUpdate) {
   Trained t(fp16_model(GetParam()));
   t.train(3);
   std::string matrix;
-  for (const ir::State& s : t.compiled().module.states)
+  for (const ir::State& s : t.role().module.states)
     if (s.trained && s.decayed) matrix = s.name;
   const float kept = t.state().at(matrix).front();
   set(t, matrix, 1e9F);
@@ -164,7 +164,7 @@ TEST(LossScaleBounds, StaysBetweenOneAndItsHighest) {
   Trained t(config);
   set(t, "loss_scale", 1);
   std::string matrix;
-  for (const ir::State& s : t.compiled().module.states)
+  for (const ir::State& s : t.role().module.states)
     if (s.trained && s.decayed) matrix = s.name;
   const float kept = t.state().at(matrix).front();
   set(t, matrix, 1e9F);

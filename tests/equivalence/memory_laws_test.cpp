@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "equivalence/training.h"
+#include "trireme/program/memory_plan.h"
 
 namespace trireme::testing {
 namespace {
@@ -34,7 +35,7 @@ std::size_t activations(const program::Program& program) {
 
 std::size_t step_activations(const train::Config& config) {
   const train::Registry registry;
-  return activations(train::compile(config, registry, {}).step);
+  return activations(train::compile(config, registry, {}).roles.front().program("step"));
 }
 
 // Slope of log(bytes) over log(layers), by least squares.
@@ -58,8 +59,9 @@ TEST(MemoryLaws, ForwardAloneTakesTheSameHoweverDeep) {
   const train::Registry registry;
   std::vector<std::size_t> bytes;
   for (const std::int64_t layers : {4, 400})
-    bytes.push_back(
-        activations(train::compile(perceptron(layers), registry, {.purpose = train::Purpose::evaluate}).eval));
+    bytes.push_back(activations(train::compile(perceptron(layers), registry, {.purpose = train::Purpose::evaluate})
+                                    .roles.front()
+                                    .program("eval")));
   EXPECT_EQ(bytes[0], bytes[1]);
   // Two buffers: what a layer reads and what it writes.
   EXPECT_EQ(bytes[0], 2 * 256 * 64 * sizeof(float));

@@ -43,22 +43,23 @@ class MemoryLimit : public ::testing::TestWithParam<Kind> {
 TEST_P(MemoryLimit, BothTogetherAreNeverSlowerNorLarger) {
   const train::Config config = deep_model(GetParam().model);
   const std::string& offload = GetParam().offload;
-  const std::size_t plain = compiled(config, 0, "none", "none").arena_bytes;
-  const std::size_t least = compiled(config, 1, "optimal", offload).arena_bytes;
+  const std::size_t plain = compiled(config, 0, "none", "none").arena_bytes();
+  const std::size_t least = compiled(config, 1, "optimal", offload).arena_bytes();
   ASSERT_LT(least, plain);
   int only_together = 0;
   for (const double share : {0.6, 0.25, 0.0}) {
     const std::size_t limit = least + static_cast<std::size_t>(share * static_cast<double>(plain - least));
     const train::Compiled both = compiled(config, limit, "optimal", offload);
-    const double seconds = planner::nominal_seconds(both.step);
-    EXPECT_LE(both.arena_bytes, limit) << share;
+    const double seconds = planner::nominal_seconds(both.roles.front().program("step"));
+    EXPECT_LE(both.arena_bytes(), limit) << share;
     bool alone = false;
     for (const auto& [remat, moved] : {std::pair{"optimal", "none"}, std::pair{"none", offload.c_str()}}) {
       if (offload == "all" && moved == std::string("none")) continue;  // its states stay: another step
       const train::Compiled one = compiled(config, limit, remat, moved);
-      if (one.arena_bytes > limit) continue;
+      if (one.arena_bytes() > limit) continue;
       alone = true;
-      EXPECT_LE(seconds, planner::nominal_seconds(one.step)) << share << " " << remat << " " << moved;
+      EXPECT_LE(seconds, planner::nominal_seconds(one.roles.front().program("step")))
+          << share << " " << remat << " " << moved;
     }
     only_together += alone ? 0 : 1;
   }
@@ -69,8 +70,8 @@ TEST_P(MemoryLimit, BothTogetherAreNeverSlowerNorLarger) {
 
 TEST_P(MemoryLimit, TrainsToTheBitAndAsPlanned) {
   train::Config config = deep_model(GetParam().model);
-  const std::size_t plain_peak = compiled(config, 0, "none", "none").arena_bytes;
-  const std::size_t least = compiled(config, 1, "optimal", GetParam().offload).arena_bytes;
+  const std::size_t plain_peak = compiled(config, 0, "none", "none").arena_bytes();
+  const std::size_t least = compiled(config, 1, "optimal", GetParam().offload).arena_bytes();
   Trained plain(config, {.threads = 2});
   plain.train(2);
   config.memory.remat = "optimal";
@@ -79,8 +80,8 @@ TEST_P(MemoryLimit, TrainsToTheBitAndAsPlanned) {
   Trained small(config, {.threads = 2});
   small.train(2);
   expect_same_bits(plain, small);
-  EXPECT_EQ(small.session().measured_peak(), small.compiled().arena_bytes);
-  EXPECT_LE(small.compiled().arena_bytes, config.memory.limit.count);
+  EXPECT_EQ(small.session().measured_peak(), small.compiled().arena_bytes());
+  EXPECT_LE(small.compiled().arena_bytes(), config.memory.limit.count);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MemoryLimit,
@@ -99,29 +100,29 @@ TEST(MemoryLimitOfState, WhatThereIsRoomForStays) {
     changed.memory.limit.count = limit;
     return train::compile(changed, registry, {.threads = 2});
   };
-  const std::size_t plain = compiled("none", 0).arena_bytes;
+  const std::size_t plain = compiled("none", 0).arena_bytes();
   for (const std::string offload : {"optimizer", "weights,optimizer"}) {
     const train::Compiled all = compiled(offload, 0);
-    ASSERT_LT(all.arena_bytes, plain);
-    std::size_t before = all.tier_bytes[program::kDiskTier];
+    ASSERT_LT(all.arena_bytes(), plain);
+    std::size_t before = all.tier_bytes(program::kDiskTier);
     for (const double share : {0.3, 0.6, 1.0}) {
       const auto limit =
-          all.arena_bytes + static_cast<std::size_t>(share * static_cast<double>(plain - all.arena_bytes));
+          all.arena_bytes() + static_cast<std::size_t>(share * static_cast<double>(plain - all.arena_bytes()));
       const train::Compiled some = compiled(offload, limit);
-      EXPECT_LE(some.arena_bytes, limit) << offload << " " << share;
-      EXPECT_LT(some.tier_bytes[program::kDiskTier], before) << offload << " " << share;
-      before = some.tier_bytes[program::kDiskTier];
+      EXPECT_LE(some.arena_bytes(), limit) << offload << " " << share;
+      EXPECT_LT(some.tier_bytes(program::kDiskTier), before) << offload << " " << share;
+      before = some.tier_bytes(program::kDiskTier);
     }
     EXPECT_EQ(before, 0U) << "there is room for all of them";
     Trained whole(config, {.threads = 2});
     whole.train(2);
     config.memory.offload = offload;
-    config.memory.limit.count = (all.arena_bytes + plain) / 2;
+    config.memory.limit.count = (all.arena_bytes() + plain) / 2;
     Trained half(config, {.threads = 2});
     half.train(2);
     expect_same_bits(whole, half);
-    EXPECT_EQ(half.session().measured_peak(), half.compiled().arena_bytes);
-    EXPECT_EQ(half.session().measured_tier_peak(program::kDiskTier), half.compiled().tier_bytes[program::kDiskTier]);
+    EXPECT_EQ(half.session().measured_peak(), half.compiled().arena_bytes());
+    EXPECT_EQ(half.session().measured_tier_peak(program::kDiskTier), half.compiled().tier_bytes(program::kDiskTier));
     config.memory = {};
   }
 }

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "equivalence/training.h"
+#include "trireme/program/memory_plan.h"
 
 namespace trireme::testing {
 namespace {
@@ -39,10 +40,12 @@ TEST_P(Memory, PredictedPeakIsMeasuredAndGuardsAreIntact) {
   if (!reads_images(config))
     t.session().predict(std::span(rows.tokens).first(static_cast<std::size_t>(config.model.context)));
   // Throws when a guard byte has changed.
-  EXPECT_EQ(t.session().measured_peak(), t.compiled().arena_bytes);
+  EXPECT_EQ(t.session().measured_peak(), t.compiled().arena_bytes());
 
-  for (const program::Program* p : {&t.compiled().step, &t.compiled().eval, &t.compiled().predict}) {
-    if (p->instructions.empty()) continue;
+  for (const char* name : {"step", "eval", "predict"}) {
+    const program::Program* p = t.role().find(name);
+    ASSERT_EQ(p == nullptr, reads_images(config) && name == std::string("predict"));
+    if (p == nullptr) continue;
     const program::PeakReport peak = program::peak(*p);
     EXPECT_EQ(std::accumulate(peak.categories.begin(), peak.categories.end(), peak.padding), peak.bytes) << p->name;
     EXPECT_EQ(peak.bytes, p->arena_bytes) << p->name;
@@ -56,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(All, Memory, ::testing::ValuesIn(cases()), [](const aut
 
 std::size_t bytes_of(const Trained& t, const std::function<bool(const ir::State&)>& wanted) {
   std::size_t bytes = 0;
-  for (const ir::State& state : t.compiled().module.states)
+  for (const ir::State& state : t.role().module.states)
     if (wanted(state)) bytes += state.type.bytes();
   return bytes;
 }
@@ -85,7 +88,7 @@ TEST(MemoryTable, SixteenBytesPerParameter) {
         EXPECT_EQ(bytes_of(t, is_gradient), 4 * parameters - (micro_batches == 1 ? copies : 0));
         EXPECT_EQ(copies > 0, config.train.precision != "f32");
         // The table of `trireme memory`: masters, copies and running statistics are weights.
-        const program::PeakReport peak = program::peak(t.compiled().step);
+        const program::PeakReport peak = program::peak(t.role().program("step"));
         const std::size_t statistics =
             bytes_of(t, [](const ir::State& s) { return s.category == ir::Category::statistics; });
         EXPECT_EQ(peak.categories[static_cast<std::size_t>(program::Category::weights)],
@@ -99,7 +102,7 @@ TEST(MemoryTable, EveryMatrixHasACopyThatIsNotSaved) {
     train::Config config = small_model("gpt2");
     config.train.precision = precision;
     const Trained t(config);
-    const ir::Module& module = t.compiled().module;
+    const ir::Module& module = t.role().module;
     for (const ir::State& state : module.states) {
       if (!state.trained || !state.decayed) continue;
       const ir::StateId copy = module.find_state(state.name + "/" + name_of(low));

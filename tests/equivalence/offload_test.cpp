@@ -52,11 +52,11 @@ TEST_P(Offload, TrainsToTheBitAndAsPlanned) {
     const auto b = moved.session().predict(tokens);
     EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end()));
   }
-  EXPECT_EQ(moved.session().measured_peak(), moved.compiled().arena_bytes);
-  EXPECT_EQ(moved.session().measured_tier_peak(2), moved.compiled().tier_bytes[2]);
-  EXPECT_GT(moved.compiled().tier_bytes[2], 0U);
-  EXPECT_EQ(plain.compiled().tier_bytes[2], 0U);
-  EXPECT_LT(moved.compiled().arena_bytes, plain.compiled().arena_bytes);
+  EXPECT_EQ(moved.session().measured_peak(), moved.compiled().arena_bytes());
+  EXPECT_EQ(moved.session().measured_tier_peak(2), moved.compiled().tier_bytes(2));
+  EXPECT_GT(moved.compiled().tier_bytes(2), 0U);
+  EXPECT_EQ(plain.compiled().tier_bytes(2), 0U);
+  EXPECT_LT(moved.compiled().arena_bytes(), plain.compiled().arena_bytes());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Offload, ::testing::ValuesIn(cases()), [](const auto& one) {
@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(All, Offload, ::testing::ValuesIn(cases()), [](const au
 
 std::size_t stores(const Trained& t) {
   std::size_t count = 0;
-  for (const program::Instruction& i : t.compiled().step.instructions)
+  for (const program::Instruction& i : t.role().program("step").instructions)
     count += i.kind == program::Instruction::Kind::store ? 1 : 0;
   return count;
 }
@@ -97,28 +97,31 @@ TEST(OffloadPolicy, DynamicFits) {
   train::Config config = wider_model("gpt2");
   config.train.batch = 16;
   const train::Registry registry;
-  const auto compiled = [&](std::optional<planner::Choice> choice = {}) {
-    return train::compile(config, registry, {.threads = 1, .choice = std::move(choice)});
-  };
-  const std::size_t plain = compiled().arena_bytes;
+  const auto planned = [&] { return train::make_plan(config, registry, {.threads = 1}); };
+  const auto peak = [&](const train::Planned& p) { return train::compile(p, config, {}).arena_bytes(); };
+  const std::size_t plain = peak(planned());
   config.memory.offload = "activations";
-  EXPECT_FALSE(compiled().choice);  // no limit
+  EXPECT_FALSE(planned().choice);  // no limit
   config.memory.limit.count = 1;
-  const train::Compiled all = compiled();
-  ASSERT_LT(all.arena_bytes, plain);
+  const train::Planned all = planned();
+  const std::size_t least = peak(all);
+  ASSERT_LT(least, plain);
   EXPECT_FALSE(all.choice->fits);
+  // Which leave when so many do: the rest of the plan is the same.
+  compiler::Compilation before(all.graphs);
+  before.run_until(all.plan, "offload");
+  const planner::OffloadPolicy policy{.activations = true, .which = planner::OffloadPolicy::Which::dynamic};
   for (const double share : {1.0, 0.7, 0.4, 0.1}) {
-    config.memory.limit.count =
-        all.arena_bytes + static_cast<std::size_t>(share * static_cast<double>(plain - all.arena_bytes));
-    const train::Compiled fitting = compiled();
-    EXPECT_LE(fitting.arena_bytes, config.memory.limit.count) << share;
-    planner::Choice other = fitting.choice.value();
-    EXPECT_EQ(other.saving.moved == 0, share == 1.0);
+    config.memory.limit.count = least + static_cast<std::size_t>(share * static_cast<double>(plain - least));
+    train::Planned fitting = planned();
+    EXPECT_LE(peak(fitting), config.memory.limit.count) << share;
+    EXPECT_EQ(fitting.plan.offload->activations.empty(), share == 1.0);
     const auto not_better = [&](std::size_t moved) {
-      other.saving.moved = moved;
-      const train::Compiled c = compiled(other);
-      EXPECT_TRUE(c.arena_bytes > config.memory.limit.count ||
-                  planner::nominal_seconds(c.step) >= fitting.choice->trial.seconds)
+      compiler::Plan other = fitting.plan;
+      other.offload->activations = planner::activations_to_offload(before.module().graph("micro"), policy, moved);
+      const program::Program step = before.step(other);
+      EXPECT_TRUE(step.arena_bytes > config.memory.limit.count ||
+                  planner::nominal_seconds(step) >= fitting.choice->trial.seconds)
           << share << ": " << moved;
     };
     for (std::size_t moved = 0; moved < fitting.choice->saving.moved; moved += 2) not_better(moved);
@@ -145,7 +148,7 @@ TEST(OffloadComposition, WithRematerialisationCompressedActivationsAndFp16) {
     plain.train(2);
     moved.train(2);
     expect_same_bits(plain, moved);
-    EXPECT_EQ(moved.session().measured_peak(), moved.compiled().arena_bytes);
+    EXPECT_EQ(moved.session().measured_peak(), moved.compiled().arena_bytes());
   }
 }
 

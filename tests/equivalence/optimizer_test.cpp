@@ -85,7 +85,7 @@ TEST(WeightDecay, OnMatricesAloneAndDecoupled) {
       const auto without = plain.state();
       const auto with = decayed.state();
       int touched = 0;
-      for (const ir::State& state : plain.compiled().module.states) {
+      for (const ir::State& state : plain.role().module.states) {
         if (!state.trained) continue;
         const bool applies = state.type.shape.rank() >= 2 && !state.name.ends_with("bias");
         const auto& a = without.at(state.name);

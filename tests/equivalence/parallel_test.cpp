@@ -30,7 +30,7 @@ void expect_like_one_rank(const train::Config& plain, const train::Config& paral
   one.train(steps());
   many.train(steps());
   expect_equal_training(one, many, 1e-5);
-  EXPECT_EQ(many.session().measured_peak(), many.compiled().arena_bytes);
+  EXPECT_EQ(many.session().measured_peak(), many.compiled().arena_bytes());
 }
 
 class DataParallel : public ::testing::TestWithParam<std::string> {};
@@ -109,9 +109,9 @@ TEST(Parallel, ResidualNetworks) {
 }
 
 // Bytes that a rank keeps of a matrix and all that belongs to it, per element.
-double persistent_bytes(const train::Compiled& compiled, const ir::State& parameter) {
+double persistent_bytes(const train::Role& role, const ir::State& parameter) {
   std::size_t bytes = 0;
-  for (const ir::State& state : compiled.module.states)
+  for (const ir::State& state : role.module.states)
     if (state.name == parameter.name || state.name.starts_with(parameter.name + "/")) bytes += state.storage_bytes();
   return static_cast<double>(bytes) / static_cast<double>(parameter.global_shape().elements());
 }
@@ -136,9 +136,9 @@ TEST(Zero, BytesPerParameterAreThoseOfTheTable) {
             low ? std::vector<double>{16, 4 + 12 * shared, 2 + 14 * shared, 16 * shared}[n == 1 ? 0U : unsigned(zero)]
                 : std::vector<double>{16, 8 + 8 * shared, 4 + 12 * shared, 16 * shared}[n == 1 ? 0U : unsigned(zero)];
         int matrices = 0;
-        for (const ir::State& state : trained.compiled().module.states) {
+        for (const ir::State& state : trained.role().module.states) {
           if (!state.trained || state.global_shape().rank() < 2) continue;
-          EXPECT_EQ(persistent_bytes(trained.compiled(), state), expected)
+          EXPECT_EQ(persistent_bytes(trained.role(), state), expected)
               << state.name << " dp=" << n << " zero=" << zero << (low ? " bf16" : " f32");
           ++matrices;
         }

@@ -44,7 +44,7 @@ TEST(RankFailure, EndsAllWithItsReasonAndTheRunGoesOn) {
     std::string message;
     try {
       dying.session().each([&](train::Rank& rank) {
-        if (rank.place("dp") == victim) {
+        if (rank.number() == victim) {
           std::this_thread::sleep_for(delay);
           thrown = std::chrono::steady_clock::now();
           fail("the power went out");

@@ -44,7 +44,7 @@ train::Config configured(const Case& c) {
 }
 
 bool computes_again(const Trained& t) {
-  const auto& nodes = t.compiled().module.graph("micro").nodes;
+  const auto& nodes = t.role().module.graph("micro").nodes;
   return std::any_of(nodes.begin(), nodes.end(), [](const ir::Node& node) { return node.barrier; });
 }
 
@@ -59,7 +59,7 @@ TEST_P(Remat, TrainsLikeThePlainStep) {
   EXPECT_TRUE(computes_again(again) || GetParam().policy == "optimal");
   plain.train(4);
   again.train(4);
-  EXPECT_EQ(again.session().measured_peak(), again.compiled().arena_bytes);
+  EXPECT_EQ(again.session().measured_peak(), again.compiled().arena_bytes());
   if (GetParam().precision == "f32")
     expect_same_bits(plain, again);
   else
@@ -96,7 +96,7 @@ TEST(RematWithin, MakesSomeOfWhatIsCheapAgain) {
   const auto peak = [&](const std::string& policy) {
     train::Config changed = config;
     changed.memory.remat = policy;
-    return train::compile(changed, registry, {.threads = 2}).arena_bytes;
+    return train::compile(changed, registry, {.threads = 2}).arena_bytes();
   };
   const std::size_t most = peak("none");
   const std::size_t least = peak("selective");
@@ -110,10 +110,10 @@ TEST(RematWithin, MakesSomeOfWhatIsCheapAgain) {
     Trained again(config, {.threads = 2});
     again.train(2);
     expect_same_bits(plain, again);
-    EXPECT_EQ(again.session().measured_peak(), again.compiled().arena_bytes);
-    EXPECT_LE(again.compiled().arena_bytes, config.memory.limit.count);
+    EXPECT_EQ(again.session().measured_peak(), again.compiled().arena_bytes());
+    EXPECT_LE(again.compiled().arena_bytes(), config.memory.limit.count);
     std::map<std::string, int> nodes;
-    for (const ir::Node& node : again.compiled().module.graph("micro").nodes)
+    for (const ir::Node& node : again.role().module.graph("micro").nodes)
       if (node.barrier) ++nodes[node.op->name];
     some = some || (nodes["gelu"] > 0 && nodes["layer_norm"] == 0);
   }

@@ -10,6 +10,7 @@
 #include "trireme/core/error.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/schedule.h"
+#include "trireme/train/server_rank.h"
 
 namespace trireme::testing {
 namespace {
@@ -43,9 +44,8 @@ TEST_P(SyncServer, TrainsLikeAllReduce) {
       reduced.train(steps());
       served.train(steps());
       expect_equal_training(reduced, served, 1e-5);
-      EXPECT_EQ(served.session().measured_peak(), served.compiled().arena_bytes);
-      for (const auto& server : served.session().servers())
-        EXPECT_EQ(server->rank().measured_peak(), server->rank().compiled().arena_bytes);
+      EXPECT_EQ(served.session().measured_peak(), served.compiled().arena_bytes());
+      for (const auto& rank : served.session().ranks()) EXPECT_EQ(rank->measured_peak(), rank->role().arena_bytes);
     }
 }
 
@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(Models, SyncServer, ::testing::Values("gpt2", "llama", 
 // What one step moves: for a worker its gradients out and the weights in, however many workers there are; for a server
 // that of all workers, of what it keeps.
 TEST(Server, TrafficFollowsTheLaw) {
-  const auto traffic = [](const train::Rank& rank) { return rank.ranks()->everyone->counters(); };
+  const auto traffic = [](const train::Rank& rank) { return rank.groups()->all().counters(); };
   std::uint64_t parameters = 0;
   for (const int workers : {1, 3})
     for (const int servers : {1, 3}) {
@@ -81,13 +81,15 @@ TEST(Server, TrafficFollowsTheLaw) {
       const std::uint64_t loss = sizeof(float) * static_cast<std::uint64_t>(servers);  // each server hears of it
       const std::uint64_t results = 3 * sizeof(float);                                 // loss, norm, finite
       for (const auto& rank : t.session().ranks()) {
+        if (!rank->takes_rows()) continue;
         EXPECT_EQ(traffic(*rank).sent, 2 * (parameters + loss));
         EXPECT_EQ(traffic(*rank).received, 2 * (parameters + results));
       }
       std::uint64_t received = 0;
       const std::uint64_t all = 2 * static_cast<std::uint64_t>(workers) * (parameters + loss);
-      for (const auto& server : t.session().servers()) {
-        const comm::Counters c = traffic(server->rank());
+      for (const auto& rank : t.session().ranks()) {
+        if (rank->takes_rows()) continue;
+        const comm::Counters c = traffic(*rank);
         received += c.received;
         // A server's share, as even as whole tensors can be cut.
         EXPECT_NEAR(static_cast<double>(c.received), static_cast<double>(all) / servers,
@@ -113,12 +115,15 @@ std::int64_t lead_of(const std::string& mode) {
                    },
                    .done = [](std::size_t, std::int64_t, const train::StepResult& r) { EXPECT_TRUE(r.finite); }});
   std::int64_t lead = 0;
-  for (const auto& server : t.session().servers()) lead = std::max(lead, server->largest_lead());
+  for (const auto& rank : t.session().ranks())
+    if (const auto* server = dynamic_cast<const train::ServerRank*>(rank.get()))
+      lead = std::max(lead, server->largest_lead());
   // All workers have the servers' weights again.
-  for (const ir::State& state : t.compiled().module.states) {
+  for (const ir::State& state : t.role().module.states) {
     if (!state.trained) continue;
     const auto kept = t.session().state(state.name);
     for (const auto& rank : t.session().ranks()) {
+      if (!rank->takes_rows()) continue;
       std::vector<std::byte> own(kept.size());
       rank->read_state(state.name, 0, own);
       EXPECT_TRUE(own == kept) << state.name;

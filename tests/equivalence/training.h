@@ -43,6 +43,8 @@ class Trained {
   train::StepResult step();
 
   const train::Compiled& compiled() const { return compiled_; }
+  // Of the ranks that take rows.
+  const train::Role& role() const { return compiled_.roles.front(); }
   train::Session& session() { return *session_; }
   const std::vector<double>& losses() const { return losses_; }
   // Every saved state variable: weights, optimizer, statistics.

@@ -111,21 +111,21 @@ class Reference : public ::testing::Test {
       EXPECT_NEAR(r.loss, losses[i], kTolerance * std::abs(losses[i])) << "loss of step " << i;
       EXPECT_NEAR(r.grad_norm, norms[i], kTolerance * norms[i]) << "norm of step " << i;
     }
-    for (const ir::State& state : compiled.module.states) {
+    for (const ir::State& state : compiled.roles.front().module.states) {
       if (dump.find("after10/" + state.name) == nullptr) continue;
       EXPECT_LE(testing::relative_error(doubles(session.state(state.name)),
                                         doubles(dump.bytes(dump.at("after10/" + state.name)))),
                 kTolerance)
           << state.name << " after ten steps";
     }
-    EXPECT_EQ(session.measured_peak(), compiled.arena_bytes);
+    EXPECT_EQ(session.measured_peak(), compiled.arena_bytes());
   }
 
  private:
   // Every weight of the dump must have a place, and the other way round.
   static void load(const train::Compiled& compiled, train::Session& session, const io::SafetensorsFile& dump) {
     std::size_t loaded = 0;
-    for (const ir::State& state : compiled.module.states) {
+    for (const ir::State& state : compiled.roles.front().module.states) {
       const bool wanted = state.trained || state.category == ir::Category::statistics;
       if (!wanted || !state.derived_from.empty()) continue;
       const auto& tensor = dump.at(state.name);
@@ -183,24 +183,26 @@ class Reference : public ::testing::Test {
   // The joint graph followed by one that reports every gradient.
   static void check_gradients(train::Compiled& compiled, train::Session& session, const data::Batch& batch,
                               const io::SafetensorsFile& dump) {
-    ir::Graph& report = compiled.module.add_graph("report");
+    ir::Graph& report = compiled.roles.front().module.add_graph("report");
     std::vector<std::string> names;
-    for (const ir::State& state : compiled.module.states) {
+    for (const ir::State& state : compiled.roles.front().module.states) {
       if (!state.trained) continue;
       names.push_back(state.name);
       report.outputs.push_back(
-          {"grad/" + state.name,
-           report.read(compiled.module, compiled.module.find_state(passes::gradient_name(state.name)))});
+          {"grad/" + state.name, report.read(compiled.roles.front().module, compiled.roles.front().module.find_state(
+                                                                                passes::gradient_name(state.name)))});
     }
-    report.outputs.push_back({"loss", report.read(compiled.module, compiled.module.find_state("loss"))});
-    const program::Program program = program::lower(compiled.module, compiled.layout, {.tail = "report", .threads = 2});
+    report.outputs.push_back(
+        {"loss", report.read(compiled.roles.front().module, compiled.roles.front().module.find_state("loss"))});
+    const program::Program program =
+        program::lower(compiled.roles.front().module, compiled.roles.front().layout, {.tail = "report", .threads = 2});
     device::Arena arena(program.arena_bytes);
     ThreadPool pool(2);
     runtime::Executor executor(program, arena, pool);
-    for (std::size_t s = 0; s < compiled.module.states.size(); ++s) {
-      if (compiled.module.states[s].step_local) continue;
-      const auto bytes = session.state(compiled.module.states[s].name);
-      std::memcpy(arena.data() + compiled.layout.offsets[s], bytes.data(), bytes.size());
+    for (std::size_t s = 0; s < compiled.roles.front().module.states.size(); ++s) {
+      if (compiled.roles.front().module.states[s].step_local) continue;
+      const auto bytes = session.state(compiled.roles.front().module.states[s].name);
+      std::memcpy(arena.data() + compiled.roles.front().layout.offsets[s], bytes.data(), bytes.size());
     }
     if (batch.images.empty()) {
       executor.bind("tokens", 0, std::span<const std::int32_t>(batch.tokens));
@@ -217,7 +219,7 @@ class Reference : public ::testing::Test {
       const auto theirs = doubles(dump.bytes(dump.at("grad/" + name)));
       EXPECT_LE(testing::relative_error(mine, theirs), kTolerance) << "gradient of " << name;
     }
-    compiled.module.graphs.pop_back();
+    compiled.roles.front().module.graphs.pop_back();
   }
 };
 

@@ -23,6 +23,18 @@ ir::OpDef base(const std::string& name) {
   return def;
 }
 
+ir::OpDef cuda_only(const std::string& name, bool groups, bool shares_workspace) {
+  ir::OpDef def = base(name);
+  def.operands = {{"x"}, {"y", true}};
+  def.infer = [](std::span<const TensorType> in, const ir::Attributes&) { return ir::Types{in[0]}; };
+  ir::KernelDef& kernel = def.kernels[device::Kind::cuda] = def.kernels[device::Kind::cpu];
+  kernel.supports = [](const ir::KernelSpec&) { return true; };
+  kernel.groups = groups;
+  kernel.shares_workspace = shares_workspace;
+  if (shares_workspace) kernel.workspace = [](const ir::KernelSpec&) { return std::size_t{512}; };
+  return def;
+}
+
 }  // namespace
 
 ir::Registry probe_registry() {
@@ -49,6 +61,10 @@ ir::Registry probe_registry() {
     return ir::Types{in[0]};
   };
   registry.add(std::move(together));
+
+  registry.add(cuda_only("single", false, false));
+  registry.add(cuda_only("many", true, false));
+  registry.add(cuda_only("many_shared", true, true));
 
   ir::OpDef twice;
   twice.name = "twice";

@@ -8,6 +8,8 @@ namespace trireme::testing {
 //   pair(x) → x's type, f32[]
 //   together(xs…) → the first one's type
 //   twice(x) factor=2.0 → composite: add(x, x)
+//   single(x), many(x, y?), many_shared(x) → x's type: for CUDA alone and never run; many are launched together, with a
+//     workspace of which one is enough for all
 ir::Registry probe_registry();
 
 }  // namespace trireme::testing

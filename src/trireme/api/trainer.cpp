@@ -81,17 +81,16 @@ Trainer& Trainer::operator=(Trainer&& other) noexcept = default;
 
 MemoryReport Trainer::memory() const {
   const train::Compiled& compiled = impl_->trainer->compiled();
-  const auto of = [](const train::Compiled& c, bool server) {
-    const program::PeakReport peak = program::peak(c.largest());
-    MemoryReport::Rank rank{.peak_bytes = peak.bytes, .padding = peak.padding, .server = server};
-    for (int k = 0; k < program::kCategories; ++k)
-      rank.categories[program::name_of(static_cast<program::Category>(k))] =
-          peak.categories[static_cast<std::size_t>(k)];
+  const auto of = [](const train::Role& role) {
+    const program::PeakReport peak = program::peak(role.largest());
+    MemoryReport::Rank rank{.peak_bytes = peak.bytes, .padding = peak.padding, .server = role.exchange.has_value()};
+    for (int c = 0; c < program::kCategories; ++c)
+      rank.categories[program::name_of(static_cast<program::Category>(c))] =
+          peak.categories[static_cast<std::size_t>(c)];
     return rank;
   };
-  MemoryReport report{{}, compiled.parameters(), cli::memory_text(compiled)};
-  report.ranks.assign(static_cast<std::size_t>(compiled.module.mesh.ranks()), of(compiled, false));
-  for (const train::Compiled& server : compiled.servers) report.ranks.push_back(of(server, true));
+  MemoryReport report{{}, compiled.parameters(), cli::memory_text(compiled, impl_->trainer->planned().choice)};
+  for (int r = 0; r < compiled.ranks(); ++r) report.ranks.push_back(of(compiled.role_of(r)));
   return report;
 }
 

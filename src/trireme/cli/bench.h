@@ -5,10 +5,12 @@
 #include <vector>
 
 #include "trireme/cli/commands.h"
+#include "trireme/device/kernel.h"
 
 namespace trireme::cli {
 
 // The subcommands of `trireme bench` that have a file of their own.
+void add_bench_attention(CLI::App& bench, Context& context);
 void add_bench_checkpoint(CLI::App& bench, Context& context);
 void add_bench_comm(CLI::App& bench, Context& context);
 void add_bench_gemm(CLI::App& bench, Context& context);
@@ -18,5 +20,7 @@ void add_bench_ranks(CLI::App& bench, Context& context);
 void add_bench_reduce(CLI::App& bench, Context& context);
 
 double median(std::vector<double> values);
+// "cpu", "cuda", or "auto": a GPU where there is one. Refuses a GPU that is not there.
+device::Kind device_named(const std::string& name);
 
 }  // namespace trireme::cli

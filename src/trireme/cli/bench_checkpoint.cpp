@@ -125,7 +125,7 @@ int bench_checkpoint(Context& context, const CheckpointArguments& a) {
   const double ratio = median(f.ratios);
   const double seconds = median(f.seconds);
   const double rate = static_cast<double>(f.bytes) / seconds / 1e9;
-  const std::size_t staging = trainer.compiled().layout.staging_bytes;
+  const std::size_t staging = trainer.compiled().roles.front().layout.staging_bytes;
   if (a.json) {
     nlohmann::ordered_json o = {{"step_ms", median(f.plain)},
                                 {"overlapped_step_ms", median(f.copied)},

@@ -7,6 +7,7 @@
 #include "trireme/cli/floors.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/device/cuda/cuda.h"
 #include "trireme/planner/machine.h"
 #include "trireme/train/schedule.h"
 #include "trireme/train/trainer.h"
@@ -57,25 +58,26 @@ int bench_step(Context& context, const BenchArguments& a) {
                                       {"fastest_forward_ms", fastest(forward)},
                                       {unit + "_per_s", tokens / step_ms * 1e3},
                                       {"flops_per_step", trainer.flops_per_step()},
-                                      {"peak_bytes", trainer.compiled().arena_bytes},
+                                      {"peak_bytes", trainer.compiled().arena_bytes()},
                                       {"resident_peak_bytes", planner::resident_peak()},
                                       {"steps", a.steps}};
     fmt::print("{}\n", o.dump());
     return 0;
   }
   const double peak = planner::matmul_flops(c.train.precision == "bf16" ? DType::bf16 : DType::f32, trainer.threads(),
-                                            trainer.compiled().device, c.train.precision == "tf32");
+                                            trainer.compiled().device(), c.train.precision == "tf32");
   const double flops = trainer.flops_per_step() / step_ms * 1e3;
   fmt::print("step    {:.1f} ms median of {} ({:.1f} … {:.1f})\n", step_ms, a.steps,
              *std::min_element(milliseconds.begin(), milliseconds.end()),
              *std::max_element(milliseconds.begin(), milliseconds.end()));
   fmt::print("speed   {} {}/s, {:.0f} GFLOP/s of {:.0f} that a large matmul reaches here ({:.0f}%)\n",
              format_rate(tokens / step_ms * 1e3), unit, flops / 1e9, peak / 1e9, 100 * flops / peak);
-  fmt::print("memory  {} B predicted, {} B measured ({})\n", format_count(trainer.compiled().arena_bytes),
-             format_count(trainer.session().measured_peak()), planner::whole_use(trainer.compiled().device));
+  fmt::print("memory  {} B predicted, {} B measured ({})\n", format_count(trainer.compiled().arena_bytes()),
+             format_count(trainer.session().measured_peak()), planner::whole_use(trainer.compiled().device()));
   if (a.by_op) fmt::print("\n{}", trace.by_kind(a.steps));
-  if (a.by_op && trainer.compiled().device != device::Kind::cpu)
-    fmt::print("\n{}", floors(trainer.compiled().step, peak, planner::copy_speed(trainer.compiled().device)));
+  if (a.by_op && trainer.compiled().device() != device::Kind::cpu)
+    fmt::print("\n{}", floors(trainer.compiled().roles.front().program("step"), peak,
+                              planner::copy_speed(trainer.compiled().device())));
   return 0;
 }
 
@@ -85,6 +87,13 @@ double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t middle = values.size() / 2;
   return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
+}
+
+device::Kind device_named(const std::string& name) {
+  if (name == "cpu") return device::Kind::cpu;
+  const bool found = !device::cuda::gpus().empty();
+  if (name == "cuda" && !found) refuse("--device=cuda: no CUDA device found");
+  return found ? device::Kind::cuda : device::Kind::cpu;
 }
 
 void add_bench(CLI::App& app, Context& context) {
@@ -105,6 +114,7 @@ void add_bench(CLI::App& app, Context& context) {
       "--by-op\n");
   step->callback(
       [&context, arguments] { context.run = [&context, arguments] { return bench_step(context, *arguments); }; });
+  add_bench_attention(*bench, context);
   add_bench_checkpoint(*bench, context);
   add_bench_comm(*bench, context);
   add_bench_gemm(*bench, context);

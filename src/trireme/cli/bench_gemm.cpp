@@ -42,13 +42,6 @@ Product parse_shape(const std::string& text, const std::string& form) {
   return p;
 }
 
-device::Kind device_named(const std::string& name) {
-  if (name == "cpu") return device::Kind::cpu;
-  const bool seen = !device::cuda::gpus().empty();
-  if (name == "cuda" && !seen) refuse("--device=cuda: no GPU is to be seen here");
-  return seen ? device::Kind::cuda : device::Kind::cpu;
-}
-
 int bench_gemm(const GemmArguments& a) {
   const device::Kind device = device_named(a.device);
   const bool cpu = device == device::Kind::cpu;

@@ -51,14 +51,14 @@ int bench_generate(Context& context, const GenerateBenchArguments& a) {
   }
   const double first = median(first_ms), each = median(token_ms);
   std::size_t weights = 0;
-  for (const ir::State& state : model.compiled().module.states)
+  for (const ir::State& state : model.compiled().roles.front().module.states)
     if (state.category == ir::Category::weights && (config.train.precision == "f32") == state.derived_from.empty())
       weights += state.type.bytes();
   if (a.json) {
     const nlohmann::ordered_json o = {{"first_token_ms", first},
                                       {"token_ms", each},
                                       {"tokens_per_s", 1e3 / each},
-                                      {"peak_bytes", model.compiled().arena_bytes},
+                                      {"peak_bytes", model.compiled().arena_bytes()},
                                       {"tokens", made}};
     fmt::print("{}\n", o.dump());
     return 0;
@@ -69,7 +69,7 @@ int bench_generate(Context& context, const GenerateBenchArguments& a) {
              1e3 / each);
   fmt::print("limit   each token reads {} of weights once: {:.1f} GB/s\n", format_bytes(weights),
              static_cast<double>(weights) / each / 1e6);
-  fmt::print("memory  {} B predicted, {} B measured\n", format_count(model.compiled().arena_bytes),
+  fmt::print("memory  {} B predicted, {} B measured\n", format_count(model.compiled().arena_bytes()),
              format_count(model.session().measured_peak()));
   return 0;
 }

@@ -69,8 +69,8 @@ Timed time_steps(train::Trainer& trainer, const OffloadArguments& a) {
     timed.waited[p] = median(waited[p]);
   }
   // A GPU's phases contain what they wait for, unless every instruction is timed.
-  if (trainer.compiled().device != device::Kind::cpu) {
-    runtime::Trace trace(trainer.compiled().step.instructions.size());
+  if (trainer.compiled().device() != device::Kind::cpu) {
+    runtime::Trace trace(trainer.compiled().roles.front().program("step").instructions.size());
     trainer.session().step_executor().set_trace(&trace);
     trainer.session().step(loader.next(), a.warmup + a.steps, c.train.lr, c.train.seed);
     trainer.session().step_executor().set_trace(nullptr);
@@ -140,22 +140,23 @@ int bench_offload(Context& context, const OffloadArguments& a) {
   bool fits = false;
   {
     train::Trainer trainer(plain(config), *context.registry, options);
-    alone_bytes = trainer.compiled().arena_bytes;
-    const device::Kind device = trainer.compiled().device;
+    alone_bytes = trainer.compiled().arena_bytes();
+    const device::Kind device = trainer.compiled().device();
     fits = alone_bytes < planner::memory_of(device) / (device == device::Kind::cpu ? 2 : 1);
     if (fits) alone = time_steps(trainer, a);
   }
   train::Trainer trainer(config, *context.registry, options);
-  const program::Program& program = trainer.compiled().step;
+  const program::Program& program = trainer.compiled().roles.front().program("step");
   const train::Compiled& c = trainer.compiled();
-  const std::size_t elsewhere = c.tier_bytes[program::kHostTier] + c.tier_bytes[program::kDiskTier];
+  const std::size_t elsewhere =
+      c.roles.front().tier_bytes[program::kHostTier] + c.roles.front().tier_bytes[program::kDiskTier];
   if (elsewhere == 0) refuse("memory.offload = \"{}\" moves nothing of this model", config.memory.offload);
   const Timed moved = time_steps(trainer, a);
   const std::unique_ptr<PlainCopies> copies = PlainCopies::of(program, folder);
   const PlainCopies::Rates sequential = copies->sequential();
   const double write_rate = copies->rate(Instruction::Kind::store);
   const double read_rate = copies->rate(Instruction::Kind::load);
-  const bool host = c.tier_bytes[program::kHostTier] > 0;
+  const bool host = c.roles.front().tier_bytes[program::kHostTier] > 0;
   const PerPhase& compute = fits ? alone.compute : moved.compute;
   const double on_host = host_bytes(program);
   const double host_memory = on_host > 0 ? host_rate(program) : 0;
@@ -192,9 +193,9 @@ int bench_offload(Context& context, const OffloadArguments& a) {
                                 {"ratio", moved.step / law},
                                 {"compute_alone", fits},
                                 {"plain_peak_bytes", alone_bytes},
-                                {"peak_bytes", c.arena_bytes},
-                                {"host_bytes", c.tier_bytes[program::kHostTier]},
-                                {"disk_bytes", c.tier_bytes[program::kDiskTier]},
+                                {"peak_bytes", c.arena_bytes()},
+                                {"host_bytes", c.roles.front().tier_bytes[program::kHostTier]},
+                                {"disk_bytes", c.roles.front().tier_bytes[program::kDiskTier]},
                                 {"tokens_per_s", tokens / moved.step},
                                 {"sequential_write_gb_s", sequential.out / 1e9},
                                 {"sequential_read_gb_s", sequential.in / 1e9},
@@ -211,8 +212,8 @@ int bench_offload(Context& context, const OffloadArguments& a) {
     return 0;
   }
   fmt::print("memory  {} without, {} with memory.offload = \"{}\" ({}) and {} on the {}\n", format_bytes(alone_bytes),
-             format_bytes(c.arena_bytes), config.memory.offload, config.memory.offload_policy, format_bytes(elsewhere),
-             host ? "host" : "disk");
+             format_bytes(c.arena_bytes()), config.memory.offload, config.memory.offload_policy,
+             format_bytes(elsewhere), host ? "host" : "disk");
   fmt::print(
       "{}    sequential {:.2f} GB/s out, {:.2f} in; the step's copies alone {:.2f} ({:.0f}%) and {:.2f} ({:.0f}%)\n",
       host ? "link" : "disk", sequential.out / 1e9, sequential.in / 1e9, write_rate / 1e9,

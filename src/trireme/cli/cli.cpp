@@ -27,12 +27,6 @@ constexpr const char* kFooter =
     "  trireme inspect program my.toml                    every instruction and where its bytes lie\n"
     "  trireme generate --from runs/latest --prompt 'template<'\n";
 
-int report(const Error& e) {
-  std::fflush(stdout);
-  say(stderr, "error: {}\n", e.message());
-  return e.kind() == Error::Kind::request ? 2 : 1;
-}
-
 // Words of the language that this version does not speak yet.
 constexpr std::array<std::string_view, 4> kLater = {"plan", "simulate", "compress", "dashboard"};
 

@@ -20,33 +20,22 @@ struct InspectArguments {
   std::int64_t rank = 0;
 };
 
-std::string graph_text(const train::Compiled& c, const InspectArguments& a) {
-  if (a.graph.empty() && !a.dot) return ir::to_text(c.module);
+std::string graph_text(const train::Role& role, const InspectArguments& a) {
+  const ir::Module& module = role.module;
+  if (a.graph.empty() && !a.dot) return ir::to_text(module);
   const std::string name = a.graph.empty() ? "micro" : a.graph;
-  if (!c.module.has_graph(name)) {
+  if (!module.has_graph(name)) {
     std::vector<std::string> names;
-    for (const ir::Graph& g : c.module.graphs) names.push_back(g.name);
+    for (const ir::Graph& g : module.graphs) names.push_back(g.name);
     refuse("there is no graph '{}'; the graphs are {}", name, fmt::join(names, ", "));
   }
-  return a.dot ? ir::to_dot(c.module, c.module.graph(name)) : ir::to_text(c.module, c.module.graph(name));
+  return a.dot ? ir::to_dot(module, module.graph(name)) : ir::to_text(module, module.graph(name));
 }
 
-// Workers come first, then servers; ranks of one kind run the same program.
-std::string program_text(const train::Compiled& all, std::int64_t rank, const std::string& name) {
-  if (rank < 0 || rank >= all.ranks())
-    refuse(
-        "--rank {}: this run has {}", rank,
-        all.ranks() == 1 ? "one rank, number 0" : fmt::format("{} ranks, from 0 to {}", all.ranks(), all.ranks() - 1));
-  const std::int64_t workers = all.module.mesh.ranks();
-  const train::Compiled& c = rank < workers ? all : all.servers.at(static_cast<std::size_t>(rank - workers));
+std::string program_text(const train::Role& role, const std::string& name) {
+  if (const program::Program* p = role.find(name)) return program::to_text(*p);
   std::vector<std::string> names;
-  for (const auto& [known, program] :
-       {std::pair{"step", &c.step}, std::pair{"eval", &c.eval}, std::pair{"predict", &c.predict},
-        std::pair{"init", &c.init}, std::pair{"derive", &c.derive}}) {
-    if (program->name.empty()) continue;  // not of this rank
-    if (name == known) return program::to_text(*program);
-    names.emplace_back(known);
-  }
+  for (const program::Program& p : role.programs) names.push_back(p.name);
   refuse("there is no program '{}'; the programs are {}", name, fmt::join(names, ", "));
 }
 
@@ -94,10 +83,15 @@ void add_inspect(CLI::App& app, Context& context) {
       const train::Trainer trainer(train::load_config(arguments->config, context.overrides, context.registry->models),
                                    *context.registry, planning_options(preparation));
       preparation.finish();
+      const train::Compiled& compiled = trainer.compiled();
+      if (arguments->rank < 0 || arguments->rank >= compiled.ranks())
+        refuse("--rank {}: this run has {}", arguments->rank,
+               compiled.ranks() == 1 ? "one rank, number 0"
+                                     : fmt::format("{} ranks, from 0 to {}", compiled.ranks(), compiled.ranks() - 1));
+      const train::Role& role = compiled.role_of(static_cast<int>(arguments->rank));
       fmt::print("{}", arguments->what == "graph"
-                           ? graph_text(trainer.compiled(), *arguments)
-                           : program_text(trainer.compiled(), arguments->rank,
-                                          arguments->program.empty() ? "step" : arguments->program));
+                           ? graph_text(role, *arguments)
+                           : program_text(role, arguments->program.empty() ? "step" : arguments->program));
       return 0;
     };
   });

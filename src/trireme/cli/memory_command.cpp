@@ -3,6 +3,8 @@
 #include "trireme/cli/report.h"
 #include "trireme/cli/work_progress.h"
 #include "trireme/core/error.h"
+#include "trireme/io/atomic_file.h"
+#include "trireme/train/plan_file.h"
 
 namespace trireme::cli {
 namespace {
@@ -11,6 +13,7 @@ struct MemoryArguments {
   std::string config = "quickstart";
   bool json = false;
   bool brief = false;
+  std::string plan_out;
 };
 
 int memory(const Context& context, const MemoryArguments& a) {
@@ -18,22 +21,29 @@ int memory(const Context& context, const MemoryArguments& a) {
   const train::Trainer trainer(train::load_config(a.config, context.overrides, context.registry->models),
                                *context.registry, planning_options(preparation));
   preparation.finish();
+  if (!a.plan_out.empty()) {
+    const std::string text = train::plan_text(trainer.config(), trainer.planned());
+    if (a.plan_out == "-") {
+      fmt::print("{}", text);
+      return 0;
+    }
+    io::write_file_atomically(a.plan_out, text);
+  }
   std::vector<train::WhatIf> savings;
   if (!a.brief) {
     WorkProgress progress;
     savings =
         train::what_if(trainer.config(), *context.registry,
-                       {.threads = trainer.threads(),
-                        .staging = trainer.compiled().layout.staging_bytes,
-                        .choice = trainer.compiled().choice},
+                       {.threads = trainer.threads(), .staging = trainer.compiled().roles.front().layout.staging_bytes},
+                       trainer.compiled().roles.front(),
                        [&](std::size_t done, std::size_t total) { progress.count("compiling plans", done, total); });
     progress.finish();
   }
   if (a.json) {
-    fmt::print("{}", memory_json(trainer.compiled(), savings));
+    fmt::print("{}", memory_json(trainer.compiled(), trainer.planned().choice, savings));
     return 0;
   }
-  fmt::print("{}", memory_text(trainer.compiled()));
+  fmt::print("{}", memory_text(trainer.compiled(), trainer.planned().choice));
   if (!savings.empty()) fmt::print("\n{}", savings_text(savings));
   return 0;
 }
@@ -46,12 +56,15 @@ void add_memory(CLI::App& app, Context& context) {
   command->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");
   command->add_flag("--json", arguments->json, "For scripts");
   command->add_flag("--brief", arguments->brief, "The plan alone, without what savings would give");
+  command->add_option("--plan-out", arguments->plan_out,
+                      "Write the plan to this file, for train --plan; - prints it and nothing else");
   command->footer(
       "\nExamples:\n"
       "  trireme memory                                       the quickstart\n"
       "  trireme memory my.toml --train.precision=bf16        what half precision saves\n"
       "  trireme memory my.toml --memory.remat=sqrt --brief\n"
-      "  trireme memory my.toml --train.micro_batch=4 --json\n");
+      "  trireme memory my.toml --train.micro_batch=4 --json\n"
+      "  trireme memory my.toml --memory.limit=2GiB --plan-out plan.toml\n");
   command->callback(
       [&context, arguments] { context.run = [&context, arguments] { return memory(context, *arguments); }; });
 }

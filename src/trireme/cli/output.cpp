@@ -9,6 +9,12 @@ void say(std::FILE* to, const std::string& text) {
   if (std::fwrite(text.data(), 1, text.size(), to) != text.size()) std::clearerr(to);
 }
 
+int report(const Error& e) {
+  std::fflush(stdout);
+  say(stderr, "error: {}\n", e.message());
+  return e.kind() == Error::Kind::request ? 2 : 1;
+}
+
 int terminal_width(std::FILE* to) {
   const int file = fileno(to);
   if (isatty(file) == 0) return 0;

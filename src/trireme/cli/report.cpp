@@ -57,19 +57,19 @@ std::string curve(const std::vector<std::size_t>& live, std::size_t floor, int w
 }
 
 // What memory.limit led to; nothing where it had nothing to decide.
-std::string choice_text(const train::Compiled& c) {
-  if (!c.choice) return {};
-  const planner::Saving& saving = c.choice->saving;
-  std::string out = fmt::format("{} activation{} of a micro-batch leave{}", saving.moved, saving.moved == 1 ? "" : "s",
-                                saving.moved == 1 ? "s" : "");
+std::string choice_text(const std::optional<planner::Choice>& choice) {
+  if (!choice) return {};
+  const planner::Saving& saving = choice->saving;
+  std::string out = fmt::format("{} activation{} of a micro-batch {} offloaded", saving.moved,
+                                saving.moved == 1 ? "" : "s", saving.moved == 1 ? "is" : "are");
   std::array<std::int32_t, 3> segments{};
-  for (const passes::RematPlan::Group& group : saving.remat.groups)
+  for (const planner::RematPlan::Group& group : saving.remat.groups)
     segments[static_cast<std::size_t>(group.hold)] += group.segments;
   if (const auto [kept, cheap, whole] = segments; cheap + whole > 0)
-    out += fmt::format(", of {} segments {} are computed again as far as it is cheap and {} from their input",
+    out += fmt::format(", of {} segments {} are recomputed as far as it is cheap and {} from their input",
                        kept + cheap + whole, cheap, whole);
   return fmt::format("limit   {}; predicted to take {:.3f}× the step without either\n", out,
-                     c.choice->trial.seconds / c.choice->plain);
+                     choice->trial.seconds / choice->plain);
 }
 
 }  // namespace
@@ -134,57 +134,57 @@ std::string categories_text(const program::PeakReport& peak) {
 
 std::string plan_text(const train::Trainer& t) {
   const train::Compiled& c = t.compiled();
-  const program::PeakReport peak = program::peak(c.largest());
+  const program::PeakReport peak = program::peak(c.roles.front().largest());
   std::string out;
   out += fmt::format("data    {}\n", t.data().summary);
   out += fmt::format("model   {}, {} parameters\n", model_text(t.config().model, t.model().images),
                      format_count(c.parameters()));
-  const int ranks = c.module.mesh.ranks();
+  const int ranks = c.mesh.ranks();
   if (ranks == 1)
     out += "plan    1 rank";
   else
-    out += fmt::format("plan    {} → {} ranks ({}), ZeRO-{}", c.module.mesh.str(), ranks, t.transport(),
+    out += fmt::format("plan    {} → {} ranks ({}), ZeRO-{}", c.mesh.str(), ranks, t.transport(),
                        t.config().parallel.zero);
   // As train.micro_batch counts: rows of one replica.
   const std::int64_t rows = c.micro_rows / c.replicas;
   out += fmt::format(", {} thread{}{}, {} micro-batch{} of {} row{}, {}, {}", t.threads(), t.threads() == 1 ? "" : "s",
                      ranks == 1 ? "" : " each", c.micro_batches, c.micro_batches == 1 ? "" : "es", rows,
                      rows == 1 ? "" : "s", t.config().train.precision, t.config().train.optimizer);
-  if (!c.servers.empty())
-    out += fmt::format(", {} server{} ({})", c.servers.size(), c.servers.size() == 1 ? "" : "s",
-                       t.config().parallel.server);
+  if (const int more = c.ranks() - ranks; more > 0)
+    out += fmt::format(", {} server{} ({})", more, more == 1 ? "" : "s", t.config().parallel.server);
   const train::MemoryConfig& memory = t.config().memory;
   if (memory.remat != "none") out += ", remat " + memory.remat;
   if (memory.activations != "full") out += ", activations kept in " + memory.activations;
   if (memory.offload != "none") out += ", offload of " + memory.offload;
-  out += "\n" + choice_text(c);
+  out += "\n" + choice_text(t.planned().choice);
   out += fmt::format(
       "check   5 programs, {} instructions: every read follows its write, {} shared ranges ordered, no race{}\n",
       format_count(c.checked.instructions), format_count(c.checked.conflicts_ordered),
       c.checked.collectives == 0
           ? ""
           : fmt::format(", {} collectives in one order on all ranks", format_count(c.checked.collectives)));
-  out += fmt::format("memory  predicted peak {} B{} ({})\n", format_count(c.arena_bytes),
+  out += fmt::format("memory  predicted peak {} B{} ({})\n", format_count(c.roles.front().arena_bytes),
                      ranks == 1 ? "" : " on each rank", categories_text(peak));
-  for (std::size_t s = 0; s < c.servers.size(); ++s)
-    out += fmt::format("server  {} keeps {} parameters in {} B, receives {} B from each worker a step and sends {} B\n",
-                       s, format_count(c.servers[s].parameters()), format_count(c.servers[s].arena_bytes),
-                       format_count(c.servers[s].exchange.pushed_bytes()),
-                       format_count(c.servers[s].exchange.pulled_bytes()));
+  for (const train::Role& role : c.roles)
+    if (role.exchange)
+      out +=
+          fmt::format("        {} keeps {} parameters in {} B, receives {} B from each worker a step and sends {} B\n",
+                      role.name, format_count(role.stored_parameters()), format_count(role.arena_bytes),
+                      format_count(role.exchange->pushed_bytes()), format_count(role.exchange->pulled_bytes()));
   for (int tier = 1; tier < program::kTiers; ++tier)
-    if (const std::size_t bytes = c.tier_bytes[static_cast<std::size_t>(tier)]; bytes > 0)
+    if (const std::size_t bytes = c.tier_bytes(tier); bytes > 0)
       out += fmt::format("{:<8}{} B, where tensors wait until they are needed\n", program::tier_name(tier),
                          format_count(bytes));
   return out;
 }
 
-std::string memory_text(const train::Compiled& c) {
-  const program::Program& program = c.largest();
+std::string memory_text(const train::Compiled& c, const std::optional<planner::Choice>& choice) {
+  const program::Program& program = c.roles.front().largest();
   const program::PeakReport peak = program::peak(program);
   std::string out = fmt::format("{} parameters; predicted peak {} B = {} in program '{}', at instruction {} of {}\n\n",
                                 format_count(c.parameters()), format_count(peak.bytes), format_bytes(peak.bytes),
                                 program.name, peak.instruction, program.instructions.size());
-  out += choice_text(c);
+  out += choice_text(choice);
   out += fmt::format("{:<12}{:>18}{:>12}{:>8}{:>18}\n", "category", "bytes", "", "share", "bytes/parameter");
   const auto row = [&](const char* name, std::size_t bytes) {
     out += fmt::format("{:<12}{:>18}{:>12}{:>7.1f}%{:>18.2f}\n", name, format_count(bytes), format_bytes(bytes),
@@ -199,7 +199,7 @@ std::string memory_text(const train::Compiled& c) {
   out += fmt::format("\nlargest sum of live bytes {} B; the arena is {:.3f}× that\n", format_count(program.lower_bound),
                      static_cast<double>(program.arena_bytes) / static_cast<double>(program.lower_bound));
   for (int tier = 1; tier < program::kTiers; ++tier)
-    if (const std::size_t bytes = c.tier_bytes[static_cast<std::size_t>(tier)]; bytes > 0)
+    if (const std::size_t bytes = c.tier_bytes(tier); bytes > 0)
       out += fmt::format("on the {}: {} B = {}\n", program::tier_name(tier), format_count(bytes), format_bytes(bytes));
   out += "\nlargest tensors alive at the peak\n";
   for (std::size_t i = 0; i < std::min<std::size_t>(10, peak.largest.size()); ++i) {
@@ -229,35 +229,35 @@ std::string savings_text(const std::vector<train::WhatIf>& savings) {
 
 namespace {
 
-nlohmann::ordered_json rank_json(const train::Compiled& c, int number, const char* role) {
-  const program::PeakReport peak = program::peak(c.largest());
-  nlohmann::ordered_json rank = {{"rank", number}, {"role", role}, {"predicted_peak_bytes", peak.bytes}};
+nlohmann::ordered_json rank_json(const train::Role& role, int number) {
+  const program::PeakReport peak = program::peak(role.largest());
+  nlohmann::ordered_json rank = {
+      {"rank", number}, {"role", role.exchange ? "server" : "worker"}, {"predicted_peak_bytes", peak.bytes}};
   for (int k = 0; k < program::kCategories; ++k)
     rank[program::name_of(static_cast<program::Category>(k))] = peak.categories[static_cast<std::size_t>(k)];
   rank["padding"] = peak.padding;
-  rank["tiers"] = {{"host", c.tier_bytes[1]}, {"disk", c.tier_bytes[2]}};
+  rank["tiers"] = {{"host", role.tier_bytes[1]}, {"disk", role.tier_bytes[2]}};
   return rank;
 }
 
 }  // namespace
 
-std::string memory_json(const train::Compiled& c, const std::vector<train::WhatIf>& savings) {
-  const program::Program& program = c.largest();
+std::string memory_json(const train::Compiled& c, const std::optional<planner::Choice>& choice,
+                        const std::vector<train::WhatIf>& savings) {
+  const program::Program& program = c.roles.front().largest();
   const program::PeakReport peak = program::peak(program);
   nlohmann::ordered_json o;
   nlohmann::ordered_json& ranks = o["ranks"] = nlohmann::ordered_json::array();
-  for (int r = 0; r < c.module.mesh.ranks(); ++r) ranks.push_back(rank_json(c, r, "worker"));  // all of one class
-  for (const train::Compiled& server : c.servers)
-    ranks.push_back(rank_json(server, static_cast<int>(ranks.size()), "server"));
+  for (int r = 0; r < c.ranks(); ++r) ranks.push_back(rank_json(c.role_of(r), r));
   o["parameters"] = c.parameters();
   o["largest_live_bytes"] = program.lower_bound;
   o["micro_batches"] = c.micro_batches;
   // On a machine of round numbers: for ratios.
-  o["nominal_step_s"] = planner::nominal_seconds(c.step);
-  if (c.choice)
-    o["limit"] = {{"remat", c.choice->saving.remat.str()},
-                  {"moved", c.choice->saving.moved},
-                  {"relative_time", c.choice->trial.seconds / c.choice->plain}};
+  o["nominal_step_s"] = planner::nominal_seconds(c.roles.front().program("step"));
+  if (choice)
+    o["limit"] = {{"remat", choice->saving.remat.str()},
+                  {"moved", choice->saving.moved},
+                  {"relative_time", choice->trial.seconds / choice->plain}};
   nlohmann::ordered_json& tensors = o["largest_tensors"] = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < std::min<std::size_t>(10, peak.largest.size()); ++i) {
     const program::Buffer& b = program.buffers[static_cast<std::size_t>(peak.largest[i])];
@@ -287,17 +287,17 @@ std::string summary_text(const train::Trainer& t, const train::Outcome& o) {
   if (o.loss_scale)
     out += fmt::format("fp16    {} of {} updates skipped (overflow); the loss is scaled by {:.0f}\n", o.skipped,
                        o.losses.size(), *o.loss_scale);
-  const bool equal = o.measured_peak == t.compiled().arena_bytes;
-  out += fmt::format("memory  predicted {} B {} measured {} B {} ({})\n", format_count(t.compiled().arena_bytes),
+  const bool equal = o.measured_peak == t.compiled().arena_bytes();
+  out += fmt::format("memory  predicted {} B {} measured {} B {} ({})\n", format_count(t.compiled().arena_bytes()),
                      equal ? "=" : "≠", format_count(o.measured_peak), equal ? "✓" : "✗",
-                     planner::whole_use(t.compiled().device));
-  if (const std::size_t disk = t.compiled().tier_bytes[2]; disk > 0)
+                     planner::whole_use(t.compiled().device()));
+  if (const std::size_t disk = t.compiled().tier_bytes(2); disk > 0)
     out += fmt::format("disk    predicted {} B {} measured {} B {}\n", format_count(disk),
                        o.measured_disk == disk ? "=" : "≠", format_count(o.measured_disk),
                        o.measured_disk == disk ? "✓" : "✗");
   if (o.seconds > 0) {
     const double backward = o.phase_seconds[1] + o.phase_seconds[2];
-    const bool alone = t.compiled().module.mesh.ranks() == 1;
+    const bool alone = t.compiled().mesh.ranks() == 1;
     const double other = o.seconds - o.phase_seconds[0] - backward - o.phase_seconds[3] - o.data_seconds -
                          (alone ? 0 : o.exposed_comm_seconds);
     const auto percent = [&](double s) { return 100.0 * s / o.seconds; };

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/program/memory_plan.h"
 #include "trireme/train/trainer.h"
 #include "trireme/train/what_if.h"
 
@@ -16,9 +17,10 @@ std::string plan_text(const train::Trainer& trainer);
 std::string categories_text(const program::PeakReport& peak);
 
 // The memory plan as a table, a curve over the step, and the largest tensors alive at the peak.
-std::string memory_text(const train::Compiled& compiled);
+std::string memory_text(const train::Compiled& compiled, const std::optional<planner::Choice>& choice = {});
 // The same for scripts, with what savings would give where that was asked for.
-std::string memory_json(const train::Compiled& compiled, const std::vector<train::WhatIf>& savings = {});
+std::string memory_json(const train::Compiled& compiled, const std::optional<planner::Choice>& choice,
+                        const std::vector<train::WhatIf>& savings = {});
 // What savings would give, one line each.
 std::string savings_text(const std::vector<train::WhatIf>& savings);
 

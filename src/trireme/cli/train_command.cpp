@@ -13,6 +13,7 @@
 #include "trireme/core/text.h"
 #include "trireme/data/tokenizer/tokenizer.h"
 #include "trireme/planner/machine.h"
+#include "trireme/train/plan_file.h"
 #include "trireme/train/sample_text.h"
 #include "trireme/train/schedule.h"
 #include "trireme/train/trainer.h"
@@ -26,8 +27,15 @@ struct TrainArguments {
   bool overwrite = false;
   bool dry_run = false;
   std::int64_t replay = -1;
+  std::string plan;
   std::string dump_passes;
   std::vector<std::string> disabled;
+};
+
+// What is to be trained, and the decisions of a plan that was read.
+struct Request {
+  train::Config config;
+  std::optional<train::Decisions> plan;
 };
 
 bool speaks(const train::Trainer& t) { return t.data().tokenizer != nullptr; }
@@ -83,7 +91,7 @@ std::string replayed(Context& context, const train::Config& config, const train:
   }
 }
 
-int train_once(Context& context, const TrainArguments& a, train::Config config, comm::Communicator* world) {
+int train_once(Context& context, const TrainArguments& a, Request request, comm::Communicator* world) {
   train::TrainerOptions options;
   options.world = world;
   if (world != nullptr) options.local_ranks = comm::mpi::launched().value_or(comm::mpi::Launched{}).here;
@@ -91,6 +99,7 @@ int train_once(Context& context, const TrainArguments& a, train::Config config, 
   options.write = !a.dry_run;
   options.dump_passes = a.dump_passes;
   options.disabled_passes = a.disabled;
+  options.plan = std::move(request.plan);
   options.command = context.command_line;
   options.log = log_to_stderr;
   if (world != nullptr && world->rank() > 0) options.log = {};
@@ -103,7 +112,7 @@ int train_once(Context& context, const TrainArguments& a, train::Config config, 
   options.on_evaluation = [&progress](std::int64_t done, std::int64_t total) {
     if (progress) progress->evaluation(done, total);
   };
-  say(stdout, headline(config));
+  say(stdout, headline(request.config));
   std::fflush(stdout);
   const bool speaker = world == nullptr || world->rank() == 0;
   std::optional<Preparation> preparation;
@@ -111,7 +120,7 @@ int train_once(Context& context, const TrainArguments& a, train::Config config, 
   options.on_phase = [&preparation](const char* phase) {
     if (preparation) preparation->begin(phase);
   };
-  train::Trainer trainer(std::move(config), *context.registry, options);
+  train::Trainer trainer(std::move(request.config), *context.registry, options);
   preparation.reset();
   say(stdout, plan_text(trainer));
   if (a.dry_run) {
@@ -138,12 +147,11 @@ int train_once(Context& context, const TrainArguments& a, train::Config config, 
   Signals::at_once("what was trained is saved");
   if (progress) progress->finish();
   say(stdout, summary_text(trainer, outcome));
-  const bool several = trainer.compiled().module.mesh.ranks() > 1;
-  // Compressed gradients are others, and so are those of workers that do not wait for each other.
-  const std::optional<train::ServerMode>& servers = trainer.compiled().mode;
+  const bool several = trainer.compiled().mesh.ranks() > 1;
+  // Compressed gradients are others, and so are those of ranks that do not wait for each other.
   const bool quickstart = trainer.config().builtin && trainer.config().name == "quickstart";
   const bool equal = quickstart && !trainer.config().has_own_subject() &&
-                     trainer.config().parallel.compress == "none" && !(servers && servers->each);
+                     trainer.config().parallel.compress == "none" && trainer.compiled().synchronous();
   const std::int64_t replay = a.replay >= 0 ? a.replay : equal ? 20 : 0;
   if (several && world == nullptr && replay > 0 && outcome.steps == std::ssize(outcome.losses))
     say(stdout, replayed(context, trainer.config(), outcome, replay));
@@ -177,11 +185,19 @@ std::string default_config(const Context& context, const TrainArguments& a) {
   return latest.string();
 }
 
-train::Config config_of(const Context& context, const TrainArguments& a,
-                        const std::optional<comm::mpi::Launched>& launched) {
+Request request_of(const Context& context, const TrainArguments& a,
+                   const std::optional<comm::mpi::Launched>& launched) {
   if (a.resume && a.overwrite) refuse("--resume and --overwrite contradict each other");
-  train::Config config = train::load_config(a.config.empty() ? default_config(context, a) : a.config, context.overrides,
-                                            context.registry->models);
+  const std::string source = a.config.empty() ? default_config(context, a) : a.config;
+  Request request;
+  if (a.plan.empty()) {
+    request.config = train::load_config(source, context.overrides, context.registry->models);
+  } else {
+    const train::PlanFile file = train::read_plan(a.plan);
+    request.plan = file.decisions;
+    request.config = train::load_config_under(file, source, context.overrides, context.registry->models);
+  }
+  const train::Config& config = request.config;
   const std::string& transport = config.runtime.transport;
   if (transport == "mpi" && !launched)
     refuse(
@@ -190,7 +206,7 @@ train::Config config_of(const Context& context, const TrainArguments& a,
   if (transport == "threads" && launched && launched->size > 1)
     refuse("runtime.transport = \"threads\" under {}, which started {} processes: each would train alone",
            launched->launcher, launched->size);
-  return config;
+  return request;
 }
 
 // Under mpirun or srun every process is a rank, and the first speaks for all; of errors, one that caused the rest.
@@ -198,24 +214,27 @@ int train_everywhere(Context& context, const TrainArguments& a) {
   const auto launched = comm::mpi::launched();
   const bool several = launched && launched->size > 1 && comm::mpi::available();
   const auto report_once = [](comm::mpi::Session& session, const Error& e, bool cause) {
-    if (session.should_report(cause)) throw e;
-    return e.kind() == Error::Kind::request ? 2 : 1;
+    // The launcher takes the code of whichever process ends first, and ends the others: one of them reports before the
+    // session ends, for which all wait.
+    const auto verdict = session.settle_failure(cause, e.kind() == Error::Kind::request ? 2 : 1);
+    return verdict.reports ? report(e) : verdict.exit_code;
   };
-  train::Config config;
+  Request request;
   try {
-    config = config_of(context, a, launched);
+    request = request_of(context, a, launched);
   } catch (const Error& e) {
     if (!several) throw;
     comm::mpi::Session session;
     session.abort(e.message());
     return report_once(session, e, true);
   }
-  if (!launched || config.runtime.transport == "threads") return train_once(context, a, std::move(config), nullptr);
-  comm::mpi::Session session({.timeout = config.parallel.timeout.count});
+  if (!launched || request.config.runtime.transport == "threads")
+    return train_once(context, a, std::move(request), nullptr);
+  comm::mpi::Session session({.timeout = request.config.parallel.timeout.count});
   comm::Communicator world = session.communicator();
   if (world.rank() > 0 && std::freopen("/dev/null", "w", stdout) == nullptr) fail("/dev/null cannot be opened");
   try {
-    return train_once(context, a, std::move(config), &world);
+    return train_once(context, a, std::move(request), &world);
   } catch (comm::Aborted& e) {
     return report_once(session, e.within(fmt::format("rank {}", world.rank())), false);
   } catch (Error& e) {
@@ -239,6 +258,9 @@ void add_train(CLI::App& app, Context& context) {
   command->add_option(
       "--replay", arguments->replay,
       "With several ranks: replay so many first steps on one rank and compare the losses (quickstart: 20)");
+  command->add_option(
+      "--plan", arguments->plan,
+      "Follow a plan that was written before (plan.toml of a run folder, or trireme memory --plan-out)");
   command->add_flag("--dry-run", arguments->dry_run, "Compile, check and plan memory, then stop");
   command->add_option("--dump-passes", arguments->dump_passes,
                       "Write the graphs after every pass to this folder, as numbered files");

@@ -21,28 +21,47 @@ std::span<const std::byte> head_of(std::span<const std::byte> file) {
       std::min<std::uint64_t>(file.size(), length > file.size() ? file.size() : length + sizeof length)));
 }
 
-// Copies a row-major box into its place in a row-major whole, run by run.
-void place_slice(std::span<const std::byte> from, const Shape& start, const Shape& extent, const Shape& whole,
-                 std::size_t element, std::byte* to) {
-  // Trailing dimensions that the slice has whole are one run with the dimension before them.
-  int run = whole.rank();
+// Copies what two row-major blocks of one tensor share, run by run.
+void copy_shared(const ir::Slice& from_block, const std::byte* from, const ir::Slice& to_block, std::byte* to,
+                 std::size_t element) {
+  const int rank = from_block.extent.rank();
+  ir::Slice shared = from_block;
+  for (int d = 0; d < rank; ++d) {
+    const std::int64_t end =
+        std::min(from_block.start[d] + from_block.extent[d], to_block.start[d] + to_block.extent[d]);
+    shared.start[d] = std::max(from_block.start[d], to_block.start[d]);
+    shared.extent[d] = std::max<std::int64_t>(0, end - shared.start[d]);
+  }
+  if (shared.empty()) return;
+  // Trailing dimensions that both have whole are one run with the dimension before them.
+  int run = rank;
   std::size_t run_bytes = element;
   while (run > 0) {
     --run;
-    run_bytes *= static_cast<std::size_t>(extent[run]);
-    if (extent[run] != whole[run]) break;
+    run_bytes *= static_cast<std::size_t>(shared.extent[run]);
+    if (shared.extent[run] != from_block.extent[run] || shared.extent[run] != to_block.extent[run]) break;
   }
-  const std::int64_t runs = extent.elements(0, run);
-  for (std::int64_t r = 0; r < runs; ++r) {
-    std::int64_t rest = r;
-    std::int64_t offset = run < whole.rank() ? start[run] * whole.elements(run + 1, whole.rank()) : 0;
-    for (int d = run - 1; d >= 0; --d) {
-      offset += (start[d] + rest % extent[d]) * whole.elements(d + 1, whole.rank());
-      rest /= extent[d];
+  const auto offset_in = [&](const ir::Slice& block, std::int64_t r) {
+    std::int64_t offset = 0;
+    for (int d = rank - 1; d >= 0; --d) {
+      std::int64_t at = shared.start[d] - block.start[d];
+      if (d < run) {
+        at += r % shared.extent[d];
+        r /= shared.extent[d];
+      }
+      offset += at * block.extent.elements(d + 1, rank);
     }
-    std::memcpy(to + static_cast<std::size_t>(offset) * element, from.data() + static_cast<std::size_t>(r) * run_bytes,
-                run_bytes);
-  }
+    return static_cast<std::size_t>(offset) * element;
+  };
+  const std::int64_t runs = shared.extent.elements(0, run);
+  for (std::int64_t r = 0; r < runs; ++r)
+    std::memcpy(to + offset_in(to_block, r), from + offset_in(from_block, r), run_bytes);
+}
+
+bool overlap(const ir::Slice& a, const ir::Slice& b) {
+  for (int d = 0; d < a.extent.rank(); ++d)
+    if (a.start[d] >= b.start[d] + b.extent[d] || b.start[d] >= a.start[d] + a.extent[d]) return false;
+  return true;
 }
 
 }  // namespace
@@ -123,12 +142,21 @@ void CheckpointReader::verify(ThreadPool& pool) {
 }
 
 void CheckpointReader::read(const CheckpointTensor& tensor, std::span<std::byte> out) const {
-  TRI_CHECK(out.size() == tensor.type.bytes(), "{} bytes for {}", out.size(), tensor.type.str());
+  read(tensor, ir::all_of(tensor.type.shape), out);
+}
+
+void CheckpointReader::read(const CheckpointTensor& tensor, const ir::Slice& wanted, std::span<std::byte> out) const {
+  const TensorType block{tensor.type.dtype, wanted.extent};
+  TRI_CHECK(out.size() == block.bytes(), "{} bytes for {} of {}", out.size(), block.str(), tensor.type.str());
   for (const CheckpointSlice& slice : tensor.slices) {
+    const Shape& whole = tensor.type.shape;
+    const ir::Slice stored{slice.start, slice.extent};
+    const bool as_rows = stored.extent.rank() != wanted.extent.rank();
+    const ir::Slice from = as_rows ? ir::in_rows(stored, whole) : stored;
+    const ir::Slice to = as_rows ? ir::in_rows(wanted, whole) : wanted;
+    if (!overlap(from, to)) continue;
     if (!verified_) check_sum(tensor, slice);
-    if (slice.extent.elements() > 0)
-      place_slice(bytes(tensor, slice), slice.start, slice.extent, sliced_shape(slice, tensor.type.shape),
-                  size_of(tensor.type.dtype), out.data());
+    copy_shared(from, bytes(tensor, slice).data(), to, out.data(), size_of(tensor.type.dtype));
     release(tensor, slice);
   }
 }

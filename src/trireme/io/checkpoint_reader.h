@@ -8,6 +8,7 @@
 #include "trireme/core/thread_pool.h"
 #include "trireme/io/checkpoint_manifest.h"
 #include "trireme/io/safetensors.h"
+#include "trireme/ir/slice.h"
 
 namespace trireme::io {
 
@@ -34,6 +35,9 @@ class CheckpointReader {
   void verify(ThreadPool& pool);
   // The whole tensor, row-major. `out` has its size.
   void read(const CheckpointTensor& tensor, std::span<std::byte> out) const;
+  // A block of it, row-major; of its rows (Shape::as_rows) where the slice has fewer dimensions than the tensor. Only
+  // the files' slices that overlap it are looked at.
+  void read(const CheckpointTensor& tensor, const ir::Slice& slice, std::span<std::byte> out) const;
 
  private:
   void open_files();

@@ -54,6 +54,20 @@ void convert_transposed(const Found& from, std::span<float> out) {
   }
 }
 
+// A block of a matrix of `rows` × `columns`, which is stored as it is or transposed.
+template <class T>
+void convert_block(const Found& from, bool transposed, const Shape& matrix, const ir::Slice& block,
+                   std::span<float> out) {
+  const std::byte* bytes = from.file->bytes(*from.tensor).data();
+  const std::int64_t columns = matrix.rank() == 2 ? matrix[1] : 1;
+  const std::int64_t first_column = matrix.rank() == 2 ? block.start[1] : 0;
+  const std::int64_t width = matrix.rank() == 2 ? block.extent[1] : 1;
+  std::size_t next = 0;
+  for (std::int64_t row = block.start[0]; row < block.start[0] + block.extent[0]; ++row)
+    for (std::int64_t column = first_column; column < first_column + width; ++column)
+      out[next++] = element<T>(bytes, transposed ? column * matrix[0] + row : row * columns + column);
+}
+
 bool same_bytes(const Found& a, const Found& b) {
   const auto left = a.file->bytes(*a.tensor);
   const auto right = b.file->bytes(*b.tensor);
@@ -124,10 +138,15 @@ void HfWeights::check(const ModelConfig& model) {
 }
 
 void HfWeights::read(const std::string& ours, const Shape& shape, std::span<float> out) const {
+  read(ours, shape, ir::all_of(shape), out);
+}
+
+void HfWeights::read(const std::string& ours, const Shape& shape, const ir::Slice& slice, std::span<float> out) const {
   const auto known = by_name_.find(ours);
   if (known == by_name_.end()) fail("{} has no counterpart for '{}'", files_.path(), ours);
   const auto& [tensor, found] = known->second;
-  const bool fits = shape.rank() == tensor->shape.rank() && static_cast<std::int64_t>(out.size()) == shape.elements() &&
+  const bool fits = shape.rank() == tensor->shape.rank() &&
+                    static_cast<std::int64_t>(out.size()) == slice.extent.elements() &&
                     shape.slice(1, shape.rank()) == tensor->shape.slice(1, shape.rank()) &&
                     (shape[0] == tensor->shape[0] || (shape[0] < tensor->shape[0] && !tensor->transposed));
   if (!fits)
@@ -137,7 +156,9 @@ void HfWeights::read(const std::string& ours, const Shape& shape, std::span<floa
   found.file->verify(*found.tensor);
   dispatch_compute(dtype, [&, from = found, transposed = tensor->transposed](auto zero) {
     using T = decltype(zero);
-    if (transposed)
+    if (slice.extent.elements() != shape.elements())
+      convert_block<T>(from, transposed, shape.as_rows(), ir::in_rows(slice, shape), out);
+    else if (transposed)
       convert_transposed<T>(from, out);
     else
       convert<T>(from, out);

@@ -8,6 +8,7 @@
 
 #include "trireme/io/hf_names.h"
 #include "trireme/io/sharded_safetensors.h"
+#include "trireme/ir/slice.h"
 
 namespace trireme::io {
 
@@ -32,6 +33,8 @@ class HfWeights {
   const std::vector<HfTensor>& tensors() const { return tensors_; }
   // `shape` is the parameter's, which may have fewer positions than the folder's: the first ones are read.
   void read(const std::string& ours, const Shape& shape, std::span<float> out) const;
+  // A block of it, or of its rows (Shape::as_rows) where the slice has fewer dimensions.
+  void read(const std::string& ours, const Shape& shape, const ir::Slice& slice, std::span<float> out) const;
 
  private:
   void check(const ModelConfig& model);

@@ -54,9 +54,9 @@ struct State {
   std::string derived_from;  // a low-precision copy of that state: rewritten after each update, never saved
   int tier = 0;              // 0 device, 1 host, 2 disk
   Sharding sharding;         // of the storage
-  Shape whole;               // stored in parts of its rows (Shape::as_rows): the shape of all of it. The last parts may
-                             // reach beyond its end.
-  std::int64_t room = 0;     // elements there is storage for, where that is more than the type has
+  Shape whole;  // stored in shards: the shape of all of it; see ir/slice.h. The last may reach beyond its end.
+  std::int64_t first_row = 0;  // of `whole`: where this module's rows begin, before any sharding over its mesh
+  std::int64_t room = 0;       // elements there is storage for, where that is more than the type has
 
   const Shape& global_shape() const { return whole.rank() > 0 ? whole : type.shape; }
   std::size_t storage_bytes() const;

@@ -21,6 +21,12 @@ int Mesh::size_of(std::string_view name) const {
   return 1;
 }
 
+std::size_t Mesh::index_of(std::string_view name) const {
+  for (std::size_t i = 0; i < axes.size(); ++i)
+    if (axes[i].name == name) return i;
+  fail("mesh '{}' has no axis '{}'", str(), name);
+}
+
 std::vector<int> Mesh::coordinate(int rank) const {
   std::vector<int> at(axes.size());
   for (std::size_t i = axes.size(); i-- > 0;) {

@@ -16,6 +16,8 @@ struct Mesh {
 
   int ranks() const;
   int size_of(std::string_view axis) const;  // 1 for an axis that is not there
+  // Of the axis in `axes`; throws for one that is not there.
+  std::size_t index_of(std::string_view axis) const;
   // Position of `rank` along each axis, and back.
   std::vector<int> coordinate(int rank) const;
   int rank_at(const std::vector<int>& coordinate) const;

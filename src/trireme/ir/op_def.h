@@ -81,6 +81,10 @@ struct KernelDef {
   // Scratch bytes, known without the device. Empty: none.
   std::function<std::size_t(const KernelSpec&)> workspace;
   std::function<std::shared_ptr<device::Kernel>(const KernelSpec&)> prepare;
+  // Whether the kernel that is prepared is a device::GroupKernel, which does many launches at once; and whether the
+  // workspace of one of these is enough for all.
+  bool groups = false;
+  bool shares_workspace = false;
 };
 
 using Types = std::vector<TensorType>;

@@ -225,6 +225,8 @@ class Parser {
         state.tier = line.count();
       else if (line.accept("whole="))
         state.whole = line.shape();
+      else if (line.accept("first_row="))
+        state.first_row = line.integer();
       else if (line.accept("room="))
         state.room = line.integer();
       else if (line.accept("sharding="))

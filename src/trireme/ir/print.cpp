@@ -26,6 +26,7 @@ std::string state_text(const State& s) {
   if (!s.derived_from.empty()) line += " derived_from=@" + s.derived_from;
   if (s.tier != 0) line += fmt::format(" tier={}", s.tier);
   if (s.whole.rank() > 0) line += fmt::format(" whole={}", s.whole.str());
+  if (s.first_row != 0) line += fmt::format(" first_row={}", s.first_row);
   if (s.room != 0) line += fmt::format(" room={}", s.room);
   if (!s.sharding.replicated()) line += fmt::format(" sharding=\"{}\"", s.sharding.str());
   return line + "\n";

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "trireme/core/error.h"
+#include "trireme/ir/slice.h"
 
 namespace trireme::ir {
 namespace {
@@ -30,9 +31,17 @@ void check_storage(const State& state) {
   const Shape& part = state.type.shape;
   if (state.whole.rank() > 0) {
     check_extents({state.type.dtype, state.whole});
-    const Shape rows = state.whole.as_rows();
-    if (rows.rank() != part.rank() || part[0] > rows[0] || (rows.rank() == 2 && part[1] != rows[1]))
-      fail("'{}' of {} is stored in parts of {}", state.name, state.whole.str(), part.str());
+    const Shape sliced = sliced_shape(state);
+    bool fits = sliced.rank() == part.rank();
+    for (int d = 0; fits && d < part.rank(); ++d) {
+      const bool shards = d == 0 || (index(d) < state.sharding.dims.size() && !state.sharding.dims[index(d)].empty());
+      fits = shards ? part[d] <= sliced[d] : part[d] == sliced[d];
+    }
+    if (!fits) fail("'{}' of {} is stored in shards of {}", state.name, state.whole.str(), part.str());
+    if (state.first_row < 0 || state.first_row > sliced[0])
+      fail("'{}' of {} cannot begin at row {}", state.name, state.whole.str(), state.first_row);
+  } else if (state.first_row != 0) {
+    fail("'{}' begins at row {} and has no rows before it", state.name, state.first_row);
   }
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   if (state.room != 0 && (state.room < part.elements() || state.room > kMost))

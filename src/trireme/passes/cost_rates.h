@@ -1,9 +1,14 @@
 #pragma once
 #include <algorithm>
 #include <cstddef>
+#include <vector>
 
 #include "trireme/device/kernel.h"
 #include "trireme/ir/op_def.h"
+
+namespace trireme::ir {
+class Graph;
+}  // namespace trireme::ir
 
 namespace trireme::passes {
 
@@ -33,5 +38,9 @@ struct CostRates {
     return {.flops = 6e14, .memory = 4.1e12, .launch = 3e-6, .tier = 5e10, .tier_latency = 1e-5, .host = 1e11};
   }
 };
+
+// When each node of a graph starts, one after the other, as if nothing had to be waited for; and when the last one
+// ends.
+std::vector<double> start_times(const ir::Graph& graph, const CostRates& rates);
 
 }  // namespace trireme::passes

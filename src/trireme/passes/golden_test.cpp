@@ -26,6 +26,8 @@
 #include "trireme/passes/tf32.h"
 #include "trireme/passes/validate.h"
 #include "trireme/passes/zero.h"
+#include "trireme/planner/offload_policy.h"
+#include "trireme/planner/remat_plan.h"
 
 namespace trireme::passes {
 namespace {
@@ -35,9 +37,9 @@ using testing::GoldenOptions;
 using testing::take;
 
 // "keep_2,input_3": options have no spaces.
-RematPlan remat_plan(std::string text) {
+planner::RematPlan remat_plan(std::string text) {
   std::replace(text.begin(), text.end(), '_', ' ');
-  return RematPlan::parse(text);
+  return planner::RematPlan::parse(text);
 }
 
 CompressGradients::Kind compression_kind(const std::string& name) {
@@ -48,7 +50,7 @@ CompressGradients::Kind compression_kind(const std::string& name) {
   return kinds.at(name);
 }
 
-Pipeline only(const std::string& pass, GoldenOptions options) {
+Pipeline only(const std::string& pass, const ir::Module& module, GoldenOptions options) {
   Pipeline p;
   if (pass == "autodiff")
     p.add<Autodiff>(
@@ -75,16 +77,19 @@ Pipeline only(const std::string& pass, GoldenOptions options) {
   else if (pass == "sequence-cache")
     p.add<SequenceCache>(SequenceCache::Options{.graphs = {"micro"}, .rows = 16});
   else if (pass == "offload") {
+    using Which = planner::OffloadPolicy::Which;
     const std::string kinds = take(options, "kinds", "activations");
     const std::string policy = take(options, "policy", "all");
+    const planner::OffloadPolicy wanted{.activations = kinds.find("activations") != std::string::npos,
+                                        .weights = kinds.find("weights") != std::string::npos,
+                                        .optimizer = kinds.find("optimizer") != std::string::npos,
+                                        .which = policy == "conv"      ? Which::conv
+                                                 : policy == "dynamic" ? Which::dynamic
+                                                                       : Which::all,
+                                        .smallest = std::stoul(take(options, "smallest", "4096"))};
     Offload::Options o;
-    o.activations = kinds.find("activations") != std::string::npos;
-    o.weights = kinds.find("weights") != std::string::npos;
-    o.optimizer = kinds.find("optimizer") != std::string::npos;
-    o.policy = policy == "conv"      ? Offload::Policy::conv
-               : policy == "dynamic" ? Offload::Policy::dynamic
-                                     : Offload::Policy::all;
-    o.smallest = std::stoul(take(options, "smallest", "4096"));
+    if (wanted.activations) o.activations = planner::activations_to_offload(module.graph("micro"), wanted);
+    o.states = planner::states_to_offload(module, wanted);
     o.piece = std::stoul(take(options, "piece", "4194304"));
     o.tier = std::stoi(take(options, "tier", "2"));
     o.update_on_host = take(options, "update", "device") == "host";
@@ -95,7 +100,8 @@ Pipeline only(const std::string& pass, GoldenOptions options) {
   else if (pass == "precision")
     p.add<LowPrecision>(LowPrecision::Options{parse_dtype(take(options, "low", "bf16")).value(), {"micro", "eval"}});
   else if (pass == "remat")
-    p.add<Remat>(Remat::Options{.plan = remat_plan(take(options, "plan", "keep_1"))});
+    p.add<Remat>(Remat::Options{
+        .recompute = planner::forgotten_names(module.graph("micro"), remat_plan(take(options, "plan", "keep_1")))});
   else if (pass == "bucket")
     p.add<Bucket>(Bucket::Options{.bytes = std::stoul(take(options, "bytes", "1024"))});
   else if (pass == "shard")
@@ -133,7 +139,7 @@ TEST_P(PassGolden, Matches) {
   const ir::Registry registry = testing::probe_registry();
   testing::check_golden(GetParam().golden, [&](const std::string& text, const GoldenOptions& options) {
     ir::Module module = ir::parse(text, registry);
-    only(GetParam().pass, options).run(module);
+    only(GetParam().pass, module, options).run(module);
     std::string result = ir::to_text(module);
     for (ir::Graph& graph : module.graphs) graph.compact();
     EXPECT_TRUE(ir::equal(ir::parse(result, registry), module));

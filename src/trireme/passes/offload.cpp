@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
+#include <unordered_map>
 
 #include "trireme/core/error.h"
 #include "trireme/ops/tier/tier.h"
@@ -17,153 +19,30 @@ using ir::Graph;
 using ir::index;
 using ir::kNone;
 using ir::Node;
-using ir::State;
 using ir::ValueId;
-
-// When each node starts, as if nothing had to be waited for; and when the last one ends.
-std::vector<double> start_times(const Graph& graph, const CostRates& rates) {
-  std::vector<double> starts = {0};
-  for (const Node& node : graph.nodes) {
-    double seconds = 0;
-    if (!node.op->traits.view)
-      seconds =
-          rates.compute_seconds(node.op->cost(graph.input_types(node), graph.output_types(node), node.attributes));
-    starts.push_back(starts.back() + seconds);
-  }
-  return starts;
-}
-
-bool large(const Graph& graph, ValueId id, const Offload::Options& options) {
-  return graph.type(id).bytes() >= options.smallest;
-}
-
-std::vector<SavedValue> large_saved_values(const Graph& graph, const Offload::Options& options) {
-  std::vector<SavedValue> saved = saved_values(graph);
-  std::erase_if(saved, [&](const SavedValue& s) { return !large(graph, s.value, options); });
-  return saved;
-}
-
-std::vector<SavedValue> read_by_convolutions(const Graph& graph, std::vector<SavedValue> saved) {
-  const std::vector<ValueId> storage = storage_of(graph);
-  std::set<ValueId> read;
-  bool any = false;
-  for (const Node& node : graph.nodes) {
-    if (node.op->name != "conv2d") continue;
-    any = true;
-    read.insert(storage[index(node.inputs.front())]);
-  }
-  if (!any) refuse("memory.offload_policy = \"conv\": this model has no convolution; \"all\" and \"dynamic\" apply");
-  std::erase_if(saved, [&](const SavedValue& s) { return !read.contains(s.value); });
-  return saved;
-}
-
-// Whether the computation hides the copies of all these values, given by the order they are made in: each is stored
-// before it has to be loaded again, and is gone for a while in between.
-bool hidden(const std::vector<const SavedValue*>& values, const Graph& graph, const std::vector<double>& starts,
-            const CostRates& rates) {
-  std::vector<double> stored(values.size());
-  double free = 0;
-  for (std::size_t i = 0; i < values.size(); ++i)
-    stored[i] = free = std::max(free, starts[index(values[i]->producer) + 1]) +
-                       rates.move_seconds(graph.type(values[i]->value).bytes());
-  std::vector<std::size_t> by_reader(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) by_reader[i] = i;
-  std::stable_sort(by_reader.begin(), by_reader.end(), [&](std::size_t a, std::size_t b) {
-    return values[a]->readers.front() > values[b]->readers.front();
-  });
-  double next = starts.back();
-  for (const std::size_t i : by_reader) {
-    next = std::min(next, starts[index(values[i]->readers.front())]) -
-           rates.move_seconds(graph.type(values[i]->value).bytes());
-    if (next < std::max(stored[i], starts[index(values[i]->last_forward) + 1])) return false;
-  }
-  return true;
-}
-
-// Largest bytes × time away first: those that the computation hides together, and then, if more are asked for, the
-// rest.
-std::vector<SavedValue> worth_moving(const Graph& graph, const std::vector<SavedValue>& saved,
-                                     const Offload::Options& options) {
-  const std::vector<double> starts = start_times(graph, options.rates);
-  const auto worth = [&](const SavedValue& s) {
-    return static_cast<double>(graph.type(s.value).bytes()) *
-           (starts[index(s.readers.front())] - starts[index(s.last_forward) + 1]);
-  };
-  std::vector<const SavedValue*> candidates;
-  candidates.reserve(saved.size());
-  for (const SavedValue& s : saved) candidates.push_back(&s);
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [&](const SavedValue* a, const SavedValue* b) { return worth(*a) > worth(*b); });
-  std::vector<const SavedValue*> chosen;
-  std::vector<const SavedValue*> in_order;  // the same, in the order they are made
-  std::vector<const SavedValue*> rest;
-  for (const SavedValue* candidate : candidates) {
-    const auto added = in_order.insert(std::upper_bound(in_order.begin(), in_order.end(), candidate), candidate);
-    if (hidden(in_order, graph, starts, options.rates)) {
-      chosen.push_back(candidate);
-    } else {
-      in_order.erase(added);
-      rest.push_back(candidate);
-    }
-  }
-  if (options.most) {
-    chosen.insert(chosen.end(), rest.begin(), rest.end());
-    chosen.resize(std::min(chosen.size(), *options.most));
-  }
-  std::sort(chosen.begin(), chosen.end());
-  std::vector<SavedValue> values;
-  values.reserve(chosen.size());
-  for (const SavedValue* s : chosen) values.push_back(*s);
-  return values;
-}
-
-std::vector<SavedValue> leaving(const Graph& graph, const Offload::Options& options) {
-  std::vector<SavedValue> saved = large_saved_values(graph, options);
-  switch (options.policy) {
-    case Offload::Policy::conv: return read_by_convolutions(graph, std::move(saved));
-    case Offload::Policy::dynamic: return worth_moving(graph, saved, options);
-    case Offload::Policy::all: break;
-  }
-  return saved;
-}
-
-// Which states live in the tier.
-void move_states(ir::Module& module, const Offload::Options& options) {
-  std::set<std::string> has_copy;
-  for (const State& state : module.states)
-    if (!state.derived_from.empty()) has_copy.insert(state.derived_from);
-  const auto parameter = [&](const State& state) {
-    return state.trained ||
-           (!state.derived_from.empty() && module.state(module.find_state(state.derived_from)).trained);
-  };
-  std::map<std::string, std::size_t> place;  // of parameters
-  for (State& state : module.states) {
-    if (state.type.bytes() < options.smallest || state.type.shape.rank() == 0) continue;
-    const bool master = state.trained && has_copy.contains(state.name);
-    const bool leaves = (options.weights && parameter(state)) ||
-                        (options.optimizer && (state.category == ir::Category::optimizer || master)) ||
-                        (options.weights && options.optimizer && state.category == ir::Category::gradients);
-    if (!leaves) continue;
-    const std::size_t at = place.try_emplace(state.name.substr(0, state.name.find('/')), place.size()).first->second;
-    if (!options.most_parameters || at < *options.most_parameters) state.tier = options.tier;
-  }
-}
 
 // Rewrites a graph so that it reads no state of the tier but by loads, and the gradients none of the values that leave.
 class Loader {
  public:
-  Loader(ir::Module& module, const std::string& graph, std::vector<SavedValue> saved, const Offload::Options& options)
+  Loader(ir::Module& module, const std::string& graph, std::span<const std::string> leaving,
+         const Offload::Options& options)
       : module_(module),
         options_(options),
         rebuild_(module, graph),
-        saved_(std::move(saved)),
         storage_(storage_of(old())),
         starts_(start_times(old(), options.rates)),
         view_of_(old().values.size(), kNone) {
     for (std::size_t n = 0; n < old().nodes.size(); ++n)
       if (old().nodes[n].op->traits.view)
         view_of_[index(old().nodes[n].outputs.front())] = static_cast<std::int32_t>(n);
-    for (const SavedValue& s : saved_) leaves_.insert(s.value);
+    if (leaving.empty()) return;
+    std::unordered_map<std::string_view, ValueId> saved;
+    for (const SavedValue& s : saved_values(old())) saved.emplace(old().value(s.value).name, s.value);
+    for (const std::string& name : leaving) {
+      const auto found = saved.find(name);
+      if (found == saved.end()) refuse("'{}' is to be offloaded, and the backward pass reads no such value", name);
+      leaves_.insert(found->second);
+    }
   }
 
   void run() {
@@ -232,7 +111,6 @@ class Loader {
   ir::Module& module_;
   const Offload::Options& options_;
   Rebuild rebuild_;
-  std::vector<SavedValue> saved_;
   std::vector<ValueId> storage_;
   std::vector<double> starts_;
   std::vector<std::int32_t> view_of_;  // by value: the view node that makes it
@@ -244,19 +122,20 @@ class Loader {
 }  // namespace
 
 void Offload::run(ir::Module& module) const {
-  if (options_.weights || options_.optimizer) move_states(module, options_);
+  for (const std::string& name : options_.states) {
+    const ir::StateId id = module.find_state(name);
+    if (id == kNone) refuse("'{}' is to be offloaded, and there is no such state", name);
+    module.state(id).tier = options_.tier;
+  }
   std::vector<std::string> names;
   for (const Graph& graph : module.graphs) names.push_back(graph.name);
   for (const std::string& name : names) {
-    if (name == "update" || name == "init" || name == "derive") {
+    if (name == "update" || name == "init" || name == "derive")
       cut_in_pieces(
           module, name,
           {.tier = options_.tier, .bytes = options_.piece, .on_host = options_.update_on_host && name == "update"});
-      continue;
-    }
-    std::vector<SavedValue> saved;
-    if (options_.activations && name == "micro") saved = leaving(module.graph(name), options_);
-    Loader(module, name, std::move(saved), options_).run();
+    else
+      Loader(module, name, name == "micro" ? options_.activations : std::vector<std::string>{}, options_).run();
   }
 }
 

@@ -50,9 +50,15 @@ void Pipeline::run(ir::Module& module, const Options& options) const {
         if (other->optional()) optional.push_back(other->name());
       refuse("pass '{}' cannot be left out; those that can are {}", pass->name(), fmt::join(optional, ", "));
     }
+  const auto place_of = [&](const std::string& name, std::size_t otherwise) {
+    if (name.empty()) return otherwise;
+    const auto found = std::find(known.begin(), known.end(), name);
+    if (found == known.end()) fail("there is no pass '{}' here", name);
+    return static_cast<std::size_t>(found - known.begin());
+  };
   ir::verify(module);
   if (!options.dump.empty()) dump(options.dump, 0, "model", module);
-  for (std::size_t i = 0; i < passes_.size(); ++i) {
+  for (std::size_t i = place_of(options.from, 0); i < place_of(options.until, passes_.size()); ++i) {
     const std::string& name = known[i];
     if (is_disabled(name)) continue;
     const auto start = std::chrono::steady_clock::now();

@@ -20,20 +20,6 @@ class Pass {
   virtual bool optional() const { return false; }
 };
 
-// A pass whose options are decided when it is reached, by someone who looks at the module it will get.
-class Decided : public Pass {
- public:
-  using Decide = std::function<std::unique_ptr<Pass>(const ir::Module& module)>;
-  Decided(std::string name, Decide decide) : name_(std::move(name)), decide_(std::move(decide)) {}
-  std::string name() const override { return name_; }
-  void run(ir::Module& module) const override { decide_(module)->run(module); }
-  bool optional() const override { return true; }
-
- private:
-  std::string name_;
-  Decide decide_;
-};
-
 // The one place through which every pass runs: it verifies the module after each, times it, writes it out when asked,
 // and can leave one out by name.
 class Pipeline {
@@ -42,6 +28,9 @@ class Pipeline {
     std::filesystem::path dump = {};         // numbered files "03-fuse.txt"; empty: none
     std::vector<std::string> disabled = {};  // by name; unknown and indispensable ones are refused
     std::function<void(const std::string& pass, double seconds)> on_pass = {};
+    // Only the passes from the first of that name to the one before `until`; empty: from the start, to the end.
+    std::string from = {};
+    std::string until = {};
   };
 
   template <class P, class... Args>

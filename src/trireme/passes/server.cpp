@@ -55,6 +55,7 @@ class Server {
       state.sharding = {};
       if (key != nullptr && key->rows > 0) {
         state.whole = state.type.shape;
+        state.first_row = key->first;
         state.type = part_type(state.type, key->rows);
       }
       to_.back() = next_.add_state(std::move(state));

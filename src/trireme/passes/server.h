@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ struct ServerOptions {
   // Every push is an update of its own: the server's update takes the gradients of one worker as inputs, as if its rows
   // were all there are. Otherwise it sums the slots of all of them, in their order.
   bool each = false;
+  std::optional<std::int64_t> bound = {};  // each: steps that a worker may be ahead of the slowest; nothing: any number
 };
 
 class WorkerSide : public Pass {

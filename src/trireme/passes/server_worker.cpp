@@ -21,7 +21,7 @@ using ir::ValueId;
 class Worker {
  public:
   Worker(Module& module, const ServerOptions& options)
-      : old_(module), split_(module), messages_(module, split_, options) {
+      : old_(module), first_peer_(options.workers), split_(module), messages_(module, split_, options) {
     next_.registry = module.registry;
     next_.mesh = module.mesh;
   }
@@ -71,9 +71,12 @@ class Worker {
         .front();
   }
 
+  // Servers come after the workers.
+  std::int64_t peer(const ServerMessage& m) const { return first_peer_ + m.server; }
+
   ValueId pull(Graph& graph, const ServerMessage& m, std::vector<ValueId> after, Phase phase) const {
     return add(graph, ops::kPull, std::move(after),
-               {{"peer", static_cast<std::int64_t>(m.server)},
+               {{"peer", peer(m)},
                 {"key", static_cast<std::int64_t>(m.key)},
                 {"of", m.of},
                 {"shape", std::vector<std::int64_t>(m.type.shape.begin(), m.type.shape.end())},
@@ -108,8 +111,7 @@ class Worker {
         value = add(graph, ops::kRows, {value}, {{"start", m.first}, {"end", m.first + m.rows}}, m.of + ".rows",
                     Phase::update);
       sent[m.about == kNone ? -1 - m.server : m.about] =
-          add(graph, ops::kPush, {value},
-              {{"peer", static_cast<std::int64_t>(m.server)}, {"key", static_cast<std::int64_t>(m.key)}, {"of", m.of}},
+          add(graph, ops::kPush, {value}, {{"peer", peer(m)}, {"key", static_cast<std::int64_t>(m.key)}, {"of", m.of}},
               m.of + ".push", Phase::update);
     }
     const auto after = [&](const ServerMessage& m) {
@@ -180,6 +182,7 @@ class Worker {
   }
 
   const Module& old_;
+  std::int64_t first_peer_;
   ServerSplit split_;
   ServerMessages messages_;
   Module next_;

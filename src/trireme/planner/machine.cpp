@@ -8,7 +8,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
-#include <vector>
+#include <utility>
 
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
@@ -49,43 +49,37 @@ void fill_randomly(const device::Arena& arena, DType dtype, std::size_t bytes) {
 
 }  // namespace
 
-double product_seconds(const Product& p, int threads, device::Kind device) {
+double op_seconds(const std::string& name, const std::vector<TensorType>& inputs, const ir::Attributes& given,
+                  int threads, device::Kind device) {
   const bool cpu = device == device::Kind::cpu;
-  const TensorType a{p.dtype, p.trans_a ? Shape{p.k, p.m} : Shape{p.m, p.k}};
-  const TensorType b{p.dtype, p.trans_b ? Shape{p.n, p.k} : Shape{p.k, p.n}};
-  const TensorType c{p.dtype, {p.m, p.n}};
-  const ir::OpDef op = ops::builtin().at("matmul");
+  const ir::OpDef op = ops::builtin().at(name);
   ir::Attributes attributes;
   for (const ir::AttributeSpec& spec : op.attributes) attributes.set(spec.name, spec.fallback);
-  attributes.set("trans_a", p.trans_a);
-  attributes.set("trans_b", p.trans_b);
-  attributes.set("a_split", std::int64_t{1});
-  attributes.set("b_split", std::int64_t{1});
-  attributes.set("tf32", p.tf32);
-  const std::vector<TensorType> inputs = {a, b, TensorType::none(), TensorType::none()};
-  const std::vector<TensorType> outputs = {c};
+  for (const auto& [key, value] : given) attributes.set(key, value);
+  const std::vector<TensorType> outputs = op.infer(inputs, attributes);
   const ir::KernelSpec spec{inputs, outputs, attributes, threads};
   const ir::KernelDef& kernel = op.kernels.at(device);
   const auto prepared = kernel.prepare(spec);
-  auto next = [at = std::size_t{0}](std::size_t bytes) mutable {
-    const std::size_t begin = at;
-    at += (bytes + 255) / 256 * 256;
-    return begin;
-  };
-  const std::size_t a_at = next(a.bytes()), b_at = next(b.bytes()), c_at = next(c.bytes());
-  const std::size_t scratch_at = next(kernel.workspace(spec));
-  const device::Arena arena(next(0), device);
-  std::byte* const base = arena.data();
-  if (!cpu) fill_randomly(arena, p.dtype, c_at);
-  const std::vector<const void*> in = {base + a_at, base + b_at, nullptr, nullptr};
-  const std::vector<void*> out = {base + c_at};
+  std::size_t end = 0;
+  const auto next = [&](std::size_t bytes) { return std::exchange(end, end + (bytes + 255) / 256 * 256); };
+  std::vector<std::size_t> in_at, out_at;
+  for (const TensorType& t : inputs) in_at.push_back(next(t.bytes()));
+  const std::size_t filled = end;
+  for (const TensorType& t : outputs) out_at.push_back(next(t.bytes()));
+  const std::size_t scratch_at = next(kernel.workspace ? kernel.workspace(spec) : 0);
+  const device::Arena arena(end, device);
+  if (!cpu) fill_randomly(arena, inputs[0].dtype, filled);
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  for (std::size_t i = 0; i < inputs.size(); ++i) in.push_back(inputs[i].present ? arena.data() + in_at[i] : nullptr);
+  for (const std::size_t at : out_at) out.push_back(arena.data() + at);
   ThreadPool pool(threads);
   const auto queue = device::make_queue(device);
-  const device::Launch launch{in, out, base + scratch_at, &pool, queue ? queue->native() : nullptr};
+  const device::Launch launch{in, out, arena.data() + scratch_at, &pool, queue ? queue->native() : nullptr};
   using Clock = std::chrono::steady_clock;
   double best = std::numeric_limits<double>::infinity();
   const auto start = Clock::now();
-  const int together = cpu ? 1 : 10;  // products between two looks at the clock
+  const int together = cpu ? 1 : 10;  // launches between two looks at the clock
   while (std::chrono::duration<double>(Clock::now() - start).count() < 0.1) {
     const auto begin = Clock::now();
     for (int i = 0; i < together; ++i) prepared->launch(launch);
@@ -93,6 +87,18 @@ double product_seconds(const Product& p, int threads, device::Kind device) {
     best = std::min(best, std::chrono::duration<double>(Clock::now() - begin).count() / together);
   }
   return best;
+}
+
+double product_seconds(const Product& p, int threads, device::Kind device) {
+  const TensorType a{p.dtype, p.trans_a ? Shape{p.k, p.m} : Shape{p.m, p.k}};
+  const TensorType b{p.dtype, p.trans_b ? Shape{p.n, p.k} : Shape{p.k, p.n}};
+  return op_seconds("matmul", {a, b, TensorType::none(), TensorType::none()},
+                    {{"trans_a", p.trans_a},
+                     {"trans_b", p.trans_b},
+                     {"a_split", std::int64_t{1}},
+                     {"b_split", std::int64_t{1}},
+                     {"tf32", p.tf32}},
+                    threads, device);
 }
 
 double matmul_flops(DType dtype, int threads, device::Kind device, bool tf32) {

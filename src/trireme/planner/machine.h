@@ -1,9 +1,11 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
-#include "trireme/core/dtype.h"
+#include "trireme/core/shape.h"
 #include "trireme/device/kernel.h"
+#include "trireme/ir/attributes.h"
 
 namespace trireme::planner {
 
@@ -18,7 +20,10 @@ struct Product {
 
   double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
 };
-// Seconds of one on `threads` cores, or on a GPU: the fastest within about a tenth of a second.
+// Seconds of an op with these inputs on `threads` cores, or on a GPU: the fastest within about a tenth of a second.
+// Attributes that are not given have their defaults. A GPU's inputs are random.
+double op_seconds(const std::string& name, const std::vector<TensorType>& inputs, const ir::Attributes& attributes,
+                  int threads, device::Kind device);
 double product_seconds(const Product& product, int threads, device::Kind device = device::Kind::cpu);
 
 // Floating-point operations per second of a large matmul.

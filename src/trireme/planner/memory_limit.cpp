@@ -6,7 +6,6 @@
 namespace trireme::planner {
 namespace {
 
-using passes::RematPlan;
 using Lowered = std::function<Trial(const Saving&)>;
 
 // Whether a is to be preferred.

@@ -9,7 +9,7 @@ namespace trireme::planner {
 // Two ways to make a step smaller, together: what is computed again, and how many activations wait in another tier
 // (passes/offload.h, Options::most).
 struct Saving {
-  passes::RematPlan remat;
+  RematPlan remat;
   std::size_t moved = 0;
   friend bool operator==(const Saving&, const Saving&) = default;
 };
@@ -30,8 +30,7 @@ struct Choice {
 
 // The number of activations to move with which the step fits and is predicted to take least time. All of them where not
 // even that is enough.
-Choice moved_to_fit(std::uint64_t limit, const passes::RematPlan& remat,
-                    const std::function<Trial(const Saving&)>& lowered);
+Choice moved_to_fit(std::uint64_t limit, const RematPlan& remat, const std::function<Trial(const Saving&)>& lowered);
 
 // The saving of least predicted time whose step fits. Looks at plans of rematerialisation from none to the smallest
 // (those of least recomputation for rising budgets, and the simple policies), each with as few activations moved as

@@ -9,9 +9,6 @@
 namespace trireme::planner {
 namespace {
 
-using passes::Hold;
-using passes::RematPlan;
-
 // What a group contributes, whatever comes before and after it.
 struct GroupCost {
   std::uint64_t held = 0;   // from its forward to its gradients

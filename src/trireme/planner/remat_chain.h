@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "trireme/passes/remat.h"
+#include "trireme/planner/remat_plan.h"
 
 namespace trireme::planner {
 
@@ -41,11 +41,11 @@ struct RematCost {
 //   forward   groups hold what they hold, one after the other;
 //   backward  from the last group: what it forgot is made again, then the gradients of its segments run, last first,
 //             and free what they read. All earlier groups still hold theirs.
-RematCost cost_of(const std::vector<RematSegment>& chain, const passes::RematPlan& plan);
+RematCost cost_of(const std::vector<RematSegment>& chain, const RematPlan& plan);
 
 // The plan of least time whose peak is at most `budget`; of those, one with the least held at the end of the forward
 // phase. Exact: Pareto lists of (bytes held, seconds) over the chain, nothing rounded. Nothing when no plan fits.
-std::optional<passes::RematPlan> fastest_within(const std::vector<RematSegment>& chain, std::uint64_t budget);
+std::optional<RematPlan> fastest_within(const std::vector<RematSegment>& chain, std::uint64_t budget);
 
 // The least peak that any plan reaches.
 std::uint64_t smallest_peak(const std::vector<RematSegment>& chain);

@@ -10,9 +10,6 @@
 namespace trireme::planner {
 namespace {
 
-using passes::Hold;
-using passes::RematPlan;
-
 // `most`: cheap sets of a segment.
 std::vector<RematSegment> random_chain(std::mt19937& random, std::size_t segments, std::uint64_t most) {
   const auto between = [&](std::uint64_t low, std::uint64_t high) {

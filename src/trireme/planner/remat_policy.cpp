@@ -24,8 +24,6 @@ using ir::Node;
 using ir::ValueId;
 using passes::Chain;
 using passes::CostRates;
-using passes::Hold;
-using passes::RematPlan;
 
 // Reads a graph once and answers what each segment holds and costs.
 class Measurement {
@@ -51,7 +49,7 @@ class Measurement {
     for (const passes::SavedValue& value : passes::saved_values(graph)) saved_[index(value.value)] = true;
     RematPlan cheapest;
     cheapest.groups.assign(chain.segments.size(), {1, Hold::expensive});
-    cheap_ = passes::forgotten_values(graph, chain, cheapest);
+    cheap_ = forgotten_values(graph, chain, cheapest);
   }
 
   std::vector<RematSegment> run() {
@@ -347,7 +345,7 @@ RematPlan plan_remat(const Graph& graph, const std::string& policy) {
     plan = every(chain, std::stoll(policy.substr(6)));
   else
     fail("there is no rematerialisation policy '{}'", policy);
-  const std::vector<bool> forgotten = passes::forgotten_values(graph, chain, plan);
+  const std::vector<bool> forgotten = forgotten_values(graph, chain, plan);
   const auto saved = passes::saved_values(graph);
   if (std::none_of(saved.begin(), saved.end(), [&](const auto& value) { return forgotten[index(value.value)]; }))
     refuse("memory.remat = \"{}\" recomputes nothing of this model: {}", policy,

@@ -18,21 +18,21 @@ std::vector<RematSegment> measure_chain(const ir::Graph& graph, const passes::Ch
 //   full        every:1
 //   selective   what is cheap is computed again (norms, activations, sums), where its operands are held anyway
 // Refuses a policy that would forget nothing for this graph.
-passes::RematPlan plan_remat(const ir::Graph& graph, const std::string& policy);
+RematPlan plan_remat(const ir::Graph& graph, const std::string& policy);
 
 // `optimal`: the plan of least time among those whose program, as lowered, needs at most `budget` bytes; 0: as many as
 // `sqrt` needs. `lowered_peak` gives what a plan's program needs.
 struct OptimalRemat {
-  passes::RematPlan plan;
+  RematPlan plan;
   std::uint64_t peak = 0;  // of its program
   bool fits = false;       // false: no plan does, and this is the smallest found
 };
 OptimalRemat optimal_remat(const ir::Graph& graph, std::uint64_t budget, const passes::CostRates& rates,
-                           const std::function<std::uint64_t(const passes::RematPlan&)>& lowered_peak);
+                           const std::function<std::uint64_t(const RematPlan&)>& lowered_peak);
 
 // Plans by rising time and, by the chain's numbers, falling peak: those of least recomputation for falling budgets, and
 // the simple policies where they are not worse in both. Of what is cheap in a segment they make all or nothing again.
 // The first forgets nothing.
-std::vector<passes::RematPlan> remat_candidates(const ir::Graph& graph, const passes::CostRates& rates);
+std::vector<RematPlan> remat_candidates(const ir::Graph& graph, const passes::CostRates& rates);
 
 }  // namespace trireme::planner

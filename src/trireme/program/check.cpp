@@ -6,6 +6,8 @@
 #include <tuple>
 
 #include "trireme/core/error.h"
+#include "trireme/program/check_contents.h"
+#include "trireme/program/happens_before.h"
 #include "trireme/program/print.h"
 
 namespace trireme::program {
@@ -21,8 +23,8 @@ class Checker {
   explicit Checker(const Program& program) : p_(program) {}
 
   CheckReport run() {
+    check_buffers();
     check_places();
-    order();
     walk();
     report_.instructions = p_.instructions.size();
     report_.buffers = p_.buffers.size();
@@ -37,9 +39,40 @@ class Checker {
 
   const Buffer& buffer(const Operand& o) const { return p_.buffers[static_cast<std::size_t>(o.buffer)]; }
 
-  // clock_[i][s]: how many instructions of stream s are known to be done when i starts, in stream order.
-  void order() {
-    const auto streams = static_cast<std::size_t>(p_.streams());
+  // Persistent state comes first in every tier, nothing else lies there, and no two states share bytes.
+  void check_buffers() {
+    for (std::size_t b = 0; b < p_.buffers.size(); ++b) {
+      const Buffer& buffer = p_.buffers[b];
+      if (buffer.tier < 0 || buffer.tier >= kTiers) fail("buffer '{}' is in tier {}", buffer.name, buffer.tier);
+      if (buffer.state == kNone || buffer.bytes == 0) continue;
+      const std::size_t end = std::min(p_.state_bytes_in(buffer.tier), p_.bytes_in(buffer.tier));
+      if (buffer.bytes > end || buffer.offset > end - buffer.bytes)
+        fail("state '{}' ends at byte {} of the {}'s memory, where persistent state ends at {}", buffer.name,
+             buffer.offset + buffer.bytes, tier_name(buffer.tier), end);
+      states_[static_cast<std::size_t>(buffer.tier)].push_back(&buffer);
+    }
+    for (std::vector<const Buffer*>& states : states_) {
+      std::stable_sort(states.begin(), states.end(),
+                       [](const Buffer* a, const Buffer* b) { return a->offset < b->offset; });
+      for (std::size_t s = 1; s < states.size(); ++s)
+        if (states[s]->offset < states[s - 1]->offset + states[s - 1]->bytes)
+          fail("states '{}' and '{}' overlap", states[s]->name, states[s - 1]->name);
+    }
+    for (const Buffer& buffer : p_.buffers)
+      if (buffer.state == kNone && buffer.bytes > 0 && buffer.offset < p_.state_bytes_in(buffer.tier))
+        fail("buffer '{}' lies {}, and is no state", buffer.name, state_under(buffer));
+  }
+
+  // What a buffer that is no state lies over.
+  std::string state_under(const Buffer& buffer) const {
+    for (const Buffer* state : states_[static_cast<std::size_t>(buffer.tier)])
+      if (state->offset < buffer.offset + buffer.bytes && buffer.offset < state->offset + state->bytes)
+        return fmt::format("over state '{}'", state->name);
+    return fmt::format("at byte {} of the {}'s memory, among the persistent state", buffer.offset,
+                       tier_name(buffer.tier));
+  }
+
+  HappensBefore order() const {
     std::vector<std::int32_t> recorder(static_cast<std::size_t>(p_.events()), kNone);
     for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
       const std::int32_t event = p_.instructions[i].records;
@@ -49,13 +82,9 @@ class Checker {
              describe(p_, static_cast<std::size_t>(recorder[static_cast<std::size_t>(event)])), describe(p_, i));
       recorder[static_cast<std::size_t>(event)] = static_cast<std::int32_t>(i);
     }
-    clock_.assign(p_.instructions.size(), std::vector<std::int32_t>(streams, 0));
-    position_.assign(p_.instructions.size(), 0);
-    std::vector<std::vector<std::int32_t>> now(streams, std::vector<std::int32_t>(streams, 0));
+    HappensBefore order(p_);
     for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
-      const Instruction& instruction = p_.instructions[i];
-      auto& stream = now[static_cast<std::size_t>(instruction.stream)];
-      for (const std::int32_t event : instruction.waits) {
+      for (const std::int32_t event : p_.instructions[i].waits) {
         const bool known = event >= 0 && static_cast<std::size_t>(event) < recorder.size() &&
                            recorder[static_cast<std::size_t>(event)] != kNone;
         if (!known) fail("{} waits for event {}, which nothing records", describe(p_, i), event);
@@ -64,18 +93,11 @@ class Checker {
         if (from >= i)
           fail("{} waits for event {}, which only {} records: they would wait for each other", describe(p_, i), event,
                describe(p_, from));
-        for (std::size_t s = 0; s < streams; ++s) stream[s] = std::max(stream[s], clock_[from][s]);
-        const auto from_stream = static_cast<std::size_t>(p_.instructions[from].stream);
-        stream[from_stream] = std::max(stream[from_stream], position_[from] + 1);
+        order.wait(i, from);
       }
-      clock_[i] = stream;
-      position_[i] = stream[static_cast<std::size_t>(instruction.stream)];
-      ++stream[static_cast<std::size_t>(instruction.stream)];
+      order.start(i);
     }
-  }
-
-  bool before(std::size_t a, std::size_t b) const {
-    return clock_[b][static_cast<std::size_t>(p_.instructions[a].stream)] > position_[a];
+    return order;
   }
 
   // Ranks share the program, so they meet in the same order if one stream issues all of them.
@@ -117,6 +139,7 @@ class Checker {
       for (const Operand& o : instruction.inputs) inside(i, o);
       for (const Operand& o : instruction.outputs) inside(i, o);
       inside(i, instruction.workspace);
+      check_declared(i);
       check_tiers(i);
       check_overlaps(i);
     }
@@ -127,6 +150,7 @@ class Checker {
     if (o.buffer < 0 || static_cast<std::size_t>(o.buffer) >= p_.buffers.size())
       fail("{} names buffer {}, which does not exist", describe(p_, i), o.buffer);
     const Buffer& b = buffer(o);
+    if (o.place.axis != kNone) check_place(i, o);
     const bool moves = p_.instructions[i].moves();
     std::size_t alignment = moves ? b.alignment : kAlignment;
     if (o.place.axis != kNone) alignment = size_of(o.type.dtype);
@@ -137,9 +161,31 @@ class Checker {
       fail("{} reaches beyond buffer '{}' ({} of {} bytes)", describe(p_, i), b.name, touched, b.bytes);
   }
 
+  void check_place(std::size_t i, const Operand& o) const {
+    const bool known = o.place.axis >= 0 && static_cast<std::size_t>(o.place.axis) < p_.mesh.axes.size();
+    const int size = known ? p_.mesh.axes[static_cast<std::size_t>(o.place.axis)].size : 1;
+    if (!known || o.place.count != size)
+      fail("{} uses '{}' by its place among {} ranks along axis {}, the mesh '{}' has {}", describe(p_, i), name(o),
+           o.place.count, o.place.axis, p_.mesh.str(), size);
+  }
+
+  // A state is written by an instruction that has it as an output; checkpoints are staged by none.
+  void check_declared(std::size_t i) const {
+    const Instruction& instruction = p_.instructions[i];
+    if (const Operand& o = instruction.workspace; o.buffer != kNone && buffer(o).state != kNone)
+      fail("{} has state '{}' as its workspace", describe(p_, i), name(o));
+    for (const auto* operands : {&instruction.inputs, &instruction.outputs})
+      for (const Operand& o : *operands)
+        if (o.buffer != kNone && buffer(o).state == kStaging)
+          fail("{} uses '{}', where checkpoints are staged", describe(p_, i), name(o));
+  }
+
   // Only stores and loads reach other tiers, each from one to the other, and launches on the host, which stay there.
   void check_tiers(std::size_t i) const {
     const Instruction& instruction = p_.instructions[i];
+    if (instruction.moves() && (instruction.inputs.size() != 1 || instruction.outputs.size() != 1 ||
+                                instruction.inputs[0].buffer == kNone || instruction.outputs[0].buffer == kNone))
+      fail("{} does not copy one tensor", describe(p_, i));
     const auto in = [&](const Operand& o, bool device) {
       if (o.buffer == kNone) return true;
       return instruction.on_host ? buffer(o).tier == kHostTier : (buffer(o).tier == 0) == device;
@@ -172,26 +218,47 @@ class Checker {
   }
 
   // What one instruction writes must not overlap, and may lie over what it reads only where its op works in place.
-  void check_overlaps(std::size_t i) const {
+  void check_overlaps(std::size_t i) {
     const Instruction& instruction = p_.instructions[i];
-    std::vector<Operand> written = instruction.outputs;
-    written.push_back(instruction.workspace);
-    for (std::size_t a = 0; a < written.size(); ++a) {
-      for (std::size_t b = 0; b < a; ++b)
-        if (overlap(written[a], written[b])) fail("{} writes the same bytes through two outputs", describe(p_, i));
-      for (std::size_t in = 0; in < instruction.inputs.size(); ++in)
-        if (overlap(written[a], instruction.inputs[in]) && !in_place(instruction, a, in))
-          fail("{} writes '{}' over its own input '{}'", describe(p_, i), name(written[a]),
-               name(instruction.inputs[in]));
+    touched_.clear();
+    const auto touch = [&](const Operand& o, std::size_t which, bool writes) {
+      if (o.buffer != kNone && o.extent() > 0) touched_.push_back({buffer(o).tier, range(o), &o, which, writes});
+    };
+    for (std::size_t o = 0; o < instruction.outputs.size(); ++o) touch(instruction.outputs[o], o, true);
+    touch(instruction.workspace, instruction.outputs.size(), true);
+    for (std::size_t o = 0; o < instruction.inputs.size(); ++o) touch(instruction.inputs[o], o, false);
+    std::sort(touched_.begin(), touched_.end(), [](const Touched& a, const Touched& b) {
+      return std::tie(a.tier, a.range.begin) < std::tie(b.tier, b.range.begin);
+    });
+    // Collectives have hundreds of operands. Of those that begin before this one, only those that reach it stay.
+    std::vector<const Touched*> written;
+    std::vector<const Touched*> read;
+    for (const Touched& t : touched_) {
+      const auto passed = [&](const Touched* other) {
+        return other->tier != t.tier || other->range.end <= t.range.begin;
+      };
+      std::erase_if(written, passed);
+      if (t.writes && !written.empty()) fail("{} writes the same bytes through two outputs", describe(p_, i));
+      for (const Touched* other : written) check_in_place(i, *other, t);
+      if (t.writes) {
+        std::erase_if(read, passed);
+        for (const Touched* other : read) check_in_place(i, t, *other);
+      }
+      (t.writes ? written : read).push_back(&t);
     }
   }
 
-  bool overlap(const Operand& a, const Operand& b) const {
-    if (a.buffer == kNone || b.buffer == kNone) return false;
-    if (buffer(a).tier != buffer(b).tier) return false;
-    const Range x = range(a);
-    const Range y = range(b);
-    return x.begin < y.end && y.begin < x.end;
+  struct Touched {
+    int tier;
+    Range range;
+    const Operand* operand;
+    std::size_t which;  // of the inputs, or of the outputs and the workspace
+    bool writes;
+  };
+
+  void check_in_place(std::size_t i, const Touched& written, const Touched& read) const {
+    if (!in_place(p_.instructions[i], written.which, read.which))
+      fail("{} writes '{}' over its own input '{}'", describe(p_, i), name(*written.operand), name(*read.operand));
   }
 
   static bool in_place(const Instruction& instruction, std::size_t output, std::size_t input) {
@@ -207,116 +274,29 @@ class Checker {
 
   const std::string& name(const Operand& o) const { return p_.buffers[static_cast<std::size_t>(o.buffer)].name; }
 
-  // Bytes of each tier as disjoint segments, each with its last writer and the readers since.
-  struct Segment {
-    std::size_t end;
-    std::int32_t writer;  // kPersistent: state from before the program; kNone: never written
-    BufferId buffer;
-    std::vector<std::int32_t> readers;
-  };
-  static constexpr std::int32_t kPersistent = -2;
-
-  using Segments = std::map<std::size_t, Segment>;
-  Segments& segments(int tier) { return segments_[static_cast<std::size_t>(tier)]; }
-  Segments& segments(const Operand& o) { return segments(buffer(o).tier); }
-
-  static void cut(Segments& segments, std::size_t at) {
-    auto it = segments.upper_bound(at);
-    if (it == segments.begin()) return;
-    --it;
-    if (it->first == at || at >= it->second.end) return;
-    Segment right = it->second;
-    it->second.end = at;
-    segments.emplace(at, std::move(right));
-  }
-
-  std::string overwritten(const Segment& segment) const {
-    const std::string& holder = p_.buffers[static_cast<std::size_t>(segment.buffer)].name;
-    if (segment.writer == kPersistent) return fmt::format("its bytes hold state '{}'", holder);
-    return fmt::format("{} has written '{}' there", describe(p_, static_cast<std::size_t>(segment.writer)), holder);
-  }
-
-  void ordered(std::size_t a, std::size_t b) {
-    if (a == b) return;
-    if (!before(a, b))
-      fail("{} and {} touch the same bytes, but nothing orders them", describe(p_, a), describe(p_, b));
-    ++report_.conflicts_ordered;
-  }
-
-  void read(std::size_t i, const Operand& o) {
-    if (o.buffer == kNone || o.type.bytes() == 0) return;
-    const Range r = range(o);
-    Segments& there = segments(o);
-    cut(there, r.begin);
-    cut(there, r.end);
-    for (auto it = there.lower_bound(r.begin); it != there.end() && it->first < r.end; ++it) {
-      Segment& segment = it->second;
-      if (segment.writer == kNone) fail("{} reads '{}' before anything is written there", describe(p_, i), name(o));
-      if (segment.buffer != o.buffer) fail("{} reads '{}', but {}", describe(p_, i), name(o), overwritten(segment));
-      if (segment.writer != kPersistent) ordered(static_cast<std::size_t>(segment.writer), i);
-      segment.readers.push_back(static_cast<std::int32_t>(i));
-    }
-  }
-
-  void write(std::size_t i, const Operand& o) {
-    if (o.buffer == kNone || o.type.bytes() == 0) return;
-    Range r = range(o);
-    if (p_.instructions[i].moves()) r.end = r.begin + buffer(o).moved(r.end - r.begin);
-    Segments& there = segments(o);
-    cut(there, r.begin);
-    cut(there, r.end);
-    auto it = there.lower_bound(r.begin);
-    while (it != there.end() && it->first < r.end) {
-      if (it->second.writer >= 0) ordered(static_cast<std::size_t>(it->second.writer), i);
-      for (const std::int32_t reader : it->second.readers) ordered(static_cast<std::size_t>(reader), i);
-      it = there.erase(it);
-    }
-    there.emplace(r.begin, Segment{r.end, static_cast<std::int32_t>(i), o.buffer, {}});
-  }
-
   void walk() {
-    for (int tier = 0; tier < kTiers; ++tier)
-      segments(tier).emplace(0, Segment{std::max<std::size_t>(aligned(p_.bytes_in(tier), kPage), 1), kNone, kNone, {}});
-    for (std::size_t b = 0; b < p_.buffers.size(); ++b) {
-      const Buffer& buffer = p_.buffers[b];
-      if (buffer.state == kNone || buffer.bytes == 0) continue;
-      Segments& there = segments(buffer.tier);
-      cut(there, buffer.offset);
-      cut(there, buffer.offset + buffer.bytes);
-      auto it = there.lower_bound(buffer.offset);
-      if (it->second.writer != kNone)
-        fail("states '{}' and '{}' overlap", buffer.name, p_.buffers[static_cast<std::size_t>(it->second.buffer)].name);
-      it->second.writer = kPersistent;
-      it->second.buffer = static_cast<BufferId>(b);
-    }
+    const HappensBefore happens_before = order();
+    Contents contents(p_, happens_before);
     for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
       const Instruction& instruction = p_.instructions[i];
-      for (const Operand& o : instruction.inputs) read(i, o);
-      if (instruction.accumulate) read(i, instruction.outputs.front());
-      write(i, instruction.workspace);
-      for (const Operand& o : instruction.outputs) write(i, o);
+      for (const Operand& o : instruction.inputs) contents.read(i, o);
+      if (instruction.accumulate) contents.read(i, instruction.outputs.front());
+      contents.write(i, instruction.workspace);
+      for (const Operand& o : instruction.outputs) contents.write(i, o);
     }
     for (const NamedOutput& output : p_.outputs) {
       if (output.operand.buffer < 0 || static_cast<std::size_t>(output.operand.buffer) >= p_.buffers.size())
         fail("output '{}' of micro-batch {} has no buffer", output.name, output.micro);
-      const Range r = range(output.operand);
-      Segments& there = segments(output.operand);
-      cut(there, r.begin);
-      cut(there, r.end);
-      for (auto it = there.lower_bound(r.begin); it != there.end() && it->first < r.end; ++it)
-        if (it->second.writer == kNone)
-          fail("output '{}' of micro-batch {} is never written", output.name, output.micro);
-        else if (it->second.buffer != output.operand.buffer)
-          fail("output '{}' of micro-batch {} does not survive: {}", output.name, output.micro,
-               overwritten(it->second));
+      contents.check_output(output);
     }
+    contents.check_states();
+    report_.conflicts_ordered = contents.conflicts_ordered();
   }
 
   const Program& p_;
   CheckReport report_;
-  std::vector<std::vector<std::int32_t>> clock_;
-  std::vector<std::int32_t> position_;
-  std::array<Segments, kTiers> segments_;
+  std::vector<Touched> touched_;                           // by one instruction
+  std::array<std::vector<const Buffer*>, kTiers> states_;  // sorted by where they lie
   std::int32_t comm_stream_ = kNone;
   std::int32_t host_stream_ = kNone;
   std::int32_t pulled_ = kNone;                                                   // the last pull so far

@@ -12,19 +12,25 @@ struct CheckReport {
   std::size_t conflicts_ordered = 0;  // pairs of accesses to the same bytes, one writing, that were shown to be ordered
 };
 
-// Throws, naming the two instructions, unless
-//   - every byte an instruction reads was written before it: by an earlier instruction or as persistent state;
+// Throws, naming the two instructions or buffers, unless
+//   - every byte an instruction reads was written before it on every rank: by an earlier instruction or as persistent
+//     state. An instruction that writes each rank's own shard of a buffer writes no more than that; the whole may be
+//     read again when something has written it, such as an all-gather;
 //   - any two instructions that touch the same bytes of a tier, one of them writing, are ordered by a stream or an
-//   event;
+//     event. Copies to and from the disk are ordered by their own events alone (program/happens_before.h);
 //   - every event waited for is recorded, once, and the waits have no cycle;
+//   - states lie inside the persistent state of their tier, no two of them share bytes, and no other buffer lies there.
+//     They are written by instructions that have them as outputs, in whole when the program ends; the memory in which
+//     checkpoints are staged is used by none;
 //   - only stores and loads reach beyond the device's memory, and what they move to or from the disk are whole pages;
 //   - launches on the host touch its memory alone, and have one stream;
 //   - every buffer lies aligned inside its tier's memory, what one instruction writes does not overlap, and it writes
-//   over its
-//     own inputs only where its op works in place;
-//   - collectives are for as many ranks as the mesh has, and all on one stream with what is pushed and pulled;
+//     over its own inputs only where its op works in place;
+//   - collectives and shards are for as many ranks as the mesh has, and collectives are all on one stream with what is
+//     pushed and pulled;
 //   - nothing is pushed after a pull, whose answer may need it, and every key is used once each way;
 //   - outputs are written and nothing is written over them.
+// Takes time that grows with the instructions and their operands, but for a logarithm.
 CheckReport check(const Program& program);
 
 }  // namespace trireme::program

@@ -6,7 +6,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/ops/collective/collective.h"
-#include "trireme/program/beside.h"
+#include "trireme/program/stream_order.h"
 
 namespace trireme::program {
 namespace {
@@ -22,7 +22,7 @@ class Scheduler {
     add_scratch();
     if (!options_.overlap) return;
     move();
-    order_beside(p_, kCommStream);
+    order_stream(p_, kCommStream);
   }
 
  private:

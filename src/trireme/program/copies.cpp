@@ -22,7 +22,8 @@ bool overlap(const Operand& a, const Operand& b) {
 
 class Scheduler {
  public:
-  Scheduler(Program& program, const CopyOptions& options) : p_(program), options_(options) {}
+  Scheduler(Program& program, const CopyOptions& options, bool collectives_overlap)
+      : p_(program), options_(options), collectives_overlap_(collectives_overlap) {}
 
   void run() {
     if (std::all_of(p_.instructions.begin(), p_.instructions.end(), computes)) return;
@@ -149,7 +150,7 @@ class Scheduler {
               wait(instruction, event_of(load->second));
               loaded.erase(load);
             }
-        if (!options_.collectives_apart || instruction.kind != Kind::collective) computed = i;
+        if (!collectives_overlap_ || instruction.kind != Kind::collective) computed = i;
         continue;
       }
       if (instruction.on_host) continue;
@@ -208,6 +209,7 @@ class Scheduler {
 
   Program& p_;
   const CopyOptions& options_;
+  bool collectives_overlap_;
   std::vector<Load> loads_;
   std::vector<double> starts_;  // by position, as if nothing had to be waited for
   std::unordered_set<BufferId> made_on_host_;
@@ -233,6 +235,8 @@ double compute_seconds(const Instruction& instruction, const passes::CostRates& 
   return rates.compute_seconds(cost);
 }
 
-void schedule_copies(Program& program, const CopyOptions& options) { Scheduler(program, options).run(); }
+void schedule_copies(Program& program, const CopyOptions& options, bool collectives_overlap) {
+  Scheduler(program, options, collectives_overlap).run();
+}
 
 }  // namespace trireme::program

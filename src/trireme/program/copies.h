@@ -14,7 +14,6 @@ struct CopyOptions {
   // Bytes that may be on their way in each direction at once, beside the largest copy: this many, or a sixteenth of all
   // that the other tiers hold where that is less.
   std::size_t window = std::size_t{16} << 20;
-  bool collectives_apart = false;  // collectives will leave the compute stream: see program/collectives.h
 };
 
 // Gives the copies between tiers their places and their order relative to the computation. Comes with each store right
@@ -31,6 +30,7 @@ struct CopyOptions {
 //
 // Launches on the host stay where they are, and what they make is loaded at once: such loads stay behind them, and need
 // no reader. See program/host_updates.h for what waits for what there.
-void schedule_copies(Program& program, const CopyOptions& options);
+// `collectives_overlap`: they will leave the compute stream (collectives.h), so that no copy starts after one.
+void schedule_copies(Program& program, const CopyOptions& options, bool collectives_overlap = false);
 
 }  // namespace trireme::program

@@ -97,7 +97,7 @@ class Planner {
     if (read == ir::kNone) return;
     for (const std::int32_t consumer : run_.uses.consumers[index(read)]) {
       const Node& node = run_.graph.nodes[index(consumer)];
-      std::int32_t last = consumer;
+      std::int32_t last = position(consumer);
       std::size_t begin = 0;
       std::size_t end = module_.state(state).type.bytes();
       if (node.op->name == ops::kRows) {
@@ -105,18 +105,21 @@ class Planner {
         end = begin + run_.graph.type(node.outputs.front()).bytes();
       }
       if (node.op->traits.view) last = std::max(last, last_reader(node.outputs.front()));
-      if (last > producer && begin < offset + run_.graph.type(piece).bytes() && offset < end)
+      if (last > position(producer) && begin < offset + run_.graph.type(piece).bytes() && offset < end)
         fail("'{}' is read after its rows were written by '{}'", module_.state(state).name,
              run_.graph.value(piece).name);
     }
   }
 
-  // Of a value or any view of it.
+  // When a node runs, relative to the others.
+  std::int32_t position(std::int32_t node) const { return run_.position[index(node)]; }
+
+  // The position of the last reader of a value or any view of it.
   std::int32_t last_reader(ValueId id) const {
     std::int32_t last = ir::kNone;
     for (const std::int32_t reader : run_.uses.consumers[index(id)]) {
       const Node& node = run_.graph.nodes[index(reader)];
-      last = std::max(last, node.op->traits.view ? last_reader(node.outputs.front()) : reader);
+      last = std::max(last, node.op->traits.view ? last_reader(node.outputs.front()) : position(reader));
     }
     return last;
   }
@@ -158,7 +161,7 @@ class Planner {
     const auto output =
         static_cast<int>(std::find(node.outputs.begin(), node.outputs.end(), write.value) - node.outputs.begin());
     for (const std::int32_t consumer : run_.uses.consumers[index(read)]) {
-      if (consumer > producer || run_.graph.nodes[index(consumer)].op->traits.view) return false;
+      if (position(consumer) > position(producer) || run_.graph.nodes[index(consumer)].op->traits.view) return false;
       if (consumer != producer) continue;
       for (std::size_t i = 0; i < node.inputs.size(); ++i)
         if (node.inputs[i] == read && !node.op->traits.allows_in_place(output, static_cast<int>(i))) return false;
@@ -178,46 +181,6 @@ class Planner {
 };
 
 }  // namespace
-
-GraphRun::GraphRun(const ir::Module& module, const ir::Graph& g, int m)
-    : graph(g),
-      micro(m),
-      uses(g),
-      read_of(module.states.size(), ir::kNone),
-      writes_of(g.values.size()),
-      buffer_of(g.values.size(), kNone),
-      offset_of(g.values.size(), 0),
-      place_of(g.values.size()),
-      piece_of(g.values.size()) {
-  for (std::size_t v = 0; v < g.values.size(); ++v) {
-    if (g.values[v].kind != ir::ValueInfo::Kind::state) continue;
-    read_of[index(g.values[v].state)] = static_cast<ValueId>(v);
-    buffer_of[v] = g.values[v].state;
-  }
-  for (const ir::Write& write : g.writes) {
-    writes_of[index(write.value)].push_back(writes.size());
-    writes.push_back({write, false, false});
-  }
-}
-
-Operand GraphRun::operand(ValueId id) const {
-  if (id == ir::kNone) return {};
-  return {buffer_of[index(id)], graph.type(id), offset_of[index(id)], place_of[index(id)]};
-}
-
-void GraphRun::settle(ValueId id, const Operand& where) {
-  buffer_of[index(id)] = where.buffer;
-  offset_of[index(id)] = where.offset;
-  place_of[index(id)] = where.place;
-}
-
-Operand own_part(const ir::Mesh& mesh, const Node& node, const Operand& whole, const TensorType& part) {
-  const auto axis = std::find_if(mesh.axes.begin(), mesh.axes.end(),
-                                 [&](const ir::Mesh::Axis& a) { return a.name == node.attributes.text("axis"); });
-  if (axis == mesh.axes.end()) fail("there is no mesh axis '{}'", node.attributes.text("axis"));
-  return {whole.buffer, part, whole.offset,
-          Place{static_cast<std::int32_t>(axis - mesh.axes.begin()), axis->size, part.bytes()}};
-}
 
 void plan_direct_writes(const ir::Module& module, GraphRun& run) { Planner(module, run).run(); }
 

@@ -41,6 +41,7 @@ Exchange match(const Program& step, const Program& derive, const ir::Module& ser
     return id == ir::kNone ? nullptr : &server.state(id).type;
   };
   Exchange exchange;
+  exchange.workers = workers;
   exchange.pushes = messages(step, Instruction::Kind::push, place);
   for (const Exchange::Message& m : exchange.pushes)
     for (int w = 0; w < workers; ++w) expect(state(passes::slot_name(m.of, w)), m, place, "slot");

@@ -1,12 +1,15 @@
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "trireme/program/program.h"
+#include "trireme/program/schedule.h"
 
 namespace trireme::program {
 
-// One run of a graph, while it is lowered: where its values are, and what becomes of its writes.
+// One run of a graph, while it is lowered: where its values are, and what becomes of its writes. A micro-batch's lives
+// across its actions.
 struct GraphRun {
   // A write of a graph and how it is carried out.
   struct Write {
@@ -15,15 +18,23 @@ struct GraphRun {
     bool done = false;
   };
 
-  GraphRun(const ir::Module& module, const ir::Graph& g, int m);
+  // `split`: weight gradients have an action of their own.
+  GraphRun(const ir::Module& module, const ir::Graph& g, int m, bool split);
 
   Operand operand(ir::ValueId id) const;
   void settle(ir::ValueId id, const Operand& where);
+  bool is_made(ir::ValueId id) const;
+  // Whether a node that has not run yet reads it, or it is an output.
+  bool wanted_later(ir::ValueId id) const;
 
   const ir::Graph& graph;
   int micro;
   ir::Uses uses;
-  std::vector<ir::ValueId> read_of;  // by state
+  std::vector<Action::Kind> action_of;  // by node
+  std::vector<std::int32_t> position;   // by node: when it runs, relative to the others
+  std::vector<bool> lowered;            // by node
+  std::int32_t last_lowered = kNone;    // a node
+  std::vector<ir::ValueId> read_of;     // by state
   std::vector<Write> writes;
   std::vector<std::vector<std::size_t>> writes_of;  // by value: indices into `writes`
   std::vector<BufferId> buffer_of;                  // by value
@@ -31,6 +42,14 @@ struct GraphRun {
   std::vector<Place> place_of;                      // by value: and where from there on, by rank
   std::vector<Operand> piece_of;                    // by value: the rows of a state that it is to become
 };
+
+bool has_gradients(const ir::Graph& graph);
+bool is_of(const Action& action, int micro);
+bool splits_gradients(std::span<const Action> actions, int micro);
+
+// Refuses actions in an order that would give a micro-batch other contents of a state than the one before it leaves
+// there, naming both. Sums that the graph does not read may be added in any order.
+void check_state_order(const ir::Module& module, const ir::Graph& body, std::span<const Action> actions);
 
 // The part of `whole` that belongs to this rank, as a collective or own_rows node cuts it.
 Operand own_part(const ir::Mesh& mesh, const ir::Node& node, const Operand& whole, const TensorType& part);

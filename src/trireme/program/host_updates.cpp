@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "trireme/program/beside.h"
+#include "trireme/program/stream_order.h"
 
 namespace trireme::program {
 namespace {
@@ -67,7 +67,7 @@ bool uses_host(const Program& program) {
 
 }  // namespace
 
-void advance_host_updates(Program& program) {
+void start_host_updates_early(Program& program) {
   std::vector<Instruction>& all = program.instructions;
   if (!uses_host(program)) return;
   const std::vector<bool> moves = movable(program);
@@ -87,7 +87,7 @@ void advance_host_updates(Program& program) {
 }
 
 void order_host_updates(Program& program) {
-  if (uses_host(program)) order_beside(program, kHostStream);
+  if (uses_host(program)) order_stream(program, kHostStream);
 }
 
 }  // namespace trireme::program

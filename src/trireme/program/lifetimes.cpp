@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "trireme/program/happens_before.h"
+
 namespace trireme::program {
 namespace {
 
@@ -16,28 +18,31 @@ bool read_twice(const Instruction& instruction, BufferId buffer) {
 
 }  // namespace
 
-std::vector<std::size_t> known_done(const Program& program) {
-  const std::size_t size = program.instructions.size();
-  std::vector<std::size_t> waiter(index(program.events()), size);
-  for (std::size_t i = size; i-- > 0;)
-    if (program.instructions[i].stream == 0)
-      for (const std::int32_t event : program.instructions[i].waits) waiter[index(event)] = i;
-  std::vector<std::size_t> next(index(program.streams()), size == 0 ? 0 : size - 1);
-  std::vector<std::size_t> done(size);
-  for (std::size_t i = size; i-- > 0;) {
+std::vector<std::size_t> happens_after(const Program& program) {
+  HappensBefore order(program);
+  std::vector<std::size_t> recorder(index(program.events()));
+  std::vector<std::size_t> compute;  // of the compute stream
+  for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
-    if (instruction.stream == 0) {
+    for (const std::int32_t event : instruction.waits) order.wait(i, recorder[index(event)]);
+    order.start(i);
+    if (instruction.records != kNone) recorder[index(instruction.records)] = i;
+    if (instruction.stream == 0) compute.push_back(i);
+  }
+  std::vector<std::size_t> done(program.instructions.size());
+  for (std::size_t i = 0; i < done.size(); ++i) {
+    if (program.instructions[i].stream == 0) {
       done[i] = i;
       continue;
     }
-    std::size_t& first = next[index(instruction.stream)];
-    if (instruction.records != kNone) first = std::min(first, waiter[index(instruction.records)]);
-    done[i] = std::max(first, i);
+    const auto first =
+        std::partition_point(compute.begin(), compute.end(), [&](std::size_t c) { return !order.before(i, c); });
+    done[i] = first == compute.end() ? done.size() - 1 : *first;
   }
   return done;
 }
 
-void find_lifetimes(Program& program, const std::set<BufferId>& kept) {
+void find_lifetimes(Program& program) {
   for (Buffer& b : program.buffers) b.first = b.last = kNone;
   const auto touch = [&](const Operand& operand, std::size_t i) {
     if (operand.buffer == kNone) return;
@@ -45,7 +50,7 @@ void find_lifetimes(Program& program, const std::set<BufferId>& kept) {
     if (b.first == kNone) b.first = static_cast<std::int32_t>(i);
     b.last = std::max(b.last, static_cast<std::int32_t>(i));
   };
-  const std::vector<std::size_t> done = known_done(program);
+  const std::vector<std::size_t> done = happens_after(program);
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
     for (const auto* operands : {&instruction.inputs, &instruction.outputs})
@@ -56,13 +61,15 @@ void find_lifetimes(Program& program, const std::set<BufferId>& kept) {
     touch(instruction.workspace, i);
     touch(instruction.workspace, done[i]);
   }
-  for (const BufferId id : kept)
-    if (program.buffers[index(id)].first != kNone)
-      program.buffers[index(id)].last = static_cast<std::int32_t>(program.instructions.size()) - 1;
+  for (const NamedOutput& output : program.outputs)
+    if (Buffer& b = program.buffers[index(output.operand.buffer)]; b.first != kNone)
+      b.last = static_cast<std::int32_t>(program.instructions.size()) - 1;
 }
 
-void reuse_dying_inputs(Program& program, std::size_t states, std::set<BufferId>& kept) {
-  const auto is_state = [&](BufferId buffer) { return index(buffer) < states; };
+void reuse_dying_inputs(Program& program) {
+  const auto is_state = [&](BufferId buffer) { return index(buffer) < program.states; };
+  std::vector<bool> kept(program.buffers.size(), false);
+  for (const NamedOutput& output : program.outputs) kept[index(output.operand.buffer)] = true;
   std::vector<BufferId> now(program.buffers.size());
   for (std::size_t i = 0; i < now.size(); ++i) now[i] = static_cast<BufferId>(i);
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
@@ -82,8 +89,8 @@ void reuse_dying_inputs(Program& program, std::size_t states, std::set<BufferId>
                         input.place.axis == kNone && output.place.axis == kNone &&
                         dying.last == static_cast<std::int32_t>(i) && born.first == static_cast<std::int32_t>(i) &&
                         dying.bytes == born.bytes && output.type.bytes() == input.type.bytes();
-      if (!fits || kept.contains(input.buffer) || read_twice(instruction, input.buffer)) continue;
-      if (kept.contains(output.buffer)) kept.insert(input.buffer);
+      if (!fits || kept[index(input.buffer)] || read_twice(instruction, input.buffer)) continue;
+      if (kept[index(output.buffer)]) kept[index(input.buffer)] = true;
       dying.last = born.last;
       dying.alignment = std::max(dying.alignment, born.alignment);
       born.first = born.last = kNone;

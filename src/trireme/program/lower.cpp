@@ -1,19 +1,15 @@
 #include "trireme/program/lower.h"
 
 #include <algorithm>
-#include <set>
+#include <memory>
+#include <span>
 
 #include "trireme/core/error.h"
 #include "trireme/ops/collective/collective.h"
 #include "trireme/ops/collective/message.h"
 #include "trireme/ops/tier/tier.h"
-#include "trireme/program/collectives.h"
-#include "trireme/program/copies.h"
 #include "trireme/program/graph_run.h"
-#include "trireme/program/host_updates.h"
-#include "trireme/program/lifetimes.h"
-#include "trireme/program/memory_plan.h"
-#include "trireme/program/workspaces.h"
+#include "trireme/program/pass.h"
 
 namespace trireme::program {
 namespace {
@@ -65,32 +61,43 @@ class Lowering {
     if (layout.staging_bytes > 0)
       program_.buffers.push_back(
           {"checkpoint", layout.staging_bytes, layout.staging, Category::staging, kStaging, kNone, kNone});
+    program_.states = module.states.size();
     summed_.assign(module.states.size(), false);
   }
 
   Program run() {
     const Graph& body = module_.graph(options_.body);
     const Graph* tail = options_.tail.empty() ? nullptr : &module_.graph(options_.tail);
-    for (int micro = 0; micro < options_.micro_batches; ++micro) {
-      std::vector<const Graph*> later;
-      if (micro + 1 < options_.micro_batches) later.push_back(&body);
-      if (tail != nullptr) later.push_back(tail);
-      run_graph(body, micro, later);
+    const ActionNeeds needs{options_.micro_batches, has_gradients(body), tail != nullptr};
+    const std::vector<Action> actions = options_.actions.empty() ? plain_order(needs) : options_.actions;
+    check_actions(actions, needs);
+    if (!options_.actions.empty()) check_state_order(module_, body, actions);
+    std::vector<std::unique_ptr<GraphRun>> runs(index(options_.micro_batches));
+    for (std::size_t a = 0; a < actions.size(); ++a) {
+      const Action& action = actions[a];
+      if (action.kind == Action::Kind::update) {
+        run_tail(*tail);
+        continue;
+      }
+      std::unique_ptr<GraphRun>& run = runs[index(action.micro)];
+      if (!run) {
+        run = std::make_unique<GraphRun>(module_, body, action.micro, splits_gradients(actions, action.micro));
+        begin(*run);
+      }
+      for (std::size_t n = 0; n < body.nodes.size(); ++n)
+        if (run->action_of[n] == action.kind) lower_node(*run, n);
+      const auto later = std::span(actions).subspan(a + 1);
+      const auto is_own = [&](const Action& other) { return is_of(other, action.micro); };
+      if (std::none_of(later.begin(), later.end(), is_own)) {
+        std::vector<const Graph*> graphs;
+        if (!later.empty() && later.front().kind != Action::Kind::update) graphs.push_back(&body);
+        if (tail != nullptr) graphs.push_back(tail);
+        finish(*run, graphs);
+        run.reset();
+      } else if (!is_own(later.front())) {
+        suspend(*run);
+      }
     }
-    if (tail != nullptr) run_graph(*tail, 0, {});
-    CopyOptions copies = options_.copies;
-    copies.collectives_apart = options_.collectives.overlap;
-    advance_host_updates(program_);
-    schedule_copies(program_, copies);
-    schedule_collectives(program_, options_.collectives);
-    move_weight_gradients(program_, options_.weight_gradients);
-    order_host_updates(program_);
-    find_lifetimes(program_, kept_);
-    if (options_.reuse_in_place) reuse_dying_inputs(program_, module_.states.size(), kept_);
-    add_workspaces(program_);
-    for (Buffer& b : program_.buffers)
-      if (b.alignment == kPage) b.bytes = aligned(b.bytes, kPage);
-    plan_memory(program_);
     return std::move(program_);
   }
 
@@ -108,13 +115,40 @@ class Lowering {
     return buffer;
   }
 
-  // Values get buffers; writes decide where some of them go. `later` are the graphs that run after this one.
-  void run_graph(const Graph& graph, int micro, const std::vector<const Graph*>& later) {
-    GraphRun run(module_, graph, micro);
-    for (const ValueId id : graph.inputs) load_input(run, id);
+  // Values get buffers; writes decide where some of them go.
+  void begin(GraphRun& run) {
+    for (const ValueId id : run.graph.inputs) load_input(run, id);
     plan_direct_writes(module_, run);
-    for (const Node& node : graph.nodes) lower_node(run, node);
+  }
+
+  // `later` are the graphs that run after this one.
+  void finish(GraphRun& run, const std::vector<const Graph*>& later) {
     keep_outputs(run, later);
+    finish_writes(run);
+  }
+
+  void run_tail(const Graph& graph) {
+    GraphRun run(module_, graph, 0, false);
+    begin(run);
+    for (std::size_t n = 0; n < graph.nodes.size(); ++n) lower_node(run, n);
+    finish(run, {});
+  }
+
+  // Before another micro-batch's action: the states are left as this micro-batch makes them, as far as it has come, and
+  // what it still wants of their contents moves out, since the other may write them too.
+  void suspend(GraphRun& run) {
+    std::vector<bool> written(module_.states.size(), false);
+    for (const Write& w : run.writes) written[index(w.write.state)] = true;
+    for (std::size_t v = 0; v < run.buffer_of.size(); ++v) {
+      const auto id = static_cast<ValueId>(v);
+      const BufferId buffer = run.buffer_of[v];
+      if (!is_state(buffer) || !written[index(buffer)] || !run.wanted_later(id)) continue;
+      const ir::State& state = module_.state(buffer);
+      if (state.tier != 0)
+        fail("'{}' lies in the {}'s memory: what a micro-batch reads of it cannot outlast its action", state.name,
+             tier_name(state.tier));
+      run.settle(id, copied(run, run.operand(id), state.name));
+    }
     finish_writes(run);
   }
 
@@ -172,7 +206,15 @@ class Lowering {
     program_.instructions.push_back(std::move(instruction));
   }
 
-  void lower_node(GraphRun& run, const Node& node) {
+  void lower_node(GraphRun& run, std::size_t n) {
+    const Node& node = run.graph.nodes[n];
+    for (const ValueId id : node.inputs)
+      if (id != ir::kNone && !run.is_made(id))
+        refuse("'{}' of {} needs '{}', which {} makes later", run.graph.value(node.outputs.front()).name,
+               to_text(Action{run.action_of[n], run.micro}), run.graph.value(id).name,
+               to_text(Action{run.action_of[index(run.uses.producer[index(id)])], run.micro}));
+    run.last_lowered = static_cast<std::int32_t>(n);
+    run.lowered[n] = true;
     if (node.op->name == ops::kAssemble)
       run.settle(node.outputs.front(), run.piece_of[index(node.inputs.front())]);
     else if (node.op->traits.view)
@@ -310,18 +352,17 @@ class Lowering {
            std::any_of(later.begin(), later.end(), [&](const Graph* g) { return written_by(*g, where.buffer); }));
       if (overwritten) where = copied(run, where, output.name);
       program_.outputs.push_back({output.name, run.micro, where});
-      kept_.insert(where.buffer);
     }
   }
 
-  // What is left to write when all nodes are done. Values that sit in the buffer of a state which is written as well
+  // What is left to write of the values that exist. Values that sit in the buffer of a state which is written as well
   // move out first: a write sees the old contents of every state.
   void finish_writes(GraphRun& run) {
     for (Write& w : run.writes) {
       BufferId& source = run.buffer_of[index(w.write.value)];
       if (w.done || !is_state(source) || source == w.write.state) continue;
       const bool overwritten = std::any_of(run.writes.begin(), run.writes.end(), [&](const Write& other) {
-        return !other.done && other.write.state == source;
+        return !other.done && run.is_made(other.write.value) && other.write.state == source;
       });
       if (!overwritten) continue;
       source = copied(run, run.operand(w.write.value), program_.buffers[index(source)].name).buffer;
@@ -329,7 +370,7 @@ class Lowering {
       run.place_of[index(w.write.value)] = {};
     }
     for (Write& w : run.writes)
-      if (!w.done) finish_write(run, w);
+      if (!w.done && run.is_made(w.write.value)) finish_write(run, w);
   }
 
   Operand copied(const GraphRun& run, const Operand& source, const std::string& name) {
@@ -337,7 +378,7 @@ class Lowering {
     copy.kind = Instruction::Kind::copy;
     copy.name = name;
     copy.micro = run.micro;
-    copy.phase = run.graph.nodes.empty() ? ir::Phase::forward : run.graph.nodes.back().phase;
+    copy.phase = run.last_lowered == kNone ? ir::Phase::forward : run.graph.nodes[index(run.last_lowered)].phase;
     copy.inputs = {source};
     copy.outputs = {{new_buffer(name, source.type, Category::staging), source.type}};
     program_.instructions.push_back(copy);
@@ -382,13 +423,18 @@ class Lowering {
   const LowerOptions& options_;
   Program program_;
   std::vector<bool> summed_;  // by state: has its first contribution
-  std::set<BufferId> kept_;   // outputs
 };
 
 }  // namespace
 
-Program lower(const ir::Module& module, const StateLayout& layout, const LowerOptions& options) {
+Program emit(const ir::Module& module, const StateLayout& layout, const LowerOptions& options) {
   return Lowering(module, layout, options).run();
+}
+
+Program lower(const ir::Module& module, const StateLayout& layout, const LowerOptions& options) {
+  Program program = emit(module, layout, options);
+  run_passes(program, options);
+  return program;
 }
 
 }  // namespace trireme::program

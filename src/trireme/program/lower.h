@@ -1,10 +1,25 @@
 #pragma once
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "trireme/program/check.h"
 #include "trireme/program/collectives.h"
 #include "trireme/program/copies.h"
 #include "trireme/program/program.h"
+#include "trireme/program/schedule.h"
 #include "trireme/program/weight_gradients.h"
 
 namespace trireme::program {
+
+// What is told of the passes over a program (pass.h).
+struct PassReports {
+  std::filesystem::path dump = {};  // numbered files "14-step-collectives.txt"; empty: none
+  std::size_t first_number = 0;     // of the program as it is emitted: one behind the graph passes' last
+  std::function<void(const std::string& pass, double seconds)> on_pass = {};
+  CheckReport* checked = nullptr;  // of the full check once memory is planned; null: it is not made
+};
 
 struct LowerOptions {
   std::string name = "step";
@@ -17,12 +32,16 @@ struct LowerOptions {
   CopyOptions copies = {};     // between memory tiers
   CollectiveOptions collectives = {};
   WeightGradientOptions weight_gradients = {};
+  std::vector<Action> actions = {};  // the order of micro-batches and phases; empty: plain_order
+  PassReports reports = {};
 };
 
-// Turns graphs into a rank's program: micro-batches unrolled, views resolved, sums accumulated into their state's
-// buffer (by the kernel itself where it can), buffers of dying inputs reused where the op allows, a workspace where the
-// kernel asks for one, copies to and from other tiers, collectives and, if asked for, weights' gradients beside the
-// computation, and every byte placed.
+// Turns graphs into plain instructions, in the order of the actions: micro-batches unrolled, views resolved, sums
+// accumulated into their state's buffer (by the kernel itself where it can). What a micro-batch saves lives from its
+// forward action to its last use. Refuses actions that are in no valid order.
+Program emit(const ir::Module& module, const StateLayout& layout, const LowerOptions& options);
+
+// A rank's program as it runs: what is emitted, rewritten by the program passes (pass.h).
 // Throws when an op has no kernel for its types on the device.
 Program lower(const ir::Module& module, const StateLayout& layout, const LowerOptions& options);
 

@@ -29,7 +29,7 @@ TEST_P(LowerGolden, Matches) {
         .tail = take(options, "tail", ""),
         .micro_batches = std::stoi(take(options, "micro_batches", "1")),
         .reuse_in_place = take(options, "reuse", "true") == "true",
-        .weight_gradients = {.beside = take(options, "weight_gradients", "") == "beside", .lag = 1}};
+        .weight_gradients = {.overlap = take(options, "weight_gradients", "") == "overlap", .lag = 1}};
     EXPECT_TRUE(options.empty()) << "unknown option " << options.begin()->first;
     const Program program = lower(module, lay_out(module), lowering);
     check(program);

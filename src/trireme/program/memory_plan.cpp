@@ -1,10 +1,11 @@
 #include "trireme/program/memory_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
-#include <numeric>
+#include <tuple>
 
-#include "trireme/core/error.h"
+#include "trireme/program/placement.h"
 
 namespace trireme::program {
 namespace {
@@ -13,74 +14,35 @@ bool transient(const Buffer& b, int tier = 0) {
   return b.tier == tier && b.state == kNone && b.bytes > 0 && b.first != kNone;
 }
 
-// Places buffers one after another: each goes to the lowest gap, among those already placed and alive with it, that
-// holds it. Returns the end of the highest.
-class Placement {
- public:
-  explicit Placement(const std::vector<Buffer>& buffers) : offsets_(buffers.size(), 0) {
-    for (const Buffer& b : buffers) spans_.push_back({b.first, b.last, aligned(b.bytes, b.alignment), b.alignment});
-  }
+// Buffers in the orders in which they are placed: which one gives the smallest arena is hard to tell before.
+enum class Order { by_size, by_life, by_size_and_life, by_appearance };
+constexpr std::array kOrders = {Order::by_size, Order::by_life, Order::by_size_and_life, Order::by_appearance};
 
-  std::size_t run(const std::vector<std::size_t>& order) {
-    std::vector<std::size_t> placed;  // sorted by offset
-    placed.reserve(order.size());
-    std::size_t end = 0;
-    for (const std::size_t b : order) {
-      const std::size_t offset = lowest_gap(spans_[b], placed);
-      offsets_[b] = offset;
-      const auto at = std::upper_bound(placed.begin(), placed.end(), offset,
-                                       [&](std::size_t o, std::size_t p) { return o < offsets_[p]; });
-      placed.insert(at, b);
-      end = std::max(end, offset + spans_[b].size);
-    }
-    return end;
-  }
-
-  const std::vector<std::size_t>& offsets() const { return offsets_; }
-
- private:
-  // What the search looks at, close together: it visits every placed buffer for every new one.
-  struct Span {
-    std::int32_t first;
-    std::int32_t last;
-    std::size_t size;
-    std::size_t alignment;
+std::vector<std::size_t> sorted(const std::vector<Buffer>& buffers, int tier, Order order) {
+  struct Key {
+    double first, second;
+    std::size_t buffer;
   };
-
-  std::size_t lowest_gap(const Span& wanted, const std::vector<std::size_t>& placed) const {
-    std::size_t candidate = 0;
-    for (const std::size_t p : placed) {
-      const Span& other = spans_[p];
-      if (other.first > wanted.last || other.last < wanted.first) continue;
-      if (candidate + wanted.size <= offsets_[p]) break;
-      candidate = std::max(candidate, aligned(offsets_[p] + other.size, wanted.alignment));
+  std::vector<Key> keys;
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const Buffer& b = buffers[i];
+    if (!transient(b, tier)) continue;
+    const auto bytes = static_cast<double>(b.bytes);
+    const auto life = static_cast<double>(b.last - b.first + 1);
+    switch (order) {
+      case Order::by_size: keys.push_back({bytes, life, i}); break;
+      case Order::by_life: keys.push_back({life, bytes, i}); break;
+      case Order::by_size_and_life: keys.push_back({bytes * life, life, i}); break;
+      // Saved activations stack up, the rest fills in above.
+      case Order::by_appearance: keys.push_back({-static_cast<double>(b.first), bytes, i}); break;
     }
-    return candidate;
   }
-
-  std::vector<Span> spans_;
-  std::vector<std::size_t> offsets_;
-};
-
-std::vector<std::vector<std::size_t>> placement_orders(const std::vector<Buffer>& buffers, int tier) {
-  std::vector<std::size_t> ids;
-  for (std::size_t i = 0; i < buffers.size(); ++i)
-    if (transient(buffers[i], tier)) ids.push_back(i);
-  const auto sorted = [&](auto key) {
-    std::vector<std::size_t> order = ids;
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return key(buffers[a]) > key(buffers[b]); });
-    return order;
-  };
-  const auto life = [](const Buffer& b) { return static_cast<double>(b.last - b.first + 1); };
-  std::vector<std::vector<std::size_t>> orders;
-  orders.push_back(sorted([&](const Buffer& b) { return std::pair(static_cast<double>(b.bytes), life(b)); }));
-  orders.push_back(sorted([&](const Buffer& b) { return std::pair(life(b), static_cast<double>(b.bytes)); }));
-  orders.push_back(sorted([&](const Buffer& b) { return std::pair(static_cast<double>(b.bytes) * life(b), life(b)); }));
-  // In the order they appear: saved activations stack up, the rest fills in above.
-  orders.push_back(
-      sorted([&](const Buffer& b) { return std::pair(-static_cast<double>(b.first), static_cast<double>(b.bytes)); }));
-  return orders;
+  std::stable_sort(keys.begin(), keys.end(), [](const Key& a, const Key& b) {
+    return std::tie(a.first, a.second) > std::tie(b.first, b.second);
+  });
+  std::vector<std::size_t> ids(keys.size());
+  std::transform(keys.begin(), keys.end(), ids.begin(), [](const Key& k) { return k.buffer; });
+  return ids;
 }
 
 std::vector<std::size_t> live_bytes_in(const Program& program, int tier) {
@@ -110,15 +72,19 @@ std::size_t plan_tier(Program& program, int tier) {
   for (const Buffer& b : program.buffers)
     if (transient(b, tier)) widest = std::max(widest, b.alignment);
   const std::size_t base = aligned(state, widest);
-  // Each order takes time that grows with the square of the number of buffers.
   const std::size_t good_enough = (lower_bound - state) + (lower_bound - state) / 1000;
+  std::vector<Placement::Life> lives;
+  lives.reserve(program.buffers.size());
+  for (const Buffer& b : program.buffers)
+    lives.push_back(transient(b, tier) ? Placement::Life{b.first, b.last, aligned(b.bytes, b.alignment), b.alignment}
+                                       : Placement::Life{});
   std::size_t best = std::numeric_limits<std::size_t>::max();
   std::vector<std::size_t> offsets;
-  for (const auto& order : placement_orders(program.buffers, tier)) {
-    Placement placement(program.buffers);
-    const std::size_t end = placement.run(order);
-    if (end >= best) continue;
-    best = end;
+  Placement placement(lives);
+  for (const Order order : kOrders) {
+    const auto placed = placement.run(sorted(program.buffers, tier, order), best);
+    if (!placed || *placed >= best) continue;
+    best = *placed;
     offsets = placement.offsets();
     if (best <= good_enough) break;
   }

@@ -31,6 +31,10 @@ Program random_program(std::uint64_t seed, std::size_t instructions, std::size_t
     const std::size_t kind = below(10);
     b.bytes = kind == 0 ? 0 : kind < 6 ? 1 + below(200) : 1 + below(20000);
     b.category = static_cast<Category>(below(kCategories));
+    if (below(8) == 0) {
+      b.alignment = kPage;
+      b.bytes = aligned(b.bytes, kPage);
+    }
     if (below(20) != 0) {
       b.first = static_cast<std::int32_t>(below(instructions));
       const std::size_t life = below(5) == 0 ? below(instructions) : below(6);
@@ -55,7 +59,7 @@ TEST(MemoryPlan, RandomProgramsHoldTheirPromises) {
     plan_memory(p);
     for (const Buffer& a : p.buffers) {
       if (!placed(a)) continue;
-      EXPECT_EQ(a.offset % kAlignment, 0U);
+      EXPECT_EQ(a.offset % a.alignment, 0U);
       EXPECT_LE(a.offset + a.bytes, p.arena_bytes);
       EXPECT_TRUE(a.state != kNone || a.offset >= p.state_bytes);
       for (const Buffer& b : p.buffers) {
@@ -75,6 +79,18 @@ TEST(MemoryPlan, RandomProgramsHoldTheirPromises) {
       EXPECT_GE(p.buffers[static_cast<std::size_t>(report.largest[i - 1])].bytes,
                 p.buffers[static_cast<std::size_t>(report.largest[i])].bytes);
   }
+}
+
+// On average: one such program may be hard.
+TEST(MemoryPlan, RandomProgramsAreNearTheirLowerBound) {
+  double sum = 0;
+  constexpr int programs = 50;
+  for (std::uint64_t seed = 1; seed <= programs; ++seed) {
+    Program p = random_program(seed, 300, 1000);
+    plan_memory(p);
+    sum += static_cast<double>(p.arena_bytes - p.state_bytes) / static_cast<double>(p.lower_bound - p.state_bytes);
+  }
+  EXPECT_LE(sum / programs, 1.05);
 }
 
 TEST(MemoryPlan, AStackOfActivationsIsPacked) {

@@ -32,6 +32,13 @@ int Program::events() const {
   return last + 1;
 }
 
+bool Program::moves_on_disk(const Instruction& instruction) const {
+  if (!instruction.moves()) return false;
+  const Operand& there =
+      instruction.kind == Instruction::Kind::store ? instruction.outputs.front() : instruction.inputs.front();
+  return buffers[static_cast<std::size_t>(there.buffer)].tier == kDiskTier;
+}
+
 StateLayout lay_out(const ir::Module& module, std::size_t staging_bytes) {
   StateLayout layout;
   for (const ir::State& state : module.states) {

@@ -106,12 +106,27 @@ struct NamedOutput {
   Operand operand;
 };
 
-// Streams beside the compute stream, 0.
+// Streams other than the compute stream, 0.
 inline constexpr std::int32_t kStoreStream = 1;
 inline constexpr std::int32_t kLoadStream = 2;
 inline constexpr std::int32_t kCommStream = 3;
 inline constexpr std::int32_t kGradientStream = 4;  // shares the compute stream's units
 inline constexpr std::int32_t kHostStream = 5;      // launches on the host's cores
+
+// Instructions that an accelerator does as one launch: from `first` on, before `last`.
+struct LaunchGroup {
+  std::int32_t first = 0;
+  std::int32_t last = 0;
+};
+
+// Instructions that an accelerator captures once and then replays as one: from `first` on, before `last`. A replay
+// starts after the events in `waits`, and when it is done those in `records` are recorded.
+struct CaptureRegion {
+  std::int32_t first = 0;
+  std::int32_t last = 0;
+  std::vector<std::int32_t> waits;
+  std::vector<std::int32_t> records;
+};
 
 // What one rank runs, every byte placed. The first `state_bytes` of the arena hold the persistent state at the offsets
 // of a StateLayout shared by all programs of a run; the rest is this program's own. Other tiers alike.
@@ -122,8 +137,11 @@ struct Program {
   int micro_batches = 1;
   ir::Mesh mesh;  // of the ranks that run it together
   std::vector<Buffer> buffers;
+  std::size_t states = 0;  // the first buffers are those of the module's states, in its order
   std::vector<Instruction> instructions;
   std::vector<NamedOutput> outputs;
+  std::vector<LaunchGroup> launch_groups;      // in order; empty on the CPU
+  std::vector<CaptureRegion> capture_regions;  // in order; empty on the CPU
   std::size_t state_bytes = 0;
   std::size_t arena_bytes = 0;                         // the predicted peak
   std::size_t lower_bound = 0;                         // largest sum of simultaneously live bytes
@@ -134,6 +152,9 @@ struct Program {
   std::size_t bytes_in(int tier) const { return tier == 0 ? arena_bytes : tier_bytes[at(tier)]; }
   int streams() const;
   int events() const;
+  // Whether it is a copy to or from the disk. Several of a stream are under way at once, and complete in any order.
+  bool moves_on_disk(const Instruction& instruction) const;
+  bool is_placed() const { return arena_bytes > 0; }  // memory is planned
 
  private:
   static std::size_t at(int tier) { return static_cast<std::size_t>(tier); }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <deque>
 
-#include "trireme/program/beside.h"
+#include "trireme/program/stream_order.h"
 
 namespace trireme::program {
 namespace {
@@ -19,8 +19,8 @@ void wait(Instruction& instruction, std::int32_t event) {
 
 }  // namespace
 
-void move_weight_gradients(Program& program, const WeightGradientOptions& options) {
-  if (!options.beside || std::none_of(program.instructions.begin(), program.instructions.end(), moves)) return;
+void overlap_weight_gradients(Program& program, const WeightGradientOptions& options) {
+  if (!options.overlap || std::none_of(program.instructions.begin(), program.instructions.end(), moves)) return;
   std::int32_t events = program.events();
   std::vector<std::int32_t> passed_on;  // what the compute stream would have waited for in their place
   std::deque<std::int32_t> under_way;   // events of those that it has not waited for
@@ -41,7 +41,7 @@ void move_weight_gradients(Program& program, const WeightGradientOptions& option
     wait(instruction, under_way.front());
     under_way.pop_front();
   }
-  order_beside(program, kGradientStream);
+  order_stream(program, kGradientStream);
 }
 
 }  // namespace trireme::program

@@ -6,7 +6,7 @@
 namespace trireme::program {
 
 struct WeightGradientOptions {
-  bool beside = false;  // off: on the compute stream, where they stand
+  bool overlap = false;  // off: on the compute stream, where they stand
   // How many of them the compute stream may be ahead of. What they read is kept for so long.
   std::size_t lag = 4;
 };
@@ -16,6 +16,6 @@ struct WeightGradientOptions {
 //
 //   compute   dx₂ ── dx₁ ─────── dx₀ ── … ── update
 //   gradient     └ dw₂ ──┴ dw₁ ──────── dw₀ ───┘
-void move_weight_gradients(Program& program, const WeightGradientOptions& options);
+void overlap_weight_gradients(Program& program, const WeightGradientOptions& options);
 
 }  // namespace trireme::program

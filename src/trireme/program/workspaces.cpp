@@ -28,7 +28,7 @@ std::size_t workspace_bytes(const Program& program, const Instruction& instructi
 }  // namespace
 
 void add_workspaces(Program& program) {
-  const std::vector<std::size_t> done = known_done(program);
+  const std::vector<std::size_t> after = happens_after(program);
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     Instruction& instruction = program.instructions[i];
     if (instruction.kind != Instruction::Kind::launch) continue;
@@ -43,7 +43,7 @@ void add_workspaces(Program& program) {
     const auto at = static_cast<std::int32_t>(i);
     instruction.workspace = {static_cast<BufferId>(program.buffers.size()), type};
     program.buffers.push_back(
-        {instruction.name, bytes, 0, Category::workspace, kNone, at, static_cast<std::int32_t>(done[i])});
+        {instruction.name, bytes, 0, Category::workspace, kNone, at, static_cast<std::int32_t>(after[i])});
     if (instruction.on_host) program.buffers.back().tier = kHostTier;
   }
 }

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <new>
 
+#include "trireme/device/cpu/widened.h"
 #include "trireme/train/session.h"
 
 // The sanitizers bring an allocator of their own.
@@ -115,7 +116,7 @@ std::size_t allocations_of_a_step(train::Config c) {
   const train::Compiled compiled = train::compile(c, registry, {.threads = 2});
   train::Session session(compiled, 2);
   session.initialize(1);
-  const data::Batch batch = batch_for(c, compiled.module.graph("micro").find_input("images").has_value());
+  const data::Batch batch = batch_for(c, compiled.roles.front().module.graph("micro").find_input("images").has_value());
   // On a busy machine a worker may get its first piece of work, and with it what libraries keep per thread, only after
   // some steps: the fewest of several are those of a step in the steady state.
   std::size_t fewest = SIZE_MAX;
@@ -126,7 +127,10 @@ std::size_t allocations_of_a_step(train::Config c) {
     counting = false;
     fewest = std::min(fewest, allocations.load());
   }
-  EXPECT_LE(largest_in_onednn, 2048U);
+  // Its kernels for CPUs without AVX-512 allocate their packing buffers (device/cpu/onednn.h).
+  if (!device::cpu::widens(DType::bf16)) {
+    EXPECT_LE(largest_in_onednn, 2048U);
+  }
   return fewest;
 }
 

@@ -27,7 +27,7 @@ std::string signature(const Instruction& instruction) {
 }  // namespace
 
 Executor::Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool, const Tiers& tiers,
-                   Membership* ranks)
+                   ProcessGroups* ranks)
     : program_(program),
       arena_(arena),
       tiers_(tiers),
@@ -46,9 +46,9 @@ Executor::Executor(const program::Program& program, device::Arena& arena, Thread
   };
   check_tier(program::kHostTier, tiers.host == nullptr ? 0 : tiers.host->bytes());
   check_tier(program::kDiskTier, tiers.disk == nullptr ? 0 : tiers.disk->bytes());
-  if (program.mesh.ranks() > 1 && (ranks == nullptr || ranks->mesh != program.mesh))
+  if (program.mesh.ranks() > 1 && (ranks == nullptr || ranks->mesh() != program.mesh))
     fail("program '{}' is for the ranks of '{}', got '{}'", program.name, program.mesh.str(),
-         ranks == nullptr ? "" : ranks->mesh.str());
+         ranks == nullptr ? "" : ranks->mesh().str());
   if (arena.kind() != program.device)
     fail("program '{}' is for the memory of a {}, got that of a {}", program.name, device::name_of(program.device),
          device::name_of(arena.kind()));
@@ -94,7 +94,7 @@ void Executor::prepare(std::size_t i, std::unordered_map<std::string, device::Ke
     const program::Buffer& buffer = program_.buffers[static_cast<std::size_t>(o.buffer)];
     std::size_t offset = buffer.offset + o.offset;
     if (o.place.axis != program::kNone)
-      offset += o.place.stride * static_cast<std::size_t>(ranks_->place[static_cast<std::size_t>(o.place.axis)]);
+      offset += o.place.stride * static_cast<std::size_t>(ranks_->coordinate()[static_cast<std::size_t>(o.place.axis)]);
     const std::size_t bytes = instruction.moves() ? buffer.moved(o.type.bytes()) : o.type.bytes();
     std::size_t& end = p.end_offset[static_cast<std::size_t>(buffer.tier)];
     end = std::max(end, offset + bytes);
@@ -190,8 +190,9 @@ void Executor::combine(std::size_t i) {
   const Instruction& instruction = program_.instructions[i];
   const Prepared& p = prepared_[i];
   const DType dtype = instruction.inputs.front().type.dtype;
-  const comm::Options options{
-      ranks_->algorithm, {static_cast<std::byte*>(p.workspace), instruction.workspace.type.bytes()}, instruction.name};
+  const comm::Options options{ranks_->algorithm(),
+                              {static_cast<std::byte*>(p.workspace), instruction.workspace.type.bytes()},
+                              instruction.name};
   if (instruction.op->name == ops::kAllReduce) {
     for (const Copy& copy : p.copies) std::memcpy(copy.to, copy.from, copy.bytes);
     const bool max = instruction.attributes.text("reduce") == "max";
@@ -208,9 +209,9 @@ void Executor::combine(std::size_t i) {
 void Executor::prepare_message(std::size_t i) {
   const Instruction& instruction = program_.instructions[i];
   Prepared& p = prepared_[i];
-  if (ranks_ == nullptr || !ranks_->everyone) fail("there are no ranks beyond the mesh");
-  p.group = ranks_->everyone.get();
-  p.peer = ranks_->first_peer + static_cast<int>(instruction.attributes.integer("peer"));
+  if (ranks_ == nullptr) fail("there are no other ranks");
+  p.group = &ranks_->all();
+  p.peer = static_cast<int>(instruction.attributes.integer("peer"));
   p.key = static_cast<int>(instruction.attributes.integer("key"));
   if (p.peer >= p.group->size()) fail("there is no rank {}", p.peer);
 }

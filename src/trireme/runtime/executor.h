@@ -16,7 +16,7 @@
 #include "trireme/device/tier_file.h"
 #include "trireme/program/program.h"
 #include "trireme/runtime/held_states.h"
-#include "trireme/runtime/membership.h"
+#include "trireme/runtime/process_groups.h"
 #include "trireme/runtime/trace.h"
 
 namespace trireme::runtime {
@@ -36,15 +36,15 @@ struct Tiers {
 //   float loss = step.scalar("loss");
 //
 // On a CPU the compute stream is the caller's thread and the others are threads of their own. A device beside it gets
-// the instructions in program order, each stream's in a lane of its queue; those between two that need the host are
-// recorded in the second run and replayed from then on.
+// the instructions in program order, each stream's in a lane of its queue; the program's capture regions are captured
+// in the second run and replayed from then on.
 class Executor {
  public:
   // `program`, `arena`, `pool`, `tiers` and `ranks` must outlive the executor. The arena is of the program's device and
   // holds at least program.arena_bytes, the tiers what the program keeps there, and the pool has at most
   // program.threads threads. `ranks` is this rank's place among those that run the program together (null: alone).
   Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool, const Tiers& tiers = {},
-           Membership* ranks = nullptr);
+           ProcessGroups* ranks = nullptr);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -164,19 +164,11 @@ class Executor {
   void read_times();
   std::vector<std::byte> on_host(const void* data, std::size_t bytes) const;
 
-  // And executor_recording.cpp.
-  struct DeviceRun {
-    std::size_t first = 0;
-    std::size_t last = 0;                      // behind it
-    std::vector<std::int32_t> waits = {};      // events of instructions that need the host: before all else of it
-    std::vector<std::int32_t> announces = {};  // events of its own that others wait for
-    bool records = false;
-    std::size_t recording = 0;  // of the queue
-  };
-  void find_runs();
+  // And executor_capture.cpp.
   bool recorded_here(std::int32_t event) const;
-  void record(DeviceRun& run);
-  void replay(const DeviceRun& run);
+  bool captures_all() const;
+  std::size_t capture(const program::CaptureRegion& region);
+  void replay(std::size_t region);
   void run_on_device();
 
   std::size_t lane_of(std::size_t i) const { return static_cast<std::size_t>(program_.instructions[i].stream); }
@@ -185,7 +177,7 @@ class Executor {
   device::Arena& arena_;
   Tiers tiers_;
   ThreadPool& pool_;
-  Membership* ranks_;
+  ProcessGroups* ranks_;
   ThreadPool side_pool_{1};  // streams beside the compute stream run their kernels on their own thread
   ThreadPool host_pool_{1};  // and so does the host's stream of a program for the CPU
   std::vector<std::shared_ptr<device::Kernel>> kernels_;
@@ -225,11 +217,10 @@ class Executor {
   std::vector<HostCall> host_calls_;             // by instruction
   std::vector<const std::byte*> early_outputs_;  // by number: in the staging; null: fetched when asked for
   mutable std::vector<std::vector<std::byte>> fetched_;
-  std::vector<std::size_t> together_;      // by instruction: launches done at once from here on; 0: with one before
-  std::size_t group_events_ = 0;           // of the queue: the first of those that collectives use
-  std::vector<DeviceRun> runs_of_device_;  // one behind the other, all of the program
-  const DeviceRun* recording_ = nullptr;   // the one that is being recorded
-  bool recorded_ = false;
+  std::vector<std::size_t> together_;  // by instruction: launches done at once from here on; 0: with one before
+  std::size_t group_events_ = 0;       // of the queue: the first of those that collectives use
+  std::vector<std::size_t> captured_;  // of the queue, by capture region; empty: none is captured yet
+  const program::CaptureRegion* capturing_ = nullptr;
   std::array<std::atomic<std::size_t>, program::kTiers> measured_peak_{};
   std::array<double, 4> phase_seconds_{};
   std::array<double, 4> wait_seconds_{};

@@ -15,7 +15,6 @@ using program::Instruction;
 namespace {
 
 constexpr std::size_t kLarge = std::size_t{1} << 16;  // bytes of an input that is worth a copy of its own
-constexpr std::size_t kSmall = std::size_t{1} << 16;  // bytes of a copy that takes longer to start than to do
 constexpr std::size_t kEarly = 256;                   // bytes of an output that comes by itself at the end of a run
 
 // On their way to or from the disk, tensors pass through the host's memory in parts of at most this many bytes.
@@ -30,10 +29,6 @@ void stage(std::span<const std::byte> from, std::byte* to, ThreadPool& pool) {
   });
 }
 
-bool is_small_copy(const Instruction& instruction) {
-  return instruction.kind == Instruction::Kind::copy && instruction.outputs.front().type.bytes() <= kSmall;
-}
-
 // Forward, gradients, update: the two kinds of gradients take turns too often to be timed apart.
 int part_of(const Instruction& instruction) {
   if (instruction.phase == ir::Phase::weight_gradient) return static_cast<int>(ir::Phase::input_gradient);
@@ -45,8 +40,7 @@ int part_of(const Instruction& instruction) {
 // Also when the trace changes, which wants more points of time.
 void Executor::prepare_queue() {
   const std::vector<Instruction>& instructions = program_.instructions;
-  recorded_ = false;
-  find_runs();
+  captured_.clear();
   marks_.clear();
   int part = -1;
   for (std::size_t i = 0; i < instructions.size() && trace_ == nullptr; ++i)
@@ -107,62 +101,18 @@ void Executor::prepare_disk() {
   }
 }
 
-// Launches of one op, one behind the other, that their kernel can do at once: none writes what another touches.
 void Executor::find_groups() {
-  using Range = std::pair<const std::byte*, const std::byte*>;
-  struct Touched {
-    std::vector<Range> read, written;
-  };
-  const auto touched = [&](std::size_t i) {
-    Touched t;
-    const Instruction& instruction = program_.instructions[i];
-    const auto add = [](std::vector<Range>& ranges, const void* data, const program::Operand& o) {
-      const auto* begin = static_cast<const std::byte*>(data);
-      if (begin != nullptr) ranges.emplace_back(begin, begin + o.type.bytes());
-    };
-    for (std::size_t k = 0; k < instruction.inputs.size(); ++k)
-      add(t.read, prepared_[i].inputs[k], instruction.inputs[k]);
-    for (std::size_t k = 0; k < instruction.outputs.size(); ++k)
-      add(t.written, prepared_[i].outputs[k], instruction.outputs[k]);
-    if (const auto* kernel = dynamic_cast<const device::GroupKernel*>(prepared_[i].kernel);
-        kernel == nullptr || !kernel->shares_workspace())
-      add(t.written, prepared_[i].workspace, instruction.workspace);
-    return t;
-  };
-  const auto meet = [](const std::vector<Range>& a, const std::vector<Range>& b) {
-    for (const Range& x : a)
-      for (const Range& y : b)
-        if (x.first < y.second && y.first < x.second) return true;
-    return false;
-  };
   together_.assign(prepared_.size(), 1);
-  for (std::size_t first = 0; first < prepared_.size();) {
-    std::vector<Touched> members;
-    std::size_t next = first;
-    for (; next < prepared_.size(); ++next) {
-      const Instruction& instruction = program_.instructions[next];
-      if (!is_small_copy(instruction) && dynamic_cast<device::GroupKernel*>(prepared_[next].kernel) == nullptr) break;
-      if (instruction.kind != program_.instructions[first].kind || instruction.op != program_.instructions[first].op ||
-          instruction.stream != program_.instructions[first].stream)
-        break;
-      // The others would wait with it.
-      if (next > first && !instruction.waits.empty()) break;
-      Touched own = touched(next);
-      if (std::any_of(members.begin(), members.end(), [&](const Touched& other) {
-            return meet(own.written, other.read) || meet(own.written, other.written) || meet(own.read, other.written);
-          }))
-        break;
-      members.push_back(std::move(own));
-    }
-    next = std::max(next, first + 1);
-    together_[first] = next - first;
-    std::fill(together_.begin() + static_cast<std::ptrdiff_t>(first) + 1,
-              together_.begin() + static_cast<std::ptrdiff_t>(next), 0);
-    first = next;
+  for (const program::LaunchGroup& group : program_.launch_groups) {
+    std::fill(together_.begin() + group.first, together_.begin() + group.last, 0);
+    together_[static_cast<std::size_t>(group.first)] = static_cast<std::size_t>(group.last - group.first);
+    for (auto i = static_cast<std::size_t>(group.first); i < static_cast<std::size_t>(group.last); ++i)
+      if (prepared_[i].kernel != nullptr && dynamic_cast<device::GroupKernel*>(prepared_[i].kernel) == nullptr)
+        fail("the kernel of {} cannot be launched together with others", program::describe(program_, i));
   }
 }
 
-// What is bound is read where it lies, if it is large and the device can. A recording has one address for good.
+// What is bound is read where it lies, if it is large and the device can. A captured copy has one address for good.
 const std::byte* Executor::host_source(std::size_t i) const {
   const Prepared& p = prepared_[i];
   return p.ahead && queue_->reads(p.bound) ? p.bound : p.staged;
@@ -192,7 +142,7 @@ void Executor::issue(std::size_t i) {
   await(i);
   switch (instruction.kind) {
     case Instruction::Kind::input:
-      if (recording_ != nullptr && p.ahead) break;
+      if (capturing_ != nullptr && p.ahead) break;
       queue_->copy(p.outputs.front(), host_source(i), instruction.outputs.front().type.bytes(), lane);
       break;
     case Instruction::Kind::copy:
@@ -221,7 +171,7 @@ void Executor::issue_collective(std::size_t i) {
   const Instruction& instruction = program_.instructions[i];
   const Prepared& p = prepared_[i];
   const comm::DeviceGroup::Lane lane{*queue_, lane_of(i), group_events_};
-  const comm::Options options{.algorithm = ranks_->algorithm, .scratch = {}, .name = instruction.name};
+  const comm::Options options{.algorithm = ranks_->algorithm(), .scratch = {}, .name = instruction.name};
   const DType dtype = instruction.inputs.front().type.dtype;
   if (instruction.op->name == ops::kAllReduce) {
     for (const Copy& copy : p.copies) queue_->copy(copy.to, copy.from, copy.bytes, lane.lane);
@@ -241,7 +191,7 @@ void Executor::issue_collective(std::size_t i) {
 }
 
 void Executor::await(std::size_t i) {
-  // What comes from before a recording is waited for before it is replayed.
+  // What comes from before a captured region is waited for before it is replayed.
   for (const std::int32_t event : program_.instructions[i].waits)
     if (recorded_here(event)) queue_->wait(static_cast<std::size_t>(event), lane_of(i));
 }

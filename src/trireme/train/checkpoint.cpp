@@ -4,13 +4,15 @@
 #include <charconv>
 #include <fstream>
 #include <new>
+#include <set>
 #include <thread>
 
+#include "trireme/compiler/saved_state.h"
 #include "trireme/core/error.h"
 #include "trireme/io/atomic_file.h"
 #include "trireme/io/checkpoint_reader.h"
 #include "trireme/passes/compress_gradients.h"
-#include "trireme/train/saved_state.h"
+#include "trireme/train/load_slice.h"
 
 namespace trireme::train {
 namespace {
@@ -190,37 +192,19 @@ std::string shard_file(std::size_t rank) {
 
 namespace {
 
-// The rows that rank `number` of the world saves of a state that it has: of workers each an equal share, of servers
-// each what it keeps. Nothing where others save it.
-std::optional<SavedRows> rows_to_save(const Compiled& run, const Rank& rank, const ir::State& state, int number) {
-  if (!is_saved(state)) return std::nullopt;
-  const int workers = run.module.mesh.ranks();
-  if (number < workers) {
-    SavedRows rows = saved_rows(state, number, workers);
-    if (number > 0 && (rows.extent.rank() == 0 || rows.extent[0] == 0)) return std::nullopt;
-    return rows;
-  }
-  SavedRows rows = saved_rows(state, 0, 1);
-  if (state.whole.rank() > 0) {
-    rows.start[0] = rank.first_row(state);
-    return rows;
-  }
-  // Of what several servers have, the first saves it.
-  for (int before = 0; before < number - workers; ++before)
-    if (run.servers[static_cast<std::size_t>(before)].module.find_state(state.name) != ir::kNone) return std::nullopt;
-  return rows;
-}
-
-io::ShardTensor saved_part(Rank& rank, const ir::State& state, const SavedRows& rows) {
+io::ShardTensor saved_tensor(Rank& rank, const ir::State& state, const ir::Slice& slice) {
   const TensorType whole{state.type.dtype, state.global_shape()};
-  // Where they begin in what the rank keeps.
-  const std::int64_t per_row = rows.extent.rank() == 2 ? rows.extent[1] : 1;
-  const std::size_t first = state.whole.rank() > 0 || rows.start.rank() == 0
-                                ? 0
-                                : static_cast<std::size_t>(rows.start[0] * per_row) * size_of(whole.dtype);
-  io::ShardTensor tensor{state.name, whole, ir::name_of(state.category), rows.start, rows.extent, {}, {}};
+  // Where its rows begin in what the rank stores.
+  std::size_t first = 0;
+  if (slice.extent.rank() > 0) {
+    const ir::Slice stored = ir::in_rows(rank.slice_of(state), ir::sliced_shape(state));
+    const std::int64_t per_row = stored.extent.rank() == 2 ? stored.extent[1] : 1;
+    const std::int64_t rows = ir::in_rows(slice, whole.shape).start[0] - stored.start[0];
+    first = static_cast<std::size_t>(rows * per_row) * size_of(whole.dtype);
+  }
+  io::ShardTensor tensor{state.name, whole, ir::name_of(state.category), slice.start, slice.extent, {}, {}};
   if (const std::span<std::byte> resident = rank.resident_state(state.name); !resident.empty())
-    tensor.bytes = resident.subspan(first, TensorType{whole.dtype, rows.extent}.bytes());
+    tensor.bytes = resident.subspan(first, TensorType{whole.dtype, slice.extent}.bytes());
   else
     tensor.read = [&rank, &name = state.name, first](std::size_t offset, std::span<std::byte> out) {
       rank.read_state(name, first + offset, out);
@@ -232,15 +216,14 @@ io::ShardTensor saved_part(Rank& rank, const ir::State& state, const SavedRows& 
 
 std::vector<SavedShard> saved_shards(Session& session) {
   std::vector<SavedShard> shards;
-  for (std::size_t r = 0; r < session.keepers(); ++r) {
+  for (std::size_t r = 0; r < session.ranks().size(); ++r) {
     Rank& rank = session.rank(r);
-    const std::vector<ir::State>& states = rank.compiled().module.states;
-    const std::size_t number = session.first_rank() + r;
-    SavedShard shard{r, shard_file(number), {}, {}, rank.staging()};
+    const std::vector<ir::State>& states = rank.role().module.states;
+    SavedShard shard{r, shard_file(static_cast<std::size_t>(rank.number())), {}, {}, rank.staging()};
     for (std::size_t s = 0; s < states.size(); ++s) {
-      const auto rows = rows_to_save(session.compiled(), rank, states[s], static_cast<int>(number));
-      if (!rows) continue;
-      shard.tensors.push_back(saved_part(rank, states[s], *rows));
+      const auto slice = compiler::saved_slice(session.compiled(), rank.number(), static_cast<ir::StateId>(s));
+      if (!slice) continue;
+      shard.tensors.push_back(saved_tensor(rank, states[s], *slice));
       shard.states.push_back(static_cast<ir::StateId>(s));
     }
     if (!shard.tensors.empty()) shards.push_back(std::move(shard));
@@ -374,35 +357,32 @@ void load_checkpoint(const fs::path& run, std::int64_t step, Session& session, c
     refuse("{} has no checkpoint of step {}; there {} {}", run.string(), step, steps.size() == 1 ? "is one of" : "are",
            steps.empty() ? "none" : fmt::format("{}", fmt::join(steps.rbegin(), steps.rend(), ", ")));
   const io::CheckpointReader reader = open_checkpoint(run, step);
-  std::size_t fresh = 0;
-  for (const ir::State& state : session.compiled().saved_states()) {
-    // Imported weights come without an optimizer, which before the first step is as it starts.
-    if (step == 0 && state.category == ir::Category::optimizer && reader.find(state.name) == nullptr) continue;
-    // Nor has a run in another precision a loss scale.
-    if (state.category == ir::Category::scalars && reader.find(state.name) == nullptr) continue;
-    const io::CheckpointTensor* found = reader.find(state.name);
-    if (passes::is_compression_state(state) &&
-        (found == nullptr || found->type != TensorType{state.type.dtype, state.global_shape()})) {
-      ++fresh;
-      continue;
-    }
-    const io::CheckpointTensor& tensor = reader.at(state.name);
-    if (const TensorType whole{state.type.dtype, state.global_shape()}; tensor.type != whole)
-      refuse("{}: '{}' is {}, the model has {}", checkpoint_folder(run, step).string(), state.name, tensor.type.str(),
-             whole.str());
-    if (session.compiled().ranks() == 1)
-      if (const std::span<std::byte> resident = session.rank(0).resident_state(state.name); !resident.empty()) {
-        reader.read(tensor, resident);
+  std::set<std::string> fresh;
+  // Each process reads what its own ranks store.
+  for (const auto& rank : session.ranks())
+    for (const ir::State& state : rank->role().module.states) {
+      if (!compiler::is_saved(state)) continue;
+      const io::CheckpointTensor* found = reader.find(state.name);
+      // Imported weights come without an optimizer, which before the first step is as it starts.
+      if (step == 0 && state.category == ir::Category::optimizer && found == nullptr) continue;
+      // Nor has a run in another precision a loss scale.
+      if (state.category == ir::Category::scalars && found == nullptr) continue;
+      const TensorType whole{state.type.dtype, state.global_shape()};
+      if (passes::is_compression_state(state) && (found == nullptr || found->type != whole)) {
+        fresh.insert(state.name);
         continue;
       }
-    std::vector<std::byte> bytes(tensor.type.bytes());
-    reader.read(tensor, bytes);
-    session.write_state(state.name, 0, bytes);
-  }
-  if (fresh > 0)
+      const io::CheckpointTensor& tensor = reader.at(state.name);
+      if (tensor.type != whole)
+        refuse("{}: '{}' is {}, the model has {}", checkpoint_folder(run, step).string(), state.name, tensor.type.str(),
+               whole.str());
+      load_slice(*rank, state,
+                 [&](const ir::Slice& slice, std::span<std::byte> out) { reader.read(tensor, slice, out); });
+    }
+  if (!fresh.empty())
     log(sink, LogLevel::info,
         "{} tensors of gradient compression start anew: the checkpoint has none for {} ranks compressing this way",
-        fresh, session.ranks().size());
+        fresh.size(), session.compiled().mesh.ranks());
   session.derive();
 }
 

@@ -1,5 +1,8 @@
 #include "trireme/train/huggingface.h"
 
+#include "trireme/compiler/saved_state.h"
+#include "trireme/train/load_slice.h"
+
 namespace trireme::train {
 
 namespace fs = std::filesystem;
@@ -15,16 +18,15 @@ void load_huggingface(const std::string& folder, Session& session) {
 }
 
 void load_huggingface(const io::HfWeights& weights, Session& session) {
-  for (const ir::State& state : session.compiled().saved_states()) {
-    if (!state.trained) continue;
-    const TensorType whole{state.type.dtype, state.global_shape()};
-    std::span<std::byte> bytes;
-    if (session.compiled().ranks() == 1) bytes = session.rank(0).resident_state(state.name);
-    std::vector<std::byte> elsewhere(bytes.empty() ? whole.bytes() : 0);
-    if (bytes.empty()) bytes = elsewhere;
-    weights.read(state.name, whole.shape, {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)});
-    if (!elsewhere.empty()) session.write_state(state.name, 0, elsewhere);
-  }
+  // Each process reads what its own ranks store.
+  for (const auto& rank : session.ranks())
+    for (const ir::State& state : rank->role().module.states) {
+      if (!state.trained || !compiler::is_saved(state)) continue;
+      load_slice(*rank, state, [&](const ir::Slice& slice, std::span<std::byte> out) {
+        weights.read(state.name, state.global_shape(), slice,
+                     {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
+      });
+    }
   session.derive();
 }
 

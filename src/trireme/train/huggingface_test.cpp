@@ -112,7 +112,7 @@ TEST_P(Folder, TrainingFollowsTheirs) {
 TEST_P(Folder, EveryParameterHasItsCounterpart) {
   const Loaded model(path(), registry);
   std::map<std::string, Shape> mine;
-  for (const ir::State& state : model.session.compiled().module.states)
+  for (const ir::State& state : model.session.compiled().roles.front().module.states)
     if (state.trained) mine.emplace(state.name, state.type.shape);
   std::map<std::string, Shape> table;
   for (const io::HfTensor& tensor : io::hf_tensors(io::read_hf_config(path()).model))

@@ -29,75 +29,64 @@ bool StepResult::skipped() const {
   return !finite && loss_scale && *loss_scale > static_cast<float>(passes::LossScale::kLowest);
 }
 
-Rank::Rank(const Compiled& compiled, int threads, const std::filesystem::path& disk, runtime::Membership* ranks)
+Rank::Rank(const Compiled& compiled, const Place& place)
     : compiled_(compiled),
-      ranks_(ranks),
-      pool_(threads),
-      arena_(compiled.arena_bytes, compiled.device),
-      held_(compiled.module.states.size()) {
-  if (const std::size_t bytes = compiled.tier_bytes[program::kHostTier]; bytes > 0) {
-    host_ = std::make_unique<device::HostBlock>(compiled.device, bytes);
-  }
-  if (const std::size_t bytes = compiled.tier_bytes[program::kDiskTier]; bytes > 0) {
-    disk_ = std::make_unique<device::TierFile>(disk.empty() ? std::filesystem::temp_directory_path() : disk, bytes);
+      role_(compiled.role_of(place.number)),
+      place_(place),
+      coordinate_(compiled.coordinate(place.number)),
+      pool_(place.threads),
+      arena_(role_.arena_bytes, compiled.device()),
+      held_(role_.module.states.size()) {
+  if (const std::size_t bytes = role_.tier_bytes[program::kHostTier]; bytes > 0)
+    host_ = std::make_unique<device::HostBlock>(compiled.device(), bytes);
+  if (const std::size_t bytes = role_.tier_bytes[program::kDiskTier]; bytes > 0) {
+    disk_ = std::make_unique<device::TierFile>(place.disk.empty() ? std::filesystem::temp_directory_path() : place.disk,
+                                               bytes);
     disk_states_ = std::make_unique<TierStates>(*disk_);
   }
-  if (compiled.host_staging > 0) host_staging_ = std::make_unique<device::Arena>(compiled.host_staging);
-  const auto make = [&](const program::Program& program) {
-    if (program.instructions.empty()) return std::unique_ptr<runtime::Executor>();
-    auto executor =
-        std::make_unique<runtime::Executor>(program, arena_, pool_, runtime::Tiers{host_.get(), disk_.get()}, ranks_);
-    executor->set_held(&held_);
-    return executor;
-  };
-  init_ = make(compiled.init);
-  derive_ = make(compiled.derive);
-  step_ = make(compiled.step);
-  warm_step_ = make(compiled.warm_step);
-  eval_ = make(compiled.eval);
-  predict_ = make(compiled.predict);
-  for (const Advance& a : compiled.advance) advance_.push_back(make(a.program));
+  if (role_.host_staging > 0) host_staging_ = std::make_unique<device::Arena>(role_.host_staging);
+  for (const program::Program& program : role_.programs) {
+    executors_.push_back(std::make_unique<runtime::Executor>(program, arena_, pool_,
+                                                             runtime::Tiers{host_.get(), disk_.get()}, place_.groups));
+    executors_.back()->set_held(&held_);
+  }
   rng_.resize(static_cast<std::size_t>(compiled.micro_batches));
+  const ir::Module& module = role_.module;
   const auto reads = [&](const char* graph, const char* input) {
-    return compiled.module.has_graph(graph) && compiled.module.graph(graph).find_input(input).has_value();
+    return module.has_graph(graph) && module.graph(graph).find_input(input).has_value();
   };
   has_rng_ = reads("micro", "rng");
   images_ = reads("eval", "images");
   has_lr_ = reads("update", "lr");
   has_step_number_ = reads("update", "step");
-  has_loss_scale_ = compiled.module.has_graph("update") &&
-                    compiled.module.graph("update").find_output(passes::LossScale::kState).has_value();
+  has_loss_scale_ =
+      module.has_graph("update") && module.graph("update").find_output(passes::LossScale::kState).has_value();
 }
 
-int Rank::place(std::string_view axis) const {
-  if (ranks_ != nullptr)
-    for (std::size_t i = 0; i < ranks_->mesh.axes.size(); ++i)
-      if (ranks_->mesh.axes[i].name == axis) return ranks_->place[i];
-  return 0;
+ir::Slice Rank::slice_of(const ir::State& state) const { return ir::slice_of(state, role_.module.mesh, coordinate_); }
+
+runtime::Executor& Rank::executor(std::string_view program) const {
+  for (std::size_t i = 0; i < executors_.size(); ++i)
+    if (role_.programs[i].name == program) return *executors_[i];
+  fail("rank {} has no program '{}'", place_.number, program);
 }
 
-std::int64_t Rank::first_row(const ir::State& state) const {
-  // A server keeps whole tensors and parts, of which each is as large as it happens to be.
-  const std::string parameter = state.name.substr(0, state.name.find('/'));
-  for (const passes::ServerKey& key : compiled_.keys)
-    if (key.parameter == parameter) return key.first;
-  return state.sharding.dims.empty() ? 0 : state.type.shape[0] * place(state.sharding.dims.front().front());
-}
-
-std::uint64_t Rank::sent_bytes() const { return ranks_ == nullptr ? 0 : ranks_->sent_bytes(); }
+std::uint64_t Rank::sent_bytes() const { return place_.groups == nullptr ? 0 : place_.groups->sent_bytes(); }
 
 void Rank::initialize(std::int64_t seed) {
+  runtime::Executor& init = executor("init");
   seed_ = seed;
-  init_->bind("seed", 0, one(seed_));
-  if (const std::string input = passes::place_input("dp"); compiled_.module.graph("init").find_input(input)) {
-    place_ = place("dp");
-    init_->bind(input, 0, one(place_));
-  }
-  init_->run();
+  init.bind("seed", 0, one(seed_));
+  shards_.assign(coordinate_.begin(), coordinate_.end());
+  for (std::size_t axis = 0; axis < shards_.size(); ++axis)
+    if (const std::string input = passes::place_input(role_.module.mesh.axes[axis].name);
+        role_.module.graph("init").find_input(input))
+      init.bind(input, 0, one(shards_[axis]));
+  init.run();
 }
 
 void Rank::derive() {
-  if (derive_) derive_->run();
+  if (role_.find("derive") != nullptr) executor("derive").run();
 }
 
 // In the precision that the program reads, which a loader may have made already.
@@ -117,7 +106,7 @@ void Rank::bind_images(runtime::Executor& executor, const data::Batch& batch, in
 
 void Rank::bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first) {
   const std::int64_t rows = compiled_.micro_rows / compiled_.replicas;
-  first += place("dp") * rows;
+  first += compiled_.row_shard(place_.number) * rows;
   if (images_) {
     bind_images(executor, batch, micro, first, rows);
     executor.bind("labels", micro, rows_of(batch.labels, batch.rows, first, rows));
@@ -128,7 +117,7 @@ void Rank::bind_rows(runtime::Executor& executor, const data::Batch& batch, int 
 }
 
 runtime::Executor& Rank::bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
-  runtime::Executor& executor = step < compiled_.warm_steps ? *warm_step_ : *step_;
+  runtime::Executor& executor = this->executor(compiled_.step_program(step));
   const std::int64_t expected = compiled_.micro_rows * compiled_.micro_batches;
   if (batch.rows != expected) fail("the step takes {} rows, got {}", expected, batch.rows);
   const std::int64_t rows = compiled_.micro_rows / compiled_.replicas;
@@ -136,7 +125,7 @@ runtime::Executor& Rank::bind_step(const data::Batch& batch, std::int64_t step, 
     bind_rows(executor, batch, m, m * compiled_.micro_rows);
     if (!has_rng_) continue;
     auto& rng = rng_[static_cast<std::size_t>(m)];
-    rng = {seed, step, batch.first_row + m * compiled_.micro_rows + place("dp") * rows};
+    rng = {seed, step, batch.first_row + m * compiled_.micro_rows + compiled_.row_shard(place_.number) * rows};
     executor.bind("rng", m, std::span<const std::int64_t>(rng));
   }
   lr_ = static_cast<float>(lr);
@@ -154,29 +143,39 @@ StepResult Rank::step(const data::Batch& batch, std::int64_t step, double lr, st
   return result;
 }
 
+void Rank::run(const Steps& steps) {
+  for (std::int64_t s = steps.first; s < steps.first + steps.count; ++s) {
+    const StepResult result = step(steps.batch(place_.here, s), s, steps.lr(s), steps.seed);
+    if (steps.done) steps.done(place_.here, s, result);
+  }
+}
+
 std::optional<runtime::Executor::BadTensor> Rank::explain(const data::Batch& batch, std::int64_t step, double lr,
                                                           std::int64_t seed) {
   return bind_step(batch, step, lr, seed).run_checked();
 }
 
 float Rank::evaluate(const data::Batch& batch) {
-  bind_rows(*eval_, batch, 0, 0);
-  eval_->run();
-  return eval_->scalar("loss");
+  runtime::Executor& eval = executor("eval");
+  bind_rows(eval, batch, 0, 0);
+  eval.run();
+  return eval.scalar("loss");
 }
 
 std::span<const float> Rank::predict(std::span<const std::int32_t> tokens) {
-  if (!predict_) fail("this model does not predict tokens");
-  predict_->bind("tokens", 0, tokens);
-  predict_->run();
-  return logits(*predict_);
+  if (role_.find("predict") == nullptr) fail("this model does not predict tokens");
+  runtime::Executor& predict = executor("predict");
+  predict.bind("tokens", 0, tokens);
+  predict.run();
+  return logits(predict);
 }
 
 std::span<const float> Rank::advance(std::span<const std::int32_t> tokens, std::int64_t position) {
   std::size_t fits = 0;
-  while (fits < advance_.size() && compiled_.advance[fits].rows < std::ssize(tokens)) ++fits;
-  if (tokens.empty() || fits == advance_.size()) fail("a sequence is not continued by {} tokens", tokens.size());
-  runtime::Executor& executor = *advance_[fits];
+  while (fits < compiled_.advance.size() && compiled_.advance[fits].rows < std::ssize(tokens)) ++fits;
+  if (tokens.empty() || fits == compiled_.advance.size())
+    fail("a sequence is not continued by {} tokens", tokens.size());
+  runtime::Executor& executor = this->executor(compiled_.advance[fits].program);
   piece_.assign(static_cast<std::size_t>(compiled_.advance[fits].rows), tokens.back());
   std::copy(tokens.begin(), tokens.end(), piece_.begin());
   const auto first = static_cast<std::int32_t>(position), last = static_cast<std::int32_t>(tokens.size() - 1);
@@ -193,25 +192,25 @@ std::span<const float> Rank::logits(const runtime::Executor& executor) {
 }
 
 ir::StateId Rank::find(const std::string& name) const {
-  const ir::StateId id = compiled_.module.find_state(name);
-  if (id == ir::kNone || compiled_.module.state(id).step_local) fail("there is no state variable '{}'", name);
+  const ir::StateId id = role_.module.find_state(name);
+  if (id == ir::kNone || role_.module.state(id).step_local) fail("there is no state variable '{}'", name);
   return id;
 }
 
 std::span<std::byte> Rank::resident_state(const std::string& name) {
   const ir::StateId id = find(name);
-  const ir::State& state = compiled_.module.state(id);
+  const ir::State& state = role_.module.state(id);
   if (state.tier != 0 || arena_.kind() != device::Kind::cpu) return {};
   held_.wait(id);
-  return {arena_.data() + compiled_.layout.offsets[static_cast<std::size_t>(id)], state.type.bytes()};
+  return {arena_.data() + role_.layout.offsets[static_cast<std::size_t>(id)], state.type.bytes()};
 }
 
 void Rank::read_state(const std::string& name, std::size_t offset, std::span<std::byte> out) {
   const ir::StateId id = find(name);
-  TRI_CHECK(offset + out.size() <= compiled_.module.state(id).type.bytes(), "'{}' ends before {}", name,
+  TRI_CHECK(offset + out.size() <= role_.module.state(id).type.bytes(), "'{}' ends before {}", name,
             offset + out.size());
-  const std::size_t begin = compiled_.layout.offsets[static_cast<std::size_t>(id)] + offset;
-  switch (compiled_.module.state(id).tier) {
+  const std::size_t begin = role_.layout.offsets[static_cast<std::size_t>(id)] + offset;
+  switch (role_.module.state(id).tier) {
     case program::kHostTier: std::memcpy(out.data(), host_->data() + begin, out.size()); break;
     case program::kDiskTier: disk_states_->read(begin, out); break;
     default: arena_.read(begin, out);
@@ -220,11 +219,11 @@ void Rank::read_state(const std::string& name, std::size_t offset, std::span<std
 
 void Rank::write_state(const std::string& name, std::size_t offset, std::span<const std::byte> bytes) {
   const ir::StateId id = find(name);
-  TRI_CHECK(offset + bytes.size() <= compiled_.module.state(id).type.bytes(), "'{}' ends before {}", name,
+  TRI_CHECK(offset + bytes.size() <= role_.module.state(id).type.bytes(), "'{}' ends before {}", name,
             offset + bytes.size());
   held_.wait(id);
-  const std::size_t begin = compiled_.layout.offsets[static_cast<std::size_t>(id)] + offset;
-  switch (compiled_.module.state(id).tier) {
+  const std::size_t begin = role_.layout.offsets[static_cast<std::size_t>(id)] + offset;
+  switch (role_.module.state(id).tier) {
     case program::kHostTier: std::memcpy(host_->data() + begin, bytes.data(), bytes.size()); break;
     case program::kDiskTier: disk_states_->write(begin, bytes); break;
     default: arena_.write(begin, bytes);
@@ -238,9 +237,7 @@ std::size_t Rank::measured_peak() const {
 
 std::size_t Rank::measured_tier_peak(int tier) const {
   std::size_t peak = 0;
-  for (const auto* executor : {&init_, &derive_, &step_, &warm_step_, &eval_, &predict_})
-    if (*executor) peak = std::max(peak, (*executor)->measured_peak(tier));
-  for (const auto& executor : advance_) peak = std::max(peak, executor->measured_peak(tier));
+  for (const auto& executor : executors_) peak = std::max(peak, executor->measured_peak(tier));
   return peak;
 }
 

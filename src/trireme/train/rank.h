@@ -1,5 +1,6 @@
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,20 +24,47 @@ struct StepResult {
   bool skipped() const;
 };
 
-// Compiled programs on an arena, ready to run: what one rank does of a run. See Session for the whole.
+// Several steps, each rank at its own pace where the plan allows it.
+struct Steps {
+  std::int64_t first = 0;
+  std::int64_t count = 1;
+  std::int64_t seed = 0;
+  std::function<double(std::int64_t step)> lr;
+  // The rows of a step, for one of this process's ranks that take rows; called by its thread.
+  std::function<const data::Batch&(std::size_t rank, std::int64_t step)> batch;
+  // After such a rank's step, by its thread. May be empty.
+  std::function<void(std::size_t rank, std::int64_t step, const StepResult& result)> done;
+};
+
+// One rank of a run: its role's programs on an arena of its own, ready to run. See Session for the whole.
 class Rank {
  public:
-  // `compiled` and `ranks` (null: alone) must outlive it. What the plan keeps on disk goes to a file without a name in
-  // `disk`; empty: the system's folder for temporary files.
-  Rank(const Compiled& compiled, int threads, const std::filesystem::path& disk, runtime::Membership* ranks);
+  // `compiled` and `groups` (null: alone) must outlive it. `number` is its number in the run, `here` among the ranks of
+  // this process. What the plan keeps on disk goes to a file without a name in `disk`; empty: the system's folder for
+  // temporary files.
+  struct Place {
+    int number = 0;
+    std::size_t here = 0;
+    int threads = 1;
+    std::filesystem::path disk = {};
+    runtime::ProcessGroups* groups = nullptr;
+  };
+  Rank(const Compiled& compiled, const Place& place);
+  virtual ~Rank() = default;
+  Rank(const Rank&) = delete;
+  Rank& operator=(const Rank&) = delete;
+
+  // Whether it takes rows of the batch, and so can step, evaluate and predict by itself.
+  bool takes_rows() const { return !role_.exchange; }
 
   void initialize(std::int64_t seed);
-  // One update from the rows of `batch`, which has those of all ranks. `step` counts from 0.
-  StepResult step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
+  // Its part of one update from the rows of `batch`, which has those of all ranks. `step` counts from 0.
+  virtual StepResult step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
+  virtual void run(const Steps& steps);
   // After a step that was not finite: runs it again, looking at every output, and says which went bad first. The state
   // is as before the step, since a bad step writes nothing.
-  std::optional<runtime::Executor::BadTensor> explain(const data::Batch& batch, std::int64_t step, double lr,
-                                                      std::int64_t seed);
+  virtual std::optional<runtime::Executor::BadTensor> explain(const data::Batch& batch, std::int64_t step, double lr,
+                                                              std::int64_t seed);
   // Mean loss over one micro-batch's rows, all ranks' together.
   float evaluate(const data::Batch& batch);
   // Logits [context, vocab] of one row of tokens.
@@ -52,25 +80,27 @@ class Rank {
   void write_state(const std::string& name, std::size_t offset, std::span<const std::byte> bytes);
   // A state in the memory of a CPU, as it lies there; empty for one that is elsewhere.
   std::span<std::byte> resident_state(const std::string& name);
-  void derive();
+  virtual void derive();
 
   // States that the programs must not overwrite yet.
   runtime::HeldStates& held() { return held_; }
   // Memory for a checkpoint on its way to the disk; empty when compiled without.
   std::span<std::byte> staging() {
     if (host_staging_) return {host_staging_->data(), host_staging_->bytes()};
-    return {arena_.data() + compiled_.layout.staging, compiled_.layout.staging_bytes};
+    return {arena_.data() + role_.layout.staging, role_.layout.staging_bytes};
   }
 
   const Compiled& compiled() const { return compiled_; }
-  const runtime::Membership* ranks() const { return ranks_; }
-  // The first row that this rank keeps of a state that is kept in parts.
-  std::int64_t first_row(const ir::State& state) const;
-  // Along a mesh axis.
-  int place(std::string_view axis) const;
+  const Role& role() const { return role_; }
+  int number() const { return place_.number; }
+  // What it stores of a state of its role.
+  ir::Slice slice_of(const ir::State& state) const;
+  const runtime::ProcessGroups* groups() const { return place_.groups; }
   // Bytes sent to other ranks so far.
   std::uint64_t sent_bytes() const;
-  runtime::Executor& step_executor() { return *step_; }
+  // The executor of one of the role's programs.
+  runtime::Executor& executor(std::string_view program) const;
+  runtime::Executor& step_executor() const { return executor(compiled_.steps.back().program); }
   // Largest end offset handed to any kernel so far; checks the guard bytes.
   std::size_t measured_peak() const;
   std::size_t measured_tier_peak(int tier) const;
@@ -85,7 +115,9 @@ class Rank {
   void bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first_row);
 
   const Compiled& compiled_;
-  runtime::Membership* ranks_;
+  const Role& role_;
+  Place place_;
+  std::vector<int> coordinate_;
   ThreadPool pool_;
   device::Arena arena_;
   std::unique_ptr<device::Arena> host_staging_;  // null: the staging is in the arena
@@ -93,25 +125,22 @@ class Rank {
   std::unique_ptr<device::TierFile> disk_;
   std::unique_ptr<TierStates> disk_states_;
   runtime::HeldStates held_;
-  std::unique_ptr<runtime::Executor> init_;
-  std::unique_ptr<runtime::Executor> derive_;
-  std::unique_ptr<runtime::Executor> step_;
-  std::unique_ptr<runtime::Executor> warm_step_;
-  std::unique_ptr<runtime::Executor> eval_;
-  std::unique_ptr<runtime::Executor> predict_;
-  std::vector<std::unique_ptr<runtime::Executor>> advance_;  // as in `compiled`
-  std::vector<std::int32_t> piece_;                          // tokens for one of them, padded
-  std::vector<std::vector<std::uint16_t>> narrow_images_;    // by micro-batch
-  std::vector<std::array<std::int64_t, 3>> rng_;             // per micro-batch: seed, step, first row
+  std::vector<std::unique_ptr<runtime::Executor>> executors_;  // as the role's programs
+  std::vector<std::int32_t> piece_;                            // tokens that continue a sequence, padded
+  std::vector<std::vector<std::uint16_t>> narrow_images_;      // by micro-batch
+  std::vector<std::array<std::int64_t, 3>> rng_;               // per micro-batch: seed, step, first row
   float lr_ = 0;
   float step_number_ = 0;
   std::int64_t seed_ = 0;
-  std::int64_t place_ = 0;  // along dp
+  std::vector<std::int64_t> shards_;  // the coordinate, as start values read it
   bool has_rng_ = false;
   bool has_lr_ = false;
   bool has_step_number_ = false;
   bool has_loss_scale_ = false;
   bool images_ = false;
 };
+
+// The rank of that number, of the class that its role needs. `timeout`: seconds that it may wait for messages.
+std::unique_ptr<Rank> make_rank(const Compiled& compiled, const Rank::Place& place, double timeout);
 
 }  // namespace trireme::train

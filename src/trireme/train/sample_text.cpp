@@ -14,8 +14,10 @@ using Tokens = std::span<const std::int32_t>;
 class Continuation {
  public:
   explicit Continuation(Session& session) : session_(session), compiled_(session.compiled()) {
-    const program::Program& any = cached() ? compiled_.advance.front().program : compiled_.predict;
-    if (any.outputs.empty()) refuse("this model does not predict tokens");
+    const program::Program* found =
+        session.rank(0).role().find(cached() ? compiled_.advance.front().program : "predict");
+    if (found == nullptr) refuse("this model does not predict tokens");
+    const program::Program& any = *found;
     vocab_ = any.outputs.front().operand.type.shape.back();
     if (!cached()) window_.resize(static_cast<std::size_t>(any.outputs.front().operand.type.shape[1]));
   }
@@ -55,7 +57,7 @@ class Continuation {
   // As much as the program that is nearly filled by it takes.
   std::size_t piece_of(std::size_t left) const {
     std::size_t most = 1;
-    for (const Advance& a : compiled_.advance) {
+    for (const compiler::Advance& a : compiled_.advance) {
       const auto rows = static_cast<std::size_t>(a.rows);
       if (left >= rows || 2 * left > rows) most = rows;
     }
@@ -75,7 +77,7 @@ class Continuation {
 std::vector<std::int32_t> sample_tokens(Session& session, Tokens prompt, const SampleOptions& options,
                                         const std::function<bool(std::int32_t)>& on_token) {
   if (prompt.empty()) refuse("the prompt is empty");
-  if (session.ranks().empty()) return {};  // a process of servers alone has no model to ask
+  if (session.row_ranks() == 0) return {};  // this process has no model to ask
   Continuation continuation(session);
   std::vector<std::int32_t> all(prompt.begin(), prompt.end());
   for (const std::int32_t token : all)

@@ -7,27 +7,28 @@
 
 namespace trireme::train {
 
-// What one server rank does of a run: keeps its keys, takes the workers' pushes and answers their pulls.
-class ServerRank {
+// A rank that keeps its keys, takes the workers' pushes and answers their pulls.
+class ServerRank final : public Rank {
  public:
-  // `compiled` is a server's. It and `ranks` must outlive it.
-  ServerRank(const Compiled& compiled, int threads, const std::filesystem::path& disk, runtime::Membership& ranks,
-             double timeout);
+  // `timeout`: seconds without any push.
+  ServerRank(const Compiled& compiled, const Place& place, double timeout);
 
-  void initialize(std::int64_t seed) { rank_.initialize(seed); }
   // After the state was set from outside: workers get theirs.
-  void derive();
-  // The workers' steps `first` … `first` + `count` - 1. Gives what came of the last update.
-  StepResult serve(std::int64_t first, std::int64_t count, const std::function<double(std::int64_t step)>& lr);
+  void derive() override;
+  // What came of the last update.
+  StepResult step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) override;
+  void run(const Steps& steps) override;
+  std::optional<runtime::Executor::BadTensor> explain(const data::Batch& batch, std::int64_t step, double lr,
+                                                      std::int64_t seed) override;
 
-  Rank& rank() { return rank_; }
-  const Rank& rank() const { return rank_; }
   // The most steps that a worker was ahead of the slowest when it got new weights.
   std::int64_t largest_lead() const { return server_->largest_lead(); }
 
  private:
-  const Compiled& compiled_;
-  Rank rank_;
+  // The workers' steps `first` … `first` + `count` - 1.
+  StepResult serve(std::int64_t first, std::int64_t count, const std::function<double(std::int64_t step)>& lr);
+
+  const program::Exchange& exchange_;
   std::unique_ptr<runtime::Server> server_;
   std::int64_t updates_ = 0;  // since `first`
   float lr_ = 0;

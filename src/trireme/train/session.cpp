@@ -93,68 +93,59 @@ class Session::Crew {
 };
 
 Session::Session(const Compiled& compiled, const SessionOptions& options) : compiled_(compiled), world_(options.world) {
-  const auto workers = static_cast<std::size_t>(compiled.module.mesh.ranks());
-  const auto all = static_cast<std::size_t>(compiled.ranks());
+  const int all = compiled.ranks();
   if (world_ != nullptr) {
-    const auto own = static_cast<std::size_t>(world_->rank());
-    memberships_.resize(1);
-    own < workers ? ranks_.resize(1) : servers_.resize(1);
-    join(*world_, own, 0, options);
+    if (world_->size() != all) fail("the plan is for {} ranks, and {} were started", all, world_->size());
+    groups_.resize(1);
+    ranks_.resize(1);
+    join(*world_, world_->rank(), 0, options);
     return;
   }
-  ranks_.resize(workers);
-  servers_.resize(all - workers);
+  ranks_.resize(static_cast<std::size_t>(all));
   if (all == 1) {
-    ranks_.front() = std::make_unique<Rank>(compiled, options.threads, options.disk, nullptr);
+    ranks_.front() = std::make_unique<Rank>(compiled, Rank::Place{.threads = options.threads, .disk = options.disk});
     return;
   }
-  memberships_.resize(all);
-  comm::threads::World world(static_cast<int>(all), {.link = options.link, .timeout = options.timeout});
-  crew_ = std::make_unique<Crew>(all, world);
+  groups_.resize(ranks_.size());
+  comm::threads::World world(all, {.link = options.link, .timeout = options.timeout});
+  crew_ = std::make_unique<Crew>(ranks_.size(), world);
   crew_->run([&](std::size_t r) {
     comm::Communicator own = world.communicator(static_cast<int>(r));
-    join(own, r, r, options);
+    join(own, static_cast<int>(r), r, options);
   });
 }
 
-// Rank `number` of the world takes its place: among the workers, who come first, or among the servers. Collective.
-void Session::join(comm::Communicator& world, std::size_t number, std::size_t here, const SessionOptions& options) {
-  const comm::Algorithm algorithm = comm::parse_algorithm(options.allreduce);
-  const auto workers = static_cast<std::size_t>(compiled_.module.mesh.ranks());
-  const bool serves = number >= workers;
-  if (compiled_.device == device::Kind::cuda) {
+// Rank `number` of the run takes its place in every group. Collective.
+void Session::join(comm::Communicator& world, int number, std::size_t here, const SessionOptions& options) {
+  if (compiled_.device() == device::Kind::cuda) {
     const auto gpus = static_cast<int>(device::cuda::gpus().size());
-    if (gpus == 0) refuse("runtime.device = \"cuda\": no GPU is to be seen here");
-    device::cuda::use_gpu(static_cast<int>(number) % gpus);
+    if (gpus == 0) refuse("runtime.device = \"cuda\": no CUDA device found");
+    device::cuda::use_gpu(number % gpus);
   }
-  const Compiled& own = serves ? compiled_.servers.at(number - workers) : compiled_;
-  std::unique_ptr<runtime::Membership>& membership = memberships_[here];
-  if (compiled_.servers.empty()) {
-    membership = std::make_unique<runtime::Membership>(own.module.mesh, world, algorithm);
-    membership->nccl = options.nccl;
-  } else {
-    std::unique_ptr<comm::Communicator> everyone = world.split(0);
-    const std::unique_ptr<comm::Communicator> alike = world.split(serves ? 1 : 0);
-    membership = std::make_unique<runtime::Membership>(own.module.mesh, *alike, algorithm);
-    membership->everyone = std::move(everyone);
-    membership->first_peer = static_cast<int>(workers);
+  std::vector<runtime::ProcessGroups::Seat> seats;
+  for (const program::Group& group : compiled_.groups) {
+    const std::vector<int> members = compiled_.members(group, number);
+    const auto own = std::find(members.begin(), members.end(), number);
+    seats.push_back({group.axes, members.empty() ? -1 : members.front(), static_cast<int>(own - members.begin())});
   }
-  if (serves)
-    servers_[world_ == nullptr ? number - workers : 0] =
-        std::make_unique<ServerRank>(own, options.threads, options.disk, *membership, options.timeout);
-  else
-    ranks_[here] = std::make_unique<Rank>(own, options.threads, options.disk, membership.get());
+  groups_[here] = std::make_unique<runtime::ProcessGroups>(
+      compiled_.role_of(number).module.mesh, compiled_.coordinate(number), world, seats,
+      runtime::ProcessGroups::Options{comm::parse_algorithm(options.allreduce), options.nccl});
+  ranks_[here] = make_rank(
+      compiled_,
+      {.number = number, .here = here, .threads = options.threads, .disk = options.disk, .groups = groups_[here].get()},
+      options.timeout);
 }
 
 Session::~Session() = default;
 
-void Session::run_each(const std::function<void(Rank&)>& body, const std::function<void(ServerRank&)>& serve) {
-  const auto run = [&](std::size_t r) {
-    if (r < ranks_.size())
-      body(*ranks_[r]);
-    else
-      serve(*servers_[r - ranks_.size()]);
-  };
+std::size_t Session::row_ranks() const {
+  return static_cast<std::size_t>(
+      std::count_if(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->takes_rows(); }));
+}
+
+void Session::run_each(const std::function<void(Rank&)>& body) {
+  const auto run = [&](std::size_t r) { body(*ranks_[r]); };
   if (!crew_)
     run(0);
   else
@@ -162,11 +153,15 @@ void Session::run_each(const std::function<void(Rank&)>& body, const std::functi
 }
 
 void Session::initialize(std::int64_t seed) {
-  run_each([&](Rank& rank) { rank.initialize(seed); }, [&](ServerRank& server) { server.initialize(seed); });
+  run_each([&](Rank& rank) { rank.initialize(seed); });
 }
 
 void Session::derive() {
-  run_each([](Rank& rank) { rank.derive(); }, [](ServerRank& server) { server.derive(); });
+  run_each([](Rank& rank) { rank.derive(); });
+}
+
+void Session::catch_up() {
+  if (!compiled_.synchronous()) derive();
 }
 
 StepResult Session::step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
@@ -175,41 +170,25 @@ StepResult Session::step(const data::Batch& batch, std::int64_t step, double lr,
     const StepResult own = rank.step(batch, step, lr, seed);
     if (&rank == ranks_.front().get()) result = own;  // all ranks have the same
   };
-  const auto serve = [&](ServerRank& server) {
-    const StepResult own = server.serve(step, 1, [&](std::int64_t) { return lr; });
-    if (ranks_.empty()) result = own;
-  };
-  run_each(std::ref(work), std::ref(serve));  // no copies, so nothing is allocated
-  if (compiled_.mode && compiled_.mode->each) derive();
+  run_each(std::ref(work));  // no copy, so nothing is allocated
+  catch_up();
   return result;
 }
 
 void Session::run(const Steps& steps) {
-  run_each(
-      [&](Rank& rank) {
-        const auto worker = static_cast<std::size_t>(
-            std::find_if(ranks_.begin(), ranks_.end(), [&](const auto& r) { return r.get() == &rank; }) -
-            ranks_.begin());
-        for (std::int64_t step = steps.first; step < steps.first + steps.count; ++step) {
-          const StepResult result = rank.step(steps.batch(worker, step), step, steps.lr(step), steps.seed);
-          if (steps.done) steps.done(worker, step, result);
-        }
-      },
-      [&](ServerRank& server) { server.serve(steps.first, steps.count, steps.lr); });
-  if (compiled_.mode && compiled_.mode->each) derive();
+  run_each([&](Rank& rank) { rank.run(steps); });
+  catch_up();
 }
 
 std::optional<runtime::Executor::BadTensor> Session::explain(const data::Batch& batch, std::int64_t step, double lr,
                                                              std::int64_t seed) {
   std::mutex mutex;
   std::optional<runtime::Executor::BadTensor> first;
-  run_each(
-      [&](Rank& rank) {
-        const auto bad = rank.explain(batch, step, lr, seed);
-        const std::lock_guard lock(mutex);
-        if (bad && (!first || bad->instruction < first->instruction)) first = bad;
-      },
-      [&](ServerRank& server) { server.serve(step, 1, [&](std::int64_t) { return lr; }); });
+  run_each([&](Rank& rank) {
+    const auto bad = rank.explain(batch, step, lr, seed);
+    const std::lock_guard lock(mutex);
+    if (bad && (!first || bad->instruction < first->instruction)) first = bad;
+  });
   return first;
 }
 
@@ -240,76 +219,97 @@ std::span<const float> Session::advance(std::span<const std::int32_t> tokens, st
   return logits;
 }
 
-bool Session::kept_by_servers(const std::string& name) const {
-  return std::any_of(compiled_.servers.begin(), compiled_.servers.end(),
-                     [&](const Compiled& server) { return server.module.find_state(name) != ir::kNone; });
+namespace {
+
+// The bytes of [offset, offset + size) of a state's whole that a rank stores, and where they are in its slice.
+struct Overlap {
+  std::size_t in_span;
+  std::size_t in_slice;
+  std::size_t size;
+};
+
+// Calls f(overlap) for each run of bytes that lies in both: a slice of some columns has one for each of its rows.
+template <class F>
+void each_overlap(const ir::Slice& slice, const Shape& whole, std::size_t element, std::size_t offset, std::size_t size,
+                  F&& f) {
+  const int rank = whole.rank();
+  // Dimensions from `inner` on are stored whole, so that rows of them are consecutive.
+  int inner = rank;
+  while (inner > 0 && slice.extent[inner - 1] == whole[inner - 1]) --inner;
+  const int outer = std::max(0, inner - 1);
+  const std::size_t run = static_cast<std::size_t>(slice.extent.elements(outer, rank)) * element;
+  const std::int64_t rows = slice.extent.elements(0, outer);
+  if (run == 0) return;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    // The first element of this run in the whole.
+    std::int64_t at = 0;
+    std::int64_t left = r;
+    std::int64_t stride = whole.elements();
+    std::int64_t below = rows;
+    for (int d = 0; d < rank; ++d) {
+      stride /= whole[d];
+      std::int64_t index = slice.start[d];
+      if (d < outer) {
+        below /= slice.extent[d];
+        index += left / below;
+        left %= below;
+      }
+      at += index * stride;
+    }
+    const std::size_t first = static_cast<std::size_t>(at) * element;
+    const std::size_t begin = std::max(first, offset);
+    const std::size_t end = std::min(first + run, offset + size);
+    if (begin < end) f(Overlap{begin - offset, static_cast<std::size_t>(r) * run + begin - first, end - begin});
+  }
 }
 
-const ir::State& Session::find(const std::string& name) const {
-  const ir::Module* keeper = &compiled_.module;
-  const auto server = std::find_if(compiled_.servers.begin(), compiled_.servers.end(),
-                                   [&](const Compiled& c) { return c.module.find_state(name) != ir::kNone; });
-  if (server != compiled_.servers.end()) keeper = &server->module;
-  const ir::StateId id = keeper->find_state(name);
-  if (id == ir::kNone || keeper->state(id).step_local) fail("there is no state variable '{}'", name);
-  return keeper->state(id);
+// Calls f(rank, overlap) for ranks of this process that store some of it. Copies that follow from what others store do
+// not count.
+template <class F>
+void each_holder(std::span<const std::unique_ptr<Rank>> ranks, const ir::State& stored, std::size_t offset,
+                 std::size_t size, F&& f) {
+  for (const auto& rank : ranks) {
+    const ir::Module& module = rank->role().module;
+    const ir::StateId id = module.find_state(stored.name);
+    if (id == ir::kNone || module.state(id).saved != stored.saved) continue;
+    const ir::State& state = module.state(id);
+    each_overlap(rank->slice_of(state), ir::sliced_shape(state), size_of(state.type.dtype), offset, size,
+                 [&](const Overlap& o) { f(*rank, o); });
+  }
 }
+
+// As the role that saves it has it.
+const ir::State& find_state(const Compiled& compiled, const std::string& name) {
+  const ir::State* found = nullptr;
+  for (const Role& role : compiled.roles)
+    if (const ir::StateId id = role.module.find_state(name); id != ir::kNone && !role.module.state(id).step_local)
+      if (found == nullptr || (!found->saved && role.module.state(id).saved)) found = &role.module.state(id);
+  if (found == nullptr) fail("there is no state variable '{}'", name);
+  return *found;
+}
+
+}  // namespace
 
 std::vector<std::byte> Session::state(const std::string& name) {
-  const ir::State& state = find(name);
+  const ir::State& state = find_state(compiled_, name);
   std::vector<std::byte> bytes(TensorType{state.type.dtype, state.global_shape()}.bytes());
   read_state(name, 0, bytes);
   return bytes;
 }
 
-namespace {
-
-// The bytes of [offset, offset + size) of a state's whole that a rank keeps, and where they are in its part.
-struct Overlap {
-  std::size_t in_span;
-  std::size_t in_part;
-  std::size_t size;
-};
-Overlap overlap(const ir::State& state, const Rank& rank, std::size_t offset, std::size_t size) {
-  if (state.whole.rank() == 0) return {0, offset, size};
-  const std::size_t part = state.type.bytes();
-  const std::size_t row = part / static_cast<std::size_t>(state.type.shape[0]);
-  const std::size_t first = row * static_cast<std::size_t>(rank.first_row(state));
-  const std::size_t begin = std::max(first, offset);
-  const std::size_t end = std::min(first + part, offset + size);
-  return begin >= end ? Overlap{0, 0, 0} : Overlap{begin - offset, begin - first, end - begin};
-}
-
-}  // namespace
-
-// Calls f(rank, overlap) for those of this process that keep some of it. Copies that follow from what others keep do
-// not count.
-template <class F>
-void Session::each_keeper(const std::string& name, std::size_t offset, std::size_t size, F&& f) const {
-  const auto visit = [&](Rank& rank) {
-    const ir::Module& module = rank.compiled().module;
-    const ir::StateId id = module.find_state(name);
-    if (id == ir::kNone) return;
-    if (const Overlap o = overlap(module.state(id), rank, offset, size); o.size > 0) f(rank, o);
-  };
-  if (kept_by_servers(name))
-    for (const auto& server : servers_) visit(server->rank());
-  else
-    for (const auto& rank : ranks_) visit(*rank);
-}
-
 void Session::read_state(const std::string& name, std::size_t offset, std::span<std::byte> out) {
-  const ir::State& state = find(name);
-  if (world_ != nullptr && (state.whole.rank() > 0 || kept_by_servers(name)))
-    fail("'{}' is kept in parts by other processes: save a checkpoint and read that", name);
-  each_keeper(name, offset, out.size(),
-              [&](Rank& rank, const Overlap& o) { rank.read_state(name, o.in_part, out.subspan(o.in_span, o.size)); });
+  const ir::State& state = find_state(compiled_, name);
+  std::size_t found = 0;
+  each_holder(ranks_, state, offset, out.size(), [&](Rank& rank, const Overlap& o) {
+    rank.read_state(name, o.in_slice, out.subspan(o.in_span, o.size));
+    found += o.size;
+  });
+  if (found < out.size()) fail("'{}' is stored in slices by other processes: save a checkpoint and read that", name);
 }
 
 void Session::write_state(const std::string& name, std::size_t offset, std::span<const std::byte> bytes) {
-  find(name);
-  each_keeper(name, offset, bytes.size(), [&](Rank& rank, const Overlap& o) {
-    rank.write_state(name, o.in_part, bytes.subspan(o.in_span, o.size));
+  each_holder(ranks_, find_state(compiled_, name), offset, bytes.size(), [&](Rank& rank, const Overlap& o) {
+    rank.write_state(name, o.in_slice, bytes.subspan(o.in_span, o.size));
   });
 }
 
@@ -327,7 +327,8 @@ std::size_t Session::measured_tier_peak(int tier) const {
 
 std::uint64_t Session::sent_bytes() const {
   std::uint64_t most = 0;
-  for (const auto& rank : ranks_) most = std::max(most, rank->sent_bytes());
+  for (const auto& rank : ranks_)
+    if (rank->takes_rows()) most = std::max(most, rank->sent_bytes());
   return most;
 }
 

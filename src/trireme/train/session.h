@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "trireme/train/rank.h"
-#include "trireme/train/server_rank.h"
 
 namespace trireme::train {
 
@@ -38,18 +37,7 @@ class Session {
   void initialize(std::int64_t seed);
   // One update from the rows of `batch`, which has those of all ranks. `step` counts from 0.
   StepResult step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
-  // Several, each worker at its own pace where servers allow it. With servers that do, all workers have the same
-  // weights again when it returns.
-  struct Steps {
-    std::int64_t first = 0;
-    std::int64_t count = 1;
-    std::int64_t seed = 0;
-    std::function<double(std::int64_t step)> lr;
-    // The rows of a step, for a worker of this process; called by its thread.
-    std::function<const data::Batch&(std::size_t worker, std::int64_t step)> batch;
-    // After a worker's step, by its thread. May be empty.
-    std::function<void(std::size_t worker, std::int64_t step, const StepResult& result)> done;
-  };
+  // Several, each rank at its own pace where the plan allows it; all have the same weights again when it returns.
   void run(const Steps& steps);
   // After a step that was not finite: runs it again, looking at every output, and says which went bad first. The state
   // is as before the step, since a bad step writes nothing.
@@ -70,19 +58,21 @@ class Session {
   void write_state(const std::string& name, std::size_t offset, std::span<const std::byte> bytes);
   void derive();
 
-  // Those of this process.
+  // Those of this process; the ranks that take rows of the batch come first.
   std::span<const std::unique_ptr<Rank>> ranks() const { return ranks_; }
-  std::span<const std::unique_ptr<ServerRank>> servers() const { return servers_; }
+  Rank& rank(std::size_t i) { return *ranks_[i]; }
+  // Of them, those that take rows of the batch.
+  std::size_t row_ranks() const;
   // The number of the first of them.
   std::size_t first_rank() const { return world_ == nullptr ? 0 : static_cast<std::size_t>(world_->rank()); }
   comm::Communicator* world() const { return world_; }
-  // The ranks, then the servers.
-  Rank& rank(std::size_t i) { return i < ranks_.size() ? *ranks_[i] : servers_[i - ranks_.size()]->rank(); }
-  std::size_t keepers() const { return ranks_.size() + servers_.size(); }
-  // Runs `body(rank)` for every rank at once; servers have nothing to do with it.
+  // Runs `body(rank)` for every rank that takes rows, at once.
   template <class F>
   void each(F&& body) {
-    run_each(std::ref(body), [](ServerRank&) {});  // no copy, so nothing is allocated
+    const auto some = [&](Rank& rank) {
+      if (rank.takes_rows()) body(rank);
+    };
+    run_each(std::ref(some));  // no copy, so nothing is allocated
   }
 
   const Compiled& compiled() const { return compiled_; }
@@ -95,18 +85,15 @@ class Session {
 
  private:
   class Crew;
-  void run_each(const std::function<void(Rank&)>& body, const std::function<void(ServerRank&)>& serve);
-  void join(comm::Communicator& world, std::size_t number, std::size_t here, const SessionOptions& options);
-  const ir::State& find(const std::string& name) const;
-  bool kept_by_servers(const std::string& name) const;
-  template <class F>
-  void each_keeper(const std::string& name, std::size_t offset, std::size_t size, F&& f) const;
+  void run_each(const std::function<void(Rank&)>& body);
+  void join(comm::Communicator& world, int number, std::size_t here, const SessionOptions& options);
+  // What the steps of ranks that went at their own pace leave different becomes the same.
+  void catch_up();
 
   const Compiled& compiled_;
   comm::Communicator* world_;
-  std::vector<std::unique_ptr<runtime::Membership>> memberships_;
+  std::vector<std::unique_ptr<runtime::ProcessGroups>> groups_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::vector<std::unique_ptr<ServerRank>> servers_;
   std::unique_ptr<Crew> crew_;  // null: one rank, on the caller's thread
 };
 

@@ -13,11 +13,14 @@
 #include "trireme/core/text.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/device/cuda/nccl.h"
+#include "trireme/io/atomic_file.h"
 #include "trireme/planner/machine.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/convert.h"
 #include "trireme/train/evaluate.h"
 #include "trireme/train/open_data.h"
+#include "trireme/train/plan_file.h"
+#include "trireme/train/same_run.h"
 #include "trireme/train/schedule.h"
 #include "trireme/train/what_if.h"
 
@@ -46,16 +49,11 @@ double program_flops(const program::Program& program) {
 Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options)
     : config_(std::move(config)), registry_(registry), options_(std::move(options)) {
   const int launched = options_.world == nullptr ? 1 : options_.world->size();
-  const int servers = server_ranks(config_);
-  if (launched > 1 && launched <= servers)
-    refuse("parallel.servers = {} leaves no worker of the {} ranks that were launched", servers, launched);
-  const ir::Mesh mesh = mesh_of(config_, launched > 1 ? launched - servers : 1);
-  if (launched > 1 && mesh.ranks() + servers != launched)
-    refuse("parallel.mesh = \"{}\" has {} rank{}{}, and {} were launched", config_.parallel.mesh, mesh.ranks(),
-           mesh.ranks() == 1 ? "" : "s", servers == 0 ? "" : fmt::format(", with {} servers", servers), launched);
-  config_.parallel.mesh = mesh.axes.empty() ? "auto" : mesh.str();
+  if (options_.world != nullptr) check_same_settings(config_, *options_.world);
+  config_.parallel.mesh = launched_mesh(config_, launched);
   check(config_, registry_.models);
-  for (const std::string& unused : keys_without_effect(config_, registry_.models, mesh.ranks() + servers))
+  const int ranks = mesh_of(config_).ranks() + extra_ranks(config_);
+  for (const std::string& unused : keys_without_effect(config_, registry_.models, ranks))
     note(LogLevel::warning, unused);
   threads_ = compute_threads(config_, options_.world == nullptr ? 0 : options_.local_ranks);
   if (options_.on_phase) options_.on_phase("reading data");
@@ -64,31 +62,32 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   resolve_model(config_, data_.vocab, registry_.models);
   if (options_.on_phase) options_.on_phase("compiling");
   compile_plan();
-  if (config_.memory.limit.count > 0 && compiled_.arena_bytes > config_.memory.limit.count) refuse_limit();
-  for (std::size_t s = 0; s < compiled_.servers.size() && config_.memory.limit.count > 0; ++s)
-    if (compiled_.servers[s].arena_bytes > config_.memory.limit.count)
-      refuse("memory.limit = {} does not hold on server {}, which needs {}; try parallel.servers = {}",
-             format_bytes(config_.memory.limit.count), s, format_bytes(compiled_.servers[s].arena_bytes),
-             compiled_.servers.size() + 1);
-  flops_per_step_ = program_flops(compiled_.step) * compiled_.module.mesh.ranks();
-  if (options_.write) folder_ = told(leads() ? choose_run_folder(config_, options_.mode).string() : std::string());
+  if (config_.memory.limit.count > 0 && compiled_.roles.front().arena_bytes > config_.memory.limit.count)
+    refuse_limit();
+  for (const Role& role : compiled_.roles)
+    if (config_.memory.limit.count > 0 && role.arena_bytes > config_.memory.limit.count)
+      refuse("memory.limit = {} is too small for {}, which needs {}{}", format_bytes(config_.memory.limit.count),
+             role.name, format_bytes(role.arena_bytes), role.exchange ? smaller_share(config_) : "");
+  if (options_.world != nullptr) check_same_programs(compiled_, *options_.world);
+  flops_per_step_ = program_flops(compiled_.roles.front().program("step")) * compiled_.mesh.ranks();
+  if (options_.write) folder_ = broadcast(leads() ? choose_run_folder(config_, options_.mode).string() : std::string());
   if (options_.write && options_.mode != RunMode::resume) open_weights();
 }
 
-std::string Trainer::told(std::string text) const {
+std::string Trainer::broadcast(std::string text) const {
   if (options_.world == nullptr) return text;
-  text.resize(static_cast<std::size_t>(told(std::ssize(text))));
+  text.resize(static_cast<std::size_t>(broadcast(std::ssize(text))));
   options_.world->broadcast(std::as_writable_bytes(std::span(text)), 0);
   return text;
 }
 
-std::int64_t Trainer::told(std::int64_t number) const {
+std::int64_t Trainer::broadcast(std::int64_t number) const {
   if (options_.world != nullptr) options_.world->broadcast(std::as_writable_bytes(std::span(&number, 1)), 0);
   return number;
 }
 
 // Whatever any process was asked for, all do; stopping comes before saving.
-Request Trainer::agreed(Request own) const {
+Request Trainer::most_urgent(Request own) const {
   auto most = static_cast<std::int32_t>(own);
   if (options_.world != nullptr) options_.world->all_reduce(std::span(&most, 1), comm::Reduce::max);
   return static_cast<Request>(most);
@@ -99,10 +98,11 @@ void Trainer::refuse_limit() const {
   const std::uint64_t limit = config_.memory.limit.count;
   const WhatIf* fits = nullptr;
   const WhatIf* smallest = nullptr;
-  const std::vector<WhatIf> savings = what_if(
-      config_, registry_, {.threads = threads_, .staging = compiled_.layout.staging_bytes, .choice = compiled_.choice});
+  const Role& role = compiled_.roles.front();
+  const std::vector<WhatIf> savings =
+      what_if(config_, registry_, {.threads = threads_, .staging = role.layout.staging_bytes}, role);
   for (const WhatIf& s : savings) {
-    if (!s.refused.empty() || s.changes_numbers || s.peak >= compiled_.arena_bytes) continue;
+    if (!s.refused.empty() || s.changes_numbers || s.peak >= role.arena_bytes) continue;
     if (smallest == nullptr || s.peak < smallest->peak) smallest = &s;
     if (s.peak <= limit && (fits == nullptr || s.time < fits->time)) fits = &s;
   }
@@ -110,8 +110,8 @@ void Trainer::refuse_limit() const {
   if (const WhatIf* best = fits != nullptr ? fits : smallest; best != nullptr)
     way = fmt::format("{} {} ({} B) with --{}", fits != nullptr ? "it fits in" : "the smallest peak found is",
                       format_bytes(best->peak), format_count(best->peak), fmt::join(best->settings, " --"));
-  refuse("memory.limit = {} does not hold: the plan needs {} ({} B); {}", format_bytes(limit),
-         format_bytes(compiled_.arena_bytes), format_count(compiled_.arena_bytes), way);
+  refuse("memory.limit = {} is too small: the plan needs {} ({} B); {}", format_bytes(limit),
+         format_bytes(role.arena_bytes), format_count(role.arena_bytes), way);
 }
 
 void Trainer::open_weights() {
@@ -137,6 +137,7 @@ void Trainer::compile_plan() {
       .staging = std::numeric_limits<std::size_t>::max(),
       .staging_gives_way = whole,
       .transport = options_.world == nullptr ? comm::TransportKind::threads : comm::TransportKind::mpi,
+      .decided = options_.plan,
       .dump_passes = options_.dump_passes,
       .disabled_passes = options_.disabled_passes};
   const auto rounded = [](std::size_t bytes) {
@@ -147,23 +148,22 @@ void Trainer::compile_plan() {
   // State that leaves memory to save it is not staged in memory as a whole.
   constexpr std::size_t kStaging = std::size_t{16} << 20;
   if (whole && offloads_state(config_)) options.staging = kStaging;
-  compiled_ = compile(config_, registry_, options);
+  planned_ = make_plan(config_, registry_, options);
+  compiled_ = compile(planned_, config_, options);
   // Where memory is short, checkpoints give way: they are staged in what is left, and may then wait for the disk.
-  const bool beside = compiled_.device != device::Kind::cpu;  // staged in the host's memory, and not the device's
-  std::size_t limit = beside ? 0 : config_.memory.limit.count;
+  const Role& role = compiled_.roles.front();
+  const bool on_host = compiled_.device() != device::Kind::cpu;  // staged in the host's memory, and not the device's
+  std::size_t limit = on_host ? 0 : config_.memory.limit.count;
   if (limit == 0 && options_.write) limit = planner::total_memory();
-  const std::size_t rest =
-      beside ? compiled_.tier_bytes[program::kHostTier] : compiled_.arena_bytes - compiled_.layout.staging_bytes;
-  const std::size_t staging = beside ? compiled_.host_staging : compiled_.layout.staging_bytes;
+  const std::size_t staging = on_host ? role.host_staging : role.layout.staging_bytes;
+  const std::size_t rest = on_host ? role.tier_bytes[program::kHostTier] : role.arena_bytes - staging;
   if (!whole || limit == 0 || rest + staging <= limit) return;
-  options.staging = rounded(limit > rest ? limit - rest : 0);
-  options.choice = compiled_.choice;
-  options.moved_parameters = compiled_.moved_parameters;
-  compiled_ = compile(config_, registry_, options);
+  planned_.plan.staging = rounded(limit > rest ? limit - rest : 0);
+  compiled_ = compile(planned_, config_, options);
 }
 
 void Trainer::check_nccl() const {
-  if (compiled_.device != device::Kind::cuda)
+  if (compiled_.device() != device::Kind::cuda)
     refuse(
         "runtime.transport = \"nccl\" is between GPUs; set runtime.device = \"cuda\", or runtime.transport = \"auto\"");
   if (!device::cuda::Nccl::available())
@@ -182,18 +182,19 @@ void Trainer::start() {
       refuse("the plan needs {}, and this machine has {} of {}; `trireme memory` shows what takes it",
              format_bytes(needed), format_bytes(there), what);
   };
-  const bool beside = compiled_.device != device::Kind::cpu;
+  const bool on_host = compiled_.device() != device::Kind::cpu;
   if (config_.runtime.transport == "nccl") check_nccl();
   // Ranks that share a GPU share its memory.
-  const std::size_t sharing = beside && options_.world == nullptr && !device::cuda::gpus().empty()
+  const std::size_t sharing = on_host && options_.world == nullptr && !device::cuda::gpus().empty()
                                   ? (static_cast<std::size_t>(compiled_.ranks()) + device::cuda::gpus().size() - 1) /
                                         device::cuda::gpus().size()
                                   : 1;
-  if (beside || config_.memory.limit.count == 0)
-    check_room(sharing * compiled_.arena_bytes, planner::memory_of(compiled_.device),
-               beside ? "free GPU memory" : "memory");
-  if (beside)
-    check_room(compiled_.tier_bytes[program::kHostTier] + compiled_.host_staging, planner::total_memory(), "memory");
+  if (on_host || config_.memory.limit.count == 0)
+    check_room(sharing * compiled_.arena_bytes(), planner::memory_of(compiled_.device()),
+               on_host ? "free GPU memory" : "memory");
+  if (on_host)
+    check_room(compiled_.tier_bytes(program::kHostTier) + compiled_.roles.front().host_staging, planner::total_memory(),
+               "memory");
   // Written at the end of the run, which would be late to find out.
   if (const std::string& file = config_.runtime.trace; !file.empty() && !std::ofstream(file, std::ios::app))
     refuse("runtime.trace = \"{}\" cannot be written: {}", file, std::strerror(errno));
@@ -221,6 +222,7 @@ void Trainer::start() {
     }
   if (options_.write && leads()) {
     write_run_files(folder_, config_, options_.mode, run_json());
+    io::write_file_atomically((folder_ / "plan.toml").string(), plan_text(config_, planned_));
     if (!log_file_.is_open()) log_file_.open(folder_ / "log.txt", std::ios::app);
   }
   session_->initialize(config_.train.seed);
@@ -237,14 +239,14 @@ void Trainer::start() {
     trace_ = std::make_unique<runtime::Trace>(kSpans);
     session_->step_executor().set_trace(trace_.get());
   }
-  const int busy = std::min(compute_threads({}), threads_ * compiled_.module.mesh.ranks());
+  const int busy = std::min(compute_threads({}), threads_ * compiled_.mesh.ranks());
   peak_flops_ = planner::matmul_flops(config_.train.precision == "bf16" ? DType::bf16 : DType::f32, busy,
-                                      compiled_.device, config_.train.precision == "tf32");
+                                      compiled_.device(), config_.train.precision == "tf32");
   started_ = Clock::now();
   write_log(
       fmt::format("{}: {} parameters, {} threads, {} micro-batches of {} rows, predicted peak {} B, from step {} to {}",
                   options_.command, compiled_.parameters(), threads_, compiled_.micro_batches,
-                  compiled_.micro_rows / compiled_.replicas, compiled_.arena_bytes, step_, config_.train.steps));
+                  compiled_.micro_rows / compiled_.replicas, compiled_.arena_bytes(), step_, config_.train.steps));
 }
 
 std::optional<std::int64_t> Trainer::find_checkpoint(const std::filesystem::path& folder) {
@@ -253,7 +255,7 @@ std::optional<std::int64_t> Trainer::find_checkpoint(const std::filesystem::path
   if (leads())
     newest = newest_checkpoint(
         folder, [this](LogLevel level, const std::string& text) { note(level, text); }, &broken);
-  if (const std::int64_t step = told(newest.value_or(-1)); step >= 0) newest = step;
+  if (const std::int64_t step = broadcast(newest.value_or(-1)); step >= 0) newest = step;
   if (folder == folder_) broken_ = broken;
   return newest;
 }
@@ -305,7 +307,7 @@ Outcome Trainer::run() {
 
 // What the programs read images in; f32 without images.
 static DType image_type(const Compiled& compiled) {
-  const ir::Graph& micro = compiled.module.graph("micro");
+  const ir::Graph& micro = compiled.roles.front().module.graph("micro");
   const auto images = micro.find_input("images");
   return images ? micro.type(*images).dtype : DType::f32;
 }
@@ -315,23 +317,24 @@ data::Loader Trainer::batches(std::int64_t from) const {
                         static_cast<std::uint64_t>(config_.train.seed), config_.train.batch),
           0, config_.train.batch, from,
           data::LoaderOptions{// While a GPU computes, the host's cores are free.
-                              .threads = compiled_.device == device::Kind::cpu ? 1 : threads_,
+                              .threads = compiled_.device() == device::Kind::cpu ? 1 : threads_,
                               .images = image_type(compiled_),
-                              .memory = device::host_memory(compiled_.device)}};
+                              .memory = device::host_memory(compiled_.device())}};
 }
 
 Outcome Trainer::run_to_end() {
   Outcome outcome;
-  const bool apart = compiled_.mode && compiled_.mode->each;
-  // Apart, each worker takes its own batches at its own pace.
+  const bool apart = !compiled_.synchronous();
+  // Apart, each rank takes its own batches at its own pace.
   const std::unique_ptr<data::Loader> loader(apart ? nullptr : new data::Loader(batches(step_)));
   auto last_checkpoint = Clock::now();
   const Interval& every = config_.output.checkpoint_every;
   while (step_ < config_.train.steps && !outcome.stopped) {
     Metrics m = apart ? take_steps_apart(outcome) : take_step(*loader, outcome);
-    const Request request = agreed(options_.request ? options_.request(m) : Request::none);
-    const bool late = told(static_cast<std::int64_t>(config_.train.max_time.count > 0 &&
-                                                     seconds_since(started_) >= config_.train.max_time.count)) != 0;
+    const Request request = most_urgent(options_.request ? options_.request(m) : Request::none);
+    const bool late =
+        broadcast(static_cast<std::int64_t>(config_.train.max_time.count > 0 &&
+                                            seconds_since(started_) >= config_.train.max_time.count)) != 0;
     const bool finished = step_ >= config_.train.steps;
     outcome.stopped = !finished && (request == Request::stop || late);
     const bool last = finished || outcome.stopped;
@@ -344,8 +347,9 @@ Outcome Trainer::run_to_end() {
       if (options_.on_step) options_.on_step(m);
     }
     const bool due =
-        told(static_cast<std::int64_t>((every.steps > 0 && step_ % every.steps == 0) ||
-                                       (every.seconds > 0 && seconds_since(last_checkpoint) >= every.seconds))) != 0;
+        broadcast(static_cast<std::int64_t>((every.steps > 0 && step_ % every.steps == 0) ||
+                                            (every.seconds > 0 && seconds_since(last_checkpoint) >= every.seconds))) !=
+        0;
     if (writer_) report(writer_->take());
     if (last || due || request == Request::checkpoint) {
       checkpoint(outcome, last);
@@ -401,7 +405,7 @@ Metrics Trainer::measured(const StepResult& result, std::int64_t step, double se
   m.tokens = m.step * static_cast<std::int64_t>(per_step);
   m.tokens_per_s = per_step / seconds;
   m.step_ms = seconds * 1e3;
-  m.peak_bytes = compiled_.arena_bytes;
+  m.peak_bytes = compiled_.arena_bytes();
   m.wall_s = seconds_since(started_);
   m.mfu = peak_flops_ > 0 ? flops_per_step_ / seconds / peak_flops_ : 0;
   m.exposed_comm_ms = session_->step_executor().exposed_comm_seconds() * 1e3;
@@ -497,14 +501,14 @@ std::string Trainer::run_json() const {
   o["build"] = {{"version", "0.1.0"}, {"compiler", __VERSION__}};
   o["hosts"] = {host.data()};
   o["parameters"] = compiled_.parameters();
-  o["plan"] = {{"ranks", compiled_.module.mesh.ranks()},
-               {"mesh", compiled_.module.mesh.str()},
+  o["plan"] = {{"ranks", compiled_.mesh.ranks()},
+               {"mesh", compiled_.mesh.str()},
                {"zero", config_.parallel.zero},
                {"threads", threads_},
                {"micro_batches", compiled_.micro_batches},
                {"micro_batch", compiled_.micro_rows / compiled_.replicas},
                {"precision", config_.train.precision},
-               {"predicted_peak_bytes", compiled_.arena_bytes},
+               {"predicted_peak_bytes", compiled_.arena_bytes()},
                {"flops_per_step", flops_per_step_}};
   // A command line may hold any bytes.
   return o.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";

@@ -31,7 +31,8 @@ struct TrainerOptions {
   int local_ranks = 0;  // of them on this machine; 0: all
   std::filesystem::path dump_passes = {};
   std::vector<std::string> disabled_passes = {};
-  std::string command = {};  // for run.json
+  std::optional<Decisions> plan = {};  // read from a file; nothing: the planner decides
+  std::string command = {};            // for run.json
   LogSink log = {};
   std::optional<data::Data> data = {};                  // in the place of what the configuration names
   std::function<Request(const Metrics&)> request = {};  // polled after every step
@@ -70,6 +71,7 @@ class Trainer {
   const Config& config() const { return config_; }
   const models::Model& model() const { return registry_.models.at(config_.model.family); }
   const Compiled& compiled() const { return compiled_; }
+  const Planned& planned() const { return planned_; }
   const data::Data& data() const { return data_; }
   Session& session() { return *session_; }
   const std::filesystem::path& folder() const { return folder_; }
@@ -98,15 +100,16 @@ class Trainer {
   std::optional<std::int64_t> find_checkpoint(const std::filesystem::path& folder);
   void load_step(const std::filesystem::path& folder, std::int64_t step);
   void resume(std::optional<std::int64_t> step);
-  // What the first process says, for all of them.
-  std::string told(std::string text) const;
-  std::int64_t told(std::int64_t number) const;
-  Request agreed(Request own) const;
+  // From the first process to all of them.
+  std::string broadcast(std::string text) const;
+  std::int64_t broadcast(std::int64_t number) const;
+  // Of what the processes were asked for.
+  Request most_urgent(Request own) const;
   void open_weights();
   void set_first_weights();
   Outcome run_to_end();
   Metrics take_step(data::Loader& loader, Outcome& outcome);
-  // Steps until all workers are to have the same weights again: where servers let them run apart.
+  // Steps until all ranks are to have the same weights again: where the plan lets them go at their own pace.
   Metrics take_steps_apart(Outcome& outcome);
   std::int64_t steps_apart() const;
   Metrics measured(const StepResult& result, std::int64_t step, double seconds, Outcome& outcome) const;
@@ -128,6 +131,7 @@ class Trainer {
   TrainerOptions options_;
   int threads_ = 1;
   data::Data data_;
+  Planned planned_;
   Compiled compiled_;
   double flops_per_step_ = 0;
   double peak_flops_ = 0;
@@ -142,7 +146,7 @@ class Trainer {
   std::ofstream log_file_;
   std::unique_ptr<runtime::Trace> trace_;
   std::int64_t step_ = 0;
-  std::vector<std::unique_ptr<data::Loader>> loaders_;  // for workers that run apart, one each
+  std::vector<std::unique_ptr<data::Loader>> loaders_;  // for ranks that go at their own pace, one each
   double step_seconds_ = 0;                             // of the last such step
   std::chrono::steady_clock::time_point started_;
 };

@@ -21,12 +21,12 @@ std::int64_t Trainer::steps_apart() const {
 
 Metrics Trainer::take_steps_apart(Outcome& outcome) {
   const std::int64_t first = step_;
-  const std::int64_t count = told(steps_apart());
-  while (loaders_.size() < session_->ranks().size()) loaders_.emplace_back(new data::Loader(batches(step_)));
+  const std::int64_t count = broadcast(steps_apart());
+  while (loaders_.size() < session_->row_ranks()) loaders_.emplace_back(new data::Loader(batches(step_)));
   const auto began = Clock::now();
   auto begin = began;
   Metrics last;
-  std::uint64_t sent = session_->ranks().empty() ? 0 : session_->ranks().front()->sent_bytes();
+  std::uint64_t sent = session_->sent_bytes();
   double waited = loaders_.empty() ? 0 : loaders_.front()->waited();
   // The first worker of this process speaks: its own loss, at its own pace.
   const auto done = [&](std::size_t worker, std::int64_t step, const StepResult& result) {
@@ -57,8 +57,8 @@ Metrics Trainer::take_steps_apart(Outcome& outcome) {
        .done = done});
   step_ = first + count;
   outcome.seconds += std::chrono::duration<double>(Clock::now() - began).count();
-  // A process of servers alone has no loss to tell of.
-  if (session_->ranks().empty()) outcome.losses.resize(outcome.losses.size() + static_cast<std::size_t>(count));
+  // A process whose ranks take no rows has no loss to report.
+  if (session_->row_ranks() == 0) outcome.losses.resize(outcome.losses.size() + static_cast<std::size_t>(count));
   last.step = step_;
   return last;
 }

@@ -45,35 +45,37 @@ std::vector<Saving> savings(const Config& config) {
   return all;
 }
 
-WhatIf tried(const Config& config, const Registry& registry, CompileOptions options, const Saving& saving) {
+WhatIf measured(const Role& role) {
   WhatIf result;
-  result.settings = saving.settings;
-  result.changes_numbers = saving.changes_numbers;
+  result.peak = role.arena_bytes;
+  result.time = planner::nominal_seconds(role.program("step"));
+  return result;
+}
+
+WhatIf tried(const Config& config, const Registry& registry, const CompileOptions& options, const Saving& saving) {
+  WhatIf result;
   try {
     Config changed = config;
     for (const std::string& setting : saving.settings) apply_setting(changed, setting, registry.models);
-    if (!saving.settings.empty()) {
-      changed.memory.limit = {};  // what it needs, whether or not that is allowed
-      options.choice.reset();
-    }
+    changed.memory.limit = {};  // what it needs, whether or not that is allowed
     check(changed, registry.models);
-    const Compiled compiled = compile(changed, registry, options);
-    result.peak = compiled.arena_bytes;
-    result.time = planner::nominal_seconds(compiled.step);
+    result = measured(compile(changed, registry, options).roles.front());
   } catch (const Error& e) {
-    if (saving.settings.empty()) throw;
     result.refused = e.what();
   }
+  result.settings = saving.settings;
+  result.changes_numbers = saving.changes_numbers;
   return result;
 }
 
 }  // namespace
 
 std::vector<WhatIf> what_if(const Config& config, const Registry& registry, const CompileOptions& options,
+                            const Role& configured,
                             const std::function<void(std::size_t done, std::size_t total)>& on_one) {
-  std::vector<Saving> list = savings(config);
-  list.insert(list.begin(), Saving{});
-  std::vector<WhatIf> results(list.size());
+  const std::vector<Saving> list = savings(config);
+  std::vector<WhatIf> results(list.size() + 1);
+  results.front() = measured(configured);
   std::mutex mutex;
   std::size_t begun = 0;
   ThreadPool pool(options.threads);
@@ -84,7 +86,7 @@ std::vector<WhatIf> what_if(const Config& config, const Registry& registry, cons
       const std::lock_guard lock(mutex);
       on_one(begun++, list.size());
     }
-    results[i] = tried(config, registry, options, list[i]);
+    results[i + 1] = tried(config, registry, options, list[i]);
   });
   const double plain = results.front().time;
   for (WhatIf& r : results)

@@ -45,7 +45,7 @@ struct Session::Impl {
   void abort(const std::string& why);
   void look_for_abort();
   [[noreturn]] void throw_aborted();
-  bool should_report(bool cause);
+  Verdict settle_failure(bool cause, int exit_code);
 
   // Until `done()` (which looks at MPI once) is true; throws on abort and on timeout, whose message `waiting` gives.
   template <class Done, class Waiting>
@@ -58,9 +58,9 @@ struct Session::Impl {
   void say_goodbye();
 
   MPI_Comm control_ = MPI_COMM_NULL;
-  MPI_Comm report_ = MPI_COMM_NULL;  // for should_report alone: not all ranks may come to it
-  int own_turn_ = 0;
-  int first_turn_ = 0;
+  MPI_Comm report_ = MPI_COMM_NULL;  // for settle_failure alone: not all ranks may come to it
+  std::int64_t own_turn_ = 0;
+  std::int64_t first_turn_ = 0;
   MPI_Request news_ = MPI_REQUEST_NULL;
   std::array<char, kReasonBytes> incoming_{};
   std::array<char, kReasonBytes> outgoing_{};

@@ -131,11 +131,14 @@ void Session::Impl::say_goodbye() {
   if (MPI_Ibarrier(control_, &together) == MPI_SUCCESS) done_soon(together);
 }
 
-bool Session::Impl::should_report(bool cause) {
-  own_turn_ = cause ? rank : size + rank;
+Session::Verdict Session::Impl::settle_failure(bool cause, int exit_code) {
+  constexpr std::int64_t kCodes = 256;
+  own_turn_ = (cause ? rank : size + rank) * kCodes + exit_code;
   MPI_Request together = MPI_REQUEST_NULL;
-  if (MPI_Iallreduce(&own_turn_, &first_turn_, 1, MPI_INT, MPI_MIN, report_, &together) != MPI_SUCCESS) return true;
-  return !done_soon(together) || first_turn_ == own_turn_;
+  if (MPI_Iallreduce(&own_turn_, &first_turn_, 1, MPI_INT64_T, MPI_MIN, report_, &together) != MPI_SUCCESS ||
+      !done_soon(together))
+    return {true, exit_code};
+  return {first_turn_ == own_turn_, static_cast<int>(first_turn_ % kCodes)};
 }
 
 bool Session::Impl::done_soon(MPI_Request& request) {
@@ -157,6 +160,6 @@ Communicator Session::communicator() {
   return Communicator(std::make_unique<MpiTransport>(impl_, MPI_COMM_WORLD), impl_->tuning);
 }
 void Session::abort(const std::string& why) { impl_->abort(why); }
-bool Session::should_report(bool cause) { return impl_->should_report(cause); }
+Session::Verdict Session::settle_failure(bool cause, int exit_code) { return impl_->settle_failure(cause, exit_code); }
 
 }  // namespace trireme::comm::mpi

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trireme/core/error.h"
+#include "trireme/device/cpu/widened.h"
 
 namespace trireme::device::cpu {
 namespace {
@@ -283,27 +284,35 @@ struct Gemm::Impl {
   }
 };
 
-Gemm::Gemm(const GemmSpec& spec, int workers)
-    : impl_(guarded("gemm", [&] { return std::make_unique<Impl>(spec, workers); })) {}
+Gemm::Gemm(const GemmSpec& spec, int workers) {
+  if (widens(spec.input))
+    widened_ = std::make_unique<WidenedGemm>(spec, workers);
+  else
+    impl_ = guarded("gemm", [&] { return std::make_unique<Impl>(spec, workers); });
+}
 Gemm::~Gemm() = default;
 Gemm::Gemm(Gemm&&) noexcept = default;
 Gemm& Gemm::operator=(Gemm&&) noexcept = default;
 
 std::size_t Gemm::scratch_bytes(const GemmSpec& spec) {
+  if (widens(spec.input)) return WidenedGemm::scratch_bytes(spec);
   return guarded("gemm", [&] { return GemmPlan(spec).scratch_bytes(); });
 }
 
 std::size_t Gemm::packed_bytes(const GemmSpec& spec) {
+  if (widens(spec.input)) return WidenedGemm::packed_bytes(spec);
   return guarded("gemm", [&] { return aligned(GemmPlan(spec).packed().get_size()); });
 }
 
-std::int64_t Gemm::parts() const { return impl_->plan.parts(); }
+std::int64_t Gemm::parts() const { return widened_ ? widened_->parts() : impl_->plan.parts(); }
 
 void Gemm::pack(int worker, std::int64_t part, const void* b, void* packed) const {
+  if (widened_) return widened_->pack(part, b, packed);
   impl_->run_pack(worker, part, b, packed);
 }
 
 void Gemm::run(int worker, const void* a, const void* b, void* c, void* scratch) const {
+  if (widened_) return widened_->run(worker, a, b, c, scratch);
   impl_->run(worker, a, b, c, scratch);
 }
 
@@ -436,25 +445,33 @@ struct Conv::Impl {
   }
 };
 
-Conv::Conv(const ConvSpec& spec, int workers)
-    : impl_(guarded("convolution", [&] { return std::make_unique<Impl>(spec, workers); })) {}
+Conv::Conv(const ConvSpec& spec, int workers) {
+  if (widens(spec.dtype))
+    widened_ = std::make_unique<WidenedConv>(spec, workers);
+  else
+    impl_ = guarded("convolution", [&] { return std::make_unique<Impl>(spec, workers); });
+}
 Conv::~Conv() = default;
 Conv::Conv(Conv&&) noexcept = default;
 Conv& Conv::operator=(Conv&&) noexcept = default;
 
 Conv::Bytes Conv::bytes(const ConvSpec& spec) {
+  if (widens(spec.dtype)) return WidenedConv::bytes(spec);
   return guarded("convolution", [&] { return ConvPlan(spec).bytes(); });
 }
 
 void Conv::pack(const void* weights, void* packed, void* scratch) const {
+  if (widened_) return widened_->pack(weights, packed, scratch);
   impl_->pack.run<3>(0, {weights, packed, scratch});
 }
 
 void Conv::unpack(const void* packed, float* weights, bool accumulate, void* scratch) const {
+  if (widened_) return widened_->unpack(packed, weights, accumulate, scratch);
   (accumulate ? impl_->unpack_add : impl_->unpack).run<3>(0, {packed, weights, scratch});
 }
 
 void Conv::run(int worker, const void* x, const void* packed, const float* bias, const void* y, void* scratch) const {
+  if (widened_) return widened_->run(worker, x, packed, bias, y, scratch);
   if (impl_->bias)
     impl_->run.run<5>(worker, {x, packed, y, scratch, bias});
   else

@@ -12,7 +12,8 @@
 // by any of them at the same time, every one with its own number (0 … workers-1) and its own scratch.
 //
 // On CPUs with AVX-512 (bf16: with AVX512_BF16) all packing happens in the scratch the caller gives, so memory is known
-// to the byte. oneDNN's kernels for older CPUs allocate packing buffers of their own.
+// to the byte. oneDNN's kernels for older CPUs allocate packing buffers of their own, and none of them take bf16: there
+// device/cpu/widened.h converts.
 namespace trireme::device::cpu {
 
 std::string onednn_version();  // "2.6.3"
@@ -34,6 +35,7 @@ struct GemmSpec {
 //
 // A b that serves many products (the weights of a layer, for all blocks of rows) is better packed once: the layout
 // depends on n, k and the input type only. `pack` works on part 0 … parts()-1 of b, in any order and at the same time.
+class WidenedGemm;
 class Gemm {
  public:
   Gemm(const GemmSpec& spec, int workers);
@@ -53,6 +55,7 @@ class Gemm {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+  std::unique_ptr<WidenedGemm> widened_;  // in its place, where this CPU has no kernel for the type
 };
 
 // One pass of a two-dimensional convolution. Images x[n,h,w,c] and y[n,p,q,k], weights [k,r,s,c/groups].
@@ -72,6 +75,7 @@ struct ConvSpec {
 // The library wants weights in a layout of its own choice. `pack` brings them there, once for all blocks of a batch;
 // weight gradients come out in it (f32, padding included, so that partial results can be summed element by element) and
 // are brought back by `unpack`.
+class WidenedConv;
 class Conv {
  public:
   Conv(const ConvSpec& spec, int workers);
@@ -97,6 +101,7 @@ class Conv {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+  std::unique_ptr<WidenedConv> widened_;
 };
 
 }  // namespace trireme::device::cpu

@@ -167,12 +167,20 @@ TEST(Attention, GradientOfWholeBlocks) {
     check_op(gradient_case({1, 192, 192, 2, 2, 64}, dtype, true, true));
     check_op(gradient_case({1, 128, 128, 2, 1, 128}, dtype, false, true));
     check_op(gradient_case({1, 128, 128, 2, 2, 64}, dtype, true, false));
+    check_op(gradient_case({1, 384, 384, 4, 2, 128}, dtype, false, true));
+    check_op(gradient_case({1, 256, 256, 3, 1, 128}, dtype, false, false));
   }
 }
 
+// So many heads that blocks of keys are taken in more than one order.
+TEST(Attention, GradientOfManyHeads) {
+  check_op(gradient_case({2, 130, 130, 150, 150, 8}, DType::bf16, true, true));
+  check_op(gradient_case({1, 130, 130, 150, 150, 72}, DType::bf16, true, true));
+}
+
 // Several blocks of rows, the last of them not whole, and heads of every width that a kernel is made for.
-const std::vector<Sizes> kUneven = {
-    {1, 131, 131, 2, 2, 80}, {2, 70, 70, 2, 1, 64}, {1, 100, 100, 1, 1, 128}, {1, 97, 97, 1, 1, 200}};
+const std::vector<Sizes> kUneven = {{1, 131, 131, 2, 2, 80}, {2, 70, 70, 2, 1, 64},   {1, 100, 100, 1, 1, 128},
+                                    {1, 97, 97, 1, 1, 200},  {1, 193, 193, 2, 1, 96}, {1, 257, 257, 4, 2, 128}};
 
 TEST(Attention, UnevenSizes) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})

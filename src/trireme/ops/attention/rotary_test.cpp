@@ -69,6 +69,16 @@ TEST(Rotary, InverseAndOffset) {
   check_op(rotary_case({1, 3, 2, 16}, DType::f32, "llama3", false, 1000));
 }
 
+// More heads than a GPU's block turns at once, and blocks that are not whole.
+TEST(Rotary, ManyHeads) {
+  for (const Shape& shape : {Shape{1, 3, 67, 128}, Shape{2, 21, 8, 64}, Shape{1, 2, 130, 34}})
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      OpCase c = rotary_case(shape, dtype, "none", false, 0);
+      c.differentiate = {};
+      check_op(c);
+    }
+}
+
 TEST(Rotary, LowPrecision) {
   check_op(rotary_case({1, 17, 3, 34}, DType::bf16, "none", false, 0));
   check_op(rotary_case({1, 17, 3, 34}, DType::f16, "llama3", true, 5));

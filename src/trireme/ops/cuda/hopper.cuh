@@ -59,23 +59,37 @@ __device__ __forceinline__ void wait(Barrier& b, int phase) {
       : "memory");
 }
 
+// Which of so many stages, and in which phase of its barriers; every `By`th is taken.
+template <int Count, int By = 1>
+struct Stage {
+  int at, phase = 0;
+  __device__ explicit Stage(int first = 0) : at(first) {}
+  __device__ void next() {
+    at += By;
+    if (at < Count) return;
+    at -= Count;
+    phase ^= 1;
+  }
+};
+
 // ---- The copy engine.
 // What a thread wrote to memory before is seen by the copy engine and the tensor cores after.
 __device__ __forceinline__ void fence_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ __forceinline__ void fence_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 __device__ __forceinline__ void fence_all() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
-// A box of a tensor of four dimensions at {0, x, y, z}.
-__device__ __forceinline__ void fetch_box(void* to, const CUtensorMap& from, int x, int y, int z, Barrier& b) {
+// A box of a tensor of four dimensions at {c, x, y, z}. What lies outside is fetched as zeros and not stored.
+__device__ __forceinline__ void fetch_box(void* to, const CUtensorMap& from, int c, int x, int y, int z, Barrier& b) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
       "[%6];" ::"r"(shared_address(to)),
-      "l"(reinterpret_cast<std::uint64_t>(&from)), "r"(0), "r"(x), "r"(y), "r"(z), "r"(shared_address(&b))
+      "l"(reinterpret_cast<std::uint64_t>(&from)), "r"(c), "r"(x), "r"(y), "r"(z), "r"(shared_address(&b))
       : "memory");
 }
-__device__ __forceinline__ void store_box(const CUtensorMap& to, int x, int y, int z, const void* from) {
+__device__ __forceinline__ void store_box(const CUtensorMap& to, int c, int x, int y, int z, const void* from) {
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(
                    reinterpret_cast<std::uint64_t>(&to)),
-               "r"(0), "r"(x), "r"(y), "r"(z), "r"(shared_address(from))
+               "r"(c), "r"(x), "r"(y), "r"(z), "r"(shared_address(from))
                : "memory");
 }
 __device__ __forceinline__ void fetch_bytes(void* to, const void* from, int bytes, Barrier& b) {
@@ -110,10 +124,15 @@ __device__ __forceinline__ void add_release(int* p, int x) {
 }
 
 // ---- Matrix products. Tiles in shared memory are rows of 128 bytes, in groups of eight rows (1024 bytes, aligned so),
-// the 16-byte pieces of row r permuted by xor with r mod 8 (as the copy engine writes them).
+// the 16-byte pieces of row r permuted by xor with r mod 8 (as the copy engine writes them). Wider ones are several
+// such tiles, one for every 64 columns.
 __device__ __forceinline__ std::uint64_t tile(const void* p) {
   constexpr std::uint64_t kNextGroup = std::uint64_t{1024 >> 4} << 32, kSwizzled = std::uint64_t{1} << 62;
   return (shared_address(p) & 0x3FFFFU) >> 4 | std::uint64_t{1} << 16 | kNextGroup | kSwizzled;
+}
+// The same of 128 columns, the later 64 so many bytes behind; for a summed dimension that runs across the rows.
+__device__ __forceinline__ std::uint64_t wide_tile(const void* p, int bytes) {
+  return (tile(p) & ~(std::uint64_t{0x3FFF} << 16)) | static_cast<std::uint64_t>(bytes >> 4) << 16;
 }
 // The next 16 of the summed dimension, where it runs along the rows, and where it runs across them.
 inline constexpr std::uint64_t kAlong = 32 >> 4, kAcross = 2048 >> 4;
@@ -151,54 +170,64 @@ __device__ __forceinline__ void hold(float (&c)[N]) {
       "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]),          \
       "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]),          \
       "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
-#define TRI_WGMMA_128(TYPE)                                                            \
-  asm volatile(                                                                        \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                     \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {" TRI_NUMBERS_64 \
-      "}, %64, %65, p, 1, 1, 0, 0;\n}"                                                 \
-      : TRI_HELD_64                                                                    \
-      : "l"(a), "l"(b), "r"(add))
-#define TRI_WGMMA_64_SHARED(TYPE)                                                                                      \
-  asm volatile(                                                                                                        \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                                                     \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {" TRI_NUMBERS_32 "}, %32, %33, p, 1, 1, 1, 1;\n}" \
-      : TRI_HELD_32                                                                                                    \
-      : "l"(a), "l"(b), "r"(add))
-#define TRI_WGMMA_64_REGISTERS(TYPE)                                                  \
-  asm volatile(                                                                       \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                    \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {" TRI_NUMBERS_32 \
-      "}, {%32, %33, %34, %35}, %36, p, 1, 1, 1;\n}"                                  \
-      : TRI_HELD_32                                                                   \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+#define TRI_WGMMA(N, NUMBERS, HELD, TYPE, A, B, ADD, FLAGS, ...)                                          \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " ADD                                                    \
+               ", 0;\n"                                                                                   \
+               "wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" NUMBERS "}, " A ", " B \
+               ", p, 1, 1, " FLAGS ";\n}"                                                                 \
+               : HELD                                                                                     \
+               : __VA_ARGS__, "l"(b), "r"(add))
+#define TRI_WGMMA_64(TYPE, FLAGS) TRI_WGMMA("64", TRI_NUMBERS_32, TRI_HELD_32, TYPE, "%32", "%33", "%34", FLAGS, "l"(a))
+#define TRI_WGMMA_128(TYPE, FLAGS) \
+  TRI_WGMMA("128", TRI_NUMBERS_64, TRI_HELD_64, TYPE, "%64", "%65", "%66", FLAGS, "l"(a))
+#define TRI_WGMMA_HELD_64(TYPE)                                                                                       \
+  TRI_WGMMA("64", TRI_NUMBERS_32, TRI_HELD_32, TYPE, "{%32, %33, %34, %35}", "%36", "%37", "1", "r"(a[0]), "r"(a[1]), \
+            "r"(a[2]), "r"(a[3]))
+#define TRI_WGMMA_HELD_128(TYPE)                                                                                       \
+  TRI_WGMMA("128", TRI_NUMBERS_64, TRI_HELD_64, TYPE, "{%64, %65, %66, %67}", "%68", "%69", "1", "r"(a[0]), "r"(a[1]), \
+            "r"(a[2]), "r"(a[3]))
 
-// Columns 128; a and b with the summed dimension along their rows.
-template <class T>
-__device__ __forceinline__ void multiply_along(float (&c)[64], std::uint64_t a, std::uint64_t b, int add) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>)
-    TRI_WGMMA_128("bf16");
+// a and b with the summed dimension along their rows. Columns: two for each number of c.
+template <class T, int N>
+__device__ __forceinline__ void multiply_along(float (&c)[N], std::uint64_t a, std::uint64_t b, int add) {
+  static_assert(N == 32 || N == 64);
+  constexpr bool kBf16 = std::is_same_v<T, __nv_bfloat16>;
+  if constexpr (N == 32 && kBf16)
+    TRI_WGMMA_64("bf16", "0, 0");
+  else if constexpr (N == 32)
+    TRI_WGMMA_64("f16", "0, 0");
+  else if constexpr (kBf16)
+    TRI_WGMMA_128("bf16", "0, 0");
   else
-    TRI_WGMMA_128("f16");
+    TRI_WGMMA_128("f16", "0, 0");
 }
-// Columns 64; a and b with the summed dimension across their rows.
+// a and b with the summed dimension across their rows.
 template <class T>
 __device__ __forceinline__ void multiply_across(float (&c)[32], std::uint64_t a, std::uint64_t b, int add) {
   if constexpr (std::is_same_v<T, __nv_bfloat16>)
-    TRI_WGMMA_64_SHARED("bf16");
+    TRI_WGMMA_64("bf16", "1, 1");
   else
-    TRI_WGMMA_64_SHARED("f16");
+    TRI_WGMMA_64("f16", "1, 1");
 }
 // The same with a in registers, laid out as two neighbouring fours of a c.
-template <class T>
-__device__ __forceinline__ void multiply_held(float (&c)[32], const std::uint32_t* a, std::uint64_t b, int add) {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>)
-    TRI_WGMMA_64_REGISTERS("bf16");
+template <class T, int N>
+__device__ __forceinline__ void multiply_held(float (&c)[N], const std::uint32_t* a, std::uint64_t b, int add) {
+  static_assert(N == 32 || N == 64);
+  constexpr bool kBf16 = std::is_same_v<T, __nv_bfloat16>;
+  if constexpr (N == 32 && kBf16)
+    TRI_WGMMA_HELD_64("bf16");
+  else if constexpr (N == 32)
+    TRI_WGMMA_HELD_64("f16");
+  else if constexpr (kBf16)
+    TRI_WGMMA_HELD_128("bf16");
   else
-    TRI_WGMMA_64_REGISTERS("f16");
+    TRI_WGMMA_HELD_128("f16");
 }
+#undef TRI_WGMMA
+#undef TRI_WGMMA_64
 #undef TRI_WGMMA_128
-#undef TRI_WGMMA_64_SHARED
-#undef TRI_WGMMA_64_REGISTERS
+#undef TRI_WGMMA_HELD_64
+#undef TRI_WGMMA_HELD_128
 #undef TRI_NUMBERS_32
 #undef TRI_NUMBERS_64
 #undef TRI_HELD_32

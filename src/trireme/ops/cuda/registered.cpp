@@ -6,19 +6,21 @@ namespace {
 
 // For the types and sizes that `supports` names; null: whatever `infer` accepts.
 using Supports = bool (*)(const ir::KernelSpec&);
-void on_cuda(ir::OpDef& def, Prepare prepare, Workspace workspace, Supports supports) {
+ir::KernelDef& on_cuda(ir::OpDef& def, Prepare prepare, Workspace workspace, Supports supports) {
   ir::KernelDef& kernel = def.kernels[device::Kind::cuda];
   kernel.supports = [](const ir::KernelSpec&) { return true; };
   if (supports != nullptr) kernel.supports = supports;
   kernel.prepare = prepare;
   if (workspace != nullptr) kernel.workspace = workspace;
+  return kernel;
 }
 
 }  // namespace
 
 void add_cuda_kernels(ir::Registry& registry) {
-  const auto add = [&](const char* op, Prepare prepare, Workspace workspace = nullptr, Supports supports = nullptr) {
-    on_cuda(registry.edit(op), prepare, workspace, supports);
+  const auto add = [&](const char* op, Prepare prepare, Workspace workspace = nullptr,
+                       Supports supports = nullptr) -> ir::KernelDef& {
+    return on_cuda(registry.edit(op), prepare, workspace, supports);
   };
   add("matmul", prepare_matmul_cuda, matmul_workspace_cuda);
   add("conv2d", prepare_conv2d_cuda, conv2d_workspace_cuda);
@@ -68,7 +70,7 @@ void add_cuda_kernels(ir::Registry& registry) {
   add("swiglu_grad", prepare_swiglu_grad_cuda);
   add("cast", prepare_cast_cuda);
   add("fill", prepare_fill_cuda);
-  add("select", prepare_select_cuda);
+  add("select", prepare_select_cuda).groups = true;
   add("layer_norm", prepare_layer_norm_cuda);
   add("layer_norm_grad", prepare_layer_norm_grad_cuda, row_norm_grad_workspace_cuda);
   add("rms_norm", prepare_rms_norm_cuda);
@@ -89,11 +91,13 @@ void add_cuda_kernels(ir::Registry& registry) {
   add("broadcast", prepare_broadcast_cuda);
   add("dropout", prepare_dropout_cuda);
   add("random_init", prepare_random_init_cuda);
-  add("adamw", prepare_adamw_cuda);
-  add("sgd", prepare_sgd_cuda);
+  add("adamw", prepare_adamw_cuda).groups = true;
+  add("sgd", prepare_sgd_cuda).groups = true;
   add("descend", prepare_descend_cuda);
-  add("sum_squares", prepare_sum_squares_cuda, sum_squares_workspace_cuda);
-  add("sum_squares_part", prepare_sum_squares_cuda, sum_squares_workspace_cuda);
+  for (const char* op : {"sum_squares", "sum_squares_part"}) {
+    ir::KernelDef& squares = add(op, prepare_sum_squares_cuda, sum_squares_workspace_cuda);
+    squares.groups = squares.shares_workspace = true;
+  }
   add("clip_scale", prepare_clip_scale_cuda);
   add("adaptive_scale", prepare_adaptive_scale_cuda);
 }

@@ -104,8 +104,6 @@ class SumSquares final : public device::GroupKernel {
         part_(spec.outputs[0].dtype == DType::f64),
         more_(spec.inputs.size() > 1 && spec.inputs[1].present) {}
 
-  bool shares_workspace() const override { return true; }
-
   void launch_group(std::span<device::GroupKernel* const> members, std::span<const device::Launch> launches) override {
     Table table{};
     std::int64_t chunks = 0;

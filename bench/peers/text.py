@@ -1,0 +1,63 @@
+"""Training steps of text models, shared by the scripts beside it."""
+import json
+import resource
+
+import torch
+import torch.nn as nn
+
+import timing
+
+
+def add_options(p):
+    """The model's sizes, and what every step can be asked for."""
+    p.add_argument("--layers", type=int, default=6)
+    p.add_argument("--width", type=int, default=384)
+    p.add_argument("--heads", type=int, default=6)
+    p.add_argument("--context", type=int, default=256)
+    p.add_argument("--batch", type=int, default=16)
+    p.add_argument("--vocab", type=int, default=256)
+    p.add_argument("--clip", type=float, default=1.0)
+    p.add_argument("--threads", type=int, default=2)
+    timing.add_options(p, steps=10, warmup=3, device="cpu")
+
+
+def make_optimizer(model, lr):
+    groups = [{"params": [p for p in model.parameters() if p.ndim >= 2], "weight_decay": 0.1},
+              {"params": [p for p in model.parameters() if p.ndim < 2], "weight_decay": 0.0}]
+    options = dict(lr=lr, betas=(0.9, 0.95), eps=1e-8)
+    try:
+        return torch.optim.AdamW(groups, fused=True, **options), "fused"
+    except RuntimeError:
+        return torch.optim.AdamW(groups, foreach=True, **options), "foreach"
+
+
+def train(a, make_model):
+    """Times steps of the model, which gives the loss of tokens and targets, and prints one JSON object."""
+    torch.set_num_threads(a.threads)
+    torch.manual_seed(1)
+    rss_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    model = make_model().to(a.device)
+    optimizer, kind = make_optimizer(model, 1e-3)
+    forward = timing.compiled(a, model)
+    rows = torch.randint(a.vocab, (a.batch, a.context + 1)).to(a.device)
+    tokens, targets = rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+    precision = timing.set_precision(a)
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        with precision:
+            loss = forward(tokens, targets)
+        loss.backward()
+        if a.clip > 0:
+            nn.utils.clip_grad_norm_(model.parameters(), a.clip, foreach=True)
+        optimizer.step()
+        return loss
+
+    result = timing.timed_steps(a, step, "tokens", a.batch * a.context)
+    print(json.dumps(result | {
+        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "rss_before_model_bytes": rss_before,
+        "parameters": sum(q.numel() for q in model.parameters()),
+        "optimizer": kind,
+        "threads": a.threads,
+    }))

@@ -1,0 +1,210 @@
+#include "trireme/compiler/compile.h"
+
+#include <algorithm>
+#include <map>
+
+#include "trireme/compiler/graph_passes.h"
+#include "trireme/compiler/lowering.h"
+#include "trireme/compiler/saved_state.h"
+#include "trireme/core/error.h"
+#include "trireme/program/check_together.h"
+
+namespace trireme::compiler {
+namespace {
+
+// A CPU stages checkpoints in the arena; the host of another device stages them in its own memory.
+std::size_t staging_of(const ir::Module& module, const Plan& plan, int ranks) {
+  return std::min(plan.staging, whole_staging(module, ranks));
+}
+
+program::StateLayout lay_out(const ir::Module& module, const Plan& plan, int ranks) {
+  return program::lay_out(module, plan.device == device::Kind::cpu ? staging_of(module, plan, ranks) : 0);
+}
+
+program::LowerOptions step_options(const Graphs& graphs, const Plan& plan, const ir::Mesh& mesh) {
+  program::LowerOptions lowering = lower_options(plan, mesh);
+  lowering.tail = "update";
+  lowering.micro_batches = graphs.micro_batches;
+  return lowering;
+}
+
+// Lowers and checks the programs of one role.
+class RoleBuilder {
+ public:
+  // `reports` says where passes over its programs are dumped and timed.
+  RoleBuilder(Role& role, const Plan& plan, int ranks, program::PassReports reports = {})
+      : role_(role), plan_(plan), reports_(std::move(reports)) {
+    role.layout = lay_out(role.module, plan, ranks);
+    if (plan.device != device::Kind::cpu) role.host_staging = staging_of(role.module, plan, ranks);
+  }
+
+  // Nothing where the module has no such graph.
+  void lower(const std::string& name, const std::string& body, program::LowerOptions options) {
+    if (!role_.module.has_graph(body)) return;
+    options.name = name;
+    options.body = body;
+    program::CheckReport report;
+    options.reports = reports_;
+    options.reports.checked = &report;
+    program::Program p = program::lower(role_.module, role_.layout, options);
+    checked_.instructions += report.instructions;
+    checked_.buffers += report.buffers;
+    checked_.collectives += report.collectives;
+    checked_.messages += report.messages;
+    checked_.conflicts_ordered += report.conflicts_ordered;
+    role_.arena_bytes = std::max(role_.arena_bytes, p.arena_bytes);
+    for (std::size_t tier = 1; tier < role_.tier_bytes.size(); ++tier)
+      role_.tier_bytes[tier] = std::max(role_.tier_bytes[tier], p.tier_bytes[tier]);
+    role_.programs.push_back(std::move(p));
+  }
+  void lower(const std::string& name, const std::string& body) {
+    lower(name, body, lower_options(plan_, role_.module.mesh));
+  }
+
+  const program::CheckReport& checked() const { return checked_; }
+
+ private:
+  Role& role_;
+  const Plan& plan_;
+  program::PassReports reports_;
+  program::CheckReport checked_;
+};
+
+Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const CompileOptions& options) {
+  Role role;
+  role.name = "worker";
+  role.module = graphs.module;
+  const passes::Pipeline passes = graph_passes(graphs, plan);
+  passes.run(role.module, {options.dump_passes, options.disabled_passes, options.on_pass});
+  // Program passes are numbered on from the graph passes.
+  RoleBuilder builder(role, plan, plan.mesh.ranks(), {options.dump_passes, passes.names().size() + 1, options.on_pass});
+  builder.lower("init", "init");
+  builder.lower("derive", "derive");
+  if (role.module.has_graph("micro")) {
+    program::LowerOptions step = step_options(graphs, plan, role.module.mesh);
+    builder.lower("step", "micro", step);
+    c.steps = {{"step", 0}};
+    if (role.module.has_graph(passes::kWarmUpdate)) {
+      step.tail = passes::kWarmUpdate;
+      builder.lower("warm_step", "micro", step);
+      c.steps = {{"warm_step", 0}, {"step", plan.compress->warmup}};
+    }
+  }
+  builder.lower("eval", "eval");
+  builder.lower("predict", "predict");
+  for (const std::int64_t rows : graphs.advance) {
+    builder.lower(advance_graph(rows), advance_graph(rows));
+    c.advance.push_back({advance_graph(rows), rows});
+  }
+  c.checked = builder.checked();
+  return role;
+}
+
+Role compile_server(const Role& worker, const Graphs& graphs, const Plan& plan, int place) {
+  Role role;
+  role.name = fmt::format("server {}", place);
+  role.module = graphs.module;
+  graph_passes(graphs, plan, place).run(role.module);
+  RoleBuilder builder(role, plan, 1);
+  builder.lower("init", "init");
+  builder.lower("derive", "derive");
+  builder.lower("step", "update");
+  const int workers = plan.server->workers;
+  role.exchange =
+      program::match(worker.program("step"), worker.program("derive"), role.module, workers + place, workers);
+  role.exchange->each = plan.server->each;
+  role.exchange->bound = plan.server->bound;
+  return role;
+}
+
+// Every axis of a role's mesh is a group of its own; roles with the same mesh share it. Where ranks exchange messages,
+// all of them are one more.
+std::vector<program::Group> groups_of(const std::vector<Role>& roles) {
+  std::vector<program::Group> groups;
+  const auto join = [&](const std::vector<std::string>& axes, std::size_t role) {
+    for (program::Group& group : groups)
+      if (group.axes == axes && roles[group.roles.front()].module.mesh == roles[role].module.mesh) {
+        group.roles.push_back(role);
+        return;
+      }
+    groups.push_back({axes, {role}});
+  };
+  if (std::any_of(roles.begin(), roles.end(), [](const Role& role) { return role.exchange.has_value(); })) {
+    groups.push_back({});
+    for (std::size_t r = 0; r < roles.size(); ++r) groups.front().roles.push_back(r);
+  }
+  for (std::size_t r = 0; r < roles.size(); ++r)
+    for (const ir::Mesh::Axis& axis : roles[r].module.mesh.axes) join({axis.name}, r);
+  return groups;
+}
+
+// Proves that the roles' programs which run at the same time fit together.
+void check_roles(Compiled& c) {
+  const auto check = [&](const std::string& program, const auto& exchange_of) {
+    std::vector<program::RoleProgram> running;
+    std::vector<std::size_t> number(c.roles.size(), 0);  // by role: its place among those that run
+    for (std::size_t r = 0; r < c.roles.size(); ++r) {
+      const Role& role = c.roles[r];
+      // A role that answers messages has one program for every kind of step.
+      const program::Program* own = role.exchange && program != "derive" ? role.find("step") : role.find(program);
+      if (own == nullptr) continue;
+      number[r] = running.size();
+      running.push_back({role.name, own, {}, exchange_of(role)});
+      for (int rank = 0; rank < c.ranks(); ++rank)
+        if (c.seat(rank).role == r) running.back().ranks.push_back(rank);
+    }
+    std::vector<program::Group> groups = c.groups;
+    for (program::Group& group : groups)
+      for (std::size_t& role : group.roles) role = number[role];
+    c.checked.messages += program::check_together(running, groups).messages;
+  };
+  const auto whole = [](const Role& role) { return role.exchange ? &*role.exchange : nullptr; };
+  for (const StepProgram& step : c.steps) check(step.program, whole);
+  // After the state was set from outside, states are sent unasked.
+  std::map<const Role*, program::Exchange> states;
+  for (const Role& role : c.roles)
+    if (role.exchange) {
+      states[&role] = *role.exchange;
+      states[&role].pushes.clear();
+      states[&role].results.clear();
+    }
+  if (!c.steps.empty() &&
+      std::all_of(c.roles.begin(), c.roles.end(), [](const Role& role) { return role.find("derive") != nullptr; }))
+    check("derive", [&](const Role& role) { return role.exchange ? &states[&role] : nullptr; });
+}
+
+}  // namespace
+
+Compilation::Compilation(const Graphs& graphs) : graphs_(graphs), module_(graphs.module) {}
+
+void Compilation::run_until(const Plan& plan, const std::string& pass) {
+  graph_passes(graphs_, plan).run(module_, {.from = next_, .until = pass});
+  next_ = pass;
+}
+
+program::Program Compilation::step(const Plan& plan) const {
+  ir::Module module = module_;
+  graph_passes(graphs_, plan).run(module, {.from = next_});
+  return program::lower(module, lay_out(module, plan, plan.mesh.ranks()), step_options(graphs_, plan, module.mesh));
+}
+
+Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& options) {
+  Compiled c;
+  c.plan = plan;
+  c.mesh = plan.mesh;
+  c.replicas = plan.mesh.size_of(kRowAxis);
+  c.micro_rows = graphs.micro_rows;
+  c.micro_batches = graphs.micro_batches;
+  if (!graphs.advance.empty()) c.cache_rows = graphs.cache_rows - graphs.advance.back();
+  c.roles.push_back(compile_rows(c, graphs, plan, options));
+  for (int r = 0; r < plan.mesh.ranks(); ++r) c.seats.push_back({0, r});
+  for (int s = 0; plan.server && s < plan.server->servers; ++s) {
+    c.roles.push_back(compile_server(c.roles.front(), graphs, plan, s));
+    c.seats.push_back({c.roles.size() - 1, s});
+  }
+  c.groups = groups_of(c.roles);
+  check_roles(c);
+  return c;
+}
+
+}  // namespace trireme::compiler

@@ -1,0 +1,45 @@
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "trireme/compiler/compiled.h"
+
+namespace trireme::compiler {
+
+struct CompileOptions {
+  std::filesystem::path dump_passes = {};  // numbered text files, one after each pass; empty: none
+  std::vector<std::string> disabled_passes = {};
+  std::function<void(const std::string& pass, double seconds)> on_pass = {};
+};
+
+// From a model and a plan to checked programs. Pure: reads nothing but its arguments and decides nothing. What
+// graphs.module.registry points to must outlive the result.
+Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& options = {});
+
+// A compilation that has stopped before one of the graph passes, so that a planner can look at the module there and try
+// how a step comes out under several plans. `graphs` must outlive it.
+//
+//   Compilation c(graphs);
+//   c.run_until(plan, "remat");
+//   plan.recompute = chosen(c.module());
+//   program::Program step = c.step(plan);
+class Compilation {
+ public:
+  explicit Compilation(const Graphs& graphs);
+
+  // Runs the passes from where it stands to the one of that name, which is left out. The plan's part that earlier
+  // passes have carried out must be as it was then.
+  void run_until(const Plan& plan, const std::string& pass);
+  const ir::Module& module() const { return module_; }
+  // The step that comes of it under `plan`. Leaves this as it stands.
+  program::Program step(const Plan& plan) const;
+
+ private:
+  const Graphs& graphs_;
+  ir::Module module_;
+  std::string next_;  // the pass before which it stands; empty: the first
+};
+
+}  // namespace trireme::compiler

@@ -1,0 +1,105 @@
+#include "trireme/compiler/compiled.h"
+
+#include <algorithm>
+#include <set>
+
+#include "trireme/compiler/saved_state.h"
+#include "trireme/core/error.h"
+
+namespace trireme::compiler {
+const program::Program* Role::find(std::string_view wanted) const {
+  for (const program::Program& p : programs)
+    if (p.name == wanted) return &p;
+  return nullptr;
+}
+
+const program::Program& Role::program(std::string_view wanted) const {
+  const program::Program* found = find(wanted);
+  if (found == nullptr) fail("the role '{}' has no program '{}'", name, wanted);
+  return *found;
+}
+
+const program::Program& Role::largest() const {
+  return *std::max_element(programs.begin(), programs.end(), [](const program::Program& a, const program::Program& b) {
+    return a.arena_bytes < b.arena_bytes;
+  });
+}
+
+std::uint64_t Role::stored_parameters() const {
+  std::uint64_t count = 0;
+  for (const ir::State& state : module.states)
+    if (state.trained) count += static_cast<std::uint64_t>(state.type.elements());
+  return count;
+}
+
+std::vector<int> Compiled::coordinate(int rank) const {
+  return role_of(rank).module.mesh.coordinate(seat(rank).number);
+}
+
+int Compiled::row_shard(int rank) const {
+  const ir::Mesh& own = role_of(rank).module.mesh;
+  return own.size_of(kRowAxis) == 1 ? 0 : coordinate(rank)[own.index_of(kRowAxis)];
+}
+
+std::vector<int> Compiled::members(const program::Group& group, int rank) const {
+  const auto takes_part = [&](int r) {
+    return std::find(group.roles.begin(), group.roles.end(), seat(r).role) != group.roles.end();
+  };
+  // Coordinates along all other axes.
+  const auto rest = [&](int r) {
+    const ir::Mesh& own = role_of(r).module.mesh;
+    std::vector<int> at = coordinate(r);
+    for (const std::string& axis : group.axes) at[own.index_of(axis)] = 0;
+    return group.axes.empty() ? std::vector<int>{} : at;
+  };
+  std::vector<int> met;
+  if (!takes_part(rank)) return met;
+  for (int r = 0; r < ranks(); ++r)
+    if (takes_part(r) && rest(r) == rest(rank)) met.push_back(r);
+  return met;
+}
+
+const std::string& Compiled::step_program(std::int64_t step) const {
+  if (steps.empty()) fail("nothing was compiled that does a step");
+  auto found = steps.begin();
+  while (found + 1 != steps.end() && (found + 1)->from <= step) ++found;
+  return found->program;
+}
+
+bool Compiled::synchronous() const {
+  return std::none_of(roles.begin(), roles.end(),
+                      [](const Role& role) { return role.exchange && role.exchange->each; });
+}
+
+std::size_t Compiled::arena_bytes() const {
+  std::size_t most = 0;
+  for (const Role& role : roles) most = std::max(most, role.arena_bytes);
+  return most;
+}
+
+std::size_t Compiled::tier_bytes(int tier) const {
+  std::size_t most = 0;
+  for (const Role& role : roles) most = std::max(most, role.tier_bytes[static_cast<std::size_t>(tier)]);
+  return most;
+}
+
+std::uint64_t Compiled::parameters() const {
+  std::uint64_t count = 0;
+  std::set<std::string> seen;
+  for (const Role& role : roles)
+    for (const ir::State& state : role.module.states)
+      if (state.trained && seen.insert(state.name).second)
+        count += static_cast<std::uint64_t>(state.global_shape().elements());
+  return count;
+}
+
+std::vector<ir::State> Compiled::saved_states() const {
+  std::vector<ir::State> saved;
+  std::set<std::string> seen;
+  for (const Role& role : roles)
+    for (const ir::State& state : role.module.states)
+      if (is_saved(state) && seen.insert(state.name).second) saved.push_back(state);
+  return saved;
+}
+
+}  // namespace trireme::compiler

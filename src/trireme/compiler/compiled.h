@@ -1,0 +1,102 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/compiler/graphs.h"
+#include "trireme/compiler/plan.h"
+#include "trireme/ir/slice.h"
+#include "trireme/program/check.h"
+#include "trireme/program/exchange.h"
+#include "trireme/program/group.h"
+#include "trireme/program/program.h"
+
+namespace trireme::compiler {
+
+// What all ranks share that differ only in their coordinate: a module, where its state lies, and its programs.
+//
+//   init      start values from the seed
+//   derive    derived copies after the state was set from outside
+//   step …    one update; several such programs where steps differ (see Compiled::step_program)
+//   eval      the loss of one micro-batch, forward only
+//   predict   logits of one row
+//   advance…  continues a sequence (see Compiled::advance)
+struct Role {
+  std::string name;
+  ir::Module module;
+  program::StateLayout layout;
+  std::vector<program::Program> programs;
+  std::size_t host_staging = 0;  // for checkpoints, in the host's memory where that is not the device's
+  std::size_t arena_bytes = 0;   // of the largest program: the planned peak
+  std::array<std::size_t, program::kTiers> tier_bytes{};  // likewise of the other tiers; [0] is unused
+  // A role that takes no rows of the batch, but answers the messages of those that do.
+  std::optional<program::Exchange> exchange = {};
+
+  // Null where the role has no program of that name.
+  const program::Program* find(std::string_view program) const;
+  const program::Program& program(std::string_view name) const;
+  const program::Program& largest() const;
+  // Elements of parameters that one of its ranks stores.
+  std::uint64_t stored_parameters() const;
+};
+
+// Where a rank of the run belongs: its role, and its number in the mesh of the role's module.
+struct Seat {
+  std::size_t role = 0;
+  int number = 0;
+};
+
+// One of the programs that do a step, and the first step that it does.
+struct StepProgram {
+  std::string program;
+  std::int64_t from = 0;
+};
+
+// One of the programs that continue a sequence: takes up to `rows` tokens.
+struct Advance {
+  std::string program;
+  std::int64_t rows = 0;
+};
+
+// The programs of a run, by role.
+struct Compiled {
+  Plan plan;
+  ir::Mesh mesh;  // of the ranks that take rows of the batch: the first of the run
+  std::vector<Role> roles;
+  std::vector<Seat> seats;  // by rank of the run
+  std::vector<program::Group> groups;
+  std::vector<StepProgram> steps;  // by rising first step
+  std::vector<Advance> advance;    // by rising rows
+  program::CheckReport checked;    // over all programs of the first role
+  std::int64_t micro_rows = 0;     // of all replicas together
+  int micro_batches = 1;
+  int replicas = 1;             // ranks that share the rows
+  std::int64_t cache_rows = 0;  // tokens of a sequence that the caches hold
+
+  device::Kind device() const { return plan.device; }
+  int ranks() const { return static_cast<int>(seats.size()); }
+  const Seat& seat(int rank) const { return seats[static_cast<std::size_t>(rank)]; }
+  const Role& role_of(int rank) const { return roles[seat(rank).role]; }
+  // The position of a rank along each axis of its role's mesh.
+  std::vector<int> coordinate(int rank) const;
+  // Which of the `replicas` shares of a micro-batch's rows a rank takes.
+  int row_shard(int rank) const;
+  // The ranks that `rank` meets in a group, itself among them, in the order of their coordinates; none where it is no
+  // member.
+  std::vector<int> members(const program::Group& group, int rank) const;
+  // The name of the program that does a step, counted from 0.
+  const std::string& step_program(std::int64_t step) const;
+  // Whether every step of every rank ends with the same weights; otherwise ranks go at their own pace.
+  bool synchronous() const;
+  // The largest planned peak of any rank.
+  std::size_t arena_bytes() const;
+  std::size_t tier_bytes(int tier) const;
+  std::uint64_t parameters() const;
+  // All that checkpoints hold, each state once, as one of the roles that store it has it.
+  std::vector<ir::State> saved_states() const;
+};
+
+}  // namespace trireme::compiler

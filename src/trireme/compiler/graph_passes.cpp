@@ -1,0 +1,98 @@
+#include "trireme/compiler/graph_passes.h"
+
+#include "trireme/passes/autodiff.h"
+#include "trireme/passes/bucket.h"
+#include "trireme/passes/cleanup.h"
+#include "trireme/passes/fuse.h"
+#include "trireme/passes/initial.h"
+#include "trireme/passes/last_row.h"
+#include "trireme/passes/precision.h"
+#include "trireme/passes/remat.h"
+#include "trireme/passes/sequence_cache.h"
+#include "trireme/passes/shard.h"
+#include "trireme/passes/tf32.h"
+#include "trireme/passes/validate.h"
+#include "trireme/passes/zero.h"
+
+namespace trireme::compiler {
+namespace {
+
+passes::Shard::Options shard_options(const ir::Mesh& mesh) {
+  passes::Shard::Options options{.mesh = mesh, .seeds = {}, .graphs = {"micro", "eval"}};
+  if (mesh.size_of(kRowAxis) > 1)
+    for (const char* input : {"tokens", "targets", "images", "labels"}) options.seeds.push_back({input, kRowAxis});
+  return options;
+}
+
+// As far as the passes of all roles are the same.
+void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan) {
+  const bool trains = graphs.purpose == Purpose::train;
+  const bool fp16 = plan.precision == Precision::fp16;
+  std::vector<std::string> advance;
+  for (const std::int64_t rows : graphs.advance) advance.push_back(advance_graph(rows));
+  std::vector<std::string> forward = {"micro", "eval", "predict"};
+  forward.insert(forward.end(), advance.begin(), advance.end());
+  // Before autodiff, so that gradients are made in the precision of what they belong to.
+  if (fp16 || plan.precision == Precision::bf16)
+    p.add<passes::LowPrecision>(passes::LowPrecision::Options{fp16 ? DType::f16 : DType::bf16, forward});
+  if (trains) {
+    p.add<passes::Autodiff>(passes::Autodiff::Options{.f32_gradients = graphs.micro_batches > 1,
+                                                      .seed = fp16 ? passes::LossScale::kState : ""});
+    // Needs the gradients' states.
+    p.add<passes::Optimizer>(graphs.optimizer);
+    // Rewrites the update.
+    if (fp16) p.add<passes::LossScale>(graphs.loss_scale);
+  }
+  // After the gradients, whose products are meant too.
+  if (plan.precision == Precision::tf32) p.add<passes::Tf32>();
+  if (!advance.empty()) {
+    p.add<passes::LastRow>(passes::LastRow::Options{.graphs = {advance.begin() + 1, advance.end()}});
+    // After precision, so that the caches have the type of what they keep.
+    p.add<passes::SequenceCache>(passes::SequenceCache::Options{.graphs = advance, .rows = graphs.cache_rows});
+  }
+  // After every pass that adds state.
+  p.add<passes::InitialState>();
+  // After the gradients, whose sums over ranks follow from how the batch is sharded; before everything that counts
+  // bytes or moves work about, which are a rank's own.
+  if (plan.mesh.ranks() > 1) p.add<passes::Shard>(shard_options(plan.mesh));
+}
+
+}  // namespace
+
+passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optional<int> place) {
+  const bool trains = graphs.purpose == Purpose::train;
+  passes::Pipeline p;
+  add_common(p, graphs, plan);
+  if (place) {
+    p.add<passes::ServerSide>(*plan.server, *place);
+    p.add<passes::CleanUp>();
+    return p;
+  }
+  // Before everything that counts bytes: the update and its state go elsewhere.
+  if (plan.server) p.add<passes::WorkerSide>(*plan.server);
+  if (trains && plan.recompute) {
+    // Values nobody reads would be planned for.
+    p.add<passes::CleanUp>();
+    // Before fusion: a residual sum that is fused into a norm could not be held without the norm's output.
+    p.add<passes::Remat>(passes::Remat::Options{.recompute = *plan.recompute});
+  }
+  // Removes the gradients nobody asked for, which would look like further uses to fusion.
+  p.add<passes::CleanUp>();
+  p.add<passes::Fuse>(passes::Fuse::Options{.saved_exactly = !plan.activations});
+  // After fusion, which decides what is saved.
+  if (trains && plan.activations)
+    p.add<passes::CompressActivations>(passes::CompressActivations::Options{*plan.activations});
+  // After what decides what is saved for the backward pass: gathered weights are no part of that.
+  if (plan.zero > 0 && plan.mesh.size_of(kRowAxis) > 1)
+    p.add<passes::Zero>(passes::Zero::Options{.stage = plan.zero, .axis = kRowAxis});
+  // After the sums over ranks are there, and what they are read by.
+  if (trains && plan.compress) p.add<passes::CompressGradients>(*plan.compress);
+  // When there will be no further collectives.
+  if (plan.mesh.ranks() > 1) p.add<passes::Bucket>(passes::Bucket::Options{.bytes = plan.bucket});
+  // Last of all that changes what is computed: it moves what the others left.
+  if (plan.offload) p.add<passes::Offload>(*plan.offload);
+  if (trains) p.add<passes::Validate>();
+  return p;
+}
+
+}  // namespace trireme::compiler

@@ -1,0 +1,14 @@
+#pragma once
+#include <optional>
+
+#include "trireme/compiler/graphs.h"
+#include "trireme/compiler/plan.h"
+#include "trireme/passes/pass.h"
+
+namespace trireme::compiler {
+
+// Every graph pass of a role, in order, each with the reason for its place. `place` is that of a rank which answers
+// messages; nothing: of the ranks that take rows of the batch.
+passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optional<int> place = {});
+
+}  // namespace trireme::compiler

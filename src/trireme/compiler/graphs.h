@@ -1,0 +1,40 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/ir/graph.h"
+#include "trireme/passes/loss_scale.h"
+#include "trireme/passes/optimizer.h"
+
+namespace trireme::compiler {
+
+// What the programs are for: state that a purpose does not need is not part of its layout.
+enum class Purpose {
+  train,     // init, derive, step, eval, predict
+  evaluate,  // init, derive, eval
+  generate,  // init, derive, advance
+};
+
+// What is computed, before any technique: the model's forward graphs, and how it is trained. The other half of what
+// `compile` takes, a Plan, says how.
+struct Graphs {
+  Purpose purpose = Purpose::train;
+  // "micro" (train), "eval", "predict" and those that continue a sequence, as the model builds them for one micro-batch
+  // of all replicas together.
+  ir::Module module;
+  std::int64_t micro_rows = 1;  // rows of one micro-batch, all replicas' together
+  int micro_batches = 1;
+  std::vector<std::int64_t> advance = {};  // tokens that each graph which continues a sequence takes, rising
+  std::int64_t cache_rows = 0;             // tokens of a sequence that the caches are to hold
+  passes::Optimizer::Options optimizer = {};
+  passes::LossScale::Options loss_scale = {};  // used by fp16
+};
+
+// The graph that continues a sequence by so many tokens.
+std::string advance_graph(std::int64_t rows);
+
+// A short digest of the model: the names and types of its states and the ops of its graphs, for any batch size.
+std::string digest_of(const Graphs& graphs);
+
+}  // namespace trireme::compiler

@@ -1,0 +1,57 @@
+#include "trireme/compiler/lowering.h"
+
+#include <algorithm>
+
+#include "trireme/comm/scratch.h"
+#include "trireme/ops/collective/collective.h"
+
+namespace trireme::compiler {
+namespace {
+
+program::CollectiveOptions collective_options(const Plan& plan, const ir::Mesh& mesh) {
+  program::CollectiveOptions options;
+  options.overlap = plan.overlap;
+  options.ahead = plan.bucket;
+  if (plan.device != device::Kind::cpu) return options;  // what they need lies in the host's memory
+  options.scratch = [algorithm = plan.allreduce, mesh, transport = plan.transport](const program::Instruction& i) {
+    const int ranks = mesh.size_of(i.attributes.text("axis"));
+    const DType dtype = i.inputs.front().type.dtype;
+    std::vector<comm::Segment> segments;
+    std::vector<comm::Cut> cuts;
+    for (std::size_t o = 0; o < i.outputs.size(); ++o) {
+      const std::int64_t in = i.inputs[o].type.elements();
+      const std::int64_t out = i.outputs[o].type.elements();
+      segments.push_back({nullptr, out});
+      cuts.push_back({nullptr, nullptr, std::max(in, out), std::min(in, out)});
+    }
+    if (i.op->name == ops::kAllToAll) {
+      std::size_t bytes = 0;
+      for (const program::Operand& o : i.inputs) bytes += o.type.bytes();
+      return i.inputs.size() > 1 ? 2 * bytes : 0;
+    }
+    if (i.op->name == ops::kAllReduce) return comm::scratch_bytes(transport, algorithm, segments, dtype, ranks);
+    const auto kind =
+        i.op->name == ops::kReduceScatter ? comm::Collective::reduce_scatter : comm::Collective::all_gather;
+    return comm::scratch_bytes(transport, kind, algorithm, cuts, dtype, ranks);
+  };
+  return options;
+}
+
+program::CopyOptions copy_options(device::Kind device) {
+  program::CopyOptions options;
+  options.rates = passes::CostRates::of(device);
+  if (device != device::Kind::cpu) options.window = std::size_t{512} << 20;
+  return options;
+}
+
+}  // namespace
+
+program::LowerOptions lower_options(const Plan& plan, const ir::Mesh& mesh) {
+  return {.threads = plan.threads,
+          .device = plan.device,
+          .copies = copy_options(plan.device),
+          .collectives = collective_options(plan, mesh),
+          .weight_gradients = {.overlap = plan.overlap_wgrad}};
+}
+
+}  // namespace trireme::compiler

@@ -1,0 +1,49 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/transport.h"
+#include "trireme/passes/compress_activations.h"
+#include "trireme/passes/compress_gradients.h"
+#include "trireme/passes/offload.h"
+#include "trireme/passes/server.h"
+
+namespace trireme::compiler {
+
+enum class Precision : std::uint8_t { f32, tf32, bf16, fp16 };
+
+// The mesh axis over which the rows of the batch are sharded.
+inline constexpr const char* kRowAxis = "dp";
+
+// How a model is trained: everything that `compile` carries out, decided. Plain data; compiling the same graphs under
+// the same plan gives the same programs. The options come from the configuration, the decisions (`recompute`,
+// `offload`'s names) from the planner or from a file.
+struct Plan {
+  ir::Mesh mesh;
+  device::Kind device = device::Kind::cpu;
+  int threads = 1;  // compute threads of each rank
+  comm::TransportKind transport = comm::TransportKind::threads;
+
+  Precision precision = Precision::f32;
+  int zero = 0;
+  std::optional<passes::CompressGradients::Options> compress = {};
+  std::optional<passes::CompressActivations::Kind> activations = {};  // nothing: saved as they are
+  std::optional<passes::ServerOptions> server = {};
+
+  std::size_t bucket = std::size_t{25} << 20;  // bytes of gradients reduced together
+  bool overlap = true;                         // collectives on a stream of their own
+  comm::Algorithm allreduce = comm::Algorithm::automatic;
+  bool overlap_wgrad = false;  // weight gradients on a stream of their own
+
+  // Values of the forward phase that are recomputed for the backward pass, by name; nothing: the pass is left out.
+  std::optional<std::vector<std::string>> recompute = {};
+  // Values and states that are offloaded, by name; nothing: the pass is left out.
+  std::optional<passes::Offload::Options> offload = {};
+
+  // Bytes in which checkpoints are staged, at most: no more is taken than the saved state needs.
+  std::size_t staging = 0;
+};
+
+}  // namespace trireme::compiler

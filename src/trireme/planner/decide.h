@@ -1,0 +1,28 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "trireme/compiler/compile.h"
+#include "trireme/planner/memory_limit.h"
+#include "trireme/planner/offload_policy.h"
+
+namespace trireme::planner {
+
+// What a run wants of its memory, and leaves for the planner to settle.
+struct MemoryPolicy {
+  std::string remat = "none";  // none | every:K | sqrt | selective | optimal | full
+  std::optional<OffloadPolicy> offload = {};
+  std::uint64_t limit = 0;  // bytes that a device may use; 0: no limit
+  // Staging of checkpoints gives way where the limit is short of it: decisions leave room for the least of it.
+  bool staging_gives_way = true;
+};
+
+// Settles a plan: names the values that are recomputed and the values and states that are offloaded, trying steps under
+// several plans where a limit leaves a choice. `plan` has everything else, with the mechanics of offload (tier, piece,
+// update_on_host) in plan.offload where policy.offload is set. Gives what the limit led to, if there was something to
+// choose.
+std::optional<Choice> decide(const compiler::Graphs& graphs, compiler::Plan& plan, const MemoryPolicy& policy);
+
+}  // namespace trireme::planner

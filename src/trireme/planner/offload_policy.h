@@ -1,0 +1,39 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/ir/graph.h"
+#include "trireme/passes/cost_rates.h"
+
+namespace trireme::planner {
+
+// What a configuration wants offloaded; the functions below name the values and states that this means for a module
+// which is complete but for the pass that offloads them (passes/offload.h).
+struct OffloadPolicy {
+  enum class Which : std::uint8_t {
+    all,
+    conv,     // only what convolutions read
+    dynamic,  // those whose copies the rates say the computation hides, or as many of the best as are asked for
+  };
+  bool activations = false;
+  bool weights = false;
+  bool optimizer = false;                        // and the f32 masters of weights that are used in low precision
+  Which which = Which::all;                      // of activations
+  std::size_t smallest = std::size_t{64} << 10;  // bytes: smaller ones would cost a request each and save little
+  passes::CostRates rates = {};
+};
+
+// Values that the gradients read, in the order they are made. `count` (dynamic): how many; those whose copies are
+// hidden come first, then those that cost the least time for their worth. Refuses `conv` for a graph without
+// convolutions.
+std::vector<std::string> activations_to_offload(const ir::Graph& graph, const OffloadPolicy& policy,
+                                                std::optional<std::size_t> count = {});
+
+// States of the first `parameters` parameters (nothing: of all). Gradients follow where weights and optimizer states
+// are both offloaded.
+std::vector<std::string> states_to_offload(const ir::Module& module, const OffloadPolicy& policy,
+                                           std::optional<std::size_t> parameters = {});
+
+}  // namespace trireme::planner

@@ -1,0 +1,302 @@
+// What the checker knows of persistent state, of copies to and from the disk, and of shards.
+#include "trireme/program/check_contents.h"
+
+#include "trireme/program/check_fixture.h"
+
+namespace trireme::program {
+namespace {
+
+TEST_F(CheckTest, OverlappingStates) {
+  buffer("w", 0, 0);
+  buffer("v", 0, 1);
+  EXPECT_EQ(message(), "states 'v' and 'w' overlap");
+}
+
+TEST_F(CheckTest, EveryOverlapOfStatesIsFound) {
+  buffer("w", 0, 0);
+  buffer("v", 128, 1);
+  buffer("u", 256, 2);
+  EXPECT_EQ(message(), "sound");
+  p.buffers[0].bytes = 192;  // reaches into v
+  EXPECT_EQ(message(), "states 'v' and 'w' overlap");
+  p.buffers[0].bytes = 64;
+  p.buffers[2].offset = 64;  // and u, which comes last, over all of v
+  p.buffers[2].bytes = 256;
+  p.arena_bytes = p.state_bytes = 320;
+  EXPECT_EQ(message(), "states 'v' and 'u' overlap");
+  p.buffers[2].bytes = 96;  // or into its middle
+  EXPECT_EQ(message(), "states 'v' and 'u' overlap");
+  p.buffers[2].bytes = 64;
+  EXPECT_EQ(message(), "sound");
+}
+
+TEST_F(CheckTest, StatesLieInsideThePersistentState) {
+  buffer("w", 0, 0);
+  buffer("v", 64, 1);
+  p.state_bytes = 96;
+  EXPECT_EQ(message(), "state 'v' ends at byte 128 of the device's memory, where persistent state ends at 96");
+  p.state_bytes = 128;
+  p.arena_bytes = 64;
+  EXPECT_EQ(message(), "state 'v' ends at byte 128 of the device's memory, where persistent state ends at 64");
+  p.buffers[1].tier = kHostTier;
+  p.state_bytes = 64;
+  EXPECT_EQ(message(), "state 'v' ends at byte 128 of the host's memory, where persistent state ends at 0");
+}
+
+// Nobody reads the state again in this program, but the next one does.
+TEST_F(CheckTest, NothingLiesOverAState) {
+  buffer("w", 0, 0);
+  const BufferId x = buffer("x", 0);
+  input(x);
+  EXPECT_EQ(message(), "buffer 'x' lies over state 'w', and is no state");
+  p.buffers[1].offset = 64;  // where another program has a state
+  p.arena_bytes = p.state_bytes = 128;
+  EXPECT_EQ(message(),
+            "buffer 'x' lies at byte 64 of the device's memory, among the persistent state, and is no state");
+  p.state_bytes = 64;
+  EXPECT_EQ(message(), "sound");
+}
+
+TEST_F(CheckTest, AStateIsNoWorkspace) {
+  const BufferId w = buffer("w", 0, 0);
+  const BufferId x = buffer("x", 64);
+  const BufferId a = buffer("a", 128);
+  input(x);
+  launch("scale", {x}, a).workspace = {w, type};
+  EXPECT_EQ(message(), "instruction 1 (scale 'a', micro-batch 0) has state 'w' as its workspace");
+  p.instructions.back().workspace = {};
+  launch("scale", {x}, w);  // a declared write
+  EXPECT_EQ(message(), "sound");
+}
+
+TEST_F(CheckTest, CheckpointsAreStagedWhereNothingElseIs) {
+  const BufferId staging = buffer("checkpoint", 0, kStaging);
+  const BufferId a = buffer("a", 64);
+  input(staging);
+  EXPECT_EQ(message(),
+            "instruction 0 (input 'checkpoint', micro-batch 0) uses 'checkpoint', where checkpoints are staged");
+  p.instructions.clear();
+  launch("scale", {staging}, a);
+  EXPECT_EQ(message(), "instruction 0 (scale 'a', micro-batch 0) uses 'checkpoint', where checkpoints are staged");
+}
+
+// The compute stream waits for the second of two loads, which may be done before the first.
+TEST_F(CheckTest, LoadsFromTheDiskCompleteInAnyOrder) {
+  const BufferId x = page("x", kDiskTier, 0);
+  const BufferId y = page("y", kDiskTier, 1);
+  for (const BufferId id : {x, y}) p.buffers[static_cast<std::size_t>(id)].state = id;
+  p.tier_state_bytes[kDiskTier] = 2 * kPage;
+  const BufferId here = page("here", 0, 0);
+  const BufferId there = page("there", 0, 1);
+  const BufferId sum = page("sum", 0, 2);
+  load(x, here).records = 0;
+  load(y, there).records = 1;
+  launch("add", {here, there}, sum).waits = {1};
+  EXPECT_EQ(message(),
+            "instruction 0 (load 'here', micro-batch 0) and instruction 2 (add 'sum', micro-batch 0) touch the same "
+            "bytes, but nothing orders them");
+  p.instructions.back().waits = {0, 1};
+  EXPECT_EQ(message(), "sound");
+  // Copies to and from the host's memory do follow each other.
+  p.instructions.back().waits = {1};
+  for (const BufferId id : {x, y}) p.buffers[static_cast<std::size_t>(id)].tier = kHostTier;
+  p.tier_bytes[kHostTier] = p.tier_state_bytes[kHostTier] = 2 * kPage;
+  EXPECT_EQ(message(), "sound");
+}
+
+// A load waits for the store after the one it reads from.
+TEST_F(CheckTest, StoresToTheDiskCompleteInAnyOrder) {
+  const BufferId x = page("x", 0, 0);
+  const BufferId y = page("y", 0, 1);
+  const BufferId back = page("back", 0, 2);
+  const BufferId x_there = page("x there", kDiskTier, 0);
+  const BufferId y_there = page("y there", kDiskTier, 1);
+  input(x);
+  input(y).records = 0;
+  Instruction& first = store(x, x_there);
+  first.waits = {0};
+  first.records = 1;
+  store(y, y_there).records = 2;
+  load(x_there, back).waits = {2};
+  EXPECT_EQ(message(),
+            "instruction 2 (store 'x there', micro-batch 0) and instruction 4 (load 'back', micro-batch 0) touch the "
+            "same bytes, but nothing orders them");
+  p.instructions.back().waits = {1};
+  EXPECT_EQ(message(), "sound");
+  // The first store's wait is the second's too: they start in order.
+  p.instructions.back().waits = {1, 2};
+  input(x).waits = {1};
+  EXPECT_EQ(message(), "sound");
+  input(y);
+  EXPECT_EQ(
+      message(),
+      "instruction 3 (store 'y there', micro-batch 0) and instruction 6 (input 'y', micro-batch 0) touch the same "
+      "bytes, but nothing orders them");
+}
+
+// What one stream knows of copies passes to the streams that wait for it, and to those that wait for them.
+TEST_F(CheckTest, KnowledgeOfDiskCopiesPassesOn) {
+  const BufferId x = page("x", kDiskTier, 0);
+  p.buffers[static_cast<std::size_t>(x)].state = 0;
+  p.tier_state_bytes[kDiskTier] = kPage;
+  const BufferId here = page("here", 0, 0);
+  const BufferId a = page("a", 0, 1);
+  const BufferId b = page("b", 0, 2);
+  load(x, here).records = 0;
+  Instruction& one = launch("scale", {here}, a, kCommStream);
+  one.waits = {0};
+  one.records = 1;
+  launch("add", {a, here}, b).waits = {1};
+  EXPECT_EQ(message(), "sound");
+  // An event from before the wait does not pass it on.
+  const BufferId c = page("c", 0, 3);
+  Instruction early = p.instructions.front();
+  early.kind = Instruction::Kind::input;
+  early.inputs.clear();
+  early.outputs = {{c, type}};
+  early.stream = kCommStream;
+  early.records = 2;
+  p.instructions.insert(p.instructions.begin() + 1, early);
+  EXPECT_EQ(message(), "sound");
+  p.instructions.back().inputs = {{c, type}, {here, type}};
+  p.instructions.back().waits = {2};
+  EXPECT_EQ(
+      message(),
+      "instruction 0 (load 'here', micro-batch 0) and instruction 3 (add 'b', micro-batch 0) touch the same bytes, "
+      "but nothing orders them");
+}
+
+// Only the own quarter is written: the others hold nothing.
+TEST_F(CheckTest, AShardIsNotTheWhole) {
+  const BufferId x = buffer("x", 0);
+  const BufferId w = buffer("w", 64);
+  const BufferId a = buffer("a", 128);
+  input(x);
+  launch("scale", {x}, w);
+  p.instructions.back().inputs = {shard(x)};
+  p.instructions.back().outputs = {shard(w)};
+  launch("scale", {w}, a);
+  EXPECT_EQ(message(),
+            "instruction 2 (scale 'a', micro-batch 0) reads 'w', but instruction 1 (scale 'w', micro-batch 0) has "
+            "written one rank's shard of it alone");
+  // Nor are rows of it there; nor another kind of shard.
+  p.instructions.back().inputs = {{w, {DType::f32, {4}}}};
+  EXPECT_NE(message().find("one rank's shard of it alone"), std::string::npos) << message();
+  p.instructions.back().inputs = {shard(w)};
+  p.mesh = ir::parse_mesh("dp=4,tp=4");
+  p.instructions.back().inputs[0].place.axis = 1;
+  EXPECT_NE(message().find("one rank's shard of it alone"), std::string::npos) << message();
+  // The own quarter is there.
+  p.instructions.back().inputs = {shard(w)};
+  EXPECT_EQ(message(), "sound");
+  p.outputs = {{"w", 0, {w, type}}};
+  EXPECT_EQ(message(),
+            "output 'w' of micro-batch 0 does not survive: instruction 1 (scale 'w', micro-batch 0) has written one "
+            "rank's shard of it alone");
+}
+
+// The gather in place makes the whole of the quarters.
+TEST_F(CheckTest, AnAllGatherMakesTheWhole) {
+  const BufferId x = buffer("x", 0);
+  const BufferId w = buffer("w", 64);
+  const BufferId a = buffer("a", 128);
+  input(x);
+  launch("scale", {x}, w);
+  p.instructions.back().outputs = {shard(w)};
+  p.instructions.back().inputs = {shard(x)};
+  Instruction& gather = launch("all_gather", {w}, w);
+  gather.kind = Instruction::Kind::collective;
+  gather.inputs = {shard(w)};
+  gather.attributes.set("axis", std::string("dp"));
+  gather.attributes.set("parts", std::int64_t{4});
+  launch("scale", {w}, a);
+  EXPECT_EQ(message(), "sound");
+}
+
+// The new quarter among three old ones is no value at all.
+TEST_F(CheckTest, AStateIsNotReadOrLeftWithOneShardNew) {
+  const BufferId w = buffer("w", 0, 0);
+  const BufferId a = buffer("a", 64);
+  launch("scale", {w}, w);
+  p.instructions.back().inputs = {shard(w)};
+  p.instructions.back().outputs = {shard(w)};
+  EXPECT_EQ(message(), "instruction 0 (scale 'w', micro-batch 0) leaves state 'w' with one rank's shard written alone");
+  launch("scale", {w}, a);
+  EXPECT_EQ(message(),
+            "instruction 1 (scale 'a', micro-batch 0) reads 'w', but instruction 0 (scale 'w', micro-batch 0) has "
+            "written one rank's shard of it alone");
+}
+
+// Fifteen numbers for four ranks: the last rank's shard ends with padding, which no gather writes.
+TEST_F(CheckTest, PaddingIsNoPartOfAState) {
+  const BufferId w = buffer("w", 0, 0);
+  launch("scale", {w}, w);
+  p.instructions.back().inputs = {shard(w)};
+  p.instructions.back().outputs = {shard(w)};
+  const auto gather = [&](std::int64_t numbers) {
+    Instruction& i = launch("all_gather", {w}, w);
+    i.kind = Instruction::Kind::collective;
+    i.inputs = {shard(w)};
+    i.outputs[0].type = {DType::f32, {numbers}};
+    i.attributes.set("axis", std::string("dp"));
+    i.attributes.set("parts", std::int64_t{4});
+  };
+  gather(15);
+  EXPECT_EQ(message(), "sound");
+  const BufferId a = buffer("a", 64);
+  p.instructions.insert(p.instructions.begin(), p.instructions.front());
+  p.instructions.front().inputs = {{w, type}};
+  p.instructions.front().outputs = {{a, type}};  // reads all sixteen, so the last is no padding
+  EXPECT_EQ(message(), "instruction 1 (scale 'w', micro-batch 0) leaves state 'w' with one rank's shard written alone");
+}
+
+// A shard in two halves: neither is both, and what is between them is not theirs.
+TEST_F(CheckTest, HalvesOfAShard) {
+  const BufferId x = buffer("x", 0);
+  const BufferId w = buffer("w", 64);
+  const BufferId a = buffer("a", 128);
+  input(x);
+  const auto half = [&](std::size_t offset) {
+    launch("scale", {x}, w);
+    p.instructions.back().inputs = {shard(x, offset, 8)};
+    p.instructions.back().outputs = {shard(w, offset, 8)};
+  };
+  half(8);
+  launch("scale", {w}, a);
+  p.instructions.back().inputs = {shard(w)};
+  EXPECT_EQ(message(), "instruction 2 (scale 'a', micro-batch 0) reads 'w' before anything is written there");
+  p.instructions.back().inputs = {shard(w, 4, 12)};
+  EXPECT_NE(message(), "sound");
+  p.instructions.back().inputs = {shard(w, 8, 8)};
+  EXPECT_EQ(message(), "sound");
+  const Instruction reader = p.instructions.back();
+  p.instructions.pop_back();
+  half(0);
+  p.instructions.push_back(reader);
+  p.instructions.back().inputs = {shard(w)};
+  EXPECT_EQ(message(), "sound");
+  // The first half again, by another buffer over it.
+  p.instructions.pop_back();
+  const BufferId other = buffer("other", 64);
+  launch("scale", {x}, other);
+  p.instructions.back().inputs = {shard(x, 0, 8)};
+  p.instructions.back().outputs = {shard(other, 0, 8)};
+  p.instructions.push_back(reader);
+  p.instructions.back().inputs = {shard(w)};
+  EXPECT_EQ(message(),
+            "instruction 4 (scale 'a', micro-batch 0) reads 'w', but instruction 3 (scale 'other', micro-batch 0) has "
+            "written 'other' there");
+}
+
+TEST_F(CheckTest, ShardsAreForTheRanksOfTheMesh) {
+  const BufferId x = buffer("x", 0);
+  input(x).outputs = {shard(x)};
+  p.mesh = ir::parse_mesh("dp=3");
+  EXPECT_EQ(
+      message(),
+      "instruction 0 (input 'x', micro-batch 0) uses 'x' by its place among 4 ranks along axis 0, the mesh 'dp=3' "
+      "has 3");
+}
+
+}  // namespace
+}  // namespace trireme::program

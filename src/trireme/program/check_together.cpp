@@ -1,0 +1,240 @@
+#include "trireme/program/check_together.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "trireme/core/error.h"
+#include "trireme/core/rng.h"
+#include "trireme/program/print.h"
+
+namespace trireme::program {
+namespace {
+
+std::string types_text(const std::vector<Operand>& operands) {
+  std::vector<std::string> types;
+  for (const Operand& o : operands) types.push_back(o.type.str());
+  return fmt::format("{}", fmt::join(types, ", "));
+}
+
+// What ranks must have in common about a collective.
+std::string collective_text(const Instruction& i) {
+  std::string text = i.op->name;
+  for (const auto& [name, value] : i.attributes) text += fmt::format(" {}={}", name, ir::to_text(value));
+  return text + " of " + types_text(i.inputs);
+}
+
+class Checker {
+ public:
+  Checker(std::span<const RoleProgram> roles, std::span<const Group> groups) : roles_(roles), groups_(groups) {
+    for (const RoleProgram& role : roles) {
+      first_.push_back(nodes_);
+      // Two more nodes: taking all pushes, and answering all pulls.
+      nodes_ += role.program->instructions.size() + 2;
+    }
+    same_.resize(nodes_);
+    std::iota(same_.begin(), same_.end(), std::size_t{0});
+    after_.resize(nodes_);
+  }
+
+  TogetherReport run() {
+    for (std::size_t g = 0; g < groups_.size(); ++g) pair_collectives(groups_[g]);
+    for (std::size_t r = 0; r < roles_.size(); ++r) {
+      order_inside(r);
+      pair_messages(r);
+    }
+    expect_all_keys();
+    find_cycle();
+    return report_;
+  }
+
+ private:
+  const Instruction& instruction(std::size_t role, std::size_t i) const {
+    return roles_[role].program->instructions[i];
+  }
+  std::size_t node(std::size_t role, std::size_t i) const { return first_[role] + i; }
+  std::size_t takes(std::size_t role) const { return first_[role] + roles_[role].program->instructions.size(); }
+  std::size_t answers(std::size_t role) const { return takes(role) + 1; }
+
+  std::string describe(std::size_t role, std::size_t i) const {
+    return fmt::format("{} of {}", program::describe(*roles_[role].program, i), roles_[role].role);
+  }
+  std::string describe_node(std::size_t n) const {
+    std::size_t role = roles_.size() - 1;
+    while (first_[role] > n) --role;
+    if (n == takes(role)) return fmt::format("{} taking all pushes", roles_[role].role);
+    if (n == answers(role)) return fmt::format("{} answering pulls", roles_[role].role);
+    return describe(role, n - first_[role]);
+  }
+
+  std::vector<std::size_t> collectives_of(std::size_t role, const Group& group) const {
+    std::vector<std::size_t> found;
+    const std::vector<Instruction>& all = roles_[role].program->instructions;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (all[i].kind == Instruction::Kind::collective && group.axes.size() == 1 &&
+          all[i].attributes.text("axis") == group.axes.front())
+        found.push_back(i);
+    return found;
+  }
+
+  void pair_collectives(const Group& group) {
+    const std::size_t one = group.roles.front();
+    const std::vector<std::size_t> ours = collectives_of(one, group);
+    report_.collectives += ours.size();
+    for (const std::size_t other : group.roles) {
+      const std::vector<std::size_t> theirs = collectives_of(other, group);
+      for (std::size_t k = 0; k < std::min(ours.size(), theirs.size()); ++k) {
+        const std::string a = collective_text(instruction(one, ours[k]));
+        const std::string b = collective_text(instruction(other, theirs[k]));
+        if (a != b)
+          fail("collective {} along '{}' is {} ({}) in one role and {} ({}) in another", k, group.axes.front(),
+               describe(one, ours[k]), a, describe(other, theirs[k]), b);
+        same_[node(other, theirs[k])] = node(one, ours[k]);
+      }
+      if (ours.size() != theirs.size()) {
+        const bool more = ours.size() > theirs.size();
+        fail("{} waits along '{}' for {}, which has no such collective",
+             more ? describe(one, ours[theirs.size()]) : describe(other, theirs[ours.size()]), group.axes.front(),
+             roles_[more ? other : one].role);
+      }
+    }
+  }
+
+  void follow(std::size_t later, std::size_t earlier) { after_[same_[earlier]].push_back(same_[later]); }
+
+  void order_inside(std::size_t role) {
+    const std::vector<Instruction>& all = roles_[role].program->instructions;
+    std::map<std::int32_t, std::size_t> last_on;   // stream → instruction
+    std::map<std::int32_t, std::size_t> recorder;  // event → instruction
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (all[i].records != kNone) recorder[all[i].records] = i;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (const auto before = last_on.find(all[i].stream); before != last_on.end())
+        follow(node(role, i), node(role, before->second));
+      last_on[all[i].stream] = i;
+      for (const std::int32_t event : all[i].waits) {
+        const auto from = recorder.find(event);
+        if (from == recorder.end()) fail("{} waits for event {}, which nothing records", describe(role, i), event);
+        follow(node(role, i), node(role, from->second));
+      }
+      if (roles_[role].exchange == nullptr) continue;
+      follow(node(role, i), takes(role));
+      follow(answers(role), node(role, i));
+    }
+    if (roles_[role].exchange != nullptr) follow(answers(role), takes(role));
+  }
+
+  std::size_t role_of_rank(int rank) const {
+    for (std::size_t r = 0; r < roles_.size(); ++r)
+      if (std::find(roles_[r].ranks.begin(), roles_[r].ranks.end(), rank) != roles_[r].ranks.end()) return r;
+    return roles_.size();
+  }
+
+  void pair_messages(std::size_t role) {
+    const std::vector<Instruction>& all = roles_[role].program->instructions;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const bool push = all[i].kind == Instruction::Kind::push;
+      if (!push && all[i].kind != Instruction::Kind::pull) continue;
+      const auto peer = static_cast<int>(all[i].attributes.integer("peer"));
+      const auto key = static_cast<int>(all[i].attributes.integer("key"));
+      const std::size_t other = role_of_rank(peer);
+      if (other == roles_.size() || roles_[other].exchange == nullptr)
+        fail("{} is for rank {}, which takes no messages", describe(role, i), peer);
+      const Exchange& table = *roles_[other].exchange;
+      const Exchange::Message* message = nullptr;
+      for (const auto* list : {&table.pushes, &table.states, &table.results})
+        if (push == (list == &table.pushes))
+          for (const Exchange::Message& m : *list)
+            if (m.key == key) message = &m;
+      if (message == nullptr)
+        fail("{}: {} has nothing under key {} to {}", describe(role, i), roles_[other].role, key,
+             push ? "take" : "answer with");
+      const TensorType& type = (push ? all[i].inputs : all[i].outputs).front().type;
+      if (type != message->type)
+        fail("{} is {}, and {} has {} under key {}", describe(role, i), type.str(), roles_[other].role,
+             message->type.str(), key);
+      used_[{other, push, key}] = true;
+      ++report_.messages;
+      if (push)
+        follow(takes(other), node(role, i));
+      else
+        follow(node(role, i), answers(other));
+    }
+  }
+
+  // Nothing is waited for that nobody sends.
+  void expect_all_keys() {
+    for (std::size_t r = 0; r < roles_.size(); ++r) {
+      if (roles_[r].exchange == nullptr) continue;
+      for (const Exchange::Message& m : roles_[r].exchange->pushes)
+        if (!used_.contains({r, true, m.key}))
+          fail("{} waits for '{}' under key {}, which nobody pushes", roles_[r].role, m.of, m.key);
+      for (const auto* list : {&roles_[r].exchange->states, &roles_[r].exchange->results})
+        for (const Exchange::Message& m : *list)
+          if (!used_.contains({r, false, m.key}))
+            fail("{} sends '{}' under key {}, which nobody pulls", roles_[r].role, m.of, m.key);
+    }
+  }
+
+  // Takes away what nothing holds up; what is left lies on or behind a cycle.
+  void find_cycle() {
+    std::vector<std::size_t> waits_for(nodes_, 0);
+    for (const auto& later : after_)
+      for (const std::size_t n : later) ++waits_for[n];
+    std::vector<std::size_t> ready;
+    std::size_t left = 0;
+    for (std::size_t n = 0; n < nodes_; ++n) {
+      if (same_[n] != n) continue;
+      ++left;
+      if (waits_for[n] == 0) ready.push_back(n);
+    }
+    while (!ready.empty()) {
+      const std::size_t n = ready.back();
+      ready.pop_back();
+      --left;
+      for (const std::size_t later : after_[n])
+        if (--waits_for[later] == 0) ready.push_back(later);
+    }
+    if (left == 0) return;
+    // Backwards from any that is held up: each is held up by another, until one comes twice.
+    std::vector<std::size_t> held_by(nodes_, nodes_);
+    for (std::size_t n = 0; n < nodes_; ++n)
+      if (same_[n] == n && waits_for[n] > 0)
+        for (const std::size_t later : after_[n])
+          if (waits_for[later] > 0) held_by[later] = n;
+    std::size_t at = 0;
+    while (held_by[at] == nodes_ || waits_for[at] == 0) ++at;
+    std::vector<bool> seen(nodes_, false);
+    while (!seen[at]) {
+      seen[at] = true;
+      at = held_by[at];
+    }
+    std::string text = describe_node(at);
+    for (std::size_t n = held_by[at]; n != at; n = held_by[n]) text += " waits for " + describe_node(n);
+    fail("a deadlock: {} waits for {}", text, describe_node(at));
+  }
+
+  std::span<const RoleProgram> roles_;
+  std::span<const Group> groups_;
+  std::vector<std::size_t> first_;  // node of each role's first instruction
+  std::size_t nodes_ = 0;
+  std::vector<std::size_t> same_;  // by node: the one that stands for it, of the members of a collective
+  std::vector<std::vector<std::size_t>> after_;
+  std::map<std::tuple<std::size_t, bool, int>, bool> used_;  // role, pushed?, key
+  TogetherReport report_;
+};
+
+}  // namespace
+
+TogetherReport check_together(std::span<const RoleProgram> roles, std::span<const Group> groups) {
+  return Checker(roles, groups).run();
+}
+
+std::uint64_t communication_digest(const Program& program) {
+  std::string text = program.mesh.str();
+  for (const Instruction& i : program.instructions)
+    if (i.communicates()) text += fmt::format("|{} {}", kind_of(i), i.stream) + collective_text(i);
+  return site_of(text);
+}
+
+}  // namespace trireme::program

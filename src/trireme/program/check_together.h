@@ -1,0 +1,38 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/program/exchange.h"
+#include "trireme/program/group.h"
+#include "trireme/program/program.h"
+
+namespace trireme::program {
+
+// What the ranks of a role run in a step. One rank stands for all of them: they run the same program.
+struct RoleProgram {
+  std::string role;  // for messages
+  const Program* program = nullptr;
+  std::vector<int> ranks = {};         // of the run
+  const Exchange* exchange = nullptr;  // it takes all pushes before its program and answers all pulls behind it
+};
+
+struct TogetherReport {
+  std::size_t collectives = 0;  // of the run: each counted once, however many roles take part
+  std::size_t messages = 0;     // pairs of a push or a pull and what takes or answers it
+};
+
+// Proves that programs which run together cannot wait for each other for ever, at any timing.
+//
+// Pairs every collective with those of the other roles of its group, by their order in it, and every push and pull with
+// the entry of its peer's exchange, by key; both sides must move the same bytes in the same type. Then one graph of all
+// instructions, in which the members of a collective are one node, must have no cycle: an instruction follows the one
+// before it on its stream and those whose events it waits for, what takes pushes follows them, and a pull follows what
+// answers it. Throws, naming the instructions and their roles, on a mismatch or a cycle.
+TogetherReport check_together(std::span<const RoleProgram> roles, std::span<const Group> groups);
+
+// A digest of what a program exchanges with other ranks: the same for two programs that can run together as one role.
+std::uint64_t communication_digest(const Program& program);
+
+}  // namespace trireme::program

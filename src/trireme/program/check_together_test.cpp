@@ -1,0 +1,133 @@
+#include "trireme/program/check_together.h"
+
+#include <gtest/gtest.h>
+
+#include "trireme/core/error.h"
+#include "trireme/ops/all.h"
+#include "trireme/ops/collective/collective.h"
+#include "trireme/ops/collective/message.h"
+
+namespace trireme::program {
+namespace {
+
+// Hand-made programs: what matters here is what they exchange and in which order.
+class Together : public ::testing::Test {
+ protected:
+  Instruction reduce(const std::string& name, const std::string& axis, const Shape& shape) const {
+    Instruction i;
+    i.kind = Instruction::Kind::collective;
+    i.name = name;
+    i.op = &registry_.at(ops::kAllReduce);
+    i.attributes = {{"axis", axis}, {"reduce", std::string("sum")}};
+    i.inputs = i.outputs = {{0, {DType::f32, shape}}};
+    return i;
+  }
+  Instruction message(Instruction::Kind kind, const std::string& of, int peer, int key, const Shape& shape) const {
+    Instruction i;
+    i.kind = kind;
+    i.name = of;
+    i.op = &registry_.at(kind == Instruction::Kind::push ? ops::kPush : ops::kPull);
+    i.attributes = {{"peer", std::int64_t{peer}}, {"key", std::int64_t{key}}, {"of", of}};
+    (kind == Instruction::Kind::push ? i.inputs : i.outputs) = {{0, {DType::f32, shape}}};
+    return i;
+  }
+  static Program program(std::vector<Instruction> instructions) {
+    Program p;
+    p.name = "step";
+    p.buffers.push_back({.name = "x", .bytes = 4096});
+    p.instructions = std::move(instructions);
+    return p;
+  }
+  static std::string refused(const std::vector<RoleProgram>& roles, const std::vector<Group>& groups) {
+    try {
+      check_together(roles, groups);
+    } catch (const Error& e) {
+      return e.message();
+    }
+    return "nothing";
+  }
+
+  ir::Registry registry_ = ops::builtin();
+};
+
+TEST_F(Together, RolesThatMeetInOneOrderPass) {
+  const Program a = program({reduce("g1", "dp", {4}), reduce("g2", "dp", {8})});
+  const Program b = program({reduce("g1", "dp", {4}), reduce("g2", "dp", {8})});
+  const TogetherReport report = check_together(
+      std::vector<RoleProgram>{{"stage 0", &a, {0, 1}}, {"stage 1", &b, {2, 3}}}, std::vector<Group>{{{"dp"}, {0, 1}}});
+  EXPECT_EQ(report.collectives, 2U);
+}
+
+TEST_F(Together, SwappedCollectivesAreNamed) {
+  const Program a = program({reduce("g1", "dp", {4}), reduce("g2", "dp", {8})});
+  const Program b = program({reduce("g2", "dp", {8}), reduce("g1", "dp", {4})});
+  const std::string why = refused({{"stage 0", &a, {0}}, {"stage 1", &b, {1}}}, {{{"dp"}, {0, 1}}});
+  EXPECT_NE(why.find("instruction 0 (all_reduce 'g1', micro-batch 0) of stage 0"), std::string::npos) << why;
+  EXPECT_NE(why.find("instruction 0 (all_reduce 'g2', micro-batch 0) of stage 1"), std::string::npos) << why;
+}
+
+TEST_F(Together, ACollectiveThatOthersLackIsNamed) {
+  const Program a = program({reduce("g1", "dp", {4}), reduce("g2", "dp", {8})});
+  const Program b = program({reduce("g1", "dp", {4})});
+  EXPECT_EQ(refused({{"stage 0", &a, {0}}, {"stage 1", &b, {1}}}, {{{"dp"}, {0, 1}}}),
+            "instruction 1 (all_reduce 'g2', micro-batch 0) of stage 0 waits along 'dp' for stage 1, which has no such "
+            "collective");
+}
+
+TEST_F(Together, CollectivesOfTwoGroupsInOppositeOrderAreADeadlock) {
+  // Each group's own order agrees; together they cannot run.
+  const Program a = program({reduce("g1", "dp", {4}), reduce("g2", "tp", {4})});
+  const Program b = program({reduce("g2", "tp", {4}), reduce("g1", "dp", {4})});
+  const std::string why = refused({{"stage 0", &a, {0}}, {"stage 1", &b, {1}}}, {{{"dp"}, {0, 1}}, {{"tp"}, {0, 1}}});
+  EXPECT_EQ(why.find("a deadlock: "), 0U) << why;
+  EXPECT_NE(why.find("'g1'"), std::string::npos) << why;
+  EXPECT_NE(why.find("'g2'"), std::string::npos) << why;
+}
+
+class Messages : public Together {
+ protected:
+  Exchange table() const {
+    Exchange e;
+    e.pushes = {{3, "w/grad", {DType::f32, {4}}}};
+    e.states = {{7, "w", {DType::f32, {4}}}};
+    return e;
+  }
+  Program server_ = program({});
+};
+
+TEST_F(Messages, PushThenPullPasses) {
+  const Program worker = program(
+      {message(Instruction::Kind::push, "w/grad", 1, 3, {4}), message(Instruction::Kind::pull, "w", 1, 7, {4})});
+  const Exchange e = table();
+  EXPECT_EQ(check_together(std::vector<RoleProgram>{{"worker", &worker, {0}}, {"server 0", &server_, {1}, &e}},
+                           std::vector<Group>{})
+                .messages,
+            2U);
+}
+
+TEST_F(Messages, APullBeforeThePushItAnswersIsADeadlock) {
+  const Program worker = program(
+      {message(Instruction::Kind::pull, "w", 1, 7, {4}), message(Instruction::Kind::push, "w/grad", 1, 3, {4})});
+  const Exchange e = table();
+  const std::string why = refused({{"worker", &worker, {0}}, {"server 0", &server_, {1}, &e}}, {});
+  EXPECT_EQ(why.find("a deadlock: "), 0U) << why;
+  EXPECT_NE(why.find("server 0 taking all pushes"), std::string::npos) << why;
+}
+
+TEST_F(Messages, AKeyThatNobodyPushesIsNamed) {
+  const Program worker = program({message(Instruction::Kind::pull, "w", 1, 7, {4})});
+  const Exchange e = table();
+  EXPECT_EQ(refused({{"worker", &worker, {0}}, {"server 0", &server_, {1}, &e}}, {}),
+            "server 0 waits for 'w/grad' under key 3, which nobody pushes");
+}
+
+TEST_F(Messages, BothSidesHaveTheSameType) {
+  const Program worker = program(
+      {message(Instruction::Kind::push, "w/grad", 1, 3, {5}), message(Instruction::Kind::pull, "w", 1, 7, {4})});
+  const Exchange e = table();
+  EXPECT_EQ(refused({{"worker", &worker, {0}}, {"server 0", &server_, {1}, &e}}, {}),
+            "instruction 0 (push 'w/grad', micro-batch 0) of worker is f32[5], and server 0 has f32[4] under key 3");
+}
+
+}  // namespace
+}  // namespace trireme::program

@@ -1,0 +1,41 @@
+#include "trireme/runtime/process_groups.h"
+
+#include "trireme/core/error.h"
+
+namespace trireme::runtime {
+
+ProcessGroups::ProcessGroups(ir::Mesh mesh, std::vector<int> coordinate, comm::Communicator& world,
+                             std::span<const Seat> seats, Options options)
+    : mesh_(std::move(mesh)), coordinate_(std::move(coordinate)), options_(options) {
+  for (const Seat& seat : seats)
+    if (auto communicator = world.split(seat.color, seat.key))
+      entries_.push_back({seat.axes, std::move(communicator), nullptr});
+}
+
+std::size_t ProcessGroups::find(std::string_view axis) const {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const std::vector<std::string>& axes = entries_[i].axes;
+    if (axis.empty() ? axes.empty() : axes.size() == 1 && axes.front() == axis) return i;
+  }
+  if (axis.empty()) fail("the run has no group of all its ranks");
+  fail("the run has no group along axis '{}'", axis);
+}
+
+comm::Communicator& ProcessGroups::group(std::string_view axis) const { return *entries_[find(axis)].communicator; }
+
+comm::Communicator& ProcessGroups::all() const { return *entries_[find({})].communicator; }
+
+comm::DeviceGroup& ProcessGroups::device_group(std::string_view axis, device::Kind kind) {
+  Entry& entry = entries_[find(axis)];
+  if (!entry.device_group) entry.device_group = comm::DeviceGroup::over(*entry.communicator, kind, options_.nccl);
+  return *entry.device_group;
+}
+
+std::uint64_t ProcessGroups::sent_bytes() const {
+  std::uint64_t sum = 0;
+  for (const Entry& entry : entries_)
+    sum += entry.communicator->counters().sent + (entry.device_group ? entry.device_group->sent() : 0);
+  return sum;
+}
+
+}  // namespace trireme::runtime

@@ -1,0 +1,87 @@
+#include "trireme/train/graphs.h"
+
+#include <algorithm>
+
+#include "trireme/core/error.h"
+
+namespace trireme::train {
+namespace {
+
+using ir::Builder;
+
+models::Batch inputs(const Builder& b, const models::ModelConfig& c, bool images, const Shape& tokens,
+                     bool with_targets) {
+  models::Batch batch;
+  if (images) {
+    batch.images = b.input("images", {DType::f32, {tokens[0], c.image, c.image, c.channels}});
+    if (with_targets) batch.labels = b.input("labels", {DType::i32, {tokens[0]}});
+  } else {
+    batch.tokens = b.input("tokens", {DType::i32, tokens});
+    if (with_targets) batch.targets = b.input("targets", {DType::i32, tokens});
+  }
+  return batch;
+}
+
+// How many tokens the programs that continue a sequence take: one at a time, and larger pieces for prompts.
+std::vector<std::int64_t> advance_rows(std::int64_t longest) {
+  std::vector<std::int64_t> sizes = {1};
+  for (const std::int64_t rows : {8, 32, 128, 512})
+    if (rows / 2 < longest) sizes.push_back(rows);
+  return sizes;
+}
+
+void build(compiler::Graphs& graphs, const Config& config, const models::Model& model) {
+  ir::Module& module = graphs.module;
+  const Shape batch{graphs.micro_rows, config.model.context};
+  if (graphs.purpose == Purpose::train) {
+    Builder micro(module, "micro");
+    micro.rows_per_step = static_cast<double>(config.train.batch);
+    micro.accumulate("loss", model.build(micro, inputs(micro, config.model, model.images, batch, true), config.model));
+  }
+  if (graphs.purpose != Purpose::generate) {
+    Builder eval(module, "eval");
+    eval.training = false;
+    const ir::Value loss = model.build(eval, inputs(eval, config.model, model.images, batch, true), config.model);
+    eval.output("loss", loss);
+  }
+  const auto predictor = [&](const std::string& graph, std::int64_t tokens) {
+    Builder predict(module, graph);
+    predict.training = false;
+    const ir::Value logits =
+        model.build(predict, inputs(predict, config.model, false, {1, tokens}, false), config.model);
+    predict.output("logits", ir::apply1("cast", {logits}, {{"to", std::string("f32")}}));
+  };
+  if (graphs.purpose == Purpose::train && !model.images) predictor("predict", config.model.context);
+  for (const std::int64_t rows : graphs.advance) predictor(compiler::advance_graph(rows), rows);
+}
+
+}  // namespace
+
+compiler::Graphs build_graphs(const Config& config, const Registry& registry, const CompileOptions& options) {
+  const models::Model& model = registry.models.at(config.model.family);
+  compiler::Graphs graphs;
+  graphs.purpose = options.purpose;
+  graphs.module.registry = &registry.ops;
+  graphs.micro_rows = micro_batch_rows(config);
+  graphs.micro_batches = static_cast<int>(config.train.batch / graphs.micro_rows);
+  if (options.purpose == Purpose::generate) {
+    if (model.images) refuse("model.family = \"{}\" does not predict tokens", config.model.family);
+    const std::int64_t most = config.model.context;
+    const std::int64_t sequence = options.sequence == 0 ? most : std::min(most, options.sequence);
+    graphs.advance = advance_rows(sequence);
+    // The last piece of a prompt may be padded beyond the sequence's end.
+    graphs.cache_rows = sequence + graphs.advance.back();
+  }
+  graphs.optimizer = {.kind = config.train.optimizer,
+                      .beta1 = config.train.betas[0],
+                      .beta2 = config.train.betas[1],
+                      .eps = config.train.eps,
+                      .momentum = config.train.momentum,
+                      .weight_decay = config.train.weight_decay,
+                      .clip = config.train.clip};
+  graphs.loss_scale = {.start = config.train.loss_scale, .window = config.train.loss_scale_window};
+  build(graphs, config, model);
+  return graphs;
+}
+
+}  // namespace trireme::train

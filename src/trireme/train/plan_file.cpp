@@ -1,0 +1,129 @@
+#include "trireme/train/plan_file.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/train/config/keys.h"
+
+namespace trireme::train {
+namespace {
+
+// Keys that say how a model is trained, and not what is learned or where files lie.
+bool is_plan_key(const Key& key) {
+  constexpr std::array<std::string_view, 6> more = {"train.micro_batch", "train.precision",          "runtime.device",
+                                                    "runtime.threads",   "runtime.weight_gradients", "output.staging"};
+  if (key.name == "parallel.timeout" || key.name == "parallel.seeds" || key.name == "memory.offload_dir") return false;
+  return key.section() == "parallel" || key.section() == "memory" ||
+         std::find(more.begin(), more.end(), key.name) != more.end();
+}
+
+std::string list_text(const std::vector<std::string>& names) {
+  std::string text = "[";
+  for (const std::string& name : names) text += fmt::format("{}\n  \"{}\"", text.size() > 1 ? "," : "", name);
+  return text + (names.empty() ? "]" : "\n]");
+}
+
+const std::vector<std::string> kDecisions = {"device", "recompute", "offload_activations", "offload_states", "staging"};
+
+std::vector<std::string> names_of(const Entry& entry, const std::string& file) {
+  const auto* list = std::get_if<Raw::List>(&entry.value.value);
+  std::vector<std::string> names;
+  for (const Raw& item : list == nullptr ? Raw::List{} : *list)
+    if (const auto* name = std::get_if<std::string>(&item.value)) names.push_back(*name);
+  if (list == nullptr || names.size() != list->size())
+    refuse("{}:{}: {} must be a list of names, got {}", file, entry.line, entry.key, entry.value.shown());
+  return names;
+}
+
+}  // namespace
+
+std::string plan_text(const Config& config, const Planned& planned) {
+  const compiler::Plan& plan = planned.plan;
+  std::string text =
+      "# How this model is trained. `trireme train CONFIG --plan FILE` follows it; names are values and states of the\n"
+      "# model as `trireme inspect graph` prints them.\n";
+  text +=
+      fmt::format("model = \"{}\"  # digest of the model that it was made for\n", compiler::digest_of(planned.graphs));
+  Config copy = config;
+  std::string section;
+  for (const Key& key : keys_of(copy)) {
+    if (!is_plan_key(key)) continue;
+    if (key.section() != section) text += fmt::format("\n[{}]\n", section = key.section());
+    text += fmt::format("{} = {}\n", key.leaf(), to_text(key));
+  }
+  text += fmt::format("\n[decisions]\ndevice = \"{}\"\n", plan.device == device::Kind::cpu ? "cpu" : "cuda");
+  if (plan.recompute) text += "recompute = " + list_text(*plan.recompute) + "\n";
+  if (plan.offload) {
+    text += "offload_activations = " + list_text(plan.offload->activations) + "\n";
+    text += "offload_states = " + list_text(plan.offload->states) + "\n";
+  }
+  // More than any state needs stands for "all of it".
+  if (plan.staging < (std::size_t{1} << 62)) text += fmt::format("staging = {}\n", plan.staging);
+  return text;
+}
+
+PlanFile read_plan(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) refuse("--plan {}: cannot be read", path.string());
+  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  const std::string file = path.string();
+  PlanFile plan;
+  plan.decisions.file = file;
+  plan.decisions.staging = std::size_t{1} << 62;
+  Config any;
+  const std::vector<Key> keys = keys_of(any);
+  for (const Entry& entry : read_toml(text, file)) {
+    const std::string name = entry.key.starts_with("decisions.") ? entry.key.substr(10) : "";
+    if (entry.key == "model" && std::holds_alternative<std::string>(entry.value.value)) {
+      plan.decisions.model = std::get<std::string>(entry.value.value);
+    } else if (name == "device" && std::holds_alternative<std::string>(entry.value.value)) {
+      const std::string& device = std::get<std::string>(entry.value.value);
+      if (device != "cpu" && device != "cuda")
+        refuse("{}:{}: device must be \"cpu\" or \"cuda\", got \"{}\"", file, entry.line, device);
+      plan.decisions.device = device == "cpu" ? device::Kind::cpu : device::Kind::cuda;
+    } else if (name == "recompute") {
+      plan.decisions.recompute = names_of(entry, file);
+    } else if (name == "offload_activations") {
+      plan.decisions.offload_activations = names_of(entry, file);
+    } else if (name == "offload_states") {
+      plan.decisions.offload_states = names_of(entry, file);
+    } else if (name == "staging" && std::holds_alternative<std::int64_t>(entry.value.value)) {
+      plan.decisions.staging =
+          static_cast<std::size_t>(std::max<std::int64_t>(0, std::get<std::int64_t>(entry.value.value)));
+    } else if (!name.empty()) {
+      const auto near = nearest(name, kDecisions);
+      refuse("{}:{}: a plan decides nothing called '{}'{}", file, entry.line, name,
+             near ? fmt::format("; did you mean {}?", *near) : "");
+    } else {
+      const auto key =
+          std::find_if(keys.begin(), keys.end(), [&](const Key& k) { return k.name == entry.key && is_plan_key(k); });
+      if (key == keys.end()) refuse("{}:{}: {} is not part of a plan", file, entry.line, entry.key);
+      assign(*key, entry.value);
+      plan.settings.push_back(fmt::format("{}={}", entry.key, to_text(*key)));
+    }
+  }
+  if (plan.decisions.model.empty()) refuse("{}: is not a plan: it does not name its model", file);
+  return plan;
+}
+
+Config load_config_under(const PlanFile& plan, const std::string& source, std::span<const std::string> overrides,
+                         const models::Families& families) {
+  std::vector<std::string> settings = plan.settings;
+  settings.insert(settings.end(), overrides.begin(), overrides.end());
+  Config config = load_config(source, settings, families);
+  Config planned = config;
+  for (const std::string& setting : plan.settings) apply_setting(planned, setting, families);
+  for (const std::string& key : differing_keys(planned, config))
+    refuse("--{}={} contradicts the plan {}, which has {}; leave it out, or edit the plan", key,
+           value_text(config, key), plan.decisions.file, value_text(planned, key));
+  // Of a built-in configuration: what the plan sets was not asked for key by key.
+  if (config.builtin)
+    config.over_builtin.erase(config.over_builtin.begin(), config.over_builtin.begin() + std::ssize(plan.settings));
+  return config;
+}
+
+}  // namespace trireme::train

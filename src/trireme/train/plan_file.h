@@ -1,0 +1,40 @@
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/train/compile.h"
+
+namespace trireme::train {
+
+// A plan as text: the configuration's keys that say how a model is trained, and what was decided under them, by the
+// names of values and states. Kept in the run folder as plan.toml and read again by `train --plan FILE`; it may be
+// edited.
+//
+//   model = "6a09e667f3bcc908"
+//   [parallel]
+//   mesh = "dp=2"
+//   zero = 1
+//   [decisions]
+//   device = "cpu"
+//   recompute = ["blocks.0.ln1", "blocks.0.mlp.gelu"]
+//   offload_activations = []
+//   offload_states = []
+//   staging = 1048576
+std::string plan_text(const Config& config, const Planned& planned);
+
+struct PlanFile {
+  std::vector<std::string> settings;  // "parallel.mesh=dp=2": overrides as load_config takes them
+  Decisions decisions;
+};
+// Refuses what is no plan, with file and line.
+PlanFile read_plan(const std::filesystem::path& file);
+
+// A configuration under a plan: load_config with the plan's keys over the file's. Refuses an override that contradicts
+// the plan, naming both values.
+Config load_config_under(const PlanFile& plan, const std::string& source, std::span<const std::string> overrides,
+                         const models::Families& families);
+
+}  // namespace trireme::train

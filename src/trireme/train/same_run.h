@@ -1,0 +1,14 @@
+#pragma once
+#include "trireme/comm/communicator.h"
+#include "trireme/train/compile.h"
+
+namespace trireme::train {
+
+// Processes that make one run must have been started with the same settings and have compiled the same communication:
+// otherwise they would wait for each other for ever, or train something else than was asked for. Both are collective
+// over `world` and refuse in every process, naming what differs and both values. Keys about this machine alone
+// (output.*, runtime.threads, runtime.trace, memory.offload_dir) may differ.
+void check_same_settings(const Config& config, comm::Communicator& world);
+void check_same_programs(const Compiled& compiled, comm::Communicator& world);
+
+}  // namespace trireme::train

@@ -1,0 +1,50 @@
+#include "trireme/train/server_options.h"
+
+#include "trireme/core/error.h"
+
+namespace trireme::train {
+
+int extra_ranks(const Config& config) {
+  return config.parallel.server == "none" ? 0 : static_cast<int>(config.parallel.servers);
+}
+
+std::string launched_mesh(const Config& config, int launched) {
+  const int servers = extra_ranks(config);
+  if (launched > 1 && launched <= servers)
+    refuse("parallel.servers = {} leaves no worker of the {} ranks that were launched", servers, launched);
+  const ir::Mesh mesh = mesh_of(config, launched > 1 ? launched - servers : 1);
+  if (launched > 1 && mesh.ranks() + servers != launched)
+    refuse("parallel.mesh = \"{}\" has {} rank{}{}, and {} were launched", config.parallel.mesh, mesh.ranks(),
+           mesh.ranks() == 1 ? "" : "s", servers == 0 ? "" : fmt::format(", with {} servers", servers), launched);
+  return mesh.axes.empty() ? "auto" : mesh.str();
+}
+
+std::string smaller_share(const Config& config) {
+  return fmt::format("; try parallel.servers = {}", config.parallel.servers + 1);
+}
+
+std::optional<passes::ServerOptions> server_options(const Config& config, const ir::Module& module,
+                                                    const ir::Mesh& workers) {
+  const Choice choice = parse_choice(config.parallel.server);
+  if (choice.name == "none") return std::nullopt;
+  const int servers = extra_ranks(config);
+  passes::ServerOptions options{.keys = passes::share_out(module, servers),
+                                .servers = servers,
+                                .workers = workers.ranks(),
+                                .each = choice.name != "sync"};
+  if (choice.name == "ssp") options.bound = static_cast<std::int64_t>(choice.argument);
+  return options;
+}
+
+void check_server_options(const Compiled& compiled, const Config& config) {
+  if (!compiled.plan.server || !compiled.plan.server->each) return;
+  for (const ir::Node& node : compiled.roles.front().module.graph("micro").nodes)
+    if (node.op->traits.collective)
+      refuse(
+          "parallel.server = \"{}\" lets workers run apart, and batch statistics of model.family = \"{}\" are taken "
+          "over "
+          "all of them; the nearest is \"sync\"",
+          config.parallel.server, config.model.family);
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,14 @@
+#pragma once
+#include <optional>
+
+#include "trireme/train/compile.h"
+
+namespace trireme::train {
+
+// What parallel.server asks for, with the parameters of `module` shared out over the servers; nothing: no servers.
+std::optional<passes::ServerOptions> server_options(const Config& config, const ir::Module& module,
+                                                    const ir::Mesh& workers);
+// Refuses workers that are to run at their own pace and wait for each other in every step all the same.
+void check_server_options(const Compiled& compiled, const Config& config);
+
+}  // namespace trireme::train

@@ -1,0 +1,82 @@
+// A plan as a person uses it: written, read back, edited, contradicted, and given to another model.
+#include <gtest/gtest.h>
+
+#include "end_to_end/program.h"
+
+namespace trireme::testing {
+namespace {
+
+class Plan : public Program {
+ protected:
+  // What decides something: some values are recomputed.
+  const std::vector<std::string> settings_ = {"--parallel.mesh=dp=2", "--parallel.zero=1", "--memory.remat=full",
+                                              "--output.staging=64KiB", "--train.batch=4"};
+
+  std::vector<std::string> with(std::vector<std::string> command, const std::vector<std::string>& more) const {
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+  }
+  static std::string replaced(std::string text, const std::string& from, const std::string& to) {
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from << " in:\n" << text;
+    return at == std::string::npos ? text : text.replace(at, from.size(), to);
+  }
+};
+
+TEST_F(Plan, ReadBackGivesTheSameRun) {
+  done(with({"train", "tiny.toml", "--output.dir=planned"}, settings_));
+  ASSERT_TRUE(exists("planned/plan.toml"));
+  const std::string plan = read("planned/plan.toml");
+  EXPECT_NE(plan.find("mesh = \"dp=2\""), std::string::npos) << plan;
+  EXPECT_NE(plan.find("recompute = [\n"), std::string::npos) << plan;
+  done({"train", "tiny.toml", "--output.dir=followed", "--plan=planned/plan.toml", "--train.batch=4"});
+  EXPECT_EQ(read("followed/plan.toml"), plan);
+  EXPECT_EQ(state("followed", kSteps), state("planned", kSteps));
+  const auto a = metrics("planned");
+  const auto b = metrics("followed");
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i]["loss"], b[i]["loss"]);
+    EXPECT_EQ(a[i]["peak_bytes"], b[i]["peak_bytes"]);
+  }
+}
+
+TEST_F(Plan, IsWhatMemoryPrints) {
+  done(with({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"}, settings_));
+  EXPECT_EQ(done(with({"memory", "tiny.toml", "--plan-out=-"}, settings_)).out, read("plan.toml"));
+}
+
+TEST_F(Plan, EditedDecisionsAreFollowed) {
+  done(with({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"}, settings_));
+  const std::string text = read("plan.toml");
+  const std::size_t begin = text.find("recompute = [");
+  const std::size_t end = text.find("]\n", begin);
+  write("none.toml", text.substr(0, begin) + "recompute = []\n" + text.substr(end + 2));
+  done({"train", "tiny.toml", "--output.dir=all", "--plan=plan.toml", "--train.batch=4"});
+  done({"train", "tiny.toml", "--output.dir=none", "--plan=none.toml", "--train.batch=4"});
+  EXPECT_GT(metrics("none").back()["peak_bytes"], metrics("all").back()["peak_bytes"]);
+  EXPECT_EQ(state("none", kSteps), state("all", kSteps));
+}
+
+TEST_F(Plan, ContradictionsAndStrangersAreRefused) {
+  done(with({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"}, settings_));
+  EXPECT_EQ(refused({"train", "tiny.toml", "--plan=plan.toml", "--train.batch=4", "--parallel.zero=2"}),
+            "error: --parallel.zero=2 contradicts the plan plan.toml, which has 1; leave it out, or edit the plan");
+  EXPECT_NE(refused({"train", "tiny.toml", "--plan=plan.toml", "--train.batch=4", "--model.layers=3"})
+                .find("plan.toml was made for another model"),
+            std::string::npos);
+  const std::string text = read("plan.toml");
+  write("wrong.toml", replaced(text, "recompute = [\n", "recompute = [\n  \"no.such.value\",\n"));
+  EXPECT_NE(refused({"train", "tiny.toml", "--plan=wrong.toml", "--train.batch=4"})
+                .find("'no.such.value' is to be recomputed, and the forward phase makes no such value"),
+            std::string::npos);
+  write("misspelt.toml", replaced(text, "recompute =", "recomputed ="));
+  EXPECT_NE(refused({"train", "tiny.toml", "--plan=misspelt.toml", "--train.batch=4"})
+                .find("a plan decides nothing called 'recomputed'; did you mean recompute?"),
+            std::string::npos);
+  EXPECT_NE(refused({"train", "tiny.toml", "--plan=tiny.toml"}).find("is not part of a plan"), std::string::npos);
+  EXPECT_NE(refused({"train", "tiny.toml", "--plan=nowhere.toml"}).find("cannot be read"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace trireme::testing
