@@ -2,6 +2,9 @@
 #include <trireme/export.h>
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +16,7 @@ inline constexpr const char* kCxxHeaders = "/usr/include/c++";
 
 // Where samples come from, and their shape. Made by one of the functions below; opened, and refused if missing or too
 // short, when a Trainer is made.
+struct OwnSamples;
 struct Data {
   enum class Kind { text, tokens, images };
   Kind kind = Kind::text;
@@ -26,6 +30,9 @@ struct Data {
   std::string order = "shuffled";
   std::vector<std::string> eval = {};
   double holdout = 0.05;
+  std::string tokenizer = "";                  // of text: a tokenizer.json; "": bytes, or those of a Pretrained
+  std::string augment = "auto";                // of images: auto | none | any of crop,flip
+  std::shared_ptr<const OwnSamples> own = {};  // samples that the program makes itself
 };
 
 struct TextOptions {
@@ -33,17 +40,20 @@ struct TextOptions {
   std::string order = "shuffled";      // shuffled | sequential
   std::vector<std::string> eval = {};  // held-out files; else
   double holdout = 0.05;               // this share is held out: whole files, or the end of a single one
+  std::string tokenizer = "";          // a tokenizer.json; "": one token per byte, or as a Pretrained has it
 };
-// Text files, or folders of them, one token per byte: a vocabulary of 256.
+// Text files, folders of them, or globs; "path@0.7" gives a mixing weight. The vocabulary is the tokenizer's, 256 for
+// bytes.
 TRIREME_API Data text_files(std::vector<std::string> files, TextOptions options = {});
 
 struct TokenOptions {
-  std::int64_t vocab = 0;  // must be given
+  std::int64_t vocab = 0;  // must be given, unless there is a tokenizer
   std::int64_t context = 128;
   std::string token_type = "auto";  // auto | uint16 | uint32, of raw files
   std::string order = "shuffled";
   std::vector<std::string> eval = {};
-  double holdout = 0.05;  // the end of the tokens
+  double holdout = 0.05;       // the end of the tokens
+  std::string tokenizer = "";  // that they were made with: gives the vocabulary
 };
 // Token files or globs: raw little-endian integers, llm.c's or Megatron's.
 TRIREME_API Data token_files(std::vector<std::string> files, TokenOptions options);
@@ -57,5 +67,32 @@ struct ImageOptions {
 };
 // Images that need no files and can be learned: a pattern for each class, moved, scaled and under noise.
 TRIREME_API Data synthetic_images(ImageOptions options = {});
+
+struct ImageFileOptions {
+  std::string augment = "auto";  // auto (crop and flip for CIFAR) | none | any of crop,flip
+  std::string order = "shuffled";
+  std::vector<std::string> eval = {};
+  double holdout = 0.05;  // where the files have no test part
+};
+// A folder, file or glob of IDX (MNIST), CIFAR-10 or CIFAR-100 files, which say their size and classes themselves.
+TRIREME_API Data image_files(const std::string& path, ImageFileOptions options = {});
+
+// Samples of your own, from wherever they come. `read` writes sample i, from 0 to samples - 1: tokens and for each the
+// one to predict (-1: none), or pixels [size, size, channels] and gives the label. It is called by several threads,
+// each time with the same result. The last `holdout` of the samples is held out. What such a run saves can be generated
+// from; to go on with it, the same program does.
+struct OwnTokenOptions {
+  std::int64_t vocab = 0;  // must be given
+  std::int64_t context = 128;
+  std::string order = "shuffled";
+  double holdout = 0.05;
+};
+using ReadTokens =
+    std::function<void(std::int64_t sample, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)>;
+TRIREME_API Data own_tokens(std::int64_t samples, ReadTokens read, OwnTokenOptions options);
+using ReadImage = std::function<std::int32_t(std::int64_t sample, std::span<float> pixels)>;
+TRIREME_API Data own_images(std::int64_t samples, ReadImage read, ImageOptions options = {});
+// Tokens that are in memory: sample i reads context + 1 of them from i * context.
+TRIREME_API Data tokens_in_memory(std::vector<std::int32_t> tokens, OwnTokenOptions options);
 
 }  // namespace trireme

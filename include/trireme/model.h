@@ -55,6 +55,9 @@ class TRIREME_API Builder {
  public:
   Builder scope(const std::string& name) const;
   Builder scope(const std::string& name, int index) const;
+  // This scope for a layer that is meant to use the parameters another one has made here. Without it, a second layer in
+  // one scope is refused: it would share them by accident.
+  Builder shared() const;
 
   // A trained parameter, f32. Asking again for the same name gives the same parameter (the shapes must agree): that is
   // how weights are shared. Weight decay applies to parameters of two or more dimensions.
@@ -129,8 +132,20 @@ TRIREME_API Value gelu_tanh(const Value& x);  // tanh approximation
 TRIREME_API Value silu(const Value& x);
 TRIREME_API Value swiglu(const Value& gate, const Value& up);  // silu(gate) * up
 TRIREME_API Value reshape(const Value& x, const Extents& shape);
+TRIREME_API Value softmax(const Value& x);  // over the last dimension
+// Dimensions count from 0, or from the last as -1.
+TRIREME_API Value transpose(const Value& x, int first, int second);             // the two change places
+TRIREME_API Value permute(const Value& x, const std::vector<int>& dimensions);  // dimension i is x's dimensions[i]
+TRIREME_API Value slice(const Value& x, int dimension, std::int64_t begin, std::int64_t end);
+TRIREME_API Value concat(const std::vector<Value>& values, int dimension);
+// Equal parts, one after another along the dimension.
+TRIREME_API std::vector<Value> split(const Value& x, std::int64_t parts, int dimension = -1);
+// Without the dimension.
+TRIREME_API Value sum(const Value& x, int dimension);
+TRIREME_API Value mean(const Value& x, int dimension);
 // b has a's shape or the last dimensions of it, over which it is repeated.
 TRIREME_API Value operator+(const Value& a, const Value& b);
+TRIREME_API Value operator-(const Value& a, const Value& b);
 TRIREME_API Value operator*(const Value& a, const Value& b);
 TRIREME_API Value operator*(const Value& a, double factor);
 TRIREME_API Value operator*(double factor, const Value& a);

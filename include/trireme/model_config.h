@@ -16,7 +16,8 @@ struct ModelConfig {
   std::int64_t head_dim = 0;  // 0: width / heads
   std::int64_t ffn = 0;       // 0: the family's rule
   std::int64_t context = 128;
-  std::int64_t vocab = 0;  // 0: from the tokenizer
+  std::int64_t max_context = 0;  // positions that the weights know, where training uses fewer (llama); 0: context
+  std::int64_t vocab = 0;        // 0: from the tokenizer
   double dropout = 0;
   std::optional<bool> tie_embeddings = {};  // absent: as the family has it
   double norm_eps = 1e-5;

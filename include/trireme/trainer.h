@@ -87,8 +87,9 @@ struct MemoryReport {
     std::uint64_t peak_bytes = 0;
     std::map<std::string, std::uint64_t> categories = {};  // alive at the peak; they and `padding` sum to it
     std::uint64_t padding = 0;
+    bool server = false;  // keeps parameters for the workers
   };
-  std::vector<Rank> ranks;
+  std::vector<Rank> ranks;  // the workers, then the servers
   std::uint64_t parameters = 0;
   std::string text;
 };
@@ -105,6 +106,17 @@ struct SampleOptions {
   std::uint64_t seed = 1;
 };
 
+// A model that is there: a Hugging Face folder (config.json and safetensors of a GPT-2 or Llama), whose weights are
+// trained on and whose tokenizer reads text. The data's context may be smaller than the positions it has.
+struct Pretrained {
+  std::string folder;
+};
+
+struct Parameter {
+  std::string name;
+  Extents shape;
+};
+
 // A training run. Construction opens the data, builds, checks and plans: whatever can be refused is refused there with
 // an Error, before a byte is allocated or a file written. It never prints, exits or installs a signal handler, and any
 // number of trainers can live in one process.
@@ -119,6 +131,7 @@ class TRIREME_API Trainer {
   // A family of the registry. Its context, vocabulary, image and classes are the data's.
   Trainer(const ModelConfig& model, const Data& data, const TrainOptions& options = {}, const Plan& plan = {},
           const Registry& registry = {});
+  Trainer(const Pretrained& model, const Data& data, const TrainOptions& options = {}, const Plan& plan = {});
   ~Trainer();
   Trainer(Trainer&& other) noexcept;
   Trainer& operator=(Trainer&& other) noexcept;
@@ -145,8 +158,17 @@ class TRIREME_API Trainer {
   std::vector<std::int32_t> generate_tokens(const std::vector<std::int32_t>& prompt, const SampleOptions& options = {});
   std::string generate(const std::string& prompt, const SampleOptions& options = {});
 
-  // A parameter or other f32 state by name, such as "blocks.0.up.weight", whole.
+  // The logits [context, vocab] of one sequence of the context's length: for models of tokens.
+  std::vector<float> forward(const std::vector<std::int32_t>& tokens);
+
+  std::vector<Parameter> parameter_list() const;
+  // A parameter or other f32 state by name, such as "blocks.0.up.weight", whole: what it is, and what it shall be.
   std::vector<float> values(const std::string& name);
+  void set_values(const std::string& name, const std::vector<float>& values);
+
+  // The weights as a folder that transformers loads; of GPT-2s and Llamas. `dtype`: f32, bf16 or f16. Refuses a folder
+  // that is there.
+  void export_huggingface(const std::string& folder, const std::string& dtype = "f32");
 
  private:
   struct Impl;

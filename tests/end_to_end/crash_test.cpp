@@ -1,6 +1,7 @@
 // What a run is worth after it was killed, and after its files were damaged.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -88,6 +89,43 @@ TEST_F(Crash, KilledAgainAndAgainARunEndsAsTheUndisturbedOne) {
               static_cast<long long>(end), while_writing, before_the_first_step);
 }
 
+// Whatever stops a run, and whenever, what is there afterwards goes on to the undisturbed run's end. A signal that can
+// be answered costs no step that was logged.
+TEST_F(Crash, StoppedByAnySignalARunEndsAsTheUndisturbedOne) {
+  const char* asked = std::getenv("TRIREME_KILLS");
+  const int stops = asked != nullptr ? std::atoi(asked) : 8;
+  const auto begin = std::chrono::steady_clock::now();
+  done(arguments("short", {"--output.checkpoint_every=3"}));
+  const auto life = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin);
+  std::mt19937 random(2);
+  constexpr std::array<int, 4> kSignals = {SIGKILL, SIGTERM, SIGHUP, SIGPIPE};
+  int answered = 0;
+  for (int k = 0; k < stops; ++k) {
+    const int signal = kSignals[static_cast<std::size_t>(k) % kSignals.size()];
+    const std::int64_t before = newest();
+    Running running(folder(), arguments("run", {"--resume", "--train.steps=1000000", "--output.checkpoint_every=3"}), 0,
+                    Running::Output::piped);
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(std::uniform_int_distribution<std::int64_t>(0, 2 * life.count())(random)));
+    if (signal == SIGPIPE) running.close_reader();
+    running.signal(signal);
+    ASSERT_EQ(running.wait().code, 128 + signal) << "stop " << k;
+    ASSERT_GE(newest(), before) << "stop " << k;
+    if (signal != SIGKILL && newest() > before) {
+      ++answered;
+      ASSERT_EQ(metrics("run").back()["step"], newest()) << "stop " << k;
+      EXPECT_FALSE(unfinished());
+    }
+  }
+  const std::string steps = "--train.steps=" + std::to_string(newest() + 3);
+  done(arguments("run", {"--resume", steps}));
+  done(arguments("whole", {steps, "--output.checkpoint_every=0"}));
+  const std::int64_t end = newest();
+  EXPECT_TRUE(state("run", end) == state("whole", end));
+  std::printf("%d stops over %lld steps, %d of them answered with a checkpoint\n", stops, static_cast<long long>(end),
+              answered);
+}
+
 TEST_F(Crash, LeftoversOfAKilledRunAreRemoved) {
   done(arguments("run", {}));
   fs::create_directories(folder() / "run/checkpoints/step-00000099.partial");
@@ -137,9 +175,8 @@ TEST_F(Crash, ADamagedCheckpointIsRefusedWhenAskedForByStep) {
 TEST_F(Crash, CheckpointsOfAnotherFormatAreToldApart) {
   done(arguments("run", {}));
   write("run/checkpoints/" + step_name(6) + "/manifest.json", R"({"format": 1, "step": 6, "tensors": {}})");
-  const Finished f = done(arguments("run", {"--resume"}));
-  EXPECT_NE(f.err.find("has format 1; this version reads format 2"), std::string::npos) << f.err;
-  EXPECT_NE(f.err.find("no valid checkpoint in run: starting fresh"), std::string::npos) << f.err;
+  const std::string error = refused(arguments("run", {"--resume"}));
+  EXPECT_NE(error.find("has format 1; this version reads format 2"), std::string::npos) << error;
 }
 
 TEST_F(Crash, TwoProcessesDoNotShareARun) {

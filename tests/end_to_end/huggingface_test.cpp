@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 
 #include "end_to_end/program.h"
 #include "trireme/core/error.h"
@@ -91,6 +93,23 @@ TEST_F(HuggingFace, WhatIsExportedIsWhatWasImported) {
   }
 }
 
+// A shorter context in training takes nothing from a Llama, which has no weights of its positions.
+TEST_F(HuggingFace, ExportKeepsThePositionsThatALlamaKnows) {
+  const auto positions = [](const std::string& text) {
+    return nlohmann::json::parse(text)["max_position_embeddings"].get<int>();
+  };
+  std::ifstream source(kFolders + "llama-grouped/config.json");
+  const int theirs = positions({std::istreambuf_iterator<char>(source), std::istreambuf_iterator<char>()});
+  ASSERT_GT(theirs, 16);
+  done(with({"train", kFolders + "llama-grouped", "--output.dir=trained"}));
+  done(with({"import", kFolders + "llama-grouped", "imported"}));
+  done({"train", "imported", "--resume"});
+  for (const std::string run : {"trained", "imported"}) {
+    done({"export", run, run + "-out"});
+    EXPECT_EQ(positions(read(run + "-out/config.json")), theirs) << run;
+  }
+}
+
 TEST_F(HuggingFace, ExportsInSeveralFiles) {
   done({"import", kFolders + "gpt2-tied", "run"});
   done({"export", "run", "out", "--max-shard", "20KB"});
@@ -148,6 +167,15 @@ TEST_F(HuggingFace, NothingIsReplacedUnasked) {
   done({"export", "run", "out", "--dtype=bf16", "--overwrite"});
   EXPECT_EQ(refused({"export", "run", "run", "--overwrite"}),
             "error: run holds something else than a Hugging Face folder, which is not replaced; name another folder");
+  write("out/README.md", "about this model");
+  EXPECT_EQ(
+      refused({"export", "run", "out", "--overwrite"}),
+      "error: --overwrite replaces out as a whole, and README.md in it is not of an export; move that away or name "
+      "another folder");
+  EXPECT_EQ(read("out/README.md"), "about this model");
+  fs::remove(folder() / "out/README.md");
+  done({"export", "run", "out", "--overwrite", "--max-shard=20KB"});
+  done({"export", "run", "out", "--overwrite"});
   write("notes/todo.txt", "keep me");
   refused({"export", "run", "notes", "--overwrite"});
   EXPECT_EQ(read("notes/todo.txt"), "keep me");

@@ -69,8 +69,11 @@ threads = 1
 
 }  // namespace
 
-Running::Running(const fs::path& folder, const std::vector<std::string>& arguments, int processes)
+Running::Running(const fs::path& folder, const std::vector<std::string>& arguments, int processes, Output output)
     : out_(memory_file()), err_(memory_file()) {
+  std::array<int, 2> pipe = {-1, -1};
+  if (output == Output::piped && ::pipe2(pipe.data(), O_CLOEXEC) != 0) fail("no pipe");
+  reader_ = pipe[0];
   // Everything is prepared before the fork: between it and exec only system calls are safe.
   std::vector<std::string> words = {TRIREME_PROGRAM};
   if (processes > 0) words = {TRIREME_SOURCE_DIR "/tests/mpi/launch", std::to_string(processes), TRIREME_PROGRAM};
@@ -84,10 +87,14 @@ Running::Running(const fs::path& folder, const std::vector<std::string>& argumen
   if (pid_ < 0) fail("cannot fork");
   if (pid_ == 0) {
     const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (dup2(nothing, 0) < 0 || dup2(out_, 1) < 0 || dup2(err_, 2) < 0 || chdir(cwd.c_str()) != 0) _exit(99);
+    std::signal(SIGPIPE, SIG_DFL);
+    if (dup2(nothing, 0) < 0 || dup2(pipe[1] >= 0 ? pipe[1] : out_, 1) < 0 ||
+        dup2(pipe[1] >= 0 ? pipe[1] : err_, 2) < 0 || chdir(cwd.c_str()) != 0)
+      _exit(99);
     execv(argv[0], argv.data());
     _exit(99);
   }
+  if (pipe[1] >= 0) close(pipe[1]);
 }
 
 Running::~Running() {
@@ -95,8 +102,14 @@ Running::~Running() {
     kill(pid_, SIGKILL);
     waitpid(pid_, &status_, 0);
   }
+  close_reader();
   close(out_);
   close(err_);
+}
+
+void Running::close_reader() {
+  if (reader_ >= 0) close(reader_);
+  reader_ = -1;
 }
 
 void Running::signal(int number) const {
@@ -104,6 +117,7 @@ void Running::signal(int number) const {
 }
 
 std::string Running::out() const { return contents(out_); }
+std::string Running::err() const { return contents(err_); }
 
 bool Running::ended() {
   struct rusage usage {};

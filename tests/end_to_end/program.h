@@ -22,15 +22,21 @@ struct Finished {
 // killed.
 class Running {
  public:
-  // With `processes`, as many of it under mpirun.
-  Running(const std::filesystem::path& folder, const std::vector<std::string>& arguments, int processes = 0);
+  enum class Output { kept, piped };
+  // With `processes`, as many of it under mpirun. Output that is piped is not kept: it goes to a reader that reads
+  // nothing and may go away.
+  Running(const std::filesystem::path& folder, const std::vector<std::string>& arguments, int processes = 0,
+          Output output = Output::kept);
   ~Running();
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
   void signal(int number) const;
+  // The reader of piped output goes away.
+  void close_reader();
   // What it has said so far.
   std::string out() const;
+  std::string err() const;
   // Until `holds` does or the program has ended; says which.
   bool wait_until(const std::function<bool()>& holds);
   // A test that waits for longer than a minute fails.
@@ -42,6 +48,7 @@ class Running {
   int pid_ = -1;
   int out_ = -1;
   int err_ = -1;
+  int reader_ = -1;
   int status_ = 0;
   std::int64_t peak_bytes_ = 0;
 };

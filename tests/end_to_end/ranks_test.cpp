@@ -151,6 +151,28 @@ TEST_F(Ranks, RequestsThatCannotBe) {
   EXPECT_FALSE(exists("run"));
 }
 
+// Every process finds the same fault; one of them says so.
+TEST_F(Ranks, OneErrorForAllProcesses) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  const auto errors = [](const std::string& text) {
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = text.find("error: ", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  // Before the ranks know of each other, and after.
+  for (const char* wrong : {"--train.lrr=1", "--parallel.mesh=dp=4", "--model.context=1000000"}) {
+    const Finished f = processes(3, arguments("run", {wrong}));
+    EXPECT_EQ(f.code, 2) << f.err;
+    EXPECT_EQ(errors(f.err), 1U) << f.err;
+  }
+  // A folder that only the first process looks at.
+  done(arguments("run", {}));
+  const Finished f = processes(2, arguments("run", {}));
+  EXPECT_EQ(f.code, 2) << f.err;
+  EXPECT_EQ(errors(f.err), 1U) << f.err;
+  EXPECT_NE(f.err.find("holds a run already"), std::string::npos) << f.err;
+}
+
 // The process of a rank: told apart by what the launcher has put into its environment.
 int process_of_rank(int rank, const fs::path& folder) {
   std::error_code ignored;

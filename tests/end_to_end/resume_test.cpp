@@ -81,6 +81,58 @@ TEST_F(Resume, StartsFreshAndSaysSoWithoutACheckpoint) {
   EXPECT_EQ(metrics("run").size(), static_cast<std::size_t>(kSteps));
 }
 
+// A run whose checkpoints are all damaged is work that a person may still want to save.
+TEST_F(Resume, RefusesWhenNoCheckpointCanBeUsedAndChangesNothing) {
+  done({"train", "tiny.toml", "--output.dir=run", "--output.checkpoint_every=3"});
+  const std::string six = "run/checkpoints/" + step_name(6);
+  const std::string three = "run/checkpoints/" + step_name(3);
+  const std::string half = state("run", 6).substr(0, 1000);
+  write(six + "/state.safetensors", half);
+  fs::remove(folder() / three / "manifest.json");
+  const std::string metrics_before = read("run/metrics.jsonl");
+  const std::string config_before = read("run/config.toml");
+  const std::string error = refused({"train", "tiny.toml", "--output.dir=run", "--resume", "--train.steps=9"});
+  for (const std::string& part : {six + "/state.safetensors", three + "/manifest.json", std::string("--overwrite")})
+    EXPECT_NE(error.find(part), std::string::npos) << error;
+  EXPECT_EQ(read("run/metrics.jsonl"), metrics_before);
+  EXPECT_EQ(read("run/config.toml"), config_before);
+  EXPECT_EQ(read(six + "/state.safetensors"), half);
+  EXPECT_TRUE(exists(three + "/state.safetensors"));
+  // Others that read checkpoints say the same.
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"generate", "--from=run", "--prompt=a"},
+                                                  {"eval", "--from=run"},
+                                                  {"export", "run", "o"}})
+    EXPECT_NE(refused(command).find(three + "/manifest.json"), std::string::npos) << command.front();
+  done({"train", "tiny.toml", "--output.dir=run", "--overwrite"});
+}
+
+TEST_F(Resume, RefusesWhenCheckpointsAreOutOfReach) {
+  done({"train", "tiny.toml", "--output.dir=run"});
+  const std::string metrics_before = read("run/metrics.jsonl");
+  const std::vector<std::string> resume = {"train", "tiny.toml", "--output.dir=run", "--resume", "--train.steps=8"};
+  fs::rename(folder() / "run/checkpoints", folder() / "elsewhere");
+  fs::create_directory_symlink("../not-mounted", folder() / "run/checkpoints");
+  EXPECT_NE(refused(resume).find("../not-mounted"), std::string::npos);
+  // What a disk that is not mounted leaves: an empty folder.
+  fs::remove(folder() / "run/checkpoints");
+  fs::create_directory(folder() / "run/checkpoints");
+  EXPECT_NE(refused(resume).find("step 6"), std::string::npos);
+  EXPECT_EQ(read("run/metrics.jsonl"), metrics_before);
+  fs::remove(folder() / "run/checkpoints");
+  fs::create_directory_symlink("../elsewhere", folder() / "run/checkpoints");
+  done(resume);
+  EXPECT_EQ(metrics("run").size(), 8U);
+}
+
+TEST_F(Resume, WithoutAnArgumentTakesTheLatestRun) {
+  done({"train", "tiny.toml", "--train.steps=2"});
+  done({"train", "--resume", "--train.steps=4"});
+  EXPECT_EQ(names_in("runs"), (std::vector<std::string>{"latest", "tiny"}));
+  EXPECT_EQ(metrics("runs/tiny").size(), 4U);
+  fs::remove_all(folder() / "runs/tiny");
+  EXPECT_NE(refused({"train", "--resume"}).find("runs/latest"), std::string::npos);
+}
+
 TEST_F(Resume, WithoutAFolderTakesTheNewestRun) {
   done({"train", "tiny.toml", "--train.steps=2"});
   done({"train", "tiny.toml", "--train.steps=3"});
@@ -107,7 +159,9 @@ TEST_F(Resume, RunFolderIsItsOwnConfiguration) {
 TEST_F(Resume, OfAFinishedRunDoesNothing) {
   done({"train", "tiny.toml", "--output.dir=run"});
   const std::string end = state("run", kSteps);
-  done({"train", "tiny.toml", "--output.dir=run", "--resume"});
+  const Finished f = done({"train", "tiny.toml", "--output.dir=run", "--resume"});
+  EXPECT_NE(f.out.find("nothing to do: run has done its 6 steps"), std::string::npos) << f.out;
+  EXPECT_EQ(f.out.find("✗"), std::string::npos) << f.out;
   EXPECT_EQ(metrics("run").size(), static_cast<std::size_t>(kSteps));
   EXPECT_EQ(state("run", kSteps), end);
 }
@@ -145,6 +199,24 @@ TEST_F(Resume, InAnotherPrecision) {
   ASSERT_EQ(lines.size(), 6U);
   EXPECT_EQ(lines[2]["loss_scale"], 65536);
   EXPECT_FALSE(lines[4].contains("loss_scale"));
+}
+
+// Each rank's momentum cannot become that of the run.
+TEST_F(Resume, WithCompressionThatKeepsMomentumOnItsRanks) {
+  const std::vector<std::string> two = {"train", "tiny.toml", "--output.dir=run", "--train.optimizer=sgd",
+                                        "--parallel.mesh=dp=2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), two.begin(), two.end());
+    return more;
+  };
+  done(with({"--parallel.compress=topk:0.1", "--train.steps=2"}));
+  const std::string config = read("run/config.toml");
+  const std::string error = refused(with({"--resume"}));
+  for (const char* part : {"parallel.compress = \"none\"", "\"topk:0.1\"", "momentum"})
+    EXPECT_NE(error.find(part), std::string::npos) << error;
+  EXPECT_EQ(read("run/config.toml"), config);
+  done(with({"--resume", "--parallel.compress=onebit"}));
+  EXPECT_EQ(metrics("run").size(), static_cast<std::size_t>(kSteps));
 }
 
 TEST_F(Resume, ContradictsOverwrite) {

@@ -29,9 +29,14 @@ class Signals : public Program {
     running.signal(signal);
     const Finished f = running.wait();
     EXPECT_EQ(f.code, 128 + signal) << f.err;
+    EXPECT_NE(f.out.find("train run --resume"), std::string::npos) << f.out;
+    expect_saved();
+  }
+
+  // The last step that was logged is there as a checkpoint.
+  void expect_saved() const {
     const std::int64_t step = last_step();
     EXPECT_EQ(names_in("run/checkpoints"), std::vector<std::string>{step_name(step)});
-    EXPECT_NE(f.out.find("train run --resume"), std::string::npos) << f.out;
     // The state is that of an undisturbed run of as many steps.
     done({"train", "tiny.toml", "--output.dir=whole", "--train.steps=" + std::to_string(step),
           "--train.schedule=constant"});
@@ -41,6 +46,64 @@ class Signals : public Program {
 
 TEST_F(Signals, InterruptFinishesTheStepAndSaves) { expect_clean_stop(SIGINT); }
 TEST_F(Signals, TerminateFinishesTheStepAndSaves) { expect_clean_stop(SIGTERM); }
+
+TEST_F(Signals, HangUpFinishesTheStepAndSaves) { expect_clean_stop(SIGHUP); }
+
+// The reader of the progress goes away: `trireme train 2>&1 | head`.
+TEST_F(Signals, ClosedOutputFinishesTheStepAndSaves) {
+  Running running(folder(), endless(), 0, Running::Output::piped);
+  ASSERT_TRUE(wait_for_steps(running, 3));
+  running.close_reader();
+  EXPECT_EQ(running.wait().code, 128 + SIGPIPE);
+  expect_saved();
+}
+
+// Nothing is lost before the first step, so nobody waits for the plan of a deep model.
+TEST_F(Signals, AreObeyedWhileCompiling) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    Running running(folder(), endless({"--model.layers=600"}));
+    ASSERT_TRUE(running.wait_until([&] { return !running.out().empty(); }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    const auto sent = std::chrono::steady_clock::now();
+    running.signal(signal);
+    const Finished f = running.wait();
+    EXPECT_EQ(f.code, 128 + signal) << f.out << f.err;
+    EXPECT_EQ(f.err, "stopped: training had not begun\n");
+    EXPECT_EQ(f.out.find("memory  predicted"), std::string::npos) << "the model is too small: it was compiled\n"
+                                                                  << f.out;
+    EXPECT_LT(std::chrono::steady_clock::now() - sent, std::chrono::seconds(2));
+    EXPECT_FALSE(exists("run"));
+  }
+}
+
+TEST_F(Signals, LongCompilingIsShown) {
+  Running running(folder(), endless({"--model.layers=600"}));
+  EXPECT_TRUE(running.wait_until([&] { return running.err().find("compiling · ") != std::string::npos; }));
+}
+
+// Commands that prepare something stop at once too, and leave nothing half done.
+TEST_F(Signals, AreObeyedWhilePlanningAndTokenising) {
+  std::string text;
+  for (std::int64_t i = 0; i < 2'000'000; ++i) text += "word" + std::to_string(i * 7919 % 100'003) + " ";
+  write("long.txt", text);
+  const std::vector<std::vector<std::string>> commands = {
+      endless({"--model.layers=600", "--dry-run"}),
+      {"memory", "tiny.toml", "--model.layers=600"},
+      {"inspect", "program", "tiny.toml", "--model.layers=600"},
+      {"tokenize", "--train=30000", "--out=tokenizer.json", "long.txt"},
+  };
+  for (const std::vector<std::string>& command : commands) {
+    Running running(folder(), command);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    const auto sent = std::chrono::steady_clock::now();
+    running.signal(SIGTERM);
+    const Finished f = running.wait();
+    EXPECT_LT(std::chrono::steady_clock::now() - sent, std::chrono::seconds(2)) << command.front();
+    EXPECT_EQ(f.code, 128 + SIGTERM) << command.front() << "\n" << f.out << f.err;
+  }
+  EXPECT_FALSE(exists("run"));
+  EXPECT_FALSE(exists("tokenizer.json"));
+}
 
 TEST_F(Signals, UserSignalSavesAndGoesOn) {
   Running running(folder(), endless());

@@ -33,6 +33,20 @@ TEST_F(Tokenize, FromTextToATrainedModel) {
   EXPECT_NE(trained.out.find("vocabulary " + std::to_string(vocab)), std::string::npos) << trained.out;
 }
 
+TEST_F(Tokenize, NothingThatIsReadIsOverwritten) {
+  const std::string before = read("text.txt");
+  for (const char* out : {"--out=text.txt", "--out=./text.txt"}) {
+    EXPECT_NE(refused({"tokenize", "--tokenizer=bytes", out, "text.txt", "--overwrite"}).find("text.txt"),
+              std::string::npos);
+    refused({"tokenize", "--train=300", out, ".", "--overwrite"});
+  }
+  EXPECT_EQ(read("text.txt"), before);
+  done({"tokenize", "--train=300", "--out=tokenizer.json", "text.txt"});
+  refused({"tokenize", "--tokenizer=tokenizer.json", "--out=tokenizer.json", "text.txt", "--overwrite"});
+  done({"tokenize", "--tokenizer=tokenizer.json", "--out=text.bin", "text.txt"});
+  done({"tokenize", "--tokenizer=bytes", "--out=text.bin", "text.txt", "--overwrite"});
+}
+
 TEST_F(Tokenize, JsonLinesTrainToo) {
   std::string lines;
   for (int i = 0; i < 400; ++i) lines += R"({"body": "line )" + std::to_string(i) + "\"}\n";

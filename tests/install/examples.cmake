@@ -59,7 +59,7 @@ expect("predicted_peak_bytes")
 run("bytelm-cli generate, from the other run" ${work}/bytelm/bytelm-cli generate --from ${work}/run --prompt "Value "
     --tokens 8)
 
-foreach(example collectives regression)
+foreach(example collectives finetune regression)
   run("configure ${example}" ${CMAKE_COMMAND} -S ${SOURCE}/examples/${example} -B ${work}/${example} -G ${GENERATOR}
       -D CMAKE_CXX_COMPILER=${COMPILER} -D CMAKE_PREFIX_PATH=${prefix} -D CMAKE_BUILD_TYPE=Release
       "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Wconversion -Werror")
@@ -73,3 +73,10 @@ if(MPI)
 endif()
 run("regression" ${work}/regression/regression 20000 2)
 expect("alone .* loss 0.079.*reduced .* loss 0.079.*ranks .* loss 0.079")
+file(WRITE ${work}/book.txt "")
+foreach(i RANGE 100)
+  file(APPEND ${work}/book.txt "the trireme has three rows of oars, and the wind does the rest ${i}\n")
+endforeach()
+run("finetune" ${work}/finetune/finetune ${SOURCE}/tests/huggingface/gpt2-tied book.txt tuned 3)
+expect("step 3.*held-out loss")
+run("the tuned model" ${prefix}/bin/trireme generate --from tuned --prompt "the " --tokens 4)

@@ -2,6 +2,10 @@
 #include <trireme/model.h>
 #include <trireme/registry.h>
 
+#include <memory>
+#include <set>
+#include <string>
+
 #include "trireme/ir/builder.h"
 #include "trireme/train/registry.h"
 
@@ -13,6 +17,8 @@ struct Value::Impl {
 
 struct Builder::Impl {
   ir::Builder builder;
+  std::shared_ptr<std::set<std::string>> taken;  // scopes in which a layer has made its parameters
+  bool shared = false;
 };
 
 struct Registry::Impl {
@@ -29,10 +35,20 @@ struct Access {
   static ir::Value unwrap(const Value& handle) { return handle.impl_ ? handle.impl_->value : ir::Value(); }
 
   static Builder wrap(const ir::Builder& builder) {
+    return wrap({builder, std::make_shared<std::set<std::string>>(), false});
+  }
+  static Builder wrap(Builder::Impl impl) {
     Builder handle;
-    handle.impl_ = std::make_shared<Builder::Impl>(Builder::Impl{builder});
+    handle.impl_ = std::make_shared<Builder::Impl>(std::move(impl));
     return handle;
   }
+  // Another place in the same model.
+  static Builder moved(const Builder& from, const ir::Builder& to) {
+    return wrap({to, from.impl_->taken, from.impl_->shared});
+  }
+  static Builder shared(const Builder& from) { return wrap({from.impl_->builder, from.impl_->taken, true}); }
+  // Refuses a scope in which another layer has its parameters.
+  static const ir::Builder& take(const Builder& handle, const char* layer);
   static const ir::Builder& unwrap(const Builder& handle);
 
   static const train::Registry& unwrap(const Registry& registry) { return registry.impl_->registry; }

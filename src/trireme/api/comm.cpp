@@ -7,8 +7,22 @@
 namespace trireme {
 
 struct Communicator::Impl {
+  std::shared_ptr<comm::mpi::Session> session;  // where this is its owner; goes after the communicator
   std::unique_ptr<comm::Communicator> comm;
 };
+
+struct Request::Impl {
+  comm::Request request;
+};
+
+Request::Request(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Request::Request(Request&&) noexcept = default;
+Request& Request::operator=(Request&&) noexcept = default;
+Request::~Request() = default;
+bool Request::test() { return !impl_ || impl_->request.test(); }
+void Request::wait() {
+  if (impl_) impl_->request.wait();
+}
 
 Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Communicator::Communicator(Communicator&&) noexcept = default;
@@ -18,8 +32,28 @@ Communicator::~Communicator() = default;
 namespace {
 
 Communicator wrap(std::unique_ptr<comm::Communicator> inner) {
-  return Communicator(std::make_unique<Communicator::Impl>(Communicator::Impl{std::move(inner)}));
+  return Communicator(std::make_unique<Communicator::Impl>(Communicator::Impl{nullptr, std::move(inner)}));
 }
+Request wrap(comm::Request request) {
+  return Request(std::make_unique<Request::Impl>(Request::Impl{std::move(request)}));
+}
+
+// In the order of Communicator::Element.
+constexpr DType kTypes[] = {DType::f32, DType::f64, DType::i8, DType::u8, DType::u16, DType::i32, DType::i64};
+
+template <class Element>
+DType type_of(Element element) {
+  return kTypes[static_cast<std::size_t>(element)];
+}
+comm::Reduce reduce_of_op(ReduceOp op) { return static_cast<comm::Reduce>(op); }
+
+comm::Cut even_cut(int ranks, void* whole, std::size_t whole_count, void* slice, std::size_t slice_count) {
+  if (whole_count != slice_count * static_cast<std::size_t>(ranks))
+    refuse("{} elements for {} ranks are {} for each, not {}", whole_count, ranks,
+           whole_count / static_cast<std::size_t>(ranks), slice_count);
+  return {whole, slice, static_cast<std::int64_t>(whole_count), static_cast<std::int64_t>(slice_count)};
+}
+
 Communicator wrap(comm::Communicator inner) { return wrap(std::make_unique<comm::Communicator>(std::move(inner))); }
 
 }  // namespace
@@ -36,9 +70,70 @@ void Communicator::barrier() { impl_->comm->barrier(); }
 
 void Communicator::all_reduce_in_place(void* data, std::size_t count, Element element, ReduceOp op,
                                        std::string_view algorithm) {
-  constexpr DType kTypes[] = {DType::f32, DType::f64, DType::i8, DType::u8, DType::u16, DType::i32, DType::i64};
-  impl_->comm->all_reduce(data, static_cast<std::int64_t>(count), kTypes[static_cast<std::size_t>(element)],
-                          static_cast<comm::Reduce>(op), {.algorithm = comm::parse_algorithm(algorithm)});
+  impl_->comm->all_reduce(data, static_cast<std::int64_t>(count), type_of(element), reduce_of_op(op),
+                          {.algorithm = comm::parse_algorithm(algorithm)});
+}
+
+void Communicator::reduce_scatter_of(void* whole, std::size_t whole_count, void* slice, std::size_t slice_count,
+                                     Element element, ReduceOp op, std::string_view algorithm) {
+  const comm::Cut cut = even_cut(size(), whole, whole_count, slice, slice_count);
+  impl_->comm->reduce_scatter({&cut, 1}, type_of(element), reduce_of_op(op),
+                              {.algorithm = comm::parse_algorithm(algorithm)});
+}
+
+void Communicator::reduce_of(void* data, std::size_t count, Element element, ReduceOp op, int root) {
+  impl_->comm->reduce(data, static_cast<std::int64_t>(count), type_of(element), reduce_of_op(op), root);
+}
+
+void Communicator::scatter_bytes(std::span<const std::byte> all, std::span<std::byte> mine, int root) {
+  impl_->comm->scatter(all, mine, root);
+}
+void Communicator::gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all, int root) {
+  impl_->comm->gather(mine, all, root);
+}
+void Communicator::all_to_all_bytes(std::span<const std::byte> out, std::span<std::byte> in) {
+  impl_->comm->all_to_all(out, in);
+}
+
+Request Communicator::start_barrier() { return wrap(impl_->comm->start_barrier()); }
+
+Request Communicator::start_all_reduce_of(void* data, std::size_t count, Element element, ReduceOp op,
+                                          std::string_view algorithm) {
+  const comm::Segment segment{data, static_cast<std::int64_t>(count)};
+  return wrap(impl_->comm->start_all_reduce({&segment, 1}, type_of(element), reduce_of_op(op),
+                                            {.algorithm = comm::parse_algorithm(algorithm)}));
+}
+
+Request Communicator::start_reduce_scatter_of(void* whole, std::size_t whole_count, void* slice,
+                                              std::size_t slice_count, Element element, ReduceOp op,
+                                              std::string_view algorithm) {
+  const comm::Cut cut = even_cut(size(), whole, whole_count, slice, slice_count);
+  return wrap(impl_->comm->start_reduce_scatter({&cut, 1}, type_of(element), reduce_of_op(op),
+                                                {.algorithm = comm::parse_algorithm(algorithm)}));
+}
+
+Request Communicator::start_all_gather_of(const void* mine, std::size_t mine_count, void* all, std::size_t all_count,
+                                          Element element, std::string_view algorithm) {
+  const comm::Cut cut = even_cut(size(), all, all_count, const_cast<void*>(mine), mine_count);
+  return wrap(
+      impl_->comm->start_all_gather({&cut, 1}, type_of(element), {.algorithm = comm::parse_algorithm(algorithm)}));
+}
+
+Request Communicator::start_reduce_of(void* data, std::size_t count, Element element, ReduceOp op, int root) {
+  return wrap(
+      impl_->comm->start_reduce(data, static_cast<std::int64_t>(count), type_of(element), reduce_of_op(op), root));
+}
+Request Communicator::start_broadcast_bytes(std::span<std::byte> bytes, int root) {
+  return wrap(impl_->comm->start_broadcast(bytes, root));
+}
+Request Communicator::start_all_to_all_bytes(std::span<const std::byte> out, std::span<std::byte> in) {
+  return wrap(impl_->comm->start_all_to_all(out, in));
+}
+Request Communicator::start_send_bytes(std::span<const std::byte> bytes, int to, int tag) {
+  return wrap(impl_->comm->start_send(bytes, to, tag));
+}
+Request Communicator::start_recv_bytes(std::span<std::byte> bytes, int from, int tag) {
+  return wrap(impl_->comm->start_recv(bytes, from, tag));
 }
 
 void Communicator::all_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all) {
@@ -57,6 +152,17 @@ Traffic Communicator::traffic() const {
 }
 
 void Communicator::abort(const std::string& why) { impl_->comm->abort(why); }
+
+Communicator Communicator::create() { return create({}); }
+
+Communicator Communicator::create(const RankOptions& options) {
+  const bool launched = comm::mpi::launched().has_value();
+  if (options.transport == "threads" || (options.transport == "auto" && !launched))
+    return wrap(comm::threads::World(1, {.link = options.link, .timeout = options.timeout}).communicator(0));
+  auto session = std::make_shared<comm::mpi::Session>(comm::mpi::SessionOptions{.timeout = options.timeout});
+  auto inner = std::make_unique<comm::Communicator>(session->communicator());
+  return Communicator(std::make_unique<Impl>(Impl{std::move(session), std::move(inner)}));
+}
 
 void run_ranks(int ranks, const std::function<void(Communicator&)>& body, const RankOptions& options) {
   const auto known = {"auto", "threads", "mpi"};

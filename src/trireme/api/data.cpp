@@ -1,6 +1,9 @@
 #include <trireme/data.h>
 
+#include <algorithm>
 #include <utility>
+
+#include "trireme/api/own_data.h"
 
 namespace trireme {
 
@@ -12,6 +15,7 @@ Data text_files(std::vector<std::string> files, TextOptions options) {
   data.order = std::move(options.order);
   data.eval = std::move(options.eval);
   data.holdout = options.holdout;
+  data.tokenizer = std::move(options.tokenizer);
   return data;
 }
 
@@ -25,7 +29,48 @@ Data token_files(std::vector<std::string> files, TokenOptions options) {
   data.order = std::move(options.order);
   data.eval = std::move(options.eval);
   data.holdout = options.holdout;
+  data.tokenizer = std::move(options.tokenizer);
   return data;
+}
+
+Data image_files(const std::string& path, ImageFileOptions options) {
+  Data data;
+  data.kind = Data::Kind::images;
+  data.files = {path};
+  data.augment = std::move(options.augment);
+  data.order = std::move(options.order);
+  data.eval = std::move(options.eval);
+  data.holdout = options.holdout;
+  return data;
+}
+
+Data own_tokens(std::int64_t samples, ReadTokens read, OwnTokenOptions options) {
+  Data data;
+  data.kind = Data::Kind::tokens;
+  data.vocab = options.vocab;
+  data.context = options.context;
+  data.order = std::move(options.order);
+  data.holdout = options.holdout;
+  data.own = std::make_shared<OwnSamples>(OwnSamples{samples, std::move(read), {}});
+  return data;
+}
+
+Data own_images(std::int64_t samples, ReadImage read, ImageOptions options) {
+  Data data = synthetic_images(std::move(options));
+  data.own = std::make_shared<OwnSamples>(OwnSamples{samples, {}, std::move(read)});
+  return data;
+}
+
+Data tokens_in_memory(std::vector<std::int32_t> tokens, OwnTokenOptions options) {
+  const std::int64_t context = options.context;
+  const auto samples = (std::ssize(tokens) - 1) / std::max<std::int64_t>(1, context);
+  const auto kept = std::make_shared<const std::vector<std::int32_t>>(std::move(tokens));
+  const auto read = [kept, context](std::int64_t sample, std::span<std::int32_t> in, std::span<std::int32_t> targets) {
+    const auto first = kept->begin() + sample * context;
+    std::copy(first, first + context, in.begin());
+    std::copy(first + 1, first + 1 + context, targets.begin());
+  };
+  return own_tokens(samples, read, std::move(options));
 }
 
 Data synthetic_images(ImageOptions options) {

@@ -11,14 +11,33 @@ const ir::Builder& Access::unwrap(const Builder& handle) {
 }
 
 Extents Value::shape() const {
+  if (!impl_)
+    refuse("the shape of an absent value was asked for: a batch of text has no images, one of images no tokens");
   const Shape shape = Access::unwrap(*this).shape();
   return {shape.begin(), shape.end()};
 }
 
-Builder Builder::scope(const std::string& name) const { return Access::wrap(Access::unwrap(*this).scope(name)); }
+const ir::Builder& Access::take(const Builder& handle, const char* layer) {
+  const ir::Builder& builder = unwrap(handle);
+  if (!handle.impl_->taken->insert(builder.path()).second && !handle.impl_->shared)
+    refuse(
+        "{} in scope '{}': another layer has its parameters there; give each layer a scope of its own, or share on "
+        "purpose with scope(…).shared()",
+        layer, builder.path());
+  return builder;
+}
+
+Builder Builder::scope(const std::string& name) const {
+  return Access::moved(*this, Access::unwrap(*this).scope(name));
+}
 
 Builder Builder::scope(const std::string& name, int index) const {
-  return Access::wrap(Access::unwrap(*this).scope(name, index));
+  return Access::moved(*this, Access::unwrap(*this).scope(name, index));
+}
+
+Builder Builder::shared() const {
+  Access::unwrap(*this);
+  return Access::shared(*this);
 }
 
 Value Builder::parameter(const std::string& name, const Extents& shape, Init init) const {

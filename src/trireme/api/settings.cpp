@@ -47,9 +47,13 @@ struct Settings {
 };
 
 void add_data(Settings& to, const Data& data) {
+  const std::string files = data.files.empty() ? "synthetic" : data.files.front();
+  const std::string own = "(made by the program)";
   if (data.kind == Data::Kind::text) to.set("data.text", list(data.files));
-  if (data.kind == Data::Kind::tokens) to.set("data.tokens", list(data.files));
-  if (data.kind == Data::Kind::images) to.set("data.images", std::string("synthetic"));
+  if (data.kind == Data::Kind::tokens) to.set("data.tokens", list(data.own ? std::vector{own} : data.files));
+  if (data.kind == Data::Kind::images) to.set("data.images", data.own ? own : files);
+  if (!data.tokenizer.empty()) to.set("data.tokenizer", data.tokenizer);
+  to.set("data.augment", data.augment);
   to.set("data.token_type", data.token_type);
   to.set("data.order", data.order);
   to.set("data.eval", list(data.eval));
@@ -114,6 +118,18 @@ void add_plan(Settings& to, const Plan& p) {
 
 }  // namespace
 
+train::Config settings(const Pretrained& from, const Data& data, const TrainOptions& options, const Plan& plan,
+                       const models::Families& families) {
+  Settings all;
+  all.set("init.from", from.folder);
+  all.set("model.context", data.context);
+  if (data.vocab > 0) all.set("model.vocab", data.vocab);
+  add_data(all, data);
+  add_training(all, options);
+  add_plan(all, plan);
+  return train::make_config(all.entries, options.name, families);
+}
+
 train::Config settings(ModelConfig model, const Data& data, const TrainOptions& options, const Plan& plan,
                        const models::Families& families) {
   model.context = data.context;
@@ -122,6 +138,11 @@ train::Config settings(ModelConfig model, const Data& data, const TrainOptions& 
   model.channels = data.channels;
   model.classes = data.classes;
   Settings all{model_entries(model)};
+  // Image files say what images they hold; a key that is given would be held against them.
+  if (data.kind == Data::Kind::images && !data.own && !data.files.empty())
+    std::erase_if(all.entries, [](const Entry& e) {
+      return e.key == "model.image" || e.key == "model.channels" || e.key == "model.classes";
+    });
   add_data(all, data);
   add_training(all, options);
   add_plan(all, plan);

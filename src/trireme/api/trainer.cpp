@@ -1,14 +1,20 @@
 #include "trireme/train/trainer.h"
 
 #include <trireme/trainer.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <ostream>
+#include <span>
 
 #include "trireme/api/access.h"
+#include "trireme/api/own_data.h"
 #include "trireme/api/settings.h"
 #include "trireme/cli/report.h"
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
 #include "trireme/data/tokenizer/tokenizer.h"
+#include "trireme/train/convert.h"
 #include "trireme/train/sample_text.h"
 
 namespace trireme {
@@ -20,12 +26,14 @@ struct Trainer::Impl {
   std::unique_ptr<train::Trainer> trainer;
   bool started = false;
 
-  Impl(train::Registry r, const ModelConfig& model, const Data& data, const TrainOptions& options, const Plan& plan)
+  template <class M>
+  Impl(train::Registry r, const M& model, const Data& data, const TrainOptions& options, const Plan& plan)
       : registry(std::move(r)) {
     train::TrainerOptions o;
     o.mode = options.resume ? train::RunMode::resume : train::RunMode::fresh;
     o.write = !options.dir.empty();
     o.log = options.log;
+    if (data.own) o.data = open_own(data);
     o.request = [this](const Metrics& m) {
       return callback && callback(m) == Next::stop ? train::Request::stop : train::Request::none;
     };
@@ -64,17 +72,26 @@ Trainer::Trainer(const ModelConfig& model, const Data& data, const TrainOptions&
                  const Registry& registry)
     : impl_(std::make_unique<Impl>(Access::unwrap(registry), model, data, options, plan)) {}
 
+Trainer::Trainer(const Pretrained& model, const Data& data, const TrainOptions& options, const Plan& plan)
+    : impl_(std::make_unique<Impl>(train::Registry(), model, data, options, plan)) {}
+
 Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&& other) noexcept = default;
 Trainer& Trainer::operator=(Trainer&& other) noexcept = default;
 
 MemoryReport Trainer::memory() const {
   const train::Compiled& compiled = impl_->trainer->compiled();
-  const program::PeakReport peak = program::peak(compiled.roles.front().largest());
-  MemoryReport::Rank rank{.peak_bytes = peak.bytes, .padding = peak.padding};
-  for (int c = 0; c < program::kCategories; ++c)
-    rank.categories[program::name_of(static_cast<program::Category>(c))] = peak.categories[static_cast<std::size_t>(c)];
-  return {{rank}, compiled.parameters(), cli::memory_text(compiled, impl_->trainer->planned().choice)};
+  const auto of = [](const train::Role& role) {
+    const program::PeakReport peak = program::peak(role.largest());
+    MemoryReport::Rank rank{.peak_bytes = peak.bytes, .padding = peak.padding, .server = role.exchange.has_value()};
+    for (int c = 0; c < program::kCategories; ++c)
+      rank.categories[program::name_of(static_cast<program::Category>(c))] =
+          peak.categories[static_cast<std::size_t>(c)];
+    return rank;
+  };
+  MemoryReport report{{}, compiled.parameters(), cli::memory_text(compiled, impl_->trainer->planned().choice)};
+  for (int r = 0; r < compiled.ranks(); ++r) report.ranks.push_back(of(compiled.role_of(r)));
+  return report;
 }
 
 std::uint64_t Trainer::parameters() const { return impl_->trainer->compiled().parameters(); }
@@ -110,14 +127,83 @@ std::string Trainer::generate(const std::string& prompt, const SampleOptions& op
                            data::Specials::none);
 }
 
+std::vector<float> Trainer::forward(const std::vector<std::int32_t>& tokens) {
+  train::Trainer& trainer = impl_->ready();
+  const ModelConfig& model = trainer.config().model;
+  if (trainer.model().images) refuse("forward takes tokens, and this model reads images");
+  if (std::ssize(tokens) != model.context)
+    refuse("forward takes the {} tokens of a sequence, got {}", model.context, tokens.size());
+  for (const std::int32_t token : tokens)
+    if (token < 0 || token >= model.vocab) refuse("token {} is not from 0 to below {}", token, model.vocab);
+  const std::span<const float> logits = trainer.session().predict(tokens);
+  return {logits.begin(), logits.end()};
+}
+
+std::vector<Parameter> Trainer::parameter_list() const {
+  std::vector<Parameter> all;
+  for (const ir::State& state : impl_->trainer->compiled().saved_states())
+    if (state.trained) {
+      const Shape shape = state.global_shape();
+      all.push_back({state.name, {shape.begin(), shape.end()}});
+    }
+  return all;
+}
+
+namespace {
+
+// The f32 state of that name. Refuses, with the nearest, what is not there.
+const ir::State& find_state(const std::vector<ir::State>& states, const std::string& name) {
+  std::vector<std::string> names;
+  for (const ir::State& state : states) {
+    if (state.name != name) {
+      names.push_back(state.name);
+      continue;
+    }
+    if (state.type.dtype != DType::f32) refuse("'{}' is {}, not f32", name, state.type.str());
+    return state;
+  }
+  const auto near = nearest(name, names);
+  refuse("there is no parameter '{}'{}", name, near ? "; did you mean '" + *near + "'?" : "");
+}
+
+}  // namespace
+
 std::vector<float> Trainer::values(const std::string& name) {
   train::Session& session = impl_->ready().session();
+  const std::vector<ir::State> states = session.compiled().saved_states();
+  find_state(states, name);
   const std::vector<std::byte> bytes = session.state(name);
-  const ir::Module& module = session.compiled().roles.front().module;
-  const TensorType& type = module.state(module.find_state(name)).type;
-  if (type.dtype != DType::f32) refuse("'{}' is {}, not f32", name, type.str());
   const auto* first = reinterpret_cast<const float*>(bytes.data());
   return {first, first + bytes.size() / sizeof(float)};
+}
+
+void Trainer::set_values(const std::string& name, const std::vector<float>& values) {
+  train::Session& session = impl_->ready().session();
+  const std::vector<ir::State> states = session.compiled().saved_states();
+  const Shape shape = find_state(states, name).global_shape();
+  if (std::ssize(values) != shape.elements())
+    refuse("'{}' has {} values ({}), got {}", name, shape.elements(), shape.str(), values.size());
+  session.write_state(name, 0, std::as_bytes(std::span(values)));
+  session.derive();
+}
+
+void Trainer::export_huggingface(const std::string& folder, const std::string& dtype) {
+  const auto type = parse_dtype(dtype);
+  if (!type || (*type != DType::f32 && *type != DType::bf16 && *type != DType::f16))
+    refuse("dtype \"{}\": expected f32, bf16 or f16", dtype);
+  if (std::filesystem::exists(folder)) refuse("{} is there already", folder);
+  // By way of a run folder, which is what an export reads.
+  std::filesystem::path target = std::filesystem::path(folder).lexically_normal();
+  if (!target.has_filename()) target = target.parent_path();
+  struct Aside {
+    std::filesystem::path path;
+    ~Aside() {
+      std::error_code ignored;
+      std::filesystem::remove_all(path, ignored);
+    }
+  } const aside{target.string() + fmt::format(".run-{}", ::getpid())};
+  save(aside.path.string());
+  train::export_huggingface(aside.path, target, {.dtype = *type}, impl_->registry.models);
 }
 
 std::ostream& operator<<(std::ostream& out, const MemoryReport& report) { return out << report.text; }

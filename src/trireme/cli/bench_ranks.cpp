@@ -160,7 +160,8 @@ int bench_overlap(Context& context, const RankArguments& a, int ranks) {
                                       {"step_without_overlap_ms", apart.step * 1e3},
                                       {"against_max", together.step / law},
                                       {"without_against_sum", apart.step / sum},
-                                      {"hidden", 1 - together.exposed / comm}};
+                                      {"hidden", std::max(0.0, 1 - together.exposed / comm)},
+                                      {"exposed_comm_ms", together.exposed * 1e3}};
     fmt::print("{}\n", o.dump());
     return 0;
   }
@@ -173,7 +174,11 @@ int bench_overlap(Context& context, const RankArguments& a, int ranks) {
   fmt::print("with overlap     {:>7.1f} ms {:>24.2f}× of {:.1f} ms\n", together.step * 1e3, together.step / law,
              law * 1e3);
   fmt::print("without          {:>7.1f} ms {:>56.2f}× of {:.1f} ms\n", apart.step * 1e3, apart.step / sum, sum * 1e3);
-  fmt::print("\nhidden behind the computation: {:.0f}% of the communication\n", 100 * (1 - together.exposed / comm));
+  if (together.exposed <= comm)
+    fmt::print("\nhidden behind the computation: {:.0f}% of the communication\n", 100 * (1 - together.exposed / comm));
+  else
+    fmt::print("\nnothing is hidden: the ranks waited {:.1f} ms, {:.1f}× what the link takes\n", together.exposed * 1e3,
+               together.exposed / comm);
   return 0;
 }
 
@@ -183,7 +188,9 @@ void add_bench_ranks(CLI::App& bench, Context& context) {
   auto a = std::make_shared<RankArguments>();
   CLI::App* scaling = bench.add_subcommand("scaling", "Speed against the number of ranks, weak and strong");
   scaling->add_option("config", a->config, "A TOML file, a run folder, or a built-in configuration");
-  scaling->add_option("--ranks", a->ranks, "Numbers of ranks, the first for comparison")->delimiter(',');
+  scaling->add_option("--ranks", a->ranks, "Numbers of ranks, the first for comparison")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 64));
   scaling->add_option("--steps", a->steps, "Steps to time")->check(CLI::Range(1, 1000000));
   scaling->add_flag("--json", a->json, "For scripts");
   scaling->footer(

@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "trireme/cli/commands.h"
+#include "trireme/cli/output.h"
+#include "trireme/cli/signals.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/train/config.h"
@@ -24,12 +26,6 @@ constexpr const char* kFooter =
     "  trireme memory my.toml --train.micro_batch=4       how many bytes, and for what, without running\n"
     "  trireme inspect program my.toml                    every instruction and where its bytes lie\n"
     "  trireme generate --from runs/latest --prompt 'template<'\n";
-
-int report(const Error& e) {
-  std::fflush(stdout);
-  fmt::print(stderr, "error: {}\n", e.message());
-  return e.kind() == Error::Kind::request ? 2 : 1;
-}
 
 // Words of the language that this version does not speak yet.
 constexpr std::array<std::string_view, 4> kLater = {"plan", "simulate", "compress", "dashboard"};
@@ -85,6 +81,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& e, const std::ve
 }  // namespace
 
 int cli_main(int argc, char** argv, const train::Registry& registry) {
+  report_lost_files();
   const std::string program = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "trireme";
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   Context context;
@@ -117,7 +114,7 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
   } catch (const CLI::Success& e) {
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    fmt::print(stderr, "error: {}\n", explain(app, e, arguments));
+    say(stderr, "error: {}\n", explain(app, e, arguments));
     return 2;
   } catch (const Error& e) {
     return report(e);

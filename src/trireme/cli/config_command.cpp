@@ -1,3 +1,5 @@
+#include <filesystem>
+
 #include "trireme/cli/commands.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -6,7 +8,15 @@
 namespace trireme::cli {
 namespace {
 
-int show(const std::string& name, const models::Families& families) {
+// What `trireme train` would run with, given the same words; without any, every key and what it means.
+int show(const Context& context, const std::string& name) {
+  const models::Families& families = context.registry->models;
+  std::error_code unknown;
+  if (!context.overrides.empty() || std::filesystem::exists(name, unknown)) {
+    fmt::print("{}",
+               train::to_toml(train::load_config(name.empty() ? "quickstart" : name, context.overrides, families)));
+    return 0;
+  }
   if (name.empty()) {
     fmt::print("{}\n# Built-in configurations, printed by `trireme config NAME`:\n", train::describe_config(families));
     for (const train::Builtin& b : train::builtin_configs()) fmt::print("#   {:<18} {}\n", b.name, b.summary);
@@ -30,14 +40,14 @@ int show(const std::string& name, const models::Families& families) {
 void add_config(CLI::App& app, Context& context) {
   auto name = std::make_shared<std::string>();
   CLI::App* command =
-      app.add_subcommand("config", "Every key with its default and meaning, or a built-in configuration to start from");
-  command->add_option("name", *name, "A built-in configuration");
+      app.add_subcommand("config", "Every key with its default and meaning, or the configuration a command line gives");
+  command->add_option("name", *name, "A built-in configuration, a TOML file or a run folder");
   command->footer(
       "\nExamples:\n"
       "  trireme config | less\n"
-      "  trireme config quickstart > my.toml && trireme train my.toml\n");
-  command->callback(
-      [&context, name] { context.run = [&context, name] { return show(*name, context.registry->models); }; });
+      "  trireme config quickstart > my.toml && trireme train my.toml\n"
+      "  trireme config my.toml --train.lr=3e-4             what `trireme train` would run with\n");
+  command->callback([&context, name] { context.run = [&context, name] { return show(context, *name); }; });
 }
 
 }  // namespace trireme::cli

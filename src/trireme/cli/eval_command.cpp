@@ -6,6 +6,7 @@
 
 #include "trireme/cli/commands.h"
 #include "trireme/cli/progress.h"
+#include "trireme/cli/validators.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/train/evaluate.h"
@@ -36,7 +37,10 @@ train::Config combined(const EvalArguments& a, const Context& context) {
       refuse("{} = {} in {}, but {} has {}", key, train::value_text(data, key),
              a.config.empty() ? "the arguments" : a.config, a.from, train::value_text(config, key));
   if (data.is_given("model.context")) config.model.context = std::min(config.model.context, data.model.context);
+  const std::string tokenizer = data.is_given("data.tokenizer") ? data.data.tokenizer : config.data.tokenizer;
   config.data = data.data;
+  config.data.tokenizer = tokenizer;
+  if (data.is_given("data.text")) config.given.insert("data.text");
   config.runtime = data.runtime;
   if (data.is_given("train.precision")) config.train.precision = data.train.precision;
   config.train.batch = config.train.micro_batch = kRows;
@@ -56,8 +60,11 @@ int evaluate(const Context& context, const EvalArguments& a) {
   progress.finish();
   const std::int64_t rows = a.batches == 0 ? data.eval->samples() : std::min(data.eval->samples(), a.batches * kRows);
   const std::int64_t tokens = rows * data.eval->tokens_per_sample();
+  const bool images = context.registry->models.at(config.model.family).images;
   if (a.json) {
-    nlohmann::ordered_json o = {{"loss", loss}, {"perplexity", std::exp(loss)}, {"tokens", tokens}};
+    nlohmann::ordered_json o = {{"loss", loss}};
+    if (!images) o["perplexity"] = std::exp(loss);
+    o[images ? "images" : "tokens"] = tokens;
     if (model.step()) o["step"] = *model.step();
     fmt::print("{}\n", o.dump());
     return 0;
@@ -66,8 +73,8 @@ int evaluate(const Context& context, const EvalArguments& a) {
   fmt::print("model   {}{}, {} parameters\n", a.from,
              model.step() ? fmt::format(" at step {}", format_count(static_cast<std::uint64_t>(*model.step()))) : "",
              format_count(model.compiled().parameters()));
-  fmt::print("loss    {:.4f} over {} held-out {}; perplexity {:.2f}\n", loss,
-             format_count(static_cast<std::uint64_t>(tokens)), data.vocab > 0 ? "tokens" : "images", std::exp(loss));
+  fmt::print("loss    {:.4f} over {} held-out {}{}\n", loss, format_count(static_cast<std::uint64_t>(tokens)),
+             images ? "images" : "tokens", images ? "" : fmt::format("; perplexity {:.2f}", std::exp(loss)));
   return 0;
 }
 
@@ -78,9 +85,10 @@ void add_eval(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("eval", "Loss and perplexity on held-out data");
   command->add_option("config", arguments->config, "Whose data; without it that of the run");
   command->add_option("--from", arguments->from, "The model: a run folder, or a Hugging Face folder")->required();
-  command->add_option("--step", arguments->step, "The checkpoint of this step instead of the newest");
+  command->add_option("--step", arguments->step, "The checkpoint of this step instead of the newest")
+      ->check(not_negative());
   command->add_option("--batches", arguments->batches, "At most so many batches of 8 rows, spread evenly; 0: all")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command->add_flag("--json", arguments->json, "One object with loss, perplexity, tokens and step");
   command->footer(
       "\nExamples:\n"

@@ -1,4 +1,5 @@
 #include "trireme/cli/commands.h"
+#include "trireme/cli/validators.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/train/convert.h"
@@ -39,7 +40,7 @@ void add_export(CLI::App& app, Context& context) {
   command->add_option("run", arguments->run, "A run folder of a GPT-2 or Llama")->required();
   command->add_option("folder", arguments->folder, "The Hugging Face folder to make")->required();
   command->add_option("--step", arguments->step, "The checkpoint of this step instead of the newest")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command->add_option("--dtype", arguments->dtype, "Of the weights: f32, bf16 or f16")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   command->add_option("--max-shard", arguments->max_shard, "Largest file of weights");

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "trireme/cli/commands.h"
+#include "trireme/cli/validators.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/train/sample_text.h"
@@ -35,6 +36,8 @@ std::vector<std::int32_t> parse_tokens(const std::string& text) {
 }
 
 std::vector<std::int32_t> prompt_of(const GenerateArguments& a, const data::Tokenizer* tokenizer) {
+  if (!a.prompt_tokens.empty() && !a.prompt.empty())
+    refuse("--prompt and --prompt-tokens both say what to continue; give one of them");
   if (!a.prompt_tokens.empty()) return parse_tokens(a.prompt_tokens);
   if (a.prompt.empty()) refuse("give --prompt TEXT or --prompt-tokens 1,2,3");
   if (tokenizer == nullptr)
@@ -97,14 +100,15 @@ void add_generate(CLI::App& app, Context& context) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
   train::Sampling& sampling = arguments->sample.sampling;
   command->add_option("--temperature", sampling.temperature, "0: the likeliest token each time")
-      ->check(CLI::NonNegativeNumber)
+      ->check(not_negative())
       ->capture_default_str();
   command->add_option("--top-k", sampling.top_k, "Draw among the K likeliest tokens; 0: among all")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative());
   command->add_option("--top-p", sampling.top_p, "Draw among the fewest tokens that together have this probability")
       ->check(CLI::Range(0.0, 1.0));
   command->add_option("--seed", arguments->sample.seed, "Of the sampling");
-  command->add_option("--step", arguments->step, "The checkpoint of this step instead of the newest");
+  command->add_option("--step", arguments->step, "The checkpoint of this step instead of the newest")
+      ->check(not_negative());
   command->add_flag("--past-end", arguments->past_end, "Go on after the token that ends a text");
   command->add_flag("--json", arguments->json, "One object with text and tokens");
   command->footer(

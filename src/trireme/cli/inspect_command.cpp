@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "trireme/cli/commands.h"
+#include "trireme/cli/preparation.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/ir/print.h"
@@ -14,7 +15,7 @@ struct InspectArguments {
   std::string what;
   std::string config = "quickstart";
   std::string graph;
-  std::string program = "step";
+  std::string program;  // "": step
   bool dot = false;
   std::int64_t rank = 0;
 };
@@ -38,9 +39,21 @@ std::string program_text(const train::Role& role, const std::string& name) {
   refuse("there is no program '{}'; the programs are {}", name, fmt::join(names, ", "));
 }
 
-void check_subject(const std::string& what) {
+// Options of the one that say nothing about the other.
+void check_options(const InspectArguments& a) {
+  if (a.what == "program" && a.dot)
+    refuse("--dot draws a graph, and a program is a list; see `trireme inspect graph --dot`");
+  if (a.what == "program" && !a.graph.empty())
+    refuse("--graph {} is of `trireme inspect graph`; --program chooses a program", a.graph);
+  if (a.what == "graph" && !a.program.empty())
+    refuse("--program {} is of `trireme inspect program`; --graph chooses a graph", a.program);
+}
+
+void check_subject(const InspectArguments& a) {
+  const std::string& what = a.what;
+  if (what.empty()) refuse("inspect shows a graph or a program: trireme inspect graph, trireme inspect program");
   const std::vector<std::string> subjects = {"graph", "program"};
-  if (std::find(subjects.begin(), subjects.end(), what) != subjects.end()) return;
+  if (std::find(subjects.begin(), subjects.end(), what) != subjects.end()) return check_options(a);
   if (what == "schedule")
     refuse("not available in this version: inspect schedule (available: {})", fmt::join(subjects, ", "));
   const auto near = nearest(what, subjects);
@@ -52,7 +65,7 @@ void check_subject(const std::string& what) {
 void add_inspect(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<InspectArguments>();
   CLI::App* command = app.add_subcommand("inspect", "The graph after passes, or a rank's program");
-  command->add_option("what", arguments->what, "graph or program")->required();
+  command->add_option("what", arguments->what, "graph or program");
   command->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");
   command->add_option("--graph", arguments->graph, "One graph alone: micro, update, eval, predict, init, derive");
   command->add_option("--program", arguments->program, "step, eval, predict, init or derive");
@@ -65,18 +78,20 @@ void add_inspect(CLI::App& app, Context& context) {
       "  trireme inspect program my.toml --train.micro_batch=4\n");
   command->callback([&context, arguments] {
     context.run = [&context, arguments] {
-      check_subject(arguments->what);
-      train::TrainerOptions options;
-      options.write = false;
+      check_subject(*arguments);
+      Preparation preparation("preparing");
       const train::Trainer trainer(train::load_config(arguments->config, context.overrides, context.registry->models),
-                                   *context.registry, options);
+                                   *context.registry, planning_options(preparation));
+      preparation.finish();
       const train::Compiled& compiled = trainer.compiled();
       if (arguments->rank < 0 || arguments->rank >= compiled.ranks())
-        refuse("--rank {}: this run has {} rank{}, from 0 to {}", arguments->rank, compiled.ranks(),
-               compiled.ranks() == 1 ? "" : "s", compiled.ranks() - 1);
+        refuse("--rank {}: this run has {}", arguments->rank,
+               compiled.ranks() == 1 ? "one rank, number 0"
+                                     : fmt::format("{} ranks, from 0 to {}", compiled.ranks(), compiled.ranks() - 1));
       const train::Role& role = compiled.role_of(static_cast<int>(arguments->rank));
-      fmt::print("{}",
-                 arguments->what == "graph" ? graph_text(role, *arguments) : program_text(role, arguments->program));
+      fmt::print("{}", arguments->what == "graph"
+                           ? graph_text(role, *arguments)
+                           : program_text(role, arguments->program.empty() ? "step" : arguments->program));
       return 0;
     };
   });

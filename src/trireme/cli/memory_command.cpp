@@ -1,4 +1,5 @@
 #include "trireme/cli/commands.h"
+#include "trireme/cli/preparation.h"
 #include "trireme/cli/report.h"
 #include "trireme/cli/work_progress.h"
 #include "trireme/core/error.h"
@@ -16,10 +17,10 @@ struct MemoryArguments {
 };
 
 int memory(const Context& context, const MemoryArguments& a) {
-  train::TrainerOptions options;
-  options.write = false;
+  Preparation preparation("preparing");
   const train::Trainer trainer(train::load_config(a.config, context.overrides, context.registry->models),
-                               *context.registry, options);
+                               *context.registry, planning_options(preparation));
+  preparation.finish();
   if (!a.plan_out.empty()) {
     const std::string text = train::plan_text(trainer.config(), trainer.planned());
     if (a.plan_out == "-") {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "trireme/core/error.h"
+#include "trireme/cli/output.h"
 #include "trireme/core/text.h"
 
 namespace trireme::cli {
@@ -22,8 +22,12 @@ std::string bar(double share, int width) {
 
 }  // namespace
 
-Progress::Progress(std::int64_t first_step, std::int64_t steps)
-    : first_(first_step), steps_(steps), terminal_(isatty(STDERR_FILENO) != 0), last_(Clock::now()) {}
+Progress::Progress(std::int64_t first_step, std::int64_t steps, std::string unit)
+    : first_(first_step),
+      steps_(steps),
+      unit_(std::move(unit)),
+      terminal_(isatty(STDERR_FILENO) != 0),
+      last_(Clock::now()) {}
 
 Progress::~Progress() { finish(); }
 
@@ -34,10 +38,10 @@ void Progress::show(const std::string& line, bool force) {
   last_ = now;
   shown_ = true;
   if (terminal_) {
-    fmt::print(stderr, "\r\033[K{}", line);
+    say(stderr, "\r\033[K{}", fitted(line, terminal_width(stderr)));
     open_ = true;
   } else {
-    fmt::print(stderr, "{}\n", line);
+    say(stderr, "{}\n", line);
   }
   std::fflush(stderr);
 }
@@ -47,9 +51,9 @@ void Progress::step(const train::Metrics& m) {
   mean_step_ = mean_step_ == 0 ? seconds : 0.9 * mean_step_ + 0.1 * seconds;
   const double left = mean_step_ * static_cast<double>(steps_ - m.step);
   std::string line = fmt::format(
-      "step {}/{} {} loss {:.3f} · {} tok/s · {} · {} left", m.step, steps_,
+      "step {}/{} {} loss {:.3f} · {} {}/s · {} · {} left", m.step, steps_,
       bar(static_cast<double>(m.step - first_) / static_cast<double>(std::max<std::int64_t>(1, steps_ - first_)), 24),
-      m.loss, format_rate(m.tokens_per_s), format_bytes(m.peak_bytes), format_duration(std::max(0.0, left)));
+      m.loss, format_rate(m.tokens_per_s), unit_, format_bytes(m.peak_bytes), format_duration(std::max(0.0, left)));
   if (m.loss_scale) line += fmt::format(" · scale {:.0f}{}", *m.loss_scale, m.skipped ? ", overflow: skipped" : "");
   if (m.eval_loss) line += fmt::format(" · held out {:.3f}", *m.eval_loss);
   show(line, m.step == steps_ || m.eval_loss.has_value() || m.skipped);
@@ -63,7 +67,7 @@ void Progress::evaluation(std::int64_t done, std::int64_t total) {
 }
 
 void Progress::finish() {
-  if (open_) fmt::print(stderr, "\n");
+  if (open_) say(stderr, "\n");
   open_ = false;
 }
 

@@ -10,7 +10,8 @@ namespace trireme::cli {
 // Progress on stderr: one live line on a terminal, a plain line every few seconds otherwise.
 class Progress {
  public:
-  Progress(std::int64_t first_step, std::int64_t steps);
+  // `unit` is what the speed counts: "tok" or "images".
+  Progress(std::int64_t first_step, std::int64_t steps, std::string unit = "tok");
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -25,6 +26,7 @@ class Progress {
 
   std::int64_t first_;
   std::int64_t steps_;
+  std::string unit_;
   bool terminal_;
   bool open_ = false;
   double mean_step_ = 0;  // seconds, recent steps weigh more

@@ -113,8 +113,14 @@ std::string printable(const std::string& text) {
 
 std::string headline(const train::Config& config) {
   const int cores = train::compute_threads({});
+  std::string from = (config.builtin ? "built-in " : "") + config.name;
+  constexpr std::size_t kShown = 4;
+  const std::vector<std::string>& keys = config.over_builtin;
+  if (!keys.empty())
+    from += fmt::format(" with your {}{}", fmt::join(keys.begin(), keys.begin() + std::min(kShown, keys.size()), ", "),
+                        keys.size() > kShown ? ", …" : "");
   return fmt::format("trireme 0.1 · {} core{} ({}) · no GPU · {}\n", cores, cores == 1 ? "" : "s",
-                     planner::cpu_features(), config.name == "quickstart" ? "built-in quickstart" : config.name);
+                     planner::cpu_features(), from);
 }
 
 std::string categories_text(const program::PeakReport& peak) {
@@ -139,9 +145,11 @@ std::string plan_text(const train::Trainer& t) {
   else
     out += fmt::format("plan    {} → {} ranks ({}), ZeRO-{}", c.mesh.str(), ranks, t.transport(),
                        t.config().parallel.zero);
+  // As train.micro_batch counts: rows of one replica.
+  const std::int64_t rows = c.micro_rows / c.replicas;
   out += fmt::format(", {} thread{}{}, {} micro-batch{} of {} row{}, {}, {}", t.threads(), t.threads() == 1 ? "" : "s",
-                     ranks == 1 ? "" : " each", c.micro_batches, c.micro_batches == 1 ? "" : "es", c.micro_rows,
-                     c.micro_rows == 1 ? "" : "s", t.config().train.precision, t.config().train.optimizer);
+                     ranks == 1 ? "" : " each", c.micro_batches, c.micro_batches == 1 ? "" : "es", rows,
+                     rows == 1 ? "" : "s", t.config().train.precision, t.config().train.optimizer);
   if (const int more = c.ranks() - ranks; more > 0)
     out += fmt::format(", {} server{} ({})", more, more == 1 ? "" : "s", t.config().parallel.server);
   const train::MemoryConfig& memory = t.config().memory;
@@ -219,21 +227,28 @@ std::string savings_text(const std::vector<train::WhatIf>& savings) {
   return out;
 }
 
+namespace {
+
+nlohmann::ordered_json rank_json(const train::Role& role, int number) {
+  const program::PeakReport peak = program::peak(role.largest());
+  nlohmann::ordered_json rank = {
+      {"rank", number}, {"role", role.exchange ? "server" : "worker"}, {"predicted_peak_bytes", peak.bytes}};
+  for (int k = 0; k < program::kCategories; ++k)
+    rank[program::name_of(static_cast<program::Category>(k))] = peak.categories[static_cast<std::size_t>(k)];
+  rank["padding"] = peak.padding;
+  rank["tiers"] = {{"host", role.tier_bytes[1]}, {"disk", role.tier_bytes[2]}};
+  return rank;
+}
+
+}  // namespace
+
 std::string memory_json(const train::Compiled& c, const std::optional<planner::Choice>& choice,
                         const std::vector<train::WhatIf>& savings) {
   const program::Program& program = c.roles.front().largest();
   const program::PeakReport peak = program::peak(program);
-  nlohmann::ordered_json rank = {{"rank", 0}, {"predicted_peak_bytes", peak.bytes}};
-  for (int k = 0; k < program::kCategories; ++k)
-    rank[program::name_of(static_cast<program::Category>(k))] = peak.categories[static_cast<std::size_t>(k)];
-  rank["padding"] = peak.padding;
-  rank["tiers"] = {{"host", c.tier_bytes(1)}, {"disk", c.tier_bytes(2)}};
   nlohmann::ordered_json o;
-  o["ranks"] = nlohmann::ordered_json::array();
-  for (int r = 0; r < c.mesh.ranks(); ++r) {  // all of one class
-    rank["rank"] = r;
-    o["ranks"].push_back(rank);
-  }
+  nlohmann::ordered_json& ranks = o["ranks"] = nlohmann::ordered_json::array();
+  for (int r = 0; r < c.ranks(); ++r) ranks.push_back(rank_json(c.role_of(r), r));
   o["parameters"] = c.parameters();
   o["largest_live_bytes"] = program.lower_bound;
   o["micro_batches"] = c.micro_batches;

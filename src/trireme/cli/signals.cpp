@@ -1,35 +1,105 @@
 #include "trireme/cli/signals.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 
 namespace trireme::cli {
 namespace {
 
 volatile std::sig_atomic_t stop_signal = 0;
 volatile std::sig_atomic_t checkpoint_wanted = 0;
+volatile std::sig_atomic_t waits_for_step = 0;
+const char* volatile safe_because = "";
+
+constexpr std::array<int, 5> kHandled = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1};
+
+// What follows is called by handlers and uses nothing but system calls.
+
+void write_error(const char* text) {
+  if (write(STDERR_FILENO, text, std::strlen(text)) < 0) return;  // nobody reads it
+}
+
+// Gives whether there was one.
+bool replace_closed_outputs() {
+  bool found = false;
+  for (const int file : {STDOUT_FILENO, STDERR_FILENO}) {
+    struct pollfd output = {file, POLLOUT, 0};
+    if (poll(&output, 1, 0) != 1 || (output.revents & (POLLERR | POLLHUP)) == 0) continue;
+    const int nothing = open("/dev/null", O_WRONLY);
+    if (nothing < 0) continue;
+    dup2(nothing, file);
+    if (nothing > STDERR_FILENO) close(nothing);
+    found = true;
+  }
+  return found;
+}
+
+[[noreturn]] void quit(int signal) {
+  if (waits_for_step == 0 && stop_signal == 0) {
+    write_error(isatty(STDERR_FILENO) != 0 ? "\nstopped: " : "stopped: ");
+    write_error(safe_because);
+    write_error("\n");
+  }
+  _exit(128 + (stop_signal != 0 ? static_cast<int>(stop_signal) : signal));
+}
 
 void on_stop(int signal) {
-  if (stop_signal != 0) _exit(128 + signal);
+  const int error = errno;
+  replace_closed_outputs();
+  if (waits_for_step == 0 || stop_signal != 0) quit(signal);
   stop_signal = signal;
+  errno = error;
+}
+
+// Other pipes and sockets may be closed too: their writers see that for themselves.
+void on_closed_output(int signal) {
+  const int error = errno;
+  if (replace_closed_outputs()) {
+    if (waits_for_step == 0) quit(signal);
+    if (stop_signal == 0) stop_signal = signal;
+  }
+  errno = error;
 }
 
 void on_checkpoint(int) { checkpoint_wanted = 1; }
 
+void on_lost_bytes(int) {
+  write_error("error: a file that was being read has become shorter, or its disk cannot be read any more\n");
+  _exit(1);
+}
+
 }  // namespace
 
+void report_lost_files() { std::signal(SIGBUS, on_lost_bytes); }
+
 Signals::Signals() {
-  std::signal(SIGINT, on_stop);
-  std::signal(SIGTERM, on_stop);
-  std::signal(SIGUSR1, on_checkpoint);
+  at_once("training had not begun");
+  for (const int number : kHandled) {
+    if (number == SIGHUP && std::signal(SIGHUP, SIG_IGN) == SIG_IGN) continue;
+    std::signal(number, number == SIGUSR1 ? on_checkpoint : number == SIGPIPE ? on_closed_output : on_stop);
+  }
 }
 
 Signals::~Signals() {
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
-  std::signal(SIGUSR1, SIG_DFL);
+  for (const int number : kHandled)
+    if (number != SIGHUP || std::signal(SIGHUP, SIG_DFL) != SIG_IGN)
+      std::signal(number, SIG_DFL);
+    else
+      std::signal(SIGHUP, SIG_IGN);
 }
+
+void Signals::at_once(const char* why_safe) {
+  safe_because = why_safe;
+  waits_for_step = 0;
+}
+
+void Signals::between_steps() { waits_for_step = 1; }
 
 train::Request Signals::take() {
   if (stop_signal != 0) return train::Request::stop;

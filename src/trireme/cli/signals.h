@@ -3,8 +3,14 @@
 
 namespace trireme::cli {
 
-// While it lives: SIGINT and SIGTERM ask the run to finish its step, save and stop (a second one quits at once);
-// SIGUSR1 asks for a checkpoint.
+// From here on, mapped bytes that a file has lost, or that its disk does not give any more, end the process with a
+// message and exit code 1.
+void report_lost_files();
+
+// What SIGINT, SIGTERM, SIGHUP and a closed output (SIGPIPE) do while it lives. At first, and after `at_once`, they end
+// the process within a moment: nothing is being trained that could be lost. After `between_steps` they ask the run to
+// finish its step, save and stop (a second signal still quits at once), and SIGUSR1 asks for a checkpoint. An output
+// that nobody reads any more is replaced by /dev/null. A process started with SIGHUP ignored (nohup) keeps ignoring it.
 class Signals {
  public:
   Signals();
@@ -12,9 +18,13 @@ class Signals {
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
+  // `why_safe` is what the process says of it when a signal comes, such as "training had not begun"; a literal.
+  static void at_once(const char* why_safe);
+  static void between_steps();
+
   // What was asked for since the last call.
   train::Request take();
-  // 130 or 143 when a signal asked to stop, else 0.
+  // 128 and the number of the signal that asked to stop (130, 143, 129, 141), else 0.
   int exit_code() const;
 };
 

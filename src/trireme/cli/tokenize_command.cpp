@@ -50,6 +50,17 @@ void check_output(const TokenizeArguments& a) {
   if (a.inputs.empty()) refuse("name text files, folders or .jsonl files to read");
 }
 
+// The files to read; what is written must not be one of them.
+std::vector<data::TextFile> input_files(const TokenizeArguments& a) {
+  std::vector<data::TextFile> files = data::find_text_files(a.inputs, "INPUT");
+  std::vector<std::string> read = {a.tokenizer};
+  for (const data::TextFile& file : files) read.push_back(file.path);
+  for (const std::string& path : read)
+    if (std::error_code missing; std::filesystem::equivalent(path, a.out, missing))
+      refuse("--out {} is read as {}: it would be overwritten; name another file", a.out, path);
+  return files;
+}
+
 data::TokenType token_type(const TokenizeArguments& a, std::int64_t vocab) {
   constexpr std::int64_t narrow = 65536;
   if (a.type == "uint16" && vocab > narrow)
@@ -63,7 +74,7 @@ int encode_files(const TokenizeArguments& a) {
   check_output(a);
   const auto tokenizer = data::open_tokenizer(a.tokenizer, "--tokenizer");
   const data::TokenType type = token_type(a, tokenizer->vocab());
-  const std::vector<data::TextFile> files = data::find_text_files(a.inputs, "INPUT");
+  const std::vector<data::TextFile> files = input_files(a);
   data::TokenWriter writer(a.out, a.format == "llmc" ? data::TokenFormat::llmc : data::TokenFormat::raw, type);
   WorkProgress progress;
   data::EncodeOptions options;
@@ -98,13 +109,16 @@ int encode_files(const TokenizeArguments& a) {
              format_bytes(static_cast<std::uint64_t>(static_cast<double>(totals.total_bytes) / seconds)),
              options.threads);
   fmt::print("wrote {}: {}, {}\n", a.out, type_name, format_bytes(writer.bytes()));
-  fmt::print("next  trireme train --data.tokens={} --model.vocab={}\n", a.out, tokenizer->vocab());
+  // A width that nothing in the file or the vocabulary tells.
+  const bool unusual = a.format == "raw" && type != token_type({}, tokenizer->vocab());
+  fmt::print("next  trireme train --data.tokens={} --model.vocab={}{}\n", a.out, tokenizer->vocab(),
+             unusual ? fmt::format(" --data.token_type={}", type_name) : "");
   return 0;
 }
 
 int train_vocabulary(const TokenizeArguments& a) {
   check_output(a);
-  const std::vector<data::TextFile> files = data::find_text_files(a.inputs, "INPUT");
+  const std::vector<data::TextFile> files = input_files(a);
   std::uint64_t bytes = 0;
   for (const data::TextFile& file : files) bytes += file.bytes;
   WorkProgress progress;

@@ -3,6 +3,8 @@
 #include <cstdio>
 
 #include "trireme/cli/commands.h"
+#include "trireme/cli/output.h"
+#include "trireme/cli/preparation.h"
 #include "trireme/cli/progress.h"
 #include "trireme/cli/report.h"
 #include "trireme/cli/signals.h"
@@ -20,7 +22,7 @@ namespace trireme::cli {
 namespace {
 
 struct TrainArguments {
-  std::string config = "quickstart";
+  std::string config;  // "": the quickstart or, to resume, the latest run
   bool resume = false;
   bool overwrite = false;
   bool dry_run = false;
@@ -28,6 +30,12 @@ struct TrainArguments {
   std::string plan;
   std::string dump_passes;
   std::vector<std::string> disabled;
+};
+
+// What is to be trained, and the decisions of a plan that was read.
+struct Request {
+  train::Config config;
+  std::optional<train::Decisions> plan;
 };
 
 bool speaks(const train::Trainer& t) { return t.data().tokenizer != nullptr; }
@@ -51,11 +59,12 @@ std::string capacity_text() {
 }
 
 // Several ranks must train like one: the first steps again, on one rank, and by how much the losses differ.
-std::string replayed(Context& context, train::Config config, const train::Outcome& outcome, std::int64_t steps) {
+std::string compared(Context& context, train::Config config, const train::Outcome& outcome, std::int64_t steps) {
   config.parallel = {};
   config.runtime.threads = 0;
   config.runtime.link = "";
   config.train.micro_batch = 0;
+  config.memory.limit = {};  // of each rank; one has the work of all
   train::TrainerOptions options;
   options.write = false;
   train::Trainer one(std::move(config), *context.registry, options);
@@ -73,8 +82,16 @@ std::string replayed(Context& context, train::Config config, const train::Outcom
                      most <= kClose ? "✓" : "✗");
 }
 
-int train_once(Context& context, const TrainArguments& a, const std::optional<train::Decisions>& plan,
-               train::Config config, comm::Communicator* world) {
+// The run is done and saved, whatever becomes of the comparison.
+std::string replayed(Context& context, const train::Config& config, const train::Outcome& outcome, std::int64_t steps) {
+  try {
+    return compared(context, config, outcome, steps);
+  } catch (const Error& e) {
+    return fmt::format("equal   not replayed on one rank: {}\n", e.message());
+  }
+}
+
+int train_once(Context& context, const TrainArguments& a, Request request, comm::Communicator* world) {
   train::TrainerOptions options;
   options.world = world;
   if (world != nullptr) options.local_ranks = comm::mpi::launched().value_or(comm::mpi::Launched{}).here;
@@ -82,11 +99,9 @@ int train_once(Context& context, const TrainArguments& a, const std::optional<tr
   options.write = !a.dry_run;
   options.dump_passes = a.dump_passes;
   options.disabled_passes = a.disabled;
-  options.plan = plan;
+  options.plan = std::move(request.plan);
   options.command = context.command_line;
-  options.log = [](LogLevel level, const std::string& text) {
-    fmt::print(stderr, "{}{}\n", level == LogLevel::warning ? "warning: " : "", text);
-  };
+  options.log = log_to_stderr;
   if (world != nullptr && world->rank() > 0) options.log = {};
   Signals signals;
   options.request = [&signals](const train::Metrics&) { return signals.take(); };
@@ -97,60 +112,92 @@ int train_once(Context& context, const TrainArguments& a, const std::optional<tr
   options.on_evaluation = [&progress](std::int64_t done, std::int64_t total) {
     if (progress) progress->evaluation(done, total);
   };
-  fmt::print("{}", headline(config));
+  say(stdout, headline(request.config));
   std::fflush(stdout);
-  train::Trainer trainer(std::move(config), *context.registry, options);
-  fmt::print("{}", plan_text(trainer));
+  const bool speaker = world == nullptr || world->rank() == 0;
+  std::optional<Preparation> preparation;
+  if (speaker) preparation.emplace("preparing");
+  options.on_phase = [&preparation](const char* phase) {
+    if (preparation) preparation->begin(phase);
+  };
+  train::Trainer trainer(std::move(request.config), *context.registry, options);
+  preparation.reset();
+  say(stdout, plan_text(trainer));
   if (a.dry_run) {
-    fmt::print("dry run: compiled, checked and planned; nothing was trained\n");
+    say(stdout, "dry run: compiled, checked and planned; nothing was trained\n");
     return 0;
   }
+  if (speaker) preparation.emplace("starting");
   trainer.start();
+  preparation.reset();
+  if (a.resume && trainer.first_step() > 0 && trainer.first_step() >= trainer.config().train.steps) {
+    say(stdout, "nothing to do: {} has done its {} steps; --train.steps=N goes on to step N\n",
+        trainer.folder().string(), trainer.first_step());
+    return 0;
+  }
   const std::string prompt = "template<";
   if (speaks(trainer) && trainer.first_step() == 0)
-    fmt::print("untrained says:  \"{}{}\"\n", prompt, one_line(says(trainer, prompt, 40), 60));
+    say(stdout, "untrained says:  \"{}{}\"\n", prompt, one_line(says(trainer, prompt, 40), 60));
   std::fflush(stdout);
-  if (trainer.leads()) progress = std::make_unique<Progress>(trainer.first_step(), trainer.config().train.steps);
+  if (trainer.leads())
+    progress = std::make_unique<Progress>(trainer.first_step(), trainer.config().train.steps,
+                                          trainer.model().images ? "images" : "tok");
+  Signals::between_steps();
   const train::Outcome outcome = trainer.run();
+  Signals::at_once("what was trained is saved");
   if (progress) progress->finish();
-  fmt::print("{}", summary_text(trainer, outcome));
+  say(stdout, summary_text(trainer, outcome));
   const bool several = trainer.compiled().mesh.ranks() > 1;
   // Compressed gradients are others, and so are those of ranks that do not wait for each other.
-  const bool equal = trainer.config().name == "quickstart" && trainer.config().parallel.compress == "none" &&
-                     trainer.compiled().synchronous();
+  const bool quickstart = trainer.config().builtin && trainer.config().name == "quickstart";
+  const bool equal = quickstart && !trainer.config().has_own_subject() &&
+                     trainer.config().parallel.compress == "none" && trainer.compiled().synchronous();
   const std::int64_t replay = a.replay >= 0 ? a.replay : equal ? 20 : 0;
   if (several && world == nullptr && replay > 0 && outcome.steps == std::ssize(outcome.losses))
-    fmt::print("{}", replayed(context, trainer.config(), outcome, replay));
+    say(stdout, replayed(context, trainer.config(), outcome, replay));
   if (speaks(trainer) && !outcome.stopped)
-    fmt::print("it now says:\n  │ {}\n", [&] {
+    say(stdout, "it now says:\n  │ {}\n", [&] {
       std::string text = prompt + printable(says(trainer, prompt, 220));
       for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 7) text.replace(at, 1, "\n  │ ");
       return text;
     }());
-  fmt::print("{}", capacity_text());
-  fmt::print("run     {}   (config, metrics, checkpoint{})\n", trainer.folder().string(),
-             trainer.config().runtime.trace.empty() ? "" : ", trace for Perfetto: " + trainer.config().runtime.trace);
+  say(stdout, capacity_text());
+  say(stdout, "run     {}   (config, metrics, checkpoint{})\n", trainer.folder().string(),
+      trainer.config().runtime.trace.empty() ? "" : ", trace for Perfetto: " + trainer.config().runtime.trace);
   if (outcome.stopped)
-    fmt::print("stopped at step {} of {}; `trireme train {} --resume` continues\n", outcome.steps,
-               trainer.config().train.steps, trainer.folder().string());
+    say(stdout, "stopped at step {} of {}; `trireme train {} --resume` continues\n", outcome.steps,
+        trainer.config().train.steps, trainer.folder().string());
   if (speaks(trainer))
-    fmt::print("next    ./trireme generate --from {} --prompt '{}'\n", trainer.folder().string(), prompt);
+    say(stdout, "next    ./trireme generate --from {} --prompt '{}'\n", trainer.folder().string(), prompt);
   return signals.exit_code();
 }
 
-// Under mpirun or srun every process is a rank, and the first speaks for all.
-int train_everywhere(Context& context, const TrainArguments& a) {
+// What is trained when the command line names nothing.
+std::string default_config(const Context& context, const TrainArguments& a) {
+  const std::filesystem::path latest = "runs/latest";
+  std::error_code unknown;
+  const bool elsewhere = std::any_of(context.overrides.begin(), context.overrides.end(),
+                                     [](const std::string& o) { return o.starts_with("output.dir="); });
+  if (!a.resume || elsewhere || !std::filesystem::is_symlink(latest, unknown)) return "quickstart";
+  if (!std::filesystem::exists(latest, unknown))
+    refuse("--resume: {} is a link to {}, which is not there; name the run folder", latest.string(),
+           std::filesystem::read_symlink(latest, unknown).string());
+  return latest.string();
+}
+
+Request request_of(const Context& context, const TrainArguments& a,
+                   const std::optional<comm::mpi::Launched>& launched) {
   if (a.resume && a.overwrite) refuse("--resume and --overwrite contradict each other");
-  std::optional<train::Decisions> plan;
-  train::Config config;
+  const std::string source = a.config.empty() ? default_config(context, a) : a.config;
+  Request request;
   if (a.plan.empty()) {
-    config = train::load_config(a.config, context.overrides, context.registry->models);
+    request.config = train::load_config(source, context.overrides, context.registry->models);
   } else {
     const train::PlanFile file = train::read_plan(a.plan);
-    plan = file.decisions;
-    config = train::load_config_under(file, a.config, context.overrides, context.registry->models);
+    request.plan = file.decisions;
+    request.config = train::load_config_under(file, source, context.overrides, context.registry->models);
   }
-  const auto launched = comm::mpi::launched();
+  const train::Config& config = request.config;
   const std::string& transport = config.runtime.transport;
   if (transport == "mpi" && !launched)
     refuse(
@@ -159,15 +206,42 @@ int train_everywhere(Context& context, const TrainArguments& a) {
   if (transport == "threads" && launched && launched->size > 1)
     refuse("runtime.transport = \"threads\" under {}, which started {} processes: each would train alone",
            launched->launcher, launched->size);
-  if (!launched || transport == "threads") return train_once(context, a, plan, std::move(config), nullptr);
-  comm::mpi::Session session({.timeout = config.parallel.timeout.count});
+  return request;
+}
+
+// Under mpirun or srun every process is a rank, and the first speaks for all; of errors, one that caused the rest.
+int train_everywhere(Context& context, const TrainArguments& a) {
+  const auto launched = comm::mpi::launched();
+  const bool several = launched && launched->size > 1 && comm::mpi::available();
+  const auto report_once = [](comm::mpi::Session& session, const Error& e, bool cause) {
+    // The launcher takes the code of whichever process ends first, and ends the others: one of them reports before the
+    // session ends, for which all wait.
+    const auto verdict = session.settle_failure(cause, e.kind() == Error::Kind::request ? 2 : 1);
+    return verdict.reports ? report(e) : verdict.exit_code;
+  };
+  Request request;
+  try {
+    request = request_of(context, a, launched);
+  } catch (const Error& e) {
+    if (!several) throw;
+    comm::mpi::Session session;
+    session.abort(e.message());
+    return report_once(session, e, true);
+  }
+  if (!launched || request.config.runtime.transport == "threads")
+    return train_once(context, a, std::move(request), nullptr);
+  comm::mpi::Session session({.timeout = request.config.parallel.timeout.count});
   comm::Communicator world = session.communicator();
   if (world.rank() > 0 && std::freopen("/dev/null", "w", stdout) == nullptr) fail("/dev/null cannot be opened");
   try {
-    return train_once(context, a, plan, std::move(config), &world);
+    return train_once(context, a, std::move(request), &world);
+  } catch (comm::Aborted& e) {
+    return report_once(session, e.within(fmt::format("rank {}", world.rank())), false);
   } catch (Error& e) {
     world.abort(e.message());
-    throw e.within(fmt::format("rank {}", world.rank()));
+    // What is wrong with a request is no rank's own.
+    if (e.kind() != Error::Kind::request) e.within(fmt::format("rank {}", world.rank()));
+    return report_once(session, e, true);
   }
 }
 
@@ -178,7 +252,8 @@ void add_train(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("train", "Train a model");
   command->add_option("config", arguments->config,
                       "A TOML file, a run folder, or the name of a built-in configuration (see trireme config)");
-  command->add_flag("--resume", arguments->resume, "Continue the newest checkpoint of the run folder");
+  command->add_flag("--resume", arguments->resume,
+                    "Continue the newest checkpoint of the run folder; with no configuration, of runs/latest");
   command->add_flag("--overwrite", arguments->overwrite, "Replace the run in the folder");
   command->add_option(
       "--replay", arguments->replay,

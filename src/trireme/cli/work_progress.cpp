@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "trireme/core/error.h"
+#include "trireme/cli/output.h"
 #include "trireme/core/text.h"
 
 namespace trireme::cli {
@@ -48,16 +48,16 @@ void WorkProgress::show(const std::string& what, double share, const std::string
   const std::string line =
       fmt::format("{} {} {} · {} left", what, bar(share, 24), detail, format_duration(std::max(0.0, left)));
   if (terminal_) {
-    fmt::print(stderr, "\r\033[K{}", line);
+    say(stderr, "\r\033[K{}", fitted(line, terminal_width(stderr)));
     open_ = true;
   } else {
-    fmt::print(stderr, "{}\n", line);
+    say(stderr, "{}\n", line);
   }
   std::fflush(stderr);
 }
 
 void WorkProgress::finish() {
-  if (open_) fmt::print(stderr, "\r\033[K");
+  if (open_) say(stderr, "\r\033[K");
   open_ = false;
 }
 

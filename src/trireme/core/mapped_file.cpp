@@ -14,7 +14,7 @@
 
 namespace trireme {
 
-MappedFile::MappedFile(const std::string& path) {
+MappedFile::MappedFile(const std::string& path) : path_(path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) refuse("{}: cannot be opened: {}", path, std::strerror(errno));
   struct stat status {};
@@ -28,10 +28,19 @@ MappedFile::MappedFile(const std::string& path) {
   if (mapping == MAP_FAILED) refuse("{}: cannot be mapped: {}", path, std::strerror(error));
   data_ = static_cast<const std::byte*>(mapping);
   size_ = static_cast<std::size_t>(status.st_size);
+  device_ = status.st_dev;
+  inode_ = status.st_ino;
 }
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+void MappedFile::check_whole() const {
+  struct stat status {};
+  if (::stat(path_.c_str(), &status) != 0 || status.st_dev != device_ || status.st_ino != inode_) return;
+  if (static_cast<std::size_t>(status.st_size) < size_)
+    fail("{}: was cut from {} to {} bytes while it was being read", path_, size_, status.st_size);
 }
 
 void MappedFile::release(std::size_t offset, std::size_t size) const {

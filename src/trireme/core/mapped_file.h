@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,14 +14,24 @@ class MappedFile {
   explicit MappedFile(const std::string& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+      : data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)),
+        path_(std::move(other.path_)),
+        device_(other.device_),
+        inode_(other.inode_) {}
   MappedFile& operator=(MappedFile&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
+    std::swap(path_, other.path_);
+    std::swap(device_, other.device_);
+    std::swap(inode_, other.inode_);
     return *this;
   }
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  // Fails where the file has become shorter since: looking at bytes that are gone would end the process. What takes its
+  // name meanwhile is another file and does not matter.
+  void check_whole() const;
   // Gives the memory of these bytes back: they are read from the file again when next looked at.
   void release(std::size_t offset, std::size_t size) const;
   // Parts will be read in no order: of a file that memory cannot hold, the system should not read ahead.
@@ -29,6 +40,9 @@ class MappedFile {
  private:
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+  std::string path_;
+  std::uint64_t device_ = 0;
+  std::uint64_t inode_ = 0;
 };
 
 }  // namespace trireme

@@ -138,7 +138,8 @@ std::optional<std::string> nearest(std::string_view text, std::span<const std::s
       found = &candidate;
     }
   }
-  const int allowed = std::max<int>(2, static_cast<int>(text.size()) / 3);
+  // One slip in a short word, a few in a long one.
+  const int allowed = text.size() < 5 ? 1 : std::max<int>(2, static_cast<int>(text.size()) / 3);
   if (found == nullptr || best > allowed || best >= static_cast<int>(std::max(text.size(), found->size())))
     return std::nullopt;
   return *found;

@@ -100,6 +100,8 @@ std::string_view Document::text(const std::string& field, std::string& storage) 
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
   if (!reader.problem.empty()) refuse("{}:{}: {}", file->path, line, reader.problem);
   if (!reader.object) refuse("{}:{}: must be a JSON object with the text in \"{}\"", file->path, line, field);
+  if (!reader.found && std::find(reader.keys.begin(), reader.keys.end(), field) != reader.keys.end())
+    refuse("{}:{}: \"{}\" must be a string, and is something else", file->path, line, field);
   if (!reader.found) {
     const auto near = nearest(field, reader.keys);
     refuse("{}:{}: has no string \"{}\"; {}", file->path, line, field,

@@ -89,7 +89,8 @@ TEST_F(Documents, BadLinesAreNamed) {
   };
   expect_contains(problem("{\"text\": "), "t.jsonl:2: no valid JSON");
   expect_contains(problem("{\"txet\": \"a\"}"), "did you mean \"txet\"?");
-  expect_contains(problem("{\"text\": 3}"), "has no string \"text\"");
+  expect_contains(problem("{\"text\": 3}"), "\"text\" must be a string");
+  EXPECT_EQ(problem("{\"text\": 3}").find("did you mean"), std::string::npos);
   expect_contains(problem("[\"text\"]"), "must be a JSON object");
   expect_contains(problem("{\"a\": {\"text\": \"x\"}}"), "has no string \"text\"");
 }

@@ -170,6 +170,16 @@ ImageSet ImageSet::slice(std::int64_t first, std::int64_t last) const {
   return result;
 }
 
+void ImageSet::check_labels() const {
+  for (const Piece& piece : pieces)
+    for (std::int64_t i = 0; i < piece.count; ++i)
+      if (const auto label =
+              std::to_integer<std::int64_t>(piece.labels[static_cast<std::size_t>(i * piece.label_stride)]);
+          label >= classes)
+        refuse("{}: image {} has label {}, but there are {} classes", piece.name, piece.file_offset + i, label,
+               classes);
+}
+
 void ImageSet::append(const ImageSet& other) {
   if (pieces.empty()) {
     *this = other;

@@ -34,6 +34,8 @@ struct ImageSet {
   ImageSet slice(std::int64_t first, std::int64_t last) const;
   // Puts `other` behind; refuses images of another shape or format.
   void append(const ImageSet& other);
+  // Refuses a label that is none of the classes, naming file and image.
+  void check_labels() const;
 };
 
 // The two parts of an image collection; `test` may be empty.

@@ -94,6 +94,8 @@ Data open_images(const DataConfig& config, const SampleShape& shape) {
   data.shape = fit(shape, all, config.images);
   files.train.classes = data.shape.classes;
   eval.classes = data.shape.classes;
+  files.train.check_labels();
+  eval.check_labels();
   data.summary = fmt::format("{} {} images {}×{}×{} in {} classes, {} held out", count_text(files.train.count()),
                              files.train.format, data.shape.image, data.shape.image, data.shape.channels,
                              data.shape.classes, count_text(eval.count()));

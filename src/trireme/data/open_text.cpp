@@ -6,6 +6,8 @@
 #include "trireme/core/text.h"
 #include "trireme/data/documents.h"
 #include "trireme/data/encoded_text.h"
+#include "trireme/data/find_files.h"
+#include "trireme/data/mixture.h"
 #include "trireme/data/open_parts.h"
 #include "trireme/data/text_files.h"
 #include "trireme/data/tokenizer/tokenizer.h"
@@ -62,6 +64,51 @@ class Reader {
   std::shared_ptr<const Tokenizer> tokenizer_;
 };
 
+// Files that are read together: all of them, or one source of a mixture.
+struct TextSource {
+  std::string pattern;
+  double weight = 1;
+  std::vector<TextFile> files;
+};
+
+std::vector<TextSource> find_sources(const DataConfig& config) {
+  const std::vector<WeightedPattern> patterns = parse_weights(config.text, "data.text");
+  if (patterns.empty()) refuse("data.text is empty: name files, folders or globs");
+  if (!patterns.front().weight) return {{"data", 1, find_text_files(config.text, "data.text")}};
+  std::vector<TextSource> sources;
+  for (const WeightedPattern& pattern : patterns)
+    sources.push_back({pattern.pattern, *pattern.weight, find_text_files({&pattern.pattern, 1}, "data.text")});
+  return sources;
+}
+
+// A source's text, part of it held out as `data.holdout` says; `held_out` becomes what of it in words.
+Streams read_source(const Reader& reader, const TextSource& source, double holdout, std::int64_t context,
+                    std::string& held_out) {
+  const std::vector<TextFile>& files = source.files;
+  if (holdout <= 0) return {reader.read(files, "data.text"), {}};
+  if (files.size() == 1) {
+    Streams streams = cut_tail(reader.read(files, "data.text"), holdout, context, source.pattern);
+    const auto tail = static_cast<std::uint64_t>(streams.eval.size());
+    held_out = fmt::format("its last {} held out", reader.plain() ? megabytes(tail) : format_count(tail) + " tokens");
+    return streams;
+  }
+  if (total_bytes(files) <= static_cast<std::uint64_t>(context))
+    refuse(
+        "{}: {} with {} in all are too short for one sequence of model.context = {}; give more text, or a smaller "
+        "model.context",
+        source.pattern, counted(files.size(), "text file"), megabytes(total_bytes(files)), context);
+  // A token has at least one byte, as a rule several: four times as many bytes as tokens are needed.
+  const auto least = static_cast<std::uint64_t>(context + 1) * (reader.plain() ? 1 : 4);
+  const Split split = split_files(files, holdout, least);
+  if (split.held_out.empty() || split.train.empty())
+    refuse(
+        "{}: {} are too short to train on some and hold out others whole with model.context = {}; set "
+        "data.holdout = 0, name data.eval, or give more text",
+        source.pattern, counted(files.size(), "text file"), context);
+  held_out = counted(split.held_out.size(), "whole file") + " held out";
+  return {reader.read(split.train, "data.text"), reader.read(split.held_out, "data.text")};
+}
+
 }  // namespace
 
 Data open_text(const DataConfig& config, const SampleShape& shape, const OpenOptions& options) {
@@ -70,46 +117,46 @@ Data open_text(const DataConfig& config, const SampleShape& shape, const OpenOpt
   if (shape.vocab != 0 && shape.vocab < vocab)
     refuse("model.vocab = {} is too small for the tokenizer \"{}\", which has {} tokens", shape.vocab, config.tokenizer,
            vocab);
-  const std::vector<TextFile> files = find_text_files(config.text, "data.text");
-  Streams streams;
-  std::string held_out = "nothing held out";
-  if (!config.eval.empty()) {
-    const std::vector<TextFile> eval = find_text_files(config.eval, "data.eval");
-    streams = {reader.read(files, "data.text"), reader.read(eval, "data.eval")};
-    held_out = counted(eval.size(), "other file") + " for evaluation";
-  } else if (config.holdout <= 0) {
-    streams.train = reader.read(files, "data.text");
-  } else if (files.size() == 1) {
-    streams = cut_tail(reader.read(files, "data.text"), config.holdout, shape.context);
-    const auto tail = static_cast<std::uint64_t>(streams.eval.size());
-    held_out = fmt::format("its last {} held out", reader.plain() ? megabytes(tail) : format_count(tail) + " tokens");
-  } else {
-    // A token has at least one byte, as a rule several: four times as many bytes as tokens are needed.
-    const auto least = static_cast<std::uint64_t>(shape.context + 1) * (reader.plain() ? 1 : 4);
-    const Split split = split_files(files, config.holdout, least);
-    if (split.held_out.empty() || split.train.empty())
-      refuse(
-          "data: {} are too short to train on some and hold out others whole with model.context = {}; set "
-          "data.holdout = 0, name data.eval, or give more text",
-          counted(files.size(), "text file"), shape.context);
-    streams = {reader.read(split.train, "data.text"), reader.read(split.held_out, "data.text")};
-    held_out = counted(split.held_out.size(), "whole file") + " held out";
-  }
-  const bool headers = std::find(config.text.begin(), config.text.end(), kStandardHeaders) != config.text.end();
-  const bool only_headers = headers && config.text.size() == 1;
-  std::string amount = megabytes(total_bytes(files));
-  if (!reader.plain())
-    amount += fmt::format(", {} tokens",
-                          format_count(static_cast<std::uint64_t>(streams.train.size() + streams.eval.size())));
+  const std::vector<TextSource> sources = find_sources(config);
   Data data;
-  data.summary =
-      fmt::format("{}, {}, {}", counted(files.size(), only_headers ? "C++ header" : "text file"), amount, held_out);
   data.vocab = std::max(shape.vocab, vocab);
   data.tokenizer = reader.tokenizer();
-  if (streams.eval.size() > 0) data.unigram_entropy = unigram_cross_entropy(streams.train, streams.eval, vocab);
-  data.train = std::make_shared<TokenDataset>(std::move(streams.train), shape.context, data.vocab, "training text");
-  if (streams.eval.size() > 0)
-    data.eval = std::make_shared<TokenDataset>(std::move(streams.eval), shape.context, data.vocab, "held-out text");
+  std::string held_out = "nothing held out";
+  TokenStream train;
+  TokenStream eval;
+  if (!config.eval.empty()) {
+    const std::vector<TextFile> files = find_text_files(config.eval, "data.eval");
+    eval = reader.read(files, "data.eval");
+    held_out = counted(files.size(), "other file") + " for evaluation";
+  }
+  std::vector<WeightedDataset> parts;
+  std::size_t files = 0;
+  std::uint64_t bytes = 0;
+  for (const TextSource& source : sources) {
+    Streams streams = read_source(reader, source, config.eval.empty() ? config.holdout : 0, shape.context, held_out);
+    if (config.eval.empty()) eval.append(streams.eval);
+    train.append(streams.train);
+    const std::string what = sources.size() == 1 ? "training text" : "training " + source.pattern;
+    parts.push_back({source.pattern,
+                     std::make_shared<TokenDataset>(std::move(streams.train), shape.context, data.vocab, what),
+                     source.weight});
+    files += source.files.size();
+    bytes += total_bytes(source.files);
+  }
+  data.train = mix(parts);
+  if (parts.size() > 1 && config.eval.empty() && eval.size() > 0)
+    held_out = format_count(static_cast<std::uint64_t>(eval.size())) + " tokens held out";
+  const bool only_headers = config.text == std::vector<std::string>{kStandardHeaders};
+  std::string amount = megabytes(bytes);
+  if (!reader.plain())
+    amount += fmt::format(", {} tokens by {}", format_count(static_cast<std::uint64_t>(train.size() + eval.size())),
+                          config.tokenizer);
+  data.summary = fmt::format("{}, {}, {}{}", counted(files, only_headers ? "C++ header" : "text file"), amount,
+                             mixture_text(parts, *data.train), held_out);
+  if (eval.size() > 0) {
+    data.unigram_entropy = unigram_cross_entropy(train, eval, vocab);
+    data.eval = std::make_shared<TokenDataset>(std::move(eval), shape.context, data.vocab, "held-out text");
+  }
   return data;
 }
 

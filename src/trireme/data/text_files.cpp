@@ -14,6 +14,7 @@
 #include "trireme/core/rng.h"
 #include "trireme/core/text.h"
 #include "trireme/data/data_config.h"
+#include "trireme/data/find_files.h"
 
 namespace trireme::data {
 namespace {
@@ -114,12 +115,13 @@ std::vector<TextFile> find_text_files(std::span<const std::string> paths, const 
       continue;
     }
     std::error_code error;
-    const fs::file_status status = fs::status(path, error);
-    if (!fs::exists(status)) refuse("{}: there is no file or folder {}", key, path);
-    if (fs::is_directory(status))
-      finder.add_folder(path);
-    else
-      finder.add_file(path, fs::path(path).filename().string());
+    const bool there = fs::exists(path, error);
+    if (!there && !is_glob(path)) refuse("{}: there is no file or folder {}", key, path);
+    for (const std::string& one : there ? std::vector<std::string>{path} : find_files(path, key))
+      if (fs::is_directory(one, error))
+        finder.add_folder(one);
+      else
+        finder.add_file(one, fs::path(one).filename().string());
   }
   std::vector<TextFile> files = finder.take();
   if (files.empty()) refuse("{}: no text in {}", key, fmt::join(paths, ", "));

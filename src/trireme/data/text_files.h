@@ -17,7 +17,8 @@ struct TextFile {
 // The folders of the C++ standard library's headers, asked of the compiler; kStandardHeaders where there is none.
 std::vector<std::string> standard_header_folders();
 
-// The files that `paths` name: listed files as they are; of folders every text file below them, in order of their path,
+// The files that `paths` (or globs) name: listed files as they are; of folders every text file below them, in order of
+// their path,
 // without hidden ones and links to folders (a file with a zero byte near its beginning is no text). Empty files and
 // repetitions are left out. kStandardHeaders stands for the folders above. `key` names the configuration key in errors.
 std::vector<TextFile> find_text_files(std::span<const std::string> paths, const std::string& key);

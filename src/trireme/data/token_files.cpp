@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -15,6 +13,7 @@
 #include "trireme/core/mapped_file.h"
 #include "trireme/data/find_files.h"
 #include "trireme/data/megatron_index.h"
+#include "trireme/data/token_layout.h"
 
 namespace trireme::data {
 namespace {
@@ -28,6 +27,7 @@ constexpr std::int64_t kCheckedAhead = 1 << 20;
 struct Format {
   TokenType type = TokenType::u16;
   std::size_t header = 0;  // bytes before the first token
+  bool guessed = false;    // nothing says what the tokens are
 };
 
 template <class T>
@@ -72,26 +72,7 @@ Format format_of(std::span<const std::byte> bytes, const std::string& path, cons
   if (const auto format = megatron_format(bytes.size(), path)) return *format;
   if (token_type == "uint16") return {TokenType::u16, 0};
   if (token_type == "uint32") return {TokenType::u32, 0};
-  return {vocab <= 65536 ? TokenType::u16 : TokenType::u32, 0};
-}
-
-struct Pattern {
-  std::string text;
-  std::optional<double> weight;
-};
-
-// "shard-*.bin@0.7". A file that is there under the whole name is meant, whatever it is called.
-Pattern parse_pattern(const std::string& text, const std::string& key) {
-  std::error_code ignored;
-  const std::size_t at = text.rfind('@');
-  if (at == std::string::npos || fs::exists(text, ignored)) return {text, std::nullopt};
-  double weight = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data() + at + 1, end, weight);
-  if (stop == text.data() + at + 1) return {text, std::nullopt};  // no number: part of a name
-  if (error != std::errc() || stop != end || !std::isfinite(weight) || weight <= 0)
-    refuse("{}: the mixing weight of \"{}\" must be a number above 0, such as @0.7", key, text);
-  return {text.substr(0, at), weight};
+  return {vocab <= 65536 ? TokenType::u16 : TokenType::u32, 0, true};
 }
 
 // Appends the file's tokens, having looked at the first of them.
@@ -102,13 +83,19 @@ void append_file(TokenStream& stream, const std::string& path, const std::string
   const Format format = format_of(file->bytes(), path, token_type, vocab);
   const auto bytes = file->bytes().subspan(format.header);
   if (bytes.empty()) refuse("{}: {} holds no tokens", key, path);
+  const char* type_name = format.type == TokenType::u16 ? "uint16" : "uint32";
+  if (const auto other = format.guessed ? looks_otherwise(bytes, format.type) : std::nullopt)
+    refuse("{}: {} {} (to read it as {} all the same, set data.token_type = \"{}\")", key, path, *other, type_name,
+           type_name);
   if (bytes.size() % static_cast<std::size_t>(format.type) != 0)
     refuse("{}: {} has {} bytes, no whole number of {}-byte tokens (data.token_type = \"{}\")", key, path, bytes.size(),
            static_cast<int>(format.type), token_type);
   const std::int64_t first = stream.size();
-  stream.append(path, file, bytes, format.type);
+  stream.append(path, std::shared_ptr<const MappedFile>(file), bytes, format.type);
   if (const auto wrong = stream.beyond(vocab, first, std::min(stream.size(), first + kCheckedAhead)))
-    refuse("{}", *wrong);
+    refuse("{}{}", *wrong,
+           format.guessed ? fmt::format("; if its tokens are not {}, set data.token_type, else model.vocab", type_name)
+                          : "");
 }
 
 }  // namespace
@@ -116,15 +103,9 @@ void append_file(TokenStream& stream, const std::string& path, const std::string
 std::vector<TokenSource> open_token_files(std::span<const std::string> patterns, const std::string& token_type,
                                           std::int64_t vocab, const std::string& key, bool random) {
   std::vector<TokenSource> sources;
-  std::optional<bool> weighted;
-  for (const std::string& text : patterns) {
-    const Pattern pattern = parse_pattern(text, key);
-    if (weighted.value_or(pattern.weight.has_value()) != pattern.weight.has_value())
-      refuse("{}: \"{}\" has {} mixing weight and others have {}; give one to each or to none", key, text,
-             pattern.weight ? "a" : "no", pattern.weight ? "none" : "one");
-    weighted = pattern.weight.has_value();
-    if (sources.empty() || *weighted) sources.push_back({pattern.text, pattern.weight.value_or(1), {}, 0});
-    for (const std::string& path : find_files(pattern.text, key)) {
+  for (const WeightedPattern& pattern : parse_weights(patterns, key)) {
+    if (sources.empty() || pattern.weight) sources.push_back({pattern.pattern, pattern.weight.value_or(1), {}, 0});
+    for (const std::string& path : find_files(pattern.pattern, key)) {
       append_file(sources.back().stream, path, token_type, vocab, key, random);
       ++sources.back().files;
     }

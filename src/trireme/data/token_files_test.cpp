@@ -35,6 +35,36 @@ TEST(Tokens, BothWidthsAndSeveralFiles) {
   EXPECT_EQ(data.eval, nullptr);
 }
 
+// Read in another width, tokens are other tokens, and nothing fails: the loss just never falls as it should.
+TEST(Tokens, WhatLooksLikeSomethingElseIsRefusedUnlessTheTypeIsGiven) {
+  const Folder folder;
+  const auto refused = [&](const std::string& path, std::int64_t vocab = 50000) {
+    return refusal([&] { open_data(tokens_config(path), {.context = 8, .vocab = vocab}); });
+  };
+  const std::string wide = folder.write_tokens("wide.bin", counting<std::uint32_t>(200, 300));
+  expect_contains(refused(wide), "data.tokens");
+  expect_contains(refused(wide), "wide.bin looks like uint32");
+  expect_contains(refused(wide), "data.token_type = \"uint32\"");
+  DataConfig config = tokens_config(wide);
+  config.token_type = "uint32";
+  EXPECT_EQ(open_data(config, {.context = 8, .vocab = 300}).train->samples(), 24);
+  config.token_type = "uint16";  // a type that is given is believed
+  EXPECT_EQ(open_data(config, {.context = 8, .vocab = 300}).train->samples(), 49);
+
+  const std::string widest = folder.write_tokens("widest.bin", counting<std::int64_t>(200, 300));
+  expect_contains(refused(widest), "looks like int64");
+  expect_contains(refused(widest, 70000), "looks like int64");
+  std::string text;
+  while (text.size() < 500) text += "Galères à trois rangs de rames.\n";
+  expect_contains(refused(folder.write("book.txt", text)), "looks like text");
+  expect_contains(refused(folder.write("a.npy", "\x93NUMPY\1" + std::string(200, '\0'))), "is a NumPy file");
+  // Narrow tokens read as wide ones are far beyond the vocabulary.
+  expect_contains(refused(folder.write_tokens("narrow.bin", counting(200)), 70000), "data.token_type");
+  // All zeros look like nothing in particular.
+  const std::string zeros = folder.write_tokens("zeros.bin", std::vector<std::uint16_t>(200));
+  EXPECT_EQ(open_data(tokens_config(zeros), {.context = 8, .vocab = 300}).train->samples(), 24);
+}
+
 TEST(Tokens, HeaderOfLlmc) {
   const Folder folder;
   std::vector<std::uint32_t> file(256);

@@ -34,8 +34,15 @@ void TokenStream::append(std::string name, std::shared_ptr<const void> owner, st
   TRI_CHECK(bytes.size() % width == 0, "{}: {} bytes are no whole number of tokens", name, bytes.size());
   const auto tokens = static_cast<std::int64_t>(bytes.size() / width);
   if (tokens == 0) return;
-  pieces_.push_back({std::move(name), std::move(owner), bytes.data(), type, size_, tokens, 0});
+  pieces_.push_back({std::move(name), std::move(owner), bytes.data(), type, size_, tokens, 0, nullptr});
   size_ += tokens;
+}
+
+void TokenStream::append(std::string name, const std::shared_ptr<const MappedFile>& file,
+                         std::span<const std::byte> bytes, TokenType type) {
+  if (bytes.empty()) return;
+  append(std::move(name), std::shared_ptr<const void>(file), bytes, type);
+  pieces_.back().file = file.get();
 }
 
 void TokenStream::append(const TokenStream& other) {
@@ -61,6 +68,7 @@ void TokenStream::read(std::int64_t first, std::span<std::int32_t> out) const {
     const Piece& piece = pieces_[p];
     const std::int64_t begin = first + done - piece.first;
     const std::int64_t count = std::min(piece.size - begin, wanted - done);
+    if (piece.file != nullptr) piece.file->check_whole();
     for (std::int64_t i = 0; i < count; ++i)
       out[static_cast<std::size_t>(done + i)] = static_cast<std::int32_t>(token_at(piece.data, piece.type, begin + i));
     done += count;

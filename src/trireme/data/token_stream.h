@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/core/mapped_file.h"
 #include "trireme/data/dataset.h"
 
 namespace trireme::data {
@@ -16,8 +17,10 @@ enum class TokenType : std::uint8_t { u8 = 1, u16 = 2, u32 = 4 };  // the value 
 // Tokens of several files end to end, in whatever width each file has.
 class TokenStream {
  public:
-  // `bytes` stays alive as long as `owner`. Little-endian.
+  // `bytes` stays alive as long as `owner`. Little-endian. A file is looked at before it is read: it may have been cut.
   void append(std::string name, std::shared_ptr<const void> owner, std::span<const std::byte> bytes, TokenType type);
+  void append(std::string name, const std::shared_ptr<const MappedFile>& file, std::span<const std::byte> bytes,
+              TokenType type);
   // Puts another stream behind.
   void append(const TokenStream& other);
 
@@ -34,9 +37,10 @@ class TokenStream {
     std::shared_ptr<const void> owner;
     const std::byte* data = nullptr;
     TokenType type = TokenType::u8;
-    std::int64_t first = 0;        // position in the stream
-    std::int64_t size = 0;         // tokens
-    std::int64_t file_offset = 0;  // tokens of the file that come before, for messages
+    std::int64_t first = 0;            // position in the stream
+    std::int64_t size = 0;             // tokens
+    std::int64_t file_offset = 0;      // tokens of the file that come before, for messages
+    const MappedFile* file = nullptr;  // where the tokens lie in one
   };
   const std::vector<Piece>& pieces() const { return pieces_; }
 

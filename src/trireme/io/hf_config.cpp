@@ -230,7 +230,7 @@ void write_llama(const ModelConfig& m, Json& out) {
   out["num_attention_heads"] = m.heads;
   out["num_key_value_heads"] = m.kv_heads == 0 ? m.heads : m.kv_heads;
   out["head_dim"] = m.head_dim == 0 ? m.width / m.heads : m.head_dim;
-  out["max_position_embeddings"] = m.context;
+  out["max_position_embeddings"] = std::max(m.context, m.max_context);
   out["hidden_act"] = "silu";
   out["rms_norm_eps"] = m.norm_eps;
   out["initializer_range"] = m.init_std;

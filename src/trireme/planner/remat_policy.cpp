@@ -348,9 +348,10 @@ RematPlan plan_remat(const Graph& graph, const std::string& policy) {
   const std::vector<bool> forgotten = forgotten_values(graph, chain, plan);
   const auto saved = passes::saved_values(graph);
   if (std::none_of(saved.begin(), saved.end(), [&](const auto& value) { return forgotten[index(value.value)]; }))
-    refuse("memory.remat = \"{}\" would forget nothing: {}", policy,
-           policy == "selective" ? "no cheap value of this model is kept for the gradients"
-                                 : fmt::format("the model has {} layers that can be cut apart", layers));
+    refuse("memory.remat = \"{}\" recomputes nothing of this model: {}", policy,
+           policy == "selective" ? "no cheap value is saved for the gradients"
+           : policy == "full"    ? "it is too short to be cut into segments"
+                                 : "the last group of layers is always saved, and there is no other; try \"full\"");
   return plan;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fstream>
 #include <new>
 #include <set>
 #include <thread>
@@ -20,6 +21,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kUnfinished = ".partial";
+// How the trainer records in log.txt that a checkpoint was written.
+constexpr std::string_view kLoggedCheckpoint = "] checkpoint of step ";
 
 // The step of "step-00000100"; nothing for other names.
 std::optional<std::int64_t> step_of(std::string_view name) {
@@ -296,15 +299,55 @@ void remove_unfinished(const fs::path& run) {
   for (const fs::path& path : unfinished) fs::remove_all(path, ignored);
 }
 
+namespace {
+
+// Checkpoints may lie behind a link, on a disk that is not there today: that is not the same as none.
+void check_reachable(const fs::path& run) {
+  const fs::path folder = run / "checkpoints";
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(folder, error))) return;
+  if (fs::is_symlink(folder, error) && !fs::exists(folder, error))
+    refuse("{} is a link to {}, which is not there", folder.string(), fs::read_symlink(folder, error).string());
+  fs::directory_iterator(folder, error);
+  if (error) refuse("{} cannot be read: {}", folder.string(), error.message());
+}
+
+// The last checkpoint that log.txt records.
+std::optional<std::int64_t> logged_checkpoint(const fs::path& run) {
+  std::optional<std::int64_t> step;
+  std::ifstream in(run / "log.txt");
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t at = line.find(kLoggedCheckpoint);
+    std::int64_t number = 0;
+    if (at == std::string::npos || !line.starts_with('[')) continue;
+    const char* first = line.data() + at + kLoggedCheckpoint.size();
+    if (std::from_chars(first, line.data() + line.size(), number).ec == std::errc()) step = number;
+  }
+  return step;
+}
+
+}  // namespace
+
 std::optional<std::int64_t> newest_checkpoint(const fs::path& run, const LogSink& sink,
                                               std::vector<std::int64_t>* skipped) {
+  check_reachable(run);
   ThreadPool pool(reading_threads());
+  std::vector<std::string> unusable;
   for (const std::int64_t step : checkpoint_steps(run)) {
     const auto wrong = fault(run, step, pool);
-    if (!wrong) return step;
-    log(sink, LogLevel::warning, "skipping {}: {}", checkpoint_folder(run, step).string(), *wrong);
+    if (!wrong) {
+      for (const std::string& one : unusable) log(sink, LogLevel::warning, "skipping {}", one);
+      return step;
+    }
+    unusable.push_back(fmt::format("{}: {}", checkpoint_folder(run, step).string(), *wrong));
     if (skipped != nullptr) skipped->push_back(step);
   }
+  if (unusable.size() == 1) refuse("the only checkpoint cannot be used: {}", unusable.front());
+  if (!unusable.empty())
+    refuse("none of the {} checkpoints can be used: {}", unusable.size(), fmt::join(unusable, "; "));
+  if (const auto step = logged_checkpoint(run))
+    refuse("{}: there is no checkpoint any more, and log.txt records one of step {}", (run / "checkpoints").string(),
+           *step);
   return std::nullopt;
 }
 

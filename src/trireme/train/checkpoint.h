@@ -52,8 +52,9 @@ void save_checkpoint(const std::filesystem::path& run, Session& session, const C
 // What a run that was killed left half written. Only for the process that owns the run.
 void remove_unfinished(const std::filesystem::path& run);
 
-// The newest checkpoint that is complete and has all its checksums, or nothing. Says on `log` which folders were
-// skipped and why, and lists their steps in `skipped`.
+// The newest checkpoint that is complete and has all its checksums; nothing where the run has never had one. Says on
+// `log` which folders were skipped and why, and lists their steps in `skipped`. Refuses, naming each and why, where the
+// run has had checkpoints and none can be used.
 std::optional<std::int64_t> newest_checkpoint(const std::filesystem::path& run, const LogSink& log,
                                               std::vector<std::int64_t>* skipped = nullptr);
 

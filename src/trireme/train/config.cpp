@@ -107,6 +107,33 @@ Config build(const std::vector<Entry>& entries, const std::string& file, const s
   return config;
 }
 
+// "model.layers=6" → "model.layers"
+std::string key_of(const std::string& setting) { return setting.substr(0, setting.find('=')); }
+
+// What shows several ranks on a small model is not meant for others; the shape of a model that is loaded is its own,
+// and image files say theirs.
+Config build_over(const Builtin& builtin, std::span<const std::string> overrides, const models::Families& families) {
+  Config named;
+  for (const std::string& text : overrides) named.over_builtin.push_back(key_of(text));
+  const auto& keys = named.over_builtin;
+  const bool loads = std::find(keys.begin(), keys.end(), "init.from") != keys.end();
+  const bool reads_images = std::any_of(overrides.begin(), overrides.end(), [](const std::string& text) {
+    return text.starts_with("data.images=") && text != "data.images=synthetic";
+  });
+  const auto of_images = [](const std::string& key) {
+    return key == "model.image" || key == "model.channels" || key == "model.classes";
+  };
+  std::vector<Entry> entries = read_toml(builtin.toml, std::string(builtin.name));
+  std::erase_if(entries, [&](const Entry& entry) {
+    return (named.has_own_subject() && entry.key.starts_with("parallel.")) || (reads_images && of_images(entry.key)) ||
+           (loads && (entry.key.starts_with("model.") || entry.key.starts_with("data.")));
+  });
+  Config config = build(entries, "", std::string(builtin.name), overrides, families);
+  config.builtin = true;
+  config.over_builtin = keys;
+  return config;
+}
+
 std::string read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) refuse("cannot read {}", path.string());
@@ -117,6 +144,12 @@ std::string read_file(const fs::path& path) {
 std::string folder_name(const std::string& path) { return fs::canonical(path).filename().string(); }
 
 }  // namespace
+
+bool Config::has_own_subject() const {
+  return std::any_of(over_builtin.begin(), over_builtin.end(), [](const std::string& key) {
+    return key.starts_with("model.") || key.starts_with("data.") || key.starts_with("init.");
+  });
+}
 
 Choice parse_choice(std::string_view text) {
   const std::size_t colon = text.find(':');
@@ -144,8 +177,9 @@ Config load_config(const std::string& source, std::span<const std::string> overr
       Config config = build(read_toml(read_file(run), run.string()), run.string(), folder_name(source), overrides,
                             families, ShapeFrom::entries);
       // A run that began with a folder's tokenizer keeps a copy, for when the folder is gone.
-      const fs::path kept = fs::path(source) / "tokenizer.json";
-      if (config.data.tokenizer != "bytes" && !fs::exists(config.data.tokenizer, unknown) && fs::exists(kept, unknown))
+      const fs::path kept = fs::path(source) / fs::path(config.data.tokenizer).filename();
+      if (config.data.tokenizer.ends_with(".json") && !fs::exists(config.data.tokenizer, unknown) &&
+          fs::exists(kept, unknown))
         config.data.tokenizer = kept.string();
       if (std::none_of(overrides.begin(), overrides.end(), [](const auto& o) { return o.starts_with("output.dir="); }))
         config.run = source;
@@ -161,7 +195,7 @@ Config load_config(const std::string& source, std::span<const std::string> overr
   if (fs::exists(source, unknown)) return parse_config(read_file(source), source, overrides, families);
   std::vector<std::string> names;
   for (const Builtin& builtin : builtin_configs()) {
-    if (builtin.name == source) return build(read_toml(builtin.toml, source), "", source, overrides, families);
+    if (builtin.name == source) return build_over(builtin, overrides, families);
     names.emplace_back(builtin.name);
   }
   const auto near = nearest(source, names);

@@ -132,17 +132,22 @@ struct Config {
   RuntimeConfig runtime;
   OutputConfig output;
 
-  std::string name = "quickstart";  // of the file or built-in configuration: runs/<name>
-  std::string run;                  // the run folder it was read from, unless the command line names another
-  std::set<std::string> given;      // keys set by file or command line ("train.lr"); the others are defaults
+  std::string name = "quickstart";        // of the file or built-in configuration: runs/<name>
+  std::string run;                        // the run folder it was read from, unless the command line names another
+  std::set<std::string> given;            // keys set by file or command line ("train.lr"); the others are defaults
+  bool builtin = false;                   // it started from the built-in configuration of that name
+  std::vector<std::string> over_builtin;  // then: the keys that the command line set
 
   bool is_given(const std::string& key) const { return given.contains(key); }
+  // Whether a model or data of one's own was named over a built-in configuration.
+  bool has_own_subject() const;
 };
 
 // `source` is a TOML file, a folder that holds config.toml (a run) or config.json (a Hugging Face model, which becomes
-// init.from and gives the shape of the model and its tokenizer), or the name of a built-in configuration. Overrides are
-// "train.lr=1e-3", applied in order over the file. Refuses (Error::Kind::request) with file and line, what was
-// expected, and the nearest valid name or value. `families` are those that model.family may name.
+// init.from and gives the shape of the model and its tokenizer), or the name of a built-in configuration, whose ranks
+// and ZeRO stand only as long as its model and data do. Overrides are "train.lr=1e-3", applied in order over the file.
+// Refuses (Error::Kind::request) with file and line, what was expected, and the nearest valid name or value. `families`
+// are those that model.family may name.
 Config load_config(const std::string& source, std::span<const std::string> overrides = {},
                    const models::Families& families = models::builtin_families());
 // The same from text; `file` names it in errors.
@@ -160,6 +165,10 @@ std::vector<std::string> take_overrides(std::vector<std::string>& arguments, std
 
 // Values against each other, and against what this version can do. `load_config` has called it.
 void check(const Config& config, const models::Families& families = models::builtin_families());
+
+// Keys that were given, have another value than by default, and change nothing in a run of so many ranks: for each what
+// it is for, as in "train.momentum = 0.8 has no effect: it is for train.optimizer = "sgd"".
+std::vector<std::string> keys_without_effect(const Config& config, const models::Families& families, int ranks);
 
 // Every key, in order, as TOML that loads back to the same values.
 std::string to_toml(const Config& config);

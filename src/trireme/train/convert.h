@@ -33,7 +33,7 @@ struct ExportOptions {
   std::optional<std::int64_t> step = {};  // absent: the newest checkpoint
   DType dtype = DType::f32;               // of the weights: f32, bf16 or f16
   std::uint64_t max_shard = 5'000'000'000;
-  bool overwrite = false;  // replace a Hugging Face folder that is there
+  bool overwrite = false;  // replace a Hugging Face folder that is there, and holds nothing else
   LogSink log = {};
 };
 struct Exported {
@@ -44,7 +44,8 @@ struct Exported {
 };
 // Writes a checkpoint of a run as a folder that transformers loads: config.json, model.safetensors or several files
 // with an index, and the tokenizer's files where the run has any. Written aside and renamed: complete or absent.
-// Refuses a family that transformers does not have, and a value that f16 cannot hold.
+// Refuses a family that transformers does not have, a value that f16 cannot hold, and to replace a folder in which
+// there is anything that an export does not write.
 Exported export_huggingface(const std::filesystem::path& run, const std::filesystem::path& folder,
                             const ExportOptions& options,
                             const models::Families& families = models::builtin_families());
@@ -52,6 +53,7 @@ Exported export_huggingface(const std::filesystem::path& run, const std::filesys
 // Files of a Hugging Face folder that belong to its tokenizer and to generating with it. Gives whether tokenizer.json
 // is among them. A run made from a folder keeps them, with the special tokens of config.json where the folder has no
 // generation_config.json.
+bool is_tokenizer_file(std::string_view name);
 bool copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
 bool keep_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& run);
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 #include "trireme/core/error.h"
 #include "trireme/data/tokenizer/tokenizer.h"
@@ -114,7 +115,7 @@ std::string text_of(const fs::path& path) {
 
 // For a run whose tokenizer.json came without the files that transformers puts beside it.
 void write_tokenizer(const Config& config, const fs::path& folder) {
-  if (config.data.tokenizer == "bytes") return;
+  if (config.data.tokenizer == "bytes" || config.data.tokenizer == "none") return;
   const auto tokenizer = data::open_tokenizer(config.data.tokenizer, "data.tokenizer");
   nlohmann::ordered_json beside = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                                    {"model_max_length", config.model.context}};
@@ -138,6 +139,19 @@ std::int64_t choose_step(const fs::path& run, const ExportOptions& options) {
   return *step;
 }
 
+// "model-00001-of-00003.safetensors"
+bool is_weights_shard(std::string_view name) {
+  constexpr std::string_view kForm = "model-#####-of-#####.safetensors";
+  return name.size() == kForm.size() && std::equal(name.begin(), name.end(), kForm.begin(), [](char c, char form) {
+           return form == '#' ? c >= '0' && c <= '9' : c == form;
+         });
+}
+
+bool is_exported(std::string_view name) {
+  return name == "config.json" || name == "model.safetensors" || name == "model.safetensors.index.json" ||
+         is_weights_shard(name) || is_tokenizer_file(name);
+}
+
 // Only what an export made, or could have made, is ever replaced.
 void check_target(const fs::path& folder, bool overwrite) {
   if (!fs::exists(folder) || (fs::is_directory(folder) && fs::is_empty(folder))) return;
@@ -148,6 +162,14 @@ void check_target(const fs::path& folder, bool overwrite) {
   if (!overwrite)
     refuse("{} holds a Hugging Face folder already; give --overwrite to replace it, or another folder",
            folder.string());
+  std::set<std::string> others;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (const std::string name = entry.path().filename().string(); entry.is_directory() || !is_exported(name))
+      others.insert(name);
+  if (!others.empty())
+    refuse(
+        "--overwrite replaces {} as a whole, and {}{} in it is not of an export; move that away or name another folder",
+        folder.string(), *others.begin(), others.size() == 1 ? "" : fmt::format(" (and {} more)", others.size() - 1));
 }
 
 // A folder beside the target, under a name that nobody else uses; gone with this object unless it took the target's

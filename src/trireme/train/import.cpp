@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <memory>
@@ -29,10 +30,14 @@ std::string run_json(const ImportOptions& options, const std::string& from, std:
   o["build"] = {{"version", "0.1.0"}, {"compiler", __VERSION__}};
   o["imported_from"] = from;
   o["parameters"] = parameters;
-  return o.dump(1) + "\n";
+  return o.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
+
+bool is_tokenizer_file(std::string_view name) {
+  return std::find(kTokenizerFiles.begin(), kTokenizerFiles.end(), name) != kTokenizerFiles.end();
+}
 
 bool copy_tokenizer_files(const fs::path& from, const fs::path& to) {
   for (const char* name : kTokenizerFiles) {
@@ -58,6 +63,8 @@ Imported import_huggingface(Config config, const fs::path& run, const ImportOpti
   // The run may be used from elsewhere.
   config.init.from = fs::absolute(from).lexically_normal().string();
   config.output.dir = run.string();
+  // What to train on is said later; a run's configuration is complete, and would name what nobody asked for.
+  if (!config.is_given("data.text")) config.data.text.clear();
   if (holds_run(run) && !options.overwrite)
     refuse("{} holds a run already; give --overwrite to replace it, or another folder", run.string());
   for (const std::string& note : theirs.notes) log(options.log, LogLevel::info, "{}: {}", from, note);

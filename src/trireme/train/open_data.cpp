@@ -1,9 +1,36 @@
 #include "trireme/train/open_data.h"
 
+#include "trireme/core/error.h"
+#include "trireme/core/log.h"
+
 namespace trireme::train {
+
+namespace {
+
+// Text that is not there, and text that the weights' tokenizer cannot read.
+void check_text(const Config& config, const LogSink& sink) {
+  const data::DataConfig& data = config.data;
+  if (!data.tokens.empty()) return;
+  const std::string& from = config.init.from;
+  const bool headers = data.text == data::DataConfig{}.text && !config.is_given("data.text");
+  if (data.text.empty() || (headers && !from.empty()))
+    refuse("there is nothing to train on: name text in data.text, or token files in data.tokens");
+  if (headers)
+    log(sink, LogLevel::warning,
+        "no data was named (data.text, data.tokens): reading this machine's C++ headers, the quickstart's text");
+  if (data.tokenizer == "none")
+    refuse(
+        "init.from = \"{}\" has no tokenizer.json and no vocab.json with merges.txt, so text cannot become its tokens; "
+        "name data.tokenizer, or token files in data.tokens (transformers makes a tokenizer.json of a tokenizer.model: "
+        "AutoTokenizer.from_pretrained(…).save_pretrained(…))",
+        from);
+}
+
+}  // namespace
 
 data::Data open_data(Config& config, const models::Families& families, const data::OpenOptions& options) {
   models::ModelConfig& c = config.model;
+  if (!families.at(c.family).images) check_text(config, options.log);
   // Synthetic images are made to order.
   const bool files = config.data.images != "synthetic";
   const auto asked = [&](const char* key, std::int64_t value) { return files && !config.is_given(key) ? 0 : value; };

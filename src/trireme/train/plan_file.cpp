@@ -120,6 +120,9 @@ Config load_config_under(const PlanFile& plan, const std::string& source, std::s
   for (const std::string& key : differing_keys(planned, config))
     refuse("--{}={} contradicts the plan {}, which has {}; leave it out, or edit the plan", key,
            value_text(config, key), plan.decisions.file, value_text(planned, key));
+  // Of a built-in configuration: what the plan sets was not asked for key by key.
+  if (config.builtin)
+    config.over_builtin.erase(config.over_builtin.begin(), config.over_builtin.begin() + std::ssize(plan.settings));
   return config;
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 
 #include "trireme/core/error.h"
 #include "trireme/io/atomic_file.h"
@@ -17,8 +18,10 @@ namespace trireme::train {
 namespace fs = std::filesystem;
 
 bool holds_run(const fs::path& folder) {
+  // A link counts wherever it leads: what it stands for may be away for a while.
+  std::error_code unknown;
   for (const char* part : {"config.toml", "metrics.jsonl", "checkpoints"})
-    if (fs::exists(folder / part)) return true;
+    if (fs::exists(fs::symlink_status(folder / part, unknown))) return true;
   return false;
 }
 
@@ -69,40 +72,67 @@ fs::path choose_run_folder(const Config& config, RunMode mode) {
 }
 
 RunLock::RunLock(const fs::path& folder) : handle_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (handle_ < 0 || ::flock(handle_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-  ::close(std::exchange(handle_, -1));
-  refuse("output.dir = \"{}\": another process is training there; stop it first, or give another folder",
-         folder.string());
+  if (handle_ >= 0 && ::flock(handle_, LOCK_EX | LOCK_NB) == 0) return;
+  const int error = errno;
+  if (handle_ >= 0) ::close(std::exchange(handle_, -1));
+  if (error == EWOULDBLOCK)
+    refuse("output.dir = \"{}\": another process is training there; stop it first, or give another folder",
+           folder.string());
+  refuse("output.dir = \"{}\" cannot be locked against other processes: {}; give a folder on another file system",
+         folder.string(), std::strerror(error));
 }
 
 RunLock::~RunLock() {
   if (handle_ >= 0) ::close(handle_);
 }
 
-RunLock open_run_folder(const fs::path& folder, const Config& config, RunMode mode, const std::string& run_json) {
-  RunLock lock;
+namespace {
+
+// Does what makes or writes a run folder, and says whose fault it is when that cannot be done.
+template <class F>
+void attempt(const fs::path& folder, F&& action) {
   try {
-    fs::create_directories(folder);
-    lock = RunLock(folder);
-    // The configuration goes last: until then what is left is still the old run.
-    if (mode == RunMode::overwrite)
-      for (const char* part : {"checkpoints", "metrics.jsonl", "log.txt", "run.json", "config.toml"})
-        fs::remove_all(folder / part);
-    io::remove_unfinished(folder.string());
-    remove_unfinished(folder);
-    io::write_file_atomically((folder / "config.toml").string(), to_toml(config));
-    io::write_file_atomically((folder / "run.json").string(), run_json);
+    action();
   } catch (const fs::filesystem_error& e) {
     refuse("output.dir = \"{}\" cannot be written: {}", folder.string(), e.code().message());
   } catch (const Error& e) {
     if (e.kind() == Error::Kind::request) throw;
     refuse("output.dir = \"{}\" cannot be written: {}", folder.string(), e.message());
   }
+}
+
+}  // namespace
+
+RunLock lock_run_folder(const fs::path& folder) {
+  RunLock lock;
+  attempt(folder, [&] {
+    fs::create_directories(folder);
+    lock = RunLock(folder);
+  });
+  return lock;
+}
+
+void write_run_files(const fs::path& folder, const Config& config, RunMode mode, const std::string& run_json) {
+  attempt(folder, [&] {
+    // The configuration goes last: until then what is left is still the old run.
+    if (mode == RunMode::overwrite)
+      for (const char* part : {"checkpoints", "metrics.jsonl", "log.txt", "run.json", "plan.toml", "config.toml"})
+        fs::remove_all(folder / part);
+    io::remove_unfinished(folder.string());
+    remove_unfinished(folder);
+    io::write_file_atomically((folder / "config.toml").string(), to_toml(config));
+    io::write_file_atomically((folder / "run.json").string(), run_json);
+  });
   if (folder.parent_path() == "runs" && folder.filename() != "latest") {
     std::error_code ignored;  // a convenience: a file system without links does without
     fs::remove("runs/latest", ignored);
     fs::create_directory_symlink(folder.filename(), "runs/latest", ignored);
   }
+}
+
+RunLock open_run_folder(const fs::path& folder, const Config& config, RunMode mode, const std::string& run_json) {
+  RunLock lock = lock_run_folder(folder);
+  write_run_files(folder, config, mode, run_json);
   return lock;
 }
 
@@ -111,11 +141,23 @@ void check_resumable(const fs::path& folder, const Config& config, const models:
   constexpr std::array<std::string_view, 9> fixed = {"model.",          "data.",       "train.seed",
                                                      "train.optimizer", "train.batch", "train.weight_decay",
                                                      "train.eps",       "train.betas", "train.momentum"};
-  for (const std::string& key : differing_keys(before, config))
+  const auto keeps_own_momentum = [](const Config& c) {
+    return c.train.optimizer == "sgd" && (c.parallel.compress == "onebit" || c.parallel.compress.starts_with("topk:"));
+  };
+  if (keeps_own_momentum(before) && !keeps_own_momentum(config))
+    refuse(
+        "parallel.compress = \"{}\", but the run in {} has \"{}\", with which each rank has a momentum of its own and "
+        "the run none: it goes on with \"onebit\" or \"topk:FRACTION\" only",
+        config.parallel.compress, folder.string(), before.parallel.compress);
+  // Imported weights, and nothing trained: how to train them is still open.
+  const bool untrained = checkpoint_steps(folder) == std::vector<std::int64_t>{0};
+  for (const std::string& key : differing_keys(before, config)) {
+    if (untrained && (!key.starts_with("model.") || key == "model.dropout")) continue;
     for (const std::string_view prefix : fixed)
       if (key.starts_with(prefix))
         refuse("{} = {}, but the run in {} has {}; a resumed run keeps its model, data, seed and optimizer", key,
                value_text(config, key), folder.string(), value_text(before, key));
+  }
 }
 
 }  // namespace trireme::train

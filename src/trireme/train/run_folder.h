@@ -18,7 +18,7 @@ std::filesystem::path choose_run_folder(const Config& config, RunMode mode);
 class RunLock {
  public:
   RunLock() = default;
-  // Refuses a folder that another one holds. (File systems without locks hold nothing.)
+  // Refuses a folder that another one holds, and one that cannot be locked.
   explicit RunLock(const std::filesystem::path& folder);
   ~RunLock();
   RunLock(RunLock&& other) noexcept : handle_(std::exchange(other.handle_, -1)) {}
@@ -31,9 +31,14 @@ class RunLock {
   int handle_ = -1;
 };
 
-// Makes the folder and its fixed files: config.toml (resolved) and run.json (`run_json`); points runs/latest to it
-// where it lies in runs/. Overwriting removes the old run's files first, resuming what a killed run left half written.
-// Refuses a folder that cannot be written.
+// Makes the folder where it is not there yet, and takes it for this process. Refuses one that cannot be written.
+[[nodiscard]] RunLock lock_run_folder(const std::filesystem::path& folder);
+// Writes the fixed files of a folder that this process has locked: config.toml (resolved) and run.json (`run_json`);
+// points runs/latest to it where it lies in runs/. Overwriting removes the old run's files first, resuming what a
+// killed run left half written. Refuses a folder that cannot be written.
+void write_run_files(const std::filesystem::path& folder, const Config& config, RunMode mode,
+                     const std::string& run_json);
+// Both.
 [[nodiscard]] RunLock open_run_folder(const std::filesystem::path& folder, const Config& config, RunMode mode,
                                       const std::string& run_json);
 

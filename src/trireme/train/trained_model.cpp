@@ -33,7 +33,7 @@ TrainedModel::TrainedModel(Config config, const Registry& registry, CompileOptio
 
 std::shared_ptr<const data::Tokenizer> tokenizer_of(const Config& config) {
   const bool named = config.data.tokenizer != "bytes";
-  if (!named && !config.data.tokens.empty()) return nullptr;
+  if (config.data.tokenizer == "none" || (!named && !config.data.tokens.empty())) return nullptr;
   return data::open_tokenizer(config.data.tokenizer, "data.tokenizer");
 }
 

@@ -53,9 +53,15 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   if (options_.world != nullptr) check_same_settings(config_, *options_.world);
   config_.parallel.mesh = launched_mesh(config_, launched);
   check(config_, registry_.models);
+  const int ranks = mesh_of(config_).ranks() + extra_ranks(config_);
+  for (const std::string& unused : keys_without_effect(config_, registry_.models, ranks))
+    note(LogLevel::warning, unused);
   threads_ = compute_threads(config_, options_.world == nullptr ? 0 : options_.local_ranks);
-  data_ = open_data(config_, registry_.models, {.log = options_.log, .threads = threads_});
+  if (options_.on_phase) options_.on_phase("reading data");
+  data_ =
+      options_.data ? *options_.data : open_data(config_, registry_.models, {.log = options_.log, .threads = threads_});
   resolve_model(config_, data_.vocab, registry_.models);
+  if (options_.on_phase) options_.on_phase("compiling");
   compile_plan();
   if (config_.memory.limit.count > 0 && compiled_.roles.front().arena_bytes > config_.memory.limit.count)
     refuse_limit();
@@ -203,17 +209,30 @@ void Trainer::start() {
                                                                  .nccl = config_.runtime.transport == "nccl"});
   if (options_.write && leads()) {
     if (options_.mode == RunMode::resume && holds_run(folder_)) check_resumable(folder_, config_, registry_.models);
-    lock_ = open_run_folder(folder_, config_, options_.mode, run_json());
+    lock_ = lock_run_folder(folder_);
+    if (options_.mode == RunMode::resume) log_file_.open(folder_ / "log.txt", std::ios::app);
+  }
+  // Before a file of the run is written: where none of its checkpoints can be used, it stays as it is.
+  const bool resumes = options_.write && options_.mode == RunMode::resume;
+  std::optional<std::int64_t> newest;
+  if (resumes) try {
+      newest = find_checkpoint(folder_);
+    } catch (Error& e) {
+      throw e.within(
+          fmt::format("{} cannot be resumed and stays as it is (--overwrite starts over)", folder_.string()));
+    }
+  if (options_.write && leads()) {
+    write_run_files(folder_, config_, options_.mode, run_json());
     io::write_file_atomically((folder_ / "plan.toml").string(), plan_text(config_, planned_));
-    log_file_.open(folder_ / "log.txt", std::ios::app);
+    if (!log_file_.is_open()) log_file_.open(folder_ / "log.txt", std::ios::app);
   }
   if (const device::AlgorithmsMeasured measured = device::algorithms_measured(); measured.choices > 0 && leads())
     note(LogLevel::info, fmt::format("measured the algorithms of {} products and convolutions in {:.1f} s; the fastest "
                                      "are kept for later runs",
                                      measured.choices, measured.seconds));
   session_->initialize(config_.train.seed);
-  if (options_.write && options_.mode == RunMode::resume)
-    resume();
+  if (resumes)
+    resume(newest);
   else
     set_first_weights();
   if (options_.write && leads()) metrics_ = std::make_unique<MetricsFile>(folder_ / "metrics.jsonl", step_);
@@ -231,11 +250,11 @@ void Trainer::start() {
   started_ = Clock::now();
   write_log(
       fmt::format("{}: {} parameters, {} threads, {} micro-batches of {} rows, predicted peak {} B, from step {} to {}",
-                  options_.command, compiled_.parameters(), threads_, compiled_.micro_batches, compiled_.micro_rows,
-                  compiled_.arena_bytes(), step_, config_.train.steps));
+                  options_.command, compiled_.parameters(), threads_, compiled_.micro_batches,
+                  compiled_.micro_rows / compiled_.replicas, compiled_.arena_bytes(), step_, config_.train.steps));
 }
 
-bool Trainer::load(const std::filesystem::path& folder) {
+std::optional<std::int64_t> Trainer::find_checkpoint(const std::filesystem::path& folder) {
   std::vector<std::int64_t> broken;
   std::optional<std::int64_t> newest;
   if (leads())
@@ -243,19 +262,27 @@ bool Trainer::load(const std::filesystem::path& folder) {
         folder, [this](LogLevel level, const std::string& text) { note(level, text); }, &broken);
   if (const std::int64_t step = broadcast(newest.value_or(-1)); step >= 0) newest = step;
   if (folder == folder_) broken_ = broken;
-  if (!newest) return false;
-  load_checkpoint(folder, *newest, *session_, [this](LogLevel level, const std::string& text) { note(level, text); });
-  step_ = *newest;
-  if (folder == folder_) last_saved_ = step_;
-  return true;
+  return newest;
 }
 
-void Trainer::resume() {
-  if (load(folder_))
+void Trainer::load_step(const std::filesystem::path& folder, std::int64_t step) {
+  load_checkpoint(folder, step, *session_, [this](LogLevel level, const std::string& text) { note(level, text); });
+  step_ = step;
+  if (folder == folder_) last_saved_ = step_;
+}
+
+bool Trainer::load(const std::filesystem::path& folder) {
+  const std::optional<std::int64_t> newest = find_checkpoint(folder);
+  if (newest) load_step(folder, *newest);
+  return newest.has_value();
+}
+
+void Trainer::resume(std::optional<std::int64_t> step) {
+  if (step) {
+    load_step(folder_, *step);
     note(LogLevel::info, fmt::format("resuming {} at step {}", folder_.string(), step_));
-  else {
-    note(LogLevel::info,
-         fmt::format("no {}checkpoint in {}: starting fresh", broken_.empty() ? "" : "valid ", folder_.string()));
+  } else {
+    note(LogLevel::info, fmt::format("no checkpoint in {}: starting fresh", folder_.string()));
     set_first_weights();
   }
 }
@@ -404,8 +431,12 @@ void Trainer::stop_at_bad_step(const data::Batch& batch, const StepResult& resul
   const std::string culprit = bad ? fmt::format("the first tensor to go bad is '{}' ({} in {}, micro-batch {})",
                                                 bad->tensor, bad->what, bad->op, bad->micro)
                                   : std::string("no single tensor is to blame: the sum of squared gradients overflows");
+  const auto number = [](float value) {
+    return std::isnan(value) ? "not a number" : std::isinf(value) ? "infinite" : fmt::format("{}", value);
+  };
   fail("step {}: the loss{} is {} and the gradient norm {}; {}; the update was withheld{}", step_ + 1,
-       result.loss_scale ? ", with its scale down at 1," : "", result.loss, result.grad_norm, culprit, saved);
+       result.loss_scale ? ", with its scale down at 1," : "", number(result.loss), number(result.grad_norm), culprit,
+       saved);
 }
 
 void Trainer::log_metrics(const Metrics& metrics) {
@@ -480,11 +511,12 @@ std::string Trainer::run_json() const {
                {"zero", config_.parallel.zero},
                {"threads", threads_},
                {"micro_batches", compiled_.micro_batches},
-               {"micro_batch", compiled_.micro_rows},
+               {"micro_batch", compiled_.micro_rows / compiled_.replicas},
                {"precision", config_.train.precision},
                {"predicted_peak_bytes", compiled_.arena_bytes()},
                {"flops_per_step", flops_per_step_}};
-  return o.dump(1) + "\n";
+  // A command line may hold any bytes.
+  return o.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace trireme::train

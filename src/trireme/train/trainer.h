@@ -34,9 +34,11 @@ struct TrainerOptions {
   std::optional<Decisions> plan = {};  // read from a file; nothing: the planner decides
   std::string command = {};            // for run.json
   LogSink log = {};
+  std::optional<data::Data> data = {};                  // in the place of what the configuration names
   std::function<Request(const Metrics&)> request = {};  // polled after every step
   std::function<void(const Metrics&)> on_step = {};     // after every logged step; an exception ends the run
   std::function<void(std::int64_t done, std::int64_t total)> on_evaluation = {};
+  std::function<void(const char* phase)> on_phase = {};  // what construction is at: "reading data", "compiling"
 };
 
 struct Outcome {
@@ -94,7 +96,10 @@ class Trainer {
   bool load(const std::filesystem::path& folder);
 
  private:
-  void resume();
+  // The newest checkpoint that a folder has, for all processes; in the run's own it also notes which are damaged.
+  std::optional<std::int64_t> find_checkpoint(const std::filesystem::path& folder);
+  void load_step(const std::filesystem::path& folder, std::int64_t step);
+  void resume(std::optional<std::int64_t> step);
   // From the first process to all of them.
   std::string broadcast(std::string text) const;
   std::int64_t broadcast(std::int64_t number) const;

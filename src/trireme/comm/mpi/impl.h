@@ -45,6 +45,7 @@ struct Session::Impl {
   void abort(const std::string& why);
   void look_for_abort();
   [[noreturn]] void throw_aborted();
+  Verdict settle_failure(bool cause, int exit_code);
 
   // Until `done()` (which looks at MPI once) is true; throws on abort and on timeout, whose message `waiting` gives.
   template <class Done, class Waiting>
@@ -52,9 +53,14 @@ struct Session::Impl {
 
  private:
   static constexpr int kReasonBytes = 1024;
+  // Until the request is done or a moment has passed; whether it is.
+  static bool done_soon(MPI_Request& request);
   void say_goodbye();
 
   MPI_Comm control_ = MPI_COMM_NULL;
+  MPI_Comm report_ = MPI_COMM_NULL;  // for settle_failure alone: not all ranks may come to it
+  std::int64_t own_turn_ = 0;
+  std::int64_t first_turn_ = 0;
   MPI_Request news_ = MPI_REQUEST_NULL;
   std::array<char, kReasonBytes> incoming_{};
   std::array<char, kReasonBytes> outgoing_{};

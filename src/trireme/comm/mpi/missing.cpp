@@ -22,5 +22,6 @@ int Session::rank() const { refuse_missing(); }
 int Session::size() const { refuse_missing(); }
 Communicator Session::communicator() { refuse_missing(); }
 void Session::abort(const std::string&) { refuse_missing(); }
+Session::Verdict Session::settle_failure(bool, int) { refuse_missing(); }
 
 }  // namespace trireme::comm::mpi

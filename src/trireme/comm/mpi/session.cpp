@@ -52,6 +52,7 @@ Session::Impl::Impl(const SessionOptions& options)
     refuse("this MPI ({}) was built without support for several threads", version());
   }
   control_ = duplicate(MPI_COMM_WORLD);
+  report_ = duplicate(MPI_COMM_WORLD);
   MPI_Comm_rank(control_, &rank);
   MPI_Comm_size(control_, &size);
 
@@ -127,12 +128,27 @@ void Session::Impl::throw_aborted() {
 // to know as well, so that each can say why it ends before the launcher ends it.
 void Session::Impl::say_goodbye() {
   MPI_Request together = MPI_REQUEST_NULL;
-  if (MPI_Ibarrier(control_, &together) != MPI_SUCCESS) return;
+  if (MPI_Ibarrier(control_, &together) == MPI_SUCCESS) done_soon(together);
+}
+
+Session::Verdict Session::Impl::settle_failure(bool cause, int exit_code) {
+  constexpr std::int64_t kCodes = 256;
+  own_turn_ = (cause ? rank : size + rank) * kCodes + exit_code;
+  MPI_Request together = MPI_REQUEST_NULL;
+  if (MPI_Iallreduce(&own_turn_, &first_turn_, 1, MPI_INT64_T, MPI_MIN, report_, &together) != MPI_SUCCESS ||
+      !done_soon(together))
+    return {true, exit_code};
+  return {first_turn_ == own_turn_, static_cast<int>(first_turn_ % kCodes)};
+}
+
+bool Session::Impl::done_soon(MPI_Request& request) {
   const Clock::time_point end = Clock::now() + std::chrono::seconds(2);
-  for (int done = 0; done == 0 && Clock::now() < end;) {
-    if (MPI_Test(&together, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  int done = 0;
+  while (done == 0 && Clock::now() < end) {
+    if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+    if (done == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  return done != 0;
 }
 
 Session::Session(const SessionOptions& options) : impl_(std::make_shared<Impl>(options)) {}
@@ -144,5 +160,6 @@ Communicator Session::communicator() {
   return Communicator(std::make_unique<MpiTransport>(impl_, MPI_COMM_WORLD), impl_->tuning);
 }
 void Session::abort(const std::string& why) { impl_->abort(why); }
+Session::Verdict Session::settle_failure(bool cause, int exit_code) { return impl_->settle_failure(cause, exit_code); }
 
 }  // namespace trireme::comm::mpi

@@ -46,6 +46,14 @@ class Session {
   // All ranks; collective.
   Communicator communicator();
   void abort(const std::string& why);
+  // After a failure, by every rank, with the code (0 … 255) that it would exit with: one of those that failed by
+  // themselves (`cause`) is chosen, or else of the others. It reports, and all exit with its code. A rank that does not
+  // hear from all of them within a moment is on its own.
+  struct Verdict {
+    bool reports = true;
+    int exit_code = 1;
+  };
+  Verdict settle_failure(bool cause, int exit_code);
 
   struct Impl;
 

@@ -6,6 +6,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/data/tokenizer/byte_tokenizer.h"
+#include "trireme/data/tokenizer/gpt2_files.h"
 #include "trireme/data/tokenizer/json_tokenizer.h"
 #include "trireme/data/tokenizer/utf8.h"
 
@@ -17,17 +18,30 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, Specials spec
   return ids;
 }
 
+std::optional<std::string> tokenizer_file(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code unknown;
+  const fs::path whole = fs::path(folder) / "tokenizer.json";
+  if (fs::exists(whole, unknown)) return whole.string();
+  const fs::path vocab = fs::path(folder) / "vocab.json";
+  if (fs::exists(vocab, unknown) && fs::exists(fs::path(folder) / "merges.txt", unknown)) return vocab.string();
+  return std::nullopt;
+}
+
 std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& spec, const std::string& key) {
   if (spec == "bytes") return std::make_shared<ByteTokenizer>();
+  if (spec == "none") refuse("{} = \"none\": text needs a tokenizer; give \"bytes\" or a tokenizer.json", key);
   namespace fs = std::filesystem;
   std::error_code error;
   std::string path = spec;
-  if (fs::is_directory(path, error)) path = (fs::path(path) / "tokenizer.json").string();
+  if (fs::is_directory(path, error)) path = tokenizer_file(path).value_or((fs::path(path) / "tokenizer.json").string());
   if (!fs::is_regular_file(path, error))
     refuse("{}: there is no tokenizer \"{}\": give \"bytes\", a tokenizer.json or a folder that holds one", key, path);
   constexpr std::uintmax_t most = std::uintmax_t{1} << 30;
   if (const auto bytes = fs::file_size(path, error); !error && bytes > most)
     refuse("{}: {} has {} bytes, too many for a tokenizer.json", key, path, bytes);
+  if (fs::path(path).filename() == "vocab.json")
+    return std::make_shared<JsonTokenizer>(gpt2_tokenizer_json(path), path);
   std::ifstream file(path, std::ios::binary);
   std::string json{std::istreambuf_iterator<char>(file), {}};
   if (!file) refuse("{}: cannot read {}", key, path);

@@ -52,8 +52,13 @@ class Tokenizer {
   virtual std::string_view json() const = 0;
 };
 
-// "bytes", a tokenizer.json, or a folder that holds one. Refuses, naming the file, what is missing, malformed or uses
-// parts that this version does not have. `key` names who asks in errors ("data.tokenizer").
+// The file of a folder that tells its tokenizer: tokenizer.json or, for GPT-2's older files, vocab.json with merges.txt
+// next to it. Nothing where there is neither.
+std::optional<std::string> tokenizer_file(const std::string& folder);
+
+// "bytes", a tokenizer.json, a vocab.json with merges.txt, or a folder that holds one of those. Refuses, naming the
+// file, what is missing, malformed or uses parts that this version does not have. `key` names who asks in errors
+// ("data.tokenizer").
 std::shared_ptr<const Tokenizer> open_tokenizer(const std::string& spec, const std::string& key = "tokenizer");
 
 // Text as tokens arrive one by one: each `push` gives what has become certain, and bytes of an unfinished UTF-8

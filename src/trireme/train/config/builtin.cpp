@@ -14,6 +14,9 @@ width   = 128
 heads   = 4
 context = 128
 
+[data]
+text = ["/usr/include/c++"]  # stands for the C++ headers, wherever the compiler keeps them
+
 [train]
 steps  = 1200
 batch  = 8
@@ -50,6 +53,9 @@ width    = 128
 heads    = 4
 kv_heads = 2
 context  = 128
+
+[data]
+text = ["/usr/include/c++"]  # stands for the C++ headers, wherever the compiler keeps them
 
 [train]
 steps  = 300

@@ -65,7 +65,6 @@ void check_data(const Config& config, bool images) {
   if (images) return;
   if (!data.tokens.empty() && data.text != data::DataConfig{}.text && !data.text.empty())
     refuse("data.text and data.tokens cannot both be given; choose one");
-  if (data.tokens.empty() && data.text.empty()) refuse("data.text and data.tokens are both empty; name some data");
 }
 
 void check_training(const Config& config) {

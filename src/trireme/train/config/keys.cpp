@@ -45,7 +45,7 @@ bool valid_link(std::string_view value) {
 bool valid_augment(std::string_view value) { return value == "auto" || data::parse_augmentation(value).has_value(); }
 bool valid_staging(std::string_view value) { return value == "auto" || parse_bytes(value).has_value(); }
 
-bool valid_tokenizer(std::string_view value) { return value == "bytes" || value.ends_with(".json"); }
+bool valid_tokenizer(std::string_view value) { return value == "bytes" || value == "none" || value.ends_with(".json"); }
 
 }  // namespace
 
@@ -83,6 +83,8 @@ std::vector<Key> keys_of(Config& c, const models::Families& families) {
       {"model.head_dim", &c.model.head_dim, dimension(0), "features per head (llama); 0: width / heads"},
       {"model.ffn", &c.model.ffn, dimension(0), "features inside the feed-forward block; " + from_family},
       {"model.context", &c.model.context, dimension(1), "tokens per sequence"},
+      {"model.max_context", &c.model.max_context, dimension(0),
+       "positions an export states, where training uses fewer (llama); 0: context, or what init.from has"},
       {"model.vocab", &c.model.vocab, dimension(0), "tokens there are; 0: from the tokenizer"},
       {"model.dropout", &c.model.dropout, below(0, 1), "share of activations dropped in training"},
       {"model.tie_embeddings", &c.model.tie_embeddings, any(),
@@ -102,13 +104,14 @@ std::vector<Key> keys_of(Config& c, const models::Families& families) {
       {"init.from", &c.init.from, any(), "Hugging Face folder to start from; the model's shape comes from it too"},
 
       {"data.text", &c.data.text, any(),
-       "text files or folders; the default stands for the C++ headers wherever the compiler keeps them"},
+       "text files, folders or globs, the default being the C++ headers wherever the compiler keeps them; \"path@0.7\" "
+       "gives a mixing weight"},
       {"data.tokens", &c.data.tokens, any(),
        "token files or globs instead of text: raw, llm.c's or Megatron's; \"path@0.7\" gives a mixing weight"},
       {"data.token_type", &c.data.token_type, one_of({"auto", "uint16", "uint32"}),
        "of raw token files; auto: uint16 if vocab <= 65536, else uint32"},
       {"data.tokenizer", &c.data.tokenizer, text(valid_tokenizer, "\"bytes\" or a tokenizer.json"),
-       "bytes | a tokenizer.json"},
+       "bytes | a tokenizer.json; none: of init.from, where it has no tokenizer that can be read"},
       {"data.images", &c.data.images, any(),
        "\"synthetic\", or a folder, file or glob of IDX (MNIST), CIFAR-10 or CIFAR-100 files"},
       {"data.augment", &c.data.augment, text(valid_augment, "auto, none, or some of crop,flip"),

@@ -208,8 +208,12 @@ std::optional<std::string> suggestion(std::string_view name) {
   if (std::find(names.begin(), names.end(), wanted) != names.end()) return wanted;
   if (std::find(leaves.begin(), leaves.end(), leaf) != leaves.end()) return key_of_leaf(leaf);
   if (const Foreign* foreign = find_foreign(leaf)) return spelled(*foreign);
-  if (dot != std::string::npos)
-    if (auto near = nearest(wanted, names)) return near;
+  // First what is near in the section that was named; the section itself makes nothing near.
+  const std::string section = wanted.substr(0, dot == std::string::npos ? 0 : dot);
+  std::vector<std::string> neighbours;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (names[i] == section + "." + leaves[i]) neighbours.push_back(leaves[i]);
+  if (const auto near = nearest(leaf, neighbours)) return section + "." + *near;
   std::vector<std::string> all = leaves;
   for (const Foreign& foreign : kForeign) all.emplace_back(foreign.name);
   const auto near = nearest(leaf, all);

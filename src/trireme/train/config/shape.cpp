@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "trireme/core/error.h"
+#include "trireme/data/tokenizer/tokenizer.h"
 #include "trireme/io/hf_config.h"
 #include "trireme/train/config/keys.h"
 
@@ -42,11 +43,15 @@ void adopt_folder(Config& config, const models::Families& families) {
   Config theirs = config;
   theirs.model = io::read_hf_config(folder).model;
   theirs.model.dropout = config.model.dropout;
+  if (config.is_given("model.max_context")) theirs.model.max_context = config.model.max_context;
   if (config.is_given("model.init_std")) theirs.model.init_std = config.model.init_std;
   if (config.is_given("model.context")) {
     if (config.model.context > theirs.model.context)
       refuse("model.context = {}, but {}/config.json has {} positions; give at most that", config.model.context, folder,
              theirs.model.context);
+    // A Llama has no weights of its positions: it still knows those that training leaves out.
+    if (theirs.model.family == "llama" && config.model.context < theirs.model.context && theirs.model.max_context == 0)
+      theirs.model.max_context = theirs.model.context;
     theirs.model.context = config.model.context;
   }
   const std::vector<Key> keys = keys_of(theirs, families);
@@ -59,10 +64,8 @@ void adopt_folder(Config& config, const models::Families& families) {
              other, folder);
   }
   config.model = theirs.model;
-  // The tokens that the weights know.
-  const std::filesystem::path tokenizer = std::filesystem::path(folder) / "tokenizer.json";
-  if (!config.is_given("data.tokenizer") && std::filesystem::exists(tokenizer, unknown))
-    config.data.tokenizer = tokenizer.string();
+  // The tokens that the weights know; they are never bytes.
+  if (!config.is_given("data.tokenizer")) config.data.tokenizer = data::tokenizer_file(folder).value_or("none");
 }
 
 }  // namespace trireme::train

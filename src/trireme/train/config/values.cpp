@@ -5,6 +5,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/data/tokenizer/utf8.h"
 #include "trireme/train/config/keys.h"
 
 namespace trireme::train {
@@ -94,6 +95,17 @@ bool is_choice(const Rule& rule, std::string_view text) {
   });
 }
 
+// A configuration is TOML, and TOML is UTF-8: a name that is not could not be read back.
+void check_utf8(const Key& key, std::string_view text) {
+  if (data::valid_utf8(text) == text.size()) return;
+  std::string shown;
+  for (const char c : text)
+    shown += static_cast<unsigned char>(c) < 0x80 ? std::string(1, c)
+                                                  : fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
+  refuse("{} = \"{}\" is not UTF-8, and a configuration cannot hold it; name the file otherwise, or a link to it",
+         key.name, shown);
+}
+
 [[noreturn]] void mismatch(const Key& key, const Raw& raw) {
   std::string near;
   if (const auto* given = std::get_if<std::string>(&raw.value); given != nullptr && !key.rule.choices.empty()) {
@@ -148,12 +160,14 @@ struct Assign {
   }
   void operator()(std::string* out) const {
     const auto& value = get<std::string>();
+    check_utf8(key, value);
     if (!key.rule.choices.empty() && !is_choice(key.rule, value)) mismatch(key, raw);
     if (key.rule.valid != nullptr && !key.rule.valid(value)) mismatch(key, raw);
     *out = value;
   }
   void operator()(std::vector<std::string>* out) const {
     if (const auto* one = std::get_if<std::string>(&raw.value)) {
+      check_utf8(key, *one);
       out->clear();
       if (!one->empty()) out->push_back(*one);
       return;
@@ -162,6 +176,7 @@ struct Assign {
     for (const Raw& item : get<Raw::List>()) {
       const auto* value = std::get_if<std::string>(&item.value);
       if (value == nullptr || value->empty()) mismatch(key, raw);
+      check_utf8(key, *value);
       values.push_back(*value);
     }
     *out = std::move(values);
@@ -241,6 +256,21 @@ std::string unquoted(std::string_view text) {
   return std::string(text);
 }
 
+// Parts between commas, except those inside quotes: "a,b.txt",c.txt has two.
+std::vector<std::string> split_list(std::string_view text) {
+  std::vector<std::string> parts(1);
+  char quote = '\0';
+  for (const char c : text) {
+    const bool starts = quote == '\0' && trim(parts.back()).empty();
+    if (quote != '\0' ? c == quote : starts && (c == '"' || c == '\'')) quote = quote != '\0' ? '\0' : c;
+    if (c == ',' && quote == '\0')
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  }
+  return parts;
+}
+
 }  // namespace
 
 std::string Raw::shown() const {
@@ -269,7 +299,7 @@ Raw from_text(const Key& key, std::string_view text) {
           std::string_view inside = trim(text);
           if (inside.starts_with('[') && inside.ends_with(']')) inside = inside.substr(1, inside.size() - 2);
           Raw::List list;
-          for (const std::string& part : split(inside, ','))
+          for (const std::string& part : split_list(inside))
             if (!trim(part).empty()) list.push_back(words ? Raw{unquoted(part)} : scalar_from_text(part));
           return {std::move(list)};
         }

@@ -1,0 +1,322 @@
+// Data, weights and layers that a user of the library brings.
+#include <gtest/gtest.h>
+#include <trireme/trireme.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kVocab = 50;
+constexpr std::int64_t kContext = 8;
+
+// A small model with a place to try things at: what `through` makes of the features [rows, context, 16].
+struct Small {
+  std::function<tri::Value(tri::Builder&, const tri::Value&)> through;
+  tri::Value operator()(tri::Builder& b, const tri::Batch& in) const {
+    tri::Value x = embedding(b.scope("embed"), in.tokens, kVocab, 16);
+    if (through) x = through(b, x);
+    return linear_cross_entropy(b.scope("head"), x, in.targets, kVocab);
+  }
+};
+
+std::vector<std::int32_t> some_tokens(int count = 400) {
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) tokens[static_cast<std::size_t>(i)] = (i * i + i / 3) % static_cast<int>(kVocab);
+  return tokens;
+}
+
+tri::Data in_memory() {
+  return tri::tokens_in_memory(some_tokens(), {.vocab = kVocab, .context = kContext, .order = "sequential"});
+}
+
+tri::TrainOptions few() { return {.steps = 4, .batch = 4, .lr = 1e-2, .warmup = 0}; }
+
+std::vector<double> losses(tri::Trainer t) {
+  std::vector<double> all;
+  t.on_step([&](const tri::Metrics& m) {
+    all.push_back(m.loss);
+    return tri::Next::go;
+  });
+  t.run();
+  return all;
+}
+
+std::string refusal(const std::function<void()>& request) {
+  try {
+    request();
+  } catch (const tri::Error& e) {
+    EXPECT_EQ(e.kind(), tri::Error::Kind::request) << e.message();
+    return e.message();
+  }
+  ADD_FAILURE() << "nothing was refused";
+  return {};
+}
+
+void expect_part(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
+}
+
+class OwnParts : public ::testing::Test {
+ protected:
+  OwnParts() { fs::create_directories(folder_); }
+  ~OwnParts() override { fs::remove_all(folder_); }
+  fs::path folder_ = fs::temp_directory_path() / ("trireme_own_" + std::to_string(::getpid()));
+};
+
+TEST_F(OwnParts, TokensInMemoryAreLikeTheirFile) {
+  const std::vector<std::int32_t> tokens = some_tokens();
+  std::vector<std::uint16_t> narrow(tokens.begin(), tokens.end());
+  const std::string file = (folder_ / "tokens.bin").string();
+  std::ofstream(file, std::ios::binary)
+      .write(reinterpret_cast<const char*>(narrow.data()), static_cast<std::streamsize>(narrow.size() * 2));
+  const tri::Data on_disk =
+      tri::token_files({file}, {.vocab = kVocab, .context = kContext, .order = "sequential", .holdout = 0});
+  tri::Data memory = in_memory();
+  memory.holdout = 0;
+  EXPECT_EQ(losses({Small{}, memory, few()}), losses({Small{}, on_disk, few()}));
+}
+
+TEST_F(OwnParts, SamplesFromAFunction) {
+  std::atomic<int> calls = 0;
+  const auto read = [&](std::int64_t sample, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+    ++calls;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = static_cast<std::int32_t>((sample + static_cast<std::int64_t>(i)) % kVocab);
+      targets[i] = (tokens[i] + 1) % static_cast<std::int32_t>(kVocab);
+    }
+  };
+  tri::TrainOptions options = few();
+  options.steps = 200;
+  options.lr = 5e-2;
+  tri::Trainer t{Small{}, tri::own_tokens(200, read, {.vocab = kVocab, .context = kContext}), options};
+  const double before = t.evaluate().value();
+  EXPECT_LT(t.run().eval_loss.value(), 0.5 * before);
+  EXPECT_GT(calls, 200);
+  // A token that the model does not have ends the run by its sample.
+  const auto bad = [](std::int64_t, std::span<std::int32_t> tokens, std::span<std::int32_t>) { tokens[0] = 50; };
+  tri::Trainer other{Small{}, tri::own_tokens(20, bad, {.vocab = kVocab, .context = kContext}), few()};
+  try {
+    other.run();
+    FAIL();
+  } catch (const tri::Error& e) {
+    expect_part(e.message(), "token 50 is not from 0 to below 50");
+  }
+  expect_part(refusal([&] { tri::Trainer(Small{}, tri::own_tokens(1, read, {.vocab = 50}), few()); }), "too few");
+  expect_part(refusal([&] { tri::Trainer(Small{}, tri::own_tokens(9, read, {}), few()); }), "vocab");
+}
+
+TEST_F(OwnParts, ImagesFromAFunction) {
+  const auto read = [](std::int64_t sample, std::span<float> pixels) {
+    const auto label = static_cast<std::int32_t>(sample % 3);
+    std::fill(pixels.begin(), pixels.end(), static_cast<float>(label) - 1.0F);
+    return label;
+  };
+  const auto model = [](tri::Builder& b, const tri::Batch& in) {
+    const tri::Value x = reshape(in.images, {in.images.shape()[0], 4 * 4});
+    return cross_entropy(b, linear(b.scope("out"), x, 3), in.labels);
+  };
+  tri::TrainOptions options = few();
+  options.steps = 100;
+  tri::Trainer t{model, tri::own_images(90, read, {.size = 4, .channels = 1, .classes = 3}), options};
+  EXPECT_LT(t.run().eval_loss.value(), 0.5);
+}
+
+TEST_F(OwnParts, WeightsAreReadAndSet) {
+  tri::Trainer t{Small{}, in_memory(), few()};
+  std::vector<std::string> names;
+  for (const tri::Parameter& p : t.parameter_list()) names.push_back(p.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"embed.weight", "head.weight"}));
+  const std::vector<std::int32_t> tokens(kContext, 3);
+  const std::vector<float> before = t.forward(tokens);
+  ASSERT_EQ(before.size(), static_cast<std::size_t>(kContext * kVocab));
+  // The logits are the product of both weights.
+  const std::vector<float> embed = t.values("embed.weight");
+  const std::vector<float> head = t.values("head.weight");
+  const float expected =
+      std::inner_product(embed.begin() + 3 * 16, embed.begin() + 4 * 16, head.begin() + 7 * 16, 0.0F);
+  EXPECT_NEAR(before[7], expected, 1e-6F);
+  t.set_values("head.weight", std::vector<float>(head.size(), 0.0F));
+  for (const float logit : t.forward(tokens)) EXPECT_EQ(logit, 0.0F);
+  expect_part(refusal([&] { t.set_values("head.weight", {1, 2}); }), "800 values");
+  expect_part(refusal([&] { t.values("head.wieght"); }), "did you mean 'head.weight'?");
+  expect_part(refusal([&] { t.forward({1, 2}); }), "8 tokens");
+  expect_part(refusal([&] { t.forward(std::vector<std::int32_t>(kContext, 50)); }), "token 50");
+}
+
+// What leaves a value as it was trains like no layer at all, forwards and backwards.
+TEST_F(OwnParts, EverydayOps) {
+  const auto train = [&](std::function<tri::Value(tri::Builder&, const tri::Value&)> through) {
+    return losses({Small{std::move(through)}, in_memory(), few()});
+  };
+  const std::vector<double> plain = train({});
+  EXPECT_EQ(train([](tri::Builder&, const tri::Value& x) { return concat(split(x, 4), -1); }), plain);
+  EXPECT_EQ(train([](tri::Builder&, const tri::Value& x) { return transpose(transpose(x, 0, 2), 2, 0); }), plain);
+  EXPECT_EQ(train([](tri::Builder&, const tri::Value& x) { return permute(permute(x, {2, 0, 1}), {1, 2, 0}); }), plain);
+  EXPECT_EQ(train([](tri::Builder&, const tri::Value& x) {
+              return tri::concat({slice(x, 2, 0, 5), slice(x, 2, 5, 16)}, 2);
+            }),
+            plain);
+  EXPECT_EQ(train([](tri::Builder&, const tri::Value& x) {
+              const tri::Extents s = x.shape();
+              return mean(reshape(x, {s[0], s[1], s[2], 1}), -1);
+            }),
+            plain);
+  const auto twice = train([](tri::Builder&, const tri::Value& x) { return 2.0 * x; });
+  const auto summed = train([](tri::Builder&, const tri::Value& x) {
+    tri::Extents s = x.shape();
+    s.insert(s.begin() + 2, 1);
+    const tri::Value wide = reshape(x, s);
+    return sum(tri::concat({wide, wide}, 2), 2);
+  });
+  ASSERT_EQ(twice.size(), summed.size());
+  for (std::size_t i = 0; i < twice.size(); ++i) EXPECT_NEAR(twice[i], summed[i], 1e-5);
+  // Shares add up to one: what is subtracted from itself is nothing, and all tokens are as likely.
+  const auto nothing = train([](tri::Builder&, const tri::Value& x) {
+    const tri::Value total = sum(softmax(x), -1);
+    const tri::Extents s = total.shape();
+    return x * 0.0 + tri::concat(std::vector<tri::Value>(16, reshape(total - total, {s[0], s[1], 1})), -1);
+  });
+  EXPECT_NEAR(nothing.front(), std::log(50.0), 1e-5);
+  expect_part(refusal([&] { train([](tri::Builder&, const tri::Value& x) { return split(x, 3).front(); }); }), "split");
+  expect_part(refusal([&] { train([](tri::Builder&, const tri::Value& x) { return slice(x, 2, 5, 17); }); }), "slice");
+  expect_part(refusal([&] { train([](tri::Builder&, const tri::Value& x) { return mean(x, 3); }); }), "mean");
+}
+
+TEST_F(OwnParts, AScopeThatIsUsedTwiceByAccidentIsRefused) {
+  const auto two = [](const std::string& first, const std::string& second, bool shared) {
+    return Small{[=](tri::Builder& b, const tri::Value& x) {
+      const tri::Builder again = b.scope(second);
+      return linear(shared ? again.shared() : again, linear(b.scope(first), x, 16), 16);
+    }};
+  };
+  const auto parameters = [&](const Small& model) { return tri::Trainer(model, in_memory(), few()).parameters(); };
+  EXPECT_EQ(parameters(two("a", "b", false)), 2 * 50 * 16 + 2 * (16 * 16 + 16));
+  EXPECT_EQ(parameters(two("a", "a", true)), 2 * 50 * 16 + 16 * 16 + 16);
+  expect_part(refusal([&] { parameters(two("a", "a", false)); }), "linear in scope 'a'");
+}
+
+TEST_F(OwnParts, ABatchThatHasNoImagesSaysSo) {
+  const auto model = [](tri::Builder& b, const tri::Batch& in) {
+    return cross_entropy(b, linear(b.scope("out"), in.images, 3), in.labels);
+  };
+  expect_part(refusal([&] { tri::Trainer(model, in_memory(), few()); }), "absent");
+}
+
+TEST_F(OwnParts, MemoryOfEveryRank) {
+  const tri::MemoryReport two = tri::Trainer(Small{}, in_memory(), few(), {.mesh = "dp=2", .zero = 1}).memory();
+  EXPECT_EQ(two.ranks.size(), 2U);
+  const tri::MemoryReport served =
+      tri::Trainer(Small{}, in_memory(), few(), {.mesh = "dp=2", .server = "sync", .servers = 2}).memory();
+  ASSERT_EQ(served.ranks.size(), 4U);
+  EXPECT_FALSE(served.ranks[1].server);
+  EXPECT_TRUE(served.ranks[2].server);
+  EXPECT_GT(served.ranks[3].peak_bytes, 0U);
+}
+
+TEST_F(OwnParts, PretrainedModelOnTextOfOnesOwn) {
+  const std::string source = std::string(TRIREME_SOURCE_DIR) + "/tests/huggingface/gpt2-tied";
+  const std::string text = (folder_ / "book.txt").string();
+  std::ofstream out(text);
+  for (int i = 0; i < 300; ++i) out << "the trireme has three rows of oars " << i % 5 << "\n";
+  out.close();
+  const std::string exported = (folder_ / "out").string();
+  std::vector<float> trained;
+  {
+    tri::Trainer t{tri::Pretrained{source}, tri::text_files({text}, {.context = 16}), few()};
+    const double before = t.evaluate().value();
+    EXPECT_LT(t.run().eval_loss.value(), before);
+    t.export_huggingface(exported);
+    trained = t.values(t.parameter_list().front().name);
+    EXPECT_FALSE(t.generate("the ", {.tokens = 5}).empty());
+    expect_part(refusal([&] { t.export_huggingface(exported); }), "there already");
+  }
+  tri::Trainer again{tri::Pretrained{exported}, tri::text_files({text}, {.context = 16}), few()};
+  EXPECT_EQ(again.values(again.parameter_list().front().name), trained);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 2);  // nothing else was left
+  const auto longer = [&] { tri::Trainer(tri::Pretrained{source}, tri::text_files({text}, {.context = 9999}), few()); };
+  expect_part(refusal(longer), "model.context = 9999");
+}
+
+TEST(OwnRanks, AProcessByItselfIsAGroupOfOne) {
+  tri::Communicator comm = tri::Communicator::create();
+  EXPECT_EQ(comm.size(), 1);
+  const std::vector<float> a = {1, 2, 3};
+  EXPECT_EQ(comm.all_reduce(a), a);
+}
+
+TEST(OwnRanks, EveryOperationOfTheCommunicator) {
+  tri::run_ranks(3, [](tri::Communicator& comm) {
+    const int rank = comm.rank();
+    const auto me = static_cast<float>(rank);
+    std::vector<float> whole = {me, me + 1, me + 2, me + 3, me + 4, me + 5};
+    std::vector<float> slice(2);
+    comm.reduce_scatter(std::span(whole), std::span(slice));
+    EXPECT_EQ(slice, (std::vector<float>{6 * me + 3, 6 * me + 6}));
+    std::vector<float> all(6);
+    comm.start_all_gather(std::span<const float>(slice), std::span(all)).wait();
+    EXPECT_EQ(all, (std::vector<float>{3, 6, 9, 12, 15, 18}));
+    std::vector<float> again(2);
+    comm.start_reduce_scatter(std::span(whole), std::span(again), tri::ReduceOp::max).wait();
+    EXPECT_EQ(again, (std::vector<float>{2 * me + 2, 2 * me + 3}));
+
+    std::vector<float> sum = {me};
+    comm.reduce(std::span(sum), 1);
+    if (rank == 1) {
+      EXPECT_EQ(sum[0], 3);
+    }
+    sum = {me};
+    comm.start_reduce(std::span(sum), 2).wait();
+    if (rank == 2) {
+      EXPECT_EQ(sum[0], 3);
+    }
+    std::vector<double> counts = {1.0};
+    tri::Request pending = comm.start_all_reduce(std::span(counts));
+    while (!pending.test()) {
+    }
+    EXPECT_EQ(counts[0], 3);
+
+    const std::vector<std::int32_t> source =
+        rank == 0 ? std::vector<std::int32_t>{7, 8, 9} : std::vector<std::int32_t>{};
+    std::vector<std::int32_t> mine(1);
+    comm.scatter(std::span<const std::int32_t>(source), std::span(mine), 0);
+    EXPECT_EQ(mine[0], 7 + rank);
+    std::vector<std::int32_t> gathered(3);
+    const std::span<std::int32_t> at_root = std::span(gathered).first(rank == 2 ? 3 : 0);
+    comm.gather(std::span<const std::int32_t>(mine), at_root, 2);
+    if (rank == 2) {
+      EXPECT_EQ(gathered, (std::vector<std::int32_t>{7, 8, 9}));
+    }
+    const std::vector<std::int32_t> letters = {10 * rank, 10 * rank + 1, 10 * rank + 2};
+    std::vector<std::int32_t> received(3);
+    comm.all_to_all(std::span<const std::int32_t>(letters), std::span(received));
+    EXPECT_EQ(received, (std::vector<std::int32_t>{rank, 10 + rank, 20 + rank}));
+    comm.start_all_to_all(std::span<const std::int32_t>(received), std::span(gathered)).wait();
+    EXPECT_EQ(gathered, letters);
+    comm.start_broadcast(std::span(mine), 1).wait();
+    EXPECT_EQ(mine[0], 8);
+    const std::vector<std::int32_t> token = {rank};
+    std::vector<std::int32_t> from(1);
+    tri::Request in = comm.start_recv(std::span(from), (rank + 2) % 3, 4);
+    tri::Request out = comm.start_send(std::span<const std::int32_t>(token), (rank + 1) % 3, 4);
+    in.wait();
+    out.wait();
+    EXPECT_EQ(from[0], (rank + 2) % 3);
+    comm.start_barrier().wait();
+    try {
+      std::vector<float> short_slice(1);
+      comm.reduce_scatter(std::span(whole), std::span(short_slice));
+      FAIL();
+    } catch (const tri::Error& e) {
+      expect_part(e.message(), "6 elements for 3 ranks");
+    }
+  });
+}
+
+}  // namespace

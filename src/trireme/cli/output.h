@@ -1,0 +1,29 @@
+#pragma once
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "trireme/core/error.h"
+
+namespace trireme::cli {
+
+// Writes text, and goes on where nobody reads it any more: a closed terminal or pipe is no reason to lose a run.
+void say(std::FILE* to, const std::string& text);
+
+template <class... Args>
+void say(std::FILE* to, fmt::format_string<Args...> format, Args&&... args) {
+  say(to, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Writes the line "error: …" and gives the code to exit with.
+int report(const Error& e);
+
+// Columns of the terminal that `to` is; 0: it is none.
+int terminal_width(std::FILE* to);
+
+// `line` cut to so many columns of a terminal; a cut one ends in "…". 0: as it is.
+std::string fitted(const std::string& line, int columns);
+
+}  // namespace trireme::cli

@@ -1,0 +1,60 @@
+#include "trireme/cli/preparation.h"
+
+#include <algorithm>
+
+#include "trireme/cli/output.h"
+#include "trireme/core/text.h"
+
+namespace trireme::cli {
+
+Preparation::Preparation(const char* what)
+    : what_(what), start_(std::chrono::steady_clock::now()), thread_([this] { tick(); }) {}
+
+Preparation::~Preparation() { finish(); }
+
+void Preparation::begin(const char* what) { what_ = what; }
+
+void Preparation::finish() {
+  {
+    const std::lock_guard lock(mutex_);
+    finished_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  if (open_) say(stderr, "\r\033[K");
+  open_ = false;
+}
+
+void log_to_stderr(LogLevel level, const std::string& text) {
+  // On a terminal a live line may be there: it comes again below.
+  say(stderr, "{}{}{}\n", terminal_width(stderr) > 0 ? "\r\033[K" : "", level == LogLevel::warning ? "warning: " : "",
+      text);
+}
+
+train::TrainerOptions planning_options(Preparation& preparation) {
+  train::TrainerOptions options;
+  options.write = false;
+  options.log = log_to_stderr;
+  options.on_phase = [&preparation](const char* phase) { preparation.begin(phase); };
+  return options;
+}
+
+void Preparation::tick() {
+  const int width = terminal_width(stderr);
+  const auto every = width > 0 ? std::chrono::milliseconds(500) : std::chrono::milliseconds(5000);
+  constexpr auto kMoment = std::chrono::milliseconds(1000);
+  std::unique_lock lock(mutex_);
+  if (changed_.wait_for(lock, std::max<std::chrono::milliseconds>(every, kMoment), [&] { return finished_; })) return;
+  do {
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    const std::string line = fmt::format("{} · {}", what_.load(), format_duration(seconds));
+    if (width > 0)
+      say(stderr, "\r\033[K{}", fitted(line, width));
+    else
+      say(stderr, "{}\n", line);
+    std::fflush(stderr);
+    open_ = width > 0;
+  } while (!changed_.wait_for(lock, every, [&] { return finished_; }));
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,23 @@
+#pragma once
+#include <CLI/CLI.hpp>
+
+#include <charconv>
+#include <string>
+
+#include "trireme/core/error.h"
+
+namespace trireme::cli {
+
+// A number of at least 0; CLI11's own check answers with the largest number there is, digit by digit.
+inline CLI::Validator not_negative() {
+  return {[](std::string& text) -> std::string {
+            double value = 0;
+            const char* end = text.data() + text.size();
+            const auto [rest, error] = std::from_chars(text.data(), end, value);
+            if (error == std::errc() && rest == end && value >= 0) return {};
+            return fmt::format("must be a number of at least 0, got {}", text);
+          },
+          "NUMBER"};
+}
+
+}  // namespace trireme::cli

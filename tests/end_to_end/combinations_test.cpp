@@ -1,0 +1,124 @@
+// Techniques in random combinations: each trains, or is refused in one line before anything starts. What does not
+// change the mathematics gives the losses of one plain rank with the same micro-batches.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <random>
+
+#include "end_to_end/program.h"
+#include "trireme/core/error.h"
+
+namespace trireme::testing {
+namespace {
+
+struct Choice {
+  std::string key;
+  std::vector<std::string> values;
+};
+
+// The first value of each is the plain one.
+const std::vector<Choice>& techniques() {
+  static const std::vector<Choice> all = {
+      {"parallel.zero", {"0", "1", "2", "3"}},
+      {"parallel.overlap", {"true", "false"}},
+      {"parallel.bucket", {"25MiB", "1KiB"}},
+      {"parallel.allreduce", {"auto", "ring", "recursive", "tree", "sequential", "parallel"}},
+      {"parallel.server", {"none", "none", "none", "sync", "async", "ssp:2"}},
+      {"parallel.compress", {"none", "none", "none", "int8", "topk:0.1", "onebit", "powersgd:2"}},
+      {"memory.remat", {"none", "every:1", "sqrt", "selective", "full"}},
+      {"memory.offload", {"none", "none", "activations", "optimizer", "all"}},
+      {"memory.activations", {"full", "full", "int8"}},
+      {"train.precision", {"f32", "f32", "fp16"}},
+      {"runtime.threads", {"1", "2"}},
+  };
+  return all;
+}
+
+bool changes_mathematics(const std::string& key, const std::string& value) {
+  if (key == "parallel.compress") return value != "none";
+  if (key == "parallel.server") return value != "none" && value != "sync";
+  if (key == "memory.activations") return value != "full";
+  return key == "train.precision" && value != "f32";
+}
+
+const std::vector<std::vector<std::string>>& models() {
+  static const std::vector<std::vector<std::string>> all = {
+      {"--model.family=gpt2", "--model.layers=2"},
+      {"--model.family=llama", "--model.layers=3", "--model.kv_heads=1"},
+      {"--model.family=mlp", "--model.layers=3", "--data.images=synthetic", "--model.image=8", "--model.classes=3"},
+      {"--model.family=convnet", "--model.layers=2", "--data.images=synthetic", "--model.image=8", "--model.classes=3",
+       "--model.width=4"},
+      {"--model.family=resnet", "--model.layers=18", "--data.images=synthetic", "--model.image=16", "--model.classes=3",
+       "--model.width=4"},
+  };
+  return all;
+}
+
+class Combinations : public Program {
+ protected:
+  std::vector<double> losses(const std::string& run) const {
+    std::vector<double> all;
+    for (const nlohmann::json& line : metrics(run)) all.push_back(line["loss"]);
+    return all;
+  }
+};
+
+TEST_F(Combinations, TrainOrAreRefusedInOneLine) {
+  const char* asked = std::getenv("TRIREME_COMBINATIONS");
+  const int count = asked != nullptr ? std::atoi(asked) : 8;
+  std::mt19937 random(5);
+  const auto any = [&](const auto& list) -> const auto& {
+    return list[std::uniform_int_distribution<std::size_t>(0, list.size() - 1)(random)];
+  };
+  int trained = 0;
+  int compared = 0;
+  for (int c = 0; c < count; ++c) {
+    const std::string run = "run-" + std::to_string(c);
+    std::vector<std::string> common = {"train", "tiny.toml", "--train.steps=3", "--train.batch=8", "--train.eps=1e-4"};
+    const std::vector<std::string>& model = any(models());
+    common.insert(common.end(), model.begin(), model.end());
+    common.push_back("--train.optimizer=" + any(std::vector<std::string>{"adamw", "sgd"}));
+    const int ranks = any(std::vector<int>{1, 2, 4});
+    const int rows = any(std::vector<int>{1, 2});  // of a replica
+    bool same = true;
+    std::vector<std::string> words = common;
+    for (const Choice& choice : techniques()) {
+      const std::string& value = any(choice.values);
+      same = same && !changes_mathematics(choice.key, value);
+      words.push_back("--" + choice.key + "=" + value);
+    }
+    words.push_back("--parallel.mesh=" + (ranks == 1 ? "auto" : "dp=" + std::to_string(ranks)));
+    words.push_back("--train.micro_batch=" + std::to_string(rows));
+    words.push_back("--output.dir=" + run);
+    const std::string command = fmt::format("trireme {}", fmt::join(words, " "));
+    const Finished f = this->run(words);
+    if (f.code == 2) {
+      const std::size_t at = f.err.find("error: ");
+      ASSERT_NE(at, std::string::npos) << command << "\n" << f.err;
+      // It names a key, and the folder was not begun.
+      EXPECT_NE(f.err.find('.', at), std::string::npos) << command << "\n" << f.err;
+      EXPECT_FALSE(exists(run)) << command;
+      continue;
+    }
+    ASSERT_EQ(f.code, 0) << command << "\n" << f.out << f.err;
+    ++trained;
+    ASSERT_EQ(losses(run).size(), 3U) << command;
+    EXPECT_EQ(f.out.find("✗"), std::string::npos) << command << "\n" << f.out;
+    if (!same) continue;
+    // Batch norm sees a micro-batch of all ranks: the plain run has as many rows in each.
+    common.push_back("--train.micro_batch=" + std::to_string(rows * ranks));
+    common.push_back("--output.dir=plain-" + std::to_string(c));
+    done(common);
+    const std::vector<double> plain = losses("plain-" + std::to_string(c));
+    const std::vector<double> mine = losses(run);
+    for (std::size_t i = 0; i < plain.size(); ++i)
+      EXPECT_NEAR(mine[i], plain[i], 1e-4 * std::abs(plain[i])) << "step " << i + 1 << " of " << command;
+    ++compared;
+  }
+  std::printf("%d of %d combinations trained, %d of them compared with one plain rank\n", trained, count, compared);
+  EXPECT_GT(trained, 0);
+}
+
+}  // namespace
+}  // namespace trireme::testing

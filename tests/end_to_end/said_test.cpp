@@ -1,0 +1,314 @@
+// What a person asks for is done, or the program says by name what is not.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "end_to_end/program.h"
+#include "trireme/core/error.h"
+#include "trireme/train/config.h"
+
+namespace trireme::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kFolders = std::string(TRIREME_SOURCE_DIR) + "/tests/huggingface/";
+
+class Said : public Program {
+ protected:
+  static void expect_part(const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in:\n" << text;
+  }
+  static void expect_none(const std::string& text, const std::string& part) {
+    EXPECT_EQ(text.find(part), std::string::npos) << "'" << part << "' in:\n" << text;
+  }
+};
+
+TEST_F(Said, KeysWithoutEffectAreWarnedOf) {
+  const struct {
+    std::vector<std::string> keys;
+    std::string warning;
+  } cases[] = {
+      {{"--train.momentum=0.8"}, "warning: train.momentum = 0.8 has no effect: it is for train.optimizer = \"sgd\""},
+      {{"--train.optimizer=sgd", "--train.betas=0.8,0.9"}, "warning: train.betas = [0.8, 0.9] has no effect"},
+      {{"--model.rope_theta=500"}, "warning: model.rope_theta = 500.0 has no effect"},
+      {{"--data.augment=flip"}, "warning: data.augment = \"flip\" has no effect: it is for images"},
+      {{"--memory.offload_tier=disk"}, "warning: memory.offload_tier = \"disk\" has no effect"},
+      {{"--memory.offload=optimizer", "--memory.offload_policy=all"},
+       "warning: memory.offload_policy = \"all\" has no"},
+      {{"--parallel.zero=1"}, "warning: parallel.zero = 1 has no effect: it is for several ranks"},
+      {{"--train.schedule=constant", "--train.min_lr=1e-4"}, "warning: train.min_lr = 0.0001 has no effect"},
+  };
+  for (const auto& [keys, warning] : cases) {
+    std::vector<std::string> words = {"train", "tiny.toml", "--dry-run"};
+    words.insert(words.end(), keys.begin(), keys.end());
+    expect_part(done(words).err, warning);
+  }
+  expect_none(done({"train", "tiny.toml", "--dry-run"}).err, "warning");
+  // What a run has written down for itself is no wish of anyone's.
+  done({"train", "tiny.toml", "--output.dir=run", "--train.steps=2"});
+  expect_none(done({"train", "run", "--resume", "--train.steps=3"}).err, "warning");
+}
+
+TEST_F(Said, OptionsThatContradictOrSayNothingAreRefused) {
+  expect_part(refused({"inspect", "program", "tiny.toml", "--dot"}), "--dot");
+  expect_part(refused({"inspect", "program", "tiny.toml", "--graph=micro"}), "--graph micro");
+  expect_part(refused({"inspect", "graph", "tiny.toml", "--program=step"}), "--program step");
+  expect_part(refused({"inspect"}), "trireme inspect graph");
+  done({"train", "tiny.toml", "--output.dir=run", "--train.steps=1"});
+  const std::string both = refused({"generate", "--from=run", "--prompt=a", "--prompt-tokens=1,2"});
+  expect_part(both, "--prompt and --prompt-tokens");
+}
+
+TEST_F(Said, ProgramsOfEveryRank) {
+  const std::vector<std::string> two = {"inspect", "program", "tiny.toml", "--parallel.mesh=dp=2"};
+  const auto of = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), two.begin(), two.end());
+    return more;
+  };
+  EXPECT_EQ(done(of({"--rank=1"})).out, done(of({"--rank=0"})).out);
+  expect_part(refused(of({"--rank=2"})), "2 ranks, from 0 to 1");
+  expect_part(refused(of({"--rank=-1"})), "--rank -1");
+  const std::string server = done(of({"--rank=2", "--parallel.server=sync"})).out;
+  EXPECT_FALSE(server.empty());
+  EXPECT_NE(server, done(of({"--rank=1", "--parallel.server=sync"})).out);
+}
+
+TEST_F(Said, MemoryCountsServers) {
+  const auto memory = nlohmann::json::parse(done({"memory", "tiny.toml", "--brief", "--json", "--parallel.mesh=dp=2",
+                                                  "--parallel.server=sync", "--parallel.servers=3"})
+                                                .out);
+  ASSERT_EQ(memory["ranks"].size(), 5U);
+  for (std::size_t r = 0; r < 5; ++r) {
+    const auto& rank = memory["ranks"][r];
+    EXPECT_EQ(rank["rank"], r);
+    EXPECT_EQ(rank["role"], r < 2 ? "worker" : "server");
+    std::int64_t sum = 0;
+    for (const char* category : {"weights", "gradients", "optimizer", "activations", "workspace", "staging", "padding"})
+      sum += rank.value(category, std::int64_t{0});
+    EXPECT_LE(sum, rank["predicted_peak_bytes"].get<std::int64_t>());
+    EXPECT_GT(rank["predicted_peak_bytes"], 0);
+  }
+}
+
+// The quickstart shows two ranks; a model or data of one's own trains on what is asked for.
+TEST_F(Said, QuickstartGivesWayToWhatIsNamed) {
+  const auto config = [&](const std::vector<std::string>& words) {
+    std::vector<std::string> all = {"config"};
+    all.insert(all.end(), words.begin(), words.end());
+    return train::parse_config(done(all).out, "shown.toml");
+  };
+  EXPECT_EQ(config({"--train.lr=1e-2"}).parallel.mesh, "dp=2");
+  EXPECT_EQ(config({"--train.lr=1e-2"}).train.lr, 1e-2);
+  for (const char* own : {"--data.text=text.txt", "--model.layers=1"}) {
+    EXPECT_EQ(config({own}).parallel.mesh, "auto") << own;
+    EXPECT_EQ(config({own}).parallel.zero, 0) << own;
+    EXPECT_EQ(config({own}).model.width, 128) << own;
+  }
+  EXPECT_EQ(config({"--data.text=text.txt", "--parallel.mesh=dp=2"}).parallel.mesh, "dp=2");
+  EXPECT_EQ(config({"tiny.toml", "--train.batch=8"}).train.batch, 8);
+  const Finished f = done({"train", "--data.text=text.txt", "--parallel.mesh=dp=2", "--model.width=16",
+                           "--model.layers=1", "--model.context=16", "--train.steps=2", "--train.warmup=1"});
+  const std::string first = f.out.substr(0, f.out.find('\n'));
+  expect_part(first, "built-in quickstart with your data.text, parallel.mesh, model.width, model.layers, …");
+  expect_none(f.out, "replayed");
+  // What is loaded has a shape of its own.
+  const train::Config loaded =
+      config({"--init.from=" + kFolders + "gpt2-tied", "--data.tokens=" + kFolders + "tokens.bin"});
+  EXPECT_EQ(loaded.model.family, "gpt2");
+}
+
+TEST_F(Said, DataThatNobodyNamed) {
+  write("model.toml", "[model]\nwidth = 16\nheads = 2\nlayers = 1\ncontext = 16\n");
+  expect_part(done({"train", "model.toml", "--dry-run"}).err, "warning: no data was named");
+  expect_part(refused({"train", kFolders + "gpt2-tied", "--dry-run"}), "data.text");
+  done({"import", kFolders + "gpt2-tied", "run"});
+  expect_part(refused({"train", "run", "--resume"}), "data.text");
+  expect_part(refused({"train", "quickstart", "--data.text="}), "data.text");
+}
+
+// Nothing of an imported model is trained yet: how to train it may still be said.
+TEST_F(Said, AnImportedRunTakesDataAndBatch) {
+  done({"import", kFolders + "gpt2-tied", "run"});
+  done({"train", "run", "--resume", "--data.tokens=" + kFolders + "tokens.bin", "--train.batch=4", "--train.steps=2",
+        "--train.optimizer=sgd", "--model.dropout=0.1"});
+  EXPECT_EQ(metrics("run").size(), 2U);
+  expect_part(refused({"train", "run", "--resume", "--train.batch=8", "--train.steps=3"}), "train.batch = 8");
+}
+
+class Tokenizers : public Said {
+ protected:
+  // gpt2-tied with the files that older folders have in the place of tokenizer.json.
+  void write_older() const {
+    fs::copy(kFolders + "gpt2-tied", folder() / "older", fs::copy_options::recursive);
+    const auto json = nlohmann::ordered_json::parse(read("older/tokenizer.json"));
+    fs::remove(folder() / "older/tokenizer.json");
+    write("older/tokenizer_config.json", R"({"tokenizer_class": "GPT2Tokenizer"})");
+    write("older/vocab.json", json["model"]["vocab"].dump());
+    std::string merges = "#version: 0.2\n";
+    for (const auto& merge : json["model"]["merges"])
+      merges += (merge.is_string() ? merge.get<std::string>()
+                                   : merge[0].get<std::string>() + " " + merge[1].get<std::string>()) +
+                "\n";
+    write("older/merges.txt", merges);
+  }
+};
+
+// Bytes are other tokens than those that the weights know.
+TEST_F(Tokenizers, AFolderWithoutOneDoesNotReadText) {
+  fs::copy(kFolders + "gpt2-tied", folder() / "none", fs::copy_options::recursive);
+  fs::remove(folder() / "none/tokenizer.json");
+  const std::vector<std::string> small = {"--data.text=text.txt", "--model.context=16", "--train.steps=1"};
+  std::vector<std::string> words = {"train", "none"};
+  words.insert(words.end(), small.begin(), small.end());
+  const std::string error = refused(words);
+  expect_part(error, "none");
+  expect_part(error, "data.tokenizer");
+  expect_part(refused({"generate", "--from=none", "--prompt=a"}), "--prompt-tokens");
+  expect_part(refused({"eval", "--from=none", "--data.text=text.txt"}), "data.tokenizer");
+  // By way of a run just the same.
+  done({"import", "none", "imported", "--model.context=16"});
+  expect_part(refused({"train", "imported", "--resume", "--data.text=text.txt"}), "data.tokenizer");
+  words.emplace_back("--data.tokenizer=bytes");
+  done(words);
+}
+
+TEST_F(Tokenizers, OlderFilesOfGpt2AreTheSameTokenizer) {
+  write_older();
+  const std::vector<std::string> small = {"--data.text=text.txt", "--model.context=16", "--train.steps=2",
+                                          "--train.batch=4"};
+  const auto train = [&](const std::string& from, const std::string& to) {
+    std::vector<std::string> words = {"train", from, "--output.dir=" + to};
+    words.insert(words.end(), small.begin(), small.end());
+    return done(words);
+  };
+  train(kFolders + "gpt2-tied", "newer-run");
+  expect_part(train("older", "older-run").out, "older/vocab.json");
+  EXPECT_TRUE(state("older-run", 2) == state("newer-run", 2));
+  // The run has what it needs of the folder.
+  fs::remove_all(folder() / "older");
+  EXPECT_EQ(done({"generate", "--from=older-run", "--prompt=the", "--tokens=8", "--seed=3"}).out,
+            done({"generate", "--from=newer-run", "--prompt=the", "--tokens=8", "--seed=3"}).out);
+  write_older();
+  write("older/tokenizer_config.json", R"({"tokenizer_class": "Qwen2Tokenizer"})");
+  expect_part(refused({"train", "older", "--data.text=text.txt", "--model.context=16"}), "Qwen2Tokenizer");
+}
+
+TEST_F(Tokenizers, GiveTheVocabularyOfTokenFiles) {
+  const auto learnt =
+      nlohmann::json::parse(done({"tokenize", "--train=300", "--out=tokenizer.json", "--json", "text.txt"}).out);
+  done({"tokenize", "--tokenizer=tokenizer.json", "--out=data.bin", "text.txt"});
+  const Finished f = done({"train", "tiny.toml", "--data.text=", "--data.tokens=data.bin",
+                           "--data.tokenizer=tokenizer.json", "--output.dir=run"});
+  expect_part(f.out, "vocabulary " + std::to_string(learnt["vocab"].get<int>()));
+}
+
+TEST_F(Said, TextFromGlobsAndMixtures) {
+  write("a/one.txt", read("text.txt"));
+  write("a/two.txt", read("text.txt") + "more");
+  write("b.txt", std::string(6000, 'x'));
+  expect_part(done({"train", "tiny.toml", "--data.text=a/*.txt", "--dry-run"}).out, "2 text files");
+  const Finished f = done({"train", "tiny.toml", R"(--data.text=["a/*.txt@3", "b.txt@1"])", "--output.dir=run"});
+  expect_part(f.out, "2 sources (a/*.txt 75%, b.txt 25%)");
+  expect_part(refused({"train", "tiny.toml", "--data.text=a/*.md"}), "a/*.md");
+  expect_part(refused({"train", "tiny.toml", R"(--data.text=["a/*.txt@3", "b.txt"])"}), "mixing weight");
+  // A comma in a name.
+  write("c,d.txt", read("text.txt"));
+  done({"train", "tiny.toml", R"(--data.text=["c,d.txt"])", "--dry-run"});
+}
+
+TEST_F(Said, NamesThatAreNotUtf8) {
+  write("caf\xE9.txt", read("text.txt"));
+  const std::string error = refused({"train", "tiny.toml", "--data.text=caf\xE9.txt"});
+  expect_part(error, "data.text");
+  expect_part(error, "caf\\xE9.txt");
+  // A folder or configuration of such a name is only mentioned.
+  fs::copy(folder() / "tiny.toml", folder() / "tin\xFF.toml");
+  done({"train", "tin\xFF.toml", "--output.dir=run", "--train.steps=1"});
+  done({"train", "run", "--resume", "--train.steps=2"});
+}
+
+TEST_F(Said, MessagesSayWhatHelps) {
+  done({"train", "tiny.toml", "--output.dir=run", "--train.steps=1"});
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"export", "run", "out", "--step=-1"},
+                                                {"generate", "--from=run", "--prompt=a", "--step=-1"},
+                                                {"eval", "--from=run", "--step=-1"}}) {
+    expect_part(refused(words), "--step");
+    EXPECT_LT(refused(words).size(), 120U) << words.front();
+  }
+  // Where nothing is held out there is still too little.
+  write("short.txt", "short");
+  expect_none(refused({"train", "tiny.toml", "--data.text=short.txt"}), "data.holdout");
+  expect_part(refused({"train", "tiny.toml", "--data.text=short.txt"}), "model.context");
+  write("short.toml", "[train]\nfoo = 1\n");
+  expect_none(refused({"train", "short.toml"}), "did you mean");
+  expect_part(refused({"train", "tiny.toml", "--train.lrr=1"}), "did you mean train.lr?");
+  const Finished bad = run({"train", "tiny.toml", "--output.dir=bad", "--train.lr=1e30", "--train.warmup=0"});
+  EXPECT_EQ(bad.code, 1);
+  expect_none(bad.err, "nan");
+}
+
+TEST_F(Said, BenchmarksWithTheirOwnDefaults) {
+  expect_part(refused({"bench", "scaling", "tiny.toml", "--ranks=0"}), "--ranks");
+  expect_part(refused({"bench", "scaling", "tiny.toml", "--ranks=1,-2"}), "--ranks");
+  const auto offload = nlohmann::json::parse(done({"bench", "offload", "--steps=1", "--warmup=0", "--json"}).out);
+  EXPECT_GT(offload["disk_bytes"], 0);
+}
+
+TEST_F(Said, MicroBatchesAreCountedAsTheKeyCounts) {
+  const Finished f = done({"train", "tiny.toml", "--parallel.mesh=dp=2", "--train.batch=8", "--train.micro_batch=2",
+                           "--output.dir=run", "--train.steps=1"});
+  expect_part(f.out, "2 micro-batches of 2 rows");
+  EXPECT_EQ(nlohmann::json::parse(read("run/run.json"))["plan"]["micro_batch"], 2);
+}
+
+// A finished run is done, whatever becomes of the comparison that follows it.
+TEST_F(Said, ReplayDoesNotNeedToFitTheLimitOfARank) {
+  const std::vector<std::string> two = {"--parallel.mesh=dp=2", "--parallel.zero=3", "--train.batch=64"};
+  std::vector<std::string> words = {"memory", "tiny.toml", "--brief", "--json"};
+  words.insert(words.end(), two.begin(), two.end());
+  const auto bytes = nlohmann::json::parse(done(words).out)["ranks"][0]["predicted_peak_bytes"].get<std::int64_t>();
+  words = {"train", "tiny.toml", "--replay=2", "--output.dir=run", "--memory.limit=" + std::to_string(bytes)};
+  words.insert(words.end(), two.begin(), two.end());
+  expect_part(done(words).out, "replayed on one rank");
+}
+
+// Built-in configurations of images read the shape of files.
+TEST_F(Said, ImageFilesOverABuiltInConfiguration) {
+  const auto big = [](std::uint32_t n) {
+    return std::string{static_cast<char>(n >> 24), static_cast<char>(n >> 16), static_cast<char>(n >> 8),
+                       static_cast<char>(n)};
+  };
+  std::string images = std::string("\0\0\x08\x03", 4) + big(40) + big(12) + big(12);
+  std::string labels = std::string("\0\0\x08\x01", 4) + big(40);
+  for (int i = 0; i < 40; ++i) {
+    images += std::string(144, static_cast<char>(i * 5));
+    labels += static_cast<char>(i % 3);
+  }
+  write("mnist/train-images-idx3-ubyte", images);
+  write("mnist/train-labels-idx1-ubyte", labels);
+  const Finished f =
+      done({"train", "mlp", "--data.images=mnist", "--train.steps=2", "--train.batch=4", "--output.dir=run"});
+  expect_part(f.out, "12×12");
+  expect_part(f.err, "images/s");
+  expect_none(f.err, "tok/s");
+  const std::string eval = done({"eval", "--from=run"}).out;
+  expect_none(eval, "perplexity");
+}
+
+// Token files that shrink while they are read: a message, not the end by a signal.
+TEST_F(Said, AFileCutShortEndsTheRunWithAMessage) {
+  std::string tokens;
+  for (int i = 0; i < 200'000; ++i) tokens += {static_cast<char>(i * i % 50), static_cast<char>(i % 2)};
+  write("tokens.bin", tokens);
+  Running running(folder(), {"train", "tiny.toml", "--data.text=", "--data.tokens=tokens.bin", "--model.vocab=512",
+                             "--output.dir=run", "--train.steps=1000000", "--train.schedule=constant"});
+  ASSERT_TRUE(running.wait_until([&] { return lines("run/metrics.jsonl") >= 3; }));
+  fs::resize_file(folder() / "tokens.bin", 1000);
+  const Finished f = running.wait();
+  EXPECT_EQ(f.code, 1) << f.err;
+  expect_part(f.err, "error: ");
+}
+
+}  // namespace
+}  // namespace trireme::testing
