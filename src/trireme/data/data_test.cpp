@@ -74,12 +74,12 @@ TEST(Sampler, SequentialFollowsTheContractAndWraps) {
   ASSERT_EQ(data.train->samples(), 3);
   const Sampler sampler(data.train, Order::sequential, 1, 2);
   Batch batch;
-  sampler.fill(0, 0, 2, batch);
+  sampler.fill(0, {{0, 2}}, batch);
   for (std::int32_t i = 0; i < 20; ++i) {
     EXPECT_EQ(batch.tokens[static_cast<std::size_t>(i)], i);
     EXPECT_EQ(batch.targets[static_cast<std::size_t>(i)], i + 1);
   }
-  sampler.fill(1, 0, 2, batch);
+  sampler.fill(1, {{0, 2}}, batch);
   EXPECT_EQ(batch.tokens[0], 20);
   EXPECT_EQ(batch.targets[9], 30);
   EXPECT_EQ(batch.tokens[10], 0);
@@ -92,9 +92,9 @@ TEST(Sampler, RowsAreTheSameHoweverTheBatchIsCut) {
   const Sampler sampler(data.train, Order::shuffled, 5, 12);
   Batch whole;
   Batch part;
-  sampler.fill(3, 0, 12, whole);
+  sampler.fill(3, {{0, 12}}, whole);
   for (std::int64_t first = 0; first < 12; first += 4) {
-    sampler.fill(3, first, 4, part);
+    sampler.fill(3, {{first, 4}}, part);
     EXPECT_TRUE(std::equal(part.tokens.begin(), part.tokens.end(), whole.tokens.begin() + first * 7));
     EXPECT_TRUE(std::equal(part.targets.begin(), part.targets.end(), whole.targets.begin() + first * 7));
   }
@@ -105,25 +105,48 @@ TEST(Loader, ReadsAheadInOrderAndStops) {
   const Data data =
       open_data(tokens_config(folder.write_tokens("t.bin", counting(5000))), {.context = 7, .vocab = 50000});
   const Sampler sampler(data.train, Order::shuffled, 5, 12);
-  Loader loader(sampler, 4, 4, 10);
+  Loader loader(sampler, {{4, 4}}, 10);
   Batch expected;
   for (std::int64_t step = 10; step < 40; ++step) {
-    sampler.fill(step, 4, 4, expected);
+    sampler.fill(step, {{4, 4}}, expected);
     const Batch& batch = loader.next();
     EXPECT_EQ(batch.step, step);
-    EXPECT_EQ(batch.first_row, 4);
+    EXPECT_EQ(batch.global_row(0), 4);
     ASSERT_EQ(batch.tokens, expected.tokens);
     ASSERT_EQ(batch.targets, expected.targets);
   }
 }
 
+TEST(Loader, ReadsTheRowsOfAProcessAlone) {
+  const Folder folder;
+  const Data data =
+      open_data(tokens_config(folder.write_tokens("t.bin", counting(5000))), {.context = 7, .vocab = 50000});
+  const Sampler sampler(data.train, Order::shuffled, 5, 12);
+  const std::vector<RowRange> rows = {{2, 1}, {8, 2}};
+  Batch whole;
+  sampler.fill(10, {{0, 12}}, whole);
+  Loader loader(sampler, rows, 10);
+  const Batch& batch = loader.next();
+  ASSERT_EQ(batch.rows, 3);
+  ASSERT_EQ(batch.tokens.size(), 21U);
+  for (const std::int64_t row : {2, 8, 9}) {
+    const std::int64_t at = batch.position({row, 1});
+    EXPECT_EQ(batch.global_row(at), row);
+    EXPECT_TRUE(
+        std::equal(batch.tokens.begin() + at * 7, batch.tokens.begin() + (at + 1) * 7, whole.tokens.begin() + row * 7));
+  }
+  EXPECT_EQ(batch.position({8, 2}), 1);
+  EXPECT_THROW(batch.position({7, 2}), Error);
+  EXPECT_THROW(batch.position({2, 2}), Error);
+}
+
 TEST(Loader, HelpersMakeTheSameImages) {
   const Sampler sampler(std::make_shared<SyntheticImages>(12, 3, 10, 0, 500), Order::shuffled, 5, 24);
-  Loader alone(sampler, 3, 17, 2, {.images = DType::bf16});
-  Loader helped(sampler, 3, 17, 2, {.threads = 4, .images = DType::bf16});
+  Loader alone(sampler, {{3, 17}}, 2, {.images = DType::bf16});
+  Loader helped(sampler, {{3, 17}}, 2, {.threads = 4, .images = DType::bf16});
   Batch expected;
   for (std::int64_t step = 2; step < 12; ++step) {
-    sampler.fill(step, 3, 17, expected);
+    sampler.fill(step, {{3, 17}}, expected);
     const Batch& one = alone.next();
     const Batch& four = helped.next();
     ASSERT_EQ(one.images, expected.images);
@@ -150,7 +173,7 @@ class FailsAt final : public Dataset {
 
 TEST(Loader, ForwardsAnErrorWhereItBelongs) {
   for (const int threads : {1, 3}) {
-    Loader loader(Sampler(std::make_shared<FailsAt>(), Order::sequential, 1, 2), 0, 2, 0, {.threads = threads});
+    Loader loader(Sampler(std::make_shared<FailsAt>(), Order::sequential, 1, 2), {{0, 2}}, 0, {.threads = threads});
     EXPECT_EQ(loader.next().labels[1], 1);
     EXPECT_EQ(loader.next().labels[1], 3);
     EXPECT_THROW(loader.next(), Error);

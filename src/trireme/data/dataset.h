@@ -15,8 +15,15 @@ namespace trireme::data {
 
 class Tokenizer;
 
-// Consecutive rows of one update's global batch, row-major. Text fills `tokens` and `targets`; images fill `images` and
-// `labels`.
+// Rows [first, first + count) of one update's global batch.
+struct RowRange {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  friend bool operator==(const RowRange&, const RowRange&) = default;
+};
+
+// Rows of one update's global batch, row-major: those that one process needs. Text fills `tokens` and `targets`; images
+// fill `images` and `labels`.
 struct Batch {
   Batch() = default;
   // Images lie where `memory` puts them.
@@ -25,7 +32,8 @@ struct Batch {
   // Of the run. With the step and a row's place in the global batch it names every random choice about that row.
   std::uint64_t seed = 0;
   std::int64_t step = 0;
-  std::int64_t first_row = 0;
+  // Which rows of the global batch they are, in ascending order; empty: rows 0 … rows - 1.
+  std::vector<RowRange> ranges;
   std::int64_t rows = 0;
   std::vector<std::int32_t> tokens;   // rows × context
   std::vector<std::int32_t> targets;  // rows × context: the token after each
@@ -34,6 +42,11 @@ struct Batch {
   DType narrow_type = DType::f32;
   std::pmr::vector<std::uint16_t> narrow_images;
   std::vector<std::int32_t> labels;  // rows
+
+  // Row `row` of these, as a row of the global batch.
+  std::int64_t global_row(std::int64_t row) const;
+  // Where the rows of a range are among these. Fails when some are not.
+  std::int64_t position(const RowRange& wanted) const;
 };
 
 // Rows of images in 16 bits, bf16 or f16.

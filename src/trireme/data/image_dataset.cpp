@@ -110,7 +110,7 @@ void ImageDataset::read(std::int64_t sample, std::int64_t row, Batch& batch) con
   if (augmentation_.crop || augmentation_.flip) {
     static const std::uint64_t site = site_of("augmentation of images");
     const RandomStream random{batch.seed, site, static_cast<std::uint64_t>(batch.step)};
-    const auto words = random.words(static_cast<std::uint64_t>(batch.first_row + row), 0);
+    const auto words = random.words(static_cast<std::uint64_t>(batch.global_row(row)), 0);
     constexpr std::uint32_t moves = 2 * Augmentation::kCropPad + 1;
     if (augmentation_.crop) {
       down = static_cast<std::int64_t>(words[0] % moves) - Augmentation::kCropPad;

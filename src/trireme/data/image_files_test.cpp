@@ -81,7 +81,7 @@ TEST(ImageFiles, Mnist) {
     ASSERT_NE(data.eval, nullptr);
     EXPECT_EQ(data.eval->samples(), 8);
     Batch batch;
-    Sampler(data.train, Order::sequential, 1, 30).fill(0, 0, 30, batch);
+    Sampler(data.train, Order::sequential, 1, 30).fill(0, {{0, 30}}, batch);
     for (std::int32_t n = 0; n < 30; ++n) EXPECT_EQ(batch.labels[static_cast<std::size_t>(n)], n % 10);
     // Normalised: mean 0, deviation 1 over the training images.
     const double mean = std::accumulate(batch.images.begin(), batch.images.end(), 0.0) / (30 * 36);
@@ -104,7 +104,7 @@ TEST(ImageFiles, Cifar10) {
   const Data data = open(folder.path("c"));
   EXPECT_EQ(data.summary, "35 CIFAR-10 images 32×32×3 in 10 classes, 6 held out");
   Batch batch;
-  Sampler(data.train, Order::sequential, 1, 35).fill(0, 0, 35, batch);
+  Sampler(data.train, Order::sequential, 1, 35).fill(0, {{0, 35}}, batch);
   // Planes become channels: pixels of one value stay in order, whatever the normalisation.
   const ImageSet set = open_image_files(folder.path("c/cifar-10-batches-bin/data_batch_1.bin"), "data.images").train;
   const Normalisation n = normalisation_of(open_image_files(folder.path("c"), "data.images").train);
@@ -127,7 +127,7 @@ TEST(ImageFiles, Cifar100TakesTheFineLabel) {
   const Data data = open(folder.path());
   EXPECT_EQ(data.shape.classes, 100);
   Batch batch;
-  Sampler(data.train, Order::sequential, 1, 20).fill(0, 0, 20, batch);
+  Sampler(data.train, Order::sequential, 1, 20).fill(0, {{0, 20}}, batch);
   EXPECT_EQ(batch.labels[13], 3);
 }
 
@@ -205,14 +205,14 @@ TEST_F(Augmented, DependsOnSeedStepAndRowAlone) {
   Batch whole;
   Batch part;
   constexpr std::int64_t image = 32 * 32 * 3;
-  sampler.fill(11, 0, 19, whole);
+  sampler.fill(11, {{0, 19}}, whole);
   for (const std::int64_t first : {0, 6, 18}) {
-    sampler.fill(11, first, 1, part);
+    sampler.fill(11, {{first, 1}}, part);
     EXPECT_TRUE(std::equal(part.images.begin(), part.images.end(), whole.images.begin() + first * image));
   }
-  sampler.fill(12, 0, 19, part);
+  sampler.fill(12, {{0, 19}}, part);
   EXPECT_NE(part.images, whole.images);
-  Sampler(data.train, Order::sequential, 8, 19).fill(11, 0, 19, part);
+  Sampler(data.train, Order::sequential, 8, 19).fill(11, {{0, 19}}, part);
   EXPECT_NE(part.images, whole.images);
 }
 
@@ -265,8 +265,8 @@ TEST_F(Augmented, HeldOutImagesStayAsTheyAre) {
   const Data data = open(folder_.path(), {.images = true}, "crop,flip");
   Batch first;
   Batch second;
-  Sampler(data.eval, Order::sequential, 1, 4).fill(0, 0, 4, first);
-  Sampler(data.eval, Order::sequential, 2, 4).fill(9, 0, 4, second);
+  Sampler(data.eval, Order::sequential, 1, 4).fill(0, {{0, 4}}, first);
+  Sampler(data.eval, Order::sequential, 2, 4).fill(9, {{0, 4}}, second);
   EXPECT_EQ(first.images, second.images);
   EXPECT_NE(refusal([&] { open(folder_.path(), {.images = true}, "rotate"); }).find("data.augment"), std::string::npos);
 }

@@ -7,9 +7,8 @@
 
 namespace trireme::data {
 
-Loader::Loader(Sampler sampler, std::int64_t first_row, std::int64_t rows, std::int64_t first_step,
-               const LoaderOptions& options)
-    : sampler_(std::move(sampler)), first_row_(first_row), rows_(rows), options_(options), current_(options.memory) {
+Loader::Loader(Sampler sampler, std::vector<RowRange> rows, std::int64_t first_step, const LoaderOptions& options)
+    : sampler_(std::move(sampler)), rows_(std::move(rows)), options_(options), current_(options.memory) {
   TRI_CHECK(options.depth > 0 && options.threads > 0, "a loader reads at least one batch ahead, by some thread");
   for (int i = 0; i < options.depth; ++i) free_.emplace_back(options.memory);
   thread_ = std::thread([this, first_step] { work(first_step); });
@@ -39,9 +38,9 @@ const Batch& Loader::next() {
 }
 
 void Loader::make(std::int64_t step, Batch& batch, ThreadPool& pool) const {
-  sampler_.begin(step, first_row_, rows_, batch);
+  sampler_.begin(step, rows_, batch);
   if (batch.images.empty()) {  // text is copied faster than threads are woken
-    for (std::int64_t row = 0; row < rows_; ++row) sampler_.read(row, batch);
+    for (std::int64_t row = 0; row < batch.rows; ++row) sampler_.read(row, batch);
     return;
   }
   const bool narrow = options_.images != DType::f32;
@@ -49,8 +48,8 @@ void Loader::make(std::int64_t step, Batch& batch, ThreadPool& pool) const {
     batch.narrow_type = options_.images;
     batch.narrow_images.resize(batch.images.size());
   }
-  const std::size_t size = batch.images.size() / static_cast<std::size_t>(rows_);
-  pool.run(rows_, [&](std::int64_t row) {
+  const std::size_t size = batch.images.size() / static_cast<std::size_t>(batch.rows);
+  pool.run(batch.rows, [&](std::int64_t row) {
     const std::size_t at = static_cast<std::size_t>(row) * size;
     sampler_.read(row, batch);
     if (narrow)

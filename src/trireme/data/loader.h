@@ -19,17 +19,16 @@ struct LoaderOptions {
   std::pmr::memory_resource* memory = std::pmr::get_default_resource();  // for images; must outlive the loader
 };
 
-// Reads ahead on a thread of its own, which may have helpers: rows [first_row, first_row + rows) of steps first_step,
-// first_step + 1, … in order.
+// Reads ahead on a thread of its own, which may have helpers: some rows of steps first_step, first_step + 1, … in
+// order.
 //
-//   Loader loader(sampler, first_row, rows, first_step);
+//   Loader loader(sampler, {{first_row, rows}}, first_step);
 //   const Batch& batch = loader.next();          // valid until the next call
 //
 // An exception while reading is thrown by the `next` that would have returned that batch. Destruction stops the thread.
 class Loader {
  public:
-  Loader(Sampler sampler, std::int64_t first_row, std::int64_t rows, std::int64_t first_step,
-         const LoaderOptions& options = {});
+  Loader(Sampler sampler, std::vector<RowRange> rows, std::int64_t first_step, const LoaderOptions& options = {});
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
@@ -43,8 +42,7 @@ class Loader {
   void make(std::int64_t step, Batch& batch, ThreadPool& pool) const;
 
   Sampler sampler_;
-  std::int64_t first_row_;
-  std::int64_t rows_;
+  std::vector<RowRange> rows_;
   LoaderOptions options_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -101,9 +101,9 @@ TEST_F(MixedTokens, RowsAreTheSameHoweverTheBatchIsCutAndAfterARestart) {
   const Sampler again(reopened.train, Order::shuffled, 5, 12);
   Batch whole;
   Batch part;
-  sampler.fill(1234, 0, 12, whole);
+  sampler.fill(1234, {{0, 12}}, whole);
   for (std::int64_t first = 0; first < 12; first += 3) {
-    again.fill(1234, first, 3, part);
+    again.fill(1234, {{first, 3}}, part);
     EXPECT_TRUE(std::equal(part.tokens.begin(), part.tokens.end(), whole.tokens.begin() + first * 10));
   }
   EXPECT_EQ(std::count_if(whole.tokens.begin(), whole.tokens.end(), [](auto t) { return t >= 30000; }), 30);
@@ -116,7 +116,7 @@ TEST_F(MixedTokens, TailsOfAllSourcesAreHeldOut) {
   EXPECT_EQ(data.train->samples(), 90 + 18);
   EXPECT_EQ(data.eval->samples(), (100 + 20 - 1) / 10);
   Batch batch;
-  Sampler(data.eval, Order::sequential, 1, 11).fill(0, 0, 11, batch);
+  Sampler(data.eval, Order::sequential, 1, 11).fill(0, {{0, 11}}, batch);
   EXPECT_EQ(batch.tokens.front(), 901);
   EXPECT_EQ(batch.tokens.back(), 30190);
 }

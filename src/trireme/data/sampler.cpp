@@ -66,23 +66,28 @@ std::int64_t Sampler::sample(std::int64_t step, std::int64_t row) const {
   return first + pick(ordinal, mixed->first(source + 1) - first, mix(seed_, ~std::uint64_t{source}));
 }
 
-void Sampler::fill(std::int64_t step, std::int64_t first_row, std::int64_t rows, Batch& batch) const {
-  begin(step, first_row, rows, batch);
-  for (std::int64_t row = 0; row < rows; ++row) read(row, batch);
+void Sampler::fill(std::int64_t step, const std::vector<RowRange>& rows, Batch& batch) const {
+  begin(step, rows, batch);
+  for (std::int64_t row = 0; row < batch.rows; ++row) read(row, batch);
 }
 
-void Sampler::begin(std::int64_t step, std::int64_t first_row, std::int64_t rows, Batch& batch) const {
-  TRI_CHECK(first_row >= 0 && rows >= 0 && first_row + rows <= batch_, "rows {} to {} of a batch of {}", first_row,
-            first_row + rows, batch_);
+void Sampler::begin(std::int64_t step, const std::vector<RowRange>& rows, Batch& batch) const {
+  std::int64_t end = 0;
+  batch.rows = 0;
+  for (const RowRange& range : rows) {
+    TRI_CHECK(range.first >= end && range.count >= 0 && range.first + range.count <= batch_,
+              "rows {} to {} of a batch of {}", range.first, range.first + range.count, batch_);
+    end = range.first + range.count;
+    batch.rows += range.count;
+  }
   batch.seed = seed_;
   batch.step = step;
-  batch.first_row = first_row;
-  batch.rows = rows;
-  dataset_->resize(batch, rows);
+  batch.ranges = rows;
+  dataset_->resize(batch, batch.rows);
 }
 
 void Sampler::read(std::int64_t row, Batch& batch) const {
-  dataset_->read(sample(batch.step, batch.first_row + row), row, batch);
+  dataset_->read(sample(batch.step, batch.global_row(row)), row, batch);
 }
 
 }  // namespace trireme::data

@@ -28,15 +28,16 @@ Order parse_order(std::string_view text);
 // the samples anew in each epoch. Of a mixture each source is gone through in that way by itself.
 //
 //   Sampler sampler(data.train, Order::shuffled, seed, batch);
-//   sampler.fill(step, first_row, rows, batch);        // the rows of one rank
+//   sampler.fill(step, {{first_row, rows}}, batch);    // the rows of one rank
 class Sampler {
  public:
   Sampler(std::shared_ptr<const Dataset> dataset, Order order, std::uint64_t seed, std::int64_t batch);
 
   std::int64_t sample(std::int64_t step, std::int64_t row) const;
-  void fill(std::int64_t step, std::int64_t first_row, std::int64_t rows, Batch& batch) const;
+  // `rows` ascend.
+  void fill(std::int64_t step, const std::vector<RowRange>& rows, Batch& batch) const;
   // The same in two: what rows there will be, then each of them, by any thread.
-  void begin(std::int64_t step, std::int64_t first_row, std::int64_t rows, Batch& batch) const;
+  void begin(std::int64_t step, const std::vector<RowRange>& rows, Batch& batch) const;
   void read(std::int64_t row, Batch& batch) const;
 
   const Dataset& dataset() const { return *dataset_; }

@@ -29,7 +29,7 @@ TEST(Tokens, BothWidthsAndSeveralFiles) {
   const Data data = open_data(config, {.context = 16, .vocab = 70000});
   ASSERT_EQ(data.train->samples(), 2);
   Batch batch;
-  Sampler(data.train, Order::sequential, 1, 2).fill(0, 1, 1, batch);
+  Sampler(data.train, Order::sequential, 1, 2).fill(0, {{1, 1}}, batch);
   EXPECT_EQ(batch.tokens, (std::vector<std::int32_t>{16, 17, 18, 19, 20, 21, 22, 23, 24, 0, 1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(batch.targets.back(), 7);
   EXPECT_EQ(data.eval, nullptr);
@@ -75,7 +75,7 @@ TEST(Tokens, HeaderOfLlmc) {
   const std::string path = folder.write_tokens("x.bin", file);
   Batch batch;
   const Data data = open_data(tokens_config(path), {.context = 8, .vocab = 1000});
-  Sampler(data.train, Order::sequential, 1, 1).fill(0, 0, 1, batch);
+  Sampler(data.train, Order::sequential, 1, 1).fill(0, {{0, 1}}, batch);
   EXPECT_EQ(batch.tokens, (std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
   file.pop_back();
   folder.write_tokens("x.bin", file);
@@ -168,11 +168,11 @@ TEST(Tokens, FileLargerThanMemory) {
   EXPECT_EQ(data.train->samples(), static_cast<std::int64_t>(bytes / 2 / 1024) - 1);
   Batch batch;
   const Sampler sampler(data.train, Order::sequential, 1, 1);
-  sampler.fill(data.train->samples() - 4, 0, 1, batch);
+  sampler.fill(data.train->samples() - 4, {{0, 1}}, batch);
   EXPECT_EQ(batch.targets.back(), 12);
   EXPECT_EQ(batch.tokens.back(), 11);
   const Sampler shuffled(data.train, Order::shuffled, 1, 64);
-  shuffled.fill(1'000'000, 0, 64, batch);
+  shuffled.fill(1'000'000, {{0, 64}}, batch);
   EXPECT_EQ(batch.tokens.size(), 64U * 1024);
 }
 
@@ -184,7 +184,7 @@ TEST(Tokens, TailIsHeldOut) {
   EXPECT_EQ(data.train->samples(), 99);
   ASSERT_NE(data.eval, nullptr);
   Batch batch;
-  Sampler(data.eval, Order::sequential, 1, 1).fill(0, 0, 1, batch);
+  Sampler(data.eval, Order::sequential, 1, 1).fill(0, {{0, 1}}, batch);
   EXPECT_EQ(batch.tokens[0], 900);
 }
 
@@ -219,7 +219,7 @@ TEST(Tokens, BadTokenFarInsideIsFoundWhenRead) {
   const Data data = open_data(tokens_config(folder.write_tokens("t.bin", tokens)), {.context = 1024, .vocab = 100});
   Batch batch;
   try {
-    Sampler(data.train, Order::sequential, 1, 1).fill(data.train->samples() - 1, 0, 1, batch);
+    Sampler(data.train, Order::sequential, 1, 1).fill(data.train->samples() - 1, {{0, 1}}, batch);
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), Error::Kind::failure);

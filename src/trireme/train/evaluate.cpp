@@ -5,12 +5,12 @@
 namespace trireme::train {
 namespace {
 
-// Rows from `first` on add nothing to the loss.
-void ignore_rows(data::Batch& batch, std::int64_t first) {
+// A row that adds nothing to the loss.
+void ignore_row(data::Batch& batch, std::int64_t row) {
   constexpr std::int32_t kIgnored = -1;
   for (std::vector<std::int32_t>* targets : {&batch.targets, &batch.labels}) {
     const auto per_row = static_cast<std::int64_t>(targets->size()) / batch.rows;
-    std::fill(targets->begin() + first * per_row, targets->end(), kIgnored);
+    std::fill_n(targets->begin() + row * per_row, per_row, kIgnored);
   }
 }
 
@@ -23,14 +23,19 @@ double evaluate(Session& session, const data::Dataset& data, std::int64_t sample
   const std::int64_t count = samples > 0 ? std::min(samples, available) : available;
   const std::int64_t batches = (count + rows - 1) / rows;
   data::Batch batch;
-  batch.rows = rows;
-  data.resize(batch, rows);
+  batch.ranges = session.rows(1);
+  for (const data::RowRange& range : batch.ranges) batch.rows += range.count;
+  data.resize(batch, batch.rows);
   double sum = 0;
   for (std::int64_t b = 0; b < batches; ++b) {
     const std::int64_t first = b * rows;
-    const std::int64_t present = std::min(rows, count - first);
-    for (std::int64_t r = 0; r < present; ++r) data.read((first + r) * available / count, r, batch);
-    ignore_rows(batch, present);
+    for (std::int64_t r = 0; r < batch.rows; ++r) {
+      const std::int64_t sample = first + batch.global_row(r);
+      if (sample < count)
+        data.read(sample * available / count, r, batch);
+      else
+        ignore_row(batch, r);
+    }
     sum += static_cast<double>(session.evaluate(batch)) * static_cast<double>(rows);
     if (on_batch) on_batch(b + 1, batches);
   }

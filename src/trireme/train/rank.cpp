@@ -104,9 +104,14 @@ void Rank::bind_images(runtime::Executor& executor, const data::Batch& batch, in
   executor.bind("images", micro, std::span<const std::uint16_t>(narrow));
 }
 
-void Rank::bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first) {
+data::RowRange Rank::rows(int micro) const {
   const std::int64_t rows = compiled_.micro_rows / compiled_.replicas;
-  first += compiled_.row_shard(place_.number) * rows;
+  return {micro * compiled_.micro_rows + compiled_.row_shard(place_.number) * rows, rows};
+}
+
+void Rank::bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro) {
+  const std::int64_t rows = this->rows(micro).count;
+  const std::int64_t first = batch.position(this->rows(micro));
   if (images_) {
     bind_images(executor, batch, micro, first, rows);
     executor.bind("labels", micro, rows_of(batch.labels, batch.rows, first, rows));
@@ -118,14 +123,11 @@ void Rank::bind_rows(runtime::Executor& executor, const data::Batch& batch, int 
 
 runtime::Executor& Rank::bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
   runtime::Executor& executor = this->executor(compiled_.step_program(step));
-  const std::int64_t expected = compiled_.micro_rows * compiled_.micro_batches;
-  if (batch.rows != expected) fail("the step takes {} rows, got {}", expected, batch.rows);
-  const std::int64_t rows = compiled_.micro_rows / compiled_.replicas;
   for (int m = 0; m < compiled_.micro_batches; ++m) {
-    bind_rows(executor, batch, m, m * compiled_.micro_rows);
+    bind_rows(executor, batch, m);
     if (!has_rng_) continue;
     auto& rng = rng_[static_cast<std::size_t>(m)];
-    rng = {seed, step, batch.first_row + m * compiled_.micro_rows + compiled_.row_shard(place_.number) * rows};
+    rng = {seed, step, rows(m).first};
     executor.bind("rng", m, std::span<const std::int64_t>(rng));
   }
   lr_ = static_cast<float>(lr);
@@ -157,7 +159,7 @@ std::optional<runtime::Executor::BadTensor> Rank::explain(const data::Batch& bat
 
 float Rank::evaluate(const data::Batch& batch) {
   runtime::Executor& eval = executor("eval");
-  bind_rows(eval, batch, 0, 0);
+  bind_rows(eval, batch, 0);
   eval.run();
   return eval.scalar("loss");
 }

@@ -56,9 +56,11 @@ class Rank {
 
   // Whether it takes rows of the batch, and so can step, evaluate and predict by itself.
   bool takes_rows() const { return !role_.exchange; }
+  // The rows of the global batch that it takes in a micro-batch.
+  data::RowRange rows(int micro) const;
 
   void initialize(std::int64_t seed);
-  // Its part of one update from the rows of `batch`, which has those of all ranks. `step` counts from 0.
+  // Its part of one update from its rows, which are among those of `batch`. `step` counts from 0.
   virtual StepResult step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
   virtual void run(const Steps& steps);
   // After a step that was not finite: runs it again, looking at every output, and says which went bad first. The state
@@ -112,7 +114,7 @@ class Rank {
   static std::span<const float> logits(const runtime::Executor& executor);
   void bind_images(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first,
                    std::int64_t rows);
-  void bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first_row);
+  void bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro);
 
   const Compiled& compiled_;
   const Role& role_;

@@ -114,6 +114,21 @@ std::size_t Session::row_ranks() const {
       std::count_if(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->takes_rows(); }));
 }
 
+std::vector<data::RowRange> Session::rows(int micro_batches) const {
+  std::vector<data::RowRange> all;
+  for (const auto& rank : ranks_)
+    for (int m = 0; m < micro_batches && rank->takes_rows(); ++m) all.push_back(rank->rows(m));
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<data::RowRange> joined;
+  for (const data::RowRange& range : all) {
+    if (joined.empty() || range.first > joined.back().first + joined.back().count)
+      joined.push_back(range);
+    else  // ranks that differ along other axes take the same rows
+      joined.back().count = std::max(joined.back().count, range.first + range.count - joined.back().first);
+  }
+  return joined;
+}
+
 void Session::run_each(const std::function<void(Rank&)>& body) {
   const auto run = [&](std::size_t r) { body(*ranks_[r]); };
   if (!crew_)

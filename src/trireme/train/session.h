@@ -63,6 +63,9 @@ class Session {
   Rank& rank(std::size_t i) { return *ranks_[i]; }
   // Of them, those that take rows of the batch.
   std::size_t row_ranks() const;
+  // The rows of the global batch that those take in a step of this many micro-batches: in ascending order, neighbours
+  // as one range.
+  std::vector<data::RowRange> rows(int micro_batches) const;
   // The number of the first of them.
   std::size_t first_rank() const { return world_ == nullptr ? 0 : static_cast<std::size_t>(world_->rank()); }
   comm::Communicator* world() const { return world_; }

@@ -22,7 +22,12 @@ std::int64_t Trainer::steps_apart() const {
 Metrics Trainer::take_steps_apart(Outcome& outcome) {
   const std::int64_t first = step_;
   const std::int64_t count = broadcast(steps_apart());
-  while (loaders_.size() < session_->row_ranks()) loaders_.emplace_back(new data::Loader(batches(step_)));
+  while (loaders_.size() < session_->row_ranks()) {
+    const Rank& worker = *session_->ranks()[loaders_.size()];
+    std::vector<data::RowRange> rows;
+    for (int m = 0; m < compiled_.micro_batches; ++m) rows.push_back(worker.rows(m));
+    loaders_.emplace_back(new data::Loader(batches(step_, std::move(rows))));
+  }
   const auto began = Clock::now();
   auto begin = began;
   Metrics last;
