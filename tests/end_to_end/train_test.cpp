@@ -108,6 +108,20 @@ TEST_F(Train, DryRunWritesNothing) {
   EXPECT_NE(f.out.find("nothing was trained"), std::string::npos);
 }
 
+TEST_F(Train, DryRunReportsWhatWouldNotFit) {
+  const std::string small = "--memory.limit=64KiB";
+  const std::string small_says = "memory.limit = 64.0 KiB is too small";
+  EXPECT_NE(refused({"train", "tiny.toml", small}).find(small_says), std::string::npos);
+  const Finished limited = done({"train", "tiny.toml", "--dry-run", small});
+  EXPECT_NE(limited.out.find("would not run here: " + small_says), std::string::npos);
+  EXPECT_NE(limited.out.find("nothing was trained"), std::string::npos);
+  const std::vector<std::string> many = {"--parallel.mesh=dp=1024", "--train.batch=1024"};
+  EXPECT_NE(refused({"train", "tiny.toml", many[0], many[1]}).find("threads of one process are at most 64"),
+            std::string::npos);
+  const Finished wide = done({"train", "tiny.toml", "--dry-run", many[0], many[1]});
+  EXPECT_NE(wide.out.find("would not run here: parallel.mesh = \"dp=1024\" has 1024 ranks"), std::string::npos);
+}
+
 TEST_F(Train, RunFoldersAreNumberedAndLatestFollows) {
   done({"train", "tiny.toml"});
   done({"train", "tiny.toml"});

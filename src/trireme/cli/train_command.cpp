@@ -97,6 +97,7 @@ int train_once(Context& context, const TrainArguments& a, Request request, comm:
   if (world != nullptr) options.local_ranks = comm::mpi::launched().value_or(comm::mpi::Launched{}).here;
   options.mode = a.resume ? train::RunMode::resume : a.overwrite ? train::RunMode::overwrite : train::RunMode::fresh;
   options.write = !a.dry_run;
+  options.dry_run = a.dry_run;
   options.dump_passes = a.dump_passes;
   options.disabled_passes = a.disabled;
   options.plan = std::move(request.plan);
@@ -124,6 +125,7 @@ int train_once(Context& context, const TrainArguments& a, Request request, comm:
   preparation.reset();
   say(stdout, plan_text(trainer));
   if (a.dry_run) {
+    for (const std::string& shortfall : trainer.shortfalls()) say(stdout, "would not run here: {}\n", shortfall);
     say(stdout, "dry run: compiled, checked and planned; nothing was trained\n");
     return 0;
   }

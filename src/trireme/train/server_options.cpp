@@ -19,6 +19,29 @@ std::string launched_mesh(const Config& config, int launched) {
   return mesh.axes.empty() ? "auto" : mesh.str();
 }
 
+void check_server(const Config& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const std::string given = fmt::format("parallel.server = \"{}\"", parallel.server);
+  if (parallel.server == "none") {
+    if (config.is_given("parallel.servers") && parallel.servers != 1)
+      refuse("parallel.servers = {} belongs to a parameter server; set parallel.server = \"sync\"", parallel.servers);
+    return;
+  }
+  if (parallel.zero > 0)
+    refuse("{} keeps optimizer states on its servers: nothing is left for parallel.zero = {}; the nearest is 0", given,
+           parallel.zero);
+  if (const std::string& offload = config.memory.offload; offload != "none" && offload != "activations")
+    refuse(
+        "{} does not go with memory.offload = \"{}\": servers keep weights and optimizer states in memory; the nearest "
+        "is "
+        "\"activations\"",
+        given, offload);
+}
+
+std::string needs_host(const Config& config) {
+  return config.parallel.server == "none" ? "" : fmt::format("parallel.server = \"{}\"", config.parallel.server);
+}
+
 std::string smaller_share(const Config& config) {
   return fmt::format("; try parallel.servers = {}", config.parallel.servers + 1);
 }

@@ -21,9 +21,9 @@
 #include "trireme/train/evaluate.h"
 #include "trireme/train/open_data.h"
 #include "trireme/train/plan_file.h"
+#include "trireme/train/room.h"
 #include "trireme/train/same_run.h"
 #include "trireme/train/schedule.h"
-#include "trireme/train/what_if.h"
 
 namespace trireme::train {
 namespace {
@@ -63,12 +63,10 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   resolve_model(config_, data_.vocab, registry_.models);
   if (options_.on_phase) options_.on_phase("compiling");
   compile_plan();
-  if (config_.memory.limit.count > 0 && compiled_.roles.front().arena_bytes > config_.memory.limit.count)
-    refuse_limit();
-  for (const Role& role : compiled_.roles)
-    if (config_.memory.limit.count > 0 && role.arena_bytes > config_.memory.limit.count)
-      refuse("memory.limit = {} is too small for {}, which needs {}{}", format_bytes(config_.memory.limit.count),
-             role.name, format_bytes(role.arena_bytes), role.exchange ? smaller_share(config_) : "");
+  shortfalls_ =
+      train::shortfalls(config_, registry_, compiled_,
+                        {.threads = threads_, .alone = options_.world == nullptr, .local_ranks = options_.local_ranks});
+  if (!options_.dry_run && !shortfalls_.empty()) refuse("{}", shortfalls_.front());
   if (options_.world != nullptr) check_same_programs(compiled_, *options_.world);
   flops_per_step_ = program_flops(compiled_.roles.front().program("step")) * compiled_.mesh.ranks();
   if (options_.write) folder_ = broadcast(leads() ? choose_run_folder(config_, options_.mode).string() : std::string());
@@ -92,27 +90,6 @@ Request Trainer::most_urgent(Request own) const {
   auto most = static_cast<std::int32_t>(own);
   if (options_.world != nullptr) options_.world->all_reduce(std::span(&most, 1), comm::Reduce::max);
   return static_cast<Request>(most);
-}
-
-// Says what the plan needs and what would fit.
-void Trainer::refuse_limit() const {
-  const std::uint64_t limit = config_.memory.limit.count;
-  const WhatIf* fits = nullptr;
-  const WhatIf* smallest = nullptr;
-  const Role& role = compiled_.roles.front();
-  const std::vector<WhatIf> savings =
-      what_if(config_, registry_, {.threads = threads_, .staging = role.layout.staging_bytes}, role);
-  for (const WhatIf& s : savings) {
-    if (!s.refused.empty() || s.changes_numbers || s.peak >= role.arena_bytes) continue;
-    if (smallest == nullptr || s.peak < smallest->peak) smallest = &s;
-    if (s.peak <= limit && (fits == nullptr || s.time < fits->time)) fits = &s;
-  }
-  std::string way = "that is the smallest peak found among all that keeps the numbers";
-  if (const WhatIf* best = fits != nullptr ? fits : smallest; best != nullptr)
-    way = fmt::format("{} {} ({} B) with --{}", fits != nullptr ? "it fits in" : "the smallest peak found is",
-                      format_bytes(best->peak), format_count(best->peak), fmt::join(best->settings, " --"));
-  refuse("memory.limit = {} is too small: the plan needs {} ({} B); {}", format_bytes(limit),
-         format_bytes(role.arena_bytes), format_count(role.arena_bytes), way);
 }
 
 void Trainer::open_weights() {
@@ -178,24 +155,7 @@ void Trainer::check_nccl() const {
 }
 
 void Trainer::start() {
-  const auto check_room = [](std::size_t needed, std::size_t there, std::string_view what) {
-    if (there > 0 && needed > there)
-      refuse("the plan needs {}, and this machine has {} of {}; `trireme memory` shows what takes it",
-             format_bytes(needed), format_bytes(there), what);
-  };
-  const bool on_host = compiled_.device() != device::Kind::cpu;
   if (config_.runtime.transport == "nccl") check_nccl();
-  // Ranks that share a GPU share its memory.
-  const std::size_t sharing = on_host && options_.world == nullptr && !device::cuda::gpus().empty()
-                                  ? (static_cast<std::size_t>(compiled_.ranks()) + device::cuda::gpus().size() - 1) /
-                                        device::cuda::gpus().size()
-                                  : 1;
-  if (on_host || config_.memory.limit.count == 0)
-    check_room(sharing * compiled_.arena_bytes(), planner::memory_of(compiled_.device()),
-               on_host ? "free GPU memory" : "memory");
-  if (on_host)
-    check_room(compiled_.tier_bytes(program::kHostTier) + compiled_.roles.front().host_staging, planner::total_memory(),
-               "memory");
   // Written at the end of the run, which would be late to find out.
   if (const std::string& file = config_.runtime.trace; !file.empty() && !std::ofstream(file, std::ios::app))
     refuse("runtime.trace = \"{}\" cannot be written: {}", file, std::strerror(errno));
@@ -318,9 +278,13 @@ static DType image_type(const Compiled& compiled) {
 }
 
 data::Loader Trainer::batches(std::int64_t from) const {
+  return batches(from, session_->rows(compiled_.micro_batches));
+}
+
+data::Loader Trainer::batches(std::int64_t from, std::vector<data::RowRange> rows) const {
   return {data::Sampler(data_.train, data::parse_order(config_.data.order),
                         static_cast<std::uint64_t>(config_.train.seed), config_.train.batch),
-          0, config_.train.batch, from,
+          std::move(rows), from,
           data::LoaderOptions{// While a GPU computes, the host's cores are free.
                               .threads = compiled_.device() == device::Kind::cpu ? 1 : threads_,
                               .images = image_type(compiled_),

@@ -24,7 +24,8 @@ enum class Request { none, checkpoint, stop };
 
 struct TrainerOptions {
   RunMode mode = RunMode::fresh;
-  bool write = true;  // false: no run folder, no files
+  bool write = true;     // false: no run folder, no files
+  bool dry_run = false;  // what the run lacks (shortfalls) is reported instead of refused
   // Ranks that are processes of their own, of which this is one; null: threads of this process. Must outlive the
   // trainer. All of them train; the first writes the run folder and logs.
   comm::Communicator* world = nullptr;
@@ -72,6 +73,8 @@ class Trainer {
   const models::Model& model() const { return registry_.models.at(config_.model.family); }
   const Compiled& compiled() const { return compiled_; }
   const Planned& planned() const { return planned_; }
+  // Why the run cannot take place here (room.h); empty after a construction that is no dry run.
+  const std::vector<std::string>& shortfalls() const { return shortfalls_; }
   const data::Data& data() const { return data_; }
   Session& session() { return *session_; }
   const std::filesystem::path& folder() const { return folder_; }
@@ -83,8 +86,9 @@ class Trainer {
   // Floating-point operations of one update, by the ops' own costs.
   double flops_per_step() const { return flops_per_step_; }
 
-  // The batches of the run from step `from` on, read ahead.
+  // The batches of the run from step `from` on, read ahead: the rows that this process takes, or some of them.
   data::Loader batches(std::int64_t from = 0) const;
+  data::Loader batches(std::int64_t from, std::vector<data::RowRange> rows) const;
 
   void start();
   Outcome run();
@@ -115,7 +119,6 @@ class Trainer {
   Metrics measured(const StepResult& result, std::int64_t step, double seconds, Outcome& outcome) const;
   [[noreturn]] void stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr);
   void compile_plan();
-  [[noreturn]] void refuse_limit() const;
   void check_nccl() const;
   void log_metrics(const Metrics& metrics);
   // Begins a checkpoint of the state as it is; `last`: and waits for it, and fails if it does.
@@ -133,6 +136,7 @@ class Trainer {
   data::Data data_;
   Planned planned_;
   Compiled compiled_;
+  std::vector<std::string> shortfalls_;
   double flops_per_step_ = 0;
   double peak_flops_ = 0;
   std::filesystem::path folder_;

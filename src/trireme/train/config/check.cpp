@@ -3,8 +3,10 @@
 #include "trireme/core/error.h"
 #include "trireme/core/numbers.h"
 #include "trireme/core/text.h"
+#include "trireme/ir/axes.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/config/keys.h"
+#include "trireme/train/server_options.h"
 
 namespace trireme::train {
 namespace {
@@ -22,7 +24,6 @@ std::vector<Available> available() {
       {"parallel.sequence", {"false"}},
   };
 }
-constexpr std::int64_t kMostRanks = 64;
 
 std::vector<std::pair<std::string, std::int64_t>> mesh_axes(const Config& config) {
   return parse_mesh_axes(config.parallel.mesh).value();
@@ -45,11 +46,8 @@ void check_available(Config config) {
                fmt::join(entry.values, ", "));
     }
   for (const auto& [name, size] : mesh_axes(config)) {
-    if (name != "dp" && size > 1)
+    if (name != ir::kDataAxis && size > 1)
       refuse("not available in this version: parallel.mesh = \"{}\" (available: dp alone)", config.parallel.mesh);
-    if (size > kMostRanks)
-      refuse("parallel.mesh = \"{}\" has {} ranks; threads of one process are at most {}", config.parallel.mesh, size,
-             kMostRanks);
   }
 }
 
@@ -77,7 +75,7 @@ void check_training(const Config& config) {
             "{} = {} scales fp16's loss; train.precision = \"{}\" needs none: leave it out, or set train.precision = "
             "\"fp16\"",
             key, value_text(config, key), train.precision);
-  const std::int64_t replicas = std::max<std::int64_t>(1, axis(config, "dp"));
+  const std::int64_t replicas = std::max<std::int64_t>(1, axis(config, ir::kDataAxis));
   if (train.batch % replicas != 0)
     refuse("train.batch = {} must be a multiple of the {} replicas of parallel.mesh = \"{}\"; the nearest is {}",
            train.batch, replicas, config.parallel.mesh,
@@ -122,7 +120,7 @@ void check_compression(const Config& config) {
   if (parallel.momentum_masking && kind != "topk")
     refuse("parallel.momentum_masking is for \"topk\"; {} sends something of every element", given);
   // Of "auto" it is known when the ranks are.
-  if (axis(config, "dp") == 1 && parallel.mesh != "auto")
+  if (axis(config, ir::kDataAxis) == 1 && parallel.mesh != "auto")
     refuse("{} needs gradients that travel, and parallel.mesh = \"{}\" has one rank; \"dp=2\" is the least", given,
            parallel.mesh);
   if (parallel.zero > 0)
@@ -157,7 +155,7 @@ void check_offload(const Config& config) {
 
 void check_parallel(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
-  const std::int64_t pp = axis(config, "pp");
+  const std::int64_t pp = axis(config, ir::kPipelineAxis);
   if (!parallel.stages.empty() && pp > 0 && static_cast<std::int64_t>(parallel.stages.size()) != pp)
     refuse("parallel.stages lists {} stages, but parallel.mesh = \"{}\" has {}", parallel.stages.size(), parallel.mesh,
            pp);
@@ -165,7 +163,7 @@ void check_parallel(const Config& config) {
   for (const std::int64_t stage : parallel.stages) layers += stage;
   if (!parallel.stages.empty() && layers != config.model.layers)
     refuse("parallel.stages add up to {} layers, but model.layers = {}", layers, config.model.layers);
-  const bool in_parts = (parallel.zero == 1 || parallel.zero == 2) && axis(config, "dp") > 1;
+  const bool in_parts = (parallel.zero == 1 || parallel.zero == 2) && axis(config, ir::kDataAxis) > 1;
   for (const std::string& kind : split(config.memory.offload, ','))
     if (const std::string_view moved = trim(kind); in_parts && (moved == "weights" || moved == "all"))
       refuse(
@@ -174,28 +172,6 @@ void check_parallel(const Config& config) {
           config.memory.offload, parallel.zero);
   if (parallel.timeout.count <= 0) refuse("parallel.timeout must be a time such as \"60s\", above zero");
   if (parallel.bucket.count == 0) refuse("parallel.bucket must be a size such as \"25MiB\", above zero");
-}
-
-void check_server(const Config& config) {
-  const ParallelConfig& parallel = config.parallel;
-  const std::string given = fmt::format("parallel.server = \"{}\"", parallel.server);
-  if (parallel.server == "none") {
-    if (config.is_given("parallel.servers") && parallel.servers != 1)
-      refuse("parallel.servers = {} belongs to a parameter server; set parallel.server = \"sync\"", parallel.servers);
-    return;
-  }
-  if (parallel.zero > 0)
-    refuse("{} keeps optimizer states on its servers: nothing is left for parallel.zero = {}; the nearest is 0", given,
-           parallel.zero);
-  if (const std::string& offload = config.memory.offload; offload != "none" && offload != "activations")
-    refuse(
-        "{} does not go with memory.offload = \"{}\": servers keep weights and optimizer states in memory; the nearest "
-        "is "
-        "\"activations\"",
-        given, offload);
-  if (const std::int64_t ranks = std::max<std::int64_t>(1, axis(config, "dp")) + parallel.servers; ranks > kMostRanks)
-    refuse("parallel.mesh = \"{}\" and parallel.servers = {} are {} ranks; threads of one process are at most {}",
-           parallel.mesh, parallel.servers, ranks, kMostRanks);
 }
 
 }  // namespace

@@ -1,0 +1,88 @@
+#include "trireme/train/room.h"
+
+#include "trireme/core/text.h"
+#include "trireme/device/cuda/cuda.h"
+#include "trireme/planner/machine.h"
+#include "trireme/train/server_options.h"
+#include "trireme/train/what_if.h"
+
+namespace trireme::train {
+namespace {
+
+constexpr int kMaxThreadRanks = 64;
+
+// Says what the plan needs and what would fit.
+std::string over_limit(const Config& config, const Registry& registry, const Role& role, int threads) {
+  const std::uint64_t limit = config.memory.limit.count;
+  const WhatIf* fits = nullptr;
+  const WhatIf* smallest = nullptr;
+  const std::vector<WhatIf> savings =
+      what_if(config, registry, {.threads = threads, .staging = role.layout.staging_bytes}, role);
+  for (const WhatIf& s : savings) {
+    if (!s.refused.empty() || s.changes_numbers || s.peak >= role.arena_bytes) continue;
+    if (smallest == nullptr || s.peak < smallest->peak) smallest = &s;
+    if (s.peak <= limit && (fits == nullptr || s.time < fits->time)) fits = &s;
+  }
+  std::string way = "that is the smallest peak found among all that keeps the numbers";
+  if (const WhatIf* best = fits != nullptr ? fits : smallest; best != nullptr)
+    way = fmt::format("{} {} ({} B) with --{}", fits != nullptr ? "it fits in" : "the smallest peak found is",
+                      format_bytes(best->peak), format_count(best->peak), fmt::join(best->settings, " --"));
+  return fmt::format("memory.limit = {} is too small: the plan needs {} ({} B); {}", format_bytes(limit),
+                     format_bytes(role.arena_bytes), format_count(role.arena_bytes), way);
+}
+
+void check_limit(const Config& config, const Registry& registry, const Compiled& compiled, int threads,
+                 std::vector<std::string>& found) {
+  const std::uint64_t limit = config.memory.limit.count;
+  if (limit == 0) return;
+  for (const Role& role : compiled.roles) {
+    if (role.arena_bytes <= limit) continue;
+    if (&role == &compiled.roles.front())
+      found.push_back(over_limit(config, registry, role, threads));
+    else
+      found.push_back(fmt::format("memory.limit = {} is too small for {}, which needs {}{}", format_bytes(limit),
+                                  role.name, format_bytes(role.arena_bytes),
+                                  role.exchange ? smaller_share(config) : ""));
+  }
+}
+
+void check_machine(const Compiled& compiled, const Site& site, std::vector<std::string>& found) {
+  const auto check = [&](std::size_t needed, std::size_t there, std::string_view what) {
+    if (there > 0 && needed > there)
+      found.push_back(
+          fmt::format("the plan needs {}, and this machine has {} of {}; `trireme memory` shows what takes it",
+                      format_bytes(needed), format_bytes(there), what));
+  };
+  const bool accelerated = compiled.device() != device::Kind::cpu;
+  const int ranks = site.alone || site.local_ranks == 0 ? compiled.ranks() : site.local_ranks;
+  // Ranks that share a GPU share its memory.
+  if (const std::size_t gpus = device::cuda::gpus().size(); accelerated && gpus > 0)
+    check((static_cast<std::size_t>(ranks) + gpus - 1) / gpus * compiled.arena_bytes(),
+          planner::memory_of(compiled.device()), "free GPU memory");
+  if (!accelerated) {
+    std::size_t sum = 0;
+    for (int rank = 0; rank < ranks; ++rank) sum += compiled.role_of(rank).arena_bytes;
+    check(sum, planner::memory_of(compiled.device()), "memory");
+  }
+  if (accelerated)
+    check(compiled.tier_bytes(program::kHostTier) + compiled.roles.front().host_staging, planner::total_memory(),
+          "memory");
+}
+
+}  // namespace
+
+std::vector<std::string> shortfalls(const Config& config, const Registry& registry, const Compiled& compiled,
+                                    const Site& site) {
+  std::vector<std::string> found;
+  check_limit(config, registry, compiled, site.threads, found);
+  check_machine(compiled, site, found);
+  if (site.alone && compiled.ranks() > kMaxThreadRanks)
+    found.push_back(fmt::format(
+        "parallel.mesh = \"{}\"{} has {} ranks; threads of one process are at most {}; `mpirun -n {}` starts a process "
+        "for each",
+        config.parallel.mesh, compiled.ranks() > compiled.mesh.ranks() ? " with its servers" : "", compiled.ranks(),
+        kMaxThreadRanks, compiled.ranks()));
+  return found;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,23 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "trireme/train/compile.h"
+#include "trireme/train/config.h"
+#include "trireme/train/registry.h"
+
+namespace trireme::train {
+
+// Where a run would take place.
+struct Site {
+  int threads = 1;      // of a rank
+  bool alone = true;    // all ranks are threads of this process
+  int local_ranks = 0;  // else: those on this machine; 0: all
+};
+
+// Why a compiled run cannot take place here, as sentences that name what is needed and what there is: memory.limit,
+// this machine's memory, the number of threads. Empty: it can.
+std::vector<std::string> shortfalls(const Config& config, const Registry& registry, const Compiled& compiled,
+                                    const Site& site);
+
+}  // namespace trireme::train
