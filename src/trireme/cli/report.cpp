@@ -151,7 +151,8 @@ std::string plan_text(const train::Trainer& t) {
                      ranks == 1 ? "" : " each", c.micro_batches, c.micro_batches == 1 ? "" : "es", rows,
                      rows == 1 ? "" : "s", t.config().train.precision, t.config().train.optimizer);
   if (const int more = c.ranks() - ranks; more > 0)
-    out += fmt::format(", {} server{} ({})", more, more == 1 ? "" : "s", t.config().parallel.server);
+    out +=
+        fmt::format(", {} {}{} ({})", more, c.roles.back().kind, more == 1 ? "" : "s", c.roles.back().exchange->pace());
   const train::MemoryConfig& memory = t.config().memory;
   if (memory.remat != "none") out += ", remat " + memory.remat;
   if (memory.activations != "full") out += ", activations kept in " + memory.activations;
@@ -231,8 +232,7 @@ namespace {
 
 nlohmann::ordered_json rank_json(const train::Role& role, int number) {
   const program::PeakReport peak = program::peak(role.largest());
-  nlohmann::ordered_json rank = {
-      {"rank", number}, {"role", role.exchange ? "server" : "worker"}, {"predicted_peak_bytes", peak.bytes}};
+  nlohmann::ordered_json rank = {{"rank", number}, {"role", role.kind}, {"predicted_peak_bytes", peak.bytes}};
   for (int k = 0; k < program::kCategories; ++k)
     rank[program::name_of(static_cast<program::Category>(k))] = peak.categories[static_cast<std::size_t>(k)];
   rank["padding"] = peak.padding;

@@ -5,21 +5,13 @@
 
 #include "trireme/compiler/graph_passes.h"
 #include "trireme/compiler/lowering.h"
-#include "trireme/compiler/saved_state.h"
+#include "trireme/compiler/role_builder.h"
+#include "trireme/compiler/server_role.h"
 #include "trireme/core/error.h"
 #include "trireme/program/check_together.h"
 
 namespace trireme::compiler {
 namespace {
-
-// A CPU stages checkpoints in the arena; the host of another device stages them in its own memory.
-std::size_t staging_of(const ir::Module& module, const Plan& plan, int ranks) {
-  return std::min(plan.staging, whole_staging(module, ranks));
-}
-
-program::StateLayout lay_out(const ir::Module& module, const Plan& plan, int ranks) {
-  return program::lay_out(module, plan.device == device::Kind::cpu ? staging_of(module, plan, ranks) : 0);
-}
 
 program::LowerOptions step_options(const Graphs& graphs, const Plan& plan, const ir::Mesh& mesh) {
   program::LowerOptions lowering = lower_options(plan, mesh);
@@ -27,48 +19,6 @@ program::LowerOptions step_options(const Graphs& graphs, const Plan& plan, const
   lowering.micro_batches = graphs.micro_batches;
   return lowering;
 }
-
-// Lowers and checks the programs of one role.
-class RoleBuilder {
- public:
-  // `reports` says where passes over its programs are dumped and timed.
-  RoleBuilder(Role& role, const Plan& plan, int ranks, program::PassReports reports = {})
-      : role_(role), plan_(plan), reports_(std::move(reports)) {
-    role.layout = lay_out(role.module, plan, ranks);
-    if (plan.device != device::Kind::cpu) role.host_staging = staging_of(role.module, plan, ranks);
-  }
-
-  // Nothing where the module has no such graph.
-  void lower(const std::string& name, const std::string& body, program::LowerOptions options) {
-    if (!role_.module.has_graph(body)) return;
-    options.name = name;
-    options.body = body;
-    program::CheckReport report;
-    options.reports = reports_;
-    options.reports.checked = &report;
-    program::Program p = program::lower(role_.module, role_.layout, options);
-    checked_.instructions += report.instructions;
-    checked_.buffers += report.buffers;
-    checked_.collectives += report.collectives;
-    checked_.messages += report.messages;
-    checked_.conflicts_ordered += report.conflicts_ordered;
-    role_.arena_bytes = std::max(role_.arena_bytes, p.arena_bytes);
-    for (std::size_t tier = 1; tier < role_.tier_bytes.size(); ++tier)
-      role_.tier_bytes[tier] = std::max(role_.tier_bytes[tier], p.tier_bytes[tier]);
-    role_.programs.push_back(std::move(p));
-  }
-  void lower(const std::string& name, const std::string& body) {
-    lower(name, body, lower_options(plan_, role_.module.mesh));
-  }
-
-  const program::CheckReport& checked() const { return checked_; }
-
- private:
-  Role& role_;
-  const Plan& plan_;
-  program::PassReports reports_;
-  program::CheckReport checked_;
-};
 
 Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const CompileOptions& options) {
   Role role;
@@ -97,23 +47,6 @@ Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const Com
     c.advance.push_back({advance_graph(rows), rows});
   }
   c.checked = builder.checked();
-  return role;
-}
-
-Role compile_server(const Role& worker, const Graphs& graphs, const Plan& plan, int place) {
-  Role role;
-  role.name = fmt::format("server {}", place);
-  role.module = graphs.module;
-  graph_passes(graphs, plan, place).run(role.module);
-  RoleBuilder builder(role, plan, 1);
-  builder.lower("init", "init");
-  builder.lower("derive", "derive");
-  builder.lower("step", "update");
-  const int workers = plan.server->workers;
-  role.exchange =
-      program::match(worker.program("step"), worker.program("derive"), role.module, workers + place, workers);
-  role.exchange->each = plan.server->each;
-  role.exchange->bound = plan.server->bound;
   return role;
 }
 
@@ -198,10 +131,7 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
   if (!graphs.advance.empty()) c.cache_rows = graphs.cache_rows - graphs.advance.back();
   c.roles.push_back(compile_rows(c, graphs, plan, options));
   for (int r = 0; r < plan.mesh.ranks(); ++r) c.seats.push_back({0, r});
-  for (int s = 0; plan.server && s < plan.server->servers; ++s) {
-    c.roles.push_back(compile_server(c.roles.front(), graphs, plan, s));
-    c.seats.push_back({c.roles.size() - 1, s});
-  }
+  add_server_roles(c, graphs, plan);
   c.groups = groups_of(c.roles);
   check_roles(c);
   return c;

@@ -26,6 +26,7 @@ namespace trireme::compiler {
 //   advance…  continues a sequence (see Compiled::advance)
 struct Role {
   std::string name;
+  std::string kind = "worker";  // what its ranks are called
   ir::Module module;
   program::StateLayout layout;
   std::vector<program::Program> programs;

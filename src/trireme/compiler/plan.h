@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trireme/comm/transport.h"
+#include "trireme/ir/axes.h"
 #include "trireme/passes/compress_activations.h"
 #include "trireme/passes/compress_gradients.h"
 #include "trireme/passes/offload.h"
@@ -15,7 +16,7 @@ namespace trireme::compiler {
 enum class Precision : std::uint8_t { f32, tf32, bf16, fp16 };
 
 // The mesh axis over which the rows of the batch are sharded.
-inline constexpr const char* kRowAxis = "dp";
+inline constexpr const char* kRowAxis = ir::kDataAxis;
 
 // How a model is trained: everything that `compile` carries out, decided. Plain data; compiling the same graphs under
 // the same plan gives the same programs. The options come from the configuration, the decisions (`recompute`,

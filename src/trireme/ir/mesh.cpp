@@ -6,6 +6,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/ir/axes.h"
 
 namespace trireme::ir {
 
@@ -49,7 +50,6 @@ std::string Mesh::str() const {
 }
 
 Mesh parse_mesh(std::string_view text) {
-  static const std::vector<std::string> known = {"pp", "dp", "tp", "h", "w"};
   constexpr std::int64_t kMostRanks = 1 << 24;
   Mesh mesh;
   std::int64_t ranks = 1;
@@ -60,8 +60,8 @@ Mesh parse_mesh(std::string_view text) {
     if (equals == std::string_view::npos) refuse("mesh axis '{}' must look like dp=2", item);
     const std::string name(trim(item.substr(0, equals)));
     const std::string_view number = trim(item.substr(equals + 1));
-    if (std::find(known.begin(), known.end(), name) == known.end())
-      refuse("unknown mesh axis '{}': the axes are pp, dp, tp, h, w", name);
+    if (std::find(kAxes.begin(), kAxes.end(), name) == kAxes.end())
+      refuse("unknown mesh axis '{}': the axes are {}", name, fmt::join(kAxes, ", "));
     int size = 0;
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), size);
     if (error != std::errc() || end != number.data() + number.size() || size < 1)

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <string>
 
+#include "trireme/ir/axes.h"
 #include "trireme/passes/pass.h"
 
 namespace trireme::passes {
@@ -48,7 +49,7 @@ class CompressGradients : public Pass {
     // Steps that come before, for which the update of the graph `warm_update` is kept (largest, momentum): it sums as
     // it was, or, for largest, takes every element.
     std::int64_t warmup = 0;
-    std::string axis = "dp";
+    std::string axis = ir::kDataAxis;
   };
   explicit CompressGradients(Options options) : options_(std::move(options)) {}
   std::string name() const override { return "compress-gradients"; }

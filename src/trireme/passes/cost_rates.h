@@ -15,7 +15,7 @@ namespace trireme::passes {
 // Nominal speeds that plans are made with. Fixed numbers, so that a configuration gives the same plan everywhere; a
 // plan made with wrong ones is as right, only not as fast.
 struct CostRates {
-  // Two current server cores: what their vector units and their memory do; and a local disk.
+  // Two cores of a current data-centre CPU: what their vector units and their memory do; and a local disk.
   double flops = 160e9;        // per second
   double memory = 20e9;        // bytes per second
   double launch = 2e-6;        // seconds around each kernel

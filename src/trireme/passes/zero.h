@@ -1,6 +1,7 @@
 #pragma once
 #include <string>
 
+#include "trireme/ir/axes.h"
 #include "trireme/passes/pass.h"
 
 namespace trireme::passes {
@@ -25,7 +26,7 @@ class Zero : public Pass {
  public:
   struct Options {
     int stage = 1;
-    std::string axis = "dp";
+    std::string axis = ir::kDataAxis;
   };
   explicit Zero(Options options) : options_(std::move(options)) {}
   std::string name() const override { return "zero"; }

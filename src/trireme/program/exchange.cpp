@@ -32,6 +32,11 @@ std::size_t bytes_of(const std::vector<Exchange::Message>& messages) {
 
 }  // namespace
 
+std::string Exchange::pace() const {
+  if (!each) return "sync";
+  return bound ? fmt::format("ssp:{}", *bound) : "async";
+}
+
 std::size_t Exchange::pushed_bytes() const { return bytes_of(pushes); }
 std::size_t Exchange::pulled_bytes() const { return bytes_of(states) + bytes_of(results); }
 

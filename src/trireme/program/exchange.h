@@ -23,6 +23,8 @@ struct Exchange {
   std::optional<std::int64_t> bound = {};  // each: steps that a worker may be ahead of the slowest
   int workers = 1;
 
+  // "sync", "async", or "ssp:S" within a bound of S steps.
+  std::string pace() const;
   std::size_t pushed_bytes() const;
   std::size_t pulled_bytes() const;
 };

@@ -5,21 +5,20 @@
 #include "trireme/core/error.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/train/compile.h"
+#include "trireme/train/server_options.h"
 
 namespace trireme::train {
 
 device::Kind device_of(const Config& config) {
   if (config.runtime.device == "cpu") return device::Kind::cpu;
-  const bool serves = config.parallel.server != "none";
+  const std::string host_only = needs_host(config);
   if (config.runtime.device == "auto") {
     const auto ranks = static_cast<std::size_t>(mesh_of(config).ranks());
-    return !serves && ranks <= device::cuda::gpus().size() ? device::Kind::cuda : device::Kind::cpu;
+    return host_only.empty() && ranks <= device::cuda::gpus().size() ? device::Kind::cuda : device::Kind::cpu;
   }
   if (!device::cuda::built())
     refuse("runtime.device = \"cuda\": this build has no CUDA; configure with -D TRIREME_CUDA=ON (preset cuda)");
-  if (serves)
-    refuse("not available in this version: runtime.device = \"cuda\" with parallel.server = \"{}\"",
-           config.parallel.server);
+  if (!host_only.empty()) refuse("not available in this version: runtime.device = \"cuda\" with {}", host_only);
   if (!config.runtime.link.empty())
     refuse("runtime.link = \"{}\" slows messages between ranks on CPUs; ranks on a GPU send none", config.runtime.link);
   return device::Kind::cuda;

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "trireme/core/error.h"
+#include "trireme/ir/axes.h"
 #include "trireme/train/compile.h"
 #include "trireme/train/config/keys.h"
 
@@ -32,7 +33,7 @@ int compute_threads(const Config& config, int sharing) {
 }
 
 std::int64_t micro_batch_rows(const Config& config) {
-  const std::int64_t replicas = mesh_of(config).size_of("dp");
+  const std::int64_t replicas = mesh_of(config).size_of(ir::kDataAxis);
   const std::int64_t share = config.train.batch / replicas;
   const std::int64_t rows = config.train.micro_batch == 0 ? share : config.train.micro_batch;
   if (share % rows != 0) {
@@ -47,7 +48,7 @@ std::int64_t micro_batch_rows(const Config& config) {
 ir::Mesh mesh_of(const Config& config, int launched) {
   ir::Mesh mesh;
   if (config.parallel.mesh == "auto") {
-    if (launched > 1) mesh.axes = {{"dp", launched}};
+    if (launched > 1) mesh.axes = {{ir::kDataAxis, launched}};
     return mesh;
   }
   int known = 1;

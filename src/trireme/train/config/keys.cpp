@@ -6,6 +6,7 @@
 
 #include "trireme/core/text.h"
 #include "trireme/data/image_dataset.h"
+#include "trireme/ir/axes.h"
 #include "trireme/passes/loss_scale.h"
 
 namespace trireme::train {
@@ -58,7 +59,6 @@ std::optional<std::vector<std::pair<std::string, std::int64_t>>> parse_mesh_axes
     if (equals == std::string_view::npos) return std::nullopt;
     const std::string name(trim(item.substr(0, equals)));
     const std::string_view size = trim(item.substr(equals + 1));
-    const std::array<std::string_view, 5> known = {"pp", "dp", "tp", "h", "w"};
     std::int64_t extent = 0;
     if (size != "*") {
       const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), extent);
@@ -66,7 +66,7 @@ std::optional<std::vector<std::pair<std::string, std::int64_t>>> parse_mesh_axes
     }
     const bool repeated = std::any_of(axes.begin(), axes.end(),
                                       [&](const auto& a) { return a.first == name || (a.second == 0 && extent == 0); });
-    if (repeated || std::find(known.begin(), known.end(), name) == known.end()) return std::nullopt;
+    if (repeated || std::find(ir::kAxes.begin(), ir::kAxes.end(), name) == ir::kAxes.end()) return std::nullopt;
     axes.emplace_back(name, extent);
   }
   return axes;

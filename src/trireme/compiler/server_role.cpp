@@ -1,0 +1,36 @@
+#include "trireme/compiler/server_role.h"
+
+#include "trireme/compiler/graph_passes.h"
+#include "trireme/compiler/role_builder.h"
+
+namespace trireme::compiler {
+namespace {
+
+Role compile_server(const Role& worker, const Graphs& graphs, const Plan& plan, int place) {
+  Role role;
+  role.name = fmt::format("server {}", place);
+  role.kind = "server";
+  role.module = graphs.module;
+  graph_passes(graphs, plan, place).run(role.module);
+  RoleBuilder builder(role, plan, 1);
+  builder.lower("init", "init");
+  builder.lower("derive", "derive");
+  builder.lower("step", "update");
+  const int workers = plan.server->workers;
+  role.exchange =
+      program::match(worker.program("step"), worker.program("derive"), role.module, workers + place, workers);
+  role.exchange->each = plan.server->each;
+  role.exchange->bound = plan.server->bound;
+  return role;
+}
+
+}  // namespace
+
+void add_server_roles(Compiled& c, const Graphs& graphs, const Plan& plan) {
+  for (int s = 0; plan.server && s < plan.server->servers; ++s) {
+    c.roles.push_back(compile_server(c.roles.front(), graphs, plan, s));
+    c.seats.push_back({c.roles.size() - 1, s});
+  }
+}
+
+}  // namespace trireme::compiler
