@@ -16,8 +16,8 @@ void ignore_rows(data::Batch& batch, std::int64_t first) {
 
 }  // namespace
 
-double evaluate(Session& session, const data::Dataset& data, std::int64_t samples,
-                const std::function<void(std::int64_t done, std::int64_t total)>& on_batch) {
+Evaluation evaluate(Session& session, const data::Dataset& data, std::int64_t samples,
+                    const std::function<void(std::int64_t done, std::int64_t total)>& on_batch) {
   const std::int64_t rows = session.compiled().micro_rows;
   const std::int64_t available = data.samples();
   const std::int64_t count = samples > 0 ? std::min(samples, available) : available;
@@ -25,16 +25,19 @@ double evaluate(Session& session, const data::Dataset& data, std::int64_t sample
   data::Batch batch;
   batch.rows = rows;
   data.resize(batch, rows);
-  double sum = 0;
+  Evaluation total;
   for (std::int64_t b = 0; b < batches; ++b) {
     const std::int64_t first = b * rows;
     const std::int64_t present = std::min(rows, count - first);
     for (std::int64_t r = 0; r < present; ++r) data.read((first + r) * available / count, r, batch);
     ignore_rows(batch, present);
-    sum += static_cast<double>(session.evaluate(batch)) * static_cast<double>(rows);
+    const Evaluation one = session.evaluate(batch);
+    const double share = static_cast<double>(rows) / static_cast<double>(count);
+    total.loss += one.loss * share;
+    if (one.accuracy) total.accuracy = total.accuracy.value_or(0) + *one.accuracy * share;
     if (on_batch) on_batch(b + 1, batches);
   }
-  return sum / static_cast<double>(count);
+  return total;
 }
 
 }  // namespace trireme::train
