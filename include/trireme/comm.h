@@ -176,6 +176,7 @@ class TRIREME_API Communicator {
   void abort(const std::string& why);
 
  private:
+  friend class ParameterServer;
   enum class Element { f32, f64, i8, u8, u16, i32, i64 };
   template <class T>
   static constexpr Element element() {

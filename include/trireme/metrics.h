@@ -19,7 +19,8 @@ struct Metrics {
   double mfu = 0;  // share of the speed that a large matmul reaches on the same cores
   double exposed_comm_ms = 0;
   double data_wait_ms = 0;
-  std::optional<double> eval_loss;  // where evaluated
+  std::optional<double> eval_loss;      // where evaluated
+  std::optional<double> eval_accuracy;  // likewise, of images: the share whose label was the most likely
   // fp16: what the gradients of this step were scaled by, and whether they overflowed and the update was withheld.
   std::optional<double> loss_scale;
   bool skipped = false;

@@ -160,6 +160,8 @@ class TRIREME_API Trainer {
 
   // The logits [context, vocab] of one sequence of the context's length: for models of tokens.
   std::vector<float> forward(const std::vector<std::int32_t>& tokens);
+  // The logits [classes] of one image's pixels [size, size, channels], as the data give them: for models of images.
+  std::vector<float> forward_image(const std::vector<float>& pixels);
 
   std::vector<Parameter> parameter_list() const;
   // A parameter or other f32 state by name, such as "blocks.0.up.weight", whole: what it is, and what it shall be.

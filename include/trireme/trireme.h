@@ -8,6 +8,7 @@
 #include <trireme/metrics.h>
 #include <trireme/model.h>
 #include <trireme/model_config.h>
+#include <trireme/parameter_server.h>
 #include <trireme/registry.h>
 #include <trireme/trainer.h>
 

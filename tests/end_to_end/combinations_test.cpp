@@ -2,6 +2,7 @@
 // change the mathematics gives the losses of one plain rank with the same micro-batches.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <random>
@@ -42,15 +43,23 @@ bool changes_mathematics(const std::string& key, const std::string& value) {
   return key == "train.precision" && value != "f32";
 }
 
-const std::vector<std::vector<std::string>>& models() {
-  static const std::vector<std::vector<std::string>> all = {
-      {"--model.family=gpt2", "--model.layers=2"},
-      {"--model.family=llama", "--model.layers=3", "--model.kv_heads=1"},
-      {"--model.family=mlp", "--model.layers=3", "--data.images=synthetic", "--model.image=8", "--model.classes=3"},
-      {"--model.family=convnet", "--model.layers=2", "--data.images=synthetic", "--model.image=8", "--model.classes=3",
-       "--model.width=4"},
-      {"--model.family=resnet", "--model.layers=18", "--data.images=synthetic", "--model.image=16", "--model.classes=3",
-       "--model.width=4"},
+struct Model {
+  std::vector<std::string> keys;
+  // Twenty batch norms in a row make much of a rounding difference where each is over a few numbers only; over many,
+  // their statistics are as exact as all else.
+  int scale = 1;  // of the batch and the rows of a micro-batch
+};
+
+const std::vector<Model>& models() {
+  static const std::vector<Model> all = {
+      {{"--model.family=gpt2", "--model.layers=2"}},
+      {{"--model.family=llama", "--model.layers=3", "--model.kv_heads=1"}},
+      {{"--model.family=mlp", "--model.layers=3", "--data.images=synthetic", "--model.image=8", "--model.classes=3"}},
+      {{"--model.family=convnet", "--model.layers=2", "--data.images=synthetic", "--model.image=8", "--model.classes=3",
+        "--model.width=4"}},
+      {{"--model.family=resnet", "--model.layers=18", "--data.images=synthetic", "--model.image=16",
+        "--model.classes=3", "--model.width=4"},
+       8},
   };
   return all;
 }
@@ -75,15 +84,20 @@ TEST_F(Combinations, TrainOrAreRefusedInOneLine) {
   int compared = 0;
   for (int c = 0; c < count; ++c) {
     const std::string run = "run-" + std::to_string(c);
-    std::vector<std::string> common = {"train", "tiny.toml", "--train.steps=3", "--train.batch=8", "--train.eps=1e-4"};
-    const std::vector<std::string>& model = any(models());
-    common.insert(common.end(), model.begin(), model.end());
+    std::vector<std::string> common = {"train", "tiny.toml", "--train.steps=3", "--train.eps=1e-4"};
+    const Model& model = any(models());
+    common.insert(common.end(), model.keys.begin(), model.keys.end());
+    common.push_back("--train.batch=" + std::to_string(8 * model.scale));
     common.push_back("--train.optimizer=" + any(std::vector<std::string>{"adamw", "sgd"}));
     const int ranks = any(std::vector<int>{1, 2, 4});
-    const int rows = any(std::vector<int>{1, 2});  // of a replica
+    const int rows = model.scale * any(std::vector<int>{1, 2});  // of a replica
     bool same = true;
     std::vector<std::string> words = common;
-    for (const Choice& choice : techniques()) {
+    // A few at a time: all of them at once are nearly always refused for one pair or another.
+    std::vector<Choice> some = techniques();
+    std::shuffle(some.begin(), some.end(), random);
+    some.resize(static_cast<std::size_t>(any(std::vector<int>{2, 3, 4, 5})));
+    for (const Choice& choice : some) {
       const std::string& value = any(choice.values);
       same = same && !changes_mathematics(choice.key, value);
       words.push_back("--" + choice.key + "=" + value);
@@ -96,8 +110,13 @@ TEST_F(Combinations, TrainOrAreRefusedInOneLine) {
     if (f.code == 2) {
       const std::size_t at = f.err.find("error: ");
       ASSERT_NE(at, std::string::npos) << command << "\n" << f.err;
-      // It names a key, and the folder was not begun.
-      EXPECT_NE(f.err.find('.', at), std::string::npos) << command << "\n" << f.err;
+      // It names a key that was asked for, and the folder was not begun.
+      const bool named = std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+        const std::size_t equals = word.find('=');
+        return equals != std::string::npos && word.starts_with("--") &&
+               f.err.find(word.substr(2, equals - 2), at) != std::string::npos;
+      });
+      EXPECT_TRUE(named) << command << "\n" << f.err;
       EXPECT_FALSE(exists(run)) << command;
       continue;
     }
@@ -117,7 +136,8 @@ TEST_F(Combinations, TrainOrAreRefusedInOneLine) {
     ++compared;
   }
   std::printf("%d of %d combinations trained, %d of them compared with one plain rank\n", trained, count, compared);
-  EXPECT_GT(trained, 0);
+  EXPECT_GT(trained, count / 3);
+  EXPECT_GT(compared, count / 8);
 }
 
 }  // namespace

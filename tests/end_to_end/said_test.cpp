@@ -32,6 +32,12 @@ TEST_F(Said, KeysWithoutEffectAreWarnedOf) {
       {{"--train.momentum=0.8"}, "warning: train.momentum = 0.8 has no effect: it is for train.optimizer = \"sgd\""},
       {{"--train.optimizer=sgd", "--train.betas=0.8,0.9"}, "warning: train.betas = [0.8, 0.9] has no effect"},
       {{"--model.rope_theta=500"}, "warning: model.rope_theta = 500.0 has no effect"},
+      {{"--model.head_dim=4"}, "warning: model.head_dim = 4 has no effect: it is for model.family = \"llama\""},
+      {{"--model.family=llama", "--model.dropout=0.1"}, "warning: model.dropout = 0.1 has no effect"},
+      {{"--model.family=llama", "--model.rope_factor=2"}, "warning: model.rope_factor = 2.0 has no effect"},
+      {{"--model.family=llama", "--model.rope_scaling=linear", "--model.rope_low=2"}, "warning: model.rope_low = 2.0"},
+      {{"--parallel.pipeline=gpipe"}, "warning: parallel.pipeline = \"gpipe\" has no effect"},
+      {{"--data.eval=text.txt", "--data.holdout=0.1"}, "warning: data.holdout = 0.1 has no effect"},
       {{"--data.augment=flip"}, "warning: data.augment = \"flip\" has no effect: it is for images"},
       {{"--memory.offload_tier=disk"}, "warning: memory.offload_tier = \"disk\" has no effect"},
       {{"--memory.offload=optimizer", "--memory.offload_policy=all"},
@@ -243,6 +249,9 @@ TEST_F(Said, MessagesSayWhatHelps) {
   write("short.toml", "[train]\nfoo = 1\n");
   expect_none(refused({"train", "short.toml"}), "did you mean");
   expect_part(refused({"train", "tiny.toml", "--train.lrr=1"}), "did you mean train.lr?");
+  const std::string remat = refused({"memory", "tiny.toml", "--model.layers=2", "--memory.remat=every:9"});
+  expect_part(remat, "memory.remat = \"every:9\" recomputes nothing of this model");
+  expect_none(remat, "6 layers");
   const Finished bad = run({"train", "tiny.toml", "--output.dir=bad", "--train.lr=1e30", "--train.warmup=0"});
   EXPECT_EQ(bad.code, 1);
   expect_none(bad.err, "nan");
@@ -292,8 +301,14 @@ TEST_F(Said, ImageFilesOverABuiltInConfiguration) {
   expect_part(f.out, "12×12");
   expect_part(f.err, "images/s");
   expect_none(f.err, "tok/s");
+  expect_part(f.out, "% of the images right");
+  expect_part(f.err, ", accuracy ");
   const std::string eval = done({"eval", "--from=run"}).out;
   expect_none(eval, "perplexity");
+  expect_part(eval, "; accuracy ");
+  // The same model, the same held-out images.
+  const auto json = nlohmann::json::parse(done({"eval", "--from=run", "--json"}).out);
+  EXPECT_NEAR(json["accuracy"].get<double>(), metrics("run").back()["eval_accuracy"].get<double>(), 1e-6);
 }
 
 // Token files that shrink while they are read: a message, not the end by a signal.

@@ -1,15 +1,9 @@
 #include <trireme/comm.h>
 
-#include "trireme/comm/communicator.h"
-#include "trireme/comm/mpi/session.h"
+#include "trireme/api/comm_impl.h"
 #include "trireme/comm/threads/world.h"
 
 namespace trireme {
-
-struct Communicator::Impl {
-  std::shared_ptr<comm::mpi::Session> session;  // where this is its owner; goes after the communicator
-  std::unique_ptr<comm::Communicator> comm;
-};
 
 struct Request::Impl {
   comm::Request request;

@@ -3,6 +3,7 @@
 #include <trireme/trireme.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <filesystem>
@@ -125,7 +126,22 @@ TEST_F(OwnParts, ImagesFromAFunction) {
   tri::TrainOptions options = few();
   options.steps = 100;
   tri::Trainer t{model, tri::own_images(90, read, {.size = 4, .channels = 1, .classes = 3}), options};
-  EXPECT_LT(t.run().eval_loss.value(), 0.5);
+  const tri::Metrics last = t.run();
+  EXPECT_LT(last.eval_loss.value(), 0.5);
+  // The last five are held out; image by image they are judged as evaluation does.
+  double right = 0;
+  for (std::int64_t sample = 85; sample < 90; ++sample) {
+    std::vector<float> pixels(4 * 4);
+    const std::int32_t label = read(sample, pixels);
+    const std::vector<float> logits = t.forward_image(pixels);
+    ASSERT_EQ(logits.size(), 3U);
+    right += std::max_element(logits.begin(), logits.end()) - logits.begin() == label ? 1 : 0;
+  }
+  EXPECT_GT(right, 0);
+  EXPECT_NEAR(last.eval_accuracy.value(), right / 5, 1e-6);
+  expect_part(refusal([&] { t.forward_image({1, 2}); }), "16 numbers, got 2");
+  expect_part(refusal([&] { t.forward({1, 2}); }), "forward_image");
+  expect_part(refusal([&] { t.generate_tokens({1}); }), "does not predict tokens");
 }
 
 TEST_F(OwnParts, WeightsAreReadAndSet) {

@@ -101,11 +101,17 @@ void Trainer::on_step(std::function<Next(const Metrics&)> callback) { impl_->cal
 Metrics Trainer::run() {
   const train::Outcome outcome = impl_->ready().run();
   impl_->last.step = outcome.steps;
-  if (outcome.losses.empty()) impl_->last.eval_loss = outcome.eval_loss;
+  if (outcome.losses.empty() && outcome.evaluation) {
+    impl_->last.eval_loss = outcome.evaluation->loss;
+    impl_->last.eval_accuracy = outcome.evaluation->accuracy;
+  }
   return impl_->last;
 }
 
-std::optional<double> Trainer::evaluate(std::int64_t batches) { return impl_->ready().evaluate(batches); }
+std::optional<double> Trainer::evaluate(std::int64_t batches) {
+  const std::optional<train::Evaluation> evaluation = impl_->ready().evaluate(batches);
+  return evaluation ? std::optional(evaluation->loss) : std::nullopt;
+}
 
 void Trainer::save(const std::string& folder) { impl_->ready().save(folder); }
 
@@ -130,12 +136,23 @@ std::string Trainer::generate(const std::string& prompt, const SampleOptions& op
 std::vector<float> Trainer::forward(const std::vector<std::int32_t>& tokens) {
   train::Trainer& trainer = impl_->ready();
   const ModelConfig& model = trainer.config().model;
-  if (trainer.model().images) refuse("forward takes tokens, and this model reads images");
+  if (trainer.model().images) refuse("forward takes tokens, and this model reads images; see forward_image");
   if (std::ssize(tokens) != model.context)
     refuse("forward takes the {} tokens of a sequence, got {}", model.context, tokens.size());
   for (const std::int32_t token : tokens)
     if (token < 0 || token >= model.vocab) refuse("token {} is not from 0 to below {}", token, model.vocab);
   const std::span<const float> logits = trainer.session().predict(tokens);
+  return {logits.begin(), logits.end()};
+}
+
+std::vector<float> Trainer::forward_image(const std::vector<float>& pixels) {
+  train::Trainer& trainer = impl_->ready();
+  const ModelConfig& model = trainer.config().model;
+  if (!trainer.model().images) refuse("forward_image takes pixels, and this model reads tokens; see forward");
+  if (const std::int64_t all = model.image * model.image * model.channels; std::ssize(pixels) != all)
+    refuse("forward_image takes {}×{} pixels of {} channels, which are {} numbers, got {}", model.image, model.image,
+           model.channels, all, pixels.size());
+  const std::span<const float> logits = trainer.session().predict(pixels);
   return {logits.begin(), logits.end()};
 }
 

@@ -174,15 +174,19 @@ int bench_overlap(Context& context, const RankArguments& a, int ranks) {
   fmt::print("with overlap     {:>7.1f} ms {:>24.2f}× of {:.1f} ms\n", together.step * 1e3, together.step / law,
              law * 1e3);
   fmt::print("without          {:>7.1f} ms {:>56.2f}× of {:.1f} ms\n", apart.step * 1e3, apart.step / sum, sum * 1e3);
-  if (together.exposed <= comm)
-    fmt::print("\nhidden behind the computation: {:.0f}% of the communication\n", 100 * (1 - together.exposed / comm));
-  else
-    fmt::print("\nnothing is hidden: the ranks waited {:.1f} ms, {:.1f}× what the link takes\n", together.exposed * 1e3,
-               together.exposed / comm);
+  fmt::print("\n{}\n", hidden_text(together.exposed, comm));
   return 0;
 }
 
 }  // namespace
+
+std::string hidden_text(double exposed, double communication) {
+  if (exposed <= communication)
+    return fmt::format("hidden behind the computation: {:.0f}% of the communication",
+                       100 * (1 - exposed / communication));
+  return fmt::format("nothing is hidden: the ranks waited {:.1f} ms, {:.1f}× what the link takes", exposed * 1e3,
+                     exposed / communication);
+}
 
 void add_bench_ranks(CLI::App& bench, Context& context) {
   auto a = std::make_shared<RankArguments>();

@@ -55,15 +55,17 @@ int evaluate(const Context& context, const EvalArguments& a) {
   train::TrainedModel model(config, *context.registry, {.purpose = train::Purpose::evaluate}, a.from, a.step,
                             [](LogLevel, const std::string& text) { fmt::print(stderr, "warning: {}\n", text); });
   Progress progress(0, 0);
-  const double loss = train::evaluate(model.session(), *data.eval, a.batches * kRows,
-                                      [&](std::int64_t done, std::int64_t total) { progress.evaluation(done, total); });
+  const train::Evaluation found =
+      train::evaluate(model.session(), *data.eval, a.batches * kRows,
+                      [&](std::int64_t done, std::int64_t total) { progress.evaluation(done, total); });
   progress.finish();
   const std::int64_t rows = a.batches == 0 ? data.eval->samples() : std::min(data.eval->samples(), a.batches * kRows);
   const std::int64_t tokens = rows * data.eval->tokens_per_sample();
   const bool images = context.registry->models.at(config.model.family).images;
   if (a.json) {
-    nlohmann::ordered_json o = {{"loss", loss}};
-    if (!images) o["perplexity"] = std::exp(loss);
+    nlohmann::ordered_json o = {{"loss", found.loss}};
+    if (!images) o["perplexity"] = std::exp(found.loss);
+    if (found.accuracy) o["accuracy"] = *found.accuracy;
     o[images ? "images" : "tokens"] = tokens;
     if (model.step()) o["step"] = *model.step();
     fmt::print("{}\n", o.dump());
@@ -73,8 +75,11 @@ int evaluate(const Context& context, const EvalArguments& a) {
   fmt::print("model   {}{}, {} parameters\n", a.from,
              model.step() ? fmt::format(" at step {}", format_count(static_cast<std::uint64_t>(*model.step()))) : "",
              format_count(model.compiled().parameters()));
-  fmt::print("loss    {:.4f} over {} held-out {}{}\n", loss, format_count(static_cast<std::uint64_t>(tokens)),
-             images ? "images" : "tokens", images ? "" : fmt::format("; perplexity {:.2f}", std::exp(loss)));
+  const std::string more = found.accuracy ? fmt::format("; accuracy {:.2f}%", 100 * *found.accuracy)
+                           : images       ? ""
+                                          : fmt::format("; perplexity {:.2f}", std::exp(found.loss));
+  fmt::print("loss    {:.4f} over {} held-out {}{}\n", found.loss, format_count(static_cast<std::uint64_t>(tokens)),
+             images ? "images" : "tokens", more);
   return 0;
 }
 
@@ -82,14 +87,15 @@ int evaluate(const Context& context, const EvalArguments& a) {
 
 void add_eval(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<EvalArguments>();
-  CLI::App* command = app.add_subcommand("eval", "Loss and perplexity on held-out data");
+  CLI::App* command = app.add_subcommand("eval", "Loss and perplexity, or accuracy, on held-out data");
   command->add_option("config", arguments->config, "Whose data; without it that of the run");
   command->add_option("--from", arguments->from, "The model: a run folder, or a Hugging Face folder")->required();
   command->add_option("--step", arguments->step, "The checkpoint of this step instead of the newest")
       ->check(not_negative());
   command->add_option("--batches", arguments->batches, "At most so many batches of 8 rows, spread evenly; 0: all")
       ->check(not_negative());
-  command->add_flag("--json", arguments->json, "One object with loss, perplexity, tokens and step");
+  command->add_flag("--json", arguments->json,
+                    "One object with loss, perplexity and tokens (accuracy and images), and step");
   command->footer(
       "\nExamples:\n"
       "  trireme eval --from runs/latest\n"

@@ -56,6 +56,7 @@ void Progress::step(const train::Metrics& m) {
       m.loss, format_rate(m.tokens_per_s), unit_, format_bytes(m.peak_bytes), format_duration(std::max(0.0, left)));
   if (m.loss_scale) line += fmt::format(" · scale {:.0f}{}", *m.loss_scale, m.skipped ? ", overflow: skipped" : "");
   if (m.eval_loss) line += fmt::format(" · held out {:.3f}", *m.eval_loss);
+  if (m.eval_accuracy) line += fmt::format(", accuracy {:.1f}%", 100 * *m.eval_accuracy);
   show(line, m.step == steps_ || m.eval_loss.has_value() || m.skipped);
 }
 

@@ -278,7 +278,9 @@ std::string summary_text(const train::Trainer& t, const train::Outcome& o) {
   std::string out = "\n";
   if (!o.losses.empty()) {
     out += fmt::format("loss    {:.3f} {} {:.3f}", o.losses.front(), sparkline(o.losses, 48), o.losses.back());
-    if (o.eval_loss) out += fmt::format(" · held out {:.3f}", *o.eval_loss);
+    if (o.evaluation) out += fmt::format(" · held out {:.3f}", o.evaluation->loss);
+    if (o.evaluation && o.evaluation->accuracy)
+      out += fmt::format(" · {:.1f}% of the images right", 100 * *o.evaluation->accuracy);
     if (t.data().unigram_entropy > 0)
       out += fmt::format(" ({} frequencies alone: {:.2f})", t.config().data.tokenizer == "bytes" ? "byte" : "token",
                          t.data().unigram_entropy);

@@ -22,6 +22,7 @@
 #include "trireme/ops/elementwise/select.h"
 #include "trireme/ops/elementwise/silu.h"
 #include "trireme/ops/embedding/embedding.h"
+#include "trireme/ops/loss/accuracy.h"
 #include "trireme/ops/loss/cross_entropy.h"
 #include "trireme/ops/loss/kl_divergence.h"
 #include "trireme/ops/loss/linear_cross_entropy.h"
@@ -70,6 +71,7 @@ ir::Registry builtin() {
   registry.add(embedding_def());
   registry.add(embedding_grad_def());
 
+  registry.add(accuracy_def());
   registry.add(cross_entropy_def());
   registry.add(cross_entropy_grad_def());
   registry.add(linear_cross_entropy_def());

@@ -16,8 +16,8 @@ void ignore_row(data::Batch& batch, std::int64_t row) {
 
 }  // namespace
 
-double evaluate(Session& session, const data::Dataset& data, std::int64_t samples,
-                const std::function<void(std::int64_t done, std::int64_t total)>& on_batch) {
+Evaluation evaluate(Session& session, const data::Dataset& data, std::int64_t samples,
+                    const std::function<void(std::int64_t done, std::int64_t total)>& on_batch) {
   const std::int64_t rows = session.compiled().micro_rows;
   const std::int64_t available = data.samples();
   const std::int64_t count = samples > 0 ? std::min(samples, available) : available;
@@ -26,7 +26,7 @@ double evaluate(Session& session, const data::Dataset& data, std::int64_t sample
   batch.ranges = session.rows(1);
   for (const data::RowRange& range : batch.ranges) batch.rows += range.count;
   data.resize(batch, batch.rows);
-  double sum = 0;
+  Evaluation total;
   for (std::int64_t b = 0; b < batches; ++b) {
     const std::int64_t first = b * rows;
     for (std::int64_t r = 0; r < batch.rows; ++r) {
@@ -36,10 +36,13 @@ double evaluate(Session& session, const data::Dataset& data, std::int64_t sample
       else
         ignore_row(batch, r);
     }
-    sum += static_cast<double>(session.evaluate(batch)) * static_cast<double>(rows);
+    const Evaluation one = session.evaluate(batch);
+    const double share = static_cast<double>(rows) / static_cast<double>(count);
+    total.loss += one.loss * share;
+    if (one.accuracy) total.accuracy = total.accuracy.value_or(0) + *one.accuracy * share;
     if (on_batch) on_batch(b + 1, batches);
   }
-  return sum / static_cast<double>(count);
+  return total;
 }
 
 }  // namespace trireme::train

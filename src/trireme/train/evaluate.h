@@ -6,9 +6,9 @@
 
 namespace trireme::train {
 
-// Mean loss over the samples of `data`: all of them, or with `samples` > 0 at most so many, spread evenly. How the rows
+// Over the samples of `data`: all of them, or with `samples` > 0 at most so many, spread evenly. How the rows
 // are cut into micro-batches does not choose them.
-double evaluate(Session& session, const data::Dataset& data, std::int64_t samples,
-                const std::function<void(std::int64_t done, std::int64_t total)>& on_batch = {});
+Evaluation evaluate(Session& session, const data::Dataset& data, std::int64_t samples,
+                    const std::function<void(std::int64_t done, std::int64_t total)>& on_batch = {});
 
 }  // namespace trireme::train

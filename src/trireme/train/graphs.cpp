@@ -22,6 +22,18 @@ models::Batch inputs(const Builder& b, const models::ModelConfig& c, bool images
   return batch;
 }
 
+// The share of images whose label has the largest logit, where the loss is a cross-entropy of logits.
+void output_accuracy(const Builder& b, const ir::Value& loss, const ir::Value& labels) {
+  const ir::Graph& graph = loss.site()->module->graph(loss.site()->graph);
+  const auto made = std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const ir::Node& node) {
+    return !node.outputs.empty() && node.outputs.front() == loss.id();
+  });
+  if (made == graph.nodes.end() || made->op->name != "cross_entropy") return;
+  const ir::Value logits(loss.site(), loss.scope(), made->inputs.front());
+  const double scale = made->attributes.real("scale");
+  b.output("accuracy", ir::apply1("accuracy", {logits, labels}, {{"scale", scale}}));
+}
+
 // How many tokens the programs that continue a sequence take: one at a time, and larger pieces for prompts.
 std::vector<std::int64_t> advance_rows(std::int64_t longest) {
   std::vector<std::int64_t> sizes = {1};
@@ -41,17 +53,19 @@ void build(compiler::Graphs& graphs, const Config& config, const models::Model& 
   if (graphs.purpose != Purpose::generate) {
     Builder eval(module, "eval");
     eval.training = false;
-    const ir::Value loss = model.build(eval, inputs(eval, config.model, model.images, batch, true), config.model);
+    const models::Batch in = inputs(eval, config.model, model.images, batch, true);
+    const ir::Value loss = model.build(eval, in, config.model);
     eval.output("loss", loss);
+    if (model.images) output_accuracy(eval, loss, in.labels);
   }
   const auto predictor = [&](const std::string& graph, std::int64_t tokens) {
     Builder predict(module, graph);
     predict.training = false;
     const ir::Value logits =
-        model.build(predict, inputs(predict, config.model, false, {1, tokens}, false), config.model);
+        model.build(predict, inputs(predict, config.model, model.images, {1, tokens}, false), config.model);
     predict.output("logits", ir::apply1("cast", {logits}, {{"to", std::string("f32")}}));
   };
-  if (graphs.purpose == Purpose::train && !model.images) predictor("predict", config.model.context);
+  if (graphs.purpose == Purpose::train) predictor("predict", config.model.context);
   for (const std::int64_t rows : graphs.advance) predictor(compiler::advance_graph(rows), rows);
 }
 

@@ -54,6 +54,7 @@ std::string to_json(const Metrics& m) {
     o["loss_scale"] = *m.loss_scale;
   }
   if (m.eval_loss) o["eval_loss"] = number(*m.eval_loss);
+  if (m.eval_accuracy) o["eval_accuracy"] = *m.eval_accuracy;
   return o.dump();
 }
 

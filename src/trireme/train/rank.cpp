@@ -57,6 +57,7 @@ Rank::Rank(const Compiled& compiled, const Place& place)
   };
   has_rng_ = reads("micro", "rng");
   images_ = reads("eval", "images");
+  has_accuracy_ = module.has_graph("eval") && module.graph("eval").find_output("accuracy").has_value();
   has_lr_ = reads("update", "lr");
   has_step_number_ = reads("update", "step");
   has_loss_scale_ =
@@ -89,19 +90,23 @@ void Rank::derive() {
   if (role_.find("derive") != nullptr) executor("derive").run();
 }
 
-// In the precision that the program reads, which a loader may have made already.
-void Rank::bind_images(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first,
-                       std::int64_t rows) {
+// In the precision that the program reads.
+void Rank::bind_pixels(runtime::Executor& executor, std::span<const float> pixels, int micro) {
   const DType wanted = executor.input_type("images").dtype;
-  const std::span<const float> images = rows_of(batch.images, batch.rows, first, rows);
-  if (wanted == DType::f32) return executor.bind("images", micro, images);
-  if (batch.narrow_type == wanted)
-    return executor.bind("images", micro, rows_of(batch.narrow_images, batch.rows, first, rows));
+  if (wanted == DType::f32) return executor.bind("images", micro, pixels);
   narrow_images_.resize(static_cast<std::size_t>(compiled_.micro_batches));
   std::vector<std::uint16_t>& narrow = narrow_images_[static_cast<std::size_t>(micro)];
-  narrow.resize(images.size());
-  data::narrow_images(images, wanted, narrow);
+  narrow.resize(pixels.size());
+  data::narrow_images(pixels, wanted, narrow);
   executor.bind("images", micro, std::span<const std::uint16_t>(narrow));
+}
+
+// A loader may have made that precision already.
+void Rank::bind_images(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first,
+                       std::int64_t rows) {
+  if (const DType wanted = executor.input_type("images").dtype; wanted != DType::f32 && batch.narrow_type == wanted)
+    return executor.bind("images", micro, rows_of(batch.narrow_images, batch.rows, first, rows));
+  bind_pixels(executor, rows_of(batch.images, batch.rows, first, rows), micro);
 }
 
 data::RowRange Rank::rows(int micro) const {
@@ -157,17 +162,27 @@ std::optional<runtime::Executor::BadTensor> Rank::explain(const data::Batch& bat
   return bind_step(batch, step, lr, seed).run_checked();
 }
 
-float Rank::evaluate(const data::Batch& batch) {
+Evaluation Rank::evaluate(const data::Batch& batch) {
   runtime::Executor& eval = executor("eval");
   bind_rows(eval, batch, 0);
   eval.run();
-  return eval.scalar("loss");
+  Evaluation result{eval.scalar("loss")};
+  if (has_accuracy_) result.accuracy = eval.scalar("accuracy");
+  return result;
 }
 
 std::span<const float> Rank::predict(std::span<const std::int32_t> tokens) {
-  if (role_.find("predict") == nullptr) fail("this model does not predict tokens");
+  if (images_) fail("this model does not predict tokens");
   runtime::Executor& predict = executor("predict");
   predict.bind("tokens", 0, tokens);
+  predict.run();
+  return logits(predict);
+}
+
+std::span<const float> Rank::predict(std::span<const float> pixels) {
+  if (!images_) fail("this model does not look at images");
+  runtime::Executor& predict = executor("predict");
+  bind_pixels(predict, pixels, 0);
   predict.run();
   return logits(predict);
 }

@@ -24,6 +24,13 @@ struct StepResult {
   bool skipped() const;
 };
 
+// Of held-out rows.
+struct Evaluation {
+  double loss = 0;                      // mean
+  std::optional<double> accuracy = {};  // of models of images: the share whose label was the most likely
+  friend bool operator==(const Evaluation&, const Evaluation&) = default;
+};
+
 // Several steps, each rank at its own pace where the plan allows it.
 struct Steps {
   std::int64_t first = 0;
@@ -67,10 +74,11 @@ class Rank {
   // is as before the step, since a bad step writes nothing.
   virtual std::optional<runtime::Executor::BadTensor> explain(const data::Batch& batch, std::int64_t step, double lr,
                                                               std::int64_t seed);
-  // Mean loss over one micro-batch's rows, all ranks' together.
-  float evaluate(const data::Batch& batch);
-  // Logits [context, vocab] of one row of tokens.
+  // Of one micro-batch's rows, all ranks' together.
+  Evaluation evaluate(const data::Batch& batch);
+  // Logits [context, vocab] of one row of tokens, or [classes] of one image's pixels.
   std::span<const float> predict(std::span<const std::int32_t> tokens);
+  std::span<const float> predict(std::span<const float> pixels);
 
   // Continues a sequence of which `position` tokens were given before, by up to as many tokens as the largest of the
   // compiled `advance` programs takes: the logits [vocab] after the last of them.
@@ -112,6 +120,7 @@ class Rank {
   runtime::Executor& bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
   ir::StateId find(const std::string& name) const;
   static std::span<const float> logits(const runtime::Executor& executor);
+  void bind_pixels(runtime::Executor& executor, std::span<const float> pixels, int micro);
   void bind_images(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first,
                    std::int64_t rows);
   void bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro);
@@ -140,6 +149,7 @@ class Rank {
   bool has_step_number_ = false;
   bool has_loss_scale_ = false;
   bool images_ = false;
+  bool has_accuracy_ = false;
 };
 
 // The rank of that number, of the class that its role needs. `timeout`: seconds that it may wait for messages.

@@ -14,9 +14,10 @@ using Tokens = std::span<const std::int32_t>;
 class Continuation {
  public:
   explicit Continuation(Session& session) : session_(session), compiled_(session.compiled()) {
-    const program::Program* found =
-        session.rank(0).role().find(cached() ? compiled_.advance.front().program : "predict");
-    if (found == nullptr) refuse("this model does not predict tokens");
+    const Role& role = session.rank(0).role();
+    const program::Program* found = role.find(cached() ? compiled_.advance.front().program : "predict");
+    if (found == nullptr || (!cached() && !role.module.graph("predict").find_input("tokens")))
+      refuse("this model does not predict tokens");
     const program::Program& any = *found;
     vocab_ = any.outputs.front().operand.type.shape.back();
     if (!cached()) window_.resize(static_cast<std::size_t>(any.outputs.front().operand.type.shape[1]));

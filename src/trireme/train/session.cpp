@@ -177,31 +177,25 @@ std::optional<runtime::Executor::BadTensor> Session::explain(const data::Batch& 
   return first;
 }
 
-float Session::evaluate(const data::Batch& batch) {
-  float loss = 0;
+Evaluation Session::evaluate(const data::Batch& batch) {
+  Evaluation result;
   each([&](Rank& rank) {
-    const float own = rank.evaluate(batch);
-    if (&rank == ranks_.front().get()) loss = own;
+    const Evaluation own = rank.evaluate(batch);
+    if (&rank == ranks_.front().get()) result = own;
   });
-  return loss;
+  return result;
 }
 
 std::span<const float> Session::predict(std::span<const std::int32_t> tokens) {
-  std::span<const float> logits;
-  each([&](Rank& rank) {
-    const std::span<const float> own = rank.predict(tokens);
-    if (&rank == ranks_.front().get()) logits = own;
-  });
-  return logits;
+  return logits_by([&](Rank& rank) { return rank.predict(tokens); });
+}
+
+std::span<const float> Session::predict(std::span<const float> pixels) {
+  return logits_by([&](Rank& rank) { return rank.predict(pixels); });
 }
 
 std::span<const float> Session::advance(std::span<const std::int32_t> tokens, std::int64_t position) {
-  std::span<const float> logits;
-  each([&](Rank& rank) {
-    const std::span<const float> own = rank.advance(tokens, position);
-    if (&rank == ranks_.front().get()) logits = own;
-  });
-  return logits;
+  return logits_by([&](Rank& rank) { return rank.advance(tokens, position); });
 }
 
 namespace {

@@ -43,10 +43,11 @@ class Session {
   // is as before the step, since a bad step writes nothing.
   std::optional<runtime::Executor::BadTensor> explain(const data::Batch& batch, std::int64_t step, double lr,
                                                       std::int64_t seed);
-  // Mean loss over one micro-batch's rows.
-  float evaluate(const data::Batch& batch);
-  // Logits [context, vocab] of one row of tokens.
+  // Of one micro-batch's rows.
+  Evaluation evaluate(const data::Batch& batch);
+  // Logits [context, vocab] of one row of tokens, or [classes] of one image's pixels.
   std::span<const float> predict(std::span<const std::int32_t> tokens);
+  std::span<const float> predict(std::span<const float> pixels);
   // Continues a sequence of which `position` tokens were given before, by up to as many tokens as the largest of the
   // compiled `advance` programs takes: the logits [vocab] after the last of them.
   std::span<const float> advance(std::span<const std::int32_t> tokens, std::int64_t position);
@@ -88,6 +89,16 @@ class Session {
 
  private:
   class Crew;
+  // Runs `logits(rank)` for every rank that takes rows and gives the first one's.
+  template <class F>
+  std::span<const float> logits_by(F&& logits) {
+    std::span<const float> first;
+    each([&](Rank& rank) {
+      const std::span<const float> own = logits(rank);
+      if (&rank == ranks_.front().get()) first = own;
+    });
+    return first;
+  }
   void run_each(const std::function<void(Rank&)>& body);
   void join(comm::Communicator& world, int number, std::size_t here, const SessionOptions& options);
   // What the steps of ranks that went at their own pace leave different becomes the same.

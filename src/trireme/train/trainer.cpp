@@ -309,8 +309,12 @@ Outcome Trainer::run_to_end() {
     const bool last = finished || outcome.stopped;
     const bool evaluation_due = finished || (config_.train.eval_every > 0 && step_ % config_.train.eval_every == 0);
     // A run that is told to stop saves and goes: who tells it may not have the time of an evaluation to give.
-    if (evaluation_due && request != Request::stop && !outcome.stopped) m.eval_loss = evaluate(32);
-    if (m.eval_loss) outcome.eval_loss = m.eval_loss;
+    if (evaluation_due && request != Request::stop && !outcome.stopped)
+      if (const auto evaluation = evaluate(32)) {
+        outcome.evaluation = evaluation;
+        m.eval_loss = evaluation->loss;
+        m.eval_accuracy = evaluation->accuracy;
+      }
     if (step_ % config_.output.log_every == 0 || last || m.eval_loss || m.skipped) {
       log_metrics(m);
       if (options_.on_step) options_.on_step(m);
@@ -326,7 +330,7 @@ Outcome Trainer::run_to_end() {
     }
   }
   if (outcome.losses.empty()) {  // there was nothing left to do
-    outcome.eval_loss = evaluate(32);
+    outcome.evaluation = evaluate(32);
     checkpoint(outcome, true);
   }
   outcome.steps = step_;
@@ -335,7 +339,7 @@ Outcome Trainer::run_to_end() {
   if (trace_ && leads()) trace_->write(config_.runtime.trace, "rank 0");
   write_log(fmt::format("{} at step {}; measured peak {} B{}", outcome.stopped ? "stopped" : "done", step_,
                         outcome.measured_peak,
-                        outcome.eval_loss ? fmt::format(", held-out loss {:.4f}", *outcome.eval_loss) : ""));
+                        outcome.evaluation ? fmt::format(", held-out loss {:.4f}", outcome.evaluation->loss) : ""));
   return outcome;
 }
 
@@ -457,7 +461,7 @@ void Trainer::save(const std::filesystem::path& folder) {
   save_checkpoint(folder, *session_, config_, step_, config_.output.keep);
 }
 
-std::optional<double> Trainer::evaluate(std::int64_t batches) {
+std::optional<Evaluation> Trainer::evaluate(std::int64_t batches) {
   if (!data_.eval) return std::nullopt;
   return train::evaluate(*session_, *data_.eval, batches * config_.train.batch, options_.on_evaluation);
 }

@@ -48,7 +48,7 @@ struct Outcome {
   std::optional<double> loss_scale = {};  // of the last step
   bool stopped = false;                   // by a request or by max_time
   std::vector<double> losses;
-  std::optional<double> eval_loss;
+  std::optional<Evaluation> evaluation;
   double seconds = 0;                     // of training, without evaluation and checkpoints
   std::array<double, 4> phase_seconds{};  // in the order of ir::Phase
   double exposed_comm_seconds = 0;        // that the first rank spent waiting for others
@@ -92,8 +92,8 @@ class Trainer {
 
   void start();
   Outcome run();
-  // Mean loss over held-out rows (as train::evaluate); nothing when nothing is held out.
-  std::optional<double> evaluate(std::int64_t batches);
+  // Over held-out rows (as train::evaluate); nothing when nothing is held out.
+  std::optional<Evaluation> evaluate(std::int64_t batches);
   // A run folder with this state alone; a checkpoint where it is this run's own.
   void save(const std::filesystem::path& folder);
   // Continues from the newest checkpoint of a run folder; false when it has none.

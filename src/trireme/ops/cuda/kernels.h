@@ -28,6 +28,7 @@ std::shared_ptr<device::Kernel> prepare_softmax_cuda(const ir::KernelSpec& spec)
 std::shared_ptr<device::Kernel> prepare_softmax_grad_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_embedding_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_embedding_grad_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_accuracy_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_cross_entropy_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_cross_entropy_grad_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_linear_cross_entropy_cuda(const ir::KernelSpec& spec);
@@ -95,6 +96,7 @@ std::size_t attention_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t attention_grad_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t plain_attention_grad_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t embedding_grad_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t accuracy_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t cross_entropy_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t linear_cross_entropy_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t kl_divergence_workspace_cuda(const ir::KernelSpec& spec);

@@ -38,6 +38,7 @@ void add_cuda_kernels(ir::Registry& registry) {
   add("softmax_grad", prepare_softmax_grad_cuda);
   add("embedding", prepare_embedding_cuda);
   add("embedding_grad", prepare_embedding_grad_cuda, embedding_grad_workspace_cuda);
+  add("accuracy", prepare_accuracy_cuda, accuracy_workspace_cuda);
   add("cross_entropy", prepare_cross_entropy_cuda, cross_entropy_workspace_cuda);
   add("cross_entropy_grad", prepare_cross_entropy_grad_cuda);
   add("linear_cross_entropy", prepare_linear_cross_entropy_cuda, linear_cross_entropy_workspace_cuda);
