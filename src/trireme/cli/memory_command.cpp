@@ -44,6 +44,7 @@ int memory(const Context& context, const MemoryArguments& a) {
     return 0;
   }
   fmt::print("{}", memory_text(trainer.compiled(), trainer.planned().choice));
+  for (const std::string& shortfall : trainer.shortfalls()) fmt::print("would not run here: {}\n", shortfall);
   if (!savings.empty()) fmt::print("\n{}", savings_text(savings));
   return 0;
 }

@@ -34,6 +34,7 @@ void log_to_stderr(LogLevel level, const std::string& text) {
 train::TrainerOptions planning_options(Preparation& preparation) {
   train::TrainerOptions options;
   options.write = false;
+  options.dry_run = true;
   options.log = log_to_stderr;
   options.on_phase = [&preparation](const char* phase) { preparation.begin(phase); };
   return options;

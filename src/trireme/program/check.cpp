@@ -151,9 +151,12 @@ class Checker {
       fail("{} names buffer {}, which does not exist", describe(p_, i), o.buffer);
     const Buffer& b = buffer(o);
     if (o.place.axis != kNone) check_place(i, o);
-    const bool moves = p_.instructions[i].moves();
+    const Instruction& instruction = p_.instructions[i];
+    const bool moves = instruction.moves();
     std::size_t alignment = moves ? b.alignment : kAlignment;
-    if (o.place.axis != kNone) alignment = size_of(o.type.dtype);
+    // Some rows of a tensor begin anywhere, and messages carry them from there.
+    const bool message = instruction.kind == Instruction::Kind::push || instruction.kind == Instruction::Kind::pull;
+    if (o.place.axis != kNone || message) alignment = size_of(o.type.dtype);
     if (range(o).begin % alignment != 0)
       fail("{} uses buffer '{}' at offset {}, which is not aligned", describe(p_, i), b.name, range(o).begin);
     const std::size_t touched = o.offset + (moves ? b.moved(o.extent()) : o.extent());
