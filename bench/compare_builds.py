@@ -76,6 +76,9 @@ def main():
     p.add_argument("--only", default="", help="cases whose name contains this")
     a = p.parse_args()
     programs = [a.old.resolve(), a.new.resolve()]
+    for program in programs:
+        if not program.is_file():
+            sys.exit(f"{program} is no program")
     print(f"{'median of ' + str(a.rounds) + ' rounds':32}{'old ms':>12}{'new ms':>12}{'new / old':>11}")
     with tempfile.TemporaryDirectory(prefix="compare-") as place:
         folder = pathlib.Path(place)
