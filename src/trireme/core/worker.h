@@ -64,9 +64,10 @@ class Worker {
       {
         Task task = std::move(ring_[head_]);
         head_ = (head_ + 1) % ring_.size();
-        --waiting_;
+        const bool was_full = waiting_-- == ring_.size();
         busy_ = true;
         lock.unlock();
+        if (was_full) changed_.notify_all();  // there is room for a submitter that waits
         run_(task);
       }
       lock.lock();

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <thread>
 
 namespace trireme {
 namespace {
@@ -45,6 +46,24 @@ TEST(Worker, SynchronizeOnAnIdleWorkerReturns) {
   const Worker<int> worker(1, [](int) {});
   worker.synchronize();
   worker.synchronize();
+}
+
+TEST(Worker, SubmittingWaitsOnlyWhileTasksAreWaiting) {
+  std::atomic<int> begun{0};
+  std::atomic<bool> go{false};
+  Worker<int> worker(1, [&](int) {
+    ++begun;
+    begun.notify_all();
+    go.wait(false);
+  });
+  worker.submit(0);
+  std::thread submitter([&] { worker.submit(1); });  // may find the first task still waiting
+  begun.wait(0);
+  submitter.join();  // while the first task runs
+  go = true;
+  go.notify_all();
+  worker.synchronize();
+  EXPECT_EQ(begun, 2);
 }
 
 }  // namespace

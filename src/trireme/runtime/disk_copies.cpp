@@ -37,15 +37,18 @@ class DirectCopies final : public DiskCopies {
         last_[stream_of(instruction)] = i;
   }
 
-  // A stream that has to wait sees the copies under way to their end first: whoever records the event may wait for
-  // them. So it does before it writes where one of them still writes.
+  // A stream that has to wait sees the copies under way to their end first: what records the event may wait for them.
+  // So it does before it writes where one of them still writes.
   void before_waiting(std::size_t i, device::Streams& streams) override {
     const Instruction& instruction = site_.program.instructions[i];
+    const auto& others = under_way_[stream_of(instruction)];
+    if (others.empty()) return;
     const bool waits = std::any_of(instruction.waits.begin(), instruction.waits.end(), [&](std::int32_t event) {
       return !streams.is_done(static_cast<std::size_t>(event));
     });
-    const auto& others = under_way_[stream_of(instruction)];
-    if (waits || std::any_of(others.begin(), others.end(), [&](std::size_t other) { return same_target(i, other); }))
+    const bool copies = is_disk_copy(site_.program, instruction);
+    if (waits ||
+        (copies && std::any_of(others.begin(), others.end(), [&](std::size_t other) { return same_target(i, other); })))
       end(stream_of(instruction), 0, streams);
   }
 

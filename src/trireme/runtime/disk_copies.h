@@ -33,8 +33,9 @@ class DiskCopies {
   DiskCopies& operator=(const DiskCopies&) = delete;
   virtual ~DiskCopies() = default;
 
-  // All in the stream of copy i, one after the other: before the stream waits for its events; to start it; and when it
-  // was started or skipped. Whether its event is to be recorded now: else that is done when the copy ends.
+  // In the stream of instruction i, which may be another than a disk copy: before the stream waits for its events.
+  // Then of a disk copy: to start it, and when it was started or skipped. `start` says whether its event is to be
+  // recorded now; else that is done when the copy ends.
   virtual void before_waiting(std::size_t i, device::Streams& streams) = 0;
   virtual bool start(std::size_t i, device::Streams& streams) = 0;
   virtual void after(std::size_t i, device::Streams& streams) = 0;

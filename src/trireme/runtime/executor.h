@@ -29,7 +29,8 @@ struct Tiers {
 };
 
 // Runs one program, again and again, on an arena that holds its state. Everything is prepared when it is constructed:
-// a run allocates nothing (but for what oneDNN needs to remember a call's arguments) and looks at no graph.
+// a run on a CPU allocates nothing (but for what oneDNN needs to remember a call's arguments), and none looks at a
+// graph.
 //
 //   Executor step(program, arena, pool);
 //   step.bind("tokens", micro, tokens);   // read during run()

@@ -30,15 +30,23 @@ void Executor::run() {
   staging_->stage(*streams_, pool_);
   // In the first run libraries load what they need, which cannot be captured.
   const bool captures = runs_ > 1 && !timeline_.traces() && !program_.capture_regions.empty();
+  // Whatever goes wrong, no stream has work when this returns: what was issued uses this executor.
+  std::exception_ptr error;
+  const auto note = [&](auto&& work) {
+    try {
+      work();
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  };
+  note([&] { captures ? run_captured() : run_issued(); });
+  note([&] { streams_->synchronize(); });
+  failure_.rethrow();  // an instruction's error is the cause
   try {
-    captures ? run_captured() : run_issued();
-    failure_.rethrow();
-    streams_->synchronize();
+    if (error) std::rethrow_exception(error);
   } catch (Error& e) {
-    failure_.rethrow();  // the first error is the cause
     throw e.within(fmt::format("program '{}'", program_.name));
   }
-  failure_.rethrow();
   timeline_.read(*streams_);
 }
 
@@ -63,7 +71,7 @@ void Executor::run_one(std::size_t i) {
   bool done = true;
   failure_.guard(i, [&] {
     timeline_.come_to(i, *streams_);
-    if (to_disk) disk_->before_waiting(i, *streams_);
+    if (disk_) disk_->before_waiting(i, *streams_);
     wait_for_events(i);
     if (failure_.happened()) return;
     note_use(i);

@@ -45,6 +45,9 @@ class CudaStreams final : public Streams {
                                             shape.yielding == 0 || s == shape.yielding ? least : most));
   }
   ~CudaStreams() override {
+    // Host calls among the work use what the caller destroys next.
+    for (cudaStream_t stream : streams_)
+      if (stream != nullptr) cudaStreamSynchronize(stream);
     for (cudaGraphExec_t capture : captures_) cudaGraphExecDestroy(capture);
     for (cudaStream_t stream : streams_)
       if (stream != nullptr) cudaStreamDestroy(stream);
