@@ -58,6 +58,72 @@ TEST_F(Plan, EditedDecisionsAreFollowed) {
   EXPECT_EQ(state("none", kSteps), state("all", kSteps));
 }
 
+// Of the defaults too: nothing in it is left to the machine that reads it.
+TEST_F(Plan, SaysWhatAutoHasComeTo) {
+  done({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml", "--memory.offload=optimizer"});
+  const std::string text = read("plan.toml");
+  for (const char* line : {"mesh = \"dp=1\"\n", "device = \"cpu\"\n", "offload_tier = \"disk\"\n"})
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  done({"train", "tiny.toml", "--plan=plan.toml", "--output.dir=run"});
+  EXPECT_EQ(read("run/plan.toml"), text);
+}
+
+TEST_F(Plan, KeysThatContradictItsDecisionsAreRefused) {
+  done(with({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"}, settings_));
+  const std::string text = read("plan.toml");
+  const auto says = [&](const std::string& plan) {
+    write("edited.toml", plan);
+    return refused({"train", "tiny.toml", "--plan=edited.toml", "--train.batch=4"});
+  };
+  EXPECT_NE(says(replaced(text, "remat = \"full\"", "remat = \"none\"")).find("decisions.recompute"),
+            std::string::npos);
+  const std::size_t begin = text.find("recompute = [");
+  const std::size_t end = text.find("]\n", begin);
+  EXPECT_NE(says(text.substr(0, begin) + text.substr(end + 2)).find("does not list what is recomputed"),
+            std::string::npos);
+  EXPECT_NE(says(text + "offload_states = [\"w\"]\n").find("memory.offload = \"none\""), std::string::npos);
+}
+
+TEST_F(Plan, AResumedRunFollowsItsOwn) {
+  done(with({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"}, settings_));
+  const std::string text = read("plan.toml");
+  const std::size_t begin = text.find("recompute = [");
+  const std::size_t end = text.find("]\n", begin);
+  write("edited.toml", text.substr(0, begin) + "recompute = []\n" + text.substr(end + 2));
+  done({"train", "tiny.toml", "--output.dir=run", "--plan=edited.toml", "--train.batch=4"});
+  const std::string plan = read("run/plan.toml");
+  const auto peak = metrics("run").back()["peak_bytes"];
+  const std::string more = "--train.steps=" + std::to_string(kSteps + 1);
+  done({"train", "run", "--resume", more});
+  EXPECT_EQ(read("run/plan.toml"), plan);
+  EXPECT_EQ(metrics("run").back()["peak_bytes"], peak);
+  const std::string most = "--train.steps=" + std::to_string(kSteps + 2);
+  const Finished changed = done({"train", "run", "--resume", most, "--memory.remat=none"});
+  EXPECT_NE(changed.err.find("the plan is made anew: memory.remat was \"full\" and is \"none\""), std::string::npos)
+      << changed.err;
+}
+
+TEST_F(Plan, WritesOverNothingButAPlan) {
+  const std::string config = read("tiny.toml");
+  EXPECT_NE(refused({"memory", "tiny.toml", "--brief", "--plan-out=tiny.toml"}).find("is no plan"), std::string::npos);
+  EXPECT_EQ(read("tiny.toml"), config);
+  done({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"});
+  done({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"});
+}
+
+TEST_F(Plan, StagingIsBytesAboveZero) {
+  done(with({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"}, settings_));
+  const std::string text = read("plan.toml");
+  const std::size_t at = text.find("\nstaging = ", text.find("[decisions]")) + 1;
+  const std::string before = text.substr(0, at);
+  write("none.toml", before + "staging = -1\n");
+  EXPECT_NE(refused({"train", "tiny.toml", "--plan=none.toml", "--train.batch=4"}).find("staging must be bytes above"),
+            std::string::npos);
+  write("little.toml", before + "staging = 1\n");
+  done({"train", "tiny.toml", "--plan=little.toml", "--train.batch=4", "--output.dir=run"});
+  EXPECT_TRUE(exists("run/checkpoints/" + step_name(kSteps)));
+}
+
 TEST_F(Plan, ContradictionsAndStrangersAreRefused) {
   done(with({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"}, settings_));
   EXPECT_EQ(refused({"train", "tiny.toml", "--plan=plan.toml", "--train.batch=4", "--parallel.zero=2"}),

@@ -27,6 +27,8 @@ int memory(const Context& context, const MemoryArguments& a) {
       fmt::print("{}", text);
       return 0;
     }
+    if (std::filesystem::exists(a.plan_out) && !train::is_plan(a.plan_out))
+      refuse("--plan-out {}: that is there, and is no plan; name another file", a.plan_out);
     io::write_file_atomically(a.plan_out, text);
   }
   std::vector<train::WhatIf> savings;

@@ -187,6 +187,19 @@ std::string default_config(const Context& context, const TrainArguments& a) {
   return latest.string();
 }
 
+// The plan of the run that is resumed, where it still applies.
+std::optional<train::Decisions> kept_plan(const train::Config& config, int launched) {
+  const std::filesystem::path file = std::filesystem::path(config.run) / "plan.toml";
+  if (config.run.empty() || !train::is_plan(file)) return std::nullopt;
+  train::PlanFile plan = train::read_plan(file);
+  if (const std::string why = train::why_not_followed(plan, config, launched); !why.empty()) {
+    if (launched <= 1) log_to_stderr(LogLevel::info, fmt::format("the plan is made anew: {}", why));
+    return std::nullopt;
+  }
+  plan.decisions.required = false;
+  return plan.decisions;
+}
+
 Request request_of(const Context& context, const TrainArguments& a,
                    const std::optional<comm::mpi::Launched>& launched) {
   if (a.resume && a.overwrite) refuse("--resume and --overwrite contradict each other");
@@ -194,6 +207,7 @@ Request request_of(const Context& context, const TrainArguments& a,
   Request request;
   if (a.plan.empty()) {
     request.config = train::load_config(source, context.overrides, context.registry->models);
+    if (a.resume) request.plan = kept_plan(request.config, launched ? launched->size : 1);
   } else {
     const train::PlanFile file = train::read_plan(a.plan);
     request.plan = file.decisions;

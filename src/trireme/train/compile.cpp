@@ -4,6 +4,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/io/shard_writer.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/device_choice.h"
 #include "trireme/train/graphs.h"
@@ -72,8 +73,8 @@ void check_device(const Config& config, device::Kind device, Purpose purpose) {
         "make the update; the nearest is \"device\"");
 }
 
-// Takes over what a plan that was read decides.
-void follow(const Decisions& decided, const compiler::Graphs& graphs, compiler::Plan& plan) {
+// Takes over what a plan that was read decides. Refuses decisions that its own keys contradict.
+void follow(const Decisions& decided, const Config& config, const compiler::Graphs& graphs, compiler::Plan& plan) {
   if (const std::string own = compiler::digest_of(graphs); own != decided.model)
     refuse(
         "{} was made for another model (its digest is {}, this one's {}); make one with `trireme memory CONFIG "
@@ -82,12 +83,24 @@ void follow(const Decisions& decided, const compiler::Graphs& graphs, compiler::
   if (decided.device != plan.device)
     refuse("{} was made for {}, and this run computes on {}", decided.file, device::name_of(decided.device),
            device::name_of(plan.device));
+  if (config.memory.remat == "none" && decided.recompute)
+    refuse("{} lists values to recompute, and has memory.remat = \"none\"; remove decisions.recompute, or set remat",
+           decided.file);
+  if (config.memory.remat != "none" && !decided.recompute)
+    refuse(
+        "{} has memory.remat = \"{}\", and does not list what is recomputed; add decisions.recompute, or set \"none\"",
+        decided.file, config.memory.remat);
+  if (!plan.offload && !(decided.offload_activations.empty() && decided.offload_states.empty()))
+    refuse("{} lists what is offloaded, and has memory.offload = \"none\"; remove decisions.offload_…, or set offload",
+           decided.file);
   plan.recompute = decided.recompute;
   if (plan.offload) {
     plan.offload->activations = decided.offload_activations;
     plan.offload->states = decided.offload_states;
   }
-  plan.staging = std::min(plan.staging, decided.staging);
+  // Whole blocks, of which one is the least.
+  constexpr std::size_t kUnit = io::kStagingAlignment;
+  plan.staging = std::min(plan.staging, std::max(kUnit, decided.staging / kUnit * kUnit));
 }
 
 }  // namespace
@@ -135,8 +148,10 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
     policy.offload = offload_policy(config, plan.device);
     plan.offload = offload_options(config, plan.device);
   }
-  if (options.decided)
-    follow(*options.decided, planned.graphs, plan);
+  const bool stale =
+      options.decided && !options.decided->required && options.decided->model != compiler::digest_of(planned.graphs);
+  if (options.decided && !stale)
+    follow(*options.decided, config, planned.graphs, plan);
   else
     planned.choice = planner::decide(planned.graphs, plan, policy);
   return planned;

@@ -7,7 +7,9 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/ir/axes.h"
 #include "trireme/train/config/keys.h"
+#include "trireme/train/device_choice.h"
 
 namespace trireme::train {
 namespace {
@@ -27,6 +29,19 @@ std::string list_text(const std::vector<std::string>& names) {
   return text + (names.empty() ? "]" : "\n]");
 }
 
+// What "auto" has come to: a plan means the same wherever it is read.
+Config resolved(Config config, const compiler::Plan& plan) {
+  const bool cpu = plan.device == device::Kind::cpu;
+  config.parallel.mesh = plan.mesh.axes.empty() ? fmt::format("{}=1", ir::kDataAxis) : plan.mesh.str();
+  config.runtime.device = cpu ? "cpu" : "cuda";
+  config.runtime.weight_gradients = plan.overlap_wgrad ? "beside" : "in_line";
+  if (config.memory.offload_tier == "auto" && plan.offload) config.memory.offload_tier = cpu ? "disk" : "host";
+  return config;
+}
+
+constexpr std::string_view kFirstLine =
+    "# How this model is trained. `trireme train CONFIG --plan FILE` follows it; names are values and states of the";
+
 const std::vector<std::string> kDecisions = {"device", "recompute", "offload_activations", "offload_states", "staging"};
 
 std::vector<std::string> names_of(const Entry& entry, const std::string& file) {
@@ -43,12 +58,10 @@ std::vector<std::string> names_of(const Entry& entry, const std::string& file) {
 
 std::string plan_text(const Config& config, const Planned& planned) {
   const compiler::Plan& plan = planned.plan;
-  std::string text =
-      "# How this model is trained. `trireme train CONFIG --plan FILE` follows it; names are values and states of the\n"
-      "# model as `trireme inspect graph` prints them.\n";
+  std::string text = std::string(kFirstLine) + "\n# model as `trireme inspect graph` prints them.\n";
   text +=
       fmt::format("model = \"{}\"  # digest of the model that it was made for\n", compiler::digest_of(planned.graphs));
-  Config copy = config;
+  Config copy = resolved(config, plan);
   std::string section;
   for (const Key& key : keys_of(copy)) {
     if (!is_plan_key(key)) continue;
@@ -66,7 +79,17 @@ std::string plan_text(const Config& config, const Planned& planned) {
   return text;
 }
 
-PlanFile read_plan(const std::filesystem::path& path) {
+bool is_plan(const std::filesystem::path& path) {
+  std::error_code unknown;
+  std::string line;
+  std::ifstream in(path, std::ios::binary);
+  return std::filesystem::is_regular_file(path, unknown) && std::getline(in, line) && line == kFirstLine;
+}
+
+PlanFile read_plan(const std::filesystem::path& given) {
+  std::error_code unknown;
+  const bool run = std::filesystem::is_directory(given, unknown);
+  const std::filesystem::path path = run ? given / "plan.toml" : given;
   std::ifstream in(path, std::ios::binary);
   if (!in) refuse("--plan {}: cannot be read", path.string());
   const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
@@ -92,8 +115,9 @@ PlanFile read_plan(const std::filesystem::path& path) {
     } else if (name == "offload_states") {
       plan.decisions.offload_states = names_of(entry, file);
     } else if (name == "staging" && std::holds_alternative<std::int64_t>(entry.value.value)) {
-      plan.decisions.staging =
-          static_cast<std::size_t>(std::max<std::int64_t>(0, std::get<std::int64_t>(entry.value.value)));
+      const std::int64_t staging = std::get<std::int64_t>(entry.value.value);
+      if (staging < 1) refuse("{}:{}: staging must be bytes above zero, got {}", file, entry.line, staging);
+      plan.decisions.staging = static_cast<std::size_t>(staging);
     } else if (!name.empty()) {
       const auto near = nearest(name, kDecisions);
       refuse("{}:{}: a plan decides nothing called '{}'{}", file, entry.line, name,
@@ -108,6 +132,20 @@ PlanFile read_plan(const std::filesystem::path& path) {
   }
   if (plan.decisions.model.empty()) refuse("{}: is not a plan: it does not name its model", file);
   return plan;
+}
+
+std::string why_not_followed(const PlanFile& plan, const Config& config, int launched) {
+  Config planned = config;
+  for (const std::string& setting : plan.settings) apply_setting(planned, setting);
+  for (const std::string& key : differing_keys(planned, config))
+    if (value_text(config, key) != "\"auto\"")
+      return fmt::format("{} was {} and is {}", key, value_text(planned, key), value_text(config, key));
+  const int ranks = mesh_of(planned).ranks() + extra_ranks(planned);
+  const int now = config.parallel.mesh == "auto" ? std::max(1, launched) : ranks;
+  if (ranks != now) return fmt::format("it is for {} ranks, and these are {}", ranks, now);
+  if (device_of(config) != plan.decisions.device)
+    return fmt::format("it is for a {}", device::name_of(plan.decisions.device));
+  return {};
 }
 
 Config load_config_under(const PlanFile& plan, const std::string& source, std::span<const std::string> overrides,
