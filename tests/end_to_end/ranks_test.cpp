@@ -125,6 +125,8 @@ TEST_F(Ranks, ServersTrainAsThreadsAndAsProcesses) {
   expect_same_losses("reduced", "threads");
   const Finished f = processes(4, arguments("processes", {"--parallel.server=sync", "--parallel.servers=2"}));
   ASSERT_EQ(f.code, 0) << f.out << f.err;
+  // The largest of all ranks, servers included.
+  EXPECT_EQ(f.out.find("✗"), std::string::npos) << f.out;
   EXPECT_NE(f.out.find("2 servers (sync)"), std::string::npos) << f.out;
   EXPECT_EQ(shards("processes", kSteps), shards("threads", kSteps));
   const Finished apart = processes(3, arguments("apart", {"--parallel.server=ssp:1", "--train.eval_every=3"}));
@@ -234,16 +236,45 @@ INSTANTIATE_TEST_SUITE_P(How, KilledRanks, ::testing::Values("--parallel.zero=2"
 
 // Two processes that would wait for each other in different places.
 TEST_F(Ranks, ProcessesStartedWithDifferentSettingsAreRefused) {
-  const auto command = [&](const std::string& setting) { return arguments("run", {"--parallel.mesh=dp=2", setting}); };
-  std::vector<std::string> both = command("--parallel.bucket=1KiB");
-  both.insert(both.end(), {":", "-n", "1", TRIREME_PROGRAM});
-  const std::vector<std::string> other = command("--parallel.bucket=64KiB");
-  both.insert(both.end(), other.begin(), other.end());
+  const auto says = [&](const std::vector<std::string>& one, const std::vector<std::string>& other) {
+    const auto command = [&](std::vector<std::string> more) {
+      more.insert(more.begin(), "--parallel.mesh=dp=2");
+      return arguments("run", more);
+    };
+    std::vector<std::string> both = command(one);
+    both.insert(both.end(), {":", "-n", "1", TRIREME_PROGRAM});
+    const std::vector<std::string> second = command(other);
+    both.insert(both.end(), second.begin(), second.end());
+    const Finished f = processes(1, both);
+    EXPECT_EQ(f.code, 2) << f.err;
+    EXPECT_FALSE(exists("run"));
+    return f.err;
+  };
+  const std::string settings = "the processes of this run were started with different settings: ";
+  const auto expect = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  expect(says({"--parallel.bucket=1KiB"}, {"--parallel.bucket=64KiB"}),
+         settings + "parallel.bucket is \"1KiB\" on rank 0 and \"64KiB\" on rank 1");
+  expect(says({}, {"--dry-run"}), settings + "--dry-run is not given on rank 0 and given on rank 1");
+  expect(says({}, {"--resume"}), settings + "--resume is not given on rank 0 and given on rank 1");
+  expect(says({"--disable-pass=fuse"}, {}), settings + "--disable-pass is fuse on rank 0 and not given on rank 1");
+}
+
+// Files of one name may be others on another machine.
+TEST_F(Ranks, ProcessesThatReadDifferentDataAreRefused) {
+  fs::create_directory(folder() / "other");
+  write("text.txt", std::string(4000, 'x'));
+  write("other/text.txt", std::string(9000, 'x'));
+  std::vector<std::string> command =
+      arguments((folder() / "run").string(), {"--parallel.mesh=dp=2", "--data.text=text.txt"});
+  command[1] = (folder() / "tiny.toml").string();
+  std::vector<std::string> both = command;
+  both.insert(both.end(), {":", "-wdir", (folder() / "other").string(), "-n", "1", TRIREME_PROGRAM});
+  both.insert(both.end(), command.begin(), command.end());
   const Finished f = processes(1, both);
   EXPECT_EQ(f.code, 2) << f.err;
-  EXPECT_NE(f.err.find("the processes of this run were started with different settings: parallel.bucket is \"1KiB\" on "
-                       "rank 0 and \"64KiB\" on rank 1"),
-            std::string::npos)
+  EXPECT_NE(f.err.find("the processes of this run read different data: the number of samples is"), std::string::npos)
       << f.err;
   EXPECT_FALSE(exists("run"));
 }

@@ -1,6 +1,7 @@
 #include "trireme/compiler/compile.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "trireme/compiler/graph_passes.h"
@@ -75,7 +76,8 @@ std::vector<program::Group> groups_of(const std::vector<Role>& roles) {
 void check_roles(Compiled& c) {
   const auto check = [&](const std::string& program, const auto& exchange_of) {
     std::vector<program::RoleProgram> running;
-    std::vector<std::size_t> number(c.roles.size(), 0);  // by role: its place among those that run
+    constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+    std::vector<std::size_t> number(c.roles.size(), kNone);  // by role: its place among those that run
     for (std::size_t r = 0; r < c.roles.size(); ++r) {
       const Role& role = c.roles[r];
       // A role that answers messages has one program for every kind of step.
@@ -87,8 +89,10 @@ void check_roles(Compiled& c) {
         if (c.seat(rank).role == r) running.back().ranks.push_back(rank);
     }
     std::vector<program::Group> groups = c.groups;
-    for (program::Group& group : groups)
+    for (program::Group& group : groups) {
+      std::erase_if(group.roles, [&](std::size_t role) { return number[role] == kNone; });
       for (std::size_t& role : group.roles) role = number[role];
+    }
     c.checked.messages += program::check_together(running, groups).messages;
   };
   const auto whole = [](const Role& role) { return role.exchange ? &*role.exchange : nullptr; };
@@ -131,7 +135,7 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
   if (!graphs.advance.empty()) c.cache_rows = graphs.cache_rows - graphs.advance.back();
   c.roles.push_back(compile_rows(c, graphs, plan, options));
   for (int r = 0; r < plan.mesh.ranks(); ++r) c.seats.push_back({0, r});
-  add_server_roles(c, graphs, plan);
+  add_server_roles(c, graphs, plan, options);
   c.groups = groups_of(c.roles);
   check_roles(c);
   return c;

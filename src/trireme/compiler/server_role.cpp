@@ -6,13 +6,17 @@
 namespace trireme::compiler {
 namespace {
 
-Role compile_server(const Role& worker, const Graphs& graphs, const Plan& plan, int place) {
+Role compile_server(const Role& worker, const Graphs& graphs, const Plan& plan, int place,
+                    const CompileOptions& options) {
   Role role;
   role.name = fmt::format("server {}", place);
   role.kind = "server";
   role.module = graphs.module;
-  graph_passes(graphs, plan, place).run(role.module);
-  RoleBuilder builder(role, plan, 1);
+  const std::filesystem::path dump =
+      options.dump_passes.empty() ? "" : options.dump_passes / fmt::format("server-{}", place);
+  const passes::Pipeline passes = graph_passes(graphs, plan, place);
+  passes.run(role.module, {dump, options.disabled_passes, options.on_pass});
+  RoleBuilder builder(role, plan, 1, {dump, passes.names().size() + 1, options.on_pass});
   builder.lower("init", "init");
   builder.lower("derive", "derive");
   builder.lower("step", "update");
@@ -26,9 +30,9 @@ Role compile_server(const Role& worker, const Graphs& graphs, const Plan& plan, 
 
 }  // namespace
 
-void add_server_roles(Compiled& c, const Graphs& graphs, const Plan& plan) {
+void add_server_roles(Compiled& c, const Graphs& graphs, const Plan& plan, const CompileOptions& options) {
   for (int s = 0; plan.server && s < plan.server->servers; ++s) {
-    c.roles.push_back(compile_server(c.roles.front(), graphs, plan, s));
+    c.roles.push_back(compile_server(c.roles.front(), graphs, plan, s, options));
     c.seats.push_back({c.roles.size() - 1, s});
   }
 }

@@ -21,7 +21,7 @@ std::string types_text(const std::vector<Operand>& operands) {
 std::string collective_text(const Instruction& i) {
   std::string text = i.op->name;
   for (const auto& [name, value] : i.attributes) text += fmt::format(" {}={}", name, ir::to_text(value));
-  return text + " of " + types_text(i.inputs);
+  return text + " of " + types_text(i.inputs.empty() ? i.outputs : i.inputs);
 }
 
 class Checker {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "trireme/core/error.h"
 #include "trireme/ops/all.h"
 #include "trireme/ops/collective/collective.h"
@@ -49,6 +51,26 @@ class Together : public ::testing::Test {
 
   ir::Registry registry_ = ops::builtin();
 };
+
+// What processes compare before the first step.
+TEST_F(Together, DigestsTellWhatIsExchangedApart) {
+  const auto pull = Instruction::Kind::pull;
+  const std::vector<Program> programs = {
+      program({reduce("g", "dp", {4}), reduce("h", "dp", {8})}),
+      program({reduce("h", "dp", {8}), reduce("g", "dp", {4})}),
+      program({reduce("g", "dp", {4})}),
+      program({reduce("g", "tp", {4}), reduce("h", "dp", {8})}),
+      program({message(pull, "w", 1, 0, {4})}),
+      program({message(pull, "w", 1, 0, {8})}),
+      program({message(pull, "w", 1, 1, {4})}),
+  };
+  std::set<std::uint64_t> digests;
+  for (const Program& p : programs) digests.insert(communication_digest(p));
+  EXPECT_EQ(digests.size(), programs.size());
+  Program same = programs.front();
+  same.instructions.front().name = "another name";  // is not exchanged
+  EXPECT_EQ(communication_digest(same), communication_digest(programs.front()));
+}
 
 TEST_F(Together, RolesThatMeetInOneOrderPass) {
   const Program a = program({reduce("g1", "dp", {4}), reduce("g2", "dp", {8})});

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/core/rng.h"
 #include "trireme/core/text.h"
 #include "trireme/program/check_together.h"
 #include "trireme/train/config/keys.h"
@@ -26,6 +27,21 @@ void refuse_together(const std::string& own, comm::Communicator& world) {
   refuse("{}", broadcast(own, world, first));
 }
 
+// One line for a name and one for its value: neither has line breaks.
+void check_same(std::string_view what, const std::vector<Fact>& facts, comm::Communicator& world) {
+  std::string text;
+  for (const Fact& fact : facts) text += fmt::format("{}\n{}\n", fact.name, fact.value);
+  const std::vector<std::string> theirs = split(broadcast(text, world, 0), '\n');
+  std::string different;
+  for (std::size_t i = 0; i < facts.size() && different.empty(); ++i) {
+    const std::string& other = 2 * i + 1 < theirs.size() ? theirs[2 * i + 1] : "";
+    if (other != facts[i].value)
+      different = fmt::format("{}: {} is {} on rank 0 and {} on rank {}", what, facts[i].name, other, facts[i].value,
+                              world.rank());
+  }
+  refuse_together(different, world);
+}
+
 bool about_this_machine(const std::string& key) {
   return key.starts_with("output.") || key == "runtime.threads" || key == "runtime.trace" ||
          key == "memory.offload_dir";
@@ -33,21 +49,21 @@ bool about_this_machine(const std::string& key) {
 
 }  // namespace
 
-void check_same_settings(const Config& config, comm::Communicator& world) {
+void check_same_settings(const Config& config, const std::vector<Fact>& more, comm::Communicator& world) {
   Config copy = config;
-  std::string text;
-  for (const Key& key : keys_of(copy)) text += fmt::format("{}\n{}\n", key.name, to_text(key));
-  const std::string theirs = broadcast(text, world, 0);
-  std::string different;
-  if (theirs != text) {
-    const std::vector<std::string> lines = split(theirs, '\n');
-    for (std::size_t i = 0; i + 1 < lines.size() && different.empty(); i += 2)
-      if (const std::string own = value_text(config, lines[i]); own != lines[i + 1] && !about_this_machine(lines[i]))
-        different = fmt::format(
-            "the processes of this run were started with different settings: {} is {} on rank 0 and {} on rank {}",
-            lines[i], lines[i + 1], own, world.rank());
-  }
-  refuse_together(different, world);
+  std::vector<Fact> facts = more;
+  for (const Key& key : keys_of(copy))
+    if (!about_this_machine(key.name)) facts.push_back({key.name, to_text(key)});
+  check_same("the processes of this run were started with different settings", facts, world);
+}
+
+void check_same_data(const data::Data& data, comm::Communicator& world) {
+  const auto samples = [](const auto& set) { return std::to_string(set ? set->samples() : 0); };
+  check_same("the processes of this run read different data",
+             {{"the number of samples", samples(data.train)},
+              {"the number held out", samples(data.eval)},
+              {"the vocabulary", std::to_string(data.vocab)}},
+             world);
 }
 
 void check_same_programs(const Compiled& compiled, comm::Communicator& world) {
@@ -58,6 +74,11 @@ void check_same_programs(const Compiled& compiled, comm::Communicator& world) {
       digests.push_back(program::communication_digest(p));
       names.push_back(fmt::format("'{}' of {}", p.name, role.name));
     }
+  std::string groups;
+  for (const program::Group& group : compiled.groups)
+    groups += fmt::format("{} of {}; ", fmt::join(group.axes, ","), fmt::join(group.roles, ","));
+  digests.push_back(site_of(groups));
+  names.emplace_back("the table of groups");
   auto count = static_cast<std::int64_t>(digests.size());
   world.broadcast(std::as_writable_bytes(std::span(&count, 1)), 0);
   std::vector<std::uint64_t> theirs(digests);

@@ -1,14 +1,22 @@
 #pragma once
 #include "trireme/comm/communicator.h"
+#include "trireme/data/dataset.h"
 #include "trireme/train/compile.h"
 
 namespace trireme::train {
 
 // Processes that make one run must have been started with the same settings and have compiled the same communication:
-// otherwise they would wait for each other for ever, or train something else than was asked for. Both are collective
+// otherwise they would wait for each other for ever, or train something else than was asked for. All are collective
 // over `world` and refuse in every process, naming what differs and both values. Keys about this machine alone
 // (output.*, runtime.threads, runtime.trace, memory.offload_dir) may differ.
-void check_same_settings(const Config& config, comm::Communicator& world);
+struct Fact {
+  std::string name;
+  std::string value;
+};
+// `more` is what else was asked for, in the same order everywhere: flags of the command line, say.
+void check_same_settings(const Config& config, const std::vector<Fact>& more, comm::Communicator& world);
+// What each has read.
+void check_same_data(const data::Data& data, comm::Communicator& world);
 void check_same_programs(const Compiled& compiled, comm::Communicator& world);
 
 }  // namespace trireme::train

@@ -24,7 +24,7 @@ struct SessionOptions {
 };
 
 // The ranks of a run, ready to train together: each with its own memory and its part of the batch. They are threads of
-// this process, or one of them is this process. When one of them fails, the others are told and stop; the first error
+// this process, or one of them is this process. When one of them fails, the others stop too; the first error
 // is the one thrown, with the rank's number.
 class Session {
  public:
@@ -35,7 +35,7 @@ class Session {
   ~Session();
 
   void initialize(std::int64_t seed);
-  // One update from the rows of `batch`, which has those of all ranks. `step` counts from 0.
+  // One update from the rows of `batch`, which has those of the ranks of this process. `step` counts from 0.
   StepResult step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
   // Several, each rank at its own pace where the plan allows it; all have the same weights again when it returns.
   void run(const Steps& steps);

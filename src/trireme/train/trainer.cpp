@@ -45,12 +45,28 @@ double program_flops(const program::Program& program) {
   return flops;
 }
 
+// What processes of one run must have been asked for alike, beyond the keys.
+std::vector<Fact> asked_for(const TrainerOptions& options) {
+  const auto yes = [](bool on) { return on ? "given" : "not given"; };
+  std::string plan = "not given";
+  if (options.plan)
+    plan = fmt::format("a plan that recomputes {} values and offloads {}",
+                       options.plan->recompute.value_or(std::vector<std::string>{}).size(),
+                       options.plan->offload_activations.size() + options.plan->offload_states.size());
+  const auto& disabled = options.disabled_passes;
+  return {{"--dry-run", yes(options.dry_run)},
+          {"--resume", yes(options.mode == RunMode::resume)},
+          {"--overwrite", yes(options.mode == RunMode::overwrite)},
+          {"--disable-pass", disabled.empty() ? "not given" : fmt::format("{}", fmt::join(disabled, ","))},
+          {"--plan", plan}};
+}
+
 }  // namespace
 
 Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options)
     : config_(std::move(config)), registry_(registry), options_(std::move(options)) {
   const int launched = options_.world == nullptr ? 1 : options_.world->size();
-  if (options_.world != nullptr) check_same_settings(config_, *options_.world);
+  if (options_.world != nullptr) check_same_settings(config_, asked_for(options_), *options_.world);
   config_.parallel.mesh = launched_mesh(config_, launched);
   check(config_, registry_.models);
   const int ranks = mesh_of(config_).ranks() + extra_ranks(config_);
@@ -60,6 +76,7 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   if (options_.on_phase) options_.on_phase("reading data");
   data_ =
       options_.data ? *options_.data : open_data(config_, registry_.models, {.log = options_.log, .threads = threads_});
+  if (options_.world != nullptr) check_same_data(data_, *options_.world);
   resolve_model(config_, data_.vocab, registry_.models);
   if (options_.on_phase) options_.on_phase("compiling");
   compile_plan();
@@ -334,8 +351,13 @@ Outcome Trainer::run_to_end() {
     checkpoint(outcome, true);
   }
   outcome.steps = step_;
-  outcome.measured_peak = session_->measured_peak();
-  outcome.measured_disk = session_->measured_tier_peak(2);
+  const auto largest = [&](std::size_t own) {
+    auto most = static_cast<std::int64_t>(own);
+    if (options_.world != nullptr) options_.world->all_reduce(std::span(&most, 1), comm::Reduce::max);
+    return static_cast<std::size_t>(most);
+  };
+  outcome.measured_peak = largest(session_->measured_peak());
+  outcome.measured_disk = largest(session_->measured_tier_peak(2));
   if (trace_ && leads()) trace_->write(config_.runtime.trace, "rank 0");
   write_log(fmt::format("{} at step {}; measured peak {} B{}", outcome.stopped ? "stopped" : "done", step_,
                         outcome.measured_peak,
