@@ -119,14 +119,24 @@ TEST_F(Signals, UserSignalSavesAndGoesOn) {
 // Steps long enough that the second signal arrives before the first is answered.
 TEST_F(Signals, SecondInterruptQuitsAtOnce) {
   Running running(folder(),
-                  endless({"--model.width=128", "--model.layers=6", "--train.batch=96", "--model.context=64"}));
+                  endless({"--model.width=128", "--model.layers=6", "--train.batch=240", "--model.context=64"}));
   ASSERT_TRUE(wait_for_steps(running, 1));
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   running.signal(SIGINT);
-  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
   running.signal(SIGINT);
   EXPECT_EQ(running.wait().code, 130);
   EXPECT_EQ(names_in("run/checkpoints"), std::vector<std::string>{});
+}
+
+// As `timeout` sends them: to the process, then to its group.
+TEST_F(Signals, TwiceInAMomentIsOneRequest) {
+  Running running(folder(), endless({"--model.width=64", "--train.batch=96"}));
+  ASSERT_TRUE(wait_for_steps(running, 1));
+  running.signal(SIGTERM);
+  running.signal(SIGTERM);
+  EXPECT_EQ(running.wait().code, 143);
+  EXPECT_EQ(names_in("run/checkpoints"), std::vector<std::string>{step_name(last_step())});
 }
 
 TEST_F(Signals, LimitOnTimeSavesAndStops) {

@@ -5,9 +5,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
+#include <ctime>
 
 namespace trireme::cli {
 namespace {
@@ -16,6 +19,10 @@ volatile std::sig_atomic_t stop_signal = 0;
 volatile std::sig_atomic_t checkpoint_wanted = 0;
 volatile std::sig_atomic_t waits_for_step = 0;
 const char* volatile safe_because = "";
+std::atomic<std::int64_t> stopped_at{0};
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);  // used by handlers
+// `timeout` signals a process and then its group, a shell a job and its parts: a moment later it is the same request.
+constexpr std::int64_t kOneRequest = 100'000'000;  // nanoseconds
 
 constexpr std::array<int, 5> kHandled = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1};
 
@@ -49,11 +56,23 @@ bool replace_closed_outputs() {
   _exit(128 + (stop_signal != 0 ? static_cast<int>(stop_signal) : signal));
 }
 
+std::int64_t nanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
 void on_stop(int signal) {
   const int error = errno;
   replace_closed_outputs();
-  if (waits_for_step == 0 || stop_signal != 0) quit(signal);
-  stop_signal = signal;
+  if (waits_for_step == 0) quit(signal);
+  if (stop_signal == 0) {
+    stop_signal = signal;
+    stopped_at = nanoseconds();
+  } else if (nanoseconds() - stopped_at > kOneRequest) {
+    write_error("stopped at once: what was trained since the last checkpoint is lost\n");
+    quit(signal);
+  }
   errno = error;
 }
 

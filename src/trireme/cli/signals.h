@@ -9,7 +9,8 @@ void report_lost_files();
 
 // What SIGINT, SIGTERM, SIGHUP and a closed output (SIGPIPE) do while it lives. At first, and after `at_once`, they end
 // the process within a moment: nothing is being trained that could be lost. After `between_steps` they ask the run to
-// finish its step, save and stop (a second signal still quits at once), and SIGUSR1 asks for a checkpoint. An output
+// finish its step, save and stop (another signal still quits at once, unless it comes within a moment: then it is the
+// same request), and SIGUSR1 asks for a checkpoint. An output
 // that nobody reads any more is replaced by /dev/null. A process started with SIGHUP ignored (nohup) keeps ignoring it.
 class Signals {
  public:
