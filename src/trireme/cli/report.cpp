@@ -8,6 +8,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/device/cuda/cuda.h"
 #include "trireme/planner/machine.h"
 #include "trireme/planner/predict.h"
 
@@ -111,6 +112,13 @@ std::string printable(const std::string& text) {
   return out;
 }
 
+// "no GPU", "NVIDIA H200" or "8 × NVIDIA H200".
+static std::string gpus_text() {
+  const std::vector<device::cuda::Gpu> gpus = device::cuda::gpus();
+  if (gpus.empty()) return "no GPU";
+  return gpus.size() == 1 ? gpus.front().name : fmt::format("{} × {}", gpus.size(), gpus.front().name);
+}
+
 std::string headline(const train::Config& config) {
   const int cores = train::compute_threads({});
   std::string from = (config.builtin ? "built-in " : "") + config.name;
@@ -119,8 +127,8 @@ std::string headline(const train::Config& config) {
   if (!keys.empty())
     from += fmt::format(" with your {}{}", fmt::join(keys.begin(), keys.begin() + std::min(kShown, keys.size()), ", "),
                         keys.size() > kShown ? ", …" : "");
-  return fmt::format("trireme 0.1 · {} core{} ({}) · no GPU · {}\n", cores, cores == 1 ? "" : "s",
-                     planner::cpu_features(), from);
+  return fmt::format("trireme 0.1 · {} core{} ({}) · {} · {}\n", cores, cores == 1 ? "" : "s", planner::cpu_features(),
+                     gpus_text(), from);
 }
 
 std::string categories_text(const program::PeakReport& peak) {
@@ -159,8 +167,8 @@ std::string plan_text(const train::Trainer& t) {
   if (memory.offload != "none") out += ", offload of " + memory.offload;
   out += "\n" + choice_text(t.planned().choice);
   out += fmt::format(
-      "check   5 programs, {} instructions: every read follows its write, {} shared ranges ordered, no race{}\n",
-      format_count(c.checked.instructions), format_count(c.checked.conflicts_ordered),
+      "check   {} programs, {} instructions: every read follows its write, {} shared ranges ordered, no race{}\n",
+      c.roles.front().programs.size(), format_count(c.checked.instructions), format_count(c.checked.conflicts_ordered),
       c.checked.collectives == 0
           ? ""
           : fmt::format(", {} collectives in one order on all ranks", format_count(c.checked.collectives)));
