@@ -15,7 +15,8 @@ namespace trireme::comm {
 // does the work itself.
 class DeviceGroup {
  public:
-  // On which stream, and the first of the kEvents events that this group may use.
+  // On which stream, and the first of the kEvents events that this group may use. The streams must live until all ranks
+  // have returned from the call: theirs wait for events of these.
   struct OnStream {
     device::Streams& streams;
     std::size_t stream = 0;

@@ -97,6 +97,7 @@ class DeviceGroups : public ::testing::TestWithParam<Case> {
             end.used = 0;
             body(end);
           }
+          communicator.barrier();  // the others may be about to wait for this rank's events
         } catch (const std::exception& e) {
           ADD_FAILURE() << "rank " << r << ": " << e.what();
           world.abort(e.what());
