@@ -97,7 +97,16 @@ TEST_F(Plan, AResumedRunFollowsItsOwn) {
   done({"train", "run", "--resume", more});
   EXPECT_EQ(read("run/plan.toml"), plan);
   EXPECT_EQ(metrics("run").back()["peak_bytes"], peak);
-  const std::string most = "--train.steps=" + std::to_string(kSteps + 2);
+  // However it was edited: by another editor, or to something else.
+  const std::size_t line = plan.find('\n') + 1;
+  write("run/plan.toml", plan.substr(line));
+  done({"train", "run", "--resume", "--train.steps=" + std::to_string(kSteps + 2)});
+  EXPECT_EQ(metrics("run").back()["peak_bytes"], peak);
+  write("run/plan.toml", "garbage\n");
+  EXPECT_NE(refused({"train", "run", "--resume", "--train.steps=99"}).find("plan.toml:1"), std::string::npos);
+  EXPECT_EQ(read("run/plan.toml"), "garbage\n");
+  write("run/plan.toml", plan);
+  const std::string most = "--train.steps=" + std::to_string(kSteps + 3);
   const Finished changed = done({"train", "run", "--resume", most, "--memory.remat=none"});
   EXPECT_NE(changed.err.find("the plan is made anew: memory.remat was \"full\" and is \"none\""), std::string::npos)
       << changed.err;

@@ -276,6 +276,11 @@ TEST_F(Ranks, ProcessesThatReadDifferentDataAreRefused) {
   EXPECT_EQ(f.code, 2) << f.err;
   EXPECT_NE(f.err.find("the processes of this run read different data: the number of samples is"), std::string::npos)
       << f.err;
+  write("other/text.txt", std::string(4000, 'y'));
+  const Finished same_size = processes(1, both);
+  EXPECT_EQ(same_size.code, 2) << same_size.err;
+  EXPECT_NE(same_size.err.find("read different data: the digest of some samples is"), std::string::npos)
+      << same_size.err;
   EXPECT_FALSE(exists("run"));
 }
 

@@ -188,12 +188,12 @@ std::string default_config(const Context& context, const TrainArguments& a) {
 }
 
 // The plan of the run that is resumed, where it still applies.
-std::optional<train::Decisions> kept_plan(const train::Config& config, int launched) {
+std::optional<train::Decisions> kept_plan(const train::Config& config, const comm::mpi::Launched& launched) {
   const std::filesystem::path file = std::filesystem::path(config.run) / "plan.toml";
-  if (config.run.empty() || !train::is_plan(file)) return std::nullopt;
+  if (config.run.empty() || !std::filesystem::exists(file)) return std::nullopt;
   train::PlanFile plan = train::read_plan(file);
-  if (const std::string why = train::why_not_followed(plan, config, launched); !why.empty()) {
-    if (launched <= 1) log_to_stderr(LogLevel::info, fmt::format("the plan is made anew: {}", why));
+  if (const std::string why = train::why_not_followed(plan, config, launched.size); !why.empty()) {
+    if (launched.rank == 0) log_to_stderr(LogLevel::info, fmt::format("the plan is made anew: {}", why));
     return std::nullopt;
   }
   plan.decisions.required = false;
@@ -207,7 +207,7 @@ Request request_of(const Context& context, const TrainArguments& a,
   Request request;
   if (a.plan.empty()) {
     request.config = train::load_config(source, context.overrides, context.registry->models);
-    if (a.resume) request.plan = kept_plan(request.config, launched ? launched->size : 1);
+    if (a.resume) request.plan = kept_plan(request.config, launched.value_or(comm::mpi::Launched{}));
   } else {
     const train::PlanFile file = train::read_plan(a.plan);
     request.plan = file.decisions;

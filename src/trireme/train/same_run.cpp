@@ -42,6 +42,30 @@ void check_same(std::string_view what, const std::vector<Fact>& facts, comm::Com
   refuse_together(different, world);
 }
 
+// Of samples that are spread evenly: as many as are read in no time.
+std::uint64_t digest_of(const data::Dataset& set) {
+  constexpr std::int64_t kSamples = 256;
+  const std::int64_t count = std::min(kSamples, set.samples());
+  data::Batch batch;
+  batch.rows = 1;
+  set.resize(batch, 1);
+  std::string bytes;
+  const auto add = [&](const auto& values) {
+    bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
+  };
+  std::uint64_t digest = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    set.read(i * set.samples() / count, 0, batch);
+    bytes = std::to_string(digest);
+    add(batch.tokens);
+    add(batch.targets);
+    add(batch.images);
+    add(batch.labels);
+    digest = site_of(bytes);
+  }
+  return digest;
+}
+
 bool about_this_machine(const std::string& key) {
   return key.starts_with("output.") || key == "runtime.threads" || key == "runtime.trace" ||
          key == "memory.offload_dir";
@@ -59,9 +83,12 @@ void check_same_settings(const Config& config, const std::vector<Fact>& more, co
 
 void check_same_data(const data::Data& data, comm::Communicator& world) {
   const auto samples = [](const auto& set) { return std::to_string(set ? set->samples() : 0); };
+  const auto contents = [](const auto& set) { return set ? fmt::format("{:016x}", digest_of(*set)) : "none"; };
   check_same("the processes of this run read different data",
              {{"the number of samples", samples(data.train)},
               {"the number held out", samples(data.eval)},
+              {"the digest of some samples", contents(data.train)},
+              {"the digest of some held out", contents(data.eval)},
               {"the vocabulary", std::to_string(data.vocab)}},
              world);
 }
