@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <semaphore.h>
 #include <unistd.h>
 
 #include <array>
@@ -67,8 +68,8 @@ void on_stop(int signal) {
   replace_closed_outputs();
   if (waits_for_step == 0) quit(signal);
   if (stop_signal == 0) {
-    stop_signal = signal;
     stopped_at = nanoseconds();
+    stop_signal = signal;
   } else if (nanoseconds() - stopped_at > kOneRequest) {
     write_error("stopped at once: what was trained since the last checkpoint is lost\n");
     quit(signal);
@@ -93,6 +94,17 @@ void on_lost_bytes(int) {
   _exit(1);
 }
 
+sem_t finished;  // wakes the thread that takes signals, at the end
+
+// All but SIGPIPE, which the thread that writes gets.
+sigset_t asked_from_outside() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : kHandled)
+    if (number != SIGPIPE) sigaddset(&set, number);
+  return set;
+}
+
 }  // namespace
 
 void report_lost_files() { std::signal(SIGBUS, on_lost_bytes); }
@@ -103,9 +115,21 @@ Signals::Signals() {
     if (number == SIGHUP && std::signal(SIGHUP, SIG_IGN) == SIG_IGN) continue;
     std::signal(number, number == SIGUSR1 ? on_checkpoint : number == SIGPIPE ? on_closed_output : on_stop);
   }
+  const sigset_t asked = asked_from_outside();
+  pthread_sigmask(SIG_BLOCK, &asked, nullptr);
+  sem_init(&finished, 0, 0);
+  catcher_ = std::thread([asked] {
+    pthread_sigmask(SIG_UNBLOCK, &asked, nullptr);
+    while (sem_wait(&finished) != 0 && errno == EINTR) {
+    }
+  });
 }
 
 Signals::~Signals() {
+  sem_post(&finished);
+  catcher_.join();
+  const sigset_t asked = asked_from_outside();
+  pthread_sigmask(SIG_UNBLOCK, &asked, nullptr);
   for (const int number : kHandled)
     if (number != SIGHUP || std::signal(SIGHUP, SIG_DFL) != SIG_IGN)
       std::signal(number, SIG_DFL);

@@ -1,4 +1,6 @@
 #pragma once
+#include <thread>
+
 #include "trireme/train/trainer.h"
 
 namespace trireme::cli {
@@ -11,7 +13,9 @@ void report_lost_files();
 // the process within a moment: nothing is being trained that could be lost. After `between_steps` they ask the run to
 // finish its step, save and stop (another signal still quits at once, unless it comes within a moment: then it is the
 // same request), and SIGUSR1 asks for a checkpoint. An output
-// that nobody reads any more is replaced by /dev/null. A process started with SIGHUP ignored (nohup) keeps ignoring it.
+// that nobody reads any more is replaced by /dev/null. Handlers run on a thread of their own: threads that are started
+// while it lives block these signals, since a handler's frame on a thread that computes damaged what it computed. A
+// process started with SIGHUP ignored (nohup) keeps ignoring it.
 class Signals {
  public:
   Signals();
@@ -27,6 +31,9 @@ class Signals {
   train::Request take();
   // 128 and the number of the signal that asked to stop (130, 143, 129, 141), else 0.
   int exit_code() const;
+
+ private:
+  std::thread catcher_;
 };
 
 }  // namespace trireme::cli
