@@ -1,4 +1,4 @@
-"""Training steps of text models, shared by the scripts beside it."""
+"""Training steps of text models, shared by the scripts of this folder."""
 import json
 import resource
 

@@ -84,7 +84,7 @@ struct Task {
 class TaskState final : public Request::State {
  public:
   explicit TaskState(std::shared_ptr<Task> task) : task_(std::move(task)) {}
-  // Whoever asks takes the error with it, so that the worker's thread does not drop it later.
+  // The caller takes the error with it, so that the worker's thread does not drop it later.
   bool test() override {
     const std::lock_guard lock(task_->mutex);
     if (task_->done && task_->error) std::rethrow_exception(std::exchange(task_->error, nullptr));

@@ -10,7 +10,7 @@
 
 namespace trireme::planner {
 
-// What a run wants of its memory, and leaves for the planner to settle.
+// What a run asks of its memory; the planner decides how.
 struct MemoryPolicy {
   std::string remat = "none";  // none | every:K | sqrt | selective | optimal | full
   std::optional<OffloadPolicy> offload = {};

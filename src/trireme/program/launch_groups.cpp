@@ -26,7 +26,7 @@ bool can_group(const Program& program, const Instruction& instruction) {
   return kernel != nullptr && kernel->groups;
 }
 
-bool alike(const Instruction& a, const Instruction& b) {
+bool same_launch(const Instruction& a, const Instruction& b) {
   return a.kind == b.kind && a.op == b.op && a.stream == b.stream;
 }
 
@@ -141,7 +141,7 @@ void find_launch_groups(Program& program) {
       for (; next < size; ++next) {
         const Instruction& instruction = program.instructions[index(next)];
         // The others would wait with one that waits.
-        if (!can_group(program, instruction) || !alike(instruction, leader) || !instruction.waits.empty() ||
+        if (!can_group(program, instruction) || !same_launch(instruction, leader) || !instruction.waits.empty() ||
             members.conflicts(instruction))
           break;
         members.add(instruction);
@@ -163,7 +163,7 @@ void verify_launch_groups(const Program& program) {
     Members members(program);
     for (std::int32_t i = group.first; i < group.last; ++i) {
       const Instruction& instruction = program.instructions[index(i)];
-      if (!can_group(program, instruction) || !alike(instruction, leader))
+      if (!can_group(program, instruction) || !same_launch(instruction, leader))
         fail("{} cannot be launched together with {}", describe(program, index(i)),
              describe(program, index(group.first)));
       if (i > group.first && !instruction.waits.empty())

@@ -10,7 +10,7 @@
 
 namespace trireme::runtime {
 
-// What a program reads from the host's memory and leaves for it: its inputs and outputs. Where work is asynchronous,
+// Copies of a program's inputs and outputs in the host's memory. Where work is asynchronous,
 // inputs wait for it in memory of their own, and small outputs come to such memory at the end of every run.
 class Staging {
  public:

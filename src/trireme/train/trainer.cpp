@@ -45,7 +45,7 @@ double program_flops(const program::Program& program) {
   return flops;
 }
 
-// What processes of one run must have been asked for alike, beyond the keys.
+// What all processes of one run must have been given, beyond the keys.
 std::vector<Fact> asked_for(const TrainerOptions& options) {
   const auto yes = [](bool on) { return on ? "given" : "not given"; };
   std::string plan = "not given";

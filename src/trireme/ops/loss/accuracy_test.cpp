@@ -10,7 +10,7 @@ namespace {
 using testing::OpCase;
 using testing::Tensor;
 
-// Whole numbers, so that every precision orders them alike and some are equal.
+// Whole numbers, so that every precision has the same order and some are equal.
 double logit(std::size_t element) { return std::round(9 * std::sin(0.3 + 2.7 * static_cast<double>(element))); }
 
 double reference(const std::vector<Tensor>& in) {
