@@ -23,9 +23,11 @@ constexpr std::size_t kEndBytes = kBeforeChecksum.size() + kDigits + kAfterCheck
 std::string line_of(const CheckpointTensor& tensor) {
   std::vector<std::string> slices;
   slices.reserve(tensor.slices.size());
-  for (const CheckpointSlice& s : tensor.slices)
-    slices.push_back(fmt::format(R"({{"file":{},"start":{},"extent":{},"checksum":"{}"}})", json_quoted(s.file),
-                                 s.start.str(), s.extent.str(), checksum_text(s.checksum)));
+  for (const CheckpointSlice& s : tensor.slices) {
+    const std::string entry = s.number == 0 ? "" : fmt::format(R"("number":{},)", s.number);
+    slices.push_back(fmt::format(R"({{"file":{},{}"start":{},"extent":{},"checksum":"{}"}})", json_quoted(s.file),
+                                 entry, s.start.str(), s.extent.str(), checksum_text(s.checksum)));
+  }
   return fmt::format(R"({}: {{"dtype":"{}","shape":{},"role":{},"slices":[{}]}})", json_quoted(tensor.name),
                      safetensors_name_of(tensor.type.dtype), tensor.type.shape.str(), json_quoted(tensor.role),
                      fmt::join(slices, ","));
@@ -126,13 +128,14 @@ CheckpointTensor tensor_of(const std::string& name, const Json& entry,
   for (const std::int64_t extent : tensor.type.shape)
     if (__builtin_mul_overflow(bytes, std::max<std::int64_t>(extent, 1), &bytes)) refuse("its shape is too large");
   tensor.role = text_of(entry, "role");
-  std::set<std::string> seen;
+  std::set<std::pair<std::string, int>> seen;
   for (const Json& slice : member(entry, "slices", Json::value_t::array, "an array")) {
     if (!slice.is_object()) refuse("\"slices\" must hold objects");
     CheckpointSlice s{text_of(slice, "file"), shape_of(slice, "start"), shape_of(slice, "extent"),
-                      checksum_of(slice, "checksum")};
+                      checksum_of(slice, "checksum"),
+                      slice.contains("number") ? static_cast<int>(natural_of(slice, "number")) : 0};
     if (!files.contains(s.file)) refuse("{}: the file is not listed in \"files\"", for_message(s.file));
-    if (!seen.insert(s.file).second) refuse("{} holds two slices of it", for_message(s.file));
+    if (!seen.emplace(s.file, s.number).second) refuse("{} holds two slices of it", for_message(s.file));
     tensor.slices.push_back(std::move(s));
   }
   if (all) check_tiling(tensor);
@@ -183,6 +186,10 @@ void read_parts(const Json& json, CheckpointManifest& m, bool all) {
 }
 
 }  // namespace
+
+std::string slice_entry(const std::string& tensor, int number) {
+  return number == 0 ? tensor : fmt::format("{}#{}", tensor, number);
+}
 
 std::string fragment_text(const CheckpointManifest& manifest) { return "{" + parts_text(manifest) + "}"; }
 

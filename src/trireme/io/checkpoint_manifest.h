@@ -14,11 +14,15 @@ namespace trireme::io {
 // that lie in safetensors files beside it. A rank writes the slices it owns into a file of its own; whoever reads puts
 // any set of slices that tile a tensor together again, so a run may go on with other ranks than it began with.
 struct CheckpointSlice {
-  std::string file;  // where it has the tensor's name
+  std::string file;  // where slice_entry names it
   Shape start;       // its first element in the tensor, or in its rows (Shape::as_rows) if it has two numbers
   Shape extent;
   std::uint64_t checksum = 0;  // of the slice's bytes
+  int number = 0;              // among the file's slices of the tensor
 };
+
+// A slice's name in its file: the tensor's, and a number behind it for all but the first.
+std::string slice_entry(const std::string& tensor, int number);
 
 struct CheckpointTensor {
   std::string name;

@@ -92,9 +92,10 @@ void CheckpointReader::check_slices() const {
     for (const CheckpointSlice& slice : tensor.slices) {
       const SafetensorsFile& file = files_.at(slice.file);
       const TensorType expected{tensor.type.dtype, slice.extent};
-      const SafetensorsFile::Tensor& found = file.at(tensor.name);
+      const std::string entry = slice_entry(tensor.name, slice.number);
+      const SafetensorsFile::Tensor& found = file.at(entry);
       if (found.type != expected)
-        refuse("{}: tensor {} is {}, the manifest says {}", file.path(), for_message(tensor.name), found.type.str(),
+        refuse("{}: tensor {} is {}, the manifest says {}", file.path(), for_message(entry), found.type.str(),
                expected.str());
       ++used[slice.file];
     }
@@ -120,7 +121,7 @@ const CheckpointTensor& CheckpointReader::at(std::string_view name) const {
 
 std::span<const std::byte> CheckpointReader::bytes(const CheckpointTensor& tensor, const CheckpointSlice& slice) const {
   const SafetensorsFile& file = files_.at(slice.file);
-  return file.bytes(file.at(tensor.name));
+  return file.bytes(file.at(slice_entry(tensor.name, slice.number)));
 }
 
 void CheckpointReader::check_sum(const CheckpointTensor& tensor, const CheckpointSlice& slice) const {
@@ -163,7 +164,7 @@ void CheckpointReader::read(const CheckpointTensor& tensor, const ir::Slice& wan
 
 void CheckpointReader::release(const CheckpointTensor& tensor, const CheckpointSlice& slice) const {
   const SafetensorsFile& file = files_.at(slice.file);
-  file.release(file.at(tensor.name), 0, slice.extent.elements());
+  file.release(file.at(slice_entry(tensor.name, slice.number)), 0, slice.extent.elements());
 }
 
 }  // namespace trireme::io

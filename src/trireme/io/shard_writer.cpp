@@ -44,7 +44,7 @@ SafetensorsLayout layout_of(std::span<const ShardTensor> tensors) {
   std::vector<std::pair<std::string, TensorType>> types;
   types.reserve(tensors.size());
   for (const ShardTensor& t : tensors) {
-    types.emplace_back(t.name, TensorType{t.type.dtype, t.extent});
+    types.emplace_back(slice_entry(t.name, t.number), TensorType{t.type.dtype, t.extent});
     TRI_CHECK(t.read || t.bytes.size() == types.back().second.bytes(), "{}: {} bytes for {}", t.name, t.bytes.size(),
               types.back().second.str());
   }
@@ -161,7 +161,7 @@ void write_shard(const std::filesystem::path& folder, const std::string& file, s
     const ShardTensor& t = tensors[i];
     const auto [at, added] = known.emplace(t.name, known.size());
     if (added) manifest.tensors.push_back({t.name, t.type, t.role, {}});
-    manifest.tensors[at->second].slices.push_back({file, t.start, t.extent, shard.sum(i)});
+    manifest.tensors[at->second].slices.push_back({file, t.start, t.extent, shard.sum(i), t.number});
   }
 }
 

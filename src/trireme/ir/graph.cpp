@@ -189,6 +189,11 @@ std::optional<ValueId> Graph::find_input(std::string_view wanted) const {
   return std::nullopt;
 }
 
+ValueId Graph::find_or_add_input(const std::string& wanted, const TensorType& type) {
+  const std::optional<ValueId> known = find_input(wanted);
+  return known ? *known : add_input(wanted, type);
+}
+
 std::optional<ValueId> Graph::find_output(std::string_view wanted) const {
   for (const Output& output : outputs)
     if (output.name == wanted) return output.value;

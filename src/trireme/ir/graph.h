@@ -44,7 +44,7 @@ struct Init {
 // What outlives a micro-batch.
 struct State {
   std::string name;  // "blocks.3.attn.qkv.weight"
-  TensorType type;   // of all of it; once it is stored in parts, of the rows that each rank keeps
+  TensorType type;   // of all of it; once it is sharded, of what each rank stores
   Category category = Category::weights;
   Init init;
   bool saved = true;         // part of a checkpoint
@@ -53,10 +53,16 @@ struct State {
   bool step_local = false;   // gradients, losses: written before read in each step, dead between steps
   std::string derived_from;  // a low-precision copy of that state: rewritten after each update, never saved
   int tier = 0;              // 0 device, 1 host, 2 disk
-  Sharding sharding;         // of the storage
-  Shape whole;  // stored in shards: the shape of all of it; see ir/slice.h. The last may reach beyond its end.
-  std::int64_t first_row = 0;  // of `whole`: where this module's rows begin, before any sharding over its mesh
-  std::int64_t room = 0;       // elements there is storage for, where that is more than the type has
+  // Storage in shards (ir/slice.h): by dimension of the global shape `whole` the axes that shard it. A rank has a block
+  // of the tensor, the last of which may reach beyond its end.
+  Sharding sharding;
+  Shape whole;
+  // Where a rank stores some of its block's rows (Shape::as_rows): the block's shape, the axes over which its rows are
+  // sharded, and the row at which this module's begin.
+  Shape block;
+  std::vector<std::string> row_axes;
+  std::int64_t first_row = 0;
+  std::int64_t room = 0;  // elements there is storage for, where that is more than the type has
 
   const Shape& global_shape() const { return whole.rank() > 0 ? whole : type.shape; }
   std::size_t storage_bytes() const;
@@ -128,6 +134,8 @@ class Graph {
   ValueInfo& value(ValueId id) { return values[static_cast<std::size_t>(id)]; }
 
   ValueId add_input(std::string name, TensorType type);
+  // The input of that name, added where there is none.
+  ValueId find_or_add_input(const std::string& name, const TensorType& type);
   // The value that reads `state`; one per state and graph.
   ValueId read(const Module& module, StateId state);
   // A fresh value named after `name` ("name", "name#1", …).

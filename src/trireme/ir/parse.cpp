@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
 #include "trireme/ir/print.h"
 
 namespace trireme::ir {
@@ -225,6 +226,10 @@ class Parser {
         state.tier = line.count();
       else if (line.accept("whole="))
         state.whole = line.shape();
+      else if (line.accept("block="))
+        state.block = line.shape();
+      else if (line.accept("rows="))
+        state.row_axes = split(line.quoted(), '+');
       else if (line.accept("first_row="))
         state.first_row = line.integer();
       else if (line.accept("room="))

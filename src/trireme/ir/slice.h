@@ -1,5 +1,6 @@
 #pragma once
 #include <span>
+#include <vector>
 
 #include "trireme/ir/graph.h"
 
@@ -14,16 +15,27 @@ struct Slice {
   friend bool operator==(const Slice&, const Slice&) = default;
 };
 
-// The shape whose blocks ranks store of a state: its global shape or, where ranks store rows of a tensor of more than
-// two dimensions, that shape as rows (Shape::as_rows).
-Shape sliced_shape(const State& state);
+// Some of the rows (Shape::as_rows) of a state's global tensor, and the row of a rank's storage at which they begin.
+struct StoredRows {
+  Slice rows;
+  std::int64_t first = 0;
+  friend bool operator==(const StoredRows&, const StoredRows&) = default;
+};
 
-// What the rank at `coordinate` (its position along each axis of `mesh`) stores of a state, as a block of sliced_shape.
-// A dimension sharded over several axes counts through them with the outermost first. Shards are of equal size and the
-// last ones may reach beyond the state's end: the slice ends where the state does, and may be empty.
+// What the rank at `coordinate` (its position along each axis of `mesh`) stores of a state, in the order in which it
+// stores it. A rank has a block of the tensor, whose dimensions are sharded over mesh axes, or some of the rows of that
+// block (State::block). A dimension sharded over several axes counts through them with the outermost first. Shards are
+// of equal size and the last ones may reach beyond the state's end: what is beyond is padding and not among the rows.
 //
-//   @w : f32[4,8] whole=[10,8] sharding=[dp], mesh dp=3:    dp=0 → rows 0–3, dp=1 → rows 4–7, dp=2 → rows 8–9
-Slice slice_of(const State& state, const Mesh& mesh, std::span<const int> coordinate);
+//   @w : f32[4,8] whole=[10,8] sharding=[dp,_], mesh dp=3:    dp=0 → rows 0–3, dp=1 → rows 4–7, dp=2 → rows 8–9
+//   @w : f32[2,4,8] whole=[2,8,8] sharding=[_,tp,_], tp=2:    tp=1 → rows 4–7, and rows 12–15 from its row 4 on
+std::vector<StoredRows> stored_rows(const State& state, const Mesh& mesh, std::span<const int> coordinate);
+
+// Elements from one row of a rank's storage to the next.
+std::int64_t row_pitch(const State& state);
+
+// The place of a rank among those that shard something over `axes`, outermost first.
+std::int64_t shard_index(std::span<const std::string> axes, const Mesh& mesh, std::span<const int> coordinate);
 
 // The same block, of the tensor's rows (Shape::as_rows). Throws where it is none: some of an inner dimension.
 Slice in_rows(const Slice& slice, const Shape& whole);

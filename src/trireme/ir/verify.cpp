@@ -27,21 +27,32 @@ void check_sharding(const Mesh& mesh, const std::string& name, const TensorType&
   for (const Sharding::Partial& partial : sharding.partial) use(partial.axis);
 }
 
+// A shard has at most the global extent, and all of it where nothing shards the dimension.
+void check_block(const State& state, const Shape& block) {
+  bool fits = block.rank() == state.whole.rank();
+  for (int d = 0; fits && d < block.rank(); ++d) {
+    const bool shards = index(d) < state.sharding.dims.size() && !state.sharding.dims[index(d)].empty();
+    fits = shards ? block[d] <= state.whole[d] : block[d] == state.whole[d];
+  }
+  if (!fits) fail("'{}' of {} is stored in shards of {}", state.name, state.whole.str(), block.str());
+}
+
 void check_storage(const State& state) {
   const Shape& part = state.type.shape;
   if (state.whole.rank() > 0) {
     check_extents({state.type.dtype, state.whole});
-    const Shape sliced = sliced_shape(state);
-    bool fits = sliced.rank() == part.rank();
-    for (int d = 0; fits && d < part.rank(); ++d) {
-      const bool shards = d == 0 || (index(d) < state.sharding.dims.size() && !state.sharding.dims[index(d)].empty());
-      fits = shards ? part[d] <= sliced[d] : part[d] == sliced[d];
-    }
-    if (!fits) fail("'{}' of {} is stored in shards of {}", state.name, state.whole.str(), part.str());
-    if (state.first_row < 0 || state.first_row > sliced[0])
-      fail("'{}' of {} cannot begin at row {}", state.name, state.whole.str(), state.first_row);
-  } else if (state.first_row != 0) {
-    fail("'{}' begins at row {} and has no rows before it", state.name, state.first_row);
+    check_block(state, state.block.rank() > 0 ? state.block : part);
+  }
+  if (state.block.rank() > 0) {
+    const Shape rows = state.block.as_rows();
+    const Shape own = part.as_rows();
+    bool fits = state.whole.rank() > 0 && own.rank() == rows.rank() && own[0] <= rows[0];
+    for (int d = 1; fits && d < own.rank(); ++d) fits = own[d] == rows[d];
+    if (!fits) fail("'{}' cannot be stored as {} of the rows of {}", state.name, part.str(), state.block.str());
+    if (state.first_row < 0 || state.first_row > rows[0])
+      fail("'{}' of {} cannot begin at row {}", state.name, state.block.str(), state.first_row);
+  } else if (state.first_row != 0 || !state.row_axes.empty()) {
+    fail("'{}' has rows of no block", state.name);
   }
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   if (state.room != 0 && (state.room < part.elements() || state.room > kMost))
@@ -53,7 +64,10 @@ void check_states(const Module& module) {
   for (const State& state : module.states) {
     check_name(state.name, "state");
     if (!by_name.emplace(state.name, &state).second) fail("two state variables are named '{}'", state.name);
-    check_sharding(module.mesh, state.name, state.type, state.sharding);
+    Sharding all = state.sharding;  // an axis may shard either dimensions or rows
+    for (const std::string& axis : state.row_axes) all.partial.push_back({axis, Sharding::Reduce::sum});
+    if (all.dims.empty()) all.dims.resize(index(state.global_shape().rank()));
+    check_sharding(module.mesh, state.name, {state.type.dtype, state.global_shape()}, all);
     check_storage(state);
   }
   for (const State& state : module.states) {
@@ -88,7 +102,8 @@ class GraphVerifier {
       if (value.kind == ValueInfo::Kind::state) check_state_read(value);
     for (const Node& node : graph_.nodes) check_node(node);
     check_writes();
-    for (const ValueInfo& value : graph_.values) check_sharding(module_.mesh, value.name, value.type, value.sharding);
+    for (const ValueInfo& value : graph_.values)
+      if (value.kind != ValueInfo::Kind::state) check_sharding(module_.mesh, value.name, value.type, value.sharding);
     for (const Output& output : graph_.outputs) check_known(output.value, "output '" + output.name + "'");
   }
 

@@ -61,7 +61,7 @@ std::string on_host_text(const std::string& tier, const std::string& operand) {
   graph g {
     input %x : f32[2,3]
     %s = store(%x) {tier=1} : f32[2,3]
-    %r = rows(@m) {end=2, start=0} : f32[2,3]
+    %r = rows(@m) {end=2} : f32[2,3]
     %a = add(%r, )" +
          operand + R"() : f32[2,3] phase=update on_host
     %b = relu(%a) : f32[2,3] phase=update on_host

@@ -68,7 +68,7 @@ StateId GradientSums::add_state(ir::State state) {
   const auto seed = init.find_input("seed");
   TRI_CHECK(seed.has_value(), "start values have no seed");
   const bool normal = state.init.kind == ir::Init::Kind::normal;
-  const ValueId start = init.add(module_.registry->at("random_init"), {*seed, kNone},
+  const ValueId start = init.add(module_.registry->at("random_init"), {*seed},
                                  {{"kind", std::string(normal ? "normal" : "zeros")},
                                   {"a", state.init.a},
                                   {"site", static_cast<std::int64_t>(site_of(state.name))},

@@ -50,7 +50,8 @@ std::vector<ValueId> Rebuild::add_like(const ir::Node& node, std::vector<ValueId
   fresh_.nodes.back().on_host = node.on_host;
   for (std::size_t i = 0; i < node.outputs.size() && i < outputs.size(); ++i) {
     map(node.outputs[i], outputs[i]);
-    fresh_.value(outputs[i]).sharding = old_.value(node.outputs[i]).sharding;
+    if (fresh_.type(outputs[i]).shape.rank() == old_.type(node.outputs[i]).shape.rank())
+      fresh_.value(outputs[i]).sharding = old_.value(node.outputs[i]).sharding;
   }
   return outputs;
 }

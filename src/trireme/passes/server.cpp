@@ -54,8 +54,9 @@ class Server {
       ir::State state = old_.states[s];
       state.sharding = {};
       if (key != nullptr && key->rows > 0) {
-        state.whole = state.type.shape;
-        state.first_row = key->first;
+        if (state.whole.rank() == 0) state.whole = state.type.shape;
+        state.block = state.type.shape;
+        state.first_row = key->first * (state.type.shape.as_rows()[0] / state.type.shape[0]);
         state.type = part_type(state.type, key->rows);
       }
       to_.back() = next_.add_state(std::move(state));
@@ -182,7 +183,6 @@ class Server {
       if (node.op->name == "random_init") {
         const auto state = made_for.find(node.outputs.front());
         if (state == made_for.end()) continue;
-        inputs.resize(2, kNone);
         if (const ServerKey* key = key_of(state->second); key != nullptr && key->rows > 0) {
           const Shape& part = next_.state(to_[index(state->second)]).type.shape;
           attributes.set("shape", std::vector<std::int64_t>(part.begin(), part.end()));

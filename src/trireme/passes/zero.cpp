@@ -1,12 +1,15 @@
 #include "trireme/passes/zero.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
 #include "trireme/core/error.h"
 #include "trireme/ops/collective/collective.h"
+#include "trireme/ops/random/window.h"
 #include "trireme/passes/autodiff.h"
+#include "trireme/passes/partition.h"
 #include "trireme/passes/rebuild.h"
 
 namespace trireme::passes {
@@ -44,15 +47,16 @@ class Cutter {
     return names;
   }
 
-  bool is_cut(StateId state) const { return module_.state(state).whole.rank() > 0; }
+  bool is_cut(StateId state) const { return module_.state(state).block.rank() > 0; }
 
+  // The rows of what a rank has are sharded further.
   void cut(StateId id) {
     State& state = module_.state(id);
-    state.whole = state.type.shape;
-    state.type.shape = part_of(state.whole);
-    state.sharding = {};
-    state.sharding.dims.assign(static_cast<std::size_t>(state.type.shape.rank()), {});
-    state.sharding.dims.front() = {options_.axis};
+    if (state.whole.rank() == 0) state.whole = state.type.shape;
+    state.block = state.type.shape;
+    state.row_axes = {options_.axis};
+    state.type.shape = part_of(state.block);
+    std::erase_if(state.sharding.partial, [&](const ir::Sharding::Partial& p) { return p.axis == options_.axis; });
   }
 
   // Whole, and with room for all parts.
@@ -141,7 +145,8 @@ class Cutter {
     const ir::Graph& old = rebuild.old();
     std::set<ValueId> terms;  // fresh values of which each rank has one term of the sum
     for (const Node& node : old.nodes) {
-      const StateId reduced = node.op->name == ops::kAllReduce ? state_read(old, node.inputs.front()) : kNone;
+      const bool over_axis = node.op->name == ops::kAllReduce && node.attributes.text("axis") == options_.axis;
+      const StateId reduced = over_axis ? state_read(old, node.inputs.front()) : kNone;
       std::vector<ValueId> inputs = rebuild.mapped(node.inputs);
       if (reduced != kNone && gradients_.contains(reduced)) {
         const ValueId part =
@@ -160,10 +165,14 @@ class Cutter {
   }
 
   // Squares of parts are terms of the whole's sum; their sum is brought together where it leaves the additions.
-  void add_sum(Rebuild& rebuild, const Node& node, std::vector<ValueId> inputs, std::set<ValueId>& terms) const {
+  void add_sum(Rebuild& rebuild, const Node& node, std::vector<ValueId> inputs, std::set<ValueId>& terms) {
     const auto is_term = [&](ValueId id) { return terms.contains(id); };
     const bool of_part =
         std::any_of(inputs.begin(), inputs.end(), [&](ValueId id) { return parts_of_sums_.contains(id); });
+    if (of_part && node.op->name == ops::kAllReduce) {  // over another axis
+      parts_of_sums_.insert(rebuild.add_like(node, std::move(inputs)).front());
+      return;
+    }
     if (of_part) {
       if (node.op->name != "sum_squares") fail("{} looks at parts of gradients", node.op->name);
       terms.insert(rebuild.add_like(node, std::move(inputs)).front());
@@ -234,13 +243,13 @@ class Cutter {
         rebuild.add_like(node, rebuild.mapped(node.inputs));
         continue;
       }
-      const TensorType& part = module_.state(cut->second).type;
-      const TensorType& whole = old.type(node.outputs.front());
-      if (place == kNone) place = rebuild.fresh().add_input(place_input(options_.axis), {DType::i64, {}});
-      rebuild.add_like(node, {rebuild.mapped(node.inputs.front()), place},
-                       {{"shape", std::vector<std::int64_t>(part.shape.begin(), part.shape.end())},
-                        {"parted", part.elements()},
-                        {"whole", whole.elements()}});
+      const State& state = module_.state(cut->second);
+      if (place == kNone) place = rebuild.fresh().find_or_add_input(place_input(options_.axis), {DType::i64, {}});
+      std::vector<ValueId> inputs = rebuild.mapped(node.inputs);
+      inputs.push_back(place);
+      rebuild.add_like(node, std::move(inputs),
+                       ops::in_shard(node.attributes, state.whole, state.block, state.type.shape,
+                                     std::array{ops::Shift{ops::Shift::kRows, state.type.shape[0]}}));
     }
     finish(rebuild);
   }
@@ -265,7 +274,7 @@ class Cutter {
         }
         ValueId& whole = gathered.try_emplace({state, node.phase == Phase::forward}, kNone).first->second;
         if (whole == kNone)
-          whole = gather(rebuild, rebuild.mapped(id), module_.state(state).whole, module_.state(state).name, node);
+          whole = gather(rebuild, rebuild.mapped(id), module_.state(state).block, module_.state(state).name, node);
         id = whole;
       }
       rebuild.add_like(node, std::move(inputs));
@@ -289,8 +298,6 @@ class Cutter {
 };
 
 }  // namespace
-
-std::string place_input(const std::string& axis) { return "place." + axis; }
 
 void Zero::run(Module& module) const {
   if (module.mesh.size_of(options_.axis) > 1) Cutter(module, options_).run();

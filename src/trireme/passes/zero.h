@@ -36,7 +36,4 @@ class Zero : public Pass {
   Options options_;
 };
 
-// The input of `init` graphs that tells a rank its place along an axis: "place.dp", i64[].
-std::string place_input(const std::string& axis);
-
 }  // namespace trireme::passes

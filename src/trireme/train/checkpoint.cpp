@@ -192,18 +192,34 @@ std::string shard_file(std::size_t rank) {
 
 namespace {
 
-io::ShardTensor saved_tensor(Rank& rank, const ir::State& state, const ir::Slice& slice) {
-  const TensorType whole{state.type.dtype, state.global_shape()};
-  // Where its rows begin in what the rank stores.
-  std::size_t first = 0;
-  if (slice.extent.rank() > 0) {
-    const ir::Slice stored = ir::in_rows(rank.slice_of(state), ir::sliced_shape(state));
-    const std::int64_t per_row = stored.extent.rank() == 2 ? stored.extent[1] : 1;
-    const std::int64_t rows = ir::in_rows(slice, whole.shape).start[0] - stored.start[0];
-    first = static_cast<std::size_t>(rows * per_row) * size_of(whole.dtype);
+// Bytes of rows that a rank stores with padding between them: from byte `offset` of the rows without it.
+void read_padded(Rank& rank, const ir::State& state, const ir::StoredRows& stored, std::size_t offset,
+                 std::span<std::byte> out) {
+  const std::size_t element = size_of(state.type.dtype);
+  const std::size_t pitch = static_cast<std::size_t>(ir::row_pitch(state)) * element;
+  const std::size_t width = static_cast<std::size_t>(stored.rows.extent[1]) * element;
+  while (!out.empty()) {
+    const std::size_t row = offset / width;
+    const std::size_t count = std::min(out.size(), width - offset % width);
+    rank.read_state(state.name, (static_cast<std::size_t>(stored.first) + row) * pitch + offset % width,
+                    out.first(count));
+    out = out.subspan(count);
+    offset += count;
   }
-  io::ShardTensor tensor{state.name, whole, ir::name_of(state.category), slice.start, slice.extent, {}, {}};
-  if (const std::span<std::byte> resident = rank.resident_state(state.name); !resident.empty())
+}
+
+io::ShardTensor saved_tensor(Rank& rank, const ir::State& state, const ir::StoredRows& stored, int number) {
+  const TensorType whole{state.type.dtype, state.global_shape()};
+  const bool all = stored.rows.extent.elements() == whole.elements();
+  const ir::Slice slice = all ? ir::all_of(whole.shape) : stored.rows;
+  const std::int64_t pitch = ir::row_pitch(state);
+  const std::size_t first = static_cast<std::size_t>(stored.first * pitch) * size_of(whole.dtype);
+  io::ShardTensor tensor{state.name, whole, ir::name_of(state.category), slice.start, slice.extent, {}, {}, number};
+  if (stored.rows.extent.rank() == 2 && stored.rows.extent[1] != pitch)
+    tensor.read = [&rank, &state, stored](std::size_t offset, std::span<std::byte> out) {
+      read_padded(rank, state, stored, offset, out);
+    };
+  else if (const std::span<std::byte> resident = rank.resident_state(state.name); !resident.empty())
     tensor.bytes = resident.subspan(first, TensorType{whole.dtype, slice.extent}.bytes());
   else
     tensor.read = [&rank, &name = state.name, first](std::size_t offset, std::span<std::byte> out) {
@@ -221,10 +237,12 @@ std::vector<SavedShard> saved_shards(Session& session) {
     const std::vector<ir::State>& states = rank.role().module.states;
     SavedShard shard{r, shard_file(static_cast<std::size_t>(rank.number())), {}, {}, rank.staging()};
     for (std::size_t s = 0; s < states.size(); ++s) {
-      const auto slice = compiler::saved_slice(session.compiled(), rank.number(), static_cast<ir::StateId>(s));
-      if (!slice) continue;
-      shard.tensors.push_back(saved_tensor(rank, states[s], *slice));
-      shard.states.push_back(static_cast<ir::StateId>(s));
+      int slices = 0;
+      for (const ir::StoredRows& stored :
+           compiler::saved_rows(session.compiled(), rank.number(), static_cast<ir::StateId>(s))) {
+        shard.tensors.push_back(saved_tensor(rank, states[s], stored, slices++));
+        shard.states.push_back(static_cast<ir::StateId>(s));
+      }
     }
     if (!shard.tensors.empty()) shards.push_back(std::move(shard));
   }

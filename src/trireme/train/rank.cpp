@@ -5,7 +5,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/passes/loss_scale.h"
-#include "trireme/passes/zero.h"
+#include "trireme/passes/partition.h"
 
 namespace trireme::train {
 namespace {
@@ -50,6 +50,7 @@ Rank::Rank(const Compiled& compiled, const Place& place)
                                                              runtime::Tiers{host_.get(), disk_.get()}, place_.groups));
     executors_.back()->set_held(&held_);
   }
+  bind_places();
   rng_.resize(static_cast<std::size_t>(compiled.micro_batches));
   const ir::Module& module = role_.module;
   const auto reads = [&](const char* graph, const char* input) {
@@ -64,7 +65,20 @@ Rank::Rank(const Compiled& compiled, const Place& place)
       module.has_graph("update") && module.graph("update").find_output(passes::LossScale::kState).has_value();
 }
 
-ir::Slice Rank::slice_of(const ir::State& state) const { return ir::slice_of(state, role_.module.mesh, coordinate_); }
+void Rank::bind_places() {
+  places_.assign(coordinate_.begin(), coordinate_.end());
+  for (std::size_t i = 0; i < executors_.size(); ++i)
+    for (const program::Instruction& instruction : role_.programs[i].instructions) {
+      if (instruction.kind != program::Instruction::Kind::input) continue;
+      for (std::size_t axis = 0; axis < places_.size(); ++axis)
+        if (instruction.name == passes::place_input(role_.module.mesh.axes[axis].name))
+          executors_[i]->bind(instruction.name, instruction.micro, one(places_[axis]));
+    }
+}
+
+std::vector<ir::StoredRows> Rank::stored_rows(const ir::State& state) const {
+  return ir::stored_rows(state, role_.module.mesh, coordinate_);
+}
 
 runtime::Executor& Rank::executor(std::string_view program) const {
   for (std::size_t i = 0; i < executors_.size(); ++i)
@@ -78,11 +92,6 @@ void Rank::initialize(std::int64_t seed) {
   runtime::Executor& init = executor("init");
   seed_ = seed;
   init.bind("seed", 0, one(seed_));
-  shards_.assign(coordinate_.begin(), coordinate_.end());
-  for (std::size_t axis = 0; axis < shards_.size(); ++axis)
-    if (const std::string input = passes::place_input(role_.module.mesh.axes[axis].name);
-        role_.module.graph("init").find_input(input))
-      init.bind(input, 0, one(shards_[axis]));
   init.run();
 }
 

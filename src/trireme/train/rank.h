@@ -104,7 +104,7 @@ class Rank {
   const Role& role() const { return role_; }
   int number() const { return place_.number; }
   // What it stores of a state of its role.
-  ir::Slice slice_of(const ir::State& state) const;
+  std::vector<ir::StoredRows> stored_rows(const ir::State& state) const;
   const runtime::ProcessGroups* groups() const { return place_.groups; }
   // Bytes sent to other ranks so far.
   std::uint64_t sent_bytes() const;
@@ -116,6 +116,8 @@ class Rank {
   std::size_t measured_tier_peak(int tier) const;
 
  private:
+  // Tells the programs where this rank is along the mesh axes that they ask about.
+  void bind_places();
   // Gives the executor of that step, ready to run.
   runtime::Executor& bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
   ir::StateId find(const std::string& name) const;
@@ -143,7 +145,7 @@ class Rank {
   float lr_ = 0;
   float step_number_ = 0;
   std::int64_t seed_ = 0;
-  std::vector<std::int64_t> shards_;  // the coordinate, as start values read it
+  std::vector<std::int64_t> places_;  // the coordinate, as programs read it
   bool has_rng_ = false;
   bool has_lr_ = false;
   bool has_step_number_ = false;

@@ -200,45 +200,32 @@ std::span<const float> Session::advance(std::span<const std::int32_t> tokens, st
 
 namespace {
 
-// The bytes of [offset, offset + size) of a state's whole that a rank stores, and where they are in its slice.
+// The bytes of [offset, offset + size) of a state's whole that a rank stores, and where they are in its storage.
 struct Overlap {
   std::size_t in_span;
-  std::size_t in_slice;
+  std::size_t in_storage;
   std::size_t size;
 };
 
-// Calls f(overlap) for each run of bytes that lies in both: a slice of some columns has one for each of its rows.
+// Calls f(overlap) for each run of bytes that lies in both: where a rank has some columns, one for each row.
 template <class F>
-void each_overlap(const ir::Slice& slice, const Shape& whole, std::size_t element, std::size_t offset, std::size_t size,
-                  F&& f) {
-  const int rank = whole.rank();
-  // Dimensions from `inner` on are stored whole, so that rows of them are consecutive.
-  int inner = rank;
-  while (inner > 0 && slice.extent[inner - 1] == whole[inner - 1]) --inner;
-  const int outer = std::max(0, inner - 1);
-  const std::size_t run = static_cast<std::size_t>(slice.extent.elements(outer, rank)) * element;
-  const std::int64_t rows = slice.extent.elements(0, outer);
-  if (run == 0) return;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    // The first element of this run in the whole.
-    std::int64_t at = 0;
-    std::int64_t left = r;
-    std::int64_t stride = whole.elements();
-    std::int64_t below = rows;
-    for (int d = 0; d < rank; ++d) {
-      stride /= whole[d];
-      std::int64_t index = slice.start[d];
-      if (d < outer) {
-        below /= slice.extent[d];
-        index += left / below;
-        left %= below;
-      }
-      at += index * stride;
-    }
-    const std::size_t first = static_cast<std::size_t>(at) * element;
-    const std::size_t begin = std::max(first, offset);
-    const std::size_t end = std::min(first + run, offset + size);
-    if (begin < end) f(Overlap{begin - offset, static_cast<std::size_t>(r) * run + begin - first, end - begin});
+void each_overlap(const ir::State& state, const ir::StoredRows& stored, std::size_t offset, std::size_t size, F&& f) {
+  const std::size_t element = size_of(state.type.dtype);
+  const Shape whole = state.global_shape().as_rows();
+  const bool columns = whole.rank() == 2;
+  const std::size_t row = element * static_cast<std::size_t>(columns ? whole[1] : 1);
+  const std::size_t pitch = element * static_cast<std::size_t>(ir::row_pitch(state));
+  const std::size_t width = element * static_cast<std::size_t>(columns ? stored.rows.extent[1] : 1);
+  const auto rows = static_cast<std::size_t>(whole.rank() == 0 ? 1 : stored.rows.extent[0]);
+  const auto first = static_cast<std::size_t>(whole.rank() == 0 ? 0 : stored.rows.start[0]);
+  const std::size_t column = columns ? element * static_cast<std::size_t>(stored.rows.start[1]) : 0;
+  const bool joined = width == row && width == pitch;
+  for (std::size_t r = 0; r < (joined ? 1 : rows); ++r) {
+    const std::size_t start = (first + r) * row + column;
+    const std::size_t begin = std::max(start, offset);
+    const std::size_t end = std::min(start + width * (joined ? rows : 1), offset + size);
+    if (begin < end)
+      f(Overlap{begin - offset, (static_cast<std::size_t>(stored.first) + r) * pitch + begin - start, end - begin});
   }
 }
 
@@ -252,8 +239,8 @@ void each_holder(std::span<const std::unique_ptr<Rank>> ranks, const ir::State& 
     const ir::StateId id = module.find_state(stored.name);
     if (id == ir::kNone || module.state(id).saved != stored.saved) continue;
     const ir::State& state = module.state(id);
-    each_overlap(rank->slice_of(state), ir::sliced_shape(state), size_of(state.type.dtype), offset, size,
-                 [&](const Overlap& o) { f(*rank, o); });
+    for (const ir::StoredRows& rows : rank->stored_rows(state))
+      each_overlap(state, rows, offset, size, [&](const Overlap& o) { f(*rank, o); });
   }
 }
 
@@ -280,7 +267,7 @@ void Session::read_state(const std::string& name, std::size_t offset, std::span<
   const ir::State& state = find_state(compiled_, name);
   std::size_t found = 0;
   each_holder(ranks_, state, offset, out.size(), [&](Rank& rank, const Overlap& o) {
-    rank.read_state(name, o.in_slice, out.subspan(o.in_span, o.size));
+    rank.read_state(name, o.in_storage, out.subspan(o.in_span, o.size));
     found += o.size;
   });
   if (found < out.size()) fail("'{}' is stored in slices by other processes: save a checkpoint and read that", name);
@@ -288,7 +275,7 @@ void Session::read_state(const std::string& name, std::size_t offset, std::span<
 
 void Session::write_state(const std::string& name, std::size_t offset, std::span<const std::byte> bytes) {
   each_holder(ranks_, find_state(compiled_, name), offset, bytes.size(), [&](Rank& rank, const Overlap& o) {
-    rank.write_state(name, o.in_slice, bytes.subspan(o.in_span, o.size));
+    rank.write_state(name, o.in_storage, bytes.subspan(o.in_span, o.size));
   });
 }
 

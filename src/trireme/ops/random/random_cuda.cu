@@ -1,5 +1,6 @@
 #include "trireme/ops/cuda/common.h"
 #include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/random/window.h"
 
 // dropout and random_init, with the numbers of core/rng.h.
 namespace trireme::ops {
@@ -38,6 +39,10 @@ __device__ __forceinline__ Quad words(std::uint64_t seed, std::uint64_t site, st
   return {{c0, c1, c2, c3}};
 }
 
+struct Places {
+  const std::int64_t* at[Window::kMaxShifts];
+};
+
 // A thread has a quad of one row.
 template <class T>
 __global__ void dropout_kernel(const T* x, const std::int64_t* rng, T* y, std::uint64_t site, std::int32_t below,
@@ -57,19 +62,33 @@ __global__ void dropout_kernel(const T* x, const std::int64_t* rng, T* y, std::u
   }
 }
 
+// The same of a shard of each row: a thread has an element.
+template <class T>
+__global__ void sharded_dropout_kernel(const T* x, const std::int64_t* rng, Places places, T* y, std::uint64_t site,
+                                       std::int32_t below, float factor, Window window, std::int64_t rows,
+                                       std::int64_t width) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= rows * width) return;
+  const std::int64_t element = window.element(i % width, places.at);
+  const Quad q =
+      words(static_cast<std::uint64_t>(rng[0]), site, static_cast<std::uint64_t>(rng[1]),
+            static_cast<std::uint64_t>(rng[2] + i / width), static_cast<std::uint64_t>(element < 0 ? 0 : element / 4));
+  const bool kept = element >= 0 && static_cast<std::int32_t>(q.w[element % 4] >> 8) > below;
+  y[i] = narrow<T>(kept ? wide(x[i]) * factor : 0.0F);
+}
+
 __device__ __forceinline__ float unit(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24F; }
 
 enum class Kind { constant, normal, uniform };
 
 template <class T>
-__global__ void random_init_kernel(const std::int64_t* seed, const std::int64_t* part, T* y, Kind kind, float a,
-                                   std::uint64_t site, std::int64_t first, std::int64_t parted, std::int64_t whole,
-                                   std::int64_t n) {
+__global__ void random_init_kernel(const std::int64_t* seed, Places places, T* y, Kind kind, float a,
+                                   std::uint64_t site, Window window, std::int64_t n) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= n) return;
-  const std::int64_t element = first + i + (part != nullptr ? *part * parted : 0);
+  const std::int64_t element = window.element(i, places.at);
   float value = a;
-  if (part != nullptr && element >= whole) {
+  if (element < 0) {
     value = 0;
   } else if (kind != Kind::constant) {
     const Quad q = words(static_cast<std::uint64_t>(*seed), site, 0, 0, static_cast<std::uint64_t>(element / 4));
@@ -98,9 +117,20 @@ std::shared_ptr<device::Kernel> prepare_dropout_cuda(const ir::KernelSpec& spec)
   const auto site = static_cast<std::uint64_t>(spec.attributes.integer("site"));
   const std::int64_t rows = spec.inputs[0].shape[0];
   const std::int64_t width = rows == 0 ? 0 : spec.inputs[0].elements() / rows;
+  const Window window(spec.attributes);
   return dispatch_native(spec.inputs[0].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {
     return make_kernel([=](const device::Launch& launch) {
       if (rows * width == 0) return;
+      if (!window.all()) {
+        Places places{};
+        for (int s = 0; s < window.shifts(); ++s)
+          places.at[s] = launch.in<std::int64_t>(2 + static_cast<std::size_t>(s));
+        sharded_dropout_kernel<T><<<blocks(pieces(rows * width, 256)), 256, 0, stream_of(launch)>>>(
+            launch.in<T>(0), launch.in<std::int64_t>(1), places, launch.out<T>(0), site, below, factor, window, rows,
+            width);
+        device::cuda::launched("dropout");
+        return;
+      }
       dropout_kernel<T><<<blocks(pieces(rows * pieces(width, 4), 256)), 256, 0, stream_of(launch)>>>(
           launch.in<T>(0), launch.in<std::int64_t>(1), launch.out<T>(0), site, below, factor, rows, width);
       device::cuda::launched("dropout");
@@ -113,14 +143,15 @@ std::shared_ptr<device::Kernel> prepare_random_init_cuda(const ir::KernelSpec& s
   const Kind kind = name == "normal" ? Kind::normal : name == "uniform" ? Kind::uniform : Kind::constant;
   const float a = name == "zeros" ? 0.0F : static_cast<float>(spec.attributes.real("a"));
   const auto site = static_cast<std::uint64_t>(spec.attributes.integer("site"));
-  const std::int64_t first = spec.attributes.integer("first"), parted = spec.attributes.integer("parted"),
-                     whole = spec.attributes.integer("whole"), n = spec.outputs[0].elements();
+  const Window window(spec.attributes);
+  const std::int64_t n = spec.outputs[0].elements();
   return dispatch_native(spec.outputs[0].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {
     return make_kernel([=](const device::Launch& launch) {
       if (n == 0) return;
+      Places places{};
+      for (int p = 0; p < window.shifts(); ++p) places.at[p] = launch.in<std::int64_t>(1 + static_cast<std::size_t>(p));
       random_init_kernel<T><<<blocks(pieces(n, 256)), 256, 0, stream_of(launch)>>>(
-          launch.in<std::int64_t>(0), launch.in<std::int64_t>(1), launch.out<T>(0), kind, a, site, first, parted, whole,
-          n);
+          launch.in<std::int64_t>(0), places, launch.out<T>(0), kind, a, site, window, n);
       device::cuda::launched("random_init");
     });
   });

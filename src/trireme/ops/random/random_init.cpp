@@ -3,41 +3,52 @@
 #include <algorithm>
 
 #include "trireme/core/rng.h"
+#include "trireme/ir/partition.h"
 #include "trireme/ops/define.h"
 #include "trireme/ops/random/cpu_kernels.h"
+#include "trireme/ops/random/window.h"
 
 namespace trireme::ops {
 
 ir::OpDef random_init_def() {
   ir::OpDef def;
   def.name = "random_init";
-  def.operands = {{.name = "seed"}, {.name = "part", .optional = true}};
-  def.attributes = {{"kind", std::string("normal")}, {"a", 0.0},
-                    {"site", std::int64_t{0}},       {"shape", std::vector<std::int64_t>()},
-                    {"dtype", std::string("f32")},   {"first", std::int64_t{0}},
-                    {"parted", std::int64_t{0}},     {"whole", std::int64_t{0}}};
+  def.operands = {{.name = "seed"}, {.name = "places", .variadic = true}};
+  def.attributes = {{"kind", std::string("normal")},
+                    {"a", 0.0},
+                    {"site", std::int64_t{0}},
+                    {"shape", std::vector<std::int64_t>()},
+                    {"dtype", std::string("f32")}};
+  add_window(def.attributes);
   def.infer = [](std::span<const TensorType> inputs, const ir::Attributes& attributes) -> ir::Types {
     expect_type(inputs[0], {DType::i64, {}}, "seed");
-    if (inputs[1].present) expect_type(inputs[1], {DType::i64, {}}, "part");
+    for (const TensorType& place : inputs.subspan(1)) expect_type(place, {DType::i64, {}}, "places");
     const std::string& kind = attributes.text("kind");
     if (kind != "normal" && kind != "uniform" && kind != "constant" && kind != "zeros")
       fail("'kind' must be \"normal\", \"uniform\", \"constant\" or \"zeros\", got \"{}\"", kind);
     const TensorType type = {dtype_of(attributes.text("dtype")), Shape(attributes.integers("shape"))};
     expect_compute(type, "dtype");
-    for (const char* name : {"first", "parted", "whole"})
-      if (attributes.integer(name) < 0) fail("'{}' must not be negative, got {}", name, attributes.integer(name));
+    check_window(attributes, inputs.size() - 1);
     for (const std::int64_t extent : type.shape)
       if (extent < 0) fail("'shape' must have no negative extent, got {}", type.shape.str());
     return {type};
   };
   def.no_gradient = "a start value depends on nothing that is trained";
-  // An element's number is its index in the whole tensor, which a cut piece would have to be told.
-  def.factors = [](std::span<const TensorType>, std::span<const TensorType> outputs, const ir::Attributes&) {
+  // An element's number is its index in the whole tensor, which a shard has to know.
+  def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
     ir::Factors factors = aligned_factors({}, outputs);
-    for (ir::Factor& factor : factors.factors) factor.kind = ir::Factor::Kind::whole;
-    factors.inputs.resize(2);
+    for (ir::Factor& factor : factors.factors) factor.kind = ir::Factor::Kind::partitioned;
+    factors.inputs.resize(inputs.size());
     return factors;
   };
+  def.partition = [](ir::PartitionContext& p) {
+    std::vector<ir::ValueId> inputs = {p.input(0)};
+    const ir::Attributes changed = partition_window(p, 0, inputs);
+    ir::Attributes attributes = p.attributes();
+    for (const auto& [name, value] : changed) attributes.set(name, value);
+    p.set(0, p.add("random_init", inputs, attributes).front());
+  };
+  def.traits.pads = true;
   def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
     return one_pass(inputs, outputs, 60);
   };

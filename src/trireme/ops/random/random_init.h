@@ -6,13 +6,12 @@
 
 namespace trireme::ops {
 
-// random_init(seed i64[], part? i64[]) kind="normal"|"uniform"|"constant"|"zeros" a=0.0 site=0 shape=[] dtype="f32"
-//   first=0 parted=0 whole=0 → value
+// random_init(seed i64[], places… i64[]) kind="normal"|"uniform"|"constant"|"zeros" a=0.0 site=0 shape=[] dtype="f32",
+// and the attributes of a Window → value
 //
 // normal: mean 0 and deviation a; uniform: in [−a, a); constant: a. A pure function of (seed, site, element's index in
-// the whole tensor), so every slice of the tensor can be made alone and gives the same numbers: `first` is the index of
-// the slice's first element. With `part` the tensor of `whole` elements is cut in parts of `parted` elements each, and
-// this is (a slice of) that part of it, with zeros beyond the tensor's end.
+// the whole tensor), so every shard of the tensor can be made alone and gives the same numbers: the window says which
+// elements these are. There are zeros beyond the tensor's end.
 ir::OpDef random_init_def();
 
 // Elements [first, first + out.size()) of what random_init gives in f32: the same numbers, wherever they are needed.

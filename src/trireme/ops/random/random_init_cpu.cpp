@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <array>
 
 #include "trireme/ops/define.h"
 #include "trireme/ops/random/cpu_kernels.h"
 #include "trireme/ops/random/random_init.h"
+#include "trireme/ops/random/window.h"
 #include "trireme/ops/simd.h"
 
 namespace trireme::ops {
@@ -11,20 +13,23 @@ std::shared_ptr<device::Kernel> prepare_random_init_cpu(const ir::KernelSpec& sp
   const std::string kind = spec.attributes.text("kind");
   const double a = spec.attributes.real("a");
   const auto site = static_cast<std::uint64_t>(spec.attributes.integer("site"));
-  const std::int64_t first = spec.attributes.integer("first");
-  const bool cut = spec.inputs[1].present;
-  const std::int64_t parted = spec.attributes.integer("parted");
-  const std::int64_t whole = spec.attributes.integer("whole");
+  const Window window(spec.attributes);
   return dispatch_compute(spec.outputs[0].dtype, [&]<class T>(T) {
     return make_kernel([=, n = spec.outputs[0].elements()](const device::Launch& launch) {
       constexpr std::int64_t kSpan = 1024;
       const auto seed = static_cast<std::uint64_t>(*launch.in<std::int64_t>(0));
+      std::array<std::int64_t, Window::kMaxShifts> places{};
+      for (int p = 0; p < window.shifts(); ++p)
+        places[static_cast<std::size_t>(p)] = *launch.in<std::int64_t>(1 + static_cast<std::size_t>(p));
       launch.pool->ranges(n, kSpan, [&](std::int64_t begin, std::int64_t end) {
         float values[kSpan];
-        const std::int64_t from = first + begin + (cut ? *launch.in<std::int64_t>(1) * parted : 0);
-        const std::int64_t there = cut ? std::clamp<std::int64_t>(whole - from, 0, end - begin) : end - begin;
-        random_elements(kind, a, seed, site, from, {values, static_cast<std::size_t>(there)});
-        std::fill(values + there, values + (end - begin), 0.0F);
+        window.each_run(begin, end - begin, places, [&](std::int64_t at, std::int64_t count, std::int64_t element) {
+          const std::span<float> run(values + at, static_cast<std::size_t>(count));
+          if (element < 0)
+            std::fill(run.begin(), run.end(), 0.0F);
+          else
+            random_elements(kind, a, seed, site, element, run);
+        });
         simd::map(
             end - begin, launch.out<T>(0) + begin, [](simd::Vec v) { return v; }, static_cast<const float*>(values));
       });
