@@ -128,7 +128,7 @@ TEST_F(BuilderTest, AccumulateMakesAStepLocalSum) {
   EXPECT_EQ(to_text(module), R"(module {
   state @loss : f32[] category=scalars init=zeros unsaved step_local
   graph micro {
-    %constant = fill() {dtype="f32", shape=[], value=2.0} : f32[]
+    %constant = fill() {value=2.0} : f32[]
     write add @loss = %constant
     write add @loss = %constant
   }

@@ -1,5 +1,7 @@
 #include "trireme/ir/print.h"
 
+#include <algorithm>
+
 #include "trireme/core/error.h"
 
 namespace trireme::ir {
@@ -26,6 +28,8 @@ std::string state_text(const State& s) {
   if (!s.derived_from.empty()) line += " derived_from=@" + s.derived_from;
   if (s.tier != 0) line += fmt::format(" tier={}", s.tier);
   if (s.whole.rank() > 0) line += fmt::format(" whole={}", s.whole.str());
+  if (s.block.rank() > 0) line += fmt::format(" block={}", s.block.str());
+  if (!s.row_axes.empty()) line += fmt::format(" rows=\"{}\"", fmt::join(s.row_axes, "+"));
   if (s.first_row != 0) line += fmt::format(" first_row={}", s.first_row);
   if (s.room != 0) line += fmt::format(" room={}", s.room);
   if (!s.sharding.replicated()) line += fmt::format(" sharding=\"{}\"", s.sharding.str());
@@ -52,6 +56,13 @@ std::string sharding_text(const Graph& graph, const std::vector<ValueId>& ids) {
   return out;
 }
 
+// An attribute that has its default is left out: the op's definition restores it.
+bool is_default(const OpDef& op, const std::string& name, const Attribute& value) {
+  return std::any_of(op.attributes.begin(), op.attributes.end(), [&](const AttributeSpec& spec) {
+    return spec.name == name && to_text(spec.fallback) == to_text(value);
+  });
+}
+
 std::string node_text(const Graph& graph, const Node& node) {
   // Trailing absent operands are left out: the op's definition restores them.
   std::vector<ValueId> inputs = node.inputs;
@@ -60,7 +71,8 @@ std::string node_text(const Graph& graph, const Node& node) {
       fmt::format("    {} = {}({})", value_list(graph, node.outputs), node.op->name, value_list(graph, inputs));
   std::string attributes;
   for (const auto& [name, value] : node.attributes)
-    attributes += fmt::format("{}{}={}", attributes.empty() ? "" : ", ", name, to_text(value));
+    if (!is_default(*node.op, name, value))
+      attributes += fmt::format("{}{}={}", attributes.empty() ? "" : ", ", name, to_text(value));
   if (!attributes.empty()) line += " {" + attributes + "}";
   std::string types;
   for (const ValueId id : node.outputs) types += (types.empty() ? "" : ", ") + graph.type(id).str();

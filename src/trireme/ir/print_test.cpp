@@ -32,12 +32,12 @@ constexpr const char* kEverything = R"text(module {
   graph micro {
     input %x : f32[4,16] sharding:0="[dp,_]"
     input %index : i32[4]
-    %a = matmul(%x, @w, @b) {a_split=-1, activation="none", activation_grad="none", b_split=-1, out="same", save_pre=false, tf32=false, trans_a=false, trans_b=true} : f32[4,8]
+    %a = matmul(%x, @w, @b) {trans_b=true} : f32[4,8]
     %b, %b:1 = pair(%a) : f32[4,8], f32[] stage=3 sharding:0="[dp,tp]" sharding:1="[] partial(max:dp,softmax:tp)"
     %p = probe(%b, _, %x) {count=-9223372036854775808, dims=[3,-1,0], flag=true, label="a \"b\" \\ c", ratio=0.1} : f32[4,8] phase=input_gradient barrier
-    %q = probe(%p) {count=0, dims=[], flag=false, label="two\nlines", ratio=-0.0} : f32[4,8] phase=weight_gradient stage=1 barrier
+    %q = probe(%p) {label="two\nlines", ratio=-0.0} : f32[4,8] phase=weight_gradient stage=1 barrier
     %t = together(%a, %b, %q) : f32[4,8] phase=update
-    %zero = fill() {dtype="f32", shape=[0,3], value=1e-300} : f32[0,3]
+    %zero = fill() {shape=[0,3], value=1e-300} : f32[0,3]
     write set @scale = @scale
     write add @loss = %b:1
     output rows = %t
