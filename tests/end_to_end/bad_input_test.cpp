@@ -166,7 +166,7 @@ TEST_F(BadInput, ConfigurationsThatDoNotExistOrDoNotRead) {
 
 // What the language has and this version does not: refused by key, with what there is.
 TEST_F(BadInput, NotAvailableYet) {
-  for (const char* setting : {"train.precision=fp8", "parallel.mesh=tp=2", "parallel.mesh=pp=2,tp=2"}) {
+  for (const char* setting : {"train.precision=fp8", "parallel.mesh=h=2", "parallel.mesh=pp=2,tp=2"}) {
     const std::string key = std::string(setting).substr(0, std::string(setting).find('='));
     expect_key_refused(setting, {"not available in this version", key, "available:"});
   }

@@ -108,13 +108,17 @@ data::Batch batch_of(const train::Config& c, std::int64_t step) {
   return batch;
 }
 
-train::Config over_ranks(train::Config config, int ranks, int zero) {
-  config.parallel.mesh = fmt::format("dp={}", ranks);
+train::Config over_mesh(train::Config config, const std::string& mesh, int zero) {
+  config.parallel.mesh = mesh;
   config.parallel.zero = zero;
-  // The same micro-batches, each rank with its share of the rows.
-  if (config.train.micro_batch != 0) config.train.micro_batch /= ranks;
+  // The same micro-batches, each replica with its share of the rows.
+  if (config.train.micro_batch != 0) config.train.micro_batch /= ir::parse_mesh(mesh).size_of("dp");
   train::check(config);
   return config;
+}
+
+train::Config over_ranks(train::Config config, int ranks, int zero) {
+  return over_mesh(std::move(config), fmt::format("dp={}", ranks), zero);
 }
 
 namespace {

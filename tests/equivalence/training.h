@@ -30,6 +30,9 @@ struct Setup {
 // `config` with its batch cut over so many ranks.
 train::Config over_ranks(train::Config config, int ranks, int zero = 0);
 
+// `config` on a mesh: "dp=2,tp=2".
+train::Config over_mesh(train::Config config, const std::string& mesh, int zero = 0);
+
 // A model compiled and initialised, with what it is made of kept alive.
 class Trained {
  public:

@@ -178,20 +178,23 @@ void check_gradients(const OpCase& c, const std::vector<Tensor>& inputs, const s
   }
 }
 
-// The part [begin, end) of every dimension of `t` that carries the factor.
-Tensor cut(const Tensor& t, const std::vector<int>& dims, int factor, std::int64_t begin, std::int64_t end) {
+// The part [begin, end) of `extent` of every dimension of `t` that carries the factor. One that is longer, of which
+// several elements go with one of the others (heads that share keys), is cut in proportion.
+Tensor cut(const Tensor& t, const std::vector<int>& dims, int factor, std::int64_t begin, std::int64_t end,
+           std::int64_t extent) {
   if (!t.type.present) return t;
   Tensor piece = t;
   const Shape whole = t.type.shape;
   for (int d = 0; d < whole.rank(); ++d)
-    if (dims[static_cast<std::size_t>(d)] == factor) piece.type.shape[d] = end - begin;
+    if (dims[static_cast<std::size_t>(d)] == factor) piece.type.shape[d] = (end - begin) * (whole[d] / extent);
   piece.data.assign(static_cast<std::size_t>(piece.type.elements()), 0);
   for (std::size_t e = 0; e < piece.data.size(); ++e) {
     auto rest = static_cast<std::int64_t>(e);
     std::int64_t source = 0;
     std::int64_t stride = 1;
     for (int d = whole.rank(); d-- > 0;) {
-      const std::int64_t at = rest % piece.type.shape[d] + (dims[static_cast<std::size_t>(d)] == factor ? begin : 0);
+      const std::int64_t at =
+          rest % piece.type.shape[d] + (dims[static_cast<std::size_t>(d)] == factor ? begin * (whole[d] / extent) : 0);
       rest /= piece.type.shape[d];
       source += at * stride;
       stride *= whole[d];
@@ -209,9 +212,10 @@ void check_factor(const OpCase& c, const std::vector<Tensor>& inputs, const std:
   for (std::size_t i = 0; i < inputs.size(); ++i)
     for (std::size_t d = 0; d < factors.inputs[i].size(); ++d)
       if (factors.inputs[i][d] == f && inputs[i].type.present) {
-        EXPECT_TRUE(extent == 0 || extent == inputs[i].type.shape[static_cast<int>(d)])
-            << "factor " << name << " has two extents";
-        extent = inputs[i].type.shape[static_cast<int>(d)];
+        const std::int64_t own = inputs[i].type.shape[static_cast<int>(d)];
+        EXPECT_TRUE(extent == 0 || own % extent == 0 || extent % own == 0)
+            << "factor " << name << " has extents " << extent << " and " << own;
+        extent = extent == 0 ? own : std::min(extent, own);
         in_inputs = true;
       }
   if (!in_inputs || extent < 2) return;
@@ -219,7 +223,8 @@ void check_factor(const OpCase& c, const std::vector<Tensor>& inputs, const std:
   const std::int64_t middle = extent / 2;
   for (const auto& [begin, end] : {std::pair<std::int64_t, std::int64_t>{0, middle}, {middle, extent}}) {
     std::vector<Tensor> part;
-    for (std::size_t i = 0; i < inputs.size(); ++i) part.push_back(cut(inputs[i], factors.inputs[i], f, begin, end));
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      part.push_back(cut(inputs[i], factors.inputs[i], f, begin, end, extent));
     pieces.push_back(forward(c, part));
   }
   for (std::size_t o = 0; o < outputs.size(); ++o) {
@@ -229,7 +234,7 @@ void check_factor(const OpCase& c, const std::vector<Tensor>& inputs, const std:
     if (appears) {
       for (const auto& [piece, begin, end] :
            {std::tuple<std::size_t, std::int64_t, std::int64_t>{0, 0, middle}, {1, middle, extent}}) {
-        const Tensor expected = cut(outputs[o], dims, f, begin, end);
+        const Tensor expected = cut(outputs[o], dims, f, begin, end, extent);
         ASSERT_EQ(pieces[piece][o].type, expected.type) << "factor " << name << ", output " << o;
         EXPECT_LE(relative_error(pieces[piece][o].data, expected.data), c.tolerance)
             << "factor " << name << " piece " << piece << ", output " << o;

@@ -193,7 +193,7 @@ TEST_F(Library, RefusesWhatTheProgramRefuses) {
     return refusal([&] { tri::Trainer(ByteLM{}, book(), options, plan); });
   };
   EXPECT_EQ(by_code({}, {.zero = 4}), by_file("[parallel]\nzero = 4\n"));
-  EXPECT_EQ(by_code({}, {.mesh = "dp=2,tp=2"}), by_file("[parallel]\nmesh = \"dp=2,tp=2\"\n"));
+  EXPECT_EQ(by_code({}, {.mesh = "pp=2,dp=2"}), by_file("[parallel]\nmesh = \"pp=2,dp=2\"\n"));
   EXPECT_EQ(by_code({}, {.remat = "root"}), by_file("[memory]\nremat = \"root\"\n"));
   EXPECT_EQ(by_code({.batch = 8, .micro_batch = 3}, {}), by_file("[train]\nbatch = 8\nmicro_batch = 3\n"));
   EXPECT_EQ(by_code({.lr = -1}, {}), "train.lr must be a positive number, got -1");

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "trireme/compiler/graph_passes.h"
 #include "trireme/compiler/lowering.h"
 #include "trireme/compiler/role_builder.h"
 #include "trireme/compiler/server_role.h"
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
 #include "trireme/program/check_together.h"
 
 namespace trireme::compiler {
@@ -51,8 +53,8 @@ Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const Com
   return role;
 }
 
-// Every axis of a role's mesh is a group of its own; roles with the same mesh share it. Where ranks exchange messages,
-// all of them are one more.
+// Every axis of a role's mesh is a group of its own, and so are several axes over which it has a collective; roles with
+// the same mesh share them. Where ranks exchange messages, all of them are one more.
 std::vector<program::Group> groups_of(const std::vector<Role>& roles) {
   std::vector<program::Group> groups;
   const auto join = [&](const std::vector<std::string>& axes, std::size_t role) {
@@ -69,6 +71,15 @@ std::vector<program::Group> groups_of(const std::vector<Role>& roles) {
   }
   for (std::size_t r = 0; r < roles.size(); ++r)
     for (const ir::Mesh::Axis& axis : roles[r].module.mesh.axes) join({axis.name}, r);
+  for (std::size_t r = 0; r < roles.size(); ++r) {
+    std::set<std::string> several;
+    for (const program::Program& p : roles[r].programs)
+      for (const program::Instruction& i : p.instructions)
+        if (i.kind == program::Instruction::Kind::collective &&
+            i.attributes.text("axis").find('+') != std::string::npos)
+          several.insert(i.attributes.text("axis"));
+    for (const std::string& axes : several) join(split(axes, '+'), r);
+  }
   return groups;
 }
 

@@ -6,10 +6,11 @@
 #include "trireme/passes/fuse.h"
 #include "trireme/passes/initial.h"
 #include "trireme/passes/last_row.h"
+#include "trireme/passes/partition.h"
 #include "trireme/passes/precision.h"
+#include "trireme/passes/propagate.h"
 #include "trireme/passes/remat.h"
 #include "trireme/passes/sequence_cache.h"
-#include "trireme/passes/shard.h"
 #include "trireme/passes/tf32.h"
 #include "trireme/passes/validate.h"
 #include "trireme/passes/zero.h"
@@ -17,11 +18,12 @@
 namespace trireme::compiler {
 namespace {
 
-passes::Shard::Options shard_options(const ir::Mesh& mesh) {
-  passes::Shard::Options options{.mesh = mesh, .seeds = {}, .graphs = {"micro", "eval"}};
-  if (mesh.size_of(kRowAxis) > 1)
-    for (const char* input : {"tokens", "targets", "images", "labels"}) options.seeds.push_back({input, kRowAxis});
-  return options;
+// The rows of a batch are sharded over the data axis; the rest as the plan says.
+std::vector<passes::Annotation> annotations(const Plan& plan) {
+  std::vector<passes::Annotation> all = plan.sharding;
+  for (const char* input : {"tokens", "targets", "images", "labels"})
+    all.push_back({input, std::string("batch:") + kRowAxis, 0, {"micro", "eval"}, true});
+  return all;
 }
 
 // As far as the passes of all roles are the same.
@@ -52,9 +54,11 @@ void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan) {
   }
   // After every pass that adds state.
   p.add<passes::InitialState>();
-  // After the gradients, whose sums over ranks follow from how the batch is sharded; before everything that counts
-  // bytes or moves work about, which are a rank's own.
-  if (plan.mesh.ranks() > 1) p.add<passes::Shard>(shard_options(plan.mesh));
+  if (plan.mesh.ranks() == 1) return;
+  // After the gradients, whose sums over ranks follow from how the batch is sharded.
+  p.add<passes::Propagate>(passes::Propagate::Options{plan.mesh, annotations(plan)});
+  // Before everything that counts bytes or moves work about, which are a rank's own.
+  p.add<passes::Partition>();
 }
 
 }  // namespace

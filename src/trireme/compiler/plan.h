@@ -9,6 +9,7 @@
 #include "trireme/passes/compress_activations.h"
 #include "trireme/passes/compress_gradients.h"
 #include "trireme/passes/offload.h"
+#include "trireme/passes/propagate.h"
 #include "trireme/passes/server.h"
 
 namespace trireme::compiler {
@@ -28,6 +29,8 @@ struct Plan {
   comm::TransportKind transport = comm::TransportKind::threads;
 
   Precision precision = Precision::f32;
+  // Of parameters, inputs and values, beyond the rows of the batch.
+  std::vector<passes::Annotation> sharding = {};
   int zero = 0;
   std::optional<passes::CompressGradients::Options> compress = {};
   std::optional<passes::CompressActivations::Kind> activations = {};  // nothing: saved as they are

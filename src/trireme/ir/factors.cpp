@@ -1,6 +1,7 @@
 #include "trireme/ir/factors.h"
 
 #include <algorithm>
+#include <array>
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -15,6 +16,7 @@ bool letter_or_digit(char c) {
 int factor_index(std::vector<Factor>& factors, std::string_view token) {
   Factor::Kind kind = Factor::Kind::free;
   if (token.back() == '!') kind = Factor::Kind::whole;
+  if (token.back() == '*') kind = Factor::Kind::partitioned;
   if (token.back() == '~') kind = Factor::Kind::halo;
   if (kind != Factor::Kind::free) token.remove_suffix(1);
   if (token.empty() || !std::all_of(token.begin(), token.end(), letter_or_digit))
@@ -22,8 +24,7 @@ int factor_index(std::vector<Factor>& factors, std::string_view token) {
   for (std::size_t i = 0; i < factors.size(); ++i)
     if (factors[i].name == token) {
       if (kind == Factor::Kind::free) return static_cast<int>(i);
-      if (factors[i].kind != Factor::Kind::free && factors[i].kind != kind)
-        fail("factor '{}' is both whole and with a halo", token);
+      if (factors[i].kind != Factor::Kind::free && factors[i].kind != kind) fail("factor '{}' is of two kinds", token);
       factors[i].kind = kind;
       return static_cast<int>(i);
     }
@@ -66,7 +67,8 @@ std::string Factors::str() const {
       std::vector<std::string> names;
       for (const int index : operands[i]) {
         const Factor& f = factors[static_cast<std::size_t>(index)];
-        names.push_back(f.name + (f.kind == Factor::Kind::whole ? "!" : f.kind == Factor::Kind::halo ? "~" : ""));
+        constexpr std::array kMarks = {"", "!", "*", "~"};  // in the order of Kind
+        names.push_back(f.name + kMarks[static_cast<std::size_t>(f.kind)]);
       }
       out += names.empty() ? "-" : fmt::format("{}", fmt::join(names, " "));
     }

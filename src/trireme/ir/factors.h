@@ -5,20 +5,23 @@
 
 namespace trireme::ir {
 
-// How an op may be cut. Dimensions that carry the same factor go together; what a cut of a factor means follows from
-// where the factor appears:
-//   - in inputs and outputs: each piece computes its piece;
+// How an op may be sharded. Dimensions that carry the same factor go together; what sharding a factor means follows
+// from where the factor appears:
+//   - in inputs and outputs: each rank computes its part;
 //   - in inputs only: the outputs become partial sums (or the `reduce` kind given);
-//   - in outputs only: each piece produces its part of the output from whole inputs.
-// A factor marked whole may not be cut. A factor with a halo may be cut if neighbours exchange edges first.
+//   - in outputs only: each rank makes its part of the output from whole inputs.
+// A factor marked whole may not be sharded; a partitioned one may with the help of the op's partition function; one
+// with a halo may if neighbours exchange edges first.
 //
 // Written like an einsum, with one name per dimension; operands are separated by commas; "-" stands for no dimension:
 // an absent operand or a scalar:
 //
 //   parse_factors("b s k, n k, n -> b s n")                  // linear with bias
 //   parse_factors("b s d!, d!, d! -> b s d!, b s, b s")      // layer norm: the normalised dimension stays whole
+//   parse_factors("b s, v* d -> b s d")                      // embedding: rows of the table that others have are asked
+//   for
 struct Factor {
-  enum class Kind { free, whole, halo };
+  enum class Kind { free, whole, partitioned, halo };
   std::string name;
   Kind kind = Kind::free;
 };
@@ -33,7 +36,7 @@ struct Factors {
   std::string str() const;
 };
 
-// "name" is free, "name!" whole, "name~" halo. Throws on malformed text.
+// "name" is free, "name!" whole, "name*" partitioned, "name~" halo. Throws on malformed text.
 Factors parse_factors(std::string_view text);
 
 }  // namespace trireme::ir

@@ -17,9 +17,14 @@ int Mesh::ranks() const {
 }
 
 int Mesh::size_of(std::string_view name) const {
-  for (const Axis& axis : axes)
-    if (axis.name == name) return axis.size;
-  return 1;
+  int size = 1;
+  for (std::size_t begin = 0; begin <= name.size();) {  // a step of training asks: nothing is allocated
+    const std::size_t end = std::min(name.find('+', begin), name.size());
+    for (const Axis& axis : axes)
+      if (axis.name == name.substr(begin, end - begin)) size *= axis.size;
+    begin = end + 1;
+  }
+  return size;
 }
 
 std::size_t Mesh::index_of(std::string_view name) const {

@@ -15,7 +15,7 @@ struct Mesh {
   std::vector<Axis> axes;
 
   int ranks() const;
-  int size_of(std::string_view axis) const;  // 1 for an axis that is not there
+  int size_of(std::string_view axis) const;  // or of several, "dp+tp"; 1 for an axis that is not there
   // Of the axis in `axes`; throws for one that is not there.
   std::size_t index_of(std::string_view axis) const;
   // Position of `rank` along each axis, and back.

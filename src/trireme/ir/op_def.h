@@ -58,6 +58,9 @@ struct Traits {
   std::vector<std::pair<int, int>> in_place;
   bool in_place_each = false;  // the same for output i and input i, however many there are
   Linear linear = Linear::no;
+  // Zeros beyond the end of a dimension of the operands give zeros there in the results, and change nothing before it:
+  // a dimension that is sharded in unequal parts may be padded.
+  bool pads = false;
   bool collective = false;   // needs all ranks along the axis that it names: run by the executor, not by a kernel
   bool accumulates = false;  // the CPU and CUDA kernels honour KernelSpec::accumulate for output 0
   // The optional operand i32 [] with the position of the sequence's first row: absent, the sequence starts there.
@@ -103,13 +106,17 @@ struct OpDef {
   std::function<void(GradientContext&)> gradient;
   std::string no_gradient;
 
-  // How the op may be cut, over the real types of a node.
+  // How the op may be sharded, over the real types of a node.
   std::function<Factors(std::span<const TensorType> inputs, std::span<const TensorType> outputs, const Attributes&)>
       factors;
 
-  // For cuts of factors marked whole that are possible with more than a partial sum: see PartitionContext. May be
-  // empty.
+  // For partitioned factors, which need more than a partial sum: see PartitionContext. May be empty.
   std::function<void(PartitionContext&)> partition;
+
+  // What changes in a node's attributes where it has shards of its operands and makes shards of its outputs, whose
+  // types are given. Empty: nothing.
+  std::function<Attributes(std::span<const TensorType> inputs, std::span<const TensorType> outputs, const Attributes&)>
+      localize;
 
   std::function<Cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs, const Attributes&)> cost;
 

@@ -27,6 +27,7 @@
 #include "trireme/ops/loss/kl_divergence.h"
 #include "trireme/ops/loss/linear_cross_entropy.h"
 #include "trireme/ops/loss/regression.h"
+#include "trireme/ops/loss/sharded_cross_entropy.h"
 #include "trireme/ops/matmul/matmul.h"
 #include "trireme/ops/norm/batch_norm.h"
 #include "trireme/ops/norm/batch_norm_parts.h"
@@ -70,11 +71,16 @@ ir::Registry builtin() {
   registry.add(softmax_grad_def());
   registry.add(embedding_def());
   registry.add(embedding_grad_def());
+  registry.add(local_tokens_def());
 
   registry.add(accuracy_def());
   registry.add(cross_entropy_def());
   registry.add(cross_entropy_grad_def());
   registry.add(linear_cross_entropy_def());
+  registry.add(linear_lse_def());
+  registry.add(linear_cross_entropy_given_def());
+  registry.add(lse_terms_def());
+  registry.add(join_lse_def());
   registry.add(kl_divergence_def());
   registry.add(kl_divergence_grad_def());
   registry.add(mean_absolute_error_def());

@@ -24,6 +24,10 @@ void expect_shape(const TensorType& type, const Shape& expected, const char* ope
 ir::OpDef checked(ir::OpDef def);
 
 // Reads and writes each operand once and does `flops` floating-point operations per element of the first output.
+// For an op whose attribute "shape" is that of its output: OpDef::localize.
+ir::Attributes local_shape(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+                           const ir::Attributes& attributes);
+
 ir::Cost one_pass(std::span<const TensorType> inputs, std::span<const TensorType> outputs, double flops);
 
 // Each operand's dimensions are the last ones of the longest operand's: equal shapes, and operands broadcast over

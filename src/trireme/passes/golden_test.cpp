@@ -7,6 +7,7 @@
 
 #include "support/probe_ops.h"
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
 #include "trireme/ir/print.h"
 #include "trireme/passes/autodiff.h"
 #include "trireme/passes/bucket.h"
@@ -19,10 +20,11 @@
 #include "trireme/passes/loss_scale.h"
 #include "trireme/passes/offload.h"
 #include "trireme/passes/optimizer.h"
+#include "trireme/passes/partition.h"
 #include "trireme/passes/precision.h"
+#include "trireme/passes/propagate.h"
 #include "trireme/passes/remat.h"
 #include "trireme/passes/sequence_cache.h"
-#include "trireme/passes/shard.h"
 #include "trireme/passes/tf32.h"
 #include "trireme/passes/validate.h"
 #include "trireme/passes/zero.h"
@@ -104,17 +106,22 @@ Pipeline only(const std::string& pass, const ir::Module& module, GoldenOptions o
         .recompute = planner::forgotten_names(module.graph("micro"), remat_plan(take(options, "plan", "keep_1")))});
   else if (pass == "bucket")
     p.add<Bucket>(Bucket::Options{.bytes = std::stoul(take(options, "bytes", "1024"))});
-  else if (pass == "shard")
-    p.add<Shard>(Shard::Options{.mesh = ir::parse_mesh(take(options, "mesh", "dp=2")),
-                                .seeds = {{"x", "dp"}, {"t", "dp"}},
-                                .graphs = {"micro"}});
-  else if (pass == "tf32")
+  else if (pass == "propagate" || pass == "partition") {
+    // "x=batch:dp;*.up.weight=out:tp": options have no spaces.
+    std::vector<Annotation> annotations;
+    for (const std::string& item : split(take(options, "sharding", "x=batch:dp;t=batch:dp"), ';')) {
+      const std::vector<std::string> pair = split(item, '=');
+      annotations.push_back({pair.at(0), pair.at(1)});
+    }
+    p.add<Propagate>(Propagate::Options{ir::parse_mesh(take(options, "mesh", "dp=2")), annotations});
+    if (pass == "partition") p.add<Partition>();
+  } else if (pass == "tf32")
     p.add<Tf32>();
   else if (pass == "zero")
     p.add<Zero>(Zero::Options{.stage = std::stoi(take(options, "stage", "1"))});
   else if (pass == "validate")
     p.add<Validate>();
-  EXPECT_EQ(p.names(), std::vector<std::string>{pass});
+  EXPECT_EQ(p.names().back(), pass);
   EXPECT_TRUE(options.empty()) << "unknown option " << options.begin()->first;
   return p;
 }
@@ -127,8 +134,8 @@ struct Case {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const char* pass : {"autodiff", "bucket", "clean-up", "compress-activations", "compress-gradients", "fuse",
-                           "initial-state", "last-row", "loss-scale", "offload", "optimizer", "precision", "remat",
-                           "sequence-cache", "shard", "tf32", "validate", "zero"})
+                           "initial-state", "last-row", "loss-scale", "offload", "optimizer", "partition", "precision",
+                           "propagate", "remat", "sequence-cache", "tf32", "validate", "zero"})
     for (const Golden& golden : testing::goldens(pass)) all.push_back({pass, golden});
   return all;
 }

@@ -69,11 +69,10 @@ class Checker {
 
   std::vector<std::size_t> collectives_of(std::size_t role, const Group& group) const {
     std::vector<std::size_t> found;
+    const std::string axes = fmt::format("{}", fmt::join(group.axes, "+"));
     const std::vector<Instruction>& all = roles_[role].program->instructions;
     for (std::size_t i = 0; i < all.size(); ++i)
-      if (all[i].kind == Instruction::Kind::collective && group.axes.size() == 1 &&
-          all[i].attributes.text("axis") == group.axes.front())
-        found.push_back(i);
+      if (all[i].kind == Instruction::Kind::collective && all[i].attributes.text("axis") == axes) found.push_back(i);
     return found;
   }
 
@@ -87,15 +86,15 @@ class Checker {
         const std::string a = collective_text(instruction(one, ours[k]));
         const std::string b = collective_text(instruction(other, theirs[k]));
         if (a != b)
-          fail("collective {} along '{}' is {} ({}) in one role and {} ({}) in another", k, group.axes.front(),
+          fail("collective {} along '{}' is {} ({}) in one role and {} ({}) in another", k, fmt::join(group.axes, "+"),
                describe(one, ours[k]), a, describe(other, theirs[k]), b);
         same_[node(other, theirs[k])] = node(one, ours[k]);
       }
       if (ours.size() != theirs.size()) {
         const bool more = ours.size() > theirs.size();
         fail("{} waits along '{}' for {}, which has no such collective",
-             more ? describe(one, ours[theirs.size()]) : describe(other, theirs[ours.size()]), group.axes.front(),
-             roles_[more ? other : one].role);
+             more ? describe(one, ours[theirs.size()]) : describe(other, theirs[ours.size()]),
+             fmt::join(group.axes, "+"), roles_[more ? other : one].role);
       }
     }
   }

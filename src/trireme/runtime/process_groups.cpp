@@ -14,8 +14,7 @@ ProcessGroups::ProcessGroups(ir::Mesh mesh, std::vector<int> coordinate, comm::C
 
 std::size_t ProcessGroups::find(std::string_view axis) const {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    const std::vector<std::string>& axes = entries_[i].axes;
-    if (axis.empty() ? axes.empty() : axes.size() == 1 && axes.front() == axis) return i;
+    if (fmt::format("{}", fmt::join(entries_[i].axes, "+")) == axis) return i;
   }
   if (axis.empty()) fail("the run has no group of all its ranks");
   fail("the run has no group along axis '{}'", axis);

@@ -34,7 +34,7 @@ class ProcessGroups {
   const std::vector<int>& coordinate() const { return coordinate_; }
   comm::Algorithm algorithm() const { return options_.algorithm; }
 
-  // The ranks that differ from this one along an axis alone.
+  // The ranks that differ from this one along an axis alone, or along several: "dp+tp".
   comm::Communicator& group(std::string_view axis) const;
   // The same ranks, for what is in a device's memory.
   comm::DeviceGroup& device_group(std::string_view axis, device::Kind kind);

@@ -9,6 +9,7 @@
 #include "trireme/train/device_choice.h"
 #include "trireme/train/graphs.h"
 #include "trireme/train/server_options.h"
+#include "trireme/train/sharding.h"
 
 namespace trireme::train {
 namespace {
@@ -129,6 +130,7 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   plan.threads = options.threads;
   plan.transport = options.transport;
   plan.precision = precision_of(config);
+  plan.sharding = sharding_of(config, plan.mesh);
   plan.zero = static_cast<int>(config.parallel.zero);
   if (trains && config.parallel.compress != "none") plan.compress = compression(config);
   if (config.memory.activations != "full")

@@ -312,7 +312,7 @@ TEST(Config, WhatThisVersionCannotDoIsSaid) {
             "file.toml: not available in this version: train.precision = \"fp8\" (available: \"f32\", \"tf32\", "
             "\"bf16\", \"fp16\")");
   EXPECT_EQ(refusal("[parallel]\nmesh = \"pp=2,dp=2\"\n"),
-            "file.toml: not available in this version: parallel.mesh = \"pp=2,dp=2\" (available: dp alone)");
+            "file.toml: not available in this version: parallel.mesh = \"pp=2,dp=2\" (available: dp and tp)");
   EXPECT_EQ(parse("[parallel]\nmesh = \"pp=1,dp=1,tp=*\"\n").parallel.mesh, "pp=1,dp=1,tp=*");
 }
 

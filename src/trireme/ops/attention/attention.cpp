@@ -13,11 +13,10 @@ using Inputs = std::span<const TensorType>;
 TensorType output_type(const AttentionShape& s, DType dtype) { return {dtype, {s.batch, s.queries, s.heads, s.dim}}; }
 TensorType lse_type(const AttentionShape& s) { return {DType::f32, {s.batch, s.heads, s.queries}}; }
 
-// The dimensions of q, k?, v?. Sequence and head dimension stay whole; heads may be cut when queries and keys have the
-// same number, so that a piece of one is the same piece of the other.
+// The dimensions of q, k?, v?. Sequence and head dimension stay whole. Heads may be sharded: where fewer key heads are
+// shared by groups of heads, equal shards of both belong together.
 std::string operand_factors(const AttentionShape& s) {
-  if (s.packed) return "b s! three! h d!, -, -";
-  return s.heads == s.key_heads ? "b s! h d!, b t! h d!, b t! h d!" : "b s! h! d!, b t! g! d!, b t! g! d!";
+  return s.packed ? "b s! three! h d!, -, -" : "b s! h d!, b t! h d!, b t! h d!";
 }
 
 std::vector<ir::AttributeSpec> attention_attributes() { return {{"causal", true}, {"scale", 0.0}, {"tf32", false}}; }
@@ -77,8 +76,7 @@ ir::OpDef attention_def() {
   };
   def.factors = [](Inputs inputs, Inputs, const ir::Attributes& attributes) {
     const AttentionShape s = attention_shape(inputs, attributes);
-    const std::string h = s.heads == s.key_heads ? "h" : "h!";
-    return ir::parse_factors(operand_factors(s) + " -> b s! " + h + " d!, b " + h + " s!");
+    return ir::parse_factors(operand_factors(s) + " -> b s! h d!, b h s!");
   };
   def.cost = [](Inputs inputs, Inputs outputs, const ir::Attributes& attributes) -> ir::Cost {
     const AttentionShape s = attention_shape(inputs, attributes);
@@ -108,10 +106,8 @@ ir::OpDef attention_grad_def() {
   def.no_gradient = "second derivatives are not taken";
   def.factors = [](Inputs inputs, Inputs, const ir::Attributes& attributes) {
     const AttentionShape s = attention_shape(inputs, attributes);
-    const std::string h = s.heads == s.key_heads ? "h" : "h!";
-    const std::string out = "b s! " + h + " d!";
     const std::string results = s.packed ? "b s! three! h d!" : operand_factors(s);
-    return ir::parse_factors(operand_factors(s) + ", " + out + ", b " + h + " s!, " + out + " -> " + results);
+    return ir::parse_factors(operand_factors(s) + ", b s! h d!, b h s!, b s! h d! -> " + results);
   };
   def.cost = [](Inputs inputs, Inputs outputs, const ir::Attributes& attributes) -> ir::Cost {
     const AttentionShape s = attention_shape(inputs, attributes);

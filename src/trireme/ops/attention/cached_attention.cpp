@@ -43,12 +43,9 @@ ir::OpDef cached_attention_def() {
   def.no_gradient = "sequences grow one piece at a time only outside training";
   def.factors = [](Inputs inputs, Inputs, const ir::Attributes& attributes) {
     const AttentionShape s = shape_of_new_rows(inputs, attributes);
-    const bool alike = s.heads == s.key_heads;
-    const std::string h = alike ? "h" : "h!", g = alike ? "h" : "g!";
-    const std::string rows =
-        s.packed ? "b s! three! h d!, -, -" : "b s! " + h + " d!, b s! " + g + " d!, b s! " + g + " d!";
-    const std::string cache = "b " + g + " n! d!";
-    return ir::parse_factors(rows + ", " + cache + ", " + cache + ", - -> b s! " + h + " d!, " + cache + ", " + cache);
+    const std::string rows = s.packed ? "b s! three! h d!, -, -" : "b s! h d!, b s! h d!, b s! h d!";
+    const std::string cache = "b h n! d!";
+    return ir::parse_factors(rows + ", " + cache + ", " + cache + ", - -> b s! h d!, " + cache + ", " + cache);
   };
   def.cost = [](Inputs inputs, Inputs outputs, const ir::Attributes& attributes) -> ir::Cost {
     // As if the cache were full: the most it can take.

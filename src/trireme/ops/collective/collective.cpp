@@ -19,7 +19,7 @@ ir::OpDef collective_def(std::string_view name, std::vector<ir::AttributeSpec> a
   ir::OpDef def;
   def.name = std::string(name);
   def.operands = {{.name = "xs", .variadic = true}};
-  def.attributes = {{"axis", std::string(ir::kDataAxis)}, {"parts", std::int64_t{1}}};
+  def.attributes = {{"axis", std::string()}, {"parts", std::int64_t{1}}};
   for (ir::AttributeSpec& a : attributes) def.attributes.push_back(std::move(a));
   def.no_gradient = "graphs are cut after their gradients were made";
   def.factors = whole_factors;

@@ -25,6 +25,7 @@ ir::OpDef elementwise_def(std::string name, std::vector<std::string> operands, i
   };
   def.with_precision(ir::Precision::follow);
   def.traits.elementwise = true;
+  def.traits.pads = true;
   return checked(std::move(def));
 }
 

@@ -15,6 +15,8 @@ ir::OpDef fill_def() {
     return {{dtype_of(attributes.text("dtype")), Shape(dims)}};
   };
   def.no_gradient = "a constant has no inputs";
+  def.localize = local_shape;
+  def.traits.pads = false;
   on_cpu(def, prepare_fill_cpu);
   return checked(std::move(def));
 }

@@ -7,11 +7,6 @@
 namespace trireme::ops {
 namespace {
 
-void check_token(std::int32_t token, std::int64_t vocab, std::int64_t position) {
-  if (token < 0 || token >= vocab) [[unlikely]]
-    fail("token {} at position {} is outside a vocabulary of {}", token, position, vocab);
-}
-
 // The positions of each token: those of token t are order[first[t]] … order[first[t+1] - 1], ascending.
 struct TokenOrder {
   std::int32_t* first;
@@ -24,14 +19,16 @@ struct TokenOrder {
   }
 
   // A counting sort; `first` runs one step ahead while positions are dealt out and ends up in place.
-  void sort(const std::int32_t* tokens, std::int64_t count, std::int64_t vocab) const {
+  void sort(const std::int32_t* tokens, std::int64_t count, std::int64_t vocab, bool masked) const {
     std::fill_n(first, vocab + 1, 0);
     for (std::int64_t i = 0; i < count; ++i) {
+      if (masked && tokens[i] < 0) continue;
       check_token(tokens[i], vocab, i);
       if (tokens[i] + 2 <= vocab) ++first[tokens[i] + 2];
     }
     for (std::int64_t t = 2; t <= vocab; ++t) first[t] += first[t - 1];
-    for (std::int64_t i = 0; i < count; ++i) order[first[tokens[i] + 1]++] = static_cast<std::int32_t>(i);
+    for (std::int64_t i = 0; i < count; ++i)
+      if (tokens[i] >= 0) order[first[tokens[i] + 1]++] = static_cast<std::int32_t>(i);
   }
 };
 
@@ -43,12 +40,12 @@ constexpr int kVectors = 4;
 template <class In, class Out>
 class EmbeddingGradKernel : public device::Kernel {
  public:
-  EmbeddingGradKernel(std::int64_t tokens, std::int64_t vocab, std::int64_t width, bool accumulate)
-      : tokens_(tokens), vocab_(vocab), width_(width), accumulate_(accumulate) {}
+  EmbeddingGradKernel(std::int64_t tokens, std::int64_t vocab, std::int64_t width, bool accumulate, bool masked)
+      : tokens_(tokens), vocab_(vocab), width_(width), accumulate_(accumulate), masked_(masked) {}
 
   void launch(const device::Launch& launch) override {
     const TokenOrder positions(launch.workspace, vocab_);
-    positions.sort(launch.in<std::int32_t>(0), tokens_, vocab_);
+    positions.sort(launch.in<std::int32_t>(0), tokens_, vocab_, masked_);
     const In* dy = launch.in<In>(1);
     Out* table = launch.out<Out>(0);
     const std::int64_t column_blocks = (width_ + kColumns - 1) / kColumns;
@@ -86,6 +83,7 @@ class EmbeddingGradKernel : public device::Kernel {
 
   std::int64_t tokens_, vocab_, width_;
   bool accumulate_;
+  bool masked_;
 };
 
 }  // namespace
@@ -93,13 +91,17 @@ class EmbeddingGradKernel : public device::Kernel {
 std::shared_ptr<device::Kernel> prepare_embedding_cpu(const ir::KernelSpec& spec) {
   const std::int64_t tokens = spec.inputs[0].elements(), vocab = spec.inputs[1].shape[0];
   const std::size_t row = static_cast<std::size_t>(spec.inputs[1].shape[1]) * size_of(spec.inputs[1].dtype);
-  return make_kernel([=](const device::Launch& launch) {
+  return make_kernel([=, masked = spec.attributes.boolean("masked")](const device::Launch& launch) {
     const auto* token = launch.in<std::int32_t>(0);
     const auto* table = launch.in<std::byte>(1);
     auto* out = launch.out<std::byte>(0);
     const auto block = static_cast<std::int64_t>(std::max<std::size_t>(1, 32768 / std::max<std::size_t>(1, row)));
     launch.pool->ranges(tokens, block, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
+        if (masked && token[i] < 0) {
+          std::memset(out + static_cast<std::size_t>(i) * row, 0, row);
+          continue;
+        }
         check_token(token[i], vocab, i);
         std::memcpy(out + static_cast<std::size_t>(i) * row, table + static_cast<std::size_t>(token[i]) * row, row);
       }
@@ -116,7 +118,8 @@ std::shared_ptr<device::Kernel> prepare_embedding_grad_cpu(const ir::KernelSpec&
   const std::int64_t vocab = spec.outputs[0].shape[0], width = spec.outputs[0].shape[1];
   return dispatch_compute(spec.inputs[1].dtype, [&](auto in) {
     return dispatch_compute(spec.outputs[0].dtype, [&](auto out) -> std::shared_ptr<device::Kernel> {
-      return std::make_shared<EmbeddingGradKernel<decltype(in), decltype(out)>>(tokens, vocab, width, spec.accumulate);
+      return std::make_shared<EmbeddingGradKernel<decltype(in), decltype(out)>>(tokens, vocab, width, spec.accumulate,
+                                                                                spec.attributes.boolean("masked"));
     });
   });
 }

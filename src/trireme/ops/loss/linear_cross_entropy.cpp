@@ -1,6 +1,7 @@
 #include "trireme/ops/loss/linear_cross_entropy.h"
 
 #include "trireme/ops/loss/loss.h"
+#include "trireme/ops/loss/sharded_cross_entropy.h"
 
 namespace trireme::ops {
 
@@ -34,8 +35,8 @@ ir::OpDef linear_cross_entropy_def() {
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
     const int rank = inputs[2].shape.rank();
     const std::string x = row_factors(rank, "d!");
-    const std::string gradients = outputs.size() > 1 ? ", " + x + ", v! d!" : "";
-    return ir::parse_factors(x + ", v! d!, " + row_factors(rank) + ", - -> -" + gradients);
+    const std::string gradients = outputs.size() > 1 ? ", " + x + ", v* d!" : "";
+    return ir::parse_factors(x + ", v* d!, " + row_factors(rank) + ", - -> -" + gradients);
   };
   def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
     const double logits = static_cast<double>(inputs[2].elements()) * static_cast<double>(inputs[1].shape[0]);
@@ -43,6 +44,8 @@ ir::OpDef linear_cross_entropy_def() {
     cost.flops = logits * (10 + (outputs.size() > 1 ? 6 : 2) * static_cast<double>(inputs[0].shape.back()));
     return cost;
   };
+  def.partition = partition_linear_cross_entropy;
+  def.traits.pads = true;  // of the vocabulary
   def.with_precision(ir::Precision::low);
   on_cpu(def, prepare_linear_cross_entropy_cpu, linear_cross_entropy_workspace_cpu);
   return checked(def);

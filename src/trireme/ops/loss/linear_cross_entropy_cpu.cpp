@@ -1,10 +1,12 @@
 #include <array>
 #include <bit>
+#include <limits>
 #include <optional>
 
 #include "trireme/device/cpu/onednn.h"
 #include "trireme/ops/loss/linear_cross_entropy.h"
 #include "trireme/ops/loss/loss_cpu.h"
+#include "trireme/ops/loss/sharded_cross_entropy.h"
 
 namespace trireme::ops {
 namespace {
@@ -32,12 +34,12 @@ struct Plan {
   std::size_t loss_at, logits_at, maximum_at, sum_at, target_at, lse_at, weight_at, dx_at, x_at, rest_at, workers_at;
   std::size_t worker_tile = 0, worker_wide = 0, worker_sum = 0, worker_bytes = 0, bytes = 0;
 
-  explicit Plan(const ir::KernelSpec& spec)
+  Plan(const ir::KernelSpec& spec, bool with_gradients)
       : rows(spec.inputs[2].elements()),
         vocab(spec.inputs[1].shape[0]),
         dim(spec.inputs[1].shape[1]),
         widen(spec.inputs[0].dtype == DType::f16),
-        gradients(spec.attributes.boolean("with_gradients")),
+        gradients(with_gradients),
         narrow_dweight(gradients && spec.outputs[2].dtype != DType::f32) {
     gemm_type = widen ? DType::f32 : spec.inputs[0].dtype;
     constexpr std::int64_t kRowBlock = 128, kLogits = 4 << 20;
@@ -153,11 +155,23 @@ void join(const std::uint16_t* high, const std::uint16_t* rest, std::int64_t n, 
     x[i] = std::bit_cast<float>(static_cast<std::uint32_t>(high[i]) << 16 | static_cast<std::uint32_t>(rest[i]));
 }
 
+// What a launch does: all of the op, or one half of it where other ranks have the rest of the vocabulary
+// (sharded_cross_entropy.h).
+enum class Mode { all, lse, given };
+
+Plan plan_of(const ir::KernelSpec& spec, Mode mode) {
+  return {spec, mode != Mode::lse && spec.attributes.boolean("with_gradients")};
+}
+
 // T is the operands' type, G the one gemm reads.
 template <class T, class G>
 class LinearCrossEntropyKernel : public device::Kernel {
  public:
-  explicit LinearCrossEntropyKernel(const ir::KernelSpec& spec) : plan_(spec), scale_(spec.attributes.real("scale")) {
+  LinearCrossEntropyKernel(const ir::KernelSpec& spec, Mode mode)
+      : mode_(mode),
+        plan_(plan_of(spec, mode)),
+        scale_(mode == Mode::lse ? 1.0 : spec.attributes.real("scale")),
+        words_(mode == Mode::all ? plan_.vocab : spec.attributes.integer("vocab")) {
     plan_.for_shapes([&](std::int64_t r, std::int64_t v, std::size_t shape) {
       logits_[shape].emplace(plan_.logits_gemm(r, v), spec.threads);
       if (!plan_.gradients) return;
@@ -176,11 +190,13 @@ class LinearCrossEntropyKernel : public device::Kernel {
     }
     const std::int64_t blocks = pieces(p.rows, p.row_block);
     for (std::int64_t first = 0; first < blocks; first += p.chunk_blocks) {
-      const Chunk c(launch, p, scale_, first, std::min(p.chunk_blocks, blocks - first));
-      widen_rows(c);
-      launch.pool->run_with_worker(c.blocks * p.vocab_blocks, [&](std::int64_t task, int worker) {
-        logits_tile(c, task / p.vocab_blocks, task % p.vocab_blocks, worker);
-      });
+      const Chunk c(launch, p, mode_, scale_, first, std::min(p.chunk_blocks, blocks - first));
+      if (mode_ != Mode::given || p.gradients) {
+        widen_rows(c);
+        launch.pool->run_with_worker(c.blocks * p.vocab_blocks, [&](std::int64_t task, int worker) {
+          logits_tile(c, task / p.vocab_blocks, task % p.vocab_blocks, worker);
+        });
+      }
       launch.pool->run(c.blocks, [&](std::int64_t block) { block_loss(c, block); });
       if (!p.gradients) continue;
       launch.pool->run_with_worker(
@@ -188,6 +204,7 @@ class LinearCrossEntropyKernel : public device::Kernel {
       launch.pool->run_with_worker(p.vocab_blocks, [&](std::int64_t j, int worker) { dweight_block(c, j, worker); });
       launch.pool->run(c.blocks, [&](std::int64_t block) { block_dx(c, block); });
     }
+    if (mode_ == Mode::lse) return;
     const auto* loss = reinterpret_cast<const double*>(static_cast<std::byte*>(launch.workspace) + p.loss_at);
     double total = 0;
     for (std::int64_t block = 0; block < blocks; ++block) total += loss[block];
@@ -203,11 +220,14 @@ class LinearCrossEntropyKernel : public device::Kernel {
     std::byte* workspace;
     double* loss;
     float *logits, *maximum, *sum, *target, *lse, *weight, *dx, *wide_x;
-    float row_weight;  // of a row that counts, in the gradients
+    float row_weight;             // of a row that counts, in the gradients
+    std::int64_t first_word = 0;  // of the weight's rows
 
-    Chunk(const device::Launch& l, const Plan& p, double scale, std::int64_t first_block, std::int64_t count)
+    Chunk(const device::Launch& l, const Plan& p, Mode mode, double scale, std::int64_t first_block, std::int64_t count)
         : launch(l), plan(p), first(first_block), blocks(count), workspace(static_cast<std::byte*>(l.workspace)) {
-      const double dloss = l.inputs[3] != nullptr ? *l.in<float>(3) : 1.0;
+      const std::size_t at_dloss = mode == Mode::given ? 6 : 3;
+      const double dloss = mode != Mode::lse && l.inputs[at_dloss] != nullptr ? *l.in<float>(at_dloss) : 1.0;
+      if (mode != Mode::all) first_word = *l.in<std::int64_t>(3) * p.vocab;
       row_weight = static_cast<float>(scale * dloss);
       const auto at = [&](std::size_t offset) { return reinterpret_cast<float*>(workspace + offset); };
       loss = reinterpret_cast<double*>(workspace + p.loss_at) + first;
@@ -261,33 +281,76 @@ class LinearCrossEntropyKernel : public device::Kernel {
       });
   }
 
+  // Of a vocabulary block's rows, those that are words: the others are padding.
+  std::int64_t words_of(const Chunk& c, std::int64_t j) const {
+    return std::clamp<std::int64_t>(words_ - c.first_word - j * plan_.vocab_block, 0, plan_.vocab_of(j));
+  }
+
   void logits_tile(const Chunk& c, std::int64_t i, std::int64_t j, int worker) const {
-    const std::int64_t rows = c.rows_of(i), vocab = plan_.vocab_of(j), begin = j * plan_.vocab_block;
+    const std::int64_t rows = c.rows_of(i), vocab = plan_.vocab_of(j), begin = c.first_word + j * plan_.vocab_block;
+    const std::int64_t words = words_of(c, j);
     float* tile = plan_.gradients ? c.tile(i, j) : c.own_tile(worker);
     logits_[plan_.shape(rows, vocab)]->run(worker, c.weights(j, worker), c.x(i), tile, c.scratch(worker));
+    if (mode_ == Mode::given) return;
     const std::int64_t at = (i * plan_.vocab_blocks + j) * plan_.row_block;
-    tile_softmax(tile, rows, vocab, c.maximum + at, c.sum + at);
+    if (words > 0) {
+      tile_softmax(tile, rows, words, c.maximum + at, c.sum + at);
+    } else {
+      std::fill_n(c.maximum + at, rows, -std::numeric_limits<float>::infinity());
+      std::fill_n(c.sum + at, rows, 0.0F);
+    }
     const std::int32_t* targets = c.targets(i);
     for (std::int64_t r = 0; r < rows; ++r)
-      if (targets[r] >= begin && targets[r] < begin + vocab)
+      if (targets[r] >= begin && targets[r] < begin + words)
         c.target[i * plan_.row_block + r] = tile[(targets[r] - begin) * rows + r];
+  }
+
+  // With what all ranks' logits give.
+  void given_loss(const Chunk& c, std::int64_t i) const {
+    double total = 0;
+    const float* lse = c.launch.template in<float>(4) + c.row(i);
+    const float* target = c.launch.template in<float>(5) + c.row(i);
+    for (std::int64_t r = 0; r < c.rows_of(i); ++r) {
+      const bool counted = counts(c.targets(i)[r], words_, c.row(i) + r);
+      const std::int64_t at = i * plan_.row_block + r;
+      c.lse[at] = lse[r];
+      c.target[at] = target[r];
+      c.weight[at] = counted ? c.row_weight : 0.0F;
+      if (counted) total += static_cast<double>(lse[r]) - static_cast<double>(target[r]);
+    }
+    c.loss[i] = total;
+  }
+
+  bool is_here(const Chunk& c, std::int32_t target) const {
+    return target >= c.first_word && target < c.first_word + plan_.vocab;
   }
 
   // Joins the tiles of each row.
   void block_loss(const Chunk& c, std::int64_t i) const {
+    if (mode_ == Mode::given) return given_loss(c, i);
     double total = 0;
     for (std::int64_t r = 0; r < c.rows_of(i); ++r) {
       const float* maximum = c.maximum + i * plan_.vocab_blocks * plan_.row_block + r;
       const float* sum = c.sum + i * plan_.vocab_blocks * plan_.row_block + r;
       float top = *maximum;
       for (std::int64_t j = 1; j < plan_.vocab_blocks; ++j) top = std::max(top, maximum[j * plan_.row_block]);
+      if (mode_ == Mode::lse && std::isinf(top) && top < 0) {  // padding alone
+        c.launch.template out<float>(0)[c.row(i) + r] = top;
+        c.launch.template out<float>(1)[c.row(i) + r] = 0;
+        continue;
+      }
       double joined = 0;
       for (std::int64_t j = 0; j < plan_.vocab_blocks; ++j)
         joined += static_cast<double>(sum[j * plan_.row_block]) *
                   std::exp(static_cast<double>(maximum[j * plan_.row_block]) - static_cast<double>(top));
       const double lse = static_cast<double>(top) + std::log(joined);
-      const bool counted = counts(c.targets(i)[r], plan_.vocab, c.row(i) + r);
+      const bool counted = counts(c.targets(i)[r], words_, c.row(i) + r);
       const std::int64_t at = i * plan_.row_block + r;
+      if (mode_ == Mode::lse) {
+        c.launch.template out<float>(0)[c.row(i) + r] = static_cast<float>(lse);
+        c.launch.template out<float>(1)[c.row(i) + r] = is_here(c, c.targets(i)[r]) ? c.target[at] : 0.0F;
+        continue;
+      }
       c.lse[at] = static_cast<float>(lse);
       c.weight[at] = counted ? c.row_weight : 0.0F;
       if (counted) total += lse - static_cast<double>(c.target[at]);
@@ -302,12 +365,14 @@ class LinearCrossEntropyKernel : public device::Kernel {
     std::fill_n(dx, rows * plan_.dim, 0.0F);
     for (std::int64_t j = plan_.vocab_blocks * part / plan_.sums; j < plan_.vocab_blocks * (part + 1) / plan_.sums;
          ++j) {
-      const std::int64_t vocab = plan_.vocab_of(j), begin = j * plan_.vocab_block;
-      tile_gradient<G>(c.tile(i, j), rows, vocab, c.lse + at, c.weight + at);
+      const std::int64_t vocab = plan_.vocab_of(j), begin = c.first_word + j * plan_.vocab_block;
+      const std::int64_t words = words_of(c, j);
+      tile_gradient<G>(c.tile(i, j), rows, words, c.lse + at, c.weight + at);
       G* tile = reinterpret_cast<G*>(c.tile(i, j));
+      std::fill(tile + words * rows, tile + vocab * rows, G(0.0F));
       const std::int32_t* targets = c.targets(i);
       for (std::int64_t r = 0; r < rows; ++r)
-        if (targets[r] >= begin && targets[r] < begin + vocab)
+        if (targets[r] >= begin && targets[r] < begin + words)
           tile[(targets[r] - begin) * rows + r] =
               G(c.weight[at + r] * (std::exp(c.target[at + r] - c.lse[at + r]) - 1.0F));
       dx_[plan_.shape(rows, vocab)]->run(worker, tile, c.weights(j, worker), dx, c.scratch(worker));
@@ -354,21 +419,39 @@ class LinearCrossEntropyKernel : public device::Kernel {
       dweight_[plan_.shape(c.rows_of(i), plan_.vocab_of(j))]->run(worker, c.tile(i, j), c.x(i), sum, c.scratch(worker));
   }
 
+  Mode mode_;
   Plan plan_;
   double scale_;
+  std::int64_t words_;  // of the vocabulary, those of other ranks included
   std::array<std::optional<Gemm>, 4> logits_, dx_, dweight_;
 };
 
+std::shared_ptr<device::Kernel> prepare(const ir::KernelSpec& spec, Mode mode) {
+  switch (spec.inputs[0].dtype) {
+    case DType::bf16: return std::make_shared<LinearCrossEntropyKernel<BFloat16, BFloat16>>(spec, mode);
+    case DType::f16: return std::make_shared<LinearCrossEntropyKernel<Float16, float>>(spec, mode);
+    default: return std::make_shared<LinearCrossEntropyKernel<float, float>>(spec, mode);
+  }
+}
+
 }  // namespace
 
-std::size_t linear_cross_entropy_workspace_cpu(const ir::KernelSpec& spec) { return Plan(spec).bytes; }
+std::size_t linear_cross_entropy_workspace_cpu(const ir::KernelSpec& spec) { return plan_of(spec, Mode::all).bytes; }
 
 std::shared_ptr<device::Kernel> prepare_linear_cross_entropy_cpu(const ir::KernelSpec& spec) {
-  switch (spec.inputs[0].dtype) {
-    case DType::bf16: return std::make_shared<LinearCrossEntropyKernel<BFloat16, BFloat16>>(spec);
-    case DType::f16: return std::make_shared<LinearCrossEntropyKernel<Float16, float>>(spec);
-    default: return std::make_shared<LinearCrossEntropyKernel<float, float>>(spec);
-  }
+  return prepare(spec, Mode::all);
+}
+
+std::size_t linear_lse_workspace_cpu(const ir::KernelSpec& spec) { return plan_of(spec, Mode::lse).bytes; }
+
+std::shared_ptr<device::Kernel> prepare_linear_lse_cpu(const ir::KernelSpec& spec) { return prepare(spec, Mode::lse); }
+
+std::size_t linear_cross_entropy_given_workspace_cpu(const ir::KernelSpec& spec) {
+  return plan_of(spec, Mode::given).bytes;
+}
+
+std::shared_ptr<device::Kernel> prepare_linear_cross_entropy_given_cpu(const ir::KernelSpec& spec) {
+  return prepare(spec, Mode::given);
 }
 
 }  // namespace trireme::ops

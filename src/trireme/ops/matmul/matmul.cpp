@@ -1,5 +1,6 @@
 #include "trireme/ops/matmul/matmul.h"
 
+#include "trireme/ir/partition.h"
 #include "trireme/ops/activation.h"
 #include "trireme/ops/define.h"
 #include "trireme/ops/matmul/problem.h"
@@ -112,8 +113,11 @@ void gradient(ir::GradientContext& g) {
 
 ir::Factors factors(std::span<const TensorType> in, std::span<const TensorType> out, const ir::Attributes& attributes) {
   const MatmulProblem p = matmul_problem(in[0], in[1], attributes);
-  // What is added to or applied on a sum must not be added to or applied on its parts.
-  const bool whole = in[2].present || attributes.text("activation") != "none";
+  // What is added to or applied on a sum must not be added to or applied on its terms.
+  ir::Factor::Kind contracted = ir::Factor::Kind::free;
+  if (in[2].present) contracted = ir::Factor::Kind::partitioned;
+  if (attributes.text("activation") != "none" || attributes.text("activation_grad") != "none")
+    contracted = ir::Factor::Kind::whole;
   ir::Factors f;
   const auto group = [&](const Shape& shape, const char* name, ir::Factor::Kind kind) {
     std::vector<int> indices;
@@ -125,7 +129,7 @@ ir::Factors factors(std::span<const TensorType> in, std::span<const TensorType> 
   };
   const std::vector<int> m = group(p.a_free, "m", ir::Factor::Kind::free);
   const std::vector<int> n = group(p.b_free, "n", ir::Factor::Kind::free);
-  const std::vector<int> k = group(p.contracted, "k", whole ? ir::Factor::Kind::whole : ir::Factor::Kind::free);
+  const std::vector<int> k = group(p.contracted, "k", contracted);
   const auto join = [](std::vector<int> first, const std::vector<int>& second) {
     first.insert(first.end(), second.begin(), second.end());
     return first;
@@ -134,6 +138,15 @@ ir::Factors factors(std::span<const TensorType> in, std::span<const TensorType> 
               in[2].present ? n : std::vector<int>{}, in[3].present ? join(m, n) : std::vector<int>{}};
   f.outputs.assign(out.size(), join(m, n));
   return f;
+}
+
+// Terms of the sum are summed before the bias is added.
+void partition(ir::PartitionContext& p) {
+  ir::ValueId y = p.reduced(p.add("matmul", {p.input(0), p.input(1), ir::kNone, ir::kNone}, p.attributes()).front(), 0);
+  ir::ValueId bias = p.input(2);
+  if (p.type(bias).dtype != p.type(y).dtype)
+    bias = p.add("cast", {bias}, {{"to", std::string(name_of(p.type(y).dtype))}}).front();
+  p.set(0, p.add("add", {y, bias}).front());
 }
 
 ir::Cost cost(std::span<const TensorType> in, std::span<const TensorType> out, const ir::Attributes& attributes) {
@@ -156,9 +169,11 @@ ir::OpDef matmul_def() {
   def.infer = infer;
   def.gradient = gradient;
   def.factors = factors;
+  def.partition = partition;
   def.cost = cost;
   def.with_precision(ir::Precision::low);
   def.traits.accumulates = true;
+  def.traits.pads = true;
   def.traits.in_place = {{0, 3}};
   on_cpu(def, prepare_matmul_cpu, matmul_cpu_workspace);
   return checked(def);

@@ -7,14 +7,15 @@
 namespace trireme::ops {
 namespace {
 
-// Channels may be cut. Rows may be cut only where no statistics are taken over them, and where every output either has
-// the rows or is a sum over them. Each operand is described by one letter: 'x' rows, 'c' one number per channel, '-'
-// absent.
+// Channels may be sharded. Rows may be by themselves where no statistics are taken over them and every output either
+// has the rows or is a sum over them; otherwise by partition. Each operand is described by one letter: 'x' rows, 'c'
+// one number per channel, '-' absent.
 ir::Factors channel_factors(const Shape& x, std::string_view inputs, std::string_view outputs, bool rows_whole) {
   const int rank = x.rank();
   ir::Factors factors;
   for (int i = 0; i + 1 < rank; ++i)
-    factors.factors.push_back({"r" + std::to_string(i), rows_whole ? ir::Factor::Kind::whole : ir::Factor::Kind::free});
+    factors.factors.push_back(
+        {"r" + std::to_string(i), rows_whole ? ir::Factor::Kind::partitioned : ir::Factor::Kind::free});
   factors.factors.push_back({"c", ir::Factor::Kind::free});
   std::vector<int> all(static_cast<std::size_t>(rank));
   for (int i = 0; i < rank; ++i) all[static_cast<std::size_t>(i)] = i;

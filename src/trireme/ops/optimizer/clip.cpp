@@ -21,6 +21,7 @@ ir::OpDef sum_of_squares_def(std::string name) {
     return ir::Cost{2.0 * static_cast<double>(inputs[0].elements()), static_cast<double>(inputs[0].bytes()), 4};
   };
   def.with_precision(ir::Precision::follow);
+  def.traits.pads = true;
   on_cpu(def, prepare_sum_squares_cpu, sum_squares_workspace);
   return def;
 }

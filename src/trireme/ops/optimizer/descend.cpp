@@ -40,6 +40,7 @@ ir::OpDef descend_def() {
   };
   def.with_precision(ir::Precision::follow);
   def.traits.elementwise = true;
+  def.traits.pads = true;
   def.traits.in_place = {{0, 0}};
   on_cpu(def, prepare_descend_cpu);
   return checked(std::move(def));

@@ -40,6 +40,7 @@ ir::OpDef update_rule(std::string name, std::vector<std::string> tensors, std::v
   };
   def.with_precision(ir::Precision::follow);
   def.traits.elementwise = true;
+  def.traits.pads = true;
   return checked(std::move(def));
 }
 

@@ -73,6 +73,7 @@ ir::OpDef reduce_def() {
   };
   def.with_precision(ir::Precision::follow);
   def.traits.accumulates = true;
+  def.traits.pads = true;
   on_cpu(def, prepare_reduce_cpu, reduce_workspace);
   return checked(std::move(def));
 }
@@ -105,6 +106,8 @@ ir::OpDef broadcast_def() {
     return one_pass(inputs, outputs, 0);
   };
   def.with_precision(ir::Precision::follow);
+  def.localize = local_shape;
+  def.traits.pads = true;
   on_cpu(def, prepare_broadcast_cpu);
   def.traits.linear = ir::Linear::jointly;
   return checked(std::move(def));

@@ -88,6 +88,7 @@ ir::OpDef reshape_def() {
   };
   def.cost = [](std::span<const TensorType>, std::span<const TensorType>, const ir::Attributes&) { return ir::Cost{}; };
   def.with_precision(ir::Precision::follow);
+  def.localize = local_shape;
   def.traits.view = true;
   def.traits.linear = ir::Linear::jointly;
   return checked(std::move(def));

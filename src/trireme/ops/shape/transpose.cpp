@@ -44,6 +44,7 @@ ir::OpDef transpose_def() {
     return one_pass(inputs, outputs, 0);
   };
   def.with_precision(ir::Precision::follow);
+  def.traits.pads = true;
   on_cpu(def, prepare_transpose_cpu);
   def.traits.linear = ir::Linear::jointly;
   return checked(std::move(def));

@@ -1,0 +1,109 @@
+#include "trireme/passes/node_sharding.h"
+
+#include <algorithm>
+
+#include "trireme/core/error.h"
+
+namespace trireme::passes {
+namespace {
+
+using ir::Factor;
+using ir::Sharding;
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+bool carries(const std::vector<int>& dims, int factor) {
+  return std::find(dims.begin(), dims.end(), factor) != dims.end();
+}
+
+bool is_term(const Sharding& sharding, const std::string& axis) {
+  return std::any_of(sharding.partial.begin(), sharding.partial.end(),
+                     [&](const Sharding::Partial& p) { return p.axis == axis && p.reduce == Sharding::Reduce::sum; });
+}
+
+}  // namespace
+
+NodeRules::NodeRules(const ir::Node& node, const ir::Types& inputs, const ir::Types& outputs)
+    : node_(node), inputs_(inputs), outputs_(outputs), factors_(node.op->factors(inputs, outputs, node.attributes)) {}
+
+bool NodeRules::shardable(int factor) const {
+  const Factor::Kind kind = factors_.factors[at(factor)].kind;
+  return kind == Factor::Kind::free || kind == Factor::Kind::partitioned;
+}
+
+std::int64_t NodeRules::extent(int factor) const {
+  std::int64_t most = 0;
+  const auto look = [&](const std::vector<std::vector<int>>& sides, const ir::Types& types) {
+    for (std::size_t i = 0; i < sides.size(); ++i)
+      for (std::size_t d = 0; d < sides[i].size(); ++d)
+        if (sides[i][d] == factor) most = std::max(most, types[i].shape[static_cast<int>(d)]);
+  };
+  look(factors_.inputs, inputs_);
+  look(factors_.outputs, outputs_);
+  return most;
+}
+
+bool NodeRules::fits(int factor, std::int64_t ranks) const {
+  const auto divides = [&](const std::vector<std::vector<int>>& sides, const ir::Types& types) {
+    for (std::size_t i = 0; i < sides.size(); ++i)
+      for (std::size_t d = 0; d < sides[i].size(); ++d)
+        if (sides[i][d] == factor && types[i].shape[static_cast<int>(d)] % ranks != 0) return false;
+    return true;
+  };
+  return may_pad() || (divides(factors_.inputs, inputs_) && divides(factors_.outputs, outputs_));
+}
+
+NodeSharding NodeRules::sharded(std::vector<Axes> axes, std::vector<std::string> through,
+                                const std::vector<Sharding>& operands) const {
+  NodeSharding result;
+  result.factors = std::move(axes);
+  result.through = std::move(through);
+  for (std::size_t f = 0; f < result.factors.size(); ++f)
+    if (factors_.factors[f].kind == Factor::Kind::partitioned)
+      result.partitioned.insert(result.partitioned.end(), result.factors[f].begin(), result.factors[f].end());
+  const auto dims_of = [&](const std::vector<int>& dims) {
+    std::vector<Axes> each;
+    each.reserve(dims.size());
+    for (const int factor : dims) each.push_back(result.factors[at(factor)]);
+    return each;
+  };
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    Sharding& wanted = result.inputs.emplace_back();
+    if (!inputs_[i].present) continue;
+    wanted.dims = dims_of(factors_.inputs[i]);
+    for (const std::string& axis : result.through)
+      if (is_term(operands[i], axis)) wanted.partial.push_back({axis, Sharding::Reduce::sum});
+  }
+  for (const std::vector<int>& dims : factors_.outputs) {
+    Sharding& made = result.outputs.emplace_back();
+    made.dims = dims_of(dims);
+    for (const std::string& axis : result.through) made.partial.push_back({axis, Sharding::Reduce::sum});
+    for (std::size_t f = 0; f < result.factors.size(); ++f) {
+      // What a partition function leaves to be summed it says itself.
+      if (carries(dims, static_cast<int>(f)) || factors_.factors[f].kind == Factor::Kind::partitioned) continue;
+      for (const std::string& axis : result.factors[f])
+        made.partial.push_back({axis, factors_.max_reduced ? Sharding::Reduce::max : Sharding::Reduce::sum});
+    }
+  }
+  return result;
+}
+
+std::vector<std::string> NodeRules::sums_through(const std::vector<Sharding>& operands) const {
+  std::vector<std::string> axes;
+  if (node_.op->traits.linear == ir::Linear::no) return axes;
+  for (const Sharding& operand : operands)
+    for (const Sharding::Partial& p : operand.partial) {
+      std::size_t floats = 0;
+      std::size_t terms = 0;
+      for (std::size_t i = 0; i < operands.size(); ++i) {
+        if (!inputs_[i].present || !is_float(inputs_[i].dtype)) continue;
+        ++floats;
+        terms += is_term(operands[i], p.axis) ? 1 : 0;
+      }
+      const bool goes = node_.op->traits.linear == ir::Linear::jointly ? terms == floats : terms == 1;
+      if (goes && std::find(axes.begin(), axes.end(), p.axis) == axes.end()) axes.push_back(p.axis);
+    }
+  return axes;
+}
+
+}  // namespace trireme::passes

@@ -1,0 +1,53 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "trireme/ir/graph.h"
+
+namespace trireme::passes {
+
+using Axes = std::vector<std::string>;
+
+// How a node computes when mesh axes shard some of its factors (ir/factors.h): how it takes its operands, and how its
+// outputs come out.
+//
+//   %y = matmul(%x, @w)         b:dp            takes %x [dp,_,_]                     →  %y [dp,_,_]
+//   %y = matmul(%h, @w)         k:tp            takes %h [_,_,tp] and @w [_,tp]       →  %y partial(sum:tp)
+//   %s = sum_squares(@w/grad)   d0:tp           takes it as [tp,_]                    →  %s partial(sum:tp)
+struct NodeSharding {
+  std::vector<Axes> factors;         // by factor: the axes that shard it, outermost first
+  std::vector<std::string> through;  // axes over which operands are terms of sums, and so are the outputs
+  std::vector<ir::Sharding> inputs;  // absent operands: whole
+  std::vector<ir::Sharding> outputs;
+  Axes partitioned;  // axes that shard factors for which the op's partition function is needed
+};
+
+// The rules of one node, whose types are global.
+class NodeRules {
+ public:
+  NodeRules(const ir::Node& node, const ir::Types& inputs, const ir::Types& outputs);
+
+  const ir::Factors& factors() const { return factors_; }
+  bool shardable(int factor) const;
+  // Whether padding may follow the factor's elements: zeros beyond the end of its extent are harmless.
+  bool may_pad() const { return node_.op->traits.pads; }
+  // The factor's extent; operands with another extent in its place (grouped heads) have a divisor of it.
+  std::int64_t extent(int factor) const;
+  // Whether every operand's extent along the factor divides by so many ranks, or may be padded.
+  bool fits(int factor, std::int64_t ranks) const;
+
+  // What follows from an assignment of axes to factors. `operands` says which inputs are terms of sums.
+  NodeSharding sharded(std::vector<Axes> axes, std::vector<std::string> through,
+                       const std::vector<ir::Sharding>& operands) const;
+
+  // Axes over which sums may go through the node: those of which its float operands are terms, as its op allows.
+  std::vector<std::string> sums_through(const std::vector<ir::Sharding>& operands) const;
+
+ private:
+  const ir::Node& node_;
+  ir::Types inputs_;
+  ir::Types outputs_;
+  ir::Factors factors_;
+};
+
+}  // namespace trireme::passes

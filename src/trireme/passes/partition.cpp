@@ -1,0 +1,528 @@
+#include "trireme/passes/partition.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/ir/partition.h"
+#include "trireme/passes/node_sharding.h"
+#include "trireme/passes/rebuild.h"
+#include "trireme/passes/reshard.h"
+#include "trireme/passes/routes.h"
+
+namespace trireme::passes {
+namespace {
+
+using ir::index;
+using ir::kNone;
+using ir::Node;
+using ir::Sharding;
+using ir::StateId;
+using ir::ValueId;
+
+// Sharded as given, in local shapes.
+struct Form {
+  ValueId value = kNone;  // of the fresh graph
+  Sharding sharding;
+};
+
+class GraphPartitioner {
+ public:
+  GraphPartitioner(ir::Module& module, const std::string& graph, const std::vector<TensorType>& whole_states)
+      : module_(module), rebuild_(module, graph), whole_states_(whole_states), uses_(rebuild_.old()) {
+    forms_.resize(old().values.size());
+    for (const ValueId id : old().inputs) {
+      const ValueId own = rebuild_.mapped(id);
+      const Sharding sharding = wanted(id);
+      check_equal_parts(old().value(id).name, old().type(id), sharding);
+      fresh().value(own).type = local_type(old().type(id), sharding, mesh());
+      fresh().value(own).sharding = sharding;
+      forms_[index(id)].push_back({own, sharding});
+    }
+    for (std::size_t v = 0; v < old().values.size(); ++v)
+      if (old().values[v].kind == ir::ValueInfo::Kind::state) {
+        const auto id = static_cast<ValueId>(v);
+        const ir::State& state = module.state(old().values[v].state);
+        forms_[v].push_back({rebuild_.mapped(id), canonical(state.sharding, whole_type(id), mesh())});
+      }
+  }
+
+  void run() {
+    for (const Node& node : old().nodes) partition(node);
+    std::map<StateId, std::vector<const ir::Write*>> writes;
+    for (const ir::Write& write : old().writes) writes[write.state].push_back(&write);
+    for (const auto& [state, all] : writes) settle(state, all);
+    std::vector<ir::Output> outputs;
+    for (const ir::Output& output : old().outputs)
+      outputs.push_back({output.name, as(output.value, Sharding{}, last_node()).value});
+    finish(std::move(outputs));
+  }
+
+ private:
+  const ir::Graph& old() const { return rebuild_.old(); }
+  ir::Graph& fresh() { return rebuild_.fresh(); }
+  const ir::Mesh& mesh() const { return module_.mesh; }
+
+  // In whose place stands what is added behind all nodes.
+  const Node& last_node() const { return old().nodes.empty() ? no_node_ : old().nodes.back(); }
+
+  const TensorType& whole_type(ValueId id) const {
+    const ir::ValueInfo& value = old().value(id);
+    return value.kind == ir::ValueInfo::Kind::state ? whole_states_[index(value.state)] : value.type;
+  }
+  ir::Types whole_types(const std::vector<ValueId>& ids) const {
+    ir::Types types;
+    for (const ValueId id : ids) types.push_back(id == kNone ? TensorType::none() : whole_type(id));
+    return types;
+  }
+
+  // As the value is annotated.
+  Sharding wanted(ValueId id) const { return canonical(old().value(id).sharding, whole_type(id), mesh()); }
+
+  void check_equal_parts(const std::string& name, const TensorType& type, const Sharding& sharding) const {
+    for (std::size_t d = 0; d < sharding.dims.size(); ++d)
+      if (const std::int64_t parts = ranks_along(sharding.dims[d], mesh());
+          type.shape[static_cast<int>(d)] % parts != 0)
+        fail("'{}' of {} cannot be cut in {} equal parts over {}", name, type.str(), parts,
+             fmt::join(sharding.dims[d], "+"));
+  }
+
+  // ---- forms of a value
+
+  // The forms in which a node may take a value without moving any: how it is, and how the same direction has had it.
+  bool backward(const Node& node) const {
+    return node.phase == ir::Phase::input_gradient || node.phase == ir::Phase::weight_gradient;
+  }
+  std::vector<Form> available(ValueId id, const Node& user) const {
+    std::vector<Form> forms = forms_[index(id)];
+    if (const auto more = resharded_.find({id, backward(user)}); more != resharded_.end())
+      forms.insert(forms.end(), more->second.begin(), more->second.end());
+    return forms;
+  }
+  const Sharding& sharding_of(ValueId id) const { return forms_[index(id)].front().sharding; }
+
+  std::optional<std::pair<Route, Form>> cheapest(ValueId id, const Sharding& to, const Node& user) const {
+    std::optional<std::pair<Route, Form>> best;
+    for (const Form& form : available(id, user)) {
+      const auto key = std::make_tuple(whole_type(id).str(), form.sharding.str(), to.str());
+      auto known = routes_.find(key);
+      if (known == routes_.end())
+        known = routes_.emplace(key, cheapest_route(whole_type(id), form.sharding, to, mesh())).first;
+      const std::optional<Route>& route = known->second;
+      if (route && (!best || route->bytes < best->first.bytes ||
+                    (route->bytes == best->first.bytes && route->steps.size() < best->first.steps.size())))
+        best = {*route, form};
+    }
+    return best;
+  }
+
+  // The value as a node takes it.
+  Form as(ValueId id, const Sharding& to, const Node& user) {
+    const Sharding goal = canonical(to, whole_type(id), mesh());
+    const auto found = cheapest(id, goal, user);
+    const ir::ValueInfo value = old().value(id);
+    if (!found)
+      fail("'{}' is needed as '{}', and it is '{}': there is no way from one to the other", value.name, goal.str(),
+           sharding_of(id).str());
+    Form form = found->second;
+    for (const RouteStep& step : split_sums(found->first.steps, value)) {
+      form.value = reshard(rebuild_, form.value, whole_type(id), form.sharding, step, mesh(), plain_name(value), user);
+      const bool summed = form.sharding.partial.size() > after(form.sharding, step).partial.size();
+      form.sharding = after(form.sharding, step);
+      // Once terms are summed, nothing asks for them again.
+      if (summed) {
+        replace_terms(id, form);
+      } else {
+        resharded_[{id, backward(user)}].push_back(form);
+      }
+    }
+    return form;
+  }
+
+  // The sum of gradients over the data axis is a step of its own: how it is taken is for other passes.
+  std::vector<RouteStep> split_sums(const std::vector<RouteStep>& steps, const ir::ValueInfo& value) const {
+    if (value.kind != ir::ValueInfo::Kind::state) return steps;
+    std::vector<RouteStep> split_steps;
+    for (const RouteStep& step : steps)
+      for (const std::string& axis : split(step.axis, '+')) {
+        split_steps.push_back(step);
+        split_steps.back().axis = axis;
+      }
+    return split_steps;
+  }
+
+  void replace_terms(ValueId id, const Form& form) {
+    const ir::ValueInfo& value = old().value(id);
+    // A step-local accumulator is reduced in place; nothing reads the local sum afterwards.
+    if (value.kind == ir::ValueInfo::Kind::state && module_.state(value.state).step_local &&
+        form.sharding.partial.empty() && fresh().type(form.value) == module_.state(value.state).type)
+      in_place_.emplace_back(value.state, form.value);
+    forms_[index(id)] = {form};
+  }
+
+  static std::string plain_name(const ir::ValueInfo& value) {
+    return value.kind == ir::ValueInfo::Kind::state ? value.name.substr(1) : value.name;
+  }
+
+  // ---- how a node computes
+
+  // Whether a value is only added to sums over the step: each rank may keep its own terms.
+  bool only_accumulated(ValueId id) const {
+    if (!uses_.consumers[index(id)].empty()) return false;
+    bool any = false;
+    for (const ir::Write& write : old().writes)
+      if (write.value == id) {
+        if (write.mode != ir::Write::Mode::add || !module_.state(write.state).step_local) return false;
+        any = true;
+      }
+    return any &&
+           std::none_of(old().outputs.begin(), old().outputs.end(), [&](const ir::Output& o) { return o.value == id; });
+  }
+
+  // Bytes that move before and behind a node that computes so; nothing: it cannot.
+  std::optional<double> cost(const Node& node, const NodeSharding& way) const {
+    double bytes = 0;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] == kNone) continue;
+      const auto found = cheapest(node.inputs[i], canonical(way.inputs[i], whole_type(node.inputs[i]), mesh()), node);
+      if (!found) return std::nullopt;
+      bytes += found->first.bytes;
+    }
+    for (std::size_t o = 0; o < node.outputs.size(); ++o) {
+      const ValueId id = node.outputs[o];
+      Sharding made = canonical(way.outputs[o], whole_type(id), mesh());
+      if (only_accumulated(id)) made.partial.clear();
+      const auto route = cheapest_route(whole_type(id), made, wanted(id), mesh());
+      if (!route) return std::nullopt;
+      bytes += route->bytes;
+      // Of ways that move equally many bytes the one that computes the least.
+      bytes += 1e-6 * static_cast<double>(local_type(whole_type(id), made, mesh()).bytes());
+    }
+    return bytes;
+  }
+
+  // Every axis may shard a factor that it shards in an operand or a result, or none.
+  NodeSharding choose(const Node& node) const {
+    const NodeRules rules(node, whole_types(node.inputs), whole_types(node.outputs));
+    const ir::Factors& factors = rules.factors();
+    std::vector<Sharding> operands;
+    for (const ValueId id : node.inputs) operands.push_back(id == kNone ? Sharding{} : sharding_of(id));
+    const std::vector<std::string> through = rules.sums_through(operands);
+
+    struct Choice {
+      std::string axis;
+      std::vector<int> factors;  // -1: none
+    };
+    std::vector<Choice> choices;
+    for (const ir::Mesh::Axis& axis : mesh().axes) {
+      if (axis.size == 1) continue;
+      std::set<int> claimed;
+      const auto claim = [&](const Sharding& sharding, const std::vector<int>& dims) {
+        for (std::size_t d = 0; d < sharding.dims.size() && d < dims.size(); ++d)
+          if (std::find(sharding.dims[d].begin(), sharding.dims[d].end(), axis.name) != sharding.dims[d].end() &&
+              rules.shardable(dims[d]))
+            claimed.insert(dims[d]);
+      };
+      for (std::size_t i = 0; i < node.inputs.size(); ++i)
+        if (node.inputs[i] != kNone)
+          for (const Form& form : available(node.inputs[i], node)) claim(form.sharding, factors.inputs[i]);
+      for (std::size_t o = 0; o < node.outputs.size(); ++o) claim(wanted(node.outputs[o]), factors.outputs[o]);
+      if (claimed.empty()) continue;
+      Choice& choice = choices.emplace_back(Choice{axis.name, {claimed.begin(), claimed.end()}});
+      choice.factors.push_back(-1);
+    }
+
+    std::optional<NodeSharding> best;
+    double least = 0;
+    std::vector<std::size_t> at(choices.size(), 0);
+    for (bool more = true; more;) {
+      std::vector<Axes> axes(factors.factors.size());
+      for (std::size_t c = 0; c < choices.size(); ++c)
+        if (const int factor = choices[c].factors[at[c]]; factor >= 0) axes[index(factor)].push_back(choices[c].axis);
+      bool fits = true;
+      for (std::size_t f = 0; f < axes.size(); ++f)
+        fits = fits && (axes[f].empty() || rules.fits(static_cast<int>(f), ranks_along(axes[f], mesh())));
+      std::vector<std::string> goes;
+      for (const std::string& axis : through)
+        if (std::none_of(axes.begin(), axes.end(),
+                         [&](const Axes& a) { return std::find(a.begin(), a.end(), axis) != a.end(); }))
+          goes.push_back(axis);
+      if (fits) {
+        NodeSharding way = rules.sharded(axes, goes, operands);
+        if (const auto bytes = cost(node, way); bytes && (!best || *bytes < least)) {
+          least = *bytes;
+          best = std::move(way);
+        }
+      }
+      more = false;
+      for (std::size_t c = 0; c < choices.size() && !more; ++c) {
+        if (++at[c] < choices[c].factors.size())
+          more = true;
+        else
+          at[c] = 0;
+      }
+    }
+    if (!best) cannot(node, operands);
+    return *best;
+  }
+
+  [[noreturn]] void cannot(const Node& node, const std::vector<Sharding>& operands) const {
+    std::vector<std::string> texts;
+    for (const Sharding& s : operands) texts.push_back("'" + s.str() + "'");
+    fail("{} '{}' of {} cannot be computed from operands sharded as {}", node.op->name,
+         old().value(node.outputs.front()).name, old().type(node.outputs.front()).str(), fmt::join(texts, ", "));
+  }
+
+  // ---- rebuilding
+
+  void partition(const Node& node) {
+    if (sum_in_groups(node)) return;
+    const NodeSharding way = choose(node);
+    std::vector<ValueId> inputs;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i)
+      inputs.push_back(node.inputs[i] == kNone ? kNone : as(node.inputs[i], way.inputs[i], node).value);
+    if (way.partitioned.empty())
+      add(node, std::move(inputs), way);
+    else
+      partition_by_function(node, std::move(inputs), way);
+  }
+
+  void add(const Node& node, std::vector<ValueId> inputs, const NodeSharding& way) {
+    ir::Types local_inputs;
+    for (const ValueId id : inputs) local_inputs.push_back(id == kNone ? TensorType::none() : fresh().type(id));
+    ir::Types local;
+    for (std::size_t o = 0; o < node.outputs.size(); ++o)
+      local.push_back(local_type(old().type(node.outputs[o]), way.outputs[o], mesh()));
+    ir::Attributes changed;
+    if (node.op->localize) changed = node.op->localize(local_inputs, local, node.attributes);
+    const std::vector<ValueId> outputs = rebuild_.add_like(node, std::move(inputs), changed);
+    for (std::size_t o = 0; o < outputs.size(); ++o) {
+      ir::ValueInfo& value = fresh().value(outputs[o]);
+      if (value.type != local[o])
+        fail("{} '{}' cannot be sharded as {}: a shard would be {}, the op makes {}", node.op->name, value.name,
+             way.outputs[o].str(), local[o].str(), value.type.str());
+      made(node.outputs[o], outputs[o], way.outputs[o]);
+    }
+  }
+
+  void made(ValueId id, ValueId value, const Sharding& sharding) {
+    const Sharding own = canonical(sharding, old().type(id), mesh());
+    fresh().value(value).sharding = own;
+    rebuild_.map(id, value);
+    forms_[index(id)] = {{value, own}};
+  }
+
+  // A sum of values of which some are terms of sums over ranks and others are not: those of a kind are added first.
+  bool sum_in_groups(const Node& node) {
+    if (node.op->traits.linear != ir::Linear::jointly || node.op->operands.size() != 1 ||
+        !node.op->operands.front().variadic || node.inputs.size() < 2)
+      return false;
+    std::map<std::string, std::vector<ValueId>> groups;  // by the axes of the sums
+    std::map<std::string, Sharding> sharding;
+    for (const ValueId id : node.inputs) {
+      Sharding sums;
+      sums.dims = wanted(node.outputs.front()).dims;
+      sums.partial = sharding_of(id).partial;
+      groups[sums.str()].push_back(id);
+      sharding[sums.str()] = sums;
+    }
+    if (groups.size() < 2) return false;
+    const std::string label = old().value(node.outputs.front()).name;
+    const TensorType type = old().type(node.outputs.front());
+    std::vector<ValueId> all;
+    for (const auto& [key, ids] : groups) {
+      Form form;
+      form.sharding = canonical(sharding[key], type, mesh());
+      std::vector<ValueId> terms;
+      for (const ValueId id : ids) terms.push_back(as(id, form.sharding, node).value);
+      form.value = terms.size() == 1
+                       ? terms.front()
+                       : rebuild_.add(node.op->name, terms, node.attributes, label + ".part", node).front();
+      const auto route = cheapest_route(type, form.sharding, wanted(node.outputs.front()), mesh());
+      TRI_CHECK(route.has_value(), "'{}' cannot be summed", label);
+      for (const RouteStep& step : route->steps) {
+        form.value = reshard(rebuild_, form.value, type, form.sharding, step, mesh(), label, node);
+        form.sharding = after(form.sharding, step);
+      }
+      all.push_back(form.value);
+    }
+    made(node.outputs.front(), rebuild_.add_like(node, all).front(), wanted(node.outputs.front()));
+    return true;
+  }
+
+  class Context final : public ir::PartitionContext {
+   public:
+    Context(GraphPartitioner& p, const Node& node, std::vector<ValueId> inputs, const NodeSharding& way)
+        : p_(p),
+          node_(node),
+          inputs_(std::move(inputs)),
+          way_(way),
+          whole_inputs_(p.whole_types(node.inputs)),
+          set_(node.outputs.size(), false) {
+      for (std::size_t i = 0; i < node.inputs.size(); ++i)
+        if (whole_inputs_[i].present) way_.inputs[i] = canonical(way_.inputs[i], whole_inputs_[i], p.mesh());
+      for (std::size_t o = 0; o < node.outputs.size(); ++o)
+        way_.outputs[o] = canonical(way_.outputs[o], p.old().type(node.outputs[o]), p.mesh());
+    }
+
+    ValueId input(std::size_t i) const override { return inputs_.at(i); }
+    std::size_t inputs() const override { return inputs_.size(); }
+    const TensorType& type(ValueId value) const override { return p_.fresh().type(value); }
+    const ir::Attributes& attributes() const override { return node_.attributes; }
+    const TensorType& whole_input(std::size_t i) const override { return whole_inputs_.at(i); }
+    const TensorType& whole_output(std::size_t i) const override { return p_.old().type(node_.outputs.at(i)); }
+    std::size_t outputs() const override { return node_.outputs.size(); }
+    TensorType local_output(std::size_t i) const override {
+      return local_type(whole_output(i), way_.outputs.at(i), p_.mesh());
+    }
+    const std::vector<std::string>& input_axes(std::size_t i, int dim) const override {
+      return way_.inputs.at(i).dims.at(index(dim));
+    }
+    const std::vector<std::string>& output_axes(std::size_t i, int dim) const override {
+      return way_.outputs.at(i).dims.at(index(dim));
+    }
+    int size_of(const std::string& axis) const override { return p_.mesh().size_of(axis); }
+    std::int64_t parts() const override { return ranks_along(way_.partitioned, p_.mesh()); }
+    ValueId place(const std::string& axis) override {
+      return p_.fresh().find_or_add_input(place_input(axis), {DType::i64, {}});
+    }
+
+    std::vector<ValueId> add(const std::string& op, std::vector<ValueId> inputs, ir::Attributes attributes) override {
+      return p_.rebuild_.add(op, std::move(inputs), std::move(attributes), label(), node_);
+    }
+    ValueId all_reduce(ValueId value, const std::string& reduce) override {
+      const TensorType type = this->type(value);
+      const std::string name = p_.fresh().value(value).name;
+      const RouteStep step{RouteStep::Kind::all_reduce, fmt::format("{}", fmt::join(way_.partitioned, "+")), -1, -1,
+                           reduce == "max" ? Sharding::Reduce::max : Sharding::Reduce::sum};
+      Sharding terms;
+      terms.dims.resize(index(type.shape.rank()));
+      for (const std::string& axis : way_.partitioned) terms.partial.push_back({axis, step.reduce});
+      return reshard(p_.rebuild_, value, type, terms, step, p_.mesh(), name, node_);
+    }
+    ValueId reduced(ValueId value, std::size_t output) override {
+      const ValueId id = node_.outputs.at(output);
+      Sharding from = way_.outputs.at(output);
+      for (const std::string& axis : way_.partitioned) from.partial.push_back({axis, Sharding::Reduce::sum});
+      from = canonical(from, whole_output(output), p_.mesh());
+      const Sharding to = p_.wanted(id);
+      const auto route = cheapest_route(whole_output(output), from, to, p_.mesh());
+      TRI_CHECK(route.has_value(), "'{}' cannot be summed", label());
+      for (const RouteStep& step : route->steps) {
+        value = reshard(p_.rebuild_, value, whole_output(output), from, step, p_.mesh(), label(), node_);
+        from = after(from, step);
+      }
+      way_.outputs.at(output) = to;
+      return value;
+    }
+    void set(std::size_t output, ValueId value, bool terms) override {
+      Sharding result = way_.outputs.at(output);
+      if (terms)
+        for (const std::string& axis : way_.partitioned) result.partial.push_back({axis, Sharding::Reduce::sum});
+      const ValueId id = node_.outputs.at(output);
+      const TensorType expected = local_type(whole_output(output), result, p_.mesh());
+      if (type(value) != expected)
+        fail("the shard of output {} of {} is {}, expected {}", output, label(), type(value).str(), expected.str());
+      p_.made(id, value, result);
+      set_[output] = true;
+    }
+    void check_set() const {
+      for (std::size_t i = 0; i < set_.size(); ++i)
+        if (!set_[i]) fail("the partition of {} '{}' makes no output {}", node_.op->name, label(), i);
+    }
+
+   private:
+    const std::string& label() const { return p_.old().value(node_.outputs.front()).name; }
+
+    GraphPartitioner& p_;
+    const Node& node_;
+    std::vector<ValueId> inputs_;
+    NodeSharding way_;
+    ir::Types whole_inputs_;
+    std::vector<bool> set_;
+  };
+
+  void partition_by_function(const Node& node, std::vector<ValueId> inputs, const NodeSharding& way) {
+    Context context(*this, node, std::move(inputs), way);
+    node.op->partition(context);
+    context.check_set();
+  }
+
+  // ---- writes
+
+  // Terms may be added up over micro-batches first; other state is set to what it is.
+  void settle(StateId id, const std::vector<const ir::Write*>& writes) {
+    ir::State& state = module_.state(id);
+    const TensorType& whole = whole_states_[index(id)];
+    Sharding goal = canonical(state.sharding, whole, mesh());
+    goal.partial.clear();
+    const bool adds =
+        std::all_of(writes.begin(), writes.end(), [](const ir::Write* w) { return w->mode == ir::Write::Mode::add; });
+    if (adds && state.step_local) {
+      // Axes over which every contribution is a term.
+      goal.partial = sharding_of(writes.front()->value).partial;
+      std::erase_if(goal.partial, [&](const Sharding::Partial& p) {
+        return p.reduce != Sharding::Reduce::sum || std::any_of(writes.begin(), writes.end(), [&](const ir::Write* w) {
+                 const auto& terms = sharding_of(w->value).partial;
+                 return std::find(terms.begin(), terms.end(), p) == terms.end();
+               });
+      });
+    }
+    for (const ir::Write* write : writes) written_[{id, write->value}] = as(write->value, goal, last_node()).value;
+    if (goal.partial.empty()) return;
+    if (!state.sharding.partial.empty() && state.sharding.partial != goal.partial)
+      fail("state '{}' is summed up from '{}' and '{}'", state.name, state.sharding.str(), goal.str());
+    state.sharding = goal;
+  }
+
+  void finish(std::vector<ir::Output> outputs) {
+    rebuild_.finish();
+    ir::Graph& g = module_.graph(old().name);
+    g.outputs = std::move(outputs);
+    for (std::size_t w = 0; w < old().writes.size(); ++w)
+      g.writes[w].value = written_.at({old().writes[w].state, old().writes[w].value});
+    // States have their sums' shardings only now.
+    for (ir::ValueInfo& value : g.values)
+      if (value.kind == ir::ValueInfo::Kind::state) value.sharding = module_.state(value.state).sharding;
+    for (const auto& [state, value] : in_place_) g.writes.push_back({state, value, ir::Write::Mode::set});
+  }
+
+  ir::Module& module_;
+  Rebuild rebuild_;
+  const std::vector<TensorType>& whole_states_;
+  ir::Uses uses_;
+  std::vector<std::vector<Form>> forms_;                             // by old value: as it is
+  std::map<std::pair<ValueId, bool>, std::vector<Form>> resharded_;  // by old value and direction: as it was moved
+  mutable std::map<std::tuple<std::string, std::string, std::string>, std::optional<Route>> routes_;
+  std::vector<std::pair<StateId, ValueId>> in_place_;
+  std::map<std::pair<StateId, ValueId>, ValueId> written_;  // by state and old value
+  Node no_node_;
+};
+
+// Micro-batches decide how the state that they sum up is held; what reads it comes later.
+std::vector<std::string> graph_order(const ir::Module& module) {
+  std::vector<std::string> names;
+  for (const ir::Graph& graph : module.graphs) names.push_back(graph.name);
+  std::stable_partition(names.begin(), names.end(), [](const std::string& name) { return name == "micro"; });
+  return names;
+}
+
+}  // namespace
+
+std::string place_input(const std::string& axis) { return "place." + axis; }
+
+void Partition::run(ir::Module& module) const {
+  std::vector<TensorType> whole;
+  for (ir::State& state : module.states) {
+    whole.push_back(state.type);
+    const TensorType local = local_type(state.type, state.sharding, module.mesh);
+    if (!state.sharding.replicated()) state.whole = state.type.shape;
+    state.type = local;
+  }
+  for (const std::string& graph : graph_order(module)) GraphPartitioner(module, graph, whole).run();
+}
+
+}  // namespace trireme::passes

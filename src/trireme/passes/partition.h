@@ -1,0 +1,36 @@
+#pragma once
+#include "trireme/passes/pass.h"
+
+namespace trireme::passes {
+
+// Makes of graphs whose values have shardings (passes/propagate.h) each rank's local graphs, with collectives where
+// ranks must combine or exchange what they have:
+//
+//   input %x : f32[8,4] [dp,_]                     input %x : f32[4,4] [dp,_]
+//   %y = matmul(%x, @w, trans_b) : f32[8,2]        %y = matmul(%x, @w, trans_b) : f32[4,2]
+//   …                                        →     …
+//   %dw = matmul(%dy, %x, trans_a)                 %dw = matmul(%dy, %x, trans_a)       a term of the sum over dp
+//   write add @w/grad = %dw                        write add @w/grad = %dw              and so is the state
+//
+//   graph update:                                  graph update:
+//   %p = adamw(@w, @w/grad, …)                     %g = all_reduce(@w/grad) {axis="dp"}
+//                                                  %p = adamw(@w, %g, …)
+//
+// Each node computes in the way that moves the fewest bytes to it and from it: mesh axes shard its factors as its
+// operands or results have them. Where a use wants another sharding than a value has, the value is resharded by the
+// cheapest route (passes/routes.h), once for all uses that want the same; sums are taken when something other than a
+// sum is made of their terms. What a backward pass needs of a value that was gathered for the forward pass is gathered
+// again.
+//
+// Parameters whose extent does not divide are padded; results are equal to those of one rank.
+class Partition : public Pass {
+ public:
+  std::string name() const override { return "partition"; }
+  // Refuses what cannot be sharded as the values are, naming the value.
+  void run(ir::Module& module) const override;
+};
+
+// The input that tells a rank its place along an axis: "place.dp", i64[].
+std::string place_input(const std::string& axis);
+
+}  // namespace trireme::passes

@@ -1,0 +1,382 @@
+#include "trireme/passes/propagate.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/passes/node_sharding.h"
+#include "trireme/passes/routes.h"
+
+namespace trireme::passes {
+namespace {
+
+using ir::Graph;
+using ir::index;
+using ir::kNone;
+using ir::Node;
+using ir::Sharding;
+using ir::StateId;
+using ir::ValueId;
+
+// * stands for any characters.
+bool matches(std::string_view pattern, std::string_view text) {
+  if (pattern.empty()) return text.empty();
+  if (pattern.front() == '*') {
+    for (std::size_t skipped = 0; skipped <= text.size(); ++skipped)
+      if (matches(pattern.substr(1), text.substr(skipped))) return true;
+    return false;
+  }
+  return !text.empty() && pattern.front() == text.front() && matches(pattern.substr(1), text.substr(1));
+}
+
+// What is sharded together in every graph: a state, or a value of one graph.
+struct Cell {
+  TensorType type;
+  std::vector<Axes> dims;
+  bool closed = false;  // nothing more is added: an input, or given by an annotation
+  std::string graph;    // empty: a state
+  std::string name;
+};
+
+class Propagator {
+ public:
+  Propagator(ir::Module& module, const Propagate::Options& options, Propagate::Reasons* reasons)
+      : module_(module), options_(options), reasons_(reasons) {
+    for (const ir::State& state : module.states) add_cell("", "@" + state.name, state.type, false);
+    for (const Graph& graph : module.graphs) {
+      std::vector<std::size_t>& cells = cell_of_.emplace_back();
+      for (const ir::ValueInfo& value : graph.values) {
+        if (value.kind == ir::ValueInfo::Kind::state) {
+          cells.push_back(index(value.state));
+          continue;
+        }
+        cells.push_back(cells_.size());
+        add_cell(graph.name, "%" + value.name, value.type, value.kind == ir::ValueInfo::Kind::input);
+      }
+      std::vector<NodeRules>& rules = rules_.emplace_back();
+      rules.reserve(graph.nodes.size());
+      for (const Node& node : graph.nodes) rules.emplace_back(node, graph.input_types(node), graph.output_types(node));
+    }
+  }
+
+  void run() {
+    std::set<int> priorities;
+    for (const Annotation& a : options_.annotations) priorities.insert(a.priority);
+    for (const int priority : priorities) {
+      for (const Annotation& a : options_.annotations)
+        if (a.priority == priority) annotate(a);
+      spread();
+    }
+    store();
+  }
+
+ private:
+  void add_cell(std::string graph, std::string name, const TensorType& type, bool closed) {
+    cells_.push_back({type, std::vector<Axes>(static_cast<std::size_t>(type.shape.rank())), closed, std::move(graph),
+                      std::move(name)});
+  }
+
+  void explain(const Cell& cell, std::string reason) {
+    if (reasons_ != nullptr) (*reasons_)[{cell.graph, cell.name}].push_back(std::move(reason));
+  }
+
+  // ---- annotations
+
+  void annotate(const Annotation& a) {
+    bool matched = false;
+    for (std::size_t c = 0; c < cells_.size(); ++c) {
+      Cell& cell = cells_[c];
+      const bool here = cell.graph.empty() || a.graphs.empty() ||
+                        std::find(a.graphs.begin(), a.graphs.end(), cell.graph) != a.graphs.end();
+      if (!here || !matches(a.pattern, std::string_view(cell.name).substr(1))) continue;
+      if (cell.graph.empty() && module_.states[c].step_local) continue;
+      matched = true;
+      apply(a, c);
+    }
+    if (!matched && !a.optional) no_match(a);
+  }
+
+  void apply(const Annotation& a, std::size_t c) {
+    Cell& cell = cells_[c];
+    for (const std::string& part : split(a.sharding, ',')) {
+      const std::vector<std::string> pair = split(trim(part), ':');
+      if (pair.size() != 2)
+        refuse("\"{}\" = \"{}\" is not a sharding; expected \"dimension:axis\", as in \"out:tp\"", a.pattern,
+               a.sharding);
+      const std::string axis(trim(pair[1]));
+      const std::optional<int> dim = dimension(c, std::string(trim(pair[0])));
+      if (!dim) {
+        refuse("\"{}\" = \"{}\": {} {} has no dimension '{}'; it has {}", a.pattern, a.sharding, cell.name.substr(1),
+               cell.type.str(), pair[0], fmt::join(dimension_names(c), ", "));
+      }
+      if (options_.mesh.size_of(axis) == 1) continue;
+      if (has(cell, axis)) continue;
+      const std::int64_t ranks =
+          ranks_along(cell.dims[static_cast<std::size_t>(*dim)], options_.mesh) * options_.mesh.size_of(axis);
+      if (cell.type.shape[*dim] % ranks != 0 && !may_pad(c, *dim)) {
+        refuse(
+            "{} {} cannot be sharded in {} equal parts along dimension {} over {}; {} = {} or another that divides {}",
+            cell.name.substr(1), cell.type.str(), ranks, *dim, axis, axis,
+            nearest_divisor(cell.type.shape[*dim], ranks), cell.type.shape[*dim]);
+      }
+      add(cell, *dim, axis);
+      explain(cell, fmt::format("annotation \"{}\" = \"{}\"", a.pattern, a.sharding));
+    }
+    cell.closed = true;
+  }
+
+  static std::int64_t nearest_divisor(std::int64_t extent, std::int64_t ranks) {
+    while (ranks > 1 && extent % ranks != 0) --ranks;
+    return ranks;
+  }
+
+  // Features and words may be padded with zeros; a number of heads, rows or positions may not.
+  bool may_pad(std::size_t c, int dim) const {
+    if (!cells_[c].graph.empty()) return false;
+    for (std::size_t g = 0; g < module_.graphs.size(); ++g)
+      for (std::size_t n = 0; n < module_.graphs[g].nodes.size(); ++n) {
+        const Node& node = module_.graphs[g].nodes[n];
+        for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+          if (node.inputs[i] == kNone || cell_of_[g][index(node.inputs[i])] != c) continue;
+          if (!rules_[g][n].may_pad()) return false;
+          // A result of several such dimensions is one of heads.
+          if (node.op->name == "matmul" && cells_[c].type.shape.rank() > 2) return false;
+          (void)dim;
+        }
+      }
+    return true;
+  }
+
+  [[noreturn]] void no_match(const Annotation& a) const {
+    std::vector<std::string> names;
+    for (const Cell& cell : cells_) names.push_back(cell.name.substr(1));
+    const auto close = nearest(a.pattern, names);
+    refuse("\"{}\" = \"{}\": no parameter, input or value has such a name{}", a.pattern, a.sharding,
+           close ? fmt::format(" (the nearest is {})", *close) : "");
+  }
+
+  // The node that multiplies with a parameter, or with its copy in another precision.
+  const Node* product_with(std::size_t state) const {
+    for (std::size_t g = 0; g < module_.graphs.size(); ++g)
+      for (const Node& node : module_.graphs[g].nodes)
+        for (std::size_t i = 0; i < node.inputs.size() && i < 2; ++i) {
+          if (node.inputs[i] == kNone) continue;
+          const std::size_t c = cell_of_[g][index(node.inputs[i])];
+          if (c >= module_.states.size()) continue;
+          const bool same = c == state || module_.states[c].derived_from == module_.states[state].name;
+          if (same && node.phase == ir::Phase::forward && (node.op->name == "matmul" || node.op->name == "conv2d"))
+            return &node;
+        }
+    return nullptr;
+  }
+
+  std::map<std::string, int> named_dimensions(std::size_t c) const {
+    const Cell& cell = cells_[c];
+    const int rank = cell.type.shape.rank();
+    std::map<std::string, int> names;
+    if (rank == 0) return names;
+    if (cell.graph.empty()) {
+      const Node* product = product_with(c);
+      int out = rank > 1 ? 1 : rank;  // dimensions of the output: the first so many
+      if (product != nullptr && product->op->name == "matmul" && rank > 1) {
+        const std::int64_t split = product->attributes.integer("b_split");
+        out = static_cast<int>(split == -1 ? rank - 1 : split);
+      }
+      names["out"] = out >= 3 ? out - 2 : 0;
+      if (out < rank) names["in"] = product != nullptr && product->op->name == "conv2d" ? rank - 1 : out;
+      if (rank == 2) names["vocab"] = 0;
+      return names;
+    }
+    names["batch"] = 0;
+    if (rank >= 2) names["feature"] = rank - 1;
+    const bool image = rank == 4 && is_image(c);
+    if (image) {
+      names["height"] = 1;
+      names["width"] = 2;
+      names["channel"] = 3;
+    } else {
+      if (rank >= 2) names["sequence"] = 1;
+      if (rank >= 4) names["head"] = rank - 2;
+    }
+    return names;
+  }
+
+  bool is_image(std::size_t c) const {
+    if (cells_[c].name == "%images") return true;
+    for (std::size_t g = 0; g < module_.graphs.size(); ++g)
+      for (const Node& node : module_.graphs[g].nodes)
+        if (node.op->name.starts_with("conv2d") || node.op->name.find("pool2d") != std::string::npos) return true;
+    return false;
+  }
+
+  std::optional<int> dimension(std::size_t c, const std::string& name) const {
+    const int rank = cells_[c].type.shape.rank();
+    if (!name.empty() && name.find_first_not_of("0123456789") == std::string::npos && name.size() < 3) {
+      const int number = std::stoi(name);
+      return number < rank ? std::optional(number) : std::nullopt;
+    }
+    const std::map<std::string, int> names = named_dimensions(c);
+    const auto found = names.find(name);
+    return found == names.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  std::vector<std::string> dimension_names(std::size_t c) const {
+    std::vector<std::string> names;
+    for (const auto& [name, dim] : named_dimensions(c)) names.push_back(name);
+    names.push_back(fmt::format("0 to {}", cells_[c].type.shape.rank() - 1));
+    return names;
+  }
+
+  // ---- propagation
+
+  static bool has(const Cell& cell, const std::string& axis) {
+    return std::any_of(cell.dims.begin(), cell.dims.end(),
+                       [&](const Axes& axes) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); });
+  }
+
+  void add(Cell& cell, int dim, const std::string& axis) {
+    Axes& axes = cell.dims[static_cast<std::size_t>(dim)];
+    axes.push_back(axis);
+    std::sort(axes.begin(), axes.end(), [&](const std::string& a, const std::string& b) {
+      return options_.mesh.index_of(a) < options_.mesh.index_of(b);
+    });
+  }
+
+  void spread() {
+    for (bool changed = true; changed;) {
+      changed = false;
+      // Reductions only where nothing else moves any more.
+      while (sweep(false)) changed = true;
+      if (sweep(true)) changed = true;
+    }
+  }
+
+  bool sweep(bool reductions) {
+    bool changed = false;
+    for (std::size_t g = 0; g < module_.graphs.size(); ++g) {
+      const Graph& graph = module_.graphs[g];
+      for (std::size_t n = 0; n < graph.nodes.size(); ++n) changed |= visit(g, n, reductions);
+      for (std::size_t n = graph.nodes.size(); n-- > 0;) changed |= visit(g, n, reductions);
+      for (const ir::Write& write : graph.writes) changed |= link(cell_of_[g][index(write.value)], index(write.state));
+    }
+    for (std::size_t s = 0; s < module_.states.size(); ++s)
+      if (const StateId from = module_.find_state(module_.states[s].derived_from); from != kNone)
+        changed |= link(s, index(from));
+    return changed;
+  }
+
+  // Two cells that are the same tensor.
+  bool link(std::size_t a, std::size_t b) {
+    bool changed = false;
+    for (std::size_t d = 0; d < cells_[a].dims.size(); ++d) {
+      changed |= copy(cells_[a], cells_[b], d);
+      changed |= copy(cells_[b], cells_[a], d);
+    }
+    return changed;
+  }
+
+  bool copy(const Cell& from, Cell& to, std::size_t d) {
+    bool changed = false;
+    for (const std::string& axis : from.dims[d]) {
+      if (to.closed || has(to, axis)) continue;
+      add(to, static_cast<int>(d), axis);
+      explain(to, fmt::format("as {}", from.name));
+      changed = true;
+    }
+    return changed;
+  }
+
+  // Lets axes go from the operands and results of a node to the others.
+  bool visit(std::size_t g, std::size_t n, bool reductions) {
+    const Node& node = module_.graphs[g].nodes[n];
+    const NodeRules& rules = rules_[g][n];
+    const ir::Factors& factors = rules.factors();
+    bool changed = false;
+    for (const ir::Mesh::Axis& axis : options_.mesh.axes) {
+      if (axis.size == 1) continue;
+      const int factor = claimed(g, node, factors, axis.name);
+      if (factor < 0 || !rules.shardable(factor)) continue;
+      if (!reductions && reduces(factors, factor)) continue;
+      if (!rules.fits(factor, axis.size)) continue;
+      changed |= extend(g, node, factors, factor, axis.name);
+    }
+    return changed;
+  }
+
+  // The factor that an axis shards in some operand or result of a node; -1: none, or more than one.
+  int claimed(std::size_t g, const Node& node, const ir::Factors& factors, const std::string& axis) const {
+    int found = -1;
+    bool unique = true;
+    each_dim(g, node, factors, [&](const Cell& cell, std::size_t d, int factor) {
+      if (std::find(cell.dims[d].begin(), cell.dims[d].end(), axis) == cell.dims[d].end()) return;
+      if (found >= 0 && found != factor) unique = false;
+      found = factor;
+    });
+    return unique ? found : -1;
+  }
+
+  template <class F>
+  void each_dim(std::size_t g, const Node& node, const ir::Factors& factors, F&& f) const {
+    const auto side = [&](const std::vector<ValueId>& ids, const std::vector<std::vector<int>>& dims) {
+      for (std::size_t i = 0; i < ids.size(); ++i) {
+        if (ids[i] == kNone) continue;
+        const Cell& cell = cells_[cell_of_[g][index(ids[i])]];
+        for (std::size_t d = 0; d < dims[i].size(); ++d) f(cell, d, dims[i][d]);
+      }
+    };
+    side(node.inputs, factors.inputs);
+    side(node.outputs, factors.outputs);
+  }
+
+  // Whether sharding the factor leaves sums to be taken, or needs a partition function.
+  static bool reduces(const ir::Factors& factors, int factor) {
+    if (factors.factors[static_cast<std::size_t>(factor)].kind != ir::Factor::Kind::free) return true;
+    return std::any_of(factors.outputs.begin(), factors.outputs.end(), [&](const std::vector<int>& dims) {
+      return std::find(dims.begin(), dims.end(), factor) == dims.end();
+    });
+  }
+
+  bool extend(std::size_t g, const Node& node, const ir::Factors& factors, int factor, const std::string& axis) {
+    bool changed = false;
+    const std::string& made = module_.graphs[g].value(node.outputs.front()).name;
+    each_dim(g, node, factors, [&](const Cell& seen, std::size_t d, int f) {
+      Cell& cell = const_cast<Cell&>(seen);
+      if (f != factor || cell.closed || has(cell, axis)) return;
+      add(cell, static_cast<int>(d), axis);
+      explain(cell, fmt::format("{} over {} by {} '{}' in {}", factors.factors[static_cast<std::size_t>(f)].name, axis,
+                                node.op->name, made, module_.graphs[g].name));
+      changed = true;
+    });
+    return changed;
+  }
+
+  // ---- results
+
+  void store() {
+    module_.mesh = options_.mesh;
+    const auto sharding_of = [](const Cell& cell) {
+      Sharding sharding;
+      sharding.dims = cell.dims;
+      return sharding.replicated() ? Sharding{} : sharding;
+    };
+    for (std::size_t s = 0; s < module_.states.size(); ++s) module_.states[s].sharding = sharding_of(cells_[s]);
+    for (std::size_t g = 0; g < module_.graphs.size(); ++g)
+      for (std::size_t v = 0; v < module_.graphs[g].values.size(); ++v)
+        module_.graphs[g].values[v].sharding = sharding_of(cells_[cell_of_[g][v]]);
+  }
+
+  ir::Module& module_;
+  const Propagate::Options& options_;
+  Propagate::Reasons* reasons_;
+  std::vector<Cell> cells_;                        // the states first
+  std::vector<std::vector<std::size_t>> cell_of_;  // by graph and value
+  std::vector<std::vector<NodeRules>> rules_;      // by graph and node
+};
+
+}  // namespace
+
+void Propagate::run(ir::Module& module) const { Propagator(module, options_, reasons_).run(); }
+
+}  // namespace trireme::passes

@@ -1,0 +1,56 @@
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "trireme/passes/pass.h"
+
+namespace trireme::passes {
+
+// A user's sharding of a parameter, an input or another value: `pattern` is a name in which * stands for any
+// characters, `sharding` is "dimension:axis", several by commas:
+//
+//   {"*.up.weight", "out:tp"}   {"images", "batch:dp,height:h"}   {"wte.weight", "vocab:tp"}
+//
+// Dimensions of parameters are out, in and vocab; of inputs and other values batch, sequence, feature, head, height,
+// width and channel; or a number, from 0. `out` and `in` of a weight that makes or reads heads is the number of heads.
+struct Annotation {
+  std::string pattern;
+  std::string sharding;
+  int priority = 0;                      // those of lower numbers are propagated first, and win
+  std::vector<std::string> graphs = {};  // in which it holds; empty: in all. Parameters are the same in all.
+  bool optional = false;                 // may match nothing
+  friend bool operator==(const Annotation&, const Annotation&) = default;
+};
+
+// Spreads a few annotations over the graphs: every value and state gets a sharding, by the factors of the ops between
+// them, forwards and backwards. Shapes stay global.
+//
+//   {"up.weight", "out:tp"}
+//   %h = matmul(%x, @up.weight, trans_b)                %h sharding=[_,_,tp]
+//   %a = gelu(%h)                                 →     %a sharding=[_,_,tp]
+//   %y = matmul(%a, @down.weight, trans_b)              @down.weight sharding=[_,tp]
+//
+// An axis goes first through what needs no communication, then through reductions. Where two shardings meet in a node
+// that cannot have both, each stays where it is: the partition pass decides which of the operands moves.
+class Propagate : public Pass {
+ public:
+  struct Options {
+    ir::Mesh mesh;
+    std::vector<Annotation> annotations;
+  };
+  // Why a value or state is sharded as it is, by graph and value ("micro", "%h"), or by state ("", "@w").
+  using Reasons = std::map<std::pair<std::string, std::string>, std::vector<std::string>>;
+
+  explicit Propagate(Options options, Reasons* reasons = nullptr) : options_(std::move(options)), reasons_(reasons) {}
+  std::string name() const override { return "propagate"; }
+  // Refuses annotations that match nothing, name a dimension that there is not, or shard an extent that neither divides
+  // nor may be padded.
+  void run(ir::Module& module) const override;
+
+ private:
+  Options options_;
+  Reasons* reasons_;
+};
+
+}  // namespace trireme::passes

@@ -1,0 +1,136 @@
+#include "trireme/passes/reshard.h"
+
+#include <numeric>
+
+#include "trireme/core/error.h"
+#include "trireme/ops/collective/collective.h"
+
+namespace trireme::passes {
+namespace {
+
+using ir::ValueId;
+using Kind = RouteStep::Kind;
+using Dims = std::vector<std::int64_t>;
+
+// Collectives see a tensor as equal parts along its first dimension.
+class Resharder {
+ public:
+  Resharder(Rebuild& rebuild, const RouteStep& step, const ir::Mesh& mesh, const std::string& label,
+            const ir::Node& like)
+      : rebuild_(rebuild), step_(step), parts_(mesh.size_of(step.axis)), label_(label + "." + step.axis), like_(like) {}
+
+  ValueId all_reduce(ValueId x) {
+    ir::Attributes attributes = over_axis();
+    attributes.set("reduce", std::string(step_.reduce == ir::Sharding::Reduce::max ? "max" : "sum"));
+    return add(ops::kAllReduce, x, attributes);
+  }
+
+  // [A, B, C] of each rank to [A, whole, C].
+  ValueId all_gather(ValueId x, int dim, std::int64_t whole) {
+    const Shape own = shape(x);
+    if (own.elements(0, dim) == 1) return with_shape(gathered_rows(rows(x, dim), whole), extended(own, dim, whole));
+    const std::int64_t before = own.elements(0, dim);
+    const std::int64_t inner = own.elements(dim + 1, own.rank());
+    ValueId all = gathered_rows(with_shape(x, {1, own.elements()}), parts_);
+    all = with_shape(all, {parts_, before, own[dim], inner});
+    all = with_shape(transpose(all, {1, 0, 2, 3}), {before, parts_ * own[dim], inner});
+    if (parts_ * own[dim] != whole)  // the last parts reach beyond the end
+      all = add("slice", all, {{"dim", std::int64_t{1}}, {"start", std::int64_t{0}}, {"end", whole}});
+    return with_shape(all, extended(own, dim, whole));
+  }
+
+  ValueId reduce_scatter(ValueId x, int dim) {
+    const Shape own = shape(x);
+    const Shape part = extended(own, dim, own[dim] / parts_);
+    return with_shape(add(ops::kReduceScatter, parts_first(x, dim), over_axis()), part);
+  }
+
+  ValueId slice(ValueId x, int dim) {
+    const Shape own = shape(x);
+    const Shape part = extended(own, dim, own[dim] / parts_);
+    return with_shape(add(ops::kOwnRows, parts_first(x, dim), over_axis()), part);
+  }
+
+  // Parts of `from` become parts of `to`.
+  ValueId all_to_all(ValueId x, int from, int to) {
+    const Shape own = shape(x);
+    Shape sent = extended(own, to, own[to] / parts_);
+    // Row r of what arrives is the part that rank r had of dimension `from`.
+    ValueId all = add(ops::kAllToAll, parts_first(x, to), over_axis());
+    const std::int64_t before = sent.elements(0, from);
+    const std::int64_t inner = sent.elements(from + 1, sent.rank());
+    all = with_shape(all, {parts_, before, sent[from], inner});
+    if (before > 1) all = transpose(all, {1, 0, 2, 3});
+    sent[from] *= parts_;
+    return with_shape(all, sent);
+  }
+
+ private:
+  const Shape& shape(ValueId x) const { return rebuild_.fresh().type(x).shape; }
+  ir::Attributes over_axis() const { return {{"axis", step_.axis}, {"parts", static_cast<std::int64_t>(parts_)}}; }
+
+  static Shape extended(Shape shape, int dim, std::int64_t extent) {
+    shape[dim] = extent;
+    return shape;
+  }
+
+  ValueId add(std::string_view op, ValueId x, ir::Attributes attributes) {
+    return rebuild_.add(std::string(op), {x}, std::move(attributes), label_, like_).front();
+  }
+  ValueId with_shape(ValueId x, const Shape& wanted) {
+    if (shape(x) == wanted) return x;
+    return add("reshape", x, {{"shape", Dims(wanted.begin(), wanted.end())}});
+  }
+  ValueId transpose(ValueId x, Dims perm) { return add("transpose", x, {{"perm", std::move(perm)}}); }
+
+  // As rows of dimension `dim`, before which there is nothing.
+  ValueId rows(ValueId x, int dim) {
+    const Shape& own = shape(x);
+    return with_shape(x, {own[dim], own.elements(dim + 1, own.rank())});
+  }
+  ValueId gathered_rows(ValueId x, std::int64_t whole) {
+    ir::Attributes attributes = over_axis();
+    attributes.set("rows", Dims{whole});
+    return add(ops::kAllGather, x, attributes);
+  }
+
+  // [A, parts·B, C] as [parts, A·B·C]: the part of every rank one behind the other.
+  ValueId parts_first(ValueId x, int dim) {
+    const Shape own = shape(x);
+    const std::int64_t before = own.elements(0, dim);
+    const std::int64_t inner = own.elements(dim + 1, own.rank());
+    TRI_CHECK(own[dim] % parts_ == 0, "{} in {} parts", own.str(), parts_);
+    ValueId split = x;
+    if (before > 1) split = transpose(with_shape(x, {before, parts_, own[dim] / parts_, inner}), {1, 0, 2, 3});
+    return with_shape(split, {parts_, own.elements() / parts_});
+  }
+
+  Rebuild& rebuild_;
+  const RouteStep& step_;
+  std::int64_t parts_;
+  std::string label_;
+  const ir::Node& like_;
+};
+
+}  // namespace
+
+ValueId reshard(Rebuild& rebuild, ValueId value, const TensorType& type, const ir::Sharding& sharding,
+                const RouteStep& step, const ir::Mesh& mesh, const std::string& label, const ir::Node& like) {
+  Resharder r(rebuild, step, mesh, label, like);
+  ValueId result = value;
+  const ir::Sharding next = after(sharding, step);
+  const Shape local = local_type(type, next, mesh).shape;
+  switch (step.kind) {
+    case Kind::slice: result = r.slice(value, step.dim); break;
+    case Kind::all_gather: result = r.all_gather(value, step.dim, local[step.dim]); break;
+    case Kind::all_reduce: result = r.all_reduce(value); break;
+    case Kind::reduce_scatter: result = r.reduce_scatter(value, step.dim); break;
+    case Kind::all_to_all: result = r.all_to_all(value, step.dim, step.to); break;
+  }
+  TRI_CHECK(rebuild.fresh().type(result).shape == local, "{} gives {}, expected {}", step.str(),
+            rebuild.fresh().type(result).shape.str(), local.str());
+  rebuild.fresh().value(result).sharding = next;
+  return result;
+}
+
+}  // namespace trireme::passes

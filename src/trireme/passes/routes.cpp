@@ -1,0 +1,195 @@
+#include "trireme/passes/routes.h"
+
+#include <algorithm>
+#include <map>
+#include <queue>
+
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/ir/axes.h"
+
+namespace trireme::passes {
+namespace {
+
+using ir::Mesh;
+using ir::Sharding;
+using Kind = RouteStep::Kind;
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+const char* name_of(Kind kind) {
+  switch (kind) {
+    case Kind::slice: return "slice";
+    case Kind::all_gather: return "all_gather";
+    case Kind::all_reduce: return "all_reduce";
+    case Kind::reduce_scatter: return "reduce_scatter";
+    case Kind::all_to_all: break;
+  }
+  return "all_to_all";
+}
+
+bool shards(const Sharding& sharding, const std::string& axis) {
+  return std::any_of(sharding.dims.begin(), sharding.dims.end(),
+                     [&](const auto& axes) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); });
+}
+
+// Without the sums over some axes.
+void erase_partial(Sharding& sharding, const std::string& axes) {
+  for (const std::string& axis : split(axes, '+'))
+    std::erase_if(sharding.partial, [&](const Sharding::Partial& p) { return p.axis == axis; });
+}
+
+bool is_partial(const Sharding& sharding, const std::string& axis) {
+  return std::any_of(sharding.partial.begin(), sharding.partial.end(),
+                     [&](const Sharding::Partial& p) { return p.axis == axis; });
+}
+
+// A key that distinguishes shardings of one value.
+std::string key_of(const Sharding& sharding) { return sharding.str(); }
+
+}  // namespace
+
+std::string RouteStep::str() const {
+  std::string text = fmt::format("{} {}", name_of(kind), axis);
+  if (dim >= 0) text += fmt::format(" {}", dim);
+  if (to >= 0) text += fmt::format("→{}", to);
+  return text;
+}
+
+std::int64_t ranks_along(const std::vector<std::string>& axes, const Mesh& mesh) {
+  std::int64_t ranks = 1;
+  for (const std::string& axis : axes) ranks *= mesh.size_of(axis);
+  return ranks;
+}
+
+TensorType local_type(const TensorType& type, const Sharding& sharding, const Mesh& mesh) {
+  TensorType local = type;
+  for (std::size_t d = 0; d < sharding.dims.size(); ++d) {
+    const std::int64_t parts = ranks_along(sharding.dims[d], mesh);
+    std::int64_t& extent = local.shape[static_cast<int>(d)];
+    extent = (extent + parts - 1) / parts;
+  }
+  return local;
+}
+
+Sharding canonical(Sharding sharding, const TensorType& type, const Mesh& mesh) {
+  sharding.dims.resize(at(type.shape.rank()));
+  const auto in_mesh_order = [&](const std::string& a, const std::string& b) {
+    return mesh.index_of(a) < mesh.index_of(b);
+  };
+  for (auto& axes : sharding.dims) std::sort(axes.begin(), axes.end(), in_mesh_order);
+  std::sort(sharding.partial.begin(), sharding.partial.end(), [&](const auto& a, const auto& b) {
+    const bool data = a.axis == ir::kDataAxis;
+    if (data != (b.axis == ir::kDataAxis)) return data;
+    return in_mesh_order(a.axis, b.axis);
+  });
+  return sharding;
+}
+
+Sharding after(const Sharding& sharding, const RouteStep& step) {
+  Sharding next = sharding;
+  switch (step.kind) {
+    case Kind::slice: next.dims[at(step.dim)].push_back(step.axis); break;
+    case Kind::all_gather: next.dims[at(step.dim)].pop_back(); break;
+    case Kind::all_reduce: erase_partial(next, step.axis); break;
+    case Kind::reduce_scatter:
+      erase_partial(next, step.axis);
+      next.dims[at(step.dim)].push_back(step.axis);
+      break;
+    case Kind::all_to_all:
+      next.dims[at(step.dim)].pop_back();
+      next.dims[at(step.to)].push_back(step.axis);
+      break;
+  }
+  return next;
+}
+
+double bytes_of(const RouteStep& step, const TensorType& type, const Sharding& sharding, const Mesh& mesh) {
+  const auto local = static_cast<double>(local_type(type, sharding, mesh).bytes());
+  const auto ranks = static_cast<double>(mesh.size_of(step.axis));
+  switch (step.kind) {
+    case Kind::slice: return 0;
+    case Kind::all_gather: return (ranks - 1) * local;
+    case Kind::all_reduce: return 2 * (ranks - 1) / ranks * local;
+    case Kind::reduce_scatter:
+    case Kind::all_to_all: break;
+  }
+  return (ranks - 1) / ranks * local;
+}
+
+std::vector<RouteStep> steps_from(const TensorType& type, const Sharding& sharding, const Mesh& mesh) {
+  std::vector<RouteStep> steps;
+  const TensorType local = local_type(type, sharding, mesh);
+  const auto rank = type.shape.rank();
+  // Ranks get equal parts, so that one more axis may shard a dimension where its extent divides.
+  const auto divides = [&](int d, const std::string& axis) {
+    return type.shape[d] % ranks_along(sharding.dims[at(d)], mesh) == 0 && local.shape[d] % mesh.size_of(axis) == 0;
+  };
+  for (const Sharding::Partial& p : sharding.partial) {
+    steps.push_back({Kind::all_reduce, p.axis, -1, -1, p.reduce});
+    for (int d = 0; d < rank && p.reduce == Sharding::Reduce::sum; ++d)
+      if (divides(d, p.axis)) steps.push_back({Kind::reduce_scatter, p.axis, d});
+  }
+  // Sums over several axes may be taken at once.
+  const std::size_t partial = sharding.partial.size();
+  for (std::size_t chosen = 0; partial > 1 && chosen < (std::size_t{1} << partial); ++chosen) {
+    std::vector<std::string> axes;
+    for (std::size_t i = 0; i < partial; ++i)
+      if ((chosen >> i & 1) != 0 && sharding.partial[i].reduce == Sharding::Reduce::sum)
+        axes.push_back(sharding.partial[i].axis);
+    if (axes.size() > 1) steps.push_back({Kind::all_reduce, fmt::format("{}", fmt::join(axes, "+"))});
+  }
+  for (int d = 0; d < rank; ++d) {
+    const auto& axes = sharding.dims[at(d)];
+    if (!axes.empty()) {
+      steps.push_back({Kind::all_gather, axes.back(), d});
+      for (int to = 0; to < rank; ++to)
+        if (to != d && divides(to, axes.back()) && type.shape[d] % ranks_along(axes, mesh) == 0)
+          steps.push_back({Kind::all_to_all, axes.back(), d, to});
+    }
+    for (const Mesh::Axis& axis : mesh.axes)
+      if (axis.size > 1 && axis.name != ir::kPipelineAxis && !shards(sharding, axis.name) &&
+          !is_partial(sharding, axis.name) && divides(d, axis.name))
+        steps.push_back({Kind::slice, axis.name, d});
+  }
+  return steps;
+}
+
+std::optional<Route> cheapest_route(const TensorType& type, const Sharding& from, const Sharding& to,
+                                    const Mesh& mesh) {
+  struct Way {
+    double bytes;
+    Sharding sharding;
+    std::vector<RouteStep> steps;
+    bool operator<(const Way& other) const {  // the best is on top of the queue
+      return bytes != other.bytes ? bytes > other.bytes : steps.size() > other.steps.size();
+    }
+  };
+  const Sharding start = canonical(from, type, mesh);
+  const std::string goal = key_of(canonical(to, type, mesh));
+  if (key_of(start) == goal) return Route{};
+  std::priority_queue<Way> ways;
+  std::map<std::string, bool> settled;
+  ways.push({0, start, {}});
+  while (!ways.empty()) {
+    const Way way = ways.top();
+    ways.pop();
+    const std::string here = key_of(way.sharding);
+    if (here == goal) return Route{way.steps, way.bytes};
+    if (settled[here]) continue;
+    settled[here] = true;
+    for (const RouteStep& step : steps_from(type, way.sharding, mesh)) {
+      // A sum that is wanted stays one; and an axis is brought in only where it is wanted.
+      const std::vector<std::string> axes = split(step.axis, '+');
+      if (std::any_of(axes.begin(), axes.end(), [&](const std::string& axis) { return is_partial(to, axis); }))
+        continue;
+      if (step.kind == Kind::slice && !shards(to, step.axis) && !shards(from, step.axis)) continue;
+      Way next{way.bytes + bytes_of(step, type, way.sharding, mesh), after(way.sharding, step), way.steps};
+      next.steps.push_back(step);
+      if (!settled[key_of(next.sharding)]) ways.push(std::move(next));
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace trireme::passes

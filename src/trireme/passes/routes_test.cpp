@@ -1,0 +1,103 @@
+#include "trireme/passes/routes.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+
+namespace trireme::passes {
+namespace {
+
+using ir::Sharding;
+
+std::string route_text(const std::string& from, const std::string& to, const std::string& mesh,
+                       const Shape& shape = {12, 12}) {
+  const auto route =
+      cheapest_route({DType::f32, shape}, ir::parse_sharding(from), ir::parse_sharding(to), ir::parse_mesh(mesh));
+  if (!route) return "none";
+  std::string text;
+  for (const RouteStep& step : route->steps) text += (text.empty() ? "" : ", ") + step.str();
+  return text;
+}
+
+TEST(Routes, OneForEveryChange) {
+  EXPECT_EQ(route_text("[_,tp]", "[_,tp]", "tp=2"), "");
+  EXPECT_EQ(route_text("[_,_]", "[_,tp]", "tp=2"), "slice tp 1");
+  EXPECT_EQ(route_text("[_,tp]", "[_,_]", "tp=2"), "all_gather tp 1");
+  EXPECT_EQ(route_text("[_,_] partial(sum:tp)", "[_,_]", "tp=2"), "all_reduce tp");
+  EXPECT_EQ(route_text("[_,_] partial(max:tp)", "[tp,_]", "tp=2"), "all_reduce tp, slice tp 0");
+  EXPECT_EQ(route_text("[_,_] partial(sum:tp)", "[tp,_]", "tp=2"), "reduce_scatter tp 0");
+  EXPECT_EQ(route_text("[tp,_]", "[_,tp]", "tp=2"), "all_to_all tp 0→1");
+}
+
+TEST(Routes, SeveralAxes) {
+  // What is sliced or scattered first is less to gather.
+  EXPECT_EQ(route_text("[dp,_] partial(sum:tp)", "[_,tp]", "dp=2,tp=2"), "reduce_scatter tp 1, all_gather dp 0");
+  EXPECT_EQ(route_text("[_,_] partial(sum:dp,sum:tp)", "[_,_]", "dp=2,tp=2"), "all_reduce dp+tp");
+  // A sum that is to stay one is left alone.
+  EXPECT_EQ(route_text("[tp,_] partial(sum:dp)", "[_,_] partial(sum:dp)", "dp=2,tp=2"), "all_gather tp 0");
+}
+
+TEST(Routes, ExtentsThatDoNotDivide) {
+  EXPECT_EQ(route_text("[tp,_]", "[_,_]", "tp=2", {7, 3}), "all_gather tp 0");
+  EXPECT_EQ(route_text("[_,_]", "[tp,_]", "tp=2", {7, 3}), "none");
+  EXPECT_EQ(route_text("[_,_] partial(sum:tp)", "[_,_]", "tp=2", {7, 3}), "all_reduce tp");
+}
+
+// Every sharding of a matrix over two axes.
+std::vector<Sharding> all_shardings() {
+  std::vector<Sharding> all;
+  for (int a = 0; a < 4; ++a)
+    for (int b = 0; b < 4; ++b) {
+      Sharding s;
+      s.dims.resize(2);
+      const auto give = [&](int where, const char* axis) {
+        if (where < 2) s.dims[static_cast<std::size_t>(where)].push_back(axis);
+        if (where == 2) s.partial.push_back({axis, Sharding::Reduce::sum});
+      };
+      give(a, "dp");
+      give(b, "tp");
+      all.push_back(s);
+    }
+  return all;
+}
+
+// The fewest bytes by trying every sequence of so many steps over axes that `axes` names.
+double least_bytes(const TensorType& type, const Sharding& from, const Sharding& to, const ir::Mesh& mesh, int steps,
+                   const std::string& axes) {
+  if (canonical(from, type, mesh).str() == canonical(to, type, mesh).str() && from.str() == to.str()) return 0;
+  double least = std::numeric_limits<double>::infinity();
+  if (steps == 0) return least;
+  for (const RouteStep& step : steps_from(type, from, mesh)) {
+    if (step.kind == RouteStep::Kind::slice && axes.find(step.axis) == std::string::npos) continue;
+    const double own = bytes_of(step, type, from, mesh);
+    least = std::min(least, own + least_bytes(type, after(from, step), to, mesh, steps - 1, axes));
+  }
+  return least;
+}
+
+TEST(Routes, AreTheCheapestThereAre) {
+  const ir::Mesh mesh = ir::parse_mesh("dp=2,tp=3");
+  const TensorType type{DType::f32, {12, 18}};
+  for (const Sharding& from : all_shardings())
+    for (const Sharding& to : all_shardings()) {
+      bool keeps = true;  // sums cannot be undone
+      for (const Sharding::Partial& p : to.partial)
+        keeps = keeps && std::find(from.partial.begin(), from.partial.end(), p) != from.partial.end();
+      const auto route = cheapest_route(type, from, to, mesh);
+      ASSERT_EQ(route.has_value(), keeps) << from.str() << " → " << to.str();
+      if (!keeps) continue;
+      // Ranks along an axis that shards neither have no part in it.
+      std::string axes;
+      for (const Sharding* s : {&from, &to})
+        for (const auto& dim : s->dims)
+          for (const std::string& axis : dim) axes += axis + " ";
+      EXPECT_EQ(route->bytes, least_bytes(type, from, to, mesh, 4, axes)) << from.str() << " → " << to.str();
+      Sharding end = canonical(from, type, mesh);
+      for (const RouteStep& step : route->steps) end = after(end, step);
+      EXPECT_EQ(end.str(), canonical(to, type, mesh).str());
+    }
+}
+
+}  // namespace
+}  // namespace trireme::passes

@@ -1,0 +1,42 @@
+#include "trireme/train/sharding.h"
+
+#include <fmt/format.h>
+
+#include "trireme/ir/axes.h"
+
+namespace trireme::train {
+namespace {
+
+using passes::Annotation;
+
+// Of the first matrix of each pair, its columns; of tables, the words.
+std::vector<Annotation> tensor_preset(const models::ModelConfig& model) {
+  const std::string out = fmt::format("out:{}", ir::kTensorAxis);
+  const std::string vocab = fmt::format("vocab:{}", ir::kTensorAxis);
+  if (model.family == "gpt2")
+    return {{"*.attn.qkv.weight", out},
+            {"*.mlp.up.weight", out},
+            {"wte.weight", vocab},
+            {.pattern = "head.weight", .sharding = vocab, .optional = true}};
+  if (model.family == "llama")
+    return {{"*.attn.q.weight", out},
+            {"*.mlp.gate.weight", out},
+            {"embed.weight", vocab},
+            {.pattern = "head.weight", .sharding = vocab, .optional = true}};
+  std::vector<Annotation> all;
+  if (model.family == "mlp")
+    for (int i = 0; i < model.layers; i += 2) all.push_back({fmt::format("layers.{}.weight", i), out});
+  return all;
+}
+
+}  // namespace
+
+std::vector<Annotation> sharding_of(const Config& config, const ir::Mesh& mesh) {
+  std::vector<Annotation> all;
+  for (const auto& [pattern, sharding] : config.parallel.seeds) all.push_back({pattern, sharding});
+  if (!all.empty()) return all;
+  if (mesh.size_of(ir::kTensorAxis) > 1) all = tensor_preset(config.model);
+  return all;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,15 @@
+#pragma once
+#include <vector>
+
+#include "trireme/ir/mesh.h"
+#include "trireme/passes/propagate.h"
+#include "trireme/train/config.h"
+
+namespace trireme::train {
+
+// How a model's tensors are sharded beyond the rows of the batch: what parallel.sharding says or, where it is silent,
+// the preset of the model's family for the axes that the mesh has. Few annotations are enough: the first matrix of each
+// pair that is sharded by columns and then by rows.
+std::vector<passes::Annotation> sharding_of(const Config& config, const ir::Mesh& mesh);
+
+}  // namespace trireme::train
