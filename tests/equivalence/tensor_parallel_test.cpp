@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
+#include <map>
 
 #include "equivalence/training.h"
 
@@ -75,7 +77,95 @@ TEST_P(TensorParallel, WithDropoutMicroBatchesAndLowPrecision) {
   }
 }
 
+TEST_P(TensorParallel, WithTheSequenceShardedToo) {
+  if (GetParam() == "mlp") return;
+  for (const char* mesh : {"tp=2", "tp=4", "dp=2,tp=2", "tp=3,dp=2"})
+    for (const int zero : {0, 3}) {
+      const int tp = ir::parse_mesh(mesh).size_of("tp");
+      if (zero > 0 && ir::parse_mesh(mesh).size_of("dp") == 1) continue;
+      SCOPED_TRACE(fmt::format("{} zero={}", mesh, zero));
+      train::Config plain = model(GetParam(), tp);
+      plain.model.context = 24;
+      plain.model.dropout = 0.1;
+      train::Config parallel = over_mesh(plain, mesh, zero);
+      parallel.parallel.sequence = true;
+      expect_like_one_rank(plain, parallel);
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, TensorParallel, ::testing::Values("mlp", "gpt2", "llama"));
+
+// Collectives of one kind in a micro-batch, forwards and backwards, and the bytes of their results.
+struct Traffic {
+  std::map<std::string, int> forward;
+  std::map<std::string, int> backward;
+};
+
+Traffic traffic_of(const train::Config& config) {
+  Traffic traffic;
+  const Trained trained(config);
+  for (const ir::Node& node : trained.role().module.graph("micro").nodes)
+    if (node.op->traits.collective)
+      ++(node.phase == ir::Phase::forward ? traffic.forward : traffic.backward)[node.op->name];
+  return traffic;
+}
+
+// What one more block adds.
+Traffic traffic_per_block(train::Config config) {
+  config.parallel.bucket.count = 1;  // each by itself
+  const Traffic fewer = traffic_of(config);
+  ++config.model.layers;
+  Traffic more = traffic_of(config);
+  for (auto& [kind, count] : more.forward) count -= fewer.forward.at(kind);
+  for (auto& [kind, count] : more.backward) count -= fewer.backward.at(kind);
+  std::erase_if(more.forward, [](const auto& entry) { return entry.second == 0; });
+  std::erase_if(more.backward, [](const auto& entry) { return entry.second == 0; });
+  return more;
+}
+
+TEST(TensorParallelTraffic, IsMegatronsPerBlock) {
+  for (const char* name : {"gpt2", "llama"}) {
+    SCOPED_TRACE(name);
+    train::Config config = over_mesh(model(name, 2), "tp=2");
+    config.model.context = 24;
+    const Traffic plain = traffic_per_block(config);
+    EXPECT_EQ(plain.forward, (std::map<std::string, int>{{"all_reduce", 2}}));
+    EXPECT_EQ(plain.backward, (std::map<std::string, int>{{"all_reduce", 2}}));
+    config.parallel.sequence = true;
+    const Traffic sequence = traffic_per_block(config);
+    EXPECT_EQ(sequence.forward, (std::map<std::string, int>{{"all_gather", 2}, {"reduce_scatter", 2}}));
+    // Two of them fetch what was saved as shards for the weights' gradients.
+    EXPECT_EQ(sequence.backward, (std::map<std::string, int>{{"all_gather", 4}, {"reduce_scatter", 2}}));
+  }
+}
+
+// A ring's 2(N−1)/N of the tensor for an all-reduce: 4 a block; as gathers and scatters each (N−1)/N: 8, and 2 more.
+TEST(TensorParallelTraffic, BytesAreThoseOfTheCollectives) {
+  for (const bool sequence : {false, true})
+    for (const int tp : {2, 4}) {
+      SCOPED_TRACE(fmt::format("tp={} sequence={}", tp, sequence));
+      std::array<std::uint64_t, 2> sent{};
+      train::Config config = over_mesh(model("gpt2", tp), fmt::format("tp={}", tp));
+      config.model.context = 24;
+      config.model.ffn = 48;
+      config.parallel.sequence = sequence;
+      config.parallel.allreduce = "ring";
+      for (std::size_t more = 0; more < 2; ++more) {
+        config.model.layers = 2 + static_cast<std::int64_t>(more);
+        Trained trained(config);
+        trained.train(1);
+        const std::uint64_t before = trained.session().sent_bytes();
+        trained.train(1);
+        sent[more] = trained.session().sent_bytes() - before;
+      }
+      const std::uint64_t tensor = 12ULL * 24 * 24 * sizeof(float);
+      const std::uint64_t part = tensor / static_cast<std::uint64_t>(tp) * static_cast<std::uint64_t>(tp - 1);
+      // With the sequence sharded, norms and biases behind the sums are terms too, and are summed once a step.
+      const std::uint64_t vectors = sequence ? 6 * 24 * sizeof(float) : 0;
+      const std::uint64_t sums = 2 * vectors / static_cast<std::uint64_t>(tp) * static_cast<std::uint64_t>(tp - 1);
+      EXPECT_EQ(sent[1] - sent[0], part * (sequence ? 10 : 8) + sums);
+    }
+}
 
 }  // namespace
 }  // namespace trireme::testing

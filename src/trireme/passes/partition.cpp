@@ -23,6 +23,11 @@ using ir::Sharding;
 using ir::StateId;
 using ir::ValueId;
 
+bool shards(const Sharding& sharding, const std::string& axis) {
+  return std::any_of(sharding.dims.begin(), sharding.dims.end(),
+                     [&](const Axes& axes) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); });
+}
+
 // Sharded as given, in local shapes.
 struct Form {
   ValueId value = kNone;  // of the fresh graph
@@ -182,6 +187,8 @@ class GraphPartitioner {
            std::none_of(old().outputs.begin(), old().outputs.end(), [&](const ir::Output& o) { return o.value == id; });
   }
 
+  static constexpr double kMovesState = 1e6;
+
   // Bytes that move before and behind a node that computes so; nothing: it cannot.
   std::optional<double> cost(const Node& node, const NodeSharding& way) const {
     double bytes = 0;
@@ -189,15 +196,20 @@ class GraphPartitioner {
       if (node.inputs[i] == kNone) continue;
       const auto found = cheapest(node.inputs[i], canonical(way.inputs[i], whole_type(node.inputs[i]), mesh()), node);
       if (!found) return std::nullopt;
-      bytes += found->first.bytes;
+      // States stay where they are: to gather weights for use is for other passes.
+      const bool state =
+          old().value(node.inputs[i]).kind == ir::ValueInfo::Kind::state && found->second.sharding.partial.empty();
+      bytes += found->first.bytes * (state ? kMovesState : 1);
     }
     for (std::size_t o = 0; o < node.outputs.size(); ++o) {
       const ValueId id = node.outputs[o];
       Sharding made = canonical(way.outputs[o], whole_type(id), mesh());
-      if (only_accumulated(id)) made.partial.clear();
+      if (only_accumulated(id))
+        std::erase_if(made.partial, [&](const Sharding::Partial& p) { return !shards(wanted(id), p.axis); });
       const auto route = cheapest_route(whole_type(id), made, wanted(id), mesh());
       if (!route) return std::nullopt;
-      bytes += route->bytes;
+      // So do the sums of their gradients: no rank makes terms of another's shard.
+      bytes += route->bytes * (only_accumulated(id) ? kMovesState : 1);
       // Of ways that move equally many bytes the one that computes the least.
       bytes += 1e-6 * static_cast<double>(local_type(whole_type(id), made, mesh()).bytes());
     }
@@ -465,7 +477,8 @@ class GraphPartitioner {
       // Axes over which every contribution is a term.
       goal.partial = sharding_of(writes.front()->value).partial;
       std::erase_if(goal.partial, [&](const Sharding::Partial& p) {
-        return p.reduce != Sharding::Reduce::sum || std::any_of(writes.begin(), writes.end(), [&](const ir::Write* w) {
+        return p.reduce != Sharding::Reduce::sum || shards(goal, p.axis) ||
+               std::any_of(writes.begin(), writes.end(), [&](const ir::Write* w) {
                  const auto& terms = sharding_of(w->value).partial;
                  return std::find(terms.begin(), terms.end(), p) == terms.end();
                });

@@ -34,8 +34,10 @@ std::vector<Annotation> tensor_preset(const models::ModelConfig& model) {
 std::vector<Annotation> sharding_of(const Config& config, const ir::Mesh& mesh) {
   std::vector<Annotation> all;
   for (const auto& [pattern, sharding] : config.parallel.seeds) all.push_back({pattern, sharding});
-  if (!all.empty()) return all;
-  if (mesh.size_of(ir::kTensorAxis) > 1) all = tensor_preset(config.model);
+  if (all.empty() && mesh.size_of(ir::kTensorAxis) > 1) all = tensor_preset(config.model);
+  // What is between the matrices follows from the first of it, where the matrices have not claimed the axis.
+  if (config.parallel.sequence && mesh.size_of(ir::kTensorAxis) > 1)
+    all.push_back({"*.embedding", fmt::format("sequence:{}", ir::kTensorAxis), 1, {"micro", "eval"}});
   return all;
 }
 

@@ -21,7 +21,6 @@ struct Available {
 std::vector<Available> available() {
   return {
       {"train.precision", {"\"f32\"", "\"tf32\"", "\"bf16\"", "\"fp16\""}},
-      {"parallel.sequence", {"false"}},
   };
 }
 
