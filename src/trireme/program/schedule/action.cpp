@@ -1,4 +1,4 @@
-#include "trireme/program/schedule.h"
+#include "trireme/program/schedule/action.h"
 
 #include <charconv>
 #include <map>
