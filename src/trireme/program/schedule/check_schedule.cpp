@@ -153,7 +153,7 @@ void check_waits(const Schedule& all, const Places& places) {
     waits.push_back(fmt::format("{} at {} waits for {} of stage {}", places.stage(wait.stage, wait.action),
                                 places.action(all.stages[wait.stage][wait.action]), places.action(wait.needed),
                                 wait.on));
-  if (!found->sent_first) refuse("the stages wait for each other for ever: {}", fmt::join(waits, "; "));
+  if (!found->sent_first) refuse("the schedule deadlocks: {}", fmt::join(waits, "; "));
   const Action& first = *found->sent_first;
   refuse("{}, which sends {} first: messages are received in the order in which they are sent", waits.front(),
          places.action(first));

@@ -8,7 +8,7 @@ namespace trireme::program {
 //   backward), in this order; a stage's chunks forward a micro-batch in their order where there is one stage;
 // - synchronous: the update is the last action, once; asynchronous: every update follows the gradients of the same
 //   micro-batches on all stages, fill and any number of steady steps can be drained, and nothing is left afterwards;
-// - the stages cannot wait for each other for ever, although every send waits for its receive.
+// - the stages cannot deadlock, although every send waits for its receive.
 //
 // The last is stricter than the data flow. A stage sends activations and gradients on streams of their own, so
 // computing does not wait for a send. But messages of one kind between two stages are received in the order in which

@@ -38,11 +38,11 @@ TEST(CheckSchedule, OneStageRunsItsChunksInOrder) {
 TEST(CheckSchedule, StagesThatWaitForEachOtherAreNamed) {
   // Stage 0 wants the first gradient before it has given the second forward; stage 1 wants both forwards first.
   EXPECT_EQ(refused("F0 B0 F1 B1 U\nF0 F1 B0 B1 U\n"),
-            "the stages wait for each other for ever: stage 0 (line 1) at B0 waits for B0 of stage 1; stage 1 (line 2) "
+            "the schedule deadlocks: stage 0 (line 1) at B0 waits for B0 of stage 1; stage 1 (line 2) "
             "at F1 waits for F1 of stage 0");
   // Three stages, and the cycle is between the last two.
   EXPECT_EQ(refused("F0 F1 B0 B1 U\nF0 B0 F1 B1 U\nF0 F1 B0 B1 U\n"),
-            "the stages wait for each other for ever: stage 1 (line 2) at B0 waits for B0 of stage 2; stage 2 (line 3) "
+            "the schedule deadlocks: stage 1 (line 2) at B0 waits for B0 of stage 2; stage 2 (line 3) "
             "at F1 waits for F1 of stage 1");
 }
 
@@ -74,7 +74,7 @@ TEST(CheckSchedule, AsynchronousStepsMustFitTogether) {
             "stage 1 (fill, line 3): update 2 does not apply the gradients of the same micro-batches as on stage 0");
   // Fill and drain alone run; a steady step does not.
   EXPECT_EQ(refused(fill + "steady\nB1 U F0 B0 U F1\nF0 F1 B0 U B1 U\n" + drain),
-            "the stages wait for each other for ever: stage 0 (steady, line 5) at B0 waits for B0 of stage 1; stage 1 "
+            "the schedule deadlocks: stage 0 (steady, line 5) at B0 waits for B0 of stage 1; stage 1 "
             "(steady, line 6) at F1 waits for F1 of stage 0");
 }
 
@@ -88,7 +88,7 @@ TEST(CheckSchedule, FilesAreReadCheckedAndNamed) {
   EXPECT_EQ(request(good, 2), one_f_one_b_schedule(2, 2));
   EXPECT_EQ(test::refusal([&] { request(good, 4); }),
             good + ": it has 2 stages and 2 micro-batches, and 2 and 4 are wanted");
-  test::expect_contains(test::refusal([&] { request(bad, 2); }), bad + ": the stages wait for each other for ever");
+  test::expect_contains(test::refusal([&] { request(bad, 2); }), bad + ": the schedule deadlocks");
   test::expect_contains(test::refusal([&] { request(folder.path("none.txt"), 2); }), "none.txt: cannot be read");
 }
 

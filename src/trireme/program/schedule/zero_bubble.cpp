@@ -40,7 +40,7 @@ std::vector<Distance> distances(int stages, int extra, const std::vector<int>& l
   int ahead = std::numeric_limits<int>::max();
   for (int i = 0; i < stages; ++i) {
     const int room = limits[static_cast<std::size_t>(i)] - 1;
-    // A stage that wants more forwards than the one before it gives before its first backward would wait for ever.
+    // A stage that wants more forwards than the one before it gives before its first backward would deadlock.
     ahead = std::min({ahead, room, stages - 1 - i + std::min(stages - 1 - i, extra)});
     all.push_back({ahead, std::clamp(stages - 1 + extra - ahead, 0, room - ahead)});
   }
