@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "trireme/core/error.h"
 #include "trireme/program/schedule/messages.h"
@@ -15,10 +16,15 @@ class Run {
 
   // Until no stage can go on.
   void run() {
-    for (bool progress = true; progress;) {
-      progress = false;
-      for (std::size_t stage = 0; stage < sides_.size(); ++stage)
-        while (step(stage)) progress = true;
+    const std::size_t stages = sides_.size();
+    std::vector<std::size_t> awake(stages);  // stages that may have something to do
+    std::iota(awake.begin(), awake.end(), 0);
+    while (!awake.empty()) {
+      const std::size_t stage = awake.back();
+      awake.pop_back();
+      bool progress = false;
+      while (step(stage)) progress = true;
+      if (progress) awake.insert(awake.end(), {(stage + stages - 1) % stages, (stage + 1) % stages});
     }
   }
 

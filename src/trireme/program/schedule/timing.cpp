@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <optional>
 
 #include "trireme/core/error.h"
@@ -46,10 +47,15 @@ class Clock {
   }
 
   ScheduleTiming run() {
-    for (bool progress = true; progress;) {
-      progress = false;
-      for (std::size_t stage = 0; stage < next_.size(); ++stage)
-        while (step(stage)) progress = true;
+    const std::size_t stages = next_.size();
+    std::vector<std::size_t> awake(stages);  // stages that may have something to do
+    std::iota(awake.begin(), awake.end(), 0);
+    while (!awake.empty()) {
+      const std::size_t stage = awake.back();
+      awake.pop_back();
+      bool progress = false;
+      while (step(stage)) progress = true;
+      if (progress) awake.insert(awake.end(), {(stage + stages - 1) % stages, (stage + 1) % stages});
     }
     for (std::size_t stage = 0; stage < next_.size(); ++stage)
       TRI_CHECK(next_[stage] == schedule_.stages[stage].size(), "stage {} waits for ever: the schedule is not checked",

@@ -13,6 +13,9 @@ namespace {
 
 using Kind = Action::Kind;
 
+constexpr int kTries = 16;         // of distances between forwards and backwards
+constexpr int kGreedyStages = 64;  // its time grows with the square of the stages
+
 // How far a stage's forwards are ahead of its backwards, and its weight gradients behind them, in micro-batches. It
 // holds ahead + 1 + behind of them.
 struct Distance {
@@ -171,10 +174,12 @@ Schedule zero_bubble_auto_schedule(int stages, int micro_batches, const std::vec
     best = std::move(candidate);
     best_cost = cost;
   };
-  for (int extra = 0; extra < stages; ++extra) {
+  // Deep pipelines try fewer: the time of a try grows with their size.
+  const int step = (stages + kTries - 1) / kTries;
+  for (int extra = 0; extra < stages; extra += extra + step < stages ? step : std::max(stages - 1 - extra, 1)) {
     const std::vector<Distance> all = distances(stages, extra, limits);
     consider(at_distances(micro_batches, all));
-    consider(Greedy(micro_batches, limits, all, costs).run());
+    if (stages <= kGreedyStages) consider(Greedy(micro_batches, limits, all, costs).run());
   }
   return best;
 }
