@@ -19,7 +19,6 @@ namespace trireme::cli {
 namespace {
 
 using program::Schedule;
-using program::ScheduleCosts;
 using program::ScheduleTiming;
 
 constexpr int kMaxStages = 4096;

@@ -147,8 +147,9 @@ Schedule interleaved_schedule(int stages, int micro_batches, int chunks) {
         backwards.emplace_back(micro, chunks - 1 - chunk);
       }
   for (int i = 0; i < stages; ++i) {
-    const auto warm_up = static_cast<std::size_t>(2 * (stages - 1 - i) + (chunks - 1) * stages);
-    std::vector<Action>& actions = schedule.stages.emplace_back(alternate(warm_up, forwards, backwards));
+    const int warm_up = 2 * (stages - 1 - i) + (chunks - 1) * stages;
+    std::vector<Action>& actions =
+        schedule.stages.emplace_back(alternate(static_cast<std::size_t>(warm_up), forwards, backwards));
     std::erase_if(actions, [&](const Action& a) { return a.micro >= micro_batches; });
   }
   return schedule;

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
 
 #include "support/folder.h"
 #include "trireme/program/schedule/check_schedule.h"
@@ -41,8 +43,8 @@ void expect_bubble(const Schedule& schedule, int idle, int whole) {
 
 template <class Formula>
 void expect_held(const Schedule& schedule, Formula formula) {
-  std::vector<int> expected;
-  for (int i = 0; i < schedule.stage_count(); ++i) expected.push_back(formula(i));
+  std::vector<int> expected(schedule.stages.size());
+  for (int i = 0; i < schedule.stage_count(); ++i) expected[static_cast<std::size_t>(i)] = formula(i);
   EXPECT_EQ(held(schedule), expected);
 }
 
@@ -170,8 +172,8 @@ TEST(PipelineLaws, PipeDream) {
     expect_held(schedule, [&](int i) { return std::min(m, p - i); });
     if (m < p) return;
     expect_no_idle_time(schedule, p, m);
-    std::vector<int> versions;
-    for (int i = 0; i < p; ++i) versions.push_back(p - i);
+    std::vector<int> versions(static_cast<std::size_t>(p));
+    std::iota(versions.rbegin(), versions.rend(), 1);  // p − i at stage i
     EXPECT_EQ(weight_versions(schedule), versions);
   });
 }
