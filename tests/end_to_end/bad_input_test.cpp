@@ -138,6 +138,24 @@ TEST_F(BadInput, UnknownCommandsAndOptions) {
   expect_refusal({"inspect", "graph", "tiny.toml", "--graph=micr"}, {"'micr'", "micro"});
   expect_refusal({"inspect", "program", "tiny.toml", "--program=stp"}, {"'stp'", "step"});
   expect_refusal({"inspect", "program", "tiny.toml", "--rank=1"}, {"--rank 1"});
+  expect_refusal({"inspect", "schedul", "--stages=2"}, {"'schedul'", "'schedule'"});
+  expect_refusal({"inspect", "schedule"}, {"--stages is missing"});
+  expect_refusal({"inspect", "schedule", "--stages=2"}, {"--micro-batches is missing"});
+  expect_refusal({"inspect", "schedule", "--stages=0", "--micro-batches=2"}, {"--stages"});
+  expect_refusal({"inspect", "schedule", "--stages=-1", "--micro-batches=2"}, {"--stages -1"});
+  const std::vector<std::string> two = {"inspect", "schedule", "--stages=2", "--micro-batches=2"};
+  const auto of_two = [&](const char* option) {
+    std::vector<std::string> words = two;
+    words.emplace_back(option);
+    return words;
+  };
+  expect_refusal(of_two("--pipeline=1f1d"), {"'1f1d'", "'1f1b'"});
+  expect_refusal(of_two("--pipeline=file:none.txt"), {"none.txt", "cannot be read"});
+  expect_refusal(of_two("--max-held=2"), {"--max-held", "zero-bubble:auto"});
+  expect_refusal(of_two("--costs=1,2"), {"--costs"});
+  expect_refusal(of_two("--costs=1,0,2"), {"--costs"});
+  expect_refusal(of_two("--graph=micro"), {"--graph", "schedule"});
+  expect_refusal({"inspect", "graph", "tiny.toml", "--stages=2"}, {"--stages", "inspect schedule"});
   expect_refusal({"train", "tiny.toml", "--disable-pass=fuze"}, {"'fuze'", "'fuse'"});
   expect_refusal({"train", "tiny.toml", "--disable-pass=autodiff"}, {"'autodiff'", "fuse"});
   expect_refusal({"bench", "step", "tiny.toml", "--steps=none"}, {"--steps"});
@@ -174,7 +192,6 @@ TEST_F(BadInput, NotAvailableYet) {
   if (!device::cuda::built()) expect_key_refused("runtime.device=cuda", {"runtime.device", "no CUDA", "preset cuda"});
   for (const char* command : {"plan", "simulate"})
     expect_refusal({command, "tiny.toml"}, {"not available in this version", command});
-  expect_refusal({"inspect", "schedule", "tiny.toml"}, {"not available in this version", "schedule"});
 }
 
 TEST_F(BadInput, Tokenizers) {

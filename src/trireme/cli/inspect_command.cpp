@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "trireme/cli/commands.h"
+#include "trireme/cli/inspect_schedule.h"
 #include "trireme/cli/preparation.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -13,11 +14,12 @@ namespace {
 
 struct InspectArguments {
   std::string what;
-  std::string config = "quickstart";
+  std::string config;  // "": quickstart
   std::string graph;
   std::string program;  // "": step
   bool dot = false;
   std::int64_t rank = 0;
+  ScheduleArguments schedule;
 };
 
 std::string graph_text(const train::Role& role, const InspectArguments& a) {
@@ -41,6 +43,12 @@ std::string program_text(const train::Role& role, const std::string& name) {
 
 // Options of the one that say nothing about the other.
 void check_options(const InspectArguments& a) {
+  if (a.what == "schedule") {
+    if (a.dot || !a.graph.empty() || !a.program.empty() || a.rank != 0)
+      refuse("--dot, --graph, --program and --rank say nothing about a schedule; --svg draws it");
+    return;
+  }
+  a.schedule.expect_none(a.what);
   if (a.what == "program" && a.dot)
     refuse("--dot draws a graph, and a program is a list; see `trireme inspect graph --dot`");
   if (a.what == "program" && !a.graph.empty())
@@ -51,36 +59,44 @@ void check_options(const InspectArguments& a) {
 
 void check_subject(const InspectArguments& a) {
   const std::string& what = a.what;
-  if (what.empty()) refuse("inspect shows a graph or a program: trireme inspect graph, trireme inspect program");
-  const std::vector<std::string> subjects = {"graph", "program"};
+  const std::vector<std::string> subjects = {"graph", "program", "schedule"};
+  if (what.empty())
+    refuse(
+        "inspect shows a graph, a program or a schedule: trireme inspect graph, trireme inspect program, trireme "
+        "inspect schedule");
   if (std::find(subjects.begin(), subjects.end(), what) != subjects.end()) return check_options(a);
-  if (what == "schedule")
-    refuse("not available in this version: inspect schedule (available: {})", fmt::join(subjects, ", "));
   const auto near = nearest(what, subjects);
-  refuse("inspect shows a graph or a program, not '{}'{}", what, near ? "; did you mean '" + *near + "'?" : "");
+  refuse("inspect shows a graph, a program or a schedule, not '{}'{}", what,
+         near ? "; did you mean '" + *near + "'?" : "");
 }
 
 }  // namespace
 
 void add_inspect(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<InspectArguments>();
-  CLI::App* command = app.add_subcommand("inspect", "The graph after passes, or a rank's program");
-  command->add_option("what", arguments->what, "graph or program");
+  CLI::App* command =
+      app.add_subcommand("inspect", "The graph after passes, a rank's program, or a pipeline's schedule");
+  command->add_option("what", arguments->what, "graph, program or schedule");
   command->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");
   command->add_option("--graph", arguments->graph, "One graph alone: micro, update, eval, predict, init, derive");
   command->add_option("--program", arguments->program, "step, eval, predict, init or derive");
   command->add_flag("--dot", arguments->dot, "The graph for Graphviz");
   command->add_option("--rank", arguments->rank, "Whose program");
+  arguments->schedule.add_to(*command);
   command->footer(
       "\nExamples:\n"
       "  trireme inspect graph --graph micro | less\n"
       "  trireme inspect graph --dot | dot -Tsvg > graph.svg\n"
-      "  trireme inspect program my.toml --train.micro_batch=4\n");
+      "  trireme inspect program my.toml --train.micro_batch=4\n"
+      "  trireme inspect schedule --stages 4 --micro-batches 8 --pipeline zero-bubble\n"
+      "  trireme inspect schedule --stages 4 --micro-batches 8 --pipeline interleaved:2 --svg pipeline.svg\n");
   command->callback([&context, arguments] {
     context.run = [&context, arguments] {
       check_subject(*arguments);
+      if (arguments->what == "schedule") return inspect_schedule(context, arguments->config, arguments->schedule);
+      const std::string config = arguments->config.empty() ? "quickstart" : arguments->config;
       Preparation preparation("preparing");
-      const train::Trainer trainer(train::load_config(arguments->config, context.overrides, context.registry->models),
+      const train::Trainer trainer(train::load_config(config, context.overrides, context.registry->models),
                                    *context.registry, planning_options(preparation));
       preparation.finish();
       const train::Compiled& compiled = trainer.compiled();

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "trireme/program/program.h"
-#include "trireme/program/schedule.h"
+#include "trireme/program/schedule/action.h"
 
 namespace trireme::program {
 

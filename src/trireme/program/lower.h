@@ -8,7 +8,7 @@
 #include "trireme/program/collectives.h"
 #include "trireme/program/copies.h"
 #include "trireme/program/program.h"
-#include "trireme/program/schedule.h"
+#include "trireme/program/schedule/action.h"
 #include "trireme/program/weight_gradients.h"
 
 namespace trireme::program {

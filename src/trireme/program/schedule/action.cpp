@@ -1,9 +1,7 @@
-#include "trireme/program/schedule.h"
+#include "trireme/program/schedule/action.h"
 
 #include <charconv>
-#include <map>
 #include <optional>
-#include <tuple>
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -79,40 +77,47 @@ std::vector<Action> plain_order(const ActionNeeds& needs) {
 }
 
 void check_actions(std::span<const Action> actions, const ActionNeeds& needs) {
-  std::map<std::tuple<Kind, int>, std::size_t> place;
-  const auto find = [&](Kind kind, int micro) -> std::optional<std::size_t> {
-    const auto found = place.find({kind, micro});
-    return found == place.end() ? std::nullopt : std::optional(found->second);
+  constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+  const auto key = [&](const Action& a) {
+    return (static_cast<std::size_t>(a.kind) * needs.chunks + a.chunk) * needs.micro_batches + a.micro;
   };
+  std::vector<std::size_t> place(kLetters.size() * needs.chunks * needs.micro_batches, kNone);
+  const auto find = [&](const Action& action) { return place[key(action)]; };
   for (std::size_t a = 0; a < actions.size(); ++a) {
     const Action& action = actions[a];
     const bool update = action.kind == Kind::update;
-    if (action.chunk != 0) refuse("{} is of chunk {}, and the rank has one chunk", to_text(action), action.chunk);
+    if (action.chunk >= needs.chunks)
+      refuse("{} is of chunk {}, and the rank has {}", to_text(action), action.chunk,
+             needs.chunks == 1 ? "one chunk" : fmt::format("{} chunks", needs.chunks));
     if (update ? !needs.update : action.micro >= needs.micro_batches)
       refuse("{} has nothing to run: there {} {} micro-batch{}{}", to_text(action),
              needs.micro_batches == 1 ? "is" : "are", needs.micro_batches, needs.micro_batches == 1 ? "" : "es",
              needs.update ? "" : " and no update");
     if (!update && action.kind != Kind::forward && !needs.backward)
       refuse("{} has nothing to run: there are no gradients", to_text(action));
-    if (!place.emplace(std::tuple(action.kind, action.micro), a).second) refuse("{} comes twice", to_text(action));
+    if (find(action) != kNone) refuse("{} comes twice", to_text(action));
+    place[key(action)] = a;
   }
-  const auto follows = [&](Kind kind, int micro, Kind earlier) {
-    if (*find(kind, micro) < *find(earlier, micro))
-      refuse("{} comes before {}", to_text(Action{kind, micro}), to_text(Action{earlier, micro}));
+  const auto follows = [&](const Action& action, const Action& earlier) {
+    if (find(action) < find(earlier)) refuse("{} comes before {}", to_text(action), to_text(earlier));
   };
-  const auto required = [&](Kind kind, int micro) {
-    if (!find(kind, micro)) refuse("{} is missing", to_text(Action{kind, micro}));
+  const auto required = [&](const Action& action) {
+    if (find(action) == kNone) refuse("{} is missing", to_text(action));
   };
-  for (int micro = 0; micro < needs.micro_batches; ++micro) {
-    required(Kind::forward, micro);
-    if (!needs.backward) continue;
-    required(Kind::backward, micro);
-    follows(Kind::backward, micro, Kind::forward);
-    if (find(Kind::weight_gradient, micro)) follows(Kind::weight_gradient, micro, Kind::backward);
-  }
+  for (int micro = 0; micro < needs.micro_batches; ++micro)
+    for (int chunk = 0; chunk < needs.chunks; ++chunk) {
+      const Action forward{Kind::forward, micro, chunk};
+      const Action backward{Kind::backward, micro, chunk};
+      const Action weight_gradient{Kind::weight_gradient, micro, chunk};
+      required(forward);
+      if (!needs.backward) continue;
+      required(backward);
+      follows(backward, forward);
+      if (find(weight_gradient) != kNone) follows(weight_gradient, backward);
+    }
   if (!needs.update) return;
-  required(Kind::update, 0);
-  if (const std::size_t at = *find(Kind::update, 0); at + 1 < actions.size())
+  required({Kind::update});
+  if (const std::size_t at = find({Kind::update}); at + 1 < actions.size())
     refuse("{} comes before {}", to_text(actions[at]), to_text(actions[at + 1]));
 }
 

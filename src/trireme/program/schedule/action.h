@@ -8,6 +8,9 @@ namespace trireme::program {
 
 // One step of the order in which a rank works: a phase of a micro-batch, or the update. Micro-batches and chunks count
 // from 0.
+//
+// The whole backward of a micro-batch is one action: a B without a W of the same micro-batch and chunk makes the
+// gradients of inputs and of weights. With a W, B makes the gradients of inputs alone.
 struct Action {
   enum class Kind { forward, backward, weight_gradient, update };
   Kind kind = Kind::forward;
@@ -27,6 +30,7 @@ struct ActionNeeds {
   int micro_batches = 1;
   bool backward = true;  // the body has gradients
   bool update = true;    // there is a tail
+  int chunks = 1;        // each of which runs every micro-batch
 };
 
 // F0 B0 F1 B1 … U: each micro-batch to its end. B stands for both kinds of gradients.

@@ -1,0 +1,177 @@
+#include "trireme/cli/inspect_schedule.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "trireme/cli/output.h"
+#include "trireme/core/error.h"
+#include "trireme/io/atomic_file.h"
+#include "trireme/ir/axes.h"
+#include "trireme/program/schedule/check_schedule.h"
+#include "trireme/program/schedule/generate.h"
+#include "trireme/program/schedule/picture.h"
+#include "trireme/train/compile.h"
+#include "trireme/train/config.h"
+
+namespace trireme::cli {
+namespace {
+
+using program::Schedule;
+using program::ScheduleTiming;
+
+constexpr int kMaxStages = 4096;
+constexpr int kMaxMicroBatches = 65536;
+constexpr int kUsualWidth = 120;
+constexpr int kDrawnSteps = 2;  // of an asynchronous pipeline, filled and drained
+
+// What the configuration says where the arguments say nothing.
+ScheduleArguments completed(const Context& context, const std::string& file, ScheduleArguments a) {
+  if (!file.empty() || !context.overrides.empty()) {
+    const train::Config config =
+        train::load_config(file.empty() ? "quickstart" : file, context.overrides, context.registry->models);
+    if (a.stages == 0) a.stages = static_cast<int>(train::mesh_of(config).size_of(ir::kPipelineAxis));
+    if (a.micro_batches == 0) a.micro_batches = static_cast<int>(config.train.batch / train::micro_batch_rows(config));
+    if (a.pipeline.empty()) a.pipeline = config.parallel.pipeline;
+  }
+  if (a.pipeline.empty()) a.pipeline = "1f1b";
+  if (a.stages == 0) refuse("--stages is missing: `trireme inspect schedule --stages 4 --micro-batches 8`");
+  if (a.micro_batches == 0)
+    refuse("--micro-batches is missing: `trireme inspect schedule --stages {} --micro-batches {}`", a.stages,
+           4 * static_cast<std::int64_t>(a.stages));
+  if (a.stages < 1 || a.stages > kMaxStages) refuse("--stages {}: from 1 to {}", a.stages, kMaxStages);
+  if (a.micro_batches < 1 || a.micro_batches > kMaxMicroBatches)
+    refuse("--micro-batches {}: from 1 to {}", a.micro_batches, kMaxMicroBatches);
+  return a;
+}
+
+program::ScheduleRequest request_of(const ScheduleArguments& a) {
+  program::ScheduleRequest request;
+  request.pipeline = program::parse_pipeline(a.pipeline);
+  request.stages = a.stages;
+  request.micro_batches = a.micro_batches;
+  if (!a.max_held.empty() && request.pipeline.kind != program::PipelineName::Kind::zero_bubble_auto)
+    refuse("--max-held is for --pipeline zero-bubble:auto; the other pipelines hold what they need");
+  request.max_held = a.max_held;
+  if (a.costs.empty()) return request;
+  if (a.costs.size() != 3 || !(*std::min_element(a.costs.begin(), a.costs.end()) > 0))
+    refuse("--costs are three positive numbers: of a forward, of input and of weight gradients, as in --costs 1,1,1");
+  request.costs.stages = {{a.costs[0], a.costs[1], a.costs[2]}};
+  return request;
+}
+
+// What is printed of a schedule.
+struct Shown {
+  Schedule schedule;
+  Schedule drawn;  // a step, or a few of an asynchronous pipeline
+  ScheduleTiming timing;
+  double bubble = 0;  // of the steady state of an asynchronous pipeline
+};
+
+Shown shown(const program::ScheduleRequest& request) {
+  Shown s;
+  s.schedule = program::make_schedule(request);
+  program::check_schedule(s.schedule);
+  s.drawn = program::unrolled(s.schedule, kDrawnSteps);
+  s.timing = program::time_schedule(s.drawn, request.costs);
+  s.bubble = s.schedule.asynchronous() ? program::steady_state(s.schedule, request.costs).bubble : s.timing.bubble();
+  return s;
+}
+
+std::vector<std::string> lines_of(const program::StageActions& stages) {
+  std::vector<std::string> lines;
+  for (const std::vector<program::Action>& actions : stages) lines.push_back(program::to_text(actions));
+  return lines;
+}
+
+std::string json_of(const Shown& s) {
+  nlohmann::ordered_json out;
+  out["stages"] = lines_of(s.schedule.stages);
+  if (s.schedule.asynchronous()) {
+    out["fill"] = lines_of(s.schedule.fill);
+    out["drain"] = lines_of(s.schedule.drain);
+    out["weight_versions"] = program::weight_versions(s.schedule);
+  } else {
+    out["makespan"] = s.timing.makespan;
+  }
+  out["bubble"] = s.bubble;
+  out["held"] = program::held(s.schedule);
+  return out.dump() + "\n";
+}
+
+bool splits_backward(const Schedule& schedule) {
+  for (const auto& actions : schedule.stages)
+    for (const program::Action& action : actions)
+      if (action.kind == program::Action::Kind::weight_gradient) return true;
+  return false;
+}
+
+std::string title_of(const std::string& pipeline, const Schedule& s) {
+  return fmt::format("{}: {} stage{}, {} micro-batch{}{}", pipeline, s.stage_count(), s.stage_count() == 1 ? "" : "s",
+                     s.micro_batches, s.micro_batches == 1 ? "" : "es",
+                     s.chunks == 1 ? "" : fmt::format(", {} chunks per stage", s.chunks));
+}
+
+std::string text_of(const Shown& s, const std::string& title, const program::PictureOptions& options) {
+  const bool split = splits_backward(s.schedule);
+  std::string out = title + "\n\n" + program::picture(s.drawn, s.timing, options) + "\n";
+  out += split ? "F forward, B input gradients, W weight gradients, ·· idle\n" : "F forward, B backward, ·· idle\n";
+  if (s.schedule.asynchronous())
+    out += fmt::format("bubble    {:.1f}% idle time in steady state; shown are {} steps, filled and drained\n",
+                       100 * s.bubble, kDrawnSteps);
+  else
+    out += fmt::format("bubble    {:.1f}% idle time; the step takes {:g}{}\n", 100 * s.bubble, s.timing.makespan,
+                       split ? fmt::format(", a stage at most {:g}", s.timing.longest_stage()) : "");
+  out += fmt::format("held      {} micro-batches{}, by stage: activations are saved for so many\n",
+                     fmt::join(program::held(s.schedule), " "), s.schedule.chunks == 1 ? "" : " of a chunk");
+  if (s.schedule.asynchronous())
+    out += fmt::format("versions  {} of the weights, by stage\n", fmt::join(program::weight_versions(s.schedule), " "));
+  return out;
+}
+
+}  // namespace
+
+void ScheduleArguments::add_to(CLI::App& command) {
+  command.add_option("--stages", stages, "schedule: stages of the pipeline (by default the configuration's pp)");
+  command.add_option("--micro-batches", micro_batches, "schedule: micro-batches of a step");
+  command.add_option("--pipeline", pipeline,
+                     "schedule: sequential, gpipe, 1f1b, interleaved:V, zero-bubble, zero-bubble:auto, pipedream, "
+                     "pipedream-2bw or file:PATH");
+  command
+      .add_option("--max-held", max_held, "schedule: zero-bubble:auto holds at most so many micro-batches, by stage")
+      ->delimiter(',');
+  command.add_option("--costs", costs, "schedule: time of a forward, of input and of weight gradients (1,1,1)")
+      ->delimiter(',');
+  command.add_option("--width", width, "schedule: columns of the picture");
+  command.add_option("--svg", svg, "schedule: writes the picture to a file");
+  command.add_flag("--json", json, "schedule: for scripts");
+}
+
+void ScheduleArguments::expect_none(const std::string& what) const {
+  const std::vector<std::pair<const char*, bool>> given = {
+      {"--stages", stages != 0},         {"--micro-batches", micro_batches != 0},
+      {"--pipeline", !pipeline.empty()}, {"--max-held", !max_held.empty()},
+      {"--costs", !costs.empty()},       {"--width", width != 0},
+      {"--svg", !svg.empty()},           {"--json", json}};
+  for (const auto& [name, is] : given)
+    if (is) refuse("{} is of `trireme inspect schedule`, not of `trireme inspect {}`", name, what);
+}
+
+int inspect_schedule(const Context& context, const std::string& config, const ScheduleArguments& given) {
+  const ScheduleArguments arguments = completed(context, config, given);
+  const Shown s = shown(request_of(arguments));
+  const std::string title = title_of(arguments.pipeline, s.schedule);
+  const int numbers = s.schedule.asynchronous() ? s.schedule.micro_batches : 0;
+  if (!arguments.svg.empty())
+    io::write_file_atomically(arguments.svg,
+                              program::schedule_svg(s.drawn, s.timing, {.title = title, .micro_batches = numbers}));
+  const int terminal = terminal_width(stdout);
+  const int width = arguments.width > 0 ? arguments.width : terminal > 0 ? terminal : kUsualWidth;
+  const bool colour = terminal > 0 && std::getenv("NO_COLOR") == nullptr;
+  say(stdout,
+      arguments.json ? json_of(s) : text_of(s, title, {.width = width, .colour = colour, .micro_batches = numbers}));
+  return 0;
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,212 @@
+#include "trireme/program/schedule/timing.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <optional>
+
+#include "trireme/core/error.h"
+
+namespace trireme::program {
+namespace {
+
+using Kind = Action::Kind;
+
+// By micro-batch and chunk: whether a stage has a W for it.
+class Splits {
+ public:
+  Splits(const Schedule& schedule, const std::vector<Action>& actions)
+      : micro_batches_(schedule.micro_batches),
+        split_(static_cast<std::size_t>(schedule.micro_batches) * schedule.chunks) {
+    for (const Action& a : actions)
+      if (a.kind == Kind::weight_gradient) split_[key(a)] = true;
+  }
+  bool of(const Action& a) const { return split_[key(a)]; }
+  // The action after which nothing of the micro-batch is needed any more.
+  bool completes(const Action& a) const {
+    return a.kind == Kind::weight_gradient || (a.kind == Kind::backward && !of(a));
+  }
+
+ private:
+  std::size_t key(const Action& a) const { return static_cast<std::size_t>(a.chunk) * micro_batches_ + a.micro; }
+  std::size_t micro_batches_;
+  std::vector<bool> split_;
+};
+
+// When F and B of every part of the model are done.
+class Clock {
+ public:
+  Clock(const Schedule& schedule, const ScheduleCosts& costs)
+      : schedule_(schedule), costs_(costs), next_(schedule.stages.size()), free_(schedule.stages.size()) {
+    const std::size_t parts = schedule.stages.size() * schedule.chunks;
+    for (auto& done : done_) done.assign(parts * schedule.micro_batches, kNotYet);
+    for (const auto& actions : schedule.stages) {
+      splits_.emplace_back(schedule, actions);
+      timing_.stages.emplace_back().reserve(actions.size());
+    }
+  }
+
+  ScheduleTiming run() {
+    const std::size_t stages = next_.size();
+    std::vector<std::size_t> awake(stages);  // stages that may have something to do
+    std::iota(awake.begin(), awake.end(), 0);
+    while (!awake.empty()) {
+      const std::size_t stage = awake.back();
+      awake.pop_back();
+      bool progress = false;
+      while (step(stage)) progress = true;
+      if (progress) awake.insert(awake.end(), {(stage + stages - 1) % stages, (stage + 1) % stages});
+    }
+    for (std::size_t stage = 0; stage < next_.size(); ++stage)
+      TRI_CHECK(next_[stage] == schedule_.stages[stage].size(), "stage {} waits for ever: the schedule is not checked",
+                stage);
+    timing_.makespan = *std::max_element(free_.begin(), free_.end());
+    return std::move(timing_);
+  }
+
+ private:
+  static constexpr double kNotYet = -1;
+
+  double& done(Kind kind, std::size_t part, int micro) {
+    return done_[kind == Kind::forward ? 0 : 1][part * schedule_.micro_batches + micro];
+  }
+
+  // When the message that it needs is there; nothing: not yet.
+  std::optional<double> arrival(std::size_t stage, const Action& a) {
+    const std::size_t stages = next_.size();
+    const std::size_t part = a.chunk * stages + stage;
+    const bool first = a.kind == Kind::forward ? part == 0 : part + 1 == stages * schedule_.chunks;
+    if ((a.kind != Kind::forward && a.kind != Kind::backward) || first) return 0;
+    const double made = done(a.kind, a.kind == Kind::forward ? part - 1 : part + 1, a.micro);
+    if (made == kNotYet) return std::nullopt;
+    return made + (stages == 1 ? 0 : costs_.latency);
+  }
+
+  double cost(std::size_t stage, const Action& a) const {
+    const ActionCost& cost = costs_.of(stage);
+    if (a.kind == Kind::forward) return cost.forward;
+    if (a.kind == Kind::weight_gradient) return cost.weight_gradient;
+    if (a.kind == Kind::update) return cost.update;
+    return splits_[stage].of(a) ? cost.backward : cost.backward + cost.weight_gradient;
+  }
+
+  bool step(std::size_t stage) {
+    if (next_[stage] == schedule_.stages[stage].size()) return false;
+    const Action& a = schedule_.stages[stage][next_[stage]];
+    const std::optional<double> ready = arrival(stage, a);
+    if (!ready) return false;
+    const double start = std::max(free_[stage], *ready);
+    const double finish = start + cost(stage, a);
+    if (a.kind == Kind::forward || a.kind == Kind::backward)
+      done(a.kind, a.chunk * next_.size() + stage, a.micro) = finish;
+    timing_.stages[stage].push_back({start, finish});
+    timing_.busy += finish - start;
+    free_[stage] = finish;
+    ++next_[stage];
+    return true;
+  }
+
+  const Schedule& schedule_;
+  const ScheduleCosts& costs_;
+  std::vector<Splits> splits_;  // by stage
+  std::vector<std::size_t> next_;
+  std::vector<double> free_;
+  std::array<std::vector<double>, 2> done_;  // forward and backward, by part of the model and micro-batch
+  ScheduleTiming timing_;
+};
+
+// Steps after which further ones are all the same: a stage's lead over the last one is bounded by what is in flight.
+int settled_steps(const Schedule& schedule) { return schedule.asynchronous() ? schedule.stage_count() + 3 : 1; }
+
+// A version of the weights: from the update that makes it to its last reader, by place in the stage's list.
+struct Version {
+  std::size_t born = 0;
+  std::size_t last = 0;  // exclusive
+};
+
+// An update may overwrite the version before it where no later action reads that one.
+int versions_of(const std::vector<Action>& actions, const Schedule& all, const Schedule& schedule) {
+  const Splits splits(all, actions);
+  std::vector<Version> versions(1);
+  std::vector<std::size_t> reads(static_cast<std::size_t>(all.micro_batches) * all.chunks);  // the version
+  const auto key = [&](const Action& a) { return static_cast<std::size_t>(a.chunk) * all.micro_batches + a.micro; };
+  for (std::size_t at = 0; at < actions.size(); ++at) {
+    const Action& a = actions[at];
+    if (a.kind == Kind::update) {
+      versions.back().last = std::max(versions.back().last, at);
+      versions.push_back({at, at + 1});
+    } else if (a.kind == Kind::forward) {
+      const int step = a.micro / schedule.micro_batches;
+      reads[key(a)] = schedule.delayed ? static_cast<std::size_t>(std::max(step - 1, 0)) : versions.size() - 1;
+    }
+    if (splits.completes(a)) {
+      Version& read = versions[reads[key(a)]];
+      read.last = std::max(read.last, at + 1);
+    }
+  }
+  std::vector<int> change(actions.size() + 1);  // of how many there are, by place
+  for (const Version& version : versions) {
+    if (version.born >= version.last) continue;
+    ++change[version.born];
+    --change[version.last];
+  }
+  int now = 0;
+  int most = 0;
+  for (const int by : change) most = std::max(most, now += by);
+  return most;
+}
+
+}  // namespace
+
+double ScheduleTiming::bubble() const {
+  const double whole = makespan * static_cast<double>(stages.size());
+  return whole > 0 ? (whole - busy) / whole : 0;
+}
+
+double ScheduleTiming::longest_stage() const {
+  double longest = 0;
+  for (const std::vector<Slot>& slots : stages)
+    if (!slots.empty()) longest = std::max(longest, slots.back().finish - slots.front().start);
+  return longest;
+}
+
+ScheduleTiming time_schedule(const Schedule& schedule, const ScheduleCosts& costs) {
+  TRI_CHECK(!schedule.asynchronous(), "the steps of an asynchronous schedule must be unrolled");
+  return Clock(schedule, costs).run();
+}
+
+SteadyState steady_state(const Schedule& schedule, const ScheduleCosts& costs) {
+  const int steps = settled_steps(schedule);
+  const ScheduleTiming before = time_schedule(unrolled(schedule, steps), costs);
+  const ScheduleTiming after = time_schedule(unrolled(schedule, steps + 1), costs);
+  const double period = after.makespan - before.makespan;
+  const double whole = period * schedule.stage_count();
+  return {period, whole > 0 ? (whole - (after.busy - before.busy)) / whole : 0};
+}
+
+std::vector<int> held(const Schedule& schedule) {
+  const Schedule all = unrolled(schedule, schedule.asynchronous() ? 3 : 1);
+  std::vector<int> most;
+  for (const std::vector<Action>& actions : all.stages) {
+    const Splits splits(all, actions);
+    int now = 0;
+    int& stage = most.emplace_back(0);
+    for (const Action& a : actions) {
+      now += a.kind == Kind::forward ? 1 : 0;
+      stage = std::max(stage, now);
+      now -= splits.completes(a) ? 1 : 0;
+    }
+  }
+  return most;
+}
+
+std::vector<int> weight_versions(const Schedule& schedule) {
+  if (!schedule.asynchronous()) return std::vector<int>(schedule.stages.size(), 1);
+  // Enough steps for as many updates as there are stages.
+  const Schedule all = unrolled(schedule, settled_steps(schedule));
+  std::vector<int> versions;
+  for (const std::vector<Action>& actions : all.stages) versions.push_back(versions_of(actions, all, schedule));
+  return versions;
+}
+
+}  // namespace trireme::program

@@ -1,0 +1,100 @@
+// `trireme inspect schedule`, and the pictures of the documentation.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "end_to_end/program.h"
+#include "trireme/core/text.h"
+
+namespace trireme::testing {
+namespace {
+
+using Schedules = Program;
+
+std::vector<std::string> request(const std::string& pipeline, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> words = {"inspect", "schedule", "--stages=4", "--micro-batches=8", "--pipeline=" + pipeline};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST_F(Schedules, JsonForScripts) {
+  const nlohmann::json plain = nlohmann::json::parse(done(request("1f1b", {"--json"})).out);
+  ASSERT_EQ(plain["stages"].size(), 4U);
+  EXPECT_EQ(plain["stages"][3], "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7 U");
+  EXPECT_DOUBLE_EQ(plain["bubble"].get<double>(), 3.0 / 11);
+  EXPECT_EQ(plain["held"], nlohmann::json({4, 3, 2, 1}));
+  EXPECT_FALSE(plain.contains("fill"));
+
+  const nlohmann::json stashed = nlohmann::json::parse(done(request("pipedream", {"--json"})).out);
+  EXPECT_EQ(stashed["bubble"], 0.0);
+  EXPECT_EQ(stashed["weight_versions"], nlohmann::json({4, 3, 2, 1}));
+  EXPECT_EQ(stashed["drain"], nlohmann::json({"B5 U B6 U B7 U", "B6 U B7 U", "B7 U", ""}));
+
+  const nlohmann::json limited =
+      nlohmann::json::parse(done(request("zero-bubble:auto", {"--json", "--max-held=2,2,2,1"})).out);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_LE(limited["held"][i], i == 3 ? 1 : 2);
+}
+
+TEST_F(Schedules, PicturesAreTextAndSvg) {
+  const std::string text = done(request("interleaved:2", {"--svg=out.svg", "--width=60"})).out;
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  EXPECT_NE(text.find("2 chunks per stage"), std::string::npos);
+  const std::string svg = read("out.svg");
+  EXPECT_NE(svg.find("<title>F7.1: "), std::string::npos);
+  EXPECT_TRUE(svg.ends_with("</svg>\n"));
+  // Costs are drawn and counted: eight times 1 + 2 + 1, and three stages before the last.
+  EXPECT_NE(done(request("gpipe", {"--costs=1,2,1"})).out.find("the step takes 44"), std::string::npos);
+}
+
+// What the arguments leave open is the configuration's.
+TEST_F(Schedules, ConfigurationsAndFiles) {
+  const std::vector<std::string> words = {
+      "inspect",   "schedule", "tiny.toml", "--train.batch=8", "--train.micro_batch=2", "--parallel.pipeline=gpipe",
+      "--stages=2"};
+  EXPECT_TRUE(done(words).out.starts_with("gpipe: 2 stages, 4 micro-batches\n"));
+  write("own.txt", "F0 F1 B0 B1 U\nF0 B0 F1 B1 U\n");
+  const auto own = [](const char* micro_batches) {
+    return std::vector<std::string>{"inspect", "schedule", "--stages=2", micro_batches, "--pipeline=file:own.txt"};
+  };
+  EXPECT_NE(done(own("--micro-batches=2")).out.find("stage 1  ·· F0 B0━━━ F1 B1━━━"), std::string::npos);
+  EXPECT_NE(refused(own("--micro-batches=3")).find("own.txt: it has 2 stages and 2 micro-batches"), std::string::npos);
+  write("own.txt", "F0 F1 B0 B1 U\nF0 B0 B1 F1 U\n");
+  EXPECT_NE(refused(own("--micro-batches=2")).find("own.txt: stage 1 (line 2): B1 comes before F1"), std::string::npos);
+}
+
+struct Listing {
+  std::vector<std::string> arguments;
+  std::string output;
+};
+
+// Blocks of a page that begin with "$ trireme …": the command, and what it prints.
+std::vector<Listing> listings(const std::string& page) {
+  std::ifstream in(std::string(TRIREME_SOURCE_DIR) + "/docs/" + page);
+  std::vector<Listing> found;
+  bool fenced = false, first = false, listed = false;
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("```")) {
+      fenced = first = !fenced;
+      listed = false;
+      continue;
+    }
+    if (first && line.starts_with("$ trireme ")) {
+      found.push_back({split(line.substr(std::string("$ trireme ").size()), ' '), ""});
+      listed = true;
+    } else if (listed) {
+      found.back().output += line + "\n";
+    }
+    first = false;
+  }
+  return found;
+}
+
+TEST_F(Schedules, TheDocumentationShowsWhatTheCommandPrints) {
+  const std::vector<Listing> all = listings("pipelines.md");
+  EXPECT_GE(all.size(), 8U);
+  for (const Listing& listing : all) EXPECT_EQ(done(listing.arguments).out, listing.output) << listing.arguments.back();
+}
+
+}  // namespace
+}  // namespace trireme::testing
