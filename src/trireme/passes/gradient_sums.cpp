@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
@@ -14,6 +15,7 @@ using ir::kNone;
 using ir::Node;
 using ir::StateId;
 using ir::ValueId;
+using Axes = std::vector<std::string>;
 
 GradientSums::GradientSums(ir::Module& module, const std::string& graph, const std::string& axis)
     : module_(module), axis_(axis), parts_(module.mesh.size_of(axis)), rebuild_(module, graph) {
@@ -30,6 +32,8 @@ GradientSums::GradientSums(ir::Module& module, const std::string& graph, const s
       if (state.trained && module.state(value.state).name == gradient_name(state.name))
         sums_.push_back({state.name, node, value.type, rebuild_.mapped(node.inputs.front())});
   }
+  for (const ir::Mesh::Axis& other : module.mesh.axes)
+    if (other.size > 1 && other.name != axis) other_axes_.push_back(other.name);
   if (clip_.op == nullptr) fail("the update does not look at the gradients' norm");
 }
 
@@ -87,12 +91,18 @@ ValueId GradientSums::state_value(ir::State state) {
   return rebuild_.fresh().read(module_, id);
 }
 
+std::int64_t GradientSums::other_ranks() const {
+  std::int64_t ranks = 1;
+  for (const std::string& axis : other_axes_) ranks *= module_.mesh.size_of(axis);
+  return ranks;
+}
+
 ValueId GradientSums::own_state(const std::string& name, std::int64_t elements) {
   ir::State state;
   state.name = name;
   state.type = {DType::f32, {1, elements}};
-  state.whole = {parts_, elements};
-  state.sharding.dims = {{axis_}, {}};
+  state.whole = {parts_, elements * other_ranks()};
+  state.sharding.dims = {{axis_}, other_axes_};
   return state_value(std::move(state));
 }
 
@@ -101,6 +111,12 @@ ValueId GradientSums::shared_state(const std::string& name, const TensorType& ty
   state.name = name;
   state.type = type;
   state.init = init;
+  if (!other_axes_.empty()) {
+    state.whole = type.shape;
+    state.whole[0] *= other_ranks();
+    state.sharding.dims.assign(static_cast<std::size_t>(type.shape.rank()), {});
+    state.sharding.dims.front() = other_axes_;
+  }
   return state_value(std::move(state));
 }
 
@@ -118,10 +134,25 @@ ValueId GradientSums::local_clip() {
   const double limit = clip_.attributes.real("max_norm");
   if (limit == 0 && unit_ == kNone) return kNone;
   if (local_clip_ != kNone) return local_clip_;
-  std::vector<ValueId> squares;
-  squares.reserve(sums_.size());
-  for (const Sum& sum : sums_) squares.push_back(add("sum_squares", {sum.own}, {}, sum.parameter + ".own").front());
-  const ValueId total = add("add_n", squares, {}, "own_square").front();
+  // Squares of shards are summed over the ranks that have the others.
+  std::map<std::string, std::vector<ValueId>> squares;  // by the axes that shard them
+  for (const Sum& sum : sums_) {
+    Axes sharded;
+    for (const Axes& axes : module_.state(module_.find_state(sum.parameter)).sharding.dims)
+      sharded.insert(sharded.end(), axes.begin(), axes.end());
+    squares[fmt::format("{}", fmt::join(sharded, "+"))].push_back(
+        add("sum_squares", {sum.own}, {}, sum.parameter + ".own").front());
+  }
+  std::vector<ValueId> totals;
+  for (const auto& [axes, terms] : squares) {
+    ValueId sum = add("add_n", terms, {}, "own_square").front();
+    if (!axes.empty())
+      sum = add(ops::kAllReduce.data(), {sum},
+                {{"axis", axes}, {"parts", static_cast<std::int64_t>(module_.mesh.size_of(axes))}}, "own_square")
+                .front();
+    totals.push_back(sum);
+  }
+  const ValueId total = totals.size() == 1 ? totals.front() : add("add_n", totals, {}, "own_square").front();
   const ValueId loss = rebuild_.fresh().read(module_, module_.find_state("loss"));
   local_clip_ = add("clip_scale", {total, loss, unit_}, {{"max_norm", limit / std::sqrt(static_cast<double>(parts_))}},
                     "own_clip")[1];

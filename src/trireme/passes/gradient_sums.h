@@ -39,8 +39,9 @@ class GradientSums {
   ir::ValueId all_to_all(ir::ValueId value, const std::string& label);
 
   // A state of `elements` that each rank has for itself, zero at first: its value. Asking again gives the same state.
+  // Ranks along other axes have gradients of other shards, or other terms of them.
   ir::ValueId own_state(const std::string& name, std::int64_t elements);
-  // One that all ranks have alike.
+  // One that all ranks along the axis have alike.
   ir::ValueId shared_state(const std::string& name, const TensorType& type, const ir::Init& init);
   // The new contents of a state, given by its value; it stays as it was after a bad step.
   void keep(ir::ValueId state, ir::ValueId fresh);
@@ -61,12 +62,14 @@ class GradientSums {
   void finish();
 
  private:
+  std::int64_t other_ranks() const;
   ir::StateId add_state(ir::State state);
   ir::ValueId state_value(ir::State state);
 
   ir::Module& module_;
   std::string axis_;
   int parts_;
+  std::vector<std::string> other_axes_ = {};  // of the mesh
   Rebuild rebuild_;
   std::vector<Sum> sums_;
   std::map<ir::ValueId, std::function<void()>> replaced_;  // by the first output of nodes of the old graph

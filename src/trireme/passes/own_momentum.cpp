@@ -25,8 +25,15 @@ void own_momenta(ir::Module& module, const std::string& axis) {
     state.name = state.name.substr(0, state.name.size() - kMomentum.size()) + kOwnMomentum;
     const std::int64_t elements = state.type.elements();
     state.type.shape = {1, elements};
-    state.whole = {module.mesh.size_of(axis), elements};
-    state.sharding.dims = {{axis}, {}};
+    std::vector<std::string> others;
+    std::int64_t ranks = 1;
+    for (const ir::Mesh::Axis& other : module.mesh.axes) {
+      if (other.size == 1 || other.name == axis) continue;
+      others.push_back(other.name);
+      ranks *= other.size;
+    }
+    state.whole = {module.mesh.size_of(axis), elements * ranks};
+    state.sharding.dims = {{axis}, others};
     const ir::Write& write = *std::find_if(init.writes.begin(), init.writes.end(),
                                            [&](const ir::Write& w) { return w.state == static_cast<StateId>(s); });
     for (Node& node : init.nodes)

@@ -66,6 +66,7 @@ void Pipeline::run(ir::Module& module, const Options& options) const {
       passes_[i]->run(module);
       ir::verify(module);
     } catch (Error& e) {
+      if (e.kind() == Error::Kind::request) throw;  // about the model or the plan, whichever pass finds it
       throw e.within("pass " + name);
     }
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -69,6 +69,7 @@ class Propagator {
         if (a.priority == priority) annotate(a);
       spread();
     }
+    check_all_used();
     store();
   }
 
@@ -116,15 +117,24 @@ class Propagator {
       const std::int64_t ranks =
           ranks_along(cell.dims[static_cast<std::size_t>(*dim)], options_.mesh) * options_.mesh.size_of(axis);
       if (cell.type.shape[*dim] % ranks != 0 && !may_pad(c, *dim)) {
-        refuse(
-            "{} {} cannot be sharded in {} equal parts along dimension {} over {}; {} = {} or another that divides {}",
-            cell.name.substr(1), cell.type.str(), ranks, *dim, axis, axis,
-            nearest_divisor(cell.type.shape[*dim], ranks), cell.type.shape[*dim]);
+        refuse("{} {} cannot be sharded over {} ranks: dimension {} ({}) has {} elements, and {}={} divides them",
+               cell.name.substr(1), cell.type.str(), ranks, *dim, trim(pair[0]), cell.type.shape[*dim], axis,
+               nearest_divisor(cell.type.shape[*dim], ranks));
       }
       add(cell, *dim, axis);
       explain(cell, fmt::format("annotation \"{}\" = \"{}\"", a.pattern, a.sharding));
     }
     cell.closed = true;
+  }
+
+  // Ranks along an axis that shards nothing would all do the same.
+  void check_all_used() const {
+    for (const ir::Mesh::Axis& axis : options_.mesh.axes)
+      if (axis.size > 1 && std::none_of(cells_.begin(), cells_.end(), [&](const Cell& c) { return has(c, axis.name); }))
+        refuse(
+            "nothing is sharded over the mesh axis {}: name what to shard over it, as in \"*.up.weight\" = \"out:{}\", "
+            "or leave the axis out",
+            axis.name, axis.name);
   }
 
   static std::int64_t nearest_divisor(std::int64_t extent, std::int64_t ranks) {

@@ -1,6 +1,7 @@
 #include "trireme/train/server_options.h"
 
 #include "trireme/core/error.h"
+#include "trireme/ir/axes.h"
 
 namespace trireme::train {
 
@@ -50,6 +51,11 @@ std::optional<passes::ServerOptions> server_options(const Config& config, const 
                                                     const ir::Mesh& workers) {
   const Choice choice = parse_choice(config.parallel.server);
   if (choice.name == "none") return std::nullopt;
+  if (workers.ranks() != workers.size_of(ir::kDataAxis))
+    refuse(
+        "parallel.server = \"{}\" shares out whole parameters, and parallel.mesh = \"{}\" shards them; the nearest is "
+        "parallel.mesh = \"{}={}\", or parallel.server = \"none\"",
+        config.parallel.server, workers.str(), ir::kDataAxis, workers.ranks());
   const int servers = extra_ranks(config);
   passes::ServerOptions options{.keys = passes::share_out(module, servers),
                                 .servers = servers,
