@@ -37,11 +37,16 @@ void add_cuda_kernels(ir::Registry& registry) {
   add("softmax", prepare_softmax_cuda);
   add("softmax_grad", prepare_softmax_grad_cuda);
   add("embedding", prepare_embedding_cuda);
+  add("local_tokens", prepare_local_tokens_cuda);
   add("embedding_grad", prepare_embedding_grad_cuda, embedding_grad_workspace_cuda);
   add("accuracy", prepare_accuracy_cuda, accuracy_workspace_cuda);
   add("cross_entropy", prepare_cross_entropy_cuda, cross_entropy_workspace_cuda);
   add("cross_entropy_grad", prepare_cross_entropy_grad_cuda);
   add("linear_cross_entropy", prepare_linear_cross_entropy_cuda, linear_cross_entropy_workspace_cuda);
+  add("linear_lse", prepare_linear_lse_cuda, linear_lse_workspace_cuda);
+  add("linear_cross_entropy_given", prepare_linear_cross_entropy_given_cuda, linear_cross_entropy_given_workspace_cuda);
+  add("lse_terms", prepare_lse_terms_cuda);
+  add("join_lse", prepare_join_lse_cuda);
   add("kl_divergence", prepare_kl_divergence_cuda, kl_divergence_workspace_cuda);
   add("kl_divergence_grad", prepare_kl_divergence_grad_cuda);
   add("mean_absolute_error", prepare_mean_absolute_error_cuda, regression_workspace_cuda);

@@ -12,7 +12,7 @@ constexpr int kThreads = 256;
 // tensor.
 template <int N, class T>
 __global__ void embedding_kernel(const std::int32_t* tokens, const T* table, T* y, std::int64_t vocab,
-                                 std::int64_t width) {
+                                 std::int64_t width, bool masked) {
   const std::int64_t row = blockIdx.x;
   const std::int64_t token = tokens[row];
   const bool valid = token >= 0 && token < vocab;
@@ -23,10 +23,20 @@ __global__ void embedding_kernel(const std::int32_t* tokens, const T* table, T* 
       pack = load<N>(table + token * width + c);
     } else {
 #pragma unroll
-      for (int j = 0; j < N; ++j) pack.v[j] = narrow<T>(nanf(""));
+      for (int j = 0; j < N; ++j) pack.v[j] = narrow<T>(masked && token < 0 ? 0.0F : nanf(""));
     }
     store<N>(y + row * width + c, pack);
   }
+}
+
+// A token outside the vocabulary stays outside any rank's rows, so that it is found.
+__global__ void local_tokens_kernel(const std::int32_t* tokens, const std::int64_t* place, std::int32_t* y,
+                                    std::int64_t vocab, std::int64_t rows, std::int64_t n) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  const std::int64_t own = tokens[i] - *place * rows;
+  const bool valid = tokens[i] >= 0 && tokens[i] < vocab;
+  y[i] = !valid ? static_cast<std::int32_t>(rows) : own >= 0 && own < rows ? static_cast<std::int32_t>(own) : -1;
 }
 
 // The gradient sums rows of dy by token. Positions are first put in the order of their tokens, those of one token
@@ -196,18 +206,29 @@ __global__ void sum_kernel(const In* dy, Out* table, std::int64_t width, bool ac
 std::shared_ptr<device::Kernel> prepare_embedding_cuda(const ir::KernelSpec& spec) {
   const std::int64_t tokens = spec.inputs[0].elements();
   const std::int64_t vocab = spec.inputs[1].shape[0], width = spec.inputs[1].shape[1];
+  const bool masked = spec.attributes.boolean("masked");
   return dispatch_native(spec.inputs[1].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {
     return make_kernel([=](const device::Launch& launch) {
       if (tokens == 0 || width == 0) return;
       const auto run = [&](auto kernel, int pack) {
         const auto threads = static_cast<unsigned>(std::clamp<std::int64_t>(pieces(width, 32 * pack) * 32, 32, 256));
         kernel<<<blocks(tokens), threads, 0, stream_of(launch)>>>(launch.in<std::int32_t>(0), launch.in<T>(1),
-                                                                  launch.out<T>(0), vocab, width);
+                                                                  launch.out<T>(0), vocab, width, masked);
       };
       const bool fits = width % kWidest<T> == 0 && aligned16(launch.inputs[1]) && aligned16(launch.outputs[0]);
       fits ? run(embedding_kernel<kWidest<T>, T>, kWidest<T>) : run(embedding_kernel<1, T>, 1);
       device::cuda::launched("embedding");
     });
+  });
+}
+
+std::shared_ptr<device::Kernel> prepare_local_tokens_cuda(const ir::KernelSpec& spec) {
+  const std::int64_t vocab = spec.attributes.integer("vocab"), rows = spec.attributes.integer("rows");
+  return make_kernel([=, n = spec.inputs[0].elements()](const device::Launch& launch) {
+    if (n == 0) return;
+    local_tokens_kernel<<<blocks(pieces(n, kThreads)), kThreads, 0, stream_of(launch)>>>(
+        launch.in<std::int32_t>(0), launch.in<std::int64_t>(1), launch.out<std::int32_t>(0), vocab, rows, n);
+    device::cuda::launched("local_tokens");
   });
 }
 

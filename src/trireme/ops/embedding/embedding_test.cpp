@@ -63,6 +63,56 @@ TEST(Embedding, OftenTheSameToken) {
   check_op(often(1, 4, 0, 0));
 }
 
+// Rows that another place has.
+TEST(Embedding, MaskedTokensGiveZerosAndNoGradient) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    OpCase c = embedding_case({3, 17}, 9, 33, dtype);
+    c.attributes = {{"masked", true}};
+    c.fill = [](std::size_t input, std::size_t element) {
+      if (input != 0) return value(element);
+      return element % 4 == 1 ? -1.0 : token(element, 9);
+    };
+    c.reference = [dtype](const std::vector<Tensor>& in) {
+      Tensor y = Tensor::zeros({dtype, {3, 17, 33}});
+      for (std::size_t i = 0; i < y.data.size(); ++i)
+        y[i] = in[0][i / 33] < 0 ? 0 : in[1][static_cast<std::size_t>(in[0][i / 33]) * 33 + i % 33];
+      return std::vector<Tensor>{y};
+    };
+    c.differentiate = {};
+    check_op(c);
+
+    OpCase g;
+    g.op = "embedding_grad";
+    g.inputs = {{DType::i32, {3, 17}}, {dtype, {3, 17, 33}}};
+    g.attributes = {{"masked", true}, {"vocab", std::int64_t{9}}};
+    g.fill = c.fill;
+    g.reference = [dtype](const std::vector<Tensor>& in) {
+      Tensor y = Tensor::zeros({dtype, {9, 33}});
+      for (std::size_t i = 0; i < in[1].data.size(); ++i)
+        if (in[0][i / 33] >= 0) y[static_cast<std::size_t>(in[0][i / 33]) * 33 + i % 33] += in[1][i];
+      return std::vector<Tensor>{y};
+    };
+    if (dtype != DType::f32) g.tolerance = 1e-2;
+    check_op(g);
+  }
+}
+
+TEST(LocalTokens, CountFromTheFirstRowOfAPlace) {
+  OpCase c;
+  c.op = "local_tokens";
+  c.inputs = {{DType::i32, {2, 19}}, {DType::i64, {}}};
+  c.attributes = {{"vocab", std::int64_t{50}}, {"rows", std::int64_t{17}}};
+  c.fill = [](std::size_t input, std::size_t element) {
+    return input == 1 ? 1.0 : static_cast<double>(element * 7 % 50);
+  };
+  c.reference = [](const std::vector<Tensor>& in) {
+    Tensor y = in[0];
+    for (double& t : y.data) t = t >= 17 && t < 34 ? t - 17 : -1;
+    return std::vector<Tensor>{y};
+  };
+  check_op(c);
+}
+
 TEST(Embedding, LowPrecision) {
   for (const DType dtype : {DType::bf16, DType::f16}) check_op(embedding_case({3, 17}, 33, 65, dtype));
 }
