@@ -8,6 +8,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/core/version.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/planner/machine.h"
 #include "trireme/planner/predict.h"
@@ -127,8 +128,8 @@ std::string headline(const train::Config& config) {
   if (!keys.empty())
     from += fmt::format(" with your {}{}", fmt::join(keys.begin(), keys.begin() + std::min(kShown, keys.size()), ", "),
                         keys.size() > kShown ? ", …" : "");
-  return fmt::format("trireme 0.1 · {} core{} ({}) · {} · {}\n", cores, cores == 1 ? "" : "s", planner::cpu_features(),
-                     gpus_text(), from);
+  return fmt::format("trireme {} · {} core{} ({}) · {} · {}\n", short_version(), cores, cores == 1 ? "" : "s",
+                     planner::cpu_features(), gpus_text(), from);
 }
 
 std::string categories_text(const program::PeakReport& peak) {

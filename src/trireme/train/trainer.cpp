@@ -11,6 +11,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/core/version.h"
 #include "trireme/device/algorithm_cache.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/device/cuda/nccl.h"
@@ -493,7 +494,7 @@ std::string Trainer::run_json() const {
   gethostname(host.data(), host.size() - 1);
   nlohmann::ordered_json o;
   o["command"] = options_.command;
-  o["build"] = {{"version", "0.1.0"}, {"compiler", __VERSION__}};
+  o["build"] = {{"version", version()}, {"compiler", __VERSION__}};
   o["hosts"] = {host.data()};
   o["parameters"] = compiled_.parameters();
   o["plan"] = {{"ranks", compiled_.mesh.ranks()},
