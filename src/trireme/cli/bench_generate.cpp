@@ -52,7 +52,8 @@ int bench_generate(Context& context, const GenerateBenchArguments& a) {
   const double first = median(first_ms), each = median(token_ms);
   std::size_t weights = 0;
   for (const ir::State& state : model.compiled().roles.front().module.states)
-    if (state.category == ir::Category::weights && (config.train.precision == "f32") == state.derived_from.empty())
+    if (state.category == ir::Category::weights &&
+        (config.train.precision == train::Precision::f32) == state.derived_from.empty())
       weights += state.type.bytes();
   if (a.json) {
     const nlohmann::ordered_json o = {{"first_token_ms", first},

@@ -124,12 +124,12 @@ int bench_offload(Context& context, const OffloadArguments& a) {
   train::TrainerOptions options;
   options.write = false;
   train::Config config = train::load_config(a.config, context.overrides, context.registry->models);
-  if (config.memory.offload == "none") {
+  if (config.memory.offload.none()) {
     config.memory.offload = "all";
     // The quickstart's ranks update parts of their weights in place, which then cannot leave.
     if (config.builtin && !config.has_own_subject()) config.parallel = {};
   }
-  if (config.output.staging == "auto") config.output.staging = "4KiB";  // nothing is saved here
+  if (config.output.staging.automatic()) config.output.staging = "4KiB";  // nothing is saved here
   const std::filesystem::path folder = config.memory.offload_dir.empty()
                                            ? std::filesystem::current_path()
                                            : std::filesystem::path(config.memory.offload_dir);

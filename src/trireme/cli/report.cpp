@@ -163,9 +163,9 @@ std::string plan_text(const train::Trainer& t) {
     out +=
         fmt::format(", {} {}{} ({})", more, c.roles.back().kind, more == 1 ? "" : "s", c.roles.back().exchange->pace());
   const train::MemoryConfig& memory = t.config().memory;
-  if (memory.remat != "none") out += ", remat " + memory.remat;
-  if (memory.activations != "full") out += ", activations kept in " + memory.activations;
-  if (memory.offload != "none") out += ", offload of " + memory.offload;
+  if (memory.remat != train::Remat::none) out += ", remat " + memory.remat.text();
+  if (memory.activations != train::Activations::full) out += ", activations saved in " + memory.activations.text();
+  if (!memory.offload.none()) out += ", offload of " + memory.offload.text();
   out += "\n" + choice_text(t.planned().choice);
   out += fmt::format(
       "check   {} programs, {} instructions: every read follows its write, {} shared ranges ordered, no race{}\n",

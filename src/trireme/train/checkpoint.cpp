@@ -180,7 +180,7 @@ io::CheckpointManifest describe_checkpoint(const Config& config, std::int64_t st
   io::CheckpointManifest manifest;
   manifest.step = step;
   manifest.samples = step * config.train.batch;
-  manifest.order = config.data.order;
+  manifest.order = config.data.order.text();
   manifest.seed = config.train.seed;
   manifest.config = to_toml(config);
   return manifest;

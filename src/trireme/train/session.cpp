@@ -100,7 +100,7 @@ void Session::join(comm::Communicator& world, int number, std::size_t here, cons
   }
   groups_[here] = std::make_unique<runtime::ProcessGroups>(
       compiled_.role_of(number).module.mesh, compiled_.coordinate(number), world, seats,
-      runtime::ProcessGroups::Options{comm::parse_algorithm(options.allreduce), options.nccl});
+      runtime::ProcessGroups::Options{options.allreduce, options.nccl});
   ranks_[here] = make_rank(
       compiled_,
       {.number = number, .here = here, .threads = options.threads, .disk = options.disk, .groups = groups_[here].get()},

@@ -17,10 +17,10 @@ struct SessionOptions {
   comm::Communicator* world = nullptr;
   int threads = 1;                  // of each rank's computation
   std::filesystem::path disk = {};  // as Rank's
-  std::string allreduce = "auto";   // comm::parse_algorithm
-  std::string link = {};            // emulated, between ranks that are threads
-  double timeout = 60;              // seconds that a rank may wait for the others
-  bool nccl = false;                // between GPUs
+  comm::Algorithm allreduce = comm::Algorithm::automatic;
+  std::string link = {};  // emulated, between ranks that are threads
+  double timeout = 60;    // seconds that a rank may wait for the others
+  bool nccl = false;      // between GPUs
 };
 
 // The ranks of a run, ready to train together: each with its own memory and its part of the batch. They are threads of

@@ -127,7 +127,7 @@ void Trainer::set_first_weights() {
 }
 
 void Trainer::compile_plan() {
-  const bool whole = config_.output.staging == "auto";
+  const bool whole = config_.output.staging.automatic();
   CompileOptions options{
       .threads = threads_,
       .staging = std::numeric_limits<std::size_t>::max(),
@@ -140,7 +140,7 @@ void Trainer::compile_plan() {
     constexpr std::size_t kUnit = io::kStagingAlignment;
     return std::max(kUnit, bytes / kUnit * kUnit);
   };
-  if (!whole) options.staging = rounded(*parse_bytes(config_.output.staging));
+  if (!whole) options.staging = rounded(config_.output.staging.size->count);
   // State that leaves memory to save it is not staged in memory as a whole.
   constexpr std::size_t kStaging = std::size_t{16} << 20;
   if (whole && offloads_state(config_)) options.staging = kStaging;
@@ -173,7 +173,7 @@ void Trainer::check_nccl() const {
 }
 
 void Trainer::start() {
-  if (config_.runtime.transport == "nccl") check_nccl();
+  if (config_.runtime.transport == Transport::nccl) check_nccl();
   // Written at the end of the run, which would be late to find out.
   if (const std::string& file = config_.runtime.trace; !file.empty() && !std::ofstream(file, std::ios::app))
     refuse("runtime.trace = \"{}\" cannot be written: {}", file, std::strerror(errno));
@@ -181,10 +181,10 @@ void Trainer::start() {
   session_ = std::make_unique<Session>(compiled_, SessionOptions{.world = options_.world,
                                                                  .threads = threads_,
                                                                  .disk = offload_folder(config_, folder_),
-                                                                 .allreduce = config_.parallel.allreduce,
+                                                                 .allreduce = algorithm_of(config_),
                                                                  .link = config_.runtime.link,
                                                                  .timeout = config_.parallel.timeout.count,
-                                                                 .nccl = config_.runtime.transport == "nccl"});
+                                                                 .nccl = config_.runtime.transport == Transport::nccl});
   if (options_.write && leads()) {
     if (options_.mode == RunMode::resume && holds_run(folder_)) check_resumable(folder_, config_, registry_.models);
     lock_ = lock_run_folder(folder_);
@@ -223,8 +223,8 @@ void Trainer::start() {
     session_->step_executor().set_trace(trace_.get());
   }
   const int busy = std::min(compute_threads({}), threads_ * compiled_.mesh.ranks());
-  peak_flops_ = planner::matmul_flops(config_.train.precision == "bf16" ? DType::bf16 : DType::f32, busy,
-                                      compiled_.device(), config_.train.precision == "tf32");
+  peak_flops_ = planner::matmul_flops(config_.train.precision == Precision::bf16 ? DType::bf16 : DType::f32, busy,
+                                      compiled_.device(), config_.train.precision == Precision::tf32);
   started_ = Clock::now();
   write_log(
       fmt::format("{}: {} parameters, {} threads, {} micro-batches of {} rows, predicted peak {} B, from step {} to {}",
@@ -300,8 +300,8 @@ data::Loader Trainer::batches(std::int64_t from) const {
 }
 
 data::Loader Trainer::batches(std::int64_t from, std::vector<data::RowRange> rows) const {
-  return {data::Sampler(data_.train, data::parse_order(config_.data.order),
-                        static_cast<std::uint64_t>(config_.train.seed), config_.train.batch),
+  return {data::Sampler(data_.train, config_.data.order.kind(), static_cast<std::uint64_t>(config_.train.seed),
+                        config_.train.batch),
           std::move(rows), from,
           data::LoaderOptions{// While a GPU computes, the host's cores are free.
                               .threads = compiled_.device() == device::Kind::cpu ? 1 : threads_,
@@ -503,7 +503,7 @@ std::string Trainer::run_json() const {
                {"threads", threads_},
                {"micro_batches", compiled_.micro_batches},
                {"micro_batch", compiled_.micro_rows / compiled_.replicas},
-               {"precision", config_.train.precision},
+               {"precision", config_.train.precision.text()},
                {"predicted_peak_bytes", compiled_.arena_bytes()},
                {"flops_per_step", flops_per_step_}};
   // A command line may hold any bytes.
