@@ -64,6 +64,8 @@ TEST_F(Plan, SaysWhatAutoHasComeTo) {
   const std::string text = read("plan.toml");
   for (const char* line : {"mesh = \"dp=1\"\n", "device = \"cpu\"\n", "offload_tier = \"disk\"\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  for (const char* line : {"threads = 0\n", "staging = \"auto\"\n", "overlap_wgrad = \"auto\"\n"})
+    EXPECT_EQ(text.find(line), std::string::npos) << line << text;
   done({"train", "tiny.toml", "--plan=plan.toml", "--output.dir=run"});
   EXPECT_EQ(read("run/plan.toml"), text);
 }

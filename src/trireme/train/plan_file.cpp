@@ -31,12 +31,18 @@ std::string list_text(const std::vector<std::string>& names) {
   return text + (names.empty() ? "]" : "\n]");
 }
 
-// What "auto" has come to: a plan means the same wherever it is read.
+// More than any state needs stands for "all of it".
+bool is_limited(std::size_t staging) { return staging < (std::size_t{1} << 62); }
+
+// What "auto" has come to, so that another machine compiles the same programs. parallel.allreduce stays: "auto" is a
+// choice for each message, by its size.
 Config resolved(Config config, const compiler::Plan& plan) {
   const bool cpu = plan.device == device::Kind::cpu;
   config.parallel.mesh = plan.mesh.axes.empty() ? fmt::format("{}=1", ir::kDataAxis) : plan.mesh.str();
   config.runtime.device = cpu ? Device::cpu : Device::cuda;
   config.runtime.overlap_wgrad = plan.overlap_wgrad;
+  config.runtime.threads = plan.threads;
+  if (config.output.staging.automatic() && is_limited(plan.staging)) config.output.staging = Bytes(plan.staging);
   if (config.memory.offload_tier == OffloadTier::automatic && plan.offload)
     config.memory.offload_tier = cpu ? OffloadTier::disk : OffloadTier::host;
   return config;
@@ -77,8 +83,7 @@ std::string plan_text(const Config& config, const Planned& planned) {
     text += "offload_activations = " + list_text(plan.offload->activations) + "\n";
     text += "offload_states = " + list_text(plan.offload->states) + "\n";
   }
-  // More than any state needs stands for "all of it".
-  if (plan.staging < (std::size_t{1} << 62)) text += fmt::format("staging = {}\n", plan.staging);
+  if (is_limited(plan.staging)) text += fmt::format("staging = {}\n", plan.staging);
   return text;
 }
 
@@ -143,8 +148,8 @@ std::string why_not_followed(const PlanFile& plan, const Config& config, int lau
   Config planned = config;
   for (const std::string& setting : plan.settings) apply_setting(planned, setting);
   for (const std::string& key : differing_keys(planned, config))
-    if (value_text(config, key) != "\"auto\"")
-      return fmt::format("{} was {} and is {}", key, value_text(planned, key), value_text(config, key));
+    if (const std::string now = value_text(config, key); now != "\"auto\"" && (key != "runtime.threads" || now != "0"))
+      return fmt::format("{} was {} and is {}", key, value_text(planned, key), now);
   const int ranks = mesh_of(planned).ranks() + extra_ranks(planned);
   const int now = config.parallel.mesh == "auto" ? std::max(1, launched) : ranks;
   if (ranks != now) return fmt::format("it is for {} ranks, and these are {}", ranks, now);

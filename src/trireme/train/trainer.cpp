@@ -153,9 +153,16 @@ void Trainer::compile_plan() {
   if (limit == 0 && options_.write) limit = planner::total_memory();
   const std::size_t staging = on_host ? role.host_staging : role.layout.staging_bytes;
   const std::size_t rest = on_host ? role.tier_bytes[program::kHostTier] : role.arena_bytes - staging;
-  if (!whole || limit == 0 || rest + staging <= limit) return;
-  planned_.plan.staging = rounded(limit > rest ? limit - rest : 0);
-  compiled_ = compile(planned_, config_, options);
+  if (whole && limit > 0 && rest + staging > limit) {
+    planned_.plan.staging = rounded(limit > rest ? limit - rest : 0);
+    compiled_ = compile(planned_, config_, options);
+  }
+  if (!whole) return;
+  // The plan states what "auto" has come to: whole blocks with room for the largest role.
+  std::size_t largest = 1;
+  for (const Role& each : compiled_.roles)
+    largest = std::max(largest, on_host ? each.host_staging : each.layout.staging_bytes);
+  planned_.plan.staging = rounded(largest + io::kStagingAlignment - 1);
 }
 
 void Trainer::check_nccl() const {
@@ -199,6 +206,7 @@ void Trainer::start() {
       throw e.within(
           fmt::format("{} cannot be resumed and stays as it is (--overwrite starts over)", folder_.string()));
     }
+  if (resumes && leads()) report_changed_data();
   if (options_.write && leads()) {
     write_run_files(folder_, config_, options_.mode, run_json());
     io::write_file_atomically((folder_ / "plan.toml").string(), plan_text(config_, planned_));
@@ -263,6 +271,20 @@ void Trainer::resume(std::optional<std::int64_t> step) {
     note(LogLevel::info, fmt::format("no checkpoint in {}: starting fresh", folder_.string()));
     set_first_weights();
   }
+}
+
+// Against what run.json says of the data that the run has read so far.
+void Trainer::report_changed_data() {
+  std::ifstream file(folder_ / "run.json");
+  const auto before = nlohmann::json::parse(file, nullptr, false);
+  if (!before.is_object() || !before.contains("data")) return;
+  const nlohmann::json& data = before["data"];
+  const std::string digest = digest_of(data_);
+  if (!data.is_object() || data.value("digest", digest) == digest) return;
+  note(LogLevel::warning,
+       fmt::format("the data have changed since {} began: {} samples then, {} now, or other contents; "
+                   "the rest of the run reads the new data",
+                   folder_.string(), data.value("samples", std::int64_t{0}), data_.train->samples()));
 }
 
 void Trainer::note(LogLevel level, const std::string& text) {
@@ -497,6 +519,7 @@ std::string Trainer::run_json() const {
   o["build"] = {{"version", version()}, {"compiler", __VERSION__}};
   o["hosts"] = {host.data()};
   o["parameters"] = compiled_.parameters();
+  o["data"] = {{"samples", data_.train->samples()}, {"digest", digest_of(data_)}};
   o["plan"] = {{"ranks", compiled_.mesh.ranks()},
                {"mesh", compiled_.mesh.str()},
                {"zero", config_.parallel.zero},
