@@ -83,8 +83,7 @@ void add_bench_generate(CLI::App& bench, Context& context) {
   command->add_option("--from", arguments->from, "A run folder, or a Hugging Face folder")->required();
   command->add_option("--prompt", arguments->prompt, "Tokens of the prompt")->check(CLI::Range(1, 1 << 20));
   command->add_option("--tokens", arguments->tokens, "Tokens to make")->check(CLI::Range(2, 1 << 20));
-  command->add_option("--repeats", arguments->repeats, "How often, after one that is not counted")
-      ->check(CLI::Range(1, 1000));
+  command->add_option("--repeats", arguments->repeats, "Repetitions, after one of warmup")->check(CLI::Range(1, 1000));
   command->add_flag("--json", arguments->json, "For scripts");
   command->footer("\nExample:\n  trireme bench generate --from gpt2/ --prompt 32 --tokens 64\n");
   command->callback(

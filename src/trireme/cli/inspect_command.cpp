@@ -70,7 +70,7 @@ void add_inspect(CLI::App& app, Context& context) {
   command->add_option("--graph", arguments->graph, "One graph alone: micro, update, eval, predict, init, derive");
   command->add_option("--program", arguments->program, "step, eval, predict, init or derive");
   command->add_flag("--dot", arguments->dot, "The graph for Graphviz");
-  command->add_option("--rank", arguments->rank, "Whose program");
+  command->add_option("--rank", arguments->rank, "Rank of the program");
   command->footer(
       "\nExamples:\n"
       "  trireme inspect graph --graph micro | less\n"

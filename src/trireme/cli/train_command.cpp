@@ -273,7 +273,7 @@ void add_train(CLI::App& app, Context& context) {
   command->add_flag("--overwrite", arguments->overwrite, "Replace the run in the folder");
   command->add_option(
       "--replay", arguments->replay,
-      "With several ranks: replay so many first steps on one rank and compare the losses (quickstart: 20)");
+      "With several ranks: replay this many first steps on one rank and compare the losses (quickstart: 20)");
   command->add_option(
       "--plan", arguments->plan,
       "Follow a plan that was written before (plan.toml of a run folder, or trireme memory --plan-out)");

@@ -64,7 +64,8 @@ void check_server_options(const Compiled& compiled, const Config& config) {
   for (const ir::Node& node : compiled.roles.front().module.graph("micro").nodes)
     if (node.op->traits.collective)
       refuse(
-          "parallel.server = \"{}\" lets workers run apart, and batch statistics of model.family = \"{}\" are taken "
+          "parallel.server = \"{}\" runs workers asynchronously, and batch statistics of model.family = \"{}\" are "
+          "taken "
           "over "
           "all of them; the nearest is \"sync\"",
           config.parallel.server, config.model.family);

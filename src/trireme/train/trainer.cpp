@@ -348,7 +348,7 @@ Outcome Trainer::run_to_end() {
     outcome.stopped = !finished && (request == Request::stop || late);
     const bool last = finished || outcome.stopped;
     const bool evaluation_due = finished || (config_.train.eval_every > 0 && step_ % config_.train.eval_every == 0);
-    // A run that is told to stop saves and goes: who tells it may not have the time of an evaluation to give.
+    // A run that was asked to stop saves and ends: there may be no time left for an evaluation.
     if (evaluation_due && request != Request::stop && !outcome.stopped)
       if (const auto evaluation = evaluate(32)) {
         outcome.evaluation = evaluation;
