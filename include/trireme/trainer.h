@@ -4,9 +4,9 @@
 #include <trireme/log.h>
 #include <trireme/metrics.h>
 #include <trireme/model.h>
+#include <trireme/options.h>
 #include <trireme/registry.h>
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
@@ -17,69 +17,6 @@
 #include <vector>
 
 namespace trireme {
-
-// How to train: section [train] of a configuration, with the same names, values and refusals.
-struct TrainOptions {
-  std::int64_t steps = 300;
-  std::int64_t batch = 32;          // sequences or images in one update, over all ranks
-  std::int64_t micro_batch = 0;     // rows per pass; 0: the whole share of a replica
-  std::string optimizer = "adamw";  // adamw | sgd
-  double lr = 1e-3;
-  double min_lr = 0;
-  std::int64_t warmup = 20;
-  std::string schedule = "cosine";  // cosine | linear | constant | wsd:FRACTION
-  std::int64_t decay_steps = 0;     // 0: steps
-  double momentum = 0.9;            // of sgd
-  std::int64_t eval_every = 0;      // 0: at the end
-  std::string max_time = "";        // "3h50m"
-  double weight_decay = 0.1;
-  std::array<double, 2> betas = {0.9, 0.95};
-  double eps = 1e-8;
-  double clip = 1;                // global gradient norm; 0: off
-  std::string precision = "f32";  // f32 | bf16 | fp16
-  double loss_scale = 65536;      // of fp16, at first
-  std::int64_t loss_scale_window = 2000;
-  std::int64_t seed = 1;
-
-  std::string name = "custom";  // model.family in what is saved, when the model is given as a function
-  std::string dir = "";         // run folder: metrics, log and checkpoints; "": nothing is written but by save()
-  bool resume = false;          // continue the newest checkpoint in `dir`
-  std::string checkpoint_every = "10min";  // steps ("100") or a time
-  std::int64_t keep = 2;                   // checkpoints kept
-  LogSink log = {};
-};
-
-// Where and how to compute: sections [parallel], [memory] and [runtime]. What this version cannot do is refused by
-// name.
-struct Plan {
-  std::string mesh = "auto";  // "pp=2,dp=2,tp=2"
-  std::vector<std::int64_t> stages = {};
-  std::int64_t zero = 0;
-  bool sequence = false;
-  std::string pipeline = "1f1b";
-  std::string bucket = "25MiB";
-  bool overlap = true;
-  std::string allreduce = "auto";
-  std::string compress = "none";
-  std::string server = "none";
-  std::int64_t servers = 1;
-  std::string timeout = "60s";
-  std::string remat = "none";
-  std::string offload = "none";
-  std::string offload_policy = "dynamic";
-  std::string offload_tier = "auto";
-  std::string offload_update = "device";
-  std::string offload_dir = "";  // "": the run folder
-  std::string activations = "full";
-  std::string limit = "";  // "8GiB"
-  std::string device = "auto";
-  std::int64_t threads = 0;  // per rank; 0: the cores this process may use, shared out
-  std::string transport = "auto";
-  std::string link = "";
-  std::string weight_gradients = "auto";          // "beside": on a stream of their own; or "in_line"
-  std::string trace = "";                         // file: Chrome trace of the run
-  std::map<std::string, std::string> seeds = {};  // shardings by parameter: {"*.up.weight", "out:tp"}
-};
 
 // The memory plan, known to the byte before anything is allocated. Prints as a table.
 struct MemoryReport {

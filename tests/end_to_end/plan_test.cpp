@@ -64,6 +64,8 @@ TEST_F(Plan, SaysWhatAutoHasComeTo) {
   const std::string text = read("plan.toml");
   for (const char* line : {"mesh = \"dp=1\"\n", "device = \"cpu\"\n", "offload_tier = \"disk\"\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  for (const char* line : {"threads = 0\n", "staging = \"auto\"\n", "overlap_wgrad = \"auto\"\n"})
+    EXPECT_EQ(text.find(line), std::string::npos) << line << text;
   done({"train", "tiny.toml", "--plan=plan.toml", "--output.dir=run"});
   EXPECT_EQ(read("run/plan.toml"), text);
 }
@@ -110,6 +112,30 @@ TEST_F(Plan, AResumedRunFollowsItsOwn) {
   const Finished changed = done({"train", "run", "--resume", most, "--memory.remat=none"});
   EXPECT_NE(changed.err.find("the plan is made anew: memory.remat was \"full\" and is \"none\""), std::string::npos)
       << changed.err;
+}
+
+// A run folder that was written when keys had other names goes on without a word; a plan outside of one does not.
+TEST_F(Plan, OldNamesInARunFolder) {
+  done(with({"train", "tiny.toml", "--output.dir=run"}, settings_));
+  const std::string config = read("run/config.toml");
+  const std::string plan = read("run/plan.toml");
+  const auto peak = metrics("run").back()["peak_bytes"];
+  write("run/config.toml", replaced(config, "overlap_wgrad = \"auto\"", "weight_gradients = \"auto\""));
+  const std::string old = replaced(plan, "overlap_wgrad = false", "weight_gradients = \"in_line\"");
+  write("run/plan.toml", old);
+  const Finished f = done({"train", "run", "--resume", "--train.steps=" + std::to_string(kSteps + 1)});
+  EXPECT_EQ(f.err.find("plan"), std::string::npos) << f.err;
+  EXPECT_EQ(f.err.find("weight_gradients"), std::string::npos) << f.err;
+  EXPECT_EQ(metrics("run").back()["peak_bytes"], peak);
+  EXPECT_EQ(read("run/plan.toml"), plan);
+  write("run/config.toml", replaced(config, "overlap_wgrad = \"auto\"", "weight_gradients = \"beside\""));
+  done({"generate", "--from=run", "--prompt=a", "--tokens=2"});
+  done({"eval", "run", "--from=run"});
+  done({"train", "tiny.toml", "--output.dir=other", "--plan=run", "--train.batch=4"});
+  write("old.toml", old);
+  EXPECT_NE(refused({"train", "tiny.toml", "--plan=old.toml", "--train.batch=4"})
+                .find("runtime.weight_gradients is now called runtime.overlap_wgrad"),
+            std::string::npos);
 }
 
 TEST_F(Plan, WritesOverNothingButAPlan) {

@@ -32,6 +32,21 @@ class Resume : public Program {
   }
 };
 
+// The files have the same names and other contents.
+TEST_F(Resume, ChangedDataAreReported) {
+  done({"train", "tiny.toml", "--output.dir=run", "--train.steps=2"});
+  const std::string said = "the data have changed since run began";
+  const auto resumed = [&](int steps) {
+    return done({"train", "run", "--resume", "--train.steps=" + std::to_string(steps)}).err;
+  };
+  EXPECT_EQ(resumed(3).find(said), std::string::npos);
+  std::string text = read("text.txt");
+  for (char& c : text) c = c == 'e' ? 'o' : c;
+  write("text.txt", text);
+  EXPECT_NE(resumed(4).find(said), std::string::npos);
+  EXPECT_EQ(resumed(5).find(said), std::string::npos) << "the new data are what the run reads now";
+}
+
 TEST_F(Resume, EndsAsTheUndisturbedRun) { expect_same_end({"--model.dropout=0.1"}); }
 TEST_F(Resume, EndsAsTheUndisturbedRunInLowPrecision) {
   expect_same_end({"--train.precision=bf16", "--train.micro_batch=2"});

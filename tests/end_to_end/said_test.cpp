@@ -36,7 +36,6 @@ TEST_F(Said, KeysWithoutEffectAreWarnedOf) {
       {{"--model.family=llama", "--model.dropout=0.1"}, "warning: model.dropout = 0.1 has no effect"},
       {{"--model.family=llama", "--model.rope_factor=2"}, "warning: model.rope_factor = 2.0 has no effect"},
       {{"--model.family=llama", "--model.rope_scaling=linear", "--model.rope_low=2"}, "warning: model.rope_low = 2.0"},
-      {{"--parallel.pipeline=gpipe"}, "warning: parallel.pipeline = \"gpipe\" has no effect"},
       {{"--data.eval=text.txt", "--data.holdout=0.1"}, "warning: data.holdout = 0.1 has no effect"},
       {{"--data.augment=flip"}, "warning: data.augment = \"flip\" has no effect: it is for images"},
       {{"--memory.offload_tier=disk"}, "warning: memory.offload_tier = \"disk\" has no effect"},

@@ -50,8 +50,7 @@ TEST_F(Schedules, PicturesAreTextAndSvg) {
 // What the arguments leave open is the configuration's.
 TEST_F(Schedules, ConfigurationsAndFiles) {
   const std::vector<std::string> words = {
-      "inspect",   "schedule", "tiny.toml", "--train.batch=8", "--train.micro_batch=2", "--parallel.pipeline=gpipe",
-      "--stages=2"};
+      "inspect", "schedule", "tiny.toml", "--train.batch=8", "--train.micro_batch=2", "--pipeline=gpipe", "--stages=2"};
   EXPECT_TRUE(done(words).out.starts_with("gpipe: 2 stages, 4 micro-batches\n"));
   write("own.txt", "F0 F1 B0 B1 U\nF0 B0 F1 B1 U\n");
   const auto own = [](const char* micro_batches) {

@@ -36,7 +36,7 @@ Drawn draw(std::uint32_t seed) {
   d.config.memory.remat = one_of({"none", "every:2", "sqrt", "selective", "optimal", "full"});
   d.config.memory.offload = one_of({"none", "activations", "optimizer", "weights", "activations,optimizer", "all"});
   d.config.memory.offload_policy = one_of({"all", "dynamic"});
-  d.config.runtime.weight_gradients = one_of({"in_line", "beside"});
+  d.config.runtime.overlap_wgrad = one_of({"false", "true"}) == "true";
   d.ranks = std::stoi(one_of({"1", "1", "2"}));
   if (d.ranks > 1) {
     // That ranks train like one, whatever they keep of the state, is shown elsewhere (parallel_test.cpp): here the same
@@ -54,10 +54,10 @@ Drawn draw(std::uint32_t seed) {
     d.config.parallel.bucket.count = std::stoull(one_of({"2000", "26214400"}));
   }
   d.text = fmt::format(
-      "{} sequence {} zero {}, {} {} {} micro-batch {} dropout {} remat {} offload {} ({}) gradients {}",
+      "{} sequence {} zero {}, {} {} {} micro-batch {} dropout {} remat {} offload {} ({}) overlapped gradients {}",
       d.config.parallel.mesh, d.config.parallel.sequence, d.config.parallel.zero, model, d.plain.train.precision,
       d.plain.train.optimizer, d.plain.train.micro_batch, d.plain.model.dropout, d.config.memory.remat,
-      d.config.memory.offload, d.config.memory.offload_policy, d.config.runtime.weight_gradients);
+      d.config.memory.offload, d.config.memory.offload_policy, *d.config.runtime.overlap_wgrad);
   return d;
 }
 
@@ -84,7 +84,7 @@ TEST(Composition, RandomPlansTrainLikeThePlainModel) {
     plain.train(3);
     planned->train(3);
     EXPECT_EQ(planned->session().measured_peak(), planned->compiled().arena_bytes());
-    if (d.plain.train.precision == "f32")
+    if (d.plain.train.precision == train::Precision::f32)
       expect_same_bits(plain, *planned);
     else
       expect_equal_training(plain, *planned, 1e-6);

@@ -62,7 +62,7 @@ std::vector<Tensors> Replicas::gradients(std::int64_t step) {
   for (int r = 0; r < ranks_; ++r) {
     for (const auto& [name, values] : weights_)
       probe_->session().write_state(name, 0, std::as_bytes(std::span(values)));
-    probe_->session().derive();
+    probe_->session().refresh_copies();
     loss_ +=
         static_cast<double>(probe_->session().step(rows_of(all, r * rows, rows), step, kProbeRate, 0).loss) / ranks_;
     for (const auto& [name, values] : weights_) {

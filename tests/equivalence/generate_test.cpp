@@ -42,7 +42,7 @@ class Generate : public ::testing::TestWithParam<Case> {
       if (!state.saved) continue;
       session_->write_state(state.name, 0, trained_.session().state(state.name));
     }
-    session_->derive();
+    session_->refresh_copies();
   }
 
   std::vector<std::int32_t> tokens(std::size_t count) const {
@@ -76,7 +76,7 @@ TEST_P(Generate, PiecesOfAnySizeGiveTheLogitsOfTheWhole) {
   for (const std::size_t piece : {1U, 3U, 8U, 11U, 40U, 64U})
     for (std::size_t first = 0; first < all.size(); first += piece) {
       const std::size_t count = std::min(piece, all.size() - first);
-      const auto logits = session_->advance(std::span(all).subspan(first, count), static_cast<std::int64_t>(first));
+      const auto logits = session_->decode(std::span(all).subspan(first, count), static_cast<std::int64_t>(first));
       ASSERT_EQ(logits.size(), vocab);
       const auto last = std::span<const float>(whole).subspan((first + count - 1) * vocab, vocab);
       ASSERT_LE(relative_error(logits, last), tolerance) << first << " + " << count;
@@ -106,8 +106,8 @@ TEST_P(Generate, GoesOnBeyondTheContext) {
 TEST_P(Generate, RefusesMoreThanTheCachesHold) {
   compile(20);
   const std::vector<std::int32_t> all = tokens(80);
-  EXPECT_ANY_THROW(session_->advance(std::span(all).first(60), 0));
-  EXPECT_ANY_THROW(session_->advance(std::span(all).first(1), 1000));
+  EXPECT_ANY_THROW(session_->decode(std::span(all).first(60), 0));
+  EXPECT_ANY_THROW(session_->decode(std::span(all).first(1), 1000));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Generate,

@@ -21,7 +21,7 @@ train::Config fp16_model(const std::string& name) {
 
 void set(Trained& t, const std::string& name, float value, std::size_t element = 0) {
   t.session().write_state(name, element * sizeof value, std::as_bytes(std::span(&value, 1)));
-  t.session().derive();
+  t.session().refresh_copies();
 }
 
 // The rules, in as many words.
@@ -189,7 +189,7 @@ TEST(LossScaleBounds, ScaledGradientsSurvive) {
     std::vector<float> values(t.session().state("head.weight").size() / sizeof(float));
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0x1p-22F * static_cast<float>(i % 7);
     t.session().write_state("head.weight", 0, std::as_bytes(std::span(values)));
-    t.session().derive();
+    t.session().refresh_copies();
     std::vector<float> update = t.state().at("layers.0.weight");
     EXPECT_TRUE(t.step().finite);
     const std::vector<float> after = t.state().at("layers.0.weight");

@@ -87,7 +87,7 @@ TEST(MemoryTable, SixteenBytesPerParameter) {
         EXPECT_EQ(bytes_of(t, is_master), 4 * parameters);
         EXPECT_EQ(bytes_of(t, is_optimizer), 8 * parameters);
         EXPECT_EQ(bytes_of(t, is_gradient), 4 * parameters - (micro_batches == 1 ? copies : 0));
-        EXPECT_EQ(copies > 0, config.train.precision != "f32");
+        EXPECT_EQ(copies > 0, config.train.precision != train::Precision::f32);
         // The table of `trireme memory`: masters, copies and running statistics are weights.
         const program::PeakReport peak = program::peak(t.role().program("step"));
         const std::size_t statistics =

@@ -31,7 +31,7 @@ void expect_curve(const train::TrainConfig& c, const std::function<double(double
   for (std::int64_t step = 0; step < kSteps + 20; ++step) {
     const double t = std::min(1.0, static_cast<double>(step - kWarmup) / static_cast<double>(kSteps - kWarmup));
     const double expected = step < kWarmup ? kLr * static_cast<double>(step + 1) / kWarmup : form(t);
-    EXPECT_NEAR(train::learning_rate(c, step), expected, 1e-12) << c.schedule << " at step " << step;
+    EXPECT_NEAR(train::learning_rate(c, step), expected, 1e-12) << c.schedule.text() << " at step " << step;
   }
 }
 

@@ -31,21 +31,21 @@ INSTANTIATE_TEST_SUITE_P(All, OptionalPasses, ::testing::ValuesIn(small_models()
 
 class WeightGradients : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(WeightGradients, BesideTheComputationTheSameBits) {
+TEST_P(WeightGradients, OverlappedTheSameBits) {
   train::Config plain = wider_model(GetParam());
   plain.train.micro_batch = plain.train.batch / 2;
   for (const char* offload : {"none", "activations"})
     for (const int ranks : {1, 2}) {
       SCOPED_TRACE(fmt::format("offload {}, {} ranks", offload, ranks));
-      train::Config in_line = ranks == 1 ? plain : over_ranks(plain, ranks, 1);
-      in_line.memory.offload = offload;
-      in_line.memory.offload_policy = "all";
-      in_line.parallel.bucket.count = 4096;  // several buckets
-      train::Config beside = in_line;
-      in_line.runtime.weight_gradients = "in_line";
-      beside.runtime.weight_gradients = "beside";
-      Trained a(in_line, {.threads = 2});
-      Trained b(beside, {.threads = 2});
+      train::Config serial = ranks == 1 ? plain : over_ranks(plain, ranks, 1);
+      serial.memory.offload = offload;
+      serial.memory.offload_policy = "all";
+      serial.parallel.bucket.count = 4096;  // several buckets
+      train::Config overlapped = serial;
+      serial.runtime.overlap_wgrad = false;
+      overlapped.runtime.overlap_wgrad = true;
+      Trained a(serial, {.threads = 2});
+      Trained b(overlapped, {.threads = 2});
       const auto moved = [](const program::Program& p) {
         return std::count_if(p.instructions.begin(), p.instructions.end(),
                              [](const program::Instruction& i) { return i.stream == program::kGradientStream; });

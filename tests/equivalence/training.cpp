@@ -136,7 +136,7 @@ Trained::Trained(const train::Config& config, const Setup& setup)
     : config_(config),
       compiled_(testing::compiled(config_, registry_, setup)),
       session_(std::make_unique<train::Session>(
-          compiled_, train::SessionOptions{.threads = setup.threads, .allreduce = config.parallel.allreduce})) {
+          compiled_, train::SessionOptions{.threads = setup.threads, .allreduce = train::algorithm_of(config)})) {
   session_->initialize(config_.train.seed);
 }
 

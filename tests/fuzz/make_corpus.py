@@ -123,7 +123,7 @@ def configs():
                              '[train]\noptimizer = "sgd"\nlr = 0.05\nschedule = "wsd:0.2"\n')
     seed("config", "choices", '[data]\ntokens = ["web-*.bin@0.7", "code.bin@0.3"]\nholdout = 0\norder = "sequential"\n'
                               '[model]\nvocab = 50257\n[parallel]\nmesh = "dp=1"\nbucket = "25MiB"\ntimeout = "90s"\n'
-                              'seeds = { "*.up.weight" = "out:tp" }\n[output]\ncheckpoint_every = "10min"\n')
+                              'sharding = { "*.up.weight" = "out:tp" }\n[output]\ncheckpoint_every = "10min"\n')
     seed("config", "dotted", 'train.lr = 1e-3\ntrain.max_time = "3h50m"\nmodel.tie_embeddings = true\n'
                              'memory.limit = "8GiB"\nmemory.remat = "none"\noutput.checkpoint_every = 100\n')
     seed("config", "unknown", '[train]\nlearning_rate = 1\n[trian]\nlr = "fast"\n')

@@ -134,7 +134,7 @@ class Reference : public ::testing::Test {
       session.write_state(state.name, 0, bytes);
       ++loaded;
     }
-    session.derive();
+    session.refresh_copies();
     std::size_t expected = 0;
     for (const auto& tensor : dump.tensors()) expected += tensor.name.find('/') == std::string::npos ? 1 : 0;
     EXPECT_EQ(loaded, expected);

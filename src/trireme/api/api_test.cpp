@@ -10,7 +10,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "trireme/train/config.h"
+#include "trireme/api/settings.h"
+#include "trireme/train/config/keys.h"
 
 namespace {
 
@@ -194,12 +195,46 @@ TEST_F(Library, RefusesWhatTheProgramRefuses) {
   };
   EXPECT_EQ(by_code({}, {.zero = 4}), by_file("[parallel]\nzero = 4\n"));
   EXPECT_EQ(by_code({}, {.mesh = "pp=2,dp=2"}), by_file("[parallel]\nmesh = \"pp=2,dp=2\"\n"));
+  EXPECT_EQ(by_code({}, {.mesh = "auto", .zero = 1, .remat = "sqrt", .activations = "sharded"}),
+            by_file("[memory]\nremat = \"sqrt\"\nactivations = \"sharded\"\n"));
+  EXPECT_EQ(by_code({}, {.pipeline = "gpipe"}), by_file("[parallel]\npipeline = \"gpipe\"\n"));
   EXPECT_EQ(by_code({}, {.remat = "root"}), by_file("[memory]\nremat = \"root\"\n"));
   EXPECT_EQ(by_code({.batch = 8, .micro_batch = 3}, {}), by_file("[train]\nbatch = 8\nmicro_batch = 3\n"));
   EXPECT_EQ(by_code({.lr = -1}, {}), "train.lr must be a positive number, got -1");
   EXPECT_NE(by_code({.schedule = "cosin"}, {}).find("cosine"), std::string::npos);
   EXPECT_NE(refusal([&] { tri::Trainer(ByteLM{}, tri::text_files({"no/such/file"})); }).find("no/such/file"),
             std::string::npos);
+}
+
+// The public structs are those of options.def: every key is set from them, and starts as it does in a file.
+TEST_F(Library, OptionsAreThoseOfAConfiguration) {
+  namespace train = trireme::train;
+  const auto& families = trireme::models::builtin_families();
+  const train::Config plain = trireme::settings(tri::ModelConfig{}, book(), {}, {}, families);
+  train::Config defaults;
+  for (const train::Key& key : train::keys_of(defaults)) {
+    if (key.section() == "init" || key.section() == "data") continue;
+    EXPECT_TRUE(plain.is_given(key.name)) << key.name;
+    if (key.section() == "model") continue;
+    EXPECT_EQ(train::value_text(plain, key.name), train::to_text(key)) << key.name;
+  }
+  const tri::TrainOptions options{
+      .optimizer = "sgd", .betas = {0.5, 0.6}, .checkpoint_every = "3", .staging = "64KiB", .log_every = 4};
+  const tri::Plan plan{.mesh = "dp=2",
+                       .compress = "topk:0.25",
+                       .error_feedback = false,
+                       .momentum_masking = true,
+                       .compress_warmup = 5,
+                       .remat = "every:2",
+                       .overlap_wgrad = true};
+  const train::Config config = trireme::settings(tri::ModelConfig{}, book(), options, plan, families);
+  EXPECT_EQ(train::differing_keys(plain, config),
+            (std::vector<std::string>{"train.optimizer", "train.betas", "parallel.mesh", "parallel.compress",
+                                      "parallel.error_feedback", "parallel.momentum_masking",
+                                      "parallel.compress_warmup", "memory.remat", "runtime.overlap_wgrad",
+                                      "output.checkpoint_every", "output.staging", "output.log_every"}));
+  EXPECT_EQ(config.parallel.compress.argument(), 0.25);
+  EXPECT_EQ(config.output.checkpoint_every.steps, 3);
 }
 
 TEST_F(Library, SaysWhatIsWrongWithAModel) {

@@ -1,31 +1,25 @@
 #include <trireme/parameter_server.h>
 
 #include <algorithm>
-#include <charconv>
 #include <numeric>
 #include <optional>
 
 #include "trireme/api/comm_impl.h"
 #include "trireme/core/error.h"
 #include "trireme/runtime/server.h"
+#include "trireme/train/option_types.h"
 
 namespace trireme {
 namespace {
 
-// "sync", "async" or "ssp:4".
+// "sync", "async" or "ssp:4": the values of parallel.server, less "none".
 runtime::Server::Options parse_mode(const std::string& mode) {
+  const auto parsed = Choice<train::Server>::parse(mode);
+  if (!parsed || *parsed == train::Server::none)
+    refuse("mode \"{}\": expected sync, async or ssp:S, such as ssp:2", mode);
   runtime::Server::Options options;
-  if (mode == "sync") return options;
-  options.each = true;
-  if (mode == "async") return options;
-  std::int64_t bound = -1;
-  if (mode.starts_with("ssp:")) {
-    const char* last = mode.data() + mode.size();
-    if (const auto [end, error] = std::from_chars(mode.data() + 4, last, bound); error != std::errc() || end != last)
-      bound = -1;
-  }
-  if (bound < 0) refuse("mode \"{}\": expected sync, async or ssp:S, such as ssp:2", mode);
-  options.bound = bound;
+  options.each = *parsed != train::Server::sync;
+  if (*parsed == train::Server::ssp) options.bound = static_cast<std::int64_t>(parsed->argument());
   return options;
 }
 

@@ -10,111 +10,73 @@ namespace {
 using train::Entry;
 using train::Raw;
 
-Raw list(const auto& values) {
-  Raw::List items(values.size());
-  for (std::size_t i = 0; i < items.size(); ++i) items[i].value = values[i];
-  return {items};
-}
-
-Raw table(const std::map<std::string, std::string>& values) {
-  Raw::Table items;
-  for (const auto& [name, value] : values) items.push_back({name, Raw{value}});
-  return Raw{items};
-}
-
-// A number of steps, or a time.
-Raw interval(const std::string& text) {
-  const bool steps = !text.empty() && text.size() < 18 && text.find_first_not_of("0123456789") == std::string::npos;
-  if (steps) return {std::int64_t{std::stoll(text)}};
-  return {text};
-}
-
-// By way of the text of a configuration, so that each value is held against its rule.
-std::vector<Entry> model_entries(const ModelConfig& model) {
-  train::Config config;
-  config.model = model;
-  std::vector<Entry> entries = train::read_toml(train::to_toml(config), "model");
-  std::erase_if(entries, [](const Entry& e) { return !e.key.starts_with("model."); });
-  return entries;
-}
-
-// The keys of one configuration, in order.
-struct Settings {
+// Values given in code, each for its key. Those of options.def get the rules of a file.
+class Settings {
+ public:
   std::vector<Entry> entries;
 
-  void set(const char* key, Raw value) { entries.push_back({key, std::move(value)}); }
-  void set(const char* key, const auto& value) { set(key, Raw{value}); }
+  void set(const char* key, const std::string& value) { entries.push_back({key, Raw{value}}); }
+  void set(const char* key, std::int64_t value) { entries.push_back({key, Raw{value}}); }
+  void set(const char* key, double value) { entries.push_back({key, Raw{value}}); }
+  void set(const char* key, bool value) { entries.push_back({key, Raw{value}}); }
+  void set(const char* key, const std::optional<bool>& value) {
+    entries.push_back({key, value ? Raw{*value} : Raw{std::string("auto")}});
+  }
+  void set(const char* key, const std::vector<std::string>& values) { set_list(key, values); }
+  void set(const char* key, const std::vector<std::int64_t>& values) { set_list(key, values); }
+  void set(const char* key, const std::array<double, 2>& values) { set_list(key, values); }
+  void set(const char* key, const std::map<std::string, std::string>& values) {
+    Raw::Table items;
+    for (const auto& [name, value] : values) items.push_back({name, Raw{value}});
+    entries.push_back({key, Raw{items}});
+  }
+
+ private:
+  void set_list(const char* key, const auto& values) {
+    Raw::List items(values.size());
+    for (std::size_t i = 0; i < items.size(); ++i) items[i].value = values[i];
+    entries.push_back({key, Raw{items}});
+  }
 };
 
 void add_data(Settings& to, const Data& data) {
   const std::string files = data.files.empty() ? "synthetic" : data.files.front();
   const std::string own = "(made by the program)";
-  if (data.kind == Data::Kind::text) to.set("data.text", list(data.files));
-  if (data.kind == Data::Kind::tokens) to.set("data.tokens", list(data.own ? std::vector{own} : data.files));
+  if (data.kind == Data::Kind::text) to.set("data.text", data.files);
+  if (data.kind == Data::Kind::tokens) to.set("data.tokens", data.own ? std::vector{own} : data.files);
   if (data.kind == Data::Kind::images) to.set("data.images", data.own ? own : files);
   if (!data.tokenizer.empty()) to.set("data.tokenizer", data.tokenizer);
   to.set("data.augment", data.augment);
   to.set("data.token_type", data.token_type);
   to.set("data.order", data.order);
-  to.set("data.eval", list(data.eval));
+  to.set("data.eval", data.eval);
   to.set("data.holdout", data.holdout);
 }
 
-void add_training(Settings& to, const TrainOptions& o) {
-  to.set("train.steps", o.steps);
-  to.set("train.batch", o.batch);
-  to.set("train.micro_batch", o.micro_batch);
-  to.set("train.optimizer", o.optimizer);
-  to.set("train.lr", o.lr);
-  to.set("train.min_lr", o.min_lr);
-  to.set("train.warmup", o.warmup);
-  to.set("train.schedule", o.schedule);
-  to.set("train.decay_steps", o.decay_steps);
-  to.set("train.momentum", o.momentum);
-  to.set("train.eval_every", o.eval_every);
-  to.set("train.max_time", o.max_time);
-  to.set("train.weight_decay", o.weight_decay);
-  to.set("train.betas", list(o.betas));
-  to.set("train.eps", o.eps);
-  to.set("train.clip", o.clip);
-  to.set("train.precision", o.precision);
-  to.set("train.loss_scale", o.loss_scale);
-  to.set("train.loss_scale_window", o.loss_scale_window);
-  to.set("train.seed", o.seed);
-  to.set("output.dir", o.dir);
-  to.set("output.checkpoint_every", interval(o.checkpoint_every));
-  to.set("output.keep", o.keep);
+#define TRI_OPTION(section, name, Type, initial, rule, meaning) to.set(#section "." #name, from.name);
+#define TRI_CHOICE(section, name, Type, initial, values, meaning) to.set(#section "." #name, from.name);
+
+void add_model(Settings& to, const ModelConfig& from) {
+#define TRI_SECTION_MODEL
+#include <trireme/options.def>
 }
 
-void add_plan(Settings& to, const Plan& p) {
-  to.set("parallel.mesh", p.mesh);
-  to.set("parallel.stages", list(p.stages));
-  to.set("parallel.zero", p.zero);
-  to.set("parallel.sequence", p.sequence);
-  to.set("parallel.pipeline", p.pipeline);
-  to.set("parallel.bucket", p.bucket);
-  to.set("parallel.overlap", p.overlap);
-  to.set("parallel.allreduce", p.allreduce);
-  to.set("parallel.compress", p.compress);
-  to.set("parallel.server", p.server);
-  to.set("parallel.servers", p.servers);
-  to.set("parallel.timeout", p.timeout);
-  to.set("parallel.seeds", table(p.seeds));
-  to.set("memory.remat", p.remat);
-  to.set("memory.offload", p.offload);
-  to.set("memory.offload_policy", p.offload_policy);
-  to.set("memory.offload_tier", p.offload_tier);
-  to.set("memory.offload_update", p.offload_update);
-  to.set("memory.offload_dir", p.offload_dir);
-  to.set("memory.activations", p.activations);
-  to.set("memory.limit", p.limit);
-  to.set("runtime.device", p.device);
-  to.set("runtime.threads", p.threads);
-  to.set("runtime.transport", p.transport);
-  to.set("runtime.link", p.link);
-  to.set("runtime.weight_gradients", p.weight_gradients);
-  to.set("runtime.trace", p.trace);
+void add_training(Settings& to, const TrainOptions& from) {
+#define TRI_SECTION_TRAIN
+#define TRI_SECTION_OUTPUT
+#include <trireme/options.def>
 }
+
+void add_plan(Settings& to, const Plan& from) {
+#define TRI_SECTION_PARALLEL
+#define TRI_SECTION_SHARDING
+#define TRI_SECTION_MEMORY
+#define TRI_SECTION_RUNTIME
+#include <trireme/options.def>
+}
+
+#undef TRI_OPTION
+#undef TRI_CHOICE
 
 }  // namespace
 
@@ -137,7 +99,8 @@ train::Config settings(ModelConfig model, const Data& data, const TrainOptions& 
   model.image = data.image;
   model.channels = data.channels;
   model.classes = data.classes;
-  Settings all{model_entries(model)};
+  Settings all;
+  add_model(all, model);
   // Image files say what images they hold; a key that is given would be held against them.
   if (data.kind == Data::Kind::images && !data.own && !data.files.empty())
     std::erase_if(all.entries, [](const Entry& e) {

@@ -201,7 +201,7 @@ void Trainer::set_values(const std::string& name, const std::vector<float>& valu
   if (std::ssize(values) != shape.elements())
     refuse("'{}' has {} values ({}), got {}", name, shape.elements(), shape.str(), values.size());
   session.write_state(name, 0, std::as_bytes(std::span(values)));
-  session.derive();
+  session.refresh_copies();
 }
 
 void Trainer::export_huggingface(const std::string& folder, const std::string& dtype) {

@@ -91,10 +91,10 @@ void add_bench_attention(CLI::App& bench, Context& context) {
   CLI::App* command = bench.add_subcommand("attention", "Time attention and its gradient by shape");
   command->add_option("--shapes", arguments->shapes, "BATCHxROWSxHEADSxKVHEADSxDIM,…; by default GPT-2's and a Llama's")
       ->delimiter(',');
-  command->add_option("--precision", arguments->precision, "Of the operands")
+  command->add_option("--precision", arguments->precision, "Precision of the operands")
       ->check(CLI::IsMember({"f32", "bf16", "fp16"}));
-  command->add_option("--device", arguments->device, "Where")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  command->add_option("--threads", arguments->threads, "Of the CPU; 0: all")->check(CLI::Range(0, 4096));
+  command->add_option("--device", arguments->device, "Device")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  command->add_option("--threads", arguments->threads, "CPU threads; 0: all cores")->check(CLI::Range(0, 4096));
   command->add_flag("--full", arguments->full, "Without a causal mask");
   command->add_flag("--json", arguments->json, "For scripts");
   command->footer(

@@ -43,7 +43,7 @@ class TemporaryFolder {
 };
 
 struct Figures {
-  std::vector<double> plain;             // ms of steps beside which nothing is written
+  std::vector<double> plain;             // ms of steps while nothing is written
   std::vector<double> copied;            // of the step during which a checkpoint is copied
   std::vector<double> trailing;          // of later ones, if the disk is not done by then
   std::vector<double> ratios;            // of a `copied` step to the plain ones before and after it
@@ -143,7 +143,7 @@ int bench_checkpoint(Context& context, const CheckpointArguments& a) {
   }
   fmt::print("saved   {} ({} B) through {} of staging\n", format_bytes(f.bytes), format_count(f.bytes),
              format_bytes(staging));
-  fmt::print("step    {:.1f} ms alone, {:.1f} ms with a checkpoint being written beside it: medians of {} rounds\n",
+  fmt::print("step    {:.1f} ms alone, {:.1f} ms overlapped with the writing of a checkpoint: medians of {} rounds\n",
              median(f.plain), median(f.copied), a.rounds);
   fmt::print("cost    {:+.1f}% of the step: median over rounds, each against the steps before and after it\n",
              100 * (ratio - 1));

@@ -28,7 +28,7 @@ int bench_step(Context& context, const BenchArguments& a) {
   options.write = false;
   train::Config config = train::load_config(a.config, context.overrides, context.registry->models);
   // The time of each alone.
-  if (a.by_op && config.runtime.weight_gradients == "auto") config.runtime.weight_gradients = "in_line";
+  if (a.by_op && !config.runtime.overlap_wgrad) config.runtime.overlap_wgrad = false;
   train::Trainer trainer(config, *context.registry, options);
   trainer.start();
   const train::Config& c = trainer.config();
@@ -64,8 +64,9 @@ int bench_step(Context& context, const BenchArguments& a) {
     fmt::print("{}\n", o.dump());
     return 0;
   }
-  const double peak = planner::matmul_flops(c.train.precision == "bf16" ? DType::bf16 : DType::f32, trainer.threads(),
-                                            trainer.compiled().device(), c.train.precision == "tf32");
+  const double peak =
+      planner::matmul_flops(c.train.precision == train::Precision::bf16 ? DType::bf16 : DType::f32, trainer.threads(),
+                            trainer.compiled().device(), c.train.precision == train::Precision::tf32);
   const double flops = trainer.flops_per_step() / step_ms * 1e3;
   fmt::print("step    {:.1f} ms median of {} ({:.1f} … {:.1f})\n", step_ms, a.steps,
              *std::min_element(milliseconds.begin(), milliseconds.end()),

@@ -108,13 +108,13 @@ void add_bench_gemm(CLI::App& bench, Context& context) {
   auto arguments = std::make_shared<GemmArguments>();
   CLI::App* gemm = bench.add_subcommand("gemm", "Time matrix products by shape and precision");
   gemm->add_option("--shapes", arguments->shapes, "MxNxK,…; by default squares and GPT-2's")->delimiter(',');
-  gemm->add_option("--precisions", arguments->precisions, "Of f32, tf32, bf16, fp16")
+  gemm->add_option("--precisions", arguments->precisions, "Precisions: f32, tf32, bf16, fp16")
       ->delimiter(',')
       ->check(CLI::IsMember({"f32", "tf32", "bf16", "fp16"}));
   gemm->add_option("--form", arguments->form, "How a and b are stored: n as they are, t transposed")
       ->check(CLI::IsMember({"nn", "nt", "tn", "tt"}));
-  gemm->add_option("--device", arguments->device, "Where")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  gemm->add_option("--threads", arguments->threads, "Of the CPU; 0: all")->check(CLI::Range(0, 4096));
+  gemm->add_option("--device", arguments->device, "Device")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  gemm->add_option("--threads", arguments->threads, "CPU threads; 0: all cores")->check(CLI::Range(0, 4096));
   gemm->add_flag("--json", arguments->json, "For scripts");
   gemm->footer(
       "\nExamples:\n"

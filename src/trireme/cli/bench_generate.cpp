@@ -52,7 +52,8 @@ int bench_generate(Context& context, const GenerateBenchArguments& a) {
   const double first = median(first_ms), each = median(token_ms);
   std::size_t weights = 0;
   for (const ir::State& state : model.compiled().roles.front().module.states)
-    if (state.category == ir::Category::weights && (config.train.precision == "f32") == state.derived_from.empty())
+    if (state.category == ir::Category::weights &&
+        (config.train.precision == train::Precision::f32) == state.derived_from.empty())
       weights += state.type.bytes();
   if (a.json) {
     const nlohmann::ordered_json o = {{"first_token_ms", first},
@@ -82,8 +83,7 @@ void add_bench_generate(CLI::App& bench, Context& context) {
   command->add_option("--from", arguments->from, "A run folder, or a Hugging Face folder")->required();
   command->add_option("--prompt", arguments->prompt, "Tokens of the prompt")->check(CLI::Range(1, 1 << 20));
   command->add_option("--tokens", arguments->tokens, "Tokens to make")->check(CLI::Range(2, 1 << 20));
-  command->add_option("--repeats", arguments->repeats, "How often, after one that is not counted")
-      ->check(CLI::Range(1, 1000));
+  command->add_option("--repeats", arguments->repeats, "Repetitions, after one of warmup")->check(CLI::Range(1, 1000));
   command->add_flag("--json", arguments->json, "For scripts");
   command->footer("\nExample:\n  trireme bench generate --from gpt2/ --prompt 32 --tokens 64\n");
   command->callback(

@@ -124,12 +124,12 @@ int bench_offload(Context& context, const OffloadArguments& a) {
   train::TrainerOptions options;
   options.write = false;
   train::Config config = train::load_config(a.config, context.overrides, context.registry->models);
-  if (config.memory.offload == "none") {
+  if (config.memory.offload.none()) {
     config.memory.offload = "all";
-    // The quickstart's ranks update parts of their weights in place, which then cannot leave.
+    // The quickstart's ranks update shards of their weights in place, which then cannot be offloaded.
     if (config.builtin && !config.has_own_subject()) config.parallel = {};
   }
-  if (config.output.staging == "auto") config.output.staging = "4KiB";  // nothing is saved here
+  if (config.output.staging.automatic()) config.output.staging = "4KiB";  // nothing is saved here
   const std::filesystem::path folder = config.memory.offload_dir.empty()
                                            ? std::filesystem::current_path()
                                            : std::filesystem::path(config.memory.offload_dir);
@@ -226,7 +226,7 @@ int bench_offload(Context& context, const OffloadArguments& a) {
         host_memory / 1e9);
   if (fits) fmt::print("step    {:.1f} ms without\n", 1e3 * alone.step);
   fmt::print("step    {:.1f} ms = {:.2f} × {:.1f} ms, the sum of the larger of computing{}{} copying\n",
-             1e3 * moved.step, moved.step / law, 1e3 * law, fits ? "" : " (as timed beside the copies)",
+             1e3 * moved.step, moved.step / law, 1e3 * law, fits ? "" : " (as timed while copying)",
              on_host > 0 ? ", the host's memory and" : " and");
   if (!trainer.config().data.images.empty())
     fmt::print("        {:.1f} images/s\n", static_cast<double>(config.train.batch) / moved.step);

@@ -168,7 +168,7 @@ void add_bench_reduce(CLI::App& bench, Context& context) {
   command->add_option("--threads", a->threads, "Thread counts; 1 is always among them")
       ->delimiter(',')
       ->check(CLI::Range(1, 1024));
-  command->add_option("--repeats", a->repeats, "How often")->check(CLI::Range(1, 1000));
+  command->add_option("--repeats", a->repeats, "Repetitions")->check(CLI::Range(1, 1000));
   command->add_flag("--json", a->json, "For scripts");
   command->footer("\nExample:\n  trireme bench reduce --threads 2,4,8\n");
   command->callback([&context, a] {

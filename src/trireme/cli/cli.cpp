@@ -11,6 +11,7 @@
 #include "trireme/cli/signals.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/core/version.h"
 #include "trireme/train/config.h"
 
 namespace trireme::cli {
@@ -88,7 +89,7 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
   context.registry = &registry;
   context.command_line = fmt::format("{} {}", program, fmt::join(arguments, " "));
   CLI::App app("Trireme trains models that are too large, or too slow, for one device.", program);
-  app.set_version_flag("--version", "trireme 0.1.0");
+  app.set_version_flag("--version", fmt::format("trireme {}", version()));
   app.footer(kFooter);
   app.require_subcommand(1);
   add_train(app, context);

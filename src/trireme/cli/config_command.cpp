@@ -9,8 +9,12 @@ namespace trireme::cli {
 namespace {
 
 // What `trireme train` would run with, given the same words; without any, every key and what it means.
-int show(const Context& context, const std::string& name) {
+int show(const Context& context, const std::string& name, bool markdown) {
   const models::Families& families = context.registry->models;
+  if (markdown) {
+    fmt::print("{}", train::reference_page(families));
+    return 0;
+  }
   std::error_code unknown;
   if (!context.overrides.empty() || std::filesystem::exists(name, unknown)) {
     fmt::print("{}",
@@ -42,12 +46,16 @@ void add_config(CLI::App& app, Context& context) {
   CLI::App* command =
       app.add_subcommand("config", "Every key with its default and meaning, or the configuration a command line gives");
   command->add_option("name", *name, "A built-in configuration, a TOML file or a run folder");
+  auto markdown = std::make_shared<bool>(false);
+  command->add_flag("--markdown", *markdown, "Every key as the page docs/options.md");
   command->footer(
       "\nExamples:\n"
       "  trireme config | less\n"
       "  trireme config quickstart > my.toml && trireme train my.toml\n"
       "  trireme config my.toml --train.lr=3e-4             what `trireme train` would run with\n");
-  command->callback([&context, name] { context.run = [&context, name] { return show(context, *name); }; });
+  command->callback([&context, name, markdown] {
+    context.run = [&context, name, markdown] { return show(context, *name, *markdown); };
+  });
 }
 
 }  // namespace trireme::cli

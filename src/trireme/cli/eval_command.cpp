@@ -88,11 +88,11 @@ int evaluate(const Context& context, const EvalArguments& a) {
 void add_eval(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<EvalArguments>();
   CLI::App* command = app.add_subcommand("eval", "Loss and perplexity, or accuracy, on held-out data");
-  command->add_option("config", arguments->config, "Whose data; without it that of the run");
+  command->add_option("config", arguments->config, "Configuration with the data; by default that of the run");
   command->add_option("--from", arguments->from, "The model: a run folder, or a Hugging Face folder")->required();
   command->add_option("--step", arguments->step, "The checkpoint of this step instead of the newest")
       ->check(not_negative());
-  command->add_option("--batches", arguments->batches, "At most so many batches of 8 rows, spread evenly; 0: all")
+  command->add_option("--batches", arguments->batches, "Maximum number of batches of 8 rows, spread evenly; 0: all")
       ->check(not_negative());
   command->add_flag("--json", arguments->json,
                     "One object with loss, perplexity and tokens (accuracy and images), and step");

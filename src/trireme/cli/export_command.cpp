@@ -41,9 +41,9 @@ void add_export(CLI::App& app, Context& context) {
   command->add_option("folder", arguments->folder, "The Hugging Face folder to make")->required();
   command->add_option("--step", arguments->step, "The checkpoint of this step instead of the newest")
       ->check(not_negative());
-  command->add_option("--dtype", arguments->dtype, "Of the weights: f32, bf16 or f16")
+  command->add_option("--dtype", arguments->dtype, "Type of the weights: f32, bf16 or f16")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
-  command->add_option("--max-shard", arguments->max_shard, "Largest file of weights");
+  command->add_option("--max-shard", arguments->max_shard, "Maximum size of a file of weights");
   command->add_flag("--overwrite", arguments->overwrite, "Replace a Hugging Face folder that is there");
   command->footer(
       "\nExamples:\n"

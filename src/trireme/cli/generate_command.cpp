@@ -96,20 +96,22 @@ void add_generate(CLI::App& app, Context& context) {
   command->add_option("--from", arguments->from, "A run folder, or a Hugging Face folder")->required();
   command->add_option("--prompt", arguments->prompt, "Text to continue");
   command->add_option("--prompt-tokens", arguments->prompt_tokens, "Token ids to continue: 1,2,3; ids come out");
-  command->add_option("--tokens", arguments->sample.tokens, "How many tokens to make")
+  command->add_option("--tokens", arguments->sample.tokens, "Number of new tokens")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
   train::Sampling& sampling = arguments->sample.sampling;
-  command->add_option("--temperature", sampling.temperature, "0: the likeliest token each time")
+  command->add_option("--temperature", sampling.temperature, "Sampling temperature; 0: greedy")
       ->check(not_negative())
       ->capture_default_str();
-  command->add_option("--top-k", sampling.top_k, "Draw among the K likeliest tokens; 0: among all")
+  command->add_option("--top-k", sampling.top_k, "Sample among the K most likely tokens; 0: among all")
       ->check(not_negative());
-  command->add_option("--top-p", sampling.top_p, "Draw among the fewest tokens that together have this probability")
+  command
+      ->add_option("--top-p", sampling.top_p,
+                   "Nucleus sampling: among the fewest tokens that together have this probability")
       ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--seed", arguments->sample.seed, "Of the sampling");
+  command->add_option("--seed", arguments->sample.seed, "Random seed of the sampling");
   command->add_option("--step", arguments->step, "The checkpoint of this step instead of the newest")
       ->check(not_negative());
-  command->add_flag("--past-end", arguments->past_end, "Go on after the token that ends a text");
+  command->add_flag("--past-end", arguments->past_end, "Continue after the end-of-text token");
   command->add_flag("--json", arguments->json, "One object with text and tokens");
   command->footer(
       "\nExamples:\n"

@@ -2,6 +2,7 @@
 
 #include "trireme/cli/commands.h"
 #include "trireme/cli/inspect_schedule.h"
+#include "trireme/cli/inspect_sharding.h"
 #include "trireme/cli/preparation.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -18,6 +19,8 @@ struct InspectArguments {
   std::string graph;
   std::string program;  // "": step
   bool dot = false;
+  std::string explain;
+  bool collectives = false;
   std::int64_t rank = 0;
   ScheduleArguments schedule;
 };
@@ -44,11 +47,15 @@ std::string program_text(const train::Role& role, const std::string& name) {
 // Options of the one that say nothing about the other.
 void check_options(const InspectArguments& a) {
   if (a.what == "schedule") {
-    if (a.dot || !a.graph.empty() || !a.program.empty() || a.rank != 0)
-      refuse("--dot, --graph, --program and --rank say nothing about a schedule; --svg draws it");
+    if (a.dot || !a.graph.empty() || !a.program.empty() || !a.explain.empty() || a.collectives || a.rank != 0)
+      refuse(
+          "--dot, --graph, --program, --explain, --collectives and --rank say nothing about a schedule; --svg draws "
+          "it");
     return;
   }
   a.schedule.expect_none(a.what);
+  if (a.what == "program" && (!a.explain.empty() || a.collectives))
+    refuse("--explain and --collectives are of `trireme inspect graph`");
   if (a.what == "program" && a.dot)
     refuse("--dot draws a graph, and a program is a list; see `trireme inspect graph --dot`");
   if (a.what == "program" && !a.graph.empty())
@@ -81,12 +88,17 @@ void add_inspect(CLI::App& app, Context& context) {
   command->add_option("--graph", arguments->graph, "One graph alone: micro, update, eval, predict, init, derive");
   command->add_option("--program", arguments->program, "step, eval, predict, init or derive");
   command->add_flag("--dot", arguments->dot, "The graph for Graphviz");
-  command->add_option("--rank", arguments->rank, "Whose program");
+  command->add_option("--explain", arguments->explain,
+                      "Why a parameter or value is sharded as it is; * stands for any characters");
+  command->add_flag("--collectives", arguments->collectives, "Every collective: axis, bytes sent, and what it is for");
+  command->add_option("--rank", arguments->rank, "Rank of the program");
   arguments->schedule.add_to(*command);
   command->footer(
       "\nExamples:\n"
       "  trireme inspect graph --graph micro | less\n"
       "  trireme inspect graph --dot | dot -Tsvg > graph.svg\n"
+      "  trireme inspect graph my.toml --parallel.mesh=tp=2 --explain '*.down.weight'\n"
+      "  trireme inspect graph my.toml --parallel.mesh=tp=2 --collectives\n"
       "  trireme inspect program my.toml --train.micro_batch=4\n"
       "  trireme inspect schedule --stages 4 --micro-batches 8 --pipeline zero-bubble\n"
       "  trireme inspect schedule --stages 4 --micro-batches 8 --pipeline interleaved:2 --svg pipeline.svg\n");
@@ -95,6 +107,11 @@ void add_inspect(CLI::App& app, Context& context) {
       check_subject(*arguments);
       if (arguments->what == "schedule") return inspect_schedule(context, arguments->config, arguments->schedule);
       const std::string config = arguments->config.empty() ? "quickstart" : arguments->config;
+      if (!arguments->explain.empty()) {
+        fmt::print("{}", explained_sharding(train::load_config(config, context.overrides, context.registry->models),
+                                            *context.registry, arguments->explain));
+        return 0;
+      }
       Preparation preparation("preparing");
       const train::Trainer trainer(train::load_config(config, context.overrides, context.registry->models),
                                    *context.registry, planning_options(preparation));
@@ -105,6 +122,10 @@ void add_inspect(CLI::App& app, Context& context) {
                compiled.ranks() == 1 ? "one rank, number 0"
                                      : fmt::format("{} ranks, from 0 to {}", compiled.ranks(), compiled.ranks() - 1));
       const train::Role& role = compiled.role_of(static_cast<int>(arguments->rank));
+      if (arguments->collectives) {
+        fmt::print("{}", collectives_table(role));
+        return 0;
+      }
       fmt::print("{}", arguments->what == "graph"
                            ? graph_text(role, *arguments)
                            : program_text(role, arguments->program.empty() ? "step" : arguments->program));

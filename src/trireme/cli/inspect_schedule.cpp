@@ -33,7 +33,7 @@ ScheduleArguments completed(const Context& context, const std::string& file, Sch
         train::load_config(file.empty() ? "quickstart" : file, context.overrides, context.registry->models);
     if (a.stages == 0) a.stages = static_cast<int>(train::mesh_of(config).size_of(ir::kPipelineAxis));
     if (a.micro_batches == 0) a.micro_batches = static_cast<int>(config.train.batch / train::micro_batch_rows(config));
-    if (a.pipeline.empty()) a.pipeline = config.parallel.pipeline;
+    if (a.pipeline.empty()) a.pipeline = fmt::format("{}", config.parallel.pipeline);
   }
   if (a.pipeline.empty()) a.pipeline = "1f1b";
   if (a.stages == 0) refuse("--stages is missing: `trireme inspect schedule --stages 4 --micro-batches 8`");

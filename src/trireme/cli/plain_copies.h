@@ -32,7 +32,7 @@ class PlainCopies {
   virtual Rates sequential() = 0;
   // Of a phase's copies, both directions at once as the program has them.
   virtual double seconds(std::size_t phase) = 0;
-  // Of all copies of one direction, nothing beside it: bytes per second.
+  // All copies of one direction with nothing overlapped: bytes per second.
   double rate(program::Instruction::Kind kind);
   double bytes(program::Instruction::Kind kind, std::size_t phase) const;
 

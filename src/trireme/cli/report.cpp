@@ -8,6 +8,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/core/version.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/planner/machine.h"
 #include "trireme/planner/predict.h"
@@ -127,8 +128,8 @@ std::string headline(const train::Config& config) {
   if (!keys.empty())
     from += fmt::format(" with your {}{}", fmt::join(keys.begin(), keys.begin() + std::min(kShown, keys.size()), ", "),
                         keys.size() > kShown ? ", …" : "");
-  return fmt::format("trireme 0.1 · {} core{} ({}) · {} · {}\n", cores, cores == 1 ? "" : "s", planner::cpu_features(),
-                     gpus_text(), from);
+  return fmt::format("trireme {} · {} core{} ({}) · {} · {}\n", short_version(), cores, cores == 1 ? "" : "s",
+                     planner::cpu_features(), gpus_text(), from);
 }
 
 std::string categories_text(const program::PeakReport& peak) {
@@ -162,9 +163,9 @@ std::string plan_text(const train::Trainer& t) {
     out +=
         fmt::format(", {} {}{} ({})", more, c.roles.back().kind, more == 1 ? "" : "s", c.roles.back().exchange->pace());
   const train::MemoryConfig& memory = t.config().memory;
-  if (memory.remat != "none") out += ", remat " + memory.remat;
-  if (memory.activations != "full") out += ", activations kept in " + memory.activations;
-  if (memory.offload != "none") out += ", offload of " + memory.offload;
+  if (memory.remat != train::Remat::none) out += ", remat " + memory.remat.text();
+  if (memory.activations != train::Activations::full) out += ", activations saved in " + memory.activations.text();
+  if (!memory.offload.none()) out += ", offload of " + memory.offload.text();
   out += "\n" + choice_text(t.planned().choice);
   out += fmt::format(
       "check   {} programs, {} instructions: every read follows its write, {} shared ranges ordered, no race{}\n",

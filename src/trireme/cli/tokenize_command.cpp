@@ -192,11 +192,11 @@ void add_tokenize(CLI::App& app, Context& context) {
   command->add_option("inputs", a->inputs, "Text files, folders of them, or .jsonl files");
   command->add_option("--tokenizer", a->tokenizer, "A tokenizer.json, a folder that holds one, or \"bytes\"");
   command->add_option("--out", a->out, "The token file, or with --train the tokenizer.json");
-  command->add_option("--train", a->train, "Learn a byte-level vocabulary of so many tokens instead")
+  command->add_option("--train", a->train, "Train a byte-level BPE vocabulary of this size instead")
       ->check(CLI::Range(std::int64_t{256}, std::int64_t{1} << 22));
-  command->add_option("--format", a->format, "Of the token file: raw, or llmc with llm.c's header")
+  command->add_option("--format", a->format, "Format of the token file: raw, or llmc with llm.c's header")
       ->check(CLI::IsMember({"raw", "llmc"}));
-  command->add_option("--type", a->type, "Of tokens: uint16 where the vocabulary allows it, else uint32")
+  command->add_option("--type", a->type, "Type of tokens: uint16 where the vocabulary allows it, else uint32")
       ->check(CLI::IsMember({"auto", "uint16", "uint32"}));
   command->add_option("--field", a->field, "Where JSON lines have the text");
   std::vector<std::string> patterns;

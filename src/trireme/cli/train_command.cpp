@@ -153,7 +153,7 @@ int train_once(Context& context, const TrainArguments& a, Request request, comm:
   // Compressed gradients are others, and so are those of ranks that do not wait for each other.
   const bool quickstart = trainer.config().builtin && trainer.config().name == "quickstart";
   const bool equal = quickstart && !trainer.config().has_own_subject() &&
-                     trainer.config().parallel.compress == "none" && trainer.compiled().synchronous();
+                     trainer.config().parallel.compress == train::Compress::none && trainer.compiled().synchronous();
   const std::int64_t replay = a.replay >= 0 ? a.replay : equal ? 20 : 0;
   if (several && world == nullptr && replay > 0 && outcome.steps == std::ssize(outcome.losses))
     say(stdout, replayed(context, trainer.config(), outcome, replay));
@@ -214,12 +214,12 @@ Request request_of(const Context& context, const TrainArguments& a,
     request.config = train::load_config_under(file, source, context.overrides, context.registry->models);
   }
   const train::Config& config = request.config;
-  const std::string& transport = config.runtime.transport;
-  if (transport == "mpi" && !launched)
+  const Choice<train::Transport>& transport = config.runtime.transport;
+  if (transport == train::Transport::mpi && !launched)
     refuse(
         "runtime.transport = \"mpi\": this process was not started by mpirun or srun; try: mpirun -n 4 trireme train "
         "…");
-  if (transport == "threads" && launched && launched->size > 1)
+  if (transport == train::Transport::threads && launched && launched->size > 1)
     refuse("runtime.transport = \"threads\" under {}, which started {} processes: each would train alone",
            launched->launcher, launched->size);
   return request;
@@ -244,7 +244,7 @@ int train_everywhere(Context& context, const TrainArguments& a) {
     session.abort(e.message());
     return report_once(session, e, true);
   }
-  if (!launched || request.config.runtime.transport == "threads")
+  if (!launched || request.config.runtime.transport == train::Transport::threads)
     return train_once(context, a, std::move(request), nullptr);
   comm::mpi::Session session({.timeout = request.config.parallel.timeout.count});
   comm::Communicator world = session.communicator();
@@ -273,7 +273,7 @@ void add_train(CLI::App& app, Context& context) {
   command->add_flag("--overwrite", arguments->overwrite, "Replace the run in the folder");
   command->add_option(
       "--replay", arguments->replay,
-      "With several ranks: replay so many first steps on one rank and compare the losses (quickstart: 20)");
+      "With several ranks: replay this many first steps on one rank and compare the losses (quickstart: 20)");
   command->add_option(
       "--plan", arguments->plan,
       "Follow a plan that was written before (plan.toml of a run folder, or trireme memory --plan-out)");

@@ -18,14 +18,6 @@
 namespace trireme::compiler {
 namespace {
 
-// The rows of a batch are sharded over the data axis; the rest as the plan says.
-std::vector<passes::Annotation> annotations(const Plan& plan) {
-  std::vector<passes::Annotation> all = plan.sharding;
-  for (const char* input : {"tokens", "targets", "images", "labels"})
-    all.push_back({input, std::string("batch:") + kRowAxis, 0, {"micro", "eval"}, true});
-  return all;
-}
-
 // As far as the passes of all roles are the same.
 void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan) {
   const bool trains = graphs.purpose == Purpose::train;
@@ -62,6 +54,13 @@ void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan) {
 }
 
 }  // namespace
+
+std::vector<passes::Annotation> annotations(const Plan& plan) {
+  std::vector<passes::Annotation> all = plan.sharding;
+  for (const char* input : {"tokens", "targets", "images", "labels"})
+    all.push_back({input, std::string("batch:") + kRowAxis, 0, {"micro", "eval"}, true});
+  return all;
+}
 
 passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optional<int> place) {
   const bool trains = graphs.purpose == Purpose::train;

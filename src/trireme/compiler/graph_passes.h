@@ -7,6 +7,9 @@
 
 namespace trireme::compiler {
 
+// What is sharded over the mesh: what the plan says, and the rows of the batch over the data axis.
+std::vector<passes::Annotation> annotations(const Plan& plan);
+
 // Every graph pass of a role, in order, each with the reason for its place. `place` is that of a rank which answers
 // messages; nothing: of the ranks that take rows of the batch.
 passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optional<int> place = {});

@@ -1,24 +1,46 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "trireme/core/choice.h"
 
 namespace trireme::data {
 
 // Stands for the C++ standard library's headers, wherever this machine's compiler keeps them.
 inline constexpr const char* kStandardHeaders = "/usr/include/c++";
 
-// Where samples come from: section [data] of a configuration.
+// The enumerations of section [data] in options.def, and their names.
+#define TRI_OPTION(section, name, Type, initial, rule, meaning)
+#define TRI_CHOICE(section, name, Type, initial, values, meaning) enum class Type : std::uint8_t { values };
+#define TRI_VALUE(enumerator, name) enumerator,
+#define TRI_SECTION_DATA
+#include <trireme/options.def>
+#undef TRI_CHOICE
+#undef TRI_VALUE
+#define TRI_CHOICE(section, name, Type, initial, values, meaning) \
+  constexpr auto value_names(Type) { return std::to_array<std::string_view>({values}); }
+#define TRI_VALUE(enumerator, name) name,
+#define TRI_SECTION_DATA
+#include <trireme/options.def>
+#undef TRI_OPTION
+#undef TRI_CHOICE
+#undef TRI_VALUE
+
+// Where samples come from: section [data] of a configuration, as options.def declares it.
 struct DataConfig {
-  std::vector<std::string> text = {kStandardHeaders};
-  std::vector<std::string> tokens;
-  std::string token_type = "auto";  // auto | uint16 | uint32
-  std::string tokenizer = "bytes";
-  std::string images;
-  std::string augment = "auto";    // auto | none | crop | flip | crop,flip
-  std::string order = "shuffled";  // shuffled | sequential
-  std::vector<std::string> eval;
-  double holdout = 0.05;
+  using Number = double;
+  using Text = std::string;
+  using Texts = std::vector<std::string>;
+
+#define TRI_OPTION(section, name, Type, initial, rule, meaning) Type name = initial;
+#define TRI_CHOICE(section, name, Type, initial, values, meaning) Choice<Type> name = initial;
+#define TRI_SECTION_DATA
+#include <trireme/options.def>
+#undef TRI_OPTION
+#undef TRI_CHOICE
 
   friend bool operator==(const DataConfig&, const DataConfig&) = default;
 };

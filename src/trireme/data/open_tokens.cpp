@@ -31,7 +31,7 @@ Data open_tokens(const DataConfig& config, const SampleShape& shape) {
     refuse(
         "model.vocab must be given with data.tokens, or the data.tokenizer they were made with: token files do not say "
         "how many tokens there are");
-  const bool random = config.order == "shuffled";
+  const bool random = config.order == Order::shuffled;
   const std::vector<TokenSource> sources =
       open_token_files(config.tokens, config.token_type, shape.vocab, "data.tokens", random);
   TokenStream eval;

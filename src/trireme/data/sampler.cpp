@@ -38,12 +38,6 @@ std::uint64_t Permutation::operator()(std::uint64_t i) const {
   return i;
 }
 
-Order parse_order(std::string_view text) {
-  if (text == "shuffled") return Order::shuffled;
-  if (text == "sequential") return Order::sequential;
-  refuse("data.order must be shuffled or sequential, got \"{}\"", text);
-}
-
 Sampler::Sampler(std::shared_ptr<const Dataset> dataset, Order order, std::uint64_t seed, std::int64_t batch)
     : dataset_(std::move(dataset)), order_(order), seed_(seed), batch_(batch) {
   TRI_CHECK(dataset_ && dataset_->samples() > 0 && batch > 0, "a sampler needs samples and a batch");

@@ -1,8 +1,8 @@
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <string_view>
 
+#include "trireme/data/data_config.h"
 #include "trireme/data/dataset.h"
 
 namespace trireme::data {
@@ -19,9 +19,6 @@ class Permutation {
   std::uint64_t key_;
   int half_bits_;
 };
-
-enum class Order { shuffled, sequential };
-Order parse_order(std::string_view text);
 
 // Which sample each row of each update reads: a pure function of (seed, step, row), so it is the same for any number of
 // ranks and after any restart. Sequential takes sample step*batch + row, starting over at the end; shuffled permutes

@@ -66,17 +66,17 @@ std::optional<Format> megatron_format(std::uint64_t bytes, const std::string& pa
   return Format{parse_megatron_index(file.bytes(), bytes, index.string()).type, 0};
 }
 
-Format format_of(std::span<const std::byte> bytes, const std::string& path, const std::string& token_type,
+Format format_of(std::span<const std::byte> bytes, const std::string& path, const Choice<RawTokens>& token_type,
                  std::int64_t vocab) {
   if (const auto format = llmc_format(bytes, path)) return *format;
   if (const auto format = megatron_format(bytes.size(), path)) return *format;
-  if (token_type == "uint16") return {TokenType::u16, 0};
-  if (token_type == "uint32") return {TokenType::u32, 0};
+  if (token_type == RawTokens::uint16) return {TokenType::u16, 0};
+  if (token_type == RawTokens::uint32) return {TokenType::u32, 0};
   return {vocab <= 65536 ? TokenType::u16 : TokenType::u32, 0, true};
 }
 
 // Appends the file's tokens, having looked at the first of them.
-void append_file(TokenStream& stream, const std::string& path, const std::string& token_type, std::int64_t vocab,
+void append_file(TokenStream& stream, const std::string& path, const Choice<RawTokens>& token_type, std::int64_t vocab,
                  const std::string& key, bool random) {
   const auto file = std::make_shared<MappedFile>(path);
   if (random) file->expect_random_reads();
@@ -100,7 +100,7 @@ void append_file(TokenStream& stream, const std::string& path, const std::string
 
 }  // namespace
 
-std::vector<TokenSource> open_token_files(std::span<const std::string> patterns, const std::string& token_type,
+std::vector<TokenSource> open_token_files(std::span<const std::string> patterns, const Choice<RawTokens>& token_type,
                                           std::int64_t vocab, const std::string& key, bool random) {
   std::vector<TokenSource> sources;
   for (const WeightedPattern& pattern : parse_weights(patterns, key)) {

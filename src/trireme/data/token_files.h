@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/data/data_config.h"
 #include "trireme/data/token_stream.h"
 
 namespace trireme::data {
@@ -24,7 +25,7 @@ struct TokenSource {
 // configuration key in errors. Refuses what is missing, empty, malformed or begins with tokens beyond the vocabulary,
 // and with "auto" what looks like something else (token_layout.h). `random`: samples will be read in no order, and of
 // files larger than memory nothing is read ahead.
-std::vector<TokenSource> open_token_files(std::span<const std::string> patterns, const std::string& token_type,
+std::vector<TokenSource> open_token_files(std::span<const std::string> patterns, const Choice<RawTokens>& token_type,
                                           std::int64_t vocab, const std::string& key, bool random = false);
 
 }  // namespace trireme::data

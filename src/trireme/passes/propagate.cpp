@@ -20,17 +20,6 @@ using ir::Sharding;
 using ir::StateId;
 using ir::ValueId;
 
-// * stands for any characters.
-bool matches(std::string_view pattern, std::string_view text) {
-  if (pattern.empty()) return text.empty();
-  if (pattern.front() == '*') {
-    for (std::size_t skipped = 0; skipped <= text.size(); ++skipped)
-      if (matches(pattern.substr(1), text.substr(skipped))) return true;
-    return false;
-  }
-  return !text.empty() && pattern.front() == text.front() && matches(pattern.substr(1), text.substr(1));
-}
-
 // What is sharded together in every graph: a state, or a value of one graph.
 struct Cell {
   TensorType type;
@@ -79,8 +68,10 @@ class Propagator {
                       std::move(name)});
   }
 
-  void explain(const Cell& cell, std::string reason) {
-    if (reasons_ != nullptr) (*reasons_)[{cell.graph, cell.name}].push_back(std::move(reason));
+  void explain(const Cell& cell, const std::string& axis, const Cell* from, std::string text) {
+    if (reasons_ == nullptr) return;
+    const Propagate::Place source = from == nullptr ? Propagate::Place{} : Propagate::Place{from->graph, from->name};
+    (*reasons_)[{cell.graph, cell.name}].push_back({axis, source, std::move(text)});
   }
 
   // ---- annotations
@@ -91,7 +82,7 @@ class Propagator {
       Cell& cell = cells_[c];
       const bool here = cell.graph.empty() || a.graphs.empty() ||
                         std::find(a.graphs.begin(), a.graphs.end(), cell.graph) != a.graphs.end();
-      if (!here || !matches(a.pattern, std::string_view(cell.name).substr(1))) continue;
+      if (!here || !matches_pattern(a.pattern, std::string_view(cell.name).substr(1))) continue;
       if (cell.graph.empty() && module_.states[c].step_local) continue;
       matched = true;
       apply(a, c);
@@ -122,7 +113,7 @@ class Propagator {
                nearest_divisor(cell.type.shape[*dim], ranks));
       }
       add(cell, *dim, axis);
-      explain(cell, fmt::format("annotation \"{}\" = \"{}\"", a.pattern, a.sharding));
+      explain(cell, axis, nullptr, fmt::format("the annotation \"{}\" = \"{}\"", a.pattern, a.sharding));
     }
     cell.closed = true;
   }
@@ -292,7 +283,7 @@ class Propagator {
     for (const std::string& axis : from.dims[d]) {
       if (to.closed || has(to, axis)) continue;
       add(to, static_cast<int>(d), axis);
-      explain(to, fmt::format("as {}", from.name));
+      explain(to, axis, &from, "the same tensor");
       changed = true;
     }
     return changed;
@@ -306,22 +297,25 @@ class Propagator {
     bool changed = false;
     for (const ir::Mesh::Axis& axis : options_.mesh.axes) {
       if (axis.size == 1) continue;
-      const int factor = claimed(g, node, factors, axis.name);
+      const Cell* source = nullptr;
+      const int factor = claimed(g, node, factors, axis.name, source);
       if (factor < 0 || !rules.shardable(factor)) continue;
       if (!reductions && reduces(factors, factor)) continue;
       if (!rules.fits(factor, axis.size)) continue;
-      changed |= extend(g, node, factors, factor, axis.name);
+      changed |= extend(g, node, factors, factor, axis.name, *source);
     }
     return changed;
   }
 
   // The factor that an axis shards in some operand or result of a node; -1: none, or more than one.
-  int claimed(std::size_t g, const Node& node, const ir::Factors& factors, const std::string& axis) const {
+  int claimed(std::size_t g, const Node& node, const ir::Factors& factors, const std::string& axis,
+              const Cell*& source) const {
     int found = -1;
     bool unique = true;
     each_dim(g, node, factors, [&](const Cell& cell, std::size_t d, int factor) {
       if (std::find(cell.dims[d].begin(), cell.dims[d].end(), axis) == cell.dims[d].end()) return;
       if (found >= 0 && found != factor) unique = false;
+      if (found < 0) source = &cell;
       found = factor;
     });
     return unique ? found : -1;
@@ -348,15 +342,17 @@ class Propagator {
     });
   }
 
-  bool extend(std::size_t g, const Node& node, const ir::Factors& factors, int factor, const std::string& axis) {
+  bool extend(std::size_t g, const Node& node, const ir::Factors& factors, int factor, const std::string& axis,
+              const Cell& source) {
     bool changed = false;
     const std::string& made = module_.graphs[g].value(node.outputs.front()).name;
     each_dim(g, node, factors, [&](const Cell& seen, std::size_t d, int f) {
       Cell& cell = const_cast<Cell&>(seen);
       if (f != factor || cell.closed || has(cell, axis)) return;
       add(cell, static_cast<int>(d), axis);
-      explain(cell, fmt::format("{} over {} by {} '{}' in {}", factors.factors[static_cast<std::size_t>(f)].name, axis,
-                                node.op->name, made, module_.graphs[g].name));
+      explain(
+          cell, axis, &source,
+          fmt::format("factor {} of {} %{}", factors.factors[static_cast<std::size_t>(f)].name, node.op->name, made));
       changed = true;
     });
     return changed;
@@ -386,6 +382,16 @@ class Propagator {
 };
 
 }  // namespace
+
+bool matches_pattern(std::string_view pattern, std::string_view name) {
+  if (pattern.empty()) return name.empty();
+  if (pattern.front() == '*') {
+    for (std::size_t skipped = 0; skipped <= name.size(); ++skipped)
+      if (matches_pattern(pattern.substr(1), name.substr(skipped))) return true;
+    return false;
+  }
+  return !name.empty() && pattern.front() == name.front() && matches_pattern(pattern.substr(1), name.substr(1));
+}
 
 void Propagate::run(ir::Module& module) const { Propagator(module, options_, reasons_).run(); }
 

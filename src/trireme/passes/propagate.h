@@ -1,6 +1,7 @@
 #pragma once
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/passes/pass.h"
@@ -23,6 +24,9 @@ struct Annotation {
   friend bool operator==(const Annotation&, const Annotation&) = default;
 };
 
+// Whether a name matches a pattern, in which * stands for any characters.
+bool matches_pattern(std::string_view pattern, std::string_view name);
+
 // Spreads a few annotations over the graphs: every value and state gets a sharding, by the factors of the ops between
 // them, forwards and backwards. Shapes stay global.
 //
@@ -39,8 +43,15 @@ class Propagate : public Pass {
     ir::Mesh mesh;
     std::vector<Annotation> annotations;
   };
-  // Why a value or state is sharded as it is, by graph and value ("micro", "%h"), or by state ("", "@w").
-  using Reasons = std::map<std::pair<std::string, std::string>, std::vector<std::string>>;
+  // A value by its graph and name ("micro", "%h"), or a state by its name alone ("", "@w").
+  using Place = std::pair<std::string, std::string>;
+  // Why an axis shards one of them: an annotation, or something else that it shards, through an op.
+  struct Reason {
+    std::string axis;
+    Place from;  // empty names: an annotation
+    std::string text;
+  };
+  using Reasons = std::map<Place, std::vector<Reason>>;
 
   explicit Propagate(Options options, Reasons* reasons = nullptr) : options_(std::move(options)), reasons_(reasons) {}
   std::string name() const override { return "propagate"; }

@@ -28,7 +28,7 @@ class Decision {
         compilation_(graphs) {}
 
   std::optional<Choice> run() {
-    if (trains_ && policy_.remat != "none") decide_recompute();
+    if (trains_ && policy_.remat.kind != RematPolicy::Kind::none) decide_recompute();
     if (policy_.offload) decide_offload();
     return choice_;
   }
@@ -57,7 +57,7 @@ class Decision {
   }
 
   RematPlan remat_plan(const ir::Graph& micro) {
-    if (policy_.remat != "optimal") return plan_remat(micro, policy_.remat);
+    if (policy_.remat.kind != RematPolicy::Kind::optimal) return plan_remat(micro, policy_.remat);
     const auto tried = [&](const Saving& saving) {
       Plan plan = for_trial();
       plan.recompute = forgotten_names(micro, saving.remat);

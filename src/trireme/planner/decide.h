@@ -2,17 +2,17 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <string>
 
 #include "trireme/compiler/compile.h"
 #include "trireme/planner/memory_limit.h"
 #include "trireme/planner/offload_policy.h"
+#include "trireme/planner/remat_policy.h"
 
 namespace trireme::planner {
 
 // What a run asks of its memory; the planner decides how.
 struct MemoryPolicy {
-  std::string remat = "none";  // none | every:K | sqrt | selective | optimal | full
+  RematPolicy remat = {};
   std::optional<OffloadPolicy> offload = {};
   std::uint64_t limit = 0;  // bytes that a device may use; 0: no limit
   // Staging of checkpoints gives way where the limit is short of it: decisions leave room for the least of it.

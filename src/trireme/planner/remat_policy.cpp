@@ -331,27 +331,29 @@ std::vector<RematSegment> measure_chain(const Graph& graph, const Chain& chain, 
   return Measurement(graph, chain, rates, finely).run();
 }
 
-RematPlan plan_remat(const Graph& graph, const std::string& policy) {
+RematPlan plan_remat(const Graph& graph, const RematPolicy& policy) {
+  using Kind = RematPolicy::Kind;
   const Chain chain = passes::find_chain(graph);
   const auto layers = static_cast<std::int64_t>(layer_sizes(chain).size());
   RematPlan plan;
-  if (policy == "selective")
-    plan.groups.assign(chain.segments.size(), {1, Hold::expensive});
-  else if (policy == "full")
-    plan = every(chain, 1);
-  else if (policy == "sqrt")
-    plan = every(chain, std::max<std::int64_t>(1, std::llround(std::sqrt(static_cast<double>(layers)))));
-  else if (policy.starts_with("every:"))
-    plan = every(chain, std::stoll(policy.substr(6)));
-  else
-    fail("there is no rematerialisation policy '{}'", policy);
+  switch (policy.kind) {
+    case Kind::selective: plan.groups.assign(chain.segments.size(), {1, Hold::expensive}); break;
+    case Kind::full: plan = every(chain, 1); break;
+    case Kind::sqrt:
+      plan = every(chain, std::max<std::int64_t>(1, std::llround(std::sqrt(static_cast<double>(layers)))));
+      break;
+    case Kind::every: plan = every(chain, policy.layers); break;
+    case Kind::none:
+    case Kind::optimal: fail("rematerialisation \"{}\" needs no plan, or a budget", policy.name);
+  }
   const std::vector<bool> forgotten = forgotten_values(graph, chain, plan);
   const auto saved = passes::saved_values(graph);
   if (std::none_of(saved.begin(), saved.end(), [&](const auto& value) { return forgotten[index(value.value)]; }))
-    refuse("memory.remat = \"{}\" recomputes nothing of this model: {}", policy,
-           policy == "selective" ? "no cheap value is saved for the gradients"
-           : policy == "full"    ? "it is too short to be cut into segments"
-                                 : "the last group of layers is always saved, and there is no other; try \"full\"");
+    refuse("memory.remat = \"{}\" recomputes nothing of this model: {}", policy.name,
+           policy.kind == Kind::selective ? "no cheap value is saved for the gradients"
+           : policy.kind == Kind::full
+               ? "it is too short to be cut into segments"
+               : "the last group of layers is always saved, and there is no other; try \"full\"");
   return plan;
 }
 
@@ -379,7 +381,7 @@ OptimalRemat optimal_remat(const Graph& graph, std::uint64_t budget, const CostR
       best_seconds = cost_of(fine_chain, plan).seconds;
     }
   };
-  if (budget == 0) budget = peak_of(plan_remat(graph, "sqrt"));
+  if (budget == 0) budget = peak_of(plan_remat(graph, {.kind = RematPolicy::Kind::sqrt, .name = "sqrt"}));
   const RematPlan keep = keep_all(fine);
   consider(keep);
   if (best.fits) return best;  // nothing need be forgotten

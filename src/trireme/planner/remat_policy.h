@@ -12,13 +12,21 @@ namespace trireme::planner {
 std::vector<RematSegment> measure_chain(const ir::Graph& graph, const passes::Chain& chain,
                                         const passes::CostRates& rates, bool finely = true);
 
+// How the values to recompute are chosen: memory.remat.
+struct RematPolicy {
+  enum class Kind : std::uint8_t { none, every, sqrt, selective, optimal, full };
+  Kind kind = Kind::none;
+  std::int64_t layers = 1;    // of `every`
+  std::string name = "none";  // in messages, as the configuration spells it
+};
+
 // The plan of a policy that needs no budget:
-//   every:K     the input of every K-th layer is held, the rest computed again
-//   sqrt        every:K with K the square root of the number of layers
-//   full        every:1
+//   every       the input of every `layers`-th layer is held, the rest computed again
+//   sqrt        `every` with the square root of the number of layers
+//   full        `every` with 1
 //   selective   what is cheap is computed again (norms, activations, sums), where its operands are held anyway
 // Refuses a policy that would forget nothing for this graph.
-RematPlan plan_remat(const ir::Graph& graph, const std::string& policy);
+RematPlan plan_remat(const ir::Graph& graph, const RematPolicy& policy);
 
 // `optimal`: the plan of least time among those whose program, as lowered, needs at most `budget` bytes; 0: as many as
 // `sqrt` needs. `lowered_peak` gives what a plan's program needs.

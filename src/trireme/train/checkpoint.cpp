@@ -80,7 +80,7 @@ std::string receive_text(comm::Communicator& world, int from) {
   return text;
 }
 
-// What other processes have written beside this one's. Their manifests do not tile the tensors by themselves, so they
+// Adds what other processes have written. Their manifests do not tile the tensors by themselves, so they
 // come as fragments.
 void join(io::CheckpointManifest& manifest, io::CheckpointManifest part) {
   manifest.files.merge(part.files);
@@ -180,7 +180,7 @@ io::CheckpointManifest describe_checkpoint(const Config& config, std::int64_t st
   io::CheckpointManifest manifest;
   manifest.step = step;
   manifest.samples = step * config.train.batch;
-  manifest.order = config.data.order;
+  manifest.order = config.data.order.text();
   manifest.seed = config.train.seed;
   manifest.config = to_toml(config);
   return manifest;
@@ -401,7 +401,7 @@ void load_checkpoint(const fs::path& run, std::int64_t step, Session& session, c
     log(sink, LogLevel::info,
         "{} tensors of gradient compression start anew: the checkpoint has none for {} ranks compressing this way",
         fresh.size(), session.compiled().mesh.ranks());
-  session.derive();
+  session.refresh_copies();
 }
 
 }  // namespace trireme::train

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
-#include "trireme/core/text.h"
 #include "trireme/io/shard_writer.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/device_choice.h"
@@ -15,10 +14,31 @@ namespace trireme::train {
 namespace {
 
 compiler::Precision precision_of(const Config& config) {
-  if (config.train.precision == "tf32") return compiler::Precision::tf32;
-  if (config.train.precision == "bf16") return compiler::Precision::bf16;
-  if (config.train.precision == "fp16") return compiler::Precision::fp16;
-  return compiler::Precision::f32;
+  switch (config.train.precision.kind()) {
+    case Precision::f32: return compiler::Precision::f32;
+    case Precision::tf32: return compiler::Precision::tf32;
+    case Precision::bf16: return compiler::Precision::bf16;
+    case Precision::fp16: return compiler::Precision::fp16;
+    case Precision::fp8: break;
+  }
+  fail("train.precision = \"{}\" was not refused", config.train.precision);
+}
+
+planner::RematPolicy remat_policy(const Config& config) {
+  using Kind = planner::RematPolicy::Kind;
+  const Choice<Remat>& remat = config.memory.remat;
+  const auto policy = [&](Kind kind, std::int64_t layers = 1) {
+    return planner::RematPolicy{.kind = kind, .layers = layers, .name = remat.text()};
+  };
+  switch (remat.kind()) {
+    case Remat::none: break;
+    case Remat::every: return policy(Kind::every, static_cast<std::int64_t>(remat.argument()));
+    case Remat::sqrt: return policy(Kind::sqrt);
+    case Remat::selective: return policy(Kind::selective);
+    case Remat::optimal: return policy(Kind::optimal);
+    case Remat::full: return policy(Kind::full);
+  }
+  return policy(Kind::none);
 }
 
 // Which kinds of tensors memory.offload names, and by which policy.
@@ -28,17 +48,14 @@ planner::OffloadPolicy offload_policy(const Config& config, device::Kind device)
   policy.rates = passes::CostRates::of(device);
   // The link of a GPU is fast: what is smaller is not worth its start.
   if (device != device::Kind::cpu) policy.smallest = std::size_t{512} << 10;
-  const auto moves = [&](std::string_view kind) {
-    if (config.memory.offload == "none") return false;
-    if (config.memory.offload == "all") return true;
-    const std::vector<std::string> kinds = split(config.memory.offload, ',');
-    return std::any_of(kinds.begin(), kinds.end(), [&](const std::string& k) { return trim(k) == kind; });
-  };
-  policy.activations = moves("activations");
-  policy.weights = moves("weights");
-  policy.optimizer = moves("optimizer");
-  const std::string& which = config.memory.offload_policy;
-  policy.which = which == "conv" ? Which::conv : which == "dynamic" ? Which::dynamic : Which::all;
+  policy.activations = config.memory.offload.activations;
+  policy.weights = config.memory.offload.weights;
+  policy.optimizer = config.memory.offload.optimizer;
+  switch (config.memory.offload_policy.kind()) {
+    case OffloadPolicy::all: policy.which = Which::all; break;
+    case OffloadPolicy::conv: policy.which = Which::conv; break;
+    case OffloadPolicy::dynamic: policy.which = Which::dynamic; break;
+  }
   return policy;
 }
 
@@ -47,29 +64,27 @@ passes::Offload::Options offload_options(const Config& config, device::Kind devi
   passes::Offload::Options options;
   options.rates = passes::CostRates::of(device);
   if (device == device::Kind::cpu) return options;
-  if (config.memory.offload_tier != "disk") options.tier = program::kHostTier;
-  options.update_on_host = config.memory.offload_update == "host";
+  if (config.memory.offload_tier != OffloadTier::disk) options.tier = program::kHostTier;
+  options.update_on_host = config.memory.offload_update == OffloadUpdate::host;
   options.piece = std::size_t{32} << 20;
   return options;
 }
 
 // A CPU's cores are busy with one launch; a GPU has room for a second. Models of images gain no time from it there.
 bool overlaps_weight_gradients(const Config& config, device::Kind device, bool images) {
-  const std::string& where = config.runtime.weight_gradients;
-  if (where != "auto") return where == "beside";
-  return device != device::Kind::cpu && !images;
+  return config.runtime.overlap_wgrad.value_or(device != device::Kind::cpu && !images);
 }
 
 void check_device(const Config& config, device::Kind device, Purpose purpose) {
-  if (config.memory.offload_tier == "host" && device == device::Kind::cpu)
+  if (config.memory.offload_tier == OffloadTier::host && device == device::Kind::cpu)
     refuse("memory.offload_tier = \"host\": the host's memory is what a CPU computes in; the nearest is \"disk\"");
-  if (config.train.precision == "tf32" && device == device::Kind::cpu)
+  if (config.train.precision == Precision::tf32 && device == device::Kind::cpu)
     refuse(
         "train.precision = \"tf32\" is a GPU's, and this run computes on the CPU; \"f32\" and \"bf16\" are there on "
         "both");
-  if (purpose == Purpose::train && config.memory.offload_update == "host" && device == device::Kind::cpu)
+  if (purpose == Purpose::train && config.memory.offload_update == OffloadUpdate::host && device == device::Kind::cpu)
     refuse(
-        "memory.offload_update = \"host\" is for states that leave a GPU, and this run computes on the CPU, whose "
+        "memory.offload_update = \"host\" is for states offloaded from a GPU, and this run computes on the CPU, whose "
         "cores "
         "make the update; the nearest is \"device\"");
 }
@@ -84,10 +99,10 @@ void follow(const Decisions& decided, const Config& config, const compiler::Grap
   if (decided.device != plan.device)
     refuse("{} was made for {}, and this run computes on {}", decided.file, device::name_of(decided.device),
            device::name_of(plan.device));
-  if (config.memory.remat == "none" && decided.recompute)
+  if (config.memory.remat == Remat::none && decided.recompute)
     refuse("{} lists values to recompute, and has memory.remat = \"none\"; remove decisions.recompute, or set remat",
            decided.file);
-  if (config.memory.remat != "none" && !decided.recompute)
+  if (config.memory.remat != Remat::none && !decided.recompute)
     refuse(
         "{} has memory.remat = \"{}\", and does not list what is recomputed; add decisions.recompute, or set \"none\"",
         decided.file, config.memory.remat);
@@ -106,10 +121,7 @@ void follow(const Decisions& decided, const Config& config, const compiler::Grap
 
 }  // namespace
 
-bool offloads_state(const Config& config) {
-  const planner::OffloadPolicy policy = offload_policy(config, device_of(config));
-  return policy.weights || policy.optimizer;
-}
+bool offloads_state(const Config& config) { return config.memory.offload.state(); }
 
 Planned make_plan(const Config& config, const Registry& registry, const CompileOptions& options) {
   const bool trains = options.purpose == Purpose::train;
@@ -117,13 +129,13 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   compiler::Plan& plan = planned.plan;
   plan.device = device_of(config);
   if (trains) plan.mesh = mesh_of(config);
-  if (trains && config.parallel.compress != "none" && plan.mesh.ranks() == 1)
+  if (trains && config.parallel.compress != Compress::none && plan.mesh.ranks() == 1)
     refuse(
-        "parallel.compress = \"{}\" needs gradients that travel, and there is one rank; parallel.mesh = \"dp=2\" is "
+        "parallel.compress = \"{}\" needs gradients to communicate, and there is one rank; parallel.mesh = \"dp=2\" is "
         "the least",
         config.parallel.compress);
   planned.graphs = build_graphs(config, registry, options);
-  if (config.runtime.device == "auto" && !has_kernels(planned.graphs.module, plan.device))
+  if (config.runtime.device == Device::automatic && !has_kernels(planned.graphs.module, plan.device))
     plan.device = device::Kind::cpu;
   check_device(config, plan.device, options.purpose);
 
@@ -132,21 +144,21 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   plan.precision = precision_of(config);
   plan.sharding = sharding_of(config, plan.mesh);
   plan.zero = static_cast<int>(config.parallel.zero);
-  if (trains && config.parallel.compress != "none") plan.compress = compression(config);
-  if (config.memory.activations != "full")
-    plan.activations = config.memory.activations == "int8" ? passes::CompressActivations::Kind::int8
-                                                           : passes::CompressActivations::Kind::bf16;
+  if (trains && config.parallel.compress != Compress::none) plan.compress = compression(config);
+  if (config.memory.activations == Activations::bf16) plan.activations = passes::CompressActivations::Kind::bf16;
+  if (config.memory.activations == Activations::int8) plan.activations = passes::CompressActivations::Kind::int8;
   if (trains) plan.server = server_options(config, planned.graphs.module, plan.mesh);
   plan.bucket = config.parallel.bucket.count;
   plan.overlap = config.parallel.overlap;
-  plan.allreduce = comm::parse_algorithm(config.parallel.allreduce);
+  plan.allreduce = algorithm_of(config);
   plan.overlap_wgrad =
       trains && overlaps_weight_gradients(config, plan.device, registry.models.at(config.model.family).images);
   plan.staging = options.staging;
 
-  planner::MemoryPolicy policy{
-      .remat = config.memory.remat, .limit = config.memory.limit.count, .staging_gives_way = options.staging_gives_way};
-  if (config.memory.offload != "none" && options.purpose != Purpose::generate) {
+  planner::MemoryPolicy policy{.remat = remat_policy(config),
+                               .limit = config.memory.limit.count,
+                               .staging_gives_way = options.staging_gives_way};
+  if (!config.memory.offload.none() && options.purpose != Purpose::generate) {
     policy.offload = offload_policy(config, plan.device);
     plan.offload = offload_options(config, plan.device);
   }

@@ -68,6 +68,9 @@ void resolve_model(Config& config, std::int64_t data_vocab,
 // they are its own.
 int compute_threads(const Config& config, int sharing = 0);
 
+// parallel.allreduce.
+comm::Algorithm algorithm_of(const Config& config);
+
 // Whether memory.offload moves weights or optimizer states.
 bool offloads_state(const Config& config);
 

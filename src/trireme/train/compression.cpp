@@ -16,24 +16,23 @@ std::int64_t compression_warmup(const Config& config) {
 passes::CompressGradients::Options compression(const Config& config) {
   using Kind = passes::CompressGradients::Kind;
   passes::CompressGradients::Options options;
-  const std::string& text = config.parallel.compress;
-  const std::size_t colon = text.find(':');
-  const std::string kind = text.substr(0, colon);
-  const double argument = colon == std::string::npos ? 0 : std::stod(text.substr(colon + 1));
-  if (kind == "bf16")
-    options.kind = Kind::bf16;
-  else if (kind == "int8")
-    options.kind = Kind::int8;
-  else if (kind == "onebit")
-    options.kind = config.train.optimizer == "adamw" ? Kind::momentum : Kind::onebit;
-  else if (kind == "topk")
-    options.kind = Kind::largest;
-  else if (kind == "powersgd")
-    options.kind = Kind::low_rank;
-  else
-    fail("parallel.compress = \"{}\" was not checked", text);
-  if (options.kind == Kind::largest) options.fraction = argument;
-  if (options.kind == Kind::low_rank) options.rank = static_cast<std::int64_t>(argument);
+  const Choice<Compress>& chosen = config.parallel.compress;
+  switch (chosen.kind()) {
+    case Compress::none: fail("there is no compression to make options of");
+    case Compress::bf16: options.kind = Kind::bf16; break;
+    case Compress::int8: options.kind = Kind::int8; break;
+    case Compress::onebit:
+      options.kind = config.train.optimizer == Optimizer::adamw ? Kind::momentum : Kind::onebit;
+      break;
+    case Compress::topk:
+      options.kind = Kind::largest;
+      options.fraction = chosen.argument();
+      break;
+    case Compress::powersgd:
+      options.kind = Kind::low_rank;
+      options.rank = static_cast<std::int64_t>(chosen.argument());
+      break;
+  }
   if (options.kind == Kind::largest || options.kind == Kind::onebit || options.kind == Kind::momentum)
     options.warmup = compression_warmup(config);
   options.error_feedback = config.parallel.error_feedback;

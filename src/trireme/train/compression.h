@@ -7,7 +7,7 @@ namespace trireme::train {
 // The first steps, which onebit and topk leave uncompressed.
 std::int64_t compression_warmup(const Config& config);
 
-// What parallel.compress and the keys beside it ask for; it must not be "none". With adamw, `onebit` is the momentum's.
+// What parallel.compress and its keys ask for; it must not be "none". With adamw, `onebit` is the momentum's.
 passes::CompressGradients::Options compression(const Config& config);
 
 }  // namespace trireme::train

@@ -1,7 +1,6 @@
 #include "trireme/train/config.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -15,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSeeds = "parallel.seeds";
+constexpr std::string_view kSharding = "parallel.sharding";
 
 const Key* find_key(const std::vector<Key>& keys, std::string_view name) {
   const auto found = std::find_if(keys.begin(), keys.end(), [&](const Key& key) { return key.name == name; });
@@ -24,6 +23,7 @@ const Key* find_key(const std::vector<Key>& keys, std::string_view name) {
 
 // The same name was not a section or key either.
 [[noreturn]] void unknown_key(const std::vector<Key>& keys, const std::string& name) {
+  if (const auto now = renamed(name)) refuse("{} is now called {}", name, *now);
   std::vector<std::string> sections;
   for (const Key& key : keys)
     if (sections.empty() || sections.back() != key.section()) sections.push_back(key.section());
@@ -50,7 +50,7 @@ void set(Config& config, const std::vector<Key>& keys, const std::string& name, 
     for (const Key& other : keys)
       if (other.section() == name) return;
   if (key == nullptr) unknown_key(keys, name);
-  assign(*key, value);
+  assign(*key, current_value(name, value));
   config.given.insert(key->name);
 }
 
@@ -59,9 +59,9 @@ void apply_override(Config& config, const std::vector<Key>& keys, const std::str
   const std::string name = text.substr(0, equals);
   if (equals == std::string::npos) refuse("--{} needs a value: --{}=…", name, name);
   const std::string value = text.substr(equals + 1);
-  if (name.starts_with(std::string(kSeeds) + ".")) {
-    const Raw::Table one = {{name.substr(kSeeds.size() + 1), Raw{value}}};
-    return set(config, keys, std::string(kSeeds), Raw{one});
+  if (name.starts_with(std::string(kSharding) + ".")) {
+    const Raw::Table one = {{name.substr(kSharding.size() + 1), Raw{value}}};
+    return set(config, keys, std::string(kSharding), Raw{one});
   }
   const Key* key = find_key(keys, name);
   if (key == nullptr) unknown_key(keys, name);
@@ -151,12 +151,27 @@ bool Config::has_own_subject() const {
   });
 }
 
-Choice parse_choice(std::string_view text) {
-  const std::size_t colon = text.find(':');
-  Choice choice{std::string(text.substr(0, colon)), 0};
-  if (colon != std::string_view::npos)
-    std::from_chars(text.data() + colon + 1, text.data() + text.size(), choice.argument);
-  return choice;
+std::vector<Entry> read_run_toml(std::string_view toml, const std::string& file) {
+  std::vector<Entry> entries = read_toml(toml, file);
+  Config any;
+  const std::vector<Key> keys = keys_of(any);
+  std::erase_if(entries, [&](Entry& entry) {
+    entry.key = renamed(entry.key).value_or(entry.key);
+    const Key* key = find_key(keys, entry.key);
+    if (key == nullptr) return false;
+    try {
+      assign(*key, current_value(entry.key, entry.value));
+    } catch (const Error&) {
+      return false;  // refused where it is read, with its line
+    }
+    try {
+      check_built(*key);
+    } catch (const Error&) {
+      return true;
+    }
+    return false;
+  });
+  return entries;
 }
 
 Config make_config(const std::vector<Entry>& entries, const std::string& name, const models::Families& families) {
@@ -174,7 +189,7 @@ Config load_config(const std::string& source, std::span<const std::string> overr
   if (fs::is_directory(source, unknown)) {
     const fs::path run = fs::path(source) / "config.toml";
     if (fs::exists(run, unknown)) {
-      Config config = build(read_toml(read_file(run), run.string()), run.string(), folder_name(source), overrides,
+      Config config = build(read_run_toml(read_file(run), run.string()), run.string(), folder_name(source), overrides,
                             families, ShapeFrom::entries);
       // A run that began with a folder's tokenizer keeps a copy, for when the folder is gone.
       const fs::path kept = fs::path(source) / fs::path(config.data.tokenizer).filename();
@@ -213,7 +228,7 @@ std::vector<std::string> take_overrides(std::vector<std::string>& arguments, std
     const std::size_t equals = argument.find('=');
     const std::string name =
         argument.starts_with("--") ? argument.substr(2, equals == std::string::npos ? equals : equals - 2) : "";
-    const std::string key_part = name.starts_with(std::string(kSeeds) + ".") ? std::string(kSeeds) : name;
+    const std::string key_part = name.starts_with(std::string(kSharding) + ".") ? std::string(kSharding) : name;
     if (name.find('.') == std::string::npos) {
       const bool known = name.empty() || std::find(options.begin(), options.end(), name) != options.end();
       if (const auto meant = known ? std::nullopt : foreign_name(name))
@@ -249,10 +264,10 @@ std::string to_toml(const Config& config) {
       text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", key.section());
       section = key.section();
     }
-    if (key.name != kSeeds)
+    if (key.name != kSharding)
       text += fmt::format("{} = {}\n", key.leaf(), to_text(key));
-    else if (!config.parallel.seeds.empty())
-      text += fmt::format("\n[{}]\n{}", kSeeds, to_text(key));
+    else if (!config.parallel.sharding.empty())
+      text += fmt::format("\n[{}]\n{}", kSharding, to_text(key));
   }
   return text;
 }
@@ -287,9 +302,10 @@ std::string describe_config(const models::Families& families) {
       section = key.section();
     }
     std::string line =
-        key.name == kSeeds ? fmt::format("[{}]", kSeeds) : fmt::format("{} = {}", key.leaf(), to_text(key));
+        key.name == kSharding ? fmt::format("[{}]", kSharding) : fmt::format("{} = {}", key.leaf(), to_text(key));
     line.resize(std::max(line.size() + 1, column), ' ');
-    const std::string choices = key.rule.choices.empty() ? "" : fmt::format("{}: ", fmt::join(key.rule.choices, " | "));
+    const std::string choices =
+        key.rule.choices.empty() ? "" : fmt::format("{} · ", fmt::join(key.rule.choices, " | "));
     text += fmt::format("{}# {}{}\n", line, choices, key.meaning);
   }
   return text;

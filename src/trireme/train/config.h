@@ -1,7 +1,5 @@
 #pragma once
-#include <array>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -11,116 +9,55 @@
 
 #include "trireme/data/data_config.h"
 #include "trireme/models/families.h"
+#include "trireme/train/option_types.h"
 
 namespace trireme::train {
 
-// Written "25MiB" in a configuration.
-struct Bytes {
-  std::uint64_t count = 0;
-  friend bool operator==(const Bytes&, const Bytes&) = default;
-};
-
-// Written "3h50m".
-struct Seconds {
-  double count = 0;
-  friend bool operator==(const Seconds&, const Seconds&) = default;
-};
-
-// Every so many steps, or every so often; both zero: never.
-struct Interval {
-  std::int64_t steps = 0;
-  double seconds = 0;
-  friend bool operator==(const Interval&, const Interval&) = default;
-};
-
-// A choice that may carry an argument: "every:4" is {"every", 4}, "none" is {"none", 0}.
-struct Choice {
-  std::string name;
-  double argument = 0;
-};
-Choice parse_choice(std::string_view text);
+// The sections that options.def declares: their fields, types and defaults.
+#define TRI_OPTION(section, name, Type, initial, rule, meaning) option_types::Type name = initial;
+#define TRI_CHOICE(section, name, Type, initial, values, meaning) Choice<Type> name = initial;
 
 struct InitConfig {
-  std::string from;
+#define TRI_SECTION_INIT
+#include <trireme/options.def>
   friend bool operator==(const InitConfig&, const InitConfig&) = default;
 };
 
 struct TrainConfig {
-  std::int64_t steps = 300;
-  std::int64_t batch = 32;
-  std::int64_t micro_batch = 0;
-  std::string optimizer = "adamw";
-  double lr = 1e-3;
-  double min_lr = 0;
-  std::int64_t warmup = 20;
-  std::string schedule = "cosine";
-  std::int64_t decay_steps = 0;
-  double momentum = 0.9;
-  std::int64_t eval_every = 0;
-  Seconds max_time;  // 0: no limit
-  double weight_decay = 0.1;
-  std::array<double, 2> betas = {0.9, 0.95};
-  double eps = 1e-8;
-  double clip = 1;
-  std::string precision = "f32";
-  double loss_scale = 65536;
-  std::int64_t loss_scale_window = 2000;
-  std::int64_t seed = 1;
+#define TRI_SECTION_TRAIN
+#include <trireme/options.def>
   friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };
 
 struct ParallelConfig {
-  std::string mesh = "auto";
-  std::vector<std::int64_t> stages;
-  std::int64_t zero = 0;
-  bool sequence = false;
-  std::string pipeline = "1f1b";
-  Bytes bucket = {std::uint64_t{25} << 20};
-  bool overlap = true;
-  std::string allreduce = "auto";
-  std::string compress = "none";
-  bool error_feedback = true;
-  bool momentum_masking = false;
-  std::int64_t compress_warmup = 0;  // 0: a quarter of the steps
-  std::string server = "none";
-  std::int64_t servers = 1;
-  Seconds timeout = {60};
-  std::map<std::string, std::string> seeds;
+#define TRI_SECTION_PARALLEL
+#define TRI_SECTION_SHARDING
+#include <trireme/options.def>
   friend bool operator==(const ParallelConfig&, const ParallelConfig&) = default;
 };
 
 struct MemoryConfig {
-  std::string remat = "none";
-  std::string offload = "none";
-  std::string offload_policy = "dynamic";
-  std::string offload_tier = "auto";
-  std::string offload_update = "device";
-  std::string offload_dir;  // "": the run folder
-  std::string activations = "full";
-  Bytes limit;  // 0: what the device has
+#define TRI_SECTION_MEMORY
+#include <trireme/options.def>
   friend bool operator==(const MemoryConfig&, const MemoryConfig&) = default;
 };
 
 struct RuntimeConfig {
-  std::string device = "auto";
-  std::int64_t threads = 0;
-  std::string transport = "auto";
-  std::string link;
-  std::string weight_gradients = "auto";
-  std::string trace;
+#define TRI_SECTION_RUNTIME
+#include <trireme/options.def>
   friend bool operator==(const RuntimeConfig&, const RuntimeConfig&) = default;
 };
 
 struct OutputConfig {
-  std::string dir;
-  Interval checkpoint_every = {0, 600};
-  std::int64_t keep = 2;
-  std::string staging = "auto";
-  std::int64_t log_every = 1;
+#define TRI_SECTION_OUTPUT
+#include <trireme/options.def>
   friend bool operator==(const OutputConfig&, const OutputConfig&) = default;
 };
 
-// Everything a run can be told. Values are checked one by one and against each other when a configuration is loaded;
+#undef TRI_OPTION
+#undef TRI_CHOICE
+
+// All options of a run. Values are checked one by one and against each other when a configuration is loaded;
 // what needs the model itself is checked when it is built.
 struct Config {
   models::ModelConfig model;
@@ -178,6 +115,8 @@ std::vector<std::string> differing_keys(const Config& a, const Config& b);
 std::string value_text(const Config& config, std::string_view key);
 // Every key with its default and meaning, as TOML with comments.
 std::string describe_config(const models::Families& families = models::builtin_families());
+// The same as a page of Markdown: docs/options.md.
+std::string reference_page(const models::Families& families = models::builtin_families());
 // The key a person most likely means by `name` ("learning_rate" → "train.lr"), or nothing.
 std::optional<std::string> suggest_key(std::string_view name);
 

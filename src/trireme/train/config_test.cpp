@@ -6,7 +6,9 @@
 #include <fstream>
 #include <functional>
 
+#include "trireme/comm/types.h"
 #include "trireme/core/error.h"
+#include "trireme/train/compile.h"
 #include "trireme/train/config/keys.h"
 
 namespace trireme::train {
@@ -56,9 +58,6 @@ lr = 1
 steps = 1e3
 [parallel]
 bucket = "1MiB"
-stages = [4]
-[parallel.seeds]
-"*.up.weight" = "out:tp"
 [memory]
 limit = 1024
 [output]
@@ -68,38 +67,52 @@ checkpoint_every = 50
   EXPECT_EQ(config.data.text, std::vector<std::string>{"book.txt"});
   EXPECT_EQ(config.train.betas, (std::array{0.8, 0.9}));
   EXPECT_EQ(config.train.max_time.count, 13800);
-  EXPECT_EQ(parse_choice(config.train.schedule).name, "wsd");
-  EXPECT_EQ(parse_choice(config.train.schedule).argument, 0.2);
+  EXPECT_EQ(config.train.schedule, Schedule::wsd);
+  EXPECT_EQ(config.train.schedule.argument(), 0.2);
   EXPECT_EQ(config.train.lr, 1.0);
   EXPECT_EQ(config.train.steps, 1000);
   EXPECT_EQ(config.parallel.bucket.count, 1U << 20);
-  EXPECT_EQ(config.parallel.seeds.at("*.up.weight"), "out:tp");
   EXPECT_EQ(config.memory.limit.count, 1024U);
   EXPECT_EQ(config.output.checkpoint_every, (Interval{50, 0}));
 }
 
 TEST(Config, EveryKindOfValueFromCommandLine) {
-  const Config config =
-      parse("", {"model.tie_embeddings=true", "data.text=a.txt, b.txt", "train.betas=[0.8,0.9]", "train.lr=.5",
-                 "train.max_time=90s", "parallel.overlap=false", "parallel.stages=4", "parallel.bucket=2MiB",
-                 "parallel.seeds.*.up.weight=out:tp", "output.checkpoint_every=1h", "train.precision=\"bf16\""});
+  const Config config = parse("", {"model.tie_embeddings=true", "data.text=a.txt, b.txt", "train.betas=[0.8,0.9]",
+                                   "train.lr=.5", "train.max_time=90s", "parallel.overlap=false",
+                                   "parallel.bucket=2MiB", "output.checkpoint_every=1h", "train.precision=\"bf16\""});
   EXPECT_EQ(config.model.tie_embeddings, std::optional(true));
   EXPECT_EQ(config.data.text, (std::vector<std::string>{"a.txt", "b.txt"}));
   EXPECT_EQ(config.train.betas, (std::array{0.8, 0.9}));
   EXPECT_EQ(config.train.lr, 0.5);
   EXPECT_EQ(config.train.max_time.count, 90);
   EXPECT_FALSE(config.parallel.overlap);
-  EXPECT_EQ(config.parallel.stages, std::vector<std::int64_t>{4});
   EXPECT_EQ(config.parallel.bucket.count, 2U << 20);
-  EXPECT_EQ(config.parallel.seeds.at("*.up.weight"), "out:tp");
   EXPECT_EQ(config.output.checkpoint_every, (Interval{0, 3600}));
-  EXPECT_EQ(config.train.precision, "bf16");
+  EXPECT_EQ(config.train.precision, Precision::bf16);
+}
+
+// Of keys that are refused until they are built: what they are set to.
+TEST(Config, ListsAndTables) {
+  Config config;
+  apply_setting(config, "parallel.stages=4, 2");
+  apply_setting(config, "parallel.sharding.*.up.weight=out:tp");
+  apply_setting(config, "parallel.sharding.a\"b=in:tp");
+  EXPECT_EQ(config.parallel.stages, (std::vector<std::int64_t>{4, 2}));
+  EXPECT_EQ(config.parallel.sharding.at("*.up.weight"), "out:tp");
+  EXPECT_EQ(value_text(config, "parallel.sharding"), "\"*.up.weight\" = \"out:tp\"\n\"a\\\"b\" = \"in:tp\"\n");
+  const std::string printed = to_toml(config);
+  Config again;
+  const std::vector<Key> keys = keys_of(again);
+  for (const Entry& entry : read_toml(printed, "printed"))
+    for (const Key& key : keys)
+      if (key.name == entry.key) assign(key, entry.value);
+  EXPECT_EQ(again.parallel, config.parallel) << printed;
 }
 
 TEST(Config, PrintedConfigurationLoadsBack) {
   const std::vector<std::string> changes = {
       "train.lr=0.30000000000000004", "train.max_time=1.5s",        "train.eps=1e-300",
-      "data.text=[\"a b\", c\"d\\]",  "parallel.bucket=1000000B",   "parallel.seeds.a\"b=in:tp",
+      "data.text=[\"a b\", c\"d\\]",  "parallel.bucket=1000000B",   "output.staging=1000B",
       "output.checkpoint_every=0",    "model.tie_embeddings=false", "output.dir=täst\t"};
   const Config config = parse("", changes);
   const std::string printed = to_toml(config);
@@ -119,7 +132,7 @@ TEST(Config, DescriptionIsTheDefaultConfiguration) {
   Config defaults;
   for (const Key& key : keys_of(defaults)) {
     EXPECT_FALSE(key.meaning.empty()) << key.name;
-    const std::string line = key.name == "parallel.seeds" ? "\n[parallel.seeds]" : "\n" + key.leaf() + " = ";
+    const std::string line = key.name == "parallel.sharding" ? "\n[parallel.sharding]" : "\n" + key.leaf() + " = ";
     EXPECT_NE(described.find(line), std::string::npos) << key.name;
   }
 }
@@ -175,9 +188,19 @@ TEST(Config, WrongValuesNameKeyLineAndWhatIsExpected) {
 }
 
 TEST(Config, ChoicesWithArguments) {
-  for (const char* good : {"interleaved:2", "zero-bubble", "1f1b"})
-    EXPECT_EQ(parse("", {std::string("parallel.pipeline=") + good}).parallel.pipeline, good);
-  for (const char* bad : {"interleaved", "interleaved:", "interleaved:0", "interleaved:1.5", "interleaved:2x", "1F1B"})
+  for (const char* good : {"interleaved:2", "zero-bubble", "1f1b", "zero-bubble:auto", "file:my schedule.txt"}) {
+    Config config;
+    apply_setting(config, std::string("parallel.pipeline=") + good);
+    EXPECT_EQ(config.parallel.pipeline.text(), good);
+  }
+  for (const char* good : {"topk:0.01", "powersgd:2", "int8"}) EXPECT_EQ(Choice<Compress>(good).text(), good);
+  EXPECT_EQ(Choice<Compress>("topk:1e-3").argument(), 1e-3);
+  EXPECT_EQ(Choice<Pipeline>("file:a:b").path(), "a:b");
+  EXPECT_EQ(Choice<Planning>("plans/one.toml"), Planning::file);
+  EXPECT_EQ(Choice<Planning>("auto"), Planning::automatic);
+  EXPECT_THROW(Choice<Compress>("topk"), Error);
+  for (const char* bad : {"interleaved", "interleaved:", "interleaved:0", "interleaved:1.5", "interleaved:2x", "1F1B",
+                          "file:", "zero-bubble:2"})
     EXPECT_NE(refusal("", {std::string("parallel.pipeline=") + bad}).find("must be one of"), std::string::npos) << bad;
   for (const char* bad : {"topk:0", "topk:1.5", "topk:nan"})
     EXPECT_NE(refusal("", {std::string("parallel.compress=") + bad}).find("must be one of"), std::string::npos) << bad;
@@ -189,7 +212,7 @@ TEST(Config, CompressionAndWhatItDoesNotGoWith) {
     return settings;
   };
   for (const char* good : {"bf16", "int8", "onebit", "topk:0.01", "powersgd:2"})
-    EXPECT_EQ(parse("", with({std::string("parallel.compress=") + good})).parallel.compress, good);
+    EXPECT_EQ(parse("", with({std::string("parallel.compress=") + good})).parallel.compress.text(), good);
   const auto refused = [&](const std::vector<std::string>& settings, const char* because) {
     EXPECT_NE(refusal("", with(settings)).find(because), std::string::npos) << refusal("", with(settings));
   };
@@ -206,10 +229,10 @@ TEST(Config, CompressionAndWhatItDoesNotGoWith) {
 }
 
 TEST(Config, UpdatesOnTheHostNeedStatesThere) {
-  EXPECT_EQ(parse("", {"memory.offload=optimizer"}).memory.offload_update, "device");
+  EXPECT_EQ(parse("", {"memory.offload=optimizer"}).memory.offload_update, OffloadUpdate::device);
   for (const char* offload : {"optimizer", "activations, optimizer", "all"})
     EXPECT_EQ(parse("", {std::string("memory.offload=") + offload, "memory.offload_update=host"}).memory.offload_update,
-              "host");
+              OffloadUpdate::host);
   EXPECT_EQ(refusal("", {"memory.offload_update=host"}),
             "file.toml: memory.offload_update = \"host\" updates optimizer states that have left the GPU, and "
             "memory.offload = "
@@ -301,19 +324,83 @@ TEST(Config, LossScaleIsFp16s) {
       "file.toml: train.loss_scale = 1024.0 scales fp16's loss; train.precision = \"f32\" needs none: leave it out, or "
       "set train.precision = \"fp16\"");
   // As a run folder's resolved configuration has them.
-  EXPECT_EQ(parse("[train]\nloss_scale = 65536\nloss_scale_window = 2000\n").train.precision, "f32");
+  EXPECT_EQ(parse("[train]\nloss_scale = 65536\nloss_scale_window = 2000\n").train.precision, Precision::f32);
   EXPECT_NE(refusal("[train]\nprecision = \"fp16\"\nloss_scale = 0.5\n").find("train.loss_scale"), std::string::npos);
   EXPECT_NE(refusal("[train]\nprecision = \"fp16\"\nloss_scale_window = 0\n").find("train.loss_scale_window"),
             std::string::npos);
 }
 
-TEST(Config, WhatThisVersionCannotDoIsSaid) {
+// Never ignored: a key of a technique that is not built takes its default alone.
+TEST(Config, WhatIsNotBuiltIsRefusedByName) {
   EXPECT_EQ(refusal("[train]\nprecision = \"fp8\"\n"),
-            "file.toml: not available in this version: train.precision = \"fp8\" (available: \"f32\", \"tf32\", "
-            "\"bf16\", \"fp16\")");
+            "file.toml: train.precision = \"fp8\" is not built yet; what works is \"f32\", \"tf32\", \"bf16\", "
+            "\"fp16\"");
   EXPECT_EQ(refusal("[parallel]\nmesh = \"pp=2,dp=2\"\n"),
-            "file.toml: not available in this version: parallel.mesh = \"pp=2,dp=2\" (available: dp and tp)");
+            "file.toml: parallel.mesh = \"pp=2,dp=2\": the axis pp is not built yet; what works is dp and tp");
   EXPECT_EQ(parse("[parallel]\nmesh = \"pp=1,dp=1,tp=*\"\n").parallel.mesh, "pp=1,dp=1,tp=*");
+  EXPECT_EQ(refusal("[parallel]\npipeline = \"gpipe\"\n"),
+            "file.toml: parallel.pipeline = \"gpipe\" is not built yet; what works is \"1f1b\"");
+  EXPECT_EQ(refusal("[parallel]\nstages = [2, 2]\n"),
+            "file.toml: parallel.stages = [2, 2] is not built yet; what works is []");
+  for (const char* setting :
+       {"train.batch_stats=local", "parallel.plan=auto", "parallel.plan=plan.toml", "parallel.async_tp=true",
+        "parallel.stage_dtype=bf16", "memory.activations=sharded", "parallel.pipeline=file:p"})
+    EXPECT_NE(refusal("", {setting}).find("is not built yet; what works is"), std::string::npos) << setting;
+  // The defaults are what there is.
+  parse(to_toml(Config{}));
+}
+
+TEST(Config, OldNamesAreErrorsThatNameTheNewOnes) {
+  EXPECT_EQ(refusal("", {"runtime.weight_gradients=auto"}),
+            "command line: runtime.weight_gradients is now called runtime.overlap_wgrad");
+  EXPECT_EQ(refusal("[runtime]\nweight_gradients = \"auto\"\n"),
+            "file.toml:2: runtime.weight_gradients is now called runtime.overlap_wgrad");
+  EXPECT_EQ(refusal("", {"parallel.seeds.*.up.weight=out:tp"}),
+            "command line: parallel.seeds.*.up.weight is now called parallel.sharding.*.up.weight");
+  EXPECT_EQ(refusal("[parallel.seeds]\n\"*.up.weight\" = \"out:tp\"\n"),
+            "file.toml:1: parallel.seeds is now called parallel.sharding");
+  for (const auto& [text, value] : std::vector<std::pair<std::string, std::optional<bool>>>{
+           {"auto", {}}, {"true", true}, {"false", false}, {"beside", true}, {"in_line", false}})
+    EXPECT_EQ(parse("", {"runtime.overlap_wgrad=" + text}).runtime.overlap_wgrad, value) << text;
+}
+
+// Written by a version that had other names, and ignored what it had not built.
+TEST(Config, OldRunFoldersAreTranslated) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / ("trireme-old-run-" + std::to_string(::getpid()));
+  fs::create_directories(folder);
+  std::ofstream(folder / "config.toml") << "[parallel]\nstages = [4]\npipeline = \"gpipe\"\n[parallel.seeds]\n"
+                                           "\"*.up.weight\" = \"out:tp\"\n[runtime]\nweight_gradients = \"in_line\"\n"
+                                           "[train]\nsteps = 12\n";
+  Config config = load_config(folder.string());
+  EXPECT_EQ(config.train.steps, 12);
+  EXPECT_EQ(config.runtime.overlap_wgrad, std::optional(false));
+  EXPECT_EQ(config.parallel.sharding, (std::map<std::string, std::string>{{"*.up.weight", "out:tp"}}));
+  config.parallel.sharding.clear();
+  EXPECT_EQ(config.parallel, ParallelConfig{});
+  const std::vector<std::string> old = {"runtime.weight_gradients=auto"};
+  EXPECT_NE(refusal([&] { load_config(folder.string(), old); }).find("is now called"), std::string::npos);
+  const std::vector<std::string> unbuilt = {"parallel.pipeline=gpipe"};
+  EXPECT_NE(refusal([&] { load_config(folder.string(), unbuilt); }).find("is not built yet"), std::string::npos);
+  fs::remove_all(folder);
+}
+
+// docs/options.md is what `trireme config --markdown` prints.
+TEST(Config, ReferencePageIsTheTable) {
+  std::ifstream file(std::filesystem::path(TRIREME_SOURCE_DIR) / "docs" / "options.md");
+  const std::string page{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  EXPECT_EQ(page, reference_page()) << "write it anew: trireme config --markdown > docs/options.md";
+  Config defaults;
+  for (const Key& key : keys_of(defaults))
+    EXPECT_NE(page.find("| `" + key.name + "` |"), std::string::npos) << key.name;
+}
+
+TEST(Config, AlgorithmsHaveOneOrder) {
+  for (const std::string_view name : Choice<AllReduce>::names()) {
+    Config config;
+    config.parallel.allreduce = name;
+    EXPECT_EQ(comm::name_of(algorithm_of(config)), name);
+  }
 }
 
 }  // namespace

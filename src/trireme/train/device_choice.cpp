@@ -10,9 +10,9 @@
 namespace trireme::train {
 
 device::Kind device_of(const Config& config) {
-  if (config.runtime.device == "cpu") return device::Kind::cpu;
+  if (config.runtime.device == Device::cpu) return device::Kind::cpu;
   const std::string host_only = needs_host(config);
-  if (config.runtime.device == "auto") {
+  if (config.runtime.device == Device::automatic) {
     const auto ranks = static_cast<std::size_t>(mesh_of(config).ranks());
     return host_only.empty() && ranks <= device::cuda::gpus().size() ? device::Kind::cuda : device::Kind::cpu;
   }

@@ -113,19 +113,19 @@ std::string text_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// For a run whose tokenizer.json came without the files that transformers puts beside it.
+// For a run whose tokenizer.json came without the other tokenizer files of transformers.
 void write_tokenizer(const Config& config, const fs::path& folder) {
   if (config.data.tokenizer == "bytes" || config.data.tokenizer == "none") return;
   const auto tokenizer = data::open_tokenizer(config.data.tokenizer, "data.tokenizer");
-  nlohmann::ordered_json beside = {{"tokenizer_class", "PreTrainedTokenizerFast"},
-                                   {"model_max_length", config.model.context}};
+  nlohmann::ordered_json settings = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                     {"model_max_length", config.model.context}};
   if (const auto end = tokenizer->end_of_text()) {
-    beside["eos_token"] = tokenizer->token_of(*end).value();
+    settings["eos_token"] = tokenizer->token_of(*end).value();
     const nlohmann::ordered_json generation = {{"_from_model_config", true}, {"eos_token_id", *end}};
     io::write_file_atomically((folder / "generation_config.json").string(), generation.dump(2) + "\n");
   }
   io::write_file_atomically((folder / "tokenizer.json").string(), tokenizer->json());
-  io::write_file_atomically((folder / "tokenizer_config.json").string(), beside.dump(2) + "\n");
+  io::write_file_atomically((folder / "tokenizer_config.json").string(), settings.dump(2) + "\n");
 }
 
 std::int64_t choose_step(const fs::path& run, const ExportOptions& options) {
@@ -172,7 +172,7 @@ void check_target(const fs::path& folder, bool overwrite) {
         folder.string(), *others.begin(), others.size() == 1 ? "" : fmt::format(" (and {} more)", others.size() - 1));
 }
 
-// A folder beside the target, under a name that nobody else uses; gone with this object unless it took the target's
+// A folder next to the target, under a name that nothing else uses; gone with this object unless it took the target's
 // place.
 class Aside {
  public:

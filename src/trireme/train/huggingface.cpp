@@ -27,7 +27,7 @@ void load_huggingface(const io::HfWeights& weights, Session& session) {
                      {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
       });
     }
-  session.derive();
+  session.refresh_copies();
 }
 
 }  // namespace trireme::train

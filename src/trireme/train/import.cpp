@@ -7,6 +7,7 @@
 #include <new>
 
 #include "trireme/core/error.h"
+#include "trireme/core/version.h"
 #include "trireme/io/atomic_file.h"
 #include "trireme/io/shard_writer.h"
 #include "trireme/train/checkpoint.h"
@@ -27,7 +28,7 @@ constexpr auto kTokenizerFiles = std::to_array<const char*>(
 std::string run_json(const ImportOptions& options, const std::string& from, std::uint64_t parameters) {
   nlohmann::ordered_json o;
   o["command"] = options.command;
-  o["build"] = {{"version", "0.1.0"}, {"compiler", __VERSION__}};
+  o["build"] = {{"version", version()}, {"compiler", __VERSION__}};
   o["imported_from"] = from;
   o["parameters"] = parameters;
   return o.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";

@@ -4,8 +4,8 @@
 
 namespace trireme::train {
 
-// The data of a configuration, in the shape that its model reads. Image files say themselves what the model was not
-// told: `config` gets their size, channels and classes.
+// The data of a configuration, in the shape that its model reads. Image files state what the configuration leaves
+// open: `config` gets their size, channels and classes.
 data::Data open_data(Config& config, const models::Families& families, const data::OpenOptions& options = {});
 
 }  // namespace trireme::train

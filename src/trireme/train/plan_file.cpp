@@ -16,9 +16,11 @@ namespace {
 
 // Keys that say how a model is trained, and not what is learned or where files lie.
 bool is_plan_key(const Key& key) {
-  constexpr std::array<std::string_view, 6> more = {"train.micro_batch", "train.precision",          "runtime.device",
-                                                    "runtime.threads",   "runtime.weight_gradients", "output.staging"};
-  if (key.name == "parallel.timeout" || key.name == "parallel.seeds" || key.name == "memory.offload_dir") return false;
+  constexpr std::array<std::string_view, 6> more = {"train.micro_batch", "train.precision",       "runtime.device",
+                                                    "runtime.threads",   "runtime.overlap_wgrad", "output.staging"};
+  if (key.name == "parallel.timeout" || key.name == "parallel.plan" || key.name == "parallel.sharding" ||
+      key.name == "memory.offload_dir")
+    return false;
   return key.section() == "parallel" || key.section() == "memory" ||
          std::find(more.begin(), more.end(), key.name) != more.end();
 }
@@ -29,13 +31,20 @@ std::string list_text(const std::vector<std::string>& names) {
   return text + (names.empty() ? "]" : "\n]");
 }
 
-// What "auto" has come to: a plan means the same wherever it is read.
+// More than any state needs stands for "all of it".
+bool is_limited(std::size_t staging) { return staging < (std::size_t{1} << 62); }
+
+// What "auto" has come to, so that another machine compiles the same programs. parallel.allreduce stays: "auto" is a
+// choice for each message, by its size.
 Config resolved(Config config, const compiler::Plan& plan) {
   const bool cpu = plan.device == device::Kind::cpu;
   config.parallel.mesh = plan.mesh.axes.empty() ? fmt::format("{}=1", ir::kDataAxis) : plan.mesh.str();
-  config.runtime.device = cpu ? "cpu" : "cuda";
-  config.runtime.weight_gradients = plan.overlap_wgrad ? "beside" : "in_line";
-  if (config.memory.offload_tier == "auto" && plan.offload) config.memory.offload_tier = cpu ? "disk" : "host";
+  config.runtime.device = cpu ? Device::cpu : Device::cuda;
+  config.runtime.overlap_wgrad = plan.overlap_wgrad;
+  config.runtime.threads = plan.threads;
+  if (config.output.staging.automatic() && is_limited(plan.staging)) config.output.staging = Bytes(plan.staging);
+  if (config.memory.offload_tier == OffloadTier::automatic && plan.offload)
+    config.memory.offload_tier = cpu ? OffloadTier::disk : OffloadTier::host;
   return config;
 }
 
@@ -74,8 +83,7 @@ std::string plan_text(const Config& config, const Planned& planned) {
     text += "offload_activations = " + list_text(plan.offload->activations) + "\n";
     text += "offload_states = " + list_text(plan.offload->states) + "\n";
   }
-  // More than any state needs stands for "all of it".
-  if (plan.staging < (std::size_t{1} << 62)) text += fmt::format("staging = {}\n", plan.staging);
+  if (is_limited(plan.staging)) text += fmt::format("staging = {}\n", plan.staging);
   return text;
 }
 
@@ -99,7 +107,8 @@ PlanFile read_plan(const std::filesystem::path& given) {
   plan.decisions.staging = std::size_t{1} << 62;
   Config any;
   const std::vector<Key> keys = keys_of(any);
-  for (const Entry& entry : read_toml(text, file)) {
+  const bool of_run = std::filesystem::exists(path.parent_path() / "config.toml", unknown);
+  for (const Entry& entry : of_run ? read_run_toml(text, file) : read_toml(text, file)) {
     const std::string name = entry.key.starts_with("decisions.") ? entry.key.substr(10) : "";
     if (entry.key == "model" && std::holds_alternative<std::string>(entry.value.value)) {
       plan.decisions.model = std::get<std::string>(entry.value.value);
@@ -125,8 +134,9 @@ PlanFile read_plan(const std::filesystem::path& given) {
     } else {
       const auto key =
           std::find_if(keys.begin(), keys.end(), [&](const Key& k) { return k.name == entry.key && is_plan_key(k); });
+      if (const auto now = renamed(entry.key)) refuse("{}:{}: {} is now called {}", file, entry.line, entry.key, *now);
       if (key == keys.end()) refuse("{}:{}: {} is not part of a plan", file, entry.line, entry.key);
-      assign(*key, entry.value);
+      assign(*key, current_value(entry.key, entry.value));
       plan.settings.push_back(fmt::format("{}={}", entry.key, to_text(*key)));
     }
   }
@@ -138,8 +148,8 @@ std::string why_not_followed(const PlanFile& plan, const Config& config, int lau
   Config planned = config;
   for (const std::string& setting : plan.settings) apply_setting(planned, setting);
   for (const std::string& key : differing_keys(planned, config))
-    if (value_text(config, key) != "\"auto\"")
-      return fmt::format("{} was {} and is {}", key, value_text(planned, key), value_text(config, key));
+    if (const std::string now = value_text(config, key); now != "\"auto\"" && (key != "runtime.threads" || now != "0"))
+      return fmt::format("{} was {} and is {}", key, value_text(planned, key), now);
   const int ranks = mesh_of(planned).ranks() + extra_ranks(planned);
   const int now = config.parallel.mesh == "auto" ? std::max(1, launched) : ranks;
   if (ranks != now) return fmt::format("it is for {} ranks, and these are {}", ranks, now);

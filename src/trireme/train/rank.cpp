@@ -95,7 +95,7 @@ void Rank::initialize(std::int64_t seed) {
   init.run();
 }
 
-void Rank::derive() {
+void Rank::refresh_copies() {
   if (role_.find("derive") != nullptr) executor("derive").run();
 }
 
@@ -196,7 +196,7 @@ std::span<const float> Rank::predict(std::span<const float> pixels) {
   return logits(predict);
 }
 
-std::span<const float> Rank::advance(std::span<const std::int32_t> tokens, std::int64_t position) {
+std::span<const float> Rank::decode(std::span<const std::int32_t> tokens, std::int64_t position) {
   std::size_t fits = 0;
   while (fits < compiled_.advance.size() && compiled_.advance[fits].rows < std::ssize(tokens)) ++fits;
   if (tokens.empty() || fits == compiled_.advance.size())

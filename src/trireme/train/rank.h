@@ -80,17 +80,17 @@ class Rank {
   std::span<const float> predict(std::span<const std::int32_t> tokens);
   std::span<const float> predict(std::span<const float> pixels);
 
-  // Continues a sequence of which `position` tokens were given before, by up to as many tokens as the largest of the
-  // compiled `advance` programs takes: the logits [vocab] after the last of them.
-  std::span<const float> advance(std::span<const std::int32_t> tokens, std::int64_t position);
+  // Prefill and decode: continues a sequence of which `position` tokens were given before, by at most as many tokens as
+  // the largest compiled program takes (compiler::Advance). Returns the logits [vocab] after the last of them.
+  std::span<const float> decode(std::span<const std::int32_t> tokens, std::int64_t position);
 
   // State by name, in its own dtype, wherever it is: some bytes of what this rank keeps of it. Writing waits while it
-  // is held. After setting, call `derive`.
+  // is held. After setting, call `refresh_copies`.
   void read_state(const std::string& name, std::size_t offset, std::span<std::byte> out);
   void write_state(const std::string& name, std::size_t offset, std::span<const std::byte> bytes);
   // A state in the memory of a CPU, as it lies there; empty for one that is elsewhere.
   std::span<std::byte> resident_state(const std::string& name);
-  virtual void derive();
+  virtual void refresh_copies();
 
   // States that the programs must not overwrite yet.
   runtime::HeldStates& held() { return held_; }

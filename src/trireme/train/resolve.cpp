@@ -22,6 +22,11 @@ void resolve_model(Config& config, std::int64_t data_vocab, const models::Famili
   model.resolve(config.model);
 }
 
+comm::Algorithm algorithm_of(const Config& config) {
+  // The enumerations have one order; a test compares their names.
+  return static_cast<comm::Algorithm>(config.parallel.allreduce.kind());
+}
+
 int compute_threads(const Config& config, int sharing) {
   if (config.runtime.threads > 0) return static_cast<int>(config.runtime.threads);
   auto cores = static_cast<int>(std::thread::hardware_concurrency());

@@ -142,7 +142,8 @@ void check_resumable(const fs::path& folder, const Config& config, const models:
                                                      "train.optimizer", "train.batch", "train.weight_decay",
                                                      "train.eps",       "train.betas", "train.momentum"};
   const auto keeps_own_momentum = [](const Config& c) {
-    return c.train.optimizer == "sgd" && (c.parallel.compress == "onebit" || c.parallel.compress.starts_with("topk:"));
+    return c.train.optimizer == Optimizer::sgd &&
+           (c.parallel.compress == Compress::onebit || c.parallel.compress == Compress::topk);
   };
   if (keeps_own_momentum(before) && !keeps_own_momentum(config))
     refuse(

@@ -81,6 +81,13 @@ void check_same_settings(const Config& config, const std::vector<Fact>& more, co
   check_same("the processes of this run were started with different settings", facts, world);
 }
 
+std::string digest_of(const data::Data& data) {
+  std::string text;
+  for (const auto& set : {data.train, data.eval})
+    text += set ? fmt::format("{} {:016x};", set->samples(), digest_of(*set)) : "none;";
+  return fmt::format("{:016x}", site_of(text));
+}
+
 void check_same_data(const data::Data& data, comm::Communicator& world) {
   const auto samples = [](const auto& set) { return std::to_string(set ? set->samples() : 0); };
   const auto contents = [](const auto& set) { return set ? fmt::format("{:016x}", digest_of(*set)) : "none"; };

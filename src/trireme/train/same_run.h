@@ -17,6 +17,8 @@ struct Fact {
 void check_same_settings(const Config& config, const std::vector<Fact>& more, comm::Communicator& world);
 // What each has read.
 void check_same_data(const data::Data& data, comm::Communicator& world);
+// Of the training and held-out samples: of their number and the contents of some.
+std::string digest_of(const data::Data& data);
 void check_same_programs(const Compiled& compiled, comm::Communicator& world);
 
 }  // namespace trireme::train

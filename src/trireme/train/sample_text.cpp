@@ -49,7 +49,7 @@ class Continuation {
     std::span<const float> logits;
     while (filled_ < sequence.size()) {
       const std::size_t piece = piece_of(sequence.size() - filled_);
-      logits = session_.advance(sequence.subspan(filled_, piece), static_cast<std::int64_t>(filled_));
+      logits = session_.decode(sequence.subspan(filled_, piece), static_cast<std::int64_t>(filled_));
       filled_ += piece;
     }
     return logits;

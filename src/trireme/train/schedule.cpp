@@ -4,26 +4,24 @@
 #include <cmath>
 #include <numbers>
 
-#include "trireme/core/error.h"
-
 namespace trireme::train {
 
 double learning_rate(const TrainConfig& c, std::int64_t step) {
   if (step < c.warmup) return c.lr * static_cast<double>(step + 1) / static_cast<double>(c.warmup);
   const std::int64_t end = c.decay_steps > 0 ? c.decay_steps : c.steps;
-  const Choice schedule = parse_choice(c.schedule);
-  if (schedule.name == "constant") return c.lr;
   const double length = static_cast<double>(std::max<std::int64_t>(1, end - c.warmup));
   const double progress = std::clamp(static_cast<double>(step - c.warmup) / length, 0.0, 1.0);
-  if (schedule.name == "cosine")
-    return c.min_lr + (c.lr - c.min_lr) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
-  if (schedule.name == "linear") return c.min_lr + (c.lr - c.min_lr) * (1 - progress);
-  if (schedule.name == "wsd") {  // warm up, stay, decay over the last fraction
-    const double decay = schedule.argument;
-    const double down = std::clamp((progress - (1 - decay)) / decay, 0.0, 1.0);
-    return c.min_lr + (c.lr - c.min_lr) * (1 - down);
+  switch (c.schedule.kind()) {
+    case Schedule::constant: break;
+    case Schedule::cosine: return c.min_lr + (c.lr - c.min_lr) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
+    case Schedule::linear: return c.min_lr + (c.lr - c.min_lr) * (1 - progress);
+    case Schedule::wsd: {  // warm up, stay, decay over the last fraction
+      const double decay = c.schedule.argument();
+      const double down = std::clamp((progress - (1 - decay)) / decay, 0.0, 1.0);
+      return c.min_lr + (c.lr - c.min_lr) * (1 - down);
+    }
   }
-  refuse("train.schedule = \"{}\" is not one of cosine, linear, constant, wsd:FRACTION", c.schedule);
+  return c.lr;
 }
 
 }  // namespace trireme::train

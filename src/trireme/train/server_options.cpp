@@ -6,7 +6,7 @@
 namespace trireme::train {
 
 int extra_ranks(const Config& config) {
-  return config.parallel.server == "none" ? 0 : static_cast<int>(config.parallel.servers);
+  return config.parallel.server == Server::none ? 0 : static_cast<int>(config.parallel.servers);
 }
 
 std::string launched_mesh(const Config& config, int launched) {
@@ -23,7 +23,7 @@ std::string launched_mesh(const Config& config, int launched) {
 void check_server(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   const std::string given = fmt::format("parallel.server = \"{}\"", parallel.server);
-  if (parallel.server == "none") {
+  if (parallel.server == Server::none) {
     if (config.is_given("parallel.servers") && parallel.servers != 1)
       refuse("parallel.servers = {} belongs to a parameter server; set parallel.server = \"sync\"", parallel.servers);
     return;
@@ -31,7 +31,7 @@ void check_server(const Config& config) {
   if (parallel.zero > 0)
     refuse("{} keeps optimizer states on its servers: nothing is left for parallel.zero = {}; the nearest is 0", given,
            parallel.zero);
-  if (const std::string& offload = config.memory.offload; offload != "none" && offload != "activations")
+  if (const OffloadSet& offload = config.memory.offload; offload.state())
     refuse(
         "{} does not go with memory.offload = \"{}\": servers keep weights and optimizer states in memory; the nearest "
         "is "
@@ -40,7 +40,7 @@ void check_server(const Config& config) {
 }
 
 std::string needs_host(const Config& config) {
-  return config.parallel.server == "none" ? "" : fmt::format("parallel.server = \"{}\"", config.parallel.server);
+  return config.parallel.server == Server::none ? "" : fmt::format("parallel.server = \"{}\"", config.parallel.server);
 }
 
 std::string smaller_share(const Config& config) {
@@ -49,19 +49,19 @@ std::string smaller_share(const Config& config) {
 
 std::optional<passes::ServerOptions> server_options(const Config& config, const ir::Module& module,
                                                     const ir::Mesh& workers) {
-  const Choice choice = parse_choice(config.parallel.server);
-  if (choice.name == "none") return std::nullopt;
+  const Choice<Server>& server = config.parallel.server;
+  if (server == Server::none) return std::nullopt;
   if (workers.ranks() != workers.size_of(ir::kDataAxis))
     refuse(
         "parallel.server = \"{}\" shares out whole parameters, and parallel.mesh = \"{}\" shards them; the nearest is "
         "parallel.mesh = \"{}={}\", or parallel.server = \"none\"",
-        config.parallel.server, workers.str(), ir::kDataAxis, workers.ranks());
+        server, workers.str(), ir::kDataAxis, workers.ranks());
   const int servers = extra_ranks(config);
   passes::ServerOptions options{.keys = passes::share_out(module, servers),
                                 .servers = servers,
                                 .workers = workers.ranks(),
-                                .each = choice.name != "sync"};
-  if (choice.name == "ssp") options.bound = static_cast<std::int64_t>(choice.argument);
+                                .each = server != Server::sync};
+  if (server == Server::ssp) options.bound = static_cast<std::int64_t>(server.argument());
   return options;
 }
 
@@ -70,7 +70,8 @@ void check_server_options(const Compiled& compiled, const Config& config) {
   for (const ir::Node& node : compiled.roles.front().module.graph("micro").nodes)
     if (node.op->traits.collective)
       refuse(
-          "parallel.server = \"{}\" lets workers run apart, and batch statistics of model.family = \"{}\" are taken "
+          "parallel.server = \"{}\" runs workers asynchronously, and batch statistics of model.family = \"{}\" are "
+          "taken "
           "over "
           "all of them; the nearest is \"sync\"",
           config.parallel.server, config.model.family);

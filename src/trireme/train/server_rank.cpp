@@ -35,8 +35,8 @@ ServerRank::ServerRank(const Compiled& compiled, const Place& place, double time
                                .servers = several ? &place.groups->group(passes::kServerAxis) : nullptr});
 }
 
-void ServerRank::derive() {
-  Rank::derive();
+void ServerRank::refresh_copies() {
+  Rank::refresh_copies();
   server_->send_states();
 }
 

@@ -14,7 +14,7 @@ class ServerRank final : public Rank {
   ServerRank(const Compiled& compiled, const Place& place, double timeout);
 
   // After the state was set from outside: workers get theirs.
-  void derive() override;
+  void refresh_copies() override;
   // What came of the last update.
   StepResult step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) override;
   void run(const Steps& steps) override;

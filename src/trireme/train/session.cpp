@@ -35,7 +35,7 @@ class Session::Crew {
     }
   }
 
-  // Whoever fails first is the cause; what the others throw then follows from it.
+  // The first failure is the cause; what other ranks throw follows from it.
   void give_up(std::size_t rank, const std::exception_ptr& error) {
     std::string why = "failed";
     std::exception_ptr named = error;
@@ -100,7 +100,7 @@ void Session::join(comm::Communicator& world, int number, std::size_t here, cons
   }
   groups_[here] = std::make_unique<runtime::ProcessGroups>(
       compiled_.role_of(number).module.mesh, compiled_.coordinate(number), world, seats,
-      runtime::ProcessGroups::Options{comm::parse_algorithm(options.allreduce), options.nccl});
+      runtime::ProcessGroups::Options{options.allreduce, options.nccl});
   ranks_[here] = make_rank(
       compiled_,
       {.number = number, .here = here, .threads = options.threads, .disk = options.disk, .groups = groups_[here].get()},
@@ -141,12 +141,12 @@ void Session::initialize(std::int64_t seed) {
   run_each([&](Rank& rank) { rank.initialize(seed); });
 }
 
-void Session::derive() {
-  run_each([](Rank& rank) { rank.derive(); });
+void Session::refresh_copies() {
+  run_each([](Rank& rank) { rank.refresh_copies(); });
 }
 
 void Session::catch_up() {
-  if (!compiled_.synchronous()) derive();
+  if (!compiled_.synchronous()) refresh_copies();
 }
 
 StepResult Session::step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
@@ -194,8 +194,8 @@ std::span<const float> Session::predict(std::span<const float> pixels) {
   return logits_by([&](Rank& rank) { return rank.predict(pixels); });
 }
 
-std::span<const float> Session::advance(std::span<const std::int32_t> tokens, std::int64_t position) {
-  return logits_by([&](Rank& rank) { return rank.advance(tokens, position); });
+std::span<const float> Session::decode(std::span<const std::int32_t> tokens, std::int64_t position) {
+  return logits_by([&](Rank& rank) { return rank.decode(tokens, position); });
 }
 
 namespace {

@@ -17,10 +17,10 @@ struct SessionOptions {
   comm::Communicator* world = nullptr;
   int threads = 1;                  // of each rank's computation
   std::filesystem::path disk = {};  // as Rank's
-  std::string allreduce = "auto";   // comm::parse_algorithm
-  std::string link = {};            // emulated, between ranks that are threads
-  double timeout = 60;              // seconds that a rank may wait for the others
-  bool nccl = false;                // between GPUs
+  comm::Algorithm allreduce = comm::Algorithm::automatic;
+  std::string link = {};  // emulated, between ranks that are threads
+  double timeout = 60;    // seconds that a rank may wait for the others
+  bool nccl = false;      // between GPUs
 };
 
 // The ranks of a run, ready to train together: each with its own memory and its part of the batch. They are threads of
@@ -48,16 +48,17 @@ class Session {
   // Logits [context, vocab] of one row of tokens, or [classes] of one image's pixels.
   std::span<const float> predict(std::span<const std::int32_t> tokens);
   std::span<const float> predict(std::span<const float> pixels);
-  // Continues a sequence of which `position` tokens were given before, by up to as many tokens as the largest of the
-  // compiled `advance` programs takes: the logits [vocab] after the last of them.
-  std::span<const float> advance(std::span<const std::int32_t> tokens, std::int64_t position);
+  // Prefill and decode: continues a sequence of which `position` tokens were given before, by at most as many tokens as
+  // the largest compiled program takes (compiler::Advance). Returns the logits [vocab] after the last of them.
+  std::span<const float> decode(std::span<const std::int32_t> tokens, std::int64_t position);
 
   // State by name, in its own dtype, wherever it is and however it is kept: all of it, or some of its bytes. Writing
-  // waits while it is held. After setting, call `derive`.
+  // waits while it is held. After setting, call `refresh_copies`.
   std::vector<std::byte> state(const std::string& name);
   void read_state(const std::string& name, std::size_t offset, std::span<std::byte> out);
   void write_state(const std::string& name, std::size_t offset, std::span<const std::byte> bytes);
-  void derive();
+  // Recomputes the copies that are derived from weights, such as those in low precision.
+  void refresh_copies();
 
   // Those of this process; the ranks that take rows of the batch come first.
   std::span<const std::unique_ptr<Rank>> ranks() const { return ranks_; }

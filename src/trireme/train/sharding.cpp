@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include "trireme/compiler/compile.h"
+#include "trireme/compiler/graph_passes.h"
+#include "trireme/core/error.h"
 #include "trireme/ir/axes.h"
+#include "trireme/train/compile.h"
 
 namespace trireme::train {
 namespace {
@@ -33,12 +37,23 @@ std::vector<Annotation> tensor_preset(const models::ModelConfig& model) {
 
 std::vector<Annotation> sharding_of(const Config& config, const ir::Mesh& mesh) {
   std::vector<Annotation> all;
-  for (const auto& [pattern, sharding] : config.parallel.seeds) all.push_back({pattern, sharding});
+  for (const auto& [pattern, sharding] : config.parallel.sharding) all.push_back({pattern, sharding});
   if (all.empty() && mesh.size_of(ir::kTensorAxis) > 1) all = tensor_preset(config.model);
   // What is between the matrices follows from the first of it, where the matrices have not claimed the axis.
   if (config.parallel.sequence && mesh.size_of(ir::kTensorAxis) > 1)
     all.push_back({"*.embedding", fmt::format("sequence:{}", ir::kTensorAxis), 1, {"micro", "eval"}});
   return all;
+}
+
+ExplainedSharding explain_sharding(const Config& config, const Registry& registry) {
+  const Planned planned = make_plan(config, registry, {});
+  if (planned.plan.mesh.ranks() == 1)
+    refuse("nothing is sharded: parallel.mesh = \"{}\" is one rank", config.parallel.mesh);
+  compiler::Compilation compilation(planned.graphs);
+  compilation.run_until(planned.plan, "propagate");
+  ExplainedSharding result{compilation.module(), {}};
+  passes::Propagate({planned.plan.mesh, compiler::annotations(planned.plan)}, &result.reasons).run(result.module);
+  return result;
 }
 
 }  // namespace trireme::train

@@ -4,6 +4,7 @@
 #include "trireme/ir/mesh.h"
 #include "trireme/passes/propagate.h"
 #include "trireme/train/config.h"
+#include "trireme/train/registry.h"
 
 namespace trireme::train {
 
@@ -11,5 +12,12 @@ namespace trireme::train {
 // the preset of the model's family for the axes that the mesh has. Few annotations are enough: the first matrix of each
 // pair that is sharded by columns and then by rows.
 std::vector<passes::Annotation> sharding_of(const Config& config, const ir::Mesh& mesh);
+
+// The graphs with the sharding of every value, in global shapes, and why each is sharded so.
+struct ExplainedSharding {
+  ir::Module module;
+  passes::Propagate::Reasons reasons;
+};
+ExplainedSharding explain_sharding(const Config& config, const Registry& registry);
 
 }  // namespace trireme::train

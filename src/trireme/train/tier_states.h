@@ -14,7 +14,8 @@ namespace trireme::train {
 // folder above it.
 std::filesystem::path offload_folder(const Config& config, const std::filesystem::path& run);
 
-// Bytes of a tier file at any offset and of any length, for whoever looks at state beside the programs. Any thread may.
+// Bytes of a tier file at any offset and of any length, for readers and writers of state other than the programs. Any
+// thread may call it.
 class TierStates {
  public:
   // `file` must outlive it.

@@ -11,6 +11,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/core/version.h"
 #include "trireme/device/algorithm_cache.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/device/cuda/nccl.h"
@@ -126,7 +127,7 @@ void Trainer::set_first_weights() {
 }
 
 void Trainer::compile_plan() {
-  const bool whole = config_.output.staging == "auto";
+  const bool whole = config_.output.staging.automatic();
   CompileOptions options{
       .threads = threads_,
       .staging = std::numeric_limits<std::size_t>::max(),
@@ -139,7 +140,7 @@ void Trainer::compile_plan() {
     constexpr std::size_t kUnit = io::kStagingAlignment;
     return std::max(kUnit, bytes / kUnit * kUnit);
   };
-  if (!whole) options.staging = rounded(*parse_bytes(config_.output.staging));
+  if (!whole) options.staging = rounded(config_.output.staging.size->count);
   // State that leaves memory to save it is not staged in memory as a whole.
   constexpr std::size_t kStaging = std::size_t{16} << 20;
   if (whole && offloads_state(config_)) options.staging = kStaging;
@@ -152,9 +153,16 @@ void Trainer::compile_plan() {
   if (limit == 0 && options_.write) limit = planner::total_memory();
   const std::size_t staging = on_host ? role.host_staging : role.layout.staging_bytes;
   const std::size_t rest = on_host ? role.tier_bytes[program::kHostTier] : role.arena_bytes - staging;
-  if (!whole || limit == 0 || rest + staging <= limit) return;
-  planned_.plan.staging = rounded(limit > rest ? limit - rest : 0);
-  compiled_ = compile(planned_, config_, options);
+  if (whole && limit > 0 && rest + staging > limit) {
+    planned_.plan.staging = rounded(limit > rest ? limit - rest : 0);
+    compiled_ = compile(planned_, config_, options);
+  }
+  if (!whole) return;
+  // The plan states what "auto" has come to: whole blocks with room for the largest role.
+  std::size_t largest = 1;
+  for (const Role& each : compiled_.roles)
+    largest = std::max(largest, on_host ? each.host_staging : each.layout.staging_bytes);
+  planned_.plan.staging = rounded(largest + io::kStagingAlignment - 1);
 }
 
 void Trainer::check_nccl() const {
@@ -172,7 +180,7 @@ void Trainer::check_nccl() const {
 }
 
 void Trainer::start() {
-  if (config_.runtime.transport == "nccl") check_nccl();
+  if (config_.runtime.transport == Transport::nccl) check_nccl();
   // Written at the end of the run, which would be late to find out.
   if (const std::string& file = config_.runtime.trace; !file.empty() && !std::ofstream(file, std::ios::app))
     refuse("runtime.trace = \"{}\" cannot be written: {}", file, std::strerror(errno));
@@ -180,10 +188,10 @@ void Trainer::start() {
   session_ = std::make_unique<Session>(compiled_, SessionOptions{.world = options_.world,
                                                                  .threads = threads_,
                                                                  .disk = offload_folder(config_, folder_),
-                                                                 .allreduce = config_.parallel.allreduce,
+                                                                 .allreduce = algorithm_of(config_),
                                                                  .link = config_.runtime.link,
                                                                  .timeout = config_.parallel.timeout.count,
-                                                                 .nccl = config_.runtime.transport == "nccl"});
+                                                                 .nccl = config_.runtime.transport == Transport::nccl});
   if (options_.write && leads()) {
     if (options_.mode == RunMode::resume && holds_run(folder_)) check_resumable(folder_, config_, registry_.models);
     lock_ = lock_run_folder(folder_);
@@ -198,6 +206,7 @@ void Trainer::start() {
       throw e.within(
           fmt::format("{} cannot be resumed and stays as it is (--overwrite starts over)", folder_.string()));
     }
+  if (resumes && leads()) report_changed_data();
   if (options_.write && leads()) {
     write_run_files(folder_, config_, options_.mode, run_json());
     io::write_file_atomically((folder_ / "plan.toml").string(), plan_text(config_, planned_));
@@ -222,8 +231,8 @@ void Trainer::start() {
     session_->step_executor().set_trace(trace_.get());
   }
   const int busy = std::min(compute_threads({}), threads_ * compiled_.mesh.ranks());
-  peak_flops_ = planner::matmul_flops(config_.train.precision == "bf16" ? DType::bf16 : DType::f32, busy,
-                                      compiled_.device(), config_.train.precision == "tf32");
+  peak_flops_ = planner::matmul_flops(config_.train.precision == Precision::bf16 ? DType::bf16 : DType::f32, busy,
+                                      compiled_.device(), config_.train.precision == Precision::tf32);
   started_ = Clock::now();
   write_log(
       fmt::format("{}: {} parameters, {} threads, {} micro-batches of {} rows, predicted peak {} B, from step {} to {}",
@@ -264,6 +273,20 @@ void Trainer::resume(std::optional<std::int64_t> step) {
   }
 }
 
+// Against what run.json says of the data that the run has read so far.
+void Trainer::report_changed_data() {
+  std::ifstream file(folder_ / "run.json");
+  const auto before = nlohmann::json::parse(file, nullptr, false);
+  if (!before.is_object() || !before.contains("data")) return;
+  const nlohmann::json& data = before["data"];
+  const std::string digest = digest_of(data_);
+  if (!data.is_object() || data.value("digest", digest) == digest) return;
+  note(LogLevel::warning,
+       fmt::format("the data have changed since {} began: {} samples then, {} now, or other contents; "
+                   "the rest of the run reads the new data",
+                   folder_.string(), data.value("samples", std::int64_t{0}), data_.train->samples()));
+}
+
 void Trainer::note(LogLevel level, const std::string& text) {
   if (options_.log) options_.log(level, text);
   write_log(text);
@@ -299,8 +322,8 @@ data::Loader Trainer::batches(std::int64_t from) const {
 }
 
 data::Loader Trainer::batches(std::int64_t from, std::vector<data::RowRange> rows) const {
-  return {data::Sampler(data_.train, data::parse_order(config_.data.order),
-                        static_cast<std::uint64_t>(config_.train.seed), config_.train.batch),
+  return {data::Sampler(data_.train, config_.data.order.kind(), static_cast<std::uint64_t>(config_.train.seed),
+                        config_.train.batch),
           std::move(rows), from,
           data::LoaderOptions{// While a GPU computes, the host's cores are free.
                               .threads = compiled_.device() == device::Kind::cpu ? 1 : threads_,
@@ -325,7 +348,7 @@ Outcome Trainer::run_to_end() {
     outcome.stopped = !finished && (request == Request::stop || late);
     const bool last = finished || outcome.stopped;
     const bool evaluation_due = finished || (config_.train.eval_every > 0 && step_ % config_.train.eval_every == 0);
-    // A run that is told to stop saves and goes: who tells it may not have the time of an evaluation to give.
+    // A run that was asked to stop saves and ends: there may be no time left for an evaluation.
     if (evaluation_due && request != Request::stop && !outcome.stopped)
       if (const auto evaluation = evaluate(32)) {
         outcome.evaluation = evaluation;
@@ -493,16 +516,17 @@ std::string Trainer::run_json() const {
   gethostname(host.data(), host.size() - 1);
   nlohmann::ordered_json o;
   o["command"] = options_.command;
-  o["build"] = {{"version", "0.1.0"}, {"compiler", __VERSION__}};
+  o["build"] = {{"version", version()}, {"compiler", __VERSION__}};
   o["hosts"] = {host.data()};
   o["parameters"] = compiled_.parameters();
+  o["data"] = {{"samples", data_.train->samples()}, {"digest", digest_of(data_)}};
   o["plan"] = {{"ranks", compiled_.mesh.ranks()},
                {"mesh", compiled_.mesh.str()},
                {"zero", config_.parallel.zero},
                {"threads", threads_},
                {"micro_batches", compiled_.micro_batches},
                {"micro_batch", compiled_.micro_rows / compiled_.replicas},
-               {"precision", config_.train.precision},
+               {"precision", config_.train.precision.text()},
                {"predicted_peak_bytes", compiled_.arena_bytes()},
                {"flops_per_step", flops_per_step_}};
   // A command line may hold any bytes.

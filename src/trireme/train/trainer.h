@@ -125,6 +125,7 @@ class Trainer {
   void checkpoint(Outcome& outcome, bool last);
   void report(const std::vector<Written>& checkpoints);
   std::string run_json() const;
+  void report_changed_data();
   // To the caller's sink and to log.txt of the run folder.
   void note(LogLevel level, const std::string& text);
   void write_log(const std::string& text);

@@ -35,7 +35,7 @@ std::vector<Saving> savings(const Config& config) {
   add("memory.remat", {"selective", "sqrt", "full"}, false);
   add("memory.offload", {"activations", "optimizer", "all"}, false);
   add("memory.activations", {"bf16", "int8"}, true);
-  if (config.train.precision == "f32") add("train.precision", {"bf16"}, true);
+  if (config.train.precision == Precision::f32) add("train.precision", {"bf16"}, true);
   if (micro_batch_rows(config) > 1)
     all.push_back({{fmt::format("train.micro_batch={}", half_micro_batch(config))}, false});
   // What keeps the numbers and goes furthest.

@@ -11,17 +11,27 @@
 namespace trireme::train {
 namespace {
 
-// Values that exist in the language of configurations but not yet in this version: for each key, what there is.
-// Shrinks to nothing as the techniques arrive.
-struct Available {
+// Keys with values that are not built yet: for each, the values that work, as TOML. A row goes when the rest is built.
+struct Unbuilt {
   std::string_view key;
-  std::vector<std::string> values;  // as to_text prints them
+  std::vector<std::string_view> works;
 };
+const std::vector<Unbuilt> kUnbuilt = {
+    {"train.batch_stats", {"\"global\""}}, {"train.precision", {"\"f32\"", "\"tf32\"", "\"bf16\"", "\"fp16\""}},
+    {"parallel.plan", {"\"none\""}},       {"parallel.stages", {"[]"}},
+    {"parallel.async_tp", {"false"}},      {"parallel.stage_dtype", {"\"same\""}},
+    {"parallel.pipeline", {"\"1f1b\""}},   {"memory.activations", {"\"full\"", "\"bf16\"", "\"int8\""}},
+};
+// The same of the axes of parallel.mesh, where they have more than one rank.
+const std::vector<std::string_view> kUnbuiltAxes = {"pp", "h", "w"};
 
-std::vector<Available> available() {
-  return {
-      {"train.precision", {"\"f32\"", "\"tf32\"", "\"bf16\"", "\"fp16\""}},
-  };
+// A value in one line.
+std::string shown(const Key& key) {
+  std::string text = to_text(key);
+  if (!std::holds_alternative<std::map<std::string, std::string>*>(key.field)) return text;
+  if (!text.empty()) text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ',');
+  return "{" + text + "}";
 }
 
 std::vector<std::pair<std::string, std::int64_t>> mesh_axes(const Config& config) {
@@ -34,20 +44,12 @@ std::int64_t axis(const Config& config, std::string_view name) {
   return 1;
 }
 
-void check_available(Config config) {
-  const std::vector<Available> table = available();
-  for (const Key& key : keys_of(config))
-    for (const Available& entry : table) {
-      if (entry.key != key.name) continue;
-      const std::string value = to_text(key);
-      if (std::find(entry.values.begin(), entry.values.end(), value) == entry.values.end())
-        refuse("not available in this version: {} = {} (available: {})", key.name, value,
-               fmt::join(entry.values, ", "));
-    }
-  for (const auto& [name, size] : mesh_axes(config)) {
-    if (name != ir::kDataAxis && name != ir::kTensorAxis && size > 1)
-      refuse("not available in this version: parallel.mesh = \"{}\" (available: dp and tp)", config.parallel.mesh);
-  }
+void check_all_built(Config config) {
+  for (const Key& key : keys_of(config)) check_built(key);
+  for (const auto& [name, size] : mesh_axes(config))
+    if (size > 1 && std::find(kUnbuiltAxes.begin(), kUnbuiltAxes.end(), name) != kUnbuiltAxes.end())
+      refuse("parallel.mesh = \"{}\": the axis {} is not built yet; what works is dp and tp", config.parallel.mesh,
+             name);
 }
 
 // Images or tokens, as the family reads.
@@ -67,7 +69,7 @@ void check_data(const Config& config, bool images) {
 void check_training(const Config& config) {
   const TrainConfig& train = config.train;
   if (train.min_lr > train.lr) refuse("train.min_lr = {} must not be above train.lr = {}", train.min_lr, train.lr);
-  if (train.precision != "fp16")
+  if (train.precision != Precision::fp16)
     for (const char* key : {"train.loss_scale", "train.loss_scale_window"})
       if (config.is_given(key) && value_text(config, key) != value_text(Config{}, key))
         refuse(
@@ -88,13 +90,10 @@ void check_training(const Config& config) {
     refuse("train.eval_every = {} needs held-out data: set data.holdout or data.eval", train.eval_every);
 }
 
-// "topk:0.01" → "topk"
-std::string kind_of(const std::string& value) { return value.substr(0, value.find(':')); }
-
 void check_compression(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   const std::string given = fmt::format("parallel.compress = \"{}\"", parallel.compress);
-  if (parallel.compress == "none") {
+  if (parallel.compress == Compress::none) {
     if (parallel.compress_warmup > 0)
       refuse("parallel.compress_warmup = {} belongs to compressed gradients; parallel.compress is \"none\"",
              parallel.compress_warmup);
@@ -104,50 +103,49 @@ void check_compression(const Config& config) {
       refuse("parallel.momentum_masking belongs to compressed gradients; parallel.compress is \"none\"");
     return;
   }
-  const std::string kind = kind_of(parallel.compress);
-  const bool adamw = config.train.optimizer == "adamw";
-  if (kind == "topk" && adamw)
+  const Compress kind = parallel.compress.kind();
+  const bool adamw = config.train.optimizer == Optimizer::adamw;
+  if (kind == Compress::topk && adamw)
     refuse(
         "{} keeps the momentum of sgd on each rank; set train.optimizer = \"sgd\", or parallel.compress = \"onebit\"",
         given);
-  if (kind == "onebit" && adamw && compression_warmup(config) == 0)
+  if (kind == Compress::onebit && adamw && compression_warmup(config) == 0)
     refuse("{} with adamw needs steps in which the variance is learned: set parallel.compress_warmup or train.warmup",
            given);
-  if (parallel.compress_warmup > 0 && kind != "topk" && kind != "onebit")
+  if (parallel.compress_warmup > 0 && kind != Compress::topk && kind != Compress::onebit)
     refuse("parallel.compress_warmup = {} is for \"topk\" and \"onebit\"; {} compresses from the start",
            parallel.compress_warmup, given);
-  if (parallel.momentum_masking && kind != "topk")
+  if (parallel.momentum_masking && kind != Compress::topk)
     refuse("parallel.momentum_masking is for \"topk\"; {} sends something of every element", given);
   // Of "auto" it is known when the ranks are.
   if (axis(config, ir::kDataAxis) == 1 && parallel.mesh != "auto")
-    refuse("{} needs gradients that travel, and parallel.mesh = \"{}\" has one rank; \"dp=2\" is the least", given,
+    refuse("{} needs gradients to communicate, and parallel.mesh = \"{}\" has one rank; \"dp=2\" is the least", given,
            parallel.mesh);
   if (parallel.zero > 0)
     refuse(
-        "{} does not go with parallel.zero = {}: each rank would need only its part of the sum; set parallel.zero = 0, "
+        "{} does not go with parallel.zero = {}: each rank would need only its shard of the sum; set parallel.zero = "
+        "0, "
         "or parallel.compress = \"none\"",
         given, parallel.zero);
-  if (parallel.server != "none")
+  if (parallel.server != Server::none)
     refuse("{} does not go with parallel.server = \"{}\", which has no sums over ranks; set parallel.server = \"none\"",
            given, parallel.server);
-  if (const std::string& offload = config.memory.offload; offload != "none" && offload != "activations")
+  if (const OffloadSet& offload = config.memory.offload; offload.state())
     refuse(
-        "{} does not go with memory.offload = \"{}\", whose update goes piece by piece; the nearest is \"activations\"",
+        "{} does not go with memory.offload = \"{}\", whose update goes slice by slice; the nearest is \"activations\"",
         given, offload);
 }
 
 void check_offload(const Config& config) {
   const MemoryConfig& memory = config.memory;
-  if (memory.offload_update != "host") return;
+  if (memory.offload_update != OffloadUpdate::host) return;
   const std::string given = "memory.offload_update = \"host\"";
-  const std::vector<std::string> kinds = split(memory.offload, ',');
-  if (memory.offload != "all" &&
-      std::none_of(kinds.begin(), kinds.end(), [](const std::string& kind) { return trim(kind) == "optimizer"; }))
+  if (!memory.offload.optimizer)
     refuse(
         "{} updates optimizer states that have left the GPU, and memory.offload = \"{}\" keeps them; the nearest is {}",
         given, memory.offload,
-        memory.offload == "none" ? "\"optimizer\"" : fmt::format("\"{},optimizer\"", memory.offload));
-  if (memory.offload_tier == "disk")
+        memory.offload.none() ? "\"optimizer\"" : fmt::format("\"{},optimizer\"", memory.offload));
+  if (memory.offload_tier == OffloadTier::disk)
     refuse("{} needs the states in the host's memory, and memory.offload_tier = \"disk\"; the nearest is \"host\"",
            given);
 }
@@ -163,20 +161,25 @@ void check_parallel(const Config& config) {
   if (!parallel.stages.empty() && layers != config.model.layers)
     refuse("parallel.stages add up to {} layers, but model.layers = {}", layers, config.model.layers);
   const bool in_parts = (parallel.zero == 1 || parallel.zero == 2) && axis(config, ir::kDataAxis) > 1;
-  for (const std::string& kind : split(config.memory.offload, ','))
-    if (const std::string_view moved = trim(kind); in_parts && (moved == "weights" || moved == "all"))
-      refuse(
-          "memory.offload = \"{}\" moves weights of which parallel.zero = {} updates a part in place: offload "
-          "\"activations,optimizer\", or set parallel.zero to 0 or 3",
-          config.memory.offload, parallel.zero);
+  if (in_parts && config.memory.offload.weights)
+    refuse(
+        "memory.offload = \"{}\" moves weights of which parallel.zero = {} updates a shard in place: offload "
+        "\"activations,optimizer\", or set parallel.zero to 0 or 3",
+        config.memory.offload, parallel.zero);
   if (parallel.timeout.count <= 0) refuse("parallel.timeout must be a time such as \"60s\", above zero");
   if (parallel.bucket.count == 0) refuse("parallel.bucket must be a size such as \"25MiB\", above zero");
 }
 
 }  // namespace
 
+void check_built(const Key& key) {
+  for (const Unbuilt& row : kUnbuilt)
+    if (row.key == key.name && std::find(row.works.begin(), row.works.end(), shown(key)) == row.works.end())
+      refuse("{} = {} is not built yet; what works is {}", key.name, shown(key), fmt::join(row.works, ", "));
+}
+
 void check(const Config& config, const models::Families& families) {
-  check_available(config);
+  check_all_built(config);
   const models::Model& model = families.at(config.model.family);
   check_data(config, model.images);
   models::ModelConfig shape = config.model;

@@ -11,18 +11,23 @@
 
 namespace trireme::train {
 
+// A Choice, whatever its enumeration.
+struct ChoiceField {
+  void* choice = nullptr;
+  bool (*assign)(void* choice, std::string_view text) = nullptr;  // false: it is none of the names
+  std::string (*text)(const void* choice) = nullptr;
+};
 using Field = std::variant<std::int64_t*, double*, bool*, std::optional<bool>*, std::string*, std::vector<std::string>*,
-                           std::vector<std::int64_t>*, std::array<double, 2>*, Bytes*, Seconds*, Interval*,
-                           std::map<std::string, std::string>*>;
+                           std::vector<std::int64_t>*, std::array<double, 2>*, Bytes*, AutoBytes*, Seconds*, Interval*,
+                           OffloadSet*, std::map<std::string, std::string>*, ChoiceField>;
 
 // What values a key takes, beyond its type.
 struct Rule {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
-  bool above_low = false;   // low itself is not allowed
-  bool below_high = false;  // nor is high
-  // Words that may be given. "every:K" takes a whole number of at least 1, "topk:FRACTION" a number in (0, 1].
-  std::vector<std::string> choices = {};
+  bool above_low = false;                 // low itself is not allowed
+  bool below_high = false;                // nor is high
+  std::vector<std::string> choices = {};  // names of the values, as options.def declares them
   // Text of a form of its own; `expects` says which.
   bool (*valid)(std::string_view) = nullptr;
   std::string_view expects = {};
@@ -39,7 +44,7 @@ struct Key {
   std::string leaf() const { return name.substr(name.find('.') + 1); }
 };
 
-// The schema: every key there is, section by section.
+// Every key, section by section, as options.def declares it.
 std::vector<Key> keys_of(Config& config, const models::Families& families = models::builtin_families());
 
 // A value as it was written, before it is known to fit.
@@ -67,6 +72,10 @@ std::string expectation(const Key& key);
 
 // "; did you mean train.lr?" for a name that is no key, knowing other systems' names; "" when nothing is near.
 std::string hint_for(std::string_view name);
+// What a key is called now, for the name it had before ("parallel.seeds.a" → "parallel.sharding.a"); else nothing.
+std::optional<std::string> renamed(std::string_view key);
+// A value whose words have changed, in the words of now.
+Raw current_value(std::string_view key, const Raw& value);
 // The key (and a value, if the name implies one: fp16 → train.precision = "fp16") that another system's name stands
 // for.
 std::optional<std::string> foreign_name(std::string_view name);
@@ -78,6 +87,12 @@ struct Entry {
   int line = 0;
 };
 std::vector<Entry> read_toml(std::string_view toml, const std::string& file);
+// Entries of a file that the program wrote into a run folder, perhaps before keys got other names: in the names of now.
+// Values that nothing followed, then or now, are left out.
+std::vector<Entry> read_run_toml(std::string_view toml, const std::string& file);
+
+// Refuses a value that the language of configurations has and this version does not follow yet.
+void check_built(const Key& key);
 
 // A configuration from values given in code: a file's rules and refusals, without a place to name.
 Config make_config(const std::vector<Entry>& entries, const std::string& name,

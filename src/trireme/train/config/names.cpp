@@ -47,6 +47,7 @@ constexpr auto kForeign = std::to_array<Foreign>({
     {"data_path", "data.tokens", ""},
     {"dataset", "data.text", ""},
     {"depth", "model.layers", ""},
+    {"device_mesh", "parallel.mesh", ""},
     {"dim", "model.width", ""},
     {"dp", "parallel.mesh", "\"dp=N\""},
     {"dropout_rate", "model.dropout", ""},
@@ -60,6 +61,7 @@ constexpr auto kForeign = std::to_array<Foreign>({
     {"ffn_hidden_size", "model.ffn", ""},
     {"fp16", "train.precision", "\"fp16\""},
     {"fp32", "train.precision", "\"f32\""},
+    {"fp8", "train.precision", "\"fp8\""},
     {"fsdp", "parallel.zero", "3"},
     {"global_batch_size", "train.batch", ""},
     {"gradient_accumulation_steps", "train.micro_batch", ""},
@@ -128,6 +130,7 @@ constexpr auto kForeign = std::to_array<Foreign>({
     {"out_dir", "output.dir", ""},
     {"output_dir", "output.dir", ""},
     {"overlap_comm", "parallel.overlap", ""},
+    {"overlap_grad_reduce", "parallel.overlap", ""},
     {"per_device_train_batch_size", "train.batch", ""},
     {"pipeline_model_parallel_size", "parallel.mesh", "\"pp=N\""},
     {"pipeline_parallel", "parallel.mesh", "\"pp=N\""},
@@ -151,6 +154,7 @@ constexpr auto kForeign = std::to_array<Foreign>({
     {"sequence_length", "model.context", ""},
     {"sequence_parallel", "parallel.sequence", ""},
     {"sharding_strategy", "parallel.zero", ""},
+    {"sync_batchnorm", "train.batch_stats", "\"global\""},
     {"tensor_model_parallel_size", "parallel.mesh", "\"tp=N\""},
     {"tensor_parallel", "parallel.mesh", "\"tp=N\""},
     {"tensor_parallel_size", "parallel.mesh", "\"tp=N\""},
@@ -158,12 +162,14 @@ constexpr auto kForeign = std::to_array<Foreign>({
     {"tie_word_embeddings", "model.tie_embeddings", ""},
     {"torch_dtype", "train.precision", ""},
     {"tp", "parallel.mesh", "\"tp=N\""},
+    {"tp_comm_overlap", "parallel.async_tp", ""},
     {"train_batch_size", "train.batch", ""},
     {"train_data", "data.text", ""},
     {"train_iters", "train.steps", ""},
     {"train_micro_batch_size_per_gpu", "train.micro_batch", ""},
     {"validation_split", "data.holdout", ""},
     {"val_data", "data.eval", ""},
+    {"virtual_pipeline_model_parallel_size", "parallel.pipeline", "\"interleaved:V\""},
     {"vocab_size", "model.vocab", ""},
     {"warmup_iters", "train.warmup", ""},
     {"warmup_steps", "train.warmup", ""},
@@ -171,6 +177,16 @@ constexpr auto kForeign = std::to_array<Foreign>({
     {"workers", "runtime.threads", ""},
     {"zero_optimization", "parallel.zero", ""},
     {"zero_stage", "parallel.zero", ""},
+});
+
+// What keys were called before.
+struct Renamed {
+  std::string_view before;
+  std::string_view now;
+};
+constexpr auto kRenamed = std::to_array<Renamed>({
+    {"parallel.seeds", "parallel.sharding"},
+    {"runtime.weight_gradients", "runtime.overlap_wgrad"},
 });
 
 std::string normalised(std::string_view name) {
@@ -223,6 +239,22 @@ std::optional<std::string> suggestion(std::string_view name) {
 }
 
 }  // namespace
+
+std::optional<std::string> renamed(std::string_view key) {
+  for (const Renamed& one : kRenamed) {
+    const std::string_view rest = key.starts_with(one.before) ? key.substr(one.before.size()) : "-";
+    if (rest.empty() || rest.starts_with('.')) return std::string(one.now) + std::string(rest);
+  }
+  return std::nullopt;
+}
+
+Raw current_value(std::string_view key, const Raw& value) {
+  const auto* word = std::get_if<std::string>(&value.value);
+  if (key != "runtime.overlap_wgrad" || word == nullptr) return value;
+  if (*word == "beside") return {true};
+  if (*word == "in_line") return {false};
+  return value;
+}
 
 std::optional<std::string> foreign_name(std::string_view name) {
   const Foreign* foreign = find_foreign(normalised(name));

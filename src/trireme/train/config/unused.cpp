@@ -20,12 +20,7 @@ std::vector<Unused> table(const Config& c, const models::Families& families, int
   // What a family of the user's own makes of the keys is not known.
   const bool ours = models::builtin_families().find(family) != nullptr;
   const bool images = families.at(family).images;
-  const bool adamw = c.train.optimizer == "adamw";
-  const std::vector<std::string> offloaded = split(c.memory.offload, ',');
-  const bool offloads = c.memory.offload != "none";
-  const bool activations =
-      c.memory.offload == "all" ||
-      std::any_of(offloaded.begin(), offloaded.end(), [](const auto& part) { return trim(part) == "activations"; });
+  const bool adamw = c.train.optimizer == Optimizer::adamw;
   return {
       {ours && family != "llama",
        "is for model.family = \"llama\"",
@@ -56,11 +51,15 @@ std::vector<Unused> table(const Config& c, const models::Families& families, int
        {"data.holdout"}},
       {adamw, "is for train.optimizer = \"sgd\"", {"train.momentum"}},
       {!adamw, "is for train.optimizer = \"adamw\"", {"train.betas", "train.eps"}},
-      {c.train.schedule == "constant",
+      {c.train.schedule == Schedule::constant,
        "has no part in train.schedule = \"constant\"",
        {"train.min_lr", "train.decay_steps"}},
-      {!offloads, "is for memory.offload, which is \"none\"", {"memory.offload_tier", "memory.offload_dir"}},
-      {!activations, "is for activations, which memory.offload does not name", {"memory.offload_policy"}},
+      {c.memory.offload.none(),
+       "is for memory.offload, which is \"none\"",
+       {"memory.offload_tier", "memory.offload_dir"}},
+      {!c.memory.offload.activations,
+       "is for activations, which memory.offload does not name",
+       {"memory.offload_policy"}},
       {c.parallel.mesh.find("pp=") == std::string::npos,
        "is for several pipeline stages, and parallel.mesh has no pp",
        {"parallel.pipeline", "parallel.stages"}},

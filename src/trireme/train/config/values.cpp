@@ -78,21 +78,9 @@ std::optional<double> parse_number(std::string_view text) {
   return value;
 }
 
-// Does the argument of "topk:0.1" fit "topk:FRACTION"?
-bool argument_fits(std::string_view kind, std::string_view argument) {
-  const auto value = parse_number(argument);
-  if (!value || !std::isfinite(*value)) return false;
-  if (kind == "FRACTION") return *value > 0 && *value <= 1;
-  return *value == std::floor(*value) && *value >= (kind == "S" ? 0 : 1);
-}
-
 bool is_choice(const Rule& rule, std::string_view text) {
-  return std::any_of(rule.choices.begin(), rule.choices.end(), [&](const std::string& choice) {
-    const std::size_t colon = choice.find(':');
-    if (colon == std::string::npos) return text == choice;
-    return text.starts_with(choice.substr(0, colon + 1)) &&
-           argument_fits(std::string_view(choice).substr(colon + 1), text.substr(colon + 1));
-  });
+  const std::vector<std::string_view> names(rule.choices.begin(), rule.choices.end());
+  return find_name(names, text).has_value();
 }
 
 // A configuration is TOML, and TOML is UTF-8: a name that is not could not be read back.
@@ -128,6 +116,17 @@ std::optional<std::int64_t> as_integer(const Raw& raw) {
   const auto* real = std::get_if<double>(&raw.value);
   if (real == nullptr || *real != std::floor(*real) || std::abs(*real) > 0x1p53) return std::nullopt;
   return static_cast<std::int64_t>(*real);
+}
+
+Raw scalar_from_text(std::string_view text) {
+  text = trim(text);
+  if (text == "true") return {true};
+  if (text == "false") return {false};
+  std::int64_t integer = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), integer);
+  if (!text.empty() && error == std::errc() && end == text.data() + text.size()) return {integer};
+  if (const auto real = parse_number(text)) return {*real};
+  return {std::string(text)};
 }
 
 struct Assign {
@@ -201,6 +200,16 @@ struct Assign {
     }
     *out = values;
   }
+  void operator()(const ChoiceField& out) const {
+    const auto& value = get<std::string>();
+    check_utf8(key, value);
+    if (!out.assign(out.choice, value)) mismatch(key, raw);
+  }
+  void operator()(OffloadSet* out) const {
+    const auto value = OffloadSet::parse(get<std::string>());
+    if (!value) mismatch(key, raw);
+    *out = *value;
+  }
   void operator()(Bytes* out) const {
     if (const auto count = as_integer(raw); count && *count >= 0) {
       out->count = static_cast<std::uint64_t>(*count);
@@ -211,9 +220,18 @@ struct Assign {
     if (!value) mismatch(key, raw);
     out->count = *value;
   }
+  void operator()(AutoBytes* out) const {
+    const auto& text = get<std::string>();
+    const auto value = text == "auto" ? std::nullopt : parse_bytes(text);
+    if (!value && text != "auto") mismatch(key, raw);
+    out->size = value ? std::optional<Bytes>(*value) : std::nullopt;
+  }
   void operator()(Seconds* out) const { out->count = seconds(); }
   void operator()(Interval* out) const {
-    if (const auto steps = as_integer(raw)) {
+    auto steps = as_integer(raw);
+    // In code an interval is text, and then a number is one of steps too.
+    if (const auto* text = std::get_if<std::string>(&raw.value)) steps = as_integer(scalar_from_text(*text));
+    if (steps) {
       if (*steps < 0) mismatch(key, raw);
       *out = {*steps, 0};
     } else {
@@ -237,17 +255,6 @@ struct Assign {
     return *value;
   }
 };
-
-Raw scalar_from_text(std::string_view text) {
-  text = trim(text);
-  if (text == "true") return {true};
-  if (text == "false") return {false};
-  std::int64_t integer = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), integer);
-  if (!text.empty() && error == std::errc() && end == text.data() + text.size()) return {integer};
-  if (const auto real = parse_number(text)) return {*real};
-  return {std::string(text)};
-}
 
 std::string unquoted(std::string_view text) {
   text = trim(text);
@@ -290,10 +297,12 @@ void assign(const Key& key, const Raw& raw) { std::visit(Assign{key, raw}, key.f
 
 Raw from_text(const Key& key, std::string_view text) {
   return std::visit(
-      [&](auto* field) -> Raw {
+      [&](auto field) -> Raw {
         using T = std::remove_pointer_t<decltype(field)>;
         constexpr bool words = std::is_same_v<T, std::vector<std::string>>;
-        if constexpr (std::is_same_v<T, std::string>) return {unquoted(text)};
+        if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, ChoiceField> ||
+                      std::is_same_v<T, OffloadSet> || std::is_same_v<T, AutoBytes>)
+          return {unquoted(text)};
         if constexpr (words || std::is_same_v<T, std::vector<std::int64_t>> ||
                       std::is_same_v<T, std::array<double, 2>>) {
           std::string_view inside = trim(text);
@@ -308,54 +317,66 @@ Raw from_text(const Key& key, std::string_view text) {
       key.field);
 }
 
-std::string to_text(const Key& key) {
-  return std::visit(
-      [](const auto* field) -> std::string {
-        using T = std::remove_cvref_t<decltype(*field)>;
-        const T& v = *field;
-        if constexpr (std::is_same_v<T, std::int64_t>) return fmt::format("{}", v);
-        if constexpr (std::is_same_v<T, double>) return number(v);
-        if constexpr (std::is_same_v<T, bool>) return v ? "true" : "false";
-        if constexpr (std::is_same_v<T, std::optional<bool>>) return !v ? "\"auto\"" : *v ? "true" : "false";
-        if constexpr (std::is_same_v<T, std::string>) return quoted(v);
-        if constexpr (std::is_same_v<T, std::vector<std::string>>) return list_text(v, quoted);
-        if constexpr (std::is_same_v<T, std::vector<std::int64_t>>)
-          return list_text(v, [](std::int64_t i) { return fmt::format("{}", i); });
-        if constexpr (std::is_same_v<T, std::array<double, 2>>) return list_text(v, number);
-        if constexpr (std::is_same_v<T, Bytes>) return v.count == 0 ? "\"\"" : size_text(v.count);
-        if constexpr (std::is_same_v<T, Seconds>) return v.count == 0 ? "\"\"" : duration_text(v.count);
-        if constexpr (std::is_same_v<T, Interval>)
-          return v.seconds != 0 ? duration_text(v.seconds) : fmt::format("{}", v.steps);
-        if constexpr (std::is_same_v<T, std::map<std::string, std::string>>) {
-          std::string lines;
-          for (const auto& [name, value] : v) lines += fmt::format("{} = {}\n", quoted(name), quoted(value));
-          return lines;
-        }
-      },
-      key.field);
-}
+namespace {
+
+// A value as TOML.
+struct Print {
+  std::string operator()(const std::int64_t* v) const { return fmt::format("{}", *v); }
+  std::string operator()(const double* v) const { return number(*v); }
+  std::string operator()(const bool* v) const { return *v ? "true" : "false"; }
+  std::string operator()(const std::optional<bool>* v) const { return *v ? (**v ? "true" : "false") : "\"auto\""; }
+  std::string operator()(const std::string* v) const { return quoted(*v); }
+  std::string operator()(const std::vector<std::string>* v) const { return list_text(*v, quoted); }
+  std::string operator()(const std::vector<std::int64_t>* v) const {
+    return list_text(*v, [](std::int64_t i) { return fmt::format("{}", i); });
+  }
+  std::string operator()(const std::array<double, 2>* v) const { return list_text(*v, number); }
+  std::string operator()(const Bytes* v) const { return v->count == 0 ? "\"\"" : size_text(v->count); }
+  std::string operator()(const AutoBytes* v) const { return v->automatic() ? "\"auto\"" : size_text(v->size->count); }
+  std::string operator()(const Seconds* v) const { return v->count == 0 ? "\"\"" : duration_text(v->count); }
+  std::string operator()(const Interval* v) const {
+    return v->seconds != 0 ? duration_text(v->seconds) : fmt::format("{}", v->steps);
+  }
+  std::string operator()(const OffloadSet* v) const { return quoted(v->text()); }
+  std::string operator()(const ChoiceField& v) const { return quoted(v.text(v.choice)); }
+  std::string operator()(const std::map<std::string, std::string>* v) const {
+    std::string lines;
+    for (const auto& [name, value] : *v) lines += fmt::format("{} = {}\n", quoted(name), quoted(value));
+    return lines;
+  }
+};
+
+// What a type takes, where the rule has no words of its own.
+struct Expect {
+  const Rule& rule;
+
+  std::string operator()(const std::int64_t* /*v*/) const { return range_text(rule, "integer", "an"); }
+  std::string operator()(const double* /*v*/) const { return range_text(rule, "number", "a"); }
+  std::string operator()(const bool* /*v*/) const { return "true or false"; }
+  std::string operator()(const std::optional<bool>* /*v*/) const { return "true, false or \"auto\""; }
+  std::string operator()(const std::string* /*v*/) const { return "text"; }
+  std::string operator()(const std::vector<std::string>* /*v*/) const { return "a path or a list of paths"; }
+  std::string operator()(const std::vector<std::int64_t>* /*v*/) const { return "a list of integers of at least 1"; }
+  std::string operator()(const std::array<double, 2>* /*v*/) const { return "two numbers from 0 to below 1"; }
+  std::string operator()(const Bytes* /*v*/) const { return "a size such as \"25MiB\""; }
+  std::string operator()(const AutoBytes* /*v*/) const { return "auto or a size such as 64MiB"; }
+  std::string operator()(const Seconds* /*v*/) const { return "a time such as \"3h50m\" or \"60s\""; }
+  std::string operator()(const Interval* /*v*/) const { return "a number of steps or a time such as \"10min\""; }
+  std::string operator()(const OffloadSet* /*v*/) const {
+    return "none, all, or some of activations,weights,optimizer";
+  }
+  std::string operator()(const ChoiceField& /*v*/) const { return "a name"; }
+  std::string operator()(const std::map<std::string, std::string>* /*v*/) const { return "a table of text"; }
+};
+
+}  // namespace
+
+std::string to_text(const Key& key) { return std::visit(Print{}, key.field); }
 
 std::string expectation(const Key& key) {
-  const Rule& rule = key.rule;
-  if (!rule.choices.empty()) return fmt::format("one of {}", fmt::join(rule.choices, ", "));
-  if (rule.valid != nullptr) return std::string(rule.expects);
-  return std::visit(
-      [&](const auto* field) -> std::string {
-        using T = std::remove_cvref_t<decltype(*field)>;
-        if constexpr (std::is_same_v<T, std::int64_t>) return range_text(rule, "integer", "an");
-        if constexpr (std::is_same_v<T, double>) return range_text(rule, "number", "a");
-        if constexpr (std::is_same_v<T, bool>) return "true or false";
-        if constexpr (std::is_same_v<T, std::optional<bool>>) return "true, false or \"auto\"";
-        if constexpr (std::is_same_v<T, std::string>) return "text";
-        if constexpr (std::is_same_v<T, std::vector<std::string>>) return "a path or a list of paths";
-        if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) return "a list of integers of at least 1";
-        if constexpr (std::is_same_v<T, std::array<double, 2>>) return "two numbers from 0 to below 1";
-        if constexpr (std::is_same_v<T, Bytes>) return "a size such as \"25MiB\"";
-        if constexpr (std::is_same_v<T, Seconds>) return "a time such as \"3h50m\" or \"60s\"";
-        if constexpr (std::is_same_v<T, Interval>) return "a number of steps or a time such as \"10min\"";
-        return "a table of text";
-      },
-      key.field);
+  if (!key.rule.choices.empty()) return fmt::format("one of {}", fmt::join(key.rule.choices, ", "));
+  if (key.rule.valid != nullptr) return std::string(key.rule.expects);
+  return std::visit(Expect{key.rule}, key.field);
 }
 
 }  // namespace trireme::train

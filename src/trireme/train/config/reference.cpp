@@ -1,0 +1,48 @@
+#include "trireme/core/error.h"
+#include "trireme/train/config/keys.h"
+
+namespace trireme::train {
+namespace {
+
+constexpr std::string_view kBeginning =
+    "# Options\n"
+    "\n"
+    "Written by `trireme config --markdown` from `include/trireme/options.def`, which declares every option once; a "
+    "test\n"
+    "compares the two. A file has the keys in sections, the command line as `--section.key=value`, and the library as\n"
+    "fields of `ModelConfig` ([model]), `TrainOptions` ([train], [output]) and `Plan` ([parallel], [memory], "
+    "[runtime]).\n"
+    "The command line has priority over the file, and the file over the default.\n";
+
+// A bar would end the cell.
+std::string cell(std::string_view text) {
+  std::string result;
+  for (const char c : text) result += c == '|' ? "\\|" : std::string(1, c);
+  return result;
+}
+
+std::string values_of(const Key& key) {
+  std::string names;
+  for (const std::string& name : key.rule.choices) names += fmt::format("{}`{}`", names.empty() ? "" : ", ", name);
+  return names.empty() ? expectation(key) : names;
+}
+
+}  // namespace
+
+std::string reference_page(const models::Families& families) {
+  Config defaults;
+  std::string text(kBeginning);
+  std::string section;
+  for (const Key& key : keys_of(defaults, families)) {
+    if (key.section() != section) {
+      section = key.section();
+      text += fmt::format("\n## [{}]\n\n| key | default | values | meaning |\n|---|---|---|---|\n", section);
+    }
+    const std::string value = to_text(key);
+    text += fmt::format("| `{}` | {} | {} | {} |\n", key.name, value.empty() ? "" : cell(fmt::format("`{}`", value)),
+                        cell(values_of(key)), cell(key.meaning));
+  }
+  return text;
+}
+
+}  // namespace trireme::train
