@@ -46,9 +46,9 @@ std::optional<NamedValue> find_name(std::span<const std::string_view> names, std
 std::string text_of(std::span<const std::string_view> names, const NamedValue& value) {
   const std::string_view name = names[value.index];
   const std::string_view kind = argument_of(name);
-  const std::string before(name.substr(0, name.size() - kind.size()));
-  if (kind.empty()) return before;
-  return before + (kind == kPath ? value.path : fmt::format("{}", value.argument));
+  std::string text(name.substr(0, name.size() - kind.size()));
+  if (kind.empty()) return text;
+  return text + (kind == kPath ? value.path : fmt::format("{}", value.argument));
 }
 
 void no_such_name(std::span<const std::string_view> names, std::string_view text) {
