@@ -186,7 +186,7 @@ struct Gemm::Impl {
     return 2.0 * static_cast<double>(spec.m) * static_cast<double>(spec.n) * static_cast<double>(spec.k);
   }
   // A step of such products draws all the power there is: the GPU lowers its clock, and the algorithm that needs the
-  // least energy is the fastest. On an H200 the fastest of a few runs was up to a tenth slower than that in a step.
+  // least energy is the fastest, which short runs at full clock do not tell.
   bool limited_by_power() const { return flops() > 1e11; }
 
   std::string key() const {
