@@ -41,6 +41,18 @@ TEST_F(Plan, ReadBackGivesTheSameRun) {
   }
 }
 
+// A plan has the annotations that a model is sharded by.
+TEST_F(Plan, HasShardings) {
+  const std::vector<std::string> sharded = {"--parallel.mesh=tp=2", "--parallel.sharding.*.mlp.up.weight=out:tp",
+                                            "--parallel.sharding.wte.weight=vocab:tp"};
+  done(with({"train", "tiny.toml", "--output.dir=planned"}, sharded));
+  const std::string plan = read("planned/plan.toml");
+  EXPECT_NE(plan.find("[parallel.sharding]\n\"*.mlp.up.weight\" = \"out:tp\"\n"), std::string::npos) << plan;
+  done({"train", "tiny.toml", "--output.dir=followed", "--plan=planned/plan.toml"});
+  EXPECT_EQ(read("followed/plan.toml"), plan);
+  EXPECT_EQ(metrics("followed").back()["loss"], metrics("planned").back()["loss"]);
+}
+
 TEST_F(Plan, IsWhatMemoryPrints) {
   done(with({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"}, settings_));
   EXPECT_EQ(done(with({"memory", "tiny.toml", "--plan-out=-"}, settings_)).out, read("plan.toml"));

@@ -4,7 +4,8 @@
     tests/gpu/repeat.py PROGRAM
 
 Trains a GPT-2 whose products are large enough to be measured: three times with an empty cache, once with the cache that
-the first left, and once with an empty cache while another process holds nearly all of the GPU's memory.
+the first left, and once with an empty cache while another process holds nearly all of the GPU's memory. Then a Llama,
+whose feed-forward layers are gated products, twice with an empty cache.
 """
 import contextlib
 import ctypes
@@ -19,6 +20,7 @@ import time
 SETTINGS = ["--model.family=gpt2", "--model.layers=6", "--model.width=768", "--model.heads=12", "--model.context=1024",
             "--train.batch=8", "--train.steps=8", "--train.precision=bf16", "--parallel.mesh=dp=1",
             "--runtime.device=cuda", "--train.eval_every=0"]
+LLAMA = ["--model.family=llama", "--model.layers=4", "--model.kv_heads=4"]
 LEFT = 5 << 30  # bytes that the neighbour leaves free
 
 
@@ -51,9 +53,10 @@ def neighbour():
         process.wait()
 
 
-def train(program, folder, cache, text):
+def train(program, folder, cache, text, extra=()):
     run = folder / "run"
-    done = subprocess.run([program, "train", *SETTINGS, f"--data.text={text}", f"--output.dir={run}", "--overwrite"],
+    done = subprocess.run([program, "train", *SETTINGS, *extra, f"--data.text={text}", f"--output.dir={run}",
+                           "--overwrite"],
                           capture_output=True, text=True, env=dict(os.environ, XDG_CACHE_HOME=str(folder / cache)))
     if done.returncode != 0:
         sys.exit(done.stderr[-2000:])
@@ -81,9 +84,12 @@ def main():
         with neighbour():
             seen.append(train(program, folder, "d", text))
             print(f"cache d: weights {seen[-1][0]}{', algorithms measured' if seen[-1][1] else ''}")
-        if len({digest for digest, _ in seen}) != 1:
+        llamas = [train(program, folder, cache, text, LLAMA) for cache in ("e", "f")]
+        for digest, _ in llamas:
+            print(f"llama: weights {digest}")
+        if len({digest for digest, _ in seen}) != 1 or len({digest for digest, _ in llamas}) != 1:
             sys.exit("the weights differ")
-    print(f"{len(seen)} runs, the same bits")
+    print(f"{len(seen)} and {len(llamas)} runs, the same bits")
 
 
 main()

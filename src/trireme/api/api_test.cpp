@@ -186,6 +186,29 @@ TEST_F(Library, SeveralTrainersInOneProcess) {
   EXPECT_EQ(large_again, large);
 }
 
+// Matrices that the plan names are sharded; what follows from them need not be named.
+TEST_F(Library, ShardsAModelOfItsUserAsThePlanSays) {
+  tri::Trainer plain{ByteLM{}, book(), few(6)};
+  const std::vector<double> expected = losses(plain);
+  const tri::Plan both{.mesh = "dp=2,tp=2",
+                       .zero = 1,
+                       .remat = "sqrt",
+                       .sharding = {{"*.up.weight", "out:tp"}, {"*.down.weight", "in:tp"}}};
+  tri::Plan first = both;
+  first.sharding = {{"*.up.weight", "out:tp"}};
+  for (const tri::Plan& plan : {both, first}) {
+    tri::Trainer sharded{ByteLM{}, book(), few(6), plan};
+    const std::vector<double> got = losses(sharded);
+    ASSERT_EQ(got.size(), expected.size());
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 2e-5 * expected[i]);
+  }
+  EXPECT_NE(
+      refusal([&] {
+        tri::Trainer(ByteLM{}, book(), few(6), tri::Plan{.mesh = "tp=2", .sharding = {{"*.upp.weight", "out:tp"}}});
+      }).find("the nearest is"),
+      std::string::npos);
+}
+
 TEST_F(Library, RefusesWhatTheProgramRefuses) {
   const auto by_file = [&](const std::string& toml) {
     return refusal([&] { trireme::train::parse_config(toml, ""); });

@@ -107,15 +107,14 @@ void add_inspect(CLI::App& app, Context& context) {
       check_subject(*arguments);
       if (arguments->what == "schedule") return inspect_schedule(context, arguments->config, arguments->schedule);
       const std::string config = arguments->config.empty() ? "quickstart" : arguments->config;
-      if (!arguments->explain.empty()) {
-        fmt::print("{}", explained_sharding(train::load_config(config, context.overrides, context.registry->models),
-                                            *context.registry, arguments->explain));
-        return 0;
-      }
       Preparation preparation("preparing");
       const train::Trainer trainer(train::load_config(config, context.overrides, context.registry->models),
                                    *context.registry, planning_options(preparation));
       preparation.finish();
+      if (!arguments->explain.empty()) {
+        fmt::print("{}", explained_sharding(trainer.config(), *context.registry, arguments->explain));
+        return 0;
+      }
       const train::Compiled& compiled = trainer.compiled();
       if (arguments->rank < 0 || arguments->rank >= compiled.ranks())
         refuse("--rank {}: this run has {}", arguments->rank,

@@ -472,6 +472,7 @@ void Communicator::reset_counters() {
 }
 
 void Communicator::abort(const std::string& why) { impl_->transport->abort(why); }
+void Communicator::check() const { impl_->transport->check(); }
 
 Cut Communicator::even_cut(void* whole, void* slice, std::size_t whole_count, std::size_t slice_count) const {
   TRI_CHECK(whole_count == slice_count * static_cast<std::size_t>(size()), "{} elements in {} slices of {}",

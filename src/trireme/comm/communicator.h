@@ -133,6 +133,8 @@ class Communicator {
   // Ends the whole world, with all groups split from it: every blocked or later call of every rank throws Aborted with
   // the first reason. May be called from any thread.
   void abort(const std::string& why);
+  // Throws if that has happened. It does not block.
+  void check() const;
 
  private:
   struct Impl;

@@ -15,7 +15,7 @@
 namespace trireme::device {
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;  // of the file and of how algorithms are chosen
 
 std::filesystem::path folder() {
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != 0)

@@ -65,6 +65,8 @@ class Streams {
   // The calling thread waits for all that the streams, or one of them, have been given.
   virtual void synchronize() = 0;
   virtual void synchronize(std::size_t stream) = 0;
+  // Whether all that the streams have been given is done. An error of the device counts as done.
+  virtual bool is_idle() const = 0;
 
   // Events are numbered from 0. Each is recorded once between two forks of all streams, before a stream that must go on
   // then waits for it. Waiting gives the seconds for which the calling thread did.

@@ -28,6 +28,7 @@
 #include "trireme/ops/loss/linear_cross_entropy.h"
 #include "trireme/ops/loss/regression.h"
 #include "trireme/ops/loss/sharded_cross_entropy.h"
+#include "trireme/ops/matmul/gated.h"
 #include "trireme/ops/matmul/matmul.h"
 #include "trireme/ops/norm/batch_norm.h"
 #include "trireme/ops/norm/batch_norm_parts.h"
@@ -101,6 +102,8 @@ ir::Registry builtin() {
   registry.add(silu_grad_def());
   registry.add(swiglu_def());
   registry.add(swiglu_grad_def());
+  registry.add(gated_linear_def());
+  registry.add(gated_linear_grad_def());
   registry.add(cast_def());
   registry.add(fill_def());
   registry.add(select_def());

@@ -35,8 +35,8 @@ bool mergeable(const Node& a, const Node& b) {
 
 class Fuser {
  public:
-  Fuser(Graph& graph, const Fuse::Options& options)
-      : g_(graph), options_(options), uses_(graph), gone_(graph.nodes.size(), false) {}
+  Fuser(Graph& graph, const ir::Registry& registry, const Fuse::Options& options)
+      : g_(graph), registry_(registry), options_(options), uses_(graph), gone_(graph.nodes.size(), false) {}
 
   void run() {
     for (std::size_t n = 0; n < g_.nodes.size(); ++n) {
@@ -45,6 +45,8 @@ class Fuser {
       if (!gone_[n]) fuse_activation_gradient(n);
       if (!gone_[n]) fuse_residual(n);
       if (!gone_[n]) fuse_residual_gradient(n);
+      if (!gone_[n]) fuse_gate(n);
+      if (!gone_[n]) fuse_gate_gradient(n);
       if (!gone_[n]) fuse_batch_norm(n);
       if (!gone_[n]) fuse_batch_norm_gradient(n);
     }
@@ -150,6 +152,58 @@ class Fuser {
     }
   }
 
+  // A product that gated ones are made of: 16 bits, nothing but two operands.
+  Node* gated_product(ValueId value, const Node& user) {
+    Node* matmul = producer(value, user);
+    if (matmul == nullptr || !plain_matmul(*matmul) || matmul->inputs[2] != kNone ||
+        matmul->attributes.boolean("trans_a") || matmul->attributes.text("out") != "same" ||
+        size_of(g_.type(value).dtype) != 2)
+      return nullptr;
+    return matmul;
+  }
+
+  void make_gated(Node& node, const char* op, const Node& matmul) {
+    node.op = registry_.find(op);
+    node.attributes = {};
+    for (const ir::AttributeSpec& a : node.op->attributes) node.attributes.set(a.name, *matmul.attributes.find(a.name));
+  }
+
+  // Where gradients read gate and up; elsewhere they would be written for nothing.
+  void fuse_gate(std::size_t n) {
+    if (g_.nodes[n].op->name != "swiglu") return;
+    const ValueId gate = g_.nodes[n].inputs[0];
+    const ValueId up = g_.nodes[n].inputs[1];
+    Node* first = gated_product(gate, g_.nodes[n]);
+    Node* second = gated_product(up, g_.nodes[n]);
+    if (first == nullptr || second == nullptr || first == second || used_once(gate) || used_once(up) ||
+        first->inputs[0] != second->inputs[0] || g_.type(first->inputs[1]) != g_.type(second->inputs[1]) ||
+        first->attributes != second->attributes)
+      return;
+    const auto at = static_cast<std::size_t>(std::max(first, second) - g_.nodes.data());
+    for (const ValueId value : {gate, up})
+      for (const std::int32_t consumer : uses_.consumers[index(value)])
+        if (index(consumer) < at) return;
+    Node fused = g_.nodes[n];
+    make_gated(fused, "gated_linear", *first);
+    fused.inputs = {first->inputs[0], first->inputs[1], second->inputs[1]};
+    fused.outputs = {g_.nodes[n].outputs.front(), gate, up};
+    gone_[static_cast<std::size_t>(std::min(first, second) - g_.nodes.data())] = true;
+    gone_[n] = true;
+    g_.nodes[at] = std::move(fused);
+    place(g_.nodes[at], at);
+  }
+
+  void fuse_gate_gradient(std::size_t n) {
+    Node& node = g_.nodes[n];
+    if (node.op->name != "swiglu_grad") return;
+    const ValueId incoming = node.inputs[2];
+    Node* matmul = gated_product(incoming, node);
+    if (matmul == nullptr || !used_once(incoming)) return;
+    make_gated(node, "gated_linear_grad", *matmul);
+    node.inputs = {matmul->inputs[0], matmul->inputs[1], node.inputs[0], node.inputs[1]};
+    gone_[static_cast<std::size_t>(matmul - g_.nodes.data())] = true;
+  }
+
   // Whether something reads the node's other outputs before position `at`.
   bool read_before(const Node& node, std::size_t at) const {
     for (std::size_t o = 1; o < node.outputs.size(); ++o)
@@ -246,6 +300,7 @@ class Fuser {
   }
 
   Graph& g_;
+  const ir::Registry& registry_;
   Fuse::Options options_;
   ir::Uses uses_;
   std::vector<bool> gone_;
@@ -254,7 +309,7 @@ class Fuser {
 }  // namespace
 
 void Fuse::run(ir::Module& module) const {
-  for (Graph& graph : module.graphs) Fuser(graph, options_).run();
+  for (Graph& graph : module.graphs) Fuser(graph, *module.registry, options_).run();
 }
 
 }  // namespace trireme::passes

@@ -21,6 +21,12 @@ namespace trireme::passes {
 //   %y,
 //                                            %g = relu_grad(%y, %t)      →                                %e)
 //                                            {total=true} %dx, … = batch_norm_grad(…, %g)
+//   7. two products and their gate          %g = matmul(%x, @w)                %y, %g, %u = gated_linear(%x, @w, @v)
+//      (16 bits, where gradients read       %u = matmul(%x, @v)         →
+//      gate and up)                         %y = swiglu(%g, %u)
+//   8. the gate's gradient                  %d = matmul(%dz, @o)               %dg, %du = gated_linear_grad(%dz, @o,
+//                                           %dg, %du = swiglu_grad(     →          %g, %u)
+//                                               %g, %u, %d)
 class Fuse : public Pass {
  public:
   struct Options {

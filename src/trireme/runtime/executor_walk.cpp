@@ -40,7 +40,8 @@ void Executor::run() {
     }
   };
   note([&] { captures ? run_captured() : run_issued(); });
-  note([&] { streams_->synchronize(); });
+  if (ranks_ != nullptr && (error || failure_.happened())) ranks_->abandon();
+  note([&] { ranks_ == nullptr ? streams_->synchronize() : ranks_->synchronize(*streams_); });
   failure_.rethrow();  // an instruction's error is the cause
   try {
     if (error) std::rethrow_exception(error);

@@ -30,6 +30,18 @@ comm::DeviceGroup& ProcessGroups::device_group(std::string_view axis, device::Ki
   return *entry.device_group;
 }
 
+void ProcessGroups::synchronize(device::Streams& streams) const {
+  std::vector<comm::DeviceGroup*> groups;
+  for (const Entry& entry : entries_)
+    if (entry.device_group) groups.push_back(entry.device_group.get());
+  comm::synchronize(streams, groups);
+}
+
+void ProcessGroups::abandon() noexcept {
+  for (const Entry& entry : entries_)
+    if (entry.device_group) entry.device_group->abandon();
+}
+
 std::uint64_t ProcessGroups::sent_bytes() const {
   std::uint64_t sum = 0;
   for (const Entry& entry : entries_)

@@ -40,6 +40,10 @@ class ProcessGroups {
   comm::DeviceGroup& device_group(std::string_view axis, device::Kind kind);
   // All ranks of the run. Throws where the table has no such group.
   comm::Communicator& all() const;
+  // Waits for the streams; throws when another rank has failed, instead of waiting for it (comm/device/group.h).
+  void synchronize(device::Streams& streams) const;
+  // After a failure of this rank: no stream waits for the others any more.
+  void abandon() noexcept;
   // Bytes sent to other ranks so far.
   std::uint64_t sent_bytes() const;
 

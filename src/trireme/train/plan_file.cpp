@@ -14,13 +14,13 @@
 namespace trireme::train {
 namespace {
 
+constexpr std::string_view kSharding = "parallel.sharding";
+
 // Keys that say how a model is trained, and not what is learned or where files lie.
 bool is_plan_key(const Key& key) {
   constexpr std::array<std::string_view, 6> more = {"train.micro_batch", "train.precision",       "runtime.device",
                                                     "runtime.threads",   "runtime.overlap_wgrad", "output.staging"};
-  if (key.name == "parallel.timeout" || key.name == "parallel.plan" || key.name == "parallel.sharding" ||
-      key.name == "memory.offload_dir")
-    return false;
+  if (key.name == "parallel.timeout" || key.name == "parallel.plan" || key.name == "memory.offload_dir") return false;
   return key.section() == "parallel" || key.section() == "memory" ||
          std::find(more.begin(), more.end(), key.name) != more.end();
 }
@@ -72,11 +72,16 @@ std::string plan_text(const Config& config, const Planned& planned) {
       fmt::format("model = \"{}\"  # digest of the model that it was made for\n", compiler::digest_of(planned.graphs));
   Config copy = resolved(config, plan);
   std::string section;
+  std::string annotations;
   for (const Key& key : keys_of(copy)) {
     if (!is_plan_key(key)) continue;
     if (key.section() != section) text += fmt::format("\n[{}]\n", section = key.section());
-    text += fmt::format("{} = {}\n", key.leaf(), to_text(key));
+    if (key.name != kSharding)
+      text += fmt::format("{} = {}\n", key.leaf(), to_text(key));
+    else if (!copy.parallel.sharding.empty())
+      annotations = fmt::format("\n[{}]\n{}", kSharding, to_text(key));
   }
+  text += annotations;  // a table of its own
   text += fmt::format("\n[decisions]\ndevice = \"{}\"\n", plan.device == device::Kind::cpu ? "cpu" : "cuda");
   if (plan.recompute) text += "recompute = " + list_text(*plan.recompute) + "\n";
   if (plan.offload) {
@@ -137,7 +142,11 @@ PlanFile read_plan(const std::filesystem::path& given) {
       if (const auto now = renamed(entry.key)) refuse("{}:{}: {} is now called {}", file, entry.line, entry.key, *now);
       if (key == keys.end()) refuse("{}:{}: {} is not part of a plan", file, entry.line, entry.key);
       assign(*key, current_value(entry.key, entry.value));
-      plan.settings.push_back(fmt::format("{}={}", entry.key, to_text(*key)));
+      if (entry.key == kSharding)
+        for (const auto& [pattern, sharding] : any.parallel.sharding)
+          plan.settings.push_back(fmt::format("{}.{}={}", kSharding, pattern, sharding));
+      else
+        plan.settings.push_back(fmt::format("{}={}", entry.key, to_text(*key)));
     }
   }
   if (plan.decisions.model.empty()) refuse("{}: is not a plan: it does not name its model", file);

@@ -49,6 +49,17 @@ class DeviceGroup {
 
   // Bytes that this rank gave to others without messages of its communicator.
   virtual std::uint64_t sent() const = 0;
+
+  // Whether work on a stream waits for other ranks, and so for ever when one of them fails.
+  virtual bool waits_on_device() const { return false; }
+  // Throws when such work will not end: another rank has given up, or the library reports an error. It does not block.
+  virtual void check() {}
+  // Ends such work, whatever it has done; later calls fail. After a failure, before waiting for the streams.
+  virtual void abandon() noexcept {}
 };
+
+// Waits for all that the streams have been given, collectives of these groups among it. Throws what `check` does, once
+// the streams are idle: their collectives have then been abandoned.
+void synchronize(device::Streams& streams, std::span<DeviceGroup* const> groups);
 
 }  // namespace trireme::comm

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -169,6 +171,43 @@ TEST_P(DeviceGroups, AllToAllOfSeveralTensors) {
       EXPECT_EQ(end.get(reinterpret_cast<const float*>(t.in), run * ranks), expected) << run;
     }
   });
+}
+
+// The stream is held up as by a collective whose other ranks do not come. With one GPU there are no other ranks over
+// NCCL: that a kernel in progress returns when its group is abandoned is not seen here.
+TEST_P(DeviceGroups, NobodyWaitsForARankThatHasGivenUp) {
+  threads::World world(1);
+  Communicator communicator = world.communicator(0);
+  const auto group = GetParam().make(communicator);
+  if (!group->waits_on_device()) GTEST_SKIP() << "no work on its streams waits for other ranks";
+  End end{0, 1};
+  const Segment segment{end.put({1, 2, 3}), 3};
+  DeviceGroup* const groups[] = {group.get()};
+  group->all_reduce(std::span(&segment, 1), DType::f32, Reduce::sum, {}, end.on());
+  synchronize(*end.streams, groups);
+  std::atomic<bool> held = true;
+  const auto hold = [](void* flag) { static_cast<std::atomic<bool>*>(flag)->wait(true); };
+  end.streams->call(hold, &held, 1);
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    world.abort("rank 1 ran out of luck");
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    held = false;
+    held.notify_all();
+  });
+  const auto thrown = [](auto&& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& e) {
+      return e.message();
+    }
+    return "nothing";
+  };
+  EXPECT_EQ(thrown([&] { synchronize(*end.streams, groups); }), "rank 1 ran out of luck");
+  other.join();
+  EXPECT_TRUE(end.streams->is_idle());
+  EXPECT_EQ(thrown([&] { group->all_reduce(std::span(&segment, 1), DType::f32, Reduce::sum, {}, end.on()); }),
+            "NCCL: the group was abandoned after a failure");
 }
 
 std::vector<Case> cases() {

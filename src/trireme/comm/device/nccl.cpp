@@ -17,11 +17,11 @@ Nccl::Id agreed_id(Communicator& group) {
   return id;
 }
 
-// One rank on each GPU. The communicator is used to find each other, no more.
+// One rank on each GPU. The communicator is used to find each other, and to learn that one of them has given up.
 class NcclGroup final : public DeviceGroup {
  public:
   explicit NcclGroup(Communicator& group)
-      : rank_(group.rank()), size_(group.size()), nccl_(agreed_id(group), group.rank(), group.size()) {}
+      : group_(group), rank_(group.rank()), size_(group.size()), nccl_(agreed_id(group), group.rank(), group.size()) {}
 
   void all_reduce(std::span<const Segment> segments, DType dtype, Reduce reduce, const Options&,
                   const OnStream& on) override {
@@ -82,6 +82,13 @@ class NcclGroup final : public DeviceGroup {
 
   std::uint64_t sent() const override { return sent_; }
 
+  bool waits_on_device() const override { return true; }
+  void check() override {
+    group_.check();
+    nccl_.check();
+  }
+  void abandon() noexcept override { nccl_.abandon(); }
+
  private:
   static void* stream(const OnStream& on) { return on.streams.native(on.stream); }
   bool even(const Cut& cut) const { return cut.count == cut.slice_count * size_; }
@@ -89,6 +96,7 @@ class NcclGroup final : public DeviceGroup {
     return static_cast<std::byte*>(cut.whole) + static_cast<std::size_t>(slice_begin(cut, rank)) * size_of(dtype);
   }
 
+  Communicator& group_;
   int rank_;
   int size_;
   Nccl nccl_;

@@ -169,6 +169,7 @@ void MpiTransport::abort(const std::string& why) {
 }
 
 void MpiTransport::check() const {
+  session_->look_for_abort();
   if (session_->aborted()) session_->throw_aborted();
 }
 

@@ -1,5 +1,6 @@
 #include "trireme/device/cpu/stream.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -76,6 +77,10 @@ class ThreadStreams final : public Streams {
   }
   void synchronize(std::size_t stream) override {
     if (workers_[stream]) workers_[stream]->synchronize();
+  }
+
+  bool is_idle() const override {
+    return std::all_of(workers_.begin(), workers_.end(), [](const auto& w) { return !w || w->idle(); });
   }
 
   void record(std::size_t event, std::size_t) override { events_[event].record(); }

@@ -113,6 +113,11 @@ std::optional<cublasLtMatmulAlgo_t> from_text(const std::string& text) {
 constexpr std::size_t kFinalists = 6;
 constexpr int kRounds = 5;
 constexpr int kRuns = 8;
+// Seconds of a trial at the clock that a product's own power leaves.
+constexpr double kHeatUp = 0.15;
+constexpr double kSettle = 0.02;
+constexpr double kSustained = 0.04;
+constexpr int kLongRounds = 3;
 constexpr std::size_t kFlush = std::size_t{256} << 20;
 
 }  // namespace
@@ -176,10 +181,13 @@ struct Gemm::Impl {
   }
 
   // The library's guess is within a few per cent for products that take no time.
-  bool worth_measuring() const {
-    const double flops = 2.0 * static_cast<double>(spec.m) * static_cast<double>(spec.n) * static_cast<double>(spec.k);
-    return (size_of(spec.input) == 2 || spec.tf32) && flops > 5e9;
+  bool worth_measuring() const { return (size_of(spec.input) == 2 || spec.tf32) && flops() > 5e9; }
+  double flops() const {
+    return 2.0 * static_cast<double>(spec.m) * static_cast<double>(spec.n) * static_cast<double>(spec.k);
   }
+  // A step of such products draws all the power there is: the GPU lowers its clock, and the algorithm that needs the
+  // least energy is the fastest, which short runs at full clock do not tell.
+  bool limited_by_power() const { return flops() > 1e11; }
 
   std::string key() const {
     const GemmSpec& s = spec;
@@ -230,22 +238,22 @@ struct Gemm::Impl {
     std::vector<SameBits::Result> results = {{base + c_at, base + first_c_at, c_bytes}};
     if (spec.keep_argument) results.push_back({base + aux_at, base + first_aux_at, c_bytes});
     SameBits same_bits(std::move(results), reinterpret_cast<unsigned long long*>(base + count_at));
-    const auto gives_same_bits = [&](const cublasLtMatmulHeuristicResult_t& candidate) {
+    const auto gives_same_bits = [&](const cublasLtMatmulAlgo_t& algorithm) {
       if (spec.accumulate) streams->copy(base + c_at, base + start_at, c_bytes);
-      launch(streams->native(), buffers, candidate.algo);
+      launch(streams->native(), buffers, algorithm);
       return same_bits.check(*streams);
     };
     // In a step, what a product reads was written long before: other memory has been through the cache since.
-    const auto time = [&](const cublasLtMatmulHeuristicResult_t& candidate, int runs = 1) {
+    const auto time = [&](const cublasLtMatmulAlgo_t& algorithm, int runs) {
       streams->copy(base + total, base + total + kFlush / 2, kFlush / 2);
       streams->timestamp(0);
-      for (int run = 0; run < runs; ++run) launch(streams->native(), buffers, candidate.algo);
+      for (int run = 0; run < runs; ++run) launch(streams->native(), buffers, algorithm);
       streams->timestamp(1);
       streams->synchronize();
       return streams->seconds(0, 1);
     };
     struct Timed {
-      std::size_t index;
+      cublasLtMatmulAlgo_t algorithm;
       std::vector<double> seconds;
       double median() const {
         std::vector<double> sorted = seconds;
@@ -254,28 +262,40 @@ struct Gemm::Impl {
       }
     };
     std::vector<Timed> timed;
-    for (std::size_t i = 0; i < candidates.size(); ++i) {
+    for (const cublasLtMatmulHeuristicResult_t& candidate : candidates) {
       try {
-        if (!gives_same_bits(candidates[i])) continue;
-        timed.push_back({i, {time(candidates[i]), time(candidates[i]), time(candidates[i])}});
+        if (gives_same_bits(candidate.algo)) timed.push_back({candidate.algo, {}});
       } catch (const Error&) {
         continue;  // one that the library offers and then refuses
       }
     }
     if (timed.empty()) return candidates.front().algo;
-    std::stable_sort(timed.begin(), timed.end(),
-                     [](const Timed& x, const Timed& y) { return x.median() < y.median(); });
+    // All in turn, round by round: the clock changes meanwhile.
+    const auto take_turns = [&](int rounds, auto&& seconds) {
+      for (Timed& t : timed) t.seconds.clear();
+      for (int round = 0; round < rounds; ++round)
+        for (Timed& t : timed) t.seconds.push_back(seconds(t.algorithm));
+      std::stable_sort(timed.begin(), timed.end(),
+                       [](const Timed& x, const Timed& y) { return x.median() < y.median(); });
+    };
+    take_turns(kRounds, [&](const auto& algorithm) { return time(algorithm, 1); });
     timed.resize(std::min(timed.size(), kFinalists));
-    for (Timed& t : timed) t.seconds.clear();
-    // One behind the other, as a step has them: where power is what limits the GPU, another may be the fastest.
-    for (int round = 0; round < kRounds; ++round)
-      for (Timed& t : timed) t.seconds.push_back(time(candidates[t.index], kRuns));
-    const std::size_t best = std::min_element(timed.begin(), timed.end(), [](const Timed& x, const Timed& y) {
-                               return x.median() < y.median();
-                             })->index;
-    cache().keep(key(), to_text(candidates[best].algo));
+    const double once = timed.front().median();
+    if (limited_by_power()) {
+      // One behind the other, as a step has them, for so long that its own power sets the clock.
+      const auto runs = [&](double span) { return std::max(1, static_cast<int>(span / once)); };
+      time(timed.front().algorithm, runs(kHeatUp));
+      take_turns(kLongRounds, [&](const auto& algorithm) {
+        time(algorithm, runs(kSettle));
+        return time(algorithm, runs(kSustained));
+      });
+    } else {
+      take_turns(kRounds, [&](const auto& algorithm) { return time(algorithm, kRuns); });
+    }
+    const cublasLtMatmulAlgo_t best = timed.front().algorithm;
+    cache().keep(key(), to_text(best));
     note_measured(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-    return candidates[best].algo;
+    return best;
   }
 
   struct Buffers {

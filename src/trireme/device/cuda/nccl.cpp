@@ -19,6 +19,8 @@ struct Library {
   decltype(&ncclGetUniqueId) unique_id = nullptr;
   decltype(&ncclCommInitRank) init = nullptr;
   decltype(&ncclCommDestroy) destroy = nullptr;
+  decltype(&ncclCommAbort) abort = nullptr;
+  decltype(&ncclCommGetAsyncError) async_error = nullptr;
   decltype(&ncclGroupStart) begin = nullptr;
   decltype(&ncclGroupEnd) end = nullptr;
   decltype(&ncclAllReduce) all_reduce = nullptr;
@@ -36,6 +38,8 @@ struct Library {
     find(unique_id, "ncclGetUniqueId");
     find(init, "ncclCommInitRank");
     find(destroy, "ncclCommDestroy");
+    find(abort, "ncclCommAbort");
+    find(async_error, "ncclCommGetAsyncError");
     find(begin, "ncclGroupStart");
     find(end, "ncclGroupEnd");
     find(all_reduce, "ncclAllReduce");
@@ -66,7 +70,7 @@ const Library& usable() {
   return library();
 }
 
-void check(ncclResult_t result, const char* call) {
+void check_result(ncclResult_t result, const char* call) {
   if (result != ncclSuccess) fail("NCCL: {}: {}", call, library().error(result));
 }
 
@@ -85,7 +89,10 @@ ncclDataType_t type_of(DType dtype) {
   fail("NCCL does not know {}", name_of(dtype));
 }
 
-ncclComm_t comm(void* p) { return static_cast<ncclComm_t>(p); }
+ncclComm_t comm(void* p) {
+  if (p == nullptr) fail("NCCL: the group was abandoned after a failure");
+  return static_cast<ncclComm_t>(p);
+}
 cudaStream_t on(void* stream) { return static_cast<cudaStream_t>(stream); }
 std::size_t size(std::int64_t count) { return static_cast<std::size_t>(count); }
 
@@ -95,7 +102,7 @@ bool Nccl::available() { return library().handle != nullptr; }
 
 Nccl::Id Nccl::make_id() {
   ncclUniqueId unique;
-  check(usable().unique_id(&unique), "ncclGetUniqueId");
+  check_result(usable().unique_id(&unique), "ncclGetUniqueId");
   Id id;
   std::memcpy(id.data(), &unique, id.size());
   return id;
@@ -105,7 +112,7 @@ Nccl::Nccl(const Id& id, int rank, int ranks) {
   ncclUniqueId unique;
   std::memcpy(&unique, id.data(), id.size());
   ncclComm_t made = nullptr;
-  check(usable().init(&made, ranks, unique, rank), "ncclCommInitRank");
+  check_result(usable().init(&made, ranks, unique, rank), "ncclCommInitRank");
   comm_ = made;
 }
 
@@ -113,33 +120,49 @@ Nccl::~Nccl() {
   if (comm_ != nullptr) library().destroy(comm(comm_));
 }
 
-void Nccl::begin() const { check(library().begin(), "ncclGroupStart"); }
-void Nccl::end() const { check(library().end(), "ncclGroupEnd"); }
+void Nccl::begin() const {
+  comm(comm_);
+  check_result(library().begin(), "ncclGroupStart");
+}
+void Nccl::end() const { check_result(library().end(), "ncclGroupEnd"); }
 
 void Nccl::all_reduce(void* data, std::int64_t count, DType dtype, bool maximum, void* stream) const {
-  check(library().all_reduce(data, data, size(count), type_of(dtype), maximum ? ncclMax : ncclSum, comm(comm_),
-                             on(stream)),
-        "ncclAllReduce");
+  check_result(library().all_reduce(data, data, size(count), type_of(dtype), maximum ? ncclMax : ncclSum, comm(comm_),
+                                    on(stream)),
+               "ncclAllReduce");
 }
 void Nccl::reduce_scatter(const void* whole, void* slice, std::int64_t slice_count, DType dtype, void* stream) const {
-  check(library().reduce_scatter(whole, slice, size(slice_count), type_of(dtype), ncclSum, comm(comm_), on(stream)),
-        "ncclReduceScatter");
+  check_result(
+      library().reduce_scatter(whole, slice, size(slice_count), type_of(dtype), ncclSum, comm(comm_), on(stream)),
+      "ncclReduceScatter");
 }
 void Nccl::all_gather(const void* slice, void* whole, std::int64_t slice_count, DType dtype, void* stream) const {
-  check(library().all_gather(slice, whole, size(slice_count), type_of(dtype), comm(comm_), on(stream)),
-        "ncclAllGather");
+  check_result(library().all_gather(slice, whole, size(slice_count), type_of(dtype), comm(comm_), on(stream)),
+               "ncclAllGather");
 }
 void Nccl::reduce(const void* from, void* to, std::int64_t count, DType dtype, int root, void* stream) const {
-  check(library().reduce(from, to, size(count), type_of(dtype), ncclSum, root, comm(comm_), on(stream)), "ncclReduce");
+  check_result(library().reduce(from, to, size(count), type_of(dtype), ncclSum, root, comm(comm_), on(stream)),
+               "ncclReduce");
 }
 void Nccl::broadcast(const void* from, void* to, std::int64_t count, DType dtype, int root, void* stream) const {
-  check(library().broadcast(from, to, size(count), type_of(dtype), root, comm(comm_), on(stream)), "ncclBroadcast");
+  check_result(library().broadcast(from, to, size(count), type_of(dtype), root, comm(comm_), on(stream)),
+               "ncclBroadcast");
 }
 void Nccl::send(const void* from, std::size_t bytes, int to, void* stream) const {
-  check(library().send(from, bytes, ncclUint8, to, comm(comm_), on(stream)), "ncclSend");
+  check_result(library().send(from, bytes, ncclUint8, to, comm(comm_), on(stream)), "ncclSend");
 }
 void Nccl::receive(void* to, std::size_t bytes, int from, void* stream) const {
-  check(library().receive(to, bytes, ncclUint8, from, comm(comm_), on(stream)), "ncclRecv");
+  check_result(library().receive(to, bytes, ncclUint8, from, comm(comm_), on(stream)), "ncclRecv");
+}
+
+void Nccl::check() const {
+  ncclResult_t state = ncclSuccess;
+  check_result(library().async_error(comm(comm_), &state), "ncclCommGetAsyncError");
+  if (state != ncclInProgress) check_result(state, "a collective");
+}
+void Nccl::abandon() noexcept {
+  if (comm_ != nullptr) library().abort(static_cast<ncclComm_t>(comm_));
+  comm_ = nullptr;
 }
 
 }  // namespace trireme::device::cuda

@@ -33,6 +33,11 @@ class Nccl {
   void send(const void* from, std::size_t bytes, int to, void* stream) const;
   void receive(void* to, std::size_t bytes, int from, void* stream) const;
 
+  // Throws if the library has met an error in what a stream was given. It does not block.
+  void check() const;
+  // Ends what streams have been given: kernels that wait for a rank that has failed return. Later calls throw.
+  void abandon() noexcept;
+
  private:
   void* comm_ = nullptr;
 };

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -89,6 +90,10 @@ class CudaStreams final : public Streams {
     for (cudaStream_t stream : streams_) TRI_CUDA(cudaStreamSynchronize(stream));
   }
   void synchronize(std::size_t stream) override { TRI_CUDA(cudaStreamSynchronize(streams_[stream])); }
+  bool is_idle() const override {
+    return std::none_of(streams_.begin(), streams_.end(),
+                        [](cudaStream_t stream) { return cudaStreamQuery(stream) == cudaErrorNotReady; });
+  }
 
   void record(std::size_t event, std::size_t stream) override {
     TRI_CUDA(cudaEventRecord(events_[event], streams_[stream]));

@@ -21,5 +21,7 @@ void Nccl::reduce(const void*, void*, std::int64_t, DType, int, void*) const {}
 void Nccl::broadcast(const void*, void*, std::int64_t, DType, int, void*) const {}
 void Nccl::send(const void*, std::size_t, int, void*) const {}
 void Nccl::receive(void*, std::size_t, int, void*) const {}
+void Nccl::check() const {}
+void Nccl::abandon() noexcept {}
 
 }  // namespace trireme::device::cuda

@@ -1,5 +1,6 @@
 #include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/define.h"
+#include "trireme/ops/matmul/gated_cuda.h"
 
 namespace trireme::ops {
 namespace {
@@ -74,6 +75,8 @@ void add_cuda_kernels(ir::Registry& registry) {
   add("silu_grad", prepare_silu_grad_cuda);
   add("swiglu", prepare_swiglu_cuda);
   add("swiglu_grad", prepare_swiglu_grad_cuda);
+  add("gated_linear", prepare_gated_linear_cuda, gated_linear_workspace_cuda);
+  add("gated_linear_grad", prepare_gated_linear_grad_cuda, gated_linear_grad_workspace_cuda);
   add("cast", prepare_cast_cuda);
   add("fill", prepare_fill_cuda);
   add("select", prepare_select_cuda).groups = true;

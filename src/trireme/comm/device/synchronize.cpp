@@ -1,0 +1,26 @@
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "trireme/comm/device/group.h"
+
+namespace trireme::comm {
+
+void synchronize(device::Streams& streams, std::span<DeviceGroup* const> groups) {
+  constexpr std::chrono::microseconds kPause{50};
+  const bool waits =
+      std::any_of(groups.begin(), groups.end(), [](const DeviceGroup* group) { return group->waits_on_device(); });
+  try {
+    while (waits && !streams.is_idle()) {
+      for (DeviceGroup* const group : groups) group->check();
+      std::this_thread::sleep_for(kPause);
+    }
+  } catch (...) {
+    for (DeviceGroup* const group : groups) group->abandon();
+    streams.synchronize();
+    throw;
+  }
+  streams.synchronize();
+}
+
+}  // namespace trireme::comm
