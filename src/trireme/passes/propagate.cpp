@@ -150,12 +150,20 @@ class Propagator {
     return true;
   }
 
+  // Behind a leading "*." names are compared by as many of their last parts as the pattern has.
   [[noreturn]] void no_match(const Annotation& a) const {
+    const bool any_before = a.pattern.starts_with("*.");
+    const std::string wanted = any_before ? a.pattern.substr(2) : a.pattern;
+    const std::size_t parts = split(wanted, '.').size();
     std::vector<std::string> names;
-    for (const Cell& cell : cells_) names.push_back(cell.name.substr(1));
-    const auto close = nearest(a.pattern, names);
+    for (const Cell& cell : cells_) {
+      std::vector<std::string> own = split(cell.name.substr(1), '.');
+      if (any_before && own.size() > parts) own.erase(own.begin(), own.end() - static_cast<std::ptrdiff_t>(parts));
+      names.push_back(fmt::format("{}", fmt::join(own, ".")));
+    }
+    const auto close = nearest(wanted, names);
     refuse("\"{}\" = \"{}\": no parameter, input or value has such a name{}", a.pattern, a.sharding,
-           close ? fmt::format(" (the nearest is {})", *close) : "");
+           close ? fmt::format("; the nearest is \"{}{}\"", any_before ? "*." : "", *close) : "");
   }
 
   // The node that multiplies with a parameter, or with its copy in another precision.
