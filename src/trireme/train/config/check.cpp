@@ -45,8 +45,8 @@ void check_available(Config config) {
                fmt::join(entry.values, ", "));
     }
   for (const auto& [name, size] : mesh_axes(config)) {
-    if (name != ir::kDataAxis && name != ir::kTensorAxis && size > 1)
-      refuse("not available in this version: parallel.mesh = \"{}\" (available: dp and tp)", config.parallel.mesh);
+    if (name != ir::kDataAxis && name != ir::kTensorAxis && name != ir::kPipelineAxis && size > 1)
+      refuse("not available in this version: parallel.mesh = \"{}\" (available: pp, dp and tp)", config.parallel.mesh);
   }
 }
 
