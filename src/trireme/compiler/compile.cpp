@@ -11,30 +11,53 @@
 #include "trireme/compiler/server_role.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/passes/split.h"
 #include "trireme/program/check_together.h"
+#include "trireme/program/messages.h"
 
 namespace trireme::compiler {
 namespace {
 
-program::LowerOptions step_options(const Graphs& graphs, const Plan& plan, const ir::Mesh& mesh) {
+// Without a pipeline: each micro-batch to its end.
+program::LowerOptions step_options(const Graphs& graphs, const Plan& plan, const ir::Mesh& mesh,
+                                   std::vector<program::Action> actions) {
   program::LowerOptions lowering = lower_options(plan, mesh);
+  lowering.before_tail = {passes::kTies};
   lowering.tail = "update";
   lowering.micro_batches = graphs.micro_batches;
+  lowering.actions = std::move(actions);
   return lowering;
 }
 
-Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const CompileOptions& options) {
+// The order in which each stage works; nothing: there are no stages.
+std::vector<std::vector<program::Action>> stage_actions(const Graphs& graphs, const Plan& plan) {
+  if (plan.stages() == 1 || graphs.purpose != Purpose::train) return {{}};
+  const program::Schedule schedule = program::make_schedule(
+      {.pipeline = plan.pipeline, .stages = plan.stages(), .micro_batches = graphs.micro_batches});
+  if (schedule.asynchronous())
+    refuse("parallel.pipeline: updates within a step are not done yet; the nearest is \"1f1b\"");
+  return schedule.stages;
+}
+
+Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir::Module& common, int stage,
+                  std::vector<program::Action> actions, const CompileOptions& options) {
+  const bool staged = plan.stages() > 1;
   Role role;
-  role.name = "worker";
-  role.module = graphs.module;
-  const passes::Pipeline passes = graph_passes(graphs, plan);
-  passes.run(role.module, {options.dump_passes, options.disabled_passes, options.on_pass});
+  role.name = staged ? fmt::format("stage {}", stage) : "worker";
+  role.module = common;
+  const passes::Pipeline passes = graph_passes(graphs, plan, {}, stage);
+  std::filesystem::path dump = options.dump_passes;
+  if (staged && !dump.empty()) dump /= fmt::format("stage-{}", stage);
+  passes.run(
+      role.module,
+      {.dump = dump, .disabled = options.disabled_passes, .on_pass = options.on_pass, .from = staged ? kSplit : ""});
   // Program passes are numbered on from the graph passes.
-  RoleBuilder builder(role, plan, plan.mesh.ranks(), {options.dump_passes, passes.names().size() + 1, options.on_pass});
+  RoleBuilder builder(role, plan, plan.mesh.ranks() / plan.stages(),
+                      {dump, passes.names().size() + 1, options.on_pass});
   builder.lower("init", "init");
   builder.lower("derive", "derive");
   if (role.module.has_graph("micro")) {
-    program::LowerOptions step = step_options(graphs, plan, role.module.mesh);
+    program::LowerOptions step = step_options(graphs, plan, role.module.mesh, std::move(actions));
     builder.lower("step", "micro", step);
     c.steps = {{"step", 0}};
     if (role.module.has_graph(passes::kWarmUpdate)) {
@@ -49,17 +72,23 @@ Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const Com
     builder.lower(advance_graph(rows), advance_graph(rows));
     c.advance.push_back({advance_graph(rows), rows});
   }
-  c.checked = builder.checked();
+  c.checked.instructions += builder.checked().instructions;
+  c.checked.buffers += builder.checked().buffers;
+  c.checked.collectives += builder.checked().collectives;
+  c.checked.messages += builder.checked().messages;
+  c.checked.conflicts_ordered += builder.checked().conflicts_ordered;
   return role;
 }
 
-// Every axis of a role's mesh is a group of its own, and so are several axes over which it has a collective; roles with
-// the same mesh share them. Where ranks exchange messages, all of them are one more.
+// Every axis of a role's mesh is a group of its own, and so are several axes over which it has a collective. Stages
+// meet along pp alone. Where ranks exchange messages with servers, all of them are one more; messages between stages
+// have a group for each direction.
 std::vector<program::Group> groups_of(const std::vector<Role>& roles) {
   std::vector<program::Group> groups;
   const auto join = [&](const std::vector<std::string>& axes, std::size_t role) {
     for (program::Group& group : groups)
-      if (group.axes == axes && roles[group.roles.front()].module.mesh == roles[role].module.mesh) {
+      if (group.axes == axes && roles[group.roles.front()].module.mesh == roles[role].module.mesh &&
+          std::find(axes.begin(), axes.end(), ir::kPipelineAxis) != axes.end()) {
         group.roles.push_back(role);
         return;
       }
@@ -80,6 +109,15 @@ std::vector<program::Group> groups_of(const std::vector<Role>& roles) {
           several.insert(i.attributes.text("axis"));
     for (const std::string& axes : several) join(split(axes, '+'), r);
   }
+  std::set<std::string> known;
+  for (const Role& role : roles)
+    for (const program::Program& p : role.programs)
+      for (const program::Instruction& i : p.instructions)
+        if (i.between_stages() && known.insert(program::message_group(i)).second)
+          groups.push_back({{ir::kPipelineAxis},
+                            {static_cast<std::size_t>(i.attributes.integer("from")),
+                             static_cast<std::size_t>(i.attributes.integer("to"))},
+                            program::message_group(i)});
   return groups;
 }
 
@@ -108,6 +146,8 @@ void check_roles(Compiled& c) {
   };
   const auto whole = [](const Role& role) { return role.exchange ? &*role.exchange : nullptr; };
   for (const StepProgram& step : c.steps) check(step.program, whole);
+  if (c.plan.stages() > 1)
+    for (const char* other : {"eval", "predict"}) check(other, whole);
   // After the state was set from outside, states are sent unasked.
   std::map<const Role*, program::Exchange> states;
   for (const Role& role : c.roles)
@@ -133,7 +173,8 @@ void Compilation::run_until(const Plan& plan, const std::string& pass) {
 program::Program Compilation::step(const Plan& plan) const {
   ir::Module module = module_;
   graph_passes(graphs_, plan).run(module, {.from = next_});
-  return program::lower(module, lay_out(module, plan, plan.mesh.ranks()), step_options(graphs_, plan, module.mesh));
+  return program::lower(module, lay_out(module, plan, plan.mesh.ranks() / plan.stages()),
+                        step_options(graphs_, plan, module.mesh, stage_actions(graphs_, plan).front()));
 }
 
 Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& options) {
@@ -144,8 +185,20 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
   c.micro_rows = graphs.micro_rows;
   c.micro_batches = graphs.micro_batches;
   if (!graphs.advance.empty()) c.cache_rows = graphs.cache_rows - graphs.advance.back();
-  c.roles.push_back(compile_rows(c, graphs, plan, options));
-  for (int r = 0; r < plan.mesh.ranks(); ++r) c.seats.push_back({0, r});
+  if (plan.stages() > 1 && plan.device != device::Kind::cpu)
+    refuse("parallel.mesh = \"{}\": stages on a {} are not done yet; runtime.device = \"cpu\" is", plan.mesh.str(),
+           device::name_of(plan.device));
+  ir::Module common = graphs.module;
+  if (plan.stages() > 1)
+    graph_passes(graphs, plan).run(common, {.dump = options.dump_passes, .on_pass = options.on_pass, .until = kSplit});
+  const std::vector<std::vector<program::Action>> actions = stage_actions(graphs, plan);
+  for (int stage = 0; stage < plan.stages(); ++stage)
+    c.roles.push_back(compile_rows(c, graphs, plan, common, stage, actions[static_cast<std::size_t>(stage)], options));
+  for (int r = 0; r < plan.mesh.ranks(); ++r) {
+    const bool staged = plan.stages() > 1;
+    const std::size_t axis = staged ? plan.mesh.index_of(ir::kPipelineAxis) : 0;
+    c.seats.push_back({staged ? static_cast<std::size_t>(plan.mesh.coordinate(r)[axis]) : 0, r});
+  }
   add_server_roles(c, graphs, plan, options);
   c.groups = groups_of(c.roles);
   check_roles(c);

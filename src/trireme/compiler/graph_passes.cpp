@@ -11,6 +11,8 @@
 #include "trireme/passes/propagate.h"
 #include "trireme/passes/remat.h"
 #include "trireme/passes/sequence_cache.h"
+#include "trireme/passes/split.h"
+#include "trireme/passes/stage.h"
 #include "trireme/passes/tf32.h"
 #include "trireme/passes/validate.h"
 #include "trireme/passes/zero.h"
@@ -29,6 +31,10 @@ void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan) {
   // Before autodiff, so that gradients are made in the precision of what they belong to.
   if (fp16 || plan.precision == Precision::bf16)
     p.add<passes::LowPrecision>(passes::LowPrecision::Options{fp16 ? DType::f16 : DType::bf16, forward});
+  // Before autodiff: a gradient belongs to the part of what it is the gradient of.
+  if (plan.stages() > 1)
+    p.add<passes::Stage>(passes::Stage::Options{
+        .parts = plan.parts(), .layers = plan.stage_layers, .rates = passes::CostRates::of(plan.device)});
   if (trains) {
     p.add<passes::Autodiff>(passes::Autodiff::Options{.f32_gradients = graphs.micro_batches > 1,
                                                       .seed = fp16 ? passes::LossScale::kState : ""});
@@ -62,7 +68,7 @@ std::vector<passes::Annotation> annotations(const Plan& plan) {
   return all;
 }
 
-passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optional<int> place) {
+passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optional<int> place, int stage) {
   const bool trains = graphs.purpose == Purpose::train;
   passes::Pipeline p;
   add_common(p, graphs, plan);
@@ -71,6 +77,9 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
     p.add<passes::CleanUp>();
     return p;
   }
+  // After partition, which is the same for all stages; before everything that counts bytes or moves work about.
+  if (plan.stages() > 1)
+    p.add<passes::Split>(passes::Split::Options{.stages = plan.stages(), .stage = stage, .parts = plan.parts()});
   // Before everything that counts bytes: the update and its state go elsewhere.
   if (plan.server) p.add<passes::WorkerSide>(*plan.server);
   if (trains && plan.recompute) {

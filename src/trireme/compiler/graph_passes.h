@@ -11,7 +11,9 @@ namespace trireme::compiler {
 std::vector<passes::Annotation> annotations(const Plan& plan);
 
 // Every graph pass of a role, in order, each with the reason for its place. `place` is that of a rank which answers
-// messages; nothing: of the ranks that take rows of the batch.
-passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optional<int> place = {});
+// messages; nothing: of the ranks that take rows of the batch. `stage` is theirs in a pipeline; up to kSplit the passes
+// of all stages are the same.
+inline constexpr const char* kSplit = "split";
+passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optional<int> place = {}, int stage = 0);
 
 }  // namespace trireme::compiler

@@ -47,7 +47,8 @@ program::CopyOptions copy_options(device::Kind device) {
 }  // namespace
 
 program::LowerOptions lower_options(const Plan& plan, const ir::Mesh& mesh) {
-  return {.threads = plan.threads,
+  return {.chunks = plan.parts() / plan.stages(),
+          .threads = plan.threads,
           .device = plan.device,
           .copies = copy_options(plan.device),
           .collectives = collective_options(plan, mesh),

@@ -11,6 +11,7 @@
 #include "trireme/passes/offload.h"
 #include "trireme/passes/propagate.h"
 #include "trireme/passes/server.h"
+#include "trireme/program/schedule/generate.h"
 
 namespace trireme::compiler {
 
@@ -32,6 +33,9 @@ struct Plan {
   // Of parameters, inputs and values, beyond the rows of the batch.
   std::vector<passes::Annotation> sharding = {};
   int zero = 0;
+  // Of a mesh with an axis pp: the order of the stages' work, and the layers of each part; empty: balanced by cost.
+  program::PipelineName pipeline = {};
+  std::vector<std::int64_t> stage_layers = {};
   std::optional<passes::CompressGradients::Options> compress = {};
   std::optional<passes::CompressActivations::Kind> activations = {};  // nothing: saved as they are
   std::optional<passes::ServerOptions> server = {};
@@ -48,6 +52,10 @@ struct Plan {
 
   // Bytes in which checkpoints are staged, at most: no more is taken than the saved state needs.
   std::size_t staging = 0;
+
+  int stages() const { return mesh.size_of(ir::kPipelineAxis); }
+  // Of the model, each of which is a chunk of a stage.
+  int parts() const { return stages() * (stages() > 1 ? pipeline.chunks : 1); }
 };
 
 }  // namespace trireme::compiler

@@ -142,6 +142,8 @@ ir::Registry builtin() {
   registry.add(add_taken_def());
   registry.add(push_def());
   registry.add(pull_def());
+  registry.add(send_def());
+  registry.add(receive_def());
 
   registry.add(store_def());
   registry.add(load_def());

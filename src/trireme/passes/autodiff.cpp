@@ -32,7 +32,7 @@ class Differentiator {
       fail("the loss does not depend on any trained parameter");
     contributions_.resize(graph().values.size());
     for (const ValueId loss : losses)
-      if (needs(loss)) contribute(loss, seed(graph().type(loss)));
+      if (needs(loss)) contribute(loss, seed(graph().type(loss), stage_of(loss)));
     for (std::size_t n = forward_nodes_; n-- > 0;) differentiate(n);
     const ir::Uses uses(graph());
     for (const StateId parameter : trained_) write_gradient(parameter, uses);
@@ -92,8 +92,15 @@ class Differentiator {
     }
   }
 
-  Value seed(const TensorType& type) const {
-    if (options_.seed.empty()) return one(type);
+  // Of the node that makes a value.
+  std::int32_t stage_of(ValueId id) const {
+    for (const Node& node : graph().nodes)
+      if (std::find(node.outputs.begin(), node.outputs.end(), id) != node.outputs.end()) return node.stage;
+    return 0;
+  }
+
+  Value seed(const TensorType& type, std::int32_t stage) const {
+    if (options_.seed.empty()) return one(type, stage);
     StateId id = module_.find_state(options_.seed);
     if (id == kNone) {
       ir::State state;
@@ -109,11 +116,11 @@ class Differentiator {
     return {site_, "loss", graph().read(module_, id)};
   }
 
-  Value one(const TensorType& type) const {
+  Value one(const TensorType& type, std::int32_t stage) const {
     const std::vector<std::int64_t> dims(type.shape.begin(), type.shape.end());
     const auto ids = graph().add(module_.registry->at("fill"), {},
                                  {{"value", 1.0}, {"shape", dims}, {"dtype", std::string(name_of(type.dtype))}},
-                                 "loss.grad", Phase::input_gradient);
+                                 "loss.grad", Phase::input_gradient, stage);
     return {site_, "loss", ids.front()};
   }
 
@@ -130,7 +137,10 @@ class Differentiator {
     std::vector<Value>& parts = contributions_[index(id)];
     if (parts.empty()) return {};
     while (parts.size() > 1) {
+      // Where both were made; else towards the node that made the value.
+      const std::int32_t stage = std::min(stage_of(parts[0].id()), stage_of(parts[1].id()));
       const Value sum = ir::apply1("add", {parts[0], parts[1]});
+      graph().nodes.back().stage = stage;
       if (only_state_[index(id)]) graph().nodes.back().phase = Phase::weight_gradient;
       parts.erase(parts.begin());
       parts[0] = sum;
@@ -163,6 +173,7 @@ class Differentiator {
     contributions_.resize(graph().values.size());
     needs_.resize(graph().values.size(), false);
     only_state_.resize(graph().values.size(), false);
+    for (std::size_t added = first; added < graph().nodes.size(); ++added) graph().nodes[added].stage = node.stage;
     mark_phases(node, context.result(), first);
     for (std::size_t i = 0; i < node.inputs.size(); ++i)
       if (wanted[i]) contribute(node.inputs[i], context.result()[i]);

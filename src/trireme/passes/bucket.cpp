@@ -4,6 +4,7 @@
 #include <map>
 
 #include "trireme/core/error.h"
+#include "trireme/ir/axes.h"
 #include "trireme/ops/collective/collective.h"
 #include "trireme/ops/collective/message.h"
 
@@ -34,7 +35,7 @@ class Buckets {
     find_origins();
     std::map<std::string, std::vector<Candidate>> kinds;
     for (std::size_t n = 0; n < graph_.nodes.size(); ++n)
-      if (graph_.nodes[n].op->traits.collective && !ops::is_message(*graph_.nodes[n].op))
+      if (graph_.nodes[n].op->traits.collective && !ops::is_message(*graph_.nodes[n].op) && !between_stages(n))
         kinds[kind_of(n)].push_back(candidate(n));
     gone_.assign(graph_.nodes.size(), false);
     for (auto& [kind, candidates] : kinds) {
@@ -46,6 +47,9 @@ class Buckets {
   }
 
  private:
+  // Stages have other collectives around those in which they meet: what goes together here might not there.
+  bool between_stages(std::size_t n) const { return graph_.nodes[n].attributes.text("axis") == ir::kPipelineAxis; }
+
   // Collectives with the same text here can be one.
   std::string kind_of(std::size_t n) const {
     const Node& node = graph_.nodes[n];

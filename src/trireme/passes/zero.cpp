@@ -7,10 +7,12 @@
 
 #include "trireme/core/error.h"
 #include "trireme/ops/collective/collective.h"
+#include "trireme/ops/collective/message.h"
 #include "trireme/ops/random/window.h"
 #include "trireme/passes/autodiff.h"
 #include "trireme/passes/partition.h"
 #include "trireme/passes/rebuild.h"
+#include "trireme/passes/split.h"
 
 namespace trireme::passes {
 namespace {
@@ -33,7 +35,9 @@ class Cutter {
     rebuild_update();
     for (const std::string& graph : graphs()) {
       if (graph == "update") continue;
-      if (graph == "init" || graph == "derive")
+      if (graph == kTies)
+        rebuild_ties();
+      else if (graph == "init" || graph == "derive")
         rebuild_start(graph);
       else
         rebuild_use(graph);
@@ -252,6 +256,20 @@ class Cutter {
                                      std::array{ops::Shift{ops::Shift::kRows, state.type.shape[0]}}));
     }
     finish(rebuild);
+  }
+
+  // Stages send each other what they store of a gradient.
+  void rebuild_ties() {
+    Rebuild rebuild(module_, kTies);
+    for (const Node& node : rebuild.old().nodes) {
+      ir::Attributes changed;
+      if (node.op->name == ops::kReceive) {
+        const Shape& shape = module_.state(module_.find_state(node.attributes.text("of"))).type.shape;
+        changed.set("shape", std::vector<std::int64_t>(shape.begin(), shape.end()));
+      }
+      rebuild.add_like(node, rebuild.mapped(node.inputs), changed);
+    }
+    rebuild.finish();
   }
 
   // Micro-batches, evaluation, prediction: weights are gathered for use, gradients scattered.

@@ -8,6 +8,7 @@
 #include "trireme/core/error.h"
 #include "trireme/program/check_contents.h"
 #include "trireme/program/happens_before.h"
+#include "trireme/program/messages.h"
 #include "trireme/program/print.h"
 
 namespace trireme::program {
@@ -103,6 +104,7 @@ class Checker {
   // Ranks share the program, so they meet in the same order if one stream issues all of them.
   void check_collective(std::size_t i) {
     const Instruction& instruction = p_.instructions[i];
+    if (instruction.between_stages()) return check_stage_message(i);
     if (comm_stream_ != kNone && comm_stream_ != instruction.stream)
       fail("{} is on stream {}, and another collective on stream {}: ranks might not meet in one order",
            describe(p_, i), instruction.stream, comm_stream_);
@@ -114,6 +116,19 @@ class Checker {
       fail("{} is for {} ranks along {}, the mesh '{}' has {}", describe(p_, i), parts, axis, p_.mesh.str(),
            p_.mesh.size_of(axis));
     ++report_.collectives;
+  }
+
+  // One stream issues all messages of a group, in one direction.
+  void check_stage_message(std::size_t i) {
+    const Instruction& instruction = p_.instructions[i];
+    const auto [known, fresh] = message_streams_.emplace(message_group(instruction), i);
+    const Instruction& other = p_.instructions[known->second];
+    if (other.stream != instruction.stream || other.kind != instruction.kind)
+      fail("{} is on stream {}, and {} on stream {}: messages of one group have one stream", describe(p_, i),
+           instruction.stream, describe(p_, known->second), other.stream);
+    if (instruction.stream == comm_stream_ || instruction.stream == 0)
+      fail("{} is on stream {}, where other work would wait for its peer", describe(p_, i), instruction.stream);
+    ++report_.messages;
   }
 
   void check_message(std::size_t i) {
@@ -155,7 +170,7 @@ class Checker {
     const bool moves = instruction.moves();
     std::size_t alignment = moves ? b.alignment : kAlignment;
     // Some rows of a tensor begin anywhere, and messages carry them from there.
-    const bool message = instruction.kind == Instruction::Kind::push || instruction.kind == Instruction::Kind::pull;
+    const bool message = instruction.communicates() && instruction.kind != Instruction::Kind::collective;
     if (o.place.axis != kNone || message) alignment = size_of(o.type.dtype);
     if (range(o).begin % alignment != 0)
       fail("{} uses buffer '{}' at offset {}, which is not aligned", describe(p_, i), b.name, range(o).begin);
@@ -304,6 +319,7 @@ class Checker {
   std::int32_t host_stream_ = kNone;
   std::int32_t pulled_ = kNone;                                                   // the last pull so far
   std::map<std::tuple<bool, std::int64_t, std::int64_t>, std::size_t> messages_;  // pulled?, peer, key
+  std::map<std::string, std::size_t> message_streams_;  // by group: the first of its messages between stages
 };
 
 }  // namespace

@@ -8,7 +8,7 @@ struct CheckReport {
   std::size_t instructions = 0;
   std::size_t buffers = 0;
   std::size_t collectives = 0;        // that ranks run together
-  std::size_t messages = 0;           // pushed and pulled
+  std::size_t messages = 0;           // pushed and pulled, sent and received
   std::size_t conflicts_ordered = 0;  // pairs of accesses to the same bytes, one writing, that were shown to be ordered
 };
 
@@ -28,6 +28,7 @@ struct CheckReport {
 //     over its own inputs only where its op works in place;
 //   - collectives and shards are for as many ranks as the mesh has, and collectives are all on one stream with what is
 //     pushed and pulled;
+//   - messages between stages have streams of their own, one for each group and direction;
 //   - nothing is pushed after a pull, whose answer may need it, and every key is used once each way;
 //   - outputs are written and nothing is written over them.
 // Takes time that grows with the instructions and their operands, but for a logarithm.

@@ -6,6 +6,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
+#include "trireme/program/messages.h"
 #include "trireme/program/print.h"
 
 namespace trireme::program {
@@ -38,7 +39,9 @@ class Checker {
   }
 
   TogetherReport run() {
-    for (std::size_t g = 0; g < groups_.size(); ++g) pair_collectives(groups_[g]);
+    for (std::size_t g = 0; g < groups_.size(); ++g)
+      if (groups_[g].messages.empty()) pair_collectives(groups_[g]);
+    pair_stage_messages();
     for (std::size_t r = 0; r < roles_.size(); ++r) {
       order_inside(r);
       pair_messages(r);
@@ -97,6 +100,49 @@ class Checker {
              fmt::join(group.axes, "+"), roles_[more ? other : one].role);
       }
     }
+  }
+
+  // A message is done on both sides at once, when both have come to it: the k-th that one stage sends to another is the
+  // k-th that the other receives from it.
+  void pair_stage_messages() {
+    struct Ends {
+      std::vector<std::pair<std::size_t, std::size_t>> sent, received;  // role and instruction
+    };
+    std::map<std::string, Ends> groups;
+    for (std::size_t r = 0; r < roles_.size(); ++r)
+      for (std::size_t i = 0; i < roles_[r].program->instructions.size(); ++i)
+        if (const Instruction& message = instruction(r, i); message.between_stages()) {
+          Ends& ends = groups[message_group(message)];
+          (message.kind == Instruction::Kind::send ? ends.sent : ends.received).emplace_back(r, i);
+        }
+    for (const auto& [group, ends] : groups) {
+      for (std::size_t k = 0; k < std::max(ends.sent.size(), ends.received.size()); ++k) {
+        if (k >= ends.sent.size())
+          fail("{} waits for a message of '{}' that nobody sends",
+               describe(ends.received[k].first, ends.received[k].second), group);
+        if (k >= ends.received.size())
+          fail("{} sends a message of '{}' that nobody receives", describe(ends.sent[k].first, ends.sent[k].second),
+               group);
+        pair(group, k, ends.sent[k], ends.received[k]);
+      }
+    }
+  }
+
+  void pair(const std::string& group, std::size_t k, std::pair<std::size_t, std::size_t> sent,
+            std::pair<std::size_t, std::size_t> received) {
+    const Instruction& from = instruction(sent.first, sent.second);
+    const Instruction& to = instruction(received.first, received.second);
+    const auto text = [](const Instruction& i, const Operand& o) {
+      return fmt::format("'{}' under key {} of micro-batch {}, {}", i.attributes.text("of"),
+                         i.attributes.integer("key"), i.micro, o.type.str());
+    };
+    const std::string a = text(from, from.inputs.front());
+    const std::string b = text(to, to.outputs.front());
+    if (a != b || sent.first == received.first)
+      fail("message {} of '{}' is {} ({}) on one side and {} ({}) on the other", k, group,
+           describe(sent.first, sent.second), a, describe(received.first, received.second), b);
+    same_[node(received.first, received.second)] = node(sent.first, sent.second);
+    ++report_.messages;
   }
 
   void follow(std::size_t later, std::size_t earlier) { after_[same_[earlier]].push_back(same_[later]); }

@@ -20,16 +20,17 @@ struct RoleProgram {
 
 struct TogetherReport {
   std::size_t collectives = 0;  // of the run: each counted once, however many roles take part
-  std::size_t messages = 0;     // pairs of a push or a pull and what takes or answers it
+  std::size_t messages = 0;     // pairs of a push or a pull and what takes or answers it, or of a send and its receive
 };
 
 // Proves that programs which run together cannot wait for each other for ever, at any timing.
 //
 // Pairs every collective with those of the other roles of its group, by their order in it, and every push and pull with
-// the entry of its peer's exchange, by key; both sides must move the same bytes in the same type. Then one graph of all
-// instructions, in which the members of a collective are one node, must have no cycle: an instruction follows the one
-// before it on its stream and those whose events it waits for, what takes pushes follows them, and a pull follows what
-// answers it. Throws, naming the instructions and their roles, on a mismatch or a cycle.
+// the entry of its peer's exchange, by key, and every send with the receive of the same ordinal in its group; both
+// sides must move the same bytes in the same type. Then one graph of all instructions, in which the members of a
+// collective are one node and so are a send and its receive, must have no cycle: an instruction follows the one before
+// it on its stream and those whose events it waits for, what takes pushes follows them, and a pull follows what answers
+// it. Throws, naming the instructions and their roles, on a mismatch or a cycle.
 TogetherReport check_together(std::span<const RoleProgram> roles, std::span<const Group> groups);
 
 // A digest of what a program exchanges with other ranks: the same for two programs that can run together as one role.

@@ -11,7 +11,7 @@
 namespace trireme::program {
 namespace {
 
-bool collective(const Instruction& i) { return i.communicates(); }
+bool collective(const Instruction& i) { return i.communicates() && !i.between_stages(); }
 
 class Scheduler {
  public:

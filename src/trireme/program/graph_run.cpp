@@ -16,29 +16,41 @@ namespace {
 
 bool is_gradient(ir::Phase phase) { return phase == ir::Phase::input_gradient || phase == ir::Phase::weight_gradient; }
 
+// Whether a micro-batch's weight gradients have an action of their own.
+bool splits_gradients(std::span<const Action> actions, int micro) {
+  return std::any_of(actions.begin(), actions.end(), [&](const Action& action) {
+    return action.kind == Action::Kind::weight_gradient && action.micro == micro;
+  });
+}
+
 // By node: the action that runs it.
-std::vector<Action::Kind> actions_of(const ir::Graph& graph, bool split) {
+std::vector<Action> actions_of(const ir::Graph& graph, int micro, std::span<const Action> all) {
   const bool gradients = has_gradients(graph);
-  std::vector<Action::Kind> kinds;
-  kinds.reserve(graph.nodes.size());
+  const bool split = splits_gradients(all, micro);
+  std::vector<Action> actions;
+  actions.reserve(graph.nodes.size());
   for (const Node& node : graph.nodes) {
+    Action::Kind kind = Action::Kind::backward;
     if (!gradients || node.phase == ir::Phase::forward)
-      kinds.push_back(Action::Kind::forward);
+      kind = Action::Kind::forward;
     else if (split && node.phase == ir::Phase::weight_gradient)
-      kinds.push_back(Action::Kind::weight_gradient);
-    else
-      kinds.push_back(Action::Kind::backward);
+      kind = Action::Kind::weight_gradient;
+    actions.push_back({kind, micro, node.stage});
   }
-  return kinds;
+  return actions;
 }
 
 // By node: its place in the order of the actions.
-std::vector<std::int32_t> positions(const std::vector<Action::Kind>& kinds) {
-  std::vector<std::int32_t> order(kinds.size());
+std::vector<std::int32_t> positions(const std::vector<Action>& action_of, std::span<const Action> all) {
+  std::vector<std::int32_t> order(action_of.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::int32_t a, std::int32_t b) { return kinds[index(a)] < kinds[index(b)]; });
-  std::vector<std::int32_t> position(kinds.size());
+  if (!all.empty()) {
+    std::vector<std::ptrdiff_t> when;
+    for (const Action& action : action_of) when.push_back(std::find(all.begin(), all.end(), action) - all.begin());
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::int32_t a, std::int32_t b) { return when[index(a)] < when[index(b)]; });
+  }
+  std::vector<std::int32_t> position(action_of.size());
   for (std::size_t k = 0; k < order.size(); ++k) position[index(order[k])] = static_cast<std::int32_t>(k);
   return position;
 }
@@ -51,18 +63,12 @@ bool has_gradients(const ir::Graph& graph) {
 
 bool is_of(const Action& action, int micro) { return action.kind != Action::Kind::update && action.micro == micro; }
 
-bool splits_gradients(std::span<const Action> actions, int micro) {
-  return std::any_of(actions.begin(), actions.end(), [&](const Action& action) {
-    return action.kind == Action::Kind::weight_gradient && action.micro == micro;
-  });
-}
-
-GraphRun::GraphRun(const ir::Module& module, const ir::Graph& g, int m, bool split)
+GraphRun::GraphRun(const ir::Module& module, const ir::Graph& g, int m, std::span<const Action> actions)
     : graph(g),
       micro(m),
       uses(g),
-      action_of(actions_of(g, split)),
-      position(positions(action_of)),
+      action_of(actions_of(g, m, actions)),
+      position(positions(action_of, actions)),
       lowered(g.nodes.size(), false),
       read_of(module.states.size(), ir::kNone),
       writes_of(g.values.size()),
@@ -118,9 +124,9 @@ class StateOrder {
  public:
   StateOrder(const ir::Module& module, const ir::Graph& body, std::span<const Action> actions)
       : module_(module), body_(body), actions_(actions), uses_(body) {
-    for (const bool split : {false, true}) action_of_[split ? 1 : 0] = actions_of(body, split);
     for (const Action& action : actions)
       if (action.kind != Action::Kind::update) micro_batches_ = std::max(micro_batches_, action.micro + 1);
+    for (int micro = 0; micro < micro_batches_; ++micro) action_of_.push_back(actions_of(body, micro, actions));
   }
 
   void check() const {
@@ -159,7 +165,7 @@ class StateOrder {
 
   Action action(std::int32_t node, int micro) const {
     if (node == ir::kNone) return {Action::Kind::forward, micro};
-    return {action_of_[splits_gradients(actions_, micro) ? 1 : 0][index(node)], micro};
+    return action_of_[index(micro)][index(node)];
   }
 
   void follows(ir::StateId state, const char* what, const Action& before, const Action& after) const {
@@ -173,8 +179,7 @@ class StateOrder {
   const ir::Graph& body_;
   std::span<const Action> actions_;
   ir::Uses uses_;
-  std::array<std::vector<Action::Kind>, 2>
-      action_of_;  // by node; [1]: of a micro-batch that has weight gradients apart
+  std::vector<std::vector<Action>> action_of_;  // by micro-batch and node
   int micro_batches_ = 0;
 };
 

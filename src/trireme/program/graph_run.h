@@ -18,8 +18,8 @@ struct GraphRun {
     bool done = false;
   };
 
-  // `split`: weight gradients have an action of their own.
-  GraphRun(const ir::Module& module, const ir::Graph& g, int m, bool split);
+  // `actions` are all of the program's, of which this micro-batch's count; none: the graph runs in one go.
+  GraphRun(const ir::Module& module, const ir::Graph& g, int m, std::span<const Action> actions = {});
 
   Operand operand(ir::ValueId id) const;
   void settle(ir::ValueId id, const Operand& where);
@@ -30,11 +30,11 @@ struct GraphRun {
   const ir::Graph& graph;
   int micro;
   ir::Uses uses;
-  std::vector<Action::Kind> action_of;  // by node
-  std::vector<std::int32_t> position;   // by node: when it runs, relative to the others
-  std::vector<bool> lowered;            // by node
-  std::int32_t last_lowered = kNone;    // a node
-  std::vector<ir::ValueId> read_of;     // by state
+  std::vector<Action> action_of;       // by node
+  std::vector<std::int32_t> position;  // by node: when it runs, relative to the others
+  std::vector<bool> lowered;           // by node
+  std::int32_t last_lowered = kNone;   // a node
+  std::vector<ir::ValueId> read_of;    // by state
   std::vector<Write> writes;
   std::vector<std::vector<std::size_t>> writes_of;  // by value: indices into `writes`
   std::vector<BufferId> buffer_of;                  // by value
@@ -45,7 +45,6 @@ struct GraphRun {
 
 bool has_gradients(const ir::Graph& graph);
 bool is_of(const Action& action, int micro);
-bool splits_gradients(std::span<const Action> actions, int micro);
 
 // Refuses actions in an order that would give a micro-batch other contents of a state than the one before it leaves
 // there, naming both. Sums that the graph does not read may be added in any order.

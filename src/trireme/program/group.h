@@ -10,6 +10,7 @@ namespace trireme::program {
 struct Group {
   std::vector<std::string> axes;
   std::vector<std::size_t> roles;
+  std::string messages = {};  // which messages it is for (program/messages.h); empty: collectives
   friend bool operator==(const Group&, const Group&) = default;
 };
 

@@ -68,7 +68,10 @@ class Lowering {
   Program run() {
     const Graph& body = module_.graph(options_.body);
     const Graph* tail = options_.tail.empty() ? nullptr : &module_.graph(options_.tail);
-    const ActionNeeds needs{options_.micro_batches, has_gradients(body), tail != nullptr};
+    // A stage without parameters may have nothing to do backwards.
+    const bool backward = std::any_of(options_.actions.begin(), options_.actions.end(),
+                                      [](const Action& a) { return a.kind == Action::Kind::backward; });
+    const ActionNeeds needs{options_.micro_batches, backward || has_gradients(body), tail != nullptr, options_.chunks};
     const std::vector<Action> actions = options_.actions.empty() ? plain_order(needs) : options_.actions;
     check_actions(actions, needs);
     if (!options_.actions.empty()) check_state_order(module_, body, actions);
@@ -76,16 +79,18 @@ class Lowering {
     for (std::size_t a = 0; a < actions.size(); ++a) {
       const Action& action = actions[a];
       if (action.kind == Action::Kind::update) {
+        for (const std::string& name : options_.before_tail)
+          if (module_.has_graph(name)) run_tail(module_.graph(name));
         run_tail(*tail);
         continue;
       }
       std::unique_ptr<GraphRun>& run = runs[index(action.micro)];
       if (!run) {
-        run = std::make_unique<GraphRun>(module_, body, action.micro, splits_gradients(actions, action.micro));
+        run = std::make_unique<GraphRun>(module_, body, action.micro, actions);
         begin(*run);
       }
       for (std::size_t n = 0; n < body.nodes.size(); ++n)
-        if (run->action_of[n] == action.kind) lower_node(*run, n);
+        if (run->action_of[n] == action) lower_node(*run, n);
       const auto later = std::span(actions).subspan(a + 1);
       const auto is_own = [&](const Action& other) { return is_of(other, action.micro); };
       if (std::none_of(later.begin(), later.end(), is_own)) {
@@ -128,7 +133,7 @@ class Lowering {
   }
 
   void run_tail(const Graph& graph) {
-    GraphRun run(module_, graph, 0, false);
+    GraphRun run(module_, graph, 0);
     begin(run);
     for (std::size_t n = 0; n < graph.nodes.size(); ++n) lower_node(run, n);
     finish(run, {});
@@ -211,8 +216,8 @@ class Lowering {
     for (const ValueId id : node.inputs)
       if (id != ir::kNone && !run.is_made(id))
         refuse("'{}' of {} needs '{}', which {} makes later", run.graph.value(node.outputs.front()).name,
-               to_text(Action{run.action_of[n], run.micro}), run.graph.value(id).name,
-               to_text(Action{run.action_of[index(run.uses.producer[index(id)])], run.micro}));
+               to_text(run.action_of[n]), run.graph.value(id).name,
+               to_text(run.action_of[index(run.uses.producer[index(id)])]));
     run.last_lowered = static_cast<std::int32_t>(n);
     run.lowered[n] = true;
     if (node.op->name == ops::kAssemble)
@@ -271,6 +276,10 @@ class Lowering {
       launch.kind = Instruction::Kind::push;
     else if (node.op->name == ops::kPull)
       launch.kind = Instruction::Kind::pull;
+    else if (node.op->name == ops::kSend)
+      launch.kind = Instruction::Kind::send;
+    else if (node.op->name == ops::kReceive)
+      launch.kind = Instruction::Kind::receive;
     else if (node.op->traits.collective)
       launch.kind = Instruction::Kind::collective;
     launch.attributes = node.attributes;
@@ -278,6 +287,7 @@ class Lowering {
     if (node.on_host) launch.stream = kHostStream;
     launch.phase = node.phase;
     launch.micro = run.micro;
+    launch.chunk = node.stage;
     for (const ValueId id : node.inputs) launch.inputs.push_back(run.operand(id));
     std::vector<std::pair<Operand, Operand>> sums;  // made here, kept in another tier
     for (const ValueId id : node.outputs) {
@@ -316,7 +326,7 @@ class Lowering {
 
   static Category category_made(const GraphRun& run, const Node& node) {
     if (node.op->name == ops::kReduceScatter) return Category::gradients;
-    if (node.op->name == ops::kAllToAll) return Category::staging;
+    if (node.op->name == ops::kAllToAll || node.op->name == ops::kSend) return Category::staging;
     if (node.op->name != ops::kAllGather) return Category::activations;
     return run.graph.type(node.outputs.front()).dtype == DType::u8 ? Category::staging : Category::weights;
   }

@@ -23,9 +23,11 @@ struct PassReports {
 
 struct LowerOptions {
   std::string name = "step";
-  std::string body = "micro";  // run once per micro-batch
-  std::string tail = {};       // run once after them ("update"); empty: none
+  std::string body = "micro";                 // run once per micro-batch
+  std::vector<std::string> before_tail = {};  // graphs that are run once after them, where there are such,
+  std::string tail = {};                      // and then this one ("update"); empty: none
   int micro_batches = 1;
+  int chunks = 1;  // of a pipeline's stage: a node's chunk is its `stage`
   int threads = 1;
   device::Kind device = {};
   bool reuse_in_place = true;  // off: outputs never share a dying input's buffer

@@ -10,6 +10,7 @@
 #include "trireme/program/lifetimes.h"
 #include "trireme/program/lower.h"
 #include "trireme/program/memory_plan.h"
+#include "trireme/program/messages.h"
 #include "trireme/program/pages.h"
 #include "trireme/program/pass.h"
 #include "trireme/program/print.h"
@@ -29,6 +30,8 @@ constexpr Pass kPasses[] = {
      [](Program& p, const LowerOptions& o) { schedule_copies(p, o.copies, o.collectives.overlap); }},
     {"collectives", "after copies, whose events a collective that starts earlier must still wait for",
      [](Program& p, const LowerOptions& o) { schedule_collectives(p, o.collectives); }},
+    {"messages", "after collectives, which move to where their operands are: a message stays with its action",
+     [](Program& p, const LowerOptions&) { schedule_messages(p); }},
     {"weight-gradients", "after collectives: what these have taken to their stream is no longer the compute stream's",
      [](Program& p, const LowerOptions& o) { overlap_weight_gradients(p, o.weight_gradients); }},
     {"host-update-order", "when every instruction has its place and its stream: the last to add events",

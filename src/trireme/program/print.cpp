@@ -64,7 +64,9 @@ std::string kind_of(const Instruction& instruction) {
     case Instruction::Kind::launch:
     case Instruction::Kind::collective:
     case Instruction::Kind::push:
-    case Instruction::Kind::pull: return instruction.op->name;
+    case Instruction::Kind::pull:
+    case Instruction::Kind::send:
+    case Instruction::Kind::receive: return instruction.op->name;
     case Instruction::Kind::input: return "input";
     case Instruction::Kind::store: return "store";
     case Instruction::Kind::load: return "load";

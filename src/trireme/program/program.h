@@ -74,6 +74,8 @@ struct Instruction {
     collective,  // run op together with the other ranks along its axis
     push,        // send input 0 to a rank beyond the mesh, by op's peer and key; output 0 says that it has left
     pull,        // output 0 = what that rank sends
+    send,        // send input 0 to another stage's rank, by op's channel; output 0 says that it has left
+    receive,     // output 0 = what that rank sends
     input,       // fill output 0 with the graph input `name` of micro-batch `micro`
     copy,        // output 0 = input 0, byte for byte
     store,       // the same, from the device's memory to another tier
@@ -91,13 +93,17 @@ struct Instruction {
 
   ir::Phase phase = ir::Phase::forward;
   std::int32_t micro = 0;
+  std::int32_t chunk = 0;  // of the stage's part of the model
   std::int32_t stream = 0;
   std::vector<std::int32_t> waits;  // events that must have been recorded
   std::int32_t records = kNone;     // event recorded when done
 
   bool moves() const { return kind == Kind::store || kind == Kind::load; }
   // Waits for other ranks, whatever they do.
-  bool communicates() const { return kind == Kind::collective || kind == Kind::push || kind == Kind::pull; }
+  bool communicates() const {
+    return kind == Kind::collective || kind == Kind::push || kind == Kind::pull || between_stages();
+  }
+  bool between_stages() const { return kind == Kind::send || kind == Kind::receive; }
 };
 
 struct NamedOutput {
@@ -112,6 +118,11 @@ inline constexpr std::int32_t kLoadStream = 2;
 inline constexpr std::int32_t kCommStream = 3;
 inline constexpr std::int32_t kGradientStream = 4;  // shares the compute stream's units
 inline constexpr std::int32_t kHostStream = 5;      // launches on the host's cores
+// Messages between stages: each direction of each channel has its own.
+inline constexpr std::int32_t kSendActivationStream = 6;
+inline constexpr std::int32_t kReceiveActivationStream = 7;
+inline constexpr std::int32_t kSendGradientStream = 8;
+inline constexpr std::int32_t kReceiveGradientStream = 9;
 
 // Instructions that an accelerator does as one launch: from `first` on, before `last`.
 struct LaunchGroup {

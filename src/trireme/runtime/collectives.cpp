@@ -2,6 +2,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/ops/collective/collective.h"
+#include "trireme/program/messages.h"
 #include "trireme/program/print.h"
 
 namespace trireme::runtime {
@@ -40,12 +41,21 @@ void Collectives::prepare_message(const Instruction& instruction, Part& part) co
   if (program_.device != device::Kind::cpu)
     fail("{} is not done on a {} yet", program::kind_of(instruction), device::name_of(program_.device));
   if (ranks_ == nullptr) fail("there are no other ranks");
+  if (instruction.between_stages()) {
+    part.messages = &ranks_->messages(program::message_group(instruction));
+    part.peer = 1 - part.messages->rank();
+    // In their order on one stream: the tag is there to notice what the check of the programs has proved.
+    constexpr std::int64_t kTags = 32768;
+    part.key =
+        static_cast<int>((instruction.attributes.integer("key") * program_.micro_batches + instruction.micro) % kTags);
+    return;
+  }
   part.peer = static_cast<int>(instruction.attributes.integer("peer"));
   part.key = static_cast<int>(instruction.attributes.integer("key"));
   if (part.peer >= ranks_->all().size()) fail("there is no rank {}", part.peer);
 }
 
-void Collectives::run(std::size_t i, device::Streams& streams, std::size_t first_event) const {
+void Collectives::run(std::size_t i, device::Streams& streams, std::size_t first_event) {
   const Instruction& instruction = program_.instructions[i];
   const Part& part = parts_[i];
   if (instruction.kind != Instruction::Kind::collective) return send_or_receive(instruction, part);
@@ -69,15 +79,30 @@ void Collectives::run(std::size_t i, device::Streams& streams, std::size_t first
   }
 }
 
-void Collectives::send_or_receive(const Instruction& instruction, const Part& part) const {
+void Collectives::finish_sends() {
+  copies_sent_ = false;
+  for (const std::unique_ptr<Sent>& sent : sent_) sent->request.wait();
+  sent_.clear();
+}
+
+void Collectives::send_or_receive(const Instruction& instruction, const Part& part) {
   const Prepared& p = *part.place;
-  if (instruction.kind == Instruction::Kind::pull) {
-    ranks_->all().recv({static_cast<std::byte*>(p.outputs.front()), instruction.outputs.front().type.bytes()},
-                       part.peer, part.key);
+  comm::Communicator& group = part.messages != nullptr ? *part.messages : ranks_->all();
+  if (instruction.kind == Instruction::Kind::pull || instruction.kind == Instruction::Kind::receive) {
+    group.recv({static_cast<std::byte*>(p.outputs.front()), instruction.outputs.front().type.bytes()}, part.peer,
+               part.key);
     return;
   }
-  ranks_->all().send({static_cast<const std::byte*>(p.inputs.front()), instruction.inputs.front().type.bytes()},
-                     part.peer, part.key);
+  if (copies_sent_ && instruction.between_stages()) {
+    const auto* first = static_cast<const std::byte*>(p.inputs.front());
+    sent_.push_back(std::make_unique<Sent>());
+    sent_.back()->bytes.assign(first, first + instruction.inputs.front().type.bytes());
+    sent_.back()->request = group.start_send(sent_.back()->bytes, part.peer, part.key);
+    *static_cast<std::uint8_t*>(p.outputs.front()) = 1;
+    return;
+  }
+  group.send({static_cast<const std::byte*>(p.inputs.front()), instruction.inputs.front().type.bytes()}, part.peer,
+             part.key);
   *static_cast<std::uint8_t*>(p.outputs.front()) = 1;
 }
 

@@ -163,6 +163,12 @@ void Executor::bind(std::string_view name, int micro, std::span<const std::byte>
   if (!found) fail("program '{}' has no input '{}' in micro-batch {}", program_.name, name, micro);
 }
 
+bool Executor::has_input(std::string_view name) const {
+  return std::any_of(program_.instructions.begin(), program_.instructions.end(), [&](const Instruction& instruction) {
+    return instruction.kind == Instruction::Kind::input && instruction.name == name;
+  });
+}
+
 const TensorType& Executor::input_type(std::string_view name) const {
   for (const Instruction& instruction : program_.instructions)
     if (instruction.kind == Instruction::Kind::input && instruction.name == name)

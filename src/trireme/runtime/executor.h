@@ -58,6 +58,7 @@ class Executor {
   }
 
   // The type that `bind` expects. Throws for an unknown name.
+  bool has_input(std::string_view name) const;
   const TensorType& input_type(std::string_view name) const;
 
   // States that must not be overwritten while they are held; null: none. `held` must outlive the executor.

@@ -34,6 +34,8 @@ std::optional<std::string> find_bad(const void* data, const TensorType& type) {
 std::optional<Executor::BadTensor> Executor::inspect(std::size_t i) const {
   const Instruction& instruction = program_.instructions[i];
   if (instruction.kind == Instruction::Kind::store || instruction.kind == Instruction::Kind::input) return std::nullopt;
+  // What another stage has made is that stage's to report.
+  if (instruction.between_stages()) return std::nullopt;
   for (std::size_t o = 0; o < instruction.outputs.size(); ++o) {
     const TensorType& type = instruction.outputs[o].type;
     const program::Buffer& buffer = program_.buffers[static_cast<std::size_t>(instruction.outputs[o].buffer)];
@@ -57,6 +59,7 @@ std::optional<Executor::BadTensor> Executor::run_checked() {
   failure_.clear();
   staging_->stage(*streams_, pool_);
   streams_->fork();
+  collectives_.copy_what_is_sent();
   std::optional<BadTensor> bad;
   const auto one = [](void* self, std::size_t i) { static_cast<Executor*>(self)->run_one(i); };
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
@@ -67,6 +70,7 @@ std::optional<Executor::BadTensor> Executor::run_checked() {
     if (disk_) disk_->finish(stream, *streams_);
     if (!bad && !failure_.happened()) bad = inspect(i);
   }
+  failure_.guard(prepared_.size() - 1, [&] { collectives_.finish_sends(); });
   failure_.rethrow();
   return bad;
 }

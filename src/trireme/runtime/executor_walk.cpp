@@ -105,7 +105,9 @@ void Executor::execute(std::size_t i) {
       break;
     case Instruction::Kind::collective:
     case Instruction::Kind::push:
-    case Instruction::Kind::pull: {
+    case Instruction::Kind::pull:
+    case Instruction::Kind::send:
+    case Instruction::Kind::receive: {
       const auto begin = Clock::now();
       collectives_.run(i, *streams_, static_cast<std::size_t>(program_.events()));
       if (stream == 0 && !streams_->asynchronous()) timeline_.communicated(seconds_since(begin));

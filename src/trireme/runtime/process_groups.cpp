@@ -9,12 +9,12 @@ ProcessGroups::ProcessGroups(ir::Mesh mesh, std::vector<int> coordinate, comm::C
     : mesh_(std::move(mesh)), coordinate_(std::move(coordinate)), options_(options) {
   for (const Seat& seat : seats)
     if (auto communicator = world.split(seat.color, seat.key))
-      entries_.push_back({seat.axes, std::move(communicator), nullptr});
+      entries_.push_back({seat.axes, std::move(communicator), nullptr, seat.messages});
 }
 
 std::size_t ProcessGroups::find(std::string_view axis) const {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    if (fmt::format("{}", fmt::join(entries_[i].axes, "+")) == axis) return i;
+    if (entries_[i].messages.empty() && fmt::format("{}", fmt::join(entries_[i].axes, "+")) == axis) return i;
   }
   if (axis.empty()) fail("the run has no group of all its ranks");
   fail("the run has no group along axis '{}'", axis);
@@ -23,6 +23,12 @@ std::size_t ProcessGroups::find(std::string_view axis) const {
 comm::Communicator& ProcessGroups::group(std::string_view axis) const { return *entries_[find(axis)].communicator; }
 
 comm::Communicator& ProcessGroups::all() const { return *entries_[find({})].communicator; }
+
+comm::Communicator& ProcessGroups::messages(std::string_view group) const {
+  for (const Entry& entry : entries_)
+    if (entry.messages == group) return *entry.communicator;
+  fail("the run has no group of the messages '{}'", group);
+}
 
 comm::DeviceGroup& ProcessGroups::device_group(std::string_view axis, device::Kind kind) {
   Entry& entry = entries_[find(axis)];

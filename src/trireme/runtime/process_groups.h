@@ -20,6 +20,7 @@ class ProcessGroups {
     std::vector<std::string> axes;
     int color = -1;
     int key = 0;
+    std::string messages = {};
   };
   struct Options {
     comm::Algorithm algorithm = comm::Algorithm::automatic;
@@ -38,6 +39,8 @@ class ProcessGroups {
   comm::Communicator& group(std::string_view axis) const;
   // The same ranks, for what is in a device's memory.
   comm::DeviceGroup& device_group(std::string_view axis, device::Kind kind);
+  // The two ranks that send and receive such messages, in this order. Throws where the table has no such group.
+  comm::Communicator& messages(std::string_view group) const;
   // All ranks of the run. Throws where the table has no such group.
   comm::Communicator& all() const;
   // Waits for the streams; throws when another rank has failed, instead of waiting for it (comm/device/group.h).
@@ -52,6 +55,7 @@ class ProcessGroups {
     std::vector<std::string> axes;
     std::unique_ptr<comm::Communicator> communicator;
     std::unique_ptr<comm::DeviceGroup> device_group;  // null: not asked for
+    std::string messages;
   };
   std::size_t find(std::string_view axis) const;
 

@@ -89,6 +89,20 @@ void check_device(const Config& config, device::Kind device, Purpose purpose) {
         "make the update; the nearest is \"device\"");
 }
 
+// What a pipeline does not go with yet.
+void check_pipeline(const Config& config, const ir::Mesh& mesh) {
+  if (mesh.size_of(ir::kPipelineAxis) == 1) return;
+  const auto not_yet = [&](const char* key, const std::string& value, const char* nearest) {
+    refuse("{} = \"{}\" does not go with the stages of parallel.mesh = \"{}\" yet; the nearest is {}", key, value,
+           config.parallel.mesh, nearest);
+  };
+  if (config.parallel.compress != Compress::none)
+    not_yet("parallel.compress", config.parallel.compress.text(), "\"none\"");
+  if (config.parallel.server != Server::none) not_yet("parallel.server", config.parallel.server.text(), "\"none\"");
+  if (config.memory.remat != Remat::none) not_yet("memory.remat", config.memory.remat.text(), "\"none\"");
+  if (!config.memory.offload.none()) not_yet("memory.offload", fmt::format("{}", config.memory.offload), "\"none\"");
+}
+
 // Takes over what a plan that was read decides. Refuses decisions that its own keys contradict.
 void follow(const Decisions& decided, const Config& config, const compiler::Graphs& graphs, compiler::Plan& plan) {
   if (const std::string own = compiler::digest_of(graphs); own != decided.model)
@@ -138,12 +152,15 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   if (config.runtime.device == Device::automatic && !has_kernels(planned.graphs.module, plan.device))
     plan.device = device::Kind::cpu;
   check_device(config, plan.device, options.purpose);
+  check_pipeline(config, plan.mesh);
 
   plan.threads = options.threads;
   plan.transport = options.transport;
   plan.precision = precision_of(config);
   plan.sharding = sharding_of(config, plan.mesh);
   plan.zero = static_cast<int>(config.parallel.zero);
+  plan.pipeline = program::parse_pipeline(config.parallel.pipeline.text());
+  plan.stage_layers = config.parallel.stages;
   if (trains && config.parallel.compress != Compress::none) plan.compress = compression(config);
   if (config.memory.activations == Activations::bf16) plan.activations = passes::CompressActivations::Kind::bf16;
   if (config.memory.activations == Activations::int8) plan.activations = passes::CompressActivations::Kind::int8;

@@ -57,7 +57,9 @@ Rank::Rank(const Compiled& compiled, const Place& place)
     return module.has_graph(graph) && module.graph(graph).find_input(input).has_value();
   };
   has_rng_ = reads("micro", "rng");
-  images_ = reads("eval", "images");
+  images_ = std::any_of(compiled.roles.begin(), compiled.roles.end(), [](const Role& role) {
+    return role.module.has_graph("eval") && role.module.graph("eval").find_input("images").has_value();
+  });
   has_accuracy_ = module.has_graph("eval") && module.graph("eval").find_output("accuracy").has_value();
   has_lr_ = reads("update", "lr");
   has_step_number_ = reads("update", "step");
@@ -126,13 +128,11 @@ data::RowRange Rank::rows(int micro) const {
 void Rank::bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro) {
   const std::int64_t rows = this->rows(micro).count;
   const std::int64_t first = batch.position(this->rows(micro));
-  if (images_) {
-    bind_images(executor, batch, micro, first, rows);
-    executor.bind("labels", micro, rows_of(batch.labels, batch.rows, first, rows));
-  } else {
-    executor.bind("tokens", micro, rows_of(batch.tokens, batch.rows, first, rows));
-    executor.bind("targets", micro, rows_of(batch.targets, batch.rows, first, rows));
-  }
+  // Of a pipeline, the first stage reads what the model is given, and the last what it should answer.
+  if (executor.has_input("images")) bind_images(executor, batch, micro, first, rows);
+  if (executor.has_input("labels")) executor.bind("labels", micro, rows_of(batch.labels, batch.rows, first, rows));
+  if (executor.has_input("tokens")) executor.bind("tokens", micro, rows_of(batch.tokens, batch.rows, first, rows));
+  if (executor.has_input("targets")) executor.bind("targets", micro, rows_of(batch.targets, batch.rows, first, rows));
 }
 
 runtime::Executor& Rank::bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
@@ -183,7 +183,7 @@ Evaluation Rank::evaluate(const data::Batch& batch) {
 std::span<const float> Rank::predict(std::span<const std::int32_t> tokens) {
   if (images_) fail("this model does not predict tokens");
   runtime::Executor& predict = executor("predict");
-  predict.bind("tokens", 0, tokens);
+  if (predict.has_input("tokens")) predict.bind("tokens", 0, tokens);
   predict.run();
   return logits(predict);
 }
@@ -191,7 +191,7 @@ std::span<const float> Rank::predict(std::span<const std::int32_t> tokens) {
 std::span<const float> Rank::predict(std::span<const float> pixels) {
   if (!images_) fail("this model does not look at images");
   runtime::Executor& predict = executor("predict");
-  bind_pixels(predict, pixels, 0);
+  if (predict.has_input("images")) bind_pixels(predict, pixels, 0);
   predict.run();
   return logits(predict);
 }

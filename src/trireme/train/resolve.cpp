@@ -40,7 +40,12 @@ int compute_threads(const Config& config, int sharing) {
 std::int64_t micro_batch_rows(const Config& config) {
   const std::int64_t replicas = mesh_of(config).size_of(ir::kDataAxis);
   const std::int64_t share = config.train.batch / replicas;
-  const std::int64_t rows = config.train.micro_batch == 0 ? share : config.train.micro_batch;
+  std::int64_t rows = config.train.micro_batch == 0 ? share : config.train.micro_batch;
+  // A pipeline wants enough micro-batches to be full most of the time.
+  constexpr std::int64_t kPerStage = 4;
+  if (const std::int64_t stages = mesh_of(config).size_of(ir::kPipelineAxis);
+      config.train.micro_batch == 0 && stages > 1)
+    while (rows > 1 && (share % rows != 0 || share / rows < kPerStage * stages)) --rows;
   if (share % rows != 0) {
     std::int64_t near = rows;
     while (share % near != 0) --near;

@@ -16,7 +16,10 @@ class Continuation {
   explicit Continuation(Session& session) : session_(session), compiled_(session.compiled()) {
     const Role& role = session.rank(0).role();
     const program::Program* found = role.find(cached() ? compiled_.advance.front().program : "predict");
-    if (found == nullptr || (!cached() && !role.module.graph("predict").find_input("tokens")))
+    const auto reads_tokens = [](const Role& any) {
+      return any.module.has_graph("predict") && any.module.graph("predict").find_input("tokens").has_value();
+    };
+    if (found == nullptr || (!cached() && std::none_of(compiled_.roles.begin(), compiled_.roles.end(), reads_tokens)))
       refuse("this model does not predict tokens");
     const program::Program& any = *found;
     vocab_ = any.outputs.front().operand.type.shape.back();

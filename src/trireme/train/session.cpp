@@ -96,7 +96,8 @@ void Session::join(comm::Communicator& world, int number, std::size_t here, cons
   for (const program::Group& group : compiled_.groups) {
     const std::vector<int> members = compiled_.members(group, number);
     const auto own = std::find(members.begin(), members.end(), number);
-    seats.push_back({group.axes, members.empty() ? -1 : members.front(), static_cast<int>(own - members.begin())});
+    seats.push_back(
+        {group.axes, members.empty() ? -1 : members.front(), static_cast<int>(own - members.begin()), group.messages});
   }
   groups_[here] = std::make_unique<runtime::ProcessGroups>(
       compiled_.role_of(number).module.mesh, compiled_.coordinate(number), world, seats,

@@ -86,7 +86,9 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
                         {.threads = threads_, .alone = options_.world == nullptr, .local_ranks = options_.local_ranks});
   if (!options_.dry_run && !shortfalls_.empty()) refuse("{}", shortfalls_.front());
   if (options_.world != nullptr) check_same_programs(compiled_, *options_.world);
-  flops_per_step_ = program_flops(compiled_.roles.front().program("step")) * compiled_.mesh.ranks();
+  for (const Role& role : compiled_.roles)
+    if (!role.exchange)  // as many ranks have each
+      flops_per_step_ += program_flops(role.program("step")) * compiled_.mesh.ranks() / compiled_.plan.stages();
   if (options_.write) folder_ = broadcast(leads() ? choose_run_folder(config_, options_.mode).string() : std::string());
   if (options_.write && options_.mode != RunMode::resume) open_weights();
 }

@@ -8,11 +8,12 @@ namespace {
 
 using Inputs = std::span<const TensorType>;
 
-ir::OpDef message_def(std::string_view name, ir::OperandSpec operand, std::vector<ir::AttributeSpec> attributes) {
+ir::OpDef message_def(std::string_view name, std::vector<ir::OperandSpec> operands,
+                      std::vector<ir::AttributeSpec> attributes) {
   ir::OpDef def;
   def.name = std::string(name);
-  def.operands = {std::move(operand)};
-  def.attributes = {{"peer", std::int64_t{0}}, {"key", std::int64_t{0}}, {"of", std::string()}};
+  def.operands = std::move(operands);
+  def.attributes = {{"key", std::int64_t{0}}, {"of", std::string()}};
   for (ir::AttributeSpec& a : attributes) def.attributes.push_back(std::move(a));
   def.no_gradient = "values travel after their gradients were made";
   // Whoever is at the other end expects all of it.
@@ -23,28 +24,64 @@ ir::OpDef message_def(std::string_view name, ir::OperandSpec operand, std::vecto
   return def;
 }
 
-void expect_address(const ir::Attributes& attributes) {
-  for (const char* name : {"peer", "key"})
+void expect_address(const ir::Attributes& attributes, std::initializer_list<const char*> numbers) {
+  for (const char* name : numbers)
     if (attributes.integer(name) < 0) fail("'{}' must not be negative, got {}", name, attributes.integer(name));
 }
 
 }  // namespace
 
 ir::OpDef push_def() {
-  ir::OpDef def = message_def(kPush, {.name = "x"}, {});
+  ir::OpDef def = message_def(kPush, {{.name = "x"}}, {{"peer", std::int64_t{0}}});
   def.infer = [](Inputs, const ir::Attributes& attributes) -> ir::Types {
-    expect_address(attributes);
+    expect_address(attributes, {"peer", "key"});
     return {{DType::u8, {1}}};
   };
   return checked(std::move(def));
 }
 
 ir::OpDef pull_def() {
-  ir::OpDef def = message_def(kPull, {.name = "after", .variadic = true},
-                              {{"shape", std::vector<std::int64_t>()}, {"dtype", std::string("f32")}});
+  ir::OpDef def =
+      message_def(kPull, {{.name = "after", .variadic = true}},
+                  {{"peer", std::int64_t{0}}, {"shape", std::vector<std::int64_t>()}, {"dtype", std::string("f32")}});
   def.infer = [](Inputs, const ir::Attributes& attributes) -> ir::Types {
-    expect_address(attributes);
+    expect_address(attributes, {"peer", "key"});
     return {{dtype_of(attributes.text("dtype")), Shape(attributes.integers("shape"))}};
+  };
+  return checked(std::move(def));
+}
+
+namespace {
+
+std::vector<ir::AttributeSpec> between_stages() {
+  return {{"channel", std::string("activation")}, {"from", std::int64_t{0}}, {"to", std::int64_t{1}}};
+}
+
+void expect_stages(const ir::Attributes& attributes) {
+  expect_address(attributes, {"from", "to", "key"});
+  if (attributes.integer("from") == attributes.integer("to"))
+    fail("stage {} cannot send to itself", attributes.integer("from"));
+}
+
+}  // namespace
+
+ir::OpDef send_def() {
+  ir::OpDef def = message_def(kSend, {{.name = "x"}}, between_stages());
+  def.infer = [](Inputs, const ir::Attributes& attributes) -> ir::Types {
+    expect_stages(attributes);
+    return {{DType::u8, {1}}};
+  };
+  return checked(std::move(def));
+}
+
+ir::OpDef receive_def() {
+  std::vector<ir::AttributeSpec> attributes = between_stages();
+  attributes.push_back({"shape", std::vector<std::int64_t>()});
+  attributes.push_back({"dtype", std::string("f32")});
+  ir::OpDef def = message_def(kReceive, {}, std::move(attributes));
+  def.infer = [](Inputs, const ir::Attributes& given) -> ir::Types {
+    expect_stages(given);
+    return {{dtype_of(given.text("dtype")), Shape(given.integers("shape"))}};
   };
   return checked(std::move(def));
 }

@@ -16,6 +16,20 @@ ir::OpDef push_def();
 // pull(after…) peer=0 key=0 of="" shape dtype → what `peer` sends under that key. `after` is what it is an answer to.
 ir::OpDef pull_def();
 
-inline bool is_message(const ir::OpDef& op) { return op.name == kPush || op.name == kPull; }
+// Values that go from one stage of a pipeline to another, between ranks that differ in their stage alone. `channel`
+// says what they are: "activation", "gradient" or "tie" (the gradient of a parameter that both stages have); `key`
+// tells the values of a channel apart that go from stage `from` to stage `to`.
+inline constexpr std::string_view kSend = "send";
+inline constexpr std::string_view kReceive = "receive";
+
+// send(x) channel from to key of="" → u8[1], which says that it has left.
+ir::OpDef send_def();
+// receive() channel from to key of="" shape dtype → what was sent.
+ir::OpDef receive_def();
+
+// Nodes that stay though nothing reads what they make: the other stage waits for them.
+inline bool is_between_stages(const ir::OpDef& op) { return op.name == kSend || op.name == kReceive; }
+
+inline bool is_message(const ir::OpDef& op) { return op.name == kPush || op.name == kPull || is_between_stages(op); }
 
 }  // namespace trireme::ops

@@ -69,8 +69,8 @@ std::vector<Action> parse_actions(std::string_view text) {
 std::vector<Action> plain_order(const ActionNeeds& needs) {
   std::vector<Action> actions;
   for (int micro = 0; micro < needs.micro_batches; ++micro) {
-    actions.push_back({Kind::forward, micro});
-    if (needs.backward) actions.push_back({Kind::backward, micro});
+    for (int chunk = 0; chunk < needs.chunks; ++chunk) actions.push_back({Kind::forward, micro, chunk});
+    for (int chunk = needs.chunks; needs.backward && chunk-- > 0;) actions.push_back({Kind::backward, micro, chunk});
   }
   if (needs.update) actions.push_back({Kind::update});
   return actions;

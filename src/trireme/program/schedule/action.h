@@ -33,7 +33,8 @@ struct ActionNeeds {
   int chunks = 1;        // each of which runs every micro-batch
 };
 
-// F0 B0 F1 B1 … U: each micro-batch to its end. B stands for both kinds of gradients.
+// F0 B0 F1 B1 … U: each micro-batch to its end, forwards through the chunks and back. B stands for both kinds of
+// gradients.
 std::vector<Action> plain_order(const ActionNeeds& needs);
 
 // Refuses, by the actions' texts, an order in which an action is missing, superfluous or comes twice; a micro-batch's

@@ -17,13 +17,12 @@ struct Unbuilt {
   std::vector<std::string_view> works;
 };
 const std::vector<Unbuilt> kUnbuilt = {
-    {"train.batch_stats", {"\"global\""}}, {"train.precision", {"\"f32\"", "\"tf32\"", "\"bf16\"", "\"fp16\""}},
-    {"parallel.plan", {"\"none\""}},       {"parallel.stages", {"[]"}},
-    {"parallel.async_tp", {"false"}},      {"parallel.stage_dtype", {"\"same\""}},
-    {"parallel.pipeline", {"\"1f1b\""}},   {"memory.activations", {"\"full\"", "\"bf16\"", "\"int8\""}},
+    {"train.batch_stats", {"\"global\""}},  {"train.precision", {"\"f32\"", "\"tf32\"", "\"bf16\"", "\"fp16\""}},
+    {"parallel.plan", {"\"none\""}},        {"parallel.async_tp", {"false"}},
+    {"parallel.stage_dtype", {"\"same\""}}, {"memory.activations", {"\"full\"", "\"bf16\"", "\"int8\""}},
 };
 // The same of the axes of parallel.mesh, where they have more than one rank.
-const std::vector<std::string_view> kUnbuiltAxes = {"pp", "h", "w"};
+const std::vector<std::string_view> kUnbuiltAxes = {"h", "w"};
 
 // A value in one line.
 std::string shown(const Key& key) {
@@ -48,7 +47,7 @@ void check_all_built(Config config) {
   for (const Key& key : keys_of(config)) check_built(key);
   for (const auto& [name, size] : mesh_axes(config))
     if (size > 1 && std::find(kUnbuiltAxes.begin(), kUnbuiltAxes.end(), name) != kUnbuiltAxes.end())
-      refuse("parallel.mesh = \"{}\": the axis {} is not built yet; what works is dp and tp", config.parallel.mesh,
+      refuse("parallel.mesh = \"{}\": the axis {} is not built yet; what works is pp, dp and tp", config.parallel.mesh,
              name);
 }
 

@@ -1,0 +1,96 @@
+#include "trireme/program/messages.h"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "trireme/core/error.h"
+#include "trireme/program/stream_order.h"
+
+namespace trireme::program {
+namespace {
+
+constexpr std::int32_t kStreams[] = {kSendActivationStream, kReceiveActivationStream, kSendGradientStream,
+                                     kReceiveGradientStream};
+
+std::int32_t stream_of(const Instruction& i) {
+  const bool sends = i.kind == Instruction::Kind::send;
+  if (i.attributes.text("channel") == "activation") return sends ? kSendActivationStream : kReceiveActivationStream;
+  return sends ? kSendGradientStream : kReceiveGradientStream;
+}
+
+bool is_gradient(ir::Phase phase) { return phase == ir::Phase::input_gradient || phase == ir::Phase::weight_gradient; }
+
+class Releases {
+ public:
+  explicit Releases(Program& program) : p_(program), events_(program.events()) {}
+
+  void run() {
+    std::vector<std::vector<std::size_t>> gradients;         // sent with one action each
+    std::map<std::int32_t, std::vector<std::size_t>> open;   // by micro-batch: activations on their way
+    std::pair<std::int32_t, std::int32_t> action{kNone, 0};  // the last backward: micro-batch and chunk
+    for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
+      const Instruction& instruction = p_.instructions[i];
+      if (instruction.stream == kSendActivationStream) open[instruction.micro].push_back(i);
+      const std::pair own{instruction.micro, instruction.chunk};
+      if (instruction.stream == kSendGradientStream && instruction.phase != ir::Phase::update) {
+        if (gradients.empty() || action_of(gradients.back().front()) != own) gradients.emplace_back();
+        gradients.back().push_back(i);
+      }
+      // A part of a micro-batch's backward that has its message: what is added up behind it may be of another.
+      if (instruction.stream != 0 || instruction.kind != Instruction::Kind::launch || !is_gradient(instruction.phase))
+        continue;
+      if (const auto sent = open.find(instruction.micro); sent != open.end()) {
+        for (const std::size_t from : sent->second) wait_for(i, from);
+        open.erase(sent);
+      }
+      if (own == action || instruction.phase != ir::Phase::input_gradient) continue;
+      action = own;
+      if (gradients.size() > kOnTheWay) {
+        for (const std::size_t from : gradients[gradients.size() - 1 - kOnTheWay]) wait_for(i, from);
+      }
+    }
+  }
+
+ private:
+  static constexpr std::size_t kOnTheWay = 1;  // beside the last one
+
+  std::pair<std::int32_t, std::int32_t> action_of(std::size_t i) const {
+    return {p_.instructions[i].micro, p_.instructions[i].chunk};
+  }
+
+  void wait_for(std::size_t i, std::size_t from) {
+    std::int32_t& event = p_.instructions[from].records;
+    if (event == kNone) event = events_++;
+    std::vector<std::int32_t>& waits = p_.instructions[i].waits;
+    if (std::find(waits.begin(), waits.end(), event) == waits.end()) waits.push_back(event);
+  }
+
+  Program& p_;
+  std::int32_t events_;
+};
+
+}  // namespace
+
+void schedule_messages(Program& program) {
+  bool any = false;
+  for (Instruction& i : program.instructions)
+    if (i.between_stages()) {
+      i.stream = stream_of(i);
+      any = true;
+    }
+  if (!any) return;
+  Releases(program).run();
+  for (const std::int32_t stream : kStreams) order_stream(program, stream);
+}
+
+std::string message_group(const std::string& channel, int from, int to) {
+  return fmt::format("{} {}-{}", channel, from, to);
+}
+
+std::string message_group(const Instruction& message) {
+  return message_group(message.attributes.text("channel"), static_cast<int>(message.attributes.integer("from")),
+                       static_cast<int>(message.attributes.integer("to")));
+}
+
+}  // namespace trireme::program

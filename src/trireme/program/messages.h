@@ -1,0 +1,23 @@
+#pragma once
+#include <string>
+
+#include "trireme/program/program.h"
+
+namespace trireme::program {
+
+// Gives the messages between stages streams of their own: computing waits for what is received, and not for what is
+// sent.
+//
+//   compute    F0 ───── F1 ───── B0 …
+//   send         └ %x₀ ───┴ %x₁
+//
+// What was sent may be written over when the send is done. The compute stream makes sure of that where it costs
+// nothing: an activation has arrived when the backward of its micro-batch begins, and of gradients the last two may be
+// on their way when a further one is made.
+void schedule_messages(Program& program);
+
+// The process group of a message: "activation 0-1" is what stage 0 sends to stage 1.
+std::string message_group(const std::string& channel, int from, int to);
+std::string message_group(const Instruction& message);
+
+}  // namespace trireme::program

@@ -1,0 +1,236 @@
+// The stages of a pipeline train like one rank.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+
+#include "equivalence/training.h"
+#include "trireme/core/error.h"
+#include "trireme/program/check_together.h"
+
+namespace trireme::testing {
+namespace {
+
+// Steps of each comparison: a few, or as many as the environment asks for.
+std::int64_t steps() {
+  const char* asked = std::getenv("TRIREME_STEPS");
+  return asked == nullptr ? 4 : std::atoll(asked);
+}
+
+train::Config model(const std::string& name, std::int64_t layers, std::int64_t micro_batches) {
+  train::Config config = small_model(name);
+  config.train.batch = 12;
+  config.train.micro_batch = 12 / micro_batches;
+  if (!name.starts_with("resnet")) config.model.layers = layers;
+  train::resolve_model(config, config.model.vocab);
+  return config;
+}
+
+train::Config piped(const train::Config& plain, const std::string& mesh, const std::string& pipeline, int zero = 0) {
+  train::Config config = plain;
+  config.parallel.pipeline = pipeline;
+  return over_mesh(config, mesh, zero);
+}
+
+void expect_like_one_rank(const train::Config& plain, const train::Config& parallel) {
+  Trained one(plain);
+  Trained many(parallel);
+  one.train(steps());
+  many.train(steps());
+  expect_equal_training(one, many, 2e-5);
+  EXPECT_EQ(many.session().measured_peak(), many.compiled().arena_bytes());
+}
+
+class Pipeline : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Pipeline, StagesTrainLikeOneRank) {
+  for (const char* pipeline : {"sequential", "gpipe", "1f1b", "zero-bubble"})
+    for (const int stages : {2, 3, 4})
+      for (const int micro_batches : {1, 3, 4, 6}) {
+        SCOPED_TRACE(fmt::format("{} pp={} m={}", pipeline, stages, micro_batches));
+        const train::Config plain = model(GetParam(), 4, micro_batches);
+        expect_like_one_rank(plain, piped(plain, fmt::format("pp={}", stages), pipeline));
+      }
+}
+
+TEST_P(Pipeline, SevenLayersOverThreeStages) {
+  const train::Config plain = model(GetParam(), 7, 4);
+  for (const std::vector<std::int64_t>& layers : {std::vector<std::int64_t>{}, {2, 2, 3}, {1, 5, 1}}) {
+    train::Config config = plain;
+    config.parallel.stages = layers;
+    expect_like_one_rank(plain, piped(config, "pp=3", "1f1b"));
+  }
+}
+
+TEST_P(Pipeline, SeveralChunksPerStage) {
+  for (const auto& [stages, chunks] : {std::pair{2, 2}, {3, 2}, {2, 3}})
+    for (const int micro_batches : {2, 3, 6}) {
+      SCOPED_TRACE(fmt::format("pp={} interleaved:{} m={}", stages, chunks, micro_batches));
+      const train::Config plain = model(GetParam(), 6, micro_batches);
+      expect_like_one_rank(plain, piped(plain, fmt::format("pp={}", stages), fmt::format("interleaved:{}", chunks)));
+    }
+}
+
+TEST_P(Pipeline, WithReplicasAndShardedState) {
+  for (const int zero : {0, 1, 2, 3})
+    for (const char* mesh : {"pp=2,dp=2", "dp=2,pp=3"}) {
+      SCOPED_TRACE(fmt::format("{} zero={}", mesh, zero));
+      const train::Config plain = model(GetParam(), 4, 3);
+      expect_like_one_rank(plain, piped(plain, mesh, "1f1b", zero));
+    }
+}
+
+TEST_P(Pipeline, WithShardedMatrices) {
+  for (const char* mesh : {"pp=2,tp=2", "tp=2,pp=2,dp=2"}) {
+    SCOPED_TRACE(mesh);
+    const train::Config plain = model(GetParam(), 4, 3);
+    expect_like_one_rank(plain, piped(plain, mesh, "1f1b", std::string(mesh).ends_with("dp=2") ? 1 : 0));
+  }
+}
+
+TEST_P(Pipeline, EvaluatesAndPredictsLikeOneRank) {
+  const train::Config plain = model(GetParam(), 4, 3);
+  for (const char* pipeline : {"1f1b", "interleaved:2"}) {
+    Trained one(plain);
+    Trained many(piped(plain, "pp=2", pipeline));
+    one.train(2);
+    many.train(2);
+    const train::Config held_out = [&] {
+      train::Config c = plain;
+      c.train.batch = plain.train.micro_batch;
+      return c;
+    }();
+    const data::Batch batch = batch_of(held_out, 77);
+    const train::Evaluation a = one.session().evaluate(batch);
+    const train::Evaluation b = many.session().evaluate(batch);
+    EXPECT_NEAR(a.loss, b.loss, 2e-5 * a.loss);
+    EXPECT_EQ(a.accuracy, b.accuracy);
+    const auto logits = [&](Trained& trained) {
+      const auto row =
+          reads_images(plain)
+              ? trained.session().predict(std::span<const float>(batch.images)
+                                              .first(batch.images.size() / static_cast<std::size_t>(batch.rows)))
+              : trained.session().predict(
+                    std::span<const std::int32_t>(batch.tokens).first(static_cast<std::size_t>(plain.model.context)));
+      return std::vector<float>(row.begin(), row.end());
+    };
+    const std::vector<float> ours = logits(one);
+    const std::vector<float> theirs = logits(many);
+    ASSERT_EQ(ours.size(), theirs.size());
+    for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_NEAR(ours[i], theirs[i], 1e-4);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Pipeline, ::testing::Values("mlp", "gpt2", "llama"));
+
+std::vector<float> stored(train::Rank& rank, const std::string& name) {
+  const ir::Module& module = rank.role().module;
+  std::vector<float> values(static_cast<std::size_t>(module.state(module.find_state(name)).type.elements()));
+  rank.read_state(name, 0, std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+// The table is on the first and on the last stage.
+TEST(PipelineTies, ATiedTableCountsOnceAndItsCopiesAreEqual) {
+  train::Config plain = model("gpt2", 4, 4);
+  plain.train.clip = 0.1;
+  Trained one(plain);
+  Trained many(piped(plain, "pp=3", "1f1b"));
+  for (int step = 0; step < 20; ++step) {
+    const train::StepResult a = one.step();
+    const train::StepResult b = many.step();
+    EXPECT_GT(a.grad_norm, plain.train.clip) << "nothing is clipped";
+    EXPECT_NEAR(a.grad_norm, b.grad_norm, 2e-5 * a.grad_norm) << "step " << step;
+  }
+  expect_equal_training(one, many, 2e-5);
+  EXPECT_EQ(many.compiled().role_of(1).module.find_state("wte.weight"), ir::kNone);
+  for (const char* name : {"wte.weight", "wte.weight/m", "wte.weight/v"})
+    EXPECT_EQ(stored(many.session().rank(0), name), stored(many.session().rank(2), name)) << name;
+}
+
+TEST(PipelineScalars, AStageWithoutParametersJoins) {
+  const train::Config plain = model("mlp", 1, 3);
+  const train::Config config = piped(plain, "pp=4", "1f1b");
+  const Trained compiled(config);
+  EXPECT_TRUE(std::any_of(compiled.compiled().roles.begin(), compiled.compiled().roles.end(),
+                          [](const train::Role& role) { return role.stored_parameters() == 0; }));
+  expect_like_one_rank(plain, config);
+}
+
+// Each stage has one of two layers; the other one's state stays as it was too.
+TEST(PipelineScalars, AnOverflowInOneStageSkipsTheUpdateEverywhere) {
+  for (const char* name : {"layers.0.weight", "head.weight"}) {
+    SCOPED_TRACE(name);
+    Trained many(piped(model("mlp", 2, 3), "pp=2", "1f1b"));
+    many.train(1);
+    const float inf = std::numeric_limits<float>::infinity();
+    many.session().write_state(name, 0, std::as_bytes(std::span(&inf, 1)));
+    const auto before = many.state();
+    EXPECT_FALSE(many.step().finite);
+    many.session().each(
+        [](train::Rank& rank) { EXPECT_EQ(rank.step_executor().scalar("finite"), 0) << rank.number(); });
+    EXPECT_EQ(many.state(), before);
+    EXPECT_TRUE(many.session().explain(batch_of(model("mlp", 2, 3), 1), 1, 1e-3, 0).has_value());
+  }
+}
+
+// What the stages of a run do in a step, to be spoilt.
+struct Planted {
+  explicit Planted(const Trained& trained) : groups(trained.compiled().groups) {
+    for (const train::Role& role : trained.compiled().roles) programs.push_back(role.program("step"));
+  }
+  std::string error() const {
+    std::vector<program::RoleProgram> running;
+    for (std::size_t r = 0; r < programs.size(); ++r)
+      running.push_back({fmt::format("stage {}", r), &programs[r], {static_cast<int>(r)}});
+    try {
+      program::check_together(running, groups);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  }
+  std::vector<std::size_t> find(std::size_t role, program::Instruction::Kind kind) const {
+    std::vector<std::size_t> found;
+    for (std::size_t i = 0; i < programs[role].instructions.size(); ++i)
+      if (programs[role].instructions[i].kind == kind) found.push_back(i);
+    return found;
+  }
+  std::vector<program::Program> programs;
+  std::vector<program::Group> groups;
+};
+
+void expect_names(const std::string& error, const std::vector<std::string>& all) {
+  for (const std::string& part : all)
+    EXPECT_NE(error.find(part), std::string::npos) << "'" << part << "' is not in: " << error;
+}
+
+TEST(PipelineCheck, CatchesWhatDoesNotFitTogether) {
+  using Kind = program::Instruction::Kind;
+  const Trained trained(piped(model("mlp", 2, 3), "pp=2", "1f1b"));
+  EXPECT_EQ(Planted(trained).error(), "");
+
+  Planted removed(trained);
+  const std::size_t last = removed.find(0, Kind::send).back();
+  const std::int32_t event = removed.programs[0].instructions[last].records;
+  removed.programs[0].instructions.erase(removed.programs[0].instructions.begin() + static_cast<std::ptrdiff_t>(last));
+  for (program::Instruction& i : removed.programs[0].instructions) std::erase(i.waits, event);
+  expect_names(removed.error(), {"that nobody sends", "(receive ", "of stage 1"});
+
+  Planted swapped(trained);
+  const std::vector<std::size_t> sends = swapped.find(0, Kind::send);
+  std::swap(swapped.programs[0].instructions[sends[0]].micro, swapped.programs[0].instructions[sends[1]].micro);
+  expect_names(swapped.error(), {"(send ", "of stage 0", "(receive ", "of stage 1"});
+
+  // Stage 0 sends its last micro-batch only when it has the gradients of it.
+  Planted deadlock(trained);
+  program::Instruction& late = deadlock.programs[0].instructions[deadlock.find(0, Kind::receive).back()];
+  ASSERT_NE(late.records, program::kNone);
+  deadlock.programs[0].instructions[deadlock.find(0, Kind::send).back()].waits.push_back(late.records);
+  expect_names(deadlock.error(), {"a deadlock", "(send ", "of stage 0"});
+}
+
+}  // namespace
+}  // namespace trireme::testing
