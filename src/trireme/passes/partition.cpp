@@ -283,6 +283,7 @@ class GraphPartitioner {
 
   [[noreturn]] void cannot(const Node& node, const std::vector<Sharding>& operands) const {
     std::vector<std::string> texts;
+    texts.reserve(operands.size());
     for (const Sharding& s : operands) texts.push_back("'" + s.str() + "'");
     fail("{} '{}' of {} cannot be computed from operands sharded as {}", node.op->name,
          old().value(node.outputs.front()).name, old().type(node.outputs.front()).str(), fmt::join(texts, ", "));

@@ -6,6 +6,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/ir/axes.h"
 #include "trireme/passes/node_sharding.h"
 #include "trireme/passes/routes.h"
 
@@ -121,7 +122,8 @@ class Propagator {
   // Ranks along an axis that shards nothing would all do the same.
   void check_all_used() const {
     for (const ir::Mesh::Axis& axis : options_.mesh.axes)
-      if (axis.size > 1 && std::none_of(cells_.begin(), cells_.end(), [&](const Cell& c) { return has(c, axis.name); }))
+      if (axis.size > 1 && axis.name != ir::kPipelineAxis &&
+          std::none_of(cells_.begin(), cells_.end(), [&](const Cell& c) { return has(c, axis.name); }))
         refuse(
             "nothing is sharded over the mesh axis {}: name what to shard over it, as in \"*.up.weight\" = \"out:{}\", "
             "or leave the axis out",
@@ -214,8 +216,8 @@ class Propagator {
 
   bool is_image(std::size_t c) const {
     if (cells_[c].name == "%images") return true;
-    for (std::size_t g = 0; g < module_.graphs.size(); ++g)
-      for (const Node& node : module_.graphs[g].nodes)
+    for (const Graph& graph : module_.graphs)
+      for (const Node& node : graph.nodes)
         if (node.op->name.starts_with("conv2d") || node.op->name.find("pool2d") != std::string::npos) return true;
     return false;
   }
