@@ -25,6 +25,8 @@
 #include "trireme/passes/propagate.h"
 #include "trireme/passes/remat.h"
 #include "trireme/passes/sequence_cache.h"
+#include "trireme/passes/split.h"
+#include "trireme/passes/stage.h"
 #include "trireme/passes/tf32.h"
 #include "trireme/passes/validate.h"
 #include "trireme/passes/zero.h"
@@ -115,7 +117,15 @@ Pipeline only(const std::string& pass, const ir::Module& module, GoldenOptions o
     }
     p.add<Propagate>(Propagate::Options{ir::parse_mesh(take(options, "mesh", "dp=2")), annotations});
     if (pass == "partition") p.add<Partition>();
-  } else if (pass == "tf32")
+  } else if (pass == "stage") {
+    std::vector<std::int64_t> layers;
+    for (const std::string& count : split(take(options, "layers", ""), ',')) layers.push_back(std::stoll(count));
+    p.add<Stage>(Stage::Options{.parts = std::stoi(take(options, "parts", "2")), .layers = layers});
+  } else if (pass == "split")
+    p.add<Split>(Split::Options{.stages = std::stoi(take(options, "stages", "2")),
+                                .stage = std::stoi(take(options, "stage", "0")),
+                                .parts = std::stoi(take(options, "parts", "2"))});
+  else if (pass == "tf32")
     p.add<Tf32>();
   else if (pass == "zero")
     p.add<Zero>(Zero::Options{.stage = std::stoi(take(options, "stage", "1"))});
@@ -133,9 +143,27 @@ struct Case {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* pass : {"autodiff", "bucket", "clean-up", "compress-activations", "compress-gradients", "fuse",
-                           "initial-state", "last-row", "loss-scale", "offload", "optimizer", "partition", "precision",
-                           "propagate", "remat", "sequence-cache", "tf32", "validate", "zero"})
+  for (const char* pass : {"autodiff",
+                           "bucket",
+                           "clean-up",
+                           "compress-activations",
+                           "compress-gradients",
+                           "fuse",
+                           "initial-state",
+                           "last-row",
+                           "loss-scale",
+                           "offload",
+                           "optimizer",
+                           "partition",
+                           "precision",
+                           "propagate",
+                           "remat",
+                           "sequence-cache",
+                           "split",
+                           "stage",
+                           "tf32",
+                           "validate",
+                           "zero"})
     for (const Golden& golden : testing::goldens(pass)) all.push_back({pass, golden});
   return all;
 }
