@@ -80,18 +80,33 @@ Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir:
   return role;
 }
 
-// Every axis of a role's mesh is a group of its own, and so are several axes over which it has a collective. Stages
-// meet along pp alone. Where ranks exchange messages with servers, all of them are one more; messages between stages
-// have a group for each direction.
-std::vector<program::Group> groups_of(const std::vector<Role>& roles) {
+// The places of a role's ranks along all axes but some.
+std::set<std::vector<int>> places_beyond(const Compiled& c, std::size_t role, const std::vector<std::string>& axes) {
+  std::set<std::vector<int>> places;
+  for (int rank = 0; rank < c.ranks(); ++rank) {
+    if (c.seat(rank).role != role) continue;
+    std::vector<int> at = c.coordinate(rank);
+    for (const std::string& axis : axes) at[c.roles[role].module.mesh.index_of(axis)] = 0;
+    places.insert(std::move(at));
+  }
+  return places;
+}
+
+// Every axis of a role's mesh is a group of its own, and so are several axes over which it has a collective. Roles with
+// the same mesh share a group where their ranks meet in it: stages along pp, servers along theirs. Where ranks exchange
+// messages with servers, all of them are one more; messages between stages have a group for each direction.
+std::vector<program::Group> groups_of(const Compiled& c) {
+  const std::vector<Role>& roles = c.roles;
   std::vector<program::Group> groups;
   const auto join = [&](const std::vector<std::string>& axes, std::size_t role) {
-    for (program::Group& group : groups)
-      if (group.axes == axes && roles[group.roles.front()].module.mesh == roles[role].module.mesh &&
-          std::find(axes.begin(), axes.end(), ir::kPipelineAxis) != axes.end()) {
+    for (program::Group& group : groups) {
+      const std::size_t other = group.axes == axes ? group.roles.front() : role;
+      if (other != role && roles[other].module.mesh == roles[role].module.mesh &&
+          places_beyond(c, other, axes) == places_beyond(c, role, axes)) {
         group.roles.push_back(role);
         return;
       }
+    }
     groups.push_back({axes, {role}});
   };
   if (std::any_of(roles.begin(), roles.end(), [](const Role& role) { return role.exchange.has_value(); })) {
@@ -200,7 +215,7 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
     c.seats.push_back({staged ? static_cast<std::size_t>(plan.mesh.coordinate(r)[axis]) : 0, r});
   }
   add_server_roles(c, graphs, plan, options);
-  c.groups = groups_of(c.roles);
+  c.groups = groups_of(c);
   check_roles(c);
   return c;
 }
