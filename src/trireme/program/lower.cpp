@@ -140,10 +140,12 @@ class Lowering {
   }
 
   // Before another micro-batch's action: the states are left as this micro-batch makes them, as far as it has come, and
-  // what it still wants of their contents moves out, since the other may write them too.
+  // what it still wants of what they held moves out. What it has not come to write stays where it is: the micro-batch
+  // before writes it first, and the one behind only afterwards.
   void suspend(GraphRun& run) {
     std::vector<bool> written(module_.states.size(), false);
-    for (const Write& w : run.writes) written[index(w.write.state)] = true;
+    for (const Write& w : run.writes)
+      if (run.is_made(w.write.value)) written[index(w.write.state)] = true;
     for (std::size_t v = 0; v < run.buffer_of.size(); ++v) {
       const auto id = static_cast<ValueId>(v);
       const BufferId buffer = run.buffer_of[v];

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "trireme/core/error.h"
@@ -70,9 +71,41 @@ class Releases {
   std::int32_t events_;
 };
 
+// The compute stream no longer waits for what its messages wait for: what needs it too waits for itself.
+void keep_waits(Program& p) {
+  std::map<std::int32_t, std::size_t> recorded;  // by event
+  for (std::size_t i = 0; i < p.instructions.size(); ++i)
+    if (p.instructions[i].records != kNone) recorded[p.instructions[i].records] = i;
+  const auto touches = [](const std::vector<Operand>& operands, const std::set<BufferId>& buffers) {
+    return std::any_of(operands.begin(), operands.end(), [&](const Operand& o) { return buffers.contains(o.buffer); });
+  };
+  for (std::size_t i = 0; i < p.instructions.size(); ++i) {
+    if (!p.instructions[i].between_stages() || p.instructions[i].stream != 0) continue;
+    for (const std::int32_t event : p.instructions[i].waits) {
+      const std::size_t from = recorded.at(event);
+      std::set<BufferId> read;
+      std::set<BufferId> written;
+      for (std::size_t k = 0; k <= from; ++k) {
+        if (p.instructions[k].stream != p.instructions[from].stream) continue;
+        for_each_operand(p.instructions[k],
+                         [&](const Operand& o, bool writes) { (writes ? written : read).insert(o.buffer); });
+      }
+      for (std::size_t k = i + 1; k < p.instructions.size(); ++k) {
+        Instruction& later = p.instructions[k];
+        if (later.stream != 0 || later.between_stages()) continue;
+        if (!touches(later.inputs, written) && !touches(later.outputs, written) && !touches(later.outputs, read))
+          continue;
+        if (std::find(later.waits.begin(), later.waits.end(), event) == later.waits.end()) later.waits.push_back(event);
+        break;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void schedule_messages(Program& program) {
+  keep_waits(program);
   bool any = false;
   for (Instruction& i : program.instructions)
     if (i.between_stages()) {
