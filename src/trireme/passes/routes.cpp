@@ -1,6 +1,7 @@
 #include "trireme/passes/routes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <queue>
 
@@ -155,6 +156,13 @@ std::vector<RouteStep> steps_from(const TensorType& type, const Sharding& shardi
   return steps;
 }
 
+namespace {
+
+// Ways that send as many bytes compare as equal: the last bits of a sum depend on its order.
+double rounded(double bytes) { return std::round(bytes * 1024) / 1024; }
+
+}  // namespace
+
 std::optional<Route> cheapest_route(const TensorType& type, const Sharding& from, const Sharding& to,
                                     const Mesh& mesh) {
   struct Way {
@@ -184,7 +192,7 @@ std::optional<Route> cheapest_route(const TensorType& type, const Sharding& from
       if (std::any_of(axes.begin(), axes.end(), [&](const std::string& axis) { return is_partial(to, axis); }))
         continue;
       if (step.kind == Kind::slice && !shards(to, step.axis) && !shards(from, step.axis)) continue;
-      Way next{way.bytes + bytes_of(step, type, way.sharding, mesh), after(way.sharding, step), way.steps};
+      Way next{rounded(way.bytes + bytes_of(step, type, way.sharding, mesh)), after(way.sharding, step), way.steps};
       next.steps.push_back(step);
       if (!settled[key_of(next.sharding)]) ways.push(std::move(next));
     }
