@@ -11,6 +11,7 @@
 #include "trireme/compiler/server_role.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/passes/remat.h"
 #include "trireme/passes/split.h"
 #include "trireme/program/check_together.h"
 #include "trireme/program/messages.h"
@@ -176,20 +177,43 @@ void check_roles(Compiled& c) {
     check("derive", [&](const Role& role) { return role.exchange ? &states[&role] : nullptr; });
 }
 
+// Refuses names of values and states that no stage has.
+void check_names(const Plan& plan, const ir::Module& common, const std::vector<Role>& stages) {
+  if (plan.recompute && common.has_graph("micro")) passes::check_recomputed(common.graph("micro"), *plan.recompute);
+  if (!plan.offload) return;
+  const auto in_any = [&](const auto& has) { return std::any_of(stages.begin(), stages.end(), has); };
+  for (const std::string& name : plan.offload->states)
+    if (!in_any([&](const Role& role) { return role.module.find_state(name) != ir::kNone; }))
+      refuse("'{}' is to be offloaded, and there is no such state", name);
+  std::set<std::string> stored;
+  for (const Role& role : stages)
+    if (role.module.has_graph("micro"))
+      for (const ir::ValueInfo& value : role.module.graph("micro").values) stored.insert(value.name);
+  for (const std::string& name : plan.offload->activations)
+    if (!stored.contains(name + ".store"))
+      refuse("'{}' is to be offloaded, and the backward pass reads no such value", name);
+}
+
 }  // namespace
 
 Compilation::Compilation(const Graphs& graphs) : graphs_(graphs), module_(graphs.module) {}
 
 void Compilation::run_until(const Plan& plan, const std::string& pass) {
-  graph_passes(graphs_, plan).run(module_, {.from = next_, .until = pass});
+  graph_passes(graphs_, plan, {}, stage_).run(module_, {.from = next_, .until = pass});
   next_ = pass;
+}
+
+std::vector<program::Action> Compilation::actions(const Plan& plan) const {
+  const std::vector<program::Action> own = stage_actions(graphs_, plan)[static_cast<std::size_t>(stage_)];
+  return own.empty() ? program::plain_order({.micro_batches = graphs_.micro_batches}) : own;
 }
 
 program::Program Compilation::step(const Plan& plan) const {
   ir::Module module = module_;
-  graph_passes(graphs_, plan).run(module, {.from = next_});
-  return program::lower(module, lay_out(module, plan, plan.mesh.ranks() / plan.stages()),
-                        step_options(graphs_, plan, module.mesh, stage_actions(graphs_, plan).front()));
+  graph_passes(graphs_, plan, {}, stage_).run(module, {.from = next_});
+  return program::lower(
+      module, lay_out(module, plan, plan.mesh.ranks() / plan.stages()),
+      step_options(graphs_, plan, module.mesh, stage_actions(graphs_, plan)[static_cast<std::size_t>(stage_)]));
 }
 
 Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& options) {
@@ -209,6 +233,7 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
   const std::vector<std::vector<program::Action>> actions = stage_actions(graphs, plan);
   for (int stage = 0; stage < plan.stages(); ++stage)
     c.roles.push_back(compile_rows(c, graphs, plan, common, stage, actions[static_cast<std::size_t>(stage)], options));
+  if (plan.stages() > 1) check_names(plan, common, c.roles);
   for (int r = 0; r < plan.mesh.ranks(); ++r) {
     const bool staged = plan.stages() > 1;
     const std::size_t axis = staged ? plan.mesh.index_of(ir::kPipelineAxis) : 0;

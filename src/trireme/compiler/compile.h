@@ -19,7 +19,8 @@ struct CompileOptions {
 Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& options = {});
 
 // A compilation that has stopped before one of the graph passes, so that a planner can look at the module there and try
-// how a step comes out under several plans. `graphs` must outlive it.
+// how a step comes out under several plans. `graphs` must outlive it. The passes up to kSplit (graph_passes.h) are the
+// same for all stages of a pipeline; a copy of the compilation that stands there can go on with any of them.
 //
 //   Compilation c(graphs);
 //   c.run_until(plan, "remat");
@@ -33,6 +34,10 @@ class Compilation {
   // passes have carried out must be as it was then.
   void run_until(const Plan& plan, const std::string& pass);
   const ir::Module& module() const { return module_; }
+  // From here on it is that stage's. The first stage's otherwise.
+  void choose_stage(int stage) { stage_ = stage; }
+  // What the stage does in a step, in order.
+  std::vector<program::Action> actions(const Plan& plan) const;
   // The step that comes of it under `plan`. Leaves this as it stands.
   program::Program step(const Plan& plan) const;
 
@@ -40,6 +45,7 @@ class Compilation {
   const Graphs& graphs_;
   ir::Module module_;
   std::string next_;  // the pass before which it stands; empty: the first
+  int stage_ = 0;
 };
 
 }  // namespace trireme::compiler

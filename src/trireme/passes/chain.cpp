@@ -6,6 +6,7 @@
 #include <set>
 
 #include "trireme/core/text.h"
+#include "trireme/ops/collective/message.h"
 #include "trireme/passes/saved_values.h"
 
 namespace trireme::passes {
@@ -21,7 +22,7 @@ using ir::ValueId;
 std::vector<int> forward_reads(const Graph& graph, const std::vector<ValueId>& storage) {
   std::vector<int> reads(graph.values.size(), 0);
   for (const Node& node : graph.nodes)
-    if (node.phase == ir::Phase::forward)
+    if (node.phase == ir::Phase::forward && !ops::is_between_stages(*node.op))
       for (const ValueId id : node.inputs)
         if (id != kNone) ++reads[index(storage[index(id)])];
   return reads;
@@ -55,17 +56,29 @@ Chain find_chain(const Graph& graph) {
   const std::vector<ValueId> storage = storage_of(graph);
   std::vector<int> reads = forward_reads(graph, storage);
   Chain chain;
-  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
-    if (graph.nodes[n].phase == ir::Phase::forward) chain.nodes.push_back(static_cast<std::int32_t>(n));
   std::set<ValueId> open;  // made, and to be read by a later forward node
   ValueId passing = kNone;
-  for (std::size_t i = 0; i < chain.nodes.size(); ++i) {
-    const Node& node = graph.nodes[index(chain.nodes[i])];
+  std::int32_t chunk = kNone;
+  bool sends = false;  // the chunk so far
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    if (node.phase != ir::Phase::forward) continue;
+    if (ops::is_between_stages(*node.op)) {
+      sends = sends || node.op->name == ops::kSend;
+      if (node.op->name == ops::kReceive && reads[index(node.outputs.front())] > 0) open.insert(node.outputs.front());
+      continue;
+    }
+    const std::size_t i = chain.nodes.size();
+    chain.nodes.push_back(static_cast<std::int32_t>(n));
+    const bool begins_chunk = chunk != node.stage;
+    chunk = node.stage;
     const bool cut = open.size() == 1 && *open.begin() != passing;
-    if (i == 0 || cut) {
+    if (begins_chunk || cut) {
       if (cut) passing = *open.begin();
       if (!chain.segments.empty()) chain.segments.back().end = i;
-      chain.segments.push_back({i, i, cut ? passing : kNone, layer_of(graph.value(node.outputs.front()).name)});
+      chain.segments.push_back(
+          {i, i, cut ? passing : kNone, layer_of(graph.value(node.outputs.front()).name), begins_chunk});
+      sends = sends && !begins_chunk;
     }
     for (const ValueId id : node.inputs) {
       if (id == kNone) continue;
@@ -75,7 +88,9 @@ Chain find_chain(const Graph& graph) {
     for (const ValueId id : node.outputs)
       if (storage[index(id)] == id && reads[index(id)] > 0) open.insert(id);
   }
-  if (!chain.segments.empty()) chain.segments.back().end = chain.nodes.size();
+  if (chain.segments.empty()) return chain;
+  chain.segments.back().end = chain.nodes.size();
+  chain.segments.back().gradients_follow = !sends;
   return chain;
 }
 

@@ -19,18 +19,22 @@ struct Segment {
   std::size_t end = 0;
   ir::ValueId input = ir::kNone;  // what enters; kNone for the first, which reads graph inputs alone
   std::string layer;              // the layer of the model that its first node belongs to: "blocks.3"
+  bool begins_chunk = false;      // the first of what a stage does in one go; what enters it is received
+  bool gradients_follow = false;  // at once: computing any of it again would gain nothing
 };
 
 struct Chain {
-  std::vector<std::int32_t> nodes;  // the forward nodes, in order: indices into the graph's
+  std::vector<std::int32_t> nodes;  // the forward nodes but messages, in order: indices into the graph's
   std::vector<Segment> segments;
 
-  // The value that leaves a segment; kNone for the last.
+  // The value that leaves a segment for the next; kNone for the last of a chunk.
   ir::ValueId output(std::size_t segment) const {
-    return segment + 1 < segments.size() ? segments[segment + 1].input : ir::kNone;
+    const bool last = segment + 1 == segments.size() || segments[segment + 1].begins_chunk;
+    return last ? ir::kNone : segments[segment + 1].input;
   }
 };
 
+// Gradients follow the last segment, unless it ends with a message to another stage.
 Chain find_chain(const ir::Graph& graph);
 
 // "blocks.3.attn.qkv.matmul" → "blocks.3", "stages.0.1.bn1.relu" → "stages.0.1", "head.matmul" → "head".

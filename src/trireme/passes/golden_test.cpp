@@ -104,8 +104,9 @@ Pipeline only(const std::string& pass, const ir::Module& module, GoldenOptions o
   else if (pass == "precision")
     p.add<LowPrecision>(LowPrecision::Options{parse_dtype(take(options, "low", "bf16")).value(), {"micro", "eval"}});
   else if (pass == "remat")
-    p.add<Remat>(Remat::Options{
-        .recompute = planner::forgotten_names(module.graph("micro"), remat_plan(take(options, "plan", "keep_1")))});
+    p.add<Remat>(
+        Remat::Options{.recompute = planner::forgotten_names(module.graph("micro"), find_chain(module.graph("micro")),
+                                                             remat_plan(take(options, "plan", "keep_1")))});
   else if (pass == "bucket")
     p.add<Bucket>(Bucket::Options{.bytes = std::stoul(take(options, "bytes", "1024"))});
   else if (pass == "propagate" || pass == "partition") {

@@ -40,8 +40,10 @@ class Loader {
     for (const SavedValue& s : saved_values(old())) saved.emplace(old().value(s.value).name, s.value);
     for (const std::string& name : leaving) {
       const auto found = saved.find(name);
-      if (found == saved.end()) refuse("'{}' is to be offloaded, and the backward pass reads no such value", name);
-      leaves_.insert(found->second);
+      if (found != saved.end())
+        leaves_.insert(found->second);
+      else if (!options.partial)
+        refuse("'{}' is to be offloaded, and the backward pass reads no such value", name);
     }
   }
 
@@ -124,8 +126,10 @@ class Loader {
 void Offload::run(ir::Module& module) const {
   for (const std::string& name : options_.states) {
     const ir::StateId id = module.find_state(name);
-    if (id == kNone) refuse("'{}' is to be offloaded, and there is no such state", name);
-    module.state(id).tier = options_.tier;
+    if (id != kNone)
+      module.state(id).tier = options_.tier;
+    else if (!options_.partial)
+      refuse("'{}' is to be offloaded, and there is no such state", name);
   }
   std::vector<std::string> names;
   for (const Graph& graph : module.graphs) names.push_back(graph.name);

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "trireme/core/error.h"
+#include "trireme/ops/collective/message.h"
 #include "trireme/passes/saved_values.h"
 
 namespace trireme::passes {
@@ -64,20 +65,30 @@ class Recompute {
   std::vector<Node> fresh_;
 };
 
+// By name: what the forward phase makes.
+std::unordered_map<std::string_view, ValueId> made_forward(const Graph& graph) {
+  std::unordered_map<std::string_view, ValueId> made;
+  for (const Node& node : graph.nodes)
+    if (node.phase == ir::Phase::forward && !ops::is_between_stages(*node.op))
+      for (const ValueId id : node.outputs) made.emplace(graph.value(id).name, id);
+  return made;
+}
+
 }  // namespace
+
+void check_recomputed(const Graph& graph, const std::vector<std::string>& names) {
+  const auto made = made_forward(graph);
+  for (const std::string& name : names)
+    if (!made.contains(name)) refuse("'{}' is to be recomputed, and the forward phase makes no such value", name);
+}
 
 void Remat::run(ir::Module& module) const {
   Graph& graph = module.graph(options_.graph);
-  std::unordered_map<std::string_view, ValueId> made;  // in the forward phase
-  for (const Node& node : graph.nodes)
-    if (node.phase == ir::Phase::forward)
-      for (const ValueId id : node.outputs) made.emplace(graph.value(id).name, id);
+  if (!options_.partial) check_recomputed(graph, options_.recompute);
+  const auto made = made_forward(graph);
   std::vector<bool> forgotten(graph.values.size(), false);
-  for (const std::string& name : options_.recompute) {
-    const auto found = made.find(name);
-    if (found == made.end()) refuse("'{}' is to be recomputed, and the forward phase makes no such value", name);
-    forgotten[index(found->second)] = true;
-  }
+  for (const std::string& name : options_.recompute)
+    if (const auto found = made.find(name); found != made.end()) forgotten[index(found->second)] = true;
   Recompute(graph, forgotten).run();
 }
 

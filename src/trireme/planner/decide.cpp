@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "trireme/compiler/graph_passes.h"
+#include "trireme/core/error.h"
 #include "trireme/io/shard_writer.h"
 #include "trireme/planner/predict.h"
 
@@ -18,19 +20,28 @@ Trial measured(const program::Program& step) {
   return trial;
 }
 
-class Decision {
- public:
-  Decision(const compiler::Graphs& graphs, Plan& plan, const MemoryPolicy& policy)
-      : plan_(plan),
-        policy_(policy),
-        rates_(passes::CostRates::of(plan.device)),
-        trains_(graphs.purpose == compiler::Purpose::train),
-        compilation_(graphs) {}
+// What a stage of the pipeline recomputes and offloads; without one, what every rank does.
+struct Decided {
+  std::vector<std::string> recompute = {};
+  bool recomputes = false;  // something that the gradients read
+  std::vector<std::string> activations = {};
+  std::vector<std::string> states = {};
+  std::optional<Choice> choice = {};
+};
 
-  std::optional<Choice> run() {
+class StageDecision {
+ public:
+  StageDecision(Compilation compilation, Plan plan, const MemoryPolicy& policy, bool trains)
+      : plan_(std::move(plan)),
+        policy_(policy),
+        rates_(passes::CostRates::of(plan_.device)),
+        trains_(trains),
+        compilation_(std::move(compilation)) {}
+
+  Decided run() {
     if (trains_ && policy_.remat.kind != RematPolicy::Kind::none) decide_recompute();
     if (policy_.offload) decide_offload();
-    return choice_;
+    return decided_;
   }
 
  private:
@@ -53,14 +64,35 @@ class Decision {
     plan_.recompute.emplace();
     compilation_.run_until(plan_, "remat");
     const ir::Graph& micro = compilation_.module().graph("micro");
-    plan_.recompute = forgotten_names(micro, remat_plan(micro));
+    const passes::Chain chain = find_chain(micro);
+    if (chain.segments.empty()) return;  // a stage that only passes on what it receives
+    const RematPlan remat = remat_plan(micro, chain);
+    plan_.recompute = decided_.recompute = forgotten_names(micro, chain, remat);
+    // Of `optimal` that depends on what `sqrt` would need.
+    const bool optimal = policy_.remat.kind == RematPolicy::Kind::optimal;
+    decided_.recomputes =
+        recomputes(micro, chain, optimal ? plan_remat(chain, {.kind = RematPolicy::Kind::sqrt}) : remat);
   }
 
-  RematPlan remat_plan(const ir::Graph& micro) {
-    if (policy_.remat.kind != RematPolicy::Kind::optimal) return plan_remat(micro, policy_.remat);
+  // The order of the actions says whether gradients follow at once where the model ends.
+  passes::Chain find_chain(const ir::Graph& micro) const {
+    passes::Chain chain = passes::find_chain(micro);
+    if (chain.segments.empty() || !chain.segments.back().gradients_follow) return chain;
+    const std::int32_t chunk = micro.nodes[ir::index(chain.nodes.back())].stage;
+    using Kind = program::Action::Kind;
+    const std::vector<program::Action> actions = compilation_.actions(plan_);
+    for (std::size_t a = 0; a < actions.size(); ++a)
+      if (actions[a].kind == Kind::forward && actions[a].chunk == chunk &&
+          (a + 1 == actions.size() || actions[a + 1] != program::Action{Kind::backward, actions[a].micro, chunk}))
+        chain.segments.back().gradients_follow = false;
+    return chain;
+  }
+
+  RematPlan remat_plan(const ir::Graph& micro, const passes::Chain& chain) {
+    if (policy_.remat.kind != RematPolicy::Kind::optimal) return plan_remat(chain, policy_.remat);
     const auto tried = [&](const Saving& saving) {
       Plan plan = for_trial();
-      plan.recompute = forgotten_names(micro, saving.remat);
+      plan.recompute = forgotten_names(micro, chain, saving.remat);
       if (!policy_.offload) return measured(compilation_.step(plan));
       Compilation further = compilation_;
       further.run_until(plan, "offload");
@@ -68,10 +100,10 @@ class Decision {
       return measured(further.step(plan));
     };
     if (moves_to_fit()) {
-      choice_ = fastest_within_limit(micro, policy_.limit, rates_, tried);
-      return choice_->saving.remat;
+      decided_.choice = fastest_within_limit(micro, chain, policy_.limit, rates_, tried);
+      return decided_.choice->saving.remat;
     }
-    return optimal_remat(micro, policy_.limit, rates_,
+    return optimal_remat(micro, chain, policy_.limit, rates_,
                          [&](const RematPlan& remat) {
                            return tried({remat, 0}).peak;
                          })
@@ -96,15 +128,18 @@ class Decision {
     };
     std::optional<std::size_t> activations;
     if (moves_to_fit()) {
-      if (!choice_)
-        choice_ = moved_to_fit(policy_.limit, {}, [&](const Saving& saving) { return tried(saving.moved, {}); });
-      activations = choice_->saving.moved;
+      if (!decided_.choice)
+        decided_.choice =
+            moved_to_fit(policy_.limit, {}, [&](const Saving& saving) { return tried(saving.moved, {}); });
+      activations = decided_.choice->saving.moved;
     }
     std::optional<std::size_t> parameters;
     if (keeps_to_fit())
       parameters =
           fewest_parameters([&](std::size_t count) { return tried(activations, count).peak <= policy_.limit; });
     name_offloaded(plan_, module, activations, parameters);
+    decided_.activations = plan_.offload->activations;
+    decided_.states = plan_.offload->states;
   }
 
   // The parameters whose states must be offloaded so that the step fits; all of them where not even that is enough.
@@ -122,18 +157,56 @@ class Decision {
     return fewest;
   }
 
-  Plan& plan_;
+  Plan plan_;
   const MemoryPolicy& policy_;
   passes::CostRates rates_;
   bool trains_;
   Compilation compilation_;
-  std::optional<Choice> choice_;
+  Decided decided_;
 };
+
+void refuse_to_recompute_nothing(const RematPolicy& policy) {
+  using Kind = RematPolicy::Kind;
+  refuse("memory.remat = \"{}\" recomputes nothing of this model: {}", policy.name,
+         policy.kind == Kind::selective ? "no cheap value is saved for the gradients"
+         : policy.kind == Kind::full    ? "it is too short to be cut into segments"
+                                     : "the last group of layers is always saved, and there is no other; try \"full\"");
+}
+
+void add_names(std::vector<std::string>& to, const std::vector<std::string>& names) {
+  for (const std::string& name : names)
+    if (std::find(to.begin(), to.end(), name) == to.end()) to.push_back(name);
+}
 
 }  // namespace
 
 std::optional<Choice> decide(const compiler::Graphs& graphs, Plan& plan, const MemoryPolicy& policy) {
-  return Decision(graphs, plan, policy).run();
+  const bool trains = graphs.purpose == compiler::Purpose::train;
+  const bool recompute = trains && policy.remat.kind != RematPolicy::Kind::none;
+  if (!recompute && !policy.offload) return {};
+  const Plan open = plan;
+  Compilation common(graphs);
+  if (plan.stages() > 1) common.run_until(open, compiler::kSplit);
+  if (recompute) plan.recompute.emplace();
+  bool recomputes = false;
+  std::optional<Choice> choice;
+  for (int stage = 0; stage < plan.stages(); ++stage) {
+    Compilation own = common;
+    own.choose_stage(stage);
+    const Decided decided = StageDecision(std::move(own), open, policy, trains).run();
+    recomputes = recomputes || decided.recomputes;
+    if (recompute) add_names(*plan.recompute, decided.recompute);
+    if (policy.offload) {
+      add_names(plan.offload->activations, decided.activations);
+      add_names(plan.offload->states, decided.states);
+    }
+    // What is said of the run is said of its fullest stage.
+    if (decided.choice && (!choice || decided.choice->trial.peak > choice->trial.peak)) choice = decided.choice;
+  }
+  // Under a limit it may be that all fits.
+  const bool must = policy.remat.kind != RematPolicy::Kind::optimal || policy.limit == 0;
+  if (recompute && must && !recomputes) refuse_to_recompute_nothing(policy.remat);
+  return choice;
 }
 
 }  // namespace trireme::planner

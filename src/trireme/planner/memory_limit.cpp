@@ -60,14 +60,14 @@ Choice moved_to_fit(std::uint64_t limit, const RematPlan& remat, const Lowered& 
   return best;
 }
 
-Choice fastest_within_limit(const ir::Graph& graph, std::uint64_t limit, const passes::CostRates& rates,
-                            const Lowered& lowered) {
+Choice fastest_within_limit(const ir::Graph& graph, const passes::Chain& chain, std::uint64_t limit,
+                            const passes::CostRates& rates, const Lowered& lowered) {
   const Search search(limit, lowered);
-  std::vector<RematPlan> plans = remat_candidates(graph, rates);
+  std::vector<RematPlan> plans = remat_candidates(graph, chain, rates);
   Choice best = search.tried({plans.front(), 0});
   if (best.fits) return best;
   const double plain = best.trial.seconds;
-  const OptimalRemat alone = optimal_remat(graph, limit, rates, [&](const RematPlan& plan) {
+  const OptimalRemat alone = optimal_remat(graph, chain, limit, rates, [&](const RematPlan& plan) {
     return lowered({plan, 0}).peak;
   });
   if (alone.fits) best = search.tried({alone.plan, 0});

@@ -36,7 +36,7 @@ Choice moved_to_fit(std::uint64_t limit, const RematPlan& remat, const std::func
 // (those of least recomputation for rising budgets, and the simple policies), each with as few activations moved as
 // make it fit; so it is never slower than the better of optimal_remat and least_moved alone, and fits wherever one
 // does.
-Choice fastest_within_limit(const ir::Graph& graph, std::uint64_t limit, const passes::CostRates& rates,
-                            const std::function<Trial(const Saving&)>& lowered);
+Choice fastest_within_limit(const ir::Graph& graph, const passes::Chain& chain, std::uint64_t limit,
+                            const passes::CostRates& rates, const std::function<Trial(const Saving&)>& lowered);
 
 }  // namespace trireme::planner

@@ -103,8 +103,7 @@ std::vector<bool> forgotten_values(const Graph& graph, const Chain& chain, const
   for (const RematPlan::Group& group : plan.groups) {
     const std::size_t end = segment + index(group.segments);
     const ValueId passed_on = chain.output(end - 1);
-    // Nothing is gained where the gradients begin at once.
-    if (group.hold != Hold::keep && end < chain.segments.size())
+    if (group.hold != Hold::keep && !chain.segments[end - 1].gradients_follow)
       for (std::size_t i = chain.segments[segment].begin; i < chain.segments[end - 1].end; ++i)
         for (const Node& node = graph.nodes[index(chain.nodes[i])]; const ValueId id : node.outputs)
           forgotten[index(id)] = storage[index(id)] != passed_on && (group.hold == Hold::input || cheap[index(id)]) &&
@@ -124,8 +123,8 @@ std::vector<bool> forgotten_values(const Graph& graph, const Chain& chain, const
   return forgotten;
 }
 
-std::vector<std::string> forgotten_names(const Graph& graph, const RematPlan& plan) {
-  const std::vector<bool> forgotten = forgotten_values(graph, passes::find_chain(graph), plan);
+std::vector<std::string> forgotten_names(const Graph& graph, const Chain& chain, const RematPlan& plan) {
+  const std::vector<bool> forgotten = forgotten_values(graph, chain, plan);
   std::vector<std::string> names;
   for (std::size_t v = 0; v < forgotten.size(); ++v)
     if (forgotten[v]) names.push_back(graph.values[v].name);

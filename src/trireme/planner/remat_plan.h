@@ -30,10 +30,10 @@ struct RematPlan {
   static RematPlan parse(const std::string& text);
 };
 
-// For each value whether the plan forgets it. The group with the last segment is kept whatever the plan says: its
-// gradients come at once.
+// For each value whether the plan forgets it. A group with a segment whose gradients follow at once is kept, whatever
+// the plan says.
 std::vector<bool> forgotten_values(const ir::Graph& graph, const passes::Chain& chain, const RematPlan& plan);
 // Their names: what passes/remat.h takes.
-std::vector<std::string> forgotten_names(const ir::Graph& graph, const RematPlan& plan);
+std::vector<std::string> forgotten_names(const ir::Graph& graph, const passes::Chain& chain, const RematPlan& plan);
 
 }  // namespace trireme::planner

@@ -55,7 +55,6 @@ class Measurement {
   std::vector<RematSegment> run() {
     std::vector<RematSegment> segments(chain_.segments.size());
     for (std::size_t s = 0; s < segments.size(); ++s) segments[s] = measure(s);
-    segments.back().always_kept = true;
     measure_gradients(segments);
     return segments;
   }
@@ -67,6 +66,7 @@ class Measurement {
     const passes::Segment& segment = chain_.segments[s];
     const ValueId output = chain_.output(s);
     RematSegment m;
+    m.always_kept = segment.gradients_follow;
     m.input = bytes(segment.input);
     m.reads_input = segment.input != kNone && saved_[index(segment.input)];
     std::uint64_t unsaved = 0;
@@ -256,7 +256,8 @@ class Measurement {
 std::vector<std::int32_t> layer_sizes(const Chain& chain) {
   std::vector<std::int32_t> sizes;
   for (std::size_t s = 0; s < chain.segments.size(); ++s) {
-    if (s == 0 || chain.segments[s].layer != chain.segments[s - 1].layer) sizes.push_back(0);
+    const passes::Segment& segment = chain.segments[s];
+    if (s == 0 || segment.begins_chunk || segment.layer != chain.segments[s - 1].layer) sizes.push_back(0);
     ++sizes.back();
   }
   return sizes;
@@ -265,10 +266,13 @@ std::vector<std::int32_t> layer_sizes(const Chain& chain) {
 RematPlan every(const Chain& chain, std::int64_t k) {
   RematPlan plan;
   std::int64_t in_group = 0;
+  std::size_t at = 0;
   for (const std::int32_t size : layer_sizes(chain)) {
+    if (chain.segments[at].begins_chunk) in_group = 0;
     if (in_group == 0) plan.groups.push_back({0, Hold::input});
     plan.groups.back().segments += size;
     in_group = (in_group + 1) % k;
+    at += static_cast<std::size_t>(size);
   }
   return plan;
 }
@@ -287,12 +291,13 @@ Coarse coarsen(const Chain& fine, std::size_t most) {
   Coarse coarse{{fine.nodes, {}}, {}};
   const std::size_t together = (fine.segments.size() + most - 1) / most;
   for (std::size_t s = 0; s < fine.segments.size(); ++s) {
-    // The last stays alone: it is always kept.
-    if (s % together == 0 || s + 1 == fine.segments.size()) {
+    // The last stays alone, and is kept where its gradients follow.
+    if (s % together == 0 || fine.segments[s].begins_chunk || s + 1 == fine.segments.size()) {
       coarse.chain.segments.push_back(fine.segments[s]);
       coarse.sizes.push_back(0);
     }
     coarse.chain.segments.back().end = fine.segments[s].end;
+    coarse.chain.segments.back().gradients_follow = fine.segments[s].gradients_follow;
     ++coarse.sizes.back();
   }
   return coarse;
@@ -331,9 +336,8 @@ std::vector<RematSegment> measure_chain(const Graph& graph, const Chain& chain, 
   return Measurement(graph, chain, rates, finely).run();
 }
 
-RematPlan plan_remat(const Graph& graph, const RematPolicy& policy) {
+RematPlan plan_remat(const Chain& chain, const RematPolicy& policy) {
   using Kind = RematPolicy::Kind;
-  const Chain chain = passes::find_chain(graph);
   const auto layers = static_cast<std::int64_t>(layer_sizes(chain).size());
   RematPlan plan;
   switch (policy.kind) {
@@ -346,20 +350,17 @@ RematPlan plan_remat(const Graph& graph, const RematPolicy& policy) {
     case Kind::none:
     case Kind::optimal: fail("rematerialisation \"{}\" needs no plan, or a budget", policy.name);
   }
-  const std::vector<bool> forgotten = forgotten_values(graph, chain, plan);
-  const auto saved = passes::saved_values(graph);
-  if (std::none_of(saved.begin(), saved.end(), [&](const auto& value) { return forgotten[index(value.value)]; }))
-    refuse("memory.remat = \"{}\" recomputes nothing of this model: {}", policy.name,
-           policy.kind == Kind::selective ? "no cheap value is saved for the gradients"
-           : policy.kind == Kind::full
-               ? "it is too short to be cut into segments"
-               : "the last group of layers is always saved, and there is no other; try \"full\"");
   return plan;
 }
 
-OptimalRemat optimal_remat(const Graph& graph, std::uint64_t budget, const CostRates& rates,
+bool recomputes(const Graph& graph, const Chain& chain, const RematPlan& plan) {
+  const std::vector<bool> forgotten = forgotten_values(graph, chain, plan);
+  const auto saved = passes::saved_values(graph);
+  return std::any_of(saved.begin(), saved.end(), [&](const auto& value) { return forgotten[index(value.value)]; });
+}
+
+OptimalRemat optimal_remat(const Graph& graph, const Chain& fine, std::uint64_t budget, const CostRates& rates,
                            const std::function<std::uint64_t(const RematPlan&)>& lowered_peak) {
-  const Chain fine = passes::find_chain(graph);
   const std::vector<RematSegment> fine_chain = measure_chain(graph, fine, rates);
   OptimalRemat best;
   double best_seconds = std::numeric_limits<double>::infinity();
@@ -381,7 +382,7 @@ OptimalRemat optimal_remat(const Graph& graph, std::uint64_t budget, const CostR
       best_seconds = cost_of(fine_chain, plan).seconds;
     }
   };
-  if (budget == 0) budget = peak_of(plan_remat(graph, {.kind = RematPolicy::Kind::sqrt, .name = "sqrt"}));
+  if (budget == 0) budget = peak_of(plan_remat(fine, {.kind = RematPolicy::Kind::sqrt, .name = "sqrt"}));
   const RematPlan keep = keep_all(fine);
   consider(keep);
   if (best.fits) return best;  // nothing need be forgotten
@@ -419,9 +420,8 @@ OptimalRemat optimal_remat(const Graph& graph, std::uint64_t budget, const CostR
   return best;
 }
 
-std::vector<RematPlan> remat_candidates(const Graph& graph, const CostRates& rates) {
+std::vector<RematPlan> remat_candidates(const Graph& graph, const Chain& fine, const CostRates& rates) {
   constexpr std::uint64_t kBudgets = 16;
-  const Chain fine = passes::find_chain(graph);
   const std::vector<RematSegment> fine_chain = measure_chain(graph, fine, rates);
   const Coarse coarse = coarsen(fine, kSegments);
   const std::vector<RematSegment> chain = measure_chain(graph, coarse.chain, rates, false);

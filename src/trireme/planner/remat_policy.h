@@ -25,8 +25,10 @@ struct RematPolicy {
 //   sqrt        `every` with the square root of the number of layers
 //   full        `every` with 1
 //   selective   what is cheap is computed again (norms, activations, sums), where its operands are held anyway
-// Refuses a policy that would forget nothing for this graph.
-RematPlan plan_remat(const ir::Graph& graph, const RematPolicy& policy);
+RematPlan plan_remat(const passes::Chain& chain, const RematPolicy& policy);
+
+// Whether the plan forgets something that the gradients read.
+bool recomputes(const ir::Graph& graph, const passes::Chain& chain, const RematPlan& plan);
 
 // `optimal`: the plan of least time among those whose program, as lowered, needs at most `budget` bytes; 0: as many as
 // `sqrt` needs. `lowered_peak` gives what a plan's program needs.
@@ -35,12 +37,14 @@ struct OptimalRemat {
   std::uint64_t peak = 0;  // of its program
   bool fits = false;       // false: no plan does, and this is the smallest found
 };
-OptimalRemat optimal_remat(const ir::Graph& graph, std::uint64_t budget, const passes::CostRates& rates,
+OptimalRemat optimal_remat(const ir::Graph& graph, const passes::Chain& chain, std::uint64_t budget,
+                           const passes::CostRates& rates,
                            const std::function<std::uint64_t(const RematPlan&)>& lowered_peak);
 
 // Plans by rising time and, by the chain's numbers, falling peak: those of least recomputation for falling budgets, and
 // the simple policies where they are not worse in both. Of what is cheap in a segment they make all or nothing again.
 // The first forgets nothing.
-std::vector<RematPlan> remat_candidates(const ir::Graph& graph, const passes::CostRates& rates);
+std::vector<RematPlan> remat_candidates(const ir::Graph& graph, const passes::Chain& chain,
+                                        const passes::CostRates& rates);
 
 }  // namespace trireme::planner

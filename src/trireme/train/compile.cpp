@@ -96,11 +96,7 @@ void check_pipeline(const Config& config, const ir::Mesh& mesh) {
     refuse("{} = \"{}\" does not go with the stages of parallel.mesh = \"{}\" yet; the nearest is {}", key, value,
            config.parallel.mesh, nearest);
   };
-  if (config.parallel.compress != Compress::none)
-    not_yet("parallel.compress", config.parallel.compress.text(), "\"none\"");
   if (config.parallel.server != Server::none) not_yet("parallel.server", config.parallel.server.text(), "\"none\"");
-  if (config.memory.remat != Remat::none) not_yet("memory.remat", config.memory.remat.text(), "\"none\"");
-  if (!config.memory.offload.none()) not_yet("memory.offload", fmt::format("{}", config.memory.offload), "\"none\"");
 }
 
 // Takes over what a plan that was read decides. Refuses decisions that its own keys contradict.
