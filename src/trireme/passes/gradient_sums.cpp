@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
+#include "trireme/ir/axes.h"
 #include "trireme/ops/collective/collective.h"
 #include "trireme/passes/autodiff.h"
 
@@ -32,8 +34,7 @@ GradientSums::GradientSums(ir::Module& module, const std::string& graph, const s
       if (state.trained && module.state(value.state).name == gradient_name(state.name))
         sums_.push_back({state.name, node, value.type, rebuild_.mapped(node.inputs.front())});
   }
-  for (const ir::Mesh::Axis& other : module.mesh.axes)
-    if (other.size > 1 && other.name != axis) other_axes_.push_back(other.name);
+  other_axes_ = sharding_axes(module.mesh, axis);
   if (clip_.op == nullptr) fail("the update does not look at the gradients' norm");
 }
 
@@ -91,6 +92,19 @@ ValueId GradientSums::state_value(ir::State state) {
   return rebuild_.fresh().read(module_, id);
 }
 
+std::vector<std::string> sharding_axes(const ir::Mesh& mesh, const std::string& axis) {
+  std::vector<std::string> axes;
+  for (const ir::Mesh::Axis& other : mesh.axes)
+    if (other.size > 1 && other.name != axis && other.name != ir::kPipelineAxis) axes.push_back(other.name);
+  return axes;
+}
+
+ValueId GradientSums::sum_over(const std::string& axes, ValueId value) {
+  return add(ops::kAllReduce.data(), {value},
+             {{"axis", axes}, {"parts", static_cast<std::int64_t>(module_.mesh.size_of(axes))}}, "own_square")
+      .front();
+}
+
 std::int64_t GradientSums::other_ranks() const {
   std::int64_t ranks = 1;
   for (const std::string& axis : other_axes_) ranks *= module_.mesh.size_of(axis);
@@ -136,7 +150,11 @@ ValueId GradientSums::local_clip() {
   if (local_clip_ != kNone) return local_clip_;
   // Squares of shards are summed over the ranks that have the others.
   std::map<std::string, std::vector<ValueId>> squares;  // by the axes that shard them
+  std::set<ValueId> counted;  // in the norm of all gradients: of what several stages have, one stage's
+  for (const Node& node : rebuild_.old().nodes)
+    if (node.op->name == "sum_squares") counted.insert(node.inputs.front());
   for (const Sum& sum : sums_) {
+    if (!counted.contains(sum.node.outputs.front())) continue;
     Axes sharded;
     for (const Axes& axes : module_.state(module_.find_state(sum.parameter)).sharding.dims)
       sharded.insert(sharded.end(), axes.begin(), axes.end());
@@ -145,14 +163,12 @@ ValueId GradientSums::local_clip() {
   }
   std::vector<ValueId> totals;
   for (const auto& [axes, terms] : squares) {
-    ValueId sum = add("add_n", terms, {}, "own_square").front();
-    if (!axes.empty())
-      sum = add(ops::kAllReduce.data(), {sum},
-                {{"axis", axes}, {"parts", static_cast<std::int64_t>(module_.mesh.size_of(axes))}}, "own_square")
-                .front();
-    totals.push_back(sum);
+    const ValueId sum = add("add_n", terms, {}, "own_square").front();
+    totals.push_back(axes.empty() ? sum : sum_over(axes, sum));
   }
-  const ValueId total = totals.size() == 1 ? totals.front() : add("add_n", totals, {}, "own_square").front();
+  if (totals.empty()) totals.push_back(add("fill", {}, {{"value", 0.0}, {"shape", dims({})}}, "own_square").front());
+  ValueId total = totals.size() == 1 ? totals.front() : add("add_n", totals, {}, "own_square").front();
+  if (module_.mesh.size_of(ir::kPipelineAxis) > 1) total = sum_over(ir::kPipelineAxis, total);
   const ValueId loss = rebuild_.fresh().read(module_, module_.find_state("loss"));
   local_clip_ = add("clip_scale", {total, loss, unit_}, {{"max_norm", limit / std::sqrt(static_cast<double>(parts_))}},
                     "own_clip")[1];

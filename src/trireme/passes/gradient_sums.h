@@ -63,6 +63,7 @@ class GradientSums {
 
  private:
   std::int64_t other_ranks() const;
+  ir::ValueId sum_over(const std::string& axes, ir::ValueId value);
   ir::StateId add_state(ir::State state);
   ir::ValueId state_value(ir::State state);
 
@@ -79,5 +80,8 @@ class GradientSums {
   bool clips_ = true;
   ir::Node clip_;  // the node that looks at the norm; new ones stand where it does
 };
+
+// The axes beside `axis` along which ranks have other shards of a gradient. Not pp: another stage has other gradients.
+std::vector<std::string> sharding_axes(const ir::Mesh& mesh, const std::string& axis);
 
 }  // namespace trireme::passes

@@ -25,13 +25,9 @@ void own_momenta(ir::Module& module, const std::string& axis) {
     state.name = state.name.substr(0, state.name.size() - kMomentum.size()) + kOwnMomentum;
     const std::int64_t elements = state.type.elements();
     state.type.shape = {1, elements};
-    std::vector<std::string> others;
+    const std::vector<std::string> others = sharding_axes(module.mesh, axis);
     std::int64_t ranks = 1;
-    for (const ir::Mesh::Axis& other : module.mesh.axes) {
-      if (other.size == 1 || other.name == axis) continue;
-      others.push_back(other.name);
-      ranks *= other.size;
-    }
+    for (const std::string& other : others) ranks *= module.mesh.size_of(other);
     state.whole = {module.mesh.size_of(axis), elements * ranks};
     state.sharding.dims = {{axis}, others};
     const ir::Write& write = *std::find_if(init.writes.begin(), init.writes.end(),
