@@ -160,6 +160,52 @@ TEST(PipelineImages, ConvolutionsTrainLikeOneRank) {
   }
 }
 
+// Statistics are written by the forward pass, once, however much of it is computed again.
+TEST(PipelineImages, StatisticsAreTakenOnceUnderRecomputation) {
+  train::Config plain = model("resnet18", 2, 4);
+  plain.train.optimizer = "sgd";
+  plain.train.batch = 96;
+  plain.train.micro_batch = 24;
+  train::Config config = plain;
+  config.memory.remat = "full";
+  for (const char* pipeline : {"1f1b", "gpipe", "interleaved:2"}) {
+    SCOPED_TRACE(pipeline);
+    Trained one(plain);
+    Trained many(piped(config, "pp=2", pipeline));
+    one.train(1);
+    many.train(1);
+    expect_equal_training(one, many, 2e-5);
+  }
+}
+
+// Of each micro-batch that is under way a stage in the middle holds what enters its layers and what it has sent; of all
+// of them together, one layer's activations.
+TEST(PipelineMemory, UnderFullRecomputationStagesHoldWhatEntersTheirLayers) {
+  constexpr std::int64_t kRows = 2;
+  const auto arena = [](std::int64_t layers, const char* pipeline, std::int64_t micro_batches, std::size_t stage) {
+    train::Config config = small_model("gpt2");
+    config.train.batch = kRows * micro_batches;
+    config.train.micro_batch = kRows;
+    config.model.layers = 4 * layers;
+    config.parallel.stages = {layers, layers, layers, layers};
+    config.memory.remat = "full";
+    return Trained(piped(config, "pp=4", pipeline)).compiled().roles[stage].arena_bytes;
+  };
+  const train::Config config = small_model("gpt2");
+  const std::size_t entering = static_cast<std::size_t>(kRows * config.model.context * config.model.width) * 4;
+  for (const std::size_t layers : {2U, 4U}) {
+    const auto count = static_cast<std::int64_t>(layers);
+    const std::size_t each = (layers + 1) * entering + 64;  // and whether it has left
+    for (const std::size_t stage : {1U, 2U}) {
+      SCOPED_TRACE(fmt::format("{} layers in stage {}", layers, stage));
+      // gpipe holds all micro-batches, 1f1b as many as there are stages from this one on.
+      EXPECT_EQ(arena(count, "gpipe", 10, stage) - arena(count, "gpipe", 7, stage), 3 * each);
+      EXPECT_LE(arena(count, "1f1b", 10, stage), arena(count, "1f1b", 7, stage));
+    }
+    EXPECT_EQ(arena(count, "1f1b", 7, 1) - arena(count, "1f1b", 7, 2), each);
+  }
+}
+
 std::vector<float> stored(train::Rank& rank, const std::string& name) {
   const ir::Module& module = rank.role().module;
   std::vector<float> values(static_cast<std::size_t>(module.state(module.find_state(name)).type.elements()));

@@ -173,8 +173,8 @@ void expect_equal_training(Trained& a, Trained& b, double tolerance) {
     EXPECT_NEAR(a.losses()[i], b.losses()[i], tolerance * std::abs(a.losses()[i])) << "loss of step " << i;
   const auto theirs = b.state();
   for (const auto& [name, values] : a.state()) {
-    ASSERT_TRUE(theirs.contains(name)) << name;
     if (name.find('/') != std::string::npos) continue;  // the optimizer's: judged by the weights they make
+    ASSERT_TRUE(theirs.contains(name)) << name;
     EXPECT_LE(relative_norm_error(values, theirs.at(name)), tolerance) << name;
   }
 }
