@@ -118,6 +118,23 @@ TEST_F(Ranks, ProcessesTrainAsThreadsDo) {
       }
 }
 
+TEST_F(Ranks, StagesAndShardsTrainAsThreadsAndAsProcesses) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  done(arguments("one", {"--train.micro_batch=4"}));
+  for (const char* mesh : {"pp=2,dp=2", "tp=2,pp=2"}) {
+    SCOPED_TRACE(mesh);
+    const std::vector<std::string> how = {"--overwrite", fmt::format("--parallel.mesh={}", mesh),
+                                          fmt::format("--train.micro_batch={}", mesh[0] == 'p' ? 2 : 4),
+                                          "--parallel.pipeline=zero-bubble"};
+    done(arguments("threads", how));
+    expect_same_losses("one", "threads");
+    const Finished f = processes(4, arguments("processes", how));
+    ASSERT_EQ(f.code, 0) << f.out << f.err;
+    EXPECT_EQ(f.out.find("✗"), std::string::npos) << f.out;
+    EXPECT_EQ(shards("processes", kSteps), shards("threads", kSteps));
+  }
+}
+
 TEST_F(Ranks, ServersTrainAsThreadsAndAsProcesses) {
   if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
   done(arguments("reduced", {"--parallel.mesh=dp=2"}));
@@ -232,7 +249,8 @@ TEST_P(KilledRanks, EndAllAndTheRunGoesOn) {
 }
 
 // Of a server's three ranks the last is the server.
-INSTANTIATE_TEST_SUITE_P(How, KilledRanks, ::testing::Values("--parallel.zero=2", "--parallel.server=sync"));
+INSTANTIATE_TEST_SUITE_P(How, KilledRanks,
+                         ::testing::Values("--parallel.zero=2", "--parallel.server=sync", "--parallel.mesh=pp=3"));
 
 // Two processes that would wait for each other in different places.
 TEST_F(Ranks, ProcessesStartedWithDifferentSettingsAreRefused) {

@@ -16,12 +16,25 @@ struct Way {
   std::string mesh;
   int zero = 0;
   bool sequence = false;
+  std::string pipeline = "1f1b";
 };
 
 const std::vector<Way>& ways() {
   static const std::vector<Way> all = {
-      {"dp=1"},         {"dp=3", 3},       {"tp=2"},         {"dp=2,tp=2", 3},
-      {"tp=2,dp=2", 1}, {"tp=4", 0, true}, {"dp=3,tp=2", 2}, {"dp=2,tp=4", 3, true},
+      {"dp=1"},
+      {"dp=3", 3},
+      {"tp=2"},
+      {"dp=2,tp=2", 3},
+      {"tp=2,dp=2", 1},
+      {"tp=4", 0, true},
+      {"dp=3,tp=2", 2},
+      {"dp=2,tp=4", 3, true},
+      {"pp=2"},
+      {"pp=3,dp=2", 3, false, "gpipe"},
+      {"dp=2,pp=2,tp=2", 1, true, "zero-bubble"},
+      {"pp=4", 0, false, "sequential"},
+      {"pp=2,dp=3", 2, false, "interleaved:2"},
+      {"tp=2,pp=3", 0, false, "zero-bubble"},
   };
   return all;
 }
@@ -33,6 +46,8 @@ TEST_P(MeshCheckpoint, GoesToAnyOther) {
   const std::filesystem::path run = std::filesystem::path(::testing::TempDir()) / ("mesh_checkpoint_" + GetParam());
   train::Config plain = small_model(GetParam());
   plain.train.batch = 12;
+  plain.train.micro_batch = 6;
+  plain.model.layers = 4;
   if (!reads_images(plain)) {
     plain.model.kv_heads = GetParam() == "llama" ? 4 : 0;
     plain.model.context = 20;
@@ -41,6 +56,7 @@ TEST_P(MeshCheckpoint, GoesToAnyOther) {
   }
   const auto config = [&](const Way& way) {
     train::Config c = over_mesh(plain, way.mesh, way.zero);
+    c.parallel.pipeline = way.pipeline;
     c.parallel.sequence = way.sequence && !reads_images(c);
     return c;
   };
