@@ -95,5 +95,43 @@ TEST_F(Schedules, TheDocumentationShowsWhatTheCommandPrints) {
   for (const Listing& listing : all) EXPECT_EQ(done(listing.arguments).out, listing.output) << listing.arguments.back();
 }
 
+TEST_F(Schedules, TheDryRunOfAPipelineShowsItsStagesAndHowToStartIt) {
+  const Finished f = done({"train", "tiny.toml", "--dry-run", "--parallel.mesh=pp=2,dp=2", "--model.layers=4",
+                           "--train.batch=16", "--train.micro_batch=2"});
+  for (const char* part : {"stages  1f1b: ", " · holds 2 micro-batches · ", " · holds 1 micro-batch · ",
+                           "stage 0  F0 F1 ", "ranks   rank = 2·pp + dp\n", "launch  mpirun -n 4 ",
+                           "srun --ntasks=4 --ntasks-per-node=4 ", " on each rank of stage 0, the fullest ("})
+    EXPECT_NE(f.out.find(part), std::string::npos) << part << "\n" << f.out;
+  EXPECT_EQ(f.out.find("--dry-run\n"), std::string::npos) << f.out;
+  const std::string memory =
+      done({"memory", "tiny.toml", "--brief", "--parallel.mesh=pp=2,dp=2", "--train.batch=16", "--train.micro_batch=2"})
+          .out;
+  for (const char* part : {"\nrole ", "\nstage 0           2 ", "\nstage 1           2 "})
+    EXPECT_NE(memory.find(part), std::string::npos) << part << "\n" << memory;
+}
+
+TEST_F(Schedules, APipelineThatMostlyWaitsIsAnnounced) {
+  const std::vector<std::string> few = {"train",
+                                        "tiny.toml",
+                                        "--dry-run",
+                                        "--parallel.mesh=pp=3",
+                                        "--train.batch=8",
+                                        "--model.layers=3",
+                                        "--train.micro_batch=4"};
+  EXPECT_NE(done(few).err.find("warning: 2 micro-batches for 3 stages leave most of them idle; train.micro_batch = 1 "
+                               "would make 8"),
+            std::string::npos);
+  const std::vector<std::string> uneven = {"train",
+                                           "tiny.toml",
+                                           "--dry-run",
+                                           "--parallel.mesh=pp=3",
+                                           "--train.batch=8",
+                                           "--model.layers=12",
+                                           "--parallel.stages=[10,1,1]"};
+  const std::string said = done(uneven).err;
+  EXPECT_NE(said.find("warning: stage 0 takes "), std::string::npos) << said;
+  EXPECT_NE(said.find("parallel.stages = [] balances them"), std::string::npos) << said;
+}
+
 }  // namespace
 }  // namespace trireme::testing

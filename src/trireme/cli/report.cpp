@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "trireme/cli/roles_report.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/core/version.h"
@@ -141,9 +142,29 @@ std::string categories_text(const program::PeakReport& peak) {
   return fmt::format("{} MiB", fmt::join(parts, " · "));
 }
 
+namespace {
+
+// Of those that take rows of the batch.
+const train::Role& fullest_role(const train::Compiled& c) {
+  const train::Role* fullest = &c.roles.front();
+  for (const train::Role& role : c.roles)
+    if (!role.exchange && role.arena_bytes > fullest->arena_bytes) fullest = &role;
+  return *fullest;
+}
+
+std::size_t program_count(const train::Compiled& c) {
+  std::size_t count = 0;
+  for (const train::Role& role : c.roles)
+    if (!role.exchange) count += role.programs.size();
+  return count;
+}
+
+}  // namespace
+
 std::string plan_text(const train::Trainer& t) {
   const train::Compiled& c = t.compiled();
-  const program::PeakReport peak = program::peak(c.roles.front().largest());
+  const train::Role& fullest = fullest_role(c);
+  const program::PeakReport peak = program::peak(fullest.largest());
   std::string out;
   out += fmt::format("data    {}\n", t.data().summary);
   out += fmt::format("model   {}, {} parameters\n", model_text(t.config().model, t.model().images),
@@ -169,12 +190,17 @@ std::string plan_text(const train::Trainer& t) {
   out += "\n" + choice_text(t.planned().choice);
   out += fmt::format(
       "check   {} programs, {} instructions: every read follows its write, {} shared ranges ordered, no race{}\n",
-      c.roles.front().programs.size(), format_count(c.checked.instructions), format_count(c.checked.conflicts_ordered),
+      program_count(c), format_count(c.checked.instructions), format_count(c.checked.conflicts_ordered),
       c.checked.collectives == 0
           ? ""
           : fmt::format(", {} collectives in one order on all ranks", format_count(c.checked.collectives)));
-  out += fmt::format("memory  predicted peak {} B{} ({})\n", format_count(c.roles.front().arena_bytes),
-                     ranks == 1 ? "" : " on each rank", categories_text(peak));
+  const bool alike = c.roles.size() == 1 || c.roles[1].exchange.has_value();
+  out += fmt::format("memory  predicted peak {} B{} ({})\n", format_count(fullest.arena_bytes),
+                     ranks == 1 ? ""
+                     : alike    ? " on each rank"
+                                : fmt::format(" on each rank of {}, the fullest", fullest.name),
+                     categories_text(peak));
+  out += stages_text(t);
   for (const train::Role& role : c.roles)
     if (role.exchange)
       out +=
@@ -189,11 +215,13 @@ std::string plan_text(const train::Trainer& t) {
 }
 
 std::string memory_text(const train::Compiled& c, const std::optional<planner::Choice>& choice) {
-  const program::Program& program = c.roles.front().largest();
+  const train::Role& fullest = fullest_role(c);
+  const program::Program& program = fullest.largest();
   const program::PeakReport peak = program::peak(program);
-  std::string out = fmt::format("{} parameters; predicted peak {} B = {} in program '{}', at instruction {} of {}\n\n",
-                                format_count(c.parameters()), format_count(peak.bytes), format_bytes(peak.bytes),
-                                program.name, peak.instruction, program.instructions.size());
+  std::string out =
+      fmt::format("{} parameters; predicted peak {} B = {} in program '{}'{}, at instruction {} of {}\n\n",
+                  format_count(c.parameters()), format_count(peak.bytes), format_bytes(peak.bytes), program.name,
+                  c.plan.stages() > 1 ? " of " + fullest.name : "", peak.instruction, program.instructions.size());
   out += choice_text(choice);
   out += fmt::format("{:<12}{:>18}{:>12}{:>8}{:>18}\n", "category", "bytes", "", "share", "bytes/parameter");
   const auto row = [&](const char* name, std::size_t bytes) {
@@ -211,6 +239,7 @@ std::string memory_text(const train::Compiled& c, const std::optional<planner::C
   for (int tier = 1; tier < program::kTiers; ++tier)
     if (const std::size_t bytes = c.tier_bytes(tier); bytes > 0)
       out += fmt::format("on the {}: {} B = {}\n", program::tier_name(tier), format_count(bytes), format_bytes(bytes));
+  if (const std::string roles = roles_text(c); !roles.empty()) out += "\n" + roles;
   out += "\nlargest tensors alive at the peak\n";
   for (std::size_t i = 0; i < std::min<std::size_t>(10, peak.largest.size()); ++i) {
     const program::Buffer& b = program.buffers[static_cast<std::size_t>(peak.largest[i])];
@@ -239,9 +268,9 @@ std::string savings_text(const std::vector<train::WhatIf>& savings) {
 
 namespace {
 
-nlohmann::ordered_json rank_json(const train::Role& role, int number) {
+nlohmann::ordered_json role_json(const train::Role& role) {
   const program::PeakReport peak = program::peak(role.largest());
-  nlohmann::ordered_json rank = {{"rank", number}, {"role", role.kind}, {"predicted_peak_bytes", peak.bytes}};
+  nlohmann::ordered_json rank = {{"role", role.kind}, {"name", role.name}, {"predicted_peak_bytes", peak.bytes}};
   for (int k = 0; k < program::kCategories; ++k)
     rank[program::name_of(static_cast<program::Category>(k))] = peak.categories[static_cast<std::size_t>(k)];
   rank["padding"] = peak.padding;
@@ -253,11 +282,17 @@ nlohmann::ordered_json rank_json(const train::Role& role, int number) {
 
 std::string memory_json(const train::Compiled& c, const std::optional<planner::Choice>& choice,
                         const std::vector<train::WhatIf>& savings) {
-  const program::Program& program = c.roles.front().largest();
+  const program::Program& program = fullest_role(c).largest();
   const program::PeakReport peak = program::peak(program);
   nlohmann::ordered_json o;
   nlohmann::ordered_json& ranks = o["ranks"] = nlohmann::ordered_json::array();
-  for (int r = 0; r < c.ranks(); ++r) ranks.push_back(rank_json(c.role_of(r), r));
+  std::vector<nlohmann::ordered_json> by_role;
+  for (const train::Role& role : c.roles) by_role.push_back(role_json(role));
+  for (int r = 0; r < c.ranks(); ++r) {
+    nlohmann::ordered_json rank = {{"rank", r}};
+    rank.update(by_role[c.seat(r).role]);
+    ranks.push_back(std::move(rank));
+  }
   o["parameters"] = c.parameters();
   o["largest_live_bytes"] = program.lower_bound;
   o["micro_batches"] = c.micro_batches;

@@ -7,6 +7,7 @@
 #include "trireme/cli/preparation.h"
 #include "trireme/cli/progress.h"
 #include "trireme/cli/report.h"
+#include "trireme/cli/roles_report.h"
 #include "trireme/cli/signals.h"
 #include "trireme/comm/mpi/session.h"
 #include "trireme/core/error.h"
@@ -91,6 +92,13 @@ std::string replayed(Context& context, const train::Config& config, const train:
   }
 }
 
+// The command line without what makes it a dry run.
+std::string launch_command(const Context& context) {
+  std::string command = context.command_line;
+  if (const std::size_t at = command.find(" --dry-run"); at != std::string::npos) command.erase(at, 10);
+  return command;
+}
+
 int train_once(Context& context, const TrainArguments& a, Request request, comm::Communicator* world) {
   train::TrainerOptions options;
   options.world = world;
@@ -125,6 +133,7 @@ int train_once(Context& context, const TrainArguments& a, Request request, comm:
   preparation.reset();
   say(stdout, plan_text(trainer));
   if (a.dry_run) {
+    say(stdout, launch_text(trainer.compiled(), launch_command(context)));
     for (const std::string& shortfall : trainer.shortfalls()) say(stdout, "would not run here: {}\n", shortfall);
     say(stdout, "dry run: compiled, checked and planned; nothing was trained\n");
     return 0;

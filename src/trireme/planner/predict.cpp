@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "trireme/passes/cost_rates.h"
-
 namespace trireme::planner {
-namespace {
 
-double seconds_of(const program::Instruction& instruction, const passes::CostRates& rates) {
+double nominal_seconds(const program::Instruction& instruction, const passes::CostRates& rates) {
   ir::Types inputs;
   ir::Types outputs;
   for (const program::Operand& o : instruction.inputs) inputs.push_back(o.type);
@@ -22,8 +19,6 @@ double seconds_of(const program::Instruction& instruction, const passes::CostRat
   return rates.compute_seconds({.bytes_read = bytes, .bytes_written = bytes});
 }
 
-}  // namespace
-
 double nominal_seconds(const program::Program& program) {
   const passes::CostRates rates = passes::CostRates::of(program.device);
   std::vector<double> stream(static_cast<std::size_t>(program.streams()), 0);
@@ -33,7 +28,7 @@ double nominal_seconds(const program::Program& program) {
     const std::int32_t lane = instruction.stream == program::kGradientStream ? 0 : instruction.stream;
     double& now = stream[static_cast<std::size_t>(lane)];
     for (const std::int32_t e : instruction.waits) now = std::max(now, event[static_cast<std::size_t>(e)]);
-    now += seconds_of(instruction, rates);
+    now += nominal_seconds(instruction, rates);
     if (instruction.records != program::kNone) event[static_cast<std::size_t>(instruction.records)] = now;
   }
   return *std::max_element(stream.begin(), stream.end());

@@ -1,4 +1,5 @@
 #pragma once
+#include "trireme/passes/cost_rates.h"
 #include "trireme/program/program.h"
 
 namespace trireme::planner {
@@ -7,5 +8,7 @@ namespace trireme::planner {
 // order, waits for the events it must, and takes the time of each by its op's cost. Good for ratios between programs
 // for the same model; nothing is run.
 double nominal_seconds(const program::Program& program);
+// Of one of its instructions.
+double nominal_seconds(const program::Instruction& instruction, const passes::CostRates& rates);
 
 }  // namespace trireme::planner

@@ -21,6 +21,7 @@
 #include "trireme/train/convert.h"
 #include "trireme/train/evaluate.h"
 #include "trireme/train/open_data.h"
+#include "trireme/train/pipeline_warnings.h"
 #include "trireme/train/plan_file.h"
 #include "trireme/train/room.h"
 #include "trireme/train/same_run.h"
@@ -81,6 +82,7 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   resolve_model(config_, data_.vocab, registry_.models);
   if (options_.on_phase) options_.on_phase("compiling");
   compile_plan();
+  for (const std::string& warning : pipeline_warnings(compiled_)) note(LogLevel::warning, warning);
   shortfalls_ =
       train::shortfalls(config_, registry_, compiled_,
                         {.threads = threads_, .alone = options_.world == nullptr, .local_ranks = options_.local_ranks});

@@ -1,0 +1,138 @@
+#include "trireme/cli/roles_report.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "trireme/core/text.h"
+#include "trireme/passes/chain.h"
+#include "trireme/planner/stage_costs.h"
+#include "trireme/program/memory_plan.h"
+#include "trireme/program/schedule/picture.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr std::size_t kShownRoles = 16;  // of more, the first and the last few
+
+bool is_shown(std::size_t role, std::size_t roles) {
+  return roles <= kShownRoles || role < kShownRoles / 2 || role + kShownRoles / 2 >= roles;
+}
+
+// The layers whose parameters a role has: "wte, wpe, blocks.0–5".
+std::string layers_of(const train::Role& role) {
+  std::vector<std::pair<std::string, std::vector<std::int64_t>>> found;  // "blocks" and the numbers of its layers
+  for (const ir::State& state : role.module.states) {
+    if (!state.trained) continue;
+    const std::string layer = passes::layer_of(state.name);
+    const std::size_t dot = layer.find_last_of('.');
+    const bool numbered =
+        dot != std::string::npos && layer.find_first_not_of("0123456789", dot + 1) == std::string::npos;
+    const std::string name = numbered ? layer.substr(0, dot) : layer;
+    if (found.empty() || found.back().first != name) found.push_back({name, {}});
+    if (numbered && (found.back().second.empty() || found.back().second.back() != std::stoll(layer.substr(dot + 1))))
+      found.back().second.push_back(std::stoll(layer.substr(dot + 1)));
+  }
+  std::vector<std::string> parts;
+  for (auto& [name, numbers] : found) {
+    if (numbers.empty()) {
+      parts.push_back(name);
+      continue;
+    }
+    // Runs of numbers; the chunks of a stage are several.
+    std::vector<std::string> runs;
+    for (std::size_t i = 0; i < numbers.size();) {
+      std::size_t end = i + 1;
+      while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+      runs.push_back(end == i + 1 ? fmt::format("{}", numbers[i]) : fmt::format("{}–{}", numbers[i], numbers[end - 1]));
+      i = end;
+    }
+    parts.push_back(fmt::format("{}.{}", name, fmt::join(runs, ",")));
+  }
+  return parts.empty() ? "no parameters" : fmt::format("{}", fmt::join(parts, ", "));
+}
+
+}  // namespace
+
+std::string stages_text(const train::Trainer& trainer) {
+  const train::Compiled& c = trainer.compiled();
+  if (c.plan.stages() == 1) return {};
+  const program::Schedule schedule = planner::schedule_of(c);
+  const program::ScheduleCosts costs = planner::stage_costs(c);
+  const program::ScheduleTiming timing = program::time_schedule(schedule, costs);
+  const std::vector<int> held = program::held(schedule);
+  std::vector<double> seconds;
+  for (const program::ActionCost& cost : costs.stages)
+    seconds.push_back(cost.forward + cost.backward + cost.weight_gradient);
+  const double mean = std::reduce(seconds.begin(), seconds.end()) / static_cast<double>(seconds.size());
+  std::string out = fmt::format("stages  {}: {:.1f}% of the time idle by the ops' costs, messages apart\n",
+                                trainer.config().parallel.pipeline.text(), 100 * timing.bubble());
+  const auto stages = static_cast<std::size_t>(c.plan.stages());
+  const std::size_t digits = std::to_string(stages - 1).size();
+  for (std::size_t s = 0; s < stages; ++s) {
+    if (!is_shown(s, stages)) {
+      if (is_shown(s - 1, stages)) out += "        …\n";
+      continue;
+    }
+    const train::Role& role = c.roles[s];
+    out += fmt::format("        {:>{}}  {:>9} · {:.2f}× the mean time · holds {} {} · {}\n", s, digits,
+                       format_bytes(role.arena_bytes), seconds[s] / mean, held[s],
+                       schedule.chunks > 1 ? "chunks"
+                       : held[s] == 1      ? "micro-batch"
+                                           : "micro-batches",
+                       layers_of(role));
+  }
+  // A short one as a picture, too: with a forward and each half of a backward as a unit of time.
+  constexpr int kPictureWidth = 110;
+  const std::string drawn = program::picture(schedule, program::time_schedule(schedule), {.width = kPictureWidth});
+  if (std::count(drawn.begin(), drawn.end(), '\n') > c.plan.stages() + 1) return out;
+  for (const std::string& line : split(drawn, '\n'))
+    if (!line.empty()) out += "        " + line + "\n";
+  return out;
+}
+
+std::string roles_text(const train::Compiled& c) {
+  if (c.roles.size() < 2) return {};
+  std::map<std::size_t, int> ranks;
+  for (int r = 0; r < c.ranks(); ++r) ++ranks[c.seat(r).role];
+  std::string out = fmt::format("{:<12}{:>7}{:>15}", "role", "ranks", "parameters");
+  for (int k = 0; k < program::kCategories; ++k)
+    out += fmt::format("{:>13}", program::name_of(static_cast<program::Category>(k)));
+  out += fmt::format("{:>13}\n", "peak");
+  for (std::size_t i = 0; i < c.roles.size(); ++i) {
+    if (!is_shown(i, c.roles.size())) {
+      if (is_shown(i - 1, c.roles.size())) out += "…\n";
+      continue;
+    }
+    const train::Role& role = c.roles[i];
+    const program::PeakReport peak = program::peak(role.largest());
+    out += fmt::format("{:<12}{:>7}{:>15}", role.name, ranks[i], format_count(role.stored_parameters()));
+    for (const std::size_t bytes : peak.categories) out += fmt::format("{:>13}", format_bytes(bytes));
+    out += fmt::format("{:>13}\n", format_bytes(peak.bytes));
+  }
+  return out;
+}
+
+std::string launch_text(const train::Compiled& c, const std::string& command) {
+  if (c.ranks() == 1) return {};
+  std::vector<std::string> terms;
+  int stride = c.mesh.ranks();
+  int neighbours = 1;  // along the last axes, as many as a node may have
+  for (const ir::Mesh::Axis& axis : c.mesh.axes) {
+    stride /= axis.size;
+    if (axis.size > 1) terms.push_back(stride == 1 ? axis.name : fmt::format("{}·{}", stride, axis.name));
+  }
+  constexpr int kUsualNode = 8;
+  for (auto axis = c.mesh.axes.rbegin(); axis != c.mesh.axes.rend() && neighbours * axis->size <= kUsualNode; ++axis)
+    neighbours *= axis->size;
+  const int node = std::max(1, neighbours);
+  std::string out = fmt::format("ranks   rank = {}", fmt::join(terms, " + "));
+  if (const int more = c.ranks() - c.mesh.ranks(); more > 0)
+    out += fmt::format("; the last {} {} {}{}", more, more == 1 ? "is a" : "are", c.roles.back().kind,
+                       more == 1 ? "" : "s");
+  out += fmt::format("\nlaunch  mpirun -n {} {}\n", c.ranks(), command);
+  out += fmt::format("        srun --ntasks={} --ntasks-per-node={} {}\n", c.ranks(), node, command);
+  return out;
+}
+
+}  // namespace trireme::cli

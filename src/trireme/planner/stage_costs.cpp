@@ -1,0 +1,36 @@
+#include "trireme/planner/stage_costs.h"
+
+#include "trireme/planner/predict.h"
+
+namespace trireme::planner {
+
+program::ScheduleCosts stage_costs(const compiler::Compiled& compiled) {
+  program::ScheduleCosts costs;
+  costs.stages.clear();
+  for (const compiler::Role& role : compiled.roles) {
+    if (role.exchange) continue;
+    program::ActionCost cost{0, 0, 0, 0};
+    const program::Program& step = role.program("step");
+    const passes::CostRates rates = passes::CostRates::of(step.device);
+    const double count = static_cast<double>(compiled.micro_batches) * compiled.plan.parts() / compiled.plan.stages();
+    for (const program::Instruction& i : step.instructions) {
+      if (i.kind != program::Instruction::Kind::launch) continue;
+      const double seconds = nominal_seconds(i, rates);
+      switch (i.phase) {
+        case ir::Phase::forward: cost.forward += seconds / count; break;
+        case ir::Phase::input_gradient: cost.backward += seconds / count; break;
+        case ir::Phase::weight_gradient: cost.weight_gradient += seconds / count; break;
+        case ir::Phase::update: cost.update += seconds; break;
+      }
+    }
+    costs.stages.push_back(cost);
+  }
+  return costs;
+}
+
+program::Schedule schedule_of(const compiler::Compiled& compiled) {
+  return program::make_schedule(
+      {.pipeline = compiled.plan.pipeline, .stages = compiled.plan.stages(), .micro_batches = compiled.micro_batches});
+}
+
+}  // namespace trireme::planner
