@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <map>
 
 #include "equivalence/training.h"
 #include "trireme/core/error.h"
@@ -203,6 +204,46 @@ TEST(PipelineMemory, UnderFullRecomputationStagesHoldWhatEntersTheirLayers) {
       EXPECT_LE(arena(count, "1f1b", 10, stage), arena(count, "1f1b", 7, stage));
     }
     EXPECT_EQ(arena(count, "1f1b", 7, 1) - arena(count, "1f1b", 7, 2), each);
+  }
+}
+
+// Bytes of the messages that all stages send in a step, by channel.
+std::map<std::string, std::size_t> sent_bytes(const train::Compiled& compiled) {
+  std::map<std::string, std::size_t> bytes;
+  for (const train::Role& role : compiled.roles)
+    for (const program::Instruction& i : role.program("step").instructions)
+      if (i.kind == program::Instruction::Kind::send)
+        bytes[i.attributes.text("channel")] += i.inputs.front().type.bytes();
+  return bytes;
+}
+
+TEST(PipelineMessages, InFewerBytesTheyTrainNearlyAlike) {
+  for (const char* name : {"gpt2", "llama"}) {
+    const train::Config plain = model(name, 4, 4);
+    Trained same(piped(plain, "pp=3", "1f1b"));
+    same.train(steps());
+    const auto all = sent_bytes(same.compiled());
+    for (const char* dtype : {"bf16", "int8"}) {
+      SCOPED_TRACE(fmt::format("{} {}", name, dtype));
+      train::Config config = plain;
+      config.parallel.stage_dtype = dtype;
+      Trained small(piped(config, "pp=3", "1f1b"));
+      small.train(steps());
+      for (std::size_t i = 0; i < same.losses().size(); ++i) {
+        EXPECT_NEAR(small.losses()[i], same.losses()[i], 5e-3 * same.losses()[i]) << "step " << i;
+        EXPECT_TRUE(i == 0 || small.losses()[i] != same.losses()[i]) << "nothing is rounded";
+      }
+      EXPECT_EQ(small.session().measured_peak(), small.compiled().arena_bytes());
+      for (const auto& [channel, bytes] : sent_bytes(small.compiled())) {
+        SCOPED_TRACE(channel);
+        if (channel == "tie")  // copies of a parameter stay equal to the bit
+          EXPECT_EQ(bytes, all.at(channel));
+        else if (std::string(dtype) == "bf16")
+          EXPECT_EQ(2 * bytes, all.at(channel));
+        else
+          EXPECT_LT(3 * bytes, all.at(channel));
+      }
+    }
   }
 }
 

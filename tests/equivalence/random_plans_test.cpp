@@ -134,7 +134,8 @@ class Draw {
     const bool unsharded = m.ranks() == replicas;
     if (replicas > 1) d.config.parallel.zero = number({"0", "1", "2", "3"});
     if (sharded && !reads_images(d.config)) d.config.parallel.sequence = coin();
-    const std::string technique = one_of({"none", "none", "none", "none", "compress", "server", "activations"});
+    const std::string technique =
+        one_of({"none", "none", "none", "none", "compress", "server", "activations", "messages"});
     if (technique == "activations" && d.steps > 1) {
       // Blocks of int8 follow the shards: the reference has them too.
       const bool low = d.config.train.precision != train::Precision::f32;
@@ -144,6 +145,17 @@ class Draw {
       d.reference.train.micro_batch = micro_batch_;
       d.reference = over_mesh(d.reference, fmt::format("dp={},tp={}", replicas, m.size_of("tp")));
       d.config.memory.remat = "none";  // which decides what is saved, and so what is rounded
+      d.tolerance = std::max(d.tolerance, 2e-4);
+    }
+    if (technique == "messages" && m.size_of("pp") > 1) {
+      d.config.parallel.stage_dtype = one_of({"bf16", "int8"});
+      d.reference = d.config;  // with the same cuts, and nothing else
+      d.reference.memory = {};
+      d.reference.parallel.zero = 0;
+      d.reference.parallel.overlap = false;
+      d.reference.runtime.overlap_wgrad = false;
+      d.reference.train.micro_batch = micro_batch_;
+      d.reference = over_mesh(d.reference, mesh);
       d.tolerance = std::max(d.tolerance, 2e-4);
     }
     if (technique == "compress" && replicas > 1) {

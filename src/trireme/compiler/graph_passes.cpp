@@ -3,6 +3,7 @@
 #include "trireme/passes/autodiff.h"
 #include "trireme/passes/bucket.h"
 #include "trireme/passes/cleanup.h"
+#include "trireme/passes/compress_messages.h"
 #include "trireme/passes/fuse.h"
 #include "trireme/passes/initial.h"
 #include "trireme/passes/last_row.h"
@@ -80,6 +81,9 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
   // After partition, which is the same for all stages; before everything that counts bytes or moves work about.
   if (plan.stages() > 1)
     p.add<passes::Split>(passes::Split::Options{.stages = plan.stages(), .stage = stage, .parts = plan.parts()});
+  // Before anything looks at what is saved of what was received.
+  if (plan.stages() > 1 && plan.messages)
+    p.add<passes::CompressMessages>(passes::CompressMessages::Options{.kind = *plan.messages});
   // Before everything that counts bytes: the update and its state go elsewhere.
   if (plan.server) p.add<passes::WorkerSide>(*plan.server);
   if (trains && plan.recompute) {

@@ -8,6 +8,7 @@
 #include "trireme/ir/axes.h"
 #include "trireme/passes/compress_activations.h"
 #include "trireme/passes/compress_gradients.h"
+#include "trireme/passes/compress_messages.h"
 #include "trireme/passes/offload.h"
 #include "trireme/passes/propagate.h"
 #include "trireme/passes/server.h"
@@ -36,6 +37,7 @@ struct Plan {
   // Of a mesh with an axis pp: the order of the stages' work, and the layers of each part; empty: balanced by cost.
   program::PipelineName pipeline = {};
   std::vector<std::int64_t> stage_layers = {};
+  std::optional<passes::CompressMessages::Kind> messages = {};  // between stages; nothing: sent as they are
   std::optional<passes::CompressGradients::Options> compress = {};
   std::optional<passes::CompressActivations::Kind> activations = {};  // nothing: saved as they are
   std::optional<passes::ServerOptions> server = {};

@@ -157,6 +157,8 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   plan.zero = static_cast<int>(config.parallel.zero);
   plan.pipeline = program::parse_pipeline(config.parallel.pipeline.text());
   plan.stage_layers = config.parallel.stages;
+  if (config.parallel.stage_dtype == StageDtype::bf16) plan.messages = passes::CompressMessages::Kind::bf16;
+  if (config.parallel.stage_dtype == StageDtype::int8) plan.messages = passes::CompressMessages::Kind::int8;
   if (trains && config.parallel.compress != Compress::none) plan.compress = compression(config);
   if (config.memory.activations == Activations::bf16) plan.activations = passes::CompressActivations::Kind::bf16;
   if (config.memory.activations == Activations::int8) plan.activations = passes::CompressActivations::Kind::int8;

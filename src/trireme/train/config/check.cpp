@@ -17,9 +17,11 @@ struct Unbuilt {
   std::vector<std::string_view> works;
 };
 const std::vector<Unbuilt> kUnbuilt = {
-    {"train.batch_stats", {"\"global\""}},  {"train.precision", {"\"f32\"", "\"tf32\"", "\"bf16\"", "\"fp16\""}},
-    {"parallel.plan", {"\"none\""}},        {"parallel.async_tp", {"false"}},
-    {"parallel.stage_dtype", {"\"same\""}}, {"memory.activations", {"\"full\"", "\"bf16\"", "\"int8\""}},
+    {"train.batch_stats", {"\"global\""}},
+    {"train.precision", {"\"f32\"", "\"tf32\"", "\"bf16\"", "\"fp16\""}},
+    {"parallel.plan", {"\"none\""}},
+    {"parallel.async_tp", {"false"}},
+    {"memory.activations", {"\"full\"", "\"bf16\"", "\"int8\""}},
 };
 // The same of the axes of parallel.mesh, where they have more than one rank.
 const std::vector<std::string_view> kUnbuiltAxes = {"h", "w"};
