@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""A GPT of 96 layers and width 12288 (175 billion parameters) over more and more ranks: how long it takes to compile, check
+and plan a step, and how much memory that needs. Nothing is trained and no rank is needed.
+
+    bench/scale_on_paper.py [PROGRAM]        default: ./trireme
+"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+MODEL = ["--model.family=gpt2", "--model.layers=96", "--model.width=12288", "--model.heads=96", "--model.context=2048",
+         "--model.vocab=51200", "--train.micro_batch=1", "--train.precision=bf16", "--parallel.sequence=true"]
+RUNS = [("pp=4,dp=1,tp=8", "1f1b", []), ("pp=16,dp=1,tp=8", "1f1b", []), ("pp=16,dp=8,tp=8", "1f1b", []),
+        ("pp=16,dp=8,tp=8", "interleaved:2", []), ("pp=16,dp=8,tp=8", "zero-bubble", []),
+        ("pp=16,dp=8,tp=8", "1f1b", ["--parallel.zero=3", "--memory.remat=full"]),
+        ("pp=16,dp=128,tp=8", "1f1b", []), ("pp=32,dp=64,tp=8", "interleaved:3", [])]
+MICRO_BATCHES = 64
+
+
+def ranks(mesh):
+    sizes = dict(part.split("=") for part in mesh.split(","))
+    return {axis: int(size) for axis, size in sizes.items()}
+
+
+def main():
+    program = sys.argv[1] if len(sys.argv) > 1 else "./trireme"
+    program = os.path.abspath(program)
+    print(f"{'mesh':<20}{'pipeline':<16}{'also':<26}{'ranks':>7}{'roles':>7}{'instructions':>14}{'seconds':>9}"
+          f"{'resident':>11}{'planned peak of a rank':>26}")
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "text.txt"), "w") as text:
+            text.write("".join(f"line {i} of a text that nobody reads\n" for i in range(2000)))
+        for mesh, pipeline, also in RUNS:
+            axes = ranks(mesh)
+            total = axes["pp"] * axes["dp"] * axes["tp"]
+            command = [program, "train", "--dry-run", "--data.text=text.txt", f"--parallel.mesh={mesh}",
+                       f"--parallel.pipeline={pipeline}", f"--train.batch={MICRO_BATCHES * axes['dp']}", *MODEL, *also]
+            begin = time.monotonic()
+            child = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            out = child.stdout.read()
+            _, status, usage = os.wait4(child.pid, 0)
+            seconds = time.monotonic() - begin
+            if status != 0:
+                sys.exit(f"{' '.join(command)}\n{out}")
+            instructions = re.search(r"programs, ([\d,]+) instructions", out).group(1)
+            peak = re.search(r"predicted peak ([\d,]+) B", out).group(1)
+            name = " ".join(option.split(".")[-1] for option in also)
+            print(f"{mesh:<20}{pipeline:<16}{name:<26}{total:>7}{axes['pp']:>7}{instructions:>14}{seconds:>9.1f}"
+                  f"{usage.ru_maxrss / 1024:>7.0f} MiB{peak:>24} B", flush=True)
+
+
+if __name__ == "__main__":
+    main()
