@@ -136,7 +136,9 @@ class Draw {
     if (sharded && !reads_images(d.config)) d.config.parallel.sequence = coin();
     const std::string technique =
         one_of({"none", "none", "none", "none", "compress", "server", "activations", "messages"});
-    if (technique == "activations" && d.steps > 1) {
+    if (technique == "activations" && sharded && !d.config.parallel.sequence) {
+      d.config.memory.activations = "sharded";  // as they are
+    } else if (technique == "activations" && d.steps > 1) {
       // Blocks of int8 follow the shards: the reference has them too.
       const bool low = d.config.train.precision != train::Precision::f32;
       d.config.memory.activations = low ? "int8" : one_of({"bf16", "int8"});

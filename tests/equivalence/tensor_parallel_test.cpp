@@ -7,6 +7,7 @@
 #include <map>
 
 #include "equivalence/training.h"
+#include "trireme/program/memory_plan.h"
 
 namespace trireme::testing {
 namespace {
@@ -74,6 +75,35 @@ TEST_P(TensorParallel, WithDropoutMicroBatchesAndLowPrecision) {
     one.train(3);
     many.train(3);
     expect_equal_training(one, many, std::string(precision) == "f32" ? 2e-5 : 2e-2);
+  }
+}
+
+std::size_t activations(const Trained& trained) {
+  return program::peak(trained.role().program("step"))
+      .categories[static_cast<std::size_t>(program::Category::activations)];
+}
+
+// What all ranks have of the activations is saved once by all of them together, and nothing is rounded.
+TEST_P(TensorParallel, WithSavedActivationsSharded) {
+  if (GetParam() == "mlp") return;  // its layers save columns, which no two ranks have
+  for (const char* mesh : {"tp=2", "tp=4", "dp=2,tp=2"}) {
+    SCOPED_TRACE(mesh);
+    train::Config plain = model(GetParam(), mesh[3] == '4' ? 4 : 2);
+    plain.model.layers = 6;
+    if (!reads_images(plain)) plain.model.context = 96;
+    plain.train.batch = 48;
+    train::Config config = over_mesh(plain, mesh);
+    config.parallel.bucket.count = 1000;  // which bounds what is gathered ahead of its use
+    Trained full(config);
+    config.memory.activations = "sharded";
+    Trained sharded(config);
+    full.train(steps());
+    sharded.train(steps());
+    expect_same_bits(full, sharded);
+    const double share = static_cast<double>(activations(sharded)) / static_cast<double>(activations(full));
+    fmt::print("{} {}: {:.2f} of the activations\n", GetParam(), mesh, share);
+    EXPECT_LT(share, 0.8);
+    EXPECT_EQ(sharded.session().measured_peak(), sharded.compiled().arena_bytes());
   }
 }
 

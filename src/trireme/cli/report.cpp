@@ -185,7 +185,10 @@ std::string plan_text(const train::Trainer& t) {
         fmt::format(", {} {}{} ({})", more, c.roles.back().kind, more == 1 ? "" : "s", c.roles.back().exchange->pace());
   const train::MemoryConfig& memory = t.config().memory;
   if (memory.remat != train::Remat::none) out += ", remat " + memory.remat.text();
-  if (memory.activations != train::Activations::full) out += ", activations saved in " + memory.activations.text();
+  if (memory.activations == train::Activations::sharded)
+    out += ", saved activations sharded over tp";
+  else if (memory.activations != train::Activations::full)
+    out += ", activations saved in " + memory.activations.text();
   if (!memory.offload.none()) out += ", offload of " + memory.offload.text();
   out += "\n" + choice_text(t.planned().choice);
   out += fmt::format(

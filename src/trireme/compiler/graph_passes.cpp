@@ -94,10 +94,12 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
   }
   // Removes the gradients nobody asked for, which would look like further uses to fusion.
   p.add<passes::CleanUp>();
-  p.add<passes::Fuse>(passes::Fuse::Options{.saved_exactly = !plan.activations});
+  p.add<passes::Fuse>(passes::Fuse::Options{
+      .saved_exactly = !plan.activations || *plan.activations == passes::CompressActivations::Kind::sharded});
   // After fusion, which decides what is saved.
   if (trains && plan.activations)
-    p.add<passes::CompressActivations>(passes::CompressActivations::Options{*plan.activations});
+    p.add<passes::CompressActivations>(
+        passes::CompressActivations::Options{.kind = *plan.activations, .axis = ir::kTensorAxis});
   // After what decides what is saved for the backward pass: gathered weights are no part of that.
   if (plan.zero > 0 && plan.mesh.size_of(kRowAxis) > 1)
     p.add<passes::Zero>(passes::Zero::Options{.stage = plan.zero, .axis = kRowAxis});

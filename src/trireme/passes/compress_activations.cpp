@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/ops/collective/collective.h"
 #include "trireme/ops/quantize/quantize_int8.h"
 #include "trireme/passes/saved_values.h"
 
@@ -26,11 +27,22 @@ bool smaller(const TensorType& type, Kind kind) {
   return elements + ops::int8_scales(type, ops::kInt8Block).bytes() < type.bytes();
 }
 
+bool is_replicated(const ir::Sharding& sharding, const std::string& axis) {
+  const auto has = [&](const std::vector<std::string>& axes) {
+    return std::find(axes.begin(), axes.end(), axis) != axes.end();
+  };
+  return std::none_of(sharding.dims.begin(), sharding.dims.end(), has) &&
+         std::none_of(sharding.partial.begin(), sharding.partial.end(),
+                      [&](const ir::Sharding::Partial& partial) { return partial.axis == axis; });
+}
+
 class Compressor {
  public:
   Compressor(Module& module, const CompressActivations::Options& options)
       : module_(module),
         kind_(options.kind),
+        axis_(options.axis),
+        ranks_(kind_ == Kind::sharded ? module.mesh.size_of(options.axis) : 1),
         g_(module.graph(options.graph)),
         storage_(storage_of(g_)),
         producer_(ir::Uses(g_).producer),
@@ -70,7 +82,7 @@ class Compressor {
       if (g_.nodes[n].phase == Phase::forward && !g_.nodes[n].op->traits.view) end = static_cast<std::int32_t>(n);
     for (const SavedValue& saved : saved_values(g_)) {
       if (escapes[index(saved.value)] || saved.last_forward >= end) continue;
-      if (!smaller(g_.type(saved.value), kind_) || wanted_exact(saved)) continue;
+      if (!can_be_smaller(saved)) continue;
       kept_[index(saved.value)].compressed = true;
       compressed_after_[index(saved.last_forward)].push_back(saved.value);
       ++chosen_;
@@ -79,6 +91,12 @@ class Compressor {
       if (node.phase == Phase::input_gradient)
         for (const ValueId id : node.inputs)
           if (id != kNone) kept_[index(storage_[index(id)])].phase = Phase::input_gradient;
+  }
+
+  bool can_be_smaller(const SavedValue& saved) const {
+    const TensorType& type = g_.type(saved.value);
+    if (kind_ != Kind::sharded) return smaller(type, kind_) && !wanted_exact(saved);
+    return ranks_ > 1 && type.elements() % ranks_ == 0 && is_replicated(g_.value(saved.value).sharding, axis_);
   }
 
   bool wanted_exact(const SavedValue& saved) const {
@@ -102,11 +120,34 @@ class Compressor {
 
   void compress(ValueId value, const Node& last) {
     const std::string name = g_.value(value).name;
+    if (kind_ == Kind::sharded) return keep_own(value, name, last);
     kept_[index(value)].parts =
         kind_ == Kind::bf16
             ? add("cast", {value}, {{"to", std::string("bf16")}}, name + ".bf16", Phase::forward, last.stage)
             : add("quantize_int8", {value}, {}, name + ".int8", Phase::forward, last.stage);
     for (const ValueId part : kept_[index(value)].parts) g_.value(part).sharding = g_.value(value).sharding;
+  }
+
+  ir::Attributes over_axis() const { return {{"axis", axis_}, {"parts", static_cast<std::int64_t>(ranks_)}}; }
+
+  // A copy of this rank's part: the value itself goes.
+  void keep_own(ValueId value, const std::string& name, const Node& last) {
+    const auto add_one = [&](const char* op, ValueId x, ir::Attributes attributes) {
+      return add(op, {x}, std::move(attributes), name + ".own", Phase::forward, last.stage).front();
+    };
+    const std::vector<std::int64_t> rows = {ranks_, g_.type(value).elements() / ranks_};
+    const ValueId own = add_one(ops::kOwnRows.data(), add_one("reshape", value, {{"shape", rows}}), over_axis());
+    kept_[index(value)].parts = {add_one("concat", own, {{"dim", std::int64_t{0}}})};
+  }
+
+  ValueId gather(ValueId value, const Kept& kept, const std::string& name, const Node& reader) {
+    ir::Attributes attributes = over_axis();
+    attributes.set("rows", std::vector<std::int64_t>{ranks_});
+    const ValueId rows = add(ops::kAllGather.data(), kept.parts, attributes, name, kept.phase, reader.stage).front();
+    const Shape& shape = g_.type(value).shape;
+    return add("reshape", {rows}, {{"shape", std::vector<std::int64_t>(shape.begin(), shape.end())}}, name, kept.phase,
+               reader.stage)
+        .front();
   }
 
   // What a gradient node reads in place of `id`: the expansion of the bytes that it is, or a view of that.
@@ -131,6 +172,7 @@ class Compressor {
 
   ValueId expand(ValueId value, const Kept& kept, const Node& reader) {
     const std::string name = g_.value(value).name + ".kept";
+    if (kind_ == Kind::sharded) return gather(value, kept, name, reader);
     const std::string to = name_of(g_.type(value).dtype);
     const char* op = kind_ == Kind::bf16 ? "cast" : "dequantize_int8";
     return add(op, kept.parts, {{"to", to}}, name, kept.phase, reader.stage).front();
@@ -138,6 +180,8 @@ class Compressor {
 
   Module& module_;
   Kind kind_;
+  std::string axis_;
+  std::int64_t ranks_;
   Graph& g_;
   std::vector<ValueId> storage_;
   std::vector<std::int32_t> producer_;
@@ -157,6 +201,12 @@ void CompressActivations::run(Module& module) const {
         "memory.activations = \"bf16\" has nothing to make smaller: no activation is saved in f32 (train.precision "
         "decides "
         "that); \"int8\" may have, or leave it at \"full\"");
+  if (options_.kind == Kind::sharded)
+    refuse(
+        "memory.activations = \"sharded\" has nothing to share out: no activation that is saved is the same on all "
+        "ranks "
+        "along {}; leave it at \"full\"",
+        options_.axis);
   refuse("memory.activations = \"int8\" has nothing to make smaller: no activation is saved; leave it at \"full\"");
 }
 

@@ -3,8 +3,9 @@
 
 namespace trireme::passes {
 
-// Keeps what the forward phase saves for the gradients in a smaller type. The forward phase itself computes with what
-// it has; only the gradients read rounded values:
+// Keeps what the forward phase saves for the gradients in fewer bytes: in a smaller type, or, of what all ranks along
+// an axis have, each its share. The forward phase itself computes with what it has; of a smaller type, the gradients
+// read rounded values:
 //
 //   %h = matmul(%x, @w)                             %h = matmul(%x, @w)
 //   %a = relu(%h)                                   %a = relu(%h)
@@ -23,12 +24,14 @@ namespace trireme::passes {
 class CompressActivations : public Pass {
  public:
   enum class Kind {
-    bf16,  // f32 values, rounded to nearest
-    int8,  // f32, bf16 and f16 values, with a scale for every block of the last dimension
+    bf16,     // f32 values, rounded to nearest
+    int8,     // f32, bf16 and f16 values, with a scale for every block of the last dimension
+    sharded,  // as they are, a part on each rank along `axis`; gathered for the gradients
   };
   struct Options {
     Kind kind = Kind::bf16;
     std::string graph = "micro";
+    std::string axis = {};  // of `sharded`
   };
   explicit CompressActivations(Options options) : options_(std::move(options)) {}
   std::string name() const override { return "compress-activations"; }

@@ -39,7 +39,7 @@ class Scheduler {
   bool gathers_for_use(const Instruction& i) const {
     return i.op->name == ops::kAllGather && std::all_of(i.outputs.begin(), i.outputs.end(), [&](const Operand& o) {
              const Buffer& buffer = p_.buffers[static_cast<std::size_t>(o.buffer)];
-             return buffer.state == kNone && buffer.category == Category::weights;
+             return buffer.state == kNone && buffer.category != Category::staging;
            });
   }
 

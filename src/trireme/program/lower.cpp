@@ -330,7 +330,16 @@ class Lowering {
     if (node.op->name == ops::kReduceScatter) return Category::gradients;
     if (node.op->name == ops::kAllToAll || node.op->name == ops::kSend) return Category::staging;
     if (node.op->name != ops::kAllGather) return Category::activations;
-    return run.graph.type(node.outputs.front()).dtype == DType::u8 ? Category::staging : Category::weights;
+    if (run.graph.type(node.outputs.front()).dtype == DType::u8) return Category::staging;
+    // Shards of a weight, or of an activation.
+    ValueId from = node.inputs.front();
+    for (std::int32_t producer = run.uses.producer[index(from)]; producer != ir::kNone;
+         producer = run.uses.producer[index(from)]) {
+      const Node& made = run.graph.nodes[index(producer)];
+      if (!made.op->traits.view && made.op->name != "cast") return Category::activations;
+      from = made.inputs.front();
+    }
+    return run.graph.value(from).kind == ir::ValueInfo::Kind::state ? Category::weights : Category::activations;
   }
 
   // The own part of a sum that is a state of this step alone stays within that state, if nobody reads it whole.

@@ -161,6 +161,7 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   if (config.parallel.stage_dtype == StageDtype::int8) plan.messages = passes::CompressMessages::Kind::int8;
   if (trains && config.parallel.compress != Compress::none) plan.compress = compression(config);
   if (config.memory.activations == Activations::bf16) plan.activations = passes::CompressActivations::Kind::bf16;
+  if (config.memory.activations == Activations::sharded) plan.activations = passes::CompressActivations::Kind::sharded;
   if (config.memory.activations == Activations::int8) plan.activations = passes::CompressActivations::Kind::int8;
   if (trains) plan.server = server_options(config, planned.graphs.module, plan.mesh);
   plan.bucket = config.parallel.bucket.count;

@@ -338,8 +338,8 @@ TEST(Config, WhatIsNotBuiltIsRefusedByName) {
   EXPECT_EQ(refusal("[parallel]\nmesh = \"h=2,dp=2\"\n"),
             "file.toml: parallel.mesh = \"h=2,dp=2\": the axis h is not built yet; what works is pp, dp and tp");
   EXPECT_EQ(parse("[parallel]\nmesh = \"pp=1,dp=1,tp=*\"\n").parallel.mesh, "pp=1,dp=1,tp=*");
-  for (const char* setting : {"train.batch_stats=local", "parallel.plan=auto", "parallel.plan=plan.toml",
-                              "parallel.async_tp=true", "memory.activations=sharded"})
+  for (const char* setting :
+       {"train.batch_stats=local", "parallel.plan=auto", "parallel.plan=plan.toml", "parallel.async_tp=true"})
     EXPECT_NE(refusal("", {setting}).find("is not built yet; what works is"), std::string::npos) << setting;
   // The defaults are what there is.
   parse(to_toml(Config{}));

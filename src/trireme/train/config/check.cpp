@@ -21,7 +21,6 @@ const std::vector<Unbuilt> kUnbuilt = {
     {"train.precision", {"\"f32\"", "\"tf32\"", "\"bf16\"", "\"fp16\""}},
     {"parallel.plan", {"\"none\""}},
     {"parallel.async_tp", {"false"}},
-    {"memory.activations", {"\"full\"", "\"bf16\"", "\"int8\""}},
 };
 // The same of the axes of parallel.mesh, where they have more than one rank.
 const std::vector<std::string_view> kUnbuiltAxes = {"h", "w"};
