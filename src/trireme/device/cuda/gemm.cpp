@@ -191,10 +191,13 @@ struct Gemm::Impl {
 
   std::string key() const {
     const GemmSpec& s = spec;
-    return fmt::format("{}x{}x{}/{}{}/{},{},{}/{}{}>{}/{}{}{}{}{}", s.m, s.n, s.k, s.trans_a ? 't' : 'n',
-                       s.trans_b ? 't' : 'n', s.lda, s.ldb, s.ldc, s.tf32 ? "t" : "", name_of(s.input),
-                       name_of(s.output), s.accumulate ? '+' : '=', s.bias ? 'b' : '-', s.gelu ? 'g' : '-',
-                       s.keep_argument ? 'k' : '-', s.gelu_gradient ? 'd' : '-');
+    return fmt::format(
+        "{}x{}x{}/{}{}/{},{},{}/{}{}>{}/{}{}{}{}{}", s.m, s.n, s.k, s.trans_a ? 't' : 'n', s.trans_b ? 't' : 'n', s.lda,
+        s.ldb, s.ldc, s.tf32 ? "t" : "", name_of(s.input), name_of(s.output),
+        s.accumulate ? '+'
+        : s.add      ? 'a'
+                     : '=',
+        s.bias ? 'b' : '-', s.gelu ? 'g' : '-', s.keep_argument ? 'k' : '-', s.gelu_gradient ? 'd' : '-');
   }
 
   // What was kept, if the library still has it for these sizes.
@@ -311,8 +314,9 @@ struct Gemm::Impl {
     if (spec.bias) set(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, m.bias);
     if (spec.keep_argument || spec.gelu_gradient) set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, m.aux);
     const float one = 1;
-    const float beta = spec.accumulate ? 1.0F : 0.0F;
-    TRI_CUDA(cublasLtMatmul(handle(), desc, &one, m.b, b.get(), m.a, a.get(), &beta, m.c, c.get(), m.c, c.get(),
+    const float beta = spec.accumulate || spec.add ? 1.0F : 0.0F;
+    const void* const start = spec.add ? m.aux : m.c;
+    TRI_CUDA(cublasLtMatmul(handle(), desc, &one, m.b, b.get(), m.a, a.get(), &beta, start, c.get(), m.c, c.get(),
                             &algorithm, aligned(m.workspace), scratch_of(spec), static_cast<cudaStream_t>(stream)));
   }
 };
@@ -333,7 +337,7 @@ void Gemm::run(void* stream, const void* a, const void* b, void* c, void* worksp
                void* aux) const {
   Impl& i = *impl_;
   const auto is_even = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
-  const bool even = is_even(a) && is_even(b) && is_even(c);
+  const bool even = is_even(a) && is_even(b) && is_even(c) && (!i.spec.add || is_even(aux));
   const cublasLtMatmulAlgo_t& algorithm = i.choose(even ? 0 : 1);
   i.launch(stream, {a, b, c, bias, aux, workspace}, algorithm);
 }

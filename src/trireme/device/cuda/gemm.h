@@ -17,6 +17,7 @@ struct GemmSpec {
   DType output = DType::f32;  // the same, or f32
   bool tf32 = false;          // f32 operands may be rounded to 10 bits of fraction
   bool accumulate = false;
+  bool add = false;   // c = a·b + aux; not with accumulate
   bool bias = false;  // of c's type, added to every row
   // c = gelu(a·b + bias), by the approximation with tanh; keep_argument leaves a·b + bias in `aux`.
   bool gelu = false;
