@@ -17,12 +17,13 @@ struct GemmSpec {
   DType output = DType::f32;  // the same, or f32
   bool tf32 = false;          // f32 operands may be rounded to 10 bits of fraction
   bool accumulate = false;
-  bool add = false;   // c = a·b + aux; not with accumulate
+  bool add = false;   // c = a·b + aux, the same bits where aux is c; not with accumulate
   bool bias = false;  // of c's type, added to every row
   // c = gelu(a·b + bias), by the approximation with tanh; keep_argument leaves a·b + bias in `aux`.
   bool gelu = false;
   bool keep_argument = false;
   bool gelu_gradient = false;  // c = (a·b) ⊙ gelu'(aux), by the same
+  bool adds() const { return accumulate || add; }
   friend bool operator==(const GemmSpec&, const GemmSpec&) = default;
 };
 
