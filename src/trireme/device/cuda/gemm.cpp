@@ -45,11 +45,16 @@ void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, co
   TRI_CUDA(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value));
 }
 
+cudaDataType operand_type(const GemmSpec& s, bool e5m2) {
+  if (!s.fp8) return type_of(s.input);
+  return e5m2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
+}
+
 class Layout {
  public:
   // A row-major matrix is, to the library, its transpose by columns.
-  Layout(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
-    TRI_CUDA(cublasLtMatrixLayoutCreate(&layout_, type_of(dtype), static_cast<std::uint64_t>(columns),
+  Layout(cudaDataType type, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
+    TRI_CUDA(cublasLtMatrixLayoutCreate(&layout_, type, static_cast<std::uint64_t>(columns),
                                         static_cast<std::uint64_t>(rows), ld));
   }
   ~Layout() { cublasLtMatrixLayoutDestroy(layout_); }
@@ -131,9 +136,9 @@ struct Gemm::Impl {
 
   explicit Impl(const GemmSpec& s)
       : spec(s),
-        a(s.input, s.trans_a ? s.k : s.m, s.trans_a ? s.m : s.k, s.lda),
-        b(s.input, s.trans_b ? s.n : s.k, s.trans_b ? s.k : s.n, s.ldb),
-        c(s.output, s.m, s.n, s.ldc) {
+        a(operand_type(s, s.a_e5m2), s.trans_a ? s.k : s.m, s.trans_a ? s.m : s.k, s.lda),
+        b(operand_type(s, s.b_e5m2), s.trans_b ? s.n : s.k, s.trans_b ? s.k : s.n, s.ldb),
+        c(type_of(s.output), s.m, s.n, s.ldc) {
     TRI_CUDA(cublasLtMatmulDescCreate(
         &desc, s.tf32 && s.input == DType::f32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
     // cᵀ = bᵀ · aᵀ, so b is the library's first operand.
@@ -145,11 +150,22 @@ struct Gemm::Impl {
       set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.ldc);
       set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type_of(s.output));
     }
+    if (s.fp8) {
+      // The library picks its algorithm for scales that it will find in memory.
+      set(desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(s.fast_sums ? 1 : 0));
+      set_scales(nullptr, nullptr);
+    }
     choose(0);
   }
   ~Impl() { cublasLtMatmulDescDestroy(desc); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
+
+  // (b is the library's first operand.)
+  void set_scales(const float* of_a, const float* of_b) const {
+    set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, of_b);
+    set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, of_a);
+  }
 
   const cublasLtMatmulAlgo_t& choose(std::size_t which) {
     const std::lock_guard lock(mutex);
@@ -343,6 +359,13 @@ void Gemm::run(void* stream, const void* a, const void* b, void* c, void* worksp
                              cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream)));
   const cublasLtMatmulAlgo_t& algorithm = i.choose(even ? 0 : 1);
   i.launch(stream, {a, b, c, bias, aux, workspace}, algorithm);
+}
+
+void Gemm::run_fp8(void* stream, const void* a, const void* b, const float* a_scale, const float* b_scale, void* c,
+                   void* workspace) const {
+  Impl& i = *impl_;
+  i.set_scales(a_scale, b_scale);
+  i.launch(stream, {a, b, c, nullptr, nullptr, workspace}, i.choose(0));
 }
 
 }  // namespace trireme::device::cuda
