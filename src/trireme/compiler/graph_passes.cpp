@@ -3,6 +3,7 @@
 #include "trireme/passes/autodiff.h"
 #include "trireme/passes/bucket.h"
 #include "trireme/passes/cleanup.h"
+#include "trireme/passes/fp8.h"
 #include "trireme/passes/fuse.h"
 #include "trireme/passes/initial.h"
 #include "trireme/passes/last_row.h"
@@ -27,7 +28,7 @@ void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan) {
   std::vector<std::string> forward = {"micro", "eval", "predict"};
   forward.insert(forward.end(), advance.begin(), advance.end());
   // Before autodiff, so that gradients are made in the precision of what they belong to.
-  if (fp16 || plan.precision == Precision::bf16)
+  if (fp16 || plan.precision == Precision::bf16 || plan.precision == Precision::fp8)
     p.add<passes::LowPrecision>(passes::LowPrecision::Options{fp16 ? DType::f16 : DType::bf16, forward});
   if (trains) {
     p.add<passes::Autodiff>(passes::Autodiff::Options{.f32_gradients = graphs.micro_batches > 1,
@@ -73,6 +74,8 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
   }
   // Before everything that counts bytes: the update and its state go elsewhere.
   if (plan.server) p.add<passes::WorkerSide>(*plan.server);
+  // When products are a rank's own, and before what is saved is chosen: it saves other values.
+  if (trains && plan.precision == Precision::fp8) p.add<passes::Fp8>();
   if (trains && plan.recompute) {
     // Values nobody reads would be planned for.
     p.add<passes::CleanUp>();

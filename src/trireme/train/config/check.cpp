@@ -17,10 +17,13 @@ struct Unbuilt {
   std::vector<std::string_view> works;
 };
 const std::vector<Unbuilt> kUnbuilt = {
-    {"train.batch_stats", {"\"global\""}}, {"train.precision", {"\"f32\"", "\"tf32\"", "\"bf16\"", "\"fp16\""}},
-    {"parallel.plan", {"\"none\""}},       {"parallel.stages", {"[]"}},
-    {"parallel.async_tp", {"false"}},      {"parallel.stage_dtype", {"\"same\""}},
-    {"parallel.pipeline", {"\"1f1b\""}},   {"memory.activations", {"\"full\"", "\"bf16\"", "\"int8\""}},
+    {"train.batch_stats", {"\"global\""}},
+    {"parallel.plan", {"\"none\""}},
+    {"parallel.stages", {"[]"}},
+    {"parallel.async_tp", {"false"}},
+    {"parallel.stage_dtype", {"\"same\""}},
+    {"parallel.pipeline", {"\"1f1b\""}},
+    {"memory.activations", {"\"full\"", "\"bf16\"", "\"int8\""}},
 };
 // The same of the axes of parallel.mesh, where they have more than one rank.
 const std::vector<std::string_view> kUnbuiltAxes = {"pp", "h", "w"};
@@ -182,6 +185,9 @@ void check(const Config& config, const models::Families& families) {
   check_all_built(config);
   const models::Model& model = families.at(config.model.family);
   check_data(config, model.images);
+  if (config.train.precision == Precision::fp8 && model.images)
+    refuse("train.precision = \"fp8\" is for models of tokens; model.family = \"{}\" works with \"bf16\"",
+           config.model.family);
   models::ModelConfig shape = config.model;
   model.resolve(shape);
   check_training(config);
