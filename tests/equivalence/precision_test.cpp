@@ -14,17 +14,19 @@ struct Case {
   std::string precision;
 };
 
+void use_multiples_of_16(train::Config& config) {
+  config.model.width = 32;
+  config.model.head_dim = 8;
+  config.model.ffn = 64;
+  config.model.context = 16;
+}
+
 class Precision : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Precision, LossCurveStaysWithF32) {
   train::Config config = small_model(GetParam().model);
   const bool fp8 = GetParam().precision == "fp8";
-  if (fp8) {  // multiples of 16
-    config.model.width = 32;
-    config.model.head_dim = 8;
-    config.model.ffn = 64;
-    config.model.context = 16;
-  }
+  if (fp8) use_multiples_of_16(config);
   config.train.lr = 3e-3;
   Trained f32(config, {.threads = 2});
   config.train.precision = GetParam().precision;
@@ -61,6 +63,22 @@ INSTANTIATE_TEST_SUITE_P(All, Precision,
                                            Case{"gpt2", "fp16"}, Case{"llama", "fp16"}, Case{"mlp", "fp16"},
                                            Case{"gpt2", "fp8"}, Case{"llama", "fp8"}),
                          [](const auto& one) { return one.param.model + "_" + one.param.precision; });
+
+// Codes that are computed again, or made by other threads, are the same.
+TEST(Fp8, RecomputationAndThreadsKeepTheBits) {
+  for (const char* model : {"gpt2", "llama"}) {
+    train::Config config = small_model(model);
+    use_multiples_of_16(config);
+    config.train.precision = "fp8";
+    Trained plain(config, {.threads = 2});
+    config.memory.remat = "full";
+    Trained recomputed(config, {.threads = 1});
+    plain.train(5);
+    recomputed.train(5);
+    EXPECT_EQ(plain.losses(), recomputed.losses()) << model;
+    EXPECT_EQ(plain.state(), recomputed.state()) << model;
+  }
+}
 
 }  // namespace
 }  // namespace trireme::testing
