@@ -74,7 +74,8 @@ def main():
     p.add_argument("--batch", type=int, default=0, help="0: 32, 256 images, or 16384 tokens of a llama")
     p.add_argument("--steps", type=int, default=20)
     p.add_argument("--rounds", type=int, default=2)
-    p.add_argument("--precision", choices=["bf16", "tf32", "f32"], default="bf16")
+    p.add_argument("--precision", choices=["bf16", "tf32", "f32", "fp8"], default="bf16",
+                   help="fp8: Trireme's; PyTorch runs in bf16")
     p.add_argument("--context", type=int, default=0, help="of a text model; 0: 1024, or 2048 of a llama")
     p.add_argument("--no-eager", action="store_true")
     p.add_argument("--autotune", action="store_true", help="PyTorch compiled with max-autotune too")
@@ -94,7 +95,7 @@ def main():
         theirs = [sys.executable, str(ROOT / "bench/peers" / theirs[0]), *theirs[1:], f"--batch={a.batch}",
                   f"--steps={a.steps}", "--warmup=5", "--device=cuda"]
         if a.precision != "f32":
-            theirs.append(f"--{a.precision}")
+            theirs.append("--bf16" if a.precision == "fp8" else f"--{a.precision}")
         sides = {"trireme": ours, "PyTorch compiled": theirs + ["--compile"]}
         if a.autotune:
             sides["PyTorch autotuned"] = theirs + ["--compile=max-autotune"]

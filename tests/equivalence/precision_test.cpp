@@ -1,6 +1,7 @@
-// Arithmetic in bf16 and fp16 with f32 masters learns as f32 does.
+// Arithmetic in bf16, fp16 and fp8 with f32 masters learns as f32 does.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "equivalence/training.h"
@@ -13,10 +14,19 @@ struct Case {
   std::string precision;
 };
 
+void use_multiples_of_16(train::Config& config) {
+  config.model.width = 32;
+  config.model.head_dim = 8;
+  config.model.ffn = 64;
+  config.model.context = 16;
+}
+
 class Precision : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Precision, LossCurveStaysWithF32) {
   train::Config config = small_model(GetParam().model);
+  const bool fp8 = GetParam().precision == "fp8";
+  if (fp8) use_multiples_of_16(config);
   config.train.lr = 3e-3;
   Trained f32(config, {.threads = 2});
   config.train.precision = GetParam().precision;
@@ -26,6 +36,12 @@ TEST_P(Precision, LossCurveStaysWithF32) {
   f32.train(kSteps);
   low.train(kSteps);
   EXPECT_NE(f32.losses(), low.losses()) << "computed in f32";
+  const std::vector<program::Instruction>& step = low.role().program("step").instructions;
+  const auto products = std::count_if(step.begin(), step.end(), [](const program::Instruction& i) {
+    return i.op != nullptr && i.op->name == "matmul_fp8";
+  });
+  const std::int64_t layers = GetParam().model == "llama" ? 7 : 4;
+  EXPECT_EQ(products, fp8 ? 3 * layers * config.model.layers : 0);
   const double start = f32.losses().front();
   double squares = 0;
   double end_f32 = 0;
@@ -44,8 +60,25 @@ TEST_P(Precision, LossCurveStaysWithF32) {
 
 INSTANTIATE_TEST_SUITE_P(All, Precision,
                          ::testing::Values(Case{"gpt2", "bf16"}, Case{"llama", "bf16"}, Case{"mlp", "bf16"},
-                                           Case{"gpt2", "fp16"}, Case{"llama", "fp16"}, Case{"mlp", "fp16"}),
+                                           Case{"gpt2", "fp16"}, Case{"llama", "fp16"}, Case{"mlp", "fp16"},
+                                           Case{"gpt2", "fp8"}, Case{"llama", "fp8"}),
                          [](const auto& one) { return one.param.model + "_" + one.param.precision; });
+
+// Codes that are computed again, or made by other threads, are the same.
+TEST(Fp8, RecomputationAndThreadsKeepTheBits) {
+  for (const char* model : {"gpt2", "llama"}) {
+    train::Config config = small_model(model);
+    use_multiples_of_16(config);
+    config.train.precision = "fp8";
+    Trained plain(config, {.threads = 2});
+    config.memory.remat = "full";
+    Trained recomputed(config, {.threads = 1});
+    plain.train(5);
+    recomputed.train(5);
+    EXPECT_EQ(plain.losses(), recomputed.losses()) << model;
+    EXPECT_EQ(plain.state(), recomputed.state()) << model;
+  }
+}
 
 }  // namespace
 }  // namespace trireme::testing

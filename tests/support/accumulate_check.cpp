@@ -68,7 +68,8 @@ void check_accumulates(const OpCase& c) {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Tensor t{inputs[i], {}};
     if (inputs[i].present) t.data.resize(static_cast<std::size_t>(inputs[i].elements()));
-    for (std::size_t e = 0; e < t.data.size(); ++e) t[e] = sample(i, e);
+    const bool given = c.fill && !is_float(inputs[i].dtype);
+    for (std::size_t e = 0; e < t.data.size(); ++e) t[e] = given ? c.fill(i, e) : sample(i, e);
     tensors.push_back(std::move(t));
   }
   std::vector<double> before(static_cast<std::size_t>(outputs[0].elements()));

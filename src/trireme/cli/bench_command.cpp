@@ -64,9 +64,9 @@ int bench_step(Context& context, const BenchArguments& a) {
     fmt::print("{}\n", o.dump());
     return 0;
   }
-  const double peak =
-      planner::matmul_flops(c.train.precision == train::Precision::bf16 ? DType::bf16 : DType::f32, trainer.threads(),
-                            trainer.compiled().device(), c.train.precision == train::Precision::tf32);
+  const bool low = c.train.precision == train::Precision::bf16 || c.train.precision == train::Precision::fp8;
+  const double peak = planner::matmul_flops(low ? DType::bf16 : DType::f32, trainer.threads(),
+                                            trainer.compiled().device(), c.train.precision == train::Precision::tf32);
   const double flops = trainer.flops_per_step() / step_ms * 1e3;
   fmt::print("step    {:.1f} ms median of {} ({:.1f} … {:.1f})\n", step_ms, a.steps,
              *std::min_element(milliseconds.begin(), milliseconds.end()),

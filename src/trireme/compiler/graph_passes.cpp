@@ -4,6 +4,7 @@
 #include "trireme/passes/bucket.h"
 #include "trireme/passes/cleanup.h"
 #include "trireme/passes/compress_messages.h"
+#include "trireme/passes/fp8.h"
 #include "trireme/passes/fuse.h"
 #include "trireme/passes/initial.h"
 #include "trireme/passes/last_row.h"
@@ -30,7 +31,7 @@ void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan) {
   std::vector<std::string> forward = {"micro", "eval", "predict"};
   forward.insert(forward.end(), advance.begin(), advance.end());
   // Before autodiff, so that gradients are made in the precision of what they belong to.
-  if (fp16 || plan.precision == Precision::bf16)
+  if (fp16 || plan.precision == Precision::bf16 || plan.precision == Precision::fp8)
     p.add<passes::LowPrecision>(passes::LowPrecision::Options{fp16 ? DType::f16 : DType::bf16, forward});
   // Before autodiff: a gradient belongs to the part of what it is the gradient of.
   if (plan.stages() > 1)
@@ -86,6 +87,8 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
     p.add<passes::CompressMessages>(passes::CompressMessages::Options{.kind = *plan.messages});
   // Before everything that counts bytes: the update and its state go elsewhere.
   if (plan.server) p.add<passes::WorkerSide>(*plan.server);
+  // When products are a rank's own, and before what is saved is chosen: it saves other values.
+  if (trains && plan.precision == Precision::fp8) p.add<passes::Fp8>();
   if (trains && plan.recompute) {
     // Values nobody reads would be planned for.
     p.add<passes::CleanUp>();

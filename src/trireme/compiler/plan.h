@@ -16,7 +16,7 @@
 
 namespace trireme::compiler {
 
-enum class Precision : std::uint8_t { f32, tf32, bf16, fp16 };
+enum class Precision : std::uint8_t { f32, tf32, bf16, fp16, fp8 };
 
 // The mesh axis over which the rows of the batch are sharded.
 inline constexpr const char* kRowAxis = ir::kDataAxis;

@@ -28,6 +28,7 @@
 #include "trireme/ops/loss/linear_cross_entropy.h"
 #include "trireme/ops/loss/regression.h"
 #include "trireme/ops/loss/sharded_cross_entropy.h"
+#include "trireme/ops/matmul/fp8_matmul.h"
 #include "trireme/ops/matmul/gated.h"
 #include "trireme/ops/matmul/matmul.h"
 #include "trireme/ops/norm/batch_norm.h"
@@ -39,6 +40,7 @@
 #include "trireme/ops/optimizer/clip.h"
 #include "trireme/ops/optimizer/descend.h"
 #include "trireme/ops/optimizer/sgd.h"
+#include "trireme/ops/quantize/fp8.h"
 #include "trireme/ops/quantize/quantize_int8.h"
 #include "trireme/ops/random/dropout.h"
 #include "trireme/ops/random/random_init.h"
@@ -104,6 +106,9 @@ ir::Registry builtin() {
   registry.add(swiglu_grad_def());
   registry.add(gated_linear_def());
   registry.add(gated_linear_grad_def());
+  registry.add(matmul_fp8_def());
+  registry.add(fp8_scale_def());
+  registry.add(quantize_fp8_def());
   registry.add(cast_def());
   registry.add(fill_def());
   registry.add(select_def());

@@ -26,7 +26,8 @@ std::optional<std::string> activation_name(const Node& node, const char* suffix)
 
 bool plain_matmul(const Node& node) {
   return node.op->name == "matmul" && node.attributes.text("activation") == "none" &&
-         node.attributes.text("activation_grad") == "none" && !node.attributes.boolean("save_pre");
+         node.attributes.text("activation_grad") == "none" && !node.attributes.boolean("save_pre") &&
+         !node.attributes.boolean("add");
 }
 
 bool mergeable(const Node& a, const Node& b) {
@@ -47,6 +48,7 @@ class Fuser {
       if (!gone_[n]) fuse_residual_gradient(n);
       if (!gone_[n]) fuse_gate(n);
       if (!gone_[n]) fuse_gate_gradient(n);
+      if (!gone_[n]) fuse_sum_of_products(n);
       if (!gone_[n]) fuse_batch_norm(n);
       if (!gone_[n]) fuse_batch_norm_gradient(n);
     }
@@ -202,6 +204,27 @@ class Fuser {
     make_gated(node, "gated_linear_grad", *matmul);
     node.inputs = {matmul->inputs[0], matmul->inputs[1], node.inputs[0], node.inputs[1]};
     gone_[static_cast<std::size_t>(matmul - g_.nodes.data())] = true;
+  }
+
+  // Into the later of the two, if the other is one too. (The sum of a product and something else is mostly one that
+  // a norm takes.)
+  void fuse_sum_of_products(std::size_t n) {
+    const Node& add = g_.nodes[n];
+    if (add.op->name != "add" || g_.type(add.inputs[0]) != g_.type(add.inputs[1])) return;
+    Node* first = producer(add.inputs[0], add);
+    Node* second = producer(add.inputs[1], add);
+    if (first == nullptr || second == nullptr || first == second || first->op->name != "matmul" ||
+        second->op->name != "matmul")
+      return;
+    Node* later = std::max(first, second);
+    const ValueId own = add.inputs[later == first ? 0 : 1];
+    const ValueId other = add.inputs[later == first ? 1 : 0];
+    if (!plain_matmul(*later) || later->inputs[2] != kNone || !used_once(own)) return;
+    later->attributes.set("add", true);
+    later->inputs[3] = other;
+    later->outputs = add.outputs;
+    place(*later, static_cast<std::size_t>(later - g_.nodes.data()));
+    gone_[n] = true;
   }
 
   // Whether something reads the node's other outputs before position `at`.

@@ -27,6 +27,9 @@ namespace trireme::passes {
 //   8. the gate's gradient                  %d = matmul(%dz, @o)               %dg, %du = gated_linear_grad(%dz, @o,
 //                                           %dg, %du = swiglu_grad(     →          %g, %u)
 //                                               %g, %u, %d)
+//   9. a sum of products                    %d = matmul(%dk, @k)               %d = matmul(%dk, @k)
+//                                           %e = matmul(%dv, @v)        →      %s = matmul(%dv, @v, _, %d) {add=true}
+//                                           %s = add(%d, %e)
 class Fuse : public Pass {
  public:
   struct Options {

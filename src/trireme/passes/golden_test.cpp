@@ -14,6 +14,7 @@
 #include "trireme/passes/cleanup.h"
 #include "trireme/passes/compress_activations.h"
 #include "trireme/passes/compress_gradients.h"
+#include "trireme/passes/fp8.h"
 #include "trireme/passes/fuse.h"
 #include "trireme/passes/initial.h"
 #include "trireme/passes/last_row.h"
@@ -70,6 +71,8 @@ Pipeline only(const std::string& pass, const ir::Module& module, GoldenOptions o
                                                         .rank = 2,
                                                         .error_feedback = take(options, "feedback", "true") == "true",
                                                         .warmup = std::stoll(take(options, "warmup", "0"))});
+  else if (pass == "fp8")
+    p.add<Fp8>();
   else if (pass == "fuse")
     p.add<Fuse>();
   else if (pass == "initial-state")
@@ -144,27 +147,12 @@ struct Case {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* pass : {"autodiff",
-                           "bucket",
-                           "clean-up",
-                           "compress-activations",
-                           "compress-gradients",
-                           "fuse",
-                           "initial-state",
-                           "last-row",
-                           "loss-scale",
-                           "offload",
-                           "optimizer",
-                           "partition",
-                           "precision",
-                           "propagate",
-                           "remat",
-                           "sequence-cache",
-                           "split",
-                           "stage",
-                           "tf32",
-                           "validate",
-                           "zero"})
+  for (const char* pass : {"autodiff",           "bucket",     "clean-up",  "compress-activations",
+                           "compress-gradients", "fp8",        "fuse",      "initial-state",
+                           "last-row",           "loss-scale", "offload",   "optimizer",
+                           "partition",          "precision",  "propagate", "remat",
+                           "sequence-cache",     "split",      "stage",     "tf32",
+                           "validate",           "zero"})
     for (const Golden& golden : testing::goldens(pass)) all.push_back({pass, golden});
   return all;
 }

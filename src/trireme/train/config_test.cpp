@@ -332,9 +332,6 @@ TEST(Config, LossScaleIsFp16s) {
 
 // Never ignored: a key of a technique that is not built takes its default alone.
 TEST(Config, WhatIsNotBuiltIsRefusedByName) {
-  EXPECT_EQ(refusal("[train]\nprecision = \"fp8\"\n"),
-            "file.toml: train.precision = \"fp8\" is not built yet; what works is \"f32\", \"tf32\", \"bf16\", "
-            "\"fp16\"");
   EXPECT_EQ(refusal("[parallel]\nmesh = \"h=2,dp=2\"\n"),
             "file.toml: parallel.mesh = \"h=2,dp=2\": the axis h is not built yet; what works is pp, dp and tp");
   EXPECT_EQ(parse("[parallel]\nmesh = \"pp=1,dp=1,tp=*\"\n").parallel.mesh, "pp=1,dp=1,tp=*");

@@ -235,8 +235,9 @@ void Trainer::start() {
     session_->step_executor().set_trace(trace_.get());
   }
   const int busy = std::min(compute_threads({}), threads_ * compiled_.mesh.ranks());
-  peak_flops_ = planner::matmul_flops(config_.train.precision == Precision::bf16 ? DType::bf16 : DType::f32, busy,
-                                      compiled_.device(), config_.train.precision == Precision::tf32);
+  const bool low = config_.train.precision == Precision::bf16 || config_.train.precision == Precision::fp8;
+  peak_flops_ = planner::matmul_flops(low ? DType::bf16 : DType::f32, busy, compiled_.device(),
+                                      config_.train.precision == Precision::tf32);
   started_ = Clock::now();
   write_log(
       fmt::format("{}: {} parameters, {} threads, {} micro-batches of {} rows, predicted peak {} B, from step {} to {}",

@@ -45,11 +45,16 @@ void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, co
   TRI_CUDA(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value));
 }
 
+cudaDataType operand_type(const GemmSpec& s, bool e5m2) {
+  if (!s.fp8) return type_of(s.input);
+  return e5m2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
+}
+
 class Layout {
  public:
   // A row-major matrix is, to the library, its transpose by columns.
-  Layout(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
-    TRI_CUDA(cublasLtMatrixLayoutCreate(&layout_, type_of(dtype), static_cast<std::uint64_t>(columns),
+  Layout(cudaDataType type, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
+    TRI_CUDA(cublasLtMatrixLayoutCreate(&layout_, type, static_cast<std::uint64_t>(columns),
                                         static_cast<std::uint64_t>(rows), ld));
   }
   ~Layout() { cublasLtMatrixLayoutDestroy(layout_); }
@@ -131,9 +136,9 @@ struct Gemm::Impl {
 
   explicit Impl(const GemmSpec& s)
       : spec(s),
-        a(s.input, s.trans_a ? s.k : s.m, s.trans_a ? s.m : s.k, s.lda),
-        b(s.input, s.trans_b ? s.n : s.k, s.trans_b ? s.k : s.n, s.ldb),
-        c(s.output, s.m, s.n, s.ldc) {
+        a(operand_type(s, s.a_e5m2), s.trans_a ? s.k : s.m, s.trans_a ? s.m : s.k, s.lda),
+        b(operand_type(s, s.b_e5m2), s.trans_b ? s.n : s.k, s.trans_b ? s.k : s.n, s.ldb),
+        c(type_of(s.output), s.m, s.n, s.ldc) {
     TRI_CUDA(cublasLtMatmulDescCreate(
         &desc, s.tf32 && s.input == DType::f32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
     // cᵀ = bᵀ · aᵀ, so b is the library's first operand.
@@ -145,11 +150,22 @@ struct Gemm::Impl {
       set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.ldc);
       set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type_of(s.output));
     }
+    if (s.fp8) {
+      // The library picks its algorithm for scales that it will find in memory.
+      set(desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(s.fast_sums ? 1 : 0));
+      set_scales(nullptr, nullptr);
+    }
     choose(0);
   }
   ~Impl() { cublasLtMatmulDescDestroy(desc); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
+
+  // (b is the library's first operand.)
+  void set_scales(const float* of_a, const float* of_b) const {
+    set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, of_b);
+    set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, of_a);
+  }
 
   const cublasLtMatmulAlgo_t& choose(std::size_t which) {
     const std::lock_guard lock(mutex);
@@ -191,10 +207,13 @@ struct Gemm::Impl {
 
   std::string key() const {
     const GemmSpec& s = spec;
-    return fmt::format("{}x{}x{}/{}{}/{},{},{}/{}{}>{}/{}{}{}{}{}", s.m, s.n, s.k, s.trans_a ? 't' : 'n',
-                       s.trans_b ? 't' : 'n', s.lda, s.ldb, s.ldc, s.tf32 ? "t" : "", name_of(s.input),
-                       name_of(s.output), s.accumulate ? '+' : '=', s.bias ? 'b' : '-', s.gelu ? 'g' : '-',
-                       s.keep_argument ? 'k' : '-', s.gelu_gradient ? 'd' : '-');
+    return fmt::format(
+        "{}x{}x{}/{}{}/{},{},{}/{}{}>{}/{}{}{}{}{}", s.m, s.n, s.k, s.trans_a ? 't' : 'n', s.trans_b ? 't' : 'n', s.lda,
+        s.ldb, s.ldc, s.tf32 ? "t" : "", name_of(s.input), name_of(s.output),
+        s.accumulate ? '+'
+        : s.add      ? 'a'
+                     : '=',
+        s.bias ? 'b' : '-', s.gelu ? 'g' : '-', s.keep_argument ? 'k' : '-', s.gelu_gradient ? 'd' : '-');
   }
 
   // What was kept, if the library still has it for these sizes.
@@ -220,7 +239,7 @@ struct Gemm::Impl {
     const std::size_t a_at = take(spec.trans_a ? spec.k : spec.m, spec.lda, spec.input);
     const std::size_t b_at = take(spec.trans_b ? spec.n : spec.k, spec.ldb, spec.input);
     const std::size_t bias_at = take(1, spec.ldc, spec.output);
-    const std::size_t start_at = take(spec.accumulate ? spec.m : 0, spec.ldc, spec.output);
+    const std::size_t start_at = take(spec.adds() ? spec.m : 0, spec.ldc, spec.output);
     const std::size_t aux_at = take(spec.m, spec.ldc, spec.output);
     const std::size_t c_at = take(spec.m, spec.ldc, spec.output);
     const std::size_t filled = total;
@@ -239,7 +258,7 @@ struct Gemm::Impl {
     if (spec.keep_argument) results.push_back({base + aux_at, base + first_aux_at, c_bytes});
     SameBits same_bits(std::move(results), reinterpret_cast<unsigned long long*>(base + count_at));
     const auto gives_same_bits = [&](const cublasLtMatmulAlgo_t& algorithm) {
-      if (spec.accumulate) streams->copy(base + c_at, base + start_at, c_bytes);
+      if (spec.adds()) streams->copy(base + c_at, base + start_at, c_bytes);
       launch(streams->native(), buffers, algorithm);
       return same_bits.check(*streams);
     };
@@ -311,7 +330,7 @@ struct Gemm::Impl {
     if (spec.bias) set(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, m.bias);
     if (spec.keep_argument || spec.gelu_gradient) set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, m.aux);
     const float one = 1;
-    const float beta = spec.accumulate ? 1.0F : 0.0F;
+    const float beta = spec.adds() ? 1.0F : 0.0F;
     TRI_CUDA(cublasLtMatmul(handle(), desc, &one, m.b, b.get(), m.a, a.get(), &beta, m.c, c.get(), m.c, c.get(),
                             &algorithm, aligned(m.workspace), scratch_of(spec), static_cast<cudaStream_t>(stream)));
   }
@@ -334,8 +353,19 @@ void Gemm::run(void* stream, const void* a, const void* b, void* c, void* worksp
   Impl& i = *impl_;
   const auto is_even = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
   const bool even = is_even(a) && is_even(b) && is_even(c);
+  // The library's results differ in their bits when it reads one matrix and writes another.
+  if (i.spec.add && aux != c)
+    TRI_CUDA(cudaMemcpyAsync(c, aux, static_cast<std::size_t>(i.spec.m * i.spec.ldc) * size_of(i.spec.output),
+                             cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream)));
   const cublasLtMatmulAlgo_t& algorithm = i.choose(even ? 0 : 1);
   i.launch(stream, {a, b, c, bias, aux, workspace}, algorithm);
+}
+
+void Gemm::run_fp8(void* stream, const void* a, const void* b, const float* a_scale, const float* b_scale, void* c,
+                   void* workspace) const {
+  Impl& i = *impl_;
+  i.set_scales(a_scale, b_scale);
+  i.launch(stream, {a, b, c, nullptr, nullptr, workspace}, i.choose(0));
 }
 
 }  // namespace trireme::device::cuda

@@ -17,11 +17,17 @@ struct GemmSpec {
   DType output = DType::f32;  // the same, or f32
   bool tf32 = false;          // f32 operands may be rounded to 10 bits of fraction
   bool accumulate = false;
+  bool add = false;   // c = a·b + aux, the same bits where aux is c; not with accumulate
   bool bias = false;  // of c's type, added to every row
   // c = gelu(a·b + bias), by the approximation with tanh; keep_argument leaves a·b + bias in `aux`.
   bool gelu = false;
   bool keep_argument = false;
   bool gelu_gradient = false;  // c = (a·b) ⊙ gelu'(aux), by the same
+  // Operands of eight-bit floats (input is u8), a as it is and b transposed, times their scales.
+  bool fp8 = false;
+  bool a_e5m2 = false, b_e5m2 = false;  // else e4m3; not both
+  bool fast_sums = false;               // fp8: all sums in the tensor cores' own precision
+  bool adds() const { return accumulate || add; }
   friend bool operator==(const GemmSpec&, const GemmSpec&) = default;
 };
 
@@ -42,6 +48,9 @@ class Gemm {
   // `stream` is a cudaStream_t; `aux` has the shape of c and its leading dimension.
   void run(void* stream, const void* a, const void* b, void* c, void* workspace, const void* bias = nullptr,
            void* aux = nullptr) const;
+  // The same of eight-bit floats, with their scales in the GPU's memory.
+  void run_fp8(void* stream, const void* a, const void* b, const float* a_scale, const float* b_scale, void* c,
+               void* workspace) const;
 
  private:
   struct Impl;

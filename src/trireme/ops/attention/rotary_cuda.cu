@@ -15,55 +15,79 @@ struct Frequencies {
   double value[kMostFrequencies];
 };
 
-// Of a block: threads, and pairs of vectors that a thread has on their way at once.
-constexpr int kRotaryThreads = 256, kRotaryEach = 2;
+// Of a block at most: threads. And pairs of vectors that a thread has on their way at once.
+constexpr int kRotaryThreads = 256, kRotaryEach = 4;
 
 struct RotarySizes {
-  std::int64_t rows, positions;  // batch rows times positions
-  int heads, half;
-  int rows_per_block;
+  std::int64_t positions;
+  int batch, heads, half;
+  int together;  // positions of a block
+  int apart;     // threads of a block that have the same position and frequencies
   float sign;
 };
 
-// A block has all heads of a few positions. Their turns are computed once, the angle in double as large positions need,
-// while the first vectors are on their way.
+// A block has all heads of a few positions, in all rows of the batch. Their turns are computed once, the angle in
+// double as large positions need, while the first vectors are on their way. A thread has the same position and
+// frequencies all the time, and their turns in registers.
 template <int N, class T>
 __global__ void __launch_bounds__(kRotaryThreads)
     rotary_kernel(const T* x, T* y, const std::int32_t* offset, const __grid_constant__ Frequencies f, RotarySizes z) {
-  extern __shared__ float2 turns[];  // of each row and frequency: cosine and sine
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * z.rows_per_block;
-  const int rows = static_cast<int>(z.rows - first < z.rows_per_block ? z.rows - first : z.rows_per_block);
-  const int vectors = z.half / N, per_row = z.heads * vectors, items = rows * per_row;
-  const std::int64_t base = first * z.heads * 2 * z.half;
-  const auto at = [&](int i) { return base + static_cast<std::int64_t>(i / vectors) * 2 * z.half + i % vectors * N; };
+  extern __shared__ __align__(16) float2 turns[];  // of each position and frequency: cosine and sine
+  const int vectors = z.half / N, thread = static_cast<int>(threadIdx.x);
+  const int vector = thread % vectors, own = thread / vectors % z.together;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * z.together, position = first + own;
+  const int items = position < z.positions ? z.batch * z.heads : 0;
+  const auto place_of = [&](int i) {
+    const std::int64_t row = i / z.heads * z.positions + position;
+    return (row * z.heads + i % z.heads) * 2 * z.half + vector * N;
+  };
+  // Where a thread finds those of neighbouring frequencies, two at a time, beside those of its neighbours.
+  const auto turn_at = [&](int at_position, int j) {
+    constexpr int kTwo = N > 1 ? 2 : 1;
+    const int e = j % N;
+    return at_position * z.half + (e / kTwo * vectors + j / N) * kTwo + e % kTwo;
+  };
   Pack<T, N> a[kRotaryEach], b[kRotaryEach];
+  std::int64_t at[kRotaryEach];
   const auto fetch = [&](int begin) {
 #pragma unroll
     for (int n = 0; n < kRotaryEach; ++n) {
-      const int i = begin + n * kRotaryThreads;
+      const int i = begin + n * z.apart;
       if (i >= items) break;
-      a[n] = load<N>(x + at(i));
-      b[n] = load<N>(x + at(i) + z.half);
+      at[n] = place_of(i);
+      a[n] = load<N>(x + at[n]);
+      b[n] = load<N>(x + at[n] + z.half);
     }
   };
-  fetch(static_cast<int>(threadIdx.x));
-  for (int j = static_cast<int>(threadIdx.x); j < rows * z.half; j += kRotaryThreads) {
-    constexpr double kTurn = 6.283185307179586;
-    const std::int64_t position = (first + j / z.half) % z.positions + (offset != nullptr ? *offset : 0);
-    double angle = static_cast<double>(position) * f.value[j % z.half];
-    angle -= floor(angle * (1 / kTurn)) * kTurn;
+  const int start = thread / vectors / z.together;
+  fetch(start);
+  for (int j = thread; j < z.together * z.half; j += static_cast<int>(blockDim.x)) {
+    constexpr double kHalfTurn = 3.141592653589793;
+    const std::int64_t of = first + j / z.half + (offset != nullptr ? *offset : 0);
+    double angle = static_cast<double>(of) * f.value[j % z.half] * (1 / kHalfTurn);
+    angle -= 2 * floor(angle * 0.5);
     float sine = 0, cosine = 0;
-    sincosf(static_cast<float>(angle), &sine, &cosine);
-    turns[j] = {cosine, sine * z.sign};
+    sincospif(static_cast<float>(angle), &sine, &cosine);
+    turns[turn_at(j / z.half, j % z.half)] = {cosine, sine * z.sign};
   }
   __syncthreads();
-  for (int begin = static_cast<int>(threadIdx.x); begin < items; begin += kRotaryEach * kRotaryThreads) {
-    if (begin >= kRotaryEach * kRotaryThreads) fetch(begin);
+  float2 turn[N];
+  if constexpr (N > 1) {
+#pragma unroll
+    for (int e = 0; e < N; e += 2) {
+      const auto two = *reinterpret_cast<const float4*>(turns + turn_at(own, vector * N + e));
+      turn[e] = {two.x, two.y};
+      turn[e + 1] = {two.z, two.w};
+    }
+  } else {
+    turn[0] = turns[turn_at(own, vector)];
+  }
+  for (int begin = start; begin < items; begin += kRotaryEach * z.apart) {
+    if (begin != start) fetch(begin);
 #pragma unroll
     for (int n = 0; n < kRotaryEach; ++n) {
-      const int i = begin + n * kRotaryThreads;
+      const int i = begin + n * z.apart;
       if (i >= items) break;
-      const float2* turn = turns + i / per_row * z.half + i % vectors * N;
       Pack<T, N> c, d;
 #pragma unroll
       for (int e = 0; e < N; ++e) {
@@ -71,20 +95,22 @@ __global__ void __launch_bounds__(kRotaryThreads)
         c.v[e] = narrow<T>(wide(a[n].v[e]) * by.x - wide(b[n].v[e]) * by.y);
         d.v[e] = narrow<T>(wide(b[n].v[e]) * by.x + wide(a[n].v[e]) * by.y);
       }
-      store<N>(y + at(i), c);
-      store<N>(y + at(i) + z.half, d);
+      store<N>(y + at[n], c);
+      store<N>(y + at[n] + z.half, d);
     }
   }
 }
 
 template <int N, class T>
 void turn_heads(const device::Launch& launch, const Frequencies& f, RotarySizes z) {
-  const int items = z.heads * z.half / N;  // of a row
-  const auto most = static_cast<std::int64_t>(std::max(1, kRotaryEach * kRotaryThreads / items));
-  z.rows_per_block = static_cast<int>(std::min<std::int64_t>({most, 2048 / z.half, z.rows}));
-  const std::size_t shared = sizeof(float2) * static_cast<std::size_t>(z.rows_per_block * z.half);
-  rotary_kernel<N><<<blocks(pieces(z.rows, z.rows_per_block)), kRotaryThreads, shared, stream_of(launch)>>>(
-      launch.in<T>(0), launch.out<T>(0), launch.in<std::int32_t>(1), f, z);
+  const int vectors = z.half / N, most = kRotaryThreads / vectors;  // of one frequency
+  // As many positions as give each thread its vectors, and threads that take turns in all of them.
+  const int items = z.batch * z.heads;
+  z.together = static_cast<int>(std::min<std::int64_t>(std::clamp(most * kRotaryEach / items, 1, most), z.positions));
+  z.apart = std::min(most / z.together, items);
+  const std::size_t shared = sizeof(float2) * static_cast<std::size_t>(z.together * z.half);
+  rotary_kernel<N><<<blocks(pieces(z.positions, z.together)), static_cast<unsigned>(vectors * z.together * z.apart),
+                     shared, stream_of(launch)>>>(launch.in<T>(0), launch.out<T>(0), launch.in<std::int32_t>(1), f, z);
   device::cuda::launched("rotary");
 }
 
@@ -126,11 +152,12 @@ std::shared_ptr<device::Kernel> prepare_rotary_cuda(const ir::KernelSpec& spec) 
   return dispatch_native(spec.inputs[0].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {
     return make_kernel([=](const device::Launch& launch) {
       if (shape.elements() == 0) return;
-      const RotarySizes z{.rows = shape[0] * shape[1],
-                          .positions = shape[1],
+      const RotarySizes z{.positions = shape[1],
+                          .batch = static_cast<int>(shape[0]),
                           .heads = static_cast<int>(shape[2]),
                           .half = static_cast<int>(shape[3] / 2),
-                          .rows_per_block = 1,
+                          .together = 1,
+                          .apart = 1,
                           .sign = sign};
       if (z.half % kWidest<T> == 0 && aligned16(launch.inputs[0]) && aligned16(launch.outputs[0]))
         turn_heads<kWidest<T>, T>(launch, f, z);

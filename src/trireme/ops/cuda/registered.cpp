@@ -1,6 +1,7 @@
 #include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/define.h"
 #include "trireme/ops/matmul/gated_cuda.h"
+#include "trireme/ops/quantize/fp8_cuda.h"
 
 namespace trireme::ops {
 namespace {
@@ -55,6 +56,9 @@ void add_cuda_kernels(ir::Registry& registry) {
   add("squared_error", prepare_squared_error_cuda, regression_workspace_cuda);
   add("squared_error_grad", prepare_squared_error_grad_cuda);
   add("quantize_int8", prepare_quantize_int8_cuda);
+  add("fp8_scale", prepare_fp8_scale_cuda, fp8_scale_workspace_cuda);
+  add("quantize_fp8", prepare_quantize_fp8_cuda);
+  add("matmul_fp8", prepare_matmul_fp8_cuda, matmul_fp8_workspace_cuda, supports_matmul_fp8_cuda);
   add("dequantize_int8", prepare_dequantize_int8_cuda);
   add("weighted_sum", prepare_weighted_sum_cuda);
   add("pack", prepare_pack_cuda);

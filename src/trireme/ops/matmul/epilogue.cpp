@@ -42,11 +42,25 @@ void differentiate(const EpilogueTile& t) {
   }
 }
 
+// Of what a sum that is not fused would read.
+template <class Y, bool Accumulate>
+void add(const EpilogueTile& t) {
+  for (std::int64_t row = 0; row < t.rows; ++row) {
+    const float* sums = t.sums + row * t.ld_sums;
+    const Y* aux = static_cast<const Y*>(t.aux) + row * t.ld;
+    Y* y = static_cast<Y*>(t.y) + row * t.ld;
+    simd::for_vectors(t.columns, [&](std::int64_t i, std::int64_t count) {
+      put<Accumulate>(simd::rounded<Y>(simd::load_n(sums + i, count)) + simd::load_n(aux + i, count), y + i, count);
+    });
+  }
+}
+
 }  // namespace
 
 Epilogue matmul_epilogue(const ir::KernelSpec& spec) {
   const std::string& derivative = spec.attributes.text("activation_grad");
   return dispatch_compute(spec.outputs[0].dtype, [&]<class Y>(Y) -> Epilogue {
+    if (spec.attributes.boolean("add")) return spec.accumulate ? add<Y, true> : add<Y, false>;
     if (derivative == "none")
       return with_activation(spec.attributes.text("activation"), [&]<class A>(A) -> Epilogue {
         return spec.accumulate ? activate<A, Y, true> : activate<A, Y, false>;

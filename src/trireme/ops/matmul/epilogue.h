@@ -20,8 +20,8 @@ struct EpilogueTile {
 };
 
 // Turns a tile of sums into y, and pre where asked for: adds the bias, applies the activation or multiplies by its
-// derivative at aux, adds what y holds when the kernel accumulates, and converts. `sums` may be y itself, and y may be
-// aux.
+// derivative at aux or adds aux, adds what y holds when the kernel accumulates, and converts. `sums` may be y itself,
+// and y may be aux.
 using Epilogue = void (*)(const EpilogueTile&);
 Epilogue matmul_epilogue(const ir::KernelSpec& spec);
 

@@ -61,9 +61,15 @@ ir::Types infer(std::span<const TensorType> in, const ir::Attributes& attributes
   const std::string& derivative = attributes.text("activation_grad");
   with_activation(activation, [](auto) {});
   with_activation(derivative, [](auto) {});
-  if (aux.present != (derivative != "none"))
-    fail("'aux' goes with 'activation_grad': it is {} and activation_grad is \"{}\"", aux.present ? "given" : "absent",
-         derivative);
+  const bool add = attributes.boolean("add");
+  if (aux.present != (derivative != "none" || add))
+    fail("'aux' goes with 'activation_grad' or 'add': it is {}, activation_grad is \"{}\" and add is {}",
+         aux.present ? "given" : "absent", derivative, add);
+  if (add) {
+    expect_type(aux, y, "aux");
+    if (derivative != "none" || activation != "none" || bias.present || attributes.boolean("save_pre"))
+      fail("'add' goes with neither bias, 'activation', 'activation_grad' nor 'save_pre'");
+  }
   if (derivative != "none") {
     expect_type(aux, {a.dtype, y.shape}, "aux");
     if (activation != "none" || bias.present || attributes.boolean("save_pre"))
@@ -75,8 +81,9 @@ ir::Types infer(std::span<const TensorType> in, const ir::Attributes& attributes
 
 void gradient(ir::GradientContext& g) {
   const ir::Attributes attributes = g.attributes();  // a copy: new nodes move the old ones
-  if (attributes.text("activation") != "none" || attributes.text("activation_grad") != "none")
-    fail("matmul with a fused activation has no gradient: activations are fused after gradients are taken");
+  if (attributes.text("activation") != "none" || attributes.text("activation_grad") != "none" ||
+      attributes.boolean("add"))
+    fail("matmul with a fused activation or sum has no gradient: they are fused after gradients are taken");
   const ir::Value a = g.input(0);
   const ir::Value b = g.input(1);
   const ir::Value bias = g.input(2);
@@ -116,7 +123,8 @@ ir::Factors factors(std::span<const TensorType> in, std::span<const TensorType> 
   // What is added to or applied on a sum must not be added to or applied on its terms.
   ir::Factor::Kind contracted = ir::Factor::Kind::free;
   if (in[2].present) contracted = ir::Factor::Kind::partitioned;
-  if (attributes.text("activation") != "none" || attributes.text("activation_grad") != "none")
+  if (attributes.text("activation") != "none" || attributes.text("activation_grad") != "none" ||
+      attributes.boolean("add"))
     contracted = ir::Factor::Kind::whole;
   ir::Factors f;
   const auto group = [&](const Shape& shape, const char* name, ir::Factor::Kind kind) {
@@ -162,10 +170,16 @@ ir::OpDef matmul_def() {
   ir::OpDef def;
   def.name = "matmul";
   def.operands = {{.name = "a"}, {.name = "b"}, {.name = "bias", .optional = true}, {.name = "aux", .optional = true}};
-  def.attributes = {
-      {"trans_a", false},     {"trans_b", false},          {"a_split", std::int64_t{-1}}, {"b_split", std::int64_t{-1}},
-      {"activation", "none"}, {"activation_grad", "none"}, {"save_pre", false},           {"out", "same"},
-      {"tf32", false}};
+  def.attributes = {{"trans_a", false},
+                    {"trans_b", false},
+                    {"a_split", std::int64_t{-1}},
+                    {"b_split", std::int64_t{-1}},
+                    {"activation", "none"},
+                    {"activation_grad", "none"},
+                    {"save_pre", false},
+                    {"out", "same"},
+                    {"tf32", false},
+                    {"add", false}};
   def.infer = infer;
   def.gradient = gradient;
   def.factors = factors;

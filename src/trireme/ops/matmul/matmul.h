@@ -22,6 +22,7 @@ namespace trireme::ops {
 //   activation_grad     one of the same:                          y = (a·b) ⊙ activation'(aux)
 //                       aux has y's shape and a's dtype: what the activation was applied to (relu: or what it gave).
 //                       y may overwrite aux.
+//   add                 y = a·b + aux, which has y's type and may be overwritten by it; goes with nothing else
 //   out                 same | f32: the dtype of y and pre; "same" is a's
 //   tf32                f32 operands may be rounded to 10 bits of fraction where a GPU multiplies them; a CPU never
 //   does

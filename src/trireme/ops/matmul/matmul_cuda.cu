@@ -25,6 +25,7 @@ struct Plan {
     const std::string& activation = spec.attributes.text("activation");
     const std::string& derivative = spec.attributes.text("activation_grad");
     const bool keep = spec.attributes.boolean("save_pre");
+    const bool add = spec.attributes.boolean("add");
     gemm = {.m = problem.m,
             .n = problem.n,
             .k = problem.k,
@@ -43,7 +44,9 @@ struct Plan {
     own_bias = bias && !gemm.bias;
     if (derivative == "gelu_tanh" && fused && spec.inputs[3].dtype == y) {
       gemm.gelu_gradient = true;
-    } else if (derivative != "none") {
+    } else if (add && !spec.accumulate) {
+      gemm.add = true;
+    } else if (derivative != "none" || add) {
       own_epilogue = staged = true;  // aux may be in place of y
     } else if (activation == "gelu_tanh" && fused && !own_bias) {
       gemm.gelu = true;
@@ -80,6 +83,12 @@ __global__ void differentiate_kernel(const Y* sums, const Aux* aux, Y* y, bool a
   y[i] = narrow<Y>(accumulate ? wide(y[i]) + v : v);
 }
 
+template <class Y>
+__global__ void add_kernel(const Y* sums, const Y* aux, Y* y, std::int64_t count) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < count) y[i] = narrow<Y>(wide(y[i]) + (wide(sums[i]) + wide(aux[i])));
+}
+
 using Epilogue = void (*)(const device::Launch& launch, const void* sums, bool own_bias, bool accumulate,
                           std::int64_t n, std::int64_t count);
 
@@ -98,9 +107,16 @@ void differentiate(const device::Launch& launch, const void* sums, bool, bool ac
       static_cast<const Y*>(sums), launch.in<Aux>(3), launch.out<Y>(0), accumulate, count);
 }
 
+template <class Y>
+void add_both(const device::Launch& launch, const void* sums, bool, bool, std::int64_t, std::int64_t count) {
+  add_kernel<Y><<<blocks(pieces(count, 256)), 256, 0, stream_of(launch)>>>(static_cast<const Y*>(sums), launch.in<Y>(3),
+                                                                           launch.out<Y>(0), count);
+}
+
 Epilogue epilogue_of(const ir::KernelSpec& spec) {
   const std::string& derivative = spec.attributes.text("activation_grad");
   return dispatch_native(spec.outputs[0].dtype, [&]<class Y>(Y) {
+    if (spec.attributes.boolean("add")) return static_cast<Epilogue>(add_both<Y>);
     if (derivative == "none")
       return dispatch_native(spec.inputs[2].dtype, [&]<class B>(B) {
         return with_activation(spec.attributes.text("activation"),

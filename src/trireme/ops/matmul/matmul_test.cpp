@@ -47,7 +47,8 @@ std::vector<Tensor> reference(const std::vector<Tensor>& in, const ir::Attribute
       pre[at] = sum;
       y[at] = activation(attributes.text("activation"), sum);
       if (in.size() > 3 && in[3].type.present)
-        y[at] = sum * derivative(attributes.text("activation_grad"), in[3].data[at]);
+        y[at] = attributes.boolean("add") ? sum + in[3].data[at]
+                                          : sum * derivative(attributes.text("activation_grad"), in[3].data[at]);
     }
   if (attributes.boolean("save_pre")) return {y, pre};
   return {y};
@@ -158,6 +159,22 @@ TEST(Matmul, ActivationGradient) {
       }
 }
 
+TEST(Matmul, AddsToAnother) {
+  for (const DType dtype : {f32, bf16, f16})
+    for (const char* out : {"same", "f32"})
+      for (const bool trans_b : {false, true})
+        for (const std::int64_t rows : {1, 7, 300}) {
+          SCOPED_TRACE(fmt::format("{} {} {} {}", name_of(dtype), out, trans_b, rows));
+          const DType y = std::string(out) == "f32" ? f32 : dtype;
+          OpCase c =
+              make_case({{dtype, {rows, 136}}, {dtype, matrix(trans_b, 136, 72)}, TensorType::none(), {y, {rows, 72}}},
+                        {{"trans_b", trans_b}, {"add", true}, {"out", out}});
+          check_op(c);
+          testing::check_accumulates(c);
+        }
+  check_op(make_case({{bf16, {3, 7, 33}}, {bf16, {33, 65}}, TensorType::none(), {bf16, {3, 7, 65}}}, {{"add", true}}));
+}
+
 TEST(Matmul, FewRows) {
   for (const DType dtype : {f32, bf16, f16})
     for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8}) {
@@ -204,6 +221,9 @@ TEST(Matmul, RefusesWhatDoesNotFit) {
   EXPECT_PRED2(has, message({{f32, {2, 3}}, {f32, {3, 5}}}, {{"a_split", std::int64_t{3}}}), "'a_split'");
   EXPECT_PRED2(has, message({{f32, {2, 3}}, {f32, {3, 5}}}, {{"activation", "swish"}}), "no activation 'swish'");
   EXPECT_PRED2(has, message({{f32, {2, 3}}, {f32, {3, 5}}}, {{"activation_grad", "relu"}}), "'aux'");
+  EXPECT_PRED2(has, message({{f32, {2, 3}}, {f32, {3, 5}}}, {{"add", true}}), "'aux'");
+  const TensorType sum{f32, {2, 5}};
+  EXPECT_PRED2(has, message({{f32, {2, 3}}, {f32, {3, 5}}, {f32, {5}}, sum}, {{"add", true}}), "goes with neither");
 }
 
 TEST(Matmul, FactorsFollowTheGroups) {
@@ -219,6 +239,8 @@ TEST(Matmul, FactorsFollowTheGroups) {
   EXPECT_EQ(text({{f32, {2, 3, 5}}, {f32, {2, 3, 7}}},
                  {{"trans_a", true}, {"a_split", std::int64_t{2}}, {"b_split", std::int64_t{2}}}),
             "k0 k1 m0, k0 k1 n0, -, - -> m0 n0");
+  EXPECT_EQ(text({{f32, {2, 7}}, {f32, {7, 5}}, TensorType::none(), {f32, {2, 5}}}, {{"add", true}}),
+            "m0 k0!, k0! n0, -, m0 n0 -> m0 n0");
 }
 
 }  // namespace

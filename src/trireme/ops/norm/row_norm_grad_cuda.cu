@@ -60,6 +60,7 @@ struct GradShape {
 template <int N>
 struct Floats {
   float v[N];
+  Floats() = default;
   __device__ __forceinline__ explicit Floats(const float* p) {
 #pragma unroll
     for (int k = 0; k < N; k += 4) {
@@ -129,6 +130,20 @@ __global__ void __launch_bounds__(threads_at_once(E)) backward_kernel(Backward<T
 
   float dweight[E][N] = {};
   float dbias[E][N] = {};
+  // Where there is room for them, the weights stay in registers; else they are read anew for each row.
+  constexpr bool kHolds = !Centered && E < kMostPacks;
+  Floats<N> held[kHolds ? E : 1];
+  if constexpr (kHolds) {
+#pragma unroll
+    for (int e = 0; e < E; ++e)
+      if (inside(e)) held[e] = Floats<N>(b.weight + first + e * apart);
+  }
+  const auto weights = [&](int e) {
+    if constexpr (kHolds)
+      return held[e];
+    else
+      return Floats<N>(b.weight + first + e * apart);
+  };
   const float inverse = 1.0F / static_cast<float>(b.width);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
   const std::int64_t end = (b.rows + blockDim.y - 1) / blockDim.y * blockDim.y;  // the same for all of the block
@@ -157,7 +172,7 @@ __global__ void __launch_bounds__(threads_at_once(E)) backward_kernel(Backward<T
     for (int e = 0; e < E; ++e) {
       if (!has_row || !inside(e)) continue;
       const Packed<T> s(place(stage, 0, e)), dy(place(stage, 1, e));
-      const Floats<N> weight(b.weight + first + e * apart);
+      const Floats<N> weight = weights(e);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         const float d = dy[j];
@@ -178,7 +193,7 @@ __global__ void __launch_bounds__(threads_at_once(E)) backward_kernel(Backward<T
     for (int e = 0; e < E; ++e) {
       if (!has_row || !inside(e)) continue;
       const Packed<T> s(place(stage, 0, e)), dy(place(stage, 1, e));
-      const Floats<N> weight(b.weight + first + e * apart);
+      const Floats<N> weight = weights(e);
       float v[N];
 #pragma unroll
       for (int j = 0; j < N; ++j) v[j] = fmaf(dy[j] * weight.v[j], rstd, fmaf(fmaf(s[j], rstd, shift), p, q));

@@ -18,7 +18,6 @@ struct Unbuilt {
 };
 const std::vector<Unbuilt> kUnbuilt = {
     {"train.batch_stats", {"\"global\""}},
-    {"train.precision", {"\"f32\"", "\"tf32\"", "\"bf16\"", "\"fp16\""}},
     {"parallel.plan", {"\"none\""}},
     {"parallel.async_tp", {"false"}},
 };
@@ -182,6 +181,9 @@ void check(const Config& config, const models::Families& families) {
   check_all_built(config);
   const models::Model& model = families.at(config.model.family);
   check_data(config, model.images);
+  if (config.train.precision == Precision::fp8 && model.images)
+    refuse("train.precision = \"fp8\" is for models of tokens; model.family = \"{}\" works with \"bf16\"",
+           config.model.family);
   models::ModelConfig shape = config.model;
   model.resolve(shape);
   check_training(config);
