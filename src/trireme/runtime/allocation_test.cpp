@@ -11,8 +11,12 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <new>
 
+#include "support/planted.h"
+#include "trireme/data/loader.h"
+#include "trireme/data/synthetic_images.h"
 #include "trireme/device/cpu/widened.h"
 #include "trireme/train/session.h"
 
@@ -110,10 +114,11 @@ data::Batch batch_for(const train::Config& c, bool images) {
   return batch;
 }
 
-std::size_t allocations_of_a_step(train::Config c) {
+std::size_t allocations_of_a_step(train::Config c, const std::function<void(train::Compiled&)>& rework = {}) {
   const train::Registry registry;
   train::resolve_model(c, c.model.vocab, registry.models);
-  const train::Compiled compiled = train::compile(c, registry, {.threads = 2});
+  train::Compiled compiled = train::compile(c, registry, {.threads = 2});
+  if (rework) rework(compiled);
   train::Session session(compiled, 2);
   session.initialize(1);
   const data::Batch batch = batch_for(c, compiled.roles.front().module.graph("micro").find_input("images").has_value());
@@ -154,6 +159,45 @@ TEST(Allocation, TheCounterWorks) {
   counting = false;
   EXPECT_GE(allocations, 1U);
   EXPECT_EQ(some.size(), 100U);
+}
+
+// A fault that is planted: one kernel of the step takes a gibibyte behind the plan's back, and gives it back.
+TEST(Allocation, AKernelThatAllocatesIsFound) {
+  std::shared_ptr<const ir::OpDef> faulty;
+  const std::size_t found = allocations_of_a_step(small("gpt2"), [&](train::Compiled& compiled) {
+    for (program::Program& p : compiled.roles.front().programs)
+      for (program::Instruction& i : p.instructions)
+        if (p.name == "step" && i.kind == program::Instruction::Kind::launch && !i.outputs.empty() && !faulty)
+          faulty = testing::plant(i, [](const device::Launch&, std::size_t) {
+            auto* volatile secret = static_cast<char*>(std::malloc(std::size_t{1} << 30));
+            *secret = 1;
+            std::free(secret);
+          });
+  });
+  EXPECT_GE(found, 1U);
+}
+
+// Allocations of twenty batches, when the loader has made its first ones. `use` is what the caller does with a batch.
+std::size_t allocations_of_batches(const std::function<void(const data::Batch&)>& use) {
+  const auto images = std::make_shared<data::SyntheticImages>(8, 3, 10, 0, 1000);
+  data::Loader loader(data::Sampler(images, data::Order::shuffled, 1, 16), {{0, 16}}, 0, {.threads = 2});
+  for (int i = 0; i < 20; ++i) loader.next();
+  allocations = 0;
+  counting = true;
+  for (int i = 0; i < 20; ++i) use(loader.next());
+  counting = false;
+  return allocations;
+}
+
+// Batches are used again: none is kept.
+TEST(Allocation, ALoaderAllocatesNothing) {
+  EXPECT_EQ(allocations_of_batches([](const data::Batch&) {}), 0U);
+}
+
+TEST(Allocation, ALoaderThatKeepsBatchesIsFound) {
+  std::vector<data::Batch> kept;
+  kept.reserve(100);
+  EXPECT_GE(allocations_of_batches([&](const data::Batch& batch) { kept.push_back(batch); }), 20U);
 }
 
 TEST(Allocation, Gpt2StepAllocatesNothing) {
