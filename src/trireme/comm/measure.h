@@ -38,10 +38,10 @@ void bind_to_core(int rank, int ranks);
 // Collective. f32 sums, in place, back to back within a batch.
 Measurement measure_all_reduce(Communicator& comm, Algorithm algorithm, std::size_t bytes,
                                const MeasureOptions& options = {});
-// Microseconds (the best) in which `ranks` threads at once read and write `bytes` of their own in place: no all-reduce
-// is quicker. In one, every rank's `bytes` are read at least once and written at least once, which is as much for each
-// core; here the lines that are written have just been read, each core has its own, in the nearest cache that holds
-// them, and nobody waits for anybody.
+// Microseconds in which `ranks` threads at once read and write `bytes` of their own in place, by the core that is
+// quickest at its best: no all-reduce is quicker. In one, every rank's `bytes` are read at least once and written at
+// least once, which is as much for each core; here the lines that are written have just been read, each core has its
+// own, in the nearest cache that holds them, and nobody waits for anybody.
 double measure_in_place(int ranks, std::size_t bytes, const MeasureOptions& options = {});
 
 }  // namespace trireme::comm
