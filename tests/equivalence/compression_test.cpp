@@ -260,7 +260,7 @@ TEST(PowerSgd, TrainsLikeItsReference) {
       const train::Config config = compressed(model, 3, fmt::format("powersgd:{}", rank));
       // Batch norm's statistics are of all ranks' rows: a replica alone has them where all have the same rows.
       const bool norms = std::string(model) == "convnet";
-      Setup setup;
+      testing::Setup setup;
       if (norms) setup.batch = [](const train::Config& c, std::int64_t step) { return same_rows(c, 3, step); };
       Trained run(config, setup);
       Replicas replicas(config, 3, norms);
