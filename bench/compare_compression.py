@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Trains the quickstart over four ranks with every kind of gradient compression and prints, for each, the bytes that a rank
-sends in a step beside what a ring all-reduce of the f32 gradients sends, 2S(N-1)/N, and the final held-out loss beside
-the uncompressed run's with the same optimizer.
+sends in a step after the warm-up and in the whole run, beside what a ring all-reduce of the f32 gradients sends,
+2S(N-1)/N, and the final held-out loss beside the uncompressed run's with the same optimizer.
 
     python3 bench/compare_compression.py [--steps 1200] [--only onebit,topk:0.01] [--sgd-lr 0.03] [--markdown]
 
-SGD with momentum unless the row says AdamW. onebit and topk send everything in the first quarter of the steps. The bytes are the communicators' own counts (`sent_bytes` of metrics.jsonl)
-at the last step, when every warm-up is over. A run has the four ranks on the cores there are; nothing is emulated.
+SGD with momentum unless the row says AdamW. onebit and topk send everything in the first quarter of the steps. The bytes
+are the communicators' own counts (`sent_bytes` of metrics.jsonl): at the last step, when every warm-up is over, and
+summed over all steps. A run has the four ranks on the cores there are; nothing is emulated.
 """
 import argparse
 import json
@@ -46,7 +47,7 @@ def train(keys, a, folder):
     lines = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
     losses = [line["eval_loss"] for line in lines if "eval_loss" in line]
     sent = [line["sent_bytes"] for line in lines if "sent_bytes" in line]
-    return {"loss": losses[-1], "sent": sent[-1]}
+    return {"loss": losses[-1], "sent": sent[-1], "mean": sum(sent) / len(sent)}
 
 
 def parameters(folder):
@@ -66,10 +67,10 @@ def main():
     needed = {base for name, _, base in todo if not chosen or name in chosen}
     results = {}
     print(f"{len(os.sched_getaffinity(0))} cores, {RANKS} ranks, {a.steps} steps, SGD lr {a.sgd_lr}", flush=True)
-    head = ["", "sent per step", "of the ring's", "held-out loss", "difference"]
+    head = ["", "sent per step", "of the ring's", "of the run's", "held-out loss", "difference"]
     rule = "|" + "---|" * len(head)
     print("| " + " | ".join(head) + " |\n" + rule if a.markdown else
-          f"{head[0]:30} {head[1]:>14} {head[2]:>14} {head[3]:>14} {head[4]:>11}", flush=True)
+          f"{head[0]:30} {head[1]:>14} {head[2]:>14} {head[3]:>14} {head[4]:>14} {head[5]:>11}", flush=True)
     for name, keys, base in todo:
         if chosen and name not in chosen and name not in needed:
             continue
@@ -78,9 +79,9 @@ def main():
             ring = 2 * 4 * parameters(folder) * (RANKS - 1) / RANKS
         share = f"1/{ring / r['sent']:.1f}"
         off = "" if base is None else f"{100 * (r['loss'] / results[base]['loss'] - 1):+.2f}%"
-        row = [name, f"{r['sent']:,} B", share, f"{r['loss']:.4f}", off]
+        row = [name, f"{r['sent']:,} B", share, f"1/{ring / r['mean']:.1f}", f"{r['loss']:.4f}", off]
         print("| " + " | ".join(row) + " |" if a.markdown else
-              f"{row[0]:30} {row[1]:>14} {row[2]:>14} {row[3]:>14} {row[4]:>11}", flush=True)
+              f"{row[0]:30} {row[1]:>14} {row[2]:>14} {row[3]:>14} {row[4]:>14} {row[5]:>11}", flush=True)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def main():
                "pytorch_step_ms": statistics.median(times["pytorch"]),
                "speedup": statistics.median(ratios), "speedup_lowest": min(ratios), "speedup_highest": max(ratios),
                "speedup_of_fastest": min(times["pytorch"]) / min(times["trireme"]), "load_before": load,
-               "trireme_peak_bytes": max(x["peak_bytes"] for x in results["trireme"]),
+               "trireme_peak_bytes": max(x["measured_peak_bytes"] for x in results["trireme"]),
                "pytorch_peak_bytes": max(x["peak_rss_bytes"] - x["rss_before_model_bytes"]
                                          for x in results["pytorch"])}
     if a.json:
@@ -104,7 +104,7 @@ def main():
     print(f"trireme is {summary['speedup']:.2f} times as fast (rounds {min(ratios):.2f} to {max(ratios):.2f}; fastest "
           f"against fastest {summary['speedup_of_fastest']:.2f})")
     print(f"load average before: {load:.2f}" + (" - the machine was busy, see --help" if load > 0.25 else ""))
-    print("peak: trireme's planned arena; for PyTorch the growth of the process's resident size after import")
+    print("peak: of both, the growth of the process's resident size once program and libraries are there")
 
 
 if __name__ == "__main__":

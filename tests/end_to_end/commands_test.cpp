@@ -101,6 +101,37 @@ TEST_F(Commands, DumpedPassesParseBack) {
 }
 
 // Graph passes, then the passes of each program, by one count.
+// The files are those of one compilation, whatever was dumped there before; nothing else is touched.
+TEST_F(Commands, DumpedPassesReplaceThoseOfAnEarlierRun) {
+  const std::vector<std::string> dry = {"train", "tiny.toml", "--dry-run", "--dump-passes=passes", "--train.batch=4"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), dry.begin(), dry.end());
+    return more;
+  };
+  done(with({"--parallel.mesh=dp=1"}));
+  const std::vector<std::string> plain = names_in("passes");
+  done(with({"--parallel.mesh=pp=2"}));
+  EXPECT_TRUE(exists("passes/stage-1"));
+  EXPECT_NE(names_in("passes"), plain);
+  write("passes/notes.txt", "mine");
+  write("passes/stage-0/notes.txt", "mine");
+  done(with({"--parallel.mesh=dp=1"}));
+  std::vector<std::string> kept = plain;
+  kept.insert(kept.end(), {"notes.txt", "stage-0"});
+  EXPECT_EQ(names_in("passes"), kept);
+  EXPECT_EQ(names_in("passes/stage-0"), std::vector<std::string>{"notes.txt"});
+}
+
+TEST_F(Commands, MemoryForScriptsSaysWhatIsShort) {
+  const auto json = [&](const std::string& limit) {
+    return nlohmann::json::parse(done({"memory", "tiny.toml", "--json", "--brief", limit}).out);
+  };
+  EXPECT_EQ(json("--memory.limit=1GiB").at("shortfalls"), nlohmann::json::array());
+  const nlohmann::json short_of = json("--memory.limit=1KiB").at("shortfalls");
+  ASSERT_EQ(short_of.size(), 1U);
+  EXPECT_NE(short_of[0].get<std::string>().find("memory.limit = 1.0 KiB is too small"), std::string::npos);
+}
+
 TEST_F(Commands, DumpedPassesGoFromTheModelToThePrograms) {
   done({"train", "tiny.toml", "--dry-run", "--dump-passes=passes", "--parallel.mesh=dp=2", "--parallel.zero=3"});
   const std::vector<std::string> files = names_in("passes");
@@ -150,12 +181,15 @@ TEST_F(Commands, Doctor) {
 
 TEST_F(Commands, BenchStep) {
   const nlohmann::json result = nlohmann::json::parse(done({"bench", "step", "tiny.toml", "--json", "--steps=3"}).out);
-  for (const char* key : {"step_ms", "tokens_per_s", "flops_per_step", "peak_bytes"}) {
+  for (const char* key : {"step_ms", "tokens_per_s", "flops_per_step", "peak_bytes", "measured_peak_bytes"}) {
     ASSERT_TRUE(result.contains(key)) << key;
     EXPECT_GT(result[key], 0) << key;
   }
   const double tokens = result["tokens_per_s"].get<double>() * result["step_ms"].get<double>() / 1e3;
   EXPECT_NEAR(tokens, 4 * 16, 1e-6);
+  // Measured is what the system says: never the plan itself.
+  EXPECT_GT(result["measured_peak_bytes"], result["peak_bytes"]);
+  EXPECT_LT(result["measured_peak_bytes"], result["resident_peak_bytes"]);
   EXPECT_NE(done({"bench", "step", "tiny.toml", "--by-op", "--steps=3"}).out.find("matmul"), std::string::npos);
   EXPECT_FALSE(exists("runs"));
 }

@@ -1,6 +1,7 @@
 // Runs that fail on the way: exit code 1, a message that says why, and nothing half written.
 #include <gtest/gtest.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 
 #include <cmath>
 #include <csignal>
@@ -190,6 +191,42 @@ TEST_F(FullDisk, BeforeAnythingStarts) {
   const std::string error = refused({"train", "tiny.toml", "--output.dir=disk/run"});
   EXPECT_NE(error.find("output.dir"), std::string::npos) << error;
   EXPECT_NE(error.find("No space left on device"), std::string::npos) << error;
+}
+
+// Under `ulimit -f`, which would end the process by a signal without a word.
+class FileSizeLimit : public Program {
+ protected:
+  Finished run_within(rlim_t bytes, const std::vector<std::string>& arguments) const {
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    rlimit limit = before;
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    Running running(folder(), arguments);
+    setrlimit(RLIMIT_FSIZE, &before);
+    return running.wait();
+  }
+};
+
+TEST_F(FileSizeLimit, IsReportedAsAFullDisk) {
+  done({"train", "tiny.toml", "--output.dir=run", "--train.steps=2", "--train.decay_steps=6"});
+  const std::string good = state("run", 2);
+  const Finished f = run_within(good.size() / 2, {"train", "run", "--resume", "--train.steps=6"});
+  EXPECT_EQ(f.code, 1) << f.err;
+  EXPECT_NE(f.err.find("error: the checkpoint run/checkpoints/" + step_name(6) + " cannot be written"),
+            std::string::npos)
+      << f.err;
+  EXPECT_NE(f.err.find("File too large"), std::string::npos) << f.err;
+  EXPECT_EQ(names_in("run/checkpoints"), std::vector<std::string>{step_name(2)});
+  EXPECT_EQ(state("run", 2), good);
+}
+
+TEST_F(FileSizeLimit, OfAnOffloadedTensor) {
+  const Finished f = run_within(100'000, {"train", "tiny.toml", "--output.dir=run", "--memory.offload=optimizer",
+                                          "--model.width=128", "--parallel.mesh=dp=1"});
+  EXPECT_GE(f.code, 1) << f.err;
+  EXPECT_LE(f.code, 2) << f.err;
+  EXPECT_NE(f.err.find("File too large"), std::string::npos) << f.err;
 }
 
 }  // namespace

@@ -74,7 +74,8 @@ TEST_F(Plan, EditedDecisionsAreFollowed) {
 TEST_F(Plan, SaysWhatAutoHasComeTo) {
   done({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml", "--memory.offload=optimizer"});
   const std::string text = read("plan.toml");
-  for (const char* line : {"mesh = \"dp=1\"\n", "device = \"cpu\"\n", "offload_tier = \"disk\"\n"})
+  for (const char* line :
+       {"mesh = \"dp=1\"\n", "device = \"cpu\"\n", "offload_tier = \"disk\"\n", "allreduce = \"auto\"  # a fixed rule"})
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
   for (const char* line : {"threads = 0\n", "staging = \"auto\"\n", "overlap_wgrad = \"auto\"\n"})
     EXPECT_EQ(text.find(line), std::string::npos) << line << text;
@@ -124,6 +125,69 @@ TEST_F(Plan, AResumedRunFollowsItsOwn) {
   const Finished changed = done({"train", "run", "--resume", most, "--memory.remat=none"});
   EXPECT_NE(changed.err.find("the plan is made anew: memory.remat was \"full\" and is \"none\""), std::string::npos)
       << changed.err;
+}
+
+// One that is for another model: made by an earlier version, or copied from another run.
+TEST_F(Plan, AResumedRunSaysThatItsPlanIsForAnotherModel) {
+  done(with({"train", "tiny.toml", "--output.dir=run"}, settings_));
+  const std::string plan = read("run/plan.toml");
+  const std::size_t at = plan.find("model = \"") + 9;
+  write("run/plan.toml", plan.substr(0, at) + "0123456789abcdef" + plan.substr(at + 16));
+  const Finished f = done({"train", "run", "--resume", "--train.steps=" + std::to_string(kSteps + 1)});
+  EXPECT_NE(f.err.find("the plan is made anew: run/plan.toml is for another model"), std::string::npos) << f.err;
+  EXPECT_EQ(read("run/plan.toml"), plan);
+}
+
+// A key that is left out is not silently whatever the reader's default is.
+TEST_F(Plan, NamesEveryKey) {
+  done(with({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"}, settings_));
+  const std::string text = read("plan.toml");
+  const auto without = [&](const std::string& line) {
+    const std::size_t at = text.find("\n" + line) + 1;
+    EXPECT_NE(at, 0U) << line;
+    write("edited.toml", text.substr(0, at) + text.substr(text.find('\n', at) + 1));
+    return refused({"train", "tiny.toml", "--plan=edited.toml", "--train.batch=4"});
+  };
+  EXPECT_NE(without("zero = ").find("edited.toml: parallel.zero is missing"), std::string::npos);
+  EXPECT_NE(without("allreduce = ").find("edited.toml: parallel.allreduce is missing"), std::string::npos);
+  EXPECT_NE(without("micro_batch = ").find("edited.toml: train.micro_batch is missing"), std::string::npos);
+  const std::string keys = text.substr(0, text.find("[decisions]"));
+  write("edited.toml", keys + "[decisions]\nrecompute = []\n");
+  EXPECT_NE(refused({"train", "tiny.toml", "--plan=edited.toml", "--train.batch=4"})
+                .find("edited.toml: decisions.device is missing"),
+            std::string::npos);
+  // That of a run which is resumed may be older than a key: the run's configuration has it.
+  done({"train", "tiny.toml", "--output.dir=run", "--plan=plan.toml", "--train.batch=4"});
+  write("run/plan.toml", replaced(read("run/plan.toml"), "async_tp = false\n", ""));
+  const Finished f = done({"train", "run", "--resume", "--train.steps=" + std::to_string(kSteps + 1)});
+  EXPECT_EQ(f.err.find("the plan is made anew"), std::string::npos) << f.err;
+}
+
+// What is wrong with a plan is said of the plan, with its line, and not of the configuration or the command line.
+TEST_F(Plan, ItsErrorsNameIt) {
+  done(with({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"}, settings_));
+  const std::string text = read("plan.toml");
+  const auto says = [&](const std::string& from, const std::string& to) {
+    write("edited.toml", replaced(text, from, to));
+    return refused({"train", "tiny.toml", "--plan=edited.toml", "--train.batch=4"});
+  };
+  const auto line_of = [&](const std::string& key) {
+    return std::to_string(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(text.find(key)), '\n') +
+                          1);
+  };
+  const auto expect = [](const std::string& error, const std::string& begin) {
+    EXPECT_EQ(error.substr(0, begin.size()), begin) << error;
+  };
+  expect(says("zero = 1", "zero = 7"), "error: edited.toml:" + line_of("zero = 1") + ": parallel.zero must be");
+  expect(says("bucket = \"25MiB\"", "bucket = \"25XB\""),
+         "error: edited.toml:" + line_of("bucket = ") + ": parallel.bucket must be");
+  expect(says("mesh = \"dp=2\"", "mesh = \"dp=banana\""),
+         "error: edited.toml:" + line_of("mesh = ") + ": parallel.mesh");
+  // Of values that do not go together.
+  expect(says("micro_batch = 0", "micro_batch = 3"), "error: under the plan edited.toml: ");
+  // What has nothing to do with it is not blamed on it.
+  const std::string error = refused({"train", "tiny.toml", "--plan=plan.toml", "--train.batch=4", "--model.heads=3"});
+  EXPECT_EQ(error.find("plan.toml"), std::string::npos) << error;
 }
 
 // A run folder that was written when keys had other names goes on without a word; a plan outside of one does not.

@@ -277,6 +277,31 @@ TEST_F(Ranks, ProcessesStartedWithDifferentSettingsAreRefused) {
   expect(says({}, {"--dry-run"}), settings + "--dry-run is not given on rank 0 and given on rank 1");
   expect(says({}, {"--resume"}), settings + "--resume is not given on rank 0 and given on rank 1");
   expect(says({"--disable-pass=fuse"}, {}), settings + "--disable-pass is fuse on rank 0 and not given on rank 1");
+  // Plans of as many decisions: which they are counts.
+  done({"memory", "tiny.toml", "--brief", "--parallel.mesh=dp=2", "--train.batch=4", "--memory.remat=full",
+        "--plan-out=plan.toml"});
+  const std::string plan = read("plan.toml");
+  const std::size_t first = plan.find('"', plan.find("recompute = ["));
+  const std::size_t second = plan.find("\n", first) + 1;
+  const std::size_t third = plan.find("\n", second) + 1;
+  const std::size_t begin = plan.rfind('\n', first) + 1;
+  const std::string rest = plan.substr(plan.find("]\n", third));
+  write("one.toml", plan.substr(0, second - 2) + "\n" + rest);
+  write("other.toml", plan.substr(0, begin) + plan.substr(second, third - 2 - second) + "\n" + rest);
+  expect(says({"--plan=one.toml"}, {"--plan=other.toml"}), settings + "the plan's decisions.recompute is [");
+  expect(says({"--plan=plan.toml"}, {}), settings + "--plan is given on rank 0 and not given on rank 1");
+}
+
+TEST_F(Ranks, ReplayIsForRanksThatAreThreads) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  const Finished f = processes(2, arguments("run", {"--parallel.mesh=dp=2", "--replay=2"}));
+  EXPECT_EQ(f.code, 2) << f.err;
+  EXPECT_NE(f.err.find("error: --replay compares with one rank in this process"), std::string::npos) << f.err;
+  EXPECT_FALSE(exists("run"));
+  EXPECT_NE(refused(arguments("run", {"--parallel.mesh=dp=1", "--replay=2"})).find("--replay 2 compares several ranks"),
+            std::string::npos);
+  EXPECT_NE(done(arguments("run", {"--parallel.mesh=dp=2", "--replay=2"})).out.find("first 2 steps replayed"),
+            std::string::npos);
 }
 
 // Files of one name may be others on another machine.

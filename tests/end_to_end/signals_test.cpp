@@ -18,6 +18,10 @@ class Signals : public Program {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }
+  // Long enough that a second signal arrives before the first is answered.
+  static std::vector<std::string> slow_steps() {
+    return endless({"--model.width=128", "--model.layers=6", "--train.batch=240", "--model.context=64"});
+  }
   bool wait_for_steps(Running& running, std::size_t steps) const {
     return running.wait_until([&] { return lines("run/metrics.jsonl") >= steps; });
   }
@@ -116,16 +120,46 @@ TEST_F(Signals, UserSignalSavesAndGoesOn) {
   EXPECT_EQ(running.wait().code, 143);
 }
 
-// Steps long enough that the second signal arrives before the first is answered.
 TEST_F(Signals, SecondInterruptQuitsAtOnce) {
-  Running running(folder(),
-                  endless({"--model.width=128", "--model.layers=6", "--train.batch=240", "--model.context=64"}));
+  Running running(folder(), slow_steps());
   ASSERT_TRUE(wait_for_steps(running, 1));
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   running.signal(SIGINT);
   std::this_thread::sleep_for(std::chrono::milliseconds(150));
   running.signal(SIGINT);
   EXPECT_EQ(running.wait().code, 130);
+  EXPECT_EQ(names_in("run/checkpoints"), std::vector<std::string>{});
+}
+
+// A scheduler that repeats itself, or a terminal that goes away after Ctrl-C, costs nothing that was trained.
+TEST_F(Signals, ASecondRequestDoesNotLoseTheCheckpoint) {
+  for (const auto& [first, second] :
+       {std::pair{SIGTERM, SIGTERM}, {SIGTERM, SIGHUP}, {SIGHUP, SIGTERM}, {SIGINT, SIGTERM}}) {
+    Running running(folder(), slow_steps());
+    ASSERT_TRUE(wait_for_steps(running, 1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    running.signal(first);
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    running.signal(second);
+    const Finished f = running.wait();
+    EXPECT_EQ(f.code, 128 + first) << f.err;
+    EXPECT_NE(f.err.find("still stopping: the step is finished and a checkpoint written"), std::string::npos) << f.err;
+    EXPECT_EQ(names_in("run/checkpoints"), std::vector<std::string>{step_name(last_step())});
+    std::filesystem::remove_all(folder() / "run");
+  }
+}
+
+TEST_F(Signals, AThirdRequestQuitsAtOnce) {
+  Running running(folder(), slow_steps());
+  ASSERT_TRUE(wait_for_steps(running, 1));
+  for (int i = 0; i < 3; ++i) {
+    running.signal(SIGTERM);
+    std::this_thread::sleep_for(std::chrono::milliseconds(120));
+  }
+  const Finished f = running.wait();
+  EXPECT_EQ(f.code, 143);
+  EXPECT_NE(f.err.find("stopped at once: what was trained since the last checkpoint is lost"), std::string::npos)
+      << f.err;
   EXPECT_EQ(names_in("run/checkpoints"), std::vector<std::string>{});
 }
 

@@ -45,8 +45,23 @@ std::vector<float> floats(const std::vector<std::byte>& bytes) {
 
 }  // namespace
 
-Replicas::Replicas(const train::Config& config, int ranks)
-    : config_(config), ranks_(ranks), probe_(std::make_unique<Trained>(probe_config(config, ranks))) {
+data::Batch same_rows(const train::Config& config, int ranks, std::int64_t step) {
+  const data::Batch all = batch_of(config, step);
+  const data::Batch first = rows_of(all, 0, all.rows / ranks);
+  data::Batch batch = all;
+  const auto repeat = [&](auto& values, const auto& from) {
+    values.clear();
+    for (int r = 0; r < ranks; ++r) values.insert(values.end(), from.begin(), from.end());
+  };
+  repeat(batch.tokens, first.tokens);
+  repeat(batch.targets, first.targets);
+  repeat(batch.images, first.images);
+  repeat(batch.labels, first.labels);
+  return batch;
+}
+
+Replicas::Replicas(const train::Config& config, int ranks, bool same)
+    : config_(config), ranks_(ranks), same_rows_(same), probe_(std::make_unique<Trained>(probe_config(config, ranks))) {
   for (const ir::State& state : probe_->role().module.states)
     if (state.trained) {
       decayed_[state.name] = state.decayed;
@@ -55,7 +70,7 @@ Replicas::Replicas(const train::Config& config, int ranks)
 }
 
 std::vector<Tensors> Replicas::gradients(std::int64_t step) {
-  const data::Batch all = batch_of(config_, step);
+  const data::Batch all = same_rows_ ? same_rows(config_, ranks_, step) : batch_of(config_, step);
   const std::int64_t rows = all.rows / ranks_;
   std::vector<Tensors> terms(static_cast<std::size_t>(ranks_));
   loss_ = 0;

@@ -82,12 +82,17 @@ TEST_P(DataParallel, WithDropoutAndLowPrecision) {
       plain.model.dropout = 0.1;
       plain.train.precision = precision;
       plain.train.loss_scale = 1;
-      Trained one(plain);
-      Trained many(over_ranks(plain, 4, zero));
-      one.train(3);
-      many.train(3);
-      // Low precision rounds every rank's term of a gradient.
-      expect_equal_training(one, many, std::string(precision) == "f32" ? 1e-5 : 2e-2);
+      // Adam would blow up the rounding of small gradients, as it divides by their size.
+      plain.train.optimizer = std::string(precision) == "f32" ? "adamw" : "sgd";
+      const bool low = std::string(precision) != "f32";
+      for (const int ranks : low ? std::vector<int>{4, 8} : std::vector<int>{4}) {
+        Trained one(plain);
+        Trained many(over_ranks(plain, ranks, zero));
+        one.train(3);
+        many.train(3);
+        // Every rank rounds its term of a gradient, to 2⁻⁸ of it in bf16.
+        expect_equal_training(one, many, low ? 5e-3 : 1e-5);
+      }
     }
 }
 

@@ -134,6 +134,7 @@ train::Compiled compiled(const train::Config& config, const train::Registry& reg
 
 Trained::Trained(const train::Config& config, const Setup& setup)
     : config_(config),
+      batch_(setup.batch ? setup.batch : batch_of),
       compiled_(testing::compiled(config_, registry_, setup)),
       session_(std::make_unique<train::Session>(
           compiled_, train::SessionOptions{.threads = setup.threads, .allreduce = train::algorithm_of(config)})) {
@@ -150,7 +151,7 @@ void Trained::train(std::int64_t steps) {
 train::StepResult Trained::step() {
   const auto step = static_cast<std::int64_t>(losses_.size());
   const train::StepResult result =
-      session_->step(batch_of(config_, step), step, train::learning_rate(config_.train, step), config_.train.seed);
+      session_->step(batch_(config_, step), step, train::learning_rate(config_.train, step), config_.train.seed);
   losses_.push_back(static_cast<double>(result.loss));
   return result;
 }

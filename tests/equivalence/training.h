@@ -25,6 +25,7 @@ struct Setup {
   int threads = 1;
   std::vector<std::string> disabled_passes = {};
   std::function<void(train::Compiled&)> rework = {};  // of what was compiled, before it runs
+  std::function<data::Batch(const train::Config&, std::int64_t step)> batch = {};  // in the place of batch_of
 };
 
 // `config` with its batch cut over so many ranks.
@@ -55,6 +56,7 @@ class Trained {
 
  private:
   train::Config config_;
+  std::function<data::Batch(const train::Config&, std::int64_t step)> batch_;
   train::Registry registry_;
   train::Compiled compiled_;
   std::unique_ptr<train::Session> session_;

@@ -89,7 +89,7 @@ MemoryReport Trainer::memory() const {
           peak.categories[static_cast<std::size_t>(c)];
     return rank;
   };
-  MemoryReport report{{}, compiled.parameters(), cli::memory_text(compiled, impl_->trainer->planned().choice)};
+  MemoryReport report{{}, compiled.parameters(), cli::memory_text(*impl_->trainer)};
   for (int r = 0; r < compiled.ranks(); ++r) report.ranks.push_back(of(compiled.role_of(r)));
   return report;
 }

@@ -24,6 +24,7 @@ struct BenchArguments {
 };
 
 int bench_step(Context& context, const BenchArguments& a) {
+  const std::uint64_t before = planner::resident_peak();  // program and libraries
   train::TrainerOptions options;
   options.write = false;
   train::Config config = train::load_config(a.config, context.overrides, context.registry->models);
@@ -50,6 +51,9 @@ int bench_step(Context& context, const BenchArguments& a) {
   const double step_ms = median(milliseconds);
   const double tokens = static_cast<double>(c.train.batch * trainer.data().train->tokens_per_sample());
   const std::string unit = trainer.model().images ? "images" : "tokens";
+  // The system's figure, or the driver's.
+  const bool on_cpu = trainer.compiled().device() == device::Kind::cpu;
+  const std::uint64_t measured = on_cpu ? planner::resident_peak() - before : device::cuda::used_memory();
   if (a.json) {
     const auto fastest = [](const std::vector<double>& ms) { return *std::min_element(ms.begin(), ms.end()); };
     const nlohmann::ordered_json o = {{"step_ms", step_ms},
@@ -59,6 +63,7 @@ int bench_step(Context& context, const BenchArguments& a) {
                                       {unit + "_per_s", tokens / step_ms * 1e3},
                                       {"flops_per_step", trainer.flops_per_step()},
                                       {"peak_bytes", trainer.compiled().arena_bytes()},
+                                      {"measured_peak_bytes", measured},
                                       {"resident_peak_bytes", planner::resident_peak()},
                                       {"steps", a.steps}};
     fmt::print("{}\n", o.dump());
@@ -73,8 +78,9 @@ int bench_step(Context& context, const BenchArguments& a) {
              *std::max_element(milliseconds.begin(), milliseconds.end()));
   fmt::print("speed   {} {}/s, {:.0f} GFLOP/s of {:.0f} that a large matmul reaches here ({:.0f}%)\n",
              format_rate(tokens / step_ms * 1e3), unit, flops / 1e9, peak / 1e9, 100 * flops / peak);
-  fmt::print("memory  {} B predicted, {} B measured ({})\n", format_count(trainer.compiled().arena_bytes()),
-             format_count(trainer.session().measured_peak()), planner::whole_use(trainer.compiled().device()));
+  fmt::print("memory  {} B planned for each rank; {} B measured, {} ({})\n",
+             format_count(trainer.compiled().arena_bytes()), format_count(measured),
+             on_cpu ? "by which the process has grown" : "of the GPU", planner::whole_use(trainer.compiled().device()));
   if (a.by_op) fmt::print("\n{}", trace.by_kind(a.steps));
   if (a.by_op && trainer.compiled().device() != device::Kind::cpu)
     fmt::print("\n{}", floors(trainer.compiled().roles.front().program("step"), peak,

@@ -42,10 +42,10 @@ int memory(const Context& context, const MemoryArguments& a) {
     progress.finish();
   }
   if (a.json) {
-    fmt::print("{}", memory_json(trainer.compiled(), trainer.planned().choice, savings));
+    fmt::print("{}", memory_json(trainer, savings));
     return 0;
   }
-  fmt::print("{}", memory_text(trainer.compiled(), trainer.planned().choice));
+  fmt::print("{}", memory_text(trainer));
   for (const std::string& shortfall : trainer.shortfalls()) fmt::print("would not run here: {}\n", shortfall);
   if (!savings.empty()) fmt::print("\n{}", savings_text(savings));
   return 0;

@@ -217,7 +217,33 @@ std::string plan_text(const train::Trainer& t) {
   return out;
 }
 
-std::string memory_text(const train::Compiled& c, const std::optional<planner::Choice>& choice) {
+// What the process takes beyond the arenas of its ranks, and with them.
+static std::string outside_text(const train::Trainer& t) {
+  std::string out = "\noutside the plan, of the whole process (predicted, at most)\n";
+  for (const train::Outside& one : t.outside())
+    out += fmt::format("{:>12}  {:<12} {}{}\n", format_bytes(one.bytes), one.name, one.what,
+                       one.when_resumed ? " (--resume alone)" : "");
+  if (t.compiled().device() == device::Kind::cpu) {
+    const std::uint64_t bytes = resident_bound(t);
+    out += fmt::format("the process takes at most {} B = {}: {} of arenas, and these\n", format_count(bytes),
+                       format_bytes(bytes), format_bytes(bytes - train::outside_bytes(t.outside(), false)));
+  }
+  return out;
+}
+
+std::uint64_t resident_bound(const train::Trainer& t) {
+  const train::Compiled& c = t.compiled();
+  std::uint64_t sum = train::outside_bytes(t.outside(), false);
+  for (int rank = 0; rank < c.ranks(); ++rank)
+    sum += c.device() == device::Kind::cpu
+               ? c.role_of(rank).arena_bytes
+               : c.role_of(rank).tier_bytes[program::kHostTier] + c.role_of(rank).host_staging;
+  return sum;
+}
+
+std::string memory_text(const train::Trainer& t) {
+  const train::Compiled& c = t.compiled();
+  const std::optional<planner::Choice>& choice = t.planned().choice;
   const train::Role& fullest = fullest_role(c);
   const program::Program& program = fullest.largest();
   const program::PeakReport peak = program::peak(program);
@@ -248,7 +274,7 @@ std::string memory_text(const train::Compiled& c, const std::optional<planner::C
     const program::Buffer& b = program.buffers[static_cast<std::size_t>(peak.largest[i])];
     out += fmt::format("{:>12}  {:<12} {}\n", format_bytes(b.bytes), program::name_of(b.category), b.name);
   }
-  return out;
+  return out + outside_text(t);
 }
 
 std::string savings_text(const std::vector<train::WhatIf>& savings) {
@@ -283,8 +309,9 @@ nlohmann::ordered_json role_json(const train::Role& role) {
 
 }  // namespace
 
-std::string memory_json(const train::Compiled& c, const std::optional<planner::Choice>& choice,
-                        const std::vector<train::WhatIf>& savings) {
+std::string memory_json(const train::Trainer& t, const std::vector<train::WhatIf>& savings) {
+  const train::Compiled& c = t.compiled();
+  const std::optional<planner::Choice>& choice = t.planned().choice;
   const program::Program& program = fullest_role(c).largest();
   const program::PeakReport peak = program::peak(program);
   nlohmann::ordered_json o;
@@ -296,6 +323,12 @@ std::string memory_json(const train::Compiled& c, const std::optional<planner::C
     rank.update(by_role[c.seat(r).role]);
     ranks.push_back(std::move(rank));
   }
+  nlohmann::ordered_json& outside = o["outside"] = nlohmann::ordered_json::array();
+  for (const train::Outside& one : t.outside())
+    outside.push_back(
+        {{"name", one.name}, {"bytes", one.bytes}, {"what", one.what}, {"when_resumed", one.when_resumed}});
+  o["resident_bound_bytes"] = resident_bound(t);
+  o["shortfalls"] = t.shortfalls();
   o["parameters"] = c.parameters();
   o["largest_live_bytes"] = program.lower_bound;
   o["micro_batches"] = c.micro_batches;

@@ -17,10 +17,12 @@ std::string plan_text(const train::Trainer& trainer);
 std::string categories_text(const program::PeakReport& peak);
 
 // The memory plan as a table, a curve over the step, and the largest tensors alive at the peak.
-std::string memory_text(const train::Compiled& compiled, const std::optional<planner::Choice>& choice = {});
+std::string memory_text(const train::Trainer& trainer);
+// What the run's process takes of the host's memory, at most: with what is outside the plan, and without a checkpoint
+// that it is resumed from.
+std::uint64_t resident_bound(const train::Trainer& trainer);
 // The same for scripts, with what savings would give where that was asked for.
-std::string memory_json(const train::Compiled& compiled, const std::optional<planner::Choice>& choice,
-                        const std::vector<train::WhatIf>& savings = {});
+std::string memory_json(const train::Trainer& trainer, const std::vector<train::WhatIf>& savings = {});
 // What savings would give, one line each.
 std::string savings_text(const std::vector<train::WhatIf>& savings);
 

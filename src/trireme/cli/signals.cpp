@@ -19,6 +19,8 @@ namespace {
 volatile std::sig_atomic_t stop_signal = 0;
 volatile std::sig_atomic_t checkpoint_wanted = 0;
 volatile std::sig_atomic_t waits_for_step = 0;
+volatile std::sig_atomic_t requests = 0;        // to stop, each a moment apart
+volatile std::sig_atomic_t last_requested = 0;  // by which signal
 const char* volatile safe_because = "";
 std::atomic<std::int64_t> stopped_at{0};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);  // used by handlers
@@ -67,12 +69,22 @@ void on_stop(int signal) {
   const int error = errno;
   replace_closed_outputs();
   if (waits_for_step == 0) quit(signal);
-  if (stop_signal == 0) {
-    stopped_at = nanoseconds();
-    stop_signal = signal;
-  } else if (nanoseconds() - stopped_at > kOneRequest) {
-    write_error("stopped at once: what was trained since the last checkpoint is lost\n");
-    quit(signal);
+  const std::int64_t now = nanoseconds();
+  if (stop_signal == 0 || now - stopped_at > kOneRequest) {
+    // A person who presses Ctrl-C twice wants out; a scheduler that repeats itself has not seen the run end yet.
+    const bool insists = requests >= 2 || (requests == 1 && signal == SIGINT && last_requested == SIGINT);
+    if (insists) {
+      write_error("stopped at once: what was trained since the last checkpoint is lost\n");
+      quit(signal);
+    }
+    if (requests == 1)
+      write_error(
+          "still stopping: the step is finished and a checkpoint written; another signal stops at once and loses "
+          "them\n");
+    stopped_at = now;
+    last_requested = signal;
+    requests = requests + 1;
+    if (stop_signal == 0) stop_signal = signal;
   }
   errno = error;
 }
@@ -107,7 +119,10 @@ sigset_t asked_from_outside() {
 
 }  // namespace
 
-void report_lost_files() { std::signal(SIGBUS, on_lost_bytes); }
+void report_lost_files() {
+  std::signal(SIGBUS, on_lost_bytes);
+  std::signal(SIGXFSZ, SIG_IGN);  // writing then fails with "File too large", which is reported as a full disk is
+}
 
 Signals::Signals() {
   at_once("training had not begun");

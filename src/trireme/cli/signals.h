@@ -6,16 +6,17 @@
 namespace trireme::cli {
 
 // From here on, mapped bytes that a file has lost, or that its disk does not give any more, end the process with a
-// message and exit code 1.
+// message and exit code 1; and a file that would grow over the limit of its size (ulimit -f) is an error like a full
+// disk.
 void report_lost_files();
 
 // What SIGINT, SIGTERM, SIGHUP and a closed output (SIGPIPE) do while it lives. At first, and after `at_once`, they end
 // the process within a moment: nothing is being trained that could be lost. After `between_steps` they ask the run to
-// finish its step, save and stop (another signal still quits at once, unless it comes within a moment: then it is the
-// same request), and SIGUSR1 asks for a checkpoint. An output
-// that nobody reads any more is replaced by /dev/null. Handlers run on a thread of their own: threads that are started
-// while it lives block these signals, since a handler's frame on a thread that computes damaged what it computed. A
-// process started with SIGHUP ignored (nohup) keeps ignoring it.
+// finish its step, save and stop, and SIGUSR1 asks for a checkpoint. Signals within a moment are one request. A second
+// request says that the run is still stopping and what a third would lose; a third, or a second SIGINT after the first,
+// quits at once. An output that nobody reads any more is replaced by /dev/null. Handlers run on a thread of their own:
+// threads that are started while it lives block these signals, since a handler's frame on a thread that computes
+// damaged what it computed. A process started with SIGHUP ignored (nohup) keeps ignoring it.
 class Signals {
  public:
   Signals();

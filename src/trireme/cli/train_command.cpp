@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 
 #include "trireme/cli/commands.h"
+#include "trireme/cli/equal_losses.h"
 #include "trireme/cli/output.h"
 #include "trireme/cli/preparation.h"
 #include "trireme/cli/progress.h"
@@ -72,15 +72,14 @@ std::string compared(Context& context, train::Config config, const train::Outcom
   one.start();
   const train::Config& c = one.config();
   data::Loader loader = one.batches();
-  double most = 0;
+  std::vector<double> losses;
   steps = std::min<std::int64_t>(steps, std::ssize(outcome.losses));
   for (std::int64_t i = 0; i < steps; ++i) {
     const auto result = one.session().step(loader.next(), i, train::learning_rate(c.train, i), c.train.seed);
-    most = std::max(most, std::abs(static_cast<double>(result.loss) - outcome.losses[static_cast<std::size_t>(i)]));
+    losses.push_back(static_cast<double>(result.loss));
   }
-  constexpr double kClose = 1e-4;
-  return fmt::format("equal   first {} steps replayed on one rank: losses differ by at most {:.0e} {}\n", steps, most,
-                     most <= kClose ? "✓" : "✗");
+  return fmt::format("equal   first {} steps replayed on one rank: {}\n", steps,
+                     equal_text(largest_difference(losses, outcome.losses)));
 }
 
 // The run is done and saved, whatever becomes of the comparison.
@@ -131,6 +130,10 @@ int train_once(Context& context, const TrainArguments& a, Request request, comm:
   };
   train::Trainer trainer(std::move(request.config), *context.registry, options);
   preparation.reset();
+  const bool several = trainer.compiled().mesh.ranks() > 1;
+  if (a.replay > 0 && !several)
+    refuse("--replay {} compares several ranks with one, and parallel.mesh = \"{}\" has one; leave it out", a.replay,
+           trainer.config().parallel.mesh);
   say(stdout, plan_text(trainer));
   if (a.dry_run) {
     say(stdout, launch_text(trainer.compiled(), launch_command(context)));
@@ -158,14 +161,16 @@ int train_once(Context& context, const TrainArguments& a, Request request, comm:
   Signals::at_once("what was trained is saved");
   if (progress) progress->finish();
   say(stdout, summary_text(trainer, outcome));
-  const bool several = trainer.compiled().mesh.ranks() > 1;
   // Compressed gradients are others, and so are those of ranks that do not wait for each other.
   const bool quickstart = trainer.config().builtin && trainer.config().name == "quickstart";
   const bool equal = quickstart && !trainer.config().has_own_subject() &&
                      trainer.config().parallel.compress == train::Compress::none && trainer.compiled().synchronous();
   const std::int64_t replay = a.replay >= 0 ? a.replay : equal ? 20 : 0;
-  if (several && world == nullptr && replay > 0 && outcome.steps == std::ssize(outcome.losses))
+  const bool from_start = outcome.steps == std::ssize(outcome.losses);
+  if (several && world == nullptr && replay > 0 && from_start)
     say(stdout, replayed(context, trainer.config(), outcome, replay));
+  else if (a.replay > 0)
+    say(stdout, "equal   not replayed on one rank: the run was resumed, and its first steps were not done here\n");
   if (speaks(trainer) && !outcome.stopped)
     say(stdout, "it now says:\n  │ {}\n", [&] {
       std::string text = prompt + printable(says(trainer, prompt, 220));
@@ -200,7 +205,7 @@ std::string default_config(const Context& context, const TrainArguments& a) {
 std::optional<train::Decisions> kept_plan(const train::Config& config, const comm::mpi::Launched& launched) {
   const std::filesystem::path file = std::filesystem::path(config.run) / "plan.toml";
   if (config.run.empty() || !std::filesystem::exists(file)) return std::nullopt;
-  train::PlanFile plan = train::read_plan(file);
+  train::PlanFile plan = train::read_plan(file, train::PlanKeys::some);
   if (const std::string why = train::why_not_followed(plan, config, launched.size); !why.empty()) {
     if (launched.rank == 0) log_to_stderr(LogLevel::info, fmt::format("the plan is made anew: {}", why));
     return std::nullopt;
@@ -223,6 +228,11 @@ Request request_of(const Context& context, const TrainArguments& a,
     request.config = train::load_config_under(file, source, context.overrides, context.registry->models);
   }
   const train::Config& config = request.config;
+  if (a.replay > 0 && launched && launched->size > 1)
+    refuse(
+        "--replay compares with one rank in this process, and {} has started {} processes; leave it out, or train "
+        "with ranks that are threads",
+        launched->launcher, launched->size);
   const Choice<train::Transport>& transport = config.runtime.transport;
   if (transport == train::Transport::mpi && !launched)
     refuse(

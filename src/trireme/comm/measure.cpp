@@ -6,7 +6,6 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 
 #include "trireme/comm/threads/state.h"
 #include "trireme/comm/threads/world.h"
@@ -15,6 +14,8 @@ namespace trireme::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+// A bound is the best there is: it takes more looks than a median.
+constexpr int kBoundBatches = 4;
 
 double median_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -110,20 +111,32 @@ Measurement measure_all_reduce(Communicator& comm, Algorithm algorithm, std::siz
           static_cast<std::uint64_t>(most[1])};
 }
 
-double measure_copy(int ranks, std::size_t bytes, const MeasureOptions& options) {
-  double median = 0;
+double measure_in_place(int ranks, std::size_t bytes, const MeasureOptions& options) {
+  std::vector<double> best(static_cast<std::size_t>(ranks), 0);
   threads::run(ranks, {}, [&](Communicator& comm) {
     bind_to_core(comm.rank(), ranks);
-    std::vector<std::byte> from(bytes, std::byte{1});
-    std::vector<std::byte> to(bytes, std::byte{2});
-    const std::vector<double> seconds = time_batches(comm, options, [&] {
-      std::memcpy(to.data(), from.data(), bytes);
-      // As an all-reduce, a round of copies is done when all are.
-      comm.barrier();
-    });
-    if (comm.rank() == 0) median = 1e6 * median_of(seconds);
+    std::vector<float> own(bytes / sizeof(float), 1.0F);
+    const auto batch = [&](std::int64_t calls) {
+      const auto begin = Clock::now();
+      for (std::int64_t i = 0; i < calls; ++i) {
+        for (float& x : own) x += 1.0F;
+        asm volatile("" : : "r"(own.data()) : "memory");  // every round is done
+      }
+      return std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(calls);
+    };
+    const double once = batch(1);
+    const auto calls = static_cast<std::int64_t>(std::clamp(options.batch_seconds / once, 1.0, 0x1p20));
+    comm.barrier();
+    double least = batch(calls);
+    for (int i = 1; i < kBoundBatches * options.batches; ++i) least = std::min(least, batch(calls));
+    best[static_cast<std::size_t>(comm.rank())] = least;
+    comm.barrier();  // all are busy until all are done
   });
-  return median;
+  // Ranks that share a core do their work one after another.
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  const int cores = sched_getaffinity(0, sizeof(usable), &usable) == 0 ? CPU_COUNT(&usable) : ranks;
+  return 1e6 * *std::min_element(best.begin(), best.end()) * std::max(1.0, static_cast<double>(ranks) / cores);
 }
 
 }  // namespace trireme::comm

@@ -38,8 +38,10 @@ void bind_to_core(int rank, int ranks);
 // Collective. f32 sums, in place, back to back within a batch.
 Measurement measure_all_reduce(Communicator& comm, Algorithm algorithm, std::size_t bytes,
                                const MeasureOptions& options = {});
-// Microseconds (median) in which `ranks` threads at once copy `bytes` each from one buffer to another: what the memory
-// of this machine allows an all-reduce in which every rank reads and writes that much.
-double measure_copy(int ranks, std::size_t bytes, const MeasureOptions& options = {});
+// Microseconds in which `ranks` threads at once read and write `bytes` of their own in place, by the core that is
+// quickest at its best: no all-reduce is quicker. In one, every rank's `bytes` are read at least once and written at
+// least once, which is as much for each core; here the lines that are written have just been read, each core has its
+// own, in the nearest cache that holds them, and nobody waits for anybody.
+double measure_in_place(int ranks, std::size_t bytes, const MeasureOptions& options = {});
 
 }  // namespace trireme::comm

@@ -137,8 +137,10 @@ std::vector<program::Group> groups_of(const Compiled& c) {
   return groups;
 }
 
-// Proves that the roles' programs which run at the same time fit together.
-void check_roles(Compiled& c) {
+}  // namespace
+
+std::size_t check_roles(const Compiled& c) {
+  std::size_t messages = 0;
   const auto check = [&](const std::string& program, const auto& exchange_of) {
     std::vector<program::RoleProgram> running;
     constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
@@ -146,10 +148,11 @@ void check_roles(Compiled& c) {
     for (std::size_t r = 0; r < c.roles.size(); ++r) {
       const Role& role = c.roles[r];
       // A role that answers messages has one program for every kind of step.
-      const program::Program* own = role.exchange && program != "derive" ? role.find("step") : role.find(program);
+      const program::Exchange* exchange = exchange_of(role);
+      const program::Program* own = exchange != nullptr && program != "derive" ? role.find("step") : role.find(program);
       if (own == nullptr) continue;
       number[r] = running.size();
-      running.push_back({role.name, own, {}, exchange_of(role)});
+      running.push_back({role.name, own, {}, exchange});
       for (int rank = 0; rank < c.ranks(); ++rank)
         if (c.seat(rank).role == r) running.back().ranks.push_back(rank);
     }
@@ -158,12 +161,15 @@ void check_roles(Compiled& c) {
       std::erase_if(group.roles, [&](std::size_t role) { return number[role] == kNone; });
       for (std::size_t& role : group.roles) role = number[role];
     }
-    c.checked.messages += program::check_together(running, groups).messages;
+    std::erase_if(groups, [](const program::Group& group) { return group.roles.empty(); });
+    messages += program::check_together(running, groups).messages;
   };
   const auto whole = [](const Role& role) { return role.exchange ? &*role.exchange : nullptr; };
   for (const StepProgram& step : c.steps) check(step.program, whole);
-  if (c.plan.stages() > 1)
-    for (const char* other : {"eval", "predict"}) check(other, whole);
+  std::vector<std::string> others = {"init", "eval", "predict"};
+  for (const Advance& advance : c.advance) others.push_back(advance.program);
+  for (const std::string& other : others)
+    if (c.ranks() > 1) check(other, [](const Role&) -> const program::Exchange* { return nullptr; });
   // After the state was set from outside, states are sent unasked.
   std::map<const Role*, program::Exchange> states;
   for (const Role& role : c.roles)
@@ -175,7 +181,10 @@ void check_roles(Compiled& c) {
   if (!c.steps.empty() &&
       std::all_of(c.roles.begin(), c.roles.end(), [](const Role& role) { return role.find("derive") != nullptr; }))
     check("derive", [&](const Role& role) { return role.exchange ? &states[&role] : nullptr; });
+  return messages;
 }
+
+namespace {
 
 // Refuses names of values and states that no stage has.
 void check_names(const Plan& plan, const ir::Module& common, const std::vector<Role>& stages) {
@@ -241,7 +250,7 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
   }
   add_server_roles(c, graphs, plan, options);
   c.groups = groups_of(c);
-  check_roles(c);
+  c.checked.messages += check_roles(c);
   return c;
 }
 

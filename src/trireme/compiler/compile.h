@@ -18,6 +18,11 @@ struct CompileOptions {
 // graphs.module.registry points to must outlive the result.
 Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& options = {});
 
+// Proves that programs of different roles that run at the same time cannot wait for each other for ever: those of a
+// step, and where there are several ranks those of every other purpose. Throws, naming the instructions. Gives the
+// number of messages between ranks. `compile` has done it.
+std::size_t check_roles(const Compiled& compiled);
+
 // A compilation that has stopped before one of the graph passes, so that a planner can look at the module there and try
 // how a step comes out under several plans. `graphs` must outlive it. The passes up to kSplit (graph_passes.h) are the
 // same for all stages of a pipeline; a copy of the compilation that stands there can go on with any of them.

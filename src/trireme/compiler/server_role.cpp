@@ -21,8 +21,8 @@ Role compile_server(const Role& worker, const Graphs& graphs, const Plan& plan, 
   builder.lower("derive", "derive");
   builder.lower("step", "update");
   const int workers = plan.server->workers;
-  role.exchange =
-      program::match(worker.program("step"), worker.program("derive"), role.module, workers + place, workers);
+  role.exchange = program::match(worker.program("step"), worker.program("derive"), role.module, workers + place,
+                                 workers, passes::slot_name);
   role.exchange->each = plan.server->each;
   role.exchange->bound = plan.server->bound;
   return role;

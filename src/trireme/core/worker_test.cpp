@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <memory>
-#include <thread>
 
 namespace trireme {
 namespace {
@@ -57,10 +58,12 @@ TEST(Worker, SubmittingWaitsOnlyWhileTasksAreWaiting) {
     go.wait(false);
   });
   worker.submit(0);
-  std::thread submitter([&] { worker.submit(1); });  // may find the first task still waiting
-  begun.wait(0);
-  submitter.join();  // while the first task runs
-  go = true;
+  // May find the first task still waiting; must not wait for it to end.
+  const std::future<void> submitted = std::async(std::launch::async, [&] { worker.submit(1); });
+  const auto in_time = submitted.wait_for(std::chrono::seconds(10));
+  EXPECT_EQ(in_time, std::future_status::ready) << "submitting waits while a task runs";
+  EXPECT_EQ(begun, 1);
+  go = true;  // else everything would wait for ever
   go.notify_all();
   worker.synchronize();
   EXPECT_EQ(begun, 2);

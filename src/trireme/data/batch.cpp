@@ -27,4 +27,10 @@ std::int64_t Batch::position(const RowRange& wanted) const {
        wanted.first + wanted.count, rows);
 }
 
+DataMemory& DataMemory::operator+=(const DataMemory& other) {
+  held += other.held;
+  mapped += other.mapped;
+  return *this;
+}
+
 }  // namespace trireme::data

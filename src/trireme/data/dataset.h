@@ -54,6 +54,13 @@ void narrow_images(std::span<const float> from, DType to, std::span<std::uint16_
 
 class MixedDataset;
 
+// What samples take of the host's memory.
+struct DataMemory {
+  std::uint64_t held = 0;    // bytes that are kept in memory
+  std::uint64_t mapped = 0;  // bytes of files, which the system keeps there as long as it has room
+  DataMemory& operator+=(const DataMemory& other);
+};
+
 // A fixed collection of samples. Reading is const and safe from any thread: every rank reads the same object.
 class Dataset {
  public:
@@ -69,6 +76,7 @@ class Dataset {
   virtual void resize(Batch& batch, std::int64_t rows) const = 0;
   // Writes sample `sample` as row `row` of a batch sized before. Fails, naming file and position, on bad data.
   virtual void read(std::int64_t sample, std::int64_t row, Batch& batch) const = 0;
+  virtual DataMemory memory() const { return {}; }
   // This dataset as one of several weighted sources (mixture.h), or null.
   virtual const MixedDataset* mixed() const { return nullptr; }
 };

@@ -1,7 +1,5 @@
 #include "trireme/data/encoded_text.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -21,10 +19,6 @@ TokenType narrowest(std::int64_t vocab) {
 }
 
 }  // namespace
-
-std::uint64_t physical_memory() {
-  return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-}
 
 TokenStream encode_text(std::span<const TextFile> files, const Tokenizer& tokenizer, const EncodeOptions& options,
                         std::uint64_t most_bytes, const std::string& key) {

@@ -9,9 +9,6 @@
 
 namespace trireme::data {
 
-// Bytes of memory this machine has.
-std::uint64_t physical_memory();
-
 // The documents of `files` as tokens in memory, in the narrowest width that holds the vocabulary. Refuses, as soon as
 // it can be foreseen, text whose tokens would take more than `most_bytes`, and says what to do instead.
 TokenStream encode_text(std::span<const TextFile> files, const Tokenizer& tokenizer, const EncodeOptions& options,

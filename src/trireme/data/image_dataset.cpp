@@ -139,4 +139,10 @@ void ImageDataset::read(std::int64_t sample, std::int64_t row, Batch& batch) con
   batch.labels[static_cast<std::size_t>(row)] = label;
 }
 
+DataMemory ImageDataset::memory() const {
+  DataMemory sum;
+  for (const ImageSet::Piece& piece : set_.pieces) sum.mapped += piece.pixels.size() + piece.labels.size();
+  return sum;
+}
+
 }  // namespace trireme::data

@@ -41,6 +41,7 @@ class ImageDataset final : public Dataset {
   std::int64_t tokens_per_sample() const override { return 1; }
   void resize(Batch& batch, std::int64_t rows) const override;
   void read(std::int64_t sample, std::int64_t row, Batch& batch) const override;
+  DataMemory memory() const override;
 
  private:
   ImageSet set_;

@@ -66,4 +66,10 @@ void MixedDataset::read(std::int64_t sample, std::int64_t row, Batch& batch) con
   sources_[source]->read(sample - first_[source], row, batch);
 }
 
+DataMemory MixedDataset::memory() const {
+  DataMemory sum;
+  for (const auto& source : sources_) sum += source->memory();
+  return sum;
+}
+
 }  // namespace trireme::data

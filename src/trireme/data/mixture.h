@@ -48,6 +48,7 @@ class MixedDataset final : public Dataset {
   std::int64_t tokens_per_sample() const override { return sources_.front()->tokens_per_sample(); }
   void resize(Batch& batch, std::int64_t rows) const override { sources_.front()->resize(batch, rows); }
   void read(std::int64_t sample, std::int64_t row, Batch& batch) const override;
+  DataMemory memory() const override;
   const MixedDataset* mixed() const override { return this; }
 
   const Mixture& mixture() const { return mixture_; }

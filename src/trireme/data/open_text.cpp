@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "trireme/core/cgroup.h"
 #include "trireme/core/error.h"
 #include "trireme/core/log.h"
 #include "trireme/core/text.h"
@@ -54,7 +55,7 @@ class Reader {
       log(options_.log, LogLevel::info, "{}: {} of {} encoded, {} tokens", key, megabytes(p.bytes),
           megabytes(p.total_bytes), format_count(p.tokens));
     };
-    const std::uint64_t most = options_.text_memory > 0 ? options_.text_memory : physical_memory() / 2;
+    const std::uint64_t most = options_.text_memory > 0 ? options_.text_memory : usable_memory() / 2;
     return encode_text(files, *tokenizer_, encode, most, key);
   }
 

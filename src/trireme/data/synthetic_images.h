@@ -21,6 +21,7 @@ class SyntheticImages final : public Dataset {
   std::int64_t tokens_per_sample() const override { return 1; }
   void resize(Batch& batch, std::int64_t rows) const override;
   void read(std::int64_t sample, std::int64_t row, Batch& batch) const override;
+  DataMemory memory() const override { return {.held = patterns_.size() * sizeof(float)}; }
 
  private:
   std::int64_t size_;

@@ -137,4 +137,12 @@ void TokenDataset::read(std::int64_t sample, std::int64_t row, Batch& batch) con
     fail("{}", stream_.beyond(vocab_, first, first + context_ + 1).value());
 }
 
+DataMemory TokenDataset::memory() const {
+  DataMemory sum;
+  for (const TokenStream::Piece& piece : stream_.pieces())
+    (piece.file == nullptr ? sum.held : sum.mapped) +=
+        static_cast<std::uint64_t>(piece.size) * static_cast<std::uint64_t>(piece.type);
+  return sum;
+}
+
 }  // namespace trireme::data

@@ -61,6 +61,7 @@ class TokenDataset final : public Dataset {
   std::int64_t tokens_per_sample() const override { return context_; }
   void resize(Batch& batch, std::int64_t rows) const override;
   void read(std::int64_t sample, std::int64_t row, Batch& batch) const override;
+  DataMemory memory() const override;
 
   const TokenStream& stream() const { return stream_; }
 

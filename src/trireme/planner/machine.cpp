@@ -10,6 +10,7 @@
 #include <limits>
 #include <utility>
 
+#include "trireme/core/cgroup.h"
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
 #include "trireme/core/text.h"
@@ -123,9 +124,7 @@ double copy_speed(device::Kind device) {
   return best;
 }
 
-std::uint64_t total_memory() {
-  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-}
+std::uint64_t total_memory() { return usable_memory(); }
 
 std::uint64_t memory_of(device::Kind device) {
   if (device == device::Kind::cpu) return total_memory();

@@ -32,7 +32,7 @@ double matmul_flops(DType dtype, int threads, device::Kind device = device::Kind
 // Bytes read and written per second by a large copy within a GPU's memory.
 double copy_speed(device::Kind device);
 
-std::uint64_t total_memory();  // bytes
+std::uint64_t total_memory();  // bytes of this machine, or what its control group lets this process have of them
 // "the whole process: 1.2 GiB" of the host's memory, or "the whole GPU: 12.6 GiB", with what driver, libraries and
 // other programs take: what a memory plan does not see.
 std::string whole_use(device::Kind device);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
-#include "trireme/passes/server.h"
 #include "trireme/program/print.h"
 
 namespace trireme::program {
@@ -18,10 +17,10 @@ std::vector<Exchange::Message> messages(const Program& program, Instruction::Kin
   return found;
 }
 
-void expect(const TensorType* there, const Exchange::Message& m, int place, const std::string& what) {
-  if (there == nullptr) fail("server {} has no {} for key {} ('{}')", place, what, m.key, m.of);
-  if (*there != m.type)
-    fail("key {} ('{}') is {} on the worker and {} on server {}", m.key, m.of, m.type.str(), there->str(), place);
+void expect(const TensorType* found, const Exchange::Message& m, int place, const std::string& what) {
+  if (found == nullptr) fail("rank {} has no {} for key {} ('{}')", place, what, m.key, m.of);
+  if (*found != m.type)
+    fail("key {} ('{}') is {} on the worker and {} on rank {}", m.key, m.of, m.type.str(), found->str(), place);
 }
 
 std::size_t bytes_of(const std::vector<Exchange::Message>& messages) {
@@ -40,22 +39,23 @@ std::string Exchange::pace() const {
 std::size_t Exchange::pushed_bytes() const { return bytes_of(pushes); }
 std::size_t Exchange::pulled_bytes() const { return bytes_of(states) + bytes_of(results); }
 
-Exchange match(const Program& step, const Program& derive, const ir::Module& server, int place, int workers) {
+Exchange match(const Program& step, const Program& derive, const ir::Module& there, int place, int workers,
+               const std::function<std::string(const std::string& of, int worker)>& slot) {
   const auto state = [&](const std::string& name) -> const TensorType* {
-    const ir::StateId id = server.find_state(name);
-    return id == ir::kNone ? nullptr : &server.state(id).type;
+    const ir::StateId id = there.find_state(name);
+    return id == ir::kNone ? nullptr : &there.state(id).type;
   };
   Exchange exchange;
   exchange.workers = workers;
   exchange.pushes = messages(step, Instruction::Kind::push, place);
   for (const Exchange::Message& m : exchange.pushes)
-    for (int w = 0; w < workers; ++w) expect(state(passes::slot_name(m.of, w)), m, place, "slot");
+    for (int w = 0; w < workers; ++w) expect(state(slot(m.of, w)), m, place, "slot");
   // Nothing is waited for that nobody sends.
-  const auto slots = std::count_if(server.states.begin(), server.states.end(),
+  const auto slots = std::count_if(there.states.begin(), there.states.end(),
                                    [](const ir::State& s) { return s.category == ir::Category::gradients; });
   if (slots != std::ssize(exchange.pushes) * workers)
-    fail("server {} has {} slots, and {} workers push {} keys to it", place, slots, workers, exchange.pushes.size());
-  const ir::Graph& update = server.graph("update");
+    fail("rank {} has {} slots, and {} workers push {} keys to it", place, slots, workers, exchange.pushes.size());
+  const ir::Graph& update = there.graph("update");
   for (const Exchange::Message& m : messages(step, Instruction::Kind::pull, place)) {
     const auto output = update.find_output(m.of);
     const bool is_state = state(m.of) != nullptr;
@@ -63,7 +63,7 @@ Exchange match(const Program& step, const Program& derive, const ir::Module& ser
     (is_state ? exchange.states : exchange.results).push_back(m);
   }
   if (messages(derive, Instruction::Kind::pull, place) != exchange.states)
-    fail("'{}' and '{}' do not pull the same from server {}", step.name, derive.name, place);
+    fail("'{}' and '{}' do not pull the same from rank {}", step.name, derive.name, place);
   return exchange;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,7 +9,7 @@
 
 namespace trireme::program {
 
-// What a worker and one server send each other in a step: the server's fixed table of keys.
+// What a worker and a rank that answers its messages send each other in a step: the fixed table of keys of the latter.
 struct Exchange {
   struct Message {
     int key = 0;
@@ -29,9 +30,11 @@ struct Exchange {
   std::size_t pulled_bytes() const;
 };
 
-// The table of the server whose rank is `place`, read off a worker's step. Throws unless everything pushed has a slot
-// on the server for each of the `workers`, everything pulled is a state or an output there, of the same type, and
-// `derive` (after which workers have what servers keep) pulls the same states under the same keys.
-Exchange match(const Program& step, const Program& derive, const ir::Module& server, int place, int workers);
+// The table of the rank `place`, whose role has the module `there`, read off a worker's step. Throws unless everything
+// pushed has a slot there for each of the `workers`, everything pulled is a state or an output there, of the same type,
+// and `derive` (after which workers have copies of its states) pulls the same states under the same keys. `slot` names
+// the slot of a value that a worker pushes.
+Exchange match(const Program& step, const Program& derive, const ir::Module& there, int place, int workers,
+               const std::function<std::string(const std::string& of, int worker)>& slot);
 
 }  // namespace trireme::program

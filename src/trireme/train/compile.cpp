@@ -178,9 +178,9 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
     policy.offload = offload_policy(config, plan.device);
     plan.offload = offload_options(config, plan.device);
   }
-  const bool stale =
+  planned.stale =
       options.decided && !options.decided->required && options.decided->model != compiler::digest_of(planned.graphs);
-  if (options.decided && !stale)
+  if (options.decided && !planned.stale)
     follow(*options.decided, config, planned.graphs, plan);
   else
     planned.choice = planner::decide(planned.graphs, plan, policy);

@@ -46,6 +46,7 @@ struct Planned {
   compiler::Graphs graphs;
   compiler::Plan plan;
   std::optional<planner::Choice> choice = {};  // what memory.limit led to, where it left something to choose
+  bool stale = false;  // a plan that was read is for another model, and this one was decided anew
 };
 
 // Builds the model's graphs and settles the plan. The model's vocabulary must be known (see resolve_model). `registry`
@@ -85,6 +86,8 @@ int extra_ranks(const Config& config);
 // parallel.mesh for as many ranks as were launched (1: none were, and ranks are threads). Refuses another number than
 // the mesh and the extra ranks need.
 std::string launched_mesh(const Config& config, int launched);
+// The setting that keeps a run on the host's cores; empty: there is none.
+std::string needs_host(const Config& config);
 // For the message that a limit is too small for an extra rank: what would make its share smaller.
 std::string smaller_share(const Config& config);
 

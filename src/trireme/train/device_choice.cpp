@@ -5,7 +5,6 @@
 #include "trireme/core/error.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/train/compile.h"
-#include "trireme/train/server_options.h"
 
 namespace trireme::train {
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <fstream>
 #include <iterator>
+#include <set>
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -34,8 +35,13 @@ std::string list_text(const std::vector<std::string>& names) {
 // More than any state needs stands for "all of it".
 bool is_limited(std::size_t staging) { return staging < (std::size_t{1} << 62); }
 
-// What "auto" has come to, so that another machine compiles the same programs. parallel.allreduce stays: "auto" is a
-// choice for each message, by its size.
+// The one "auto" that is no question to the machine: it means the same wherever the plan is followed.
+constexpr std::string_view kRule = "  # a fixed rule: by transport, ranks and size of each message";
+bool is_rule(const Config& config, const Key& key) {
+  return key.name == "parallel.allreduce" && config.parallel.allreduce == AllReduce::automatic;
+}
+
+// What "auto" has come to, so that another machine compiles the same programs. parallel.allreduce stays (is_rule).
 Config resolved(Config config, const compiler::Plan& plan) {
   const bool cpu = plan.device == device::Kind::cpu;
   config.parallel.mesh = plan.mesh.axes.empty() ? fmt::format("{}=1", ir::kDataAxis) : plan.mesh.str();
@@ -77,7 +83,7 @@ std::string plan_text(const Config& config, const Planned& planned) {
     if (!is_plan_key(key)) continue;
     if (key.section() != section) text += fmt::format("\n[{}]\n", section = key.section());
     if (key.name != kSharding)
-      text += fmt::format("{} = {}\n", key.leaf(), to_text(key));
+      text += fmt::format("{} = {}{}\n", key.leaf(), to_text(key), is_rule(copy, key) ? kRule : "");
     else if (!copy.parallel.sharding.empty())
       annotations = fmt::format("\n[{}]\n{}", kSharding, to_text(key));
   }
@@ -99,7 +105,7 @@ bool is_plan(const std::filesystem::path& path) {
   return std::filesystem::is_regular_file(path, unknown) && std::getline(in, line) && line == kFirstLine;
 }
 
-PlanFile read_plan(const std::filesystem::path& given) {
+PlanFile read_plan(const std::filesystem::path& given, PlanKeys whole) {
   std::error_code unknown;
   const bool run = std::filesystem::is_directory(given, unknown);
   const std::filesystem::path path = run ? given / "plan.toml" : given;
@@ -110,6 +116,7 @@ PlanFile read_plan(const std::filesystem::path& given) {
   PlanFile plan;
   plan.decisions.file = file;
   plan.decisions.staging = std::size_t{1} << 62;
+  std::set<std::string> named;
   Config any;
   const std::vector<Key> keys = keys_of(any);
   const bool of_run = std::filesystem::exists(path.parent_path() / "config.toml", unknown);
@@ -122,6 +129,7 @@ PlanFile read_plan(const std::filesystem::path& given) {
       if (device != "cpu" && device != "cuda")
         refuse("{}:{}: device must be \"cpu\" or \"cuda\", got \"{}\"", file, entry.line, device);
       plan.decisions.device = device == "cpu" ? device::Kind::cpu : device::Kind::cuda;
+      named.insert(entry.key);
     } else if (name == "recompute") {
       plan.decisions.recompute = names_of(entry, file);
     } else if (name == "offload_activations") {
@@ -141,7 +149,12 @@ PlanFile read_plan(const std::filesystem::path& given) {
           std::find_if(keys.begin(), keys.end(), [&](const Key& k) { return k.name == entry.key && is_plan_key(k); });
       if (const auto now = renamed(entry.key)) refuse("{}:{}: {} is now called {}", file, entry.line, entry.key, *now);
       if (key == keys.end()) refuse("{}:{}: {} is not part of a plan", file, entry.line, entry.key);
-      assign(*key, current_value(entry.key, entry.value));
+      try {
+        assign(*key, current_value(entry.key, entry.value));
+      } catch (Error& e) {
+        throw e.within(fmt::format("{}:{}", file, entry.line));
+      }
+      named.insert(entry.key);
       if (entry.key == kSharding)
         for (const auto& [pattern, sharding] : any.parallel.sharding)
           plan.settings.push_back(fmt::format("{}.{}={}", kSharding, pattern, sharding));
@@ -150,6 +163,14 @@ PlanFile read_plan(const std::filesystem::path& given) {
     }
   }
   if (plan.decisions.model.empty()) refuse("{}: is not a plan: it does not name its model", file);
+  Config defaults;
+  for (const Key& key : keys_of(defaults))
+    if (is_plan_key(key) && key.name != kSharding && !named.contains(key.name) && whole == PlanKeys::all)
+      refuse(
+          "{}: {} is missing: a plan names every key that it fixes, so that nothing depends on who follows it; the "
+          "default is {}",
+          file, key.name, to_text(key));
+  if (!named.contains("decisions.device")) refuse("{}: decisions.device is missing: \"cpu\" or \"cuda\"", file);
   return plan;
 }
 
@@ -171,7 +192,14 @@ Config load_config_under(const PlanFile& plan, const std::string& source, std::s
                          const models::Families& families) {
   std::vector<std::string> settings = plan.settings;
   settings.insert(settings.end(), overrides.begin(), overrides.end());
-  Config config = load_config(source, settings, families);
+  Config config = [&] {
+    try {
+      return load_config(source, settings, families);
+    } catch (Error& e) {
+      load_config(source, overrides, families);  // what is wrong without the plan is not the plan's
+      throw e.within("under the plan " + plan.decisions.file);
+    }
+  }();
   Config planned = config;
   for (const std::string& setting : plan.settings) apply_setting(planned, setting, families);
   for (const std::string& key : differing_keys(planned, config))

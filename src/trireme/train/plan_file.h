@@ -31,14 +31,17 @@ struct PlanFile {
 };
 // Whether a file was written as a plan, by its first line.
 bool is_plan(const std::filesystem::path& path);
+// Whether a plan must name every key that plans fix. That of a run which is resumed need not: it may have been written
+// before some of them existed, and the run's own configuration has the rest.
+enum class PlanKeys { all, some };
 // Of a file, or of a run folder. Refuses what is no plan, with file and line.
-PlanFile read_plan(const std::filesystem::path& file);
+PlanFile read_plan(const std::filesystem::path& file, PlanKeys whole = PlanKeys::all);
 
-// A configuration under a plan: load_config with the plan's keys over the file's. Refuses an override that contradicts
-// the plan, naming both values.
 // Why the plan of a run that is resumed by so many processes cannot be followed; empty: it can, and its keys are those
 // of `config` once "auto" is resolved.
 std::string why_not_followed(const PlanFile& plan, const Config& config, int launched);
+// A configuration under a plan: load_config with the plan's keys over the file's. Refuses an override that contradicts
+// the plan, naming both values.
 Config load_config_under(const PlanFile& plan, const std::string& source, std::span<const std::string> overrides,
                          const models::Families& families);
 

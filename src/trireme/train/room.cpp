@@ -1,9 +1,10 @@
 #include "trireme/train/room.h"
 
+#include <algorithm>
+
 #include "trireme/core/text.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/planner/machine.h"
-#include "trireme/train/server_options.h"
 #include "trireme/train/what_if.h"
 
 namespace trireme::train {
@@ -50,23 +51,43 @@ void check_machine(const Compiled& compiled, const Site& site, std::vector<std::
   const auto check = [&](std::size_t needed, std::size_t there, std::string_view what) {
     if (there > 0 && needed > there)
       found.push_back(
-          fmt::format("the plan needs {}, and this machine has {} of {}; `trireme memory` shows what takes it",
+          fmt::format("the run needs {}, and this machine has {} of {}; `trireme memory` shows what takes it",
                       format_bytes(needed), format_bytes(there), what));
   };
   const bool accelerated = compiled.device() != device::Kind::cpu;
   const int ranks = site.alone || site.local_ranks == 0 ? compiled.ranks() : site.local_ranks;
+  const int first = site.rank / ranks * ranks;
+  // What the ranks of this machine take of the host's memory.
+  std::size_t sum = 0;
+  for (int rank = first; rank < std::min(first + ranks, compiled.ranks()); ++rank) {
+    const Role& role = compiled.role_of(rank);
+    sum += accelerated ? role.tier_bytes[program::kHostTier] + role.host_staging : role.arena_bytes;
+  }
   // Ranks that share a GPU share its memory.
   if (const std::size_t gpus = device::cuda::gpus().size(); accelerated && gpus > 0)
     check((static_cast<std::size_t>(ranks) + gpus - 1) / gpus * compiled.arena_bytes(),
           planner::memory_of(compiled.device()), "free GPU memory");
-  if (!accelerated) {
-    std::size_t sum = 0;
-    for (int rank = 0; rank < ranks; ++rank) sum += compiled.role_of(rank).arena_bytes;
-    check(sum, planner::memory_of(compiled.device()), "memory");
-  }
-  if (accelerated)
-    check(compiled.tier_bytes(program::kHostTier) + compiled.roles.front().host_staging, planner::total_memory(),
-          "memory");
+  sum += site.outside * static_cast<std::size_t>(site.alone ? 1 : ranks);
+  check(sum, site.memory > 0 ? site.memory : planner::total_memory(), "memory");
+}
+
+// What would fail in the middle of a step.
+void check_messages(const Compiled& compiled, const Site& site, std::vector<std::string>& found) {
+  if (site.alone) return;
+  for (const Role& role : compiled.roles)
+    for (const program::Program& p : role.programs)
+      for (const program::Instruction& i : p.instructions) {
+        if (!i.communicates()) continue;
+        std::uint64_t bytes = 0;
+        for (const program::Operand& o : i.inputs.empty() ? i.outputs : i.inputs) bytes += o.type.bytes();
+        if (bytes <= site.largest_message) continue;
+        found.push_back(
+            fmt::format("'{}' of program '{}' exchanges {} at once, and a message over MPI has at most {}; shard the "
+                        "tensor further "
+                        "(parallel.zero, or tp in parallel.mesh), or train with ranks that are threads",
+                        i.name, p.name, format_bytes(bytes), format_bytes(site.largest_message)));
+        return;
+      }
 }
 
 }  // namespace
@@ -76,11 +97,12 @@ std::vector<std::string> shortfalls(const Config& config, const Registry& regist
   std::vector<std::string> found;
   check_limit(config, registry, compiled, site.threads, found);
   check_machine(compiled, site, found);
+  check_messages(compiled, site, found);
   if (site.alone && compiled.ranks() > kMaxThreadRanks)
     found.push_back(fmt::format(
         "parallel.mesh = \"{}\"{} has {} ranks; threads of one process are at most {}; `mpirun -n {}` starts a process "
         "for each",
-        config.parallel.mesh, compiled.ranks() > compiled.mesh.ranks() ? " with its servers" : "", compiled.ranks(),
+        config.parallel.mesh, compiled.ranks() > compiled.mesh.ranks() ? " with its extra ranks" : "", compiled.ranks(),
         kMaxThreadRanks, compiled.ranks()));
   return found;
 }

@@ -1,4 +1,6 @@
 #pragma once
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -10,9 +12,14 @@ namespace trireme::train {
 
 // Where a run would take place.
 struct Site {
-  int threads = 1;      // of a rank
-  bool alone = true;    // all ranks are threads of this process
-  int local_ranks = 0;  // else: those on this machine; 0: all
+  int threads = 1;            // of a rank
+  bool alone = true;          // all ranks are threads of this process
+  int local_ranks = 0;        // else: those on this machine; 0: all
+  int rank = 0;               // else: this process's own; machines have consecutive ranks
+  std::uint64_t memory = 0;   // bytes that the host has; 0: as this machine says
+  std::uint64_t outside = 0;  // that each process takes beyond the plan
+  // Else: bytes of one message between processes; MPI counts them in an int.
+  std::uint64_t largest_message = std::numeric_limits<std::int32_t>::max();
 };
 
 // Why a compiled run cannot take place here, as sentences that name what is needed and what there is: memory.limit,

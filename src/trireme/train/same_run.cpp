@@ -27,6 +27,21 @@ void refuse_together(const std::string& own, comm::Communicator& world) {
   refuse("{}", broadcast(own, world, first));
 }
 
+// Two long lists from where they differ.
+std::pair<std::string, std::string> shortened(const std::string& a, const std::string& b) {
+  constexpr std::size_t kShown = 80;
+  if (std::max(a.size(), b.size()) <= kShown) return {a, b};
+  const auto same = static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+  const std::size_t comma = a.rfind(',', same);
+  const std::size_t from = comma == std::string::npos ? 0 : comma + 1;
+  const auto shown = [&](const std::string& text) {
+    std::string rest = text.substr(std::min(from, text.size()), kShown);
+    if (from > 0) rest = "…" + rest;
+    return from + kShown < text.size() ? rest + "…" : rest;
+  };
+  return {shown(a), shown(b)};
+}
+
 // One line for a name and one for its value: neither has line breaks.
 void check_same(std::string_view what, const std::vector<Fact>& facts, comm::Communicator& world) {
   std::string text;
@@ -35,9 +50,9 @@ void check_same(std::string_view what, const std::vector<Fact>& facts, comm::Com
   std::string different;
   for (std::size_t i = 0; i < facts.size() && different.empty(); ++i) {
     const std::string& other = 2 * i + 1 < theirs.size() ? theirs[2 * i + 1] : "";
-    if (other != facts[i].value)
-      different = fmt::format("{}: {} is {} on rank 0 and {} on rank {}", what, facts[i].name, other, facts[i].value,
-                              world.rank());
+    if (other == facts[i].value) continue;
+    const auto [first, own] = shortened(other, facts[i].value);
+    different = fmt::format("{}: {} is {} on rank 0 and {} on rank {}", what, facts[i].name, first, own, world.rank());
   }
   refuse_together(different, world);
 }
@@ -79,6 +94,20 @@ void check_same_settings(const Config& config, const std::vector<Fact>& more, co
   for (const Key& key : keys_of(copy))
     if (!about_this_machine(key.name)) facts.push_back({key.name, to_text(key)});
   check_same("the processes of this run were started with different settings", facts, world);
+}
+
+std::vector<Fact> facts_of(const std::optional<Decisions>& plan) {
+  const auto list = [&](const std::vector<std::string>* names) {
+    return names == nullptr ? std::string("not given") : fmt::format("[{}]", fmt::join(*names, ", "));
+  };
+  const bool given = plan.has_value();
+  return {{"--plan", given ? "given" : "not given"},
+          {"the plan's model", given ? plan->model : ""},
+          {"the plan's decisions.device", given ? device::name_of(plan->device) : ""},
+          {"the plan's decisions.recompute", list(given && plan->recompute ? &*plan->recompute : nullptr)},
+          {"the plan's decisions.offload_activations", list(given ? &plan->offload_activations : nullptr)},
+          {"the plan's decisions.offload_states", list(given ? &plan->offload_states : nullptr)},
+          {"the plan's decisions.staging", given ? std::to_string(plan->staging) : ""}};
 }
 
 std::string digest_of(const data::Data& data) {

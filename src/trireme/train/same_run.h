@@ -1,4 +1,6 @@
 #pragma once
+#include <optional>
+
 #include "trireme/comm/communicator.h"
 #include "trireme/data/dataset.h"
 #include "trireme/train/compile.h"
@@ -15,6 +17,8 @@ struct Fact {
 };
 // `more` is what else was asked for, in the same order everywhere: flags of the command line, say.
 void check_same_settings(const Config& config, const std::vector<Fact>& more, comm::Communicator& world);
+// What a plan that was read decides, apart from the keys; nothing: none was given.
+std::vector<Fact> facts_of(const std::optional<Decisions>& plan);
 // What each has read.
 void check_same_data(const data::Data& data, comm::Communicator& world);
 // Of the training and held-out samples: of their number and the contents of some.

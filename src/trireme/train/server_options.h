@@ -8,8 +8,6 @@ namespace trireme::train {
 
 // Refuses settings that do not go with parallel.server.
 void check_server(const Config& config);
-// The setting that keeps a run on the host's cores; empty: there is none.
-std::string needs_host(const Config& config);
 // What parallel.server asks for, with the parameters of `module` shared out over the servers; nothing: no servers.
 std::optional<passes::ServerOptions> server_options(const Config& config, const ir::Module& module,
                                                     const ir::Mesh& workers);

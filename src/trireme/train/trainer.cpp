@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 
+#include "trireme/compiler/dumps.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/core/version.h"
@@ -50,17 +51,14 @@ double program_flops(const program::Program& program) {
 // What all processes of one run must have been given, beyond the keys.
 std::vector<Fact> asked_for(const TrainerOptions& options) {
   const auto yes = [](bool on) { return on ? "given" : "not given"; };
-  std::string plan = "not given";
-  if (options.plan)
-    plan = fmt::format("a plan that recomputes {} values and offloads {}",
-                       options.plan->recompute.value_or(std::vector<std::string>{}).size(),
-                       options.plan->offload_activations.size() + options.plan->offload_states.size());
   const auto& disabled = options.disabled_passes;
-  return {{"--dry-run", yes(options.dry_run)},
-          {"--resume", yes(options.mode == RunMode::resume)},
-          {"--overwrite", yes(options.mode == RunMode::overwrite)},
-          {"--disable-pass", disabled.empty() ? "not given" : fmt::format("{}", fmt::join(disabled, ","))},
-          {"--plan", plan}};
+  std::vector<Fact> facts = {
+      {"--dry-run", yes(options.dry_run)},
+      {"--resume", yes(options.mode == RunMode::resume)},
+      {"--overwrite", yes(options.mode == RunMode::overwrite)},
+      {"--disable-pass", disabled.empty() ? "not given" : fmt::format("{}", fmt::join(disabled, ","))}};
+  for (Fact& fact : facts_of(options.plan)) facts.push_back(std::move(fact));
+  return facts;
 }
 
 }  // namespace
@@ -83,9 +81,15 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   if (options_.on_phase) options_.on_phase("compiling");
   compile_plan();
   for (const std::string& warning : pipeline_warnings(compiled_)) note(LogLevel::warning, warning);
-  shortfalls_ =
-      train::shortfalls(config_, registry_, compiled_,
-                        {.threads = threads_, .alone = options_.world == nullptr, .local_ranks = options_.local_ranks});
+  const bool alone = options_.world == nullptr;
+  outside_ = train::outside(config_, data_, compiled_, alone ? 0 : options_.world->rank(),
+                            alone ? compiled_.ranks() : 1, threads_);
+  shortfalls_ = train::shortfalls(config_, registry_, compiled_,
+                                  {.threads = threads_,
+                                   .alone = alone,
+                                   .local_ranks = options_.local_ranks,
+                                   .rank = alone ? 0 : options_.world->rank(),
+                                   .outside = outside_bytes(outside_, options_.mode == RunMode::resume)});
   if (!options_.dry_run && !shortfalls_.empty()) refuse("{}", shortfalls_.front());
   if (options_.world != nullptr) check_same_programs(compiled_, *options_.world);
   for (const Role& role : compiled_.roles)
@@ -138,7 +142,7 @@ void Trainer::compile_plan() {
       .staging_gives_way = whole,
       .transport = options_.world == nullptr ? comm::TransportKind::threads : comm::TransportKind::mpi,
       .decided = options_.plan,
-      .dump_passes = options_.dump_passes,
+      .dump_passes = leads() ? options_.dump_passes : "",
       .disabled_passes = options_.disabled_passes};
   const auto rounded = [](std::size_t bytes) {
     constexpr std::size_t kUnit = io::kStagingAlignment;
@@ -148,7 +152,10 @@ void Trainer::compile_plan() {
   // State that leaves memory to save it is not staged in memory as a whole.
   constexpr std::size_t kStaging = std::size_t{16} << 20;
   if (whole && offloads_state(config_)) options.staging = kStaging;
+  if (!options.dump_passes.empty()) compiler::remove_dumps(options.dump_passes);
   planned_ = make_plan(config_, registry_, options);
+  if (planned_.stale && leads())
+    note(LogLevel::info, fmt::format("the plan is made anew: {} is for another model", options_.plan->file));
   compiled_ = compile(planned_, config_, options);
   // Where memory is short, checkpoints give way: they are staged in what is left, and may then wait for the disk.
   const Role& role = compiled_.roles.front();
@@ -230,8 +237,7 @@ void Trainer::start() {
     writer_ = std::make_unique<CheckpointWriter>(folder_, *session_, config_.output.keep, broken_);
   }
   if (!config_.runtime.trace.empty()) {
-    constexpr std::size_t kSpans = 2'000'000;
-    trace_ = std::make_unique<runtime::Trace>(kSpans);
+    trace_ = std::make_unique<runtime::Trace>(kTraceSpans);
     session_->step_executor().set_trace(trace_.get());
   }
   const int busy = std::min(compute_threads({}), threads_ * compiled_.mesh.ranks());

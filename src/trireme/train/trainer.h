@@ -14,6 +14,7 @@
 #include "trireme/train/compile.h"
 #include "trireme/train/huggingface.h"
 #include "trireme/train/metrics.h"
+#include "trireme/train/outside.h"
 #include "trireme/train/run_folder.h"
 #include "trireme/train/session.h"
 
@@ -75,6 +76,8 @@ class Trainer {
   const Planned& planned() const { return planned_; }
   // Why the run cannot take place here (room.h); empty after a construction that is no dry run.
   const std::vector<std::string>& shortfalls() const { return shortfalls_; }
+  // What the ranks of this process take of the host's memory beyond the plan.
+  const std::vector<Outside>& outside() const { return outside_; }
   const data::Data& data() const { return data_; }
   Session& session() { return *session_; }
   const std::filesystem::path& folder() const { return folder_; }
@@ -137,6 +140,7 @@ class Trainer {
   data::Data data_;
   Planned planned_;
   Compiled compiled_;
+  std::vector<Outside> outside_;
   std::vector<std::string> shortfalls_;
   double flops_per_step_ = 0;
   double peak_flops_ = 0;

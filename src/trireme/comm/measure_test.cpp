@@ -1,0 +1,28 @@
+#include "trireme/comm/measure.h"
+
+#include <gtest/gtest.h>
+
+#include "trireme/comm/threads/world.h"
+
+namespace trireme::comm {
+namespace {
+
+// A limit that results exceed is none.
+TEST(Measure, NoAllReduceIsQuickerThanItsBound) {
+  const MeasureOptions options{.batches = 9};
+  for (const int ranks : {2, 4})
+    for (const std::size_t bytes : {std::size_t{64} << 10, std::size_t{4} << 20}) {
+      const double bound = measure_in_place(ranks, bytes, options);
+      EXPECT_GT(bound, 0);
+      threads::run(ranks, {}, [&](Communicator& comm) {
+        bind_to_core(comm.rank(), ranks);
+        const Measurement m = measure_all_reduce(comm, Algorithm::native, bytes, options);
+        if (comm.rank() == 0) {
+          EXPECT_GE(m.best_us, bound) << ranks << " ranks, " << bytes << " bytes";
+        }
+      });
+    }
+}
+
+}  // namespace
+}  // namespace trireme::comm

@@ -1,0 +1,89 @@
+#include "trireme/train/outside.h"
+
+#include <algorithm>
+
+#include "trireme/core/text.h"
+#include "trireme/data/loader.h"
+#include "trireme/runtime/trace.h"
+
+namespace trireme::train {
+namespace {
+
+constexpr std::uint64_t kKiB = 1024;
+constexpr std::uint64_t kMiB = 1024 * kKiB;
+
+// Stated, not derived: what was measured (docs/memory.md has the commands), and somewhat more.
+constexpr std::uint64_t kProcess = 48 * kMiB;             // the program, its libraries, what is too small to list
+constexpr std::uint64_t kThread = kMiB;                   // stack, allocator and what libraries keep for each
+constexpr std::uint64_t kInstruction = 3 * kKiB;          // of a program, with the graph that it was lowered from
+constexpr std::uint64_t kRankInstruction = 3 * kKiB / 2;  // prepared by a rank's executor
+
+std::uint64_t bytes_of(const data::Batch& batch) {
+  return batch.tokens.size() * sizeof(batch.tokens[0]) + batch.targets.size() * sizeof(batch.targets[0]) +
+         batch.images.size() * sizeof(batch.images[0]) + batch.labels.size() * sizeof(batch.labels[0]);
+}
+
+std::uint64_t row_bytes(const data::Dataset& set) {
+  data::Batch batch;
+  batch.rows = 1;
+  set.resize(batch, 1);
+  // In 16 bits too, at most.
+  return bytes_of(batch) + batch.images.size() * sizeof(std::uint16_t);
+}
+
+std::uint64_t instructions(const Role& role) {
+  std::uint64_t sum = 0;
+  for (const program::Program& p : role.programs) sum += p.instructions.size();
+  return sum;
+}
+
+}  // namespace
+
+std::vector<Outside> outside(const Config& config, const data::Data& data, const Compiled& compiled, int first,
+                             int ranks, int threads) {
+  std::vector<Outside> all;
+  const auto add = [&](std::string name, std::string what, std::uint64_t bytes) {
+    if (bytes > 0) all.push_back({std::move(name), std::move(what), bytes});
+  };
+  data::DataMemory samples;
+  for (const auto& set : {data.train, data.eval})
+    if (set) samples += set->memory();
+  add("data", "samples in memory", samples.held);
+  add("files", "mapped files of samples, as far as they are read", samples.mapped);
+
+  // Each replica's rows are read once; ranks at their own pace have a loader each.
+  std::vector<int> shards;
+  for (int r = first; r < first + ranks; ++r)
+    if (!compiled.role_of(r).exchange) shards.push_back(compiled.row_shard(r));
+  std::sort(shards.begin(), shards.end());
+  shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
+  const std::uint64_t rows = static_cast<std::uint64_t>(compiled.micro_rows / compiled.replicas) * shards.size();
+  const auto ahead = static_cast<std::uint64_t>(data::LoaderOptions{}.depth) + 2;  // being made, and being used
+  std::uint64_t row = data.train ? row_bytes(*data.train) : 0;
+  add("batches", fmt::format("{} read ahead, and one of evaluation", ahead),
+      row * rows * (ahead * static_cast<std::uint64_t>(compiled.micro_batches) + 1));
+
+  add("trace", "spans of runtime.trace", config.runtime.trace.empty() ? 0 : kTraceSpans * sizeof(runtime::Trace::Span));
+  std::uint64_t programs = 0;
+  for (const Role& role : compiled.roles) programs += instructions(role) * kInstruction;
+  for (int r = first; r < first + ranks; ++r) programs += instructions(compiled.role_of(r)) * kRankInstruction;
+  add("programs", "graphs, programs and prepared kernels", programs);
+  add("threads", fmt::format("{} rank{} of {} and their streams", ranks, ranks == 1 ? "" : "s", threads),
+      static_cast<std::uint64_t>(ranks) * (static_cast<std::uint64_t>(threads) + 2) * kThread);
+  add("process", "program and libraries, and what is too small to list", kProcess);
+
+  std::uint64_t saved = 0;
+  for (const ir::State& state : compiled.saved_states())
+    saved += TensorType{state.type.dtype, state.global_shape()}.bytes();
+  all.push_back({"checkpoint", "files of the checkpoint, mapped while they are checked and read", saved, true});
+  return all;
+}
+
+std::uint64_t outside_bytes(const std::vector<Outside>& all, bool resumed) {
+  std::uint64_t sum = 0;
+  for (const Outside& one : all)
+    if (resumed || !one.when_resumed) sum += one.bytes;
+  return sum;
+}
+
+}  // namespace trireme::train

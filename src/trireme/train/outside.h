@@ -1,0 +1,30 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/data/dataset.h"
+#include "trireme/train/compile.h"
+
+namespace trireme::train {
+
+// Something that a run keeps in the host's memory and its memory plan does not have.
+struct Outside {
+  std::string name;
+  std::string what;
+  std::uint64_t bytes = 0;    // predicted, at most
+  bool when_resumed = false;  // only then
+};
+
+// What the `ranks` from `first` on take, as threads of one process: its batches, data, trace, programs and threads, and
+// what program and libraries take for themselves. The process's resident size is at most its arenas and the sum of it.
+// A GPU's own memory and the driver's are not in it.
+std::vector<Outside> outside(const Config& config, const data::Data& data, const Compiled& compiled, int first,
+                             int ranks, int threads);
+// Of a run that is resumed, or of one that is not.
+std::uint64_t outside_bytes(const std::vector<Outside>& all, bool resumed);
+
+// The spans that a trace has room for.
+inline constexpr std::size_t kTraceSpans = 2'000'000;
+
+}  // namespace trireme::train

@@ -1,0 +1,72 @@
+// What the whole process takes: never more than its arenas and what `trireme memory` lists outside of them.
+#include <gtest/gtest.h>
+
+#include "end_to_end/program.h"
+
+namespace trireme::testing {
+namespace {
+
+class Resident : public Program {
+ protected:
+  struct Predicted {
+    std::int64_t arenas = 0;
+    std::int64_t outside = 0;
+    std::int64_t resumed = 0;  // more, on resuming
+  };
+
+  Predicted predicted(std::vector<std::string> settings) const {
+    settings.insert(settings.begin(), {"memory", "tiny.toml", "--json", "--brief"});
+    const auto json = nlohmann::json::parse(done(settings).out);
+    Predicted p;
+    for (const auto& rank : json.at("ranks")) p.arenas += rank.at("predicted_peak_bytes").get<std::int64_t>();
+    for (const auto& one : json.at("outside"))
+      (one.at("when_resumed").get<bool>() ? p.resumed : p.outside) += one.at("bytes").get<std::int64_t>();
+    EXPECT_EQ(json.at("resident_bound_bytes").get<std::int64_t>(), p.arenas + p.outside);
+    return p;
+  }
+
+  void expect_within(const std::vector<std::string>& settings) const {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "the sanitizers take memory of their own";
+#endif
+    const Predicted p = predicted(settings);
+    std::vector<std::string> train = settings;
+    train.insert(train.begin(), {"train", "tiny.toml", "--output.dir=run"});
+    const Finished f = done(train);
+    EXPECT_LE(f.peak_bytes, p.arenas + p.outside);
+    // A bound that is far off says nothing: the arenas are most of what there is, and they are in use.
+    EXPECT_GT(f.peak_bytes, p.arenas) << "the configuration is too small to show anything";
+    EXPECT_GT(p.arenas, p.outside / 3) << "the configuration is too small to show anything";
+    train.insert(train.end(), {"--resume", "--train.steps=4"});
+    EXPECT_LE(done(train).peak_bytes, p.arenas + p.outside + p.resumed) << "resumed";
+  }
+
+  // About 40 MiB of weights, gradients, optimizer states and staging.
+  std::vector<std::string> wide(std::vector<std::string> more) const {
+    more.insert(more.begin(), {"--model.layers=4", "--model.width=256", "--model.heads=4", "--model.context=64",
+                               "--train.batch=8", "--train.steps=3", "--train.decay_steps=4"});
+    return more;
+  }
+};
+
+TEST_F(Resident, OneRank) { expect_within(wide({"--parallel.mesh=dp=1"})); }
+TEST_F(Resident, ShardedState) { expect_within(wide({"--parallel.mesh=dp=2", "--parallel.zero=3"})); }
+TEST_F(Resident, OffloadedState) {
+  expect_within(wide({"--parallel.mesh=dp=1", "--model.width=512", "--memory.offload=optimizer",
+                      "--output.staging=1MiB", "--train.batch=32"}));
+}
+TEST_F(Resident, ManyMicroBatchesOfADeepModel) {
+  expect_within({"--parallel.mesh=dp=1", "--model.layers=60", "--model.width=64", "--model.heads=2",
+                 "--model.context=32", "--train.batch=16", "--train.micro_batch=4", "--train.steps=3",
+                 "--train.decay_steps=4"});
+}
+TEST_F(Resident, Stages) { expect_within(wide({"--parallel.mesh=pp=2", "--train.micro_batch=2"})); }
+TEST_F(Resident, Servers) { expect_within(wide({"--parallel.mesh=dp=2", "--parallel.server=sync"})); }
+TEST_F(Resident, TracedImages) {
+  expect_within({"--model.family=resnet", "--model.layers=18", "--model.width=16", "--model.image=32",
+                 "--data.images=synthetic", "--data.text=[]", "--train.batch=64", "--parallel.mesh=dp=2",
+                 "--train.steps=3", "--train.decay_steps=4", "--runtime.trace=trace.json"});
+}
+
+}  // namespace
+}  // namespace trireme::testing
