@@ -74,7 +74,7 @@ struct Link {
   double start = 0;                 // of a collective, once
   double tree_latency = 0;          // of a hop in a tree; 0: as `latency`
   std::int64_t sharing = 1;         // ranks of a node that share one such link
-  std::vector<MeasuredCollective> measured;
+  std::vector<MeasuredCollective> measured = {};
   friend bool operator==(const Link&, const Link&) = default;
 };
 
@@ -100,9 +100,9 @@ struct Software {
 struct Ranks {
   std::int64_t first = 0;
   std::int64_t last = 0;
-  std::string device;    // of `devices`; empty: the same
-  double speed = 1;      // of kernels
-  double bandwidth = 1;  // of its links
+  std::string device = {};  // of `devices`; empty: the same
+  double speed = 1;         // of kernels
+  double bandwidth = 1;     // of its links
   friend bool operator==(const Ranks&, const Ranks&) = default;
 };
 
