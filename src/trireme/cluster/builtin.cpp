@@ -2,9 +2,9 @@
 
 // Clusters to start from: nodes of eight GPUs. Peaks are the vendor's data sheets'; the best products, bandwidths and
 // bus bandwidths of all-reduce are measurements published in stas00/ml-engineering and NVIDIA's GTC24 talks; latencies
-// are NCCL's own constants (tuning.cc, protocol LL128). Tiles, depth, shares by op and what a software generation adds
-// were fitted to the runs of bench/published_runs.csv and to nothing else (docs/simulator.md). Prices are round
-// figures to be replaced by one's own.
+// are NCCL's own constants (tuning.cc, protocol LL128). The share of the peak that long runs sustain, the shares by op
+// and what a generation of software adds were fitted to the runs of bench/published_runs.csv (docs/simulator.md).
+// B200's are as the H100's, of which there are runs. Prices are round figures to be replaced by one's own.
 namespace trireme::cluster {
 namespace {
 
@@ -13,7 +13,7 @@ source = "NVIDIA data sheet; stas00/ml-engineering; NCCL tuning.cc"
 transport = "nccl"
 host_bandwidth = "20GB/s"
 step = "2ms"
-generation = "flash"
+generation = "trireme"
 
 [device]
 name = "A100-80G SXM"
@@ -23,12 +23,12 @@ memory_bandwidth = "2.04TB/s"
 memory_efficiency = 0.85
 launch = "5us"
 price = 2.0
-matmul_efficiency = 0.869     # 271 TFLOP/s is the best product seen
+matmul_efficiency = 0.8      # that long runs sustain; the best product seen does 271 TFLOP/s
 units = 108
 depth = 128
 communication_slowdown = 1.1
 flops = { f32 = 19.5e12, tf32 = 156e12, bf16 = 312e12, f16 = 312e12 }
-kernels = { attention = 0.6, attention_grad = 0.45, conv2d = 0.5 }
+kernels = { attention = 0.69, attention_grad = 0.52, conv2d = 0.5 }
 tiles = [
   { rows = 256, columns = 128 },
   { rows = 128, columns = 128, efficiency = 0.95 },
@@ -59,12 +59,18 @@ latency = "10us"
 bandwidth = "3GB/s"
 latency = "100us"
 
-[software.flash]
+[software.trireme]             # fused kernels, gradients reduced during backward
 
-[software.unfused]             # scores in memory, kernels of 2021 and 2022
+[software.flash]               # frameworks of 2023 and 2024
+compute = 1.15
+elementwise = 1.75             # more passes over memory
+
+[software.unfused]             # frameworks of 2021 and 2022: scores in memory
 attention = "scores"
 forward_passes = 5
 backward_passes = 6
+compute = 1.15
+elementwise = 1.75
 overlap_groups = false
 )";
 
@@ -73,7 +79,7 @@ source = "NVIDIA data sheet; stas00/ml-engineering; NCCL tuning.cc"
 transport = "nccl"
 host_bandwidth = "20GB/s"
 step = "2ms"
-generation = "flash"
+generation = "trireme"
 
 [device]
 name = "H100 SXM"
@@ -83,12 +89,12 @@ memory_bandwidth = "3.35TB/s"
 memory_efficiency = 0.85
 launch = "4us"
 price = 3.0
-matmul_efficiency = 0.803     # 794 TFLOP/s is the best product seen
+matmul_efficiency = 0.64      # that long runs sustain; the best product seen does 794 TFLOP/s
 units = 132
 depth = 128
 communication_slowdown = 1.1
 flops = { f32 = 67e12, tf32 = 494e12, bf16 = 989e12, f16 = 989e12 }
-kernels = { attention = 0.6, attention_grad = 0.45, conv2d = 0.5 }
+kernels = { attention = 0.4, attention_grad = 0.35, conv2d = 0.5 }
 tiles = [
   { rows = 256, columns = 128 },
   { rows = 128, columns = 128, efficiency = 0.95 },
@@ -119,12 +125,18 @@ latency = "10us"
 bandwidth = "3GB/s"
 latency = "100us"
 
-[software.flash]
+[software.trireme]             # fused kernels, gradients reduced during backward
 
-[software.unfused]             # scores in memory, kernels of 2021 and 2022
+[software.flash]               # frameworks of 2023 and 2024
+compute = 1.15
+elementwise = 1.75             # more passes over memory
+
+[software.unfused]             # frameworks of 2021 and 2022: scores in memory
 attention = "scores"
 forward_passes = 5
 backward_passes = 6
+compute = 1.15
+elementwise = 1.75
 overlap_groups = false
 )";
 
@@ -133,7 +145,7 @@ source = "NVIDIA data sheet; stas00/ml-engineering; NCCL tuning.cc"
 transport = "nccl"
 host_bandwidth = "20GB/s"
 step = "2ms"
-generation = "flash"
+generation = "trireme"
 
 [device]
 name = "H200 SXM"
@@ -143,12 +155,12 @@ memory_bandwidth = "4.8TB/s"
 memory_efficiency = 0.85
 launch = "4us"
 price = 3.8
-matmul_efficiency = 0.803     # 794 TFLOP/s is the best product seen
+matmul_efficiency = 0.64      # that long runs sustain; the best product seen does 794 TFLOP/s
 units = 132
 depth = 128
 communication_slowdown = 1.1
 flops = { f32 = 67e12, tf32 = 494e12, bf16 = 989e12, f16 = 989e12 }
-kernels = { attention = 0.6, attention_grad = 0.45, conv2d = 0.5 }
+kernels = { attention = 0.4, attention_grad = 0.35, conv2d = 0.5 }
 tiles = [
   { rows = 256, columns = 128 },
   { rows = 128, columns = 128, efficiency = 0.95 },
@@ -179,12 +191,18 @@ latency = "10us"
 bandwidth = "3GB/s"
 latency = "100us"
 
-[software.flash]
+[software.trireme]             # fused kernels, gradients reduced during backward
 
-[software.unfused]             # scores in memory, kernels of 2021 and 2022
+[software.flash]               # frameworks of 2023 and 2024
+compute = 1.15
+elementwise = 1.75             # more passes over memory
+
+[software.unfused]             # frameworks of 2021 and 2022: scores in memory
 attention = "scores"
 forward_passes = 5
 backward_passes = 6
+compute = 1.15
+elementwise = 1.75
 overlap_groups = false
 )";
 
@@ -193,7 +211,7 @@ source = "NVIDIA data sheet; stas00/ml-engineering; NCCL tuning.cc"
 transport = "nccl"
 host_bandwidth = "20GB/s"
 step = "2ms"
-generation = "flash"
+generation = "trireme"
 
 [device]
 name = "B200"
@@ -203,12 +221,12 @@ memory_bandwidth = "8TB/s"
 memory_efficiency = 0.85
 launch = "4us"
 price = 5.5
-matmul_efficiency = 0.776     # 1745 TFLOP/s is the best product seen
+matmul_efficiency = 0.62      # that long runs sustain; the best product seen does 1745 TFLOP/s
 units = 148
 depth = 128
 communication_slowdown = 1.1
 flops = { f32 = 75e12, tf32 = 1100e12, bf16 = 2250e12, f16 = 2250e12 }
-kernels = { attention = 0.6, attention_grad = 0.45, conv2d = 0.5 }
+kernels = { attention = 0.4, attention_grad = 0.35, conv2d = 0.5 }
 tiles = [
   { rows = 256, columns = 128 },
   { rows = 128, columns = 128, efficiency = 0.95 },
@@ -239,12 +257,18 @@ latency = "10us"
 bandwidth = "3GB/s"
 latency = "100us"
 
-[software.flash]
+[software.trireme]             # fused kernels, gradients reduced during backward
 
-[software.unfused]             # scores in memory, kernels of 2021 and 2022
+[software.flash]               # frameworks of 2023 and 2024
+compute = 1.15
+elementwise = 1.75             # more passes over memory
+
+[software.unfused]             # frameworks of 2021 and 2022: scores in memory
 attention = "scores"
 forward_passes = 5
 backward_passes = 6
+compute = 1.15
+elementwise = 1.75
 overlap_groups = false
 )";
 

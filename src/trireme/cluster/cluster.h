@@ -91,6 +91,7 @@ struct Software {
   double forward_passes = 0;        // scores: times that all of them are read or written, forward
   double backward_passes = 0;
   double compute = 1;           // time of kernels, over that of the device's description
+  double elementwise = 1;       // further, of those that are neither products, convolutions nor attention: more passes
   bool overlap_groups = true;   // gradients are reduced during backward
   double message_overhead = 0;  // seconds around a message between stages
   friend bool operator==(const Software&, const Software&) = default;

@@ -80,6 +80,7 @@ void visit(V& v, Software& s) {
   v.number("forward_passes", s.forward_passes, 0);
   v.number("backward_passes", s.backward_passes, 0);
   v.number("compute", s.compute, 0);
+  v.number("elementwise", s.elementwise, 0);
   v.flag("overlap_groups", s.overlap_groups);
   v.seconds("message_overhead", s.message_overhead);
 }

@@ -63,7 +63,8 @@ double estimate(const Kernel& kernel, const Device& device, const cluster::Softw
     const double passes = kernel.op == "attention" ? software.forward_passes : software.backward_passes;
     seconds = compute + (bytes + passes * kernel.score_bytes) / bandwidth;
   }
-  return device.launch + seconds * software.compute;
+  const bool matrix = kernel.product || kernel.matrix || kernel.score_bytes > 0 || device.kernels.contains(kernel.op);
+  return device.launch + seconds * software.compute * (matrix ? 1 : software.elementwise);
 }
 
 double distance(const std::vector<double>& a, const std::vector<double>& b) {

@@ -154,6 +154,15 @@ TEST_F(KernelTime, IsAsMeasuredAndInterpolatedBetweenMeasurements) {
   EXPECT_DOUBLE_EQ(at(1 << 16, 2), plain);  // not measured with two threads
 }
 
+TEST_F(KernelTime, IsLongerInOlderSoftware) {
+  const Kernel gelu = kernel("gelu", {{DType::f32, {1 << 20}}});
+  const Kernel product =
+      kernel("matmul", {{DType::f32, {64, 64}}, {DType::f32, {64, 64}}, TensorType::none(), TensorType::none()});
+  const cluster::Software old{.compute = 1.5, .elementwise = 2};
+  EXPECT_DOUBLE_EQ(kernel_seconds(gelu, device, old, 1), 3 * seconds(gelu));
+  EXPECT_DOUBLE_EQ(kernel_seconds(product, device, old, 1), 1.5 * seconds(product));
+}
+
 TEST_F(KernelTime, OfAttentionThatWritesItsScoresCountsTheirBytes) {
   const Kernel k = kernel("attention", {{DType::bf16, {2, 256, 3, 4, 64}}, TensorType::none(), TensorType::none()});
   EXPECT_DOUBLE_EQ(k.score_bytes, 2.0 * 2 * 4 * 256 * 256);

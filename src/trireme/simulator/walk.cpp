@@ -229,8 +229,10 @@ class Walk {
     const auto count = [&](Resource r) { return loads_[actor].tasks[static_cast<std::size_t>(r)]; };
     if (domain.cores > 0 && (task.resource == Resource::compute || task.resource == Resource::cores)) {
       const double demand = demands_[static_cast<std::size_t>(actors_[actor].domain)];
-      const double own = task.resource == Resource::compute ? actors_[actor].threads : 1;
-      const double slowdown = demand >= domain.cores && demand > own ? domain.busy_slowdown : 1;
+      // What communicates was measured with all ranks at it.
+      const bool shares =
+          task.resource == Resource::compute && demand >= domain.cores && demand > actors_[actor].threads;
+      const double slowdown = shares ? domain.busy_slowdown : 1;
       return std::min(1.0, domain.cores / demand) / slowdown;
     }
     const double share = 1.0 / std::max(1, count(task.resource));
