@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -165,6 +166,10 @@ int bench_plans(const Context& context, const PlansArguments& a) {
   if (s.pairs > 0)
     say(stdout, "order: {:.1f}% of {} pairs that differ by more than 10% are ordered as measured\n",
         100.0 * static_cast<double>(s.ordered) / static_cast<double>(s.pairs), s.pairs);
+  std::array<double, 1> load{};
+  if (::getloadavg(load.data(), 1) == 1 && load[0] > 1.5 * static_cast<double>(cluster.node.cores))
+    say(stdout, "load:  {:.1f} on {} cores: other work takes part of them, and the measured times with it\n", load[0],
+        cluster.node.cores);
   return 0;
 }
 

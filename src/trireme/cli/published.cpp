@@ -85,7 +85,10 @@ cluster::Cluster cluster_of(const Row& row) {
   std::string name = row.text("hardware").substr(0, row.text("hardware").find_first_of("-/"));
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
   cluster::Cluster cluster = cluster::load_cluster(name);
-  cluster.generation = row.text("attention").starts_with("unfused") ? "unfused" : "flash";
+  // "unfused scores", "flash", "flash?", or a generation by its name.
+  const std::string& software = row.text("attention");
+  cluster.generation = software.starts_with("unfused") ? "unfused" : software;
+  if (!cluster.software.contains(cluster.generation)) cluster.generation = "flash";
   return cluster;
 }
 

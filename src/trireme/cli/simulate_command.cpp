@@ -33,7 +33,6 @@ struct SimulateArguments {
   std::string compare;
   std::string published;
   int width = 0;
-  bool show = false;
   bool json = false;
 };
 
@@ -43,6 +42,7 @@ struct Run {
   simulator::Simulation simulation;
   double seconds = 0;  // that simulating took
 
+  const char* unit() const { return on.images ? "images" : "tokens"; }
   double tokens_per_s() const { return on.tokens / simulation.step_seconds; }
   int ranks() const { return on.compiled.ranks(); }
   double price_per_hour() const {
@@ -182,8 +182,8 @@ std::string text_of(const Run& run, const SimulateArguments& a) {
       "mesh    {}, {} micro-batch{}{}\n", run.ranks() == 1 ? "one rank" : run.on.compiled.mesh.str(),
       run.on.compiled.micro_batches, run.on.compiled.micro_batches == 1 ? "" : "es",
       run.on.compiled.plan.stages() > 1 ? fmt::format(", pipeline {}", run.on.config.parallel.pipeline) : "");
-  out += fmt::format("step    {}, {} tokens/s, MFU {:.1f}%\n", milliseconds(s.step_seconds),
-                     format_rate(run.tokens_per_s()), 100 * s.mfu());
+  out += fmt::format("step    {}, {} {}/s, MFU {:.1f}%\n", milliseconds(s.step_seconds),
+                     format_rate(run.tokens_per_s()), run.unit(), 100 * s.mfu());
   out += fmt::format("time    {}\n", kinds_text(s.mean));
   std::size_t peak = 0;
   double memory = c.device.memory;
@@ -197,7 +197,7 @@ std::string text_of(const Run& run, const SimulateArguments& a) {
                      format_bytes(static_cast<std::uint64_t>(memory)), s.fits ? "" : ": does NOT fit");
   const double total = tokens_of_run(run, a);
   const double hours = total / run.tokens_per_s() / kHour;
-  out += fmt::format("run     {} tokens in {}{}\n", format_rate(total), time_text(hours),
+  out += fmt::format("run     {} {} in {}{}\n", format_rate(total), run.unit(), time_text(hours),
                      run.price_per_hour() > 0 ? fmt::format(", ${:.2f}", hours * run.price_per_hour()) : "");
   if (run.on.foreign) out += "note    this build lowers for a CPU: a GPU's workspaces and fused kernels differ\n";
   out += "\n";
@@ -205,11 +205,11 @@ std::string text_of(const Run& run, const SimulateArguments& a) {
   out += simulator::picture(s, a.width > 0 ? a.width : terminal > 0 ? terminal : kUsualWidth);
   out += "  F forward, B input gradients, W weight gradients, U update, c exposed communication, · idle\n";
   if (s.cast.actors.size() == 1) return out;
-  out += fmt::format("\n  {:<16}{:>6}{:>12}{:>12}{:>12}{:>12}{:>22}\n", "role", "ranks", "compute", "exposed", "bubble",
+  out += fmt::format("\n  {:<16}{:>6}{:>13}{:>13}{:>13}{:>13}{:>22}\n", "role", "ranks", "compute", "exposed", "bubble",
                      "waiting", "memory, B");
   for (std::size_t i = 0; i < s.cast.actors.size(); ++i) {
     const simulator::TimeByKind& t = s.by_actor[i];
-    out += fmt::format("  {:<16}{:>6}{:>12}{:>12}{:>12}{:>12}{:>22}\n", s.cast.actors[i].name, s.cast.ranks[i],
+    out += fmt::format("  {:<16}{:>6}{:>13}{:>13}{:>13}{:>13}{:>22}\n", s.cast.actors[i].name, s.cast.ranks[i],
                        milliseconds(t.compute), milliseconds(t.exposed_communication), milliseconds(t.bubble),
                        milliseconds(t.waiting), format_count(run.on.compiled.roles[s.cast.role[i]].arena_bytes));
   }

@@ -3,8 +3,9 @@
 // Clusters to start from: nodes of eight GPUs. Peaks are the vendor's data sheets'; the best products, bandwidths and
 // bus bandwidths of all-reduce are measurements published in stas00/ml-engineering and NVIDIA's GTC24 talks; latencies
 // are NCCL's own constants (tuning.cc, protocol LL128). The share of the peak that long runs sustain, the shares by op
-// and what a generation of software adds were fitted to the runs of bench/published_runs.csv (docs/simulator.md).
-// B200's are as the H100's, of which there are runs. Prices are round figures to be replaced by one's own.
+// and what a generation of software adds were fitted to the runs of bench/published_runs.csv and, for Hopper, to our
+// own of GPT-2 on an H200 (docs/simulator.md). B200's are as the H100's. Prices are round figures to be replaced by
+// one's own.
 namespace trireme::cluster {
 namespace {
 
@@ -89,12 +90,12 @@ memory_bandwidth = "3.35TB/s"
 memory_efficiency = 0.85
 launch = "4us"
 price = 3.0
-matmul_efficiency = 0.64      # that long runs sustain; the best product seen does 794 TFLOP/s
+matmul_efficiency = 0.73      # that long runs sustain; the best product seen does 794 TFLOP/s
 units = 132
 depth = 128
 communication_slowdown = 1.1
 flops = { f32 = 67e12, tf32 = 494e12, bf16 = 989e12, f16 = 989e12 }
-kernels = { attention = 0.4, attention_grad = 0.35, conv2d = 0.5 }
+kernels = { attention = 0.46, attention_grad = 0.4, conv2d = 0.5 }
 tiles = [
   { rows = 256, columns = 128 },
   { rows = 128, columns = 128, efficiency = 0.95 },
@@ -128,15 +129,15 @@ latency = "100us"
 [software.trireme]             # fused kernels, gradients reduced during backward
 
 [software.flash]               # frameworks of 2023 and 2024
-compute = 1.15
-elementwise = 1.75             # more passes over memory
+compute = 1.31
+elementwise = 1.54             # more passes over memory
 
 [software.unfused]             # frameworks of 2021 and 2022: scores in memory
 attention = "scores"
 forward_passes = 5
 backward_passes = 6
-compute = 1.15
-elementwise = 1.75
+compute = 1.31
+elementwise = 1.54
 overlap_groups = false
 )";
 
@@ -155,12 +156,12 @@ memory_bandwidth = "4.8TB/s"
 memory_efficiency = 0.85
 launch = "4us"
 price = 3.8
-matmul_efficiency = 0.64      # that long runs sustain; the best product seen does 794 TFLOP/s
+matmul_efficiency = 0.73      # that long runs sustain; the best product seen does 794 TFLOP/s
 units = 132
 depth = 128
 communication_slowdown = 1.1
 flops = { f32 = 67e12, tf32 = 494e12, bf16 = 989e12, f16 = 989e12 }
-kernels = { attention = 0.4, attention_grad = 0.35, conv2d = 0.5 }
+kernels = { attention = 0.46, attention_grad = 0.4, conv2d = 0.5 }
 tiles = [
   { rows = 256, columns = 128 },
   { rows = 128, columns = 128, efficiency = 0.95 },
@@ -194,15 +195,15 @@ latency = "100us"
 [software.trireme]             # fused kernels, gradients reduced during backward
 
 [software.flash]               # frameworks of 2023 and 2024
-compute = 1.15
-elementwise = 1.75             # more passes over memory
+compute = 1.31
+elementwise = 1.54             # more passes over memory
 
 [software.unfused]             # frameworks of 2021 and 2022: scores in memory
 attention = "scores"
 forward_passes = 5
 backward_passes = 6
-compute = 1.15
-elementwise = 1.75
+compute = 1.31
+elementwise = 1.54
 overlap_groups = false
 )";
 
@@ -221,12 +222,12 @@ memory_bandwidth = "8TB/s"
 memory_efficiency = 0.85
 launch = "4us"
 price = 5.5
-matmul_efficiency = 0.62      # that long runs sustain; the best product seen does 1745 TFLOP/s
+matmul_efficiency = 0.71      # that long runs sustain; the best product seen does 1745 TFLOP/s
 units = 148
 depth = 128
 communication_slowdown = 1.1
 flops = { f32 = 75e12, tf32 = 1100e12, bf16 = 2250e12, f16 = 2250e12 }
-kernels = { attention = 0.4, attention_grad = 0.35, conv2d = 0.5 }
+kernels = { attention = 0.46, attention_grad = 0.4, conv2d = 0.5 }
 tiles = [
   { rows = 256, columns = 128 },
   { rows = 128, columns = 128, efficiency = 0.95 },
@@ -260,15 +261,15 @@ latency = "100us"
 [software.trireme]             # fused kernels, gradients reduced during backward
 
 [software.flash]               # frameworks of 2023 and 2024
-compute = 1.15
-elementwise = 1.75             # more passes over memory
+compute = 1.31
+elementwise = 1.54             # more passes over memory
 
 [software.unfused]             # frameworks of 2021 and 2022: scores in memory
 attention = "scores"
 forward_passes = 5
 backward_passes = 6
-compute = 1.15
-elementwise = 1.75
+compute = 1.31
+elementwise = 1.54
 overlap_groups = false
 )";
 

@@ -74,8 +74,9 @@ class Clock {
   };
 
   const Known& look_up(std::size_t actor, const Instruction& instruction) {
-    // The same values of another micro-batch have the same name, types and attributes.
+    // The same values of another micro-batch have the same name, op, phase and size.
     std::string key = instruction.name;
+    if (!instruction.outputs.empty()) key += fmt::format(" {} ", instruction.outputs.front().type.bytes());
     key += static_cast<char>('0' + static_cast<int>(instruction.phase));
     key += instruction.op->name;
     const auto [at, fresh] = known_[actor].try_emplace(std::move(key));

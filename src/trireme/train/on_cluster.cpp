@@ -80,8 +80,8 @@ OnCluster compile_on(Config config, const Registry& registry, cluster::Cluster c
   if (out.foreign || offloads_state(config)) compile_options.staging = io::kStagingAlignment;
   out.planned = make_plan(config, registry, compile_options);
   out.compiled = compile(out.planned, config, compile_options);
-  const bool images = registry.models.at(config.model.family).images;
-  out.tokens = static_cast<double>(config.train.batch) * (images ? 1.0 : static_cast<double>(config.model.context));
+  out.images = registry.models.at(config.model.family).images;
+  out.tokens = static_cast<double>(config.train.batch) * (out.images ? 1.0 : static_cast<double>(config.model.context));
   out.config = std::move(config);
   out.cluster = std::move(cluster);
   return out;

@@ -23,6 +23,7 @@ struct OnCluster {
   cluster::Cluster cluster;  // runtime.link, where it emulates one, in the place of its links
   bool foreign = false;      // this build has no kernels for the cluster's devices: workspaces are those of a CPU
   double tokens = 0;         // of a step; images count as one each
+  bool images = false;
 };
 
 // Data is opened only where the model's shape depends on it. On a cluster of GPUs the programs are a GPU's where this
