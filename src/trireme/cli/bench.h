@@ -16,6 +16,7 @@ void add_bench_comm(CLI::App& bench, Context& context);
 void add_bench_gemm(CLI::App& bench, Context& context);
 void add_bench_generate(CLI::App& bench, Context& context);
 void add_bench_offload(CLI::App& bench, Context& context);
+void add_bench_plans(CLI::App& bench, Context& context);
 void add_bench_ranks(CLI::App& bench, Context& context);
 void add_bench_reduce(CLI::App& bench, Context& context);
 

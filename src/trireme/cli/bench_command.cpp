@@ -127,6 +127,7 @@ void add_bench(CLI::App& app, Context& context) {
   add_bench_gemm(*bench, context);
   add_bench_generate(*bench, context);
   add_bench_offload(*bench, context);
+  add_bench_plans(*bench, context);
   add_bench_ranks(*bench, context);
   add_bench_reduce(*bench, context);
 }

@@ -29,7 +29,7 @@ constexpr const char* kFooter =
     "  trireme generate --from runs/latest --prompt 'template<'\n";
 
 // Words of the language that this version does not speak yet.
-constexpr std::array<std::string_view, 4> kLater = {"plan", "simulate", "compress", "dashboard"};
+constexpr std::array<std::string_view, 3> kLater = {"plan", "compress", "dashboard"};
 
 std::optional<std::string> unknown_command(const CLI::App& app, const std::vector<std::string>& arguments) {
   std::vector<std::string> names;
@@ -99,6 +99,8 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
   add_eval(app, context);
   add_memory(app, context);
   add_inspect(app, context);
+  add_simulate(app, context);
+  add_calibrate(app, context);
   add_bench(app, context);
   add_tokenize(app, context);
   add_config(app, context);

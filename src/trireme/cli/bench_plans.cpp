@@ -1,0 +1,191 @@
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "trireme/cli/bench.h"
+#include "trireme/cli/calibration.h"
+#include "trireme/cli/measured_step.h"
+#include "trireme/cli/output.h"
+#include "trireme/core/error.h"
+#include "trireme/core/rng.h"
+#include "trireme/simulator/simulate.h"
+#include "trireme/train/on_cluster.h"
+
+namespace trireme::cli {
+namespace {
+
+struct PlansArguments {
+  int plans = 40;
+  int steps = 7;
+  std::int64_t seed = 1;
+  bool json = false;
+};
+
+// Tokens to train on, for the time of a benchmark.
+class TokenFile {
+ public:
+  TokenFile() : path_(std::filesystem::temp_directory_path() / fmt::format("trireme-plans-{}.bin", ::getpid())) {
+    std::ofstream out(path_, std::ios::binary);
+    SplitMix random(1);
+    for (int i = 0; i < 200'000; ++i) {
+      const auto token = static_cast<std::uint16_t>(random.unit() * 256);
+      out.write(reinterpret_cast<const char*>(&token), sizeof token);
+    }
+  }
+  ~TokenFile() {
+    std::error_code unknown;
+    std::filesystem::remove(path_, unknown);
+  }
+  TokenFile(const TokenFile&) = delete;
+  TokenFile& operator=(const TokenFile&) = delete;
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Settings of a random plan; the same for the same seed.
+std::vector<std::string> random_plan(SplitMix& random, const std::string& tokens) {
+  const auto pick = [&]<std::size_t N>(const std::array<const char*, N>& of) {
+    return std::string(of[static_cast<std::size_t>(random.unit() * N)]);
+  };
+  const std::string family = pick(std::array{"gpt2", "llama"});
+  const std::string mesh =
+      pick(std::array{"dp=1", "dp=2", "dp=4", "tp=2", "pp=2", "pp=2,dp=2", "dp=2,tp=2", "pp=2,tp=2", "pp=4"});
+  std::vector<std::string> settings = {"model.family=" + family,
+                                       "model.layers=4",
+                                       "model.heads=4",
+                                       "model.vocab=256",
+                                       "model.width=" + pick(std::array{"64", "128", "256"}),
+                                       "model.context=" + pick(std::array{"64", "128"}),
+                                       "data.tokens=" + tokens,
+                                       "train.batch=16",
+                                       "train.micro_batch=" + pick(std::array{"1", "2", "4"}),
+                                       "runtime.device=cpu",
+                                       "parallel.mesh=" + mesh};
+  const bool stages = mesh.find("pp") != std::string::npos;
+  if (mesh != "dp=1") settings.push_back("runtime.link=" + pick(std::array{"", "1GB/s,20us", "200MB/s,50us"}));
+  if (mesh.starts_with("dp=2") || mesh == "dp=4")
+    settings.push_back("parallel.zero=" + pick(std::array{"0", "1", "3"}));
+  if (stages) settings.push_back("parallel.pipeline=" + pick(std::array{"gpipe", "1f1b", "zero-bubble"}));
+  if (!stages) settings.push_back("memory.remat=" + pick(std::array{"none", "none", "full"}));
+  return settings;
+}
+
+struct Compared {
+  std::string plan;
+  double measured = 0;
+  double predicted = 0;
+  double error() const { return predicted / measured - 1; }
+};
+
+std::string plan_name(const std::vector<std::string>& settings) {
+  std::string name;
+  for (const std::string& s : settings) {
+    const std::string key = s.substr(0, s.find('='));
+    const std::string value = s.substr(s.find('=') + 1);
+    if (key == "model.layers" || key == "model.heads" || key == "model.vocab" || key == "data.tokens" ||
+        key == "train.batch" || key == "runtime.device" || value.empty())
+      continue;
+    name += (name.empty() ? "" : " ") + (key == "model.family" || key == "parallel.mesh" || key == "parallel.pipeline"
+                                             ? value
+                                             : key.substr(key.find('.') + 1) + "=" + value);
+  }
+  return name;
+}
+
+struct Summary {
+  double within_10 = 0;
+  double worst = 0;
+  double median_error = 0;
+  std::size_t pairs = 0;  // that differ by more than a tenth
+  std::size_t ordered = 0;
+};
+
+Summary summary_of(const std::vector<Compared>& all) {
+  Summary s;
+  std::vector<double> errors;
+  for (const Compared& c : all) {
+    errors.push_back(std::abs(c.error()));
+    s.within_10 += errors.back() <= 0.1 ? 1.0 / static_cast<double>(all.size()) : 0;
+    s.worst = std::max(s.worst, errors.back());
+  }
+  s.median_error = median(errors);
+  for (const Compared& a : all)
+    for (const Compared& b : all)
+      if (a.measured > 1.1 * b.measured) {
+        ++s.pairs;
+        s.ordered += a.predicted > b.predicted ? 1 : 0;
+      }
+  return s;
+}
+
+int bench_plans(const Context& context, const PlansArguments& a) {
+  const TokenFile tokens;
+  SplitMix random(static_cast<std::uint64_t>(a.seed));
+  std::vector<train::Config> configs;
+  std::vector<Compared> results;
+  while (static_cast<int>(configs.size()) < a.plans) {
+    const std::vector<std::string> settings = random_plan(random, tokens.path());
+    configs.push_back(train::parse_config("", "plan", settings, context.registry->models));
+    results.push_back({plan_name(settings)});
+  }
+  WorkProgress progress;
+  const cluster::Cluster cluster = calibrated(configs, *context.registry, device::Kind::cpu, progress);
+  for (std::size_t i = 0; i < configs.size(); ++i) {
+    progress.count("running plans", i, configs.size());
+    const train::OnCluster on = train::compile_on(configs[i], *context.registry, cluster);
+    results[i].predicted = simulator::simulate(on.compiled, on.cluster).step_seconds;
+    results[i].measured = median(measured_steps(configs[i], *context.registry, a.steps));
+  }
+  progress.finish();
+  const Summary s = summary_of(results);
+  if (a.json) {
+    nlohmann::ordered_json o = {{"within_10", s.within_10}, {"worst", s.worst},
+                                {"median", s.median_error}, {"pairs", s.pairs},
+                                {"ordered", s.ordered},     {"plans", nlohmann::ordered_json::array()}};
+    for (const Compared& c : results)
+      o["plans"].push_back({{"plan", c.plan},
+                            {"measured_ms", 1e3 * c.measured},
+                            {"predicted_ms", 1e3 * c.predicted},
+                            {"error", c.error()}});
+    say(stdout, o.dump() + "\n");
+    return 0;
+  }
+  say(stdout, "{:>12}{:>12}{:>9}  plan\n", "measured", "predicted", "error");
+  for (const Compared& c : results)
+    say(stdout, "{:>9.2f} ms{:>9.2f} ms{:>+8.1f}%  {}\n", 1e3 * c.measured, 1e3 * c.predicted, 100 * c.error(), c.plan);
+  say(stdout, "\nerror: {:.1f}% in the median, {:.1f}% at most; {:.0f}% of {} plans within 10%\n", 100 * s.median_error,
+      100 * s.worst, 100 * s.within_10, results.size());
+  if (s.pairs > 0)
+    say(stdout, "order: {:.1f}% of {} pairs that differ by more than 10% are ordered as measured\n",
+        100.0 * static_cast<double>(s.ordered) / static_cast<double>(s.pairs), s.pairs);
+  std::array<double, 1> load{};
+  if (::getloadavg(load.data(), 1) == 1 && load[0] > 1.5 * static_cast<double>(cluster.node.cores))
+    say(stdout, "load:  {:.1f} on {} cores: other work takes part of them, and the measured times with it\n", load[0],
+        cluster.node.cores);
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_plans(CLI::App& bench, Context& context) {
+  auto arguments = std::make_shared<PlansArguments>();
+  CLI::App* command =
+      bench.add_subcommand("plans", "Random plans on this machine: the simulated step and the measured one");
+  command->add_option("--plans", arguments->plans, "How many")->check(CLI::Range(1, 1000));
+  command->add_option("--steps", arguments->steps, "Steps of each, of which the median counts")
+      ->check(CLI::Range(1, 1000));
+  command->add_option("--seed", arguments->seed, "Which plans");
+  command->add_flag("--json", arguments->json, "For scripts");
+  command->callback(
+      [&context, arguments] { context.run = [&context, arguments] { return bench_plans(context, *arguments); }; });
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,120 @@
+#include <algorithm>
+#include <filesystem>
+
+#include "trireme/cli/bench.h"
+#include "trireme/cli/calibration.h"
+#include "trireme/cli/commands.h"
+#include "trireme/cli/measured_step.h"
+#include "trireme/cli/output.h"
+#include "trireme/cli/work_progress.h"
+#include "trireme/core/error.h"
+#include "trireme/io/atomic_file.h"
+#include "trireme/simulator/simulate.h"
+#include "trireme/train/on_cluster.h"
+
+namespace trireme::cli {
+namespace {
+
+struct CalibrateArguments {
+  std::vector<std::string> configs = {"quickstart"};
+  std::string out;
+  std::string device = "auto";
+};
+
+// A device without figures, to compile for: what a kernel takes is found out afterwards.
+cluster::Cluster bare(const std::string& kind, std::int64_t cores) {
+  cluster::Cluster c;
+  c.name = "this machine";
+  c.device.kind = kind;
+  c.node = {.devices = 64, .cores = cores};
+  c.software["flash"] = {};
+  return c;
+}
+
+// A step of little but launches: what is left of it when its kernels are taken away, by instruction.
+double launch_overhead(cluster::Cluster cluster, const train::Registry& registry,
+                       const planner::CalibrateOptions& options) {
+  constexpr const char* kTiny =
+      "[model]\nfamily = \"mlp\"\nlayers = 12\nwidth = 16\nimage = 4\n[data]\nimages = \"synthetic\"\n"
+      "[train]\nbatch = 4\n[parallel]\nmesh = \"dp=1\"\n[runtime]\nthreads = 1\n";
+  const train::Config config = train::parse_config(kTiny, "calibration", {}, registry.models);
+  const train::OnCluster on = train::compile_on(config, registry, cluster);
+  planner::CalibrateOptions own = options;
+  own.programs = {&on.compiled.roles.front().program("step")};
+  planner::measure_kernels(cluster, own);
+  cluster.device.launch = 0;
+  const double kernels = simulator::simulate(on.compiled, cluster).timeline.seconds;
+  const std::vector<double> steps = measured_steps(on.config, registry, 50, 10);
+  const double left = *std::min_element(steps.begin(), steps.end()) - kernels;
+  return std::max(0.0, left / static_cast<double>(own.programs.front()->instructions.size()));
+}
+
+}  // namespace
+
+cluster::Cluster calibrated(const std::vector<train::Config>& configs, const train::Registry& registry,
+                            device::Kind device, WorkProgress& progress) {
+  planner::CalibrateOptions options;
+  options.device = device;
+  options.on_progress = [&](const std::string& what, std::size_t done, std::size_t total) {
+    progress.count("measuring " + what, done, total);
+  };
+  cluster::Cluster cluster = planner::calibrate(options);
+  const bool cpu = device == device::Kind::cpu;
+  std::vector<train::OnCluster> compiled;
+  for (const train::Config& config : configs)
+    compiled.push_back(train::compile_on(config, registry, bare(cluster.device.kind, cluster.node.cores)));
+  for (const train::OnCluster& on : compiled)
+    for (const compiler::Role& role : on.compiled.roles)
+      if (const program::Program* p = role.find(on.compiled.steps.back().program)) options.programs.push_back(p);
+  planner::measure_kernels(cluster, options);
+  if (cpu) cluster.device.launch = launch_overhead(cluster, registry, options);
+  return cluster;
+}
+
+namespace {
+
+int calibrate(const Context& context, const CalibrateArguments& a) {
+  const device::Kind device = device_named(a.device);
+  const std::string out = a.out.empty() ? train::own_cluster_file() : a.out;
+  std::vector<train::Config> configs;
+  for (const std::string& source : a.configs)
+    configs.push_back(train::load_config(source, context.overrides, context.registry->models));
+  WorkProgress progress;
+  const cluster::Cluster cluster = calibrated(configs, *context.registry, device, progress);
+  const double seconds = progress.seconds();
+  progress.finish();
+  const std::string text =
+      "# This machine, as `trireme calibrate` measured it. Use it with `trireme simulate CONFIG --cluster FILE`.\n" +
+      cluster::to_toml(cluster);
+  if (out == "-") {
+    say(stdout, text);
+    return 0;
+  }
+  if (const auto folder = std::filesystem::path(out).parent_path(); !folder.empty())
+    std::filesystem::create_directories(folder);
+  io::write_file_atomically(out, text);
+  say(stdout, "{}  launch   {:.2f} us, {} kernels and {} collectives measured in {:.0f} s\nwritten to {}\n",
+      cluster::summary(cluster), 1e6 * cluster.device.launch, cluster.device.measured.size(),
+      cluster.inside.measured.size(), seconds, out);
+  return 0;
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, Context& context) {
+  auto arguments = std::make_shared<CalibrateArguments>();
+  CLI::App* command = app.add_subcommand("calibrate", "Measure this machine as a cluster description");
+  command->add_option("configs", arguments->configs, "Configurations whose kernels are measured (quickstart)");
+  command->add_option("--out", arguments->out,
+                      "File to write; - prints it; by default where simulate looks for this machine");
+  command->add_option("--device", arguments->device, "auto, cpu or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  command->footer(
+      "\nExamples:\n"
+      "  trireme calibrate                                    then: trireme simulate my.toml\n"
+      "  trireme calibrate my.toml other.toml --out here.toml\n");
+  command->callback(
+      [&context, arguments] { context.run = [&context, arguments] { return calibrate(context, *arguments); }; });
+}
+
+}  // namespace trireme::cli

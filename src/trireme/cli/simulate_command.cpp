@@ -1,0 +1,299 @@
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+
+#include "trireme/cli/commands.h"
+#include "trireme/cli/output.h"
+#include "trireme/cli/preparation.h"
+#include "trireme/cli/published.h"
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/io/atomic_file.h"
+#include "trireme/simulator/simulate.h"
+#include "trireme/train/on_cluster.h"
+#include "trireme/train/plan_file.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr int kUsualWidth = 120;
+constexpr double kHour = 3600;
+
+struct SimulateArguments {
+  std::string config = "quickstart";
+  std::string cluster;
+  std::string generation;
+  int ranks = 1;
+  std::string plan;
+  std::string tokens;
+  std::string trace;
+  std::string compare;
+  std::string published;
+  int width = 0;
+  bool json = false;
+};
+
+struct Run {
+  std::string name;
+  train::OnCluster on;
+  simulator::Simulation simulation;
+  double seconds = 0;  // that simulating took
+
+  const char* unit() const { return on.images ? "images" : "tokens"; }
+  double tokens_per_s() const { return on.tokens / simulation.step_seconds; }
+  int ranks() const { return on.compiled.ranks(); }
+  double price_per_hour() const {
+    double price = 0;
+    for (std::size_t a = 0; a < simulation.cast.actors.size(); ++a)
+      price += simulation.cast.ranks[a] * on.cluster.device_of(simulation.cast.rank[a]).price;
+    return price;
+  }
+};
+
+// "300B" → 3e11; K, M, B and T.
+double parse_tokens(const std::string& text) {
+  std::size_t used = 0;
+  double count = 0;
+  try {
+    count = std::stod(text, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  const std::string unit = text.substr(used);
+  constexpr std::array<std::pair<const char*, double>, 5> kUnits = {
+      {{"", 1}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}}};
+  for (const auto& [name, factor] : kUnits)
+    if (used > 0 && unit == name && count > 0 && std::isfinite(count)) return count * factor;
+  refuse("--tokens {}: expected a number of tokens such as 300B, 1.5T or 20000000", text);
+}
+
+cluster::Cluster cluster_of(const SimulateArguments& a) {
+  std::string name = a.cluster;
+  if (name.empty()) {
+    name = train::own_cluster_file();
+    if (!std::filesystem::exists(name)) {
+      std::vector<std::string> names;
+      for (const cluster::Builtin& builtin : cluster::builtin_clusters()) names.emplace_back(builtin.name);
+      refuse("--cluster is missing: one of {}, a file, or this machine once `trireme calibrate` has measured it",
+             fmt::join(names, ", "));
+    }
+  }
+  cluster::Cluster cluster = cluster::load_cluster(name);
+  if (a.generation.empty()) return cluster;
+  std::vector<std::string> known;
+  for (const auto& [generation, software] : cluster.software) known.push_back(generation);
+  if (!cluster.software.contains(a.generation)) {
+    const auto near = nearest(a.generation, known);
+    refuse("--generation {}: cluster {} has {}{}", a.generation, cluster.name, fmt::join(known, ", "),
+           near ? fmt::format("; did you mean {}?", *near) : "");
+  }
+  cluster.generation = a.generation;
+  return cluster;
+}
+
+Run simulated(const Context& context, const SimulateArguments& a, const std::string& source,
+              const std::vector<std::string>& more, const std::string& name) {
+  Preparation preparation("preparing");
+  std::vector<std::string> settings = context.overrides;
+  settings.insert(settings.end(), more.begin(), more.end());
+  train::OnClusterOptions options{.ranks = a.ranks};
+  options.log = log_to_stderr;
+  options.on_phase = [&](const char* phase) { preparation.begin(phase); };
+  train::Config config;
+  if (a.plan.empty() || !more.empty()) {
+    config = train::load_config(source, settings, context.registry->models);
+  } else {
+    const train::PlanFile plan = train::read_plan(a.plan);
+    config = train::load_config_under(plan, source, settings, context.registry->models);
+    options.decided = plan.decisions;
+  }
+  Run run{.name = name, .on = train::compile_on(config, *context.registry, cluster_of(a), options), .simulation = {}};
+  preparation.begin("simulating");
+  const auto begin = std::chrono::steady_clock::now();
+  run.simulation = simulator::simulate(run.on.compiled, run.on.cluster);
+  run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  preparation.finish();
+  return run;
+}
+
+double tokens_of_run(const Run& run, const SimulateArguments& a) {
+  return a.tokens.empty() ? run.on.tokens * static_cast<double>(run.on.config.train.steps) : parse_tokens(a.tokens);
+}
+
+nlohmann::ordered_json json_of(const Run& run, const SimulateArguments& a) {
+  const simulator::Simulation& s = run.simulation;
+  const double total = tokens_of_run(run, a);
+  const double hours = total / run.tokens_per_s() / kHour;
+  nlohmann::ordered_json o = {{"cluster", run.on.cluster.name},
+                              {"generation", run.on.cluster.generation},
+                              {"mesh", run.on.compiled.mesh.str()},
+                              {"ranks", run.ranks()},
+                              {"step_ms", 1e3 * s.step_seconds},
+                              {"tokens_per_s", run.tokens_per_s()},
+                              {"mfu", s.mfu()},
+                              {"compute_ms", 1e3 * s.mean.compute},
+                              {"exposed_comm_ms", 1e3 * s.mean.exposed_communication},
+                              {"bubble_ms", 1e3 * s.mean.bubble},
+                              {"waiting_ms", 1e3 * s.mean.waiting},
+                              {"fits", s.fits},
+                              {"tokens", total},
+                              {"days", hours / 24},
+                              {"cost", hours * run.price_per_hour()},
+                              {"simulated_s", run.seconds}};
+  o["roles"] = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < s.cast.actors.size(); ++i) {
+    const simulator::TimeByKind& t = s.by_actor[i];
+    o["roles"].push_back({{"name", s.cast.actors[i].name},
+                          {"ranks", s.cast.ranks[i]},
+                          {"peak_bytes", run.on.compiled.roles[s.cast.role[i]].arena_bytes},
+                          {"compute_ms", 1e3 * t.compute},
+                          {"exposed_comm_ms", 1e3 * t.exposed_communication},
+                          {"bubble_ms", 1e3 * t.bubble},
+                          {"waiting_ms", 1e3 * t.waiting}});
+  }
+  return o;
+}
+
+std::string milliseconds(double seconds) {
+  return seconds >= 10 ? fmt::format("{:.2f} s", seconds) : fmt::format("{:.4g} ms", 1e3 * seconds);
+}
+
+std::string time_text(double hours) {
+  if (hours >= 48) return fmt::format("{:.1f} days", hours / 24);
+  return hours >= 2 ? fmt::format("{:.1f} hours", hours) : format_duration(hours * kHour);
+}
+
+std::string kinds_text(const simulator::TimeByKind& t) {
+  const auto share = [&](double seconds) { return 100 * seconds / t.total(); };
+  return fmt::format("compute {:.1f}% · exposed communication {:.1f}% · pipeline bubble {:.1f}% · waiting {:.1f}%",
+                     share(t.compute), share(t.exposed_communication), share(t.bubble), share(t.waiting));
+}
+
+std::string text_of(const Run& run, const SimulateArguments& a) {
+  const simulator::Simulation& s = run.simulation;
+  const cluster::Cluster& c = run.on.cluster;
+  const std::int64_t nodes = c.node_of(run.ranks() - 1) + 1;
+  std::string out = fmt::format("cluster {}: {} × {} in {} node{}, software {}\n", c.name, run.ranks(), c.device.name,
+                                nodes, nodes == 1 ? "" : "s", c.generation);
+  out += fmt::format(
+      "mesh    {}, {} micro-batch{}{}\n", run.ranks() == 1 ? "one rank" : run.on.compiled.mesh.str(),
+      run.on.compiled.micro_batches, run.on.compiled.micro_batches == 1 ? "" : "es",
+      run.on.compiled.plan.stages() > 1 ? fmt::format(", pipeline {}", run.on.config.parallel.pipeline) : "");
+  out += fmt::format("step    {}, {} {}/s, MFU {:.1f}%\n", milliseconds(s.step_seconds),
+                     format_rate(run.tokens_per_s()), run.unit(), 100 * s.mfu());
+  out += fmt::format("time    {}\n", kinds_text(s.mean));
+  std::size_t peak = 0;
+  double memory = c.device.memory;
+  for (std::size_t i = 0; i < s.cast.actors.size(); ++i) {
+    const std::size_t own = run.on.compiled.roles[s.cast.role[i]].arena_bytes;
+    if (own <= peak) continue;
+    peak = own;
+    memory = c.device_of(s.cast.rank[i]).memory;
+  }
+  out += fmt::format("memory  {} B on the largest rank, of {}{}\n", format_count(peak),
+                     format_bytes(static_cast<std::uint64_t>(memory)), s.fits ? "" : ": does NOT fit");
+  const double total = tokens_of_run(run, a);
+  const double hours = total / run.tokens_per_s() / kHour;
+  out += fmt::format("run     {} {} in {}{}\n", format_rate(total), run.unit(), time_text(hours),
+                     run.price_per_hour() > 0 ? fmt::format(", ${:.2f}", hours * run.price_per_hour()) : "");
+  if (run.on.foreign) out += "note    this build lowers for a CPU: a GPU's workspaces and fused kernels differ\n";
+  out += "\n";
+  const int terminal = terminal_width(stdout);
+  out += simulator::picture(s, a.width > 0 ? a.width : terminal > 0 ? terminal : kUsualWidth);
+  out += "  F forward, B input gradients, W weight gradients, U update, c exposed communication, · idle\n";
+  if (s.cast.actors.size() == 1) return out;
+  out += fmt::format("\n  {:<16}{:>6}{:>13}{:>13}{:>13}{:>13}{:>22}\n", "role", "ranks", "compute", "exposed", "bubble",
+                     "waiting", "memory, B");
+  for (std::size_t i = 0; i < s.cast.actors.size(); ++i) {
+    const simulator::TimeByKind& t = s.by_actor[i];
+    out += fmt::format("  {:<16}{:>6}{:>13}{:>13}{:>13}{:>13}{:>22}\n", s.cast.actors[i].name, s.cast.ranks[i],
+                       milliseconds(t.compute), milliseconds(t.exposed_communication), milliseconds(t.bubble),
+                       milliseconds(t.waiting), format_count(run.on.compiled.roles[s.cast.role[i]].arena_bytes));
+  }
+  return out;
+}
+
+// OTHER is a configuration, or settings over the first one: "parallel.mesh=tp=8 parallel.zero=1".
+Run other_of(const Context& context, const SimulateArguments& a) {
+  if (a.compare.find('=') == std::string::npos) return simulated(context, a, a.compare, {}, a.compare);
+  std::vector<std::string> settings;
+  for (const std::string& word : split(a.compare, ' '))
+    if (!word.empty()) settings.push_back(word.starts_with("--") ? word.substr(2) : word);
+  return simulated(context, a, a.config, settings, a.compare);
+}
+
+std::string comparison(const Run& one, const Run& other) {
+  const auto row = [](const char* what, const std::string& a, const std::string& b, const std::string& note = "") {
+    return fmt::format("  {:<24}{:>16}{:>16}  {}\n", what, a, b, note);
+  };
+  const auto ms = [&](const char* what, double a, double b) { return row(what, milliseconds(a), milliseconds(b)); };
+  const simulator::Simulation &s = one.simulation, &t = other.simulation;
+  std::string out = fmt::format("A  {}  {}\nB  {}  {}\n\n", one.name, one.on.compiled.mesh.str(), other.name,
+                                other.on.compiled.mesh.str());
+  out += row("", "A", "B");
+  const double ratio = t.step_seconds / s.step_seconds;
+  out += row("step", milliseconds(s.step_seconds), milliseconds(t.step_seconds),
+             fmt::format("B takes {:.2f} times A's", ratio));
+  out += row("tokens/s", format_rate(one.tokens_per_s()), format_rate(other.tokens_per_s()));
+  out += row("MFU", fmt::format("{:.1f}%", 100 * s.mfu()), fmt::format("{:.1f}%", 100 * t.mfu()));
+  out += ms("compute", s.mean.compute, t.mean.compute);
+  out += ms("exposed communication", s.mean.exposed_communication, t.mean.exposed_communication);
+  out += ms("pipeline bubble", s.mean.bubble, t.mean.bubble);
+  out += ms("waiting", s.mean.waiting, t.mean.waiting);
+  out += row("memory, largest rank", format_bytes(one.on.compiled.arena_bytes()),
+             format_bytes(other.on.compiled.arena_bytes()));
+  out += row("fits", s.fits ? "yes" : "no", t.fits ? "yes" : "no");
+  return out;
+}
+
+int simulate(const Context& context, const SimulateArguments& a) {
+  if (!a.published.empty()) return simulate_published(context, a.published, a.json);
+  const Run run = simulated(context, a, a.config, {}, a.config);
+  if (!a.trace.empty()) io::write_file_atomically(a.trace, simulator::trace_json(run.simulation));
+  if (a.compare.empty()) {
+    say(stdout, a.json ? json_of(run, a).dump() + "\n" : text_of(run, a));
+    return 0;
+  }
+  const Run other = other_of(context, a);
+  if (a.json)
+    say(stdout, nlohmann::ordered_json::array({json_of(run, a), json_of(other, a)}).dump() + "\n");
+  else
+    say(stdout, comparison(run, other));
+  return 0;
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app, Context& context) {
+  auto arguments = std::make_shared<SimulateArguments>();
+  CLI::App* command =
+      app.add_subcommand("simulate", "Time and memory of a step on a described cluster, without running it");
+  command->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");
+  command->add_option("--cluster", arguments->cluster,
+                      "a100, h100, h200, b200, or a file; by default this machine, as calibrated");
+  command->add_option("--generation", arguments->generation, "Software, of those that the cluster describes");
+  command->add_option("--ranks", arguments->ranks, "Ranks of parallel.mesh = \"auto\" or \"*\"")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--plan", arguments->plan, "A plan to follow, as of train --plan");
+  command->add_option("--tokens", arguments->tokens, "Days and cost for so many tokens: 300B (by default the run's)");
+  command->add_option("--trace", arguments->trace, "Write the timeline as a Chrome trace");
+  command->add_option("--compare", arguments->compare,
+                      "Another configuration, or settings over this one: 'parallel.mesh=tp=8 parallel.zero=1'");
+  command->add_option("--published", arguments->published, "A table of published runs: predicted and published");
+  command->add_option("--width", arguments->width, "Columns of the picture");
+  command->add_flag("--json", arguments->json, "For scripts");
+  command->footer(
+      "\nExamples:\n"
+      "  trireme simulate my.toml --cluster h100 --parallel.mesh=pp=2,dp=4,tp=8\n"
+      "  trireme simulate my.toml --cluster a100 --tokens 300B\n"
+      "  trireme simulate my.toml --cluster my_cluster.toml --trace step.json\n"
+      "  trireme simulate my.toml --cluster h100 --compare 'parallel.mesh=dp=8 parallel.zero=3'\n"
+      "  trireme simulate --published bench/published_runs.csv\n");
+  command->callback(
+      [&context, arguments] { context.run = [&context, arguments] { return simulate(context, *arguments); }; });
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,252 @@
+#include "trireme/planner/calibrate.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <thread>
+#include <tuple>
+
+#include "trireme/comm/measure.h"
+#include "trireme/comm/threads/world.h"
+#include "trireme/core/error.h"
+#include "trireme/planner/machine.h"
+#include "trireme/simulator/kernel.h"
+
+namespace trireme::planner {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using program::Instruction;
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+// A launch to be measured: each that differs in what decides its speed, once.
+struct Measurand {
+  simulator::Kernel kernel;
+  std::vector<TensorType> inputs;
+  ir::Attributes attributes;
+  int threads = 1;
+};
+
+using Identity = std::tuple<std::string, std::string, int, std::vector<double>>;
+
+Identity identity_of(const simulator::Kernel& kernel, int threads) {
+  return {kernel.name, kernel.dtype, threads, kernel.sizes};
+}
+
+class Calibration {
+ public:
+  Calibration(const CalibrateOptions& options, cluster::Cluster& c) : o_(options), c_(c) {
+    threads_ = options.threads;
+    if (threads_.empty()) {
+      threads_.push_back(1);
+      if (const int cores = usable_cores(); options.device == device::Kind::cpu && cores > 1) threads_.push_back(cores);
+    }
+    for (const cluster::MeasuredKernel& m : c.device.measured)
+      known_[{m.kernel, m.dtype, static_cast<int>(m.threads), m.sizes}] = true;
+  }
+
+  void machine() {
+    const bool cpu = o_.device == device::Kind::cpu;
+    c_.name = "this machine";
+    c_.source = "trireme calibrate";
+    c_.transport = "threads";
+    c_.software["flash"] = {};
+    c_.device.kind = cpu ? "cpu" : "gpu";
+    c_.device.name = cpu ? cpu_name() : "GPU";
+    c_.device.memory = static_cast<double>(cpu ? total_memory() : memory_of(o_.device));
+    c_.node.devices = 64;
+    c_.node.cores = cpu ? usable_cores() : 0;
+    say("matrix products", 0, 1);
+    c_.device.flops["f32"] = matmul_flops(DType::f32, 1, o_.device);
+    c_.device.flops["bf16"] = matmul_flops(DType::bf16, 1, o_.device);
+    if (!cpu) c_.device.flops["tf32"] = matmul_flops(DType::f32, 1, o_.device, true);
+    say("memory", 0, 1);
+    memory();
+    c_.inside.bandwidth = c_.device.memory_bandwidth / 2;
+    if (!cpu) return;
+    sharing();
+    collectives();
+  }
+
+  void products() {
+    // Of small and large layers, forward and both gradients.
+    constexpr std::array<std::array<std::int64_t, 3>, 8> kSizes = {{{64, 64, 64},
+                                                                    {128, 128, 128},
+                                                                    {1024, 128, 128},
+                                                                    {128, 512, 128},
+                                                                    {1024, 512, 128},
+                                                                    {512, 512, 512},
+                                                                    {1024, 1024, 1024},
+                                                                    {256, 1024, 4096}}};
+    std::vector<Measurand> all;
+    for (const int threads : threads_)
+      for (const DType dtype : {DType::f32, DType::bf16})
+        for (const auto& [m, n, k] : kSizes)
+          for (const auto& [ta, tb] : {std::pair(false, true), std::pair(false, false), std::pair(true, false)}) {
+            Measurand one;
+            one.threads = threads;
+            one.inputs = {{dtype, ta ? Shape{k, m} : Shape{m, k}},
+                          {dtype, tb ? Shape{n, k} : Shape{k, n}},
+                          TensorType::none(),
+                          TensorType::none()};
+            one.attributes = {{"trans_a", ta}, {"trans_b", tb}};
+            one.kernel.op = "matmul";
+            one.kernel.name = std::string("matmul") + (ta ? "+ta" : "") + (tb ? "+tb" : "");
+            one.kernel.dtype = name_of(dtype);
+            one.kernel.sizes = {static_cast<double>(m), static_cast<double>(n), static_cast<double>(k)};
+            all.push_back(one);
+          }
+    measure("products", all);
+  }
+
+  void kernels() {
+    std::vector<Measurand> all;
+    for (const program::Program* p : o_.programs)
+      for (const Instruction& i : p->instructions) {
+        if (i.kind != Instruction::Kind::launch || i.on_host) continue;
+        Measurand one;
+        one.kernel = simulator::kernel_of(i);
+        one.threads = p->threads;
+        if (known_.contains(identity_of(one.kernel, one.threads))) continue;
+        known_[identity_of(one.kernel, one.threads)] = true;
+        for (const program::Operand& operand : i.inputs) one.inputs.push_back(operand.type);
+        one.attributes = i.attributes;
+        all.push_back(one);
+      }
+    for (const Measurand& m : all) known_.erase(identity_of(m.kernel, m.threads));
+    measure("kernels", all);
+  }
+
+ private:
+  void say(const std::string& what, std::size_t done, std::size_t total) const {
+    if (o_.on_progress) o_.on_progress(what, done, total);
+  }
+
+  void measure(const std::string& what, const std::vector<Measurand>& all) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const Measurand& m = all[i];
+      say(what, i, all.size());
+      bool& known = known_[identity_of(m.kernel, m.threads)];
+      if (known) continue;
+      known = true;
+      c_.device.measured.push_back({m.kernel.name, m.kernel.dtype, m.threads, m.kernel.sizes,
+                                    op_seconds(m.kernel.op, m.inputs, m.attributes, m.threads, o_.device)});
+    }
+  }
+
+  void memory() {
+    constexpr std::size_t kBytes = std::size_t{64} << 20;
+    if (o_.device != device::Kind::cpu) {
+      c_.device.memory_bandwidth = copy_speed(o_.device);
+      return;
+    }
+    // A copy reads and writes.
+    const int cores = usable_cores();
+    c_.device.memory_bandwidth =
+        2e6 * static_cast<double>(kBytes) * cores / comm::measure_copy(cores, kBytes, {.batches = 5});
+  }
+
+  // What a kernel takes longer while all cores work for ranks of their own.
+  void sharing() {
+    const int cores = usable_cores();
+    say("cores shared by ranks", 0, 1);
+    const Product product{.m = 512, .n = 512, .k = 512, .trans_b = true};
+    const double alone = product_seconds(product, 1);
+    std::vector<double> together(static_cast<std::size_t>(cores));
+    std::vector<std::thread> ranks;
+    for (double& seconds : together)
+      ranks.emplace_back([&seconds, &product] { seconds = product_seconds(product, 1); });
+    for (std::thread& rank : ranks) rank.join();
+    const double slowest = *std::max_element(together.begin(), together.end());
+    c_.node.busy_slowdown = std::max(1.0, slowest / alone);
+  }
+
+  void collectives() {
+    const std::vector<std::size_t> sizes = {256, 4096, 32768, 262144, 2U << 20, 16U << 20};
+    const comm::MeasureOptions options{.batches = 7};
+    std::size_t done = 0;
+    const auto cores = static_cast<double>(usable_cores());
+    for (const int ranks : o_.ranks)
+      for (const std::size_t bytes : sizes) {
+        say("collectives", done++, o_.ranks.size() * sizes.size());
+        comm::threads::run(ranks, {.link = "", .timeout = 600}, [&](comm::Communicator& comm) {
+          std::vector<float> whole(bytes / sizeof(float), 0.0F);
+          std::vector<float> slice(whole.size() / static_cast<std::size_t>(comm.size()));
+          whole.resize(slice.size() * static_cast<std::size_t>(comm.size()));
+          const auto keep = [&](const char* name, auto&& call) {
+            const double seconds = median_seconds(comm, call, options.batches);
+            // Of more ranks than cores each waits for the others: as many run at once as there are cores.
+            const double share = std::min(1.0, cores / comm.size());
+            if (comm.rank() == 0)
+              c_.inside.measured.push_back({name, comm.size(), static_cast<double>(bytes), seconds * share});
+          };
+          keep("all_reduce", [&] { comm.all_reduce(std::span(whole), comm::Reduce::sum); });
+          keep("reduce_scatter", [&] { comm.reduce_scatter(std::span(whole), std::span(slice), comm::Reduce::sum); });
+          keep("all_gather", [&] { comm.all_gather(std::span<const float>(slice), std::span(whole)); });
+          if (comm.size() == 2)
+            keep("message", [&] {
+              if (comm.rank() == 0)
+                comm.send(std::as_bytes(std::span(whole)), 1);
+              else
+                comm.recv(std::as_writable_bytes(std::span(whole)), 0);
+            });
+        });
+      }
+    // Without a measurement of its own a message takes what the smallest took.
+    for (const cluster::MeasuredCollective& m : c_.inside.measured)
+      if (m.collective == "message" && m.bytes == static_cast<double>(sizes.front())) c_.inside.latency = m.seconds;
+  }
+
+  // Of calls back to back, on all ranks together.
+  template <class Call>
+  static double median_seconds(comm::Communicator& comm, Call&& call, int batches) {
+    std::vector<double> seconds;
+    std::int64_t calls = 1;
+    call();
+    for (int i = 0; i < batches + 1;) {
+      comm.barrier();
+      const auto begin = Clock::now();
+      for (std::int64_t k = 0; k < calls; ++k) call();
+      std::vector<double> took = {std::chrono::duration<double>(Clock::now() - begin).count()};
+      comm.all_reduce(std::span(took), comm::Reduce::max);
+      if (took[0] < 5e-4 && calls < 4096) {
+        calls *= 2;
+        continue;
+      }
+      if (i++ > 0) seconds.push_back(took[0] / static_cast<double>(calls));
+    }
+    std::sort(seconds.begin(), seconds.end());
+    return seconds[seconds.size() / 2];
+  }
+
+  const CalibrateOptions& o_;
+  cluster::Cluster& c_;
+  std::vector<int> threads_;
+  std::map<Identity, bool> known_;
+};
+
+}  // namespace
+
+cluster::Cluster calibrate(const CalibrateOptions& options) {
+  cluster::Cluster cluster;
+  Calibration calibration(options, cluster);
+  calibration.machine();
+  if (options.products) calibration.products();
+  calibration.kernels();
+  cluster.network = cluster.inside;
+  return cluster;
+}
+
+void measure_kernels(cluster::Cluster& cluster, const CalibrateOptions& options) {
+  Calibration(options, cluster).kernels();
+}
+
+}  // namespace trireme::planner

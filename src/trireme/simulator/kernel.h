@@ -1,0 +1,33 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "trireme/cluster/cluster.h"
+#include "trireme/program/program.h"
+
+namespace trireme::simulator {
+
+// What decides the time of a launch.
+struct Kernel {
+  std::string name;  // the op; of a product also how its operands are stored: "matmul", "matmul+ta", "matmul+tb"
+  std::string op;
+  std::string dtype;  // of its first float operand; "tf32" where it may round to it
+  ir::Cost cost;
+  std::vector<double> sizes;  // of a product m, n and k; else operations and bytes
+  bool product = false;
+  bool matrix = false;     // made for the units that multiply matrices
+  double score_bytes = 0;  // attention: of all pairs of a query and a key
+  double hidden = 1;       // attention: pairs, over those that are visible
+};
+Kernel kernel_of(const program::Instruction& launch);
+
+// Seconds on `threads` cores of a CPU, or on a GPU.
+//
+// A kernel that was measured takes what it took; between measurements of the same kernel, dtype and threads, the ratio
+// to the estimate below is interpolated in the logarithm of the sizes. The estimate is the larger of operations over
+// the rate that the op reaches and bytes over the bandwidth, plus the launch. Products are rounded up to whole tiles
+// and to whole waves of tiles, for the tile that does best.
+double kernel_seconds(const Kernel& kernel, const cluster::Device& device, const cluster::Software& software,
+                      int threads);
+
+}  // namespace trireme::simulator

@@ -1,0 +1,275 @@
+#include "trireme/simulator/walk.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <queue>
+#include <unordered_map>
+
+#include "trireme/core/error.h"
+#include "trireme/program/print.h"
+
+namespace trireme::simulator {
+namespace {
+
+using program::Instruction;
+
+constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+
+// An instruction, or a meeting, that is under way.
+struct Task {
+  std::size_t node = 0;  // of its first member
+  Resource resource = Resource::none;
+  double latency = 0;  // left
+  double busy = 0;     // left
+  double rate = 1;
+  double since = 0;  // when both were counted last
+  std::uint32_t version = 0;
+  bool done = false;
+};
+
+struct Finish {
+  double time = 0;
+  std::size_t task = 0;
+  std::uint32_t version = 0;
+  bool operator>(const Finish& other) const { return time != other.time ? time > other.time : task > other.task; }
+};
+
+class Walk {
+ public:
+  Walk(std::span<const Actor> actors, std::span<const Meeting> meetings, std::span<const Domain> domains,
+       const Durations& durations)
+      : actors_(actors), meetings_(meetings), domains_(domains), durations_(durations), active_(domains.size()) {
+    for (const Actor& actor : actors) {
+      first_.push_back(nodes_);
+      nodes_ += actor.program->instructions.size();
+    }
+    first_.push_back(nodes_);
+    waits_for_.assign(nodes_, 0);
+    meeting_.assign(nodes_, kNone);
+    after_.resize(nodes_);
+    actor_of_.resize(nodes_);
+    for (std::size_t a = 0; a < actors.size(); ++a)
+      std::fill(actor_of_.begin() + static_cast<std::ptrdiff_t>(first_[a]),
+                actor_of_.begin() + static_cast<std::ptrdiff_t>(first_[a + 1]), a);
+    for (std::size_t m = 0; m < meetings.size(); ++m) {
+      missing_.push_back(meetings[m].members.size());
+      for (const Meeting::Member& member : meetings[m].members) meeting_[first_[member.actor] + member.instruction] = m;
+    }
+    for (std::size_t a = 0; a < actors.size(); ++a) order(a);
+    timeline_.actors.resize(actors.size());
+    for (std::size_t a = 0; a < actors.size(); ++a) timeline_.actors[a].resize(actors[a].program->instructions.size());
+  }
+
+  Timeline run() {
+    for (std::size_t n = 0; n < nodes_; ++n)
+      if (waits_for_[n] == 0) come(n);
+    settle();
+    while (!finishes_.empty()) {
+      const Finish next = finishes_.top();
+      finishes_.pop();
+      if (tasks_[next.task].done || tasks_[next.task].version != next.version) continue;
+      now_ = next.time;
+      finish(next.task);
+      // All that ends now, before anything is shared out again.
+      while (!finishes_.empty() && finishes_.top().time <= now_) {
+        const Finish also = finishes_.top();
+        finishes_.pop();
+        if (!tasks_[also.task].done && tasks_[also.task].version == also.version) finish(also.task);
+      }
+      settle();
+    }
+    for (std::size_t n = 0; n < nodes_; ++n)
+      if (waits_for_[n] > 0 || (meeting_[n] != kNone && missing_[meeting_[n]] > 0)) stuck(n);
+    timeline_.seconds = now_;
+    return std::move(timeline_);
+  }
+
+ private:
+  Span& span(std::size_t node) {
+    const std::size_t actor = actor_of_[node];
+    return timeline_.actors[actor][node - first_[actor]];
+  }
+
+  void order(std::size_t a) {
+    const std::vector<Instruction>& all = actors_[a].program->instructions;
+    std::unordered_map<std::int32_t, std::size_t> recorder;
+    std::unordered_map<std::int32_t, std::size_t> last_on;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (all[i].records != program::kNone) recorder[all[i].records] = i;
+    const auto follow = [&](std::size_t later, std::size_t earlier) {
+      after_[first_[a] + earlier].push_back(first_[a] + later);
+      ++waits_for_[first_[a] + later];
+    };
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (const auto before = last_on.find(all[i].stream); before != last_on.end()) follow(i, before->second);
+      last_on[all[i].stream] = i;
+      for (const std::int32_t event : all[i].waits)
+        if (const auto from = recorder.find(event); from != recorder.end()) follow(i, from->second);
+    }
+  }
+
+  [[noreturn]] void stuck(std::size_t n) const {
+    const std::size_t actor = actor_of_[n];
+    fail("the simulated programs wait for each other for ever: {} of {} never starts",
+         program::describe(*actors_[actor].program, n - first_[actor]), actors_[actor].name);
+  }
+
+  // All that an instruction itself waits for is done.
+  void come(std::size_t node) {
+    span(node).ready = now_;
+    if (meeting_[node] == kNone)
+      start(node);
+    else if (--missing_[meeting_[node]] == 0)
+      start(first_[meetings_[meeting_[node]].members.front().actor] +
+            meetings_[meeting_[node]].members.front().instruction);
+  }
+
+  template <class F>
+  void each_member(std::size_t node, F&& f) const {
+    if (meeting_[node] == kNone) return f(node);
+    for (const Meeting::Member& m : meetings_[meeting_[node]].members) f(first_[m.actor] + m.instruction);
+  }
+
+  void start(std::size_t node) {
+    const std::size_t actor = actor_of_[node];
+    const Duration duration = durations_(actor, node - first_[actor]);
+    const std::size_t id = tasks_.size();
+    tasks_.push_back({node, duration.resource, duration.latency, duration.busy, 1, now_, 0, false});
+    each_member(node, [&](std::size_t member) {
+      span(member).begin = now_;
+      if (duration.resource != Resource::none) enter(id, member);
+    });
+    // With its rate known once all that starts now has started.
+    changed_.push_back(id);
+  }
+
+  void enter(std::size_t id, std::size_t member) {
+    const auto domain = static_cast<std::size_t>(actors_[actor_of_[member]].domain);
+    active_[domain].push_back({id, actor_of_[member]});
+    touch(domain);
+  }
+  void touch(std::size_t domain) {
+    if (std::find(touched_.begin(), touched_.end(), domain) == touched_.end()) touched_.push_back(domain);
+  }
+
+  void finish(std::size_t id) {
+    Task& task = tasks_[id];
+    task.done = true;
+    const std::size_t node = task.node;
+    const bool shares = task.resource != Resource::none;
+    each_member(node, [&](std::size_t member) {
+      span(member).end = now_;
+      if (!shares) return;
+      const auto domain = static_cast<std::size_t>(actors_[actor_of_[member]].domain);
+      std::erase_if(active_[domain], [&](const Active& a) { return a.task == id; });
+      touch(domain);
+    });
+    each_member(node, [&](std::size_t member) {
+      for (const std::size_t later : after_[member])
+        if (--waits_for_[later] == 0) come(later);
+    });
+  }
+
+  // Shares out again what has changed, and says when the tasks concerned will end.
+  void settle() {
+    for (const std::size_t d : touched_)
+      for (const Active& a : active_[d])
+        if (std::find(changed_.begin(), changed_.end(), a.task) == changed_.end()) changed_.push_back(a.task);
+    for (const std::size_t d : touched_) measure(d);
+    touched_.clear();
+    for (const std::size_t id : changed_) {
+      Task& task = tasks_[id];
+      if (task.done) continue;
+      progress(task);
+      double rate = 1;
+      if (task.resource != Resource::none)
+        each_member(task.node, [&](std::size_t member) { rate = std::min(rate, rate_of(task, actor_of_[member])); });
+      if (task.version > 0 && rate == task.rate) continue;
+      task.rate = rate;
+      finishes_.push({now_ + task.latency + task.busy / rate, id, ++task.version});
+    }
+    changed_.clear();
+  }
+
+  void progress(Task& task) const {
+    double passed = now_ - task.since;
+    task.since = now_;
+    const double waited = std::min(passed, task.latency);
+    task.latency -= waited;
+    passed -= waited;
+    task.busy = std::max(0.0, task.busy - passed * task.rate);
+  }
+
+  // What is under way, by actor and in the whole domain.
+  struct Load {
+    std::array<int, 6> tasks{};
+  };
+  struct Active {
+    std::size_t task;
+    std::size_t actor;
+  };
+
+  void measure(std::size_t d) {
+    double demand = 0;
+    loads_.resize(actors_.size());
+    for (const Active& a : active_[d]) loads_[a.actor] = {};
+    if (demands_.size() < domains_.size()) demands_.resize(domains_.size());
+    for (const Active& a : active_[d]) {
+      const Resource resource = tasks_[a.task].resource;
+      ++loads_[a.actor].tasks[static_cast<std::size_t>(resource)];
+      if (resource == Resource::compute) demand += actors_[a.actor].ranks * actors_[a.actor].threads;
+      if (resource == Resource::cores) demand += actors_[a.actor].ranks;
+    }
+    demands_[d] = demand;
+  }
+
+  double rate_of(const Task& task, std::size_t actor) const {
+    const Domain& domain = domains_[static_cast<std::size_t>(actors_[actor].domain)];
+    const auto count = [&](Resource r) { return loads_[actor].tasks[static_cast<std::size_t>(r)]; };
+    if (domain.cores > 0 && (task.resource == Resource::compute || task.resource == Resource::cores)) {
+      const double demand = demands_[static_cast<std::size_t>(actors_[actor].domain)];
+      // What communicates was measured with all ranks at it.
+      const bool shares =
+          task.resource == Resource::compute && demand >= domain.cores && demand > actors_[actor].threads;
+      const double slowdown = shares ? domain.busy_slowdown : 1;
+      return std::min(1.0, domain.cores / demand) / slowdown;
+    }
+    const double share = 1.0 / std::max(1, count(task.resource));
+    if (task.resource != Resource::compute) return share;
+    const bool communicates = count(Resource::inside) + count(Resource::network) > 0;
+    return share / (communicates ? domain.communication_slowdown : 1);
+  }
+
+  std::span<const Actor> actors_;
+  std::span<const Meeting> meetings_;
+  std::span<const Domain> domains_;
+  const Durations& durations_;
+
+  std::vector<std::size_t> first_;  // node of each actor's first instruction
+  std::size_t nodes_ = 0;
+  std::vector<std::size_t> actor_of_;
+  std::vector<std::size_t> waits_for_;
+  std::vector<std::size_t> meeting_;
+  std::vector<std::size_t> missing_;  // by meeting: members that have not come
+  std::vector<std::vector<std::size_t>> after_;
+
+  double now_ = 0;
+  std::vector<Task> tasks_;
+  std::priority_queue<Finish, std::vector<Finish>, std::greater<>> finishes_;
+  std::vector<std::vector<Active>> active_;  // by domain
+  std::vector<std::size_t> touched_;         // domains
+  std::vector<std::size_t> changed_;         // tasks
+  std::vector<Load> loads_;                  // by actor
+  std::vector<double> demands_;              // by domain
+  Timeline timeline_;
+};
+
+}  // namespace
+
+Timeline walk(std::span<const Actor> actors, std::span<const Meeting> meetings, std::span<const Domain> domains,
+              const Durations& durations) {
+  return Walk(actors, meetings, domains, durations).run();
+}
+
+}  // namespace trireme::simulator

@@ -1,0 +1,75 @@
+#pragma once
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/program/program.h"
+
+namespace trireme::simulator {
+
+// Ranks that behave the same all through a step: one of them stands for all.
+struct Actor {
+  std::string name;
+  const program::Program* program = nullptr;
+  int domain = 0;      // what its work shares: a device of its own, or the cores of a CPU
+  double ranks = 1;    // of the domain that it stands for
+  double threads = 1;  // cores that a kernel of one of them occupies
+};
+
+// What all members do together: it starts when the last of them has come to it, and is done for all at once.
+struct Meeting {
+  struct Member {
+    std::size_t actor = 0;
+    std::size_t instruction = 0;
+  };
+  std::vector<Member> members;
+};
+
+// What an instruction works with, and therefore shares with others that are under way on its domain.
+enum class Resource : std::uint8_t {
+  none,     // nothing: it takes its time whatever else happens
+  compute,  // the units of a device, or cores
+  inside,   // links within a node
+  network,  // links between nodes
+  copy,     // the link to another tier
+  cores,    // communication by cores: of a CPU, as `compute` by one core for each rank
+};
+
+struct Duration {
+  double latency = 0;  // seconds that pass whatever else happens
+  double busy = 0;     // seconds of the resource, had it nothing else to do
+  Resource resource = Resource::none;
+};
+
+// Of a meeting, it is asked for once, for the first member.
+using Durations = std::function<Duration(std::size_t actor, std::size_t instruction)>;
+
+struct Domain {
+  double cores = 0;                   // of a CPU; 0: every actor has a device of its own
+  double busy_slowdown = 1;           // of kernels while all cores are busy and other ranks run
+  double communication_slowdown = 1;  // of kernels while the same device communicates
+};
+
+struct Span {
+  double ready = 0;  // its stream and its events allow it
+  double begin = 0;  // all members have come
+  double end = 0;
+};
+
+struct Timeline {
+  std::vector<std::vector<Span>> actors;  // by instruction
+  double seconds = 0;                     // until the last is done
+};
+
+// The walk of check_together with durations: an instruction starts when the one before it on its stream is done, and
+// those whose events it waits for; a meeting when it may start on every member. What shares a resource at the same time
+// shares its speed. Programs that check_together has accepted always end; for others it fails.
+//
+//   kernels of an actor on streams of their own   share its device equally
+//   transfers of an actor over links of one kind   share the link equally
+//   kernels and `cores` of a domain with cores     get equal shares of the cores
+Timeline walk(std::span<const Actor> actors, std::span<const Meeting> meetings, std::span<const Domain> domains,
+              const Durations& durations);
+
+}  // namespace trireme::simulator
