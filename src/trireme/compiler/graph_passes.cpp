@@ -21,7 +21,7 @@ namespace trireme::compiler {
 namespace {
 
 // As far as the passes of all roles are the same.
-void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan) {
+void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan, const passes::Places& at) {
   const bool trains = graphs.purpose == Purpose::train;
   const bool fp16 = plan.precision == Precision::fp16;
   std::vector<std::string> advance;
@@ -56,7 +56,11 @@ void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan) {
   // After the gradients, whose sums over ranks follow from how the batch is sharded.
   p.add<passes::Propagate>(passes::Propagate::Options{plan.mesh, annotations(plan)});
   // Before everything that counts bytes or moves work about, which are a rank's own.
-  p.add<passes::Partition>();
+  passes::Places places;
+  for (const char* axis : {ir::kHeightAxis, ir::kWidthAxis})
+    if (const int ranks = plan.mesh.size_of(axis); ranks > 1)
+      places[axis] = at.contains(axis) ? at.at(axis) : ranks - 1;
+  p.add<passes::Partition>(places);
 }
 
 }  // namespace
@@ -68,18 +72,27 @@ std::vector<passes::Annotation> annotations(const Plan& plan) {
   return all;
 }
 
-passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optional<int> place, int stage) {
+std::string first_pass_by_place(const Plan& plan) {
+  if (plan.is_spatial()) return passes::Partition::kName;
+  return plan.stages() > 1 ? "split" : "";
+}
+
+passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optional<int> place,
+                              const passes::Places& at) {
   const bool trains = graphs.purpose == Purpose::train;
   passes::Pipeline p;
-  add_common(p, graphs, plan);
+  add_common(p, graphs, plan, at);
   if (place) {
     p.add<passes::ServerSide>(*plan.server, *place);
     p.add<passes::CleanUp>();
     return p;
   }
   // After partition, which is the same for all stages; before everything that counts bytes or moves work about.
-  if (plan.stages() > 1)
-    p.add<passes::Split>(passes::Split::Options{.stages = plan.stages(), .stage = stage, .parts = plan.parts()});
+  if (plan.stages() > 1) {
+    const auto stage = at.find(ir::kPipelineAxis);
+    p.add<passes::Split>(passes::Split::Options{
+        .stages = plan.stages(), .stage = stage == at.end() ? 0 : stage->second, .parts = plan.parts()});
+  }
   // Before everything that counts bytes: the update and its state go elsewhere.
   if (plan.server) p.add<passes::WorkerSide>(*plan.server);
   if (trains && plan.recompute) {
