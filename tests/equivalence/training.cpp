@@ -134,6 +134,7 @@ train::Compiled compiled(const train::Config& config, const train::Registry& reg
 
 Trained::Trained(const train::Config& config, const Setup& setup)
     : config_(config),
+      registry_(setup.registry),
       compiled_(testing::compiled(config_, registry_, setup)),
       session_(std::make_unique<train::Session>(
           compiled_, train::SessionOptions{.threads = setup.threads, .allreduce = train::algorithm_of(config)})) {

@@ -25,6 +25,7 @@ struct Setup {
   int threads = 1;
   std::vector<std::string> disabled_passes = {};
   std::function<void(train::Compiled&)> rework = {};  // of what was compiled, before it runs
+  train::Registry registry = {};
 };
 
 // `config` with its batch cut over so many ranks.
