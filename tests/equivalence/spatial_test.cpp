@@ -9,6 +9,7 @@
 
 #include "equivalence/training.h"
 #include "trireme/core/error.h"
+#include "trireme/models/layers.h"
 #include "trireme/ops/collective/halo.h"
 #include "trireme/ops/conv/conv2d.h"
 #include "trireme/ops/conv/pool2d.h"
@@ -156,6 +157,18 @@ TEST(SpatialParallel, InLowPrecision) {
   }
 }
 
+// Channels are sharded over tp, and images over h.
+TEST(SpatialParallel, WithShardedChannels) {
+  const train::Config plain = model("convnet", 13);
+  for (const auto& [mesh, zero] : {std::pair{"tp=2", 0}, {"tp=2,h=3", 0}, {"w=2,tp=2", 0}, {"dp=2,h=2,tp=2", 2}}) {
+    SCOPED_TRACE(mesh);
+    expect_like_one_rank(plain, over_mesh(plain, mesh, zero), {});
+  }
+  train::Config residual = model("resnet18", 35);
+  residual.train.optimizer = "sgd";
+  expect_like_one_rank(residual, over_mesh(residual, "h=2,tp=2"), {}, 1);
+}
+
 // The last layers make images smaller than the mesh, which every rank has whole.
 TEST(SpatialParallel, ImagesThatBecomeSmallerThanTheMesh) {
   train::Config plain = model("convnet", 9);
@@ -180,11 +193,20 @@ TEST(SpatialParallel, RunningStatisticsOfUnequalSlices) {
   }
 }
 
+// A linear layer over what is left of the images, and the loss of its scores.
+ir::Value scores(const ir::Builder& b, const ir::Value& x, const models::Batch& in, const models::ModelConfig& c) {
+  const ir::Value weight = b.parameter("head.weight", {c.classes, x.shape().back()}, ir::Init::normal(0.5));
+  const ir::Value logits = ir::apply1("matmul", {b.scope("head").here(x), weight}, {{"trans_b", true}});
+  if (!in.labels) return logits;
+  return ir::apply1("cross_entropy", {logits, in.labels}, {{"scale", 1.0 / 8}});
+}
+
 struct Conv {
   std::int64_t kernel = 3;
   std::int64_t stride = 1;
   std::int64_t dilation = 1;
   bool same = true;  // padded so that stride 1 keeps the extent; else not at all
+  std::int64_t groups = 1;
 };
 
 // Two such convolutions, so that one of them has an input whose gradient is taken.
@@ -194,31 +216,28 @@ Setup with_convolutions(const Conv& conv) {
     ir::Value x = in.images;
     for (int i = 0; i < 2; ++i) {
       const ir::Builder k = b.scope("conv", i);
-      const Shape shape{4, conv.kernel, conv.kernel, x.shape().back()};
+      const std::int64_t groups = i == 0 ? 1 : conv.groups;
+      const Shape shape{4, conv.kernel, conv.kernel, x.shape().back() / groups};
       x = ops::conv2d(k.here(x), k.parameter("weight", shape, ir::Init::normal(0.2)),
                       i == 0 ? k.parameter("bias", {4}, ir::Init::normal(0.1)) : ir::Value(),
                       {.stride = {conv.stride, conv.stride},
                        .padding = {padding, padding},
-                       .dilation = {conv.dilation, conv.dilation}});
+                       .dilation = {conv.dilation, conv.dilation},
+                       .groups = groups});
       x = ir::apply1("relu", {x});
     }
-    const ir::Value pooled = ops::global_avg_pool(b.scope("pool").here(x));
-    const ir::Value weight = b.parameter("head.weight", {c.classes, 4}, ir::Init::normal(0.5));
-    const ir::Value logits = ir::apply1("matmul", {b.scope("head").here(pooled), weight}, {{"trans_b", true}});
-    if (!in.labels) return logits;
-    return ir::apply1("cross_entropy", {logits, in.labels}, {{"scale", 1.0 / 8}});
+    return scores(b, ops::global_avg_pool(b.scope("pool").here(x)), in, c);
   });
 }
 
 class Convolutions : public ::testing::TestWithParam<int> {};
 
 TEST_P(Convolutions, OfShardedImages) {
-  const Conv base{.kernel = GetParam()};
   for (const std::int64_t stride : {1, 2})
     for (const std::int64_t dilation : {1, 2})
       for (const bool same : {true, false})
         for (const char* mesh : {"h=3", "w=2", "h=5,w=2"}) {
-          const Conv conv{base.kernel, stride, dilation, same};
+          const Conv conv{.kernel = GetParam(), .stride = stride, .dilation = dilation, .same = same};
           // The second one's windows must fit, and the sizes not divide.
           const std::int64_t reach = (conv.kernel - 1) * dilation + 1;
           const std::int64_t image = same ? 17 : std::max<std::int64_t>(17, (reach - 1) * (stride + 1) + stride + 12);
@@ -231,6 +250,141 @@ TEST_P(Convolutions, OfShardedImages) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, Convolutions, ::testing::Values(1, 3, 5, 7));
+
+TEST(SpatialParallel, GroupedConvolutions) {
+  const train::Config plain = model("convnet", 13);
+  for (const std::int64_t groups : {2, 4})
+    expect_like_one_rank(plain, over_mesh(plain, "h=3,w=2"), with_convolutions({.groups = groups}));
+}
+
+struct Pool {
+  std::int64_t kernel, stride, padding;
+};
+
+TEST(SpatialParallel, Poolings) {
+  const train::Config plain = model("convnet", 17);
+  for (const Pool& pool : {Pool{2, 2, 0}, {2, 1, 1}, {3, 2, 1}, {3, 1, 1}, {5, 3, 2}, {7, 1, 3}, {2, 3, 0}})
+    for (const std::string kind : {"max", "avg", "avg inside"})
+      for (const char* mesh : {"h=5", "h=3,w=2"}) {
+        SCOPED_TRACE(
+            fmt::format("{} kernel {} stride {} padding {} {}", kind, pool.kernel, pool.stride, pool.padding, mesh));
+        const auto setup = with_model([&](const ir::Builder& b, const models::Batch& in, const models::ModelConfig& c) {
+          const ir::Builder k = b.scope("conv");
+          ir::Value x =
+              ops::conv2d(k.here(in.images), k.parameter("weight", {4, 3, 3, c.channels}, ir::Init::normal(0.2)), {},
+                          {.padding = {1, 1}});
+          const ops::PoolOptions options{.kernel = {pool.kernel, pool.kernel},
+                                         .stride = {pool.stride, pool.stride},
+                                         .padding = {pool.padding, pool.padding}};
+          x = kind == "max" ? ops::max_pool2d(x, options) : ops::avg_pool2d(x, options, kind == "avg");
+          // Squares, so that every element's gradient is its own.
+          x = ir::apply1("mul", {x, x});
+          return scores(b, ops::global_avg_pool(b.scope("pool").here(x)), in, c);
+        });
+        expect_like_one_rank(plain, over_mesh(plain, mesh), setup);
+      }
+}
+
+// Images are gathered where a fully connected layer reads them; dropout drops the same elements.
+TEST(SpatialParallel, DropoutAndAFullyConnectedEnd) {
+  train::Config plain = model("convnet", 7);
+  plain.model.dropout = 0.3;
+  const auto setup = with_model([](const ir::Builder& b, const models::Batch& in, const models::ModelConfig& c) {
+    const ir::Builder k = b.scope("conv");
+    ir::Value x = ops::conv2d(k.here(in.images), k.parameter("weight", {6, 3, 3, c.channels}, ir::Init::normal(0.2)),
+                              {}, {.padding = {1, 1}});
+    x = models::dropout(b.scope("drop"), x, c.dropout);
+    const Shape shape = x.shape();
+    x = ir::apply1("reshape", {b.scope("flat").here(x)},
+                   {{"shape", std::vector<std::int64_t>{shape[0], shape.elements(1, 4)}}});
+    return scores(b, x, in, c);
+  });
+  for (const char* mesh : {"h=3", "w=2", "h=3,w=2,dp=2"}) {
+    SCOPED_TRACE(mesh);
+    expect_like_one_rank(plain, over_mesh(plain, mesh), setup);
+  }
+}
+
+// Rows of halos that a role sends in a step, times what a row is.
+std::uint64_t halo_bytes(const train::Role& role) {
+  std::uint64_t bytes = 0;
+  for (const program::Instruction& i : role.program("step").instructions) {
+    if (i.op == nullptr || i.op->name != ops::kHaloExchange) continue;
+    const ops::Halo halo(i.attributes);
+    bytes += static_cast<std::uint64_t>(halo.rows_given()) * ops::halo_row_bytes(i.inputs.front().type, halo.dim);
+  }
+  return bytes;
+}
+
+// x of the first convolution, x and dy of the second, dy of the first for its weights: a kernel's radius each.
+TEST(SpatialTraffic, HalosAreAsLargeAsTheKernelsRadius) {
+  for (const std::int64_t kernel : {1, 3, 5, 7})
+    for (const std::int64_t dilation : {1, 2})
+      for (const int ranks : {2, 3}) {
+        const Conv conv{.kernel = kernel, .dilation = dilation};
+        const std::int64_t image = 12 * ranks;  // a slice is as large as the largest kernel
+        SCOPED_TRACE(fmt::format("kernel {} dilation {} h={}", kernel, dilation, ranks));
+        train::Config config = over_mesh(model("convnet", image), fmt::format("h={}", ranks));
+        config.parallel.allreduce = "ring";
+        Trained trained(config, with_convolutions(conv));
+        const std::int64_t radius = (kernel - 1) * dilation / 2;
+        const auto row = [&](std::int64_t channels) { return config.train.batch * image * channels * 4; };
+        const std::int64_t one_side = radius * (row(config.model.channels) + 3 * row(4));
+        for (int r = 0; r < ranks; ++r)
+          EXPECT_EQ(halo_bytes(trained.compiled().role_of(r)),
+                    static_cast<std::uint64_t>(one_side * (r == 0 || r + 1 == ranks ? 1 : 2)));
+        if (ranks > 2) continue;
+        // Of two ranks a ring sends as many bytes as are summed: what is left are halos.
+        std::uint64_t summed = 0;
+        for (const program::Instruction& i : trained.role().program("step").instructions)
+          if (i.op != nullptr && i.op->name == "all_reduce")
+            for (const program::Operand& o : i.inputs) summed += o.type.bytes();
+        trained.train(1);
+        const std::uint64_t before = trained.session().sent_bytes();
+        trained.train(1);
+        const auto measured = static_cast<double>(trained.session().sent_bytes() - before);
+        // A ring cuts an odd number of elements in unequal parts.
+        EXPECT_NEAR(measured, static_cast<double>(summed) + static_cast<double>(one_side), 64);
+      }
+}
+
+// Each rank has its slices alone: of activations no more than its part, and the halo of one layer at a time.
+TEST(SpatialParallel, ActivationsAreSharded) {
+  const auto activations = [](const train::Config& config) {
+    const Trained trained(config);
+    std::size_t most = 0;
+    for (const program::Buffer& buffer : trained.role().program("step").buffers)
+      if (buffer.category == program::Category::activations) most = std::max(most, buffer.bytes);
+    return std::pair{most, trained.compiled().arena_bytes()};
+  };
+  train::Config plain = model("convnet", 64);
+  plain.model.width = 16;
+  const auto [one_largest, one_peak] = activations(plain);
+  const auto [largest, peak] = activations(over_mesh(plain, "h=4"));
+  EXPECT_LE(largest, one_largest / 4 + one_largest / 32);  // with a halo of a row on either side
+  EXPECT_LE(peak, one_peak * 2 / 5);
+}
+
+void expect_refused(const std::string& name, std::int64_t image, const std::string& mesh, const std::string& text) {
+  train::Config config = small_model(name);
+  if (reads_images(config)) config.model.image = image;
+  config.parallel.mesh = mesh;
+  try {
+    train::check(config);
+    train::compile(config, {}, {});
+    ADD_FAILURE() << mesh << " was accepted for " << name;
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), Error::Kind::request);
+    EXPECT_NE(std::string(e.what()).find(text), std::string::npos) << e.what();
+  }
+}
+
+TEST(SpatialParallel, WhatCannotBeShardedIsRefused) {
+  expect_refused("gpt2", 0, "h=2", "the nearest is \"dp=2\"");
+  expect_refused("llama", 0, "dp=2,w=3", "the nearest is \"dp=6\"");
+  expect_refused("mlp", 11, "h=2", "nothing that the model makes of its images has a height or width");
+  expect_refused("convnet", 5, "h=6", "the nearest is h=5");
+}
 
 }  // namespace
 }  // namespace trireme::testing

@@ -412,12 +412,13 @@ class GraphPartitioner {
     int fixed_place(const std::string& axis) const override { return p_.places_.at(axis); }
 
     std::vector<ValueId> add(const std::string& op, std::vector<ValueId> inputs, ir::Attributes attributes) override {
-      if (op != ops::kHaloExchange)
-        return p_.rebuild_.add(op, std::move(inputs), std::move(attributes), label(), node_);
+      const bool halo = op == ops::kHaloExchange || op == ops::kHaloReduce;
+      const std::string name = halo ? label() + ".halo" : label();
+      if (op != ops::kHaloExchange) return p_.rebuild_.add(op, std::move(inputs), std::move(attributes), name, node_);
       std::string key = fmt::format("{}", inputs.front());
-      for (const auto& [name, value] : attributes) key += fmt::format(" {}={}", name, ir::to_text(value));
+      for (const auto& [attribute, value] : attributes) key += fmt::format(" {}={}", attribute, ir::to_text(value));
       ValueId& known = p_.exchanged_.try_emplace({key, p_.backward(node_)}, kNone).first->second;
-      if (known == kNone) known = p_.rebuild_.add(op, std::move(inputs), std::move(attributes), label(), node_).front();
+      if (known == kNone) known = p_.rebuild_.add(op, std::move(inputs), std::move(attributes), name, node_).front();
       return {known};
     }
     ValueId all_reduce(ValueId value, const std::string& reduce) override {

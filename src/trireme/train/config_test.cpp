@@ -335,8 +335,10 @@ TEST(Config, WhatIsNotBuiltIsRefusedByName) {
   EXPECT_EQ(refusal("[train]\nprecision = \"fp8\"\n"),
             "file.toml: train.precision = \"fp8\" is not built yet; what works is \"f32\", \"tf32\", \"bf16\", "
             "\"fp16\"");
-  EXPECT_EQ(refusal("[parallel]\nmesh = \"h=2,dp=2\"\n"),
-            "file.toml: parallel.mesh = \"h=2,dp=2\": the axis h is not built yet; what works is pp, dp and tp");
+  EXPECT_EQ(
+      refusal("[parallel]\nmesh = \"h=2,dp=2\"\n"),
+      "file.toml: parallel.mesh = \"h=2,dp=2\": h and w shard the heights and widths of images, and model.family = "
+      "\"gpt2\" has none; the nearest is \"dp=4\"");
   EXPECT_EQ(parse("[parallel]\nmesh = \"pp=1,dp=1,tp=*\"\n").parallel.mesh, "pp=1,dp=1,tp=*");
   for (const char* setting : {"train.batch_stats=local", "parallel.plan=auto", "parallel.plan=plan.toml",
                               "parallel.async_tp=true", "parallel.stage_dtype=bf16", "memory.activations=sharded"})

@@ -32,6 +32,10 @@ std::vector<Annotation> tensor_preset(const models::ModelConfig& model) {
   std::vector<Annotation> all;
   if (model.family == "mlp")
     for (int i = 0; i < model.layers; i += 2) all.push_back({fmt::format("layers.{}.weight", i), out});
+  // Channels of every other convolution.
+  if (model.family == "convnet")
+    for (int i = 0; i < model.layers; i += 2) all.push_back({fmt::format("blocks.{}.conv.weight", i), out});
+  if (model.family == "resnet") all.push_back({"*.conv1.weight", out});
   return all;
 }
 

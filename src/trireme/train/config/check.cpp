@@ -61,14 +61,18 @@ void check_data(const Config& config, bool images) {
 
 // Spatial axes shard what a model of images has.
 void check_spatial(const Config& config, bool images) {
-  std::int64_t ranks = 1;
+  std::int64_t ranks = axis(config, ir::kDataAxis);  // 0: as many as there are
+  bool any = false;
   for (const auto& [name, size] : mesh_axes(config))
-    if (ir::is_spatial(name)) ranks *= size;
-  if (ranks == 1 || images) return;
+    if (ir::is_spatial(name) && size != 1) {
+      ranks *= size;
+      any = true;
+    }
+  if (!any || images) return;
   refuse(
       "parallel.mesh = \"{}\": h and w shard the heights and widths of images, and model.family = \"{}\" has none; the "
       "nearest is \"dp={}\"",
-      config.parallel.mesh, config.model.family, ranks * axis(config, ir::kDataAxis));
+      config.parallel.mesh, config.model.family, ranks == 0 ? "*" : std::to_string(ranks));
 }
 
 void check_training(const Config& config) {
