@@ -348,6 +348,33 @@ TEST(SpatialTraffic, HalosAreAsLargeAsTheKernelsRadius) {
       }
 }
 
+// Of every convolution whose windows are mostly a rank's own, these are computed before the halos are waited for.
+TEST(SpatialTraffic, HalosAreOverlappedWithTheInterior) {
+  for (const bool overlap : {true, false}) {
+    train::Config config = over_mesh(model("convnet", 32), "h=2");
+    config.parallel.overlap = overlap;
+    const Trained trained(config, with_convolutions({.kernel = 3}));
+    const std::vector<program::Instruction>& all = trained.role().program("step").instructions;
+    int exchanges = 0;
+    int overlapped = 0;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all[i].op == nullptr || all[i].op->name != ops::kHaloExchange || all[i].phase != ir::Phase::forward) continue;
+      ++exchanges;
+      const auto waits = [&](const program::Instruction& later) {
+        return std::find(later.waits.begin(), later.waits.end(), all[i].records) != later.waits.end();
+      };
+      for (std::size_t j = i + 1; j < all.size() && !(all[j].stream == 0 && waits(all[j])); ++j)
+        if (all[j].op != nullptr && all[j].op->name == "conv2d") {
+          EXPECT_NE(all[i].stream, all[j].stream);
+          ++overlapped;
+          break;
+        }
+    }
+    EXPECT_EQ(exchanges, overlap ? 4 : 2);
+    EXPECT_EQ(overlapped, overlap ? 4 : 0);
+  }
+}
+
 // Each rank has its slices alone: of activations no more than its part, and the halo of one layer at a time.
 TEST(SpatialParallel, ActivationsAreSharded) {
   const auto activations = [](const train::Config& config) {

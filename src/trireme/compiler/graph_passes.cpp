@@ -60,7 +60,7 @@ void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan, con
   for (const char* axis : {ir::kHeightAxis, ir::kWidthAxis})
     if (const int ranks = plan.mesh.size_of(axis); ranks > 1)
       places[axis] = at.contains(axis) ? at.at(axis) : ranks - 1;
-  p.add<passes::Partition>(places);
+  p.add<passes::Partition>(places, plan.overlap);
 }
 
 }  // namespace

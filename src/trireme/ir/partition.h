@@ -42,6 +42,8 @@ class PartitionContext {
   virtual ValueId place(const std::string& axis) = 0;
   // The same along an axis over which extents differ by rank (ir::is_spatial), so that the graph is made for one place.
   virtual int fixed_place(const std::string& axis) const = 0;
+  // Whether work that needs no halo is worth splitting off, to be done while halos are exchanged.
+  virtual bool overlaps_halos() const = 0;
 
   // A halo exchange (ops/collective/halo.h) that two nodes ask for is made once.
   virtual std::vector<ValueId> add(const std::string& op, std::vector<ValueId> inputs, Attributes attributes = {}) = 0;

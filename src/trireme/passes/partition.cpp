@@ -39,8 +39,13 @@ struct Form {
 class GraphPartitioner {
  public:
   GraphPartitioner(ir::Module& module, const std::string& graph, const std::vector<TensorType>& whole_states,
-                   const Places& places)
-      : module_(module), rebuild_(module, graph), whole_states_(whole_states), places_(places), uses_(rebuild_.old()) {
+                   const Places& places, bool overlap)
+      : module_(module),
+        rebuild_(module, graph),
+        whole_states_(whole_states),
+        places_(places),
+        overlap_(overlap),
+        uses_(rebuild_.old()) {
     forms_.resize(old().values.size());
     for (const ValueId id : old().inputs) {
       const ValueId own = rebuild_.mapped(id);
@@ -410,6 +415,7 @@ class GraphPartitioner {
     }
 
     int fixed_place(const std::string& axis) const override { return p_.places_.at(axis); }
+    bool overlaps_halos() const override { return p_.overlap_; }
 
     std::vector<ValueId> add(const std::string& op, std::vector<ValueId> inputs, ir::Attributes attributes) override {
       const bool halo = op == ops::kHaloExchange || op == ops::kHaloReduce;
@@ -523,6 +529,7 @@ class GraphPartitioner {
   Rebuild rebuild_;
   const std::vector<TensorType>& whole_states_;
   const Places& places_;
+  bool overlap_;
   ir::Uses uses_;
   std::vector<std::vector<Form>> forms_;                             // by old value: as it is
   std::map<std::pair<ValueId, bool>, std::vector<Form>> resharded_;  // by old value and direction: as it was moved
@@ -553,7 +560,7 @@ void Partition::run(ir::Module& module) const {
     if (!state.sharding.replicated()) state.whole = state.type.shape;
     state.type = local;
   }
-  for (const std::string& graph : graph_order(module)) GraphPartitioner(module, graph, whole, places_).run();
+  for (const std::string& graph : graph_order(module)) GraphPartitioner(module, graph, whole, places_, overlap_).run();
 }
 
 }  // namespace trireme::passes

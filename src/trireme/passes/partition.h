@@ -28,7 +28,8 @@ namespace trireme::passes {
 // places have the same collectives in the same order.
 class Partition : public Pass {
  public:
-  explicit Partition(Places places = {}) : places_(std::move(places)) {}
+  // With `overlap` what needs no halo is split off, to be computed while halos are exchanged.
+  explicit Partition(Places places = {}, bool overlap = false) : places_(std::move(places)), overlap_(overlap) {}
   std::string name() const override { return kName; }
   static constexpr const char* kName = "partition";
   // Refuses what cannot be sharded as the values are, naming the value.
@@ -36,6 +37,7 @@ class Partition : public Pass {
 
  private:
   Places places_;
+  bool overlap_;
 };
 
 // The input that tells a rank its place along an axis: "place.dp", i64[].

@@ -147,14 +147,7 @@ struct OwnPixels {
 
 }  // namespace
 
-Range SlidingWindow::read(int place) const {
-  const Range made = windows(place);
-  const std::int64_t first = made.first * stride - padding;
-  const std::int64_t last = (made.last - 1) * stride - padding + reach;
-  const Range inside{std::max<std::int64_t>(0, first), std::min(extent, last)};
-  TRI_CHECK(!inside.empty(), "windows {} to {} read nothing of {} pixels", made.first, made.last, extent);
-  return inside;
-}
+Range SlidingWindow::read(int place) const { return read(windows(place)); }
 
 Range SlidingWindow::reaching(int place) const {
   const Range own = pixels(place);
@@ -164,22 +157,100 @@ Range SlidingWindow::reaching(int place) const {
   return all;
 }
 
+std::optional<SlidingWindow::Split> SlidingWindow::split(int place) const {
+  const Range made = windows(place);
+  const Range own = pixels(place);
+  const std::int64_t first = own.first == 0 ? made.first : divide_up(own.first + padding, stride);
+  const std::int64_t last = own.last == extent ? made.last : divide_down(own.last + padding - reach, stride) + 1;
+  const Range inner{std::max(first, made.first + 1), std::min(last, made.last - 1)};
+  // Pixels before the first of them would have to be cut off.
+  const bool aligned = own.first >= inner.first * stride - padding;
+  if (2 * inner.size() < made.size() || inner.empty() || !aligned) return std::nullopt;
+  return Split{{made.first, inner.first}, inner, {inner.last, made.last}};
+}
+
+Range SlidingWindow::read(const Range& made) const {
+  const std::int64_t first = made.first * stride - padding;
+  const std::int64_t last = (made.last - 1) * stride - padding + reach;
+  const Range inside{std::max<std::int64_t>(0, first), std::min(extent, last)};
+  TRI_CHECK(!inside.empty(), "windows {} to {} read nothing of {} pixels", made.first, made.last, extent);
+  return inside;
+}
+
 bool may_shard(const Window& window) {
   for (std::size_t i = 0; i < 2; ++i)
     if (std::max(window.padding[i], window.padding_after[i]) >= window.reach(i)) return false;
   return true;
 }
 
+namespace {
+
+// A convolution in three: the windows that read the rank's own pixels alone are computed while the halos are exchanged.
+//
+//   comm       before ── after
+//   compute    inner ─────────── first rows, last rows, all together
+class SplitConvolution {
+ public:
+  // Nothing where some rank has too few of these windows, or no halo is exchanged.
+  static std::optional<SplitConvolution> of(const Dimension& d) {
+    if (d.axis.empty() || Halo(d.dim, d.place, pixels(d), read(d)).local()) return std::nullopt;
+    SplitConvolution split(d);
+    for (int place = 0; place < d.window.parts; ++place) {
+      const auto parts = d.window.split(place);
+      if (!parts) return std::nullopt;
+      split.parts_.push_back(*parts);
+    }
+    return split;
+  }
+
+  const Dimension& dimension() const { return d_; }
+
+  ValueId add(ir::PartitionContext& p, ValueId x, std::array<Margins, 2> around, std::size_t i) const {
+    const SlidingWindow& w = d_.window;
+    const SlidingWindow::Split& own = parts_[static_cast<std::size_t>(d_.place)];
+    const auto band = [&](Range SlidingWindow::Split::*part) {
+      return fetched(p, x, d_, pixels(d_),
+                     each_place(d_, [&](int place) { return w.read(parts_[static_cast<std::size_t>(place)].*part); }));
+    };
+    const auto convolved = [&](ValueId from, const Range& windows, const Range& over) {
+      around[i] = margins(w, windows, over);
+      ir::Attributes attributes = p.attributes();
+      attributes.set("padding", padding_of(around));
+      return p.add("conv2d", {from, p.input(1), p.input(2)}, attributes).front();
+    };
+    const ValueId before = band(&SlidingWindow::Split::before);
+    const ValueId after = band(&SlidingWindow::Split::after);
+    const ValueId inner = convolved(x, own.inner, w.pixels(d_.place));
+    const ValueId first = convolved(before, own.before, w.read(own.before));
+    const ValueId last = convolved(after, own.after, w.read(own.after));
+    return p.add("concat", {first, inner, last}, {{"dim", std::int64_t{d_.dim}}}).front();
+  }
+
+ private:
+  explicit SplitConvolution(Dimension d) : d_(std::move(d)) {}
+
+  Dimension d_;
+  std::vector<SlidingWindow::Split> parts_;  // by place
+};
+
+}  // namespace
+
 void partition_conv2d(ir::PartitionContext& p) {
   const ConvProblem whole = conv_problem(p.whole_input(0), p.whole_input(1), p.attributes());
-  ValueId x = p.input(0);
-  std::array<Margins, 2> around;
   const auto dims = dimensions_of(p, whole.window, p.whole_input(0), p.whole_output(0), true);
+  std::array<Margins, 2> around;
   for (std::size_t i = 0; i < 2; ++i) {
     const SlidingWindow& w = dims[i].window;
-    if (!dims[i].axis.empty()) x = fetched(p, x, dims[i], pixels(dims[i]), read(dims[i]));
     around[i] = margins(w, w.windows(dims[i].place), w.read(dims[i].place));
   }
+  // The halo of one dimension is overlapped; corners come with it where the other's is there first.
+  std::optional<SplitConvolution> split;
+  std::size_t along = 0;
+  for (; along < 2 && p.overlaps_halos() && !split; ++along) split = SplitConvolution::of(dims[along]);
+  ValueId x = p.input(0);
+  for (const Dimension& d : dims)
+    if (!d.axis.empty() && !(split && split->dimension().dim == d.dim)) x = fetched(p, x, d, pixels(d), read(d));
+  if (split) return p.set(0, split->add(p, x, around, along - 1));
   ir::Attributes attributes = p.attributes();
   attributes.set("padding", padding_of(around));
   p.set(0, p.add("conv2d", {x, p.input(1), p.input(2)}, attributes).front());

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "trireme/ir/partition.h"
@@ -26,10 +27,18 @@ struct SlidingWindow {
 
   ir::Range pixels(int place) const { return ir::spatial_shard(extent, parts, place); }
   ir::Range windows(int place) const { return ir::spatial_shard(positions, parts, place); }
-  // Pixels of the image under the windows of a rank.
+  // Pixels of the image under some windows; under those of a rank.
+  ir::Range read(const ir::Range& made) const;
   ir::Range read(int place) const;
   // Windows that read pixels of a rank.
   ir::Range reaching(int place) const;
+
+  // The windows of a rank: `inner` read its own pixels alone. Each has some, so that all ranks do the same things.
+  struct Split {
+    ir::Range before, inner, after;
+  };
+  // Nothing where less than half of them are inner ones.
+  std::optional<Split> split(int place) const;
 };
 
 // Whether a dimension of an image may be sharded: every window must read some pixel.
