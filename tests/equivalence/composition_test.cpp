@@ -42,8 +42,10 @@ Drawn draw(std::uint32_t seed) {
     // That ranks train like one, whatever they keep of the state, is shown elsewhere (parallel_test.cpp): here the same
     // ranks, without the other techniques.
     const std::string zero = one_of({"0", "1", "2", "3"});
-    const bool shards = model == "mlp" || !reads_images(d.plain);  // there is a preset
-    const std::string mesh = shards ? one_of({"dp=2", "tp=2", "dp=2,tp=2"}) : "dp=2";
+    // What the model's family has presets for.
+    const bool matrices = model == "mlp" || !reads_images(d.plain);
+    const std::string mesh = matrices ? one_of({"dp=2", "tp=2", "dp=2,tp=2"})
+                                      : one_of({"dp=2", "h=3", "w=2", "h=2,w=2", "dp=2,h=2", "w=3,dp=2", "tp=2,h=2"});
     d.plain = over_mesh(d.plain, mesh, std::stoi(zero));
     d.plain.parallel.sequence = !reads_images(d.plain) && mesh != "dp=2" && one_of({"true", "false"}) == "true";
     d.ranks = ir::parse_mesh(mesh).ranks();

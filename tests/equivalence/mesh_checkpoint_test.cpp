@@ -19,7 +19,15 @@ struct Way {
   std::string pipeline = "1f1b";
 };
 
-const std::vector<Way>& ways() {
+// Models of images share these by height and width, the others their matrices.
+const std::vector<Way>& spatial_ways() {
+  static const std::vector<Way> all = {
+      {"dp=1"}, {"h=2"}, {"w=3"}, {"dp=2,h=2", 1}, {"h=2,w=2"}, {"dp=3", 3}, {"h=3,dp=2", 2}, {"dp=2,w=2", 3},
+  };
+  return all;
+}
+
+const std::vector<Way>& matrix_ways() {
   static const std::vector<Way> all = {
       {"dp=1"},
       {"dp=3", 3},
@@ -61,15 +69,16 @@ TEST_P(MeshCheckpoint, GoesToAnyOther) {
     return c;
   };
   const bool all = std::getenv("TRIREME_STEPS") != nullptr;
-  for (std::size_t i = 0; i < ways().size(); ++i)
-    for (std::size_t j = 0; j < ways().size(); ++j) {
-      if (i == j || (!all && j != (i + 1) % ways().size())) continue;
-      SCOPED_TRACE(fmt::format("{} → {}", ways()[i].mesh, ways()[j].mesh));
+  const std::vector<Way>& ways = GetParam() == "convnet" ? spatial_ways() : matrix_ways();
+  for (std::size_t i = 0; i < ways.size(); ++i)
+    for (std::size_t j = 0; j < ways.size(); ++j) {
+      if (i == j || (!all && j != (i + 1) % ways.size())) continue;
+      SCOPED_TRACE(fmt::format("{} → {}", ways[i].mesh, ways[j].mesh));
       std::filesystem::remove_all(run);
-      Trained first(config(ways()[i]));
+      Trained first(config(ways[i]));
       first.train(2);
-      train::save_checkpoint(run, first.session(), config(ways()[i]), 2, 1);
-      Trained second(config(ways()[j]));
+      train::save_checkpoint(run, first.session(), config(ways[i]), 2, 1);
+      Trained second(config(ways[j]));
       train::load_checkpoint(run, 2, second.session());
       expect_same_state(first, second);
       second.skip_to(2);
@@ -81,7 +90,7 @@ TEST_P(MeshCheckpoint, GoesToAnyOther) {
   std::filesystem::remove_all(run);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, MeshCheckpoint, ::testing::Values("mlp", "gpt2", "llama"));
+INSTANTIATE_TEST_SUITE_P(Models, MeshCheckpoint, ::testing::Values("mlp", "gpt2", "llama", "convnet"));
 
 }  // namespace
 }  // namespace trireme::testing

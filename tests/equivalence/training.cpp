@@ -135,6 +135,7 @@ train::Compiled compiled(const train::Config& config, const train::Registry& reg
 Trained::Trained(const train::Config& config, const Setup& setup)
     : config_(config),
       batch_(setup.batch ? setup.batch : batch_of),
+      registry_(setup.registry),
       compiled_(testing::compiled(config_, registry_, setup)),
       session_(std::make_unique<train::Session>(
           compiled_, train::SessionOptions{.threads = setup.threads, .allreduce = train::algorithm_of(config)})) {

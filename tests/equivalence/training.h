@@ -26,6 +26,7 @@ struct Setup {
   std::vector<std::string> disabled_passes = {};
   std::function<void(train::Compiled&)> rework = {};  // of what was compiled, before it runs
   std::function<data::Batch(const train::Config&, std::int64_t step)> batch = {};  // in the place of batch_of
+  train::Registry registry = {};
 };
 
 // `config` with its batch cut over so many ranks.

@@ -217,7 +217,7 @@ TEST_F(Library, RefusesWhatTheProgramRefuses) {
     return refusal([&] { tri::Trainer(ByteLM{}, book(), options, plan); });
   };
   EXPECT_EQ(by_code({}, {.zero = 4}), by_file("[parallel]\nzero = 4\n"));
-  EXPECT_EQ(by_code({}, {.mesh = "h=2,dp=2"}), by_file("[parallel]\nmesh = \"h=2,dp=2\"\n"));
+  EXPECT_EQ(by_code({}, {.mesh = "x=2,dp=2"}), by_file("[parallel]\nmesh = \"x=2,dp=2\"\n"));
   EXPECT_EQ(by_code({}, {.mesh = "auto", .zero = 1, .remat = "sqrt", .activations = "sharded"}),
             by_file("[memory]\nremat = \"sqrt\"\nactivations = \"sharded\"\n"));
   EXPECT_EQ(by_code({}, {.async_tp = true}), by_file("[parallel]\nasync_tp = true\n"));

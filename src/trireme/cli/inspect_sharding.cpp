@@ -6,6 +6,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/ops/collective/collective.h"
+#include "trireme/ops/collective/halo.h"
 #include "trireme/train/compile.h"
 #include "trireme/train/sharding.h"
 
@@ -55,6 +56,12 @@ std::string chain(const Propagate::Reasons& reasons, Propagate::Place place, con
 
 // Bytes that a rank sends, by a ring.
 double sent_bytes(const ir::Graph& graph, const ir::Node& node) {
+  if (ops::is_halo(*node.op)) {
+    const ops::Halo halo(node.attributes);
+    const std::int64_t rows = node.op->name == ops::kHaloReduce ? halo.rows_taken() : halo.rows_given();
+    return static_cast<double>(rows) *
+           static_cast<double>(ops::halo_row_bytes(graph.type(node.inputs.front()), halo.dim));
+  }
   const auto parts = static_cast<double>(node.attributes.integer("parts"));
   double bytes = 0;
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {

@@ -68,13 +68,14 @@ std::string stages_text(const train::Trainer& trainer) {
   std::string out = fmt::format("stages  {}: {:.1f}% of the time idle by the ops' costs, messages apart\n",
                                 trainer.config().parallel.pipeline.text(), 100 * timing.bubble());
   const auto stages = static_cast<std::size_t>(c.plan.stages());
+  const std::vector<const train::Role*> roles = planner::stage_roles(c);
   const std::size_t digits = std::to_string(stages - 1).size();
   for (std::size_t s = 0; s < stages; ++s) {
     if (!is_shown(s, stages)) {
       if (is_shown(s - 1, stages)) out += "        …\n";
       continue;
     }
-    const train::Role& role = c.roles[s];
+    const train::Role& role = *roles[s];
     out += fmt::format("        {:>{}}  {:>9} · {:.2f}× the mean time · holds {} {} · {}\n", s, digits,
                        format_bytes(role.arena_bytes), seconds[s] / mean, held[s],
                        schedule.chunks > 1 ? "chunks"

@@ -123,6 +123,7 @@ struct Communicator::Impl {
     std::uint32_t sequence = 0;
     SharedCounters counters;
     Scratch scratch;
+    std::vector<Ticket> tickets;  // of an exchange: kept for their memory
   };
 
   std::unique_ptr<Transport> transport;
@@ -196,6 +197,18 @@ struct Communicator::Impl {
     TRI_CHECK(out.size() == in.size() && out.size() % static_cast<std::size_t>(transport->size()) == 0,
               "all_to_all of {} and {} bytes over {} ranks", out.size(), in.size(), transport->size());
     over_messages(strand, Collective::all_to_all, {}, [&](Wire& wire) { pairwise_all_to_all(wire, out, in); });
+  }
+
+  void exchange(Strand& strand, std::span<const Swap> swaps, const Options& options) {
+    for (const Swap& swap : swaps) check_rank(swap.peer);
+    over_messages(strand, Collective::exchange, options, [&](Wire& wire) {
+      try {
+        direct_exchange(wire, swaps, strand.tickets);
+      } catch (...) {
+        strand.tickets.clear();  // takes the buffers back
+        throw;
+      }
+    });
   }
 
   void reduce(Strand& strand, void* data, std::int64_t count, DType dtype, Reduce op, int root,
@@ -377,6 +390,9 @@ void Communicator::gather(std::span<const std::byte> mine, std::span<std::byte> 
 }
 void Communicator::all_to_all(std::span<const std::byte> out, std::span<std::byte> in) {
   impl_->all_to_all(impl_->foreground, out, in);
+}
+void Communicator::exchange(std::span<const Swap> swaps, const Options& options) {
+  impl_->exchange(impl_->foreground, swaps, options);
 }
 void Communicator::reduce(void* data, std::int64_t count, DType dtype, Reduce reduce, int root,
                           const Options& options) {

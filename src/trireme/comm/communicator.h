@@ -80,6 +80,8 @@ class Communicator {
   void gather(std::span<const std::byte> mine, std::span<std::byte> all, int root);
   // Run i of `out` goes to rank i; run i of `in` comes from rank i. They do not overlap.
   void all_to_all(std::span<const std::byte> out, std::span<std::byte> in);
+  // With several others at once, which need not be all: every rank of the group calls it.
+  void exchange(std::span<const Swap> swaps, const Options& options = {});
   // The result is the root's `data`; elsewhere `data` is used up.
   void reduce(void* data, std::int64_t count, DType dtype, Reduce reduce, int root, const Options& options = {});
 

@@ -291,6 +291,35 @@ TEST(Conformance, AllToAll) {
     });
 }
 
+// Neighbours of a line, and every other rank: messages of unequal sizes, some of them empty.
+TEST(Conformance, ExchangesWithSomeRanks) {
+  for (const int n : rank_counts())
+    over(n, [&](Communicator& comm) {
+      const auto count = [](int from, int to) {
+        const int distance = from > to ? from - to : to - from;
+        return distance == 1 ? std::size_t{20'000} : distance == 2 ? static_cast<std::size_t>(from) : std::size_t{0};
+      };
+      std::vector<std::vector<std::int64_t>> out;
+      std::vector<std::vector<std::int64_t>> in;
+      std::vector<Swap> swaps;
+      std::uint64_t sent = 0;
+      for (int peer = 0; peer < n; ++peer) {
+        out.emplace_back(count(comm.rank(), peer), comm.rank() * 100 + peer);
+        in.emplace_back(count(peer, comm.rank()), -1);
+        sent += out.back().size() * sizeof(std::int64_t);
+      }
+      for (int peer = 0; peer < n; ++peer)
+        if (const auto p = static_cast<std::size_t>(peer); peer != comm.rank())
+          swaps.push_back({peer, bytes(out[p]), writable(in[p])});
+      comm.reset_counters();
+      comm.exchange(swaps);
+      EXPECT_EQ(comm.counters().sent, sent);
+      for (int peer = 0; peer < n; ++peer)
+        EXPECT_TRUE(all_are<std::int64_t>(in[static_cast<std::size_t>(peer)],
+                                          [&](std::int64_t) { return peer * 100 + comm.rank(); }));
+    });
+}
+
 TEST(Conformance, MessagesKeepTheirOrderAndTags) {
   for (const int n : rank_counts())
     over(n, [&](Communicator& comm) {

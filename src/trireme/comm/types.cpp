@@ -12,9 +12,9 @@ namespace {
 constexpr std::array<const char*, 5> kReduces = {"sum", "mean", "max", "min", "prod"};
 constexpr std::array<const char*, 7> kAlgorithms = {"auto", "native",    "sequential", "parallel",
                                                     "ring", "recursive", "tree"};
-constexpr std::array<const char*, 11> kCollectives = {"barrier",    "broadcast",      "scatter",    "gather",
-                                                      "reduce",     "all_to_all",     "all_reduce", "reduce_scatter",
-                                                      "all_gather", "point to point", "split"};
+constexpr std::array<const char*, 12> kCollectives = {"barrier",    "broadcast",  "scatter",        "gather",
+                                                      "reduce",     "all_to_all", "all_reduce",     "reduce_scatter",
+                                                      "all_gather", "exchange",   "point to point", "split"};
 
 template <class E, std::size_t N>
 E parse(const char* what, const std::array<const char*, N>& names, std::string_view text) {

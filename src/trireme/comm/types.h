@@ -27,6 +27,7 @@ enum class Collective : std::uint8_t {
   all_reduce,
   reduce_scatter,
   all_gather,
+  exchange,
   message,
   split
 };
@@ -51,6 +52,14 @@ struct Cut {
   void* slice = nullptr;
   std::int64_t count = 0;
   std::int64_t slice_count = 0;
+};
+
+// What a rank exchanges with one other: `out` goes to it and `in` comes from it. Either may be empty, and the other
+// rank expects as many bytes the other way round.
+struct Swap {
+  int peer = 0;
+  std::span<const std::byte> out = {};
+  std::span<std::byte> in = {};
 };
 
 struct Options {

@@ -40,18 +40,50 @@ std::vector<std::vector<program::Action>> stage_actions(const Graphs& graphs, co
   return schedule.stages;
 }
 
-Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir::Module& common, int stage,
-                  std::vector<program::Action> actions, const CompileOptions& options) {
-  const bool staged = plan.stages() > 1;
+// Where the ranks of each role are: one role for every stage and every place along h and w.
+std::vector<passes::Places> role_places(const Plan& plan) {
+  std::vector<passes::Places> all = {{}};
+  for (const char* axis : {ir::kPipelineAxis, ir::kHeightAxis, ir::kWidthAxis}) {
+    const int ranks = plan.mesh.size_of(axis);
+    if (ranks == 1) continue;
+    std::vector<passes::Places> further;
+    for (const passes::Places& at : all)
+      for (int place = 0; place < ranks; ++place) {
+        further.push_back(at);
+        further.back()[axis] = place;
+      }
+    all = std::move(further);
+  }
+  return all;
+}
+
+// "stage 1, h 0, w 2".
+std::string role_name(const passes::Places& places) {
+  std::vector<std::string> parts;
+  for (const char* axis : {ir::kPipelineAxis, ir::kHeightAxis, ir::kWidthAxis})
+    if (const auto at = places.find(axis); at != places.end())
+      parts.push_back(fmt::format("{} {}", axis == ir::kPipelineAxis ? "stage" : axis, at->second));
+  return parts.empty() ? "worker" : fmt::format("{}", fmt::join(parts, ", "));
+}
+
+Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir::Module& common,
+                  const passes::Places& places, std::vector<program::Action> actions, const CompileOptions& options) {
   Role role;
-  role.name = staged ? fmt::format("stage {}", stage) : "worker";
+  role.name = role_name(places);
+  role.places = places;
   role.module = common;
-  const passes::Pipeline passes = graph_passes(graphs, plan, {}, stage);
+  const passes::Pipeline passes = graph_passes(graphs, plan, {}, places);
   std::filesystem::path dump = options.dump_passes;
-  if (staged && !dump.empty()) dump /= fmt::format("stage-{}", stage);
-  passes.run(
-      role.module,
-      {.dump = dump, .disabled = options.disabled_passes, .on_pass = options.on_pass, .from = staged ? kSplit : ""});
+  if (!places.empty() && !dump.empty()) {
+    std::string folder = role.name;
+    std::erase(folder, ',');
+    std::replace(folder.begin(), folder.end(), ' ', '-');
+    dump /= folder;
+  }
+  passes.run(role.module, {.dump = dump,
+                           .disabled = options.disabled_passes,
+                           .on_pass = options.on_pass,
+                           .from = first_pass_by_place(plan)});
   // Program passes are numbered on from the graph passes.
   RoleBuilder builder(role, plan, plan.mesh.ranks() / plan.stages(),
                       {dump, passes.names().size() + 1, options.on_pass});
@@ -129,11 +161,12 @@ std::vector<program::Group> groups_of(const Compiled& c) {
   for (const Role& role : roles)
     for (const program::Program& p : role.programs)
       for (const program::Instruction& i : p.instructions)
-        if (i.between_stages() && known.insert(program::message_group(i)).second)
-          groups.push_back({{ir::kPipelineAxis},
-                            {static_cast<std::size_t>(i.attributes.integer("from")),
-                             static_cast<std::size_t>(i.attributes.integer("to"))},
-                            program::message_group(i)});
+        if (i.between_stages() && known.insert(program::message_group(i)).second) {
+          groups.push_back({{ir::kPipelineAxis}, {}, program::message_group(i)});
+          for (std::size_t r = 0; r < roles.size(); ++r)
+            for (const char* end : {"from", "to"})
+              if (roles[r].places.at(ir::kPipelineAxis) == i.attributes.integer(end)) groups.back().roles.push_back(r);
+        }
   return groups;
 }
 
@@ -152,7 +185,9 @@ std::size_t check_roles(const Compiled& c) {
       const program::Program* own = exchange != nullptr && program != "derive" ? role.find("step") : role.find(program);
       if (own == nullptr) continue;
       number[r] = running.size();
-      running.push_back({role.name, own, {}, exchange});
+      passes::Places rest = role.places;
+      rest.erase(ir::kPipelineAxis);
+      running.push_back({role.name, own, {}, exchange, rest.empty() ? "" : " at " + role_name(rest)});
       for (int rank = 0; rank < c.ranks(); ++rank)
         if (c.seat(rank).role == r) running.back().ranks.push_back(rank);
     }
@@ -203,26 +238,35 @@ void check_names(const Plan& plan, const ir::Module& common, const std::vector<R
       refuse("'{}' is to be offloaded, and the backward pass reads no such value", name);
 }
 
+// Of the images that the model is given; []: it looks at none.
+Shape image_shape(const ir::Module& module) {
+  for (const ir::Graph& graph : module.graphs)
+    if (const auto images = graph.find_input("images")) {
+      const Shape& shape = graph.type(*images).shape;
+      return shape.rank() < 2 ? Shape{} : shape.slice(1, shape.rank());
+    }
+  return {};
+}
+
 }  // namespace
 
 Compilation::Compilation(const Graphs& graphs) : graphs_(graphs), module_(graphs.module) {}
 
 void Compilation::run_until(const Plan& plan, const std::string& pass) {
-  graph_passes(graphs_, plan, {}, stage_).run(module_, {.from = next_, .until = pass});
+  graph_passes(graphs_, plan, {}, at_).run(module_, {.from = next_, .until = pass});
   next_ = pass;
 }
 
 std::vector<program::Action> Compilation::actions(const Plan& plan) const {
-  const std::vector<program::Action> own = stage_actions(graphs_, plan)[static_cast<std::size_t>(stage_)];
+  const std::vector<program::Action> own = stage_actions(graphs_, plan)[stage()];
   return own.empty() ? program::plain_order({.micro_batches = graphs_.micro_batches}) : own;
 }
 
 program::Program Compilation::step(const Plan& plan) const {
   ir::Module module = module_;
-  graph_passes(graphs_, plan, {}, stage_).run(module, {.from = next_});
-  return program::lower(
-      module, lay_out(module, plan, plan.mesh.ranks() / plan.stages()),
-      step_options(graphs_, plan, module.mesh, stage_actions(graphs_, plan)[static_cast<std::size_t>(stage_)]));
+  graph_passes(graphs_, plan, {}, at_).run(module, {.from = next_});
+  return program::lower(module, lay_out(module, plan, plan.mesh.ranks() / plan.stages()),
+                        step_options(graphs_, plan, module.mesh, stage_actions(graphs_, plan)[stage()]));
 }
 
 Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& options) {
@@ -236,17 +280,27 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
   if (plan.stages() > 1 && plan.device != device::Kind::cpu)
     refuse("parallel.mesh = \"{}\": stages on a {} are not done yet; runtime.device = \"cpu\" is", plan.mesh.str(),
            device::name_of(plan.device));
+  if (plan.is_spatial() && plan.device != device::Kind::cpu)
+    refuse("parallel.mesh = \"{}\": halos are not exchanged on a {} yet; runtime.device = \"cpu\" does it",
+           plan.mesh.str(), device::name_of(plan.device));
+  c.image = image_shape(graphs.module);
   ir::Module common = graphs.module;
-  if (plan.stages() > 1)
-    graph_passes(graphs, plan).run(common, {.dump = options.dump_passes, .on_pass = options.on_pass, .until = kSplit});
+  if (const std::string until = first_pass_by_place(plan); !until.empty())
+    graph_passes(graphs, plan).run(common, {.dump = options.dump_passes, .on_pass = options.on_pass, .until = until});
   const std::vector<std::vector<program::Action>> actions = stage_actions(graphs, plan);
-  for (int stage = 0; stage < plan.stages(); ++stage)
-    c.roles.push_back(compile_rows(c, graphs, plan, common, stage, actions[static_cast<std::size_t>(stage)], options));
+  const std::vector<passes::Places> all_places = role_places(plan);
+  for (const passes::Places& places : all_places) {
+    const auto stage = places.find(ir::kPipelineAxis);
+    c.roles.push_back(compile_rows(c, graphs, plan, common, places,
+                                   actions[stage == places.end() ? 0 : static_cast<std::size_t>(stage->second)],
+                                   options));
+  }
   if (plan.stages() > 1) check_names(plan, common, c.roles);
   for (int r = 0; r < plan.mesh.ranks(); ++r) {
-    const bool staged = plan.stages() > 1;
-    const std::size_t axis = staged ? plan.mesh.index_of(ir::kPipelineAxis) : 0;
-    c.seats.push_back({staged ? static_cast<std::size_t>(plan.mesh.coordinate(r)[axis]) : 0, r});
+    passes::Places own;
+    for (const auto& [axis, place] : all_places.front()) own[axis] = plan.mesh.coordinate(r)[plan.mesh.index_of(axis)];
+    const auto role = std::find(all_places.begin(), all_places.end(), own);
+    c.seats.push_back({static_cast<std::size_t>(role - all_places.begin()), r});
   }
   add_server_roles(c, graphs, plan, options);
   c.groups = groups_of(c);

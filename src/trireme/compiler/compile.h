@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trireme/compiler/compiled.h"
+#include "trireme/passes/routes.h"
 
 namespace trireme::compiler {
 
@@ -24,8 +25,9 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
 std::size_t check_roles(const Compiled& compiled);
 
 // A compilation that has stopped before one of the graph passes, so that a planner can look at the module there and try
-// how a step comes out under several plans. `graphs` must outlive it. The passes up to kSplit (graph_passes.h) are the
-// same for all stages of a pipeline; a copy of the compilation that stands there can go on with any of them.
+// how a step comes out under several plans. `graphs` must outlive it. Up to
+// first_pass_by_place (graph_passes.h) it is the same for all roles; a copy of the compilation that stands there can go
+// on with any of them.
 //
 //   Compilation c(graphs);
 //   c.run_until(plan, "remat");
@@ -39,18 +41,22 @@ class Compilation {
   // passes have carried out must be as it was then.
   void run_until(const Plan& plan, const std::string& pass);
   const ir::Module& module() const { return module_; }
-  // From here on it is that stage's. The first stage's otherwise.
-  void choose_stage(int stage) { stage_ = stage; }
+  // From here on it is that of the role with these places, by axis (graph_passes.h). The first stage's otherwise.
+  void choose_role(passes::Places at) { at_ = std::move(at); }
   // What the stage does in a step, in order.
   std::vector<program::Action> actions(const Plan& plan) const;
   // The step that comes of it under `plan`. Leaves this as it stands.
   program::Program step(const Plan& plan) const;
 
  private:
+  std::size_t stage() const {
+    return at_.contains(ir::kPipelineAxis) ? static_cast<std::size_t>(at_.at(ir::kPipelineAxis)) : 0;
+  }
+
   const Graphs& graphs_;
   ir::Module module_;
   std::string next_;  // the pass before which it stands; empty: the first
-  int stage_ = 0;
+  passes::Places at_ = {};
 };
 
 }  // namespace trireme::compiler

@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,6 +28,9 @@ namespace trireme::compiler {
 struct Role {
   std::string name;
   std::string kind = "worker";  // what its ranks are called
+  // Where its ranks are along the axes at whose places programs differ: the stage of a pipeline, and the places along h
+  // and w.
+  std::map<std::string, int> places = {};
   ir::Module module;
   program::StateLayout layout;
   std::vector<program::Program> programs;
@@ -76,6 +80,7 @@ struct Compiled {
   int micro_batches = 1;
   int replicas = 1;             // ranks that share the rows
   std::int64_t cache_rows = 0;  // tokens of a sequence that the caches hold
+  Shape image;                  // [height, width, channels] of the images that the model looks at; without any, []
 
   device::Kind device() const { return plan.device; }
   int ranks() const { return static_cast<int>(seats.size()); }

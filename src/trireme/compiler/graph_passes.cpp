@@ -23,7 +23,7 @@ namespace trireme::compiler {
 namespace {
 
 // As far as the passes of all roles are the same.
-void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan) {
+void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan, const passes::Places& at) {
   const bool trains = graphs.purpose == Purpose::train;
   const bool fp16 = plan.precision == Precision::fp16;
   std::vector<std::string> advance;
@@ -58,7 +58,11 @@ void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan) {
   // After the gradients, whose sums over ranks follow from how the batch is sharded.
   p.add<passes::Propagate>(passes::Propagate::Options{plan.mesh, annotations(plan)});
   // Before everything that counts bytes or moves work about, which are a rank's own.
-  p.add<passes::Partition>();
+  passes::Places places;
+  for (const char* axis : {ir::kHeightAxis, ir::kWidthAxis})
+    if (const int ranks = plan.mesh.size_of(axis); ranks > 1)
+      places[axis] = at.contains(axis) ? at.at(axis) : ranks - 1;
+  p.add<passes::Partition>(places, plan.overlap);
 }
 
 }  // namespace
@@ -70,18 +74,27 @@ std::vector<passes::Annotation> annotations(const Plan& plan) {
   return all;
 }
 
-passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optional<int> place, int stage) {
+std::string first_pass_by_place(const Plan& plan) {
+  if (plan.is_spatial()) return passes::Partition::kName;
+  return plan.stages() > 1 ? "split" : "";
+}
+
+passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optional<int> place,
+                              const passes::Places& at) {
   const bool trains = graphs.purpose == Purpose::train;
   passes::Pipeline p;
-  add_common(p, graphs, plan);
+  add_common(p, graphs, plan, at);
   if (place) {
     p.add<passes::ServerSide>(*plan.server, *place);
     p.add<passes::CleanUp>();
     return p;
   }
   // After partition, which is the same for all stages; before everything that counts bytes or moves work about.
-  if (plan.stages() > 1)
-    p.add<passes::Split>(passes::Split::Options{.stages = plan.stages(), .stage = stage, .parts = plan.parts()});
+  if (plan.stages() > 1) {
+    const auto stage = at.find(ir::kPipelineAxis);
+    p.add<passes::Split>(passes::Split::Options{
+        .stages = plan.stages(), .stage = stage == at.end() ? 0 : stage->second, .parts = plan.parts()});
+  }
   // Before anything looks at what is saved of what was received.
   if (plan.stages() > 1 && plan.messages)
     p.add<passes::CompressMessages>(passes::CompressMessages::Options{.kind = *plan.messages});
@@ -93,7 +106,8 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
     // Values nobody reads would be planned for.
     p.add<passes::CleanUp>();
     // Before fusion: a residual sum that is fused into a norm could not be held without the norm's output.
-    p.add<passes::Remat>(passes::Remat::Options{.recompute = *plan.recompute, .partial = plan.stages() > 1});
+    p.add<passes::Remat>(
+        passes::Remat::Options{.recompute = *plan.recompute, .partial = plan.stages() > 1 || plan.is_spatial()});
   }
   // Removes the gradients nobody asked for, which would look like further uses to fusion.
   p.add<passes::CleanUp>();
@@ -113,7 +127,7 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
   // Last of all that changes what is computed: it moves what the others left.
   if (plan.offload) {
     passes::Offload::Options offload = *plan.offload;
-    offload.partial = plan.stages() > 1;
+    offload.partial = plan.stages() > 1 || plan.is_spatial();
     p.add<passes::Offload>(std::move(offload));
   }
   if (trains) p.add<passes::Validate>();

@@ -4,6 +4,7 @@
 #include "trireme/compiler/graphs.h"
 #include "trireme/compiler/plan.h"
 #include "trireme/passes/pass.h"
+#include "trireme/passes/routes.h"
 
 namespace trireme::compiler {
 
@@ -11,9 +12,11 @@ namespace trireme::compiler {
 std::vector<passes::Annotation> annotations(const Plan& plan);
 
 // Every graph pass of a role, in order, each with the reason for its place. `place` is that of a rank which answers
-// messages; nothing: of the ranks that take rows of the batch. `stage` is theirs in a pipeline; up to kSplit the passes
-// of all stages are the same.
-inline constexpr const char* kSplit = "split";
-passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optional<int> place = {}, int stage = 0);
+// messages; nothing: of the ranks that take rows of the batch. Those are where `at` says along pp, h and w, by axis;
+// where it is silent at the first stage, and at the place along h and w that has the most of an image.
+passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optional<int> place = {},
+                              const passes::Places& at = {});
+// The first pass that depends on these places; "": none does.
+std::string first_pass_by_place(const Plan& plan);
 
 }  // namespace trireme::compiler

@@ -4,6 +4,7 @@
 
 #include "trireme/comm/scratch.h"
 #include "trireme/ops/collective/collective.h"
+#include "trireme/ops/collective/halo.h"
 
 namespace trireme::compiler {
 namespace {
@@ -14,6 +15,11 @@ program::CollectiveOptions collective_options(const Plan& plan, const ir::Mesh& 
   options.ahead = plan.bucket;
   if (plan.device != device::Kind::cpu) return options;  // what they need lies in the host's memory
   options.scratch = [algorithm = plan.allreduce, mesh, transport = plan.transport](const program::Instruction& i) {
+    if (ops::is_halo(*i.op)) {
+      const ops::Halo halo(i.attributes);
+      const std::size_t row = ops::halo_row_bytes(i.inputs.front().type, halo.dim);
+      return ops::halo_scratch(ops::halo_messages(halo, i.op->name == ops::kHaloReduce, row), row);
+    }
     const int ranks = mesh.size_of(i.attributes.text("axis"));
     const DType dtype = i.inputs.front().type.dtype;
     std::vector<comm::Segment> segments;

@@ -55,6 +55,8 @@ struct Plan {
   // Bytes in which checkpoints are staged, at most: no more is taken than the saved state needs.
   std::size_t staging = 0;
 
+  // Whether heights or widths of images are sharded.
+  bool is_spatial() const { return mesh.size_of(ir::kHeightAxis) * mesh.size_of(ir::kWidthAxis) > 1; }
   int stages() const { return mesh.size_of(ir::kPipelineAxis); }
   // Of the model, each of which is a chunk of a stage.
   int parts() const { return stages() * (stages() > 1 ? pipeline.chunks : 1); }

@@ -11,7 +11,7 @@ namespace trireme::ir {
 //   - in inputs only: the outputs become partial sums (or the `reduce` kind given);
 //   - in outputs only: each rank makes its part of the output from whole inputs.
 // A factor marked whole may not be sharded; a partitioned one may with the help of the op's partition function; one
-// with a halo may if neighbours exchange edges first.
+// with a halo is a height or a width, which spatial axes alone shard: the partition function exchanges edges first.
 //
 // Written like an einsum, with one name per dimension; operands are separated by commas; "-" stands for no dimension:
 // an absent operand or a scalar:

@@ -6,8 +6,9 @@
 
 namespace trireme::ir {
 
-// Handed to an op's partition function when mesh axes shard one of its partitioned factors ("v*" in its factors). The
-// function adds a small local graph, with collectives in it, and says which values are the node's outputs:
+// Handed to an op's partition function when mesh axes shard one of its partitioned factors ("v*" in its factors) or
+// one with a halo ("h~"); what is said here of the former holds of both. The function adds a small local graph, with
+// collectives in it, and says which values are the node's outputs:
 //
 //   def.partition = [](PartitionContext& p) {                  // y = x − the mean over all rows
 //     const ValueId mean = p.all_reduce(p.add("row_sum", {p.input(0)}).front());
@@ -39,7 +40,12 @@ class PartitionContext {
   virtual std::int64_t parts() const = 0;
   // This rank's place along an axis: i64 [].
   virtual ValueId place(const std::string& axis) = 0;
+  // The same along an axis over which extents differ by rank (ir::is_spatial), so that the graph is made for one place.
+  virtual int fixed_place(const std::string& axis) const = 0;
+  // Whether work that needs no halo is worth splitting off, to be done while halos are exchanged.
+  virtual bool overlaps_halos() const = 0;
 
+  // A halo exchange (ops/collective/halo.h) that two nodes ask for is made once.
   virtual std::vector<ValueId> add(const std::string& op, std::vector<ValueId> inputs, Attributes attributes = {}) = 0;
   // The sum, or "max", over all ranks along the axes that shard partitioned factors.
   virtual ValueId all_reduce(ValueId value, const std::string& reduce = "sum") = 0;

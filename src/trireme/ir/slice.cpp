@@ -29,6 +29,15 @@ Block block_of(const State& state, const Mesh& mesh, std::span<const int> coordi
 
 }  // namespace
 
+Range overlap(const Range& a, const Range& b) {
+  const Range both{std::max(a.first, b.first), std::min(a.last, b.last)};
+  return both.empty() ? Range{both.first, both.first} : both;
+}
+
+Range spatial_shard(std::int64_t extent, std::int64_t parts, std::int64_t place) {
+  return {place * extent / parts, (place + 1) * extent / parts};
+}
+
 std::int64_t shard_index(std::span<const std::string> axes, const Mesh& mesh, std::span<const int> coordinate) {
   std::int64_t number = 0;
   for (const std::string& axis : axes) {

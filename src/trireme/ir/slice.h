@@ -15,6 +15,24 @@ struct Slice {
   friend bool operator==(const Slice&, const Slice&) = default;
 };
 
+// Elements [first, last) of a dimension.
+struct Range {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+
+  std::int64_t size() const { return last - first; }
+  bool empty() const { return last <= first; }
+  friend bool operator==(const Range&, const Range&) = default;
+};
+// What both have; empty: nothing.
+Range overlap(const Range& a, const Range& b);
+
+// What the rank at `place` of `parts` has of a height or a width. The extents are true: nothing is padded, and they
+// differ by one at most.
+//
+//   7 rows over 3 ranks: 0–1, 2–3, 4–6
+Range spatial_shard(std::int64_t extent, std::int64_t parts, std::int64_t place);
+
 // Some of the rows (Shape::as_rows) of a state's global tensor, and the row of a rank's storage at which they begin.
 struct StoredRows {
   Slice rows;

@@ -5,6 +5,7 @@
 #include "trireme/ops/attention/rotary.h"
 #include "trireme/ops/attention/softmax.h"
 #include "trireme/ops/collective/collective.h"
+#include "trireme/ops/collective/halo.h"
 #include "trireme/ops/collective/message.h"
 #include "trireme/ops/compress/orthonormalise.h"
 #include "trireme/ops/compress/pack.h"
@@ -139,6 +140,8 @@ ir::Registry builtin() {
   registry.add(all_gather_def());
   registry.add(own_rows_def());
   registry.add(all_to_all_def());
+  registry.add(halo_exchange_def());
+  registry.add(halo_reduce_def());
   registry.add(pack_def());
   registry.add(unpack_def());
   registry.add(weighted_sum_def());

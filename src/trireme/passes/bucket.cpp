@@ -6,6 +6,7 @@
 #include "trireme/core/error.h"
 #include "trireme/ir/axes.h"
 #include "trireme/ops/collective/collective.h"
+#include "trireme/ops/collective/halo.h"
 #include "trireme/ops/collective/message.h"
 
 namespace trireme::passes {
@@ -35,7 +36,8 @@ class Buckets {
     find_origins();
     std::map<std::string, std::vector<Candidate>> kinds;
     for (std::size_t n = 0; n < graph_.nodes.size(); ++n)
-      if (graph_.nodes[n].op->traits.collective && !ops::is_message(*graph_.nodes[n].op) && !between_stages(n))
+      if (graph_.nodes[n].op->traits.collective && !ops::is_message(*graph_.nodes[n].op) &&
+          !ops::is_halo(*graph_.nodes[n].op) && !between_stages(n))
         kinds[kind_of(n)].push_back(candidate(n));
     gone_.assign(graph_.nodes.size(), false);
     for (auto& [kind, candidates] : kinds) {

@@ -120,7 +120,11 @@ Pipeline only(const std::string& pass, const ir::Module& module, GoldenOptions o
       annotations.push_back({pair.at(0), pair.at(1)});
     }
     p.add<Propagate>(Propagate::Options{ir::parse_mesh(take(options, "mesh", "dp=2")), annotations});
-    if (pass == "partition") p.add<Partition>();
+    Places places;  // "h:1;w:0"
+    for (const std::string& item : split(take(options, "places", ""), ';'))
+      if (const std::vector<std::string> pair = split(item, ':'); pair.size() == 2)
+        places[pair[0]] = std::stoi(pair[1]);
+    if (pass == "partition") p.add<Partition>(places);
   } else if (pass == "stage") {
     std::vector<std::int64_t> layers;
     for (const std::string& count : split(take(options, "layers", ""), ',')) layers.push_back(std::stoll(count));

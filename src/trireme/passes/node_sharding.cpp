@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/ir/axes.h"
+#include "trireme/passes/routes.h"
 
 namespace trireme::passes {
 namespace {
@@ -16,6 +18,11 @@ bool carries(const std::vector<int>& dims, int factor) {
   return std::find(dims.begin(), dims.end(), factor) != dims.end();
 }
 
+// Sharded with the help of the op's partition function.
+bool by_function(const Factor& factor) {
+  return factor.kind == Factor::Kind::partitioned || factor.kind == Factor::Kind::halo;
+}
+
 bool is_term(const Sharding& sharding, const std::string& axis) {
   return std::any_of(sharding.partial.begin(), sharding.partial.end(),
                      [&](const Sharding::Partial& p) { return p.axis == axis && p.reduce == Sharding::Reduce::sum; });
@@ -26,8 +33,9 @@ bool is_term(const Sharding& sharding, const std::string& axis) {
 NodeRules::NodeRules(const ir::Node& node, const ir::Types& inputs, const ir::Types& outputs)
     : node_(node), inputs_(inputs), outputs_(outputs), factors_(node.op->factors(inputs, outputs, node.attributes)) {}
 
-bool NodeRules::shardable(int factor) const {
+bool NodeRules::shardable(int factor, const std::string& axis) const {
   const Factor::Kind kind = factors_.factors[at(factor)].kind;
+  if (kind == Factor::Kind::halo) return ir::is_spatial(axis) && static_cast<bool>(node_.op->partition);
   return kind == Factor::Kind::free || kind == Factor::Kind::partitioned;
 }
 
@@ -43,7 +51,23 @@ std::int64_t NodeRules::extent(int factor) const {
   return most;
 }
 
-bool NodeRules::fits(int factor, std::int64_t ranks) const {
+bool NodeRules::fits(int factor, const Axes& axes, const ir::Mesh& mesh) const {
+  const std::int64_t ranks = ranks_along(axes, mesh);
+  if (std::any_of(axes.begin(), axes.end(), [](const std::string& axis) { return ir::is_spatial(axis); })) {
+    if (axes.size() > 1) return false;
+    // Where extents differ, slices go together only as the op's windows do.
+    const bool halo = factors_.factors[at(factor)].kind == Factor::Kind::halo;
+    const auto enough = [&](const std::vector<std::vector<int>>& sides, const ir::Types& types) {
+      for (std::size_t i = 0; i < sides.size(); ++i)
+        for (std::size_t d = 0; d < sides[i].size(); ++d) {
+          if (sides[i][d] != factor) continue;
+          const std::int64_t own = types[i].shape[static_cast<int>(d)];
+          if (!may_shard_spatially(own, axes.front(), mesh) || (!halo && own != extent(factor))) return false;
+        }
+      return true;
+    };
+    return enough(factors_.inputs, inputs_) && enough(factors_.outputs, outputs_);
+  }
   const auto divides = [&](const std::vector<std::vector<int>>& sides, const ir::Types& types) {
     for (std::size_t i = 0; i < sides.size(); ++i)
       for (std::size_t d = 0; d < sides[i].size(); ++d)
@@ -59,7 +83,7 @@ NodeSharding NodeRules::sharded(std::vector<Axes> axes, std::vector<std::string>
   result.factors = std::move(axes);
   result.through = std::move(through);
   for (std::size_t f = 0; f < result.factors.size(); ++f)
-    if (factors_.factors[f].kind == Factor::Kind::partitioned)
+    if (by_function(factors_.factors[f]))
       result.partitioned.insert(result.partitioned.end(), result.factors[f].begin(), result.factors[f].end());
   const auto dims_of = [&](const std::vector<int>& dims) {
     std::vector<Axes> each;
@@ -80,7 +104,7 @@ NodeSharding NodeRules::sharded(std::vector<Axes> axes, std::vector<std::string>
     for (const std::string& axis : result.through) made.partial.push_back({axis, Sharding::Reduce::sum});
     for (std::size_t f = 0; f < result.factors.size(); ++f) {
       // What a partition function leaves to be summed it says itself.
-      if (carries(dims, static_cast<int>(f)) || factors_.factors[f].kind == Factor::Kind::partitioned) continue;
+      if (carries(dims, static_cast<int>(f)) || by_function(factors_.factors[f])) continue;
       for (const std::string& axis : result.factors[f])
         made.partial.push_back({axis, factors_.max_reduced ? Sharding::Reduce::max : Sharding::Reduce::sum});
     }

@@ -19,7 +19,8 @@ struct NodeSharding {
   std::vector<std::string> through;  // axes over which operands are terms of sums, and so are the outputs
   std::vector<ir::Sharding> inputs;  // absent operands: whole
   std::vector<ir::Sharding> outputs;
-  Axes partitioned;  // axes that shard factors for which the op's partition function is needed
+  Axes partitioned;  // axes that shard partitioned factors or those with a halo, for which the op's partition function
+                     // is needed
 };
 
 // The rules of one node, whose types are global.
@@ -28,13 +29,14 @@ class NodeRules {
   NodeRules(const ir::Node& node, const ir::Types& inputs, const ir::Types& outputs);
 
   const ir::Factors& factors() const { return factors_; }
-  bool shardable(int factor) const;
+  bool shardable(int factor, const std::string& axis) const;
   // Whether padding may follow the factor's elements: zeros beyond the end of its extent are harmless.
   bool may_pad() const { return node_.op->traits.pads; }
   // The factor's extent; operands with another extent in its place (grouped heads) have a divisor of it.
   std::int64_t extent(int factor) const;
-  // Whether every operand's extent along the factor divides by so many ranks, or may be padded.
-  bool fits(int factor, std::int64_t ranks) const;
+  // Whether every operand's extent along the factor divides by the ranks along the axes, or may be padded. Spatial axes
+  // shard in true extents: each rank must have some of every operand.
+  bool fits(int factor, const Axes& axes, const ir::Mesh& mesh) const;
 
   // What follows from an assignment of axes to factors. `operands` says which inputs are terms of sums.
   NodeSharding sharded(std::vector<Axes> axes, std::vector<std::string> through,

@@ -7,7 +7,9 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/ir/axes.h"
 #include "trireme/ir/partition.h"
+#include "trireme/ops/collective/halo.h"
 #include "trireme/passes/node_sharding.h"
 #include "trireme/passes/rebuild.h"
 #include "trireme/passes/reshard.h"
@@ -36,14 +38,20 @@ struct Form {
 
 class GraphPartitioner {
  public:
-  GraphPartitioner(ir::Module& module, const std::string& graph, const std::vector<TensorType>& whole_states)
-      : module_(module), rebuild_(module, graph), whole_states_(whole_states), uses_(rebuild_.old()) {
+  GraphPartitioner(ir::Module& module, const std::string& graph, const std::vector<TensorType>& whole_states,
+                   const Places& places, bool overlap)
+      : module_(module),
+        rebuild_(module, graph),
+        whole_states_(whole_states),
+        places_(places),
+        overlap_(overlap),
+        uses_(rebuild_.old()) {
     forms_.resize(old().values.size());
     for (const ValueId id : old().inputs) {
       const ValueId own = rebuild_.mapped(id);
       const Sharding sharding = wanted(id);
       check_equal_parts(old().value(id).name, old().type(id), sharding);
-      fresh().value(own).type = local_type(old().type(id), sharding, mesh());
+      fresh().value(own).type = own_type(old().type(id), sharding);
       fresh().value(own).sharding = sharding;
       forms_[index(id)].push_back({own, sharding});
     }
@@ -70,6 +78,10 @@ class GraphPartitioner {
   const ir::Graph& old() const { return rebuild_.old(); }
   ir::Graph& fresh() { return rebuild_.fresh(); }
   const ir::Mesh& mesh() const { return module_.mesh; }
+  // What this rank has, where others may have more or less.
+  TensorType own_type(const TensorType& type, const Sharding& sharding) const {
+    return local_type(type, sharding, mesh(), places_);
+  }
 
   // In whose place stands what is added behind all nodes.
   const Node& last_node() const { return old().nodes.empty() ? no_node_ : old().nodes.back(); }
@@ -90,7 +102,7 @@ class GraphPartitioner {
   void check_equal_parts(const std::string& name, const TensorType& type, const Sharding& sharding) const {
     for (std::size_t d = 0; d < sharding.dims.size(); ++d)
       if (const std::int64_t parts = ranks_along(sharding.dims[d], mesh());
-          type.shape[static_cast<int>(d)] % parts != 0)
+          type.shape[static_cast<int>(d)] % parts != 0 && !ir::is_spatial(sharding.dims[d].front()))
         fail("'{}' of {} cannot be cut in {} equal parts over {}", name, type.str(), parts,
              fmt::join(sharding.dims[d], "+"));
   }
@@ -134,7 +146,8 @@ class GraphPartitioner {
            sharding_of(id).str());
     Form form = found->second;
     for (const RouteStep& step : split_sums(found->first.steps, value)) {
-      form.value = reshard(rebuild_, form.value, whole_type(id), form.sharding, step, mesh(), plain_name(value), user);
+      form.value =
+          reshard(rebuild_, form.value, whole_type(id), form.sharding, step, mesh(), places_, plain_name(value), user);
       const bool summed = form.sharding.partial.size() > after(form.sharding, step).partial.size();
       form.sharding = after(form.sharding, step);
       // Once terms are summed, nothing asks for them again.
@@ -235,7 +248,7 @@ class GraphPartitioner {
       const auto claim = [&](const Sharding& sharding, const std::vector<int>& dims) {
         for (std::size_t d = 0; d < sharding.dims.size() && d < dims.size(); ++d)
           if (std::find(sharding.dims[d].begin(), sharding.dims[d].end(), axis.name) != sharding.dims[d].end() &&
-              rules.shardable(dims[d]))
+              rules.shardable(dims[d], axis.name))
             claimed.insert(dims[d]);
       };
       for (std::size_t i = 0; i < node.inputs.size(); ++i)
@@ -256,7 +269,7 @@ class GraphPartitioner {
         if (const int factor = choices[c].factors[at[c]]; factor >= 0) axes[index(factor)].push_back(choices[c].axis);
       bool fits = true;
       for (std::size_t f = 0; f < axes.size(); ++f)
-        fits = fits && (axes[f].empty() || rules.fits(static_cast<int>(f), ranks_along(axes[f], mesh())));
+        fits = fits && (axes[f].empty() || rules.fits(static_cast<int>(f), axes[f], mesh()));
       std::vector<std::string> goes;
       for (const std::string& axis : through)
         if (std::none_of(axes.begin(), axes.end(),
@@ -308,7 +321,7 @@ class GraphPartitioner {
     for (const ValueId id : inputs) local_inputs.push_back(id == kNone ? TensorType::none() : fresh().type(id));
     ir::Types local;
     for (std::size_t o = 0; o < node.outputs.size(); ++o)
-      local.push_back(local_type(old().type(node.outputs[o]), way.outputs[o], mesh()));
+      local.push_back(own_type(old().type(node.outputs[o]), way.outputs[o]));
     ir::Attributes changed;
     if (node.op->localize) changed = node.op->localize(local_inputs, local, node.attributes);
     const std::vector<ValueId> outputs = rebuild_.add_like(node, std::move(inputs), changed);
@@ -357,7 +370,7 @@ class GraphPartitioner {
       const auto route = cheapest_route(type, form.sharding, wanted(node.outputs.front()), mesh());
       TRI_CHECK(route.has_value(), "'{}' cannot be summed", label);
       for (const RouteStep& step : route->steps) {
-        form.value = reshard(rebuild_, form.value, type, form.sharding, step, mesh(), label, node);
+        form.value = reshard(rebuild_, form.value, type, form.sharding, step, mesh(), places_, label, node);
         form.sharding = after(form.sharding, step);
       }
       all.push_back(form.value);
@@ -388,9 +401,7 @@ class GraphPartitioner {
     const TensorType& whole_input(std::size_t i) const override { return whole_inputs_.at(i); }
     const TensorType& whole_output(std::size_t i) const override { return p_.old().type(node_.outputs.at(i)); }
     std::size_t outputs() const override { return node_.outputs.size(); }
-    TensorType local_output(std::size_t i) const override {
-      return local_type(whole_output(i), way_.outputs.at(i), p_.mesh());
-    }
+    TensorType local_output(std::size_t i) const override { return p_.own_type(whole_output(i), way_.outputs.at(i)); }
     const std::vector<std::string>& input_axes(std::size_t i, int dim) const override {
       return way_.inputs.at(i).dims.at(index(dim));
     }
@@ -403,8 +414,18 @@ class GraphPartitioner {
       return p_.fresh().find_or_add_input(place_input(axis), {DType::i64, {}});
     }
 
+    int fixed_place(const std::string& axis) const override { return p_.places_.at(axis); }
+    bool overlaps_halos() const override { return p_.overlap_; }
+
     std::vector<ValueId> add(const std::string& op, std::vector<ValueId> inputs, ir::Attributes attributes) override {
-      return p_.rebuild_.add(op, std::move(inputs), std::move(attributes), label(), node_);
+      const bool halo = op == ops::kHaloExchange || op == ops::kHaloReduce;
+      const std::string name = halo ? label() + ".halo" : label();
+      if (op != ops::kHaloExchange) return p_.rebuild_.add(op, std::move(inputs), std::move(attributes), name, node_);
+      std::string key = fmt::format("{}", inputs.front());
+      for (const auto& [attribute, value] : attributes) key += fmt::format(" {}={}", attribute, ir::to_text(value));
+      ValueId& known = p_.exchanged_.try_emplace({key, p_.backward(node_)}, kNone).first->second;
+      if (known == kNone) known = p_.rebuild_.add(op, std::move(inputs), std::move(attributes), name, node_).front();
+      return {known};
     }
     ValueId all_reduce(ValueId value, const std::string& reduce) override {
       const TensorType type = this->type(value);
@@ -414,7 +435,7 @@ class GraphPartitioner {
       Sharding terms;
       terms.dims.resize(index(type.shape.rank()));
       for (const std::string& axis : way_.partitioned) terms.partial.push_back({axis, step.reduce});
-      return reshard(p_.rebuild_, value, type, terms, step, p_.mesh(), name, node_);
+      return reshard(p_.rebuild_, value, type, terms, step, p_.mesh(), p_.places_, name, node_);
     }
     ValueId reduced(ValueId value, std::size_t output) override {
       const ValueId id = node_.outputs.at(output);
@@ -425,7 +446,7 @@ class GraphPartitioner {
       const auto route = cheapest_route(whole_output(output), from, to, p_.mesh());
       TRI_CHECK(route.has_value(), "'{}' cannot be summed", label());
       for (const RouteStep& step : route->steps) {
-        value = reshard(p_.rebuild_, value, whole_output(output), from, step, p_.mesh(), label(), node_);
+        value = reshard(p_.rebuild_, value, whole_output(output), from, step, p_.mesh(), p_.places_, label(), node_);
         from = after(from, step);
       }
       way_.outputs.at(output) = to;
@@ -436,7 +457,7 @@ class GraphPartitioner {
       if (terms)
         for (const std::string& axis : way_.partitioned) result.partial.push_back({axis, Sharding::Reduce::sum});
       const ValueId id = node_.outputs.at(output);
-      const TensorType expected = local_type(whole_output(output), result, p_.mesh());
+      const TensorType expected = p_.own_type(whole_output(output), result);
       if (type(value) != expected)
         fail("the shard of output {} of {} is {}, expected {}", output, label(), type(value).str(), expected.str());
       p_.made(id, value, result);
@@ -507,10 +528,13 @@ class GraphPartitioner {
   ir::Module& module_;
   Rebuild rebuild_;
   const std::vector<TensorType>& whole_states_;
+  const Places& places_;
+  bool overlap_;
   ir::Uses uses_;
   std::vector<std::vector<Form>> forms_;                             // by old value: as it is
   std::map<std::pair<ValueId, bool>, std::vector<Form>> resharded_;  // by old value and direction: as it was moved
   mutable std::map<std::tuple<std::string, std::string, std::string>, std::optional<Route>> routes_;
+  std::map<std::pair<std::string, bool>, ValueId> exchanged_;  // halos, by operand and attributes, and direction
   std::vector<std::pair<StateId, ValueId>> in_place_;
   std::map<std::pair<StateId, ValueId>, ValueId> written_;  // by state and old value
   Node no_node_;
@@ -536,7 +560,7 @@ void Partition::run(ir::Module& module) const {
     if (!state.sharding.replicated()) state.whole = state.type.shape;
     state.type = local;
   }
-  for (const std::string& graph : graph_order(module)) GraphPartitioner(module, graph, whole).run();
+  for (const std::string& graph : graph_order(module)) GraphPartitioner(module, graph, whole, places_, overlap_).run();
 }
 
 }  // namespace trireme::passes

@@ -1,5 +1,6 @@
 #pragma once
 #include "trireme/passes/pass.h"
+#include "trireme/passes/routes.h"
 
 namespace trireme::passes {
 
@@ -22,12 +23,21 @@ namespace trireme::passes {
 // sum is made of their terms. What a backward pass needs of a value that was gathered for the forward pass is gathered
 // again.
 //
-// Parameters whose extent does not divide are padded; results are equal to those of one rank.
+// Parameters whose extent does not divide are padded; results are equal to those of one rank. Heights and widths are
+// sharded in true extents, so that the graphs are those of ranks at given places along these axes. The graphs of all
+// places have the same collectives in the same order.
 class Partition : public Pass {
  public:
-  std::string name() const override { return "partition"; }
+  // With `overlap` what needs no halo is split off, to be computed while halos are exchanged.
+  explicit Partition(Places places = {}, bool overlap = false) : places_(std::move(places)), overlap_(overlap) {}
+  std::string name() const override { return kName; }
+  static constexpr const char* kName = "partition";
   // Refuses what cannot be sharded as the values are, naming the value.
   void run(ir::Module& module) const override;
+
+ private:
+  Places places_;
+  bool overlap_;
 };
 
 // The input that tells a rank its place along an axis: "place.dp", i64[].

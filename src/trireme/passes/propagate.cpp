@@ -60,6 +60,7 @@ class Propagator {
       spread();
     }
     check_all_used();
+    check_images_used();
     store();
   }
 
@@ -106,6 +107,10 @@ class Propagator {
       }
       if (options_.mesh.size_of(axis) == 1) continue;
       if (has(cell, axis)) continue;
+      if (ir::is_spatial(axis)) {
+        annotate_spatially(a, c, *dim, std::string(trim(pair[0])), axis);
+        continue;
+      }
       const std::int64_t ranks =
           ranks_along(cell.dims[static_cast<std::size_t>(*dim)], options_.mesh) * options_.mesh.size_of(axis);
       if (cell.type.shape[*dim] % ranks != 0 && !may_pad(c, *dim)) {
@@ -119,6 +124,28 @@ class Propagator {
     cell.closed = true;
   }
 
+  void annotate_spatially(const Annotation& a, std::size_t c, int dim, const std::string& name,
+                          const std::string& axis) {
+    Cell& cell = cells_[c];
+    const std::map<std::string, int> names = named_dimensions(c);
+    const auto is = [&](const char* wanted) {
+      const auto found = names.find(wanted);
+      return found != names.end() && found->second == dim;
+    };
+    if (cell.graph.empty() || !(is("height") || is("width")))
+      refuse("\"{}\" = \"{}\": the axis {} shards heights and widths of images, and {} of {} {} is none", a.pattern,
+             a.sharding, axis, name, cell.name.substr(1), cell.type.str());
+    if (!cell.dims[static_cast<std::size_t>(dim)].empty())
+      refuse("\"{}\" = \"{}\": {} of {} is sharded over {} already", a.pattern, a.sharding, name, cell.name.substr(1),
+             fmt::join(cell.dims[static_cast<std::size_t>(dim)], "+"));
+    if (!may_shard_spatially(cell.type.shape[dim], axis, options_.mesh))
+      refuse("{} {} cannot be sharded over {}={}: its {} is {}; the nearest is {}={}", cell.name.substr(1),
+             cell.type.str(), axis, options_.mesh.size_of(axis), name, cell.type.shape[dim], axis,
+             cell.type.shape[dim]);
+    add(cell, dim, axis);
+    explain(cell, axis, nullptr, fmt::format("the annotation \"{}\" = \"{}\"", a.pattern, a.sharding));
+  }
+
   // Ranks along an axis that shards nothing would all do the same.
   void check_all_used() const {
     for (const ir::Mesh::Axis& axis : options_.mesh.axes)
@@ -128,6 +155,17 @@ class Propagator {
             "nothing is sharded over the mesh axis {}: name what to shard over it, as in \"*.up.weight\" = \"out:{}\", "
             "or leave the axis out",
             axis.name, axis.name);
+  }
+
+  // Nor is anything gained where a model makes nothing of an image's height or width but something else.
+  void check_images_used() const {
+    for (const ir::Mesh::Axis& axis : options_.mesh.axes)
+      if (axis.size > 1 && ir::is_spatial(axis.name) &&
+          std::none_of(cells_.begin(), cells_.end(), [&](const Cell& c) { return !c.closed && has(c, axis.name); }))
+        refuse(
+            "parallel.mesh = \"{}\": nothing that the model makes of its images has a height or width that {} could "
+            "shard; leave the axis out, or take dp in its place",
+            options_.mesh.str(), axis.name);
   }
 
   static std::int64_t nearest_divisor(std::int64_t extent, std::int64_t ranks) {
@@ -291,7 +329,7 @@ class Propagator {
   bool copy(const Cell& from, Cell& to, std::size_t d) {
     bool changed = false;
     for (const std::string& axis : from.dims[d]) {
-      if (to.closed || has(to, axis)) continue;
+      if (to.closed || has(to, axis) || !takes(to, d, axis)) continue;
       add(to, static_cast<int>(d), axis);
       explain(to, axis, &from, "the same tensor");
       changed = true;
@@ -309,9 +347,9 @@ class Propagator {
       if (axis.size == 1) continue;
       const Cell* source = nullptr;
       const int factor = claimed(g, node, factors, axis.name, source);
-      if (factor < 0 || !rules.shardable(factor)) continue;
+      if (factor < 0 || !rules.shardable(factor, axis.name)) continue;
       if (!reductions && reduces(factors, factor)) continue;
-      if (!rules.fits(factor, axis.size)) continue;
+      if (!rules.fits(factor, {axis.name}, options_.mesh)) continue;
       changed |= extend(g, node, factors, factor, axis.name, *source);
     }
     return changed;
@@ -352,13 +390,20 @@ class Propagator {
     });
   }
 
+  // Heights and widths are sharded by their own axes alone, and states by none of these.
+  static bool takes(const Cell& cell, std::size_t d, const std::string& axis) {
+    const Axes& axes = cell.dims[d];
+    if (ir::is_spatial(axis)) return axes.empty() && !cell.graph.empty();
+    return axes.empty() || !ir::is_spatial(axes.front());
+  }
+
   bool extend(std::size_t g, const Node& node, const ir::Factors& factors, int factor, const std::string& axis,
               const Cell& source) {
     bool changed = false;
     const std::string& made = module_.graphs[g].value(node.outputs.front()).name;
     each_dim(g, node, factors, [&](const Cell& seen, std::size_t d, int f) {
       Cell& cell = const_cast<Cell&>(seen);
-      if (f != factor || cell.closed || has(cell, axis)) return;
+      if (f != factor || cell.closed || has(cell, axis) || !takes(cell, d, axis)) return;
       add(cell, static_cast<int>(d), axis);
       explain(
           cell, axis, &source,

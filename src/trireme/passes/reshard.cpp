@@ -1,9 +1,12 @@
 #include "trireme/passes/reshard.h"
 
-#include <numeric>
+#include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/ir/axes.h"
+#include "trireme/ir/slice.h"
 #include "trireme/ops/collective/collective.h"
+#include "trireme/ops/collective/halo.h"
 
 namespace trireme::passes {
 namespace {
@@ -17,7 +20,9 @@ class Resharder {
  public:
   Resharder(Rebuild& rebuild, const RouteStep& step, const ir::Mesh& mesh, const std::string& label,
             const ir::Node& like)
-      : rebuild_(rebuild), step_(step), parts_(mesh.size_of(step.axis)), label_(label + "." + step.axis), like_(like) {}
+      : rebuild_(rebuild), step_(step), parts_(mesh.size_of(step.axis)), label_(label + "." + step.axis), like_(like) {
+    std::replace(label_.begin(), label_.end(), '+', '-');
+  }
 
   ValueId all_reduce(ValueId x) {
     ir::Attributes attributes = over_axis();
@@ -63,6 +68,18 @@ class Resharder {
     if (before > 1) all = transpose(all, {1, 0, 2, 3});
     sent[from] *= parts_;
     return with_shape(all, sent);
+  }
+
+  // The same of slices of true extents: `whole` elements of which this rank is at `place`.
+  ValueId spatial_gather(ValueId x, int dim, std::int64_t whole, int place) {
+    std::vector<ir::Range> have;
+    for (std::int64_t r = 0; r < parts_; ++r) have.push_back(ir::spatial_shard(whole, parts_, r));
+    const std::vector<ir::Range> need(have.size(), {0, whole});
+    return add(ops::kHaloExchange, x, ops::Halo(dim, place, have, need).attributes(step_.axis));
+  }
+  ValueId spatial_slice(ValueId x, int dim, int place) {
+    const ir::Range own = ir::spatial_shard(shape(x)[dim], parts_, place);
+    return add("slice", x, {{"dim", std::int64_t{dim}}, {"start", own.first}, {"end", own.last}});
   }
 
  private:
@@ -115,14 +132,21 @@ class Resharder {
 }  // namespace
 
 ValueId reshard(Rebuild& rebuild, ValueId value, const TensorType& type, const ir::Sharding& sharding,
-                const RouteStep& step, const ir::Mesh& mesh, const std::string& label, const ir::Node& like) {
+                const RouteStep& step, const ir::Mesh& mesh, const Places& places, const std::string& label,
+                const ir::Node& like) {
   Resharder r(rebuild, step, mesh, label, like);
   ValueId result = value;
   const ir::Sharding next = after(sharding, step);
-  const Shape local = local_type(type, next, mesh).shape;
+  const Shape local = local_type(type, next, mesh, places).shape;
+  const bool spatial = ir::is_spatial(step.axis);
   switch (step.kind) {
-    case Kind::slice: result = r.slice(value, step.dim); break;
-    case Kind::all_gather: result = r.all_gather(value, step.dim, local[step.dim]); break;
+    case Kind::slice:
+      result = spatial ? r.spatial_slice(value, step.dim, places.at(step.axis)) : r.slice(value, step.dim);
+      break;
+    case Kind::all_gather:
+      result = spatial ? r.spatial_gather(value, step.dim, type.shape[step.dim], places.at(step.axis))
+                       : r.all_gather(value, step.dim, local[step.dim]);
+      break;
     case Kind::all_reduce: result = r.all_reduce(value); break;
     case Kind::reduce_scatter: result = r.reduce_scatter(value, step.dim); break;
     case Kind::all_to_all: result = r.all_to_all(value, step.dim, step.to); break;

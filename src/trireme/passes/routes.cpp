@@ -8,6 +8,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/ir/axes.h"
+#include "trireme/ir/slice.h"
 
 namespace trireme::passes {
 namespace {
@@ -73,6 +74,23 @@ TensorType local_type(const TensorType& type, const Sharding& sharding, const Me
   return local;
 }
 
+TensorType local_type(const TensorType& type, const Sharding& sharding, const Mesh& mesh, const Places& places) {
+  TensorType local = local_type(type, sharding, mesh);
+  for (std::size_t d = 0; d < sharding.dims.size(); ++d) {
+    if (sharding.dims[d].empty() || !ir::is_spatial(sharding.dims[d].front())) continue;
+    const std::string& axis = sharding.dims[d].front();
+    const auto place = places.find(axis);
+    if (place == places.end()) fail("there is no place along the axis {}", axis);
+    const int dim = static_cast<int>(d);
+    local.shape[dim] = ir::spatial_shard(type.shape[dim], mesh.size_of(axis), place->second).size();
+  }
+  return local;
+}
+
+bool may_shard_spatially(std::int64_t extent, const std::string& axis, const Mesh& mesh) {
+  return extent >= mesh.size_of(axis);
+}
+
 Sharding canonical(Sharding sharding, const TensorType& type, const Mesh& mesh) {
   sharding.dims.resize(at(type.shape.rank()));
   const auto in_mesh_order = [&](const std::string& a, const std::string& b) {
@@ -123,8 +141,13 @@ std::vector<RouteStep> steps_from(const TensorType& type, const Sharding& shardi
   const TensorType local = local_type(type, sharding, mesh);
   const auto rank = type.shape.rank();
   // Ranks get equal parts, so that one more axis may shard a dimension where its extent divides.
+  // An image's slices are of unequal extents, and sharded by nothing else.
+  const auto spatial = [](const std::vector<std::string>& axes) {
+    return std::any_of(axes.begin(), axes.end(), [](const std::string& axis) { return ir::is_spatial(axis); });
+  };
   const auto divides = [&](int d, const std::string& axis) {
-    return type.shape[d] % ranks_along(sharding.dims[at(d)], mesh) == 0 && local.shape[d] % mesh.size_of(axis) == 0;
+    return !ir::is_spatial(axis) && !spatial(sharding.dims[at(d)]) &&
+           type.shape[d] % ranks_along(sharding.dims[at(d)], mesh) == 0 && local.shape[d] % mesh.size_of(axis) == 0;
   };
   for (const Sharding::Partial& p : sharding.partial) {
     steps.push_back({Kind::all_reduce, p.axis, -1, -1, p.reduce});
@@ -145,40 +168,37 @@ std::vector<RouteStep> steps_from(const TensorType& type, const Sharding& shardi
     if (!axes.empty()) {
       steps.push_back({Kind::all_gather, axes.back(), d});
       for (int to = 0; to < rank; ++to)
-        if (to != d && divides(to, axes.back()) && type.shape[d] % ranks_along(axes, mesh) == 0)
+        if (to != d && !ir::is_spatial(axes.back()) && divides(to, axes.back()) &&
+            type.shape[d] % ranks_along(axes, mesh) == 0)
           steps.push_back({Kind::all_to_all, axes.back(), d, to});
     }
     for (const Mesh::Axis& axis : mesh.axes)
       if (axis.size > 1 && axis.name != ir::kPipelineAxis && !shards(sharding, axis.name) &&
-          !is_partial(sharding, axis.name) && divides(d, axis.name))
+          !is_partial(sharding, axis.name) &&
+          (divides(d, axis.name) ||
+           (ir::is_spatial(axis.name) && axes.empty() && may_shard_spatially(type.shape[d], axis.name, mesh))))
         steps.push_back({Kind::slice, axis.name, d});
   }
   return steps;
 }
 
-namespace {
-
-// Ways that send as many bytes compare as equal: the last bits of a sum depend on its order.
-double rounded(double bytes) { return std::round(bytes * 1024) / 1024; }
-
-}  // namespace
-
 std::optional<Route> cheapest_route(const TensorType& type, const Sharding& from, const Sharding& to,
                                     const Mesh& mesh) {
+  // A step counts for less than any two routes differ by, and for more than sums of fractions are wrong by.
+  const double step_bytes = 1e-12 * static_cast<double>(type.bytes());
   struct Way {
     double bytes;
     Sharding sharding;
     std::vector<RouteStep> steps;
-    bool operator<(const Way& other) const {  // the best is on top of the queue
-      return bytes != other.bytes ? bytes > other.bytes : steps.size() > other.steps.size();
-    }
+    double cost = 0;
+    bool operator<(const Way& other) const { return cost > other.cost; }  // the best is on top of the queue
   };
   const Sharding start = canonical(from, type, mesh);
   const std::string goal = key_of(canonical(to, type, mesh));
   if (key_of(start) == goal) return Route{};
   std::priority_queue<Way> ways;
   std::map<std::string, bool> settled;
-  ways.push({0, start, {}});
+  ways.push({0, start, {}, 0});
   while (!ways.empty()) {
     const Way way = ways.top();
     ways.pop();
@@ -192,8 +212,9 @@ std::optional<Route> cheapest_route(const TensorType& type, const Sharding& from
       if (std::any_of(axes.begin(), axes.end(), [&](const std::string& axis) { return is_partial(to, axis); }))
         continue;
       if (step.kind == Kind::slice && !shards(to, step.axis) && !shards(from, step.axis)) continue;
-      Way next{rounded(way.bytes + bytes_of(step, type, way.sharding, mesh)), after(way.sharding, step), way.steps};
+      Way next{way.bytes + bytes_of(step, type, way.sharding, mesh), after(way.sharding, step), way.steps, 0};
       next.steps.push_back(step);
+      next.cost = next.bytes + step_bytes * static_cast<double>(next.steps.size());
       if (!settled[key_of(next.sharding)]) ways.push(std::move(next));
     }
   }

@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,8 +48,15 @@ std::optional<Route> cheapest_route(const TensorType& type, const ir::Sharding& 
 // first.
 ir::Sharding canonical(ir::Sharding sharding, const TensorType& type, const ir::Mesh& mesh);
 
-// What one rank has of a value: of extents that do not divide the last parts reach beyond the end.
+// What one rank has of a value, at most: of extents that do not divide the last shards reach beyond the end.
 TensorType local_type(const TensorType& type, const ir::Sharding& sharding, const ir::Mesh& mesh);
+
+// The places along spatial axes for which a graph is made, by axis.
+using Places = std::map<std::string, int>;
+// What the ranks at these places have: of heights and widths true extents (ir::spatial_shard).
+TensorType local_type(const TensorType& type, const ir::Sharding& sharding, const ir::Mesh& mesh, const Places& places);
+// Whether spatial axes may shard a dimension of this extent: each rank has some of it.
+bool may_shard_spatially(std::int64_t extent, const std::string& axis, const ir::Mesh& mesh);
 // Ranks along several axes.
 std::int64_t ranks_along(const std::vector<std::string>& axes, const ir::Mesh& mesh);
 

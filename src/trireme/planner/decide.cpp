@@ -186,13 +186,13 @@ std::optional<Choice> decide(const compiler::Graphs& graphs, Plan& plan, const M
   if (!recompute && !policy.offload) return {};
   const Plan open = plan;
   Compilation common(graphs);
-  if (plan.stages() > 1) common.run_until(open, compiler::kSplit);
+  if (plan.stages() > 1) common.run_until(open, compiler::first_pass_by_place(open));
   if (recompute) plan.recompute.emplace();
   bool recomputes = false;
   std::optional<Choice> choice;
   for (int stage = 0; stage < plan.stages(); ++stage) {
     Compilation own = common;
-    own.choose_stage(stage);
+    if (plan.stages() > 1) own.choose_role({{ir::kPipelineAxis, stage}});
     const Decided decided = StageDecision(std::move(own), open, policy, trains).run();
     recomputes = recomputes || decided.recomputes;
     if (recompute) add_names(*plan.recompute, decided.recompute);

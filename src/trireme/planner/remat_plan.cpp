@@ -8,6 +8,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/ops/collective/halo.h"
 #include "trireme/passes/saved_values.h"
 
 namespace trireme::planner {
@@ -107,7 +108,8 @@ std::vector<bool> forgotten_values(const Graph& graph, const Chain& chain, const
       for (std::size_t i = chain.segments[segment].begin; i < chain.segments[end - 1].end; ++i)
         for (const Node& node = graph.nodes[index(chain.nodes[i])]; const ValueId id : node.outputs)
           forgotten[index(id)] = storage[index(id)] != passed_on && (group.hold == Hold::input || cheap[index(id)]) &&
-                                 !node.op->traits.collective;  // ranks need not meet again
+                                 // Ranks need not meet again, but for halos: to keep them is to keep the image twice.
+                                 (!node.op->traits.collective || ops::is_halo(*node.op));
     for (const std::int32_t place : group.kept) {
       if (place < 0 || chain.segments[segment].begin + index(place) >= chain.segments[end - 1].end)
         fail("the rematerialisation plan keeps node {} of a group that has fewer", place);

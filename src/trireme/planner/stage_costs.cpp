@@ -1,5 +1,6 @@
 #include "trireme/planner/stage_costs.h"
 
+#include "trireme/ir/axes.h"
 #include "trireme/planner/predict.h"
 
 namespace trireme::planner {
@@ -7,8 +8,8 @@ namespace trireme::planner {
 program::ScheduleCosts stage_costs(const compiler::Compiled& compiled) {
   program::ScheduleCosts costs;
   costs.stages.clear();
-  for (const compiler::Role& role : compiled.roles) {
-    if (role.exchange) continue;
+  for (const compiler::Role* stage : stage_roles(compiled)) {
+    const compiler::Role& role = *stage;
     program::ActionCost cost{0, 0, 0, 0};
     const program::Program& step = role.program("step");
     const passes::CostRates rates = passes::CostRates::of(step.device);
@@ -26,6 +27,16 @@ program::ScheduleCosts stage_costs(const compiler::Compiled& compiled) {
     costs.stages.push_back(cost);
   }
   return costs;
+}
+
+std::vector<const compiler::Role*> stage_roles(const compiler::Compiled& compiled) {
+  std::vector<const compiler::Role*> roles(static_cast<std::size_t>(compiled.plan.stages()), nullptr);
+  for (const compiler::Role& role : compiled.roles) {
+    const auto place = role.places.find(ir::kPipelineAxis);
+    const std::size_t stage = place == role.places.end() ? 0 : static_cast<std::size_t>(place->second);
+    if (!role.exchange && roles[stage] == nullptr) roles[stage] = &role;
+  }
+  return roles;
 }
 
 program::Schedule schedule_of(const compiler::Compiled& compiled) {

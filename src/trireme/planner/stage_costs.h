@@ -8,6 +8,9 @@ namespace trireme::planner {
 // good for ratios. One entry where there are no stages.
 program::ScheduleCosts stage_costs(const compiler::Compiled& compiled);
 
+// The role of the first rank of each stage; one where there are none.
+std::vector<const compiler::Role*> stage_roles(const compiler::Compiled& compiled);
+
 // The schedule that the stages of a run follow.
 program::Schedule schedule_of(const compiler::Compiled& compiled);
 

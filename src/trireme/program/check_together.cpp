@@ -6,6 +6,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
+#include "trireme/ops/collective/halo.h"
 #include "trireme/program/messages.h"
 #include "trireme/program/print.h"
 
@@ -21,7 +22,15 @@ std::string types_text(const std::vector<Operand>& operands) {
 // What ranks must have in common about a collective.
 std::string collective_text(const Instruction& i) {
   std::string text = i.op->name;
-  for (const auto& [name, value] : i.attributes) text += fmt::format(" {}={}", name, ir::to_text(value));
+  // Of a halo exchange ranks have unequal slices, of which all know all: they differ in their place alone.
+  const bool halo = ops::is_halo(*i.op);
+  for (const auto& [name, value] : i.attributes)
+    if (!halo || name != "place") text += fmt::format(" {}={}", name, ir::to_text(value));
+  if (halo) {
+    TensorType rest = i.inputs.front().type;
+    rest.shape[static_cast<int>(i.attributes.integer("dim"))] = 0;
+    return text + " of slices of " + rest.str();
+  }
   return text + " of " + types_text(i.inputs.empty() ? i.outputs : i.inputs);
 }
 
@@ -112,7 +121,7 @@ class Checker {
     for (std::size_t r = 0; r < roles_.size(); ++r)
       for (std::size_t i = 0; i < roles_[r].program->instructions.size(); ++i)
         if (const Instruction& message = instruction(r, i); message.between_stages()) {
-          Ends& ends = groups[message_group(message)];
+          Ends& ends = groups[message_group(message) + roles_[r].at];
           (message.kind == Instruction::Kind::send ? ends.sent : ends.received).emplace_back(r, i);
         }
     for (const auto& [group, ends] : groups) {

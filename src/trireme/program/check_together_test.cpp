@@ -7,6 +7,7 @@
 #include "trireme/core/error.h"
 #include "trireme/ops/all.h"
 #include "trireme/ops/collective/collective.h"
+#include "trireme/ops/collective/halo.h"
 #include "trireme/ops/collective/message.h"
 
 namespace trireme::program {
@@ -70,6 +71,28 @@ TEST_F(Together, DigestsTellWhatIsExchangedApart) {
   Program same = programs.front();
   same.instructions.front().name = "another name";  // is not exchanged
   EXPECT_EQ(communication_digest(same), communication_digest(programs.front()));
+}
+
+// Slices may be of unequal extents; what all ranks know of them must be the same.
+TEST_F(Together, HalosOfUnequalSlicesAreCompared) {
+  const auto exchange = [&](int place, std::int64_t end, const Shape& shape) {
+    Instruction i;
+    i.kind = Instruction::Kind::collective;
+    i.name = "x";
+    i.op = &registry_.at(ops::kHaloExchange);
+    i.attributes = ops::Halo(1, place, {{0, 3}, {3, 7}}, {{0, end}, {2, 7}}).attributes("h");
+    i.inputs = {{0, {DType::f32, shape}}};
+    return i;
+  };
+  const std::vector<Group> groups = {{{"h"}, {0, 1}}};
+  const Program first = program({exchange(0, 4, {2, 3, 5})});
+  const Program second = program({exchange(1, 4, {2, 4, 5})});
+  check_together(std::vector<RoleProgram>{{"h 0", &first, {0}}, {"h 1", &second, {1}}}, groups);
+  const Program other_need = program({exchange(1, 5, {2, 4, 5})});
+  EXPECT_NE(refused({{"h 0", &first, {0}}, {"h 1", &other_need, {1}}}, groups).find("need=[0,5,2,7]"),
+            std::string::npos);
+  const Program wider = program({exchange(1, 4, {2, 4, 6})});
+  EXPECT_NE(refused({{"h 0", &first, {0}}, {"h 1", &wider, {1}}}, groups).find("in another"), std::string::npos);
 }
 
 TEST_F(Together, RolesThatMeetInOneOrderPass) {

@@ -2,6 +2,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/ops/collective/collective.h"
+#include "trireme/ops/collective/halo.h"
 #include "trireme/program/messages.h"
 #include "trireme/program/print.h"
 
@@ -19,6 +20,10 @@ void Collectives::prepare(std::size_t i, const Prepared& p) {
   if (instruction.kind != Instruction::Kind::collective) return prepare_message(instruction, part);
   if (ranks_ == nullptr) fail("there are no other ranks");
   part.group = &ranks_->device_group(instruction.attributes.text("axis"), program_.device);
+  if (ops::is_halo(*instruction.op)) {
+    part.halo = std::make_unique<HaloMoves>(instruction, p, program_.device);
+    return;
+  }
   for (std::size_t o = 0; o < instruction.outputs.size(); ++o) {
     const std::int64_t in = instruction.inputs[o].type.elements();
     const std::int64_t out = instruction.outputs[o].type.elements();
@@ -65,6 +70,7 @@ void Collectives::run(std::size_t i, device::Streams& streams, std::size_t first
       .algorithm = ranks_->algorithm(),
       .scratch = {static_cast<std::byte*>(part.place->workspace), instruction.workspace.type.bytes()},
       .name = instruction.name};
+  if (part.halo) return part.halo->run(*part.group, options, on);
   const DType dtype = instruction.inputs.front().type.dtype;
   if (instruction.op->name == ops::kAllReduce) {
     for (const device::Streams::Copy& copy : part.copies) streams.copy(copy.to, copy.from, copy.bytes, stream);

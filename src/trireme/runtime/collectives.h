@@ -4,6 +4,7 @@
 
 #include "trireme/comm/device/group.h"
 #include "trireme/program/program.h"
+#include "trireme/runtime/halo.h"
 #include "trireme/runtime/prepared.h"
 #include "trireme/runtime/process_groups.h"
 
@@ -36,6 +37,7 @@ class Collectives {
     std::vector<comm::Segment> segments;        // of an all_reduce
     std::vector<comm::Cut> cuts;                // of a reduce_scatter or all_gather
     std::vector<comm::DeviceGroup::Exchange> exchanges;
+    std::unique_ptr<HaloMoves> halo;
     comm::Communicator* messages = nullptr;  // between stages
     int peer = 0;                            // of a message
     int key = 0;

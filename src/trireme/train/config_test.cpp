@@ -332,8 +332,10 @@ TEST(Config, LossScaleIsFp16s) {
 
 // Never ignored: a key of a technique that is not built takes its default alone.
 TEST(Config, WhatIsNotBuiltIsRefusedByName) {
-  EXPECT_EQ(refusal("[parallel]\nmesh = \"h=2,dp=2\"\n"),
-            "file.toml: parallel.mesh = \"h=2,dp=2\": the axis h is not built yet; what works is pp, dp and tp");
+  EXPECT_EQ(
+      refusal("[parallel]\nmesh = \"h=2,dp=2\"\n"),
+      "file.toml: parallel.mesh = \"h=2,dp=2\": h and w shard the heights and widths of images, and model.family = "
+      "\"gpt2\" has none; the nearest is \"dp=4\"");
   EXPECT_EQ(parse("[parallel]\nmesh = \"pp=1,dp=1,tp=*\"\n").parallel.mesh, "pp=1,dp=1,tp=*");
   for (const char* setting :
        {"train.batch_stats=local", "parallel.plan=auto", "parallel.plan=plan.toml", "parallel.async_tp=true"})

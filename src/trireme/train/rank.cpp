@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "trireme/core/error.h"
+#include "trireme/ir/axes.h"
 #include "trireme/passes/loss_scale.h"
 #include "trireme/passes/partition.h"
 
@@ -101,8 +102,34 @@ void Rank::refresh_copies() {
   if (role_.find("derive") != nullptr) executor("derive").run();
 }
 
+// Of images that the program has in slices, those that it reads.
+template <class T>
+std::span<const T> Rank::own_pixels(const runtime::Executor& executor, std::span<const T> pixels, int micro,
+                                    std::vector<std::vector<T>>& kept) {
+  const Shape local = executor.input_type("images").shape;
+  if (static_cast<std::int64_t>(pixels.size()) == local.elements()) return pixels;
+  const Shape& whole = compiled_.image;
+  const auto rows = [&](const char* axis, int dim) {
+    const auto place = role_.places.find(axis);
+    if (place == role_.places.end()) return ir::Range{0, whole[dim]};
+    return ir::spatial_shard(whole[dim], role_.module.mesh.size_of(axis), place->second);
+  };
+  const ir::Range h = rows(ir::kHeightAxis, 0);
+  const ir::Range w = rows(ir::kWidthAxis, 1);
+  kept.resize(static_cast<std::size_t>(compiled_.micro_batches));
+  std::vector<T>& own = kept[static_cast<std::size_t>(micro)];
+  own.resize(static_cast<std::size_t>(local.elements()));
+  const std::int64_t run = w.size() * whole[2];
+  T* to = own.data();
+  for (std::int64_t image = 0; image < local[0]; ++image)
+    for (std::int64_t i = h.first; i < h.last; ++i, to += run)
+      std::copy_n(pixels.data() + ((image * whole[0] + i) * whole[1] + w.first) * whole[2], run, to);
+  return own;
+}
+
 // In the precision that the program reads.
-void Rank::bind_pixels(runtime::Executor& executor, std::span<const float> pixels, int micro) {
+void Rank::bind_pixels(runtime::Executor& executor, std::span<const float> all, int micro) {
+  const std::span<const float> pixels = own_pixels(executor, all, micro, own_images_);
   const DType wanted = executor.input_type("images").dtype;
   if (wanted == DType::f32) return executor.bind("images", micro, pixels);
   narrow_images_.resize(static_cast<std::size_t>(compiled_.micro_batches));
@@ -116,7 +143,9 @@ void Rank::bind_pixels(runtime::Executor& executor, std::span<const float> pixel
 void Rank::bind_images(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first,
                        std::int64_t rows) {
   if (const DType wanted = executor.input_type("images").dtype; wanted != DType::f32 && batch.narrow_type == wanted)
-    return executor.bind("images", micro, rows_of(batch.narrow_images, batch.rows, first, rows));
+    return executor.bind(
+        "images", micro,
+        own_pixels(executor, rows_of(batch.narrow_images, batch.rows, first, rows), micro, narrow_images_));
   bind_pixels(executor, rows_of(batch.images, batch.rows, first, rows), micro);
 }
 

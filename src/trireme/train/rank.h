@@ -122,6 +122,9 @@ class Rank {
   runtime::Executor& bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
   ir::StateId find(const std::string& name) const;
   static std::span<const float> logits(const runtime::Executor& executor);
+  template <class T>
+  std::span<const T> own_pixels(const runtime::Executor& executor, std::span<const T> pixels, int micro,
+                                std::vector<std::vector<T>>& kept);
   void bind_pixels(runtime::Executor& executor, std::span<const float> pixels, int micro);
   void bind_images(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first,
                    std::int64_t rows);
@@ -141,6 +144,7 @@ class Rank {
   std::vector<std::unique_ptr<runtime::Executor>> executors_;  // as the role's programs
   std::vector<std::int32_t> piece_;                            // tokens that continue a sequence, padded
   std::vector<std::vector<std::uint16_t>> narrow_images_;      // by micro-batch
+  std::vector<std::vector<float>> own_images_;                 // likewise: slices of images
   std::vector<std::array<std::int64_t, 3>> rng_;               // per micro-batch: seed, step, first row
   float lr_ = 0;
   float step_number_ = 0;

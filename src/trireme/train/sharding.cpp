@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "trireme/compiler/compile.h"
 #include "trireme/compiler/graph_passes.h"
 #include "trireme/core/error.h"
@@ -30,6 +32,10 @@ std::vector<Annotation> tensor_preset(const models::ModelConfig& model) {
   std::vector<Annotation> all;
   if (model.family == "mlp")
     for (int i = 0; i < model.layers; i += 2) all.push_back({fmt::format("layers.{}.weight", i), out});
+  // Channels of every other convolution.
+  if (model.family == "convnet")
+    for (int i = 0; i < model.layers; i += 2) all.push_back({fmt::format("blocks.{}.conv.weight", i), out});
+  if (model.family == "resnet") all.push_back({"*.conv1.weight", out});
   return all;
 }
 
@@ -39,6 +45,16 @@ std::vector<Annotation> sharding_of(const Config& config, const ir::Mesh& mesh) 
   std::vector<Annotation> all;
   for (const auto& [pattern, sharding] : config.parallel.sharding) all.push_back({pattern, sharding});
   if (all.empty() && mesh.size_of(ir::kTensorAxis) > 1) all = tensor_preset(config.model);
+  // Images are sharded by their height over h and by their width over w; all that is made of them follows.
+  for (const auto& [axis, dimension] : {std::pair{ir::kHeightAxis, "height"}, std::pair{ir::kWidthAxis, "width"}}) {
+    if (mesh.size_of(axis) == 1) continue;
+    const std::string sharding = fmt::format("{}:{}", dimension, axis);
+    const auto given = [&](const Annotation& a) {
+      return a.sharding.find(fmt::format(":{}", axis)) != std::string::npos;
+    };
+    if (std::none_of(all.begin(), all.end(), given))
+      all.push_back({.pattern = "images", .sharding = sharding, .graphs = {"micro", "eval"}});
+  }
   // What is between the matrices follows from the first of it, where the matrices have not claimed the axis.
   if (config.parallel.sequence && mesh.size_of(ir::kTensorAxis) > 1)
     all.push_back({"*.embedding", fmt::format("sequence:{}", ir::kTensorAxis), 1, {"micro", "eval"}});

@@ -1,5 +1,6 @@
 #pragma once
 #include <span>
+#include <vector>
 
 #include "trireme/comm/cuts.h"
 #include "trireme/comm/wire.h"
@@ -80,6 +81,8 @@ void direct_gather(Wire& wire, std::span<const std::byte> mine, std::span<std::b
 void direct_scatter(Wire& wire, std::span<const std::byte> all, std::span<std::byte> mine, int root);
 // Run i of `out` goes to rank i, whose run for this rank lands at i of `in`; one partner per step.
 void pairwise_all_to_all(Wire& wire, std::span<const std::byte> out, std::span<std::byte> in);
+// All messages in one step. `tickets` is empty before and after.
+void direct_exchange(Wire& wire, std::span<const Swap> swaps, std::vector<Ticket>& tickets);
 // Nobody leaves before all have come: ⌈log2 N⌉ steps of empty messages.
 void dissemination_barrier(Wire& wire);
 

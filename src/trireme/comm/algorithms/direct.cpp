@@ -54,6 +54,17 @@ void pairwise_all_to_all(Wire& wire, std::span<const std::byte> out, std::span<s
   }
 }
 
+void direct_exchange(Wire& wire, std::span<const Swap> swaps, std::vector<Ticket>& tickets) {
+  if (swaps.empty()) return;
+  wire.step();
+  for (const Swap& swap : swaps)
+    if (!swap.in.empty()) tickets.push_back(wire.recv(swap.in, swap.peer));
+  for (const Swap& swap : swaps)
+    if (!swap.out.empty()) tickets.push_back(wire.send(swap.out, swap.peer));
+  for (Ticket& ticket : tickets) wire.wait(ticket);
+  tickets.clear();
+}
+
 void dissemination_barrier(Wire& wire) {
   const int n = wire.size();
   for (int distance = 1; distance < n; distance *= 2) {

@@ -47,6 +47,9 @@ class DeviceGroup {
   };
   virtual void all_to_all(std::span<const Exchange> tensors, const Options& options, const OnStream& on) = 0;
 
+  // As the Communicator's, on the host alone so far.
+  virtual void exchange(std::span<const Swap> swaps, const Options& options, const OnStream& on);
+
   // Bytes that this rank gave to others without messages of its communicator.
   virtual std::uint64_t sent() const = 0;
 

@@ -44,6 +44,10 @@ class HostGroup final : public DeviceGroup {
     });
   }
 
+  void exchange(std::span<const Swap> swaps, const Options& options, const OnStream&) override {
+    group_.exchange(swaps, options);
+  }
+
   std::uint64_t sent() const override { return 0; }  // the communicator counts
 
  private:

@@ -352,13 +352,14 @@ struct ConvPlan {
     y = Desc({n, s.k, s.p, s.q}, data_type(s.dtype), dnnl::memory::format_tag::nhwc);
     const Dims stride(s.stride.begin(), s.stride.end());
     const Dims padding(s.padding.begin(), s.padding.end());
+    const Dims after(s.padding_after.begin(), s.padding_after.end());
     const Dims dilation{s.dilation[0] - 1, s.dilation[1] - 1};  // the library counts the gaps
     const dnnl::primitive_attr attr = attributes(false);
     const auto forward = [&](const Desc& w) {
       using F = dnnl::convolution_forward;
       constexpr auto training = dnnl::prop_kind::forward_training;
-      const F::desc d = s.bias ? F::desc(training, direct, x, w, bias, y, stride, dilation, padding, padding)
-                               : F::desc(training, direct, x, w, y, stride, dilation, padding, padding);
+      const F::desc d = s.bias ? F::desc(training, direct, x, w, bias, y, stride, dilation, padding, after)
+                               : F::desc(training, direct, x, w, y, stride, dilation, padding, after);
       return F::primitive_desc(d, attr, engine());
     };
     // The gradients ask for a forward descriptor as a hint.
@@ -372,13 +373,13 @@ struct ConvPlan {
       keep(d);
     } else if (pass == Pass::input_gradient) {
       using B = dnnl::convolution_backward_data;
-      const B::primitive_desc d(B::desc(direct, x, weights, y, stride, dilation, padding, padding), attr, engine(),
+      const B::primitive_desc d(B::desc(direct, x, weights, y, stride, dilation, padding, after), attr, engine(),
                                 hint());
       weights = d.weights_desc();
       keep(d);
     } else {
       using B = dnnl::convolution_backward_weights;
-      const B::primitive_desc d(B::desc(direct, x, weights, y, stride, dilation, padding, padding), attr, engine(),
+      const B::primitive_desc d(B::desc(direct, x, weights, y, stride, dilation, padding, after), attr, engine(),
                                 hint());
       weights = d.diff_weights_desc();
       keep(d);

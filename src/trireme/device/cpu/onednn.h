@@ -66,6 +66,7 @@ struct ConvSpec {
   std::int64_t k = 0, r = 0, s = 0;
   std::int64_t p = 0, q = 0;
   std::array<std::int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1};
+  std::array<std::int64_t, 2> padding_after{0, 0};  // behind the image; `padding` is before it
   std::int64_t groups = 1;
   DType dtype = DType::f32;   // of the images, and of the weights unless they are the result: f32 or bf16
   bool bias = false;          // forward only; f32

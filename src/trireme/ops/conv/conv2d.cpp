@@ -1,6 +1,7 @@
 #include "trireme/ops/conv/conv2d.h"
 
 #include "trireme/ops/conv/problem.h"
+#include "trireme/ops/conv/spatial.h"
 #include "trireme/ops/define.h"
 
 namespace trireme::ops {
@@ -19,6 +20,18 @@ std::array<std::int64_t, 2> pair_of(const ir::Attributes& attributes, const char
   return {given[0], given[1]};
 }
 
+void read_padding(Window& window, const ir::Attributes& attributes) {
+  const std::vector<std::int64_t>& given = attributes.integers("padding");
+  if (given.size() != 4) {
+    window.padding = window.padding_after = pair_of(attributes, "padding", 0);
+    return;
+  }
+  for (const std::int64_t rows : given)
+    if (rows < 0) fail("'padding' must have no negative number, got {}", ir::to_text(*attributes.find("padding")));
+  window.padding = {given[0], given[1]};
+  window.padding_after = {given[2], given[3]};
+}
+
 namespace {
 
 void expect_rank4(const TensorType& type, const char* operand, const char* layout) {
@@ -29,7 +42,7 @@ void expect_rank4(const TensorType& type, const char* operand, const char* layou
 ConvProblem common(const ir::Attributes& attributes) {
   ConvProblem p;
   p.window.stride = pair_of(attributes, "stride", 1);
-  p.window.padding = pair_of(attributes, "padding", 0);
+  read_padding(p.window, attributes);
   p.window.dilation = pair_of(attributes, "dilation", 1);
   p.groups = attributes.integer("groups");
   if (p.groups < 1) fail("'groups' must be at least 1, got {}", p.groups);
@@ -144,6 +157,15 @@ void gradient(ir::GradientContext& g) {
 // Channels of several groups do not go together one to one, so they stay whole.
 bool grouped(const ir::Attributes& attributes) { return attributes.integer("groups") > 1; }
 
+// Heights and widths stay whole where windows may lie beside the image.
+ir::Factors image_factors(std::string_view text, const Window& window) {
+  ir::Factors factors = ir::parse_factors(text);
+  if (!may_shard(window))
+    for (ir::Factor& factor : factors.factors)
+      if (factor.kind == ir::Factor::Kind::halo) factor.kind = ir::Factor::Kind::whole;
+  return factors;
+}
+
 }  // namespace
 
 ir::OpDef conv2d_def() {
@@ -163,13 +185,17 @@ ir::OpDef conv2d_def() {
   };
   def.gradient = gradient;
   def.factors = [](std::span<const TensorType> in, std::span<const TensorType>, const ir::Attributes& attributes) {
+    const Window window = conv_problem(in[0], in[1], attributes).window;
     // A bias must not be added to parts of a sum over c.
     if (in[2].present)
-      return ir::parse_factors(grouped(attributes) ? "n h~ w~ c!, k! r! s! g!, k! -> n h~ w~ k!"
-                                                   : "n h~ w~ c!, k r! s! c!, k -> n h~ w~ k");
-    return ir::parse_factors(grouped(attributes) ? "n h~ w~ c!, k! r! s! g!, - -> n h~ w~ k!"
-                                                 : "n h~ w~ c, k r! s! c, - -> n h~ w~ k");
+      return image_factors(
+          grouped(attributes) ? "n h~ w~ c!, k! r! s! g!, k! -> n h~ w~ k!" : "n h~ w~ c!, k r! s! c!, k -> n h~ w~ k",
+          window);
+    return image_factors(
+        grouped(attributes) ? "n h~ w~ c!, k! r! s! g!, - -> n h~ w~ k!" : "n h~ w~ c, k r! s! c, - -> n h~ w~ k",
+        window);
   };
+  def.partition = partition_conv2d;
   def.cost = [](std::span<const TensorType> in, std::span<const TensorType> out, const ir::Attributes& attributes) {
     return cost(conv_problem(in[0], in[1], attributes), in, out);
   };
@@ -189,10 +215,12 @@ ir::OpDef conv2d_grad_input_def() {
     return {{in[0].dtype, conv_input_gradient_problem(in[0], in[1], attributes).x()}};
   };
   def.no_gradient = "second derivatives are not taken";
-  def.factors = [](std::span<const TensorType>, std::span<const TensorType>, const ir::Attributes& attributes) {
-    return ir::parse_factors(grouped(attributes) ? "n h~ w~ k!, k! r! s! g! -> n h~ w~ c!"
-                                                 : "n h~ w~ k, k r! s! c -> n h~ w~ c");
+  def.factors = [](std::span<const TensorType> in, std::span<const TensorType>, const ir::Attributes& attributes) {
+    return image_factors(
+        grouped(attributes) ? "n h~ w~ k!, k! r! s! g! -> n h~ w~ c!" : "n h~ w~ k, k r! s! c -> n h~ w~ c",
+        conv_input_gradient_problem(in[0], in[1], attributes).window);
   };
+  def.partition = partition_conv2d_grad_input;
   def.cost = [](std::span<const TensorType> in, std::span<const TensorType> out, const ir::Attributes& attributes) {
     return cost(conv_input_gradient_problem(in[0], in[1], attributes), in, out);
   };
@@ -213,10 +241,12 @@ ir::OpDef conv2d_grad_weight_def() {
     return {{out_dtype(attributes.text("out"), in[0].dtype), p.weights()}};
   };
   def.no_gradient = "second derivatives are not taken";
-  def.factors = [](std::span<const TensorType>, std::span<const TensorType>, const ir::Attributes& attributes) {
-    return ir::parse_factors(grouped(attributes) ? "n h~ w~ c!, n h~ w~ k! -> k! r! s! g!"
-                                                 : "n h~ w~ c, n h~ w~ k -> k r! s! c");
+  def.factors = [](std::span<const TensorType> in, std::span<const TensorType>, const ir::Attributes& attributes) {
+    return image_factors(
+        grouped(attributes) ? "n h~ w~ c!, n h~ w~ k! -> k! r! s! g!" : "n h~ w~ c, n h~ w~ k -> k r! s! c",
+        conv_weight_gradient_problem(in[0], in[1], attributes).window);
   };
+  def.partition = partition_conv2d_grad_weight;
   def.cost = [](std::span<const TensorType> in, std::span<const TensorType> out, const ir::Attributes& attributes) {
     return cost(conv_weight_gradient_problem(in[0], in[1], attributes), in, out);
   };

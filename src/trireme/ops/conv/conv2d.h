@@ -11,9 +11,9 @@ namespace trireme::ops {
 //   y[n,p,q,k] = bias[k] + Σ x[n, p·stride − padding + r·dilation, …, c] · w[k,r,s,c]
 //
 // over the channels c of k's group; outside the image x is 0. Attributes: stride, padding and dilation, each [height,
-// width], groups, which divides c and k (groups = c: depthwise), and tf32 as matmul has it. p = (h + 2·padding −
-// (r−1)·dilation − 1) / stride
-// + 1. x and w have one dtype, sums are f32.
+// width] (a slice of an image has a padding of [top, left, bottom, right]), groups, which divides c and k (groups = c:
+// depthwise), and tf32 as matmul has it. p = (h + 2·padding − (r−1)·dilation − 1) / stride + 1. x and w have one dtype,
+// sums are f32.
 ir::OpDef conv2d_def();
 
 // conv2d_grad_input(dy, w) → dx, with the attributes of conv2d and the input's height and width.

@@ -67,6 +67,7 @@ struct Blocks {
     s.q = p.q;
     s.stride = p.window.stride;
     s.padding = p.window.padding;
+    s.padding_after = p.window.padding_after;
     s.dilation = p.window.dilation;
     s.groups = p.groups;
     s.dtype = dtype;

@@ -1,6 +1,7 @@
 #include "trireme/ops/conv/pool2d.h"
 
 #include "trireme/ops/conv/problem.h"
+#include "trireme/ops/conv/spatial.h"
 #include "trireme/ops/define.h"
 
 namespace trireme::ops {
@@ -15,10 +16,10 @@ Window pool_window(const ir::Attributes& attributes) {
   Window w;
   w.kernel = pair_of(attributes, "kernel", 1);
   w.stride = pair_of(attributes, "stride", 1);
-  w.padding = pair_of(attributes, "padding", 0);
+  read_padding(w, attributes);
   for (std::size_t i = 0; i < 2; ++i)
-    if (2 * w.padding[i] > w.kernel[i])
-      fail("'padding' must be at most half of 'kernel', got {} for {}", w.padding[i], w.kernel[i]);
+    if (const std::int64_t most = std::max(w.padding[i], w.padding_after[i]); 2 * most > w.kernel[i])
+      fail("'padding' must be at most half of 'kernel', got {} for {}", most, w.kernel[i]);
   return w;
 }
 
@@ -50,6 +51,11 @@ std::vector<ir::AttributeSpec> window_attributes(std::vector<ir::AttributeSpec> 
   return more;
 }
 
+// Where a slice of an image is in the whole one, whose pixels an index counts.
+std::vector<ir::AttributeSpec> in_whole_image() {
+  return {{"origin", std::vector<std::int64_t>{0, 0}}, {"whole_width", std::int64_t{0}}};
+}
+
 // What the four have in common.
 ir::OpDef pool_def(std::string name, std::vector<ir::OperandSpec> operands, std::vector<ir::AttributeSpec> attributes,
                    std::string_view factors) {
@@ -57,8 +63,14 @@ ir::OpDef pool_def(std::string name, std::vector<ir::OperandSpec> operands, std:
   def.name = std::move(name);
   def.operands = std::move(operands);
   def.attributes = std::move(attributes);
-  def.factors = [factors](std::span<const TensorType>, std::span<const TensorType>, const ir::Attributes&) {
-    return ir::parse_factors(factors);
+  def.factors = [factors](std::span<const TensorType>, std::span<const TensorType>, const ir::Attributes& given) {
+    ir::Factors all = ir::parse_factors(factors);
+    // Of a gradient that does not know its windows, images stay whole.
+    const bool known = given.integers("kernel") != std::vector<std::int64_t>{0, 0};
+    for (ir::Factor& factor : all.factors)
+      if (factor.kind == ir::Factor::Kind::halo && !(known && may_shard(pool_window(given))))
+        factor.kind = ir::Factor::Kind::whole;
+    return all;
   };
   def.with_precision(ir::Precision::follow);
   return def;
@@ -79,7 +91,9 @@ ir::Attributes options_of(const PoolOptions& options) {
 }  // namespace
 
 ir::OpDef max_pool2d_def() {
-  ir::OpDef def = pool_def("max_pool2d", {{.name = "x"}}, window_attributes(), "n h~ w~ c -> n h~ w~ c, n h~ w~ c");
+  ir::OpDef def =
+      pool_def("max_pool2d", {{.name = "x"}}, window_attributes(in_whole_image()), "n h~ w~ c -> n h~ w~ c, n h~ w~ c");
+  def.partition = partition_pool2d;
   def.infer = [](std::span<const TensorType> in, const ir::Attributes& attributes) -> ir::Types {
     expect_image(in[0], "x");
     const Shape y = pooled(in[0].shape, pool_window(attributes));
@@ -105,8 +119,11 @@ ir::OpDef max_pool2d_grad_def() {
                             {"stride", std::vector<std::int64_t>{1, 1}},
                             {"padding", std::vector<std::int64_t>{0, 0}},
                             {"height", std::int64_t{0}},
-                            {"width", std::int64_t{0}}},
+                            {"width", std::int64_t{0}},
+                            in_whole_image()[0],
+                            in_whole_image()[1]},
                            "n h~ w~ c, n h~ w~ c -> n h~ w~ c");
+  def.partition = partition_pool2d_grad;
   def.infer = [](std::span<const TensorType> in, const ir::Attributes& attributes) -> ir::Types {
     expect_image(in[0], "dy");
     expect_type(in[1], {DType::i32, in[0].shape}, "index");
@@ -123,6 +140,7 @@ ir::OpDef max_pool2d_grad_def() {
 ir::OpDef avg_pool2d_def() {
   ir::OpDef def = pool_def("avg_pool2d", {{.name = "x"}}, window_attributes({{"count_include_pad", true}}),
                            "n h~ w~ c -> n h~ w~ c");
+  def.partition = partition_pool2d;
   def.infer = [](std::span<const TensorType> in, const ir::Attributes& attributes) -> ir::Types {
     expect_image(in[0], "x");
     return {{in[0].dtype, pooled(in[0].shape, pool_window(attributes))}};
@@ -146,6 +164,7 @@ ir::OpDef avg_pool2d_grad_def() {
       "avg_pool2d_grad", {{.name = "dy"}},
       window_attributes({{"count_include_pad", true}, {"height", std::int64_t{0}}, {"width", std::int64_t{0}}}),
       "n h~ w~ c -> n h~ w~ c");
+  def.partition = partition_pool2d_grad;
   def.infer = [](std::span<const TensorType> in, const ir::Attributes& attributes) -> ir::Types {
     expect_image(in[0], "dy");
     const Shape x = input_of(in[0], attributes);

@@ -7,10 +7,12 @@
 namespace trireme::ops {
 
 // All poolings take images [n,h,w,c] and the attributes kernel, stride and padding, each [height, width]. The padding
-// is at most half the kernel, so that no window lies outside the image.
+// is at most half the kernel, so that no window lies outside the image. That of a slice of an image is [top, left,
+// bottom, right].
 
 // max_pool2d(x) → y[n,p,q,c], index i32[n,p,q,c]
-// The largest value of each window, and where it is: h·width + w. The first one wins; NaN wins over all.
+// The largest value of each window, and where it is: h·width + w. The first one wins; NaN wins over all. Of a slice
+// that begins at origin = [h, w] of an image of whole_width pixels a row, the index is that of the image.
 ir::OpDef max_pool2d_def();
 // max_pool2d_grad(dy, index) → dx, with the input's height and width: dy goes to where index says. With the pooling's
 // kernel, stride and padding given, that is within the window; kernel [0,0]: anywhere.

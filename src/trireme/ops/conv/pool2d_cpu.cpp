@@ -41,6 +41,25 @@ struct Images {
   std::int64_t at(std::int64_t image, std::int64_t i, std::int64_t j) const { return ((image * h + i) * w + j) * c; }
 };
 
+// How an index of the whole image counts the pixels of a slice of it.
+struct ImageIndex {
+  std::int64_t top, left, width;
+  bool slice;
+
+  ImageIndex(const ir::Attributes& attributes, const Images& x)
+      : top(attributes.integers("origin").at(0)),
+        left(attributes.integers("origin").at(1)),
+        width(attributes.integer("whole_width") == 0 ? x.w : attributes.integer("whole_width")),
+        slice(attributes.integer("whole_width") != 0) {}
+  std::int32_t of(std::int64_t i, std::int64_t j) const {
+    return static_cast<std::int32_t>((i + top) * width + j + left);
+  }
+  // The pixel of the slice.
+  std::int64_t pixel(std::int32_t index, const Images& x) const {
+    return slice ? (index / width - top) * x.w + index % width - left : index;
+  }
+};
+
 }  // namespace
 
 Window pool_window(const ir::Attributes& attributes);
@@ -49,6 +68,7 @@ std::shared_ptr<device::Kernel> prepare_max_pool2d_cpu(const ir::KernelSpec& spe
   const Images x(spec.inputs[0].shape);
   const Images y(spec.outputs[0].shape);
   const Window window = pool_window(spec.attributes);
+  const ImageIndex indices(spec.attributes, x);
   return dispatch_compute(spec.inputs[0].dtype, [&]<class T>(T) {
     return make_kernel([=](const device::Launch& launch) {
       const T* in = launch.in<T>(0);
@@ -62,14 +82,13 @@ std::shared_ptr<device::Kernel> prepare_max_pool2d_cpu(const ir::KernelSpec& spe
           const std::int64_t to = y.at(n, i, j);
           simd::for_vectors(y.c, [&](std::int64_t c, std::int64_t count) {
             simd::Vec best = simd::set(-std::numeric_limits<float>::infinity());
-            auto where = hn::Set(integers, static_cast<std::int32_t>(h.first * x.w + v.first));
+            auto where = hn::Set(integers, indices.of(h.first, v.first));
             for (std::int64_t a = h.first; a < h.last; ++a)
               for (std::int64_t b = v.first; b < v.last; ++b) {
                 const simd::Vec value = simd::load_n(in + x.at(n, a, b) + c, count);
                 const auto better = hn::Or(hn::Gt(value, best), hn::AndNot(hn::IsNaN(best), hn::IsNaN(value)));
                 best = hn::IfThenElse(better, value, best);
-                where = hn::IfThenElse(hn::RebindMask(integers, better),
-                                       hn::Set(integers, static_cast<std::int32_t>(a * x.w + b)), where);
+                where = hn::IfThenElse(hn::RebindMask(integers, better), hn::Set(integers, indices.of(a, b)), where);
               }
             simd::store_n(best, launch.out<T>(0) + to + c, count);
             std::int32_t* const index = launch.out<std::int32_t>(1) + to + c;
@@ -105,6 +124,7 @@ std::shared_ptr<device::Kernel> prepare_max_pool2d_grad_cpu(const ir::KernelSpec
   const Images y(spec.inputs[0].shape);
   const Images x(spec.outputs[0].shape);
   const std::size_t plane = plane_bytes(spec);
+  const ImageIndex indices(spec.attributes, x);
   return dispatch_compute(spec.inputs[0].dtype, [&]<class T>(T) {
     return make_kernel([=](const device::Launch& launch) {
       const std::int64_t strips = (x.c + kPlaneChannels - 1) / kPlaneChannels;
@@ -128,7 +148,7 @@ std::shared_ptr<device::Kernel> prepare_max_pool2d_grad_cpu(const ir::KernelSpec
         for (std::int64_t pixel = 0; pixel < y.h * y.w; ++pixel) {
           const std::int64_t from = y.at(n, 0, 0) + pixel * y.c + c;
           for (std::int64_t l = 0; l < channels; ++l)
-            sums[index[from + l] * stride + l] += static_cast<float>(dy[from + l]);
+            sums[indices.pixel(index[from + l], x) * stride + l] += static_cast<float>(dy[from + l]);
         }
         if constexpr (!std::is_same_v<T, float>)
           for (std::int64_t pixel = 0; pixel < x.h * x.w; ++pixel)

@@ -32,7 +32,7 @@ struct Setting {
     };
     return {{"kernel", list(kernel)}, {"stride", list(stride)}, {"padding", list(padding)}};
   }
-  Window window() const { return {kernel, stride, padding, {1, 1}}; }
+  Window window() const { return {kernel, stride, padding, {1, 1}, padding}; }
   Shape y() const { return {x[0], window().positions(0, x[1]), window().positions(1, x[2]), x[3]}; }
   std::string str() const { return fmt::format("{} kernel {},{}", x.str(), kernel[0], kernel[1]); }
 };

@@ -147,8 +147,9 @@ void partition_batch_norm(ir::PartitionContext& p) {
     for (std::size_t i = 0; i < result.size(); ++i) p.set(i, result[i]);
     return;
   }
+  // Ranks may have unequal numbers of rows.
   const std::int64_t rows = rows_of(p.type(p.input(0)));
-  const std::int64_t all_rows = rows * p.parts();
+  const std::int64_t all_rows = rows_of(p.whole_input(0));
   const auto moments = p.add("channel_moments", {p.input(0)});
   const ir::ValueId total = p.all_reduce(moments[0]);
   const ir::ValueId squares = p.all_reduce(
@@ -165,7 +166,7 @@ void partition_batch_norm_grad(ir::PartitionContext& p) {
   const ir::ValueId dweight = p.all_reduce(own[0]);
   const ir::ValueId dbias = p.all_reduce(own[1]);
   p.set(0, p.add("batch_norm_dx", {p.input(0), p.input(1), p.input(2), p.input(3), p.input(4), dweight, dbias},
-                 {{"rows", rows_of(p.type(p.input(0))) * p.parts()}})
+                 {{"rows", rows_of(p.whole_input(0))}})
                .front());
   // The parameters' gradients are summed with all the others.
   p.set(1, own[0], true);

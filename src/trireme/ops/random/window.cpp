@@ -1,6 +1,8 @@
 #include "trireme/ops/random/window.h"
 
 #include "trireme/core/error.h"
+#include "trireme/ir/axes.h"
+#include "trireme/ir/slice.h"
 
 namespace trireme::ops {
 namespace {
@@ -19,12 +21,14 @@ Window::Window(const ir::Attributes& attributes) {
   shifts_ = static_cast<int>(dims.size());
   std::copy(whole.begin(), whole.end(), whole_);
   std::copy(block.begin(), block.end(), block_);
+  const std::vector<std::int64_t>& start = attributes.integers("start");
+  std::copy(start.begin(), start.end(), start_);
   std::copy(dims.begin(), dims.end(), dims_);
   std::copy(by.begin(), by.end(), by_);
 }
 
 void add_window(std::vector<ir::AttributeSpec>& attributes) {
-  for (const char* name : {"whole", "block", "shift_dims", "shift_by"})
+  for (const char* name : {"whole", "block", "shift_dims", "shift_by", "start"})
     attributes.push_back({name, std::vector<std::int64_t>()});
   attributes.push_back({"first", std::int64_t{0}});
 }
@@ -37,6 +41,11 @@ void check_window(const ir::Attributes& attributes, std::size_t places) {
   if (whole.size() != block.size() || whole.size() > Window::kMaxRank)
     fail("'whole' and 'block' must have the same number of dimensions, at most {}; got {} and {}", Window::kMaxRank,
          whole.size(), block.size());
+  if (const std::vector<std::int64_t>& start = attributes.integers("start"); !start.empty()) {
+    if (start.size() != whole.size()) fail("'start' must name {} numbers, got {}", whole.size(), start.size());
+    for (const std::int64_t first : start)
+      if (first < 0) fail("'start' must have no negative number, got {}", first);
+  }
   if (dims.size() != places || by.size() != places || places > Window::kMaxShifts)
     fail("'shift_dims' and 'shift_by' must name {} numbers, one for each place, got {} and {}", places, dims.size(),
          by.size());
@@ -66,8 +75,17 @@ ir::Attributes partition_window(ir::PartitionContext& context, std::size_t outpu
   const Shape whole = context.whole_output(output).shape;
   const Shape block = context.local_output(output).shape;
   std::vector<Shift> shifts;
+  std::vector<std::int64_t> start(static_cast<std::size_t>(whole.rank() - from), 0);
+  bool fixed = false;
   for (int d = from; d < whole.rank(); ++d) {
     const std::vector<std::string>& axes = context.output_axes(output, d);
+    if (axes.size() == 1 && ir::is_spatial(axes.front())) {
+      const int ranks = context.size_of(axes.front());
+      start[static_cast<std::size_t>(d - from)] =
+          ir::spatial_shard(whole[d], ranks, context.fixed_place(axes.front())).first;
+      fixed = true;
+      continue;
+    }
     std::int64_t by = block[d];
     for (std::size_t a = axes.size(); a-- > 0;) {
       inputs.push_back(context.place(axes[a]));
@@ -75,8 +93,10 @@ ir::Attributes partition_window(ir::PartitionContext& context, std::size_t outpu
       by *= context.size_of(axes[a]);
     }
   }
-  return in_shard(context.attributes(), whole.slice(from, whole.rank()), block.slice(from, block.rank()), block,
-                  shifts);
+  ir::Attributes changed =
+      in_shard(context.attributes(), whole.slice(from, whole.rank()), block.slice(from, block.rank()), block, shifts);
+  if (fixed) changed.set("start", start);
+  return changed;
 }
 
 }  // namespace trireme::ops

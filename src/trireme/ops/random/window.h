@@ -26,6 +26,7 @@ struct Shift {
 //   block = []       the shape of the block, which may reach beyond the tensor's end
 //   shift_dims = []  for each place among the operands a Shift: its dimension
 //   shift_by = []    and by how much
+//   start = []       where the block begins before any shift, by dimension; []: at 0
 //   first = 0        the element of the block's storage at which the op's own begin
 class Window {
  public:
@@ -45,6 +46,7 @@ class Window {
     std::int64_t at = first_ + begin;
     if (all()) return f(std::int64_t{0}, count, at);
     std::array<std::int64_t, kMaxRank> start{};
+    for (int d = 0; d < rank_; ++d) start[static_cast<std::size_t>(d)] = start_[d];
     for (int s = 0; s < shifts_; ++s) {
       const std::int64_t by = by_[s] * places[static_cast<std::size_t>(s)];
       if (dims_[s] == Shift::kRows)
@@ -85,6 +87,7 @@ class Window {
     std::int64_t at = first_ + i;
     if (rank_ == 0) return at;
     std::int64_t start[kMaxRank] = {};
+    for (int d = 0; d < rank_; ++d) start[d] = start_[d];
     for (int s = 0; s < shifts_; ++s) {
       const std::int64_t by = by_[s] * *places[s];
       if (dims_[s] < 0)
@@ -110,6 +113,7 @@ class Window {
   std::int64_t first_ = 0;
   std::int64_t whole_[kMaxRank] = {};
   std::int64_t block_[kMaxRank] = {};
+  std::int64_t start_[kMaxRank] = {};
   int dims_[kMaxShifts] = {};
   std::int64_t by_[kMaxShifts] = {};
 };

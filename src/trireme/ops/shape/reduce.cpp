@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "trireme/ir/partition.h"
 #include "trireme/ops/define.h"
 #include "trireme/ops/shape/cpu_kernels.h"
 #include "trireme/ops/shape/dim_groups.h"
@@ -57,14 +58,24 @@ ir::OpDef reduce_def() {
     g.set(0, broadcast(dy, x.shape, g.attributes().integers("dims")));
   };
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes& attributes) {
-    // Means of pieces do not add up to the mean.
+    // Means of slices do not add up to the mean.
     const bool mean = attributes.text("kind") == "mean";
     FullAndRest f = full_and_rest(inputs[0].shape, attributes.integers("dims"),
-                                  mean ? ir::Factor::Kind::whole : ir::Factor::Kind::free);
+                                  mean ? ir::Factor::Kind::partitioned : ir::Factor::Kind::free);
     f.factors.inputs = {f.full};
     f.factors.outputs = {f.rest};
     f.factors.max_reduced = attributes.text("kind") == "max";
     return f.factors;
+  };
+  // The mean of a slice counts by its part of the elements, so that the terms add up.
+  def.partition = [](ir::PartitionContext& p) {
+    const std::vector<std::int64_t>& dims = p.attributes().integers("dims");
+    double part = 1;
+    for (int d = 0; d < p.whole_input(0).shape.rank(); ++d)
+      if (names(dims, d))
+        part *= static_cast<double>(p.type(p.input(0)).shape[d]) / static_cast<double>(p.whole_input(0).shape[d]);
+    const ir::ValueId mean = p.add("reduce", {p.input(0)}, p.attributes()).front();
+    p.set(0, p.add("scale", {mean}, {{"factor", part}}).front(), true);
   };
   def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
     ir::Cost cost = one_pass(inputs, outputs, 0);

@@ -21,8 +21,6 @@ const std::vector<Unbuilt> kUnbuilt = {
     {"parallel.plan", {"\"none\""}},
     {"parallel.async_tp", {"false"}},
 };
-// The same of the axes of parallel.mesh, where they have more than one rank.
-const std::vector<std::string_view> kUnbuiltAxes = {"h", "w"};
 
 // A value in one line.
 std::string shown(const Key& key) {
@@ -45,10 +43,6 @@ std::int64_t axis(const Config& config, std::string_view name) {
 
 void check_all_built(Config config) {
   for (const Key& key : keys_of(config)) check_built(key);
-  for (const auto& [name, size] : mesh_axes(config))
-    if (size > 1 && std::find(kUnbuiltAxes.begin(), kUnbuiltAxes.end(), name) != kUnbuiltAxes.end())
-      refuse("parallel.mesh = \"{}\": the axis {} is not built yet; what works is pp, dp and tp", config.parallel.mesh,
-             name);
 }
 
 // Images or tokens, as the family reads.
@@ -63,6 +57,22 @@ void check_data(const Config& config, bool images) {
   if (images) return;
   if (!data.tokens.empty() && data.text != data::DataConfig{}.text && !data.text.empty())
     refuse("data.text and data.tokens cannot both be given; choose one");
+}
+
+// Spatial axes shard what a model of images has.
+void check_spatial(const Config& config, bool images) {
+  std::int64_t ranks = axis(config, ir::kDataAxis);  // 0: as many as there are
+  bool any = false;
+  for (const auto& [name, size] : mesh_axes(config))
+    if (ir::is_spatial(name) && size != 1) {
+      ranks *= size;
+      any = true;
+    }
+  if (!any || images) return;
+  refuse(
+      "parallel.mesh = \"{}\": h and w shard the heights and widths of images, and model.family = \"{}\" has none; the "
+      "nearest is \"dp={}\"",
+      config.parallel.mesh, config.model.family, ranks == 0 ? "*" : std::to_string(ranks));
 }
 
 void check_training(const Config& config) {
@@ -184,6 +194,7 @@ void check(const Config& config, const models::Families& families) {
   if (config.train.precision == Precision::fp8 && model.images)
     refuse("train.precision = \"fp8\" is for models of tokens; model.family = \"{}\" works with \"bf16\"",
            config.model.family);
+  check_spatial(config, model.images);
   models::ModelConfig shape = config.model;
   model.resolve(shape);
   check_training(config);
