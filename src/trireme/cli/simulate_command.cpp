@@ -161,6 +161,13 @@ std::string milliseconds(double seconds) {
   return seconds >= 10 ? fmt::format("{:.2f} s", seconds) : fmt::format("{:.4g} ms", 1e3 * seconds);
 }
 
+// "300B", as parse_tokens reads it.
+std::string count_text(double count) {
+  for (const auto& [name, size] : {std::pair("T", 1e12), std::pair("B", 1e9)})
+    if (count >= size) return fmt::format("{:.4g}{}", count / size, name);
+  return format_rate(count);
+}
+
 std::string time_text(double hours) {
   if (hours >= 48) return fmt::format("{:.1f} days", hours / 24);
   return hours >= 2 ? fmt::format("{:.1f} hours", hours) : format_duration(hours * kHour);
@@ -197,7 +204,7 @@ std::string text_of(const Run& run, const SimulateArguments& a) {
                      format_bytes(static_cast<std::uint64_t>(memory)), s.fits ? "" : ": does NOT fit");
   const double total = tokens_of_run(run, a);
   const double hours = total / run.tokens_per_s() / kHour;
-  out += fmt::format("run     {} {} in {}{}\n", format_rate(total), run.unit(), time_text(hours),
+  out += fmt::format("run     {} {} in {}{}\n", count_text(total), run.unit(), time_text(hours),
                      run.price_per_hour() > 0 ? fmt::format(", ${:.2f}", hours * run.price_per_hour()) : "");
   if (run.on.foreign) out += "note    this build lowers for a CPU: a GPU's workspaces and fused kernels differ\n";
   out += "\n";
@@ -205,11 +212,11 @@ std::string text_of(const Run& run, const SimulateArguments& a) {
   out += simulator::picture(s, a.width > 0 ? a.width : terminal > 0 ? terminal : kUsualWidth);
   out += "  F forward, B input gradients, W weight gradients, U update, c exposed communication, · idle\n";
   if (s.cast.actors.size() == 1) return out;
-  out += fmt::format("\n  {:<16}{:>6}{:>13}{:>13}{:>13}{:>13}{:>22}\n", "role", "ranks", "compute", "exposed", "bubble",
+  out += fmt::format("\n  {:<24}{:>6}{:>13}{:>13}{:>13}{:>13}{:>22}\n", "role", "ranks", "compute", "exposed", "bubble",
                      "waiting", "memory, B");
   for (std::size_t i = 0; i < s.cast.actors.size(); ++i) {
     const simulator::TimeByKind& t = s.by_actor[i];
-    out += fmt::format("  {:<16}{:>6}{:>13}{:>13}{:>13}{:>13}{:>22}\n", s.cast.actors[i].name, s.cast.ranks[i],
+    out += fmt::format("  {:<24}{:>6}{:>13}{:>13}{:>13}{:>13}{:>22}\n", s.cast.actors[i].name, s.cast.ranks[i],
                        milliseconds(t.compute), milliseconds(t.exposed_communication), milliseconds(t.bubble),
                        milliseconds(t.waiting), format_count(run.on.compiled.roles[s.cast.role[i]].arena_bytes));
   }

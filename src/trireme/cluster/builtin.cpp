@@ -13,7 +13,7 @@ constexpr std::string_view kA100 = R"(name = "a100"
 source = "NVIDIA data sheet; stas00/ml-engineering; NCCL tuning.cc"
 transport = "nccl"
 host_bandwidth = "20GB/s"
-step = "2ms"
+step = "200us"
 generation = "trireme"
 
 [device]
@@ -79,7 +79,7 @@ constexpr std::string_view kH100 = R"(name = "h100"
 source = "NVIDIA data sheet; stas00/ml-engineering; NCCL tuning.cc"
 transport = "nccl"
 host_bandwidth = "20GB/s"
-step = "2ms"
+step = "200us"
 generation = "trireme"
 
 [device]
@@ -145,7 +145,7 @@ constexpr std::string_view kH200 = R"(name = "h200"
 source = "NVIDIA data sheet; stas00/ml-engineering; NCCL tuning.cc"
 transport = "nccl"
 host_bandwidth = "20GB/s"
-step = "2ms"
+step = "200us"
 generation = "trireme"
 
 [device]
@@ -211,7 +211,7 @@ constexpr std::string_view kB200 = R"(name = "b200"
 source = "NVIDIA data sheet; stas00/ml-engineering; NCCL tuning.cc"
 transport = "nccl"
 host_bandwidth = "20GB/s"
-step = "2ms"
+step = "200us"
 generation = "trireme"
 
 [device]
