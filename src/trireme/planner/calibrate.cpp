@@ -152,7 +152,7 @@ class Calibration {
     // A copy reads and writes.
     const int cores = usable_cores();
     c_.device.memory_bandwidth =
-        2e6 * static_cast<double>(kBytes) * cores / comm::measure_copy(cores, kBytes, {.batches = 5});
+        2e6 * static_cast<double>(kBytes) * cores / comm::measure_in_place(cores, kBytes, {.batches = 5});
   }
 
   // What a kernel takes longer while all cores work for ranks of their own.
