@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <thread>
@@ -71,7 +72,9 @@ class Calibration {
     if (!cpu) c_.device.flops["tf32"] = matmul_flops(DType::f32, 1, o_.device, true);
     say("memory", 0, 1);
     memory();
-    c_.inside.bandwidth = c_.device.memory_bandwidth / 2;
+    // Whole bytes, as descriptions are written.
+    c_.device.memory_bandwidth = std::round(c_.device.memory_bandwidth);
+    c_.inside.bandwidth = std::round(c_.device.memory_bandwidth / 2);
     if (!cpu) return;
     sharing();
     collectives();
