@@ -410,6 +410,10 @@ TEST(SpatialParallel, WhatCannotBeShardedIsRefused) {
   expect_refused("llama", 0, "dp=2,w=3", "the nearest is \"dp=6\"");
   expect_refused("mlp", 11, "h=2", "nothing that the model makes of its images has a height or width");
   expect_refused("convnet", 5, "h=6", "the nearest is h=5");
+  train::Config compressed = small_model("convnet");
+  compressed.parallel.mesh = "dp=2,h=2";
+  compressed.parallel.compress = "int8";
+  EXPECT_THROW(train::check(compressed), Error);
 }
 
 }  // namespace

@@ -130,6 +130,12 @@ void check_compression(const Config& config) {
   if (axis(config, ir::kDataAxis) == 1 && parallel.mesh != "auto")
     refuse("{} needs gradients to communicate, and parallel.mesh = \"{}\" has one rank; \"dp=2\" is the least", given,
            parallel.mesh);
+  // Each rank along h and w would have errors of its own to feed back, for a parameter that all of them have.
+  for (const auto& [name, size] : mesh_axes(config))
+    if (ir::is_spatial(name) && size != 1)
+      refuse(
+          "{} does not go with the axis {} of parallel.mesh = \"{}\" yet; the nearest is parallel.compress = \"none\"",
+          given, name, parallel.mesh);
   if (parallel.zero > 0)
     refuse(
         "{} does not go with parallel.zero = {}: each rank would need only its shard of the sum; set parallel.zero = "
