@@ -185,7 +185,7 @@ TEST_F(BadInput, ConfigurationsThatDoNotExistOrDoNotRead) {
 
 // What the language has and this version does not: refused by key, with what there is.
 TEST_F(BadInput, NotAvailableYet) {
-  for (const char* setting : {"train.precision=fp8", "parallel.async_tp=true"}) {
+  for (const char* setting : {"train.batch_stats=local", "parallel.async_tp=true"}) {
     const std::string key = std::string(setting).substr(0, std::string(setting).find('='));
     expect_key_refused(setting, {"is not built yet", key, "what works is"});
   }

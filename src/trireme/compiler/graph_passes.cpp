@@ -106,8 +106,7 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
     // Values nobody reads would be planned for.
     p.add<passes::CleanUp>();
     // Before fusion: a residual sum that is fused into a norm could not be held without the norm's output.
-    p.add<passes::Remat>(
-        passes::Remat::Options{.recompute = *plan.recompute, .partial = plan.stages() > 1 || plan.is_spatial()});
+    p.add<passes::Remat>(passes::Remat::Options{.recompute = *plan.recompute, .partial = plan.stages() > 1});
   }
   // Removes the gradients nobody asked for, which would look like further uses to fusion.
   p.add<passes::CleanUp>();
@@ -127,7 +126,7 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
   // Last of all that changes what is computed: it moves what the others left.
   if (plan.offload) {
     passes::Offload::Options offload = *plan.offload;
-    offload.partial = plan.stages() > 1 || plan.is_spatial();
+    offload.partial = plan.stages() > 1;
     p.add<passes::Offload>(std::move(offload));
   }
   if (trains) p.add<passes::Validate>();
