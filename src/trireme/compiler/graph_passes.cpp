@@ -1,9 +1,11 @@
 #include "trireme/compiler/graph_passes.h"
 
+#include "trireme/compiler/async_stage.h"
 #include "trireme/passes/autodiff.h"
 #include "trireme/passes/bucket.h"
 #include "trireme/passes/cleanup.h"
 #include "trireme/passes/fuse.h"
+#include "trireme/passes/in_flight.h"
 #include "trireme/passes/initial.h"
 #include "trireme/passes/last_row.h"
 #include "trireme/passes/partition.h"
@@ -78,8 +80,10 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
     return p;
   }
   // After partition, which is the same for all stages; before everything that counts bytes or moves work about.
+  const std::optional<AsyncStage> asynchronous = async_stage(graphs, plan, stage);
   if (plan.stages() > 1)
-    p.add<passes::Split>(passes::Split::Options{.stages = plan.stages(), .stage = stage, .parts = plan.parts()});
+    p.add<passes::Split>(passes::Split::Options{
+        .stages = plan.stages(), .stage = stage, .parts = plan.parts(), .asynchronous = asynchronous.has_value()});
   // Before everything that counts bytes: the update and its state go elsewhere.
   if (plan.server) p.add<passes::WorkerSide>(*plan.server);
   if (trains && plan.recompute) {
@@ -107,6 +111,9 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
     offload.partial = plan.stages() > 1;
     p.add<passes::Offload>(std::move(offload));
   }
+  // After everything that changes what a micro-batch computes, and in which phase.
+  if (asynchronous)
+    p.add<passes::InFlight>(passes::InFlight::Options{.ahead = asynchronous->ahead, .delayed = asynchronous->delayed});
   if (trains) p.add<passes::Validate>();
   return p;
 }
