@@ -31,10 +31,11 @@ std::vector<float> floats(const std::vector<std::byte>& bytes) {
 }
 
 // One rank without a pipeline, whose first moments after a step are the gradients.
-train::Config gradients_of(train::Config config, std::int64_t rows) {
+train::Config gradients_of(train::Config config, std::int64_t rows, std::int64_t micro_rows) {
   config.parallel = {};
+  config.memory = {};
   config.train.batch = rows;
-  config.train.micro_batch = 0;
+  config.train.micro_batch = micro_rows;
   config.train.betas = {0.0, 0.5};
   config.train.clip = 0;
   return config;
@@ -56,7 +57,7 @@ PipedreamReference::PipedreamReference(const train::Config& config)
       decayed_[state.name] = state.decayed;
     }
   }
-  plain_ = std::make_unique<Trained>(gradients_of(config, each_ ? micro_rows_ : config.train.batch));
+  plain_ = std::make_unique<Trained>(gradients_of(config, each_ ? micro_rows_ : config.train.batch, micro_rows_));
   for (const auto& [name, decayed] : decayed_) {
     weights_[name] = floats(plain_->session().state(name));
     first_moments_[name].resize(weights_[name].size());
