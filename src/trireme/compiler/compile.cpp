@@ -5,15 +5,18 @@
 #include <map>
 #include <set>
 
+#include "trireme/compiler/async_stage.h"
 #include "trireme/compiler/graph_passes.h"
 #include "trireme/compiler/lowering.h"
 #include "trireme/compiler/role_builder.h"
 #include "trireme/compiler/server_role.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/passes/in_flight.h"
 #include "trireme/passes/remat.h"
 #include "trireme/passes/split.h"
 #include "trireme/program/check_together.h"
+#include "trireme/program/concatenate.h"
 #include "trireme/program/messages.h"
 
 namespace trireme::compiler {
@@ -35,8 +38,6 @@ std::vector<std::vector<program::Action>> stage_actions(const Graphs& graphs, co
   if (plan.stages() == 1 || graphs.purpose != Purpose::train) return {{}};
   const program::Schedule schedule = program::make_schedule(
       {.pipeline = plan.pipeline, .stages = plan.stages(), .micro_batches = graphs.micro_batches});
-  if (schedule.asynchronous())
-    refuse("parallel.pipeline: updates within a step are not done yet; the nearest is \"1f1b\"");
   return schedule.stages;
 }
 
@@ -66,6 +67,28 @@ std::string role_name(const passes::Places& places) {
   return parts.empty() ? "worker" : fmt::format("{}", fmt::join(parts, ", "));
 }
 
+// The programs of a stage of an asynchronous pipeline.
+void lower_async(RoleBuilder& builder, Role& role, const AsyncStage& stage, const program::LowerOptions& options) {
+  if (role.module.has_graph(passes::kTies))
+    refuse(
+        "parallel.pipeline: stages that update at their own pace cannot share a table; the nearest is "
+        "model.tie_embeddings = false, or parallel.pipeline = \"1f1b\"");
+  using Part = AsyncStage::Part;
+  role.in_flight = {stage.ahead, stage.period(), !stage.delayed};
+  const auto lower = [&](const char* name, Part part, int steps) {
+    program::LowerOptions own = options;
+    own.calls = stage.calls(role.module, part, steps);
+    own.sums_begun = stage.sums_begun(part);
+    if (!own.calls.empty()) builder.lower(slot_program(name, steps, stage.period()), "micro", own);
+  };
+  lower("fill", Part::fill, 0);
+  // As many steps as there are programs, none of which is the first.
+  for (int steps = stage.period(); steps < 2 * stage.period(); ++steps) {
+    lower("step", Part::step, steps);
+    lower("drain", Part::drain, steps);
+  }
+}
+
 Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir::Module& common,
                   const passes::Places& places, std::vector<program::Action> actions, const CompileOptions& options) {
   Role role;
@@ -89,7 +112,11 @@ Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir:
                       {dump, passes.names().size() + 1, options.on_pass});
   builder.lower("init", "init");
   builder.lower("derive", "derive");
-  if (role.module.has_graph("micro")) {
+  const auto stage = places.find(ir::kPipelineAxis);
+  if (const auto asynchronous = async_stage(graphs, plan, stage == places.end() ? 0 : stage->second)) {
+    lower_async(builder, role, *asynchronous, step_options(graphs, plan, role.module.mesh, {}));
+    c.steps = {{"fill", 0}, {"step", 1}};
+  } else if (role.module.has_graph("micro")) {
     program::LowerOptions step = step_options(graphs, plan, role.module.mesh, std::move(actions));
     builder.lower("step", "micro", step);
     c.steps = {{"step", 0}};
@@ -167,7 +194,63 @@ std::vector<program::Group> groups_of(const Compiled& c) {
             for (const char* end : {"from", "to"})
               if (roles[r].places.at(ir::kPipelineAxis) == i.attributes.integer(end)) groups.back().roles.push_back(r);
         }
+  if (c.asynchronous_pipeline()) {
+    groups.push_back({{}, {}, kReports});
+    for (std::size_t r = 0; r < roles.size(); ++r) groups.back().roles.push_back(r);
+  }
   return groups;
+}
+
+// Proves that the roles' programs which run at the same time fit together.
+class RoleCheck {
+ public:
+  explicit RoleCheck(const Compiled& c) : c_(c) {}
+
+  // `program_of` gives a role's program, or null; `exchange_of` what it answers messages with. Gives how many messages
+  // there are.
+  std::size_t run(const auto& program_of, const auto& exchange_of) const {
+    std::vector<program::RoleProgram> running;
+    constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+    std::vector<std::size_t> number(c_.roles.size(), kNone);  // by role: its place among those that run
+    for (std::size_t r = 0; r < c_.roles.size(); ++r) {
+      const Role& role = c_.roles[r];
+      const program::Exchange* exchange = exchange_of(role);
+      const program::Program* own = program_of(role, exchange);
+      if (own == nullptr) continue;
+      number[r] = running.size();
+      passes::Places rest = role.places;
+      rest.erase(ir::kPipelineAxis);
+      running.push_back({role.name, own, {}, exchange, rest.empty() ? "" : " at " + role_name(rest)});
+      for (int rank = 0; rank < c_.ranks(); ++rank)
+        if (c_.seat(rank).role == r) running.back().ranks.push_back(rank);
+    }
+    std::vector<program::Group> groups = c_.groups;
+    for (program::Group& group : groups) {
+      std::erase_if(group.roles, [&](std::size_t role) { return number[role] == kNone; });
+      for (std::size_t& role : group.roles) role = number[role];
+    }
+    std::erase_if(groups, [](const program::Group& group) { return group.roles.empty(); });
+    return program::check_together(running, groups).messages;
+  }
+
+ private:
+  const Compiled& c_;
+};
+
+// Stages at their own pace: what one program sends, another may receive. Every program of every stage comes once.
+std::size_t check_async_stages(const Compiled& c) {
+  int period = 1;
+  for (const Role& role : c.roles) period = std::max(period, role.in_flight->period);
+  std::map<const Role*, program::Program> together;
+  for (const Role& role : c.roles) {
+    std::vector<const program::Program*> all = {&role.program("fill")};
+    for (int steps = 1; steps <= period; ++steps)
+      all.push_back(&role.program(slot_program("step", steps, role.in_flight->period)));
+    if (const auto* drain = role.find(slot_program("drain", period + 1, role.in_flight->period))) all.push_back(drain);
+    together.emplace(&role, program::concatenated(all));
+  }
+  return RoleCheck(c).run([&](const Role& role, const program::Exchange*) { return &together.at(&role); },
+                          [](const Role&) -> const program::Exchange* { return nullptr; });
 }
 
 }  // namespace
@@ -175,32 +258,18 @@ std::vector<program::Group> groups_of(const Compiled& c) {
 std::size_t check_roles(const Compiled& c) {
   std::size_t messages = 0;
   const auto check = [&](const std::string& program, const auto& exchange_of) {
-    std::vector<program::RoleProgram> running;
-    constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
-    std::vector<std::size_t> number(c.roles.size(), kNone);  // by role: its place among those that run
-    for (std::size_t r = 0; r < c.roles.size(); ++r) {
-      const Role& role = c.roles[r];
-      // A role that answers messages has one program for every kind of step.
-      const program::Exchange* exchange = exchange_of(role);
-      const program::Program* own = exchange != nullptr && program != "derive" ? role.find("step") : role.find(program);
-      if (own == nullptr) continue;
-      number[r] = running.size();
-      passes::Places rest = role.places;
-      rest.erase(ir::kPipelineAxis);
-      running.push_back({role.name, own, {}, exchange, rest.empty() ? "" : " at " + role_name(rest)});
-      for (int rank = 0; rank < c.ranks(); ++rank)
-        if (c.seat(rank).role == r) running.back().ranks.push_back(rank);
-    }
-    std::vector<program::Group> groups = c.groups;
-    for (program::Group& group : groups) {
-      std::erase_if(group.roles, [&](std::size_t role) { return number[role] == kNone; });
-      for (std::size_t& role : group.roles) role = number[role];
-    }
-    std::erase_if(groups, [](const program::Group& group) { return group.roles.empty(); });
-    messages += program::check_together(running, groups).messages;
+    messages += RoleCheck(c).run(
+        [&](const Role& role, const program::Exchange* exchange) {
+          // A role that answers messages has one program for every kind of step.
+          return exchange != nullptr && program != "derive" ? role.find("step") : role.find(program);
+        },
+        exchange_of);
   };
   const auto whole = [](const Role& role) { return role.exchange ? &*role.exchange : nullptr; };
-  for (const StepProgram& step : c.steps) check(step.program, whole);
+  if (c.asynchronous_pipeline())
+    messages += check_async_stages(c);
+  else
+    for (const StepProgram& step : c.steps) check(step.program, whole);
   std::vector<std::string> others = {"init", "eval", "predict"};
   for (const Advance& advance : c.advance) others.push_back(advance.program);
   for (const std::string& other : others)
@@ -265,8 +334,12 @@ std::vector<program::Action> Compilation::actions(const Plan& plan) const {
 program::Program Compilation::step(const Plan& plan) const {
   ir::Module module = module_;
   graph_passes(graphs_, plan, {}, at_).run(module, {.from = next_});
-  return program::lower(module, lay_out(module, plan, plan.mesh.ranks() / plan.stages()),
-                        step_options(graphs_, plan, module.mesh, stage_actions(graphs_, plan)[stage()]));
+  program::LowerOptions options = step_options(graphs_, plan, module.mesh, stage_actions(graphs_, plan)[stage()]);
+  if (const auto asynchronous = async_stage(graphs_, plan, static_cast<int>(stage()))) {
+    options.calls = asynchronous->calls(module, AsyncStage::Part::step, asynchronous->period());
+    options.sums_begun = asynchronous->sums_begun(AsyncStage::Part::step);
+  }
+  return program::lower(module, lay_out(module, plan, plan.mesh.ranks() / plan.stages()), options);
 }
 
 Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& options) {

@@ -68,7 +68,7 @@ const std::string& Compiled::step_program(std::int64_t step) const {
 
 bool Compiled::synchronous() const {
   return std::none_of(roles.begin(), roles.end(),
-                      [](const Role& role) { return role.exchange && role.exchange->each; });
+                      [](const Role& role) { return role.in_flight || (role.exchange && role.exchange->each); });
 }
 
 std::size_t Compiled::arena_bytes() const {

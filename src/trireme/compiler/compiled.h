@@ -22,6 +22,7 @@ namespace trireme::compiler {
 //   init      start values from the seed
 //   derive    derived copies after the state was set from outside
 //   step …    one update; several such programs where steps differ (see Compiled::step_program)
+//   fill, step …, drain …   of an asynchronous pipeline (see Role::InFlight)
 //   eval      the loss of one micro-batch, forward only
 //   predict   logits of one row
 //   advance…  continues a sequence (see Compiled::advance)
@@ -39,6 +40,14 @@ struct Role {
   std::array<std::size_t, program::kTiers> tier_bytes{};  // likewise of the other tiers; [0] is unused
   // A role that takes no rows of the batch, but answers the messages of those that do.
   std::optional<program::Exchange> exchange = {};
+  // A stage of an asynchronous pipeline. The first step after the pipeline was empty is `fill`, later ones "step" and
+  // others like it in turn, and "drain" or one like it completes what is in flight (compiler/async_stage.h).
+  struct InFlight {
+    int micro_batches = 0;  // between two steps
+    int period = 1;         // programs that differ by where they keep what is in flight
+    bool each = true;       // every micro-batch has its update
+  };
+  std::optional<InFlight> in_flight = {};
 
   // Null where the role has no program of that name.
   const program::Program* find(std::string_view program) const;
@@ -65,6 +74,9 @@ struct Advance {
   std::string program;
   std::int64_t rows = 0;
 };
+
+// The group in which the ranks of an asynchronous pipeline report their steps (Group::messages).
+inline constexpr const char* kReports = "reports";
 
 // The programs of a run, by role.
 struct Compiled {
@@ -97,6 +109,8 @@ struct Compiled {
   const std::string& step_program(std::int64_t step) const;
   // Whether every step of every rank ends with the same weights; otherwise ranks go at their own pace.
   bool synchronous() const;
+  // Whether they are stages of a pipeline that is not empty between two steps.
+  bool asynchronous_pipeline() const { return roles.front().in_flight.has_value(); }
   // The largest planned peak of any rank.
   std::size_t arena_bytes() const;
   std::size_t tier_bytes(int tier) const;

@@ -1,11 +1,13 @@
 #include "trireme/compiler/graph_passes.h"
 
+#include "trireme/compiler/async_stage.h"
 #include "trireme/passes/autodiff.h"
 #include "trireme/passes/bucket.h"
 #include "trireme/passes/cleanup.h"
 #include "trireme/passes/compress_messages.h"
 #include "trireme/passes/fp8.h"
 #include "trireme/passes/fuse.h"
+#include "trireme/passes/in_flight.h"
 #include "trireme/passes/initial.h"
 #include "trireme/passes/last_row.h"
 #include "trireme/passes/partition.h"
@@ -90,11 +92,12 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
     return p;
   }
   // After partition, which is the same for all stages; before everything that counts bytes or moves work about.
-  if (plan.stages() > 1) {
-    const auto stage = at.find(ir::kPipelineAxis);
+  const auto place_of_stage = at.find(ir::kPipelineAxis);
+  const int stage = place_of_stage == at.end() ? 0 : place_of_stage->second;
+  const std::optional<AsyncStage> asynchronous = async_stage(graphs, plan, stage);
+  if (plan.stages() > 1)
     p.add<passes::Split>(passes::Split::Options{
-        .stages = plan.stages(), .stage = stage == at.end() ? 0 : stage->second, .parts = plan.parts()});
-  }
+        .stages = plan.stages(), .stage = stage, .parts = plan.parts(), .asynchronous = asynchronous.has_value()});
   // Before anything looks at what is saved of what was received.
   if (plan.stages() > 1 && plan.messages)
     p.add<passes::CompressMessages>(passes::CompressMessages::Options{.kind = *plan.messages});
@@ -129,6 +132,9 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
     offload.partial = plan.stages() > 1;
     p.add<passes::Offload>(std::move(offload));
   }
+  // After everything that changes what a micro-batch computes, and in which phase.
+  if (asynchronous)
+    p.add<passes::InFlight>(passes::InFlight::Options{.ahead = asynchronous->ahead, .delayed = asynchronous->delayed});
   if (trains) p.add<passes::Validate>();
   return p;
 }

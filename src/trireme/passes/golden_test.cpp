@@ -16,6 +16,7 @@
 #include "trireme/passes/compress_gradients.h"
 #include "trireme/passes/fp8.h"
 #include "trireme/passes/fuse.h"
+#include "trireme/passes/in_flight.h"
 #include "trireme/passes/initial.h"
 #include "trireme/passes/last_row.h"
 #include "trireme/passes/loss_scale.h"
@@ -133,6 +134,9 @@ Pipeline only(const std::string& pass, const ir::Module& module, GoldenOptions o
     p.add<Split>(Split::Options{.stages = std::stoi(take(options, "stages", "2")),
                                 .stage = std::stoi(take(options, "stage", "0")),
                                 .parts = std::stoi(take(options, "parts", "2"))});
+  else if (pass == "in-flight")
+    p.add<InFlight>(InFlight::Options{.ahead = std::stoi(take(options, "ahead", "1")),
+                                      .delayed = take(options, "delayed", "false") == "true"});
   else if (pass == "tf32")
     p.add<Tf32>();
   else if (pass == "zero")
@@ -151,12 +155,29 @@ struct Case {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* pass : {"autodiff",           "bucket",     "clean-up",  "compress-activations",
-                           "compress-gradients", "fp8",        "fuse",      "initial-state",
-                           "last-row",           "loss-scale", "offload",   "optimizer",
-                           "partition",          "precision",  "propagate", "remat",
-                           "sequence-cache",     "split",      "stage",     "tf32",
-                           "validate",           "zero"})
+  for (const char* pass : {"autodiff",
+                           "bucket",
+                           "clean-up",
+                           "compress-activations",
+                           "compress-gradients",
+                           "fp8",
+                           "fuse",
+                           "in-flight",
+                           "initial-state",
+                           "last-row",
+                           "loss-scale",
+                           "offload",
+                           "optimizer",
+                           "partition",
+                           "precision",
+                           "propagate",
+                           "remat",
+                           "sequence-cache",
+                           "split",
+                           "stage",
+                           "tf32",
+                           "validate",
+                           "zero"})
     for (const Golden& golden : testing::goldens(pass)) all.push_back({pass, golden});
   return all;
 }

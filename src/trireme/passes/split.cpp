@@ -296,6 +296,7 @@ class Splitter {
           graph.make_node(module_.registry->at("fill"), {}, attributes, term.label + ".none", phase, chunk));
       own.back() = nodes.back().outputs.front();
     }
+    if (options_.asynchronous && phase == Phase::update) return own;
     nodes.push_back(graph.make_node(module_.registry->at(ops::kAllReduce), own,
                                     {{"axis", std::string(ir::kPipelineAxis)},
                                      {"parts", static_cast<std::int64_t>(options_.stages)},

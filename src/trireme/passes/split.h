@@ -30,6 +30,7 @@ class Split : public Pass {
     int stages = 1;
     int stage = 0;
     int parts = 1;
+    bool asynchronous = false;  // a stage's update knows its own gradients alone, and the last stage's the loss
   };
   explicit Split(Options options) : options_(options) {}
   std::string name() const override { return "split"; }

@@ -1,5 +1,7 @@
 #include "trireme/planner/stage_costs.h"
 
+#include <algorithm>
+
 #include "trireme/ir/axes.h"
 #include "trireme/planner/predict.h"
 
@@ -11,7 +13,8 @@ program::ScheduleCosts stage_costs(const compiler::Compiled& compiled) {
   for (const compiler::Role* stage : stage_roles(compiled)) {
     const compiler::Role& role = *stage;
     program::ActionCost cost{0, 0, 0, 0};
-    const program::Program& step = role.program("step");
+    const program::Program& step = *std::find_if(role.programs.begin(), role.programs.end(),
+                                                 [](const program::Program& p) { return p.name.starts_with("step"); });
     const passes::CostRates rates = passes::CostRates::of(step.device);
     const double count = static_cast<double>(compiled.micro_batches) * compiled.plan.parts() / compiled.plan.stages();
     for (const program::Instruction& i : step.instructions) {

@@ -66,6 +66,7 @@ class Lowering {
   }
 
   Program run() {
+    if (!options_.calls.empty()) return run_calls();
     const Graph& body = module_.graph(options_.body);
     const Graph* tail = options_.tail.empty() ? nullptr : &module_.graph(options_.tail);
     // A stage without parameters may have nothing to do backwards.
@@ -132,11 +133,40 @@ class Lowering {
     finish_writes(run);
   }
 
-  void run_tail(const Graph& graph) {
-    GraphRun run(module_, graph, 0);
+  void run_tail(const Graph& graph) { run_whole(graph, 0, {}); }
+
+  void run_whole(const Graph& graph, int micro, const std::vector<const Graph*>& later) {
+    GraphRun run(module_, graph, micro);
     begin(run);
     for (std::size_t n = 0; n < graph.nodes.size(); ++n) lower_node(run, n);
-    finish(run, {});
+    finish(run, later);
+  }
+
+  Program run_calls() {
+    for (std::size_t s = 0; s < module_.states.size(); ++s)
+      summed_[s] = options_.sums_begun && !module_.states[s].step_local;
+    std::vector<Graph> graphs;
+    for (const GraphCall& call : options_.calls) graphs.push_back(in_place_of(module_.graph(call.graph), call.states));
+    for (std::size_t c = 0; c < graphs.size(); ++c) {
+      std::vector<const Graph*> later;
+      if (!graphs[c].outputs.empty())
+        for (std::size_t l = c + 1; l < graphs.size(); ++l) later.push_back(&graphs[l]);
+      run_whole(graphs[c], options_.calls[c].micro, later);
+      if (options_.calls[c].ends_sums) summed_.assign(module_.states.size(), false);
+    }
+    return std::move(program_);
+  }
+
+  // The graph with other states.
+  static Graph in_place_of(Graph graph, const std::vector<std::pair<StateId, StateId>>& states) {
+    const auto replace = [&](StateId& state) {
+      const auto other = std::find_if(states.begin(), states.end(), [&](const auto& s) { return s.first == state; });
+      if (other != states.end()) state = other->second;
+    };
+    for (ir::ValueInfo& value : graph.values)
+      if (value.kind == ir::ValueInfo::Kind::state) replace(value.state);
+    for (ir::Write& write : graph.writes) replace(write.state);
+    return graph;
   }
 
   // Before another micro-batch's action: the states are left as this micro-batch makes them, as far as it has come, and

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trireme/program/check.h"
@@ -21,6 +22,15 @@ struct PassReports {
   CheckReport* checked = nullptr;  // of the full check once memory is planned; null: it is not made
 };
 
+// One run of a graph in a program that is not made of one graph's micro-batches: an asynchronous pipeline's.
+struct GraphCall {
+  std::string graph;
+  std::int32_t micro = 0;
+  // States that it uses in the place of those that the graph names: a slot of those of which there are several.
+  std::vector<std::pair<ir::StateId, ir::StateId>> states = {};
+  bool ends_sums = false;  // the next contribution to a sum sets it anew
+};
+
 struct LowerOptions {
   std::string name = "step";
   std::string body = "micro";                 // run once per micro-batch
@@ -35,6 +45,10 @@ struct LowerOptions {
   CollectiveOptions collectives = {};
   WeightGradientOptions weight_gradients = {};
   std::vector<Action> actions = {};  // the order of micro-batches and phases; empty: plain_order
+  // In the place of body, tail and actions: what is run, in order. Sums that are persistent states have contributions
+  // from the program before where `sums_begun`.
+  std::vector<GraphCall> calls = {};
+  bool sums_begun = false;
   PassReports reports = {};
 };
 

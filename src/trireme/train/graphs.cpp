@@ -47,7 +47,9 @@ void build(compiler::Graphs& graphs, const Config& config, const models::Model& 
   const Shape batch{graphs.micro_rows, config.model.context};
   if (graphs.purpose == Purpose::train) {
     Builder micro(module, "micro");
-    micro.rows_per_step = static_cast<double>(config.train.batch);
+    // Where every micro-batch has an update of its own, a loss is the mean over its rows.
+    const bool each = mesh_of(config).size_of(ir::kPipelineAxis) > 1 && config.parallel.pipeline.text() == "pipedream";
+    micro.rows_per_step = static_cast<double>(each ? graphs.micro_rows : config.train.batch);
     micro.accumulate("loss", model.build(micro, inputs(micro, config.model, model.images, batch, true), config.model));
   }
   if (graphs.purpose != Purpose::generate) {

@@ -164,8 +164,8 @@ void Rank::bind_rows(runtime::Executor& executor, const data::Batch& batch, int 
   if (executor.has_input("targets")) executor.bind("targets", micro, rows_of(batch.targets, batch.rows, first, rows));
 }
 
-runtime::Executor& Rank::bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
-  runtime::Executor& executor = this->executor(compiled_.step_program(step));
+void Rank::bind_micro_batches(runtime::Executor& executor, const data::Batch& batch, std::int64_t step,
+                              std::int64_t seed) {
   for (int m = 0; m < compiled_.micro_batches; ++m) {
     bind_rows(executor, batch, m);
     if (!has_rng_) continue;
@@ -173,6 +173,11 @@ runtime::Executor& Rank::bind_step(const data::Batch& batch, std::int64_t step, 
     rng = {seed, step, rows(m).first};
     executor.bind("rng", m, std::span<const std::int64_t>(rng));
   }
+}
+
+runtime::Executor& Rank::bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
+  runtime::Executor& executor = this->executor(compiled_.step_program(step));
+  bind_micro_batches(executor, batch, step, seed);
   lr_ = static_cast<float>(lr);
   if (has_lr_) executor.bind("lr", 0, one(lr_));
   step_number_ = static_cast<float>(step + 1);
@@ -188,11 +193,12 @@ StepResult Rank::step(const data::Batch& batch, std::int64_t step, double lr, st
   return result;
 }
 
-void Rank::run(const Steps& steps) {
+std::int64_t Rank::run(const Steps& steps) {
   for (std::int64_t s = steps.first; s < steps.first + steps.count; ++s) {
     const StepResult result = step(steps.batch(place_.here, s), s, steps.lr(s), steps.seed);
     if (steps.done) steps.done(place_.here, s, result);
   }
+  return steps.count;
 }
 
 std::optional<runtime::Executor::BadTensor> Rank::explain(const data::Batch& batch, std::int64_t step, double lr,

@@ -39,8 +39,12 @@ struct Steps {
   std::function<double(std::int64_t step)> lr;
   // The rows of a step, for one of this process's ranks that take rows; called by its thread.
   std::function<const data::Batch&(std::size_t rank, std::int64_t step)> batch;
-  // After such a rank's step, by its thread. May be empty.
+  // After such a rank's step, by its thread. May be empty. The ranks of an asynchronous pipeline all get the result of
+  // all, a step later.
   std::function<void(std::size_t rank, std::int64_t step, const StepResult& result)> done;
+  // Whether the ranks of an asynchronous pipeline are to come together before all steps are done: asked by the first
+  // rank of each process after each of its steps. May be empty.
+  std::function<bool()> interrupt = {};
 };
 
 // One rank of a run: its role's programs on an arena of its own, ready to run. See Session for the whole.
@@ -69,7 +73,8 @@ class Rank {
   void initialize(std::int64_t seed);
   // Its part of one update from its rows, which are among those of `batch`. `step` counts from 0.
   virtual StepResult step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
-  virtual void run(const Steps& steps);
+  // Returns how many were done.
+  virtual std::int64_t run(const Steps& steps);
   // After a step that was not finite: runs it again, looking at every output, and says which went bad first. The state
   // is as before the step, since a bad step writes nothing.
   virtual std::optional<runtime::Executor::BadTensor> explain(const data::Batch& batch, std::int64_t step, double lr,
@@ -114,6 +119,14 @@ class Rank {
   // Largest end offset handed to any kernel so far; checks the guard bytes.
   std::size_t measured_peak() const;
   std::size_t measured_tier_peak(int tier) const;
+
+ protected:
+  // The rows, and what randomness follows from, of every micro-batch of a step.
+  void bind_micro_batches(runtime::Executor& executor, const data::Batch& batch, std::int64_t step, std::int64_t seed);
+  const std::vector<int>& coordinate() const { return coordinate_; }
+  bool has_lr() const { return has_lr_; }
+  bool has_step_number() const { return has_step_number_; }
+  std::size_t here() const { return place_.here; }
 
  private:
   // Tells the programs where this rank is along the mesh axes that they ask about.

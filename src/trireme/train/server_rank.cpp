@@ -2,6 +2,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/passes/server.h"
+#include "trireme/train/async_rank.h"
 
 namespace trireme::train {
 namespace {
@@ -44,7 +45,10 @@ StepResult ServerRank::step(const data::Batch&, std::int64_t step, double lr, st
   return serve(step, 1, [&](std::int64_t) { return lr; });
 }
 
-void ServerRank::run(const Steps& steps) { serve(steps.first, steps.count, steps.lr); }
+std::int64_t ServerRank::run(const Steps& steps) {
+  serve(steps.first, steps.count, steps.lr);
+  return steps.count;
+}
 
 std::optional<runtime::Executor::BadTensor> ServerRank::explain(const data::Batch&, std::int64_t step, double lr,
                                                                 std::int64_t) {
@@ -73,6 +77,7 @@ StepResult ServerRank::serve(std::int64_t first, std::int64_t count,
 
 std::unique_ptr<Rank> make_rank(const Compiled& compiled, const Rank::Place& place, double timeout) {
   if (compiled.role_of(place.number).exchange) return std::make_unique<ServerRank>(compiled, place, timeout);
+  if (compiled.role_of(place.number).in_flight) return std::make_unique<AsyncRank>(compiled, place);
   return std::make_unique<Rank>(compiled, place);
 }
 

@@ -17,7 +17,7 @@ class ServerRank final : public Rank {
   void refresh_copies() override;
   // What came of the last update.
   StepResult step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) override;
-  void run(const Steps& steps) override;
+  std::int64_t run(const Steps& steps) override;
   std::optional<runtime::Executor::BadTensor> explain(const data::Batch& batch, std::int64_t step, double lr,
                                                       std::int64_t seed) override;
 

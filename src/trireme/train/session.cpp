@@ -147,7 +147,7 @@ void Session::refresh_copies() {
 }
 
 void Session::catch_up() {
-  if (!compiled_.synchronous()) refresh_copies();
+  if (!compiled_.synchronous() && !compiled_.asynchronous_pipeline()) refresh_copies();
 }
 
 StepResult Session::step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
@@ -161,9 +161,14 @@ StepResult Session::step(const data::Batch& batch, std::int64_t step, double lr,
   return result;
 }
 
-void Session::run(const Steps& steps) {
-  run_each([&](Rank& rank) { rank.run(steps); });
+std::int64_t Session::run(const Steps& steps) {
+  std::int64_t done = 0;
+  run_each([&](Rank& rank) {
+    const std::int64_t own = rank.run(steps);
+    if (&rank == ranks_.front().get()) done = own;  // as many as all the others
+  });
   catch_up();
+  return done;
 }
 
 std::optional<runtime::Executor::BadTensor> Session::explain(const data::Batch& batch, std::int64_t step, double lr,

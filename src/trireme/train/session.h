@@ -37,8 +37,9 @@ class Session {
   void initialize(std::int64_t seed);
   // One update from the rows of `batch`, which has those of the ranks of this process. `step` counts from 0.
   StepResult step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
-  // Several, each rank at its own pace where the plan allows it; all have the same weights again when it returns.
-  void run(const Steps& steps);
+  // Several, each rank at its own pace where the plan allows it; all have the same weights again when it returns, and
+  // nothing is in flight. Returns how many were done.
+  std::int64_t run(const Steps& steps);
   // After a step that was not finite: runs it again, looking at every output, and says which went bad first. The state
   // is as before the step, since a bad step writes nothing.
   std::optional<runtime::Executor::BadTensor> explain(const data::Batch& batch, std::int64_t step, double lr,

@@ -342,19 +342,28 @@ data::Loader Trainer::batches(std::int64_t from, std::vector<data::RowRange> row
                               .memory = device::host_memory(compiled_.device())}};
 }
 
+bool Trainer::out_of_time() const {
+  return config_.train.max_time.count > 0 && seconds_since(started_) >= config_.train.max_time.count;
+}
+
+bool Trainer::checkpoint_is_late() const {
+  const double seconds = config_.output.checkpoint_every.seconds;
+  return seconds > 0 && seconds_since(last_checkpoint_) >= seconds;
+}
+
 Outcome Trainer::run_to_end() {
   Outcome outcome;
   const bool apart = !compiled_.synchronous();
   // Apart, each rank takes its own batches at its own pace.
   const std::unique_ptr<data::Loader> loader(apart ? nullptr : new data::Loader(batches(step_)));
-  auto last_checkpoint = Clock::now();
+  last_checkpoint_ = Clock::now();
   const Interval& every = config_.output.checkpoint_every;
   while (step_ < config_.train.steps && !outcome.stopped) {
     Metrics m = apart ? take_steps_apart(outcome) : take_step(*loader, outcome);
-    const Request request = most_urgent(options_.request ? options_.request(m) : Request::none);
-    const bool late =
-        broadcast(static_cast<std::int64_t>(config_.train.max_time.count > 0 &&
-                                            seconds_since(started_) >= config_.train.max_time.count)) != 0;
+    Request own = std::exchange(requested_, Request::none);
+    if (options_.request) own = std::max(own, options_.request(m));
+    const Request request = most_urgent(own);
+    const bool late = broadcast(static_cast<std::int64_t>(out_of_time())) != 0;
     const bool finished = step_ >= config_.train.steps;
     outcome.stopped = !finished && (request == Request::stop || late);
     const bool last = finished || outcome.stopped;
@@ -370,14 +379,12 @@ Outcome Trainer::run_to_end() {
       log_metrics(m);
       if (options_.on_step) options_.on_step(m);
     }
-    const bool due =
-        broadcast(static_cast<std::int64_t>((every.steps > 0 && step_ % every.steps == 0) ||
-                                            (every.seconds > 0 && seconds_since(last_checkpoint) >= every.seconds))) !=
-        0;
+    const bool due = broadcast(static_cast<std::int64_t>((every.steps > 0 && step_ % every.steps == 0) ||
+                                                         checkpoint_is_late())) != 0;
     if (writer_) report(writer_->take());
     if (last || due || request == Request::checkpoint) {
       checkpoint(outcome, last);
-      last_checkpoint = Clock::now();
+      last_checkpoint_ = Clock::now();
     }
   }
   if (outcome.losses.empty()) {  // there was nothing left to do

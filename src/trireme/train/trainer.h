@@ -119,6 +119,9 @@ class Trainer {
   // Steps until all ranks are to have the same weights again: where the plan lets them go at their own pace.
   Metrics take_steps_apart(Outcome& outcome);
   std::int64_t steps_apart() const;
+  bool out_of_time() const;
+  // By the clock, where checkpoints are due by it.
+  bool checkpoint_is_late() const;
   Metrics measured(const StepResult& result, std::int64_t step, double seconds, Outcome& outcome) const;
   [[noreturn]] void stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr);
   void compile_plan();
@@ -157,6 +160,8 @@ class Trainer {
   std::int64_t step_ = 0;
   std::vector<std::unique_ptr<data::Loader>> loaders_;  // for ranks that go at their own pace, one each
   double step_seconds_ = 0;                             // of the last such step
+  Request requested_ = Request::none;                   // while they did
+  std::chrono::steady_clock::time_point last_checkpoint_;
   std::chrono::steady_clock::time_point started_;
 };
 

@@ -13,6 +13,8 @@ std::int64_t Trainer::steps_apart() const {
   constexpr double kSeconds = 2;
   const auto many = static_cast<std::int64_t>(kSeconds / std::max(step_seconds_, 1e-6));
   std::int64_t count = step_seconds_ == 0 ? 1 : std::max<std::int64_t>(1, many);
+  // A pipeline that comes together is drained; its ranks hear of requests while it is full.
+  if (compiled_.asynchronous_pipeline()) count = config_.train.steps;
   count = std::min(count, config_.train.steps - step_);
   for (const std::int64_t every : {config_.train.eval_every, config_.output.checkpoint_every.steps})
     if (every > 0) count = std::min(count, every - step_ % every);
@@ -35,10 +37,20 @@ Metrics Trainer::take_steps_apart(Outcome& outcome) {
   double waited = loaders_.empty() ? 0 : loaders_.front()->waited();
   // The first worker of this process speaks: its own loss, at its own pace.
   const auto done = [&](std::size_t worker, std::int64_t step, const StepResult& result) {
+    if (!result.finite && compiled_.asynchronous_pipeline())
+      fail(
+          "step {}: the loss is {} and the gradient norm {}; the update was withheld, and other stages may have gone "
+          "on: resume from the last checkpoint",
+          step + 1, result.loss, result.grad_norm);
     if (!result.finite && !result.skipped())
       fail("step {}: the loss of worker {} is {} and its gradient norm {}; its update was withheld", step + 1,
            session_->first_rank() + worker, result.loss, result.grad_norm);
     if (worker != 0) return;
+    // The last one is logged with what follows it.
+    if (last.step > first && (last.step % config_.output.log_every == 0 || last.skipped)) {
+      log_metrics(last);
+      if (options_.on_step) options_.on_step(last);
+    }
     const auto now = Clock::now();
     step_seconds_ = std::chrono::duration<double>(now - begin).count();
     begin = now;
@@ -48,22 +60,23 @@ Metrics Trainer::take_steps_apart(Outcome& outcome) {
     last.sent_bytes = sent_now - std::exchange(sent, sent_now);
     last.data_wait_ms = (waited_now - waited) * 1e3;
     outcome.data_seconds += waited_now - std::exchange(waited, waited_now);
-    if (step + 1 < first + count && (last.step % config_.output.log_every == 0 || last.skipped)) {
-      log_metrics(last);
-      if (options_.on_step) options_.on_step(last);
-    }
   };
-  session_->run(
+  const auto interrupt = [&] {
+    if (options_.request) requested_ = std::max(requested_, options_.request(last));
+    return requested_ != Request::none || (leads() && (out_of_time() || checkpoint_is_late()));
+  };
+  const std::int64_t taken = session_->run(
       {.first = first,
        .count = count,
        .seed = config_.train.seed,
        .lr = [&](std::int64_t step) { return learning_rate(config_.train, step); },
        .batch = [&](std::size_t worker, std::int64_t) -> const data::Batch& { return loaders_[worker]->next(); },
-       .done = done});
-  step_ = first + count;
+       .done = done,
+       .interrupt = interrupt});
+  step_ = first + taken;
   outcome.seconds += std::chrono::duration<double>(Clock::now() - began).count();
   // A process whose ranks take no rows has no loss to report.
-  if (session_->row_ranks() == 0) outcome.losses.resize(outcome.losses.size() + static_cast<std::size_t>(count));
+  if (session_->row_ranks() == 0) outcome.losses.resize(outcome.losses.size() + static_cast<std::size_t>(taken));
   last.step = step_;
   return last;
 }

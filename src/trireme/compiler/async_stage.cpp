@@ -1,0 +1,151 @@
+#include "trireme/compiler/async_stage.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "trireme/core/error.h"
+#include "trireme/passes/in_flight.h"
+
+namespace trireme::compiler {
+namespace {
+
+using program::Action;
+using program::GraphCall;
+
+void append(passes::SlotStates& all, const passes::SlotStates& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
+class Calls {
+ public:
+  Calls(const AsyncStage& stage, const ir::Module& module, AsyncStage::Part part, int steps)
+      : stage_(stage), module_(module), part_(part), first_(steps * stage.micro_batches) {}
+
+  std::vector<GraphCall> run(const std::vector<Action>& actions) {
+    // Nothing was updated since the pipeline was empty: the version is the weights as they are.
+    if (stage_.delayed && part_ == AsyncStage::Part::fill) stash(0, 0);
+    for (const Action& action : actions) switch (action.kind) {
+        case Action::Kind::forward: forward(action.micro); break;
+        case Action::Kind::backward: backward(action.micro); break;
+        case Action::Kind::update: update(); break;
+        case Action::Kind::weight_gradient: fail("{} is no action of an asynchronous pipeline", to_text(action));
+      }
+    return std::move(calls_);
+  }
+
+ private:
+  const passes::SlotStates& flight(int micro) {
+    const int slot = micro % (stage_.ahead + 1);
+    const auto [known, fresh] = flight_.try_emplace(slot);
+    if (fresh) known->second = passes::in_flight_slot(module_, slot);
+    return known->second;
+  }
+
+  passes::SlotStates version(int micro) const {
+    if (stage_.delayed || stage_.ahead == 0) return {};
+    return passes::in_version_slot(module_, micro % stage_.ahead);
+  }
+
+  void forward(int k) {
+    stash_newest();
+    const int micro = first_ + k;
+    passes::SlotStates states = flight(micro);
+    // A step reads the weights of one update before the newest: after the update of the step before, these are the
+    // version.
+    const bool updated = stage_.ahead == 0 || updated_;
+    if (stage_.delayed && part_ == AsyncStage::Part::step && updated)
+      append(states, passes::versions_for_weights(module_));
+    calls_.push_back({passes::kForward, k, std::move(states)});
+    made_.push_back(k);
+    newest_ = micro;
+  }
+
+  void backward(int k) {
+    const bool made_here = std::find(made_.begin(), made_.end(), k) != made_.end();
+    const int micro = first_ + k - (made_here ? 0 : stage_.micro_batches);
+    passes::SlotStates states = flight(micro);
+    append(states, version(micro));
+    calls_.push_back({passes::kBackward, k, std::move(states)});
+    last_ = k;
+  }
+
+  void update() {
+    if (stage_.delayed)
+      stash(last_, 0);
+    else
+      stash_newest();
+    calls_.push_back({"update", last_, {}, true});
+    updated_ = true;
+  }
+
+  // The weights that the newest micro-batch has read: before the next one's forward, or before they are updated, when
+  // the backward that read the slot is done.
+  void stash_newest() {
+    if (newest_ < 0 || stage_.delayed || stage_.ahead == 0) return;
+    stash(newest_ - first_, newest_);
+    newest_ = -1;
+  }
+
+  void stash(int k, int micro) { calls_.push_back({passes::kStash, k, version(micro)}); }
+
+  const AsyncStage& stage_;
+  const ir::Module& module_;
+  AsyncStage::Part part_;
+  int first_;  // micro-batch of this step, counted since the pipeline was empty
+  std::vector<GraphCall> calls_;
+  std::map<int, passes::SlotStates> flight_;  // by slot
+  std::vector<int> made_;                     // micro-batches of this step whose forwards are done
+  int newest_ = -1;                           // of which no version is kept yet
+  int last_ = 0;                              // the last backward's
+  bool updated_ = false;
+};
+
+}  // namespace
+
+int AsyncStage::period() const {
+  const int slots = std::lcm(ahead + 1, delayed ? 1 : std::max(ahead, 1));
+  return slots / std::gcd(slots, micro_batches);
+}
+
+std::vector<GraphCall> AsyncStage::calls(const ir::Module& module, Part part, int steps) const {
+  return Calls(*this, module, part, steps).run(part == Part::fill ? fill : part == Part::step ? step : drain);
+}
+
+std::optional<AsyncStage> async_stage(const Graphs& graphs, const Plan& plan, int stage) {
+  if (plan.stages() == 1 || graphs.purpose != Purpose::train) return std::nullopt;
+  const program::Schedule schedule = program::make_schedule(
+      {.pipeline = plan.pipeline, .stages = plan.stages(), .micro_batches = graphs.micro_batches});
+  if (!schedule.asynchronous()) return std::nullopt;
+  using Kind = program::PipelineName::Kind;
+  if (plan.pipeline.kind != Kind::pipedream && plan.pipeline.kind != Kind::pipedream_2bw)
+    refuse("parallel.pipeline: asynchronous schedules from files are not run yet; the nearest is \"pipedream\"");
+  if (plan.precision == Precision::fp16)
+    refuse(
+        "train.precision = \"fp16\" does not go with an asynchronous pipeline: its scale follows one finite flag of "
+        "all stages; the nearest is \"bf16\"");
+  if (plan.offload)
+    refuse(
+        "memory.offload does not go with an asynchronous pipeline yet; the nearest is \"none\", or parallel.pipeline = "
+        "\"1f1b\"");
+  if (plan.compress)
+    refuse(
+        "parallel.compress does not go with an asynchronous pipeline yet; the nearest is \"none\", or "
+        "parallel.pipeline = \"1f1b\"");
+  const auto at = static_cast<std::size_t>(stage);
+  AsyncStage own{.micro_batches = schedule.micro_batches,
+                 .delayed = schedule.delayed,
+                 .fill = schedule.fill[at],
+                 .step = schedule.stages[at],
+                 .drain = schedule.drain[at]};
+  own.ahead = static_cast<int>(std::count_if(own.drain.begin(), own.drain.end(),
+                                             [](const Action& a) { return a.kind == Action::Kind::backward; }));
+  return own;
+}
+
+std::string slot_program(const std::string& part, std::int64_t steps, int period) {
+  const std::int64_t number = steps % period;
+  return number == 0 ? part : fmt::format("{}.{}", part, number);
+}
+
+}  // namespace trireme::compiler

@@ -1,0 +1,137 @@
+#include "trireme/train/async_rank.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trireme/compiler/async_stage.h"
+#include "trireme/core/error.h"
+#include "trireme/ir/axes.h"
+
+namespace trireme::train {
+namespace {
+
+std::span<const std::byte> one(const float& value) { return std::as_bytes(std::span(&value, 1)); }
+
+}  // namespace
+
+AsyncRank::AsyncRank(const Compiled& compiled, const Place& place)
+    : Rank(compiled, place), reports_(place.groups->messages(compiler::kReports)) {
+  lr_.resize(static_cast<std::size_t>(compiled.micro_batches));
+  step_number_.resize(lr_.size());
+  speaks_ = true;
+  for (std::size_t axis = 0; axis < coordinate().size(); ++axis)
+    if (role().module.mesh.axes[axis].name != ir::kPipelineAxis && coordinate()[axis] != 0) speaks_ = false;
+}
+
+void AsyncRank::bind_updates(runtime::Executor& executor, const program::Program& program, std::int64_t step,
+                             const std::function<double(std::int64_t)>& lr) {
+  const Role::InFlight& in_flight = *role().in_flight;
+  const std::int64_t micro_batches = compiled().micro_batches;
+  for (const program::Instruction& i : program.instructions) {
+    if (i.kind != program::Instruction::Kind::input) continue;
+    const auto micro = static_cast<std::size_t>(i.micro);
+    const std::int64_t owner = step - (i.micro < micro_batches - in_flight.micro_batches ? 0 : 1);
+    if (i.name == "lr" && has_lr()) {
+      lr_[micro] = static_cast<float>(lr(owner));
+      executor.bind("lr", i.micro, one(lr_[micro]));
+    } else if (i.name == "step" && has_step_number()) {
+      // Updates, counted from 1.
+      const std::int64_t number = in_flight.each ? owner * micro_batches + i.micro : owner;
+      step_number_[micro] = static_cast<float>(number + 1);
+      executor.bind("step", i.micro, one(step_number_[micro]));
+    }
+  }
+}
+
+void AsyncRank::read_updates(const runtime::Executor& executor, const program::Program& program, Report& report) {
+  double losses = 0;
+  int updates = 0;
+  for (const program::NamedOutput& output : program.outputs) {
+    const auto value = static_cast<double>(executor.scalar(output.name, output.micro));
+    if (output.name == "loss") {
+      losses += value;
+      ++updates;
+    } else if (output.name == "grad_norm") {
+      norm_ = value;  // of the last update
+    } else if (output.name == "finite" && value == 0) {
+      report.sums[Report::not_finite] += 1;
+    }
+  }
+  if (speaks_ && updates > 0) report.sums[Report::loss] += losses / updates;
+}
+
+void AsyncRank::run_program(const std::string& name, const Steps& steps, std::int64_t step, bool drains,
+                            Report& report) {
+  const program::Program* program = role().find(name);
+  if (program == nullptr) return;  // a stage that is never ahead has nothing to drain
+  runtime::Executor& executor = this->executor(name);
+  if (!drains) bind_micro_batches(executor, steps.batch(here(), step), step, steps.seed);
+  bind_updates(executor, *program, step, steps.lr);
+  executor.run();
+  read_updates(executor, *program, report);
+}
+
+void AsyncRank::send(Report& report) {
+  if (speaks_) report.sums[Report::norm_square] = norm_ * norm_;
+  const comm::Segment segment{report.sums.data(), Report::fields};
+  report.request = reports_.start_all_reduce(std::span(&segment, 1), DType::f64, comm::Reduce::sum);
+}
+
+StepResult AsyncRank::received(Report& report) {
+  report.request->wait();
+  report.request.reset();
+  return {static_cast<float>(report.sums[Report::loss]),
+          static_cast<float>(std::sqrt(report.sums[Report::norm_square])), report.sums[Report::not_finite] == 0};
+}
+
+std::int64_t AsyncRank::run(const Steps& steps) {
+  const int period = role().in_flight->period;
+  const auto done = [&](Report& report) {
+    const StepResult result = received(report);
+    if (steps.done) steps.done(here(), report.step, result);
+  };
+  std::int64_t end = steps.first + steps.count;
+  std::int64_t step = steps.first;
+  for (; step < end; ++step) {
+    const std::int64_t since = step - steps.first;
+    Report& own = report_[static_cast<std::size_t>(since % 2)];
+    own = {.step = step};
+    run_program(since == 0 ? "fill" : compiler::slot_program("step", since, period), steps, step, false, own);
+    if (steps.interrupt && here() == 0 && steps.interrupt()) own.sums[Report::interrupt] = 1;
+    send(own);
+    if (since == 0) continue;
+    Report& before = report_[static_cast<std::size_t>((since - 1) % 2)];
+    done(before);
+    if (before.sums[Report::interrupt] > 0) end = step + 1;
+  }
+  const std::int64_t count = step - steps.first;
+  if (count == 0) return 0;
+  Report drained{.step = step - 1};
+  run_program(compiler::slot_program("drain", count, period), steps, step, true, drained);
+  Report& last = report_[static_cast<std::size_t>((count - 1) % 2)];
+  // With what was in flight, the last step is done.
+  const StepResult filled = received(last);
+  send(drained);
+  StepResult result = received(drained);
+  result.loss += filled.loss;
+  result.finite = result.finite && filled.finite;
+  if (steps.done) steps.done(here(), last.step, result);
+  return count;
+}
+
+StepResult AsyncRank::step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
+  StepResult result;
+  run({.first = step,
+       .count = 1,
+       .seed = seed,
+       .lr = [&](std::int64_t) { return lr; },
+       .batch = [&](std::size_t, std::int64_t) -> const data::Batch& { return batch; },
+       .done = [&](std::size_t, std::int64_t, const StepResult& r) { result = r; }});
+  return result;
+}
+
+std::optional<runtime::Executor::BadTensor> AsyncRank::explain(const data::Batch&, std::int64_t, double, std::int64_t) {
+  return std::nullopt;
+}
+
+}  // namespace trireme::train

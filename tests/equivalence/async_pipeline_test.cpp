@@ -1,0 +1,258 @@
+// Asynchronous pipelines train as a plainly written reference of their rules.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "equivalence/pipedream_reference.h"
+#include "trireme/core/error.h"
+#include "trireme/train/schedule.h"
+
+namespace trireme::testing {
+namespace {
+
+train::Config piped(const std::string& name, const std::string& mesh, const std::string& pipeline, int micro_batches,
+                    int zero = 0) {
+  train::Config config = small_model(name);
+  config.model.layers = 4;
+  config.model.tie_embeddings = false;
+  config.train.batch = 12;
+  config.train.micro_batch = 12 / micro_batches;
+  config.parallel.pipeline = pipeline;
+  train::resolve_model(config, config.model.vocab);
+  return over_mesh(config, mesh, zero);
+}
+
+// Several steps of a pipeline that stays full in between.
+class Piped {
+ public:
+  explicit Piped(const train::Config& config) : config_(config), trained_(config) {}
+
+  void train(std::int64_t steps, const std::function<bool()>& interrupt = {}) {
+    const auto first = static_cast<std::int64_t>(losses_.size());
+    std::vector<std::vector<data::Batch>> batches(trained_.session().ranks().size());
+    taken_ = trained_.session().run({.first = first,
+                                     .count = steps,
+                                     .seed = config_.train.seed,
+                                     .lr = [&](std::int64_t step) { return train::learning_rate(config_.train, step); },
+                                     .batch = [&](std::size_t rank, std::int64_t step) -> const data::Batch& {
+                                       return batches[rank].emplace_back(batch_of(config_, step));
+                                     },
+                                     .done =
+                                         [&](std::size_t rank, std::int64_t step, const train::StepResult& result) {
+                                           if (rank != 0) return;
+                                           EXPECT_EQ(step, static_cast<std::int64_t>(losses_.size()));
+                                           EXPECT_TRUE(result.finite);
+                                           losses_.push_back(static_cast<double>(result.loss));
+                                         },
+                                     .interrupt = interrupt});
+  }
+
+  // The state was set from elsewhere.
+  void skip_to(std::int64_t step) { losses_.assign(static_cast<std::size_t>(step), 0); }
+  std::int64_t taken() const { return taken_; }
+  const std::vector<double>& losses() const { return losses_; }
+  Trained& trained() { return trained_; }
+
+ private:
+  train::Config config_;
+  Trained trained_;
+  std::vector<double> losses_;
+  std::int64_t taken_ = 0;
+};
+
+void expect_like_reference(const train::Config& config, std::int64_t steps) {
+  PipedreamReference reference(config);
+  Piped piped(config);
+  const auto before = reference.weights();
+  // Drained once on the way.
+  for (const std::int64_t some : {steps - 2, std::int64_t{2}}) {
+    reference.train(some);
+    piped.train(some);
+    EXPECT_EQ(piped.taken(), some);
+  }
+  ASSERT_EQ(reference.losses().size(), piped.losses().size());
+  for (std::size_t s = 0; s < reference.losses().size(); ++s)
+    EXPECT_NEAR(piped.losses()[s], reference.losses()[s], 1e-6 * std::abs(reference.losses()[s])) << "step " << s;
+  // By how far they have come, since what starts at zero is small; and by what f32 rounds off in a dozen updates.
+  const auto distance = [](const std::vector<float>& x, const std::vector<float>& y) {
+    double squares = 0;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      squares += std::pow(static_cast<double>(x[i]) - static_cast<double>(y[i]), 2.0);
+    return std::sqrt(squares);
+  };
+  const auto state = piped.trained().state();
+  for (const auto& [name, values] : reference.weights())
+    EXPECT_LE(distance(values, state.at(name)),
+              1e-4 * distance(values, before.at(name)) + 1e-6 * distance(values, std::vector<float>(values.size())))
+        << name;
+  EXPECT_EQ(piped.trained().session().measured_peak(), piped.trained().compiled().arena_bytes());
+}
+
+class AsyncPipelines : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(AsyncPipelines, TrainsLikeItsReference) {
+  for (const char* pipeline : {"pipedream", "pipedream-2bw"})
+    for (const int stages : {2, 3})
+      for (const int micro_batches : {2, 3, 4, 6}) {
+        if (micro_batches < stages && std::string(pipeline) == "pipedream-2bw") continue;
+        SCOPED_TRACE(fmt::format("{} {} pp={} m={}", GetParam(), pipeline, stages, micro_batches));
+        expect_like_reference(piped(GetParam(), fmt::format("pp={}", stages), pipeline, micro_batches), 7);
+      }
+}
+
+TEST_P(AsyncPipelines, WithReplicasShardsAndRecomputation) {
+  for (const char* pipeline : {"pipedream", "pipedream-2bw"}) {
+    SCOPED_TRACE(pipeline);
+    for (const int zero : {0, 1, 2, 3}) {
+      SCOPED_TRACE(fmt::format("zero={}", zero));
+      expect_like_reference(piped(GetParam(), "pp=2,dp=2", pipeline, 3, zero), 4);
+    }
+    expect_like_reference(piped(GetParam(), "pp=2,tp=2", pipeline, 3), 4);
+    train::Config config = piped(GetParam(), "pp=3", pipeline, 3);
+    config.memory.remat = "full";
+    expect_like_reference(config, 4);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, AsyncPipelines, ::testing::Values("mlp", "gpt2", "llama"),
+                         [](const auto& tested) { return tested.param; });
+
+TEST(AsyncPipeline, FourStagesAndFewMicroBatches) {
+  for (const int micro_batches : {1, 2, 4, 6}) {
+    SCOPED_TRACE(fmt::format("m={}", micro_batches));
+    expect_like_reference(piped("mlp", "pp=4", "pipedream", micro_batches), 5);
+    if (micro_batches >= 4) expect_like_reference(piped("mlp", "pp=4", "pipedream-2bw", micro_batches), 5);
+  }
+}
+
+// Running statistics are the micro-batches' in their order, and no gradient reads them.
+TEST(AsyncPipeline, BatchNorm) {
+  for (const char* pipeline : {"pipedream", "pipedream-2bw"}) {
+    train::Config config = small_model("resnet18");
+    config.train.batch = 12;
+    config.train.micro_batch = 4;
+    config.train.lr = 1e-4;  // the statistics of a few rows amplify rounding errors
+    config.parallel.pipeline = pipeline;
+    train::resolve_model(config, config.model.vocab);
+    expect_like_reference(over_mesh(config, "pp=2"), 4);
+  }
+}
+
+TEST(AsyncPipeline, AllRanksStopAfterTheSameStep) {
+  const train::Config config = piped("mlp", "pp=3", "pipedream", 4);
+  PipedreamReference reference(config);
+  Piped stopped(config);
+  int asked = 0;
+  // After the third step all hear of it, and the fourth is under way.
+  stopped.train(50, [&] { return ++asked == 3; });
+  EXPECT_EQ(stopped.taken(), 4);
+  stopped.train(3);
+  EXPECT_EQ(stopped.taken(), 3);
+  reference.train(4);
+  reference.train(3);
+  ASSERT_EQ(stopped.losses().size(), 7U);
+  for (std::size_t s = 0; s < 7; ++s)
+    EXPECT_NEAR(stopped.losses()[s], reference.losses()[s], 1e-6 * reference.losses()[s]) << "step " << s;
+}
+
+// What is saved after a drain is all that the next steps need.
+TEST(AsyncPipeline, ContinuesFromWhatIsSavedToTheBit) {
+  for (const char* pipeline : {"pipedream", "pipedream-2bw"}) {
+    for (const char* precision : {"f32", "bf16"}) {
+      SCOPED_TRACE(fmt::format("{} {}", pipeline, precision));
+      train::Config config = piped("gpt2", "pp=3", pipeline, 4);
+      config.train.precision = precision;
+      Piped whole(config);
+      Piped resumed(config);
+      whole.train(3);
+      for (const ir::State& state : whole.trained().compiled().saved_states()) {
+        EXPECT_EQ(state.name.find("version"), std::string::npos);
+        EXPECT_FALSE(state.name.starts_with("flight/"));
+        resumed.trained().session().write_state(state.name, 0, whole.trained().session().state(state.name));
+      }
+      resumed.trained().session().refresh_copies();
+      resumed.skip_to(3);
+      whole.train(3);
+      resumed.train(3);
+      for (std::size_t s = 3; s < 6; ++s) EXPECT_EQ(whole.losses()[s], resumed.losses()[s]) << "step " << s;
+      expect_same_state(whole.trained(), resumed.trained());
+    }
+  }
+}
+
+TEST(AsyncPipeline, StagesHoldTheVersionsAndActivationsOfTheirMicroBatches) {
+  for (const int stages : {2, 3, 4}) {
+    const Trained pipedream(piped("gpt2", fmt::format("pp={}", stages), "pipedream", 6));
+    const Trained delayed(piped("gpt2", fmt::format("pp={}", stages), "pipedream-2bw", 6));
+    for (int i = 0; i < stages; ++i) {
+      SCOPED_TRACE(fmt::format("stage {} of {}", i, stages));
+      // Bytes of a weight that the gradients read, in all its versions, and of what is saved in all slots.
+      const auto count = [&](const Trained& trained, const std::string& mark) {
+        std::map<std::string, int> slots;
+        for (const ir::State& state : trained.compiled().roles[static_cast<std::size_t>(i)].module.states)
+          if (state.name.find(mark) != std::string::npos) ++slots[state.name.substr(0, state.name.rfind('.'))];
+        return slots;
+      };
+      for (const auto& [name, versions] : count(pipedream, "/version.")) EXPECT_EQ(1 + versions, stages - i) << name;
+      EXPECT_EQ(count(pipedream, "/version.").empty(), i == stages - 1);
+      EXPECT_FALSE(count(delayed, "/version.").empty());
+      for (const auto& [name, versions] : count(delayed, "/version.")) EXPECT_EQ(1 + versions, 2) << name;
+      EXPECT_FALSE(count(pipedream, "flight/").empty());
+      for (const auto& [name, slots] : count(pipedream, "flight/")) EXPECT_EQ(slots, stages - i) << name;
+      for (const auto& [name, slots] : count(delayed, "flight/")) EXPECT_EQ(slots, stages - i) << name;
+    }
+  }
+}
+
+TEST(AsyncPipeline, TrainsInBf16) {
+  for (const char* pipeline : {"pipedream", "pipedream-2bw"}) {
+    train::Config config = piped("gpt2", "pp=2", pipeline, 4);
+    Piped f32(config);
+    config.train.precision = "bf16";
+    Piped bf16(config);
+    f32.train(12);
+    bf16.train(12);
+    EXPECT_LT(bf16.losses().back(), 0.97 * bf16.losses().front());
+    EXPECT_NEAR(bf16.losses().back(), f32.losses().back(), 0.02 * f32.losses().back());
+  }
+}
+
+TEST(AsyncPipeline, EvaluatesWithTheNewestWeights) {
+  const train::Config config = piped("gpt2", "pp=2", "pipedream", 4);
+  Piped trained(config);
+  trained.train(5);
+  train::Config plain = config;
+  plain.parallel = {};
+  Trained one(plain);
+  for (const auto& [name, values] : trained.trained().state())
+    one.session().write_state(name, 0, std::as_bytes(std::span(values)));
+  plain.train.batch = plain.train.micro_batch;
+  const data::Batch held_out = batch_of(plain, 99);
+  const double expected = one.session().evaluate(held_out).loss;
+  EXPECT_NEAR(trained.trained().session().evaluate(held_out).loss, expected, 1e-6 * expected);
+}
+
+std::string refusal(const train::Config& config) {
+  try {
+    const Trained trained(config);
+  } catch (const Error& e) {
+    return e.message();
+  }
+  return {};
+}
+
+TEST(AsyncPipeline, RefusesWhatDoesNotGoWithIt) {
+  train::Config fp16 = piped("gpt2", "pp=2", "pipedream", 4);
+  fp16.train.precision = "fp16";
+  EXPECT_NE(refusal(fp16).find("the nearest is \"bf16\""), std::string::npos) << refusal(fp16);
+  train::Config tied = piped("gpt2", "pp=2", "pipedream", 4);
+  tied.model.tie_embeddings = true;
+  EXPECT_NE(refusal(tied).find("model.tie_embeddings = false"), std::string::npos) << refusal(tied);
+  const train::Config few = piped("mlp", "pp=3", "pipedream-2bw", 2);
+  EXPECT_NE(refusal(few).find("at least as many micro-batches as stages"), std::string::npos) << refusal(few);
+}
+
+}  // namespace
+}  // namespace trireme::testing

@@ -1,0 +1,142 @@
+#include "equivalence/pipedream_reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "trireme/train/schedule.h"
+
+namespace trireme::testing {
+namespace {
+
+data::Batch some_rows(const data::Batch& batch, std::int64_t first, std::int64_t rows) {
+  const auto cut = [&](const auto& from, auto& to) {
+    const auto per_row = static_cast<std::int64_t>(from.size()) / batch.rows;
+    to.assign(from.begin() + first * per_row, from.begin() + (first + rows) * per_row);
+  };
+  data::Batch part;
+  part.step = batch.step;
+  part.rows = rows;
+  cut(batch.tokens, part.tokens);
+  cut(batch.targets, part.targets);
+  cut(batch.images, part.images);
+  cut(batch.labels, part.labels);
+  return part;
+}
+
+std::vector<float> floats(const std::vector<std::byte>& bytes) {
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+// One rank without a pipeline, whose first moments after a step are the gradients.
+train::Config gradients_of(train::Config config, std::int64_t rows, std::int64_t micro_rows) {
+  config.parallel = {};
+  config.memory = {};
+  config.train.batch = rows;
+  config.train.micro_batch = micro_rows;
+  config.train.betas = {0.0, 0.5};
+  config.train.clip = 0;
+  return config;
+}
+
+}  // namespace
+
+PipedreamReference::PipedreamReference(const train::Config& config)
+    : config_(config), each_(config.parallel.pipeline.text() == "pipedream") {
+  const train::Registry registry;
+  const train::Compiled piped = train::compile(config, registry, {});
+  micro_batches_ = piped.micro_batches;
+  micro_rows_ = piped.micro_rows;
+  for (const train::Role& role : piped.roles) {
+    Stage& stage = stages_.emplace_back();
+    for (const ir::State& state : role.module.states) {
+      if (!state.trained) continue;
+      stage.parameters.push_back(state.name);
+      decayed_[state.name] = state.decayed;
+    }
+  }
+  plain_ = std::make_unique<Trained>(gradients_of(config, each_ ? micro_rows_ : config.train.batch, micro_rows_));
+  for (const auto& [name, decayed] : decayed_) {
+    weights_[name] = floats(plain_->session().state(name));
+    first_moments_[name].resize(weights_[name].size());
+    second_moments_[name].resize(weights_[name].size());
+  }
+}
+
+double PipedreamReference::differentiate(const Tensors& weights, std::int64_t step, std::int64_t first_row,
+                                         std::int64_t rows, Tensors& gradients) {
+  train::Session& session = plain_->session();
+  for (const auto& [name, values] : weights) session.write_state(name, 0, std::as_bytes(std::span(values)));
+  session.refresh_copies();
+  const train::StepResult result =
+      session.step(some_rows(batch_of(config_, step), first_row, rows), step, 0.0, config_.train.seed);
+  for (const auto& [name, values] : weights) gradients[name] = floats(session.state(name + "/m"));
+  return static_cast<double>(result.loss);
+}
+
+void PipedreamReference::update(Stage& stage, const Tensors& gradients, std::int64_t step, std::int64_t number) {
+  const auto& [beta1, beta2] = std::pair(config_.train.betas[0], config_.train.betas[1]);
+  const double lr = train::learning_rate(config_.train, step);
+  double squares = 0;
+  for (const std::string& name : stage.parameters)
+    for (const float g : gradients.at(name)) squares += static_cast<double>(g) * static_cast<double>(g);
+  const double clip = config_.train.clip > 0 ? std::min(1.0, config_.train.clip / (std::sqrt(squares) + 1e-6)) : 1.0;
+  Tensors next = stage.versions.back();
+  const auto updates = static_cast<double>(number);
+  for (const std::string& name : stage.parameters)
+    for (std::size_t i = 0; i < next[name].size(); ++i) {
+      const double g = clip * static_cast<double>(gradients.at(name)[i]);
+      float& m = first_moments_[name][i];
+      float& v = second_moments_[name][i];
+      m = static_cast<float>(beta1 * static_cast<double>(m) + (1 - beta1) * g);
+      v = static_cast<float>(beta2 * static_cast<double>(v) + (1 - beta2) * g * g);
+      const double m_hat = static_cast<double>(m) / (1 - std::pow(beta1, updates));
+      const double v_hat = static_cast<double>(v) / (1 - std::pow(beta2, updates));
+      const double decay = decayed_.at(name) ? config_.train.weight_decay : 0.0;
+      const auto w = static_cast<double>(next[name][i]);
+      next[name][i] = static_cast<float>(w - lr * (m_hat / (std::sqrt(v_hat) + config_.train.eps) + decay * w));
+    }
+  stage.versions.push_back(std::move(next));
+}
+
+void PipedreamReference::train(std::int64_t steps) {
+  for (Stage& stage : stages_) {
+    stage.versions.assign(1, {});
+    for (const std::string& name : stage.parameters) stage.versions.front()[name] = weights_[name];
+  }
+  const auto start = static_cast<std::int64_t>(losses_.size());
+  const auto last = static_cast<std::int64_t>(stages_.size()) - 1;
+  // The update that follows from what every stage reads of its versions.
+  const auto learn = [&](const auto& version_of, std::int64_t step, std::int64_t first_row, std::int64_t rows,
+                         std::int64_t number) {
+    Tensors weights;
+    for (std::int64_t i = 0; i <= last; ++i) {
+      const Stage& stage = stages_[static_cast<std::size_t>(i)];
+      const Tensors& read = stage.versions[static_cast<std::size_t>(std::max<std::int64_t>(0, version_of(i)))];
+      weights.insert(read.begin(), read.end());
+    }
+    Tensors gradients;
+    const double loss = differentiate(weights, step, first_row, rows, gradients);
+    for (Stage& stage : stages_) update(stage, gradients, step, number);
+    return loss;
+  };
+  for (std::int64_t s = 0; s < steps; ++s) {
+    const std::int64_t step = start + s;
+    double loss = 0;
+    if (each_)
+      for (std::int64_t k = 0; k < micro_batches_; ++k) {
+        const std::int64_t n = s * micro_batches_ + k;
+        const auto version = [&](std::int64_t i) { return n - std::min<std::int64_t>(last - i, micro_batches_ - 1); };
+        loss += learn(version, step, k * micro_rows_, micro_rows_, step * micro_batches_ + k + 1) / micro_batches_;
+      }
+    else
+      loss = learn([&](std::int64_t) { return s - 1; }, step, 0, config_.train.batch, step + 1);
+    losses_.push_back(loss);
+  }
+  for (const Stage& stage : stages_)
+    for (const auto& [name, values] : stage.versions.back()) weights_[name] = values;
+}
+
+}  // namespace trireme::testing
