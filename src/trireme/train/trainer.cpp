@@ -92,9 +92,11 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
                                    .outside = outside_bytes(outside_, options_.mode == RunMode::resume)});
   if (!options_.dry_run && !shortfalls_.empty()) refuse("{}", shortfalls_.front());
   if (options_.world != nullptr) check_same_programs(compiled_, *options_.world);
+  const auto takes_rows = [](const Role& role) { return !role.exchange; };
+  const auto roles = std::count_if(compiled_.roles.begin(), compiled_.roles.end(), takes_rows);
   for (const Role& role : compiled_.roles)
-    if (!role.exchange)  // as many ranks have each
-      flops_per_step_ += program_flops(role.program("step")) * compiled_.mesh.ranks() / compiled_.plan.stages();
+    if (takes_rows(role))  // as many ranks have each
+      flops_per_step_ += program_flops(role.program("step")) * compiled_.mesh.ranks() / static_cast<double>(roles);
   if (options_.write) folder_ = broadcast(leads() ? choose_run_folder(config_, options_.mode).string() : std::string());
   if (options_.write && options_.mode != RunMode::resume) open_weights();
 }
