@@ -74,12 +74,17 @@ TEST_P(AsyncRun, StopsAndSavesWhenAsked) {
   const auto request = [](const train::Metrics& m) {
     return m.step >= 6 ? train::Request::stop : train::Request::none;
   };
-  const train::Outcome stopped = run(c, {.request = request});
+  std::vector<std::uint64_t> sent;
+  const train::Outcome stopped =
+      run(c, {.request = request, .on_step = [&](const train::Metrics& m) { sent.push_back(m.sent_bytes); }});
   EXPECT_TRUE(stopped.stopped);
   EXPECT_GE(stopped.steps, 6);
   EXPECT_LE(stopped.steps, 9);
   EXPECT_EQ(std::ssize(stopped.losses), stopped.steps);
   EXPECT_EQ(logged("stopped"), up_to(stopped.steps));
+  // Of each step, although its result comes with a later one: the messages of its micro-batches.
+  ASSERT_EQ(std::ssize(sent), stopped.steps);
+  for (const std::uint64_t bytes : sent) EXPECT_GE(bytes, sent.front());
   c.train.steps = stopped.steps + 3;
   EXPECT_EQ(run(c, {.mode = train::RunMode::resume}).losses.size(), 3U);
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <deque>
 
 #include "trireme/core/error.h"
 #include "trireme/train/schedule.h"
@@ -31,10 +32,19 @@ Metrics Trainer::take_steps_apart(Outcome& outcome) {
     loaders_.emplace_back(new data::Loader(batches(step_, std::move(rows))));
   }
   const auto began = Clock::now();
-  auto begin = began;
+  // What the first rank of this process had done when a step of its own ended.
+  struct Mark {
+    Clock::time_point time;
+    std::uint64_t sent = 0;
+    double waited = 0;
+  };
+  const auto mark = [&] {
+    return Mark{Clock::now(), session_->ranks().front()->sent_bytes(),
+                loaders_.empty() ? 0 : loaders_.front()->waited()};
+  };
+  Mark before = mark();
+  std::deque<Mark> ended;  // steps of a pipeline, whose results come later
   Metrics last;
-  std::uint64_t sent = session_->sent_bytes();
-  double waited = loaders_.empty() ? 0 : loaders_.front()->waited();
   // The first worker of this process speaks: its own loss, at its own pace.
   const auto done = [&](std::size_t worker, std::int64_t step, const StepResult& result) {
     if (!result.finite && compiled_.asynchronous_pipeline())
@@ -51,17 +61,18 @@ Metrics Trainer::take_steps_apart(Outcome& outcome) {
       log_metrics(last);
       if (options_.on_step) options_.on_step(last);
     }
-    const auto now = Clock::now();
-    step_seconds_ = std::chrono::duration<double>(now - begin).count();
-    begin = now;
+    if (ended.empty()) ended.push_back(mark());
+    const Mark now = ended.front();
+    ended.pop_front();
+    step_seconds_ = std::chrono::duration<double>(now.time - before.time).count();
     last = measured(result, step, step_seconds_, outcome);
-    const std::uint64_t sent_now = session_->ranks().front()->sent_bytes();
-    const double waited_now = loaders_.front()->waited();
-    last.sent_bytes = sent_now - std::exchange(sent, sent_now);
-    last.data_wait_ms = (waited_now - waited) * 1e3;
-    outcome.data_seconds += waited_now - std::exchange(waited, waited_now);
+    last.sent_bytes = now.sent - before.sent;
+    last.data_wait_ms = (now.waited - before.waited) * 1e3;
+    outcome.data_seconds += now.waited - before.waited;
+    before = now;
   };
   const auto interrupt = [&] {
+    ended.push_back(mark());
     if (options_.request) requested_ = std::max(requested_, options_.request(last));
     return requested_ != Request::none || (leads() && (out_of_time() || checkpoint_is_late()));
   };
