@@ -1,4 +1,5 @@
 // `trireme inspect schedule`, and the pictures of the documentation.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -108,6 +109,27 @@ TEST_F(Schedules, TheDryRunOfAPipelineShowsItsStagesAndHowToStartIt) {
           .out;
   for (const char* part : {"\nrole ", "\nstage 0           2 ", "\nstage 1           2 "})
     EXPECT_NE(memory.find(part), std::string::npos) << part << "\n" << memory;
+}
+
+TEST_F(Schedules, AsynchronousPipelinesAreDrawnAndTrain) {
+  for (const char* pipeline : {"pipedream", "pipedream-2bw"}) {
+    SCOPED_TRACE(pipeline);
+    const std::vector<std::string> how = {"train",
+                                          "tiny.toml",
+                                          "--parallel.mesh=pp=2",
+                                          "--model.layers=2",
+                                          "--model.family=llama",
+                                          "--train.batch=8",
+                                          "--train.micro_batch=2",
+                                          fmt::format("--parallel.pipeline={}", pipeline)};
+    std::vector<std::string> dry = how;
+    dry.push_back("--dry-run");
+    const std::string shown = done(dry).out;
+    EXPECT_NE(shown.find(fmt::format("stages  {}: ", pipeline)), std::string::npos) << shown;
+    EXPECT_NE(shown.find("stage 0  F0 F1 "), std::string::npos) << shown;
+    const Finished f = done(how);
+    EXPECT_EQ(f.out.find("✗"), std::string::npos) << f.out;
+  }
 }
 
 TEST_F(Schedules, APipelineThatMostlyWaitsIsAnnounced) {

@@ -59,14 +59,16 @@ std::string stages_text(const train::Trainer& trainer) {
   if (c.plan.stages() == 1) return {};
   const program::Schedule schedule = planner::schedule_of(c);
   const program::ScheduleCosts costs = planner::stage_costs(c);
-  const program::ScheduleTiming timing = program::time_schedule(schedule, costs);
+  const bool asynchronous = schedule.asynchronous();
+  const double bubble =
+      asynchronous ? program::steady_state(schedule, costs).bubble : program::time_schedule(schedule, costs).bubble();
   const std::vector<int> held = program::held(schedule);
   std::vector<double> seconds;
   for (const program::ActionCost& cost : costs.stages)
     seconds.push_back(cost.forward + cost.backward + cost.weight_gradient);
   const double mean = std::reduce(seconds.begin(), seconds.end()) / static_cast<double>(seconds.size());
   std::string out = fmt::format("stages  {}: {:.1f}% of the time idle by the ops' costs, messages apart\n",
-                                trainer.config().parallel.pipeline.text(), 100 * timing.bubble());
+                                trainer.config().parallel.pipeline.text(), 100 * bubble);
   const auto stages = static_cast<std::size_t>(c.plan.stages());
   const std::vector<const train::Role*> roles = planner::stage_roles(c);
   const std::size_t digits = std::to_string(stages - 1).size();
@@ -85,7 +87,11 @@ std::string stages_text(const train::Trainer& trainer) {
   }
   // A short one as a picture, too: with a forward and each half of a backward as a unit of time.
   constexpr int kPictureWidth = 110;
-  const std::string drawn = program::picture(schedule, program::time_schedule(schedule), {.width = kPictureWidth});
+  // Of an asynchronous one two steps, with the drain behind them; numbers start again with the second.
+  const program::Schedule shown = program::unrolled(schedule, 2);
+  const std::string drawn =
+      program::picture(shown, program::time_schedule(shown),
+                       {.width = kPictureWidth, .micro_batches = asynchronous ? schedule.micro_batches : 0});
   if (std::count(drawn.begin(), drawn.end(), '\n') > c.plan.stages() + 1) return out;
   for (const std::string& line : split(drawn, '\n'))
     if (!line.empty()) out += "        " + line + "\n";
