@@ -135,7 +135,7 @@ class Draw {
     if (replicas > 1) d.config.parallel.zero = number({"0", "1", "2", "3"});
     if (sharded && !reads_images(d.config)) d.config.parallel.sequence = coin();
     const std::string technique =
-        one_of({"none", "none", "none", "none", "compress", "server", "activations", "messages"});
+        one_of({"none", "none", "none", "none", "compress", "server", "server", "activations", "messages"});
     if (technique == "activations" && sharded && !d.config.parallel.sequence) {
       d.config.memory.activations = "sharded";  // as they are
     } else if (technique == "activations" && d.steps > 1) {

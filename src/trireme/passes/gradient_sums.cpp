@@ -169,7 +169,10 @@ ValueId GradientSums::local_clip() {
   if (totals.empty()) totals.push_back(add("fill", {}, {{"value", 0.0}, {"shape", dims({})}}, "own_square").front());
   ValueId total = totals.size() == 1 ? totals.front() : add("add_n", totals, {}, "own_square").front();
   if (module_.mesh.size_of(ir::kPipelineAxis) > 1) total = sum_over(ir::kPipelineAxis, total);
-  const ValueId loss = rebuild_.fresh().read(module_, module_.find_state("loss"));
+  // Of a pipeline's stages the last one knows the loss; this clip looks at the gradients alone.
+  const StateId known = module_.find_state("loss");
+  const ValueId loss = known != kNone ? rebuild_.fresh().read(module_, known)
+                                      : add("fill", {}, {{"value", 0.0}, {"shape", dims({})}}, "own_loss").front();
   local_clip_ = add("clip_scale", {total, loss, unit_}, {{"max_norm", limit / std::sqrt(static_cast<double>(parts_))}},
                     "own_clip")[1];
   return local_clip_;

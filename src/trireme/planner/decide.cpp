@@ -1,6 +1,7 @@
 #include "trireme/planner/decide.h"
 
 #include <algorithm>
+#include <set>
 
 #include "trireme/compiler/graph_passes.h"
 #include "trireme/core/error.h"
@@ -178,6 +179,18 @@ void add_names(std::vector<std::string>& to, const std::vector<std::string>& nam
     if (std::find(to.begin(), to.end(), name) == to.end()) to.push_back(name);
 }
 
+// A plan names what the model's forward phase makes, and not what a stage makes of its messages.
+std::vector<std::string> known_of(std::vector<std::string> names, const ir::Module& common, int stages) {
+  if (stages == 1) return names;
+  const ir::Graph& micro = common.graph("micro");
+  std::set<std::string> made;
+  for (const ir::Node& node : micro.nodes)
+    if (node.phase == ir::Phase::forward)
+      for (const ir::ValueId id : node.outputs) made.insert(micro.value(id).name);
+  std::erase_if(names, [&](const std::string& name) { return !made.contains(name); });
+  return names;
+}
+
 }  // namespace
 
 std::optional<Choice> decide(const compiler::Graphs& graphs, Plan& plan, const MemoryPolicy& policy) {
@@ -195,7 +208,7 @@ std::optional<Choice> decide(const compiler::Graphs& graphs, Plan& plan, const M
     if (plan.stages() > 1) own.choose_role({{ir::kPipelineAxis, stage}});
     const Decided decided = StageDecision(std::move(own), open, policy, trains).run();
     recomputes = recomputes || decided.recomputes;
-    if (recompute) add_names(*plan.recompute, decided.recompute);
+    if (recompute) add_names(*plan.recompute, known_of(decided.recompute, common.module(), plan.stages()));
     if (policy.offload) {
       add_names(plan.offload->activations, decided.activations);
       add_names(plan.offload->states, decided.states);
