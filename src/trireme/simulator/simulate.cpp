@@ -155,6 +155,10 @@ class Clock {
 }  // namespace
 
 Simulation simulate(const Compiled& compiled, const cluster::Cluster& cluster) {
+  if (compiled.asynchronous_pipeline())
+    refuse(
+        "parallel.pipeline: what one step of an asynchronous pipeline receives, another has sent, and that is not "
+        "simulated yet; the nearest is \"1f1b\"");
   if (compiled.steps.empty()) fail("nothing was compiled that does a step");
   for (const cluster::Ranks& r : cluster.ranks)
     if (r.last >= compiled.ranks())

@@ -128,6 +128,17 @@ TEST_F(Simulated, ServersAreRefused) {
   }
 }
 
+TEST_F(Simulated, AsynchronousPipelinesAreRefused) {
+  const compiler::Compiled compiled =
+      compile({"parallel.mesh=pp=2", "parallel.pipeline=pipedream", "model.tie_embeddings=false"});
+  try {
+    simulate(compiled, h100());
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(e.message().find("parallel.pipeline"), std::string::npos);
+  }
+}
+
 // A thousand ranks cost what their roles cost.
 TEST_F(Simulated, AThousandRanksTakeSeconds) {
   const compiler::Compiled compiled =
