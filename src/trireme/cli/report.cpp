@@ -197,10 +197,10 @@ std::string plan_text(const train::Trainer& t) {
       c.checked.collectives == 0
           ? ""
           : fmt::format(", {} collectives in one order on all ranks", format_count(c.checked.collectives)));
-  const bool alike = c.roles.size() == 1 || c.roles[1].exchange.has_value();
+  const bool one_role = c.roles.size() == 1 || c.roles[1].exchange.has_value();
   out += fmt::format("memory  predicted peak {} B{} ({})\n", format_count(fullest.arena_bytes),
                      ranks == 1 ? ""
-                     : alike    ? " on each rank"
+                     : one_role ? " on each rank"
                                 : fmt::format(" on each rank of {}, the fullest", fullest.name),
                      categories_text(peak));
   out += stages_text(t);

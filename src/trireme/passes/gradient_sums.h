@@ -81,7 +81,8 @@ class GradientSums {
   ir::Node clip_;  // the node that looks at the norm; new ones stand where it does
 };
 
-// The axes beside `axis` along which ranks have other shards of a gradient. Not pp: another stage has other gradients.
+// The axes other than `axis` along which ranks have other shards of a gradient. Not pp: another stage has other
+// gradients.
 std::vector<std::string> sharding_axes(const ir::Mesh& mesh, const std::string& axis);
 
 }  // namespace trireme::passes

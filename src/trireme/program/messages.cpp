@@ -54,7 +54,7 @@ class Releases {
   }
 
  private:
-  static constexpr std::size_t kOnTheWay = 1;  // beside the last one
+  static constexpr std::size_t kOnTheWay = 1;  // in addition to the last one
 
   std::pair<std::int32_t, std::int32_t> action_of(std::size_t i) const {
     return {p_.instructions[i].micro, p_.instructions[i].chunk};
