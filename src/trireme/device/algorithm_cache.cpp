@@ -8,7 +8,6 @@
 #include <sstream>
 #include <string_view>
 
-#define XXH_INLINE_ALL
 #include <fmt/format.h>
 #include <xxhash.h>
 
