@@ -24,7 +24,7 @@ if(TRIREME_CUDA)
 endif()
 
 # The fuzzers run where these are not installed: static archives, and headers alone where there is no archive. (oneDNN,
-# Highway and OpenMP's library, which graph and config link and never call, are copied beside them.)
+# Highway and OpenMP's library, which graph and config link and never call, are copied next to them.)
 set(trireme_fmt fmt::fmt)
 if(TRIREME_FUZZ)
   set(trireme_fmt fmt::fmt-header-only)

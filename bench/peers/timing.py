@@ -1,4 +1,4 @@
-"""Shared by the scripts beside it."""
+"""Shared by the scripts of this folder."""
 import contextlib
 import statistics
 import time

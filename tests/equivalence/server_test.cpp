@@ -173,7 +173,7 @@ TEST(Server, CheckpointsGoAnywhere) {
   std::filesystem::remove_all(run);
 }
 
-// Whoever dies, all end soon, and say who it was.
+// Whichever rank dies, all end soon and name it.
 TEST(Server, DeathEndsEveryone) {
   for (const char* mode : {"sync", "async"})
     for (const bool server_dies : {true, false}) {

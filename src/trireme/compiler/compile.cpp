@@ -111,7 +111,7 @@ Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir:
   RoleBuilder builder(role, plan, plan.mesh.ranks() / plan.stages(),
                       {dump, passes.names().size() + 1, options.on_pass});
   builder.lower("init", "init");
-  builder.lower("derive", "derive");
+  builder.lower("refresh", "refresh");
   const auto stage = places.find(ir::kPipelineAxis);
   if (const auto asynchronous = async_stage(graphs, plan, stage == places.end() ? 0 : stage->second)) {
     lower_async(builder, role, *asynchronous, step_options(graphs, plan, role.module.mesh, {}));
@@ -128,9 +128,9 @@ Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir:
   }
   builder.lower("eval", "eval");
   builder.lower("predict", "predict");
-  for (const std::int64_t rows : graphs.advance) {
-    builder.lower(advance_graph(rows), advance_graph(rows));
-    c.advance.push_back({advance_graph(rows), rows});
+  for (const std::int64_t rows : graphs.prefill) {
+    builder.lower(prefill_graph(rows), prefill_graph(rows));
+    c.prefill.push_back({prefill_graph(rows), rows});
   }
   c.checked.instructions += builder.checked().instructions;
   c.checked.buffers += builder.checked().buffers;
@@ -261,7 +261,7 @@ std::size_t check_roles(const Compiled& c) {
     messages += RoleCheck(c).run(
         [&](const Role& role, const program::Exchange* exchange) {
           // A role that answers messages has one program for every kind of step.
-          return exchange != nullptr && program != "derive" ? role.find("step") : role.find(program);
+          return exchange != nullptr && program != "refresh" ? role.find("step") : role.find(program);
         },
         exchange_of);
   };
@@ -271,7 +271,7 @@ std::size_t check_roles(const Compiled& c) {
   else
     for (const StepProgram& step : c.steps) check(step.program, whole);
   std::vector<std::string> others = {"init", "eval", "predict"};
-  for (const Advance& advance : c.advance) others.push_back(advance.program);
+  for (const Prefill& prefill : c.prefill) others.push_back(prefill.program);
   for (const std::string& other : others)
     if (c.ranks() > 1) check(other, [](const Role&) -> const program::Exchange* { return nullptr; });
   // After the state was set from outside, states are sent unasked.
@@ -283,8 +283,8 @@ std::size_t check_roles(const Compiled& c) {
       states[&role].results.clear();
     }
   if (!c.steps.empty() &&
-      std::all_of(c.roles.begin(), c.roles.end(), [](const Role& role) { return role.find("derive") != nullptr; }))
-    check("derive", [&](const Role& role) { return role.exchange ? &states[&role] : nullptr; });
+      std::all_of(c.roles.begin(), c.roles.end(), [](const Role& role) { return role.find("refresh") != nullptr; }))
+    check("refresh", [&](const Role& role) { return role.exchange ? &states[&role] : nullptr; });
   return messages;
 }
 
@@ -349,7 +349,7 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
   c.replicas = plan.mesh.size_of(kRowAxis);
   c.micro_rows = graphs.micro_rows;
   c.micro_batches = graphs.micro_batches;
-  if (!graphs.advance.empty()) c.cache_rows = graphs.cache_rows - graphs.advance.back();
+  if (!graphs.prefill.empty()) c.cache_rows = graphs.cache_rows - graphs.prefill.back();
   if (plan.stages() > 1 && plan.device != device::Kind::cpu)
     refuse("parallel.mesh = \"{}\": stages on a {} are not done yet; runtime.device = \"cpu\" is", plan.mesh.str(),
            device::name_of(plan.device));

@@ -20,12 +20,12 @@ namespace trireme::compiler {
 // What all ranks share that differ only in their coordinate: a module, where its state lies, and its programs.
 //
 //   init      start values from the seed
-//   derive    derived copies after the state was set from outside
+//   refresh   derived copies after the state was set from outside
 //   step …    one update; several such programs where steps differ (see Compiled::step_program)
 //   fill, step …, drain …   of an asynchronous pipeline (see Role::InFlight)
 //   eval      the loss of one micro-batch, forward only
 //   predict   logits of one row
-//   advance…  continues a sequence (see Compiled::advance)
+//   decode, prefill…   continue a sequence by one token, or by a piece of a prompt (see Compiled::prefill)
 struct Role {
   std::string name;
   std::string kind = "worker";  // what its ranks are called
@@ -69,8 +69,8 @@ struct StepProgram {
   std::int64_t from = 0;
 };
 
-// One of the programs that continue a sequence: takes up to `rows` tokens.
-struct Advance {
+// One of the programs that continue a sequence: takes up to `rows` tokens of a prompt. That of one row decodes.
+struct Prefill {
   std::string program;
   std::int64_t rows = 0;
 };
@@ -86,7 +86,7 @@ struct Compiled {
   std::vector<Seat> seats;  // by rank of the run
   std::vector<program::Group> groups;
   std::vector<StepProgram> steps;  // by rising first step
-  std::vector<Advance> advance;    // by rising rows
+  std::vector<Prefill> prefill;    // by rising rows, decode first
   program::CheckReport checked;    // over all programs of the first role
   std::int64_t micro_rows = 0;     // of all replicas together
   int micro_batches = 1;

@@ -28,10 +28,10 @@ namespace {
 void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan, const passes::Places& at) {
   const bool trains = graphs.purpose == Purpose::train;
   const bool fp16 = plan.precision == Precision::fp16;
-  std::vector<std::string> advance;
-  for (const std::int64_t rows : graphs.advance) advance.push_back(advance_graph(rows));
+  std::vector<std::string> prefill;
+  for (const std::int64_t rows : graphs.prefill) prefill.push_back(prefill_graph(rows));
   std::vector<std::string> forward = {"micro", "eval", "predict"};
-  forward.insert(forward.end(), advance.begin(), advance.end());
+  forward.insert(forward.end(), prefill.begin(), prefill.end());
   // Before autodiff, so that gradients are made in the precision of what they belong to.
   if (fp16 || plan.precision == Precision::bf16 || plan.precision == Precision::fp8)
     p.add<passes::LowPrecision>(passes::LowPrecision::Options{fp16 ? DType::f16 : DType::bf16, forward});
@@ -49,10 +49,10 @@ void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan, con
   }
   // After the gradients, whose products are meant too.
   if (plan.precision == Precision::tf32) p.add<passes::Tf32>();
-  if (!advance.empty()) {
-    p.add<passes::LastRow>(passes::LastRow::Options{.graphs = {advance.begin() + 1, advance.end()}});
+  if (!prefill.empty()) {
+    p.add<passes::LastRow>(passes::LastRow::Options{.graphs = {prefill.begin() + 1, prefill.end()}});
     // After precision, so that the caches have the type of what they keep.
-    p.add<passes::SequenceCache>(passes::SequenceCache::Options{.graphs = advance, .rows = graphs.cache_rows});
+    p.add<passes::SequenceCache>(passes::SequenceCache::Options{.graphs = prefill, .rows = graphs.cache_rows});
   }
   // After every pass that adds state.
   p.add<passes::InitialState>();

@@ -18,10 +18,10 @@ Role compile_server(const Role& worker, const Graphs& graphs, const Plan& plan, 
   passes.run(role.module, {dump, options.disabled_passes, options.on_pass});
   RoleBuilder builder(role, plan, 1, {dump, passes.names().size() + 1, options.on_pass});
   builder.lower("init", "init");
-  builder.lower("derive", "derive");
+  builder.lower("refresh", "refresh");
   builder.lower("step", "update");
   const int workers = plan.server->workers;
-  role.exchange = program::match(worker.program("step"), worker.program("derive"), role.module, workers + place,
+  role.exchange = program::match(worker.program("step"), worker.program("refresh"), role.module, workers + place,
                                  workers, passes::slot_name);
   role.exchange->each = plan.server->each;
   role.exchange->bound = plan.server->bound;

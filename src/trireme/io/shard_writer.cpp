@@ -26,7 +26,7 @@ std::size_t rounded_up(std::size_t bytes) {
   return (bytes + kStagingAlignment - 1) / kStagingAlignment * kStagingAlignment;
 }
 
-// Past the caches: nobody reads the copy but the disk, and the computation beside us wants its cache lines.
+// Past the caches: nobody reads the copy but the disk, and the computation that runs meanwhile wants its cache lines.
 void copy_past_cache(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes == 0) return;  // the pointers may be null
   const hn::ScalableTag<std::uint8_t> d;

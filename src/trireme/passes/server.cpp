@@ -32,7 +32,7 @@ class Server {
     keep_states();
     next_.graphs.push_back(update(old_.graph("update")));
     next_.graphs.push_back(start(old_.graph("init")));
-    next_.graphs.push_back(start(old_.graph("derive")));
+    next_.graphs.push_back(start(old_.graph("refresh")));
     return std::move(next_);
   }
 

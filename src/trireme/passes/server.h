@@ -8,7 +8,7 @@
 
 namespace trireme::passes {
 
-// A parameter server: ranks beside the mesh keep the weights and everything that belongs to them, and run the update.
+// A parameter server: ranks outside the mesh keep the weights and everything that belongs to them, and run the update.
 // Workers, which are the ranks of the mesh, push their terms of the gradients to them and pull the new weights:
 //
 //   graph update of a worker:                          graph update of a server that keeps @w, for 2 workers:

@@ -101,7 +101,7 @@ ServerSplit::ServerSplit(const ir::Module& module)
     resulted.push_back(output.value);
   }
   for (const ir::Graph& graph : module.graphs) {
-    if (graph.name == "update" || graph.name == "init" || graph.name == "derive") continue;
+    if (graph.name == "update" || graph.name == "init" || graph.name == "refresh") continue;
     const ir::Uses read(graph);
     for (std::size_t v = 0; v < graph.values.size(); ++v)
       if (graph.values[v].kind == ir::ValueInfo::Kind::state && state[index(graph.values[v].state)] &&

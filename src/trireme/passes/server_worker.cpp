@@ -31,8 +31,8 @@ class Worker {
     for (const Graph& graph : old_.graphs) {
       if (graph.name == "update")
         next_.graphs.push_back(update(graph));
-      else if (graph.name == "derive")
-        next_.graphs.push_back(derive(graph));
+      else if (graph.name == "refresh")
+        next_.graphs.push_back(refresh(graph));
       else
         next_.graphs.push_back(renumbered(graph));
     }
@@ -172,7 +172,7 @@ class Worker {
   }
 
   // After the state was set from outside, servers send what workers have copies of.
-  Graph derive(const Graph& old) const {
+  Graph refresh(const Graph& old) const {
     Graph graph;
     graph.name = old.name;
     pull_states(graph, Phase::forward, [](const ServerMessage&) { return std::vector<ValueId>{}; });

@@ -23,7 +23,7 @@ using ir::Phase;
 using ir::StateId;
 using ir::ValueId;
 
-bool is_body(const Graph& graph) { return graph.name != "update" && graph.name != "init" && graph.name != "derive"; }
+bool is_body(const Graph& graph) { return graph.name != "update" && graph.name != "init" && graph.name != "refresh"; }
 
 // The values that go from each part to its neighbours, in the order in which they are sent.
 class Crossings {
@@ -109,7 +109,7 @@ class Splitter {
       split_update(module_.graph("update"));
       add_ties();
     }
-    for (const char* name : {"init", "derive"})
+    for (const char* name : {"init", "refresh"})
       if (module_.has_graph(name)) split_start(module_.graph(name));
     for (Graph& graph : module_.graphs) graph.compact();
     drop_states();

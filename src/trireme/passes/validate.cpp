@@ -19,7 +19,7 @@ bool read(const ir::Graph& graph, ir::StateId state) {
 }
 
 bool may_set_state(const std::string& graph) {
-  return graph == "update" || graph == kWarmUpdate || graph == "init" || graph == "derive";
+  return graph == "update" || graph == kWarmUpdate || graph == "init" || graph == "refresh";
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ class Cutter {
       if (graph == "update") continue;
       if (graph == kTies)
         rebuild_ties();
-      else if (graph == "init" || graph == "derive")
+      else if (graph == "init" || graph == "refresh")
         rebuild_start(graph);
       else
         rebuild_use(graph);

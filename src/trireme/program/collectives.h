@@ -8,14 +8,14 @@ namespace trireme::program {
 
 struct CollectiveOptions {
   bool overlap = true;  // off: on the compute stream, where they stand
-  // Bytes that may have been gathered ahead of their use, beside the largest gather.
+  // Bytes that may have been gathered ahead of their use, in addition to the largest gather.
   std::size_t ahead = std::size_t{25} << 20;
   // Scratch that the transport wants for a collective, known without it; empty: none.
   std::function<std::size_t(const Instruction&)> scratch = {};
 };
 
-// Gives the collectives a stream of their own, beside the computation. Comes with each where its graph has it, on the
-// compute stream.
+// Gives the collectives a stream of their own, which overlaps the computation. Comes with each where its graph has it,
+// on the compute stream.
 //
 //   compute   dw₂ ── dw₁ ── dw₀ ────── update
 //   comm         └ reduce ₂ ┴ reduce ₁₀ ─┘

@@ -14,7 +14,7 @@
 
 namespace trireme::program {
 
-// What is told of the passes over a program (pass.h).
+// Reports of the passes over a program (pass.h).
 struct PassReports {
   std::filesystem::path dump = {};  // numbered files "14-step-collectives.txt"; empty: none
   std::size_t first_number = 0;     // of the program as it is emitted: one behind the graph passes' last

@@ -45,7 +45,7 @@ struct Buffer {
   // they do.
   std::size_t moved(std::size_t count) const { return aligned(count, alignment == kPage ? kPage : 1); }
 };
-// In place of a state: memory beside the state in which checkpoints are staged, step after step.
+// In place of a state: memory next to the state in which checkpoints are staged, step after step.
 inline constexpr ir::StateId kStaging = -2;
 
 // The part of a buffer that belongs to a rank: which one depends on its place along a mesh axis, so that ranks share

@@ -13,7 +13,7 @@ namespace trireme::runtime {
 // is a trace, before and behind every instruction.
 class Timeline {
  public:
-  // `finely`: timestamps are cheap, so the two kinds of gradients, which take turns often, are told apart.
+  // `finely`: timestamps are cheap, so the two kinds of gradients, which take turns often, are distinguished.
   Timeline(const program::Program& program, bool finely);
 
   void set_trace(Trace* trace);

@@ -35,7 +35,7 @@ void output_accuracy(const Builder& b, const ir::Value& loss, const ir::Value& l
 }
 
 // How many tokens the programs that continue a sequence take: one at a time, and larger pieces for prompts.
-std::vector<std::int64_t> advance_rows(std::int64_t longest) {
+std::vector<std::int64_t> prefill_rows(std::int64_t longest) {
   std::vector<std::int64_t> sizes = {1};
   for (const std::int64_t rows : {8, 32, 128, 512})
     if (rows / 2 < longest) sizes.push_back(rows);
@@ -68,7 +68,7 @@ void build(compiler::Graphs& graphs, const Config& config, const models::Model& 
     predict.output("logits", ir::apply1("cast", {logits}, {{"to", std::string("f32")}}));
   };
   if (graphs.purpose == Purpose::train) predictor("predict", config.model.context);
-  for (const std::int64_t rows : graphs.advance) predictor(compiler::advance_graph(rows), rows);
+  for (const std::int64_t rows : graphs.prefill) predictor(compiler::prefill_graph(rows), rows);
 }
 
 }  // namespace
@@ -84,9 +84,9 @@ compiler::Graphs build_graphs(const Config& config, const Registry& registry, co
     if (model.images) refuse("model.family = \"{}\" does not predict tokens", config.model.family);
     const std::int64_t most = config.model.context;
     const std::int64_t sequence = options.sequence == 0 ? most : std::min(most, options.sequence);
-    graphs.advance = advance_rows(sequence);
+    graphs.prefill = prefill_rows(sequence);
     // The last piece of a prompt may be padded beyond the sequence's end.
-    graphs.cache_rows = sequence + graphs.advance.back();
+    graphs.cache_rows = sequence + graphs.prefill.back();
   }
   graphs.optimizer = {.kind = config.train.optimizer.text(),
                       .beta1 = config.train.betas[0],

@@ -10,7 +10,7 @@ namespace {
 
 using device::cuda::Nccl;
 
-Nccl::Id agreed_id(Communicator& group) {
+Nccl::Id broadcast_id(Communicator& group) {
   Nccl::Id id{};
   if (group.rank() == 0) id = Nccl::make_id();
   group.broadcast(id, 0);
@@ -21,7 +21,10 @@ Nccl::Id agreed_id(Communicator& group) {
 class NcclGroup final : public DeviceGroup {
  public:
   explicit NcclGroup(Communicator& group)
-      : group_(group), rank_(group.rank()), size_(group.size()), nccl_(agreed_id(group), group.rank(), group.size()) {}
+      : group_(group),
+        rank_(group.rank()),
+        size_(group.size()),
+        nccl_(broadcast_id(group), group.rank(), group.size()) {}
 
   void all_reduce(std::span<const Segment> segments, DType dtype, Reduce reduce, const Options&,
                   const OnStream& on) override {

@@ -147,7 +147,8 @@ class SharedGroup final : public DeviceGroup {
     tell(mine_, all_);
     follow(on, on.first_event);
   }
-  // An event is recorded again only when all have been told to wait for it: in the call that follows, all have met.
+  // An event is recorded again only when all ranks have enqueued their wait for it: in the call that follows, all have
+  // met.
   void part(const OnStream& on) { follow(on, on.first_event + 1); }
 
   Communicator& group_;
