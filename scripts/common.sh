@@ -83,17 +83,32 @@ build_jobs() {
   echo $((jobs < available ? jobs : available))
 }
 
-# Reads a build's output, keeps it in the file $1 and, once the build has taken two seconds, shows how far it is.
+# A file takes about so many seconds of one core to compile; later the build's own pace counts.
+seconds_per_file=2
+
+# "about 4 min left", of $1 seconds.
+time_left() {
+  local seconds=$1
+  if ((seconds < 90)); then echo "about $seconds s left"; else echo "about $(((seconds + 30) / 60)) min left"; fi
+}
+
+# Reads a build's output, keeps it in the file $1 and, once the build has taken two seconds, shows how far it is and how
+# long the rest will take on $2 cores.
 show_progress() {
-  local log=$1 line last=0 started=$SECONDS
+  local log=$1 jobs=$2 line last=0 started=$SECONDS done total elapsed left text
   : >"$log"
   while IFS= read -r line; do
     printf '%s\n' "$line" >>"$log"
-    [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] && ((SECONDS - started >= 2)) || continue
+    elapsed=$((SECONDS - started))
+    [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] && ((elapsed >= 2)) || continue
+    done=${BASH_REMATCH[1]} total=${BASH_REMATCH[2]}
+    left=$(((total - done) * seconds_per_file / jobs))
+    if ((done >= 20)); then left=$((elapsed * (total - done) / done)); fi
+    text="building $done of $total, $(time_left $left)"
     if [[ -t 2 ]]; then
-      printf '\r\033[Ktrireme: building %s of %s' "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" >&2
+      printf '\r\033[Ktrireme: %s' "$text" >&2
     elif ((last == 0 || SECONDS - last >= 30)); then
-      say "building ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]}"
+      say "$text"
       last=$SECONDS
     fi
   done
@@ -116,7 +131,9 @@ build() {
       die "could not configure; all of it: $folder/configure.log"
     fi
   fi
-  if ! ninja -C "$folder" -j "$(build_jobs)" "$@" 2>&1 {lock}>&- | show_progress "$folder/build.log"; then
+  local jobs
+  jobs=$(build_jobs)
+  if ! ninja -C "$folder" -j "$jobs" "$@" 2>&1 {lock}>&- | show_progress "$folder/build.log" "$jobs"; then
     grep -E -A40 -m1 '^FAILED' "$folder/build.log" >&2 || tail -n 40 "$folder/build.log" >&2
     die "could not build; all of it: $folder/build.log"
   fi

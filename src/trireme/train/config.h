@@ -117,6 +117,15 @@ std::string value_text(const Config& config, std::string_view key);
 std::string describe_config(const models::Families& families = models::builtin_families());
 // The same as a page of Markdown: docs/options.md.
 std::string reference_page(const models::Families& families = models::builtin_families());
+// Every key with its default and meaning, in the order of the table.
+struct KeyText {
+  std::string name;
+  std::string value;
+  std::string meaning;
+};
+std::vector<KeyText> key_texts();
+// The page of what other systems call the keys, docs/names.md.
+std::string names_page();
 // The key a person most likely means by `name` ("learning_rate" → "train.lr"), or nothing.
 std::optional<std::string> suggest_key(std::string_view name);
 

@@ -380,6 +380,15 @@ TEST(Config, OldRunFoldersAreTranslated) {
   fs::remove_all(folder);
 }
 
+// docs/names.md is what `trireme config --names` prints.
+TEST(Config, PageOfNamesIsTheTable) {
+  std::ifstream file(std::filesystem::path(source_dir()) / "docs" / "names.md");
+  const std::string page{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  EXPECT_EQ(page, names_page()) << "write it anew: trireme config --names > docs/names.md";
+  for (const char* row : {"`tensor_model_parallel_size` (\"tp=N\")", "`zero_optimization`", "`gradient_checkpointing`"})
+    EXPECT_NE(page.find(row), std::string::npos) << row;
+}
+
 // docs/options.md is what `trireme config --markdown` prints.
 TEST(Config, ReferencePageIsTheTable) {
   std::ifstream file(std::filesystem::path(source_dir()) / "docs" / "options.md");

@@ -64,6 +64,31 @@ lr     = 3e-3
 min_lr = 3e-4
 warmup = 20
 )"},
+    {"two-layer", "the smallest network: two linear layers, as docs/walkthrough.md follows it",
+     R"([model]
+family   = "mlp"
+layers   = 1
+width    = 8
+image    = 2
+channels = 1
+classes  = 3
+
+[data]
+images = "synthetic"
+
+[train]
+steps     = 20
+batch     = 4
+lr        = 0.05
+optimizer = "sgd"
+
+[runtime]
+device  = "cpu"
+threads = 1
+
+[output]
+checkpoint_every = 0
+)"},
     {"mlp", "a multi-layer perceptron on synthetic images",
      R"([model]
 family   = "mlp"
