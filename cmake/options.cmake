@@ -66,6 +66,17 @@ if(TRIREME_FUZZ)
   target_link_options(trireme_options INTERFACE -fsanitize=address,undefined)
 endif()
 
+# A Release build optimises kernels fully. Compiling the rest so took most of the first build's time and no run is faster
+# for it: trireme_optimize(TARGET 1) for what runs once, 2 for what large models run long. (FMA contraction belongs to
+# -fexpensive-optimizations: with it, sums have the same bits at every level. At -O1 the warning is often wrong.)
+function(trireme_optimize target level)
+  set(options -O${level})
+  if(level EQUAL 1 AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND options -fexpensive-optimizations -Wno-maybe-uninitialized)
+  endif()
+  target_compile_options(${target} PRIVATE "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:${options}>")
+endfunction()
+
 # What is of CUDA: kernels (`*.cu`) and the folders cuda/, or the missing.cpp there, which says that it is not there.
 function(trireme_choose_cuda variable folder)
   set(chosen ${${variable}})
