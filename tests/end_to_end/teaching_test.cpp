@@ -20,9 +20,11 @@ std::string without_places(const std::string& text) {
   static const std::regex place(R"(@[0-9]+)");
   static const std::regex arena(R"(arena [0-9,]+ B)");
   static const std::regex memory(R"(memory  [0-9,]+ B)");
+  static const std::regex note(R"(note    [^\n]*\n)");
   std::string result = std::regex_replace(text, workspace, "");
   result = std::regex_replace(result, place, "@…");
   result = std::regex_replace(result, memory, "memory  … B");
+  result = std::regex_replace(result, note, "");
   return std::regex_replace(result, arena, "arena … B");
 }
 
