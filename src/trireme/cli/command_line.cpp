@@ -68,12 +68,15 @@ Option* App::add_option(const std::string& name, T& value, const std::string& he
 template Option* App::add_option(const std::string&, std::string&, const std::string&);
 template Option* App::add_option(const std::string&, int&, const std::string&);
 template Option* App::add_option(const std::string&, std::int64_t&, const std::string&);
+template Option* App::add_option(const std::string&, std::uint64_t&, const std::string&);
+template Option* App::add_option(const std::string&, float&, const std::string&);
 template Option* App::add_option(const std::string&, double&, const std::string&);
 template Option* App::add_option(const std::string&, std::optional<int>&, const std::string&);
 template Option* App::add_option(const std::string&, std::optional<std::int64_t>&, const std::string&);
 template Option* App::add_option(const std::string&, std::optional<double>&, const std::string&);
 template Option* App::add_option(const std::string&, std::optional<std::string>&, const std::string&);
 template Option* App::add_option(const std::string&, std::vector<int>&, const std::string&);
+template Option* App::add_option(const std::string&, std::vector<std::int64_t>&, const std::string&);
 template Option* App::add_option(const std::string&, std::vector<double>&, const std::string&);
 template Option* App::add_option(const std::string&, std::vector<std::string>&, const std::string&);
 template Option* App::add_option(const std::string&, std::filesystem::path&, const std::string&);
