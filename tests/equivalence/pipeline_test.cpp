@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 #include <map>
 
@@ -13,12 +12,6 @@
 
 namespace trireme::testing {
 namespace {
-
-// Steps of each comparison: a few, or as many as the environment asks for.
-std::int64_t steps() {
-  const char* asked = std::getenv("TRIREME_STEPS");
-  return asked == nullptr ? 4 : std::atoll(asked);
-}
 
 train::Config model(const std::string& name, std::int64_t layers, std::int64_t micro_batches) {
   train::Config config = small_model(name);
@@ -35,22 +28,13 @@ train::Config piped(const train::Config& plain, const std::string& mesh, const s
   return over_mesh(config, mesh, zero);
 }
 
-void expect_like_one_rank(const train::Config& plain, const train::Config& parallel) {
-  Trained one(plain);
-  Trained many(parallel);
-  one.train(steps());
-  many.train(steps());
-  expect_equal_training(one, many, 2e-5);
-  EXPECT_EQ(many.session().measured_peak(), many.compiled().arena_bytes());
-}
-
 class Pipeline : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Pipeline, StagesTrainLikeOneRank) {
   for (const char* pipeline : {"sequential", "gpipe", "1f1b", "zero-bubble"})
     for (const int stages : {2, 3, 4})
       for (const int micro_batches : {1, 3, 4, 6}) {
-        if (steps() <= 4 && (micro_batches == 1 || micro_batches == 6)) continue;
+        if (steps_asked() <= 4 && (micro_batches == 1 || micro_batches == 6)) continue;
         SCOPED_TRACE(fmt::format("{} pp={} m={}", pipeline, stages, micro_batches));
         const train::Config plain = model(GetParam(), 4, micro_batches);
         expect_like_one_rank(plain, piped(plain, fmt::format("pp={}", stages), pipeline));
@@ -73,6 +57,16 @@ TEST_P(Pipeline, SeveralChunksPerStage) {
       const train::Config plain = model(GetParam(), 6, micro_batches);
       expect_like_one_rank(plain, piped(plain, fmt::format("pp={}", stages), fmt::format("interleaved:{}", chunks)));
     }
+}
+
+TEST_P(Pipeline, LayersOfEachChunkAsListed) {
+  const train::Config plain = model(GetParam(), 6, 4);
+  train::Config config = plain;
+  config.parallel.stages = {1, 2, 1, 2};
+  config.parallel.mesh = "pp=2";
+  config.parallel.pipeline = "interleaved:2";
+  train::check(config);
+  expect_like_one_rank(plain, piped(config, "pp=2", "interleaved:2"));
 }
 
 TEST_P(Pipeline, WithReplicasAndShardedState) {

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
 #include <map>
 
 #include "equivalence/training.h"
@@ -11,12 +10,6 @@
 
 namespace trireme::testing {
 namespace {
-
-// Steps of each comparison: a few, or as many as the environment asks for.
-std::int64_t steps() {
-  const char* asked = std::getenv("TRIREME_STEPS");
-  return asked == nullptr ? 4 : std::atoll(asked);
-}
 
 train::Config model(const std::string& name, int tp) {
   train::Config config = small_model(name);
@@ -32,15 +25,6 @@ train::Config model(const std::string& name, int tp) {
     config.model.width = 26;
   }
   return config;
-}
-
-void expect_like_one_rank(const train::Config& plain, const train::Config& parallel) {
-  Trained one(plain);
-  Trained many(parallel);
-  one.train(steps());
-  many.train(steps());
-  expect_equal_training(one, many, 2e-5);
-  EXPECT_EQ(many.session().measured_peak(), many.compiled().arena_bytes());
 }
 
 class TensorParallel : public ::testing::TestWithParam<std::string> {};
@@ -97,8 +81,8 @@ TEST_P(TensorParallel, WithSavedActivationsSharded) {
     Trained full(config);
     config.memory.activations = "sharded";
     Trained sharded(config);
-    full.train(steps());
-    sharded.train(steps());
+    full.train(steps_asked());
+    sharded.train(steps_asked());
     expect_same_bits(full, sharded);
     const double share = static_cast<double>(activations(sharded)) / static_cast<double>(activations(full));
     fmt::print("{} {}: {:.2f} of the activations\n", GetParam(), mesh, share);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "trireme/core/error.h"
@@ -178,6 +179,36 @@ void expect_equal_training(Trained& a, Trained& b, double tolerance) {
     if (name.find('/') != std::string::npos) continue;  // the optimizer's: judged by the weights they make
     ASSERT_TRUE(theirs.contains(name)) << name;
     EXPECT_LE(relative_norm_error(values, theirs.at(name)), tolerance) << name;
+  }
+}
+
+std::int64_t steps_asked(std::int64_t few) {
+  const char* asked = std::getenv("TRIREME_STEPS");
+  return asked == nullptr ? few : std::atoll(asked);
+}
+
+void expect_like_one_rank(const train::Config& plain, const train::Config& parallel, const LikeOneRank& how) {
+  Trained one(plain, how.setup);
+  Trained many(parallel, how.setup);
+  one.train(how.steps);
+  many.train(how.steps);
+  expect_equal_training(one, many, how.tolerance);
+  EXPECT_EQ(many.session().measured_peak(), many.compiled().arena_bytes());
+}
+
+void expect_equal_updates(const std::map<std::string, std::vector<float>>& before, Trained& a, Trained& b,
+                          double tolerance) {
+  const auto distance = [](const std::vector<float>& x, const std::vector<float>& y) {
+    double squares = 0;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      squares += std::pow(static_cast<double>(x[i]) - static_cast<double>(y[i]), 2.0);
+    return std::sqrt(squares);
+  };
+  const auto theirs = b.state();
+  for (const auto& [name, values] : a.state()) {
+    const double moved = distance(values, before.at(name));
+    EXPECT_GT(moved, 0) << name << " was not updated";
+    EXPECT_LE(distance(values, theirs.at(name)), tolerance * moved) << name;
   }
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "trireme/compiler/async_stage.h"
 #include "trireme/compiler/graph_passes.h"
@@ -41,23 +42,6 @@ std::vector<std::vector<program::Action>> stage_actions(const Graphs& graphs, co
   return schedule.stages;
 }
 
-// Where the ranks of each role are: one role for every stage and every place along h and w.
-std::vector<passes::Places> role_places(const Plan& plan) {
-  std::vector<passes::Places> all = {{}};
-  for (const char* axis : {ir::kPipelineAxis, ir::kHeightAxis, ir::kWidthAxis}) {
-    const int ranks = plan.mesh.size_of(axis);
-    if (ranks == 1) continue;
-    std::vector<passes::Places> further;
-    for (const passes::Places& at : all)
-      for (int place = 0; place < ranks; ++place) {
-        further.push_back(at);
-        further.back()[axis] = place;
-      }
-    all = std::move(further);
-  }
-  return all;
-}
-
 // "stage 1, h 0, w 2".
 std::string role_name(const passes::Places& places) {
   std::vector<std::string> parts;
@@ -89,8 +73,10 @@ void lower_async(RoleBuilder& builder, Role& role, const AsyncStage& stage, cons
   }
 }
 
+// Adds the names of what its forward phase makes to `forward`, where some of it is to be recomputed.
 Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir::Module& common,
-                  const passes::Places& places, std::vector<program::Action> actions, const CompileOptions& options) {
+                  const passes::Places& places, std::vector<program::Action> actions, std::set<std::string>& forward,
+                  const CompileOptions& options) {
   Role role;
   role.name = role_name(places);
   role.places = places;
@@ -103,10 +89,15 @@ Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir:
     std::replace(folder.begin(), folder.end(), ' ', '-');
     dump /= folder;
   }
-  passes.run(role.module, {.dump = dump,
-                           .disabled = options.disabled_passes,
-                           .on_pass = options.on_pass,
-                           .from = first_pass_by_place(plan)});
+  passes::Pipeline::Options run{
+      .dump = dump, .disabled = options.disabled_passes, .on_pass = options.on_pass, .from = first_pass_by_place(plan)};
+  if (plan.recompute && role.module.has_graph("micro")) {
+    run.until = "remat";
+    passes.run(role.module, run);
+    forward.merge(passes::forward_values(role.module.graph("micro")));
+    run.from = std::exchange(run.until, "");
+  }
+  passes.run(role.module, run);
   // Program passes are numbered on from the graph passes.
   RoleBuilder builder(role, plan, plan.mesh.ranks() / plan.stages(),
                       {dump, passes.names().size() + 1, options.on_pass});
@@ -290,16 +281,16 @@ std::size_t check_roles(const Compiled& c) {
 
 namespace {
 
-// Refuses names of values and states that no stage has.
-void check_names(const Plan& plan, const ir::Module& common, const std::vector<Role>& stages) {
-  if (plan.recompute && common.has_graph("micro")) passes::check_recomputed(common.graph("micro"), *plan.recompute);
+// Refuses names of values and states that no role has.
+void check_names(const Plan& plan, const std::set<std::string>& forward, const std::vector<Role>& roles) {
+  if (plan.recompute && !forward.empty()) passes::check_recomputed(forward, *plan.recompute);
   if (!plan.offload) return;
-  const auto in_any = [&](const auto& has) { return std::any_of(stages.begin(), stages.end(), has); };
+  const auto in_any = [&](const auto& has) { return std::any_of(roles.begin(), roles.end(), has); };
   for (const std::string& name : plan.offload->states)
     if (!in_any([&](const Role& role) { return role.module.find_state(name) != ir::kNone; }))
       refuse("'{}' is to be offloaded, and there is no such state", name);
   std::set<std::string> stored;
-  for (const Role& role : stages)
+  for (const Role& role : roles)
     if (role.module.has_graph("micro"))
       for (const ir::ValueInfo& value : role.module.graph("micro").values) stored.insert(value.name);
   for (const std::string& name : plan.offload->activations)
@@ -362,13 +353,14 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
     graph_passes(graphs, plan).run(common, {.dump = options.dump_passes, .on_pass = options.on_pass, .until = until});
   const std::vector<std::vector<program::Action>> actions = stage_actions(graphs, plan);
   const std::vector<passes::Places> all_places = role_places(plan);
+  std::set<std::string> forward;
   for (const passes::Places& places : all_places) {
     const auto stage = places.find(ir::kPipelineAxis);
     c.roles.push_back(compile_rows(c, graphs, plan, common, places,
                                    actions[stage == places.end() ? 0 : static_cast<std::size_t>(stage->second)],
-                                   options));
+                                   forward, options));
   }
-  if (plan.stages() > 1) check_names(plan, common, c.roles);
+  if (all_places.size() > 1) check_names(plan, forward, c.roles);
   for (int r = 0; r < plan.mesh.ranks(); ++r) {
     passes::Places own;
     for (const auto& [axis, place] : all_places.front()) own[axis] = plan.mesh.coordinate(r)[plan.mesh.index_of(axis)];

@@ -76,6 +76,22 @@ std::vector<passes::Annotation> annotations(const Plan& plan) {
   return all;
 }
 
+std::vector<passes::Places> role_places(const Plan& plan) {
+  std::vector<passes::Places> all = {{}};
+  for (const char* axis : {ir::kPipelineAxis, ir::kHeightAxis, ir::kWidthAxis}) {
+    const int ranks = plan.mesh.size_of(axis);
+    if (ranks == 1) continue;
+    std::vector<passes::Places> further;
+    for (const passes::Places& at : all)
+      for (int place = 0; place < ranks; ++place) {
+        further.push_back(at);
+        further.back()[axis] = place;
+      }
+    all = std::move(further);
+  }
+  return all;
+}
+
 std::string first_pass_by_place(const Plan& plan) {
   if (plan.is_spatial()) return passes::Partition::kName;
   return plan.stages() > 1 ? "split" : "";
@@ -109,7 +125,7 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
     // Values nobody reads would be planned for.
     p.add<passes::CleanUp>();
     // Before fusion: a residual sum that is fused into a norm could not be held without the norm's output.
-    p.add<passes::Remat>(passes::Remat::Options{.recompute = *plan.recompute, .partial = plan.stages() > 1});
+    p.add<passes::Remat>(passes::Remat::Options{.recompute = *plan.recompute, .partial = role_places(plan).size() > 1});
   }
   // Removes the gradients nobody asked for, which would look like further uses to fusion.
   p.add<passes::CleanUp>();
@@ -129,7 +145,7 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
   // Last of all that changes what is computed: it moves what the others left.
   if (plan.offload) {
     passes::Offload::Options offload = *plan.offload;
-    offload.partial = plan.stages() > 1;
+    offload.partial = role_places(plan).size() > 1;
     p.add<passes::Offload>(std::move(offload));
   }
   // After everything that changes what a micro-batch computes, and in which phase.

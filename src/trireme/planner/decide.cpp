@@ -180,8 +180,8 @@ void add_names(std::vector<std::string>& to, const std::vector<std::string>& nam
 }
 
 // A plan names what the model's forward phase makes, and not what a stage makes of its messages.
-std::vector<std::string> known_of(std::vector<std::string> names, const ir::Module& common, int stages) {
-  if (stages == 1) return names;
+std::vector<std::string> known_of(std::vector<std::string> names, const ir::Module& common, const Plan& plan) {
+  if (plan.stages() == 1 || plan.is_spatial()) return names;
   const ir::Graph& micro = common.graph("micro");
   std::set<std::string> made;
   for (const ir::Node& node : micro.nodes)
@@ -199,21 +199,22 @@ std::optional<Choice> decide(const compiler::Graphs& graphs, Plan& plan, const M
   if (!recompute && !policy.offload) return {};
   const Plan open = plan;
   Compilation common(graphs);
-  if (plan.stages() > 1) common.run_until(open, compiler::first_pass_by_place(open));
+  const std::vector<passes::Places> roles = compiler::role_places(open);
+  if (roles.size() > 1) common.run_until(open, compiler::first_pass_by_place(open));
   if (recompute) plan.recompute.emplace();
   bool recomputes = false;
   std::optional<Choice> choice;
-  for (int stage = 0; stage < plan.stages(); ++stage) {
+  for (const passes::Places& at : roles) {
     Compilation own = common;
-    if (plan.stages() > 1) own.choose_role({{ir::kPipelineAxis, stage}});
+    own.choose_role(at);
     const Decided decided = StageDecision(std::move(own), open, policy, trains).run();
     recomputes = recomputes || decided.recomputes;
-    if (recompute) add_names(*plan.recompute, known_of(decided.recompute, common.module(), plan.stages()));
+    if (recompute) add_names(*plan.recompute, known_of(decided.recompute, common.module(), open));
     if (policy.offload) {
       add_names(plan.offload->activations, decided.activations);
       add_names(plan.offload->states, decided.states);
     }
-    // What is said of the run is said of its fullest stage.
+    // What is said of the run is said of its fullest role.
     if (decided.choice && (!choice || decided.choice->trial.peak > choice->trial.peak)) choice = decided.choice;
   }
   // Under a limit it may be that all fits.
