@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -62,7 +63,8 @@ class Piped {
   std::int64_t taken_ = 0;
 };
 
-void expect_like_reference(const train::Config& config, std::int64_t steps) {
+// Gives how many running statistics were compared.
+std::size_t expect_like_reference(const train::Config& config, std::int64_t steps) {
   PipedreamReference reference(config);
   Piped piped(config);
   const auto before = reference.weights();
@@ -72,8 +74,8 @@ void expect_like_reference(const train::Config& config, std::int64_t steps) {
     piped.train(some);
     EXPECT_EQ(piped.taken(), some);
   }
-  ASSERT_EQ(reference.losses().size(), piped.losses().size());
-  for (std::size_t s = 0; s < reference.losses().size(); ++s)
+  EXPECT_EQ(reference.losses().size(), piped.losses().size());
+  for (std::size_t s = 0; s < std::min(reference.losses().size(), piped.losses().size()); ++s)
     EXPECT_NEAR(piped.losses()[s], reference.losses()[s], 1e-6 * std::abs(reference.losses()[s])) << "step " << s;
   // By how far they have come, since what starts at zero is small; and by what f32 rounds off in a dozen updates.
   const auto distance = [](const std::vector<float>& x, const std::vector<float>& y) {
@@ -87,7 +89,12 @@ void expect_like_reference(const train::Config& config, std::int64_t steps) {
     EXPECT_LE(distance(values, state.at(name)),
               1e-4 * distance(values, before.at(name)) + 1e-6 * distance(values, std::vector<float>(values.size())))
         << name;
+  // Of the micro-batches in their order, whatever was in flight.
+  const auto statistics = reference.statistics();
+  for (const auto& [name, values] : statistics)
+    EXPECT_LE(distance(values, state.at(name)), 1e-5 * distance(values, std::vector<float>(values.size()))) << name;
   EXPECT_EQ(piped.trained().session().measured_peak(), piped.trained().compiled().arena_bytes());
+  return statistics.size();
 }
 
 class AsyncPipelines : public ::testing::TestWithParam<std::string> {};
@@ -136,7 +143,7 @@ TEST(AsyncPipeline, BatchNorm) {
     config.train.lr = 1e-4;  // the statistics of a few rows amplify rounding errors
     config.parallel.pipeline = pipeline;
     train::resolve_model(config, config.model.vocab);
-    expect_like_reference(over_mesh(config, "pp=2"), 4);
+    EXPECT_GE(expect_like_reference(over_mesh(config, "pp=2"), 4), 40U);  // a mean and a variance of 20 layers
   }
 }
 

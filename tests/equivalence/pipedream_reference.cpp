@@ -65,6 +65,13 @@ PipedreamReference::PipedreamReference(const train::Config& config)
   }
 }
 
+PipedreamReference::Tensors PipedreamReference::statistics() const {
+  Tensors found;
+  for (const auto& [name, values] : plain_->state())
+    if (!decayed_.contains(name) && name.find('/') == std::string::npos) found[name] = values;
+  return found;
+}
+
 double PipedreamReference::differentiate(const Tensors& weights, std::int64_t step, std::int64_t first_row,
                                          std::int64_t rows, Tensors& gradients) {
   train::Session& session = plain_->session();
