@@ -4,6 +4,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/io/shard_writer.h"
+#include "trireme/ir/axes.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/device_choice.h"
 #include "trireme/train/graphs.h"
@@ -144,6 +145,11 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
         "parallel.compress = \"{}\" needs gradients to communicate, and there is one rank; parallel.mesh = \"dp=2\" is "
         "the least",
         config.parallel.compress);
+  if (trains && config.memory.activations == Activations::sharded && plan.mesh.size_of(ir::kTensorAxis) == 1)
+    refuse(
+        "memory.activations = \"sharded\" saves a part of each activation on every rank along tp, and parallel.mesh = "
+        "\"{}\" has no tp; the nearest is \"full\"",
+        config.parallel.mesh);
   planned.graphs = build_graphs(config, registry, options);
   if (config.runtime.device == Device::automatic && !has_kernels(planned.graphs.module, plan.device))
     plan.device = device::Kind::cpu;

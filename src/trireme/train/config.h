@@ -104,8 +104,10 @@ std::vector<std::string> take_overrides(std::vector<std::string>& arguments, std
 void check(const Config& config, const models::Families& families = models::builtin_families());
 
 // Keys that were given, have another value than by default, and change nothing in a run of so many ranks: for each what
-// it is for, as in "train.momentum = 0.8 has no effect: it is for train.optimizer = "sgd"".
-std::vector<std::string> keys_without_effect(const Config& config, const models::Families& families, int ranks);
+// it is for, as in "train.momentum = 0.8 has no effect: it is for train.optimizer = "sgd"". `processes`: ranks are not
+// threads of one process.
+std::vector<std::string> keys_without_effect(const Config& config, const models::Families& families, int ranks,
+                                             bool processes = false);
 
 // Every key, in order, as TOML that loads back to the same values.
 std::string to_toml(const Config& config);
