@@ -5,6 +5,7 @@
 #include "trireme/cli/bench.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/planner/machine.h"
 #include "trireme/train/sample_text.h"
 #include "trireme/train/trained_model.h"
 
@@ -70,8 +71,8 @@ int bench_generate(Context& context, const GenerateBenchArguments& a) {
              1e3 / each);
   fmt::print("limit   each token reads {} of weights once: {:.1f} GB/s\n", format_bytes(weights),
              static_cast<double>(weights) / each / 1e6);
-  fmt::print("memory  {} B predicted, {} B measured\n", format_count(model.compiled().arena_bytes()),
-             format_count(model.session().measured_peak()));
+  fmt::print("memory  {} B planned; measured: {}\n", format_count(model.compiled().arena_bytes()),
+             planner::whole_use(model.compiled().device()));
   return 0;
 }
 

@@ -222,7 +222,9 @@ static std::string outside_text(const train::Trainer& t) {
   std::string out = "\noutside the plan, of the whole process (predicted, at most)\n";
   for (const train::Outside& one : t.outside())
     out += fmt::format("{:>12}  {:<12} {}{}\n", format_bytes(one.bytes), one.name, one.what,
-                       one.when_resumed ? " (--resume alone)" : "");
+                       one.when_resumed ? " (--resume alone)"
+                       : one.on_gpu     ? " (in the GPU's memory)"
+                                        : "");
   if (t.compiled().device() == device::Kind::cpu) {
     const std::uint64_t bytes = resident_bound(t);
     out += fmt::format("the process takes at most {} B = {}: {} of arenas, and these\n", format_count(bytes),
@@ -231,10 +233,10 @@ static std::string outside_text(const train::Trainer& t) {
   return out;
 }
 
-std::uint64_t resident_bound(const train::Trainer& t) {
+std::uint64_t resident_bound(const train::Trainer& t, bool resumed) {
   const train::Compiled& c = t.compiled();
-  std::uint64_t sum = train::outside_bytes(t.outside(), false);
-  for (int rank = 0; rank < c.ranks(); ++rank)
+  std::uint64_t sum = train::outside_bytes(t.outside(), resumed);
+  for (int rank = t.first_rank(); rank < t.first_rank() + t.ranks_here(); ++rank)
     sum += c.device() == device::Kind::cpu
                ? c.role_of(rank).arena_bytes
                : c.role_of(rank).tier_bytes[program::kHostTier] + c.role_of(rank).host_staging;
@@ -325,8 +327,11 @@ std::string memory_json(const train::Trainer& t, const std::vector<train::WhatIf
   }
   nlohmann::ordered_json& outside = o["outside"] = nlohmann::ordered_json::array();
   for (const train::Outside& one : t.outside())
-    outside.push_back(
-        {{"name", one.name}, {"bytes", one.bytes}, {"what", one.what}, {"when_resumed", one.when_resumed}});
+    outside.push_back({{"name", one.name},
+                       {"bytes", one.bytes},
+                       {"what", one.what},
+                       {"when_resumed", one.when_resumed},
+                       {"on_gpu", one.on_gpu}});
   o["resident_bound_bytes"] = resident_bound(t);
   o["shortfalls"] = t.shortfalls();
   o["parameters"] = c.parameters();
@@ -354,6 +359,26 @@ std::string memory_json(const train::Trainer& t, const std::vector<train::WhatIf
   return o.dump(1) + "\n";
 }
 
+// What was planned, and what the system says of the process, or the driver of the GPU.
+static std::string used_text(const train::Trainer& t, bool resumed) {
+  const train::Compiled& c = t.compiled();
+  std::string out = fmt::format("memory  planned {} B{}; measured: ", format_count(c.arena_bytes()),
+                                c.ranks() == 1 ? "" : " on the fullest rank");
+  if (c.device() != device::Kind::cpu) {
+    out += planner::whole_use(c.device());
+  } else {
+    const std::uint64_t measured = planner::resident_peak();
+    const std::uint64_t bound = resident_bound(t, resumed);
+    out += fmt::format("{} of the whole process, {}{} predicted{}", format_bytes(measured),
+                       measured <= bound ? "at most " : "more than the ", format_bytes(bound),
+                       measured <= bound ? " ✓" : "");
+  }
+  out += "\n";
+  if (const std::size_t disk = c.tier_bytes(program::kDiskTier); disk > 0)
+    out += fmt::format("disk    planned {} B\n", format_count(disk));
+  return out;
+}
+
 std::string summary_text(const train::Trainer& t, const train::Outcome& o) {
   std::string out = "\n";
   if (!o.losses.empty()) {
@@ -369,14 +394,7 @@ std::string summary_text(const train::Trainer& t, const train::Outcome& o) {
   if (o.loss_scale)
     out += fmt::format("fp16    {} of {} updates skipped (overflow); the loss is scaled by {:.0f}\n", o.skipped,
                        o.losses.size(), *o.loss_scale);
-  const bool equal = o.measured_peak == t.compiled().arena_bytes();
-  out += fmt::format("memory  predicted {} B {} measured {} B {} ({})\n", format_count(t.compiled().arena_bytes()),
-                     equal ? "=" : "≠", format_count(o.measured_peak), equal ? "✓" : "✗",
-                     planner::whole_use(t.compiled().device()));
-  if (const std::size_t disk = t.compiled().tier_bytes(2); disk > 0)
-    out += fmt::format("disk    predicted {} B {} measured {} B {}\n", format_count(disk),
-                       o.measured_disk == disk ? "=" : "≠", format_count(o.measured_disk),
-                       o.measured_disk == disk ? "✓" : "✗");
+  out += used_text(t, std::ssize(o.losses) < o.steps);
   if (o.seconds > 0) {
     const double backward = o.phase_seconds[1] + o.phase_seconds[2];
     const bool alone = t.compiled().mesh.ranks() == 1;

@@ -70,7 +70,7 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   config_.parallel.mesh = launched_mesh(config_, launched);
   check(config_, registry_.models);
   const int ranks = mesh_of(config_).ranks() + extra_ranks(config_);
-  for (const std::string& unused : keys_without_effect(config_, registry_.models, ranks))
+  for (const std::string& unused : keys_without_effect(config_, registry_.models, ranks, options_.world != nullptr))
     note(LogLevel::warning, unused);
   threads_ = compute_threads(config_, options_.world == nullptr ? 0 : options_.local_ranks);
   if (options_.on_phase) options_.on_phase("reading data");
@@ -82,8 +82,7 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   compile_plan();
   for (const std::string& warning : pipeline_warnings(compiled_)) note(LogLevel::warning, warning);
   const bool alone = options_.world == nullptr;
-  outside_ = train::outside(config_, data_, compiled_, alone ? 0 : options_.world->rank(),
-                            alone ? compiled_.ranks() : 1, threads_);
+  outside_ = train::outside(config_, data_, compiled_, first_rank(), ranks_here(), threads_);
   shortfalls_ = train::shortfalls(config_, registry_, compiled_,
                                   {.threads = threads_,
                                    .alone = alone,
@@ -394,16 +393,9 @@ Outcome Trainer::run_to_end() {
     checkpoint(outcome, true);
   }
   outcome.steps = step_;
-  const auto largest = [&](std::size_t own) {
-    auto most = static_cast<std::int64_t>(own);
-    if (options_.world != nullptr) options_.world->all_reduce(std::span(&most, 1), comm::Reduce::max);
-    return static_cast<std::size_t>(most);
-  };
-  outcome.measured_peak = largest(session_->measured_peak());
-  outcome.measured_disk = largest(session_->measured_tier_peak(2));
   if (trace_ && leads()) trace_->write(config_.runtime.trace, "rank 0");
-  write_log(fmt::format("{} at step {}; measured peak {} B{}", outcome.stopped ? "stopped" : "done", step_,
-                        outcome.measured_peak,
+  write_log(fmt::format("{} at step {}; planned peak {} B, {}{}", outcome.stopped ? "stopped" : "done", step_,
+                        compiled_.arena_bytes(), planner::whole_use(compiled_.device()),
                         outcome.evaluation ? fmt::format(", held-out loss {:.4f}", outcome.evaluation->loss) : ""));
   return outcome;
 }
