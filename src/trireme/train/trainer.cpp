@@ -21,6 +21,7 @@
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/convert.h"
 #include "trireme/train/evaluate.h"
+#include "trireme/train/offload_warning.h"
 #include "trireme/train/open_data.h"
 #include "trireme/train/pipeline_warnings.h"
 #include "trireme/train/plan_file.h"
@@ -81,6 +82,8 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   if (options_.on_phase) options_.on_phase("compiling");
   compile_plan();
   for (const std::string& warning : pipeline_warnings(compiled_)) note(LogLevel::warning, warning);
+  if (const std::string warning = offload_warning(config_, compiled_); !warning.empty())
+    note(LogLevel::warning, warning);
   const bool alone = options_.world == nullptr;
   outside_ = train::outside(config_, data_, compiled_, first_rank(), ranks_here(), threads_);
   shortfalls_ = train::shortfalls(config_, registry_, compiled_,

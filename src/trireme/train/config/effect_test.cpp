@@ -10,6 +10,7 @@
 #include "trireme/program/print.h"
 #include "trireme/train/compile.h"
 #include "trireme/train/config/keys.h"
+#include "trireme/train/offload_warning.h"
 
 namespace trireme::train {
 namespace {
@@ -24,9 +25,7 @@ Settings joined(Settings a, const Settings& b) {
 }
 
 // All programs of all roles, with the attributes of every instruction, and what is decided apart from them.
-std::string compiled_text(const Config& config) {
-  const Registry registry;
-  const Compiled c = compile(config, registry, {});
+std::string text_of(const Compiled& c) {
   std::string text = c.ranks() == 1 ? "" : fmt::format("allreduce {};", static_cast<int>(c.plan.allreduce));
   for (const Role& role : c.roles) {
     text += role.name;
@@ -47,16 +46,24 @@ Config configured(const Settings& settings) {
   return config;
 }
 
+std::string compiled_text(const Config& config) {
+  const Registry registry;
+  return text_of(compile(config, registry, {}));
+}
+
 // What a setting does on top of others: "refused", "warned", "changes" or, which must not be, "silent".
 std::string effect_of(const Settings& base, const std::string& setting, const std::string& plain) {
   const std::string key = setting.substr(0, setting.find('='));
   try {
     const Config config = configured(joined(base, {setting}));
     const int ranks = mesh_of(config).ranks();
-    const auto unused = keys_without_effect(config, models::builtin_families(), ranks);
+    const Registry registry;
+    const Compiled compiled = compile(config, registry, {});
+    std::vector<std::string> unused = keys_without_effect(config, models::builtin_families(), ranks);
+    unused.push_back(offload_warning(config, compiled));
     const bool warned = std::any_of(unused.begin(), unused.end(),
                                     [&](const std::string& text) { return text.starts_with(key + " = "); });
-    const bool changes = compiled_text(config) != plain;
+    const bool changes = text_of(compiled) != plain;
     if (warned && changes) return kFalseAlarm;
     return warned ? "warned" : changes ? "changes" : "silent";
   } catch (const Error& e) {
