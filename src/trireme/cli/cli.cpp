@@ -29,7 +29,7 @@ constexpr const char* kFooter =
     "  trireme generate --from runs/latest --prompt 'template<'\n";
 
 // Words of the language that this version does not speak yet.
-constexpr std::array<std::string_view, 3> kLater = {"plan", "compress", "dashboard"};
+constexpr std::array<std::string_view, 2> kLater = {"plan", "dashboard"};
 
 std::optional<std::string> unknown_command(const CLI::App& app, const std::vector<std::string>& arguments) {
   std::vector<std::string> names;
@@ -96,6 +96,7 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
   add_generate(app, context);
   add_import(app, context);
   add_export(app, context);
+  add_compress(app, context);
   add_eval(app, context);
   add_memory(app, context);
   add_inspect(app, context);

@@ -21,6 +21,7 @@ void add_train(CLI::App& app, Context& context);
 void add_generate(CLI::App& app, Context& context);
 void add_import(CLI::App& app, Context& context);
 void add_export(CLI::App& app, Context& context);
+void add_compress(CLI::App& app, Context& context);
 void add_eval(CLI::App& app, Context& context);
 void add_memory(CLI::App& app, Context& context);
 void add_inspect(CLI::App& app, Context& context);

@@ -348,6 +348,8 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
   c.mesh = plan.mesh;
   c.replicas = plan.mesh.size_of(kRowAxis);
   c.micro_rows = graphs.micro_rows;
+  for (const ir::State& state : graphs.module.states)
+    if (state.trained) c.model_parameters += static_cast<std::uint64_t>(state.global_shape().elements());
   c.micro_batches = graphs.micro_batches;
   if (!graphs.advance.empty()) c.cache_rows = graphs.cache_rows - graphs.advance.back();
   if (plan.stages() > 1 && plan.device != device::Kind::cpu)

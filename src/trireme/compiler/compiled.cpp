@@ -83,16 +83,6 @@ std::size_t Compiled::tier_bytes(int tier) const {
   return most;
 }
 
-std::uint64_t Compiled::parameters() const {
-  std::uint64_t count = 0;
-  std::set<std::string> seen;
-  for (const Role& role : roles)
-    for (const ir::State& state : role.module.states)
-      if (state.trained && seen.insert(state.name).second)
-        count += static_cast<std::uint64_t>(state.global_shape().elements());
-  return count;
-}
-
 std::vector<ir::State> Compiled::saved_states() const {
   std::vector<ir::State> saved;
   std::set<std::string> seen;

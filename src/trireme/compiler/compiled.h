@@ -88,6 +88,7 @@ struct Compiled {
   std::vector<StepProgram> steps;  // by rising first step
   std::vector<Advance> advance;    // by rising rows
   program::CheckReport checked;    // over all programs of the first role
+  std::uint64_t model_parameters = 0;
   std::int64_t micro_rows = 0;     // of all replicas together
   int micro_batches = 1;
   int replicas = 1;             // ranks that share the rows
@@ -114,7 +115,7 @@ struct Compiled {
   // The largest planned peak of any rank.
   std::size_t arena_bytes() const;
   std::size_t tier_bytes(int tier) const;
-  std::uint64_t parameters() const;
+  std::uint64_t parameters() const { return model_parameters; }
   // All that checkpoints hold, each state once, as one of the roles that store it has it.
   std::vector<ir::State> saved_states() const;
 };

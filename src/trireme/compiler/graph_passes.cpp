@@ -10,10 +10,13 @@
 #include "trireme/passes/in_flight.h"
 #include "trireme/passes/initial.h"
 #include "trireme/passes/last_row.h"
+#include "trireme/passes/observe_inputs.h"
 #include "trireme/passes/partition.h"
 #include "trireme/passes/precision.h"
 #include "trireme/passes/propagate.h"
+#include "trireme/passes/quantize_weights.h"
 #include "trireme/passes/remat.h"
+#include "trireme/passes/round_weights.h"
 #include "trireme/passes/sequence_cache.h"
 #include "trireme/passes/split.h"
 #include "trireme/passes/stage.h"
@@ -32,9 +35,19 @@ void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan, con
   for (const std::int64_t rows : graphs.advance) advance.push_back(advance_graph(rows));
   std::vector<std::string> forward = {"micro", "eval", "predict"};
   forward.insert(forward.end(), advance.begin(), advance.end());
+  // All three before precision: what they make has types of its own.
+  const bool bf16 = plan.precision == Precision::bf16 || plan.precision == Precision::fp8;
+  const DType low = fp16 ? DType::f16 : bf16 ? DType::bf16 : DType::f32;
+  const auto in_graphs = [&](passes::QuantizeWeights::Options options) {
+    options.graphs = forward;
+    options.to = low;
+    return options;
+  };
+  if (!trains && plan.observed) p.add<passes::ObserveInputs>(passes::ObserveInputs::Options{in_graphs(*plan.observed)});
+  if (!trains && plan.weights) p.add<passes::QuantizeWeights>(in_graphs(*plan.weights));
+  if (plan.rounded) p.add<passes::RoundWeights>(in_graphs(*plan.rounded));
   // Before autodiff, so that gradients are made in the precision of what they belong to.
-  if (fp16 || plan.precision == Precision::bf16 || plan.precision == Precision::fp8)
-    p.add<passes::LowPrecision>(passes::LowPrecision::Options{fp16 ? DType::f16 : DType::bf16, forward});
+  if (fp16 || bf16) p.add<passes::LowPrecision>(passes::LowPrecision::Options{low, forward});
   // Before autodiff: a gradient belongs to the part of what it is the gradient of.
   if (plan.stages() > 1)
     p.add<passes::Stage>(passes::Stage::Options{

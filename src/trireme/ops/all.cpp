@@ -43,6 +43,8 @@
 #include "trireme/ops/optimizer/sgd.h"
 #include "trireme/ops/quantize/fp8.h"
 #include "trireme/ops/quantize/quantize_int8.h"
+#include "trireme/ops/quantize/quantized_linear.h"
+#include "trireme/ops/quantize/round_to_codes.h"
 #include "trireme/ops/random/dropout.h"
 #include "trireme/ops/random/random_init.h"
 #include "trireme/ops/shape/reduce.h"
@@ -171,6 +173,10 @@ ir::Registry builtin() {
 
   registry.add(quantize_int8_def());
   registry.add(dequantize_int8_def());
+  registry.add(quantized_linear_def());
+  registry.add(quantized_embedding_def());
+  registry.add(dequantize_rows_def());
+  registry.add(round_to_codes_def());
 
   add_cuda_kernels(registry);
   return registry;

@@ -7,6 +7,7 @@
 #include "trireme/train/compression.h"
 #include "trireme/train/device_choice.h"
 #include "trireme/train/graphs.h"
+#include "trireme/train/quantization.h"
 #include "trireme/train/server_options.h"
 #include "trireme/train/sharding.h"
 
@@ -144,6 +145,11 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
         "parallel.compress = \"{}\" needs gradients to communicate, and there is one rank; parallel.mesh = \"dp=2\" is "
         "the least",
         config.parallel.compress);
+  if (trains && config.memory.weights != StoredWeights::full)
+    refuse(
+        "memory.weights = \"{}\" is for evaluation and generation, and quantized weights have no gradients; "
+        "train.quantize = \"{}\" trains a model that will be stored so",
+        config.memory.weights, config.memory.weights);
   planned.graphs = build_graphs(config, registry, options);
   if (config.runtime.device == Device::automatic && !has_kernels(planned.graphs.module, plan.device))
     plan.device = device::Kind::cpu;
@@ -164,6 +170,12 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   if (config.memory.activations == Activations::sharded) plan.activations = passes::CompressActivations::Kind::sharded;
   if (config.memory.activations == Activations::int8) plan.activations = passes::CompressActivations::Kind::int8;
   if (trains) plan.server = server_options(config, planned.graphs.module, plan.mesh);
+  if (trains)
+    plan.rounded = trained_weights(config);
+  else if (options.observe)
+    plan.observed = options.observe;
+  else
+    plan.weights = stored_weights(config);
   plan.bucket = config.parallel.bucket.count;
   plan.overlap = config.parallel.overlap;
   plan.allreduce = algorithm_of(config);

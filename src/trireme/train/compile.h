@@ -36,6 +36,8 @@ struct CompileOptions {
   comm::TransportKind transport = comm::TransportKind::threads;
   std::optional<Decisions> decided = {};  // by a plan that was read; nothing: the planner decides
   std::int64_t sequence = 0;              // generate: the longest sequence there will be; 0: the model's context
+  // evaluate: what the linear layers read is summed up (passes/observe_inputs.h).
+  std::optional<passes::QuantizeWeights::Options> observe = {};
   std::filesystem::path dump_passes = {};
   std::vector<std::string> disabled_passes = {};
   std::function<void(const std::string& pass, double seconds)> on_pass = {};

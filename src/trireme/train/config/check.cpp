@@ -6,6 +6,7 @@
 #include "trireme/ir/axes.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/config/keys.h"
+#include "trireme/train/quantization.h"
 #include "trireme/train/server_options.h"
 
 namespace trireme::train {
@@ -201,6 +202,7 @@ void check(const Config& config, const models::Families& families) {
     refuse("train.precision = \"fp8\" is for models of tokens; model.family = \"{}\" works with \"bf16\"",
            config.model.family);
   check_spatial(config, model.images);
+  check_quantization(config, model.images);
   models::ModelConfig shape = config.model;
   model.resolve(shape);
   check_training(config);
