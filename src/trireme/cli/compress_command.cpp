@@ -85,7 +85,8 @@ int compress_once(const Context& context, const CompressArguments& a) {
   if (a.decode > 0) speed = compress::decode_speeds(model, smaller, registry, a.decode);
   fmt::print("{}\n", row("before", before, speed ? std::optional(speed->first) : std::nullopt));
   fmt::print("{}\n", row("after", after, speed ? std::optional(speed->second) : std::nullopt));
-  std::string change = fmt::format("change  {:.2f}× smaller", static_cast<double>(before.bytes) / static_cast<double>(after.bytes));
+  std::string change =
+      fmt::format("change  {:.2f}× smaller", static_cast<double>(before.bytes) / static_cast<double>(after.bytes));
   if (before.loss) change += fmt::format(", perplexity {:+.2f}%", 100 * (std::exp(*after.loss - *before.loss) - 1));
   if (speed) change += fmt::format(", decode {:.2f}× as fast", speed->second / speed->first);
   fmt::print("{}\n", change);
@@ -106,9 +107,10 @@ void add_compress(CLI::App& app, Context& context) {
                       "Quantize linear layers: int8, int4 (a scale per output channel), int8:GROUP, int4:GROUP");
   command->add_option("--bits", arguments->bits,
                       "Bits of some weights by name: 'blocks.0.*=8', '*.down.weight=4:64', 'wte.*=full'");
-  command->add_option("--calibrate", arguments->calibrate,
-                      "Rows of training data on which errors of 4-bit weights are compensated; 0: round to nearest; "
-                      "default 128 where the model has data")
+  command
+      ->add_option("--calibrate", arguments->calibrate,
+                   "Rows of training data on which errors of 4-bit weights are compensated; 0: round to nearest; "
+                   "default 128 where the model has data")
       ->check(not_negative());
   command->add_option("--step", arguments->step, "The checkpoint of this step instead of the newest")
       ->check(not_negative());

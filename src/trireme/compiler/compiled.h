@@ -89,7 +89,7 @@ struct Compiled {
   std::vector<Advance> advance;    // by rising rows
   program::CheckReport checked;    // over all programs of the first role
   std::uint64_t model_parameters = 0;
-  std::int64_t micro_rows = 0;     // of all replicas together
+  std::int64_t micro_rows = 0;  // of all replicas together
   int micro_batches = 1;
   int replicas = 1;             // ranks that share the rows
   std::int64_t cache_rows = 0;  // tokens of a sequence that the caches hold

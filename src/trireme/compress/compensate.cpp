@@ -44,9 +44,8 @@ void factorise(std::vector<double>& a, std::int64_t k, ThreadPool& pool) {
 std::vector<std::int64_t> order_of(std::span<const float> moments, std::int64_t k) {
   std::vector<std::int64_t> order(at(k));
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    return moments[at(a * k + a)] > moments[at(b * k + b)];
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::int64_t a, std::int64_t b) { return moments[at(a * k + a)] > moments[at(b * k + b)]; });
   return order;
 }
 
@@ -103,8 +102,8 @@ void quantize_compensated(std::span<const float> weight, std::int64_t n, std::in
     std::vector<float> left(at((end - begin) * k), 0.0F);
     for (std::int64_t row = begin; row < end; ++row)
       for (std::int64_t g = 0; g < groups; ++g)
-        scales[row * groups + g] = best_scale(weight.data() + row * k + g * group, importance.data() + g * group, group,
-                                              format.bits);
+        scales[row * groups + g] =
+            best_scale(weight.data() + row * k + g * group, importance.data() + g * group, group, format.bits);
     for (std::int64_t i = 0; i < k; ++i) {
       const std::int64_t column = order[at(i)];
       const float* factors = r.data() + i * k;

@@ -16,7 +16,8 @@ constexpr int kRepeats = 5;
 class Decoder {
  public:
   Decoder(const Model& model, const train::Registry& registry, std::int64_t tokens)
-      : running_(model, registry, {.purpose = train::Purpose::generate, .sequence = kPrompt + tokens}), tokens_(tokens) {
+      : running_(model, registry, {.purpose = train::Purpose::generate, .sequence = kPrompt + tokens}),
+        tokens_(tokens) {
     for (std::int64_t i = 0; i < kPrompt; ++i)
       prompt_.push_back(static_cast<std::int32_t>((i * 7919 + 13) % model.config.model.vocab));
   }
@@ -25,8 +26,8 @@ class Decoder {
   double seconds() {
     using Clock = std::chrono::steady_clock;
     std::optional<Clock::time_point> first;
-    const auto made = train::sample_tokens(running_.session(), prompt_, {.tokens = tokens_, .sampling = {.temperature = 0}},
-                                           [&](std::int32_t) {
+    const auto made = train::sample_tokens(running_.session(), prompt_,
+                                           {.tokens = tokens_, .sampling = {.temperature = 0}}, [&](std::int32_t) {
                                              if (!first) first = Clock::now();
                                              return true;
                                            });

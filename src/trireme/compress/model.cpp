@@ -84,7 +84,8 @@ Running::Running(const Model& model, const train::Registry& registry, train::Com
     if (found == model.states.end()) fail("the model has no state '{}'", state.name);
     const TensorType whole{state.type.dtype, state.global_shape()};
     if (found->second.size() != whole.bytes())
-      fail("'{}' has {} bytes, the model needs {} for {}", state.name, found->second.size(), whole.bytes(), whole.str());
+      fail("'{}' has {} bytes, the model needs {} for {}", state.name, found->second.size(), whole.bytes(),
+           whole.str());
     session_->write_state(state.name, 0, found->second);
   }
   session_->refresh_copies();

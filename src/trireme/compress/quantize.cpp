@@ -62,9 +62,8 @@ std::vector<QuantizedLayer> quantize_weights(Model& model, const train::Registry
   for (const passes::QuantizedWeight& weight : weights) {
     if (options.on_weight) options.on_weight(layers.size(), weights.size());
     const std::span<const float> values = std::as_const(model).floats(weight.name);
-    QuantizedLayer layer{.name = weight.name,
-                         .format = weight.format.str(),
-                         .bits = weight.format.bits_per_element(weight.k)};
+    QuantizedLayer layer{
+        .name = weight.name, .format = weight.format.str(), .bits = weight.format.bits_per_element(weight.k)};
     Stored stored = nearest(weight, values);
     const auto own = moments.find(weight.name);
     if (own != moments.end() && weight.format.bits < 8) {

@@ -8,9 +8,9 @@ namespace trireme::compress {
 // One weight before and after, for reports.
 struct QuantizedLayer {
   std::string name;
-  std::string format;    // "int4:64"
-  double bits = 0;       // of storage per element, scales included
-  double error = 0;      // ‖W − Ŵ‖ / ‖W‖
+  std::string format;  // "int4:64"
+  double bits = 0;     // of storage per element, scales included
+  double error = 0;    // ‖W − Ŵ‖ / ‖W‖
   bool calibrated = false;
   // Of the layer's output on the calibration rows, rounded to nearest and as it is stored.
   double nearest_output_error = 0;

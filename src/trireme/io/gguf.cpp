@@ -204,8 +204,7 @@ GgufFile::GgufFile(const std::string& path) : path_(path), file_(path) {
   if (file_.bytes().size() < 24 || std::memcmp(in.take(4).data(), kMagic.data(), 4) != 0)
     refuse("{}: not a GGUF file", path);
   const auto version = in.number<std::uint32_t>();
-  if (version != 2 && version != kVersion)
-    refuse("{}: GGUF version {}; this version reads 2 and 3", path, version);
+  if (version != 2 && version != kVersion) refuse("{}: GGUF version {}; this version reads 2 and 3", path, version);
   const std::uint64_t tensors = in.count("tensors"), keys = in.count("keys");
   for (std::uint64_t k = 0; k < keys; ++k) {
     std::string key = in.text();
@@ -223,8 +222,8 @@ GgufFile::GgufFile(const std::string& path) : path_(path), file_(path) {
     const auto number = in.number<std::uint32_t>();
     const auto type = known_ggml_type(number);
     if (!type)
-      refuse("{}: '{}' has type {}, which this version does not read; f32, f16, bf16, q8_0, q4_0 and q4_k it does", path,
-             tensor.name, number);
+      refuse("{}: '{}' has type {}, which this version does not read; f32, f16, bf16, q8_0, q4_0 and q4_k it does",
+             path, tensor.name, number);
     tensor.type = *type;
     if (tensor.shape.back() % block_elements(tensor.type) != 0)
       refuse("{}: rows of '{}' have {} elements, no whole blocks of {}", path, tensor.name, tensor.shape.back(),

@@ -13,8 +13,8 @@
 namespace trireme::io {
 
 // GGUF, version 3: the files that llama.cpp and its kin run. Metadata by key, then tensors at aligned offsets.
-using GgufValue = std::variant<bool, std::uint32_t, std::int32_t, std::uint64_t, std::int64_t, float, double, std::string,
-                               std::vector<std::string>, std::vector<std::int64_t>, std::vector<double>>;
+using GgufValue = std::variant<bool, std::uint32_t, std::int32_t, std::uint64_t, std::int64_t, float, double,
+                               std::string, std::vector<std::string>, std::vector<std::int64_t>, std::vector<double>>;
 using GgufMetadata = std::vector<std::pair<std::string, GgufValue>>;
 
 struct GgufTensor {

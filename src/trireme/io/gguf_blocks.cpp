@@ -11,9 +11,9 @@
 namespace trireme::io {
 namespace {
 
-constexpr std::size_t kSmall = 32;    // elements of a block of q8_0 and q4_0
-constexpr std::size_t kSuper = 256;   // of q4_k
-constexpr std::size_t kScales = 12;   // bytes of its scales
+constexpr std::size_t kSmall = 32;   // elements of a block of q8_0 and q4_0
+constexpr std::size_t kSuper = 256;  // of q4_k
+constexpr std::size_t kScales = 12;  // bytes of its scales
 
 struct Row {
   GgmlType type;

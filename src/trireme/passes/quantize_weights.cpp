@@ -133,9 +133,9 @@ class Finder {
 
   const ir::Module& module_;
   const QuantizeWeights::Options& options_;
-  std::vector<bool> used_;                       // by rule
-  std::map<StateId, QuantizedWeight> weights_;   // read as weights
-  std::set<StateId> others_;                     // read in another way too
+  std::vector<bool> used_;                      // by rule
+  std::map<StateId, QuantizedWeight> weights_;  // read as weights
+  std::set<StateId> others_;                    // read in another way too
 };
 
 struct Pair {
@@ -182,8 +182,9 @@ class Replacer {
       attributes.set("x_split", node.attributes.integer("a_split"));
       attributes.set("out", std::vector<std::int64_t>(out.begin(), out.end()));
       inputs.resize(3, kNone);
-      rebuild_.map(node.outputs.front(),
-                   rebuild_.add("quantized_linear", {inputs[0], codes, scale, inputs[2]}, attributes, label, node).front());
+      rebuild_.map(
+          node.outputs.front(),
+          rebuild_.add("quantized_linear", {inputs[0], codes, scale, inputs[2]}, attributes, label, node).front());
       return;
     }
     attributes.set("width", weight.k);
@@ -223,7 +224,8 @@ std::vector<QuantizedWeight> quantized_weights(const ir::Module& module, const Q
 
 void QuantizeWeights::run(ir::Module& module) const {
   const std::vector<QuantizedWeight> found = quantized_weights(module, options_);
-  if (found.empty()) refuse("{} = \"{}\": the model has no weights of linear layers", options_.key, options_.format.str());
+  if (found.empty())
+    refuse("{} = \"{}\": the model has no weights of linear layers", options_.key, options_.format.str());
   std::map<std::string, const QuantizedWeight*> weights;
   for (const QuantizedWeight& weight : found) weights[weight.name] = &weight;
   for (const std::string& graph : options_.graphs)

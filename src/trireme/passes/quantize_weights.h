@@ -29,7 +29,7 @@ class QuantizeWeights : public Pass {
     ops::CodeFormat format;
     std::vector<Rule> rules = {};  // the last that matches decides
     std::vector<std::string> graphs = {};
-    DType to = DType::f32;  // what embeddings make
+    DType to = DType::f32;                                                 // what embeddings make
     std::string key = "memory.weights", rules_key = "memory.weight_bits";  // for messages
   };
   explicit QuantizeWeights(Options options) : options_(std::move(options)) {}

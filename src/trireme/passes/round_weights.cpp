@@ -45,7 +45,8 @@ void round(ir::Module& module, const std::string& graph, const std::map<std::str
 void RoundWeights::run(ir::Module& module) const {
   std::map<std::string, QuantizedWeight> weights;
   for (const QuantizedWeight& weight : quantized_weights(module, options_)) weights[weight.name] = weight;
-  if (weights.empty()) refuse("{} = \"{}\": the model has no weights of linear layers", options_.key, options_.format.str());
+  if (weights.empty())
+    refuse("{} = \"{}\": the model has no weights of linear layers", options_.key, options_.format.str());
   for (const std::string& graph : options_.graphs)
     if (module.has_graph(graph)) round(module, graph, weights);
 }

@@ -36,7 +36,8 @@ std::vector<Rule> rules_of(const Config& config) {
     rule.none = value == "full";
     if (rule.pattern.empty() || (!format && !rule.none))
       refuse(
-          "memory.weight_bits: '{}' is no rule; expected a name and 8, 4, bits:group or full, as in \"blocks.0.*=8\" or "
+          "memory.weight_bits: '{}' is no rule; expected a name and 8, 4, bits:group or full, as in \"blocks.0.*=8\" "
+          "or "
           "\"*.down.weight=4:64\"",
           text);
     if (format) rule.format = *format;
@@ -80,8 +81,8 @@ void check_quantization(const Config& config, bool images) {
            stored ? fmt::format("memory.weights = \"{}\"", config.memory.weights)
                   : fmt::format("train.quantize = \"{}\"", config.train.quantize),
            config.model.family);
-  for (const auto& [options, key] : {std::pair(stored_weights(config), "memory.weights"),
-                                     std::pair(trained_weights(config), "train.quantize")})
+  for (const auto& [options, key] :
+       {std::pair(stored_weights(config), "memory.weights"), std::pair(trained_weights(config), "train.quantize")})
     if (options && options->format.bits == 4 && options->format.group % ops::kPackedCodes != 0)
       refuse("{} = \"{}\": groups of 4-bit weights are multiples of {}; the nearest is \"int4:{}\"", key,
              options->format.str(), ops::kPackedCodes,

@@ -40,7 +40,8 @@ void check_server(const Config& config) {
 }
 
 std::string needs_host(const Config& config) {
-  if (config.memory.weights != StoredWeights::full) return fmt::format("memory.weights = \"{}\"", config.memory.weights);
+  if (config.memory.weights != StoredWeights::full)
+    return fmt::format("memory.weights = \"{}\"", config.memory.weights);
   if (config.train.quantize != TrainedCodes::none) return fmt::format("train.quantize = \"{}\"", config.train.quantize);
   return config.parallel.server == Server::none ? "" : fmt::format("parallel.server = \"{}\"", config.parallel.server);
 }

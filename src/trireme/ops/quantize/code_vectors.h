@@ -28,9 +28,8 @@ HWY_INLINE CodePair code_pairs(const std::uint8_t* bytes) {
 #else
   constexpr BitsTag bits;
   const auto wide = hn::PromoteTo(bits, hn::LoadU(PairTag{}, bytes));
-  const auto value = [](auto code) HWY_ATTR {
-    return hn::ConvertTo(kTag, hn::BitCast(IntTag{}, code)) - hn::Set(kTag, 8.0F);
-  };
+  const auto value = [](auto code)
+                         HWY_ATTR { return hn::ConvertTo(kTag, hn::BitCast(IntTag{}, code)) - hn::Set(kTag, 8.0F); };
   return {value(hn::And(wide, hn::Set(bits, 15U))), value(hn::ShiftRight<4>(wide))};
 #endif
 }

@@ -39,7 +39,9 @@ std::string CodeFormat::problem(std::int64_t k) const {
   return "";
 }
 
-std::string CodeFormat::str() const { return fmt::format("int{}{}", bits, group == 0 ? "" : fmt::format(":{}", group)); }
+std::string CodeFormat::str() const {
+  return fmt::format("int{}{}", bits, group == 0 ? "" : fmt::format(":{}", group));
+}
 
 CodeFormat code_format(const ir::Attributes& attributes) {
   const CodeFormat format{static_cast<int>(attributes.integer("bits")), attributes.integer("group")};

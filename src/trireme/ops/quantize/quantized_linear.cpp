@@ -69,7 +69,8 @@ ir::OpDef quantized_linear_def() {
     const QuantizedProblem p = quantized_problem(inputs, attributes);
     expect_codes(inputs[1], inputs[2], p.format, p.k);
     const Shape out(attributes.integers("out"));
-    if (inputs[1].shape[0] != p.n) fail("'out' must have the {} rows of the codes, got {}", inputs[1].shape[0], out.str());
+    if (inputs[1].shape[0] != p.n)
+      fail("'out' must have the {} rows of the codes, got {}", inputs[1].shape[0], out.str());
     if (inputs[3].present) expect_type(inputs[3], {DType::f32, out}, "bias");
     return {{inputs[0].dtype, inputs[0].shape.slice(0, split_of(inputs[0], attributes)) + out}};
   };
@@ -99,10 +100,8 @@ ir::OpDef quantized_embedding_def() {
   ir::OpDef def;
   def.name = "quantized_embedding";
   def.operands = {{"tokens"}, {"codes"}, {.name = "scale", .keep_f32 = true}};
-  def.attributes = {{"bits", std::int64_t{8}},
-                    {"group", std::int64_t{0}},
-                    {"width", std::int64_t{0}},
-                    {"to", std::string("f32")}};
+  def.attributes = {
+      {"bits", std::int64_t{8}}, {"group", std::int64_t{0}}, {"width", std::int64_t{0}}, {"to", std::string("f32")}};
   def.infer = [](std::span<const TensorType> inputs, const ir::Attributes& attributes) -> ir::Types {
     expect_dtype(inputs[0], DType::i32, "tokens");
     const std::int64_t width = width_of(attributes);
@@ -129,10 +128,8 @@ ir::OpDef dequantize_rows_def() {
   ir::OpDef def;
   def.name = "dequantize_rows";
   def.operands = {{"codes"}, {.name = "scale", .keep_f32 = true}};
-  def.attributes = {{"bits", std::int64_t{8}},
-                    {"group", std::int64_t{0}},
-                    {"width", std::int64_t{0}},
-                    {"to", std::string("f32")}};
+  def.attributes = {
+      {"bits", std::int64_t{8}}, {"group", std::int64_t{0}}, {"width", std::int64_t{0}}, {"to", std::string("f32")}};
   def.infer = [](std::span<const TensorType> inputs, const ir::Attributes& attributes) -> ir::Types {
     const std::int64_t width = width_of(attributes);
     expect_codes(inputs[0], inputs[1], code_format(attributes), width);

@@ -54,8 +54,7 @@ HWY_INLINE void dot(const float* x, const CodeRow& row, std::int64_t k, std::int
   total.fill(simd::zero());
   for (std::int64_t g = 0; g * group < k; ++g) {
     simd::for_codes<Bits>(row.codes, g * group, (g + 1) * group, add);
-    for (std::size_t i = 0; i < M; ++i)
-      total[i] = simd::hn::MulAdd(joined(sum[i]), simd::set(row.scales[g]), total[i]);
+    for (std::size_t i = 0; i < M; ++i) total[i] = simd::hn::MulAdd(joined(sum[i]), simd::set(row.scales[g]), total[i]);
     clear();
   }
   for (std::size_t i = 0; i < M; ++i) y[static_cast<std::int64_t>(i) * ld] = simd::sum(total[i]);
@@ -252,9 +251,10 @@ std::shared_ptr<device::Kernel> prepare_dequantize_rows_cpu(const ir::KernelSpec
     return make_kernel([=](const device::Launch& launch) {
       launch.pool->ranges(n, 16, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i)
-          expand(format,
-                 {launch.in<std::byte>(0) + i * format.row_bytes(width), launch.in<float>(1) + i * format.groups(width)},
-                 width, launch.out<T>(0) + i * width);
+          expand(
+              format,
+              {launch.in<std::byte>(0) + i * format.row_bytes(width), launch.in<float>(1) + i * format.groups(width)},
+              width, launch.out<T>(0) + i * width);
       });
     });
   });

@@ -28,8 +28,7 @@ double element(const Tensor& codes, const Tensor& scale, const CodeFormat& forma
                std::int64_t column) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(format.row_bytes(k)));
   for (std::size_t b = 0; b < bytes.size(); ++b)
-    bytes[b] = static_cast<std::byte>(
-        static_cast<int>(codes[static_cast<std::size_t>(row) * bytes.size() + b]));
+    bytes[b] = static_cast<std::byte>(static_cast<int>(codes[static_cast<std::size_t>(row) * bytes.size() + b]));
   const auto at = static_cast<std::size_t>(row * format.groups(k) + column / format.group_of(k));
   return load_code(bytes.data(), column, format.bits) * scale[at];
 }
@@ -37,7 +36,9 @@ double element(const Tensor& codes, const Tensor& scale, const CodeFormat& forma
 OpCase product(const CodeFormat& format, std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, bool bias) {
   OpCase c;
   c.op = "quantized_linear";
-  c.inputs = {{dtype, {m, k}}, format.codes(n, k), format.scales(n, k),
+  c.inputs = {{dtype, {m, k}},
+              format.codes(n, k),
+              format.scales(n, k),
               bias ? TensorType{DType::f32, {n}} : TensorType::none()};
   c.attributes = code_attributes(format);
   c.attributes.set("x_split", std::int64_t{1});
@@ -68,8 +69,7 @@ OpCase product(const CodeFormat& format, std::int64_t m, std::int64_t n, std::in
 TEST(QuantizedLinear, EqualsTheProductWithWhatTheCodesStandFor) {
   for (const CodeFormat& format : kFormats)
     for (const std::int64_t m : {1, 3, 8, 9, 33})
-      for (const std::int64_t n : {1, 64, 130})
-        check_op(product(format, m, n, kElements, DType::f32, n != 64));
+      for (const std::int64_t n : {1, 64, 130}) check_op(product(format, m, n, kElements, DType::f32, n != 64));
   // Rows that end within a vector.
   for (const std::int64_t k : {1, 7, 50, 77}) check_op(product({8, 0}, 2, 5, k, DType::f32, true));
 }
@@ -104,8 +104,9 @@ TEST(QuantizedEmbedding, GivesRows) {
     c.attributes = code_attributes(format);
     c.attributes.set("width", kWidth);
     c.fill = [format](std::size_t input, std::size_t i) {
-      return input == 0 ? static_cast<double>(i * 3 % kRows)
-                        : input == 1 ? code_byte(i, format.bits) : 0.02 * static_cast<double>(i % 9);
+      return input == 0   ? static_cast<double>(i * 3 % kRows)
+             : input == 1 ? code_byte(i, format.bits)
+                          : 0.02 * static_cast<double>(i % 9);
     };
     c.reference = [=](const std::vector<Tensor>& in) {
       Tensor y = Tensor::zeros({DType::f32, {2, 5, kWidth}});
@@ -160,7 +161,8 @@ TEST(Codes, AreTheNearest) {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const float scale = std::abs(scales[i / static_cast<std::size_t>(format.group_of(kWidth))]);
       // The largest of the other sign may lie a whole step beyond the last code of 4 bits.
-      EXPECT_LE(std::abs(rows[i] - back[i]), (format.bits == 8 ? 0.5001F : 1.0001F) * scale) << format.str() << " " << i;
+      EXPECT_LE(std::abs(rows[i] - back[i]), (format.bits == 8 ? 0.5001F : 1.0001F) * scale)
+          << format.str() << " " << i;
       if (std::abs(rows[i]) < 7 * scale) {
         EXPECT_LE(std::abs(rows[i] - back[i]), 0.5001F * scale) << i;
       }
