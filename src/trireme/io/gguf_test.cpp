@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "support/source_dir.h"
 #include "trireme/core/error.h"
 #include "trireme/io/gguf_names.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 // What the gguf package makes of the same numbers (tests/gguf/make_blocks.py).
 nlohmann::json expected() {
-  std::ifstream file(std::string(TRIREME_SOURCE_DIR) + "/tests/gguf/blocks.json");
+  std::ifstream file(source_dir() + "/tests/gguf/blocks.json");
   return nlohmann::json::parse(file);
 }
 
