@@ -12,10 +12,9 @@ using ir::kNone;
 using ir::Node;
 using ir::ValueId;
 
-// One rounding for each weight of a graph, where it is read first.
+// Each use has a rounding of its own, since uses may be in different stages; clean-up merges those of one stage.
 void round(ir::Module& module, const std::string& graph, const std::map<std::string, QuantizedWeight>& weights) {
   Rebuild rebuild(module, graph);
-  std::map<ValueId, ValueId> rounded;  // by the value that reads the weight
   for (const Node& node : rebuild.old().nodes) {
     std::vector<ValueId> inputs = rebuild.mapped(node.inputs);
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -23,17 +22,12 @@ void round(ir::Module& module, const std::string& graph, const std::map<std::str
       if (old == kNone || rebuild.old().value(old).kind != ir::ValueInfo::Kind::state) continue;
       const auto weight = weights.find(module.state(rebuild.old().value(old).state).name);
       if (weight == weights.end()) continue;
-      const auto [known, fresh] = rounded.try_emplace(old, kNone);
-      if (fresh) {
-        ir::Attributes attributes = ops::code_attributes(weight->second.format);
-        const Shape& shape = weight->second.type.shape;
-        std::int64_t split = 0;
-        for (std::int64_t rows = 1; rows < weight->second.n; ++split) rows *= shape[static_cast<int>(split)];
-        attributes.set("split", split);
-        known->second =
-            rebuild.add("round_to_codes", {inputs[i]}, attributes, weight->first + ".rounded", node).front();
-      }
-      inputs[i] = known->second;
+      ir::Attributes attributes = ops::code_attributes(weight->second.format);
+      const Shape& shape = weight->second.type.shape;
+      std::int64_t split = 0;
+      for (std::int64_t rows = 1; rows < weight->second.n; ++split) rows *= shape[static_cast<int>(split)];
+      attributes.set("split", split);
+      inputs[i] = rebuild.add("round_to_codes", {inputs[i]}, attributes, weight->first + ".rounded", node).front();
     }
     rebuild.add_like(node, inputs);
   }
