@@ -32,7 +32,6 @@ TEST_F(Said, KeysWithoutEffectAreWarnedOf) {
       {{"--train.momentum=0.8"}, "warning: train.momentum = 0.8 has no effect: it is for train.optimizer = \"sgd\""},
       {{"--train.optimizer=sgd", "--train.betas=0.8,0.9"}, "warning: train.betas = [0.8, 0.9] has no effect"},
       {{"--model.rope_theta=500"}, "warning: model.rope_theta = 500.0 has no effect"},
-      {{"--model.head_dim=4"}, "warning: model.head_dim = 4 has no effect: it is for model.family = \"llama\""},
       {{"--model.family=llama", "--model.dropout=0.1"}, "warning: model.dropout = 0.1 has no effect"},
       {{"--model.family=llama", "--model.rope_factor=2"}, "warning: model.rope_factor = 2.0 has no effect"},
       {{"--model.family=llama", "--model.rope_scaling=linear", "--model.rope_low=2"}, "warning: model.rope_low = 2.0"},

@@ -152,7 +152,7 @@ void Trained::train(std::int64_t steps) {
 train::StepResult Trained::step() {
   const auto step = static_cast<std::int64_t>(losses_.size());
   const train::StepResult result =
-      session_->step(batch_(config_, step), step, train::learning_rate(config_.train, step), config_.train.seed);
+      session_->step(batch_(config_, step), step, train::learning_rate(config_, step), config_.train.seed);
   losses_.push_back(static_cast<double>(result.loss));
   return result;
 }

@@ -75,7 +75,7 @@ std::string compared(Context& context, train::Config config, const train::Outcom
   std::vector<double> losses;
   steps = std::min<std::int64_t>(steps, std::ssize(outcome.losses));
   for (std::int64_t i = 0; i < steps; ++i) {
-    const auto result = one.session().step(loader.next(), i, train::learning_rate(c.train, i), c.train.seed);
+    const auto result = one.session().step(loader.next(), i, train::learning_rate(c, i), c.train.seed);
     losses.push_back(static_cast<double>(result.loss));
   }
   return fmt::format("equal   first {} steps replayed on one rank: {}\n", steps,

@@ -15,6 +15,7 @@
 #include "trireme/passes/in_flight.h"
 #include "trireme/passes/remat.h"
 #include "trireme/passes/split.h"
+#include "trireme/passes/state_graphs.h"
 #include "trireme/program/check_together.h"
 #include "trireme/program/concatenate.h"
 #include "trireme/program/messages.h"
@@ -89,6 +90,29 @@ void lower_async(RoleBuilder& builder, Role& role, const AsyncStage& stage, cons
   }
 }
 
+// Steps that prune have programs of their own, and so has the one after which the weights are remembered.
+void lower_pruning(RoleBuilder& builder, Compiled& c, const passes::Prune::Options& prune, program::LowerOptions step) {
+  step.before_tail.emplace_back(passes::kPrune);
+  step.after_tail = {passes::kRewind};
+  builder.lower("prune_step", "micro", step);
+  if (prune.rewind) {
+    step.before_tail = {passes::kTies};
+    step.after_tail = {passes::kRemember};
+    builder.lower("remember_step", "micro", step);
+  }
+  std::map<std::int64_t, std::string> special;
+  if (prune.rewind) special[prune.remembered] = "remember_step";
+  for (const std::int64_t at : prune.steps) special[at] = "prune_step";
+  c.steps.clear();
+  std::int64_t next = 0;
+  for (const auto& [at, program] : special) {
+    if (at > next) c.steps.push_back({"step", next});
+    c.steps.push_back({program, at});
+    next = at + 1;
+  }
+  c.steps.push_back({"step", next});
+}
+
 Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir::Module& common,
                   const passes::Places& places, std::vector<program::Action> actions, const CompileOptions& options) {
   Role role;
@@ -125,6 +149,7 @@ Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir:
       builder.lower("warm_step", "micro", step);
       c.steps = {{"warm_step", 0}, {"step", plan.compress->warmup}};
     }
+    if (plan.prune) lower_pruning(builder, c, *plan.prune, step);
   }
   builder.lower("eval", "eval");
   builder.lower("predict", "predict");
@@ -269,7 +294,7 @@ std::size_t check_roles(const Compiled& c) {
   if (c.asynchronous_pipeline())
     messages += check_async_stages(c);
   else
-    for (const StepProgram& step : c.steps) check(step.program, whole);
+    for (const std::string& program : c.step_programs()) check(program, whole);
   std::vector<std::string> others = {"init", "eval", "predict"};
   for (const Advance& advance : c.advance) others.push_back(advance.program);
   for (const std::string& other : others)

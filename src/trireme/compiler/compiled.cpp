@@ -61,9 +61,16 @@ std::vector<int> Compiled::members(const program::Group& group, int rank) const 
 
 const std::string& Compiled::step_program(std::int64_t step) const {
   if (steps.empty()) fail("nothing was compiled that does a step");
-  auto found = steps.begin();
-  while (found + 1 != steps.end() && (found + 1)->from <= step) ++found;
-  return found->program;
+  const auto next = std::upper_bound(steps.begin() + 1, steps.end(), step,
+                                     [](std::int64_t at, const StepProgram& program) { return at < program.from; });
+  return (next - 1)->program;
+}
+
+std::vector<std::string> Compiled::step_programs() const {
+  std::vector<std::string> names;
+  for (const StepProgram& step : steps)
+    if (std::find(names.begin(), names.end(), step.program) == names.end()) names.push_back(step.program);
+  return names;
 }
 
 bool Compiled::synchronous() const {

@@ -105,6 +105,8 @@ struct Compiled {
   // The ranks that `rank` meets in a group, itself among them, in the order of their coordinates; none where it is no
   // member.
   std::vector<int> members(const program::Group& group, int rank) const;
+  // The programs that do steps, each once.
+  std::vector<std::string> step_programs() const;
   // The name of the program that does a step, counted from 0.
   const std::string& step_program(std::int64_t step) const;
   // Whether every step of every rank ends with the same weights; otherwise ranks go at their own pace.

@@ -46,6 +46,8 @@ void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan, con
     p.add<passes::Optimizer>(graphs.optimizer);
     // Rewrites the update.
     if (fp16) p.add<passes::LossScale>(graphs.loss_scale);
+    // Extends the update, and is sharded with everything else.
+    if (plan.prune) p.add<passes::Prune>(*plan.prune);
   }
   // After the gradients, whose products are meant too.
   if (plan.precision == Precision::tf32) p.add<passes::Tf32>();

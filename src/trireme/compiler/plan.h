@@ -11,6 +11,7 @@
 #include "trireme/passes/compress_messages.h"
 #include "trireme/passes/offload.h"
 #include "trireme/passes/propagate.h"
+#include "trireme/passes/prune.h"
 #include "trireme/passes/server.h"
 #include "trireme/program/schedule/generate.h"
 
@@ -41,6 +42,7 @@ struct Plan {
   std::optional<passes::CompressGradients::Options> compress = {};
   std::optional<passes::CompressActivations::Kind> activations = {};  // nothing: saved as they are
   std::optional<passes::ServerOptions> server = {};
+  std::optional<passes::Prune::Options> prune = {};  // nothing: every element is trained
 
   std::size_t bucket = std::size_t{25} << 20;  // bytes of gradients reduced together
   bool overlap = true;                         // collectives on a stream of their own

@@ -7,6 +7,7 @@
 #include "trireme/ops/collective/collective.h"
 #include "trireme/ops/collective/halo.h"
 #include "trireme/ops/collective/message.h"
+#include "trireme/ops/compress/keep_largest.h"
 #include "trireme/ops/compress/orthonormalise.h"
 #include "trireme/ops/compress/pack.h"
 #include "trireme/ops/compress/take_largest.h"
@@ -148,6 +149,8 @@ ir::Registry builtin() {
   registry.add(orthonormalise_def());
   registry.add(take_largest_def());
   registry.add(add_taken_def());
+  registry.add(keep_largest_def());
+  registry.add(ramp_def());
   registry.add(push_def());
   registry.add(pull_def());
   registry.add(send_def());

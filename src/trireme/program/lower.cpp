@@ -83,6 +83,8 @@ class Lowering {
         for (const std::string& name : options_.before_tail)
           if (module_.has_graph(name)) run_tail(module_.graph(name));
         run_tail(*tail);
+        for (const std::string& name : options_.after_tail)
+          if (module_.has_graph(name)) run_tail(module_.graph(name));
         continue;
       }
       std::unique_ptr<GraphRun>& run = runs[index(action.micro)];

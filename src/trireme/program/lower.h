@@ -36,6 +36,7 @@ struct LowerOptions {
   std::string body = "micro";                 // run once per micro-batch
   std::vector<std::string> before_tail = {};  // graphs that are run once after them, where there are such,
   std::string tail = {};                      // and then this one ("update"); empty: none
+  std::vector<std::string> after_tail = {};   // and these behind it, where there are such
   int micro_batches = 1;
   int chunks = 1;  // of a pipeline's stage: a node's chunk is its `stage`
   int threads = 1;

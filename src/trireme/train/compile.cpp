@@ -7,6 +7,7 @@
 #include "trireme/train/compression.h"
 #include "trireme/train/device_choice.h"
 #include "trireme/train/graphs.h"
+#include "trireme/train/prune.h"
 #include "trireme/train/server_options.h"
 #include "trireme/train/sharding.h"
 
@@ -82,6 +83,9 @@ void check_device(const Config& config, device::Kind device, Purpose purpose) {
     refuse(
         "train.precision = \"tf32\" is a GPU's, and this run computes on the CPU; \"f32\" and \"bf16\" are there on "
         "both");
+  if (purpose == Purpose::train && config.prune.method != Prune::none && device != device::Kind::cpu)
+    refuse("prune.method = \"{}\" is not done on a {} yet; runtime.device = \"cpu\" does it", config.prune.method,
+           device::name_of(device));
   if (purpose == Purpose::train && config.memory.offload_update == OffloadUpdate::host && device == device::Kind::cpu)
     refuse(
         "memory.offload_update = \"host\" is for states offloaded from a GPU, and this run computes on the CPU, whose "
@@ -164,6 +168,7 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   if (config.memory.activations == Activations::sharded) plan.activations = passes::CompressActivations::Kind::sharded;
   if (config.memory.activations == Activations::int8) plan.activations = passes::CompressActivations::Kind::int8;
   if (trains) plan.server = server_options(config, planned.graphs.module, plan.mesh);
+  if (trains && config.prune.method != Prune::none) plan.prune = pruning(config, planned.graphs);
   plan.bucket = config.parallel.bucket.count;
   plan.overlap = config.parallel.overlap;
   plan.allreduce = algorithm_of(config);

@@ -42,6 +42,18 @@ struct MemoryConfig {
   friend bool operator==(const MemoryConfig&, const MemoryConfig&) = default;
 };
 
+struct PruneConfig {
+#define TRI_SECTION_PRUNE
+#include <trireme/options.def>
+  friend bool operator==(const PruneConfig&, const PruneConfig&) = default;
+};
+
+struct DistilConfig {
+#define TRI_SECTION_DISTIL
+#include <trireme/options.def>
+  friend bool operator==(const DistilConfig&, const DistilConfig&) = default;
+};
+
 struct RuntimeConfig {
 #define TRI_SECTION_RUNTIME
 #include <trireme/options.def>
@@ -66,6 +78,8 @@ struct Config {
   TrainConfig train;
   ParallelConfig parallel;
   MemoryConfig memory;
+  PruneConfig prune;
+  DistilConfig distil;
   RuntimeConfig runtime;
   OutputConfig output;
 

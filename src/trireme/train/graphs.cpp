@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/train/distil.h"
 
 namespace trireme::train {
 namespace {
@@ -42,7 +43,8 @@ std::vector<std::int64_t> advance_rows(std::int64_t longest) {
   return sizes;
 }
 
-void build(compiler::Graphs& graphs, const Config& config, const models::Model& model) {
+void build(compiler::Graphs& graphs, const Config& config, const Registry& registry) {
+  const models::Model& model = registry.models.at(config.model.family);
   ir::Module& module = graphs.module;
   const Shape batch{graphs.micro_rows, config.model.context};
   if (graphs.purpose == Purpose::train) {
@@ -50,7 +52,9 @@ void build(compiler::Graphs& graphs, const Config& config, const models::Model& 
     // Where every micro-batch has an update of its own, a loss is the mean over its rows.
     const bool each = mesh_of(config).size_of(ir::kPipelineAxis) > 1 && config.parallel.pipeline.text() == "pipedream";
     micro.rows_per_step = static_cast<double>(each ? graphs.micro_rows : config.train.batch);
-    micro.accumulate("loss", model.build(micro, inputs(micro, config.model, model.images, batch, true), config.model));
+    const models::Batch in = inputs(micro, config.model, model.images, batch, true);
+    micro.accumulate("loss", config.distil.teacher.empty() ? model.build(micro, in, config.model)
+                                                           : distilled_loss(micro, in, config, registry));
   }
   if (graphs.purpose != Purpose::generate) {
     Builder eval(module, "eval");
@@ -96,7 +100,7 @@ compiler::Graphs build_graphs(const Config& config, const Registry& registry, co
                       .weight_decay = config.train.weight_decay,
                       .clip = config.train.clip};
   graphs.loss_scale = {.start = config.train.loss_scale, .window = config.train.loss_scale_window};
-  build(graphs, config, model);
+  build(graphs, config, registry);
   return graphs;
 }
 

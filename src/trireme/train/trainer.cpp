@@ -20,6 +20,7 @@
 #include "trireme/planner/machine.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/convert.h"
+#include "trireme/train/distil.h"
 #include "trireme/train/evaluate.h"
 #include "trireme/train/open_data.h"
 #include "trireme/train/pipeline_warnings.h"
@@ -234,6 +235,7 @@ void Trainer::start() {
     resume(newest);
   else
     set_first_weights();
+  if (!config_.distil.teacher.empty()) load_teacher(config_, registry_, *session_);
   if (options_.write && leads()) metrics_ = std::make_unique<MetricsFile>(folder_ / "metrics.jsonl", step_);
   if (options_.write) {
     writer_ = std::make_unique<CheckpointWriter>(folder_, *session_, config_.output.keep, broken_);
@@ -413,7 +415,7 @@ Metrics Trainer::take_step(data::Loader& loader, Outcome& outcome) {
   const double waited = loader.waited();
   const data::Batch& batch = loader.next();
   const std::uint64_t sent = session_->sent_bytes();
-  const double lr = learning_rate(config_.train, step_);
+  const double lr = learning_rate(config_, step_);
   const StepResult result = session_->step(batch, step_, lr, config_.train.seed);
   if (!result.finite && !result.skipped()) stop_at_bad_step(batch, result, lr);
   ++step_;
@@ -438,7 +440,7 @@ Metrics Trainer::measured(const StepResult& result, std::int64_t step, double se
   m.loss = static_cast<double>(result.loss);
   m.grad_norm = static_cast<double>(result.grad_norm);
   m.step = step + 1;
-  m.lr = learning_rate(config_.train, step);
+  m.lr = learning_rate(config_, step);
   const auto per_step = static_cast<double>(config_.train.batch * data_.train->tokens_per_sample());
   m.tokens = m.step * static_cast<std::int64_t>(per_step);
   m.tokens_per_s = per_step / seconds;

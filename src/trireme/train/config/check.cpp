@@ -6,6 +6,8 @@
 #include "trireme/ir/axes.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/config/keys.h"
+#include "trireme/train/distil.h"
+#include "trireme/train/prune.h"
 #include "trireme/train/server_options.h"
 
 namespace trireme::train {
@@ -208,6 +210,8 @@ void check(const Config& config, const models::Families& families) {
   check_parallel(config);
   check_compression(config);
   check_server(config);
+  check_pruning(config);
+  check_distillation(config);
 }
 
 }  // namespace trireme::train

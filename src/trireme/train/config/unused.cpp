@@ -32,10 +32,6 @@ std::vector<Unused> table(const Config& c, const models::Families& families, int
       {family == "llama" && c.model.rope_scaling == "linear",
        "is for model.rope_scaling = \"llama3\"",
        {"model.rope_low", "model.rope_high", "model.rope_original"}},
-      // Folders of GPT-2s say what follows from their width.
-      {family == "gpt2" && c.model.head_dim * c.model.heads != c.model.width,
-       "is for model.family = \"llama\"",
-       {"model.head_dim"}},
       {ours && family != "gpt2", "is for model.family = \"gpt2\"", {"model.dropout"}},
       {family == "mlp", "is for models that normalise", {"model.norm_eps"}},
       {ours && images,
