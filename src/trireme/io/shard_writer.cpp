@@ -44,7 +44,7 @@ SafetensorsLayout layout_of(std::span<const ShardTensor> tensors) {
   std::vector<std::pair<std::string, TensorType>> types;
   types.reserve(tensors.size());
   for (const ShardTensor& t : tensors) {
-    types.emplace_back(slice_entry(t.name, t.number), TensorType{t.type.dtype, t.extent});
+    types.emplace_back(slice_entry(t.name, t.number), t.stored());
     TRI_CHECK(t.read || t.bytes.size() == types.back().second.bytes(), "{}: {} bytes for {}", t.name, t.bytes.size(),
               types.back().second.str());
   }
@@ -66,7 +66,7 @@ class Shard {
     sources_.push_back({std::as_bytes(std::span(layout_.head)), layout_.head.size(), nullptr});
     for (const std::size_t i : layout_.order) {
       const ShardTensor& t = tensors[i];
-      sources_.push_back({t.bytes, TensorType{t.type.dtype, t.extent}.bytes(), t.read ? &t.read : nullptr});
+      sources_.push_back({t.bytes, t.stored().bytes(), t.read ? &t.read : nullptr});
     }
   }
 
