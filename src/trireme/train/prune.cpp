@@ -10,12 +10,17 @@
 namespace trireme::train {
 namespace {
 
+// A run that is to be extended says so by decay_steps.
+std::int64_t planned_steps(const Config& config) {
+  return config.train.decay_steps > 0 ? config.train.decay_steps : config.train.steps;
+}
+
 std::int64_t begin_of(const Config& config) {
-  return config.prune.begin > 0 ? config.prune.begin : std::max<std::int64_t>(1, config.train.steps / 4);
+  return config.prune.begin > 0 ? config.prune.begin : std::max<std::int64_t>(1, planned_steps(config) / 4);
 }
 
 std::int64_t end_of(const Config& config) {
-  return config.prune.end > 0 ? config.prune.end : std::max(begin_of(config), config.train.steps * 3 / 4);
+  return config.prune.end > 0 ? config.prune.end : std::max(begin_of(config), planned_steps(config) * 3 / 4);
 }
 
 // Counted from 0.
@@ -133,7 +138,7 @@ void check_pruning(const Config& config) {
         "prune.pattern = \"blocks\" takes layers out of a trained model: `trireme compress FROM --out RUN "
         "--prune blocks:0.25`; while training, \"heads\", \"neurons\" and \"channels\" are there");
   const std::vector<std::int64_t> steps = pruning_steps(config);
-  if (config.train.steps > 0 && (steps.empty() || steps.back() >= config.train.steps))
+  if (config.train.steps > 0 && (steps.empty() || steps.back() >= std::max(config.train.steps, planned_steps(config))))
     refuse("prune.{} = {}: the last pruning would be in step {}, and train.steps = {}; the latest is step {}",
            prune.schedule == PruneSchedule::gradual ? "end" : "begin",
            prune.schedule == PruneSchedule::gradual ? end_of(config) : begin_of(config),
