@@ -101,8 +101,8 @@ class Cutter {
       const State& state = module_.state(parameter);
       // A scalar has no rows to share.
       if (state.type.shape.rank() == 0) continue;
-      // Weights that are only read.
-      if (!state.trained && options_.stage >= 3 && state.category == ir::Category::weights &&
+      // Weights that are only read, and so not saved.
+      if (!state.trained && options_.stage >= 3 && state.category == ir::Category::weights && !state.saved &&
           state.derived_from.empty())
         cut(parameter);
       if (!state.trained) continue;
