@@ -100,6 +100,34 @@ show_progress() {
   if [[ -t 2 ]] && ((SECONDS - started >= 2)); then printf '\r\033[K' >&2; fi
 }
 
+# The preset that ./trireme builds: cuda where there is a GPU, nvcc and cuBLASLt's header, for the GPUs that are there;
+# TRIREME_CUDA=off, or anything missing: release. `configure_options` is what CMake is given in addition.
+configure_options=()
+choose_preset() {
+  preset=release
+  configure_options=()
+  if [[ ${TRIREME_CUDA:-} == off ]] || ! have nvidia-smi; then return; fi
+  local capabilities
+  capabilities=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d '. ' | sort -un | paste -sd ';') || return 0
+  if [[ ! $capabilities =~ ^[0-9]+(\;[0-9]+)*$ ]]; then return; fi
+  local nvcc=${CUDACXX:-}
+  [[ -n $nvcc ]] || nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+  if [[ ! -x $nvcc ]]; then
+    [[ -d build/release ]] || say "there is a GPU, and no nvcc: building for the CPU alone (docs/cuda.md)"
+    return
+  fi
+  local version
+  version=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p')
+  local major=${version% *} minor=${version#* }
+  if ((major < 12 || (major == 12 && minor < 8))); then
+    [[ -d build/release ]] || say "there is a GPU, and nvcc $major.$minor is older than 12.8: building for the CPU alone"
+    return
+  fi
+  preset=cuda
+  configure_options=("-DCMAKE_CUDA_COMPILER=$nvcc" "-DCMAKE_CUDA_ARCHITECTURES=$capabilities")
+  [[ -d build/cuda ]] || say "building with CUDA for this machine's GPUs; TRIREME_CUDA=off ./trireme builds without"
+}
+
 # build PRESET TARGET…: configures where needed and builds what is stale. One build at a time per preset.
 build() {
   local preset=$1
@@ -110,7 +138,7 @@ build() {
   flock "$lock"
   if [[ ! -f $folder/build.ninja ]]; then
     say "configuring ($preset)"
-    if ! cmake --preset "$preset" >"$folder/configure.log" 2>&1; then
+    if ! cmake --preset "$preset" "${configure_options[@]}" >"$folder/configure.log" 2>&1; then
       rm -f "$folder/CMakeCache.txt"
       grep -A12 -m3 -E 'CMake Error|Could not find|not found' "$folder/configure.log" >&2 || cat "$folder/configure.log" >&2
       die "could not configure; all of it: $folder/configure.log"

@@ -118,7 +118,7 @@ class Executor {
   void note_use(std::size_t i);
   void wait_until_released(std::size_t i) const;
   void launch_on_host(std::size_t i);
-  void join(std::size_t except = 0);
+  void join(device::Streams::Set except = 0);
   void finish_streams();
   bool captures_all() const;
   bool is_ordered_here(std::int32_t event) const;

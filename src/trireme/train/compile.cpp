@@ -137,7 +137,8 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   const bool trains = options.purpose == Purpose::train;
   Planned planned;
   compiler::Plan& plan = planned.plan;
-  plan.device = device_of(config);
+  DeviceChoice device = choose_device(config, options.local_ranks);
+  plan.device = device.device;
   if (trains) plan.mesh = mesh_of(config);
   if (trains && config.parallel.compress != Compress::none && plan.mesh.ranks() == 1)
     refuse(
@@ -145,14 +146,18 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
         "the least",
         config.parallel.compress);
   planned.graphs = build_graphs(config, registry, options);
-  if (config.runtime.device == Device::automatic && !has_kernels(planned.graphs.module, plan.device))
+  plan.precision = precision_of(config);
+  if (const std::string missing = missing_kernel(config, planned.graphs, plan); !missing.empty()) {
+    if (config.runtime.device != Device::automatic) refuse("runtime.device = \"{}\": {}", config.runtime.device, missing);
+    device.why = missing;
     plan.device = device::Kind::cpu;
+  }
+  if (!device.why.empty()) planned.device_note = fmt::format("computes on the CPU: {}", device.why);
   check_device(config, plan.device, options.purpose);
   check_pipeline(config, plan.mesh);
 
   plan.threads = options.threads;
   plan.transport = options.transport;
-  plan.precision = precision_of(config);
   plan.sharding = sharding_of(config, plan.mesh);
   plan.zero = static_cast<int>(config.parallel.zero);
   plan.pipeline = program::parse_pipeline(config.parallel.pipeline.text());

@@ -58,7 +58,7 @@ OnCluster compile_on(Config config, const Registry& registry, cluster::Cluster c
   check(config, registry.models);
   const int ranks = mesh_of(config).ranks() + extra_ranks(config);
   const bool gpu = cluster.device.kind != "cpu";
-  const bool kernels = device::cuda::built() && mesh_of(config).size_of(ir::kPipelineAxis) == 1;
+  const bool kernels = device::cuda::built();
   config.runtime.device = gpu && kernels ? Device::cuda : Device::cpu;
   out.foreign = gpu && !kernels;
   emulate(cluster, config.runtime.link);

@@ -143,6 +143,7 @@ void Trainer::compile_plan() {
       .staging = std::numeric_limits<std::size_t>::max(),
       .staging_gives_way = whole,
       .transport = options_.world == nullptr ? comm::TransportKind::threads : comm::TransportKind::mpi,
+      .local_ranks = options_.world == nullptr ? 0 : options_.local_ranks,
       .decided = options_.plan,
       .dump_passes = leads() ? options_.dump_passes : "",
       .disabled_passes = options_.disabled_passes};
@@ -156,6 +157,7 @@ void Trainer::compile_plan() {
   if (whole && offloads_state(config_)) options.staging = kStaging;
   if (!options.dump_passes.empty()) compiler::remove_dumps(options.dump_passes);
   planned_ = make_plan(config_, registry_, options);
+  if (!planned_.device_note.empty() && leads()) note(LogLevel::info, planned_.device_note);
   if (planned_.stale && leads())
     note(LogLevel::info, fmt::format("the plan is made anew: {} is for another model", options_.plan->file));
   compiled_ = compile(planned_, config_, options);

@@ -17,6 +17,24 @@ Nccl::Id agreed_id(Communicator& group) {
   return id;
 }
 
+// The library's own, which wait for each other on their streams.
+class NcclMessage final : public DeviceMessage {
+ public:
+  NcclMessage(const Place& place, const Nccl& nccl, std::uint64_t& sent)
+      : DeviceMessage(place), nccl_(nccl), sent_(sent) {}
+
+  void start(const OnStream& on) override {
+    void* const stream = on.streams.native(on.stream);
+    if (!place_.sends) return nccl_.receive(place_.data, place_.bytes, place_.peer, stream);
+    nccl_.send(place_.data, place_.bytes, place_.peer, stream);
+    sent_ += place_.bytes;
+  }
+
+ private:
+  const Nccl& nccl_;
+  std::uint64_t& sent_;
+};
+
 // One rank on each GPU. The communicator is used to find each other, and to learn that one of them has given up.
 class NcclGroup final : public DeviceGroup {
  public:
@@ -78,6 +96,20 @@ class NcclGroup final : public DeviceGroup {
       sent_ += t.bytes - run;
     }
     nccl_.end();
+  }
+
+  void exchange(std::span<const Swap> swaps, const Options&, const OnStream& on) override {
+    nccl_.begin();
+    for (const Swap& swap : swaps) {
+      if (!swap.out.empty()) nccl_.send(swap.out.data(), swap.out.size(), swap.peer, stream(on));
+      if (!swap.in.empty()) nccl_.receive(swap.in.data(), swap.in.size(), swap.peer, stream(on));
+      sent_ += swap.out.size();
+    }
+    nccl_.end();
+  }
+
+  std::unique_ptr<DeviceMessage> message(const DeviceMessage::Place& place) override {
+    return std::make_unique<NcclMessage>(place, nccl_, sent_);
   }
 
   std::uint64_t sent() const override { return sent_; }
