@@ -350,12 +350,6 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
   c.micro_rows = graphs.micro_rows;
   c.micro_batches = graphs.micro_batches;
   if (!graphs.advance.empty()) c.cache_rows = graphs.cache_rows - graphs.advance.back();
-  if (plan.stages() > 1 && plan.device != device::Kind::cpu)
-    refuse("parallel.mesh = \"{}\": stages on a {} are not done yet; runtime.device = \"cpu\" is", plan.mesh.str(),
-           device::name_of(plan.device));
-  if (plan.is_spatial() && plan.device != device::Kind::cpu)
-    refuse("parallel.mesh = \"{}\": halos are not exchanged on a {} yet; runtime.device = \"cpu\" does it",
-           plan.mesh.str(), device::name_of(plan.device));
   c.image = image_shape(graphs.module);
   ir::Module common = graphs.module;
   if (const std::string until = first_pass_by_place(plan); !until.empty())
