@@ -2,7 +2,9 @@
 """Twenty steps on a GPU by several ranks that share it, against one rank: tensors sharded, stages of a pipeline, slices of
 images; asynchronous pipelines against the same on the CPU. Needs a GPU; standard library only.
 
-    tests/gpu/meshes_like_one_rank.py PROGRAM [--launch "mpirun -n {ranks}"] [--at-once N] [MODEL…]
+    tests/gpu/meshes_like_one_rank.py PROGRAM [--launch "mpirun -n {ranks}"] [--at-once N] [--only TEXT] [MODEL…]
+
+With --launch every rank is a process of its own; --only takes the meshes whose line has that text.
 """
 import argparse
 import concurrent.futures
@@ -59,6 +61,7 @@ def main():
     parser.add_argument("models", nargs="*")
     parser.add_argument("--launch", default="")
     parser.add_argument("--at-once", type=int, default=4)
+    parser.add_argument("--only", default="")
     options = parser.parse_args()
     program = str(pathlib.Path(options.program).resolve())
     cases = []  # what, the reference's arguments, the other's, tolerance
@@ -73,6 +76,7 @@ def main():
                 model = MODELS[name] + options_of(mesh)
                 cases.append((f"{name:7} f32  {mesh}, CPU and GPU", model + ["--runtime.device=cpu"],
                               model + ["--runtime.device=cuda"], TOLERANCE["f32"]))
+    cases = [case for case in cases if options.only in case[0]]
     bad = 0
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
         references = {}
