@@ -62,7 +62,7 @@ def main():
     parser.add_argument("--launch", default="")
     parser.add_argument("--at-once", type=int, default=4)
     parser.add_argument("--only", default="")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     program = str(pathlib.Path(options.program).resolve())
     cases = []  # what, the reference's arguments, the other's, tolerance
     for name in options.models or MODELS:

@@ -287,7 +287,7 @@ class Checker {
   std::span<const Group> groups_;
   Order order_;
   std::map<std::size_t, std::size_t> taken_;  // by send: its receive; empty where both are one
-  std::vector<std::size_t> first_;  // node of each role's first instruction
+  std::vector<std::size_t> first_;            // node of each role's first instruction
   std::size_t nodes_ = 0;
   std::vector<std::size_t> same_;  // by node: the one that stands for it, of the members of a collective
   std::vector<std::vector<std::size_t>> after_;
@@ -298,9 +298,8 @@ class Checker {
 }  // namespace
 
 TogetherReport check_together(std::span<const RoleProgram> roles, std::span<const Group> groups) {
-  const bool devices = std::any_of(roles.begin(), roles.end(), [](const RoleProgram& role) {
-    return role.program->device != device::Kind::cpu;
-  });
+  const bool devices = std::any_of(roles.begin(), roles.end(),
+                                   [](const RoleProgram& role) { return role.program->device != device::Kind::cpu; });
   if (devices) Checker(roles, groups, Checker::Order::one_thread).run();
   return Checker(roles, groups, Checker::Order::streams).run();
 }

@@ -32,7 +32,8 @@ struct TogetherReport {
 // collective are one node and so are a send and its receive, must have no cycle: an instruction follows the one before
 // it on its stream and those whose events it waits for, what takes pushes follows them, and a pull follows what answers
 // it. On a device, whose streams one thread gives their work, the same is proved of these threads: there a sender goes
-// on, and waits for the receiver where something waits for the event of the send. Throws, naming the instructions and their roles, on a mismatch or a cycle.
+// on, and waits for the receiver where something waits for the event of the send. Throws, naming the instructions and
+// their roles, on a mismatch or a cycle.
 TogetherReport check_together(std::span<const RoleProgram> roles, std::span<const Group> groups);
 
 // A digest of what a program exchanges with other ranks: the same for two programs that can run together as one role.

@@ -56,13 +56,12 @@ void Collectives::prepare_message(const Instruction& instruction, Part& part) {
     if (program_.device == device::Kind::cpu) return;
     const bool sends = instruction.kind == Instruction::Kind::send;
     const void* const data = sends ? part.place->inputs.front() : part.place->outputs.front();
-    part.message =
-        ranks_->device_messages(program::message_group(instruction), program_.device)
-            .message({.data = static_cast<std::byte*>(const_cast<void*>(data)),
-                      .bytes = (sends ? instruction.inputs : instruction.outputs).front().type.bytes(),
-                      .peer = part.peer,
-                      .tag = part.key,
-                      .sends = sends});
+    part.message = ranks_->device_messages(program::message_group(instruction), program_.device)
+                       .message({.data = static_cast<std::byte*>(const_cast<void*>(data)),
+                                 .bytes = (sends ? instruction.inputs : instruction.outputs).front().type.bytes(),
+                                 .peer = part.peer,
+                                 .tag = part.key,
+                                 .sends = sends});
     part.event = static_cast<std::size_t>(program_.events()) + events();
     ++messages_;
     if (sends && instruction.records != program::kNone)

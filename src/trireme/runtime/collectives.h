@@ -50,11 +50,11 @@ class Collectives {
     std::vector<comm::Cut> cuts;                // of a reduce_scatter or all_gather
     std::vector<comm::DeviceGroup::Exchange> exchanges;
     std::unique_ptr<HaloMoves> halo;
-    comm::Communicator* messages = nullptr;  // between stages
+    comm::Communicator* messages = nullptr;        // between stages
     std::unique_ptr<comm::DeviceMessage> message;  // between stages, in a device's memory
     std::size_t event = 0;                         // its own
     bool on_its_way = false;
-    int peer = 0;                            // of a message
+    int peer = 0;  // of a message
     int key = 0;
   };
   void prepare_message(const program::Instruction& instruction, Part& part);
@@ -68,7 +68,7 @@ class Collectives {
     std::vector<std::byte> bytes;
     comm::Request request;
   };
-  std::int32_t messages_ = 0;                              // between stages, in a device's memory
+  std::int32_t messages_ = 0;                            // between stages, in a device's memory
   std::unordered_map<std::int32_t, std::size_t> sends_;  // of these, by event: the instruction
   bool copies_sent_ = false;
   std::vector<std::unique_ptr<Sent>> sent_;

@@ -9,7 +9,9 @@
 namespace trireme::runtime {
 
 HaloMoves::HaloMoves(const program::Instruction& instruction, const Prepared& p, device::Kind device)
-    : device_(device), dtype_(instruction.inputs.front().type.dtype), reduces_(instruction.op->name == ops::kHaloReduce) {
+    : device_(device),
+      dtype_(instruction.inputs.front().type.dtype),
+      reduces_(instruction.op->name == ops::kHaloReduce) {
   const ops::Halo halo(instruction.attributes);
   const TensorType& in = instruction.inputs.front().type;
   const TensorType& out = instruction.outputs.front().type;

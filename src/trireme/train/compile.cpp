@@ -148,7 +148,8 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   planned.graphs = build_graphs(config, registry, options);
   plan.precision = precision_of(config);
   if (const std::string missing = missing_kernel(config, planned.graphs, plan); !missing.empty()) {
-    if (config.runtime.device != Device::automatic) refuse("runtime.device = \"{}\": {}", config.runtime.device, missing);
+    if (config.runtime.device != Device::automatic)
+      refuse("runtime.device = \"{}\": {}", config.runtime.device, missing);
     device.why = missing;
     plan.device = device::Kind::cpu;
   }

@@ -60,8 +60,7 @@ class ThreadStreams final : public Streams {
     if (bytes > 0) std::memmove(to, from, bytes);
   }
   void copy_runs(const Runs& to, const Runs& from, std::size_t bytes, std::size_t count, std::size_t stream) override {
-    for (std::size_t i = 0; i < count; ++i)
-      copy(to.first + i * to.stride, from.first + i * from.stride, bytes, stream);
+    for (std::size_t i = 0; i < count; ++i) copy(to.first + i * to.stride, from.first + i * from.stride, bytes, stream);
   }
   void copy_all(std::span<const Copy> copies, std::size_t stream) override {
     for (const Copy& c : copies) copy(c.to, c.from, c.bytes, stream);
