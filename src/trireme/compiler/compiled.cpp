@@ -48,9 +48,12 @@ std::vector<int> Compiled::members(const program::Group& group, int rank) const 
   // Coordinates along all other axes.
   const auto rest = [&](int r) {
     const ir::Mesh& own = role_of(r).module.mesh;
-    std::vector<int> at = coordinate(r);
-    for (const std::string& axis : group.axes) at[own.index_of(axis)] = 0;
-    return group.axes.empty() ? std::vector<int>{} : at;
+    const std::vector<int> at = coordinate(r);
+    std::map<std::string, int> others;
+    for (std::size_t a = 0; a < own.axes.size() && !group.axes.empty(); ++a)
+      if (std::find(group.axes.begin(), group.axes.end(), own.axes[a].name) == group.axes.end())
+        others[own.axes[a].name] = at[a];
+    return others;
   };
   std::vector<int> met;
   if (!takes_part(rank)) return met;

@@ -86,11 +86,6 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
   const bool trains = graphs.purpose == Purpose::train;
   passes::Pipeline p;
   add_common(p, graphs, plan, at);
-  if (place) {
-    p.add<passes::ServerSide>(*plan.server, *place);
-    p.add<passes::CleanUp>();
-    return p;
-  }
   // After partition, which is the same for all stages; before everything that counts bytes or moves work about.
   const auto place_of_stage = at.find(ir::kPipelineAxis);
   const int stage = place_of_stage == at.end() ? 0 : place_of_stage->second;
@@ -98,6 +93,11 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
   if (plan.stages() > 1)
     p.add<passes::Split>(passes::Split::Options{
         .stages = plan.stages(), .stage = stage, .parts = plan.parts(), .asynchronous = asynchronous.has_value()});
+  if (place) {
+    p.add<passes::ServerSide>(*plan.server, *place);
+    p.add<passes::CleanUp>();
+    return p;
+  }
   // Before anything looks at what is saved of what was received.
   if (plan.stages() > 1 && plan.messages)
     p.add<passes::CompressMessages>(passes::CompressMessages::Options{.kind = *plan.messages});

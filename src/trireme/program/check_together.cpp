@@ -191,7 +191,10 @@ class Checker {
       if (!push && all[i].kind != Instruction::Kind::pull) continue;
       const auto peer = static_cast<int>(all[i].attributes.integer("peer"));
       const auto key = static_cast<int>(all[i].attributes.integer("key"));
-      const std::size_t other = role_of_rank(peer);
+      const std::vector<int>& peers = roles_[role].peers;
+      const bool known = peers.empty() || (peer >= 0 && peer < static_cast<int>(peers.size()));
+      const std::size_t other =
+          !known ? roles_.size() : role_of_rank(peers.empty() ? peer : peers[static_cast<std::size_t>(peer)]);
       if (other == roles_.size() || roles_[other].exchange == nullptr)
         fail("{} is for rank {}, which takes no messages", describe(role, i), peer);
       const Exchange& table = *roles_[other].exchange;

@@ -16,6 +16,7 @@ struct RoleProgram {
   const Program* program = nullptr;
   std::vector<int> ranks = {};         // of the run
   const Exchange* exchange = nullptr;  // it takes all pushes before its program and answers all pulls behind it
+  std::vector<int> peers = {};         // ranks of the run that its pushes and pulls number; empty: all of them
   std::string at = {};                 // which of the roles of its stage it is: messages go between those at one place
 };
 

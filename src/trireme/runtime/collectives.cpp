@@ -3,6 +3,7 @@
 #include "trireme/core/error.h"
 #include "trireme/ops/collective/collective.h"
 #include "trireme/ops/collective/halo.h"
+#include "trireme/program/group.h"
 #include "trireme/program/messages.h"
 #include "trireme/program/print.h"
 
@@ -57,7 +58,8 @@ void Collectives::prepare_message(const Instruction& instruction, Part& part) co
   }
   part.peer = static_cast<int>(instruction.attributes.integer("peer"));
   part.key = static_cast<int>(instruction.attributes.integer("key"));
-  if (part.peer >= ranks_->all().size()) fail("there is no rank {}", part.peer);
+  part.messages = &ranks_->messages(program::kServerMessages);
+  if (part.peer >= part.messages->size()) fail("there is no rank {} among the servers and their workers", part.peer);
 }
 
 void Collectives::run(std::size_t i, device::Streams& streams, std::size_t first_event) {
@@ -93,7 +95,7 @@ void Collectives::finish_sends() {
 
 void Collectives::send_or_receive(const Instruction& instruction, const Part& part) {
   const Prepared& p = *part.place;
-  comm::Communicator& group = part.messages != nullptr ? *part.messages : ranks_->all();
+  comm::Communicator& group = *part.messages;
   if (instruction.kind == Instruction::Kind::pull || instruction.kind == Instruction::Kind::receive) {
     group.recv({static_cast<std::byte*>(p.outputs.front()), instruction.outputs.front().type.bytes()}, part.peer,
                part.key);

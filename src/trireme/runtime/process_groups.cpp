@@ -16,13 +16,10 @@ std::size_t ProcessGroups::find(std::string_view axis) const {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (entries_[i].messages.empty() && fmt::format("{}", fmt::join(entries_[i].axes, "+")) == axis) return i;
   }
-  if (axis.empty()) fail("the run has no group of all its ranks");
   fail("the run has no group along axis '{}'", axis);
 }
 
 comm::Communicator& ProcessGroups::group(std::string_view axis) const { return *entries_[find(axis)].communicator; }
-
-comm::Communicator& ProcessGroups::all() const { return *entries_[find({})].communicator; }
 
 comm::Communicator& ProcessGroups::messages(std::string_view group) const {
   for (const Entry& entry : entries_)

@@ -39,10 +39,9 @@ class ProcessGroups {
   comm::Communicator& group(std::string_view axis) const;
   // The same ranks, for what is in a device's memory.
   comm::DeviceGroup& device_group(std::string_view axis, device::Kind kind);
-  // The two ranks that send and receive such messages, in this order. Throws where the table has no such group.
+  // The ranks that send and receive such messages: of two stages, the one that sends comes first. Throws where the
+  // table has no such group.
   comm::Communicator& messages(std::string_view group) const;
-  // All ranks of the run. Throws where the table has no such group.
-  comm::Communicator& all() const;
   // Waits for the streams; throws when another rank has failed, instead of waiting for it (comm/device/group.h).
   void synchronize(device::Streams& streams) const;
   // After a failure of this rank: no stream waits for the others any more.
