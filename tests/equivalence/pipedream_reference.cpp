@@ -49,8 +49,10 @@ PipedreamReference::PipedreamReference(const train::Config& config)
   const train::Compiled piped = train::compile(config, registry, {});
   micro_batches_ = piped.micro_batches;
   micro_rows_ = piped.micro_rows;
+  stages_.resize(static_cast<std::size_t>(piped.plan.stages()));
   for (const train::Role& role : piped.roles) {
-    Stage& stage = stages_.emplace_back();
+    Stage& stage = stages_[static_cast<std::size_t>(role.places.at("pp"))];
+    if (!stage.parameters.empty()) continue;  // at other places along h and w
     for (const ir::State& state : role.module.states) {
       if (!state.trained) continue;
       stage.parameters.push_back(state.name);

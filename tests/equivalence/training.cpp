@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
@@ -125,7 +126,10 @@ namespace {
 
 train::Compiled compiled(const train::Config& config, const train::Registry& registry, const Setup& setup) {
   train::Compiled c =
-      train::compile(config, registry, {.threads = setup.threads, .disabled_passes = setup.disabled_passes});
+      train::compile(config, registry,
+                     {.threads = setup.threads,
+                      .transport = setup.world == nullptr ? comm::TransportKind::threads : comm::TransportKind::mpi,
+                      .disabled_passes = setup.disabled_passes});
   if (setup.rework) setup.rework(c);
   return c;
 }
@@ -137,12 +141,34 @@ Trained::Trained(const train::Config& config, const Setup& setup)
       batch_(setup.batch ? setup.batch : batch_of),
       registry_(setup.registry),
       compiled_(testing::compiled(config_, registry_, setup)),
-      session_(std::make_unique<train::Session>(
-          compiled_, train::SessionOptions{.threads = setup.threads, .allreduce = train::algorithm_of(config)})) {
+      session_(
+          std::make_unique<train::Session>(compiled_, train::SessionOptions{.world = setup.world,
+                                                                            .threads = setup.threads,
+                                                                            .allreduce = train::algorithm_of(config),
+                                                                            .link = setup.link})) {
   session_->initialize(config_.train.seed);
 }
 
+// Those of an asynchronous pipeline together, which is empty before and after them.
+void Trained::run(std::int64_t steps) {
+  std::vector<std::deque<data::Batch>> batches(session_->ranks().size());  // which stay where they are
+  session_->run({.first = static_cast<std::int64_t>(losses_.size()),
+                 .count = steps,
+                 .seed = config_.train.seed,
+                 .lr = [&](std::int64_t step) { return train::learning_rate(config_.train, step); },
+                 .batch = [&](std::size_t rank, std::int64_t step) -> const data::Batch& {
+                   return batches[rank].emplace_back(batch_(config_, step));
+                 },
+                 .done =
+                     [&](std::size_t rank, std::int64_t, const train::StepResult& result) {
+                       if (rank != 0) return;
+                       EXPECT_TRUE(result.finite) << "step " << losses_.size();
+                       losses_.push_back(static_cast<double>(result.loss));
+                     }});
+}
+
 void Trained::train(std::int64_t steps) {
+  if (compiled_.asynchronous_pipeline()) return run(steps);
   for (std::int64_t i = 0; i < steps; ++i) {
     const train::StepResult result = step();
     ASSERT_TRUE(result.finite) << "step " << losses_.size() - 1;

@@ -27,6 +27,8 @@ struct Setup {
   std::function<void(train::Compiled&)> rework = {};  // of what was compiled, before it runs
   std::function<data::Batch(const train::Config&, std::int64_t step)> batch = {};  // in the place of batch_of
   train::Registry registry = {};
+  std::string link = {};                // emulated
+  comm::Communicator* world = nullptr;  // of which this process is a rank; null: ranks are threads
 };
 
 // `config` with its batch cut over so many ranks.
@@ -56,6 +58,8 @@ class Trained {
   std::map<std::string, std::vector<float>> state();
 
  private:
+  void run(std::int64_t steps);
+
   train::Config config_;
   std::function<data::Batch(const train::Config&, std::int64_t step)> batch_;
   train::Registry registry_;
