@@ -179,8 +179,8 @@ TEST(PipelineImages, StatisticsAreTakenOnceUnderRecomputation) {
   }
 }
 
-// Of each micro-batch that is under way a stage in the middle holds what enters its layers and what it has sent; of all
-// of them together, one layer's activations.
+// Of each micro-batch that is under way a stage in the middle holds what enters its layers; of all of them together,
+// one layer's activations and what is on its way to the next stage.
 TEST(PipelineMemory, UnderFullRecomputationStagesHoldWhatEntersTheirLayers) {
   constexpr std::int64_t kRows = 2;
   const auto arena = [](std::int64_t layers, const char* pipeline, std::int64_t micro_batches, std::size_t stage) {
@@ -196,7 +196,7 @@ TEST(PipelineMemory, UnderFullRecomputationStagesHoldWhatEntersTheirLayers) {
   const std::size_t entering = static_cast<std::size_t>(kRows * config.model.context * config.model.width) * 4;
   for (const std::size_t layers : {2U, 4U}) {
     const auto count = static_cast<std::int64_t>(layers);
-    const std::size_t each = (layers + 1) * entering + 64;  // and whether it has left
+    const std::size_t each = layers * entering;
     for (const std::size_t stage : {1U, 2U}) {
       SCOPED_TRACE(fmt::format("{} layers in stage {}", layers, stage));
       // gpipe holds all micro-batches, 1f1b as many as there are stages from this one on.
@@ -205,6 +205,25 @@ TEST(PipelineMemory, UnderFullRecomputationStagesHoldWhatEntersTheirLayers) {
     }
     EXPECT_EQ(arena(count, "1f1b", 7, 1) - arena(count, "1f1b", 7, 2), each);
   }
+}
+
+TEST(PipelineMemory, ZeroBubbleAutoHoldsWhatTheLimitAllows) {
+  train::Config plain = model("gpt2", 4, 12);
+  train::Config config = piped(plain, "pp=4", "zero-bubble:auto");
+  const auto held = [](const Trained& trained) {
+    const std::vector<int> stages = program::held(trained.compiled().plan.schedule(trained.compiled().micro_batches));
+    return *std::max_element(stages.begin(), stages.end());
+  };
+  const Trained free(config);
+  const Trained least(piped(plain, "pp=4", "1f1b"));
+  ASSERT_GT(held(free), 4);
+  ASSERT_GT(free.compiled().arena_bytes(), least.compiled().arena_bytes());
+  config.memory.limit.count = (free.compiled().arena_bytes() + least.compiled().arena_bytes()) / 2;
+  const Trained limited(config);
+  EXPECT_LE(limited.compiled().arena_bytes(), config.memory.limit.count);
+  EXPECT_LT(held(limited), held(free));
+  plain.memory.limit = {};
+  expect_like_one_rank(plain, config);
 }
 
 // Bytes of the messages that all stages send in a step, by channel.

@@ -22,23 +22,30 @@
 namespace trireme::compiler {
 namespace {
 
+// The order in which the stages work; nothing: there are none.
+struct Order {
+  std::vector<std::vector<program::Action>> stages = {{}};
+  program::MessageOptions messages = {};
+
+  std::vector<program::Action> of(std::size_t stage) const { return stages[stages.size() == 1 ? 0 : stage]; }
+};
+
+Order order_of(const Graphs& graphs, const Plan& plan) {
+  if (plan.stages() == 1 || graphs.purpose != Purpose::train) return {};
+  const program::Schedule schedule = plan.schedule(graphs.micro_batches);
+  return {schedule.stages, {schedule.asynchronous() ? 0 : program::sends_in_flight(schedule)}};
+}
+
 // Without a pipeline: each micro-batch to its end.
-program::LowerOptions step_options(const Graphs& graphs, const Plan& plan, const ir::Mesh& mesh,
-                                   std::vector<program::Action> actions) {
+program::LowerOptions step_options(const Graphs& graphs, const Plan& plan, const ir::Mesh& mesh, const Order& order,
+                                   std::size_t stage) {
   program::LowerOptions lowering = lower_options(plan, mesh);
   lowering.before_tail = {passes::kTies};
   lowering.tail = "update";
   lowering.micro_batches = graphs.micro_batches;
-  lowering.actions = std::move(actions);
+  lowering.actions = order.of(stage);
+  lowering.messages = order.messages;
   return lowering;
-}
-
-// The order in which each stage works; nothing: there are no stages.
-std::vector<std::vector<program::Action>> stage_actions(const Graphs& graphs, const Plan& plan) {
-  if (plan.stages() == 1 || graphs.purpose != Purpose::train) return {{}};
-  const program::Schedule schedule = program::make_schedule(
-      {.pipeline = plan.pipeline, .stages = plan.stages(), .micro_batches = graphs.micro_batches});
-  return schedule.stages;
 }
 
 // Where the ranks of each role are: one role for every stage and every place along h and w.
@@ -90,7 +97,7 @@ void lower_async(RoleBuilder& builder, Role& role, const AsyncStage& stage, cons
 }
 
 Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir::Module& common,
-                  const passes::Places& places, std::vector<program::Action> actions, const CompileOptions& options) {
+                  const passes::Places& places, const Order& order, const CompileOptions& options) {
   Role role;
   role.name = role_name(places);
   role.places = places;
@@ -112,12 +119,13 @@ Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir:
                       {dump, passes.names().size() + 1, options.on_pass});
   builder.lower("init", "init");
   builder.lower("derive", "derive");
-  const auto stage = places.find(ir::kPipelineAxis);
-  if (const auto asynchronous = async_stage(graphs, plan, stage == places.end() ? 0 : stage->second)) {
-    lower_async(builder, role, *asynchronous, step_options(graphs, plan, role.module.mesh, {}));
+  const auto place = places.find(ir::kPipelineAxis);
+  const int stage = place == places.end() ? 0 : place->second;
+  if (const auto asynchronous = async_stage(graphs, plan, stage)) {
+    lower_async(builder, role, *asynchronous, step_options(graphs, plan, role.module.mesh, Order{}, 0));
     c.steps = {{"fill", 0}, {"step", 1}};
   } else if (role.module.has_graph("micro")) {
-    program::LowerOptions step = step_options(graphs, plan, role.module.mesh, std::move(actions));
+    program::LowerOptions step = step_options(graphs, plan, role.module.mesh, order, static_cast<std::size_t>(stage));
     builder.lower("step", "micro", step);
     c.steps = {{"step", 0}};
     if (role.module.has_graph(passes::kWarmUpdate)) {
@@ -153,8 +161,8 @@ std::set<std::vector<int>> places_beyond(const Compiled& c, std::size_t role, co
 }
 
 // Every axis of a role's mesh is a group of its own, and so are several axes over which it has a collective. Roles with
-// the same mesh share a group where their ranks meet in it: stages along pp, servers along theirs. Where ranks exchange
-// messages with servers, all of them are one more; messages between stages have a group for each direction.
+// the same mesh share a group where their ranks meet in it: stages along pp, servers along theirs. Replicas and their
+// servers are groups for their messages; messages between stages have a group for each direction.
 std::vector<program::Group> groups_of(const Compiled& c) {
   const std::vector<Role>& roles = c.roles;
   std::vector<program::Group> groups;
@@ -162,6 +170,7 @@ std::vector<program::Group> groups_of(const Compiled& c) {
     for (program::Group& group : groups) {
       const std::size_t other = group.axes == axes ? group.roles.front() : role;
       if (other != role && roles[other].module.mesh == roles[role].module.mesh &&
+          roles[other].exchange.has_value() == roles[role].exchange.has_value() &&
           places_beyond(c, other, axes) == places_beyond(c, role, axes)) {
         group.roles.push_back(role);
         return;
@@ -170,8 +179,12 @@ std::vector<program::Group> groups_of(const Compiled& c) {
     groups.push_back({axes, {role}});
   };
   if (std::any_of(roles.begin(), roles.end(), [](const Role& role) { return role.exchange.has_value(); })) {
-    groups.push_back({});
-    for (std::size_t r = 0; r < roles.size(); ++r) groups.front().roles.push_back(r);
+    groups.push_back({{kRowAxis, passes::kServerAxis}, {}, program::kServerMessages});
+    groups.push_back({{}, {}, program::kAllServers});
+    for (std::size_t r = 0; r < roles.size(); ++r) {
+      groups[0].roles.push_back(r);
+      if (roles[r].exchange) groups[1].roles.push_back(r);
+    }
   }
   for (std::size_t r = 0; r < roles.size(); ++r)
     for (const ir::Mesh::Axis& axis : roles[r].module.mesh.axes) join({axis.name}, r);
@@ -192,7 +205,8 @@ std::vector<program::Group> groups_of(const Compiled& c) {
           groups.push_back({{ir::kPipelineAxis}, {}, program::message_group(i)});
           for (std::size_t r = 0; r < roles.size(); ++r)
             for (const char* end : {"from", "to"})
-              if (roles[r].places.at(ir::kPipelineAxis) == i.attributes.integer(end)) groups.back().roles.push_back(r);
+              if (!roles[r].exchange && roles[r].places.at(ir::kPipelineAxis) == i.attributes.integer(end))
+                groups.back().roles.push_back(r);
         }
   if (c.asynchronous_pipeline()) {
     groups.push_back({{}, {}, kReports});
@@ -220,9 +234,12 @@ class RoleCheck {
       number[r] = running.size();
       passes::Places rest = role.places;
       rest.erase(ir::kPipelineAxis);
-      running.push_back({role.name, own, {}, exchange, rest.empty() ? "" : " at " + role_name(rest)});
+      running.push_back({role.name, own, {}, exchange, {}, rest.empty() ? "" : " at " + role_name(rest)});
       for (int rank = 0; rank < c_.ranks(); ++rank)
         if (c_.seat(rank).role == r) running.back().ranks.push_back(rank);
+      for (const program::Group& group : c_.groups)
+        if (group.messages == program::kServerMessages)
+          running.back().peers = c_.members(group, running.back().ranks.front());
     }
     std::vector<program::Group> groups = c_.groups;
     for (program::Group& group : groups) {
@@ -327,14 +344,14 @@ void Compilation::run_until(const Plan& plan, const std::string& pass) {
 }
 
 std::vector<program::Action> Compilation::actions(const Plan& plan) const {
-  const std::vector<program::Action> own = stage_actions(graphs_, plan)[stage()];
+  const std::vector<program::Action> own = order_of(graphs_, plan).of(stage());
   return own.empty() ? program::plain_order({.micro_batches = graphs_.micro_batches}) : own;
 }
 
 program::Program Compilation::step(const Plan& plan) const {
   ir::Module module = module_;
   graph_passes(graphs_, plan, {}, at_).run(module, {.from = next_});
-  program::LowerOptions options = step_options(graphs_, plan, module.mesh, stage_actions(graphs_, plan)[stage()]);
+  program::LowerOptions options = step_options(graphs_, plan, module.mesh, order_of(graphs_, plan), stage());
   if (const auto asynchronous = async_stage(graphs_, plan, static_cast<int>(stage()))) {
     options.calls = asynchronous->calls(module, AsyncStage::Part::step, asynchronous->period());
     options.sums_begun = asynchronous->sums_begun(AsyncStage::Part::step);
@@ -360,14 +377,10 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
   ir::Module common = graphs.module;
   if (const std::string until = first_pass_by_place(plan); !until.empty())
     graph_passes(graphs, plan).run(common, {.dump = options.dump_passes, .on_pass = options.on_pass, .until = until});
-  const std::vector<std::vector<program::Action>> actions = stage_actions(graphs, plan);
+  const Order order = order_of(graphs, plan);
   const std::vector<passes::Places> all_places = role_places(plan);
-  for (const passes::Places& places : all_places) {
-    const auto stage = places.find(ir::kPipelineAxis);
-    c.roles.push_back(compile_rows(c, graphs, plan, common, places,
-                                   actions[stage == places.end() ? 0 : static_cast<std::size_t>(stage->second)],
-                                   options));
-  }
+  for (const passes::Places& places : all_places)
+    c.roles.push_back(compile_rows(c, graphs, plan, common, places, order, options));
   if (plan.stages() > 1) check_names(plan, common, c.roles);
   for (int r = 0; r < plan.mesh.ranks(); ++r) {
     passes::Places own;
@@ -375,7 +388,7 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
     const auto role = std::find(all_places.begin(), all_places.end(), own);
     c.seats.push_back({static_cast<std::size_t>(role - all_places.begin()), r});
   }
-  add_server_roles(c, graphs, plan, options);
+  add_server_roles(c, graphs, plan, all_places, options);
   c.groups = groups_of(c);
   c.checked.messages += check_roles(c);
   return c;

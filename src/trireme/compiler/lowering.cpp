@@ -13,6 +13,7 @@ program::CollectiveOptions collective_options(const Plan& plan, const ir::Mesh& 
   program::CollectiveOptions options;
   options.overlap = plan.overlap;
   options.ahead = plan.bucket;
+  options.own_reductions = plan.device == device::Kind::cpu;
   if (plan.device != device::Kind::cpu) return options;  // what they need lies in the host's memory
   options.scratch = [algorithm = plan.allreduce, mesh, transport = plan.transport](const program::Instruction& i) {
     if (ops::is_halo(*i.op)) {

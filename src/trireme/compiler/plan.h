@@ -36,6 +36,7 @@ struct Plan {
   int zero = 0;
   // Of a mesh with an axis pp: the order of the stages' work, and the layers of each part; empty: balanced by cost.
   program::PipelineName pipeline = {};
+  int max_held = 0;  // zero-bubble:auto: micro-batches that a stage may hold; 0: any number
   std::vector<std::int64_t> stage_layers = {};
   std::optional<passes::CompressMessages::Kind> messages = {};  // between stages; nothing: sent as they are
   std::optional<passes::CompressGradients::Options> compress = {};
@@ -58,6 +59,13 @@ struct Plan {
   // Whether heights or widths of images are sharded.
   bool is_spatial() const { return mesh.size_of(ir::kHeightAxis) * mesh.size_of(ir::kWidthAxis) > 1; }
   int stages() const { return mesh.size_of(ir::kPipelineAxis); }
+  // In which order the stages work.
+  program::Schedule schedule(int micro_batches) const {
+    return program::make_schedule({.pipeline = pipeline,
+                                   .stages = stages(),
+                                   .micro_batches = micro_batches,
+                                   .max_held = max_held == 0 ? std::vector<int>{} : std::vector<int>{max_held}});
+  }
   // Of the model, each of which is a chunk of a stage.
   int parts() const { return stages() * (stages() > 1 ? pipeline.chunks : 1); }
 };

@@ -1,10 +1,13 @@
 #include "trireme/program/collectives.h"
 
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/ir/axes.h"
 #include "trireme/ops/collective/collective.h"
 #include "trireme/program/stream_order.h"
 
@@ -21,8 +24,11 @@ class Scheduler {
     if (std::none_of(p_.instructions.begin(), p_.instructions.end(), collective)) return;
     add_scratch();
     if (!options_.overlap) return;
+    find_streams();
+    find_sends();
     move();
     order_stream(p_, kCommStream);
+    if (own_reductions_) order_stream(p_, kReduceStream);
   }
 
  private:
@@ -34,6 +40,44 @@ class Scheduler {
       i.workspace = {static_cast<BufferId>(p_.buffers.size()), {DType::u8, {static_cast<std::int64_t>(bytes)}}};
       p_.buffers.push_back({i.name, bytes, 0, Category::staging, kNone, kNone, kNone});
     }
+  }
+
+  static bool over_replicas(const Instruction& i) {
+    if (i.kind != Instruction::Kind::collective) return false;
+    const std::vector<std::string> axes = split(i.attributes.text("axis"), '+');
+    return std::find(axes.begin(), axes.end(), ir::kDataAxis) != axes.end();
+  }
+
+  // A communicator is used from one stream: which one follows from the axes.
+  void find_streams() {
+    bool over = false;
+    bool others = false;
+    for (const Instruction& i : p_.instructions)
+      if (collective(i)) (over_replicas(i) ? over : others) = true;
+    own_reductions_ = options_.own_reductions && over && others;
+  }
+  std::int32_t stream_of(const Instruction& i) const {
+    return own_reductions_ && over_replicas(i) ? kReduceStream : kCommStream;
+  }
+
+  // By place: behind the last message that the backward action there still sends; without one, the place itself.
+  void find_sends() {
+    behind_send_.resize(p_.instructions.size() + 1);
+    std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> sent;
+    for (std::size_t i = p_.instructions.size() + 1; i-- > 0;) {
+      behind_send_[i] = i;
+      if (i == p_.instructions.size()) continue;
+      const Instruction& instruction = p_.instructions[i];
+      if (instruction.phase != ir::Phase::input_gradient && instruction.phase != ir::Phase::weight_gradient) continue;
+      const std::pair action{instruction.micro, instruction.chunk};
+      if (instruction.kind == Instruction::Kind::send) sent.try_emplace(action, i + 1);
+      if (const auto send = sent.find(action); send != sent.end()) behind_send_[i] = std::max(i, send->second);
+    }
+  }
+
+  // Of gradients, over replicas.
+  bool sums_gradients(const Instruction& i) const {
+    return over_replicas(i) && i.op->name != ops::kAllGather && i.phase != ir::Phase::forward && combines(i);
   }
 
   bool gathers_for_use(const Instruction& i) const {
@@ -96,6 +140,7 @@ class Scheduler {
           earliest = std::max({earliest, before.written, writes ? before.read : 0});
         });
         for (const std::int32_t event : instruction.waits) earliest = std::max(earliest, recorded.at(event));
+        if (sums_gradients(instruction)) earliest = std::min(i, behind_send_[earliest]);
         at[i] = earliest;
         if (collective(instruction) && gathers_for_use(instruction)) gathers.push_back(i);
       }
@@ -110,21 +155,25 @@ class Scheduler {
     std::vector<Instruction> fresh;
     fresh.reserve(at.size());
     for (const std::size_t i : moved_order(at, moves)) {
-      if (collective(p_.instructions[i]) || (moves[i] && follows_collective(p_.instructions[i])))
-        send_along(p_.instructions[i]);
+      if (collective(p_.instructions[i]))
+        send_along(p_.instructions[i], stream_of(p_.instructions[i]));
+      else if (const std::int32_t stream = moves[i] ? stream_before(p_.instructions[i]) : kNone; stream != kNone)
+        send_along(p_.instructions[i], stream);
       fresh.push_back(std::move(p_.instructions[i]));
     }
     p_.instructions = std::move(fresh);
   }
 
   // What lies between two collectives goes on their stream, so that the computation does not wait for the first.
-  void send_along(Instruction& instruction) {
-    instruction.stream = kCommStream;
-    for (const Operand& o : instruction.outputs) sent_.insert(o.buffer);
+  void send_along(Instruction& instruction, std::int32_t stream) {
+    instruction.stream = stream;
+    for (const Operand& o : instruction.outputs) sent_[o.buffer] = stream;
   }
-  bool follows_collective(const Instruction& instruction) const {
-    return std::any_of(instruction.inputs.begin(), instruction.inputs.end(),
-                       [&](const Operand& o) { return sent_.contains(o.buffer); });
+  // Of the collective that it follows.
+  std::int32_t stream_before(const Instruction& instruction) const {
+    for (const Operand& o : instruction.inputs)
+      if (const auto sent = sent_.find(o.buffer); sent != sent_.end()) return sent->second;
+    return kNone;
   }
 
   // A gather comes right before its first reader: `oldest` is the first one that fits in the window with this one.
@@ -151,7 +200,9 @@ class Scheduler {
 
   Program& p_;
   const CollectiveOptions& options_;
-  std::unordered_set<BufferId> sent_;  // made on the collectives' stream
+  bool own_reductions_ = false;
+  std::vector<std::size_t> behind_send_;
+  std::unordered_map<BufferId, std::int32_t> sent_;  // made on a stream of collectives
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "trireme/program/check.h"
 #include "trireme/program/collectives.h"
 #include "trireme/program/copies.h"
+#include "trireme/program/messages.h"
 #include "trireme/program/program.h"
 #include "trireme/program/schedule/action.h"
 #include "trireme/program/weight_gradients.h"
@@ -43,6 +44,7 @@ struct LowerOptions {
   bool reuse_in_place = true;  // off: outputs never share a dying input's buffer
   CopyOptions copies = {};     // between memory tiers
   CollectiveOptions collectives = {};
+  MessageOptions messages = {};
   WeightGradientOptions weight_gradients = {};
   std::vector<Action> actions = {};  // the order of micro-batches and phases; empty: plain_order
   // In the place of body, tail and actions: what is run, in order. Sums that are persistent states have contributions

@@ -123,6 +123,11 @@ inline constexpr std::int32_t kSendActivationStream = 6;
 inline constexpr std::int32_t kReceiveActivationStream = 7;
 inline constexpr std::int32_t kSendGradientStream = 8;
 inline constexpr std::int32_t kReceiveGradientStream = 9;
+// Collectives over dp, where a rank has others as well.
+inline constexpr std::int32_t kReduceStream = 10;
+
+// Whether collectives are on it.
+inline bool is_comm_stream(std::int32_t stream) { return stream == kCommStream || stream == kReduceStream; }
 
 // Instructions that an accelerator does as one launch: from `first` on, before `last`.
 struct LaunchGroup {

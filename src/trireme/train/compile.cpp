@@ -89,14 +89,24 @@ void check_device(const Config& config, device::Kind device, Purpose purpose) {
         "make the update; the nearest is \"device\"");
 }
 
-// What a pipeline does not go with yet.
+// What does not go with a pipeline.
 void check_pipeline(const Config& config, const ir::Mesh& mesh) {
   if (mesh.size_of(ir::kPipelineAxis) == 1) return;
-  const auto not_yet = [&](const char* key, const std::string& value, const char* nearest) {
-    refuse("{} = \"{}\" does not go with the stages of parallel.mesh = \"{}\" yet; the nearest is {}", key, value,
-           config.parallel.mesh, nearest);
-  };
-  if (config.parallel.server != Server::none) not_yet("parallel.server", config.parallel.server.text(), "\"none\"");
+  const Pipeline pipeline = config.parallel.pipeline.kind();
+  if (pipeline != Pipeline::pipedream && pipeline != Pipeline::pipedream_2bw) return;
+  if (const OffloadSet& offload = config.memory.offload; offload.activations || offload.weights)
+    refuse(
+        "memory.offload = \"{}\" does not go with parallel.pipeline = \"{}\" yet, which keeps activations and versions "
+        "of "
+        "the weights from step to step; the nearest is \"{}\", or parallel.pipeline = \"1f1b\"",
+        offload, config.parallel.pipeline, offload.optimizer ? "optimizer" : "none");
+  if (config.parallel.server != Server::none)
+    refuse(
+        "parallel.server = \"{}\" updates weights on servers when a step is over, and parallel.pipeline = \"{}\" "
+        "updates "
+        "them on each stage in the midst of it; the nearest is parallel.pipeline = \"1f1b\", or parallel.server = "
+        "\"none\"",
+        config.parallel.server, config.parallel.pipeline);
 }
 
 // Takes over what a plan that was read decides. Refuses decisions that its own keys contradict.
@@ -120,6 +130,7 @@ void follow(const Decisions& decided, const Config& config, const compiler::Grap
     refuse("{} lists what is offloaded, and has memory.offload = \"none\"; remove decisions.offload_…, or set offload",
            decided.file);
   plan.recompute = decided.recompute;
+  plan.max_held = decided.max_held;
   if (plan.offload) {
     plan.offload->activations = decided.offload_activations;
     plan.offload->states = decided.offload_states;
@@ -163,7 +174,7 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   if (config.memory.activations == Activations::bf16) plan.activations = passes::CompressActivations::Kind::bf16;
   if (config.memory.activations == Activations::sharded) plan.activations = passes::CompressActivations::Kind::sharded;
   if (config.memory.activations == Activations::int8) plan.activations = passes::CompressActivations::Kind::int8;
-  if (trains) plan.server = server_options(config, planned.graphs.module, plan.mesh);
+  if (trains) plan.server = server_options(config, plan.mesh);
   plan.bucket = config.parallel.bucket.count;
   plan.overlap = config.parallel.overlap;
   plan.allreduce = algorithm_of(config);

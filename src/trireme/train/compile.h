@@ -25,6 +25,7 @@ struct Decisions {
   std::vector<std::string> offload_activations = {};
   std::vector<std::string> offload_states = {};
   std::size_t staging = 0;
+  int max_held = 0;      // of zero-bubble:auto
   bool required = true;  // false: of a run that is resumed; made anew where it is for another model
 };
 

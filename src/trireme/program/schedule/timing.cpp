@@ -36,8 +36,14 @@ class Splits {
 // When F and B of every part of the model are done.
 class Clock {
  public:
-  Clock(const Schedule& schedule, const ScheduleCosts& costs)
-      : schedule_(schedule), costs_(costs), next_(schedule.stages.size()), free_(schedule.stages.size()) {
+  // `in_flight`: activations that may be on their way in addition to the last one; 0: any number.
+  Clock(const Schedule& schedule, const ScheduleCosts& costs, int in_flight = 0)
+      : schedule_(schedule),
+        costs_(costs),
+        next_(schedule.stages.size()),
+        free_(schedule.stages.size()),
+        in_flight_(static_cast<std::size_t>(in_flight)),
+        sent_(schedule.stages.size()) {
     const std::size_t parts = schedule.stages.size() * schedule.chunks;
     for (auto& done : done_) done.assign(parts * schedule.micro_batches, kNotYet);
     for (const auto& actions : schedule.stages) {
@@ -47,6 +53,13 @@ class Clock {
   }
 
   ScheduleTiming run() {
+    TRI_CHECK(ends(), "a stage waits for ever: the schedule is not checked");
+    timing_.makespan = *std::max_element(free_.begin(), free_.end());
+    return std::move(timing_);
+  }
+
+  // Whether all stages come to their ends; nothing is done twice.
+  bool ends() {
     const std::size_t stages = next_.size();
     std::vector<std::size_t> awake(stages);  // stages that may have something to do
     std::iota(awake.begin(), awake.end(), 0);
@@ -57,11 +70,9 @@ class Clock {
       while (step(stage)) progress = true;
       if (progress) awake.insert(awake.end(), {(stage + stages - 1) % stages, (stage + 1) % stages});
     }
-    for (std::size_t stage = 0; stage < next_.size(); ++stage)
-      TRI_CHECK(next_[stage] == schedule_.stages[stage].size(), "stage {} waits for ever: the schedule is not checked",
-                stage);
-    timing_.makespan = *std::max_element(free_.begin(), free_.end());
-    return std::move(timing_);
+    for (std::size_t stage = 0; stage < stages; ++stage)
+      if (next_[stage] != schedule_.stages[stage].size()) return false;
+    return true;
   }
 
  private:
@@ -82,6 +93,19 @@ class Clock {
     return made + (stages == 1 ? 0 : costs_.latency);
   }
 
+  // When the activation is with its receiver that must be there before this forward starts; nothing: not yet.
+  std::optional<double> received(std::size_t stage, const Action& a) {
+    if (in_flight_ == 0 || a.kind != Kind::forward || sent_[stage].size() <= in_flight_) return 0;
+    const Action& sent = sent_[stage][sent_[stage].size() - 1 - in_flight_];
+    const std::size_t stages = next_.size();
+    const std::size_t to = (stage + 1) % stages;
+    const Action reader{Kind::forward, sent.micro, sent.chunk + (stage + 1 == stages ? 1 : 0)};
+    const std::vector<Action>& actions = schedule_.stages[to];
+    const auto at = static_cast<std::size_t>(std::find(actions.begin(), actions.end(), reader) - actions.begin());
+    if (next_[to] < at) return std::nullopt;
+    return at == 0 ? 0 : timing_.stages[to][at - 1].finish;
+  }
+
   double cost(std::size_t stage, const Action& a) const {
     const ActionCost& cost = costs_.of(stage);
     if (a.kind == Kind::forward) return cost.forward;
@@ -95,10 +119,14 @@ class Clock {
     const Action& a = schedule_.stages[stage][next_[stage]];
     const std::optional<double> ready = arrival(stage, a);
     if (!ready) return false;
-    const double start = std::max(free_[stage], *ready);
+    const std::optional<double> room = received(stage, a);
+    if (!room) return false;
+    const double start = std::max({free_[stage], *ready, *room});
     const double finish = start + cost(stage, a);
     if (a.kind == Kind::forward || a.kind == Kind::backward)
       done(a.kind, a.chunk * next_.size() + stage, a.micro) = finish;
+    if (a.kind == Kind::forward && a.chunk * next_.size() + stage + 1 < next_.size() * schedule_.chunks)
+      sent_[stage].push_back(a);
     timing_.stages[stage].push_back({start, finish});
     timing_.busy += finish - start;
     free_[stage] = finish;
@@ -112,6 +140,8 @@ class Clock {
   std::vector<std::size_t> next_;
   std::vector<double> free_;
   std::array<std::vector<double>, 2> done_;  // forward and backward, by part of the model and micro-batch
+  std::size_t in_flight_;
+  std::vector<std::vector<Action>> sent_;  // by stage: forwards that sent something
   ScheduleTiming timing_;
 };
 
@@ -173,6 +203,16 @@ double ScheduleTiming::longest_stage() const {
 ScheduleTiming time_schedule(const Schedule& schedule, const ScheduleCosts& costs) {
   TRI_CHECK(!schedule.asynchronous(), "the steps of an asynchronous schedule must be unrolled");
   return Clock(schedule, costs).run();
+}
+
+int sends_in_flight(const Schedule& schedule) {
+  const ScheduleCosts costs;
+  const double free = time_schedule(schedule, costs).makespan;
+  for (int count = 1; count < schedule.micro_batches * schedule.chunks; ++count) {
+    Clock clock(schedule, costs, count);
+    if (clock.ends() && clock.run().makespan <= free) return count;
+  }
+  return schedule.micro_batches * schedule.chunks;
 }
 
 SteadyState steady_state(const Schedule& schedule, const ScheduleCosts& costs) {

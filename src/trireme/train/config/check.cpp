@@ -168,9 +168,12 @@ void check_offload(const Config& config) {
 void check_parallel(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   const std::int64_t pp = axis(config, ir::kPipelineAxis);
-  if (!parallel.stages.empty() && pp > 0 && static_cast<std::int64_t>(parallel.stages.size()) != pp)
-    refuse("parallel.stages lists {} stages, but parallel.mesh = \"{}\" has {}", parallel.stages.size(), parallel.mesh,
-           pp);
+  const bool interleaved = parallel.pipeline.kind() == Pipeline::interleaved;
+  const std::int64_t chunks = interleaved ? static_cast<std::int64_t>(parallel.pipeline.argument()) : 1;
+  if (!parallel.stages.empty() && pp > 0 && static_cast<std::int64_t>(parallel.stages.size()) != pp * chunks)
+    refuse("parallel.stages lists {} {}, but parallel.mesh = \"{}\"{} has {}", parallel.stages.size(),
+           interleaved ? "chunks" : "stages", parallel.mesh,
+           interleaved ? fmt::format(" with parallel.pipeline = \"{}\"", parallel.pipeline) : "", pp * chunks);
   std::int64_t layers = 0;
   for (const std::int64_t stage : parallel.stages) layers += stage;
   if (!parallel.stages.empty() && layers != config.model.layers)
