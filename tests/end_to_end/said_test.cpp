@@ -96,21 +96,24 @@ TEST_F(Said, MemoryCountsServers) {
   }
 }
 
-// The quickstart shows two ranks; a model or data of one's own trains on what is asked for.
+// The quickstart shows two stages; a model or data of one's own trains on what is asked for.
 TEST_F(Said, QuickstartGivesWayToWhatIsNamed) {
   const auto config = [&](const std::vector<std::string>& words) {
     std::vector<std::string> all = {"config"};
     all.insert(all.end(), words.begin(), words.end());
     return train::parse_config(done(all).out, "shown.toml");
   };
-  EXPECT_EQ(config({"--train.lr=1e-2"}).parallel.mesh, "dp=2");
+  EXPECT_EQ(config({"--train.lr=1e-2"}).parallel.mesh.substr(0, 4), "pp=2");
   EXPECT_EQ(config({"--train.lr=1e-2"}).train.lr, 1e-2);
   for (const char* own : {"--data.text=text.txt", "--model.layers=1"}) {
     EXPECT_EQ(config({own}).parallel.mesh, "auto") << own;
     EXPECT_EQ(config({own}).parallel.zero, 0) << own;
+    EXPECT_EQ(config({own}).train.micro_batch, 0) << own;
     EXPECT_EQ(config({own}).model.width, 128) << own;
   }
   EXPECT_EQ(config({"--data.text=text.txt", "--parallel.mesh=dp=2"}).parallel.mesh, "dp=2");
+  EXPECT_EQ(config({"--parallel.mesh=dp=2"}).parallel.zero, 0);
+  EXPECT_EQ(config({"--parallel.mesh=dp=2"}).train.micro_batch, 0);
   EXPECT_EQ(config({"tiny.toml", "--train.batch=8"}).train.batch, 8);
   const Finished f = done({"train", "--data.text=text.txt", "--parallel.mesh=dp=2", "--model.width=16",
                            "--model.layers=1", "--model.context=16", "--train.steps=2", "--train.warmup=1"});

@@ -173,8 +173,9 @@ std::string plan_text(const train::Trainer& t) {
   if (ranks == 1)
     out += "plan    1 rank";
   else
-    out += fmt::format("plan    {} → {} ranks ({}), ZeRO-{}", c.mesh.str(), ranks, t.transport(),
-                       t.config().parallel.zero);
+    out += fmt::format("plan    {} → {} ranks ({})", c.mesh.str(), ranks, t.transport());
+  if (c.plan.stages() > 1) out += ", " + t.config().parallel.pipeline.text();
+  if (c.replicas > 1) out += fmt::format(", ZeRO-{}", t.config().parallel.zero);
   // As train.micro_batch counts: rows of one replica.
   const std::int64_t rows = c.micro_rows / c.replicas;
   out += fmt::format(", {} thread{}{}, {} micro-batch{} of {} row{}, {}, {}", t.threads(), t.threads() == 1 ? "" : "s",
@@ -197,6 +198,10 @@ std::string plan_text(const train::Trainer& t) {
       c.checked.collectives == 0
           ? ""
           : fmt::format(", {} collectives in one order on all ranks", format_count(c.checked.collectives)));
+  if (c.checked.messages > 0) {
+    out.pop_back();
+    out += fmt::format("; {} messages: every send has its receive, no deadlock\n", format_count(c.checked.messages));
+  }
   const bool one_role = c.roles.size() == 1 || c.roles[1].exchange.has_value();
   out += fmt::format("memory  predicted peak {} B{} ({})\n", format_count(fullest.arena_bytes),
                      ranks == 1 ? ""
@@ -380,12 +385,15 @@ std::string summary_text(const train::Trainer& t, const train::Outcome& o) {
   if (o.seconds > 0) {
     const double backward = o.phase_seconds[1] + o.phase_seconds[2];
     const bool alone = t.compiled().mesh.ranks() == 1;
+    const bool piped = t.compiled().plan.stages() > 1;
     const double other = o.seconds - o.phase_seconds[0] - backward - o.phase_seconds[3] - o.data_seconds -
-                         (alone ? 0 : o.exposed_comm_seconds);
+                         (alone ? 0 : o.exposed_comm_seconds) - (piped ? o.idle_seconds : 0);
     const auto percent = [&](double s) { return 100.0 * s / o.seconds; };
     out += fmt::format(
-        "time    {}: forward {:.0f}% · backward {:.0f}% · update {:.0f}% · {}waiting for data {:.0f}% · other {:.0f}%",
+        "time    {}: forward {:.0f}% · backward {:.0f}% · update {:.0f}% · {}{}waiting for data {:.0f}% · other "
+        "{:.0f}%",
         format_duration(o.seconds), percent(o.phase_seconds[0]), percent(backward), percent(o.phase_seconds[3]),
+        piped ? fmt::format("pipeline idle {:.0f}% · ", percent(o.idle_seconds)) : "",
         alone ? "" : fmt::format("exposed communication {:.0f}% · ", percent(o.exposed_comm_seconds)),
         percent(o.data_seconds), percent(std::max(0.0, other)));
     out +=

@@ -95,6 +95,7 @@ class Executor {
   const std::array<double, 4>& wait_seconds() const { return timeline_.wait_seconds(); }
   // Of these, waiting for collectives; and the time of collectives that have no stream of their own.
   double exposed_comm_seconds() const { return timeline_.exposed_comm_seconds(); }
+  double idle_seconds() const { return timeline_.idle_seconds(); }
   // Seconds that launches on the host's cores took in the last run, overlapped with the accelerator.
   double host_seconds() const { return host_seconds_; }
 

@@ -110,7 +110,7 @@ void Executor::execute(std::size_t i) {
     case Instruction::Kind::receive: {
       const auto begin = Clock::now();
       collectives_.run(i, *streams_, static_cast<std::size_t>(program_.events()));
-      if (stream == 0 && !streams_->asynchronous()) timeline_.communicated(seconds_since(begin));
+      if (stream == 0 && !streams_->asynchronous()) timeline_.communicated(i, seconds_since(begin));
       break;
     }
     case Instruction::Kind::launch:

@@ -430,6 +430,7 @@ Metrics Trainer::measured(const StepResult& result, std::int64_t step, double se
   for (std::size_t p = 0; p < outcome.phase_seconds.size(); ++p)
     outcome.phase_seconds[p] += session_->step_executor().phase_seconds()[p];
   outcome.exposed_comm_seconds += session_->step_executor().exposed_comm_seconds();
+  outcome.idle_seconds += session_->step_executor().idle_seconds();
   outcome.losses.push_back(static_cast<double>(result.loss));
   outcome.skipped += result.skipped() ? 1 : 0;
   Metrics m;

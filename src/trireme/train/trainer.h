@@ -53,6 +53,7 @@ struct Outcome {
   double seconds = 0;                     // of training, without evaluation and checkpoints
   std::array<double, 4> phase_seconds{};  // in the order of ir::Phase
   double exposed_comm_seconds = 0;        // that the first rank spent waiting for others
+  double idle_seconds = 0;                // and, of a pipeline, for other stages
   double data_seconds = 0;
   double checkpoint_seconds = 0;  // that the loop spent waiting for them
   std::size_t measured_peak = 0;
