@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "support/source_dir.h"
 #include "trireme/core/text.h"
 
 namespace trireme::testing {
@@ -16,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kSource = TRIREME_SOURCE_DIR;
+const fs::path kSource = source_dir();
 
 std::string text_of(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);

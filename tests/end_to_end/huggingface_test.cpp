@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "end_to_end/program.h"
+#include "support/source_dir.h"
 #include "trireme/core/error.h"
 #include "trireme/io/hf_config.h"
 #include "trireme/io/hf_names.h"
@@ -17,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kFolders = std::string(TRIREME_SOURCE_DIR) + "/tests/huggingface/";
+const std::string kFolders = source_dir() + "/tests/huggingface/";
 
 class HuggingFace : public Program {
  protected:

@@ -16,6 +16,7 @@
 #include <sstream>
 #include <thread>
 
+#include "support/source_dir.h"
 #include "trireme/core/error.h"
 
 namespace trireme::testing {
@@ -69,14 +70,16 @@ threads = 1
 
 }  // namespace
 
+std::string program_path() { return TRIREME_PROGRAM; }
+
 Running::Running(const fs::path& folder, const std::vector<std::string>& arguments, int processes, Output output)
     : out_(memory_file()), err_(memory_file()) {
   std::array<int, 2> pipe = {-1, -1};
   if (output == Output::piped && ::pipe2(pipe.data(), O_CLOEXEC) != 0) fail("no pipe");
   reader_ = pipe[0];
   // Everything is prepared before the fork: between it and exec only system calls are safe.
-  std::vector<std::string> words = {TRIREME_PROGRAM};
-  if (processes > 0) words = {TRIREME_SOURCE_DIR "/tests/mpi/launch", std::to_string(processes), TRIREME_PROGRAM};
+  std::vector<std::string> words = {program_path()};
+  if (processes > 0) words = {source_dir() + "/tests/mpi/launch", std::to_string(processes), program_path()};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   argv.reserve(words.size() + 1);

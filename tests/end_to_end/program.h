@@ -10,6 +10,9 @@
 
 namespace trireme::testing {
 
+// Where the program is that these tests run.
+std::string program_path();
+
 // What the program left behind.
 struct Finished {
   int code = -1;  // exit code; 128 + signal when a signal ended it

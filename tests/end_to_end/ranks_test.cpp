@@ -198,7 +198,7 @@ int process_of_rank(int rank, const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator("/proc", ignored)) {
     const std::string name = entry.path().filename().string();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    if (fs::read_symlink(entry.path() / "exe", ignored) != fs::path(TRIREME_PROGRAM)) continue;
+    if (fs::read_symlink(entry.path() / "exe", ignored) != fs::path(program_path())) continue;
     if (fs::read_symlink(entry.path() / "cwd", ignored) != fs::canonical(folder)) continue;
     std::ifstream file(entry.path() / "environ", std::ios::binary);
     const std::string all{std::istreambuf_iterator<char>(file), {}};
@@ -260,7 +260,7 @@ TEST_F(Ranks, ProcessesStartedWithDifferentSettingsAreRefused) {
       return arguments("run", more);
     };
     std::vector<std::string> both = command(one);
-    both.insert(both.end(), {":", "-n", "1", TRIREME_PROGRAM});
+    both.insert(both.end(), {":", "-n", "1", program_path()});
     const std::vector<std::string> second = command(other);
     both.insert(both.end(), second.begin(), second.end());
     const Finished f = processes(1, both);
@@ -313,7 +313,7 @@ TEST_F(Ranks, ProcessesThatReadDifferentDataAreRefused) {
       arguments((folder() / "run").string(), {"--parallel.mesh=dp=2", "--data.text=text.txt"});
   command[1] = (folder() / "tiny.toml").string();
   std::vector<std::string> both = command;
-  both.insert(both.end(), {":", "-wdir", (folder() / "other").string(), "-n", "1", TRIREME_PROGRAM});
+  both.insert(both.end(), {":", "-wdir", (folder() / "other").string(), "-n", "1", program_path()});
   both.insert(both.end(), command.begin(), command.end());
   const Finished f = processes(1, both);
   EXPECT_EQ(f.code, 2) << f.err;

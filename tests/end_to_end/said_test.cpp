@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "end_to_end/program.h"
+#include "support/source_dir.h"
 #include "trireme/core/error.h"
 #include "trireme/train/config.h"
 
@@ -12,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kFolders = std::string(TRIREME_SOURCE_DIR) + "/tests/huggingface/";
+const std::string kFolders = source_dir() + "/tests/huggingface/";
 
 class Said : public Program {
  protected:

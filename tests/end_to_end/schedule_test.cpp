@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "end_to_end/program.h"
+#include "support/source_dir.h"
 #include "trireme/core/text.h"
 
 namespace trireme::testing {
@@ -70,7 +71,7 @@ struct Listing {
 
 // Blocks of a page that begin with "$ trireme …": the command, and what it prints.
 std::vector<Listing> listings(const std::string& page) {
-  std::ifstream in(std::string(TRIREME_SOURCE_DIR) + "/docs/" + page);
+  std::ifstream in(source_dir() + "/docs/" + page);
   std::vector<Listing> found;
   bool fenced = false, first = false, listed = false;
   for (std::string line; std::getline(in, line);) {

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "fuzz/targets.h"
+#include "support/source_dir.h"
 #include "trireme/core/error.h"
 
 namespace trireme::fuzz {
@@ -17,7 +18,7 @@ namespace fs = std::filesystem;
 class Corpus : public testing::TestWithParam<Target> {};
 
 TEST_P(Corpus, EndsInARefusalOrAnAnswer) {
-  const fs::path folder = fs::path(TRIREME_SOURCE_DIR) / "tests/fuzz/corpus" / GetParam().name;
+  const fs::path folder = fs::path(source_dir()) / "tests/fuzz/corpus" / GetParam().name;
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(folder)) files.push_back(entry.path());
   std::sort(files.begin(), files.end());

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "support/source_dir.h"
+
 namespace {
 
 struct Outcome {
@@ -16,8 +18,8 @@ struct Outcome {
 
 Outcome launch(int ranks, const std::string& arguments) {
   const auto begin = std::chrono::steady_clock::now();
-  const std::string command =
-      TRIREME_SOURCE_DIR "/tests/mpi/launch " + std::to_string(ranks) + " " TRIREME_MPI_RANK " " + arguments + " 2>&1";
+  const std::string command = trireme::source_dir() + "/tests/mpi/launch " + std::to_string(ranks) +
+                              " " TRIREME_MPI_RANK " " + arguments + " 2>&1";
   FILE* const pipe = popen(command.c_str(), "r");  // NOLINT(cert-env33-c)
   Outcome outcome;
   char buffer[4096];

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "support/op_check.h"
+#include "support/source_dir.h"
 #include "trireme/core/error.h"
 #include "trireme/io/safetensors.h"
 #include "trireme/passes/autodiff.h"
@@ -94,7 +95,7 @@ std::vector<T> values(const io::SafetensorsFile& file, const std::string& name) 
 class Reference : public ::testing::Test {
  protected:
   void check(Case c) {
-    const io::SafetensorsFile dump(std::string(TRIREME_SOURCE_DIR) + "/tests/reference/" + c.file + ".safetensors");
+    const io::SafetensorsFile dump(source_dir() + "/tests/reference/" + c.file + ".safetensors");
     const train::Registry registry = registry_with(c.model);
     train::resolve_model(c.config, c.config.model.vocab, registry.models);
     train::Compiled compiled = train::compile(c.config, registry, {.threads = 2});

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "support/source_dir.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 
@@ -35,7 +36,7 @@ GoldenOptions options_of(const std::string& text) {
 }  // namespace
 
 std::vector<Golden> goldens(const std::string& folder) {
-  const std::filesystem::path root = std::filesystem::path(TRIREME_SOURCE_DIR) / "tests" / "golden" / folder;
+  const std::filesystem::path root = std::filesystem::path(source_dir()) / "tests" / "golden" / folder;
   std::vector<Golden> found;
   for (const auto& entry : std::filesystem::directory_iterator(root)) {
     const std::string file = entry.path().filename().string();

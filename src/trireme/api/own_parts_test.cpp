@@ -10,6 +10,8 @@
 #include <fstream>
 #include <numeric>
 
+#include "support/source_dir.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -237,7 +239,7 @@ TEST_F(OwnParts, MemoryOfEveryRank) {
 }
 
 TEST_F(OwnParts, PretrainedModelOnTextOfOnesOwn) {
-  const std::string source = std::string(TRIREME_SOURCE_DIR) + "/tests/huggingface/gpt2-tied";
+  const std::string source = trireme::source_dir() + "/tests/huggingface/gpt2-tied";
   const std::string text = (folder_ / "book.txt").string();
   std::ofstream out(text);
   for (int i = 0; i < 300; ++i) out << "the trireme has three rows of oars " << i % 5 << "\n";

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 
+#include "support/source_dir.h"
 #include "trireme/core/error.h"
 #include "trireme/data/dataset.h"
 #include "trireme/data/encode_documents.h"
@@ -20,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kGpt2 = TRIREME_SOURCE_DIR "/tests/tokenizers/gpt2.json";
+const std::string kGpt2 = source_dir() + "/tests/tokenizers/gpt2.json";
 
 class Documents : public testing::Test {
  protected:

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <string>
 
+#include "support/source_dir.h"
 #include "trireme/core/error.h"
 
 namespace trireme::io {
@@ -24,7 +25,7 @@ class HfFolder : public testing::Test {
 
   // Begins with the files of one of tests/huggingface.
   void copy(const std::string& name) const {
-    const auto from = std::filesystem::path(TRIREME_SOURCE_DIR) / "tests" / "huggingface" / name;
+    const auto from = std::filesystem::path(source_dir()) / "tests" / "huggingface" / name;
     using Options = std::filesystem::copy_options;
     std::filesystem::copy(from, folder_, Options::recursive | Options::overwrite_existing);
   }

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <numeric>
 
+#include "support/source_dir.h"
 #include "trireme/core/error.h"
 #include "trireme/io/atomic_file.h"
 #include "trireme/io/safetensors_header.h"
@@ -163,7 +164,7 @@ TEST_F(SafetensorsTest, ReadsUnalignedData) {
 }
 
 TEST_F(SafetensorsTest, ReadsFilesOfThePythonPackage) {
-  const SafetensorsFile file(TRIREME_SOURCE_DIR "/tests/reference/gpt2.safetensors");
+  const SafetensorsFile file(source_dir() + "/tests/reference/gpt2.safetensors");
   EXPECT_EQ(file.at("blocks.1.attn.qkv.weight").type, (TensorType{DType::f32, {3, 4, 8, 32}}));
   EXPECT_EQ(file.at("io/tokens").type, (TensorType{DType::i32, {2, 16}}));
   EXPECT_EQ(file.at("io/loss").type, (TensorType{DType::f32, {}}));

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <functional>
 
+#include "support/source_dir.h"
 #include "trireme/comm/types.h"
 #include "trireme/core/error.h"
 #include "trireme/train/compile.h"
@@ -381,7 +382,7 @@ TEST(Config, OldRunFoldersAreTranslated) {
 
 // docs/options.md is what `trireme config --markdown` prints.
 TEST(Config, ReferencePageIsTheTable) {
-  std::ifstream file(std::filesystem::path(TRIREME_SOURCE_DIR) / "docs" / "options.md");
+  std::ifstream file(std::filesystem::path(source_dir()) / "docs" / "options.md");
   const std::string page{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   EXPECT_EQ(page, reference_page()) << "write it anew: trireme config --markdown > docs/options.md";
   Config defaults;

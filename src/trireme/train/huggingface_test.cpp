@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "support/source_dir.h"
 #include "trireme/core/error.h"
 #include "trireme/train/compile.h"
 #include "trireme/train/registry.h"
@@ -17,7 +18,7 @@
 namespace trireme::train {
 namespace {
 
-const std::string kFolders = std::string(TRIREME_SOURCE_DIR) + "/tests/huggingface/";
+const std::string kFolders = source_dir() + "/tests/huggingface/";
 
 template <class T>
 std::vector<T> values(const io::SafetensorsFile& file, const std::string& name) {
@@ -167,8 +168,8 @@ TEST(InitFrom, KeysThatAgreeOrAreOpenAreFine) {
 
 TEST(InitFrom, FoldersThatAreNone) {
   EXPECT_EQ(refusal("quickstart", {"init.from=nowhere"}), "init.from = \"nowhere\": there is no such folder");
-  EXPECT_EQ(refusal("quickstart", {"init.from=" + std::string(TRIREME_SOURCE_DIR)}),
-            "init.from = \"" TRIREME_SOURCE_DIR "\": not a Hugging Face folder (no config.json)");
+  EXPECT_EQ(refusal("quickstart", {"init.from=" + source_dir()}),
+            "init.from = \"" + source_dir() + "\": not a Hugging Face folder (no config.json)");
 }
 
 }  // namespace

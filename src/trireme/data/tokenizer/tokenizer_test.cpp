@@ -7,6 +7,7 @@
 #include <fstream>
 #include <thread>
 
+#include "support/source_dir.h"
 #include "trireme/data/tokenizer/byte_tokenizer.h"
 #include "trireme/data/tokenizer/json_tokenizer.h"
 #include "trireme/data/tokenizer/utf8.h"
@@ -14,7 +15,7 @@
 namespace trireme::data {
 namespace {
 
-std::string fixture(const std::string& name) { return TRIREME_SOURCE_DIR "/tests/tokenizers/" + name; }
+std::string fixture(const std::string& name) { return source_dir() + "/tests/tokenizers/" + name; }
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

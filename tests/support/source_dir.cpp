@@ -1,0 +1,7 @@
+#include "support/source_dir.h"
+
+namespace trireme {
+
+std::string source_dir() { return TRIREME_SOURCE_DIR; }
+
+}  // namespace trireme
