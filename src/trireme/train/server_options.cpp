@@ -21,6 +21,15 @@ int extra_ranks(const Config& config) {
 }
 
 std::string launched_mesh(const Config& config, int launched) {
+  // What a built-in configuration shows is for as many ranks as it says.
+  const auto& keys = config.over_builtin;
+  const bool shown = config.builtin && std::find(keys.begin(), keys.end(), "parallel.mesh") == keys.end();
+  if (shown && launched > 1 && mesh_of(config).ranks() + extra_ranks(config) != launched) {
+    Config other = config;
+    other.parallel.mesh = "auto";
+    other.builtin = false;
+    return launched_mesh(other, launched);
+  }
   const int servers = extra_ranks(config);
   if (launched > 1 && launched <= servers)
     refuse("parallel.servers = {} leaves no worker of the {} ranks that were launched", servers, launched);
