@@ -43,6 +43,14 @@ class Scheduler {
            });
   }
 
+  // Of what ranks keep a share each, not of state: it was whole before, and is to be so for one use.
+  bool gathers_values(const Instruction& i) const {
+    return std::all_of(i.inputs.begin(), i.inputs.end(), [&](const Operand& o) {
+      return static_cast<std::size_t>(o.buffer) >= p_.states &&
+             p_.buffers[static_cast<std::size_t>(o.buffer)].state == kNone;
+    });
+  }
+
   // What ranks combine beyond a scalar, such as gradients: worth starting early.
   bool combines(const Instruction& i) const {
     std::size_t bytes = 0;
@@ -83,7 +91,8 @@ class Scheduler {
   void move() {
     const std::vector<bool> moves = movable();
     std::vector<std::size_t> at(p_.instructions.size());
-    std::vector<std::size_t> gathers;
+    std::vector<std::size_t> gathers;  // of state
+    std::vector<std::size_t> value_gathers;
     std::unordered_map<BufferId, Touched> touched;
     std::unordered_map<std::int32_t, std::size_t> recorded;
     for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
@@ -97,7 +106,8 @@ class Scheduler {
         });
         for (const std::int32_t event : instruction.waits) earliest = std::max(earliest, recorded.at(event));
         at[i] = earliest;
-        if (collective(instruction) && gathers_for_use(instruction)) gathers.push_back(i);
+        if (collective(instruction) && gathers_for_use(instruction))
+          (gathers_values(instruction) ? value_gathers : gathers).push_back(i);
       }
       const std::size_t done = moves[i] ? at[i] : i + 1;
       for_each_operand(instruction, [&](const Operand& o, bool writes) {
@@ -106,7 +116,9 @@ class Scheduler {
       });
       if (instruction.records != kNone) recorded[instruction.records] = done;
     }
-    keep_to_window(gathers, at);
+    keep_to_window(gathers, at, options_.ahead);
+    // Gathered far ahead, they would take back what keeping shares of them has saved: the next one is enough.
+    keep_to_window(value_gathers, at, std::min(options_.ahead, largest(value_gathers)));
     std::vector<Instruction> fresh;
     fresh.reserve(at.size());
     for (const std::size_t i : moved_order(at, moves)) {
@@ -127,22 +139,27 @@ class Scheduler {
                        [&](const Operand& o) { return sent_.contains(o.buffer); });
   }
 
+  std::size_t bytes(std::size_t i) const {
+    std::size_t sum = 0;
+    for (const Operand& o : p_.instructions[i].outputs) sum += o.type.bytes();
+    return sum;
+  }
+  std::size_t largest(const std::vector<std::size_t>& gathers) const {
+    std::size_t most = 0;
+    for (const std::size_t i : gathers) most = std::max(most, bytes(i));
+    return most;
+  }
+
   // A gather comes right before its first reader: `oldest` is the first one that fits in the window with this one.
-  void keep_to_window(const std::vector<std::size_t>& gathers, std::vector<std::size_t>& at) const {
-    const auto bytes = [&](std::size_t i) {
-      std::size_t sum = 0;
-      for (const Operand& o : p_.instructions[i].outputs) sum += o.type.bytes();
-      return sum;
-    };
-    std::size_t largest = 0;
-    for (const std::size_t i : gathers) largest = std::max(largest, bytes(i));
+  void keep_to_window(const std::vector<std::size_t>& gathers, std::vector<std::size_t>& at, std::size_t ahead) const {
+    const std::size_t window = ahead + largest(gathers);
     std::size_t oldest = 0;
     std::size_t held = 0;
     std::size_t earliest = 0;
     for (std::size_t k = 0; k < gathers.size(); ++k) {
       const std::size_t i = gathers[k];
       held += bytes(i);
-      while (held > options_.ahead + largest && oldest < k) held -= bytes(gathers[oldest++]);
+      while (held > window && oldest < k) held -= bytes(gathers[oldest++]);
       const std::size_t passed = oldest == 0 ? 0 : gathers[oldest - 1] + 2;  // behind that one's first reader
       earliest = std::max({earliest, at[i], passed});
       at[i] = earliest = std::min(earliest, i);

@@ -8,7 +8,8 @@ namespace trireme::program {
 
 struct CollectiveOptions {
   bool overlap = true;  // off: on the compute stream, where they stand
-  // Bytes that may have been gathered ahead of their use, beside the largest gather.
+  // Bytes of state that may have been gathered ahead of their use, in addition to the largest gather. Of other values
+  // one more gather is there ahead of its use, if it is no larger.
   std::size_t ahead = std::size_t{25} << 20;
   // Scratch that the transport wants for a collective, known without it; empty: none.
   std::function<std::size_t(const Instruction&)> scratch = {};
