@@ -125,6 +125,29 @@ class Lowering {
   void begin(GraphRun& run) {
     for (const ValueId id : run.graph.inputs) load_input(run, id);
     plan_direct_writes(module_, run);
+    for (const Node& node : run.graph.nodes)
+      if (node.op->name == ops::kAssemble && run.piece_of[index(node.inputs.front())].buffer == kNone)
+        place_pieces(run, node);
+  }
+
+  // What is no state's new contents is assembled in a buffer of its own: each piece is made in its rows of it.
+  void place_pieces(GraphRun& run, const Node& node) {
+    const auto made_by = [&](ValueId id) -> const Node& {
+      const std::int32_t producer = run.uses.producer[index(id)];
+      TRI_CHECK(producer != ir::kNone, "a piece of '{}' is made by no node", run.graph.value(id).name);
+      return run.graph.nodes[index(producer)];
+    };
+    const ValueId whole = node.outputs.front();
+    BufferId buffer = kNone;
+    std::size_t offset = 0;
+    for (const ValueId piece : node.inputs) {
+      ValueId id = piece;
+      while (made_by(id).op->traits.view) id = made_by(id).inputs.front();
+      if (buffer == kNone)
+        buffer = new_buffer(run.graph.value(whole).name, run.graph.type(whole), category_made(run, made_by(id)));
+      for (const ValueId placed : {piece, id}) run.piece_of[index(placed)] = {buffer, run.graph.type(placed), offset};
+      offset += run.graph.type(piece).bytes();
+    }
   }
 
   // `later` are the graphs that run after this one.
