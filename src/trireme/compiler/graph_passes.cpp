@@ -1,6 +1,7 @@
 #include "trireme/compiler/graph_passes.h"
 
 #include "trireme/compiler/async_stage.h"
+#include "trireme/passes/async_tp.h"
 #include "trireme/passes/autodiff.h"
 #include "trireme/passes/bucket.h"
 #include "trireme/passes/cleanup.h"
@@ -64,7 +65,12 @@ void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan, con
   for (const char* axis : {ir::kHeightAxis, ir::kWidthAxis})
     if (const int ranks = plan.mesh.size_of(axis); ranks > 1)
       places[axis] = at.contains(axis) ? at.at(axis) : ranks - 1;
-  p.add<passes::Partition>(places, plan.overlap);
+  p.add<passes::Partition>(
+      passes::Partition::Options{.places = std::move(places),
+                                 .overlap = plan.overlap,
+                                 .own_statistics = plan.own_statistics,
+                                 // What replicas compress is then what each of them has, and not terms of it.
+                                 .replicas_last = plan.compress.has_value()});
 }
 
 }  // namespace
@@ -135,6 +141,9 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
   // After everything that changes what a micro-batch computes, and in which phase.
   if (asynchronous)
     p.add<passes::InFlight>(passes::InFlight::Options{.ahead = asynchronous->ahead, .delayed = asynchronous->delayed});
+  // Last: it takes apart what the others know as one.
+  if (trains && plan.async_tp && plan.mesh.size_of(ir::kTensorAxis) > 1)
+    p.add<passes::AsyncTp>(passes::AsyncTp::Options{.axis = ir::kTensorAxis, .partial = plan.stages() > 1});
   if (trains) p.add<passes::Validate>();
   return p;
 }

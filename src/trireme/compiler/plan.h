@@ -34,6 +34,8 @@ struct Plan {
   // Of parameters, inputs and values, beyond the rows of the batch.
   std::vector<passes::Annotation> sharding = {};
   int zero = 0;
+  bool own_statistics = false;  // batch norms take those of each rank's own rows
+  bool async_tp = false;        // products in parts, to be overlapped with the collectives before and behind them
   // Of a mesh with an axis pp: the order of the stages' work, and the layers of each part; empty: balanced by cost.
   program::PipelineName pipeline = {};
   std::vector<std::int64_t> stage_layers = {};

@@ -96,8 +96,8 @@ class Cutter {
     for (std::size_t i = 0; i < module_.states.size(); ++i) {
       const auto parameter = static_cast<StateId>(i);
       const State& state = module_.state(parameter);
-      // A scalar has no rows to share.
-      if (!state.trained || state.type.shape.rank() == 0) continue;
+      // A scalar has no rows to share; and what an annotation shards over the axis is shared out already.
+      if (!state.trained || state.type.shape.rank() == 0 || is_sharded(state)) continue;
       const StateId gradient = module_.find_state(gradient_name(state.name));
       TRI_CHECK(gradient != kNone, "parameter '{}' has no gradient", state.name);
       const StateId low = low_copy(state.name);
@@ -113,6 +113,12 @@ class Cutter {
         for (const ir::Write& write : update.writes)
           if (makes(node, write.value) && module_.state(write.state).category == ir::Category::optimizer)
             cut(write.state);
+  }
+
+  bool is_sharded(const State& state) const {
+    return std::any_of(state.sharding.dims.begin(), state.sharding.dims.end(), [&](const auto& axes) {
+      return std::find(axes.begin(), axes.end(), options_.axis) != axes.end();
+    });
   }
 
   static bool makes(const Node& node, ValueId value) {

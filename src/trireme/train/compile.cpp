@@ -99,6 +99,17 @@ void check_pipeline(const Config& config, const ir::Mesh& mesh) {
   if (config.parallel.server != Server::none) not_yet("parallel.server", config.parallel.server.text(), "\"none\"");
 }
 
+// A model that was trained is used by ranks that share its matrices or images; rows and layers are not shared out.
+void check_mesh_of_use(const Config& config, const ir::Mesh& mesh, Purpose purpose) {
+  for (const ir::Mesh::Axis& axis : mesh.axes) {
+    if (axis.name == ir::kTensorAxis) continue;
+    if (purpose == Purpose::evaluate && axis.name != ir::kPipelineAxis) continue;
+    refuse("parallel.mesh = \"{}\": a trained model is {} over {}, not over {}; the nearest is \"tp={}\"",
+           config.parallel.mesh, purpose == Purpose::evaluate ? "evaluated" : "sampled from",
+           purpose == Purpose::evaluate ? "dp, tp, h and w" : "tp", axis.name, mesh.ranks());
+  }
+}
+
 // Takes over what a plan that was read decides. Refuses decisions that its own keys contradict.
 void follow(const Decisions& decided, const Config& config, const compiler::Graphs& graphs, compiler::Plan& plan) {
   if (const std::string own = compiler::digest_of(graphs); own != decided.model)
@@ -138,7 +149,8 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   Planned planned;
   compiler::Plan& plan = planned.plan;
   plan.device = device_of(config);
-  if (trains) plan.mesh = mesh_of(config);
+  if (trains || config.parallel.mesh != "auto") plan.mesh = mesh_of(config);
+  if (!trains) check_mesh_of_use(config, plan.mesh, options.purpose);
   if (trains && config.parallel.compress != Compress::none && plan.mesh.ranks() == 1)
     refuse(
         "parallel.compress = \"{}\" needs gradients to communicate, and there is one rank; parallel.mesh = \"dp=2\" is "
@@ -153,8 +165,10 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   plan.threads = options.threads;
   plan.transport = options.transport;
   plan.precision = precision_of(config);
-  plan.sharding = sharding_of(config, plan.mesh);
+  plan.sharding = sharding_of(config, plan.mesh, trains);
   plan.zero = static_cast<int>(config.parallel.zero);
+  plan.own_statistics = config.train.batch_stats == BatchStats::local;
+  plan.async_tp = config.parallel.async_tp;
   plan.pipeline = program::parse_pipeline(config.parallel.pipeline.text());
   plan.stage_layers = config.parallel.stages;
   if (config.parallel.stage_dtype == StageDtype::bf16) plan.messages = passes::CompressMessages::Kind::bf16;

@@ -69,13 +69,14 @@ Rank::Rank(const Compiled& compiled, const Place& place)
 }
 
 void Rank::bind_places() {
-  places_.assign(coordinate_.begin(), coordinate_.end());
   for (std::size_t i = 0; i < executors_.size(); ++i)
     for (const program::Instruction& instruction : role_.programs[i].instructions) {
       if (instruction.kind != program::Instruction::Kind::input) continue;
-      for (std::size_t axis = 0; axis < places_.size(); ++axis)
-        if (instruction.name == passes::place_input(role_.module.mesh.axes[axis].name))
-          executors_[i]->bind(instruction.name, instruction.micro, one(places_[axis]));
+      const std::vector<std::string> axes = passes::axes_of_place(instruction.name);
+      if (axes.empty()) continue;
+      const std::int64_t place = ir::shard_index(axes, role_.module.mesh, coordinate_);
+      executors_[i]->bind(instruction.name, instruction.micro,
+                          one(places_.emplace(instruction.name, place).first->second));
     }
 }
 

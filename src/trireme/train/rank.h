@@ -1,6 +1,7 @@
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -162,7 +163,7 @@ class Rank {
   float lr_ = 0;
   float step_number_ = 0;
   std::int64_t seed_ = 0;
-  std::vector<std::int64_t> places_;  // the coordinate, as programs read it
+  std::map<std::string, std::int64_t> places_;  // by input: the coordinate, as programs read it
   bool has_rng_ = false;
   bool has_lr_ = false;
   bool has_step_number_ = false;

@@ -41,7 +41,7 @@ std::vector<Annotation> tensor_preset(const models::ModelConfig& model) {
 
 }  // namespace
 
-std::vector<Annotation> sharding_of(const Config& config, const ir::Mesh& mesh) {
+std::vector<Annotation> sharding_of(const Config& config, const ir::Mesh& mesh, bool trains) {
   std::vector<Annotation> all;
   for (const auto& [pattern, sharding] : config.parallel.sharding) all.push_back({pattern, sharding});
   if (all.empty() && mesh.size_of(ir::kTensorAxis) > 1) all = tensor_preset(config.model);
@@ -57,7 +57,7 @@ std::vector<Annotation> sharding_of(const Config& config, const ir::Mesh& mesh) 
   }
   // What is between the matrices follows from the first of it, where the matrices have not claimed the axis.
   if (config.parallel.sequence && mesh.size_of(ir::kTensorAxis) > 1)
-    all.push_back({"*.embedding", fmt::format("sequence:{}", ir::kTensorAxis), 1, {"micro", "eval"}});
+    all.push_back({"*.embedding", fmt::format("sequence:{}", ir::kTensorAxis), 1, {"micro", "eval"}, !trains});
   return all;
 }
 

@@ -17,9 +17,7 @@ struct Unbuilt {
   std::vector<std::string_view> works;
 };
 const std::vector<Unbuilt> kUnbuilt = {
-    {"train.batch_stats", {"\"global\""}},
     {"parallel.plan", {"\"none\""}},
-    {"parallel.async_tp", {"false"}},
 };
 
 // A value in one line.
@@ -99,6 +97,14 @@ void check_training(const Config& config) {
     refuse("train.eval_every = {} needs held-out data: set data.holdout or data.eval", train.eval_every);
 }
 
+// "tp=2,h=2,": what a mesh has but for dp.
+std::string other_axes(const Config& config) {
+  std::string text;
+  for (const auto& [name, size] : mesh_axes(config))
+    if (name != ir::kDataAxis && size > 1) text += fmt::format("{}={},", name, size);
+  return text;
+}
+
 void check_compression(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   const std::string given = fmt::format("parallel.compress = \"{}\"", parallel.compress);
@@ -128,14 +134,10 @@ void check_compression(const Config& config) {
     refuse("parallel.momentum_masking is for \"topk\"; {} sends something of every element", given);
   // Of "auto" it is known when the ranks are.
   if (axis(config, ir::kDataAxis) == 1 && parallel.mesh != "auto")
-    refuse("{} needs gradients to communicate, and parallel.mesh = \"{}\" has one rank; \"dp=2\" is the least", given,
-           parallel.mesh);
-  // Each rank along h and w would have errors of its own to feed back, for a parameter that all of them have.
-  for (const auto& [name, size] : mesh_axes(config))
-    if (ir::is_spatial(name) && size != 1)
-      refuse(
-          "{} does not go with the axis {} of parallel.mesh = \"{}\" yet; the nearest is parallel.compress = \"none\"",
-          given, name, parallel.mesh);
+    refuse(
+        "{} is of the gradients that the replicas along dp sum up, and parallel.mesh = \"{}\" has one replica; the "
+        "nearest is \"{}dp=2\"",
+        given, parallel.mesh, other_axes(config));
   if (parallel.zero > 0)
     refuse(
         "{} does not go with parallel.zero = {}: each rank would need only its shard of the sum; set parallel.zero = "

@@ -38,6 +38,7 @@ std::vector<Unused> table(const Config& c, const models::Families& families, int
        {"model.head_dim"}},
       {ours && family != "gpt2", "is for model.family = \"gpt2\"", {"model.dropout"}},
       {family == "mlp", "is for models that normalise", {"model.norm_eps"}},
+      {ours && family != "convnet" && family != "resnet", "is for models with batch norms", {"train.batch_stats"}},
       {ours && images,
        "is for models of text",
        {"model.heads", "model.kv_heads", "model.head_dim", "model.ffn", "model.context", "model.vocab",
@@ -65,10 +66,11 @@ std::vector<Unused> table(const Config& c, const models::Families& families, int
        {"parallel.pipeline", "parallel.stages"}},
       {c.parallel.mesh.find("tp=") == std::string::npos,
        "is for tensor parallelism, and parallel.mesh has no tp",
-       {"parallel.sequence"}},
+       {"parallel.sequence", "parallel.async_tp"}},
       {ranks == 1,
        "is for several ranks, and this run has one",
-       {"parallel.zero", "parallel.allreduce", "parallel.bucket", "parallel.overlap", "runtime.link"}},
+       {"parallel.zero", "parallel.allreduce", "parallel.bucket", "parallel.overlap", "runtime.link",
+        "train.batch_stats"}},
   };
 }
 
