@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "trireme/cli/bench.h"
+#include "trireme/comm/threads/link.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/train/schedule.h"
@@ -132,7 +133,62 @@ int bench_scaling(Context& context, const RankArguments& a) {
   return 0;
 }
 
+// What the command line gives a key; empty: nothing.
+std::string given(const Context& context, const std::string& key) {
+  std::string value;
+  for (const std::string& setting : context.overrides)
+    if (setting.starts_with(key + "=")) value = setting.substr(key.size() + 1);
+  return value;
+}
+
+// Of a mesh that shards more than rows, ranks wait for each other in the forward pass too: what could be hidden is
+// hidden behind the whole step.
+int bench_overlap_of_mesh(Context& context, const RankArguments& a, const std::string& mesh) {
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"runtime.threads=1", "parallel.allreduce=ring"});
+    return timed(context, a.config, more, a.steps);
+  };
+  const Timing free = with({"runtime.link="});
+  // As named, or so slow that sending takes half as long as the step.
+  std::string link = given(context, "runtime.link");
+  double rate = 2 * free.sent / free.step;
+  if (const auto known = comm::threads::parse_link(link); known) {
+    if (known->bytes_per_second <= 0)
+      refuse("runtime.link = \"{}\" needs a bandwidth here, such as 100MB/s,20us", link);
+    rate = known->bytes_per_second;
+  } else {
+    link = fmt::format("{:.0f}B/s,10us", rate);
+  }
+  const Timing apart = with({"runtime.link=" + link, "parallel.overlap=false"});
+  const Timing together = with({"runtime.link=" + link});
+  const double comm = free.sent / rate;
+  if (a.json) {
+    const nlohmann::ordered_json o = {{"mesh", mesh},
+                                      {"link", link},
+                                      {"sent_bytes", free.sent},
+                                      {"step_without_link_ms", free.step * 1e3},
+                                      {"comm_ms", comm * 1e3},
+                                      {"step_ms", together.step * 1e3},
+                                      {"step_without_overlap_ms", apart.step * 1e3},
+                                      {"hidden", std::max(0.0, 1 - together.exposed / comm)},
+                                      {"exposed_comm_ms", together.exposed * 1e3},
+                                      {"exposed_without_overlap_ms", apart.exposed * 1e3}};
+    fmt::print("{}\n", o.dump());
+    return 0;
+  }
+  fmt::print("{} as threads; the link between them is emulated: {}\n\n", mesh, link);
+  fmt::print("without a link   {:>7.1f} ms a step; each rank sends {}: {:.1f} ms on that link\n", free.step * 1e3,
+             format_bytes(static_cast<std::size_t>(free.sent)), comm * 1e3);
+  fmt::print("without overlap  {:>7.1f} ms, of which ranks waited {:.1f} ms\n", apart.step * 1e3, apart.exposed * 1e3);
+  fmt::print("with overlap     {:>7.1f} ms, of which ranks waited {:.1f} ms\n", together.step * 1e3,
+             together.exposed * 1e3);
+  fmt::print("\n{}\n", hidden_text(together.exposed, comm));
+  return 0;
+}
+
 int bench_overlap(Context& context, const RankArguments& a, int ranks) {
+  if (const std::string mesh = given(context, "parallel.mesh"); !mesh.empty())
+    return bench_overlap_of_mesh(context, a, mesh);
   const std::string mesh = fmt::format("parallel.mesh=dp={}", ranks);
   const std::vector<std::string> common = {mesh, "runtime.threads=1", "parallel.allreduce=ring"};
   const auto with = [&](std::vector<std::string> more) {
@@ -204,12 +260,16 @@ void add_bench_ranks(CLI::App& bench, Context& context) {
   scaling->callback([&context, a] { context.run = [&context, a] { return bench_scaling(context, *a); }; });
 
   auto ranks = std::make_shared<int>(2);
-  CLI::App* overlap = bench.add_subcommand("overlap", "How much communication hides behind the backward pass");
+  CLI::App* overlap = bench.add_subcommand("overlap", "How much communication hides behind the computation");
   overlap->add_option("config", a->config, "A TOML file, a run folder, or a built-in configuration");
   overlap->add_option("--ranks", *ranks, "Number of ranks")->check(CLI::Range(2, 64));
   overlap->add_option("--steps", a->steps, "Steps to time")->check(CLI::Range(1, 1000000));
   overlap->add_flag("--json", a->json, "For scripts");
-  overlap->footer("\nExamples:\n  trireme bench overlap --parallel.bucket=256KiB\n");
+  overlap->footer(
+      "\nExamples:\n"
+      "  trireme bench overlap --parallel.bucket=256KiB\n"
+      "  trireme bench overlap --parallel.mesh=tp=2 --parallel.sequence=true --parallel.async_tp=true\n"
+      "  trireme bench overlap convnet --parallel.mesh=h=2 --runtime.link=100MB/s,20us\n");
   overlap->callback(
       [&context, a, ranks] { context.run = [&context, a, ranks] { return bench_overlap(context, *a, *ranks); }; });
 }
