@@ -141,13 +141,23 @@ class Lowering {
     BufferId buffer = kNone;
     std::size_t offset = 0;
     for (const ValueId piece : node.inputs) {
-      ValueId id = piece;
-      while (made_by(id).op->traits.view) id = made_by(id).inputs.front();
+      // A sum over ranks is taken where its terms are.
+      std::vector<ValueId> placed = {piece};
+      for (const Node* made = &made_by(piece); made->op->traits.view || sums_in_place(run, *made);
+           made = &made_by(placed.back()))
+        placed.push_back(made->inputs.front());
       if (buffer == kNone)
-        buffer = new_buffer(run.graph.value(whole).name, run.graph.type(whole), category_made(run, made_by(id)));
-      for (const ValueId placed : {piece, id}) run.piece_of[index(placed)] = {buffer, run.graph.type(placed), offset};
+        buffer =
+            new_buffer(run.graph.value(whole).name, run.graph.type(whole), category_made(run, made_by(placed.back())));
+      for (const ValueId id : placed) run.piece_of[index(id)] = {buffer, run.graph.type(id), offset};
       offset += run.graph.type(piece).bytes();
     }
+  }
+
+  static bool sums_in_place(const GraphRun& run, const Node& node) {
+    return node.op->name == ops::kAllReduce && node.inputs.size() == 1 &&
+           run.uses.consumers[index(node.inputs.front())].size() == 1 &&
+           !run.uses.escapes[index(node.inputs.front())] && run.uses.producer[index(node.inputs.front())] != ir::kNone;
   }
 
   // `later` are the graphs that run after this one.
