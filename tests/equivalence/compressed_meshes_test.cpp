@@ -11,6 +11,8 @@ train::Config compressed(train::Config config, const char* kind) {
   config.parallel.compress = kind;
   config.train.optimizer = "sgd";
   config.train.lr = 0.05;
+  const std::string name = kind;
+  if (name == "onebit" || name.starts_with("topk")) config.parallel.compress_warmup = 1;
   return config;
 }
 
@@ -22,6 +24,7 @@ void expect_like_replicas(const train::Config& plain, const std::string& mesh, b
   Trained exact([&] {
     train::Config c = over_mesh(plain, "dp=2");
     c.parallel.compress = "none";
+    c.parallel.compress_warmup = 0;
     return c;
   }());
   for (Trained* trained : {&one, &many, &exact}) trained->train(4);
