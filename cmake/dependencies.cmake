@@ -18,6 +18,11 @@ if(NOT TRIREME_FUZZ)
   find_package(MPI COMPONENTS CXX)
 endif()
 
+# The planner's integer programs; without it they say so when they are asked for.
+find_path(TRIREME_CBC_INCLUDE coin/Cbc_C_Interface.h)
+find_library(TRIREME_CBC_LIBRARY CbcSolver)
+mark_as_advanced(TRIREME_CBC_INCLUDE TRIREME_CBC_LIBRARY)
+
 if(TRIREME_CUDA)
   find_package(CUDAToolkit 12.8 REQUIRED)
   include(cmake/cudnn_frontend.cmake)

@@ -3,7 +3,7 @@
 # Debian and Ubuntu packages. (oneDNN's CMake file asks for OpenCL's headers, though nothing here uses them.)
 build_packages=(g++ cmake ninja-build pkg-config ccache libdnnl-dev ocl-icd-opencl-dev libhwy-dev libfmt-dev
   libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libxxhash-dev libpcre2-dev libutf8proc-dev liburing-dev
-  libopenmpi-dev openmpi-bin libgtest-dev libbenchmark-dev)
+  libopenmpi-dev openmpi-bin coinor-libcbc-dev libgtest-dev libbenchmark-dev)
 check_packages=(git clang-format-14 clang-tidy-14)
 fuzz_packages=(clang-14 libclang-rt-14-dev)
 

@@ -29,7 +29,7 @@ constexpr const char* kFooter =
     "  trireme generate --from runs/latest --prompt 'template<'\n";
 
 // Words of the language that this version does not speak yet.
-constexpr std::array<std::string_view, 3> kLater = {"plan", "compress", "dashboard"};
+constexpr std::array<std::string_view, 2> kLater = {"compress", "dashboard"};
 
 std::optional<std::string> unknown_command(const CLI::App& app, const std::vector<std::string>& arguments) {
   std::vector<std::string> names;
@@ -100,6 +100,8 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
   add_memory(app, context);
   add_inspect(app, context);
   add_simulate(app, context);
+  add_plan(app, context);
+  add_fit(app, context);
   add_calibrate(app, context);
   add_bench(app, context);
   add_tokenize(app, context);

@@ -25,6 +25,8 @@ void add_eval(CLI::App& app, Context& context);
 void add_memory(CLI::App& app, Context& context);
 void add_inspect(CLI::App& app, Context& context);
 void add_simulate(CLI::App& app, Context& context);
+void add_plan(CLI::App& app, Context& context);
+void add_fit(CLI::App& app, Context& context);
 void add_calibrate(CLI::App& app, Context& context);
 void add_bench(CLI::App& app, Context& context);
 void add_tokenize(CLI::App& app, Context& context);

@@ -1,10 +1,9 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
-#include <filesystem>
 
+#include "trireme/cli/cluster_choice.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/output.h"
 #include "trireme/cli/preparation.h"
@@ -53,47 +52,6 @@ struct Run {
   }
 };
 
-// "300B" → 3e11; K, M, B and T.
-double parse_tokens(const std::string& text) {
-  std::size_t used = 0;
-  double count = 0;
-  try {
-    count = std::stod(text, &used);
-  } catch (const std::exception&) {
-    used = 0;
-  }
-  const std::string unit = text.substr(used);
-  constexpr std::array<std::pair<const char*, double>, 5> kUnits = {
-      {{"", 1}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}}};
-  for (const auto& [name, factor] : kUnits)
-    if (used > 0 && unit == name && count > 0 && std::isfinite(count)) return count * factor;
-  refuse("--tokens {}: expected a number of tokens such as 300B, 1.5T or 20000000", text);
-}
-
-cluster::Cluster cluster_of(const SimulateArguments& a) {
-  std::string name = a.cluster;
-  if (name.empty()) {
-    name = train::own_cluster_file();
-    if (!std::filesystem::exists(name)) {
-      std::vector<std::string> names;
-      for (const cluster::Builtin& builtin : cluster::builtin_clusters()) names.emplace_back(builtin.name);
-      refuse("--cluster is missing: one of {}, a file, or this machine once `trireme calibrate` has measured it",
-             fmt::join(names, ", "));
-    }
-  }
-  cluster::Cluster cluster = cluster::load_cluster(name);
-  if (a.generation.empty()) return cluster;
-  std::vector<std::string> known;
-  for (const auto& [generation, software] : cluster.software) known.push_back(generation);
-  if (!cluster.software.contains(a.generation)) {
-    const auto near = nearest(a.generation, known);
-    refuse("--generation {}: cluster {} has {}{}", a.generation, cluster.name, fmt::join(known, ", "),
-           near ? fmt::format("; did you mean {}?", *near) : "");
-  }
-  cluster.generation = a.generation;
-  return cluster;
-}
-
 Run simulated(const Context& context, const SimulateArguments& a, const std::string& source,
               const std::vector<std::string>& more, const std::string& name) {
   Preparation preparation("preparing");
@@ -110,7 +68,7 @@ Run simulated(const Context& context, const SimulateArguments& a, const std::str
     config = train::load_config_under(plan, source, settings, context.registry->models);
     options.decided = plan.decisions;
   }
-  Run run{.name = name, .on = train::compile_on(config, *context.registry, cluster_of(a), options), .simulation = {}};
+  Run run{.name = name, .on = train::compile_on(config, *context.registry, chosen_cluster(a.cluster, a.generation), options), .simulation = {}};
   preparation.begin("simulating");
   const auto begin = std::chrono::steady_clock::now();
   run.simulation = simulator::simulate(run.on.compiled, run.on.cluster);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "trireme/cli/auto_plan.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/equal_losses.h"
 #include "trireme/cli/output.h"
@@ -219,13 +220,20 @@ Request request_of(const Context& context, const TrainArguments& a,
   if (a.resume && a.overwrite) refuse("--resume and --overwrite contradict each other");
   const std::string source = a.config.empty() ? default_config(context, a) : a.config;
   Request request;
-  if (a.plan.empty()) {
+  std::string plan = a.plan;
+  if (plan.empty()) {
     request.config = train::load_config(source, context.overrides, context.registry->models);
-    if (a.resume) request.plan = kept_plan(request.config, launched.value_or(comm::mpi::Launched{}));
-  } else {
-    const train::PlanFile file = train::read_plan(a.plan);
+    const comm::mpi::Launched here = launched.value_or(comm::mpi::Launched{});
+    if (a.resume) request.plan = kept_plan(request.config, here);
+    if (request.config.parallel.plan == train::Planning::file) plan = request.config.parallel.plan.text();
+    if (request.config.parallel.plan == train::Planning::automatic)
+      request.config = planned_here(context, std::move(request.config), here.size, here.rank == 0);
+  }
+  if (!plan.empty()) {
+    const train::PlanFile file = train::read_plan(plan);
     request.plan = file.decisions;
     request.config = train::load_config_under(file, source, context.overrides, context.registry->models);
+    request.config.parallel.plan = train::Planning::none;  // it is followed
   }
   const train::Config& config = request.config;
   if (a.replay > 0 && launched && launched->size > 1)

@@ -33,6 +33,7 @@ struct CompileOptions {
   std::size_t staging = 0;        // for checkpoints, at most; no more is taken than the saved state needs
   bool staging_gives_way = true;  // where memory.limit is short of it: decisions leave room for the least of it
   Purpose purpose = Purpose::train;
+  bool step_alone = false;  // train: without the programs that evaluate and predict, for those who only look at a step
   comm::TransportKind transport = comm::TransportKind::threads;
   std::optional<Decisions> decided = {};  // by a plan that was read; nothing: the planner decides
   std::int64_t sequence = 0;              // generate: the longest sequence there will be; 0: the model's context

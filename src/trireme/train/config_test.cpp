@@ -337,8 +337,7 @@ TEST(Config, WhatIsNotBuiltIsRefusedByName) {
       "file.toml: parallel.mesh = \"h=2,dp=2\": h and w shard the heights and widths of images, and model.family = "
       "\"gpt2\" has none; the nearest is \"dp=4\"");
   EXPECT_EQ(parse("[parallel]\nmesh = \"pp=1,dp=1,tp=*\"\n").parallel.mesh, "pp=1,dp=1,tp=*");
-  for (const char* setting :
-       {"train.batch_stats=local", "parallel.plan=auto", "parallel.plan=plan.toml", "parallel.async_tp=true"})
+  for (const char* setting : {"train.batch_stats=local", "parallel.async_tp=true"})
     EXPECT_NE(refusal("", {setting}).find("is not built yet; what works is"), std::string::npos) << setting;
   // The defaults are what there is.
   parse(to_toml(Config{}));

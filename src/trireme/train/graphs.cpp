@@ -42,7 +42,7 @@ std::vector<std::int64_t> advance_rows(std::int64_t longest) {
   return sizes;
 }
 
-void build(compiler::Graphs& graphs, const Config& config, const models::Model& model) {
+void build(compiler::Graphs& graphs, const Config& config, const models::Model& model, bool step_alone) {
   ir::Module& module = graphs.module;
   const Shape batch{graphs.micro_rows, config.model.context};
   if (graphs.purpose == Purpose::train) {
@@ -52,6 +52,7 @@ void build(compiler::Graphs& graphs, const Config& config, const models::Model& 
     micro.rows_per_step = static_cast<double>(each ? graphs.micro_rows : config.train.batch);
     micro.accumulate("loss", model.build(micro, inputs(micro, config.model, model.images, batch, true), config.model));
   }
+  if (step_alone) return;
   if (graphs.purpose != Purpose::generate) {
     Builder eval(module, "eval");
     eval.training = false;
@@ -96,7 +97,7 @@ compiler::Graphs build_graphs(const Config& config, const Registry& registry, co
                       .weight_decay = config.train.weight_decay,
                       .clip = config.train.clip};
   graphs.loss_scale = {.start = config.train.loss_scale, .window = config.train.loss_scale_window};
-  build(graphs, config, model);
+  build(graphs, config, model, options.step_alone && options.purpose == Purpose::train);
   return graphs;
 }
 

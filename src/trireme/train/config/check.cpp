@@ -18,7 +18,6 @@ struct Unbuilt {
 };
 const std::vector<Unbuilt> kUnbuilt = {
     {"train.batch_stats", {"\"global\""}},
-    {"parallel.plan", {"\"none\""}},
     {"parallel.async_tp", {"false"}},
 };
 
