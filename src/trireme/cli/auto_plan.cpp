@@ -22,8 +22,9 @@ cluster::Cluster measured_here(const Context& context, train::Config config, Wor
   const device::Kind device = train::device_of(config);
   const cluster::Cluster cluster = calibrated({config}, *context.registry, device, progress, Calibration::quick);
   keep_calibration(cluster, file);
-  log_to_stderr(LogLevel::info,
-                fmt::format("this machine was measured quickly and is kept in {}; `trireme calibrate` does it well", file));
+  log_to_stderr(
+      LogLevel::info,
+      fmt::format("this machine was measured quickly and is kept in {}; `trireme calibrate` does it well", file));
   return cluster;
 }
 

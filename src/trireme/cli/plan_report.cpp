@@ -85,8 +85,8 @@ std::string plan_summary(const PlanReport& r) {
                                 nodes == 1 ? "" : "s", c.generation);
   out += fmt::format("search  {} plans: {} too large, {} estimated, {} compiled and simulated in {:.1f} s{}\n",
                      format_count(r.result.candidates), format_count(r.result.too_large),
-                     format_count(r.result.estimated), r.result.best.size() + r.result.others.size(),
-                     r.search_seconds, r.result.stopped ? "; stopped, this is the best so far" : "");
+                     format_count(r.result.estimated), r.result.best.size() + r.result.others.size(), r.search_seconds,
+                     r.result.stopped ? "; stopped, this is the best so far" : "");
   out += fmt::format("plan    {}\n", planner::describe(r.candidate));
   if (r.candidate.pp > 1 && !r.candidate.stages.empty())
     out += fmt::format("stages  {} layers\n", fmt::join(r.candidate.stages, ", "));
@@ -103,15 +103,15 @@ std::string plan_summary(const PlanReport& r) {
 }
 
 std::string explanation(const PlanReport& r) {
-  std::string out =
-      fmt::format("\n{:>12}{:>10}{:>10}{:>9}{:>9}{:>9}{:>12}  plan\n", "step", "estimate", "compute", "exposed", "bubble",
-                  "waiting", "memory");
+  std::string out = fmt::format("\n{:>12}{:>10}{:>10}{:>9}{:>9}{:>9}{:>12}  plan\n", "step", "estimate", "compute",
+                                "exposed", "bubble", "waiting", "memory");
   constexpr std::size_t kShown = 10;
   for (std::size_t i = 0; i < std::min(kShown, r.result.best.size()); ++i) {
     const Scored& s = r.result.best[i];
     out += fmt::format("{:>12}{:>+9.1f}%", seconds_text(s.seconds), 100 * (s.estimated / s.seconds - 1));
     for (const auto& [kind, width] : {std::pair(0, 9), std::pair(1, 8), std::pair(2, 8), std::pair(3, 8)})
-      out += fmt::format("{:>{}.1f}%", 100 * (s.mean.*(kKinds[static_cast<std::size_t>(kind)].seconds)) / s.mean.total(), width);
+      out += fmt::format("{:>{}.1f}%",
+                         100 * (s.mean.*(kKinds[static_cast<std::size_t>(kind)].seconds)) / s.mean.total(), width);
     out += fmt::format("{:>12}  {}\n", format_bytes(s.bytes), planner::describe(s.candidate));
   }
   out += "\n";

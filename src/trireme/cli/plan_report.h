@@ -17,7 +17,7 @@ struct PlanReport {
   train::OnCluster on;           // compiled
   simulator::Simulation simulation;
   double search_seconds = 0;
-  double limit = 0;  // bytes of a rank
+  double limit = 0;       // bytes of a rank
   std::int64_t rows = 0;  // of a step
   std::string launch;
   // Rows per second over those of now, with twice the batch and with one more node; 0: nothing fits or divides.

@@ -32,6 +32,7 @@ struct SimulateArguments {
   std::string compare;
   std::string published;
   int width = 0;
+  bool planned = false;
   bool json = false;
 };
 
@@ -68,7 +69,9 @@ Run simulated(const Context& context, const SimulateArguments& a, const std::str
     config = train::load_config_under(plan, source, settings, context.registry->models);
     options.decided = plan.decisions;
   }
-  Run run{.name = name, .on = train::compile_on(config, *context.registry, chosen_cluster(a.cluster, a.generation), options), .simulation = {}};
+  Run run{.name = name,
+          .on = train::compile_on(config, *context.registry, chosen_cluster(a.cluster, a.generation), options),
+          .simulation = {}};
   preparation.begin("simulating");
   const auto begin = std::chrono::steady_clock::now();
   run.simulation = simulator::simulate(run.on.compiled, run.on.cluster);
@@ -215,7 +218,7 @@ std::string comparison(const Run& one, const Run& other) {
 }
 
 int simulate(const Context& context, const SimulateArguments& a) {
-  if (!a.published.empty()) return simulate_published(context, a.published, a.json);
+  if (!a.published.empty()) return simulate_published(context, a.published, a.json, a.planned);
   const Run run = simulated(context, a, a.config, {}, a.config);
   if (!a.trace.empty()) io::write_file_atomically(a.trace, simulator::trace_json(run.simulation));
   if (a.compare.empty()) {
@@ -248,6 +251,7 @@ void add_simulate(CLI::App& app, Context& context) {
   command->add_option("--compare", arguments->compare,
                       "Another configuration, or settings over this one: 'parallel.mesh=tp=8 parallel.zero=1'");
   command->add_option("--published", arguments->published, "A table of published runs: predicted and published");
+  command->add_flag("--planned", arguments->planned, "With --published: also the plan that the search finds for each");
   command->add_option("--width", arguments->width, "Columns of the picture");
   command->add_flag("--json", arguments->json, "For scripts");
   command->footer(

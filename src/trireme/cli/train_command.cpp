@@ -301,9 +301,9 @@ void add_train(CLI::App& app, Context& context) {
   command->add_option(
       "--replay", arguments->replay,
       "With several ranks: replay this many first steps on one rank and compare the losses (quickstart: 20)");
-  command->add_option(
-      "--plan", arguments->plan,
-      "Follow a plan that was written before (plan.toml of a run folder, or trireme memory --plan-out)");
+  command->add_option("--plan", arguments->plan,
+                      "Follow a plan that was written before (plan.toml of a run folder, trireme plan --out, or "
+                      "trireme memory --plan-out)");
   command->add_flag("--dry-run", arguments->dry_run, "Compile, check and plan memory, then stop");
   command->add_option("--dump-passes", arguments->dump_passes,
                       "Write the graphs after every pass to this folder, as numbered files");

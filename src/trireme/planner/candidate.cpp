@@ -104,7 +104,8 @@ std::vector<Candidate> enumerate(const Space& space) {
   std::vector<Candidate> all;
   for (Candidate c : meshes(space))
     for (const std::int64_t rows : micro_batches(space, c.dp))
-      for (const bool sequence : c.layer.tp > 1 ? space.sequence : std::vector{space.sequence.size() == 1 && space.sequence.front()})
+      for (const bool sequence :
+           c.layer.tp > 1 ? space.sequence : std::vector{space.sequence.size() == 1 && space.sequence.front()})
         for (const RematPolicy::Kind remat : space.remat)
           for (int sharding = 0; sharding < (c.layer.tp > 1 && !sequence ? space.shardings : 1); ++sharding)
             for (const int zero : shared(space.zero, c.dp))

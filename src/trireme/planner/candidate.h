@@ -44,11 +44,11 @@ std::string describe(const Candidate& candidate);
 // Where the search may look. A list of one is a choice that was made for it.
 struct Space {
   int ranks = 1;
-  bool fewer_ranks = false;  // also halves of them, as far as that goes
-  std::int64_t batch = 1;    // rows of a step
-  std::int64_t layers = 1;   // that a pipeline may be cut between
-  int max_tp = 1;            // ranks of a node, at most
-  bool tensor = true;        // whether the model can be sharded over tp
+  bool fewer_ranks = false;                  // also halves of them, as far as that goes
+  std::int64_t batch = 1;                    // rows of a step
+  std::int64_t layers = 1;                   // that a pipeline may be cut between
+  int max_tp = 1;                            // ranks of a node, at most
+  bool tensor = true;                        // whether the model can be sharded over tp
   std::vector<Candidate> fixed_meshes = {};  // pp, dp and tp; empty: every factorisation
   std::vector<int> zero = {0, 1, 2, 3};
   std::vector<program::PipelineName> pipelines = {};

@@ -65,10 +65,17 @@ Estimator::Parts Estimator::cut(const Candidate& c, const Profile& profile) {
     return sum;
   };
   const int chunks = c.pp > 1 ? c.pipeline.chunks : 1;
+  // Sums over the layers before each: of their states, of those shared with the first layer, of what they save.
+  std::vector<double> states(count + 1, 0), shared(count + 1, 0), saved(count + 1, 0);
+  for (std::size_t i = 0; i < count; ++i) {
+    states[i + 1] = states[i] + state_bytes(profile.layers[i].state, c);
+    shared[i + 1] = shared[i] + state_bytes(profile.layers[i].tied, c);
+    saved[i + 1] = saved[i] + profile.layers[i].saved;
+  }
   const auto fits = [&](std::size_t part, std::size_t first, std::size_t last) {
-    const LayerCost cost = part_of(first, last);
-    const double waits = cost.saved * held(c, static_cast<int>(part) % c.pp) / chunks;
-    return limit_ <= 0 || (state_bytes(cost.state, c) + waits) * chunks <= limit_;
+    const double own = states[last] - states[first] + (first > 0 ? shared[last] - shared[first] : 0);
+    const double waits = (saved[last] - saved[first]) * held(c, static_cast<int>(part) % c.pp) / chunks;
+    return limit_ <= 0 || (own + waits) * chunks <= limit_;
   };
   Parts parts;
   parts.layers = c.stages;
@@ -86,8 +93,7 @@ Estimator::Parts Estimator::cut(const Candidate& c, const Profile& profile) {
       all = fits(p, at, at + static_cast<std::size_t>(known[p]));
     // Another cut may fit; where the whole does not, none does.
     if (!all) {
-      LayerCost sum = part_of(0, count);
-      if (state_bytes(sum.state, c) <= limit_ * c.pp)
+      if (states[count] <= limit_ * c.pp)
         if (const auto other = cut_layers(seconds, c.parts(), fits); !other.empty()) parts.layers = other;
     }
   }
@@ -179,9 +185,7 @@ Estimate Estimator::of(const Candidate& c, const Profile& profile) {
         estimate.seconds += (std::ceil(m / c.pp) * c.pp - m) * largest / chunks;
         break;
       case Kind::zero_bubble:
-      case Kind::zero_bubble_auto:
-        estimate.seconds += std::max(0.0, others - 2 * (c.pp - 1) * weight_gradients);
-        break;
+      case Kind::zero_bubble_auto: estimate.seconds += std::max(0.0, others - 2 * (c.pp - 1) * weight_gradients); break;
       default: estimate.seconds += others;
     }
     estimate.seconds += 2 * (c.pp - 1) * message;

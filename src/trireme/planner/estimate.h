@@ -14,8 +14,8 @@ namespace trireme::planner {
 // compiled and simulated.
 struct Estimate {
   double seconds = 0;
-  double bytes = 0;        // of the fullest rank
-  double least_bytes = 0;  // a bound: its states and what waits for the backward pass, and nothing else
+  double bytes = 0;                       // of the fullest rank
+  double least_bytes = 0;                 // a bound: its states and what waits for the backward pass, and nothing else
   std::vector<std::int64_t> stages = {};  // layers of each part, as the cut of least time has them
 };
 
@@ -29,9 +29,8 @@ class Estimator {
 
  private:
   struct Parts {
-    std::vector<LayerCost> cost;         // by part
-    std::vector<std::int64_t> layers;    // by part
-    bool fits = true;
+    std::vector<LayerCost> cost;       // by part
+    std::vector<std::int64_t> layers;  // by part
   };
   Parts cut(const Candidate& candidate, const Profile& profile);
   double held(const Candidate& candidate, int stage) const;

@@ -170,8 +170,7 @@ class Choosing {
         return absent;
       };
       Strategy s;
-      for (std::size_t i = 0; i < inputs.size(); ++i)
-        s.inputs.push_back(place(factors.inputs, i, inputs[i], kWhole));
+      for (std::size_t i = 0; i < inputs.size(); ++i) s.inputs.push_back(place(factors.inputs, i, inputs[i], kWhole));
       for (std::size_t o = 0; o < outputs.size(); ++o)
         s.outputs.push_back(place(factors.outputs, o, outputs[o], kPartial));
       if (!possible) continue;
@@ -274,7 +273,8 @@ class Choosing {
             std::vector<IntegerProgram::Term> terms = {{z, -1}};
             for (const int s : sources) terms.push_back({s, 1});
             for (const int r : group) {
-              const auto same = std::find_if(terms.begin(), terms.end(), [&](const auto& t) { return t.variable == r; });
+              const auto same =
+                  std::find_if(terms.begin(), terms.end(), [&](const auto& t) { return t.variable == r; });
               if (same == terms.end())
                 terms.push_back({r, 1});
               else
@@ -305,9 +305,9 @@ class Choosing {
   simulator::Spread spread_;
   IntegerProgram program_;
   std::vector<double> costs_;
-  std::map<std::string, Choice> parameters_;          // by pattern
-  std::vector<std::vector<Strategy>> strategies_;     // by node
-  std::vector<std::vector<int>> variables_;           // by node and strategy
+  std::map<std::string, Choice> parameters_;       // by pattern
+  std::vector<std::vector<Strategy>> strategies_;  // by node
+  std::vector<std::vector<int>> variables_;        // by node and strategy
 };
 
 }  // namespace

@@ -49,9 +49,7 @@ class Profiler {
   }
 
  private:
-  LayerCost& layer(std::int32_t stage) {
-    return profile_.layers[std::min(index(stage), profile_.layers.size() - 1)];
-  }
+  LayerCost& layer(std::int32_t stage) { return profile_.layers[std::min(index(stage), profile_.layers.size() - 1)]; }
 
   double seconds(const Graph& graph, const Node& node) const {
     if (node.op->traits.view) return 0;
@@ -84,8 +82,7 @@ class Profiler {
         case ir::Phase::weight_gradient: own.weight_gradient += t; break;
         case ir::Phase::update: break;
       }
-      own.transient =
-          std::max(own.transient, bytes_of(micro_.input_types(node)) + bytes_of(micro_.output_types(node)));
+      own.transient = std::max(own.transient, bytes_of(micro_.input_types(node)) + bytes_of(micro_.output_types(node)));
     }
     // What crosses from one layer to the next.
     const ir::Uses uses(micro_);
@@ -129,8 +126,7 @@ class Profiler {
       StateBytes own;
       if (state.category == ir::Category::gradients) own.gradients = bytes;
       if (state.category == ir::Category::optimizer) own.optimizer = bytes;
-      if (state.category == ir::Category::weights)
-        (copied.contains(state.name) ? own.masters : own.weights) = bytes;
+      if (state.category == ir::Category::weights) (copied.contains(state.name) ? own.masters : own.weights) = bytes;
       bool first = true;
       for (const std::int32_t stage : found->second) {
         (first ? layer(stage).state : layer(stage).tied) += own;
@@ -182,6 +178,19 @@ LayerCost Profile::total() const {
   return sum;
 }
 
+Profile extended(const Profile& one, const Profile& two, double further) {
+  Profile result = two;
+  const auto extend = [&](double LayerCost::*what) {
+    for (std::size_t i = 0; i < result.layers.size(); ++i)
+      result.layers[i].*what += further * (two.layers[i].*what - one.layers[i].*what);
+  };
+  for (double LayerCost::*what :
+       {&LayerCost::forward, &LayerCost::backward, &LayerCost::weight_gradient, &LayerCost::communication,
+        &LayerCost::saved, &LayerCost::transient, &LayerCost::message})
+    extend(what);
+  return result;
+}
+
 Profile profile_of(const compiler::Graphs& graphs, compiler::Plan plan, const RematPolicy& remat,
                    const cluster::Cluster& cluster, std::int64_t layers) {
   ir::Module module = graphs.module;
@@ -201,8 +210,7 @@ Profile profile_of(const compiler::Graphs& graphs, compiler::Plan plan, const Re
     const passes::Chain chain = passes::find_chain(micro);
     plan.recompute = forgotten_names(micro, chain, plan_remat(chain, remat));
   }
-  compiler::graph_passes(graphs, plan).run(
-      module, {.from = recomputes ? "remat" : "autodiff", .until = "validate"});
+  compiler::graph_passes(graphs, plan).run(module, {.from = recomputes ? "remat" : "autodiff", .until = "validate"});
   Profile profile = Profiler(module, plan, cluster, static_cast<std::size_t>(std::max<std::int64_t>(1, here))).run();
   if (layers > here) {
     TRI_CHECK(here >= 3, "{} layers do not stand for {}", here, layers);

@@ -37,9 +37,12 @@ struct Profile {
   LayerCost total() const;
 };
 
+// What costs come to that grow in proportion: `two` and `further` times what it has more than `one`.
+Profile extended(const Profile& one, const Profile& two, double further);
+
 // What the layers of a model cost, read off its graphs after the passes that make them a rank's own: `plan` has a mesh
-// of tp alone, and no stages; `remat` must need no budget. A layer in the middle of the model that is the same as its neighbours stands for as many
-// as `layers` says there are: the graphs may be those of a model of three.
+// of tp alone, and no stages; `remat` must need no budget. A layer in the middle of the model that is the same as its
+// neighbours stands for as many as `layers` says there are: the graphs may be those of a model of three.
 //
 // The seconds are those of the simulator's kernels and collectives, one after the other. Nothing is lowered.
 Profile profile_of(const compiler::Graphs& graphs, compiler::Plan plan, const RematPolicy& remat,

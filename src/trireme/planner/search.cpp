@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <future>
 #include <map>
 #include <set>
 
@@ -9,6 +10,9 @@
 
 namespace trireme::planner {
 namespace {
+
+// Candidates that are worked on at once. A constant: what is found does not depend on the machine's cores.
+constexpr std::size_t kAtOnce = 2;
 
 struct Ranked {
   Candidate candidate;
@@ -54,13 +58,44 @@ class Search {
     return best;
   }
 
-  const Profile* profile(const LayerKey& key) {
-    const auto [at, fresh] = profiles_.try_emplace(key);
-    if (fresh) {
-      at->second = problem_.profile(key);
-      if (at->second) bound(key, *at->second);
+  // Those of `keys` that are not known yet, two at a time.
+  void learn(const std::vector<LayerKey>& keys) {
+    for (std::size_t i = 0; i < keys.size() && !stopped(); i += kAtOnce) {
+      report("costs of layers", i, keys.size());
+      std::vector<std::future<std::optional<Profile>>> work;
+      for (std::size_t k = i; k < std::min(i + kAtOnce, keys.size()); ++k)
+        work.push_back(std::async(std::launch::async, [&, k] { return problem_.profile(keys[k]); }));
+      for (std::size_t k = 0; k < work.size(); ++k) keep(keys[i + k], work[k].get());
     }
+  }
+
+  const Profile* keep(const LayerKey& key, std::optional<Profile> profile) {
+    const auto at = profiles_.insert_or_assign(key, std::move(profile)).first;
+    if (at->second) bound(key, *at->second);
     return at->second ? &*at->second : nullptr;
+  }
+
+  // The keys that a micro-batch's costs follow from: its own, or two smaller ones in whose proportion it grows.
+  std::vector<LayerKey> sources(const LayerKey& key) const {
+    LayerKey most = key;
+    most.micro_batch = problem_.proportional_from;
+    if (key.micro_batch <= most.micro_batch || most.micro_batch < 2) return {key};
+    LayerKey half = most;
+    half.micro_batch /= 2;
+    return {half, most};
+  }
+
+  const Profile* profile(const LayerKey& key) {
+    if (const auto known = profiles_.find(key); known != profiles_.end())
+      return known->second ? &*known->second : nullptr;
+    const std::vector<LayerKey> from = sources(key);
+    if (from.size() == 1) return keep(key, problem_.profile(key));
+    const Profile* half = profile(from[0]);
+    const Profile* most = profile(from[1]);
+    if (half == nullptr || most == nullptr) return keep(key, std::nullopt);
+    const double further = static_cast<double>(key.micro_batch - from[1].micro_batch) /
+                           static_cast<double>(from[1].micro_batch - from[0].micro_batch);
+    return keep(key, extended(*half, *most, further));
   }
 
   // What the kernels take, without anything between ranks, if all ranks could share the rows evenly.
@@ -72,15 +107,35 @@ class Search {
     if (result_.bound == 0 || seconds < result_.bound) result_.bound = seconds;
   }
 
+  // Whether its memory is out of the question by the costs of a single row, whose saved bytes grow with the rows.
+  bool is_hopeless(const Candidate& candidate) {
+    LayerKey row = candidate.layer;
+    row.micro_batch = 1;
+    const Profile* one = problem_.limit > 0 ? profile(row) : nullptr;
+    if (one == nullptr) return false;
+    Profile grown = *one;
+    for (LayerCost& layer : grown.layers) layer.saved *= static_cast<double>(candidate.layer.micro_batch);
+    const Estimate estimate = estimator_.of(candidate, grown);
+    note_smallest(candidate, estimate);
+    return estimate.least_bytes > 1.02 * problem_.limit;
+  }
+
+  void note_smallest(const Candidate& candidate, const Estimate& estimate) {
+    if (result_.smallest && estimate.least_bytes >= result_.smallest_bytes) return;
+    result_.smallest = candidate;
+    result_.smallest_bytes = estimate.least_bytes;
+  }
+
   // Nothing: it cannot be, or not fit.
   std::optional<Ranked> estimated(Candidate candidate) {
+    if (is_hopeless(candidate)) {
+      ++result_.too_large;
+      return std::nullopt;
+    }
     const Profile* own = profile(candidate.layer);
     if (own == nullptr || candidate.parts() > std::ssize(own->layers)) return std::nullopt;
     Estimate estimate = estimator_.of(candidate, *own);
-    if (!result_.smallest || estimate.least_bytes < result_.smallest_bytes) {
-      result_.smallest = candidate;
-      result_.smallest_bytes = estimate.least_bytes;
-    }
+    note_smallest(candidate, estimate);
     if (problem_.limit > 0 && estimate.least_bytes > problem_.limit) {
       ++result_.too_large;
       return std::nullopt;
@@ -91,15 +146,24 @@ class Search {
   }
 
   void visit(const std::vector<Candidate>& all) {
-    std::set<LayerKey> keys;
-    for (const Candidate& c : all) keys.insert(c.layer);
-    std::size_t done = 0;
-    for (const LayerKey& key : keys) {
-      if (stopped()) return;
-      report("costs of layers", done++, keys.size());
-      profile(key);
+    const auto missing = [&](const std::set<LayerKey>& wanted) {
+      std::vector<LayerKey> keys;
+      for (const LayerKey& key : wanted)
+        if (!profiles_.contains(key)) keys.push_back(key);
+      return keys;
+    };
+    std::set<LayerKey> rows, wanted;
+    for (const Candidate& c : all) {
+      LayerKey row = c.layer;
+      row.micro_batch = 1;
+      rows.insert(row);
     }
-    report("costs of layers", keys.size(), keys.size());
+    learn(missing(rows));
+    for (const Candidate& c : all)
+      if (!stopped() && !is_hopeless(c))
+        for (const LayerKey& key : sources(c.layer)) wanted.insert(key);
+    learn(missing(wanted));
+    if (stopped()) return;
     for (const Candidate& c : all)
       if (std::optional<Ranked> ranked = estimated(c)) ranked_.push_back(std::move(*ranked));
   }
@@ -172,84 +236,93 @@ class Search {
     return problem_.limit <= 0 || estimate.bytes * least_ratio_ <= problem_.limit;
   }
 
-  const Scored& score(const Ranked& ranked) {
-    Scored s = problem_.score(ranked.candidate);
-    s.candidate = ranked.candidate;
-    s.estimated = ranked.estimate.seconds;
-    if (s.refused.empty()) {
-      const double ratio = static_cast<double>(s.bytes) / ranked.estimate.bytes;
-      least_ratio_ = any_scored_ ? std::min(least_ratio_, ratio) : std::min(1.0, ratio);
-      any_scored_ = true;
+  // Compiles and simulates several at once. Gives how many of them will do.
+  std::size_t score(const std::vector<Ranked>& all) {
+    std::vector<std::future<Scored>> work;
+    for (const Ranked& ranked : all)
+      work.push_back(std::async(std::launch::async, [&] { return problem_.score(ranked.candidate); }));
+    std::size_t feasible = 0;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      Scored s = work[i].get();
+      s.candidate = all[i].candidate;
+      s.estimated = all[i].estimate.seconds;
+      if (s.refused.empty()) {
+        const double ratio = static_cast<double>(s.bytes) / all[i].estimate.bytes;
+        least_ratio_ = any_scored_ ? std::min(least_ratio_, ratio) : std::min(1.0, ratio);
+        any_scored_ = true;
+      }
+      feasible += s.feasible() ? 1 : 0;
+      scored_.push_back(std::move(s));
     }
-    scored_.push_back(std::move(s));
-    return scored_.back();
+    return feasible;
+  }
+
+  bool is_new(const Ranked& r) const { return !known(r.candidate) && may_fit(r.estimate); }
+
+  // Of `from`, in order, until so many will do; gives up after `most`.
+  void score_some(const std::vector<const Ranked*>& from, std::size_t enough, std::size_t most) {
+    std::size_t feasible = 0;
+    std::size_t tried = 0;
+    for (std::size_t i = 0; i < from.size() && feasible < enough && tried < most && !stopped();) {
+      std::vector<Ranked> next;
+      for (; i < from.size() && next.size() < std::min(kAtOnce, enough - feasible); ++i)
+        if (is_new(*from[i])) next.push_back(*from[i]);
+      if (next.empty()) break;
+      report("simulating", feasible, enough);
+      tried += next.size();
+      feasible += score(next);
+    }
   }
 
   void score_finalists() {
-    const auto total = static_cast<std::size_t>(options_.finalists);
-    std::size_t feasible = 0;
-    std::size_t tried = 0;
-    const auto take = [&](const Ranked& r) {
-      if (known(r.candidate) || !may_fit(r.estimate)) return false;
-      report("simulating", std::min(feasible, total), total);
-      ++tried;
-      const bool good = score(r).feasible();
-      feasible += good ? 1 : 0;
-      return good;
-    };
-    const std::size_t most = 4 * total;
-    for (const Ranked& r : ranked_) {
-      if (feasible >= total || tried >= most || stopped()) break;
-      take(r);
-    }
+    const auto enough = static_cast<std::size_t>(options_.finalists);
+    std::vector<const Ranked*> all;
+    for (const Ranked& r : ranked_) all.push_back(&r);
+    score_some(all, enough, 4 * enough);
     // The best of each well-known kind, and the configuration's own.
-    if (problem_.own)
-      for (const Ranked& r : ranked_)
-        if (r.candidate.stages == problem_.own->stages || problem_.own->stages.empty()) {
-          Candidate same = r.candidate;
-          same.stages = problem_.own->stages;
-          if (same == *problem_.own && !stopped()) {
-            take({same, r.estimate});
-            break;
-          }
-        }
-    for (int kind = 0; kind < 3; ++kind) {
-      int tries = 0;
+    constexpr int kKinds = 3;
+    for (int kind = 0; kind < kKinds; ++kind) {
+      std::vector<const Ranked*> own;
+      bool done = false;
       for (const Ranked& r : ranked_) {
-        if (stopped() || tries >= 3) break;
         const Candidate& c = r.candidate;
-        const int own = c.pp == 1 && c.layer.tp == 1 ? (c.zero == 0 ? 0 : 1) : 2;
-        if (own != kind || !is_well_known(c, problem_.space)) continue;
-        if (known(c)) break;
-        if (!may_fit(r.estimate)) continue;
-        ++tries;
-        if (take(r)) break;
+        const int its = c.pp == 1 && c.layer.tp == 1 ? (c.zero == 0 ? 0 : 1) : 2;
+        if (its != kind || !is_well_known(c, problem_.space)) continue;
+        if (own.empty() && known(c)) done = true;
+        own.push_back(&r);
       }
+      if (!done) score_some(own, 1, 3);
     }
-    report("simulating", total, total);
+    if (problem_.own && !known(*problem_.own) && !stopped())
+      for (const Ranked& r : ranked_) {
+        Candidate same = r.candidate;
+        same.stages = problem_.own->stages;
+        if (same != *problem_.own) continue;
+        score({{same, r.estimate}});
+        break;
+      }
+    report("simulating", enough, enough);
   }
 
   // Estimates are off by more than neighbours differ: what is one choice away from the winner is simulated too, while
   // that helps.
   void improve() {
-    int left = options_.finalists;
+    std::size_t left = static_cast<std::size_t>(options_.finalists);
     for (bool better = true; better && left > 0 && !stopped();) {
-      better = false;
       const Scored* best = best_scored();
       if (best == nullptr) return;
       const Candidate center = best->candidate;
-      const double value_before = best->value(options_.objective);
+      const double before = best->value(options_.objective);
       const double off = best->seconds / best->estimated;
-      for (const Ranked& r : ranked_) {
-        if (left <= 0 || stopped()) break;
-        if (difference(r.candidate, center) != 1 || known(r.candidate) || !may_fit(r.estimate)) continue;
-        if (options_.objective != Objective::memory && r.estimate.seconds * off > 1.15 * best_scored()->seconds)
-          continue;
-        --left;
-        report("simulating neighbours", static_cast<std::size_t>(options_.finalists - left),
-               static_cast<std::size_t>(options_.finalists));
-        better = better || (score(r).feasible() && scored_.back().value(options_.objective) < value_before);
-      }
+      std::vector<const Ranked*> near;
+      for (const Ranked& r : ranked_)
+        if (difference(r.candidate, center) == 1 && is_new(r) &&
+            (options_.objective == Objective::memory || r.estimate.seconds * off < 1.15 * best->seconds))
+          near.push_back(&r);
+      const std::size_t scored = scored_.size();
+      score_some(near, std::min<std::size_t>(left, 4), left);
+      left -= std::min(left, scored_.size() - scored);
+      better = best_scored()->value(options_.objective) < before;
     }
   }
 

@@ -17,10 +17,10 @@ enum class Method : std::uint8_t { levels, mcmc };
 // A candidate that was compiled and simulated.
 struct Scored {
   Candidate candidate;
-  double estimated = 0;     // seconds, by formula
-  double seconds = 0;       // of a step, simulated
-  std::size_t bytes = 0;    // of the fullest rank, by the memory plan
-  double price = 0;         // dollars per hour of its ranks
+  double estimated = 0;   // seconds, by formula
+  double seconds = 0;     // of a step, simulated
+  std::size_t bytes = 0;  // of the fullest rank, by the memory plan
+  double price = 0;       // dollars per hour of its ranks
   bool fits = true;
   std::string refused = {};  // why it cannot be compiled; empty: it can
   simulator::TimeByKind mean = {};
@@ -32,10 +32,12 @@ struct Scored {
 struct Problem {
   Space space;
   const cluster::Cluster* cluster = nullptr;
-  double limit = 0;     // bytes of a rank
-  bool overlap = true;  // collectives with computation
+  double limit = 0;                   // bytes of a rank
+  bool overlap = true;                // collectives with computation
   std::optional<Candidate> own = {};  // the configuration's own, which is scored too
-  // The layers' costs; nothing: the model cannot be sharded so.
+  // Micro-batches of more rows cost in proportion: only up to so many are their layers' costs worked out.
+  std::int64_t proportional_from = 4;
+  // The layers' costs; nothing: the model cannot be sharded so. Called by several threads at once, and so is `score`.
   std::function<std::optional<Profile>(const LayerKey&)> profile;
   // Compiles and simulates.
   std::function<Scored(const Candidate&)> score;
@@ -46,13 +48,14 @@ struct SearchOptions {
   Method method = Method::levels;
   int finalists = 5;  // that are compiled and simulated, apart from the well-known plans
   std::uint64_t seed = 1;
-  int moves = 20'000;  // of the Markov chain
+  int moves = 20'000;               // of the Markov chain
   std::function<bool()> stop = {};  // asked between candidates: keep the best so far
-  std::function<void(const std::string& phase, std::size_t done, std::size_t total, const Scored* best)> on_progress = {};
+  std::function<void(const std::string& phase, std::size_t done, std::size_t total, const Scored* best)> on_progress =
+      {};
 };
 
 struct SearchResult {
-  std::vector<Scored> best;  // feasible, the best first
+  std::vector<Scored> best;    // feasible, the best first
   std::vector<Scored> others;  // scored, and too large or refused
   std::size_t candidates = 0;
   std::size_t too_large = 0;  // by the bound of their memory

@@ -49,8 +49,8 @@ class Sizes {
         m.width = m.heads * head;
         if (m.kv_heads > 0) m.kv_heads = m.heads / group_;
         const auto scaled = [&](std::int64_t value) {
-          return std::max<std::int64_t>(1, std::llround(static_cast<double>(value) * static_cast<double>(m.width) /
-                                                        static_cast<double>(before)));
+          return std::max<std::int64_t>(
+              1, std::llround(static_cast<double>(value) * static_cast<double>(m.width) / static_cast<double>(before)));
         };
         m.layers = scaled(m.layers);
         if (m.ffn > 0) m.ffn = scaled(m.ffn);
@@ -191,7 +191,8 @@ std::vector<Offer> cheapest_clusters(const Config& config, const Registry& regis
       }
     }
     if (offer.ranks == 0 && quickest.ranks > 0)
-      offer.refused = fmt::format("{} at the quickest, by {} devices", format_duration(quickest.seconds), quickest.ranks);
+      offer.refused =
+          fmt::format("{} at the quickest, by {} devices", format_duration(quickest.seconds), quickest.ranks);
     if (offer.ranks > 0) offer.refused.clear();
     offers.push_back(offer);
   }

@@ -45,8 +45,8 @@ struct Offer {
   std::string cluster;
   int ranks = 0;
   planner::Scored plan;
-  double seconds = 0;  // of the whole training
-  double cost = 0;     // dollars
+  double seconds = 0;        // of the whole training
+  double cost = 0;           // dollars
   std::string refused = {};  // why this cluster is not offered; the rest is then empty
 };
 

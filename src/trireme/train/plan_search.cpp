@@ -59,15 +59,14 @@ std::vector<std::string> layer_names(const ir::Graph& graph) {
 }  // namespace
 
 int usual_ranks(const cluster::Cluster& cluster) {
-  return static_cast<int>(std::max<std::int64_t>(1, cluster.device.kind == "cpu" ? cluster.node.cores
-                                                                                 : cluster.node.devices));
+  return static_cast<int>(
+      std::max<std::int64_t>(1, cluster.device.kind == "cpu" ? cluster.node.cores : cluster.node.devices));
 }
 
 std::vector<std::string> settings_of(const Candidate& c) {
-  std::vector<std::string> settings = {fmt::format("parallel.mesh={}", planner::mesh_text(c)),
-                                       fmt::format("parallel.zero={}", c.zero),
-                                       fmt::format("parallel.sequence={}", c.layer.sequence),
-                                       fmt::format("train.micro_batch={}", c.layer.micro_batch)};
+  std::vector<std::string> settings = {
+      fmt::format("parallel.mesh={}", planner::mesh_text(c)), fmt::format("parallel.zero={}", c.zero),
+      fmt::format("parallel.sequence={}", c.layer.sequence), fmt::format("train.micro_batch={}", c.layer.micro_batch)};
   if (c.layer.remat != RematPolicy::Kind::every)
     settings.push_back(fmt::format("memory.remat={}", planner::remat_text(c.layer.remat)));
   if (c.pp > 1) settings.push_back("parallel.pipeline=" + planner::pipeline_text(c.pipeline));
@@ -88,13 +87,18 @@ PlanSearch::PlanSearch(Config config, const Registry& registry, PlanRequest requ
            config_.parallel.server.text());
   for (const cluster::Ranks& r : request_.cluster.ranks)
     if (r.last >= request_.ranks)
-      refuse("cluster {}: ranks {} to {} differ, and the plan is for {}; --ranks {} is the least", request_.cluster.name,
-             r.first, r.last, request_.ranks, r.last + 1);
+      refuse("cluster {}: ranks {} to {} differ, and the plan is for {}; --ranks {} is the least",
+             request_.cluster.name, r.first, r.last, request_.ranks, r.last + 1);
   resolve_shape(config_, registry_, {.on_phase = request_.on_phase, .log = request_.log});
   find_space();
   check_folds();
   find_own();
   problem_.cluster = &request_.cluster;
+  // So many tokens fill a device: products of more take longer in proportion.
+  constexpr std::int64_t kTokens = 8192;
+  const bool images = registry_.models.at(config_.model.family).images;
+  const std::int64_t rows = kTokens / std::max<std::int64_t>(1, images ? 64 : config_.model.context);
+  for (problem_.proportional_from = 2; problem_.proportional_from < rows;) problem_.proportional_from *= 2;
   problem_.overlap = config_.parallel.overlap && request_.cluster.current().overlap_groups;
   problem_.profile = [this](const LayerKey& key) { return profile(key); };
   problem_.score = [this](const Candidate& candidate) { return score(candidate); };
@@ -122,8 +126,7 @@ void PlanSearch::find_space() {
   space.pipelines = {program::parse_pipeline("1f1b"), program::parse_pipeline("interleaved:2"),
                      program::parse_pipeline("interleaved:4"), program::parse_pipeline("zero-bubble")};
   if (is_fixed("parallel.pipeline")) space.pipelines = {program::parse_pipeline(config_.parallel.pipeline.text())};
-  if (is_fixed("train.micro_batch") && config_.train.micro_batch > 0)
-    space.micro_batches = {config_.train.micro_batch};
+  if (is_fixed("train.micro_batch") && config_.train.micro_batch > 0) space.micro_batches = {config_.train.micro_batch};
   space.remat = {RematPolicy::Kind::none, RematPolicy::Kind::selective, RematPolicy::Kind::full};
   if (is_fixed("memory.remat")) space.remat = {remat_kind(config_)};
   if (is_fixed("parallel.sequence")) space.sequence = {config_.parallel.sequence};
@@ -216,6 +219,7 @@ Config PlanSearch::layer_config(const LayerKey& key) const {
 }
 
 const std::vector<passes::Annotation>& PlanSearch::shardings(int tp) const {
+  const std::lock_guard lock(mutex_);
   const auto [at, fresh] = shardings_.try_emplace(tp);
   if (fresh) {
     const Config config = layer_config({.tp = tp});
@@ -230,8 +234,7 @@ const std::vector<passes::Annotation>& PlanSearch::shardings(int tp) const {
 std::optional<planner::Profile> PlanSearch::profile(const LayerKey& key) const {
   Config config = layer_config(key);
   RematPolicy remat{.kind = key.remat, .layers = 1, .name = planner::remat_text(key.remat)};
-  if (key.remat == RematPolicy::Kind::every)
-    remat.layers = static_cast<std::int64_t>(config_.memory.remat.argument());
+  if (key.remat == RematPolicy::Kind::every) remat.layers = static_cast<std::int64_t>(config_.memory.remat.argument());
   // It needs a budget to choose by; what it comes to is between these.
   if (key.remat == RematPolicy::Kind::optimal) remat.kind = RematPolicy::Kind::selective;
   try {
@@ -242,16 +245,19 @@ std::optional<planner::Profile> PlanSearch::profile(const LayerKey& key) const {
     check(config, registry_.models);
     const Planned planned = make_plan(config, registry_, {.threads = 1, .step_alone = true});
     return planner::profile_of(planned.graphs, planned.plan, remat, request_.cluster, problem_.space.layers);
-  } catch (const Error&) {
+  } catch (const Error& e) {
+    const std::lock_guard lock(mutex_);
+    unprofiled_ = e.message();
     return std::nullopt;  // the model cannot be sharded so
   }
 }
 
-planner::Scored PlanSearch::score(const Candidate& candidate) const {
+planner::Scored PlanSearch::simulated(const Candidate& candidate, std::int64_t micro_batches) const {
   planner::Scored scored;
   try {
-    const OnCluster on =
-        compile_on(under(candidate), registry_, request_.cluster, {.step_alone = true, .resolved = true});
+    Config config = under(candidate);
+    config.train.batch = micro_batches * candidate.dp * candidate.layer.micro_batch;
+    const OnCluster on = compile_on(config, registry_, request_.cluster, {.step_alone = true, .resolved = true});
     const simulator::Simulation s = simulator::simulate(on.compiled, on.cluster);
     scored.seconds = s.step_seconds;
     scored.bytes = on.compiled.arena_bytes();
@@ -265,15 +271,39 @@ planner::Scored PlanSearch::score(const Candidate& candidate) const {
   return scored;
 }
 
+// Once a pipeline is full, every further round of micro-batches adds the same: of many, two numbers of them are
+// compiled that leave the same rest in the last round, and hold as many at once.
+planner::Scored PlanSearch::score(const Candidate& c) const {
+  const std::int64_t all = config_.train.batch / c.dp / c.layer.micro_batch;
+  const std::int64_t round = c.pp;
+  using Kind = program::PipelineName::Kind;
+  const bool grows = c.pp > 1 && (c.pipeline.kind == Kind::gpipe || c.pipeline.kind == Kind::file);
+  const bool interleaved = c.pp > 1 && c.pipeline.kind == Kind::interleaved;
+  const std::int64_t first = interleaved ? 2 * round + all % round : round + 2;
+  const std::int64_t second = first + (interleaved ? round : 2);
+  if (grows || all <= 2 * second) return simulated(c, all);
+  const planner::Scored one = simulated(c, first);
+  if (!one.feasible()) return one;
+  planner::Scored two = simulated(c, second);
+  const double further = static_cast<double>(all - second) / static_cast<double>(second - first);
+  const auto extend = [&](double& value, double before) { value += further * (value - before); };
+  extend(two.seconds, one.seconds);
+  extend(two.mean.compute, one.mean.compute);
+  extend(two.mean.exposed_communication, one.mean.exposed_communication);
+  extend(two.mean.bubble, one.mean.bubble);
+  extend(two.mean.waiting, one.mean.waiting);
+  two.bytes = std::max(one.bytes, two.bytes);
+  return two;
+}
+
 planner::SearchResult PlanSearch::run() const {
   planner::SearchResult result = planner::search(problem_, request_.search);
   if (!result.best.empty() || result.stopped) return result;
   const std::string cluster = request_.cluster.name;
   if (result.candidates == 0)
-    refuse(
-        "no mesh of {} ranks divides train.batch = {} or the {} layers of the model; the nearest batch is {}",
-        problem_.space.ranks, config_.train.batch, problem_.space.layers,
-        (config_.train.batch + problem_.space.ranks - 1) / problem_.space.ranks * problem_.space.ranks);
+    refuse("no mesh of {} ranks divides train.batch = {} or the {} layers of the model; the nearest batch is {}",
+           problem_.space.ranks, config_.train.batch, problem_.space.layers,
+           (config_.train.batch + problem_.space.ranks - 1) / problem_.space.ranks * problem_.space.ranks);
   const planner::Scored* least = nullptr;
   for (const planner::Scored& s : result.others)
     if (s.refused.empty() && (least == nullptr || s.bytes < least->bytes)) least = &s;
@@ -292,7 +322,7 @@ planner::SearchResult PlanSearch::run() const {
   if (!result.others.empty())
     refuse("no plan could be compiled for {} ranks of {}: {}", problem_.space.ranks, cluster,
            result.others.front().refused);
-  refuse("no plan could be made for {} ranks of {}: the model cannot be sharded so", problem_.space.ranks, cluster);
+  refuse("no plan could be made for {} ranks of {}: {}", problem_.space.ranks, cluster, unprofiled_);
 }
 
 std::string plan_file_text(const OnCluster& on, const std::string& launch) {

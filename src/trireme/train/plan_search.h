@@ -1,5 +1,6 @@
 #pragma once
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,11 +48,15 @@ class PlanSearch {
   // What the integer program says for so many ranks; empty: nothing.
   const std::vector<passes::Annotation>& shardings(int tp) const;
   planner::Scored score(const planner::Candidate& candidate) const;
+  // With so many micro-batches.
+  planner::Scored simulated(const planner::Candidate& candidate, std::int64_t micro_batches) const;
 
   Config config_;  // its model's shape resolved
   const Registry& registry_;
   PlanRequest request_;
   planner::Problem problem_;
+  mutable std::mutex mutex_;                                          // of what follows
+  mutable std::string unprofiled_;                                    // why some layers have no costs
   mutable std::map<int, std::vector<passes::Annotation>> shardings_;  // by ranks along tp
   std::int64_t folded_ = 0;  // layers of a model that stands for this one; 0: none does
 };

@@ -19,9 +19,9 @@ using planner::Scored;
 class PlanSearchTest : public ::testing::Test {
  protected:
   static Config config(const std::vector<std::string>& settings) {
-    std::vector<std::string> all = {"model.vocab=512",   "runtime.device=cpu", "train.batch=16", "model.layers=4",
-                                    "model.width=256",   "model.heads=4",      "model.context=64",
-                                    "train.precision=bf16"};
+    std::vector<std::string> all = {"model.vocab=512",  "runtime.device=cpu",  "train.batch=16",
+                                    "model.layers=4",   "model.width=256",     "model.heads=4",
+                                    "model.context=64", "train.precision=bf16"};
     all.insert(all.end(), settings.begin(), settings.end());
     return parse_config("", "test", all);
   }
