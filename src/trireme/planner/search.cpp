@@ -14,6 +14,13 @@ namespace {
 // Candidates that are worked on at once. A constant: what is found does not depend on the machine's cores.
 constexpr std::size_t kAtOnce = 2;
 
+// As many plans are simulated as have so many instructions together, but not more than so many of each kind.
+constexpr std::size_t kInstructions = 400'000;
+constexpr std::size_t kMostFinalists = 24;
+
+// By how much the bound of a candidate's memory may be wrong: what is held by a schedule is a formula.
+constexpr double kSlack = 1.05;
+
 struct Ranked {
   Candidate candidate;
   Estimate estimate;
@@ -103,7 +110,10 @@ class Search {
     const LayerCost all = profile.total();
     const double kernels = all.forward + all.backward + all.weight_gradient - all.communication;
     const double rows = static_cast<double>(problem_.space.batch) / static_cast<double>(key.micro_batch);
-    const double seconds = kernels * rows * key.tp / problem_.space.ranks;
+    const cluster::Cluster& c = *problem_.cluster;
+    const auto units = static_cast<double>(c.device.kind == "cpu" ? std::max<std::int64_t>(1, c.node.cores)
+                                                                  : problem_.space.ranks);
+    const double seconds = kernels * rows * key.tp / units;
     if (result_.bound == 0 || seconds < result_.bound) result_.bound = seconds;
   }
 
@@ -117,13 +127,23 @@ class Search {
     for (LayerCost& layer : grown.layers) layer.saved *= static_cast<double>(candidate.layer.micro_batch);
     const Estimate estimate = estimator_.of(candidate, grown);
     note_smallest(candidate, estimate);
-    return estimate.least_bytes > 1.02 * problem_.limit;
+    return estimate.least_bytes > kSlack * problem_.limit;
   }
 
   void note_smallest(const Candidate& candidate, const Estimate& estimate) {
     if (result_.smallest && estimate.least_bytes >= result_.smallest_bytes) return;
     result_.smallest = candidate;
     result_.smallest_bytes = estimate.least_bytes;
+  }
+
+  // Whether shardings of their own are quicker than the preset: often they come to the same.
+  bool gains(const LayerKey& key, const Profile& own) {
+    LayerKey preset = key;
+    preset.sharding = 0;
+    const Profile* usual = profile(preset);
+    if (usual == nullptr) return true;
+    const LayerCost a = own.total(), b = usual->total();
+    return a.forward + a.backward + a.weight_gradient < 0.999 * (b.forward + b.backward + b.weight_gradient);
   }
 
   // Nothing: it cannot be, or not fit.
@@ -134,9 +154,10 @@ class Search {
     }
     const Profile* own = profile(candidate.layer);
     if (own == nullptr || candidate.parts() > std::ssize(own->layers)) return std::nullopt;
+    if (candidate.layer.sharding > 0 && !gains(candidate.layer, *own)) return std::nullopt;
     Estimate estimate = estimator_.of(candidate, *own);
     note_smallest(candidate, estimate);
-    if (problem_.limit > 0 && estimate.least_bytes > problem_.limit) {
+    if (problem_.limit > 0 && estimate.least_bytes > kSlack * problem_.limit) {
       ++result_.too_large;
       return std::nullopt;
     }
@@ -204,6 +225,8 @@ class Search {
       const auto here = at ? cost(*at) : std::nullopt;
       if (!here || *there < *here || random.unit() < std::exp((*here - *there) / heat)) at = to;
     }
+    for (std::size_t i = 0; i < all.size() && !stopped(); ++i)
+      if (is_well_known(all[i], problem_.space)) cost(i);
   }
 
   static int difference(const Candidate& a, const Candidate& b) {
@@ -252,12 +275,20 @@ class Search {
         any_scored_ = true;
       }
       feasible += s.feasible() ? 1 : 0;
+      instructions_ = std::max(instructions_, s.instructions);
       scored_.push_back(std::move(s));
     }
     return feasible;
   }
 
   bool is_new(const Ranked& r) const { return !known(r.candidate) && may_fit(r.estimate); }
+
+  // How many are worth simulating, by what the first of them took.
+  std::size_t worth() const {
+    const auto asked = static_cast<std::size_t>(options_.finalists);
+    if (instructions_ == 0) return asked;
+    return std::max(asked, std::min(kMostFinalists, kInstructions / instructions_));
+  }
 
   // Of `from`, in order, until so many will do; gives up after `most`.
   void score_some(const std::vector<const Ranked*>& from, std::size_t enough, std::size_t most) {
@@ -278,7 +309,12 @@ class Search {
     const auto enough = static_cast<std::size_t>(options_.finalists);
     std::vector<const Ranked*> all;
     for (const Ranked& r : ranked_) all.push_back(&r);
-    score_some(all, enough, 4 * enough);
+    score_some(all, std::min(enough, kAtOnce), 4 * enough);
+    const auto done = [&] {
+      return static_cast<std::size_t>(
+          std::count_if(scored_.begin(), scored_.end(), [](const Scored& s) { return s.feasible(); }));
+    };
+    if (done() < worth()) score_some(all, worth() - done(), 4 * worth());
     // The best of each well-known kind, and the configuration's own.
     constexpr int kKinds = 3;
     for (int kind = 0; kind < kKinds; ++kind) {
@@ -307,7 +343,7 @@ class Search {
   // Estimates are off by more than neighbours differ: what is one choice away from the winner is simulated too, while
   // that helps.
   void improve() {
-    std::size_t left = static_cast<std::size_t>(options_.finalists);
+    std::size_t left = worth();
     for (bool better = true; better && left > 0 && !stopped();) {
       const Scored* best = best_scored();
       if (best == nullptr) return;
@@ -324,6 +360,18 @@ class Search {
       left -= std::min(left, scored_.size() - scored);
       better = best_scored()->value(options_.objective) < before;
     }
+    cut_finer();
+  }
+
+  // Stages may also be cut within a layer, as the compiler balances them.
+  void cut_finer() {
+    const Scored* best = best_scored();
+    if (best == nullptr || best->candidate.pp == 1 || !problem_.space.stages.empty() || stopped()) return;
+    Ranked finer{best->candidate, {}};
+    finer.candidate.stages.clear();
+    finer.estimate.seconds = best->estimated;
+    finer.estimate.bytes = static_cast<double>(best->bytes);
+    if (!known(finer.candidate)) score({finer});
   }
 
   void rank() {
@@ -341,6 +389,7 @@ class Search {
   std::vector<Scored> scored_;
   double least_ratio_ = 1;
   bool any_scored_ = false;
+  std::size_t instructions_ = 0;  // of the longest that was scored
   SearchResult result_;
 };
 

@@ -22,6 +22,7 @@ struct Scored {
   std::size_t bytes = 0;  // of the fullest rank, by the memory plan
   double price = 0;       // dollars per hour of its ranks
   bool fits = true;
+  std::size_t instructions = 0;  // that were simulated: what scoring it costs
   std::string refused = {};  // why it cannot be compiled; empty: it can
   simulator::TimeByKind mean = {};
 
@@ -46,7 +47,8 @@ struct Problem {
 struct SearchOptions {
   Objective objective = Objective::time;
   Method method = Method::levels;
-  int finalists = 5;  // that are compiled and simulated, apart from the well-known plans
+  // That are compiled and simulated, apart from the well-known plans; more where that is quickly done.
+  int finalists = 5;
   std::uint64_t seed = 1;
   int moves = 20'000;               // of the Markov chain
   std::function<bool()> stop = {};  // asked between candidates: keep the best so far
@@ -60,7 +62,7 @@ struct SearchResult {
   std::size_t candidates = 0;
   std::size_t too_large = 0;  // by the bound of their memory
   std::size_t estimated = 0;
-  double bound = 0;  // seconds that no plan of the space goes below: its kernels at their best, over all ranks
+  double bound = 0;  // seconds of the kernels alone, at their best and shared evenly by all devices
   bool stopped = false;
   // Of all candidates, the one whose bound of memory is the least: what to say where nothing fits.
   std::optional<Candidate> smallest = {};

@@ -263,6 +263,7 @@ planner::Scored PlanSearch::simulated(const Candidate& candidate, std::int64_t m
     scored.bytes = on.compiled.arena_bytes();
     scored.fits = s.fits && static_cast<double>(scored.bytes) <= problem_.limit;
     scored.mean = s.mean;
+    for (const simulator::Actor& actor : s.cast.actors) scored.instructions += actor.program->instructions.size();
     for (std::size_t a = 0; a < s.cast.actors.size(); ++a)
       scored.price += s.cast.ranks[a] * on.cluster.device_of(s.cast.rank[a]).price;
   } catch (const Error& e) {
@@ -293,6 +294,7 @@ planner::Scored PlanSearch::score(const Candidate& c) const {
   extend(two.mean.bubble, one.mean.bubble);
   extend(two.mean.waiting, one.mean.waiting);
   two.bytes = std::max(one.bytes, two.bytes);
+  two.instructions += one.instructions;
   return two;
 }
 
