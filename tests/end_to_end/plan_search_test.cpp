@@ -30,8 +30,7 @@ TEST_F(PlanCommand, APlanIsAFileThatIsTrainedAndScored) {
   EXPECT_NE(read("best.toml").find("mpirun -n 2"), std::string::npos);
   // Scored again, it is what the search said, to the byte and to the rounding of the text.
   const nlohmann::json scored = json({"simulate", "tiny.toml", "--cluster=cpu.toml", "--plan=best.toml"});
-  EXPECT_NEAR(scored["step_ms"].get<double>(), found["step_ms"].get<double>(),
-              1e-6 * found["step_ms"].get<double>());
+  EXPECT_NEAR(scored["step_ms"].get<double>(), found["step_ms"].get<double>(), 1e-6 * found["step_ms"].get<double>());
   std::size_t peak = 0;
   for (const auto& role : scored["roles"]) peak = std::max(peak, role["peak_bytes"].get<std::size_t>());
   EXPECT_EQ(peak, found["peak_bytes"].get<std::size_t>());
@@ -62,8 +61,8 @@ TEST_F(PlanCommand, WhatIsImpossibleIsRefusedWithTheNearest) {
 }
 
 TEST_F(PlanCommand, FitFindsTheLargestThatFitsAndNoLarger) {
-  const std::vector<std::string> words = {"fit", "tiny.toml", "--cluster=h100", "--ranks=1", "--largest=context",
-                                          "--memory.limit=64MiB"};
+  const std::vector<std::string> words = {"fit",       "tiny.toml",         "--cluster=h100",
+                                          "--ranks=1", "--largest=context", "--memory.limit=64MiB"};
   const nlohmann::json found = json(words);
   EXPECT_LE(found["peak_bytes"].get<double>(), 64.0 * 1024 * 1024);
   EXPECT_GT(found["peak_bytes"].get<double>(), 0.5 * 64 * 1024 * 1024);

@@ -96,8 +96,9 @@ std::string plan_summary(const PlanReport& r) {
   out += fmt::format("memory  {} B on the largest rank, of {}\n", format_count(r.on.compiled.arena_bytes()),
                      format_bytes(static_cast<std::uint64_t>(r.limit)));
   if (r.result.bound > 0)
-    out += fmt::format("bound   the kernels alone, shared evenly by all devices: {}; this plan takes {:.2f} times that\n",
-                       seconds_text(r.result.bound), s.step_seconds / r.result.bound);
+    out +=
+        fmt::format("bound   the kernels alone, shared evenly by all devices: {}; this plan takes {:.2f} times that\n",
+                    seconds_text(r.result.bound), s.step_seconds / r.result.bound);
   if (r.on.foreign) out += "note    this build lowers for a CPU: a GPU's workspaces and fused kernels differ\n";
   return out;
 }

@@ -111,8 +111,8 @@ class Search {
     const double kernels = all.forward + all.backward + all.weight_gradient - all.communication;
     const double rows = static_cast<double>(problem_.space.batch) / static_cast<double>(key.micro_batch);
     const cluster::Cluster& c = *problem_.cluster;
-    const auto units = static_cast<double>(c.device.kind == "cpu" ? std::max<std::int64_t>(1, c.node.cores)
-                                                                  : problem_.space.ranks);
+    const auto units =
+        static_cast<double>(c.device.kind == "cpu" ? std::max<std::int64_t>(1, c.node.cores) : problem_.space.ranks);
     const double seconds = kernels * rows * key.tp / units;
     if (result_.bound == 0 || seconds < result_.bound) result_.bound = seconds;
   }
@@ -310,11 +310,11 @@ class Search {
     std::vector<const Ranked*> all;
     for (const Ranked& r : ranked_) all.push_back(&r);
     score_some(all, std::min(enough, kAtOnce), 4 * enough);
-    const auto done = [&] {
+    const auto good = [&] {
       return static_cast<std::size_t>(
           std::count_if(scored_.begin(), scored_.end(), [](const Scored& s) { return s.feasible(); }));
     };
-    if (done() < worth()) score_some(all, worth() - done(), 4 * worth());
+    if (good() < worth()) score_some(all, worth() - good(), 4 * worth());
     // The best of each well-known kind, and the configuration's own.
     constexpr int kKinds = 3;
     for (int kind = 0; kind < kKinds; ++kind) {

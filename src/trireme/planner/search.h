@@ -23,7 +23,7 @@ struct Scored {
   double price = 0;       // dollars per hour of its ranks
   bool fits = true;
   std::size_t instructions = 0;  // that were simulated: what scoring it costs
-  std::string refused = {};  // why it cannot be compiled; empty: it can
+  std::string refused = {};      // why it cannot be compiled; empty: it can
   simulator::TimeByKind mean = {};
 
   bool feasible() const { return refused.empty() && fits; }

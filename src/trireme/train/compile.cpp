@@ -135,6 +135,13 @@ bool offloads_state(const Config& config) { return config.memory.offload.state()
 
 Planned make_plan(const Config& config, const Registry& registry, const CompileOptions& options) {
   const bool trains = options.purpose == Purpose::train;
+  // Who searches or reads a plan has set the keys by it.
+  if (trains && config.parallel.plan != Planning::none)
+    refuse(
+        "parallel.plan = \"{}\" is carried out by `trireme train`; here it must be \"none\", with the keys of a plan "
+        "or "
+        "--plan FILE",
+        config.parallel.plan.text());
   Planned planned;
   compiler::Plan& plan = planned.plan;
   plan.device = device_of(config);

@@ -89,6 +89,7 @@ PlanSearch::PlanSearch(Config config, const Registry& registry, PlanRequest requ
     if (r.last >= request_.ranks)
       refuse("cluster {}: ranks {} to {} differ, and the plan is for {}; --ranks {} is the least",
              request_.cluster.name, r.first, r.last, request_.ranks, r.last + 1);
+  config_.parallel.plan = Planning::none;
   resolve_shape(config_, registry_, {.on_phase = request_.on_phase, .log = request_.log});
   find_space();
   check_folds();
