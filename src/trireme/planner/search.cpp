@@ -271,8 +271,7 @@ class Search {
       s.estimated = all[i].estimate.seconds;
       if (s.refused.empty()) {
         const double ratio = static_cast<double>(s.bytes) / all[i].estimate.bytes;
-        least_ratio_ = any_scored_ ? std::min(least_ratio_, ratio) : std::min(1.0, ratio);
-        any_scored_ = true;
+        least_ratio_ = std::min(least_ratio_, ratio);
       }
       feasible += s.feasible() ? 1 : 0;
       instructions_ = std::max(instructions_, s.instructions);
@@ -315,6 +314,13 @@ class Search {
           std::count_if(scored_.begin(), scored_.end(), [](const Scored& s) { return s.feasible(); }));
     };
     if (good() < worth()) score_some(all, worth() - good(), 4 * worth());
+    // By the estimates nothing fits: the smallest are compiled, which is exact.
+    if (good() == 0 && !stopped()) {
+      std::stable_sort(all.begin(), all.end(),
+                       [](const Ranked* a, const Ranked* b) { return a->estimate.bytes < b->estimate.bytes; });
+      least_ratio_ = 0;
+      score_some(all, 1, 4);
+    }
     // The best of each well-known kind, and the configuration's own.
     constexpr int kKinds = 3;
     for (int kind = 0; kind < kKinds; ++kind) {
@@ -388,7 +394,6 @@ class Search {
   std::vector<Ranked> ranked_;
   std::vector<Scored> scored_;
   double least_ratio_ = 1;
-  bool any_scored_ = false;
   std::size_t instructions_ = 0;  // of the longest that was scored
   SearchResult result_;
 };
