@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""All-reduce over threads beside Open MPI's own on the same machine, in one run: the two take turns, and the medians of
-all rounds are compared. Beside both stands a bound: the best time in which as many threads read and write as many bytes,
+"""All-reduce over threads against Open MPI's own on the same machine, in one run: the two take turns, and the medians of
+all rounds are compared. Next to both stands a bound: the best time in which as many threads read and write as many bytes,
 each its own and in place. Every rank's bytes must be read and written at least once, so no all-reduce is quicker.
 
     python3 bench/compare_comm.py [--ranks 2,4] [--sizes 1KiB,64MiB] [--rounds 7]

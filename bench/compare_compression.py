@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains the quickstart over four ranks with every kind of gradient compression and prints, for each, the bytes that a rank
-sends in a step after the warm-up and in the whole run, beside what a ring all-reduce of the f32 gradients sends,
-2S(N-1)/N, and the final held-out loss beside the uncompressed run's with the same optimizer.
+sends in a step after the warm-up and in the whole run, next to what a ring all-reduce of the f32 gradients sends,
+2S(N-1)/N, and the final held-out loss next to the uncompressed run's with the same optimizer.
 
     python3 bench/compare_compression.py [--steps 1200] [--only onebit,topk:0.01] [--sgd-lr 0.03] [--markdown]
 

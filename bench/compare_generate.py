@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tokens per second of greedy decoding beside `transformers`' generate, same weights, threads and tokens, in one run:
+"""Tokens per second of greedy decoding against `transformers`' generate, same weights, threads and tokens, in one run:
 the two take turns, and medians are compared.
 
     python3 bench/compare_generate.py [--layers 12 --width 768 --heads 12] [--prompt 32] [--tokens 64] [--repeats 5]
 
-Needs `pip install torch transformers`. The weights are random, of GPT-2 124M's shape unless told otherwise, in f32. Both
+Needs `pip install torch transformers`. The weights are random, of GPT-2 124M's shape by default, in f32. Both
 time the tokens after the first, so the prompt is apart; both must make the same tokens.
 """
 import argparse

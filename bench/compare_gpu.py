@@ -7,7 +7,8 @@
     bench/compare_gpu.py PROGRAM --size resnet50 [--batch 256]
 
 Each side is a process of its own per round; medians over rounds of the medians over steps, and ratios to the fastest
-of the peer's. --limit is Trireme's memory.limit, with memory.remat = "optimal": what costs least time to compute again
+of the peer's. The peak is what either side has allocated, the driver's figure all that the GPU has given away, libraries
+included. --limit is Trireme's memory.limit, with memory.remat = "optimal": what costs least time to compute again
 is not kept.
 """
 import argparse
@@ -111,12 +112,16 @@ def main():
     peers = [name for name in results if name != "trireme"]
     strongest = min(peers, key=lambda name: statistics.median(r["step_ms"] for r in results[name]))
     theirs_peak = results[strongest][-1]["device_peak_bytes"]
+    theirs_taken = results[strongest][-1]["driver_bytes"]
     base = statistics.median(r["step_ms"] for r in results[strongest])
     for name, runs in results.items():
         ms = statistics.median(r["step_ms"] for r in runs)
         peak = runs[-1].get("peak_bytes") or runs[-1]["device_peak_bytes"]
+        taken = runs[-1].get("measured_peak_bytes") or runs[-1]["driver_bytes"]
+        each = " ".join(f"{r['step_ms']:.2f}" for r in runs)
         print(f"{name:17} {ms:8.2f} ms  {count / ms * 1e3:10,.0f} {unit}/s  {base / ms:5.2f}x  "
-              f"peak {peak / 2**30:5.2f} GiB  {peak / theirs_peak:4.2f}x")
+              f"peak {peak / 2**30:5.2f} GiB  {peak / theirs_peak:4.2f}x  "
+              f"driver {taken / 2**30:5.2f} GiB  {taken / theirs_taken:4.2f}x  ({each})")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ WAYS = {"remat": ["--memory.remat=optimal"],
 
 
 def plan(settings):
-    """Peak, nominal seconds and what the limit led to; nothing where the limit does not hold."""
+    """Peak, nominal seconds and what the limit led to; nothing where the limit is too small."""
     done = subprocess.run([TRIREME, "memory", "--brief", "--json", *settings], capture_output=True, text=True)
     if done.returncode != 0:
         if "memory.limit" not in done.stderr:

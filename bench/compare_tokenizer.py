@@ -1,4 +1,4 @@
-"""Encode speed and training time of `trireme tokenize` beside Hugging Face's `tokenizers` library, same threads, in one
+"""Encode speed and training time of `trireme tokenize` against Hugging Face's `tokenizers` library, same threads, in one
 run: the two take turns, and medians are compared.
 
     python3 bench/compare_tokenizer.py [--megabytes 20] [--repeats 5] [--threads N] [TEXT …]

@@ -18,13 +18,18 @@ if(NOT TRIREME_FUZZ)
   find_package(MPI COMPONENTS CXX)
 endif()
 
+# The planner's integer programs; without it they say so when they are asked for.
+find_path(TRIREME_CBC_INCLUDE coin/Cbc_C_Interface.h)
+find_library(TRIREME_CBC_LIBRARY CbcSolver)
+mark_as_advanced(TRIREME_CBC_INCLUDE TRIREME_CBC_LIBRARY)
+
 if(TRIREME_CUDA)
   find_package(CUDAToolkit 12.8 REQUIRED)
   include(cmake/cudnn_frontend.cmake)
 endif()
 
 # The fuzzers run where these are not installed: static archives, and headers alone where there is no archive. (oneDNN,
-# Highway and OpenMP's library, which graph and config link and never call, are copied beside them.)
+# Highway and OpenMP's library, which graph and config link and never call, are copied next to them.)
 set(trireme_fmt fmt::fmt)
 if(TRIREME_FUZZ)
   set(trireme_fmt fmt::fmt-header-only)

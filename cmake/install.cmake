@@ -1,5 +1,5 @@
 # `cmake --install` gives the program, the library and its headers; find_package(trireme) then gives trireme::trireme.
-# The library's own dependencies are linked into it, so whoever uses it needs none of them to compile.
+# The library's own dependencies are linked into it, so its users need none of them to compile.
 include(CMakePackageConfigHelpers)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
@@ -16,3 +16,13 @@ file(WRITE ${PROJECT_BINARY_DIR}/trireme-config.cmake
      "include(\${CMAKE_CURRENT_LIST_DIR}/trireme-targets.cmake)\n")
 install(FILES ${PROJECT_BINARY_DIR}/trireme-config.cmake ${PROJECT_BINARY_DIR}/trireme-config-version.cmake
         DESTINATION ${package})
+
+# For builds without CMake.
+configure_file(${CMAKE_CURRENT_LIST_DIR}/trireme.pc.in ${PROJECT_BINARY_DIR}/trireme.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/trireme.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# The library for further instruction sets.
+foreach(level ${TRIREME_LEVELS})
+  install(TARGETS trireme_shared_${level}
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/glibc-hwcaps/${level} NAMELINK_SKIP)
+endforeach()

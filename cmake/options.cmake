@@ -20,6 +20,11 @@ if(TRIREME_CUDA)
     set(CMAKE_CUDA_ARCHITECTURES 90)  # Hopper
   endif()
   enable_language(CUDA)
+  # Kernels of Hopper's own are built where it is among the architectures: 90, 90a, 90-real, 90-virtual, native.
+  set(TRIREME_HOPPER OFF)
+  if(CMAKE_CUDA_ARCHITECTURES MATCHES "(^|;)(90|native|all)")
+    set(TRIREME_HOPPER ON)
+  endif()
   # CMake before 3.26 does not know that newer versions of nvcc have it.
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
@@ -35,14 +40,17 @@ target_compile_options(
   INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion>
             $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --extended-lambda -Xcompiler=-Wall,-Wextra>)
 # Warnings are errors with the compiler that the tests run on; a newer one's new warnings must not stop a user.
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+if(TRIREME_WERROR AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # (-Wrestrict is wrong about std::string.)
   target_compile_options(trireme_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror -Wno-restrict>)
 endif()
 # Kernels are compiled for one instruction set; Highway 1.0 otherwise refuses baselines newer than it knows.
 target_compile_definitions(trireme_options INTERFACE HWY_COMPILE_ONLY_STATIC)
 if(TRIREME_ARCH)
-  target_compile_options(trireme_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=${TRIREME_ARCH}>)
+  # A target with the property TRIREME_LEVEL is compiled for that one instead.
+  set(level $<TARGET_PROPERTY:TRIREME_LEVEL>)
+  target_compile_options(
+    trireme_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=$<IF:$<BOOL:${level}>,${level},${TRIREME_ARCH}>>)
 endif()
 if(TRIREME_SANITIZE)
   target_compile_options(trireme_options INTERFACE -fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer
@@ -62,6 +70,17 @@ if(TRIREME_FUZZ)
                               -fno-sanitize-recover=all -gline-tables-only -D_GLIBCXX_ASSERTIONS)
   target_link_options(trireme_options INTERFACE -fsanitize=address,undefined)
 endif()
+
+# A Release build optimises kernels fully. Compiling the rest so took most of the first build's time and no run is faster
+# for it: trireme_optimize(TARGET 1) for what runs once, 2 for what large models run long. (FMA contraction belongs to
+# -fexpensive-optimizations: with it, sums have the same bits at every level. At -O1 the warning is often wrong.)
+function(trireme_optimize target level)
+  set(options -O${level})
+  if(level EQUAL 1 AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND options -fexpensive-optimizations -Wno-maybe-uninitialized)
+  endif()
+  target_compile_options(${target} PRIVATE "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:${options}>")
+endfunction()
 
 # What is of CUDA: kernels (`*.cu`) and the folders cuda/, or the missing.cpp there, which says that it is not there.
 function(trireme_choose_cuda variable folder)
@@ -88,11 +107,12 @@ function(trireme_choose_cuda variable folder)
   set(${variable} ${chosen} ${kernels} PARENT_SCOPE)
 endfunction()
 
-# One target per folder of src/trireme; `USES` is what the folder may include. Tests (`*_test.cpp`) lie beside the
+# One target per folder of src/trireme; `USES` is what the folder may include. Tests (`*_test.cpp`) lie next to the
 # sources and are built into one test program per folder (see tests/). `WITHOUT` are sources, as regular expressions,
-# that this build has no use for.
+# that this build has no use for. `KERNELS`: its speed depends on the instruction set, so packages have it for each of
+# TRIREME_LEVELS.
 function(trireme_folder name)
-  cmake_parse_arguments(ARG "" "" "USES;LIBRARIES;WITHOUT" ${ARGN})
+  cmake_parse_arguments(ARG "KERNELS" "" "USES;LIBRARIES;WITHOUT" ${ARGN})
   set(folder ${PROJECT_SOURCE_DIR}/src/trireme/${name})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "_test\\.cpp$|/main\\.cpp$")
@@ -105,6 +125,11 @@ function(trireme_folder name)
   list(FILTER hopper INCLUDE REGEX "_hopper\\.cu$")
   if(hopper)
     list(REMOVE_ITEM sources ${hopper})
+  endif()
+  if(TRIREME_HOPPER)
+    list(FILTER sources EXCLUDE REGEX "/cuda/without_hopper\\.cpp$")
+  endif()
+  if(hopper AND TRIREME_HOPPER)
     add_library(trireme_${name}_hopper OBJECT ${hopper})
     set_target_properties(trireme_${name}_hopper PROPERTIES CUDA_ARCHITECTURES 90a-real)
     target_link_libraries(trireme_${name}_hopper PRIVATE trireme_options)
@@ -120,4 +145,12 @@ function(trireme_folder name)
   list(TRANSFORM ARG_USES PREPEND trireme_)
   target_link_libraries(trireme_${name} ${scope} trireme_options ${ARG_USES} ${ARG_LIBRARIES})
   set_property(GLOBAL APPEND PROPERTY TRIREME_FOLDERS trireme_${name})
+  if(ARG_KERNELS)
+    foreach(level ${TRIREME_LEVELS})
+      add_library(trireme_${name}_${level} OBJECT ${sources})
+      set_target_properties(trireme_${name}_${level} PROPERTIES TRIREME_LEVEL ${level})
+      target_link_libraries(trireme_${name}_${level} PRIVATE trireme_options ${ARG_USES} ${ARG_LIBRARIES})
+      set_property(GLOBAL APPEND PROPERTY TRIREME_KERNELS_${level} $<TARGET_OBJECTS:trireme_${name}_${level}>)
+    endforeach()
+  endif()
 endfunction()

@@ -3,7 +3,7 @@
 # Debian and Ubuntu packages. (oneDNN's CMake file asks for OpenCL's headers, though nothing here uses them.)
 build_packages=(g++ cmake ninja-build pkg-config ccache libdnnl-dev ocl-icd-opencl-dev libhwy-dev libfmt-dev
   libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libxxhash-dev libpcre2-dev libutf8proc-dev liburing-dev
-  libopenmpi-dev openmpi-bin libgtest-dev libbenchmark-dev)
+  libopenmpi-dev openmpi-bin coinor-libcbc-dev libgtest-dev libbenchmark-dev)
 check_packages=(git clang-format-14 clang-tidy-14)
 fuzz_packages=(clang-14 libclang-rt-14-dev)
 
@@ -83,21 +83,64 @@ build_jobs() {
   echo $((jobs < available ? jobs : available))
 }
 
-# Reads a build's output, keeps it in the file $1 and, once the build has taken two seconds, shows how far it is.
+# A file takes about so many seconds of one core to compile; later the build's own pace counts.
+seconds_per_file=2
+
+# "about 4 min left", of $1 seconds.
+time_left() {
+  local seconds=$1
+  if ((seconds < 90)); then echo "about $seconds s left"; else echo "about $(((seconds + 30) / 60)) min left"; fi
+}
+
+# Reads a build's output, keeps it in the file $1 and, once the build has taken two seconds, shows how far it is and how
+# long the rest will take on $2 cores.
 show_progress() {
-  local log=$1 line last=0 started=$SECONDS
+  local log=$1 jobs=$2 line last=0 started=$SECONDS done total elapsed left text
   : >"$log"
   while IFS= read -r line; do
     printf '%s\n' "$line" >>"$log"
-    [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] && ((SECONDS - started >= 2)) || continue
+    elapsed=$((SECONDS - started))
+    [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] && ((elapsed >= 2)) || continue
+    done=${BASH_REMATCH[1]} total=${BASH_REMATCH[2]}
+    left=$(((total - done) * seconds_per_file / jobs))
+    if ((done >= 20)); then left=$((elapsed * (total - done) / done)); fi
+    text="building $done of $total, $(time_left $left)"
     if [[ -t 2 ]]; then
-      printf '\r\033[Ktrireme: building %s of %s' "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" >&2
+      printf '\r\033[Ktrireme: %s' "$text" >&2
     elif ((last == 0 || SECONDS - last >= 30)); then
-      say "building ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]}"
+      say "$text"
       last=$SECONDS
     fi
   done
   if [[ -t 2 ]] && ((SECONDS - started >= 2)); then printf '\r\033[K' >&2; fi
+}
+
+# The preset that ./trireme builds: cuda where there is a GPU, nvcc and cuBLASLt's header, for the GPUs that are there;
+# TRIREME_CUDA=off, or anything missing: release. `configure_options` is what CMake is given in addition.
+configure_options=()
+choose_preset() {
+  preset=release
+  configure_options=()
+  if [[ ${TRIREME_CUDA:-} == off ]] || ! have nvidia-smi; then return; fi
+  local capabilities
+  capabilities=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d '. ' | sort -un | paste -sd ';') || return 0
+  if [[ ! $capabilities =~ ^[0-9]+(\;[0-9]+)*$ ]]; then return; fi
+  local nvcc=${CUDACXX:-}
+  [[ -n $nvcc ]] || nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+  if [[ ! -x $nvcc ]]; then
+    [[ -d build/release ]] || say "there is a GPU, and no nvcc: building for the CPU alone (docs/cuda.md)"
+    return
+  fi
+  local version
+  version=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\)\.\([0-9]*\).*/\1 \2/p')
+  local major=${version% *} minor=${version#* }
+  if ((major < 12 || (major == 12 && minor < 8))); then
+    [[ -d build/release ]] || say "there is a GPU, and nvcc $major.$minor is older than 12.8: building for the CPU alone"
+    return
+  fi
+  preset=cuda
+  configure_options=("-DCMAKE_CUDA_COMPILER=$nvcc" "-DCMAKE_CUDA_ARCHITECTURES=$capabilities")
+  [[ -d build/cuda ]] || say "building with CUDA for this machine's GPUs; TRIREME_CUDA=off ./trireme builds without"
 }
 
 # build PRESET TARGET…: configures where needed and builds what is stale. One build at a time per preset.
@@ -110,13 +153,15 @@ build() {
   flock "$lock"
   if [[ ! -f $folder/build.ninja ]]; then
     say "configuring ($preset)"
-    if ! cmake --preset "$preset" >"$folder/configure.log" 2>&1; then
+    if ! cmake --preset "$preset" "${configure_options[@]}" >"$folder/configure.log" 2>&1; then
       rm -f "$folder/CMakeCache.txt"
       grep -A12 -m3 -E 'CMake Error|Could not find|not found' "$folder/configure.log" >&2 || cat "$folder/configure.log" >&2
       die "could not configure; all of it: $folder/configure.log"
     fi
   fi
-  if ! ninja -C "$folder" -j "$(build_jobs)" "$@" 2>&1 {lock}>&- | show_progress "$folder/build.log"; then
+  local jobs
+  jobs=$(build_jobs)
+  if ! ninja -C "$folder" -j "$jobs" "$@" 2>&1 {lock}>&- | show_progress "$folder/build.log" "$jobs"; then
     grep -E -A40 -m1 '^FAILED' "$folder/build.log" >&2 || tail -n 40 "$folder/build.log" >&2
     die "could not build; all of it: $folder/build.log"
   fi

@@ -1,4 +1,4 @@
-"""Shared by the scripts beside it."""
+"""Shared by the scripts of this folder."""
 import contextlib
 import statistics
 import time
@@ -51,6 +51,7 @@ def timed_steps(a, step, unit, count):
         "min_step_ms": round(min(times), 3),
         f"{unit}_per_s": round(count / median * 1e3, 1),
         "device_peak_bytes": torch.cuda.max_memory_allocated() if a.device == "cuda" else 0,
+        "driver_bytes": torch.cuda.mem_get_info()[1] - torch.cuda.mem_get_info()[0] if a.device == "cuda" else 0,
         "start_s": round(started, 1),
         "first_loss": round(first, 4),
         "last_loss": round(loss.item(), 4),

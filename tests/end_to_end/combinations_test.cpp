@@ -27,9 +27,12 @@ const std::vector<Choice>& techniques() {
       {"parallel.allreduce", {"auto", "ring", "recursive", "tree", "sequential", "parallel"}},
       {"parallel.server", {"none", "none", "none", "sync", "async", "ssp:2"}},
       {"parallel.compress", {"none", "none", "none", "int8", "topk:0.1", "onebit", "powersgd:2"}},
+      {"parallel.pipeline", {"1f1b", "gpipe", "sequential", "zero-bubble", "interleaved:2", "pipedream"}},
+      {"parallel.sequence", {"false", "true"}},
+      {"parallel.stage_dtype", {"same", "same", "bf16"}},
       {"memory.remat", {"none", "every:1", "sqrt", "selective", "full"}},
       {"memory.offload", {"none", "none", "activations", "optimizer", "all"}},
-      {"memory.activations", {"full", "full", "int8"}},
+      {"memory.activations", {"full", "full", "int8", "sharded"}},
       {"train.precision", {"f32", "f32", "fp16"}},
       {"runtime.threads", {"1", "2"}},
   };
@@ -39,7 +42,9 @@ const std::vector<Choice>& techniques() {
 bool changes_mathematics(const std::string& key, const std::string& value) {
   if (key == "parallel.compress") return value != "none";
   if (key == "parallel.server") return value != "none" && value != "sync";
-  if (key == "memory.activations") return value != "full";
+  if (key == "parallel.pipeline") return value == "pipedream";
+  if (key == "parallel.stage_dtype") return value != "same";
+  if (key == "memory.activations") return value == "int8";
   return key == "train.precision" && value != "f32";
 }
 
@@ -48,7 +53,13 @@ struct Model {
   // Twenty batch norms in a row make much of a rounding difference where each is over a few numbers only; over many,
   // their statistics are as exact as all else.
   int scale = 1;  // of the batch and the rows of a micro-batch
+  std::vector<std::string> meshes = {"auto", "dp=2", "dp=4", "tp=2", "pp=2", "pp=2,dp=2", "dp=2,tp=2", "pp=2,tp=2"};
 };
+
+const std::vector<std::string>& image_meshes() {
+  static const std::vector<std::string> all = {"auto", "dp=2", "dp=4", "h=2", "w=2", "dp=2,h=2", "pp=2", "pp=2,w=2"};
+  return all;
+}
 
 const std::vector<Model>& models() {
   static const std::vector<Model> all = {
@@ -56,10 +67,13 @@ const std::vector<Model>& models() {
       {{"--model.family=llama", "--model.layers=3", "--model.kv_heads=1"}},
       {{"--model.family=mlp", "--model.layers=3", "--data.images=synthetic", "--model.image=8", "--model.classes=3"}},
       {{"--model.family=convnet", "--model.layers=2", "--data.images=synthetic", "--model.image=8", "--model.classes=3",
-        "--model.width=4"}},
+        "--model.width=4"},
+       1,
+       image_meshes()},
       {{"--model.family=resnet", "--model.layers=18", "--data.images=synthetic", "--model.image=16",
         "--model.classes=3", "--model.width=4"},
-       8},
+       8,
+       image_meshes()},
   };
   return all;
 }
@@ -82,6 +96,7 @@ TEST_F(Combinations, TrainOrAreRefusedInOneLine) {
   };
   int trained = 0;
   int compared = 0;
+  int beyond_dp = 0;
   for (int c = 0; c < count; ++c) {
     const std::string run = "run-" + std::to_string(c);
     std::vector<std::string> common = {"train", "tiny.toml", "--train.steps=3", "--train.eps=1e-4"};
@@ -89,7 +104,9 @@ TEST_F(Combinations, TrainOrAreRefusedInOneLine) {
     common.insert(common.end(), model.keys.begin(), model.keys.end());
     common.push_back("--train.batch=" + std::to_string(8 * model.scale));
     common.push_back("--train.optimizer=" + any(std::vector<std::string>{"adamw", "sgd"}));
-    const int ranks = any(std::vector<int>{1, 2, 4});
+    const std::string mesh = any(model.meshes);
+    const std::size_t dp = mesh.find("dp=");
+    const int replicas = dp == std::string::npos ? 1 : mesh[dp + 3] - '0';
     const int rows = model.scale * any(std::vector<int>{1, 2});  // of a replica
     bool same = true;
     std::vector<std::string> words = common;
@@ -102,7 +119,7 @@ TEST_F(Combinations, TrainOrAreRefusedInOneLine) {
       same = same && !changes_mathematics(choice.key, value);
       words.push_back("--" + choice.key + "=" + value);
     }
-    words.push_back("--parallel.mesh=" + (ranks == 1 ? "auto" : "dp=" + std::to_string(ranks)));
+    words.push_back("--parallel.mesh=" + mesh);
     words.push_back("--train.micro_batch=" + std::to_string(rows));
     words.push_back("--output.dir=" + run);
     const std::string command = fmt::format("trireme {}", fmt::join(words, " "));
@@ -122,11 +139,12 @@ TEST_F(Combinations, TrainOrAreRefusedInOneLine) {
     }
     ASSERT_EQ(f.code, 0) << command << "\n" << f.out << f.err;
     ++trained;
+    beyond_dp += mesh != "auto" && mesh != "dp=2" && mesh != "dp=4";
     ASSERT_EQ(losses(run).size(), 3U) << command;
     EXPECT_EQ(f.out.find("✗"), std::string::npos) << command << "\n" << f.out;
     if (!same) continue;
     // Batch norm sees a micro-batch of all ranks: the plain run has as many rows in each.
-    common.push_back("--train.micro_batch=" + std::to_string(rows * ranks));
+    common.push_back("--train.micro_batch=" + std::to_string(rows * replicas));
     common.push_back("--output.dir=plain-" + std::to_string(c));
     done(common);
     const std::vector<double> plain = losses("plain-" + std::to_string(c));
@@ -136,6 +154,8 @@ TEST_F(Combinations, TrainOrAreRefusedInOneLine) {
     ++compared;
   }
   std::printf("%d of %d combinations trained, %d of them compared with one plain rank\n", trained, count, compared);
+  std::printf("of them %d with more than dp\n", beyond_dp);
+  EXPECT_GT(beyond_dp, count / 8);
   EXPECT_GT(trained, count / 3);
   EXPECT_GT(compared, count / 8);
 }

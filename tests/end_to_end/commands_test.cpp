@@ -1,4 +1,4 @@
-// The commands beside `train`.
+// The commands other than `train`.
 #include <gtest/gtest.h>
 
 #include "end_to_end/program.h"
@@ -80,7 +80,7 @@ TEST_F(Commands, GraphAloneProgramAndDot) {
   const std::string dot = done({"inspect", "graph", "tiny.toml", "--dot"}).out;
   EXPECT_TRUE(dot.starts_with("digraph"));
   EXPECT_EQ(std::count(dot.begin(), dot.end(), '{'), std::count(dot.begin(), dot.end(), '}'));
-  for (const char* program : {"step", "eval", "predict", "init", "derive"})
+  for (const char* program : {"step", "eval", "predict", "init", "refresh"})
     EXPECT_FALSE(done({"inspect", "program", "tiny.toml", std::string("--program=") + program}).out.empty()) << program;
   const std::string step = done({"inspect", "program", "tiny.toml"}).out;
   EXPECT_NE(step.find("adamw"), std::string::npos);

@@ -192,7 +192,7 @@ TEST_F(Ranks, OneErrorForAllProcesses) {
   EXPECT_NE(f.err.find("holds a run already"), std::string::npos) << f.err;
 }
 
-// The process of a rank: told apart by what the launcher has put into its environment.
+// The process of a rank: known by what the launcher has put into its environment.
 int process_of_rank(int rank, const fs::path& folder) {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator("/proc", ignored)) {

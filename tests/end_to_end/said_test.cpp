@@ -33,7 +33,6 @@ TEST_F(Said, KeysWithoutEffectAreWarnedOf) {
       {{"--train.momentum=0.8"}, "warning: train.momentum = 0.8 has no effect: it is for train.optimizer = \"sgd\""},
       {{"--train.optimizer=sgd", "--train.betas=0.8,0.9"}, "warning: train.betas = [0.8, 0.9] has no effect"},
       {{"--model.rope_theta=500"}, "warning: model.rope_theta = 500.0 has no effect"},
-      {{"--model.head_dim=4"}, "warning: model.head_dim = 4 has no effect: it is for model.family = \"llama\""},
       {{"--model.family=llama", "--model.dropout=0.1"}, "warning: model.dropout = 0.1 has no effect"},
       {{"--model.family=llama", "--model.rope_factor=2"}, "warning: model.rope_factor = 2.0 has no effect"},
       {{"--model.family=llama", "--model.rope_scaling=linear", "--model.rope_low=2"}, "warning: model.rope_low = 2.0"},
@@ -43,6 +42,15 @@ TEST_F(Said, KeysWithoutEffectAreWarnedOf) {
       {{"--memory.offload=optimizer", "--memory.offload_policy=all"},
        "warning: memory.offload_policy = \"all\" has no"},
       {{"--parallel.zero=1"}, "warning: parallel.zero = 1 has no effect: it is for several ranks"},
+      {{"--parallel.zero=1", "--parallel.mesh=tp=2"},
+       "warning: parallel.zero = 1 has no effect: it is for several rep"},
+      {{"--parallel.stage_dtype=bf16"},
+       "warning: parallel.stage_dtype = \"bf16\" has no effect: it is for several pip"},
+      {{"--parallel.stage_dtype=int8", "--parallel.mesh=dp=2"},
+       "warning: parallel.stage_dtype = \"int8\" has no effect"},
+      {{"--parallel.bucket=1MiB", "--parallel.mesh=pp=2"}, "warning: parallel.bucket = \"1MiB\" has no effect"},
+      {{"--memory.offload=all"}, "warning: memory.offload = \"all\" has no effect: no tensor of this run is large"},
+      {{"--parallel.timeout=9s"}, "warning: parallel.timeout = \"9s\" has no effect"},
       {{"--train.schedule=constant", "--train.min_lr=1e-4"}, "warning: train.min_lr = 0.0001 has no effect"},
   };
   for (const auto& [keys, warning] : cases) {
@@ -54,6 +62,40 @@ TEST_F(Said, KeysWithoutEffectAreWarnedOf) {
   // What a run has written down for itself is no wish of anyone's.
   done({"train", "tiny.toml", "--output.dir=run", "--train.steps=2"});
   expect_none(done({"train", "run", "--resume", "--train.steps=3"}).err, "warning");
+}
+
+// What a built-in configuration says about the learning rate is no wish of the person who named another schedule.
+TEST_F(Said, BuiltInSettingsAreNotWarnedOf) {
+  const std::vector<std::string> words = {"train", "--dry-run", "--data.text=text.txt", "--train.schedule=constant"};
+  expect_none(done(words).err, "warning");
+  std::vector<std::string> wished = words;
+  wished.emplace_back("--train.min_lr=1e-4");
+  expect_part(done(wished).err, "warning: train.min_lr = 0.0001 has no effect");
+}
+
+// A refusal of a mesh keeps what is right about it.
+TEST_F(Said, RefusedMeshesComeWithTheNearest) {
+  const auto refusal = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"train", "tiny.toml", "--dry-run", "--train.batch=24"});
+    return refused(words);
+  };
+  expect_part(refusal({"--parallel.mesh=h=2,tp=2,pp=3"}), "the nearest is \"dp=2,tp=2,pp=3\"");
+  expect_part(refusal({"--parallel.mesh=w=2,dp=3"}), "the nearest is \"dp=6\"");
+  expect_part(refusal({"--parallel.mesh=pp=2,tp=2", "--parallel.compress=int8"}),
+              "has one replica; the nearest is \"dp=2,pp=2,tp=2\"");
+  expect_part(refusal({"--parallel.mesh=pp=2", "--memory.activations=sharded"}), "has no tp; the nearest is \"full\"");
+  expect_part(refusal({"--parallel.mesh=pp=2", "--parallel.pipeline=interleaved:2", "--parallel.stages=[1,1]",
+                       "--model.layers=2"}),
+              "2 of 2 chunks each: 4 numbers are needed");
+  const std::vector<std::string> images = {"--model.family=convnet", "--model.layers=3", "--model.image=16",
+                                           "--data.images=synthetic", "--data.text=[]"};
+  std::vector<std::string> words = {"train", "tiny.toml", "--dry-run", "--parallel.mesh=tp=2",
+                                    "--parallel.sequence=true"};
+  words.insert(words.end(), images.begin(), images.end());
+  expect_part(done(words).err, "warning: parallel.sequence = true has no effect: it is for models of text");
+  // A limit that one stage alone does not fit says what would.
+  std::vector<std::string> limited = {"train", "tiny.toml", "--parallel.mesh=pp=2", "--memory.limit=64KiB"};
+  expect_part(refused(limited), " with --");
 }
 
 TEST_F(Said, OptionsThatContradictOrSayNothingAreRefused) {
@@ -97,21 +139,24 @@ TEST_F(Said, MemoryCountsServers) {
   }
 }
 
-// The quickstart shows two ranks; a model or data of one's own trains on what is asked for.
+// The quickstart shows two stages; a model or data of one's own trains on what is asked for.
 TEST_F(Said, QuickstartGivesWayToWhatIsNamed) {
   const auto config = [&](const std::vector<std::string>& words) {
     std::vector<std::string> all = {"config"};
     all.insert(all.end(), words.begin(), words.end());
     return train::parse_config(done(all).out, "shown.toml");
   };
-  EXPECT_EQ(config({"--train.lr=1e-2"}).parallel.mesh, "dp=2");
+  EXPECT_EQ(config({"--train.lr=1e-2"}).parallel.mesh.substr(0, 4), "pp=2");
   EXPECT_EQ(config({"--train.lr=1e-2"}).train.lr, 1e-2);
   for (const char* own : {"--data.text=text.txt", "--model.layers=1"}) {
     EXPECT_EQ(config({own}).parallel.mesh, "auto") << own;
     EXPECT_EQ(config({own}).parallel.zero, 0) << own;
+    EXPECT_EQ(config({own}).train.micro_batch, 0) << own;
     EXPECT_EQ(config({own}).model.width, 128) << own;
   }
   EXPECT_EQ(config({"--data.text=text.txt", "--parallel.mesh=dp=2"}).parallel.mesh, "dp=2");
+  EXPECT_EQ(config({"--parallel.mesh=dp=2"}).parallel.zero, 0);
+  EXPECT_EQ(config({"--parallel.mesh=dp=2"}).train.micro_batch, 0);
   EXPECT_EQ(config({"tiny.toml", "--train.batch=8"}).train.batch, 8);
   const Finished f = done({"train", "--data.text=text.txt", "--parallel.mesh=dp=2", "--model.width=16",
                            "--model.layers=1", "--model.context=16", "--train.steps=2", "--train.warmup=1"});

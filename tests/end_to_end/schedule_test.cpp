@@ -2,9 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <sstream>
-
+#include "end_to_end/listings.h"
 #include "end_to_end/program.h"
 #include "support/source_dir.h"
 #include "trireme/core/text.h"
@@ -62,33 +60,6 @@ TEST_F(Schedules, ConfigurationsAndFiles) {
   EXPECT_NE(refused(own("--micro-batches=3")).find("own.txt: it has 2 stages and 2 micro-batches"), std::string::npos);
   write("own.txt", "F0 F1 B0 B1 U\nF0 B0 B1 F1 U\n");
   EXPECT_NE(refused(own("--micro-batches=2")).find("own.txt: stage 1 (line 2): B1 comes before F1"), std::string::npos);
-}
-
-struct Listing {
-  std::vector<std::string> arguments;
-  std::string output;
-};
-
-// Blocks of a page that begin with "$ trireme …": the command, and what it prints.
-std::vector<Listing> listings(const std::string& page) {
-  std::ifstream in(source_dir() + "/docs/" + page);
-  std::vector<Listing> found;
-  bool fenced = false, first = false, listed = false;
-  for (std::string line; std::getline(in, line);) {
-    if (line.starts_with("```")) {
-      fenced = first = !fenced;
-      listed = false;
-      continue;
-    }
-    if (first && line.starts_with("$ trireme ")) {
-      found.push_back({split(line.substr(std::string("$ trireme ").size()), ' '), ""});
-      listed = true;
-    } else if (listed) {
-      found.back().output += line + "\n";
-    }
-    first = false;
-  }
-  return found;
 }
 
 TEST_F(Schedules, TheDocumentationShowsWhatTheCommandPrints) {

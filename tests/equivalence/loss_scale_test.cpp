@@ -127,21 +127,21 @@ TEST_P(LossScale, SkippedStepsLeaveNoTrace) {
 }
 
 // The scale finds its way down from far too high and up again in a window of three, step by step as the reference; the
-// weights are those of a session that is told each scale.
+// weights are those of a session whose scale is set before each step.
 TEST_P(LossScale, FollowsTheReference) {
   train::Config config = fp16_model(GetParam());
   config.train.loss_scale = 0x1p32;
   config.train.loss_scale_window = 3;
   Trained t(config);
   config.train.loss_scale_window = 1000;
-  Trained told(config);
+  Trained given(config);
   Scaler reference{.scale = 0x1p32F, .window = 3};
   int doubled = 0;
   for (int i = 0; i < 60; ++i) {
-    set(told, "loss_scale", reference.scale);
-    set(told, "loss_scale/skipped", static_cast<float>(reference.skipped));
+    set(given, "loss_scale", reference.scale);
+    set(given, "loss_scale/skipped", static_cast<float>(reference.skipped));
     const train::StepResult result = t.step();
-    const train::StepResult expected = told.step();
+    const train::StepResult expected = given.step();
     EXPECT_EQ(result.loss_scale, reference.scale) << "step " << i;
     ASSERT_EQ(result.finite, expected.finite) << "step " << i;
     EXPECT_TRUE(result.loss == expected.loss || !result.finite) << "step " << i;
@@ -152,7 +152,7 @@ TEST_P(LossScale, FollowsTheReference) {
   }
   EXPECT_GT(reference.skipped, 1);
   EXPECT_GT(doubled, 1);
-  expect_same_but_for_the_scale(t.state(), told.state());
+  expect_same_but_for_the_scale(t.state(), given.state());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LossScale, ::testing::Values("gpt2", "llama", "mlp", "convnet"),

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "equivalence/training.h"
 #include "trireme/train/checkpoint.h"
+#include "trireme/train/convert.h"
 
 namespace trireme::testing {
 namespace {
@@ -19,10 +21,10 @@ struct Way {
   std::string pipeline = "1f1b";
 };
 
-// Models of images share these by height and width, the others their matrices.
+// Models of images share these by height and width, and their channels; the others their matrices.
 const std::vector<Way>& spatial_ways() {
   static const std::vector<Way> all = {
-      {"dp=1"}, {"h=2"}, {"w=3"}, {"dp=2,h=2", 1}, {"h=2,w=2"}, {"dp=3", 3}, {"h=3,dp=2", 2}, {"dp=2,w=2", 3},
+      {"dp=1"}, {"h=2"}, {"tp=2"}, {"dp=2,h=2", 1}, {"h=2,w=2"}, {"tp=2,w=3"}, {"h=3,dp=2", 2}, {"dp=2,tp=2,w=2", 3},
   };
   return all;
 }
@@ -47,27 +49,48 @@ const std::vector<Way>& matrix_ways() {
   return all;
 }
 
+// A vocabulary of 61 and a feed-forward width of 50 are padded over four ranks, which share the two key heads.
+train::Config model(const std::string& name) {
+  train::Config plain = small_model(name);
+  plain.train.batch = 12;
+  plain.train.micro_batch = 6;
+  if (name != "convnet") plain.model.layers = 4;
+  if (!reads_images(plain)) {
+    plain.model.context = 20;
+    plain.model.ffn = 50;
+    train::resolve_model(plain, plain.model.vocab);
+  }
+  return plain;
+}
+
+train::Config on(const train::Config& plain, const Way& way) {
+  train::Config c = over_mesh(plain, way.mesh, way.zero);
+  c.parallel.pipeline = way.pipeline;
+  c.parallel.sequence = way.sequence && !reads_images(c);
+  return c;
+}
+
+// Every weight to a tolerance of its tensor's norm.
+void expect_equal_weights(Trained& a, Trained& b, double tolerance) {
+  const auto theirs = b.state();
+  for (const auto& [name, values] : a.state()) {
+    if (name.find('/') != std::string::npos) continue;
+    double difference = 0;
+    double norm = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      difference += std::pow(static_cast<double>(values[i]) - static_cast<double>(theirs.at(name)[i]), 2);
+      norm += std::pow(static_cast<double>(values[i]), 2);
+    }
+    EXPECT_LE(std::sqrt(difference), tolerance * std::sqrt(norm)) << name;
+  }
+}
+
 class MeshCheckpoint : public ::testing::TestWithParam<std::string> {};
 
 // Each mesh to the next one, or all pairs if the environment asks for them.
 TEST_P(MeshCheckpoint, GoesToAnyOther) {
   const std::filesystem::path run = std::filesystem::path(::testing::TempDir()) / ("mesh_checkpoint_" + GetParam());
-  train::Config plain = small_model(GetParam());
-  plain.train.batch = 12;
-  plain.train.micro_batch = 6;
-  if (GetParam() != "convnet") plain.model.layers = 4;
-  if (!reads_images(plain)) {
-    plain.model.kv_heads = GetParam() == "llama" ? 4 : 0;
-    plain.model.context = 20;
-    plain.model.ffn = 50;  // padded over four ranks, as the vocabulary of 61 is
-    train::resolve_model(plain, plain.model.vocab);
-  }
-  const auto config = [&](const Way& way) {
-    train::Config c = over_mesh(plain, way.mesh, way.zero);
-    c.parallel.pipeline = way.pipeline;
-    c.parallel.sequence = way.sequence && !reads_images(c);
-    return c;
-  };
+  const train::Config plain = model(GetParam());
   const bool all = std::getenv("TRIREME_STEPS") != nullptr;
   const std::vector<Way>& ways = GetParam() == "convnet" ? spatial_ways() : matrix_ways();
   for (std::size_t i = 0; i < ways.size(); ++i)
@@ -75,19 +98,55 @@ TEST_P(MeshCheckpoint, GoesToAnyOther) {
       if (i == j || (!all && j != (i + 1) % ways.size())) continue;
       SCOPED_TRACE(fmt::format("{} → {}", ways[i].mesh, ways[j].mesh));
       std::filesystem::remove_all(run);
-      Trained first(config(ways[i]));
+      Trained first(on(plain, ways[i]));
       first.train(2);
-      train::save_checkpoint(run, first.session(), config(ways[i]), 2, 1);
-      Trained second(config(ways[j]));
+      train::save_checkpoint(run, first.session(), on(plain, ways[i]), 2, 1);
+      Trained second(on(plain, ways[j]));
       train::load_checkpoint(run, 2, second.session());
       expect_same_state(first, second);
       second.skip_to(2);
+      const auto saved = first.state();
       first.train(1);
       second.train(1);
       const double loss = first.losses().back();
       EXPECT_NEAR(second.losses().back(), loss, 5e-6 * std::abs(loss));
+      expect_equal_updates(saved, first, second, 1e-3);
     }
   std::filesystem::remove_all(run);
+}
+
+std::string contents(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+// What a mesh has of a state is saved such that an export has the same bytes, whichever mesh it was.
+TEST_P(MeshCheckpoint, ExportsTheSameFileFromAnyMesh) {
+  if (reads_images(model(GetParam()))) return;
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / ("mesh_export_" + GetParam());
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const train::Config plain = model(GetParam());
+  Trained one(plain);
+  one.train(1);
+  train::save_checkpoint(folder / "one", one.session(), plain, 1, 1);
+  std::string expected;
+  for (const Way& way : matrix_ways()) {
+    SCOPED_TRACE(way.mesh);
+    const train::Config config = on(plain, way);
+    Trained many(config);
+    train::load_checkpoint(folder / "one", 1, many.session());
+    const std::filesystem::path run = folder / "run";
+    std::filesystem::remove_all(run);
+    train::save_checkpoint(run, many.session(), config, 1, 1);
+    std::ofstream(run / "config.toml") << train::to_toml(config);
+    train::export_huggingface(run, folder / "exported", {.overwrite = true});
+    const std::string file = contents(folder / "exported" / "model.safetensors");
+    if (expected.empty()) expected = file;
+    EXPECT_GT(file.size(), 1000U);
+    EXPECT_TRUE(file == expected) << "the file differs";
+  }
+  std::filesystem::remove_all(folder);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, MeshCheckpoint, ::testing::Values("mlp", "gpt2", "llama", "convnet"));

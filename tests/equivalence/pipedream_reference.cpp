@@ -49,8 +49,10 @@ PipedreamReference::PipedreamReference(const train::Config& config)
   const train::Compiled piped = train::compile(config, registry, {});
   micro_batches_ = piped.micro_batches;
   micro_rows_ = piped.micro_rows;
+  stages_.resize(static_cast<std::size_t>(piped.plan.stages()));
   for (const train::Role& role : piped.roles) {
-    Stage& stage = stages_.emplace_back();
+    Stage& stage = stages_[static_cast<std::size_t>(role.places.at("pp"))];
+    if (!stage.parameters.empty()) continue;  // at other places along h and w
     for (const ir::State& state : role.module.states) {
       if (!state.trained) continue;
       stage.parameters.push_back(state.name);
@@ -63,6 +65,13 @@ PipedreamReference::PipedreamReference(const train::Config& config)
     first_moments_[name].resize(weights_[name].size());
     second_moments_[name].resize(weights_[name].size());
   }
+}
+
+PipedreamReference::Tensors PipedreamReference::statistics() const {
+  Tensors found;
+  for (const auto& [name, values] : plain_->state())
+    if (!decayed_.contains(name) && name.find('/') == std::string::npos) found[name] = values;
+  return found;
 }
 
 double PipedreamReference::differentiate(const Tensors& weights, std::int64_t step, std::int64_t first_row,

@@ -24,6 +24,8 @@ class PipedreamReference {
 
   const std::vector<double>& losses() const { return losses_; }
   const std::map<std::string, std::vector<float>>& weights() const { return weights_; }
+  // Running statistics and whatever else is saved that no optimizer updates.
+  std::map<std::string, std::vector<float>> statistics() const;
 
  private:
   using Tensors = std::map<std::string, std::vector<float>>;

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <limits>
 #include <map>
 
@@ -13,12 +12,6 @@
 
 namespace trireme::testing {
 namespace {
-
-// Steps of each comparison: a few, or as many as the environment asks for.
-std::int64_t steps() {
-  const char* asked = std::getenv("TRIREME_STEPS");
-  return asked == nullptr ? 4 : std::atoll(asked);
-}
 
 train::Config model(const std::string& name, std::int64_t layers, std::int64_t micro_batches) {
   train::Config config = small_model(name);
@@ -35,22 +28,13 @@ train::Config piped(const train::Config& plain, const std::string& mesh, const s
   return over_mesh(config, mesh, zero);
 }
 
-void expect_like_one_rank(const train::Config& plain, const train::Config& parallel) {
-  Trained one(plain);
-  Trained many(parallel);
-  one.train(steps());
-  many.train(steps());
-  expect_equal_training(one, many, 2e-5);
-  EXPECT_EQ(many.session().measured_peak(), many.compiled().arena_bytes());
-}
-
 class Pipeline : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Pipeline, StagesTrainLikeOneRank) {
   for (const char* pipeline : {"sequential", "gpipe", "1f1b", "zero-bubble"})
     for (const int stages : {2, 3, 4})
       for (const int micro_batches : {1, 3, 4, 6}) {
-        if (steps() <= 4 && (micro_batches == 1 || micro_batches == 6)) continue;
+        if (steps_asked() <= 4 && (micro_batches == 1 || micro_batches == 6)) continue;
         SCOPED_TRACE(fmt::format("{} pp={} m={}", pipeline, stages, micro_batches));
         const train::Config plain = model(GetParam(), 4, micro_batches);
         expect_like_one_rank(plain, piped(plain, fmt::format("pp={}", stages), pipeline));
@@ -73,6 +57,16 @@ TEST_P(Pipeline, SeveralChunksPerStage) {
       const train::Config plain = model(GetParam(), 6, micro_batches);
       expect_like_one_rank(plain, piped(plain, fmt::format("pp={}", stages), fmt::format("interleaved:{}", chunks)));
     }
+}
+
+TEST_P(Pipeline, LayersOfEachChunkAsListed) {
+  const train::Config plain = model(GetParam(), 6, 4);
+  train::Config config = plain;
+  config.parallel.stages = {1, 2, 1, 2};
+  config.parallel.mesh = "pp=2";
+  config.parallel.pipeline = "interleaved:2";
+  train::check(config);
+  expect_like_one_rank(plain, piped(config, "pp=2", "interleaved:2"));
 }
 
 TEST_P(Pipeline, WithReplicasAndShardedState) {
@@ -179,8 +173,8 @@ TEST(PipelineImages, StatisticsAreTakenOnceUnderRecomputation) {
   }
 }
 
-// Of each micro-batch that is under way a stage in the middle holds what enters its layers and what it has sent; of all
-// of them together, one layer's activations.
+// Of each micro-batch that is under way a stage in the middle holds what enters its layers; of all of them together,
+// one layer's activations and what is on its way to the next stage.
 TEST(PipelineMemory, UnderFullRecomputationStagesHoldWhatEntersTheirLayers) {
   constexpr std::int64_t kRows = 2;
   const auto arena = [](std::int64_t layers, const char* pipeline, std::int64_t micro_batches, std::size_t stage) {
@@ -196,7 +190,7 @@ TEST(PipelineMemory, UnderFullRecomputationStagesHoldWhatEntersTheirLayers) {
   const std::size_t entering = static_cast<std::size_t>(kRows * config.model.context * config.model.width) * 4;
   for (const std::size_t layers : {2U, 4U}) {
     const auto count = static_cast<std::int64_t>(layers);
-    const std::size_t each = (layers + 1) * entering + 64;  // and whether it has left
+    const std::size_t each = layers * entering;
     for (const std::size_t stage : {1U, 2U}) {
       SCOPED_TRACE(fmt::format("{} layers in stage {}", layers, stage));
       // gpipe holds all micro-batches, 1f1b as many as there are stages from this one on.
@@ -205,6 +199,25 @@ TEST(PipelineMemory, UnderFullRecomputationStagesHoldWhatEntersTheirLayers) {
     }
     EXPECT_EQ(arena(count, "1f1b", 7, 1) - arena(count, "1f1b", 7, 2), each);
   }
+}
+
+TEST(PipelineMemory, ZeroBubbleAutoHoldsWhatTheLimitAllows) {
+  train::Config plain = model("gpt2", 4, 12);
+  train::Config config = piped(plain, "pp=4", "zero-bubble:auto");
+  const auto held = [](const Trained& trained) {
+    const std::vector<int> stages = program::held(trained.compiled().plan.schedule(trained.compiled().micro_batches));
+    return *std::max_element(stages.begin(), stages.end());
+  };
+  const Trained free(config);
+  const Trained least(piped(plain, "pp=4", "1f1b"));
+  ASSERT_GT(held(free), 4);
+  ASSERT_GT(free.compiled().arena_bytes(), least.compiled().arena_bytes());
+  config.memory.limit.count = (free.compiled().arena_bytes() + least.compiled().arena_bytes()) / 2;
+  const Trained limited(config);
+  EXPECT_LE(limited.compiled().arena_bytes(), config.memory.limit.count);
+  EXPECT_LT(held(limited), held(free));
+  plain.memory.limit = {};
+  expect_like_one_rank(plain, config);
 }
 
 // Bytes of the messages that all stages send in a step, by channel.

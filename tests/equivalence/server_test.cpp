@@ -8,6 +8,7 @@
 
 #include "equivalence/training.h"
 #include "trireme/core/error.h"
+#include "trireme/program/group.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/schedule.h"
 #include "trireme/train/server_rank.h"
@@ -65,12 +66,43 @@ TEST_P(SyncServer, WithSeveralMicroBatchesAndLowPrecision) {
   }
 }
 
+// Servers take the place of dp: every stage and every shard has its own.
+TEST_P(SyncServer, WithStagesAndShards) {
+  const bool images = GetParam() == "convnet";
+  std::vector<std::string> meshes = {"tp=2", "pp=2,dp=2", "dp=2,tp=2", "tp=2,dp=2,pp=2"};
+  if (images) meshes = {"pp=2", "pp=2,dp=2", "dp=2,h=2", "w=2,pp=2"};
+  for (const std::string& mesh : meshes)
+    for (const int servers : {1, 2}) {
+      if (asked() == nullptr && servers != (mesh == meshes[1] || mesh == meshes[2] ? 2 : 1)) continue;
+      SCOPED_TRACE(fmt::format("{} servers={}", mesh, servers));
+      train::Config config = shareable(GetParam());
+      config.train.micro_batch = 4;
+      config.train.batch = 12;
+      if (!images) config.model.context = 20;
+      config.model.layers = 3;
+      config.train.clip = 0.2;  // the norm is over all servers
+      train::resolve_model(config, config.model.vocab);
+      Trained plain(config);
+      config.parallel.server = "sync";
+      config.parallel.servers = servers;
+      Trained served(over_mesh(config, mesh));
+      plain.train(steps());
+      served.train(steps());
+      expect_equal_training(plain, served, 2e-5);
+      const ir::Mesh workers = ir::parse_mesh(mesh);
+      EXPECT_EQ(served.compiled().ranks(), workers.ranks() + servers * workers.ranks() / workers.size_of("dp"));
+      for (const auto& rank : served.session().ranks()) EXPECT_EQ(rank->measured_peak(), rank->role().arena_bytes);
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, SyncServer, ::testing::Values("gpt2", "llama", "convnet"));
 
 // What one step moves: for a worker its gradients out and the weights in, however many workers there are; for a server
 // that of all workers, of what it keeps.
 TEST(Server, TrafficFollowsTheLaw) {
-  const auto traffic = [](const train::Rank& rank) { return rank.groups()->all().counters(); };
+  const auto traffic = [](const train::Rank& rank) {
+    return rank.groups()->messages(program::kServerMessages).counters();
+  };
   std::uint64_t parameters = 0;
   for (const int workers : {1, 3})
     for (const int servers : {1, 3}) {
@@ -100,8 +132,11 @@ TEST(Server, TrafficFollowsTheLaw) {
 }
 
 // Every worker at its own pace, the last one slow.
-std::int64_t lead_of(const std::string& mode) {
-  const train::Config config = with_servers(shareable("gpt2"), 3, 2, mode);
+std::int64_t lead_of(const std::string& mode, const std::string& mesh = "dp=3") {
+  train::Config given = shareable("gpt2");
+  given.parallel.server = mode;
+  given.parallel.servers = 2;
+  const train::Config config = over_mesh(std::move(given), mesh);
   Trained t(config);
   std::vector<data::Batch> batches;
   for (std::int64_t step = 0; step < 12; ++step) batches.push_back(batch_of(config, step));
@@ -110,7 +145,8 @@ std::int64_t lead_of(const std::string& mode) {
                    .seed = config.train.seed,
                    .lr = [&](std::int64_t step) { return train::learning_rate(config.train, step); },
                    .batch = [&](std::size_t worker, std::int64_t step) -> const data::Batch& {
-                     if (worker == 2) std::this_thread::sleep_for(std::chrono::milliseconds(40));
+                     if (worker + 1 == t.session().row_ranks())
+                       std::this_thread::sleep_for(std::chrono::milliseconds(40));
                      return batches[static_cast<std::size_t>(step)];
                    },
                    .done = [](std::size_t, std::int64_t, const train::StepResult& r) { EXPECT_TRUE(r.finite); }});
@@ -119,11 +155,11 @@ std::int64_t lead_of(const std::string& mode) {
     if (const auto* server = dynamic_cast<const train::ServerRank*>(rank.get()))
       lead = std::max(lead, server->largest_lead());
   // All workers have the servers' weights again.
-  for (const ir::State& state : t.role().module.states) {
-    if (!state.trained) continue;
-    const auto kept = t.session().state(state.name);
-    for (const auto& rank : t.session().ranks()) {
-      if (!rank->takes_rows()) continue;
+  for (const auto& rank : t.session().ranks()) {
+    if (!rank->takes_rows()) continue;
+    for (const ir::State& state : rank->role().module.states) {
+      if (!state.trained) continue;
+      const auto kept = t.session().state(state.name);
       std::vector<std::byte> own(kept.size());
       rank->read_state(state.name, 0, own);
       EXPECT_TRUE(own == kept) << state.name;
@@ -140,12 +176,24 @@ TEST(Server, StalenessIsBounded) {
   EXPECT_GT(lead_of("async"), 4);
 }
 
+// A replica is ahead with all its stages: its update is the same one on the servers of each.
+TEST(Server, StalenessOfPipelinesIsBounded) {
+  EXPECT_LE(lead_of("ssp:2", "dp=3,pp=2"), 2);
+  EXPECT_GT(lead_of("async", "dp=3,pp=2"), 2);
+}
+
 TEST(Server, AsyncWithOneWorkerIsTraining) {
-  Trained plain(shareable("llama"));
-  Trained served(with_servers(shareable("llama"), 1, 2, "async"));
-  plain.train(4);
-  served.train(4);
-  expect_equal_training(plain, served, 1e-5);
+  for (const char* mesh : {"dp=1", "pp=2", "tp=2,pp=2"}) {
+    SCOPED_TRACE(mesh);
+    train::Config config = shareable("llama");
+    Trained plain(config);
+    config.parallel.server = "async";
+    config.parallel.servers = 2;
+    Trained served(over_mesh(config, mesh));
+    plain.train(4);
+    served.train(4);
+    expect_equal_training(plain, served, 1e-5);
+  }
 }
 
 TEST(Server, CheckpointsGoAnywhere) {
@@ -173,7 +221,7 @@ TEST(Server, CheckpointsGoAnywhere) {
   std::filesystem::remove_all(run);
 }
 
-// Whoever dies, all end soon, and say who it was.
+// Whichever rank dies, all end soon and name it.
 TEST(Server, DeathEndsEveryone) {
   for (const char* mode : {"sync", "async"})
     for (const bool server_dies : {true, false}) {
@@ -231,6 +279,10 @@ TEST(Server, RefusesWhatDoesNotGoTogether) {
   EXPECT_EQ(refusal(config), "");
   config.parallel.servers = 10000;
   EXPECT_NE(refusal(config).find("parallel.servers"), std::string::npos);
+  config.parallel.servers = 1;
+  config.parallel.mesh = "pp=2";
+  config.parallel.pipeline = "pipedream";
+  EXPECT_NE(refusal(config).find("the nearest is parallel.pipeline = \"1f1b\""), std::string::npos) << refusal(config);
   EXPECT_NE(refusal(with_servers(shareable("convnet"), 2, 1, "ssp:2")).find("the nearest is \"sync\""),
             std::string::npos);
 }

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <map>
 
 #include "equivalence/training.h"
@@ -11,12 +11,6 @@
 
 namespace trireme::testing {
 namespace {
-
-// Steps of each comparison: a few, or as many as the environment asks for.
-std::int64_t steps() {
-  const char* asked = std::getenv("TRIREME_STEPS");
-  return asked == nullptr ? 4 : std::atoll(asked);
-}
 
 train::Config model(const std::string& name, int tp) {
   train::Config config = small_model(name);
@@ -32,15 +26,6 @@ train::Config model(const std::string& name, int tp) {
     config.model.width = 26;
   }
   return config;
-}
-
-void expect_like_one_rank(const train::Config& plain, const train::Config& parallel) {
-  Trained one(plain);
-  Trained many(parallel);
-  one.train(steps());
-  many.train(steps());
-  expect_equal_training(one, many, 2e-5);
-  EXPECT_EQ(many.session().measured_peak(), many.compiled().arena_bytes());
 }
 
 class TensorParallel : public ::testing::TestWithParam<std::string> {};
@@ -92,13 +77,13 @@ TEST_P(TensorParallel, WithSavedActivationsSharded) {
     plain.model.layers = 6;
     if (!reads_images(plain)) plain.model.context = 96;
     plain.train.batch = 48;
-    train::Config config = over_mesh(plain, mesh);
-    config.parallel.bucket.count = 1000;  // which bounds what is gathered ahead of its use
-    Trained full(config);
+    const train::Config whole = over_mesh(plain, mesh);
+    Trained full(whole);
+    train::Config config = whole;
     config.memory.activations = "sharded";
     Trained sharded(config);
-    full.train(steps());
-    sharded.train(steps());
+    full.train(steps_asked());
+    sharded.train(steps_asked());
     expect_same_bits(full, sharded);
     const double share = static_cast<double>(activations(sharded)) / static_cast<double>(activations(full));
     fmt::print("{} {}: {:.2f} of the activations\n", GetParam(), mesh, share);
@@ -151,6 +136,167 @@ Traffic traffic_per_block(train::Config config) {
   std::erase_if(more.forward, [](const auto& entry) { return entry.second == 0; });
   std::erase_if(more.backward, [](const auto& entry) { return entry.second == 0; });
   return more;
+}
+
+// Fewer key heads than ranks: 1 of 4, 2 of 4, 2 of 8 heads.
+train::Config with_few_key_heads(int tp, int kv_heads, int heads) {
+  train::Config config = model("llama", tp);
+  config.model.width = 48;
+  config.model.heads = heads;
+  config.model.kv_heads = kv_heads;
+  config.model.head_dim = 0;
+  config.model.context = 24;
+  train::resolve_model(config, config.model.vocab);
+  return config;
+}
+
+struct KeyHeads {
+  const char* mesh;
+  int kv_heads;
+  int heads;
+};
+
+TEST(TensorParallelKeyHeads, FewerThanRanks) {
+  for (const KeyHeads& c : {KeyHeads{"tp=2", 1, 4}, {"tp=4", 1, 4}, {"tp=4", 2, 4}, {"tp=4", 2, 8}, {"tp=6", 2, 6}}) {
+    SCOPED_TRACE(fmt::format("{}: {} of {} heads", c.mesh, c.kv_heads, c.heads));
+    const train::Config plain = with_few_key_heads(ir::parse_mesh(c.mesh).size_of("tp"), c.kv_heads, c.heads);
+    expect_like_one_rank(plain, over_mesh(plain, c.mesh));
+    train::Config sequence = over_mesh(plain, c.mesh);
+    sequence.parallel.sequence = true;
+    expect_like_one_rank(plain, sequence);
+  }
+}
+
+TEST(TensorParallelKeyHeads, WithReplicasShardedStateAndMore) {
+  const train::Config plain = with_few_key_heads(4, 2, 8);
+  for (const int zero : {0, 1, 2, 3})
+    for (const char* mesh : {"dp=2,tp=4", "tp=4,dp=2"}) {
+      SCOPED_TRACE(fmt::format("{} zero={}", mesh, zero));
+      train::Config config = over_mesh(plain, mesh, zero);
+      config.parallel.sequence = zero % 2 == 1;
+      expect_like_one_rank(plain, config);
+    }
+  train::Config stages = plain;
+  stages.train.micro_batch = 3;
+  expect_like_one_rank(stages, over_mesh(stages, "pp=2,tp=4"));
+  train::Config saved = over_mesh(plain, "tp=4");
+  Trained full(saved);
+  saved.memory.activations = "sharded";
+  Trained sharded(saved);
+  full.train(2);
+  sharded.train(2);
+  expect_same_bits(full, sharded);
+}
+
+// A rank has its query heads and the one key head that they share, computes these alone, and sums the gradients of the
+// key head with those who share it once a step.
+TEST(TensorParallelKeyHeads, EachRankHasTheOneThatItNeeds) {
+  const Trained trained(over_mesh(with_few_key_heads(4, 2, 8), "tp=4"));
+  const ir::Module& module = trained.role().module;
+  const auto shape = [&](const char* name) { return module.state(module.find_state(name)).type.shape; };
+  EXPECT_EQ(shape("blocks.0.attn.q.weight"), (Shape{2, 6, 48}));
+  EXPECT_EQ(shape("blocks.0.attn.k.weight"), (Shape{1, 6, 48}));
+  EXPECT_EQ(shape("blocks.0.attn.v.weight"), (Shape{1, 6, 48}));
+  const ir::Graph& micro = module.graph("micro");
+  for (const ir::Node& node : micro.nodes)
+    if (node.op->name == "attention") {
+      EXPECT_EQ(micro.type(node.inputs[0]).shape, (Shape{12, 24, 2, 6}));
+      EXPECT_EQ(micro.type(node.inputs[1]).shape, (Shape{12, 24, 1, 6}));
+    }
+  train::Config config = over_mesh(with_few_key_heads(4, 2, 8), "tp=4");
+  const Traffic plain = traffic_per_block(config);
+  EXPECT_EQ(plain.forward, (std::map<std::string, int>{{"all_reduce", 2}}));
+  EXPECT_EQ(plain.backward, (std::map<std::string, int>{{"all_reduce", 2}}));
+  config.parallel.sequence = true;
+  const Traffic sequence = traffic_per_block(config);
+  EXPECT_EQ(sequence.forward, (std::map<std::string, int>{{"all_gather", 2}, {"reduce_scatter", 2}}));
+  EXPECT_EQ(sequence.backward, (std::map<std::string, int>{{"all_gather", 4}, {"reduce_scatter", 2}}));
+}
+
+// Of which parts of a micro-batch begin where kernels may.
+train::Config in_parts(const char* name, int tp) {
+  train::Config config = model(name, tp);
+  config.model.context = 32;
+  config.model.width = 32;
+  config.model.ffn = 64;
+  config.model.head_dim = 0;
+  train::resolve_model(config, config.model.vocab);
+  return config;
+}
+
+// Products in parts, overlapped with the collectives next to them.
+TEST(TensorParallelAsync, TrainsLikeOneRank) {
+  for (const char* name : {"gpt2", "llama"})
+    for (const auto& [mesh, zero] : {std::pair{"tp=2", 0}, {"tp=4", 0}, {"dp=2,tp=2", 3}})
+      for (const bool sequence : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} {} zero={} sequence={}", name, mesh, zero, sequence));
+        train::Config plain = in_parts(name, ir::parse_mesh(mesh).size_of("tp"));
+        plain.model.dropout = 0.1;
+        train::Config config = over_mesh(plain, mesh, zero);
+        config.parallel.async_tp = true;
+        config.parallel.sequence = sequence;
+        expect_like_one_rank(plain, config);
+      }
+  train::Config plain = in_parts("gpt2", 2);
+  plain.train.micro_batch = 4;
+  for (const char* remat : {"none", "full", "selective"})
+    for (const char* mesh : {"pp=2,tp=2", "tp=2"}) {
+      SCOPED_TRACE(fmt::format("{} remat {}", mesh, remat));
+      train::Config config = over_mesh(plain, mesh);
+      config.parallel.async_tp = true;
+      config.parallel.sequence = true;
+      config.memory.remat = remat;
+      config.memory.offload = "activations";
+      expect_like_one_rank(plain, config);
+    }
+}
+
+// Of bytes that the products wait for, and of those that are summed behind them, a part alone is exposed: while the
+// others are on their way, products of other parts are computed.
+TEST(TensorParallelAsync, CollectivesAreOverlappedWithTheirProducts) {
+  for (const bool sequence : {false, true}) {
+    std::array<double, 2> exposed{};
+    std::array<double, 2> all{};
+    for (const bool async : {false, true}) {
+      train::Config config = over_mesh(in_parts("gpt2", 2), "tp=2");
+      config.parallel.async_tp = async;
+      config.parallel.sequence = sequence;
+      const Trained trained(config);
+      const std::vector<program::Instruction>& steps = trained.role().program("step").instructions;
+      for (std::size_t i = 0; i < steps.size(); ++i) {
+        if (steps[i].kind != program::Instruction::Kind::collective || steps[i].phase == ir::Phase::update) continue;
+        double bytes = 0;
+        for (const program::Operand& o : steps[i].outputs) bytes += static_cast<double>(o.type.bytes());
+        all[async ? 1 : 0] += bytes;
+        const auto waits = [&](const program::Instruction& later) {
+          return later.stream == 0 &&
+                 std::find(later.waits.begin(), later.waits.end(), steps[i].records) != later.waits.end();
+        };
+        bool hidden = false;
+        for (std::size_t j = i + 1; j < steps.size() && !waits(steps[j]) && !hidden; ++j)
+          hidden = steps[j].op != nullptr && steps[j].op->name == "matmul" && steps[j].stream == 0;
+        if (!hidden) exposed[async ? 1 : 0] += bytes;
+      }
+    }
+    fmt::print("sequence {}: exposed {:.0f} of {:.0f} bytes, in parts {:.0f} of {:.0f}\n", sequence, exposed[0], all[0],
+               exposed[1], all[1]);
+    EXPECT_DOUBLE_EQ(all[0], all[1]);
+    EXPECT_LT(exposed[1], 0.6 * exposed[0]);
+  }
+}
+
+// The words of a table are counted through both axes; more ranks than one axis has share it.
+TEST(TensorParallelVocabulary, OverSeveralAxes) {
+  for (const char* name : {"gpt2", "llama"})
+    for (const int zero : {0, 3}) {
+      SCOPED_TRACE(fmt::format("{} zero={}", name, zero));
+      const train::Config plain = model(name, 2);
+      train::Config config = over_mesh(plain, "dp=2,tp=2", zero);
+      const std::string table = std::string(name) == "gpt2" ? "wte.weight" : "embed.weight";
+      config.parallel.sharding = {{table, "vocab:tp,vocab:dp"}, {"*.mlp.down.weight", "in:tp"}};
+      if (std::string(name) == "llama") config.parallel.sharding["head.weight"] = "vocab:dp,vocab:tp";
+      expect_like_one_rank(plain, config);
+    }
 }
 
 TEST(TensorParallelTraffic, IsMegatronsPerBlock) {

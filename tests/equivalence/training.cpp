@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <deque>
 
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
@@ -125,7 +127,10 @@ namespace {
 
 train::Compiled compiled(const train::Config& config, const train::Registry& registry, const Setup& setup) {
   train::Compiled c =
-      train::compile(config, registry, {.threads = setup.threads, .disabled_passes = setup.disabled_passes});
+      train::compile(config, registry,
+                     {.threads = setup.threads,
+                      .transport = setup.world == nullptr ? comm::TransportKind::threads : comm::TransportKind::mpi,
+                      .disabled_passes = setup.disabled_passes});
   if (setup.rework) setup.rework(c);
   return c;
 }
@@ -137,12 +142,34 @@ Trained::Trained(const train::Config& config, const Setup& setup)
       batch_(setup.batch ? setup.batch : batch_of),
       registry_(setup.registry),
       compiled_(testing::compiled(config_, registry_, setup)),
-      session_(std::make_unique<train::Session>(
-          compiled_, train::SessionOptions{.threads = setup.threads, .allreduce = train::algorithm_of(config)})) {
+      session_(
+          std::make_unique<train::Session>(compiled_, train::SessionOptions{.world = setup.world,
+                                                                            .threads = setup.threads,
+                                                                            .allreduce = train::algorithm_of(config),
+                                                                            .link = setup.link})) {
   session_->initialize(config_.train.seed);
 }
 
+// Those of an asynchronous pipeline together, which is empty before and after them.
+void Trained::run(std::int64_t steps) {
+  std::vector<std::deque<data::Batch>> batches(session_->ranks().size());  // which stay where they are
+  session_->run({.first = static_cast<std::int64_t>(losses_.size()),
+                 .count = steps,
+                 .seed = config_.train.seed,
+                 .lr = [&](std::int64_t step) { return train::learning_rate(config_.train, step); },
+                 .batch = [&](std::size_t rank, std::int64_t step) -> const data::Batch& {
+                   return batches[rank].emplace_back(batch_(config_, step));
+                 },
+                 .done =
+                     [&](std::size_t rank, std::int64_t, const train::StepResult& result) {
+                       if (rank != 0) return;
+                       EXPECT_TRUE(result.finite) << "step " << losses_.size();
+                       losses_.push_back(static_cast<double>(result.loss));
+                     }});
+}
+
 void Trained::train(std::int64_t steps) {
+  if (compiled_.asynchronous_pipeline()) return run(steps);
   for (std::int64_t i = 0; i < steps; ++i) {
     const train::StepResult result = step();
     ASSERT_TRUE(result.finite) << "step " << losses_.size() - 1;
@@ -152,7 +179,7 @@ void Trained::train(std::int64_t steps) {
 train::StepResult Trained::step() {
   const auto step = static_cast<std::int64_t>(losses_.size());
   const train::StepResult result =
-      session_->step(batch_(config_, step), step, train::learning_rate(config_.train, step), config_.train.seed);
+      session_->step(batch_(config_, step), step, train::learning_rate(config_, step), config_.train.seed);
   losses_.push_back(static_cast<double>(result.loss));
   return result;
 }
@@ -178,6 +205,36 @@ void expect_equal_training(Trained& a, Trained& b, double tolerance) {
     if (name.find('/') != std::string::npos) continue;  // the optimizer's: judged by the weights they make
     ASSERT_TRUE(theirs.contains(name)) << name;
     EXPECT_LE(relative_norm_error(values, theirs.at(name)), tolerance) << name;
+  }
+}
+
+std::int64_t steps_asked(std::int64_t few) {
+  const char* asked = std::getenv("TRIREME_STEPS");
+  return asked == nullptr ? few : std::atoll(asked);
+}
+
+void expect_like_one_rank(const train::Config& plain, const train::Config& parallel, const LikeOneRank& how) {
+  Trained one(plain, how.setup);
+  Trained many(parallel, how.setup);
+  one.train(how.steps);
+  many.train(how.steps);
+  expect_equal_training(one, many, how.tolerance);
+  EXPECT_EQ(many.session().measured_peak(), many.compiled().arena_bytes());
+}
+
+void expect_equal_updates(const std::map<std::string, std::vector<float>>& before, Trained& a, Trained& b,
+                          double tolerance) {
+  const auto distance = [](const std::vector<float>& x, const std::vector<float>& y) {
+    double squares = 0;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      squares += std::pow(static_cast<double>(x[i]) - static_cast<double>(y[i]), 2.0);
+    return std::sqrt(squares);
+  };
+  const auto theirs = b.state();
+  for (const auto& [name, values] : a.state()) {
+    const double moved = distance(values, before.at(name));
+    EXPECT_GT(moved, 0) << name << " was not updated";
+    EXPECT_LE(distance(values, theirs.at(name)), tolerance * moved) << name;
   }
 }
 

@@ -27,6 +27,8 @@ struct Setup {
   std::function<void(train::Compiled&)> rework = {};  // of what was compiled, before it runs
   std::function<data::Batch(const train::Config&, std::int64_t step)> batch = {};  // in the place of batch_of
   train::Registry registry = {};
+  std::string link = {};                // emulated
+  comm::Communicator* world = nullptr;  // of which this process is a rank; null: ranks are threads
 };
 
 // `config` with its batch cut over so many ranks.
@@ -56,6 +58,8 @@ class Trained {
   std::map<std::string, std::vector<float>> state();
 
  private:
+  void run(std::int64_t steps);
+
   train::Config config_;
   std::function<data::Batch(const train::Config&, std::int64_t step)> batch_;
   train::Registry registry_;
@@ -64,8 +68,21 @@ class Trained {
   std::vector<double> losses_;
 };
 
+// As many steps as TRIREME_STEPS asks for; a few otherwise.
+std::int64_t steps_asked(std::int64_t few = 4);
+
 // Losses agree to a relative tolerance, every weight to one of its tensor's norm.
 void expect_equal_training(Trained& a, Trained& b, double tolerance);
+// `parallel` trains like `plain`, and its largest end offset is the one that was planned.
+struct LikeOneRank {
+  double tolerance = 2e-5;
+  std::int64_t steps = steps_asked();
+  Setup setup = {};
+};
+void expect_like_one_rank(const train::Config& plain, const train::Config& parallel, const LikeOneRank& how = {});
+// What both have made of the same state, optimizer states included, agrees to a part of how far it has come.
+void expect_equal_updates(const std::map<std::string, std::vector<float>>& before, Trained& a, Trained& b,
+                          double tolerance);
 // All of the state agrees to the bit.
 void expect_same_state(Trained& a, Trained& b);
 // Losses and all of the state agree to the bit.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the seeds of the fuzzers into tests/fuzz/corpus/<target>/seed-*, small files of each kind, good and bad.
 
-Needs nothing beyond Python. What fuzzers find lies beside the seeds (finding-*) and is left alone.
+Needs nothing beyond Python. What fuzzers find lies next to the seeds (finding-*) and is left alone.
 """
 import json
 import pathlib

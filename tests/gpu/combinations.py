@@ -8,8 +8,10 @@ With --launch every rank is a process of its own; otherwise they are threads of 
 """
 import argparse
 import json
+import math
 import pathlib
 import random
+import re
 import shlex
 import subprocess
 import sys
@@ -28,7 +30,8 @@ MODELS = {
 TOLERANCE = {"bf16": 1e-2}
 COMMON = ["--train.steps=8", "--train.batch=24", "--train.eps=1e-4", "--output.checkpoint_every=0",
           "--runtime.device=cuda"]
-RANKS = ["dp=1", "dp=2", "dp=3", "dp=4"]
+MESHES = ["dp=2", "dp=3", "dp=4", "tp=2", "dp=2,tp=2", "pp=2", "pp=2,dp=2", "pp=2,tp=2"]
+PIPELINE = ["1f1b", "gpipe", "sequential", "zero-bubble"]
 ZERO = ["0", "1", "2", "3"]
 REMAT = ["none", "selective", "every:1", "sqrt", "optimal"]
 OFFLOAD = ["none", "activations", "optimizer", "activations,optimizer"]
@@ -49,7 +52,7 @@ def run(program, folder, arguments, launch=()):
 
 
 def settings(c):
-    keys = dict(mesh="parallel.mesh", zero="parallel.zero", bucket="parallel.bucket", remat="memory.remat",
+    keys = dict(mesh="parallel.mesh", pipeline="parallel.pipeline", zero="parallel.zero", bucket="parallel.bucket", remat="memory.remat",
                 offload="memory.offload", tier="memory.offload_tier", micro="train.micro_batch",
                 update="memory.offload_update")
     given = [f"--{keys[k]}={v}" for k, v in c.items() if k in keys]
@@ -69,9 +72,13 @@ def main():
     cases = [] if options.no_fixed else list(FIXED)
     for _ in range(options.random):
         cases.append((rng.choice(list(MODELS)), dict(
-            mesh=rng.choice(RANKS[1:]), zero=rng.choice(ZERO), remat=rng.choice(REMAT), offload=rng.choice(OFFLOAD),
+            mesh=rng.choice(MESHES), pipeline=rng.choice(PIPELINE), zero=rng.choice(ZERO), remat=rng.choice(REMAT), offload=rng.choice(OFFLOAD),
             tier=rng.choice(TIER), micro=rng.choice(MICRO), bucket=rng.choice(BUCKET), update=rng.choice(UPDATE))))
         c = cases[-1][1]
+        if "tp" in c["mesh"] and cases[-1][0] == "gpt2":  # three heads
+            cases[-1] = ("wide", c)
+        if "pp" not in c["mesh"]:
+            del c["pipeline"]
         if "optimizer" not in c["offload"] or c["tier"] == "disk":  # nothing that the host could update
             del c["update"]
     bad = 0
@@ -84,7 +91,7 @@ def main():
                 if model not in plain:
                     plain[model] = run(program, folder / "plain", [*MODELS[model], *COMMON, "--parallel.mesh=dp=1"])
                 arguments = [*MODELS[model], *COMMON, *settings(c)]
-                launch = shlex.split(options.launch.format(ranks=c["mesh"].removeprefix("dp=")))
+                launch = shlex.split(options.launch.format(ranks=math.prod(map(int, re.findall(r"\d+", c["mesh"])))))
                 got, again = (run(program, folder / name, arguments, launch) for name in ("once", "again"))
             except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as e:
                 reason = (e.stderr or "").strip().splitlines()[-1:] if isinstance(e, subprocess.CalledProcessError) else e

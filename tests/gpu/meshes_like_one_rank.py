@@ -1,52 +1,114 @@
 #!/usr/bin/env python3
-"""Twenty steps on a GPU by several ranks that share it, their tensors sharded, against one rank. Needs a GPU; standard
-library only.
+"""Twenty steps on a GPU by several ranks that share it, against one rank: tensors sharded, stages of a pipeline, slices of
+images; asynchronous pipelines against the same on the CPU. Needs a GPU; standard library only.
 
-    tests/gpu/meshes_like_one_rank.py PROGRAM
+    tests/gpu/meshes_like_one_rank.py PROGRAM [--launch "mpirun -n {ranks}"] [--at-once N] [--only TEXT] [MODEL…]
+
+With --launch every rank is a process of its own; --only takes the meshes whose line has that text.
 """
+import argparse
+import concurrent.futures
 import json
+import math
 import pathlib
+import re
+import shlex
 import subprocess
 import sys
 import tempfile
 
-TEXT = ["quickstart", "--model.context=128", "--model.layers=2", "--model.width=192", "--model.heads=4", "--model.ffn=500",
-        "--train.batch=8", "--train.steps=20", "--train.eps=1e-4", "--output.checkpoint_every=0", "--runtime.device=cuda",
-        f"--data.text=[\"{pathlib.Path(__file__).resolve().parents[2] / 'docs'}\"]"]
-MODELS = {"gpt2": ["--model.family=gpt2", "--model.dropout=0.1"], "llama": ["--model.family=llama", "--model.kv_heads=4"]}
-MESHES = [["--parallel.mesh=tp=2"], ["--parallel.mesh=tp=4"], ["--parallel.mesh=tp=2", "--parallel.sequence=true"],
-          ["--parallel.mesh=dp=2,tp=2", "--parallel.zero=3"],
-          ["--parallel.mesh=dp=2,tp=2", "--parallel.sequence=true", "--parallel.zero=1", "--memory.remat=full"]]
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
+TEXT = ["quickstart", "--model.context=128", "--model.layers=4", "--model.width=192", "--model.heads=4", "--model.ffn=500",
+        "--train.batch=8", f"--data.text=[\"{DOCS}\"]"]
+COMMON = ["--train.steps=20", "--train.eps=1e-4", "--output.checkpoint_every=0"]
+MODELS = {
+    "gpt2": TEXT + ["--model.family=gpt2", "--model.dropout=0.1"],
+    "llama": TEXT + ["--model.family=llama", "--model.kv_heads=4"],
+    "convnet": ["convnet", "--train.batch=8"],
+    # (The rate is that of train_like_cpu.py, for its reason.)
+    "resnet": ["resnet18", "--model.width=16", "--model.image=64", "--train.lr=0.0003", "--train.batch=16"],
+}
+SHARDED = ["mesh=tp=2", "mesh=tp=4", "mesh=tp=2 sequence=true", "mesh=dp=2,tp=2 zero=3",
+           "mesh=dp=2,tp=2 sequence=true zero=1 memory.remat=full"]
+STAGES = ["mesh=pp=2 pipeline=sequential", "mesh=pp=2 pipeline=gpipe train.micro_batch=2", "mesh=pp=2 train.micro_batch=1",
+          "mesh=pp=4 pipeline=zero-bubble train.micro_batch=1", "mesh=pp=2 pipeline=interleaved:2 train.micro_batch=2",
+          "mesh=pp=2,dp=2 zero=2 train.micro_batch=1", "mesh=pp=2,tp=2 train.micro_batch=2 memory.remat=full",
+          "mesh=pp=2,dp=2,tp=2 sequence=true zero=1 train.micro_batch=2"]
+SLICES = ["mesh=h=2", "mesh=h=3", "mesh=w=2", "mesh=h=2,w=2", "mesh=dp=2,h=2 zero=1", "mesh=pp=2,h=2 train.micro_batch=4"]
+MESHES = {"gpt2": SHARDED + STAGES, "llama": SHARDED + STAGES, "convnet": SLICES, "resnet": SLICES}
+ASYNCHRONOUS = ["mesh=pp=2 pipeline=pipedream train.micro_batch=2", "mesh=pp=2 pipeline=pipedream-2bw train.micro_batch=2"]
 TOLERANCE = {"f32": 1e-4, "bf16": 2e-2}
 
 
-def losses(program, folder, arguments):
-    subprocess.run([program, "train"] + arguments + [f"--output.dir={folder}"], check=True, stdout=subprocess.DEVNULL,
-                   stderr=subprocess.PIPE, text=True)
+def options_of(text):
+    return [f"--{'' if '.' in word.split('=')[0] else 'parallel.'}{word}" for word in text.split()]
+
+
+def ranks_of(text):
+    return math.prod(int(n) for n in re.findall(r"(?:pp|dp|tp|h|w)=(\d+)", text))
+
+
+def losses(program, folder, arguments, launch=()):
+    subprocess.run([*launch, program, "train", *arguments, *COMMON, f"--output.dir={folder}"], check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=240)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [line["loss"] for line in lines if "loss" in line]
 
 
+def reason(error):
+    """The first line that says what went wrong: of several processes each says something."""
+    lines = (error.stderr or str(error)).strip().splitlines() if hasattr(error, "stderr") else [str(error)]
+    return next((line for line in lines if "error" in line), lines[-1] if lines else "")
+
+
 def main():
-    program = str(pathlib.Path(sys.argv[1]).resolve())
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--launch", default="")
+    parser.add_argument("--at-once", type=int, default=4)
+    parser.add_argument("--only", default="")
+    options = parser.parse_intermixed_args()
+    program = str(pathlib.Path(options.program).resolve())
+    cases = []  # what, the reference's arguments, the other's, tolerance
+    for name in options.models or MODELS:
+        for precision, tolerance in TOLERANCE.items():
+            model = MODELS[name] + [f"--train.precision={precision}"]
+            for mesh in MESHES[name]:
+                # Batch norms take their statistics of a micro-batch.
+                rows = [o for o in options_of(mesh) if o.startswith("--train.micro_batch")] if mesh in SLICES else []
+                cases.append((f"{name:7} {precision:4} {mesh}",
+                              model + rows + ["--runtime.device=cuda", "--parallel.mesh=dp=1"],
+                              model + ["--runtime.device=cuda"] + options_of(mesh), tolerance))
+        if name == "llama":
+            for mesh in ASYNCHRONOUS:
+                model = MODELS[name] + options_of(mesh)
+                cases.append((f"{name:7} f32  {mesh}, CPU and GPU", model + ["--runtime.device=cpu"],
+                              model + ["--runtime.device=cuda"], TOLERANCE["f32"]))
+    cases = [case for case in cases if options.only in case[0]]
     bad = 0
-    with tempfile.TemporaryDirectory() as scratch:
-        for name, model in MODELS.items():
-            for precision, tolerance in TOLERANCE.items():
-                common = TEXT + model + [f"--train.precision={precision}"]
-                one = losses(program, pathlib.Path(scratch) / f"{name}-{precision}", common + ["--parallel.mesh=dp=1"])
-                for number, mesh in enumerate(MESHES):
-                    what = f"{name:6} {precision:5} {' '.join(m.split('.', 1)[1] for m in mesh):60}"
-                    try:
-                        many = losses(program, pathlib.Path(scratch) / f"{name}-{precision}-{number}", common + mesh)
-                    except subprocess.CalledProcessError as e:
-                        print(f"{what} FAILED: {e.stderr.strip().splitlines()[-1:]}", flush=True)
-                        bad += 1
-                        continue
-                    apart = max(abs(a - b) / abs(a) for a, b in zip(one, many)) if len(one) == len(many) == 20 else 1
-                    good = apart <= tolerance
-                    bad += not good
-                    print(f"{what} apart by {apart:.1e}{'' if good else '  FAILED'}", flush=True)
+    with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
+        references = {}
+        for _, reference, _, _ in cases:
+            if str(reference) not in references:
+                folder = pathlib.Path(scratch) / f"reference-{len(references)}"
+                references[str(reference)] = pool.submit(losses, program, folder, reference)
+        runs = []
+        for number, (what, _, arguments, _) in enumerate(cases):
+            launch = shlex.split(options.launch.format(ranks=ranks_of(what)))
+            runs.append(pool.submit(losses, program, pathlib.Path(scratch) / str(number), arguments, launch))
+        for (what, reference, _, tolerance), run in zip(cases, runs):
+            try:
+                one, many = references[str(reference)].result(), run.result()
+            except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as e:
+                print(f"{what:80} FAILED: {reason(e)}", flush=True)
+                bad += 1
+                continue
+            apart = max(abs(a - b) / abs(a) for a, b in zip(one, many)) if len(one) == len(many) == 20 else 1
+            good = apart <= tolerance
+            bad += not good
+            print(f"{what:80} apart by {apart:.1e}{'' if good else '  FAILED'}", flush=True)
+    print(f"{len(cases)} meshes, {bad} of them wrong")
     sys.exit(1 if bad else 0)
 
 

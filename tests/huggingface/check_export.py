@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Imports and exports every folder beside this file with the program, and loads both sides in transformers.
+"""Imports and exports every folder next to this file with the program, and loads both sides in transformers.
 
     python3 tests/huggingface/check_export.py [build/release/src/trireme/trireme]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the small Hugging Face folders beside this file, and what transformers computes from them.
+"""Writes the small Hugging Face folders next to this file, and what transformers computes from them.
 
     python3 tests/huggingface/make_folders.py
 

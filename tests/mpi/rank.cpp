@@ -1,4 +1,4 @@
-// One of the ranks that failure_test.cpp starts and hurts: adds up for ever, until rank 1 does what it is told.
+// One of the ranks that failure_test.cpp starts and hurts: adds up for ever, until rank 1 does what its argument says.
 //   rank throw|kill|stop|exit|quit TIMEOUT
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the reference dumps beside this file: what PyTorch computes for tiny models, in Trireme's names and layouts.
+"""Writes the reference dumps next to this file: what PyTorch computes for tiny models, in Trireme's names and layouts.
 
     python3 tests/reference/make_dumps.py [--check] [NAME ...]
 

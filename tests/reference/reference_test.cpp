@@ -1,4 +1,4 @@
-// Against PyTorch: logits, loss, every gradient, and all weights after ten AdamW steps (see README.md beside this
+// Against PyTorch: logits, loss, every gradient, and all weights after ten AdamW steps (see README.md next to this
 // file).
 #include <gtest/gtest.h>
 

@@ -1,6 +1,4 @@
 #pragma once
-#include <CLI/CLI.hpp>
-
 #include <string>
 #include <vector>
 

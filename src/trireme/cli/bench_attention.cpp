@@ -50,8 +50,8 @@ int bench_attention(const AttentionArguments& a) {
   std::vector<std::string> shapes = a.shapes;
   if (shapes.empty() && cpu) shapes = {"4x256x6x6x64", "1x1024x12x12x64"};
   if (shapes.empty())
-    shapes = {"32x1024x12x12x64", "16x1024x20x20x64", "8x1024x25x25x64", "8x2048x16x8x128",
-              "4x4096x16x8x128",  "2x8192x16x8x128",  "1x32768x16x8x128"};
+    shapes = {"32x1024x12x12x64", "16x1024x20x20x64", "8x1024x25x25x64", "8x2048x16x8x128", "4x4096x16x8x128",
+              "2x8192x16x8x128",  "1x32768x16x8x128", "4x4096x16x8x96",  "4x4096x8x4x256"};
   if (!a.json)
     fmt::print("{}, {}, {}\n{:>20}  {:>10}  {:>9}  {:>12}  {:>9}\n",
                cpu ? fmt::format("{} on {} threads", planner::cpu_name(), threads) : device::cuda::gpus().front().name,

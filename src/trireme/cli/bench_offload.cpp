@@ -126,8 +126,11 @@ int bench_offload(Context& context, const OffloadArguments& a) {
   train::Config config = train::load_config(a.config, context.overrides, context.registry->models);
   if (config.memory.offload.none()) {
     config.memory.offload = "all";
-    // The quickstart's ranks update shards of their weights in place, which then cannot be offloaded.
-    if (config.builtin && !config.has_own_subject()) config.parallel = {};
+    // The quickstart's ranks may update shards of their weights in place, which then cannot be offloaded.
+    if (config.builtin && !config.has_own_subject()) {
+      config.parallel = {};
+      config.train.micro_batch = 0;
+    }
   }
   if (config.output.staging.automatic()) config.output.staging = "4KiB";  // nothing is saved here
   const std::filesystem::path folder = config.memory.offload_dir.empty()

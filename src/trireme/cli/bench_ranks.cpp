@@ -7,8 +7,12 @@
 #include <thread>
 
 #include "trireme/cli/bench.h"
+#include "trireme/cli/cluster_choice.h"
+#include "trireme/comm/threads/link.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/simulator/simulate.h"
+#include "trireme/train/on_cluster.h"
 #include "trireme/train/schedule.h"
 #include "trireme/train/trainer.h"
 
@@ -72,7 +76,24 @@ struct RankArguments {
   std::vector<int> ranks = {1, 2, 4};
   int steps = 10;
   bool json = false;
+  bool simulated = false;
+  std::string cluster;  // of the simulated line
 };
+
+// Seconds of the same step on a described cluster, or on this machine as it was calibrated.
+double simulated(Context& context, const RankArguments& a, const std::vector<std::string>& settings) {
+  std::vector<std::string> overrides = context.overrides;
+  overrides.insert(overrides.end(), settings.begin(), settings.end());
+  const train::OnCluster on = train::compile_on(train::load_config(a.config, overrides, context.registry->models),
+                                                *context.registry, chosen_cluster(a.cluster, ""));
+  return simulator::simulate(on.compiled, on.cluster).step_seconds;
+}
+
+std::string bar(double length, const char* mark) {
+  std::string text;
+  for (long i = 0; i < std::lround(length * 6); ++i) text += mark;
+  return text;
+}
 
 std::int64_t batch_of(Context& context, const RankArguments& a) {
   return train::load_config(a.config, context.overrides, context.registry->models).train.batch;
@@ -93,15 +114,18 @@ int bench_scaling(Context& context, const RankArguments& a) {
           weak ? fmt::format("weak: {} rows for each rank", batch) : fmt::format("strong: {} rows in all", batch),
           "ranks", "rows", "step", "tokens/s", "speed-up", "efficiency");
     double first = 0;
+    double first_simulated = 0;
     for (const int ranks : a.ranks) {
       const std::int64_t rows = weak ? batch * ranks : batch;
       if (rows % ranks != 0) refuse("--ranks {}: does not divide {} rows", ranks, rows);
-      const Timing t = timed(context, a.config,
-                             {fmt::format("parallel.mesh=dp={}", ranks), fmt::format("train.batch={}", rows),
-                              "train.micro_batch=0", "runtime.threads=1"},
-                             a.steps);
+      const std::vector<std::string> settings = {fmt::format("parallel.mesh=dp={}", ranks),
+                                                 fmt::format("train.batch={}", rows), "train.micro_batch=0",
+                                                 "runtime.threads=1"};
+      const Timing t = timed(context, a.config, settings, a.steps);
+      const double predicted = a.simulated ? simulated(context, a, settings) : 0;
       const double rate = t.tokens / t.step;
       if (first == 0) first = rate / ranks;
+      if (a.simulated && first_simulated == 0) first_simulated = t.tokens / predicted / ranks;
       const double speedup = rate / first;
       all.push_back({{"kind", weak ? "weak" : "strong"},
                      {"ranks", ranks},
@@ -113,26 +137,86 @@ int bench_scaling(Context& context, const RankArguments& a) {
                      {"efficiency", speedup / ranks},
                      {"exposed_comm_ms", t.exposed * 1e3},
                      {"sent_bytes", t.sent}});
+      if (a.simulated) {
+        all.back()["simulated_step_ms"] = predicted * 1e3;
+        all.back()["simulated_speed_up"] = t.tokens / predicted / first_simulated;
+      }
       if (a.json) continue;
-      const auto bar = [](double length, const char* mark) {
-        std::string text;
-        for (long i = 0; i < std::lround(length * 6); ++i) text += mark;
-        return text;
-      };
       const std::string reached = bar(speedup, "█");
       const auto missing = std::max(0.0, ranks - speedup);
       fmt::print("{:>6}{:>8}{:>9.1f} ms{:>14}{:>9.2f}×{:>11.0f}%  {}{}\n", ranks, rows, t.step * 1e3, format_rate(rate),
                  speedup, 100 * speedup / ranks, reached, bar(missing, "·"));
+      if (!a.simulated) continue;
+      const double expected = t.tokens / predicted / first_simulated;
+      fmt::print("{:>14}{:>9.1f} ms{:>14}{:>9.2f}×{:>11.0f}%  {}{}\n", "simulated", predicted * 1e3,
+                 format_rate(t.tokens / predicted), expected, 100 * expected / ranks, bar(expected, "▒"),
+                 bar(std::max(0.0, ranks - expected), "·"));
     }
   }
   if (a.json)
     fmt::print("{}\n", all.dump());
   else
-    fmt::print("\n█ reached  · to the ideal, which {} cores can only give to {} ranks\n", cores, cores);
+    fmt::print("\n█ reached  {}· to the ideal, which {} cores can only give to {} ranks\n",
+               a.simulated ? "▒ simulated  " : "", cores, cores);
+  return 0;
+}
+
+// What the command line gives a key; empty: nothing.
+std::string given(const Context& context, const std::string& key) {
+  std::string value;
+  for (const std::string& setting : context.overrides)
+    if (setting.starts_with(key + "=")) value = setting.substr(key.size() + 1);
+  return value;
+}
+
+// Of a mesh that shards more than rows, ranks wait for each other in the forward pass too: what could be hidden is
+// hidden behind the whole step.
+int bench_overlap_of_mesh(Context& context, const RankArguments& a, const std::string& mesh) {
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"runtime.threads=1", "parallel.allreduce=ring"});
+    return timed(context, a.config, more, a.steps);
+  };
+  const Timing free = with({"runtime.link="});
+  // As named, or so slow that sending takes half as long as the step.
+  std::string link = given(context, "runtime.link");
+  double rate = 2 * free.sent / free.step;
+  if (const auto known = comm::threads::parse_link(link); known) {
+    if (known->bytes_per_second <= 0)
+      refuse("runtime.link = \"{}\" needs a bandwidth here, such as 100MB/s,20us", link);
+    rate = known->bytes_per_second;
+  } else {
+    link = fmt::format("{:.0f}B/s,10us", rate);
+  }
+  const Timing apart = with({"runtime.link=" + link, "parallel.overlap=false"});
+  const Timing together = with({"runtime.link=" + link});
+  const double comm = free.sent / rate;
+  if (a.json) {
+    const nlohmann::ordered_json o = {{"mesh", mesh},
+                                      {"link", link},
+                                      {"sent_bytes", free.sent},
+                                      {"step_without_link_ms", free.step * 1e3},
+                                      {"comm_ms", comm * 1e3},
+                                      {"step_ms", together.step * 1e3},
+                                      {"step_without_overlap_ms", apart.step * 1e3},
+                                      {"hidden", std::max(0.0, 1 - together.exposed / comm)},
+                                      {"exposed_comm_ms", together.exposed * 1e3},
+                                      {"exposed_without_overlap_ms", apart.exposed * 1e3}};
+    fmt::print("{}\n", o.dump());
+    return 0;
+  }
+  fmt::print("{} as threads; the link between them is emulated: {}\n\n", mesh, link);
+  fmt::print("without a link   {:>7.1f} ms a step; each rank sends {}: {:.1f} ms on that link\n", free.step * 1e3,
+             format_bytes(static_cast<std::size_t>(free.sent)), comm * 1e3);
+  fmt::print("without overlap  {:>7.1f} ms, of which ranks waited {:.1f} ms\n", apart.step * 1e3, apart.exposed * 1e3);
+  fmt::print("with overlap     {:>7.1f} ms, of which ranks waited {:.1f} ms\n", together.step * 1e3,
+             together.exposed * 1e3);
+  fmt::print("\n{}\n", hidden_text(together.exposed, comm));
   return 0;
 }
 
 int bench_overlap(Context& context, const RankArguments& a, int ranks) {
+  if (const std::string mesh = given(context, "parallel.mesh"); !mesh.empty())
+    return bench_overlap_of_mesh(context, a, mesh);
   const std::string mesh = fmt::format("parallel.mesh=dp={}", ranks);
   const std::vector<std::string> common = {mesh, "runtime.threads=1", "parallel.allreduce=ring"};
   const auto with = [&](std::vector<std::string> more) {
@@ -196,20 +280,27 @@ void add_bench_ranks(CLI::App& bench, Context& context) {
       ->delimiter(',')
       ->check(CLI::Range(1, 64));
   scaling->add_option("--steps", a->steps, "Steps to time")->check(CLI::Range(1, 1000000));
+  scaling->add_flag("--simulated", a->simulated, "A simulated line under each that is measured or emulated");
+  scaling->add_option("--cluster", a->cluster, "Of the simulated line; by default this machine, as calibrated");
   scaling->add_flag("--json", a->json, "For scripts");
   scaling->footer(
       "\nExamples:\n"
       "  trireme bench scaling --ranks 1,2\n"
-      "  trireme bench scaling --ranks 1,2,4,8 --runtime.link=100MB/s,50us      (links are emulated)\n");
+      "  trireme bench scaling --ranks 1,2,4,8 --runtime.link=100MB/s,50us      (links are emulated)\n"
+      "  trireme calibrate && trireme bench scaling --ranks 1,2 --simulated\n");
   scaling->callback([&context, a] { context.run = [&context, a] { return bench_scaling(context, *a); }; });
 
   auto ranks = std::make_shared<int>(2);
-  CLI::App* overlap = bench.add_subcommand("overlap", "How much communication hides behind the backward pass");
+  CLI::App* overlap = bench.add_subcommand("overlap", "How much communication hides behind the computation");
   overlap->add_option("config", a->config, "A TOML file, a run folder, or a built-in configuration");
   overlap->add_option("--ranks", *ranks, "Number of ranks")->check(CLI::Range(2, 64));
   overlap->add_option("--steps", a->steps, "Steps to time")->check(CLI::Range(1, 1000000));
   overlap->add_flag("--json", a->json, "For scripts");
-  overlap->footer("\nExamples:\n  trireme bench overlap --parallel.bucket=256KiB\n");
+  overlap->footer(
+      "\nExamples:\n"
+      "  trireme bench overlap --parallel.bucket=256KiB\n"
+      "  trireme bench overlap --parallel.mesh=tp=2 --parallel.sequence=true --parallel.async_tp=true\n"
+      "  trireme bench overlap convnet --parallel.mesh=h=2 --runtime.link=100MB/s,20us\n");
   overlap->callback(
       [&context, a, ranks] { context.run = [&context, a, ranks] { return bench_overlap(context, *a, *ranks); }; });
 }

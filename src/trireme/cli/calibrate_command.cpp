@@ -52,8 +52,9 @@ double launch_overhead(cluster::Cluster cluster, const train::Registry& registry
 }  // namespace
 
 cluster::Cluster calibrated(const std::vector<train::Config>& configs, const train::Registry& registry,
-                            device::Kind device, WorkProgress& progress) {
+                            device::Kind device, WorkProgress& progress, Calibration how) {
   planner::CalibrateOptions options;
+  options.products = how == Calibration::whole;
   options.device = device;
   options.on_progress = [&](const std::string& what, std::size_t done, std::size_t total) {
     progress.count("measuring " + what, done, total);
@@ -73,6 +74,21 @@ cluster::Cluster calibrated(const std::vector<train::Config>& configs, const tra
 
 namespace {
 
+std::string calibration_text(const cluster::Cluster& cluster) {
+  return "# This machine, as `trireme calibrate` measured it. Use it with `trireme simulate CONFIG --cluster FILE`.\n" +
+         cluster::to_toml(cluster);
+}
+
+}  // namespace
+
+void keep_calibration(const cluster::Cluster& cluster, const std::string& file) {
+  if (const auto folder = std::filesystem::path(file).parent_path(); !folder.empty())
+    std::filesystem::create_directories(folder);
+  io::write_file_atomically(file, calibration_text(cluster));
+}
+
+namespace {
+
 int calibrate(const Context& context, const CalibrateArguments& a) {
   const device::Kind device = device_named(a.device);
   const std::string out = a.out.empty() ? train::own_cluster_file() : a.out;
@@ -83,16 +99,11 @@ int calibrate(const Context& context, const CalibrateArguments& a) {
   const cluster::Cluster cluster = calibrated(configs, *context.registry, device, progress);
   const double seconds = progress.seconds();
   progress.finish();
-  const std::string text =
-      "# This machine, as `trireme calibrate` measured it. Use it with `trireme simulate CONFIG --cluster FILE`.\n" +
-      cluster::to_toml(cluster);
   if (out == "-") {
-    say(stdout, text);
+    say(stdout, calibration_text(cluster));
     return 0;
   }
-  if (const auto folder = std::filesystem::path(out).parent_path(); !folder.empty())
-    std::filesystem::create_directories(folder);
-  io::write_file_atomically(out, text);
+  keep_calibration(cluster, out);
   say(stdout, "{}  launch   {:.2f} us, {} kernels and {} collectives measured in {:.0f} s\nwritten to {}\n",
       cluster::summary(cluster), 1e6 * cluster.device.launch, cluster.device.measured.size(),
       cluster.inside.measured.size(), seconds, out);

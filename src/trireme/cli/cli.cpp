@@ -1,5 +1,7 @@
 #include "trireme/cli/cli.h"
 
+#include <CLI/CLI.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -29,14 +31,14 @@ constexpr const char* kFooter =
     "  trireme generate --from runs/latest --prompt 'template<'\n";
 
 // Words of the language that this version does not speak yet.
-constexpr std::array<std::string_view, 3> kLater = {"plan", "compress", "dashboard"};
+constexpr std::array<std::string_view, 1> kLater = {"dashboard"};
 
-std::optional<std::string> unknown_command(const CLI::App& app, const std::vector<std::string>& arguments) {
+std::optional<std::string> unknown_command(const ::CLI::App& app, const std::vector<std::string>& arguments) {
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  for (const ::CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   if (names.empty() || arguments.empty() || arguments.front().starts_with("-")) return std::nullopt;
   const std::string& word = arguments.front();
-  for (const CLI::App* command : app.get_subcommands({}))
+  for (const ::CLI::App* command : app.get_subcommands({}))
     if (command->get_name() == word) return unknown_command(*command, {arguments.begin() + 1, arguments.end()});
   const std::string of = app.get_parent() == nullptr ? "" : app.get_name() + " ";
   if (std::find(kLater.begin(), kLater.end(), word) != kLater.end())
@@ -47,13 +49,13 @@ std::optional<std::string> unknown_command(const CLI::App& app, const std::vecto
       near ? "did you mean '" + of + *near + "'?" : fmt::format("the commands are {}{}", of, fmt::join(names, ", ")));
 }
 
-std::string unexpected(const CLI::App& app, const std::string& word) {
-  const CLI::App* command = &app;
+std::string unexpected(const ::CLI::App& app, const std::string& word) {
+  const ::CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
   if (!word.starts_with("--")) return fmt::format("unexpected argument '{}'; see {} --help", word, app.get_name());
   const std::string name = word.substr(2, word.find('=') - 2);
   std::vector<std::string> options;
-  for (const CLI::Option* option : command->get_options())
+  for (const ::CLI::Option* option : command->get_options())
     options.insert(options.end(), option->get_lnames().begin(), option->get_lnames().end());
   auto meant = nearest(name, options);
   if (!meant) meant = train::suggest_key(name);
@@ -61,17 +63,17 @@ std::string unexpected(const CLI::App& app, const std::string& word) {
                      meant ? "; did you mean --" + *meant + "?" : "; see " + app.get_name() + " --help");
 }
 
-std::vector<std::string> options_of(const CLI::App& app, const std::string& name) {
+std::vector<std::string> options_of(const ::CLI::App& app, const std::string& name) {
   std::vector<std::string> options;
-  for (const CLI::App* command : app.get_subcommands({}))
+  for (const ::CLI::App* command : app.get_subcommands({}))
     if (command->get_name() == name)
-      for (const CLI::Option* option : command->get_options())
+      for (const ::CLI::Option* option : command->get_options())
         options.insert(options.end(), option->get_lnames().begin(), option->get_lnames().end());
   return options;
 }
 
 // CLI11's own messages name the word alone; a person wants the nearest one that is known too.
-std::string explain(const CLI::App& app, const CLI::ParseError& e, const std::vector<std::string>& arguments) {
+std::string explain(const ::CLI::App& app, const ::CLI::ParseError& e, const std::vector<std::string>& arguments) {
   if (const auto message = unknown_command(app, arguments)) return *message;
   if (const std::vector<std::string> rest = app.remaining(true); !rest.empty()) return unexpected(app, rest.front());
   std::string message = e.what();
@@ -88,23 +90,30 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
   Context context;
   context.registry = &registry;
   context.command_line = fmt::format("{} {}", program, fmt::join(arguments, " "));
-  CLI::App app("Trireme trains models that are too large, or too slow, for one device.", program);
+  ::CLI::App app("Trireme trains models that are too large, or too slow, for one device.", program);
   app.set_version_flag("--version", fmt::format("trireme {}", version()));
   app.footer(kFooter);
   app.require_subcommand(1);
-  add_train(app, context);
-  add_generate(app, context);
-  add_import(app, context);
-  add_export(app, context);
-  add_eval(app, context);
-  add_memory(app, context);
-  add_inspect(app, context);
-  add_simulate(app, context);
-  add_calibrate(app, context);
-  add_bench(app, context);
-  add_tokenize(app, context);
-  add_config(app, context);
-  add_doctor(app, context);
+  CLI::App commands(app);
+  context.commands = &commands;
+  add_train(commands, context);
+  add_generate(commands, context);
+  add_import(commands, context);
+  add_export(commands, context);
+  add_compress(commands, context);
+  add_eval(commands, context);
+  add_memory(commands, context);
+  add_inspect(commands, context);
+  add_simulate(commands, context);
+  add_plan(commands, context);
+  add_fit(commands, context);
+  add_calibrate(commands, context);
+  add_bench(commands, context);
+  add_tokenize(commands, context);
+  add_config(commands, context);
+  add_lesson(commands, context);
+  add_doctor(commands, context);
+  add_completion(commands, context);
   try {
     if (arguments.empty()) {
       fmt::print("{}", app.help());
@@ -114,9 +123,9 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 takes them from the back
     app.parse(reversed);
     return context.run();
-  } catch (const CLI::Success& e) {
+  } catch (const ::CLI::Success& e) {
     return app.exit(e);
-  } catch (const CLI::ParseError& e) {
+  } catch (const ::CLI::ParseError& e) {
     say(stderr, "error: {}\n", explain(app, e, arguments));
     return 2;
   } catch (const Error& e) {

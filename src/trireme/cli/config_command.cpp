@@ -8,11 +8,18 @@
 namespace trireme::cli {
 namespace {
 
+struct ConfigArguments {
+  std::string name;
+  bool markdown = false;
+  bool names = false;
+};
+
 // What `trireme train` would run with, given the same words; without any, every key and what it means.
-int show(const Context& context, const std::string& name, bool markdown) {
+int show(const Context& context, const ConfigArguments& a) {
   const models::Families& families = context.registry->models;
-  if (markdown) {
-    fmt::print("{}", train::reference_page(families));
+  const std::string& name = a.name;
+  if (a.markdown || a.names) {
+    fmt::print("{}", a.markdown ? train::reference_page(families) : train::names_page());
     return 0;
   }
   std::error_code unknown;
@@ -42,20 +49,19 @@ int show(const Context& context, const std::string& name, bool markdown) {
 }  // namespace
 
 void add_config(CLI::App& app, Context& context) {
-  auto name = std::make_shared<std::string>();
+  auto arguments = std::make_shared<ConfigArguments>();
   CLI::App* command =
       app.add_subcommand("config", "Every key with its default and meaning, or the configuration a command line gives");
-  command->add_option("name", *name, "A built-in configuration, a TOML file or a run folder");
-  auto markdown = std::make_shared<bool>(false);
-  command->add_flag("--markdown", *markdown, "Every key as the page docs/options.md");
+  command->add_option("name", arguments->name, "A built-in configuration, a TOML file or a run folder");
+  command->add_flag("--markdown", arguments->markdown, "Every key as the page docs/options.md");
+  command->add_flag("--names", arguments->names, "What other systems call the keys: the page docs/names.md");
   command->footer(
       "\nExamples:\n"
       "  trireme config | less\n"
       "  trireme config quickstart > my.toml && trireme train my.toml\n"
       "  trireme config my.toml --train.lr=3e-4             what `trireme train` would run with\n");
-  command->callback([&context, name, markdown] {
-    context.run = [&context, name, markdown] { return show(context, *name, *markdown); };
-  });
+  command->callback(
+      [&context, arguments] { context.run = [&context, arguments] { return show(context, *arguments); }; });
 }
 
 }  // namespace trireme::cli

@@ -7,6 +7,7 @@
 #include "trireme/device/cpu/onednn.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/device/cuda/nccl.h"
+#include "trireme/ops/instruction_set.h"
 #include "trireme/planner/machine.h"
 #include "trireme/train/compile.h"
 
@@ -17,13 +18,14 @@ int examine() {
   const int threads = train::compute_threads({});
   fmt::print("cpu         {} · {} of {} hardware threads usable · {}\n", planner::cpu_name(), threads,
              std::thread::hardware_concurrency(), planner::cpu_features());
+  fmt::print("kernels     compiled for {}\n", ops::instruction_set());
   fmt::print("memory      {}\n", format_bytes(planner::total_memory()));
   fmt::print("speed       matmul {:.0f} GFLOP/s in f32, {:.0f} in bf16 on {} thread{}\n",
              planner::matmul_flops(DType::f32, threads) / 1e9, planner::matmul_flops(DType::bf16, threads) / 1e9,
              threads, threads == 1 ? "" : "s");
   const std::vector<device::cuda::Gpu> gpus = device::cuda::gpus();
   if (!device::cuda::built()) fmt::print("gpu         none in this build (preset cuda builds with CUDA)\n");
-  if (device::cuda::built() && gpus.empty()) fmt::print("gpu         none to be seen\n");
+  if (device::cuda::built() && gpus.empty()) fmt::print("gpu         no CUDA device found\n");
   for (const device::cuda::Gpu& gpu : gpus)
     fmt::print("gpu         {} · {} · {} multiprocessors · compute capability {} · {}\n", gpu.name,
                format_bytes(gpu.memory), gpu.multiprocessors, gpu.capability, device::cuda::versions());

@@ -19,10 +19,9 @@ double largest_difference(std::span<const double> a, std::span<const double> b) 
   return most;
 }
 
-std::string equal_text(double difference) {
-  constexpr double kClose = 1e-4;
+std::string equal_text(double difference, double close) {
   if (std::isnan(difference)) return "the losses cannot be compared ✗";
-  return fmt::format("losses differ by at most {:.0e} {}", difference, difference <= kClose ? "✓" : "✗");
+  return fmt::format("losses differ by at most {:.0e} {}", difference, difference <= close ? "✓" : "✗");
 }
 
 }  // namespace trireme::cli

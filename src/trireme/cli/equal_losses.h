@@ -8,7 +8,8 @@ namespace trireme::cli {
 // where there is nothing to compare.
 double largest_difference(std::span<const double> a, std::span<const double> b);
 
-// "losses differ by at most 5e-07 ✓": a tick where they are as close as the same sums in another order are.
-std::string equal_text(double difference);
+// "losses differ by at most 5e-07 ✓": a tick where they are at most `close` apart, as the same sums in another order
+// are.
+std::string equal_text(double difference, double close);
 
 }  // namespace trireme::cli

@@ -13,8 +13,8 @@ TEST(EqualLosses, TheLargestDifferenceCounts) {
   const std::vector<double> a = {3, 2, 1};
   EXPECT_EQ(largest_difference(a, a), 0);
   EXPECT_EQ(largest_difference(a, std::vector<double>{3, 2.5}), 0.5);
-  EXPECT_NE(equal_text(1e-6).find("1e-06 ✓"), std::string::npos);
-  EXPECT_NE(equal_text(0.5).find("✗"), std::string::npos);
+  EXPECT_NE(equal_text(1e-6, 1e-4).find("1e-06 ✓"), std::string::npos);
+  EXPECT_NE(equal_text(0.5, 1e-4).find("✗"), std::string::npos);
 }
 
 // A replay that goes wrong, or compares nothing, gets no tick.
@@ -26,10 +26,10 @@ TEST(EqualLosses, WhatIsNoNumberIsNotEqual) {
     bad[at] = nan;
     for (const double difference : {largest_difference(sound, bad), largest_difference(bad, sound)}) {
       EXPECT_TRUE(std::isnan(difference));
-      EXPECT_EQ(equal_text(difference).find("✓"), std::string::npos);
+      EXPECT_EQ(equal_text(difference, 1e-4).find("✓"), std::string::npos);
     }
   }
-  EXPECT_EQ(equal_text(largest_difference(sound, {})).find("✓"), std::string::npos);
+  EXPECT_EQ(equal_text(largest_difference(sound, {}), 1e-4).find("✓"), std::string::npos);
 }
 
 }  // namespace

@@ -44,6 +44,8 @@ train::Config combined(const EvalArguments& a, const Context& context) {
   config.runtime = data.runtime;
   if (data.is_given("train.precision")) config.train.precision = data.train.precision;
   config.train.batch = config.train.micro_batch = kRows;
+  config.parallel.mesh = data.parallel.mesh;
+  train::set_mesh_of_use(config, context.overrides);
   return config;
 }
 

@@ -3,6 +3,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/train/convert.h"
+#include "trireme/train/gguf.h"
 
 namespace trireme::cli {
 namespace {
@@ -12,19 +13,39 @@ struct ExportArguments {
   std::string folder;
   std::int64_t step = -1;
   std::string dtype = "f32";
+  std::string type;
   std::string max_shard = "5GB";
   bool overwrite = false;
 };
 
+void warn(LogLevel, const std::string& text) { fmt::print(stderr, "warning: {}\n", text); }
+
+int export_file(const Context& context, const ExportArguments& a) {
+  train::GgufExportOptions options{.overwrite = a.overwrite, .log = warn};
+  if (!a.type.empty()) options.type = *io::parse_ggml_type(a.type);
+  if (a.step >= 0) options.step = a.step;
+  const train::GgufExported done = train::export_gguf(a.run, a.folder, options, context.registry->models);
+  fmt::print("weights {} parameters of step {} as {}: {}\n", format_count(done.parameters), done.step,
+             io::name_of(options.type), format_bytes(done.bytes));
+  if (done.fallbacks > 0)
+    fmt::print("        {} matrices have rows that are no whole blocks of {}, and a wider type\n", done.fallbacks,
+               io::name_of(options.type));
+  fmt::print("file    {}{}\n", a.folder, done.tokenizer ? "" : "   (without tokenizer)");
+  return 0;
+}
+
 int export_once(const Context& context, const ExportArguments& a) {
   if (!context.overrides.empty())
     refuse("export takes the run as it is: --{} has no place here", context.overrides.front());
+  if (train::is_gguf(a.folder)) return export_file(context, a);
+  if (!a.type.empty())
+    refuse("--type {} is for GGUF files, and {} is a Hugging Face folder, which --dtype is for", a.type, a.folder);
   train::ExportOptions options{.dtype = *parse_dtype(a.dtype), .overwrite = a.overwrite};
   if (a.step >= 0) options.step = a.step;
   const auto most = parse_bytes(a.max_shard);
   if (!most || *most == 0) refuse("--max-shard must be a size such as 5GB or 200MiB, got {}", a.max_shard);
   options.max_shard = *most;
-  options.log = [](LogLevel, const std::string& text) { fmt::print(stderr, "warning: {}\n", text); };
+  options.log = warn;
   const train::Exported done = train::export_huggingface(a.run, a.folder, options, context.registry->models);
   fmt::print("weights {} parameters of step {} as {}: {} in {} file{}\n", format_count(done.parameters), done.step,
              a.dtype, format_bytes(done.bytes), done.files.size(), done.files.size() == 1 ? "" : "s");
@@ -36,19 +57,23 @@ int export_once(const Context& context, const ExportArguments& a) {
 
 void add_export(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<ExportArguments>();
-  CLI::App* command = app.add_subcommand("export", "A run's weights as a folder that transformers loads");
+  CLI::App* command =
+      app.add_subcommand("export", "A run's weights as a folder that transformers loads, or a GGUF file");
   command->add_option("run", arguments->run, "A run folder of a GPT-2 or Llama")->required();
-  command->add_option("folder", arguments->folder, "The Hugging Face folder to make")->required();
+  command->add_option("folder", arguments->folder, "The Hugging Face folder to make, or FILE.gguf")->required();
   command->add_option("--step", arguments->step, "The checkpoint of this step instead of the newest")
       ->check(not_negative());
   command->add_option("--dtype", arguments->dtype, "Type of the weights: f32, bf16 or f16")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  command->add_option("--type", arguments->type, "GGUF: type of the matrices: f32, f16 (default), q8_0, q4_0 or q4_k")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k"}));
   command->add_option("--max-shard", arguments->max_shard, "Maximum size of a file of weights");
-  command->add_flag("--overwrite", arguments->overwrite, "Replace a Hugging Face folder that is there");
+  command->add_flag("--overwrite", arguments->overwrite, "Replace a Hugging Face folder or file that is there");
   command->footer(
       "\nExamples:\n"
       "  trireme export runs/latest my-model\n"
-      "  trireme export runs/gpt2 my-model --step 1000 --dtype bf16 --max-shard 2GB --overwrite\n");
+      "  trireme export runs/gpt2 my-model --step 1000 --dtype bf16 --max-shard 2GB --overwrite\n"
+      "  trireme export runs/latest my-model.gguf --type q8_0\n");
   command->callback(
       [&context, arguments] { context.run = [&context, arguments] { return export_once(context, *arguments); }; });
 }

@@ -57,6 +57,7 @@ int generate(Context& context, GenerateArguments a) {
   if (!std::filesystem::exists(a.from)) refuse("--from {}: there is no such folder", a.from);
   train::Config config = train::load_config(a.from, context.overrides, context.registry->models);
   config.train.batch = config.train.micro_batch = 1;
+  train::set_mesh_of_use(config, context.overrides);
   const std::shared_ptr<const data::Tokenizer> tokenizer = train::tokenizer_of(config);
   const std::vector<std::int32_t> prompt = prompt_of(a, tokenizer.get());
   const bool speak = !a.json && a.prompt_tokens.empty();

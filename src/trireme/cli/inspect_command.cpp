@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <optional>
 
 #include "trireme/cli/commands.h"
 #include "trireme/cli/inspect_schedule.h"
 #include "trireme/cli/inspect_sharding.h"
+#include "trireme/cli/pass_listings.h"
 #include "trireme/cli/preparation.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -18,6 +20,7 @@ struct InspectArguments {
   std::string config;  // "": quickstart
   std::string graph;
   std::string program;  // "": step
+  std::string after;    // a pass; "": the last
   bool dot = false;
   std::string explain;
   bool collectives = false;
@@ -25,8 +28,7 @@ struct InspectArguments {
   ScheduleArguments schedule;
 };
 
-std::string graph_text(const train::Role& role, const InspectArguments& a) {
-  const ir::Module& module = role.module;
+std::string graph_text(const ir::Module& module, const InspectArguments& a) {
   if (a.graph.empty() && !a.dot) return ir::to_text(module);
   const std::string name = a.graph.empty() ? "micro" : a.graph;
   if (!module.has_graph(name)) {
@@ -47,10 +49,11 @@ std::string program_text(const train::Role& role, const std::string& name) {
 // Options of the one that say nothing about the other.
 void check_options(const InspectArguments& a) {
   if (a.what == "schedule") {
-    if (a.dot || !a.graph.empty() || !a.program.empty() || !a.explain.empty() || a.collectives || a.rank != 0)
+    if (a.dot || !a.graph.empty() || !a.program.empty() || !a.after.empty() || !a.explain.empty() || a.collectives ||
+        a.rank != 0)
       refuse(
-          "--dot, --graph, --program, --explain, --collectives and --rank say nothing about a schedule; --svg draws "
-          "it");
+          "--dot, --graph, --program, --after, --explain, --collectives and --rank say nothing about a schedule; --svg "
+          "draws it");
     return;
   }
   a.schedule.expect_none(a.what);
@@ -77,6 +80,16 @@ void check_subject(const InspectArguments& a) {
          near ? "; did you mean '" + *near + "'?" : "");
 }
 
+// As the pass --after left it.
+std::string text_after(const InspectArguments& a, const PassListings& listings, const train::Role& role,
+                       const ir::Registry& ops) {
+  std::vector<std::string> programs;
+  for (const program::Program& p : role.programs) programs.push_back(p.name);
+  const std::string program = a.what == "graph" ? "" : a.program.empty() ? "step" : a.program;
+  const std::string text = listings.after(a.after, program, programs, role.name);
+  return a.what == "graph" ? graph_text(ir::parse(text, ops), a) : text;
+}
+
 }  // namespace
 
 void add_inspect(CLI::App& app, Context& context) {
@@ -85,8 +98,9 @@ void add_inspect(CLI::App& app, Context& context) {
       app.add_subcommand("inspect", "The graph after passes, a rank's program, or a pipeline's schedule");
   command->add_option("what", arguments->what, "graph, program or schedule");
   command->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");
-  command->add_option("--graph", arguments->graph, "One graph alone: micro, update, eval, predict, init, derive");
-  command->add_option("--program", arguments->program, "step, eval, predict, init or derive");
+  command->add_option("--graph", arguments->graph, "One graph alone: micro, update, eval, predict, init, refresh");
+  command->add_option("--program", arguments->program, "step, eval, predict, init or refresh");
+  command->add_option("--after", arguments->after, "As this pass left it; `model`: before the first");
   command->add_flag("--dot", arguments->dot, "The graph for Graphviz");
   command->add_option("--explain", arguments->explain,
                       "Why a parameter or value is sharded as it is; * stands for any characters");
@@ -99,6 +113,7 @@ void add_inspect(CLI::App& app, Context& context) {
       "  trireme inspect graph --dot | dot -Tsvg > graph.svg\n"
       "  trireme inspect graph my.toml --parallel.mesh=tp=2 --explain '*.down.weight'\n"
       "  trireme inspect graph my.toml --parallel.mesh=tp=2 --collectives\n"
+      "  trireme inspect graph my.toml --after autodiff --graph micro\n"
       "  trireme inspect program my.toml --train.micro_batch=4\n"
       "  trireme inspect schedule --stages 4 --micro-batches 8 --pipeline zero-bubble\n"
       "  trireme inspect schedule --stages 4 --micro-batches 8 --pipeline interleaved:2 --svg pipeline.svg\n");
@@ -108,8 +123,11 @@ void add_inspect(CLI::App& app, Context& context) {
       if (arguments->what == "schedule") return inspect_schedule(context, arguments->config, arguments->schedule);
       const std::string config = arguments->config.empty() ? "quickstart" : arguments->config;
       Preparation preparation("preparing");
+      train::TrainerOptions options = planning_options(preparation);
+      std::optional<PassListings> listings;
+      if (!arguments->after.empty()) options.dump_passes = listings.emplace().folder();
       const train::Trainer trainer(train::load_config(config, context.overrides, context.registry->models),
-                                   *context.registry, planning_options(preparation));
+                                   *context.registry, options);
       preparation.finish();
       if (!arguments->explain.empty()) {
         fmt::print("{}", explained_sharding(trainer.config(), *context.registry, arguments->explain));
@@ -125,8 +143,12 @@ void add_inspect(CLI::App& app, Context& context) {
         fmt::print("{}", collectives_table(role));
         return 0;
       }
+      if (listings) {
+        fmt::print("{}", text_after(*arguments, *listings, role, context.registry->ops));
+        return 0;
+      }
       fmt::print("{}", arguments->what == "graph"
-                           ? graph_text(role, *arguments)
+                           ? graph_text(role.module, *arguments)
                            : program_text(role, arguments->program.empty() ? "step" : arguments->program));
       return 0;
     };

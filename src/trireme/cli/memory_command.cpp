@@ -37,7 +37,7 @@ int memory(const Context& context, const MemoryArguments& a) {
     savings =
         train::what_if(trainer.config(), *context.registry,
                        {.threads = trainer.threads(), .staging = trainer.compiled().roles.front().layout.staging_bytes},
-                       trainer.compiled().roles.front(),
+                       trainer.compiled(),
                        [&](std::size_t done, std::size_t total) { progress.count("compiling plans", done, total); });
     progress.finish();
   }

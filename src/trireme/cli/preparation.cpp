@@ -21,8 +21,7 @@ void Preparation::finish() {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
-  if (open_) say(stderr, "\r\033[K");
-  open_ = false;
+  line_.clear();
 }
 
 void log_to_stderr(LogLevel level, const std::string& text) {
@@ -41,20 +40,13 @@ train::TrainerOptions planning_options(Preparation& preparation) {
 }
 
 void Preparation::tick() {
-  const int width = terminal_width(stderr);
-  const auto every = width > 0 ? std::chrono::milliseconds(500) : std::chrono::milliseconds(5000);
+  const auto every = line_.terminal() ? std::chrono::milliseconds(500) : std::chrono::milliseconds(5000);
   constexpr auto kMoment = std::chrono::milliseconds(1000);
   std::unique_lock lock(mutex_);
   if (changed_.wait_for(lock, std::max<std::chrono::milliseconds>(every, kMoment), [&] { return finished_; })) return;
   do {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    const std::string line = fmt::format("{} · {}", what_.load(), format_duration(seconds));
-    if (width > 0)
-      say(stderr, "\r\033[K{}", fitted(line, width));
-    else
-      say(stderr, "{}\n", line);
-    std::fflush(stderr);
-    open_ = width > 0;
+    line_.show(fmt::format("{} · {}", what_.load(), format_duration(seconds)));
   } while (!changed_.wait_for(lock, every, [&] { return finished_; }));
 }
 

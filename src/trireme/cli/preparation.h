@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "trireme/cli/live_line.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme::cli {
@@ -32,7 +33,7 @@ class Preparation {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool finished_ = false;
-  bool open_ = false;
+  LiveLine line_;
   std::thread thread_;
 };
 

@@ -1,59 +1,36 @@
 #include "trireme/cli/progress.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
 
-#include "trireme/cli/output.h"
+#include "trireme/core/error.h"
 #include "trireme/core/text.h"
 
 namespace trireme::cli {
-namespace {
-
 using Clock = std::chrono::steady_clock;
 
-std::string bar(double share, int width) {
-  const double filled = std::clamp(share, 0.0, 1.0) * width;
-  std::string out;
-  for (int i = 0; i < width; ++i) out += i + 1 <= filled ? "━" : i + 0.5 <= filled ? "╸" : "─";
-  return out;
-}
-
-}  // namespace
-
 Progress::Progress(std::int64_t first_step, std::int64_t steps, std::string unit)
-    : first_(first_step),
-      steps_(steps),
-      unit_(std::move(unit)),
-      terminal_(isatty(STDERR_FILENO) != 0),
-      last_(Clock::now()) {}
+    : first_(first_step), steps_(steps), unit_(std::move(unit)), last_(Clock::now()) {}
 
 Progress::~Progress() { finish(); }
 
 void Progress::show(const std::string& line, bool force) {
   const auto now = Clock::now();
   const double since = std::chrono::duration<double>(now - last_).count();
-  if (!force && shown_ && since < (terminal_ ? 0.1 : 5.0)) return;
+  if (!force && shown_ && since < line_.pause()) return;
   last_ = now;
   shown_ = true;
-  if (terminal_) {
-    say(stderr, "\r\033[K{}", fitted(line, terminal_width(stderr)));
-    open_ = true;
-  } else {
-    say(stderr, "{}\n", line);
-  }
-  std::fflush(stderr);
+  line_.show(line);
 }
 
 void Progress::step(const train::Metrics& m) {
   const double seconds = m.step_ms / 1e3;
   mean_step_ = mean_step_ == 0 ? seconds : 0.9 * mean_step_ + 0.1 * seconds;
   const double left = mean_step_ * static_cast<double>(steps_ - m.step);
-  std::string line = fmt::format(
-      "step {}/{} {} loss {:.3f} · {} {}/s · {} · {} left", m.step, steps_,
-      bar(static_cast<double>(m.step - first_) / static_cast<double>(std::max<std::int64_t>(1, steps_ - first_)), 24),
-      m.loss, format_rate(m.tokens_per_s), unit_, format_bytes(m.peak_bytes), format_duration(std::max(0.0, left)));
+  std::string line = fmt::format("step {}/{} {} loss {:.3f} · {} {}/s · {} · {} left", m.step, steps_,
+                                 progress_bar(static_cast<double>(m.step - first_) /
+                                              static_cast<double>(std::max<std::int64_t>(1, steps_ - first_))),
+                                 m.loss, format_rate(m.tokens_per_s), unit_, format_bytes(m.peak_bytes),
+                                 format_duration(std::max(0.0, left)));
   if (m.loss_scale) line += fmt::format(" · scale {:.0f}{}", *m.loss_scale, m.skipped ? ", overflow: skipped" : "");
   if (m.eval_loss) line += fmt::format(" · held out {:.3f}", *m.eval_loss);
   if (m.eval_accuracy) line += fmt::format(", accuracy {:.1f}%", 100 * *m.eval_accuracy);
@@ -61,15 +38,12 @@ void Progress::step(const train::Metrics& m) {
 }
 
 void Progress::evaluation(std::int64_t done, std::int64_t total) {
-  if (terminal_)
+  if (line_.terminal())
     show(fmt::format("evaluating on held-out data {} {}/{}",
-                     bar(static_cast<double>(done) / static_cast<double>(total), 24), done, total),
+                     progress_bar(static_cast<double>(done) / static_cast<double>(total)), done, total),
          done == total);
 }
 
-void Progress::finish() {
-  if (open_) say(stderr, "\n");
-  open_ = false;
-}
+void Progress::finish() { line_.keep(); }
 
 }  // namespace trireme::cli

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "trireme/cli/live_line.h"
 #include "trireme/train/metrics.h"
 
 namespace trireme::cli {
@@ -27,8 +28,7 @@ class Progress {
   std::int64_t first_;
   std::int64_t steps_;
   std::string unit_;
-  bool terminal_;
-  bool open_ = false;
+  LiveLine line_;
   double mean_step_ = 0;  // seconds, recent steps weigh more
   std::chrono::steady_clock::time_point last_;
   bool shown_ = false;

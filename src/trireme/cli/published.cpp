@@ -14,6 +14,7 @@
 #include "trireme/core/text.h"
 #include "trireme/simulator/simulate.h"
 #include "trireme/train/on_cluster.h"
+#include "trireme/train/plan_search.h"
 
 namespace trireme::cli {
 namespace {
@@ -149,15 +150,34 @@ struct Predicted {
   std::string unit;
   std::string refused;  // why it cannot be compiled
   bool fits = true;
+  double step = 0;     // seconds, predicted
+  double planned = 0;  // seconds of the plan that the search finds for the same model and devices; 0: not asked
+  std::string plan;    // that plan
   simulator::TimeByKind kinds;
 
   // In the unit of the row.
   double error() const { return predicted / published - 1; }
 };
 
-Predicted predict(const Context& context, const Row& row) {
-  Predicted p{
-      .name = row.text("name"), .published = row.number("value"), .unit = row.text("unit"), .refused = "", .kinds = {}};
+// What the planner would have done with the same model on the same devices.
+void plan_for(const Context& context, const train::Config& config, const cluster::Cluster& cluster, int ranks,
+              Predicted& p) {
+  train::PlanRequest request;
+  request.cluster = cluster;
+  request.ranks = ranks;
+  const train::PlanSearch search(config, *context.registry, request);
+  const planner::SearchResult found = search.run();
+  p.planned = found.best.front().seconds;
+  p.plan = planner::describe(found.best.front().candidate);
+}
+
+Predicted predict(const Context& context, const Row& row, bool planned) {
+  Predicted p{.name = row.text("name"),
+              .published = row.number("value"),
+              .unit = row.text("unit"),
+              .refused = "",
+              .plan = "",
+              .kinds = {}};
   try {
     const std::vector<std::string> settings = settings_of(row);
     const train::Config config = train::parse_config("", row.place, settings, context.registry->models);
@@ -166,6 +186,8 @@ Predicted predict(const Context& context, const Row& row) {
     p.predicted = metric_of(row, s.step_seconds);
     p.fits = s.fits;
     p.kinds = s.mean;
+    p.step = s.step_seconds;
+    if (planned) plan_for(context, config, cluster_of(row), on.compiled.ranks(), p);
   } catch (const Error& e) {
     p.refused = e.message();
   }
@@ -187,6 +209,9 @@ std::string table(const std::vector<Predicted>& rows) {
         fmt::format("{:<26}{:>12.4g}{:>12.4g}{:>+8.1f}%  {:<15}{:>8}{:>9}{:>8}{:>9}{}\n", p.name, p.predicted,
                     p.published, 100 * p.error(), p.unit, share(p.kinds.compute), share(p.kinds.exposed_communication),
                     share(p.kinds.bubble), share(p.kinds.waiting), p.fits ? "" : "  plan exceeds the memory");
+    if (p.planned > 0)
+      out += fmt::format("{:<26}{:>12.4g}{:>12.4g}{:>8.2f}×  {}\n", "  planned, s", p.planned, p.step,
+                         p.step / p.planned, p.plan);
   }
   if (errors.empty()) return out;
   out += fmt::format("\nerror: {:.1f}% in the median, {:.1f}% at most, over {} of {} runs\n", 100 * median(errors),
@@ -196,13 +221,13 @@ std::string table(const std::vector<Predicted>& rows) {
 
 }  // namespace
 
-int simulate_published(const Context& context, const std::string& file, bool json) {
+int simulate_published(const Context& context, const std::string& file, bool json, bool planned) {
   const std::vector<Row> rows = read_rows(file);
   std::vector<Predicted> results;
   WorkProgress progress;
   for (const Row& row : rows) {
     progress.count("simulating " + row.text("name"), results.size(), rows.size());
-    results.push_back(predict(context, row));
+    results.push_back(predict(context, row, planned));
   }
   progress.finish();
   if (!json) {
@@ -218,6 +243,11 @@ int simulate_published(const Context& context, const std::string& file, bool jso
       o["error"] = p.error();
       o["unit"] = p.unit;
       o["fits"] = p.fits;
+      o["step_ms"] = 1e3 * p.step;
+      if (p.planned > 0) {
+        o["planned_step_ms"] = 1e3 * p.planned;
+        o["planned"] = p.plan;
+      }
     } else {
       o["published"] = p.published;
       o["refused"] = p.refused;

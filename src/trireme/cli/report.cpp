@@ -173,8 +173,9 @@ std::string plan_text(const train::Trainer& t) {
   if (ranks == 1)
     out += "plan    1 rank";
   else
-    out += fmt::format("plan    {} → {} ranks ({}), ZeRO-{}", c.mesh.str(), ranks, t.transport(),
-                       t.config().parallel.zero);
+    out += fmt::format("plan    {} → {} ranks ({})", c.mesh.str(), ranks, t.transport());
+  if (c.plan.stages() > 1) out += ", " + t.config().parallel.pipeline.text();
+  if (c.replicas > 1) out += fmt::format(", ZeRO-{}", t.config().parallel.zero);
   // As train.micro_batch counts: rows of one replica.
   const std::int64_t rows = c.micro_rows / c.replicas;
   out += fmt::format(", {} thread{}{}, {} micro-batch{} of {} row{}, {}, {}", t.threads(), t.threads() == 1 ? "" : "s",
@@ -197,6 +198,10 @@ std::string plan_text(const train::Trainer& t) {
       c.checked.collectives == 0
           ? ""
           : fmt::format(", {} collectives in one order on all ranks", format_count(c.checked.collectives)));
+  if (c.checked.messages > 0) {
+    out.pop_back();
+    out += fmt::format("; {} messages: every send has its receive, no deadlock\n", format_count(c.checked.messages));
+  }
   const bool one_role = c.roles.size() == 1 || c.roles[1].exchange.has_value();
   out += fmt::format("memory  predicted peak {} B{} ({})\n", format_count(fullest.arena_bytes),
                      ranks == 1 ? ""
@@ -222,7 +227,9 @@ static std::string outside_text(const train::Trainer& t) {
   std::string out = "\noutside the plan, of the whole process (predicted, at most)\n";
   for (const train::Outside& one : t.outside())
     out += fmt::format("{:>12}  {:<12} {}{}\n", format_bytes(one.bytes), one.name, one.what,
-                       one.when_resumed ? " (--resume alone)" : "");
+                       one.when_resumed ? " (--resume alone)"
+                       : one.on_gpu     ? " (in the GPU's memory)"
+                                        : "");
   if (t.compiled().device() == device::Kind::cpu) {
     const std::uint64_t bytes = resident_bound(t);
     out += fmt::format("the process takes at most {} B = {}: {} of arenas, and these\n", format_count(bytes),
@@ -231,10 +238,10 @@ static std::string outside_text(const train::Trainer& t) {
   return out;
 }
 
-std::uint64_t resident_bound(const train::Trainer& t) {
+std::uint64_t resident_bound(const train::Trainer& t, bool resumed) {
   const train::Compiled& c = t.compiled();
-  std::uint64_t sum = train::outside_bytes(t.outside(), false);
-  for (int rank = 0; rank < c.ranks(); ++rank)
+  std::uint64_t sum = train::outside_bytes(t.outside(), resumed);
+  for (int rank = t.first_rank(); rank < t.first_rank() + t.ranks_here(); ++rank)
     sum += c.device() == device::Kind::cpu
                ? c.role_of(rank).arena_bytes
                : c.role_of(rank).tier_bytes[program::kHostTier] + c.role_of(rank).host_staging;
@@ -325,8 +332,11 @@ std::string memory_json(const train::Trainer& t, const std::vector<train::WhatIf
   }
   nlohmann::ordered_json& outside = o["outside"] = nlohmann::ordered_json::array();
   for (const train::Outside& one : t.outside())
-    outside.push_back(
-        {{"name", one.name}, {"bytes", one.bytes}, {"what", one.what}, {"when_resumed", one.when_resumed}});
+    outside.push_back({{"name", one.name},
+                       {"bytes", one.bytes},
+                       {"what", one.what},
+                       {"when_resumed", one.when_resumed},
+                       {"on_gpu", one.on_gpu}});
   o["resident_bound_bytes"] = resident_bound(t);
   o["shortfalls"] = t.shortfalls();
   o["parameters"] = c.parameters();
@@ -354,6 +364,26 @@ std::string memory_json(const train::Trainer& t, const std::vector<train::WhatIf
   return o.dump(1) + "\n";
 }
 
+// What was planned, and what the system says of the process, or the driver of the GPU.
+static std::string used_text(const train::Trainer& t, bool resumed) {
+  const train::Compiled& c = t.compiled();
+  std::string out = fmt::format("memory  planned {} B{}; measured: ", format_count(c.arena_bytes()),
+                                c.ranks() == 1 ? "" : " on the fullest rank");
+  if (c.device() != device::Kind::cpu) {
+    out += planner::whole_use(c.device());
+  } else {
+    const std::uint64_t measured = planner::resident_peak();
+    const std::uint64_t bound = resident_bound(t, resumed);
+    out += fmt::format("{} of the whole process, {}{} predicted{}", format_bytes(measured),
+                       measured <= bound ? "at most " : "more than the ", format_bytes(bound),
+                       measured <= bound ? " ✓" : "");
+  }
+  out += "\n";
+  if (const std::size_t disk = c.tier_bytes(program::kDiskTier); disk > 0)
+    out += fmt::format("disk    planned {} B\n", format_count(disk));
+  return out;
+}
+
 std::string summary_text(const train::Trainer& t, const train::Outcome& o) {
   std::string out = "\n";
   if (!o.losses.empty()) {
@@ -369,23 +399,19 @@ std::string summary_text(const train::Trainer& t, const train::Outcome& o) {
   if (o.loss_scale)
     out += fmt::format("fp16    {} of {} updates skipped (overflow); the loss is scaled by {:.0f}\n", o.skipped,
                        o.losses.size(), *o.loss_scale);
-  const bool equal = o.measured_peak == t.compiled().arena_bytes();
-  out += fmt::format("memory  predicted {} B {} measured {} B {} ({})\n", format_count(t.compiled().arena_bytes()),
-                     equal ? "=" : "≠", format_count(o.measured_peak), equal ? "✓" : "✗",
-                     planner::whole_use(t.compiled().device()));
-  if (const std::size_t disk = t.compiled().tier_bytes(2); disk > 0)
-    out += fmt::format("disk    predicted {} B {} measured {} B {}\n", format_count(disk),
-                       o.measured_disk == disk ? "=" : "≠", format_count(o.measured_disk),
-                       o.measured_disk == disk ? "✓" : "✗");
+  out += used_text(t, std::ssize(o.losses) < o.steps);
   if (o.seconds > 0) {
     const double backward = o.phase_seconds[1] + o.phase_seconds[2];
     const bool alone = t.compiled().mesh.ranks() == 1;
+    const bool piped = t.compiled().plan.stages() > 1;
     const double other = o.seconds - o.phase_seconds[0] - backward - o.phase_seconds[3] - o.data_seconds -
-                         (alone ? 0 : o.exposed_comm_seconds);
+                         (alone ? 0 : o.exposed_comm_seconds) - (piped ? o.idle_seconds : 0);
     const auto percent = [&](double s) { return 100.0 * s / o.seconds; };
     out += fmt::format(
-        "time    {}: forward {:.0f}% · backward {:.0f}% · update {:.0f}% · {}waiting for data {:.0f}% · other {:.0f}%",
+        "time    {}: forward {:.0f}% · backward {:.0f}% · update {:.0f}% · {}{}waiting for data {:.0f}% · other "
+        "{:.0f}%",
         format_duration(o.seconds), percent(o.phase_seconds[0]), percent(backward), percent(o.phase_seconds[3]),
+        piped ? fmt::format("pipeline idle {:.0f}% · ", percent(o.idle_seconds)) : "",
         alone ? "" : fmt::format("exposed communication {:.0f}% · ", percent(o.exposed_comm_seconds)),
         percent(o.data_seconds), percent(std::max(0.0, other)));
     out +=

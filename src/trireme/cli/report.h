@@ -20,7 +20,7 @@ std::string categories_text(const program::PeakReport& peak);
 std::string memory_text(const train::Trainer& trainer);
 // What the run's process takes of the host's memory, at most: with what is outside the plan, and without a checkpoint
 // that it is resumed from.
-std::uint64_t resident_bound(const train::Trainer& trainer);
+std::uint64_t resident_bound(const train::Trainer& trainer, bool resumed = false);
 // The same for scripts, with what savings would give where that was asked for.
 std::string memory_json(const train::Trainer& trainer, const std::vector<train::WhatIf>& savings = {});
 // What savings would give, one line each.

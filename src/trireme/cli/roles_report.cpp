@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "trireme/core/text.h"
+#include "trireme/ir/axes.h"
+#include "trireme/ir/axis_parts.h"
 #include "trireme/passes/chain.h"
 #include "trireme/planner/stage_costs.h"
 #include "trireme/program/memory_plan.h"
@@ -98,11 +100,63 @@ std::string stages_text(const train::Trainer& trainer) {
   return out;
 }
 
+namespace {
+
+bool shards_over(const ir::State& state, const std::string& axis) {
+  const auto has = [&](const std::vector<std::string>& axes) {
+    return std::any_of(axes.begin(), axes.end(), [&](const std::string& a) { return ir::axis_of_part(a) == axis; });
+  };
+  return has(state.row_axes) || std::any_of(state.sharding.dims.begin(), state.sharding.dims.end(), has);
+}
+
+// Of each kind of state, the part of its bytes that ranks along the axis share out.
+std::vector<std::string> shares_over(const train::Compiled& c, const std::string& axis) {
+  struct Kind {
+    const char* name;
+    ir::Category category;
+    double sharded;
+    double all;
+  };
+  std::vector<Kind> kinds = {{"weights", ir::Category::weights, 0, 0},
+                             {"gradients", ir::Category::gradients, 0, 0},
+                             {"optimizer", ir::Category::optimizer, 0, 0}};
+  for (const train::Role& role : c.roles)
+    for (const ir::State& state : role.module.states)
+      for (Kind& kind : kinds) {
+        if (state.category != kind.category) continue;
+        const auto bytes = static_cast<double>(TensorType{state.type.dtype, state.global_shape()}.bytes());
+        kind.all += bytes;
+        if (shards_over(state, axis)) kind.sharded += bytes;
+      }
+  std::vector<std::string> shares;
+  for (const Kind& kind : kinds)
+    if (kind.sharded > 0) shares.push_back(fmt::format("{:.0f}% of {}", 100 * kind.sharded / kind.all, kind.name));
+  return shares;
+}
+
+// What each axis of the mesh shares out.
+std::string axes_text(const train::Compiled& c) {
+  std::string out = fmt::format("{:<12}{:>7}  {}\n", "axis", "ranks", "shards");
+  for (const ir::Mesh::Axis& axis : c.mesh.axes) {
+    std::vector<std::string> what;
+    if (axis.name == ir::kDataAxis) what.emplace_back("rows of the batch");
+    if (axis.name == ir::kPipelineAxis) what.emplace_back("layers");
+    if (axis.name == ir::kHeightAxis) what.emplace_back("heights of images");
+    if (axis.name == ir::kWidthAxis) what.emplace_back("widths of images");
+    for (std::string& share : shares_over(c, axis.name)) what.push_back(std::move(share));
+    out += fmt::format("{:<12}{:>7}  {}\n", axis.name, axis.size, fmt::join(what, ", "));
+  }
+  return out;
+}
+
+}  // namespace
+
 std::string roles_text(const train::Compiled& c) {
-  if (c.roles.size() < 2) return {};
+  if (c.ranks() < 2) return {};
   std::map<std::size_t, int> ranks;
   for (int r = 0; r < c.ranks(); ++r) ++ranks[c.seat(r).role];
-  std::string out = fmt::format("{:<12}{:>7}{:>15}", "role", "ranks", "parameters");
+  std::string out = c.mesh.ranks() > 1 ? axes_text(c) + "\n" : "";
+  out += fmt::format("{:<12}{:>7}{:>15}", "role", "ranks", "parameters");
   for (int k = 0; k < program::kCategories; ++k)
     out += fmt::format("{:>13}", program::name_of(static_cast<program::Category>(k)));
   out += fmt::format("{:>13}\n", "peak");
@@ -113,7 +167,8 @@ std::string roles_text(const train::Compiled& c) {
     }
     const train::Role& role = c.roles[i];
     const program::PeakReport peak = program::peak(role.largest());
-    out += fmt::format("{:<12}{:>7}{:>15}", role.name, ranks[i], format_count(role.stored_parameters()));
+    out += fmt::format("{:<12}{:>7}{:>15}", role.name.empty() ? "rank" : role.name, ranks[i],
+                       format_count(role.stored_parameters()));
     for (const std::size_t bytes : peak.categories) out += fmt::format("{:>13}", format_bytes(bytes));
     out += fmt::format("{:>13}\n", format_bytes(peak.bytes));
   }

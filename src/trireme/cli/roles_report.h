@@ -9,7 +9,8 @@ namespace trireme::cli {
 // none.
 std::string stages_text(const train::Trainer& trainer);
 
-// A table of roles: the ranks of each, and the bytes of one of them by category. Empty where all ranks have one role.
+// What each axis of the mesh shards, and a table of roles: the ranks of each, and the bytes of one of them by category.
+// Empty for one rank.
 std::string roles_text(const train::Compiled& compiled);
 
 // How ranks are numbered over the mesh, and the commands that start a process for each; empty for one rank.

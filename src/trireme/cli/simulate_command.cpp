@@ -1,10 +1,9 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
-#include <filesystem>
 
+#include "trireme/cli/cluster_choice.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/output.h"
 #include "trireme/cli/preparation.h"
@@ -33,6 +32,7 @@ struct SimulateArguments {
   std::string compare;
   std::string published;
   int width = 0;
+  bool planned = false;
   bool json = false;
 };
 
@@ -53,47 +53,6 @@ struct Run {
   }
 };
 
-// "300B" → 3e11; K, M, B and T.
-double parse_tokens(const std::string& text) {
-  std::size_t used = 0;
-  double count = 0;
-  try {
-    count = std::stod(text, &used);
-  } catch (const std::exception&) {
-    used = 0;
-  }
-  const std::string unit = text.substr(used);
-  constexpr std::array<std::pair<const char*, double>, 5> kUnits = {
-      {{"", 1}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}}};
-  for (const auto& [name, factor] : kUnits)
-    if (used > 0 && unit == name && count > 0 && std::isfinite(count)) return count * factor;
-  refuse("--tokens {}: expected a number of tokens such as 300B, 1.5T or 20000000", text);
-}
-
-cluster::Cluster cluster_of(const SimulateArguments& a) {
-  std::string name = a.cluster;
-  if (name.empty()) {
-    name = train::own_cluster_file();
-    if (!std::filesystem::exists(name)) {
-      std::vector<std::string> names;
-      for (const cluster::Builtin& builtin : cluster::builtin_clusters()) names.emplace_back(builtin.name);
-      refuse("--cluster is missing: one of {}, a file, or this machine once `trireme calibrate` has measured it",
-             fmt::join(names, ", "));
-    }
-  }
-  cluster::Cluster cluster = cluster::load_cluster(name);
-  if (a.generation.empty()) return cluster;
-  std::vector<std::string> known;
-  for (const auto& [generation, software] : cluster.software) known.push_back(generation);
-  if (!cluster.software.contains(a.generation)) {
-    const auto near = nearest(a.generation, known);
-    refuse("--generation {}: cluster {} has {}{}", a.generation, cluster.name, fmt::join(known, ", "),
-           near ? fmt::format("; did you mean {}?", *near) : "");
-  }
-  cluster.generation = a.generation;
-  return cluster;
-}
-
 Run simulated(const Context& context, const SimulateArguments& a, const std::string& source,
               const std::vector<std::string>& more, const std::string& name) {
   Preparation preparation("preparing");
@@ -110,7 +69,9 @@ Run simulated(const Context& context, const SimulateArguments& a, const std::str
     config = train::load_config_under(plan, source, settings, context.registry->models);
     options.decided = plan.decisions;
   }
-  Run run{.name = name, .on = train::compile_on(config, *context.registry, cluster_of(a), options), .simulation = {}};
+  Run run{.name = name,
+          .on = train::compile_on(config, *context.registry, chosen_cluster(a.cluster, a.generation), options),
+          .simulation = {}};
   preparation.begin("simulating");
   const auto begin = std::chrono::steady_clock::now();
   run.simulation = simulator::simulate(run.on.compiled, run.on.cluster);
@@ -257,7 +218,7 @@ std::string comparison(const Run& one, const Run& other) {
 }
 
 int simulate(const Context& context, const SimulateArguments& a) {
-  if (!a.published.empty()) return simulate_published(context, a.published, a.json);
+  if (!a.published.empty()) return simulate_published(context, a.published, a.json, a.planned);
   const Run run = simulated(context, a, a.config, {}, a.config);
   if (!a.trace.empty()) io::write_file_atomically(a.trace, simulator::trace_json(run.simulation));
   if (a.compare.empty()) {
@@ -290,6 +251,7 @@ void add_simulate(CLI::App& app, Context& context) {
   command->add_option("--compare", arguments->compare,
                       "Another configuration, or settings over this one: 'parallel.mesh=tp=8 parallel.zero=1'");
   command->add_option("--published", arguments->published, "A table of published runs: predicted and published");
+  command->add_flag("--planned", arguments->planned, "With --published: also the plan that the search finds for each");
   command->add_option("--width", arguments->width, "Columns of the picture");
   command->add_flag("--json", arguments->json, "For scripts");
   command->footer(

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "trireme/cli/auto_plan.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/equal_losses.h"
 #include "trireme/cli/output.h"
@@ -59,33 +60,72 @@ std::string capacity_text() {
                      parameters / 1e9);
 }
 
-// Several ranks must train like one: the first steps again, on one rank, and by how much the losses differ.
-std::string compared(Context& context, train::Config config, const train::Outcome& outcome, std::int64_t steps) {
+// What a run computes, on one rank.
+train::Config on_one_rank(const train::Trainer& t) {
+  train::Config config = t.config();
   config.parallel = {};
   config.runtime.threads = 0;
   config.runtime.link = "";
-  config.train.micro_batch = 0;
+  // The same rows, as one replica counts them: batch statistics and the scales of fp8 are those of a micro-batch.
+  config.train.micro_batch = t.compiled().micro_rows;
   config.memory.limit = {};  // of each rank; one has the work of all
+  if (config.memory.activations == train::Activations::sharded) config.memory.activations = "full";
+  return config;
+}
+
+// How far apart the losses of the same steps may be when only the order of sums differs. With fewer bits every rank
+// rounds its term of a sum.
+double close_losses(const train::Config& config) {
+  switch (config.train.precision.kind()) {
+    case train::Precision::f32: return 1e-4;
+    case train::Precision::tf32: return 1e-3;
+    case train::Precision::bf16:
+    case train::Precision::fp16: return 1e-2;
+    case train::Precision::fp8: break;
+  }
+  return 5e-2;
+}
+
+// The keys by which the ranks compute something else than one rank does.
+std::vector<std::string> other_mathematics(const train::Trainer& t) {
+  const train::ParallelConfig& p = t.config().parallel;
+  std::vector<std::string> keys;
+  if (p.compress != train::Compress::none) keys.emplace_back("parallel.compress");
+  if (p.server != train::Server::none && !t.compiled().synchronous()) keys.emplace_back("parallel.server");
+  if (t.compiled().asynchronous_pipeline()) keys.emplace_back("parallel.pipeline");
+  if (p.stage_dtype != train::StageDtype::same && t.compiled().plan.stages() > 1)
+    keys.emplace_back("parallel.stage_dtype");
+  return keys;
+}
+
+// Several ranks must train like one: the first steps again, on one rank, and by how much the losses differ.
+std::string compared(Context& context, const train::Trainer& several, const train::Outcome& outcome,
+                     std::int64_t steps) {
   train::TrainerOptions options;
   options.write = false;
-  train::Trainer one(std::move(config), *context.registry, options);
+  train::Trainer one(on_one_rank(several), *context.registry, options);
   one.start();
   const train::Config& c = one.config();
   data::Loader loader = one.batches();
   std::vector<double> losses;
   steps = std::min<std::int64_t>(steps, std::ssize(outcome.losses));
   for (std::int64_t i = 0; i < steps; ++i) {
-    const auto result = one.session().step(loader.next(), i, train::learning_rate(c.train, i), c.train.seed);
+    const auto result = one.session().step(loader.next(), i, train::learning_rate(c, i), c.train.seed);
     losses.push_back(static_cast<double>(result.loss));
   }
+  const double difference = largest_difference(losses, outcome.losses);
+  const std::vector<std::string> others = other_mathematics(several);
   return fmt::format("equal   first {} steps replayed on one rank: {}\n", steps,
-                     equal_text(largest_difference(losses, outcome.losses)));
+                     others.empty() ? equal_text(difference, close_losses(c))
+                                    : fmt::format("losses differ by at most {:.0e}; {} makes them others", difference,
+                                                  fmt::join(others, ", ")));
 }
 
 // The run is done and saved, whatever becomes of the comparison.
-std::string replayed(Context& context, const train::Config& config, const train::Outcome& outcome, std::int64_t steps) {
+std::string replayed(Context& context, const train::Trainer& several, const train::Outcome& outcome,
+                     std::int64_t steps) {
   try {
-    return compared(context, config, outcome, steps);
+    return compared(context, several, outcome, steps);
   } catch (const Error& e) {
     return fmt::format("equal   not replayed on one rank: {}\n", e.message());
   }
@@ -161,14 +201,12 @@ int train_once(Context& context, const TrainArguments& a, Request request, comm:
   Signals::at_once("what was trained is saved");
   if (progress) progress->finish();
   say(stdout, summary_text(trainer, outcome));
-  // Compressed gradients are others, and so are those of ranks that do not wait for each other.
   const bool quickstart = trainer.config().builtin && trainer.config().name == "quickstart";
-  const bool equal = quickstart && !trainer.config().has_own_subject() &&
-                     trainer.config().parallel.compress == train::Compress::none && trainer.compiled().synchronous();
+  const bool equal = quickstart && !trainer.config().has_own_subject() && other_mathematics(trainer).empty();
   const std::int64_t replay = a.replay >= 0 ? a.replay : equal ? 20 : 0;
   const bool from_start = outcome.steps == std::ssize(outcome.losses);
   if (several && world == nullptr && replay > 0 && from_start)
-    say(stdout, replayed(context, trainer.config(), outcome, replay));
+    say(stdout, replayed(context, trainer, outcome, replay));
   else if (a.replay > 0)
     say(stdout, "equal   not replayed on one rank: the run was resumed, and its first steps were not done here\n");
   if (speaks(trainer) && !outcome.stopped)
@@ -219,13 +257,20 @@ Request request_of(const Context& context, const TrainArguments& a,
   if (a.resume && a.overwrite) refuse("--resume and --overwrite contradict each other");
   const std::string source = a.config.empty() ? default_config(context, a) : a.config;
   Request request;
-  if (a.plan.empty()) {
+  std::string plan = a.plan;
+  if (plan.empty()) {
     request.config = train::load_config(source, context.overrides, context.registry->models);
-    if (a.resume) request.plan = kept_plan(request.config, launched.value_or(comm::mpi::Launched{}));
-  } else {
-    const train::PlanFile file = train::read_plan(a.plan);
+    const comm::mpi::Launched here = launched.value_or(comm::mpi::Launched{});
+    if (a.resume) request.plan = kept_plan(request.config, here);
+    if (request.config.parallel.plan == train::Planning::file) plan = request.config.parallel.plan.text();
+    if (request.config.parallel.plan == train::Planning::automatic)
+      request.config = planned_here(context, std::move(request.config), here.size, here.rank == 0);
+  }
+  if (!plan.empty()) {
+    const train::PlanFile file = train::read_plan(plan);
     request.plan = file.decisions;
     request.config = train::load_config_under(file, source, context.overrides, context.registry->models);
+    request.config.parallel.plan = train::Planning::none;  // it is followed
   }
   const train::Config& config = request.config;
   if (a.replay > 0 && launched && launched->size > 1)
@@ -293,9 +338,9 @@ void add_train(CLI::App& app, Context& context) {
   command->add_option(
       "--replay", arguments->replay,
       "With several ranks: replay this many first steps on one rank and compare the losses (quickstart: 20)");
-  command->add_option(
-      "--plan", arguments->plan,
-      "Follow a plan that was written before (plan.toml of a run folder, or trireme memory --plan-out)");
+  command->add_option("--plan", arguments->plan,
+                      "Follow a plan that was written before (plan.toml of a run folder, trireme plan --out, or "
+                      "trireme memory --plan-out)");
   command->add_flag("--dry-run", arguments->dry_run, "Compile, check and plan memory, then stop");
   command->add_option("--dump-passes", arguments->dump_passes,
                       "Write the graphs after every pass to this folder, as numbered files");

@@ -1,9 +1,8 @@
 #pragma once
-#include <CLI/CLI.hpp>
-
 #include <charconv>
 #include <string>
 
+#include "trireme/cli/command_line.h"
 #include "trireme/core/error.h"
 
 namespace trireme::cli {

@@ -1,11 +1,8 @@
 #include "trireme/cli/work_progress.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
 
-#include "trireme/cli/output.h"
+#include "trireme/core/error.h"
 #include "trireme/core/text.h"
 
 namespace trireme::cli {
@@ -15,16 +12,9 @@ using Clock = std::chrono::steady_clock;
 
 double since(Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); }
 
-std::string bar(double share, int width) {
-  const double filled = std::clamp(share, 0.0, 1.0) * width;
-  std::string out;
-  for (int i = 0; i < width; ++i) out += i + 1 <= filled ? "━" : i + 0.5 <= filled ? "╸" : "─";
-  return out;
-}
-
 }  // namespace
 
-WorkProgress::WorkProgress() : start_(Clock::now()), last_(Clock::now()), terminal_(isatty(STDERR_FILENO) != 0) {}
+WorkProgress::WorkProgress() : start_(Clock::now()), last_(Clock::now()) {}
 WorkProgress::~WorkProgress() { finish(); }
 
 double WorkProgress::seconds() const { return since(start_); }
@@ -42,23 +32,13 @@ void WorkProgress::count(const std::string& what, std::uint64_t done, std::uint6
 }
 
 void WorkProgress::show(const std::string& what, double share, const std::string& detail) {
-  if (since(last_) < (terminal_ ? 0.1 : 5.0)) return;
+  if (since(last_) < line_.pause()) return;
   last_ = Clock::now();
   const double left = share > 0 ? seconds() * (1 - share) / share : 0;
-  const std::string line =
-      fmt::format("{} {} {} · {} left", what, bar(share, 24), detail, format_duration(std::max(0.0, left)));
-  if (terminal_) {
-    say(stderr, "\r\033[K{}", fitted(line, terminal_width(stderr)));
-    open_ = true;
-  } else {
-    say(stderr, "{}\n", line);
-  }
-  std::fflush(stderr);
+  line_.show(
+      fmt::format("{} {} {} · {} left", what, progress_bar(share), detail, format_duration(std::max(0.0, left))));
 }
 
-void WorkProgress::finish() {
-  if (open_) say(stderr, "\r\033[K");
-  open_ = false;
-}
+void WorkProgress::finish() { line_.clear(); }
 
 }  // namespace trireme::cli

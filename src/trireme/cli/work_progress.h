@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "trireme/cli/live_line.h"
+
 namespace trireme::cli {
 
 // How far a piece of work is, on stderr: one live line with a bar on a terminal, a plain line every few seconds
@@ -26,8 +28,7 @@ class WorkProgress {
 
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point last_;
-  bool terminal_;
-  bool open_ = false;
+  LiveLine line_;
 };
 
 }  // namespace trireme::cli

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kTags = 1 << 15;
 
-// Written by the one thread that uses the lane, read by anybody.
+// Written by the one thread that uses the channel, read by anybody.
 class SharedCounters {
  public:
   void add(const Counters& c) {
@@ -59,7 +59,7 @@ class Scratch {
   std::size_t size_ = 0;
 };
 
-// A collective on the background lane.
+// A collective on the background channel.
 struct Task {
   std::function<void()> work;
   std::mutex mutex;
@@ -118,8 +118,8 @@ class MessageState final : public Request::State {
 struct Communicator::Impl {
   // What one thread needs to run collectives.
   struct Strand {
-    explicit Strand(Lane which) : lane(which) {}
-    const Lane lane;
+    explicit Strand(Channel which) : channel(which) {}
+    const Channel channel;
     std::uint32_t sequence = 0;
     SharedCounters counters;
     Scratch scratch;
@@ -128,9 +128,9 @@ struct Communicator::Impl {
 
   std::unique_ptr<Transport> transport;
   std::shared_ptr<const Tuning> tuning;
-  Strand foreground{Lane::foreground};
-  Strand background{Lane::background};
-  Strand user{Lane::user};
+  Strand foreground{Channel::foreground};
+  Strand background{Channel::background};
+  Strand user{Channel::user};
   Counters zero;                                          // what counters() counts from
   std::unique_ptr<Worker<std::shared_ptr<Task>>> worker;  // last: its thread ends before anything it uses
 
@@ -154,7 +154,7 @@ struct Communicator::Impl {
   template <class Body>
   void over_messages(Strand& strand, Collective kind, const Options& options, Body&& body) {
     collective(strand, kind, Algorithm::automatic, options, [&](const Call& call, int tag, Counters& counters) {
-      Wire wire(*transport, strand.lane, tag, call, counters);
+      Wire wire(*transport, strand.channel, tag, call, counters);
       body(wire);
     });
   }
@@ -182,8 +182,8 @@ struct Communicator::Impl {
     if (transport->size() == 1) return transport->check();
     collective(strand, Collective::barrier, Algorithm::automatic, {},
                [&](const Call& call, int tag, Counters& counters) {
-                 if (transport->barrier(strand.lane, call, counters)) return;
-                 Wire wire(*transport, strand.lane, tag, call, counters);
+                 if (transport->barrier(strand.channel, call, counters)) return;
+                 Wire wire(*transport, strand.channel, tag, call, counters);
                  dissemination_barrier(wire);
                });
   }
@@ -228,7 +228,7 @@ struct Communicator::Impl {
     const Algorithm algorithm = resolve(options.algorithm, Collective::all_reduce, bytes);
     collective(strand, Collective::all_reduce, algorithm, options, [&](const Call& call, int tag, Counters& counters) {
       if (algorithm == Algorithm::native && transport->kind() == TransportKind::threads &&
-          transport->all_reduce(strand.lane, segments, dtype, op, call, counters))
+          transport->all_reduce(strand.channel, segments, dtype, op, call, counters))
         return;
       std::span<std::byte> room = scratch(
           strand, options, comm::scratch_bytes(transport->kind(), algorithm, segments, dtype, transport->size()));
@@ -239,7 +239,7 @@ struct Communicator::Impl {
         r.scratch = room.subspan(scratch_aligned(bytes));
         for (const Segment& s : segments) to = copy(to, s.data, static_cast<std::size_t>(s.count) * element);
       }
-      run(r, algorithm, strand.lane, tag, call, counters);
+      run(r, algorithm, strand.channel, tag, call, counters);
       if (segments.size() > 1) {
         const std::byte* from = r.data;
         for (const Segment& s : segments) {
@@ -250,8 +250,8 @@ struct Communicator::Impl {
     });
   }
 
-  void run(const Reduction& r, Algorithm algorithm, Lane lane, int tag, const Call& call, Counters& counters) {
-    Wire wire(*transport, lane, tag, call, counters);
+  void run(const Reduction& r, Algorithm algorithm, Channel channel, int tag, const Call& call, Counters& counters) {
+    Wire wire(*transport, channel, tag, call, counters);
     switch (algorithm) {
       case Algorithm::sequential: return sequential_all_reduce(wire, r);
       case Algorithm::parallel: return parallel_all_reduce(wire, r);
@@ -262,7 +262,7 @@ struct Communicator::Impl {
       case Algorithm::native: break;
     }
     const Segment packed{r.data, r.count};
-    if (!transport->all_reduce(lane, std::span(&packed, 1), r.dtype, r.reduce, call, counters))
+    if (!transport->all_reduce(channel, std::span(&packed, 1), r.dtype, r.reduce, call, counters))
       fail("the {} transport has no all-reduce of its own", name_of(transport->kind()));
   }
 
@@ -273,7 +273,7 @@ struct Communicator::Impl {
               if (algorithm == Algorithm::parallel) return parallel_reduce_scatter(wire, s);
               if (algorithm == Algorithm::recursive) return recursive_reduce_scatter(wire, s);
               if (algorithm == Algorithm::native &&
-                  transport->reduce_scatter(strand.lane, cuts, dtype, op, s.scratch, call, counters))
+                  transport->reduce_scatter(strand.channel, cuts, dtype, op, s.scratch, call, counters))
                 return;
               ring_reduce_scatter(wire, s);
             });
@@ -286,7 +286,7 @@ struct Communicator::Impl {
               if (algorithm == Algorithm::parallel) return parallel_all_gather(wire, s);
               if (algorithm == Algorithm::recursive) return recursive_all_gather(wire, s);
               if (algorithm == Algorithm::native &&
-                  transport->all_gather(strand.lane, cuts, dtype, s.scratch, call, counters))
+                  transport->all_gather(strand.channel, cuts, dtype, s.scratch, call, counters))
                 return;
               ring_all_gather(wire, s);
             });
@@ -311,7 +311,7 @@ struct Communicator::Impl {
     const Algorithm algorithm = resolve(options.algorithm, kind, bytes);
     collective(strand, kind, algorithm, options, [&](const Call& call, int tag, Counters& counters) {
       const std::size_t needed = comm::scratch_bytes(transport->kind(), kind, algorithm, cuts, dtype, n);
-      Wire wire(*transport, strand.lane, tag, call, counters);
+      Wire wire(*transport, strand.channel, tag, call, counters);
       body(wire, Slicing{cuts, dtype, op, scratch(strand, options, needed)}, algorithm, call, counters);
     });
   }
@@ -360,14 +360,14 @@ void Communicator::recv(std::span<std::byte> bytes, int from, int tag) { start_r
 Request Communicator::start_send(std::span<const std::byte> bytes, int to, int tag) {
   impl_->check_rank(to);
   TRI_CHECK(tag >= 0 && tag < kTags, "tag {}", tag);
-  Ticket ticket = impl_->transport->send(Lane::user, bytes, to, tag);
+  Ticket ticket = impl_->transport->send(Channel::user, bytes, to, tag);
   impl_->user.counters.add({.steps = 1, .messages = 1, .sent = bytes.size(), .received = 0});
   return Request(std::make_unique<MessageState>(*impl_->transport, std::move(ticket)));
 }
 Request Communicator::start_recv(std::span<std::byte> bytes, int from, int tag) {
   impl_->check_rank(from);
   TRI_CHECK(tag >= 0 && tag < kTags, "tag {}", tag);
-  Ticket ticket = impl_->transport->recv(Lane::user, bytes, from, tag, nullptr);
+  Ticket ticket = impl_->transport->recv(Channel::user, bytes, from, tag, nullptr);
   impl_->user.counters.add({.steps = 1, .messages = 0, .sent = 0, .received = bytes.size()});
   return Request(std::make_unique<MessageState>(*impl_->transport, std::move(ticket)));
 }

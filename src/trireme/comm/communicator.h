@@ -48,7 +48,7 @@ constexpr DType dtype_of() {
 //
 // Calls of one communicator come from one thread at a time, collectives in the same order on all ranks. Every rank ends
 // with the same bits. The `start_` forms return at once; those of collectives run in the order of their issue on a
-// thread made when the first is issued, beside blocking calls, whose order they do not share.
+// thread made when the first is issued, concurrently with blocking calls; the two have no common order.
 //
 // Blocking calls allocate nothing when they are given scratch, or once they have been called with the same sizes.
 // Every call throws: Aborted when some rank has given up, Error when it has waited longer than the world's timeout.

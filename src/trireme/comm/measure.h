@@ -6,7 +6,7 @@
 
 namespace trireme::comm {
 
-// How quick an all-reduce is, and what it moved, beside what its algorithm should move.
+// How quick an all-reduce is, and what it moved, next to what its algorithm should move.
 struct Measurement {
   Algorithm algorithm = Algorithm::native;
   std::size_t bytes = 0;

@@ -36,7 +36,7 @@ Ticket::Ticket(Ticket&& other) noexcept
     : transport_(std::exchange(other.transport_, nullptr)),
       handle_(other.handle_),
       peer_(other.peer_),
-      lane_(other.lane_) {}
+      channel_(other.channel_) {}
 
 Ticket& Ticket::operator=(Ticket&& other) noexcept {
   if (this != &other) {
@@ -44,7 +44,7 @@ Ticket& Ticket::operator=(Ticket&& other) noexcept {
     transport_ = std::exchange(other.transport_, nullptr);
     handle_ = other.handle_;
     peer_ = other.peer_;
-    lane_ = other.lane_;
+    channel_ = other.channel_;
   }
   return *this;
 }

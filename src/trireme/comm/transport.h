@@ -13,9 +13,9 @@ namespace trireme::comm {
 
 // What a transport must give; Communicator builds everything else on it. See docs/adding_a_transport.md.
 
-// Traffic that must not meet: each lane is a message space of its own, used by one thread at a time per rank.
-enum class Lane : std::uint8_t { foreground, background, user };
-inline constexpr int kLanes = 3;
+// Traffic that must not meet: each channel is a message space of its own, used by one thread at a time per rank.
+enum class Channel : std::uint8_t { foreground, background, user };
+inline constexpr int kChannels = 3;
 
 // What a rank is doing, for the message when it waits too long or fails.
 struct Call {
@@ -33,12 +33,12 @@ const char* name_of(TransportKind kind);
 
 class Transport;
 
-// One side of one message under way. Whoever drops it before it is done takes the buffer back first.
+// One side of one message under way. Its destructor takes the buffer back if the message is not done.
 class Ticket {
  public:
   Ticket() = default;
-  Ticket(Transport* transport, Lane lane, int peer, void* handle)
-      : transport_(transport), handle_(handle), peer_(peer), lane_(lane) {}
+  Ticket(Transport* transport, Channel channel, int peer, void* handle)
+      : transport_(transport), handle_(handle), peer_(peer), channel_(channel) {}
   Ticket(Ticket&& other) noexcept;
   Ticket& operator=(Ticket&& other) noexcept;
   ~Ticket();
@@ -46,14 +46,14 @@ class Ticket {
   explicit operator bool() const { return transport_ != nullptr; }
   void* handle() const { return handle_; }  // the transport's own
   int peer() const { return peer_; }
-  Lane lane() const { return lane_; }
+  Channel channel() const { return channel_; }
   void clear() { transport_ = nullptr; }  // for transports: the message is done
 
  private:
   Transport* transport_ = nullptr;
   void* handle_ = nullptr;
   int peer_ = -1;
-  Lane lane_ = Lane::foreground;
+  Channel channel_ = Channel::foreground;
 };
 
 // What happens to a message's bytes when they arrive.
@@ -62,8 +62,8 @@ struct Combine {
   Reduce reduce;
 };
 
-// One rank's end of a group. Messages between two ranks with equal tags in one lane arrive in the order they were sent.
-// Every wait honours the group's timeout and abort(), and throws.
+// One rank's end of a group. Messages between two ranks with equal tags in one channel arrive in the order they were
+// sent. Every wait honours the group's timeout and abort(), and throws.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -74,9 +74,9 @@ class Transport {
   // Collective. Ranks of equal color form a group, ordered by key, then by rank; a negative color gives none.
   virtual std::unique_ptr<Transport> split(int color, int key) = 0;
 
-  virtual Ticket send(Lane lane, std::span<const std::byte> bytes, int to, int tag) = 0;
+  virtual Ticket send(Channel channel, std::span<const std::byte> bytes, int to, int tag) = 0;
   // With `combine`, and only where combines() holds, the bytes are combined into what is there.
-  virtual Ticket recv(Lane lane, std::span<std::byte> bytes, int from, int tag, const Combine* combine) = 0;
+  virtual Ticket recv(Channel channel, std::span<std::byte> bytes, int from, int tag, const Combine* combine) = 0;
   virtual bool combines() const { return false; }
   virtual bool test(Ticket& ticket, const Call& call) = 0;
   virtual void wait(Ticket& ticket, const Call& call) = 0;
@@ -84,13 +84,14 @@ class Transport {
   virtual void cancel(Ticket& ticket) noexcept = 0;
 
   // The transport's own collectives; where a function says false, messages do it. They count what they move.
-  virtual bool barrier(Lane, const Call&, Counters&) { return false; }
-  virtual bool all_reduce(Lane, std::span<const Segment>, DType, Reduce, const Call&, Counters&) { return false; }
-  virtual bool reduce_scatter(Lane, std::span<const Cut>, DType, Reduce, std::span<std::byte> /*scratch*/, const Call&,
-                              Counters&) {
+  virtual bool barrier(Channel, const Call&, Counters&) { return false; }
+  virtual bool all_reduce(Channel, std::span<const Segment>, DType, Reduce, const Call&, Counters&) { return false; }
+  virtual bool reduce_scatter(Channel, std::span<const Cut>, DType, Reduce, std::span<std::byte> /*scratch*/,
+                              const Call&, Counters&) {
     return false;
   }
-  virtual bool all_gather(Lane, std::span<const Cut>, DType, std::span<std::byte> /*scratch*/, const Call&, Counters&) {
+  virtual bool all_gather(Channel, std::span<const Cut>, DType, std::span<std::byte> /*scratch*/, const Call&,
+                          Counters&) {
     return false;
   }
 

@@ -95,7 +95,7 @@ void save_tuning(const Tuning& tuning, const std::string& file) {
   namespace fs = std::filesystem;
   std::error_code error;
   fs::create_directories(fs::path(file).parent_path(), error);
-  // Renamed into place: whoever reads it meanwhile sees one or the other.
+  // Renamed into place: a reader meanwhile sees one or the other.
   const std::string draft = file + ".new";
   std::ofstream out(draft);
   out << to_text(tuning);

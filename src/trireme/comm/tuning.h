@@ -7,7 +7,7 @@
 namespace trireme::comm {
 
 // Which algorithm `automatic` means. Without measurements it is a fixed rule, so that a training run gives the same
-// bits on every machine and day; measurements are used by whoever passes them to a world, and nobody else.
+// bits on every machine and day; measurements are used only by a caller that passes them to a world.
 //
 // The rule: what the transport does itself where it has a way of its own; else recursive up to 32 KiB (few steps) and
 // ring above (few bytes per step, no folding).

@@ -23,8 +23,8 @@ class Wire {
     Combine combine;
   };
 
-  Wire(Transport& transport, Lane lane, int tag, const Call& call, Counters& counters)
-      : transport_(transport), counters_(counters), call_(call), tag_(tag), lane_(lane) {}
+  Wire(Transport& transport, Channel channel, int tag, const Call& call, Counters& counters)
+      : transport_(transport), counters_(counters), call_(call), tag_(tag), channel_(channel) {}
 
   int rank() const { return transport_.rank(); }
   int size() const { return transport_.size(); }
@@ -37,17 +37,17 @@ class Wire {
   Ticket send(std::span<const std::byte> bytes, int to) {
     ++counters_.messages;
     counters_.sent += bytes.size();
-    return transport_.send(lane_, bytes, to, tag_);
+    return transport_.send(channel_, bytes, to, tag_);
   }
   Ticket recv(std::span<std::byte> bytes, int from) {
     counters_.received += bytes.size();
-    return transport_.recv(lane_, bytes, from, tag_, nullptr);
+    return transport_.recv(channel_, bytes, from, tag_, nullptr);
   }
   // `scratch` has room for the message; it is used where the transport cannot combine by itself.
   Incoming recv_combine(std::span<std::byte> into, std::span<std::byte> scratch, int from, const Combine& combine) {
     counters_.received += into.size();
-    if (transport_.combines()) return {transport_.recv(lane_, into, from, tag_, &combine), into, nullptr, combine};
-    return {transport_.recv(lane_, scratch.first(into.size()), from, tag_, nullptr), into, scratch.data(), combine};
+    if (transport_.combines()) return {transport_.recv(channel_, into, from, tag_, &combine), into, nullptr, combine};
+    return {transport_.recv(channel_, scratch.first(into.size()), from, tag_, nullptr), into, scratch.data(), combine};
   }
   void wait(Ticket& ticket) {
     if (ticket) transport_.wait(ticket, call_);
@@ -64,7 +64,7 @@ class Wire {
   Counters& counters_;
   Call call_;
   int tag_;
-  Lane lane_;
+  Channel channel_;
 };
 
 }  // namespace trireme::comm

@@ -114,24 +114,20 @@ std::vector<GraphCall> AsyncStage::calls(const ir::Module& module, Part part, in
 
 std::optional<AsyncStage> async_stage(const Graphs& graphs, const Plan& plan, int stage) {
   if (plan.stages() == 1 || graphs.purpose != Purpose::train) return std::nullopt;
-  const program::Schedule schedule = program::make_schedule(
-      {.pipeline = plan.pipeline, .stages = plan.stages(), .micro_batches = graphs.micro_batches});
-  if (!schedule.asynchronous()) return std::nullopt;
   using Kind = program::PipelineName::Kind;
+  if (plan.pipeline.kind == Kind::zero_bubble_auto) return std::nullopt;  // which takes a while to find
+  const program::Schedule schedule = plan.schedule(graphs.micro_batches);
+  if (!schedule.asynchronous()) return std::nullopt;
   if (plan.pipeline.kind != Kind::pipedream && plan.pipeline.kind != Kind::pipedream_2bw)
     refuse("parallel.pipeline: asynchronous schedules from files are not run yet; the nearest is \"pipedream\"");
   if (plan.precision == Precision::fp16)
     refuse(
         "train.precision = \"fp16\" does not go with an asynchronous pipeline: its scale follows one finite flag of "
         "all stages; the nearest is \"bf16\"");
-  if (plan.offload)
+  if (plan.compress && plan.compress->warmup > 0)
     refuse(
-        "memory.offload does not go with an asynchronous pipeline yet; the nearest is \"none\", or parallel.pipeline = "
-        "\"1f1b\"");
-  if (plan.compress)
-    refuse(
-        "parallel.compress does not go with an asynchronous pipeline yet; the nearest is \"none\", or "
-        "parallel.pipeline = \"1f1b\"");
+        "parallel.compress: a warm-up does not go with an asynchronous pipeline yet, in which updates of two steps are "
+        "under way at once; the nearest is \"int8\", which needs none, or parallel.pipeline = \"1f1b\"");
   const auto at = static_cast<std::size_t>(stage);
   AsyncStage own{.micro_batches = schedule.micro_batches,
                  .delayed = schedule.delayed,

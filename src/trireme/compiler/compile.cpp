@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "trireme/compiler/async_stage.h"
 #include "trireme/compiler/graph_passes.h"
@@ -15,6 +16,7 @@
 #include "trireme/passes/in_flight.h"
 #include "trireme/passes/remat.h"
 #include "trireme/passes/split.h"
+#include "trireme/passes/state_graphs.h"
 #include "trireme/program/check_together.h"
 #include "trireme/program/concatenate.h"
 #include "trireme/program/messages.h"
@@ -22,40 +24,30 @@
 namespace trireme::compiler {
 namespace {
 
+// The order in which the stages work; nothing: there are none.
+struct Order {
+  std::vector<std::vector<program::Action>> stages = {{}};
+  program::MessageOptions messages = {};
+
+  std::vector<program::Action> of(std::size_t stage) const { return stages[stages.size() == 1 ? 0 : stage]; }
+};
+
+Order order_of(const Graphs& graphs, const Plan& plan) {
+  if (plan.stages() == 1 || graphs.purpose != Purpose::train) return {};
+  const program::Schedule schedule = plan.schedule(graphs.micro_batches);
+  return {schedule.stages, {schedule.asynchronous() ? 0 : program::sends_in_flight(schedule)}};
+}
+
 // Without a pipeline: each micro-batch to its end.
-program::LowerOptions step_options(const Graphs& graphs, const Plan& plan, const ir::Mesh& mesh,
-                                   std::vector<program::Action> actions) {
+program::LowerOptions step_options(const Graphs& graphs, const Plan& plan, const ir::Mesh& mesh, const Order& order,
+                                   std::size_t stage) {
   program::LowerOptions lowering = lower_options(plan, mesh);
   lowering.before_tail = {passes::kTies};
   lowering.tail = "update";
   lowering.micro_batches = graphs.micro_batches;
-  lowering.actions = std::move(actions);
+  lowering.actions = order.of(stage);
+  lowering.messages = order.messages;
   return lowering;
-}
-
-// The order in which each stage works; nothing: there are no stages.
-std::vector<std::vector<program::Action>> stage_actions(const Graphs& graphs, const Plan& plan) {
-  if (plan.stages() == 1 || graphs.purpose != Purpose::train) return {{}};
-  const program::Schedule schedule = program::make_schedule(
-      {.pipeline = plan.pipeline, .stages = plan.stages(), .micro_batches = graphs.micro_batches});
-  return schedule.stages;
-}
-
-// Where the ranks of each role are: one role for every stage and every place along h and w.
-std::vector<passes::Places> role_places(const Plan& plan) {
-  std::vector<passes::Places> all = {{}};
-  for (const char* axis : {ir::kPipelineAxis, ir::kHeightAxis, ir::kWidthAxis}) {
-    const int ranks = plan.mesh.size_of(axis);
-    if (ranks == 1) continue;
-    std::vector<passes::Places> further;
-    for (const passes::Places& at : all)
-      for (int place = 0; place < ranks; ++place) {
-        further.push_back(at);
-        further.back()[axis] = place;
-      }
-    all = std::move(further);
-  }
-  return all;
 }
 
 // "stage 1, h 0, w 2".
@@ -89,8 +81,33 @@ void lower_async(RoleBuilder& builder, Role& role, const AsyncStage& stage, cons
   }
 }
 
+// Steps that prune have programs of their own, and so has the one after which the weights are remembered.
+void lower_pruning(RoleBuilder& builder, Compiled& c, const passes::Prune::Options& prune, program::LowerOptions step) {
+  step.before_tail.emplace_back(passes::kPrune);
+  step.after_tail = {passes::kRewind};
+  builder.lower("prune_step", "micro", step);
+  if (prune.rewind) {
+    step.before_tail = {passes::kTies};
+    step.after_tail = {passes::kRemember};
+    builder.lower("remember_step", "micro", step);
+  }
+  std::map<std::int64_t, std::string> special;
+  if (prune.rewind) special[prune.remembered] = "remember_step";
+  for (const std::int64_t at : prune.steps) special[at] = "prune_step";
+  c.steps.clear();
+  std::int64_t next = 0;
+  for (const auto& [at, program] : special) {
+    if (at > next) c.steps.push_back({"step", next});
+    c.steps.push_back({program, at});
+    next = at + 1;
+  }
+  c.steps.push_back({"step", next});
+}
+
+// Adds the names of what its forward phase makes to `forward`, where some of it is to be recomputed.
 Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir::Module& common,
-                  const passes::Places& places, std::vector<program::Action> actions, const CompileOptions& options) {
+                  const passes::Places& places, const Order& order, std::set<std::string>& forward,
+                  const CompileOptions& options) {
   Role role;
   role.name = role_name(places);
   role.places = places;
@@ -103,21 +120,27 @@ Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir:
     std::replace(folder.begin(), folder.end(), ' ', '-');
     dump /= folder;
   }
-  passes.run(role.module, {.dump = dump,
-                           .disabled = options.disabled_passes,
-                           .on_pass = options.on_pass,
-                           .from = first_pass_by_place(plan)});
+  passes::Pipeline::Options run{
+      .dump = dump, .disabled = options.disabled_passes, .on_pass = options.on_pass, .from = first_pass_by_place(plan)};
+  if (plan.recompute && role.module.has_graph("micro")) {
+    run.until = "remat";
+    passes.run(role.module, run);
+    forward.merge(passes::forward_values(role.module.graph("micro")));
+    run.from = std::exchange(run.until, "");
+  }
+  passes.run(role.module, run);
   // Program passes are numbered on from the graph passes.
   RoleBuilder builder(role, plan, plan.mesh.ranks() / plan.stages(),
                       {dump, passes.names().size() + 1, options.on_pass});
   builder.lower("init", "init");
-  builder.lower("derive", "derive");
-  const auto stage = places.find(ir::kPipelineAxis);
-  if (const auto asynchronous = async_stage(graphs, plan, stage == places.end() ? 0 : stage->second)) {
-    lower_async(builder, role, *asynchronous, step_options(graphs, plan, role.module.mesh, {}));
+  builder.lower("refresh", "refresh");
+  const auto place = places.find(ir::kPipelineAxis);
+  const int stage = place == places.end() ? 0 : place->second;
+  if (const auto asynchronous = async_stage(graphs, plan, stage)) {
+    lower_async(builder, role, *asynchronous, step_options(graphs, plan, role.module.mesh, Order{}, 0));
     c.steps = {{"fill", 0}, {"step", 1}};
   } else if (role.module.has_graph("micro")) {
-    program::LowerOptions step = step_options(graphs, plan, role.module.mesh, std::move(actions));
+    program::LowerOptions step = step_options(graphs, plan, role.module.mesh, order, static_cast<std::size_t>(stage));
     builder.lower("step", "micro", step);
     c.steps = {{"step", 0}};
     if (role.module.has_graph(passes::kWarmUpdate)) {
@@ -125,12 +148,13 @@ Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir:
       builder.lower("warm_step", "micro", step);
       c.steps = {{"warm_step", 0}, {"step", plan.compress->warmup}};
     }
+    if (plan.prune) lower_pruning(builder, c, *plan.prune, step);
   }
   builder.lower("eval", "eval");
   builder.lower("predict", "predict");
-  for (const std::int64_t rows : graphs.advance) {
-    builder.lower(advance_graph(rows), advance_graph(rows));
-    c.advance.push_back({advance_graph(rows), rows});
+  for (const std::int64_t rows : graphs.prefill) {
+    builder.lower(prefill_graph(rows), prefill_graph(rows));
+    c.prefill.push_back({prefill_graph(rows), rows});
   }
   c.checked.instructions += builder.checked().instructions;
   c.checked.buffers += builder.checked().buffers;
@@ -153,8 +177,8 @@ std::set<std::vector<int>> places_beyond(const Compiled& c, std::size_t role, co
 }
 
 // Every axis of a role's mesh is a group of its own, and so are several axes over which it has a collective. Roles with
-// the same mesh share a group where their ranks meet in it: stages along pp, servers along theirs. Where ranks exchange
-// messages with servers, all of them are one more; messages between stages have a group for each direction.
+// the same mesh share a group where their ranks meet in it: stages along pp, servers along theirs. Replicas and their
+// servers are groups for their messages; messages between stages have a group for each direction.
 std::vector<program::Group> groups_of(const Compiled& c) {
   const std::vector<Role>& roles = c.roles;
   std::vector<program::Group> groups;
@@ -162,6 +186,7 @@ std::vector<program::Group> groups_of(const Compiled& c) {
     for (program::Group& group : groups) {
       const std::size_t other = group.axes == axes ? group.roles.front() : role;
       if (other != role && roles[other].module.mesh == roles[role].module.mesh &&
+          roles[other].exchange.has_value() == roles[role].exchange.has_value() &&
           places_beyond(c, other, axes) == places_beyond(c, role, axes)) {
         group.roles.push_back(role);
         return;
@@ -170,8 +195,12 @@ std::vector<program::Group> groups_of(const Compiled& c) {
     groups.push_back({axes, {role}});
   };
   if (std::any_of(roles.begin(), roles.end(), [](const Role& role) { return role.exchange.has_value(); })) {
-    groups.push_back({});
-    for (std::size_t r = 0; r < roles.size(); ++r) groups.front().roles.push_back(r);
+    groups.push_back({{kRowAxis, passes::kServerAxis}, {}, program::kServerMessages});
+    groups.push_back({{}, {}, program::kAllServers});
+    for (std::size_t r = 0; r < roles.size(); ++r) {
+      groups[0].roles.push_back(r);
+      if (roles[r].exchange) groups[1].roles.push_back(r);
+    }
   }
   for (std::size_t r = 0; r < roles.size(); ++r)
     for (const ir::Mesh::Axis& axis : roles[r].module.mesh.axes) join({axis.name}, r);
@@ -192,7 +221,8 @@ std::vector<program::Group> groups_of(const Compiled& c) {
           groups.push_back({{ir::kPipelineAxis}, {}, program::message_group(i)});
           for (std::size_t r = 0; r < roles.size(); ++r)
             for (const char* end : {"from", "to"})
-              if (roles[r].places.at(ir::kPipelineAxis) == i.attributes.integer(end)) groups.back().roles.push_back(r);
+              if (!roles[r].exchange && roles[r].places.at(ir::kPipelineAxis) == i.attributes.integer(end))
+                groups.back().roles.push_back(r);
         }
   if (c.asynchronous_pipeline()) {
     groups.push_back({{}, {}, kReports});
@@ -220,9 +250,12 @@ class RoleCheck {
       number[r] = running.size();
       passes::Places rest = role.places;
       rest.erase(ir::kPipelineAxis);
-      running.push_back({role.name, own, {}, exchange, rest.empty() ? "" : " at " + role_name(rest)});
+      running.push_back({role.name, own, {}, exchange, {}, rest.empty() ? "" : " at " + role_name(rest)});
       for (int rank = 0; rank < c_.ranks(); ++rank)
         if (c_.seat(rank).role == r) running.back().ranks.push_back(rank);
+      for (const program::Group& group : c_.groups)
+        if (group.messages == program::kServerMessages)
+          running.back().peers = c_.members(group, running.back().ranks.front());
     }
     std::vector<program::Group> groups = c_.groups;
     for (program::Group& group : groups) {
@@ -261,7 +294,7 @@ std::size_t check_roles(const Compiled& c) {
     messages += RoleCheck(c).run(
         [&](const Role& role, const program::Exchange* exchange) {
           // A role that answers messages has one program for every kind of step.
-          return exchange != nullptr && program != "derive" ? role.find("step") : role.find(program);
+          return exchange != nullptr && program != "refresh" ? role.find("step") : role.find(program);
         },
         exchange_of);
   };
@@ -269,9 +302,9 @@ std::size_t check_roles(const Compiled& c) {
   if (c.asynchronous_pipeline())
     messages += check_async_stages(c);
   else
-    for (const StepProgram& step : c.steps) check(step.program, whole);
+    for (const std::string& program : c.step_programs()) check(program, whole);
   std::vector<std::string> others = {"init", "eval", "predict"};
-  for (const Advance& advance : c.advance) others.push_back(advance.program);
+  for (const Prefill& prefill : c.prefill) others.push_back(prefill.program);
   for (const std::string& other : others)
     if (c.ranks() > 1) check(other, [](const Role&) -> const program::Exchange* { return nullptr; });
   // After the state was set from outside, states are sent unasked.
@@ -283,23 +316,23 @@ std::size_t check_roles(const Compiled& c) {
       states[&role].results.clear();
     }
   if (!c.steps.empty() &&
-      std::all_of(c.roles.begin(), c.roles.end(), [](const Role& role) { return role.find("derive") != nullptr; }))
-    check("derive", [&](const Role& role) { return role.exchange ? &states[&role] : nullptr; });
+      std::all_of(c.roles.begin(), c.roles.end(), [](const Role& role) { return role.find("refresh") != nullptr; }))
+    check("refresh", [&](const Role& role) { return role.exchange ? &states[&role] : nullptr; });
   return messages;
 }
 
 namespace {
 
-// Refuses names of values and states that no stage has.
-void check_names(const Plan& plan, const ir::Module& common, const std::vector<Role>& stages) {
-  if (plan.recompute && common.has_graph("micro")) passes::check_recomputed(common.graph("micro"), *plan.recompute);
+// Refuses names of values and states that no role has.
+void check_names(const Plan& plan, const std::set<std::string>& forward, const std::vector<Role>& roles) {
+  if (plan.recompute && !forward.empty()) passes::check_recomputed(forward, *plan.recompute);
   if (!plan.offload) return;
-  const auto in_any = [&](const auto& has) { return std::any_of(stages.begin(), stages.end(), has); };
+  const auto in_any = [&](const auto& has) { return std::any_of(roles.begin(), roles.end(), has); };
   for (const std::string& name : plan.offload->states)
     if (!in_any([&](const Role& role) { return role.module.find_state(name) != ir::kNone; }))
       refuse("'{}' is to be offloaded, and there is no such state", name);
   std::set<std::string> stored;
-  for (const Role& role : stages)
+  for (const Role& role : roles)
     if (role.module.has_graph("micro"))
       for (const ir::ValueInfo& value : role.module.graph("micro").values) stored.insert(value.name);
   for (const std::string& name : plan.offload->activations)
@@ -327,14 +360,14 @@ void Compilation::run_until(const Plan& plan, const std::string& pass) {
 }
 
 std::vector<program::Action> Compilation::actions(const Plan& plan) const {
-  const std::vector<program::Action> own = stage_actions(graphs_, plan)[stage()];
+  const std::vector<program::Action> own = order_of(graphs_, plan).of(stage());
   return own.empty() ? program::plain_order({.micro_batches = graphs_.micro_batches}) : own;
 }
 
 program::Program Compilation::step(const Plan& plan) const {
   ir::Module module = module_;
   graph_passes(graphs_, plan, {}, at_).run(module, {.from = next_});
-  program::LowerOptions options = step_options(graphs_, plan, module.mesh, stage_actions(graphs_, plan)[stage()]);
+  program::LowerOptions options = step_options(graphs_, plan, module.mesh, order_of(graphs_, plan), stage());
   if (const auto asynchronous = async_stage(graphs_, plan, static_cast<int>(stage()))) {
     options.calls = asynchronous->calls(module, AsyncStage::Part::step, asynchronous->period());
     options.sums_begun = asynchronous->sums_begun(AsyncStage::Part::step);
@@ -348,34 +381,27 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
   c.mesh = plan.mesh;
   c.replicas = plan.mesh.size_of(kRowAxis);
   c.micro_rows = graphs.micro_rows;
+  for (const ir::State& state : graphs.module.states)
+    if (state.trained) c.model_parameters += static_cast<std::uint64_t>(state.global_shape().elements());
   c.micro_batches = graphs.micro_batches;
-  if (!graphs.advance.empty()) c.cache_rows = graphs.cache_rows - graphs.advance.back();
-  if (plan.stages() > 1 && plan.device != device::Kind::cpu)
-    refuse("parallel.mesh = \"{}\": stages on a {} are not done yet; runtime.device = \"cpu\" is", plan.mesh.str(),
-           device::name_of(plan.device));
-  if (plan.is_spatial() && plan.device != device::Kind::cpu)
-    refuse("parallel.mesh = \"{}\": halos are not exchanged on a {} yet; runtime.device = \"cpu\" does it",
-           plan.mesh.str(), device::name_of(plan.device));
+  if (!graphs.prefill.empty()) c.cache_rows = graphs.cache_rows - graphs.prefill.back();
   c.image = image_shape(graphs.module);
   ir::Module common = graphs.module;
   if (const std::string until = first_pass_by_place(plan); !until.empty())
     graph_passes(graphs, plan).run(common, {.dump = options.dump_passes, .on_pass = options.on_pass, .until = until});
-  const std::vector<std::vector<program::Action>> actions = stage_actions(graphs, plan);
+  const Order order = order_of(graphs, plan);
   const std::vector<passes::Places> all_places = role_places(plan);
-  for (const passes::Places& places : all_places) {
-    const auto stage = places.find(ir::kPipelineAxis);
-    c.roles.push_back(compile_rows(c, graphs, plan, common, places,
-                                   actions[stage == places.end() ? 0 : static_cast<std::size_t>(stage->second)],
-                                   options));
-  }
-  if (plan.stages() > 1) check_names(plan, common, c.roles);
+  std::set<std::string> forward;
+  for (const passes::Places& places : all_places)
+    c.roles.push_back(compile_rows(c, graphs, plan, common, places, order, forward, options));
+  if (all_places.size() > 1) check_names(plan, forward, c.roles);
   for (int r = 0; r < plan.mesh.ranks(); ++r) {
     passes::Places own;
     for (const auto& [axis, place] : all_places.front()) own[axis] = plan.mesh.coordinate(r)[plan.mesh.index_of(axis)];
     const auto role = std::find(all_places.begin(), all_places.end(), own);
     c.seats.push_back({static_cast<std::size_t>(role - all_places.begin()), r});
   }
-  add_server_roles(c, graphs, plan, options);
+  add_server_roles(c, graphs, plan, all_places, options);
   c.groups = groups_of(c);
   c.checked.messages += check_roles(c);
   return c;

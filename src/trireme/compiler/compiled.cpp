@@ -48,9 +48,12 @@ std::vector<int> Compiled::members(const program::Group& group, int rank) const 
   // Coordinates along all other axes.
   const auto rest = [&](int r) {
     const ir::Mesh& own = role_of(r).module.mesh;
-    std::vector<int> at = coordinate(r);
-    for (const std::string& axis : group.axes) at[own.index_of(axis)] = 0;
-    return group.axes.empty() ? std::vector<int>{} : at;
+    const std::vector<int> at = coordinate(r);
+    std::map<std::string, int> others;
+    for (std::size_t a = 0; a < own.axes.size() && !group.axes.empty(); ++a)
+      if (std::find(group.axes.begin(), group.axes.end(), own.axes[a].name) == group.axes.end())
+        others[own.axes[a].name] = at[a];
+    return others;
   };
   std::vector<int> met;
   if (!takes_part(rank)) return met;
@@ -61,9 +64,16 @@ std::vector<int> Compiled::members(const program::Group& group, int rank) const 
 
 const std::string& Compiled::step_program(std::int64_t step) const {
   if (steps.empty()) fail("nothing was compiled that does a step");
-  auto found = steps.begin();
-  while (found + 1 != steps.end() && (found + 1)->from <= step) ++found;
-  return found->program;
+  const auto next = std::upper_bound(steps.begin() + 1, steps.end(), step,
+                                     [](std::int64_t at, const StepProgram& program) { return at < program.from; });
+  return (next - 1)->program;
+}
+
+std::vector<std::string> Compiled::step_programs() const {
+  std::vector<std::string> names;
+  for (const StepProgram& step : steps)
+    if (std::find(names.begin(), names.end(), step.program) == names.end()) names.push_back(step.program);
+  return names;
 }
 
 bool Compiled::synchronous() const {
@@ -81,16 +91,6 @@ std::size_t Compiled::tier_bytes(int tier) const {
   std::size_t most = 0;
   for (const Role& role : roles) most = std::max(most, role.tier_bytes[static_cast<std::size_t>(tier)]);
   return most;
-}
-
-std::uint64_t Compiled::parameters() const {
-  std::uint64_t count = 0;
-  std::set<std::string> seen;
-  for (const Role& role : roles)
-    for (const ir::State& state : role.module.states)
-      if (state.trained && seen.insert(state.name).second)
-        count += static_cast<std::uint64_t>(state.global_shape().elements());
-  return count;
 }
 
 std::vector<ir::State> Compiled::saved_states() const {

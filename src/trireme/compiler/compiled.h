@@ -20,12 +20,12 @@ namespace trireme::compiler {
 // What all ranks share that differ only in their coordinate: a module, where its state lies, and its programs.
 //
 //   init      start values from the seed
-//   derive    derived copies after the state was set from outside
+//   refresh   derived copies after the state was set from outside
 //   step …    one update; several such programs where steps differ (see Compiled::step_program)
 //   fill, step …, drain …   of an asynchronous pipeline (see Role::InFlight)
 //   eval      the loss of one micro-batch, forward only
 //   predict   logits of one row
-//   advance…  continues a sequence (see Compiled::advance)
+//   decode, prefill…   continue a sequence by one token, or by a piece of a prompt (see Compiled::prefill)
 struct Role {
   std::string name;
   std::string kind = "worker";  // what its ranks are called
@@ -69,8 +69,8 @@ struct StepProgram {
   std::int64_t from = 0;
 };
 
-// One of the programs that continue a sequence: takes up to `rows` tokens.
-struct Advance {
+// One of the programs that continue a sequence: takes up to `rows` tokens of a prompt. That of one row decodes.
+struct Prefill {
   std::string program;
   std::int64_t rows = 0;
 };
@@ -86,9 +86,10 @@ struct Compiled {
   std::vector<Seat> seats;  // by rank of the run
   std::vector<program::Group> groups;
   std::vector<StepProgram> steps;  // by rising first step
-  std::vector<Advance> advance;    // by rising rows
+  std::vector<Prefill> prefill;    // by rising rows, decode first
   program::CheckReport checked;    // over all programs of the first role
-  std::int64_t micro_rows = 0;     // of all replicas together
+  std::uint64_t model_parameters = 0;
+  std::int64_t micro_rows = 0;  // of all replicas together
   int micro_batches = 1;
   int replicas = 1;             // ranks that share the rows
   std::int64_t cache_rows = 0;  // tokens of a sequence that the caches hold
@@ -105,6 +106,8 @@ struct Compiled {
   // The ranks that `rank` meets in a group, itself among them, in the order of their coordinates; none where it is no
   // member.
   std::vector<int> members(const program::Group& group, int rank) const;
+  // The programs that do steps, each once.
+  std::vector<std::string> step_programs() const;
   // The name of the program that does a step, counted from 0.
   const std::string& step_program(std::int64_t step) const;
   // Whether every step of every rank ends with the same weights; otherwise ranks go at their own pace.
@@ -114,7 +117,7 @@ struct Compiled {
   // The largest planned peak of any rank.
   std::size_t arena_bytes() const;
   std::size_t tier_bytes(int tier) const;
-  std::uint64_t parameters() const;
+  std::uint64_t parameters() const { return model_parameters; }
   // All that checkpoints hold, each state once, as one of the roles that store it has it.
   std::vector<ir::State> saved_states() const;
 };

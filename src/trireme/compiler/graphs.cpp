@@ -6,7 +6,7 @@
 
 namespace trireme::compiler {
 
-std::string advance_graph(std::int64_t rows) { return fmt::format("advance{}", rows); }
+std::string prefill_graph(std::int64_t rows) { return rows == 1 ? "decode" : fmt::format("prefill{}", rows); }
 
 std::string digest_of(const Graphs& graphs) {
   std::string text;

@@ -11,9 +11,9 @@ namespace trireme::compiler {
 
 // What the programs are for: state that a purpose does not need is not part of its layout.
 enum class Purpose {
-  train,     // init, derive, step, eval, predict
-  evaluate,  // init, derive, eval
-  generate,  // init, derive, advance
+  train,     // init, refresh, step, eval, predict
+  evaluate,  // init, refresh, eval
+  generate,  // init, refresh, decode, prefill…
 };
 
 // What is computed, before any technique: the model's forward graphs, and how it is trained. The other half of what
@@ -25,14 +25,14 @@ struct Graphs {
   ir::Module module;
   std::int64_t micro_rows = 1;  // rows of one micro-batch, all replicas' together
   int micro_batches = 1;
-  std::vector<std::int64_t> advance = {};  // tokens that each graph which continues a sequence takes, rising
+  std::vector<std::int64_t> prefill = {};  // tokens that each graph which continues a sequence takes, rising
   std::int64_t cache_rows = 0;             // tokens of a sequence that the caches are to hold
   passes::Optimizer::Options optimizer = {};
   passes::LossScale::Options loss_scale = {};  // used by fp16
 };
 
-// The graph that continues a sequence by so many tokens.
-std::string advance_graph(std::int64_t rows);
+// The graph that continues a sequence by so many tokens: "decode" for one, "prefill32" for a piece of a prompt.
+std::string prefill_graph(std::int64_t rows);
 
 // A short digest of the model: the names and types of its states and the ops of its graphs, for any batch size.
 std::string digest_of(const Graphs& graphs);

@@ -13,13 +13,15 @@ program::CollectiveOptions collective_options(const Plan& plan, const ir::Mesh& 
   program::CollectiveOptions options;
   options.overlap = plan.overlap;
   options.ahead = plan.bucket;
-  if (plan.device != device::Kind::cpu) return options;  // what they need lies in the host's memory
-  options.scratch = [algorithm = plan.allreduce, mesh, transport = plan.transport](const program::Instruction& i) {
+  options.own_reductions = plan.device == device::Kind::cpu;
+  options.scratch = [algorithm = plan.allreduce, mesh, transport = plan.transport,
+                     device = plan.device](const program::Instruction& i) -> std::size_t {
     if (ops::is_halo(*i.op)) {
       const ops::Halo halo(i.attributes);
       const std::size_t row = ops::halo_row_bytes(i.inputs.front().type, halo.dim);
       return ops::halo_scratch(ops::halo_messages(halo, i.op->name == ops::kHaloReduce, row), row);
     }
+    if (device != device::Kind::cpu) return 0;  // what the others need lies in the host's memory
     const int ranks = mesh.size_of(i.attributes.text("axis"));
     const DType dtype = i.inputs.front().type.dtype;
     std::vector<comm::Segment> segments;

@@ -11,6 +11,8 @@
 #include "trireme/passes/compress_messages.h"
 #include "trireme/passes/offload.h"
 #include "trireme/passes/propagate.h"
+#include "trireme/passes/prune.h"
+#include "trireme/passes/quantize_weights.h"
 #include "trireme/passes/server.h"
 #include "trireme/program/schedule/generate.h"
 
@@ -34,13 +36,23 @@ struct Plan {
   // Of parameters, inputs and values, beyond the rows of the batch.
   std::vector<passes::Annotation> sharding = {};
   int zero = 0;
+  bool own_statistics = false;  // batch norms take those of each rank's own rows
+  bool async_tp = false;        // products in parts, to be overlapped with the collectives before and behind them
   // Of a mesh with an axis pp: the order of the stages' work, and the layers of each part; empty: balanced by cost.
   program::PipelineName pipeline = {};
+  int max_held = 0;  // zero-bubble:auto: micro-batches that a stage may hold; 0: any number
   std::vector<std::int64_t> stage_layers = {};
   std::optional<passes::CompressMessages::Kind> messages = {};  // between stages; nothing: sent as they are
   std::optional<passes::CompressGradients::Options> compress = {};
   std::optional<passes::CompressActivations::Kind> activations = {};  // nothing: saved as they are
   std::optional<passes::ServerOptions> server = {};
+  std::optional<passes::Prune::Options> prune = {};  // nothing: every element is trained
+
+  // Outside training: weights stored as codes; what linear layers read is summed up.
+  std::optional<passes::QuantizeWeights::Options> weights = {};
+  std::optional<passes::QuantizeWeights::Options> observed = {};
+  // In training: weights are rounded to codes where they are read.
+  std::optional<passes::QuantizeWeights::Options> rounded = {};
 
   std::size_t bucket = std::size_t{25} << 20;  // bytes of gradients reduced together
   bool overlap = true;                         // collectives on a stream of their own
@@ -58,6 +70,13 @@ struct Plan {
   // Whether heights or widths of images are sharded.
   bool is_spatial() const { return mesh.size_of(ir::kHeightAxis) * mesh.size_of(ir::kWidthAxis) > 1; }
   int stages() const { return mesh.size_of(ir::kPipelineAxis); }
+  // In which order the stages work.
+  program::Schedule schedule(int micro_batches) const {
+    return program::make_schedule({.pipeline = pipeline,
+                                   .stages = stages(),
+                                   .micro_batches = micro_batches,
+                                   .max_held = max_held == 0 ? std::vector<int>{} : std::vector<int>{max_held}});
+  }
   // Of the model, each of which is a chunk of a stage.
   int parts() const { return stages() * (stages() > 1 ? pipeline.chunks : 1); }
 };

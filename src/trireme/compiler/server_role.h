@@ -3,8 +3,9 @@
 
 namespace trireme::compiler {
 
-// Adds a role and a seat for each server of the plan, behind the first role, whose ranks are the workers.
-// `options.dump_passes` gets a folder for each.
-void add_server_roles(Compiled& c, const Graphs& graphs, const Plan& plan, const CompileOptions& options);
+// Adds the roles and seats of the plan's servers behind those of the workers, of which there is a role for each of
+// `places`: each of them has servers of its own. `options.dump_passes` gets a folder for each.
+void add_server_roles(Compiled& c, const Graphs& graphs, const Plan& plan, const std::vector<passes::Places>& places,
+                      const CompileOptions& options);
 
 }  // namespace trireme::compiler

@@ -13,7 +13,7 @@ void check_failed(const char* condition, const char* file, int line, const std::
   std::fprintf(stderr, "finding: %s:%d: %s: %s\n", file, line, condition, message.c_str());
   std::abort();
 #endif
-  fail("internal error at {}:{}: {} does not hold{}{}", base != nullptr ? base + 1 : file, line, condition,
+  fail("internal error at {}:{}: check {} failed{}{}", base != nullptr ? base + 1 : file, line, condition,
        message.empty() ? "" : ": ", message);
 }
 

@@ -21,7 +21,7 @@ TokenType narrowest(std::int64_t vocab) {
 }  // namespace
 
 TokenStream encode_text(std::span<const TextFile> files, const Tokenizer& tokenizer, const EncodeOptions& options,
-                        std::uint64_t most_bytes, const std::string& key) {
+                        std::uint64_t max_bytes, const std::string& key) {
   const TokenType type = narrowest(tokenizer.vocab());
   const auto width = static_cast<std::size_t>(type);
   EncodeOptions with_check = options;
@@ -30,7 +30,7 @@ TokenStream encode_text(std::span<const TextFile> files, const Tokenizer& tokeni
     if (p.bytes < std::min(kSample, p.total_bytes)) return;
     const double foreseen = static_cast<double>(p.tokens * width) * static_cast<double>(p.total_bytes) /
                             static_cast<double>(std::max<std::uint64_t>(1, p.bytes));
-    if (foreseen > static_cast<double>(most_bytes))
+    if (foreseen > static_cast<double>(max_bytes))
       refuse(
           "{}: its tokens would take about {} of memory, more than half of what there is; write them to a file with "
           "`trireme tokenize --tokenizer … --out data.bin …` and name that in data.tokens",

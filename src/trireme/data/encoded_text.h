@@ -10,8 +10,8 @@
 namespace trireme::data {
 
 // The documents of `files` as tokens in memory, in the narrowest width that holds the vocabulary. Refuses, as soon as
-// it can be foreseen, text whose tokens would take more than `most_bytes`, and says what to do instead.
+// it can be foreseen, text whose tokens would take more than `max_bytes`, and says what to do instead.
 TokenStream encode_text(std::span<const TextFile> files, const Tokenizer& tokenizer, const EncodeOptions& options,
-                        std::uint64_t most_bytes, const std::string& key);
+                        std::uint64_t max_bytes, const std::string& key);
 
 }  // namespace trireme::data

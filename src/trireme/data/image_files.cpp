@@ -137,7 +137,7 @@ ImageFiles open_folder(const fs::path& folder, const std::string& key) {
   refuse("{}: there are no training images in {}{}", key, folder.string(), advice_for(folder));
 }
 
-std::int64_t most_of(std::span<const std::byte> labels) {
+std::int64_t max_label(std::span<const std::byte> labels) {
   const auto most = std::max_element(labels.begin(), labels.end());
   return most == labels.end() ? -1 : std::to_integer<std::int64_t>(*most);
 }
@@ -209,7 +209,7 @@ ImageSet idx_images(std::span<const std::byte> images, const std::string& images
   if (extents[1] != extents[2] || extents[1] == 0 || channels == 0)
     refuse("{}: its images are {}×{}×{}; square ones of at least one pixel and channel are needed", images_name,
            extents[1], extents[2], channels);
-  ImageSet set{"IDX", extents[1], channels, most_of(marks.elements) + 1, false, {}};
+  ImageSet set{"IDX", extents[1], channels, max_label(marks.elements) + 1, false, {}};
   set.pieces.push_back({images_name, {}, pixels.elements, set.bytes_per_image(), marks.elements, 1, extents[0], 0});
   return set;
 }

@@ -56,7 +56,7 @@ std::optional<std::uint64_t> size_of(const Counts& counts) {
 
 MegatronIndex parse_megatron_index(std::span<const std::byte> bytes, std::uint64_t bin_bytes, const std::string& name) {
   if (bytes.size() < kHeaderBytes || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
-    refuse("{}: not an index of Megatron's format, though it lies beside a token file of its name", name);
+    refuse("{}: not an index of Megatron's format, though it lies next to a token file of its name", name);
   const auto version = load<std::uint64_t>(bytes, kMagic.size());
   if (version != 1) refuse("{}: version {} of Megatron's index is not known (1 is)", name, version);
   const TokenType type = type_of(load<std::uint8_t>(bytes, kMagic.size() + 8), name);

@@ -20,7 +20,7 @@ struct TokenSource {
 // Maps the token files that `patterns` name (files or globs, each glob's files sorted by name). Without mixing weights
 // they make one source, end to end; with them ("shard-*.bin@0.7", on every pattern or none) one source each.
 //
-// Known by their first bytes: llm.c's files (uint16 and uint32) and Megatron's .bin with its .idx beside it; anything
+// Known by their first bytes: llm.c's files (uint16 and uint32) and Megatron's .bin with its .idx next to it; anything
 // else is raw little-endian tokens of `token_type` ("auto": uint16 if vocab <= 65536, else uint32). `key` names the
 // configuration key in errors. Refuses what is missing, empty, malformed or begins with tokens beyond the vocabulary,
 // and with "auto" what looks like something else (token_layout.h). `random`: samples will be read in no order, and of

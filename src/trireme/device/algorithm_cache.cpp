@@ -1,15 +1,14 @@
 #include "trireme/device/algorithm_cache.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string_view>
-
-#include <fmt/format.h>
-#include <xxhash.h>
 
 namespace trireme::device {
 namespace {

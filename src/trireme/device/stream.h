@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -51,6 +52,13 @@ class Streams {
   virtual void* native(std::size_t stream = 0) const = 0;  // for Launch::native_stream
   // Within the device's memory, or between it and a HostBlock or what `host_memory` gave.
   virtual void copy(void* to, const void* from, std::size_t bytes, std::size_t stream = 0) = 0;
+  // So many runs of `bytes`, each a stride further on than the one before it.
+  struct Runs {
+    std::byte* first = nullptr;
+    std::size_t stride = 0;
+  };
+  virtual void copy_runs(const Runs& to, const Runs& from, std::size_t bytes, std::size_t count,
+                         std::size_t stream) = 0;
   // Many of them within the device's memory at once; none may touch what another writes.
   virtual void copy_all(std::span<const Copy> copies, std::size_t stream) = 0;
   // A call on the host in the stream's order. It must not throw, nor touch the device.
@@ -58,8 +66,9 @@ class Streams {
   // Whether `copy` may read this memory of the host.
   virtual bool reads(const void* memory) const = 0;
 
-  // From here on the other streams, all `except` one if that is not 0, start after what stream 0 has been given.
-  virtual void fork(std::size_t except = 0) = 0;
+  // From here on the other streams, except those of the set, start after what stream 0 has been given.
+  using Set = std::uint32_t;  // bit s: stream s
+  virtual void fork(Set except = 0) = 0;
   // Stream 0 goes on after what the stream has been given. Gives the seconds for which the calling thread waited.
   virtual double join(std::size_t stream) = 0;
   // The calling thread waits for all that the streams, or one of them, have been given.

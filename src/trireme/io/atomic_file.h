@@ -8,7 +8,7 @@
 namespace trireme::io {
 
 // A file that appears whole or not at all: written under another name in the same folder, flushed to the disk, then
-// renamed over the target. Whoever opens the target sees the old content or the new one, also after a crash.
+// renamed over the target. A reader of the target sees the old content or the new one, also after a crash.
 //
 //   AtomicFile file("run.json");
 //   file.write(text);

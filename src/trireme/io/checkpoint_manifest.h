@@ -11,7 +11,7 @@
 namespace trireme::io {
 
 // What a checkpoint folder holds: manifest.json describes every saved tensor by its global shape and the slices of it
-// that lie in safetensors files beside it. A rank writes the slices it owns into a file of its own; whoever reads puts
+// that lie in safetensors files next to it. A rank writes the slices it owns into a file of its own; a reader puts
 // any set of slices that tile a tensor together again, so a run may go on with other ranks than it began with.
 struct CheckpointSlice {
   std::string file;  // where slice_entry names it

@@ -8,6 +8,7 @@
 #include "trireme/core/mapped_file.h"
 #include "trireme/core/text.h"
 #include "trireme/io/checksum.h"
+#include "trireme/io/packed_zeros.h"
 #include "trireme/io/safetensors_header.h"
 
 namespace trireme::io {
@@ -58,6 +59,11 @@ void copy_shared(const ir::Slice& from_block, const std::byte* from, const ir::S
     std::memcpy(to + offset_in(to_block, r), from + offset_in(from_block, r), run_bytes);
 }
 
+// Whether an entry of a file is a slice of floats without its zeros (packed_zeros.h).
+bool is_packed(const TensorType& stored, const TensorType& slice) {
+  return stored.dtype == DType::u8 && stored.shape.rank() == 1 && slice.dtype == DType::f32;
+}
+
 bool overlap(const ir::Slice& a, const ir::Slice& b) {
   for (int d = 0; d < a.extent.rank(); ++d)
     if (a.start[d] >= b.start[d] + b.extent[d] || b.start[d] >= a.start[d] + a.extent[d]) return false;
@@ -94,7 +100,7 @@ void CheckpointReader::check_slices() const {
       const TensorType expected{tensor.type.dtype, slice.extent};
       const std::string entry = slice_entry(tensor.name, slice.number);
       const SafetensorsFile::Tensor& found = file.at(entry);
-      if (found.type != expected)
+      if (found.type != expected && !is_packed(found.type, expected))
         refuse("{}: tensor {} is {}, the manifest says {}", file.path(), for_message(entry), found.type.str(),
                expected.str());
       ++used[slice.file];
@@ -119,9 +125,13 @@ const CheckpointTensor& CheckpointReader::at(std::string_view name) const {
          close ? fmt::format(" (the nearest is {})", for_message(*close)) : "");
 }
 
+const SafetensorsFile::Tensor& CheckpointReader::entry(const CheckpointTensor& tensor,
+                                                       const CheckpointSlice& slice) const {
+  return files_.at(slice.file).at(slice_entry(tensor.name, slice.number));
+}
+
 std::span<const std::byte> CheckpointReader::bytes(const CheckpointTensor& tensor, const CheckpointSlice& slice) const {
-  const SafetensorsFile& file = files_.at(slice.file);
-  return file.bytes(file.at(slice_entry(tensor.name, slice.number)));
+  return files_.at(slice.file).bytes(entry(tensor, slice));
 }
 
 void CheckpointReader::check_sum(const CheckpointTensor& tensor, const CheckpointSlice& slice) const {
@@ -157,14 +167,23 @@ void CheckpointReader::read(const CheckpointTensor& tensor, const ir::Slice& wan
     const ir::Slice to = as_rows ? ir::in_rows(wanted, whole) : wanted;
     if (!overlap(from, to)) continue;
     if (!verified_) check_sum(tensor, slice);
-    copy_shared(from, bytes(tensor, slice).data(), to, out.data(), size_of(tensor.type.dtype));
+    const std::span<const std::byte> stored_bytes = bytes(tensor, slice);
+    std::vector<float> dense;
+    if (is_packed(entry(tensor, slice).type, {tensor.type.dtype, slice.extent})) {
+      dense.resize(static_cast<std::size_t>(slice.extent.elements()));
+      if (!unpack_zeros(stored_bytes, dense))
+        refuse("{}: tensor {}: is not what {} elements are packed to", (folder_ / slice.file).string(),
+               for_message(tensor.name), dense.size());
+    }
+    copy_shared(from, dense.empty() ? stored_bytes.data() : std::as_bytes(std::span(dense)).data(), to, out.data(),
+                size_of(tensor.type.dtype));
     release(tensor, slice);
   }
 }
 
 void CheckpointReader::release(const CheckpointTensor& tensor, const CheckpointSlice& slice) const {
-  const SafetensorsFile& file = files_.at(slice.file);
-  file.release(file.at(slice_entry(tensor.name, slice.number)), 0, slice.extent.elements());
+  const SafetensorsFile::Tensor& stored = entry(tensor, slice);
+  files_.at(slice.file).release(stored, 0, stored.type.shape.elements());
 }
 
 }  // namespace trireme::io

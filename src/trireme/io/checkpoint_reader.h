@@ -45,6 +45,7 @@ class CheckpointReader {
   void check_sum(const CheckpointTensor& tensor, const CheckpointSlice& slice) const;
   // The file's pages need not stay in memory once they were looked at.
   void release(const CheckpointTensor& tensor, const CheckpointSlice& slice) const;
+  const SafetensorsFile::Tensor& entry(const CheckpointTensor& tensor, const CheckpointSlice& slice) const;
   std::span<const std::byte> bytes(const CheckpointTensor& tensor, const CheckpointSlice& slice) const;
 
   std::filesystem::path folder_;

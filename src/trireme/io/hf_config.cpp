@@ -115,6 +115,12 @@ void write_gpt2(const ModelConfig& m, Json& out) {
   out["n_positions"] = m.context;
   out["n_embd"] = m.width;
   out["n_layer"] = m.layers;
+  if (m.head_dim != 0 && m.head_dim * m.heads != m.width)
+    refuse(
+        "model.heads = {} of model.head_dim = {} are not model.width = {} together, and transformers' GPT-2 has no "
+        "other "
+        "heads; a llama may (model.family)",
+        m.heads, m.head_dim, m.width);
   out["n_head"] = m.heads;
   out["n_inner"] = m.ffn == 4 * m.width ? Json() : Json(m.ffn);
   out["activation_function"] = "gelu_new";
@@ -137,7 +143,7 @@ struct Rope {
   friend bool operator==(const Rope&, const Rope&) = default;
 };
 
-// `s` is rope_scaling (transformers 4) or rope_parameters (5). `theta` is what stands beside it.
+// `s` is rope_scaling (transformers 4) or rope_parameters (5). `theta` is what stands next to it.
 Rope read_rope(const HfSettings& s, double theta, std::int64_t context) {
   Rope rope;
   rope.theta = s.positive({"rope_theta"}, theta);
@@ -151,7 +157,7 @@ Rope read_rope(const HfSettings& s, double theta, std::int64_t context) {
   if (type != "linear" && type != "llama3")
     s.refuse_value(spelling, "not computed by this version (default, linear and llama3 are)");
   rope.scaling = type;
-  if (!s.has("factor")) s.refuse_value(spelling, "needs a factor beside it");
+  if (!s.has("factor")) s.refuse_value(spelling, "needs a factor");
   rope.factor = s.positive({"factor"}, 1);
   if (type == "linear") return rope;
   rope.low = s.positive({"low_freq_factor"}, 1);

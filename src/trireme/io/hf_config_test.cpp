@@ -118,8 +118,7 @@ TEST_F(HfConfigTest, ContradictionsAreRefused) {
   EXPECT_EQ(refused(llama(R"(,"num_attention_heads":4,"num_key_value_heads":3)")),
             "num_key_value_heads = 3: does not divide the 4 heads");
   EXPECT_EQ(refused(gpt2(R"(,"n_head":7)")), "n_embd is absent: not a multiple of the 7 heads");
-  EXPECT_EQ(refused(llama(R"(,"rope_scaling":{"type":"linear"})")),
-            "rope_scaling.type = \"linear\": needs a factor beside it");
+  EXPECT_EQ(refused(llama(R"(,"rope_scaling":{"type":"linear"})")), "rope_scaling.type = \"linear\": needs a factor");
 }
 
 TEST_F(HfConfigTest, UnknownModelsAreRefusedWithTheNearestName) {

@@ -26,7 +26,7 @@ std::size_t rounded_up(std::size_t bytes) {
   return (bytes + kStagingAlignment - 1) / kStagingAlignment * kStagingAlignment;
 }
 
-// Past the caches: nobody reads the copy but the disk, and the computation beside us wants its cache lines.
+// Past the caches: nobody reads the copy but the disk, and the computation that runs meanwhile wants its cache lines.
 void copy_past_cache(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes == 0) return;  // the pointers may be null
   const hn::ScalableTag<std::uint8_t> d;
@@ -44,7 +44,7 @@ SafetensorsLayout layout_of(std::span<const ShardTensor> tensors) {
   std::vector<std::pair<std::string, TensorType>> types;
   types.reserve(tensors.size());
   for (const ShardTensor& t : tensors) {
-    types.emplace_back(slice_entry(t.name, t.number), TensorType{t.type.dtype, t.extent});
+    types.emplace_back(slice_entry(t.name, t.number), t.stored());
     TRI_CHECK(t.read || t.bytes.size() == types.back().second.bytes(), "{}: {} bytes for {}", t.name, t.bytes.size(),
               types.back().second.str());
   }
@@ -66,7 +66,7 @@ class Shard {
     sources_.push_back({std::as_bytes(std::span(layout_.head)), layout_.head.size(), nullptr});
     for (const std::size_t i : layout_.order) {
       const ShardTensor& t = tensors[i];
-      sources_.push_back({t.bytes, TensorType{t.type.dtype, t.extent}.bytes(), t.read ? &t.read : nullptr});
+      sources_.push_back({t.bytes, t.stored().bytes(), t.read ? &t.read : nullptr});
     }
   }
 

@@ -21,7 +21,14 @@ struct ShardTensor {
   std::span<const std::byte> bytes;  // the slice, row-major
   // Instead of `bytes`, where the slice is not in memory: gives some of it, from a byte on.
   std::function<void(std::size_t offset, std::span<std::byte> out)> read = {};
-  int number = 0;  // of the slice among those of the same tensor in the file
+  int number = 0;       // of the slice among those of the same tensor in the file
+  bool packed = false;  // `bytes` are those of pack_zeros (packed_zeros.h)
+
+  // As what it stands in the file.
+  TensorType stored() const {
+    if (packed) return {DType::u8, {static_cast<std::int64_t>(bytes.size())}};
+    return {type.dtype, extent};
+  }
 };
 
 // Writes the tensors to the safetensors file `folder`/`file`, by way of `staging`: bytes are copied there, then written

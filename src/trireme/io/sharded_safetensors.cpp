@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
-// A file of the folder itself: a name, not a way. Links are for whoever owns the folder to set.
+// A file of the folder itself: a name, not a way. Links are for the folder's owner to set.
 void check_name(const std::string& name) {
   if (name.find('/') != std::string::npos || name.find('\\') != std::string::npos)
     refuse("weight_map names {}, which is not a file of this folder", for_message(name));

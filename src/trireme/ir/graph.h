@@ -87,7 +87,7 @@ struct Node {
   Phase phase = Phase::forward;
   std::int32_t stage = 0;
   bool barrier = false;  // recomputed: clean-up leaves it alone
-  bool on_host = false;  // of a device beside the CPU: done by the host's cores, on values in the host's memory
+  bool on_host = false;  // on an accelerator: done by the host's cores, on values in the host's memory
   friend bool operator==(const Node&, const Node&) = default;
 };
 

@@ -65,7 +65,8 @@ Mesh parse_mesh(std::string_view text) {
     if (equals == std::string_view::npos) refuse("mesh axis '{}' must look like dp=2", item);
     const std::string name(trim(item.substr(0, equals)));
     const std::string_view number = trim(item.substr(equals + 1));
-    if (std::find(kAxes.begin(), kAxes.end(), name) == kAxes.end())
+    // A graph's mesh may have an axis in parts (ir/axis_parts.h).
+    if (std::find(kAxes.begin(), kAxes.end(), name.substr(0, name.find('.'))) == kAxes.end())
       refuse("unknown mesh axis '{}': the axes are {}", name, fmt::join(kAxes, ", "));
     int size = 0;
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), size);

@@ -64,7 +64,7 @@ class Line {
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
     if (error != std::errc()) fail("expected a whole number before '{}'", near());
-    advance(end);
+    skip_to(end);
     return value;
   }
 
@@ -79,7 +79,7 @@ class Line {
     double value = 0;
     const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
     if (error != std::errc()) fail("expected a number before '{}'", near());
-    advance(end);
+    skip_to(end);
     return value;
   }
 
@@ -128,7 +128,7 @@ class Line {
     while (!rest_.empty() && (rest_.front() == ' ' || rest_.front() == '\t' || rest_.front() == '\r'))
       rest_.remove_prefix(1);
   }
-  void advance(const char* end) {
+  void skip_to(const char* end) {
     rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
     skip();
   }

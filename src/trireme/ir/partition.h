@@ -38,7 +38,7 @@ class PartitionContext {
   virtual int size_of(const std::string& axis) const = 0;
   // Ranks along all axes that shard partitioned factors.
   virtual std::int64_t parts() const = 0;
-  // This rank's place along an axis: i64 [].
+  // This rank's place along an axis, or among the ranks along several ("dp+tp", outermost first): i64 [].
   virtual ValueId place(const std::string& axis) = 0;
   // The same along an axis over which extents differ by rank (ir::is_spatial), so that the graph is made for one place.
   virtual int fixed_place(const std::string& axis) const = 0;
@@ -54,6 +54,11 @@ class PartitionContext {
 
   // `terms` marks an output of which each rank along the axes that shard partitioned factors has one term of the sum.
   virtual void set(std::size_t output, ValueId value, bool terms = false) = 0;
+
+  // Whether statistics over partitioned factors are to be those of each rank's own elements.
+  virtual bool own_statistics() const = 0;
+  // An output that is another on each rank along those axes: only nodes that are sharded as this one may read it.
+  virtual void set_own(std::size_t output, ValueId value) = 0;
 };
 
 }  // namespace trireme::ir

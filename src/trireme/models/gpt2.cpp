@@ -13,6 +13,7 @@ using ir::Value;
 // As Hugging Face's GPT2LMHeadModel: learned positions, pre-norm blocks, GELU by tanh, the head tied to the embedding.
 Value build(const Builder& b, const Batch& in, const ModelConfig& c) {
   const std::int64_t sequence = in.tokens.shape()[1];
+  const std::int64_t head_dim = c.head_dim > 0 ? c.head_dim : c.width / c.heads;
   const Builder wte = b.scope("wte");
   const LinearOptions plain{.bias = true, .deviation = c.init_std};
   const LinearOptions into_residual{.bias = true,
@@ -25,11 +26,10 @@ Value build(const Builder& b, const Batch& in, const ModelConfig& c) {
   for (int i = 0; i < c.layers; ++i) {
     const Builder k = b.scope("blocks", i);
     const Builder a = k.scope("attn");
-    const Value qkv =
-        linear(a.scope("qkv"), layer_norm(k.scope("ln1"), x, c.norm_eps), {3, c.heads, c.width / c.heads}, plain);
+    const Value qkv = linear(a.scope("qkv"), layer_norm(k.scope("ln1"), x, c.norm_eps), {3, c.heads, head_dim}, plain);
     const Value heads = ir::apply1("attention", {a.here(qkv)});
-    const Value mixed =
-        linear(a.scope("proj"), reshape(heads, in.tokens.shape() + Shape{c.width}), {c.width}, into_residual);
+    const Value mixed = linear(a.scope("proj"), reshape(heads, in.tokens.shape() + Shape{c.heads * head_dim}),
+                               {c.width}, into_residual);
     x = add(k.here(x), dropout(a.scope("dropout"), mixed, c.dropout));
     const Builder m = k.scope("mlp");
     const Value up = gelu_tanh(linear(m.scope("up"), layer_norm(k.scope("ln2"), x, c.norm_eps), {c.ffn}, plain));

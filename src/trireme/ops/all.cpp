@@ -7,6 +7,7 @@
 #include "trireme/ops/collective/collective.h"
 #include "trireme/ops/collective/halo.h"
 #include "trireme/ops/collective/message.h"
+#include "trireme/ops/compress/keep_largest.h"
 #include "trireme/ops/compress/orthonormalise.h"
 #include "trireme/ops/compress/pack.h"
 #include "trireme/ops/compress/take_largest.h"
@@ -43,6 +44,8 @@
 #include "trireme/ops/optimizer/sgd.h"
 #include "trireme/ops/quantize/fp8.h"
 #include "trireme/ops/quantize/quantize_int8.h"
+#include "trireme/ops/quantize/quantized_linear.h"
+#include "trireme/ops/quantize/round_to_codes.h"
 #include "trireme/ops/random/dropout.h"
 #include "trireme/ops/random/random_init.h"
 #include "trireme/ops/shape/reduce.h"
@@ -148,6 +151,8 @@ ir::Registry builtin() {
   registry.add(orthonormalise_def());
   registry.add(take_largest_def());
   registry.add(add_taken_def());
+  registry.add(keep_largest_def());
+  registry.add(ramp_def());
   registry.add(push_def());
   registry.add(pull_def());
   registry.add(send_def());
@@ -171,6 +176,10 @@ ir::Registry builtin() {
 
   registry.add(quantize_int8_def());
   registry.add(dequantize_int8_def());
+  registry.add(quantized_linear_def());
+  registry.add(quantized_embedding_def());
+  registry.add(dequantize_rows_def());
+  registry.add(round_to_codes_def());
 
   add_cuda_kernels(registry);
   return registry;

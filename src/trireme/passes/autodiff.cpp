@@ -217,7 +217,7 @@ class Differentiator {
     }
   }
 
-  // Two contributions are each rounded once and their sum once more; further ones would lose what is small beside it.
+  // Two contributions are each rounded once and their sum once more; further ones would lose what is small against it.
   DType sum_type(const std::vector<ValueId>& parts) const {
     const DType own = graph().type(parts.front()).dtype;
     const bool alike =

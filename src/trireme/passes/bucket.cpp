@@ -37,7 +37,7 @@ class Buckets {
     std::map<std::string, std::vector<Candidate>> kinds;
     for (std::size_t n = 0; n < graph_.nodes.size(); ++n)
       if (graph_.nodes[n].op->traits.collective && !ops::is_message(*graph_.nodes[n].op) &&
-          !ops::is_halo(*graph_.nodes[n].op) && !between_stages(n))
+          !ops::is_halo(*graph_.nodes[n].op) && !between_stages(n) && !gathers_values(graph_.nodes[n]))
         kinds[kind_of(n)].push_back(candidate(n));
     gone_.assign(graph_.nodes.size(), false);
     for (auto& [kind, candidates] : kinds) {
@@ -124,6 +124,12 @@ class Buckets {
   bool gathers_for_use(const Node& node) const {
     return node.op->name == ops::kAllGather && graph_.value(node.inputs.front()).kind == ir::ValueInfo::Kind::state &&
            !uses_.consumers[static_cast<std::size_t>(node.outputs.front())].empty();
+  }
+
+  // What is made whole again for the gradients is so for as short as can be.
+  bool gathers_values(const Node& node) const {
+    return graph_.name == "micro" && node.op->name == ops::kAllGather && node.phase != ir::Phase::forward &&
+           graph_.value(node.inputs.front()).kind != ir::ValueInfo::Kind::state;
   }
 
   void fill(const std::vector<Candidate>& candidates) {

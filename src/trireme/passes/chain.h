@@ -8,12 +8,12 @@
 namespace trireme::passes {
 
 // The forward phase as a chain: cut wherever exactly one tensor goes from what is before to what is after. A residual
-// block is one segment or, where its branches meet, several; what runs beside each other is never cut apart.
+// block is one segment or, where its branches meet, several; parallel branches are never cut apart.
 //
 //   %u = matmul(%x, @w)     ┐ segment 0
 //   %a = relu(%u)           ┘ … each of these could be cut, and is: one tensor passes
 //   %v = matmul(%a, @v)     ┐
-//   %s = add(%a, %v)        ┘ one segment: %a passes beside %v
+//   %s = add(%a, %v)        ┘ one segment: %a passes around %v
 struct Segment {
   std::size_t begin = 0;  // into Chain::nodes
   std::size_t end = 0;

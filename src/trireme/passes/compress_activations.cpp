@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/ir/axis_parts.h"
 #include "trireme/ops/collective/collective.h"
 #include "trireme/ops/quantize/quantize_int8.h"
 #include "trireme/passes/saved_values.h"
@@ -27,13 +28,13 @@ bool smaller(const TensorType& type, Kind kind) {
   return elements + ops::int8_scales(type, ops::kInt8Block).bytes() < type.bytes();
 }
 
+// Over all of an axis, whose name its parts begin with.
 bool is_replicated(const ir::Sharding& sharding, const std::string& axis) {
-  const auto has = [&](const std::vector<std::string>& axes) {
-    return std::find(axes.begin(), axes.end(), axis) != axes.end();
-  };
+  const auto is_part = [&](const std::string& part) { return ir::axis_of_part(part) == axis; };
+  const auto has = [&](const std::vector<std::string>& axes) { return std::any_of(axes.begin(), axes.end(), is_part); };
   return std::none_of(sharding.dims.begin(), sharding.dims.end(), has) &&
          std::none_of(sharding.partial.begin(), sharding.partial.end(),
-                      [&](const ir::Sharding::Partial& partial) { return partial.axis == axis; });
+                      [&](const ir::Sharding::Partial& partial) { return is_part(partial.axis); });
 }
 
 class Compressor {
@@ -42,7 +43,8 @@ class Compressor {
       : module_(module),
         kind_(options.kind),
         axis_(options.axis),
-        ranks_(kind_ == Kind::sharded ? module.mesh.size_of(options.axis) : 1),
+        parts_(ir::parts_of(module.mesh, options.axis)),
+        ranks_(kind_ == Kind::sharded ? module.mesh.size_of(joined()) : 1),
         g_(module.graph(options.graph)),
         storage_(storage_of(g_)),
         producer_(ir::Uses(g_).producer),
@@ -128,20 +130,28 @@ class Compressor {
     for (const ValueId part : kept_[index(value)].parts) g_.value(part).sharding = g_.value(value).sharding;
   }
 
-  ir::Attributes over_axis() const { return {{"axis", axis_}, {"parts", static_cast<std::int64_t>(ranks_)}}; }
+  std::string joined() const { return fmt::format("{}", fmt::join(parts_, "+")); }
+  ir::Attributes over(const std::string& axes) const {
+    return {{"axis", axes}, {"parts", static_cast<std::int64_t>(module_.mesh.size_of(axes))}};
+  }
 
   // A copy of this rank's part: the value itself goes.
   void keep_own(ValueId value, const std::string& name, const Node& last) {
     const auto add_one = [&](const char* op, ValueId x, ir::Attributes attributes) {
       return add(op, {x}, std::move(attributes), name + ".own", Phase::forward, last.stage).front();
     };
-    const std::vector<std::int64_t> rows = {ranks_, g_.type(value).elements() / ranks_};
-    const ValueId own = add_one(ops::kOwnRows.data(), add_one("reshape", value, {{"shape", rows}}), over_axis());
-    kept_[index(value)].parts = {add_one("concat", own, {{"dim", std::int64_t{0}}})};
+    ValueId own = value;
+    for (const std::string& part : parts_) {
+      const std::int64_t ranks = module_.mesh.size_of(part);
+      const std::vector<std::int64_t> rows = {ranks, g_.type(own).elements() / ranks};
+      own = add_one(ops::kOwnRows.data(), add_one("reshape", own, {{"shape", rows}}), over(part));
+      own = add_one("concat", own, {{"dim", std::int64_t{0}}});
+    }
+    kept_[index(value)].parts = {own};
   }
 
   ValueId gather(ValueId value, const Kept& kept, const std::string& name, const Node& reader) {
-    ir::Attributes attributes = over_axis();
+    ir::Attributes attributes = over(joined());
     attributes.set("rows", std::vector<std::int64_t>{ranks_});
     const ValueId rows = add(ops::kAllGather.data(), kept.parts, attributes, name, kept.phase, reader.stage).front();
     const Shape& shape = g_.type(value).shape;
@@ -181,6 +191,7 @@ class Compressor {
   Module& module_;
   Kind kind_;
   std::string axis_;
+  std::vector<std::string> parts_;  // of the axis, in the mesh
   std::int64_t ranks_;
   Graph& g_;
   std::vector<ValueId> storage_;

@@ -21,7 +21,7 @@ struct CostRates {
   double launch = 2e-6;        // seconds around each kernel
   double tier = 1e9;           // bytes per second to or from another tier
   double tier_latency = 1e-4;  // seconds
-  double host = 20e9;          // bytes per second that the host's cores read and write beside a device
+  double host = 20e9;          // bytes per second that the host's cores read and write while a device computes
 
   double compute_seconds(const ir::Cost& cost) const {
     return launch + std::max(cost.flops / flops, (cost.bytes_read + cost.bytes_written) / memory);

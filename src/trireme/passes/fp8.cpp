@@ -77,8 +77,8 @@ class Quantizer {
   }
   const char* format_of(ValueId value) const { return is_gradient(value) ? "e5m2" : "e4m3"; }
 
-  // Others than the weight's gradient read what is made for it; it has a place in line of its own.
-  static Node in_line(const Node& node) {
+  // Not only the weight's gradient reads these codes, so they are made in the order of the other gradients.
+  static Node before_gradients(const Node& node) {
     Node like = node;
     if (like.phase == Phase::weight_gradient) like.phase = Phase::input_gradient;
     return like;
@@ -86,7 +86,7 @@ class Quantizer {
 
   std::pair<ValueId, ValueId> codes_of(const Operand& operand, const Node& user) {
     Codes& codes = codes_[key_of(operand)];
-    const Node like = in_line(user);
+    const Node like = before_gradients(user);
     const ir::ValueInfo& info = rebuild_.old().value(operand.value);
     const bool is_state = info.kind == ir::ValueInfo::Kind::state;
     const std::string label = (is_state ? module_.state(info.state).name : info.name) + ".fp8";

@@ -20,12 +20,15 @@
 #include "trireme/passes/initial.h"
 #include "trireme/passes/last_row.h"
 #include "trireme/passes/loss_scale.h"
+#include "trireme/passes/observe_inputs.h"
 #include "trireme/passes/offload.h"
 #include "trireme/passes/optimizer.h"
 #include "trireme/passes/partition.h"
 #include "trireme/passes/precision.h"
 #include "trireme/passes/propagate.h"
+#include "trireme/passes/quantize_weights.h"
 #include "trireme/passes/remat.h"
+#include "trireme/passes/round_weights.h"
 #include "trireme/passes/sequence_cache.h"
 #include "trireme/passes/split.h"
 #include "trireme/passes/stage.h"
@@ -54,6 +57,18 @@ CompressGradients::Kind compression_kind(const std::string& name) {
                                              {"onebit", Kind::onebit},   {"low_rank", Kind::low_rank},
                                              {"largest", Kind::largest}, {"momentum", Kind::momentum}};
   return kinds.at(name);
+}
+
+// "rules=*.up.weight=8": one of them.
+QuantizeWeights::Options few_bits(GoldenOptions& options) {
+  QuantizeWeights::Options o;
+  o.format = {std::stoi(take(options, "bits", "8")), std::stoll(take(options, "group", "0"))};
+  if (const std::string rule = take(options, "rules", ""); !rule.empty()) {
+    const std::size_t equals = rule.rfind('=');
+    o.rules.push_back({rule.substr(0, equals), {std::stoi(rule.substr(equals + 1)), 0}});
+  }
+  o.graphs = {"micro"};
+  return o;
 }
 
 Pipeline only(const std::string& pass, const ir::Module& module, GoldenOptions options) {
@@ -107,6 +122,12 @@ Pipeline only(const std::string& pass, const ir::Module& module, GoldenOptions o
         Optimizer::Options{.kind = take(options, "kind", "adamw"), .clip = std::stod(take(options, "clip", "1"))});
   else if (pass == "precision")
     p.add<LowPrecision>(LowPrecision::Options{parse_dtype(take(options, "low", "bf16")).value(), {"micro", "eval"}});
+  else if (pass == "quantize-weights")
+    p.add<QuantizeWeights>(few_bits(options));
+  else if (pass == "round-weights")
+    p.add<RoundWeights>(few_bits(options));
+  else if (pass == "observe-inputs")
+    p.add<ObserveInputs>(ObserveInputs::Options{few_bits(options), "micro"});
   else if (pass == "remat")
     p.add<Remat>(
         Remat::Options{.recompute = planner::forgotten_names(module.graph("micro"), find_chain(module.graph("micro")),
@@ -125,7 +146,7 @@ Pipeline only(const std::string& pass, const ir::Module& module, GoldenOptions o
     for (const std::string& item : split(take(options, "places", ""), ';'))
       if (const std::vector<std::string> pair = split(item, ':'); pair.size() == 2)
         places[pair[0]] = std::stoi(pair[1]);
-    if (pass == "partition") p.add<Partition>(places);
+    if (pass == "partition") p.add<Partition>(Partition::Options{.places = places});
   } else if (pass == "stage") {
     std::vector<std::int64_t> layers;
     for (const std::string& count : split(take(options, "layers", ""), ',')) layers.push_back(std::stoll(count));
@@ -166,12 +187,15 @@ std::vector<Case> cases() {
                            "initial-state",
                            "last-row",
                            "loss-scale",
+                           "observe-inputs",
                            "offload",
                            "optimizer",
                            "partition",
                            "precision",
                            "propagate",
+                           "quantize-weights",
                            "remat",
+                           "round-weights",
                            "sequence-cache",
                            "split",
                            "stage",

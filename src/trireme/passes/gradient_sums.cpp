@@ -22,17 +22,28 @@ using Axes = std::vector<std::string>;
 GradientSums::GradientSums(ir::Module& module, const std::string& graph, const std::string& axis)
     : module_(module), axis_(axis), parts_(module.mesh.size_of(axis)), rebuild_(module, graph) {
   const ir::Graph& old = rebuild_.old();
+  std::map<ValueId, StateId> summed;  // gradients, as they are and after sums over other axes
   for (const Node& node : old.nodes) {
     if (node.op->name == "clip_scale") {
       clip_ = node;
       if (node.inputs[2] != kNone) unit_ = rebuild_.mapped(node.inputs[2]);
     }
-    if (node.op->name != ops::kAllReduce || node.attributes.text("axis") != axis) continue;
-    const ir::ValueInfo& value = old.value(node.inputs.front());
-    if (value.kind != ir::ValueInfo::Kind::state) continue;
+    if (node.op->name != ops::kAllReduce) continue;
+    const ValueId term = node.inputs.front();
+    const ir::ValueInfo& value = old.value(term);
+    if (value.kind == ir::ValueInfo::Kind::state) summed[term] = value.state;
+    const auto gradient = summed.find(term);
+    if (gradient == summed.end()) continue;
+    if (node.attributes.text("axis") != axis) {
+      // Its sum over other axes comes before.
+      summed[node.outputs.front()] = gradient->second;
+      rebuild_.add_like(node, rebuild_.mapped(node.inputs));
+      replace(node, [] {});
+      continue;
+    }
     for (const ir::State& state : module.states)
-      if (state.trained && module.state(value.state).name == gradient_name(state.name))
-        sums_.push_back({state.name, node, value.type, rebuild_.mapped(node.inputs.front())});
+      if (state.trained && module.state(gradient->second).name == gradient_name(state.name))
+        sums_.push_back({state.name, node, value.type, rebuild_.mapped(term)});
   }
   other_axes_ = sharding_axes(module.mesh, axis);
   if (clip_.op == nullptr) fail("the update does not look at the gradients' norm");

@@ -14,7 +14,8 @@ inline std::vector<std::int64_t> dims(const Shape& shape) { return {shape.begin(
 // An update graph, being rebuilt with other ways to sum gradients over the ranks of an axis: what all of them share.
 class GradientSums {
  public:
-  // A gradient of which each rank has one term, and the node that sums them.
+  // A gradient of which each rank along the axis has one term, and the node that sums them. Sums over other axes have
+  // been taken.
   struct Sum {
     std::string parameter;
     ir::Node node;

@@ -27,7 +27,7 @@ ValueId derived(ir::Module& module, Graph& graph, ValueId source, const State& s
   if (graph.type(source) == state.type) return source;
   return graph
       .add(module.registry->at("cast"), {source}, {{"to", std::string(name_of(state.type.dtype))}},
-           state.name + ".derive", Phase::forward)
+           state.name + ".refresh", Phase::forward)
       .front();
 }
 
@@ -36,8 +36,8 @@ ValueId derived(ir::Module& module, Graph& graph, ValueId source, const State& s
 void InitialState::run(ir::Module& module) const {
   Graph init;
   init.name = "init";
-  Graph derive;
-  derive.name = "derive";
+  Graph refresh;
+  refresh.name = "refresh";
   const ValueId seed = init.add_input("seed", {DType::i64, {}});
   std::vector<ValueId> start(module.states.size(), ir::kNone);
   for (std::size_t s = 0; s < module.states.size(); ++s) {
@@ -60,11 +60,11 @@ void InitialState::run(ir::Module& module) const {
     init.writes.push_back({static_cast<StateId>(s),
                            derived(module, init, start[static_cast<std::size_t>(source)], state),
                            ir::Write::Mode::set});
-    derive.writes.push_back(
-        {static_cast<StateId>(s), derived(module, derive, derive.read(module, source), state), ir::Write::Mode::set});
+    refresh.writes.push_back(
+        {static_cast<StateId>(s), derived(module, refresh, refresh.read(module, source), state), ir::Write::Mode::set});
   }
   module.graphs.push_back(std::move(init));
-  module.graphs.push_back(std::move(derive));
+  module.graphs.push_back(std::move(refresh));
 }
 
 }  // namespace trireme::passes

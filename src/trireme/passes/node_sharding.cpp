@@ -70,37 +70,81 @@ bool NodeRules::fits(int factor, const Axes& axes, const ir::Mesh& mesh) const {
   }
   const auto divides = [&](const std::vector<std::vector<int>>& sides, const ir::Types& types) {
     for (std::size_t i = 0; i < sides.size(); ++i)
-      for (std::size_t d = 0; d < sides[i].size(); ++d)
-        if (sides[i][d] == factor && types[i].shape[static_cast<int>(d)] % ranks != 0) return false;
+      for (std::size_t d = 0; d < sides[i].size(); ++d) {
+        if (sides[i][d] != factor) continue;
+        const std::int64_t own = types[i].shape[static_cast<int>(d)];
+        if (own % ranks != 0 && !(extent(factor) % ranks == 0 && shared_axes(factor, own, axes, mesh))) return false;
+      }
     return true;
   };
   return may_pad() || (divides(factors_.inputs, inputs_) && divides(factors_.outputs, outputs_));
 }
 
+Axes NodeRules::partitioned(const std::vector<Axes>& axes) const {
+  Axes all;
+  for (std::size_t f = 0; f < axes.size(); ++f)
+    if (by_function(factors_.factors[f])) all.insert(all.end(), axes[f].begin(), axes[f].end());
+  return all;
+}
+
+std::int64_t NodeRules::shared_by(int factor, std::int64_t ranks) const {
+  if (factors_.factors[at(factor)].kind != Factor::Kind::free || may_pad()) return 0;
+  const std::int64_t most = extent(factor);
+  std::int64_t least = most;
+  const auto look = [&](const std::vector<std::vector<int>>& sides, const ir::Types& types) {
+    for (std::size_t i = 0; i < sides.size(); ++i)
+      for (std::size_t d = 0; d < sides[i].size(); ++d)
+        if (sides[i][d] == factor) least = std::min(least, types[i].shape[static_cast<int>(d)]);
+  };
+  look(factors_.inputs, inputs_);
+  look(factors_.outputs, outputs_);
+  return least < most && least < ranks && ranks % least == 0 && most % ranks == 0 ? least : 0;
+}
+
+std::optional<Axes> NodeRules::shared_axes(int factor, std::int64_t own, const Axes& axes, const ir::Mesh& mesh) const {
+  if (own == extent(factor)) return std::nullopt;
+  Axes outer;
+  for (const std::string& axis : axes) {
+    if (ranks_along(outer, mesh) == own) return outer;
+    outer.push_back(axis);
+  }
+  return std::nullopt;
+}
+
 NodeSharding NodeRules::sharded(std::vector<Axes> axes, std::vector<std::string> through,
-                                const std::vector<Sharding>& operands) const {
+                                const std::vector<Sharding>& operands, const ir::Mesh& mesh) const {
   NodeSharding result;
   result.factors = std::move(axes);
   result.through = std::move(through);
-  for (std::size_t f = 0; f < result.factors.size(); ++f)
-    if (by_function(factors_.factors[f]))
-      result.partitioned.insert(result.partitioned.end(), result.factors[f].begin(), result.factors[f].end());
-  const auto dims_of = [&](const std::vector<int>& dims) {
+  result.partitioned = partitioned(result.factors);
+  const auto dims_of = [&](const std::vector<int>& dims, const TensorType& type) {
     std::vector<Axes> each;
     each.reserve(dims.size());
-    for (const int factor : dims) each.push_back(result.factors[at(factor)]);
+    for (std::size_t d = 0; d < dims.size(); ++d) {
+      const Axes& all = result.factors[at(dims[d])];
+      const std::int64_t own = type.shape[static_cast<int>(d)];
+      const bool divides = may_pad() || own % ranks_along(all, mesh) == 0;
+      each.push_back(divides ? all : shared_axes(dims[d], own, all, mesh).value_or(all));
+    }
     return each;
   };
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     Sharding& wanted = result.inputs.emplace_back();
     if (!inputs_[i].present) continue;
-    wanted.dims = dims_of(factors_.inputs[i]);
+    wanted.dims = dims_of(factors_.inputs[i], inputs_[i]);
     for (const std::string& axis : result.through)
       if (is_term(operands[i], axis)) wanted.partial.push_back({axis, Sharding::Reduce::sum});
   }
-  for (const std::vector<int>& dims : factors_.outputs) {
+  const bool gradient = node_.phase == ir::Phase::input_gradient || node_.phase == ir::Phase::weight_gradient;
+  for (std::size_t o = 0; o < factors_.outputs.size(); ++o) {
+    const std::vector<int>& dims = factors_.outputs[o];
     Sharding& made = result.outputs.emplace_back();
-    made.dims = dims_of(dims);
+    made.dims = dims_of(dims, outputs_[o]);
+    // Of the gradient of what ranks share each of them has a term.
+    for (std::size_t d = 0; gradient && d < dims.size(); ++d)
+      for (const std::string& axis : result.factors[at(dims[d])])
+        if (std::find(made.dims[d].begin(), made.dims[d].end(), axis) == made.dims[d].end())
+          made.partial.push_back({axis, Sharding::Reduce::sum});
     for (const std::string& axis : result.through) made.partial.push_back({axis, Sharding::Reduce::sum});
     for (std::size_t f = 0; f < result.factors.size(); ++f) {
       // What a partition function leaves to be summed it says itself.

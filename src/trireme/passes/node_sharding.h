@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,18 +35,29 @@ class NodeRules {
   bool may_pad() const { return node_.op->traits.pads; }
   // The factor's extent; operands with another extent in its place (grouped heads) have a divisor of it.
   std::int64_t extent(int factor) const;
-  // Whether every operand's extent along the factor divides by the ranks along the axes, or may be padded. Spatial axes
-  // shard in true extents: each rank must have some of every operand.
+  // Whether every operand's extent along the factor divides by the ranks along the axes, or may be padded, or is that
+  // of the outer axes alone: then ranks along the others share an element. Spatial axes shard in true extents: each
+  // rank must have some of every operand.
   bool fits(int factor, const Axes& axes, const ir::Mesh& mesh) const;
+
+  // The axes, of those that shard the factors, for which the op's partition function is needed.
+  Axes partitioned(const std::vector<Axes>& axes) const;
+
+  // Where so many ranks are more than some operand has elements along the factor, and each of these could be shared by
+  // equally many of the ranks: how many elements that are; 0: elsewhere.
+  std::int64_t shared_by(int factor, std::int64_t ranks) const;
 
   // What follows from an assignment of axes to factors. `operands` says which inputs are terms of sums.
   NodeSharding sharded(std::vector<Axes> axes, std::vector<std::string> through,
-                       const std::vector<ir::Sharding>& operands) const;
+                       const std::vector<ir::Sharding>& operands, const ir::Mesh& mesh) const;
 
   // Axes over which sums may go through the node: those of which its float operands are terms, as its op allows.
   std::vector<std::string> sums_through(const std::vector<ir::Sharding>& operands) const;
 
  private:
+  // Of an operand with fewer elements along the factor than others: the outer axes, along which each rank has one.
+  std::optional<Axes> shared_axes(int factor, std::int64_t own, const Axes& axes, const ir::Mesh& mesh) const;
+
   const ir::Node& node_;
   ir::Types inputs_;
   ir::Types outputs_;

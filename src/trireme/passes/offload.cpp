@@ -11,6 +11,7 @@
 #include "trireme/passes/pieces.h"
 #include "trireme/passes/rebuild.h"
 #include "trireme/passes/saved_values.h"
+#include "trireme/passes/state_graphs.h"
 
 namespace trireme::passes {
 namespace {
@@ -134,7 +135,7 @@ void Offload::run(ir::Module& module) const {
   std::vector<std::string> names;
   for (const Graph& graph : module.graphs) names.push_back(graph.name);
   for (const std::string& name : names) {
-    if (name == "update" || name == "init" || name == "derive")
+    if (name == "update" || name == "init" || name == "refresh" || is_state_graph(name))
       cut_in_pieces(
           module, name,
           {.tier = options_.tier, .bytes = options_.piece, .on_host = options_.update_on_host && name == "update"});

@@ -30,7 +30,7 @@ class Offload : public Pass {
   struct Options {
     std::vector<std::string> activations = {};  // values that the gradients read, by name
     std::vector<std::string> states = {};       // by name
-    bool partial = false;                       // of a stage, to which not all of the names belong
+    bool partial = false;                       // of a role, to which not all of the names belong
     int tier = 2;
     bool update_on_host = false;  // the host's cores update the states that are in its memory (tier 1)
     std::size_t piece = std::size_t{4} << 20;

@@ -39,12 +39,12 @@ struct Form {
 class GraphPartitioner {
  public:
   GraphPartitioner(ir::Module& module, const std::string& graph, const std::vector<TensorType>& whole_states,
-                   const Places& places, bool overlap)
+                   const Partition::Options& options)
       : module_(module),
         rebuild_(module, graph),
         whole_states_(whole_states),
-        places_(places),
-        overlap_(overlap),
+        options_(options),
+        places_(options.places),
         uses_(rebuild_.old()) {
     forms_.resize(old().values.size());
     for (const ValueId id : old().inputs) {
@@ -164,11 +164,19 @@ class GraphPartitioner {
   std::vector<RouteStep> split_sums(const std::vector<RouteStep>& steps, const ir::ValueInfo& value) const {
     if (value.kind != ir::ValueInfo::Kind::state) return steps;
     std::vector<RouteStep> split_steps;
-    for (const RouteStep& step : steps)
-      for (const std::string& axis : split(step.axis, '+')) {
+    for (const RouteStep& step : steps) {
+      if (step.kind != RouteStep::Kind::all_reduce) {
+        split_steps.push_back(step);
+        continue;
+      }
+      std::vector<std::string> axes = split(step.axis, '+');
+      if (options_.replicas_last)
+        std::stable_partition(axes.begin(), axes.end(), [](const std::string& axis) { return axis != ir::kDataAxis; });
+      for (const std::string& axis : axes) {
         split_steps.push_back(step);
         split_steps.back().axis = axis;
       }
+    }
     return split_steps;
   }
 
@@ -275,8 +283,8 @@ class GraphPartitioner {
         if (std::none_of(axes.begin(), axes.end(),
                          [&](const Axes& a) { return std::find(a.begin(), a.end(), axis) != a.end(); }))
           goes.push_back(axis);
-      if (fits) {
-        NodeSharding way = rules.sharded(axes, goes, operands);
+      if (fits && keeps_own(node, axes, rules)) {
+        NodeSharding way = rules.sharded(axes, goes, operands, mesh());
         if (const auto bytes = cost(node, way); bytes && (!best || *bytes < least)) {
           least = *bytes;
           best = std::move(way);
@@ -292,6 +300,14 @@ class GraphPartitioner {
     }
     if (!best) cannot(node, operands);
     return *best;
+  }
+
+  // Whether what each rank has for itself alone is read as it was made.
+  bool keeps_own(const Node& node, const std::vector<Axes>& axes, const NodeRules& rules) const {
+    return std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+      const auto own = id == kNone ? own_.end() : own_.find(id);
+      return own == own_.end() || own->second == rules.partitioned(axes);
+    });
   }
 
   [[noreturn]] void cannot(const Node& node, const std::vector<Sharding>& operands) const {
@@ -415,7 +431,7 @@ class GraphPartitioner {
     }
 
     int fixed_place(const std::string& axis) const override { return p_.places_.at(axis); }
-    bool overlaps_halos() const override { return p_.overlap_; }
+    bool overlaps_halos() const override { return p_.options_.overlap; }
 
     std::vector<ValueId> add(const std::string& op, std::vector<ValueId> inputs, ir::Attributes attributes) override {
       const bool halo = op == ops::kHaloExchange || op == ops::kHaloReduce;
@@ -462,6 +478,11 @@ class GraphPartitioner {
         fail("the shard of output {} of {} is {}, expected {}", output, label(), type(value).str(), expected.str());
       p_.made(id, value, result);
       set_[output] = true;
+    }
+    bool own_statistics() const override { return p_.options_.own_statistics; }
+    void set_own(std::size_t output, ValueId value) override {
+      set(output, value, false);
+      p_.own_[node_.outputs.at(output)] = way_.partitioned;
     }
     void check_set() const {
       for (std::size_t i = 0; i < set_.size(); ++i)
@@ -528,13 +549,14 @@ class GraphPartitioner {
   ir::Module& module_;
   Rebuild rebuild_;
   const std::vector<TensorType>& whole_states_;
+  const Partition::Options& options_;
   const Places& places_;
-  bool overlap_;
   ir::Uses uses_;
   std::vector<std::vector<Form>> forms_;                             // by old value: as it is
   std::map<std::pair<ValueId, bool>, std::vector<Form>> resharded_;  // by old value and direction: as it was moved
   mutable std::map<std::tuple<std::string, std::string, std::string>, std::optional<Route>> routes_;
   std::map<std::pair<std::string, bool>, ValueId> exchanged_;  // halos, by operand and attributes, and direction
+  std::map<ValueId, Axes> own_;  // by old value: the axes along which each rank has another
   std::vector<std::pair<StateId, ValueId>> in_place_;
   std::map<std::pair<StateId, ValueId>, ValueId> written_;  // by state and old value
   Node no_node_;
@@ -550,7 +572,16 @@ std::vector<std::string> graph_order(const ir::Module& module) {
 
 }  // namespace
 
-std::string place_input(const std::string& axis) { return "place." + axis; }
+std::string place_input(const std::string& axes) {
+  std::string name = "place." + axes;
+  std::replace(name.begin(), name.end(), '+', '-');
+  return name;
+}
+
+std::vector<std::string> axes_of_place(std::string_view input) {
+  constexpr std::string_view kBegin = "place.";
+  return input.starts_with(kBegin) ? split(input.substr(kBegin.size()), '-') : std::vector<std::string>();
+}
 
 void Partition::run(ir::Module& module) const {
   std::vector<TensorType> whole;
@@ -560,7 +591,7 @@ void Partition::run(ir::Module& module) const {
     if (!state.sharding.replicated()) state.whole = state.type.shape;
     state.type = local;
   }
-  for (const std::string& graph : graph_order(module)) GraphPartitioner(module, graph, whole, places_, overlap_).run();
+  for (const std::string& graph : graph_order(module)) GraphPartitioner(module, graph, whole, options_).run();
 }
 
 }  // namespace trireme::passes

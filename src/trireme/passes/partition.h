@@ -28,19 +28,25 @@ namespace trireme::passes {
 // places have the same collectives in the same order.
 class Partition : public Pass {
  public:
-  // With `overlap` what needs no halo is split off, to be computed while halos are exchanged.
-  explicit Partition(Places places = {}, bool overlap = false) : places_(std::move(places)), overlap_(overlap) {}
+  struct Options {
+    Places places = {};
+    bool overlap = false;         // what needs no halo is split off, to be computed while halos are exchanged
+    bool own_statistics = false;  // batch norms take the statistics of each rank's own rows
+    bool replicas_last = false;   // gradients are summed over the data axis when they are over all others
+  };
+  explicit Partition(Options options) : options_(std::move(options)) {}
   std::string name() const override { return kName; }
   static constexpr const char* kName = "partition";
   // Refuses what cannot be sharded as the values are, naming the value.
   void run(ir::Module& module) const override;
 
  private:
-  Places places_;
-  bool overlap_;
+  Options options_;
 };
 
-// The input that tells a rank its place along an axis: "place.dp", i64[].
-std::string place_input(const std::string& axis);
+// The input that tells a rank its place along an axis, "place.dp", i64[], or along several: of "dp+tp", "place.dp-tp".
+std::string place_input(const std::string& axes);
+// The axes of such an input, outermost first; none: it is another.
+std::vector<std::string> axes_of_place(std::string_view input);
 
 }  // namespace trireme::passes

@@ -6,7 +6,7 @@
 
 namespace trireme::passes {
 
-// Rewrites a graph that makes new state (update, init, derive) so that what involves states of other tiers is done in
+// Rewrites a graph that makes new state (update, init, refresh) so that what involves states of other tiers is done in
 // pieces, cut along the first dimension, one loaded and stored while the next is computed:
 //
 //   %p = adamw(@w, @w/grad, …)          →    for each piece [a, b):   %w = load(rows(@w, a, b)) …

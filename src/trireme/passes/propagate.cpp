@@ -7,6 +7,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/ir/axes.h"
+#include "trireme/ir/axis_parts.h"
 #include "trireme/passes/node_sharding.h"
 #include "trireme/passes/routes.h"
 
@@ -25,15 +26,17 @@ using ir::ValueId;
 struct Cell {
   TensorType type;
   std::vector<Axes> dims;
-  bool closed = false;  // nothing more is added: an input, or given by an annotation
-  std::string graph;    // empty: a state
+  std::vector<Axes> shared;  // by dimension: axes along which ranks have the same elements of it, and not others
+  bool closed = false;       // nothing more is added: an input, or given by an annotation
+  std::string graph;         // empty: a state
   std::string name;
 };
 
 class Propagator {
  public:
-  Propagator(ir::Module& module, const Propagate::Options& options, Propagate::Reasons* reasons)
-      : module_(module), options_(options), reasons_(reasons) {
+  Propagator(ir::Module& module, const ir::Mesh& mesh, const std::vector<Annotation>& annotations,
+             Propagate::Reasons* reasons)
+      : module_(module), mesh_(mesh), annotations_(annotations), reasons_(reasons) {
     for (const ir::State& state : module.states) add_cell("", "@" + state.name, state.type, false);
     for (const Graph& graph : module.graphs) {
       std::vector<std::size_t>& cells = cell_of_.emplace_back();
@@ -51,23 +54,27 @@ class Propagator {
     }
   }
 
-  void run() {
+  // An axis that would have to be in two parts, and the ranks along the first of them; nothing: all is spread.
+  using Split = std::pair<std::string, int>;
+  std::optional<Split> run() {
     std::set<int> priorities;
-    for (const Annotation& a : options_.annotations) priorities.insert(a.priority);
+    for (const Annotation& a : annotations_) priorities.insert(a.priority);
     for (const int priority : priorities) {
-      for (const Annotation& a : options_.annotations)
+      for (const Annotation& a : annotations_)
         if (a.priority == priority) annotate(a);
       spread();
+      if (split_) return split_;
     }
     check_all_used();
     check_images_used();
     store();
+    return std::nullopt;
   }
 
  private:
   void add_cell(std::string graph, std::string name, const TensorType& type, bool closed) {
-    cells_.push_back({type, std::vector<Axes>(static_cast<std::size_t>(type.shape.rank())), closed, std::move(graph),
-                      std::move(name)});
+    const std::vector<Axes> none(static_cast<std::size_t>(type.shape.rank()));
+    cells_.push_back({type, none, none, closed, std::move(graph), std::move(name)});
   }
 
   void explain(const Cell& cell, const std::string& axis, const Cell* from, std::string text) {
@@ -105,21 +112,24 @@ class Propagator {
         refuse("\"{}\" = \"{}\": {} {} has no dimension '{}'; it has {}", a.pattern, a.sharding, cell.name.substr(1),
                cell.type.str(), pair[0], fmt::join(dimension_names(c), ", "));
       }
-      if (options_.mesh.size_of(axis) == 1) continue;
-      if (has(cell, axis)) continue;
+      const std::vector<std::string> parts = ir::parts_of(mesh_, axis);
+      if (mesh_.size_of(fmt::format("{}", fmt::join(parts, "+"))) == 1) continue;
+      if (has(cell, parts.front())) continue;
       if (ir::is_spatial(axis)) {
         annotate_spatially(a, c, *dim, std::string(trim(pair[0])), axis);
         continue;
       }
       const std::int64_t ranks =
-          ranks_along(cell.dims[static_cast<std::size_t>(*dim)], options_.mesh) * options_.mesh.size_of(axis);
+          ranks_along(cell.dims[static_cast<std::size_t>(*dim)], mesh_) * ranks_along(parts, mesh_);
       if (cell.type.shape[*dim] % ranks != 0 && !may_pad(c, *dim)) {
         refuse("{} {} cannot be sharded over {} ranks: dimension {} ({}) has {} elements, and {}={} divides them",
                cell.name.substr(1), cell.type.str(), ranks, *dim, trim(pair[0]), cell.type.shape[*dim], axis,
                nearest_divisor(cell.type.shape[*dim], ranks));
       }
-      add(cell, *dim, axis);
-      explain(cell, axis, nullptr, fmt::format("the annotation \"{}\" = \"{}\"", a.pattern, a.sharding));
+      for (const std::string& piece : parts) {
+        add(cell, *dim, piece);
+        explain(cell, piece, nullptr, fmt::format("the annotation \"{}\" = \"{}\"", a.pattern, a.sharding));
+      }
     }
     cell.closed = true;
   }
@@ -138,17 +148,16 @@ class Propagator {
     if (!cell.dims[static_cast<std::size_t>(dim)].empty())
       refuse("\"{}\" = \"{}\": {} of {} is sharded over {} already", a.pattern, a.sharding, name, cell.name.substr(1),
              fmt::join(cell.dims[static_cast<std::size_t>(dim)], "+"));
-    if (!may_shard_spatially(cell.type.shape[dim], axis, options_.mesh))
+    if (!may_shard_spatially(cell.type.shape[dim], axis, mesh_))
       refuse("{} {} cannot be sharded over {}={}: its {} is {}; the nearest is {}={}", cell.name.substr(1),
-             cell.type.str(), axis, options_.mesh.size_of(axis), name, cell.type.shape[dim], axis,
-             cell.type.shape[dim]);
+             cell.type.str(), axis, mesh_.size_of(axis), name, cell.type.shape[dim], axis, cell.type.shape[dim]);
     add(cell, dim, axis);
     explain(cell, axis, nullptr, fmt::format("the annotation \"{}\" = \"{}\"", a.pattern, a.sharding));
   }
 
   // Ranks along an axis that shards nothing would all do the same.
   void check_all_used() const {
-    for (const ir::Mesh::Axis& axis : options_.mesh.axes)
+    for (const ir::Mesh::Axis& axis : mesh_.axes)
       if (axis.size > 1 && axis.name != ir::kPipelineAxis &&
           std::none_of(cells_.begin(), cells_.end(), [&](const Cell& c) { return has(c, axis.name); }))
         refuse(
@@ -159,13 +168,13 @@ class Propagator {
 
   // Nor is anything gained where a model makes nothing of an image's height or width but something else.
   void check_images_used() const {
-    for (const ir::Mesh::Axis& axis : options_.mesh.axes)
+    for (const ir::Mesh::Axis& axis : mesh_.axes)
       if (axis.size > 1 && ir::is_spatial(axis.name) &&
           std::none_of(cells_.begin(), cells_.end(), [&](const Cell& c) { return !c.closed && has(c, axis.name); }))
         refuse(
             "parallel.mesh = \"{}\": nothing that the model makes of its images has a height or width that {} could "
             "shard; leave the axis out, or take dp in its place",
-            options_.mesh.str(), axis.name);
+            mesh_.str(), axis.name);
   }
 
   static std::int64_t nearest_divisor(std::int64_t extent, std::int64_t ranks) {
@@ -280,17 +289,20 @@ class Propagator {
 
   // ---- propagation
 
+  static bool is_in(const std::string& axis, const Axes& axes) {
+    return std::find(axes.begin(), axes.end(), axis) != axes.end();
+  }
   static bool has(const Cell& cell, const std::string& axis) {
-    return std::any_of(cell.dims.begin(), cell.dims.end(),
-                       [&](const Axes& axes) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); });
+    const auto in = [&](const Axes& axes) { return is_in(axis, axes); };
+    return std::any_of(cell.dims.begin(), cell.dims.end(), in) ||
+           std::any_of(cell.shared.begin(), cell.shared.end(), in);
   }
 
   void add(Cell& cell, int dim, const std::string& axis) {
     Axes& axes = cell.dims[static_cast<std::size_t>(dim)];
     axes.push_back(axis);
-    std::sort(axes.begin(), axes.end(), [&](const std::string& a, const std::string& b) {
-      return options_.mesh.index_of(a) < options_.mesh.index_of(b);
-    });
+    std::sort(axes.begin(), axes.end(),
+              [&](const std::string& a, const std::string& b) { return mesh_.index_of(a) < mesh_.index_of(b); });
   }
 
   void spread() {
@@ -334,6 +346,11 @@ class Propagator {
       explain(to, axis, &from, "the same tensor");
       changed = true;
     }
+    for (const std::string& axis : from.shared[d]) {
+      if (to.closed || has(to, axis)) continue;
+      to.shared[d].push_back(axis);
+      changed = true;
+    }
     return changed;
   }
 
@@ -343,14 +360,18 @@ class Propagator {
     const NodeRules& rules = rules_[g][n];
     const ir::Factors& factors = rules.factors();
     bool changed = false;
-    for (const ir::Mesh::Axis& axis : options_.mesh.axes) {
+    for (const ir::Mesh::Axis& axis : mesh_.axes) {
       if (axis.size == 1) continue;
       const Cell* source = nullptr;
       const int factor = claimed(g, node, factors, axis.name, source);
       if (factor < 0 || !rules.shardable(factor, axis.name)) continue;
       if (!reductions && reduces(factors, factor)) continue;
-      if (!rules.fits(factor, {axis.name}, options_.mesh)) continue;
-      changed |= extend(g, node, factors, factor, axis.name, *source);
+      if (!rules.fits(factor, {axis.name}, mesh_)) {
+        if (const std::int64_t few = rules.shared_by(factor, axis.size); few > 1 && !split_)
+          split_ = {axis.name, static_cast<int>(few)};
+        continue;
+      }
+      changed |= extend(g, node, rules, factor, axis.name, *source);
     }
     return changed;
   }
@@ -361,7 +382,7 @@ class Propagator {
     int found = -1;
     bool unique = true;
     each_dim(g, node, factors, [&](const Cell& cell, std::size_t d, int factor) {
-      if (std::find(cell.dims[d].begin(), cell.dims[d].end(), axis) == cell.dims[d].end()) return;
+      if (!is_in(axis, cell.dims[d]) && !is_in(axis, cell.shared[d])) return;
       if (found >= 0 && found != factor) unique = false;
       if (found < 0) source = &cell;
       found = factor;
@@ -397,13 +418,23 @@ class Propagator {
     return axes.empty() || !ir::is_spatial(axes.front());
   }
 
-  bool extend(std::size_t g, const Node& node, const ir::Factors& factors, int factor, const std::string& axis,
+  bool extend(std::size_t g, const Node& node, const NodeRules& rules, int factor, const std::string& axis,
               const Cell& source) {
+    const ir::Factors& factors = rules.factors();
     bool changed = false;
     const std::string& made = module_.graphs[g].value(node.outputs.front()).name;
     each_dim(g, node, factors, [&](const Cell& seen, std::size_t d, int f) {
       Cell& cell = const_cast<Cell&>(seen);
       if (f != factor || cell.closed || has(cell, axis) || !takes(cell, d, axis)) return;
+      const std::int64_t ranks = ranks_along(cell.dims[d], mesh_) * mesh_.size_of(axis);
+      const std::int64_t own = cell.type.shape[static_cast<int>(d)];
+      if (own % ranks != 0 && !rules.may_pad() && !ir::is_spatial(axis)) {
+        // A key head that several ranks read is the same on all of them.
+        const bool few = own == ranks_along(cell.dims[d], mesh_);
+        if (few) cell.shared[d].push_back(axis);
+        changed = changed || few;
+        return;
+      }
       add(cell, static_cast<int>(d), axis);
       explain(
           cell, axis, &source,
@@ -416,7 +447,7 @@ class Propagator {
   // ---- results
 
   void store() {
-    module_.mesh = options_.mesh;
+    module_.mesh = mesh_;
     const auto sharding_of = [](const Cell& cell) {
       Sharding sharding;
       sharding.dims = cell.dims;
@@ -429,8 +460,10 @@ class Propagator {
   }
 
   ir::Module& module_;
-  const Propagate::Options& options_;
+  const ir::Mesh& mesh_;
+  const std::vector<Annotation>& annotations_;
   Propagate::Reasons* reasons_;
+  std::optional<Split> split_;
   std::vector<Cell> cells_;                        // the states first
   std::vector<std::vector<std::size_t>> cell_of_;  // by graph and value
   std::vector<std::vector<NodeRules>> rules_;      // by graph and node
@@ -448,6 +481,15 @@ bool matches_pattern(std::string_view pattern, std::string_view name) {
   return !name.empty() && pattern.front() == name.front() && matches_pattern(pattern.substr(1), name.substr(1));
 }
 
-void Propagate::run(ir::Module& module) const { Propagator(module, options_, reasons_).run(); }
+void Propagate::run(ir::Module& module) const {
+  ir::Mesh mesh = options_.mesh;
+  while (true) {
+    Reasons reasons;
+    const auto split = Propagator(module, mesh, options_.annotations, reasons_ == nullptr ? nullptr : &reasons).run();
+    if (reasons_ != nullptr) *reasons_ = std::move(reasons);
+    if (!split) return;
+    mesh = ir::split_axis(mesh, split->first, split->second);
+  }
+}
 
 }  // namespace trireme::passes

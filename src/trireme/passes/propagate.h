@@ -37,6 +37,11 @@ bool matches_pattern(std::string_view pattern, std::string_view name);
 //
 // An axis goes first through what needs no communication, then through reductions. Where two shardings meet in a node
 // that cannot have both, each stays where it is: the partition pass decides which of the operands moves.
+//
+// Where more ranks shard heads than there are key heads, those that share a key head are a part of the axis by
+// themselves (ir/axis_parts.h), and the key head is theirs together:
+//
+//   q of 8 heads, k and v of 2 heads, tp=4        →     tp.0=2, tp.1=2: q [_,_,tp.0+tp.1,_], k and v [_,_,tp.0,_]
 class Propagate : public Pass {
  public:
   struct Options {

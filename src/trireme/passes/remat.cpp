@@ -1,9 +1,12 @@
 #include "trireme/passes/remat.h"
 
+#include <algorithm>
 #include <string_view>
 #include <unordered_map>
 
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/ir/axes.h"
 #include "trireme/ops/collective/message.h"
 #include "trireme/passes/saved_values.h"
 
@@ -74,21 +77,39 @@ std::unordered_map<std::string_view, ValueId> made_forward(const Graph& graph) {
   return made;
 }
 
+// Places along h and w have roles of their own, whose gradients need values at other moments: what they exchange they
+// would have to exchange again in one order.
+bool is_exchanged_in_space(const Node& node) {
+  if (!node.op->traits.collective) return false;
+  const ir::Attribute* axis = node.attributes.find("axis");
+  if (axis == nullptr) return false;
+  const std::vector<std::string> axes = split(node.attributes.text("axis"), '+');
+  return std::any_of(axes.begin(), axes.end(), [](const std::string& name) { return ir::is_spatial(name); });
+}
+
 }  // namespace
 
-void check_recomputed(const Graph& graph, const std::vector<std::string>& names) {
-  const auto made = made_forward(graph);
+std::set<std::string> forward_values(const Graph& graph) {
+  std::set<std::string> names;
+  for (const auto& [name, id] : made_forward(graph)) names.emplace(name);
+  return names;
+}
+
+void check_recomputed(const std::set<std::string>& forward, const std::vector<std::string>& names) {
   for (const std::string& name : names)
-    if (!made.contains(name)) refuse("'{}' is to be recomputed, and the forward phase makes no such value", name);
+    if (!forward.contains(name)) refuse("'{}' is to be recomputed, and the forward phase makes no such value", name);
 }
 
 void Remat::run(ir::Module& module) const {
   Graph& graph = module.graph(options_.graph);
-  if (!options_.partial) check_recomputed(graph, options_.recompute);
+  if (!options_.partial) check_recomputed(forward_values(graph), options_.recompute);
   const auto made = made_forward(graph);
   std::vector<bool> forgotten(graph.values.size(), false);
   for (const std::string& name : options_.recompute)
     if (const auto found = made.find(name); found != made.end()) forgotten[index(found->second)] = true;
+  for (const Node& node : graph.nodes)
+    if (is_exchanged_in_space(node))
+      for (const ValueId id : node.outputs) forgotten[index(id)] = false;
   Recompute(graph, forgotten).run();
 }
 

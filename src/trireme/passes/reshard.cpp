@@ -53,7 +53,7 @@ class Resharder {
   ValueId slice(ValueId x, int dim) {
     const Shape own = shape(x);
     const Shape part = extended(own, dim, own[dim] / parts_);
-    return with_shape(add(ops::kOwnRows, parts_first(x, dim), over_axis()), part);
+    return with_shape(add(ops::kOwnRows, copy_of_own(parts_first(x, dim)), over_axis()), part);
   }
 
   // Parts of `from` become parts of `to`.
@@ -99,6 +99,18 @@ class Resharder {
     return add("reshape", x, {{"shape", Dims(wanted.begin(), wanted.end())}});
   }
   ValueId transpose(ValueId x, Dims perm) { return add("transpose", x, {{"perm", std::move(perm)}}); }
+
+  // A view of a rank's own rows lies where its place along one axis says: along another they are taken of a copy.
+  ValueId copy_of_own(ValueId x) {
+    ValueId source = x;
+    const std::vector<ir::Node>& nodes = rebuild_.fresh().nodes;
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+      if (node->outputs.front() != source || !node->op->traits.view) continue;
+      if (node->op->name == ops::kOwnRows) return add("concat", x, {{"dim", std::int64_t{0}}});
+      source = node->inputs.front();
+    }
+    return x;
+  }
 
   // As rows of dimension `dim`, before which there is nothing.
   ValueId rows(ValueId x, int dim) {

@@ -8,6 +8,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/ir/axes.h"
+#include "trireme/ir/axis_parts.h"
 #include "trireme/ir/slice.h"
 
 namespace trireme::passes {
@@ -39,6 +40,21 @@ bool shards(const Sharding& sharding, const std::string& axis) {
 void erase_partial(Sharding& sharding, const std::string& axes) {
   for (const std::string& axis : split(axes, '+'))
     std::erase_if(sharding.partial, [&](const Sharding::Partial& p) { return p.axis == axis; });
+}
+
+void add_axes(Sharding& sharding, int dim, const std::string& axes) {
+  for (std::string& axis : split(axes, '+')) sharding.dims[at(dim)].push_back(std::move(axis));
+}
+void drop_axes(Sharding& sharding, int dim, const std::string& axes) {
+  sharding.dims[at(dim)].resize(sharding.dims[at(dim)].size() - split(axes, '+').size());
+}
+
+// The innermost axes of a dimension that go together: the last one, or all parts of an axis.
+std::string innermost(const std::vector<std::string>& axes, const Mesh& mesh) {
+  const auto parts = ir::parts_of(mesh, ir::axis_of_part(axes.back()));
+  if (parts.size() < 2 || parts.size() > axes.size() || !std::equal(parts.rbegin(), parts.rend(), axes.rbegin()))
+    return axes.back();
+  return fmt::format("{}", fmt::join(parts, "+"));
 }
 
 bool is_partial(const Sharding& sharding, const std::string& axis) {
@@ -108,16 +124,16 @@ Sharding canonical(Sharding sharding, const TensorType& type, const Mesh& mesh) 
 Sharding after(const Sharding& sharding, const RouteStep& step) {
   Sharding next = sharding;
   switch (step.kind) {
-    case Kind::slice: next.dims[at(step.dim)].push_back(step.axis); break;
-    case Kind::all_gather: next.dims[at(step.dim)].pop_back(); break;
+    case Kind::slice: add_axes(next, step.dim, step.axis); break;
+    case Kind::all_gather: drop_axes(next, step.dim, step.axis); break;
     case Kind::all_reduce: erase_partial(next, step.axis); break;
     case Kind::reduce_scatter:
       erase_partial(next, step.axis);
-      next.dims[at(step.dim)].push_back(step.axis);
+      add_axes(next, step.dim, step.axis);
       break;
     case Kind::all_to_all:
-      next.dims[at(step.dim)].pop_back();
-      next.dims[at(step.to)].push_back(step.axis);
+      drop_axes(next, step.dim, step.axis);
+      add_axes(next, step.to, step.axis);
       break;
   }
   return next;
@@ -161,16 +177,23 @@ std::vector<RouteStep> steps_from(const TensorType& type, const Sharding& shardi
     for (std::size_t i = 0; i < partial; ++i)
       if ((chosen >> i & 1) != 0 && sharding.partial[i].reduce == Sharding::Reduce::sum)
         axes.push_back(sharding.partial[i].axis);
-    if (axes.size() > 1) steps.push_back({Kind::all_reduce, fmt::format("{}", fmt::join(axes, "+"))});
+    const std::string joined = fmt::format("{}", fmt::join(axes, "+"));
+    if (axes.size() > 1) steps.push_back({Kind::all_reduce, joined});
+    for (int d = 0; d < rank && ir::are_all_parts(mesh, axes); ++d)
+      if (divides(d, joined)) steps.push_back({Kind::reduce_scatter, joined, d});
   }
   for (int d = 0; d < rank; ++d) {
     const auto& axes = sharding.dims[at(d)];
     if (!axes.empty()) {
-      steps.push_back({Kind::all_gather, axes.back(), d});
-      for (int to = 0; to < rank; ++to)
-        if (to != d && !ir::is_spatial(axes.back()) && divides(to, axes.back()) &&
-            type.shape[d] % ranks_along(axes, mesh) == 0)
-          steps.push_back({Kind::all_to_all, axes.back(), d, to});
+      std::vector<std::string> together = {axes.back()};
+      if (const std::string all = innermost(axes, mesh); all != axes.back()) together.push_back(all);
+      for (const std::string& gathered : together) {
+        steps.push_back({Kind::all_gather, gathered, d});
+        for (int to = 0; to < rank; ++to)
+          if (to != d && !ir::is_spatial(axes.back()) && divides(to, gathered) &&
+              type.shape[d] % ranks_along(axes, mesh) == 0)
+            steps.push_back({Kind::all_to_all, gathered, d, to});
+      }
     }
     for (const Mesh::Axis& axis : mesh.axes)
       if (axis.size > 1 && axis.name != ir::kPipelineAxis && !shards(sharding, axis.name) &&

@@ -18,7 +18,7 @@ struct RouteStep {
     all_to_all,      // from parts of dimension `dim` to parts of dimension `to`
   };
   Kind kind = Kind::slice;
-  std::string axis;  // of an all_reduce also several: "dp+tp"
+  std::string axis;  // of an all_reduce also several: "dp+tp"; of others all parts of one: "tp.0+tp.1"
   int dim = -1;
   int to = -1;
   ir::Sharding::Reduce reduce = ir::Sharding::Reduce::sum;

@@ -4,7 +4,7 @@
 namespace trireme::passes {
 
 // Makes graphs of a causal model continue a sequence instead of starting one: what attention saw of earlier rows is
-// kept in state variables, and ops that depend on the position are told it by a new input `position`, i32 [].
+// kept in state variables, and ops that depend on the position read it from a new input `position`, i32 [].
 //
 //   %q = rotary(%x)                          %q = rotary(%x, %position)
 //   %k = rotary(%y)                →         %k = rotary(%y, %position)

@@ -5,6 +5,8 @@
 #include <set>
 
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/ir/axes.h"
 #include "trireme/ops/collective/collective.h"
 #include "trireme/passes/server_split.h"
 
@@ -25,21 +27,21 @@ class Server {
   Server(const Module& module, const ServerOptions& options, int place)
       : old_(module), options_(options), place_(place), split_(module), messages_(module, split_, options) {
     next_.registry = module.registry;
-    if (options.servers > 1) next_.mesh.axes = {{kServerAxis, options.servers}};
+    next_.mesh = server_mesh(module.mesh, options.servers);
   }
 
   Module run() {
     keep_states();
     next_.graphs.push_back(update(old_.graph("update")));
     next_.graphs.push_back(start(old_.graph("init")));
-    next_.graphs.push_back(start(old_.graph("derive")));
+    next_.graphs.push_back(start(old_.graph("refresh")));
     return std::move(next_);
   }
 
  private:
   const ServerKey* key_of(StateId state) const {
     const StateId parameter = split_.belongs[index(state)];
-    for (const ServerKey& key : options_.keys)
+    for (const ServerKey& key : messages_.keys)
       if (parameter != kNone && key.server == place_ && key.parameter == old_.state(parameter).name) return &key;
     return nullptr;
   }
@@ -52,7 +54,6 @@ class Server {
       const ServerKey* key = key_of(id);
       if (key == nullptr && split_.belongs[s] != kNone) continue;
       ir::State state = old_.states[s];
-      state.sharding = {};
       if (key != nullptr && key->rows > 0) {
         if (state.whole.rank() == 0) state.whole = state.type.shape;
         state.block = state.type.shape;
@@ -77,6 +78,18 @@ class Server {
     return graph
         .add(next_.registry->at(std::string(op)), std::move(inputs), std::move(attributes), label, Phase::update)
         .front();
+  }
+
+  // The axes of a sum that are the servers' too: over replicas, what was pushed has taken its place. Gives whether any
+  // are left.
+  bool keep_axes(ir::Attributes& attributes) const {
+    std::vector<std::string> axes = split(attributes.text("axis"), '+');
+    std::erase(axes, ir::kDataAxis);
+    std::int64_t parts = 1;
+    for (const std::string& axis : axes) parts *= next_.mesh.size_of(axis);
+    attributes.set("axis", fmt::format("{}", fmt::join(axes, "+")));
+    attributes.set("parts", parts);
+    return !axes.empty();
   }
 
   // What an update takes of the pushes of `of`.
@@ -112,7 +125,15 @@ class Server {
       if (const auto sum = sums.find(value.state); sum != sums.end()) return sum->second;
       return to_[index(value.state)] == kNone ? kNone : graph.read(next_, to_[index(value.state)]);
     };
-    std::set<ValueId> squares;  // of what this server keeps: terms of sums over all servers
+    std::set<ValueId> partial;  // fresh values: squares of what this server keeps, which are summed over all servers
+    const auto over_servers = [&](ValueId id, const std::string& label) {
+      if (options_.servers == 1 || !partial.contains(id)) return id;
+      return add(graph, ops::kAllReduce, {id},
+                 {{"axis", std::string(kServerAxis)},
+                  {"parts", static_cast<std::int64_t>(options_.servers)},
+                  {"reduce", std::string("sum")}},
+                 label + "." + kServerAxis);
+    };
     for (std::size_t n = 0; n < old.nodes.size(); ++n) {
       const Node& node = old.nodes[n];
       if (!split_.node[n]) continue;
@@ -126,30 +147,31 @@ class Server {
           inputs.push_back(fresh);
       }
       const std::string& label = old.value(node.outputs.front()).name;
-      // Of sums over workers, what was pushed has taken the place.
-      if (node.op->name == ops::kAllReduce && all_here) {
-        known[node.outputs.front()] = inputs.front();
+      const bool any_partial =
+          std::any_of(inputs.begin(), inputs.end(), [&](ValueId id) { return partial.contains(id); });
+      const bool sums_squares = node.op->name == "add_n" && any_partial;
+      if (!all_here && !sums_squares) continue;  // another server's
+      ir::Attributes attributes = node.attributes;
+      const bool reduces = node.op->name == ops::kAllReduce;
+      if (reduces && !keep_axes(attributes)) {
+        for (std::size_t o = 0; o < inputs.size(); ++o) known[node.outputs[o]] = inputs[o];
         continue;
       }
-      const bool sums_squares = node.op->name == "add_n" && std::any_of(inputs.begin(), inputs.end(), [&](ValueId id) {
-                                  return squares.contains(id);
-                                });
-      if (!all_here && !sums_squares) continue;  // another server's
-      const auto outputs = graph.add(*node.op, std::move(inputs), node.attributes, label, node.phase, node.stage);
+      // Sums of sums over servers may be taken over them at the end, together.
+      const bool stays_partial = sums_squares || (reduces && any_partial && inputs.size() == 1);
+      if (!stays_partial)
+        for (ValueId& id : inputs)
+          if (id != kNone) id = over_servers(id, graph.value(id).name);
+      const bool of_gradient = node.op->name == "sum_squares" && gradients.contains(inputs.front());
+      const auto outputs = graph.add(*node.op, std::move(inputs), attributes, label, node.phase, node.stage);
       for (std::size_t o = 0; o < outputs.size(); ++o) known[node.outputs[o]] = outputs[o];
-      if (node.op->name == "sum_squares" && gradients.contains(graph.nodes.back().inputs.front()))
-        squares.insert(outputs.front());
-      if (sums_squares && options_.servers > 1)
-        known[node.outputs.front()] = add(graph, ops::kAllReduce, {outputs.front()},
-                                          {{"axis", std::string(kServerAxis)},
-                                           {"parts", static_cast<std::int64_t>(options_.servers)},
-                                           {"reduce", std::string("sum")}},
-                                          label + "." + kServerAxis);
+      if (reduces && gradients.contains(graph.nodes.back().inputs.front())) gradients.insert(outputs.front());
+      if (of_gradient || stays_partial) partial.insert(outputs.front());
     }
     const auto made = [&](ValueId id, const std::string& what) {
       const ValueId fresh = resolved(id);
       if (fresh == kNone) fail("server {} cannot make '{}': something of it is kept elsewhere", place_, what);
-      return fresh;
+      return over_servers(fresh, what);
     };
     for (const ir::Write& write : old.writes)
       if (to_[index(write.state)] != kNone)

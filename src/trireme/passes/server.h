@@ -8,7 +8,7 @@
 
 namespace trireme::passes {
 
-// A parameter server: ranks beside the mesh keep the weights and everything that belongs to them, and run the update.
+// A parameter server: ranks outside the mesh keep the weights and everything that belongs to them, and run the update.
 // Workers, which are the ranks of the mesh, push their terms of the gradients to them and pull the new weights:
 //
 //   graph update of a worker:                          graph update of a server that keeps @w, for 2 workers:
@@ -18,7 +18,12 @@ namespace trireme::passes {
 //
 // What of the update is not about parameters (running statistics) stays with the workers. What a worker pushes lies in
 // a state of its own, its slot, on the server. `loss`, `grad_norm` and `finite` come back with the weights; the squares
-// of the gradients are summed over the servers' axis. Comes right after the gradients were cut over the mesh.
+// of the gradients are summed over the servers' axis.
+//
+// Servers take the place of dp: on a mesh of pp=2,dp=3,tp=2 each of the four groups of three replicas has servers of
+// its own, which keep what the group's ranks store. So the servers' mesh is the workers' with `server` where dp was,
+// and collectives of the update over other axes are the servers'. Comes after partition and, in a pipeline, after
+// split: both sides are made from one stage's module.
 
 // A parameter, or some of its rows, and the server that keeps it.
 struct ServerKey {
@@ -28,13 +33,13 @@ struct ServerKey {
   std::int64_t rows = 0;   // 0: all of it
 };
 // Cuts the parameters over servers so that each has about as many bytes: the largest first, always to the server that
-// has the least. One that alone is more than a server's share is cut itself. Refuses more servers than there are keys.
+// has the least. One that alone is more than a server's share is cut itself, unless it is a shard. Refuses more servers
+// than there are keys.
 std::vector<ServerKey> share_out(const ir::Module& module, int servers);
 
 struct ServerOptions {
-  std::vector<ServerKey> keys;
-  int servers = 1;
-  int workers = 1;
+  int servers = 1;  // of a group of replicas
+  int workers = 1;  // the replicas
   // Every push is an update of its own: the server's update takes the gradients of one worker as inputs, as if its rows
   // were all there are. Otherwise it sums the slots of all of them, in their order.
   bool each = false;
@@ -65,5 +70,7 @@ class ServerSide : public Pass {
 // Where on the server a worker's push of `of` lands, and the axis that the servers are along.
 std::string slot_name(const std::string& of, int worker);
 inline constexpr const char* kServerAxis = "server";
+// Of the servers of these workers.
+ir::Mesh server_mesh(const ir::Mesh& workers, int servers);
 
 }  // namespace trireme::passes

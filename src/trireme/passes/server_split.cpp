@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/ir/axes.h"
 #include "trireme/passes/autodiff.h"
 
 namespace trireme::passes {
@@ -20,6 +21,18 @@ bool trained_copy(const ir::Module& module, const ir::State& state) {
 }  // namespace
 
 std::string slot_name(const std::string& of, int worker) { return fmt::format("{}/from.{}", of, worker); }
+
+ir::Mesh server_mesh(const ir::Mesh& workers, int servers) {
+  ir::Mesh mesh = workers;
+  const auto replicas = std::find_if(mesh.axes.begin(), mesh.axes.end(),
+                                     [](const ir::Mesh::Axis& axis) { return axis.name == ir::kDataAxis; });
+  if (replicas == mesh.axes.end())
+    mesh.axes.push_back({kServerAxis, servers});
+  else
+    *replicas = {kServerAxis, servers};
+  std::erase_if(mesh.axes, [](const ir::Mesh::Axis& axis) { return axis.name == kServerAxis && axis.size == 1; });
+  return mesh;
+}
 
 TensorType part_type(TensorType type, std::int64_t rows) {
   if (rows > 0) type.shape[0] = rows;
@@ -42,7 +55,8 @@ std::vector<ServerKey> share_out(const ir::Module& module, int servers) {
   for (const ir::State* state : parameters) {
     const Shape& shape = state->type.shape;
     // Parts are cut as checkpoints and initial values are: along the first dimension of a matrix.
-    const std::int64_t rows = shape.rank() == 1 || shape.rank() == 2 ? shape[0] : 1;
+    const bool whole = state->whole.rank() == 0;
+    const std::int64_t rows = whole && (shape.rank() == 1 || shape.rank() == 2) ? shape[0] : 1;
     const auto wanted = static_cast<std::int64_t>((state->type.bytes() + fair - 1) / fair);
     const std::int64_t parts = std::clamp<std::int64_t>(wanted, 1, std::min<std::int64_t>(servers, rows));
     const std::int64_t each = (rows + parts - 1) / parts;
@@ -58,8 +72,11 @@ std::vector<ServerKey> share_out(const ir::Module& module, int servers) {
       keys.push_back({state->name, least, first, parts == 1 ? 0 : here});
     }
   }
-  if (const auto idle = std::find(load.begin(), load.end(), 0); idle != load.end())
-    refuse("parallel.servers = {} is more than there are parameters to keep; the most is {}", servers, keys.size());
+  if (const auto idle = std::find(load.begin(), load.end(), 0); idle != load.end()) {
+    if (keys.empty())
+      refuse("parallel.server: a stage of the pipeline has no parameters for its servers; the nearest is fewer stages");
+    refuse("parallel.servers = {} is more than there are parameters to keep; the nearest is {}", servers, keys.size());
+  }
   return keys;
 }
 
@@ -101,7 +118,7 @@ ServerSplit::ServerSplit(const ir::Module& module)
     resulted.push_back(output.value);
   }
   for (const ir::Graph& graph : module.graphs) {
-    if (graph.name == "update" || graph.name == "init" || graph.name == "derive") continue;
+    if (graph.name == "update" || graph.name == "init" || graph.name == "refresh") continue;
     const ir::Uses read(graph);
     for (std::size_t v = 0; v < graph.values.size(); ++v)
       if (graph.values[v].kind == ir::ValueInfo::Kind::state && state[index(graph.values[v].state)] &&
@@ -110,25 +127,27 @@ ServerSplit::ServerSplit(const ir::Module& module)
   }
 }
 
-ServerMessages::ServerMessages(const ir::Module& module, const ServerSplit& split, const ServerOptions& options) {
+ServerMessages::ServerMessages(const ir::Module& module, const ServerSplit& split, const ServerOptions& options)
+    : keys(share_out(module, options.servers)) {
   int next = 0;
   const auto about = [&](std::size_t k, StateId id) {
-    const ServerKey& key = options.keys[k];
+    const ServerKey& key = keys[k];
     const ir::State& s = module.state(id);
     return ServerMessage{next++,    key.server, s.name, static_cast<std::int32_t>(k), part_type(s.type, key.rows),
                          key.first, key.rows};
   };
-  for (std::size_t k = 0; k < options.keys.size(); ++k) {
-    const StateId gradient = module.find_state(gradient_name(options.keys[k].parameter));
-    if (gradient == kNone) fail("parameter '{}' has no gradient", options.keys[k].parameter);
+  for (std::size_t k = 0; k < keys.size(); ++k) {
+    const StateId gradient = module.find_state(gradient_name(keys[k].parameter));
+    if (gradient == kNone) fail("parameter '{}' has no gradient", keys[k].parameter);
     pushes.push_back(about(k, gradient));
   }
-  const StateId loss = module.find_state("loss");
-  if (loss == kNone) fail("nothing is accumulated as 'loss'");
-  for (int s = 0; s < options.servers; ++s) pushes.push_back({next++, s, "loss", kNone, module.state(loss).type, 0, 0});
-  for (std::size_t k = 0; k < options.keys.size(); ++k)
+  // Of the stages of a pipeline one has it.
+  if (const StateId loss = module.find_state("loss"); loss != kNone)
+    for (int s = 0; s < options.servers; ++s)
+      pushes.push_back({next++, s, "loss", kNone, module.state(loss).type, 0, 0});
+  for (std::size_t k = 0; k < keys.size(); ++k)
     for (std::size_t s = 0; s < split.state.size(); ++s)
-      if (split.asked[s] && split.belongs[s] == module.find_state(options.keys[k].parameter))
+      if (split.asked[s] && split.belongs[s] == module.find_state(keys[k].parameter))
         states.push_back(about(k, static_cast<StateId>(s)));
   for (std::size_t s = 0; s < split.state.size(); ++s)
     if (split.asked[s] && split.belongs[s] == kNone)

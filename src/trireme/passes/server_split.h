@@ -19,7 +19,7 @@ struct ServerSplit {
   std::vector<ir::ValueId> resulted;  // their values
 };
 
-// What travels between a worker and a server each step.
+// A message between a worker and a server, each step.
 struct ServerMessage {
   int key = 0;
   int server = 0;
@@ -32,7 +32,8 @@ struct ServerMessage {
 struct ServerMessages {
   ServerMessages(const ir::Module& module, const ServerSplit& split, const ServerOptions& options);
 
-  std::vector<ServerMessage> pushes;  // one for each key, then the loss to every server
+  std::vector<ServerKey> keys;
+  std::vector<ServerMessage> pushes;  // one for each key, then the loss to every server, where the module has it
   std::vector<ServerMessage> states;  // pulled
   std::vector<ServerMessage> results;
 };

@@ -31,8 +31,8 @@ class Worker {
     for (const Graph& graph : old_.graphs) {
       if (graph.name == "update")
         next_.graphs.push_back(update(graph));
-      else if (graph.name == "derive")
-        next_.graphs.push_back(derive(graph));
+      else if (graph.name == "refresh")
+        next_.graphs.push_back(refresh(graph));
       else
         next_.graphs.push_back(renumbered(graph));
     }
@@ -71,7 +71,7 @@ class Worker {
         .front();
   }
 
-  // Servers come after the workers.
+  // In the group that the replicas and their servers are, servers come after the workers.
   std::int64_t peer(const ServerMessage& m) const { return first_peer_ + m.server; }
 
   ValueId pull(Graph& graph, const ServerMessage& m, std::vector<ValueId> after, Phase phase) const {
@@ -104,19 +104,22 @@ class Worker {
   Graph update(const Graph& old) {
     Graph graph;
     graph.name = old.name;
-    std::map<std::int32_t, ValueId> sent;  // by key; the loss to server s is under -1 - s
+    std::map<std::int32_t, ValueId> sent;  // by key
+    std::map<int, ValueId> last;           // by server
     for (const ServerMessage& m : messages_.pushes) {
       ValueId value = graph.read(next_, to_[index(old_.find_state(m.of))]);
       if (m.rows > 0)
         value = add(graph, ops::kRows, {value}, {{"start", m.first}, {"end", m.first + m.rows}}, m.of + ".rows",
                     Phase::update);
-      sent[m.about == kNone ? -1 - m.server : m.about] =
+      const ValueId pushed =
           add(graph, ops::kPush, {value}, {{"peer", peer(m)}, {"key", static_cast<std::int64_t>(m.key)}, {"of", m.of}},
               m.of + ".push", Phase::update);
+      last[m.server] = pushed;
+      if (m.about != kNone) sent[m.about] = pushed;
     }
     const auto after = [&](const ServerMessage& m) {
-      std::vector<ValueId> these = {sent.at(-1 - m.server)};
-      if (m.about != kNone) these.push_back(sent.at(m.about));
+      std::vector<ValueId> these = {last.at(m.server)};
+      if (m.about != kNone && sent.at(m.about) != these.front()) these.push_back(sent.at(m.about));
       return these;
     };
     pull_states(graph, Phase::update, after);
@@ -172,7 +175,7 @@ class Worker {
   }
 
   // After the state was set from outside, servers send what workers have copies of.
-  Graph derive(const Graph& old) const {
+  Graph refresh(const Graph& old) const {
     Graph graph;
     graph.name = old.name;
     pull_states(graph, Phase::forward, [](const ServerMessage&) { return std::vector<ValueId>{}; });

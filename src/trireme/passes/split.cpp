@@ -11,6 +11,7 @@
 #include "trireme/ops/collective/message.h"
 #include "trireme/passes/autodiff.h"
 #include "trireme/passes/gradient_sums.h"
+#include "trireme/passes/state_graphs.h"
 
 namespace trireme::passes {
 namespace {
@@ -23,7 +24,10 @@ using ir::Phase;
 using ir::StateId;
 using ir::ValueId;
 
-bool is_body(const Graph& graph) { return graph.name != "update" && graph.name != "init" && graph.name != "derive"; }
+bool is_start(const Graph& graph) {
+  return graph.name == "init" || graph.name == "refresh" || is_state_graph(graph.name);
+}
+bool is_body(const Graph& graph) { return graph.name != "update" && !is_start(graph); }
 
 // The values that go from each part to its neighbours, in the order in which they are sent.
 class Crossings {
@@ -109,8 +113,8 @@ class Splitter {
       split_update(module_.graph("update"));
       add_ties();
     }
-    for (const char* name : {"init", "derive"})
-      if (module_.has_graph(name)) split_start(module_.graph(name));
+    for (Graph& graph : module_.graphs)
+      if (is_start(graph)) split_start(graph);
     for (Graph& graph : module_.graphs) graph.compact();
     drop_states();
   }
@@ -144,6 +148,14 @@ class Splitter {
       if (const std::string& source = module_.states[s].derived_from; !source.empty())
         stages_of_[s] = stages_of_[index(module_.find_state(source))];
     if (module_.has_graph("update")) find_optimizer_states(module_.graph("update"));
+    // What no graph that goes through the stages uses stays with the state after which it is named.
+    for (std::size_t s = 0; s < module_.states.size(); ++s) {
+      const std::string& name = module_.states[s].name;
+      const std::size_t end = name.rfind('/');
+      if (!stages_of_[s].empty() || end == std::string::npos) continue;
+      if (const StateId of = module_.find_state(name.substr(0, end)); of != kNone)
+        stages_of_[s] = stages_of_[index(of)];
+    }
     for (std::size_t s = 0; s < module_.states.size(); ++s) {
       const ir::State& state = module_.states[s];
       const bool everywhere = state.category == ir::Category::scalars && !state.step_local;
@@ -410,11 +422,12 @@ class Splitter {
     module_.graphs.push_back(std::move(graph));
   }
 
-  // ---- start values and copies
+  // ---- start values, copies, and what else sets states from states
 
   void split_start(Graph& graph) {
     std::erase_if(graph.writes, [&](const ir::Write& write) { return !is_here(write.state); });
     drop_dead(graph);
+    if (is_state_graph(graph.name)) drop_unread_inputs(graph);
   }
 
   static void drop_dead(Graph& graph) {

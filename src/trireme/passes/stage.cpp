@@ -19,6 +19,19 @@ using ir::ValueId;
 
 bool is_numbered(const std::string& layer) { return !layer.empty() && layer.back() >= '0' && layer.back() <= '9'; }
 
+// The segments with which the model's layers begin.
+std::vector<std::size_t> layer_begins(const Chain& chain) {
+  std::vector<std::size_t> begins;
+  std::string last;
+  for (std::size_t s = 0; s < chain.segments.size(); ++s) {
+    const std::string& layer = chain.segments[s].layer;
+    if (!is_numbered(layer) || layer == last) continue;
+    begins.push_back(s);
+    last = layer;
+  }
+  return begins;
+}
+
 class Assigner {
  public:
   Assigner(ir::Module& module, const Stage::Options& options) : module_(module), options_(options) {}
@@ -70,14 +83,7 @@ class Assigner {
 
   // A part ends where the first layer of the next begins; what is before and behind all layers goes with the outermost.
   std::vector<std::size_t> by_layers(const Chain& chain) const {
-    std::vector<std::size_t> begins;  // of the model's layers
-    std::string last;
-    for (std::size_t s = 0; s < chain.segments.size(); ++s) {
-      const std::string& layer = chain.segments[s].layer;
-      if (!is_numbered(layer) || layer == last) continue;
-      begins.push_back(s);
-      last = layer;
-    }
+    const std::vector<std::size_t> begins = layer_begins(chain);
     std::int64_t given = 0;
     for (const std::int64_t layers : options_.layers) given += layers;
     if (options_.layers.size() != index(options_.parts))
@@ -127,6 +133,8 @@ class Assigner {
 };
 
 }  // namespace
+
+std::int64_t count_layers(const Graph& graph) { return std::ssize(layer_begins(find_chain(graph))); }
 
 std::vector<std::size_t> balanced_cuts(const std::vector<double>& costs, int parts) {
   const std::size_t count = costs.size();

@@ -36,6 +36,9 @@ class Stage : public Pass {
   Options options_;
 };
 
+// The model's layers that a pipeline can be cut between: those that `layers` counts. 0: none is numbered.
+std::int64_t count_layers(const ir::Graph& graph);
+
 // The first of each part but the first, among `costs`, so that the most expensive part is as cheap as can be. Each part
 // has at least one; there must be as many.
 std::vector<std::size_t> balanced_cuts(const std::vector<double>& costs, int parts);

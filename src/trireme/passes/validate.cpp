@@ -5,6 +5,7 @@
 #include "trireme/core/error.h"
 #include "trireme/passes/autodiff.h"
 #include "trireme/passes/compress_gradients.h"
+#include "trireme/passes/state_graphs.h"
 
 namespace trireme::passes {
 namespace {
@@ -19,7 +20,7 @@ bool read(const ir::Graph& graph, ir::StateId state) {
 }
 
 bool may_set_state(const std::string& graph) {
-  return graph == "update" || graph == kWarmUpdate || graph == "init" || graph == "derive";
+  return graph == "update" || graph == kWarmUpdate || graph == "init" || graph == "refresh" || is_state_graph(graph);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "trireme/passes/partition.h"
 #include "trireme/passes/rebuild.h"
 #include "trireme/passes/split.h"
+#include "trireme/passes/state_graphs.h"
 
 namespace trireme::passes {
 namespace {
@@ -37,7 +38,9 @@ class Cutter {
       if (graph == "update") continue;
       if (graph == kTies)
         rebuild_ties();
-      else if (graph == "init" || graph == "derive")
+      else if (graph == kRemember || graph == kRewind)
+        rebuild_parts(graph);
+      else if (graph == "init" || graph == "refresh")
         rebuild_start(graph);
       else
         rebuild_use(graph);
@@ -96,8 +99,13 @@ class Cutter {
     for (std::size_t i = 0; i < module_.states.size(); ++i) {
       const auto parameter = static_cast<StateId>(i);
       const State& state = module_.state(parameter);
-      // A scalar has no rows to share.
-      if (!state.trained || state.type.shape.rank() == 0) continue;
+      // A scalar has no rows to share; and what an annotation shards over the axis is shared out already.
+      if (state.type.shape.rank() == 0 || is_sharded(state)) continue;
+      // Weights that are only read, and so not saved.
+      if (!state.trained && options_.stage >= 3 && state.category == ir::Category::weights && !state.saved &&
+          state.derived_from.empty())
+        cut(parameter);
+      if (!state.trained) continue;
       const StateId gradient = module_.find_state(gradient_name(state.name));
       TRI_CHECK(gradient != kNone, "parameter '{}' has no gradient", state.name);
       const StateId low = low_copy(state.name);
@@ -113,6 +121,19 @@ class Cutter {
         for (const ir::Write& write : update.writes)
           if (makes(node, write.value) && module_.state(write.state).category == ir::Category::optimizer)
             cut(write.state);
+    // Others of the optimizer's, which the update reads or graphs like it set, are whole.
+    for (std::size_t i = 0; i < module_.states.size(); ++i) {
+      const auto other = static_cast<StateId>(i);
+      const State& state = module_.state(other);
+      if (state.category != ir::Category::optimizer || state.step_local || is_cut(other)) continue;
+      if (state.type.shape.rank() > 0) make_room(other);
+    }
+  }
+
+  bool is_sharded(const State& state) const {
+    return std::any_of(state.sharding.dims.begin(), state.sharding.dims.end(), [&](const auto& axes) {
+      return std::find(axes.begin(), axes.end(), options_.axis) != axes.end();
+    });
   }
 
   static bool makes(const Node& node, ValueId value) {
@@ -159,8 +180,8 @@ class Cutter {
         parts_of_sums_.insert(part);
         continue;
       }
-      if (const StateId parameter = updates(old, node); parameter != kNone) {
-        update(rebuild, node, parameter, std::move(inputs));
+      if (updates(old, node) != kNone) {
+        update(rebuild, node, std::move(inputs));
         continue;
       }
       add_sum(rebuild, node, std::move(inputs), terms);
@@ -203,15 +224,32 @@ class Cutter {
     rebuild.add_like(node, std::move(own));
   }
 
-  void update(Rebuild& rebuild, const Node& node, StateId parameter, std::vector<ValueId> inputs) const {
-    for (ValueId& id : inputs)
-      if (id != kNone && state_read(rebuild.fresh(), id) == parameter && !is_cut(parameter))
-        id = rebuild
-                 .add(std::string(ops::kOwnRows),
-                      {viewed(rebuild, id, module_.state(parameter).type.shape.as_rows(), node)}, over_axis(),
-                      module_.state(parameter).name + ".part", node)
-                 .front();
+  void update(Rebuild& rebuild, const Node& node, std::vector<ValueId> inputs) const {
+    for (ValueId& id : inputs) id = part_of_state(rebuild, id, node);
     rebuild.add_like(node, std::move(inputs));
+  }
+
+  // The own part of a state that is kept whole; other values stay as they are.
+  ValueId part_of_state(Rebuild& rebuild, ValueId id, const Node& node) const {
+    const StateId read = id == kNone ? kNone : state_read(rebuild.fresh(), id);
+    if (read == kNone || is_cut(read) || gradients_.contains(read) || module_.state(read).type.shape.rank() == 0)
+      return id;
+    const State& state = module_.state(read);
+    return rebuild
+        .add(std::string(ops::kOwnRows), {viewed(rebuild, id, state.type.shape.as_rows(), node)}, over_axis(),
+             state.name + ".part", node)
+        .front();
+  }
+
+  // Element by element from states to states: each rank does its part.
+  void rebuild_parts(const std::string& graph) {
+    Rebuild rebuild(module_, graph);
+    for (const Node& node : rebuild.old().nodes) {
+      std::vector<ValueId> inputs = rebuild.mapped(node.inputs);
+      for (ValueId& id : inputs) id = part_of_state(rebuild, id, node);
+      rebuild.add_like(node, std::move(inputs));
+    }
+    finish(rebuild);
   }
 
   // What is written to a state that is kept whole is gathered.

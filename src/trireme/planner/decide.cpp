@@ -180,8 +180,8 @@ void add_names(std::vector<std::string>& to, const std::vector<std::string>& nam
 }
 
 // A plan names what the model's forward phase makes, and not what a stage makes of its messages.
-std::vector<std::string> known_of(std::vector<std::string> names, const ir::Module& common, int stages) {
-  if (stages == 1) return names;
+std::vector<std::string> known_of(std::vector<std::string> names, const ir::Module& common, const Plan& plan) {
+  if (plan.stages() == 1 || plan.is_spatial()) return names;
   const ir::Graph& micro = common.graph("micro");
   std::set<std::string> made;
   for (const ir::Node& node : micro.nodes)
@@ -191,34 +191,73 @@ std::vector<std::string> known_of(std::vector<std::string> names, const ir::Modu
   return names;
 }
 
-}  // namespace
-
-std::optional<Choice> decide(const compiler::Graphs& graphs, Plan& plan, const MemoryPolicy& policy) {
+std::optional<Choice> decide_memory(const compiler::Graphs& graphs, Plan& plan, const MemoryPolicy& policy) {
   const bool trains = graphs.purpose == compiler::Purpose::train;
   const bool recompute = trains && policy.remat.kind != RematPolicy::Kind::none;
   if (!recompute && !policy.offload) return {};
   const Plan open = plan;
   Compilation common(graphs);
-  if (plan.stages() > 1) common.run_until(open, compiler::first_pass_by_place(open));
+  const std::vector<passes::Places> roles = compiler::role_places(open);
+  if (roles.size() > 1) common.run_until(open, compiler::first_pass_by_place(open));
   if (recompute) plan.recompute.emplace();
   bool recomputes = false;
   std::optional<Choice> choice;
-  for (int stage = 0; stage < plan.stages(); ++stage) {
+  for (const passes::Places& at : roles) {
     Compilation own = common;
-    if (plan.stages() > 1) own.choose_role({{ir::kPipelineAxis, stage}});
+    own.choose_role(at);
     const Decided decided = StageDecision(std::move(own), open, policy, trains).run();
     recomputes = recomputes || decided.recomputes;
-    if (recompute) add_names(*plan.recompute, known_of(decided.recompute, common.module(), plan.stages()));
+    if (recompute) add_names(*plan.recompute, known_of(decided.recompute, common.module(), open));
     if (policy.offload) {
       add_names(plan.offload->activations, decided.activations);
       add_names(plan.offload->states, decided.states);
     }
-    // What is said of the run is said of its fullest stage.
+    // What is said of the run is said of its fullest role.
     if (decided.choice && (!choice || decided.choice->trial.peak > choice->trial.peak)) choice = decided.choice;
   }
   // Under a limit it may be that all fits.
   const bool must = policy.remat.kind != RematPolicy::Kind::optimal || policy.limit == 0;
   if (recompute && must && !recomputes) refuse_to_recompute_nothing(policy.remat);
+  return choice;
+}
+
+// Whether every stage's step fits.
+bool fits(const compiler::Graphs& graphs, Plan plan, const MemoryPolicy& policy) {
+  if (policy.staging_gives_way) plan.staging = std::min(plan.staging, io::kStagingAlignment);
+  Compilation common(graphs);
+  common.run_until(plan, compiler::first_pass_by_place(plan));
+  for (int stage = 0; stage < plan.stages(); ++stage) {
+    Compilation own = common;
+    own.choose_role({{ir::kPipelineAxis, stage}});
+    if (own.step(plan).arena_bytes > policy.limit) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<Choice> decide(const compiler::Graphs& graphs, Plan& plan, const MemoryPolicy& policy) {
+  const bool chooses_schedule = plan.stages() > 1 && graphs.purpose == compiler::Purpose::train && policy.limit > 0 &&
+                                plan.pipeline.kind == program::PipelineName::Kind::zero_bubble_auto;
+  if (!chooses_schedule) return decide_memory(graphs, plan, policy);
+  const Plan open = plan;
+  std::optional<Choice> choice;
+  const auto held_by = [&](int count) {
+    plan = open;
+    plan.max_held = count;
+    choice = decide_memory(graphs, plan, policy);
+  };
+  // Beyond what ZB-H2 holds nothing is gained.
+  int most = std::min(2 * plan.stages() - 1, graphs.micro_batches);
+  for (int least = 1; least < most;) {
+    const int middle = least + (most - least + 1) / 2;
+    held_by(middle);
+    if (fits(graphs, plan, policy))
+      least = middle;
+    else
+      most = middle - 1;
+  }
+  held_by(most);
   return choice;
 }
 

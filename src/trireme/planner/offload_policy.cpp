@@ -115,7 +115,9 @@ std::vector<std::string> states_to_offload(const ir::Module& module, const Offlo
   for (const State& state : module.states)
     if (!state.derived_from.empty()) has_copy.insert(state.derived_from);
   const auto parameter = [&](const State& state) {
-    return state.trained ||
+    // Weights that are only read are not saved.
+    const bool read = state.category == ir::Category::weights && !state.saved && state.derived_from.empty();
+    return state.trained || read ||
            (!state.derived_from.empty() && module.state(module.find_state(state.derived_from)).trained);
   };
   std::map<std::string, std::size_t> place;  // of parameters

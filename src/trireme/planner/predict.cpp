@@ -25,8 +25,8 @@ double nominal_seconds(const program::Program& program) {
   std::vector<double> event(static_cast<std::size_t>(program.events()), 0);
   for (const program::Instruction& instruction : program.instructions) {
     // What shares the compute stream's units takes its time from it.
-    const std::int32_t lane = instruction.stream == program::kGradientStream ? 0 : instruction.stream;
-    double& now = stream[static_cast<std::size_t>(lane)];
+    const std::int32_t queue = instruction.stream == program::kGradientStream ? 0 : instruction.stream;
+    double& now = stream[static_cast<std::size_t>(queue)];
     for (const std::int32_t e : instruction.waits) now = std::max(now, event[static_cast<std::size_t>(e)]);
     now += nominal_seconds(instruction, rates);
     if (instruction.records != program::kNone) event[static_cast<std::size_t>(instruction.records)] = now;

@@ -12,7 +12,7 @@ namespace {
 // What a group contributes, whatever comes before and after it.
 struct GroupCost {
   std::uint64_t held = 0;   // from its forward to its gradients
-  std::uint64_t peak = 0;   // beside what earlier groups hold
+  std::uint64_t peak = 0;   // in addition to what earlier groups hold
   std::uint64_t least = 0;  // of it and of every longer group that begins with it
   double seconds = 0;
 };

@@ -23,8 +23,8 @@ struct RematSegment {
   bool reads_input = true;     // whether the gradients read it
   std::uint64_t saved = 0;     // bytes made inside that the gradients read
   std::vector<Cheap> cheap;    // by rising `held`, each of less time than those before; with all that are cheap
-  std::uint64_t forward = 0;   // most bytes alive beside `saved` and the input while it runs forward
-  std::uint64_t running = 0;   // most bytes alive beside the input while it runs forward and nothing is saved
+  std::uint64_t forward = 0;   // most bytes alive in addition to `saved` and the input while it runs forward
+  std::uint64_t running = 0;   // most bytes alive in addition to the input while it runs forward and nothing is saved
   std::uint64_t backward = 0;  // most bytes of gradients alive while its gradients are computed
   double last_time = 0;        // seconds to make all of `saved` again
   double inner_time = 0;       // … and the output

@@ -43,8 +43,7 @@ std::vector<const compiler::Role*> stage_roles(const compiler::Compiled& compile
 }
 
 program::Schedule schedule_of(const compiler::Compiled& compiled) {
-  return program::make_schedule(
-      {.pipeline = compiled.plan.pipeline, .stages = compiled.plan.stages(), .micro_batches = compiled.micro_batches});
+  return compiled.plan.schedule(compiled.micro_batches);
 }
 
 }  // namespace trireme::planner

@@ -36,7 +36,12 @@ std::string collective_text(const Instruction& i) {
 
 class Checker {
  public:
-  Checker(std::span<const RoleProgram> roles, std::span<const Group> groups) : roles_(roles), groups_(groups) {
+  // How a rank's instructions follow each other: each stream by itself, or all in the order of the program, as the one
+  // thread comes to them that gives a device's streams their work.
+  enum class Order : std::uint8_t { streams, one_thread };
+
+  Checker(std::span<const RoleProgram> roles, std::span<const Group> groups, Order order)
+      : roles_(roles), groups_(groups), order_(order) {
     for (const RoleProgram& role : roles) {
       first_.push_back(nodes_);
       // Two more nodes: taking all pushes, and answering all pulls.
@@ -150,8 +155,16 @@ class Checker {
     if (a != b || sent.first == received.first)
       fail("message {} of '{}' is {} ({}) on one side and {} ({}) on the other", k, group,
            describe(sent.first, sent.second), a, describe(received.first, received.second), b);
-    same_[node(received.first, received.second)] = node(sent.first, sent.second);
     ++report_.messages;
+    const std::size_t out = node(sent.first, sent.second);
+    const std::size_t in = node(received.first, received.second);
+    if (order_ == Order::streams) {
+      same_[in] = out;
+      return;
+    }
+    // A thread that sends goes on; it waits for the other's where a stream is to wait for the send's event.
+    follow(in, out);
+    taken_[out] = in;
   }
 
   void follow(std::size_t later, std::size_t earlier) { after_[same_[earlier]].push_back(same_[later]); }
@@ -163,13 +176,15 @@ class Checker {
     for (std::size_t i = 0; i < all.size(); ++i)
       if (all[i].records != kNone) recorder[all[i].records] = i;
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (const auto before = last_on.find(all[i].stream); before != last_on.end())
+      const std::int32_t stream = order_ == Order::streams ? all[i].stream : 0;
+      if (const auto before = last_on.find(stream); before != last_on.end())
         follow(node(role, i), node(role, before->second));
-      last_on[all[i].stream] = i;
+      last_on[stream] = i;
       for (const std::int32_t event : all[i].waits) {
         const auto from = recorder.find(event);
         if (from == recorder.end()) fail("{} waits for event {}, which nothing records", describe(role, i), event);
-        follow(node(role, i), node(role, from->second));
+        const auto taken = taken_.find(node(role, from->second));
+        follow(node(role, i), taken == taken_.end() ? node(role, from->second) : taken->second);
       }
       if (roles_[role].exchange == nullptr) continue;
       follow(node(role, i), takes(role));
@@ -191,7 +206,10 @@ class Checker {
       if (!push && all[i].kind != Instruction::Kind::pull) continue;
       const auto peer = static_cast<int>(all[i].attributes.integer("peer"));
       const auto key = static_cast<int>(all[i].attributes.integer("key"));
-      const std::size_t other = role_of_rank(peer);
+      const std::vector<int>& peers = roles_[role].peers;
+      const bool known = peers.empty() || (peer >= 0 && peer < static_cast<int>(peers.size()));
+      const std::size_t other =
+          !known ? roles_.size() : role_of_rank(peers.empty() ? peer : peers[static_cast<std::size_t>(peer)]);
       if (other == roles_.size() || roles_[other].exchange == nullptr)
         fail("{} is for rank {}, which takes no messages", describe(role, i), peer);
       const Exchange& table = *roles_[other].exchange;
@@ -270,7 +288,9 @@ class Checker {
 
   std::span<const RoleProgram> roles_;
   std::span<const Group> groups_;
-  std::vector<std::size_t> first_;  // node of each role's first instruction
+  Order order_;
+  std::map<std::size_t, std::size_t> taken_;  // by send: its receive; empty where both are one
+  std::vector<std::size_t> first_;            // node of each role's first instruction
   std::size_t nodes_ = 0;
   std::vector<std::size_t> same_;  // by node: the one that stands for it, of the members of a collective
   std::vector<std::vector<std::size_t>> after_;
@@ -281,7 +301,10 @@ class Checker {
 }  // namespace
 
 TogetherReport check_together(std::span<const RoleProgram> roles, std::span<const Group> groups) {
-  return Checker(roles, groups).run();
+  const bool devices = std::any_of(roles.begin(), roles.end(),
+                                   [](const RoleProgram& role) { return role.program->device != device::Kind::cpu; });
+  if (devices) Checker(roles, groups, Checker::Order::one_thread).run();
+  return Checker(roles, groups, Checker::Order::streams).run();
 }
 
 std::uint64_t communication_digest(const Program& program) {

@@ -16,6 +16,7 @@ struct RoleProgram {
   const Program* program = nullptr;
   std::vector<int> ranks = {};         // of the run
   const Exchange* exchange = nullptr;  // it takes all pushes before its program and answers all pulls behind it
+  std::vector<int> peers = {};         // ranks of the run that its pushes and pulls number; empty: all of them
   std::string at = {};                 // which of the roles of its stage it is: messages go between those at one place
 };
 
@@ -31,7 +32,9 @@ struct TogetherReport {
 // sides must move the same bytes in the same type. Then one graph of all instructions, in which the members of a
 // collective are one node and so are a send and its receive, must have no cycle: an instruction follows the one before
 // it on its stream and those whose events it waits for, what takes pushes follows them, and a pull follows what answers
-// it. Throws, naming the instructions and their roles, on a mismatch or a cycle.
+// it. On a device, whose streams one thread gives their work, the same is proved of these threads: there a sender goes
+// on, and waits for the receiver where something waits for the event of the send. Throws, naming the instructions and
+// their roles, on a mismatch or a cycle.
 TogetherReport check_together(std::span<const RoleProgram> roles, std::span<const Group> groups);
 
 // A digest of what a program exchanges with other ranks: the same for two programs that can run together as one role.

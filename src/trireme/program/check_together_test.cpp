@@ -129,6 +129,41 @@ TEST_F(Together, CollectivesOfTwoGroupsInOppositeOrderAreADeadlock) {
   EXPECT_NE(why.find("'g2'"), std::string::npos) << why;
 }
 
+// Two stages that send to each other, on streams of their own, and wait until that has arrived before they receive.
+TEST_F(Together, OneThreadOfADeviceCannotWaitAndReceive) {
+  const auto between = [&](bool sends, const std::string& channel, std::int64_t from, std::int32_t stream) {
+    Instruction i;
+    i.kind = sends ? Instruction::Kind::send : Instruction::Kind::receive;
+    i.name = channel;
+    i.op = &registry_.at(sends ? ops::kSend : ops::kReceive);
+    i.attributes = {{"key", std::int64_t{0}}, {"of", channel}, {"channel", channel}, {"from", from}, {"to", 1 - from}};
+    (sends ? i.inputs : i.outputs) = {{0, {DType::f32, {4}}}};
+    i.stream = stream;
+    return i;
+  };
+  const auto stage = [&](const std::string& sent, const std::string& received, std::int64_t number, device::Kind device,
+                         bool waits_last) {
+    Instruction send = between(true, sent, number, kSendActivationStream);
+    send.records = 0;
+    Instruction waits;
+    waits.kind = Instruction::Kind::copy;
+    waits.name = "x";
+    waits.waits = {0};
+    const Instruction receive = between(false, received, 1 - number, kReceiveGradientStream);
+    Program p = waits_last ? program({send, receive, waits}) : program({send, waits, receive});
+    p.device = device;
+    return p;
+  };
+  const auto why = [&](device::Kind device, bool waits_last) {
+    const Program a = stage("activation", "gradient", 0, device, waits_last);
+    const Program b = stage("gradient", "activation", 1, device, false);
+    return refused({{"stage 0", &a, {0}}, {"stage 1", &b, {1}}}, {});
+  };
+  EXPECT_EQ(why(device::Kind::cpu, false), "nothing");
+  EXPECT_EQ(why(device::Kind::cuda, true), "nothing");
+  EXPECT_EQ(why(device::Kind::cuda, false).find("a deadlock: "), 0U) << why(device::Kind::cuda, false);
+}
+
 class Messages : public Together {
  protected:
   Exchange table() const {

@@ -8,14 +8,17 @@ namespace trireme::program {
 
 struct CollectiveOptions {
   bool overlap = true;  // off: on the compute stream, where they stand
-  // Bytes that may have been gathered ahead of their use, beside the largest gather.
+  // Collectives over dp have a stream of their own where there are others too: those of the layers, for which the
+  // computation waits, do not queue behind sums of gradients.
+  bool own_reductions = false;
+  // Bytes of state that may have been gathered ahead of their use, in addition to the largest gather. Of other values
+  // one more gather is there ahead of its use, if it is no larger.
   std::size_t ahead = std::size_t{25} << 20;
   // Scratch that the transport wants for a collective, known without it; empty: none.
   std::function<std::size_t(const Instruction&)> scratch = {};
 };
 
-// Gives the collectives a stream of their own, beside the computation. Comes with each where its graph has it, on the
-// compute stream.
+// Gives the collectives streams of their own. Comes with each where its graph has it, on the compute stream.
 //
 //   compute   dw₂ ── dw₁ ── dw₀ ────── update
 //   comm         └ reduce ₂ ┴ reduce ₁₀ ─┘
@@ -24,6 +27,8 @@ struct CollectiveOptions {
 // operands (packing, say) moves up with it; what is launched between two such collectives goes on their stream. What
 // gathers state for a use starts as early as `ahead` allows. The first instruction that touches what a collective reads
 // or writes waits for it. The order of collectives is the order in the program: the same on every rank.
+//
+// In a stage of a pipeline, sums of gradients start behind the message of their action: another stage waits for that.
 void schedule_collectives(Program& program, const CollectiveOptions& options);
 
 }  // namespace trireme::program

@@ -50,7 +50,7 @@ class Scheduler {
     std::size_t at = 0;
   };
 
-  // What a launch on the host has made comes as soon as it is there, whoever reads it.
+  // What a launch on the host has made comes as soon as it is there, whichever instruction reads it.
   bool comes_at_once(const Instruction& i) const {
     return i.kind == Kind::load && made_on_host_.contains(i.inputs.front().buffer);
   }

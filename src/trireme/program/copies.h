@@ -11,8 +11,8 @@ double compute_seconds(const Instruction& instruction, const passes::CostRates& 
 
 struct CopyOptions {
   passes::CostRates rates = {};
-  // Bytes that may be on their way in each direction at once, beside the largest copy: this many, or a sixteenth of all
-  // that the other tiers hold where that is less.
+  // Bytes that may be on their way in each direction at once, in addition to the largest copy: this many, or a
+  // sixteenth of all that the other tiers hold where that is less.
   std::size_t window = std::size_t{16} << 20;
 };
 

@@ -39,6 +39,7 @@ class Planner {
         continue;
       }
       const auto& writes = run_.writes_of[index(whole)];
+      if (writes.empty()) continue;  // a buffer of its own
       const bool plain = writes.size() == 1 && run_.uses.consumers[index(whole)].empty() &&
                          run_.writes[writes.front()].write.mode == ir::Write::Mode::set;
       if (!plain) fail("'{}' is assembled for something else than one state", run_.graph.value(whole).name);

@@ -39,7 +39,7 @@ std::string Exchange::pace() const {
 std::size_t Exchange::pushed_bytes() const { return bytes_of(pushes); }
 std::size_t Exchange::pulled_bytes() const { return bytes_of(states) + bytes_of(results); }
 
-Exchange match(const Program& step, const Program& derive, const ir::Module& there, int place, int workers,
+Exchange match(const Program& step, const Program& refresh, const ir::Module& there, int place, int workers,
                const std::function<std::string(const std::string& of, int worker)>& slot) {
   const auto state = [&](const std::string& name) -> const TensorType* {
     const ir::StateId id = there.find_state(name);
@@ -62,8 +62,8 @@ Exchange match(const Program& step, const Program& derive, const ir::Module& the
     expect(is_state ? state(m.of) : output ? &update.type(*output) : nullptr, m, place, "state or output");
     (is_state ? exchange.states : exchange.results).push_back(m);
   }
-  if (messages(derive, Instruction::Kind::pull, place) != exchange.states)
-    fail("'{}' and '{}' do not pull the same from rank {}", step.name, derive.name, place);
+  if (messages(refresh, Instruction::Kind::pull, place) != exchange.states)
+    fail("'{}' and '{}' do not pull the same from rank {}", step.name, refresh.name, place);
   return exchange;
 }
 

@@ -32,9 +32,9 @@ struct Exchange {
 
 // The table of the rank `place`, whose role has the module `there`, read off a worker's step. Throws unless everything
 // pushed has a slot there for each of the `workers`, everything pulled is a state or an output there, of the same type,
-// and `derive` (after which workers have copies of its states) pulls the same states under the same keys. `slot` names
+// and `refresh` (after which workers have copies of its states) pulls the same states under the same keys. `slot` names
 // the slot of a value that a worker pushes.
-Exchange match(const Program& step, const Program& derive, const ir::Module& there, int place, int workers,
+Exchange match(const Program& step, const Program& refresh, const ir::Module& there, int place, int workers,
                const std::function<std::string(const std::string& of, int worker)>& slot);
 
 }  // namespace trireme::program

@@ -114,6 +114,7 @@ Operand own_part(const ir::Mesh& mesh, const Node& node, const Operand& whole, c
   const auto axis = std::find_if(mesh.axes.begin(), mesh.axes.end(),
                                  [&](const ir::Mesh::Axis& a) { return a.name == node.attributes.text("axis"); });
   if (axis == mesh.axes.end()) fail("there is no mesh axis '{}'", node.attributes.text("axis"));
+  TRI_CHECK(whole.place.axis == kNone, "the own rows along {} of what is a rank's own already", axis->name);
   return {whole.buffer, part, whole.offset,
           Place{static_cast<std::int32_t>(axis - mesh.axes.begin()), axis->size, part.bytes()}};
 }

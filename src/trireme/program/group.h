@@ -14,4 +14,9 @@ struct Group {
   friend bool operator==(const Group&, const Group&) = default;
 };
 
+// The group (Group::messages) of the ranks that differ along dp alone and of the servers that keep their parameters,
+// and that of all servers.
+inline constexpr const char* kServerMessages = "server messages";
+inline constexpr const char* kAllServers = "servers";
+
 }  // namespace trireme::program

@@ -83,6 +83,8 @@ class Lowering {
         for (const std::string& name : options_.before_tail)
           if (module_.has_graph(name)) run_tail(module_.graph(name));
         run_tail(*tail);
+        for (const std::string& name : options_.after_tail)
+          if (module_.has_graph(name)) run_tail(module_.graph(name));
         continue;
       }
       std::unique_ptr<GraphRun>& run = runs[index(action.micro)];
@@ -125,6 +127,39 @@ class Lowering {
   void begin(GraphRun& run) {
     for (const ValueId id : run.graph.inputs) load_input(run, id);
     plan_direct_writes(module_, run);
+    for (const Node& node : run.graph.nodes)
+      if (node.op->name == ops::kAssemble && run.piece_of[index(node.inputs.front())].buffer == kNone)
+        place_pieces(run, node);
+  }
+
+  // What is no state's new contents is assembled in a buffer of its own: each piece is made in its rows of it.
+  void place_pieces(GraphRun& run, const Node& node) {
+    const auto made_by = [&](ValueId id) -> const Node& {
+      const std::int32_t producer = run.uses.producer[index(id)];
+      TRI_CHECK(producer != ir::kNone, "a piece of '{}' is made by no node", run.graph.value(id).name);
+      return run.graph.nodes[index(producer)];
+    };
+    const ValueId whole = node.outputs.front();
+    BufferId buffer = kNone;
+    std::size_t offset = 0;
+    for (const ValueId piece : node.inputs) {
+      // A sum over ranks is taken where its terms are.
+      std::vector<ValueId> placed = {piece};
+      for (const Node* made = &made_by(piece); made->op->traits.view || sums_in_place(run, *made);
+           made = &made_by(placed.back()))
+        placed.push_back(made->inputs.front());
+      if (buffer == kNone)
+        buffer =
+            new_buffer(run.graph.value(whole).name, run.graph.type(whole), category_made(run, made_by(placed.back())));
+      for (const ValueId id : placed) run.piece_of[index(id)] = {buffer, run.graph.type(id), offset};
+      offset += run.graph.type(piece).bytes();
+    }
+  }
+
+  static bool sums_in_place(const GraphRun& run, const Node& node) {
+    return node.op->name == ops::kAllReduce && node.inputs.size() == 1 &&
+           run.uses.consumers[index(node.inputs.front())].size() == 1 &&
+           !run.uses.escapes[index(node.inputs.front())] && run.uses.producer[index(node.inputs.front())] != ir::kNone;
   }
 
   // `later` are the graphs that run after this one.

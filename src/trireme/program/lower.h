@@ -8,13 +8,14 @@
 #include "trireme/program/check.h"
 #include "trireme/program/collectives.h"
 #include "trireme/program/copies.h"
+#include "trireme/program/messages.h"
 #include "trireme/program/program.h"
 #include "trireme/program/schedule/action.h"
 #include "trireme/program/weight_gradients.h"
 
 namespace trireme::program {
 
-// What is told of the passes over a program (pass.h).
+// Reports of the passes over a program (pass.h).
 struct PassReports {
   std::filesystem::path dump = {};  // numbered files "14-step-collectives.txt"; empty: none
   std::size_t first_number = 0;     // of the program as it is emitted: one behind the graph passes' last
@@ -36,6 +37,7 @@ struct LowerOptions {
   std::string body = "micro";                 // run once per micro-batch
   std::vector<std::string> before_tail = {};  // graphs that are run once after them, where there are such,
   std::string tail = {};                      // and then this one ("update"); empty: none
+  std::vector<std::string> after_tail = {};   // and these behind it, where there are such
   int micro_batches = 1;
   int chunks = 1;  // of a pipeline's stage: a node's chunk is its `stage`
   int threads = 1;
@@ -43,6 +45,7 @@ struct LowerOptions {
   bool reuse_in_place = true;  // off: outputs never share a dying input's buffer
   CopyOptions copies = {};     // between memory tiers
   CollectiveOptions collectives = {};
+  MessageOptions messages = {};
   WeightGradientOptions weight_gradients = {};
   std::vector<Action> actions = {};  // the order of micro-batches and phases; empty: plain_order
   // In the place of body, tail and actions: what is run, in order. Sums that are persistent states have contributions

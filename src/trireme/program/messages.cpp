@@ -24,16 +24,30 @@ bool is_gradient(ir::Phase phase) { return phase == ir::Phase::input_gradient ||
 
 class Releases {
  public:
-  explicit Releases(Program& program) : p_(program), events_(program.events()) {}
+  Releases(Program& program, const MessageOptions& options)
+      : p_(program), options_(options), events_(program.events()) {}
 
   void run() {
-    std::vector<std::vector<std::size_t>> gradients;         // sent with one action each
-    std::map<std::int32_t, std::vector<std::size_t>> open;   // by micro-batch: activations on their way
-    std::pair<std::int32_t, std::int32_t> action{kNone, 0};  // the last backward: micro-batch and chunk
+    std::vector<std::vector<std::size_t>> gradients;          // sent with one action each
+    std::vector<std::vector<std::size_t>> activations;        // likewise
+    std::map<std::int32_t, std::vector<std::size_t>> open;    // by micro-batch: activations on their way
+    std::pair<std::int32_t, std::int32_t> action{kNone, 0};   // the last backward: micro-batch and chunk
+    std::pair<std::int32_t, std::int32_t> forward{kNone, 0};  // the last forward
     for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
       const Instruction& instruction = p_.instructions[i];
-      if (instruction.stream == kSendActivationStream) open[instruction.micro].push_back(i);
       const std::pair own{instruction.micro, instruction.chunk};
+      if (instruction.stream == kSendActivationStream) {
+        open[instruction.micro].push_back(i);
+        if (activations.empty() || action_of(activations.back().front()) != own) activations.emplace_back();
+        activations.back().push_back(i);
+      }
+      if (instruction.stream == 0 && instruction.kind == Instruction::Kind::launch &&
+          instruction.phase == ir::Phase::forward && own != forward) {
+        forward = own;
+        const auto kept = static_cast<std::size_t>(options_.activations);
+        if (kept > 0 && activations.size() > kept)
+          for (const std::size_t from : activations[activations.size() - 1 - kept]) wait_for(i, from);
+      }
       if (instruction.stream == kSendGradientStream && instruction.phase != ir::Phase::update) {
         if (gradients.empty() || action_of(gradients.back().front()) != own) gradients.emplace_back();
         gradients.back().push_back(i);
@@ -68,8 +82,24 @@ class Releases {
   }
 
   Program& p_;
+  const MessageOptions& options_;
   std::int32_t events_;
 };
+
+// The first sum over replicas that follows the last message waits for it, and so do those behind it on its stream.
+void let_messages_go_first(Program& p) {
+  std::size_t last = p.instructions.size();
+  for (std::size_t i = 0; i < p.instructions.size(); ++i)
+    if (p.instructions[i].stream == kSendGradientStream && p.instructions[i].phase != ir::Phase::update) last = i;
+  for (std::size_t i = last; i < p.instructions.size(); ++i) {
+    Instruction& sum = p.instructions[i];
+    if (sum.kind != Instruction::Kind::collective || sum.phase != ir::Phase::update || sum.stream == 0) continue;
+    std::int32_t& event = p.instructions[last].records;
+    if (event == kNone) event = p.events();
+    if (std::find(sum.waits.begin(), sum.waits.end(), event) == sum.waits.end()) sum.waits.push_back(event);
+    return;
+  }
+}
 
 // The compute stream no longer waits for what its messages wait for: what needs it too waits for itself.
 void keep_waits(Program& p) {
@@ -104,7 +134,7 @@ void keep_waits(Program& p) {
 
 }  // namespace
 
-void schedule_messages(Program& program) {
+void schedule_messages(Program& program, const MessageOptions& options) {
   keep_waits(program);
   bool any = false;
   for (Instruction& i : program.instructions)
@@ -113,7 +143,8 @@ void schedule_messages(Program& program) {
       any = true;
     }
   if (!any) return;
-  Releases(program).run();
+  Releases(program, options).run();
+  let_messages_go_first(program);
   for (const std::int32_t stream : kStreams) order_stream(program, stream);
 }
 

@@ -31,7 +31,7 @@ constexpr Pass kPasses[] = {
     {"collectives", "after copies, whose events a collective that starts earlier must still wait for",
      [](Program& p, const LowerOptions& o) { schedule_collectives(p, o.collectives); }},
     {"messages", "after collectives, which move to where their operands are: a message stays with its action",
-     [](Program& p, const LowerOptions&) { schedule_messages(p); }},
+     [](Program& p, const LowerOptions& o) { schedule_messages(p, o.messages); }},
     {"weight-gradients", "after collectives: what these have taken to their stream is no longer the compute stream's",
      [](Program& p, const LowerOptions& o) { overlap_weight_gradients(p, o.weight_gradients); }},
     {"host-update-order", "when every instruction has its place and its stream: the last to add events",

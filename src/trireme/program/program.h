@@ -45,7 +45,7 @@ struct Buffer {
   // they do.
   std::size_t moved(std::size_t count) const { return aligned(count, alignment == kPage ? kPage : 1); }
 };
-// In place of a state: memory beside the state in which checkpoints are staged, step after step.
+// In place of a state: memory next to the state in which checkpoints are staged, step after step.
 inline constexpr ir::StateId kStaging = -2;
 
 // The part of a buffer that belongs to a rank: which one depends on its place along a mesh axis, so that ranks share
@@ -123,6 +123,11 @@ inline constexpr std::int32_t kSendActivationStream = 6;
 inline constexpr std::int32_t kReceiveActivationStream = 7;
 inline constexpr std::int32_t kSendGradientStream = 8;
 inline constexpr std::int32_t kReceiveGradientStream = 9;
+// Collectives over dp, where a rank has others as well.
+inline constexpr std::int32_t kReduceStream = 10;
+
+// Whether collectives are on it.
+inline bool is_comm_stream(std::int32_t stream) { return stream == kCommStream || stream == kReduceStream; }
 
 // Instructions that an accelerator does as one launch: from `first` on, before `last`.
 struct LaunchGroup {

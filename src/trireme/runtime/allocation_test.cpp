@@ -85,7 +85,7 @@ int posix_memalign(void** result, std::size_t alignment, std::size_t bytes) noex
 }
 }
 
-// Beside malloc, so that the caller is known.
+// In addition to malloc, so that the caller is known.
 void* operator new(std::size_t bytes) {
   count(bytes, __builtin_return_address(0));
   void* memory = __libc_malloc(bytes);

@@ -3,6 +3,7 @@
 #include "trireme/core/error.h"
 #include "trireme/ops/collective/collective.h"
 #include "trireme/ops/collective/halo.h"
+#include "trireme/program/group.h"
 #include "trireme/program/messages.h"
 #include "trireme/program/print.h"
 
@@ -42,8 +43,8 @@ void Collectives::prepare(std::size_t i, const Prepared& p) {
   }
 }
 
-void Collectives::prepare_message(const Instruction& instruction, Part& part) const {
-  if (program_.device != device::Kind::cpu)
+void Collectives::prepare_message(const Instruction& instruction, Part& part) {
+  if (program_.device != device::Kind::cpu && !instruction.between_stages())
     fail("{} is not done on a {} yet", program::kind_of(instruction), device::name_of(program_.device));
   if (ranks_ == nullptr) fail("there are no other ranks");
   if (instruction.between_stages()) {
@@ -53,19 +54,38 @@ void Collectives::prepare_message(const Instruction& instruction, Part& part) co
     constexpr std::int64_t kTags = 32768;
     part.key =
         static_cast<int>((instruction.attributes.integer("key") * program_.micro_batches + instruction.micro) % kTags);
+    if (program_.device == device::Kind::cpu) return;
+    const bool sends = instruction.kind == Instruction::Kind::send;
+    const void* const data = sends ? part.place->inputs.front() : part.place->outputs.front();
+    part.message = ranks_->device_messages(program::message_group(instruction), program_.device)
+                       .message({.data = static_cast<std::byte*>(const_cast<void*>(data)),
+                                 .bytes = (sends ? instruction.inputs : instruction.outputs).front().type.bytes(),
+                                 .peer = part.peer,
+                                 .tag = part.key,
+                                 .sends = sends});
+    part.event = static_cast<std::size_t>(program_.events()) + events();
+    ++messages_;
+    if (sends && instruction.records != program::kNone)
+      sends_[instruction.records] = static_cast<std::size_t>(&instruction - program_.instructions.data());
     return;
   }
   part.peer = static_cast<int>(instruction.attributes.integer("peer"));
   part.key = static_cast<int>(instruction.attributes.integer("key"));
-  if (part.peer >= ranks_->all().size()) fail("there is no rank {}", part.peer);
+  part.messages = &ranks_->messages(program::kServerMessages);
+  if (part.peer >= part.messages->size()) fail("there is no rank {} among the servers and their workers", part.peer);
 }
 
-void Collectives::run(std::size_t i, device::Streams& streams, std::size_t first_event) {
+void Collectives::run(std::size_t i, device::Streams& streams) {
   const Instruction& instruction = program_.instructions[i];
-  const Part& part = parts_[i];
-  if (instruction.kind != Instruction::Kind::collective) return send_or_receive(instruction, part);
+  Part& part = parts_[i];
   const auto stream = static_cast<std::size_t>(instruction.stream);
-  const comm::DeviceGroup::OnStream on{streams, stream, first_event};
+  if (part.message) {
+    part.message->start({streams, stream, part.event});
+    part.on_its_way = instruction.kind == Instruction::Kind::send;
+    return;
+  }
+  if (instruction.kind != Instruction::Kind::collective) return send_or_receive(instruction, part);
+  const comm::DeviceGroup::OnStream on{streams, stream, static_cast<std::size_t>(program_.events())};
   const comm::Options options{
       .algorithm = ranks_->algorithm(),
       .scratch = {static_cast<std::byte*>(part.place->workspace), instruction.workspace.type.bytes()},
@@ -85,7 +105,33 @@ void Collectives::run(std::size_t i, device::Streams& streams, std::size_t first
   }
 }
 
-void Collectives::finish_sends() {
+void Collectives::settle_message(std::size_t i, device::Streams& streams) {
+  const Instruction& instruction = program_.instructions[i];
+  const auto stream = static_cast<std::size_t>(instruction.stream);
+  parts_[i].message->settle({streams, stream, parts_[i].event});
+  parts_[i].on_its_way = false;
+  if (instruction.records != program::kNone) streams.record(static_cast<std::size_t>(instruction.records), stream);
+}
+
+void Collectives::settle(std::int32_t event, device::Streams& streams) {
+  if (const auto sent = sends_.find(event); sent != sends_.end() && parts_[sent->second].on_its_way)
+    settle_message(sent->second, streams);
+}
+
+void Collectives::settle_all(device::Streams& streams) {
+  if (messages_ == 0) return;
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    if (parts_[i].on_its_way) settle_message(i, streams);
+  for (Part& part : parts_)
+    if (part.message) part.message->finish();
+}
+
+void Collectives::forget() {
+  for (Part& part : parts_) part.on_its_way = false;
+}
+
+void Collectives::finish_sends(device::Streams& streams) {
+  settle_all(streams);
   copies_sent_ = false;
   for (const std::unique_ptr<Sent>& sent : sent_) sent->request.wait();
   sent_.clear();
@@ -93,7 +139,7 @@ void Collectives::finish_sends() {
 
 void Collectives::send_or_receive(const Instruction& instruction, const Part& part) {
   const Prepared& p = *part.place;
-  comm::Communicator& group = part.messages != nullptr ? *part.messages : ranks_->all();
+  comm::Communicator& group = *part.messages;
   if (instruction.kind == Instruction::Kind::pull || instruction.kind == Instruction::Kind::receive) {
     group.recv({static_cast<std::byte*>(p.outputs.front()), instruction.outputs.front().type.bytes()}, part.peer,
                part.key);

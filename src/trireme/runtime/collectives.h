@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "trireme/comm/device/group.h"
@@ -19,14 +20,25 @@ class Collectives {
 
   // Fails where instruction i needs ranks that are not there. `p` must stay where it is.
   void prepare(std::size_t i, const Prepared& p);
-  // In the instruction's stream. `first_event` is the first of DeviceGroup::kEvents that collectives may use.
-  void run(std::size_t i, device::Streams& streams, std::size_t first_event);
+  // In the instruction's stream, by events from number program.events() on.
+  void run(std::size_t i, device::Streams& streams);
+  // How many of these there are.
+  std::size_t events() const { return comm::DeviceGroup::kEvents + static_cast<std::size_t>(messages_); }
+
+  // On a device a send has not been taken when its stream has done it. Its event is recorded when a stream is about to
+  // wait for it: that waits for the thread of the rank that receives.
+  bool is_on_its_way(std::size_t i) const { return parts_[i].on_its_way; }
+  void settle(std::int32_t event, device::Streams& streams);
+  // At the end of a run, of all that is on its way.
+  void settle_all(device::Streams& streams);
+  // Forgets what is on its way: before a run, in which the one before it may have failed.
+  void forget();
 
   // While instructions are run one at a time, in the order of the program, what is sent to other stages is copied: this
   // rank goes on before the other has come to receive it.
   void copy_what_is_sent() { copies_sent_ = true; }
   // Waits until all of it has been received.
-  void finish_sends();
+  void finish_sends(device::Streams& streams);
 
  private:
   // What one of them was prepared for.
@@ -38,11 +50,15 @@ class Collectives {
     std::vector<comm::Cut> cuts;                // of a reduce_scatter or all_gather
     std::vector<comm::DeviceGroup::Exchange> exchanges;
     std::unique_ptr<HaloMoves> halo;
-    comm::Communicator* messages = nullptr;  // between stages
-    int peer = 0;                            // of a message
+    comm::Communicator* messages = nullptr;        // between stages
+    std::unique_ptr<comm::DeviceMessage> message;  // between stages, in a device's memory
+    std::size_t event = 0;                         // its own
+    bool on_its_way = false;
+    int peer = 0;  // of a message
     int key = 0;
   };
-  void prepare_message(const program::Instruction& instruction, Part& part) const;
+  void prepare_message(const program::Instruction& instruction, Part& part);
+  void settle_message(std::size_t i, device::Streams& streams);
   void send_or_receive(const program::Instruction& instruction, const Part& part);
 
   const program::Program& program_;
@@ -52,6 +68,8 @@ class Collectives {
     std::vector<std::byte> bytes;
     comm::Request request;
   };
+  std::int32_t messages_ = 0;                            // between stages, in a device's memory
+  std::unordered_map<std::int32_t, std::size_t> sends_;  // of these, by event: the instruction
   bool copies_sent_ = false;
   std::vector<std::unique_ptr<Sent>> sent_;
 };

@@ -89,7 +89,7 @@ void Executor::check_memory() const {
 // Also when the trace changes, which wants more timestamps.
 void Executor::make_streams() {
   device::StreamShape shape{.streams = static_cast<std::size_t>(program_.streams()),
-                            .events = static_cast<std::size_t>(program_.events()) + comm::DeviceGroup::kEvents,
+                            .events = static_cast<std::size_t>(program_.events()) + collectives_.events(),
                             .timestamps = timeline_.timestamps(),
                             .yielding = program::kGradientStream};
   shape.capacity.assign(shape.streams, 0);

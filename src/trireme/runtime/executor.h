@@ -95,6 +95,7 @@ class Executor {
   const std::array<double, 4>& wait_seconds() const { return timeline_.wait_seconds(); }
   // Of these, waiting for collectives; and the time of collectives that have no stream of their own.
   double exposed_comm_seconds() const { return timeline_.exposed_comm_seconds(); }
+  double idle_seconds() const { return timeline_.idle_seconds(); }
   // Seconds that launches on the host's cores took in the last run, overlapped with the accelerator.
   double host_seconds() const { return host_seconds_; }
 
@@ -118,7 +119,7 @@ class Executor {
   void note_use(std::size_t i);
   void wait_until_released(std::size_t i) const;
   void launch_on_host(std::size_t i);
-  void join(std::size_t except = 0);
+  void join(device::Streams::Set except = 0);
   void finish_streams();
   bool captures_all() const;
   bool is_ordered_here(std::int32_t event) const;

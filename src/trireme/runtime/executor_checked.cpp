@@ -57,6 +57,7 @@ std::optional<Executor::BadTensor> Executor::run_checked() {
   staging_->check_bound();
   ++runs_;
   failure_.clear();
+  collectives_.forget();
   staging_->stage(*streams_, pool_);
   streams_->fork();
   collectives_.copy_what_is_sent();
@@ -70,7 +71,7 @@ std::optional<Executor::BadTensor> Executor::run_checked() {
     if (disk_) disk_->finish(stream, *streams_);
     if (!bad && !failure_.happened()) bad = inspect(i);
   }
-  failure_.guard(prepared_.size() - 1, [&] { collectives_.finish_sends(); });
+  if (!failure_.happened()) failure_.guard(prepared_.size() - 1, [&] { collectives_.finish_sends(*streams_); });
   failure_.rethrow();
   return bad;
 }

@@ -19,12 +19,18 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 
 std::size_t stream_of(const Instruction& instruction) { return static_cast<std::size_t>(instruction.stream); }
 
+// Streams whose work is never captured, so that a captured region neither waits for them nor holds them up.
+constexpr device::Streams::Set kBetweenRanks =
+    1U << program::kCommStream | 1U << program::kSendActivationStream | 1U << program::kReceiveActivationStream |
+    1U << program::kSendGradientStream | 1U << program::kReceiveGradientStream;
+
 }  // namespace
 
 void Executor::run() {
   staging_->check_bound();
   ++runs_;
   failure_.clear();
+  collectives_.forget();
   timeline_.start();
   host_seconds_ = 0;
   staging_->stage(*streams_, pool_);
@@ -109,8 +115,8 @@ void Executor::execute(std::size_t i) {
     case Instruction::Kind::send:
     case Instruction::Kind::receive: {
       const auto begin = Clock::now();
-      collectives_.run(i, *streams_, static_cast<std::size_t>(program_.events()));
-      if (stream == 0 && !streams_->asynchronous()) timeline_.communicated(seconds_since(begin));
+      collectives_.run(i, *streams_);
+      if (stream == 0 && !streams_->asynchronous()) timeline_.communicated(i, seconds_since(begin));
       break;
     }
     case Instruction::Kind::launch:
@@ -167,6 +173,7 @@ void Executor::wait_for_events(std::size_t i) {
   const Instruction& instruction = program_.instructions[i];
   for (const std::int32_t event : instruction.waits) {
     if (!is_ordered_here(event)) continue;
+    if (!failure_.happened()) collectives_.settle(event, *streams_);
     const double waited = streams_->wait(static_cast<std::size_t>(event), stream_of(instruction));
     if (instruction.stream == 0) timeline_.waited(i, event, waited);
   }
@@ -174,7 +181,7 @@ void Executor::wait_for_events(std::size_t i) {
 
 void Executor::record_event(std::size_t i) {
   const Instruction& instruction = program_.instructions[i];
-  if (instruction.records == program::kNone) return;
+  if (instruction.records == program::kNone || collectives_.is_on_its_way(i)) return;
   failure_.guard(i, [&] { streams_->record(static_cast<std::size_t>(instruction.records), stream_of(instruction)); });
 }
 
@@ -204,12 +211,13 @@ void Executor::launch_on_host(std::size_t i) {
   host_seconds_ += seconds_since(begin);
 }
 
-void Executor::join(std::size_t except) {
+void Executor::join(device::Streams::Set except) {
   for (std::size_t s = 1; s < static_cast<std::size_t>(program_.streams()); ++s)
-    if (s != except) timeline_.waited_for(s, streams_->join(s));
+    if ((except >> s & 1U) == 0) timeline_.waited_for(s, streams_->join(s));
 }
 
 void Executor::finish_streams() {
+  if (!failure_.happened()) collectives_.settle_all(*streams_);
   join();
   staging_->fetch_outputs(*streams_);
   timeline_.finish(*streams_);
@@ -230,10 +238,10 @@ std::size_t Executor::capture(const CaptureRegion& region) {
   streams_->begin_capture();
   capturing_ = &region;
   try {
-    streams_->fork(program::kCommStream);
+    streams_->fork(kBetweenRanks);
     issue(static_cast<std::size_t>(region.first), static_cast<std::size_t>(region.last));
     failure_.rethrow();
-    join(program::kCommStream);
+    join(kBetweenRanks);
     if (captures_all()) {
       staging_->fetch_outputs(*streams_);
       timeline_.finish(*streams_);
@@ -253,10 +261,13 @@ void Executor::replay(std::size_t r) {
   for (auto i = static_cast<std::size_t>(region.first); i < static_cast<std::size_t>(region.last); ++i)
     wait_until_released(i);
   if (captures_all()) return streams_->replay(captured_[r]);
-  join(program::kCommStream);
-  for (const std::int32_t event : region.waits) streams_->wait(static_cast<std::size_t>(event), 0);
+  join(kBetweenRanks);
+  for (const std::int32_t event : region.waits) {
+    if (!failure_.happened()) collectives_.settle(event, *streams_);
+    streams_->wait(static_cast<std::size_t>(event), 0);
+  }
   streams_->replay(captured_[r]);
-  streams_->fork(program::kCommStream);
+  streams_->fork(kBetweenRanks);
   for (const std::int32_t event : region.records) streams_->record(static_cast<std::size_t>(event), 0);
 }
 

@@ -3,14 +3,15 @@
 #include <cstring>
 
 #include "trireme/comm/arithmetic.h"
-#include "trireme/core/error.h"
+#include "trireme/device/cuda/peers.h"
 #include "trireme/ops/collective/halo.h"
 
 namespace trireme::runtime {
 
 HaloMoves::HaloMoves(const program::Instruction& instruction, const Prepared& p, device::Kind device)
-    : dtype_(instruction.inputs.front().type.dtype), reduces_(instruction.op->name == ops::kHaloReduce) {
-  if (device != device::Kind::cpu) fail("halos are not exchanged on a {} yet", device::name_of(device));
+    : device_(device),
+      dtype_(instruction.inputs.front().type.dtype),
+      reduces_(instruction.op->name == ops::kHaloReduce) {
   const ops::Halo halo(instruction.attributes);
   const TensorType& in = instruction.inputs.front().type;
   const TensorType& out = instruction.outputs.front().type;
@@ -44,22 +45,28 @@ HaloMoves::HaloMoves(const program::Instruction& instruction, const Prepared& p,
 }
 
 void HaloMoves::copy(const std::vector<Move>& moves, const comm::DeviceGroup::OnStream& on) const {
-  for (const Move& move : moves)
-    for (std::size_t i = 0; i < outer_; ++i)
-      on.streams.copy(move.to.first + i * move.to.stride, move.from.first + i * move.from.stride, move.bytes,
-                      on.stream);
+  for (const Move& move : moves) on.streams.copy_runs(move.to, move.from, move.bytes, outer_, on.stream);
+}
+
+void HaloMoves::add(const Move& move, const comm::DeviceGroup::OnStream& on) const {
+  const auto elements = static_cast<std::int64_t>(move.bytes / size_of(dtype_));
+  if (device_ != device::Kind::cpu)
+    return device::cuda::add_runs(move.to, move.from, elements, static_cast<std::int64_t>(outer_), dtype_,
+                                  on.streams.native(on.stream));
+  for (std::size_t i = 0; i < outer_; ++i)
+    comm::combine(move.to.first + i * move.to.stride, move.from.first + i * move.from.stride, elements, dtype_,
+                  comm::Reduce::sum);
 }
 
 void HaloMoves::run(comm::DeviceGroup& group, const comm::Options& options,
                     const comm::DeviceGroup::OnStream& on) const {
-  if (reduces_) std::memset(output_, 0, output_bytes_);
+  if (reduces_ && device_ == device::Kind::cpu) std::memset(output_, 0, output_bytes_);
+  if (reduces_ && device_ != device::Kind::cpu)
+    device::cuda::zero(output_, output_bytes_, on.streams.native(on.stream));
   copy(before_, on);
   group.exchange(swaps_, options, on);
   if (!reduces_) return copy(after_, on);
-  for (const Move& move : after_)
-    for (std::size_t i = 0; i < outer_; ++i)
-      comm::combine(move.to.first + i * move.to.stride, move.from.first + i * move.from.stride,
-                    static_cast<std::int64_t>(move.bytes / size_of(dtype_)), dtype_, comm::Reduce::sum);
+  for (const Move& move : after_) add(move, on);
 }
 
 }  // namespace trireme::runtime

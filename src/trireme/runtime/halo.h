@@ -18,17 +18,16 @@ class HaloMoves {
 
  private:
   // A range of the dimension in a tensor or in a message: a run of bytes for each index of the dimensions before it.
-  struct Block {
-    std::byte* first = nullptr;
-    std::size_t stride = 0;
-  };
+  using Block = device::Streams::Runs;
   struct Move {
     Block to;
     Block from;
     std::size_t bytes = 0;  // of each run
   };
   void copy(const std::vector<Move>& moves, const comm::DeviceGroup::OnStream& on) const;
+  void add(const Move& move, const comm::DeviceGroup::OnStream& on) const;
 
+  device::Kind device_;
   std::size_t outer_ = 1;
   DType dtype_ = DType::f32;
   bool reduces_ = false;

@@ -7,7 +7,7 @@
 
 namespace trireme::runtime {
 
-// State that someone beside the program is still reading, such as a checkpoint that copies it. An executor waits before
+// State that another thread is still reading, such as a checkpoint that copies it. An executor waits before
 // the first instruction that would overwrite a held state; reading it is free. Any thread may release.
 class HeldStates {
  public:

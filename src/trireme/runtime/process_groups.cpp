@@ -16,22 +16,30 @@ std::size_t ProcessGroups::find(std::string_view axis) const {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (entries_[i].messages.empty() && fmt::format("{}", fmt::join(entries_[i].axes, "+")) == axis) return i;
   }
-  if (axis.empty()) fail("the run has no group of all its ranks");
   fail("the run has no group along axis '{}'", axis);
 }
 
 comm::Communicator& ProcessGroups::group(std::string_view axis) const { return *entries_[find(axis)].communicator; }
 
-comm::Communicator& ProcessGroups::all() const { return *entries_[find({})].communicator; }
-
-comm::Communicator& ProcessGroups::messages(std::string_view group) const {
-  for (const Entry& entry : entries_)
-    if (entry.messages == group) return *entry.communicator;
+std::size_t ProcessGroups::find_messages(std::string_view group) const {
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    if (entries_[i].messages == group) return i;
   fail("the run has no group of the messages '{}'", group);
 }
 
+comm::Communicator& ProcessGroups::messages(std::string_view group) const {
+  return *entries_[find_messages(group)].communicator;
+}
+
+comm::DeviceGroup& ProcessGroups::device_messages(std::string_view group, device::Kind kind) {
+  return device_group(entries_[find_messages(group)], kind);
+}
+
 comm::DeviceGroup& ProcessGroups::device_group(std::string_view axis, device::Kind kind) {
-  Entry& entry = entries_[find(axis)];
+  return device_group(entries_[find(axis)], kind);
+}
+
+comm::DeviceGroup& ProcessGroups::device_group(Entry& entry, device::Kind kind) const {
   if (!entry.device_group) entry.device_group = comm::DeviceGroup::over(*entry.communicator, kind, options_.nccl);
   return *entry.device_group;
 }

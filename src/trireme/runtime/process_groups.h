@@ -39,10 +39,11 @@ class ProcessGroups {
   comm::Communicator& group(std::string_view axis) const;
   // The same ranks, for what is in a device's memory.
   comm::DeviceGroup& device_group(std::string_view axis, device::Kind kind);
-  // The two ranks that send and receive such messages, in this order. Throws where the table has no such group.
+  // The ranks that send and receive such messages: of two stages, the one that sends comes first. Throws where the
+  // table has no such group.
   comm::Communicator& messages(std::string_view group) const;
-  // All ranks of the run. Throws where the table has no such group.
-  comm::Communicator& all() const;
+  // The same, for what is in a device's memory.
+  comm::DeviceGroup& device_messages(std::string_view group, device::Kind kind);
   // Waits for the streams; throws when another rank has failed, instead of waiting for it (comm/device/group.h).
   void synchronize(device::Streams& streams) const;
   // After a failure of this rank: no stream waits for the others any more.
@@ -58,6 +59,8 @@ class ProcessGroups {
     std::string messages;
   };
   std::size_t find(std::string_view axis) const;
+  std::size_t find_messages(std::string_view group) const;
+  comm::DeviceGroup& device_group(Entry& entry, device::Kind kind) const;
 
   ir::Mesh mesh_;
   std::vector<int> coordinate_;

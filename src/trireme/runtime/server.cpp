@@ -107,7 +107,8 @@ void Server::serve_each(std::int64_t steps, const Update& update) {
   const int workers = static_cast<int>(workers_.size());
   for (int w = 0; w < workers && steps > 0; ++w) receive(w);
   const bool leads = options_.servers == nullptr || options_.servers->rank() == 0;
-  for (std::int64_t i = 0; i < steps * workers; ++i) apply(agreed(leads ? next_pushed(steps) : -1), steps, update);
+  for (std::int64_t i = 0; i < steps * workers; ++i)
+    apply(broadcast_turn(leads ? next_pushed(steps) : -1), steps, update);
 }
 
 void Server::apply(int worker, std::int64_t steps, const Update& update) {
@@ -124,7 +125,7 @@ void Server::apply(int worker, std::int64_t steps, const Update& update) {
 }
 
 // The first server says whose turn it is.
-int Server::agreed(int worker) {
+int Server::broadcast_turn(int worker) {
   if (options_.servers == nullptr) return worker;
   auto turn = static_cast<std::int32_t>(worker);
   const std::span<std::int32_t> one(&turn, 1);

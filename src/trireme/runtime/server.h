@@ -64,7 +64,7 @@ class Server {
   void serve_each(std::int64_t steps, const Update& update);
   void apply(int worker, std::int64_t steps, const Update& update);
   int next_pushed(std::int64_t steps);
-  int agreed(int worker);
+  int broadcast_turn(int worker);
   void answer_waiting();
   std::string missing() const;
 

@@ -1,5 +1,6 @@
 #include "trireme/runtime/timeline.h"
 
+#include "trireme/ir/axes.h"
 #include "trireme/program/print.h"
 
 namespace trireme::runtime {
@@ -7,10 +8,11 @@ namespace trireme::runtime {
 using program::Instruction;
 
 Timeline::Timeline(const program::Program& program, bool finely)
-    : program_(program), finely_(finely), comm_events_(static_cast<std::size_t>(program.events()), false) {
-  for (const Instruction& instruction : program.instructions)
-    if (instruction.communicates() && instruction.records != program::kNone)
-      comm_events_[static_cast<std::size_t>(instruction.records)] = true;
+    : program_(program), finely_(finely), comm_events_(static_cast<std::size_t>(program.events()), program::kNone) {
+  for (std::size_t i = 0; i < program.instructions.size(); ++i)
+    if (const Instruction& instruction = program.instructions[i];
+        instruction.communicates() && instruction.records != program::kNone)
+      comm_events_[static_cast<std::size_t>(instruction.records)] = static_cast<std::int32_t>(i);
   choose_points();
 }
 
@@ -47,15 +49,23 @@ void Timeline::start() {
   phase_seconds_ = {};
   wait_seconds_ = {};
   exposed_comm_ = 0;
+  idle_ = 0;
+}
+
+bool Timeline::is_between_stages(std::size_t i) const {
+  const Instruction& instruction = program_.instructions[i];
+  return instruction.between_stages() || (instruction.kind == Instruction::Kind::collective &&
+                                          instruction.attributes.text("axis") == ir::kPipelineAxis);
 }
 
 void Timeline::waited(std::size_t i, std::int32_t event, double seconds) {
   wait_seconds_[phase_of(i)] += seconds;
-  if (comm_events_[static_cast<std::size_t>(event)]) exposed_comm_ += seconds;
+  if (const std::int32_t from = comm_events_[static_cast<std::size_t>(event)]; from != program::kNone)
+    communicated(static_cast<std::size_t>(from), seconds);
 }
 
 void Timeline::waited_for(std::size_t stream, double seconds) {
-  if (stream == program::kCommStream) exposed_comm_ += seconds;
+  if (program::is_comm_stream(static_cast<std::int32_t>(stream))) exposed_comm_ += seconds;
 }
 
 void Timeline::read(const device::Streams& streams) {

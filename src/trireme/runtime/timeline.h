@@ -13,7 +13,7 @@ namespace trireme::runtime {
 // is a trace, before and behind every instruction.
 class Timeline {
  public:
-  // `finely`: timestamps are cheap, so the two kinds of gradients, which take turns often, are told apart.
+  // `finely`: timestamps are cheap, so the two kinds of gradients, which take turns often, are distinguished.
   Timeline(const program::Program& program, bool finely);
 
   void set_trace(Trace* trace);
@@ -34,16 +34,19 @@ class Timeline {
   // message or a collective took of it.
   void waited(std::size_t i, std::int32_t event, double seconds);
   void waited_for(std::size_t stream, double seconds);
-  void communicated(double seconds) { exposed_comm_ += seconds; }
+  void communicated(std::size_t i, double seconds) { (is_between_stages(i) ? idle_ : exposed_comm_) += seconds; }
 
   // Once the run is done: reads the timestamps.
   void read(const device::Streams& streams);
   const std::array<double, 4>& phase_seconds() const { return phase_seconds_; }
   const std::array<double, 4>& wait_seconds() const { return wait_seconds_; }
   double exposed_comm_seconds() const { return exposed_comm_; }
+  // Of a stage of a pipeline: what it waited for messages of other stages, and for sums over them.
+  double idle_seconds() const { return idle_; }
 
  private:
   std::size_t phase_of(std::size_t i) const;
+  bool is_between_stages(std::size_t i) const;
   void choose_points();
   void span(std::size_t i, std::size_t end, device::Streams& streams) const {
     if (trace_ != nullptr) streams.timestamp(2 * i + end, static_cast<std::size_t>(program_.instructions[i].stream));
@@ -52,14 +55,15 @@ class Timeline {
   const program::Program& program_;
   bool finely_;
   Trace* trace_ = nullptr;
-  std::vector<std::uint32_t> labels_;   // by instruction, with a trace
-  std::vector<std::int32_t> point_of_;  // by instruction: the timestamp before it
-  std::vector<std::size_t> starts_;     // by timestamp: the instruction that begins a phase
-  std::size_t last_ = 0;                // the timestamp at the end
-  std::vector<bool> comm_events_;       // by event: what communicates records it
+  std::vector<std::uint32_t> labels_;      // by instruction, with a trace
+  std::vector<std::int32_t> point_of_;     // by instruction: the timestamp before it
+  std::vector<std::size_t> starts_;        // by timestamp: the instruction that begins a phase
+  std::size_t last_ = 0;                   // the timestamp at the end
+  std::vector<std::int32_t> comm_events_;  // by event: the instruction that communicates and records it; kNone: another
   std::array<double, 4> phase_seconds_{};
   std::array<double, 4> wait_seconds_{};
   double exposed_comm_ = 0;
+  double idle_ = 0;
 };
 
 }  // namespace trireme::runtime

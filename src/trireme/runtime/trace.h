@@ -26,6 +26,9 @@ class Trace {
   std::uint32_t label(const std::string& name, const std::string& category);
   void record(const Span& span);
   std::size_t spans() const { return spans_.size(); }
+  const std::vector<Span>& all() const { return spans_; }
+  const std::string& name(const Span& span) const { return labels_[span.label].name; }
+  const std::string& category(const Span& span) const { return labels_[span.label].category; }
   std::size_t dropped() const { return dropped_; }
 
   // Milliseconds per run by category and kind (the first word of a name), the slowest first, as a table.

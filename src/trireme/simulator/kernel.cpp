@@ -79,13 +79,18 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 }  // namespace
 
 Kernel kernel_of(const program::Instruction& launch) {
-  Kernel kernel;
   ir::Types inputs, outputs;
   for (const program::Operand& o : launch.inputs) inputs.push_back(o.type);
   for (const program::Operand& o : launch.outputs) outputs.push_back(o.type);
-  kernel.op = kernel.name = launch.op->name;
-  kernel.cost = launch.op->cost(inputs, outputs, launch.attributes);
-  kernel.matrix = launch.op->precision == ir::Precision::low;
+  return kernel_of(*launch.op, inputs, outputs, launch.attributes);
+}
+
+Kernel kernel_of(const ir::OpDef& op, const ir::Types& inputs, const ir::Types& outputs,
+                 const ir::Attributes& attributes) {
+  Kernel kernel;
+  kernel.op = kernel.name = op.name;
+  kernel.cost = op.cost(inputs, outputs, attributes);
+  kernel.matrix = op.precision == ir::Precision::low;
   kernel.dtype = "f32";
   for (const TensorType& type : inputs)
     if (type.present && is_float(type.dtype)) {
@@ -93,15 +98,15 @@ Kernel kernel_of(const program::Instruction& launch) {
       break;
     }
   kernel.sizes = {kernel.cost.flops, kernel.cost.bytes_read + kernel.cost.bytes_written};
-  if (launch.op->name == "matmul") {
-    const ops::MatmulProblem p = ops::matmul_problem(inputs[0], inputs[1], launch.attributes);
+  if (op.name == "matmul") {
+    const ops::MatmulProblem p = ops::matmul_problem(inputs[0], inputs[1], attributes);
     kernel.product = true;
     kernel.sizes = {static_cast<double>(p.m), static_cast<double>(p.n), static_cast<double>(p.k)};
     if (p.trans_a) kernel.name += "+ta";
     if (p.trans_b) kernel.name += "+tb";
-    if (kernel.dtype == "f32" && launch.attributes.boolean("tf32")) kernel.dtype = "tf32";
-  } else if (launch.op->name == "attention" || launch.op->name == "attention_grad") {
-    const ops::AttentionShape s = ops::attention_shape(std::span(inputs).first(3), launch.attributes);
+    if (kernel.dtype == "f32" && attributes.boolean("tf32")) kernel.dtype = "tf32";
+  } else if (op.name == "attention" || op.name == "attention_grad") {
+    const ops::AttentionShape s = ops::attention_shape(std::span(inputs).first(3), attributes);
     const double pairs = static_cast<double>(s.batch * s.heads) * static_cast<double>(s.queries * s.keys);
     kernel.score_bytes = pairs * static_cast<double>(size_of(inputs[0].dtype));
     kernel.hidden = pairs / s.visible_pairs();

@@ -20,6 +20,9 @@ struct Kernel {
   double hidden = 1;       // attention: pairs, over those that are visible
 };
 Kernel kernel_of(const program::Instruction& launch);
+// Of a node, before it is lowered.
+Kernel kernel_of(const ir::OpDef& op, const ir::Types& inputs, const ir::Types& outputs,
+                 const ir::Attributes& attributes);
 
 // Seconds on `threads` cores of a CPU, or on a GPU.
 //

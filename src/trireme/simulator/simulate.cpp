@@ -6,6 +6,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/ops/collective/collective.h"
+#include "trireme/simulator/asynchronous.h"
 #include "trireme/simulator/kernel.h"
 
 namespace trireme::simulator {
@@ -155,10 +156,7 @@ class Clock {
 }  // namespace
 
 Simulation simulate(const Compiled& compiled, const cluster::Cluster& cluster) {
-  if (compiled.asynchronous_pipeline())
-    refuse(
-        "parallel.pipeline: what one step of an asynchronous pipeline receives, another has sent, and that is not "
-        "simulated yet; the nearest is \"1f1b\"");
+  if (compiled.asynchronous_pipeline()) return simulate_asynchronous(compiled, cluster);
   if (compiled.steps.empty()) fail("nothing was compiled that does a step");
   for (const cluster::Ranks& r : cluster.ranks)
     if (r.last >= compiled.ranks())

@@ -1,4 +1,5 @@
 #pragma once
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,11 +25,12 @@ struct Simulation {
   Timeline timeline;
   double step_seconds = 0;
   std::vector<TimeByKind> by_actor;
-  TimeByKind mean;                 // over ranks
-  double flops = 0;                // of all ranks, by the ops' own costs
-  double peak_flops = 0;           // of all devices, in the dtype of most of those operations
-  std::vector<double> operations;  // by actor: of one rank
-  bool fits = true;                // every role's planned peak, in its devices' memory
+  TimeByKind mean;                                          // over ranks
+  double flops = 0;                                         // of all ranks, by the ops' own costs
+  double peak_flops = 0;                                    // of all devices, in the dtype of most of those operations
+  std::vector<double> operations;                           // by actor: of one rank
+  std::shared_ptr<const compiler::Compiled> programs = {};  // of several steps, where the timeline is of those
+  bool fits = true;                                         // every role's planned peak, in its devices' memory
 
   double mfu() const { return flops / (step_seconds * peak_flops); }
 };

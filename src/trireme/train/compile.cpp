@@ -4,9 +4,12 @@
 
 #include "trireme/core/error.h"
 #include "trireme/io/shard_writer.h"
+#include "trireme/ir/axes.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/device_choice.h"
 #include "trireme/train/graphs.h"
+#include "trireme/train/prune.h"
+#include "trireme/train/quantization.h"
 #include "trireme/train/server_options.h"
 #include "trireme/train/sharding.h"
 
@@ -82,6 +85,9 @@ void check_device(const Config& config, device::Kind device, Purpose purpose) {
     refuse(
         "train.precision = \"tf32\" is a GPU's, and this run computes on the CPU; \"f32\" and \"bf16\" are there on "
         "both");
+  if (purpose == Purpose::train && config.prune.method != Prune::none && device != device::Kind::cpu)
+    refuse("prune.method = \"{}\" is not done on a {} yet; runtime.device = \"cpu\" does it", config.prune.method,
+           device::name_of(device));
   if (purpose == Purpose::train && config.memory.offload_update == OffloadUpdate::host && device == device::Kind::cpu)
     refuse(
         "memory.offload_update = \"host\" is for states offloaded from a GPU, and this run computes on the CPU, whose "
@@ -89,14 +95,35 @@ void check_device(const Config& config, device::Kind device, Purpose purpose) {
         "make the update; the nearest is \"device\"");
 }
 
-// What a pipeline does not go with yet.
+// What does not go with a pipeline.
 void check_pipeline(const Config& config, const ir::Mesh& mesh) {
   if (mesh.size_of(ir::kPipelineAxis) == 1) return;
-  const auto not_yet = [&](const char* key, const std::string& value, const char* nearest) {
-    refuse("{} = \"{}\" does not go with the stages of parallel.mesh = \"{}\" yet; the nearest is {}", key, value,
-           config.parallel.mesh, nearest);
-  };
-  if (config.parallel.server != Server::none) not_yet("parallel.server", config.parallel.server.text(), "\"none\"");
+  const Pipeline pipeline = config.parallel.pipeline.kind();
+  if (pipeline != Pipeline::pipedream && pipeline != Pipeline::pipedream_2bw) return;
+  if (const OffloadSet& offload = config.memory.offload; offload.activations || offload.weights)
+    refuse(
+        "memory.offload = \"{}\" does not go with parallel.pipeline = \"{}\" yet, which keeps activations and versions "
+        "of "
+        "the weights from step to step; the nearest is \"{}\", or parallel.pipeline = \"1f1b\"",
+        offload, config.parallel.pipeline, offload.optimizer ? "optimizer" : "none");
+  if (config.parallel.server != Server::none)
+    refuse(
+        "parallel.server = \"{}\" updates weights on servers when a step is over, and parallel.pipeline = \"{}\" "
+        "updates "
+        "them on each stage in the midst of it; the nearest is parallel.pipeline = \"1f1b\", or parallel.server = "
+        "\"none\"",
+        config.parallel.server, config.parallel.pipeline);
+}
+
+// A model that was trained is used by ranks that share its matrices or images; rows and layers are not shared out.
+void check_mesh_of_use(const Config& config, const ir::Mesh& mesh, Purpose purpose) {
+  for (const ir::Mesh::Axis& axis : mesh.axes) {
+    if (axis.name == ir::kTensorAxis) continue;
+    if (purpose == Purpose::evaluate && axis.name != ir::kPipelineAxis) continue;
+    refuse("parallel.mesh = \"{}\": a trained model is {} over {}, not over {}; the nearest is \"tp={}\"",
+           config.parallel.mesh, purpose == Purpose::evaluate ? "evaluated" : "sampled from",
+           purpose == Purpose::evaluate ? "dp, tp, h and w" : "tp", axis.name, mesh.ranks());
+  }
 }
 
 // Takes over what a plan that was read decides. Refuses decisions that its own keys contradict.
@@ -120,6 +147,7 @@ void follow(const Decisions& decided, const Config& config, const compiler::Grap
     refuse("{} lists what is offloaded, and has memory.offload = \"none\"; remove decisions.offload_…, or set offload",
            decided.file);
   plan.recompute = decided.recompute;
+  plan.max_held = decided.max_held;
   if (plan.offload) {
     plan.offload->activations = decided.offload_activations;
     plan.offload->states = decided.offload_states;
@@ -135,26 +163,52 @@ bool offloads_state(const Config& config) { return config.memory.offload.state()
 
 Planned make_plan(const Config& config, const Registry& registry, const CompileOptions& options) {
   const bool trains = options.purpose == Purpose::train;
+  // Who searches or reads a plan has set the keys by it.
+  if (trains && config.parallel.plan != Planning::none)
+    refuse(
+        "parallel.plan = \"{}\" is carried out by `trireme train`; here it must be \"none\", with the keys of a plan "
+        "or "
+        "--plan FILE",
+        config.parallel.plan.text());
   Planned planned;
   compiler::Plan& plan = planned.plan;
-  plan.device = device_of(config);
-  if (trains) plan.mesh = mesh_of(config);
+  DeviceChoice device = choose_device(config, options.local_ranks);
+  plan.device = device.device;
+  if (trains || config.parallel.mesh != "auto") plan.mesh = mesh_of(config);
+  if (!trains) check_mesh_of_use(config, plan.mesh, options.purpose);
   if (trains && config.parallel.compress != Compress::none && plan.mesh.ranks() == 1)
     refuse(
         "parallel.compress = \"{}\" needs gradients to communicate, and there is one rank; parallel.mesh = \"dp=2\" is "
         "the least",
         config.parallel.compress);
+  if (trains && config.memory.activations == Activations::sharded && plan.mesh.size_of(ir::kTensorAxis) == 1)
+    refuse(
+        "memory.activations = \"sharded\" saves a part of each activation on every rank along tp, and parallel.mesh = "
+        "\"{}\" has no tp; the nearest is \"full\"",
+        config.parallel.mesh);
+  if (trains && config.memory.weights != StoredWeights::full)
+    refuse(
+        "memory.weights = \"{}\" is for evaluation and generation, and quantized weights have no gradients; "
+        "train.quantize = \"{}\" trains a model that will be stored so",
+        config.memory.weights, config.memory.weights);
   planned.graphs = build_graphs(config, registry, options);
-  if (config.runtime.device == Device::automatic && !has_kernels(planned.graphs.module, plan.device))
+  plan.precision = precision_of(config);
+  if (const std::string missing = missing_kernel(config, planned.graphs, plan); !missing.empty()) {
+    if (config.runtime.device != Device::automatic)
+      refuse("runtime.device = \"{}\": {}", config.runtime.device, missing);
+    device.why = missing;
     plan.device = device::Kind::cpu;
+  }
+  if (!device.why.empty()) planned.device_note = fmt::format("computes on the CPU: {}", device.why);
   check_device(config, plan.device, options.purpose);
   check_pipeline(config, plan.mesh);
 
   plan.threads = options.threads;
   plan.transport = options.transport;
-  plan.precision = precision_of(config);
-  plan.sharding = sharding_of(config, plan.mesh);
+  plan.sharding = sharding_of(config, plan.mesh, trains);
   plan.zero = static_cast<int>(config.parallel.zero);
+  plan.own_statistics = config.train.batch_stats == BatchStats::local;
+  plan.async_tp = config.parallel.async_tp;
   plan.pipeline = program::parse_pipeline(config.parallel.pipeline.text());
   plan.stage_layers = config.parallel.stages;
   if (config.parallel.stage_dtype == StageDtype::bf16) plan.messages = passes::CompressMessages::Kind::bf16;
@@ -163,7 +217,14 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   if (config.memory.activations == Activations::bf16) plan.activations = passes::CompressActivations::Kind::bf16;
   if (config.memory.activations == Activations::sharded) plan.activations = passes::CompressActivations::Kind::sharded;
   if (config.memory.activations == Activations::int8) plan.activations = passes::CompressActivations::Kind::int8;
-  if (trains) plan.server = server_options(config, planned.graphs.module, plan.mesh);
+  if (trains) plan.server = server_options(config, plan.mesh);
+  if (trains && config.prune.method != Prune::none) plan.prune = pruning(config, planned.graphs);
+  if (trains)
+    plan.rounded = trained_weights(config);
+  else if (options.observe)
+    plan.observed = options.observe;
+  else
+    plan.weights = stored_weights(config);
   plan.bucket = config.parallel.bucket.count;
   plan.overlap = config.parallel.overlap;
   plan.allreduce = algorithm_of(config);

@@ -25,6 +25,7 @@ struct Decisions {
   std::vector<std::string> offload_activations = {};
   std::vector<std::string> offload_states = {};
   std::size_t staging = 0;
+  int max_held = 0;      // of zero-bubble:auto
   bool required = true;  // false: of a run that is resumed; made anew where it is for another model
 };
 
@@ -33,9 +34,13 @@ struct CompileOptions {
   std::size_t staging = 0;        // for checkpoints, at most; no more is taken than the saved state needs
   bool staging_gives_way = true;  // where memory.limit is short of it: decisions leave room for the least of it
   Purpose purpose = Purpose::train;
+  bool step_alone = false;  // train: without the programs that evaluate and predict, for those who only look at a step
   comm::TransportKind transport = comm::TransportKind::threads;
+  int local_ranks = 0;                    // on this machine; 0: all
   std::optional<Decisions> decided = {};  // by a plan that was read; nothing: the planner decides
   std::int64_t sequence = 0;              // generate: the longest sequence there will be; 0: the model's context
+  // evaluate: what the linear layers read is summed up (passes/observe_inputs.h).
+  std::optional<passes::QuantizeWeights::Options> observe = {};
   std::filesystem::path dump_passes = {};
   std::vector<std::string> disabled_passes = {};
   std::function<void(const std::string& pass, double seconds)> on_pass = {};
@@ -46,7 +51,8 @@ struct Planned {
   compiler::Graphs graphs;
   compiler::Plan plan;
   std::optional<planner::Choice> choice = {};  // what memory.limit led to, where it left something to choose
-  bool stale = false;  // a plan that was read is for another model, and this one was decided anew
+  std::string device_note = {};  // why a run computes on the CPU though there are GPUs; empty: it does not
+  bool stale = false;            // a plan that was read is for another model, and this one was decided anew
 };
 
 // Builds the model's graphs and settles the plan. The model's vocabulary must be known (see resolve_model). `registry`
@@ -57,7 +63,7 @@ Compiled compile(const Planned& planned, const Config& config, const CompileOpti
 // Both.
 Compiled compile(const Config& config, const Registry& registry, const CompileOptions& options);
 
-// runtime.device; auto: CUDA where there is a GPU for every rank. Refuses a device that this build does not know.
+// runtime.device where all ranks are on this machine (train/device_choice.h).
 device::Kind device_of(const Config& config);
 
 // Fills in what the model's family decides, and the vocabulary; refuses impossible shapes by key.

@@ -110,8 +110,8 @@ Config build(const std::vector<Entry>& entries, const std::string& file, const s
 // "model.layers=6" → "model.layers"
 std::string key_of(const std::string& setting) { return setting.substr(0, setting.find('=')); }
 
-// What shows several ranks on a small model is not meant for others; the shape of a model that is loaded is its own,
-// and image files say theirs.
+// What shows several ranks on a small model is not meant for others, nor for another mesh; the shape of a model that is
+// loaded is its own, and image files say theirs.
 Config build_over(const Builtin& builtin, std::span<const std::string> overrides, const models::Families& families) {
   Config named;
   for (const std::string& text : overrides) named.over_builtin.push_back(key_of(text));
@@ -124,8 +124,14 @@ Config build_over(const Builtin& builtin, std::span<const std::string> overrides
     return key == "model.image" || key == "model.channels" || key == "model.classes";
   };
   std::vector<Entry> entries = read_toml(builtin.toml, std::string(builtin.name));
+  const bool shows_ranks =
+      std::any_of(entries.begin(), entries.end(), [](const Entry& entry) { return entry.key == "parallel.mesh"; });
+  const bool other_mesh = std::find(keys.begin(), keys.end(), "parallel.mesh") != keys.end();
+  const auto of_ranks = [&](const std::string& key) {
+    return key.starts_with("parallel.") || (shows_ranks && key == "train.micro_batch");
+  };
   std::erase_if(entries, [&](const Entry& entry) {
-    return (named.has_own_subject() && entry.key.starts_with("parallel.")) || (reads_images && of_images(entry.key)) ||
+    return ((named.has_own_subject() || other_mesh) && of_ranks(entry.key)) || (reads_images && of_images(entry.key)) ||
            (loads && (entry.key.starts_with("model.") || entry.key.starts_with("data.")));
   });
   Config config = build(entries, "", std::string(builtin.name), overrides, families);
@@ -153,24 +159,7 @@ bool Config::has_own_subject() const {
 
 std::vector<Entry> read_run_toml(std::string_view toml, const std::string& file) {
   std::vector<Entry> entries = read_toml(toml, file);
-  Config any;
-  const std::vector<Key> keys = keys_of(any);
-  std::erase_if(entries, [&](Entry& entry) {
-    entry.key = renamed(entry.key).value_or(entry.key);
-    const Key* key = find_key(keys, entry.key);
-    if (key == nullptr) return false;
-    try {
-      assign(*key, current_value(entry.key, entry.value));
-    } catch (const Error&) {
-      return false;  // refused where it is read, with its line
-    }
-    try {
-      check_built(*key);
-    } catch (const Error&) {
-      return true;
-    }
-    return false;
-  });
+  for (Entry& entry : entries) entry.key = renamed(entry.key).value_or(entry.key);
   return entries;
 }
 

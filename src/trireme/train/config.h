@@ -42,6 +42,18 @@ struct MemoryConfig {
   friend bool operator==(const MemoryConfig&, const MemoryConfig&) = default;
 };
 
+struct PruneConfig {
+#define TRI_SECTION_PRUNE
+#include <trireme/options.def>
+  friend bool operator==(const PruneConfig&, const PruneConfig&) = default;
+};
+
+struct DistilConfig {
+#define TRI_SECTION_DISTIL
+#include <trireme/options.def>
+  friend bool operator==(const DistilConfig&, const DistilConfig&) = default;
+};
+
 struct RuntimeConfig {
 #define TRI_SECTION_RUNTIME
 #include <trireme/options.def>
@@ -66,6 +78,8 @@ struct Config {
   TrainConfig train;
   ParallelConfig parallel;
   MemoryConfig memory;
+  PruneConfig prune;
+  DistilConfig distil;
   RuntimeConfig runtime;
   OutputConfig output;
 
@@ -104,8 +118,10 @@ std::vector<std::string> take_overrides(std::vector<std::string>& arguments, std
 void check(const Config& config, const models::Families& families = models::builtin_families());
 
 // Keys that were given, have another value than by default, and change nothing in a run of so many ranks: for each what
-// it is for, as in "train.momentum = 0.8 has no effect: it is for train.optimizer = "sgd"".
-std::vector<std::string> keys_without_effect(const Config& config, const models::Families& families, int ranks);
+// it is for, as in "train.momentum = 0.8 has no effect: it is for train.optimizer = "sgd"". `processes`: ranks are not
+// threads of one process.
+std::vector<std::string> keys_without_effect(const Config& config, const models::Families& families, int ranks,
+                                             bool processes = false);
 
 // Every key, in order, as TOML that loads back to the same values.
 std::string to_toml(const Config& config);
@@ -117,6 +133,15 @@ std::string value_text(const Config& config, std::string_view key);
 std::string describe_config(const models::Families& families = models::builtin_families());
 // The same as a page of Markdown: docs/options.md.
 std::string reference_page(const models::Families& families = models::builtin_families());
+// Every key with its default and meaning, in the order of the table.
+struct KeyText {
+  std::string name;
+  std::string value;
+  std::string meaning;
+};
+std::vector<KeyText> key_texts();
+// The page of what other systems call the keys, docs/names.md.
+std::string names_page();
 // The key a person most likely means by `name` ("learning_rate" → "train.lr"), or nothing.
 std::optional<std::string> suggest_key(std::string_view name);
 

@@ -331,18 +331,12 @@ TEST(Config, LossScaleIsFp16s) {
             std::string::npos);
 }
 
-// Never ignored: a key of a technique that is not built takes its default alone.
-TEST(Config, WhatIsNotBuiltIsRefusedByName) {
+TEST(Config, AxesMustFitTheModel) {
   EXPECT_EQ(
       refusal("[parallel]\nmesh = \"h=2,dp=2\"\n"),
       "file.toml: parallel.mesh = \"h=2,dp=2\": h and w shard the heights and widths of images, and model.family = "
       "\"gpt2\" has none; the nearest is \"dp=4\"");
   EXPECT_EQ(parse("[parallel]\nmesh = \"pp=1,dp=1,tp=*\"\n").parallel.mesh, "pp=1,dp=1,tp=*");
-  for (const char* setting :
-       {"train.batch_stats=local", "parallel.plan=auto", "parallel.plan=plan.toml", "parallel.async_tp=true"})
-    EXPECT_NE(refusal("", {setting}).find("is not built yet; what works is"), std::string::npos) << setting;
-  // The defaults are what there is.
-  parse(to_toml(Config{}));
 }
 
 TEST(Config, OldNamesAreErrorsThatNameTheNewOnes) {
@@ -375,9 +369,18 @@ TEST(Config, OldRunFoldersAreTranslated) {
   EXPECT_EQ(config.parallel.stages, (std::vector<std::int64_t>{4}));
   const std::vector<std::string> old = {"runtime.weight_gradients=auto"};
   EXPECT_NE(refusal([&] { load_config(folder.string(), old); }).find("is now called"), std::string::npos);
-  const std::vector<std::string> unbuilt = {"parallel.async_tp=true"};
+  const std::vector<std::string> unbuilt = {"parallel.plan=auto"};
   EXPECT_NE(refusal([&] { load_config(folder.string(), unbuilt); }).find("is not built yet"), std::string::npos);
   fs::remove_all(folder);
+}
+
+// docs/names.md is what `trireme config --names` prints.
+TEST(Config, PageOfNamesIsTheTable) {
+  std::ifstream file(std::filesystem::path(source_dir()) / "docs" / "names.md");
+  const std::string page{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  EXPECT_EQ(page, names_page()) << "write it anew: trireme config --names > docs/names.md";
+  for (const char* row : {"`tensor_model_parallel_size` (\"tp=N\")", "`zero_optimization`", "`gradient_checkpointing`"})
+    EXPECT_NE(page.find(row), std::string::npos) << row;
 }
 
 // docs/options.md is what `trireme config --markdown` prints.

@@ -50,6 +50,9 @@ Exported export_huggingface(const std::filesystem::path& run, const std::filesys
                             const ExportOptions& options,
                             const models::Families& families = models::builtin_families());
 
+// The step whose checkpoint is exported: the given one, or the newest. Refuses one that is not there.
+std::int64_t exported_step(const std::filesystem::path& run, std::optional<std::int64_t> given, const LogSink& log);
+
 // Files of a Hugging Face folder that belong to its tokenizer and to generating with it. Gives whether tokenizer.json
 // is among them. A run made from a folder keeps them, with the special tokens of config.json where the folder has no
 // generation_config.json.

@@ -1,34 +1,77 @@
 #include "trireme/train/device_choice.h"
 
-#include <algorithm>
-
+#include "trireme/compiler/graph_passes.h"
 #include "trireme/core/error.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/train/compile.h"
 
 namespace trireme::train {
+namespace {
 
-device::Kind device_of(const Config& config) {
-  if (config.runtime.device == Device::cpu) return device::Kind::cpu;
+// The widest heads that a GPU's attention takes.
+constexpr std::int64_t kWidestHead = 256;
+
+bool runs_on(const ir::Graph& graph, const ir::Node& node, device::Kind device) {
+  if (node.op->traits.view || node.op->traits.collective) return true;
+  const auto kernel = node.op->kernels.find(node.on_host ? device::Kind::cpu : device);
+  if (kernel == node.op->kernels.end()) return false;
+  ir::Types inputs;
+  ir::Types outputs;
+  for (const ir::ValueId v : node.inputs)
+    inputs.push_back(v == ir::kNone ? TensorType::none() : graph.values[ir::index(v)].type);
+  for (const ir::ValueId v : node.outputs) outputs.push_back(graph.values[ir::index(v)].type);
+  return kernel->second.supports({inputs, outputs, node.attributes});
+}
+
+std::string gpus_text(std::size_t count) { return fmt::format("{} GPU{}", count, count == 1 ? "" : "s"); }
+
+}  // namespace
+
+DeviceChoice choose_device(const Config& config, int local_ranks) {
+  if (config.runtime.device == Device::cpu) return {};
   const std::string host_only = needs_host(config);
   if (config.runtime.device == Device::automatic) {
-    const auto ranks = static_cast<std::size_t>(mesh_of(config).ranks());
-    return host_only.empty() && ranks <= device::cuda::gpus().size() ? device::Kind::cuda : device::Kind::cpu;
+    const std::size_t gpus = device::cuda::gpus().size();
+    if (gpus == 0) return {};
+    if (!host_only.empty()) return {.why = fmt::format("{} is the CPU's so far", host_only)};
+    const int ranks = local_ranks > 0 ? local_ranks : mesh_of(config).ranks();
+    if (static_cast<std::size_t>(ranks) > gpus)
+      return {.why = fmt::format("{} ranks of parallel.mesh = \"{}\" are on this machine and {}; runtime.device = "
+                                 "\"cuda\" lets them share",
+                                 ranks, config.parallel.mesh, gpus_text(gpus))};
+    return {.device = device::Kind::cuda};
   }
   if (!device::cuda::built())
     refuse("runtime.device = \"cuda\": this build has no CUDA; configure with -D TRIREME_CUDA=ON (preset cuda)");
   if (!host_only.empty()) refuse("not available in this version: runtime.device = \"cuda\" with {}", host_only);
   if (!config.runtime.link.empty())
     refuse("runtime.link = \"{}\" slows messages between ranks on CPUs; ranks on a GPU send none", config.runtime.link);
-  return device::Kind::cuda;
+  return {.device = device::Kind::cuda};
 }
 
-bool has_kernels(const ir::Module& module, device::Kind device) {
-  return std::all_of(module.graphs.begin(), module.graphs.end(), [&](const auto& graph) {
-    return std::all_of(graph.nodes.begin(), graph.nodes.end(), [&](const ir::Node& node) {
-      return node.op->traits.view || node.op->traits.collective || node.op->kernels.contains(device);
-    });
-  });
+device::Kind device_of(const Config& config) { return choose_device(config, 0).device; }
+
+std::string missing_kernel(const Config& config, const compiler::Graphs& graphs, const compiler::Plan& plan) {
+  if (plan.device == device::Kind::cpu) return {};
+  // As one rank computes it: nothing else adds ops that a device lacks.
+  compiler::Plan alone;
+  alone.device = plan.device;
+  alone.precision = plan.precision;
+  ir::Module module = graphs.module;
+  compiler::graph_passes(graphs, alone).run(module);
+  for (const ir::Graph& graph : module.graphs)
+    for (const ir::Node& node : graph.nodes) {
+      if (runs_on(graph, node, plan.device)) continue;
+      const std::string what = fmt::format("a {} has no kernel for {}", device::name_of(plan.device), node.op->name);
+      const bool attends = node.op->name.find("attention") != std::string::npos || node.op->name == "rotary";
+      if (attends && config.model.head_dim > kWidestHead)
+        return fmt::format("{} with model.head_dim = {}; the nearest is {}", what, config.model.head_dim, kWidestHead);
+      const std::int64_t head = config.model.width / config.model.heads;
+      if (!attends || config.model.head_dim > 0 || head <= kWidestHead) return what;
+      return fmt::format("{} with heads of {} (model.width / model.heads); the nearest is {}, with model.heads = {}",
+                         what, head, kWidestHead, (config.model.width + kWidestHead - 1) / kWidestHead);
+    }
+  return {};
 }
 
 }  // namespace trireme::train

@@ -18,6 +18,7 @@
 #include "trireme/train/convert.h"
 #include "trireme/train/huggingface.h"
 #include "trireme/train/run_folder.h"
+#include "trireme/train/stored_weight.h"
 
 namespace trireme::train {
 namespace {
@@ -31,10 +32,8 @@ class Producer {
       : checkpoint_(checkpoint), tensor_(tensor), dtype_(dtype) {}
 
   void operator()(const io::TensorToStream::Take& take) const {
-    const io::CheckpointTensor& stored = checkpoint_.at(tensor_.ours);
-    const auto values = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(stored.type.elements()));
-    checkpoint_.read(stored, {reinterpret_cast<std::byte*>(values.get()), stored.type.bytes()});
-    dispatch_compute(dtype_, [&](auto zero) { give<decltype(zero)>(values.get(), take); });
+    const std::vector<float> values = stored_weight(checkpoint_, tensor_.ours, tensor_.shape);
+    dispatch_compute(dtype_, [&](auto zero) { give<decltype(zero)>(values.data(), take); });
   }
 
  private:
@@ -128,17 +127,6 @@ void write_tokenizer(const Config& config, const fs::path& folder) {
   io::write_file_atomically((folder / "tokenizer_config.json").string(), settings.dump(2) + "\n");
 }
 
-std::int64_t choose_step(const fs::path& run, const ExportOptions& options) {
-  const std::vector<std::int64_t> steps = checkpoint_steps(run);
-  if (options.step && std::find(steps.begin(), steps.end(), *options.step) == steps.end())
-    refuse("{} has no checkpoint of step {}; there {} {}", run.string(), *options.step,
-           steps.size() == 1 ? "is one of" : "are",
-           steps.empty() ? "none" : fmt::format("{}", fmt::join(steps.rbegin(), steps.rend(), ", ")));
-  const auto step = options.step ? options.step : newest_checkpoint(run, options.log);
-  if (!step) refuse("{}: the run has no checkpoint", run.string());
-  return *step;
-}
-
 // "model-00001-of-00003.safetensors"
 bool is_weights_shard(std::string_view name) {
   constexpr std::string_view kForm = "model-#####-of-#####.safetensors";
@@ -206,6 +194,17 @@ class Aside {
 
 }  // namespace
 
+std::int64_t exported_step(const fs::path& run, std::optional<std::int64_t> given, const LogSink& log) {
+  const std::vector<std::int64_t> steps = checkpoint_steps(run);
+  if (given && std::find(steps.begin(), steps.end(), *given) == steps.end())
+    refuse("{} has no checkpoint of step {}; there {} {}", run.string(), *given,
+           steps.size() == 1 ? "is one of" : "are",
+           steps.empty() ? "none" : fmt::format("{}", fmt::join(steps.rbegin(), steps.rend(), ", ")));
+  const auto step = given ? given : newest_checkpoint(run, log);
+  if (!step) refuse("{}: the run has no checkpoint", run.string());
+  return *step;
+}
+
 Exported export_huggingface(const fs::path& run, const fs::path& given, const ExportOptions& options,
                             const models::Families& families) {
   if (!holds_run(run)) refuse("{}: there is no run in that folder", run.string());
@@ -215,12 +214,13 @@ Exported export_huggingface(const fs::path& run, const fs::path& given, const Ex
   const Config config = load_config(run.string(), {}, families);
   const std::vector<io::HfTensor> tensors = io::hf_tensors(config.model);
   Exported out;
-  out.step = choose_step(run, options);
+  out.step = exported_step(run, options.step, options.log);
   const io::CheckpointReader checkpoint(checkpoint_folder(run, out.step));
-  for (const io::HfTensor& tensor : tensors)
-    if (const TensorType type{DType::f32, tensor.shape}; checkpoint.at(tensor.ours).type != type)
-      refuse("{}: '{}' is {}, the model has {}", checkpoint_folder(run, out.step).string(), tensor.ours,
-             checkpoint.at(tensor.ours).type.str(), type.str());
+  try {
+    for (const io::HfTensor& tensor : tensors) check_stored_weight(checkpoint, tensor.ours, tensor.shape);
+  } catch (Error& e) {
+    throw e.within(checkpoint_folder(run, out.step).string());
+  }
   try {
     Aside aside(folder);
     if (!copy_tokenizer_files(run, aside.path())) write_tokenizer(config, aside.path());

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/train/distil.h"
 
 namespace trireme::train {
 namespace {
@@ -35,14 +36,15 @@ void output_accuracy(const Builder& b, const ir::Value& loss, const ir::Value& l
 }
 
 // How many tokens the programs that continue a sequence take: one at a time, and larger pieces for prompts.
-std::vector<std::int64_t> advance_rows(std::int64_t longest) {
+std::vector<std::int64_t> prefill_rows(std::int64_t longest) {
   std::vector<std::int64_t> sizes = {1};
   for (const std::int64_t rows : {8, 32, 128, 512})
     if (rows / 2 < longest) sizes.push_back(rows);
   return sizes;
 }
 
-void build(compiler::Graphs& graphs, const Config& config, const models::Model& model) {
+void build(compiler::Graphs& graphs, const Config& config, const Registry& registry, bool step_alone) {
+  const models::Model& model = registry.models.at(config.model.family);
   ir::Module& module = graphs.module;
   const Shape batch{graphs.micro_rows, config.model.context};
   if (graphs.purpose == Purpose::train) {
@@ -50,8 +52,11 @@ void build(compiler::Graphs& graphs, const Config& config, const models::Model& 
     // Where every micro-batch has an update of its own, a loss is the mean over its rows.
     const bool each = mesh_of(config).size_of(ir::kPipelineAxis) > 1 && config.parallel.pipeline.text() == "pipedream";
     micro.rows_per_step = static_cast<double>(each ? graphs.micro_rows : config.train.batch);
-    micro.accumulate("loss", model.build(micro, inputs(micro, config.model, model.images, batch, true), config.model));
+    const models::Batch in = inputs(micro, config.model, model.images, batch, true);
+    micro.accumulate("loss", config.distil.teacher.empty() ? model.build(micro, in, config.model)
+                                                           : distilled_loss(micro, in, config, registry));
   }
+  if (step_alone) return;
   if (graphs.purpose != Purpose::generate) {
     Builder eval(module, "eval");
     eval.training = false;
@@ -68,7 +73,7 @@ void build(compiler::Graphs& graphs, const Config& config, const models::Model& 
     predict.output("logits", ir::apply1("cast", {logits}, {{"to", std::string("f32")}}));
   };
   if (graphs.purpose == Purpose::train) predictor("predict", config.model.context);
-  for (const std::int64_t rows : graphs.advance) predictor(compiler::advance_graph(rows), rows);
+  for (const std::int64_t rows : graphs.prefill) predictor(compiler::prefill_graph(rows), rows);
 }
 
 }  // namespace
@@ -84,9 +89,9 @@ compiler::Graphs build_graphs(const Config& config, const Registry& registry, co
     if (model.images) refuse("model.family = \"{}\" does not predict tokens", config.model.family);
     const std::int64_t most = config.model.context;
     const std::int64_t sequence = options.sequence == 0 ? most : std::min(most, options.sequence);
-    graphs.advance = advance_rows(sequence);
+    graphs.prefill = prefill_rows(sequence);
     // The last piece of a prompt may be padded beyond the sequence's end.
-    graphs.cache_rows = sequence + graphs.advance.back();
+    graphs.cache_rows = sequence + graphs.prefill.back();
   }
   graphs.optimizer = {.kind = config.train.optimizer.text(),
                       .beta1 = config.train.betas[0],
@@ -96,7 +101,7 @@ compiler::Graphs build_graphs(const Config& config, const Registry& registry, co
                       .weight_decay = config.train.weight_decay,
                       .clip = config.train.clip};
   graphs.loss_scale = {.start = config.train.loss_scale, .window = config.train.loss_scale_window};
-  build(graphs, config, model);
+  build(graphs, config, registry, options.step_alone && options.purpose == Purpose::train);
   return graphs;
 }
 

@@ -85,6 +85,21 @@ TEST_P(Folder, GreedyContinuationsAreTheirs) {
   EXPECT_EQ(sample_tokens(cached.session(), prompt, greedy), theirs);
 }
 
+// Each rank reads its slices of the folder alone, and has its heads of the cache.
+TEST_P(Folder, RanksThatShareTheModelContinueAsTheyDo) {
+  const auto theirs = values<std::int32_t>(expected(), "greedy");
+  const auto prompt = values<std::int32_t>(expected(), "prompt");
+  const SampleOptions greedy{.tokens = std::ssize(theirs), .sampling = {.temperature = 0}};
+  const std::vector<std::string> settings = {"parallel.mesh=tp=2"};
+  TrainedModel model(load_config(path(), settings), registry, {.purpose = Purpose::generate}, path(), std::nullopt, {});
+  EXPECT_EQ(model.compiled().ranks(), 2);
+  EXPECT_EQ(sample_tokens(model.session(), prompt, greedy), theirs);
+  bool sharded = false;
+  for (const ir::State& state : model.compiled().roles.front().module.states)
+    if (state.category == ir::Category::cache) sharded = sharded || !state.sharding.replicated();
+  EXPECT_TRUE(sharded);
+}
+
 // With fewer positions than the folder has.
 TEST_P(Folder, TrainingFollowsTheirs) {
   const std::vector<std::string> settings = {
@@ -100,13 +115,18 @@ TEST_P(Folder, TrainingFollowsTheirs) {
       "runtime.threads=1",
       "train.micro_batch=2",
   };
-  Trainer trainer(load_config(path(), settings), registry, {.write = false});
-  trainer.start();
-  const Outcome outcome = trainer.run();
-  const auto losses = values<float>(expected(), "losses");
-  ASSERT_EQ(outcome.losses.size(), losses.size());
-  for (std::size_t i = 0; i < losses.size(); ++i)
-    EXPECT_NEAR(outcome.losses[i], static_cast<double>(losses[i]), 1e-4) << "step " << i;
+  for (const char* mesh : {"auto", "tp=2"}) {
+    SCOPED_TRACE(mesh);
+    std::vector<std::string> all = settings;
+    all.push_back(std::string("parallel.mesh=") + mesh);
+    Trainer trainer(load_config(path(), all), registry, {.write = false});
+    trainer.start();
+    const Outcome outcome = trainer.run();
+    const auto losses = values<float>(expected(), "losses");
+    ASSERT_EQ(outcome.losses.size(), losses.size());
+    for (std::size_t i = 0; i < losses.size(); ++i)
+      EXPECT_NEAR(outcome.losses[i], static_cast<double>(losses[i]), 1e-4) << "step " << i;
+  }
 }
 
 // The table of names is the model's own list of parameters, shape by shape.

@@ -14,6 +14,7 @@
 #include "trireme/train/compile.h"
 #include "trireme/train/convert.h"
 #include "trireme/train/huggingface.h"
+#include "trireme/train/imported_run.h"
 #include "trireme/train/run_folder.h"
 
 namespace trireme::train {
@@ -55,6 +56,21 @@ bool keep_tokenizer_files(const fs::path& from, const fs::path& run) {
   return tokenizer;
 }
 
+void write_imported(const Config& config, const fs::path& run, const ImportOptions& options, const std::string& from,
+                    std::vector<io::ShardTensor> tensors, const std::function<void()>& more) {
+  std::uint64_t parameters = 0;
+  for (const io::ShardTensor& tensor : tensors) parameters += static_cast<std::uint64_t>(tensor.type.elements());
+  const RunLock lock = open_run_folder(run, config, options.overwrite ? RunMode::overwrite : RunMode::fresh,
+                                       run_json(options, from, parameters));
+  more();
+  constexpr std::size_t kStaging = 256 * io::kStagingAlignment;
+  const std::unique_ptr<void, decltype(&std::free)> staging(std::aligned_alloc(io::kStagingAlignment, kStaging),
+                                                            &std::free);
+  if (!staging) throw std::bad_alloc();
+  const SavedShard shard{0, shard_file(0), std::move(tensors), {}, {static_cast<std::byte*>(staging.get()), kStaging}};
+  write_checkpoint(run, describe_checkpoint(config, 0), {&shard, 1}, {});
+}
+
 Imported import_huggingface(Config config, const fs::path& run, const ImportOptions& options,
                             const models::Families& families) {
   const std::string from = config.init.from;
@@ -83,15 +99,8 @@ Imported import_huggingface(Config config, const fs::path& run, const ImportOpti
     tensors.push_back({t.ours, {DType::f32, t.shape}, "weights", start, t.shape, std::as_bytes(into)});
     result.parameters += count;
   }
-  const RunLock lock = open_run_folder(run, config, options.overwrite ? RunMode::overwrite : RunMode::fresh,
-                                       run_json(options, config.init.from, result.parameters));
-  result.tokenizer = keep_tokenizer_files(from, run);
-  constexpr std::size_t kStaging = 256 * io::kStagingAlignment;
-  const std::unique_ptr<void, decltype(&std::free)> staging(std::aligned_alloc(io::kStagingAlignment, kStaging),
-                                                            &std::free);
-  if (!staging) throw std::bad_alloc();
-  const SavedShard shard{0, shard_file(0), std::move(tensors), {}, {static_cast<std::byte*>(staging.get()), kStaging}};
-  write_checkpoint(run, describe_checkpoint(config, 0), {&shard, 1}, {});
+  write_imported(config, run, options, config.init.from, std::move(tensors),
+                 [&] { result.tokenizer = keep_tokenizer_files(from, run); });
   return result;
 }
 

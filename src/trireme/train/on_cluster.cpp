@@ -58,23 +58,21 @@ OnCluster compile_on(Config config, const Registry& registry, cluster::Cluster c
   check(config, registry.models);
   const int ranks = mesh_of(config).ranks() + extra_ranks(config);
   const bool gpu = cluster.device.kind != "cpu";
-  const bool kernels = device::cuda::built() && mesh_of(config).size_of(ir::kPipelineAxis) == 1;
+  const bool kernels = device::cuda::built();
   config.runtime.device = gpu && kernels ? Device::cuda : Device::cpu;
   out.foreign = gpu && !kernels;
   emulate(cluster, config.runtime.link);
   if (!cluster.current().overlap_groups) config.parallel.overlap = false;
   config.runtime.link.clear();
-  std::int64_t vocab = 0;
-  if (needs_data(config, registry.models)) {
-    if (options.on_phase) options.on_phase("reading data");
-    vocab = open_data(config, registry.models, {.log = options.log, .threads = 1}).vocab;
-  }
-  resolve_model(config, vocab, registry.models);
+  if (!options.resolved) resolve_shape(config, registry, options);
   if (options.on_phase) options.on_phase("compiling");
   CompileOptions compile_options{.threads = threads_on(config, cluster, ranks),
                                  .staging = std::numeric_limits<std::size_t>::max(),
                                  .staging_gives_way = config.output.staging.automatic(),
+                                 .step_alone = options.step_alone,
                                  .decided = options.decided};
+  // A plan for GPUs, where this build lowers for a CPU: its decisions are of the model and stand.
+  if (compile_options.decided && out.foreign) compile_options.decided->device = device::Kind::cpu;
   if (!config.output.staging.automatic()) compile_options.staging = config.output.staging.size->count;
   // A GPU's checkpoints are staged in the host's memory.
   if (out.foreign || offloads_state(config)) compile_options.staging = io::kStagingAlignment;
@@ -85,6 +83,15 @@ OnCluster compile_on(Config config, const Registry& registry, cluster::Cluster c
   out.config = std::move(config);
   out.cluster = std::move(cluster);
   return out;
+}
+
+void resolve_shape(Config& config, const Registry& registry, const OnClusterOptions& options) {
+  std::int64_t vocab = 0;
+  if (needs_data(config, registry.models)) {
+    if (options.on_phase) options.on_phase("reading data");
+    vocab = open_data(config, registry.models, {.log = options.log, .threads = 1}).vocab;
+  }
+  resolve_model(config, vocab, registry.models);
 }
 
 std::string own_cluster_file() {

@@ -9,7 +9,9 @@
 namespace trireme::train {
 
 struct OnClusterOptions {
-  int ranks = 1;  // for parallel.mesh = "auto" and "*"
+  int ranks = 1;            // for parallel.mesh = "auto" and "*"
+  bool step_alone = false;  // as of CompileOptions
+  bool resolved = false;    // the model's shape is known (resolve_shape)
   std::optional<Decisions> decided = {};
   std::function<void(const char* phase)> on_phase = {};  // "reading data", "compiling"
   LogSink log = {};
@@ -30,6 +32,9 @@ struct OnCluster {
 // build has its kernels and can lower them, else a CPU's. Refuses, by key, what the configuration cannot have there.
 OnCluster compile_on(Config config, const Registry& registry, cluster::Cluster cluster,
                      const OnClusterOptions& options = {});
+
+// Fills in what the data and the family decide of the model's shape.
+void resolve_shape(Config& config, const Registry& registry, const OnClusterOptions& options = {});
 
 // Where `trireme calibrate` keeps this machine's description: $XDG_CACHE_HOME/trireme/cluster.toml, or under ~/.cache.
 std::string own_cluster_file();

@@ -76,6 +76,7 @@ struct OffloadSet {
 #define TRI_SECTION_TRAIN
 #define TRI_SECTION_PARALLEL
 #define TRI_SECTION_MEMORY
+#define TRI_SECTION_PRUNE
 #define TRI_SECTION_RUNTIME
 #define TRI_SECTION_OUTPUT
 #include <trireme/options.def>
@@ -87,6 +88,7 @@ struct OffloadSet {
 #define TRI_SECTION_TRAIN
 #define TRI_SECTION_PARALLEL
 #define TRI_SECTION_MEMORY
+#define TRI_SECTION_PRUNE
 #define TRI_SECTION_RUNTIME
 #define TRI_SECTION_OUTPUT
 #include <trireme/options.def>

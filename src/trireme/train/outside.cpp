@@ -14,6 +14,7 @@ constexpr std::uint64_t kMiB = 1024 * kKiB;
 
 // Stated, not derived: what was measured (docs/memory.md has the commands), and somewhat more.
 constexpr std::uint64_t kProcess = 48 * kMiB;             // the program, its libraries, what is too small to list
+constexpr std::uint64_t kGpu = 768 * kMiB;                // of a GPU: context, kernels and libraries
 constexpr std::uint64_t kThread = kMiB;                   // stack, allocator and what libraries keep for each
 constexpr std::uint64_t kInstruction = 3 * kKiB;          // of a program, with the graph that it was lowered from
 constexpr std::uint64_t kRankInstruction = 3 * kKiB / 2;  // prepared by a rank's executor
@@ -72,6 +73,11 @@ std::vector<Outside> outside(const Config& config, const data::Data& data, const
       static_cast<std::uint64_t>(ranks) * (static_cast<std::uint64_t>(threads) + 2) * kThread);
   add("process", "program and libraries, and what is too small to list", kProcess);
 
+  if (compiled.device() != device::Kind::cpu)
+    all.push_back({.name = "gpu",
+                   .what = "the driver's context, kernels and libraries, of each GPU",
+                   .bytes = kGpu,
+                   .on_gpu = true});
   std::uint64_t saved = 0;
   for (const ir::State& state : compiled.saved_states())
     saved += TensorType{state.type.dtype, state.global_shape()}.bytes();
@@ -82,7 +88,7 @@ std::vector<Outside> outside(const Config& config, const data::Data& data, const
 std::uint64_t outside_bytes(const std::vector<Outside>& all, bool resumed) {
   std::uint64_t sum = 0;
   for (const Outside& one : all)
-    if (resumed || !one.when_resumed) sum += one.bytes;
+    if (!one.on_gpu && (resumed || !one.when_resumed)) sum += one.bytes;
   return sum;
 }
 

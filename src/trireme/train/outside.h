@@ -8,20 +8,21 @@
 
 namespace trireme::train {
 
-// Something that a run keeps in the host's memory and its memory plan does not have.
+// Something that a run keeps in memory and its memory plan does not have.
 struct Outside {
   std::string name;
   std::string what;
   std::uint64_t bytes = 0;    // predicted, at most
   bool when_resumed = false;  // only then
+  bool on_gpu = false;        // in the GPU's memory; else in the host's
 };
 
 // What the `ranks` from `first` on take, as threads of one process: its batches, data, trace, programs and threads, and
 // what program and libraries take for themselves. The process's resident size is at most its arenas and the sum of it.
-// A GPU's own memory and the driver's are not in it.
+// Of a GPU's own memory it has what driver and libraries take there.
 std::vector<Outside> outside(const Config& config, const data::Data& data, const Compiled& compiled, int first,
                              int ranks, int threads);
-// Of a run that is resumed, or of one that is not.
+// In the host's memory, of a run that is resumed, or of one that is not.
 std::uint64_t outside_bytes(const std::vector<Outside>& all, bool resumed);
 
 // The spans that a trace has room for.

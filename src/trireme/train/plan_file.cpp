@@ -57,7 +57,8 @@ Config resolved(Config config, const compiler::Plan& plan) {
 constexpr std::string_view kFirstLine =
     "# How this model is trained. `trireme train CONFIG --plan FILE` follows it; names are values and states of the";
 
-const std::vector<std::string> kDecisions = {"device", "recompute", "offload_activations", "offload_states", "staging"};
+const std::vector<std::string> kDecisions = {"device",         "recompute", "offload_activations",
+                                             "offload_states", "staging",   "held"};
 
 std::vector<std::string> names_of(const Entry& entry, const std::string& file) {
   const auto* list = std::get_if<Raw::List>(&entry.value.value);
@@ -95,6 +96,7 @@ std::string plan_text(const Config& config, const Planned& planned) {
     text += "offload_states = " + list_text(plan.offload->states) + "\n";
   }
   if (is_limited(plan.staging)) text += fmt::format("staging = {}\n", plan.staging);
+  if (plan.max_held > 0) text += fmt::format("held = {}\n", plan.max_held);
   return text;
 }
 
@@ -136,6 +138,10 @@ PlanFile read_plan(const std::filesystem::path& given, PlanKeys whole) {
       plan.decisions.offload_activations = names_of(entry, file);
     } else if (name == "offload_states") {
       plan.decisions.offload_states = names_of(entry, file);
+    } else if (name == "held" && std::holds_alternative<std::int64_t>(entry.value.value)) {
+      const std::int64_t held = std::get<std::int64_t>(entry.value.value);
+      if (held < 1) refuse("{}:{}: held must be micro-batches above zero, got {}", file, entry.line, held);
+      plan.decisions.max_held = static_cast<int>(held);
     } else if (name == "staging" && std::holds_alternative<std::int64_t>(entry.value.value)) {
       const std::int64_t staging = std::get<std::int64_t>(entry.value.value);
       if (staging < 1) refuse("{}:{}: staging must be bytes above zero, got {}", file, entry.line, staging);

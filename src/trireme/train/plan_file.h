@@ -23,6 +23,7 @@ namespace trireme::train {
 //   offload_activations = []
 //   offload_states = []
 //   staging = 1048576
+//   held = 3                    # zero-bubble:auto under a limit: micro-batches that a stage holds
 std::string plan_text(const Config& config, const Planned& planned);
 
 struct PlanFile {

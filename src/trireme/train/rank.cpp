@@ -69,13 +69,14 @@ Rank::Rank(const Compiled& compiled, const Place& place)
 }
 
 void Rank::bind_places() {
-  places_.assign(coordinate_.begin(), coordinate_.end());
   for (std::size_t i = 0; i < executors_.size(); ++i)
     for (const program::Instruction& instruction : role_.programs[i].instructions) {
       if (instruction.kind != program::Instruction::Kind::input) continue;
-      for (std::size_t axis = 0; axis < places_.size(); ++axis)
-        if (instruction.name == passes::place_input(role_.module.mesh.axes[axis].name))
-          executors_[i]->bind(instruction.name, instruction.micro, one(places_[axis]));
+      const std::vector<std::string> axes = passes::axes_of_place(instruction.name);
+      if (axes.empty()) continue;
+      const std::int64_t place = ir::shard_index(axes, role_.module.mesh, coordinate_);
+      executors_[i]->bind(instruction.name, instruction.micro,
+                          one(places_.emplace(instruction.name, place).first->second));
     }
 }
 
@@ -99,7 +100,7 @@ void Rank::initialize(std::int64_t seed) {
 }
 
 void Rank::refresh_copies() {
-  if (role_.find("derive") != nullptr) executor("derive").run();
+  if (role_.find("refresh") != nullptr) executor("refresh").run();
 }
 
 // Of images that the program has in slices, those that it reads.
@@ -233,11 +234,11 @@ std::span<const float> Rank::predict(std::span<const float> pixels) {
 
 std::span<const float> Rank::decode(std::span<const std::int32_t> tokens, std::int64_t position) {
   std::size_t fits = 0;
-  while (fits < compiled_.advance.size() && compiled_.advance[fits].rows < std::ssize(tokens)) ++fits;
-  if (tokens.empty() || fits == compiled_.advance.size())
+  while (fits < compiled_.prefill.size() && compiled_.prefill[fits].rows < std::ssize(tokens)) ++fits;
+  if (tokens.empty() || fits == compiled_.prefill.size())
     fail("a sequence is not continued by {} tokens", tokens.size());
-  runtime::Executor& executor = this->executor(compiled_.advance[fits].program);
-  piece_.assign(static_cast<std::size_t>(compiled_.advance[fits].rows), tokens.back());
+  runtime::Executor& executor = this->executor(compiled_.prefill[fits].program);
+  piece_.assign(static_cast<std::size_t>(compiled_.prefill[fits].rows), tokens.back());
   std::copy(tokens.begin(), tokens.end(), piece_.begin());
   const auto first = static_cast<std::int32_t>(position), last = static_cast<std::int32_t>(tokens.size() - 1);
   executor.bind("tokens", 0, std::span<const std::int32_t>(piece_));

@@ -1,6 +1,7 @@
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -86,7 +87,7 @@ class Rank {
   std::span<const float> predict(std::span<const float> pixels);
 
   // Prefill and decode: continues a sequence of which `position` tokens were given before, by at most as many tokens as
-  // the largest compiled program takes (compiler::Advance). Returns the logits [vocab] after the last of them.
+  // the largest compiled program takes (compiler::Prefill). Returns the logits [vocab] after the last of them.
   std::span<const float> decode(std::span<const std::int32_t> tokens, std::int64_t position);
 
   // State by name, in its own dtype, wherever it is: some bytes of what this rank keeps of it. Writing waits while it
@@ -162,7 +163,7 @@ class Rank {
   float lr_ = 0;
   float step_number_ = 0;
   std::int64_t seed_ = 0;
-  std::vector<std::int64_t> places_;  // the coordinate, as programs read it
+  std::map<std::string, std::int64_t> places_;  // by input: the coordinate, as programs read it
   bool has_rng_ = false;
   bool has_lr_ = false;
   bool has_step_number_ = false;

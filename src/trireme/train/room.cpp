@@ -1,6 +1,7 @@
 #include "trireme/train/room.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "trireme/core/text.h"
 #include "trireme/device/cuda/cuda.h"
@@ -13,12 +14,13 @@ namespace {
 constexpr int kMaxThreadRanks = 64;
 
 // Says what the plan needs and what would fit.
-std::string over_limit(const Config& config, const Registry& registry, const Role& role, int threads) {
+std::string over_limit(const Config& config, const Registry& registry, const Compiled& compiled, const Role& role,
+                       int threads) {
   const std::uint64_t limit = config.memory.limit.count;
   const WhatIf* fits = nullptr;
   const WhatIf* smallest = nullptr;
   const std::vector<WhatIf> savings =
-      what_if(config, registry, {.threads = threads, .staging = role.layout.staging_bytes}, role);
+      what_if(config, registry, {.threads = threads, .staging = role.layout.staging_bytes}, compiled);
   for (const WhatIf& s : savings) {
     if (!s.refused.empty() || s.changes_numbers || s.peak >= role.arena_bytes) continue;
     if (smallest == nullptr || s.peak < smallest->peak) smallest = &s;
@@ -36,10 +38,11 @@ void check_limit(const Config& config, const Registry& registry, const Compiled&
                  std::vector<std::string>& found) {
   const std::uint64_t limit = config.memory.limit.count;
   if (limit == 0) return;
+  bool said = false;  // what would fit: once, for the first role of those that take rows
   for (const Role& role : compiled.roles) {
     if (role.arena_bytes <= limit) continue;
-    if (&role == &compiled.roles.front())
-      found.push_back(over_limit(config, registry, role, threads));
+    if (!role.exchange && !std::exchange(said, true))
+      found.push_back(over_limit(config, registry, compiled, role, threads));
     else
       found.push_back(fmt::format("memory.limit = {} is too small for {}, which needs {}{}", format_bytes(limit),
                                   role.name, format_bytes(role.arena_bytes),

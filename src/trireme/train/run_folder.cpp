@@ -138,9 +138,10 @@ RunLock open_run_folder(const fs::path& folder, const Config& config, RunMode mo
 
 void check_resumable(const fs::path& folder, const Config& config, const models::Families& families) {
   const Config before = load_config(folder.string(), {}, families);
-  constexpr std::array<std::string_view, 9> fixed = {"model.",          "data.",       "train.seed",
-                                                     "train.optimizer", "train.batch", "train.weight_decay",
-                                                     "train.eps",       "train.betas", "train.momentum"};
+  constexpr std::array<std::string_view, 11> fixed = {
+      "model.",     "data.",           "prune.",        "distil.",
+      "train.seed", "train.optimizer", "train.batch",   "train.weight_decay",
+      "train.eps",  "train.betas",     "train.momentum"};
   const auto keeps_own_momentum = [](const Config& c) {
     return c.train.optimizer == Optimizer::sgd &&
            (c.parallel.compress == Compress::onebit || c.parallel.compress == Compress::topk);

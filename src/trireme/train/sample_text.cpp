@@ -15,7 +15,7 @@ class Continuation {
  public:
   explicit Continuation(Session& session) : session_(session), compiled_(session.compiled()) {
     const Role& role = session.rank(0).role();
-    const program::Program* found = role.find(cached() ? compiled_.advance.front().program : "predict");
+    const program::Program* found = role.find(cached() ? compiled_.prefill.front().program : "predict");
     const auto reads_tokens = [](const Role& any) {
       return any.module.has_graph("predict") && any.module.graph("predict").find_input("tokens").has_value();
     };
@@ -28,10 +28,10 @@ class Continuation {
 
   std::int64_t vocab() const { return vocab_; }
 
-  std::span<const float> after(Tokens all) { return cached() ? advanced(all) : predicted(all); }
+  std::span<const float> after(Tokens all) { return cached() ? continued(all) : predicted(all); }
 
  private:
-  bool cached() const { return !compiled_.advance.empty(); }
+  bool cached() const { return !compiled_.prefill.empty(); }
 
   // The last tokens that fit, from the start of the window; what follows them is masked by causality.
   std::span<const float> predicted(Tokens all) {
@@ -41,7 +41,7 @@ class Continuation {
     return session_.predict(window_).subspan((used - 1) * vocab, vocab);
   }
 
-  std::span<const float> advanced(Tokens all) {
+  std::span<const float> continued(Tokens all) {
     const auto room = static_cast<std::size_t>(compiled_.cache_rows);
     if (all.size() - start_ > room) {
       // Positions cannot move within the caches: begin again with most of what there was, so that this is rare.
@@ -61,7 +61,7 @@ class Continuation {
   // As much as the program that is nearly filled by it takes.
   std::size_t piece_of(std::size_t left) const {
     std::size_t most = 1;
-    for (const compiler::Advance& a : compiled_.advance) {
+    for (const compiler::Prefill& a : compiled_.prefill) {
       const auto rows = static_cast<std::size_t>(a.rows);
       if (left >= rows || 2 * left > rows) most = rows;
     }

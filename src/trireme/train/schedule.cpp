@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "trireme/train/prune.h"
+
 namespace trireme::train {
 
 double learning_rate(const TrainConfig& c, std::int64_t step) {
@@ -22,6 +24,10 @@ double learning_rate(const TrainConfig& c, std::int64_t step) {
     }
   }
   return c.lr;
+}
+
+double learning_rate(const Config& config, std::int64_t step) {
+  return learning_rate(config.train, scheduled_step(config, step));
 }
 
 }  // namespace trireme::train

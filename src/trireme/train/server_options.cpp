@@ -1,15 +1,35 @@
 #include "trireme/train/server_options.h"
 
+#include <algorithm>
+
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
 #include "trireme/ir/axes.h"
+#include "trireme/train/config/keys.h"
 
 namespace trireme::train {
 
+// Each group of replicas has servers of its own.
 int extra_ranks(const Config& config) {
-  return config.parallel.server == Server::none ? 0 : static_cast<int>(config.parallel.servers);
+  if (config.parallel.server == Server::none) return 0;
+  std::int64_t groups = 1;
+  const auto axes = parse_mesh_axes(config.parallel.mesh);
+  TRI_CHECK(axes.has_value(), "parallel.mesh = {} was not checked", config.parallel.mesh);
+  for (const auto& [axis, size] : *axes)
+    if (axis != ir::kDataAxis) groups *= std::max<std::int64_t>(1, size);
+  return static_cast<int>(groups * config.parallel.servers);
 }
 
 std::string launched_mesh(const Config& config, int launched) {
+  // What a built-in configuration shows is for as many ranks as it says.
+  const auto& keys = config.over_builtin;
+  const bool shown = config.builtin && std::find(keys.begin(), keys.end(), "parallel.mesh") == keys.end();
+  if (shown && launched > 1 && mesh_of(config).ranks() + extra_ranks(config) != launched) {
+    Config other = config;
+    other.parallel.mesh = "auto";
+    other.builtin = false;
+    return launched_mesh(other, launched);
+  }
   const int servers = extra_ranks(config);
   if (launched > 1 && launched <= servers)
     refuse("parallel.servers = {} leaves no worker of the {} ranks that were launched", servers, launched);
@@ -40,6 +60,9 @@ void check_server(const Config& config) {
 }
 
 std::string needs_host(const Config& config) {
+  if (config.memory.weights != StoredWeights::full)
+    return fmt::format("memory.weights = \"{}\"", config.memory.weights);
+  if (config.train.quantize != TrainedCodes::none) return fmt::format("train.quantize = \"{}\"", config.train.quantize);
   return config.parallel.server == Server::none ? "" : fmt::format("parallel.server = \"{}\"", config.parallel.server);
 }
 
@@ -47,19 +70,11 @@ std::string smaller_share(const Config& config) {
   return fmt::format("; try parallel.servers = {}", config.parallel.servers + 1);
 }
 
-std::optional<passes::ServerOptions> server_options(const Config& config, const ir::Module& module,
-                                                    const ir::Mesh& workers) {
+std::optional<passes::ServerOptions> server_options(const Config& config, const ir::Mesh& workers) {
   const Choice<Server>& server = config.parallel.server;
   if (server == Server::none) return std::nullopt;
-  if (workers.ranks() != workers.size_of(ir::kDataAxis))
-    refuse(
-        "parallel.server = \"{}\" shares out whole parameters, and parallel.mesh = \"{}\" shards them; the nearest is "
-        "parallel.mesh = \"{}={}\", or parallel.server = \"none\"",
-        server, workers.str(), ir::kDataAxis, workers.ranks());
-  const int servers = extra_ranks(config);
-  passes::ServerOptions options{.keys = passes::share_out(module, servers),
-                                .servers = servers,
-                                .workers = workers.ranks(),
+  passes::ServerOptions options{.servers = static_cast<int>(config.parallel.servers),
+                                .workers = workers.size_of(ir::kDataAxis),
                                 .each = server != Server::sync};
   if (server == Server::ssp) options.bound = static_cast<std::int64_t>(server.argument());
   return options;
@@ -67,8 +82,14 @@ std::optional<passes::ServerOptions> server_options(const Config& config, const 
 
 void check_server_options(const Compiled& compiled, const Config& config) {
   if (!compiled.plan.server || !compiled.plan.server->each) return;
-  for (const ir::Node& node : compiled.roles.front().module.graph("micro").nodes)
-    if (node.op->traits.collective)
+  const auto among_replicas = [](const ir::Node& node) {
+    if (!node.op->traits.collective) return false;
+    const std::vector<std::string> axes = split(node.attributes.text("axis"), '+');
+    return std::find(axes.begin(), axes.end(), ir::kDataAxis) != axes.end();
+  };
+  for (const Role& role : compiled.roles)
+    if (!role.exchange && role.module.has_graph("micro") &&
+        std::any_of(role.module.graph("micro").nodes.begin(), role.module.graph("micro").nodes.end(), among_replicas))
       refuse(
           "parallel.server = \"{}\" runs workers asynchronously, and batch statistics of model.family = \"{}\" are "
           "taken "

@@ -27,13 +27,13 @@ ServerRank::ServerRank(const Compiled& compiled, const Place& place, double time
     const std::span<const std::byte> bytes = executor(kUpdate).output(m.of);
     results.push_back({m.key, m.of, {const_cast<std::byte*>(bytes.data()), bytes.size()}});
   }
-  const bool several = role().module.mesh.ranks() > 1;
+  comm::Communicator& servers = place.groups->messages(program::kAllServers);
   server_ = std::make_unique<runtime::Server>(
-      place.groups->all(), std::move(slots), std::move(states), std::move(results),
+      place.groups->messages(program::kServerMessages), std::move(slots), std::move(states), std::move(results),
       runtime::Server::Options{.each = exchange_.each,
                                .bound = exchange_.bound,
                                .timeout = timeout,
-                               .servers = several ? &place.groups->group(passes::kServerAxis) : nullptr});
+                               .servers = servers.size() > 1 ? &servers : nullptr});
 }
 
 void ServerRank::refresh_copies() {

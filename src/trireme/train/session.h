@@ -50,7 +50,7 @@ class Session {
   std::span<const float> predict(std::span<const std::int32_t> tokens);
   std::span<const float> predict(std::span<const float> pixels);
   // Prefill and decode: continues a sequence of which `position` tokens were given before, by at most as many tokens as
-  // the largest compiled program takes (compiler::Advance). Returns the logits [vocab] after the last of them.
+  // the largest compiled program takes (compiler::Prefill). Returns the logits [vocab] after the last of them.
   std::span<const float> decode(std::span<const std::int32_t> tokens, std::int64_t position);
 
   // State by name, in its own dtype, wherever it is and however it is kept: all of it, or some of its bytes. Writing

@@ -8,6 +8,7 @@
 #include "trireme/compiler/graph_passes.h"
 #include "trireme/core/error.h"
 #include "trireme/ir/axes.h"
+#include "trireme/models/families.h"
 #include "trireme/train/compile.h"
 
 namespace trireme::train {
@@ -41,7 +42,7 @@ std::vector<Annotation> tensor_preset(const models::ModelConfig& model) {
 
 }  // namespace
 
-std::vector<Annotation> sharding_of(const Config& config, const ir::Mesh& mesh) {
+std::vector<Annotation> sharding_of(const Config& config, const ir::Mesh& mesh, bool trains) {
   std::vector<Annotation> all;
   for (const auto& [pattern, sharding] : config.parallel.sharding) all.push_back({pattern, sharding});
   if (all.empty() && mesh.size_of(ir::kTensorAxis) > 1) all = tensor_preset(config.model);
@@ -56,8 +57,10 @@ std::vector<Annotation> sharding_of(const Config& config, const ir::Mesh& mesh) 
       all.push_back({.pattern = "images", .sharding = sharding, .graphs = {"micro", "eval"}});
   }
   // What is between the matrices follows from the first of it, where the matrices have not claimed the axis.
-  if (config.parallel.sequence && mesh.size_of(ir::kTensorAxis) > 1)
-    all.push_back({"*.embedding", fmt::format("sequence:{}", ir::kTensorAxis), 1, {"micro", "eval"}});
+  const models::Model* builtin = models::builtin_families().find(config.model.family);
+  const bool images = builtin != nullptr && builtin->images;
+  if (config.parallel.sequence && mesh.size_of(ir::kTensorAxis) > 1 && !images)
+    all.push_back({"*.embedding", fmt::format("sequence:{}", ir::kTensorAxis), 1, {"micro", "eval"}, !trains});
   return all;
 }
 

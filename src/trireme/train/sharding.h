@@ -10,8 +10,8 @@ namespace trireme::train {
 
 // How a model's tensors are sharded beyond the rows of the batch: what parallel.sharding says or, where it is silent,
 // the preset of the model's family for the axes that the mesh has. Few annotations are enough: the first matrix of each
-// pair that is sharded by columns and then by rows.
-std::vector<passes::Annotation> sharding_of(const Config& config, const ir::Mesh& mesh);
+// pair that is sharded by columns and then by rows. Graphs that do not train may lack what sequence parallelism names.
+std::vector<passes::Annotation> sharding_of(const Config& config, const ir::Mesh& mesh, bool trains = true);
 
 // The graphs with the sharding of every value, in global shapes, and why each is sharded so.
 struct ExplainedSharding {

@@ -1,5 +1,6 @@
 #include "trireme/train/trained_model.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "trireme/core/error.h"
@@ -20,7 +21,6 @@ TrainedModel::TrainedModel(Config config, const Registry& registry, CompileOptio
     step_ = step ? step : newest_checkpoint(from, log);
     if (!step_) refuse("{}: the run has no checkpoint", from);
   }
-  config_.parallel.mesh = "auto";  // whatever ranks trained it, one uses it
   options.threads = compute_threads(config_);
   resolve_model(config_, config_.model.vocab, registry.models);
   compiled_ = compile(config_, registry, options);
@@ -29,6 +29,12 @@ TrainedModel::TrainedModel(Config config, const Registry& registry, CompileOptio
     load_checkpoint(from, *step_, *session_);
   else
     load_huggingface(from, *session_);
+}
+
+void set_mesh_of_use(Config& config, std::span<const std::string> settings) {
+  const auto names_mesh = [](const std::string& setting) { return setting.starts_with("parallel.mesh="); };
+  if (std::none_of(settings.begin(), settings.end(), names_mesh)) config.parallel.mesh = "auto";
+  config.parallel.zero = 0;
 }
 
 std::shared_ptr<const data::Tokenizer> tokenizer_of(const Config& config) {

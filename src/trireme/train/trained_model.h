@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "trireme/core/log.h"
@@ -17,7 +18,7 @@ namespace trireme::train {
 //   sample_tokens(model.session(), prompt, …);
 //
 // `from` is a run folder, whose checkpoint of `step` is read (the newest valid one where absent), or a Hugging Face
-// folder.
+// folder. It runs on the mesh of the configuration, each rank a thread that reads its slices alone; "auto" is one rank.
 class TrainedModel {
  public:
   // `registry` must outlive the model.
@@ -36,6 +37,9 @@ class TrainedModel {
   std::unique_ptr<Session> session_;
   std::optional<std::int64_t> step_;
 };
+
+// Whatever ranks trained a model, one uses it, unless the settings of this command name parallel.mesh.
+void set_mesh_of_use(Config& config, std::span<const std::string> settings);
 
 // The tokenizer that goes with a configuration; null when it was trained on token files and names none.
 std::shared_ptr<const data::Tokenizer> tokenizer_of(const Config& config);

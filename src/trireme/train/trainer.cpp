@@ -20,7 +20,9 @@
 #include "trireme/planner/machine.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/convert.h"
+#include "trireme/train/distil.h"
 #include "trireme/train/evaluate.h"
+#include "trireme/train/offload_warning.h"
 #include "trireme/train/open_data.h"
 #include "trireme/train/pipeline_warnings.h"
 #include "trireme/train/plan_file.h"
@@ -70,7 +72,7 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   config_.parallel.mesh = launched_mesh(config_, launched);
   check(config_, registry_.models);
   const int ranks = mesh_of(config_).ranks() + extra_ranks(config_);
-  for (const std::string& unused : keys_without_effect(config_, registry_.models, ranks))
+  for (const std::string& unused : keys_without_effect(config_, registry_.models, ranks, options_.world != nullptr))
     note(LogLevel::warning, unused);
   threads_ = compute_threads(config_, options_.world == nullptr ? 0 : options_.local_ranks);
   if (options_.on_phase) options_.on_phase("reading data");
@@ -81,9 +83,10 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   if (options_.on_phase) options_.on_phase("compiling");
   compile_plan();
   for (const std::string& warning : pipeline_warnings(compiled_)) note(LogLevel::warning, warning);
+  if (const std::string warning = offload_warning(config_, compiled_); !warning.empty())
+    note(LogLevel::warning, warning);
   const bool alone = options_.world == nullptr;
-  outside_ = train::outside(config_, data_, compiled_, alone ? 0 : options_.world->rank(),
-                            alone ? compiled_.ranks() : 1, threads_);
+  outside_ = train::outside(config_, data_, compiled_, first_rank(), ranks_here(), threads_);
   shortfalls_ = train::shortfalls(config_, registry_, compiled_,
                                   {.threads = threads_,
                                    .alone = alone,
@@ -143,6 +146,7 @@ void Trainer::compile_plan() {
       .staging = std::numeric_limits<std::size_t>::max(),
       .staging_gives_way = whole,
       .transport = options_.world == nullptr ? comm::TransportKind::threads : comm::TransportKind::mpi,
+      .local_ranks = options_.world == nullptr ? 0 : options_.local_ranks,
       .decided = options_.plan,
       .dump_passes = leads() ? options_.dump_passes : "",
       .disabled_passes = options_.disabled_passes};
@@ -156,6 +160,7 @@ void Trainer::compile_plan() {
   if (whole && offloads_state(config_)) options.staging = kStaging;
   if (!options.dump_passes.empty()) compiler::remove_dumps(options.dump_passes);
   planned_ = make_plan(config_, registry_, options);
+  if (!planned_.device_note.empty() && leads()) note(LogLevel::info, planned_.device_note);
   if (planned_.stale && leads())
     note(LogLevel::info, fmt::format("the plan is made anew: {} is for another model", options_.plan->file));
   compiled_ = compile(planned_, config_, options);
@@ -234,6 +239,7 @@ void Trainer::start() {
     resume(newest);
   else
     set_first_weights();
+  if (!config_.distil.teacher.empty()) load_teacher(config_, registry_, *session_);
   if (options_.write && leads()) metrics_ = std::make_unique<MetricsFile>(folder_ / "metrics.jsonl", step_);
   if (options_.write) {
     writer_ = std::make_unique<CheckpointWriter>(folder_, *session_, config_.output.keep, broken_);
@@ -394,16 +400,9 @@ Outcome Trainer::run_to_end() {
     checkpoint(outcome, true);
   }
   outcome.steps = step_;
-  const auto largest = [&](std::size_t own) {
-    auto most = static_cast<std::int64_t>(own);
-    if (options_.world != nullptr) options_.world->all_reduce(std::span(&most, 1), comm::Reduce::max);
-    return static_cast<std::size_t>(most);
-  };
-  outcome.measured_peak = largest(session_->measured_peak());
-  outcome.measured_disk = largest(session_->measured_tier_peak(2));
   if (trace_ && leads()) trace_->write(config_.runtime.trace, "rank 0");
-  write_log(fmt::format("{} at step {}; measured peak {} B{}", outcome.stopped ? "stopped" : "done", step_,
-                        outcome.measured_peak,
+  write_log(fmt::format("{} at step {}; planned peak {} B, {}{}", outcome.stopped ? "stopped" : "done", step_,
+                        compiled_.arena_bytes(), planner::whole_use(compiled_.device()),
                         outcome.evaluation ? fmt::format(", held-out loss {:.4f}", outcome.evaluation->loss) : ""));
   return outcome;
 }
@@ -413,7 +412,7 @@ Metrics Trainer::take_step(data::Loader& loader, Outcome& outcome) {
   const double waited = loader.waited();
   const data::Batch& batch = loader.next();
   const std::uint64_t sent = session_->sent_bytes();
-  const double lr = learning_rate(config_.train, step_);
+  const double lr = learning_rate(config_, step_);
   const StepResult result = session_->step(batch, step_, lr, config_.train.seed);
   if (!result.finite && !result.skipped()) stop_at_bad_step(batch, result, lr);
   ++step_;
@@ -430,6 +429,7 @@ Metrics Trainer::measured(const StepResult& result, std::int64_t step, double se
   for (std::size_t p = 0; p < outcome.phase_seconds.size(); ++p)
     outcome.phase_seconds[p] += session_->step_executor().phase_seconds()[p];
   outcome.exposed_comm_seconds += session_->step_executor().exposed_comm_seconds();
+  outcome.idle_seconds += session_->step_executor().idle_seconds();
   outcome.losses.push_back(static_cast<double>(result.loss));
   outcome.skipped += result.skipped() ? 1 : 0;
   Metrics m;
@@ -438,7 +438,7 @@ Metrics Trainer::measured(const StepResult& result, std::int64_t step, double se
   m.loss = static_cast<double>(result.loss);
   m.grad_norm = static_cast<double>(result.grad_norm);
   m.step = step + 1;
-  m.lr = learning_rate(config_.train, step);
+  m.lr = learning_rate(config_, step);
   const auto per_step = static_cast<double>(config_.train.batch * data_.train->tokens_per_sample());
   m.tokens = m.step * static_cast<std::int64_t>(per_step);
   m.tokens_per_s = per_step / seconds;

@@ -53,10 +53,9 @@ struct Outcome {
   double seconds = 0;                     // of training, without evaluation and checkpoints
   std::array<double, 4> phase_seconds{};  // in the order of ir::Phase
   double exposed_comm_seconds = 0;        // that the first rank spent waiting for others
+  double idle_seconds = 0;                // and, of a pipeline, for other stages
   double data_seconds = 0;
   double checkpoint_seconds = 0;  // that the loop spent waiting for them
-  std::size_t measured_peak = 0;
-  std::size_t measured_disk = 0;
 };
 
 // A training run. Construction opens the data, builds, checks and plans: whatever can be refused is refused there,
@@ -78,6 +77,9 @@ class Trainer {
   const std::vector<std::string>& shortfalls() const { return shortfalls_; }
   // What the ranks of this process take of the host's memory beyond the plan.
   const std::vector<Outside>& outside() const { return outside_; }
+  // The ranks that are threads of this process.
+  int first_rank() const { return options_.world == nullptr ? 0 : options_.world->rank(); }
+  int ranks_here() const { return options_.world == nullptr ? compiled_.ranks() : 1; }
   const data::Data& data() const { return data_; }
   Session& session() { return *session_; }
   const std::filesystem::path& folder() const { return folder_; }

@@ -80,7 +80,7 @@ Metrics Trainer::take_steps_apart(Outcome& outcome) {
       {.first = first,
        .count = count,
        .seed = config_.train.seed,
-       .lr = [&](std::int64_t step) { return learning_rate(config_.train, step); },
+       .lr = [&](std::int64_t step) { return learning_rate(config_, step); },
        .batch = [&](std::size_t worker, std::int64_t) -> const data::Batch& { return loaders_[worker]->next(); },
        .done = done,
        .interrupt = interrupt});

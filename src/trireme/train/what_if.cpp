@@ -7,6 +7,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/thread_pool.h"
+#include "trireme/ir/axes.h"
 #include "trireme/planner/predict.h"
 
 namespace trireme::train {
@@ -17,11 +18,16 @@ struct Saving {
   bool changes_numbers = false;
 };
 
-// The largest divisor of the batch that is at most half of the micro-batch.
+// As train.micro_batch counts: of one replica.
+std::int64_t replica_rows(const Config& config) {
+  return micro_batch_rows(config) / mesh_of(config).size_of(ir::kDataAxis);
+}
+
+// The largest divisor of a replica's rows that is at most half of its micro-batch.
 std::int64_t half_micro_batch(const Config& config) {
-  const std::int64_t rows = micro_batch_rows(config);
-  std::int64_t half = std::max<std::int64_t>(1, rows / 2);
-  while (config.train.batch % half != 0) --half;
+  const std::int64_t share = config.train.batch / mesh_of(config).size_of(ir::kDataAxis);
+  std::int64_t half = std::max<std::int64_t>(1, replica_rows(config) / 2);
+  while (share % half != 0) --half;
   return half;
 }
 
@@ -34,10 +40,10 @@ std::vector<Saving> savings(const Config& config) {
   };
   add("memory.remat", {"selective", "sqrt", "full"}, false);
   add("memory.offload", {"activations", "optimizer", "all"}, false);
+  if (mesh_of(config).size_of(ir::kTensorAxis) > 1) add("memory.activations", {"sharded"}, false);
   add("memory.activations", {"bf16", "int8"}, true);
   if (config.train.precision == Precision::f32) add("train.precision", {"bf16"}, true);
-  if (micro_batch_rows(config) > 1)
-    all.push_back({{fmt::format("train.micro_batch={}", half_micro_batch(config))}, false});
+  if (replica_rows(config) > 1) all.push_back({{fmt::format("train.micro_batch={}", half_micro_batch(config))}, false});
   // What keeps the numbers and goes furthest.
   all.push_back({{"train.micro_batch=1", "memory.remat=full"}, false});
   all.push_back(
@@ -45,10 +51,14 @@ std::vector<Saving> savings(const Config& config) {
   return all;
 }
 
-WhatIf measured(const Role& role) {
+// Of the roles that take rows: the fullest one's memory, the longest one's time.
+WhatIf predicted(const Compiled& compiled) {
   WhatIf result;
-  result.peak = role.arena_bytes;
-  result.time = planner::nominal_seconds(role.program("step"));
+  for (const Role& role : compiled.roles) {
+    if (role.exchange) continue;
+    result.peak = std::max<std::uint64_t>(result.peak, role.arena_bytes);
+    result.time = std::max(result.time, planner::nominal_seconds(role.program("step")));
+  }
   return result;
 }
 
@@ -59,7 +69,7 @@ WhatIf tried(const Config& config, const Registry& registry, const CompileOption
     for (const std::string& setting : saving.settings) apply_setting(changed, setting, registry.models);
     changed.memory.limit = {};  // what it needs, whether or not that is allowed
     check(changed, registry.models);
-    result = measured(compile(changed, registry, options).roles.front());
+    result = predicted(compile(changed, registry, options));
   } catch (const Error& e) {
     result.refused = e.what();
   }
@@ -71,11 +81,11 @@ WhatIf tried(const Config& config, const Registry& registry, const CompileOption
 }  // namespace
 
 std::vector<WhatIf> what_if(const Config& config, const Registry& registry, const CompileOptions& options,
-                            const Role& configured,
+                            const Compiled& configured,
                             const std::function<void(std::size_t done, std::size_t total)>& on_one) {
   const std::vector<Saving> list = savings(config);
   std::vector<WhatIf> results(list.size() + 1);
-  results.front() = measured(configured);
+  results.front() = predicted(configured);
   std::mutex mutex;
   std::size_t begun = 0;
   ThreadPool pool(options.threads);

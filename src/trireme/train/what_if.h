@@ -19,7 +19,7 @@ struct WhatIf {
 // As `configured`, then each saving alone that is not on already, then the best together; compiled concurrently, by as
 // many threads as `options` says. `on_one` is called for each as it is about to be compiled, by one thread at a time.
 std::vector<WhatIf> what_if(const Config& config, const Registry& registry, const CompileOptions& options,
-                            const Role& configured,
+                            const Compiled& configured,
                             const std::function<void(std::size_t done, std::size_t total)>& on_one = {});
 
 }  // namespace trireme::train

@@ -6,7 +6,8 @@
 #include <string_view>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/device/stream.h"
+#include "trireme/comm/device/message.h"
+#include "trireme/comm/device/on_stream.h"
 
 namespace trireme::comm {
 
@@ -15,14 +16,8 @@ namespace trireme::comm {
 // does the work itself.
 class DeviceGroup {
  public:
-  // On which stream, and the first of the kEvents events that this group may use. The streams must live until all ranks
-  // have returned from the call: theirs wait for events of these.
-  struct OnStream {
-    device::Streams& streams;
-    std::size_t stream = 0;
-    std::size_t first_event = 0;
-  };
-  static constexpr std::size_t kEvents = 2;
+  using OnStream = comm::OnStream;
+  static constexpr std::size_t kEvents = 2;  // that a collective uses
 
   // Over `group`, which must outlive it. On the CPU by `group` itself; else over NCCL where that is asked for, by
   // reading each other's memory where its ranks are threads of one process, by way of the host's memory elsewhere.
@@ -47,8 +42,12 @@ class DeviceGroup {
   };
   virtual void all_to_all(std::span<const Exchange> tensors, const Options& options, const OnStream& on) = 0;
 
-  // As the Communicator's, on the host alone so far.
-  virtual void exchange(std::span<const Swap> swaps, const Options& options, const OnStream& on);
+  // As the Communicator's.
+  virtual void exchange(std::span<const Swap> swaps, const Options& options, const OnStream& on) = 0;
+
+  // One end of a message to or from another of the group. It must not outlive the group. Not on the CPU, where streams
+  // are threads and wait for each other's messages themselves.
+  virtual std::unique_ptr<DeviceMessage> message(const DeviceMessage::Place& place) = 0;
 
   // Bytes that this rank gave to others without messages of its communicator.
   virtual std::uint64_t sent() const = 0;

@@ -39,12 +39,13 @@ class DeviceGroups : public ::testing::TestWithParam<Case> {
   }
 
   // A rank's end: memory on the GPU, its streams, the group.
+  static constexpr std::size_t kMessages = 4;
   struct End {
     int rank;
     int ranks;
-    device::Arena arena{std::size_t{1} << 20, device::Kind::cuda};
+    device::Arena arena{std::size_t{4} << 20, device::Kind::cuda};
     std::unique_ptr<device::Streams> streams =
-        device::make_streams(device::Kind::cuda, {.streams = 2, .events = DeviceGroup::kEvents});
+        device::make_streams(device::Kind::cuda, {.streams = 3, .events = 2 * kMessages});
     DeviceGroup* group = nullptr;
     std::size_t used = 0;
 
@@ -169,6 +170,60 @@ TEST_P(DeviceGroups, AllToAllOfSeveralTensors) {
         expected.insert(expected.end(), begin, begin + static_cast<std::ptrdiff_t>(run));
       }
       EXPECT_EQ(end.get(reinterpret_cast<const float*>(t.in), run * ranks), expected) << run;
+    }
+  });
+}
+
+TEST_P(DeviceGroups, ExchangeOfUnequalMessages) {
+  const auto length = [](int from, int to) { return static_cast<std::size_t>(10 * from + 3 * to); };
+  on_all([&](End& end) {
+    std::vector<Swap> swaps;
+    for (int r = 0; r < end.ranks; ++r) {
+      if (r == end.rank) continue;
+      const std::size_t in = length(r, end.rank);
+      swaps.push_back({r,
+                       std::as_bytes(std::span(end.put(values(end.rank, length(end.rank, r), 7)), length(end.rank, r))),
+                       std::as_writable_bytes(std::span(end.put(Values(in, -1.0F)), in))});
+    }
+    end.group->exchange(swaps, {}, end.on());
+    for (const Swap& swap : swaps)
+      EXPECT_EQ(end.get(reinterpret_cast<const float*>(swap.in.data()), length(swap.peer, end.rank)),
+                values(swap.peer, length(swap.peer, end.rank), 7));
+  });
+}
+
+// Each rank sends several messages on before it receives those of the one before it, and writes over what it sent once
+// that has been taken.
+TEST_P(DeviceGroups, MessagesGoRoundARing) {
+  if (GetParam().ranks == 1) GTEST_SKIP() << "nobody to send to";
+  constexpr std::size_t kCount = 30000;
+  on_all([&](End& end) {
+    const int next = (end.rank + 1) % end.ranks;
+    const int before = (end.rank + end.ranks - 1) % end.ranks;
+    const auto place = [](float* data, int peer, int tag, bool sends) {
+      return DeviceMessage::Place{reinterpret_cast<std::byte*>(data), kCount * sizeof(float), peer, tag, sends};
+    };
+    std::vector<float*> out;
+    std::vector<float*> in;
+    std::vector<std::unique_ptr<DeviceMessage>> sends;
+    std::vector<std::unique_ptr<DeviceMessage>> receives;
+    float* const over = end.put(Values(kCount, -2.0F));
+    for (std::size_t m = 0; m < kMessages; ++m) {
+      out.push_back(end.put(values(end.rank, kCount, m)));
+      in.push_back(end.put(Values(kCount, -1.0F)));
+      sends.push_back(end.group->message(place(out.back(), next, static_cast<int>(m), true)));
+      receives.push_back(end.group->message(place(in.back(), before, static_cast<int>(m), false)));
+    }
+    for (std::size_t m = 0; m < kMessages; ++m) sends[m]->start({*end.streams, 1, m});
+    for (std::size_t m = 0; m < kMessages; ++m) receives[m]->start({*end.streams, 2, kMessages + m});
+    for (std::size_t m = 0; m < kMessages; ++m) {
+      sends[m]->settle({*end.streams, 1, m});
+      end.streams->copy(out[m], over, kCount * sizeof(float), 1);
+    }
+    for (std::size_t m = 0; m < kMessages; ++m) {
+      sends[m]->finish();
+      receives[m]->finish();
+      EXPECT_EQ(end.get(in[m], kCount), values(before, kCount, m)) << m;
     }
   });
 }

@@ -48,6 +48,10 @@ class HostGroup final : public DeviceGroup {
     group_.exchange(swaps, options);
   }
 
+  std::unique_ptr<DeviceMessage> message(const DeviceMessage::Place&) override {
+    fail("the messages of a CPU are its communicator's");
+  }
+
   std::uint64_t sent() const override { return 0; }  // the communicator counts
 
  private:

@@ -10,18 +10,39 @@ namespace {
 
 using device::cuda::Nccl;
 
-Nccl::Id agreed_id(Communicator& group) {
+Nccl::Id broadcast_id(Communicator& group) {
   Nccl::Id id{};
   if (group.rank() == 0) id = Nccl::make_id();
   group.broadcast(id, 0);
   return id;
 }
 
+// The library's own, which wait for each other on their streams.
+class NcclMessage final : public DeviceMessage {
+ public:
+  NcclMessage(const Place& place, const Nccl& nccl, std::uint64_t& sent)
+      : DeviceMessage(place), nccl_(nccl), sent_(sent) {}
+
+  void start(const OnStream& on) override {
+    void* const stream = on.streams.native(on.stream);
+    if (!place_.sends) return nccl_.receive(place_.data, place_.bytes, place_.peer, stream);
+    nccl_.send(place_.data, place_.bytes, place_.peer, stream);
+    sent_ += place_.bytes;
+  }
+
+ private:
+  const Nccl& nccl_;
+  std::uint64_t& sent_;
+};
+
 // One rank on each GPU. The communicator is used to find each other, and to learn that one of them has given up.
 class NcclGroup final : public DeviceGroup {
  public:
   explicit NcclGroup(Communicator& group)
-      : group_(group), rank_(group.rank()), size_(group.size()), nccl_(agreed_id(group), group.rank(), group.size()) {}
+      : group_(group),
+        rank_(group.rank()),
+        size_(group.size()),
+        nccl_(broadcast_id(group), group.rank(), group.size()) {}
 
   void all_reduce(std::span<const Segment> segments, DType dtype, Reduce reduce, const Options&,
                   const OnStream& on) override {
@@ -78,6 +99,20 @@ class NcclGroup final : public DeviceGroup {
       sent_ += t.bytes - run;
     }
     nccl_.end();
+  }
+
+  void exchange(std::span<const Swap> swaps, const Options&, const OnStream& on) override {
+    nccl_.begin();
+    for (const Swap& swap : swaps) {
+      if (!swap.out.empty()) nccl_.send(swap.out.data(), swap.out.size(), swap.peer, stream(on));
+      if (!swap.in.empty()) nccl_.receive(swap.in.data(), swap.in.size(), swap.peer, stream(on));
+      sent_ += swap.out.size();
+    }
+    nccl_.end();
+  }
+
+  std::unique_ptr<DeviceMessage> message(const DeviceMessage::Place& place) override {
+    return std::make_unique<NcclMessage>(place, nccl_, sent_);
   }
 
   std::uint64_t sent() const override { return sent_; }

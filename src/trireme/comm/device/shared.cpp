@@ -10,6 +10,56 @@ namespace {
 
 using device::cuda::Peers;
 
+template <class T>
+std::span<std::byte> bytes_of(T& value) {
+  return std::as_writable_bytes(std::span(&value, 1));
+}
+
+// What a sender's thread tells the receiver's.
+struct Note {
+  const std::byte* data = nullptr;
+  void* made = nullptr;  // the event behind which it is there
+};
+
+// The receiver copies from the sender's memory.
+class SharedMessage final : public DeviceMessage {
+ public:
+  SharedMessage(const Place& place, Communicator& group, std::uint64_t& sent)
+      : DeviceMessage(place), group_(group), sent_(sent) {}
+
+  void start(const OnStream& on) override {
+    request_.wait();  // of the run before, whose end has waited for it
+    if (place_.sends) {
+      on.streams.record(on.first_event, on.stream);
+      note_ = {place_.data, on.streams.handle(on.first_event)};
+      request_ = group_.start_send(bytes_of(note_), place_.peer, place_.tag);
+      sent_ += place_.bytes;
+      return;
+    }
+    group_.recv(bytes_of(note_), place_.peer, place_.tag);
+    on.streams.wait_for(note_.made, on.stream);
+    on.streams.copy(place_.data, note_.data, place_.bytes, on.stream);
+    on.streams.record(on.first_event, on.stream);
+    taken_ = on.streams.handle(on.first_event);
+    request_ = group_.start_send(bytes_of(taken_), place_.peer, place_.tag);
+  }
+
+  // Then the other's stream has been told to wait for this rank's event, which may be recorded again.
+  void settle(const OnStream& on) override {
+    group_.recv(bytes_of(taken_), place_.peer, place_.tag);
+    on.streams.wait_for(taken_, on.stream);
+  }
+
+  void finish() override { request_.wait(); }
+
+ private:
+  Communicator& group_;
+  std::uint64_t& sent_;
+  Note note_;
+  void* taken_ = nullptr;  // the receiver's event behind its copy
+  comm::Request request_;
+};
+
 // Ranks that are threads of one process and see each other's device memory. Every call goes
 //
 //   ready ── tell the others where my tensors are ── wait for theirs ── my part, into everyone's memory ── done
@@ -92,6 +142,23 @@ class SharedGroup final : public DeviceGroup {
     part(on);
   }
 
+  // Each reads what the others have for it.
+  void exchange(std::span<const Swap> swaps, const Options&, const OnStream& on) override {
+    mine_.assign(at(size()), nullptr);
+    for (const Swap& swap : swaps) {
+      mine_[at(swap.peer)] = const_cast<std::byte*>(swap.out.data());
+      sent_ += swap.out.size();
+    }
+    meet(on);
+    for (const Swap& swap : swaps)
+      on.streams.copy(swap.in.data(), theirs(swap.peer, at(rank())), swap.in.size(), on.stream);
+    part(on);
+  }
+
+  std::unique_ptr<DeviceMessage> message(const DeviceMessage::Place& place) override {
+    return std::make_unique<SharedMessage>(place, group_, sent_);
+  }
+
   std::uint64_t sent() const override { return sent_; }
 
  private:
@@ -147,7 +214,8 @@ class SharedGroup final : public DeviceGroup {
     tell(mine_, all_);
     follow(on, on.first_event);
   }
-  // An event is recorded again only when all have been told to wait for it: in the call that follows, all have met.
+  // An event is recorded again only when all ranks have enqueued their wait for it: in the call that follows, all have
+  // met.
   void part(const OnStream& on) { follow(on, on.first_event + 1); }
 
   Communicator& group_;

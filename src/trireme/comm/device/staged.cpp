@@ -7,6 +7,32 @@
 namespace trireme::comm {
 namespace {
 
+// Down to the host, from there to the other rank's, and up again.
+class StagedMessage final : public DeviceMessage {
+ public:
+  StagedMessage(const Place& place, Communicator& group, device::Kind kind)
+      : DeviceMessage(place), group_(group), block_(kind, std::max<std::size_t>(place.bytes, 1)) {}
+
+  void start(const OnStream& on) override {
+    request_.wait();  // of the run before, whose end has waited for it
+    const std::span staged(block_.data(), place_.bytes);
+    if (!place_.sends) {
+      group_.recv(staged, place_.peer, place_.tag);
+      return on.streams.copy(place_.data, staged.data(), staged.size(), on.stream);
+    }
+    on.streams.copy(staged.data(), place_.data, staged.size(), on.stream);
+    on.streams.synchronize(on.stream);
+    request_ = group_.start_send(staged, place_.peer, place_.tag);
+  }
+
+  void finish() override { request_.wait(); }
+
+ private:
+  Communicator& group_;
+  device::HostBlock block_;
+  comm::Request request_;
+};
+
 // Down to the host, through the communicator, and up again.
 class StagedGroup final : public DeviceGroup {
  public:
@@ -62,6 +88,27 @@ class StagedGroup final : public DeviceGroup {
     }
   }
 
+  void exchange(std::span<const Swap> swaps, const Options& options, const OnStream& on) override {
+    std::size_t needed = 0;
+    for (const Swap& swap : swaps) needed += swap.out.size() + swap.in.size() + 2 * kAlignment;
+    begin(needed);
+    swaps_.clear();
+    for (const Swap& swap : swaps) {
+      std::byte* const out = place(swap.out.size());
+      on.streams.copy(out, swap.out.data(), swap.out.size(), on.stream);
+      swaps_.push_back({swap.peer, {out, swap.out.size()}, {place(swap.in.size()), swap.in.size()}});
+    }
+    on.streams.synchronize(on.stream);
+    group_.exchange(swaps_, on_host(options));
+    for (std::size_t i = 0; i < swaps.size(); ++i)
+      on.streams.copy(swaps[i].in.data(), swaps_[i].in.data(), swaps[i].in.size(), on.stream);
+    on.streams.synchronize(on.stream);
+  }
+
+  std::unique_ptr<DeviceMessage> message(const DeviceMessage::Place& place) override {
+    return std::make_unique<StagedMessage>(place, group_, kind_);
+  }
+
   std::uint64_t sent() const override { return 0; }  // the communicator counts
 
  private:
@@ -104,6 +151,7 @@ class StagedGroup final : public DeviceGroup {
   std::size_t used_ = 0;
   std::vector<Segment> staged_;
   std::vector<Cut> cuts_;
+  std::vector<Swap> swaps_;
 };
 
 }  // namespace

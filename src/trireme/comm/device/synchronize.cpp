@@ -3,13 +3,8 @@
 #include <thread>
 
 #include "trireme/comm/device/group.h"
-#include "trireme/core/error.h"
 
 namespace trireme::comm {
-
-void DeviceGroup::exchange(std::span<const Swap>, const Options&, const OnStream&) {
-  fail("halos are not exchanged on this device yet");
-}
 
 void synchronize(device::Streams& streams, std::span<DeviceGroup* const> groups) {
   constexpr std::chrono::microseconds kPause{50};

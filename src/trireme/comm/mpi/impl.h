@@ -40,7 +40,7 @@ struct Session::Impl {
   // A copy of `comm` that errors return from.
   MPI_Comm duplicate(MPI_Comm comm);
 
-  // Failure: a rank that gives up sends its reason to all; whoever waits looks for one.
+  // Failure: a rank that gives up sends its reason to all; a rank that waits polls for one.
   bool aborted() const { return aborted_.load(); }
   void abort(const std::string& why);
   void look_for_abort();
@@ -64,7 +64,7 @@ struct Session::Impl {
   MPI_Request news_ = MPI_REQUEST_NULL;
   std::array<char, kReasonBytes> incoming_{};
   std::array<char, kReasonBytes> outgoing_{};
-  std::vector<MPI_Request> told_;
+  std::vector<MPI_Request> aborts_;
   std::string reason_;
   std::atomic<bool> aborted_{false};
 };
@@ -111,19 +111,19 @@ class MpiTransport final : public Transport {
   int size() const override { return size_; }
   std::unique_ptr<Transport> split(int color, int key) override;
 
-  Ticket send(Lane lane, std::span<const std::byte> bytes, int to, int tag) override;
-  Ticket recv(Lane lane, std::span<std::byte> bytes, int from, int tag, const Combine* combine) override;
+  Ticket send(Channel channel, std::span<const std::byte> bytes, int to, int tag) override;
+  Ticket recv(Channel channel, std::span<std::byte> bytes, int from, int tag, const Combine* combine) override;
   bool test(Ticket& ticket, const Call& call) override;
   void wait(Ticket& ticket, const Call& call) override;
   void cancel(Ticket& ticket) noexcept override;
 
-  bool barrier(Lane lane, const Call& call, Counters& counters) override;
-  bool all_reduce(Lane lane, std::span<const Segment> segments, DType dtype, Reduce reduce, const Call& call,
+  bool barrier(Channel channel, const Call& call, Counters& counters) override;
+  bool all_reduce(Channel channel, std::span<const Segment> segments, DType dtype, Reduce reduce, const Call& call,
                   Counters& counters) override;
-  bool reduce_scatter(Lane lane, std::span<const Cut> cuts, DType dtype, Reduce reduce, std::span<std::byte> scratch,
-                      const Call& call, Counters& counters) override;
-  bool all_gather(Lane lane, std::span<const Cut> cuts, DType dtype, std::span<std::byte> scratch, const Call& call,
-                  Counters& counters) override;
+  bool reduce_scatter(Channel channel, std::span<const Cut> cuts, DType dtype, Reduce reduce,
+                      std::span<std::byte> scratch, const Call& call, Counters& counters) override;
+  bool all_gather(Channel channel, std::span<const Cut> cuts, DType dtype, std::span<std::byte> scratch,
+                  const Call& call, Counters& counters) override;
 
   void abort(const std::string& why) override;
   void check() const override;
@@ -135,7 +135,7 @@ class MpiTransport final : public Transport {
     std::size_t bytes = 0;
     bool receiving = false;
   };
-  struct LaneState {
+  struct ChannelState {
     MPI_Comm comm = MPI_COMM_NULL;
     std::deque<Post> posts;
     std::vector<Post*> idle;
@@ -143,9 +143,9 @@ class MpiTransport final : public Transport {
     std::vector<int> offsets;
   };
 
-  LaneState& lane(Lane lane) { return lanes_[static_cast<std::size_t>(lane)]; }
-  Ticket ticket(Lane lane, int peer, Post* post);
-  Post* take(Lane lane);
+  ChannelState& channel(Channel channel) { return channels_[static_cast<std::size_t>(channel)]; }
+  Ticket ticket(Channel channel, int peer, Post* post);
+  Post* take(Channel channel);
   bool look(Ticket& ticket, MPI_Status& status);  // true once the message is done
   void finish(Ticket& ticket, const MPI_Status& status);
   // For a collective of MPI's own.
@@ -153,7 +153,7 @@ class MpiTransport final : public Transport {
   std::string world_rank(int rank) const;
 
   std::shared_ptr<Session::Impl> session_;
-  std::array<LaneState, kLanes> lanes_;
+  std::array<ChannelState, kChannels> channels_;
   std::vector<int> world_ranks_;
   int rank_ = 0;
   int size_ = 1;

@@ -70,28 +70,28 @@ MPI_Op op_of(DType dtype, Reduce reduce) {
 
 }  // namespace
 
-bool MpiTransport::barrier(Lane which, const Call& call, Counters& counters) {
+bool MpiTransport::barrier(Channel which, const Call& call, Counters& counters) {
   MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Ibarrier(lane(which).comm, &request), "MPI_Ibarrier");
+  check_mpi(MPI_Ibarrier(channel(which).comm, &request), "MPI_Ibarrier");
   await(request, call);
   ++counters.steps;
   return true;
 }
 
-bool MpiTransport::all_reduce(Lane which, std::span<const Segment> segments, DType dtype, Reduce reduce,
+bool MpiTransport::all_reduce(Channel which, std::span<const Segment> segments, DType dtype, Reduce reduce,
                               const Call& call, Counters& counters) {
   TRI_CHECK(segments.size() == 1, "buckets come packed");
   const Segment& s = segments[0];
   if (s.count > INT_MAX) fail("an all-reduce of {} elements: MPI counts no further than {}", s.count, INT_MAX);
   const auto count = static_cast<int>(s.count);
   if (session_->blocking_native) {
-    check_mpi(MPI_Allreduce(MPI_IN_PLACE, s.data, count, type_of(dtype), op_of(dtype, reduce), lane(which).comm),
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, s.data, count, type_of(dtype), op_of(dtype, reduce), channel(which).comm),
               "MPI_Allreduce");
   } else {
     MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(
-        MPI_Iallreduce(MPI_IN_PLACE, s.data, count, type_of(dtype), op_of(dtype, reduce), lane(which).comm, &request),
-        "MPI_Iallreduce");
+    check_mpi(MPI_Iallreduce(MPI_IN_PLACE, s.data, count, type_of(dtype), op_of(dtype, reduce), channel(which).comm,
+                             &request),
+              "MPI_Iallreduce");
     await(request, call);
   }
   comm::finish(s.data, s.count, dtype, reduce, size_);
@@ -103,12 +103,12 @@ bool MpiTransport::all_reduce(Lane which, std::span<const Segment> segments, DTy
   return true;
 }
 
-bool MpiTransport::reduce_scatter(Lane which, std::span<const Cut> cuts, DType dtype, Reduce reduce,
+bool MpiTransport::reduce_scatter(Channel which, std::span<const Cut> cuts, DType dtype, Reduce reduce,
                                   std::span<std::byte> scratch, const Call& call, Counters& counters) {
   const std::size_t element = size_of(dtype);
   const std::size_t bytes = total_bytes(cuts, element);
   if (bytes / element > INT_MAX) fail("a reduce-scatter of {} bytes: MPI counts no further", bytes);
-  LaneState& state = lane(which);
+  ChannelState& state = channel(which);
   std::byte* to = scratch.data();
   for (int r = 0; r < size_; ++r) {
     state.counts[static_cast<std::size_t>(r)] = static_cast<int>(bytes_of(cuts, r, element) / element);
@@ -129,12 +129,12 @@ bool MpiTransport::reduce_scatter(Lane which, std::span<const Cut> cuts, DType d
   return true;
 }
 
-bool MpiTransport::all_gather(Lane which, std::span<const Cut> cuts, DType dtype, std::span<std::byte> scratch,
+bool MpiTransport::all_gather(Channel which, std::span<const Cut> cuts, DType dtype, std::span<std::byte> scratch,
                               const Call& call, Counters& counters) {
   const std::size_t element = size_of(dtype);
   const std::size_t bytes = total_bytes(cuts, element);
   if (bytes / element > INT_MAX) fail("an all-gather of {} bytes: MPI counts no further", bytes);
-  LaneState& state = lane(which);
+  ChannelState& state = channel(which);
   int offset = 0;
   for (int r = 0; r < size_; ++r) {
     const auto count = static_cast<int>(bytes_of(cuts, r, element) / element);

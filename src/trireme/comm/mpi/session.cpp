@@ -56,7 +56,7 @@ Session::Impl::Impl(const SessionOptions& options)
   MPI_Comm_rank(control_, &rank);
   MPI_Comm_size(control_, &size);
 
-  // With fewer cores than ranks on this machine, whoever waits gives its core away.
+  // With fewer cores than ranks on this machine, a rank that waits gives its core away.
   MPI_Comm node = MPI_COMM_NULL;
   int here = 1;
   check_mpi(MPI_Comm_split_type(control_, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
@@ -73,7 +73,7 @@ Session::Impl::Impl(const SessionOptions& options)
   check_mpi(MPI_Bcast(text.data(), length, MPI_CHAR, 0, control_), "MPI_Bcast");
   tuning = std::make_shared<Tuning>(parse_tuning(text, "rank 0's measurements"));
 
-  told_.assign(static_cast<std::size_t>(size), MPI_REQUEST_NULL);
+  aborts_.assign(static_cast<std::size_t>(size), MPI_REQUEST_NULL);
   check_mpi(MPI_Irecv(incoming_.data(), kReasonBytes, MPI_CHAR, MPI_ANY_SOURCE, 0, control_, &news_), "MPI_Irecv");
 }
 
@@ -106,7 +106,7 @@ void Session::Impl::abort(const std::string& why) {
   std::strncpy(outgoing_.data(), why.c_str(), outgoing_.size() - 1);
   for (int r = 0; r < size; ++r)
     if (r != rank)
-      MPI_Isend(outgoing_.data(), kReasonBytes, MPI_CHAR, r, 0, control_, &told_[static_cast<std::size_t>(r)]);
+      MPI_Isend(outgoing_.data(), kReasonBytes, MPI_CHAR, r, 0, control_, &aborts_[static_cast<std::size_t>(r)]);
   aborted_.store(true);
 }
 

@@ -11,7 +11,7 @@ namespace trireme::comm::mpi {
 bool available();
 std::string version();
 
-// What a launcher (mpirun, srun) has told this process, read from its environment alone.
+// What a launcher (mpirun, srun) says to this process through its environment.
 struct Launched {
   int rank = 0;
   int size = 1;
@@ -23,7 +23,7 @@ std::optional<Launched> launched();
 struct SessionOptions {
   double timeout = 60;                             // seconds that a call may wait
   std::shared_ptr<const Tuning> tuning = nullptr;  // rank 0's is used by all
-  // `native` by MPI's blocking calls: somewhat quicker, but such a call cannot be told of a failure and never times
+  // `native` by MPI's blocking calls: somewhat quicker, but such a call cannot learn of a failure and never times
   // out.
   bool blocking_native = false;
 };

@@ -16,7 +16,7 @@ int count_of(std::size_t bytes) {
 MpiTransport::MpiTransport(std::shared_ptr<Session::Impl> session, MPI_Comm comm) : session_(std::move(session)) {
   MPI_Comm_rank(comm, &rank_);
   MPI_Comm_size(comm, &size_);
-  for (LaneState& state : lanes_) {
+  for (ChannelState& state : channels_) {
     state.comm = session_->duplicate(comm);
     state.counts.resize(static_cast<std::size_t>(size_));
     state.offsets.resize(static_cast<std::size_t>(size_));
@@ -42,10 +42,10 @@ std::unique_ptr<Transport> MpiTransport::split(int color, int key) {
   // MPI's own split cannot be interrupted: first make sure that everybody is there.
   check();
   MPI_Request together = MPI_REQUEST_NULL;
-  check_mpi(MPI_Ibarrier(lane(Lane::foreground).comm, &together), "MPI_Ibarrier");
+  check_mpi(MPI_Ibarrier(channel(Channel::foreground).comm, &together), "MPI_Ibarrier");
   await(together, {.collective = Collective::split});
   MPI_Comm part = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split(lane(Lane::foreground).comm, color < 0 ? MPI_UNDEFINED : color, key, &part),
+  check_mpi(MPI_Comm_split(channel(Channel::foreground).comm, color < 0 ? MPI_UNDEFINED : color, key, &part),
             "MPI_Comm_split");
   if (part == MPI_COMM_NULL) return nullptr;
   auto transport = std::make_unique<MpiTransport>(session_, part);
@@ -53,8 +53,8 @@ std::unique_ptr<Transport> MpiTransport::split(int color, int key) {
   return transport;
 }
 
-MpiTransport::Post* MpiTransport::take(Lane which) {
-  LaneState& state = lane(which);
+MpiTransport::Post* MpiTransport::take(Channel which) {
+  ChannelState& state = channel(which);
   if (state.idle.empty()) {
     state.posts.emplace_back();
     state.idle.push_back(&state.posts.back());
@@ -64,23 +64,23 @@ MpiTransport::Post* MpiTransport::take(Lane which) {
   return post;
 }
 
-Ticket MpiTransport::send(Lane which, std::span<const std::byte> bytes, int to, int tag) {
+Ticket MpiTransport::send(Channel which, std::span<const std::byte> bytes, int to, int tag) {
   check();
   const int count = count_of(bytes.size());
   Post* const post = take(which);
   post->bytes = bytes.size();
   post->receiving = false;
-  check_mpi(MPI_Isend(bytes.data(), count, MPI_BYTE, to, tag, lane(which).comm, &post->request), "MPI_Isend");
+  check_mpi(MPI_Isend(bytes.data(), count, MPI_BYTE, to, tag, channel(which).comm, &post->request), "MPI_Isend");
   return {this, which, to, post};
 }
 
-Ticket MpiTransport::recv(Lane which, std::span<std::byte> bytes, int from, int tag, const Combine*) {
+Ticket MpiTransport::recv(Channel which, std::span<std::byte> bytes, int from, int tag, const Combine*) {
   check();
   const int count = count_of(bytes.size());
   Post* const post = take(which);
   post->bytes = bytes.size();
   post->receiving = true;
-  check_mpi(MPI_Irecv(bytes.data(), count, MPI_BYTE, from, tag, lane(which).comm, &post->request), "MPI_Irecv");
+  check_mpi(MPI_Irecv(bytes.data(), count, MPI_BYTE, from, tag, channel(which).comm, &post->request), "MPI_Irecv");
   return {this, which, from, post};
 }
 
@@ -90,7 +90,7 @@ void MpiTransport::finish(Ticket& ticket, const MPI_Status& status) {
   if (post->receiving) MPI_Get_count(&status, MPI_BYTE, &count);
   const bool matches = !post->receiving || static_cast<std::size_t>(count) == post->bytes;
   const std::size_t expected = post->bytes;
-  lane(ticket.lane()).idle.push_back(post);
+  channel(ticket.channel()).idle.push_back(post);
   ticket.clear();
   if (matches) return;
   const std::string why = fmt::format("{} sent {} bytes to {}, which expected {}: the ranks do not call the same thing",
@@ -156,11 +156,11 @@ void MpiTransport::cancel(Ticket& ticket) noexcept {
     MPI_Cancel(&post->request);
     MPI_Wait(&post->request, MPI_STATUS_IGNORE);
   } else {
-    // A send cannot be taken back. This happens only when the world has ended: whoever might still read the buffer
+    // A send cannot be taken back. This happens only when the world has ended: a rank that might still read the buffer
     // will not use what it reads.
     MPI_Request_free(&post->request);
   }
-  lane(ticket.lane()).idle.push_back(post);
+  channel(ticket.channel()).idle.push_back(post);
   ticket.clear();
 }
 

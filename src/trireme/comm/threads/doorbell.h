@@ -9,7 +9,7 @@ using Clock = std::chrono::steady_clock;
 
 // How long a thread looks before it sleeps. With a core for every rank the others are near: it looks for some
 // microseconds, longer than waking somebody takes, or two ranks that meet often would sleep in turns for ever. With
-// fewer cores, whoever we wait for may need this very one, so it is offered instead.
+// fewer cores, the thread we wait for may need this very one, so it is offered instead.
 struct Patience {
   int spins = 0;
   int yields = 0;
@@ -18,8 +18,9 @@ Patience patience(int ranks);
 
 // Where one thread sleeps until something that it waits for may have changed.
 //
-// The rule that makes no wake-up be lost: whoever makes `ready` true does so with a sequentially consistent store and
-// rings afterwards; `ready` looks with sequentially consistent loads. Ringing somebody who is awake is a load.
+// The rule that makes no wake-up be lost: the thread that makes `ready` true does so with a sequentially consistent
+// store and rings afterwards; `ready` looks with sequentially consistent loads. Ringing somebody who is awake is a
+// load.
 class alignas(64) Doorbell {
  public:
   void ring() {

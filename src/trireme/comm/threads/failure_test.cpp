@@ -74,7 +74,7 @@ constexpr Blocked kBlocked[] = {
 
 TEST(Failure, AThrowingRankEndsTheOthers) {
   for (const Blocked blocked : kBlocked) {
-    std::atomic<int> told{0};
+    std::atomic<int> aborted{0};
     std::chrono::steady_clock::time_point thrown;
     const std::string message = failure_of(4, {}, [&](Communicator& comm) {
       if (comm.rank() == 0) {
@@ -86,14 +86,14 @@ TEST(Failure, AThrowingRankEndsTheOthers) {
         blocked(comm);
       } catch (const Aborted& e) {
         EXPECT_EQ(e.message(), "rank 0 gave up: the disk is full");
-        ++told;
+        ++aborted;
         EXPECT_THROW(comm.barrier(), Aborted);
         throw;
       }
     });
     EXPECT_LT(Seconds(std::chrono::steady_clock::now() - thrown).count(), 2);
     EXPECT_EQ(message, "rank 0: the disk is full");
-    EXPECT_EQ(told, 3);
+    EXPECT_EQ(aborted, 3);
   }
 }
 

@@ -49,23 +49,23 @@ void ThreadsTransport::deliver(Post* send, Post* receive, int from, int to) {
   complete(send);
 }
 
-Ticket ThreadsTransport::send(Lane lane, std::span<const std::byte> bytes, int to, int tag) {
+Ticket ThreadsTransport::send(Channel channel, std::span<const std::byte> bytes, int to, int tag) {
   check();
-  Post* const post = end(lane).take();
+  Post* const post = end(channel).take();
   // Nobody writes through it.
   post->bytes = {const_cast<std::byte*>(bytes.data()), bytes.size()};
   post->tag = tag;
   post->sending = true;
   const bool linked = group_->world().link.has_value();
   if (linked) post->when = group_->world().occupy(group_->world_rank(rank_), bytes.size()).left;
-  Mailbox& box = group_->box(lane, rank_, to);
+  Mailbox& box = group_->box(channel, rank_, to);
   post->box = &box;
   std::unique_lock lock(box.mutex);
   if (Post* const receive = box.receives.take(tag)) {
     receive->matched = post->matched = true;
     lock.unlock();
     deliver(post, receive, rank_, to);
-    return {this, lane, to, post};
+    return {this, channel, to, post};
   }
   if (bytes.size() <= kKept && !linked) {
     if (!post->kept) post->kept = std::make_unique_for_overwrite<std::byte[]>(kKept);
@@ -73,23 +73,23 @@ Ticket ThreadsTransport::send(Lane lane, std::span<const std::byte> bytes, int t
     post->bytes = {post->kept.get(), bytes.size()};
     post->detached = true;
     box.sends.push(post);
-    end(lane).detached.push_back(post);
+    end(channel).detached.push_back(post);
     return {};
   }
   box.sends.push(post);
-  return {this, lane, to, post};
+  return {this, channel, to, post};
 }
 
-Ticket ThreadsTransport::recv(Lane lane, std::span<std::byte> bytes, int from, int tag, const Combine* combine) {
+Ticket ThreadsTransport::recv(Channel channel, std::span<std::byte> bytes, int from, int tag, const Combine* combine) {
   check();
-  Post* const post = end(lane).take();
+  Post* const post = end(channel).take();
   post->bytes = bytes;
   post->tag = tag;
   if (combine != nullptr) {
     post->combining = true;
     post->combine = *combine;
   }
-  Mailbox& box = group_->box(lane, from, rank_);
+  Mailbox& box = group_->box(channel, from, rank_);
   post->box = &box;
   std::unique_lock lock(box.mutex);
   if (Post* const send = box.sends.take(tag)) {
@@ -99,7 +99,7 @@ Ticket ThreadsTransport::recv(Lane lane, std::span<std::byte> bytes, int from, i
   } else {
     box.receives.push(post);
   }
-  return {this, lane, from, post};
+  return {this, channel, from, post};
 }
 
 bool ThreadsTransport::test(Ticket& ticket, const Call&) {
@@ -110,7 +110,7 @@ bool ThreadsTransport::test(Ticket& ticket, const Call&) {
   }
   if (post->when != Clock::time_point{} && post->when > Clock::now()) return false;
   const bool mismatched = post->mismatched;
-  end(ticket.lane()).give(post);
+  end(ticket.channel()).give(post);
   ticket.clear();
   if (mismatched) group_->world().throw_aborted();
   return true;
@@ -124,12 +124,12 @@ void ThreadsTransport::wait(Ticket& ticket, const Call& call) {
   if (post->when != Clock::time_point{}) {
     sleep_precisely();
     while (post->when > Clock::now()) {
-      end(ticket.lane()).bell.sleep([&] { return world.aborted(); }, post->when);
+      end(ticket.channel()).bell.sleep([&] { return world.aborted(); }, post->when);
       check();
     }
   }
   const bool mismatched = post->mismatched;
-  end(ticket.lane()).give(post);
+  end(ticket.channel()).give(post);
   ticket.clear();
   if (mismatched) world.throw_aborted();
 }
@@ -137,7 +137,7 @@ void ThreadsTransport::wait(Ticket& ticket, const Call& call) {
 void ThreadsTransport::await_message(Ticket& ticket, const Call& call) {
   const Post* const post = post_of(ticket);
   await(
-      ticket.lane(), call, [&] { return post->done.load() != 0; }, [&](auto&& f) { f(ticket.peer()); });
+      ticket.channel(), call, [&] { return post->done.load() != 0; }, [&](auto&& f) { f(ticket.peer()); });
 }
 
 void ThreadsTransport::cancel(Ticket& ticket) noexcept {
@@ -149,7 +149,7 @@ void ThreadsTransport::cancel(Ticket& ticket) noexcept {
   }
   // Somebody is copying at this moment.
   while (!removed && post->done.load() == 0) std::this_thread::yield();
-  end(ticket.lane()).give(post);
+  end(ticket.channel()).give(post);
   ticket.clear();
 }
 

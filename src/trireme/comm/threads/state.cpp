@@ -37,9 +37,9 @@ void WorldState::remove(Group& group) {
   std::erase(groups_, &group);
 }
 
-void WorldState::set_waiting(int rank, Lane lane, const Waiting& waiting) {
+void WorldState::set_waiting(int rank, Channel channel, const Waiting& waiting) {
   const std::lock_guard lock(waiting_mutex_);
-  waiting_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(lane)] = waiting;
+  waiting_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(channel)] = waiting;
 }
 
 namespace {
@@ -54,15 +54,15 @@ std::string rank_list(const WorldState::Waiting& w) {
 
 }  // namespace
 
-std::string WorldState::who_waits(int rank, Lane lane, const Waiting& mine) const {
+std::string WorldState::who_waits(int rank, Channel channel, const Waiting& mine) const {
   const std::chrono::duration<double> waited = Clock::now() - mine.since;
   std::string text = fmt::format("rank {} waited {} for {} in {}", rank, format_duration(waited.count()),
                                  rank_list(mine), mine.call.describe());
   const std::lock_guard lock(waiting_mutex_);
   for (int r = 0; r < ranks; ++r) {
     bool waits = false;
-    for (int l = 0; l < kLanes; ++l) {
-      if (r == rank && l == static_cast<int>(lane)) continue;
+    for (int l = 0; l < kChannels; ++l) {
+      if (r == rank && l == static_cast<int>(channel)) continue;
       const Waiting& w = waiting_[static_cast<std::size_t>(r)][static_cast<std::size_t>(l)];
       if (!w.active) continue;
       text += fmt::format("; rank {} waits for {} in {}", r, rank_list(w), w.call.describe());
@@ -127,7 +127,7 @@ Post* Endpoint::take() {
   return post;
 }
 
-LaneState::LaneState(int ranks)
+ChannelState::ChannelState(int ranks)
     : boxes(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)),
       ends(static_cast<std::size_t>(ranks)),
       slots(static_cast<std::size_t>(ranks)),
@@ -141,14 +141,14 @@ LaneState::LaneState(int ranks)
 Group::Group(std::shared_ptr<WorldState> world, std::vector<int> members)
     : world_(std::move(world)),
       members_(std::move(members)),
-      lanes_{LaneState(size()), LaneState(size()), LaneState(size())} {
+      channels_{ChannelState(size()), ChannelState(size()), ChannelState(size())} {
   world_->add(*this);
 }
 Group::~Group() { world_->remove(*this); }
 
 void Group::ring_all() {
-  for (LaneState& lane : lanes_)
-    for (Endpoint& end : lane.ends) end.bell.ring();
+  for (ChannelState& channel : channels_)
+    for (Endpoint& end : channel.ends) end.bell.ring();
 }
 
 }  // namespace trireme::comm::threads

@@ -43,9 +43,9 @@ class WorldState {
   void add(Group& group);
   void remove(Group& group);
 
-  void set_waiting(int rank, Lane lane, const Waiting& waiting);
+  void set_waiting(int rank, Channel channel, const Waiting& waiting);
   // "rank 1 waited 0.2 s for rank 0 in …; rank 2 waits for rank 0 in …; rank 0 is in no call"
-  std::string who_waits(int rank, Lane lane, const Waiting& mine) const;
+  std::string who_waits(int rank, Channel channel, const Waiting& mine) const;
 
   // Sends `bytes` over a rank's outgoing link: when they have left, and when they have arrived.
   struct Flight {
@@ -64,7 +64,7 @@ class WorldState {
   std::string reason_;
   std::vector<Group*> groups_;
   mutable std::mutex waiting_mutex_;
-  std::vector<std::array<Waiting, kLanes>> waiting_;
+  std::vector<std::array<Waiting, kChannels>> waiting_;
   std::vector<Port> ports_;
 };
 
@@ -99,7 +99,7 @@ class PostQueue {
   Post* last_ = nullptr;
 };
 
-// Messages from one rank to another. Whoever comes second, sender or receiver, delivers: so messages move on even while
+// Messages from one rank to another. The second to arrive, sender or receiver, delivers: so messages move on even while
 // the other side does something else.
 struct alignas(64) Mailbox {
   std::mutex mutex;
@@ -107,7 +107,7 @@ struct alignas(64) Mailbox {
   PostQueue receives;
 };
 
-// One rank's own part of a lane.
+// One rank's own part of a channel.
 struct Endpoint {
   Doorbell bell;
   std::deque<Post> posts;
@@ -146,8 +146,8 @@ struct alignas(64) Slot {
 // Up to this size a rank's data is copied where all can read it, and one round is enough.
 inline constexpr std::size_t kSmall = 4096;
 
-struct LaneState {
-  explicit LaneState(int ranks);
+struct ChannelState {
+  explicit ChannelState(int ranks);
 
   std::vector<Mailbox> boxes;  // from × ranks + to
   std::vector<Endpoint> ends;
@@ -171,16 +171,16 @@ class Group {
   int world_rank(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
   WorldState& world() const { return *world_; }
   const std::shared_ptr<WorldState>& shared_world() const { return world_; }
-  LaneState& lane(Lane lane) { return lanes_[static_cast<std::size_t>(lane)]; }
-  Mailbox& box(Lane which, int from, int to) {
-    return lane(which).boxes[static_cast<std::size_t>(from) * members_.size() + static_cast<std::size_t>(to)];
+  ChannelState& channel(Channel channel) { return channels_[static_cast<std::size_t>(channel)]; }
+  Mailbox& box(Channel which, int from, int to) {
+    return channel(which).boxes[static_cast<std::size_t>(from) * members_.size() + static_cast<std::size_t>(to)];
   }
   void ring_all();
 
  private:
   std::shared_ptr<WorldState> world_;
   std::vector<int> members_;
-  std::array<LaneState, kLanes> lanes_;
+  std::array<ChannelState, kChannels> channels_;
 };
 
 }  // namespace trireme::comm::threads

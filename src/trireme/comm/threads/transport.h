@@ -18,20 +18,20 @@ class ThreadsTransport final : public Transport {
   int size() const override { return group_->size(); }
   std::unique_ptr<Transport> split(int color, int key) override;
 
-  Ticket send(Lane lane, std::span<const std::byte> bytes, int to, int tag) override;
-  Ticket recv(Lane lane, std::span<std::byte> bytes, int from, int tag, const Combine* combine) override;
+  Ticket send(Channel channel, std::span<const std::byte> bytes, int to, int tag) override;
+  Ticket recv(Channel channel, std::span<std::byte> bytes, int from, int tag, const Combine* combine) override;
   bool combines() const override { return true; }
   bool test(Ticket& ticket, const Call& call) override;
   void wait(Ticket& ticket, const Call& call) override;
   void cancel(Ticket& ticket) noexcept override;
 
-  bool barrier(Lane lane, const Call& call, Counters& counters) override;
-  bool all_reduce(Lane lane, std::span<const Segment> segments, DType dtype, Reduce reduce, const Call& call,
+  bool barrier(Channel channel, const Call& call, Counters& counters) override;
+  bool all_reduce(Channel channel, std::span<const Segment> segments, DType dtype, Reduce reduce, const Call& call,
                   Counters& counters) override;
-  bool reduce_scatter(Lane lane, std::span<const Cut> cuts, DType dtype, Reduce reduce, std::span<std::byte> scratch,
-                      const Call& call, Counters& counters) override;
-  bool all_gather(Lane lane, std::span<const Cut> cuts, DType dtype, std::span<std::byte> scratch, const Call& call,
-                  Counters& counters) override;
+  bool reduce_scatter(Channel channel, std::span<const Cut> cuts, DType dtype, Reduce reduce,
+                      std::span<std::byte> scratch, const Call& call, Counters& counters) override;
+  bool all_gather(Channel channel, std::span<const Cut> cuts, DType dtype, std::span<std::byte> scratch,
+                  const Call& call, Counters& counters) override;
 
   void abort(const std::string& why) override;
   void check() const override {
@@ -39,54 +39,54 @@ class ThreadsTransport final : public Transport {
   }
 
  private:
-  Endpoint& end(Lane lane) { return group_->lane(lane).ends[static_cast<std::size_t>(rank_)]; }
+  Endpoint& end(Channel channel) { return group_->channel(channel).ends[static_cast<std::size_t>(rank_)]; }
   std::string name_of_rank(int rank) const { return "rank " + std::to_string(group_->world_rank(rank)); }
 
   // Returns once ready() holds. Throws when the world is aborted or the timeout passes; missing(f) calls f with the
   // ranks that are waited for.
   template <class Ready, class Missing>
-  void await(Lane lane, const Call& call, Ready&& ready, Missing&& missing);
+  void await(Channel channel, const Call& call, Ready&& ready, Missing&& missing);
   void await_message(Ticket& ticket, const Call& call);
   void deliver(Post* send, Post* receive, int from, int to);
 
   // Native collectives (native.cpp).
-  Entry& come(Lane lane, const Entry& entry);
-  void publish(Lane lane);
-  void await_all(Lane lane, const Call& call);
-  void compare(Lane lane, const Call& call);
-  bool agree(Lane lane) const;
-  [[noreturn]] void disagree(Lane lane, const Call& call);
+  Entry& come(Channel channel, const Entry& entry);
+  void publish(Channel channel);
+  void await_all(Channel channel, const Call& call);
+  void compare(Channel channel, const Call& call);
+  bool agree(Channel channel) const;
+  [[noreturn]] void disagree(Channel channel, const Call& call);
   template <class Work>
-  void exchange(Lane lane, const Entry& entry, const Call& call, Work&& work);
-  std::byte* small(Lane lane, int rank);
+  void exchange(Channel channel, const Entry& entry, const Call& call, Work&& work);
+  std::byte* small(Channel channel, int rank);
   template <class T>
-  const T* list(Lane lane, int rank) const;
-  const Entry& entry(Lane lane, int rank) const;
+  const T* list(Channel channel, int rank) const;
+  const Entry& entry(Channel channel, int rank) const;
 
   std::shared_ptr<Group> group_;
   int rank_;
 };
 
 template <class Ready, class Missing>
-void ThreadsTransport::await(Lane lane, const Call& call, Ready&& ready, Missing&& missing) {
+void ThreadsTransport::await(Channel channel, const Call& call, Ready&& ready, Missing&& missing) {
   WorldState& world = group_->world();
-  if (end(lane).bell.look([&] { return ready() || world.aborted(); }, world.patience)) {
+  if (end(channel).bell.look([&] { return ready() || world.aborted(); }, world.patience)) {
     if (ready()) return;
     world.throw_aborted();
   }
   WorldState::Waiting waiting{.active = true, .call = call, .since = Clock::now()};
   const Clock::time_point deadline = waiting.since + world.timeout;
-  // Others are told only about waits that last: most end within the first sleep.
+  // Other ranks see only waits that last: most end within the first sleep.
   Clock::time_point until = waiting.since + std::min<Clock::duration>(world.timeout / 4, std::chrono::milliseconds(50));
-  bool told = false;
-  const auto untell = [&] {
-    if (told) world.set_waiting(group_->world_rank(rank_), lane, {});
+  bool shown = false;
+  const auto hide = [&] {
+    if (shown) world.set_waiting(group_->world_rank(rank_), channel, {});
   };
   for (;;) {
-    end(lane).bell.sleep([&] { return ready() || world.aborted(); }, until);
-    if (ready()) return untell();
+    end(channel).bell.sleep([&] { return ready() || world.aborted(); }, until);
+    if (ready()) return hide();
     if (world.aborted()) {
-      untell();
+      hide();
       world.throw_aborted();
     }
     if (Clock::now() < until) continue;
@@ -97,13 +97,13 @@ void ThreadsTransport::await(Lane lane, const Call& call, Ready&& ready, Missing
       ++waiting.count;
     });
     if (Clock::now() >= deadline) {
-      const std::string why = world.who_waits(group_->world_rank(rank_), lane, waiting);
-      untell();
+      const std::string why = world.who_waits(group_->world_rank(rank_), channel, waiting);
+      hide();
       if (world.abort(why)) fail("{}", why);
       world.throw_aborted();
     }
-    world.set_waiting(group_->world_rank(rank_), lane, waiting);
-    told = true;
+    world.set_waiting(group_->world_rank(rank_), channel, waiting);
+    shown = true;
     until = deadline;
   }
 }

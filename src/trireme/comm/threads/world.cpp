@@ -34,8 +34,8 @@ void World::abort(const std::string& why) { group_->group->world().abort(why); }
 void run(int ranks, const WorldOptions& options, const std::function<void(Communicator&)>& body) {
   World world(ranks, options);
   std::mutex mutex;
-  std::exception_ptr first;  // what went wrong
-  std::exception_ptr told;   // or only that something did
+  std::exception_ptr first;    // what went wrong
+  std::exception_ptr aborted;  // or only that another rank gave up
   const auto keep = [&](std::exception_ptr& place, std::exception_ptr error) {
     const std::lock_guard lock(mutex);
     if (!place) place = std::move(error);
@@ -49,7 +49,7 @@ void run(int ranks, const WorldOptions& options, const std::function<void(Commun
       try {
         body(comm);
       } catch (const Aborted&) {
-        keep(told, std::current_exception());
+        keep(aborted, std::current_exception());
       } catch (const Error& e) {
         keep(first, std::make_exception_ptr(Error(e.kind(), fmt::format("rank {}: {}", r, e.message()))));
         give_up(e.message());
@@ -62,7 +62,7 @@ void run(int ranks, const WorldOptions& options, const std::function<void(Commun
       }
     });
   for (std::thread& thread : threads) thread.join();
-  if (first || told) std::rethrow_exception(first ? first : told);
+  if (first || aborted) std::rethrow_exception(first ? first : aborted);
 }
 
 }  // namespace trireme::comm::threads

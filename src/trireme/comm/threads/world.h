@@ -29,7 +29,7 @@ class World {
   std::shared_ptr<WorldGroup> group_;
 };
 
-// Runs `body` on `ranks` new threads and returns when all have ended. If one throws, the others are told (abort) and
+// Runs `body` on `ranks` new threads and returns when all have ended. If one throws, the others are aborted and
 // the first error, with its rank, is thrown here.
 //
 //   run(4, {}, [&](Communicator& comm) { comm.barrier(); });

@@ -23,7 +23,7 @@ Frame read_template(const JsonNode& node) {
       seen = true;
     } else if (const auto special = item.find("SpecialToken")) {
       const std::string name = special->text("id");
-      if (!specials) special->refuse("there are no \"special_tokens\" beside the template");
+      if (!specials) special->refuse("there are no \"special_tokens\" next to the template");
       for (const JsonNode& id : specials->at(name).at("ids").items())
         (seen ? frame.after : frame.before).push_back(read_id(id));
     } else {

@@ -42,8 +42,8 @@ class PreTokenizer {
 // What "pre_tokenizer" describes, sequences flattened.
 struct PreTokenizers {
   std::vector<std::unique_ptr<const PreTokenizer>> steps;
-  // The last step spelled bytes as characters (byte_level.h); it has been left out, and whoever takes the words does
-  // that or works on bytes.
+  // The last step spelled bytes as characters (byte_level.h); it has been left out, and the caller that takes the words
+  // does that or works on bytes.
   bool byte_level = false;
   // encode(a + b) is encode(a) and encode(b) wherever a single newline with no white space on either side ends a.
   bool lines_are_apart = false;

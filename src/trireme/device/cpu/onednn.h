@@ -8,7 +8,7 @@
 #include "trireme/core/dtype.h"
 
 // All that is used of oneDNN, and the only place that knows it. Everything runs on the calling thread: the blocks that
-// keep several threads busy are cut by whoever calls. Each object is prepared once for `workers` threads and then run
+// keep several threads busy are cut by the caller. Each object is prepared once for `workers` threads and then run
 // by any of them at the same time, every one with its own number (0 … workers-1) and its own scratch.
 //
 // On CPUs with AVX-512 (bf16: with AVX512_BF16) all packing happens in the scratch the caller gives, so memory is known

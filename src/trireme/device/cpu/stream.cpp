@@ -59,13 +59,16 @@ class ThreadStreams final : public Streams {
   void copy(void* to, const void* from, std::size_t bytes, std::size_t) override {
     if (bytes > 0) std::memmove(to, from, bytes);
   }
+  void copy_runs(const Runs& to, const Runs& from, std::size_t bytes, std::size_t count, std::size_t stream) override {
+    for (std::size_t i = 0; i < count; ++i) copy(to.first + i * to.stride, from.first + i * from.stride, bytes, stream);
+  }
   void copy_all(std::span<const Copy> copies, std::size_t stream) override {
     for (const Copy& c : copies) copy(c.to, c.from, c.bytes, stream);
   }
   void call(void (*function)(void*), void* context, std::size_t) override { function(context); }
   bool reads(const void*) const override { return true; }
 
-  void fork(std::size_t) override { ++forks_; }
+  void fork(Set) override { ++forks_; }
   double join(std::size_t stream) override {
     if (!workers_[stream]) return 0;
     const auto begin = Clock::now();

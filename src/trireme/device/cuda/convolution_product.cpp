@@ -20,6 +20,7 @@ std::optional<GemmSpec> as_product(const ConvolutionSpec& s) {
   const std::array<std::int64_t, 2> ones{1, 1};
   const std::array<std::int64_t, 2> zeros{0, 0};
   if (s.r != 1 || s.s != 1 || s.stride != ones || s.padding != zeros || s.groups != 1) return std::nullopt;
+  if (s.p != s.h || s.q != s.w) return std::nullopt;  // padded behind the image
   const std::int64_t pixels = s.n * s.h * s.w;
   GemmSpec g;
   g.input = s.input;

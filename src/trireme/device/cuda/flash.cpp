@@ -57,7 +57,7 @@ struct Flash::Impl {
 };
 
 bool FlashSpec::fits() const {
-  return size_of(dtype) == 2 && dim % 8 == 0 && dim <= 128 && rows >= 64 && rows % 64 == 0 && batch > 0;
+  return size_of(dtype) == 2 && dim % 8 == 0 && dim <= 256 && rows >= 64 && rows % 64 == 0 && batch > 0;
 }
 
 std::size_t Flash::forward_workspace(const FlashSpec&) { return std::size_t{1} << 20; }

@@ -25,6 +25,7 @@ std::unique_ptr<Streams> make_streams(const StreamShape&) { missing(); }
 
 void use_gpu(int) { missing(); }
 void combine(const Peers&, std::int64_t, DType, bool, void*) { missing(); }
+void add_runs(const Streams::Runs&, const Streams::Runs&, std::int64_t, std::int64_t, DType, void*) { missing(); }
 void zero(void*, std::size_t, void*) { missing(); }
 
 }  // namespace trireme::device::cuda

@@ -10,7 +10,7 @@ namespace trireme::device::cuda {
 // One rank's end of a group of GPUs, one rank on each, over NCCL. The library is opened when it is first asked for.
 class Nccl {
  public:
-  using Id = std::array<std::byte, 128>;  // what makes a group: made by one rank, told to all
+  using Id = std::array<std::byte, 128>;  // identifies a group: made by one rank and broadcast
 
   // Whether this build knows it and the library is here.
   static bool available();

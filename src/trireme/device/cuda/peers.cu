@@ -45,6 +45,31 @@ __global__ void combine_kernel(const __grid_constant__ Peers peers, std::int64_t
   for (int t = 0; t < peers.targets; ++t) static_cast<P*>(peers.to[t])[i] = result;
 }
 
+template <class T>
+__global__ void add_runs_kernel(std::byte* to, std::size_t to_stride, const std::byte* from, std::size_t from_stride,
+                                std::int64_t elements) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= elements) return;
+  const std::size_t run = blockIdx.y;
+  T& sum = reinterpret_cast<T*>(to + run * to_stride)[i];
+  narrow(wide(sum) + wide(reinterpret_cast<const T*>(from + run * from_stride)[i]), sum);
+}
+
+template <class T>
+void add_runs_as(const Streams::Runs& to, const Streams::Runs& from, std::int64_t elements, std::int64_t count,
+                 cudaStream_t stream) {
+  constexpr int kThreads = 256;
+  constexpr std::int64_t kMost = 65535;  // blocks of a grid along y
+  for (std::int64_t first = 0; first < count; first += kMost) {
+    const std::int64_t some = std::min(count - first, kMost);
+    const auto at = static_cast<std::size_t>(first);
+    const dim3 blocks(static_cast<unsigned>((elements + kThreads - 1) / kThreads), static_cast<unsigned>(some));
+    add_runs_kernel<T><<<blocks, kThreads, 0, stream>>>(to.first + at * to.stride, to.stride,
+                                                        from.first + at * from.stride, from.stride, elements);
+    TRI_CUDA(cudaGetLastError());
+  }
+}
+
 template <class T, int N>
 void launch(const Peers& peers, std::int64_t packs, bool maximum, cudaStream_t stream) {
   constexpr int kThreads = 256;
@@ -76,6 +101,18 @@ void combine(const Peers& peers, std::int64_t count, DType dtype, bool maximum, 
     case DType::f32: return combine_as<float>(peers, count, maximum, on);
     case DType::bf16: return combine_as<__nv_bfloat16>(peers, count, maximum, on);
     case DType::f16: return combine_as<__half>(peers, count, maximum, on);
+    default: not_a_compute_type(dtype);
+  }
+}
+
+void add_runs(const Streams::Runs& to, const Streams::Runs& from, std::int64_t elements, std::int64_t count,
+              DType dtype, void* stream) {
+  if (elements == 0 || count == 0) return;
+  auto* const on = static_cast<cudaStream_t>(stream);
+  switch (dtype) {
+    case DType::f32: return add_runs_as<float>(to, from, elements, count, on);
+    case DType::bf16: return add_runs_as<__nv_bfloat16>(to, from, elements, count, on);
+    case DType::f16: return add_runs_as<__half>(to, from, elements, count, on);
     default: not_a_compute_type(dtype);
   }
 }

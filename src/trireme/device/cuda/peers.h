@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "trireme/core/dtype.h"
+#include "trireme/device/stream.h"
 
 namespace trireme::device::cuda {
 
@@ -20,6 +21,9 @@ struct Peers {
 // Every target becomes the sum (or the maximum) of all sources, taken in their order and, of narrow floats, in f32. A
 // target may be a source. For f32, bf16 and f16.
 void combine(const Peers& peers, std::int64_t count, DType dtype, bool maximum, void* stream);
+// Adds so many runs of `elements` to others, narrow floats by way of f32.
+void add_runs(const Streams::Runs& to, const Streams::Runs& from, std::int64_t elements, std::int64_t count,
+              DType dtype, void* stream);
 void zero(void* memory, std::size_t bytes, void* stream);
 
 }  // namespace trireme::device::cuda

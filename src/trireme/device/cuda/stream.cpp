@@ -65,6 +65,11 @@ class CudaStreams final : public Streams {
   void copy(void* to, const void* from, std::size_t bytes, std::size_t stream) override {
     if (bytes > 0) TRI_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, streams_[stream]));
   }
+  void copy_runs(const Runs& to, const Runs& from, std::size_t bytes, std::size_t count, std::size_t stream) override {
+    if (bytes > 0 && count > 0)
+      TRI_CUDA(cudaMemcpy2DAsync(to.first, std::max(to.stride, bytes), from.first, std::max(from.stride, bytes), bytes,
+                                 count, cudaMemcpyDefault, streams_[stream]));
+  }
   void copy_all(std::span<const Copy> copies, std::size_t stream) override { launch_copies(streams_[stream], copies); }
   void call(void (*function)(void*), void* context, std::size_t stream) override {
     TRI_CUDA(cudaLaunchHostFunc(streams_[stream], function, context));
@@ -75,11 +80,11 @@ class CudaStreams final : public Streams {
     return attributes.type == cudaMemoryTypeHost;
   }
 
-  void fork(std::size_t except) override {
+  void fork(Set except) override {
     if (streams_.size() == 1) return;
     TRI_CUDA(cudaEventRecord(joints_[0], streams_[0]));
     for (std::size_t s = 1; s < streams_.size(); ++s)
-      if (s != except) TRI_CUDA(cudaStreamWaitEvent(streams_[s], joints_[0], 0));
+      if ((except >> s & 1U) == 0) TRI_CUDA(cudaStreamWaitEvent(streams_[s], joints_[0], 0));
   }
   double join(std::size_t stream) override {
     TRI_CUDA(cudaEventRecord(joints_[stream], streams_[stream]));

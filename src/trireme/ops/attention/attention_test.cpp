@@ -172,6 +172,19 @@ TEST(Attention, GradientOfWholeBlocks) {
   }
 }
 
+// Wider than what the kernel for Hopper takes.
+TEST(Attention, WideHeadsOfWholeBlocks) {
+  const std::vector<Sizes> wide = {{1, 128, 128, 2, 2, 256}, {2, 192, 192, 4, 2, 192}, {1, 256, 256, 2, 1, 160}};
+  for (const DType dtype : {DType::bf16, DType::f16})
+    for (const Sizes& z : wide)
+      for (const bool causal : {true, false}) {
+        OpCase c = attention_case(z, dtype, z.heads == z.key_heads, causal);
+        c.differentiate = {};
+        check_op(c);
+        check_op(gradient_case(z, dtype, z.heads == z.key_heads, causal));
+      }
+}
+
 // So many heads that blocks of keys are taken in more than one order.
 TEST(Attention, GradientOfManyHeads) {
   check_op(gradient_case({2, 130, 130, 150, 150, 8}, DType::bf16, true, true));

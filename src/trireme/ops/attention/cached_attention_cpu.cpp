@@ -13,7 +13,7 @@ using simd::kLanes;
 // Up to so many new rows are worth reading the keys once for each of them: blocks of queries would be nearly empty.
 constexpr std::int64_t kFewQueries = 8;
 
-// One query over the keys of its head: what a worker needs beside its operands.
+// One query over the keys of its head: what a worker needs in addition to its operands.
 struct QueryBuffers {
   float *q, *scores;
   std::size_t floats;

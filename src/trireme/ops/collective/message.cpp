@@ -16,7 +16,7 @@ ir::OpDef message_def(std::string_view name, std::vector<ir::OperandSpec> operan
   def.attributes = {{"key", std::int64_t{0}}, {"of", std::string()}};
   for (ir::AttributeSpec& a : attributes) def.attributes.push_back(std::move(a));
   def.no_gradient = "values travel after their gradients were made";
-  // Whoever is at the other end expects all of it.
+  // The receiver expects all of it.
   def.factors = whole_factors;
   def.cost = [](Inputs inputs, Inputs outputs, const ir::Attributes&) { return one_pass(inputs, outputs, 0); };
   def.with_precision(ir::Precision::follow);

@@ -5,7 +5,7 @@
 
 // Values that leave for a rank beyond the mesh, and values that come from there. `peer` is that rank's place among its
 // kind; `key` tells the values that travel between two ranks apart; `of` says what it is a value of, for people and for
-// whoever is at the other end. Both are fixed when the program is made, so that each end knows what to expect.
+// the rank at the other end. Both are fixed when the program is made, so that each end knows what to expect.
 namespace trireme::ops {
 
 inline constexpr std::string_view kPush = "push";

@@ -157,7 +157,7 @@ void gradient(ir::GradientContext& g) {
 // Channels of several groups do not go together one to one, so they stay whole.
 bool grouped(const ir::Attributes& attributes) { return attributes.integer("groups") > 1; }
 
-// Heights and widths stay whole where windows may lie beside the image.
+// Heights and widths stay whole where windows may lie outside the image.
 ir::Factors image_factors(std::string_view text, const Window& window) {
   ir::Factors factors = ir::parse_factors(text);
   if (!may_shard(window))

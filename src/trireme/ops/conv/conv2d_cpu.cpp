@@ -42,9 +42,9 @@ struct Blocks {
   std::int64_t blocks = 0;
   std::int64_t x_image = 0, y_image = 0;  // elements
 
-  Blocks(const ConvProblem& p, DType given, std::int64_t most_blocks) : problem(p), widen(given == DType::f16) {
+  Blocks(const ConvProblem& p, DType given, std::int64_t max_blocks) : problem(p), widen(given == DType::f16) {
     dtype = widen ? DType::f32 : given;
-    images = p.n == 0 ? 0 : (p.n + most_blocks - 1) / most_blocks;
+    images = p.n == 0 ? 0 : (p.n + max_blocks - 1) / max_blocks;
     blocks = p.n == 0 ? 0 : (p.n + images - 1) / images;
     x_image = p.h * p.w * p.c;
     y_image = p.p * p.q * p.k;
@@ -212,7 +212,7 @@ struct WeightPlan {
   std::size_t bytes = 0;
 
   WeightPlan(const ConvProblem& problem, const ir::KernelSpec& spec)
-      : blocks(problem, spec.inputs[0].dtype, most_blocks(problem)),
+      : blocks(problem, spec.inputs[0].dtype, max_blocks(problem)),
         out(spec.outputs[0].dtype),
         accumulate(spec.accumulate) {
     if (blocks.blocks == 0) return;
@@ -231,7 +231,7 @@ struct WeightPlan {
     bytes = layout.bytes;
   }
 
-  static std::int64_t most_blocks(const ConvProblem& problem) {
+  static std::int64_t max_blocks(const ConvProblem& problem) {
     const std::size_t part = static_cast<std::size_t>(problem.weights().elements()) * sizeof(float);
     return std::clamp<std::int64_t>(static_cast<std::int64_t>(kPartBytes / part), 2, kMostBlocks);
   }

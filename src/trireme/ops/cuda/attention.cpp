@@ -71,8 +71,7 @@ struct Plan {
     return g;
   }
 
-  // To the next slice of the batch.
-  void advance(Flash::Gradients& g) const {
+  void next_slice(Flash::Gradients& g) const {
     const auto on = [&](auto*& p, std::int64_t stride) {
       using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<std::remove_reference_t<decltype(p)>>>,
                                       const std::byte, std::byte>;
@@ -135,7 +134,7 @@ std::shared_ptr<device::Kernel> prepare_attention_grad_cuda(const ir::KernelSpec
     Flash::Gradients g = plan.gradients(l);
     for (std::int64_t b = 0; b < plan.flash.batch; b += plan.slice.batch) {
       flash->backward(l.native_stream, g, l.workspace);
-      plan.advance(g);
+      plan.next_slice(g);
     }
   });
 }

@@ -4,7 +4,7 @@
 
 #include "trireme/ir/op_def.h"
 
-// The CUDA kernels of the ops. They lie beside their CPU twins (`*_cuda.cu`); registered.cpp lists which op has which.
+// The CUDA kernels of the ops. They lie next to their CPU twins (`*_cuda.cu`); registered.cpp lists which op has which.
 namespace trireme::ops {
 
 // Adds to each op the kernel it has for CUDA; in a build without CUDA, nothing.

@@ -104,8 +104,9 @@ void add_cuda_kernels(ir::Registry& registry) {
   add("broadcast", prepare_broadcast_cuda);
   add("dropout", prepare_dropout_cuda);
   add("random_init", prepare_random_init_cuda);
-  add("adamw", prepare_adamw_cuda).groups = true;
-  add("sgd", prepare_sgd_cuda).groups = true;
+  const Supports keeps_all = [](const ir::KernelSpec& spec) { return !spec.inputs.back().present; };
+  add("adamw", prepare_adamw_cuda, nullptr, keeps_all).groups = true;
+  add("sgd", prepare_sgd_cuda, nullptr, keeps_all).groups = true;
   add("descend", prepare_descend_cuda);
   for (const char* op : {"sum_squares", "sum_squares_part"}) {
     ir::KernelDef& squares = add(op, prepare_sum_squares_cuda, sum_squares_workspace_cuda);

@@ -16,8 +16,8 @@ std::string token_factors(const TensorType& tokens) {
 // The tokens as numbers of the rows that this rank has of a table; -1: another rank has the row.
 ir::ValueId local_tokens(ir::PartitionContext& p, std::int64_t vocab, std::int64_t rows,
                          const std::vector<std::string>& axes) {
-  if (axes.size() != 1) fail("a table's rows can be sharded over one axis, not over {}", fmt::join(axes, " and "));
-  return p.add("local_tokens", {p.input(0), p.place(axes.front())}, {{"vocab", vocab}, {"rows", rows}}).front();
+  const ir::ValueId place = p.place(fmt::format("{}", fmt::join(axes, "+")));
+  return p.add("local_tokens", {p.input(0), place}, {{"vocab", vocab}, {"rows", rows}}).front();
 }
 
 std::shared_ptr<device::Kernel> prepare_local_tokens_cpu(const ir::KernelSpec& spec) {

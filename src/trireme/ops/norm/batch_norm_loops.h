@@ -9,7 +9,7 @@
 // The loops of batch normalisation, shared by the op and by its parts for rows that several ranks have.
 namespace trireme::ops::batch_norm_loops {
 
-// Channels handled together: their running sums fit beside a block of rows in the first cache.
+// Channels handled together: their running sums fit with a block of rows in the first cache.
 inline constexpr std::int64_t kChannels = 512;
 
 // Rows of a block, over which f32 sums are taken before they join the f64 ones.

@@ -138,6 +138,22 @@ ir::OpDef batch_norm_dx_def() {
   return checked(std::move(def));
 }
 
+namespace {
+
+// Every rank normalises by the statistics of its own rows. The running ones are the mean of the ranks'.
+void partition_by_own_rows(ir::PartitionContext& p) {
+  std::vector<ir::ValueId> inputs;
+  for (std::size_t i = 0; i < 5; ++i) inputs.push_back(p.input(i));
+  const auto result = p.add("batch_norm", inputs, p.attributes());
+  p.set(0, result[0]);
+  p.set_own(1, result[1]);
+  p.set_own(2, result[2]);
+  const double share = 1.0 / static_cast<double>(p.parts());
+  for (const std::size_t i : {3, 4}) p.set(i, p.all_reduce(p.add("scale", {result[i]}, {{"factor", share}}).front()));
+}
+
+}  // namespace
+
 void partition_batch_norm(ir::PartitionContext& p) {
   if (p.attributes().text("activation") != "none") fail("a batch norm is cut before an activation is merged into it");
   if (!p.attributes().boolean("training")) {  // every row for itself, and the statistics do not depend on them
@@ -147,6 +163,7 @@ void partition_batch_norm(ir::PartitionContext& p) {
     for (std::size_t i = 0; i < result.size(); ++i) p.set(i, result[i]);
     return;
   }
+  if (p.own_statistics()) return partition_by_own_rows(p);
   // Ranks may have unequal numbers of rows.
   const std::int64_t rows = rows_of(p.type(p.input(0)));
   const std::int64_t all_rows = rows_of(p.whole_input(0));
@@ -162,6 +179,13 @@ void partition_batch_norm(ir::PartitionContext& p) {
 
 void partition_batch_norm_grad(ir::PartitionContext& p) {
   if (p.attributes().text("activation") != "none") fail("a batch norm is cut before an activation is merged into it");
+  if (p.own_statistics()) {
+    std::vector<ir::ValueId> inputs;
+    for (std::size_t i = 0; i < p.inputs(); ++i) inputs.push_back(p.input(i));
+    const auto result = p.add("batch_norm_grad", inputs, p.attributes());
+    for (std::size_t i = 0; i < 3; ++i) p.set(i, result[i], i > 0);
+    return;
+  }
   const auto own = p.add("batch_norm_sums", {p.input(0), p.input(2), p.input(3), p.input(4)});
   const ir::ValueId dweight = p.all_reduce(own[0]);
   const ir::ValueId dbias = p.all_reduce(own[1]);

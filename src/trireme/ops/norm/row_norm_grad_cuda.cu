@@ -13,6 +13,7 @@ using namespace cuda;
 constexpr int kMostPacks = 5;       // of a thread
 constexpr int kMostThreads = 384;   // to a row
 constexpr int kBlockThreads = 128;  // where rows are short, several share a block
+// SMs of an H100 or H200. A constant: it decides how partial sums are taken, and bits must not depend on the GPU.
 constexpr int kProcessors = 132;
 // Of a processor: with five packs a thread wants up to 168 registers, else 128 are enough.
 constexpr int threads_at_once(int packs) { return packs == kMostPacks ? 384 : 512; }
@@ -75,8 +76,8 @@ struct Two {
   float a, b;
 };
 
-// Two sums over the threads of a row; all threads of the block come here, whether they have a row or not. Whoever takes
-// turns with two places for `shared` needs one barrier for each.
+// Two sums over the threads of a row; all threads of the block come here, whether they have a row or not. A caller that
+// takes turns with two places for `shared` needs one barrier for each.
 __device__ __forceinline__ Two row_sums(Two x, Two* shared) {
   x = {warp_reduce<Add>(x.a), warp_reduce<Add>(x.b)};
   const unsigned warps = blockDim.x / 32;

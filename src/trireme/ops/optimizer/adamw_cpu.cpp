@@ -48,11 +48,22 @@ std::shared_ptr<device::Kernel> prepare_adamw_cpu(const ir::KernelSpec& spec) {
         const G* g = launch.in<G>(1) + begin;
         const float* m = launch.in<float>(2) + begin;
         const float* v = launch.in<float>(3) + begin;
+        const float* keep = launch.inputs[8] == nullptr ? nullptr : launch.in<float>(8) + begin;
         float* new_p = launch.out<float>(0) + begin;
         float* new_m = launch.out<float>(1) + begin;
         float* new_v = launch.out<float>(2) + begin;
         L* low = nullptr;
         if constexpr (HasLow::value) low = launch.out<L>(3) + begin;
+        if (!finite && keep != nullptr) {
+          const auto masked = [](simd::Vec x, simd::Vec k) { return x * k; };
+          simd::map(count, new_p, masked, p, keep);
+          simd::map(count, new_m, masked, m, keep);
+          simd::map(count, new_v, masked, v, keep);
+          if constexpr (HasLow::value)
+            simd::map(
+                count, low, [](simd::Vec x) { return x; }, new_p);
+          return;
+        }
         if (!finite) {
           copy_block(new_p, p, count);
           copy_block(new_m, m, count);
@@ -64,12 +75,17 @@ std::shared_ptr<device::Kernel> prepare_adamw_cpu(const ir::KernelSpec& spec) {
         }
         simd::for_vectors(count, [&](std::int64_t i, std::int64_t lanes) {
           const simd::Vec grad = simd::load_n(g + i, lanes) * simd::set(c.clip);
-          const simd::Vec m1 = hn::MulAdd(simd::set(c.take_m), grad, simd::set(c.keep_m) * simd::load_n(m + i, lanes));
-          const simd::Vec v1 =
-              hn::MulAdd(simd::set(c.take_v) * grad, grad, simd::set(c.keep_v) * simd::load_n(v + i, lanes));
+          simd::Vec m1 = hn::MulAdd(simd::set(c.take_m), grad, simd::set(c.keep_m) * simd::load_n(m + i, lanes));
+          simd::Vec v1 = hn::MulAdd(simd::set(c.take_v) * grad, grad, simd::set(c.keep_v) * simd::load_n(v + i, lanes));
           const simd::Vec root = hn::MulAdd(hn::Sqrt(v1), simd::set(c.root), simd::set(c.eps));
           const simd::Vec kept = simd::load_n(p + i, lanes) * simd::set(c.decay);
-          const simd::Vec p1 = hn::NegMulAdd(simd::set(c.rate), m1 / root, kept);
+          simd::Vec p1 = hn::NegMulAdd(simd::set(c.rate), m1 / root, kept);
+          if (keep != nullptr) {
+            const simd::Vec k = simd::load_n(keep + i, lanes);
+            p1 = p1 * k;
+            m1 = m1 * k;
+            v1 = v1 * k;
+          }
           simd::store_n(p1, new_p + i, lanes);
           simd::store_n(m1, new_m + i, lanes);
           simd::store_n(v1, new_v + i, lanes);

@@ -18,12 +18,14 @@ ir::OpDef update_rule(std::string name, std::vector<std::string> tensors, std::v
   names.insert(names.end(), scalars.begin(), scalars.end());
   for (std::size_t i = 0; i < names.size(); ++i)
     def.operands.push_back({.name = names[i], .optional = false, .variadic = false, .keep_f32 = i != 1});
+  def.operands.push_back({.name = "keep", .optional = true, .variadic = false, .keep_f32 = true});
   def.infer = [names, count = tensors.size()](std::span<const TensorType> inputs, const ir::Attributes& given) {
     expect_dtype(inputs[0], DType::f32, names[0].c_str());
     expect_compute(inputs[1], names[1].c_str());
     expect_shape(inputs[1], inputs[0].shape, names[1].c_str());
     for (std::size_t i = 2; i < count; ++i) expect_type(inputs[i], inputs[0], names[i].c_str());
-    for (std::size_t i = count; i < inputs.size(); ++i) expect_type(inputs[i], {DType::f32, {}}, names[i].c_str());
+    for (std::size_t i = count; i < names.size(); ++i) expect_type(inputs[i], {DType::f32, {}}, names[i].c_str());
+    if (inputs.back().present) expect_type(inputs.back(), inputs[0], "keep");
     ir::Types outputs(count - 1, inputs[0]);
     if (const std::string& low = given.text("low"); low != "none") {
       if (low != "bf16" && low != "f16") fail("'low' must be \"none\", \"bf16\" or \"f16\", got \"{}\"", low);

@@ -7,9 +7,10 @@
 namespace trireme::ops {
 
 // A definition of an update rule. Operands: `tensors` f32 operands of the parameter's shape (the parameter first), with
-// "grad" of any compute dtype in second place, then f32 scalars. Outputs: the new value of each tensor but the
-// gradient, then a copy of the parameter in the dtype of attribute `low`, unless that is "none". In place: each
-// tensor's new value over the old one, and the copy over the gradient where both have as many bytes.
+// "grad" of any compute dtype in second place, then f32 scalars, then optionally "keep", f32 of the parameter's shape,
+// by which every new value is multiplied: where it is 0, parameter and states become and stay 0. Outputs: the new value
+// of each tensor but the gradient, then a copy of the parameter in the dtype of attribute `low`, unless that is "none".
+// In place: each tensor's new value over the old one, and the copy over the gradient where both have as many bytes.
 ir::OpDef update_rule(std::string name, std::vector<std::string> tensors, std::vector<std::string> scalars,
                       double flops, std::vector<ir::AttributeSpec> attributes);
 

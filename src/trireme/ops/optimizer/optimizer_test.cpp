@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "support/guarded.h"
 #include "support/op_check.h"
 #include "trireme/device/kernel.h"
 #include "trireme/ops/all.h"
@@ -33,73 +34,85 @@ TEST(AdamW, FollowsItsFormula) {
   for (const DType grad : {DType::f32, DType::bf16, DType::f16})
     for (const std::string low : {"none", "bf16", "f16"})
       for (const Shape& shape : {Shape{1}, Shape{3, 7}, Shape{17, 33}, Shape{20011}})
-        for (const bool finite : {true, false}) {
-          const TensorType param = {DType::f32, shape};
-          OpCase c;
-          c.op = "adamw";
-          c.inputs = {param, {grad, shape}, param, param, kScalar, kScalar, kScalar, kScalar};
-          c.attributes = {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"weight_decay", 0.1}, {"low", low}};
-          c.fill = [finite](std::size_t input, std::size_t i) {
-            switch (input) {
-              case 3: return wave(3, i) * wave(3, i) + 1e-3;
-              case 4: return 0.01;
-              case 5: return 7.0;
-              case 6: return 0.5;
-              case 7: return finite ? 1.0 : 0.0;
-              default: return wave(input, i);
-            }
-          };
-          if (low != "none") c.tolerance = low == "bf16" ? 5e-3 : 1e-3;
-          c.reference = [finite, low](const std::vector<Tensor>& in) {
-            std::vector<Tensor> out = {in[0], in[2], in[3]};
-            const double lr = in[4][0];
-            const double step = in[5][0];
-            for (std::size_t i = 0; finite && i < in[0].data.size(); ++i) {
-              const double g = in[1][i] * in[6][0];
-              out[1][i] = 0.9 * in[2][i] + 0.1 * g;
-              out[2][i] = 0.95 * in[3][i] + 0.05 * g * g;
-              const double m = out[1][i] / (1 - std::pow(0.9, step));
-              const double v = out[2][i] / (1 - std::pow(0.95, step));
-              out[0][i] = in[0][i] * (1 - lr * 0.1) - lr * m / (std::sqrt(v) + 1e-8);
-            }
-            add_low(out, low);
-            return out;
-          };
-          check_op(c);
-        }
+        for (const bool finite : {true, false})
+          for (const bool keep : {false, true}) {
+            if (keep && testing::test_device() != device::Kind::cpu) continue;  // no kernel there
+            const TensorType param = {DType::f32, shape};
+            OpCase c;
+            c.op = "adamw";
+            c.inputs = {param,   {grad, shape}, param,
+                        param,   kScalar,       kScalar,
+                        kScalar, kScalar,       keep ? param : TensorType::none()};
+            c.attributes = {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"weight_decay", 0.1}, {"low", low}};
+            c.fill = [finite](std::size_t input, std::size_t i) {
+              switch (input) {
+                case 3: return wave(3, i) * wave(3, i) + 1e-3;
+                case 4: return 0.01;
+                case 5: return 7.0;
+                case 6: return 0.5;
+                case 7: return finite ? 1.0 : 0.0;
+                case 8: return i % 3 == 1 ? 0.0 : 1.0;
+                default: return wave(input, i);
+              }
+            };
+            if (low != "none") c.tolerance = low == "bf16" ? 5e-3 : 1e-3;
+            c.reference = [finite, low, keep](const std::vector<Tensor>& in) {
+              std::vector<Tensor> out = {in[0], in[2], in[3]};
+              const double lr = in[4][0];
+              const double step = in[5][0];
+              for (std::size_t i = 0; finite && i < in[0].data.size(); ++i) {
+                const double g = in[1][i] * in[6][0];
+                out[1][i] = 0.9 * in[2][i] + 0.1 * g;
+                out[2][i] = 0.95 * in[3][i] + 0.05 * g * g;
+                const double m = out[1][i] / (1 - std::pow(0.9, step));
+                const double v = out[2][i] / (1 - std::pow(0.95, step));
+                out[0][i] = in[0][i] * (1 - lr * 0.1) - lr * m / (std::sqrt(v) + 1e-8);
+              }
+              for (Tensor& x : out)
+                for (std::size_t i = 0; keep && i < x.data.size(); ++i) x[i] *= in[8][i];
+              add_low(out, low);
+              return out;
+            };
+            check_op(c);
+          }
 }
 
 TEST(Sgd, FollowsItsFormula) {
   for (const DType grad : {DType::f32, DType::bf16})
     for (const std::string low : {"none", "bf16"})
       for (const Shape& shape : {Shape{1}, Shape{17, 33}, Shape{20011}})
-        for (const bool finite : {true, false}) {
-          const TensorType param = {DType::f32, shape};
-          OpCase c;
-          c.op = "sgd";
-          c.inputs = {param, {grad, shape}, param, kScalar, kScalar, kScalar};
-          c.attributes = {{"momentum", 0.8}, {"weight_decay", 0.1}, {"low", low}};
-          c.fill = [finite](std::size_t input, std::size_t i) {
-            switch (input) {
-              case 3: return 0.01;
-              case 4: return 0.5;
-              case 5: return finite ? 1.0 : 0.0;
-              default: return wave(input, i);
-            }
-          };
-          if (low != "none") c.tolerance = 5e-3;
-          c.reference = [finite, low](const std::vector<Tensor>& in) {
-            std::vector<Tensor> out = {in[0], in[2]};
-            const double lr = in[3][0];
-            for (std::size_t i = 0; finite && i < in[0].data.size(); ++i) {
-              out[1][i] = 0.8 * in[2][i] + in[1][i] * in[4][0];
-              out[0][i] = in[0][i] * (1 - lr * 0.1) - lr * out[1][i];
-            }
-            add_low(out, low);
-            return out;
-          };
-          check_op(c);
-        }
+        for (const bool finite : {true, false})
+          for (const bool keep : {false, true}) {
+            if (keep && testing::test_device() != device::Kind::cpu) continue;  // no kernel there
+            const TensorType param = {DType::f32, shape};
+            OpCase c;
+            c.op = "sgd";
+            c.inputs = {param, {grad, shape}, param, kScalar, kScalar, kScalar, keep ? param : TensorType::none()};
+            c.attributes = {{"momentum", 0.8}, {"weight_decay", 0.1}, {"low", low}};
+            c.fill = [finite](std::size_t input, std::size_t i) {
+              switch (input) {
+                case 3: return 0.01;
+                case 4: return 0.5;
+                case 5: return finite ? 1.0 : 0.0;
+                case 6: return i % 3 == 1 ? 0.0 : 1.0;
+                default: return wave(input, i);
+              }
+            };
+            if (low != "none") c.tolerance = 5e-3;
+            c.reference = [finite, low, keep](const std::vector<Tensor>& in) {
+              std::vector<Tensor> out = {in[0], in[2]};
+              const double lr = in[3][0];
+              for (std::size_t i = 0; finite && i < in[0].data.size(); ++i) {
+                out[1][i] = 0.8 * in[2][i] + in[1][i] * in[4][0];
+                out[0][i] = in[0][i] * (1 - lr * 0.1) - lr * out[1][i];
+              }
+              for (Tensor& x : out)
+                for (std::size_t i = 0; keep && i < x.data.size(); ++i) x[i] *= in[6][i];
+              add_low(out, low);
+              return out;
+            };
+            check_op(c);
+          }
 }
 
 TEST(Descend, FollowsItsFormula) {

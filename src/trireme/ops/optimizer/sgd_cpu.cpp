@@ -21,10 +21,20 @@ std::shared_ptr<device::Kernel> prepare_sgd_cpu(const ir::KernelSpec& spec) {
         const float* p = launch.in<float>(0) + begin;
         const G* g = launch.in<G>(1) + begin;
         const float* m = launch.in<float>(2) + begin;
+        const float* keep = launch.inputs[6] == nullptr ? nullptr : launch.in<float>(6) + begin;
         float* new_p = launch.out<float>(0) + begin;
         float* new_m = launch.out<float>(1) + begin;
         L* low = nullptr;
         if constexpr (HasLow::value) low = launch.out<L>(2) + begin;
+        if (!finite && keep != nullptr) {
+          const auto masked = [](simd::Vec x, simd::Vec k) { return x * k; };
+          simd::map(count, new_p, masked, p, keep);
+          simd::map(count, new_m, masked, m, keep);
+          if constexpr (HasLow::value)
+            simd::map(
+                count, low, [](simd::Vec x) { return x; }, new_p);
+          return;
+        }
         if (!finite) {
           const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float);
           if (new_p != p) std::memcpy(new_p, p, bytes);
@@ -36,8 +46,13 @@ std::shared_ptr<device::Kernel> prepare_sgd_cpu(const ir::KernelSpec& spec) {
         }
         simd::for_vectors(count, [&](std::int64_t i, std::int64_t lanes) {
           const simd::Vec grad = simd::load_n(g + i, lanes) * simd::set(clip);
-          const simd::Vec m1 = hn::MulAdd(simd::set(mu), simd::load_n(m + i, lanes), grad);
-          const simd::Vec p1 = hn::NegMulAdd(simd::set(lr), m1, simd::load_n(p + i, lanes) * simd::set(decay));
+          simd::Vec m1 = hn::MulAdd(simd::set(mu), simd::load_n(m + i, lanes), grad);
+          simd::Vec p1 = hn::NegMulAdd(simd::set(lr), m1, simd::load_n(p + i, lanes) * simd::set(decay));
+          if (keep != nullptr) {
+            const simd::Vec k = simd::load_n(keep + i, lanes);
+            p1 = p1 * k;
+            m1 = m1 * k;
+          }
           simd::store_n(p1, new_p + i, lanes);
           simd::store_n(m1, new_m + i, lanes);
           if constexpr (HasLow::value) simd::store_n(p1, low + i, lanes);

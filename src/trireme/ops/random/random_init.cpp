@@ -27,7 +27,7 @@ ir::OpDef random_init_def() {
     if (kind != "normal" && kind != "uniform" && kind != "constant" && kind != "zeros")
       fail("'kind' must be \"normal\", \"uniform\", \"constant\" or \"zeros\", got \"{}\"", kind);
     const TensorType type = {dtype_of(attributes.text("dtype")), Shape(attributes.integers("shape"))};
-    expect_compute(type, "dtype");
+    if (kind != "zeros") expect_compute(type, "dtype");
     check_window(attributes, inputs.size() - 1);
     for (const std::int64_t extent : type.shape)
       if (extent < 0) fail("'shape' must have no negative extent, got {}", type.shape.str());

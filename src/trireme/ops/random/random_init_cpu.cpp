@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstring>
 
 #include "trireme/ops/define.h"
 #include "trireme/ops/random/cpu_kernels.h"
@@ -14,6 +16,10 @@ std::shared_ptr<device::Kernel> prepare_random_init_cpu(const ir::KernelSpec& sp
   const double a = spec.attributes.real("a");
   const auto site = static_cast<std::uint64_t>(spec.attributes.integer("site"));
   const Window window(spec.attributes);
+  if (!is_float(spec.outputs[0].dtype))  // zeros, whatever the window
+    return make_kernel([bytes = spec.outputs[0].bytes()](const device::Launch& launch) {
+      std::memset(launch.out<std::byte>(0), 0, bytes);
+    });
   return dispatch_compute(spec.outputs[0].dtype, [&]<class T>(T) {
     return make_kernel([=, n = spec.outputs[0].elements()](const device::Launch& launch) {
       constexpr std::int64_t kSpan = 1024;

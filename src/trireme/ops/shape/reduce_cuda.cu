@@ -139,6 +139,13 @@ constexpr int kClusterColumns = 64;
 constexpr int kClusterRows = 64;                                                   // at once, in a block
 constexpr std::int64_t kClusterDepth = std::int64_t{kCluster} * kClusterRows * 4;  // below, little is gained
 
+// There are clusters from Hopper on; what is compiled for GPUs before it is never launched.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+template <class Op, class T, class Out>
+__global__ void cluster_kernel(const T*, std::int64_t, std::int64_t, float, bool, Out*) {
+  __trap();
+}
+#else
 template <class Op, class T, class Out>
 __global__ void __cluster_dims__(1, kCluster, 1) __launch_bounds__(512)
     cluster_kernel(const T* x, std::int64_t stride, std::int64_t depth, float scale, bool accumulate, Out* y) {
@@ -193,6 +200,17 @@ __global__ void __cluster_dims__(1, kCluster, 1) __launch_bounds__(512)
   }
   cluster.sync();  // what the first one reads stays until it has
 }
+#endif
+
+template <class Op, class T, class Out>
+bool has_clusters() {
+  if constexpr (sizeof(T) == 2) {
+    cudaFuncAttributes attributes{};
+    TRI_CUDA(cudaFuncGetAttributes(&attributes, cluster_kernel<Op, T, Out>));
+    return attributes.ptxVersion >= 90;
+  }
+  return false;
+}
 
 // 32 outputs to a block, whose warps share out the chunks.
 template <class Op, class Out>
@@ -226,7 +244,8 @@ std::shared_ptr<device::Kernel> prepare(const ir::KernelSpec& spec) {
   return dispatch_native(spec.inputs[0].dtype, [&]<class T>(T) {
     return dispatch_native(spec.outputs[0].dtype, [&]<class Out>(Out) -> std::shared_ptr<device::Kernel> {
       return make_kernel([plan = Plan(spec), plain = Groups(Plan(spec).groups.plain),
-                          marked = Groups(Plan(spec).groups.marked)](const device::Launch& launch) {
+                          marked = Groups(Plan(spec).groups.marked),
+                          clusters = has_clusters<Op, T, Out>()](const device::Launch& launch) {
         if (plan.outputs() == 0) return;
         const cudaStream_t stream = stream_of(launch);
         auto* partials = static_cast<float*>(launch.workspace);
@@ -234,7 +253,7 @@ std::shared_ptr<device::Kernel> prepare(const ir::KernelSpec& spec) {
         if (plan.groups.inner_marked) {
           inner_kernel<Op, T><<<dim3(blocks(plan.outer), blocks(plan.chunks)), 256, 0, stream>>>(
               launch.in<T>(0), plain, marked, inner, plan.depth, partials);
-        } else if (sizeof(T) == 2 && plan.outer == 1 && marked.count == 1 && inner % kClusterColumns == 0 &&
+        } else if (clusters && plan.outer == 1 && marked.count == 1 && inner % kClusterColumns == 0 &&
                    plan.depth >= kClusterDepth && aligned16(launch.inputs[0])) {
           if constexpr (sizeof(T) == 2)
             cluster_kernel<Op, T, Out><<<dim3(blocks(inner / kClusterColumns), kCluster),

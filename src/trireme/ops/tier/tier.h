@@ -19,8 +19,8 @@ ir::OpDef store_def();
 ir::OpDef load_def();
 // rows(x) start end → rows [start, end) of x's first dimension. A view, in whatever tier x is.
 ir::OpDef rows_def();
-// assemble(pieces…) → the pieces one after another along the first dimension. Nothing is copied: the result is the new
-// contents of a state, and each piece is made in its place.
+// assemble(pieces…) → the pieces one after another along the first dimension. Nothing is copied: each piece is made in
+// its place, in the state whose new contents the result is, or in the result's own buffer.
 ir::OpDef assemble_def();
 
 // Where the rows of a `rows` node begin in x, in bytes.

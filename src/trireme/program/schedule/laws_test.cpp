@@ -48,6 +48,16 @@ void expect_held(const Schedule& schedule, Formula formula) {
   EXPECT_EQ(held(schedule), expected);
 }
 
+// A stage that starts a forward only when the activation before its last one has arrived loses no time.
+TEST(PipelineLaws, TwoActivationsOnTheirWayAreEnough) {
+  for (const int p : {2, 3, 5, 8, 16})
+    for (const int m : {1, 2, 3, 7, 8, 32})
+      for (const char* name : {"sequential", "gpipe", "1f1b", "zero-bubble", "interleaved:2", "interleaved:3"})
+        EXPECT_EQ(sends_in_flight(make_schedule({.pipeline = parse_pipeline(name), .stages = p, .micro_batches = m})),
+                  1)
+            << name << " with " << p << " stages and " << m << " micro-batches";
+}
+
 TEST(PipelineLaws, Sequential) {
   for_all([](int p, int m) {
     const Schedule schedule = sequential_schedule(p, m);

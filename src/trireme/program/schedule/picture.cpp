@@ -85,7 +85,7 @@ class Canvas {
       const std::string name = token(action);
       const std::size_t start = column(slot.start);
       const std::size_t finish = column(slot.finish);
-      // The last column stays blank, so that neighbours are told apart.
+      // The last column stays blank, so that neighbours can be distinguished.
       for (std::size_t at = start; at < finish; ++at) {
         busy[at] = true;
         if (at + 1 == finish) continue;

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <optional>
 
 #include "trireme/core/error.h"
+#include "trireme/program/schedule/walk.h"
 
 namespace trireme::program {
 namespace {
@@ -33,13 +33,19 @@ class Splits {
   std::vector<bool> split_;
 };
 
-// When F and B of every part of the model are done.
+// When every message is sent and every action is done.
 class Clock {
  public:
-  Clock(const Schedule& schedule, const ScheduleCosts& costs)
-      : schedule_(schedule), costs_(costs), next_(schedule.stages.size()), free_(schedule.stages.size()) {
+  // `in_flight`: activations that may be on their way in addition to the last one; 0: any number.
+  Clock(const Schedule& schedule, const ScheduleCosts& costs, int in_flight = 0)
+      : schedule_(schedule),
+        costs_(costs),
+        walk_(schedule),
+        free_(schedule.stages.size()),
+        in_flight_(static_cast<std::size_t>(in_flight)),
+        forwards_(schedule.stages.size()) {
     const std::size_t parts = schedule.stages.size() * schedule.chunks;
-    for (auto& done : done_) done.assign(parts * schedule.micro_batches, kNotYet);
+    for (auto& sent : sent_) sent.assign(parts * schedule.micro_batches, kNotYet);
     for (const auto& actions : schedule.stages) {
       splits_.emplace_back(schedule, actions);
       timing_.stages.emplace_back().reserve(actions.size());
@@ -47,39 +53,38 @@ class Clock {
   }
 
   ScheduleTiming run() {
-    const std::size_t stages = next_.size();
-    std::vector<std::size_t> awake(stages);  // stages that may have something to do
-    std::iota(awake.begin(), awake.end(), 0);
-    while (!awake.empty()) {
-      const std::size_t stage = awake.back();
-      awake.pop_back();
-      bool progress = false;
-      while (step(stage)) progress = true;
-      if (progress) awake.insert(awake.end(), {(stage + stages - 1) % stages, (stage + 1) % stages});
-    }
-    for (std::size_t stage = 0; stage < next_.size(); ++stage)
-      TRI_CHECK(next_[stage] == schedule_.stages[stage].size(), "stage {} waits for ever: the schedule is not checked",
-                stage);
+    TRI_CHECK(ends(), "a stage waits for ever: the schedule is not checked");
     timing_.makespan = *std::max_element(free_.begin(), free_.end());
     return std::move(timing_);
+  }
+
+  // Whether all stages come to their ends; nothing is done twice.
+  bool ends() {
+    walk_.run([&](const ScheduleWalk::Turn& turn) { return take(turn); });
+    for (std::size_t stage = 0; stage < free_.size(); ++stage)
+      if (!walk_.finished(stage)) return false;
+    return true;
   }
 
  private:
   static constexpr double kNotYet = -1;
 
-  double& done(Kind kind, std::size_t part, int micro) {
-    return done_[kind == Kind::forward ? 0 : 1][part * schedule_.micro_batches + micro];
+  double& sent(const StageMessage& message) {
+    const std::size_t part = static_cast<std::size_t>(message.chunk) * free_.size() + message.from;
+    return sent_[static_cast<std::size_t>(message.kind)][part * schedule_.micro_batches + message.micro];
   }
 
-  // When the message that it needs is there; nothing: not yet.
-  std::optional<double> arrival(std::size_t stage, const Action& a) {
-    const std::size_t stages = next_.size();
-    const std::size_t part = a.chunk * stages + stage;
-    const bool first = a.kind == Kind::forward ? part == 0 : part + 1 == stages * schedule_.chunks;
-    if ((a.kind != Kind::forward && a.kind != Kind::backward) || first) return 0;
-    const double made = done(a.kind, a.kind == Kind::forward ? part - 1 : part + 1, a.micro);
-    if (made == kNotYet) return std::nullopt;
-    return made + (stages == 1 ? 0 : costs_.latency);
+  // When the activation is with its receiver that must be there before this forward starts; nothing: not yet.
+  std::optional<double> received(std::size_t stage, const Action& a) {
+    if (in_flight_ == 0 || a.kind != Kind::forward || forwards_[stage].size() <= in_flight_) return 0;
+    const Action& sent = forwards_[stage][forwards_[stage].size() - 1 - in_flight_];
+    const std::size_t stages = free_.size();
+    const std::size_t to = (stage + 1) % stages;
+    const Action reader{Kind::forward, sent.micro, sent.chunk + (stage + 1 == stages ? 1 : 0)};
+    const std::vector<Action>& actions = schedule_.stages[to];
+    const auto at = static_cast<std::size_t>(std::find(actions.begin(), actions.end(), reader) - actions.begin());
+    if (walk_.next(to) < at) return std::nullopt;
+    return at == 0 ? 0 : timing_.stages[to][at - 1].finish;
   }
 
   double cost(std::size_t stage, const Action& a) const {
@@ -90,28 +95,33 @@ class Clock {
     return splits_[stage].of(a) ? cost.backward : cost.backward + cost.weight_gradient;
   }
 
-  bool step(std::size_t stage) {
-    if (next_[stage] == schedule_.stages[stage].size()) return false;
-    const Action& a = schedule_.stages[stage][next_[stage]];
-    const std::optional<double> ready = arrival(stage, a);
-    if (!ready) return false;
-    const double start = std::max(free_[stage], *ready);
-    const double finish = start + cost(stage, a);
-    if (a.kind == Kind::forward || a.kind == Kind::backward)
-      done(a.kind, a.chunk * next_.size() + stage, a.micro) = finish;
-    timing_.stages[stage].push_back({start, finish});
+  bool take(const ScheduleWalk::Turn& turn) {
+    double start = free_[turn.stage];
+    if (turn.received) {
+      const double at = sent(*turn.received);
+      if (at == kNotYet) return false;
+      start = std::max(start, at + costs_.latency);
+    }
+    const std::optional<double> room = received(turn.stage, turn.action);
+    if (!room) return false;
+    start = std::max(start, *room);
+    const double finish = start + cost(turn.stage, turn.action);
+    if (turn.sent) sent(*turn.sent) = finish;
+    if (turn.sent && turn.action.kind == Kind::forward) forwards_[turn.stage].push_back(turn.action);
+    timing_.stages[turn.stage].push_back({start, finish});
     timing_.busy += finish - start;
-    free_[stage] = finish;
-    ++next_[stage];
+    free_[turn.stage] = finish;
     return true;
   }
 
   const Schedule& schedule_;
   const ScheduleCosts& costs_;
-  std::vector<Splits> splits_;  // by stage
-  std::vector<std::size_t> next_;
-  std::vector<double> free_;
-  std::array<std::vector<double>, 2> done_;  // forward and backward, by part of the model and micro-batch
+  ScheduleWalk walk_;
+  std::vector<Splits> splits_;               // by stage
+  std::vector<double> free_;                 // from when on a stage has nothing to do
+  std::array<std::vector<double>, 2> sent_;  // by kind of message, part of the model and micro-batch
+  std::size_t in_flight_;
+  std::vector<std::vector<Action>> forwards_;  // by stage: those that sent something
   ScheduleTiming timing_;
 };
 
@@ -173,6 +183,16 @@ double ScheduleTiming::longest_stage() const {
 ScheduleTiming time_schedule(const Schedule& schedule, const ScheduleCosts& costs) {
   TRI_CHECK(!schedule.asynchronous(), "the steps of an asynchronous schedule must be unrolled");
   return Clock(schedule, costs).run();
+}
+
+int sends_in_flight(const Schedule& schedule) {
+  const ScheduleCosts costs;
+  const double free = time_schedule(schedule, costs).makespan;
+  for (int count = 1; count < schedule.micro_batches * schedule.chunks; ++count) {
+    Clock clock(schedule, costs, count);
+    if (clock.ends() && clock.run().makespan <= free) return count;
+  }
+  return schedule.micro_batches * schedule.chunks;
 }
 
 SteadyState steady_state(const Schedule& schedule, const ScheduleCosts& costs) {

@@ -40,6 +40,12 @@ struct ScheduleTiming {
 // and its message has arrived.
 ScheduleTiming time_schedule(const Schedule& schedule, const ScheduleCosts& costs = {});
 
+// How many activations a stage may have on their way, in addition to the last one, so that no stage is held up when a
+// further forward starts only once the one before those has been received: a message is received when its receiver has
+// done what comes before the action that needs it. 1 for the schedules of the generators. Of a checked, synchronous
+// schedule.
+int sends_in_flight(const Schedule& schedule);
+
 // What a further step of an asynchronous schedule adds: its period, and the idle time in it.
 struct SteadyState {
   double period = 0;

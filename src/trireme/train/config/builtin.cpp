@@ -1,13 +1,16 @@
-#include <array>
+#include <fmt/format.h>
 
+#include <vector>
+
+#include "trireme/train/compile.h"
 #include "trireme/train/config.h"
 
 namespace trireme::train {
 namespace {
 
-constexpr auto kBuiltins = std::to_array<Builtin>({
-    {"quickstart", "a small GPT on the C++ standard library's headers, in about a minute",
-     R"([model]
+// Two stages of a pipeline, and two of each where there are cores for them.
+std::string quickstart() {
+  return fmt::format(R"([model]
 family  = "llama"
 layers  = 4
 width   = 128
@@ -18,18 +21,24 @@ context = 128
 text = ["/usr/include/c++"]  # stands for the C++ headers, wherever the compiler keeps them
 
 [train]
-steps  = 1200
-batch  = 8
-lr     = 3e-3
-min_lr = 3e-4
-warmup = 50
+steps       = 1200
+batch       = 8
+micro_batch = 1
+lr          = 3e-3
+min_lr      = 3e-4
+warmup      = 50
 
 [parallel]
-mesh = "dp=2"
-zero = 1
-)"},
-    {"gpt2-small-cpu", "GPT-2 small (124 M parameters) on a CPU: name your own data.tokens",
-     R"([model]
+{})",
+                     compute_threads({}) < 4 ? "mesh = \"pp=2\"\n" : "mesh = \"pp=2,dp=2\"\nzero = 1\n");
+}
+
+std::vector<Builtin> builtins() {
+  static const std::string first = quickstart();
+  return {
+      {"quickstart", "a small GPT on the C++ standard library's headers, in about a minute", first},
+      {"gpt2-small-cpu", "GPT-2 small (124 M parameters) on a CPU: name your own data.tokens",
+       R"([model]
 family  = "gpt2"
 layers  = 12
 width   = 768
@@ -45,8 +54,8 @@ lr          = 6e-4
 min_lr      = 6e-5
 warmup      = 10
 )"},
-    {"llama-tiny", "a small Llama on the C++ standard library's headers",
-     R"([model]
+      {"llama-tiny", "a small Llama on the C++ standard library's headers",
+       R"([model]
 family   = "llama"
 layers   = 4
 width    = 128
@@ -64,8 +73,33 @@ lr     = 3e-3
 min_lr = 3e-4
 warmup = 20
 )"},
-    {"mlp", "a multi-layer perceptron on synthetic images",
-     R"([model]
+      {"two-layer", "the smallest network: two linear layers, as docs/walkthrough.md follows it",
+       R"([model]
+family   = "mlp"
+layers   = 1
+width    = 8
+image    = 2
+channels = 1
+classes  = 3
+
+[data]
+images = "synthetic"
+
+[train]
+steps     = 20
+batch     = 4
+lr        = 0.05
+optimizer = "sgd"
+
+[runtime]
+device  = "cpu"
+threads = 1
+
+[output]
+checkpoint_every = 0
+)"},
+      {"mlp", "a multi-layer perceptron on synthetic images",
+       R"([model]
 family   = "mlp"
 layers   = 4
 width    = 256
@@ -80,8 +114,8 @@ images = "synthetic"
 steps = 200
 batch = 64
 )"},
-    {"convnet", "a small convolutional network on synthetic images",
-     R"([model]
+      {"convnet", "a small convolutional network on synthetic images",
+       R"([model]
 family   = "convnet"
 layers   = 3
 width    = 32
@@ -96,8 +130,8 @@ images = "synthetic"
 steps = 100
 batch = 32
 )"},
-    {"resnet18", "ResNet-18 on synthetic images of CIFAR-10's size",
-     R"([model]
+      {"resnet18", "ResNet-18 on synthetic images of CIFAR-10's size",
+       R"([model]
 family   = "resnet"
 layers   = 18
 width    = 64
@@ -117,10 +151,14 @@ momentum     = 0.9
 weight_decay = 5e-4
 warmup       = 10
 )"},
-});
+  };
+}
 
 }  // namespace
 
-std::span<const Builtin> builtin_configs() { return kBuiltins; }
+std::span<const Builtin> builtin_configs() {
+  static const std::vector<Builtin> all = builtins();
+  return all;
+}
 
 }  // namespace trireme::train

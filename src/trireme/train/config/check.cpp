@@ -6,30 +6,13 @@
 #include "trireme/ir/axes.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/config/keys.h"
+#include "trireme/train/distil.h"
+#include "trireme/train/prune.h"
+#include "trireme/train/quantization.h"
 #include "trireme/train/server_options.h"
 
 namespace trireme::train {
 namespace {
-
-// Keys with values that are not built yet: for each, the values that work, as TOML. A row goes when the rest is built.
-struct Unbuilt {
-  std::string_view key;
-  std::vector<std::string_view> works;
-};
-const std::vector<Unbuilt> kUnbuilt = {
-    {"train.batch_stats", {"\"global\""}},
-    {"parallel.plan", {"\"none\""}},
-    {"parallel.async_tp", {"false"}},
-};
-
-// A value in one line.
-std::string shown(const Key& key) {
-  std::string text = to_text(key);
-  if (!std::holds_alternative<std::map<std::string, std::string>*>(key.field)) return text;
-  if (!text.empty()) text.pop_back();
-  std::replace(text.begin(), text.end(), '\n', ',');
-  return "{" + text + "}";
-}
 
 std::vector<std::pair<std::string, std::int64_t>> mesh_axes(const Config& config) {
   return parse_mesh_axes(config.parallel.mesh).value();
@@ -39,10 +22,6 @@ std::int64_t axis(const Config& config, std::string_view name) {
   for (const auto& [axis_name, size] : mesh_axes(config))
     if (axis_name == name) return size;
   return 1;
-}
-
-void check_all_built(Config config) {
-  for (const Key& key : keys_of(config)) check_built(key);
 }
 
 // Images or tokens, as the family reads.
@@ -59,20 +38,29 @@ void check_data(const Config& config, bool images) {
     refuse("data.text and data.tokens cannot both be given; choose one");
 }
 
+// The mesh with so many replicas, and without the axes that `leaves` names. 0: as many as there are.
+std::string mesh_with_replicas(const Config& config, std::int64_t replicas, bool (*leaves)(std::string_view axis)) {
+  std::vector<std::string> axes = {fmt::format("dp={}", replicas == 0 ? "*" : std::to_string(replicas))};
+  for (const auto& [name, size] : mesh_axes(config))
+    if (name != ir::kDataAxis && size != 1 && !leaves(name))
+      axes.push_back(fmt::format("{}={}", name, size == 0 ? "*" : std::to_string(size)));
+  return fmt::format("{}", fmt::join(axes, ","));
+}
+
 // Spatial axes shard what a model of images has.
 void check_spatial(const Config& config, bool images) {
-  std::int64_t ranks = axis(config, ir::kDataAxis);  // 0: as many as there are
+  std::int64_t replicas = axis(config, ir::kDataAxis);  // 0: as many as there are
   bool any = false;
   for (const auto& [name, size] : mesh_axes(config))
     if (ir::is_spatial(name) && size != 1) {
-      ranks *= size;
+      replicas *= size;
       any = true;
     }
   if (!any || images) return;
   refuse(
       "parallel.mesh = \"{}\": h and w shard the heights and widths of images, and model.family = \"{}\" has none; the "
-      "nearest is \"dp={}\"",
-      config.parallel.mesh, config.model.family, ranks == 0 ? "*" : std::to_string(ranks));
+      "nearest is \"{}\"",
+      config.parallel.mesh, config.model.family, mesh_with_replicas(config, replicas, ir::is_spatial));
 }
 
 void check_training(const Config& config) {
@@ -128,14 +116,8 @@ void check_compression(const Config& config) {
     refuse("parallel.momentum_masking is for \"topk\"; {} sends something of every element", given);
   // Of "auto" it is known when the ranks are.
   if (axis(config, ir::kDataAxis) == 1 && parallel.mesh != "auto")
-    refuse("{} needs gradients to communicate, and parallel.mesh = \"{}\" has one rank; \"dp=2\" is the least", given,
-           parallel.mesh);
-  // Each rank along h and w would have errors of its own to feed back, for a parameter that all of them have.
-  for (const auto& [name, size] : mesh_axes(config))
-    if (ir::is_spatial(name) && size != 1)
-      refuse(
-          "{} does not go with the axis {} of parallel.mesh = \"{}\" yet; the nearest is parallel.compress = \"none\"",
-          given, name, parallel.mesh);
+    refuse("{} is for gradients that replicas sum, and parallel.mesh = \"{}\" has one replica; the nearest is \"{}\"",
+           given, parallel.mesh, mesh_with_replicas(config, 2, [](std::string_view) { return false; }));
   if (parallel.zero > 0)
     refuse(
         "{} does not go with parallel.zero = {}: each rank would need only its shard of the sum; set parallel.zero = "
@@ -168,9 +150,14 @@ void check_offload(const Config& config) {
 void check_parallel(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   const std::int64_t pp = axis(config, ir::kPipelineAxis);
-  if (!parallel.stages.empty() && pp > 0 && static_cast<std::int64_t>(parallel.stages.size()) != pp)
-    refuse("parallel.stages lists {} stages, but parallel.mesh = \"{}\" has {}", parallel.stages.size(), parallel.mesh,
-           pp);
+  // A file has as many chunks as it says.
+  const bool interleaved = parallel.pipeline == Pipeline::interleaved;
+  const std::int64_t chunks = interleaved ? static_cast<std::int64_t>(parallel.pipeline.argument()) : 1;
+  if (!parallel.stages.empty() && pp > 0 && parallel.pipeline != Pipeline::file &&
+      static_cast<std::int64_t>(parallel.stages.size()) != pp * chunks)
+    refuse("parallel.stages lists {} stages, but parallel.mesh = \"{}\" has {}{}", parallel.stages.size(),
+           parallel.mesh, pp,
+           interleaved ? fmt::format(" of {} chunks each: {} numbers are needed", chunks, pp * chunks) : "");
   std::int64_t layers = 0;
   for (const std::int64_t stage : parallel.stages) layers += stage;
   if (!parallel.stages.empty() && layers != config.model.layers)
@@ -187,20 +174,14 @@ void check_parallel(const Config& config) {
 
 }  // namespace
 
-void check_built(const Key& key) {
-  for (const Unbuilt& row : kUnbuilt)
-    if (row.key == key.name && std::find(row.works.begin(), row.works.end(), shown(key)) == row.works.end())
-      refuse("{} = {} is not built yet; what works is {}", key.name, shown(key), fmt::join(row.works, ", "));
-}
-
 void check(const Config& config, const models::Families& families) {
-  check_all_built(config);
   const models::Model& model = families.at(config.model.family);
   check_data(config, model.images);
   if (config.train.precision == Precision::fp8 && model.images)
     refuse("train.precision = \"fp8\" is for models of tokens; model.family = \"{}\" works with \"bf16\"",
            config.model.family);
   check_spatial(config, model.images);
+  check_quantization(config, model.images);
   models::ModelConfig shape = config.model;
   model.resolve(shape);
   check_training(config);
@@ -208,6 +189,8 @@ void check(const Config& config, const models::Families& families) {
   check_parallel(config);
   check_compression(config);
   check_server(config);
+  check_pruning(config);
+  check_distillation(config);
 }
 
 }  // namespace trireme::train

@@ -99,6 +99,8 @@ std::vector<Key> keys_of(Config& config, const models::Families& families) {
 #define TRI_SECTION_PARALLEL
 #define TRI_SECTION_SHARDING
 #define TRI_SECTION_MEMORY
+#define TRI_SECTION_PRUNE
+#define TRI_SECTION_DISTIL
 #define TRI_SECTION_RUNTIME
 #define TRI_SECTION_OUTPUT
 #include <trireme/options.def>

@@ -67,6 +67,8 @@ void assign(const Key& key, const Raw& raw);
 Raw from_text(const Key& key, std::string_view text);
 // The field's value as TOML.
 std::string to_text(const Key& key);
+// The same for messages: a table as {"a" = "b","c" = "d"}.
+std::string in_one_line(std::string value);
 // "a positive number", "one of f32, bf16"
 std::string expectation(const Key& key);
 
@@ -88,11 +90,10 @@ struct Entry {
 };
 std::vector<Entry> read_toml(std::string_view toml, const std::string& file);
 // Entries of a file that the program wrote into a run folder, perhaps before keys got other names: in the names of now.
-// Values that nothing followed, then or now, are left out.
 std::vector<Entry> read_run_toml(std::string_view toml, const std::string& file);
 
-// Refuses a value that the language of configurations has and this version does not follow yet.
-void check_built(const Key& key);
+// The keys that keys_without_effect may name, in some configuration.
+std::vector<std::string> keys_with_conditions();
 
 // A configuration from values given in code: a file's rules and refusals, without a place to name.
 Config make_config(const std::vector<Entry>& entries, const std::string& name,

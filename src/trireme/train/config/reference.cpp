@@ -29,6 +29,13 @@ std::string values_of(const Key& key) {
 
 }  // namespace
 
+std::vector<KeyText> key_texts() {
+  Config defaults;
+  std::vector<KeyText> texts;
+  for (const Key& key : keys_of(defaults)) texts.push_back({key.name, to_text(key), std::string(key.meaning)});
+  return texts;
+}
+
 std::string reference_page(const models::Families& families) {
   Config defaults;
   std::string text(kBeginning);

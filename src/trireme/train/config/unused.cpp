@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <set>
 #include <string_view>
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/ir/axes.h"
 #include "trireme/models/families.h"
+#include "trireme/train/compile.h"
 #include "trireme/train/config/keys.h"
 
 namespace trireme::train {
@@ -15,12 +18,19 @@ struct Unused {
   std::vector<std::string_view> keys;
 };
 
-std::vector<Unused> table(const Config& c, const models::Families& families, int ranks) {
+// Which keys do nothing in which configurations. What check.cpp refuses is not repeated here.
+std::vector<Unused> table(const Config& c, const models::Families& families, int ranks, bool processes) {
   const std::string& family = c.model.family;
   // What a family of the user's own makes of the keys is not known.
   const bool ours = models::builtin_families().find(family) != nullptr;
   const bool images = families.at(family).images;
   const bool adamw = c.train.optimizer == Optimizer::adamw;
+  const ir::Mesh mesh = mesh_of(c);
+  const auto along = [&](const char* axis) { return mesh.size_of(axis); };
+  const bool replicas = along(ir::kDataAxis) > 1;
+  // Sums over ranks of which several are made in one message: of gradients, and of what is gathered ahead.
+  const bool buckets = replicas || along(ir::kHeightAxis) > 1 || along(ir::kWidthAxis) > 1 || c.parallel.sequence ||
+                       c.memory.activations == Activations::sharded;
   return {
       {ours && family != "llama",
        "is for model.family = \"llama\"",
@@ -32,12 +42,10 @@ std::vector<Unused> table(const Config& c, const models::Families& families, int
       {family == "llama" && c.model.rope_scaling == "linear",
        "is for model.rope_scaling = \"llama3\"",
        {"model.rope_low", "model.rope_high", "model.rope_original"}},
-      // Folders of GPT-2s say what follows from their width.
-      {family == "gpt2" && c.model.head_dim * c.model.heads != c.model.width,
-       "is for model.family = \"llama\"",
-       {"model.head_dim"}},
       {ours && family != "gpt2", "is for model.family = \"gpt2\"", {"model.dropout"}},
       {family == "mlp", "is for models that normalise", {"model.norm_eps"}},
+      {ours && (!images || family == "mlp"), "is for models with batch norm", {"train.batch_stats"}},
+      {!c.init.from.empty(), "is for weights that are drawn, and init.from has them", {"model.init_std"}},
       {ours && images,
        "is for models of text",
        {"model.heads", "model.kv_heads", "model.head_dim", "model.ffn", "model.context", "model.vocab",
@@ -60,29 +68,57 @@ std::vector<Unused> table(const Config& c, const models::Families& families, int
       {!c.memory.offload.activations,
        "is for activations, which memory.offload does not name",
        {"memory.offload_policy"}},
-      {c.parallel.mesh.find("pp=") == std::string::npos,
+      {!c.memory.offload.none() && c.memory.offload_tier == OffloadTier::host,
+       "is for memory.offload_tier = \"disk\"",
+       {"memory.offload_dir"}},
+      {along(ir::kPipelineAxis) == 1,
        "is for several pipeline stages, and parallel.mesh has no pp",
-       {"parallel.pipeline", "parallel.stages"}},
-      {c.parallel.mesh.find("tp=") == std::string::npos,
+       {"parallel.pipeline", "parallel.stages", "parallel.stage_dtype"}},
+      {along(ir::kTensorAxis) == 1,
        "is for tensor parallelism, and parallel.mesh has no tp",
-       {"parallel.sequence"}},
+       {"parallel.sequence", "parallel.async_tp"}},
+      {ours && images && along(ir::kTensorAxis) > 1, "is for models of text", {"parallel.sequence"}},
+      {ranks > 1 && !replicas, "is for several replicas, and parallel.mesh has no dp", {"parallel.zero"}},
+      {ranks > 1 && !replicas && along(ir::kHeightAxis) == 1 && along(ir::kWidthAxis) == 1,
+       "is for ranks that have rows or images of their own, and parallel.mesh has no dp, h or w",
+       {"train.batch_stats"}},
+      {ranks > 1 && !buckets,
+       "is for gradients that several ranks sum, and parallel.mesh has no dp",
+       {"parallel.bucket"}},
+      {ranks > 1 && processes, "is for ranks that are threads of one process", {"runtime.link"}},
       {ranks == 1,
        "is for several ranks, and this run has one",
-       {"parallel.zero", "parallel.allreduce", "parallel.bucket", "parallel.overlap", "runtime.link"}},
+       {"parallel.zero", "parallel.allreduce", "parallel.bucket", "parallel.overlap", "parallel.sharding",
+        "parallel.timeout", "runtime.link", "train.batch_stats"}},
   };
 }
 
 }  // namespace
 
-std::vector<std::string> keys_without_effect(const Config& config, const models::Families& families, int ranks) {
+std::vector<std::string> keys_with_conditions() {
+  std::vector<std::string> keys;
+  for (const Unused& unused : table({}, models::builtin_families(), 1, false))
+    keys.insert(keys.end(), unused.keys.begin(), unused.keys.end());
+  return keys;
+}
+
+std::vector<std::string> keys_without_effect(const Config& config, const models::Families& families, int ranks,
+                                             bool processes) {
   std::vector<std::string> found;
-  for (const Unused& unused : table(config, families, ranks))
+  std::set<std::string_view> named;
+  // What a built-in configuration says is no wish of anyone's either.
+  const auto is_wish = [&](std::string_view key) {
+    const std::vector<std::string>& own = config.over_builtin;
+    return !config.builtin || std::find(own.begin(), own.end(), key) != own.end();
+  };
+  for (const Unused& unused : table(config, families, ranks, processes))
     for (const std::string_view key : unused.keys) {
       // Values as they are by default are no wish of anyone's: a run's own config.toml names every key.
-      if (!unused.when || !config.is_given(std::string(key))) continue;
+      if (!unused.when || !config.is_given(std::string(key)) || !is_wish(key)) continue;
       const std::string value = value_text(config, key);
-      if (value == value_text(Config{}, key) || value == "[]" || value == "\"\"") continue;
-      found.push_back(fmt::format("{} = {} has no effect: it {}", key, value, unused.reason));
+      if (value == value_text(Config{}, key) || value == "[]" || value == "\"\"" || value.empty()) continue;
+      if (!named.insert(key).second) continue;  // one reason is enough
+      found.push_back(fmt::format("{} = {} has no effect: it {}", key, in_one_line(value), unused.reason));
     }
   return found;
 }

@@ -373,6 +373,13 @@ struct Expect {
 
 std::string to_text(const Key& key) { return std::visit(Print{}, key.field); }
 
+std::string in_one_line(std::string value) {
+  if (!value.ends_with('\n')) return value;
+  value.pop_back();
+  std::replace(value.begin(), value.end(), '\n', ',');
+  return "{" + value + "}";
+}
+
 std::string expectation(const Key& key) {
   if (!key.rule.choices.empty()) return fmt::format("one of {}", fmt::join(key.rule.choices, ", "));
   if (key.rule.valid != nullptr) return std::string(key.rule.expects);

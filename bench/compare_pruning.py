@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Loss or accuracy against sparsity, for every way to prune, each with the same number of steps in all; prints a table and
+a plot of characters.
+
+    python3 bench/compare_pruning.py [--task digits|text|synthetic] [--steps N] [--seeds 3] [--sparsities 0.5,0.8,0.9,0.95]
+                                     [--only "iterative magnitude,oneshot random"] [--markdown] [--speed]
+
+digits     scikit-learn's digits (bench/digits_as_idx.py writes them; pip install scikit-learn), an MLP of 2x128; accuracy on
+           the 360 held-out images
+synthetic  the same MLP on generated images, which need no package
+text       the quickstart's GPT-2 on the C++ headers; held-out loss
+
+One-shot prunes after half the steps; gradual from a quarter to three quarters of them; iterative in five rounds from a
+quarter on, the same share of what is left each time; all of them train on in between and afterwards. Every weight of a
+product is pruned to the same share, embeddings and biases are not.
+
+--speed times a step of the dense and of the most sparse model, in turns: zeros that are scattered save no time.
+"""
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TRIREME = ROOT / "build/release/src/trireme/trireme"
+WAYS = [("iterative", "magnitude"), ("gradual", "magnitude"), ("oneshot", "magnitude"), ("gradual", "movement"),
+        ("oneshot", "random")]
+ROUNDS = 5
+
+
+def task_keys(a, folder):
+    if a.task == "text":
+        return ["--train.batch=16", "--parallel.mesh=dp=1"]
+    keys = ["mlp", "--model.layers=2", "--model.width=128", "--train.batch=64", "--train.lr=2e-3", "--parallel.mesh=dp=1"]
+    if a.task == "synthetic":
+        return keys + ["--data.images=synthetic", "--model.image=8", "--model.channels=1"]
+    sys.path.insert(0, str(ROOT / "bench"))
+    from digits_as_idx import write_digits
+    write_digits(Path(folder) / "digits")
+    return keys + [f"--data.images={folder}/digits"]
+
+
+def prune_keys(schedule, method, sparsity, steps):
+    keys = [f"--prune.method={method}", f"--prune.schedule={schedule}", f"--prune.sparsity={sparsity}"]
+    if schedule == "oneshot":
+        return keys + [f"--prune.begin={steps // 2}"]
+    if schedule == "iterative":
+        return keys + [f"--prune.begin={steps // 4}", f"--prune.rounds={ROUNDS}", f"--prune.every={steps // (2 * ROUNDS)}"]
+    return keys + [f"--prune.begin={steps // 4}", f"--prune.end={3 * steps // 4}", f"--prune.every={max(1, steps // 40)}"]
+
+
+def train(a, keys, seed, folder):
+    config = [keys[0]] if keys and not keys[0].startswith("--") else []
+    command = [TRIREME, "train", *config, *keys[len(config):], f"--train.steps={a.steps}", f"--train.seed={seed}",
+               "--train.warmup=20", f"--output.dir={folder}/run", "--overwrite", "--replay=0", "--output.log_every=1000000"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))}\n{done.stderr}")
+    lines = [json.loads(line) for line in (Path(folder) / "run/metrics.jsonl").read_text().splitlines()]
+    last = [line for line in lines if "eval_loss" in line][-1]
+    return (100 * last["eval_accuracy"] if "eval_accuracy" in last else None), last["eval_loss"]
+
+
+def spread(values):
+    return f"{statistics.mean(values):.3f}" + (f" ±{statistics.stdev(values):.3f}" if len(values) > 1 else "")
+
+
+def plot(curves, sparsities, better):
+    """Rows are values, columns sparsities; each curve has a letter."""
+    values = [v for curve in curves.values() for v in curve.values()]
+    low, high = min(values), max(values)
+    rows = 12
+    grid = [[" "] * (len(sparsities) * 8) for _ in range(rows)]
+    for letter, (name, curve) in zip("abcdefgh", curves.items()):
+        for column, s in enumerate(sparsities):
+            if s in curve:
+                row = round((high - curve[s]) / (high - low or 1) * (rows - 1))
+                at = column * 8 + 2
+                while grid[row][at] != " ":
+                    at += 1
+                grid[row][at] = letter
+    for i, row in enumerate(grid):
+        print(f"{high - (high - low) * i / (rows - 1):8.3f} │{''.join(row)}")
+    print(" " * 9 + "└" + "".join(f"{s:<8}" for s in sparsities) + " sparsity")
+    for letter, name in zip("abcdefgh", curves):
+        print(f"  {letter}  {name}")
+    print(f"  ({better} is better)")
+
+
+def speed(a, keys, folder):
+    times = {"dense": [], "95% zeros": []}
+    sparse = prune_keys("oneshot", "magnitude", 0.95, 4)
+    for _ in range(5):
+        for name, more in (("dense", []), ("95% zeros", sparse)):
+            config = [keys[0]] if not keys[0].startswith("--") else []
+            command = [TRIREME, "bench", "step", *config, *keys[len(config):], *more, "--train.steps=40", "--steps=20",
+                       "--warmup=5", "--json"]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            times[name].append(json.loads(done.stdout)["step_ms"])
+    for name, values in times.items():
+        print(f"{name:<10} {statistics.median(values):8.2f} ms a step (median of 5, in turns)")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", choices=["digits", "text", "synthetic"], default="digits")
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--sparsities", default="0.5,0.8,0.9,0.95")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--check", action="store_true", help="fail unless iterative >= one-shot > random at 0.8")
+    a = parser.parse_args()
+    sparsities = [float(s) for s in a.sparsities.split(",")]
+    only = [name.strip() for name in a.only.split(",") if name.strip()]
+    with tempfile.TemporaryDirectory() as folder:
+        keys = task_keys(a, folder)
+        results = {}
+
+        def measure(name, more):
+            runs = [train(a, keys + more, seed, folder) for seed in range(1, a.seeds + 1)]
+            index = 0 if runs[0][0] is not None else 1
+            results[name] = [run[index] for run in runs]
+            print(f"{name:<34} {spread(results[name])}", file=sys.stderr, flush=True)
+            return index == 0
+
+        accurate = measure("dense", [])
+        for schedule, method in WAYS:
+            if only and f"{schedule} {method}" not in only:
+                continue
+            for sparsity in sparsities:
+                measure(f"{schedule} {method} {sparsity}", prune_keys(schedule, method, sparsity, a.steps))
+        what = "held-out accuracy, %" if accurate else "held-out loss"
+        print(f"{a.task}: {what}, {a.steps} steps, mean over {a.seeds} seeds{' and deviation' if a.seeds > 1 else ''}")
+        names = [f"{s} {m}" for s, m in WAYS if not only or f"{s} {m}" in only]
+        bar = " | " if a.markdown else "  "
+        edge = "| " if a.markdown else ""
+        print(edge + bar.join(["way".ljust(20), "0".ljust(14), *[str(s).ljust(14) for s in sparsities]]))
+        if a.markdown:
+            print("|" + "---|" * (len(sparsities) + 2))
+        for name in names:
+            cells = [spread(results["dense"]), *[spread(results[f"{name} {s}"]) for s in sparsities]]
+            print(edge + bar.join([name.ljust(20), *[c.ljust(14) for c in cells]]))
+        print()
+        curves = {name: {0.0: statistics.mean(results["dense"]),
+                         **{s: statistics.mean(results[f"{name} {s}"]) for s in sparsities}} for name in names}
+        plot(curves, [0.0, *sparsities], "more" if accurate else "less")
+        if a.speed:
+            speed(a, keys, folder)
+        if a.check:
+            sign = 1 if accurate else -1
+            at = [sign * curves[name][0.8] for name in ("iterative magnitude", "oneshot magnitude", "oneshot random")]
+            if not at[0] >= at[1] > at[2]:
+                sys.exit(f"at 0.8: iterative {at[0]}, one-shot {at[1]}, random {at[2]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,12 @@
+#pragma once
+#include "trireme/cli/commands.h"
+#include "trireme/train/config.h"
+
+namespace trireme::cli {
+
+// parallel.plan = "auto": the configuration under the best plan for this machine, which is measured quickly where that
+// was not done before. Keys that were given stay as they are. `launched` processes are ranks; 1: ranks are threads, as
+// many as is best. Says on stdout what was chosen, unless it is not the one who `speaks`.
+train::Config planned_here(const Context& context, train::Config config, int launched, bool speaks);
+
+}  // namespace trireme::cli

@@ -1,0 +1,16 @@
+#pragma once
+#include <string>
+
+#include "trireme/cli/command_line.h"
+
+namespace trireme::cli {
+
+// Scripts by which a shell completes commands, options and configuration keys; all of it from the command table.
+std::string bash_completion(const CLI::CommandInfo& program);
+std::string zsh_completion(const CLI::CommandInfo& program);
+std::string fish_completion(const CLI::CommandInfo& program);
+
+// The manual page trireme(1).
+std::string manual_page(const CLI::CommandInfo& program);
+
+}  // namespace trireme::cli

@@ -1,0 +1,13 @@
+#pragma once
+#include "trireme/compress/model.h"
+#include "trireme/passes/quantize_weights.h"
+
+namespace trireme::compress {
+
+// The second moments Σ xᵀx [k,k] of what each linear layer reads over `rows` samples of `data`, spread evenly, by the
+// weight's name.
+std::map<std::string, std::vector<float>> input_moments(const Model& model, const train::Registry& registry,
+                                                        const passes::QuantizeWeights::Options& weights,
+                                                        const data::Dataset& data, std::int64_t rows);
+
+}  // namespace trireme::compress

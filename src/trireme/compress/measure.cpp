@@ -1,0 +1,74 @@
+#include "trireme/compress/measure.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "trireme/train/evaluate.h"
+#include "trireme/train/sample_text.h"
+
+namespace trireme::compress {
+namespace {
+
+constexpr std::int64_t kPrompt = 4;
+constexpr int kRepeats = 5;
+
+// A model that continues a short prompt greedily.
+class Decoder {
+ public:
+  Decoder(const Model& model, const train::Registry& registry, std::int64_t tokens)
+      : running_(model, registry, {.purpose = train::Purpose::generate, .sequence = kPrompt + tokens}),
+        tokens_(tokens) {
+    for (std::int64_t i = 0; i < kPrompt; ++i)
+      prompt_.push_back(static_cast<std::int32_t>((i * 7919 + 13) % model.config.model.vocab));
+  }
+
+  // Seconds for each token after the first.
+  double seconds() {
+    using Clock = std::chrono::steady_clock;
+    std::optional<Clock::time_point> first;
+    const auto made = train::sample_tokens(running_.session(), prompt_,
+                                           {.tokens = tokens_, .sampling = {.temperature = 0}}, [&](std::int32_t) {
+                                             if (!first) first = Clock::now();
+                                             return true;
+                                           });
+    return std::chrono::duration<double>(Clock::now() - *first).count() /
+           static_cast<double>(std::max<std::size_t>(made.size(), 2) - 1);
+  }
+
+ private:
+  Running running_;
+  std::int64_t tokens_;
+  std::vector<std::int32_t> prompt_;
+};
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+Figures measure(const Model& model, const train::Registry& registry, const MeasureOptions& options) {
+  Figures figures;
+  figures.bytes = stored_bytes(model);
+  Running running(model, registry, {.purpose = train::Purpose::evaluate});
+  figures.parameters = running.compiled().parameters();
+  if (options.held_out != nullptr)
+    figures.loss = train::evaluate(running.session(), *options.held_out, options.samples).loss;
+  return figures;
+}
+
+std::pair<double, double> decode_speeds(const Model& before, const Model& after, const train::Registry& registry,
+                                        std::int64_t tokens) {
+  Decoder first(before, registry, tokens), second(after, registry, tokens);
+  std::vector<double> times[2];
+  for (int r = 0; r <= kRepeats; ++r) {
+    const double one = first.seconds(), two = second.seconds();
+    if (r == 0) continue;  // pages and caches are cold
+    times[0].push_back(one);
+    times[1].push_back(two);
+  }
+  return {1 / median(times[0]), 1 / median(times[1])};
+}
+
+}  // namespace trireme::compress

@@ -1,0 +1,174 @@
+#include "trireme/io/gguf_names.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "trireme/core/error.h"
+#include "trireme/io/hf_names.h"
+
+namespace trireme::io {
+namespace {
+
+// By family: what stands for our names, behind "blk.N." where ours are in block N.
+struct Name {
+  std::string_view ours, theirs;
+};
+constexpr auto kNames = std::to_array<Name>({
+    {"wte.weight", "token_embd.weight"},
+    {"embed.weight", "token_embd.weight"},
+    {"wpe.weight", "position_embd.weight"},
+    {"ln_f.weight", "output_norm.weight"},
+    {"ln_f.bias", "output_norm.bias"},
+    {"norm.weight", "output_norm.weight"},
+    {"head.weight", "output.weight"},
+    {"ln1.weight", "attn_norm.weight"},
+    {"ln1.bias", "attn_norm.bias"},
+    {"attn_norm.weight", "attn_norm.weight"},
+    {"attn.qkv.weight", "attn_qkv.weight"},
+    {"attn.qkv.bias", "attn_qkv.bias"},
+    {"attn.q.weight", "attn_q.weight"},
+    {"attn.k.weight", "attn_k.weight"},
+    {"attn.v.weight", "attn_v.weight"},
+    {"attn.o.weight", "attn_output.weight"},
+    {"attn.proj.weight", "attn_output.weight"},
+    {"attn.proj.bias", "attn_output.bias"},
+    {"ln2.weight", "ffn_norm.weight"},
+    {"ln2.bias", "ffn_norm.bias"},
+    {"mlp_norm.weight", "ffn_norm.weight"},
+    {"mlp.gate.weight", "ffn_gate.weight"},
+    {"mlp.up.weight", "ffn_up.weight"},
+    {"mlp.up.bias", "ffn_up.bias"},
+    {"mlp.down.weight", "ffn_down.weight"},
+    {"mlp.down.bias", "ffn_down.bias"},
+});
+
+std::string their_name(const std::string& ours) {
+  constexpr std::string_view kBlocks = "blocks.";
+  std::string_view rest = ours;
+  std::string prefix;
+  if (rest.starts_with(kBlocks)) {
+    const std::size_t dot = rest.find('.', kBlocks.size());
+    prefix = fmt::format("blk.{}.", rest.substr(kBlocks.size(), dot - kBlocks.size()));
+    rest.remove_prefix(dot + 1);
+  }
+  const auto found = std::find_if(kNames.begin(), kNames.end(), [&](const Name& name) { return name.ours == rest; });
+  if (found == kNames.end()) fail("'{}' has no name in GGUF files", ours);
+  return prefix + std::string(found->theirs);
+}
+
+// theirs[2i + s] = ours[s · half + i] within each head, or the other way round.
+std::vector<float> permuted(const GgufParameter& p, std::vector<float> values, bool back) {
+  if (p.heads == 0) return values;
+  const std::int64_t width = p.stored.back();
+  const std::int64_t rows = p.stored[0] / p.heads;
+  std::vector<float> result(values.size());
+  for (std::int64_t h = 0; h < p.heads; ++h)
+    for (std::int64_t s = 0; s < 2; ++s)
+      for (std::int64_t i = 0; i < rows / 2; ++i) {
+        const std::int64_t ours = h * rows + s * (rows / 2) + i, theirs = h * rows + 2 * i + s;
+        const std::int64_t from = back ? theirs : ours, to = back ? ours : theirs;
+        std::copy_n(values.begin() + from * width, width, result.begin() + to * width);
+      }
+  return result;
+}
+
+}  // namespace
+
+std::vector<GgufParameter> gguf_parameters(const ModelConfig& model) {
+  if (model.family == "llama" && model.rope_scaling == "llama3")
+    refuse("model.rope_scaling = \"llama3\" is not written to GGUF files yet; \"none\" and \"linear\" are");
+  if (model.family == "gpt2" && model.head_dim != 0 && model.head_dim * model.heads != model.width)
+    refuse("model.head_dim = {}: a GGUF file of a GPT-2 has heads of model.width / model.heads = {}", model.head_dim,
+           model.width / model.heads);
+  std::vector<GgufParameter> parameters;
+  for (const HfTensor& tensor : hf_tensors(model)) {
+    GgufParameter p;
+    p.ours = tensor.ours;
+    p.shape = tensor.shape;
+    p.theirs = their_name(tensor.ours);
+    p.stored = tensor.stored;
+    if (tensor.transposed) std::swap(p.stored[0], p.stored[1]);
+    if (model.family == "llama" && tensor.ours.ends_with("attn.q.weight")) p.heads = model.heads;
+    if (model.family == "llama" && tensor.ours.ends_with("attn.k.weight"))
+      p.heads = model.kv_heads == 0 ? model.heads : model.kv_heads;
+    p.table = p.theirs == "token_embd.weight" || p.theirs == "output.weight";
+    parameters.push_back(std::move(p));
+  }
+  return parameters;
+}
+
+std::vector<float> to_gguf(const GgufParameter& parameter, std::vector<float> values) {
+  return permuted(parameter, std::move(values), false);
+}
+std::vector<float> from_gguf(const GgufParameter& parameter, std::vector<float> values) {
+  return permuted(parameter, std::move(values), true);
+}
+
+GgufMetadata gguf_metadata(const ModelConfig& m) {
+  const auto count = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
+  const std::string arch = m.family;
+  GgufMetadata metadata = {{"general.architecture", arch},
+                           {arch + ".context_length", count(std::max(m.context, m.max_context))},
+                           {arch + ".embedding_length", count(m.width)},
+                           {arch + ".block_count", count(m.layers)},
+                           {arch + ".feed_forward_length", count(m.ffn)},
+                           {arch + ".attention.head_count", count(m.heads)},
+                           {arch + ".vocab_size", count(m.vocab)}};
+  if (m.family == "gpt2") {
+    metadata.emplace_back("gpt2.attention.layer_norm_epsilon", static_cast<float>(m.norm_eps));
+    return metadata;
+  }
+  const std::int64_t head = m.head_dim == 0 ? m.width / m.heads : m.head_dim;
+  metadata.emplace_back("llama.attention.head_count_kv", count(m.kv_heads == 0 ? m.heads : m.kv_heads));
+  metadata.emplace_back("llama.attention.layer_norm_rms_epsilon", static_cast<float>(m.norm_eps));
+  metadata.emplace_back("llama.attention.key_length", count(head));
+  metadata.emplace_back("llama.attention.value_length", count(head));
+  metadata.emplace_back("llama.rope.dimension_count", count(head));
+  metadata.emplace_back("llama.rope.freq_base", static_cast<float>(m.rope_theta));
+  if (m.rope_scaling == "linear") {
+    metadata.emplace_back("llama.rope.scaling.type", std::string("linear"));
+    metadata.emplace_back("llama.rope.scaling.factor", static_cast<float>(m.rope_factor));
+  }
+  return metadata;
+}
+
+ModelConfig gguf_model(const GgufFile& file) {
+  ModelConfig m;
+  m.family = file.text("general.architecture");
+  if (m.family != "gpt2" && m.family != "llama")
+    refuse("{}: general.architecture = \"{}\"; gpt2 and llama can be imported", file.path(), m.family);
+  const std::string arch = m.family + ".";
+  const auto or_else = [&](const std::string& key, double otherwise) {
+    return file.has(arch + key) ? file.number(arch + key) : otherwise;
+  };
+  m.context = file.integer(arch + "context_length");
+  m.width = file.integer(arch + "embedding_length");
+  m.layers = file.integer(arch + "block_count");
+  m.ffn = file.integer(arch + "feed_forward_length");
+  m.heads = file.integer(arch + "attention.head_count");
+  const GgufTensor* table = file.find("token_embd.weight");
+  if (table == nullptr || table->shape.rank() != 2)
+    refuse("{}: there is no token_embd.weight [vocab, width]", file.path());
+  m.vocab = table->shape[0];
+  m.tie_embeddings = file.find("output.weight") == nullptr;
+  if (m.family == "gpt2") {
+    m.norm_eps = or_else("attention.layer_norm_epsilon", 1e-5);
+    return m;
+  }
+  if (file.find("rope_freqs.weight") != nullptr)
+    refuse("{}: scales its rotary embedding by rope_freqs.weight, which this version does not read", file.path());
+  const std::string scaling = file.has("llama.rope.scaling.type") ? file.text("llama.rope.scaling.type") : "none";
+  if (scaling != "none" && scaling != "linear")
+    refuse("{}: llama.rope.scaling.type = \"{}\"; none and linear can be imported", file.path(), scaling);
+  m.rope_scaling = scaling;
+  m.rope_factor = scaling == "linear" ? file.number("llama.rope.scaling.factor") : 1;
+  m.norm_eps = or_else("attention.layer_norm_rms_epsilon", 1e-5);
+  m.kv_heads = static_cast<std::int64_t>(or_else("attention.head_count_kv", static_cast<double>(m.heads)));
+  m.head_dim = static_cast<std::int64_t>(
+      or_else("attention.key_length", static_cast<double>(m.heads == 0 ? 0 : m.width / m.heads)));
+  m.rope_theta = or_else("rope.freq_base", 10000);
+  return m;
+}
+
+}  // namespace trireme::io

@@ -1,0 +1,198 @@
+#include "trireme/planner/estimate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trireme/planner/stage_cut.h"
+#include "trireme/simulator/collective_time.h"
+
+namespace trireme::planner {
+namespace {
+
+using comm::Collective;
+using simulator::Spread;
+using Kind = program::PipelineName::Kind;
+
+double whole(const LayerCost& cost) { return cost.forward + cost.backward + cost.weight_gradient; }
+
+void add(LayerCost& sum, const LayerCost& layer, bool first) {
+  sum.forward += layer.forward;
+  sum.backward += layer.backward;
+  sum.weight_gradient += layer.weight_gradient;
+  sum.communication += layer.communication;
+  sum.saved += layer.saved;
+  sum.transient = std::max(sum.transient, layer.transient);
+  sum.message = layer.message;
+  sum.state += layer.state;
+  if (!first) sum.state += layer.tied;
+}
+
+// Ranks `stride` apart.
+Spread spread_of(const cluster::Cluster& cluster, int ranks, int stride) {
+  const auto here = static_cast<int>(std::max<std::int64_t>(1, cluster.node.devices / stride));
+  return {ranks, std::max(1, (ranks + here - 1) / here)};
+}
+
+}  // namespace
+
+std::int64_t Estimator::micro_batches(const Candidate& c) const { return batch_ / c.dp / c.layer.micro_batch; }
+
+double Estimator::state_bytes(const StateBytes& s, const Candidate& c) const {
+  const double dp = c.dp;
+  const auto share = [&](int stage) { return c.zero >= stage ? 1 / dp : 1.0; };
+  return s.masters * share(1) + s.weights * share(3) + s.gradients * share(2) + s.optimizer * share(1);
+}
+
+// Micro-batches whose activations a stage holds, in parts of a chunk.
+double Estimator::held(const Candidate& c, int stage) const {
+  const auto m = static_cast<double>(micro_batches(c));
+  if (c.pp == 1) return 1;
+  const double ahead = c.pp - stage;
+  switch (c.pipeline.kind) {
+    case Kind::gpipe: return m;
+    case Kind::sequential: return 1;
+    case Kind::interleaved:
+      return std::min(m * c.pipeline.chunks, 2 * (ahead - 1) + (c.pipeline.chunks - 1) * c.pp + 1);
+    default: return std::min(m, ahead);
+  }
+}
+
+Estimator::Parts Estimator::cut(const Candidate& c, const Profile& profile) {
+  const std::size_t count = profile.layers.size();
+  const auto part_of = [&](std::size_t first, std::size_t last) {
+    LayerCost sum;
+    for (std::size_t i = first; i < last; ++i) add(sum, profile.layers[i], first == 0);
+    return sum;
+  };
+  const int chunks = c.pp > 1 ? c.pipeline.chunks : 1;
+  // Sums over the layers before each: of their states, of those shared with the first layer, of what they save.
+  std::vector<double> states(count + 1, 0), shared(count + 1, 0), saved(count + 1, 0);
+  for (std::size_t i = 0; i < count; ++i) {
+    states[i + 1] = states[i] + state_bytes(profile.layers[i].state, c);
+    shared[i + 1] = shared[i] + state_bytes(profile.layers[i].tied, c);
+    saved[i + 1] = saved[i] + profile.layers[i].saved;
+  }
+  const auto fits = [&](std::size_t part, std::size_t first, std::size_t last) {
+    const double own = states[last] - states[first] + (first > 0 ? shared[last] - shared[first] : 0);
+    const double waits = (saved[last] - saved[first]) * held(c, static_cast<int>(part) % c.pp) / chunks;
+    return limit_ <= 0 || (own + waits) * chunks <= limit_;
+  };
+  Parts parts;
+  parts.layers = c.stages;
+  if (parts.layers.empty() && c.parts() == 1) parts.layers = {static_cast<std::int64_t>(count)};
+  if (parts.layers.empty()) {
+    std::vector<double> seconds;
+    for (const LayerCost& layer : profile.layers) seconds.push_back(whole(layer));
+    std::vector<std::int64_t>& known = by_time_[{c.layer, c.parts()}];
+    if (known.empty())
+      known = cut_layers(seconds, c.parts(), [](std::size_t, std::size_t, std::size_t) { return true; });
+    parts.layers = known;
+    std::size_t at = 0;
+    bool all = !known.empty();
+    for (std::size_t p = 0; p < known.size() && all; at += static_cast<std::size_t>(known[p++]))
+      all = fits(p, at, at + static_cast<std::size_t>(known[p]));
+    // Another cut may fit; where the whole does not, none does.
+    if (!all) {
+      if (states[count] <= limit_ * c.pp)
+        if (const auto other = cut_layers(seconds, c.parts(), fits); !other.empty()) parts.layers = other;
+    }
+  }
+  std::size_t at = 0;
+  for (const std::int64_t layers : parts.layers) {
+    parts.cost.push_back(part_of(at, at + static_cast<std::size_t>(layers)));
+    at += static_cast<std::size_t>(layers);
+  }
+  return parts;
+}
+
+Estimate Estimator::of(const Candidate& c, const Profile& profile) {
+  const Parts parts = cut(c, profile);
+  const auto m = static_cast<double>(micro_batches(c));
+  const auto chunks = static_cast<double>(c.pp > 1 ? c.pipeline.chunks : 1);
+  // Ranks of a CPU share its cores; the layers' costs are those of one.
+  double crowd = 1;
+  if (cluster_.device.kind == "cpu") {
+    const auto here = static_cast<double>(std::min<std::int64_t>(cluster_.node.devices, c.ranks()));
+    crowd = here / static_cast<double>(std::max<std::int64_t>(1, cluster_.node.cores)) * cluster_.node.busy_slowdown;
+  }
+  const Spread replicas = spread_of(cluster_, c.dp, c.layer.tp);
+  const auto took = [&](Collective collective, double bytes) {
+    if (c.dp == 1 || bytes <= 0) return 0.0;
+    const simulator::Duration d =
+        simulator::collective_time(cluster_, collective, bytes, replicas, comm::Algorithm::automatic);
+    return d.latency + d.busy;
+  };
+  Estimate estimate;
+  estimate.stages = parts.layers;
+  double sum = 0, largest = 0, exposed = 0, update = 0, weight_gradients = 0, message = 0;
+  for (int stage = 0; stage < c.pp; ++stage) {
+    LayerCost own;
+    double transient = 0;
+    for (std::size_t p = static_cast<std::size_t>(stage); p < parts.cost.size(); p += static_cast<std::size_t>(c.pp)) {
+      const LayerCost& part = parts.cost[p];
+      transient = std::max(transient, part.transient);
+      add(own, part, true);
+    }
+    const double states = state_bytes(own.state, c);
+    estimate.least_bytes = std::max(estimate.least_bytes, states + own.saved * held(c, stage) / chunks);
+    estimate.bytes = std::max(estimate.bytes, states + own.saved * held(c, stage) / chunks + transient);
+    double seconds = whole(own) * crowd;
+    // Gradients and weights between replicas: what backward does not hide.
+    const double backward = (own.backward + own.weight_gradient) * crowd;
+    const double low = own.state.weights;
+    double after = 0;
+    const double hidden = overlap_ ? 0.8 * backward : 0;
+    if (c.zero == 0) {
+      after = std::max(0.0, took(Collective::all_reduce, own.state.gradients) - hidden);
+    } else if (c.zero == 1) {
+      after = std::max(0.0, took(Collective::reduce_scatter, own.state.gradients) - hidden) +
+              took(Collective::all_gather, low);
+    } else {
+      const double scatter = took(Collective::reduce_scatter, own.state.gradients);
+      const double gather = took(Collective::all_gather, low);
+      if (c.zero == 2) {
+        seconds += overlap_ ? std::max(0.0, scatter - hidden) : scatter;
+        after = gather;
+      } else {
+        const double moved = scatter + 2 * gather;
+        seconds = overlap_ ? std::max(seconds * 1.05, moved) + gather / static_cast<double>(profile.layers.size())
+                           : seconds + moved;
+      }
+    }
+    const double bytes = own.state.masters + own.state.weights + own.state.gradients + own.state.optimizer;
+    update = std::max(update, profile.update_per_byte * bytes * (c.zero > 0 ? 1.0 / c.dp : 1) * crowd);
+    exposed = std::max(exposed, after);
+    sum += seconds;
+    if (seconds > largest) {
+      largest = seconds;
+      weight_gradients = own.weight_gradient * crowd;
+    }
+    if (stage + 1 < c.pp && !parts.cost.empty()) {
+      const Spread next = spread_of(cluster_, 2, c.dp * c.layer.tp);
+      const simulator::Duration d =
+          simulator::message_time(cluster_, parts.cost[static_cast<std::size_t>(stage)].message, next);
+      message = std::max(message, d.latency + d.busy);
+    }
+  }
+  const double others = sum - largest;
+  estimate.seconds = m * largest;
+  if (c.pp > 1) {
+    switch (c.pipeline.kind) {
+      case Kind::sequential: estimate.seconds = m * sum; break;
+      case Kind::interleaved:
+        estimate.seconds += others / chunks;
+        // A round that is not full takes as long as one that is.
+        estimate.seconds += (std::ceil(m / c.pp) * c.pp - m) * largest / chunks;
+        break;
+      case Kind::zero_bubble:
+      case Kind::zero_bubble_auto: estimate.seconds += std::max(0.0, others - 2 * (c.pp - 1) * weight_gradients); break;
+      default: estimate.seconds += others;
+    }
+    estimate.seconds += 2 * (c.pp - 1) * message;
+    if (c.pipeline.kind == Kind::interleaved) estimate.seconds += 2 * (c.pp - 1) * (chunks - 1) * message;
+  }
+  estimate.seconds += exposed + update + cluster_.step;
+  return estimate;
+}
+
+}  // namespace trireme::planner

@@ -1,0 +1,223 @@
+#include "trireme/planner/profile.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "trireme/compiler/graph_passes.h"
+#include "trireme/core/error.h"
+#include "trireme/ops/collective/collective.h"
+#include "trireme/passes/chain.h"
+#include "trireme/passes/saved_values.h"
+#include "trireme/passes/stage.h"
+#include "trireme/planner/remat_plan.h"
+#include "trireme/simulator/collective_time.h"
+#include "trireme/simulator/kernel.h"
+
+namespace trireme::planner {
+namespace {
+
+using ir::Graph;
+using ir::index;
+using ir::kNone;
+using ir::Node;
+using simulator::Spread;
+
+double bytes_of(const ir::Types& types) {
+  double bytes = 0;
+  for (const TensorType& type : types)
+    if (type.present) bytes += static_cast<double>(type.bytes());
+  return bytes;
+}
+
+class Profiler {
+ public:
+  Profiler(const ir::Module& module, const compiler::Plan& plan, const cluster::Cluster& cluster, std::size_t layers)
+      : module_(module), micro_(module.graph("micro")), plan_(plan), cluster_(cluster) {
+    profile_.layers.resize(layers);
+    const int tp = plan.mesh.ranks();
+    const auto here = static_cast<int>(cluster.node.devices);
+    spread_ = {tp, std::max(1, (tp + here - 1) / here)};
+  }
+
+  Profile run() {
+    add_times();
+    add_saved();
+    add_states();
+    add_update();
+    return std::move(profile_);
+  }
+
+ private:
+  LayerCost& layer(std::int32_t stage) { return profile_.layers[std::min(index(stage), profile_.layers.size() - 1)]; }
+
+  double seconds(const Graph& graph, const Node& node) const {
+    if (node.op->traits.view) return 0;
+    const ir::Types inputs = graph.input_types(node);
+    const ir::Types outputs = graph.output_types(node);
+    if (node.op->traits.collective) {
+      comm::Collective kind = comm::Collective::all_to_all;
+      double bytes = bytes_of(inputs);
+      if (node.op->name == ops::kAllReduce) kind = comm::Collective::all_reduce;
+      if (node.op->name == ops::kReduceScatter) kind = comm::Collective::reduce_scatter;
+      if (node.op->name == ops::kAllGather) {
+        kind = comm::Collective::all_gather;
+        bytes = bytes_of(outputs);
+      }
+      const simulator::Duration d = simulator::collective_time(cluster_, kind, bytes, spread_, plan_.allreduce);
+      return d.latency + d.busy;
+    }
+    const simulator::Kernel kernel = simulator::kernel_of(*node.op, inputs, outputs, node.attributes);
+    return simulator::kernel_seconds(kernel, cluster_.device, cluster_.current(), plan_.threads);
+  }
+
+  void add_times() {
+    for (const Node& node : micro_.nodes) {
+      LayerCost& own = layer(node.stage);
+      const double t = seconds(micro_, node);
+      if (node.op->traits.collective) own.communication += t;
+      switch (node.phase) {
+        case ir::Phase::forward: own.forward += t; break;
+        case ir::Phase::input_gradient: own.backward += t; break;
+        case ir::Phase::weight_gradient: own.weight_gradient += t; break;
+        case ir::Phase::update: break;
+      }
+      own.transient = std::max(own.transient, bytes_of(micro_.input_types(node)) + bytes_of(micro_.output_types(node)));
+    }
+    // What crosses from one layer to the next.
+    const ir::Uses uses(micro_);
+    for (std::size_t v = 0; v < micro_.values.size(); ++v) {
+      const std::int32_t producer = uses.producer[v];
+      if (producer == kNone || micro_.nodes[index(producer)].phase != ir::Phase::forward) continue;
+      const std::int32_t from = micro_.nodes[index(producer)].stage;
+      const auto crosses = [&](std::int32_t reader) {
+        const Node& node = micro_.nodes[index(reader)];
+        return node.phase == ir::Phase::forward && node.stage > from;
+      };
+      if (std::any_of(uses.consumers[v].begin(), uses.consumers[v].end(), crosses))
+        layer(from).message += static_cast<double>(micro_.values[v].type.bytes());
+    }
+  }
+
+  void add_saved() {
+    for (const passes::SavedValue& saved : passes::saved_values(micro_))
+      layer(micro_.nodes[index(saved.producer)].stage).saved +=
+          static_cast<double>(micro_.value(saved.value).type.bytes());
+  }
+
+  // By the layers whose nodes read a parameter or one of its copies; the first has it, the others have it too.
+  void add_states() {
+    std::map<std::string, std::set<std::int32_t>> readers;
+    std::set<std::string> copied;
+    for (const ir::State& state : module_.states)
+      if (!state.derived_from.empty()) copied.insert(state.derived_from);
+    const auto parameter = [&](const ir::State& state) {
+      if (!state.derived_from.empty()) return state.derived_from;
+      return state.name.substr(0, state.name.find('/'));
+    };
+    for (const Node& node : micro_.nodes)
+      for (const ir::ValueId id : node.inputs)
+        if (id != kNone && micro_.value(id).kind == ir::ValueInfo::Kind::state)
+          readers[parameter(module_.state(micro_.value(id).state))].insert(node.stage);
+    for (const ir::State& state : module_.states) {
+      const auto found = readers.find(parameter(state));
+      if (found == readers.end()) continue;
+      const auto bytes = static_cast<double>(state.storage_bytes());
+      StateBytes own;
+      if (state.category == ir::Category::gradients) own.gradients = bytes;
+      if (state.category == ir::Category::optimizer) own.optimizer = bytes;
+      if (state.category == ir::Category::weights) (copied.contains(state.name) ? own.masters : own.weights) = bytes;
+      bool first = true;
+      for (const std::int32_t stage : found->second) {
+        (first ? layer(stage).state : layer(stage).tied) += own;
+        first = false;
+      }
+    }
+  }
+
+  void add_update() {
+    if (!module_.has_graph("update")) return;
+    double time = 0;
+    const Graph& update = module_.graph("update");
+    for (const Node& node : update.nodes)
+      if (!node.op->traits.collective) time += seconds(update, node);
+    const StateBytes all = profile_.total().state;
+    const double bytes = all.masters + all.weights + all.gradients + all.optimizer;
+    if (bytes > 0) profile_.update_per_byte = time / bytes;
+  }
+
+  const ir::Module& module_;
+  const Graph& micro_;
+  const compiler::Plan& plan_;
+  const cluster::Cluster& cluster_;
+  Spread spread_;
+  Profile profile_;
+};
+
+}  // namespace
+
+StateBytes& StateBytes::operator+=(const StateBytes& other) {
+  masters += other.masters;
+  weights += other.weights;
+  gradients += other.gradients;
+  optimizer += other.optimizer;
+  return *this;
+}
+
+LayerCost Profile::total() const {
+  LayerCost sum;
+  for (const LayerCost& l : layers) {
+    sum.forward += l.forward;
+    sum.backward += l.backward;
+    sum.weight_gradient += l.weight_gradient;
+    sum.communication += l.communication;
+    sum.saved += l.saved;
+    sum.transient = std::max(sum.transient, l.transient);
+    sum.state += l.state;
+  }
+  return sum;
+}
+
+Profile extended(const Profile& one, const Profile& two, double further) {
+  Profile result = two;
+  const auto extend = [&](double LayerCost::*what) {
+    for (std::size_t i = 0; i < result.layers.size(); ++i)
+      result.layers[i].*what += further * (two.layers[i].*what - one.layers[i].*what);
+  };
+  for (double LayerCost::*what :
+       {&LayerCost::forward, &LayerCost::backward, &LayerCost::weight_gradient, &LayerCost::communication,
+        &LayerCost::saved, &LayerCost::transient, &LayerCost::message})
+    extend(what);
+  return result;
+}
+
+Profile profile_of(const compiler::Graphs& graphs, compiler::Plan plan, const RematPolicy& remat,
+                   const cluster::Cluster& cluster, std::int64_t layers) {
+  ir::Module module = graphs.module;
+  const bool recomputes = remat.kind != RematPolicy::Kind::none;
+  if (recomputes) plan.recompute.emplace();
+  compiler::graph_passes(graphs, plan).run(module, {.until = "autodiff"});
+  // Gradients, collectives and recomputed values belong to the layer of what they are made for.
+  const auto here = passes::count_layers(module.graph("micro"));
+  if (here > 1)
+    passes::Stage({.parts = static_cast<int>(here),
+                   .layers = std::vector<std::int64_t>(static_cast<std::size_t>(here), 1),
+                   .rates = passes::CostRates::of(plan.device)})
+        .run(module);
+  if (recomputes) {
+    compiler::graph_passes(graphs, plan).run(module, {.from = "autodiff", .until = "remat"});
+    const ir::Graph& micro = module.graph("micro");
+    const passes::Chain chain = passes::find_chain(micro);
+    plan.recompute = forgotten_names(micro, chain, plan_remat(chain, remat));
+  }
+  compiler::graph_passes(graphs, plan).run(module, {.from = recomputes ? "remat" : "autodiff", .until = "validate"});
+  Profile profile = Profiler(module, plan, cluster, static_cast<std::size_t>(std::max<std::int64_t>(1, here))).run();
+  if (layers > here) {
+    TRI_CHECK(here >= 3, "{} layers do not stand for {}", here, layers);
+    const LayerCost middle = profile.layers[static_cast<std::size_t>(here) / 2];
+    profile.layers.insert(profile.layers.begin() + 1, static_cast<std::size_t>(layers - here), middle);
+  }
+  return profile;
+}
+
+}  // namespace trireme::planner

@@ -1,0 +1,414 @@
+#include "trireme/planner/search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <future>
+#include <map>
+#include <set>
+
+#include "trireme/core/rng.h"
+
+namespace trireme::planner {
+namespace {
+
+// Candidates that are worked on at once. A constant: what is found does not depend on the machine's cores.
+constexpr std::size_t kAtOnce = 2;
+
+// As many plans are simulated as have so many instructions together, but not more than so many of each kind.
+constexpr std::size_t kInstructions = 400'000;
+constexpr std::size_t kMostFinalists = 24;
+
+// By how much the bound of a candidate's memory may be wrong: what is held by a schedule is a formula.
+constexpr double kSlack = 1.05;
+
+struct Ranked {
+  Candidate candidate;
+  Estimate estimate;
+};
+
+class Search {
+ public:
+  Search(const Problem& problem, const SearchOptions& options)
+      : problem_(problem),
+        options_(options),
+        estimator_(*problem.cluster, problem.space.batch, problem.limit, problem.overlap) {}
+
+  SearchResult run() {
+    std::vector<Candidate> all = enumerate(problem_.space);
+    result_.candidates = all.size();
+    if (problem_.own) all.insert(all.begin(), *problem_.own);
+    if (options_.method == Method::mcmc)
+      walk(all);
+    else
+      visit(all);
+    order();
+    score_finalists();
+    improve();
+    rank();
+    return std::move(result_);
+  }
+
+ private:
+  bool stopped() {
+    if (!result_.stopped && options_.stop && options_.stop()) result_.stopped = true;
+    return result_.stopped;
+  }
+
+  void report(const char* phase, std::size_t done, std::size_t total) {
+    if (options_.on_progress) options_.on_progress(phase, done, total, best_scored());
+  }
+
+  const Scored* best_scored() const {
+    const Scored* best = nullptr;
+    for (const Scored& s : scored_)
+      if (s.feasible() && (best == nullptr || s.value(options_.objective) < best->value(options_.objective))) best = &s;
+    return best;
+  }
+
+  // Those of `keys` that are not known yet, two at a time.
+  void learn(const std::vector<LayerKey>& keys) {
+    for (std::size_t i = 0; i < keys.size() && !stopped(); i += kAtOnce) {
+      report("costs of layers", i, keys.size());
+      std::vector<std::future<std::optional<Profile>>> work;
+      for (std::size_t k = i; k < std::min(i + kAtOnce, keys.size()); ++k)
+        work.push_back(std::async(std::launch::async, [&, k] { return problem_.profile(keys[k]); }));
+      for (std::size_t k = 0; k < work.size(); ++k) keep(keys[i + k], work[k].get());
+    }
+  }
+
+  const Profile* keep(const LayerKey& key, std::optional<Profile> profile) {
+    const auto at = profiles_.insert_or_assign(key, std::move(profile)).first;
+    if (at->second) bound(key, *at->second);
+    return at->second ? &*at->second : nullptr;
+  }
+
+  // The keys that a micro-batch's costs follow from: its own, or two smaller ones in whose proportion it grows.
+  std::vector<LayerKey> sources(const LayerKey& key) const {
+    LayerKey most = key;
+    most.micro_batch = problem_.proportional_from;
+    if (key.micro_batch <= most.micro_batch || most.micro_batch < 2) return {key};
+    LayerKey half = most;
+    half.micro_batch /= 2;
+    return {half, most};
+  }
+
+  const Profile* profile(const LayerKey& key) {
+    if (const auto known = profiles_.find(key); known != profiles_.end())
+      return known->second ? &*known->second : nullptr;
+    const std::vector<LayerKey> from = sources(key);
+    if (from.size() == 1) return keep(key, problem_.profile(key));
+    const Profile* half = profile(from[0]);
+    const Profile* most = profile(from[1]);
+    if (half == nullptr || most == nullptr) return keep(key, std::nullopt);
+    const double further = static_cast<double>(key.micro_batch - from[1].micro_batch) /
+                           static_cast<double>(from[1].micro_batch - from[0].micro_batch);
+    return keep(key, extended(*half, *most, further));
+  }
+
+  // What the kernels take, without anything between ranks, if all ranks could share the rows evenly.
+  void bound(const LayerKey& key, const Profile& profile) {
+    const LayerCost all = profile.total();
+    const double kernels = all.forward + all.backward + all.weight_gradient - all.communication;
+    const double rows = static_cast<double>(problem_.space.batch) / static_cast<double>(key.micro_batch);
+    const cluster::Cluster& c = *problem_.cluster;
+    const auto units =
+        static_cast<double>(c.device.kind == "cpu" ? std::max<std::int64_t>(1, c.node.cores) : problem_.space.ranks);
+    const double seconds = kernels * rows * key.tp / units;
+    if (result_.bound == 0 || seconds < result_.bound) result_.bound = seconds;
+  }
+
+  // Whether its memory is out of the question by the costs of a single row, whose saved bytes grow with the rows.
+  bool is_hopeless(const Candidate& candidate) {
+    LayerKey row = candidate.layer;
+    row.micro_batch = 1;
+    const Profile* one = problem_.limit > 0 ? profile(row) : nullptr;
+    if (one == nullptr) return false;
+    Profile grown = *one;
+    for (LayerCost& layer : grown.layers) layer.saved *= static_cast<double>(candidate.layer.micro_batch);
+    const Estimate estimate = estimator_.of(candidate, grown);
+    note_smallest(candidate, estimate);
+    return estimate.least_bytes > kSlack * problem_.limit;
+  }
+
+  void note_smallest(const Candidate& candidate, const Estimate& estimate) {
+    if (result_.smallest && estimate.least_bytes >= result_.smallest_bytes) return;
+    result_.smallest = candidate;
+    result_.smallest_bytes = estimate.least_bytes;
+  }
+
+  // Whether shardings of their own are quicker than the preset: often they come to the same.
+  bool gains(const LayerKey& key, const Profile& own) {
+    LayerKey preset = key;
+    preset.sharding = 0;
+    const Profile* usual = profile(preset);
+    if (usual == nullptr) return true;
+    const LayerCost a = own.total(), b = usual->total();
+    return a.forward + a.backward + a.weight_gradient < 0.999 * (b.forward + b.backward + b.weight_gradient);
+  }
+
+  // Nothing: it cannot be, or not fit.
+  std::optional<Ranked> estimated(Candidate candidate) {
+    if (is_hopeless(candidate)) {
+      ++result_.too_large;
+      return std::nullopt;
+    }
+    const Profile* own = profile(candidate.layer);
+    if (own == nullptr || candidate.parts() > std::ssize(own->layers)) return std::nullopt;
+    if (candidate.layer.sharding > 0 && !gains(candidate.layer, *own)) return std::nullopt;
+    Estimate estimate = estimator_.of(candidate, *own);
+    note_smallest(candidate, estimate);
+    if (problem_.limit > 0 && estimate.least_bytes > kSlack * problem_.limit) {
+      ++result_.too_large;
+      return std::nullopt;
+    }
+    ++result_.estimated;
+    if (candidate.pp > 1 && candidate.stages.empty()) candidate.stages = estimate.stages;
+    return Ranked{candidate, std::move(estimate)};
+  }
+
+  void visit(const std::vector<Candidate>& all) {
+    const auto missing = [&](const std::set<LayerKey>& wanted) {
+      std::vector<LayerKey> keys;
+      for (const LayerKey& key : wanted)
+        if (!profiles_.contains(key)) keys.push_back(key);
+      return keys;
+    };
+    std::set<LayerKey> rows, wanted;
+    for (const Candidate& c : all) {
+      LayerKey row = c.layer;
+      row.micro_batch = 1;
+      rows.insert(row);
+    }
+    learn(missing(rows));
+    for (const Candidate& c : all)
+      if (!stopped() && !is_hopeless(c))
+        for (const LayerKey& key : sources(c.layer)) wanted.insert(key);
+    learn(missing(wanted));
+    if (stopped()) return;
+    for (const Candidate& c : all)
+      if (std::optional<Ranked> ranked = estimated(c)) ranked_.push_back(std::move(*ranked));
+  }
+
+  // A Markov chain by Metropolis' rule over the logarithm of the estimates, cooling: a move goes to a candidate that
+  // differs in as little as there is, or now and then to any.
+  void walk(const std::vector<Candidate>& all) {
+    if (all.empty()) return;
+    SplitMix random(options_.seed);
+    const auto any = [&](std::size_t count) {
+      return std::min(count - 1, static_cast<std::size_t>(random.unit() * static_cast<double>(count)));
+    };
+    std::map<std::size_t, std::optional<double>> known;
+    const auto cost = [&](std::size_t i) {
+      const auto [at, fresh] = known.try_emplace(i);
+      if (fresh)
+        if (std::optional<Ranked> ranked = estimated(all[i])) {
+          at->second = std::log(ranked->estimate.seconds);
+          ranked_.push_back(std::move(*ranked));
+        }
+      return at->second;
+    };
+    std::optional<std::size_t> at;
+    for (int move = 0; move < options_.moves && !stopped(); ++move) {
+      if (move % 256 == 0)
+        report("Markov chain", static_cast<std::size_t>(move), static_cast<std::size_t>(options_.moves));
+      constexpr double kJump = 0.2;
+      std::size_t to = any(all.size());
+      // Of a few, the one with the most in common.
+      if (at && random.unit() > kJump)
+        for (int tries = 0; tries < 32; ++tries)
+          if (const std::size_t other = any(all.size());
+              other != *at && difference(all[other], all[*at]) < difference(all[to], all[*at]))
+            to = other;
+      const auto there = cost(to);
+      if (!there) continue;
+      const double heat = 0.3 * (1 - static_cast<double>(move) / options_.moves) + 1e-3;
+      const auto here = at ? cost(*at) : std::nullopt;
+      if (!here || *there < *here || random.unit() < std::exp((*here - *there) / heat)) at = to;
+    }
+    for (std::size_t i = 0; i < all.size() && !stopped(); ++i)
+      if (is_well_known(all[i], problem_.space)) cost(i);
+  }
+
+  static int difference(const Candidate& a, const Candidate& b) {
+    return (a.pp != b.pp) + (a.dp != b.dp) + (a.zero != b.zero) + (a.pipeline != b.pipeline) +
+           (a.layer.tp != b.layer.tp) + (a.layer.sequence != b.layer.sequence) +
+           (a.layer.micro_batch != b.layer.micro_batch) + (a.layer.remat != b.layer.remat) +
+           (a.layer.sharding != b.layer.sharding);
+  }
+
+  double value(const Ranked& r) const {
+    switch (options_.objective) {
+      case Objective::time: return r.estimate.seconds;
+      case Objective::cost: return r.estimate.seconds * r.candidate.ranks();
+      case Objective::memory: break;
+    }
+    return r.estimate.bytes;
+  }
+
+  void order() {
+    std::stable_sort(ranked_.begin(), ranked_.end(),
+                     [&](const Ranked& a, const Ranked& b) { return value(a) < value(b); });
+  }
+
+  bool known(const Candidate& c) const {
+    return std::any_of(scored_.begin(), scored_.end(), [&](const Scored& s) { return s.candidate == c; });
+  }
+
+  // Whether its memory is worth compiling for: what was scored says by how much the estimates are off.
+  bool may_fit(const Estimate& estimate) const {
+    return problem_.limit <= 0 || estimate.bytes * least_ratio_ <= problem_.limit;
+  }
+
+  // Compiles and simulates several at once. Gives how many of them will do.
+  std::size_t score(const std::vector<Ranked>& all) {
+    std::vector<std::future<Scored>> work;
+    for (const Ranked& ranked : all)
+      work.push_back(std::async(std::launch::async, [&] { return problem_.score(ranked.candidate); }));
+    std::size_t feasible = 0;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      Scored s = work[i].get();
+      s.candidate = all[i].candidate;
+      s.estimated = all[i].estimate.seconds;
+      if (s.refused.empty()) {
+        const double ratio = static_cast<double>(s.bytes) / all[i].estimate.bytes;
+        least_ratio_ = std::min(least_ratio_, ratio);
+      }
+      feasible += s.feasible() ? 1 : 0;
+      instructions_ = std::max(instructions_, s.instructions);
+      scored_.push_back(std::move(s));
+    }
+    return feasible;
+  }
+
+  bool is_new(const Ranked& r) const { return !known(r.candidate) && may_fit(r.estimate); }
+
+  // How many are worth simulating, by what the first of them took.
+  std::size_t worth() const {
+    const auto asked = static_cast<std::size_t>(options_.finalists);
+    if (instructions_ == 0) return asked;
+    return std::max(asked, std::min(kMostFinalists, kInstructions / instructions_));
+  }
+
+  // Of `from`, in order, until so many will do; gives up after `most`.
+  void score_some(const std::vector<const Ranked*>& from, std::size_t enough, std::size_t most) {
+    std::size_t feasible = 0;
+    std::size_t tried = 0;
+    for (std::size_t i = 0; i < from.size() && feasible < enough && tried < most && !stopped();) {
+      std::vector<Ranked> next;
+      for (; i < from.size() && next.size() < std::min(kAtOnce, enough - feasible); ++i)
+        if (is_new(*from[i])) next.push_back(*from[i]);
+      if (next.empty()) break;
+      report("simulating", feasible, enough);
+      tried += next.size();
+      feasible += score(next);
+    }
+  }
+
+  void score_finalists() {
+    const auto enough = static_cast<std::size_t>(options_.finalists);
+    std::vector<const Ranked*> all;
+    for (const Ranked& r : ranked_) all.push_back(&r);
+    score_some(all, std::min(enough, kAtOnce), 4 * enough);
+    const auto good = [&] {
+      return static_cast<std::size_t>(
+          std::count_if(scored_.begin(), scored_.end(), [](const Scored& s) { return s.feasible(); }));
+    };
+    if (good() < worth()) score_some(all, worth() - good(), 4 * worth());
+    // By the estimates nothing fits: the smallest are compiled, which is exact.
+    if (good() == 0 && !stopped()) {
+      std::stable_sort(all.begin(), all.end(),
+                       [](const Ranked* a, const Ranked* b) { return a->estimate.bytes < b->estimate.bytes; });
+      least_ratio_ = 0;
+      score_some(all, 1, 4);
+    }
+    // The best of each well-known kind, and the configuration's own.
+    constexpr int kKinds = 3;
+    for (int kind = 0; kind < kKinds; ++kind) {
+      std::vector<const Ranked*> own;
+      bool done = false;
+      for (const Ranked& r : ranked_) {
+        const Candidate& c = r.candidate;
+        const int its = c.pp == 1 && c.layer.tp == 1 ? (c.zero == 0 ? 0 : 1) : 2;
+        if (its != kind || !is_well_known(c, problem_.space)) continue;
+        if (own.empty() && known(c)) done = true;
+        own.push_back(&r);
+      }
+      if (!done) score_some(own, 1, 3);
+    }
+    if (problem_.own && !known(*problem_.own) && !stopped())
+      for (const Ranked& r : ranked_) {
+        Candidate same = r.candidate;
+        same.stages = problem_.own->stages;
+        if (same != *problem_.own) continue;
+        score({{same, r.estimate}});
+        break;
+      }
+    report("simulating", enough, enough);
+  }
+
+  // Estimates are off by more than neighbours differ: what is one choice away from the winner is simulated too, while
+  // that helps.
+  void improve() {
+    std::size_t left = worth();
+    for (bool better = true; better && left > 0 && !stopped();) {
+      const Scored* best = best_scored();
+      if (best == nullptr) return;
+      const Candidate center = best->candidate;
+      const double before = best->value(options_.objective);
+      const double off = best->seconds / best->estimated;
+      std::vector<const Ranked*> near;
+      for (const Ranked& r : ranked_)
+        if (difference(r.candidate, center) == 1 && is_new(r) &&
+            (options_.objective == Objective::memory || r.estimate.seconds * off < 1.15 * best->seconds))
+          near.push_back(&r);
+      const std::size_t scored = scored_.size();
+      score_some(near, std::min<std::size_t>(left, 4), left);
+      left -= std::min(left, scored_.size() - scored);
+      better = best_scored()->value(options_.objective) < before;
+    }
+    cut_finer();
+  }
+
+  // Stages may also be cut within a layer, as the compiler balances them.
+  void cut_finer() {
+    const Scored* best = best_scored();
+    if (best == nullptr || best->candidate.pp == 1 || !problem_.space.stages.empty() || stopped()) return;
+    Ranked finer{best->candidate, {}};
+    finer.candidate.stages.clear();
+    finer.estimate.seconds = best->estimated;
+    finer.estimate.bytes = static_cast<double>(best->bytes);
+    if (!known(finer.candidate)) score({finer});
+  }
+
+  void rank() {
+    for (Scored& s : scored_) (s.feasible() ? result_.best : result_.others).push_back(std::move(s));
+    std::stable_sort(result_.best.begin(), result_.best.end(), [&](const Scored& a, const Scored& b) {
+      return a.value(options_.objective) < b.value(options_.objective);
+    });
+  }
+
+  const Problem& problem_;
+  const SearchOptions& options_;
+  Estimator estimator_;
+  std::map<LayerKey, std::optional<Profile>> profiles_;
+  std::vector<Ranked> ranked_;
+  std::vector<Scored> scored_;
+  double least_ratio_ = 1;
+  std::size_t instructions_ = 0;  // of the longest that was scored
+  SearchResult result_;
+};
+
+}  // namespace
+
+double Scored::value(Objective objective) const {
+  switch (objective) {
+    case Objective::time: return seconds;
+    case Objective::cost: return seconds * (price > 0 ? price : candidate.ranks());
+    case Objective::memory: break;
+  }
+  return static_cast<double>(bytes);
+}
+
+SearchResult search(const Problem& problem, const SearchOptions& options) { return Search(problem, options).run(); }
+
+}  // namespace trireme::planner

@@ -1,0 +1,176 @@
+#include "trireme/train/prune.h"
+
+#include <algorithm>
+#include <set>
+
+#include "trireme/core/error.h"
+#include "trireme/ir/axes.h"
+#include "trireme/train/compile.h"
+
+namespace trireme::train {
+namespace {
+
+// A run that is to be extended says so by decay_steps.
+std::int64_t planned_steps(const Config& config) {
+  return config.train.decay_steps > 0 ? config.train.decay_steps : config.train.steps;
+}
+
+std::int64_t begin_of(const Config& config) {
+  return config.prune.begin > 0 ? config.prune.begin : std::max<std::int64_t>(1, planned_steps(config) / 4);
+}
+
+std::int64_t end_of(const Config& config) {
+  return config.prune.end > 0 ? config.prune.end : std::max(begin_of(config), planned_steps(config) * 3 / 4);
+}
+
+// Counted from 0.
+std::vector<std::int64_t> pruning_steps(const Config& config) {
+  const PruneConfig& prune = config.prune;
+  std::vector<std::int64_t> steps;
+  switch (prune.schedule.kind()) {
+    case PruneSchedule::oneshot: steps = {begin_of(config)}; break;
+    case PruneSchedule::gradual:
+      for (std::int64_t at = begin_of(config); at <= end_of(config); at += prune.every) steps.push_back(at);
+      break;
+    case PruneSchedule::iterative:
+      for (std::int64_t round = 0; round < prune.rounds; ++round)
+        steps.push_back(begin_of(config) + round * prune.every);
+      break;
+  }
+  return steps;
+}
+
+bool rewinds(const Config& config) {
+  return config.prune.schedule == PruneSchedule::iterative && config.prune.rewind >= 0;
+}
+
+}  // namespace
+
+std::optional<passes::DimensionGroup::Kind> slices_of(const Choice<PrunePattern>& pattern) {
+  switch (pattern.kind()) {
+    case PrunePattern::heads: return passes::DimensionGroup::Kind::heads;
+    case PrunePattern::neurons: return passes::DimensionGroup::Kind::neurons;
+    case PrunePattern::channels: return passes::DimensionGroup::Kind::channels;
+    case PrunePattern::unstructured:
+    case PrunePattern::two_of_four:
+    case PrunePattern::blocks: break;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> prunable_parameters(const compiler::Graphs& graphs) {
+  const ir::Graph& micro = graphs.module.graph("micro");
+  std::set<ir::StateId> weights, others;
+  for (const ir::Node& node : micro.nodes)
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] == ir::kNone) continue;
+      const ir::ValueInfo& value = micro.value(node.inputs[i]);
+      if (value.kind != ir::ValueInfo::Kind::state || !graphs.module.state(value.state).trained) continue;
+      const bool product = (node.op->name == "matmul" || node.op->name == "conv2d") && i == 1;
+      (product && value.type.shape.rank() > 1 ? weights : others).insert(value.state);
+    }
+  std::vector<std::string> names;
+  for (const ir::StateId id : weights)
+    if (!others.contains(id)) names.push_back(graphs.module.state(id).name);
+  return names;
+}
+
+passes::Prune::Options pruning(const Config& config, const compiler::Graphs& graphs) {
+  const PruneConfig& prune = config.prune;
+  passes::Prune::Options options;
+  switch (prune.method.kind()) {
+    case Prune::none: fail("there is nothing to prune by");
+    case Prune::magnitude: options.score = passes::Prune::Score::magnitude; break;
+    case Prune::movement: options.score = passes::Prune::Score::movement; break;
+    case Prune::random: options.score = passes::Prune::Score::random; break;
+  }
+  options.sparsity = prune.sparsity;
+  options.ramp = prune.schedule == PruneSchedule::iterative ? "geometric" : "cubic";
+  options.steps = pruning_steps(config);
+  options.prunings = std::ssize(options.steps);
+  options.rewind = rewinds(config);
+  options.remembered = std::max<std::int64_t>(0, prune.rewind - 1);
+  if (const auto kind = slices_of(prune.pattern)) {
+    for (const passes::DimensionGroup& found : passes::dimension_groups(graphs.module, graphs.module.graph("micro"))) {
+      if (found.kind != *kind) continue;
+      passes::Prune::Group group;
+      group.slices = found.slices;
+      for (const passes::DimensionGroup::Member& member : found.members)
+        if (member.trained) group.members.push_back({member.state, member.dim, member.repeat});
+      options.groups.push_back(std::move(group));
+    }
+    if (options.groups.empty())
+      refuse("prune.pattern = \"{}\": model.family = \"{}\" has no {}; the nearest is \"{}\"", prune.pattern,
+             config.model.family, passes::name_of(*kind),
+             *kind == passes::DimensionGroup::Kind::neurons ? "channels" : "neurons");
+    return options;
+  }
+  options.parameters = prunable_parameters(graphs);
+  if (prune.pattern == PrunePattern::two_of_four) {
+    options.keep = 2;
+    options.of = 4;
+    for (const std::string& name : options.parameters) {
+      const Shape& shape = graphs.module.state(graphs.module.find_state(name)).type.shape;
+      if (shape.back() % 4 != 0)
+        refuse(
+            "prune.pattern = \"2:4\" takes two of each four elements along the sums, and those of '{}' {} are no "
+            "multiple "
+            "of 4; choose another model.width or model.ffn, or prune.pattern = \"unstructured\"",
+            name, shape.str());
+    }
+  }
+  return options;
+}
+
+void check_pruning(const Config& config) {
+  const PruneConfig& prune = config.prune;
+  if (prune.method == Prune::none) {
+    for (const char* key : {"prune.sparsity", "prune.pattern", "prune.schedule", "prune.begin", "prune.end",
+                            "prune.every", "prune.rounds", "prune.rewind"})
+      if (config.is_given(key) && value_text(config, key) != value_text(Config{}, key))
+        refuse("{} = {} belongs to pruning, and prune.method is \"none\"; the nearest is prune.method = \"magnitude\"",
+               key, value_text(config, key));
+    return;
+  }
+  const std::string given = fmt::format("prune.method = \"{}\"", prune.method);
+  if (prune.pattern == PrunePattern::blocks)
+    refuse(
+        "prune.pattern = \"blocks\" takes layers out of a trained model: `trireme compress FROM --out RUN "
+        "--prune blocks:0.25`; while training, \"heads\", \"neurons\" and \"channels\" are there");
+  const std::vector<std::int64_t> steps = pruning_steps(config);
+  if (config.train.steps > 0 && (steps.empty() || steps.back() >= std::max(config.train.steps, planned_steps(config))))
+    refuse("prune.{} = {}: the last pruning would be in step {}, and train.steps = {}; the latest is step {}",
+           prune.schedule == PruneSchedule::gradual ? "end" : "begin",
+           prune.schedule == PruneSchedule::gradual ? end_of(config) : begin_of(config),
+           steps.empty() ? 0 : steps.back() + 1, config.train.steps, config.train.steps);
+  if (prune.pattern == PrunePattern::two_of_four) {
+    if (prune.schedule != PruneSchedule::oneshot)
+      refuse("prune.pattern = \"2:4\" is reached at once; the nearest is prune.schedule = \"oneshot\"");
+    if (prune.sparsity != 0.5)
+      refuse("prune.pattern = \"2:4\" leaves two of four, prune.sparsity = {}; the nearest is 0.5", prune.sparsity);
+  }
+  if (rewinds(config) && prune.rewind > begin_of(config))
+    refuse("prune.rewind = {} must be a step before the first pruning, prune.begin = {}", prune.rewind,
+           begin_of(config));
+  if (config.parallel.server != Server::none)
+    refuse("{} does not go with parallel.server = \"{}\", whose updates are the servers'; the nearest is \"none\"",
+           given, config.parallel.server);
+  const Compress compress = config.parallel.compress.kind();
+  if (compress == Compress::topk || compress == Compress::onebit)
+    refuse("{} does not go with parallel.compress = \"{}\", which has an update of its own; the nearest is \"int8\"",
+           given, config.parallel.compress);
+  const std::string& pipeline = config.parallel.pipeline.text();
+  if (pipeline.starts_with("pipedream") && config.parallel.mesh.find("pp=") != std::string::npos)
+    refuse("{} does not go with parallel.pipeline = \"{}\", whose stages update apart; the nearest is \"1f1b\"", given,
+           pipeline);
+}
+
+std::int64_t scheduled_step(const Config& config, std::int64_t step) {
+  if (config.prune.method == Prune::none || !rewinds(config)) return step;
+  for (const std::int64_t at : pruning_steps(config))
+    if (step > at && step <= at + config.prune.every) return config.prune.rewind + step - at - 1;
+  const std::vector<std::int64_t> steps = pruning_steps(config);
+  return step > steps.back() ? config.prune.rewind + step - steps.back() - 1 : step;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,25 @@
+#pragma once
+#include "trireme/compiler/graphs.h"
+#include "trireme/passes/dimension_groups.h"
+#include "trireme/passes/prune.h"
+#include "trireme/train/config.h"
+
+namespace trireme::train {
+
+// What [prune] asks for, of a model's graphs: which parameters, in which steps. prune.method is not "none".
+passes::Prune::Options pruning(const Config& config, const compiler::Graphs& graphs);
+
+// The weights of products and convolutions, in order: what is pruned element by element. Embeddings, an output layer
+// that shares their table, norms and biases are not.
+std::vector<std::string> prunable_parameters(const compiler::Graphs& graphs);
+
+// The kind of slices that a structured pattern takes out; nothing for the others.
+std::optional<passes::DimensionGroup::Kind> slices_of(const Choice<PrunePattern>& pattern);
+
+// Refuses, by key, what does not go together.
+void check_pruning(const Config& config);
+
+// The step whose learning rate a step has: rounds that begin with rewound weights repeat the schedule from there.
+std::int64_t scheduled_step(const Config& config, std::int64_t step);
+
+}  // namespace trireme::train

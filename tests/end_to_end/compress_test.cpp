@@ -1,0 +1,239 @@
+// Smaller models as a person makes them: weights in few bits, GGUF files.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "end_to_end/program.h"
+#include "support/source_dir.h"
+#include "trireme/io/checkpoint_reader.h"
+#include "trireme/io/safetensors.h"
+
+namespace trireme::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kFolders = source_dir() + "/tests/huggingface/";
+
+class Compress : public Program {
+ protected:
+  static constexpr int kContext = 32;
+  // A model of 64 features, trained on text that has something to learn.
+  void train(const std::vector<std::string>& more = {}) const {
+    std::string text;
+    unsigned state = 1;
+    for (int word = 0; word < 6000; ++word) {
+      state = state * 1103515245 + 12345;
+      constexpr const char* kWords[] = {"oar ", "hull ", "stern ", "keel ", "bow\n", "the ", "rows ", "of "};
+      text += kWords[(state >> 16) % 8];
+      if ((state >> 20) % 3 == 0) text += kWords[(state >> 16) % 8];
+    }
+    write("ships.txt", text);
+    std::vector<std::string> words = {"train",
+                                      "tiny.toml",
+                                      "--output.dir=run",
+                                      "--data.text=ships.txt",
+                                      "--model.width=64",
+                                      "--model.layers=2",
+                                      "--train.steps=60",
+                                      "--train.batch=8",
+                                      "--model.context=" + std::to_string(kContext)};
+    words.insert(words.end(), more.begin(), more.end());
+    done(words);
+  }
+  double loss(const std::string& run) const {
+    return nlohmann::json::parse(done({"eval", "--from", run, "--json"}).out)["loss"].get<double>();
+  }
+  std::string continued(const std::string& run) const {
+    return done(
+               {"generate", "--from", run, "--prompt-tokens", "116,104,101,32", "--tokens", "24", "--temperature", "0"})
+        .out;
+  }
+  void compress(const std::string& out, const std::vector<std::string>& more) const {
+    std::vector<std::string> words = {"compress", "run", "--out", out, "--decode", "0"};
+    words.insert(words.end(), more.begin(), more.end());
+    done(words);
+  }
+  // Bytes of all that is saved.
+  std::size_t stored(const std::string& run, std::int64_t step = 0) const {
+    const io::CheckpointReader checkpoint(folder() / run / "checkpoints" / step_name(step));
+    std::size_t bytes = 0;
+    for (const io::CheckpointTensor& tensor : checkpoint.tensors()) bytes += tensor.type.bytes();
+    return bytes;
+  }
+};
+
+TEST_F(Compress, EightBitsAreWithinHalfAPercent) {
+  train();
+  compress("small", {"--weights", "int8"});
+  EXPECT_LT(std::abs(std::exp(loss("small") - loss("run")) - 1), 0.005);
+  EXPECT_EQ(std::ranges::count(continued("small"), ','), 23);
+  const io::CheckpointReader checkpoint(folder() / "small" / "checkpoints" / step_name(0));
+  EXPECT_EQ(checkpoint.at("blocks.0.mlp.up.weight/codes").type, (TensorType{DType::i8, {256, 64}}));
+  EXPECT_EQ(checkpoint.at("wte.weight/scale").type, (TensorType{DType::f32, {256, 1}}));
+  EXPECT_EQ(checkpoint.find("blocks.0.mlp.up.weight"), nullptr);
+}
+
+TEST_F(Compress, FourBitsAreSmallerAndCompensationHelps) {
+  train();
+  const double exact = loss("run");
+  compress("small", {"--weights", "int8"});
+  compress("nearest", {"--weights", "int4", "--calibrate", "0"});
+  compress("compensated", {"--weights", "int4", "--calibrate", "32"});
+  compress("grouped", {"--weights", "int4:32", "--calibrate", "32"});
+  const double nearest = loss("nearest") - exact, compensated = loss("compensated") - exact;
+  EXPECT_GT(nearest, 0);
+  EXPECT_LT(compensated, 0.5 * nearest);
+  EXPECT_LT(stored("compensated"), stored("small") * 7 / 10);
+  EXPECT_LT(loss("grouped") - exact, 0.5 * nearest);
+}
+
+TEST_F(Compress, BitsByName) {
+  train();
+  compress("mixed", {"--weights", "int4", "--bits", "blocks.0.*=8", "*.down.weight=4:64", "wte.*=full"});
+  const io::CheckpointReader checkpoint(folder() / "mixed" / "checkpoints" / step_name(0));
+  EXPECT_EQ(checkpoint.at("blocks.0.attn.qkv.weight/codes").type.dtype, DType::i8);
+  EXPECT_EQ(checkpoint.at("blocks.1.attn.qkv.weight/codes").type, (TensorType{DType::u8, {192, 32}}));
+  EXPECT_EQ(checkpoint.at("blocks.1.mlp.down.weight/scale").type, (TensorType{DType::f32, {64, 4}}));
+  EXPECT_EQ(checkpoint.at("wte.weight").type, (TensorType{DType::f32, {256, 64}}));
+  EXPECT_LT(std::abs(loss("mixed") - loss("run")), 0.2);
+}
+
+TEST_F(Compress, SaysWhatItDid) {
+  train();
+  const Finished f =
+      done({"compress", "run", "--out", "small", "--weights", "int8", "--decode", "4", "--batches", "1"});
+  for (const char* part :
+       {"weights ", "before ", "after ", "change ", "perplexity", "tokens/s", "smaller", "run     small"})
+    EXPECT_NE(f.out.find(part), std::string::npos) << part << "\n" << f.out;
+}
+
+// What is exported is what the codes stand for, so an import of it gives the same loss.
+TEST_F(Compress, IsExportedAsWhatItStandsFor) {
+  train();
+  compress("small", {"--weights", "int4:32", "--calibrate", "0"});
+  done({"export", "small", "folder"});
+  done({"import", "folder", "back"});
+  const auto of = [&](const std::string& run) {
+    return nlohmann::json::parse(
+               done({"eval", "--from", run, "--json", "--data.text=ships.txt", "--data.tokenizer=bytes"}).out)["loss"]
+        .get<double>();
+  };
+  EXPECT_NEAR(of("back"), of("small"), 1e-5);
+  EXPECT_EQ(continued("back"), continued("small"));
+}
+
+TEST_F(Compress, BadRequestsAreRefusedBeforeWork) {
+  train({"--train.steps=1"});
+  const auto said = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"compress", "run", "--out", "small"};
+    words.insert(words.end(), more.begin(), more.end());
+    const std::string line = refused(words);
+    EXPECT_FALSE(exists("small")) << line;
+    return line;
+  };
+  const auto has = [](const std::string& line, const std::vector<std::string>& parts) {
+    for (const std::string& part : parts) EXPECT_NE(line.find(part), std::string::npos) << part << " in " << line;
+  };
+  has(said({}), {"--weights"});
+  has(said({"--weights", "int3"}), {"memory.weights", "int3", "int4"});
+  has(said({"--weights", "int4:48"}), {"memory.weights", "int4:48", "32"});
+  has(said({"--weights", "int8:48"}), {"groups of 48 do not divide rows of 64", "memory.weights"});
+  has(said({"--weights", "int4", "--bits", "blocks.9.*=8"}), {"memory.weight_bits", "blocks.9.*"});
+  has(said({"--weights", "int4", "--bits", "blocks.0.*=7"}), {"memory.weight_bits", "blocks.0.*=7"});
+  has(refused({"compress", "missing", "--out", "small", "--weights", "int8"}), {"missing"});
+  has(refused({"compress", "run", "--out", "run", "--weights", "int8"}), {"run", "--overwrite"});
+  compress("small", {"--weights", "int8"});
+  has(refused({"compress", "small", "--out", "twice", "--weights", "int4"}), {"memory.weights", "quantized already"});
+  has(refused({"train", "small", "--resume", "--train.steps=3"}), {"memory.weights", "train.quantize"});
+  has(refused({"train", "tiny.toml", "--memory.weight_bits=blocks.0.*=8"}), {"memory.weight_bits", "memory.weights"});
+}
+
+// Training goes on with weights that are rounded where they are read: what remains after rounding them becomes less.
+TEST_F(Compress, TrainingForFourBitsHelps) {
+  train({"--train.schedule=constant"});
+  fs::copy(folder() / "run", folder() / "control", fs::copy_options::recursive);
+  fs::copy(folder() / "run", folder() / "aware", fs::copy_options::recursive);
+  done({"train", "control", "--resume", "--train.steps=120"});
+  done({"train", "aware", "--resume", "--train.steps=120", "--train.quantize=int4"});
+  done({"compress", "control", "--out", "rounded", "--weights", "int4", "--calibrate", "0", "--decode", "0"});
+  done({"compress", "aware", "--out", "trained", "--weights", "int4", "--calibrate", "0", "--decode", "0"});
+  const double exact = loss("control");
+  const double rounded = loss("rounded") - exact, trained = loss("trained") - exact;
+  EXPECT_LT(trained, 0.5 * rounded) << "control " << exact;
+}
+
+class Gguf : public Compress {
+ protected:
+  static std::string numbers(const std::string& folder, const std::string& tensor) {
+    const io::SafetensorsFile file(kFolders + folder + "/expected.safetensors");
+    const auto bytes = file.bytes(file.at(tensor));
+    std::vector<std::int32_t> values(bytes.size() / sizeof(std::int32_t));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return fmt::format("{}", fmt::join(values, ","));
+  }
+};
+
+// Families, tied and not: to a file and back, to the bit; their own library's greedy tokens follow.
+TEST_F(Gguf, ToAFileAndBack) {
+  for (const std::string name : {"gpt2-tied", "gpt2-untied-f16", "llama-grouped"}) {
+    done({"import", kFolders + name, name});
+    done({"export", name, name + ".gguf", "--type", "f32"});
+    done({"import", name + ".gguf", name + "-back"});
+    EXPECT_EQ(state(name + "-back", 0), state(name, 0)) << name;
+    const Finished f = done({"generate", "--from", name + "-back", "--prompt-tokens", numbers(name, "prompt"),
+                             "--tokens", "32", "--temperature", "0"});
+    EXPECT_EQ(f.out, numbers(name, "greedy") + "\n") << name;
+  }
+}
+
+TEST_F(Gguf, EightBitsAreWithinAThousandth) {
+  train();
+  for (const std::string type : {"q8_0", "q4_0", "q4_k", "f16"}) {
+    done({"export", "run", type + ".gguf", "--type", type});
+    done({"import", type + ".gguf", type, "--data.text=ships.txt"});
+    EXPECT_EQ(std::ranges::count(continued(type), ','), 23);
+  }
+  EXPECT_LT(std::abs(std::exp(loss("q8_0") - loss("run")) - 1), 0.001);
+  EXPECT_LT(std::abs(std::exp(loss("f16") - loss("run")) - 1), 0.0001);
+  EXPECT_LT(fs::file_size(folder() / "q4_0.gguf"), fs::file_size(folder() / "q8_0.gguf"));
+}
+
+// The gguf package reads the same numbers as we do, where it is installed.
+TEST_F(Gguf, ThePackageReadsTheSame) {
+  const std::string check = source_dir() + "/tests/gguf/check_file.py ";
+  train();
+  done({"import", kFolders + "llama-grouped", "llama"});
+  const std::vector<std::pair<std::string, std::string>> files = {{"run", "q8_0"}, {"run", "q4_0"}, {"llama", "f16"}};
+  for (const auto& [run, type] : files) {
+    done({"export", run, "x.gguf", "--type", type, "--overwrite"});
+    done({"import", "x.gguf", "x", "--overwrite"});
+    done({"export", "x", "x-folder", "--overwrite"});
+    const int status =
+        std::system(("cd " + folder().string() + " && python3 " + check + "x.gguf x-folder > said.txt 2>&1").c_str());
+    if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "the gguf package is not installed";
+    EXPECT_EQ(status, 0) << read("said.txt");
+  }
+}
+
+TEST_F(Gguf, BadFilesAreRefused) {
+  write("bad.gguf", "GGUF but not really, and long enough to be looked at");
+  const auto has = [](const std::string& line, const std::string& part) {
+    EXPECT_NE(line.find(part), std::string::npos) << part << " in " << line;
+  };
+  has(refused({"import", "bad.gguf", "x"}), "bad.gguf");
+  has(refused({"import", "missing.gguf", "x"}), "missing.gguf");
+  done({"import", kFolders + "gpt2-tied", "run"});
+  has(refused({"export", "run", "x.gguf", "--type", "q2_k"}), "--type");
+  done({"export", "run", "x.gguf"});
+  has(refused({"export", "run", "x.gguf"}), "--overwrite");
+  has(refused({"import", "x.gguf", "y", "--model.width=32"}), "model.width");
+  has(refused({"export", "run", "folder", "--type", "q8_0"}), "--type");
+}
+
+}  // namespace
+}  // namespace trireme::testing

@@ -1,0 +1,87 @@
+// `trireme plan`, `trireme fit` and parallel.plan, as a person uses them.
+#include <gtest/gtest.h>
+
+#include "end_to_end/program.h"
+
+namespace trireme::testing {
+namespace {
+
+constexpr const char* kCpu =
+    "name = \"two\"\ntransport = \"threads\"\n[device]\nname = \"CPU\"\nkind = \"cpu\"\nmemory = \"8GiB\"\n"
+    "memory_bandwidth = \"20GB/s\"\nprice = 1\nflops = { f32 = 80e9 }\n[node]\ndevices = 4\ncores = 2\n"
+    "[inside]\nbandwidth = \"5GB/s\"\nlatency = \"20us\"\n";
+
+class PlanCommand : public Program {
+ protected:
+  nlohmann::json json(std::vector<std::string> words) {
+    words.emplace_back("--json");
+    return nlohmann::json::parse(done(words).out);
+  }
+};
+
+TEST_F(PlanCommand, APlanIsAFileThatIsTrainedAndScored) {
+  write("cpu.toml", kCpu);
+  const nlohmann::json found =
+      json({"plan", "tiny.toml", "--cluster=cpu.toml", "--ranks=2", "--finalists=3", "--out=best.toml"});
+  EXPECT_EQ(found["ranks"], 2);
+  EXPECT_GT(found["candidates"], 5);
+  EXPECT_NE(found["launch"].get<std::string>().find("mpirun -n 2 trireme train tiny.toml --plan best.toml"),
+            std::string::npos);
+  EXPECT_NE(read("best.toml").find("mpirun -n 2"), std::string::npos);
+  // Scored again, it is what the search said, to the byte and to the rounding of the text.
+  const nlohmann::json scored = json({"simulate", "tiny.toml", "--cluster=cpu.toml", "--plan=best.toml"});
+  EXPECT_NEAR(scored["step_ms"].get<double>(), found["step_ms"].get<double>(), 1e-6 * found["step_ms"].get<double>());
+  std::size_t peak = 0;
+  for (const auto& role : scored["roles"]) peak = std::max(peak, role["peak_bytes"].get<std::size_t>());
+  EXPECT_EQ(peak, found["peak_bytes"].get<std::size_t>());
+  const std::string trained = done({"train", "tiny.toml", "--plan=best.toml", "--train.steps=2"}).out;
+  EXPECT_NE(trained.find("run     "), std::string::npos) << trained;
+}
+
+TEST_F(PlanCommand, ExplainsTheBestAndKeepsTheKeysOfTheCommandLine) {
+  const std::string text = done({"plan", "tiny.toml", "--cluster=h100", "--ranks=4", "--explain", "--finalists=3",
+                                 "--parallel.zero=1", "--parallel.mesh=dp=4"})
+                               .out;
+  for (const char* part : {"cluster h100: 4 × H100 SXM", "plan    dp=4", "ZeRO-1", "step ", "bound ", "second  ",
+                           "limit   ", "more    twice the batch", "one more node"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+}
+
+TEST_F(PlanCommand, WhatIsImpossibleIsRefusedWithTheNearest) {
+  EXPECT_NE(refused({"plan", "tiny.toml", "--cluster=h10"}).find("did you mean \"h100\"?"), std::string::npos);
+  EXPECT_NE(refused({"plan", "tiny.toml", "--cluster=h100", "--memory.limit=64KiB"}).find("the nearest is"),
+            std::string::npos);
+  write("cpu.toml", kCpu);
+  done({"plan", "tiny.toml", "--cluster=cpu.toml", "--ranks=2", "--finalists=1", "--out=best.toml"});
+  EXPECT_NE(refused({"simulate", "tiny.toml", "--cluster=cpu.toml", "--plan=best.toml", "--model.layers=3"})
+                .find("was made for another model"),
+            std::string::npos);
+  write("bad.toml", "name = \"bad\"\n[device]\nname = \"x\"\nmemory = \"-1GB\"\n");
+  EXPECT_NE(refused({"plan", "tiny.toml", "--cluster=bad.toml"}).find("bad.toml"), std::string::npos);
+}
+
+TEST_F(PlanCommand, FitFindsTheLargestThatFitsAndNoLarger) {
+  const std::vector<std::string> words = {"fit",       "tiny.toml",         "--cluster=h100",
+                                          "--ranks=1", "--largest=context", "--memory.limit=64MiB"};
+  const nlohmann::json found = json(words);
+  EXPECT_LE(found["peak_bytes"].get<double>(), 64.0 * 1024 * 1024);
+  EXPECT_GT(found["peak_bytes"].get<double>(), 0.5 * 64 * 1024 * 1024);
+  EXPECT_NE(found["next"].get<std::string>().find("no plan fits"), std::string::npos);
+  EXPECT_NE(refused({"fit", "tiny.toml", "--cluster=h100", "--tokens=1B"}).find("go together"), std::string::npos);
+  const nlohmann::json offers = json({"fit", "tiny.toml", "--tokens=1M", "--within=30d", "--clusters=a100,h100"});
+  ASSERT_EQ(offers.size(), 2U);
+  EXPECT_LE(offers[0]["cost"].get<double>(), offers[1]["cost"].get<double>());
+}
+
+TEST_F(PlanCommand, AutoPlansWithTheCalibrationBeforeTraining) {
+  std::filesystem::create_directories(folder() / "cache/trireme");
+  write("cache/trireme/cluster.toml", kCpu);
+  setenv("XDG_CACHE_HOME", (folder() / "cache").c_str(), 1);
+  const std::string text = done({"train", "tiny.toml", "--parallel.plan=auto", "--train.steps=2"}).out;
+  unsetenv("XDG_CACHE_HOME");
+  EXPECT_NE(text.find("planned "), std::string::npos) << text;
+  EXPECT_NE(text.find("run     "), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace trireme::testing

@@ -1,0 +1,73 @@
+// Replicas that share their model among ranks compress the sums of their gradients like replicas of one rank each.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "equivalence/training.h"
+
+namespace trireme::testing {
+namespace {
+
+train::Config compressed(train::Config config, const char* kind) {
+  config.parallel.compress = kind;
+  config.train.optimizer = "sgd";
+  config.train.lr = 0.05;
+  const std::string name = kind;
+  if (name == "onebit" || name.starts_with("topk")) config.parallel.compress_warmup = 1;
+  return config;
+}
+
+void expect_like_replicas(const train::Config& plain, const std::string& mesh, bool sequence = false) {
+  train::Config config = over_mesh(plain, "dp=2," + mesh);
+  config.parallel.sequence = sequence;
+  Trained one(over_mesh(plain, "dp=2"));
+  Trained many(config);
+  Trained exact([&] {
+    train::Config c = over_mesh(plain, "dp=2");
+    c.parallel.compress = "none";
+    c.parallel.compress_warmup = 0;
+    return c;
+  }());
+  for (Trained* trained : {&one, &many, &exact}) trained->train(4);
+  expect_equal_training(one, many, 2e-5);
+  // What is compressed is another sum.
+  EXPECT_NE(one.losses().back(), exact.losses().back());
+}
+
+TEST(CompressedMeshes, ImagesShardedByHeightAndWidth) {
+  train::Config plain = small_model("convnet");
+  plain.model.image = 13;
+  plain.model.width = 8;
+  train::resolve_model(plain, plain.model.vocab);
+  for (const char* kind : {"bf16", "int8", "onebit", "powersgd:2", "topk:0.2"})
+    for (const char* mesh : {"h=2", "w=3", "h=2,w=2"}) {
+      SCOPED_TRACE(fmt::format("{} {}", kind, mesh));
+      expect_like_replicas(compressed(plain, kind), mesh);
+    }
+}
+
+// Norms have terms on every rank where the sequence is sharded, and shared key heads too. Rounding goes by elements, so
+// that shards are rounded like the whole.
+TEST(CompressedMeshes, MatricesSharded) {
+  for (const char* name : {"gpt2", "llama"})
+    for (const bool sequence : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} sequence={}", name, sequence));
+      train::Config plain = small_model(name);
+      plain.model.context = 20;
+      plain.model.kv_heads = std::string(name) == "llama" ? 2 : 0;
+      expect_like_replicas(compressed(plain, "bf16"), "tp=4", sequence);
+    }
+}
+
+// 1-bit Adam: what is sent is the momentum of all terms.
+TEST(CompressedMeshes, MomentumOfAllTerms) {
+  train::Config plain = small_model("convnet");
+  plain.model.image = 13;
+  plain.model.width = 8;
+  train::resolve_model(plain, plain.model.vocab);
+  plain.parallel.compress = "onebit";
+  plain.parallel.compress_warmup = 2;
+  expect_like_replicas(plain, "h=2");
+}
+
+}  // namespace
+}  // namespace trireme::testing

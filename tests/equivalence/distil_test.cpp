@@ -1,0 +1,87 @@
+// A student and its teacher in one graph, on any mesh like on one rank.
+#include "trireme/train/distil.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "equivalence/training.h"
+#include "support/source_dir.h"
+#include "trireme/core/error.h"
+
+namespace trireme::testing {
+namespace {
+
+train::Config student() {
+  train::Config config = small_model("gpt2");
+  config.model.vocab = 67;
+  config.model.context = 16;
+  config.distil.teacher = source_dir() + "/tests/reference/distil_teacher";
+  config.distil.hidden = 0.3;
+  train::check(config);
+  return config;
+}
+
+struct Taught {
+  train::Registry registry;
+  Trained trained;
+  explicit Taught(const train::Config& config) : trained(config) {
+    train::load_teacher(config, registry, trained.session());
+    trained.train(3);
+  }
+};
+
+struct Way {
+  std::string mesh;
+  int zero = 0;
+  std::string setting = "";
+};
+
+class Distil : public ::testing::TestWithParam<Way> {};
+
+TEST_P(Distil, RanksTrainLikeOne) {
+  Taught one(student());
+  train::Config config = student();
+  if (!GetParam().setting.empty()) train::apply_setting(config, GetParam().setting);
+  Taught many(over_mesh(config, GetParam().mesh, GetParam().zero));
+  expect_equal_training(one.trained, many.trained, 2e-5);
+  for (const ir::State& state : many.trained.role().module.states)
+    if (state.name.starts_with("teacher.") && state.type.shape.rank() > 0 && GetParam().zero == 3) {
+      EXPECT_LT(state.type.elements(), state.global_shape().elements()) << state.name << " is whole on every rank";
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Ways, Distil,
+                         ::testing::Values(Way{"dp=2"}, Way{"dp=2", 1}, Way{"dp=2", 3}, Way{"tp=2"},
+                                           Way{"dp=2,tp=2", 3}, Way{"dp=1", 0, "memory.offload=all"},
+                                           Way{"dp=1", 0, "memory.remat=full"}),
+                         [](const auto& given) {
+                           std::string name =
+                               fmt::format("{}_zero{}_{}", given.param.mesh, given.param.zero, given.param.setting);
+                           for (char& c : name)
+                             if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+                           return name;
+                         });
+
+TEST(DistilCheck, RefusesByKey) {
+  const auto refused = [](const train::Config& config) {
+    try {
+      const train::Registry registry;
+      train::compile(config, registry, {});
+    } catch (const Error& e) {
+      return e.message();
+    }
+    return std::string("nothing");
+  };
+  train::Config config = student();
+  config.model.vocab = 66;
+  EXPECT_NE(refused(config).find("distil.teacher"), std::string::npos) << refused(config);
+  EXPECT_NE(refused(config).find("model.vocab = 66"), std::string::npos) << refused(config);
+  config = student();
+  config.distil.teacher = "nowhere";
+  EXPECT_NE(refused(config).find("distil.teacher = \"nowhere\""), std::string::npos) << refused(config);
+  config = student();
+  config.model.context = 32;
+  EXPECT_NE(refused(config).find("model.context = 32"), std::string::npos) << refused(config);
+}
+
+}  // namespace
+}  // namespace trireme::testing

@@ -1,0 +1,291 @@
+// Pruning against a plainly written reference: training that zeroes weights and optimizer states itself.
+#include "trireme/train/prune.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <numeric>
+
+#include "equivalence/training.h"
+#include "trireme/core/error.h"
+#include "trireme/train/checkpoint.h"
+
+namespace trireme::testing {
+namespace {
+
+using States = std::map<std::string, std::vector<float>>;
+
+train::Config pruned(const std::string& model, const std::string& method, const std::string& pattern,
+                     const std::string& schedule, std::int64_t steps) {
+  train::Config config = small_model(model);
+  config.train.steps = steps;
+  config.prune.method = method;
+  config.prune.pattern = pattern;
+  config.prune.schedule = schedule;
+  config.prune.begin = 1;
+  config.prune.end = steps - 1;
+  config.prune.every = 2;
+  config.prune.rounds = 2;
+  config.train.warmup = 0;
+  train::check(config);
+  return config;
+}
+
+void write(Trained& trained, const std::string& name, const std::vector<float>& values) {
+  trained.session().write_state(name, 0, std::as_bytes(std::span(values)));
+}
+
+std::vector<std::string> masked(const States& state) {
+  std::vector<std::string> names;
+  for (const auto& [name, values] : state)
+    if (name.ends_with("/mask")) names.push_back(name.substr(0, name.size() - 5));
+  return names;
+}
+
+double zeros(const std::vector<float>& mask) {
+  return static_cast<double>(std::count(mask.begin(), mask.end(), 0.0F)) / static_cast<double>(mask.size());
+}
+
+void expect_masked(const States& state) {
+  for (const std::string& name : masked(state)) {
+    const std::vector<float>& mask = state.at(name + "/mask");
+    for (const char* suffix : {"", "/m", "/v", "/momentum"}) {
+      if (!state.contains(name + suffix)) continue;
+      const std::vector<float>& values = state.at(name + suffix);
+      for (std::size_t i = 0; i < mask.size(); ++i) {
+        ASSERT_TRUE(mask[i] == 0 || mask[i] == 1) << name;
+        if (mask[i] == 0) {
+          ASSERT_EQ(values[i], 0) << name << suffix << " at " << i;
+        }
+      }
+    }
+  }
+}
+
+// Masks by magnitude, of the tensor as it is, to a sparsity; what is zero in `before` stays so.
+std::vector<float> reference_mask(const std::vector<float>& w, const std::vector<float>& before, double sparsity) {
+  std::vector<std::size_t> order(w.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto size = [&](std::size_t i) { return before[i] == 0 ? -1.0F : std::abs(w[i]); };
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return size(a) > size(b); });
+  const auto dropped = static_cast<std::size_t>(std::round(sparsity * static_cast<double>(w.size())));
+  std::vector<float> mask(w.size(), 0);
+  for (std::size_t i = 0; i + dropped < w.size(); ++i)
+    if (before[order[i]] != 0) mask[order[i]] = 1;
+  return mask;
+}
+
+class PruneReference : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {};
+
+// Without the pass: the same steps, after which the test sets to zero what is pruned.
+TEST_P(PruneReference, TrainsLikeIt) {
+  const auto [model, optimizer] = GetParam();
+  constexpr std::int64_t kSteps = 6;
+  train::Config config = pruned(model, "magnitude", "unstructured", "gradual", kSteps);
+  config.prune.sparsity = 0.8;
+  config.train.optimizer = optimizer;
+  Trained trained(config);
+  train::Config plain = config;
+  plain.prune = {};
+  Trained reference(plain);
+  States masks;
+  const std::vector<std::string> names = masked(trained.state());
+  ASSERT_FALSE(names.empty());
+  for (const std::string& name : names) masks[name].assign(reference.state().at(name).size(), 1);
+  std::int64_t prunings = 0;
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    if (step == 1 || step == 3 || step == 5) {
+      const double left = 1 - static_cast<double>(++prunings) / 3;
+      const double sparsity = 0.8 * (1 - left * left * left);
+      const States before = reference.state();
+      for (const std::string& name : names) masks[name] = reference_mask(before.at(name), masks[name], sparsity);
+    }
+    reference.train(1);
+    trained.train(1);
+    States state = reference.state();
+    for (const std::string& name : names)
+      for (const char* suffix : {"", "/m", "/v", "/momentum"}) {
+        if (!state.contains(name + suffix)) continue;
+        std::vector<float>& values = state.at(name + suffix);
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] *= masks[name][i];
+        write(reference, name + suffix, values);
+      }
+    const States own = trained.state();
+    expect_masked(own);
+    for (const std::string& name : names) EXPECT_EQ(own.at(name + "/mask"), masks[name]) << name << " step " << step;
+  }
+  EXPECT_EQ(trained.losses(), reference.losses());
+  const States own = trained.state();
+  for (const auto& [name, values] : reference.state()) EXPECT_EQ(values, own.at(name)) << name;
+  for (const std::string& name : names) EXPECT_NEAR(zeros(own.at(name + "/mask")), 0.8, 0.5 / 32) << name;
+}
+INSTANTIATE_TEST_SUITE_P(Models, PruneReference,
+                         ::testing::Combine(::testing::Values("mlp", "gpt2", "llama", "convnet"),
+                                            ::testing::Values("adamw", "sgd")),
+                         [](const auto& given) { return std::get<0>(given.param) + "_" + std::get<1>(given.param); });
+
+struct Way {
+  std::string mesh;
+  int zero = 0;
+  std::string settings = "";
+};
+
+class PruneMesh : public ::testing::TestWithParam<Way> {};
+
+TEST_P(PruneMesh, RanksTrainLikeOne) {
+  const Way& way = GetParam();
+  for (const char* model : {"gpt2", "mlp"})
+    for (const char* pattern : {"unstructured", "2:4", "neurons"})
+      for (const char* method : {"magnitude", "movement", "random"}) {
+        const bool at_once = std::string(pattern) == "2:4";
+        if (at_once && std::string(method) != "magnitude") continue;
+        SCOPED_TRACE(fmt::format("{} {} {}", model, pattern, method));
+        train::Config config = pruned(model, method, pattern, at_once ? "oneshot" : "gradual", 4);
+        if (way.mesh.find("pp") != std::string::npos) config.train.micro_batch = 2;
+        Trained one(config);
+        one.train(4);
+        for (const std::string& setting : {way.settings})
+          if (!setting.empty()) train::apply_setting(config, setting);
+        Trained many(over_mesh(config, way.mesh, way.zero));
+        many.train(4);
+        expect_equal_training(one, many, 2e-5);
+        const States a = one.state(), b = many.state();
+        expect_masked(b);
+        for (const std::string& name : masked(a)) {
+          ASSERT_TRUE(b.contains(name + "/mask")) << name;
+          EXPECT_EQ(a.at(name + "/mask"), b.at(name + "/mask")) << name;
+        }
+      }
+}
+INSTANTIATE_TEST_SUITE_P(Ways, PruneMesh,
+                         ::testing::Values(Way{"dp=2"}, Way{"dp=2", 1}, Way{"dp=2", 2}, Way{"dp=2", 3}, Way{"tp=2"},
+                                           Way{"pp=2"}, Way{"dp=2,tp=2", 3}, Way{"pp=2,dp=2", 1},
+                                           Way{"dp=1", 0, "memory.offload=all"}, Way{"dp=1", 0, "memory.remat=full"}),
+                         [](const auto& given) {
+                           std::string name =
+                               fmt::format("{}_zero{}_{}", given.param.mesh, given.param.zero, given.param.settings);
+                           for (char& c : name)
+                             if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+                           return name;
+                         });
+
+TEST(Prune, TwoOfFourInEveryRow) {
+  for (const char* model : {"gpt2", "llama"}) {
+    train::Config config = pruned(model, "magnitude", "2:4", "oneshot", 3);
+    Trained trained(config);
+    trained.train(3);
+    const States state = trained.state();
+    for (const std::string& name : masked(state)) {
+      const std::vector<float>& mask = state.at(name + "/mask");
+      for (std::size_t i = 0; i < mask.size(); i += 4)
+        ASSERT_EQ(mask[i] + mask[i + 1] + mask[i + 2] + mask[i + 3], 2) << name << " at " << i;
+    }
+    expect_masked(state);
+  }
+}
+
+// What is pruned of a slice is all of it, in every tensor that has a part of it.
+TEST(Prune, SlicesGoTogether) {
+  train::Config config = pruned("gpt2", "magnitude", "neurons", "oneshot", 3);
+  Trained trained(config);
+  trained.train(3);
+  const States state = trained.state();
+  const auto ffn = static_cast<std::size_t>(state.at("blocks.0.mlp.up.bias").size());
+  const auto width = static_cast<std::size_t>(config.model.width);
+  const std::vector<float>& up = state.at("blocks.0.mlp.up.weight/mask");
+  const std::vector<float>& down = state.at("blocks.0.mlp.down.weight/mask");
+  const std::vector<float>& bias = state.at("blocks.0.mlp.up.bias/mask");
+  for (std::size_t n = 0; n < ffn; ++n)
+    for (std::size_t i = 0; i < width; ++i) {
+      ASSERT_EQ(up[n * width + i], bias[n]);
+      ASSERT_EQ(down[i * ffn + n], bias[n]);
+    }
+  EXPECT_NEAR(zeros(bias), 0.5, 1e-9);
+  EXPECT_FALSE(state.contains("blocks.0.attn.qkv.weight/mask"));
+}
+
+// After each round the weights are those of the early step, without what is pruned, and the optimizer begins anew.
+TEST(Prune, RewindsToAnEarlyStep) {
+  for (const char* mesh : {"", "dp=2", "tp=2", "pp=2"})
+    for (const int zero : {0, 1, 3}) {
+      if (zero > 0 && std::string(mesh) != "dp=2") continue;
+      SCOPED_TRACE(fmt::format("{} zero {}", mesh, zero));
+      train::Config config = pruned("gpt2", "magnitude", "unstructured", "iterative", 8);
+      config.prune.begin = 3;
+      config.prune.every = 2;
+      config.prune.rewind = 2;
+      if (std::string(mesh) == "pp=2") config.train.micro_batch = 2;
+      if (*mesh != 0) config = over_mesh(config, mesh, zero);
+      Trained trained(config);
+      trained.train(2);
+      const States early = trained.state();
+      for (int round = 0; round < 2; ++round) {
+        trained.train(2);  // the second of which prunes and rewinds
+        const States state = trained.state();
+        for (const auto& [name, values] : early) {
+          const bool optimizer = name.ends_with("/m") || name.ends_with("/v");
+          if (!optimizer && name.find('/') != std::string::npos) continue;
+          const bool has_mask = state.contains(name + "/mask");
+          for (std::size_t i = 0; i < values.size(); ++i) {
+            const float kept = has_mask ? state.at(name + "/mask")[i] : 1.0F;
+            ASSERT_EQ(state.at(name)[i], optimizer ? 0.0F : values[i] * kept) << name << " round " << round;
+          }
+        }
+        const double expected = 1 - std::pow(0.5, (round + 1) / 2.0);
+        EXPECT_NEAR(zeros(state.at("blocks.0.mlp.up.weight/mask")), expected, 1e-3);
+      }
+    }
+}
+
+// Masks are part of a checkpoint: what goes on from one ends as the undisturbed run.
+TEST(Prune, GoesOnFromACheckpoint) {
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("trireme-prune-{}", ::getpid());
+  for (const char* method : {"magnitude", "movement", "random"}) {
+    train::Config config = pruned("gpt2", method, "unstructured", "gradual", 6);
+    Trained whole(config);
+    whole.train(6);
+    Trained first(config);
+    first.train(3);
+    train::save_checkpoint(folder, first.session(), config, 3, 1);
+    Trained second(config);
+    train::load_checkpoint(folder, 3, second.session());
+    second.session().refresh_copies();
+    second.skip_to(3);
+    second.train(3);
+    expect_same_state(whole, second);
+    std::filesystem::remove_all(folder);
+  }
+}
+
+TEST(Prune, GroupsAreThoseOfTheModel) {
+  const auto names = [](const std::string& model) {
+    const train::Config config = small_model(model);
+    const train::Registry registry;
+    const auto planned = train::make_plan(config, registry, {});
+    std::vector<std::string> all;
+    for (const auto& group : passes::dimension_groups(planned.graphs.module, planned.graphs.module.graph("micro"))) {
+      std::string text = passes::name_of(group.kind);
+      for (const auto& member : group.members) text += " " + member.state + ":" + std::to_string(member.dim);
+      all.push_back(text);
+    }
+    return all;
+  };
+  const std::vector<std::string> gpt2 = names("gpt2");
+  ASSERT_GE(gpt2.size(), 2U);
+  EXPECT_EQ(gpt2[0], "heads blocks.0.attn.qkv.weight:1 blocks.0.attn.qkv.bias:1 blocks.0.attn.proj.weight:1");
+  EXPECT_EQ(gpt2[1], "neurons blocks.0.mlp.up.weight:0 blocks.0.mlp.up.bias:0 blocks.0.mlp.down.weight:1");
+  const std::vector<std::string> llama = names("llama");
+  EXPECT_EQ(llama[0],
+            "heads blocks.0.attn.q.weight:0 blocks.0.attn.k.weight:0 blocks.0.attn.v.weight:0 "
+            "blocks.0.attn.o.weight:1");
+  EXPECT_EQ(llama[1], "neurons blocks.0.mlp.gate.weight:0 blocks.0.mlp.up.weight:0 blocks.0.mlp.down.weight:1");
+  EXPECT_EQ(names("mlp")[0], "neurons layers.0.weight:0 layers.0.bias:0 layers.1.weight:1");
+  EXPECT_TRUE(names("convnet")[0].starts_with("channels blocks.0.conv.weight:0")) << names("convnet")[0];
+}
+
+}  // namespace
+}  // namespace trireme::testing

@@ -1,0 +1,393 @@
+#include "equivalence/random_plan.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <random>
+
+#include "equivalence/pipedream_reference.h"
+#include "trireme/core/error.h"
+#include "trireme/program/schedule/check_schedule.h"
+#include "trireme/program/schedule/generate.h"
+
+namespace trireme::testing {
+namespace {
+
+// Keys that are in the table of options and not built yet are not drawn.
+bool is_built(const std::string& setting, const std::string& mesh) {
+  train::Config config = small_model("gpt2");
+  config.parallel.mesh = mesh;
+  try {
+    train::apply_setting(config, setting);
+    train::check(config);
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+class Draw {
+ public:
+  Draw(std::uint32_t seed, int max_ranks) : max_ranks_(max_ranks), random_(seed) {
+    plan_.seed = seed;
+    plan_.technique = plan_techniques()[seed % plan_techniques().size()];
+  }
+
+  RandomPlan run() {
+    plan_.asynchronous_pipeline = plan_.technique.starts_with("pipedream");
+    const std::string model = draw_model();
+    const bool low = plain_.train.precision != train::Precision::f32;
+    plan_.tolerance = low ? Tolerance{1e-2, 0.2} : Tolerance{2e-5, 2e-3};
+    const ir::Mesh mesh = draw_mesh(model);
+    draw_micro_batches(model, mesh);
+    config() = plain_;
+    draw_memory(model);
+    draw_order(mesh);
+    plan_.reference = plain_;
+    // Sums of shards are rounded to 16 bits before they are added: the reference is sharded as well.
+    if (low && mesh.size_of("tp") > 1)
+      plan_.reference = over_mesh(plain_, fmt::format("dp={},tp={}", mesh.size_of("dp"), mesh.size_of("tp")));
+    draw_exchange(mesh);
+    config().parallel.mesh = mesh.str();
+    config().train.micro_batch = plain_.train.micro_batch / mesh.size_of("dp");
+    if (technique("limit")) draw_limit();
+    plan_.text = text(model);
+    return std::move(plan_);
+  }
+
+ private:
+  std::string one_of(const std::vector<std::string>& choices) {
+    return choices[std::uniform_int_distribution<std::size_t>(0, choices.size() - 1)(random_)];
+  }
+  int number(const std::vector<std::string>& choices) { return std::stoi(one_of(choices)); }
+  bool coin() { return one_of({"0", "1"}) == "1"; }
+  bool technique(std::string_view name) const { return plan_.technique == name; }
+  train::Config& config() { return plan_.config; }
+
+  std::string draw_model() {
+    std::string model = one_of({"gpt2", "gpt2", "llama", "llama", "mlp", "mlp", "convnet", "convnet", "resnet18"});
+    if (technique("spatial")) model = one_of({"convnet", "convnet", "resnet18"});
+    if (technique("sharded")) model = one_of({"gpt2", "llama"});
+    if (plan_.asynchronous_pipeline) model = one_of({"gpt2", "llama", "mlp"});
+    const bool residual = model == "resnet18";
+    // Of the wider ones something is worth offloading.
+    wide_ = !residual && (technique("limit") || one_of({"0", "0", "1"}) == "1");
+    train::Config plain = wide_ ? wider_model(model) : small_model(model);
+    plain.train.batch = 12;
+    if (!reads_images(plain) && !wide_) plain.model.context = 20;  // which tp divides
+    if (!residual) plain.model.layers = model == "convnet" || wide_ ? 3 : number({"3", "4", "6"});
+    plain.model.dropout = coin() ? 0.2 : 0;
+    plain.train.precision = one_of({"f32", "f32", "bf16", "fp16"});
+    plain.train.loss_scale = 1;  // no step may be skipped here
+    // AdamW would turn the rounding of 16 bits, where a gradient is nearly zero, into full steps.
+    plain.train.optimizer = plain.train.precision == train::Precision::f32 ? one_of({"adamw", "sgd"}) : "sgd";
+    if (residual) {
+      // Of deep stacks of batch norms, one step of SGD over many rows is what can be compared closely.
+      plan_.steps = 1;
+      plain.train.batch = 96;
+      plain.train.precision = "f32";
+      plain.train.optimizer = "sgd";
+    }
+    plain.train.clip = coin() ? 0.5 : 0;
+    if (plan_.asynchronous_pipeline) {  // as far as the reference goes
+      plan_.steps = 4;
+      plain.train.precision = "f32";
+      plain.train.optimizer = "adamw";
+      plain.model.dropout = 0;
+      plain.model.tie_embeddings = false;
+    }
+    // So that an update is more than the rounding of the weights.
+    if (plain.train.optimizer == train::Optimizer::sgd) plain.train.lr = residual ? 0.01 : 0.05;
+    train::resolve_model(plain, plain.model.vocab);
+    plain_ = plain;
+    return model;
+  }
+
+  ir::Mesh draw_mesh(const std::string& model) {
+    const bool stages = technique("messages") || technique("schedule") || plan_.asynchronous_pipeline;
+    const bool images = model == "convnet" || model == "resnet18";
+    const bool spatial = technique("spatial") || (images && coin());
+    for (;;) {
+      std::vector<std::pair<std::string, int>> axes;
+      axes.emplace_back("pp", stages ? number({"2", "2", "3"}) : number({"1", "1", "2", "2", "3"}));
+      axes.emplace_back("dp", technique("compress") ? number({"2", "3"}) : number({"1", "1", "2", "3"}));
+      axes.emplace_back("tp", technique("sharded") ? 2 : number({"1", "1", images ? "1" : "2", "2"}));
+      if (spatial && !technique("compress")) {
+        axes.emplace_back("h", number({"1", "2", "2", "3"}));
+        axes.emplace_back("w", axes.back().second == 1 ? 2 : number({"1", "1", "2"}));
+      }
+      int ranks = 1;
+      for (const auto& axis : axes) ranks *= axis.second;
+      if (ranks > max_ranks_) continue;
+      std::shuffle(axes.begin(), axes.end(), random_);
+      std::erase_if(axes, [](const auto& axis) { return axis.second == 1; });
+      std::string mesh;
+      for (const auto& [name, size] : axes) mesh += fmt::format("{}{}={}", mesh.empty() ? "" : ",", name, size);
+      return ir::parse_mesh(mesh.empty() ? "dp=1" : mesh);
+    }
+  }
+
+  // Each replica has as many rows of every micro-batch.
+  void draw_micro_batches(const std::string& model, const ir::Mesh& mesh) {
+    std::vector<std::string> counts;
+    for (const int micro_batches : {1, 2, 3, 4, 6})
+      if ((model != "resnet18" || micro_batches <= 3) && plain_.train.batch / micro_batches % mesh.size_of("dp") == 0 &&
+          (!technique("pipedream-2bw") || micro_batches >= mesh.size_of("pp")))
+        counts.push_back(std::to_string(micro_batches));
+    plain_.train.micro_batch = plain_.train.batch / number(counts);
+  }
+  int micro_batches() const { return static_cast<int>(plain_.train.batch / plain_.train.micro_batch); }
+
+  void draw_memory(const std::string& model) {
+    config().memory.remat = one_of({"none", "none", "every:2", "sqrt", "selective", "optimal", "full"});
+    // Its layers make nothing else to recompute.
+    if (model == "mlp") config().memory.remat = one_of({"none", "every:2"});
+    config().memory.offload =
+        !wide_ ? "none" : one_of({"none", "activations", "optimizer", "weights", "activations,optimizer", "all"});
+    config().memory.offload_policy = one_of({"all", "dynamic"});
+    if (plan_.asynchronous_pipeline) config().memory.offload = "none";
+  }
+
+  void draw_order(const ir::Mesh& mesh) {
+    config().parallel.pipeline =
+        one_of({"sequential", "gpipe", "1f1b", "zero-bubble", "zero-bubble:auto", "interleaved:2"});
+    if (technique("schedule")) config().parallel.pipeline = "file:" + own_schedule(mesh.size_of("pp"));
+    if (plan_.asynchronous_pipeline) config().parallel.pipeline = plan_.technique;
+    config().runtime.overlap_wgrad = coin();
+    config().parallel.overlap = coin();
+    config().parallel.bucket.count = coin() ? 2000 : std::size_t{25} << 20;
+  }
+
+  // A schedule that no generator makes: neighbouring actions change places wherever the result can run.
+  std::string own_schedule(int stages) {
+    const program::PipelineName from = program::parse_pipeline(one_of({"gpipe", "1f1b", "zero-bubble"}));
+    program::Schedule schedule =
+        program::make_schedule({.pipeline = from, .stages = stages, .micro_batches = micro_batches()});
+    for (int i = 0; i < 40; ++i) {
+      program::Schedule changed = schedule;
+      auto& actions = changed.stages[static_cast<std::size_t>(i % stages)];
+      const auto at = std::uniform_int_distribution<std::size_t>(0, actions.size() - 2)(random_);
+      std::swap(actions[at], actions[at + 1]);
+      try {
+        program::check_schedule(changed);
+        schedule = changed;
+      } catch (const Error&) {  // not that one
+      }
+    }
+    const std::filesystem::path file =
+        std::filesystem::path(::testing::TempDir()) / fmt::format("random_plan_{}_{}.schedule", plan_.seed, ::getpid());
+    std::ofstream(file) << program::to_text(schedule);
+    return file.string();
+  }
+
+  // How gradients and states are shared, which some plans compare with another reference.
+  void draw_exchange(const ir::Mesh& mesh) {
+    const bool sharded = mesh.size_of("tp") > 1;
+    if (mesh.size_of("dp") > 1) config().parallel.zero = number({"0", "1", "2", "3"});
+    if (sharded && !reads_images(config())) config().parallel.sequence = coin();
+    static const bool async_tp = is_built("parallel.async_tp=true", "tp=2");
+    if (technique("sharded") && async_tp) config().parallel.async_tp = coin();
+    if (technique("activations")) draw_activations(mesh);
+    if (technique("messages")) draw_messages(mesh);
+    if (technique("compress")) draw_compression(mesh);
+    if (technique("server")) draw_server(mesh);
+    // A shard that is updated in place is not offloaded.
+    if ((config().parallel.zero == 1 || config().parallel.zero == 2) && config().memory.offload.weights)
+      config().memory.offload = one_of({"none", "activations", "optimizer", "activations,optimizer"});
+  }
+
+  void draw_activations(const ir::Mesh& mesh) {
+    const bool sharded = mesh.size_of("tp") > 1;
+    if (sharded && !config().parallel.sequence && coin()) {
+      config().memory.activations = "sharded";  // as they are
+      return;
+    }
+    if (plan_.steps == 1) return;
+    // Blocks of int8 follow the shards: the reference has them too.
+    const bool low = config().train.precision != train::Precision::f32;
+    config().memory.activations = low ? "int8" : one_of({"bf16", "int8"});
+    config().memory.remat = "none";  // which decides what is saved, and so what is rounded
+    plan_.reference = plain_;
+    plan_.reference.memory.activations = config().memory.activations;
+    plan_.reference.parallel.sequence = config().parallel.sequence;
+    std::string same;
+    for (const ir::Mesh::Axis& axis : mesh.axes)
+      if (axis.name != "pp") same += fmt::format("{}{}={}", same.empty() ? "" : ",", axis.name, axis.size);
+    plan_.reference = over_mesh(plan_.reference, same.empty() ? "dp=1" : same);
+    allow({2e-4, 0.05});
+  }
+
+  void draw_messages(const ir::Mesh& mesh) {
+    config().parallel.stage_dtype = one_of({"bf16", "int8"});
+    plan_.reference = config();  // with the same stages, and nothing else
+    plan_.reference.memory = {};
+    plan_.reference.parallel.zero = 0;
+    plan_.reference.parallel.overlap = false;
+    plan_.reference.runtime.overlap_wgrad = false;
+    plan_.reference.train.micro_batch = plain_.train.micro_batch;
+    plan_.reference = over_mesh(plan_.reference, mesh.str());
+    allow({2e-4, 0.05});
+  }
+
+  // The reference compresses the gradients of as many replicas. Kinds that look at an entire matrix see another one
+  // where it is sharded.
+  void draw_compression(const ir::Mesh& mesh) {
+    const bool sharded = mesh.size_of("tp") > 1;
+    std::vector<std::string> kinds = {"bf16"};
+    if (!sharded) kinds.insert(kinds.end(), {"int8", "powersgd:2"});
+    if (!sharded && config().train.optimizer == train::Optimizer::sgd) kinds.push_back("topk:0.2");
+    config().parallel.compress = one_of(kinds);
+    if (config().memory.offload.state())
+      config().memory.offload = one_of({"none", "activations"});  // an update is of all that it compresses
+    config().parallel.zero = 0;
+    if (config().parallel.compress.kind() == train::Compress::topk) config().parallel.compress_warmup = 1;
+    plan_.reference = plain_;
+    plan_.reference.parallel.compress = config().parallel.compress;
+    plan_.reference.parallel.compress_warmup = config().parallel.compress_warmup;
+    plan_.reference = over_mesh(plan_.reference, fmt::format("dp={},tp={}", mesh.size_of("dp"), mesh.size_of("tp")));
+    allow({2e-3, 0.1});
+  }
+
+  // One worker of an asynchronous server trains as without it; several would not train the same twice.
+  void draw_server(const ir::Mesh& mesh) {
+    config().parallel.server = mesh.size_of("dp") > 1 ? "sync" : one_of({"sync", "async", "ssp:1"});
+    config().parallel.servers = number({"1", "2"});
+    config().parallel.zero = 0;
+    // Servers have the states.
+    if (config().memory.offload.state()) config().memory.offload = one_of({"none", "activations"});
+  }
+
+  // As much as needs something to be recomputed or offloaded.
+  void draw_limit() {
+    train::Config open = config();
+    open.memory = {};
+    const train::Registry registry;
+    const std::size_t plain = train::compile(open, registry, {.threads = 2}).arena_bytes();
+    config().memory.remat = one_of({"none", "optimal"});
+    config().memory.offload = one_of({"activations", "all"});
+    if (config().parallel.zero == 1 || config().parallel.zero == 2) config().memory.offload = "activations";
+    config().memory.offload_policy = "dynamic";
+    config().memory.limit.count = plain * static_cast<std::size_t>(number({"95", "85", "70"})) / 100;
+  }
+
+  void allow(const Tolerance& at_least) {
+    plan_.tolerance.loss = std::max(plan_.tolerance.loss, at_least.loss);
+    plan_.tolerance.weights = std::max(plan_.tolerance.weights, at_least.weights);
+  }
+
+  std::string text(const std::string& model) {
+    const train::Config& c = config();
+    std::string schedule = c.parallel.pipeline.text();
+    if (technique("schedule")) schedule = "file";
+    std::string line = fmt::format(
+        "seed {}: {} · {}{} {} {} m={} dropout {} clip {} mesh {} {} zero {} remat {} bucket {} overlap {} wgrad {}",
+        plan_.seed, plan_.technique, wide_ ? "wide " : "", model, plain_.train.precision, plain_.train.optimizer,
+        micro_batches(), plain_.model.dropout, plain_.train.clip, c.parallel.mesh, schedule, c.parallel.zero,
+        c.memory.remat, c.parallel.bucket.count, c.parallel.overlap, *c.runtime.overlap_wgrad);
+    if (c.parallel.sequence) line += " sequence";
+    if (c.parallel.async_tp) line += " async_tp";
+    if (c.parallel.compress != train::Compress::none) line += fmt::format(" compress {}", c.parallel.compress);
+    if (c.parallel.server != train::Server::none)
+      line += fmt::format(" server {} × {}", c.parallel.server, c.parallel.servers);
+    if (!c.memory.offload.none()) line += fmt::format(" offload {} ({})", c.memory.offload, c.memory.offload_policy);
+    if (c.memory.activations != train::Activations::full) line += fmt::format(" activations {}", c.memory.activations);
+    if (c.parallel.stage_dtype != train::StageDtype::same) line += fmt::format(" messages {}", c.parallel.stage_dtype);
+    if (c.memory.limit.count > 0) line += fmt::format(" limit {}", c.memory.limit.count);
+    return line;
+  }
+
+  int max_ranks_;
+  std::mt19937 random_;
+  RandomPlan plan_;
+  train::Config plain_;
+  bool wide_ = false;
+};
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double squares = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    squares += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2.0);
+  return std::sqrt(squares);
+}
+
+double norm(const std::vector<float>& a) { return distance(a, std::vector<float>(a.size())); }
+
+// What the optimizer keeps is judged by the weights that it makes.
+std::map<std::string, std::vector<float>> weights_of(Trained& trained) {
+  auto all = trained.state();
+  std::erase_if(all, [](const auto& entry) { return entry.first.find('/') != std::string::npos; });
+  return all;
+}
+
+}  // namespace
+
+const std::vector<std::string>& plan_techniques() {
+  static const std::vector<std::string> all = {"none",      "compress",    "server",  "spatial",
+                                               "pipedream", "activations", "sharded", "messages",
+                                               "schedule",  "limit",       "server",  "pipedream-2bw"};
+  return all;
+}
+
+RandomPlan draw_plan(std::uint32_t seed, int max_ranks) { return Draw(seed, max_ranks).run(); }
+
+Trajectory train_plan(Trained& trained, std::int64_t steps) {
+  Trajectory result;
+  result.start = weights_of(trained);
+  trained.train(steps);
+  result.weights = weights_of(trained);
+  result.losses = trained.losses();
+  EXPECT_EQ(trained.session().measured_peak(), trained.compiled().arena_bytes());
+  return result;
+}
+
+Trajectory train_reference(const RandomPlan& plan) {
+  if (!plan.asynchronous_pipeline) {
+    Trained reference(plan.reference, {.threads = 2});
+    return train_plan(reference, plan.steps);
+  }
+  PipedreamReference reference(plan.config);
+  Trajectory result;
+  result.start = reference.weights();
+  reference.train(plan.steps);
+  result.weights = reference.weights();
+  result.losses = reference.losses();
+  return result;
+}
+
+Difference compare(const Trajectory& reference, const Trajectory& planned, const Tolerance& tolerance) {
+  Difference result;
+  const double never = std::numeric_limits<double>::infinity();
+  if (reference.losses.size() != planned.losses.size()) return {never, never, "the number of losses"};
+  for (std::size_t i = 0; i < reference.losses.size(); ++i)
+    result.loss = std::max(result.loss, std::abs(planned.losses[i] - reference.losses[i]) /
+                                            (tolerance.loss * std::abs(reference.losses[i])));
+  double squares = 0;
+  double elements = 0;
+  for (const auto& [name, values] : reference.weights) {
+    squares += std::pow(distance(values, reference.start.at(name)), 2.0);
+    elements += static_cast<double>(values.size());
+  }
+  const double typical = std::sqrt(squares / elements);
+  for (const auto& [name, values] : reference.weights) {
+    const auto theirs = planned.weights.find(name);
+    if (theirs == planned.weights.end()) return {never, never, name + ", which is missing"};
+    const double moved = distance(values, reference.start.at(name));
+    const double slack = 0.05 * typical * std::sqrt(static_cast<double>(values.size()));
+    const double allowed = tolerance.weights * (moved + slack) + std::numeric_limits<float>::epsilon() * norm(values);
+    const double apart = distance(values, theirs->second) / allowed;
+    if (!(apart <= result.weights)) {
+      result.weights = apart;
+      result.worst =
+          fmt::format("{}, which moved {:.3g} and is {:.3g} away", name, moved, distance(values, theirs->second));
+    }
+  }
+  return result;
+}
+
+}  // namespace trireme::testing

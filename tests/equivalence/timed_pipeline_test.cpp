@@ -1,0 +1,261 @@
+// Pipelines whose actions are timed waits take as long as their schedules say. A wait needs no core, so that stages
+// overlap however few there are.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "equivalence/training.h"
+#include "trireme/models/layers.h"
+#include "trireme/ops/define.h"
+#include "trireme/planner/stage_costs.h"
+#include "trireme/program/schedule/timing.h"
+#include "trireme/runtime/trace.h"
+#include "trireme/train/schedule.h"
+
+namespace trireme::testing {
+namespace {
+
+constexpr std::chrono::milliseconds kWait(20);
+constexpr const char* kForward = "timed";
+constexpr const char* kBackward = "timed_dx";
+constexpr const char* kWeights = "timed_ds";
+
+std::shared_ptr<device::Kernel> waits_then_copies(const ir::KernelSpec& spec) {
+  return ops::make_kernel([bytes = std::min(spec.inputs[0].bytes(), spec.outputs[0].bytes())](const device::Launch& l) {
+    std::this_thread::sleep_for(kWait);
+    std::memcpy(l.outputs[0], l.inputs[0], bytes);
+  });
+}
+
+ir::OpDef timed_def(const char* name, std::vector<ir::OperandSpec> operands) {
+  ir::OpDef def;
+  def.name = name;
+  def.operands = std::move(operands);
+  def.infer = [sums = def.name == kWeights](std::span<const TensorType> in, const ir::Attributes&) -> ir::Types {
+    return {sums ? TensorType{in[0].dtype, {in[0].shape.back()}} : in[0]};
+  };
+  def.no_gradient = "it is one";
+  def.factors = [](std::span<const TensorType> in, std::span<const TensorType> out, const ir::Attributes&) {
+    return ops::aligned_factors(in, out);
+  };
+  def.cost = [](std::span<const TensorType> in, std::span<const TensorType> out, const ir::Attributes&) {
+    return ops::one_pass(in, out, 1e6);
+  };
+  def.with_precision(ir::Precision::follow);
+  ops::on_cpu(def, waits_then_copies);
+  return ops::checked(std::move(def));
+}
+
+// A layer is one wait, and so are the gradients of its input and of its parameter.
+train::Registry of_waits() {
+  train::Registry registry;
+  ir::OpDef forward = timed_def(kForward, {{"x"}, {"s"}});
+  forward.no_gradient.clear();
+  forward.gradient = [](ir::GradientContext& g) {
+    if (g.needs(0)) g.set(0, ir::apply1(kBackward, {g.grad()}));
+    g.set(1, ir::apply1(kWeights, {g.grad()}));
+  };
+  registry.ops.add(std::move(forward));
+  registry.ops.add(timed_def(kBackward, {{"dy"}}));
+  registry.ops.add(timed_def(kWeights, {{"dy"}}));
+  registry.models = {};
+  registry.models.add({"mlp",
+                       [](const ir::Builder& b, const models::Batch& in, const models::ModelConfig& c) {
+                         const Shape& image = in.images.shape();
+                         ir::Value x = models::reshape(b.here(in.images), {image[0], image.elements(1, image.rank())});
+                         x = models::linear(b.scope("entry"), x, {c.width}, {.bias = false, .deviation = 0.1});
+                         for (int i = 0; i < c.layers; ++i) {
+                           const ir::Builder layer = b.scope("layers", i);
+                           x = ir::apply1(kForward, {layer.here(x), layer.parameter("s", {c.width}, {})});
+                         }
+                         const ir::Value logits =
+                             models::linear(b.scope("head"), x, {c.classes}, {.bias = false, .deviation = 0.1});
+                         return models::cross_entropy(b.scope("head"), logits, in.labels);
+                       },
+                       true, [](models::ModelConfig&) {}});
+  return registry;
+}
+
+using Traces = std::vector<std::unique_ptr<runtime::Trace>>;  // by rank
+
+Traces trace(Trained& trained, std::int64_t steps) {
+  Traces traces;
+  const auto set = [&](const train::Rank& rank, runtime::Trace* trace) {
+    for (const program::Program& p : rank.role().programs) rank.executor(p.name).set_trace(trace);
+  };
+  for (const auto& rank : trained.session().ranks()) {
+    traces.push_back(std::make_unique<runtime::Trace>(std::size_t{1} << 16));
+    set(*rank, traces.back().get());
+  }
+  trained.train(steps);
+  for (const auto& rank : trained.session().ranks()) set(*rank, nullptr);
+  return traces;
+}
+
+struct Timed {
+  std::vector<std::vector<runtime::Trace::Span>> stages;  // of the waits, in order
+  double seconds = 0;                                     // from the first wait to the last
+};
+
+// Steps whose waits are traced.
+Timed traced(const std::string& pipeline, int stages, int micro_batches, std::int64_t steps,
+             program::Schedule& schedule) {
+  train::Config config = small_model("mlp");
+  const int chunks = pipeline.starts_with("interleaved") ? 2 : 1;
+  config.model.layers = stages * chunks;
+  config.model.width = 8;
+  config.train.batch = micro_batches;
+  config.train.micro_batch = 1;
+  config.parallel.pipeline = pipeline;
+  config.parallel.stages.assign(static_cast<std::size_t>(stages * chunks), 1);
+  config.parallel.mesh = fmt::format("pp={}", stages);
+  Trained trained(config, {.registry = of_waits()});
+  schedule = planner::schedule_of(trained.compiled());
+  trained.train(1);  // kernels are prepared, memory has been touched
+  const Traces traces = trace(trained, steps);
+  Timed result;
+  auto first = runtime::Trace::Clock::time_point::max();
+  auto last = runtime::Trace::Clock::time_point::min();
+  for (const auto& trace : traces) {
+    auto& spans = result.stages.emplace_back();
+    for (const runtime::Trace::Span& span : trace->all())
+      if (trace->name(span).find("timed") == 0) spans.push_back(span);
+    std::sort(spans.begin(), spans.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+    if (spans.empty()) continue;
+    first = std::min(first, spans.front().begin);
+    last = std::max(last, spans.back().end);
+  }
+  result.seconds = std::chrono::duration<double>(last - first).count();
+  return result;
+}
+
+class TimedPipeline : public ::testing::TestWithParam<std::string> {};
+
+// The least of a few: others may want the machine.
+TEST_P(TimedPipeline, IdlesAsItsScheduleSays) {
+  for (const auto& [stages, micro_batches] : {std::pair{2, 4}, {3, 6}}) {
+    SCOPED_TRACE(fmt::format("pp={} m={}", stages, micro_batches));
+    double best = 1e9;
+    double bubble = 0;
+    double expected = 0;
+    for (int attempt = 0; attempt < 5 && best > 1.03; ++attempt) {
+      program::Schedule schedule;
+      const Timed timed = traced(GetParam(), stages, micro_batches, 1, schedule);
+      const program::ScheduleTiming said = program::time_schedule(schedule);
+      const double wait = std::chrono::duration<double>(kWait).count();
+      const double ratio = timed.seconds / (said.makespan * wait);
+      if (ratio >= best) continue;
+      best = ratio;
+      bubble = 1 - said.busy * wait / (timed.seconds * stages);
+      expected = said.bubble();
+    }
+    EXPECT_NEAR(best, 1, 0.05) << "of the time that the schedule takes";
+    EXPECT_NEAR(bubble, expected, 0.05);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, TimedPipeline,
+                         ::testing::Values("sequential", "gpipe", "1f1b", "zero-bubble", "zero-bubble:auto",
+                                           "interleaved:2"),
+                         [](const auto& tested) {
+                           std::string name = tested.param;
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+                           return name;
+                         });
+
+// Between the first and the last steps every stage is busy all the time.
+TEST(TimedAsyncPipeline, HasNoIdleSlotInItsSteadyState) {
+  for (const char* pipeline : {"pipedream", "pipedream-2bw"}) {
+    SCOPED_TRACE(pipeline);
+    constexpr int kStages = 3;
+    constexpr int kMicroBatches = 4;
+    constexpr int kSteps = 4;
+    double idle = 1;
+    for (int attempt = 0; attempt < 5 && idle > 0.03; ++attempt) {
+      program::Schedule schedule;
+      const Timed timed = traced(pipeline, kStages, kMicroBatches, kSteps, schedule);
+      double most = 0;
+      for (const auto& spans : timed.stages) {
+        ASSERT_EQ(spans.size(), 3U * kMicroBatches * kSteps);
+        // Without the first step, in which the pipeline fills, and the last, after which it drains.
+        const std::size_t step = 3 * kMicroBatches;
+        double busy = 0;
+        for (std::size_t i = step; i < spans.size() - step; ++i)
+          busy += std::chrono::duration<double>(spans[i].end - spans[i].begin).count();
+        const double whole =
+            std::chrono::duration<double>(spans[spans.size() - step - 1].end - spans[step].begin).count();
+        most = std::max(most, 1 - busy / whole);
+      }
+      idle = std::min(idle, most);
+    }
+    EXPECT_LT(idle, 0.05);
+  }
+}
+
+// The spans of a trace whose names begin so, of one category.
+std::vector<runtime::Trace::Span> spans_of(const runtime::Trace& trace, const std::string& kind,
+                                           const std::string& category) {
+  std::vector<runtime::Trace::Span> found;
+  for (const runtime::Trace::Span& span : trace.all())
+    if (trace.name(span).starts_with(kind) && trace.category(span) == category) found.push_back(span);
+  return found;
+}
+
+train::Config small_buckets(const std::string& mesh) {
+  train::Config config = small_model("gpt2");
+  config.model.layers = 4;
+  config.model.context = 20;
+  config.train.batch = 12;
+  config.train.micro_batch = 4;
+  config.parallel.bucket.count = 2000;
+  train::resolve_model(config, config.model.vocab);
+  return over_mesh(config, mesh);
+}
+
+// Another stage waits for a message; for sums of gradients there is time until the update.
+TEST(TracedPipeline, MessagesGoBeforeSumsOfGradients) {
+  for (const char* pipeline : {"1f1b", "gpipe", "zero-bubble"}) {
+    SCOPED_TRACE(pipeline);
+    train::Config config = small_buckets("pp=2,dp=2");
+    config.parallel.pipeline = pipeline;
+    Trained trained(config, {.link = "2MB/s,100us"});
+    trained.train(1);
+    const Traces traces = trace(trained, 1);
+    for (std::size_t r = 0; r < traces.size(); ++r) {
+      const auto sent = spans_of(*traces[r], "send", "input_gradient");
+      const auto sums = spans_of(*traces[r], "all_reduce", "update");
+      ASSERT_FALSE(sums.empty());
+      EXPECT_EQ(sent.empty(), trained.session().rank(r).role().places.at("pp") == 0);
+      for (const auto& message : sent)
+        for (const auto& sum : sums) EXPECT_GE(sum.begin, message.end) << "rank " << r;
+    }
+  }
+}
+
+// The sums that layers wait for do not queue behind those of gradients.
+TEST(TracedPipeline, SumsOfLayersOvertakeSumsOfGradients) {
+  train::Config config = small_buckets("dp=2,tp=2");
+  config.train.micro_batch = 6;
+  Trained trained(config, {.link = "2MB/s,100us"});
+  trained.train(1);
+  const Traces traces = trace(trained, 1);
+  for (std::size_t r = 0; r < traces.size(); ++r) {
+    int overtaken = 0;
+    for (const auto& sum : spans_of(*traces[r], "all_reduce", "update"))
+      for (const auto& layer : spans_of(*traces[r], "all_reduce", "input_gradient")) {
+        EXPECT_NE(sum.track, layer.track);
+        overtaken += layer.begin > sum.begin && layer.begin < sum.end;
+      }
+    EXPECT_GT(overtaken, 0) << "rank " << r;
+  }
+}
+
+}  // namespace
+}  // namespace trireme::testing
