@@ -287,12 +287,14 @@ class Choosing {
   }
 
   void add_memory() {
-    if (options_.max_state <= 0) return;
+    if (options_.state_share <= 0) return;
+    double all = 0;
+    for (const auto& [pattern, own] : parameters_) all += own.bytes;
     std::vector<IntegerProgram::Term> terms;
     for (const auto& [pattern, own] : parameters_)
       for (std::size_t s = 0; s < own.variables.size(); ++s)
-        terms.push_back({own.variables[s], own.bytes / (own.shardings[s] == kWhole ? 1 : ranks_) / options_.max_state});
-    program_.add_row(terms, 0, 1);
+        terms.push_back({own.variables[s], own.bytes / all / (own.shardings[s] == kWhole ? 1 : ranks_)});
+    program_.add_row(terms, 0, options_.state_share);
   }
 
   const ir::Module& module_;

@@ -25,7 +25,7 @@ struct ShardingChoice {
 
 struct StrategyOptions {
   std::string axis = "tp";  // of plan.mesh, its only one
-  double max_state = 0;     // bytes of parameters that a rank may store; 0: no limit
+  double state_share = 0;   // of all parameters' bytes that a rank may store; 0: no limit
 };
 
 // Refuses where this build has no integer solver.

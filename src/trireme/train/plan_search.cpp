@@ -227,7 +227,11 @@ const std::vector<passes::Annotation>& PlanSearch::shardings(int tp) const {
     // Not the preset: parameters begin unsharded.
     Planned planned = make_plan(config, registry_, {.threads = 1, .step_alone = true});
     planned.plan.sharding.clear();
-    at->second = planner::choose_shardings(planned.graphs, planned.plan, request_.cluster).annotations;
+    // Whole parameters on every rank would be data parallelism by another name.
+    constexpr double kUneven = 1.2;
+    at->second = planner::choose_shardings(planned.graphs, planned.plan, request_.cluster,
+                                           {.axis = ir::kTensorAxis, .state_share = kUneven / tp})
+                     .annotations;
   }
   return at->second;
 }

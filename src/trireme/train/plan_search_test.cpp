@@ -184,8 +184,8 @@ TEST_F(PlanSearchTest, StrategiesOfOpsComeOutAsMegatrons) {
   resolve_model(c, 512);
   Planned planned = make_plan(c, registry_, {.threads = 1, .step_alone = true});
   planned.plan.sharding.clear();
-  const planner::ShardingChoice choice =
-      planner::choose_shardings(planned.graphs, planned.plan, cluster::load_cluster("a100"));
+  const planner::ShardingChoice choice = planner::choose_shardings(
+      planned.graphs, planned.plan, cluster::load_cluster("a100"), {.axis = "tp", .state_share = 0.3});
   std::map<std::string, std::string> found;
   for (const passes::Annotation& a : choice.annotations) found[a.pattern] = a.sharding;
   EXPECT_EQ(found["blocks.*.mlp.up.weight"], "0:tp");
