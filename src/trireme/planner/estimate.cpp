@@ -124,6 +124,11 @@ Estimate Estimator::of(const Candidate& c, const Profile& profile) {
   };
   Estimate estimate;
   estimate.stages = parts.layers;
+  // Sharded over replicas, gradients of a layer are whole until they are scattered, and weights while they are used.
+  double whole_layers = 0;
+  for (const LayerCost& layer : profile.layers)
+    whole_layers =
+        std::max(whole_layers, (c.zero >= 2 ? layer.state.gradients : 0) + (c.zero >= 3 ? 2 * layer.state.weights : 0));
   double sum = 0, largest = 0, exposed = 0, update = 0, weight_gradients = 0, message = 0;
   for (int stage = 0; stage < c.pp; ++stage) {
     LayerCost own;
@@ -135,7 +140,7 @@ Estimate Estimator::of(const Candidate& c, const Profile& profile) {
     }
     const double states = state_bytes(own.state, c);
     estimate.least_bytes = std::max(estimate.least_bytes, states + own.saved * held(c, stage) / chunks);
-    estimate.bytes = std::max(estimate.bytes, states + own.saved * held(c, stage) / chunks + transient);
+    estimate.bytes = std::max(estimate.bytes, states + own.saved * held(c, stage) / chunks + transient + whole_layers);
     double seconds = whole(own) * crowd;
     // Gradients and weights between replicas: what backward does not hide.
     const double backward = (own.backward + own.weight_gradient) * crowd;

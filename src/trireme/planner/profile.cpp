@@ -72,7 +72,10 @@ class Profiler {
   }
 
   void add_times() {
+    std::vector<double> recomputed(profile_.layers.size(), 0);
     for (const Node& node : micro_.nodes) {
+      if (node.barrier && !node.op->traits.view)
+        recomputed[std::min(index(node.stage), recomputed.size() - 1)] += bytes_of(micro_.output_types(node));
       LayerCost& own = layer(node.stage);
       const double t = seconds(micro_, node);
       if (node.op->traits.collective) own.communication += t;

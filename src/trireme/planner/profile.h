@@ -25,7 +25,7 @@ struct LayerCost {
   double weight_gradient = 0;
   double communication = 0;  // the collectives' part of these
   double saved = 0;          // bytes that wait for the backward pass
-  double transient = 0;      // the largest operands and results of one kernel
+  double transient = 0;      // the largest operands and results of one kernel, and what is recomputed for the layer
   double message = 0;        // bytes that the next layer is given
   StateBytes state = {};
   StateBytes tied = {};  // state that an earlier layer has too

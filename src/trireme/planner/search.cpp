@@ -5,6 +5,7 @@
 #include <future>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "trireme/core/rng.h"
 
@@ -14,8 +15,8 @@ namespace {
 // Candidates that are worked on at once. A constant: what is found does not depend on the machine's cores.
 constexpr std::size_t kAtOnce = 2;
 
-// As many plans are simulated as have so many instructions together, but not more than so many of each kind.
-constexpr std::size_t kInstructions = 400'000;
+// As many plans are simulated as have so many nodes together, but not more than so many of each kind.
+constexpr std::size_t kWork = 25'000;
 constexpr std::size_t kMostFinalists = 24;
 
 // By how much the bound of a candidate's memory may be wrong: what is held by a schedule is a formula.
@@ -255,8 +256,16 @@ class Search {
   }
 
   // Whether its memory is worth compiling for: what was scored says by how much the estimates are off.
-  bool may_fit(const Estimate& estimate) const {
-    return problem_.limit <= 0 || estimate.bytes * least_ratio_ <= problem_.limit;
+  bool may_fit(const Ranked& r) const {
+    const auto known_ratio = ratios_.find(kind_of(r.candidate));
+    const double ratio = known_ratio == ratios_.end() ? std::min(1.0, usual_ratio_) : known_ratio->second;
+    return problem_.limit <= 0 || r.estimate.bytes * ratio <= problem_.limit;
+  }
+
+  // Plans whose memory is estimated equally well.
+  using Kind = std::tuple<bool, bool, int, RematPolicy::Kind, program::PipelineName::Kind>;
+  static Kind kind_of(const Candidate& c) {
+    return {c.pp > 1, c.layer.tp > 1, c.zero, c.layer.remat, c.pp > 1 ? c.pipeline.kind : program::PipelineName{}.kind};
   }
 
   // Compiles and simulates several at once. Gives how many of them will do.
@@ -271,22 +280,24 @@ class Search {
       s.estimated = all[i].estimate.seconds;
       if (s.refused.empty()) {
         const double ratio = static_cast<double>(s.bytes) / all[i].estimate.bytes;
-        least_ratio_ = std::min(least_ratio_, ratio);
+        const auto [at, fresh] = ratios_.try_emplace(kind_of(s.candidate), ratio);
+        if (!fresh) at->second = std::min(at->second, ratio);
+        usual_ratio_ = std::min(usual_ratio_, ratio);
       }
       feasible += s.feasible() ? 1 : 0;
-      instructions_ = std::max(instructions_, s.instructions);
+      work_ = std::max(work_, s.work);
       scored_.push_back(std::move(s));
     }
     return feasible;
   }
 
-  bool is_new(const Ranked& r) const { return !known(r.candidate) && may_fit(r.estimate); }
+  bool is_new(const Ranked& r) const { return !known(r.candidate) && may_fit(r); }
 
   // How many are worth simulating, by what the first of them took.
   std::size_t worth() const {
     const auto asked = static_cast<std::size_t>(options_.finalists);
-    if (instructions_ == 0) return asked;
-    return std::max(asked, std::min(kMostFinalists, kInstructions / instructions_));
+    if (work_ == 0) return asked;
+    return std::max(asked, std::min(kMostFinalists, kWork / work_));
   }
 
   // Of `from`, in order, until so many will do; gives up after `most`.
@@ -318,7 +329,8 @@ class Search {
     if (good() == 0 && !stopped()) {
       std::stable_sort(all.begin(), all.end(),
                        [](const Ranked* a, const Ranked* b) { return a->estimate.bytes < b->estimate.bytes; });
-      least_ratio_ = 0;
+      ratios_.clear();
+      usual_ratio_ = 0;
       score_some(all, 1, 4);
     }
     // The best of each well-known kind, and the configuration's own.
@@ -393,8 +405,10 @@ class Search {
   std::map<LayerKey, std::optional<Profile>> profiles_;
   std::vector<Ranked> ranked_;
   std::vector<Scored> scored_;
-  double least_ratio_ = 1;
-  std::size_t instructions_ = 0;  // of the longest that was scored
+  // Bytes of the memory plan over those estimated, the least that was seen: by kind of plan, and of all.
+  std::map<Kind, double> ratios_;
+  double usual_ratio_ = 1;
+  std::size_t work_ = 0;  // of the largest that was scored
   SearchResult result_;
 };
 

@@ -268,7 +268,8 @@ planner::Scored PlanSearch::simulated(const Candidate& candidate, std::int64_t m
     scored.bytes = on.compiled.arena_bytes();
     scored.fits = s.fits && static_cast<double>(scored.bytes) <= problem_.limit;
     scored.mean = s.mean;
-    for (const simulator::Actor& actor : s.cast.actors) scored.instructions += actor.program->instructions.size();
+    for (const Role& role : on.compiled.roles)
+      scored.work += 2 * role.module.graph("micro").nodes.size() + role.program("step").instructions.size() / 4;
     for (std::size_t a = 0; a < s.cast.actors.size(); ++a)
       scored.price += s.cast.ranks[a] * on.cluster.device_of(s.cast.rank[a]).price;
   } catch (const Error& e) {
@@ -299,7 +300,7 @@ planner::Scored PlanSearch::score(const Candidate& c) const {
   extend(two.mean.bubble, one.mean.bubble);
   extend(two.mean.waiting, one.mean.waiting);
   two.bytes = std::max(one.bytes, two.bytes);
-  two.instructions += one.instructions;
+  two.work += one.work;
   return two;
 }
 
