@@ -137,25 +137,28 @@ class Search {
     result_.smallest_bytes = estimate.least_bytes;
   }
 
-  // Whether shardings of their own are quicker than the preset: often they come to the same.
-  bool gains(const LayerKey& key, const Profile& own) {
-    LayerKey preset = key;
-    preset.sharding = 0;
-    const Profile* usual = profile(preset);
-    if (usual == nullptr) return true;
-    const LayerCost a = own.total(), b = usual->total();
+  // Whether shardings of their own are quicker than the preset, for so many ranks: often they come to the same.
+  bool worthwhile(const LayerKey& key) {
+    if (key.sharding == 0) return true;
+    const LayerKey usual{.tp = key.tp};
+    LayerKey own = usual;
+    own.sharding = key.sharding;
+    const Profile* chosen = profile(own);
+    const Profile* preset = profile(usual);
+    if (chosen == nullptr || preset == nullptr) return chosen != nullptr;
+    const LayerCost a = chosen->total(), b = preset->total();
     return a.forward + a.backward + a.weight_gradient < 0.999 * (b.forward + b.backward + b.weight_gradient);
   }
 
   // Nothing: it cannot be, or not fit.
   std::optional<Ranked> estimated(Candidate candidate) {
+    if (!worthwhile(candidate.layer)) return std::nullopt;
     if (is_hopeless(candidate)) {
       ++result_.too_large;
       return std::nullopt;
     }
     const Profile* own = profile(candidate.layer);
     if (own == nullptr || candidate.parts() > std::ssize(own->layers)) return std::nullopt;
-    if (candidate.layer.sharding > 0 && !gains(candidate.layer, *own)) return std::nullopt;
     Estimate estimate = estimator_.of(candidate, *own);
     note_smallest(candidate, estimate);
     if (problem_.limit > 0 && estimate.least_bytes > kSlack * problem_.limit) {
@@ -176,13 +179,14 @@ class Search {
     };
     std::set<LayerKey> rows, wanted;
     for (const Candidate& c : all) {
+      if (!worthwhile(c.layer)) continue;
       LayerKey row = c.layer;
       row.micro_batch = 1;
       rows.insert(row);
     }
     learn(missing(rows));
     for (const Candidate& c : all)
-      if (!stopped() && !is_hopeless(c))
+      if (!stopped() && worthwhile(c.layer) && !is_hopeless(c))
         for (const LayerKey& key : sources(c.layer)) wanted.insert(key);
     learn(missing(wanted));
     if (stopped()) return;
@@ -361,7 +365,8 @@ class Search {
   // Estimates are off by more than neighbours differ: what is one choice away from the winner is simulated too, while
   // that helps.
   void improve() {
-    std::size_t left = worth();
+    // Of large models only the nearest: each takes long.
+    std::size_t left = kWork / std::max<std::size_t>(1, work_) < 4 ? 2 : worth();
     for (bool better = true; better && left > 0 && !stopped();) {
       const Scored* best = best_scored();
       if (best == nullptr) return;

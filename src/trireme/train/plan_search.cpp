@@ -286,8 +286,8 @@ planner::Scored PlanSearch::score(const Candidate& c) const {
   using Kind = program::PipelineName::Kind;
   const bool grows = c.pp > 1 && (c.pipeline.kind == Kind::gpipe || c.pipeline.kind == Kind::file);
   const bool interleaved = c.pp > 1 && c.pipeline.kind == Kind::interleaved;
-  const std::int64_t first = interleaved ? 2 * round + all % round : round + 2;
-  const std::int64_t second = first + (interleaved ? round : 2);
+  const std::int64_t first = interleaved ? 2 * round + all % round : std::max<std::int64_t>(2, round);
+  const std::int64_t second = first + (interleaved ? round : 1);
   if (grows || all <= 2 * second) return simulated(c, all);
   const planner::Scored one = simulated(c, first);
   if (!one.feasible()) return one;
