@@ -40,13 +40,13 @@ def main():
     wrong = []
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "bf16"
-        call(a, "train", "--parallel.mesh=dp=1", f"--model.layers={a.layers}", f"--model.width={a.width}", f"--model.heads={a.heads}",
+        call(a, "train", "--parallel.mesh=dp=1", "--model.family=gpt2", "--data.holdout=0", f"--model.layers={a.layers}", f"--model.width={a.width}", f"--model.heads={a.heads}",
              "--model.context=256", f"--model.vocab={a.vocab}", "--train.precision=bf16", "--train.steps=0", "--train.batch=1", "--replay=0",
              f"--output.dir={run}")
         for way, law in WAYS:
             pairs = []
             for _ in range(a.repeats):
-                said = call(a, "compress", run, "--out", Path(folder) / "small", "--weights", way, "--calibrate", 0, "--batches", 1,
+                said = call(a, "compress", run, "--out", Path(folder) / "small", "--weights", way, "--calibrate", 0,
                             "--decode", a.tokens, "--overwrite")
                 pairs.append(tuple(float(re.search(rf"{row} .*decode ([0-9.]+) tokens/s", said).group(1)) for row in ("before", "after")))
             ratio = statistics.median(after / before for before, after in pairs)

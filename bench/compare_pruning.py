@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Loss or accuracy against sparsity, for every way to prune, each with the same number of steps in all; prints a table and
-a plot of characters.
+"""Loss or accuracy against sparsity, for every way to prune; prints a table and a plot of characters.
 
     python3 bench/compare_pruning.py [--task digits|text|synthetic] [--steps N] [--seeds 3] [--sparsities 0.5,0.8,0.9,0.95]
                                      [--only "iterative magnitude,oneshot random"] [--markdown] [--speed]
@@ -10,9 +9,11 @@ digits     scikit-learn's digits (bench/digits_as_idx.py writes them; pip instal
 synthetic  the same MLP on generated images, which need no package
 text       the quickstart's GPT-2 on the C++ headers; held-out loss
 
-One-shot prunes after half the steps; gradual from a quarter to three quarters of them; iterative in five rounds from a
-quarter on, the same share of what is left each time; all of them train on in between and afterwards. Every weight of a
-product is pruned to the same share, embeddings and biases are not.
+N is --steps. One-shot trains for N steps, prunes once, rewinds the weights that are left to step N/10 and trains them for N
+steps again (2N in all). Iterative does so in five rounds, the same share of what is left each time (6N in all): the last
+masks of both have the same training behind them. Gradual trains for 2N steps and prunes on a cubic curve from N/2 to 3N/2,
+without rewinding. The dense model trains for N. Every weight of a product is pruned to the same share, embeddings and biases
+are not.
 
 --speed times a step of the dense and of the most sparse model, in turns: zeros that are scattered save no time.
 """
@@ -44,17 +45,20 @@ def task_keys(a, folder):
 
 
 def prune_keys(schedule, method, sparsity, steps):
-    keys = [f"--prune.method={method}", f"--prune.schedule={schedule}", f"--prune.sparsity={sparsity}"]
-    if schedule == "oneshot":
-        return keys + [f"--prune.begin={steps // 2}"]
-    if schedule == "iterative":
-        return keys + [f"--prune.begin={steps // 4}", f"--prune.rounds={ROUNDS}", f"--prune.every={steps // (2 * ROUNDS)}"]
-    return keys + [f"--prune.begin={steps // 4}", f"--prune.end={3 * steps // 4}", f"--prune.every={max(1, steps // 40)}"]
+    """The keys, and the steps in all."""
+    keys = [f"--prune.method={method}", f"--prune.sparsity={sparsity}"]
+    if schedule == "gradual":
+        return keys + ["--prune.schedule=gradual", f"--prune.begin={steps // 2}", f"--prune.end={3 * steps // 2}",
+                       f"--prune.every={max(1, steps // 20)}"], 2 * steps
+    rounds = ROUNDS if schedule == "iterative" else 1
+    return keys + ["--prune.schedule=iterative", f"--prune.begin={steps}", f"--prune.every={steps}",
+                   f"--prune.rounds={rounds}", f"--prune.rewind={steps // 10}", f"--train.decay_steps={steps}"], \
+        (rounds + 1) * steps
 
 
-def train(a, keys, seed, folder):
+def train(keys, steps, seed, folder):
     config = [keys[0]] if keys and not keys[0].startswith("--") else []
-    command = [TRIREME, "train", *config, *keys[len(config):], f"--train.steps={a.steps}", f"--train.seed={seed}",
+    command = [TRIREME, "train", *config, *keys[len(config):], f"--train.steps={steps}", f"--train.seed={seed}",
                "--train.warmup=20", f"--output.dir={folder}/run", "--overwrite", "--replay=0", "--output.log_every=1000000"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -92,7 +96,7 @@ def plot(curves, sparsities, better):
 
 def speed(a, keys, folder):
     times = {"dense": [], "95% zeros": []}
-    sparse = prune_keys("oneshot", "magnitude", 0.95, 4)
+    sparse = ["--prune.method=magnitude", "--prune.sparsity=0.95", "--prune.schedule=oneshot", "--prune.begin=1"]
     for _ in range(5):
         for name, more in (("dense", []), ("95% zeros", sparse)):
             config = [keys[0]] if not keys[0].startswith("--") else []
@@ -107,7 +111,7 @@ def speed(a, keys, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", choices=["digits", "text", "synthetic"], default="digits")
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sparsities", default="0.5,0.8,0.9,0.95")
     parser.add_argument("--only", default="")
@@ -121,21 +125,21 @@ def main():
         keys = task_keys(a, folder)
         results = {}
 
-        def measure(name, more):
-            runs = [train(a, keys + more, seed, folder) for seed in range(1, a.seeds + 1)]
+        def measure(name, more, steps):
+            runs = [train(keys + more, steps, seed, folder) for seed in range(1, a.seeds + 1)]
             index = 0 if runs[0][0] is not None else 1
             results[name] = [run[index] for run in runs]
             print(f"{name:<34} {spread(results[name])}", file=sys.stderr, flush=True)
             return index == 0
 
-        accurate = measure("dense", [])
+        accurate = measure("dense", [], a.steps)
         for schedule, method in WAYS:
             if only and f"{schedule} {method}" not in only:
                 continue
             for sparsity in sparsities:
-                measure(f"{schedule} {method} {sparsity}", prune_keys(schedule, method, sparsity, a.steps))
+                measure(f"{schedule} {method} {sparsity}", *prune_keys(schedule, method, sparsity, a.steps))
         what = "held-out accuracy, %" if accurate else "held-out loss"
-        print(f"{a.task}: {what}, {a.steps} steps, mean over {a.seeds} seeds{' and deviation' if a.seeds > 1 else ''}")
+        print(f"{a.task}: {what}, N = {a.steps} steps, mean over {a.seeds} seeds{' and deviation' if a.seeds > 1 else ''}")
         names = [f"{s} {m}" for s, m in WAYS if not only or f"{s} {m}" in only]
         bar = " | " if a.markdown else "  "
         edge = "| " if a.markdown else ""

@@ -1,4 +1,5 @@
 // Smaller models as a person makes them: weights in few bits, GGUF files.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 

@@ -74,7 +74,7 @@ TEST_F(Closing, MemoryIsPlannedAndMeasured) {
   EXPECT_NE(memory.find("planned " + planned + " B on the fullest rank; measured: "), std::string::npos) << memory;
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   EXPECT_NE(memory.find(" predicted ✓"), std::string::npos) << memory;
-  // The figure is the process's own: what the parent is told when it ends is at least that.
+  // The figure is the process's own: what its parent learns when it ends is at least that.
   const std::size_t at = memory.find("measured: ") + 10;
   const double mebibytes = std::stod(memory.substr(at));
   EXPECT_EQ(memory.substr(memory.find(' ', at) + 1, 3), "MiB") << memory;

@@ -68,5 +68,53 @@ TEST_F(Smaller, AStudentLearnsFromARun) {
   EXPECT_NE(said.find("model.vocab = 300"), std::string::npos) << said;
 }
 
+std::uintmax_t checkpoint_bytes(const std::filesystem::path& run) {
+  std::uintmax_t bytes = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(run / "checkpoints"))
+    if (entry.path().extension() == ".safetensors") bytes += entry.file_size();
+  return bytes;
+}
+
+// Keys, generation, evaluation, training and export follow the smaller shape.
+TEST_F(Smaller, SlicesLeaveATrainedModel) {
+  done({"train", "tiny.toml", "--output.dir=run", "--model.family=llama", "--model.heads=4"});
+  const Finished f = done({"compress", "run", "--out", "small", "--prune", "neurons:0.5,heads:0.5", "--decode", "4"});
+  EXPECT_NE(f.out.find("model.heads 4 → 2"), std::string::npos) << f.out;
+  EXPECT_NE(f.out.find("smaller"), std::string::npos) << f.out;
+  EXPECT_NE(read("small/config.toml").find("heads = 2"), std::string::npos);
+  done({"generate", "--from", "small", "--prompt", "a", "--tokens", "4"});
+  done({"eval", "--from", "small"});
+  done({"export", "small", "hf"});
+  done({"eval", "tiny.toml", "--from", "hf", "--model.family=llama"});
+  done({"train", "small", "--resume", "--train.steps=3"});
+  // A GPT-2 without some of its heads has no shape in transformers.
+  done({"train", "tiny.toml", "--output.dir=gpt2"});
+  done({"compress", "gpt2", "--out", "heads", "--prune", "heads:0.5", "--decode", "0"});
+  done({"generate", "--from", "heads", "--prompt", "a", "--tokens", "4"});
+  EXPECT_NE(refused({"export", "heads", "hf2"}).find("model.heads"), std::string::npos);
+  EXPECT_NE(refused({"compress", "gpt2", "--out", "x", "--prune", "channels:0.5"}).find("channels"), std::string::npos);
+  EXPECT_NE(refused({"compress", "gpt2", "--out", "x", "--prune", "neurons:1.5"}).find("--prune"), std::string::npos);
+}
+
+// A checkpoint of zeros is small, and what is read from it is what was.
+TEST_F(Smaller, ZerosAreNotStored) {
+  done({"train", "tiny.toml", "--output.dir=run", "--model.width=64", "--model.vocab=256"});
+  done({"compress", "run", "--out", "dense", "--prune", "unstructured:0.01", "--decode", "0"});
+  done({"compress", "run", "--out", "sparse", "--prune", "unstructured:0.9", "--decode", "0"});
+  done({"compress", "run", "--out", "pattern", "--prune", "2:4", "--decode", "0"});
+  const auto dense = checkpoint_bytes(folder() / "dense");
+  EXPECT_LT(checkpoint_bytes(folder() / "sparse"), dense * 7 / 10);  // embeddings are not pruned
+  EXPECT_LT(checkpoint_bytes(folder() / "pattern"), dense * 9 / 10);
+  const auto loss = [&](const std::string& run) {
+    return nlohmann::json::parse(done({"eval", "--from", run, "--json"}).out)["loss"].get<double>();
+  };
+  const double before = loss("sparse");
+  done({"compress", "sparse", "--out", "again", "--prune", "unstructured:0.5", "--decode", "0"});  // no more zeros
+  EXPECT_EQ(loss("again"), before);
+  EXPECT_EQ(checkpoint_bytes(folder() / "again"), checkpoint_bytes(folder() / "sparse"));
+  const std::string table = done({"compress", "run", "--sensitivity", "--batches", "1"}).out;
+  EXPECT_NE(table.find("blocks.0.mlp.up.weight"), std::string::npos) << table;
+}
+
 }  // namespace
 }  // namespace trireme::testing

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "end_to_end/program.h"
+#include "support/source_dir.h"
 
 namespace trireme::testing {
 namespace {
@@ -12,7 +13,7 @@ class Witness : public Program {
  protected:
   // Gives what it prints and, in `code`, how it ends.
   std::string witness(const std::string& arguments, int& code) const {
-    const std::string command = std::string(TRIREME_SOURCE_DIR) + "/scripts/witness " + arguments + " 2>&1";
+    const std::string command = source_dir() + "/scripts/witness " + arguments + " 2>&1";
     FILE* pipe = popen(command.c_str(), "r");
     std::string out;
     for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) out += static_cast<char>(c);
@@ -25,7 +26,7 @@ class Witness : public Program {
 TEST_F(Witness, ComparesRunsOnAnyMesh) {
   int code = 0;
   const std::string runs = " --only '^(mlp/(dp1-zero0|tp2|pp2-dp2-zero2)|convnet/h2)$'";
-  const std::string program = TRIREME_PROGRAM;
+  const std::string program = program_path();
   const std::string same = witness(program + " " + program + runs, code);
   EXPECT_EQ(code, 0) << same;
   EXPECT_NE(same.find("4 runs compared, 0 differ or failed"), std::string::npos) << same;
@@ -39,7 +40,7 @@ TEST_F(Witness, ComparesRunsOnAnyMesh) {
 
 TEST_F(Witness, CoversEveryAxisAndSchedule) {
   int code = 0;
-  const std::string list = witness(std::string(TRIREME_PROGRAM) + " --list", code);
+  const std::string list = witness(program_path() + " --list", code);
   EXPECT_EQ(code, 0) << list;
   for (const char* setting : {"mesh=tp=", "mesh=pp=", "mesh=h=", "mesh=w=", ",tp=", ",dp=", ",w=", "sequence=true",
                               "pipeline=sequential", "pipeline=gpipe", "pipeline=zero-bubble", "pipeline=interleaved:2",

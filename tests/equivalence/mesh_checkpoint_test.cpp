@@ -70,21 +70,6 @@ train::Config on(const train::Config& plain, const Way& way) {
   return c;
 }
 
-// Every weight to a tolerance of its tensor's norm.
-void expect_equal_weights(Trained& a, Trained& b, double tolerance) {
-  const auto theirs = b.state();
-  for (const auto& [name, values] : a.state()) {
-    if (name.find('/') != std::string::npos) continue;
-    double difference = 0;
-    double norm = 0;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      difference += std::pow(static_cast<double>(values[i]) - static_cast<double>(theirs.at(name)[i]), 2);
-      norm += std::pow(static_cast<double>(values[i]), 2);
-    }
-    EXPECT_LE(std::sqrt(difference), tolerance * std::sqrt(norm)) << name;
-  }
-}
-
 class MeshCheckpoint : public ::testing::TestWithParam<std::string> {};
 
 // Each mesh to the next one, or all pairs if the environment asks for them.

@@ -94,7 +94,8 @@ def main():
                 launch = shlex.split(options.launch.format(ranks=math.prod(map(int, re.findall(r"\d+", c["mesh"])))))
                 got, again = (run(program, folder / name, arguments, launch) for name in ("once", "again"))
             except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as e:
-                reason = (e.stderr or "").strip().splitlines()[-1:] if isinstance(e, subprocess.CalledProcessError) else e
+                lines = (e.stderr or "").strip().splitlines() if isinstance(e, subprocess.CalledProcessError) else [str(e)]
+                reason = next((line for line in lines if "error" in line), lines[-1:])
                 print(f"{text}: FAILED: {reason}", flush=True)
                 bad += 1
                 continue

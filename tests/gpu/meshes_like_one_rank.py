@@ -45,7 +45,7 @@ def options_of(text):
 
 
 def ranks_of(text):
-    return math.prod(int(n) for n in re.findall(r"(?:pp|dp|tp|h|w)=(\d+)", text))
+    return math.prod(map(int, re.findall(r"\d+", re.search(r"mesh=(\S+)", text)[1])))
 
 
 def losses(program, folder, arguments, launch=()):

@@ -1,8 +1,12 @@
+#include <array>
 #include <cmath>
+#include <functional>
 
 #include "trireme/cli/commands.h"
 #include "trireme/cli/validators.h"
+#include "trireme/cli/work_progress.h"
 #include "trireme/compress/measure.h"
+#include "trireme/compress/prune.h"
 #include "trireme/compress/quantize.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -16,6 +20,9 @@ struct CompressArguments {
   std::string from;
   std::string out;
   std::string weights;
+  std::string prune;
+  bool random = false;
+  bool sensitivity = false;
   std::vector<std::string> bits;
   std::optional<std::int64_t> step;
   std::int64_t calibrate = -1;
@@ -29,7 +36,7 @@ void warn(LogLevel, const std::string& text) { fmt::print(stderr, "warning: {}\n
 // The model's data, where it names any.
 data::Data data_of(const train::Config& config, const train::Registry& registry) {
   train::Config own = config;
-  const bool any = !own.data.text.empty() || !own.data.tokens.empty();
+  const bool any = !own.data.text.empty() || !own.data.tokens.empty() || !own.data.images.empty();
   if (!any) return {};
   return train::open_data(own, registry.models);
 }
@@ -58,17 +65,8 @@ void print_layers(const CompressArguments& a, const std::vector<compress::Quanti
              100 * compensated / share, 100 * nearest / share);
 }
 
-int compress_once(const Context& context, const CompressArguments& a) {
-  if (a.weights.empty()) refuse("nothing to do: give --weights int8, int4 or int4:64");
-  compress::check_target(a.out, a.overwrite);
-  const train::Registry& registry = *context.registry;
-  compress::Model model = compress::load_model(a.from, context.overrides, registry, a.step, warn);
-  compress::Model smaller = model;
-  train::apply_setting(smaller.config, "memory.weights=" + a.weights, registry.models);
-  for (const std::string& rule : a.bits) smaller.config.memory.weight_bits.push_back(rule);
-  train::check(smaller.config, registry.models);
-  const data::Data data = data_of(model.config, registry);
-
+void quantize_model(compress::Model& smaller, const data::Data& data, const CompressArguments& a,
+                    const train::Registry& registry) {
   // Eight bits need no calibration.
   const bool few_bits = train::stored_weights(smaller.config)->format.bits < 8;
   if (a.calibrate > 0 && !data.train)
@@ -77,12 +75,88 @@ int compress_once(const Context& context, const CompressArguments& a) {
   if (a.calibrate != 0 && few_bits) quantize.calibration = data.train.get();
   if (a.calibrate > 0) quantize.rows = a.calibrate;
   print_layers(a, compress::quantize_weights(smaller, registry, quantize));
+}
+
+// The held-out loss of a model, for choices between several; empty: nothing is held out.
+std::function<double(const compress::Model&)> loss_of(const data::Data& data, const CompressArguments& a,
+                                                      const train::Registry& registry) {
+  if (!data.eval) return {};
+  return [&data, &a, &registry](const compress::Model& model) {
+    return *compress::measure(model, registry, {.held_out = data.eval.get(), .samples = 8 * a.batches}).loss;
+  };
+}
+
+void prune_model(compress::Model& smaller, const compress::PruneStep& step, const CompressArguments& a,
+                 const train::Registry& registry) {
+  const data::Data data = data_of(smaller.config, registry);
+  const models::ModelConfig before = smaller.config.model;
+  compress::PruneOptions options{.random = a.random, .loss = loss_of(data, a, registry)};
+  compress::prune(smaller, step, options, registry);
+  const models::ModelConfig& now = smaller.config.model;
+  std::string change;
+  const auto changed = [&](const char* key, std::int64_t from, std::int64_t to) {
+    if (from != to) change += fmt::format("{}model.{} {} → {}", change.empty() ? "" : ", ", key, from, to);
+  };
+  changed("layers", before.layers, now.layers);
+  changed("width", before.width, now.width);
+  changed("heads", before.heads, now.heads);
+  changed("ffn", before.ffn, now.ffn);
+  fmt::print("pruned  {}: {}\n", step.text,
+             change.empty() ? fmt::format("{:.1f}% of the weights of products are zero; this saves bytes, not time",
+                                          100 * compress::sparsity_of(smaller, registry))
+                            : change);
+}
+
+int print_sensitivity(const compress::Model& model, const CompressArguments& a, const train::Registry& registry) {
+  constexpr std::array<double, 4> kSparsities = {0.5, 0.8, 0.9, 0.95};
+  const data::Data data = data_of(model.config, registry);
+  compress::PruneOptions options{.random = a.random, .loss = loss_of(data, a, registry)};
+  if (!options.loss) refuse("--sensitivity needs held-out data: set data.holdout or data.eval");
+  const double dense = options.loss(model);
+  WorkProgress progress;
+  const auto found = compress::sensitivity(
+      model, kSparsities, options, registry,
+      [&](std::size_t done, std::size_t all) { progress.count("pruning one weight at a time", done, all); });
+  progress.finish();
+  fmt::print("loss    {:.4f}; how it grows when one weight alone is pruned\n", dense);
+  fmt::print("{:<32} {:>12}", "weight", "elements");
+  for (const double sparsity : kSparsities) fmt::print(" {:>9.0f}%", 100 * sparsity);
+  fmt::print("\n");
+  for (const compress::Sensitivity& one : found) {
+    fmt::print("{:<32} {:>12}", one.parameter, format_count(static_cast<std::uint64_t>(one.elements)));
+    for (const double loss : one.loss) fmt::print(" {:>+10.4f}", loss - dense);
+    fmt::print("\n");
+  }
+  return 0;
+}
+
+int compress_once(const Context& context, const CompressArguments& a) {
+  if (a.weights.empty() && a.prune.empty() && !a.sensitivity)
+    refuse("nothing to do: give --weights int8, int4 or int4:64, --prune neurons:0.3, or --sensitivity");
+  if (a.sensitivity && (!a.weights.empty() || !a.prune.empty()))
+    refuse("--sensitivity looks at a model as it is; give --weights and --prune without it");
+  if (!a.sensitivity && a.out.empty()) refuse("--out: name the run folder to make");
+  const std::vector<compress::PruneStep> prune =
+      a.prune.empty() ? std::vector<compress::PruneStep>{} : compress::parse_prune(a.prune);
+  if (!a.sensitivity) compress::check_target(a.out, a.overwrite);
+  const train::Registry& registry = *context.registry;
+  compress::Model model = compress::load_model(a.from, context.overrides, registry, a.step, warn);
+  if (a.sensitivity) return print_sensitivity(model, a, registry);
+  compress::Model smaller = model;
+  for (const compress::PruneStep& step : prune) prune_model(smaller, step, a, registry);
+  if (!a.weights.empty()) train::apply_setting(smaller.config, "memory.weights=" + a.weights, registry.models);
+  for (const std::string& rule : a.bits) smaller.config.memory.weight_bits.push_back(rule);
+  train::check(smaller.config, registry.models);
+  const data::Data data = data_of(model.config, registry);
+
+  if (!a.weights.empty()) quantize_model(smaller, data, a, registry);
 
   const compress::MeasureOptions options{.held_out = data.eval.get(), .samples = 8 * a.batches};
   const compress::Figures before = compress::measure(model, registry, options);
   const compress::Figures after = compress::measure(smaller, registry, options);
   std::optional<std::pair<double, double>> speed;
-  if (a.decode > 0) speed = compress::decode_speeds(model, smaller, registry, a.decode);
+  const bool text = !registry.models.at(model.config.model.family).images;
+  if (a.decode > 0 && text) speed = compress::decode_speeds(model, smaller, registry, a.decode);
   fmt::print("{}\n", row("before", before, speed ? std::optional(speed->first) : std::nullopt));
   fmt::print("{}\n", row("after", after, speed ? std::optional(speed->second) : std::nullopt));
   std::string change =
@@ -102,9 +176,16 @@ void add_compress(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<CompressArguments>();
   CLI::App* command = app.add_subcommand("compress", "Make a trained model smaller");
   command->add_option("from", arguments->from, "A run folder, or a Hugging Face folder")->required();
-  command->add_option("--out", arguments->out, "The run folder to make")->required();
+  command->add_option("--out", arguments->out, "The run folder to make");
   command->add_option("--weights", arguments->weights,
                       "Quantize linear layers: int8, int4 (a scale per output channel), int8:GROUP, int4:GROUP");
+  command->add_option(
+      "--prune", arguments->prune,
+      "Take out a share: heads:0.3, neurons:0.3, channels:0.3, blocks:0.25 (the model becomes smaller and "
+      "faster), unstructured:0.8, 2:4 (zeros, stored without them); several by commas");
+  command->add_flag("--random", arguments->random, "Prune at random instead of by magnitude: the baseline");
+  command->add_flag("--sensitivity", arguments->sensitivity,
+                    "How the held-out loss grows when each weight alone is pruned; writes nothing");
   command->add_option("--bits", arguments->bits,
                       "Bits of some weights by name: 'blocks.0.*=8', '*.down.weight=4:64', 'wte.*=full'");
   command
@@ -122,6 +203,9 @@ void add_compress(CLI::App& app, Context& context) {
       "\nExamples:\n"
       "  trireme compress runs/latest --out runs/small --weights int8\n"
       "  trireme compress gpt2/ --out runs/gpt2-int4 --weights int4:64 --bits 'blocks.0.*=8' --data.text=book.txt\n"
+      "  trireme compress runs/latest --out runs/faster --prune neurons:0.3,heads:0.3\n"
+      "  trireme compress runs/latest --out runs/sparse --prune 2:4\n"
+      "  trireme compress runs/latest --sensitivity --batches 4\n"
       "  trireme generate --from runs/small --prompt 'template<'\n");
   command->callback(
       [&context, arguments] { context.run = [&context, arguments] { return compress_once(context, *arguments); }; });

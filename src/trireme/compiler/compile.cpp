@@ -1,112 +1,25 @@
 #include "trireme/compiler/compile.h"
 
 #include <algorithm>
-#include <limits>
-#include <map>
 #include <set>
 #include <utility>
 
-#include "trireme/compiler/async_stage.h"
 #include "trireme/compiler/graph_passes.h"
-#include "trireme/compiler/lowering.h"
 #include "trireme/compiler/role_builder.h"
+#include "trireme/compiler/role_name.h"
 #include "trireme/compiler/server_role.h"
+#include "trireme/compiler/step_programs.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
-#include "trireme/passes/in_flight.h"
 #include "trireme/passes/remat.h"
-#include "trireme/passes/split.h"
-#include "trireme/passes/state_graphs.h"
-#include "trireme/program/check_together.h"
-#include "trireme/program/concatenate.h"
 #include "trireme/program/messages.h"
 
 namespace trireme::compiler {
 namespace {
 
-// The order in which the stages work; nothing: there are none.
-struct Order {
-  std::vector<std::vector<program::Action>> stages = {{}};
-  program::MessageOptions messages = {};
-
-  std::vector<program::Action> of(std::size_t stage) const { return stages[stages.size() == 1 ? 0 : stage]; }
-};
-
-Order order_of(const Graphs& graphs, const Plan& plan) {
-  if (plan.stages() == 1 || graphs.purpose != Purpose::train) return {};
-  const program::Schedule schedule = plan.schedule(graphs.micro_batches);
-  return {schedule.stages, {schedule.asynchronous() ? 0 : program::sends_in_flight(schedule)}};
-}
-
-// Without a pipeline: each micro-batch to its end.
-program::LowerOptions step_options(const Graphs& graphs, const Plan& plan, const ir::Mesh& mesh, const Order& order,
-                                   std::size_t stage) {
-  program::LowerOptions lowering = lower_options(plan, mesh);
-  lowering.before_tail = {passes::kTies};
-  lowering.tail = "update";
-  lowering.micro_batches = graphs.micro_batches;
-  lowering.actions = order.of(stage);
-  lowering.messages = order.messages;
-  return lowering;
-}
-
-// "stage 1, h 0, w 2".
-std::string role_name(const passes::Places& places) {
-  std::vector<std::string> parts;
-  for (const char* axis : {ir::kPipelineAxis, ir::kHeightAxis, ir::kWidthAxis})
-    if (const auto at = places.find(axis); at != places.end())
-      parts.push_back(fmt::format("{} {}", axis == ir::kPipelineAxis ? "stage" : axis, at->second));
-  return parts.empty() ? "worker" : fmt::format("{}", fmt::join(parts, ", "));
-}
-
-// The programs of a stage of an asynchronous pipeline.
-void lower_async(RoleBuilder& builder, Role& role, const AsyncStage& stage, const program::LowerOptions& options) {
-  if (role.module.has_graph(passes::kTies))
-    refuse(
-        "parallel.pipeline: stages that update at their own pace cannot share a table; the nearest is "
-        "model.tie_embeddings = false, or parallel.pipeline = \"1f1b\"");
-  using Part = AsyncStage::Part;
-  role.in_flight = {stage.ahead, stage.period(), !stage.delayed};
-  const auto lower = [&](const char* name, Part part, int steps) {
-    program::LowerOptions own = options;
-    own.calls = stage.calls(role.module, part, steps);
-    own.sums_begun = stage.sums_begun(part);
-    if (!own.calls.empty()) builder.lower(slot_program(name, steps, stage.period()), "micro", own);
-  };
-  lower("fill", Part::fill, 0);
-  // As many steps as there are programs, none of which is the first.
-  for (int steps = stage.period(); steps < 2 * stage.period(); ++steps) {
-    lower("step", Part::step, steps);
-    lower("drain", Part::drain, steps);
-  }
-}
-
-// Steps that prune have programs of their own, and so has the one after which the weights are remembered.
-void lower_pruning(RoleBuilder& builder, Compiled& c, const passes::Prune::Options& prune, program::LowerOptions step) {
-  step.before_tail.emplace_back(passes::kPrune);
-  step.after_tail = {passes::kRewind};
-  builder.lower("prune_step", "micro", step);
-  if (prune.rewind) {
-    step.before_tail = {passes::kTies};
-    step.after_tail = {passes::kRemember};
-    builder.lower("remember_step", "micro", step);
-  }
-  std::map<std::int64_t, std::string> special;
-  if (prune.rewind) special[prune.remembered] = "remember_step";
-  for (const std::int64_t at : prune.steps) special[at] = "prune_step";
-  c.steps.clear();
-  std::int64_t next = 0;
-  for (const auto& [at, program] : special) {
-    if (at > next) c.steps.push_back({"step", next});
-    c.steps.push_back({program, at});
-    next = at + 1;
-  }
-  c.steps.push_back({"step", next});
-}
-
 // Adds the names of what its forward phase makes to `forward`, where some of it is to be recomputed.
 Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir::Module& common,
-                  const passes::Places& places, const Order& order, std::set<std::string>& forward,
+                  const passes::Places& places, const StepOrder& order, std::set<std::string>& forward,
                   const CompileOptions& options) {
   Role role;
   role.name = role_name(places);
@@ -134,22 +47,7 @@ Role compile_rows(Compiled& c, const Graphs& graphs, const Plan& plan, const ir:
                       {dump, passes.names().size() + 1, options.on_pass});
   builder.lower("init", "init");
   builder.lower("refresh", "refresh");
-  const auto place = places.find(ir::kPipelineAxis);
-  const int stage = place == places.end() ? 0 : place->second;
-  if (const auto asynchronous = async_stage(graphs, plan, stage)) {
-    lower_async(builder, role, *asynchronous, step_options(graphs, plan, role.module.mesh, Order{}, 0));
-    c.steps = {{"fill", 0}, {"step", 1}};
-  } else if (role.module.has_graph("micro")) {
-    program::LowerOptions step = step_options(graphs, plan, role.module.mesh, order, static_cast<std::size_t>(stage));
-    builder.lower("step", "micro", step);
-    c.steps = {{"step", 0}};
-    if (role.module.has_graph(passes::kWarmUpdate)) {
-      step.tail = passes::kWarmUpdate;
-      builder.lower("warm_step", "micro", step);
-      c.steps = {{"warm_step", 0}, {"step", plan.compress->warmup}};
-    }
-    if (plan.prune) lower_pruning(builder, c, *plan.prune, step);
-  }
+  if (role.module.has_graph("micro")) c.steps = lower_steps(builder, role, graphs, plan, order, stage_of(places));
   builder.lower("eval", "eval");
   builder.lower("predict", "predict");
   for (const std::int64_t rows : graphs.prefill) {
@@ -231,98 +129,6 @@ std::vector<program::Group> groups_of(const Compiled& c) {
   return groups;
 }
 
-// Proves that the roles' programs which run at the same time fit together.
-class RoleCheck {
- public:
-  explicit RoleCheck(const Compiled& c) : c_(c) {}
-
-  // `program_of` gives a role's program, or null; `exchange_of` what it answers messages with. Gives how many messages
-  // there are.
-  std::size_t run(const auto& program_of, const auto& exchange_of) const {
-    std::vector<program::RoleProgram> running;
-    constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
-    std::vector<std::size_t> number(c_.roles.size(), kNone);  // by role: its place among those that run
-    for (std::size_t r = 0; r < c_.roles.size(); ++r) {
-      const Role& role = c_.roles[r];
-      const program::Exchange* exchange = exchange_of(role);
-      const program::Program* own = program_of(role, exchange);
-      if (own == nullptr) continue;
-      number[r] = running.size();
-      passes::Places rest = role.places;
-      rest.erase(ir::kPipelineAxis);
-      running.push_back({role.name, own, {}, exchange, {}, rest.empty() ? "" : " at " + role_name(rest)});
-      for (int rank = 0; rank < c_.ranks(); ++rank)
-        if (c_.seat(rank).role == r) running.back().ranks.push_back(rank);
-      for (const program::Group& group : c_.groups)
-        if (group.messages == program::kServerMessages)
-          running.back().peers = c_.members(group, running.back().ranks.front());
-    }
-    std::vector<program::Group> groups = c_.groups;
-    for (program::Group& group : groups) {
-      std::erase_if(group.roles, [&](std::size_t role) { return number[role] == kNone; });
-      for (std::size_t& role : group.roles) role = number[role];
-    }
-    std::erase_if(groups, [](const program::Group& group) { return group.roles.empty(); });
-    return program::check_together(running, groups).messages;
-  }
-
- private:
-  const Compiled& c_;
-};
-
-// Stages at their own pace: what one program sends, another may receive. Every program of every stage comes once.
-std::size_t check_async_stages(const Compiled& c) {
-  int period = 1;
-  for (const Role& role : c.roles) period = std::max(period, role.in_flight->period);
-  std::map<const Role*, program::Program> together;
-  for (const Role& role : c.roles) {
-    std::vector<const program::Program*> all = {&role.program("fill")};
-    for (int steps = 1; steps <= period; ++steps)
-      all.push_back(&role.program(slot_program("step", steps, role.in_flight->period)));
-    if (const auto* drain = role.find(slot_program("drain", period + 1, role.in_flight->period))) all.push_back(drain);
-    together.emplace(&role, program::concatenated(all));
-  }
-  return RoleCheck(c).run([&](const Role& role, const program::Exchange*) { return &together.at(&role); },
-                          [](const Role&) -> const program::Exchange* { return nullptr; });
-}
-
-}  // namespace
-
-std::size_t check_roles(const Compiled& c) {
-  std::size_t messages = 0;
-  const auto check = [&](const std::string& program, const auto& exchange_of) {
-    messages += RoleCheck(c).run(
-        [&](const Role& role, const program::Exchange* exchange) {
-          // A role that answers messages has one program for every kind of step.
-          return exchange != nullptr && program != "refresh" ? role.find("step") : role.find(program);
-        },
-        exchange_of);
-  };
-  const auto whole = [](const Role& role) { return role.exchange ? &*role.exchange : nullptr; };
-  if (c.asynchronous_pipeline())
-    messages += check_async_stages(c);
-  else
-    for (const std::string& program : c.step_programs()) check(program, whole);
-  std::vector<std::string> others = {"init", "eval", "predict"};
-  for (const Prefill& prefill : c.prefill) others.push_back(prefill.program);
-  for (const std::string& other : others)
-    if (c.ranks() > 1) check(other, [](const Role&) -> const program::Exchange* { return nullptr; });
-  // After the state was set from outside, states are sent unasked.
-  std::map<const Role*, program::Exchange> states;
-  for (const Role& role : c.roles)
-    if (role.exchange) {
-      states[&role] = *role.exchange;
-      states[&role].pushes.clear();
-      states[&role].results.clear();
-    }
-  if (!c.steps.empty() &&
-      std::all_of(c.roles.begin(), c.roles.end(), [](const Role& role) { return role.find("refresh") != nullptr; }))
-    check("refresh", [&](const Role& role) { return role.exchange ? &states[&role] : nullptr; });
-  return messages;
-}
-
-namespace {
-
 // Refuses names of values and states that no role has.
 void check_names(const Plan& plan, const std::set<std::string>& forward, const std::vector<Role>& roles) {
   if (plan.recompute && !forward.empty()) passes::check_recomputed(forward, *plan.recompute);
@@ -360,19 +166,15 @@ void Compilation::run_until(const Plan& plan, const std::string& pass) {
 }
 
 std::vector<program::Action> Compilation::actions(const Plan& plan) const {
-  const std::vector<program::Action> own = order_of(graphs_, plan).of(stage());
+  const std::vector<program::Action> own = step_order(graphs_, plan).of(static_cast<int>(stage()));
   return own.empty() ? program::plain_order({.micro_batches = graphs_.micro_batches}) : own;
 }
 
 program::Program Compilation::step(const Plan& plan) const {
   ir::Module module = module_;
   graph_passes(graphs_, plan, {}, at_).run(module, {.from = next_});
-  program::LowerOptions options = step_options(graphs_, plan, module.mesh, order_of(graphs_, plan), stage());
-  if (const auto asynchronous = async_stage(graphs_, plan, static_cast<int>(stage()))) {
-    options.calls = asynchronous->calls(module, AsyncStage::Part::step, asynchronous->period());
-    options.sums_begun = asynchronous->sums_begun(AsyncStage::Part::step);
-  }
-  return program::lower(module, lay_out(module, plan, plan.mesh.ranks() / plan.stages()), options);
+  return program::lower(module, lay_out(module, plan, plan.mesh.ranks() / plan.stages()),
+                        steady_step(graphs_, plan, step_order(graphs_, plan), module, static_cast<int>(stage())));
 }
 
 Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& options) {
@@ -389,7 +191,7 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
   ir::Module common = graphs.module;
   if (const std::string until = first_pass_by_place(plan); !until.empty())
     graph_passes(graphs, plan).run(common, {.dump = options.dump_passes, .on_pass = options.on_pass, .until = until});
-  const Order order = order_of(graphs, plan);
+  const StepOrder order = step_order(graphs, plan);
   const std::vector<passes::Places> all_places = role_places(plan);
   std::set<std::string> forward;
   for (const passes::Places& places : all_places)

@@ -50,8 +50,8 @@ double median(std::vector<double> values) {
 
 Figures measure(const Model& model, const train::Registry& registry, const MeasureOptions& options) {
   Figures figures;
-  figures.bytes = stored_bytes(model);
   Running running(model, registry, {.purpose = train::Purpose::evaluate});
+  figures.bytes = stored_bytes(model, running.compiled());
   figures.parameters = running.compiled().parameters();
   if (options.held_out != nullptr)
     figures.loss = train::evaluate(running.session(), *options.held_out, options.samples).loss;

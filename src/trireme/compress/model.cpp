@@ -2,8 +2,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
 #include "trireme/core/error.h"
 #include "trireme/core/version.h"
+#include "trireme/io/packed_zeros.h"
+#include "trireme/io/shard_writer.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/convert.h"
 #include "trireme/train/run_folder.h"
@@ -16,6 +22,36 @@ namespace fs = std::filesystem;
 
 // Rows of a micro-batch here: they have nothing to do with each other, and a few keep the cores busy.
 constexpr std::int64_t kRows = 8;
+
+// A checkpoint of step 0, in which tensors of many zeros are stored without them.
+void write_states(const Model& model, const train::Compiled& compiled, const fs::path& run,
+                  const train::Config& config) {
+  std::vector<std::vector<std::byte>> packed;
+  std::vector<io::ShardTensor> tensors;
+  for (const ir::State& state : compiled.saved_states()) {
+    const TensorType whole{state.type.dtype, state.global_shape()};
+    io::ShardTensor tensor{state.name,
+                           whole,
+                           ir::name_of(state.category),
+                           ir::all_of(whole.shape).start,
+                           whole.shape,
+                           model.states.at(state.name)};
+    if (whole.dtype == DType::f32)
+      if (auto fewer = io::pack_zeros(model.floats(state.name))) {
+        packed.push_back(std::move(*fewer));
+        tensor.bytes = packed.back();
+        tensor.packed = true;
+      }
+    tensors.push_back(std::move(tensor));
+  }
+  constexpr std::size_t kStaging = 256 * io::kStagingAlignment;
+  const std::unique_ptr<void, decltype(&std::free)> staging(std::aligned_alloc(io::kStagingAlignment, kStaging),
+                                                            &std::free);
+  if (!staging) throw std::bad_alloc();
+  const train::SavedShard shard{
+      0, train::shard_file(0), std::move(tensors), {}, {static_cast<std::byte*>(staging.get()), kStaging}};
+  train::write_checkpoint(run, train::describe_checkpoint(config, 0), {&shard, 1}, {});
+}
 
 }  // namespace
 
@@ -69,7 +105,7 @@ void save_model(const Model& model, const fs::path& run, const SaveOptions& opti
   else
     train::keep_tokenizer_files(options.from, run);
   Running running(model, registry, {.purpose = train::Purpose::evaluate});
-  train::save_checkpoint(run, running.session(), config, 0, 1);
+  write_states(model, running.compiled(), run, config);
 }
 
 Running::Running(const Model& model, const train::Registry& registry, train::CompileOptions options) {
@@ -91,9 +127,18 @@ Running::Running(const Model& model, const train::Registry& registry, train::Com
   session_->refresh_copies();
 }
 
-std::uint64_t stored_bytes(const Model& model) {
+std::uint64_t stored_bytes(const Model& model, const train::Compiled& compiled) {
   std::uint64_t bytes = 0;
-  for (const auto& [name, state] : model.states) bytes += state.size();
+  for (const ir::State& state : compiled.saved_states()) {
+    const std::size_t dense = model.states.at(state.name).size();
+    if (state.type.dtype != DType::f32) {
+      bytes += dense;
+      continue;
+    }
+    const std::span<const float> values = model.floats(state.name);
+    const auto zeros = static_cast<std::size_t>(std::count(values.begin(), values.end(), 0.0F));
+    bytes += std::min(dense, (values.size() + 7) / 8 + (values.size() - zeros) * sizeof(float));
+  }
   return bytes;
 }
 

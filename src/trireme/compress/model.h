@@ -57,7 +57,7 @@ class Running {
   std::unique_ptr<train::Session> session_;
 };
 
-// Bytes of all states.
-std::uint64_t stored_bytes(const Model& model);
+// Bytes that a checkpoint has for all states: tensors of many zeros are stored without them.
+std::uint64_t stored_bytes(const Model& model, const train::Compiled& compiled);
 
 }  // namespace trireme::compress

@@ -30,6 +30,7 @@ struct Gathering {
   ValueId own = kNone;                // a rank's part: [rows, part of the sequence, …]
   ValueId whole = kNone;              // [rows, sequence, …]
   std::vector<std::size_t> products;  // that read it, in their order
+  std::vector<ValueId> gathered;      // parts of it, in the fresh graph
   std::int64_t parts = 1;
 };
 struct Summing {
@@ -215,7 +216,12 @@ class Decomposer {
       });
       if (ready && (g.products.empty() || node(g.products.front()).phase == product.phase)) g.products.push_back(c);
     }
-    if (g.products.empty()) return;
+    // Nothing reads the whole before its parts are multiplied.
+    const auto& readers = uses_.consumers[index(g.whole)];
+    if (g.products.empty() ||
+        static_cast<std::size_t>(*std::min_element(readers.begin(), readers.end())) < g.products.front() ||
+        uses_.escapes[index(g.whole)])
+      return;
     gone_.insert(g.shaped.begin(), g.shaped.end());
     gone_.insert(g.products.begin(), g.products.end());
     gone_.insert(n);
@@ -304,34 +310,42 @@ class Decomposer {
     assemble(s.result, std::move(results), collective);
   }
 
-  void emit(const Gathering& g) {
+  void emit(Gathering& g) {
     const Node& collective = node(g.collective);
-    const std::int64_t ranks = collective.attributes.integer("parts");
     const Shape own = part_of(old().type(g.own).shape, g.parts);
-    const std::int64_t inner = own.elements(2, own.rank());
-    std::vector<ValueId> wholes;
     for (std::int64_t part = 0; part < g.parts; ++part) {
-      ValueId x = rows(rebuild_.mapped(g.own), part, g.parts, g.own, collective);
-      x = with_shape(x, {1, own.elements()}, g.own, collective);
+      const ValueId x = rows(rebuild_.mapped(g.own), part, g.parts, g.own, collective);
       ir::Attributes attributes = collective.attributes;
-      attributes.set("rows", Dims{ranks});
-      x = add(ops::kAllGather, {x}, attributes, g.whole, collective);
-      if (own[0] > 1) {
-        x = with_shape(x, {ranks, own[0], own[1], inner}, g.whole, collective);
-        x = add("transpose", {x}, {{"perm", Dims{1, 0, 2, 3}}}, g.whole, collective);
-      }
-      wholes.push_back(with_shape(x, part_of(old().type(g.whole).shape, g.parts), g.whole, collective));
+      attributes.set("rows", Dims{collective.attributes.integer("parts")});
+      g.gathered.push_back(add(ops::kAllGather, {with_shape(x, {1, own.elements()}, g.own, collective)}, attributes,
+                               g.whole, collective));
     }
-    assemble(g.whole, std::move(wholes), collective);
+  }
+
+  // A part of what was gathered: [ranks, rows · part of the sequence · …] as [rows, sequence, …].
+  ValueId part_of_whole(const Gathering& g, std::size_t part) {
+    const Node& collective = node(g.collective);
+    const Shape own = part_of(old().type(g.own).shape, g.parts);
+    ValueId x = g.gathered[part];
+    if (own[0] > 1) {
+      x = with_shape(x, {collective.attributes.integer("parts"), own[0], own[1], own.elements(2, own.rank())}, g.whole,
+                     collective);
+      x = add("transpose", {x}, {{"perm", Dims{1, 0, 2, 3}}}, g.whole, collective);
+    }
+    return with_shape(x, part_of(old().type(g.whole).shape, g.parts), g.whole, collective);
   }
 
   void emit_products(const Gathering& g) {
+    std::vector<ValueId> wholes;
     std::map<ValueId, std::vector<ValueId>> parts;  // by output
-    for (std::int64_t part = 0; part < g.parts; ++part)
+    for (std::int64_t part = 0; part < g.parts; ++part) {
+      wholes.push_back(part_of_whole(g, static_cast<std::size_t>(part)));
       for (const std::size_t p : g.products) {
-        const std::vector<ValueId> outputs = part_of_node(node(p), part, g.parts, {});
+        const std::vector<ValueId> outputs = part_of_node(node(p), part, g.parts, {{g.whole, wholes.back()}});
         for (std::size_t o = 0; o < outputs.size(); ++o) parts[node(p).outputs[o]].push_back(outputs[o]);
       }
+    }
+    assemble(g.whole, std::move(wholes), node(g.collective));
     for (const std::size_t p : g.products)
       for (const ValueId id : node(p).outputs) assemble(id, parts.at(id), node(p));
   }

@@ -168,7 +168,8 @@ std::vector<std::string> NodeRules::sums_through(const std::vector<Sharding>& op
         ++floats;
         terms += is_term(operands[i], p.axis) ? 1 : 0;
       }
-      const bool goes = node_.op->traits.linear == ir::Linear::jointly ? terms == floats : terms == 1;
+      // Of a product of two one may be; a third operand would be added on every rank.
+      const bool goes = node_.op->traits.linear == ir::Linear::jointly ? terms == floats : terms == 1 && floats == 2;
       if (goes && std::find(axes.begin(), axes.end(), p.axis) == axes.end()) axes.push_back(p.axis);
     }
   return axes;

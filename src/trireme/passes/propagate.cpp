@@ -423,9 +423,17 @@ class Propagator {
     const ir::Factors& factors = rules.factors();
     bool changed = false;
     const std::string& made = module_.graphs[g].value(node.outputs.front()).name;
+    bool sharded = false;  // by any of them, which others may only share
+    each_dim(g, node, factors,
+             [&](const Cell& cell, std::size_t d, int f) { sharded |= f == factor && is_in(axis, cell.dims[d]); });
     each_dim(g, node, factors, [&](const Cell& seen, std::size_t d, int f) {
       Cell& cell = const_cast<Cell&>(seen);
       if (f != factor || cell.closed || has(cell, axis) || !takes(cell, d, axis)) return;
+      if (!sharded) {
+        cell.shared[d].push_back(axis);
+        changed = true;
+        return;
+      }
       const std::int64_t ranks = ranks_along(cell.dims[d], mesh_) * mesh_.size_of(axis);
       const std::int64_t own = cell.type.shape[static_cast<int>(d)];
       if (own % ranks != 0 && !rules.may_pad() && !ir::is_spatial(axis)) {

@@ -58,8 +58,7 @@ class Finder {
                options_.rules[r].pattern, found.empty() ? "" : fmt::format("; one is '{}'", found.front().name));
     for (const QuantizedWeight& weight : found)
       if (const std::string problem = weight.format.problem(weight.k); !problem.empty())
-        refuse("{} = \"{}\": {} in '{}'; {}", options_.key, weight.format.str(), problem, weight.name,
-               nearest(weight.k));
+        refuse("{} = \"{}\": {} in '{}'; {}", options_.key, weight.format.str(), problem, weight.name, nearest(weight));
     return found;
   }
 
@@ -125,10 +124,12 @@ class Finder {
     return !none;
   }
 
-  static std::string nearest(std::int64_t k) {
-    for (const std::int64_t group : {128, 64, 32})
-      if (k % group == 0) return fmt::format("the nearest that works is \"int4:{}\"", group);
-    return "the nearest that works is \"int8\"";
+  static std::string nearest(const QuantizedWeight& weight) {
+    ops::CodeFormat works{weight.format.bits, 0};
+    for (const std::int64_t group : {32, 64, 128})
+      if (weight.format.group > 0 && group <= weight.format.group && weight.k % group == 0) works.group = group;
+    if (!works.problem(weight.k).empty()) works = {8, 0};
+    return fmt::format("the nearest that works is \"{}\"", works.str());
   }
 
   const ir::Module& module_;

@@ -99,8 +99,8 @@ class Cutter {
     for (std::size_t i = 0; i < module_.states.size(); ++i) {
       const auto parameter = static_cast<StateId>(i);
       const State& state = module_.state(parameter);
-      // A scalar has no rows to share; and what an annotation shards over the axis is shared out already.
-      if (state.type.shape.rank() == 0 || is_sharded(state)) continue;
+      // A scalar has no rows to share.
+      if (state.type.shape.rank() == 0) continue;
       // Weights that are only read, and so not saved.
       if (!state.trained && options_.stage >= 3 && state.category == ir::Category::weights && !state.saved &&
           state.derived_from.empty())
@@ -108,6 +108,8 @@ class Cutter {
       if (!state.trained) continue;
       const StateId gradient = module_.find_state(gradient_name(state.name));
       TRI_CHECK(gradient != kNone, "parameter '{}' has no gradient", state.name);
+      // What an annotation shards over the axis is shared out already, and its ranks may have whole gradients of others.
+      if (!has_terms(module_.state(gradient))) continue;
       const StateId low = low_copy(state.name);
       parameters_.insert(parameter);
       gradients_.insert(gradient);
@@ -130,10 +132,10 @@ class Cutter {
     }
   }
 
-  bool is_sharded(const State& state) const {
-    return std::any_of(state.sharding.dims.begin(), state.sharding.dims.end(), [&](const auto& axes) {
-      return std::find(axes.begin(), axes.end(), options_.axis) != axes.end();
-    });
+  // Whether each rank along the axis has one term of a gradient.
+  bool has_terms(const State& gradient) const {
+    return std::any_of(gradient.sharding.partial.begin(), gradient.sharding.partial.end(),
+                       [&](const ir::Sharding::Partial& p) { return p.axis == options_.axis; });
   }
 
   static bool makes(const Node& node, ValueId value) {

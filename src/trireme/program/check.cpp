@@ -101,16 +101,18 @@ class Checker {
     return order;
   }
 
-  // Ranks share the program, so they meet in the same order if one stream issues all of them.
+  // Ranks share the program, so they meet in the same order if one stream issues all collectives of a group. (That
+  // those of several groups do not wait for each other in a circle is check_together's to prove.)
   void check_collective(std::size_t i) {
     const Instruction& instruction = p_.instructions[i];
     if (instruction.between_stages()) return check_stage_message(i);
-    if (comm_stream_ != kNone && comm_stream_ != instruction.stream)
-      fail("{} is on stream {}, and another collective on stream {}: ranks might not meet in one order",
-           describe(p_, i), instruction.stream, comm_stream_);
-    comm_stream_ = instruction.stream;
-    if (instruction.kind != Instruction::Kind::collective) return check_message(i);
-    const std::string& axis = instruction.attributes.text("axis");
+    const bool is_message = instruction.kind != Instruction::Kind::collective;
+    const std::string axis = is_message ? "" : instruction.attributes.text("axis");
+    const std::int32_t known = collective_streams_.emplace(axis, instruction.stream).first->second;
+    if (known != instruction.stream)
+      fail("{} is on stream {}, and another collective of its group on stream {}: ranks might not meet in one order",
+           describe(p_, i), instruction.stream, known);
+    if (is_message) return check_message(i);
     const std::int64_t parts = instruction.attributes.integer("parts");
     if (parts != p_.mesh.size_of(axis))
       fail("{} is for {} ranks along {}, the mesh '{}' has {}", describe(p_, i), parts, axis, p_.mesh.str(),
@@ -126,7 +128,9 @@ class Checker {
     if (other.stream != instruction.stream || other.kind != instruction.kind)
       fail("{} is on stream {}, and {} on stream {}: messages of one group have one stream", describe(p_, i),
            instruction.stream, describe(p_, known->second), other.stream);
-    if (instruction.stream == comm_stream_ || instruction.stream == 0)
+    const bool with_collectives = std::any_of(collective_streams_.begin(), collective_streams_.end(),
+                                              [&](const auto& group) { return group.second == instruction.stream; });
+    if (with_collectives || instruction.stream == 0)
       fail("{} is on stream {}, where other work would wait for its peer", describe(p_, i), instruction.stream);
     ++report_.messages;
   }
@@ -313,9 +317,9 @@ class Checker {
 
   const Program& p_;
   CheckReport report_;
-  std::vector<Touched> touched_;                           // by one instruction
-  std::array<std::vector<const Buffer*>, kTiers> states_;  // sorted by where they lie
-  std::int32_t comm_stream_ = kNone;
+  std::vector<Touched> touched_;                            // by one instruction
+  std::array<std::vector<const Buffer*>, kTiers> states_;   // sorted by where they lie
+  std::map<std::string, std::int32_t> collective_streams_;  // by axes of the group; "": what is pushed and pulled
   std::int32_t host_stream_ = kNone;
   std::int32_t pulled_ = kNone;                                                   // the last pull so far
   std::map<std::tuple<bool, std::int64_t, std::int64_t>, std::size_t> messages_;  // pulled?, peer, key

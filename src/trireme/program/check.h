@@ -26,8 +26,9 @@ struct CheckReport {
 //   - launches on the host touch its memory alone, and have one stream;
 //   - every buffer lies aligned inside its tier's memory, what one instruction writes does not overlap, and it writes
 //     over its own inputs only where its op works in place;
-//   - collectives and shards are for as many ranks as the mesh has, and collectives are all on one stream with what is
-//     pushed and pulled;
+//   - collectives and shards are for as many ranks as the mesh has; all collectives of a group are on one stream, and
+//   so
+//     is what is pushed and pulled;
 //   - messages between stages have streams of their own, one for each group and direction;
 //   - nothing is pushed after a pull, whose answer may need it, and every key is used once each way;
 //   - outputs are written and nothing is written over them.

@@ -9,7 +9,8 @@ namespace trireme::cli {
 bool teach_memory(const Classroom& classroom) {
   fmt::print(
       "A step keeps four kinds of bytes. Weights, gradients and AdamW's two states do not depend on the batch:\n"
-      "4 + 4 + 8 bytes for each parameter in f32. Activations are saved for the backward pass, for every row.\n\n");
+      "4 + 4 + 8 bytes for each parameter in f32. Activations are saved for the backward pass, for every row.\n"
+      "The table has what is alive when the most bytes are; by then few of the gradients exist.\n\n");
   constexpr std::array<std::int64_t, 4> kRows = {4, 8, 16, 32};
   struct Row {
     std::int64_t rows;

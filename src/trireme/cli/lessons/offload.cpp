@@ -10,7 +10,7 @@ bool teach_offload(const Classroom& classroom) {
       "An activation is written early in a step and read late. memory.offload lets it wait in a slower memory (a GPU's "
       "in\n"
       "the host, here on the disk), copied on streams of their own while the step computes.\n\n");
-  const std::vector<std::string> model = {"model.width=256", "model.layers=6", "train.batch=16"};
+  const std::vector<std::string> model = {"model.width=256", "model.layers=4", "train.batch=8"};
   struct Row {
     const char* name;
     Trained run;

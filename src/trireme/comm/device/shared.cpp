@@ -44,7 +44,7 @@ class SharedMessage final : public DeviceMessage {
     request_ = group_.start_send(bytes_of(taken_), place_.peer, place_.tag);
   }
 
-  // Then the other's stream has been told to wait for this rank's event, which may be recorded again.
+  // Then the other's stream has its wait for this rank's event, which may be recorded again.
   void settle(const OnStream& on) override {
     group_.recv(bytes_of(taken_), place_.peer, place_.tag);
     on.streams.wait_for(taken_, on.stream);

@@ -58,6 +58,7 @@ ir::OpDef rotary_def() {
   def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
     return one_pass(inputs, outputs, 3);
   };
+  def.traits.linear = ir::Linear::jointly;
   def.with_precision(ir::Precision::follow);
   def.traits.in_place = {{0, 0}};
   def.traits.position_operand = 1;

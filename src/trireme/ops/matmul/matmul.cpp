@@ -188,6 +188,7 @@ ir::OpDef matmul_def() {
   def.with_precision(ir::Precision::low);
   def.traits.accumulates = true;
   def.traits.pads = true;
+  def.traits.linear = ir::Linear::separately;
   def.traits.in_place = {{0, 3}};
   on_cpu(def, prepare_matmul_cpu, matmul_cpu_workspace);
   return checked(def);

@@ -195,7 +195,7 @@ TEST(Effect, NoKeyIsIgnoredInSilence) {
   EXPECT_GE(changed.size(), 35U);
 }
 
-// Whoever adds a key must say where it matters: above, in the table of keys without effect, or here.
+// A new key must be listed where it matters: above, in the table of keys without effect, or here.
 TEST(Effect, EveryKeyIsAccountedFor) {
   const std::set<std::string> always = {
       "model.family",

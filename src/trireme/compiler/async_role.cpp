@@ -1,0 +1,53 @@
+#include "trireme/compiler/async_role.h"
+
+#include <algorithm>
+
+#include "trireme/core/error.h"
+#include "trireme/passes/split.h"
+#include "trireme/program/concatenate.h"
+
+namespace trireme::compiler {
+
+program::LowerOptions async_options(const AsyncStage& stage, program::LowerOptions options, const ir::Module& module,
+                                    AsyncStage::Part part, int steps) {
+  options.calls = stage.calls(module, part, steps);
+  options.sums_begun = stage.sums_begun(part);
+  return options;
+}
+
+std::vector<StepProgram> lower_async_stage(RoleBuilder& builder, Role& role, const AsyncStage& stage,
+                                           const program::LowerOptions& options) {
+  if (role.module.has_graph(passes::kTies))
+    refuse(
+        "parallel.pipeline: stages that update at their own pace cannot share a table; the nearest is "
+        "model.tie_embeddings = false, or parallel.pipeline = \"1f1b\"");
+  using Part = AsyncStage::Part;
+  role.in_flight = {stage.ahead, stage.period(), !stage.delayed};
+  const auto lower = [&](const char* name, Part part, int steps) {
+    const program::LowerOptions own = async_options(stage, options, role.module, part, steps);
+    if (!own.calls.empty()) builder.lower(slot_program(name, steps, stage.period()), "micro", own);
+  };
+  lower("fill", Part::fill, 0);
+  // As many steps as there are programs, none of which is the first.
+  for (int steps = stage.period(); steps < 2 * stage.period(); ++steps) {
+    lower("step", Part::step, steps);
+    lower("drain", Part::drain, steps);
+  }
+  return {{"fill", 0}, {"step", 1}};
+}
+
+std::vector<program::Program> async_rounds(const Compiled& c) {
+  int period = 1;
+  for (const Role& role : c.roles) period = std::max(period, role.in_flight->period);
+  std::vector<program::Program> rounds;
+  for (const Role& role : c.roles) {
+    const int own = role.in_flight->period;
+    std::vector<const program::Program*> all = {&role.program("fill")};
+    for (int steps = 1; steps <= period; ++steps) all.push_back(&role.program(slot_program("step", steps, own)));
+    if (const auto* drain = role.find(slot_program("drain", period + 1, own))) all.push_back(drain);
+    rounds.push_back(program::concatenated(all));
+  }
+  return rounds;
+}
+
+}  // namespace trireme::compiler

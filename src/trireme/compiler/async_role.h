@@ -1,0 +1,22 @@
+#pragma once
+#include <vector>
+
+#include "trireme/compiler/async_stage.h"
+#include "trireme/compiler/role_builder.h"
+
+namespace trireme::compiler {
+
+// `options` of a step, made those of one of an asynchronous stage's programs.
+program::LowerOptions async_options(const AsyncStage& stage, program::LowerOptions options, const ir::Module& module,
+                                    AsyncStage::Part part, int steps);
+
+// Lowers the programs that fill the pipeline, do a step and drain it. Gives which of them does which step. Refuses
+// stages that share a parameter.
+std::vector<StepProgram> lower_async_stage(RoleBuilder& builder, Role& role, const AsyncStage& stage,
+                                           const program::LowerOptions& options);
+
+// Of each role, all that it runs from an empty pipeline to the next: one stage receives in one program what another
+// has sent in another, so only together do they fit.
+std::vector<program::Program> async_rounds(const Compiled& c);
+
+}  // namespace trireme::compiler

@@ -1,0 +1,100 @@
+// Declared in compile.h.
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "trireme/compiler/async_role.h"
+#include "trireme/compiler/compile.h"
+#include "trireme/compiler/role_name.h"
+#include "trireme/ir/axes.h"
+#include "trireme/program/check_together.h"
+#include "trireme/program/messages.h"
+
+namespace trireme::compiler {
+namespace {
+
+// Proves that the roles' programs which run at the same time fit together.
+class RoleCheck {
+ public:
+  explicit RoleCheck(const Compiled& c) : c_(c) {}
+
+  // `program_of` gives a role's program, or null; `exchange_of` what it answers messages with. Gives how many messages
+  // there are.
+  std::size_t run(const auto& program_of, const auto& exchange_of) const {
+    std::vector<program::RoleProgram> running;
+    constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+    std::vector<std::size_t> number(c_.roles.size(), kNone);  // by role: its place among those that run
+    for (std::size_t r = 0; r < c_.roles.size(); ++r) {
+      const Role& role = c_.roles[r];
+      const program::Exchange* exchange = exchange_of(role);
+      const program::Program* own = program_of(role, exchange);
+      if (own == nullptr) continue;
+      number[r] = running.size();
+      passes::Places rest = role.places;
+      rest.erase(ir::kPipelineAxis);
+      running.push_back({role.name, own, {}, exchange, {}, rest.empty() ? "" : " at " + role_name(rest)});
+      for (int rank = 0; rank < c_.ranks(); ++rank)
+        if (c_.seat(rank).role == r) running.back().ranks.push_back(rank);
+      for (const program::Group& group : c_.groups)
+        if (group.messages == program::kServerMessages)
+          running.back().peers = c_.members(group, running.back().ranks.front());
+    }
+    std::vector<program::Group> groups = c_.groups;
+    for (program::Group& group : groups) {
+      std::erase_if(group.roles, [&](std::size_t role) { return number[role] == kNone; });
+      for (std::size_t& role : group.roles) role = number[role];
+    }
+    std::erase_if(groups, [](const program::Group& group) { return group.roles.empty(); });
+    return program::check_together(running, groups).messages;
+  }
+
+ private:
+  const Compiled& c_;
+};
+
+// Stages at their own pace: what one program sends, another may receive.
+std::size_t check_async_stages(const Compiled& c) {
+  const std::vector<program::Program> rounds = async_rounds(c);
+  return RoleCheck(c).run(
+      [&](const Role& role, const program::Exchange*) {
+        return &rounds[static_cast<std::size_t>(&role - c.roles.data())];
+      },
+      [](const Role&) -> const program::Exchange* { return nullptr; });
+}
+
+}  // namespace
+
+std::size_t check_roles(const Compiled& c) {
+  std::size_t messages = 0;
+  const auto check = [&](const std::string& program, const auto& exchange_of) {
+    messages += RoleCheck(c).run(
+        [&](const Role& role, const program::Exchange* exchange) {
+          // A role that answers messages has one program for every kind of step.
+          return exchange != nullptr && program != "refresh" ? role.find("step") : role.find(program);
+        },
+        exchange_of);
+  };
+  const auto whole = [](const Role& role) { return role.exchange ? &*role.exchange : nullptr; };
+  if (c.asynchronous_pipeline())
+    messages += check_async_stages(c);
+  else
+    for (const std::string& program : c.step_programs()) check(program, whole);
+  std::vector<std::string> others = {"init", "eval", "predict"};
+  for (const Prefill& prefill : c.prefill) others.push_back(prefill.program);
+  for (const std::string& other : others)
+    if (c.ranks() > 1) check(other, [](const Role&) -> const program::Exchange* { return nullptr; });
+  // After the state was set from outside, states are sent unasked.
+  std::map<const Role*, program::Exchange> states;
+  for (const Role& role : c.roles)
+    if (role.exchange) {
+      states[&role] = *role.exchange;
+      states[&role].pushes.clear();
+      states[&role].results.clear();
+    }
+  if (!c.steps.empty() &&
+      std::all_of(c.roles.begin(), c.roles.end(), [](const Role& role) { return role.find("refresh") != nullptr; }))
+    check("refresh", [&](const Role& role) { return role.exchange ? &states[&role] : nullptr; });
+  return messages;
+}
+
+}  // namespace trireme::compiler
