@@ -49,8 +49,11 @@ TEST_F(PlanCommand, ExplainsTheBestAndKeepsTheKeysOfTheCommandLine) {
 
 TEST_F(PlanCommand, WhatIsImpossibleIsRefusedWithTheNearest) {
   EXPECT_NE(refused({"plan", "tiny.toml", "--cluster=h10"}).find("did you mean \"h100\"?"), std::string::npos);
-  EXPECT_NE(refused({"plan", "tiny.toml", "--cluster=h100", "--memory.limit=64KiB"}).find("the nearest is"),
-            std::string::npos);
+  // On a busy machine the search has shown its progress before.
+  const Finished small = run({"plan", "tiny.toml", "--cluster=h100", "--memory.limit=64KiB"});
+  EXPECT_EQ(small.code, 2);
+  EXPECT_NE(small.err.find("error: no plan fits 64.0 KiB a rank"), std::string::npos) << small.err;
+  EXPECT_NE(small.err.find("the nearest is"), std::string::npos) << small.err;
   write("cpu.toml", kCpu);
   done({"plan", "tiny.toml", "--cluster=cpu.toml", "--ranks=2", "--finalists=1", "--out=best.toml"});
   EXPECT_NE(refused({"simulate", "tiny.toml", "--cluster=cpu.toml", "--plan=best.toml", "--model.layers=3"})
