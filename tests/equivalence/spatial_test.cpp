@@ -168,11 +168,7 @@ TEST(SpatialParallel, AnEdgeRowThatIsWrongByAThousandthIsSeen) {
 // Slices at the edges of an image are made by other nodes than those between: what is recomputed has names that only
 // some places know.
 TEST(SpatialParallel, RecomputesWhatSomePlacesAloneMake) {
-  for (const auto& [name, mesh] : {std::pair{"resnet18", "dp=2,h=2,tp=2"},
-                                   {"resnet18", "w=3"},
-                                   {"resnet18", "pp=2,h=2"},
-                                   {"convnet", "h=2"},
-                                   {"convnet", "h=2,w=2"}})
+  for (const auto& [name, mesh] : {std::pair{"resnet18", "dp=2,h=2,tp=2"}, {"convnet", "h=2"}, {"convnet", "h=2,w=2"}})
     for (const char* remat : {"sqrt", "full"}) {
       SCOPED_TRACE(fmt::format("{} {} {}", name, mesh, remat));
       train::Config plain = small_model(name);
