@@ -173,6 +173,24 @@ TEST(PipelineImages, StatisticsAreTakenOnceUnderRecomputation) {
   }
 }
 
+// What both kinds of gradients read comes back for the first of them, though a weight's stands first in the graph.
+TEST(PipelineMemory, WeightGradientsLastReadWhatHasComeBack) {
+  train::Config config = wider_model("gpt2");
+  config.train.batch = 12;
+  config.train.micro_batch = 3;
+  config.parallel.pipeline = "zero-bubble";
+  train::resolve_model(config, config.model.vocab);
+  config = over_mesh(config, "pp=2");
+  Trained resident(config);
+  config.memory.offload = "activations";
+  config.memory.offload_policy = "all";
+  Trained offloaded(config);
+  EXPECT_GT(offloaded.compiled().tier_bytes(2), 0U);
+  resident.train(4);
+  offloaded.train(4);
+  expect_same_bits(resident, offloaded);
+}
+
 // Of each micro-batch that is under way a stage in the middle holds what enters its layers; of all of them together,
 // one layer's activations and what is on its way to the next stage.
 TEST(PipelineMemory, UnderFullRecomputationStagesHoldWhatEntersTheirLayers) {
