@@ -19,13 +19,14 @@ namespace trireme::testing {
 namespace {
 
 // The families, and "residual": blocks of a residual network, few enough that rounding does not grow from step to step.
-// Its batch norms' biases stand before other batch norms, which take a shift out again: their gradients are what is
-// left of sums that cancel, and are rounded the more coarsely the fewer rows there are. On one rank start values that
-// differ in their last bit make as large a difference.
+// A batch norm's bias that stands before another batch norm, which takes shifts out again, has a gradient that is what
+// is left of a sum that cancels. With 8 rows it is mostly rounding after many steps: start values that differ in their
+// last bit make as large a difference on one rank (2.2e-5 of the bias's norm after 20 steps) as slices do. With 32 it
+// is not.
 train::Config model(const std::string& name, std::int64_t image) {
   train::Config config = small_model(name == "residual" ? "convnet" : name);
   config.model.image = image;
-  if (name == "residual") config.train.batch = 32;
+  if ((name == "residual" || name == "convnet") && steps_asked(3) > 3) config.train.batch = 32;
   train::resolve_model(config, config.model.vocab);
   return config;
 }
@@ -313,7 +314,10 @@ TEST(SpatialParallel, OwnBatchStatistics) {
       Trained global(over_mesh(plain, mesh, zero), with_norms_of_slices(""));
       for (Trained* trained : {&one, &many, &global}) trained->train(steps_asked(3));
       expect_equal_training(one, many, 2e-5);
-      EXPECT_GT(std::abs(many.losses().back() - global.losses().back()), 1e-4 * global.losses().back());
+      double apart = 0;
+      for (std::size_t i = 0; i < many.losses().size(); ++i)
+        apart = std::max(apart, std::abs(many.losses()[i] / global.losses()[i] - 1));
+      EXPECT_GT(apart, 1e-4);
     }
 }
 
