@@ -215,7 +215,8 @@ TEST(PipelineMemory, UnderFullRecomputationStagesHoldWhatEntersTheirLayers) {
       EXPECT_EQ(arena(count, "gpipe", 10, stage) - arena(count, "gpipe", 7, stage), 3 * each);
       EXPECT_LE(arena(count, "1f1b", 10, stage), arena(count, "1f1b", 7, stage));
     }
-    EXPECT_EQ(arena(count, "1f1b", 7, 1) - arena(count, "1f1b", 7, 2), each);
+    // Stage 1 has two activations on their way when its first backward begins, stage 2 one.
+    EXPECT_EQ(arena(count, "1f1b", 7, 1) - arena(count, "1f1b", 7, 2), each + entering);
   }
 }
 

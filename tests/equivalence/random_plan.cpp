@@ -43,7 +43,7 @@ class Draw {
     plan_.asynchronous_pipeline = plan_.technique.starts_with("pipedream");
     const std::string model = draw_model();
     const bool low = plain_.train.precision != train::Precision::f32;
-    plan_.tolerance = low ? Tolerance{1e-2, 0.2} : Tolerance{2e-5, 2e-3};
+    plan_.tolerance = low ? Tolerance{1e-2, 0.05} : Tolerance{2e-5, 5e-4};
     const ir::Mesh mesh = draw_mesh(model);
     draw_micro_batches(model, mesh);
     config() = plain_;
@@ -251,7 +251,7 @@ class Draw {
     plan_.reference.parallel.compress = config().parallel.compress;
     plan_.reference.parallel.compress_warmup = config().parallel.compress_warmup;
     plan_.reference = over_mesh(plan_.reference, fmt::format("dp={},tp={}", mesh.size_of("dp"), mesh.size_of("tp")));
-    allow({2e-3, 0.1});
+    allow({2e-3, 0.05});
   }
 
   // One worker of an asynchronous server trains as without it; several would not train the same twice.

@@ -103,14 +103,14 @@ void skip_an_update(train::Compiled& compiled) {
   });
 }
 
-// And the gradient of one is half as large again.
+// And the gradient of one is twice as large.
 void scale_a_gradient(train::Compiled& compiled) {
   each_update(compiled, [](train::Role& role, program::Program& p, std::size_t at) {
     const Instruction& update = p.instructions[at];
     Instruction scale;
     scale.name = "planted";
     scale.op = &role.module.registry->at("scale");
-    scale.attributes = {{"factor", 1.5}};
+    scale.attributes = {{"factor", 2.0}};
     scale.inputs = scale.outputs = {update.inputs[1]};
     scale.phase = ir::Phase::update;
     scale.stream = update.stream;
