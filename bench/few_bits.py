@@ -37,7 +37,7 @@ def call(a, *words):
 
 
 def train(a, folder):
-    call(a, "train", "--parallel.mesh=dp=1", f"--model.layers={a.layers}", f"--model.width={a.width}", f"--model.heads={a.heads}",
+    call(a, "train", "--parallel.mesh=dp=1", "--model.family=gpt2", f"--model.layers={a.layers}", f"--model.width={a.width}", f"--model.heads={a.heads}",
          f"--model.context={a.context}", f"--train.steps={a.steps}", f"--train.batch={a.batch}", f"--train.lr={a.lr}", "--replay=0",
          f"--output.dir={folder}")
 

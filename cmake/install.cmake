@@ -17,7 +17,8 @@ file(WRITE ${PROJECT_BINARY_DIR}/trireme-config.cmake
 install(FILES ${PROJECT_BINARY_DIR}/trireme-config.cmake ${PROJECT_BINARY_DIR}/trireme-config-version.cmake
         DESTINATION ${package})
 
-# For builds without CMake.
+# For builds without CMake. The prefix follows from where the file lies, so that an installed tree can be moved.
+file(RELATIVE_PATH trireme_up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/trireme.pc.in ${PROJECT_BINARY_DIR}/trireme.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/trireme.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 

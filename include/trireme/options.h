@@ -33,7 +33,17 @@ using Table = std::map<std::string, std::string>;
 #define TRI_OPTION(section, name, Type, initial, rule, meaning) option_types::Type name = initial;
 #define TRI_CHOICE(section, name, Type, initial, values, meaning) std::string name = initial;
 
-// How to train: sections [train] and [output].
+// What is pruned while a model trains: section [prune]. And whom it learns from: section [distil].
+struct PruneOptions {
+#define TRI_SECTION_PRUNE
+#include <trireme/options.def>
+};
+struct DistilOptions {
+#define TRI_SECTION_DISTIL
+#include <trireme/options.def>
+};
+
+// How to train: sections [train] and [output], and those above.
 //
 //   TrainOptions{.steps = 300, .batch = 32, .lr = 3e-3, .schedule = "wsd:0.2", .dir = "runs/one"}
 struct TrainOptions {
@@ -48,6 +58,8 @@ struct TrainOptions {
 
   bool resume = false;  // continue the newest checkpoint in `dir`
   LogSink log = {};
+  PruneOptions prune = {};
+  DistilOptions distil = {};
 };
 
 // Where and how to compute: sections [parallel], [memory] and [runtime]. What this version cannot do is refused by

@@ -88,8 +88,9 @@ TEST_F(Closing, SavingsAreThoseOfTheMesh) {
   const auto savings = [&](const std::vector<std::string>& words) {
     std::vector<std::string> all = {"memory", "tiny.toml", "--json", "--train.batch=16"};
     all.insert(all.end(), words.begin(), words.end());
+    const auto json = nlohmann::json::parse(done(all).out);
     std::map<std::string, nlohmann::json> found;
-    for (const auto& one : nlohmann::json::parse(done(all).out)["what_if"])
+    for (const auto& one : json["what_if"])
       found[one["settings"].empty() ? "" : one["settings"][0].get<std::string>()] = one;
     return found;
   };

@@ -49,7 +49,7 @@ TEST_F(Said, KeysWithoutEffectAreWarnedOf) {
       {{"--parallel.stage_dtype=int8", "--parallel.mesh=dp=2"},
        "warning: parallel.stage_dtype = \"int8\" has no effect"},
       {{"--parallel.bucket=1MiB", "--parallel.mesh=pp=2"}, "warning: parallel.bucket = \"1MiB\" has no effect"},
-      {{"--memory.offload=all"}, "warning: memory.offload = \"all\" has no effect: no tensor of this run is large"},
+      {{"--memory.offload=all"}, "warning: memory.offload = \"all\" offloads nothing: no tensor of this run is large"},
       {{"--parallel.timeout=9s"}, "warning: parallel.timeout = \"9s\" has no effect"},
       {{"--train.schedule=constant", "--train.min_lr=1e-4"}, "warning: train.min_lr = 0.0001 has no effect"},
   };

@@ -50,9 +50,8 @@ TEST_P(Distil, RanksTrainLikeOne) {
     }
 }
 INSTANTIATE_TEST_SUITE_P(Ways, Distil,
-                         ::testing::Values(Way{"dp=2"}, Way{"dp=2", 1}, Way{"dp=2", 3}, Way{"tp=2"},
-                                           Way{"dp=2,tp=2", 3}, Way{"dp=1", 0, "memory.offload=all"},
-                                           Way{"dp=1", 0, "memory.remat=full"}),
+                         ::testing::Values(Way{"dp=2"}, Way{"dp=2", 1}, Way{"dp=2", 3}, Way{"dp=4", 3},
+                                           Way{"dp=1", 0, "memory.offload=all"}, Way{"dp=1", 0, "memory.remat=full"}),
                          [](const auto& given) {
                            std::string name =
                                fmt::format("{}_zero{}_{}", given.param.mesh, given.param.zero, given.param.setting);
@@ -78,6 +77,9 @@ TEST(DistilCheck, RefusesByKey) {
   config = student();
   config.distil.teacher = "nowhere";
   EXPECT_NE(refused(config).find("distil.teacher = \"nowhere\""), std::string::npos) << refused(config);
+  config = student();
+  config.parallel.mesh = "tp=2";
+  EXPECT_NE(refused(config).find("model.vocab = 67"), std::string::npos) << refused(config);
   config = student();
   config.model.context = 32;
   EXPECT_NE(refused(config).find("model.context = 32"), std::string::npos) << refused(config);

@@ -143,6 +143,9 @@ TEST_P(PruneMesh, RanksTrainLikeOne) {
       for (const char* method : {"magnitude", "movement", "random"}) {
         const bool at_once = std::string(pattern) == "2:4";
         if (at_once && std::string(method) != "magnitude") continue;
+        // Its sums are over 363 pixels, and it is too short to recompute anything.
+        const bool mlp = std::string(model) == "mlp";
+        if (mlp && (at_once || way.settings.find("remat") != std::string::npos)) continue;
         SCOPED_TRACE(fmt::format("{} {} {}", model, pattern, method));
         train::Config config = pruned(model, method, pattern, at_once ? "oneshot" : "gradual", 4);
         if (way.mesh.find("pp") != std::string::npos) config.train.micro_batch = 2;

@@ -43,7 +43,7 @@ class Draw {
     plan_.asynchronous_pipeline = plan_.technique.starts_with("pipedream");
     const std::string model = draw_model();
     const bool low = plain_.train.precision != train::Precision::f32;
-    plan_.tolerance = low ? Tolerance{1e-2, 0.2} : Tolerance{2e-5, 2e-3};
+    plan_.tolerance = low ? Tolerance{1e-2, 0.05} : Tolerance{2e-5, 5e-4};
     const ir::Mesh mesh = draw_mesh(model);
     draw_micro_batches(model, mesh);
     config() = plain_;
@@ -192,7 +192,8 @@ class Draw {
     if (mesh.size_of("dp") > 1) config().parallel.zero = number({"0", "1", "2", "3"});
     if (sharded && !reads_images(config())) config().parallel.sequence = coin();
     static const bool async_tp = is_built("parallel.async_tp=true", "tp=2");
-    if (technique("sharded") && async_tp) config().parallel.async_tp = coin();
+    const std::int64_t rows = plain_.train.micro_batch / mesh.size_of("dp");  // which it does in parts
+    if (technique("sharded") && async_tp && rows % 2 == 0) config().parallel.async_tp = coin();
     if (technique("activations")) draw_activations(mesh);
     if (technique("messages")) draw_messages(mesh);
     if (technique("compress")) draw_compression(mesh);
@@ -241,7 +242,8 @@ class Draw {
     const bool sharded = mesh.size_of("tp") > 1;
     std::vector<std::string> kinds = {"bf16"};
     if (!sharded) kinds.insert(kinds.end(), {"int8", "powersgd:2"});
-    if (!sharded && config().train.optimizer == train::Optimizer::sgd) kinds.push_back("topk:0.2");
+    const bool warms_up = config().train.optimizer == train::Optimizer::sgd && plan_.steps > 1;
+    if (!sharded && warms_up) kinds.push_back("topk:0.2");
     config().parallel.compress = one_of(kinds);
     if (config().memory.offload.state())
       config().memory.offload = one_of({"none", "activations"});  // an update is of all that it compresses
@@ -251,7 +253,7 @@ class Draw {
     plan_.reference.parallel.compress = config().parallel.compress;
     plan_.reference.parallel.compress_warmup = config().parallel.compress_warmup;
     plan_.reference = over_mesh(plan_.reference, fmt::format("dp={},tp={}", mesh.size_of("dp"), mesh.size_of("tp")));
-    allow({2e-3, 0.1});
+    allow({2e-3, 0.05});
   }
 
   // One worker of an asynchronous server trains as without it; several would not train the same twice.
@@ -370,6 +372,7 @@ Difference compare(const Trajectory& reference, const Trajectory& planned, const
   double squares = 0;
   double elements = 0;
   for (const auto& [name, values] : reference.weights) {
+    if (name.find("running_") != std::string::npos) continue;  // statistics move by more than weights do
     squares += std::pow(distance(values, reference.start.at(name)), 2.0);
     elements += static_cast<double>(values.size());
   }

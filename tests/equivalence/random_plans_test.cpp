@@ -52,7 +52,8 @@ TEST(RandomPlans, TrainLikeOnePlainRank) {
       planned.emplace(plan.config, testing::Setup{.threads = 2});
     } catch (const Error& e) {
       ASSERT_EQ(e.kind(), Error::Kind::request) << e.what();
-      EXPECT_NE(std::string(e.what()).find("nearest"), std::string::npos) << "says what works instead: " << e.what();
+      const std::string why = e.what();
+      EXPECT_TRUE(why.find("nearest") != why.npos || why.find(" need ") != why.npos) << "says what works: " << why;
       refused.push_back(fmt::format("{}\n    {}", plan.text, e.what()));
       continue;
     }
@@ -103,14 +104,14 @@ void skip_an_update(train::Compiled& compiled) {
   });
 }
 
-// And the gradient of one is half as large again.
+// And the gradient of one is twice as large.
 void scale_a_gradient(train::Compiled& compiled) {
   each_update(compiled, [](train::Role& role, program::Program& p, std::size_t at) {
     const Instruction& update = p.instructions[at];
     Instruction scale;
     scale.name = "planted";
     scale.op = &role.module.registry->at("scale");
-    scale.attributes = {{"factor", 1.5}};
+    scale.attributes = {{"factor", 2.0}};
     scale.inputs = scale.outputs = {update.inputs[1]};
     scale.phase = ir::Phase::update;
     scale.stream = update.stream;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "equivalence/training.h"
+#include "trireme/core/error.h"
 #include "trireme/passes/quantize_weights.h"
 #include "trireme/train/graphs.h"
 #include "trireme/train/quantization.h"
@@ -74,8 +75,7 @@ TEST(RoundedWeights, MoveByTheGradientsOfTheRounded) {
 // A code that tips makes a difference of a whole step, so a few updates are compared.
 TEST(RoundedWeights, RanksTrainLikeOne) {
   for (const std::string name : {"gpt2", "llama"})
-    for (const auto& [mesh, zero] : {std::pair("dp=2", 0), std::pair("dp=2", 3), std::pair("tp=2", 0),
-                                     std::pair("pp=2", 0), std::pair("dp=2,tp=2", 1)}) {
+    for (const auto& [mesh, zero] : {std::pair("dp=2", 0), std::pair("dp=2", 3), std::pair("pp=2", 0)}) {
       SCOPED_TRACE(fmt::format("{} {} zero {}", name, mesh, zero));
       const train::Config config = rounded(plain(name));
       Trained one(config), many(over_mesh(config, mesh, zero));
@@ -86,18 +86,23 @@ TEST(RoundedWeights, RanksTrainLikeOne) {
     }
 }
 
-TEST(RoundedWeights, GoWithLowPrecisionAndRecomputation) {
+TEST(RoundedWeights, GoWithLowPrecision) {
   train::Config config = rounded(plain("gpt2"));
   Trained exact(config);
-  config.memory.remat = "full";
-  Trained again(config);
-  exact.train(2);
-  again.train(2);
-  expect_equal_training(exact, again, 1e-6);
   config.train.precision = "bf16";
   Trained low(config);
+  exact.train(2);
   low.train(2);
   EXPECT_NEAR(low.losses().back(), exact.losses().back(), 0.02 * exact.losses().back());
+}
+
+TEST(RoundedWeights, SayWhatTheyDoNotGoWithYet) {
+  train::Config config = over_mesh(rounded(plain("gpt2")), "tp=2");
+  EXPECT_THROW(train::check(config), Error);
+  config = rounded(plain("gpt2"));
+  EXPECT_NO_THROW(train::check(config));
+  config.memory.remat = "full";
+  EXPECT_THROW(train::check(config), Error);
 }
 
 }  // namespace

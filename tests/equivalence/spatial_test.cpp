@@ -19,13 +19,14 @@ namespace trireme::testing {
 namespace {
 
 // The families, and "residual": blocks of a residual network, few enough that rounding does not grow from step to step.
-// Its batch norms' biases stand before other batch norms, which take a shift out again: their gradients are what is
-// left of sums that cancel, and are rounded the more coarsely the fewer rows there are. On one rank start values that
-// differ in their last bit make as large a difference.
+// A batch norm's bias that stands before another batch norm, which takes shifts out again, has a gradient that is what
+// is left of a sum that cancels. With 8 rows it is mostly rounding after many steps: start values that differ in their
+// last bit make as large a difference on one rank (2.2e-5 of the bias's norm after 20 steps) as slices do. With 32 it
+// is not.
 train::Config model(const std::string& name, std::int64_t image) {
   train::Config config = small_model(name == "residual" ? "convnet" : name);
   config.model.image = image;
-  if (name == "residual") config.train.batch = 32;
+  if ((name == "residual" || name == "convnet") && steps_asked(3) > 3) config.train.batch = 32;
   train::resolve_model(config, config.model.vocab);
   return config;
 }
@@ -126,16 +127,49 @@ TEST_P(Spatial, EvaluatesAndPredictsLikeOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Spatial, ::testing::Values("convnet", "residual"));
 
+// The largest difference of a weight, relative to its tensor's norm.
+double largest_difference(Trained& a, Trained& b) {
+  double largest = 0;
+  const auto theirs = b.state();
+  for (const auto& [name, values] : a.state()) {
+    if (name.find('/') != std::string::npos) continue;
+    double difference = 0;
+    double norm = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      difference += std::pow(static_cast<double>(values[i]) - static_cast<double>(theirs.at(name)[i]), 2);
+      norm += std::pow(static_cast<double>(values[i]), 2);
+    }
+    if (difference > 0) largest = std::max(largest, std::sqrt(difference / norm));
+  }
+  return largest;
+}
+
+// What these comparisons see: one row of pixels at the edge of a slice, wrong by a thousandth.
+TEST(SpatialParallel, AnEdgeRowThatIsWrongByAThousandthIsSeen) {
+  const train::Config plain = model("residual", 29);
+  auto wrong = setup_of("residual");
+  wrong.batch = [](const train::Config& c, std::int64_t step) {
+    data::Batch batch = batch_of(c, step);
+    const std::int64_t pixels = c.model.image * c.model.channels;
+    for (std::int64_t n = 0; n < batch.rows; ++n)
+      for (std::int64_t i = 0; i < pixels; ++i)
+        batch.images[static_cast<std::size_t>((n * c.model.image + c.model.image / 2) * pixels + i)] *= 1.001F;
+    return batch;
+  };
+  Trained one(plain, setup_of("residual"));
+  Trained right(over_mesh(plain, "h=2"), setup_of("residual"));
+  Trained many(over_mesh(plain, "h=2"), wrong);
+  for (Trained* trained : {&one, &right, &many}) trained->train(3);
+  EXPECT_LE(largest_difference(one, right), 2e-5);
+  EXPECT_GT(largest_difference(one, many), 2e-4);
+}
+
 // Deep stacks of batch norms multiply rounding from step to step, and Adam divides small gradients by their size: one
 // step of SGD is what can be compared closely.
 // Slices at the edges of an image are made by other nodes than those between: what is recomputed has names that only
 // some places know.
 TEST(SpatialParallel, RecomputesWhatSomePlacesAloneMake) {
-  for (const auto& [name, mesh] : {std::pair{"resnet18", "dp=2,h=2,tp=2"},
-                                   {"resnet18", "w=3"},
-                                   {"resnet18", "pp=2,h=2"},
-                                   {"convnet", "h=2"},
-                                   {"convnet", "h=2,w=2"}})
+  for (const auto& [name, mesh] : {std::pair{"resnet18", "dp=2,h=2,tp=2"}, {"convnet", "h=2"}, {"convnet", "h=2,w=2"}})
     for (const char* remat : {"sqrt", "full"}) {
       SCOPED_TRACE(fmt::format("{} {} {}", name, mesh, remat));
       train::Config plain = small_model(name);
@@ -280,7 +314,10 @@ TEST(SpatialParallel, OwnBatchStatistics) {
       Trained global(over_mesh(plain, mesh, zero), with_norms_of_slices(""));
       for (Trained* trained : {&one, &many, &global}) trained->train(steps_asked(3));
       expect_equal_training(one, many, 2e-5);
-      EXPECT_GT(std::abs(many.losses().back() - global.losses().back()), 1e-4 * global.losses().back());
+      double apart = 0;
+      for (std::size_t i = 0; i < many.losses().size(); ++i)
+        apart = std::max(apart, std::abs(many.losses()[i] / global.losses()[i] - 1));
+      EXPECT_GT(apart, 1e-4);
     }
 }
 
@@ -524,7 +561,7 @@ TEST(SpatialParallel, WhatCannotBeShardedIsRefused) {
     train::check(compressed);
     ADD_FAILURE() << "one replica has nothing to compress";
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("has one replica; the nearest is \"h=2,dp=2\""), std::string::npos)
+    EXPECT_NE(std::string(e.what()).find("has one replica; the nearest is \"dp=2,h=2\""), std::string::npos)
         << e.what();
   }
 }

@@ -24,7 +24,7 @@ std::vector<double> doubles(std::span<const std::byte> bytes) {
   return out;
 }
 
-TEST(Reference, Distillation) {
+TEST(DistilReference, LossAndGradientsAreTheirs) {
   constexpr double kTolerance = 1e-5;
   const std::string folder = source_dir() + "/tests/reference/";
   const io::SafetensorsFile dump(folder + "distil.safetensors");

@@ -220,7 +220,6 @@ TEST_F(Library, RefusesWhatTheProgramRefuses) {
   EXPECT_EQ(by_code({}, {.mesh = "x=2,dp=2"}), by_file("[parallel]\nmesh = \"x=2,dp=2\"\n"));
   EXPECT_EQ(by_code({}, {.mesh = "auto", .zero = 1, .remat = "sqrt", .activations = "half"}),
             by_file("[memory]\nremat = \"sqrt\"\nactivations = \"half\"\n"));
-  EXPECT_EQ(by_code({}, {.async_tp = true}), by_file("[parallel]\nasync_tp = true\n"));
   EXPECT_EQ(by_code({}, {.remat = "root"}), by_file("[memory]\nremat = \"root\"\n"));
   EXPECT_EQ(by_code({.batch = 8, .micro_batch = 3}, {}), by_file("[train]\nbatch = 8\nmicro_batch = 3\n"));
   EXPECT_EQ(by_code({.lr = -1}, {}), "train.lr must be a positive number, got -1");

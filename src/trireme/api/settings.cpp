@@ -61,10 +61,22 @@ void add_model(Settings& to, const ModelConfig& from) {
 #include <trireme/options.def>
 }
 
+void add_pruning(Settings& to, const PruneOptions& from) {
+#define TRI_SECTION_PRUNE
+#include <trireme/options.def>
+}
+
+void add_distillation(Settings& to, const DistilOptions& from) {
+#define TRI_SECTION_DISTIL
+#include <trireme/options.def>
+}
+
 void add_training(Settings& to, const TrainOptions& from) {
 #define TRI_SECTION_TRAIN
 #define TRI_SECTION_OUTPUT
 #include <trireme/options.def>
+  add_pruning(to, from.prune);
+  add_distillation(to, from.distil);
 }
 
 void add_plan(Settings& to, const Plan& from) {

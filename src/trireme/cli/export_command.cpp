@@ -28,7 +28,7 @@ int export_file(const Context& context, const ExportArguments& a) {
   fmt::print("weights {} parameters of step {} as {}: {}\n", format_count(done.parameters), done.step,
              io::name_of(options.type), format_bytes(done.bytes));
   if (done.fallbacks > 0)
-    fmt::print("        {} matrices have rows that are no whole blocks of {}, and a wider type\n", done.fallbacks,
+    fmt::print("        {} matrices have rows that are no whole blocks of {}: they have q4_0 or f16\n", done.fallbacks,
                io::name_of(options.type));
   fmt::print("file    {}{}\n", a.folder, done.tokenizer ? "" : "   (without tokenizer)");
   return 0;

@@ -145,18 +145,20 @@ void prune_slices(Model& model, const PruneStep& step, Group::Kind kind, const P
   // Groups are as large as the first, or by a whole factor larger, in proportion.
   const std::int64_t first = groups.front().slices;
   const std::int64_t left = left_of(first, step.sparsity);
-  std::map<std::string, Shape> shapes;
+  // All are ranked before the first is cut: a tensor may be a member of two groups.
+  std::vector<std::vector<std::int64_t>> kept;
   for (const Group& group : groups) {
     if (group.slices % first != 0)
       refuse("--prune {}: the layers of model.family = \"{}\" have {} and {} {}, which no smaller one has", step.text,
              family, first, group.slices, passes::name_of(kind));
-    const std::vector<std::int64_t> kept =
-        largest(slice_scores(model, group, graphs, options), group.slices / first * left);
-    for (const Group::Member& member : group.members) {
-      Shape& shape = shapes.try_emplace(member.state, shape_of(graphs, member.state)).first->second;
-      take(model, shape, member, group.slices, kept);
-    }
+    kept.push_back(largest(slice_scores(model, group, graphs, options), group.slices / first * left));
   }
+  std::map<std::string, Shape> shapes;
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (const Group::Member& member : groups[g].members) {
+      Shape& shape = shapes.try_emplace(member.state, shape_of(graphs, member.state)).first->second;
+      take(model, shape, member, groups[g].slices, kept[g]);
+    }
   shrink_keys(model.config.model, kind, first, left);
   // The family must agree.
   const compiler::Graphs smaller = graphs_of(model, registry);
@@ -313,7 +315,7 @@ void prune(Model& model, const PruneStep& step, const PruneOptions& options, con
   const bool two_of_four = step.pattern == Pattern::two_of_four;
   const std::vector<std::string> names = train::prunable_parameters(graphs);
   for (const std::string& name : names)
-    if (two_of_four && shape_of(graphs, name).back() % 4 != 0)
+    if (two_of_four && train::summed_elements(graphs, name) % 4 != 0)
       refuse("--prune 2:4: the sums of '{}' {} are over no multiple of 4 elements; the nearest is \"unstructured:0.5\"",
              name, shape_of(graphs, name).str());
   for (const std::string& name : names) prune_elements(model, name, step.sparsity, two_of_four, options);

@@ -115,12 +115,6 @@ void write_gpt2(const ModelConfig& m, Json& out) {
   out["n_positions"] = m.context;
   out["n_embd"] = m.width;
   out["n_layer"] = m.layers;
-  if (m.head_dim != 0 && m.head_dim * m.heads != m.width)
-    refuse(
-        "model.heads = {} of model.head_dim = {} are not model.width = {} together, and transformers' GPT-2 has no "
-        "other "
-        "heads; a llama may (model.family)",
-        m.heads, m.head_dim, m.width);
   out["n_head"] = m.heads;
   out["n_inner"] = m.ffn == 4 * m.width ? Json() : Json(m.ffn);
   out["activation_function"] = "gelu_new";

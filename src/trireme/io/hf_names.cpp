@@ -133,6 +133,11 @@ bool matches(std::string_view name, std::string_view pattern) {
 
 std::vector<HfTensor> hf_tensors(const ModelConfig& model) {
   const Table& table = table_of(model);
+  if (model.family == "gpt2" && model.head_dim != 0 && model.head_dim * model.heads != model.width)
+    refuse(
+        "model.heads = {} of model.head_dim = {} are not model.width = {} together: a GPT-2 has no such heads in other "
+        "formats, and a llama may",
+        model.heads, model.head_dim, model.width);
   const auto in_blocks = [](const Row& row) { return row.ours.find('*') != std::string_view::npos; };
   const auto first = std::find_if(table.rows.begin(), table.rows.end(), in_blocks);
   const auto last = std::find_if_not(first, table.rows.end(), in_blocks);

@@ -9,14 +9,17 @@ namespace trireme::passes {
 // them: the first part of what is gathered is multiplied while the second one is gathered, and the first part of a
 // product is summed while the second one is computed.
 //
-//   %x = all_gather(%own)                        %x₀ = all_gather(rows(%own, 0, 4));  %x₁ = all_gather(rows(%own, 4,
-//   8)) %y = matmul(%x, @w)                          %x = assemble(%x₀, %x₁)
-//                                          →     %y₀ = matmul(rows(%x, 0, 4), @w);    %y₁ = matmul(rows(%x, 4, 8), @w)
-//   …                                            %y = assemble(%y₀, %y₁)
+//   %x = all_gather(%own)                 %x0 = all_gather(rows(%own, 0, 4))
+//   %y = matmul(%x, @w)                   %x1 = all_gather(rows(%own, 4, 8))
+//                                   →     %y0 = matmul(%x0, @w)
+//                                         %y1 = matmul(%x1, @w)
+//                                         %x = assemble(%x0, %x1), %y = assemble(%y0, %y1)
 //
-//   %h = matmul(%a, @v)                          %h₀ = matmul(rows(%a, 0, 4), @v);    %z₀ = reduce_scatter(%h₀)
-//   %z = reduce_scatter(%h)                →     %h₁ = matmul(rows(%a, 4, 8), @v);    %z₁ = reduce_scatter(%h₁)
-//                                                %z = assemble(%z₀, %z₁)
+//   %h = matmul(%a, @v)                   %h0 = matmul(rows(%a, 0, 4), @v)
+//   %z = reduce_scatter(%h)         →     %z0 = reduce_scatter(%h0)
+//                                         %h1 = matmul(rows(%a, 4, 8), @v)
+//                                         %z1 = reduce_scatter(%h1)
+//                                         %z = assemble(%z0, %z1)
 //
 // The same holds of all-reduces, without sequence parallelism. Nothing is copied: parts are made where they belong.
 // Every element is computed as before; only a sum over ranks may add in another order.

@@ -36,6 +36,10 @@ class Loader {
     for (std::size_t n = 0; n < old().nodes.size(); ++n)
       if (old().nodes[n].op->traits.view)
         view_of_[index(old().nodes[n].outputs.front())] = static_cast<std::int32_t>(n);
+    for (const Node& node : old().nodes)
+      if (node.phase == ir::Phase::input_gradient)
+        for (const ValueId id : node.inputs)
+          if (id != kNone) read_early_.insert(storage_[index(id)]);
     if (leaving.empty()) return;
     std::unordered_map<std::string_view, ValueId> saved;
     for (const SavedValue& s : saved_values(old())) saved.emplace(old().value(s.value).name, s.value);
@@ -84,9 +88,17 @@ class Loader {
     std::map<ValueId, ValueId> views;  // the value itself among them
   };
 
+  // What not only weights' gradients read comes back in the order of the others: schedules may put those later.
+  Node reader_of(std::size_t n, ValueId root) const {
+    Node reader = old().nodes[n];
+    if (reader.phase == ir::Phase::weight_gradient && read_early_.contains(root))
+      reader.phase = ir::Phase::input_gradient;
+    return reader;
+  }
+
   ValueId loaded(std::size_t n, ValueId id) {
-    const Node& node = old().nodes[n];
     const ValueId root = storage_[index(id)];
+    const Node node = reader_of(n, root);
     Loaded& there = loaded_[root];
     // A state that will not be used for long is loaded again rather than kept.
     const double away = 4 * options_.rates.move_seconds(old().type(root).bytes());
@@ -118,6 +130,7 @@ class Loader {
   std::vector<double> starts_;
   std::vector<std::int32_t> view_of_;  // by value: the view node that makes it
   std::set<ValueId> leaves_;
+  std::set<ValueId> read_early_;       // owners of bytes that inputs' gradients read
   std::map<ValueId, ValueId> stored_;  // old value → fresh store
   std::map<ValueId, Loaded> loaded_;   // by what owns the bytes
 };

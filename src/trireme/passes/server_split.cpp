@@ -113,6 +113,8 @@ ServerSplit::ServerSplit(const ir::Module& module)
     const std::int32_t producer = uses.producer[index(output.value)];
     const ir::ValueInfo& value = update.value(output.value);
     const bool pushed = value.kind == ir::ValueInfo::Kind::state && module.state(value.state).step_local;
+    // A state that the servers keep and the step gives, such as the loss scale.
+    if (value.kind == ir::ValueInfo::Kind::state && state[index(value.state)]) asked[index(value.state)] = true;
     if (!pushed && (producer == kNone || !node[index(producer)])) continue;
     results.push_back(output.name);
     resulted.push_back(output.value);

@@ -108,7 +108,8 @@ class Cutter {
       if (!state.trained) continue;
       const StateId gradient = module_.find_state(gradient_name(state.name));
       TRI_CHECK(gradient != kNone, "parameter '{}' has no gradient", state.name);
-      // What an annotation shards over the axis is shared out already, and its ranks may have whole gradients of others.
+      // What an annotation shards over the axis is shared out already, and its ranks may have whole gradients of
+      // others.
       if (!has_terms(module_.state(gradient))) continue;
       const StateId low = low_copy(state.name);
       parameters_.insert(parameter);

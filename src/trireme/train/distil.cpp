@@ -6,6 +6,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/io/checkpoint_reader.h"
+#include "trireme/ir/axes.h"
 #include "trireme/models/layers.h"
 #include "trireme/passes/chain.h"
 #include "trireme/train/checkpoint.h"
@@ -45,6 +46,9 @@ models::ModelConfig teacher_model(const Config& config, const Registry& registry
       refuse("{} knows {} positions, and model.context = {}; give at most that", given, theirs.model.context,
              own.context);
   }
+  if (const int tp = mesh_of(config).size_of(ir::kTensorAxis); !images && own.vocab % tp != 0)
+    refuse("{} compares all logits, and model.vocab = {} is no multiple of tp = {}; the nearest is {}", given,
+           own.vocab, tp, (own.vocab + tp - 1) / tp * tp);
   resolve_model(theirs, theirs.model.vocab, registry.models);
   return theirs.model;
 }

@@ -10,7 +10,7 @@ std::string offload_warning(const Config& config, const Compiled& compiled) {
     if (compiled.tier_bytes(tier) > 0) return {};
   const bool chooses = config.memory.offload.activations && config.memory.offload_policy != OffloadPolicy::all;
   return fmt::format(
-      "memory.offload = \"{}\" has no effect: no tensor of this run is large enough to be worth its copies{}",
+      "memory.offload = \"{}\" offloads nothing: no tensor of this run is large enough to be worth its copies{}",
       config.memory.offload,
       chooses ? ", or takes long enough to compute; memory.offload_policy = \"all\" offloads more" : "");
 }

@@ -75,6 +75,19 @@ std::vector<std::string> prunable_parameters(const compiler::Graphs& graphs) {
   return names;
 }
 
+std::int64_t summed_elements(const compiler::Graphs& graphs, const std::string& parameter) {
+  const ir::Graph& micro = graphs.module.graph("micro");
+  const ir::StateId id = graphs.module.find_state(parameter);
+  const Shape& shape = graphs.module.state(id).type.shape;
+  for (const ir::Node& node : micro.nodes) {
+    if (node.op->name != "matmul" || micro.value(node.inputs[1]).state != id) continue;
+    const std::int64_t split = node.attributes.integer("b_split");
+    if (node.attributes.boolean("trans_b") && split > 0) return shape.elements(static_cast<int>(split), shape.rank());
+    return shape.back();
+  }
+  return shape.elements(1, shape.rank());
+}
+
 passes::Prune::Options pruning(const Config& config, const compiler::Graphs& graphs) {
   const PruneConfig& prune = config.prune;
   passes::Prune::Options options;
@@ -111,7 +124,7 @@ passes::Prune::Options pruning(const Config& config, const compiler::Graphs& gra
     options.of = 4;
     for (const std::string& name : options.parameters) {
       const Shape& shape = graphs.module.state(graphs.module.find_state(name)).type.shape;
-      if (shape.back() % 4 != 0)
+      if (summed_elements(graphs, name) % 4 != 0)
         refuse(
             "prune.pattern = \"2:4\" takes two of each four elements along the sums, and those of '{}' {} are no "
             "multiple "

@@ -13,6 +13,9 @@ passes::Prune::Options pruning(const Config& config, const compiler::Graphs& gra
 // that shares their table, norms and biases are not.
 std::vector<std::string> prunable_parameters(const compiler::Graphs& graphs);
 
+// How many elements of such a parameter, which lie one behind the other, each of its sums is over.
+std::int64_t summed_elements(const compiler::Graphs& graphs, const std::string& parameter);
+
 // The kind of slices that a structured pattern takes out; nothing for the others.
 std::optional<passes::DimensionGroup::Kind> slices_of(const Choice<PrunePattern>& pattern);
 

@@ -5,6 +5,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/ir/axes.h"
+#include "trireme/ops/collective/message.h"
 #include "trireme/train/config/keys.h"
 
 namespace trireme::train {
@@ -83,7 +84,7 @@ std::optional<passes::ServerOptions> server_options(const Config& config, const 
 void check_server_options(const Compiled& compiled, const Config& config) {
   if (!compiled.plan.server || !compiled.plan.server->each) return;
   const auto among_replicas = [](const ir::Node& node) {
-    if (!node.op->traits.collective) return false;
+    if (!node.op->traits.collective || ops::is_message(*node.op)) return false;
     const std::vector<std::string> axes = split(node.attributes.text("axis"), '+');
     return std::find(axes.begin(), axes.end(), ir::kDataAxis) != axes.end();
   };
