@@ -155,8 +155,14 @@ TEST_P(TimedPipeline, IdlesAsItsScheduleSays) {
       bubble = 1 - said.busy * wait / (timed.seconds * stages);
       expected = said.bubble();
     }
-    EXPECT_NEAR(best, 1, 0.05) << "of the time that the schedule takes";
-    EXPECT_NEAR(bubble, expected, 0.05);
+    EXPECT_LE(best, 1.05) << "of the time that the schedule takes";
+    EXPECT_LE(bubble, expected + 0.05);
+    // A message leaves before the weight gradients of its action are made, so that a whole backward holds up the stage
+    // before it for less than its length. Where they are actions of their own, the schedule says just that.
+    if (GetParam().starts_with("zero-bubble")) {
+      EXPECT_GE(best, 0.95);
+      EXPECT_GE(bubble, expected - 0.05);
+    }
   }
 }
 
