@@ -22,8 +22,8 @@ struct Scored {
   std::size_t bytes = 0;  // of the fullest rank, by the memory plan
   double price = 0;       // dollars per hour of its ranks
   bool fits = true;
-  std::size_t work = 0;  // nodes that were compiled for it: what scoring it costs
-  std::string refused = {};      // why it cannot be compiled; empty: it can
+  std::size_t work = 0;      // nodes that were compiled for it: what scoring it costs
+  std::string refused = {};  // why it cannot be compiled; empty: it can
   simulator::TimeByKind mean = {};
 
   bool feasible() const { return refused.empty() && fits; }
