@@ -10,7 +10,7 @@ class Plan : public Program {
  protected:
   // What decides something: some values are recomputed.
   const std::vector<std::string> settings_ = {"--parallel.mesh=dp=2", "--parallel.zero=1", "--memory.remat=full",
-                                              "--output.staging=64KiB", "--train.batch=4"};
+                                              "--output.staging=64KiB", "--train.batch=16"};
 
   std::vector<std::string> with(std::vector<std::string> command, const std::vector<std::string>& more) const {
     command.insert(command.end(), more.begin(), more.end());
@@ -29,7 +29,7 @@ TEST_F(Plan, ReadBackGivesTheSameRun) {
   const std::string plan = read("planned/plan.toml");
   EXPECT_NE(plan.find("mesh = \"dp=2\""), std::string::npos) << plan;
   EXPECT_NE(plan.find("recompute = [\n"), std::string::npos) << plan;
-  done({"train", "tiny.toml", "--output.dir=followed", "--plan=planned/plan.toml", "--train.batch=4"});
+  done({"train", "tiny.toml", "--output.dir=followed", "--plan=planned/plan.toml", "--train.batch=16"});
   EXPECT_EQ(read("followed/plan.toml"), plan);
   EXPECT_EQ(state("followed", kSteps), state("planned", kSteps));
   const auto a = metrics("planned");
@@ -64,8 +64,8 @@ TEST_F(Plan, EditedDecisionsAreFollowed) {
   const std::size_t begin = text.find("recompute = [");
   const std::size_t end = text.find("]\n", begin);
   write("none.toml", text.substr(0, begin) + "recompute = []\n" + text.substr(end + 2));
-  done({"train", "tiny.toml", "--output.dir=all", "--plan=plan.toml", "--train.batch=4"});
-  done({"train", "tiny.toml", "--output.dir=none", "--plan=none.toml", "--train.batch=4"});
+  done({"train", "tiny.toml", "--output.dir=all", "--plan=plan.toml", "--train.batch=16"});
+  done({"train", "tiny.toml", "--output.dir=none", "--plan=none.toml", "--train.batch=16"});
   EXPECT_GT(metrics("none").back()["peak_bytes"], metrics("all").back()["peak_bytes"]);
   EXPECT_EQ(state("none", kSteps), state("all", kSteps));
 }
@@ -88,7 +88,7 @@ TEST_F(Plan, KeysThatContradictItsDecisionsAreRefused) {
   const std::string text = read("plan.toml");
   const auto says = [&](const std::string& plan) {
     write("edited.toml", plan);
-    return refused({"train", "tiny.toml", "--plan=edited.toml", "--train.batch=4"});
+    return refused({"train", "tiny.toml", "--plan=edited.toml", "--train.batch=16"});
   };
   EXPECT_NE(says(replaced(text, "remat = \"full\"", "remat = \"none\"")).find("decisions.recompute"),
             std::string::npos);
@@ -105,7 +105,7 @@ TEST_F(Plan, AResumedRunFollowsItsOwn) {
   const std::size_t begin = text.find("recompute = [");
   const std::size_t end = text.find("]\n", begin);
   write("edited.toml", text.substr(0, begin) + "recompute = []\n" + text.substr(end + 2));
-  done({"train", "tiny.toml", "--output.dir=run", "--plan=edited.toml", "--train.batch=4"});
+  done({"train", "tiny.toml", "--output.dir=run", "--plan=edited.toml", "--train.batch=16"});
   const std::string plan = read("run/plan.toml");
   const auto peak = metrics("run").back()["peak_bytes"];
   const std::string more = "--train.steps=" + std::to_string(kSteps + 1);
@@ -146,18 +146,18 @@ TEST_F(Plan, NamesEveryKey) {
     const std::size_t at = text.find("\n" + line) + 1;
     EXPECT_NE(at, 0U) << line;
     write("edited.toml", text.substr(0, at) + text.substr(text.find('\n', at) + 1));
-    return refused({"train", "tiny.toml", "--plan=edited.toml", "--train.batch=4"});
+    return refused({"train", "tiny.toml", "--plan=edited.toml", "--train.batch=16"});
   };
   EXPECT_NE(without("zero = ").find("edited.toml: parallel.zero is missing"), std::string::npos);
   EXPECT_NE(without("allreduce = ").find("edited.toml: parallel.allreduce is missing"), std::string::npos);
   EXPECT_NE(without("micro_batch = ").find("edited.toml: train.micro_batch is missing"), std::string::npos);
   const std::string keys = text.substr(0, text.find("[decisions]"));
   write("edited.toml", keys + "[decisions]\nrecompute = []\n");
-  EXPECT_NE(refused({"train", "tiny.toml", "--plan=edited.toml", "--train.batch=4"})
+  EXPECT_NE(refused({"train", "tiny.toml", "--plan=edited.toml", "--train.batch=16"})
                 .find("edited.toml: decisions.device is missing"),
             std::string::npos);
   // That of a run which is resumed may be older than a key: the run's configuration has it.
-  done({"train", "tiny.toml", "--output.dir=run", "--plan=plan.toml", "--train.batch=4"});
+  done({"train", "tiny.toml", "--output.dir=run", "--plan=plan.toml", "--train.batch=16"});
   write("run/plan.toml", replaced(read("run/plan.toml"), "async_tp = false\n", ""));
   const Finished f = done({"train", "run", "--resume", "--train.steps=" + std::to_string(kSteps + 1)});
   EXPECT_EQ(f.err.find("the plan is made anew"), std::string::npos) << f.err;
@@ -169,7 +169,7 @@ TEST_F(Plan, ItsErrorsNameIt) {
   const std::string text = read("plan.toml");
   const auto says = [&](const std::string& from, const std::string& to) {
     write("edited.toml", replaced(text, from, to));
-    return refused({"train", "tiny.toml", "--plan=edited.toml", "--train.batch=4"});
+    return refused({"train", "tiny.toml", "--plan=edited.toml", "--train.batch=16"});
   };
   const auto line_of = [&](const std::string& key) {
     return std::to_string(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(text.find(key)), '\n') +
@@ -186,7 +186,7 @@ TEST_F(Plan, ItsErrorsNameIt) {
   // Of values that do not go together.
   expect(says("micro_batch = 0", "micro_batch = 3"), "error: under the plan edited.toml: ");
   // What has nothing to do with it is not blamed on it.
-  const std::string error = refused({"train", "tiny.toml", "--plan=plan.toml", "--train.batch=4", "--model.heads=3"});
+  const std::string error = refused({"train", "tiny.toml", "--plan=plan.toml", "--train.batch=16", "--model.heads=3"});
   EXPECT_EQ(error.find("plan.toml"), std::string::npos) << error;
 }
 
@@ -207,9 +207,9 @@ TEST_F(Plan, OldNamesInARunFolder) {
   write("run/config.toml", replaced(config, "overlap_wgrad = \"auto\"", "weight_gradients = \"beside\""));
   done({"generate", "--from=run", "--prompt=a", "--tokens=2"});
   done({"eval", "run", "--from=run"});
-  done({"train", "tiny.toml", "--output.dir=other", "--plan=run", "--train.batch=4"});
+  done({"train", "tiny.toml", "--output.dir=other", "--plan=run", "--train.batch=16"});
   write("old.toml", old);
-  EXPECT_NE(refused({"train", "tiny.toml", "--plan=old.toml", "--train.batch=4"})
+  EXPECT_NE(refused({"train", "tiny.toml", "--plan=old.toml", "--train.batch=16"})
                 .find("runtime.weight_gradients is now called runtime.overlap_wgrad"),
             std::string::npos);
 }
@@ -228,27 +228,27 @@ TEST_F(Plan, StagingIsBytesAboveZero) {
   const std::size_t at = text.find("\nstaging = ", text.find("[decisions]")) + 1;
   const std::string before = text.substr(0, at);
   write("none.toml", before + "staging = -1\n");
-  EXPECT_NE(refused({"train", "tiny.toml", "--plan=none.toml", "--train.batch=4"}).find("staging must be bytes above"),
+  EXPECT_NE(refused({"train", "tiny.toml", "--plan=none.toml", "--train.batch=16"}).find("staging must be bytes above"),
             std::string::npos);
   write("little.toml", before + "staging = 1\n");
-  done({"train", "tiny.toml", "--plan=little.toml", "--train.batch=4", "--output.dir=run"});
+  done({"train", "tiny.toml", "--plan=little.toml", "--train.batch=16", "--output.dir=run"});
   EXPECT_TRUE(exists("run/checkpoints/" + step_name(kSteps)));
 }
 
 TEST_F(Plan, ContradictionsAndStrangersAreRefused) {
   done(with({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"}, settings_));
-  EXPECT_EQ(refused({"train", "tiny.toml", "--plan=plan.toml", "--train.batch=4", "--parallel.zero=2"}),
+  EXPECT_EQ(refused({"train", "tiny.toml", "--plan=plan.toml", "--train.batch=16", "--parallel.zero=2"}),
             "error: --parallel.zero=2 contradicts the plan plan.toml, which has 1; leave it out, or edit the plan");
-  EXPECT_NE(refused({"train", "tiny.toml", "--plan=plan.toml", "--train.batch=4", "--model.layers=3"})
+  EXPECT_NE(refused({"train", "tiny.toml", "--plan=plan.toml", "--train.batch=16", "--model.layers=3"})
                 .find("plan.toml was made for another model"),
             std::string::npos);
   const std::string text = read("plan.toml");
   write("wrong.toml", replaced(text, "recompute = [\n", "recompute = [\n  \"no.such.value\",\n"));
-  EXPECT_NE(refused({"train", "tiny.toml", "--plan=wrong.toml", "--train.batch=4"})
+  EXPECT_NE(refused({"train", "tiny.toml", "--plan=wrong.toml", "--train.batch=16"})
                 .find("'no.such.value' is to be recomputed, and the forward phase makes no such value"),
             std::string::npos);
   write("misspelt.toml", replaced(text, "recompute =", "recomputed ="));
-  EXPECT_NE(refused({"train", "tiny.toml", "--plan=misspelt.toml", "--train.batch=4"})
+  EXPECT_NE(refused({"train", "tiny.toml", "--plan=misspelt.toml", "--train.batch=16"})
                 .find("a plan decides nothing called 'recomputed'; did you mean recompute?"),
             std::string::npos);
   EXPECT_NE(refused({"train", "tiny.toml", "--plan=tiny.toml"}).find("is not part of a plan"), std::string::npos);

@@ -51,8 +51,8 @@ class Draw {
     draw_order(mesh);
     plan_.reference = plain_;
     // Sums of shards are rounded to 16 bits before they are added: the reference is sharded as well.
-    if (low && mesh.size_of("tp") > 1)
-      plan_.reference = over_mesh(plain_, fmt::format("dp={},tp={}", mesh.size_of("dp"), mesh.size_of("tp")));
+    if (low && mesh.ranks() > mesh.size_of("pp") * mesh.size_of("dp"))
+      plan_.reference = over_mesh(plain_, without_stages(mesh));
     draw_exchange(mesh);
     config().parallel.mesh = mesh.str();
     config().train.micro_batch = plain_.train.micro_batch / mesh.size_of("dp");
@@ -69,6 +69,13 @@ class Draw {
   bool coin() { return one_of({"0", "1"}) == "1"; }
   bool technique(std::string_view name) const { return plan_.technique == name; }
   train::Config& config() { return plan_.config; }
+
+  static std::string without_stages(const ir::Mesh& mesh) {
+    std::string same;
+    for (const ir::Mesh::Axis& axis : mesh.axes)
+      if (axis.name != "pp") same += fmt::format("{}{}={}", same.empty() ? "" : ",", axis.name, axis.size);
+    return same.empty() ? "dp=1" : same;
+  }
 
   std::string draw_model() {
     std::string model = one_of({"gpt2", "gpt2", "llama", "llama", "mlp", "mlp", "convnet", "convnet", "resnet18"});
@@ -217,10 +224,7 @@ class Draw {
     plan_.reference = plain_;
     plan_.reference.memory.activations = config().memory.activations;
     plan_.reference.parallel.sequence = config().parallel.sequence;
-    std::string same;
-    for (const ir::Mesh::Axis& axis : mesh.axes)
-      if (axis.name != "pp") same += fmt::format("{}{}={}", same.empty() ? "" : ",", axis.name, axis.size);
-    plan_.reference = over_mesh(plan_.reference, same.empty() ? "dp=1" : same);
+    plan_.reference = over_mesh(plan_.reference, without_stages(mesh));
     allow({2e-4, 0.05});
   }
 

@@ -20,13 +20,12 @@ namespace {
 
 // The families, and "residual": blocks of a residual network, few enough that rounding does not grow from step to step.
 // A batch norm's bias that stands before another batch norm, which takes shifts out again, has a gradient that is what
-// is left of a sum that cancels. With 8 rows it is mostly rounding after many steps: start values that differ in their
-// last bit make as large a difference on one rank (2.2e-5 of the bias's norm after 20 steps) as slices do. With 32 it
-// is not.
+// is left of a sum that cancels. With 8 rows it is mostly rounding: start values that differ in their last bit make as
+// large a difference on one rank (2.2e-5 of the bias's norm after 20 steps) as slices do. With 32 it is not.
 train::Config model(const std::string& name, std::int64_t image) {
   train::Config config = small_model(name == "residual" ? "convnet" : name);
   config.model.image = image;
-  if ((name == "residual" || name == "convnet") && steps_asked(3) > 3) config.train.batch = 32;
+  if (name == "residual" || name == "convnet") config.train.batch = 32;
   train::resolve_model(config, config.model.vocab);
   return config;
 }

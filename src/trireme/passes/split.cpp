@@ -190,6 +190,11 @@ class Splitter {
     module_.states = std::move(kept);
     const auto renumber = [&](StateId& state, const std::string& graph) {
       state = number[index(state)];
+      if (state == kNone && is_state_graph(graph))
+        refuse(
+            "prune.pattern: some slices have parts in two stages of parallel.mesh; the nearest is \"unstructured\", or "
+            "a "
+            "mesh without pp");
       if (state == kNone) fail("graph '{}' uses a state that another stage has", graph);
     };
     for (Graph& graph : module_.graphs) {
