@@ -36,13 +36,13 @@ struct Layout {
 // The batch cut into blocks of images, each one call of the library: from the problem's size alone.
 struct Blocks {
   ConvProblem problem;
-  DType dtype;  // as the library computes: f16 images are brought to f32 block by block
-  bool widen;
+  DType dtype;              // as the library computes
+  bool widen;               // images are brought to f32 block by block
   std::int64_t images = 0;  // per block; the last one may have fewer
   std::int64_t blocks = 0;
   std::int64_t x_image = 0, y_image = 0;  // elements
 
-  Blocks(const ConvProblem& p, DType given, std::int64_t max_blocks) : problem(p), widen(given == DType::f16) {
+  Blocks(const ConvProblem& p, DType given, bool wide, std::int64_t max_blocks) : problem(p), widen(wide) {
     dtype = widen ? DType::f32 : given;
     images = p.n == 0 ? 0 : (p.n + max_blocks - 1) / max_blocks;
     blocks = p.n == 0 ? 0 : (p.n + images - 1) / images;
@@ -120,7 +120,7 @@ struct ImagePlan {
   std::size_t bytes = 0;
 
   ImagePlan(Pass which, const ConvProblem& problem, const ir::KernelSpec& spec)
-      : pass(which), blocks(problem, spec.inputs[0].dtype, kBlocks) {
+      : pass(which), blocks(problem, spec.inputs[0].dtype, spec.inputs[0].dtype == DType::f16, kBlocks) {
     bias = which == Pass::forward && spec.inputs[2].present;
     convert_bias = bias && spec.inputs[2].dtype != DType::f32;
     if (blocks.blocks == 0) return;
@@ -203,6 +203,7 @@ struct WeightPlan {
   static constexpr std::int64_t kMostBlocks = 16;
   static constexpr std::size_t kPartBytes = std::size_t{32} << 20;  // of all parts together, where two fit
 
+  DType given;
   Blocks blocks;
   DType out;
   bool accumulate;
@@ -212,7 +213,8 @@ struct WeightPlan {
   std::size_t bytes = 0;
 
   WeightPlan(const ConvProblem& problem, const ir::KernelSpec& spec)
-      : blocks(problem, spec.inputs[0].dtype, max_blocks(problem)),
+      : given(spec.inputs[0].dtype),
+        blocks(problem, given, is_widened(problem, given), max_blocks(problem)),
         out(spec.outputs[0].dtype),
         accumulate(spec.accumulate) {
     if (blocks.blocks == 0) return;
@@ -229,6 +231,11 @@ struct WeightPlan {
     worker_bytes = x_bytes + y_bytes + library.scratch;
     workers_at = layout.take(worker_bytes * static_cast<std::size_t>(spec.threads));
     bytes = layout.bytes;
+  }
+
+  // oneDNN 2.6 makes wrong bf16 sums where an image is narrower than the stride, as slices of images may be.
+  static bool is_widened(const ConvProblem& problem, DType given) {
+    return given == DType::f16 || (given == DType::bf16 && problem.w < problem.window.stride[1]);
   }
 
   static std::int64_t max_blocks(const ConvProblem& problem) {
@@ -257,8 +264,10 @@ class WeightKernel final : public device::Kernel {
         const std::int64_t images = b.images_of(block);
         auto* const wide_x = reinterpret_cast<float*>(own);
         auto* const wide_y = reinterpret_cast<float*>(own + plan_.x_bytes);
-        convert(images * b.x_image, launch.in<Float16>(0) + first * b.x_image, wide_x);
-        convert(images * b.y_image, launch.in<Float16>(1) + first * b.y_image, wide_y);
+        dispatch_compute(plan_.given, [&]<class T>(T) {
+          convert(images * b.x_image, launch.in<T>(0) + first * b.x_image, wide_x);
+          convert(images * b.y_image, launch.in<T>(1) + first * b.y_image, wide_y);
+        });
         x = wide_x;
         y = wide_y;
       } else {

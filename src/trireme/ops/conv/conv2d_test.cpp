@@ -99,6 +99,9 @@ const std::vector<Setting>& settings() {
       {.n = 2, .h = 7, .w = 7, .c = 17, .k = 17, .r = 3, .s = 3, .padding = {1, 1}, .groups = 17},
       {.n = 2, .h = 9, .w = 9, .c = 16, .k = 16, .r = 5, .s = 5, .stride = {2, 2}, .padding = {2, 2}, .groups = 16},
       {.n = 1, .h = 6, .w = 6, .c = 4, .k = 8, .r = 3, .s = 3, .padding = {1, 1}, .groups = 4},
+      {.n = 3, .h = 3, .w = 1, .c = 16, .k = 32, .r = 3, .s = 3, .stride = {2, 2}, .padding = {1, 1}},  // a slice's
+                                                                                                        // edge
+      {.n = 2, .h = 5, .w = 2, .c = 16, .k = 16, .r = 3, .s = 3, .stride = {3, 3}, .padding = {1, 1}},
       {.n = 67, .h = 4, .w = 3, .c = 5, .k = 6, .r = 3, .s = 3, .padding = {1, 1}},  // blocks of unequal size
   };
   return all;
