@@ -35,7 +35,9 @@ void own_momenta(ir::Module& module, const std::string& axis) {
     for (Node& node : init.nodes)
       if (node.outputs.front() == write.value) {
         node.attributes.set("shape", dims(state.type.shape));
-        init.value(write.value).type = state.type;
+        ir::ValueInfo& value = init.value(write.value);
+        value.type = state.type;
+        value.sharding = {};  // of the parameter's dimensions, which it no longer has
       }
   }
 }
