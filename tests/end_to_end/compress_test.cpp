@@ -135,6 +135,25 @@ TEST_F(Compress, IsExportedAsWhatItStandsFor) {
   EXPECT_EQ(continued("back"), continued("small"));
 }
 
+// One rank makes it smaller, whatever ranks have trained it.
+TEST_F(Compress, RunsOfAnyMesh) {
+  for (const std::vector<std::string>& mesh : {std::vector<std::string>{"--parallel.mesh=pp=2", "--model.layers=2"},
+                                               {"--parallel.mesh=dp=2", "--parallel.zero=3"}}) {
+    std::vector<std::string> words = {"--train.steps=1", "--overwrite"};
+    words.insert(words.end(), mesh.begin(), mesh.end());
+    train(words);
+    done({"compress", "run", "--out", "small", "--weights", "int8", "--overwrite"});
+    done({"eval", "--from", "small"});
+  }
+}
+
+TEST_F(Compress, ItsSourceIsNotOverwritten) {
+  train({"--train.steps=1"});
+  EXPECT_NE(refused({"compress", "run", "--out", "./run", "--weights", "int8", "--overwrite"}).find("--out"),
+            std::string::npos);
+  done({"eval", "--from", "run"});
+}
+
 TEST_F(Compress, BadRequestsAreRefusedBeforeWork) {
   train({"--train.steps=1"});
   const auto said = [&](const std::vector<std::string>& more) {
@@ -154,7 +173,7 @@ TEST_F(Compress, BadRequestsAreRefusedBeforeWork) {
   has(said({"--weights", "int4", "--bits", "blocks.9.*=8"}), {"memory.weight_bits", "blocks.9.*"});
   has(said({"--weights", "int4", "--bits", "blocks.0.*=7"}), {"memory.weight_bits", "blocks.0.*=7"});
   has(refused({"compress", "missing", "--out", "small", "--weights", "int8"}), {"missing"});
-  has(refused({"compress", "run", "--out", "run", "--weights", "int8"}), {"run", "--overwrite"});
+  has(refused({"compress", "run", "--out", "run", "--weights", "int8"}), {"--out run", "another folder"});
   compress("small", {"--weights", "int8"});
   has(refused({"compress", "small", "--out", "twice", "--weights", "int4"}), {"memory.weights", "quantized already"});
   has(refused({"train", "small", "--resume", "--train.steps=3"}), {"memory.weights", "train.quantize"});

@@ -138,7 +138,7 @@ int compress_once(const Context& context, const CompressArguments& a) {
   if (!a.sensitivity && a.out.empty()) refuse("--out: name the run folder to make");
   const std::vector<compress::PruneStep> prune =
       a.prune.empty() ? std::vector<compress::PruneStep>{} : compress::parse_prune(a.prune);
-  if (!a.sensitivity) compress::check_target(a.out, a.overwrite);
+  if (!a.sensitivity) compress::check_target(a.from, a.out, a.overwrite);
   const train::Registry& registry = *context.registry;
   compress::Model model = compress::load_model(a.from, context.overrides, registry, a.step, warn);
   if (a.sensitivity) return print_sensitivity(model, a, registry);

@@ -72,6 +72,7 @@ Model load_model(const std::string& from, std::span<const std::string> overrides
   if (model.config.memory.weights != train::StoredWeights::full)
     refuse("{}: memory.weights = \"{}\": its weights are quantized already; start from the run it was made of", from,
            model.config.memory.weights);
+  train::set_mesh_of_use(model.config, overrides);
   train::Config own = model.config;
   own.train.batch = own.train.micro_batch = kRows;
   train::TrainedModel trained(own, registry, {.purpose = train::Purpose::evaluate}, from, step, log);
@@ -81,7 +82,10 @@ Model load_model(const std::string& from, std::span<const std::string> overrides
   return model;
 }
 
-void check_target(const fs::path& run, bool overwrite) {
+void check_target(const fs::path& from, const fs::path& run, bool overwrite) {
+  std::error_code none;
+  if (fs::equivalent(from, run, none))
+    refuse("--out {} is the model that is made smaller; name another folder, which leaves it as it is", run.string());
   if (train::holds_run(run) && !overwrite)
     refuse("--out {} holds a run already; give --overwrite to replace it, or another folder", run.string());
   if (fs::exists(run) && !fs::is_directory(run)) refuse("--out {} is there already and not a folder", run.string());

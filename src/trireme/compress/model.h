@@ -31,7 +31,7 @@ Model load_model(const std::string& from, std::span<const std::string> overrides
                  std::optional<std::int64_t> step, const LogSink& log);
 
 // Where a compressed model would be written: refuses what is there already before any work begins.
-void check_target(const std::filesystem::path& run, bool overwrite);
+void check_target(const std::filesystem::path& from, const std::filesystem::path& run, bool overwrite);
 
 struct SaveOptions {
   std::string from;  // the run or folder it was made of, which has the tokenizer
