@@ -1,4 +1,6 @@
 // Declared in compile.h.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -6,12 +8,21 @@
 #include "trireme/compiler/async_role.h"
 #include "trireme/compiler/compile.h"
 #include "trireme/compiler/role_name.h"
+#include "trireme/core/error.h"
 #include "trireme/ir/axes.h"
 #include "trireme/program/check_together.h"
 #include "trireme/program/messages.h"
 
 namespace trireme::compiler {
 namespace {
+
+// Whether a program has a collective of this group.
+bool meets(const program::Program& p, const program::Group& group) {
+  const std::string axes = fmt::format("{}", fmt::join(group.axes, "+"));
+  return group.messages.empty() && std::any_of(p.instructions.begin(), p.instructions.end(), [&](const auto& i) {
+           return i.kind == program::Instruction::Kind::collective && i.attributes.text("axis") == axes;
+         });
+}
 
 // Proves that the roles' programs which run at the same time fit together.
 class RoleCheck {
@@ -39,6 +50,14 @@ class RoleCheck {
         if (group.messages == program::kServerMessages)
           running.back().peers = c_.members(group, running.back().ranks.front());
     }
+    for (const program::Group& group : c_.groups)
+      for (const std::size_t absent : group.roles)
+        if (number[absent] == kNone)
+          for (const std::size_t present : group.roles)
+            if (number[present] != kNone && meets(*running[number[present]].program, group))
+              fail("role '{}' has no program in which it would meet role '{}' of program '{}' along {}",
+                   c_.roles[absent].name, c_.roles[present].name, running[number[present]].program->name,
+                   fmt::join(group.axes, "+"));
     std::vector<program::Group> groups = c_.groups;
     for (program::Group& group : groups) {
       std::erase_if(group.roles, [&](std::size_t role) { return number[role] == kNone; });

@@ -47,6 +47,17 @@ TEST_P(CheckRoles, LooksAtEveryProgram) {
   EXPECT_GT(planted, 3U);
 }
 
+// A role for which others would wait is missed in every program that they run together.
+TEST_P(CheckRoles, MissesARoleWithoutItsProgram) {
+  Compiled c = compiled();
+  if (c.roles.size() < 2 || c.roles.back().exchange) GTEST_SKIP() << "all ranks share one role";
+  for (const char* name : {"step", "eval"}) {
+    Compiled without = c;
+    std::erase_if(without.roles.back().programs, [&](const program::Program& p) { return p.name == name; });
+    EXPECT_THROW(check_roles(without), Error) << name;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Meshes, CheckRoles, ::testing::Values("dp=2", "pp=2", "tp=2", "pp=2,dp=2", "dp=2;sync"));
 
 }  // namespace

@@ -74,7 +74,13 @@ std::set<std::vector<int>> places_beyond(const Compiled& c, std::size_t role, co
   return places;
 }
 
-// Every axis of a role's mesh is a group of its own, and so are several axes over which it has a collective. Roles with
+bool has_axis(const Role& role, const std::string& name) {
+  const std::vector<ir::Mesh::Axis>& axes = role.module.mesh.axes;
+  return std::any_of(axes.begin(), axes.end(), [&](const ir::Mesh::Axis& axis) { return axis.name == name; });
+}
+
+// Every axis of a role's mesh is a group of its own, and so are several axes over which any role has a collective: who
+// should meet follows from places, not from the programs that are to be proven. Roles with
 // the same mesh share a group where their ranks meet in it: stages along pp, servers along theirs. Replicas and their
 // servers are groups for their messages; messages between stages have a group for each direction.
 std::vector<program::Group> groups_of(const Compiled& c) {
@@ -102,15 +108,19 @@ std::vector<program::Group> groups_of(const Compiled& c) {
   }
   for (std::size_t r = 0; r < roles.size(); ++r)
     for (const ir::Mesh::Axis& axis : roles[r].module.mesh.axes) join({axis.name}, r);
-  for (std::size_t r = 0; r < roles.size(); ++r) {
-    std::set<std::string> several;
-    for (const program::Program& p : roles[r].programs)
+  std::set<std::string> several;
+  for (const Role& role : roles)
+    for (const program::Program& p : role.programs)
       for (const program::Instruction& i : p.instructions)
         if (i.kind == program::Instruction::Kind::collective &&
             i.attributes.text("axis").find('+') != std::string::npos)
           several.insert(i.attributes.text("axis"));
-    for (const std::string& axes : several) join(split(axes, '+'), r);
-  }
+  for (std::size_t r = 0; r < roles.size(); ++r)
+    for (const std::string& text : several) {
+      const std::vector<std::string> axes = split(text, '+');
+      if (std::all_of(axes.begin(), axes.end(), [&](const std::string& axis) { return has_axis(roles[r], axis); }))
+        join(axes, r);
+    }
   std::set<std::string> known;
   for (const Role& role : roles)
     for (const program::Program& p : role.programs)
