@@ -103,5 +103,22 @@ TEST_F(Closing, SavingsAreThoseOfTheMesh) {
   EXPECT_LT(data.at("train.micro_batch=4")["predicted_peak_bytes"], data.at("")["predicted_peak_bytes"]);
 }
 
+// Statistics of each rank's own rows are other statistics; those of one row are worth a warning.
+TEST_F(Closing, BatchNormsOfFewRowsAreWarnedOf) {
+  const std::vector<std::string> convnet = {
+      "train",           "convnet",    "--model.width=4", "--model.image=12", "--train.batch=8",
+      "--train.steps=2", "--replay=2", "--overwrite",     "--output.dir=c",   "--data.images=synthetic"};
+  const auto run_with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = convnet;
+    words.insert(words.end(), more.begin(), more.end());
+    const Finished f = done(words);
+    return f.out + f.err;
+  };
+  EXPECT_NE(run_with({"--parallel.mesh=dp=2", "--train.batch_stats=local"}).find("train.batch_stats makes them others"),
+            std::string::npos);
+  EXPECT_NE(run_with({"--parallel.mesh=pp=2", "--train.micro_batch=1"}).find("train.micro_batch = 8 gives them more"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace trireme::testing

@@ -18,6 +18,7 @@
 #include "trireme/train/plan_file.h"
 #include "trireme/train/sample_text.h"
 #include "trireme/train/schedule.h"
+#include "trireme/train/statistics_warning.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme::cli {
@@ -95,6 +96,7 @@ std::vector<std::string> other_mathematics(const train::Trainer& t) {
   if (t.compiled().asynchronous_pipeline()) keys.emplace_back("parallel.pipeline");
   if (p.stage_dtype != train::StageDtype::same && t.compiled().plan.stages() > 1)
     keys.emplace_back("parallel.stage_dtype");
+  if (t.compiled().plan.own_statistics && train::has_batch_norms(t.compiled())) keys.emplace_back("train.batch_stats");
   return keys;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "trireme/planner/stage_costs.h"
+#include "trireme/train/statistics_warning.h"
 
 namespace trireme::train {
 
@@ -11,7 +12,8 @@ std::vector<std::string> pipeline_warnings(const compiler::Compiled& c) {
   const int stages = c.plan.stages();
   if (stages == 1 || c.steps.empty()) return warnings;
   const program::ScheduleCosts costs = planner::stage_costs(c);
-  if (c.micro_batches < stages)
+  // More micro-batches would have fewer rows, which batch norms need.
+  if (c.micro_batches < stages && !has_batch_norms(c))
     warnings.push_back(
         fmt::format("{} micro-batch{} for {} stages leave{} most of them idle; train.micro_batch = {} would make {}",
                     c.micro_batches, c.micro_batches == 1 ? "" : "es", stages, c.micro_batches == 1 ? "s" : "",

@@ -29,6 +29,7 @@
 #include "trireme/train/room.h"
 #include "trireme/train/same_run.h"
 #include "trireme/train/schedule.h"
+#include "trireme/train/statistics_warning.h"
 
 namespace trireme::train {
 namespace {
@@ -83,6 +84,7 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   if (options_.on_phase) options_.on_phase("compiling");
   compile_plan();
   for (const std::string& warning : pipeline_warnings(compiled_)) note(LogLevel::warning, warning);
+  for (const std::string& warning : statistics_warnings(compiled_)) note(LogLevel::warning, warning);
   if (const std::string warning = offload_warning(config_, compiled_); !warning.empty())
     note(LogLevel::warning, warning);
   const bool alone = options_.world == nullptr;
