@@ -20,6 +20,8 @@ class Casting {
       : c_(compiled), program_(program), cluster_(cluster) {}
 
   Cast run() {
+    for (const compiler::Role& role : c_.roles)
+      if (role.exchange) refuse("parallel.server: parameter servers are not simulated yet; the nearest is \"none\"");
     find_instances();
     refine();
     make_actors();
@@ -104,7 +106,6 @@ class Casting {
       const auto node = cluster_.node_of(static_cast<std::int64_t>(r));
       if (a == cast_.actors.size()) {
         const compiler::Role& role = c_.role_of(static_cast<int>(r));
-        if (role.exchange) refuse("parallel.server: parameter servers are not simulated yet; the nearest is \"none\"");
         Actor actor;
         actor.program = &role.program(program_);
         actor.name = role.name;
