@@ -57,7 +57,8 @@ TEST_P(Spatial, ShardedImagesTrainLikeWholeOnes) {
     for (const std::int64_t image : {29, 32}) {
       SCOPED_TRACE(fmt::format("{} image {}", mesh, image));
       const train::Config plain = model(GetParam(), image);
-      expect_like_one_rank(plain, over_mesh(plain, mesh), setup_of(GetParam()));
+      // As many as the law asks for: a bias that starts at zero has moved hardly further than rounding after a few.
+      expect_like_one_rank(plain, over_mesh(plain, mesh), setup_of(GetParam()), steps_asked(20));
     }
 }
 
