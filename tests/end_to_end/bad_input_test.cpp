@@ -185,10 +185,9 @@ TEST_F(BadInput, ConfigurationsThatDoNotExistOrDoNotRead) {
 
 // What the language has and this version does not: refused by key, with what there is.
 TEST_F(BadInput, NotAvailableYet) {
-  expect_key_refused("parallel.plan=auto", {"is not built yet", "parallel.plan", "what works is"});
   expect_key_refused("runtime.transport=nccl", {"runtime.transport", "nccl", "runtime.device"});
   if (!device::cuda::built()) expect_key_refused("runtime.device=cuda", {"runtime.device", "no CUDA", "preset cuda"});
-  expect_refusal({"plan", "tiny.toml"}, {"not available in this version", "plan"});
+  expect_refusal({"dashboard", "tiny.toml"}, {"not available in this version", "dashboard"});
 }
 
 TEST_F(BadInput, Tokenizers) {
