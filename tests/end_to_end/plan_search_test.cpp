@@ -28,6 +28,12 @@ TEST_F(PlanCommand, APlanIsAFileThatIsTrainedAndScored) {
   EXPECT_NE(found["launch"].get<std::string>().find("mpirun -n 2 trireme train tiny.toml --plan best.toml"),
             std::string::npos);
   EXPECT_NE(read("best.toml").find("mpirun -n 2"), std::string::npos);
+  // The line starts the run that was planned: with what was given of the model.
+  const nlohmann::json wider = json({"plan", "tiny.toml", "--cluster=cpu.toml", "--ranks=2", "--finalists=1",
+                                     "--model.width=32", "--parallel.zero=0"});
+  EXPECT_NE(wider["launch"].get<std::string>().find("train tiny.toml --model.width=32 --plan plan.toml"),
+            std::string::npos)
+      << wider["launch"];
   // Scored again, it is what the search said, to the byte and to the rounding of the text.
   const nlohmann::json scored = json({"simulate", "tiny.toml", "--cluster=cpu.toml", "--plan=best.toml"});
   EXPECT_NEAR(scored["step_ms"].get<double>(), found["step_ms"].get<double>(), 1e-6 * found["step_ms"].get<double>());

@@ -63,6 +63,19 @@ double gain(const Context& context, train::Config config, train::PlanRequest req
   }
 }
 
+// What was given of the model, the data and the training, which a plan does not say: " --model.layers=12 …".
+std::string kept_settings(const std::vector<std::string>& overrides) {
+  std::string text;
+  for (const std::string& setting : overrides) {
+    const bool planned =
+        setting.starts_with("train.micro_batch=") || setting.starts_with("parallel.") || setting.starts_with("memory.");
+    if (planned) continue;
+    const bool plain = setting.find_first_of(" '\"*[]$&;()<>|\\") == std::string::npos;
+    text += plain ? " --" + setting : fmt::format(" '--{}'", setting);
+  }
+  return text;
+}
+
 int plan(const Context& context, const PlanArguments& a) {
   const train::Config config = train::load_config(a.config, context.overrides, context.registry->models);
   train::PlanRequest request = request_of(context, a);
@@ -107,7 +120,8 @@ int plan(const Context& context, const PlanArguments& a) {
   }
   progress.finish();
   const std::string file = a.out.empty() ? "plan.toml" : a.out;
-  report.launch = fmt::format("mpirun -n {} trireme train {} --plan {}", report.on.compiled.ranks(), a.config, file);
+  report.launch = fmt::format("mpirun -n {} trireme train {}{} --plan {}", report.on.compiled.ranks(), a.config,
+                              kept_settings(context.overrides), file);
   if (!a.out.empty()) {
     if (const auto folder = std::filesystem::path(a.out).parent_path(); !folder.empty())
       std::filesystem::create_directories(folder);
