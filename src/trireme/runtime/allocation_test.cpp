@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <new>
+#include <thread>
 
 #include "support/planted.h"
 #include "trireme/data/loader.h"
@@ -191,6 +193,8 @@ std::size_t largest_of_batches(const std::function<void(const data::Batch&)>& us
   const auto images = std::make_shared<data::SyntheticImages>(8, 3, 10, 0, 1000);
   data::Loader loader(data::Sampler(images, data::Order::shuffled, 1, 16), {{0, 16}}, 0, {.threads = 2});
   for (int i = 0; i < 20; ++i) loader.next();
+  // Nobody takes any for a moment, so that it has read as far ahead as it may and made all of its batches.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
   largest = 0;
   counting = true;
   for (int i = 0; i < 20; ++i) use(loader.next());
