@@ -70,6 +70,11 @@ class Guarding {
     for (std::size_t b = 0; b < program_.buffers.size(); ++b) guard(static_cast<program::BufferId>(b));
     std::vector<program::Instruction> all;
     for (std::size_t i = 0; i < count; ++i) {
+      // What other streams did with the bytes before is over when the instruction starts, and what they do with them
+      // afterwards follows its event: guards belong to that span.
+      program::Instruction& own = program_.instructions[i];
+      if (!before_[i].empty()) before_[i].front().waits = own.waits;
+      if (!after_[i].empty()) std::swap(after_[i].back().records, own.records);
       for (program::Instruction& extra : before_[i]) all.push_back(std::move(extra));
       all.push_back(std::move(program_.instructions[i]));
       for (program::Instruction& extra : after_[i]) all.push_back(std::move(extra));
