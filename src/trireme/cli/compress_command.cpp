@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "trireme/cli/commands.h"
+#include "trireme/cli/output.h"
 #include "trireme/cli/validators.h"
 #include "trireme/cli/work_progress.h"
 #include "trireme/compress/measure.h"
@@ -30,8 +31,6 @@ struct CompressArguments {
   std::int64_t decode = 64;
   bool overwrite = false;
 };
-
-void warn(LogLevel, const std::string& text) { fmt::print(stderr, "warning: {}\n", text); }
 
 // The model's data, where it names any.
 data::Data data_of(const train::Config& config, const train::Registry& registry) {

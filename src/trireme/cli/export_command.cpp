@@ -1,4 +1,5 @@
 #include "trireme/cli/commands.h"
+#include "trireme/cli/output.h"
 #include "trireme/cli/validators.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -17,8 +18,6 @@ struct ExportArguments {
   std::string max_shard = "5GB";
   bool overwrite = false;
 };
-
-void warn(LogLevel, const std::string& text) { fmt::print(stderr, "warning: {}\n", text); }
 
 int export_file(const Context& context, const ExportArguments& a) {
   train::GgufExportOptions options{.overwrite = a.overwrite, .log = warn};

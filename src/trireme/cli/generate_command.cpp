@@ -23,7 +23,7 @@ struct GenerateArguments {
   bool json = false;
 };
 
-std::vector<std::int32_t> parse_tokens(const std::string& text) {
+std::vector<std::int32_t> prompt_tokens(const std::string& text) {
   std::vector<std::int32_t> tokens;
   for (const std::string& part : split(text, ',')) {
     const std::string_view number = trim(part);
@@ -38,7 +38,7 @@ std::vector<std::int32_t> parse_tokens(const std::string& text) {
 std::vector<std::int32_t> prompt_of(const GenerateArguments& a, const data::Tokenizer* tokenizer) {
   if (!a.prompt_tokens.empty() && !a.prompt.empty())
     refuse("--prompt and --prompt-tokens both say what to continue; give one of them");
-  if (!a.prompt_tokens.empty()) return parse_tokens(a.prompt_tokens);
+  if (!a.prompt_tokens.empty()) return prompt_tokens(a.prompt_tokens);
   if (a.prompt.empty()) refuse("give --prompt TEXT or --prompt-tokens 1,2,3");
   if (tokenizer == nullptr)
     refuse("--from {}: there is no tokenizer: give --prompt-tokens 1,2,3, or --data.tokenizer=FILE with the one used",

@@ -15,6 +15,8 @@ int report(const Error& e) {
   return e.kind() == Error::Kind::request ? 2 : 1;
 }
 
+void warn(LogLevel, const std::string& text) { say(stderr, "warning: {}\n", text); }
+
 int terminal_width(std::FILE* to) {
   const int file = fileno(to);
   if (isatty(file) == 0) return 0;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "trireme/core/error.h"
+#include "trireme/core/log.h"
 
 namespace trireme::cli {
 
@@ -19,6 +20,9 @@ void say(std::FILE* to, fmt::format_string<Args...> format, Args&&... args) {
 
 // Writes the line "error: …" and gives the code to exit with.
 int report(const Error& e);
+
+// The line "warning: …": for work that is done for the command and tells what it noticed.
+void warn(LogLevel level, const std::string& text);
 
 // Columns of the terminal that `to` is; 0: it is none.
 int terminal_width(std::FILE* to);

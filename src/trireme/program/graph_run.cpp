@@ -12,9 +12,9 @@ using ir::index;
 using ir::Node;
 using ir::ValueId;
 
-namespace {
-
 bool is_gradient(ir::Phase phase) { return phase == ir::Phase::input_gradient || phase == ir::Phase::weight_gradient; }
+
+namespace {
 
 // Whether a micro-batch's weight gradients have an action of their own.
 bool splits_gradients(std::span<const Action> actions, int micro) {

@@ -8,6 +8,8 @@
 
 namespace trireme::program {
 
+bool is_gradient(ir::Phase phase);  // of inputs or of weights
+
 // One run of a graph, while it is lowered: where its values are, and what becomes of its writes. A micro-batch's lives
 // across its actions.
 struct GraphRun {

@@ -15,7 +15,7 @@
 namespace trireme::train {
 namespace {
 
-constexpr std::string_view kSharding = "parallel.sharding";
+constexpr std::string_view kShardingTable = "parallel.sharding";
 
 // Keys that say how a model is trained, and not what is learned or where files lie.
 bool is_plan_key(const Key& key) {
@@ -83,10 +83,10 @@ std::string plan_text(const Config& config, const Planned& planned) {
   for (const Key& key : keys_of(copy)) {
     if (!is_plan_key(key)) continue;
     if (key.section() != section) text += fmt::format("\n[{}]\n", section = key.section());
-    if (key.name != kSharding)
+    if (key.name != kShardingTable)
       text += fmt::format("{} = {}{}\n", key.leaf(), to_text(key), is_rule(copy, key) ? kRule : "");
     else if (!copy.parallel.sharding.empty())
-      annotations = fmt::format("\n[{}]\n{}", kSharding, to_text(key));
+      annotations = fmt::format("\n[{}]\n{}", kShardingTable, to_text(key));
   }
   text += annotations;  // a table of its own
   text += fmt::format("\n[decisions]\ndevice = \"{}\"\n", plan.device == device::Kind::cpu ? "cpu" : "cuda");
@@ -161,9 +161,9 @@ PlanFile read_plan(const std::filesystem::path& given, PlanKeys whole) {
         throw e.within(fmt::format("{}:{}", file, entry.line));
       }
       named.insert(entry.key);
-      if (entry.key == kSharding)
+      if (entry.key == kShardingTable)
         for (const auto& [pattern, sharding] : any.parallel.sharding)
-          plan.settings.push_back(fmt::format("{}.{}={}", kSharding, pattern, sharding));
+          plan.settings.push_back(fmt::format("{}.{}={}", kShardingTable, pattern, sharding));
       else
         plan.settings.push_back(fmt::format("{}={}", entry.key, to_text(*key)));
     }
@@ -171,7 +171,7 @@ PlanFile read_plan(const std::filesystem::path& given, PlanKeys whole) {
   if (plan.decisions.model.empty()) refuse("{}: is not a plan: it does not name its model", file);
   Config defaults;
   for (const Key& key : keys_of(defaults))
-    if (is_plan_key(key) && key.name != kSharding && !named.contains(key.name) && whole == PlanKeys::all)
+    if (is_plan_key(key) && key.name != kShardingTable && !named.contains(key.name) && whole == PlanKeys::all)
       refuse(
           "{}: {} is missing: a plan names every key that it fixes, so that nothing depends on who follows it; the "
           "default is {}",

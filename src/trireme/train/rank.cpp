@@ -7,14 +7,10 @@
 #include "trireme/ir/axes.h"
 #include "trireme/passes/loss_scale.h"
 #include "trireme/passes/partition.h"
+#include "trireme/train/bytes_of.h"
 
 namespace trireme::train {
 namespace {
-
-template <class T>
-std::span<const std::byte> one(const T& value) {
-  return std::as_bytes(std::span<const T>(&value, 1));
-}
 
 // Rows [first, first + rows) of a row-major vector.
 template <class V, class T = typename V::value_type>

@@ -3,13 +3,12 @@
 #include "trireme/core/error.h"
 #include "trireme/passes/server.h"
 #include "trireme/train/async_rank.h"
+#include "trireme/train/bytes_of.h"
 
 namespace trireme::train {
 namespace {
 
 constexpr const char* kUpdate = "step";  // what a server does in a step
-
-std::span<const std::byte> one(const float& value) { return std::as_bytes(std::span(&value, 1)); }
 
 }  // namespace
 
