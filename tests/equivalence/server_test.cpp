@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Models, SyncServer, ::testing::Values("gpt2", "llama", 
 // that of all workers, of what it keeps.
 TEST(Server, TrafficFollowsTheLaw) {
   const auto traffic = [](const train::Rank& rank) {
-    return rank.groups()->messages(program::kServerMessages).counters();
+    return rank.groups()->messages(program::kExchangeMessages).counters();
   };
   std::uint64_t parameters = 0;
   for (const int workers : {1, 3})

@@ -8,6 +8,7 @@
 #include "trireme/ops/collective/collective.h"
 #include "trireme/ops/collective/message.h"
 #include "trireme/ops/tier/tier.h"
+#include "trireme/program/categories.h"
 #include "trireme/program/graph_run.h"
 #include "trireme/program/pass.h"
 
@@ -21,18 +22,6 @@ using ir::StateId;
 using ir::ValueId;
 
 using Write = GraphRun::Write;
-
-Category category_of(const ir::State& state) {
-  switch (state.category) {
-    case ir::Category::weights:
-    case ir::Category::statistics: return Category::weights;
-    case ir::Category::gradients: return Category::gradients;
-    case ir::Category::optimizer: return Category::optimizer;
-    case ir::Category::cache: return Category::activations;
-    case ir::Category::scalars: break;
-  }
-  return Category::staging;
-}
 
 class Lowering {
  public:
@@ -389,22 +378,6 @@ class Lowering {
         return {there.buffer, type};
     }
     return {new_pages(run.graph.value(id).name, type, Category::staging, kHostTier), type};
-  }
-
-  static Category category_made(const GraphRun& run, const Node& node) {
-    if (node.op->name == ops::kReduceScatter) return Category::gradients;
-    if (node.op->name == ops::kAllToAll || node.op->name == ops::kSend) return Category::staging;
-    if (node.op->name != ops::kAllGather) return Category::activations;
-    if (run.graph.type(node.outputs.front()).dtype == DType::u8) return Category::staging;
-    // Shards of a weight, or of an activation.
-    ValueId from = node.inputs.front();
-    for (std::int32_t producer = run.uses.producer[index(from)]; producer != ir::kNone;
-         producer = run.uses.producer[index(from)]) {
-      const Node& made = run.graph.nodes[index(producer)];
-      if (!made.op->traits.view && made.op->name != "cast") return Category::activations;
-      from = made.inputs.front();
-    }
-    return run.graph.value(from).kind == ir::ValueInfo::Kind::state ? Category::weights : Category::activations;
   }
 
   // The own part of a sum that is a state of this step alone stays within that state, if nobody reads it whole.

@@ -106,13 +106,6 @@ void check_pipeline(const Config& config, const ir::Mesh& mesh) {
         "of "
         "the weights from step to step; the nearest is \"{}\", or parallel.pipeline = \"1f1b\"",
         offload, config.parallel.pipeline, offload.optimizer ? "optimizer" : "none");
-  if (config.parallel.server != Server::none)
-    refuse(
-        "parallel.server = \"{}\" updates weights on servers when a step is over, and parallel.pipeline = \"{}\" "
-        "updates "
-        "them on each stage in the midst of it; the nearest is parallel.pipeline = \"1f1b\", or parallel.server = "
-        "\"none\"",
-        config.parallel.server, config.parallel.pipeline);
 }
 
 // A model that was trained is used by ranks that share its matrices or images; rows and layers are not shared out.

@@ -165,9 +165,6 @@ void check_pruning(const Config& config) {
   if (rewinds(config) && prune.rewind > begin_of(config))
     refuse("prune.rewind = {} must be a step before the first pruning, prune.begin = {}", prune.rewind,
            begin_of(config));
-  if (config.parallel.server != Server::none)
-    refuse("{} does not go with parallel.server = \"{}\", whose updates are the servers'; the nearest is \"none\"",
-           given, config.parallel.server);
   const Compress compress = config.parallel.compress.kind();
   if (compress == Compress::topk || compress == Compress::onebit)
     refuse("{} does not go with parallel.compress = \"{}\", which has an update of its own; the nearest is \"int8\"",

@@ -58,6 +58,18 @@ void check_server(const Config& config) {
         "is "
         "\"activations\"",
         given, offload);
+  if (parallel.compress != Compress::none)
+    refuse(
+        "{} has no sums over ranks, for which parallel.compress = \"{}\" is; the nearest is parallel.server = \"none\"",
+        given, parallel.compress);
+  if (config.prune.method != Prune::none)
+    refuse(
+        "{} does not go with prune.method = \"{}\": updates are the servers'; the nearest is parallel.server = "
+        "\"none\"",
+        given, config.prune.method);
+  if (!config.distil.teacher.empty())
+    refuse("{} does not go with distil.teacher = \"{}\"; the nearest is parallel.server = \"none\"", given,
+           config.distil.teacher);
 }
 
 std::string needs_host(const Config& config) {
@@ -74,6 +86,15 @@ std::string smaller_share(const Config& config) {
 std::optional<passes::ServerOptions> server_options(const Config& config, const ir::Mesh& workers) {
   const Choice<Server>& server = config.parallel.server;
   if (server == Server::none) return std::nullopt;
+  const Pipeline pipeline = config.parallel.pipeline.kind();
+  if (workers.size_of(ir::kPipelineAxis) > 1 &&
+      (pipeline == Pipeline::pipedream || pipeline == Pipeline::pipedream_2bw))
+    refuse(
+        "parallel.server = \"{}\" updates weights on servers when a step is over, and parallel.pipeline = \"{}\" "
+        "updates "
+        "them on each stage in the midst of it; the nearest is parallel.pipeline = \"1f1b\", or parallel.server = "
+        "\"none\"",
+        server, config.parallel.pipeline);
   passes::ServerOptions options{.servers = static_cast<int>(config.parallel.servers),
                                 .workers = workers.size_of(ir::kDataAxis),
                                 .each = server != Server::sync};

@@ -26,9 +26,9 @@ ServerRank::ServerRank(const Compiled& compiled, const Place& place, double time
     const std::span<const std::byte> bytes = executor(kUpdate).output(m.of);
     results.push_back({m.key, m.of, {const_cast<std::byte*>(bytes.data()), bytes.size()}});
   }
-  comm::Communicator& servers = place.groups->messages(program::kAllServers);
+  comm::Communicator& servers = place.groups->messages(program::kKeepers);
   server_ = std::make_unique<runtime::Server>(
-      place.groups->messages(program::kServerMessages), std::move(slots), std::move(states), std::move(results),
+      place.groups->messages(program::kExchangeMessages), std::move(slots), std::move(states), std::move(results),
       runtime::Server::Options{.each = exchange_.each,
                                .bound = exchange_.bound,
                                .timeout = timeout,

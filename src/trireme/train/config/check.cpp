@@ -124,9 +124,6 @@ void check_compression(const Config& config) {
         "0, "
         "or parallel.compress = \"none\"",
         given, parallel.zero);
-  if (parallel.server != Server::none)
-    refuse("{} does not go with parallel.server = \"{}\", which has no sums over ranks; set parallel.server = \"none\"",
-           given, parallel.server);
   if (const OffloadSet& offload = config.memory.offload; offload.state())
     refuse(
         "{} does not go with memory.offload = \"{}\", whose update goes slice by slice; the nearest is \"activations\"",
