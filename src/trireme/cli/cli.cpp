@@ -101,6 +101,7 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
   add_import(commands, context);
   add_export(commands, context);
   add_compress(commands, context);
+  add_search(commands, context);
   add_eval(commands, context);
   add_memory(commands, context);
   add_inspect(commands, context);
