@@ -289,7 +289,7 @@ def ggufs():
 
 
 def clusters():
-    good = ('name = "two"\ntransport = "threads"\nstep = "1ms"\n[device]\nname = "CPU"\nkind = "cpu"\nmemory = "8GiB"\n'
+    good = ('name = "two"\ntransport = "threads"\nstep = "1ms"\ngeneration = "old"\n[device]\nname = "CPU"\nkind = "cpu"\nmemory = "8GiB"\n'
             'memory_bandwidth = "20GB/s"\nlaunch = "1us"\nflops = { f32 = 80e9 }\nkernels = { attention = 0.5 }\n'
             'tiles = [ { rows = 128, columns = 64, efficiency = 0.9 } ]\n'
             'measured = [ { kernel = "matmul+tb", dtype = "f32", threads = 1, sizes = [64, 64, 64], seconds = 1.25e-5 } ]\n'

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <sstream>
 
 #include "trireme/cli/commands.h"
 #include "trireme/cli/output.h"
@@ -156,7 +157,10 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
     app.parse(reversed);
     return settle_output(context.run());
   } catch (const ::CLI::Success& e) {
-    return settle_output(app.exit(e));
+    std::ostringstream text;  // of --help and --version
+    const int code = app.exit(e, text, text);
+    say(stdout, text.str());
+    return settle_output(code);
   } catch (const ::CLI::ParseError& e) {
     say(stderr, "error: {}\n", explain(app, e, arguments));
     return 2;
