@@ -283,6 +283,7 @@ def ggufs():
     seed("gguf", "empty", file([], [], b""))
     seed("gguf", "cut", file(keys, tensors, bytes(100)))
     seed("gguf", "huge", file(keys, [("a", [2**40, 2**40], 0, 0)], bytes(32)))
+    seed("gguf", "overflow", file(keys, [("a", [2**31, 2**31, 2, 2], 0, 0)], bytes(32)))
     seed("gguf", "version", file([], [], b"", version=2))
     seed("gguf", "counts", b"GGUF" + struct.pack("<IQQ", 3, 2**60, 2**60))
     seed("gguf", "long_text", b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 2**63) + b"a")
