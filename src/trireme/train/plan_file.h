@@ -37,6 +37,9 @@ bool is_plan(const std::filesystem::path& path);
 enum class PlanKeys { all, some };
 // Of a file, or of a run folder. Refuses what is no plan, with file and line.
 PlanFile read_plan(const std::filesystem::path& file, PlanKeys whole = PlanKeys::all);
+// Its text; `of_run`: as an earlier version may have written it for a run that is resumed.
+PlanFile parse_plan(std::string_view text, const std::string& file, PlanKeys whole = PlanKeys::all,
+                    bool of_run = false);
 
 // Why the plan of a run that is resumed by so many processes cannot be followed; empty: it can, and its keys are those
 // of `config` once "auto" is resolved.

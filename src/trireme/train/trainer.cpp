@@ -66,6 +66,9 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   if (options_.world != nullptr) check_same_settings(config_, asked_for(options_), *options_.world);
   config_.parallel.mesh = launched_mesh(config_, launched);
   check(config_, registry_.models);
+  // Before all that takes long.
+  if (options_.write) folder_ = broadcast(leads() ? choose_run_folder(config_, options_.mode).string() : std::string());
+  if (options_.write && leads()) check_writable(folder_, fmt::format("output.dir = \"{}\"", folder_.string()));
   const int ranks = mesh_of(config_).ranks() + extra_ranks(config_);
   for (const std::string& unused : keys_without_effect(config_, registry_.models, ranks, options_.world != nullptr))
     note(LogLevel::warning, unused);
@@ -81,6 +84,9 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   for (const std::string& warning : statistics_warnings(compiled_)) note(LogLevel::warning, warning);
   if (const std::string warning = offload_warning(config_, compiled_); !warning.empty())
     note(LogLevel::warning, warning);
+  if (config_.runtime.overlap_wgrad.value_or(false) && compiled_.device() == device::Kind::cpu)
+    note(LogLevel::warning,
+         "runtime.overlap_wgrad = true gains no time on a CPU, whose cores one launch keeps busy; it is for a GPU");
   const bool alone = options_.world == nullptr;
   outside_ = train::outside(config_, data_, compiled_, first_rank(), ranks_here(), threads_);
   shortfalls_ = train::shortfalls(config_, registry_, compiled_,
@@ -96,7 +102,6 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   for (const Role& role : compiled_.roles)
     if (takes_rows(role))  // as many ranks have each
       flops_per_step_ += program_flops(role.program("step")) * compiled_.mesh.ranks() / static_cast<double>(roles);
-  if (options_.write) folder_ = broadcast(leads() ? choose_run_folder(config_, options_.mode).string() : std::string());
   if (options_.write && options_.mode != RunMode::resume) open_weights();
 }
 
@@ -224,6 +229,7 @@ void Trainer::start() {
   if (options_.write && leads()) {
     write_run_files(folder_, config_, options_.mode, run_json());
     io::write_file_atomically((folder_ / "plan.toml").string(), plan_text(config_, planned_));
+    point_latest_to(folder_);
     if (!log_file_.is_open()) log_file_.open(folder_ / "log.txt", std::ios::app);
   }
   if (const device::AlgorithmsMeasured measured = device::algorithms_measured(); measured.choices > 0 && leads())
