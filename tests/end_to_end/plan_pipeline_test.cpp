@@ -117,7 +117,7 @@ TEST_F(PipelinePlan, KeepsTheScheduleOfAFile) {
 TEST_F(PipelinePlan, StagingGivesWayToTheFullestStage) {
   const Finished f =
       done({"memory", "tiny.toml", "--brief", "--model.layers=3", "--model.vocab=20000", "--model.tie_embeddings=false",
-            "--parallel.mesh=pp=2", "--parallel.stages=[1,2]", "--train.batch=8", "--memory.limit=44MiB"});
+            "--parallel.mesh=pp=2", "--parallel.stages=[1,2]", "--train.batch=8", "--memory.limit=11MiB"});
   EXPECT_EQ(f.out.find("would not run here"), std::string::npos) << f.out;
 }
 
