@@ -9,6 +9,7 @@
 #include "trireme/core/text.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/planner/machine.h"
+#include "trireme/train/plan_file.h"
 #include "trireme/train/schedule.h"
 #include "trireme/train/trainer.h"
 
@@ -21,13 +22,16 @@ struct BenchArguments {
   int warmup = 2;
   bool json = false;
   bool by_op = false;
+  std::string plan;
 };
 
 int bench_step(Context& context, const BenchArguments& a) {
   const std::uint64_t before = planner::resident_peak();  // program and libraries
   train::TrainerOptions options;
   options.write = false;
-  train::Config config = train::load_config(a.config, context.overrides, context.registry->models);
+  train::Followed followed = train::load_followed(a.plan, a.config, context.overrides, context.registry->models);
+  options.plan = std::move(followed.plan);
+  train::Config config = std::move(followed.config);
   // The time of each alone.
   if (a.by_op && !config.runtime.overlap_wgrad) config.runtime.overlap_wgrad = false;
   train::Trainer trainer(config, *context.registry, options);
@@ -113,6 +117,7 @@ void add_bench(CLI::App& app, Context& context) {
   step->add_option("--steps", arguments->steps, "Steps to time")->check(CLI::Range(1, 1000000));
   step->add_option("--warmup", arguments->warmup, "Steps before")->check(CLI::Range(0, 1000000));
   step->add_flag("--json", arguments->json, "For scripts");
+  step->add_option("--plan", arguments->plan, "A plan to follow, as of train --plan");
   step->add_flag("--by-op", arguments->by_op, "Time by kind of instruction, each alone");
   step->footer(
       "\nExamples:\n"

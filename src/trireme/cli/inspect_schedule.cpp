@@ -46,6 +46,8 @@ ScheduleArguments completed(const Context& context, const std::string& file, Sch
 program::ScheduleRequest request_of(const ScheduleArguments& a) {
   program::ScheduleRequest request;
   request.pipeline = program::parse_pipeline(a.pipeline);
+  if (request.pipeline.kind == program::PipelineName::Kind::file)
+    request.given = program::read_schedule(request.pipeline.path);
   request.stages = a.stages;
   request.micro_batches = a.micro_batches;
   if (!a.max_held.empty() && request.pipeline.kind != program::PipelineName::Kind::zero_bubble_auto)

@@ -201,10 +201,9 @@ Request request_of(const Context& context, const TrainArguments& a,
       request.config = planned_here(context, std::move(request.config), here.size, here.rank == 0);
   }
   if (!plan.empty()) {
-    const train::PlanFile file = train::read_plan(plan);
-    request.plan = file.decisions;
-    request.config = train::load_config_under(file, source, context.overrides, context.registry->models);
-    request.config.parallel.plan = train::Planning::none;  // it is followed
+    train::Followed followed = train::load_followed(plan, source, context.overrides, context.registry->models);
+    request.config = std::move(followed.config);
+    request.plan = std::move(followed.plan);
   }
   const train::Config& config = request.config;
   if (a.replay > 0 && launched && launched->size > 1)

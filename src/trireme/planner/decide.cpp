@@ -9,6 +9,7 @@
 #include "trireme/core/error.h"
 #include "trireme/io/shard_writer.h"
 #include "trireme/planner/predict.h"
+#include "trireme/planner/stages.h"
 
 namespace trireme::planner {
 namespace {
@@ -282,6 +283,7 @@ bool fits(const compiler::Graphs& graphs, Plan plan, const MemoryPolicy& policy)
 }  // namespace
 
 std::optional<Choice> decide(const compiler::Graphs& graphs, Plan& plan, const MemoryPolicy& policy) {
+  if (plan.stage_cuts.empty()) plan.stage_cuts = stage_cuts(graphs, plan);
   const bool chooses_schedule = plan.stages() > 1 && graphs.purpose == compiler::Purpose::train && policy.limit > 0 &&
                                 plan.pipeline.kind == program::PipelineName::Kind::zero_bubble_auto;
   if (!chooses_schedule) return decide_memory(graphs, plan, policy);

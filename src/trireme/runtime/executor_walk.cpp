@@ -21,8 +21,9 @@ std::size_t stream_of(const Instruction& instruction) { return static_cast<std::
 
 // Streams whose work is never captured, so that a captured region neither waits for them nor holds them up.
 constexpr device::Streams::Set kBetweenRanks =
-    1U << program::kCommStream | 1U << program::kSendActivationStream | 1U << program::kReceiveActivationStream |
-    1U << program::kSendGradientStream | 1U << program::kReceiveGradientStream;
+    1U << program::kCommStream | 1U << program::kReduceStream | 1U << program::kSendActivationStream |
+    1U << program::kReceiveActivationStream | 1U << program::kSendGradientStream |
+    1U << program::kReceiveGradientStream;
 
 }  // namespace
 

@@ -29,12 +29,14 @@ bool is_rule(const Config& config, const Key& key) {
 }
 
 // What "auto" has come to, so that another machine compiles the same programs. parallel.allreduce stays (is_rule).
-Config resolved(Config config, const compiler::Plan& plan) {
+Config resolved(Config config, const Planned& planned) {
+  const compiler::Plan& plan = planned.plan;
   const bool cpu = plan.device == device::Kind::cpu;
   config.parallel.mesh = plan.mesh.axes.empty() ? fmt::format("{}=1", ir::kDataAxis) : plan.mesh.str();
   config.runtime.device = cpu ? Device::cpu : Device::cuda;
   config.runtime.overlap_wgrad = plan.overlap_wgrad;
   config.runtime.threads = plan.threads;
+  config.train.micro_batch = planned.graphs.micro_rows / plan.mesh.size_of(ir::kDataAxis);
   if (config.output.staging.automatic() && is_limited(plan.staging)) config.output.staging = Bytes(plan.staging);
   if (config.memory.offload_tier == OffloadTier::automatic && plan.offload)
     config.memory.offload_tier = cpu ? OffloadTier::disk : OffloadTier::host;
@@ -51,7 +53,7 @@ std::string plan_text(const Config& config, const Planned& planned) {
   std::string text = std::string(kFirstLine) + "\n# model as `trireme inspect graph` prints them.\n";
   text +=
       fmt::format("model = \"{}\"  # digest of the model that it was made for\n", compiler::digest_of(planned.graphs));
-  Config copy = resolved(config, plan);
+  Config copy = resolved(config, planned);
   std::string section;
   std::string annotations;
   for (const Key& key : keys_of(copy)) {
@@ -64,6 +66,12 @@ std::string plan_text(const Config& config, const Planned& planned) {
   }
   text += annotations;  // a table of its own
   text += fmt::format("\n[decisions]\ndevice = \"{}\"\n", plan.device == device::Kind::cpu ? "cpu" : "cuda");
+  if (plan.stages() > 1) text += "stage_cuts = " + list_text(plan.stage_cuts) + "\n";
+  if (plan.schedule_given) {
+    std::vector<std::string> lines = split(program::to_text(*plan.schedule_given), '\n');
+    std::erase(lines, "");
+    text += "schedule = " + list_text(lines) + "\n";
+  }
   if (plan.recompute) text += "recompute = " + list_text(*plan.recompute) + "\n";
   if (plan.offload) {
     text += "offload_activations = " + list_text(plan.offload->activations) + "\n";
@@ -85,7 +93,8 @@ std::string why_not_followed(const PlanFile& plan, const Config& config, int lau
   Config planned = config;
   for (const std::string& setting : plan.settings) apply_setting(planned, setting);
   for (const std::string& key : differing_keys(planned, config))
-    if (const std::string now = value_text(config, key); now != "\"auto\"" && (key != "runtime.threads" || now != "0"))
+    if (const std::string now = value_text(config, key);
+        now != "\"auto\"" && !((key == "runtime.threads" || key == "train.micro_batch") && now == "0"))
       return fmt::format("{} was {} and is {}", key, value_text(planned, key), now);
   const int ranks = mesh_of(planned).ranks() + extra_ranks(planned);
   const int now = config.parallel.mesh == "auto" ? std::max(1, launched) : ranks;
@@ -116,6 +125,19 @@ Config load_config_under(const PlanFile& plan, const std::string& source, std::s
   if (config.builtin)
     config.over_builtin.erase(config.over_builtin.begin(), config.over_builtin.begin() + std::ssize(plan.settings));
   return config;
+}
+
+Followed load_followed(std::string plan, const std::string& source, std::span<const std::string> overrides,
+                       const models::Families& families) {
+  if (plan.empty()) {
+    Config config = load_config(source, overrides, families);
+    if (config.parallel.plan != Planning::file) return {std::move(config)};
+    plan = config.parallel.plan.text();
+  }
+  const PlanFile file = read_plan(plan);
+  Followed followed{load_config_under(file, source, overrides, families), file.decisions};
+  followed.config.parallel.plan = Planning::none;  // it is followed
+  return followed;
 }
 
 }  // namespace trireme::train

@@ -23,8 +23,8 @@ bool is_plan_key(const Key& key) {
 
 namespace {
 
-const std::vector<std::string> kDecisions = {"device",         "recompute", "offload_activations",
-                                             "offload_states", "staging",   "held"};
+const std::vector<std::string> kDecisions = {"device",  "recompute", "offload_activations", "offload_states",
+                                             "staging", "held",      "stage_cuts",          "schedule"};
 
 std::vector<std::string> names_of(const Entry& entry, const std::string& file) {
   const auto* list = std::get_if<Raw::List>(&entry.value.value);
@@ -68,6 +68,10 @@ PlanFile parse_plan(std::string_view text, const std::string& file, PlanKeys who
       named.insert(entry.key);
     } else if (name == "recompute") {
       plan.decisions.recompute = names_of(entry, file);
+    } else if (name == "stage_cuts") {
+      plan.decisions.stage_cuts = names_of(entry, file);
+    } else if (name == "schedule") {
+      plan.decisions.schedule = names_of(entry, file);
     } else if (name == "offload_activations") {
       plan.decisions.offload_activations = names_of(entry, file);
     } else if (name == "offload_states") {

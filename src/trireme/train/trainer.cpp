@@ -64,7 +64,8 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
     : config_(std::move(config)), registry_(registry), options_(std::move(options)) {
   const int launched = options_.world == nullptr ? 1 : options_.world->size();
   if (options_.world != nullptr) check_same_settings(config_, asked_for(options_), *options_.world);
-  config_.parallel.mesh = launched_mesh(config_, launched);
+  std::string not_launched;
+  config_.parallel.mesh = launched_mesh(config_, launched, options_.dry_run ? &not_launched : nullptr);
   check(config_, registry_.models);
   // Before all that takes long.
   if (options_.write) folder_ = broadcast(leads() ? choose_run_folder(config_, options_.mode).string() : std::string());
@@ -93,8 +94,9 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
                                   {.threads = threads_,
                                    .alone = alone,
                                    .local_ranks = options_.local_ranks,
-                                   .rank = alone ? 0 : options_.world->rank(),
+                                   .rank = first_rank(),
                                    .outside = outside_bytes(outside_, options_.mode == RunMode::resume)});
+  if (!not_launched.empty()) shortfalls_.insert(shortfalls_.begin(), not_launched);
   if (!options_.dry_run && !shortfalls_.empty()) refuse("{}", shortfalls_.front());
   if (options_.world != nullptr) check_same_programs(compiled_, *options_.world);
   const auto takes_rows = [](const Role& role) { return !role.exchange; };
@@ -166,14 +168,21 @@ void Trainer::compile_plan() {
     note(LogLevel::info, fmt::format("the plan is made anew: {} is for another model", options_.plan->file));
   compiled_ = compile(planned_, config_, options);
   // Where memory is short, checkpoints give way: they are staged in what is left, and may then wait for the disk.
-  const Role& role = compiled_.roles.front();
   const bool on_host = compiled_.device() != device::Kind::cpu;  // staged in the host's memory, and not the device's
   std::size_t limit = on_host ? 0 : config_.memory.limit.count;
   if (limit == 0 && options_.write) limit = planner::total_memory();
-  const std::size_t staging = on_host ? role.host_staging : role.layout.staging_bytes;
-  const std::size_t rest = on_host ? role.tier_bytes[program::kHostTier] : role.arena_bytes - staging;
-  if (whole && limit > 0 && rest + staging > limit) {
-    planned_.plan.staging = rounded(limit > rest ? limit - rest : 0);
+  // One size for all roles, for which the fullest of them has room.
+  std::size_t room = std::numeric_limits<std::size_t>::max();
+  bool gives_way = false;
+  for (const Role& role : compiled_.roles) {
+    const std::size_t staging = on_host ? role.host_staging : role.layout.staging_bytes;
+    const std::size_t rest = on_host ? role.tier_bytes[program::kHostTier] : role.arena_bytes - staging;
+    if (staging == 0 || rest + staging <= limit) continue;
+    gives_way = true;
+    room = std::min(room, limit > rest ? limit - rest : 0);
+  }
+  if (whole && limit > 0 && gives_way) {
+    planned_.plan.staging = rounded(room);
     compiled_ = compile(planned_, config_, options);
   }
   if (!whole) return;
