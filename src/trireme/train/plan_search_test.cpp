@@ -78,7 +78,7 @@ std::vector<Small> small_problems() {
       {"model.family=mlp", "data.images=synthetic", "model.image=8", "model.width=512"},
       {"model.family=gpt2", "model.width=512", "model.layers=2", "train.batch=8"},
       {"model.family=convnet", "data.images=synthetic", "model.image=16", "model.width=16", "train.precision=f32"}};
-  const std::vector<std::string> fixed = {"memory.remat", "parallel.sequence", "train.micro_batch"};
+  const std::vector<std::string> fixed = {"memory.remat", "parallel.sequence", "train.micro_batch", "memory.offload"};
   for (const auto& model : models)
     for (const auto& [cluster, ranks, rows] :
          {std::tuple("a100", 2, 2), std::tuple("h100", 4, 1), std::tuple("a100", 8, 1), std::tuple("b200", 4, 2)}) {
