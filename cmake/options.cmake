@@ -82,7 +82,8 @@ function(trireme_optimize target level)
   target_compile_options(${target} PRIVATE "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:${options}>")
 endfunction()
 
-# What is of CUDA: kernels (`*.cu`) and the folders cuda/, or the missing.cpp there, which says that it is not there.
+# What is of CUDA: kernels (`*.cu`), the sources around them (`*_cuda.cpp`, `cuda_kernels.cpp`) and the folders cuda/, or the
+# missing.cpp there, which says that it is not there.
 function(trireme_choose_cuda variable folder)
   set(chosen ${${variable}})
   if(TRIREME_CUDA)
@@ -100,7 +101,7 @@ function(trireme_choose_cuda variable folder)
     endif()
     file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${folder}/*.cu)
   else()
-    list(FILTER chosen EXCLUDE REGEX "/src/trireme/[a-z]+/cuda/")
+    list(FILTER chosen EXCLUDE REGEX "/src/trireme/[a-z]+/cuda/|_cuda\\.cpp$|/cuda_kernels\\.cpp$")
     file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${folder}/missing.cpp ${folder}/without_nccl.cpp)
     list(FILTER kernels INCLUDE REGEX "/cuda/(missing|without_nccl)\\.cpp$")
   endif()

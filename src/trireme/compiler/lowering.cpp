@@ -47,7 +47,7 @@ program::CollectiveOptions collective_options(const Plan& plan, const ir::Mesh& 
 
 program::CopyOptions copy_options(device::Kind device) {
   program::CopyOptions options;
-  options.rates = passes::CostRates::of(device);
+  options.rates = cost::Rates::of(device);
   if (device != device::Kind::cpu) options.window = std::size_t{512} << 20;
   return options;
 }

@@ -31,7 +31,7 @@ class Loader {
         options_(options),
         rebuild_(module, graph),
         storage_(storage_of(old())),
-        starts_(start_times(old(), options.rates)),
+        starts_(cost::start_times(old(), options.rates)),
         view_of_(old().values.size(), kNone) {
     for (std::size_t n = 0; n < old().nodes.size(); ++n)
       if (old().nodes[n].op->traits.view)

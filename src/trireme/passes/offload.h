@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/passes/cost_rates.h"
+#include "trireme/cost/rates.h"
 #include "trireme/passes/pass.h"
 
 namespace trireme::passes {
@@ -34,7 +34,7 @@ class Offload : public Pass {
     int tier = 2;
     bool update_on_host = false;  // the host's cores update the states that are in its memory (tier 1)
     std::size_t piece = std::size_t{4} << 20;
-    CostRates rates = {};  // a state that is not read for long is loaded again rather than kept
+    cost::Rates rates = {};  // a state that is not read for long is loaded again rather than kept
   };
   explicit Offload(Options options) : options_(std::move(options)) {}
   std::string name() const override { return "offload"; }

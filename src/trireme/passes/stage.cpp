@@ -70,7 +70,7 @@ class Assigner {
   }
 
   std::vector<std::size_t> by_cost(const Graph& graph, const Chain& chain) const {
-    const std::vector<double> starts = start_times(graph, options_.rates);
+    const std::vector<double> starts = cost::start_times(graph, options_.rates);
     std::vector<double> costs;
     for (const Segment& segment : chain.segments) {
       double seconds = 0;

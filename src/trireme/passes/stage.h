@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/passes/cost_rates.h"
+#include "trireme/cost/rates.h"
 #include "trireme/passes/pass.h"
 
 namespace trireme::passes {
@@ -24,7 +24,7 @@ class Stage : public Pass {
   struct Options {
     int parts = 1;
     std::vector<std::int64_t> layers = {};  // of each part; empty: balanced
-    CostRates rates = {};
+    cost::Rates rates = {};
     std::vector<std::string> graphs = {"micro", "eval", "predict"};
   };
   explicit Stage(Options options) : options_(std::move(options)) {}

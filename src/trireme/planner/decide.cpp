@@ -35,7 +35,7 @@ class StageDecision {
   StageDecision(Compilation compilation, Plan plan, const MemoryPolicy& policy, bool trains)
       : plan_(std::move(plan)),
         policy_(policy),
-        rates_(passes::CostRates::of(plan_.device)),
+        rates_(cost::Rates::of(plan_.device)),
         trains_(trains),
         compilation_(std::move(compilation)) {}
 
@@ -160,7 +160,7 @@ class StageDecision {
 
   Plan plan_;
   const MemoryPolicy& policy_;
-  passes::CostRates rates_;
+  cost::Rates rates_;
   bool trains_;
   Compilation compilation_;
   Decided decided_;

@@ -61,7 +61,7 @@ Choice moved_to_fit(std::uint64_t limit, const RematPlan& remat, const Lowered& 
 }
 
 Choice fastest_within_limit(const ir::Graph& graph, const passes::Chain& chain, std::uint64_t limit,
-                            const passes::CostRates& rates, const Lowered& lowered) {
+                            const cost::Rates& rates, const Lowered& lowered) {
   const Search search(limit, lowered);
   std::vector<RematPlan> plans = remat_candidates(graph, chain, rates);
   Choice best = search.tried({plans.front(), 0});

@@ -37,6 +37,6 @@ Choice moved_to_fit(std::uint64_t limit, const RematPlan& remat, const std::func
 // make it fit; so it is never slower than the better of optimal_remat and least_moved alone, and fits wherever one
 // does.
 Choice fastest_within_limit(const ir::Graph& graph, const passes::Chain& chain, std::uint64_t limit,
-                            const passes::CostRates& rates, const std::function<Trial(const Saving&)>& lowered);
+                            const cost::Rates& rates, const std::function<Trial(const Saving&)>& lowered);
 
 }  // namespace trireme::planner

@@ -10,12 +10,12 @@
 namespace trireme::planner {
 namespace {
 
+using cost::Rates;
 using ir::Graph;
 using ir::index;
 using ir::Node;
 using ir::State;
 using ir::ValueId;
-using passes::CostRates;
 using passes::SavedValue;
 
 std::vector<SavedValue> read_by_convolutions(const Graph& graph, std::vector<SavedValue> saved) {
@@ -35,7 +35,7 @@ std::vector<SavedValue> read_by_convolutions(const Graph& graph, std::vector<Sav
 // Whether the computation hides the copies of all these values, given by the order they are made in: each is stored
 // before it has to be loaded again, and is gone for a while in between.
 bool hidden(const std::vector<const SavedValue*>& values, const Graph& graph, const std::vector<double>& starts,
-            const CostRates& rates) {
+            const Rates& rates) {
   std::vector<double> stored(values.size());
   double free = 0;
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -57,9 +57,9 @@ bool hidden(const std::vector<const SavedValue*>& values, const Graph& graph, co
 
 // Largest bytes × time away first: those that the computation hides together, and then, if more are asked for, the
 // rest.
-std::vector<SavedValue> worth_moving(const Graph& graph, const std::vector<SavedValue>& saved, const CostRates& rates,
+std::vector<SavedValue> worth_moving(const Graph& graph, const std::vector<SavedValue>& saved, const Rates& rates,
                                      std::optional<std::size_t> count) {
-  const std::vector<double> starts = passes::start_times(graph, rates);
+  const std::vector<double> starts = cost::start_times(graph, rates);
   const auto worth = [&](const SavedValue& s) {
     return static_cast<double>(graph.type(s.value).bytes()) *
            (starts[index(s.readers.front())] - starts[index(s.last_forward) + 1]);

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "trireme/cost/rates.h"
 #include "trireme/ir/graph.h"
-#include "trireme/passes/cost_rates.h"
 
 namespace trireme::planner {
 
@@ -22,7 +22,7 @@ struct OffloadPolicy {
   bool optimizer = false;                        // and the f32 masters of weights that are used in low precision
   Which which = Which::all;                      // of activations
   std::size_t smallest = std::size_t{64} << 10;  // bytes: smaller ones would cost a request each and save little
-  passes::CostRates rates = {};
+  cost::Rates rates = {};
 };
 
 // Values that the gradients read, in the order they are made. `count` (dynamic): how many; those whose copies are

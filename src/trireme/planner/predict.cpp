@@ -5,7 +5,7 @@
 
 namespace trireme::planner {
 
-double nominal_seconds(const program::Instruction& instruction, const passes::CostRates& rates) {
+double nominal_seconds(const program::Instruction& instruction, const cost::Rates& rates) {
   ir::Types inputs;
   ir::Types outputs;
   for (const program::Operand& o : instruction.inputs) inputs.push_back(o.type);
@@ -20,7 +20,7 @@ double nominal_seconds(const program::Instruction& instruction, const passes::Co
 }
 
 double nominal_seconds(const program::Program& program) {
-  const passes::CostRates rates = passes::CostRates::of(program.device);
+  const cost::Rates rates = cost::Rates::of(program.device);
   std::vector<double> stream(static_cast<std::size_t>(program.streams()), 0);
   std::vector<double> event(static_cast<std::size_t>(program.events()), 0);
   for (const program::Instruction& instruction : program.instructions) {

@@ -1,14 +1,14 @@
 #pragma once
-#include "trireme/passes/cost_rates.h"
+#include "trireme/cost/rates.h"
 #include "trireme/program/program.h"
 
 namespace trireme::planner {
 
-// Seconds that a program takes on a machine of round numbers (see node_time.h): every stream runs its instructions in
+// Seconds that a program takes on a machine of round numbers (see cost/rates.h): every stream runs its instructions in
 // order, waits for the events it must, and takes the time of each by its op's cost. Good for ratios between programs
 // for the same model; nothing is run.
 double nominal_seconds(const program::Program& program);
 // Of one of its instructions.
-double nominal_seconds(const program::Instruction& instruction, const passes::CostRates& rates);
+double nominal_seconds(const program::Instruction& instruction, const cost::Rates& rates);
 
 }  // namespace trireme::planner

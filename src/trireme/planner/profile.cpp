@@ -205,7 +205,7 @@ Profile profile_of(const compiler::Graphs& graphs, compiler::Plan plan, const Re
   if (here > 1)
     passes::Stage({.parts = static_cast<int>(here),
                    .layers = std::vector<std::int64_t>(static_cast<std::size_t>(here), 1),
-                   .rates = passes::CostRates::of(plan.device)})
+                   .rates = cost::Rates::of(plan.device)})
         .run(module);
   if (recomputes) {
     compiler::graph_passes(graphs, plan).run(module, {.from = "autodiff", .until = "remat"});

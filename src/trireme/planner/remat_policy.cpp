@@ -11,24 +11,24 @@
 #include <utility>
 
 #include "trireme/core/error.h"
+#include "trireme/cost/rates.h"
 #include "trireme/passes/saved_values.h"
-#include "trireme/planner/node_time.h"
 
 namespace trireme::planner {
 namespace {
 
+using cost::Rates;
 using ir::Graph;
 using ir::index;
 using ir::kNone;
 using ir::Node;
 using ir::ValueId;
 using passes::Chain;
-using passes::CostRates;
 
 // Reads a graph once and answers what each segment holds and costs.
 class Measurement {
  public:
-  Measurement(const Graph& graph, const Chain& chain, const CostRates& rates, bool finely)
+  Measurement(const Graph& graph, const Chain& chain, const Rates& rates, bool finely)
       : graph_(graph),
         chain_(chain),
         rates_(rates),
@@ -242,7 +242,7 @@ class Measurement {
 
   const Graph& graph_;
   const Chain& chain_;
-  const CostRates& rates_;
+  const Rates& rates_;
   bool finely_;
   std::vector<ValueId> storage_;
   ir::Uses uses_;
@@ -332,7 +332,7 @@ RematPlan keep_all(const Chain& chain) { return {{{static_cast<std::int32_t>(cha
 
 }  // namespace
 
-std::vector<RematSegment> measure_chain(const Graph& graph, const Chain& chain, const CostRates& rates, bool finely) {
+std::vector<RematSegment> measure_chain(const Graph& graph, const Chain& chain, const Rates& rates, bool finely) {
   return Measurement(graph, chain, rates, finely).run();
 }
 
@@ -359,7 +359,7 @@ bool recomputes(const Graph& graph, const Chain& chain, const RematPlan& plan) {
   return std::any_of(saved.begin(), saved.end(), [&](const auto& value) { return forgotten[index(value.value)]; });
 }
 
-OptimalRemat optimal_remat(const Graph& graph, const Chain& fine, std::uint64_t budget, const CostRates& rates,
+OptimalRemat optimal_remat(const Graph& graph, const Chain& fine, std::uint64_t budget, const Rates& rates,
                            const std::function<std::uint64_t(const RematPlan&)>& lowered_peak) {
   const std::vector<RematSegment> fine_chain = measure_chain(graph, fine, rates);
   OptimalRemat best;
@@ -420,7 +420,7 @@ OptimalRemat optimal_remat(const Graph& graph, const Chain& fine, std::uint64_t 
   return best;
 }
 
-std::vector<RematPlan> remat_candidates(const Graph& graph, const Chain& fine, const CostRates& rates) {
+std::vector<RematPlan> remat_candidates(const Graph& graph, const Chain& fine, const Rates& rates) {
   constexpr std::uint64_t kBudgets = 16;
   const std::vector<RematSegment> fine_chain = measure_chain(graph, fine, rates);
   const Coarse coarse = coarsen(fine, kSegments);

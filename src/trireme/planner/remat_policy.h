@@ -2,15 +2,15 @@
 #include <functional>
 #include <string>
 
-#include "trireme/passes/cost_rates.h"
+#include "trireme/cost/rates.h"
 #include "trireme/planner/remat_chain.h"
 
 namespace trireme::planner {
 
 // The forward phase of a graph with its gradients, in the numbers that rematerialisation is decided by. Seconds are
 // those of a device with `rates`. Not `finely`: of what is cheap in a segment, all or nothing is made again.
-std::vector<RematSegment> measure_chain(const ir::Graph& graph, const passes::Chain& chain,
-                                        const passes::CostRates& rates, bool finely = true);
+std::vector<RematSegment> measure_chain(const ir::Graph& graph, const passes::Chain& chain, const cost::Rates& rates,
+                                        bool finely = true);
 
 // How the values to recompute are chosen: memory.remat.
 struct RematPolicy {
@@ -38,13 +38,12 @@ struct OptimalRemat {
   bool fits = false;       // false: no plan does, and this is the smallest found
 };
 OptimalRemat optimal_remat(const ir::Graph& graph, const passes::Chain& chain, std::uint64_t budget,
-                           const passes::CostRates& rates,
+                           const cost::Rates& rates,
                            const std::function<std::uint64_t(const RematPlan&)>& lowered_peak);
 
 // Plans by rising time and, by the chain's numbers, falling peak: those of least recomputation for falling budgets, and
 // the simple policies where they are not worse in both. Of what is cheap in a segment they make all or nothing again.
 // The first forgets nothing.
-std::vector<RematPlan> remat_candidates(const ir::Graph& graph, const passes::Chain& chain,
-                                        const passes::CostRates& rates);
+std::vector<RematPlan> remat_candidates(const ir::Graph& graph, const passes::Chain& chain, const cost::Rates& rates);
 
 }  // namespace trireme::planner

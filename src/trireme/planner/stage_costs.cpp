@@ -15,7 +15,7 @@ program::ScheduleCosts stage_costs(const compiler::Compiled& compiled) {
     program::ActionCost cost{0, 0, 0, 0};
     const program::Program& step = *std::find_if(role.programs.begin(), role.programs.end(),
                                                  [](const program::Program& p) { return p.name.starts_with("step"); });
-    const passes::CostRates rates = passes::CostRates::of(step.device);
+    const cost::Rates rates = cost::Rates::of(step.device);
     const double count = static_cast<double>(compiled.micro_batches) * compiled.plan.parts() / compiled.plan.stages();
     for (const program::Instruction& i : step.instructions) {
       if (i.kind != program::Instruction::Kind::launch) continue;

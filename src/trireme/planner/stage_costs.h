@@ -4,7 +4,7 @@
 
 namespace trireme::planner {
 
-// What an action of each stage takes on a machine of round numbers (see node_time.h), one chunk and one micro-batch:
+// What an action of each stage takes on a machine of round numbers (see cost/rates.h), one chunk and one micro-batch:
 // good for ratios. One entry where there are no stages.
 program::ScheduleCosts stage_costs(const compiler::Compiled& compiled);
 

@@ -220,7 +220,7 @@ class Scheduler {
 
 }  // namespace
 
-double compute_seconds(const Instruction& instruction, const passes::CostRates& rates) {
+double compute_seconds(const Instruction& instruction, const cost::Rates& rates) {
   if (!computes(instruction)) return 0;
   ir::Cost cost;
   if (instruction.op != nullptr) {

@@ -1,16 +1,16 @@
 #pragma once
 #include <cstddef>
 
-#include "trireme/passes/cost_rates.h"
+#include "trireme/cost/rates.h"
 #include "trireme/program/program.h"
 
 namespace trireme::program {
 
 // Seconds on the compute stream; 0 for copies between tiers and for launches on the host.
-double compute_seconds(const Instruction& instruction, const passes::CostRates& rates);
+double compute_seconds(const Instruction& instruction, const cost::Rates& rates);
 
 struct CopyOptions {
-  passes::CostRates rates = {};
+  cost::Rates rates = {};
   // Bytes that may be on their way in each direction at once, in addition to the largest copy: this many, or a
   // sixteenth of all that the other tiers hold where that is less.
   std::size_t window = std::size_t{16} << 20;

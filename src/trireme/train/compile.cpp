@@ -48,7 +48,7 @@ planner::RematPolicy remat_policy(const Config& config) {
 planner::OffloadPolicy offload_policy(const Config& config, device::Kind device) {
   using Which = planner::OffloadPolicy::Which;
   planner::OffloadPolicy policy;
-  policy.rates = passes::CostRates::of(device);
+  policy.rates = cost::Rates::of(device);
   // The link of a GPU is fast: what is smaller is not worth its start.
   if (device != device::Kind::cpu) policy.smallest = std::size_t{512} << 10;
   policy.activations = config.memory.offload.activations;
@@ -65,7 +65,7 @@ planner::OffloadPolicy offload_policy(const Config& config, device::Kind device)
 // How tensors are offloaded; which of them is decided later.
 passes::Offload::Options offload_options(const Config& config, device::Kind device) {
   passes::Offload::Options options;
-  options.rates = passes::CostRates::of(device);
+  options.rates = cost::Rates::of(device);
   if (device == device::Kind::cpu) return options;
   if (config.memory.offload_tier != OffloadTier::disk) options.tier = program::kHostTier;
   options.update_on_host = config.memory.offload_update == OffloadUpdate::host;

@@ -120,10 +120,4 @@ ir::OpDef attention_grad_def() {
   return checked(def);
 }
 
-ir::Value attention(ir::Value q, ir::Value k, ir::Value v, AttentionOptions options) {
-  return ir::apply1("attention", {q, k, v}, {{"causal", options.causal}, {"scale", options.scale}});
-}
-
-ir::Value attention(ir::Value qkv, AttentionOptions options) { return attention(qkv, {}, {}, options); }
-
 }  // namespace trireme::ops

@@ -18,13 +18,4 @@ ir::OpDef attention_def();
 // Recomputes the scores block by block from lse; deterministic.
 ir::OpDef attention_grad_def();
 
-struct AttentionOptions {
-  bool causal = true;
-  double scale = 0;
-};
-
-// The first output, o.
-ir::Value attention(ir::Value q, ir::Value k, ir::Value v, AttentionOptions options = {});
-ir::Value attention(ir::Value qkv, AttentionOptions options = {});
-
 }  // namespace trireme::ops

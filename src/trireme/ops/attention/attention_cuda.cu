@@ -1,5 +1,5 @@
 #include "trireme/ops/attention/attention_tiles.cuh"
-#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/attention/cuda_kernels.h"
 
 // Attention for whatever types and sizes: what runs where the library's kernels do not; and with a cache of keys.
 namespace trireme::ops {

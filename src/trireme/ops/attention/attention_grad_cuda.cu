@@ -1,5 +1,5 @@
 #include "trireme/ops/attention/attention_tiles.cuh"
-#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/attention/cuda_kernels.h"
 
 // Attention's gradient for whatever types and sizes: what runs where neither the library's kernels do nor those for
 // Hopper. Two passes, one per block of queries and one per block of keys, so that nothing is added to memory by two

@@ -66,14 +66,4 @@ ir::OpDef rotary_def() {
   return checked(def);
 }
 
-ir::Value rotary(ir::Value x, const RotaryOptions& options, ir::Value offset) {
-  return ir::apply1("rotary", {x, offset},
-                    {{"theta", options.theta},
-                     {"scaling", options.scaling},
-                     {"factor", options.factor},
-                     {"low", options.low},
-                     {"high", options.high},
-                     {"original", options.original}});
-}
-
 }  // namespace trireme::ops

@@ -1,5 +1,4 @@
 #pragma once
-#include <string>
 #include <vector>
 
 #include "trireme/ir/builder.h"
@@ -16,17 +15,6 @@ namespace trireme::ops {
 //               short ones kept, blended between), with factor = 1.0, low = 1.0, high = 4.0, original = 8192
 //   output      y like x
 ir::OpDef rotary_def();
-
-struct RotaryOptions {
-  double theta = 10000;
-  std::string scaling = "none";
-  double factor = 1;
-  double low = 1;
-  double high = 4;
-  std::int64_t original = 8192;
-};
-
-ir::Value rotary(ir::Value x, const RotaryOptions& options = {}, ir::Value offset = {});
 
 // frequency(i) for i in [0, dim/2) under the op's attributes.
 std::vector<double> rotary_frequencies(std::int64_t dim, const ir::Attributes& attributes);

@@ -1,6 +1,6 @@
+#include "trireme/ops/attention/cuda_kernels.h"
 #include "trireme/ops/attention/rotary.h"
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
 
 // rotary, softmax and its gradient.
 namespace trireme::ops {

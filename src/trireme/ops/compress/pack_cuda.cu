@@ -1,6 +1,6 @@
+#include "trireme/ops/compress/cuda_kernels.h"
 #include "trireme/ops/compress/pack.h"
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
 
 // pack and unpack, to the same bits as on the CPU.
 namespace trireme::ops {

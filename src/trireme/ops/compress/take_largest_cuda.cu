@@ -1,6 +1,6 @@
+#include "trireme/ops/compress/cuda_kernels.h"
 #include "trireme/ops/compress/take_largest.h"
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
 
 // take_largest and add_taken. Atomics count, in integers: the result is the same whatever their order.
 namespace trireme::ops {

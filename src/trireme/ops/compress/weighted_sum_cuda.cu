@@ -1,5 +1,5 @@
+#include "trireme/ops/compress/cuda_kernels.h"
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
 
 namespace trireme::ops {
 namespace {

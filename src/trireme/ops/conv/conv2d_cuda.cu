@@ -1,8 +1,8 @@
 #include "trireme/device/cuda/convolution.h"
+#include "trireme/ops/conv/cuda_kernels.h"
 #include "trireme/ops/conv/fold_cuda.h"
 #include "trireme/ops/conv/problem.h"
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
 
 // Convolutions by cuDNN, or as matrix products, else by plain kernels.
 namespace trireme::ops {

@@ -1,6 +1,6 @@
+#include "trireme/ops/conv/cuda_kernels.h"
 #include "trireme/ops/conv/problem.h"
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
 
 // Pooling and its gradients. A thread has N neighbouring channels of one pixel of the result; gradients gather what the
 // windows over their pixel give, so that nothing is added by two threads.

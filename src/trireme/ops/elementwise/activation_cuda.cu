@@ -1,6 +1,6 @@
 #include "trireme/ops/cuda/activation.h"
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/elementwise/cuda_kernels.h"
 
 // relu, gelu, silu, swiglu and their gradients.
 namespace trireme::ops {

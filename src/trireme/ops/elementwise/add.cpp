@@ -23,8 +23,6 @@ ir::OpDef add_def() {
   return checked(std::move(def));
 }
 
-ir::Value add(ir::Value a, ir::Value b) { return ir::apply1("add", {a, b}); }
-
 ir::OpDef add_n_def() {
   ir::OpDef def = elementwise_def("add_n", {"xs"}, 1, 1);
   def.traits.linear = ir::Linear::jointly;
@@ -45,8 +43,6 @@ ir::OpDef add_n_def() {
   return checked(std::move(def));
 }
 
-ir::Value add_n(std::vector<ir::Value> xs) { return ir::apply1("add_n", std::move(xs)); }
-
 ir::OpDef accumulate_def() {
   ir::OpDef def = elementwise_def("accumulate", {"acc", "x"}, 1, 1);
   def.traits.linear = ir::Linear::jointly;
@@ -65,7 +61,5 @@ ir::OpDef accumulate_def() {
   on_cpu(def, prepare_accumulate_cpu);
   return checked(std::move(def));
 }
-
-ir::Value accumulate(ir::Value acc, ir::Value x) { return ir::apply1("accumulate", {acc, x}); }
 
 }  // namespace trireme::ops

@@ -7,14 +7,11 @@ namespace trireme::ops {
 // add(a, b) → a + b in a's dtype. b has a's shape, a suffix of it (repeated over the leading dimensions) or shape [].
 // In place on a.
 ir::OpDef add_def();
-ir::Value add(ir::Value a, ir::Value b);
 
 // add_n(x0, x1, …) → their sum, added in order; one or more operands of one type. In place on x0.
 ir::OpDef add_n_def();
-ir::Value add_n(std::vector<ir::Value> xs);
 
 // accumulate(acc, x) → acc + x of acc's type; x has acc's shape and any compute dtype. In place on acc.
 ir::OpDef accumulate_def();
-ir::Value accumulate(ir::Value acc, ir::Value x);
 
 }  // namespace trireme::ops

@@ -1,5 +1,5 @@
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/elementwise/cuda_kernels.h"
 
 // cast and fill.
 namespace trireme::ops {

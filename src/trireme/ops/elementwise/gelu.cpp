@@ -14,8 +14,6 @@ ir::OpDef gelu_def() {
   return def;
 }
 
-ir::Value gelu(ir::Value x, bool tanh) { return ir::apply1("gelu", {x}, {{"tanh", tanh}}); }
-
 ir::OpDef gelu_grad_def() {
   ir::OpDef def = elementwise_def("gelu_grad", {"x", "dy"}, 1, 30, {{"tanh", false}});
   def.no_gradient = "second derivatives are not taken";

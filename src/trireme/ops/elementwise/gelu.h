@@ -6,7 +6,6 @@ namespace trireme::ops {
 
 // gelu(x) tanh=false → x·Φ(x), Φ the normal distribution function; with tanh, the usual approximation of it. In place.
 ir::OpDef gelu_def();
-ir::Value gelu(ir::Value x, bool tanh = false);
 
 // gelu_grad(x, dy) tanh=false → dy · gelu'(x). In place on either.
 ir::OpDef gelu_grad_def();

@@ -12,8 +12,6 @@ ir::OpDef relu_def() {
   return def;
 }
 
-ir::Value relu(ir::Value x) { return ir::apply1("relu", {x}); }
-
 ir::OpDef relu_grad_def() {
   ir::OpDef def = elementwise_def("relu_grad", {"y", "dy"}, 1, 1);
   def.no_gradient = "second derivatives are not taken";

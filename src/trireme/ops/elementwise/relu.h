@@ -6,7 +6,6 @@ namespace trireme::ops {
 
 // relu(x) → max(x, 0). In place. NaN stays NaN.
 ir::OpDef relu_def();
-ir::Value relu(ir::Value x);
 
 // relu_grad(y, dy) → dy where y > 0, else 0; y is relu's output or its input. In place on either.
 ir::OpDef relu_grad_def();

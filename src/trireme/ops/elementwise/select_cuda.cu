@@ -1,7 +1,7 @@
 #include "trireme/device/cuda/block_table.cuh"
 #include "trireme/device/group_kernel.h"
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/elementwise/cuda_kernels.h"
 
 namespace trireme::ops {
 namespace {

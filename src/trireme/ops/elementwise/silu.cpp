@@ -12,8 +12,6 @@ ir::OpDef silu_def() {
   return def;
 }
 
-ir::Value silu(ir::Value x) { return ir::apply1("silu", {x}); }
-
 ir::OpDef silu_grad_def() {
   ir::OpDef def = elementwise_def("silu_grad", {"x", "dy"}, 1, 20);
   def.no_gradient = "second derivatives are not taken";
@@ -31,8 +29,6 @@ ir::OpDef swiglu_def() {
   on_cpu(def, prepare_swiglu_cpu);
   return def;
 }
-
-ir::Value swiglu(ir::Value gate, ir::Value up) { return ir::apply1("swiglu", {gate, up}); }
 
 ir::OpDef swiglu_grad_def() {
   ir::OpDef def = elementwise_def("swiglu_grad", {"gate", "up", "dy"}, 2, 24);

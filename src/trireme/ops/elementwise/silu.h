@@ -6,14 +6,12 @@ namespace trireme::ops {
 
 // silu(x) → x · sigmoid(x). In place.
 ir::OpDef silu_def();
-ir::Value silu(ir::Value x);
 
 // silu_grad(x, dy) → dy · silu'(x). In place on either.
 ir::OpDef silu_grad_def();
 
 // swiglu(gate, up) → silu(gate) · up. In place on either.
 ir::OpDef swiglu_def();
-ir::Value swiglu(ir::Value gate, ir::Value up);
 
 // swiglu_grad(gate, up, dy) → dgate, dup. Each in place on any operand.
 ir::OpDef swiglu_grad_def();

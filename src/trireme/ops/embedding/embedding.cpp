@@ -104,10 +104,6 @@ ir::OpDef embedding_def() {
   return checked(def);
 }
 
-ir::Value embedding(ir::Value tokens, ir::Value table) {
-  return ir::apply1("embedding", {tokens, table}, {}, table.scope());
-}
-
 ir::OpDef embedding_grad_def() {
   ir::OpDef def;
   def.name = "embedding_grad";

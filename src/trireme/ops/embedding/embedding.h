@@ -6,7 +6,6 @@ namespace trireme::ops {
 // embedding(tokens i32 [...], table [V,D]) → [...,D] of table's type: row `token` of the table for each token. A token
 // outside [0, V) fails, naming it and its position; with masked=true a negative one gives zeros.
 ir::OpDef embedding_def();
-ir::Value embedding(ir::Value tokens, ir::Value table);
 
 // embedding_grad(tokens, dy [...,D]) → [V,D]: row t is the sum of dy over the positions that hold token t, in their
 // order; other rows are zero. Attributes: vocab = V, out = "same" (dy's type) | "f32", masked = false: true ignores

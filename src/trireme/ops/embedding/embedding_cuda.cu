@@ -1,5 +1,5 @@
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/embedding/cuda_kernels.h"
 
 namespace trireme::ops {
 namespace {

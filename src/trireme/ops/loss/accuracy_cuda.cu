@@ -1,6 +1,6 @@
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/cuda/sum.h"
+#include "trireme/ops/loss/cuda_kernels.h"
 
 // accuracy: a warp takes a row.
 namespace trireme::ops {

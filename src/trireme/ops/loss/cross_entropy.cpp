@@ -39,10 +39,6 @@ ir::OpDef cross_entropy_def() {
   return checked(def);
 }
 
-ir::Value cross_entropy(ir::Value logits, ir::Value targets, double scale) {
-  return ir::apply1("cross_entropy", {logits, targets}, {{"scale", scale}});
-}
-
 ir::OpDef cross_entropy_grad_def() {
   ir::OpDef def;
   def.name = "cross_entropy_grad";

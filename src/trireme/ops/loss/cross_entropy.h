@@ -8,7 +8,6 @@ namespace trireme::ops {
 // loss = scale · Σ (lse − logits[target]) with lse = log Σ exp(logits) of a row; rows with a negative target do not
 // count. A target of V or more fails, naming it and its position. Attribute: scale = 1.0.
 ir::OpDef cross_entropy_def();
-ir::Value cross_entropy(ir::Value logits, ir::Value targets, double scale);
 
 // cross_entropy_grad(logits, targets, lse, dloss f32 []) → dlogits = dloss · scale · (softmax − onehot), in place on
 // logits.

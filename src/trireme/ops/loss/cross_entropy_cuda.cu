@@ -1,8 +1,8 @@
 #include "trireme/device/cuda/gemm.h"
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/cuda/packed.h"
 #include "trireme/ops/cuda/sum.h"
+#include "trireme/ops/loss/cuda_kernels.h"
 
 // cross_entropy, its gradient, and linear_cross_entropy: the same kernel over rows of logits.
 namespace trireme::ops {

@@ -42,11 +42,6 @@ ir::OpDef kl_divergence_def() {
   return checked(def);
 }
 
-ir::Value kl_divergence(ir::Value student_logits, ir::Value teacher_logits, double scale, double temperature) {
-  return ir::apply1("kl_divergence", {student_logits, teacher_logits},
-                    {{"scale", scale}, {"temperature", temperature}});
-}
-
 ir::OpDef kl_divergence_grad_def() {
   ir::OpDef def;
   def.name = "kl_divergence_grad";

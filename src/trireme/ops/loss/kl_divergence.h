@@ -9,7 +9,6 @@ namespace trireme::ops {
 // q = softmax(student / temperature). The teacher has no gradient. Attributes: scale = 1.0, temperature = 1.0; the
 // factor temperature² of distillation belongs into scale.
 ir::OpDef kl_divergence_def();
-ir::Value kl_divergence(ir::Value student_logits, ir::Value teacher_logits, double scale, double temperature = 1);
 
 // kl_divergence_grad(student_logits, teacher_logits, dloss f32 []) → dloss · scale / temperature · (q − p). In place on
 // either.

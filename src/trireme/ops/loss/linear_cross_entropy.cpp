@@ -51,8 +51,4 @@ ir::OpDef linear_cross_entropy_def() {
   return checked(def);
 }
 
-ir::Value linear_cross_entropy(ir::Value x, ir::Value weight, ir::Value targets, double scale) {
-  return ir::apply1("linear_cross_entropy", {x, weight, targets}, {{"scale", scale}});
-}
-
 }  // namespace trireme::ops

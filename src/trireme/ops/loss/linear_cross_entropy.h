@@ -16,7 +16,6 @@ namespace trireme::ops {
 //   outputs     loss f32 [] = scale · Σ (log Σ exp(logits) − logits[target]), and with gradients
 //               dx of x's type and dweight, both for dloss as the gradient of the loss
 ir::OpDef linear_cross_entropy_def();
-ir::Value linear_cross_entropy(ir::Value x, ir::Value weight, ir::Value targets, double scale);
 
 std::shared_ptr<device::Kernel> prepare_linear_cross_entropy_cpu(const ir::KernelSpec& spec);
 std::size_t linear_cross_entropy_workspace_cpu(const ir::KernelSpec& spec);

@@ -83,12 +83,4 @@ ir::OpDef squared_error_grad_def() {
   return checked(def);
 }
 
-ir::Value mean_absolute_error(ir::Value pred, ir::Value target, double scale) {
-  return ir::apply1("mean_absolute_error", {pred, target}, {{"scale", scale}});
-}
-
-ir::Value squared_error(ir::Value pred, ir::Value target, double scale) {
-  return ir::apply1("squared_error", {pred, target}, {{"scale", scale}});
-}
-
 }  // namespace trireme::ops

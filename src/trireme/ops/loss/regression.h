@@ -16,9 +16,6 @@ ir::OpDef mean_absolute_error_grad_def();
 ir::OpDef squared_error_def();
 ir::OpDef squared_error_grad_def();
 
-ir::Value mean_absolute_error(ir::Value pred, ir::Value target, double scale);
-ir::Value squared_error(ir::Value pred, ir::Value target, double scale);
-
 std::shared_ptr<device::Kernel> prepare_mean_absolute_error_cpu(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_mean_absolute_error_grad_cpu(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_squared_error_cpu(const ir::KernelSpec& spec);

@@ -1,6 +1,6 @@
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/cuda/sum.h"
+#include "trireme/ops/loss/cuda_kernels.h"
 
 // mean_absolute_error, squared_error and their gradients.
 namespace trireme::ops {

@@ -1,7 +1,7 @@
 #include "trireme/device/cuda/gemm.h"
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/cuda/sum.h"
+#include "trireme/ops/loss/cuda_kernels.h"
 
 // linear_lse and linear_cross_entropy_given: the halves of a loss whose weight is sharded over ranks by rows.
 namespace trireme::ops {

@@ -194,12 +194,4 @@ ir::OpDef matmul_def() {
   return checked(def);
 }
 
-ir::Value matmul(ir::Value a, ir::Value b, ir::Attributes attributes) {
-  return ir::apply1("matmul", {a, b, {}, {}}, std::move(attributes));
-}
-
-ir::Value linear(ir::Value x, ir::Value weight, ir::Value bias) {
-  return ir::apply1("matmul", {x, weight, bias, {}}, {{"trans_b", true}});
-}
-
 }  // namespace trireme::ops

@@ -30,8 +30,4 @@ namespace trireme::ops {
 // a and b have one dtype, sums are f32. bias has the shape of b's free dimensions and any compute dtype.
 ir::OpDef matmul_def();
 
-ir::Value matmul(ir::Value a, ir::Value b, ir::Attributes attributes = {});
-// x[…,k] · weight[n,k]ᵀ + bias[n]
-ir::Value linear(ir::Value x, ir::Value weight, ir::Value bias = {});
-
 }  // namespace trireme::ops

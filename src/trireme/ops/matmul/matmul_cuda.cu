@@ -1,7 +1,7 @@
 #include "trireme/device/cuda/gemm.h"
 #include "trireme/ops/cuda/activation.h"
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/matmul/cuda_kernels.h"
 #include "trireme/ops/matmul/problem.h"
 
 namespace trireme::ops {

@@ -148,11 +148,4 @@ ir::OpDef batch_norm_grad_def() {
   return checked(std::move(def));
 }
 
-BatchNorm batch_norm(ir::Value x, ir::Value weight, ir::Value bias, ir::Value running_mean, ir::Value running_var,
-                     bool training, double momentum, double eps) {
-  const auto outputs = ir::apply("batch_norm", {x, weight, bias, running_mean, running_var},
-                                 {{"training", training}, {"momentum", momentum}, {"eps", eps}});
-  return {outputs[0], outputs[3], outputs[4]};
-}
-
 }  // namespace trireme::ops

@@ -23,12 +23,4 @@ ir::OpDef batch_norm_def();
 // In place: dx on x or dy, total on dy or more.
 ir::OpDef batch_norm_grad_def();
 
-struct BatchNorm {
-  ir::Value y;
-  ir::Value running_mean;  // to be written back to the state they came from
-  ir::Value running_var;
-};
-BatchNorm batch_norm(ir::Value x, ir::Value weight, ir::Value bias, ir::Value running_mean, ir::Value running_var,
-                     bool training, double momentum = 0.1, double eps = 1e-5);
-
 }  // namespace trireme::ops

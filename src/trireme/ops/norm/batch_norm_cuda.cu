@@ -1,5 +1,5 @@
-#include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/norm/batch_norm_kernels.cuh"
+#include "trireme/ops/norm/cuda_kernels.h"
 
 namespace trireme::ops {
 namespace {

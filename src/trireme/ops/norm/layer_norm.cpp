@@ -86,13 +86,4 @@ ir::OpDef layer_norm_grad_def() {
   return checked(std::move(def));
 }
 
-ir::Value layer_norm(ir::Value x, ir::Value weight, ir::Value bias, double eps) {
-  return ir::apply1("layer_norm", {x, weight, bias}, {{"eps", eps}});
-}
-
-NormWithSum layer_norm_residual(ir::Value x, ir::Value residual, ir::Value weight, ir::Value bias, double eps) {
-  const auto outputs = ir::apply("layer_norm", {x, weight, bias, residual}, {{"eps", eps}});
-  return {outputs[0], outputs[3]};
-}
-
 }  // namespace trireme::ops

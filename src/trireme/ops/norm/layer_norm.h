@@ -1,7 +1,4 @@
 #pragma once
-#include <vector>
-
-#include "trireme/ir/builder.h"
 #include "trireme/ir/op_def.h"
 
 namespace trireme::ops {
@@ -17,15 +14,5 @@ ir::OpDef layer_norm_def();
 // layer_norm_grad(s, weight, mean, rstd, dy, dsum?) has_bias=true → dx, dweight f32 [, dbias f32]
 // dx is the gradient of s, plus dsum (what reaches s by other ways) when given. In place on s, dy or dsum.
 ir::OpDef layer_norm_grad_def();
-
-// y alone; use layer_norm_residual for y and sum.
-ir::Value layer_norm(ir::Value x, ir::Value weight, ir::Value bias = {}, double eps = 1e-5);
-
-struct NormWithSum {
-  ir::Value y;
-  ir::Value sum;
-};
-NormWithSum layer_norm_residual(ir::Value x, ir::Value residual, ir::Value weight, ir::Value bias = {},
-                                double eps = 1e-5);
 
 }  // namespace trireme::ops

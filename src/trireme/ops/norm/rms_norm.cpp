@@ -73,13 +73,4 @@ ir::OpDef rms_norm_grad_def() {
   return checked(std::move(def));
 }
 
-ir::Value rms_norm(ir::Value x, ir::Value weight, double eps) {
-  return ir::apply1("rms_norm", {x, weight}, {{"eps", eps}});
-}
-
-NormWithSum rms_norm_residual(ir::Value x, ir::Value residual, ir::Value weight, double eps) {
-  const auto outputs = ir::apply("rms_norm", {x, weight, residual}, {{"eps", eps}});
-  return {outputs[0], outputs[2]};
-}
-
 }  // namespace trireme::ops

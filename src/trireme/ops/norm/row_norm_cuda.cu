@@ -1,5 +1,5 @@
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/norm/cuda_kernels.h"
 
 // layer_norm and rms_norm. A warp takes a row, or a block where rows are long; it is read from memory once and stays in
 // registers, unless it is too long for them.

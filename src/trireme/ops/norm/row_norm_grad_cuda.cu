@@ -1,6 +1,6 @@
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/cuda/packed.h"
+#include "trireme/ops/norm/cuda_kernels.h"
 
 // The gradients of layer_norm and rms_norm. One or a few warps take a row at a time, and a thread the same columns of
 // every row: it keeps the sums of the weights' gradients in registers, and has its part of the next row fetched to

@@ -12,14 +12,4 @@ ir::OpDef adamw_def() {
   return def;
 }
 
-std::vector<ir::Value> adamw(ir::Value param, ir::Value grad, ir::Value m, ir::Value v, ir::Value lr, ir::Value step,
-                             ir::Value clip, ir::Value finite, const AdamW& options) {
-  return ir::apply("adamw", {param, grad, m, v, lr, step, clip, finite},
-                   {{"beta1", options.beta1},
-                    {"beta2", options.beta2},
-                    {"eps", options.eps},
-                    {"weight_decay", options.weight_decay},
-                    {"low", options.low}});
-}
-
 }  // namespace trireme::ops

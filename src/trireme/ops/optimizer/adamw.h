@@ -1,7 +1,4 @@
 #pragma once
-#include <vector>
-
-#include "trireme/ir/builder.h"
 #include "trireme/ir/op_def.h"
 
 namespace trireme::ops {
@@ -16,15 +13,5 @@ namespace trireme::ops {
 // written). keep multiplies what becomes of param, m and v, also after a step that is not finite. In place on param, m
 // and v, and with the low copy on grad; one pass over memory.
 ir::OpDef adamw_def();
-
-struct AdamW {
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
-  std::string low = "none";
-};
-std::vector<ir::Value> adamw(ir::Value param, ir::Value grad, ir::Value m, ir::Value v, ir::Value lr, ir::Value step,
-                             ir::Value clip, ir::Value finite, const AdamW& options);
 
 }  // namespace trireme::ops

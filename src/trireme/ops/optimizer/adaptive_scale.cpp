@@ -33,10 +33,4 @@ ir::OpDef adaptive_scale_def() {
   return checked(std::move(def));
 }
 
-std::vector<ir::Value> adaptive_scale(ir::Value scale, ir::Value good, ir::Value bad, ir::Value finite,
-                                      const AdaptiveScale& options) {
-  return ir::apply("adaptive_scale", {scale, good, bad, finite},
-                   {{"window", options.window}, {"low", options.low}, {"high", options.high}});
-}
-
 }  // namespace trireme::ops

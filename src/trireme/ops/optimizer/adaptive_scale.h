@@ -19,7 +19,5 @@ struct AdaptiveScale {
   double low = 1;
   double high = 0x1p32;
 };
-std::vector<ir::Value> adaptive_scale(ir::Value scale, ir::Value good, ir::Value bad, ir::Value finite,
-                                      const AdaptiveScale& options);
 
 }  // namespace trireme::ops

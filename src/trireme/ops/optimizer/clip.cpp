@@ -50,8 +50,6 @@ ir::OpDef sum_squares_part_def() {
   return checked(std::move(def));
 }
 
-ir::Value sum_squares(ir::Value x) { return ir::apply1("sum_squares", {x}); }
-
 ir::OpDef clip_scale_def() {
   ir::OpDef def;
   def.name = "clip_scale";
@@ -77,10 +75,6 @@ ir::OpDef clip_scale_def() {
   def.with_precision(ir::Precision::keep);
   on_cpu(def, prepare_clip_scale_cpu);
   return checked(std::move(def));
-}
-
-std::vector<ir::Value> clip_scale(ir::Value total, ir::Value loss, double max_norm, ir::Value unit) {
-  return ir::apply("clip_scale", {total, loss, unit}, {{"max_norm", max_norm}});
 }
 
 }  // namespace trireme::ops

@@ -9,7 +9,6 @@ namespace trireme::ops {
 
 // sum_squares(x) → f32 [], the sum of x², accumulated in f64 over chunks that depend on the size alone.
 ir::OpDef sum_squares_def();
-ir::Value sum_squares(ir::Value x);
 
 // sum_squares_part(x, before? f64[]) last=false → f64 [], the sum of x² and of what came `before`; f32 [] for the last
 // piece. Over pieces of kSumChunk elements, or a multiple, it gives the bits that sum_squares gives for the whole.
@@ -21,6 +20,5 @@ inline constexpr std::int64_t kSumChunk = 16384;
 // norm = √total / unit; factor = min(1, max_norm / (norm + 1e-6)) / unit, or 1 / unit when max_norm is 0; finite is 1
 // when both total and loss are finite, else 0 (and then factor is 0).
 ir::OpDef clip_scale_def();
-std::vector<ir::Value> clip_scale(ir::Value total, ir::Value loss, double max_norm, ir::Value unit = {});
 
 }  // namespace trireme::ops

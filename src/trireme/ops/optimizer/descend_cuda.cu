@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/optimizer/cuda_kernels.h"
 
 namespace trireme::ops {
 namespace {

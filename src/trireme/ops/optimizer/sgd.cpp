@@ -12,10 +12,4 @@ ir::OpDef sgd_def() {
   return def;
 }
 
-std::vector<ir::Value> sgd(ir::Value param, ir::Value grad, ir::Value momentum, ir::Value lr, ir::Value clip,
-                           ir::Value finite, double mu, double weight_decay, const std::string& low) {
-  return ir::apply("sgd", {param, grad, momentum, lr, clip, finite},
-                   {{"momentum", mu}, {"weight_decay", weight_decay}, {"low", low}});
-}
-
 }  // namespace trireme::ops

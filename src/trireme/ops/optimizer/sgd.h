@@ -15,7 +15,5 @@ namespace trireme::ops {
 // written). keep multiplies what becomes of param and momentum, also after a step that is not finite. In place on param
 // and momentum; one pass over memory.
 ir::OpDef sgd_def();
-std::vector<ir::Value> sgd(ir::Value param, ir::Value grad, ir::Value momentum, ir::Value lr, ir::Value clip,
-                           ir::Value finite, double mu, double weight_decay, const std::string& low = "none");
 
 }  // namespace trireme::ops

@@ -1,4 +1,4 @@
-#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/optimizer/cuda_kernels.h"
 #include "trireme/ops/optimizer/update_cuda.cuh"
 
 namespace trireme::ops {

@@ -1,8 +1,8 @@
 #include "trireme/device/cuda/block_table.cuh"
 #include "trireme/device/group_kernel.h"
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
 #include "trireme/ops/optimizer/clip.h"
+#include "trireme/ops/optimizer/cuda_kernels.h"
 
 // sum_squares and sum_squares_part: those of many tensors by two launches.
 namespace trireme::ops {

@@ -1,5 +1,5 @@
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/optimizer/cuda_kernels.h"
 
 // What decides about updates: clipping, finiteness, loss scale.
 namespace trireme::ops {

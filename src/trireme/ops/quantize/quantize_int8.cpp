@@ -82,12 +82,4 @@ ir::OpDef dequantize_int8_def() {
   return checked(std::move(def));
 }
 
-std::vector<ir::Value> quantize_int8(ir::Value x, std::int64_t block) {
-  return ir::apply("quantize_int8", {x}, {{"block", block}});
-}
-
-ir::Value dequantize_int8(ir::Value q, ir::Value scale, DType to, std::int64_t block) {
-  return ir::apply1("dequantize_int8", {q, scale}, {{"block", block}, {"to", std::string(name_of(to))}});
-}
-
 }  // namespace trireme::ops

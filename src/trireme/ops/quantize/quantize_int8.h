@@ -20,8 +20,6 @@ ir::OpDef quantize_int8_def();
 ir::OpDef dequantize_int8_def();
 
 inline constexpr std::int64_t kInt8Block = 64;
-std::vector<ir::Value> quantize_int8(ir::Value x, std::int64_t block = kInt8Block);
-ir::Value dequantize_int8(ir::Value q, ir::Value scale, DType to, std::int64_t block = kInt8Block);
 
 // The type of the scales of a tensor.
 TensorType int8_scales(const TensorType& x, std::int64_t block);

@@ -1,5 +1,5 @@
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/quantize/cuda_kernels.h"
 
 // quantize_int8 and dequantize_int8: a warp takes a block of elements that share a scale.
 namespace trireme::ops {

@@ -55,8 +55,4 @@ ir::OpDef dropout_def() {
   return checked(std::move(def));
 }
 
-ir::Value dropout(ir::Value x, ir::Value rng, double p, std::uint64_t site) {
-  return ir::apply1("dropout", {x, rng}, {{"p", p}, {"site", static_cast<std::int64_t>(site)}});
-}
-
 }  // namespace trireme::ops

@@ -11,6 +11,5 @@ namespace trireme::ops {
 // the row, so the mask is the same however the batch is split or when it is drawn again. `site` tells two dropouts
 // apart (site_of their names). In place. The gradient is dropout itself with the same rng and attributes.
 ir::OpDef dropout_def();
-ir::Value dropout(ir::Value x, ir::Value rng, double p, std::uint64_t site);
 
 }  // namespace trireme::ops

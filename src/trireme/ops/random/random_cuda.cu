@@ -1,5 +1,5 @@
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/random/cuda_kernels.h"
 #include "trireme/ops/random/window.h"
 
 // dropout and random_init, with the numbers of core/rng.h.

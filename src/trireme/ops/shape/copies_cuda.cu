@@ -1,5 +1,5 @@
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/shape/cuda_kernels.h"
 
 // Ops that only move elements: transpose, slice, slice_grad, concat, sequence_slice.
 namespace trireme::ops {

@@ -1,7 +1,7 @@
 #include <cooperative_groups.h>
 
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/shape/cuda_kernels.h"
 #include "trireme/ops/shape/dim_groups.h"
 
 // reduce and broadcast.

@@ -78,8 +78,4 @@ ir::OpDef sequence_slice_def() {
   return checked(std::move(def));
 }
 
-ir::Value sequence_slice(ir::Value x, int dim, std::int64_t extent, ir::Value position) {
-  return ir::apply1("sequence_slice", {x, position}, {{"dim", std::int64_t{dim}}, {"extent", extent}});
-}
-
 }  // namespace trireme::ops

@@ -8,6 +8,5 @@ namespace trireme::ops {
 // last element is repeated, so that a sequence padded past the end can be read. The gradient is that without a
 // position.
 ir::OpDef sequence_slice_def();
-ir::Value sequence_slice(ir::Value x, int dim, std::int64_t extent, ir::Value position = {});
 
 }  // namespace trireme::ops

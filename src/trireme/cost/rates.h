@@ -8,13 +8,14 @@
 
 namespace trireme::ir {
 class Graph;
+struct Node;
 }  // namespace trireme::ir
 
-namespace trireme::passes {
+namespace trireme::cost {
 
 // Nominal speeds that plans are made with. Fixed numbers, so that a configuration gives the same plan everywhere; a
 // plan made with wrong ones is as right, only not as fast.
-struct CostRates {
+struct Rates {
   // Two cores of a current data-centre CPU: what their vector units and their memory do; and a local disk.
   double flops = 160e9;        // per second
   double memory = 20e9;        // bytes per second
@@ -33,14 +34,18 @@ struct CostRates {
 
   // A current data-centre GPU, its link to the host, and that host's memory: what whole steps in low precision get of
   // it, attention and the ends of kernels included (an H200's best matrix products do 800 TFLOP/s).
-  static CostRates of(device::Kind device) {
+  static Rates of(device::Kind device) {
     if (device == device::Kind::cpu) return {};
     return {.flops = 6e14, .memory = 4.1e12, .launch = 3e-6, .tier = 5e10, .tier_latency = 1e-5, .host = 1e11};
   }
 };
 
+// Seconds that a node takes by its op's own cost on a device of round numbers: decisions made with them are the same on
+// every machine and in every run. What they are good for are ratios.
+double nominal_seconds(const ir::Graph& graph, const ir::Node& node, const Rates& rates);
+
 // When each node of a graph starts, one after the other, as if nothing had to be waited for; and when the last one
 // ends.
-std::vector<double> start_times(const ir::Graph& graph, const CostRates& rates);
+std::vector<double> start_times(const ir::Graph& graph, const Rates& rates);
 
-}  // namespace trireme::passes
+}  // namespace trireme::cost

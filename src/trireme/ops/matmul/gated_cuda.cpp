@@ -1,10 +1,9 @@
-#include "trireme/ops/matmul/gated.h"
-
 #include <mutex>
 #include <vector>
 
-#include "trireme/ops/cuda/kernels.h"
-#include "trireme/ops/matmul/gated_cuda.h"
+#include "trireme/ops/elementwise/cuda_kernels.h"
+#include "trireme/ops/matmul/cuda_kernels.h"
+#include "trireme/ops/matmul/gated.h"
 #include "trireme/ops/matmul/gated_hopper.h"
 #include "trireme/ops/matmul/problem.h"
 

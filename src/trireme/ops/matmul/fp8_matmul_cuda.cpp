@@ -1,7 +1,7 @@
-#include "trireme/ops/matmul/fp8_matmul.h"
-
 #include "trireme/device/cuda/gemm.h"
-#include "trireme/ops/quantize/fp8_cuda.h"
+#include "trireme/ops/define.h"
+#include "trireme/ops/matmul/cuda_kernels.h"
+#include "trireme/ops/matmul/fp8_matmul.h"
 
 namespace trireme::ops {
 namespace {

@@ -3,7 +3,7 @@
 #include "trireme/device/cuda/flash.h"
 #include "trireme/ops/attention/attention_grad_hopper.h"
 #include "trireme/ops/attention/attention_shape.h"
-#include "trireme/ops/cuda/kernels.h"
+#include "trireme/ops/attention/cuda_kernels.h"
 #include "trireme/ops/define.h"
 
 // Attention by cuDNN where it can, else by kernels for any sizes; its gradient by that for Hopper where it fits.

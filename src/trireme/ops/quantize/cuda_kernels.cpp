@@ -1,0 +1,14 @@
+#include "trireme/ops/quantize/cuda_kernels.h"
+
+#include "trireme/ops/cuda/kernels.h"
+
+namespace trireme::ops {
+
+void add_quantize_cuda(ir::Registry& registry) {
+  on_cuda(registry, "quantize_int8", prepare_quantize_int8_cuda);
+  on_cuda(registry, "fp8_scale", prepare_fp8_scale_cuda, fp8_scale_workspace_cuda);
+  on_cuda(registry, "quantize_fp8", prepare_quantize_fp8_cuda);
+  on_cuda(registry, "dequantize_int8", prepare_dequantize_int8_cuda);
+}
+
+}  // namespace trireme::ops
