@@ -52,8 +52,8 @@ double Estimator::state_bytes(const StateBytes& s, const Candidate& c) const {
 }
 
 double Estimator::kept(const Candidate& c, double saved) {
-  // Those whose copies are not hidden stay: about half, as policies go.
-  constexpr double kStay = 0.5;
+  // What is read again at once stays.
+  constexpr double kStay = 0.1;
   return c.offload.activations ? kStay * saved : saved;
 }
 
@@ -162,7 +162,10 @@ Estimate Estimator::of(const Candidate& c, const Profile& profile) {
     estimate.least_bytes = std::max(estimate.least_bytes, states + (c.offload.activations ? 0 : waits));
     estimate.bytes = std::max(estimate.bytes, states + waits + transient + whole_layers);
     double seconds = whole(own) * crowd;
-    if (c.offload.activations) seconds = std::max(seconds, 2 * moved(own.saved - kept(c, own.saved)));
+    if (c.offload.activations) {
+      const double copies = moved(own.saved - kept(c, own.saved));
+      seconds = std::max(own.forward * crowd, copies) + std::max((own.backward + own.weight_gradient) * crowd, copies);
+    }
     // Gradients and weights between replicas: what backward does not hide.
     const double backward = (own.backward + own.weight_gradient) * crowd;
     const double low = own.state.weights;

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "trireme/core/rng.h"
 
@@ -16,7 +17,7 @@ namespace {
 constexpr std::size_t kAtOnce = 2;
 
 // As many plans are simulated as have so many nodes together, but not more than so many.
-constexpr std::size_t kWork = 120'000;
+constexpr std::size_t kWork = 60'000;
 constexpr std::size_t kMostFinalists = 40;
 
 // A candidate that promises so much less than the best is not worth compiling: by so much an estimate is off that was
@@ -141,16 +142,24 @@ class Search {
     result_.smallest_bytes = estimate.least_bytes;
   }
 
+  // What is compared to know it: one row, nothing else.
+  static LayerKey preset_of(const LayerKey& key) {
+    LayerKey preset;
+    preset.tp = key.tp;
+    preset.precision = key.precision;
+    return preset;
+  }
+  static LayerKey chosen_of(const LayerKey& key) {
+    LayerKey chosen = preset_of(key);
+    chosen.sharding = key.sharding;
+    return chosen;
+  }
+
   // Whether shardings of their own are quicker than the preset, for so many ranks: often they come to the same.
   bool worthwhile(const LayerKey& key) {
     if (key.sharding == 0) return true;
-    LayerKey usual;
-    usual.tp = key.tp;
-    usual.precision = key.precision;
-    LayerKey own = usual;
-    own.sharding = key.sharding;
-    const Profile* chosen = profile(own);
-    const Profile* preset = profile(usual);
+    const Profile* chosen = profile(chosen_of(key));
+    const Profile* preset = profile(preset_of(key));
     if (chosen == nullptr || preset == nullptr) return chosen != nullptr;
     const LayerCost a = chosen->total(), b = preset->total();
     return a.forward + a.backward + a.weight_gradient < 0.999 * (b.forward + b.backward + b.weight_gradient);
@@ -164,7 +173,11 @@ class Search {
       other.offload = offload;
       return estimator_.of(other, own).bytes <= problem_.limit;
     };
-    if (fits({})) return true;
+    Candidate plain = candidate;
+    plain.offload = {};
+    // The same plan with other things offloaded follows at once.
+    if (!plain_ || plain_->first != plain) plain_.emplace(plain, fits({}));
+    if (plain_->second) return true;
     return candidate.offload.optimizer && candidate.offload.activations &&
            (fits({.optimizer = true}) || fits({.activations = true}));
   }
@@ -172,10 +185,6 @@ class Search {
   // Nothing: it cannot be, or not fit.
   std::optional<Ranked> estimated(Candidate candidate) {
     if (!worthwhile(candidate.layer)) return std::nullopt;
-    if (is_hopeless(candidate)) {
-      ++result_.too_large;
-      return std::nullopt;
-    }
     const Profile* own = profile(candidate.layer);
     if (own == nullptr || candidate.parts() > std::ssize(own->layers)) return std::nullopt;
     if (is_needless(candidate, *own)) return std::nullopt;
@@ -198,6 +207,10 @@ class Search {
       return keys;
     };
     std::set<LayerKey> rows, wanted;
+    for (const Candidate& c : all)
+      if (c.layer.sharding > 0)
+        for (const LayerKey& key : {preset_of(c.layer), chosen_of(c.layer)}) wanted.insert(key);
+    learn(missing(std::exchange(wanted, {})));
     for (const Candidate& c : all) {
       if (!worthwhile(c.layer)) continue;
       LayerKey row = c.layer;
@@ -205,13 +218,21 @@ class Search {
       rows.insert(row);
     }
     learn(missing(rows));
-    for (const Candidate& c : all)
-      if (!stopped() && worthwhile(c.layer) && !is_hopeless(c))
+    std::vector<bool> hopeless(all.size(), false);
+    for (std::size_t i = 0; i < all.size() && !stopped(); ++i) {
+      const Candidate& c = all[i];
+      if (!worthwhile(c.layer)) continue;
+      hopeless[i] = is_hopeless(c);
+      if (!hopeless[i])
         for (const LayerKey& key : sources(c.layer)) wanted.insert(key);
+    }
     learn(missing(wanted));
     if (stopped()) return;
-    for (const Candidate& c : all)
-      if (std::optional<Ranked> ranked = estimated(c)) ranked_.push_back(std::move(*ranked));
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (hopeless[i])
+        ++result_.too_large;
+      else if (std::optional<Ranked> ranked = estimated(all[i]))
+        ranked_.push_back(std::move(*ranked));
   }
 
   // A Markov chain by Metropolis' rule over the logarithm of the estimates, cooling: a move goes to a candidate that
@@ -225,7 +246,7 @@ class Search {
     std::map<std::size_t, std::optional<double>> known;
     const auto cost = [&](std::size_t i) {
       const auto [at, fresh] = known.try_emplace(i);
-      if (fresh)
+      if (fresh && worthwhile(all[i].layer) && !is_hopeless(all[i]))
         if (std::optional<Ranked> ranked = estimated(all[i])) {
           at->second = std::log(ranked->estimate.seconds);
           ranked_.push_back(std::move(*ranked));
@@ -313,8 +334,19 @@ class Search {
   // Its estimate, corrected by the best that was simulated of its kind.
   double promise(const Ranked& r) const {
     if (options_.objective == Objective::memory) return value(r);
-    const auto found = off_.find(kind_of(r.candidate));
-    return value(r) * (found == off_.end() ? 1 : found->second);
+    if (const auto found = off_.find(kind_of(r.candidate)); found != off_.end()) return value(r) * found->second;
+    const auto similar = off_likewise_.find(family_of(r.candidate));
+    return value(r) * (similar == off_likewise_.end() ? 1 : similar->second);
+  }
+  // Kinds whose estimates are off for the same reasons.
+  using Family = std::tuple<bool, bool, bool, bool>;
+  static Family family_of(const Candidate& c) {
+    return {c.pp > 1, c.zero > 1, c.offload.optimizer, c.offload.activations};
+  }
+  template <class Map, class Key>
+  static void keep_least(Map& map, const Key& key, double value) {
+    const auto [at, fresh] = map.try_emplace(key, value);
+    if (!fresh) at->second = std::min(at->second, value);
   }
 
   // Compiles and simulates several at once. Gives how many of them will do.
@@ -329,11 +361,10 @@ class Search {
       s.estimated = all[i].estimate.seconds;
       if (s.refused.empty()) {
         const double ratio = static_cast<double>(s.bytes) / all[i].estimate.bytes;
-        const auto [at, fresh] = ratios_.try_emplace(kind_of(s.candidate), ratio);
-        if (!fresh) at->second = std::min(at->second, ratio);
+        keep_least(ratios_, kind_of(s.candidate), ratio);
         usual_ratio_ = std::min(usual_ratio_, ratio);
-        const auto [off, first] = off_.try_emplace(kind_of(s.candidate), s.seconds / s.estimated);
-        if (!first) off->second = std::min(off->second, s.seconds / s.estimated);
+        keep_least(off_, kind_of(s.candidate), s.seconds / s.estimated);
+        keep_least(off_likewise_, family_of(s.candidate), s.seconds / s.estimated);
       }
       feasible += s.feasible() ? 1 : 0;
       spent_ += s.work;
@@ -474,11 +505,13 @@ class Search {
   std::map<LayerKey, std::optional<Profile>> profiles_;
   std::vector<Ranked> ranked_;
   std::vector<Scored> scored_;
+  std::optional<std::pair<Candidate, bool>> plain_;  // the last that was looked at, and whether it fits
   // Bytes of the memory plan over those estimated, the least that was seen: by kind of plan, and of all.
   std::map<Kind, double> ratios_;
   double usual_ratio_ = 1;
   std::map<Kind, double> off_;  // seconds simulated over those estimated, likewise
-  std::size_t spent_ = 0;       // work of all that was scored
+  std::map<Family, double> off_likewise_;
+  std::size_t spent_ = 0;  // work of all that was scored
   SearchResult result_;
 };
 

@@ -243,9 +243,10 @@ Config PlanSearch::layer_config(const LayerKey& key) const {
 }
 
 const std::vector<passes::Annotation>& PlanSearch::shardings(int tp) const {
-  const std::lock_guard lock(mutex_);
-  const auto [at, fresh] = shardings_.try_emplace(tp);
-  if (fresh) {
+  std::unique_lock lock(mutex_);
+  Chosen& chosen = shardings_[tp];
+  lock.unlock();
+  std::call_once(chosen.once, [&] {
     LayerKey key;
     key.tp = tp;
     const Config config = layer_config(key);
@@ -256,13 +257,13 @@ const std::vector<passes::Annotation>& PlanSearch::shardings(int tp) const {
     planned.plan.sharding.clear();
     // Whole parameters on every rank would be data parallelism by another name.
     constexpr double kUneven = 1.2;
-    at->second =
-        planner::choose_shardings(
-            planned.graphs, planned.plan, request_.cluster,
-            {.axis = ir::kTensorAxis, .state_share = given.empty() ? kUneven / tp : 0, .annotations = std::move(given)})
+    const double share = given.empty() ? kUneven / tp : 0;
+    chosen.annotations =
+        planner::choose_shardings(planned.graphs, planned.plan, request_.cluster,
+                                  {.axis = ir::kTensorAxis, .state_share = share, .annotations = std::move(given)})
             .annotations;
-  }
-  return at->second;
+  });
+  return chosen.annotations;
 }
 
 std::optional<planner::Profile> PlanSearch::profile(const LayerKey& key) const {

@@ -73,10 +73,14 @@ class PlanSearch {
   const Registry& registry_;
   PlanRequest request_;
   planner::Problem problem_;
-  mutable std::mutex mutex_;                                          // of what follows
-  mutable std::string unprofiled_;                                    // why some layers have no costs
-  mutable std::map<int, std::vector<passes::Annotation>> shardings_;  // by ranks along tp
-  std::int64_t folded_ = 0;  // layers of a model that stands for this one; 0: none does
+  mutable std::mutex mutex_;        // of what follows
+  mutable std::string unprofiled_;  // why some layers have no costs
+  struct Chosen {
+    std::once_flag once;
+    std::vector<passes::Annotation> annotations;
+  };
+  mutable std::map<int, Chosen> shardings_;  // by ranks along tp
+  std::int64_t folded_ = 0;                  // layers of a model that stands for this one; 0: none does
 };
 
 // The devices of a node, or of a CPU its cores: how many ranks there are where nobody says.
