@@ -5,6 +5,7 @@
 
 #include "trireme/cli/bench.h"
 #include "trireme/cli/floors.h"
+#include "trireme/cli/report.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/device/cuda/cuda.h"
@@ -60,16 +61,17 @@ int bench_step(Context& context, const BenchArguments& a) {
   const std::uint64_t measured = on_cpu ? planner::resident_peak() - before : device::cuda::used_memory();
   if (a.json) {
     const auto fastest = [](const std::vector<double>& ms) { return *std::min_element(ms.begin(), ms.end()); };
-    const nlohmann::ordered_json o = {{"step_ms", step_ms},
-                                      {"fastest_ms", fastest(milliseconds)},
-                                      {"forward_ms", median(forward)},
-                                      {"fastest_forward_ms", fastest(forward)},
-                                      {unit + "_per_s", tokens / step_ms * 1e3},
-                                      {"flops_per_step", trainer.flops_per_step()},
-                                      {"peak_bytes", trainer.compiled().arena_bytes()},
-                                      {"measured_peak_bytes", measured},
-                                      {"resident_peak_bytes", planner::resident_peak()},
-                                      {"steps", a.steps}};
+    nlohmann::ordered_json o = {{"step_ms", step_ms},
+                                {"fastest_ms", fastest(milliseconds)},
+                                {"forward_ms", median(forward)},
+                                {"fastest_forward_ms", fastest(forward)},
+                                {unit + "_per_s", tokens / step_ms * 1e3},
+                                {"flops_per_step", trainer.flops_per_step()},
+                                {"peak_bytes", trainer.compiled().arena_bytes()},
+                                {"measured_peak_bytes", measured},
+                                {"resident_peak_bytes", planner::resident_peak()},
+                                {"steps", a.steps}};
+    if (!on_cpu) o["predicted_gpu_bytes"] = gpu_bound(trainer);
     fmt::print("{}\n", o.dump());
     return 0;
   }
@@ -82,9 +84,10 @@ int bench_step(Context& context, const BenchArguments& a) {
              *std::max_element(milliseconds.begin(), milliseconds.end()));
   fmt::print("speed   {} {}/s, {:.0f} GFLOP/s of {:.0f} that a large matmul reaches here ({:.0f}%)\n",
              format_rate(tokens / step_ms * 1e3), unit, flops / 1e9, peak / 1e9, 100 * flops / peak);
-  fmt::print("memory  {} B planned for each rank; {} B measured, {} ({})\n",
+  fmt::print("memory  {} B planned for each rank; {} B measured, {} ({}{})\n",
              format_count(trainer.compiled().arena_bytes()), format_count(measured),
-             on_cpu ? "by which the process has grown" : "of the GPU", planner::whole_use(trainer.compiled().device()));
+             on_cpu ? "by which the process has grown" : "of the GPU", planner::whole_use(trainer.compiled().device()),
+             on_cpu ? "" : fmt::format("; at most {} B predicted", format_count(gpu_bound(trainer))));
   if (a.by_op) fmt::print("\n{}", trace.by_kind(a.steps));
   if (a.by_op && trainer.compiled().device() != device::Kind::cpu)
     fmt::print("\n{}", floors(trainer.compiled().roles.front().program("step"), peak,
