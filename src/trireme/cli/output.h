@@ -23,6 +23,12 @@ int report(const Error& e);
 
 // The line "warning: …": for work that is done for the command and tells what it noticed.
 void warn(LogLevel level, const std::string& text);
+// Sends what was printed to standard output on its way. False: it does not take it.
+bool flush_output();
+
+// The code to exit with after a command that gave `code`: where standard output did not take all that was printed (a
+// full disk), a command that is done has failed all the same, and says so.
+int settle_output(int code);
 
 // Columns of the terminal that `to` is; 0: it is none.
 int terminal_width(std::FILE* to);

@@ -209,15 +209,13 @@ void CompressActivations::run(Module& module) const {
   if (options_.kind == CompressActivations::Kind::bf16)
     refuse(
         "memory.activations = \"bf16\" has nothing to make smaller: no activation is saved in f32 (train.precision "
-        "decides "
-        "that); \"int8\" may have, or leave it at \"full\"");
+        "decides that); the nearest is \"int8\", or \"full\"");
   if (options_.kind == CompressActivations::Kind::sharded)
     refuse(
         "memory.activations = \"sharded\" has nothing to share out: no activation that is saved is the same on all "
-        "ranks "
-        "along {}; leave it at \"full\"",
+        "ranks along {}; the nearest is \"full\"",
         options_.axis);
-  refuse("memory.activations = \"int8\" has nothing to make smaller: no activation is saved; leave it at \"full\"");
+  refuse("memory.activations = \"int8\" has nothing to make smaller: no activation is saved; the nearest is \"full\"");
 }
 
 }  // namespace trireme::passes

@@ -119,11 +119,12 @@ class StateCutter {
       low != kNone || options_.stage >= 3 ? cut(parameter) : make_room(parameter);
     }
     const ir::Graph& update = module_.graph("update");
+    for (const ir::Write& write : update.writes) written_[write.value].push_back(write.state);
     for (const Node& node : update.nodes)
-      if (updates(update, node) != kNone)
-        for (const ir::Write& write : update.writes)
-          if (makes(node, write.value) && module_.state(write.state).category == ir::Category::optimizer)
-            cut(write.state);
+      if (updates(node) != kNone)
+        for (const ValueId made : node.outputs)
+          for (const StateId state : states_written(made))
+            if (module_.state(state).category == ir::Category::optimizer) cut(state);
     // Others of the optimizer's, which the update reads or graphs like it set, are whole.
     for (std::size_t i = 0; i < module_.states.size(); ++i) {
       const auto other = static_cast<StateId>(i);
@@ -139,14 +140,17 @@ class StateCutter {
                        [&](const ir::Sharding::Partial& p) { return p.axis == options_.axis; });
   }
 
-  static bool makes(const Node& node, ValueId value) {
-    return std::find(node.outputs.begin(), node.outputs.end(), value) != node.outputs.end();
+  const std::vector<StateId>& states_written(ValueId value) const {
+    static const std::vector<StateId> none;
+    const auto found = written_.find(value);
+    return found == written_.end() ? none : found->second;
   }
 
   // The parameter that a node of the update makes anew.
-  StateId updates(const ir::Graph& update, const Node& node) const {
-    for (const ir::Write& write : update.writes)
-      if (parameters_.contains(write.state) && makes(node, write.value)) return write.state;
+  StateId updates(const Node& node) const {
+    for (const ValueId made : node.outputs)
+      for (const StateId state : states_written(made))
+        if (parameters_.contains(state)) return state;
     return kNone;
   }
 
@@ -183,7 +187,7 @@ class StateCutter {
         parts_of_sums_.insert(part);
         continue;
       }
-      if (updates(old, node) != kNone) {
+      if (updates(node) != kNone) {
         update(rebuild, node, std::move(inputs));
         continue;
       }
@@ -352,8 +356,9 @@ class StateCutter {
   int parts_;
   std::set<StateId> parameters_;
   std::set<StateId> gradients_;
-  std::set<ValueId> parts_of_sums_;       // of the update being rebuilt
-  std::map<ValueId, ValueId> scattered_;  // of the graph being rebuilt: a contribution and its part
+  std::map<ValueId, std::vector<StateId>> written_;  // of the update before it is rebuilt: states by what they become
+  std::set<ValueId> parts_of_sums_;                  // of the update being rebuilt
+  std::map<ValueId, ValueId> scattered_;             // of the graph being rebuilt: a contribution and its part
 };
 
 }  // namespace

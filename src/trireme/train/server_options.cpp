@@ -21,7 +21,7 @@ int extra_ranks(const Config& config) {
   return static_cast<int>(groups * config.parallel.servers);
 }
 
-std::string launched_mesh(const Config& config, int launched) {
+std::string launched_mesh(const Config& config, int launched, std::string* shortfall) {
   // What a built-in configuration shows is for as many ranks as it says.
   const auto& keys = config.over_builtin;
   const bool shown = config.builtin && std::find(keys.begin(), keys.end(), "parallel.mesh") == keys.end();
@@ -29,15 +29,21 @@ std::string launched_mesh(const Config& config, int launched) {
     Config other = config;
     other.parallel.mesh = "auto";
     other.builtin = false;
-    return launched_mesh(other, launched);
+    return launched_mesh(other, launched, shortfall);
   }
+  const auto lacks = [&](std::string why) {
+    if (shortfall == nullptr) refuse("{}", why);
+    *shortfall = std::move(why);
+  };
   const int servers = extra_ranks(config);
-  if (launched > 1 && launched <= servers)
-    refuse("parallel.servers = {} leaves no worker of the {} ranks that were launched", servers, launched);
-  const ir::Mesh mesh = mesh_of(config, launched > 1 ? launched - servers : 1);
-  if (launched > 1 && mesh.ranks() + servers != launched)
-    refuse("parallel.mesh = \"{}\" has {} rank{}{}, and {} were launched", config.parallel.mesh, mesh.ranks(),
-           mesh.ranks() == 1 ? "" : "s", servers == 0 ? "" : fmt::format(", with {} servers", servers), launched);
+  const bool none_left = launched > 1 && launched <= servers;
+  const ir::Mesh mesh = mesh_of(config, launched > 1 && !none_left ? launched - servers : 1);
+  if (none_left)
+    lacks(fmt::format("parallel.servers = {} leaves no worker of the {} ranks that were launched", servers, launched));
+  else if (launched > 1 && mesh.ranks() + servers != launched)
+    lacks(fmt::format("parallel.mesh = \"{}\" has {} rank{}{}, and {} were launched", config.parallel.mesh,
+                      mesh.ranks(), mesh.ranks() == 1 ? "" : "s",
+                      servers == 0 ? "" : fmt::format(", with {} servers", servers), launched));
   return mesh.axes.empty() ? "auto" : mesh.str();
 }
 

@@ -64,8 +64,12 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
     : config_(std::move(config)), registry_(registry), options_(std::move(options)) {
   const int launched = options_.world == nullptr ? 1 : options_.world->size();
   if (options_.world != nullptr) check_same_settings(config_, asked_for(options_), *options_.world);
-  config_.parallel.mesh = launched_mesh(config_, launched);
+  std::string not_launched;
+  config_.parallel.mesh = launched_mesh(config_, launched, options_.dry_run ? &not_launched : nullptr);
   check(config_, registry_.models);
+  // Before all that takes long.
+  if (options_.write) folder_ = broadcast(leads() ? choose_run_folder(config_, options_.mode).string() : std::string());
+  if (options_.write && leads()) check_writable(folder_, fmt::format("output.dir = \"{}\"", folder_.string()));
   const int ranks = mesh_of(config_).ranks() + extra_ranks(config_);
   for (const std::string& unused : keys_without_effect(config_, registry_.models, ranks, options_.world != nullptr))
     note(LogLevel::warning, unused);
@@ -81,14 +85,18 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   for (const std::string& warning : statistics_warnings(compiled_)) note(LogLevel::warning, warning);
   if (const std::string warning = offload_warning(config_, compiled_); !warning.empty())
     note(LogLevel::warning, warning);
+  if (config_.runtime.overlap_wgrad.value_or(false) && compiled_.device() == device::Kind::cpu)
+    note(LogLevel::warning,
+         "runtime.overlap_wgrad = true gains no time on a CPU, whose cores one launch keeps busy; it is for a GPU");
   const bool alone = options_.world == nullptr;
   outside_ = train::outside(config_, data_, compiled_, first_rank(), ranks_here(), threads_);
   shortfalls_ = train::shortfalls(config_, registry_, compiled_,
                                   {.threads = threads_,
                                    .alone = alone,
                                    .local_ranks = options_.local_ranks,
-                                   .rank = alone ? 0 : options_.world->rank(),
+                                   .rank = first_rank(),
                                    .outside = outside_bytes(outside_, options_.mode == RunMode::resume)});
+  if (!not_launched.empty()) shortfalls_.insert(shortfalls_.begin(), not_launched);
   if (!options_.dry_run && !shortfalls_.empty()) refuse("{}", shortfalls_.front());
   if (options_.world != nullptr) check_same_programs(compiled_, *options_.world);
   const auto takes_rows = [](const Role& role) { return !role.exchange; };
@@ -96,7 +104,6 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   for (const Role& role : compiled_.roles)
     if (takes_rows(role))  // as many ranks have each
       flops_per_step_ += program_flops(role.program("step")) * compiled_.mesh.ranks() / static_cast<double>(roles);
-  if (options_.write) folder_ = broadcast(leads() ? choose_run_folder(config_, options_.mode).string() : std::string());
   if (options_.write && options_.mode != RunMode::resume) open_weights();
 }
 
@@ -161,14 +168,21 @@ void Trainer::compile_plan() {
     note(LogLevel::info, fmt::format("the plan is made anew: {} is for another model", options_.plan->file));
   compiled_ = compile(planned_, config_, options);
   // Where memory is short, checkpoints give way: they are staged in what is left, and may then wait for the disk.
-  const Role& role = compiled_.roles.front();
   const bool on_host = compiled_.device() != device::Kind::cpu;  // staged in the host's memory, and not the device's
   std::size_t limit = on_host ? 0 : config_.memory.limit.count;
   if (limit == 0 && options_.write) limit = planner::total_memory();
-  const std::size_t staging = on_host ? role.host_staging : role.layout.staging_bytes;
-  const std::size_t rest = on_host ? role.tier_bytes[program::kHostTier] : role.arena_bytes - staging;
-  if (whole && limit > 0 && rest + staging > limit) {
-    planned_.plan.staging = rounded(limit > rest ? limit - rest : 0);
+  // One size for all roles, for which the fullest of them has room.
+  std::size_t room = std::numeric_limits<std::size_t>::max();
+  bool gives_way = false;
+  for (const Role& role : compiled_.roles) {
+    const std::size_t staging = on_host ? role.host_staging : role.layout.staging_bytes;
+    const std::size_t rest = on_host ? role.tier_bytes[program::kHostTier] : role.arena_bytes - staging;
+    if (staging == 0 || rest + staging <= limit) continue;
+    gives_way = true;
+    room = std::min(room, limit > rest ? limit - rest : 0);
+  }
+  if (whole && limit > 0 && gives_way) {
+    planned_.plan.staging = rounded(room);
     compiled_ = compile(planned_, config_, options);
   }
   if (!whole) return;
@@ -224,6 +238,7 @@ void Trainer::start() {
   if (options_.write && leads()) {
     write_run_files(folder_, config_, options_.mode, run_json());
     io::write_file_atomically((folder_ / "plan.toml").string(), plan_text(config_, planned_));
+    point_latest_to(folder_);
     if (!log_file_.is_open()) log_file_.open(folder_ / "log.txt", std::ios::app);
   }
   if (const device::AlgorithmsMeasured measured = device::algorithms_measured(); measured.choices > 0 && leads())
