@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
+#include <span>
 
 #include "trireme/cli/auto_plan.h"
 #include "trireme/cli/commands.h"
@@ -50,6 +52,25 @@ std::string says(train::Trainer& t, const std::string& prompt, std::int64_t toke
   } catch (const Error& e) {
     return fmt::format("… nothing: {}", e.message());  // what was trained is saved and stays what it is
   }
+}
+
+// What a model is asked to go on from: the way a C++ header goes or, trained on other text, the first words held out.
+std::string prompt_of(const train::Trainer& t) {
+  const std::string headers = "template<";
+  if (!speaks(t) || !(t.config().is_given("data.text") || t.config().is_given("data.tokens"))) return headers;
+  const data::Dataset& samples = t.data().eval ? *t.data().eval : *t.data().train;
+  data::Batch batch;
+  samples.resize(batch, 1);
+  samples.read(0, 0, batch);
+  constexpr std::size_t kTokens = 24, kLetters = 24;
+  const std::string text = t.data().tokenizer->decode(
+      std::span(batch.tokens).first(std::min(kTokens, batch.tokens.size())), data::Specials::none);
+  // Of the letters that a shell takes as they are, whole words.
+  const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == ' ' || c == ','; };
+  const auto begin = std::find_if(text.begin(), text.end(), [&](char c) { return plain(c) && c != ' ' && c != ','; });
+  std::string words(begin, std::find_if_not(begin, text.end(), plain));
+  if (words.size() > kLetters) words.resize(std::min(words.rfind(' ', kLetters), kLetters));
+  return words.empty() ? headers : words;
 }
 
 // What fits into this machine's memory with 16 bytes for each parameter: f32 weights, gradients and Adam's two states.
@@ -117,7 +138,7 @@ int train_once(Context& context, const TrainArguments& a, Request request, comm:
         trainer.folder().string(), trainer.first_step());
     return 0;
   }
-  const std::string prompt = "template<";
+  const std::string prompt = prompt_of(trainer);
   if (speaks(trainer) && trainer.first_step() == 0)
     say(stdout, "untrained says:  \"{}{}\"\n", prompt, one_line(says(trainer, prompt, 40), 60));
   flush_output();
