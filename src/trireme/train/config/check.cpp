@@ -118,19 +118,9 @@ void check_compression(const Config& config) {
   if (axis(config, ir::kDataAxis) == 1 && parallel.mesh != "auto")
     refuse("{} is for gradients that replicas sum, and parallel.mesh = \"{}\" has one replica; the nearest is \"{}\"",
            given, parallel.mesh, mesh_with_replicas(config, 2, [](std::string_view) { return false; }));
-  if (parallel.zero > 0)
-    refuse(
-        "{} does not go with parallel.zero = {}: each rank would need only its shard of the sum; set parallel.zero = "
-        "0, "
-        "or parallel.compress = \"none\"",
-        given, parallel.zero);
   if (parallel.server != Server::none)
     refuse("{} does not go with parallel.server = \"{}\", which has no sums over ranks; set parallel.server = \"none\"",
            given, parallel.server);
-  if (const OffloadSet& offload = config.memory.offload; offload.state())
-    refuse(
-        "{} does not go with memory.offload = \"{}\", whose update goes slice by slice; the nearest is \"activations\"",
-        given, offload);
 }
 
 void check_offload(const Config& config) {
@@ -162,12 +152,6 @@ void check_parallel(const Config& config) {
   for (const std::int64_t stage : parallel.stages) layers += stage;
   if (!parallel.stages.empty() && layers != config.model.layers)
     refuse("parallel.stages add up to {} layers, but model.layers = {}", layers, config.model.layers);
-  const bool in_parts = (parallel.zero == 1 || parallel.zero == 2) && axis(config, ir::kDataAxis) > 1;
-  if (in_parts && config.memory.offload.weights)
-    refuse(
-        "memory.offload = \"{}\" moves weights of which parallel.zero = {} updates a shard in place: offload "
-        "\"activations,optimizer\", or set parallel.zero to 0 or 3",
-        config.memory.offload, parallel.zero);
   if (parallel.timeout.count <= 0) refuse("parallel.timeout must be a time such as \"60s\", above zero");
   if (parallel.bucket.count == 0) refuse("parallel.bucket must be a size such as \"25MiB\", above zero");
 }
