@@ -50,8 +50,11 @@ class Assigner {
   void decide(Graph& graph) {
     const Chain chain = find_chain(graph);
     if (chain.segments.size() < index(options_.parts))
-      refuse("the model can be cut in {} parts at most, and the pipeline has {}", chain.segments.size(),
-             options_.parts);
+      refuse(
+          "parallel.mesh: the model can be cut in {} parts at most, and the pipeline has {} (of interleaved:V, pp × "
+          "V); the "
+          "nearest is as many as that",
+          chain.segments.size(), options_.parts);
     const std::vector<std::size_t> cuts = options_.layers.empty() ? by_cost(graph, chain) : by_layers(chain);
     std::int32_t part = 0;
     for (std::size_t s = 0; s < chain.segments.size(); ++s) {
@@ -87,7 +90,8 @@ class Assigner {
     std::int64_t given = 0;
     for (const std::int64_t layers : options_.layers) given += layers;
     if (options_.layers.size() != index(options_.parts))
-      refuse("parallel.stages lists {} numbers, and the pipeline has {} parts", options_.layers.size(), options_.parts);
+      refuse("parallel.stages lists {} numbers, and the pipeline has {} parts; the nearest is []",
+             options_.layers.size(), options_.parts);
     if (given != std::ssize(begins))
       refuse("parallel.stages add up to {} layers, and the model has {} that can be cut apart; the nearest is []",
              given, begins.size());
