@@ -118,14 +118,45 @@ TEST_F(Simulated, TheTraceHasEveryInstructionInTheFormatOfTheRuntime) {
   for (const char* key : {"name", "ts", "dur"}) EXPECT_TRUE(event.contains(key)) << key;
 }
 
-TEST_F(Simulated, ServersAreRefused) {
-  const compiler::Compiled compiled = compile({"parallel.mesh=dp=2", "parallel.server=sync"});
-  try {
-    simulate(compiled, h100());
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_NE(e.message().find("parallel.server"), std::string::npos);
+// A server's link carries what all its workers push and pull; two servers share that.
+TEST_F(Simulated, ServersTakeAndGiveWhatTheirWorkersPushAndPull) {
+  cluster::Cluster c = h100();
+  c.inside.latency = c.inside.start = c.step = 0;
+  c.inside.bandwidth = 1e9;  // nothing else matters
+  c.device.communication_slowdown = 1;
+  const auto step = [&](int workers, int servers, const std::string& mode) {
+    const compiler::Compiled compiled =
+        compile({fmt::format("parallel.mesh=dp={}", workers), "train.micro_batch=0", "parallel.server=" + mode,
+                 fmt::format("parallel.servers={}", servers)});
+    const Simulation s = simulate(compiled, c);
+    std::size_t served = 0;
+    for (std::size_t a = 0; a < s.cast.actors.size(); ++a) {
+      const compiler::Role& role = compiled.roles[s.cast.role[a]];
+      EXPECT_NEAR(s.by_actor[a].total(), s.step_seconds, 1e-9);
+      if (!role.exchange) continue;
+      ++served;
+      EXPECT_EQ(s.cast.workers[a], workers);
+      const auto bytes = static_cast<double>(role.exchange->pushed_bytes() + role.exchange->pulled_bytes());
+      EXPECT_GT(s.step_seconds, workers * bytes / 1e9) << mode;
+      // Pushes begin while the backward pass runs.
+      EXPECT_LT(s.step_seconds, workers * bytes / 1e9 + 0.1) << mode;
+    }
+    EXPECT_EQ(served, static_cast<std::size_t>(servers));
+    return s.step_seconds;
+  };
+  for (const char* mode : {"sync", "async"}) {
+    const double two = step(2, 1, mode);
+    EXPECT_NEAR(step(4, 1, mode) / two, 2, 0.2) << mode;
+    EXPECT_NEAR(step(4, 2, mode) / two, 1, 0.2) << mode;
   }
+}
+
+// Stages have servers of their own.
+TEST_F(Simulated, ServersOfStagesAreWalkedWithTheirs) {
+  const compiler::Compiled compiled = compile({"parallel.mesh=pp=2,dp=2", "parallel.server=sync"});
+  const Simulation s = simulate(compiled, h100());
+  EXPECT_EQ(s.cast.actors.size(), compiled.roles.size());
+  EXPECT_GT(s.step_seconds, simulate(compile({"parallel.mesh=pp=2,dp=2"}), h100()).step_seconds);
 }
 
 // Between two steps the pipeline stays full: no time is spent filling it.

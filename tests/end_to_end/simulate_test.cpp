@@ -1,7 +1,9 @@
 // `trireme simulate` and `trireme calibrate`, as a person uses them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "end_to_end/program.h"
 
@@ -51,6 +53,54 @@ TEST_F(Simulate, TextComparisonTraceAndCost) {
   EXPECT_GT(nlohmann::json::parse(read("step.json"))["traceEvents"].size(), 10U);
   const std::string both = done(on("a100", {"--compare=parallel.mesh=dp=2 parallel.zero=1"})).out;
   EXPECT_NE(both.find("B takes "), std::string::npos);
+}
+
+// The predicted trace of a step is the real one in other times: on every stream the same instructions in the same
+// order.
+TEST_F(Simulate, PredictedAndRealTracesAgreeInstructionByInstruction) {
+  write("cpu.toml",
+        "name = \"two\"\ntransport = \"threads\"\n[device]\nname = \"CPU\"\nkind = \"cpu\"\nmemory = \"8GiB\"\n"
+        "memory_bandwidth = \"20GB/s\"\nflops = { f32 = 80e9 }\n[node]\ndevices = 4\ncores = 2\n"
+        "[inside]\nbandwidth = \"5GB/s\"\nlatency = \"20us\"\n");
+  using Streams = std::map<int, std::vector<std::string>>;
+  const auto streams = [&](const std::string& file) {
+    std::map<int, std::vector<std::pair<double, std::string>>> timed;
+    for (const auto& event : nlohmann::json::parse(read(file))["traceEvents"])
+      if (event["ph"] == "X" && event["pid"] == 0)
+        timed[event["tid"]].emplace_back(event["ts"],
+                                         event["cat"].get<std::string>() + " " + event["name"].get<std::string>());
+    Streams all;
+    for (auto& [stream, events] : timed) {
+      std::stable_sort(events.begin(), events.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+      for (auto& [ts, name] : events) all[stream].push_back(std::move(name));
+    }
+    return all;
+  };
+  for (const std::vector<std::string>& plan : std::vector<std::vector<std::string>>{
+           {"--parallel.mesh=dp=2", "--parallel.zero=1"},
+           {"--parallel.mesh=pp=2", "--train.batch=8", "--train.micro_batch=2"},
+           {"--parallel.mesh=tp=2", "--memory.remat=full", "--train.batch=8", "--train.micro_batch=4"}}) {
+    std::vector<std::string> words = {
+        "train",           "tiny.toml",          "--output.dir=run", "--runtime.trace=real.json",
+        "--train.steps=3", "--runtime.threads=1"};
+    words.insert(words.end(), plan.begin(), plan.end());
+    std::filesystem::remove_all(folder() / "run");
+    done(words);
+    std::vector<std::string> more = {"--trace=predicted.json", "--runtime.threads=1"};
+    more.insert(more.end(), plan.begin(), plan.end());
+    done(on("cpu.toml", more));
+    const Streams real = streams("real.json");
+    const Streams predicted = streams("predicted.json");
+    ASSERT_FALSE(predicted.empty());
+    for (const auto& [stream, names] : predicted) {
+      ASSERT_TRUE(real.contains(stream)) << plan.front() << " stream " << stream;
+      const std::vector<std::string>& all = real.at(stream);
+      // Of the steps that were traced, one after the other.
+      EXPECT_GE(all.size(), 2 * names.size()) << plan.front();
+      const auto at = std::search(all.begin(), all.end(), names.begin(), names.end());
+      EXPECT_NE(at, all.end()) << plan.front() << " stream " << stream << ": " << names.size() << " instructions";
+    }
+  }
 }
 
 TEST_F(Simulate, WhatIsWrongIsRefusedWithTheNearest) {

@@ -1,17 +1,17 @@
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
+#include <map>
 
 #include "trireme/cli/bench.h"
+#include "trireme/cli/bench_chosen.h"
 #include "trireme/cli/calibration.h"
 #include "trireme/cli/measured_step.h"
 #include "trireme/cli/output.h"
+#include "trireme/cli/token_file.h"
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
 #include "trireme/simulator/simulate.h"
@@ -21,33 +21,13 @@ namespace trireme::cli {
 namespace {
 
 struct PlansArguments {
+  bool chosen = false;
+  int cases = 10;
+  int of = 30;
   int plans = 40;
   int steps = 7;
   std::int64_t seed = 1;
   bool json = false;
-};
-
-// Tokens to train on, for the time of a benchmark.
-class TokenFile {
- public:
-  TokenFile() : path_(std::filesystem::temp_directory_path() / fmt::format("trireme-plans-{}.bin", ::getpid())) {
-    std::ofstream out(path_, std::ios::binary);
-    SplitMix random(1);
-    for (int i = 0; i < 200'000; ++i) {
-      const auto token = static_cast<std::uint16_t>(random.unit() * 256);
-      out.write(reinterpret_cast<const char*>(&token), sizeof token);
-    }
-  }
-  ~TokenFile() {
-    std::error_code unknown;
-    std::filesystem::remove(path_, unknown);
-  }
-  TokenFile(const TokenFile&) = delete;
-  TokenFile& operator=(const TokenFile&) = delete;
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
 };
 
 // Settings of a random plan; the same for the same seed.
@@ -80,6 +60,7 @@ std::vector<std::string> random_plan(SplitMix& random, const std::string& tokens
 
 struct Compared {
   std::string plan;
+  std::string kind;  // what may be wrong in common: one rank, dp, tp, pp; threads or emulated links
   double measured = 0;
   double predicted = 0;
   double error() const { return predicted / measured - 1; }
@@ -126,6 +107,26 @@ Summary summary_of(const std::vector<Compared>& all) {
   return s;
 }
 
+std::string kind_of(const train::Config& config) {
+  const ir::Mesh mesh = train::mesh_of(config);
+  std::string kind;
+  for (const ir::Mesh::Axis& axis : mesh.axes)
+    if (axis.size > 1) kind += (kind.empty() ? "" : "×") + axis.name;
+  if (kind.empty()) return "one rank";
+  if (config.parallel.zero > 0) kind += " ZeRO";
+  return kind + (config.runtime.link.empty() ? ", threads" : ", emulated");
+}
+
+// By how much predictions are off in common, by kind of plan.
+std::string biases(const std::vector<Compared>& all) {
+  std::map<std::string, std::vector<double>> by_kind;
+  for (const Compared& c : all) by_kind[c.kind].push_back(c.error());
+  std::string out = fmt::format("\n{:<24}{:>7}{:>10}\n", "kind", "plans", "median");
+  for (const auto& [kind, errors] : by_kind)
+    out += fmt::format("{:<24}{:>7}{:>+9.1f}%\n", kind, errors.size(), 100 * median(errors));
+  return out;
+}
+
 int bench_plans(const Context& context, const PlansArguments& a) {
   const TokenFile tokens;
   SplitMix random(static_cast<std::uint64_t>(a.seed));
@@ -134,7 +135,7 @@ int bench_plans(const Context& context, const PlansArguments& a) {
   while (static_cast<int>(configs.size()) < a.plans) {
     const std::vector<std::string> settings = random_plan(random, tokens.path());
     configs.push_back(train::parse_config("", "plan", settings, context.registry->models));
-    results.push_back({plan_name(settings)});
+    results.push_back({plan_name(settings), kind_of(configs.back())});
   }
   WorkProgress progress;
   const cluster::Cluster cluster = calibrated(configs, *context.registry, device::Kind::cpu, progress);
@@ -153,6 +154,7 @@ int bench_plans(const Context& context, const PlansArguments& a) {
                                 {"ordered", s.ordered},     {"plans", nlohmann::ordered_json::array()}};
     for (const Compared& c : results)
       o["plans"].push_back({{"plan", c.plan},
+                            {"kind", c.kind},
                             {"measured_ms", 1e3 * c.measured},
                             {"predicted_ms", 1e3 * c.predicted},
                             {"error", c.error()}});
@@ -162,6 +164,7 @@ int bench_plans(const Context& context, const PlansArguments& a) {
   say(stdout, "{:>12}{:>12}{:>9}  plan\n", "measured", "predicted", "error");
   for (const Compared& c : results)
     say(stdout, "{:>9.2f} ms{:>9.2f} ms{:>+8.1f}%  {}\n", 1e3 * c.measured, 1e3 * c.predicted, 100 * c.error(), c.plan);
+  say(stdout, biases(results));
   say(stdout, "\nerror: {:.1f}% in the median, {:.1f}% at most; {:.0f}% of {} plans within 10%\n", 100 * s.median_error,
       100 * s.worst, 100 * s.within_10, results.size());
   if (s.pairs > 0)
@@ -184,9 +187,24 @@ void add_bench_plans(CLI::App& bench, Context& context) {
   command->add_option("--steps", arguments->steps, "Steps of each, of which the fastest counts, as of kernels")
       ->check(CLI::Range(1, 1000));
   command->add_option("--seed", arguments->seed, "Which plans");
+  command->add_flag(
+      "--chosen", arguments->chosen,
+      "Instead: models and numbers of ranks for each of which the planner's choice is measured among others");
+  command->add_option("--cases", arguments->cases, "--chosen: how many")->check(CLI::Range(1, 10));
+  command->add_option("--of", arguments->of, "--chosen: plans that are measured of each, the choice among them")
+      ->check(CLI::Range(2, 1000));
   command->add_flag("--json", arguments->json, "For scripts");
-  command->callback(
-      [&context, arguments] { context.run = [&context, arguments] { return bench_plans(context, *arguments); }; });
+  command->footer(
+      "\nExamples:\n"
+      "  trireme bench plans                               predicted and measured steps of 40 random plans\n"
+      "  trireme bench plans --chosen --cases 2 --of 10    how far the planner's choice is from the best measured\n");
+  command->callback([&context, arguments] {
+    context.run = [&context, arguments] {
+      return arguments->chosen ? bench_chosen(context, arguments->cases, arguments->of, arguments->steps,
+                                              static_cast<std::uint64_t>(arguments->seed), arguments->json)
+                               : bench_plans(context, *arguments);
+    };
+  });
 }
 
 }  // namespace trireme::cli

@@ -27,6 +27,7 @@ struct PlanArguments {
   std::string out;
   std::string objective = "time";
   std::string search = "levels";
+  std::vector<std::string> allow;
   int finalists = 5;
   std::uint64_t seed = 1;
   bool explain = false;
@@ -42,6 +43,11 @@ train::PlanRequest request_of(const Context& context, const PlanArguments& a) {
                              : a.objective == "memory" ? planner::Objective::memory
                                                        : planner::Objective::time;
   request.search.method = a.search == "mcmc" ? planner::Method::mcmc : planner::Method::levels;
+  const auto allows = [&](const char* what) {
+    return std::find(a.allow.begin(), a.allow.end(), what) != a.allow.end();
+  };
+  request.precision = allows("precision");
+  request.compress = allows("compress");
   request.search.finalists = a.finalists;
   request.search.seed = a.seed;
   request.log = log_to_stderr;
@@ -52,6 +58,7 @@ train::PlanRequest request_of(const Context& context, const PlanArguments& a) {
 double gain(const Context& context, train::Config config, train::PlanRequest request, double now) {
   request.search.finalists = 1;
   request.search.on_progress = {};
+  request.confirm = false;
   try {
     const train::PlanSearch other(std::move(config), *context.registry, request);
     const planner::SearchResult result = other.run();
@@ -89,20 +96,21 @@ int plan(const Context& context, const PlanArguments& a) {
   request.search.stop = [&] { return signals.take() == train::Request::stop; };
   const auto begin = std::chrono::steady_clock::now();
   const train::PlanSearch search(config, *context.registry, request);
-  Signals::between_steps();
+  Signals::between_steps("the best plan so far is kept", "the plans that were found are lost");
   PlanReport report;
-  report.result = search.run();
-  Signals::at_once("the search is over");
   report.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::optional<train::PlanSearch::Winner> winner;
+  report.result = search.run(&winner);
+  report.search_seconds += report.result.seconds;
+  Signals::at_once("the search is over");
   if (report.result.best.empty()) {
     progress.finish();
     say(stderr, "stopped before a plan was found\n");
     return signals.exit_code();
   }
   const planner::Scored& best = report.result.best.front();
-  progress.count("compiling the winner", 0, 1);
-  report.on = search.compiled(best.candidate);
-  report.simulation = simulator::simulate(report.on.compiled, report.on.cluster);
+  report.on = std::move(winner->on);
+  report.simulation = std::move(winner->simulation);
   report.objective = request.search.objective;
   report.candidate = best.candidate;
   report.limit = search.problem().limit;
@@ -156,7 +164,12 @@ void add_plan(CLI::App& app, Context& context) {
       ->check(CLI::IsMember({"time", "cost", "memory"}));
   command->add_option("--search", arguments->search, "levels, or mcmc: a Markov chain over the same space")
       ->check(CLI::IsMember({"levels", "mcmc"}));
-  command->add_option("--finalists", arguments->finalists, "Plans that are compiled and simulated in full")
+  command
+      ->add_option("--allow", arguments->allow,
+                   "Search also what changes the numbers that are trained: precision, compress (of gradients)")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"precision", "compress"}));
+  command->add_option("--finalists", arguments->finalists, "Plans that are compiled and simulated, at least")
       ->check(CLI::Range(1, 1000));
   command->add_option("--seed", arguments->seed, "Of the Markov chain");
   command->add_flag("--explain", arguments->explain,
@@ -170,6 +183,7 @@ void add_plan(CLI::App& app, Context& context) {
       "  trireme plan my.toml --cluster h100 --ranks 256 --explain\n"
       "  trireme plan my.toml --cluster h100 --parallel.zero=1 --memory.remat=none    these two stay\n"
       "  trireme plan my.toml --cluster my_cluster.toml --objective cost\n"
+      "  trireme plan my.toml --cluster h100 --ranks 8 --allow precision,compress\n"
       "  trireme train my.toml --plan plan.toml\n");
   command->callback(
       [&context, arguments] { context.run = [&context, arguments] { return plan(context, *arguments); }; });

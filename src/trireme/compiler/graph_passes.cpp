@@ -51,8 +51,7 @@ void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan, con
   if (fp16 || bf16) p.add<passes::LowPrecision>(passes::LowPrecision::Options{low, forward});
   // Before autodiff: a gradient belongs to the part of what it is the gradient of.
   if (plan.stages() > 1)
-    p.add<passes::Stage>(passes::Stage::Options{
-        .parts = plan.parts(), .layers = plan.stage_layers, .rates = cost::Rates::of(plan.device), .graphs = forward});
+    p.add<passes::Stage>(passes::Stage::Options{.parts = plan.parts(), .cuts = plan.stage_cuts, .graphs = forward});
   if (trains) {
     p.add<passes::Autodiff>(passes::Autodiff::Options{.f32_gradients = graphs.micro_batches > 1,
                                                       .seed = fp16 ? passes::LossScale::kState : ""});

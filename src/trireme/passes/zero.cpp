@@ -27,9 +27,9 @@ using ir::State;
 using ir::StateId;
 using ir::ValueId;
 
-class Cutter {
+class StateCutter {
  public:
-  Cutter(Module& module, const Zero::Options& options)
+  StateCutter(Module& module, const Zero::Options& options)
       : module_(module), options_(options), parts_(module.mesh.size_of(options.axis)) {}
 
   void run() {
@@ -140,14 +140,15 @@ class Cutter {
     std::set<StateId> looked_at;
     for (const ir::Graph& graph : module_.graphs) {
       if (!is_update(graph.name)) continue;
+      const Written written = written_by(graph);
       for (const Node& node : graph.nodes) {
-        const bool updates_parameter = updates(graph, node) != kNone;
-        for (const ir::Write& write : graph.writes)
-          if (updates_parameter && makes(node, write.value) &&
-              module_.state(write.state).category == ir::Category::optimizer)
-            made.insert(write.state);
-        if (!updates_parameter)
+        if (updates(written, node) == kNone) {
           for (const ValueId id : node.inputs) looked_at.insert(state_read(graph, id));
+          continue;
+        }
+        for (const ValueId id : node.outputs)
+          for (const StateId state : states_written(written, id))
+            if (module_.state(state).category == ir::Category::optimizer) made.insert(state);
       }
     }
     std::erase_if(made, [&](StateId state) { return looked_at.contains(state); });
@@ -160,14 +161,24 @@ class Cutter {
                        [&](const ir::Sharding::Partial& p) { return p.axis == options_.axis; });
   }
 
-  static bool makes(const Node& node, ValueId value) {
-    return std::find(node.outputs.begin(), node.outputs.end(), value) != node.outputs.end();
+  // Of a graph that updates: states by what they become.
+  using Written = std::map<ValueId, std::vector<StateId>>;
+  static Written written_by(const ir::Graph& graph) {
+    Written written;
+    for (const ir::Write& write : graph.writes) written[write.value].push_back(write.state);
+    return written;
+  }
+  static const std::vector<StateId>& states_written(const Written& written, ValueId value) {
+    static const std::vector<StateId> none;
+    const auto found = written.find(value);
+    return found == written.end() ? none : found->second;
   }
 
   // The parameter that a node of the update makes anew.
-  StateId updates(const ir::Graph& update, const Node& node) const {
-    for (const ir::Write& write : update.writes)
-      if (parameters_.contains(write.state) && makes(node, write.value)) return write.state;
+  StateId updates(const Written& written, const Node& node) const {
+    for (const ValueId made : node.outputs)
+      for (const StateId state : states_written(written, made))
+        if (parameters_.contains(state)) return state;
     return kNone;
   }
 
@@ -193,6 +204,7 @@ class Cutter {
     Rebuild rebuild(module_, graph);
     const ir::Graph& old = rebuild.old();
     std::set<ValueId> terms;  // fresh values of which each rank has one term of the sum
+    const Written written = written_by(old);
     parts_of_sums_.clear();
     for (const Node& node : old.nodes) {
       const bool over_axis = node.op->name == ops::kAllReduce && node.attributes.text("axis") == options_.axis;
@@ -205,7 +217,7 @@ class Cutter {
         parts_of_sums_.insert(part);
         continue;
       }
-      if (updates(old, node) != kNone) {
+      if (updates(written, node) != kNone) {
         update(rebuild, node, std::move(inputs));
         continue;
       }
@@ -400,7 +412,7 @@ class Cutter {
 }  // namespace
 
 void Zero::run(Module& module) const {
-  if (module.mesh.size_of(options_.axis) > 1) Cutter(module, options_).run();
+  if (module.mesh.size_of(options_.axis) > 1) StateCutter(module, options_).run();
 }
 
 }  // namespace trireme::passes

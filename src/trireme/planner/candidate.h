@@ -12,12 +12,26 @@ namespace trireme::planner {
 // What decides the time and the bytes of a layer on one rank, apart from how many replicas and stages there are.
 struct LayerKey {
   int tp = 1;
+  int h = 1, w = 1;  // ranks that share the heights and widths of images
   bool sequence = false;
   std::int64_t micro_batch = 1;  // rows of one replica
   RematPolicy::Kind remat = RematPolicy::Kind::none;
-  int sharding = 0;  // of Space::shardings
+  int sharding = 0;            // of Space::shardings
+  std::string precision = {};  // empty: the configuration's
+  // Ranks that work on one replica's rows of a layer.
+  int ranks() const { return tp * h * w; }
   friend auto operator<=>(const LayerKey&, const LayerKey&) = default;
 };
+
+// What is offloaded to another tier, of a configuration that offloads nothing itself.
+struct Offload {
+  bool optimizer = false;
+  bool activations = false;
+  bool any() const { return optimizer || activations; }
+  friend bool operator==(const Offload&, const Offload&) = default;
+};
+// "activations,optimizer", as memory.offload has it.
+std::string offload_text(const Offload& offload);
 
 // One point of the search: what the planner chooses. The rest of a plan is the configuration's.
 struct Candidate {
@@ -27,8 +41,10 @@ struct Candidate {
   int zero = 0;
   program::PipelineName pipeline = {};
   std::vector<std::int64_t> stages = {};  // layers of each part; empty: as the compiler balances them
+  Offload offload = {};
+  std::string compress = {};  // of gradients; empty: the configuration's
 
-  int ranks() const { return pp * dp * layer.tp; }
+  int ranks() const { return pp * dp * layer.ranks(); }
   int parts() const { return pp * (pp > 1 ? pipeline.chunks : 1); }
   friend bool operator==(const Candidate&, const Candidate&) = default;
 };
@@ -49,6 +65,7 @@ struct Space {
   std::int64_t layers = 1;                   // that a pipeline may be cut between
   int max_tp = 1;                            // ranks of a node, at most
   bool tensor = true;                        // whether the model can be sharded over tp
+  bool spatial = false;                      // whether h and w are axes too: it looks at images
   std::vector<Candidate> fixed_meshes = {};  // pp, dp and tp; empty: every factorisation
   std::vector<int> zero = {0, 1, 2, 3};
   std::vector<program::PipelineName> pipelines = {};
@@ -56,6 +73,9 @@ struct Space {
   std::vector<RematPolicy::Kind> remat = {};
   std::vector<bool> sequence = {false, true};
   int shardings = 1;
+  std::vector<Offload> offload = {{}};
+  std::vector<std::string> precisions = {""};
+  std::vector<std::string> compressions = {""};
   std::vector<std::vector<std::int64_t>> stages = {};  // empty: balanced by the layers' costs
 };
 

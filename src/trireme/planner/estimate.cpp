@@ -27,6 +27,13 @@ void add(LayerCost& sum, const LayerCost& layer, bool first) {
   if (!first) sum.state += layer.tied;
 }
 
+// Of a gradient's bytes, those on the wire.
+double wire_share(const std::string& compress) {
+  if (compress == "bf16") return 0.5;
+  if (compress == "int8") return 0.25;
+  return compress.empty() ? 1 : 1.0 / 16;
+}
+
 // Ranks `stride` apart.
 Spread spread_of(const cluster::Cluster& cluster, int ranks, int stride) {
   const auto here = static_cast<int>(std::max<std::int64_t>(1, cluster.node.devices / stride));
@@ -40,7 +47,19 @@ std::int64_t Estimator::micro_batches(const Candidate& c) const { return batch_ 
 double Estimator::state_bytes(const StateBytes& s, const Candidate& c) const {
   const double dp = c.dp;
   const auto share = [&](int stage) { return c.zero >= stage ? 1 / dp : 1.0; };
-  return s.masters * share(1) + s.weights * share(3) + s.gradients * share(2) + s.optimizer * share(1);
+  const double updated = c.offload.optimizer ? 0 : s.masters + s.optimizer;
+  return updated * share(1) + s.weights * share(3) + s.gradients * share(2);
+}
+
+double Estimator::kept(const Candidate& c, double saved) {
+  // What is read again at once stays.
+  constexpr double kStay = 0.1;
+  return c.offload.activations ? kStay * saved : saved;
+}
+
+double Estimator::moved(double bytes) const {
+  const cluster::Tier& tier = cluster_.device.kind == "cpu" ? cluster_.disk : cluster_.host;
+  return tier.bandwidth > 0 ? bytes / tier.bandwidth : 0;
 }
 
 // Micro-batches whose activations a stage holds, in parts of a chunk.
@@ -74,7 +93,7 @@ Estimator::Parts Estimator::cut(const Candidate& c, const Profile& profile) {
   }
   const auto fits = [&](std::size_t part, std::size_t first, std::size_t last) {
     const double own = states[last] - states[first] + (first > 0 ? shared[last] - shared[first] : 0);
-    const double waits = (saved[last] - saved[first]) * held(c, static_cast<int>(part) % c.pp) / chunks;
+    const double waits = kept(c, saved[last] - saved[first]) * held(c, static_cast<int>(part) % c.pp) / chunks;
     return limit_ <= 0 || (own + waits) * chunks <= limit_;
   };
   Parts parts;
@@ -115,7 +134,7 @@ Estimate Estimator::of(const Candidate& c, const Profile& profile) {
     const auto here = static_cast<double>(std::min<std::int64_t>(cluster_.node.devices, c.ranks()));
     crowd = here / static_cast<double>(std::max<std::int64_t>(1, cluster_.node.cores)) * cluster_.node.busy_slowdown;
   }
-  const Spread replicas = spread_of(cluster_, c.dp, c.layer.tp);
+  const Spread replicas = spread_of(cluster_, c.dp, c.layer.ranks());
   const auto took = [&](Collective collective, double bytes) {
     if (c.dp == 1 || bytes <= 0) return 0.0;
     const simulator::Duration d =
@@ -139,21 +158,26 @@ Estimate Estimator::of(const Candidate& c, const Profile& profile) {
       add(own, part, true);
     }
     const double states = state_bytes(own.state, c);
-    estimate.least_bytes = std::max(estimate.least_bytes, states + own.saved * held(c, stage) / chunks);
-    estimate.bytes = std::max(estimate.bytes, states + own.saved * held(c, stage) / chunks + transient + whole_layers);
+    const double waits = kept(c, own.saved) * held(c, stage) / chunks;
+    estimate.least_bytes = std::max(estimate.least_bytes, states + (c.offload.activations ? 0 : waits));
+    estimate.bytes = std::max(estimate.bytes, states + waits + transient + whole_layers);
     double seconds = whole(own) * crowd;
+    if (c.offload.activations) {
+      const double copies = moved(own.saved - kept(c, own.saved));
+      seconds = std::max(own.forward * crowd, copies) + std::max((own.backward + own.weight_gradient) * crowd, copies);
+    }
     // Gradients and weights between replicas: what backward does not hide.
     const double backward = (own.backward + own.weight_gradient) * crowd;
     const double low = own.state.weights;
+    const double gradients = own.state.gradients * wire_share(c.compress);
     double after = 0;
     const double hidden = overlap_ ? 0.8 * backward : 0;
     if (c.zero == 0) {
-      after = std::max(0.0, took(Collective::all_reduce, own.state.gradients) - hidden);
+      after = std::max(0.0, took(Collective::all_reduce, gradients) - hidden);
     } else if (c.zero == 1) {
-      after = std::max(0.0, took(Collective::reduce_scatter, own.state.gradients) - hidden) +
-              took(Collective::all_gather, low);
+      after = std::max(0.0, took(Collective::reduce_scatter, gradients) - hidden) + took(Collective::all_gather, low);
     } else {
-      const double scatter = took(Collective::reduce_scatter, own.state.gradients);
+      const double scatter = took(Collective::reduce_scatter, gradients);
       const double gather = took(Collective::all_gather, low);
       if (c.zero == 2) {
         seconds += overlap_ ? std::max(0.0, scatter - hidden) : scatter;
@@ -165,7 +189,11 @@ Estimate Estimator::of(const Candidate& c, const Profile& profile) {
       }
     }
     const double bytes = own.state.masters + own.state.weights + own.state.gradients + own.state.optimizer;
-    update = std::max(update, profile.update_per_byte * bytes * (c.zero > 0 ? 1.0 / c.dp : 1) * crowd);
+    const double share = c.zero > 0 ? 1.0 / c.dp : 1;
+    double own_update = profile.update_per_byte * bytes * share * crowd;
+    if (c.offload.optimizer)
+      own_update = std::max(own_update, 2 * moved((own.state.masters + own.state.optimizer) * share));
+    update = std::max(update, own_update);
     exposed = std::max(exposed, after);
     sum += seconds;
     if (seconds > largest) {
@@ -173,7 +201,7 @@ Estimate Estimator::of(const Candidate& c, const Profile& profile) {
       weight_gradients = own.weight_gradient * crowd;
     }
     if (stage + 1 < c.pp && !parts.cost.empty()) {
-      const Spread next = spread_of(cluster_, 2, c.dp * c.layer.tp);
+      const Spread next = spread_of(cluster_, 2, c.dp * c.layer.ranks());
       const simulator::Duration d =
           simulator::message_time(cluster_, parts.cost[static_cast<std::size_t>(stage)].message, next);
       message = std::max(message, d.latency + d.busy);

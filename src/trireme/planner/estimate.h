@@ -34,6 +34,10 @@ class Estimator {
   };
   Parts cut(const Candidate& candidate, const Profile& profile);
   double held(const Candidate& candidate, int stage) const;
+  // Of what micro-batches save, the bytes that stay on the device.
+  static double kept(const Candidate& candidate, double saved);
+  // Seconds of bytes to or from the tier that holds what is offloaded.
+  double moved(double bytes) const;
   double state_bytes(const StateBytes& state, const Candidate& candidate) const;
   std::int64_t micro_batches(const Candidate& candidate) const;
 

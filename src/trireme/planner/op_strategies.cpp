@@ -7,6 +7,7 @@
 
 #include "trireme/compiler/graph_passes.h"
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
 #include "trireme/passes/chain.h"
 #include "trireme/planner/integer_program.h"
 #include "trireme/simulator/collective_time.h"
@@ -112,9 +113,26 @@ class Choosing {
       if (state.type.shape.rank() > 1)
         for (int d = 0; d < static_cast<int>(state.type.shape.rank()); ++d)
           if (divides(state.type.shape[d])) own.shardings.push_back(d);
+      if (const std::optional<int> given = annotated(state)) own.shardings = {*given};
       for (std::size_t s = 0; s < own.shardings.size(); ++s) own.variables.push_back(variable(0, true));
       exactly_one(own.variables);
     }
+  }
+
+  // The dimension that a person shards over the axis.
+  std::optional<int> annotated(const ir::State& state) const {
+    for (const passes::Annotation& a : options_.annotations) {
+      if (!passes::matches_pattern(a.pattern, state.name)) continue;
+      for (const std::string& one : split(a.sharding, ',')) {
+        const std::vector<std::string> parts = split(one, ':');
+        if (parts.size() != 2 || parts[1] != options_.axis) continue;
+        const std::string& name = parts[0];
+        const bool number = !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
+        const int dimension = number ? std::stoi(name) : name == "in" ? 1 : 0;  // out and vocab are the first
+        if (dimension < static_cast<int>(state.type.shape.rank())) return dimension;
+      }
+    }
+    return std::nullopt;
   }
 
   double seconds(const Node& node, const ir::Factors& factors, int factor) const {

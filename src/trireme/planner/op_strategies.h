@@ -26,6 +26,8 @@ struct ShardingChoice {
 struct StrategyOptions {
   std::string axis = "tp";  // of plan.mesh, its only one
   double state_share = 0;   // of all parameters' bytes that a rank may store; 0: no limit
+  // A person's: a parameter that one of them shards over the axis stays so.
+  std::vector<passes::Annotation> annotations = {};
 };
 
 // Refuses where this build has no integer solver.

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "trireme/core/rng.h"
 
@@ -15,9 +16,13 @@ namespace {
 // Candidates that are worked on at once. A constant: what is found does not depend on the machine's cores.
 constexpr std::size_t kAtOnce = 2;
 
-// As many plans are simulated as have so many nodes together, but not more than so many of each kind.
-constexpr std::size_t kWork = 25'000;
-constexpr std::size_t kMostFinalists = 24;
+// As many plans are simulated as have so many nodes together, but not more than so many.
+constexpr std::size_t kWork = 60'000;
+constexpr std::size_t kMostFinalists = 40;
+
+// A candidate that promises so much less than the best is not worth compiling: by so much an estimate is off that was
+// corrected by those of its kind.
+constexpr double kDoubt = 1.15;
 
 // By how much the bound of a candidate's memory may be wrong: what is held by a schedule is a formula.
 constexpr double kSlack = 1.05;
@@ -114,7 +119,7 @@ class Search {
     const cluster::Cluster& c = *problem_.cluster;
     const auto units =
         static_cast<double>(c.device.kind == "cpu" ? std::max<std::int64_t>(1, c.node.cores) : problem_.space.ranks);
-    const double seconds = kernels * rows * key.tp / units;
+    const double seconds = kernels * rows * key.ranks() / units;
     if (result_.bound == 0 || seconds < result_.bound) result_.bound = seconds;
   }
 
@@ -137,28 +142,52 @@ class Search {
     result_.smallest_bytes = estimate.least_bytes;
   }
 
+  // What is compared to know it: one row, nothing else.
+  static LayerKey preset_of(const LayerKey& key) {
+    LayerKey preset;
+    preset.tp = key.tp;
+    preset.precision = key.precision;
+    return preset;
+  }
+  static LayerKey chosen_of(const LayerKey& key) {
+    LayerKey chosen = preset_of(key);
+    chosen.sharding = key.sharding;
+    return chosen;
+  }
+
   // Whether shardings of their own are quicker than the preset, for so many ranks: often they come to the same.
   bool worthwhile(const LayerKey& key) {
     if (key.sharding == 0) return true;
-    const LayerKey usual{.tp = key.tp};
-    LayerKey own = usual;
-    own.sharding = key.sharding;
-    const Profile* chosen = profile(own);
-    const Profile* preset = profile(usual);
+    const Profile* chosen = profile(chosen_of(key));
+    const Profile* preset = profile(preset_of(key));
     if (chosen == nullptr || preset == nullptr) return chosen != nullptr;
     const LayerCost a = chosen->total(), b = preset->total();
     return a.forward + a.backward + a.weight_gradient < 0.999 * (b.forward + b.backward + b.weight_gradient);
   }
 
+  // What is offloaded costs time: only where the plan does not fit without. (It may be asked for to save memory.)
+  bool is_needless(const Candidate& candidate, const Profile& own) {
+    if (!candidate.offload.any() || options_.objective == Objective::memory) return false;
+    const auto fits = [&](Offload offload) {
+      Candidate other = candidate;
+      other.offload = offload;
+      return estimator_.of(other, own).bytes <= problem_.limit;
+    };
+    Candidate plain = candidate;
+    plain.offload = {};
+    // The same plan with other things offloaded follows at once.
+    if (!plain_ || plain_->first != plain) plain_.emplace(plain, fits({}));
+    if (plain_->second) return true;
+    return candidate.offload.optimizer && candidate.offload.activations &&
+           (fits({.optimizer = true}) || fits({.activations = true}));
+  }
+
   // Nothing: it cannot be, or not fit.
   std::optional<Ranked> estimated(Candidate candidate) {
     if (!worthwhile(candidate.layer)) return std::nullopt;
-    if (is_hopeless(candidate)) {
-      ++result_.too_large;
-      return std::nullopt;
-    }
     const Profile* own = profile(candidate.layer);
     if (own == nullptr || candidate.parts() > std::ssize(own->layers)) return std::nullopt;
+    if (is_needless(candidate, *own)) return std::nullopt;
     Estimate estimate = estimator_.of(candidate, *own);
     note_smallest(candidate, estimate);
     if (problem_.limit > 0 && estimate.least_bytes > kSlack * problem_.limit) {
@@ -178,6 +207,10 @@ class Search {
       return keys;
     };
     std::set<LayerKey> rows, wanted;
+    for (const Candidate& c : all)
+      if (c.layer.sharding > 0)
+        for (const LayerKey& key : {preset_of(c.layer), chosen_of(c.layer)}) wanted.insert(key);
+    learn(missing(std::exchange(wanted, {})));
     for (const Candidate& c : all) {
       if (!worthwhile(c.layer)) continue;
       LayerKey row = c.layer;
@@ -185,13 +218,21 @@ class Search {
       rows.insert(row);
     }
     learn(missing(rows));
-    for (const Candidate& c : all)
-      if (!stopped() && worthwhile(c.layer) && !is_hopeless(c))
+    std::vector<bool> hopeless(all.size(), false);
+    for (std::size_t i = 0; i < all.size() && !stopped(); ++i) {
+      const Candidate& c = all[i];
+      if (!worthwhile(c.layer)) continue;
+      hopeless[i] = is_hopeless(c);
+      if (!hopeless[i])
         for (const LayerKey& key : sources(c.layer)) wanted.insert(key);
+    }
     learn(missing(wanted));
     if (stopped()) return;
-    for (const Candidate& c : all)
-      if (std::optional<Ranked> ranked = estimated(c)) ranked_.push_back(std::move(*ranked));
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (hopeless[i])
+        ++result_.too_large;
+      else if (std::optional<Ranked> ranked = estimated(all[i]))
+        ranked_.push_back(std::move(*ranked));
   }
 
   // A Markov chain by Metropolis' rule over the logarithm of the estimates, cooling: a move goes to a candidate that
@@ -205,7 +246,7 @@ class Search {
     std::map<std::size_t, std::optional<double>> known;
     const auto cost = [&](std::size_t i) {
       const auto [at, fresh] = known.try_emplace(i);
-      if (fresh)
+      if (fresh && worthwhile(all[i].layer) && !is_hopeless(all[i]))
         if (std::optional<Ranked> ranked = estimated(all[i])) {
           at->second = std::log(ranked->estimate.seconds);
           ranked_.push_back(std::move(*ranked));
@@ -238,7 +279,8 @@ class Search {
     return (a.pp != b.pp) + (a.dp != b.dp) + (a.zero != b.zero) + (a.pipeline != b.pipeline) +
            (a.layer.tp != b.layer.tp) + (a.layer.sequence != b.layer.sequence) +
            (a.layer.micro_batch != b.layer.micro_batch) + (a.layer.remat != b.layer.remat) +
-           (a.layer.sharding != b.layer.sharding);
+           (a.layer.sharding != b.layer.sharding) + (a.layer.h != b.layer.h) + (a.layer.w != b.layer.w) +
+           (a.layer.precision != b.layer.precision) + (a.offload != b.offload) + (a.compress != b.compress);
   }
 
   double value(const Ranked& r) const {
@@ -266,10 +308,45 @@ class Search {
     return problem_.limit <= 0 || r.estimate.bytes * ratio <= problem_.limit;
   }
 
-  // Plans whose memory is estimated equally well.
-  using Kind = std::tuple<bool, bool, int, RematPolicy::Kind, program::PipelineName::Kind>;
+  // Plans that are estimated equally well.
+  using Kind = std::tuple<bool, bool, bool, int, RematPolicy::Kind, program::PipelineName::Kind, bool, bool>;
   static Kind kind_of(const Candidate& c) {
-    return {c.pp > 1, c.layer.tp > 1, c.zero, c.layer.remat, c.pp > 1 ? c.pipeline.kind : program::PipelineName{}.kind};
+    return {c.pp > 1,
+            c.layer.tp > 1,
+            c.layer.h * c.layer.w > 1,
+            c.zero,
+            c.layer.remat,
+            c.pp > 1 ? c.pipeline.kind : program::PipelineName{}.kind,
+            c.offload.optimizer,
+            c.offload.activations};
+  }
+
+  // What was simulated, in the unit of the estimates.
+  double as_estimated(const Scored& s) const {
+    switch (options_.objective) {
+      case Objective::time: return s.seconds;
+      case Objective::cost: return s.seconds * s.candidate.ranks();
+      case Objective::memory: break;
+    }
+    return static_cast<double>(s.bytes);
+  }
+
+  // Its estimate, corrected by the best that was simulated of its kind.
+  double promise(const Ranked& r) const {
+    if (options_.objective == Objective::memory) return value(r);
+    if (const auto found = off_.find(kind_of(r.candidate)); found != off_.end()) return value(r) * found->second;
+    const auto similar = off_likewise_.find(family_of(r.candidate));
+    return value(r) * (similar == off_likewise_.end() ? 1 : similar->second);
+  }
+  // Kinds whose estimates are off for the same reasons.
+  using Family = std::tuple<bool, bool, bool, bool>;
+  static Family family_of(const Candidate& c) {
+    return {c.pp > 1, c.zero > 1, c.offload.optimizer, c.offload.activations};
+  }
+  template <class Map, class Key>
+  static void keep_least(Map& map, const Key& key, double value) {
+    const auto [at, fresh] = map.try_emplace(key, value);
+    if (!fresh) at->second = std::min(at->second, value);
   }
 
   // Compiles and simulates several at once. Gives how many of them will do.
@@ -284,12 +361,13 @@ class Search {
       s.estimated = all[i].estimate.seconds;
       if (s.refused.empty()) {
         const double ratio = static_cast<double>(s.bytes) / all[i].estimate.bytes;
-        const auto [at, fresh] = ratios_.try_emplace(kind_of(s.candidate), ratio);
-        if (!fresh) at->second = std::min(at->second, ratio);
+        keep_least(ratios_, kind_of(s.candidate), ratio);
         usual_ratio_ = std::min(usual_ratio_, ratio);
+        keep_least(off_, kind_of(s.candidate), s.seconds / s.estimated);
+        keep_least(off_likewise_, family_of(s.candidate), s.seconds / s.estimated);
       }
       feasible += s.feasible() ? 1 : 0;
-      work_ = std::max(work_, s.work);
+      spent_ += s.work;
       scored_.push_back(std::move(s));
     }
     return feasible;
@@ -297,11 +375,32 @@ class Search {
 
   bool is_new(const Ranked& r) const { return !known(r.candidate) && may_fit(r); }
 
-  // How many are worth simulating, by what the first of them took.
-  std::size_t worth() const {
+  std::size_t count_feasible() const {
+    return static_cast<std::size_t>(
+        std::count_if(scored_.begin(), scored_.end(), [](const Scored& s) { return s.feasible(); }));
+  }
+
+  // The most promising, again and again, until none is left that may be better.
+  void score_promising() {
     const auto asked = static_cast<std::size_t>(options_.finalists);
-    if (work_ == 0) return asked;
-    return std::max(asked, std::min(kMostFinalists, kWork / work_));
+    while (!stopped()) {
+      const std::size_t good = count_feasible();
+      const bool enough = good >= asked;
+      if (scored_.size() >= std::max(kMostFinalists, 4 * asked) || (enough && spent_ >= kWork)) return;
+      std::vector<const Ranked*> open;
+      for (const Ranked& r : ranked_)
+        if (is_new(r)) open.push_back(&r);
+      const std::size_t count = std::min(kAtOnce, open.size());
+      std::partial_sort(open.begin(), open.begin() + static_cast<std::ptrdiff_t>(count), open.end(),
+                        [&](const Ranked* a, const Ranked* b) { return promise(*a) < promise(*b); });
+      std::vector<Ranked> next;
+      const Scored* best = best_scored();
+      for (std::size_t i = 0; i < count; ++i)
+        if (!enough || best == nullptr || promise(*open[i]) < kDoubt * as_estimated(*best)) next.push_back(*open[i]);
+      if (next.empty()) return;
+      report("simulating", std::min(good, asked), asked);
+      score(next);
+    }
   }
 
   // Of `from`, in order, until so many will do; gives up after `most`.
@@ -320,17 +419,11 @@ class Search {
   }
 
   void score_finalists() {
-    const auto enough = static_cast<std::size_t>(options_.finalists);
-    std::vector<const Ranked*> all;
-    for (const Ranked& r : ranked_) all.push_back(&r);
-    score_some(all, std::min(enough, kAtOnce), 4 * enough);
-    const auto good = [&] {
-      return static_cast<std::size_t>(
-          std::count_if(scored_.begin(), scored_.end(), [](const Scored& s) { return s.feasible(); }));
-    };
-    if (good() < worth()) score_some(all, worth() - good(), 4 * worth());
+    score_promising();
     // By the estimates nothing fits: the smallest are compiled, which is exact.
-    if (good() == 0 && !stopped()) {
+    if (count_feasible() == 0 && !stopped()) {
+      std::vector<const Ranked*> all;
+      for (const Ranked& r : ranked_) all.push_back(&r);
       std::stable_sort(all.begin(), all.end(),
                        [](const Ranked* a, const Ranked* b) { return a->estimate.bytes < b->estimate.bytes; });
       ratios_.clear();
@@ -359,14 +452,14 @@ class Search {
         score({{same, r.estimate}});
         break;
       }
-    report("simulating", enough, enough);
+    report("simulating", 1, 1);
   }
 
   // Estimates are off by more than neighbours differ: what is one choice away from the winner is simulated too, while
   // that helps.
   void improve() {
     // Of large models only the nearest: each takes long.
-    std::size_t left = kWork / std::max<std::size_t>(1, work_) < 4 ? 2 : worth();
+    std::size_t left = spent_ >= kWork ? 2 : kMostFinalists / 2;
     for (bool better = true; better && left > 0 && !stopped();) {
       const Scored* best = best_scored();
       if (best == nullptr) return;
@@ -389,7 +482,9 @@ class Search {
   // Stages may also be cut within a layer, as the compiler balances them.
   void cut_finer() {
     const Scored* best = best_scored();
-    if (best == nullptr || best->candidate.pp == 1 || !problem_.space.stages.empty() || stopped()) return;
+    if (!problem_.finer_stages || best == nullptr || best->candidate.pp == 1 || !problem_.space.stages.empty() ||
+        stopped())
+      return;
     Ranked finer{best->candidate, {}};
     finer.candidate.stages.clear();
     finer.estimate.seconds = best->estimated;
@@ -410,10 +505,13 @@ class Search {
   std::map<LayerKey, std::optional<Profile>> profiles_;
   std::vector<Ranked> ranked_;
   std::vector<Scored> scored_;
+  std::optional<std::pair<Candidate, bool>> plain_;  // the last that was looked at, and whether it fits
   // Bytes of the memory plan over those estimated, the least that was seen: by kind of plan, and of all.
   std::map<Kind, double> ratios_;
   double usual_ratio_ = 1;
-  std::size_t work_ = 0;  // of the largest that was scored
+  std::map<Kind, double> off_;  // seconds simulated over those estimated, likewise
+  std::map<Family, double> off_likewise_;
+  std::size_t spent_ = 0;  // work of all that was scored
   SearchResult result_;
 };
 

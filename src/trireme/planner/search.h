@@ -23,6 +23,7 @@ struct Scored {
   double price = 0;       // dollars per hour of its ranks
   bool fits = true;
   std::size_t work = 0;      // nodes that were compiled for it: what scoring it costs
+  bool exact = true;         // compiled in full; else from shorter models and fewer micro-batches of the same plan
   std::string refused = {};  // why it cannot be compiled; empty: it can
   simulator::TimeByKind mean = {};
 
@@ -40,6 +41,8 @@ struct Problem {
   std::int64_t proportional_from = 4;
   // The layers' costs; nothing: the model cannot be sharded so. Called by several threads at once, and so is `score`.
   std::function<std::optional<Profile>(const LayerKey&)> profile;
+  // Whether stages may also be cut within a layer: worth scoring where that is quickly done.
+  bool finer_stages = true;
   // Compiles and simulates.
   std::function<Scored(const Candidate&)> score;
 };
@@ -64,14 +67,16 @@ struct SearchResult {
   std::size_t estimated = 0;
   double bound = 0;  // seconds of the kernels alone, at their best and shared evenly by all devices
   bool stopped = false;
+  double seconds = 0;  // that the search took
   // Of all candidates, the one whose bound of memory is the least: what to say where nothing fits.
   std::optional<Candidate> smallest = {};
   double smallest_bytes = 0;
 };
 
-// Two levels: every candidate is estimated from the costs of its layers (estimate.h), those that cannot fit are left
-// out, and the best few are compiled and simulated, with the well-known plans always among them. Neighbours of the
-// winner follow. With Method::mcmc a Markov chain walks the same space by its estimates instead of visiting all of it.
+// Two levels: every candidate is estimated from the costs of its layers (estimate.h), and those that cannot fit are
+// left out. Then the most promising is compiled and simulated, which also says by how much the estimates of its kind
+// are off, and so on until no other promises more; the well-known plans are always among them. Neighbours of the winner
+// follow. With Method::mcmc a Markov chain walks the same space by its estimates instead of visiting all of it.
 // The same problem, options and seed give the same result.
 SearchResult search(const Problem& problem, const SearchOptions& options);
 

@@ -5,7 +5,9 @@
 #include <set>
 
 #include "trireme/core/error.h"
+#include "trireme/passes/server.h"
 #include "trireme/program/messages.h"
+#include "trireme/simulator/servers.h"
 
 namespace trireme::simulator {
 namespace {
@@ -20,11 +22,10 @@ class Casting {
       : c_(compiled), program_(program), cluster_(cluster) {}
 
   Cast run() {
-    for (const compiler::Role& role : c_.roles)
-      if (role.exchange) refuse("parallel.server: parameter servers are not simulated yet; the nearest is \"none\"");
     find_instances();
     refine();
     make_actors();
+    make_servers();
     make_meetings();
     return std::move(cast_);
   }
@@ -40,14 +41,18 @@ class Casting {
     for (int r = 0; r < c_.ranks(); ++r) coordinates.push_back(c_.coordinate(r));
     for (std::size_t g = 0; g < c_.groups.size(); ++g) {
       const Group& group = c_.groups[g];
-      std::map<std::vector<int>, int> known;
+      std::map<std::map<std::string, int>, int> known;
       std::vector<std::set<std::int64_t>> nodes;
       std::vector<int> sizes;
       for (std::size_t r = 0; r < ranks(); ++r) {
         const compiler::Seat& seat = c_.seats[r];
         if (std::find(group.roles.begin(), group.roles.end(), seat.role) == group.roles.end()) continue;
-        std::vector<int> rest = group.axes.empty() ? std::vector<int>{} : coordinates[r];
-        for (const std::string& axis : group.axes) rest[c_.roles[seat.role].module.mesh.index_of(axis)] = 0;
+        // By the places along all other axes.
+        std::map<std::string, int> rest;
+        const std::vector<ir::Mesh::Axis>& axes = c_.roles[seat.role].module.mesh.axes;
+        for (std::size_t a = 0; a < axes.size() && !group.axes.empty(); ++a)
+          if (std::find(group.axes.begin(), group.axes.end(), axes[a].name) == group.axes.end())
+            rest[axes[a].name] = coordinates[r][a];
         const auto [at, fresh] = known.emplace(rest, static_cast<int>(known.size()));
         if (fresh) {
           nodes.emplace_back();
@@ -107,7 +112,7 @@ class Casting {
       if (a == cast_.actors.size()) {
         const compiler::Role& role = c_.role_of(static_cast<int>(r));
         Actor actor;
-        actor.program = &role.program(program_);
+        actor.program = role.exchange ? &role.program("step") : &role.program(program_);
         actor.name = role.name;
         actor.ranks = 0;
         actor.threads = actor.program->threads;
@@ -129,6 +134,38 @@ class Casting {
     for (std::size_t a = 0; a < cast_.actors.size(); ++a)
       if (std::count(cast_.role.begin(), cast_.role.end(), cast_.role[a]) > 1)
         cast_.actors[a].name += fmt::format(" (rank {}{})", cast_.rank[a], cast_.ranks[a] > 1 ? " …" : "");
+  }
+
+  // A server meets its workers in every message.
+  void make_servers() {
+    cast_.workers.assign(cast_.actors.size(), 0);
+    const auto group = std::find_if(c_.groups.begin(), c_.groups.end(),
+                                    [](const Group& g) { return g.messages == program::kServerMessages; });
+    if (group == c_.groups.end()) return;
+    messages_ = static_cast<std::size_t>(group - c_.groups.begin());
+    for (std::size_t a = 0; a < cast_.actors.size(); ++a) {
+      const compiler::Role& role = c_.roles[cast_.role[a]];
+      if (!role.exchange) continue;
+      const auto rank = static_cast<std::size_t>(cast_.rank[a]);
+      std::set<std::size_t> own;
+      for (std::size_t r = 0; r < ranks(); ++r)
+        if (instance_[messages_][r] == instance_[messages_][rank] && !c_.role_of(static_cast<int>(r)).exchange)
+          own.insert(static_cast<std::size_t>(class_[r]));
+      const std::vector<std::size_t> actors(own.begin(), own.end());
+      std::vector<const program::Program*> programs;
+      for (const std::size_t worker : actors) programs.push_back(cast_.actors[worker].program);
+      cast_.workers[a] = role.exchange->workers;
+      const std::vector<ir::Mesh::Axis>& axes = role.module.mesh.axes;
+      const auto axis = std::find_if(axes.begin(), axes.end(),
+                                     [](const ir::Mesh::Axis& one) { return one.name == passes::kServerAxis; });
+      const int number =
+          axis == axes.end() ? 0 : c_.coordinate(cast_.rank[a])[static_cast<std::size_t>(axis - axes.begin())];
+      Serving serves = serving(*cast_.actors[a].program, programs, role.exchange->workers + number);
+      for (const Serving::Answer& answer : serves.answers)
+        cast_.meetings.push_back({{{actors[answer.worker], answer.message}, {a, answer.instruction}}});
+      cast_.serving.push_back(std::make_shared<const program::Program>(std::move(serves.program)));
+      cast_.actors[a].program = cast_.serving.back().get();
+    }
   }
 
   std::size_t group_of(const Instruction& i, std::size_t role) const {
@@ -153,6 +190,10 @@ class Casting {
       std::map<std::string, std::size_t> known;  // names are looked up once
       for (std::size_t i = 0; i < all.size(); ++i) {
         if (!all[i].communicates()) continue;
+        if (all[i].kind == Instruction::Kind::push || all[i].kind == Instruction::Kind::pull) {
+          cast_.group[a][i] = messages_;
+          continue;
+        }
         const std::string key =
             all[i].between_stages() ? program::message_group(all[i]) : all[i].attributes.text("axis");
         const auto [at, fresh] = known.emplace(key, 0);
@@ -189,6 +230,7 @@ class Casting {
   const cluster::Cluster& cluster_;
   std::vector<std::vector<int>> instance_;  // by group and rank; -1: not a member
   std::vector<int> class_;                  // by rank
+  std::size_t messages_ = kNoGroup;         // the group of workers and their servers
   Cast cast_;
 };
 

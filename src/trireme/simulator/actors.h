@@ -1,4 +1,5 @@
 #pragma once
+#include <memory>
 #include <vector>
 
 #include "trireme/cluster/cluster.h"
@@ -19,6 +20,9 @@ struct Cast {
   std::vector<Domain> domains;
   std::vector<std::vector<std::size_t>> group;  // by actor and instruction: of Compiled::groups, or kNoGroup
   std::vector<Spread> spreads;                  // by group: of the one that spans most nodes
+  // Parameter servers: by actor, the workers that push to one of them; 0: it is none.
+  std::vector<int> workers;
+  std::vector<std::shared_ptr<const program::Program>> serving;  // their programs, with the messages
 };
 inline constexpr std::size_t kNoGroup = ~std::size_t{0};
 

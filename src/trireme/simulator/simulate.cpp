@@ -45,7 +45,7 @@ class Clock {
         return slower(message_time(cluster_, bytes_of(moved), cast_.spreads[cast_.group[actor][i]]), actor, i);
       }
       case Instruction::Kind::push:
-      case Instruction::Kind::pull: TRI_CHECK(false, "servers are refused before");
+      case Instruction::Kind::pull: return exchange(actor, i);
       case Instruction::Kind::input: return {};
       case Instruction::Kind::copy:
         return {0, memory(actor, bytes_of(instruction.inputs) + bytes_of(instruction.outputs)), Resource::compute};
@@ -128,6 +128,18 @@ class Clock {
         i);
   }
 
+  // A worker's message to or from a server. Workers that one stands for send at the same time, and share the server's
+  // link; cores are shared by the walk.
+  Duration exchange(std::size_t actor, std::size_t i) const {
+    const Instruction& instruction = cast_.actors[actor].program->instructions[i];
+    const bool push = instruction.kind == Instruction::Kind::push;
+    Duration d = message_time(cluster_, bytes_of(push ? instruction.inputs : instruction.outputs),
+                              cast_.spreads[cast_.group[actor][i]]);
+    const bool together = compiled_.plan.server && !compiled_.plan.server->each;
+    if (together && d.resource != Resource::cores) d.busy *= compiled_.plan.server->workers;
+    return slower(d, actor, i);
+  }
+
   // By the slowest link of its members.
   Duration slower(Duration d, std::size_t actor, std::size_t i) const {
     if (cluster_.ranks.empty()) return d;
@@ -152,6 +164,20 @@ class Clock {
   mutable std::map<std::pair<std::size_t, std::size_t>, const Meeting*> members_;
 };
 
+// Where every worker's pushes are an update of their own, workers go at their own pace, but not faster than a server
+// serves all of them: seconds of a step of each.
+double busiest_server(const Compiled& compiled, const Simulation& s) {
+  double most = 0;
+  for (std::size_t a = 0; a < s.cast.actors.size(); ++a) {
+    const compiler::Role& role = compiled.roles[s.cast.role[a]];
+    if (!role.exchange || !role.exchange->each) continue;
+    double one = 0;
+    for (const Span& span : s.timeline.actors[a]) one += span.end - span.begin;
+    most = std::max(most, one * role.exchange->workers);
+  }
+  return most;
+}
+
 }  // namespace
 
 Simulation simulate(const Compiled& compiled, const cluster::Cluster& cluster) {
@@ -165,11 +191,11 @@ Simulation simulate(const Compiled& compiled, const cluster::Cluster& cluster) {
   Clock clock(compiled, cluster, s.cast);
   s.timeline = walk(s.cast.actors, s.cast.meetings, s.cast.domains,
                     [&](std::size_t actor, std::size_t i) { return clock.of(actor, i); });
-  s.step_seconds = s.timeline.seconds + cluster.step;
+  s.step_seconds = std::max(s.timeline.seconds, busiest_server(compiled, s)) + cluster.step;
   s.by_actor = time_by_kind(s.cast.actors, s.timeline, compiled.plan.stages() > 1);
   std::map<std::string, double> by_dtype;
   for (std::size_t a = 0; a < s.cast.actors.size(); ++a) {
-    s.by_actor[a].waiting += cluster.step;
+    s.by_actor[a].waiting += s.step_seconds - s.timeline.seconds;
     const double share = static_cast<double>(s.cast.ranks[a]) / compiled.ranks();
     s.mean.compute += share * s.by_actor[a].compute;
     s.mean.exposed_communication += share * s.by_actor[a].exposed_communication;

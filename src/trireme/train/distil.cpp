@@ -167,8 +167,6 @@ void check_distillation(const Config& config) {
         "distil.hidden = {} compares every layer of the student with one of {}, which one stage has: parallel.mesh = "
         "\"{}\" would have nothing to cut between; the nearest is distil.hidden = 0",
         distil.hidden, given, config.parallel.mesh);
-  if (config.parallel.server != Server::none)
-    refuse("{} does not go with parallel.server = \"{}\"; the nearest is \"none\"", given, config.parallel.server);
 }
 
 }  // namespace trireme::train

@@ -28,8 +28,10 @@ int threads_on(const Config& config, const cluster::Cluster& cluster, int ranks)
   return static_cast<int>(std::max<std::int64_t>(1, cluster.node.cores / here));
 }
 
+}  // namespace
+
 // An emulated link holds messages back and occupies no core meanwhile.
-void emulate(cluster::Cluster& cluster, const std::string& text) {
+void emulate_link(cluster::Cluster& cluster, const std::string& text) {
   const auto link = comm::threads::parse_link(text);
   if (!link) return;
   if (cluster.device.kind != "cpu")
@@ -46,8 +48,6 @@ void emulate(cluster::Cluster& cluster, const std::string& text) {
   }
 }
 
-}  // namespace
-
 OnCluster compile_on(Config config, const Registry& registry, cluster::Cluster cluster,
                      const OnClusterOptions& options) {
   OnCluster out;
@@ -61,7 +61,7 @@ OnCluster compile_on(Config config, const Registry& registry, cluster::Cluster c
   const bool kernels = device::cuda::built();
   config.runtime.device = gpu && kernels ? Device::cuda : Device::cpu;
   out.foreign = gpu && !kernels;
-  emulate(cluster, config.runtime.link);
+  emulate_link(cluster, config.runtime.link);
   if (!cluster.current().overlap_groups) config.parallel.overlap = false;
   config.runtime.link.clear();
   if (!options.resolved) resolve_shape(config, registry, options);
@@ -77,6 +77,9 @@ OnCluster compile_on(Config config, const Registry& registry, cluster::Cluster c
   // A GPU's checkpoints are staged in the host's memory.
   if (out.foreign || offloads_state(config)) compile_options.staging = io::kStagingAlignment;
   out.planned = make_plan(config, registry, compile_options);
+  // What leaves a GPU goes to its host, whatever this build lowers for.
+  if (out.foreign && out.planned.plan.offload && config.memory.offload_tier != OffloadTier::disk)
+    out.planned.plan.offload->tier = program::kHostTier;
   out.compiled = compile(out.planned, config, compile_options);
   out.images = registry.models.at(config.model.family).images;
   out.tokens = static_cast<double>(config.train.batch) * (out.images ? 1.0 : static_cast<double>(config.model.context));

@@ -33,6 +33,9 @@ struct OnCluster {
 OnCluster compile_on(Config config, const Registry& registry, cluster::Cluster cluster,
                      const OnClusterOptions& options = {});
 
+// Puts an emulated link (runtime.link; empty: none) in the place of a CPU's own.
+void emulate_link(cluster::Cluster& cluster, const std::string& link);
+
 // Fills in what the data and the family decide of the model's shape.
 void resolve_shape(Config& config, const Registry& registry, const OnClusterOptions& options = {});
 

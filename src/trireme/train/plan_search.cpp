@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <limits>
 #include <map>
 
+#include "trireme/compiler/micro_batches.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/passes/chain.h"
@@ -31,6 +33,14 @@ RematPolicy::Kind remat_kind(const Config& config) {
     case Remat::full: return RematPolicy::Kind::full;
   }
   return RematPolicy::Kind::none;
+}
+
+Candidate candidate_of(const ir::Mesh& mesh) {
+  Candidate c{.pp = mesh.size_of(ir::kPipelineAxis), .dp = mesh.size_of(ir::kDataAxis)};
+  c.layer.tp = mesh.size_of(ir::kTensorAxis);
+  c.layer.h = mesh.size_of(ir::kHeightAxis);
+  c.layer.w = mesh.size_of(ir::kWidthAxis);
+  return c;
 }
 
 // The ops and types of each layer, so that two can be compared.
@@ -70,18 +80,15 @@ std::vector<std::string> settings_of(const Candidate& c) {
   if (c.layer.remat != RematPolicy::Kind::every)
     settings.push_back(fmt::format("memory.remat={}", planner::remat_text(c.layer.remat)));
   if (c.pp > 1) settings.push_back("parallel.pipeline=" + planner::pipeline_text(c.pipeline));
+  if (c.offload.any()) settings.push_back("memory.offload=" + planner::offload_text(c.offload));
+  if (!c.layer.precision.empty()) settings.push_back("train.precision=" + c.layer.precision);
+  if (!c.compress.empty()) settings.push_back("parallel.compress=" + c.compress);
   settings.push_back(fmt::format("parallel.stages=[{}]", fmt::join(c.stages, ",")));
   return settings;
 }
 
 PlanSearch::PlanSearch(Config config, const Registry& registry, PlanRequest request)
     : config_(std::move(config)), registry_(registry), request_(std::move(request)) {
-  const ir::Mesh mesh = mesh_of(config_, request_.ranks);
-  if (is_fixed("parallel.mesh") && (mesh.size_of(ir::kHeightAxis) > 1 || mesh.size_of(ir::kWidthAxis) > 1))
-    refuse(
-        "parallel.mesh = \"{}\": plans are searched over pp, dp and tp, and not over h and w; leave the mesh out, or "
-        "score this one with `trireme simulate`",
-        config_.parallel.mesh);
   if (config_.parallel.server != Server::none)
     refuse("parallel.server = \"{}\": plans are searched without parameter servers; the nearest is \"none\"",
            config_.parallel.server.text());
@@ -90,6 +97,8 @@ PlanSearch::PlanSearch(Config config, const Registry& registry, PlanRequest requ
       refuse("cluster {}: ranks {} to {} differ, and the plan is for {}; --ranks {} is the least",
              request_.cluster.name, r.first, r.last, request_.ranks, r.last + 1);
   config_.parallel.plan = Planning::none;
+  emulate_link(request_.cluster, config_.runtime.link);
+  config_.runtime.link.clear();
   resolve_shape(config_, registry_, {.on_phase = request_.on_phase, .log = request_.log});
   find_space();
   check_folds();
@@ -100,6 +109,8 @@ PlanSearch::PlanSearch(Config config, const Registry& registry, PlanRequest requ
   const bool images = registry_.models.at(config_.model.family).images;
   const std::int64_t rows = kTokens / std::max<std::int64_t>(1, images ? 64 : config_.model.context);
   for (problem_.proportional_from = 2; problem_.proportional_from < rows;) problem_.proportional_from *= 2;
+  constexpr std::int64_t kFewLayers = 16;
+  problem_.finer_stages = problem_.space.layers <= kFewLayers;
   problem_.overlap = config_.parallel.overlap && request_.cluster.current().overlap_groups;
   problem_.profile = [this](const LayerKey& key) { return profile(key); };
   problem_.score = [this](const Candidate& candidate) { return score(candidate); };
@@ -118,8 +129,7 @@ void PlanSearch::find_space() {
   space.max_tp = static_cast<int>(c.node.devices);
   if (is_fixed("parallel.mesh")) {
     const ir::Mesh mesh = mesh_of(config_, request_.ranks);
-    Candidate fixed{.pp = mesh.size_of(ir::kPipelineAxis), .dp = mesh.size_of(ir::kDataAxis)};
-    fixed.layer.tp = mesh.size_of(ir::kTensorAxis);
+    const Candidate fixed = candidate_of(mesh);
     space.fixed_meshes = {fixed};
     space.ranks = fixed.ranks();
   }
@@ -132,8 +142,19 @@ void PlanSearch::find_space() {
   if (is_fixed("memory.remat")) space.remat = {remat_kind(config_)};
   if (is_fixed("parallel.sequence")) space.sequence = {config_.parallel.sequence};
   if (registry_.models.at(config_.model.family).images) space.sequence = {false};
-  // A person's annotations stay; otherwise the ops' strategies are chosen too, apart from the preset of the family.
-  if (config_.parallel.sharding.empty() && planner::has_integer_solver()) space.shardings = 2;
+  // The ops' strategies are chosen too, apart from the preset of the family or a person's annotations, which stay.
+  if (planner::has_integer_solver()) space.shardings = 2;
+  // What the configuration offloads goes into every plan; else what the memory needs.
+  const cluster::Tier& tier = c.device.kind == "cpu" ? c.disk : c.host;
+  if (!is_fixed("memory.offload") && config_.memory.offload.none() && tier.bandwidth > 0)
+    space.offload = {{}, {.optimizer = true}, {.activations = true}, {.optimizer = true, .activations = true}};
+  if (request_.precision && !is_fixed("train.precision"))
+    for (const char* dtype : {"f32", "tf32", "bf16", "fp16"})
+      if (dtype != config_.train.precision.text() &&
+          c.device.flops.contains(dtype == std::string("fp16") ? "f16" : dtype))
+        space.precisions.emplace_back(dtype);
+  if (request_.compress && !is_fixed("parallel.compress") && config_.parallel.compress == Compress::none)
+    space.compressions = {"", "bf16", "int8"};
   if (is_fixed("parallel.stages") && !config_.parallel.stages.empty()) space.stages = {config_.parallel.stages};
   problem_.limit = c.device.memory;
   // Ranks of a CPU share its memory.
@@ -157,6 +178,8 @@ void PlanSearch::check_folds() {
   const ir::Module whole = forward(config_.model.layers);
   const std::vector<std::string> names = layer_names(whole.graph("micro"));
   problem_.space.layers = std::max<std::int64_t>(1, std::ssize(names));
+  for (const ir::Node& node : whole.graph("micro").nodes)
+    problem_.space.spatial = problem_.space.spatial || node.op->name.starts_with("conv");
   if (std::ssize(names) != config_.model.layers || std::ssize(names) <= kShort) return;
   try {
     const ir::Module less = forward(kShort);
@@ -177,9 +200,8 @@ void PlanSearch::check_folds() {
 void PlanSearch::find_own() {
   if (config_.parallel.mesh == "auto" || !problem_.space.fixed_meshes.empty()) return;
   const ir::Mesh mesh = mesh_of(config_, request_.ranks);
-  if (mesh.ranks() != request_.ranks || mesh.size_of(ir::kHeightAxis) * mesh.size_of(ir::kWidthAxis) > 1) return;
-  Candidate own{.pp = mesh.size_of(ir::kPipelineAxis), .dp = mesh.size_of(ir::kDataAxis)};
-  own.layer.tp = mesh.size_of(ir::kTensorAxis);
+  if (mesh.ranks() != request_.ranks) return;
+  Candidate own = candidate_of(mesh);
   own.layer.sequence = config_.parallel.sequence;
   own.layer.remat = remat_kind(config_);
   if (own.layer.remat == RematPolicy::Kind::optimal || own.layer.remat == RematPolicy::Kind::every) return;
@@ -205,7 +227,7 @@ OnCluster PlanSearch::compiled(const Candidate& candidate) const {
 Config PlanSearch::layer_config(const LayerKey& key) const {
   Config config = config_;
   if (folded_ > 0) config.model.layers = folded_;
-  config.parallel.mesh = fmt::format("{}={}", ir::kTensorAxis, key.tp);
+  config.parallel.mesh = planner::mesh_text({.layer = key});
   config.parallel.sequence = key.sequence;
   config.parallel.zero = 0;
   config.parallel.stages.clear();
@@ -216,24 +238,32 @@ Config PlanSearch::layer_config(const LayerKey& key) const {
   config.memory.offload = {};
   config.memory.limit = {};
   config.runtime.device = Device::cpu;
+  if (!key.precision.empty()) apply_setting(config, "train.precision=" + key.precision, registry_.models);
   return config;
 }
 
 const std::vector<passes::Annotation>& PlanSearch::shardings(int tp) const {
-  const std::lock_guard lock(mutex_);
-  const auto [at, fresh] = shardings_.try_emplace(tp);
-  if (fresh) {
-    const Config config = layer_config({.tp = tp});
+  std::unique_lock lock(mutex_);
+  Chosen& chosen = shardings_[tp];
+  lock.unlock();
+  std::call_once(chosen.once, [&] {
+    LayerKey key;
+    key.tp = tp;
+    const Config config = layer_config(key);
+    std::vector<passes::Annotation> given;
+    for (const auto& [pattern, sharding] : config.parallel.sharding) given.push_back({pattern, sharding});
     // Not the preset: parameters begin unsharded.
     Planned planned = make_plan(config, registry_, {.threads = 1, .step_alone = true});
     planned.plan.sharding.clear();
     // Whole parameters on every rank would be data parallelism by another name.
     constexpr double kUneven = 1.2;
-    at->second = planner::choose_shardings(planned.graphs, planned.plan, request_.cluster,
-                                           {.axis = ir::kTensorAxis, .state_share = kUneven / tp})
-                     .annotations;
-  }
-  return at->second;
+    const double share = given.empty() ? kUneven / tp : 0;
+    chosen.annotations =
+        planner::choose_shardings(planned.graphs, planned.plan, request_.cluster,
+                                  {.axis = ir::kTensorAxis, .state_share = share, .annotations = std::move(given)})
+            .annotations;
+  });
+  return chosen.annotations;
 }
 
 std::optional<planner::Profile> PlanSearch::profile(const LayerKey& key) const {
@@ -257,56 +287,147 @@ std::optional<planner::Profile> PlanSearch::profile(const LayerKey& key) const {
   }
 }
 
-planner::Scored PlanSearch::simulated(const Candidate& candidate, std::int64_t micro_batches) const {
+planner::Scored PlanSearch::simulated(const OnCluster& on, const simulator::Simulation& s) const {
+  planner::Scored scored;
+  scored.seconds = s.step_seconds;
+  scored.bytes = on.compiled.arena_bytes();
+  scored.fits = s.fits && fits(scored.bytes);
+  scored.mean = s.mean;
+  for (const Role& role : on.compiled.roles)
+    scored.work += 2 * role.module.graph("micro").nodes.size() + role.program("step").instructions.size() / 4;
+  for (std::size_t a = 0; a < s.cast.actors.size(); ++a)
+    scored.price += s.cast.ranks[a] * on.cluster.device_of(s.cast.rank[a]).price;
+  return scored;
+}
+
+namespace {
+
+// What a quantity comes to that grows in proportion: `two`, and `further` times what it has more than `one`.
+void extend(planner::Scored& two, const planner::Scored& one, double further) {
+  const auto grow = [&](double& value, double before) { value += further * (value - before); };
+  grow(two.seconds, one.seconds);
+  grow(two.mean.compute, one.mean.compute);
+  grow(two.mean.exposed_communication, one.mean.exposed_communication);
+  grow(two.mean.bubble, one.mean.bubble);
+  grow(two.mean.waiting, one.mean.waiting);
+  two.work += one.work;
+}
+
+}  // namespace
+
+planner::Scored PlanSearch::timed(const Config& config, const std::vector<std::int64_t>& micro_batches,
+                                  double further) const {
+  OnCluster on = compile_on(config, registry_, request_.cluster, {.step_alone = true, .resolved = true});
+  const planner::Scored one = simulated(on, simulator::simulate(on.compiled, on.cluster));
+  if (micro_batches.size() == 1) return one;
+  on.planned.graphs.micro_batches = static_cast<int>(micro_batches[1]);
+  on.compiled = compiler::with_micro_batches(std::move(on.compiled), on.planned.graphs);
+  planner::Scored two = simulated(on, simulator::simulate(on.compiled, on.cluster));
+  extend(two, one, further);
+  two.bytes = std::max(one.bytes, two.bytes);
+  return two;
+}
+
+std::vector<std::int64_t> PlanSearch::folds(const Candidate& c) const {
+  using Kind = RematPolicy::Kind;
+  const Kind remat = c.layer.remat;
+  if (folded_ == 0 || (c.pp > 1 && c.stages.empty())) return {};
+  if (remat != Kind::none && remat != Kind::selective && remat != Kind::full) return {};
+  const std::int64_t least = c.pp > 1 ? *std::min_element(c.stages.begin(), c.stages.end()) : problem_.space.layers;
+  // The outermost layers are not as the others.
+  const std::int64_t kept = c.pp > 1 ? 2 : 3;
+  if (least < 2 * kept + 3) return {};
+  return {least - kept, least - kept - 1};
+}
+
+// Every further round of micro-batches adds the same to a step once the pipeline is full, and every further layer
+// that is like the others. So of many, two numbers of each are compiled: of micro-batches those that leave the same
+// rest in the last round, and hold as many at once.
+planner::Scored PlanSearch::score(const Candidate& c) const {
+  using Kind = program::PipelineName::Kind;
+  const std::int64_t all = config_.train.batch / c.dp / c.layer.micro_batch;
+  const std::int64_t round = c.pp;
+  const Kind kind = c.pipeline.kind;
+  const bool grows =
+      c.pp > 1 && (kind == Kind::gpipe || kind == Kind::file || kind == Kind::pipedream || kind == Kind::pipedream_2bw);
+  const bool interleaved = c.pp > 1 && kind == Kind::interleaved;
+  const std::int64_t first = interleaved ? 2 * round + all % round : std::max<std::int64_t>(2, round);
+  const std::int64_t second = first + (interleaved ? round : 1);
+  std::vector<std::int64_t> micro_batches = {all};
+  double further = 0;
+  if (!grows && all > 2 * second) {
+    micro_batches = {first, second};
+    further = static_cast<double>(all - second) / static_cast<double>(second - first);
+  }
+  const auto with_fewer = [&](std::int64_t layers) {
+    Candidate fewer = c;
+    for (std::int64_t& part : fewer.stages) part -= layers;
+    Config config = under(fewer);
+    config.model.layers -= layers * c.parts();
+    config.train.batch = micro_batches.front() * c.dp * c.layer.micro_batch;
+    if (layers > 0) config.memory.limit = {};
+    return timed(config, micro_batches, further);
+  };
   planner::Scored scored;
   try {
-    Config config = under(candidate);
-    config.train.batch = micro_batches * candidate.dp * candidate.layer.micro_batch;
-    const OnCluster on = compile_on(config, registry_, request_.cluster, {.step_alone = true, .resolved = true});
-    const simulator::Simulation s = simulator::simulate(on.compiled, on.cluster);
-    scored.seconds = s.step_seconds;
-    scored.bytes = on.compiled.arena_bytes();
-    scored.fits = s.fits && static_cast<double>(scored.bytes) <= problem_.limit;
-    scored.mean = s.mean;
-    for (const Role& role : on.compiled.roles)
-      scored.work += 2 * role.module.graph("micro").nodes.size() + role.program("step").instructions.size() / 4;
-    for (std::size_t a = 0; a < s.cast.actors.size(); ++a)
-      scored.price += s.cast.ranks[a] * on.cluster.device_of(s.cast.rank[a]).price;
+    const std::vector<std::int64_t> fewer = folds(c);
+    if (fewer.empty()) {
+      scored = with_fewer(0);
+    } else {
+      const planner::Scored one = with_fewer(fewer[0]);
+      scored = with_fewer(fewer[1]);
+      const auto layers = static_cast<double>(fewer[1]);
+      const double before = static_cast<double>(one.bytes);
+      const double bytes = static_cast<double>(scored.bytes);
+      extend(scored, one, layers);
+      scored.bytes = static_cast<std::size_t>(bytes + layers * std::max(0.0, bytes - before));
+      scored.fits = fits(scored.bytes);
+    }
+    scored.exact = fewer.empty() && micro_batches.size() == 1;
   } catch (const Error& e) {
     scored.refused = e.message();
   }
   return scored;
 }
 
-// Once a pipeline is full, every further round of micro-batches adds the same: of many, two numbers of them are
-// compiled that leave the same rest in the last round, and hold as many at once.
-planner::Scored PlanSearch::score(const Candidate& c) const {
-  const std::int64_t all = config_.train.batch / c.dp / c.layer.micro_batch;
-  const std::int64_t round = c.pp;
-  using Kind = program::PipelineName::Kind;
-  const bool grows = c.pp > 1 && (c.pipeline.kind == Kind::gpipe || c.pipeline.kind == Kind::file);
-  const bool interleaved = c.pp > 1 && c.pipeline.kind == Kind::interleaved;
-  const std::int64_t first = interleaved ? 2 * round + all % round : std::max<std::int64_t>(2, round);
-  const std::int64_t second = first + (interleaved ? round : 1);
-  if (grows || all <= 2 * second) return simulated(c, all);
-  const planner::Scored one = simulated(c, first);
-  if (!one.feasible()) return one;
-  planner::Scored two = simulated(c, second);
-  const double further = static_cast<double>(all - second) / static_cast<double>(second - first);
-  const auto extend = [&](double& value, double before) { value += further * (value - before); };
-  extend(two.seconds, one.seconds);
-  extend(two.mean.compute, one.mean.compute);
-  extend(two.mean.exposed_communication, one.mean.exposed_communication);
-  extend(two.mean.bubble, one.mean.bubble);
-  extend(two.mean.waiting, one.mean.waiting);
-  two.bytes = std::max(one.bytes, two.bytes);
-  two.work += one.work;
-  return two;
+// Compiles the best in full. It may come out larger than the shorter models say, or slower than the next.
+void PlanSearch::confirm(planner::SearchResult& result, std::optional<Winner>& winner) const {
+  const auto value = [&](const planner::Scored& s) { return s.value(request_.search.objective); };
+  while (!result.best.empty()) {
+    planner::Scored& best = result.best.front();
+    const bool known = winner && winner->candidate == best.candidate;
+    if (known) return;
+    if (request_.search.on_progress) request_.search.on_progress("compiling the winner", 0, 1, &best);
+    winner = Winner{best.candidate, compiled(best.candidate), {}};
+    winner->simulation = simulator::simulate(winner->on.compiled, winner->on.cluster);
+    planner::Scored full = simulated(winner->on, winner->simulation);
+    full.candidate = best.candidate;
+    full.estimated = best.estimated;
+    best = full;
+    if (!best.feasible()) {
+      result.others.push_back(best);
+      result.best.erase(result.best.begin());
+      winner.reset();
+      continue;
+    }
+    std::stable_sort(result.best.begin(), result.best.end(),
+                     [&](const planner::Scored& a, const planner::Scored& b) { return value(a) < value(b); });
+  }
 }
 
-planner::SearchResult PlanSearch::run() const {
+planner::SearchResult PlanSearch::run(std::optional<Winner>* winner) const {
+  const auto begin = std::chrono::steady_clock::now();
   planner::SearchResult result = planner::search(problem_, request_.search);
-  if (!result.best.empty() || result.stopped) return result;
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::optional<Winner> own;
+  const bool whole = winner != nullptr;
+  if (request_.confirm && !result.best.empty() && (whole || !result.best.front().exact))
+    confirm(result, whole ? *winner : own);
+  if (result.best.empty() && !result.stopped) refuse_all(result);
+  return result;
+}
+
+void PlanSearch::refuse_all(const planner::SearchResult& result) const {
   const std::string cluster = request_.cluster.name;
   if (result.candidates == 0)
     refuse("no mesh of {} ranks divides train.batch = {} or the {} layers of the model; the nearest batch is {}",

@@ -16,6 +16,11 @@ struct PlanRequest {
   bool fewer_ranks = false;  // also halves of them
   // Keys that the search leaves as the configuration has them, such as those of the command line.
   std::vector<std::string> fixed = {};
+  // What may change the numbers that are trained, and is therefore searched only when asked for.
+  bool precision = false;
+  bool compress = false;
+  // Whether the winner is compiled in full, and others in its place should it not fit.
+  bool confirm = true;
   planner::SearchOptions search = {};
   LogSink log = {};
   std::function<void(const char* phase)> on_phase = {};
@@ -24,12 +29,19 @@ struct PlanRequest {
 // A problem of the planner, as a configuration and a cluster pose it.
 class PlanSearch {
  public:
-  // Refuses what no plan can be searched for: more ranks than the cluster's overrides allow, a mesh over h or w.
+  // Refuses what no plan can be searched for: more ranks than the cluster's overrides allow, parameter servers.
   // `registry` must outlive it.
   PlanSearch(Config config, const Registry& registry, PlanRequest request);
 
-  // Refuses a limit that nothing meets, with the nearest that works.
-  planner::SearchResult run() const;
+  // A candidate, compiled and simulated in full.
+  struct Winner {
+    planner::Candidate candidate;
+    OnCluster on;
+    simulator::Simulation simulation;
+  };
+
+  // Refuses a limit that nothing meets, with the nearest that works. `winner` gets the best, where that is confirmed.
+  planner::SearchResult run(std::optional<Winner>* winner = nullptr) const;
   // The configuration under a candidate.
   Config under(const planner::Candidate& candidate) const;
   // All programs of it.
@@ -48,17 +60,27 @@ class PlanSearch {
   // What the integer program says for so many ranks; empty: nothing.
   const std::vector<passes::Annotation>& shardings(int tp) const;
   planner::Scored score(const planner::Candidate& candidate) const;
-  // With so many micro-batches.
-  planner::Scored simulated(const planner::Candidate& candidate, std::int64_t micro_batches) const;
+  // Of a configuration with the first of these numbers of micro-batches; with two, what they come to `further` on.
+  planner::Scored timed(const Config& config, const std::vector<std::int64_t>& micro_batches, double further) const;
+  planner::Scored simulated(const OnCluster& on, const simulator::Simulation& simulation) const;
+  // Layers that every part of a plan can do without, in two models that stand for the whole; none: it is too short.
+  std::vector<std::int64_t> folds(const planner::Candidate& candidate) const;
+  bool fits(std::size_t bytes) const { return static_cast<double>(bytes) <= problem_.limit; }
+  void confirm(planner::SearchResult& result, std::optional<Winner>& winner) const;
+  [[noreturn]] void refuse_all(const planner::SearchResult& result) const;
 
   Config config_;  // its model's shape resolved
   const Registry& registry_;
   PlanRequest request_;
   planner::Problem problem_;
-  mutable std::mutex mutex_;                                          // of what follows
-  mutable std::string unprofiled_;                                    // why some layers have no costs
-  mutable std::map<int, std::vector<passes::Annotation>> shardings_;  // by ranks along tp
-  std::int64_t folded_ = 0;  // layers of a model that stands for this one; 0: none does
+  mutable std::mutex mutex_;        // of what follows
+  mutable std::string unprofiled_;  // why some layers have no costs
+  struct Chosen {
+    std::once_flag once;
+    std::vector<passes::Annotation> annotations;
+  };
+  mutable std::map<int, Chosen> shardings_;  // by ranks along tp
+  std::int64_t folded_ = 0;                  // layers of a model that stands for this one; 0: none does
 };
 
 // The devices of a node, or of a CPU its cores: how many ranks there are where nobody says.

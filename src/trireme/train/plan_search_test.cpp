@@ -4,10 +4,12 @@
 
 #include <cstdlib>
 #include <limits>
+#include <set>
 
 #include "trireme/core/error.h"
 #include "trireme/planner/integer_program.h"
 #include "trireme/planner/op_strategies.h"
+#include "trireme/train/fit.h"
 #include "trireme/train/graphs.h"
 
 namespace trireme::train {
@@ -78,7 +80,7 @@ std::vector<Small> small_problems() {
       {"model.family=mlp", "data.images=synthetic", "model.image=8", "model.width=512"},
       {"model.family=gpt2", "model.width=512", "model.layers=2", "train.batch=8"},
       {"model.family=convnet", "data.images=synthetic", "model.image=16", "model.width=16", "train.precision=f32"}};
-  const std::vector<std::string> fixed = {"memory.remat", "parallel.sequence", "train.micro_batch"};
+  const std::vector<std::string> fixed = {"memory.remat", "parallel.sequence", "train.micro_batch", "memory.offload"};
   for (const auto& model : models)
     for (const auto& [cluster, ranks, rows] :
          {std::tuple("a100", 2, 2), std::tuple("h100", 4, 1), std::tuple("a100", 8, 1), std::tuple("b200", 4, 2)}) {
@@ -111,7 +113,7 @@ TEST_F(PlanSearchTest, EqualsExhaustiveSearchOnSmallProblems) {
 }
 
 TEST_F(PlanSearchTest, IsNeverBehindWhatHandsWouldChoose) {
-  const PlanSearch search(config({}), registry_, request("h100", 8));
+  const PlanSearch search(config({}), registry_, request("h100", 8, {"memory.remat", "memory.offload"}));
   const Scored best = search.run().best.front();
   Candidate data{.pp = 1, .dp = 8};
   data.layer.micro_batch = 2;
@@ -124,8 +126,9 @@ TEST_F(PlanSearchTest, IsNeverBehindWhatHandsWouldChoose) {
 }
 
 TEST_F(PlanSearchTest, TheSameSeedGivesTheSameAndAMarkovChainFindsNothingMuchBetter) {
-  const Config c = config({});
-  PlanRequest r = request("a100", 4);
+  const Config c = config({"train.batch=8"});
+  PlanRequest r = request("a100", 4, {"memory.offload", "parallel.sequence"});
+  r.search.moves = 4000;
   const planner::SearchResult one = PlanSearch(c, registry_, r).run();
   r.search.method = planner::Method::mcmc;
   r.search.seed = 5;
@@ -144,8 +147,8 @@ TEST_F(PlanSearchTest, AStopKeepsTheBestSoFarAndWhatIsFixedStays) {
     EXPECT_EQ(planner::mesh_text(c), "dp=4");
   }
   int asked = 0;
-  PlanRequest stopped = request("a100", 8);
-  stopped.search.stop = [&] { return ++asked > 40; };
+  PlanRequest stopped = request("a100", 8, {"memory.remat"});
+  stopped.search.stop = [&] { return ++asked > 8; };
   const planner::SearchResult result = PlanSearch(config({}), registry_, stopped).run();
   EXPECT_TRUE(result.stopped);
 }
@@ -162,11 +165,81 @@ TEST_F(PlanSearchTest, ALimitThatNothingMeetsIsRefusedWithTheNearest) {
   }
 }
 
+// A plan of many layers and micro-batches is scored from shorter models of it: what comes out is what all of it takes.
+TEST_F(PlanSearchTest, ShorterModelsStandForTheWhole) {
+  const PlanSearch search(
+      config({"model.layers=24", "model.width=1024", "model.heads=8", "model.context=512", "train.batch=64"}),
+      registry_, request("a100", 8));
+  Candidate data{.pp = 1, .dp = 8};
+  data.zero = 3;
+  Candidate tensor{.pp = 1, .dp = 2};
+  tensor.layer.tp = 4;
+  tensor.layer.remat = planner::RematPolicy::Kind::selective;
+  Candidate stages{.pp = 2, .dp = 4};
+  stages.zero = 1;
+  stages.pipeline = program::parse_pipeline("1f1b");
+  stages.stages = {13, 11};
+  for (const Candidate& c : {data, tensor, stages}) {
+    const Scored scored = search.problem().score(c);
+    ASSERT_TRUE(scored.refused.empty()) << scored.refused;
+    EXPECT_FALSE(scored.exact);
+    const OnCluster whole = search.compiled(c);
+    const double seconds = simulator::simulate(whole.compiled, whole.cluster).step_seconds;
+    EXPECT_NEAR(scored.seconds / seconds, 1, 0.02) << planner::describe(c);
+    EXPECT_NEAR(static_cast<double>(scored.bytes) / static_cast<double>(whole.compiled.arena_bytes()), 1, 0.02)
+        << planner::describe(c);
+  }
+}
+
+// What does not fit otherwise is offloaded; what fits is not.
+TEST_F(PlanSearchTest, OffloadsWhereMemoryNeedsIt) {
+  const std::vector<std::string> fixed = {"parallel.mesh", "memory.remat", "train.micro_batch", "parallel.zero"};
+  const std::vector<std::string> model = {"model.width=512", "train.batch=4", "train.micro_batch=2",
+                                          "parallel.mesh=dp=2"};
+  const PlanSearch roomy(config(model), registry_, request("a100", 2, fixed));
+  const Scored plain = roomy.run().best.front();
+  EXPECT_FALSE(plain.candidate.offload.any()) << planner::describe(plain.candidate);
+  std::vector<std::string> tight = model;
+  tight.push_back(fmt::format("memory.limit={}", plain.bytes * 7 / 10));
+  const Scored found = PlanSearch(config(tight), registry_, request("a100", 2, fixed)).run().best.front();
+  EXPECT_TRUE(found.candidate.offload.any()) << planner::describe(found.candidate);
+  EXPECT_LE(found.bytes, plain.bytes * 7 / 10);
+  EXPECT_GE(found.seconds, plain.seconds);
+}
+
+TEST_F(PlanSearchTest, TheSpaceHasImagesAxesAndWhatIsAllowed) {
+  PlanRequest r = request("h100", 4);
+  r.precision = r.compress = true;
+  const PlanSearch images(config({"model.family=convnet", "data.images=synthetic", "model.image=16", "model.width=16",
+                                  "train.precision=f32"}),
+                          registry_, r);
+  std::set<std::string> seen;
+  for (const Candidate& c : planner::enumerate(images.problem().space)) {
+    EXPECT_EQ(c.ranks(), 4);
+    seen.insert(planner::mesh_text(c));
+    seen.insert("precision " + c.layer.precision);
+    seen.insert("compress " + c.compress);
+  }
+  for (const char* one :
+       {"h=4", "h=2,w=2", "dp=2,h=2", "tp=2,h=2", "dp=4", "precision ", "precision bf16", "compress int8"})
+    EXPECT_TRUE(seen.contains(one)) << one;
+  // Nothing that changes the numbers unless it is allowed, and no image of a text.
+  for (const Candidate& c : planner::enumerate(PlanSearch(config({}), registry_, request("h100", 4)).problem().space)) {
+    EXPECT_TRUE(c.layer.precision.empty() && c.compress.empty());
+    EXPECT_EQ(c.layer.h * c.layer.w, 1);
+  }
+  Candidate spatial{.pp = 1, .dp = 1};
+  spatial.layer.h = 4;
+  spatial.layer.micro_batch = 16;
+  const Scored scored = images.problem().score(spatial);
+  EXPECT_TRUE(scored.feasible()) << scored.refused;
+}
+
 // The estimate is for ordering; it must not be far from what is simulated.
 TEST_F(PlanSearchTest, EstimatesFollowTheSimulation) {
   const PlanSearch search(
       config({"model.width=1024", "model.heads=8", "model.layers=8", "model.context=512", "train.batch=32"}), registry_,
-      request("a100", 8));
+      request("a100", 8, {"memory.offload", "memory.remat"}));
   const planner::SearchResult result = search.run();
   for (const Scored& s : result.best) EXPECT_NEAR(s.estimated / s.seconds, 1, 0.35) << planner::describe(s.candidate);
 }
@@ -185,6 +258,30 @@ TEST_F(PlanSearchTest, StrategiesOfOpsComeOutAsMegatrons) {
   for (const passes::Annotation& a : choice.annotations) found[a.pattern] = a.sharding;
   EXPECT_EQ(found["blocks.*.mlp.up.weight"], "0:tp");
   EXPECT_EQ(found["blocks.*.mlp.down.weight"], "1:tp");
+  // A person's annotation is a constraint; the rest is chosen around it.
+  const planner::ShardingChoice around =
+      planner::choose_shardings(planned.graphs, planned.plan, cluster::load_cluster("a100"),
+                                {.axis = "tp", .state_share = 0.3, .annotations = {{"*.mlp.up.weight", "in:tp"}}});
+  found.clear();
+  for (const passes::Annotation& a : around.annotations) found[a.pattern] = a.sharding;
+  EXPECT_EQ(found["blocks.*.mlp.up.weight"], "1:tp");
+  EXPECT_GE(around.seconds, choice.seconds);
+}
+
+// A search that is stopped says so in the place of what comes next.
+TEST_F(PlanSearchTest, AFitThatIsStoppedSaysSo) {
+  const Registry registry;
+  FitRequest asked;
+  asked.plan = request("h100", 1);
+  std::size_t sizes = 0;
+  asked.on_try = [&](const std::string&, std::size_t tried) { sizes = tried; };
+  asked.plan.search.stop = [&] { return sizes >= 2; };
+  const Fit some = largest_fit(config({}), registry, asked);
+  EXPECT_TRUE(some.stopped);
+  EXPECT_FALSE(some.what.empty());
+  EXPECT_NE(some.next.find("the search was stopped"), std::string::npos) << some.next;
+  asked.plan.search.stop = [] { return true; };
+  EXPECT_TRUE(largest_fit(config({}), registry, asked).stopped);
 }
 
 }  // namespace

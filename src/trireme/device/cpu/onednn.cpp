@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "trireme/core/error.h"
@@ -294,14 +296,39 @@ Gemm::~Gemm() = default;
 Gemm::Gemm(Gemm&&) noexcept = default;
 Gemm& Gemm::operator=(Gemm&&) noexcept = default;
 
+namespace {
+
+// The layers of a model ask for the same few sizes over and over, and the library takes long to answer.
+class KnownBytes {
+ public:
+  template <class F>
+  std::size_t of(const GemmSpec& spec, F&& ask) {
+    const std::lock_guard lock(mutex_);
+    const auto same = std::find_if(known_.begin(), known_.end(), [&](const auto& k) { return k.first == spec; });
+    if (same != known_.end()) return same->second;
+    if (known_.size() == kMost) known_.pop_front();
+    known_.emplace_back(spec, ask());
+    return known_.back().second;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 256;
+  std::mutex mutex_;
+  std::deque<std::pair<GemmSpec, std::size_t>> known_;
+};
+
+}  // namespace
+
 std::size_t Gemm::scratch_bytes(const GemmSpec& spec) {
   if (widens(spec.input)) return WidenedGemm::scratch_bytes(spec);
-  return guarded("gemm", [&] { return GemmPlan(spec).scratch_bytes(); });
+  static KnownBytes known;
+  return known.of(spec, [&] { return guarded("gemm", [&] { return GemmPlan(spec).scratch_bytes(); }); });
 }
 
 std::size_t Gemm::packed_bytes(const GemmSpec& spec) {
   if (widens(spec.input)) return WidenedGemm::packed_bytes(spec);
-  return guarded("gemm", [&] { return aligned(GemmPlan(spec).packed().get_size()); });
+  static KnownBytes known;
+  return known.of(spec, [&] { return guarded("gemm", [&] { return aligned(GemmPlan(spec).packed().get_size()); }); });
 }
 
 std::int64_t Gemm::parts() const { return widened_ ? widened_->parts() : impl_->plan.parts(); }
