@@ -118,10 +118,12 @@ def main():
         ms = statistics.median(r["step_ms"] for r in runs)
         peak = runs[-1].get("peak_bytes") or runs[-1]["device_peak_bytes"]
         taken = runs[-1].get("measured_peak_bytes") or runs[-1]["driver_bytes"]
+        predicted = runs[-1].get("predicted_gpu_bytes")
         each = " ".join(f"{r['step_ms']:.2f}" for r in runs)
         print(f"{name:17} {ms:8.2f} ms  {count / ms * 1e3:10,.0f} {unit}/s  {base / ms:5.2f}x  "
               f"peak {peak / 2**30:5.2f} GiB  {peak / theirs_peak:4.2f}x  "
-              f"driver {taken / 2**30:5.2f} GiB  {taken / theirs_taken:4.2f}x  ({each})")
+              f"driver {taken / 2**30:5.2f} GiB  {taken / theirs_taken:4.2f}x  "
+              f"{f'(at most {predicted / 2**30:.2f} GiB predicted)  ' if predicted else ''}({each})")
 
 
 if __name__ == "__main__":

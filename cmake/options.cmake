@@ -40,7 +40,8 @@ target_compile_options(
   INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion>
             $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --extended-lambda -Xcompiler=-Wall,-Wextra>)
 # Warnings are errors with the compiler that the tests run on; a newer one's new warnings must not stop a user.
-if(TRIREME_WERROR AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+# (Sources that are compiled together shadow each other's names, which says nothing about them.)
+if(TRIREME_WERROR AND NOT TRIREME_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # (-Wrestrict is wrong about std::string.)
   target_compile_options(trireme_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror -Wno-restrict>)
 endif()
@@ -108,6 +109,28 @@ function(trireme_choose_cuda variable folder)
   set(${variable} ${chosen} ${kernels} PARENT_SCOPE)
 endfunction()
 
+# TRIREME_UNITY: sources of a folder are compiled some at a time, as one, since most of what the compiler does is to read the
+# same headers. Kernels stay by themselves: what is inlined into them must not depend on their neighbours, nor then the
+# bits of their results.
+function(trireme_unity name)
+  set(count 0)
+  foreach(source ${ARGN})
+    file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR}/src/trireme ${source})
+    if(path MATCHES "_cpu\\.cpp$|^device/|^comm/arithmetic|^ops/matmul/(few_rows|epilogue)|/cuda/|\\.cu$")
+      continue()
+    endif()
+    if(path MATCHES "^ops/([a-z]+)/")
+      set(group ops_${CMAKE_MATCH_1})
+    else()
+      math(EXPR batch "${count} / 16")
+      math(EXPR count "${count} + 1")
+      set(group ${name}_${batch})
+    endif()
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+  endforeach()
+  set_target_properties(trireme_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()
+
 # One target per folder of src/trireme; `USES` is what the folder may include. Tests (`*_test.cpp`) lie next to the
 # sources and are built into one test program per folder (see tests/). `WITHOUT` are sources, as regular expressions,
 # that this build has no use for. `KERNELS`: its speed depends on the instruction set, so packages have it for each of
@@ -142,6 +165,9 @@ function(trireme_folder name)
   else()
     add_library(trireme_${name} STATIC ${sources})
     set(scope PUBLIC)
+  endif()
+  if(TRIREME_UNITY AND sources)
+    trireme_unity(${name} ${sources})
   endif()
   list(TRANSFORM ARG_USES PREPEND trireme_)
   target_link_libraries(trireme_${name} ${scope} trireme_options ${ARG_USES} ${ARG_LIBRARIES})

@@ -143,7 +143,20 @@ choose_preset() {
   [[ -d build/cuda ]] || say "building with CUDA for this machine's GPUs; TRIREME_CUDA=off ./trireme builds without"
 }
 
+# configure PRESET OPTION…
+configure() {
+  local folder=build/$1
+  say "configuring ($1)"
+  if ! cmake --preset "$1" "${configure_options[@]}" "${@:2}" >"$folder/configure.log" 2>&1; then
+    rm -f "$folder/CMakeCache.txt"
+    grep -A12 -m3 -E 'CMake Error|Could not find|not found' "$folder/configure.log" >&2 || cat "$folder/configure.log" >&2
+    die "could not configure; all of it: $folder/configure.log"
+  fi
+}
+
 # build PRESET TARGET…: configures where needed and builds what is stale. One build at a time per preset.
+# unity=ON: in a new folder sources are compiled many at once, which is sooner done (docs/performance.md); where the first
+# build fails so, one by one. unity=OFF: one by one also in a folder that was made otherwise, as developers and clang-tidy want it.
 build() {
   local preset=$1
   shift
@@ -151,19 +164,27 @@ build() {
   mkdir -p "$folder"
   exec {lock}>"$folder/.lock"
   flock "$lock"
-  if [[ ! -f $folder/build.ninja ]]; then
-    say "configuring ($preset)"
-    if ! cmake --preset "$preset" "${configure_options[@]}" >"$folder/configure.log" 2>&1; then
-      rm -f "$folder/CMakeCache.txt"
-      grep -A12 -m3 -E 'CMake Error|Could not find|not found' "$folder/configure.log" >&2 || cat "$folder/configure.log" >&2
-      die "could not configure; all of it: $folder/configure.log"
-    fi
+  local made_with=none
+  if [[ -f $folder/build.ninja ]]; then
+    made_with=OFF
+    if grep -qs '^TRIREME_UNITY:BOOL=ON' "$folder/CMakeCache.txt"; then made_with=ON; fi
+  fi
+  if [[ $made_with == none || (${unity:-} == OFF && $made_with == ON) ]]; then
+    made_with=${unity:-OFF}
+    configure "$preset" ${unity:+"-DTRIREME_UNITY=$unity"}
   fi
   local jobs
   jobs=$(build_jobs)
-  if ! ninja -C "$folder" -j "$jobs" "$@" 2>&1 {lock}>&- | show_progress "$folder/build.log" "$jobs"; then
+  until ninja -C "$folder" -j "$jobs" "$@" 2>&1 {lock}>&- | show_progress "$folder/build.log" "$jobs"; do
+    if [[ $made_with == ON && ! -e $folder/src/trireme/trireme ]]; then
+      say "could not compile sources together; compiling them one by one"
+      cp "$folder/build.log" "$folder/build_together.log"
+      made_with=OFF
+      configure "$preset" -DTRIREME_UNITY=OFF
+      continue
+    fi
     grep -E -A40 -m1 '^FAILED' "$folder/build.log" >&2 || tail -n 40 "$folder/build.log" >&2
     die "could not build; all of it: $folder/build.log"
-  fi
+  done
   exec {lock}>&-
 }

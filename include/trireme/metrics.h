@@ -13,7 +13,7 @@ struct Metrics {
   std::int64_t tokens = 0;  // so far; an image counts as one
   double tokens_per_s = 0;
   double step_ms = 0;
-  std::uint64_t peak_bytes = 0;  // largest arena over ranks
+  std::uint64_t peak_bytes = 0;  // largest arena over ranks: planned, and allocated so
   std::uint64_t sent_bytes = 0;  // this step, largest over ranks
   double wall_s = 0;
   double mfu = 0;  // share of the speed that a large matmul reaches on the same cores

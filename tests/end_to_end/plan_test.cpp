@@ -184,7 +184,7 @@ TEST_F(Plan, ItsErrorsNameIt) {
   expect(says("mesh = \"dp=2\"", "mesh = \"dp=banana\""),
          "error: edited.toml:" + line_of("mesh = ") + ": parallel.mesh");
   // Of values that do not go together.
-  expect(says("micro_batch = 0", "micro_batch = 3"), "error: under the plan edited.toml: ");
+  expect(says("micro_batch = 8", "micro_batch = 3"), "error: under the plan edited.toml: ");
   // What has nothing to do with it is not blamed on it.
   const std::string error = refused({"train", "tiny.toml", "--plan=plan.toml", "--train.batch=16", "--model.heads=3"});
   EXPECT_EQ(error.find("plan.toml"), std::string::npos) << error;

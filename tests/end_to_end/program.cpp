@@ -127,6 +127,8 @@ bool Running::ended() {
   if (pid_ >= 0 && wait4(pid_, &status_, WNOHANG, &usage) == pid_) {
     pid_ = -1;
     peak_bytes_ = std::int64_t{usage.ru_maxrss} * 1024;
+    for (const timeval& time : {usage.ru_utime, usage.ru_stime})
+      cpu_seconds_ += static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
   }
   return pid_ < 0;
 }
@@ -149,7 +151,7 @@ Finished Running::wait() {
     pid_ = -1;
   }
   const int code = WIFSIGNALED(status_) ? 128 + WTERMSIG(status_) : WEXITSTATUS(status_);
-  return {code, contents(out_), contents(err_), peak_bytes_};
+  return {code, contents(out_), contents(err_), peak_bytes_, cpu_seconds_};
 }
 
 Program::Program() {

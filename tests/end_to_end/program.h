@@ -19,6 +19,7 @@ struct Finished {
   std::string out;
   std::string err;
   std::int64_t peak_bytes = 0;  // of resident memory
+  double cpu_seconds = 0;       // of all its threads
 };
 
 // The program, running in a folder with its output kept aside. A process that is still there when this object goes is
@@ -54,6 +55,7 @@ class Running {
   int reader_ = -1;
   int status_ = 0;
   std::int64_t peak_bytes_ = 0;
+  double cpu_seconds_ = 0;
 };
 
 // Tests that use the program as a person does, in a folder of their own:

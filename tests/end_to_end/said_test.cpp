@@ -1,6 +1,9 @@
 // What a person asks for is done, or the program says by name what is not.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "end_to_end/program.h"
@@ -368,6 +371,92 @@ TEST_F(Said, AFileCutShortEndsTheRunWithAMessage) {
   const Finished f = running.wait();
   EXPECT_EQ(f.code, 1) << f.err;
   expect_part(f.err, "error: ");
+}
+
+// A disk without room for what a command prints is no success: nobody has seen the answer.
+TEST_F(Said, LostOutputIsAFailure) {
+  done({"train", "tiny.toml", "--output.dir=run"});
+  const std::vector<std::string> commands = {
+      "generate --from run --prompt oar --tokens 4",
+      "generate --from run --prompt oar --tokens 4 --json",
+      "eval --from run",
+      "lesson",
+      "memory tiny.toml",
+      "memory tiny.toml --json --brief",
+      "inspect graph tiny.toml",
+      "inspect program tiny.toml",
+      "inspect schedule --stages 2 --micro-batches 4",
+      "config",
+      "config quickstart",
+      "doctor",
+      "completion bash",
+      "export run theirs",
+      "import theirs again",
+      "compress run --out small --weights int8 --decode 0",
+      "simulate tiny.toml --cluster h100",
+      "tokenize text.txt --out tokens.bin --tokenizer bytes",
+      "bench gemm --help",
+      "--help",
+      "--version",
+      "",
+      "train tiny.toml --output.dir=other",
+  };
+  for (const std::string& command : commands) {
+    const std::string line =
+        fmt::format("cd {} && {} {} >/dev/full 2>err.txt", folder().string(), program_path(), command);
+    const int status = std::system(line.c_str());
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << command << ": " << status << "\n" << read("err.txt");
+    expect_part(read("err.txt"), "error: ");
+    expect_part(read("err.txt"), "No space left on device");
+  }
+  // What was trained is there all the same.
+  EXPECT_EQ(state("other", kSteps), state("run", kSteps));
+}
+
+// runs/latest follows what is trained: the same command can be given twice.
+TEST_F(Said, TheLatestRunIsTheOneThatWasTrained) {
+  done({"train", "tiny.toml"});
+  EXPECT_EQ(fs::read_symlink(folder() / "runs/latest"), "tiny");
+  done({"compress", "runs/latest", "--out=runs/small", "--weights=int8", "--decode=0"});
+  done({"export", "runs/latest", "theirs"});
+  done({"import", "theirs", "runs/imported"});
+  EXPECT_EQ(fs::read_symlink(folder() / "runs/latest"), "tiny");
+  done({"train", "tiny.toml"});
+  EXPECT_EQ(fs::read_symlink(folder() / "runs/latest"), "tiny-2");
+}
+
+// Bytes are a vocabulary too: what is exported generates what the run does.
+TEST_F(Said, AnExportedRunOfBytesHasItsTokenizer) {
+  done({"train", "tiny.toml", "--output.dir=run"});
+  done({"export", "run", "theirs"});
+  ASSERT_TRUE(exists("theirs/tokenizer.json"));
+  const auto said = [&](const char* from) {
+    return nlohmann::json::parse(
+        done({"generate", "--from", from, "--prompt=Caf\xC3\xA9 (oar)", "--tokens=8", "--temperature=0", "--json"})
+            .out);
+  };
+  EXPECT_EQ(said("run"), said("theirs"));
+  // Tokens without one are worth a word.
+  std::string tokens;
+  for (const char c : read("text.txt")) tokens += {c, '\0'};
+  write("tokens.bin", tokens);
+  done({"train", "tiny.toml", "--output.dir=none", "--data.text=[]", "--data.tokens=tokens.bin",
+        "--data.tokenizer=none", "--model.vocab=256"});
+  expect_part(done({"export", "none", "untold"}).err, "warning: the folder has no tokenizer");
+}
+
+TEST_F(Said, AFileOfMoreBitsThanTheRunIsWorthAHint) {
+  done({"train", "tiny.toml", "--output.dir=run", "--model.width=32"});
+  done({"compress", "run", "--out=small", "--weights=int4:32", "--decode=0", "--calibrate=0"});
+  expect_part(done({"export", "small", "small.gguf"}).err, "--type q4_0 is as small");
+  EXPECT_EQ(done({"export", "small", "smaller.gguf", "--type=q4_0"}).err, "");
+  EXPECT_EQ(done({"export", "run", "run.gguf"}).err, "");
+}
+
+TEST_F(Said, WhatGainsNothingOnACpuIsWarnedOf) {
+  expect_part(done({"train", "tiny.toml", "--dry-run", "--runtime.overlap_wgrad=true"}).err,
+              "warning: runtime.overlap_wgrad = true gains no time on a CPU");
+  expect_none(done({"train", "tiny.toml", "--dry-run", "--runtime.overlap_wgrad=false"}).err, "overlap_wgrad");
 }
 
 }  // namespace

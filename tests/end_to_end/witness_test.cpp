@@ -40,12 +40,41 @@ TEST_F(Witness, ComparesRunsOnAnyMesh) {
 
 TEST_F(Witness, CoversEveryAxisAndSchedule) {
   int code = 0;
-  const std::string list = witness(program_path() + " --list", code);
-  EXPECT_EQ(code, 0) << list;
-  for (const char* setting : {"mesh=tp=", "mesh=pp=", "mesh=h=", "mesh=w=", ",tp=", ",dp=", ",w=", "sequence=true",
-                              "pipeline=sequential", "pipeline=gpipe", "pipeline=zero-bubble", "pipeline=interleaved:2",
-                              "pipeline=pipedream ", "pipeline=pipedream-2bw", "stage_dtype=", "activations=sharded"})
-    EXPECT_NE(list.find(setting), std::string::npos) << setting;
+  const auto covers = [&](const char* device, std::initializer_list<const char*> settings) {
+    const std::string list = witness(program_path() + " --list --device " + device, code);
+    EXPECT_EQ(code, 0) << list;
+    for (const char* setting : settings) EXPECT_NE(list.find(setting), std::string::npos) << device << ": " << setting;
+  };
+  covers("cuda",
+         {"mesh=dp=2", "mesh=tp=", "mesh=pp=", "mesh=h=", "mesh=w=", ",tp=", ",dp=", ",h=", ",w=", "pipeline=gpipe",
+          "pipeline=interleaved:2", "precision=bf16", "precision=fp16", "offload=", "remat="});
+  covers("cpu", {"mesh=tp=",
+                 "mesh=pp=",
+                 "mesh=h=",
+                 "mesh=w=",
+                 ",tp=",
+                 ",dp=",
+                 ",w=",
+                 "sequence=true",
+                 "pipeline=sequential",
+                 "pipeline=gpipe",
+                 "pipeline=zero-bubble",
+                 "pipeline=interleaved:2",
+                 "pipeline=pipedream ",
+                 "pipeline=pipedream-2bw",
+                 "stage_dtype=",
+                 "activations=sharded",
+                 "precision=bf16",
+                 "precision=fp16",
+                 "precision=fp8",
+                 "prune.method=",
+                 "train.quantize=",
+                 "async_tp=true",
+                 "batch_stats=local",
+                 "compress_warmup=",
+                 "server=sync",
+                 "offload=",
+                 "remat="});
 }
 
 }  // namespace

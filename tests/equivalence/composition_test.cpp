@@ -34,6 +34,7 @@ Drawn draw(std::uint32_t seed) {
   d.plain.train.micro_batch = d.plain.train.batch / std::stoll(one_of({"1", "2", "4"}));
   d.config = d.plain;
   d.config.memory.remat = one_of({"none", "every:2", "sqrt", "selective", "optimal", "full"});
+  if (model == "mlp" && d.config.memory.remat != train::Remat::none) d.config.memory.remat = "every:2";  // all there is
   d.config.memory.offload = one_of({"none", "activations", "optimizer", "weights", "activations,optimizer", "all"});
   d.config.memory.offload_policy = one_of({"all", "dynamic"});
   d.config.runtime.overlap_wgrad = one_of({"false", "true"}) == "true";
@@ -54,6 +55,9 @@ Drawn draw(std::uint32_t seed) {
     d.config.parallel = d.plain.parallel;
     d.config.parallel.overlap = one_of({"true", "false"}) == "true";
     d.config.parallel.bucket.count = std::stoull(one_of({"2000", "26214400"}));
+    // A shard that is updated in place is not offloaded.
+    if ((zero == "1" || zero == "2") && mesh.find("dp") != std::string::npos && d.config.memory.offload.weights)
+      d.config.memory.offload = one_of({"none", "activations", "optimizer", "activations,optimizer"});
   }
   d.text = fmt::format(
       "{} sequence {} zero {}, {} {} {} micro-batch {} dropout {} remat {} offload {} ({}) overlapped gradients {}",
@@ -68,9 +72,10 @@ std::unique_ptr<Trained> trained(const train::Config& config) {
 }
 
 TEST(Composition, RandomPlansTrainLikeThePlainModel) {
-  int count = 0;
+  constexpr std::uint32_t kDraws = 48;
+  std::vector<std::string> refused;
   int moved = 0;
-  for (std::uint32_t seed = 1; seed <= 90; ++seed) {
+  for (std::uint32_t seed = 1; seed <= kDraws; ++seed) {
     const Drawn d = draw(seed);
     SCOPED_TRACE(d.text);
     Trained plain(d.plain, {.threads = 2});
@@ -81,20 +86,22 @@ TEST(Composition, RandomPlansTrainLikeThePlainModel) {
     } catch (const Error& e) {
       // Some policies have nothing to do for some models, and say so before anything runs.
       ASSERT_EQ(e.kind(), Error::Kind::request) << e.what();
+      EXPECT_NE(e.message().find("nearest"), std::string::npos) << "says what works: " << e.what();
+      refused.push_back(fmt::format("{}\n    {}", d.text, e.what()));
       continue;
     }
     plain.train(3);
     planned->train(3);
-    EXPECT_EQ(planned->session().measured_peak(), planned->compiled().arena_bytes());
+    EXPECT_EQ(planned->session().highest_offset(), planned->compiled().arena_bytes());
     if (d.plain.train.precision == train::Precision::f32)
       expect_same_bits(plain, *planned);
     else
       expect_equal_training(plain, *planned, 1e-6);
-    ++count;
     moved += planned->compiled().tier_bytes(2) > 0 ? 1 : 0;
   }
-  EXPECT_GE(count, 30);
-  EXPECT_GE(moved, 20);
+  for (const std::string& why : refused) fmt::print("refused: {}\n", why);
+  EXPECT_LT(refused.size() * 10, kDraws) << "most of what is drawn must be shown";
+  EXPECT_GE(moved, 16);
 }
 
 }  // namespace

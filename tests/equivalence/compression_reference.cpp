@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
+#include "support/larger.h"
 #include "trireme/train/schedule.h"
 
 namespace trireme::testing {
@@ -123,7 +125,7 @@ void Replicas::apply(const Tensors& direction, std::int64_t step) {
 }
 
 double weight_error(Trained& run, const Tensors& weights) {
-  double worst = 0;
+  double worst = weights.empty() ? std::numeric_limits<double>::infinity() : 0;  // nothing compared is no agreement
   const auto state = run.state();
   for (const auto& [name, expected] : weights) {
     double difference = 0;
@@ -134,7 +136,7 @@ double weight_error(Trained& run, const Tensors& weights) {
       difference += d * d;
       norm += e * e;
     }
-    if (difference > 0) worst = std::max(worst, std::sqrt(difference / norm));
+    if (difference != 0) worst = larger(worst, std::sqrt(difference / norm));
   }
   return worst;
 }

@@ -105,8 +105,8 @@ TEST_P(HostUpdate, TrainsToTheBitAndAsPlanned) {
   expect_same_bits(plain, hosted);
   const data::Batch rows = batch_of(config, 9);
   EXPECT_EQ(plain.session().evaluate(rows), hosted.session().evaluate(rows));
-  EXPECT_EQ(hosted.session().measured_peak(), hosted.compiled().arena_bytes());
-  EXPECT_EQ(hosted.session().measured_tier_peak(program::kHostTier), hosted.compiled().tier_bytes(program::kHostTier));
+  EXPECT_EQ(hosted.session().highest_offset(), hosted.compiled().arena_bytes());
+  EXPECT_EQ(hosted.session().highest_offset(program::kHostTier), hosted.compiled().tier_bytes(program::kHostTier));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HostUpdate, ::testing::ValuesIn(cases()), [](const auto& one) { return one.param.name; });

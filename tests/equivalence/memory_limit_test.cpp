@@ -80,7 +80,7 @@ TEST_P(MemoryLimit, TrainsToTheBitAndAsPlanned) {
   Trained small(config, {.threads = 2});
   small.train(2);
   expect_same_bits(plain, small);
-  EXPECT_EQ(small.session().measured_peak(), small.compiled().arena_bytes());
+  EXPECT_EQ(small.session().highest_offset(), small.compiled().arena_bytes());
   EXPECT_LE(small.compiled().arena_bytes(), config.memory.limit.count);
 }
 
@@ -121,8 +121,8 @@ TEST(MemoryLimitOfState, WhatThereIsRoomForStays) {
     Trained half(config, {.threads = 2});
     half.train(2);
     expect_same_bits(whole, half);
-    EXPECT_EQ(half.session().measured_peak(), half.compiled().arena_bytes());
-    EXPECT_EQ(half.session().measured_tier_peak(program::kDiskTier), half.compiled().tier_bytes(program::kDiskTier));
+    EXPECT_EQ(half.session().highest_offset(), half.compiled().arena_bytes());
+    EXPECT_EQ(half.session().highest_offset(program::kDiskTier), half.compiled().tier_bytes(program::kDiskTier));
     config.memory = {};
   }
 }

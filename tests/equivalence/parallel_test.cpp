@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "equivalence/training.h"
+#include "equivalence/trajectory.h"
 #include "trireme/passes/autodiff.h"
 
 namespace trireme::testing {
@@ -88,11 +88,10 @@ TEST(Parallel, ResidualNetworks) {
     SCOPED_TRACE(fmt::format("zero={}", zero));
     train::Config plain = shareable("resnet18");
     plain.train.optimizer = "sgd";
-    Trained one(plain);
-    Trained many(over_ranks(plain, 3, zero));
-    one.train(1);
-    many.train(1);
-    expect_equal_training(one, many, 1e-5);
+    plain.train.lr = 0.01;  // an update is more than the rounding of the weights
+    plain.train.batch = plain.train.micro_batch = 96;
+    expect_like_by_distance(plain, over_ranks(plain, 3, zero),
+                            {.tolerance = {2e-5, 1e-3}, .steps = 1, .planted = zero == 3});
   }
 }
 

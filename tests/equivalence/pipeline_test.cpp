@@ -6,7 +6,7 @@
 #include <limits>
 #include <map>
 
-#include "equivalence/training.h"
+#include "equivalence/trajectory.h"
 #include "trireme/core/error.h"
 #include "trireme/program/check_together.h"
 
@@ -126,11 +126,15 @@ TEST_P(Pipeline, WithDropoutAndLowPrecision) {
     plain.model.dropout = 0.1;
     plain.train.precision = precision;
     plain.train.loss_scale = 1;
-    Trained one(plain);
-    Trained many(piped(plain, "pp=3", "1f1b"));
-    one.train(3);
-    many.train(3);
-    expect_equal_training(one, many, std::string(precision) == "f32" ? 2e-5 : 2e-2);
+    if (std::string(precision) == "f32") {
+      expect_like_one_rank(plain, piped(plain, "pp=3", "1f1b"), {.steps = 3});
+      continue;
+    }
+    // AdamW would turn rounding, where a gradient is nearly zero, into full steps.
+    plain.train.optimizer = "sgd";
+    plain.train.lr = 0.05;
+    expect_like_by_distance(plain, piped(plain, "pp=3", "1f1b"),
+                            {.tolerance = kLowPrecision, .planted = std::string(precision) == "bf16"});
   }
 }
 
@@ -145,13 +149,11 @@ TEST(PipelineImages, ConvolutionsTrainLikeOneRank) {
     // Of deep stacks of batch norms one step of SGD is what can be compared closely.
     train::Config residual = model("resnet18", 2, 3);
     residual.train.optimizer = "sgd";
-    residual.train.batch = 48;
-    residual.train.micro_batch = 16;
-    Trained one(residual);
-    Trained many(piped(residual, mesh, "1f1b"));
-    one.train(1);
-    many.train(1);
-    expect_equal_training(one, many, 2e-5);
+    residual.train.lr = 0.01;  // an update is more than the rounding of the weights
+    residual.train.batch = 96;
+    residual.train.micro_batch = 32;
+    expect_like_by_distance(residual, piped(residual, mesh, "1f1b"),
+                            {.tolerance = {2e-5, 1e-3}, .steps = 1, .planted = mesh == std::string("pp=2")});
   }
 }
 
@@ -159,17 +161,14 @@ TEST(PipelineImages, ConvolutionsTrainLikeOneRank) {
 TEST(PipelineImages, StatisticsAreTakenOnceUnderRecomputation) {
   train::Config plain = model("resnet18", 2, 4);
   plain.train.optimizer = "sgd";
+  plain.train.lr = 0.01;
   plain.train.batch = 96;
   plain.train.micro_batch = 24;
   train::Config config = plain;
   config.memory.remat = "full";
   for (const char* pipeline : {"1f1b", "gpipe", "interleaved:2"}) {
     SCOPED_TRACE(pipeline);
-    Trained one(plain);
-    Trained many(piped(config, "pp=2", pipeline));
-    one.train(1);
-    many.train(1);
-    expect_equal_training(one, many, 2e-5);
+    expect_like_by_distance(plain, piped(config, "pp=2", pipeline), {.tolerance = {2e-5, 1e-3}, .steps = 1});
   }
 }
 
@@ -266,7 +265,7 @@ TEST(PipelineMessages, InFewerBytesTheyTrainNearlyAlike) {
         EXPECT_NEAR(small.losses()[i], same.losses()[i], 5e-3 * same.losses()[i]) << "step " << i;
         EXPECT_TRUE(i == 0 || small.losses()[i] != same.losses()[i]) << "nothing is rounded";
       }
-      EXPECT_EQ(small.session().measured_peak(), small.compiled().arena_bytes());
+      EXPECT_EQ(small.session().highest_offset(), small.compiled().arena_bytes());
       for (const auto& [channel, bytes] : sent_bytes(small.compiled())) {
         SCOPED_TRACE(channel);
         if (channel == "tie")  // copies of a parameter stay equal to the bit

@@ -5,10 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <random>
 
 #include "equivalence/pipedream_reference.h"
@@ -43,7 +41,7 @@ class Draw {
     plan_.asynchronous_pipeline = plan_.technique.starts_with("pipedream");
     const std::string model = draw_model();
     const bool low = plain_.train.precision != train::Precision::f32;
-    plan_.tolerance = low ? Tolerance{1e-2, 0.05} : Tolerance{2e-5, 5e-4};
+    plan_.tolerance = low ? kLowPrecision : Tolerance{2e-5, 5e-4};
     const ir::Mesh mesh = draw_mesh(model);
     draw_micro_batches(model, mesh);
     config() = plain_;
@@ -315,22 +313,6 @@ class Draw {
   bool wide_ = false;
 };
 
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double squares = 0;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    squares += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2.0);
-  return std::sqrt(squares);
-}
-
-double norm(const std::vector<float>& a) { return distance(a, std::vector<float>(a.size())); }
-
-// What the optimizer keeps is judged by the weights that it makes.
-std::map<std::string, std::vector<float>> weights_of(Trained& trained) {
-  auto all = trained.state();
-  std::erase_if(all, [](const auto& entry) { return entry.first.find('/') != std::string::npos; });
-  return all;
-}
-
 }  // namespace
 
 const std::vector<std::string>& plan_techniques() {
@@ -341,16 +323,6 @@ const std::vector<std::string>& plan_techniques() {
 }
 
 RandomPlan draw_plan(std::uint32_t seed, int max_ranks) { return Draw(seed, max_ranks).run(); }
-
-Trajectory train_plan(Trained& trained, std::int64_t steps) {
-  Trajectory result;
-  result.start = weights_of(trained);
-  trained.train(steps);
-  result.weights = weights_of(trained);
-  result.losses = trained.losses();
-  EXPECT_EQ(trained.session().measured_peak(), trained.compiled().arena_bytes());
-  return result;
-}
 
 Trajectory train_reference(const RandomPlan& plan) {
   if (!plan.asynchronous_pipeline) {
@@ -363,37 +335,6 @@ Trajectory train_reference(const RandomPlan& plan) {
   reference.train(plan.steps);
   result.weights = reference.weights();
   result.losses = reference.losses();
-  return result;
-}
-
-Difference compare(const Trajectory& reference, const Trajectory& planned, const Tolerance& tolerance) {
-  Difference result;
-  const double never = std::numeric_limits<double>::infinity();
-  if (reference.losses.size() != planned.losses.size()) return {never, never, "the number of losses"};
-  for (std::size_t i = 0; i < reference.losses.size(); ++i)
-    result.loss = std::max(result.loss, std::abs(planned.losses[i] - reference.losses[i]) /
-                                            (tolerance.loss * std::abs(reference.losses[i])));
-  double squares = 0;
-  double elements = 0;
-  for (const auto& [name, values] : reference.weights) {
-    if (name.find("running_") != std::string::npos) continue;  // statistics move by more than weights do
-    squares += std::pow(distance(values, reference.start.at(name)), 2.0);
-    elements += static_cast<double>(values.size());
-  }
-  const double typical = std::sqrt(squares / elements);
-  for (const auto& [name, values] : reference.weights) {
-    const auto theirs = planned.weights.find(name);
-    if (theirs == planned.weights.end()) return {never, never, name + ", which is missing"};
-    const double moved = distance(values, reference.start.at(name));
-    const double slack = 0.05 * typical * std::sqrt(static_cast<double>(values.size()));
-    const double allowed = tolerance.weights * (moved + slack) + std::numeric_limits<float>::epsilon() * norm(values);
-    const double apart = distance(values, theirs->second) / allowed;
-    if (!(apart <= result.weights)) {
-      result.weights = apart;
-      result.worst =
-          fmt::format("{}, which moved {:.3g} and is {:.3g} away", name, moved, distance(values, theirs->second));
-    }
-  }
   return result;
 }
 

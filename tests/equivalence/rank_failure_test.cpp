@@ -15,9 +15,20 @@
 namespace trireme::testing {
 namespace {
 
+// A rank of every axis of a mesh: replicas, stages, shards of matrices and of images.
+struct Case {
+  const char* model;
+  const char* mesh;
+};
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {{"gpt2", "dp=4"},   {"gpt2", "pp=2"},        {"llama", "tp=2"},
+                                        {"convnet", "h=2"}, {"convnet", "dp=2,w=2"}, {"gpt2", "pp=2,dp=2,tp=2"}};
+  return all;
+}
+
 TEST(RankFailure, EndsAllWithItsReasonAndTheRunGoesOn) {
   const char* asked = std::getenv("TRIREME_KILLS");
-  const int kills = asked != nullptr ? std::atoi(asked) : 4;
+  const int kills = asked != nullptr ? std::atoi(asked) : static_cast<int>(cases().size());
   const std::filesystem::path run =
       std::filesystem::temp_directory_path() / fmt::format("trireme-rank-failure-{}", ::getpid());
   std::filesystem::create_directories(run);
@@ -25,11 +36,15 @@ TEST(RankFailure, EndsAllWithItsReasonAndTheRunGoesOn) {
   double longest = 0;
   for (int k = 0; k < kills; ++k) {
     SCOPED_TRACE(fmt::format("kill {}", k));
-    const int ranks = std::uniform_int_distribution<int>(2, 5)(random);
+    const Case& c = cases()[static_cast<std::size_t>(k) % cases().size()];
+    SCOPED_TRACE(fmt::format("{} on {}", c.model, c.mesh));
+    const int ranks = ir::parse_mesh(c.mesh).ranks();
     const int zero = std::uniform_int_distribution<int>(0, 3)(random);
-    train::Config config = small_model(k % 2 == 0 ? "gpt2" : "convnet");
+    train::Config config = small_model(c.model);
     config.train.batch = 60;
-    config = over_ranks(config, ranks, zero);
+    config.train.micro_batch = 20;
+    if (reads_images(config)) config.model.image = 16;
+    config = over_mesh(config, c.mesh, ir::parse_mesh(c.mesh).size_of("dp") > 1 ? zero : 0);
     config.parallel.bucket.count = 2048;  // many collectives to be caught in
     Trained undisturbed(config);
     undisturbed.train(4);

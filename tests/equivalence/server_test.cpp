@@ -45,8 +45,8 @@ TEST_P(SyncServer, TrainsLikeAllReduce) {
       reduced.train(steps());
       served.train(steps());
       expect_equal_training(reduced, served, 1e-5);
-      EXPECT_EQ(served.session().measured_peak(), served.compiled().arena_bytes());
-      for (const auto& rank : served.session().ranks()) EXPECT_EQ(rank->measured_peak(), rank->role().arena_bytes);
+      EXPECT_EQ(served.session().highest_offset(), served.compiled().arena_bytes());
+      for (const auto& rank : served.session().ranks()) EXPECT_EQ(rank->highest_offset(), rank->role().arena_bytes);
     }
 }
 
@@ -91,7 +91,7 @@ TEST_P(SyncServer, WithStagesAndShards) {
       expect_equal_training(plain, served, 2e-5);
       const ir::Mesh workers = ir::parse_mesh(mesh);
       EXPECT_EQ(served.compiled().ranks(), workers.ranks() + servers * workers.ranks() / workers.size_of("dp"));
-      for (const auto& rank : served.session().ranks()) EXPECT_EQ(rank->measured_peak(), rank->role().arena_bytes);
+      for (const auto& rank : served.session().ranks()) EXPECT_EQ(rank->highest_offset(), rank->role().arena_bytes);
     }
 }
 
@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Models, SyncServer, ::testing::Values("gpt2", "llama", 
 // that of all workers, of what it keeps.
 TEST(Server, TrafficFollowsTheLaw) {
   const auto traffic = [](const train::Rank& rank) {
-    return rank.groups()->messages(program::kServerMessages).counters();
+    return rank.groups()->messages(program::kExchangeMessages).counters();
   };
   std::uint64_t parameters = 0;
   for (const int workers : {1, 3})

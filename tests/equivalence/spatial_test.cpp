@@ -7,7 +7,8 @@
 #include <cmath>
 #include <functional>
 
-#include "equivalence/training.h"
+#include "equivalence/trajectory.h"
+#include "support/larger.h"
 #include "trireme/core/error.h"
 #include "trireme/ir/slice.h"
 #include "trireme/models/layers.h"
@@ -99,7 +100,7 @@ TEST_P(Spatial, WithRecomputationAndOffload) {
       without.train(2);
       with.train(2);
       expect_same_bits(without, with);
-      EXPECT_EQ(with.session().measured_peak(), with.compiled().arena_bytes());
+      EXPECT_EQ(with.session().highest_offset(), with.compiled().arena_bytes());
     }
 }
 
@@ -139,7 +140,7 @@ double largest_difference(Trained& a, Trained& b) {
       difference += std::pow(static_cast<double>(values[i]) - static_cast<double>(theirs.at(name)[i]), 2);
       norm += std::pow(static_cast<double>(values[i]), 2);
     }
-    if (difference > 0) largest = std::max(largest, std::sqrt(difference / norm));
+    if (difference != 0) largest = larger(largest, std::sqrt(difference / norm));
   }
   return largest;
 }
@@ -165,7 +166,16 @@ TEST(SpatialParallel, AnEdgeRowThatIsWrongByAThousandthIsSeen) {
 }
 
 // Deep stacks of batch norms multiply rounding from step to step, and Adam divides small gradients by their size: one
-// step of SGD is what can be compared closely.
+// step of SGD is what can be compared closely. It is as long as an update must be to be more than the rounding of the
+// weights.
+train::Config residual_network() {
+  train::Config config = model("resnet18", 35);
+  config.train.batch = 32;
+  config.train.optimizer = "sgd";
+  config.train.lr = 0.01;
+  return config;
+}
+
 // Slices at the edges of an image are made by other nodes than those between: what is recomputed has names that only
 // some places know.
 TEST(SpatialParallel, RecomputesWhatSomePlacesAloneMake) {
@@ -188,11 +198,11 @@ TEST(SpatialParallel, RecomputesWhatSomePlacesAloneMake) {
 }
 
 TEST(SpatialParallel, ResidualNetworks) {
-  train::Config plain = model("resnet18", 35);
-  plain.train.optimizer = "sgd";
+  const train::Config plain = residual_network();
   for (const auto& [mesh, zero] : {std::pair{"h=3", 0}, {"w=2", 0}, {"h=2,dp=2,w=2", 3}}) {
     SCOPED_TRACE(fmt::format("{} zero={}", mesh, zero));
-    expect_like_one_rank(plain, over_mesh(plain, mesh, zero), {}, 1);
+    expect_like_by_distance(plain, over_mesh(plain, mesh, zero),
+                            {.tolerance = {2e-5, 1e-3}, .steps = 1, .planted = zero == 3});
   }
 }
 
@@ -202,11 +212,10 @@ TEST(SpatialParallel, InLowPrecision) {
     train::Config plain = model("convnet", 27);
     plain.train.precision = precision;
     plain.train.loss_scale = 1;
-    Trained one(plain);
-    Trained many(over_mesh(plain, "h=2,w=2"));
-    one.train(3);
-    many.train(3);
-    expect_equal_training(one, many, 2e-2);
+    // AdamW would turn rounding, where a gradient is nearly zero, into full steps.
+    plain.train.optimizer = "sgd";
+    plain.train.lr = 0.05;
+    expect_like_by_distance(plain, over_mesh(plain, "h=2,w=2"), {.tolerance = kLowPrecision, .planted = true});
   }
 }
 
@@ -217,9 +226,8 @@ TEST(SpatialParallel, WithShardedChannels) {
     SCOPED_TRACE(mesh);
     expect_like_one_rank(plain, over_mesh(plain, mesh, zero), {});
   }
-  train::Config residual = model("resnet18", 35);
-  residual.train.optimizer = "sgd";
-  expect_like_one_rank(residual, over_mesh(residual, "h=2,tp=2"), {}, 1);
+  const train::Config residual = residual_network();
+  expect_like_by_distance(residual, over_mesh(residual, "h=2,tp=2"), {.tolerance = {2e-5, 1e-3}, .steps = 1});
 }
 
 // The last layers make images smaller than the mesh, which every rank has whole.

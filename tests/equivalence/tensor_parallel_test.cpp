@@ -6,7 +6,7 @@
 #include <array>
 #include <map>
 
-#include "equivalence/training.h"
+#include "equivalence/trajectory.h"
 #include "trireme/program/memory_plan.h"
 
 namespace trireme::testing {
@@ -55,11 +55,15 @@ TEST_P(TensorParallel, WithDropoutMicroBatchesAndLowPrecision) {
     plain.train.precision = precision;
     plain.train.loss_scale = 1;
     plain.train.micro_batch = 6;
-    Trained one(plain);
-    Trained many(over_mesh(plain, "dp=2,tp=2", 2));
-    one.train(3);
-    many.train(3);
-    expect_equal_training(one, many, std::string(precision) == "f32" ? 2e-5 : 2e-2);
+    if (std::string(precision) == "f32") {
+      expect_like_one_rank(plain, over_mesh(plain, "dp=2,tp=2", 2), {.steps = 3});
+      continue;
+    }
+    // AdamW would turn rounding, where a gradient is nearly zero, into full steps.
+    plain.train.optimizer = "sgd";
+    plain.train.lr = 0.05;
+    expect_like_by_distance(plain, over_mesh(plain, "dp=2,tp=2", 2),
+                            {.tolerance = kLowPrecision, .planted = std::string(precision) == "bf16"});
   }
 }
 
@@ -88,7 +92,7 @@ TEST_P(TensorParallel, WithSavedActivationsSharded) {
     const double share = static_cast<double>(activations(sharded)) / static_cast<double>(activations(full));
     fmt::print("{} {}: {:.2f} of the activations\n", GetParam(), mesh, share);
     EXPECT_LT(share, 0.8);
-    EXPECT_EQ(sharded.session().measured_peak(), sharded.compiled().arena_bytes());
+    EXPECT_EQ(sharded.session().highest_offset(), sharded.compiled().arena_bytes());
   }
 }
 

@@ -251,5 +251,83 @@ def manifests():
     seed("manifest", "step", manifest([scalar], step=6))
 
 
-for make in (safetensors, tokenizers, configs, hf_configs, megatron, images, graphs, manifests):
+def ggufs():
+    def text(value):
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    def entry(key, kind, data):
+        return text(key) + struct.pack("<I", kind) + data
+
+    def file(entries, tensors, data, version=3, align=32):
+        out = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(entries)) + b"".join(entries)
+        for name, dims, kind, offset in tensors:
+            out += text(name) + struct.pack("<I", len(dims)) + b"".join(struct.pack("<Q", d) for d in dims)
+            out += struct.pack("<IQ", kind, offset)
+        return out + bytes(-len(out) % align) + data
+
+    def number(key, value):
+        return entry(key, 4, struct.pack("<I", value))
+
+    width, vocab, context = 4, 3, 2
+    keys = [entry("general.architecture", 8, text("gpt2")), number("gpt2.context_length", context),
+            number("gpt2.embedding_length", width), number("gpt2.block_count", 0), number("gpt2.feed_forward_length", 8),
+            number("gpt2.attention.head_count", 2), entry("gpt2.attention.layer_norm_epsilon", 6, struct.pack("<f", 1e-5)),
+            entry("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, vocab) + text("a") + text("b") + text("c")),
+            entry("tokenizer.ggml.token_type", 9, struct.pack("<IQ", 5, vocab) + struct.pack("<iii", 1, 1, 3)),
+            entry("general.flag", 7, b"\x01")]
+    tensors = [("token_embd.weight", [width, vocab], 0, 0), ("position_embd.weight", [width, context], 0, 64),
+               ("output_norm.weight", [width], 0, 96), ("output_norm.bias", [width], 0, 128)]
+    seed("gguf", "good", file(keys, tensors, bytes(160)))
+    blocks = [("q8", [32, 2], 8, 0), ("q4", [32], 2, 96), ("half", [3], 1, 128)]
+    seed("gguf", "blocks", file(keys, tensors + [(n, d, k, 160 + o) for n, d, k, o in blocks], bytes(320)))
+    seed("gguf", "empty", file([], [], b""))
+    seed("gguf", "cut", file(keys, tensors, bytes(100)))
+    seed("gguf", "huge", file(keys, [("a", [2**40, 2**40], 0, 0)], bytes(32)))
+    seed("gguf", "overflow", file(keys, [("a", [2**31, 2**31, 2, 2], 0, 0)], bytes(32)))
+    seed("gguf", "version", file([], [], b"", version=2))
+    seed("gguf", "counts", b"GGUF" + struct.pack("<IQQ", 3, 2**60, 2**60))
+    seed("gguf", "long_text", b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 2**63) + b"a")
+
+
+def clusters():
+    good = ('name = "two"\ntransport = "threads"\nstep = "1ms"\ngeneration = "old"\n[device]\nname = "CPU"\nkind = "cpu"\nmemory = "8GiB"\n'
+            'memory_bandwidth = "20GB/s"\nlaunch = "1us"\nflops = { f32 = 80e9 }\nkernels = { attention = 0.5 }\n'
+            'tiles = [ { rows = 128, columns = 64, efficiency = 0.9 } ]\n'
+            'measured = [ { kernel = "matmul+tb", dtype = "f32", threads = 1, sizes = [64, 64, 64], seconds = 1.25e-5 } ]\n'
+            '[node]\ndevices = 8\ncores = 2\n[inside]\nbandwidth = "5GB/s"\nlatency = "20us"\n'
+            'measured = [ { collective = "all_reduce", ranks = 2, bytes = 4096, seconds = 1.5e-5 } ]\n'
+            '[network]\nbandwidth = "1GB/s"\n[host]\nbandwidth = "10GB/s"\n[software.old]\nattention = "scores"\n'
+            '[devices."slow one"]\nname = "CPU"\nmemory = "1GiB"\nmemory_bandwidth = "1GB/s"\nflops = { f32 = 1e9 }\n'
+            '[[ranks]]\nfirst = 1\nlast = 2\ndevice = "slow one"\nspeed = 0.5\n')
+    seed("cluster", "good", good)
+    seed("cluster", "empty", "")
+    seed("cluster", "negative", good.replace("devices = 8", "devices = -8"))
+    seed("cluster", "unknown", "wings = 2\n" + good)
+
+
+def schedules():
+    seed("schedule", "gpipe", "F0 F1 B0 B1 U\nF0 F1 B0 B1 U\n")
+    seed("schedule", "1f1b", "# two stages\nF0 F1 B0 F2 B1 B2 U\nF0 B0 F1 B1 F2 B2 U\n")
+    seed("schedule", "zero_bubble", "F0 F1 B0 W0 B1 W1 U\nF0 B0 W0 F1 B1 W1 U\n")
+    seed("schedule", "chunks", "F0.0 F0.1 B0.1 B0.0 U\nF0.0 F0.1 B0.1 B0.0 U\n")
+    seed("schedule", "deadlock", "B0 F0 U\nF0 B0 U\n")
+    seed("schedule", "huge", "F2147483648 B99999999999999999999 U\n")
+    seed("schedule", "parts", "fill\nF0\n\nsteady delayed\nF1 B0 U\ndrain\nB1 U\n")
+
+
+def plans():
+    good = ('model = "6a09e667f3bcc908"\n[train]\nmicro_batch = 4\nprecision = "f32"\n[parallel]\nmesh = "pp=2,dp=2"\n'
+            'pipeline = "zero-bubble:auto"\nzero = 1\nstages = [2, 2]\n[memory]\nremat = "optimal"\nlimit = "1GiB"\n'
+            '[runtime]\noverlap_wgrad = false\n[parallel.sharding]\n"*.up.weight" = "out:tp"\n[decisions]\ndevice = "cpu"\n'
+            'recompute = ["blocks.0.ln1"]\noffload_activations = []\noffload_states = []\nstaging = 1048576\nheld = 3\n')
+    seed("plan", "good", good)
+    seed("plan", "device", good.replace('"cpu"', '"abacus"'))
+    seed("plan", "held", good.replace("held = 3", "held = 4294967297"))
+    seed("plan", "names", good.replace('["blocks.0.ln1"]', "[1, 2]"))
+    seed("plan", "key", good.replace("zero = 1", "lr = 1"))
+    seed("plan", "empty", "")
+
+
+for make in (safetensors, tokenizers, configs, hf_configs, megatron, images, graphs, manifests, ggufs, clusters, schedules,
+             plans):
     make()

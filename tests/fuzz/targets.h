@@ -20,6 +20,10 @@ void idx_images(Input input);      // the image file's size as four bytes, the i
 void cifar_images(Input input);    // a batch file
 void graph(Input input);           // a module as text
 void manifest(Input input);        // a checkpoint's manifest.json, up to its checksum
+void gguf(Input input);            // a file: its metadata, then its tensors
+void cluster(Input input);         // a cluster's description as TOML
+void schedule(Input input);        // a pipeline's schedule as text
+void plan(Input input);            // a plan's TOML
 
 struct Target {
   std::string_view name;
@@ -35,6 +39,10 @@ inline constexpr Target kTargets[] = {
     {"cifar_images", cifar_images},
     {"graph", graph},
     {"manifest", manifest},
+    {"gguf", gguf},
+    {"cluster", cluster},
+    {"schedule", schedule},
+    {"plan", plan},
 };
 
 // Runs one input. A refusal is how bad bytes should end; a check of ours that failed is not.

@@ -2,11 +2,12 @@
 """Several ranks on one GPU, alone and with everything else that saves memory, against one plain rank: the same losses and
 gradient norms (f32 1e-5, bf16 1e-2), and the same bits when repeated. Needs a GPU; standard library only.
 
-    tests/gpu/combinations.py PROGRAM [--random N] [--seed N] [--no-fixed] [--launch "mpirun -n {ranks}"]
+    tests/gpu/combinations.py PROGRAM [--random N] [--seed N] [--no-fixed] [--launch "mpirun -n {ranks}"] [--at-once N]
 
 With --launch every rank is a process of its own; otherwise they are threads of one.
 """
 import argparse
+import concurrent.futures
 import json
 import math
 import pathlib
@@ -66,6 +67,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--no-fixed", action="store_true")
     parser.add_argument("--launch", default="")
+    parser.add_argument("--at-once", type=int, default=4)
     options = parser.parse_args()
     program = str(pathlib.Path(options.program).resolve())
     rng = random.Random(options.seed)
@@ -82,28 +84,32 @@ def main():
         if "optimizer" not in c["offload"] or c["tier"] == "disk":  # nothing that the host could update
             del c["update"]
     bad = 0
-    plain = {}
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
+        def start(name, arguments, launch=()):
+            return pool.submit(run, program, pathlib.Path(scratch) / name, arguments, launch)
+
+        plain = {model: start(model, [*MODELS[model], *COMMON, "--parallel.mesh=dp=1"]) for model in sorted({m for m, _ in cases})}
+        runs = []
         for number, (model, c) in enumerate(cases):
+            arguments = [*MODELS[model], *COMMON, *settings(c)]
+            launch = shlex.split(options.launch.format(ranks=math.prod(map(int, re.findall(r"\d+", c["mesh"])))))
+            runs.append([start(f"{number}-{name}", arguments, launch) for name in ("once", "again")])
+        for (model, c), (once, again) in zip(cases, runs):
             text = f"{model:6} " + " ".join(f"{k}={v}" for k, v in c.items())
-            folder = pathlib.Path(scratch) / str(number)
             try:
-                if model not in plain:
-                    plain[model] = run(program, folder / "plain", [*MODELS[model], *COMMON, "--parallel.mesh=dp=1"])
-                arguments = [*MODELS[model], *COMMON, *settings(c)]
-                launch = shlex.split(options.launch.format(ranks=math.prod(map(int, re.findall(r"\d+", c["mesh"])))))
-                got, again = (run(program, folder / name, arguments, launch) for name in ("once", "again"))
+                one, got, repeated = plain[model].result(), once.result(), again.result()
             except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as e:
                 lines = (e.stderr or "").strip().splitlines() if isinstance(e, subprocess.CalledProcessError) else [str(e)]
                 reason = next((line for line in lines if "error" in line), lines[-1:])
                 print(f"{text}: FAILED: {reason}", flush=True)
                 bad += 1
                 continue
-            apart = max(abs(a - b) / abs(a) for x, y in zip(plain[model], got) for a, b in zip(x, y))
-            fine = apart <= TOLERANCE.get(model, 1e-5) and got == again and len(got) == 8
+            apart = max(abs(a - b) / abs(a) for x, y in zip(one, got) for a, b in zip(x, y))
+            fine = apart <= TOLERANCE.get(model, 1e-5) and got == repeated and len(got) == len(one) == 8
             bad += not fine
-            print(f"{text}: apart by {apart:.1e}{'' if got == again else ', DOES NOT REPEAT'}{'' if fine else '  FAILED'}",
+            print(f"{text}: apart by {apart:.1e}{'' if got == repeated else ', DOES NOT REPEAT'}{'' if fine else '  FAILED'}",
                   flush=True)
+    print(f"{len(cases)} combinations, {bad} of them wrong")
     sys.exit(1 if bad else 0)
 
 

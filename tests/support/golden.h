@@ -16,7 +16,9 @@ struct Golden {
 };
 using GoldenOptions = std::map<std::string, std::string>;
 
+// Of a folder that is not there: none.
 std::vector<Golden> goldens(const std::string& folder);
+GoldenOptions options_of(const std::string& text);
 
 // Fails the test when `transform` of the input is not the output. An Error becomes "error: <message>".
 void check_golden(const Golden& golden,

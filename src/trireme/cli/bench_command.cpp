@@ -5,10 +5,12 @@
 
 #include "trireme/cli/bench.h"
 #include "trireme/cli/floors.h"
+#include "trireme/cli/report.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/planner/machine.h"
+#include "trireme/train/plan_file.h"
 #include "trireme/train/schedule.h"
 #include "trireme/train/trainer.h"
 
@@ -21,13 +23,16 @@ struct BenchArguments {
   int warmup = 2;
   bool json = false;
   bool by_op = false;
+  std::string plan;
 };
 
 int bench_step(Context& context, const BenchArguments& a) {
   const std::uint64_t before = planner::resident_peak();  // program and libraries
   train::TrainerOptions options;
   options.write = false;
-  train::Config config = train::load_config(a.config, context.overrides, context.registry->models);
+  train::Followed followed = train::load_followed(a.plan, a.config, context.overrides, context.registry->models);
+  options.plan = std::move(followed.plan);
+  train::Config config = std::move(followed.config);
   // The time of each alone.
   if (a.by_op && !config.runtime.overlap_wgrad) config.runtime.overlap_wgrad = false;
   train::Trainer trainer(config, *context.registry, options);
@@ -56,16 +61,17 @@ int bench_step(Context& context, const BenchArguments& a) {
   const std::uint64_t measured = on_cpu ? planner::resident_peak() - before : device::cuda::used_memory();
   if (a.json) {
     const auto fastest = [](const std::vector<double>& ms) { return *std::min_element(ms.begin(), ms.end()); };
-    const nlohmann::ordered_json o = {{"step_ms", step_ms},
-                                      {"fastest_ms", fastest(milliseconds)},
-                                      {"forward_ms", median(forward)},
-                                      {"fastest_forward_ms", fastest(forward)},
-                                      {unit + "_per_s", tokens / step_ms * 1e3},
-                                      {"flops_per_step", trainer.flops_per_step()},
-                                      {"peak_bytes", trainer.compiled().arena_bytes()},
-                                      {"measured_peak_bytes", measured},
-                                      {"resident_peak_bytes", planner::resident_peak()},
-                                      {"steps", a.steps}};
+    nlohmann::ordered_json o = {{"step_ms", step_ms},
+                                {"fastest_ms", fastest(milliseconds)},
+                                {"forward_ms", median(forward)},
+                                {"fastest_forward_ms", fastest(forward)},
+                                {unit + "_per_s", tokens / step_ms * 1e3},
+                                {"flops_per_step", trainer.flops_per_step()},
+                                {"peak_bytes", trainer.compiled().arena_bytes()},
+                                {"measured_peak_bytes", measured},
+                                {"resident_peak_bytes", planner::resident_peak()},
+                                {"steps", a.steps}};
+    if (!on_cpu) o["predicted_gpu_bytes"] = gpu_bound(trainer);
     fmt::print("{}\n", o.dump());
     return 0;
   }
@@ -78,9 +84,10 @@ int bench_step(Context& context, const BenchArguments& a) {
              *std::max_element(milliseconds.begin(), milliseconds.end()));
   fmt::print("speed   {} {}/s, {:.0f} GFLOP/s of {:.0f} that a large matmul reaches here ({:.0f}%)\n",
              format_rate(tokens / step_ms * 1e3), unit, flops / 1e9, peak / 1e9, 100 * flops / peak);
-  fmt::print("memory  {} B planned for each rank; {} B measured, {} ({})\n",
+  fmt::print("memory  {} B planned for each rank; {} B measured, {} ({}{})\n",
              format_count(trainer.compiled().arena_bytes()), format_count(measured),
-             on_cpu ? "by which the process has grown" : "of the GPU", planner::whole_use(trainer.compiled().device()));
+             on_cpu ? "by which the process has grown" : "of the GPU", planner::whole_use(trainer.compiled().device()),
+             on_cpu ? "" : fmt::format("; at most {} B predicted", format_count(gpu_bound(trainer))));
   if (a.by_op) fmt::print("\n{}", trace.by_kind(a.steps));
   if (a.by_op && trainer.compiled().device() != device::Kind::cpu)
     fmt::print("\n{}", floors(trainer.compiled().roles.front().program("step"), peak,
@@ -113,6 +120,7 @@ void add_bench(CLI::App& app, Context& context) {
   step->add_option("--steps", arguments->steps, "Steps to time")->check(CLI::Range(1, 1000000));
   step->add_option("--warmup", arguments->warmup, "Steps before")->check(CLI::Range(0, 1000000));
   step->add_flag("--json", arguments->json, "For scripts");
+  step->add_option("--plan", arguments->plan, "A plan to follow, as of train --plan");
   step->add_flag("--by-op", arguments->by_op, "Time by kind of instruction, each alone");
   step->footer(
       "\nExamples:\n"

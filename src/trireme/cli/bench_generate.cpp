@@ -22,6 +22,7 @@ struct GenerateBenchArguments {
 };
 
 int bench_generate(Context& context, const GenerateBenchArguments& a) {
+  train::check_is_there(a.from, "--from " + a.from);
   train::Config config = train::load_config(a.from, context.overrides, context.registry->models);
   config.train.batch = config.train.micro_batch = 1;
   train::set_mesh_of_use(config, context.overrides);

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <sstream>
 
 #include "trireme/cli/commands.h"
 #include "trireme/cli/output.h"
@@ -14,6 +15,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/core/version.h"
+#include "trireme/program/schedule/generate.h"
 #include "trireme/train/config.h"
 
 namespace trireme::cli {
@@ -49,7 +51,31 @@ std::optional<std::string> unknown_command(const ::CLI::App& app, const std::vec
       near ? "did you mean '" + of + *near + "'?" : fmt::format("the commands are {}{}", of, fmt::join(names, ", ")));
 }
 
-std::string unexpected(const ::CLI::App& app, const std::string& word) {
+bool is_pipeline(const std::string& text) {
+  try {
+    program::parse_pipeline(text);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Words that mean one thing to one command and something else to another.
+std::optional<std::string> meant_here(const ::CLI::App& command, const std::string& name, const std::string& value,
+                                      const std::vector<std::string>& options) {
+  if (name == "schedule") {
+    if (std::find(options.begin(), options.end(), "pipeline") != options.end()) return "did you mean --pipeline?";
+    if (is_pipeline(value)) return "did you mean --parallel.pipeline?";
+  }
+  if (name != "from" || command.get_name() == "train") return std::nullopt;
+  std::string places;
+  for (const ::CLI::Option* option : command.get_options())
+    if (option->get_positional()) places += " " + option->get_single_name();
+  if (places.empty()) return std::nullopt;
+  return fmt::format("it is given without a name: trireme {}{}", command.get_name(), places);
+}
+
+std::string unexpected(const ::CLI::App& app, const std::string& word, const std::vector<std::string>& arguments) {
   const ::CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
   if (!word.starts_with("--")) return fmt::format("unexpected argument '{}'; see {} --help", word, app.get_name());
@@ -57,6 +83,12 @@ std::string unexpected(const ::CLI::App& app, const std::string& word) {
   std::vector<std::string> options;
   for (const ::CLI::Option* option : command->get_options())
     options.insert(options.end(), option->get_lnames().begin(), option->get_lnames().end());
+  const std::size_t equals = word.find('=');
+  const auto at = std::find(arguments.begin(), arguments.end(), word);
+  const bool follows = arguments.end() - at > 1;
+  const std::string value = equals != std::string::npos ? word.substr(equals + 1) : follows ? *(at + 1) : "";
+  if (const auto here = meant_here(*command, name, value, options))
+    return fmt::format("unknown option --{}; {}", name, *here);
   auto meant = nearest(name, options);
   if (!meant) meant = train::suggest_key(name);
   return fmt::format("unknown option --{}{}", name,
@@ -75,7 +107,8 @@ std::vector<std::string> options_of(const ::CLI::App& app, const std::string& na
 // CLI11's own messages name the word alone; a person wants the nearest one that is known too.
 std::string explain(const ::CLI::App& app, const ::CLI::ParseError& e, const std::vector<std::string>& arguments) {
   if (const auto message = unknown_command(app, arguments)) return *message;
-  if (const std::vector<std::string> rest = app.remaining(true); !rest.empty()) return unexpected(app, rest.front());
+  if (const std::vector<std::string> rest = app.remaining(true); !rest.empty())
+    return unexpected(app, rest.front(), arguments);
   std::string message = e.what();
   while (!message.empty() && message.back() == '\n') message.pop_back();
   return fmt::format("{}; see {} --help", message, app.get_name());
@@ -101,6 +134,7 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
   add_import(commands, context);
   add_export(commands, context);
   add_compress(commands, context);
+  add_search(commands, context);
   add_eval(commands, context);
   add_memory(commands, context);
   add_inspect(commands, context);
@@ -116,15 +150,18 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
   add_completion(commands, context);
   try {
     if (arguments.empty()) {
-      fmt::print("{}", app.help());
-      return 0;
+      say(stdout, app.help());
+      return settle_output(0);
     }
     context.overrides = train::take_overrides(arguments, options_of(app, arguments.front()));
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 takes them from the back
     app.parse(reversed);
-    return context.run();
+    return settle_output(context.run());
   } catch (const ::CLI::Success& e) {
-    return app.exit(e);
+    std::ostringstream text;  // of --help and --version
+    const int code = app.exit(e, text, text);
+    say(stdout, text.str());
+    return settle_output(code);
   } catch (const ::CLI::ParseError& e) {
     say(stderr, "error: {}\n", explain(app, e, arguments));
     return 2;

@@ -22,6 +22,7 @@ void add_generate(CLI::App& app, Context& context);
 void add_import(CLI::App& app, Context& context);
 void add_export(CLI::App& app, Context& context);
 void add_compress(CLI::App& app, Context& context);
+void add_search(CLI::App& app, Context& context);
 void add_eval(CLI::App& app, Context& context);
 void add_memory(CLI::App& app, Context& context);
 void add_inspect(CLI::App& app, Context& context);

@@ -3,6 +3,8 @@
 #include <functional>
 
 #include "trireme/cli/commands.h"
+#include "trireme/cli/output.h"
+#include "trireme/cli/search.h"
 #include "trireme/cli/validators.h"
 #include "trireme/cli/work_progress.h"
 #include "trireme/compress/measure.h"
@@ -21,6 +23,7 @@ struct CompressArguments {
   std::string out;
   std::string weights;
   std::string prune;
+  std::string search;
   bool random = false;
   bool sensitivity = false;
   std::vector<std::string> bits;
@@ -30,8 +33,6 @@ struct CompressArguments {
   std::int64_t decode = 64;
   bool overwrite = false;
 };
-
-void warn(LogLevel, const std::string& text) { fmt::print(stderr, "warning: {}\n", text); }
 
 // The model's data, where it names any.
 data::Data data_of(const train::Config& config, const train::Registry& registry) {
@@ -131,8 +132,21 @@ int print_sensitivity(const compress::Model& model, const CompressArguments& a, 
 }
 
 int compress_once(const Context& context, const CompressArguments& a) {
+  if (!a.search.empty()) {
+    if (!a.weights.empty() || !a.prune.empty() || a.sensitivity)
+      refuse("--search trains models of other shapes; give --weights and --prune for the one that it finds");
+    if (a.out.empty()) refuse("--out: name the folder for the candidates' runs");
+    SearchArguments search;
+    search.from = a.from;
+    search.budget = a.search;
+    search.out = a.out;
+    search.option = "--search";
+    return search_shapes(context, search);
+  }
   if (a.weights.empty() && a.prune.empty() && !a.sensitivity)
-    refuse("nothing to do: give --weights int8, int4 or int4:64, --prune neurons:0.3, or --sensitivity");
+    refuse(
+        "nothing to do: give --weights int8, int4 or int4:64, --prune neurons:0.3, --search params=2M, or "
+        "--sensitivity");
   if (a.sensitivity && (!a.weights.empty() || !a.prune.empty()))
     refuse("--sensitivity looks at a model as it is; give --weights and --prune without it");
   if (!a.sensitivity && a.out.empty()) refuse("--out: name the run folder to make");
@@ -183,6 +197,10 @@ void add_compress(CLI::App& app, Context& context) {
       "--prune", arguments->prune,
       "Take out a share: heads:0.3, neurons:0.3, channels:0.3, blocks:0.25 (the model becomes smaller and "
       "faster), unstructured:0.8, 2:4 (zeros, stored without them); several by commas");
+  command->add_option(
+      "--search", arguments->search,
+      "Train models of other shapes within a budget, params=2M, bytes=8MiB, step=20ms or decode=1ms, and "
+      "find the best; `trireme search` has more options");
   command->add_flag("--random", arguments->random, "Prune at random instead of by magnitude: the baseline");
   command->add_flag("--sensitivity", arguments->sensitivity,
                     "How the held-out loss grows when each weight alone is pruned; writes nothing");
@@ -206,6 +224,7 @@ void add_compress(CLI::App& app, Context& context) {
       "  trireme compress runs/latest --out runs/faster --prune neurons:0.3,heads:0.3\n"
       "  trireme compress runs/latest --out runs/sparse --prune 2:4\n"
       "  trireme compress runs/latest --sensitivity --batches 4\n"
+      "  trireme compress runs/latest --search params=400k --out runs/shapes\n"
       "  trireme generate --from runs/small --prompt 'template<'\n");
   command->callback(
       [&context, arguments] { context.run = [&context, arguments] { return compress_once(context, *arguments); }; });

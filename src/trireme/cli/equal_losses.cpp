@@ -19,9 +19,36 @@ double largest_difference(std::span<const double> a, std::span<const double> b) 
   return most;
 }
 
-std::string equal_text(double difference, double close) {
-  if (std::isnan(difference)) return "the losses cannot be compared ✗";
-  return fmt::format("losses differ by at most {:.0e} {}", difference, difference <= close ? "✓" : "✗");
+Verdict judge(std::span<const double> one, std::span<const double> several, double close, std::span<const double> own) {
+  using Kind = Verdict::Kind;
+  const double most = largest_difference(one, several);
+  if (!std::isfinite(most)) return {Kind::unequal, "the losses cannot be compared ✗"};
+  const std::string differ = fmt::format("losses differ by at most {:.0e}", most);
+  if (most <= close) return {Kind::equal, differ + " ✓"};
+  if (own.empty()) return {Kind::unequal, differ + " ✗"};
+  const std::size_t count = std::min({one.size(), several.size(), own.size()});
+  std::size_t telling = 0;
+  double largest_own = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    // What is no number tells nothing.
+    if (!(kMargin * own[i] <= std::max(close, kTells * std::abs(one[i])))) continue;
+    ++telling;
+    largest_own = std::max(largest_own, own[i]);
+    const double difference = std::abs(one[i] - several[i]);
+    if (!(difference <= std::max(close, kMargin * own[i])))
+      return {Kind::unequal, fmt::format("the losses of step {} differ by {:.0e}, and one rank's own by {:.0e} after a "
+                                         "rounding error in every weight ✗",
+                                         i + 1, difference, own[i])};
+  }
+  const std::string conditioned = differ + ", and a rounding error in every weight makes one rank's own differ by ";
+  if (telling == 0)
+    return {Kind::open, fmt::format("{}{:.0e} or more: no verdict", conditioned,
+                                    *std::min_element(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(count)))};
+  return {Kind::equal, fmt::format("{}{:.0e} ✓{}", conditioned, largest_own,
+                                   telling == count ? ""
+                                                    : fmt::format(" ({} of {} steps; the others differ too much "
+                                                                  "on one rank alone to tell)",
+                                                                  telling, count))};
 }
 
 }  // namespace trireme::cli

@@ -8,8 +8,26 @@ namespace trireme::cli {
 // where there is nothing to compare.
 double largest_difference(std::span<const double> a, std::span<const double> b);
 
-// "losses differ by at most 5e-07 ✓": a tick where they are at most `close` apart, as the same sums in another order
-// are.
-std::string equal_text(double difference, double close);
+// What a comparison of losses says, and in which words.
+struct Verdict {
+  enum class Kind {
+    equal,    // at most as far apart as the same sums in another order are
+    unequal,  // further apart, or not numbers
+    open,     // a rounding error alone makes the plain losses so different that nothing can be said
+  };
+  Kind kind = Kind::open;
+  std::string text;  // "losses differ by at most 5e-07 ✓"
+};
+
+// Compares the losses of several ranks with those of `one`, step by step: they may be `close` apart.
+//
+// `own` says how far apart the one rank's own losses are when every weight starts one rounding error away: its
+// conditioning, measured. A step may differ by kMargin times that, since the ranks round in every op and not in the
+// weights alone; one that may differ by more than kTells of its loss says nothing. {}: not measured.
+Verdict judge(std::span<const double> one, std::span<const double> several, double close,
+              std::span<const double> own = {});
+
+constexpr double kMargin = 10;
+constexpr double kTells = 0.1;
 
 }  // namespace trireme::cli

@@ -13,8 +13,29 @@ TEST(EqualLosses, TheLargestDifferenceCounts) {
   const std::vector<double> a = {3, 2, 1};
   EXPECT_EQ(largest_difference(a, a), 0);
   EXPECT_EQ(largest_difference(a, std::vector<double>{3, 2.5}), 0.5);
-  EXPECT_NE(equal_text(1e-6, 1e-4).find("1e-06 ✓"), std::string::npos);
-  EXPECT_NE(equal_text(0.5, 1e-4).find("✗"), std::string::npos);
+  EXPECT_EQ(judge(a, std::vector<double>{3, 2, 1 + 1e-6}, 1e-4).text, "losses differ by at most 1e-06 ✓");
+  const Verdict far = judge(a, std::vector<double>{3, 2.5, 1}, 1e-4);
+  EXPECT_EQ(far.kind, Verdict::Kind::unequal);
+  EXPECT_NE(far.text.find("✗"), std::string::npos) << far.text;
+}
+
+// What a rounding error makes of the plain losses says how far apart others may be: in each step by itself.
+TEST(EqualLosses, ConditioningIsMeasuredAndNotAssumed) {
+  const std::vector<double> one = {2, 2, 2};
+  const std::vector<double> own = {1e-7, 1e-4, 1e-3};
+  const auto kind = [&](const std::vector<double>& several) { return judge(one, several, 1e-5, own).kind; };
+  EXPECT_EQ(kind({2, 2 + 5e-4, 2 + 5e-3}), Verdict::Kind::equal);
+  EXPECT_EQ(kind({2, 2 + 5e-3, 2 + 5e-3}), Verdict::Kind::unequal) << "more than ten times one rank's own";
+  EXPECT_EQ(kind({2 + 1e-4, 2, 2}), Verdict::Kind::unequal) << "a step that rounding hardly changes";
+  EXPECT_EQ(kind({2, 2, std::numeric_limits<double>::quiet_NaN()}), Verdict::Kind::unequal);
+  // Where rounding alone changes all, a step says nothing; where it does so in every step, there is no verdict.
+  const std::vector<double> later = {1e-7, 1e-4, 0.5};
+  const Verdict some = judge(one, std::vector<double>{2, 2, 3}, 1e-5, later);
+  EXPECT_EQ(some.kind, Verdict::Kind::equal);
+  EXPECT_NE(some.text.find("2 of 3 steps"), std::string::npos) << some.text;
+  const Verdict none = judge(one, std::vector<double>{2, 2, 3}, 1e-5, std::vector<double>{0.5, 0.5, 0.5});
+  EXPECT_EQ(none.kind, Verdict::Kind::open);
+  EXPECT_EQ(none.text.find("✓"), std::string::npos) << none.text;
 }
 
 // A replay that goes wrong, or compares nothing, gets no tick.
@@ -26,10 +47,13 @@ TEST(EqualLosses, WhatIsNoNumberIsNotEqual) {
     bad[at] = nan;
     for (const double difference : {largest_difference(sound, bad), largest_difference(bad, sound)}) {
       EXPECT_TRUE(std::isnan(difference));
-      EXPECT_EQ(equal_text(difference, 1e-4).find("✓"), std::string::npos);
+    }
+    for (const Verdict& verdict : {judge(sound, bad, 1e-4), judge(bad, sound, 1e-4), judge(sound, bad, 1e-4, sound)}) {
+      EXPECT_EQ(verdict.kind, Verdict::Kind::unequal);
+      EXPECT_EQ(verdict.text.find("✓"), std::string::npos) << verdict.text;
     }
   }
-  EXPECT_EQ(equal_text(largest_difference(sound, {}), 1e-4).find("✓"), std::string::npos);
+  EXPECT_EQ(judge(sound, {}, 1e-4).text.find("✓"), std::string::npos);
 }
 
 }  // namespace

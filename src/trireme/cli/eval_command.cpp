@@ -50,7 +50,7 @@ train::Config combined(const EvalArguments& a, const Context& context) {
 }
 
 int evaluate(const Context& context, const EvalArguments& a) {
-  if (!std::filesystem::exists(a.from)) refuse("--from {}: there is no such folder", a.from);
+  train::check_is_there(a.from, "--from " + a.from);
   train::Config config = combined(a, context);
   const data::Data data = train::open_data(config, context.registry->models);
   if (!data.eval) refuse("nothing is held out: name data.eval, or set data.holdout above 0");

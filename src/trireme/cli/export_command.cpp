@@ -1,4 +1,5 @@
 #include "trireme/cli/commands.h"
+#include "trireme/cli/output.h"
 #include "trireme/cli/validators.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -18,18 +19,16 @@ struct ExportArguments {
   bool overwrite = false;
 };
 
-void warn(LogLevel, const std::string& text) { fmt::print(stderr, "warning: {}\n", text); }
-
 int export_file(const Context& context, const ExportArguments& a) {
   train::GgufExportOptions options{.overwrite = a.overwrite, .log = warn};
   if (!a.type.empty()) options.type = *io::parse_ggml_type(a.type);
   if (a.step >= 0) options.step = a.step;
   const train::GgufExported done = train::export_gguf(a.run, a.folder, options, context.registry->models);
   fmt::print("weights {} parameters of step {} as {}: {}\n", format_count(done.parameters), done.step,
-             io::name_of(options.type), format_bytes(done.bytes));
+             io::name_of(done.type), format_bytes(done.bytes));
   if (done.fallbacks > 0)
     fmt::print("        {} matrices have rows that are no whole blocks of {}: they have q4_0 or f16\n", done.fallbacks,
-               io::name_of(options.type));
+               io::name_of(done.type));
   fmt::print("file    {}{}\n", a.folder, done.tokenizer ? "" : "   (without tokenizer)");
   return 0;
 }

@@ -108,7 +108,7 @@ int fit(const Context& context, const FitArguments& a) {
                  : a.largest == "batch" ? train::Grow::batch
                                         : train::Grow::model;
   Signals signals;
-  Signals::between_steps();
+  Signals::between_steps("the largest so far is kept", "what was found is lost");
   request.plan.search.stop = [&] { return signals.take() == train::Request::stop; };
   WorkProgress progress;
   request.on_try = [&](const std::string& what, std::size_t tried) {
@@ -117,6 +117,10 @@ int fit(const Context& context, const FitArguments& a) {
   const train::Fit found = train::largest_fit(config, *context.registry, request);
   progress.finish();
   Signals::at_once("the largest is found");
+  if (found.what.empty()) {
+    say(stderr, "stopped before anything was found that fits\n");
+    return signals.exit_code();
+  }
   if (a.json) {
     const nlohmann::ordered_json o = {{"largest", found.what},
                                       {"layers", found.config.model.layers},

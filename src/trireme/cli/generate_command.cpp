@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "trireme/cli/commands.h"
+#include "trireme/cli/output.h"
 #include "trireme/cli/validators.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -23,7 +24,7 @@ struct GenerateArguments {
   bool json = false;
 };
 
-std::vector<std::int32_t> parse_tokens(const std::string& text) {
+std::vector<std::int32_t> prompt_tokens(const std::string& text) {
   std::vector<std::int32_t> tokens;
   for (const std::string& part : split(text, ',')) {
     const std::string_view number = trim(part);
@@ -38,7 +39,7 @@ std::vector<std::int32_t> parse_tokens(const std::string& text) {
 std::vector<std::int32_t> prompt_of(const GenerateArguments& a, const data::Tokenizer* tokenizer) {
   if (!a.prompt_tokens.empty() && !a.prompt.empty())
     refuse("--prompt and --prompt-tokens both say what to continue; give one of them");
-  if (!a.prompt_tokens.empty()) return parse_tokens(a.prompt_tokens);
+  if (!a.prompt_tokens.empty()) return prompt_tokens(a.prompt_tokens);
   if (a.prompt.empty()) refuse("give --prompt TEXT or --prompt-tokens 1,2,3");
   if (tokenizer == nullptr)
     refuse("--from {}: there is no tokenizer: give --prompt-tokens 1,2,3, or --data.tokenizer=FILE with the one used",
@@ -54,7 +55,7 @@ void print_json(const std::vector<std::int32_t>& made, const data::Tokenizer* to
 }
 
 int generate(Context& context, GenerateArguments a) {
-  if (!std::filesystem::exists(a.from)) refuse("--from {}: there is no such folder", a.from);
+  train::check_is_there(a.from, "--from " + a.from);
   train::Config config = train::load_config(a.from, context.overrides, context.registry->models);
   config.train.batch = config.train.micro_batch = 1;
   train::set_mesh_of_use(config, context.overrides);
@@ -78,7 +79,7 @@ int generate(Context& context, GenerateArguments a) {
         if (!stream) return true;
         fmt::print("{}", stream->push(token));
         // Nobody reads on: stop making more.
-        return std::fflush(stdout) == 0;
+        return flush_output();
       });
   if (stream)
     fmt::print("{}\n", stream->finish());

@@ -10,6 +10,7 @@
 #include "trireme/core/text.h"
 #include "trireme/ir/print.h"
 #include "trireme/program/print.h"
+#include "trireme/train/plan_file.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme::cli {
@@ -18,6 +19,7 @@ namespace {
 struct InspectArguments {
   std::string what;
   std::string config;  // "": quickstart
+  std::string plan;
   std::string graph;
   std::string program;  // "": step
   std::string after;    // a pass; "": the last
@@ -49,10 +51,11 @@ std::string program_text(const train::Role& role, const std::string& name) {
 // Options of the one that say nothing about the other.
 void check_options(const InspectArguments& a) {
   if (a.what == "schedule") {
-    if (a.dot || !a.graph.empty() || !a.program.empty() || !a.after.empty() || !a.explain.empty() || a.collectives ||
-        a.rank != 0)
+    if (a.dot || !a.plan.empty() || !a.graph.empty() || !a.program.empty() || !a.after.empty() || !a.explain.empty() ||
+        a.collectives || a.rank != 0)
       refuse(
-          "--dot, --graph, --program, --after, --explain, --collectives and --rank say nothing about a schedule; --svg "
+          "--plan, --dot, --graph, --program, --after, --explain, --collectives and --rank say nothing about a "
+          "schedule; --svg "
           "draws it");
     return;
   }
@@ -98,6 +101,7 @@ void add_inspect(CLI::App& app, Context& context) {
       app.add_subcommand("inspect", "The graph after passes, a rank's program, or a pipeline's schedule");
   command->add_option("what", arguments->what, "graph, program or schedule");
   command->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");
+  command->add_option("--plan", arguments->plan, "A plan to follow, as of train --plan");
   command->add_option("--graph", arguments->graph, "One graph alone: micro, update, eval, predict, init, refresh");
   command->add_option("--program", arguments->program, "step, eval, predict, init or refresh");
   command->add_option("--after", arguments->after, "As this pass left it; `model`: before the first");
@@ -126,8 +130,10 @@ void add_inspect(CLI::App& app, Context& context) {
       train::TrainerOptions options = planning_options(preparation);
       std::optional<PassListings> listings;
       if (!arguments->after.empty()) options.dump_passes = listings.emplace().folder();
-      const train::Trainer trainer(train::load_config(config, context.overrides, context.registry->models),
-                                   *context.registry, options);
+      train::Followed followed =
+          train::load_followed(arguments->plan, config, context.overrides, context.registry->models);
+      options.plan = std::move(followed.plan);
+      const train::Trainer trainer(std::move(followed.config), *context.registry, options);
       preparation.finish();
       if (!arguments->explain.empty()) {
         fmt::print("{}", explained_sharding(trainer.config(), *context.registry, arguments->explain));

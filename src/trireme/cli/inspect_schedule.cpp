@@ -40,15 +40,14 @@ ScheduleArguments completed(const Context& context, const std::string& file, Sch
   if (a.micro_batches == 0)
     refuse("--micro-batches is missing: `trireme inspect schedule --stages {} --micro-batches {}`", a.stages,
            4 * static_cast<std::int64_t>(a.stages));
-  if (a.stages < 1 || a.stages > kMaxStages) refuse("--stages {}: from 1 to {}", a.stages, kMaxStages);
-  if (a.micro_batches < 1 || a.micro_batches > kMaxMicroBatches)
-    refuse("--micro-batches {}: from 1 to {}", a.micro_batches, kMaxMicroBatches);
   return a;
 }
 
 program::ScheduleRequest request_of(const ScheduleArguments& a) {
   program::ScheduleRequest request;
   request.pipeline = program::parse_pipeline(a.pipeline);
+  if (request.pipeline.kind == program::PipelineName::Kind::file)
+    request.given = program::read_schedule(request.pipeline.path);
   request.stages = a.stages;
   request.micro_batches = a.micro_batches;
   if (!a.max_held.empty() && request.pipeline.kind != program::PipelineName::Kind::zero_bubble_auto)
@@ -133,8 +132,10 @@ std::string text_of(const Shown& s, const std::string& title, const program::Pic
 }  // namespace
 
 void ScheduleArguments::add_to(CLI::App& command) {
-  command.add_option("--stages", stages, "schedule: stages of the pipeline (by default the configuration's pp)");
-  command.add_option("--micro-batches", micro_batches, "schedule: micro-batches of a step");
+  command.add_option("--stages", stages, "schedule: stages of the pipeline (by default the configuration's pp)")
+      ->check(CLI::Range(1, kMaxStages));
+  command.add_option("--micro-batches", micro_batches, "schedule: micro-batches of a step")
+      ->check(CLI::Range(1, kMaxMicroBatches));
   command.add_option("--pipeline", pipeline,
                      "schedule: sequential, gpipe, 1f1b, interleaved:V, zero-bubble, zero-bubble:auto, pipedream, "
                      "pipedream-2bw or file:PATH");

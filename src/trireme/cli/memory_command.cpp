@@ -13,13 +13,16 @@ struct MemoryArguments {
   std::string config = "quickstart";
   bool json = false;
   bool brief = false;
+  std::string plan;
   std::string plan_out;
 };
 
 int memory(const Context& context, const MemoryArguments& a) {
   Preparation preparation("preparing");
-  const train::Trainer trainer(train::load_config(a.config, context.overrides, context.registry->models),
-                               *context.registry, planning_options(preparation));
+  train::Followed followed = train::load_followed(a.plan, a.config, context.overrides, context.registry->models);
+  train::TrainerOptions options = planning_options(preparation);
+  options.plan = std::move(followed.plan);
+  const train::Trainer trainer(std::move(followed.config), *context.registry, options);
   preparation.finish();
   if (!a.plan_out.empty()) {
     const std::string text = train::plan_text(trainer.config(), trainer.planned());
@@ -59,6 +62,7 @@ void add_memory(CLI::App& app, Context& context) {
   command->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");
   command->add_flag("--json", arguments->json, "For scripts");
   command->add_flag("--brief", arguments->brief, "The plan alone, without what savings would give");
+  command->add_option("--plan", arguments->plan, "A plan to follow, as of train --plan; it may have been edited");
   command->add_option("--plan-out", arguments->plan_out,
                       "Write the plan to this file, for train --plan; - prints it and nothing else");
   command->footer(
@@ -67,7 +71,8 @@ void add_memory(CLI::App& app, Context& context) {
       "  trireme memory my.toml --train.precision=bf16        what half precision saves\n"
       "  trireme memory my.toml --memory.remat=sqrt --brief\n"
       "  trireme memory my.toml --train.micro_batch=4 --json\n"
-      "  trireme memory my.toml --memory.limit=2GiB --plan-out plan.toml\n");
+      "  trireme memory my.toml --memory.limit=2GiB --plan-out plan.toml\n"
+      "  trireme memory my.toml --plan plan.toml              what that plan takes, as it is now\n");
   command->callback(
       [&context, arguments] { context.run = [&context, arguments] { return memory(context, *arguments); }; });
 }

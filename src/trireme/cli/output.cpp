@@ -3,17 +3,46 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
+
 namespace trireme::cli {
 
+namespace {
+
+int lost_because = 0;  // errno of the first text that standard output did not take
+
+}  // namespace
+
 void say(std::FILE* to, const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), to) != text.size()) std::clearerr(to);
+  errno = 0;
+  if (std::fwrite(text.data(), 1, text.size(), to) == text.size()) return;
+  if (to == stdout && lost_because == 0) lost_because = errno == 0 ? EIO : errno;
+  std::clearerr(to);
+}
+
+bool flush_output() {
+  errno = 0;
+  const bool flushed = std::fflush(stdout) == 0;
+  if (lost_because == 0 && (!flushed || std::ferror(stdout) != 0)) lost_because = errno == 0 ? EIO : errno;
+  return flushed;
+}
+
+int settle_output(int code) {
+  flush_output();
+  if (code != 0 || lost_because == 0) return code;
+  return report(Error(Error::Kind::failure, fmt::format("standard output could not be written: {}; what was printed is "
+                                                        "not complete",
+                                                        std::strerror(lost_because))));
 }
 
 int report(const Error& e) {
-  std::fflush(stdout);
+  flush_output();
   say(stderr, "error: {}\n", e.message());
   return e.kind() == Error::Kind::request ? 2 : 1;
 }
+
+void warn(LogLevel, const std::string& text) { say(stderr, "warning: {}\n", text); }
 
 int terminal_width(std::FILE* to) {
   const int file = fileno(to);

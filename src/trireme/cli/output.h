@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "trireme/core/error.h"
+#include "trireme/core/log.h"
 
 namespace trireme::cli {
 
@@ -19,6 +20,15 @@ void say(std::FILE* to, fmt::format_string<Args...> format, Args&&... args) {
 
 // Writes the line "error: …" and gives the code to exit with.
 int report(const Error& e);
+
+// The line "warning: …": for work that is done for the command and tells what it noticed.
+void warn(LogLevel level, const std::string& text);
+// Sends what was printed to standard output on its way. False: it does not take it.
+bool flush_output();
+
+// The code to exit with after a command that gave `code`: where standard output did not take all that was printed (a
+// full disk), a command that is done has failed all the same, and says so.
+int settle_output(int code);
 
 // Columns of the terminal that `to` is; 0: it is none.
 int terminal_width(std::FILE* to);

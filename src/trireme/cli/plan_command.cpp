@@ -96,7 +96,7 @@ int plan(const Context& context, const PlanArguments& a) {
   request.search.stop = [&] { return signals.take() == train::Request::stop; };
   const auto begin = std::chrono::steady_clock::now();
   const train::PlanSearch search(config, *context.registry, request);
-  Signals::between_steps();
+  Signals::between_steps("the best plan so far is kept", "the plans that were found are lost");
   PlanReport report;
   report.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::optional<train::PlanSearch::Winner> winner;

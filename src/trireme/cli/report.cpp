@@ -248,6 +248,14 @@ std::uint64_t resident_bound(const train::Trainer& t, bool resumed) {
   return sum;
 }
 
+std::uint64_t gpu_bound(const train::Trainer& t) {
+  std::uint64_t sum = 0;
+  for (const train::Outside& one : t.outside()) sum += one.on_gpu ? one.bytes : 0;
+  for (int rank = t.first_rank(); rank < t.first_rank() + t.ranks_here(); ++rank)
+    sum += t.compiled().role_of(rank).arena_bytes;
+  return sum;
+}
+
 std::string memory_text(const train::Trainer& t) {
   const train::Compiled& c = t.compiled();
   const std::optional<planner::Choice>& choice = t.planned().choice;
@@ -371,6 +379,9 @@ static std::string used_text(const train::Trainer& t, bool resumed) {
                                 c.ranks() == 1 ? "" : " on the fullest rank");
   if (c.device() != device::Kind::cpu) {
     out += planner::whole_use(c.device());
+    if (device::cuda::gpus().size() == 1)
+      out += fmt::format(", of which this {} at most {} predicted", t.ranks_here() == c.ranks() ? "run" : "process",
+                         format_bytes(gpu_bound(t)));
   } else {
     const std::uint64_t measured = planner::resident_peak();
     const std::uint64_t bound = resident_bound(t, resumed);

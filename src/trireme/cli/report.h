@@ -21,6 +21,8 @@ std::string memory_text(const train::Trainer& trainer);
 // What the run's process takes of the host's memory, at most: with what is outside the plan, and without a checkpoint
 // that it is resumed from.
 std::uint64_t resident_bound(const train::Trainer& trainer, bool resumed = false);
+// What the run's ranks take of a GPU that they share, at most: their arenas, and what driver and libraries take there.
+std::uint64_t gpu_bound(const train::Trainer& trainer);
 // The same for scripts, with what savings would give where that was asked for.
 std::string memory_json(const train::Trainer& trainer, const std::vector<train::WhatIf>& savings = {});
 // What savings would give, one line each.

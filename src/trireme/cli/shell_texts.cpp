@@ -32,7 +32,7 @@ std::string keys_as_options() {
   return text;
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string result = "'";
   for (const char c : text) result += c == '\'' ? "\\'" : c == '\\' ? "\\\\" : std::string(1, c);
   return result + "'";
@@ -95,14 +95,14 @@ std::string fish_completion(const CommandInfo& program) {
     const std::string when =
         words.empty() ? "__fish_use_subcommand" : fmt::format("__fish_seen_subcommand_from {}", last);
     for (const CommandInfo& below : command.commands)
-      text += fmt::format("complete -c trireme -f -n '{}' -a {} -d {}\n", when, below.name, quoted(below.help));
+      text += fmt::format("complete -c trireme -f -n '{}' -a {} -d {}\n", when, below.name, in_quotes(below.help));
     for (const OptionInfo& option : command.options)
       if (option.name.starts_with("--"))
         text += fmt::format("complete -c trireme -n '{}' -l {}{} -d {}\n", when, option.name.substr(2),
-                            option.flag ? "" : " -r", quoted(option.help));
+                            option.flag ? "" : " -r", in_quotes(option.help));
   });
   for (const train::KeyText& key : train::key_texts())
-    text += fmt::format("complete -c trireme -l {} -r -d {}\n", key.name, quoted(key.meaning));
+    text += fmt::format("complete -c trireme -l {} -r -d {}\n", key.name, in_quotes(key.meaning));
   return text;
 }
 

@@ -22,6 +22,8 @@ volatile std::sig_atomic_t waits_for_step = 0;
 volatile std::sig_atomic_t requests = 0;        // to stop, each a moment apart
 volatile std::sig_atomic_t last_requested = 0;  // by which signal
 const char* volatile safe_because = "";
+const char* volatile still_doing = "";
+const char* volatile lost_at_once = "";
 std::atomic<std::int64_t> stopped_at{0};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);  // used by handlers
 // `timeout` signals a process and then its group, a shell a job and its parts: a moment later it is the same request.
@@ -74,13 +76,18 @@ void on_stop(int signal) {
     // A person who presses Ctrl-C twice wants out; a scheduler that repeats itself has not seen the run end yet.
     const bool insists = requests >= 2 || (requests == 1 && signal == SIGINT && last_requested == SIGINT);
     if (insists) {
-      write_error("stopped at once: what was trained since the last checkpoint is lost\n");
+      write_error("stopped at once: ");
+      write_error(lost_at_once);
+      write_error("\n");
       quit(signal);
     }
-    if (requests == 1)
-      write_error(
-          "still stopping: the step is finished and a checkpoint written; another signal stops at once and loses "
-          "them\n");
+    if (requests == 1) {
+      write_error("still stopping: ");
+      write_error(still_doing);
+      write_error("; another signal stops at once: ");
+      write_error(lost_at_once);
+      write_error("\n");
+    }
     stopped_at = now;
     last_requested = signal;
     requests = requests + 1;
@@ -157,7 +164,11 @@ void Signals::at_once(const char* why_safe) {
   waits_for_step = 0;
 }
 
-void Signals::between_steps() { waits_for_step = 1; }
+void Signals::between_steps(const char* still, const char* lost) {
+  still_doing = still;
+  lost_at_once = lost;
+  waits_for_step = 1;
+}
 
 train::Request Signals::take() {
   if (stop_signal != 0) return train::Request::stop;

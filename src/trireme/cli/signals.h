@@ -12,11 +12,11 @@ void report_lost_files();
 
 // What SIGINT, SIGTERM, SIGHUP and a closed output (SIGPIPE) do while it lives. At first, and after `at_once`, they end
 // the process within a moment: nothing is being trained that could be lost. After `between_steps` they ask the run to
-// finish its step, save and stop, and SIGUSR1 asks for a checkpoint. Signals within a moment are one request. A second
-// request says that the run is still stopping and what a third would lose; a third, or a second SIGINT after the first,
-// quits at once. An output that nobody reads any more is replaced by /dev/null. Handlers run on a thread of their own:
-// threads that are started while it lives block these signals, since a handler's frame on a thread that computes
-// damaged what it computed. A process started with SIGHUP ignored (nohup) keeps ignoring it.
+// finish what it is at, save and stop, and SIGUSR1 asks for a checkpoint. Signals within a moment are one request. A
+// second request says that the run is still stopping and what a third would lose; a third, or a second SIGINT after the
+// first, quits at once. An output that nobody reads any more is replaced by /dev/null. Handlers run on a thread of
+// their own: threads that are started while it lives block these signals, since a handler's frame on a thread that
+// computes damaged what it computed. A process started with SIGHUP ignored (nohup) keeps ignoring it.
 class Signals {
  public:
   Signals();
@@ -26,7 +26,9 @@ class Signals {
 
   // `why_safe` is what the process says of it when a signal comes, such as "training had not begun"; a literal.
   static void at_once(const char* why_safe);
-  static void between_steps();
+  // What the process says that it does when a second request comes, and what it says when it quits at once: literals,
+  // such as "the step is finished and a checkpoint written" and "what was trained since the last checkpoint is lost".
+  static void between_steps(const char* still, const char* lost);
 
   // What was asked for since the last call.
   train::Request take();

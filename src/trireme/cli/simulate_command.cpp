@@ -18,7 +18,7 @@
 namespace trireme::cli {
 namespace {
 
-constexpr int kUsualWidth = 120;
+constexpr int kPictureWidth = 120;
 constexpr double kHour = 3600;
 
 struct SimulateArguments {
@@ -134,7 +134,7 @@ std::string time_text(double hours) {
   return hours >= 2 ? fmt::format("{:.1f} hours", hours) : format_duration(hours * kHour);
 }
 
-std::string kinds_text(const simulator::TimeByKind& t) {
+std::string shares_text(const simulator::TimeByKind& t) {
   const auto share = [&](double seconds) { return 100 * seconds / t.total(); };
   return fmt::format("compute {:.1f}% · exposed communication {:.1f}% · pipeline bubble {:.1f}% · waiting {:.1f}%",
                      share(t.compute), share(t.exposed_communication), share(t.bubble), share(t.waiting));
@@ -152,7 +152,7 @@ std::string text_of(const Run& run, const SimulateArguments& a) {
       run.on.compiled.plan.stages() > 1 ? fmt::format(", pipeline {}", run.on.config.parallel.pipeline) : "");
   out += fmt::format("step    {}, {} {}/s, MFU {:.1f}%\n", milliseconds(s.step_seconds),
                      format_rate(run.tokens_per_s()), run.unit(), 100 * s.mfu());
-  out += fmt::format("time    {}\n", kinds_text(s.mean));
+  out += fmt::format("time    {}\n", shares_text(s.mean));
   std::size_t peak = 0;
   double memory = c.device.memory;
   for (std::size_t i = 0; i < s.cast.actors.size(); ++i) {
@@ -170,7 +170,7 @@ std::string text_of(const Run& run, const SimulateArguments& a) {
   if (run.on.foreign) out += "note    this build lowers for a CPU: a GPU's workspaces and fused kernels differ\n";
   out += "\n";
   const int terminal = terminal_width(stdout);
-  out += simulator::picture(s, a.width > 0 ? a.width : terminal > 0 ? terminal : kUsualWidth);
+  out += simulator::picture(s, a.width > 0 ? a.width : terminal > 0 ? terminal : kPictureWidth);
   out += "  F forward, B input gradients, W weight gradients, U update, c exposed communication, · idle\n";
   if (s.cast.actors.size() == 1) return out;
   out += fmt::format("\n  {:<24}{:>6}{:>13}{:>13}{:>13}{:>13}{:>22}\n", "role", "ranks", "compute", "exposed", "bubble",

@@ -3,10 +3,10 @@
 
 #include "trireme/cli/auto_plan.h"
 #include "trireme/cli/commands.h"
-#include "trireme/cli/equal_losses.h"
 #include "trireme/cli/output.h"
 #include "trireme/cli/preparation.h"
 #include "trireme/cli/progress.h"
+#include "trireme/cli/replay.h"
 #include "trireme/cli/report.h"
 #include "trireme/cli/roles_report.h"
 #include "trireme/cli/signals.h"
@@ -17,8 +17,6 @@
 #include "trireme/planner/machine.h"
 #include "trireme/train/plan_file.h"
 #include "trireme/train/sample_text.h"
-#include "trireme/train/schedule.h"
-#include "trireme/train/statistics_warning.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme::cli {
@@ -61,78 +59,6 @@ std::string capacity_text() {
                      parameters / 1e9);
 }
 
-// What a run computes, on one rank.
-train::Config on_one_rank(const train::Trainer& t) {
-  train::Config config = t.config();
-  config.parallel = {};
-  config.runtime.threads = 0;
-  config.runtime.link = "";
-  // The same rows, as one replica counts them: batch statistics and the scales of fp8 are those of a micro-batch.
-  config.train.micro_batch = t.compiled().micro_rows;
-  config.memory.limit = {};  // of each rank; one has the work of all
-  if (config.memory.activations == train::Activations::sharded) config.memory.activations = "full";
-  return config;
-}
-
-// How far apart the losses of the same steps may be when only the order of sums differs. With fewer bits every rank
-// rounds its term of a sum.
-double close_losses(const train::Config& config) {
-  switch (config.train.precision.kind()) {
-    case train::Precision::f32: return 1e-4;
-    case train::Precision::tf32: return 1e-3;
-    case train::Precision::bf16:
-    case train::Precision::fp16: return 1e-2;
-    case train::Precision::fp8: break;
-  }
-  return 5e-2;
-}
-
-// The keys by which the ranks compute something else than one rank does.
-std::vector<std::string> other_mathematics(const train::Trainer& t) {
-  const train::ParallelConfig& p = t.config().parallel;
-  std::vector<std::string> keys;
-  if (p.compress != train::Compress::none) keys.emplace_back("parallel.compress");
-  if (p.server != train::Server::none && !t.compiled().synchronous()) keys.emplace_back("parallel.server");
-  if (t.compiled().asynchronous_pipeline()) keys.emplace_back("parallel.pipeline");
-  if (p.stage_dtype != train::StageDtype::same && t.compiled().plan.stages() > 1)
-    keys.emplace_back("parallel.stage_dtype");
-  if (t.compiled().plan.own_statistics && train::has_batch_norms(t.compiled())) keys.emplace_back("train.batch_stats");
-  return keys;
-}
-
-// Several ranks must train like one: the first steps again, on one rank, and by how much the losses differ.
-std::string compared(Context& context, const train::Trainer& several, const train::Outcome& outcome,
-                     std::int64_t steps) {
-  train::TrainerOptions options;
-  options.write = false;
-  train::Trainer one(on_one_rank(several), *context.registry, options);
-  one.start();
-  const train::Config& c = one.config();
-  data::Loader loader = one.batches();
-  std::vector<double> losses;
-  steps = std::min<std::int64_t>(steps, std::ssize(outcome.losses));
-  for (std::int64_t i = 0; i < steps; ++i) {
-    const auto result = one.session().step(loader.next(), i, train::learning_rate(c, i), c.train.seed);
-    losses.push_back(static_cast<double>(result.loss));
-  }
-  const double difference = largest_difference(losses, outcome.losses);
-  const std::vector<std::string> others = other_mathematics(several);
-  return fmt::format("equal   first {} steps replayed on one rank: {}\n", steps,
-                     others.empty() ? equal_text(difference, close_losses(c))
-                                    : fmt::format("losses differ by at most {:.0e}; {} makes them others", difference,
-                                                  fmt::join(others, ", ")));
-}
-
-// The run is done and saved, whatever becomes of the comparison.
-std::string replayed(Context& context, const train::Trainer& several, const train::Outcome& outcome,
-                     std::int64_t steps) {
-  try {
-    return compared(context, several, outcome, steps);
-  } catch (const Error& e) {
-    return fmt::format("equal   not replayed on one rank: {}\n", e.message());
-  }
-}
-
 // The command line without what makes it a dry run.
 std::string launch_command(const Context& context) {
   std::string command = context.command_line;
@@ -163,7 +89,7 @@ int train_once(Context& context, const TrainArguments& a, Request request, comm:
     if (progress) progress->evaluation(done, total);
   };
   say(stdout, headline(request.config));
-  std::fflush(stdout);
+  flush_output();
   const bool speaker = world == nullptr || world->rank() == 0;
   std::optional<Preparation> preparation;
   if (speaker) preparation.emplace("preparing");
@@ -194,22 +120,25 @@ int train_once(Context& context, const TrainArguments& a, Request request, comm:
   const std::string prompt = "template<";
   if (speaks(trainer) && trainer.first_step() == 0)
     say(stdout, "untrained says:  \"{}{}\"\n", prompt, one_line(says(trainer, prompt, 40), 60));
-  std::fflush(stdout);
+  flush_output();
   if (trainer.leads())
     progress = std::make_unique<Progress>(trainer.first_step(), trainer.config().train.steps,
                                           trainer.model().images ? "images" : "tok");
-  Signals::between_steps();
+  Signals::between_steps("the step is finished and a checkpoint written",
+                         "what was trained since the last checkpoint is lost");
   const train::Outcome outcome = trainer.run();
   Signals::at_once("what was trained is saved");
   if (progress) progress->finish();
   say(stdout, summary_text(trainer, outcome));
   const bool quickstart = trainer.config().builtin && trainer.config().name == "quickstart";
   const bool equal = quickstart && !trainer.config().has_own_subject() && other_mathematics(trainer).empty();
-  const std::int64_t replay = a.replay >= 0 ? a.replay : equal ? 20 : 0;
+  const std::int64_t steps = a.replay >= 0 ? a.replay : equal ? 20 : 0;
   const bool from_start = outcome.steps == std::ssize(outcome.losses);
-  if (several && world == nullptr && replay > 0 && from_start)
-    say(stdout, replayed(context, trainer, outcome, replay));
-  else if (a.replay > 0)
+  Verdict verdict;
+  if (several && world == nullptr && steps > 0 && from_start) {
+    verdict = replay(trainer, outcome, steps, *context.registry);
+    say(stdout, "equal   {}\n", verdict.text);
+  } else if (a.replay > 0)
     say(stdout, "equal   not replayed on one rank: the run was resumed, and its first steps were not done here\n");
   if (speaks(trainer) && !outcome.stopped)
     say(stdout, "it now says:\n  │ {}\n", [&] {
@@ -225,6 +154,9 @@ int train_once(Context& context, const TrainArguments& a, Request request, comm:
         trainer.config().train.steps, trainer.folder().string());
   if (speaks(trainer))
     say(stdout, "next    ./trireme generate --from {} --prompt '{}'\n", trainer.folder().string(), prompt);
+  if (verdict.kind == Verdict::Kind::unequal && signals.exit_code() == 0)
+    fail("{} ranks did not train like one: {}; the run is saved in {}", trainer.compiled().mesh.ranks(), verdict.text,
+         trainer.folder().string());
   return signals.exit_code();
 }
 
@@ -269,10 +201,9 @@ Request request_of(const Context& context, const TrainArguments& a,
       request.config = planned_here(context, std::move(request.config), here.size, here.rank == 0);
   }
   if (!plan.empty()) {
-    const train::PlanFile file = train::read_plan(plan);
-    request.plan = file.decisions;
-    request.config = train::load_config_under(file, source, context.overrides, context.registry->models);
-    request.config.parallel.plan = train::Planning::none;  // it is followed
+    train::Followed followed = train::load_followed(plan, source, context.overrides, context.registry->models);
+    request.config = std::move(followed.config);
+    request.plan = std::move(followed.plan);
   }
   const train::Config& config = request.config;
   if (a.replay > 0 && launched && launched->size > 1)
@@ -339,7 +270,8 @@ void add_train(CLI::App& app, Context& context) {
   command->add_flag("--overwrite", arguments->overwrite, "Replace the run in the folder");
   command->add_option(
       "--replay", arguments->replay,
-      "With several ranks: replay this many first steps on one rank and compare the losses (quickstart: 20)");
+      "With several ranks: replay this many first steps on one rank and compare the losses (quickstart: 20); exit code "
+      "1 where they are not equal");
   command->add_option("--plan", arguments->plan,
                       "Follow a plan that was written before (plan.toml of a run folder, trireme plan --out, or "
                       "trireme memory --plan-out)");

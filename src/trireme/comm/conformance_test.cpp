@@ -6,6 +6,7 @@
 #include <cstring>
 #include <random>
 
+#include "support/larger.h"
 #include "trireme/comm/mpi/session.h"
 #include "trireme/comm/scratch.h"
 #include "trireme/comm/threads/world.h"
@@ -132,7 +133,7 @@ TEST(Conformance, SameBitsOnAllRanks) {
           }
           comm.all_reduce(std::span(v), Reduce::sum, {.algorithm = algorithm});
           double worst = 0;
-          for (std::size_t i = 0; i < count; ++i) worst = std::max(worst, std::abs(v[i] - exact[i]));
+          for (std::size_t i = 0; i < count; ++i) worst = trireme::testing::larger(worst, std::abs(v[i] - exact[i]));
           EXPECT_LT(worst, 2e-6) << name_of(algorithm);
           std::vector<float> first = v;
           comm.broadcast(writable(first), 0);

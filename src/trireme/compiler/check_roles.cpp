@@ -47,7 +47,7 @@ class RoleCheck {
       for (int rank = 0; rank < c_.ranks(); ++rank)
         if (c_.seat(rank).role == r) running.back().ranks.push_back(rank);
       for (const program::Group& group : c_.groups)
-        if (group.messages == program::kServerMessages)
+        if (group.messages == program::kExchangeMessages)
           running.back().peers = c_.members(group, running.back().ranks.front());
     }
     for (const program::Group& group : c_.groups)

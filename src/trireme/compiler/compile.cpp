@@ -99,8 +99,8 @@ std::vector<program::Group> groups_of(const Compiled& c) {
     groups.push_back({axes, {role}});
   };
   if (std::any_of(roles.begin(), roles.end(), [](const Role& role) { return role.exchange.has_value(); })) {
-    groups.push_back({{kRowAxis, passes::kServerAxis}, {}, program::kServerMessages});
-    groups.push_back({{}, {}, program::kAllServers});
+    groups.push_back({{kRowAxis, passes::kServerAxis}, {}, program::kExchangeMessages});
+    groups.push_back({{}, {}, program::kKeepers});
     for (std::size_t r = 0; r < roles.size(); ++r) {
       groups[0].roles.push_back(r);
       if (roles[r].exchange) groups[1].roles.push_back(r);

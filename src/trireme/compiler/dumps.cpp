@@ -17,10 +17,10 @@ bool is_dump(const std::string& name) {
   return digits != std::string::npos && digits >= 2 && name[digits] == '-' && name.ends_with(".txt");
 }
 
-// "stage-0", "server-1"
+// "stage-0": a word and a number (compiler/role_name.h).
 bool is_role(const std::string& name) {
-  const std::size_t dash = name.find('-');
-  return (name.starts_with("stage-") || name.starts_with("server-")) && dash + 1 < name.size() &&
+  const std::size_t dash = name.find_first_not_of("abcdefghijklmnopqrstuvwxyz");
+  return dash > 0 && dash + 1 < name.size() && name[dash] == '-' &&
          name.find_first_not_of("0123456789", dash + 1) == std::string::npos;
 }
 

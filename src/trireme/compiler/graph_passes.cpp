@@ -50,9 +50,7 @@ void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan, con
   // Before autodiff, so that gradients are made in the precision of what they belong to.
   if (fp16 || bf16) p.add<passes::LowPrecision>(passes::LowPrecision::Options{low, forward});
   // Before autodiff: a gradient belongs to the part of what it is the gradient of.
-  if (plan.stages() > 1)
-    p.add<passes::Stage>(passes::Stage::Options{
-        .parts = plan.parts(), .layers = plan.stage_layers, .rates = cost::Rates::of(plan.device)});
+  if (plan.stages() > 1) p.add<passes::Stage>(passes::Stage::Options{.parts = plan.parts(), .cuts = plan.stage_cuts});
   if (trains) {
     p.add<passes::Autodiff>(passes::Autodiff::Options{.f32_gradients = graphs.micro_batches > 1,
                                                       .seed = fp16 ? passes::LossScale::kState : ""});

@@ -24,8 +24,8 @@ enum class Precision : std::uint8_t { f32, tf32, bf16, fp16, fp8 };
 inline constexpr const char* kRowAxis = ir::kDataAxis;
 
 // How a model is trained: everything that `compile` carries out, decided. Plain data; compiling the same graphs under
-// the same plan gives the same programs. The options come from the configuration, the decisions (`recompute`,
-// `offload`'s names) from the planner or from a file.
+// the same plan gives the same programs. The options come from the configuration, the decisions (`stage_cuts`,
+// `recompute`, `offload`'s names) from the planner or from a file.
 struct Plan {
   ir::Mesh mesh;
   device::Kind device = device::Kind::cpu;
@@ -38,10 +38,13 @@ struct Plan {
   int zero = 0;
   bool own_statistics = false;  // batch norms take those of each rank's own rows
   bool async_tp = false;        // products in parts, to be overlapped with the collectives before and behind them
-  // Of a mesh with an axis pp: the order of the stages' work, and the layers of each part; empty: balanced by cost.
+  // Of a mesh with an axis pp: the order of the stages' work, the layers that each part is asked to have (empty: it is
+  // the planner's to balance them), and the forward values with which the parts behind the first begin.
   program::PipelineName pipeline = {};
+  std::optional<program::Schedule> schedule_given = {};  // file:PATH: what the file says
   int max_held = 0;  // zero-bubble:auto: micro-batches that a stage may hold; 0: any number
   std::vector<std::int64_t> stage_layers = {};
+  std::vector<std::string> stage_cuts = {};
   std::optional<passes::CompressMessages::Kind> messages = {};  // between stages; nothing: sent as they are
   std::optional<passes::CompressGradients::Options> compress = {};
   std::optional<passes::CompressActivations::Kind> activations = {};  // nothing: saved as they are
@@ -75,7 +78,8 @@ struct Plan {
     return program::make_schedule({.pipeline = pipeline,
                                    .stages = stages(),
                                    .micro_batches = micro_batches,
-                                   .max_held = max_held == 0 ? std::vector<int>{} : std::vector<int>{max_held}});
+                                   .max_held = max_held == 0 ? std::vector<int>{} : std::vector<int>{max_held},
+                                   .given = schedule_given});
   }
   // Of the model, each of which is a chunk of a stage.
   int parts() const { return stages() * (stages() > 1 ? pipeline.chunks : 1); }

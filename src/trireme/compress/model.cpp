@@ -67,7 +67,7 @@ std::span<float> Model::floats(const std::string& name) {
 
 Model load_model(const std::string& from, std::span<const std::string> overrides, const train::Registry& registry,
                  std::optional<std::int64_t> step, const LogSink& log) {
-  if (!fs::exists(from)) refuse("{}: there is no such folder", from);
+  train::check_is_there(from, from);
   Model model{train::load_config(from, overrides, registry.models), {}};
   if (model.config.memory.weights != train::StoredWeights::full)
     refuse("{}: memory.weights = \"{}\": its weights are quantized already; start from the run it was made of", from,
@@ -89,6 +89,7 @@ void check_target(const fs::path& from, const fs::path& run, bool overwrite) {
   if (train::holds_run(run) && !overwrite)
     refuse("--out {} holds a run already; give --overwrite to replace it, or another folder", run.string());
   if (fs::exists(run) && !fs::is_directory(run)) refuse("--out {} is there already and not a folder", run.string());
+  train::check_writable(run, "--out " + run.string());
 }
 
 void save_model(const Model& model, const fs::path& run, const SaveOptions& options, const train::Registry& registry) {

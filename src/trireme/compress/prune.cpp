@@ -136,12 +136,11 @@ void shrink_keys(models::ModelConfig& m, Group::Kind kind, std::int64_t slices, 
 void prune_slices(Model& model, const PruneStep& step, Group::Kind kind, const PruneOptions& options,
                   const train::Registry& registry) {
   const compiler::Graphs graphs = graphs_of(model, registry);
-  std::vector<Group> groups = passes::dimension_groups(graphs.module, graphs.module.graph("micro"));
+  const std::vector<Group> all = passes::dimension_groups(graphs.module, graphs.module.graph("micro"));
+  std::vector<Group> groups = all;
   std::erase_if(groups, [&](const Group& group) { return group.kind != kind; });
   const std::string& family = model.config.model.family;
-  if (groups.empty())
-    refuse("--prune {}: model.family = \"{}\" has no {}; the nearest is \"{}\"", step.text, family,
-           passes::name_of(kind), kind == Group::Kind::neurons ? "channels" : "neurons");
+  if (groups.empty()) refuse("--prune {}: {}", step.text, train::no_such_slices(model.config.model, kind, all));
   // Groups are as large as the first, or by a whole factor larger, in proportion.
   const std::int64_t first = groups.front().slices;
   const std::int64_t left = left_of(first, step.sparsity);

@@ -15,7 +15,7 @@ constexpr std::size_t kHeaderBytes = kMagic.size() + 8 + 1 + 8 + 8;
 constexpr std::uint64_t kChecked = 1 << 20;
 
 template <class T>
-T load(std::span<const std::byte> bytes, std::uint64_t offset) {
+T load_at(std::span<const std::byte> bytes, std::uint64_t offset) {
   T value;
   std::memcpy(&value, bytes.subspan(offset, sizeof value).data(), sizeof value);
   return value;
@@ -34,13 +34,13 @@ TokenType type_of(std::uint8_t code, const std::string& name) {
   }
 }
 
-struct Counts {
+struct IndexCounts {
   std::uint64_t sequences = 0;
   std::uint64_t documents = 0;
 };
 
 // Bytes of an index, without modes; nothing when they cannot be counted.
-std::optional<std::uint64_t> size_of(const Counts& counts) {
+std::optional<std::uint64_t> size_of(const IndexCounts& counts) {
   std::uint64_t lists = 0;
   std::uint64_t documents = 0;
   std::uint64_t total = 0;
@@ -57,10 +57,11 @@ std::optional<std::uint64_t> size_of(const Counts& counts) {
 MegatronIndex parse_megatron_index(std::span<const std::byte> bytes, std::uint64_t bin_bytes, const std::string& name) {
   if (bytes.size() < kHeaderBytes || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
     refuse("{}: not an index of Megatron's format, though it lies next to a token file of its name", name);
-  const auto version = load<std::uint64_t>(bytes, kMagic.size());
+  const auto version = load_at<std::uint64_t>(bytes, kMagic.size());
   if (version != 1) refuse("{}: version {} of Megatron's index is not known (1 is)", name, version);
-  const TokenType type = type_of(load<std::uint8_t>(bytes, kMagic.size() + 8), name);
-  const Counts counts{load<std::uint64_t>(bytes, kMagic.size() + 9), load<std::uint64_t>(bytes, kMagic.size() + 17)};
+  const TokenType type = type_of(load_at<std::uint8_t>(bytes, kMagic.size() + 8), name);
+  const IndexCounts counts{load_at<std::uint64_t>(bytes, kMagic.size() + 9),
+                           load_at<std::uint64_t>(bytes, kMagic.size() + 17)};
   const auto expected = size_of(counts);
   if (!expected || (bytes.size() != *expected && bytes.size() - *expected != counts.sequences))
     refuse("{}: {} sequences and {} documents need {} bytes, but the index has {}", name, counts.sequences,
@@ -70,8 +71,8 @@ MegatronIndex parse_megatron_index(std::span<const std::byte> bytes, std::uint64
   const std::uint64_t offsets = lengths + counts.sequences * 4;
   const auto width = static_cast<std::uint64_t>(type);
   const auto end_of = [&](std::uint64_t i) -> std::uint64_t {
-    const auto length = load<std::int32_t>(bytes, lengths + i * 4);
-    const auto offset = load<std::int64_t>(bytes, offsets + i * 8);
+    const auto length = load_at<std::int32_t>(bytes, lengths + i * 4);
+    const auto offset = load_at<std::int64_t>(bytes, offsets + i * 8);
     if (length < 0 || offset < 0 || static_cast<std::uint64_t>(offset) > bin_bytes ||
         static_cast<std::uint64_t>(length) * width > bin_bytes - static_cast<std::uint64_t>(offset))
       refuse("{}: sequence {} ({} tokens from byte {}) does not lie in the {} bytes of the token file", name, i, length,
@@ -81,7 +82,7 @@ MegatronIndex parse_megatron_index(std::span<const std::byte> bytes, std::uint64
   const auto check = [&](std::uint64_t first, std::uint64_t last) {
     std::uint64_t end = first == 0 ? 0 : end_of(first - 1);
     for (std::uint64_t i = first; i < last; ++i) {
-      const auto offset = load<std::int64_t>(bytes, offsets + i * 8);
+      const auto offset = load_at<std::int64_t>(bytes, offsets + i * 8);
       const std::uint64_t next = end_of(i);
       if (static_cast<std::uint64_t>(offset) != end)
         refuse("{}: sequence {} begins at byte {}, but the one before ends at {}; only sequences end to end are read",

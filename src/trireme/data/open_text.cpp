@@ -30,9 +30,9 @@ std::uint64_t total_bytes(std::span<const TextFile> files) {
 }
 
 // Reads files as tokens: plain bytes as they are, everything else through the tokenizer.
-class Reader {
+class TextReader {
  public:
-  Reader(const DataConfig& config, const OpenOptions& options)
+  TextReader(const DataConfig& config, const OpenOptions& options)
       : options_(options),
         plain_(config.tokenizer == "bytes"),
         tokenizer_(open_tokenizer(config.tokenizer, "data.tokenizer")) {}
@@ -83,7 +83,7 @@ std::vector<TextSource> find_sources(const DataConfig& config) {
 }
 
 // A source's text, part of it held out as `data.holdout` says; `held_out` becomes what of it in words.
-Streams read_source(const Reader& reader, const TextSource& source, double holdout, std::int64_t context,
+Streams read_source(const TextReader& reader, const TextSource& source, double holdout, std::int64_t context,
                     std::string& held_out) {
   const std::vector<TextFile>& files = source.files;
   if (holdout <= 0) return {reader.read(files, "data.text"), {}};
@@ -113,7 +113,7 @@ Streams read_source(const Reader& reader, const TextSource& source, double holdo
 }  // namespace
 
 Data open_text(const DataConfig& config, const SampleShape& shape, const OpenOptions& options) {
-  const Reader reader(config, options);
+  const TextReader reader(config, options);
   const std::int64_t vocab = reader.tokenizer()->vocab();
   if (shape.vocab != 0 && shape.vocab < vocab)
     refuse("model.vocab = {} is too small for the tokenizer \"{}\", which has {} tokens", shape.vocab, config.tokenizer,

@@ -13,7 +13,7 @@
 namespace trireme::io {
 namespace {
 
-using Json = nlohmann::json;
+using Document = nlohmann::json;
 
 constexpr std::string_view kBeforeChecksum = ",\n\"checksum\": \"";
 constexpr std::string_view kAfterChecksum = "\"\n}\n";
@@ -33,23 +33,23 @@ std::string line_of(const CheckpointTensor& tensor) {
                      fmt::join(slices, ","));
 }
 
-const Json& member(const Json& object, const char* key, Json::value_t type, const char* expected) {
+const Document& member(const Document& object, const char* key, Document::value_t type, const char* expected) {
   const auto found = object.find(key);
   if (found == object.end()) refuse("\"{}\" is missing", key);
-  const bool fits = found->type() == type || (type == Json::value_t::number_integer && found->is_number_integer());
+  const bool fits = found->type() == type || (type == Document::value_t::number_integer && found->is_number_integer());
   if (!fits) refuse("\"{}\" must be {}", key, expected);
   return *found;
 }
 
-const Json& object_of(const Json& parent, const char* key) {
-  return member(parent, key, Json::value_t::object, "an object");
+const Document& object_of(const Document& parent, const char* key) {
+  return member(parent, key, Document::value_t::object, "an object");
 }
 
-std::string text_of(const Json& object, const char* key) {
-  return member(object, key, Json::value_t::string, "a string").get<std::string>();
+std::string text_of(const Document& object, const char* key) {
+  return member(object, key, Document::value_t::string, "a string").get<std::string>();
 }
 
-std::int64_t natural(const Json& value, const char* key) {
+std::int64_t natural(const Document& value, const char* key) {
   // nlohmann would wrap numbers above the signed range.
   if (!value.is_number_integer() || value < 0 ||
       (value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t{1} << 62))
@@ -57,19 +57,19 @@ std::int64_t natural(const Json& value, const char* key) {
   return value.get<std::int64_t>();
 }
 
-std::int64_t natural_of(const Json& object, const char* key) {
-  return natural(member(object, key, Json::value_t::number_integer, "a whole number"), key);
+std::int64_t natural_of(const Document& object, const char* key) {
+  return natural(member(object, key, Document::value_t::number_integer, "a whole number"), key);
 }
 
-Shape shape_of(const Json& object, const char* key) {
-  const Json& values = member(object, key, Json::value_t::array, "an array");
+Shape shape_of(const Document& object, const char* key) {
+  const Document& values = member(object, key, Document::value_t::array, "an array");
   if (values.size() > Shape::kMaxRank) refuse("\"{}\" has more than {} numbers", key, Shape::kMaxRank);
   Shape shape;
-  for (const Json& value : values) shape.push_back(natural(value, key));
+  for (const Document& value : values) shape.push_back(natural(value, key));
   return shape;
 }
 
-std::uint64_t checksum_of(const Json& object, const char* key) {
+std::uint64_t checksum_of(const Document& object, const char* key) {
   const auto value = parse_checksum(text_of(object, key));
   if (!value) refuse("\"{}\" must be {} hexadecimal digits", key, kDigits);
   return *value;
@@ -117,7 +117,7 @@ void check_tiling(const CheckpointTensor& tensor) {
     refuse("its slices cover {} of its {} elements", covered, tensor.type.elements());
 }
 
-CheckpointTensor tensor_of(const std::string& name, const Json& entry,
+CheckpointTensor tensor_of(const std::string& name, const Document& entry,
                            const std::map<std::string, CheckpointFile>& files, bool all) {
   CheckpointTensor tensor;
   tensor.name = name;
@@ -129,7 +129,7 @@ CheckpointTensor tensor_of(const std::string& name, const Json& entry,
     if (__builtin_mul_overflow(bytes, std::max<std::int64_t>(extent, 1), &bytes)) refuse("its shape is too large");
   tensor.role = text_of(entry, "role");
   std::set<std::pair<std::string, int>> seen;
-  for (const Json& slice : member(entry, "slices", Json::value_t::array, "an array")) {
+  for (const Document& slice : member(entry, "slices", Document::value_t::array, "an array")) {
     if (!slice.is_object()) refuse("\"slices\" must hold objects");
     CheckpointSlice s{text_of(slice, "file"), shape_of(slice, "start"), shape_of(slice, "extent"),
                       checksum_of(slice, "checksum"),
@@ -150,7 +150,7 @@ void check_file_name(const std::string& name) {
 
 // Text from before the checksum was there says its format plainly; other text has been damaged.
 [[noreturn]] void no_checksum(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Document json = Document::parse(text, nullptr, false);
   if (json.is_object() && json.contains("format") && json["format"].is_number_integer() &&
       json["format"].get<std::int64_t>() != kCheckpointFormat)
     refuse("has format {}; this version reads format {}", json["format"].get<std::int64_t>(), kCheckpointFormat);
@@ -169,7 +169,7 @@ std::string parts_text(const CheckpointManifest& m) {
                      fmt::join(tensors, ",\n"));
 }
 
-void read_parts(const Json& json, CheckpointManifest& m, bool all) {
+void read_parts(const Document& json, CheckpointManifest& m, bool all) {
   for (const auto& [name, entry] : object_of(json, "files").items()) {
     check_file_name(name);
     if (!entry.is_object()) refuse("file {} must be an object", for_message(name));
@@ -194,7 +194,7 @@ std::string slice_entry(const std::string& tensor, int number) {
 std::string fragment_text(const CheckpointManifest& manifest) { return "{" + parts_text(manifest) + "}"; }
 
 CheckpointManifest parse_fragment(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Document json = Document::parse(text, nullptr, false);
   if (!json.is_object()) refuse("is not a JSON object");
   CheckpointManifest m;
   read_parts(json, m, false);
@@ -218,18 +218,18 @@ CheckpointManifest parse_manifest(std::string_view text) {
   if (!end.starts_with(kBeforeChecksum) || !expected) no_checksum(text);
   if (checksum(body) != *expected) refuse("its checksum does not match: it is damaged");
 
-  const Json json = Json::parse(text, nullptr, false);
+  const Document json = Document::parse(text, nullptr, false);
   if (!json.is_object()) refuse("is not a JSON object");
   CheckpointManifest m;
   if (const std::int64_t format = natural_of(json, "format"); format != kCheckpointFormat)
     refuse("has format {}; this version reads format {}", format, kCheckpointFormat);
   m.step = natural_of(json, "step");
-  const Json& data = object_of(json, "data");
+  const Document& data = object_of(json, "data");
   m.samples = natural_of(data, "samples");
   m.order = text_of(data, "order");
-  const Json& random = object_of(json, "random");
+  const Document& random = object_of(json, "random");
   if (text_of(random, "kind") != "counter") refuse("random numbers of kind {}", for_message(text_of(random, "kind")));
-  m.seed = member(random, "seed", Json::value_t::number_integer, "a whole number").get<std::int64_t>();
+  m.seed = member(random, "seed", Document::value_t::number_integer, "a whole number").get<std::int64_t>();
   if (natural_of(random, "step") != m.step) refuse("\"random\" is of another step than the checkpoint");
   m.config = text_of(json, "config");
   read_parts(json, m, true);

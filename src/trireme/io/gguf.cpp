@@ -218,6 +218,15 @@ GgufFile::GgufFile(const std::string& path) : path_(path), file_(path) {
     if (rank < 1 || rank > 4) refuse("{}: '{}' has {} dimensions; 1 to 4 are possible", path, tensor.name, rank);
     std::vector<std::int64_t> extents(rank);
     for (std::uint32_t d = rank; d-- > 0;) extents[d] = static_cast<std::int64_t>(in.count("elements of a dimension"));
+    // Of no type are there more than two elements in a byte: a product beyond that would be wrong before it is large.
+    std::uint64_t elements = 1;
+    for (const std::int64_t extent : extents) {
+      const auto own = static_cast<std::uint64_t>(extent);
+      if (own == 0) refuse("{}: '{}' has a dimension without elements", path, tensor.name);
+      if (own > 2 * file_.bytes().size() / elements)
+        refuse("{}: '{}' lies beyond the end of the file, which is cut short", path, tensor.name);
+      elements *= own;
+    }
     tensor.shape = Shape(extents);
     const auto number = in.number<std::uint32_t>();
     const auto type = known_ggml_type(number);

@@ -21,15 +21,15 @@ struct Row {
   std::int64_t elements;
   std::size_t bytes;
 };
-constexpr std::array<Row, 6> kTypes = {{{GgmlType::f32, "f32", 1, 4},
-                                        {GgmlType::f16, "f16", 1, 2},
-                                        {GgmlType::bf16, "bf16", 1, 2},
-                                        {GgmlType::q8_0, "q8_0", kSmall, 2 + kSmall},
-                                        {GgmlType::q4_0, "q4_0", kSmall, 2 + kSmall / 2},
-                                        {GgmlType::q4_k, "q4_k", kSuper, 4 + kScales + kSuper / 2}}};
+constexpr std::array<Row, 6> kBlockTypes = {{{GgmlType::f32, "f32", 1, 4},
+                                             {GgmlType::f16, "f16", 1, 2},
+                                             {GgmlType::bf16, "bf16", 1, 2},
+                                             {GgmlType::q8_0, "q8_0", kSmall, 2 + kSmall},
+                                             {GgmlType::q4_0, "q4_0", kSmall, 2 + kSmall / 2},
+                                             {GgmlType::q4_k, "q4_k", kSuper, 4 + kScales + kSuper / 2}}};
 
 const Row& row_of(GgmlType type) {
-  return *std::find_if(kTypes.begin(), kTypes.end(), [&](const Row& row) { return row.type == type; });
+  return *std::find_if(kBlockTypes.begin(), kBlockTypes.end(), [&](const Row& row) { return row.type == type; });
 }
 
 void put_half(std::byte* out, float value) {
@@ -171,13 +171,13 @@ void widen(const std::byte* in, std::span<float> out) {
 const char* name_of(GgmlType type) { return row_of(type).name; }
 
 std::optional<GgmlType> parse_ggml_type(std::string_view name) {
-  for (const Row& row : kTypes)
+  for (const Row& row : kBlockTypes)
     if (row.name == name) return row.type;
   return std::nullopt;
 }
 
 std::optional<GgmlType> known_ggml_type(std::uint32_t number) {
-  for (const Row& row : kTypes)
+  for (const Row& row : kBlockTypes)
     if (static_cast<std::uint32_t>(row.type) == number) return row.type;
   return std::nullopt;
 }

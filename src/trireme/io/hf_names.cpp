@@ -16,14 +16,14 @@ enum class Stored { same, transposed };
 // A row of a family's table. `*` stands for the number of a block. The letters of `shape` are our dimensions: v vocab,
 // c context, w width, h heads, g key-value heads, d features of a head, f feed-forward, 3 itself. The bar is where
 // theirs folds them into rows and columns; without one theirs is a vector.
-struct Row {
+struct NameRow {
   std::string_view ours;
   std::string_view theirs;
   std::string_view shape;
   Stored stored = Stored::same;  // transposed: a Conv1D, which keeps [in, out]
 };
 
-constexpr auto kGpt2 = std::to_array<Row>({
+constexpr auto kGpt2 = std::to_array<NameRow>({
     {"wte.weight", "wte.weight", "v|w"},
     {"wpe.weight", "wpe.weight", "c|w"},
     {"blocks.*.ln1.weight", "h.*.ln_1.weight", "w"},
@@ -42,7 +42,7 @@ constexpr auto kGpt2 = std::to_array<Row>({
     {"ln_f.bias", "ln_f.bias", "w"},
 });
 
-constexpr auto kLlama = std::to_array<Row>({
+constexpr auto kLlama = std::to_array<NameRow>({
     {"embed.weight", "embed_tokens.weight", "v|w"},
     {"blocks.*.attn_norm.weight", "layers.*.input_layernorm.weight", "w"},
     {"blocks.*.attn.q.weight", "layers.*.self_attn.q_proj.weight", "hd|w"},
@@ -57,13 +57,13 @@ constexpr auto kLlama = std::to_array<Row>({
 });
 
 // Where the weights are not tied. It stands outside the model that the prefix names.
-constexpr Row kHead = {"head.weight", "lm_head.weight", "v|w"};
+constexpr NameRow kHead = {"head.weight", "lm_head.weight", "v|w"};
 
 struct Table {
   std::string_view family;
   std::string_view prefix;
   bool tied;  // when the configuration does not say
-  std::span<const Row> rows;
+  std::span<const NameRow> rows;
   std::array<std::string_view, 2> buffers;
 };
 
@@ -98,7 +98,7 @@ std::string in_block(std::string_view name, std::int64_t block) {
   return text;
 }
 
-HfTensor make(const Row& row, std::string_view prefix, std::int64_t block, const ModelConfig& model) {
+HfTensor make(const NameRow& row, std::string_view prefix, std::int64_t block, const ModelConfig& model) {
   HfTensor t;
   t.ours = in_block(row.ours, block);
   t.theirs = std::string(prefix) + in_block(row.theirs, block);
@@ -138,7 +138,7 @@ std::vector<HfTensor> hf_tensors(const ModelConfig& model) {
         "model.heads = {} of model.head_dim = {} are not model.width = {} together: a GPT-2 has no such heads in other "
         "formats, and a llama may",
         model.heads, model.head_dim, model.width);
-  const auto in_blocks = [](const Row& row) { return row.ours.find('*') != std::string_view::npos; };
+  const auto in_blocks = [](const NameRow& row) { return row.ours.find('*') != std::string_view::npos; };
   const auto first = std::find_if(table.rows.begin(), table.rows.end(), in_blocks);
   const auto last = std::find_if_not(first, table.rows.end(), in_blocks);
   std::vector<HfTensor> tensors;

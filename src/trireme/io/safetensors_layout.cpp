@@ -8,7 +8,7 @@
 namespace trireme::io {
 namespace {
 
-constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
+constexpr std::size_t kHeaderLength = sizeof(std::uint64_t);
 // Where the data begins: no element needs more, and a cache line is what kernels like.
 constexpr std::size_t kDataAlignment = 64;
 
@@ -52,11 +52,11 @@ SafetensorsLayout lay_out_safetensors(NamedTypes tensors, const std::map<std::st
     offset = end;
   }
   std::string header = fmt::format("{{{}}}", fmt::join(entries, ","));
-  const std::size_t past = (kLengthBytes + header.size()) % kDataAlignment;
+  const std::size_t past = (kHeaderLength + header.size()) % kDataAlignment;
   if (past != 0) header.append(kDataAlignment - past, ' ');
   if (header.size() > kMaxHeaderBytes) fail("the header would have {} bytes, above {}", header.size(), kMaxHeaderBytes);
   const std::uint64_t length = header.size();
-  layout.head.assign(reinterpret_cast<const char*>(&length), kLengthBytes);
+  layout.head.assign(reinterpret_cast<const char*>(&length), kHeaderLength);
   layout.head += header;
   layout.bytes = layout.head.size() + offset;
   return layout;

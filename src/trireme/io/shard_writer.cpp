@@ -20,7 +20,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Large enough for a disk to be at its best, small enough that copying and writing interleave.
 constexpr std::size_t kBlock = std::size_t{1} << 20;
 // Copied and summed in turn while it is in the cache.
-constexpr std::size_t kPiece = std::size_t{64} << 10;
+constexpr std::size_t kWrittenPiece = std::size_t{64} << 10;
 
 std::size_t rounded_up(std::size_t bytes) {
   return (bytes + kStagingAlignment - 1) / kStagingAlignment * kStagingAlignment;
@@ -98,7 +98,7 @@ class Shard {
         (*source.read)(taken_, room.first(count));
         sum_.add(room.first(count));
       } else {
-        count = std::min(count, kPiece);
+        count = std::min(count, kWrittenPiece);
         const std::span<const std::byte> piece = source.bytes.subspan(taken_, count);
         copy_past_cache(room.data(), piece.data(), count);
         if (source_ > 0) sum_.add(piece);

@@ -12,7 +12,7 @@ using ir::Value;
 
 // `layers` blocks of 3×3 convolution, batch norm, ReLU and 2×2 max pooling, each twice as wide as the one before; then
 // the mean over the image and one linear layer.
-Value build(const Builder& b, const Batch& in, const ModelConfig& c) {
+Value build_convnet(const Builder& b, const Batch& in, const ModelConfig& c) {
   Value x = in.images;
   for (int i = 0; i < c.layers; ++i) {
     const Builder k = b.scope("blocks", i);
@@ -27,7 +27,7 @@ Value build(const Builder& b, const Batch& in, const ModelConfig& c) {
   return cross_entropy(b.scope("head"), logits, in.labels);
 }
 
-void resolve(ModelConfig& c) {
+void resolve_convnet(ModelConfig& c) {
   const auto most = static_cast<std::int64_t>(std::log2(c.image));
   if (c.layers > most)
     refuse("model.layers = {}: each layer halves the image, and {}×{} can be halved at most {} times", c.layers,
@@ -36,6 +36,6 @@ void resolve(ModelConfig& c) {
 
 }  // namespace
 
-Model convnet() { return {"convnet", build, true, resolve}; }
+Model convnet() { return {"convnet", build_convnet, true, resolve_convnet}; }
 
 }  // namespace trireme::models

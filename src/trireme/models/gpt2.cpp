@@ -11,7 +11,7 @@ using ir::Builder;
 using ir::Value;
 
 // As Hugging Face's GPT2LMHeadModel: learned positions, pre-norm blocks, GELU by tanh, the head tied to the embedding.
-Value build(const Builder& b, const Batch& in, const ModelConfig& c) {
+Value build_gpt2(const Builder& b, const Batch& in, const ModelConfig& c) {
   const std::int64_t sequence = in.tokens.shape()[1];
   const std::int64_t head_dim = c.head_dim > 0 ? c.head_dim : c.width / c.heads;
   const Builder wte = b.scope("wte");
@@ -43,7 +43,7 @@ Value build(const Builder& b, const Batch& in, const ModelConfig& c) {
   return linear_cross_entropy(b.scope("head"), x, head, in.targets);
 }
 
-void resolve(ModelConfig& c) {
+void resolve_gpt2(ModelConfig& c) {
   check_heads(c);
   if (c.kv_heads != 0 && c.kv_heads != c.heads)
     refuse("model.kv_heads = {}: gpt2 has as many key heads as heads ({}); use model.family = \"llama\"", c.kv_heads,
@@ -53,6 +53,6 @@ void resolve(ModelConfig& c) {
 
 }  // namespace
 
-Model gpt2() { return {"gpt2", build, false, resolve}; }
+Model gpt2() { return {"gpt2", build_gpt2, false, resolve_gpt2}; }
 
 }  // namespace trireme::models

@@ -19,7 +19,7 @@ Value rotate(const Value& x, const ModelConfig& c) {
 }
 
 // As Hugging Face's LlamaForCausalLM: RMS norm, rotary positions, grouped key and value heads, SwiGLU, no biases.
-Value build(const Builder& b, const Batch& in, const ModelConfig& c) {
+Value build_llama(const Builder& b, const Batch& in, const ModelConfig& c) {
   const LinearOptions plain{.bias = false, .deviation = c.init_std};
   const Builder embed = b.scope("embed");
   Value x = embedding(embed, in.tokens, c.vocab, c.width, c.init_std);
@@ -45,7 +45,7 @@ Value build(const Builder& b, const Batch& in, const ModelConfig& c) {
   return linear_cross_entropy(b.scope("head"), x, head, in.targets);
 }
 
-void resolve(ModelConfig& c) {
+void resolve_llama(ModelConfig& c) {
   check_heads(c);
   if (c.kv_heads == 0) c.kv_heads = c.heads;
   if (c.head_dim == 0) c.head_dim = c.width / c.heads;
@@ -60,6 +60,6 @@ void resolve(ModelConfig& c) {
 
 }  // namespace
 
-Model llama() { return {"llama", build, false, resolve}; }
+Model llama() { return {"llama", build_llama, false, resolve_llama}; }
 
 }  // namespace trireme::models

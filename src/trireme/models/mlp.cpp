@@ -10,7 +10,7 @@ using ir::Builder;
 using ir::Value;
 
 // Image pixels through `layers` hidden layers of `width` ReLU units to class scores.
-Value build(const Builder& b, const Batch& in, const ModelConfig& c) {
+Value build_mlp(const Builder& b, const Batch& in, const ModelConfig& c) {
   const Shape& image = in.images.shape();
   Value x = reshape(b.here(in.images), {image[0], image.elements(1, image.rank())});
   for (int i = 0; i < c.layers; ++i) {
@@ -25,7 +25,7 @@ Value build(const Builder& b, const Batch& in, const ModelConfig& c) {
 }  // namespace
 
 Model mlp() {
-  return {"mlp", build, true, [](ModelConfig&) {}};
+  return {"mlp", build_mlp, true, [](ModelConfig&) {}};
 }
 
 }  // namespace trireme::models

@@ -54,12 +54,12 @@ const Published& find(std::int64_t layers) {
   refuse("model.layers = {}: a resnet has 18, 34 or 50 layers; the nearest is {}", layers, near->layers);
 }
 
-Value build(const Builder& b, const Batch& in, const ModelConfig& c) {
+Value build_configured(const Builder& b, const Batch& in, const ModelConfig& c) {
   const Published& p = find(c.layers);
   return build_resnet(b, in, {p.bottleneck, p.blocks, {c.width, 2 * c.width, 4 * c.width, 8 * c.width}}, c.classes);
 }
 
-void resolve(ModelConfig& c) { find(c.layers); }
+void resolve_resnet(ModelConfig& c) { find(c.layers); }
 
 }  // namespace
 
@@ -79,6 +79,6 @@ Value build_resnet(const Builder& b, const Batch& in, const ResNetShape& shape, 
   return cross_entropy(b.scope("head"), logits, in.labels);
 }
 
-Model resnet() { return {"resnet", build, true, resolve}; }
+Model resnet() { return {"resnet", build_configured, true, resolve_resnet}; }
 
 }  // namespace trireme::models

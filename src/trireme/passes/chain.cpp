@@ -94,4 +94,23 @@ Chain find_chain(const Graph& graph) {
   return chain;
 }
 
+const std::string& first_value(const Graph& graph, const Chain& chain, const Segment& segment) {
+  return graph.value(graph.nodes[index(chain.nodes[segment.begin])].outputs.front()).name;
+}
+
+std::vector<std::size_t> layer_begins(const Chain& chain) {
+  std::vector<std::size_t> begins;
+  std::string last;
+  const auto numbered = [](const std::string& name) {
+    return !name.empty() && name.back() >= '0' && name.back() <= '9';
+  };
+  for (std::size_t s = 0; s < chain.segments.size(); ++s) {
+    const std::string& layer = chain.segments[s].layer;
+    if (!numbered(layer) || layer == last) continue;
+    begins.push_back(s);
+    last = layer;
+  }
+  return begins;
+}
+
 }  // namespace trireme::passes

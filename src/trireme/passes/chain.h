@@ -37,6 +37,12 @@ struct Chain {
 // Gradients follow the last segment, unless it ends with a message to another stage.
 Chain find_chain(const ir::Graph& graph);
 
+// The name of the value with which a segment begins.
+const std::string& first_value(const ir::Graph& graph, const Chain& chain, const Segment& segment);
+
+// The segments with which the model's numbered layers begin.
+std::vector<std::size_t> layer_begins(const Chain& chain);
+
 // "blocks.3.attn.qkv.matmul" → "blocks.3", "stages.0.1.bn1.relu" → "stages.0.1", "head.matmul" → "head".
 std::string layer_of(const std::string& value_name);
 

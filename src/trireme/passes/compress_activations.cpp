@@ -18,10 +18,9 @@ using ir::Module;
 using ir::Node;
 using ir::Phase;
 using ir::ValueId;
-using Kind = CompressActivations::Kind;
 
-bool smaller(const TensorType& type, Kind kind) {
-  if (kind == Kind::bf16) return type.dtype == DType::f32;
+bool smaller(const TensorType& type, CompressActivations::Kind kind) {
+  if (kind == CompressActivations::Kind::bf16) return type.dtype == DType::f32;
   if (type.dtype != DType::f32 && type.dtype != DType::bf16 && type.dtype != DType::f16) return false;
   if (type.shape.rank() == 0) return false;
   const auto elements = static_cast<std::size_t>(type.elements());
@@ -44,7 +43,7 @@ class Compressor {
         kind_(options.kind),
         axis_(options.axis),
         parts_(ir::parts_of(module.mesh, options.axis)),
-        ranks_(kind_ == Kind::sharded ? module.mesh.size_of(joined()) : 1),
+        ranks_(kind_ == CompressActivations::Kind::sharded ? module.mesh.size_of(joined()) : 1),
         g_(module.graph(options.graph)),
         storage_(storage_of(g_)),
         producer_(ir::Uses(g_).producer),
@@ -97,7 +96,7 @@ class Compressor {
 
   bool can_be_smaller(const SavedValue& saved) const {
     const TensorType& type = g_.type(saved.value);
-    if (kind_ != Kind::sharded) return smaller(type, kind_) && !wanted_exact(saved);
+    if (kind_ != CompressActivations::Kind::sharded) return smaller(type, kind_) && !wanted_exact(saved);
     return ranks_ > 1 && type.elements() % ranks_ == 0 && is_replicated(g_.value(saved.value).sharding, axis_);
   }
 
@@ -122,9 +121,9 @@ class Compressor {
 
   void compress(ValueId value, const Node& last) {
     const std::string name = g_.value(value).name;
-    if (kind_ == Kind::sharded) return keep_own(value, name, last);
+    if (kind_ == CompressActivations::Kind::sharded) return keep_own(value, name, last);
     kept_[index(value)].parts =
-        kind_ == Kind::bf16
+        kind_ == CompressActivations::Kind::bf16
             ? add("cast", {value}, {{"to", std::string("bf16")}}, name + ".bf16", Phase::forward, last.stage)
             : add("quantize_int8", {value}, {}, name + ".int8", Phase::forward, last.stage);
     for (const ValueId part : kept_[index(value)].parts) g_.value(part).sharding = g_.value(value).sharding;
@@ -182,14 +181,14 @@ class Compressor {
 
   ValueId expand(ValueId value, const Kept& kept, const Node& reader) {
     const std::string name = g_.value(value).name + ".kept";
-    if (kind_ == Kind::sharded) return gather(value, kept, name, reader);
+    if (kind_ == CompressActivations::Kind::sharded) return gather(value, kept, name, reader);
     const std::string to = name_of(g_.type(value).dtype);
-    const char* op = kind_ == Kind::bf16 ? "cast" : "dequantize_int8";
+    const char* op = kind_ == CompressActivations::Kind::bf16 ? "cast" : "dequantize_int8";
     return add(op, kept.parts, {{"to", to}}, name, kept.phase, reader.stage).front();
   }
 
   Module& module_;
-  Kind kind_;
+  CompressActivations::Kind kind_;
   std::string axis_;
   std::vector<std::string> parts_;  // of the axis, in the mesh
   std::int64_t ranks_;
@@ -207,18 +206,16 @@ class Compressor {
 
 void CompressActivations::run(Module& module) const {
   if (Compressor(module, options_).run() > 0) return;
-  if (options_.kind == Kind::bf16)
+  if (options_.kind == CompressActivations::Kind::bf16)
     refuse(
         "memory.activations = \"bf16\" has nothing to make smaller: no activation is saved in f32 (train.precision "
-        "decides "
-        "that); \"int8\" may have, or leave it at \"full\"");
-  if (options_.kind == Kind::sharded)
+        "decides that); the nearest is \"int8\", or \"full\"");
+  if (options_.kind == CompressActivations::Kind::sharded)
     refuse(
         "memory.activations = \"sharded\" has nothing to share out: no activation that is saved is the same on all "
-        "ranks "
-        "along {}; leave it at \"full\"",
+        "ranks along {}; the nearest is \"full\"",
         options_.axis);
-  refuse("memory.activations = \"int8\" has nothing to make smaller: no activation is saved; leave it at \"full\"");
+  refuse("memory.activations = \"int8\" has nothing to make smaller: no activation is saved; the nearest is \"full\"");
 }
 
 }  // namespace trireme::passes

@@ -7,16 +7,15 @@ namespace {
 
 using ir::kNone;
 using ir::ValueId;
-using Kind = CompressGradients::Kind;
 
 class InChunks {
  public:
   InChunks(GradientSums& sums, const CompressGradients::Options& options)
       : sums_(sums),
         feedback_(options.error_feedback),
-        code_(options.kind == Kind::bf16   ? "bf16"
-              : options.kind == Kind::int8 ? "int8"
-                                           : "sign"),
+        code_(options.kind == CompressGradients::Kind::bf16   ? "bf16"
+              : options.kind == CompressGradients::Kind::int8 ? "int8"
+                                                              : "sign"),
         block_(code_ == "sign" ? 128 : 256) {}
 
   // Layer by layer, so that what is alike can go together.

@@ -10,18 +10,17 @@ using ir::Graph;
 using ir::index;
 using ir::Node;
 using ir::ValueId;
-using Kind = CompressMessages::Kind;
 
-bool is_smaller(const TensorType& type, Kind kind) {
-  if (kind == Kind::bf16) return type.dtype == DType::f32;
+bool is_smaller(const TensorType& type, CompressMessages::Kind kind) {
+  if (kind == CompressMessages::Kind::bf16) return type.dtype == DType::f32;
   if ((type.dtype != DType::f32 && type.dtype != DType::bf16 && type.dtype != DType::f16) || type.shape.rank() == 0)
     return false;
   return static_cast<std::size_t>(type.elements()) + ops::int8_scales(type, ops::kInt8Block).bytes() < type.bytes();
 }
 
-class Compressor {
+class MessageCompressor {
  public:
-  Compressor(ir::Module& module, Graph& graph, Kind kind)
+  MessageCompressor(ir::Module& module, Graph& graph, CompressMessages::Kind kind)
       : module_(module), graph_(graph), kind_(kind), replaced_(graph.values.size(), ir::kNone) {}
 
   void run() {
@@ -64,7 +63,7 @@ class Compressor {
       return;
     }
     const std::string name = graph_.value(value).name;
-    const std::vector<ValueId> parts = kind_ == Kind::bf16
+    const std::vector<ValueId> parts = kind_ == CompressMessages::Kind::bf16
                                            ? add("cast", {value}, {{"to", std::string("bf16")}}, name + ".bf16", node)
                                            : add("quantize_int8", {value}, {}, name + ".int8", node);
     for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -85,7 +84,8 @@ class Compressor {
     }
     const std::string name = graph_.value(value).name;
     std::vector<TensorType> parts = {{DType::bf16, type.shape}};
-    if (kind_ == Kind::int8) parts = {{DType::i8, type.shape}, ops::int8_scales(type, ops::kInt8Block)};
+    if (kind_ == CompressMessages::Kind::int8)
+      parts = {{DType::i8, type.shape}, ops::int8_scales(type, ops::kInt8Block)};
     std::vector<ValueId> received;
     for (std::size_t i = 0; i < parts.size(); ++i) {
       ir::Attributes attributes = node.attributes;
@@ -95,7 +95,7 @@ class Compressor {
       received.push_back(
           add(ops::kReceive.data(), {}, attributes, name + (i == 0 ? ".small" : ".scales"), node).front());
     }
-    replaced_[index(value)] = add(kind_ == Kind::bf16 ? "cast" : "dequantize_int8", received,
+    replaced_[index(value)] = add(kind_ == CompressMessages::Kind::bf16 ? "cast" : "dequantize_int8", received,
                                   {{"to", std::string(name_of(type.dtype))}}, name, node)
                                   .front();
     graph_.value(replaced_[index(value)]).sharding = graph_.value(value).sharding;
@@ -103,7 +103,7 @@ class Compressor {
 
   ir::Module& module_;
   Graph& graph_;
-  Kind kind_;
+  CompressMessages::Kind kind_;
   std::vector<ValueId> replaced_;  // by value that was received
   std::vector<Node> nodes_;
 };
@@ -111,7 +111,7 @@ class Compressor {
 }  // namespace
 
 void CompressMessages::run(ir::Module& module) const {
-  if (module.has_graph(options_.graph)) Compressor(module, module.graph(options_.graph), options_.kind).run();
+  if (module.has_graph(options_.graph)) MessageCompressor(module, module.graph(options_.graph), options_.kind).run();
 }
 
 }  // namespace trireme::passes

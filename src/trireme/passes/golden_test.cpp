@@ -148,9 +148,8 @@ Pipeline only(const std::string& pass, const ir::Module& module, GoldenOptions o
         places[pair[0]] = std::stoi(pair[1]);
     if (pass == "partition") p.add<Partition>(Partition::Options{.places = places});
   } else if (pass == "stage") {
-    std::vector<std::int64_t> layers;
-    for (const std::string& count : split(take(options, "layers", ""), ',')) layers.push_back(std::stoll(count));
-    p.add<Stage>(Stage::Options{.parts = std::stoi(take(options, "parts", "2")), .layers = layers});
+    p.add<Stage>(
+        Stage::Options{.parts = std::stoi(take(options, "parts", "2")), .cuts = split(take(options, "cuts", ""), ',')});
   } else if (pass == "split")
     p.add<Split>(Split::Options{.stages = std::stoi(take(options, "stages", "2")),
                                 .stage = std::stoi(take(options, "stage", "0")),

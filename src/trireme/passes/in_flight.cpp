@@ -36,9 +36,9 @@ void drop_unread_inputs(Graph& graph) {
                 [&](ValueId id) { return uses.consumers[index(id)].empty() && !uses.escapes[index(id)]; });
 }
 
-class Splitter {
+class InFlightSplitter {
  public:
-  Splitter(ir::Module& module, const InFlight::Options& options)
+  InFlightSplitter(ir::Module& module, const InFlight::Options& options)
       : module_(module), options_(options), micro_(module.graph("micro")), uses_(micro_) {
     updated_ = written_by(module.graph("update"), ir::Write::Mode::set);
     for (const ir::Write& write : micro_.writes)
@@ -218,7 +218,7 @@ bool is_first_version(const std::string& name) { return name.ends_with(version_n
 
 }  // namespace
 
-void InFlight::run(ir::Module& module) const { Splitter(module, options_).run(); }
+void InFlight::run(ir::Module& module) const { InFlightSplitter(module, options_).run(); }
 
 SlotStates in_flight_slot(const ir::Module& module, int slot) {
   return in_slot(module, slot, [](const std::string& name) { return name.starts_with(kSaved); });

@@ -12,7 +12,6 @@ namespace trireme::passes {
 namespace {
 
 using ir::ValueId;
-using Kind = RouteStep::Kind;
 using Dims = std::vector<std::int64_t>;
 
 // Collectives see a tensor as equal parts along its first dimension.
@@ -152,16 +151,16 @@ ValueId reshard(Rebuild& rebuild, ValueId value, const TensorType& type, const i
   const Shape local = local_type(type, next, mesh, places).shape;
   const bool spatial = ir::is_spatial(step.axis);
   switch (step.kind) {
-    case Kind::slice:
+    case RouteStep::Kind::slice:
       result = spatial ? r.spatial_slice(value, step.dim, places.at(step.axis)) : r.slice(value, step.dim);
       break;
-    case Kind::all_gather:
+    case RouteStep::Kind::all_gather:
       result = spatial ? r.spatial_gather(value, step.dim, type.shape[step.dim], places.at(step.axis))
                        : r.all_gather(value, step.dim, local[step.dim]);
       break;
-    case Kind::all_reduce: result = r.all_reduce(value); break;
-    case Kind::reduce_scatter: result = r.reduce_scatter(value, step.dim); break;
-    case Kind::all_to_all: result = r.all_to_all(value, step.dim, step.to); break;
+    case RouteStep::Kind::all_reduce: result = r.all_reduce(value); break;
+    case RouteStep::Kind::reduce_scatter: result = r.reduce_scatter(value, step.dim); break;
+    case RouteStep::Kind::all_to_all: result = r.all_to_all(value, step.dim, step.to); break;
   }
   TRI_CHECK(rebuild.fresh().type(result).shape == local, "{} gives {}, expected {}", step.str(),
             rebuild.fresh().type(result).shape.str(), local.str());

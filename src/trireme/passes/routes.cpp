@@ -16,22 +16,21 @@ namespace {
 
 using ir::Mesh;
 using ir::Sharding;
-using Kind = RouteStep::Kind;
 
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
+std::size_t place(int i) { return static_cast<std::size_t>(i); }
 
-const char* name_of(Kind kind) {
+const char* name_of(RouteStep::Kind kind) {
   switch (kind) {
-    case Kind::slice: return "slice";
-    case Kind::all_gather: return "all_gather";
-    case Kind::all_reduce: return "all_reduce";
-    case Kind::reduce_scatter: return "reduce_scatter";
-    case Kind::all_to_all: break;
+    case RouteStep::Kind::slice: return "slice";
+    case RouteStep::Kind::all_gather: return "all_gather";
+    case RouteStep::Kind::all_reduce: return "all_reduce";
+    case RouteStep::Kind::reduce_scatter: return "reduce_scatter";
+    case RouteStep::Kind::all_to_all: break;
   }
   return "all_to_all";
 }
 
-bool shards(const Sharding& sharding, const std::string& axis) {
+bool is_sharded_over(const Sharding& sharding, const std::string& axis) {
   return std::any_of(sharding.dims.begin(), sharding.dims.end(),
                      [&](const auto& axes) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); });
 }
@@ -43,10 +42,10 @@ void erase_partial(Sharding& sharding, const std::string& axes) {
 }
 
 void add_axes(Sharding& sharding, int dim, const std::string& axes) {
-  for (std::string& axis : split(axes, '+')) sharding.dims[at(dim)].push_back(std::move(axis));
+  for (std::string& axis : split(axes, '+')) sharding.dims[place(dim)].push_back(std::move(axis));
 }
 void drop_axes(Sharding& sharding, int dim, const std::string& axes) {
-  sharding.dims[at(dim)].resize(sharding.dims[at(dim)].size() - split(axes, '+').size());
+  sharding.dims[place(dim)].resize(sharding.dims[place(dim)].size() - split(axes, '+').size());
 }
 
 // The innermost axes of a dimension that go together: the last one, or all parts of an axis.
@@ -108,7 +107,7 @@ bool may_shard_spatially(std::int64_t extent, const std::string& axis, const Mes
 }
 
 Sharding canonical(Sharding sharding, const TensorType& type, const Mesh& mesh) {
-  sharding.dims.resize(at(type.shape.rank()));
+  sharding.dims.resize(place(type.shape.rank()));
   const auto in_mesh_order = [&](const std::string& a, const std::string& b) {
     return mesh.index_of(a) < mesh.index_of(b);
   };
@@ -124,14 +123,14 @@ Sharding canonical(Sharding sharding, const TensorType& type, const Mesh& mesh) 
 Sharding after(const Sharding& sharding, const RouteStep& step) {
   Sharding next = sharding;
   switch (step.kind) {
-    case Kind::slice: add_axes(next, step.dim, step.axis); break;
-    case Kind::all_gather: drop_axes(next, step.dim, step.axis); break;
-    case Kind::all_reduce: erase_partial(next, step.axis); break;
-    case Kind::reduce_scatter:
+    case RouteStep::Kind::slice: add_axes(next, step.dim, step.axis); break;
+    case RouteStep::Kind::all_gather: drop_axes(next, step.dim, step.axis); break;
+    case RouteStep::Kind::all_reduce: erase_partial(next, step.axis); break;
+    case RouteStep::Kind::reduce_scatter:
       erase_partial(next, step.axis);
       add_axes(next, step.dim, step.axis);
       break;
-    case Kind::all_to_all:
+    case RouteStep::Kind::all_to_all:
       drop_axes(next, step.dim, step.axis);
       add_axes(next, step.to, step.axis);
       break;
@@ -143,11 +142,11 @@ double bytes_of(const RouteStep& step, const TensorType& type, const Sharding& s
   const auto local = static_cast<double>(local_type(type, sharding, mesh).bytes());
   const auto ranks = static_cast<double>(mesh.size_of(step.axis));
   switch (step.kind) {
-    case Kind::slice: return 0;
-    case Kind::all_gather: return (ranks - 1) * local;
-    case Kind::all_reduce: return 2 * (ranks - 1) / ranks * local;
-    case Kind::reduce_scatter:
-    case Kind::all_to_all: break;
+    case RouteStep::Kind::slice: return 0;
+    case RouteStep::Kind::all_gather: return (ranks - 1) * local;
+    case RouteStep::Kind::all_reduce: return 2 * (ranks - 1) / ranks * local;
+    case RouteStep::Kind::reduce_scatter:
+    case RouteStep::Kind::all_to_all: break;
   }
   return (ranks - 1) / ranks * local;
 }
@@ -162,13 +161,13 @@ std::vector<RouteStep> steps_from(const TensorType& type, const Sharding& shardi
     return std::any_of(axes.begin(), axes.end(), [](const std::string& axis) { return ir::is_spatial(axis); });
   };
   const auto divides = [&](int d, const std::string& axis) {
-    return !ir::is_spatial(axis) && !spatial(sharding.dims[at(d)]) &&
-           type.shape[d] % ranks_along(sharding.dims[at(d)], mesh) == 0 && local.shape[d] % mesh.size_of(axis) == 0;
+    return !ir::is_spatial(axis) && !spatial(sharding.dims[place(d)]) &&
+           type.shape[d] % ranks_along(sharding.dims[place(d)], mesh) == 0 && local.shape[d] % mesh.size_of(axis) == 0;
   };
   for (const Sharding::Partial& p : sharding.partial) {
-    steps.push_back({Kind::all_reduce, p.axis, -1, -1, p.reduce});
+    steps.push_back({RouteStep::Kind::all_reduce, p.axis, -1, -1, p.reduce});
     for (int d = 0; d < rank && p.reduce == Sharding::Reduce::sum; ++d)
-      if (divides(d, p.axis)) steps.push_back({Kind::reduce_scatter, p.axis, d});
+      if (divides(d, p.axis)) steps.push_back({RouteStep::Kind::reduce_scatter, p.axis, d});
   }
   // Sums over several axes may be taken at once.
   const std::size_t partial = sharding.partial.size();
@@ -178,29 +177,29 @@ std::vector<RouteStep> steps_from(const TensorType& type, const Sharding& shardi
       if ((chosen >> i & 1) != 0 && sharding.partial[i].reduce == Sharding::Reduce::sum)
         axes.push_back(sharding.partial[i].axis);
     const std::string joined = fmt::format("{}", fmt::join(axes, "+"));
-    if (axes.size() > 1) steps.push_back({Kind::all_reduce, joined});
+    if (axes.size() > 1) steps.push_back({RouteStep::Kind::all_reduce, joined});
     for (int d = 0; d < rank && ir::are_all_parts(mesh, axes); ++d)
-      if (divides(d, joined)) steps.push_back({Kind::reduce_scatter, joined, d});
+      if (divides(d, joined)) steps.push_back({RouteStep::Kind::reduce_scatter, joined, d});
   }
   for (int d = 0; d < rank; ++d) {
-    const auto& axes = sharding.dims[at(d)];
+    const auto& axes = sharding.dims[place(d)];
     if (!axes.empty()) {
       std::vector<std::string> together = {axes.back()};
       if (const std::string all = innermost(axes, mesh); all != axes.back()) together.push_back(all);
       for (const std::string& gathered : together) {
-        steps.push_back({Kind::all_gather, gathered, d});
+        steps.push_back({RouteStep::Kind::all_gather, gathered, d});
         for (int to = 0; to < rank; ++to)
           if (to != d && !ir::is_spatial(axes.back()) && divides(to, gathered) &&
               type.shape[d] % ranks_along(axes, mesh) == 0)
-            steps.push_back({Kind::all_to_all, gathered, d, to});
+            steps.push_back({RouteStep::Kind::all_to_all, gathered, d, to});
       }
     }
     for (const Mesh::Axis& axis : mesh.axes)
-      if (axis.size > 1 && axis.name != ir::kPipelineAxis && !shards(sharding, axis.name) &&
+      if (axis.size > 1 && axis.name != ir::kPipelineAxis && !is_sharded_over(sharding, axis.name) &&
           !is_partial(sharding, axis.name) &&
           (divides(d, axis.name) ||
            (ir::is_spatial(axis.name) && axes.empty() && may_shard_spatially(type.shape[d], axis.name, mesh))))
-        steps.push_back({Kind::slice, axis.name, d});
+        steps.push_back({RouteStep::Kind::slice, axis.name, d});
   }
   return steps;
 }
@@ -234,7 +233,8 @@ std::optional<Route> cheapest_route(const TensorType& type, const Sharding& from
       const std::vector<std::string> axes = split(step.axis, '+');
       if (std::any_of(axes.begin(), axes.end(), [&](const std::string& axis) { return is_partial(to, axis); }))
         continue;
-      if (step.kind == Kind::slice && !shards(to, step.axis) && !shards(from, step.axis)) continue;
+      if (step.kind == RouteStep::Kind::slice && !is_sharded_over(to, step.axis) && !is_sharded_over(from, step.axis))
+        continue;
       Way next{way.bytes + bytes_of(step, type, way.sharding, mesh), after(way.sharding, step), way.steps, 0};
       next.steps.push_back(step);
       next.cost = next.bytes + step_bytes * static_cast<double>(next.steps.size());

@@ -1,11 +1,11 @@
 #include "trireme/passes/stage.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <set>
 
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
 #include "trireme/passes/chain.h"
 
 namespace trireme::passes {
@@ -16,21 +16,6 @@ using ir::index;
 using ir::kNone;
 using ir::Node;
 using ir::ValueId;
-
-bool is_numbered(const std::string& layer) { return !layer.empty() && layer.back() >= '0' && layer.back() <= '9'; }
-
-// The segments with which the model's layers begin.
-std::vector<std::size_t> layer_begins(const Chain& chain) {
-  std::vector<std::size_t> begins;
-  std::string last;
-  for (std::size_t s = 0; s < chain.segments.size(); ++s) {
-    const std::string& layer = chain.segments[s].layer;
-    if (!is_numbered(layer) || layer == last) continue;
-    begins.push_back(s);
-    last = layer;
-  }
-  return begins;
-}
 
 class Assigner {
  public:
@@ -49,10 +34,7 @@ class Assigner {
  private:
   void decide(Graph& graph) {
     const Chain chain = find_chain(graph);
-    if (chain.segments.size() < index(options_.parts))
-      refuse("the model can be cut in {} parts at most, and the pipeline has {}", chain.segments.size(),
-             options_.parts);
-    const std::vector<std::size_t> cuts = options_.layers.empty() ? by_cost(graph, chain) : by_layers(chain);
+    const std::vector<std::size_t> cuts = find_cuts(graph, chain);
     std::int32_t part = 0;
     for (std::size_t s = 0; s < chain.segments.size(); ++s) {
       if (index(part) < cuts.size() && cuts[index(part)] == s) ++part;
@@ -69,35 +51,37 @@ class Assigner {
         parts_of_[parameter(write.state)].insert(graph.nodes[index(producer)].stage);
   }
 
-  std::vector<std::size_t> by_cost(const Graph& graph, const Chain& chain) const {
-    const std::vector<double> starts = cost::start_times(graph, options_.rates);
-    std::vector<double> costs;
-    for (const Segment& segment : chain.segments) {
-      double seconds = 0;
-      for (std::size_t i = segment.begin; i < segment.end; ++i)
-        seconds += starts[index(chain.nodes[i]) + 1] - starts[index(chain.nodes[i])];
-      costs.push_back(seconds);
-    }
-    return balanced_cuts(costs, options_.parts);
-  }
-
-  // A part ends where the first layer of the next begins; what is before and behind all layers goes with the outermost.
-  std::vector<std::size_t> by_layers(const Chain& chain) const {
-    const std::vector<std::size_t> begins = layer_begins(chain);
-    std::int64_t given = 0;
-    for (const std::int64_t layers : options_.layers) given += layers;
-    if (options_.layers.size() != index(options_.parts))
-      refuse("parallel.stages lists {} numbers, and the pipeline has {} parts", options_.layers.size(), options_.parts);
-    if (given != std::ssize(begins))
-      refuse("parallel.stages add up to {} layers, and the model has {} that can be cut apart; the nearest is []",
-             given, begins.size());
+  // The segments with which the parts behind the first begin.
+  std::vector<std::size_t> find_cuts(const Graph& graph, const Chain& chain) const {
+    if (options_.cuts.size() + 1 != index(options_.parts))
+      refuse("the pipeline has {} parts, and {} values are named with which those behind the first begin",
+             options_.parts, options_.cuts.size());
+    std::vector<std::string> names;  // by segment
+    for (const Segment& segment : chain.segments) names.push_back(first_value(graph, chain, segment));
     std::vector<std::size_t> cuts;
-    std::int64_t before = 0;
-    for (std::size_t part = 0; part + 1 < options_.layers.size(); ++part) {
-      before += options_.layers[part];
-      cuts.push_back(begins[index(static_cast<std::int32_t>(before))]);
+    std::size_t from = 1;
+    for (const std::string& cut : options_.cuts) {
+      const auto found = std::find(names.begin(), names.end(), cut);
+      const auto at = static_cast<std::size_t>(found - names.begin());
+      if (found == names.end() || at == 0) refuse_cut(graph, names, cut);
+      if (at < from)
+        refuse("a part of the pipeline begins with '{}', which comes {} '{}', with which the part before it begins",
+               cut, at + 1 == from ? "with" : "before", options_.cuts[cuts.size() - 1]);
+      cuts.push_back(at);
+      from = at + 1;
     }
     return cuts;
+  }
+
+  [[noreturn]] static void refuse_cut(const Graph& graph, const std::vector<std::string>& names,
+                                      const std::string& cut) {
+    const std::vector<std::string> behind(names.begin() + std::min<std::ptrdiff_t>(1, std::ssize(names)), names.end());
+    const bool known = std::any_of(graph.values.begin(), graph.values.end(),
+                                   [&](const ir::ValueInfo& value) { return value.name == cut; });
+    const auto near = nearest(cut, behind);
+    refuse("a part of the pipeline cannot begin with '{}': {}{}", cut,
+           known ? "more than one tensor goes on from what is before it" : "the model has no such value",
+           near ? fmt::format("; the nearest that can is '{}'", *near) : "");
   }
 
   void follow(Graph& graph) {
@@ -133,37 +117,6 @@ class Assigner {
 };
 
 }  // namespace
-
-std::int64_t count_layers(const Graph& graph) { return std::ssize(layer_begins(find_chain(graph))); }
-
-std::vector<std::size_t> balanced_cuts(const std::vector<double>& costs, int parts) {
-  const std::size_t count = costs.size();
-  TRI_CHECK(parts >= 1 && count >= index(parts), "{} cannot be cut in {} parts", count, parts);
-  std::vector<double> before(count + 1, 0);
-  for (std::size_t i = 0; i < count; ++i) before[i + 1] = before[i] + costs[i];
-  // The largest part of the first i in k parts, and where the last of these begins.
-  std::vector<std::vector<double>> largest(index(parts) + 1,
-                                           std::vector<double>(count + 1, std::numeric_limits<double>::infinity()));
-  std::vector<std::vector<std::size_t>> from(index(parts) + 1, std::vector<std::size_t>(count + 1, 0));
-  largest[0][0] = 0;
-  for (std::size_t k = 1; k <= index(parts); ++k)
-    for (std::size_t i = k; i <= count; ++i)
-      for (std::size_t j = k - 1; j < i; ++j) {
-        const double here = std::max(largest[k - 1][j], before[i] - before[j]);
-        if (here < largest[k][i]) {
-          largest[k][i] = here;
-          from[k][i] = j;
-        }
-      }
-  std::vector<std::size_t> cuts;
-  std::size_t end = count;
-  for (std::size_t k = index(parts); k > 1; --k) {
-    end = from[k][end];
-    cuts.push_back(end);
-  }
-  std::reverse(cuts.begin(), cuts.end());
-  return cuts;
-}
 
 void Stage::run(ir::Module& module) const { Assigner(module, options_).run(); }
 

@@ -26,9 +26,9 @@ using ir::State;
 using ir::StateId;
 using ir::ValueId;
 
-class Cutter {
+class StateCutter {
  public:
-  Cutter(Module& module, const Zero::Options& options)
+  StateCutter(Module& module, const Zero::Options& options)
       : module_(module), options_(options), parts_(module.mesh.size_of(options.axis)) {}
 
   void run() {
@@ -364,7 +364,7 @@ class Cutter {
 }  // namespace
 
 void Zero::run(Module& module) const {
-  if (module.mesh.size_of(options_.axis) > 1) Cutter(module, options_).run();
+  if (module.mesh.size_of(options_.axis) > 1) StateCutter(module, options_).run();
 }
 
 }  // namespace trireme::passes

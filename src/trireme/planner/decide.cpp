@@ -1,12 +1,15 @@
 #include "trireme/planner/decide.h"
 
 #include <algorithm>
+#include <limits>
+#include <map>
 #include <set>
 
 #include "trireme/compiler/graph_passes.h"
 #include "trireme/core/error.h"
 #include "trireme/io/shard_writer.h"
 #include "trireme/planner/predict.h"
+#include "trireme/planner/stages.h"
 
 namespace trireme::planner {
 namespace {
@@ -19,6 +22,29 @@ Trial measured(const program::Program& step) {
   for (const program::Instruction& i : step.instructions)
     trial.movable += i.kind == program::Instruction::Kind::store && i.phase == ir::Phase::forward && i.micro == 0;
   return trial;
+}
+
+// What no choice of values to recompute or to move gets below, of a step that moves all that may be moved: what stays
+// in memory all along, and the operands of the instruction that has most of others.
+std::uint64_t least_bytes(const program::Program& step) {
+  std::uint64_t always = 0;
+  for (const program::Buffer& b : step.buffers)
+    if (b.tier == 0 && b.state != program::kNone) always += b.bytes;
+  std::uint64_t most = 0;
+  for (const program::Instruction& i : step.instructions) {
+    std::map<program::BufferId, std::uint64_t> used;
+    for (const auto* operands : {&i.inputs, &i.outputs})
+      for (const program::Operand& o : *operands) {
+        if (o.buffer == program::kNone) continue;
+        const program::Buffer& b = step.buffers[static_cast<std::size_t>(o.buffer)];
+        if (b.tier == 0 && b.state == program::kNone)
+          used[o.buffer] = std::max<std::uint64_t>(used[o.buffer], o.type.bytes());
+      }
+    std::uint64_t sum = 0;
+    for (const auto& [buffer, bytes] : used) sum += bytes;
+    most = std::max(most, sum);
+  }
+  return always + most;
 }
 
 // What a stage of the pipeline recomputes and offloads; without one, what every rank does.
@@ -40,6 +66,7 @@ class StageDecision {
         compilation_(std::move(compilation)) {}
 
   Decided run() {
+    hopeless_ = policy_.limit > 0 && trains_ && least() > policy_.limit;
     if (trains_ && policy_.remat.kind != RematPolicy::Kind::none) decide_recompute();
     if (policy_.offload) decide_offload();
     return decided_;
@@ -53,6 +80,21 @@ class StageDecision {
   bool moves_to_fit() const { return chooses() && policy_.offload->activations; }
   // Weights and optimizer states that there is room for stay.
   bool keeps_to_fit() const { return chooses() && (policy_.offload->weights || policy_.offload->optimizer); }
+
+  // Nothing is searched for where nothing can be found.
+  std::uint64_t least() const {
+    Plan plan = for_trial();
+    if (policy_.remat.kind != RematPolicy::Kind::none) plan.recompute.emplace();
+    Compilation further = compilation_;
+    if (policy_.offload) {
+      further.run_until(plan, "offload");
+      name_offloaded(plan, further.module(), all_activations(), {});
+    }
+    return least_bytes(further.step(plan));
+  }
+  std::optional<std::size_t> all_activations() const {
+    return moves_to_fit() ? std::optional(std::numeric_limits<std::size_t>::max()) : std::nullopt;
+  }
 
   // A plan for trials: with the least staging where that gives way.
   Plan for_trial() const {
@@ -91,6 +133,7 @@ class StageDecision {
 
   RematPlan remat_plan(const ir::Graph& micro, const passes::Chain& chain) {
     if (policy_.remat.kind != RematPolicy::Kind::optimal) return plan_remat(chain, policy_.remat);
+    if (hopeless_) return plan_remat(chain, {.kind = RematPolicy::Kind::full});
     const auto tried = [&](const Saving& saving) {
       Plan plan = for_trial();
       plan.recompute = forgotten_names(micro, chain, saving.remat);
@@ -127,15 +170,15 @@ class StageDecision {
       name_offloaded(plan, module, activations, parameters);
       return measured(compilation_.step(plan));
     };
-    std::optional<std::size_t> activations;
-    if (moves_to_fit()) {
+    std::optional<std::size_t> activations = all_activations();
+    if (moves_to_fit() && !hopeless_) {
       if (!decided_.choice)
         decided_.choice =
             moved_to_fit(policy_.limit, {}, [&](const Saving& saving) { return tried(saving.moved, {}); });
       activations = decided_.choice->saving.moved;
     }
     std::optional<std::size_t> parameters;
-    if (keeps_to_fit())
+    if (keeps_to_fit() && !hopeless_)
       parameters =
           fewest_parameters([&](std::size_t count) { return tried(activations, count).peak <= policy_.limit; });
     name_offloaded(plan_, module, activations, parameters);
@@ -162,16 +205,19 @@ class StageDecision {
   const MemoryPolicy& policy_;
   cost::Rates rates_;
   bool trains_;
+  bool hopeless_ = false;  // nothing that may be chosen fits
   Compilation compilation_;
   Decided decided_;
 };
 
 void refuse_to_recompute_nothing(const RematPolicy& policy) {
   using Kind = RematPolicy::Kind;
-  refuse("memory.remat = \"{}\" recomputes nothing of this model: {}", policy.name,
-         policy.kind == Kind::selective ? "no cheap value is saved for the gradients"
-         : policy.kind == Kind::full    ? "it is too short to be cut into segments"
-                                     : "the last group of layers is always saved, and there is no other; try \"full\"");
+  const bool by_layers = policy.kind != Kind::selective && policy.kind != Kind::full;
+  refuse("memory.remat = \"{}\" recomputes nothing of this model: {}; the nearest is \"{}\"", policy.name,
+         by_layers                        ? "the last group of layers is always saved, and there is no other"
+         : policy.kind == Kind::selective ? "no cheap value is saved for the gradients"
+                                          : "it is too short to be cut into segments",
+         by_layers ? "full" : "none");
 }
 
 void add_names(std::vector<std::string>& to, const std::vector<std::string>& names) {
@@ -237,6 +283,7 @@ bool fits(const compiler::Graphs& graphs, Plan plan, const MemoryPolicy& policy)
 }  // namespace
 
 std::optional<Choice> decide(const compiler::Graphs& graphs, Plan& plan, const MemoryPolicy& policy) {
+  if (plan.stage_cuts.empty()) plan.stage_cuts = stage_cuts(graphs, plan);
   const bool chooses_schedule = plan.stages() > 1 && graphs.purpose == compiler::Purpose::train && policy.limit > 0 &&
                                 plan.pipeline.kind == program::PipelineName::Kind::zero_bubble_auto;
   if (!chooses_schedule) return decide_memory(graphs, plan, policy);

@@ -14,9 +14,9 @@ bool better(const Choice& a, const Choice& b) {
   return a.fits ? a.trial.seconds < b.trial.seconds : a.trial.peak < b.trial.peak;
 }
 
-class Search {
+class LimitSearch {
  public:
-  Search(std::uint64_t limit, const Lowered& lowered) : limit_(limit), lowered_(lowered) {}
+  LimitSearch(std::uint64_t limit, const Lowered& lowered) : limit_(limit), lowered_(lowered) {}
 
   Choice tried(const Saving& saving) const {
     const Trial trial = lowered_(saving);
@@ -53,7 +53,7 @@ class Search {
 }  // namespace
 
 Choice moved_to_fit(std::uint64_t limit, const RematPlan& remat, const Lowered& lowered) {
-  const Search search(limit, lowered);
+  const LimitSearch search(limit, lowered);
   const Choice unmoved = search.tried({remat, 0});
   Choice best = search.moved_to_fit(unmoved);
   best.plain = unmoved.plain;
@@ -62,7 +62,7 @@ Choice moved_to_fit(std::uint64_t limit, const RematPlan& remat, const Lowered& 
 
 Choice fastest_within_limit(const ir::Graph& graph, const passes::Chain& chain, std::uint64_t limit,
                             const cost::Rates& rates, const Lowered& lowered) {
-  const Search search(limit, lowered);
+  const LimitSearch search(limit, lowered);
   std::vector<RematPlan> plans = remat_candidates(graph, chain, rates);
   Choice best = search.tried({plans.front(), 0});
   if (best.fits) return best;

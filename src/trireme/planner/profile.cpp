@@ -11,6 +11,7 @@
 #include "trireme/passes/saved_values.h"
 #include "trireme/passes/stage.h"
 #include "trireme/planner/remat_plan.h"
+#include "trireme/planner/stages.h"
 #include "trireme/simulator/collective_time.h"
 #include "trireme/simulator/kernel.h"
 
@@ -201,12 +202,14 @@ Profile profile_of(const compiler::Graphs& graphs, compiler::Plan plan, const Re
   if (recomputes) plan.recompute.emplace();
   compiler::graph_passes(graphs, plan).run(module, {.until = "autodiff"});
   // Gradients, collectives and recomputed values belong to the layer of what they are made for.
-  const auto here = passes::count_layers(module.graph("micro"));
-  if (here > 1)
-    passes::Stage({.parts = static_cast<int>(here),
-                   .layers = std::vector<std::int64_t>(static_cast<std::size_t>(here), 1),
-                   .rates = cost::Rates::of(plan.device)})
+  const ir::Graph& forward = module.graph("micro");
+  const auto here = std::ssize(passes::layer_begins(passes::find_chain(forward)));
+  if (here > 1) {
+    const auto parts = static_cast<int>(here);
+    const std::vector<std::int64_t> one_each(static_cast<std::size_t>(here), 1);
+    passes::Stage({.parts = parts, .cuts = stage_cuts(forward, parts, one_each, cost::Rates::of(plan.device))})
         .run(module);
+  }
   if (recomputes) {
     compiler::graph_passes(graphs, plan).run(module, {.from = "autodiff", .until = "remat"});
     const ir::Graph& micro = module.graph("micro");

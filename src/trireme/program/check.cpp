@@ -117,7 +117,27 @@ class Checker {
     if (parts != p_.mesh.size_of(axis))
       fail("{} is for {} ranks along {}, the mesh '{}' has {}", describe(p_, i), parts, axis, p_.mesh.str(),
            p_.mesh.size_of(axis));
+    check_types(i);
     ++report_.collectives;
+  }
+
+  // Ranks exchange what the op says: operands of one type, parts and wholes that belong together.
+  void check_types(std::size_t i) const {
+    const Instruction& instruction = p_.instructions[i];
+    ir::Types inputs;
+    for (const Operand& o : instruction.inputs) inputs.push_back(o.type);
+    ir::Types made;
+    try {
+      made = instruction.op->infer(inputs, instruction.attributes);
+    } catch (Error& e) {
+      throw e.within(describe(p_, i));
+    }
+    if (made.size() != instruction.outputs.size())
+      fail("{} has {} outputs, and its op makes {}", describe(p_, i), instruction.outputs.size(), made.size());
+    for (std::size_t o = 0; o < made.size(); ++o)
+      if (const TensorType& type = instruction.outputs[o].type;
+          type.dtype != made[o].dtype || type.bytes() != made[o].bytes())
+        fail("{} writes {}, and its op makes {}", describe(p_, i), type.str(), made[o].str());
   }
 
   // One stream issues all messages of a group, in one direction.
@@ -128,11 +148,21 @@ class Checker {
     if (other.stream != instruction.stream || other.kind != instruction.kind)
       fail("{} is on stream {}, and {} on stream {}: messages of one group have one stream", describe(p_, i),
            instruction.stream, describe(p_, known->second), other.stream);
-    const bool with_collectives = std::any_of(collective_streams_.begin(), collective_streams_.end(),
-                                              [&](const auto& group) { return group.second == instruction.stream; });
-    if (with_collectives || instruction.stream == 0)
-      fail("{} is on stream {}, where other work would wait for its peer", describe(p_, i), instruction.stream);
+    if (instruction.stream == 0) fail("{} is on stream 0, where other work would wait for its peer", describe(p_, i));
     ++report_.messages;
+  }
+
+  // Known when all instructions were seen: nothing else is on a stream of messages between stages.
+  void check_message_streams() const {
+    std::map<std::int32_t, std::size_t> message_on;  // by stream: the first
+    for (const auto& [group, i] : message_streams_) message_on.emplace(p_.instructions[i].stream, i);
+    if (message_on.empty()) return;
+    for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
+      if (p_.instructions[i].between_stages()) continue;
+      if (const auto message = message_on.find(p_.instructions[i].stream); message != message_on.end())
+        fail("{} is on stream {}, where {} would wait for its peer", describe(p_, message->second), message->first,
+             describe(p_, i));
+    }
   }
 
   void check_message(std::size_t i) {
@@ -162,6 +192,7 @@ class Checker {
       check_tiers(i);
       check_overlaps(i);
     }
+    check_message_streams();
   }
 
   void inside(std::size_t i, const Operand& o) const {
@@ -302,7 +333,11 @@ class Checker {
     for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
       const Instruction& instruction = p_.instructions[i];
       for (const Operand& o : instruction.inputs) contents.read(i, o);
-      if (instruction.accumulate) contents.read(i, instruction.outputs.front());
+      if (instruction.accumulate) {
+        Operand before = instruction.outputs.front();
+        before.value = instruction.sum;
+        contents.read(i, before);
+      }
       contents.write(i, instruction.workspace);
       for (const Operand& o : instruction.outputs) contents.write(i, o);
     }

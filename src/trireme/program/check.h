@@ -14,22 +14,23 @@ struct CheckReport {
 
 // Throws, naming the two instructions or buffers, unless
 //   - every byte an instruction reads was written before it on every rank: by an earlier instruction or as persistent
-//     state. An instruction that writes each rank's own shard of a buffer writes no more than that; the whole may be
-//     read again when something has written it, such as an all-gather;
+//     state; and nothing else was written there since, not even in the same buffer: the value that an operand names is
+//     the one that its bytes hold, as lowering has numbered them. An instruction that writes each rank's own shard of a
+//     buffer writes no more than that; the whole may be read again when something has written it, such as an
+//     all-gather;
 //   - any two instructions that touch the same bytes of a tier, one of them writing, are ordered by a stream or an
 //     event. Copies to and from the disk are ordered by their own events alone (program/happens_before.h);
 //   - every event waited for is recorded, once, and the waits have no cycle;
 //   - states lie inside the persistent state of their tier, no two of them share bytes, and no other buffer lies there.
-//     They are written by instructions that have them as outputs, in whole when the program ends; the memory in which
-//     checkpoints are staged is used by none;
+//     They are written with values that lowering declares to be their contents, in whole when the program ends, and
+//     hold the last of them then; the memory in which checkpoints are staged is used by none;
 //   - only stores and loads reach beyond the device's memory, and what they move to or from the disk are whole pages;
 //   - launches on the host touch its memory alone, and have one stream;
 //   - every buffer lies aligned inside its tier's memory, what one instruction writes does not overlap, and it writes
 //     over its own inputs only where its op works in place;
-//   - collectives and shards are for as many ranks as the mesh has; all collectives of a group are on one stream, and
-//   so
-//     is what is pushed and pulled;
-//   - messages between stages have streams of their own, one for each group and direction;
+//   - collectives and shards are for as many ranks as the mesh has, and a collective's operands are of the types that
+//     its op takes and makes; all collectives of a group are on one stream, and so is what is pushed and pulled;
+//   - messages between stages have streams of their own, one for each group and direction, with nothing else on them;
 //   - nothing is pushed after a pull, whose answer may need it, and every key is used once each way;
 //   - outputs are written and nothing is written over them.
 // Takes time that grows with the instructions and their operands, but for a logarithm.

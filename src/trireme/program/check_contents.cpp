@@ -51,6 +51,8 @@ Contents::Contents(const Program& program, const HappensBefore& order) : p_(prog
     for_each(state.tier, {state.offset, state.offset + state.bytes}, [&](std::size_t, Segment& segment) {
       segment.writer = kPersistent;
       segment.buffer = static_cast<BufferId>(b);
+      segment.value = p_.values.empty() || state.state < 0 ? kNone : state.state;
+      segment.valued = kPersistent;
       segment.whole = true;
     });
   }
@@ -84,7 +86,12 @@ std::string Contents::fault(const Segment& segment, std::size_t begin, const Ope
     return fmt::format("its bytes hold state '{}'", holder);
   if (segment.buffer != o.buffer)
     return fmt::format("{} has written '{}' there", describe(p_, static_cast<std::size_t>(segment.writer)), holder);
-  if (complete(segment, begin, o)) return {};
+  if (complete(segment, begin, o)) {
+    const std::int32_t other = other_value(segment, begin, o);
+    if (other == kSame) return {};
+    if (other == kPersistent) return fmt::format("it still holds what state '{}' held before the program", holder);
+    return fmt::format("{} has written over it", describe(p_, static_cast<std::size_t>(other)));
+  }
   return fmt::format("{} has written {}", describe(p_, static_cast<std::size_t>(segment.writer)),
                      segment.shards.empty() ? "less of it" : "one rank's shard of it alone");
 }
@@ -95,17 +102,42 @@ bool Contents::complete(const Segment& segment, std::size_t begin, const Operand
   if (sharded(o.place) && segment.place == o.place) {
     const std::size_t first = buffer(o).offset + o.offset;
     for_each_rank(o.place, first, first + o.type.bytes(), begin, segment.end, [&](std::size_t from, std::size_t to) {
-      for (const Range& shard : segment.shards)
+      for (const Shard& shard : segment.shards)
         if (shard.begin <= from) from = std::max(from, shard.end);
       complete = complete && (segment.whole || from >= to);
     });
   } else {
     complete = segment.whole;
-    for (const Range& shard : segment.shards)
+    for (const Shard& shard : segment.shards)
       for_each_rank(segment.place, shard.begin, shard.end, begin, segment.end,
                     [&](std::size_t, std::size_t) { complete = false; });
   }
   return complete;
+}
+
+std::int32_t Contents::other_value(const Segment& segment, std::size_t begin, const Operand& o) const {
+  if (segment.shards.empty()) return segment.value == o.value ? kSame : segment.valued;
+  // Shards that are read by another place, or in whole, are none of those that were written here.
+  if (!sharded(o.place) || segment.place != o.place) return segment.value == o.value ? kSame : segment.valued;
+  std::int32_t other = kSame;
+  const std::size_t first = buffer(o).offset + o.offset;
+  for_each_rank(o.place, first, first + o.type.bytes(), begin, segment.end, [&](std::size_t from, std::size_t to) {
+    for (const Shard& shard : segment.shards) {
+      if (shard.end <= from || shard.begin >= to) continue;
+      if (shard.begin > from && segment.value != o.value) other = segment.valued;
+      if (shard.value != o.value) other = shard.writer;
+      from = shard.end;
+    }
+    if (from < to && segment.value != o.value) other = segment.valued;
+  });
+  return other;
+}
+
+void Contents::declared(std::size_t i, const Operand& o) const {
+  if (p_.values.empty() || buffer(o).state < 0) return;
+  if (o.value < 0 || static_cast<std::size_t>(o.value) >= p_.values.size() ||
+      p_.values[static_cast<std::size_t>(o.value)] != buffer(o).state)
+    fail("{} writes over state '{}' what is not its contents", describe(p_, i), name(o));
 }
 
 void Contents::ordered(std::size_t a, std::size_t b) const {
@@ -149,12 +181,13 @@ void Contents::follow(std::size_t i, Segment& segment) {
 
 void Contents::write(std::size_t i, const Operand& o) {
   if (o.buffer == kNone || o.type.bytes() == 0) return;
+  declared(i, o);
   const std::size_t begin = buffer(o).offset + o.offset;
   const Range written{begin, begin + o.type.bytes()};
   const std::size_t touched = p_.instructions[i].moves() ? buffer(o).moved(o.type.bytes()) : o.type.bytes();
   for_each_touched(o, touched, [&](std::size_t, Segment& segment) {
     follow(i, segment);
-    if (sharded(o.place)) add_shard(segment, o, written, begin + touched);
+    if (sharded(o.place)) add_shard(i, segment, o, written, begin + touched);
   });
   if (sharded(o.place)) return;
   Segments& there = segments(buffer(o).tier);
@@ -162,6 +195,8 @@ void Contents::write(std::size_t i, const Operand& o) {
   Segment fresh;
   fresh.writer = static_cast<std::int32_t>(i);
   fresh.buffer = o.buffer;
+  fresh.value = o.value;
+  fresh.valued = fresh.writer;
   if (written.end < begin + touched) {  // the rest of a page
     fresh.end = begin + touched;
     there.emplace(written.end, fresh);
@@ -172,23 +207,25 @@ void Contents::write(std::size_t i, const Operand& o) {
 }
 
 // Every rank writes `written`, in its place, and spoils what follows up to `end`.
-void Contents::add_shard(Segment& segment, const Operand& o, Range written, std::size_t end) {
+void Contents::add_shard(std::size_t i, Segment& segment, const Operand& o, Range written, std::size_t end) {
   // Shards of another kind are forgotten, and so is what they were written over: nothing is taken for written that may
   // not be.
   const bool other = segment.buffer != o.buffer || (!segment.shards.empty() && segment.place != o.place);
   segment.whole = segment.whole && !other && end == written.end;
   segment.buffer = o.buffer;
   segment.place = o.place;
-  std::vector<Range> shards{written};
+  std::vector<Shard> shards{{written.begin, written.end, o.value, static_cast<std::int32_t>(i)}};
   if (!other)
-    for (const Range& old : segment.shards) {
-      if (old.begin < written.begin) shards.push_back({old.begin, std::min(old.end, written.begin)});
-      if (old.end > end) shards.push_back({std::max(old.begin, end), old.end});
+    for (const Shard& old : segment.shards) {
+      if (old.begin < written.begin)
+        shards.push_back({old.begin, std::min(old.end, written.begin), old.value, old.writer});
+      if (old.end > end) shards.push_back({std::max(old.begin, end), old.end, old.value, old.writer});
     }
-  std::sort(shards.begin(), shards.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  std::sort(shards.begin(), shards.end(), [](const Shard& a, const Shard& b) { return a.begin < b.begin; });
   segment.shards.clear();
-  for (const Range& shard : shards)
-    if (!segment.shards.empty() && segment.shards.back().end == shard.begin)
+  for (const Shard& shard : shards)
+    if (!segment.shards.empty() && segment.shards.back().end == shard.begin &&
+        segment.shards.back().value == shard.value)
       segment.shards.back().end = shard.end;
     else
       segment.shards.push_back(shard);
@@ -205,14 +242,28 @@ void Contents::check_output(const NamedOutput& output) {
 
 void Contents::check_states() const {
   const std::vector<std::size_t> bytes = value_bytes();
+  const std::vector<std::int32_t> last = last_values();
   for (const Segments& there : segments_)
     for (const auto& [begin, segment] : there) {
-      if (segment.shards.empty()) continue;
+      if (segment.buffer == kNone) continue;
       const auto buffer = static_cast<std::size_t>(segment.buffer);
-      if (p_.buffers[buffer].state != kNone && begin < p_.buffers[buffer].offset + bytes[buffer])
+      const Buffer& state = p_.buffers[buffer];
+      if (state.state == kNone || begin >= state.offset + bytes[buffer]) continue;
+      if (!segment.shards.empty())
         fail("{} leaves state '{}' with one rank's shard written alone",
-             describe(p_, static_cast<std::size_t>(segment.writer)), p_.buffers[buffer].name);
+             describe(p_, static_cast<std::size_t>(segment.writer)), state.name);
+      if (last.empty() || state.state < 0 || segment.value == last[static_cast<std::size_t>(state.state)]) continue;
+      if (segment.valued < 0) fail("state '{}' is left as it was before the program, and is to be written", state.name);
+      fail("{} leaves in state '{}' what is to be written over there",
+           describe(p_, static_cast<std::size_t>(segment.valued)), state.name);
     }
+}
+
+std::vector<std::int32_t> Contents::last_values() const {
+  std::vector<std::int32_t> last(p_.values.empty() ? 0 : p_.states, kNone);
+  for (std::size_t v = 0; v < p_.values.size(); ++v)
+    if (p_.values[v] >= 0) last[static_cast<std::size_t>(p_.values[v])] = static_cast<std::int32_t>(v);
+  return last;
 }
 
 std::vector<std::size_t> Contents::value_bytes() const {

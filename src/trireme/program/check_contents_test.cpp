@@ -209,6 +209,7 @@ TEST_F(CheckTest, AnAllGatherMakesTheWhole) {
   gather.inputs = {shard(w)};
   gather.attributes.set("axis", std::string("dp"));
   gather.attributes.set("parts", std::int64_t{4});
+  gather.attributes.set("rows", std::vector<std::int64_t>{16});
   launch("scale", {w}, a);
   EXPECT_EQ(message(), "sound");
 }
@@ -240,6 +241,7 @@ TEST_F(CheckTest, PaddingIsNoPartOfAState) {
     i.outputs[0].type = {DType::f32, {numbers}};
     i.attributes.set("axis", std::string("dp"));
     i.attributes.set("parts", std::int64_t{4});
+    i.attributes.set("rows", std::vector<std::int64_t>{numbers});
   };
   gather(15);
   EXPECT_EQ(message(), "sound");

@@ -34,13 +34,13 @@ std::string collective_text(const Instruction& i) {
   return text + " of " + types_text(i.inputs.empty() ? i.outputs : i.inputs);
 }
 
-class Checker {
+class TogetherChecker {
  public:
   // How a rank's instructions follow each other: each stream by itself, or all in the order of the program, as the one
   // thread comes to them that gives a device's streams their work.
   enum class Order : std::uint8_t { streams, one_thread };
 
-  Checker(std::span<const RoleProgram> roles, std::span<const Group> groups, Order order)
+  TogetherChecker(std::span<const RoleProgram> roles, std::span<const Group> groups, Order order)
       : roles_(roles), groups_(groups), order_(order) {
     for (const RoleProgram& role : roles) {
       first_.push_back(nodes_);
@@ -303,8 +303,8 @@ class Checker {
 TogetherReport check_together(std::span<const RoleProgram> roles, std::span<const Group> groups) {
   const bool devices = std::any_of(roles.begin(), roles.end(),
                                    [](const RoleProgram& role) { return role.program->device != device::Kind::cpu; });
-  if (devices) Checker(roles, groups, Checker::Order::one_thread).run();
-  return Checker(roles, groups, Checker::Order::streams).run();
+  if (devices) TogetherChecker(roles, groups, TogetherChecker::Order::one_thread).run();
+  return TogetherChecker(roles, groups, TogetherChecker::Order::streams).run();
 }
 
 std::uint64_t communication_digest(const Program& program) {

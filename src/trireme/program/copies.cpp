@@ -10,8 +10,6 @@
 namespace trireme::program {
 namespace {
 
-using Kind = Instruction::Kind;
-
 bool computes(const Instruction& i) { return !i.moves() && !i.on_host; }
 
 std::size_t bytes_of(const Instruction& i) { return i.outputs.front().type.bytes(); }
@@ -20,9 +18,9 @@ bool overlap(const Operand& a, const Operand& b) {
   return a.buffer == b.buffer && a.offset < b.offset + b.extent() && b.offset < a.offset + a.extent();
 }
 
-class Scheduler {
+class CopyScheduler {
  public:
-  Scheduler(Program& program, const CopyOptions& options, bool collectives_overlap)
+  CopyScheduler(Program& program, const CopyOptions& options, bool collectives_overlap)
       : p_(program), options_(options), collectives_overlap_(collectives_overlap) {}
 
   void run() {
@@ -52,7 +50,7 @@ class Scheduler {
 
   // What a launch on the host has made comes as soon as it is there, whichever instruction reads it.
   bool comes_at_once(const Instruction& i) const {
-    return i.kind == Kind::load && made_on_host_.contains(i.inputs.front().buffer);
+    return i.kind == Instruction::Kind::load && made_on_host_.contains(i.inputs.front().buffer);
   }
 
   void find_loads() {
@@ -61,12 +59,12 @@ class Scheduler {
     std::unordered_map<BufferId, std::vector<std::pair<Operand, std::size_t>>> stored;  // ranges and positions
     for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
       const Instruction& instruction = p_.instructions[i];
-      if (instruction.kind == Kind::store) {
+      if (instruction.kind == Instruction::Kind::store) {
         const Operand& to = instruction.outputs.front();
         stored[to.buffer].emplace_back(to, position);
       } else if (instruction.on_host || comes_at_once(instruction)) {
         continue;
-      } else if (instruction.kind == Kind::load) {
+      } else if (instruction.kind == Instruction::Kind::load) {
         const Operand& from = instruction.inputs.front();
         std::size_t earliest = 0;
         if (const auto found = stored.find(from.buffer); found != stored.end())
@@ -117,7 +115,7 @@ class Scheduler {
         fresh.push_back(p_.instructions[loads_[next++].instruction]);
     };
     for (const Instruction& instruction : p_.instructions) {
-      if (instruction.kind == Kind::load && !comes_at_once(instruction)) continue;
+      if (instruction.kind == Instruction::Kind::load && !comes_at_once(instruction)) continue;
       if (computes(instruction)) issue();
       fresh.push_back(instruction);
       if (computes(instruction)) ++position;
@@ -150,12 +148,12 @@ class Scheduler {
               wait(instruction, event_of(load->second));
               loaded.erase(load);
             }
-        if (!collectives_overlap_ || instruction.kind != Kind::collective) computed = i;
+        if (!collectives_overlap_ || instruction.kind != Instruction::Kind::collective) computed = i;
         continue;
       }
       if (instruction.on_host) continue;
       if (computed < i) wait(instruction, event_of(computed));
-      if (instruction.kind == Kind::store) {
+      if (instruction.kind == Instruction::Kind::store) {
         stored[instruction.outputs.front().buffer].push_back(i);
         continue;
       }
@@ -180,17 +178,17 @@ class Scheduler {
     };
     std::deque<Pending> pending;
     for (const Instruction& i : p_.instructions)
-      if (i.kind == Kind::store) largest = std::max(largest, bytes_of(i));
+      if (i.kind == Instruction::Kind::store) largest = std::max(largest, bytes_of(i));
     for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
       Instruction& instruction = p_.instructions[i];
       double ready = compute;
       for (const std::int32_t event : instruction.waits) ready = std::max(ready, done[event]);
-      if (instruction.kind == Kind::store) {
+      if (instruction.kind == Instruction::Kind::store) {
         store_free = std::max(ready, store_free) + options_.rates.move_seconds(bytes_of(instruction));
         done[event_of(i)] = store_free;
         pending.push_back({i, store_free});
         held += bytes_of(instruction);
-      } else if (instruction.kind == Kind::load) {
+      } else if (instruction.kind == Instruction::Kind::load) {
         load_free = std::max(ready, load_free) + options_.rates.move_seconds(bytes_of(instruction));
         done[event_of(i)] = load_free;
       } else if (!instruction.on_host) {
@@ -236,7 +234,7 @@ double compute_seconds(const Instruction& instruction, const cost::Rates& rates)
 }
 
 void schedule_copies(Program& program, const CopyOptions& options, bool collectives_overlap) {
-  Scheduler(program, options, collectives_overlap).run();
+  CopyScheduler(program, options, collectives_overlap).run();
 }
 
 }  // namespace trireme::program

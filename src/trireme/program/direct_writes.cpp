@@ -33,7 +33,7 @@ class Planner {
       if (const Operand& part = run_.piece_of[index(whole)]; part.buffer != kNone) {
         std::size_t within = part.offset;
         for (const ValueId piece : node.inputs) {
-          run_.piece_of[index(piece)] = {part.buffer, run_.graph.type(piece), within, part.place};
+          run_.piece_of[index(piece)] = {part.buffer, run_.graph.type(piece), within, part.place, part.value};
           within += run_.graph.type(piece).bytes();
         }
         continue;
@@ -44,11 +44,12 @@ class Planner {
                          run_.writes[writes.front()].write.mode == ir::Write::Mode::set;
       if (!plain) fail("'{}' is assembled for something else than one state", run_.graph.value(whole).name);
       Write& w = run_.writes[writes.front()];
+      const std::int32_t number = run_.values.made(w.write.state);
       std::size_t offset = 0;
       for (const ValueId piece : node.inputs) {
         const TensorType& type = run_.graph.type(piece);
         check_no_later_read(w.write.state, piece, offset);
-        run_.piece_of[index(piece)] = {w.write.state, type, offset};
+        run_.piece_of[index(piece)] = {w.write.state, type, offset, {}, number};
         offset += type.bytes();
       }
       w.direct = w.done = true;
@@ -82,9 +83,10 @@ class Planner {
         if (!plain) continue;
         Write& w = run_.writes[writes.front()];
         if (!assembled(part)) check_no_later_read(w.write.state, part, 0);
-        run_.piece_of[index(part)] =
-            own_part(module_.mesh, node, {w.write.state, run_.graph.type(whole)}, run_.graph.type(part));
-        run_.piece_of[index(whole)] = {w.write.state, run_.graph.type(whole)};
+        // The own part of it is the same value before and after the others' have come.
+        const Operand all{w.write.state, run_.graph.type(whole), 0, {}, run_.values.made(w.write.state)};
+        run_.piece_of[index(part)] = own_part(module_.mesh, node, all, run_.graph.type(part));
+        run_.piece_of[index(whole)] = all;
         w.direct = w.done = true;
       }
     }

@@ -12,9 +12,9 @@ using ir::index;
 using ir::Node;
 using ir::ValueId;
 
-namespace {
-
 bool is_gradient(ir::Phase phase) { return phase == ir::Phase::input_gradient || phase == ir::Phase::weight_gradient; }
+
+namespace {
 
 // Whether a micro-batch's weight gradients have an action of their own.
 bool splits_gradients(std::span<const Action> actions, int micro) {
@@ -63,9 +63,10 @@ bool has_gradients(const ir::Graph& graph) {
 
 bool is_of(const Action& action, int micro) { return action.kind != Action::Kind::update && action.micro == micro; }
 
-GraphRun::GraphRun(const ir::Module& module, const ir::Graph& g, int m, std::span<const Action> actions)
+GraphRun::GraphRun(const ir::Module& module, const ir::Graph& g, int m, Values& all, std::span<const Action> actions)
     : graph(g),
       micro(m),
+      values(all),
       uses(g),
       action_of(actions_of(g, m, actions)),
       position(positions(action_of, actions)),
@@ -75,6 +76,7 @@ GraphRun::GraphRun(const ir::Module& module, const ir::Graph& g, int m, std::spa
       buffer_of(g.values.size(), kNone),
       offset_of(g.values.size(), 0),
       place_of(g.values.size()),
+      number_of(g.values.size(), kNone),
       piece_of(g.values.size()) {
   for (std::size_t v = 0; v < g.values.size(); ++v) {
     if (g.values[v].kind != ir::ValueInfo::Kind::state) continue;
@@ -89,13 +91,23 @@ GraphRun::GraphRun(const ir::Module& module, const ir::Graph& g, int m, std::spa
 
 Operand GraphRun::operand(ValueId id) const {
   if (id == ir::kNone) return {};
-  return {buffer_of[index(id)], graph.type(id), offset_of[index(id)], place_of[index(id)]};
+  std::int32_t number = number_of[index(id)];
+  if (number == kNone && graph.value(id).kind == ir::ValueInfo::Kind::state)
+    number = values.held(graph.value(id).state);
+  return {buffer_of[index(id)], graph.type(id), offset_of[index(id)], place_of[index(id)], number};
 }
 
 void GraphRun::settle(ValueId id, const Operand& where) {
   buffer_of[index(id)] = where.buffer;
   offset_of[index(id)] = where.offset;
   place_of[index(id)] = where.place;
+  number_of[index(id)] = where.value;
+}
+
+void GraphRun::write(ir::StateId state, std::int32_t value) {
+  if (const ValueId read = read_of[index(state)]; read != ir::kNone && number_of[index(read)] == kNone)
+    number_of[index(read)] = values.held(state);
+  values.hold(state, value);
 }
 
 bool GraphRun::is_made(ValueId id) const {
@@ -116,7 +128,7 @@ Operand own_part(const ir::Mesh& mesh, const Node& node, const Operand& whole, c
   if (axis == mesh.axes.end()) fail("there is no mesh axis '{}'", node.attributes.text("axis"));
   TRI_CHECK(whole.place.axis == kNone, "the own rows along {} of what is a rank's own already", axis->name);
   return {whole.buffer, part, whole.offset,
-          Place{static_cast<std::int32_t>(axis - mesh.axes.begin()), axis->size, part.bytes()}};
+          Place{static_cast<std::int32_t>(axis - mesh.axes.begin()), axis->size, part.bytes()}, whole.value};
 }
 
 namespace {

@@ -1,12 +1,39 @@
 #pragma once
 #include <cstdint>
+#include <numeric>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "trireme/program/program.h"
 #include "trireme/program/schedule/action.h"
 
 namespace trireme::program {
+
+bool is_gradient(ir::Phase phase);  // of inputs or of weights
+
+// The values of a program, as they are numbered, and what the states hold of them at the point that lowering has
+// reached.
+class Values {
+ public:
+  explicit Values(std::size_t states) : states_of_(states), held_(states) {
+    std::iota(states_of_.begin(), states_of_.end(), 0);
+    std::iota(held_.begin(), held_.end(), 0);
+  }
+
+  // A new one; with a state: its contents from when it is written there on.
+  std::int32_t made(ir::StateId state = kNone) {
+    states_of_.push_back(state);
+    return static_cast<std::int32_t>(states_of_.size()) - 1;
+  }
+  std::int32_t held(ir::StateId state) const { return held_[ir::index(state)]; }
+  void hold(ir::StateId state, std::int32_t value) { held_[ir::index(state)] = value; }
+  std::vector<ir::StateId> take() { return std::move(states_of_); }
+
+ private:
+  std::vector<ir::StateId> states_of_;  // by value
+  std::vector<std::int32_t> held_;      // by state
+};
 
 // One run of a graph, while it is lowered: where its values are, and what becomes of its writes. A micro-batch's lives
 // across its actions.
@@ -19,16 +46,19 @@ struct GraphRun {
   };
 
   // `actions` are all of the program's, of which this micro-batch's count; none: the graph runs in one go.
-  GraphRun(const ir::Module& module, const ir::Graph& g, int m, std::span<const Action> actions = {});
+  GraphRun(const ir::Module& module, const ir::Graph& g, int m, Values& all, std::span<const Action> actions = {});
 
   Operand operand(ir::ValueId id) const;
   void settle(ir::ValueId id, const Operand& where);
+  // This run writes a state: what it has read of it before is what it held until now.
+  void write(ir::StateId state, std::int32_t value);
   bool is_made(ir::ValueId id) const;
   // Whether a node that has not run yet reads it, or it is an output.
   bool wanted_later(ir::ValueId id) const;
 
   const ir::Graph& graph;
   int micro;
+  Values& values;
   ir::Uses uses;
   std::vector<Action> action_of;       // by node
   std::vector<std::int32_t> position;  // by node: when it runs, relative to the others
@@ -40,7 +70,9 @@ struct GraphRun {
   std::vector<BufferId> buffer_of;                  // by value
   std::vector<std::size_t> offset_of;               // by value: where it begins in its buffer
   std::vector<Place> place_of;                      // by value: and where from there on, by rank
-  std::vector<Operand> piece_of;                    // by value: the rows of a state that it is to become
+  // By value: its number among the program's; kNone: not made, or what a state holds that this run has not written.
+  std::vector<std::int32_t> number_of;
+  std::vector<Operand> piece_of;  // by value: the rows of a state that it is to become
 };
 
 bool has_gradients(const ir::Graph& graph);

@@ -14,9 +14,9 @@ struct Group {
   friend bool operator==(const Group&, const Group&) = default;
 };
 
-// The group (Group::messages) of the ranks that differ along dp alone and of the servers that keep their parameters,
-// and that of all servers.
-inline constexpr const char* kServerMessages = "server messages";
-inline constexpr const char* kAllServers = "servers";
+// The group (Group::messages) of the ranks that differ along dp alone and of those that keep their parameters for them
+// (Exchange, program/exchange.h), and that of all keepers.
+inline constexpr const char* kExchangeMessages = "exchange messages";
+inline constexpr const char* kKeepers = "keepers";
 
 }  // namespace trireme::program

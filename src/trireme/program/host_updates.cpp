@@ -9,8 +9,6 @@
 namespace trireme::program {
 namespace {
 
-using Kind = Instruction::Kind;
-
 // What moves up.
 std::vector<bool> movable(const Program& program) {
   std::unordered_set<BufferId> read_on_host;
@@ -25,13 +23,14 @@ std::vector<bool> movable(const Program& program) {
   for (std::size_t k = 0; k < moves.size(); ++k) {
     const Instruction& i = program.instructions[k];
     if (i.phase != ir::Phase::update) continue;
-    const bool feeds = i.kind == Kind::store && read_on_host.contains(i.outputs.front().buffer);
+    const bool feeds = i.kind == Instruction::Kind::store && read_on_host.contains(i.outputs.front().buffer);
     if (feeds) leaves.insert(i.inputs.front().buffer);
-    moves[k] = feeds || i.on_host || (i.kind == Kind::load && made_on_host.contains(i.inputs.front().buffer));
+    moves[k] =
+        feeds || i.on_host || (i.kind == Instruction::Kind::load && made_on_host.contains(i.inputs.front().buffer));
   }
   for (std::size_t k = 0; k < moves.size(); ++k) {
     const Instruction& i = program.instructions[k];
-    if (i.kind != Kind::launch || i.on_host || i.phase != ir::Phase::update || i.inputs.empty()) continue;
+    if (i.kind != Instruction::Kind::launch || i.on_host || i.phase != ir::Phase::update || i.inputs.empty()) continue;
     moves[k] = std::all_of(i.inputs.begin(), i.inputs.end(),
                            [&](const Operand& o) { return o.buffer == kNone || leaves.contains(o.buffer); });
   }

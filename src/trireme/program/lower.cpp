@@ -8,6 +8,7 @@
 #include "trireme/ops/collective/collective.h"
 #include "trireme/ops/collective/message.h"
 #include "trireme/ops/tier/tier.h"
+#include "trireme/program/categories.h"
 #include "trireme/program/graph_run.h"
 #include "trireme/program/pass.h"
 
@@ -22,22 +23,10 @@ using ir::ValueId;
 
 using Write = GraphRun::Write;
 
-Category category_of(const ir::State& state) {
-  switch (state.category) {
-    case ir::Category::weights:
-    case ir::Category::statistics: return Category::weights;
-    case ir::Category::gradients: return Category::gradients;
-    case ir::Category::optimizer: return Category::optimizer;
-    case ir::Category::cache: return Category::activations;
-    case ir::Category::scalars: break;
-  }
-  return Category::staging;
-}
-
 class Lowering {
  public:
   Lowering(const ir::Module& module, const StateLayout& layout, const LowerOptions& options)
-      : module_(module), options_(options) {
+      : module_(module), options_(options), values_(module.states.size()) {
     program_.name = options.name;
     program_.device = options.device;
     program_.threads = options.threads;
@@ -66,7 +55,13 @@ class Lowering {
   }
 
   Program run() {
-    if (!options_.calls.empty()) return run_calls();
+    options_.calls.empty() ? run_actions() : run_calls();
+    program_.values = values_.take();
+    return std::move(program_);
+  }
+
+ private:
+  void run_actions() {
     const Graph& body = module_.graph(options_.body);
     const Graph* tail = options_.tail.empty() ? nullptr : &module_.graph(options_.tail);
     // A stage without parameters may have nothing to do backwards.
@@ -89,7 +84,7 @@ class Lowering {
       }
       std::unique_ptr<GraphRun>& run = runs[index(action.micro)];
       if (!run) {
-        run = std::make_unique<GraphRun>(module_, body, action.micro, actions);
+        run = std::make_unique<GraphRun>(module_, body, action.micro, values_, actions);
         begin(*run);
       }
       for (std::size_t n = 0; n < body.nodes.size(); ++n)
@@ -106,10 +101,8 @@ class Lowering {
         suspend(*run);
       }
     }
-    return std::move(program_);
   }
 
- private:
   BufferId new_buffer(const std::string& name, const TensorType& type, Category category) {
     program_.buffers.push_back({name, type.bytes(), 0, category, kNone, kNone, kNone});
     return static_cast<BufferId>(program_.buffers.size()) - 1;
@@ -140,18 +133,23 @@ class Lowering {
       return run.graph.nodes[index(producer)];
     };
     const ValueId whole = node.outputs.front();
+    const std::int32_t number = values_.made();
     BufferId buffer = kNone;
     std::size_t offset = 0;
     for (const ValueId piece : node.inputs) {
       // A sum over ranks is taken where its terms are.
       std::vector<ValueId> placed = {piece};
+      std::vector<std::int32_t> numbers = {number};
       for (const Node* made = &made_by(piece); made->op->traits.view || sums_in_place(run, *made);
-           made = &made_by(placed.back()))
+           made = &made_by(placed.back())) {
         placed.push_back(made->inputs.front());
+        numbers.push_back(made->op->traits.view ? numbers.back() : values_.made());
+      }
       if (buffer == kNone)
         buffer =
             new_buffer(run.graph.value(whole).name, run.graph.type(whole), category_made(run, made_by(placed.back())));
-      for (const ValueId id : placed) run.piece_of[index(id)] = {buffer, run.graph.type(id), offset};
+      for (std::size_t p = 0; p < placed.size(); ++p)
+        run.piece_of[index(placed[p])] = {buffer, run.graph.type(placed[p]), offset, {}, numbers[p]};
       offset += run.graph.type(piece).bytes();
     }
   }
@@ -171,13 +169,13 @@ class Lowering {
   void run_tail(const Graph& graph) { run_whole(graph, 0, {}); }
 
   void run_whole(const Graph& graph, int micro, const std::vector<const Graph*>& later) {
-    GraphRun run(module_, graph, micro);
+    GraphRun run(module_, graph, micro, values_);
     begin(run);
     for (std::size_t n = 0; n < graph.nodes.size(); ++n) lower_node(run, n);
     finish(run, later);
   }
 
-  Program run_calls() {
+  void run_calls() {
     for (std::size_t s = 0; s < module_.states.size(); ++s)
       summed_[s] = options_.sums_begun && !module_.states[s].step_local;
     std::vector<Graph> graphs;
@@ -189,7 +187,6 @@ class Lowering {
       run_whole(graphs[c], options_.calls[c].micro, later);
       if (options_.calls[c].ends_sums) summed_.assign(module_.states.size(), false);
     }
-    return std::move(program_);
   }
 
   // The graph with other states.
@@ -230,14 +227,15 @@ class Lowering {
     load.kind = Instruction::Kind::input;
     load.name = run.graph.value(id).name;
     load.micro = run.micro;
-    load.outputs = {{new_buffer(load.name, type, Category::staging), type}};
-    run.buffer_of[index(id)] = load.outputs.front().buffer;
+    load.outputs = {{new_buffer(load.name, type, Category::staging), type, 0, {}, values_.made()}};
+    run.settle(id, load.outputs.front());
     program_.instructions.push_back(std::move(load));
   }
 
   // Where output `id` of `node` is written to if not to a buffer of its own: rows or all of a state. The first
-  // contribution to a sum overwrites; later ones need a kernel that adds. A sum in another tier is brought here first.
-  Operand direct_target(GraphRun& run, const Node& node, ValueId id, bool& accumulate) {
+  // contribution to a sum overwrites; later ones need a kernel that adds to the value `sum`. A sum in another tier is
+  // brought here first.
+  Operand direct_target(GraphRun& run, const Node& node, ValueId id, std::int32_t& sum) {
     if (const Operand& piece = run.piece_of[index(id)]; piece.buffer != kNone) return piece;
     for (const std::size_t i : run.writes_of[index(id)]) {
       Write& w = run.writes[i];
@@ -247,10 +245,11 @@ class Lowering {
         const bool adds = summed_[index(w.write.state)];
         if (adds && !(node.op->traits.accumulates && node.outputs.front() == id)) return {};
         target = sum_here(run, w.write.state, node.phase, adds);
-        accumulate = accumulate || adds;
+        if (adds) sum = target.value;
         summed_[index(w.write.state)] = true;
       }
       w.done = true;
+      target.value = values_.made(target.buffer == w.write.state ? w.write.state : kNone);
       return target;
     }
     return {};
@@ -259,10 +258,16 @@ class Lowering {
   // A sum's buffer, or one on the device that takes its place: holding what was summed so far, if that is asked for.
   Operand sum_here(const GraphRun& run, StateId id, ir::Phase phase, bool so_far) {
     const ir::State& state = module_.state(id);
-    if (state.tier == 0) return {id, state.type};
-    const Operand here{new_pages(state.name, state.type, category_of(state), 0), state.type};
-    if (so_far) move(Instruction::Kind::load, run, state.name, phase, {id, state.type}, here);
+    const Operand there{id, state.type, 0, {}, values_.held(id)};
+    if (state.tier == 0) return there;
+    const Operand here{new_pages(state.name, state.type, category_of(state), 0), state.type, 0, {}, values_.made()};
+    if (so_far) move(Instruction::Kind::load, run, state.name, phase, there, here);
     return here;
+  }
+
+  // What is written into a state is what it holds from here on.
+  void wrote(GraphRun& run, const Operand& to) {
+    if (is_state(to.buffer)) run.write(to.buffer, to.value);
   }
 
   void move(Instruction::Kind kind, const GraphRun& run, const std::string& name, ir::Phase phase, const Operand& from,
@@ -323,13 +328,14 @@ class Lowering {
     // States on the device lie as they do; only copies to and from the host's memory touch them.
     if (Buffer& source = program_.buffers[index(from.buffer)]; source.tier != 0 || source.state == kNone)
       source.alignment = kPage;
-    bool accumulate = false;
-    Operand to = direct_target(run, node, id, accumulate);
+    std::int32_t sum = kNone;
+    Operand to = direct_target(run, node, id, sum);
     if (to.buffer == kNone) {
       const Category category = program_.buffers[index(from.buffer)].category;
       const int tier = stores ? static_cast<int>(node.attributes.integer("tier")) : 0;
-      to = {new_pages(run.graph.value(id).name, from.type, category, tier), from.type};
+      to = {new_pages(run.graph.value(id).name, from.type, category, tier), from.type, 0, {}, values_.made()};
     }
+    wrote(run, to);
     run.settle(id, to);
     move(stores ? Instruction::Kind::store : Instruction::Kind::load, run, run.graph.value(id).name, node.phase, from,
          to);
@@ -358,19 +364,24 @@ class Lowering {
     for (const ValueId id : node.inputs) launch.inputs.push_back(run.operand(id));
     std::vector<std::pair<Operand, Operand>> sums;  // made here, kept in another tier
     for (const ValueId id : node.outputs) {
-      Operand to = direct_target(run, node, id, launch.accumulate);
+      Operand to = direct_target(run, node, id, launch.sum);
       if (to.buffer == kNone) to = part_in_place(run, node, launch.outputs.size());
       if (to.buffer == kNone && node.on_host) to = host_output(run, node, launch.outputs.size());
       if (to.buffer == kNone)
         to = {new_buffer(run.graph.value(id).name, run.graph.type(id), category_made(run, node)), run.graph.type(id)};
       else if (const StateId state = sum_of(run, id); state != kNone && to.buffer != state)
-        sums.emplace_back(to, Operand{state, to.type});
+        sums.emplace_back(to, Operand{state, to.type, 0, {}, values_.made(state)});
+      if (to.value == kNone) to.value = values_.made();
+      wrote(run, to);
       run.settle(id, to);
       launch.outputs.push_back(to);
     }
+    launch.accumulate = launch.sum != kNone;
     program_.instructions.push_back(std::move(launch));
-    for (const auto& [here, there] : sums)
+    for (const auto& [here, there] : sums) {
       move(Instruction::Kind::store, run, program_.buffers[index(there.buffer)].name, node.phase, here, there);
+      wrote(run, there);
+    }
   }
 
   // What is made on the host takes the place of what was stored for it alone, where the op can work so.
@@ -391,22 +402,6 @@ class Lowering {
     return {new_pages(run.graph.value(id).name, type, Category::staging, kHostTier), type};
   }
 
-  static Category category_made(const GraphRun& run, const Node& node) {
-    if (node.op->name == ops::kReduceScatter) return Category::gradients;
-    if (node.op->name == ops::kAllToAll || node.op->name == ops::kSend) return Category::staging;
-    if (node.op->name != ops::kAllGather) return Category::activations;
-    if (run.graph.type(node.outputs.front()).dtype == DType::u8) return Category::staging;
-    // Shards of a weight, or of an activation.
-    ValueId from = node.inputs.front();
-    for (std::int32_t producer = run.uses.producer[index(from)]; producer != ir::kNone;
-         producer = run.uses.producer[index(from)]) {
-      const Node& made = run.graph.nodes[index(producer)];
-      if (!made.op->traits.view && made.op->name != "cast") return Category::activations;
-      from = made.inputs.front();
-    }
-    return run.graph.value(from).kind == ir::ValueInfo::Kind::state ? Category::weights : Category::activations;
-  }
-
   // The own part of a sum that is a state of this step alone stays within that state, if nobody reads it whole.
   Operand part_in_place(const GraphRun& run, const Node& node, std::size_t i) const {
     if (node.op->name != ops::kReduceScatter) return {};
@@ -414,7 +409,9 @@ class Lowering {
     if (!is_state(whole.buffer) || !module_.state(whole.buffer).step_local || whole.offset != 0) return {};
     const ValueId read = run.read_of[index(whole.buffer)];
     if (run.uses.consumers[index(read)].size() != 1 || run.uses.consumers[index(node.inputs[i])].size() != 1) return {};
-    return own_part(program_.mesh, node, whole, run.graph.type(node.outputs[i]));
+    Operand part = own_part(program_.mesh, node, whole, run.graph.type(node.outputs[i]));
+    part.value = kNone;  // another than the whole
+    return part;
   }
 
   // The state that a value is a contribution to, if it went there directly.
@@ -445,15 +442,13 @@ class Lowering {
   // move out first: a write sees the old contents of every state.
   void finish_writes(GraphRun& run) {
     for (Write& w : run.writes) {
-      BufferId& source = run.buffer_of[index(w.write.value)];
+      const BufferId source = run.buffer_of[index(w.write.value)];
       if (w.done || !is_state(source) || source == w.write.state) continue;
       const bool overwritten = std::any_of(run.writes.begin(), run.writes.end(), [&](const Write& other) {
         return !other.done && run.is_made(other.write.value) && other.write.state == source;
       });
       if (!overwritten) continue;
-      source = copied(run, run.operand(w.write.value), program_.buffers[index(source)].name).buffer;
-      run.offset_of[index(w.write.value)] = 0;
-      run.place_of[index(w.write.value)] = {};
+      run.settle(w.write.value, copied(run, run.operand(w.write.value), program_.buffers[index(source)].name));
     }
     for (Write& w : run.writes)
       if (!w.done && run.is_made(w.write.value)) finish_write(run, w);
@@ -466,12 +461,12 @@ class Lowering {
     copy.micro = run.micro;
     copy.phase = run.last_lowered == kNone ? ir::Phase::forward : run.graph.nodes[index(run.last_lowered)].phase;
     copy.inputs = {source};
-    copy.outputs = {{new_buffer(name, source.type, Category::staging), source.type}};
+    copy.outputs = {{new_buffer(name, source.type, Category::staging), source.type, 0, {}, values_.made()}};
     program_.instructions.push_back(copy);
     return copy.outputs.front();
   }
 
-  void finish_write(const GraphRun& run, Write& w) {
+  void finish_write(GraphRun& run, Write& w) {
     const ir::State& state = module_.state(w.write.state);
     const TensorType& type = run.graph.type(w.write.value);
     const Operand value = run.operand(w.write.value);
@@ -483,11 +478,13 @@ class Lowering {
     instruction.name = state.name;
     instruction.micro = run.micro;
     instruction.phase = producer == ir::kNone ? ir::Phase::forward : run.graph.nodes[index(producer)].phase;
-    const Operand target = sum_here(run, w.write.state, instruction.phase, adds);
+    const Operand before = sum_here(run, w.write.state, instruction.phase, adds);
+    Operand target = before;
+    target.value = values_.made(target.buffer == w.write.state ? w.write.state : kNone);
     instruction.outputs = {target};
     if (adds) {
       instruction.op = &module_.registry->at("accumulate");
-      instruction.inputs = {target, value};
+      instruction.inputs = {before, value};
     } else if (type.dtype != state.type.dtype) {
       instruction.op = &module_.registry->at("cast");
       instruction.attributes.set("to", std::string(trireme::name_of(state.type.dtype)));
@@ -499,8 +496,11 @@ class Lowering {
     if (w.write.mode == ir::Write::Mode::add) summed_[index(w.write.state)] = true;
     const ir::Phase phase = instruction.phase;
     program_.instructions.push_back(std::move(instruction));
-    if (target.buffer != w.write.state)
-      move(Instruction::Kind::store, run, state.name, phase, target, {w.write.state, state.type});
+    wrote(run, target);
+    if (target.buffer == w.write.state) return;
+    const Operand there{w.write.state, state.type, 0, {}, values_.made(w.write.state)};
+    move(Instruction::Kind::store, run, state.name, phase, target, there);
+    wrote(run, there);
   }
 
   bool is_state(BufferId buffer) const { return buffer >= 0 && index(buffer) < module_.states.size(); }
@@ -508,6 +508,7 @@ class Lowering {
   const ir::Module& module_;
   const LowerOptions& options_;
   Program program_;
+  Values values_;
   std::vector<bool> summed_;  // by state: has its first contribution
 };
 

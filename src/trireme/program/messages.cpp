@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trireme/core/error.h"
+#include "trireme/program/graph_run.h"
 #include "trireme/program/stream_order.h"
 
 namespace trireme::program {
@@ -19,8 +20,6 @@ std::int32_t stream_of(const Instruction& i) {
   if (i.attributes.text("channel") == "activation") return sends ? kSendActivationStream : kReceiveActivationStream;
   return sends ? kSendGradientStream : kReceiveGradientStream;
 }
-
-bool is_gradient(ir::Phase phase) { return phase == ir::Phase::input_gradient || phase == ir::Phase::weight_gradient; }
 
 class Releases {
  public:

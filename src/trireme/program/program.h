@@ -62,6 +62,8 @@ struct Operand {
   TensorType type = TensorType::none();
   std::size_t offset = 0;  // in the buffer: some rows of it
   Place place = {};        // further on, by rank
+  // What its bytes hold: read, it must be there; written, it is there from then on. A number of Program::values.
+  std::int32_t value = kNone;
 
   // From `offset` on: what it may touch, whichever the rank.
   std::size_t extent() const { return type.bytes() + place.stride * static_cast<std::size_t>(place.count - 1); }
@@ -88,8 +90,9 @@ struct Instruction {
   std::vector<Operand> inputs;
   std::vector<Operand> outputs;
   Operand workspace;
-  bool accumulate = false;  // add to output 0
-  bool on_host = false;     // a launch by the host's cores, all of whose operands are in the host's memory
+  bool accumulate = false;   // add to output 0,
+  std::int32_t sum = kNone;  // which holds this value before
+  bool on_host = false;      // a launch by the host's cores, all of whose operands are in the host's memory
 
   ir::Phase phase = ir::Phase::forward;
   std::int32_t micro = 0;
@@ -154,6 +157,9 @@ struct Program {
   ir::Mesh mesh;  // of the ranks that run it together
   std::vector<Buffer> buffers;
   std::size_t states = 0;  // the first buffers are those of the module's states, in its order
+  // By value, in the order in which lowering makes them: the state whose contents it is, or kNone. The first are those
+  // of the states before the program; each state is left with the last of its own. Empty: operands name no values.
+  std::vector<ir::StateId> values;
   std::vector<Instruction> instructions;
   std::vector<NamedOutput> outputs;
   std::vector<LaunchGroup> launch_groups;      // in order; empty on the CPU

@@ -9,7 +9,7 @@
 namespace trireme::program {
 namespace {
 
-bool overlap(const Operand& a, const Operand& b) {
+bool share_bytes(const Operand& a, const Operand& b) {
   return a.offset < b.offset + b.extent() && b.offset < a.offset + a.extent();
 }
 
@@ -45,7 +45,7 @@ class Orderer {
     if (shared == touched_.end()) return;
     std::vector<Access>& before = shared->second;
     for (const Access& a : before)
-      if ((a.writes || writes) && on_stream(a.instruction) != on_stream(i) && overlap(a.operand, o))
+      if ((a.writes || writes) && on_stream(a.instruction) != on_stream(i) && share_bytes(a.operand, o))
         wait_for(i, a.instruction);
     before.push_back({i, o, writes});
   }

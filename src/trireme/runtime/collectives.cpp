@@ -71,8 +71,8 @@ void Collectives::prepare_message(const Instruction& instruction, Part& part) {
   }
   part.peer = static_cast<int>(instruction.attributes.integer("peer"));
   part.key = static_cast<int>(instruction.attributes.integer("key"));
-  part.messages = &ranks_->messages(program::kServerMessages);
-  if (part.peer >= part.messages->size()) fail("there is no rank {} among the servers and their workers", part.peer);
+  part.messages = &ranks_->messages(program::kExchangeMessages);
+  if (part.peer >= part.messages->size()) fail("there is no rank {} in its group of messages", part.peer);
 }
 
 void Collectives::run(std::size_t i, device::Streams& streams) {

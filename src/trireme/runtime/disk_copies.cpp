@@ -15,13 +15,13 @@ std::size_t bytes_moved(const Instruction& instruction) {
   return program::aligned(instruction.outputs.front().type.bytes(), program::kPage);
 }
 
-std::size_t stream_of(const Instruction& instruction) { return static_cast<std::size_t>(instruction.stream); }
+std::size_t channel_of(const Instruction& instruction) { return static_cast<std::size_t>(instruction.stream); }
 
 // By stream: a channel where it copies to or from the disk.
 std::vector<std::unique_ptr<device::TierChannel>> channels_of(const DiskCopies::Site& site) {
   std::vector<std::unique_ptr<device::TierChannel>> channels(static_cast<std::size_t>(site.program.streams()));
   for (const Instruction& instruction : site.program.instructions)
-    if (auto& channel = channels[stream_of(instruction)]; is_disk_copy(site.program, instruction) && !channel)
+    if (auto& channel = channels[channel_of(instruction)]; is_disk_copy(site.program, instruction) && !channel)
       channel = std::make_unique<device::TierChannel>(site.disk);
   return channels;
 }
@@ -34,14 +34,14 @@ class DirectCopies final : public DiskCopies {
     for (auto& copies : under_way_) copies.reserve(device::TierChannel::kAhead);
     for (std::size_t i = 0; i < site.program.instructions.size(); ++i)
       if (const Instruction& instruction = site.program.instructions[i]; is_disk_copy(site.program, instruction))
-        last_[stream_of(instruction)] = i;
+        last_[channel_of(instruction)] = i;
   }
 
   // A stream that has to wait sees the copies under way to their end first: what records the event may wait for them.
   // So it does before it writes where one of them still writes.
   void before_waiting(std::size_t i, device::Streams& streams) override {
     const Instruction& instruction = site_.program.instructions[i];
-    const auto& others = under_way_[stream_of(instruction)];
+    const auto& others = under_way_[channel_of(instruction)];
     if (others.empty()) return;
     const bool waits = std::any_of(instruction.waits.begin(), instruction.waits.end(), [&](std::int32_t event) {
       return !streams.is_done(static_cast<std::size_t>(event));
@@ -49,24 +49,24 @@ class DirectCopies final : public DiskCopies {
     const bool copies = is_disk_copy(site_.program, instruction);
     if (waits ||
         (copies && std::any_of(others.begin(), others.end(), [&](std::size_t other) { return same_target(i, other); })))
-      end(stream_of(instruction), 0, streams);
+      end(channel_of(instruction), 0, streams);
   }
 
   bool start(std::size_t i, device::Streams&) override {
     const Instruction& instruction = site_.program.instructions[i];
     const Prepared& p = site_.prepared[i];
-    device::TierChannel& channel = *channels_[stream_of(instruction)];
+    device::TierChannel& channel = *channels_[channel_of(instruction)];
     if (instruction.kind == Instruction::Kind::store)
       channel.begin_write(i, p.tier_offset,
                           {static_cast<const std::byte*>(p.inputs.front()), bytes_moved(instruction)});
     else
       channel.begin_read(i, p.tier_offset, {static_cast<std::byte*>(p.outputs.front()), bytes_moved(instruction)});
-    under_way_[stream_of(instruction)].push_back(i);
+    under_way_[channel_of(instruction)].push_back(i);
     return false;
   }
 
   void after(std::size_t i, device::Streams& streams) override {
-    const std::size_t stream = stream_of(site_.program.instructions[i]);
+    const std::size_t stream = channel_of(site_.program.instructions[i]);
     end(stream, i == last_[stream] ? 0 : device::TierChannel::kAhead - 1, streams);
   }
 
@@ -113,7 +113,7 @@ class BouncedCopies final : public DiskCopies {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const Instruction& instruction = site.program.instructions[i];
       if (!is_disk_copy(site.program, instruction)) continue;
-      auto& bounce = bounces_[stream_of(instruction)];
+      auto& bounce = bounces_[channel_of(instruction)];
       if (!bounce) bounce = std::make_unique<device::HostBlock>(site.program.device, kBounce);
       const std::size_t bytes = bytes_moved(instruction);
       for (std::size_t at = 0; at < bytes; at += kBounce)
@@ -126,7 +126,7 @@ class BouncedCopies final : public DiskCopies {
   bool start(std::size_t i, device::Streams& streams) override {
     const Instruction& instruction = site_.program.instructions[i];
     const Prepared& p = site_.prepared[i];
-    const std::size_t stream = stream_of(instruction);
+    const std::size_t stream = channel_of(instruction);
     const bool stores = instruction.kind == Instruction::Kind::store;
     std::size_t at = 0;
     for (Part& part : parts_[i]) {
@@ -157,7 +157,7 @@ class BouncedCopies final : public DiskCopies {
     if (site.failure.happened()) return;
     site.failure.guard(part.instruction, [&] {
       const Instruction& instruction = site.program.instructions[part.instruction];
-      device::TierChannel& channel = *part.copies->channels_[stream_of(instruction)];
+      device::TierChannel& channel = *part.copies->channels_[channel_of(instruction)];
       if (instruction.kind == Instruction::Kind::store)
         channel.write(part.offset, part.bytes);
       else

@@ -83,8 +83,8 @@ class Executor {
   float scalar(std::string_view name, int micro = 0) const;
 
   // Largest end offset handed to any kernel so far, or, in another tier, to any copy.
-  std::size_t measured_peak(int tier = 0) const {
-    return measured_peak_[static_cast<std::size_t>(tier)].load(std::memory_order_relaxed);
+  std::size_t highest_offset(int tier = 0) const {
+    return highest_offset_[static_cast<std::size_t>(tier)].load(std::memory_order_relaxed);
   }
   // Spans of every instruction from now on; null: stop.
   void set_trace(Trace* trace);
@@ -153,7 +153,7 @@ class Executor {
   const program::CaptureRegion* capturing_ = nullptr;
   std::uint64_t runs_ = 0;
   const HeldStates* held_ = nullptr;
-  std::array<std::atomic<std::size_t>, program::kTiers> measured_peak_{};
+  std::array<std::atomic<std::size_t>, program::kTiers> highest_offset_{};
   double host_seconds_ = 0;
   std::unique_ptr<device::Streams> streams_;  // last: their threads end before anything they use
 };

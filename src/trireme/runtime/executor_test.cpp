@@ -125,7 +125,7 @@ TEST_F(ExecutorTest, TwoStreamsAgainAndAgain) {
     ASSERT_EQ(y(kElements - 1), static_cast<float>(run));
   }
   arena->check_guards();
-  EXPECT_EQ(executor->measured_peak(), program.buffers.back().offset + program.buffers.back().bytes);
+  EXPECT_EQ(executor->highest_offset(), program.buffers.back().offset + program.buffers.back().bytes);
 }
 
 TEST_F(ExecutorTest, FailureOnEitherStreamIsReportedAndNothingHangs) {
@@ -254,8 +254,8 @@ TEST(ExecutorTiers, ComputesWhatTheDeviceAloneDoes) {
       }
     }
     arena.check_guards();
-    EXPECT_EQ(executor.measured_peak(), p.arena_bytes);
-    EXPECT_EQ(executor.measured_peak(2), p.bytes_in(2));
+    EXPECT_EQ(executor.highest_offset(), p.arena_bytes);
+    EXPECT_EQ(executor.highest_offset(2), p.bytes_in(2));
     return all;
   };
   // Nothing is negative, so relu does what loads do.

@@ -21,8 +21,9 @@ std::size_t stream_of(const Instruction& instruction) { return static_cast<std::
 
 // Streams whose work is never captured, so that a captured region neither waits for them nor holds them up.
 constexpr device::Streams::Set kBetweenRanks =
-    1U << program::kCommStream | 1U << program::kSendActivationStream | 1U << program::kReceiveActivationStream |
-    1U << program::kSendGradientStream | 1U << program::kReceiveGradientStream;
+    1U << program::kCommStream | 1U << program::kReduceStream | 1U << program::kSendActivationStream |
+    1U << program::kReceiveActivationStream | 1U << program::kSendGradientStream |
+    1U << program::kReceiveGradientStream;
 
 }  // namespace
 
@@ -186,8 +187,8 @@ void Executor::record_event(std::size_t i) {
 }
 
 void Executor::note_use(std::size_t i) {
-  for (std::size_t tier = 0; tier < measured_peak_.size(); ++tier) {
-    std::atomic<std::size_t>& peak = measured_peak_[tier];
+  for (std::size_t tier = 0; tier < highest_offset_.size(); ++tier) {
+    std::atomic<std::size_t>& peak = highest_offset_[tier];
     const std::size_t end = prepared_[i].end_offset[tier];
     std::size_t seen = peak.load(std::memory_order_relaxed);
     while (seen < end && !peak.compare_exchange_weak(seen, end, std::memory_order_relaxed)) {

@@ -6,13 +6,9 @@
 #include "trireme/compiler/async_stage.h"
 #include "trireme/core/error.h"
 #include "trireme/ir/axes.h"
+#include "trireme/train/bytes_of.h"
 
 namespace trireme::train {
-namespace {
-
-std::span<const std::byte> one(const float& value) { return std::as_bytes(std::span(&value, 1)); }
-
-}  // namespace
 
 AsyncRank::AsyncRank(const Compiled& compiled, const Place& place)
     : Rank(compiled, place), reports_(place.groups->messages(compiler::kReports)) {

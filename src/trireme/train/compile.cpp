@@ -3,8 +3,11 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
 #include "trireme/io/shard_writer.h"
 #include "trireme/ir/axes.h"
+#include "trireme/planner/stages.h"
+#include "trireme/program/schedule/check_schedule.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/device_choice.h"
 #include "trireme/train/graphs.h"
@@ -106,13 +109,6 @@ void check_pipeline(const Config& config, const ir::Mesh& mesh) {
         "of "
         "the weights from step to step; the nearest is \"{}\", or parallel.pipeline = \"1f1b\"",
         offload, config.parallel.pipeline, offload.optimizer ? "optimizer" : "none");
-  if (config.parallel.server != Server::none)
-    refuse(
-        "parallel.server = \"{}\" updates weights on servers when a step is over, and parallel.pipeline = \"{}\" "
-        "updates "
-        "them on each stage in the midst of it; the nearest is parallel.pipeline = \"1f1b\", or parallel.server = "
-        "\"none\"",
-        config.parallel.server, config.parallel.pipeline);
 }
 
 // A model that was trained is used by ranks that share its matrices or images; rows and layers are not shared out.
@@ -124,6 +120,65 @@ void check_mesh_of_use(const Config& config, const ir::Mesh& mesh, Purpose purpo
            config.parallel.mesh, purpose == Purpose::evaluate ? "evaluated" : "sampled from",
            purpose == Purpose::evaluate ? "dp, tp, h and w" : "tp", axis.name, mesh.ranks());
   }
+}
+
+// The schedule of parallel.pipeline = "file:PATH": what the plan that is followed has kept of it, or what is there.
+// Refuses a file that has changed since the plan was made.
+std::optional<program::Schedule> given_schedule(const program::PipelineName& pipeline, const Decisions* decided) {
+  const bool kept = decided != nullptr && !decided->schedule.empty();
+  if (pipeline.kind != program::PipelineName::Kind::file) {
+    if (kept)
+      refuse(
+          "{} lists a schedule, and its parallel.pipeline is no file; remove decisions.schedule, or set \"file:PATH\"",
+          decided->file);
+    return {};
+  }
+  if (!kept) return program::read_schedule(pipeline.path);
+  program::Schedule schedule;
+  try {
+    schedule = program::parse_schedule(fmt::format("{}", fmt::join(decided->schedule, "\n")));
+    program::check_schedule(schedule);
+  } catch (Error& e) {
+    throw e.within(decided->file + ": decisions.schedule");
+  }
+  std::error_code unknown;
+  if (!std::filesystem::exists(pipeline.path, unknown)) return schedule;
+  const std::vector<std::string> now = split(program::to_text(program::read_schedule(pipeline.path)), '\n');
+  const std::vector<std::string> then = split(program::to_text(schedule), '\n');
+  const auto [a, b] = std::mismatch(now.begin(), now.end(), then.begin(), then.end());
+  if (a != now.end() || b != then.end())
+    refuse(
+        "parallel.pipeline = \"file:{}\" has changed since the plan was made: line {} of the schedule is '{}' there, "
+        "and "
+        "'{}' in {}; give the new schedule a file of its own, or make both the same",
+        pipeline.path, a - now.begin() + 1, a == now.end() ? "" : *a, b == then.end() ? "" : *b, decided->file);
+  return schedule;
+}
+
+// Where the plan that is followed cuts the pipeline.
+void follow_cuts(const Decisions& decided, const compiler::Graphs& graphs, compiler::Plan& plan) {
+  if (plan.stages() == 1) {
+    if (decided.stage_cuts && !decided.stage_cuts->empty())
+      refuse("{} lists where a pipeline is cut, and its parallel.mesh has no pp; remove decisions.stage_cuts",
+             decided.file);
+    return;
+  }
+  if (!decided.stage_cuts && decided.required)
+    refuse(
+        "{} does not list where its pipeline is cut; add decisions.stage_cuts, the first values of the stages behind "
+        "the "
+        "first, or make the plan anew with `trireme memory CONFIG --plan-out FILE`",
+        decided.file);
+  const bool asked = !plan.stage_layers.empty();
+  if (!decided.stage_cuts || asked) plan.stage_cuts = planner::stage_cuts(graphs, plan);
+  if (asked && decided.stage_cuts && plan.stage_cuts != *decided.stage_cuts)
+    refuse(
+        "{} has parallel.stages = [{}], which cuts at {}, and decisions.stage_cuts = {}; set stages = [] to cut where "
+        "the "
+        "decisions say",
+        decided.file, fmt::join(plan.stage_layers, ", "), fmt::join(plan.stage_cuts, ", "),
+        fmt::join(*decided.stage_cuts, ", "));
+  if (decided.stage_cuts) plan.stage_cuts = *decided.stage_cuts;
 }
 
 // Takes over what a plan that was read decides. Refuses decisions that its own keys contradict.
@@ -146,6 +201,7 @@ void follow(const Decisions& decided, const Config& config, const compiler::Grap
   if (!plan.offload && !(decided.offload_activations.empty() && decided.offload_states.empty()))
     refuse("{} lists what is offloaded, and has memory.offload = \"none\"; remove decisions.offload_…, or set offload",
            decided.file);
+  follow_cuts(decided, graphs, plan);
   plan.recompute = decided.recompute;
   plan.max_held = decided.max_held;
   if (plan.offload) {
@@ -166,9 +222,8 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   // Who searches or reads a plan has set the keys by it.
   if (trains && config.parallel.plan != Planning::none)
     refuse(
-        "parallel.plan = \"{}\" is carried out by `trireme train`; here it must be \"none\", with the keys of a plan "
-        "or "
-        "--plan FILE",
+        "parallel.plan = \"{}\" is not carried out here, where it must be \"none\", with the keys of a plan; `trireme "
+        "train`, `memory`, `inspect` and `simulate` follow one with --plan FILE",
         config.parallel.plan.text());
   Planned planned;
   compiler::Plan& plan = planned.plan;
@@ -210,6 +265,11 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   plan.own_statistics = config.train.batch_stats == BatchStats::local;
   plan.async_tp = config.parallel.async_tp;
   plan.pipeline = program::parse_pipeline(config.parallel.pipeline.text());
+  planned.stale =
+      options.decided && !options.decided->required && options.decided->model != compiler::digest_of(planned.graphs);
+  const Decisions* decided = options.decided && !planned.stale ? &*options.decided : nullptr;
+  if (plan.stages() > 1) plan.schedule_given = given_schedule(plan.pipeline, decided);
+  if (plan.schedule_given) plan.pipeline.chunks = plan.schedule_given->chunks;
   plan.stage_layers = config.parallel.stages;
   if (config.parallel.stage_dtype == StageDtype::bf16) plan.messages = passes::CompressMessages::Kind::bf16;
   if (config.parallel.stage_dtype == StageDtype::int8) plan.messages = passes::CompressMessages::Kind::int8;
@@ -239,10 +299,8 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
     policy.offload = offload_policy(config, plan.device);
     plan.offload = offload_options(config, plan.device);
   }
-  planned.stale =
-      options.decided && !options.decided->required && options.decided->model != compiler::digest_of(planned.graphs);
-  if (options.decided && !planned.stale)
-    follow(*options.decided, config, planned.graphs, plan);
+  if (decided != nullptr)
+    follow(*decided, config, planned.graphs, plan);
   else
     planned.choice = planner::decide(planned.graphs, plan, policy);
   return planned;

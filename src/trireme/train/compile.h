@@ -25,7 +25,9 @@ struct Decisions {
   std::vector<std::string> offload_activations = {};
   std::vector<std::string> offload_states = {};
   std::size_t staging = 0;
-  int max_held = 0;      // of zero-bubble:auto
+  int max_held = 0;                                         // of zero-bubble:auto
+  std::optional<std::vector<std::string>> stage_cuts = {};  // nothing: of a plan from before they were listed
+  std::vector<std::string> schedule = {};                   // lines of that of file:PATH
   bool required = true;  // false: of a run that is resumed; made anew where it is for another model
 };
 
@@ -90,8 +92,8 @@ ir::Mesh mesh_of(const Config& config, int launched = 1);
 // Ranks of the run beyond them.
 int extra_ranks(const Config& config);
 // parallel.mesh for as many ranks as were launched (1: none were, and ranks are threads). Refuses another number than
-// the mesh and the extra ranks need.
-std::string launched_mesh(const Config& config, int launched);
+// the mesh and the extra ranks need; where `shortfall` is given, says so there.
+std::string launched_mesh(const Config& config, int launched, std::string* shortfall = nullptr);
 // The setting that keeps a run on the host's cores; empty: there is none.
 std::string needs_host(const Config& config);
 // For the message that a limit is too small for an extra rank: what would make its share smaller.

@@ -1,5 +1,7 @@
 #include "trireme/train/device_choice.h"
 
+#include <filesystem>
+
 #include "trireme/compiler/graph_passes.h"
 #include "trireme/core/error.h"
 #include "trireme/device/cuda/cuda.h"
@@ -27,21 +29,31 @@ std::string gpus_text(std::size_t count) { return fmt::format("{} GPU{}", count,
 
 }  // namespace
 
-DeviceChoice choose_device(const Config& config, int local_ranks) {
+Gpus gpus_here() {
+  Gpus here{.built = device::cuda::built(), .found = device::cuda::gpus().size()};
+  std::error_code none;
+  here.installed = here.found > 0 || std::filesystem::exists("/dev/nvidia0", none);
+  return here;
+}
+
+DeviceChoice choose_device(const Config& config, int local_ranks, const Gpus& gpus) {
   if (config.runtime.device == Device::cpu) return {};
   const std::string host_only = needs_host(config);
   if (config.runtime.device == Device::automatic) {
-    const std::size_t gpus = device::cuda::gpus().size();
-    if (gpus == 0) return {};
+    if (!gpus.installed) return {};
+    if (!gpus.built)
+      return {.why = "this machine has a GPU and this build no CUDA; ./trireme builds with it where it finds nvcc"};
+    if (gpus.found == 0)
+      return {.why = "CUDA finds none of this machine's GPUs; nvidia-smi shows whether the driver sees them"};
     if (!host_only.empty()) return {.why = fmt::format("{} is the CPU's so far", host_only)};
     const int ranks = local_ranks > 0 ? local_ranks : mesh_of(config).ranks();
-    if (static_cast<std::size_t>(ranks) > gpus)
+    if (static_cast<std::size_t>(ranks) > gpus.found)
       return {.why = fmt::format("{} ranks of parallel.mesh = \"{}\" are on this machine and {}; runtime.device = "
                                  "\"cuda\" lets them share",
-                                 ranks, config.parallel.mesh, gpus_text(gpus))};
+                                 ranks, config.parallel.mesh, gpus_text(gpus.found))};
     return {.device = device::Kind::cuda};
   }
-  if (!device::cuda::built())
+  if (!gpus.built)
     refuse("runtime.device = \"cuda\": this build has no CUDA; configure with -D TRIREME_CUDA=ON (preset cuda)");
   if (!host_only.empty()) refuse("not available in this version: runtime.device = \"cuda\" with {}", host_only);
   if (!config.runtime.link.empty())

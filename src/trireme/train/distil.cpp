@@ -168,8 +168,6 @@ void check_distillation(const Config& config) {
   if (config.parallel.mesh.find("pp=") != std::string::npos && mesh_of(config).size_of("pp") > 1)
     refuse("{} does not go with the stages of parallel.mesh = \"{}\" yet; the nearest is parallel.zero = 3 over dp",
            given, config.parallel.mesh);
-  if (config.parallel.server != Server::none)
-    refuse("{} does not go with parallel.server = \"{}\"; the nearest is \"none\"", given, config.parallel.server);
 }
 
 }  // namespace trireme::train

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "trireme/core/error.h"
+#include "trireme/data/tokenizer/byte_level.h"
 #include "trireme/data/tokenizer/tokenizer.h"
 #include "trireme/io/atomic_file.h"
 #include "trireme/io/checkpoint_reader.h"
@@ -112,10 +113,44 @@ std::string text_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// For a run whose tokenizer.json came without the other tokenizer files of transformers.
-void write_tokenizer(const Config& config, const fs::path& folder) {
-  if (config.data.tokenizer == "bytes" || config.data.tokenizer == "none") return;
+// Bytes as the tokens of a byte-level BPE without merges, each with its own value as its number.
+std::string byte_tokenizer_json() {
+  nlohmann::ordered_json vocabulary = nlohmann::ordered_json::object();
+  for (std::size_t byte = 0; byte < 256; ++byte) vocabulary[data::byte_level_spellings()[byte]] = byte;
+  const nlohmann::ordered_json level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
+  const nlohmann::ordered_json tokenizer = {{"version", "1.0"},
+                                            {"truncation", nullptr},
+                                            {"padding", nullptr},
+                                            {"added_tokens", nlohmann::ordered_json::array()},
+                                            {"normalizer", nullptr},
+                                            {"pre_tokenizer", level},
+                                            {"post_processor", nullptr},
+                                            {"decoder", level},
+                                            {"model",
+                                             {{"type", "BPE"},
+                                              {"dropout", nullptr},
+                                              {"unk_token", nullptr},
+                                              {"continuing_subword_prefix", nullptr},
+                                              {"end_of_word_suffix", nullptr},
+                                              {"fuse_unk", false},
+                                              {"byte_fallback", false},
+                                              {"vocab", vocabulary},
+                                              {"merges", nlohmann::ordered_json::array()}}}};
+  return tokenizer.dump(1) + "\n";
+}
+
+// For a run whose tokenizer came without the tokenizer files of transformers.
+void write_tokenizer(const Config& config, const fs::path& folder, const LogSink& sink) {
+  if (config.data.tokenizer == "none") {
+    log(sink, LogLevel::warning,
+        "the folder has no tokenizer, since the run has none (data.tokenizer = \"none\"): put the files of the one "
+        "that "
+        "made its tokens there");
+    return;
+  }
   const auto tokenizer = data::open_tokenizer(config.data.tokenizer, "data.tokenizer");
+  const bool bytes = tokenizer->json().empty();
   nlohmann::ordered_json settings = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                                      {"model_max_length", config.model.context}};
   if (const auto end = tokenizer->end_of_text()) {
@@ -123,7 +158,8 @@ void write_tokenizer(const Config& config, const fs::path& folder) {
     const nlohmann::ordered_json generation = {{"_from_model_config", true}, {"eos_token_id", *end}};
     io::write_file_atomically((folder / "generation_config.json").string(), generation.dump(2) + "\n");
   }
-  io::write_file_atomically((folder / "tokenizer.json").string(), tokenizer->json());
+  io::write_file_atomically((folder / "tokenizer.json").string(),
+                            bytes ? byte_tokenizer_json() : std::string(tokenizer->json()));
   io::write_file_atomically((folder / "tokenizer_config.json").string(), settings.dump(2) + "\n");
 }
 
@@ -211,6 +247,7 @@ Exported export_huggingface(const fs::path& run, const fs::path& given, const Ex
   fs::path folder = given.lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();
   check_target(folder, options.overwrite);
+  check_writable(folder, folder.string());
   const Config config = load_config(run.string(), {}, families);
   const std::vector<io::HfTensor> tensors = io::hf_tensors(config.model);
   Exported out;
@@ -223,7 +260,7 @@ Exported export_huggingface(const fs::path& run, const fs::path& given, const Ex
   }
   try {
     Aside aside(folder);
-    if (!copy_tokenizer_files(run, aside.path())) write_tokenizer(config, aside.path());
+    if (!copy_tokenizer_files(run, aside.path())) write_tokenizer(config, aside.path(), options.log);
     write_weights(aside.path(), checkpoint, tensors, options, out);
     io::write_file_atomically(
         (aside.path() / "config.json").string(),

@@ -129,6 +129,14 @@ GgufExported export_gguf(const fs::path& run, const fs::path& file, const GgufEx
   if (fs::exists(file) && !options.overwrite)
     refuse("{} is there already; give --overwrite to replace it, or another name", file.string());
   const Config config = load_config(run.string(), {}, families);
+  check_writable(file.has_parent_path() ? file.parent_path() : fs::path("."), file.string());
+  const GgmlType type = options.type.value_or(GgmlType::f16);
+  // Codes are written as what they stand for.
+  if (config.memory.weights != StoredWeights::full && !options.type) {
+    const bool four = config.memory.weights.text().starts_with("int4");
+    log(options.log, LogLevel::warning, "the run stores its weights as {}, and the file has f16; --type {} is as small",
+        config.memory.weights, four ? "q4_0" : "q8_0");
+  }
   const std::vector<io::GgufParameter> parameters = io::gguf_parameters(config.model);
   GgufExported out;
   out.step = exported_step(run, options.step, options.log);
@@ -136,19 +144,20 @@ GgufExported export_gguf(const fs::path& run, const fs::path& file, const GgufEx
   for (const io::GgufParameter& p : parameters) check_stored_weight(checkpoint, p.ours, p.shape);
   io::GgufMetadata metadata = io::gguf_metadata(config.model);
   metadata.emplace_back("general.name", config.name);
-  metadata.emplace_back("general.file_type", file_type(options.type));
+  metadata.emplace_back("general.file_type", file_type(type));
   metadata.emplace_back("general.quantization_version", std::uint32_t{2});
   out.tokenizer = add_tokenizer(metadata, config, options.log);
   std::vector<io::GgufTensor> tensors;
   for (const io::GgufParameter& p : parameters) {
-    tensors.push_back({p.theirs, p.stored, type_of(p, options.type)});
+    tensors.push_back({p.theirs, p.stored, type_of(p, type)});
     out.parameters += static_cast<std::uint64_t>(p.stored.elements());
     const bool matrix = p.stored.rank() == 2 && !p.table && tensors.back().type != GgmlType::f32;
-    if (matrix && tensors.back().type != options.type) ++out.fallbacks;
+    if (matrix && tensors.back().type != type) ++out.fallbacks;
   }
   io::write_gguf(file.string(), metadata, tensors, [&](std::size_t i) {
     return io::to_gguf(parameters[i], stored_weight(checkpoint, parameters[i].ours, parameters[i].shape));
   });
+  out.type = type;
   out.bytes = fs::file_size(file);
   return out;
 }

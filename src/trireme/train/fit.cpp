@@ -117,6 +117,7 @@ Fit largest_fit(const Config& config, const Registry& registry, const FitRequest
   Fit fit;
   std::optional<Scored> best;
   std::string why;
+  const auto stopped = [&] { return request.plan.search.stop && request.plan.search.stop(); };
   const auto fits = [&](std::int64_t size) {
     if (request.on_try) request.on_try(sizes.text(size), fit.tried);
     ++fit.tried;
@@ -133,10 +134,10 @@ Fit largest_fit(const Config& config, const Registry& registry, const FitRequest
   while (fits(high)) {
     low = high;
     high *= 2;
-    if (request.plan.search.stop && request.plan.search.stop()) break;
+    if (stopped()) break;
   }
   Scored of_low = best.value_or(Scored{});
-  while (high - low > 1 && !(request.plan.search.stop && request.plan.search.stop())) {
+  while (high - low > 1 && !stopped()) {
     const std::int64_t middle = low + (high - low) / 2;
     if (fits(middle)) {
       low = middle;
@@ -145,10 +146,13 @@ Fit largest_fit(const Config& config, const Registry& registry, const FitRequest
       high = middle;
     }
   }
+  fit.stopped = stopped();
+  if (low == 0 && fit.stopped) return fit;
   if (low == 0) refuse("not even {} fits: {}", sizes.text(1), why);
   fit.config = sizes.at(low);
   fit.what = sizes.text(low);
-  fit.next = fmt::format("{}: {}", sizes.text(high), why);
+  fit.next = fit.stopped ? "not known: the search was stopped, and a larger one may fit"
+                         : fmt::format("{}: {}", sizes.text(high), why);
   fit.plan = of_low;
   PlanRequest last = request.plan;
   if (request.grow == Grow::batch) last.fixed.emplace_back("train.micro_batch");

@@ -26,6 +26,7 @@ struct Fit {
   std::string what;  // "48 layers, width 6144", "context 8192"
   std::string next;  // the next larger one, and why it is not trained
   std::size_t tried = 0;
+  bool stopped = false;  // by a request: a larger one may fit; with nothing found so far, `what` is empty
 };
 
 // By bisection; a model grows in width by whole heads, and in layers so that their proportion stays. Refuses where not

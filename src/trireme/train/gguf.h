@@ -13,13 +13,14 @@ namespace trireme::train {
 struct GgufExportOptions {
   // Of matrices. Vectors and positions stay f32. With q4_0 and q4_k the embedding and the output layer have q8_0; rows
   // that are no whole blocks fall back: q4_k to q4_0, q4_0 and q8_0 to f16.
-  io::GgmlType type = io::GgmlType::f16;
+  std::optional<io::GgmlType> type = {};  // absent: f16
   std::optional<std::int64_t> step = {};  // absent: the newest checkpoint
   bool overwrite = false;
   LogSink log = {};
 };
 struct GgufExported {
   std::int64_t step = 0;
+  io::GgmlType type = io::GgmlType::f16;
   std::uint64_t parameters = 0;
   std::uint64_t bytes = 0;  // of the file
   std::size_t fallbacks = 0;

@@ -14,7 +14,8 @@ constexpr std::uint64_t kMiB = 1024 * kKiB;
 
 // Stated, not derived: what was measured (docs/memory.md has the commands), and somewhat more.
 constexpr std::uint64_t kProcess = 48 * kMiB;             // the program, its libraries, what is too small to list
-constexpr std::uint64_t kGpu = 768 * kMiB;                // of a GPU: context, kernels and libraries
+constexpr std::uint64_t kGpu = 576 * kMiB;                // of a GPU: context, kernels and libraries
+constexpr std::uint64_t kRecorded = 10 * kKiB;            // of a GPU, for each instruction of a recorded step
 constexpr std::uint64_t kThread = kMiB;                   // stack, allocator and what libraries keep for each
 constexpr std::uint64_t kInstruction = 3 * kKiB;          // of a program, with the graph that it was lowered from
 constexpr std::uint64_t kRankInstruction = 3 * kKiB / 2;  // prepared by a rank's executor
@@ -73,11 +74,14 @@ std::vector<Outside> outside(const Config& config, const data::Data& data, const
       static_cast<std::uint64_t>(ranks) * (static_cast<std::uint64_t>(threads) + 2) * kThread);
   add("process", "program and libraries, and what is too small to list", kProcess);
 
-  if (compiled.device() != device::Kind::cpu)
+  if (compiled.device() != device::Kind::cpu) {
+    std::uint64_t recorded = 0;  // by the ranks that may share one
+    for (int r = first; r < first + ranks; ++r) recorded += instructions(compiled.role_of(r)) * kRecorded;
     all.push_back({.name = "gpu",
-                   .what = "the driver's context, kernels and libraries, of each GPU",
-                   .bytes = kGpu,
+                   .what = "the driver's context, kernels, libraries and the recorded step, of each GPU",
+                   .bytes = kGpu + recorded,
                    .on_gpu = true});
+  }
   std::uint64_t saved = 0;
   for (const ir::State& state : compiled.saved_states())
     saved += TensorType{state.type.dtype, state.global_shape()}.bytes();

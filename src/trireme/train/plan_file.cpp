@@ -1,30 +1,17 @@
 #include "trireme/train/plan_file.h"
 
 #include <algorithm>
-#include <array>
 #include <fstream>
-#include <iterator>
-#include <set>
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/ir/axes.h"
 #include "trireme/train/config/keys.h"
 #include "trireme/train/device_choice.h"
+#include "trireme/train/plan_keys.h"
 
 namespace trireme::train {
 namespace {
-
-constexpr std::string_view kSharding = "parallel.sharding";
-
-// Keys that say how a model is trained, and not what is learned or where files lie.
-bool is_plan_key(const Key& key) {
-  constexpr std::array<std::string_view, 6> more = {"train.micro_batch", "train.precision",       "runtime.device",
-                                                    "runtime.threads",   "runtime.overlap_wgrad", "output.staging"};
-  if (key.name == "parallel.timeout" || key.name == "parallel.plan" || key.name == "memory.offload_dir") return false;
-  return key.section() == "parallel" || key.section() == "memory" ||
-         std::find(more.begin(), more.end(), key.name) != more.end();
-}
 
 std::string list_text(const std::vector<std::string>& names) {
   std::string text = "[";
@@ -42,12 +29,14 @@ bool is_rule(const Config& config, const Key& key) {
 }
 
 // What "auto" has come to, so that another machine compiles the same programs. parallel.allreduce stays (is_rule).
-Config resolved(Config config, const compiler::Plan& plan) {
+Config resolved(Config config, const Planned& planned) {
+  const compiler::Plan& plan = planned.plan;
   const bool cpu = plan.device == device::Kind::cpu;
   config.parallel.mesh = plan.mesh.axes.empty() ? fmt::format("{}=1", ir::kDataAxis) : plan.mesh.str();
   config.runtime.device = cpu ? Device::cpu : Device::cuda;
   config.runtime.overlap_wgrad = plan.overlap_wgrad;
   config.runtime.threads = plan.threads;
+  config.train.micro_batch = planned.graphs.micro_rows / plan.mesh.size_of(ir::kDataAxis);
   if (config.output.staging.automatic() && is_limited(plan.staging)) config.output.staging = Bytes(plan.staging);
   if (config.memory.offload_tier == OffloadTier::automatic && plan.offload)
     config.memory.offload_tier = cpu ? OffloadTier::disk : OffloadTier::host;
@@ -57,19 +46,6 @@ Config resolved(Config config, const compiler::Plan& plan) {
 constexpr std::string_view kFirstLine =
     "# How this model is trained. `trireme train CONFIG --plan FILE` follows it; names are values and states of the";
 
-const std::vector<std::string> kDecisions = {"device",         "recompute", "offload_activations",
-                                             "offload_states", "staging",   "held"};
-
-std::vector<std::string> names_of(const Entry& entry, const std::string& file) {
-  const auto* list = std::get_if<Raw::List>(&entry.value.value);
-  std::vector<std::string> names;
-  for (const Raw& item : list == nullptr ? Raw::List{} : *list)
-    if (const auto* name = std::get_if<std::string>(&item.value)) names.push_back(*name);
-  if (list == nullptr || names.size() != list->size())
-    refuse("{}:{}: {} must be a list of names, got {}", file, entry.line, entry.key, entry.value.shown());
-  return names;
-}
-
 }  // namespace
 
 std::string plan_text(const Config& config, const Planned& planned) {
@@ -77,19 +53,25 @@ std::string plan_text(const Config& config, const Planned& planned) {
   std::string text = std::string(kFirstLine) + "\n# model as `trireme inspect graph` prints them.\n";
   text +=
       fmt::format("model = \"{}\"  # digest of the model that it was made for\n", compiler::digest_of(planned.graphs));
-  Config copy = resolved(config, plan);
+  Config copy = resolved(config, planned);
   std::string section;
   std::string annotations;
   for (const Key& key : keys_of(copy)) {
     if (!is_plan_key(key)) continue;
     if (key.section() != section) text += fmt::format("\n[{}]\n", section = key.section());
-    if (key.name != kSharding)
+    if (key.name != kShardingKey)
       text += fmt::format("{} = {}{}\n", key.leaf(), to_text(key), is_rule(copy, key) ? kRule : "");
     else if (!copy.parallel.sharding.empty())
-      annotations = fmt::format("\n[{}]\n{}", kSharding, to_text(key));
+      annotations = fmt::format("\n[{}]\n{}", kShardingKey, to_text(key));
   }
   text += annotations;  // a table of its own
   text += fmt::format("\n[decisions]\ndevice = \"{}\"\n", plan.device == device::Kind::cpu ? "cpu" : "cuda");
+  if (plan.stages() > 1) text += "stage_cuts = " + list_text(plan.stage_cuts) + "\n";
+  if (plan.schedule_given) {
+    std::vector<std::string> lines = split(program::to_text(*plan.schedule_given), '\n');
+    std::erase(lines, "");
+    text += "schedule = " + list_text(lines) + "\n";
+  }
   if (plan.recompute) text += "recompute = " + list_text(*plan.recompute) + "\n";
   if (plan.offload) {
     text += "offload_activations = " + list_text(plan.offload->activations) + "\n";
@@ -107,84 +89,12 @@ bool is_plan(const std::filesystem::path& path) {
   return std::filesystem::is_regular_file(path, unknown) && std::getline(in, line) && line == kFirstLine;
 }
 
-PlanFile read_plan(const std::filesystem::path& given, PlanKeys whole) {
-  std::error_code unknown;
-  const bool run = std::filesystem::is_directory(given, unknown);
-  const std::filesystem::path path = run ? given / "plan.toml" : given;
-  std::ifstream in(path, std::ios::binary);
-  if (!in) refuse("--plan {}: cannot be read", path.string());
-  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  const std::string file = path.string();
-  PlanFile plan;
-  plan.decisions.file = file;
-  plan.decisions.staging = std::size_t{1} << 62;
-  std::set<std::string> named;
-  Config any;
-  const std::vector<Key> keys = keys_of(any);
-  const bool of_run = std::filesystem::exists(path.parent_path() / "config.toml", unknown);
-  for (const Entry& entry : of_run ? read_run_toml(text, file) : read_toml(text, file)) {
-    const std::string name = entry.key.starts_with("decisions.") ? entry.key.substr(10) : "";
-    if (entry.key == "model" && std::holds_alternative<std::string>(entry.value.value)) {
-      plan.decisions.model = std::get<std::string>(entry.value.value);
-    } else if (name == "device" && std::holds_alternative<std::string>(entry.value.value)) {
-      const std::string& device = std::get<std::string>(entry.value.value);
-      if (device != "cpu" && device != "cuda")
-        refuse("{}:{}: device must be \"cpu\" or \"cuda\", got \"{}\"", file, entry.line, device);
-      plan.decisions.device = device == "cpu" ? device::Kind::cpu : device::Kind::cuda;
-      named.insert(entry.key);
-    } else if (name == "recompute") {
-      plan.decisions.recompute = names_of(entry, file);
-    } else if (name == "offload_activations") {
-      plan.decisions.offload_activations = names_of(entry, file);
-    } else if (name == "offload_states") {
-      plan.decisions.offload_states = names_of(entry, file);
-    } else if (name == "held" && std::holds_alternative<std::int64_t>(entry.value.value)) {
-      const std::int64_t held = std::get<std::int64_t>(entry.value.value);
-      if (held < 1) refuse("{}:{}: held must be micro-batches above zero, got {}", file, entry.line, held);
-      plan.decisions.max_held = static_cast<int>(held);
-    } else if (name == "staging" && std::holds_alternative<std::int64_t>(entry.value.value)) {
-      const std::int64_t staging = std::get<std::int64_t>(entry.value.value);
-      if (staging < 1) refuse("{}:{}: staging must be bytes above zero, got {}", file, entry.line, staging);
-      plan.decisions.staging = static_cast<std::size_t>(staging);
-    } else if (!name.empty()) {
-      const auto near = nearest(name, kDecisions);
-      refuse("{}:{}: a plan decides nothing called '{}'{}", file, entry.line, name,
-             near ? fmt::format("; did you mean {}?", *near) : "");
-    } else {
-      const auto key =
-          std::find_if(keys.begin(), keys.end(), [&](const Key& k) { return k.name == entry.key && is_plan_key(k); });
-      if (const auto now = renamed(entry.key)) refuse("{}:{}: {} is now called {}", file, entry.line, entry.key, *now);
-      if (key == keys.end()) refuse("{}:{}: {} is not part of a plan", file, entry.line, entry.key);
-      try {
-        assign(*key, current_value(entry.key, entry.value));
-      } catch (Error& e) {
-        throw e.within(fmt::format("{}:{}", file, entry.line));
-      }
-      named.insert(entry.key);
-      if (entry.key == kSharding)
-        for (const auto& [pattern, sharding] : any.parallel.sharding)
-          plan.settings.push_back(fmt::format("{}.{}={}", kSharding, pattern, sharding));
-      else
-        plan.settings.push_back(fmt::format("{}={}", entry.key, to_text(*key)));
-    }
-  }
-  if (plan.decisions.model.empty()) refuse("{}: is not a plan: it does not name its model", file);
-  Config defaults;
-  for (const Key& key : keys_of(defaults))
-    if (is_plan_key(key) && key.name != kSharding && !named.contains(key.name) && whole == PlanKeys::all)
-      refuse(
-          "{}: {} is missing: a plan names every key that it fixes, so that nothing depends on who follows it; the "
-          "default is {}",
-          file, key.name, to_text(key));
-  if (!named.contains("decisions.device")) refuse("{}: decisions.device is missing: \"cpu\" or \"cuda\"", file);
-  return plan;
-}
-
 std::string why_not_followed(const PlanFile& plan, const Config& config, int launched) {
   Config planned = config;
   for (const std::string& setting : plan.settings) apply_setting(planned, setting);
   for (const std::string& key : differing_keys(planned, config))
-    if (const std::string now = value_text(config, key); now != "\"auto\"" && (key != "runtime.threads" || now != "0"))
+    if (const std::string now = value_text(config, key);
+        now != "\"auto\"" && !((key == "runtime.threads" || key == "train.micro_batch") && now == "0"))
       return fmt::format("{} was {} and is {}", key, value_text(planned, key), now);
   const int ranks = mesh_of(planned).ranks() + extra_ranks(planned);
   const int now = config.parallel.mesh == "auto" ? std::max(1, launched) : ranks;
@@ -215,6 +125,19 @@ Config load_config_under(const PlanFile& plan, const std::string& source, std::s
   if (config.builtin)
     config.over_builtin.erase(config.over_builtin.begin(), config.over_builtin.begin() + std::ssize(plan.settings));
   return config;
+}
+
+Followed load_followed(std::string plan, const std::string& source, std::span<const std::string> overrides,
+                       const models::Families& families) {
+  if (plan.empty()) {
+    Config config = load_config(source, overrides, families);
+    if (config.parallel.plan != Planning::file) return {std::move(config)};
+    plan = config.parallel.plan.text();
+  }
+  const PlanFile file = read_plan(plan);
+  Followed followed{load_config_under(file, source, overrides, families), file.decisions};
+  followed.config.parallel.plan = Planning::none;  // it is followed
+  return followed;
 }
 
 }  // namespace trireme::train

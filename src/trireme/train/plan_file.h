@@ -23,6 +23,8 @@ namespace trireme::train {
 //   offload_activations = []
 //   offload_states = []
 //   staging = 1048576
+//   stage_cuts = ["blocks.2.ln1"]   # first values of a pipeline's stages, or chunks, behind the first
+//   schedule = ["F0 F1 B0 B1 U", "F0 B0 F1 B1 U"]   # of pipeline = "file:PATH", as it was when the plan was made
 //   held = 3                    # zero-bubble:auto under a limit: micro-batches that a stage holds
 std::string plan_text(const Config& config, const Planned& planned);
 
@@ -37,6 +39,9 @@ bool is_plan(const std::filesystem::path& path);
 enum class PlanKeys { all, some };
 // Of a file, or of a run folder. Refuses what is no plan, with file and line.
 PlanFile read_plan(const std::filesystem::path& file, PlanKeys whole = PlanKeys::all);
+// Its text; `of_run`: as an earlier version may have written it for a run that is resumed.
+PlanFile parse_plan(std::string_view text, const std::string& file, PlanKeys whole = PlanKeys::all,
+                    bool of_run = false);
 
 // Why the plan of a run that is resumed by so many processes cannot be followed; empty: it can, and its keys are those
 // of `config` once "auto" is resolved.
@@ -45,5 +50,14 @@ std::string why_not_followed(const PlanFile& plan, const Config& config, int lau
 // the plan, naming both values.
 Config load_config_under(const PlanFile& plan, const std::string& source, std::span<const std::string> overrides,
                          const models::Families& families);
+
+// A configuration and the decisions that it follows: those of the plan of that name, of parallel.plan where none is
+// named and that names a file, or nothing.
+struct Followed {
+  Config config;
+  std::optional<Decisions> plan = {};
+};
+Followed load_followed(std::string plan, const std::string& source, std::span<const std::string> overrides,
+                       const models::Families& families);
 
 }  // namespace trireme::train

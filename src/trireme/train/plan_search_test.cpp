@@ -9,6 +9,7 @@
 #include "trireme/core/error.h"
 #include "trireme/planner/integer_program.h"
 #include "trireme/planner/op_strategies.h"
+#include "trireme/train/fit.h"
 #include "trireme/train/graphs.h"
 
 namespace trireme::train {
@@ -268,6 +269,22 @@ TEST_F(PlanSearchTest, StrategiesOfOpsComeOutAsMegatrons) {
   for (const passes::Annotation& a : around.annotations) found[a.pattern] = a.sharding;
   EXPECT_EQ(found["blocks.*.mlp.up.weight"], "1:tp");
   EXPECT_GE(around.seconds, choice.seconds);
+}
+
+// A search that is stopped says so in the place of what comes next.
+TEST_F(PlanSearchTest, AFitThatIsStoppedSaysSo) {
+  const Registry registry;
+  FitRequest asked;
+  asked.plan = request("h100", 1);
+  std::size_t sizes = 0;
+  asked.on_try = [&](const std::string&, std::size_t tried) { sizes = tried; };
+  asked.plan.search.stop = [&] { return sizes >= 2; };
+  const Fit some = largest_fit(config({}), registry, asked);
+  EXPECT_TRUE(some.stopped);
+  EXPECT_FALSE(some.what.empty());
+  EXPECT_NE(some.next.find("the search was stopped"), std::string::npos) << some.next;
+  asked.plan.search.stop = [] { return true; };
+  EXPECT_TRUE(largest_fit(config({}), registry, asked).stopped);
 }
 
 }  // namespace

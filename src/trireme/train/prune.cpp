@@ -104,7 +104,8 @@ passes::Prune::Options pruning(const Config& config, const compiler::Graphs& gra
   options.rewind = rewinds(config);
   options.remembered = std::max<std::int64_t>(0, prune.rewind - 1);
   if (const auto kind = slices_of(prune.pattern)) {
-    for (const passes::DimensionGroup& found : passes::dimension_groups(graphs.module, graphs.module.graph("micro"))) {
+    const auto all = passes::dimension_groups(graphs.module, graphs.module.graph("micro"));
+    for (const passes::DimensionGroup& found : all) {
       if (found.kind != *kind) continue;
       passes::Prune::Group group;
       group.slices = found.slices;
@@ -113,9 +114,7 @@ passes::Prune::Options pruning(const Config& config, const compiler::Graphs& gra
       options.groups.push_back(std::move(group));
     }
     if (options.groups.empty())
-      refuse("prune.pattern = \"{}\": model.family = \"{}\" has no {}; the nearest is \"{}\"", prune.pattern,
-             config.model.family, passes::name_of(*kind),
-             *kind == passes::DimensionGroup::Kind::neurons ? "channels" : "neurons");
+      refuse("prune.pattern = \"{}\": {}", prune.pattern, no_such_slices(config.model, *kind, all));
     return options;
   }
   options.parameters = prunable_parameters(graphs);
@@ -133,6 +132,23 @@ passes::Prune::Options pruning(const Config& config, const compiler::Graphs& gra
     }
   }
   return options;
+}
+
+std::string no_such_slices(const models::ModelConfig& model, passes::DimensionGroup::Kind kind,
+                           const std::vector<passes::DimensionGroup>& groups) {
+  using Kind = passes::DimensionGroup::Kind;
+  std::string nearest = "unstructured";
+  for (const Kind other : {Kind::heads, Kind::channels, Kind::neurons})
+    if (std::any_of(groups.begin(), groups.end(), [&](const auto& group) { return group.kind == other; }))
+      nearest = passes::name_of(other);
+  const bool one = kind == Kind::heads && model.heads > 0 && (model.heads == 1 || model.kv_heads == 1);
+  return fmt::format(
+      "{}; the nearest is \"{}\"",
+      one ? fmt::format("heads leave with the key-value head that they read, and model.{} = 1 is all there "
+                        "are",
+                        model.heads == 1 ? "heads" : "kv_heads")
+          : fmt::format("model.family = \"{}\" has no {}", model.family, passes::name_of(kind)),
+      nearest);
 }
 
 void check_pruning(const Config& config) {
@@ -165,9 +181,6 @@ void check_pruning(const Config& config) {
   if (rewinds(config) && prune.rewind > begin_of(config))
     refuse("prune.rewind = {} must be a step before the first pruning, prune.begin = {}", prune.rewind,
            begin_of(config));
-  if (config.parallel.server != Server::none)
-    refuse("{} does not go with parallel.server = \"{}\", whose updates are the servers'; the nearest is \"none\"",
-           given, config.parallel.server);
   const Compress compress = config.parallel.compress.kind();
   if (compress == Compress::topk || compress == Compress::onebit)
     refuse("{} does not go with parallel.compress = \"{}\", which has an update of its own; the nearest is \"int8\"",

@@ -19,6 +19,10 @@ std::int64_t summed_elements(const compiler::Graphs& graphs, const std::string& 
 // The kind of slices that a structured pattern takes out; nothing for the others.
 std::optional<passes::DimensionGroup::Kind> slices_of(const Choice<PrunePattern>& pattern);
 
+// Why a model whose groups these are has none of a kind, and the nearest pattern that it has: the end of a sentence.
+std::string no_such_slices(const models::ModelConfig& model, passes::DimensionGroup::Kind kind,
+                           const std::vector<passes::DimensionGroup>& groups);
+
 // Refuses, by key, what does not go together.
 void check_pruning(const Config& config);
 

@@ -7,14 +7,10 @@
 #include "trireme/ir/axes.h"
 #include "trireme/passes/loss_scale.h"
 #include "trireme/passes/partition.h"
+#include "trireme/train/bytes_of.h"
 
 namespace trireme::train {
 namespace {
-
-template <class T>
-std::span<const std::byte> one(const T& value) {
-  return std::as_bytes(std::span<const T>(&value, 1));
-}
 
 // Rows [first, first + rows) of a row-major vector.
 template <class V, class T = typename V::value_type>
@@ -292,14 +288,14 @@ void Rank::write_state(const std::string& name, std::size_t offset, std::span<co
   }
 }
 
-std::size_t Rank::measured_peak() const {
+std::size_t Rank::highest_offset() const {
   arena_.check_guards();
-  return measured_tier_peak(0);
+  return highest_offset(0);
 }
 
-std::size_t Rank::measured_tier_peak(int tier) const {
+std::size_t Rank::highest_offset(int tier) const {
   std::size_t peak = 0;
-  for (const auto& executor : executors_) peak = std::max(peak, executor->measured_peak(tier));
+  for (const auto& executor : executors_) peak = std::max(peak, executor->highest_offset(tier));
   return peak;
 }
 

@@ -118,8 +118,8 @@ class Rank {
   runtime::Executor& executor(std::string_view program) const;
   runtime::Executor& step_executor() const { return executor(compiled_.steps.back().program); }
   // Largest end offset handed to any kernel so far; checks the guard bytes.
-  std::size_t measured_peak() const;
-  std::size_t measured_tier_peak(int tier) const;
+  std::size_t highest_offset() const;
+  std::size_t highest_offset(int tier) const;
 
  protected:
   // The rows, and what randomness follows from, of every micro-batch of a step.

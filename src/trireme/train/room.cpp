@@ -19,8 +19,17 @@ std::string over_limit(const Config& config, const Registry& registry, const Com
   const std::uint64_t limit = config.memory.limit.count;
   const WhatIf* fits = nullptr;
   const WhatIf* smallest = nullptr;
-  const std::vector<WhatIf> savings =
-      what_if(config, registry, {.threads = threads, .staging = role.layout.staging_bytes}, compiled);
+  // Without a limit "optimal" would look for least time; what is looked for is least memory.
+  Config base = config;
+  const bool searched = base.memory.remat == Remat::optimal;
+  if (searched) base.memory.remat = "full";
+  constexpr double kPatience = 1.5;  // seconds, after which the refusal says what was found by then
+  std::vector<WhatIf> savings =
+      what_if(base, registry, {.threads = threads, .staging = role.layout.staging_bytes}, compiled, {}, kPatience);
+  const auto sets_remat = [](const std::string& setting) { return setting.starts_with("memory.remat="); };
+  for (WhatIf& s : savings)
+    if (searched && std::none_of(s.settings.begin(), s.settings.end(), sets_remat))
+      s.settings.emplace_back("memory.remat=full");
   for (const WhatIf& s : savings) {
     if (!s.refused.empty() || s.changes_numbers || s.peak >= role.arena_bytes) continue;
     if (smallest == nullptr || s.peak < smallest->peak) smallest = &s;

@@ -103,6 +103,15 @@ void attempt(const fs::path& folder, F&& action) {
 
 }  // namespace
 
+void check_writable(const fs::path& folder, const std::string& given) {
+  std::error_code unknown;
+  fs::path there = fs::absolute(folder, unknown);
+  while (!fs::exists(fs::symlink_status(there, unknown)) && there.has_relative_path()) there = there.parent_path();
+  const bool is_folder = fs::is_directory(there, unknown);
+  if (is_folder && ::access(there.c_str(), W_OK | X_OK) == 0) return;
+  refuse("{} cannot be written: {}: {}", given, there.string(), is_folder ? std::strerror(errno) : "Not a directory");
+}
+
 RunLock lock_run_folder(const fs::path& folder) {
   RunLock lock;
   attempt(folder, [&] {
@@ -123,11 +132,13 @@ void write_run_files(const fs::path& folder, const Config& config, RunMode mode,
     io::write_file_atomically((folder / "config.toml").string(), to_toml(config));
     io::write_file_atomically((folder / "run.json").string(), run_json);
   });
-  if (folder.parent_path() == "runs" && folder.filename() != "latest") {
-    std::error_code ignored;  // a convenience: a file system without links does without
-    fs::remove("runs/latest", ignored);
-    fs::create_directory_symlink(folder.filename(), "runs/latest", ignored);
-  }
+}
+
+void point_latest_to(const fs::path& folder) {
+  if (folder.parent_path() != "runs" || folder.filename() == "latest") return;
+  std::error_code ignored;  // a convenience: a file system without links does without
+  fs::remove("runs/latest", ignored);
+  fs::create_directory_symlink(folder.filename(), "runs/latest", ignored);
 }
 
 RunLock open_run_folder(const fs::path& folder, const Config& config, RunMode mode, const std::string& run_json) {

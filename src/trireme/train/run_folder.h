@@ -31,11 +31,19 @@ class RunLock {
   int handle_ = -1;
 };
 
+// Lets runs/latest lead to a folder in runs/. It follows what is trained: of an import or a compressed copy the source
+// stays the latest, so that the same command can be given twice.
+void point_latest_to(const std::filesystem::path& folder);
+
+// Refuses a folder that could not be made or written, by what is there now: before work whose result goes there.
+// `given` is what a person has called it: "output.dir = \"runs/mine\"".
+void check_writable(const std::filesystem::path& folder, const std::string& given);
+
 // Makes the folder where it is not there yet, and takes it for this process. Refuses one that cannot be written.
 [[nodiscard]] RunLock lock_run_folder(const std::filesystem::path& folder);
-// Writes the fixed files of a folder that this process has locked: config.toml (resolved) and run.json (`run_json`);
-// points runs/latest to it where it lies in runs/. Overwriting removes the old run's files first, resuming what a
-// killed run left half written. Refuses a folder that cannot be written.
+// Writes the fixed files of a folder that this process has locked: config.toml (resolved) and run.json (`run_json`).
+// Overwriting removes the old run's files first, resuming what a killed run left half written. Refuses a folder that
+// cannot be written.
 void write_run_files(const std::filesystem::path& folder, const Config& config, RunMode mode,
                      const std::string& run_json);
 // Both.

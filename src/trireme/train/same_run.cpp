@@ -104,6 +104,8 @@ std::vector<Fact> facts_of(const std::optional<Decisions>& plan) {
   return {{"--plan", given ? "given" : "not given"},
           {"the plan's model", given ? plan->model : ""},
           {"the plan's decisions.device", given ? device::name_of(plan->device) : ""},
+          {"the plan's decisions.stage_cuts", list(given && plan->stage_cuts ? &*plan->stage_cuts : nullptr)},
+          {"the plan's decisions.schedule", list(given ? &plan->schedule : nullptr)},
           {"the plan's decisions.recompute", list(given && plan->recompute ? &*plan->recompute : nullptr)},
           {"the plan's decisions.offload_activations", list(given ? &plan->offload_activations : nullptr)},
           {"the plan's decisions.offload_states", list(given ? &plan->offload_states : nullptr)},

@@ -21,7 +21,7 @@ int extra_ranks(const Config& config) {
   return static_cast<int>(groups * config.parallel.servers);
 }
 
-std::string launched_mesh(const Config& config, int launched) {
+std::string launched_mesh(const Config& config, int launched, std::string* shortfall) {
   // What a built-in configuration shows is for as many ranks as it says.
   const auto& keys = config.over_builtin;
   const bool shown = config.builtin && std::find(keys.begin(), keys.end(), "parallel.mesh") == keys.end();
@@ -29,15 +29,21 @@ std::string launched_mesh(const Config& config, int launched) {
     Config other = config;
     other.parallel.mesh = "auto";
     other.builtin = false;
-    return launched_mesh(other, launched);
+    return launched_mesh(other, launched, shortfall);
   }
+  const auto lacks = [&](std::string why) {
+    if (shortfall == nullptr) refuse("{}", why);
+    *shortfall = std::move(why);
+  };
   const int servers = extra_ranks(config);
-  if (launched > 1 && launched <= servers)
-    refuse("parallel.servers = {} leaves no worker of the {} ranks that were launched", servers, launched);
-  const ir::Mesh mesh = mesh_of(config, launched > 1 ? launched - servers : 1);
-  if (launched > 1 && mesh.ranks() + servers != launched)
-    refuse("parallel.mesh = \"{}\" has {} rank{}{}, and {} were launched", config.parallel.mesh, mesh.ranks(),
-           mesh.ranks() == 1 ? "" : "s", servers == 0 ? "" : fmt::format(", with {} servers", servers), launched);
+  const bool none_left = launched > 1 && launched <= servers;
+  const ir::Mesh mesh = mesh_of(config, launched > 1 && !none_left ? launched - servers : 1);
+  if (none_left)
+    lacks(fmt::format("parallel.servers = {} leaves no worker of the {} ranks that were launched", servers, launched));
+  else if (launched > 1 && mesh.ranks() + servers != launched)
+    lacks(fmt::format("parallel.mesh = \"{}\" has {} rank{}{}, and {} were launched", config.parallel.mesh,
+                      mesh.ranks(), mesh.ranks() == 1 ? "" : "s",
+                      servers == 0 ? "" : fmt::format(", with {} servers", servers), launched));
   return mesh.axes.empty() ? "auto" : mesh.str();
 }
 
@@ -58,6 +64,18 @@ void check_server(const Config& config) {
         "is "
         "\"activations\"",
         given, offload);
+  if (parallel.compress != Compress::none)
+    refuse(
+        "{} has no sums over ranks, for which parallel.compress = \"{}\" is; the nearest is parallel.server = \"none\"",
+        given, parallel.compress);
+  if (config.prune.method != Prune::none)
+    refuse(
+        "{} does not go with prune.method = \"{}\": updates are the servers'; the nearest is parallel.server = "
+        "\"none\"",
+        given, config.prune.method);
+  if (!config.distil.teacher.empty())
+    refuse("{} does not go with distil.teacher = \"{}\"; the nearest is parallel.server = \"none\"", given,
+           config.distil.teacher);
 }
 
 std::string needs_host(const Config& config) {
@@ -74,6 +92,15 @@ std::string smaller_share(const Config& config) {
 std::optional<passes::ServerOptions> server_options(const Config& config, const ir::Mesh& workers) {
   const Choice<Server>& server = config.parallel.server;
   if (server == Server::none) return std::nullopt;
+  const Pipeline pipeline = config.parallel.pipeline.kind();
+  if (workers.size_of(ir::kPipelineAxis) > 1 &&
+      (pipeline == Pipeline::pipedream || pipeline == Pipeline::pipedream_2bw))
+    refuse(
+        "parallel.server = \"{}\" updates weights on servers when a step is over, and parallel.pipeline = \"{}\" "
+        "updates "
+        "them on each stage in the midst of it; the nearest is parallel.pipeline = \"1f1b\", or parallel.server = "
+        "\"none\"",
+        server, config.parallel.pipeline);
   passes::ServerOptions options{.servers = static_cast<int>(config.parallel.servers),
                                 .workers = workers.size_of(ir::kDataAxis),
                                 .each = server != Server::sync};

@@ -3,13 +3,12 @@
 #include "trireme/core/error.h"
 #include "trireme/passes/server.h"
 #include "trireme/train/async_rank.h"
+#include "trireme/train/bytes_of.h"
 
 namespace trireme::train {
 namespace {
 
 constexpr const char* kUpdate = "step";  // what a server does in a step
-
-std::span<const std::byte> one(const float& value) { return std::as_bytes(std::span(&value, 1)); }
 
 }  // namespace
 
@@ -27,9 +26,9 @@ ServerRank::ServerRank(const Compiled& compiled, const Place& place, double time
     const std::span<const std::byte> bytes = executor(kUpdate).output(m.of);
     results.push_back({m.key, m.of, {const_cast<std::byte*>(bytes.data()), bytes.size()}});
   }
-  comm::Communicator& servers = place.groups->messages(program::kAllServers);
+  comm::Communicator& servers = place.groups->messages(program::kKeepers);
   server_ = std::make_unique<runtime::Server>(
-      place.groups->messages(program::kServerMessages), std::move(slots), std::move(states), std::move(results),
+      place.groups->messages(program::kExchangeMessages), std::move(slots), std::move(states), std::move(results),
       runtime::Server::Options{.each = exchange_.each,
                                .bound = exchange_.bound,
                                .timeout = timeout,

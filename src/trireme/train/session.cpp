@@ -285,15 +285,15 @@ void Session::write_state(const std::string& name, std::size_t offset, std::span
   });
 }
 
-std::size_t Session::measured_peak() const {
+std::size_t Session::highest_offset() const {
   std::size_t peak = 0;
-  for (const auto& rank : ranks_) peak = std::max(peak, rank->measured_peak());
+  for (const auto& rank : ranks_) peak = std::max(peak, rank->highest_offset());
   return peak;
 }
 
-std::size_t Session::measured_tier_peak(int tier) const {
+std::size_t Session::highest_offset(int tier) const {
   std::size_t peak = 0;
-  for (const auto& rank : ranks_) peak = std::max(peak, rank->measured_tier_peak(tier));
+  for (const auto& rank : ranks_) peak = std::max(peak, rank->highest_offset(tier));
   return peak;
 }
 

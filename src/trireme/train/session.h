@@ -84,8 +84,8 @@ class Session {
   const Compiled& compiled() const { return compiled_; }
   runtime::Executor& step_executor() { return rank(0).step_executor(); }
   // Largest end offset handed to any kernel so far, on any rank; checks the guard bytes.
-  std::size_t measured_peak() const;
-  std::size_t measured_tier_peak(int tier) const;
+  std::size_t highest_offset() const;
+  std::size_t highest_offset(int tier) const;
   // Bytes that a rank has sent to others so far; the largest.
   std::uint64_t sent_bytes() const;
 

@@ -4,11 +4,28 @@
 #include <filesystem>
 
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/huggingface.h"
 #include "trireme/train/run_folder.h"
 
 namespace trireme::train {
+
+void check_is_there(const std::string& from, const std::string& given) {
+  namespace fs = std::filesystem;
+  std::error_code unknown;
+  if (fs::exists(from, unknown)) return;
+  fs::path wanted = fs::path(from).lexically_normal();
+  if (!wanted.has_filename()) wanted = wanted.parent_path();
+  const fs::path folder = wanted.parent_path();
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder.empty() ? "." : folder, unknown))
+    if (holds_run(entry.path()) || is_huggingface_folder(entry.path()))
+      names.push_back(entry.path().filename().string());
+  const auto near = nearest(wanted.filename().string(), names);
+  refuse("{}: there is no such folder{}", given,
+         near ? fmt::format("; did you mean {}?", (folder / *near).string()) : "");
+}
 
 TrainedModel::TrainedModel(Config config, const Registry& registry, CompileOptions options, const std::string& from,
                            std::optional<std::int64_t> step, const LogSink& log)

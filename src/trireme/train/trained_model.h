@@ -11,6 +11,10 @@
 
 namespace trireme::train {
 
+// Refuses a folder that is not there, with the nearest next to it that holds a run or a Hugging Face model. `given` is
+// what a person wrote: "--from runs/latset".
+void check_is_there(const std::string& from, const std::string& given);
+
 // A model that was trained before, with its weights, compiled for one purpose:
 //
 //   Config config = load_config(from, overrides, registry.models);

@@ -1,10 +1,6 @@
 #include "trireme/train/trainer.h"
 
-#include <nlohmann/json.hpp>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -12,13 +8,11 @@
 #include "trireme/compiler/dumps.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
-#include "trireme/core/version.h"
 #include "trireme/device/algorithm_cache.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/device/cuda/nccl.h"
 #include "trireme/io/atomic_file.h"
 #include "trireme/planner/machine.h"
-#include "trireme/train/checkpoint.h"
 #include "trireme/train/convert.h"
 #include "trireme/train/distil.h"
 #include "trireme/train/evaluate.h"
@@ -70,8 +64,12 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
     : config_(std::move(config)), registry_(registry), options_(std::move(options)) {
   const int launched = options_.world == nullptr ? 1 : options_.world->size();
   if (options_.world != nullptr) check_same_settings(config_, asked_for(options_), *options_.world);
-  config_.parallel.mesh = launched_mesh(config_, launched);
+  std::string not_launched;
+  config_.parallel.mesh = launched_mesh(config_, launched, options_.dry_run ? &not_launched : nullptr);
   check(config_, registry_.models);
+  // Before all that takes long.
+  if (options_.write) folder_ = broadcast(leads() ? choose_run_folder(config_, options_.mode).string() : std::string());
+  if (options_.write && leads()) check_writable(folder_, fmt::format("output.dir = \"{}\"", folder_.string()));
   const int ranks = mesh_of(config_).ranks() + extra_ranks(config_);
   for (const std::string& unused : keys_without_effect(config_, registry_.models, ranks, options_.world != nullptr))
     note(LogLevel::warning, unused);
@@ -87,14 +85,18 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   for (const std::string& warning : statistics_warnings(compiled_)) note(LogLevel::warning, warning);
   if (const std::string warning = offload_warning(config_, compiled_); !warning.empty())
     note(LogLevel::warning, warning);
+  if (config_.runtime.overlap_wgrad.value_or(false) && compiled_.device() == device::Kind::cpu)
+    note(LogLevel::warning,
+         "runtime.overlap_wgrad = true gains no time on a CPU, whose cores one launch keeps busy; it is for a GPU");
   const bool alone = options_.world == nullptr;
   outside_ = train::outside(config_, data_, compiled_, first_rank(), ranks_here(), threads_);
   shortfalls_ = train::shortfalls(config_, registry_, compiled_,
                                   {.threads = threads_,
                                    .alone = alone,
                                    .local_ranks = options_.local_ranks,
-                                   .rank = alone ? 0 : options_.world->rank(),
+                                   .rank = first_rank(),
                                    .outside = outside_bytes(outside_, options_.mode == RunMode::resume)});
+  if (!not_launched.empty()) shortfalls_.insert(shortfalls_.begin(), not_launched);
   if (!options_.dry_run && !shortfalls_.empty()) refuse("{}", shortfalls_.front());
   if (options_.world != nullptr) check_same_programs(compiled_, *options_.world);
   const auto takes_rows = [](const Role& role) { return !role.exchange; };
@@ -102,7 +104,6 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   for (const Role& role : compiled_.roles)
     if (takes_rows(role))  // as many ranks have each
       flops_per_step_ += program_flops(role.program("step")) * compiled_.mesh.ranks() / static_cast<double>(roles);
-  if (options_.write) folder_ = broadcast(leads() ? choose_run_folder(config_, options_.mode).string() : std::string());
   if (options_.write && options_.mode != RunMode::resume) open_weights();
 }
 
@@ -167,14 +168,21 @@ void Trainer::compile_plan() {
     note(LogLevel::info, fmt::format("the plan is made anew: {} is for another model", options_.plan->file));
   compiled_ = compile(planned_, config_, options);
   // Where memory is short, checkpoints give way: they are staged in what is left, and may then wait for the disk.
-  const Role& role = compiled_.roles.front();
   const bool on_host = compiled_.device() != device::Kind::cpu;  // staged in the host's memory, and not the device's
   std::size_t limit = on_host ? 0 : config_.memory.limit.count;
   if (limit == 0 && options_.write) limit = planner::total_memory();
-  const std::size_t staging = on_host ? role.host_staging : role.layout.staging_bytes;
-  const std::size_t rest = on_host ? role.tier_bytes[program::kHostTier] : role.arena_bytes - staging;
-  if (whole && limit > 0 && rest + staging > limit) {
-    planned_.plan.staging = rounded(limit > rest ? limit - rest : 0);
+  // One size for all roles, for which the fullest of them has room.
+  std::size_t room = std::numeric_limits<std::size_t>::max();
+  bool gives_way = false;
+  for (const Role& role : compiled_.roles) {
+    const std::size_t staging = on_host ? role.host_staging : role.layout.staging_bytes;
+    const std::size_t rest = on_host ? role.tier_bytes[program::kHostTier] : role.arena_bytes - staging;
+    if (staging == 0 || rest + staging <= limit) continue;
+    gives_way = true;
+    room = std::min(room, limit > rest ? limit - rest : 0);
+  }
+  if (whole && limit > 0 && gives_way) {
+    planned_.plan.staging = rounded(room);
     compiled_ = compile(planned_, config_, options);
   }
   if (!whole) return;
@@ -230,6 +238,7 @@ void Trainer::start() {
   if (options_.write && leads()) {
     write_run_files(folder_, config_, options_.mode, run_json());
     io::write_file_atomically((folder_ / "plan.toml").string(), plan_text(config_, planned_));
+    point_latest_to(folder_);
     if (!log_file_.is_open()) log_file_.open(folder_ / "log.txt", std::ios::app);
   }
   if (const device::AlgorithmsMeasured measured = device::algorithms_measured(); measured.choices > 0 && leads())
@@ -259,53 +268,6 @@ void Trainer::start() {
       fmt::format("{}: {} parameters, {} threads, {} micro-batches of {} rows, predicted peak {} B, from step {} to {}",
                   options_.command, compiled_.parameters(), threads_, compiled_.micro_batches,
                   compiled_.micro_rows / compiled_.replicas, compiled_.arena_bytes(), step_, config_.train.steps));
-}
-
-std::optional<std::int64_t> Trainer::find_checkpoint(const std::filesystem::path& folder) {
-  std::vector<std::int64_t> broken;
-  std::optional<std::int64_t> newest;
-  if (leads())
-    newest = newest_checkpoint(
-        folder, [this](LogLevel level, const std::string& text) { note(level, text); }, &broken);
-  if (const std::int64_t step = broadcast(newest.value_or(-1)); step >= 0) newest = step;
-  if (folder == folder_) broken_ = broken;
-  return newest;
-}
-
-void Trainer::load_step(const std::filesystem::path& folder, std::int64_t step) {
-  load_checkpoint(folder, step, *session_, [this](LogLevel level, const std::string& text) { note(level, text); });
-  step_ = step;
-  if (folder == folder_) last_saved_ = step_;
-}
-
-bool Trainer::load(const std::filesystem::path& folder) {
-  const std::optional<std::int64_t> newest = find_checkpoint(folder);
-  if (newest) load_step(folder, *newest);
-  return newest.has_value();
-}
-
-void Trainer::resume(std::optional<std::int64_t> step) {
-  if (step) {
-    load_step(folder_, *step);
-    note(LogLevel::info, fmt::format("resuming {} at step {}", folder_.string(), step_));
-  } else {
-    note(LogLevel::info, fmt::format("no checkpoint in {}: starting fresh", folder_.string()));
-    set_first_weights();
-  }
-}
-
-// Against what run.json says of the data that the run has read so far.
-void Trainer::report_changed_data() {
-  std::ifstream file(folder_ / "run.json");
-  const auto before = nlohmann::json::parse(file, nullptr, false);
-  if (!before.is_object() || !before.contains("data")) return;
-  const nlohmann::json& data = before["data"];
-  const std::string digest = digest_of(data_);
-  if (!data.is_object() || data.value("digest", digest) == digest) return;
-  note(LogLevel::warning,
-       fmt::format("the data have changed since {} began: {} samples then, {} now, or other contents; "
-                   "the rest of the run reads the new data",
-                   folder_.string(), data.value("samples", std::int64_t{0}), data_.train->samples()));
 }
 
 void Trainer::note(LogLevel level, const std::string& text) {
@@ -486,73 +448,9 @@ void Trainer::log_metrics(const Metrics& metrics) {
   }
 }
 
-void Trainer::checkpoint(Outcome& outcome, bool last) {
-  if (!writer_) return;
-  const auto begin = Clock::now();
-  writer_->start(describe_checkpoint(config_, step_));
-  if (last) writer_->wait();
-  outcome.checkpoint_seconds += seconds_since(begin);
-  std::vector<Written> finished = writer_->take();
-  std::string error;
-  if (last) error = finished.back().error.value_or("");
-  if (!error.empty()) finished.pop_back();
-  report(finished);
-  if (!error.empty()) fail("{}", error);
-}
-
-void Trainer::report(const std::vector<Written>& checkpoints) {
-  for (const Written& c : checkpoints) {
-    if (c.error) {
-      note(LogLevel::warning,
-           fmt::format(
-               "{}; training goes on, and the next one is tried when it is due; {}", *c.error,
-               last_saved_ ? fmt::format("the last good one is of step {}", *last_saved_) : "there is none yet"));
-      continue;
-    }
-    last_saved_ = c.step;
-    if (c.bytes > 0)
-      write_log(
-          fmt::format("checkpoint of step {}: {} in {}", c.step, format_bytes(c.bytes), format_duration(c.seconds)));
-  }
-}
-
-void Trainer::save(const std::filesystem::path& folder) {
-  if (writer_) {
-    writer_->wait();  // staging is one checkpoint's at a time
-    report(writer_->take());
-  }
-  const bool own =
-      options_.write && std::filesystem::weakly_canonical(folder) == std::filesystem::weakly_canonical(folder_);
-  RunLock lock;
-  if (!own) lock = open_run_folder(folder, config_, RunMode::overwrite, run_json());
-  save_checkpoint(folder, *session_, config_, step_, config_.output.keep);
-}
-
 std::optional<Evaluation> Trainer::evaluate(std::int64_t batches) {
   if (!data_.eval) return std::nullopt;
   return train::evaluate(*session_, *data_.eval, batches * config_.train.batch, options_.on_evaluation);
-}
-
-std::string Trainer::run_json() const {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  nlohmann::ordered_json o;
-  o["command"] = options_.command;
-  o["build"] = {{"version", version()}, {"compiler", __VERSION__}};
-  o["hosts"] = {host.data()};
-  o["parameters"] = compiled_.parameters();
-  o["data"] = {{"samples", data_.train->samples()}, {"digest", digest_of(data_)}};
-  o["plan"] = {{"ranks", compiled_.mesh.ranks()},
-               {"mesh", compiled_.mesh.str()},
-               {"zero", config_.parallel.zero},
-               {"threads", threads_},
-               {"micro_batches", compiled_.micro_batches},
-               {"micro_batch", compiled_.micro_rows / compiled_.replicas},
-               {"precision", config_.train.precision.text()},
-               {"predicted_peak_bytes", compiled_.arena_bytes()},
-               {"flops_per_step", flops_per_step_}};
-  // A command line may hold any bytes.
-  return o.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace trireme::train

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -78,7 +79,10 @@ class Trainer {
   // What the ranks of this process take of the host's memory beyond the plan.
   const std::vector<Outside>& outside() const { return outside_; }
   // The ranks that are threads of this process.
-  int first_rank() const { return options_.world == nullptr ? 0 : options_.world->rank(); }
+  // In a dry run more processes may have been launched than there are ranks.
+  int first_rank() const {
+    return options_.world == nullptr ? 0 : std::min(options_.world->rank(), compiled_.ranks() - 1);
+  }
   int ranks_here() const { return options_.world == nullptr ? compiled_.ranks() : 1; }
   const data::Data& data() const { return data_; }
   Session& session() { return *session_; }

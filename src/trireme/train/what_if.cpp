@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 
 #include "trireme/core/error.h"
@@ -82,7 +83,8 @@ WhatIf tried(const Config& config, const Registry& registry, const CompileOption
 
 std::vector<WhatIf> what_if(const Config& config, const Registry& registry, const CompileOptions& options,
                             const Compiled& configured,
-                            const std::function<void(std::size_t done, std::size_t total)>& on_one) {
+                            const std::function<void(std::size_t done, std::size_t total)>& on_one, double seconds) {
+  const auto start = std::chrono::steady_clock::now();
   const std::vector<Saving> list = savings(config);
   std::vector<WhatIf> results(list.size() + 1);
   results.front() = predicted(configured);
@@ -96,7 +98,11 @@ std::vector<WhatIf> what_if(const Config& config, const Registry& registry, cons
       const std::lock_guard lock(mutex);
       on_one(begun++, list.size());
     }
-    results[i + 1] = tried(config, registry, options, list[i]);
+    const std::chrono::duration<double> past = std::chrono::steady_clock::now() - start;
+    if (task > 0 && past.count() > seconds)
+      results[i + 1].refused = "not tried: it would have taken too long";
+    else
+      results[i + 1] = tried(config, registry, options, list[i]);
   });
   const double plain = results.front().time;
   for (WhatIf& r : results)

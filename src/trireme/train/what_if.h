@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,10 @@ struct WhatIf {
 
 // As `configured`, then each saving alone that is not on already, then the best together; compiled concurrently, by as
 // many threads as `options` says. `on_one` is called for each as it is about to be compiled, by one thread at a time.
+// After `seconds` no other is begun, and those are refused as not tried; the first is the one that goes furthest.
 std::vector<WhatIf> what_if(const Config& config, const Registry& registry, const CompileOptions& options,
                             const Compiled& configured,
-                            const std::function<void(std::size_t done, std::size_t total)>& on_one = {});
+                            const std::function<void(std::size_t done, std::size_t total)>& on_one = {},
+                            double seconds = std::numeric_limits<double>::infinity());
 
 }  // namespace trireme::train

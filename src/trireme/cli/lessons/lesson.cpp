@@ -110,7 +110,7 @@ Trained Classroom::trained(const std::vector<std::string>& settings, int steps) 
   result.step = median(seconds);
   result.exposed = median(exposed);
   result.planned = trainer.compiled().arena_bytes();
-  result.measured = trainer.session().measured_peak();
+  result.touched = trainer.session().highest_offset();
   result.peak = program::peak(trainer.compiled().roles.front().largest());
   result.parameters = trainer.compiled().roles.front().stored_parameters();
   return result;

@@ -20,7 +20,7 @@ struct Trained {
   double exposed = 0;       // communication that a rank waited for
   double sent = 0;          // bytes of the last step, of the rank that sent most
   std::size_t planned = 0;  // bytes, of the rank that needs most
-  std::size_t measured = 0;
+  std::size_t touched = 0;  // the largest end offset handed to a kernel
   program::PeakReport peak;
   std::uint64_t parameters = 0;  // that the first rank stores
 };

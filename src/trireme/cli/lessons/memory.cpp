@@ -25,14 +25,13 @@ bool teach_memory(const Classroom& classroom) {
   const auto largest = static_cast<double>(table.back().run.planned);
   bool exact = true;
   fmt::print("{:>5}{:>13}{:>13}{:>13}{:>14}{:>15}{:>15}\n", "rows", "weights", "gradients", "optimizer", "activations",
-             "planned peak", "measured");
+             "planned peak", "touched");
   for (const auto& [rows, run] : table) {
     fmt::print(
         "{:>5}{:>13}{:>13}{:>13}{:>14}{:>15}{:>15}\n", rows, format_count(bytes(run, program::Category::weights)),
         format_count(bytes(run, program::Category::gradients)), format_count(bytes(run, program::Category::optimizer)),
-        format_count(bytes(run, program::Category::activations)), format_count(run.planned),
-        format_count(run.measured));
-    exact = exact && run.planned == run.measured;
+        format_count(bytes(run, program::Category::activations)), format_count(run.planned), format_count(run.touched));
+    exact = exact && run.planned == run.touched;
   }
   fmt::print("\n");
   for (const auto& [rows, run] : table) {

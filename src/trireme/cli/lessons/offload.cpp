@@ -25,12 +25,12 @@ bool teach_offload(const Classroom& classroom) {
     table.push_back({name, classroom.trained(settings, 4)});
   }
   const auto largest = static_cast<double>(table.front().run.planned);
-  fmt::print("{:<15}{:>13}{:>13}{:>12}\n", "", "planned peak", "measured", "step");
+  fmt::print("{:<15}{:>13}{:>13}{:>12}\n", "", "planned peak", "touched", "step");
   bool exact = true;
   for (const auto& [name, run] : table) {
-    fmt::print("{:<15}{:>13}{:>13}{:>9.1f} ms  {}\n", name, format_bytes(run.planned), format_bytes(run.measured),
+    fmt::print("{:<15}{:>13}{:>13}{:>9.1f} ms  {}\n", name, format_bytes(run.planned), format_bytes(run.touched),
                1e3 * run.step, bar(static_cast<double>(run.planned) / largest, 30));
-    exact = exact && run.planned == run.measured && largest_difference(table.front().run.losses, run.losses) == 0;
+    exact = exact && run.planned == run.touched && largest_difference(table.front().run.losses, run.losses) == 0;
   }
   fmt::print(
       "\nlaw     a step takes at least the larger of computing and copying; what computing does not hide is added\n"

@@ -153,8 +153,7 @@ std::string one_character(const JsonNode& node) {
   return text;
 }
 
-constexpr std::string_view kSupported =
-    "ByteLevel, ByteFallback, Fuse, Strip, Replace, Metaspace, BPEDecoder, Sequence";
+constexpr std::string_view kDecoders = "ByteLevel, ByteFallback, Fuse, Strip, Replace, Metaspace, BPEDecoder, Sequence";
 
 void read(const JsonNode& node, int depth, std::vector<std::unique_ptr<const Decoder>>& steps) {
   const std::string type = node.text("type");
@@ -182,7 +181,7 @@ void read(const JsonNode& node, int depth, std::vector<std::unique_ptr<const Dec
     if (suffix.empty()) node.at("suffix").refuse("must not be empty");
     steps.push_back(std::make_unique<SuffixDecoder>(suffix));
   } else {
-    node.refuse_type(type, kSupported);
+    node.refuse_type(type, kDecoders);
   }
 }
 

@@ -89,7 +89,7 @@ class StripAccents final : public Normalizer {
   }
 };
 
-constexpr std::string_view kSupported =
+constexpr std::string_view kNormalizers =
     "NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip, StripAccents, Sequence";
 
 void read(const JsonNode& node, int depth, std::vector<std::unique_ptr<const Normalizer>>& steps) {
@@ -116,7 +116,7 @@ void read(const JsonNode& node, int depth, std::vector<std::unique_ptr<const Nor
   } else if (type == "StripAccents") {
     steps.push_back(std::make_unique<StripAccents>());
   } else {
-    node.refuse_type(type, kSupported);
+    node.refuse_type(type, kNormalizers);
   }
 }
 

@@ -204,7 +204,7 @@ std::unique_ptr<const PreTokenizer> read_metaspace(const JsonNode& node) {
   return std::make_unique<Metaspace>(replacement, scheme, node.flag("split", true));
 }
 
-constexpr std::string_view kSupported =
+constexpr std::string_view kPreTokenizers =
     "ByteLevel, Split, Digits, Metaspace, Punctuation, Whitespace, WhitespaceSplit, Sequence";
 
 struct Reader {
@@ -247,7 +247,7 @@ struct Reader {
     } else if (type == "WhitespaceSplit") {
       steps.push_back(std::make_unique<WhitespaceSplit>());
     } else {
-      node.refuse_type(type, kSupported);
+      node.refuse_type(type, kPreTokenizers);
     }
   }
 };

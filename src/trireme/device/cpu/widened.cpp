@@ -9,8 +9,8 @@ namespace {
 
 constexpr std::int64_t kPart = 128;  // rows of b that are converted together
 
-std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-std::size_t f32_bytes(std::int64_t elements) { return aligned(static_cast<std::size_t>(elements) * sizeof(float)); }
+std::size_t whole_lines(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+std::size_t f32_bytes(std::int64_t elements) { return whole_lines(static_cast<std::size_t>(elements) * sizeof(float)); }
 
 float* floats(void* bytes, std::size_t offset = 0) {
   return reinterpret_cast<float*>(static_cast<std::byte*>(bytes) + offset);

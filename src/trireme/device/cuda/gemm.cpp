@@ -180,9 +180,11 @@ struct Gemm::Impl {
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
       prefer(attribute, static_cast<std::uint32_t>(which == 0 ? 16 : size_of(spec.input)));
-    // Sums over k cut in pieces are only taken in an order of their own: the same bits every time.
-    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-           static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_MASK & ~CUBLASLT_REDUCTION_SCHEME_INPLACE));
+    // Sums over k cut in pieces are only taken in an order of their own: the same bits every time. Those that are added
+    // to the result in place are so by counters; in 16 bits each addition would round.
+    std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
+    if (spec.input != DType::f32) reductions &= ~static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_INPLACE);
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
     std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results{};
     int found = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle(), desc, b.get(), a.get(), c.get(), c.get(),
@@ -197,13 +199,13 @@ struct Gemm::Impl {
   }
 
   // The library's guess is within a few per cent for products that take no time.
-  bool worth_measuring() const { return (size_of(spec.input) == 2 || spec.tf32) && flops() > 5e9; }
+  bool worth_measuring() const { return !spec.fp8 && flops() > 5e9; }
   double flops() const {
     return 2.0 * static_cast<double>(spec.m) * static_cast<double>(spec.n) * static_cast<double>(spec.k);
   }
-  // A step of such products draws all the power there is: the GPU lowers its clock, and the algorithm that needs the
-  // least energy is the fastest, which short runs at full clock do not tell.
-  bool limited_by_power() const { return flops() > 1e11; }
+  // A step of such products by the tensor cores draws all the power there is: the GPU lowers its clock, and the
+  // algorithm that needs the least energy is the fastest, which short runs at full clock do not tell.
+  bool limited_by_power() const { return (spec.input != DType::f32 || spec.tf32) && flops() > 1e11; }
 
   std::string key() const {
     const GemmSpec& s = spec;

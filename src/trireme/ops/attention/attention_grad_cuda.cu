@@ -33,7 +33,7 @@ struct Backward {
 
 // dQ = dS·K with dS = P∘(dO·Vᵀ − delta)·scale.
 template <class Tiles, class T = typename Tiles::T>
-__global__ void __launch_bounds__(kAttentionThreads) query_kernel(Backward<T> w) {
+__global__ void __launch_bounds__(kAttentionThreads, Tiles::kQueryBlocks) query_kernel(Backward<T> w) {
   using M = typename Tiles::M;
   constexpr int kPass = Tiles::kPass, kStride = Tiles::kStride;
   extern __shared__ __align__(16) unsigned char shared[];
@@ -88,7 +88,7 @@ template <class Tiles>
 constexpr int kColumns = Tiles::kDim < 128 ? Tiles::kDim : 128;
 
 template <class Tiles, class T = typename Tiles::T>
-__global__ void __launch_bounds__(kAttentionThreads) key_kernel(Backward<T> w) {
+__global__ void __launch_bounds__(kAttentionThreads, Tiles::kKeyBlocks) key_kernel(Backward<T> w) {
   using M = typename Tiles::M;
   constexpr int kPass = Tiles::kPass, kStride = Tiles::kStride, kParts = Tiles::kDim / kColumns<Tiles>;
   extern __shared__ __align__(16) unsigned char shared[];

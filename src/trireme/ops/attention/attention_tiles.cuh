@@ -56,7 +56,11 @@ struct Tiles {
   using T = typename M::Stored;
   static constexpr int kDim = Dim, kStride = Dim + M::kPad;
   static constexpr int kStay = 16 * kAttentionWarps;
-  static constexpr int kPass = Dim <= 64 ? 64 : 32;
+  // With several products for each of f32 a warp waits for the tensor cores most of the time: several blocks of threads
+  // to a processor, each with few rows that pass by.
+  static constexpr bool kMany = Dim <= 64 && M::kTogether > 2;
+  static constexpr int kPass = Dim <= 64 && !kMany ? 64 : 32;
+  static constexpr int kQueryBlocks = kMany ? 4 : 0, kKeyBlocks = kMany ? 3 : 0;  // 0: as the compiler likes
   static std::size_t shared(int stay, int pass) {
     return static_cast<std::size_t>(stay * kStay + pass * kPass) * kStride * sizeof(T);
   }

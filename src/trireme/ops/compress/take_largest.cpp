@@ -6,7 +6,7 @@
 namespace trireme::ops {
 namespace {
 
-ir::Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
+ir::Cost largest_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
   return one_pass(inputs, outputs, 8);
 }
 
@@ -42,7 +42,7 @@ ir::OpDef take_largest_def() {
   };
   def.no_gradient = "it belongs to updates, which are not differentiated";
   def.factors = whole_factors;
-  def.cost = cost;
+  def.cost = largest_cost;
   def.with_precision(ir::Precision::follow);
   def.traits.in_place = {{1, 1}, {2, 2}};
   on_cpu(def, prepare_take_largest_cpu);
@@ -64,7 +64,7 @@ ir::OpDef add_taken_def() {
   };
   def.no_gradient = "it belongs to updates, which are not differentiated";
   def.factors = whole_factors;
-  def.cost = cost;
+  def.cost = largest_cost;
   def.with_precision(ir::Precision::follow);
   on_cpu(def, prepare_add_taken_cpu);
   return checked(std::move(def));

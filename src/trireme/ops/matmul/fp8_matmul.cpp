@@ -22,7 +22,7 @@ ir::Attributes product_attributes(const ir::Attributes& given) {
   return all;
 }
 
-ir::Types infer(std::span<const TensorType> in, const ir::Attributes& attributes) {
+ir::Types fp8_infer(std::span<const TensorType> in, const ir::Attributes& attributes) {
   expect_dtype(in[0], DType::u8, "a");
   expect_dtype(in[1], DType::u8, "b");
   for (const std::size_t i : {2, 3}) expect_type(in[i], {DType::f32, {}}, i == 2 ? "a_scale" : "b_scale");
@@ -36,7 +36,7 @@ ir::Types infer(std::span<const TensorType> in, const ir::Attributes& attributes
   return {y};
 }
 
-ir::Factors factors(std::span<const TensorType> in, std::span<const TensorType>, const ir::Attributes& attributes) {
+ir::Factors fp8_factors(std::span<const TensorType> in, std::span<const TensorType>, const ir::Attributes& attributes) {
   const MatmulProblem p = matmul_fp8_problem(in[0], in[1], attributes);
   ir::Factors f;
   const auto group = [&](const Shape& shape, const char* name) {
@@ -57,7 +57,7 @@ ir::Factors factors(std::span<const TensorType> in, std::span<const TensorType>,
   return f;
 }
 
-ir::Cost cost(std::span<const TensorType> in, std::span<const TensorType> out, const ir::Attributes& attributes) {
+ir::Cost fp8_cost(std::span<const TensorType> in, std::span<const TensorType> out, const ir::Attributes& attributes) {
   const MatmulProblem p = matmul_fp8_problem(in[0], in[1], attributes);
   ir::Cost c = one_pass(in, out, 0);
   c.flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
@@ -147,10 +147,10 @@ ir::OpDef matmul_fp8_def() {
                     {"b_format", "e4m3"},
                     {"fast", false},
                     {"out", "bf16"}};
-  def.infer = infer;
+  def.infer = fp8_infer;
   def.no_gradient = "it is made by the pass fp8, after gradients are taken";
-  def.factors = factors;
-  def.cost = cost;
+  def.factors = fp8_factors;
+  def.cost = fp8_cost;
   def.with_precision(ir::Precision::follow);
   def.traits.accumulates = true;
   on_cpu(def, prepare, workspace);

@@ -41,7 +41,7 @@ std::size_t staged(const ir::KernelSpec& spec) { return (spec.outputs[0].bytes()
 
 ir::Attributes none() { return {}; }
 
-ir::Types infer(std::span<const TensorType> in, const ir::Attributes& attributes) {
+ir::Types gated_infer(std::span<const TensorType> in, const ir::Attributes& attributes) {
   expect_compute(in[0], "x");
   expect_dtype(in[1], in[0].dtype, "gate_weight");
   expect_type(in[2], in[1], "up_weight");
@@ -60,7 +60,8 @@ ir::Types infer_grad(std::span<const TensorType> in, const ir::Attributes& attri
 }
 
 // The summed dimensions stay whole: what is applied to a sum must not be applied to its parts.
-ir::Factors factors(std::span<const TensorType> in, std::span<const TensorType> out, const ir::Attributes& attributes) {
+ir::Factors gated_factors(std::span<const TensorType> in, std::span<const TensorType> out,
+                          const ir::Attributes& attributes) {
   const MatmulProblem p = matmul_problem(in[0], in[1], attributes);
   ir::Factors f;
   const auto group = [&](const Shape& shape, const char* name, ir::Factor::Kind kind) {
@@ -86,7 +87,7 @@ ir::Factors factors(std::span<const TensorType> in, std::span<const TensorType> 
   return f;
 }
 
-ir::Cost cost(std::span<const TensorType> in, std::span<const TensorType> out, const ir::Attributes& attributes) {
+ir::Cost gated_cost(std::span<const TensorType> in, std::span<const TensorType> out, const ir::Attributes& attributes) {
   const MatmulProblem p = matmul_problem(in[0], in[1], attributes);
   ir::Cost c = one_pass(in, out, 0);
   const double products = in.size() == 4 ? 1 : 2;
@@ -101,8 +102,8 @@ ir::OpDef common() {
   def.attributes = {
       {"trans_a", false}, {"trans_b", false}, {"a_split", std::int64_t{-1}}, {"b_split", std::int64_t{-1}}};
   def.no_gradient = "it is made by fusion, after gradients are taken";
-  def.factors = factors;
-  def.cost = cost;
+  def.factors = gated_factors;
+  def.cost = gated_cost;
   def.with_precision(ir::Precision::low);
   return def;
 }
@@ -146,7 +147,7 @@ ir::OpDef gated_linear_def() {
   ir::OpDef def = common();
   def.name = "gated_linear";
   def.operands = {{.name = "x"}, {.name = "gate_weight"}, {.name = "up_weight"}};
-  def.infer = infer;
+  def.infer = gated_infer;
   on_cpu(
       def, [](const ir::KernelSpec& spec) { return kOnCpu.linear(spec); },
       [](const ir::KernelSpec& spec) { return kOnCpu.linear_workspace(spec); });

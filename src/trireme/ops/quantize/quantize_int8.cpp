@@ -5,7 +5,7 @@
 namespace trireme::ops {
 namespace {
 
-const char* const kNoGradient = "rounding has no useful derivative";
+const char* const kInt8NoGradient = "rounding has no useful derivative";
 
 std::int64_t block_of(const ir::Attributes& attributes) {
   const std::int64_t block = attributes.integer("block");
@@ -47,7 +47,7 @@ ir::OpDef quantize_int8_def() {
     expect_rows(inputs[0], "x");
     return {{DType::i8, inputs[0].shape}, int8_scales(inputs[0], block_of(attributes))};
   };
-  def.no_gradient = kNoGradient;
+  def.no_gradient = kInt8NoGradient;
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes&) {
     const std::string x = factors_of(inputs[0].shape.rank(), "d!");
     return ir::parse_factors(x + " -> " + x + ", " + factors_of(inputs[0].shape.rank(), "n!"));
@@ -71,7 +71,7 @@ ir::OpDef dequantize_int8_def() {
     expect_compute(x, "to");
     return {x};
   };
-  def.no_gradient = kNoGradient;
+  def.no_gradient = kInt8NoGradient;
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes&) {
     const std::string x = factors_of(inputs[0].shape.rank(), "d!");
     return ir::parse_factors(x + ", " + factors_of(inputs[0].shape.rank(), "n!") + " -> " + x);

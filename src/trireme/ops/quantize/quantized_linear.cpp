@@ -5,7 +5,7 @@
 namespace trireme::ops {
 namespace {
 
-const char* const kNoGradient = "codes are not differentiated";
+const char* const kStoredNoGradient = "codes are not differentiated";
 
 int split_of(const TensorType& x, const ir::Attributes& attributes) {
   const std::int64_t given = attributes.integer("x_split");
@@ -74,7 +74,7 @@ ir::OpDef quantized_linear_def() {
     if (inputs[3].present) expect_type(inputs[3], {DType::f32, out}, "bias");
     return {{inputs[0].dtype, inputs[0].shape.slice(0, split_of(inputs[0], attributes)) + out}};
   };
-  def.no_gradient = kNoGradient;
+  def.no_gradient = kStoredNoGradient;
   // Rows of x may be cut; a matrix of codes stays whole.
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes& attributes) {
     const int split = split_of(inputs[0], attributes);
@@ -108,7 +108,7 @@ ir::OpDef quantized_embedding_def() {
     expect_codes(inputs[1], inputs[2], code_format(attributes), width);
     return {{target_of(attributes), inputs[0].shape + Shape{width}}};
   };
-  def.no_gradient = kNoGradient;
+  def.no_gradient = kStoredNoGradient;
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes&) {
     const std::string rows = dims("r", 0, inputs[0].shape.rank());
     return ir::parse_factors((rows.empty() ? "-" : rows) + ", n! c!, n! g! -> " + rows + "d!");
@@ -135,7 +135,7 @@ ir::OpDef dequantize_rows_def() {
     expect_codes(inputs[0], inputs[1], code_format(attributes), width);
     return {{target_of(attributes), {inputs[0].shape[0], width}}};
   };
-  def.no_gradient = kNoGradient;
+  def.no_gradient = kStoredNoGradient;
   def.factors = [](std::span<const TensorType>, std::span<const TensorType>, const ir::Attributes&) {
     return ir::parse_factors("n c!, n g! -> n k!");
   };

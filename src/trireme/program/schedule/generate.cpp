@@ -59,27 +59,29 @@ Units in_order(int micro_batches) {
   return units;
 }
 
-std::string read_schedule(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) refuse("cannot be read");
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-Schedule schedule_of_file(const ScheduleRequest& request) {
-  try {
-    ScheduleLines lines;
-    Schedule schedule = parse_schedule(read_schedule(request.pipeline.path), &lines);
-    check_schedule(schedule, lines);
-    if (schedule.stage_count() != request.stages || schedule.micro_batches != request.micro_batches)
-      refuse("it has {} stages and {} micro-batches, and {} and {} are wanted", schedule.stage_count(),
-             schedule.micro_batches, request.stages, request.micro_batches);
-    return schedule;
-  } catch (Error& e) {
-    throw e.within(request.pipeline.path);
-  }
+const Schedule& given_schedule(const ScheduleRequest& request) {
+  TRI_CHECK(request.given.has_value(), "the schedule {} was not read", request.pipeline.path);
+  const Schedule& schedule = *request.given;
+  if (schedule.stage_count() != request.stages || schedule.micro_batches != request.micro_batches)
+    refuse("{}: it has {} stages and {} micro-batches, and {} and {} are wanted", request.pipeline.path,
+           schedule.stage_count(), schedule.micro_batches, request.stages, request.micro_batches);
+  return schedule;
 }
 
 }  // namespace
+
+Schedule read_schedule(const std::string& path) {
+  try {
+    std::ifstream in(path);
+    if (!in) refuse("cannot be read");
+    ScheduleLines lines;
+    Schedule schedule = parse_schedule(std::string{std::istreambuf_iterator<char>(in), {}}, &lines);
+    check_schedule(schedule, lines);
+    return schedule;
+  } catch (Error& e) {
+    throw e.within(path);
+  }
+}
 
 PipelineName parse_pipeline(std::string_view text) {
   for (const auto& [name, kind] : names())
@@ -113,7 +115,7 @@ Schedule make_schedule(const ScheduleRequest& r) {
     case Pipeline::zero_bubble_auto: return zero_bubble_auto_schedule(r.stages, r.micro_batches, r.max_held, r.costs);
     case Pipeline::pipedream: return pipedream_schedule(r.stages, r.micro_batches);
     case Pipeline::pipedream_2bw: return pipedream_2bw_schedule(r.stages, r.micro_batches);
-    case Pipeline::file: return schedule_of_file(r);
+    case Pipeline::file: return given_schedule(r);
   }
   TRI_CHECK(false, "no such pipeline");
 }

@@ -37,11 +37,16 @@ struct ScheduleRequest {
   int micro_batches = 1;
   std::vector<int> max_held = {};  // zero-bubble:auto; by stage, or one for all; empty: no limit
   ScheduleCosts costs = {};        // zero-bubble:auto
+  // file:PATH: what is written there (read_schedule). Must have the stages and micro-batches of the request.
+  std::optional<Schedule> given = {};
 };
 
-// The schedule, valid (check_schedule). A file's is read and checked, and must have the stages and micro-batches of the
-// request. Refuses numbers that the pipeline cannot run with.
+// The schedule, valid (check_schedule). Reads nothing but its argument. Refuses numbers that the pipeline cannot run
+// with.
 Schedule make_schedule(const ScheduleRequest& request);
+
+// A schedule's text in a file, valid. Refuses, by file and line, what is none.
+Schedule read_schedule(const std::string& path);
 
 // Each micro-batch goes to its end before the next one starts: model parallelism. F0 B0 F1 B1 …
 Schedule sequential_schedule(int stages, int micro_batches);

@@ -3,8 +3,6 @@
 namespace trireme::program {
 namespace {
 
-using Kind = StageMessage::Kind;
-
 struct Part {
   int stage = 0;
   int chunk = 0;
@@ -18,39 +16,39 @@ std::optional<Part> neighbour(const Schedule& schedule, Part part, int by) {
   return Part{place % stages, place / stages};
 }
 
-std::optional<Kind> kind_of(const Action& action) {
-  if (action.kind == Action::Kind::forward) return Kind::activation;
-  if (action.kind == Action::Kind::backward) return Kind::gradient;
+std::optional<StageMessage::Kind> kind_of(const Action& action) {
+  if (action.kind == Action::Kind::forward) return StageMessage::Kind::activation;
+  if (action.kind == Action::Kind::backward) return StageMessage::Kind::gradient;
   return std::nullopt;
 }
 
 }  // namespace
 
 std::optional<StageMessage> received_by(const Schedule& schedule, int stage, const Action& action) {
-  const std::optional<Kind> kind = kind_of(action);
+  const std::optional<StageMessage::Kind> kind = kind_of(action);
   if (!kind || schedule.stage_count() == 1) return std::nullopt;
-  const auto from = neighbour(schedule, {stage, action.chunk}, *kind == Kind::activation ? -1 : 1);
+  const auto from = neighbour(schedule, {stage, action.chunk}, *kind == StageMessage::Kind::activation ? -1 : 1);
   if (!from) return std::nullopt;
   return StageMessage{*kind, from->stage, stage, from->chunk, action.micro};
 }
 
 std::optional<StageMessage> sent_by(const Schedule& schedule, int stage, const Action& action) {
-  const std::optional<Kind> kind = kind_of(action);
+  const std::optional<StageMessage::Kind> kind = kind_of(action);
   if (!kind || schedule.stage_count() == 1) return std::nullopt;
-  const auto to = neighbour(schedule, {stage, action.chunk}, *kind == Kind::activation ? 1 : -1);
+  const auto to = neighbour(schedule, {stage, action.chunk}, *kind == StageMessage::Kind::activation ? 1 : -1);
   if (!to) return std::nullopt;
   return StageMessage{*kind, stage, to->stage, action.chunk, action.micro};
 }
 
 Action receiver(const Schedule& schedule, const StageMessage& message) {
-  const bool activation = message.kind == Kind::activation;
+  const bool activation = message.kind == StageMessage::Kind::activation;
   const auto to = neighbour(schedule, {message.from, message.chunk}, activation ? 1 : -1);
   return {activation ? Action::Kind::forward : Action::Kind::backward, message.micro, to.value().chunk};
 }
 
 Action sender(const StageMessage& message) {
-  return {message.kind == Kind::activation ? Action::Kind::forward : Action::Kind::backward, message.micro,
-          message.chunk};
+  return {message.kind == StageMessage::Kind::activation ? Action::Kind::forward : Action::Kind::backward,
+          message.micro, message.chunk};
 }
 
 std::vector<std::vector<Transfer>> transfers(const Schedule& schedule, const StageActions& actions) {

@@ -13,7 +13,7 @@ constexpr double kUnit = 26;  // pixels per unit of time
 constexpr double kRow = 30;
 constexpr double kLeft = 64;
 constexpr double kTop = 34;
-constexpr int kTick = 5;  // units of time between the numbers below
+constexpr int kTickTime = 5;  // units of time between the numbers below
 
 std::string_view fill_of(Kind kind) {
   switch (kind) {
@@ -77,7 +77,7 @@ std::string schedule_svg(const Schedule& schedule, const ScheduleTiming& timing,
     }
   }
   const double bottom = kTop + stages * kRow + 14;
-  for (int time = 0; time <= timing.makespan; time += kTick)
+  for (int time = 0; time <= timing.makespan; time += kTickTime)
     fmt::format_to(to, "<text x=\"{:g}\" y=\"{:g}\" fill=\"#868e96\" font-size=\"10\">{}</text>\n",
                    kLeft + time * kUnit, bottom, time);
   double x = kLeft;

@@ -4,6 +4,7 @@
 #include "trireme/core/numbers.h"
 #include "trireme/core/text.h"
 #include "trireme/ir/axes.h"
+#include "trireme/models/families.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/config/keys.h"
 #include "trireme/train/distil.h"
@@ -65,7 +66,8 @@ void check_spatial(const Config& config, bool images) {
 
 void check_training(const Config& config) {
   const TrainConfig& train = config.train;
-  if (train.min_lr > train.lr) refuse("train.min_lr = {} must not be above train.lr = {}", train.min_lr, train.lr);
+  if (train.min_lr > train.lr)
+    refuse("train.min_lr = {} must not be above train.lr = {}; the nearest is {}", train.min_lr, train.lr, train.lr);
   if (train.precision != Precision::fp16)
     for (const char* key : {"train.loss_scale", "train.loss_scale_window"})
       if (config.is_given(key) && value_text(config, key) != value_text(Config{}, key))
@@ -92,41 +94,49 @@ void check_compression(const Config& config) {
   const std::string given = fmt::format("parallel.compress = \"{}\"", parallel.compress);
   if (parallel.compress == Compress::none) {
     if (parallel.compress_warmup > 0)
-      refuse("parallel.compress_warmup = {} belongs to compressed gradients; parallel.compress is \"none\"",
-             parallel.compress_warmup);
+      refuse(
+          "parallel.compress_warmup = {} belongs to compressed gradients, and parallel.compress is \"none\"; the "
+          "nearest is 0",
+          parallel.compress_warmup);
     if (config.is_given("parallel.error_feedback") && !parallel.error_feedback)
-      refuse("parallel.error_feedback = false belongs to compressed gradients; parallel.compress is \"none\"");
+      refuse(
+          "parallel.error_feedback = false belongs to compressed gradients, and parallel.compress is \"none\"; the "
+          "nearest is true");
     if (parallel.momentum_masking)
-      refuse("parallel.momentum_masking belongs to compressed gradients; parallel.compress is \"none\"");
+      refuse(
+          "parallel.momentum_masking = true belongs to compressed gradients, and parallel.compress is \"none\"; the "
+          "nearest is false");
     return;
   }
   const Compress kind = parallel.compress.kind();
   const bool adamw = config.train.optimizer == Optimizer::adamw;
   if (kind == Compress::topk && adamw)
     refuse(
-        "{} keeps the momentum of sgd on each rank; set train.optimizer = \"sgd\", or parallel.compress = \"onebit\"",
+        "{} keeps the momentum of sgd on each rank, and train.optimizer = \"adamw\"; the nearest is "
+        "parallel.compress = \"onebit\", or train.optimizer = \"sgd\"",
         given);
   if (kind == Compress::onebit && adamw && compression_warmup(config) == 0)
-    refuse("{} with adamw needs steps in which the variance is learned: set parallel.compress_warmup or train.warmup",
-           given);
+    refuse(
+        "{} with adamw needs steps in which the variance is learned; the nearest is parallel.compress_warmup = {}, or "
+        "train.warmup",
+        given, std::max<std::int64_t>(1, config.train.steps / 10));
   if (parallel.compress_warmup > 0 && kind != Compress::topk && kind != Compress::onebit)
-    refuse("parallel.compress_warmup = {} is for \"topk\" and \"onebit\"; {} compresses from the start",
-           parallel.compress_warmup, given);
+    refuse(
+        "parallel.compress_warmup = {} is for \"topk\" and \"onebit\"; {} compresses from the start; the nearest is 0",
+        parallel.compress_warmup, given);
   if (parallel.momentum_masking && kind != Compress::topk)
-    refuse("parallel.momentum_masking is for \"topk\"; {} sends something of every element", given);
+    refuse(
+        "parallel.momentum_masking = true is for \"topk\"; {} sends something of every element; the nearest is false",
+        given);
   // Of "auto" it is known when the ranks are.
   if (axis(config, ir::kDataAxis) == 1 && parallel.mesh != "auto")
     refuse("{} is for gradients that replicas sum, and parallel.mesh = \"{}\" has one replica; the nearest is \"{}\"",
            given, parallel.mesh, mesh_with_replicas(config, 2, [](std::string_view) { return false; }));
   if (parallel.zero > 0)
     refuse(
-        "{} does not go with parallel.zero = {}: each rank would need only its shard of the sum; set parallel.zero = "
-        "0, "
-        "or parallel.compress = \"none\"",
+        "{} does not go with parallel.zero = {}: each rank would need only its shard of the sum; the nearest is "
+        "parallel.zero = 0, or parallel.compress = \"none\"",
         given, parallel.zero);
-  if (parallel.server != Server::none)
-    refuse("{} does not go with parallel.server = \"{}\", which has no sums over ranks; set parallel.server = \"none\"",
-           given, parallel.server);
   if (const OffloadSet& offload = config.memory.offload; offload.state())
     refuse(
         "{} does not go with memory.offload = \"{}\", whose update goes slice by slice; the nearest is \"activations\"",
@@ -147,6 +157,57 @@ void check_offload(const Config& config) {
            given);
 }
 
+// As many numbers as there are chunks, which add up to the layers: the first that differ by at most one.
+std::string even_stages(std::int64_t layers, std::int64_t chunks) {
+  std::vector<std::int64_t> all;
+  for (std::int64_t c = 0; c < chunks; ++c) all.push_back(layers / chunks + (c < layers % chunks ? 1 : 0));
+  return fmt::format("[{}]", fmt::join(all, ","));
+}
+
+// What parallel.sharding says can be read, whatever the mesh has: "dimension:axis" and several of them by commas.
+void check_sharding(const Config& config) {
+  static const std::vector<std::string> axes = {ir::kPipelineAxis, ir::kDataAxis, ir::kTensorAxis, ir::kHeightAxis,
+                                                ir::kWidthAxis};
+  static const std::vector<std::string> dimensions = {"out",     "in",   "vocab",  "batch", "sequence",
+                                                      "feature", "head", "height", "width", "channel"};
+  for (const auto& [pattern, sharding] : config.parallel.sharding) {
+    const std::string given = fmt::format("parallel.sharding: \"{}\" = \"{}\"", pattern, sharding);
+    for (const std::string& part : split(sharding, ',')) {
+      const std::vector<std::string> pair = split(trim(part), ':');
+      if (pair.size() != 2)
+        refuse("{} is not a sharding; expected \"dimension:axis\"; the nearest is \"{}:{}\"", given,
+               nearest(trim(part), dimensions).value_or("out"), ir::kTensorAxis);
+      const std::string dimension(trim(pair[0])), axis(trim(pair[1]));
+      const bool number = !dimension.empty() && dimension.find_first_not_of("0123456789") == std::string::npos;
+      if (!number && std::find(dimensions.begin(), dimensions.end(), dimension) == dimensions.end())
+        refuse("{}: there is no dimension '{}'; there are {} and numbers; the nearest is \"{}\"", given, dimension,
+               fmt::join(dimensions, ", "), nearest(dimension, dimensions).value_or("out"));
+      if (std::find(axes.begin(), axes.end(), axis) == axes.end())
+        refuse("{}: a mesh has no axis '{}'; there are {}; the nearest is \"{}\"", given, axis, fmt::join(axes, ", "),
+               nearest(axis, axes).value_or(ir::kTensorAxis));
+    }
+  }
+}
+
+// Heads are sharded whole: each rank along tp has as many of them.
+void check_heads_of_ranks(const Config& config, const models::ModelConfig& shape, bool images) {
+  const std::int64_t tp = axis(config, ir::kTensorAxis);
+  const bool ours = models::builtin_families().find(config.model.family) != nullptr;
+  if (!ours || images || tp <= 1 || !config.parallel.sharding.empty() || shape.heads % tp == 0) return;
+  std::vector<std::string> axes;
+  for (const auto& [name, size] : mesh_axes(config))
+    axes.push_back(fmt::format("{}={}", name,
+                               name == ir::kTensorAxis ? std::to_string(nearest_divisor(shape.heads, tp))
+                               : size == 0             ? "*"
+                                                       : std::to_string(size)));
+  refuse(
+      "parallel.mesh = \"{}\": tp shares out whole heads, and {} ranks cannot have as many each of model.heads = {}; "
+      "the "
+      "nearest is \"{}\", or model.heads = {}",
+      config.parallel.mesh, tp, shape.heads, fmt::join(axes, ","),
+      std::max<std::int64_t>(1, (shape.heads + tp / 2) / tp) * tp);
+}
+
 void check_parallel(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   const std::int64_t pp = axis(config, ir::kPipelineAxis);
@@ -155,18 +216,20 @@ void check_parallel(const Config& config) {
   const std::int64_t chunks = interleaved ? static_cast<std::int64_t>(parallel.pipeline.argument()) : 1;
   if (!parallel.stages.empty() && pp > 0 && parallel.pipeline != Pipeline::file &&
       static_cast<std::int64_t>(parallel.stages.size()) != pp * chunks)
-    refuse("parallel.stages lists {} stages, but parallel.mesh = \"{}\" has {}{}", parallel.stages.size(),
-           parallel.mesh, pp,
-           interleaved ? fmt::format(" of {} chunks each: {} numbers are needed", chunks, pp * chunks) : "");
+    refuse("parallel.stages lists {} stages, but parallel.mesh = \"{}\" has {}{}; the nearest is {}",
+           parallel.stages.size(), parallel.mesh, pp,
+           interleaved ? fmt::format(" of {} chunks each: {} numbers are needed", chunks, pp * chunks) : "",
+           even_stages(config.model.layers, pp * chunks));
   std::int64_t layers = 0;
   for (const std::int64_t stage : parallel.stages) layers += stage;
   if (!parallel.stages.empty() && layers != config.model.layers)
-    refuse("parallel.stages add up to {} layers, but model.layers = {}", layers, config.model.layers);
+    refuse("parallel.stages add up to {} layers, but model.layers = {}; the nearest is {}", layers, config.model.layers,
+           even_stages(config.model.layers, std::ssize(parallel.stages)));
   const bool in_parts = (parallel.zero == 1 || parallel.zero == 2) && axis(config, ir::kDataAxis) > 1;
   if (in_parts && config.memory.offload.weights)
     refuse(
-        "memory.offload = \"{}\" moves weights of which parallel.zero = {} updates a shard in place: offload "
-        "\"activations,optimizer\", or set parallel.zero to 0 or 3",
+        "memory.offload = \"{}\" moves weights of which parallel.zero = {} updates a shard in place; the nearest is "
+        "\"activations,optimizer\", or parallel.zero = 3",
         config.memory.offload, parallel.zero);
   if (parallel.timeout.count <= 0) refuse("parallel.timeout must be a time such as \"60s\", above zero");
   if (parallel.bucket.count == 0) refuse("parallel.bucket must be a size such as \"25MiB\", above zero");
@@ -184,6 +247,8 @@ void check(const Config& config, const models::Families& families) {
   check_quantization(config, model.images);
   models::ModelConfig shape = config.model;
   model.resolve(shape);
+  check_sharding(config);
+  check_heads_of_ranks(config, shape, model.images);
   check_training(config);
   check_offload(config);
   check_parallel(config);

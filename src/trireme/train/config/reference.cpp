@@ -4,7 +4,7 @@
 namespace trireme::train {
 namespace {
 
-constexpr std::string_view kBeginning =
+constexpr std::string_view kPageBeginning =
     "# Options\n"
     "\n"
     "Written by `trireme config --markdown` from `include/trireme/options.def`, which declares every option once; a "
@@ -38,7 +38,7 @@ std::vector<KeyText> key_texts() {
 
 std::string reference_page(const models::Families& families) {
   Config defaults;
-  std::string text(kBeginning);
+  std::string text(kPageBeginning);
   std::string section;
   for (const Key& key : keys_of(defaults, families)) {
     if (key.section() != section) {

@@ -31,6 +31,12 @@ std::vector<Unused> table(const Config& c, const models::Families& families, int
   // Sums over ranks of which several are made in one message: of gradients, and of what is gathered ahead.
   const bool buckets = replicas || along(ir::kHeightAxis) > 1 || along(ir::kWidthAxis) > 1 || c.parallel.sequence ||
                        c.memory.activations == Activations::sharded;
+  const bool shards = std::any_of(c.parallel.sharding.begin(), c.parallel.sharding.end(), [&](const auto& annotation) {
+    const std::vector<std::string> parts = split(annotation.second, ',');
+    return std::any_of(parts.begin(), parts.end(), [&](const std::string& part) {
+      return along(std::string(trim(part.substr(std::min(part.size(), part.find(':') + 1)))).c_str()) > 1;
+    });
+  });
   return {
       {ours && family != "llama",
        "is for model.family = \"llama\"",
@@ -97,6 +103,7 @@ std::vector<Unused> table(const Config& c, const models::Families& families, int
       {c.prune.method != Prune::none && c.prune.schedule == PruneSchedule::oneshot,
        "is for several prunings, and prune.schedule is \"oneshot\"",
        {"prune.every"}},
+      {ranks > 1 && !shards, "is for axes that parallel.mesh does not have", {"parallel.sharding"}},
       {ranks > 1 && processes, "is for ranks that are threads of one process", {"runtime.link"}},
       {ranks == 1,
        "is for several ranks, and this run has one",

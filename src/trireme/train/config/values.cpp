@@ -14,7 +14,7 @@ namespace {
 template <class T>
 constexpr bool kNumeric = std::is_same_v<T, std::int64_t> || std::is_same_v<T, double>;
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string result = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\')
@@ -286,7 +286,7 @@ std::string Raw::shown() const {
         using T = std::decay_t<decltype(v)>;
         if constexpr (std::is_same_v<T, bool>) return v ? "true" : "false";
         if constexpr (kNumeric<T>) return fmt::format("{}", v);
-        if constexpr (std::is_same_v<T, std::string>) return quoted(v);
+        if constexpr (std::is_same_v<T, std::string>) return in_quotes(v);
         if constexpr (std::is_same_v<T, List>) return list_text(v, [](const Raw& item) { return item.shown(); });
         return "a table";
       },
@@ -325,8 +325,8 @@ struct Print {
   std::string operator()(const double* v) const { return number(*v); }
   std::string operator()(const bool* v) const { return *v ? "true" : "false"; }
   std::string operator()(const std::optional<bool>* v) const { return *v ? (**v ? "true" : "false") : "\"auto\""; }
-  std::string operator()(const std::string* v) const { return quoted(*v); }
-  std::string operator()(const std::vector<std::string>* v) const { return list_text(*v, quoted); }
+  std::string operator()(const std::string* v) const { return in_quotes(*v); }
+  std::string operator()(const std::vector<std::string>* v) const { return list_text(*v, in_quotes); }
   std::string operator()(const std::vector<std::int64_t>* v) const {
     return list_text(*v, [](std::int64_t i) { return fmt::format("{}", i); });
   }
@@ -337,11 +337,11 @@ struct Print {
   std::string operator()(const Interval* v) const {
     return v->seconds != 0 ? duration_text(v->seconds) : fmt::format("{}", v->steps);
   }
-  std::string operator()(const OffloadSet* v) const { return quoted(v->text()); }
-  std::string operator()(const ChoiceField& v) const { return quoted(v.text(v.choice)); }
+  std::string operator()(const OffloadSet* v) const { return in_quotes(v->text()); }
+  std::string operator()(const ChoiceField& v) const { return in_quotes(v.text(v.choice)); }
   std::string operator()(const std::map<std::string, std::string>* v) const {
     std::string lines;
-    for (const auto& [name, value] : *v) lines += fmt::format("{} = {}\n", quoted(name), quoted(value));
+    for (const auto& [name, value] : *v) lines += fmt::format("{} = {}\n", in_quotes(name), in_quotes(value));
     return lines;
   }
 };

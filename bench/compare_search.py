@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""The best shape that `trireme search` finds against the given one, at equal cost: held-out loss, several seeds.
+
+    python3 bench/compare_search.py [--budget params] [--steps 120] [--seeds 3] [--candidates 12] [--folder DIR] [-- KEYS...]
+
+Each seed draws other shapes and trains with other start values and batches. Prints, for each seed, both losses, the
+winner's shape, the steps trained in all, and for a budget of time what the winner measures here against the prediction.
+With --folder an interrupted comparison goes on.
+"""
+import argparse
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TRIREME = ROOT / "build/release/src/trireme/trireme"
+
+
+def search(a, folder, seed):
+    command = [TRIREME, "search", *a.keys[:1], "--budget", a.budget, "--out", f"{folder}/seed-{seed}", "--seed", str(seed),
+               "--candidates", str(a.candidates), "--rungs", str(a.rungs), f"--train.steps={a.steps}",
+               f"--train.seed={seed}", "--parallel.mesh=dp=1", "--parallel.zero=0", *a.keys[1:]]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))}\n{done.stderr}")
+    return done.stdout
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--budget", default="params")
+    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--candidates", type=int, default=12)
+    parser.add_argument("--rungs", type=int, default=3)
+    parser.add_argument("--folder")
+    parser.add_argument("keys", nargs="*", default=["quickstart"], help="a configuration, then --section.key=value")
+    a = parser.parse_args()
+    gains = []
+    with tempfile.TemporaryDirectory() as temporary:
+        for seed in range(1, a.seeds + 1):
+            out = search(a, a.folder or temporary, seed)
+            line = {key: re.search(rf"^{key}\s+(.*)$", out, re.M) for key in ("best", "given", "total", "measured")}
+            losses = {key: float(re.search(r"loss ([0-9.]+)", line[key][1])[1]) for key in ("best", "given")}
+            gains.append(losses["given"] - losses["best"])
+            print(f"seed {seed}: given {losses['given']:.4f}  best {losses['best']:.4f}  ({line['best'][1]}; {line['total'][1]})"
+                  + (f"; {line['measured'][0]}" if line["measured"] else ""), flush=True)
+            if seed == 1:
+                print(out[out.index("loss after"):out.index("best ")])
+    spread = statistics.stdev(gains) if len(gains) > 1 else 0
+    print(f"gain in held-out loss: mean {statistics.mean(gains):.4f} ± {spread:.4f}, least {min(gains):.4f}")
+    sys.exit(0 if min(gains) > 0 else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+#include "trireme/planner/stages.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "trireme/core/error.h"
+#include "trireme/passes/chain.h"
+
+namespace trireme::planner {
+namespace {
+
+using ir::index;
+using passes::Chain;
+
+std::vector<std::size_t> by_cost(const ir::Graph& graph, const Chain& chain, int parts, const cost::Rates& rates) {
+  const std::vector<double> starts = cost::start_times(graph, rates);
+  std::vector<double> costs;
+  for (const passes::Segment& segment : chain.segments) {
+    double seconds = 0;
+    for (std::size_t i = segment.begin; i < segment.end; ++i)
+      seconds += starts[index(chain.nodes[i]) + 1] - starts[index(chain.nodes[i])];
+    costs.push_back(seconds);
+  }
+  return balanced_cuts(costs, parts);
+}
+
+// A part ends where the first layer of the next begins; what is before and behind all layers goes with the outermost.
+std::vector<std::size_t> by_layers(const Chain& chain, int parts, const std::vector<std::int64_t>& all) {
+  const std::vector<std::size_t> begins = layer_begins(chain);
+  std::int64_t given = 0;
+  for (const std::int64_t layers : all) given += layers;
+  if (all.size() != index(parts))
+    refuse("parallel.stages lists {} numbers, and the pipeline has {} parts", all.size(), parts);
+  if (given != std::ssize(begins))
+    refuse("parallel.stages add up to {} layers, and the model has {} that can be cut apart; the nearest is []", given,
+           begins.size());
+  std::vector<std::size_t> cuts;
+  std::int64_t before = 0;
+  for (std::size_t part = 0; part + 1 < all.size(); ++part) {
+    before += all[part];
+    cuts.push_back(begins[index(static_cast<std::int32_t>(before))]);
+  }
+  return cuts;
+}
+
+}  // namespace
+
+std::vector<std::string> stage_cuts(const ir::Graph& graph, int parts, const std::vector<std::int64_t>& layers,
+                                    const cost::Rates& rates) {
+  const Chain chain = passes::find_chain(graph);
+  if (chain.segments.size() < index(parts))
+    refuse("the model can be cut in {} parts at most, and the pipeline has {}", chain.segments.size(), parts);
+  std::vector<std::string> names;
+  for (const std::size_t cut : layers.empty() ? by_cost(graph, chain, parts, rates) : by_layers(chain, parts, layers))
+    names.push_back(passes::first_value(graph, chain, chain.segments[cut]));
+  return names;
+}
+
+std::vector<std::string> stage_cuts(const compiler::Graphs& graphs, const compiler::Plan& plan) {
+  if (plan.stages() == 1) return {};
+  compiler::Compilation compilation(graphs);
+  compilation.run_until(plan, "stage");
+  const ir::Module& module = compilation.module();
+  return stage_cuts(module.graph(module.has_graph("micro") ? "micro" : "eval"), plan.parts(), plan.stage_layers,
+                    cost::Rates::of(plan.device));
+}
+
+std::vector<std::size_t> balanced_cuts(const std::vector<double>& costs, int parts) {
+  const std::size_t count = costs.size();
+  TRI_CHECK(parts >= 1 && count >= index(parts), "{} cannot be cut in {} parts", count, parts);
+  std::vector<double> before(count + 1, 0);
+  for (std::size_t i = 0; i < count; ++i) before[i + 1] = before[i] + costs[i];
+  // The largest part of the first i in k parts, and where the last of these begins.
+  std::vector<std::vector<double>> largest(index(parts) + 1,
+                                           std::vector<double>(count + 1, std::numeric_limits<double>::infinity()));
+  std::vector<std::vector<std::size_t>> from(index(parts) + 1, std::vector<std::size_t>(count + 1, 0));
+  largest[0][0] = 0;
+  for (std::size_t k = 1; k <= index(parts); ++k)
+    for (std::size_t i = k; i <= count; ++i)
+      for (std::size_t j = k - 1; j < i; ++j) {
+        const double here = std::max(largest[k - 1][j], before[i] - before[j]);
+        if (here < largest[k][i]) {
+          largest[k][i] = here;
+          from[k][i] = j;
+        }
+      }
+  std::vector<std::size_t> cuts;
+  std::size_t end = count;
+  for (std::size_t k = index(parts); k > 1; --k) {
+    end = from[k][end];
+    cuts.push_back(end);
+  }
+  std::reverse(cuts.begin(), cuts.end());
+  return cuts;
+}
+
+}  // namespace trireme::planner

@@ -1,0 +1,129 @@
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <fstream>
+
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/core/version.h"
+#include "trireme/train/checkpoint.h"
+#include "trireme/train/same_run.h"
+#include "trireme/train/trainer.h"
+
+// What a run keeps in its folder, and how it comes back from it: checkpoints, resuming, run.json.
+namespace trireme::train {
+
+std::optional<std::int64_t> Trainer::find_checkpoint(const std::filesystem::path& folder) {
+  std::vector<std::int64_t> broken;
+  std::optional<std::int64_t> newest;
+  if (leads())
+    newest = newest_checkpoint(
+        folder, [this](LogLevel level, const std::string& text) { note(level, text); }, &broken);
+  if (const std::int64_t step = broadcast(newest.value_or(-1)); step >= 0) newest = step;
+  if (folder == folder_) broken_ = broken;
+  return newest;
+}
+
+void Trainer::load_step(const std::filesystem::path& folder, std::int64_t step) {
+  load_checkpoint(folder, step, *session_, [this](LogLevel level, const std::string& text) { note(level, text); });
+  step_ = step;
+  if (folder == folder_) last_saved_ = step_;
+}
+
+bool Trainer::load(const std::filesystem::path& folder) {
+  const std::optional<std::int64_t> newest = find_checkpoint(folder);
+  if (newest) load_step(folder, *newest);
+  return newest.has_value();
+}
+
+void Trainer::resume(std::optional<std::int64_t> step) {
+  if (step) {
+    load_step(folder_, *step);
+    note(LogLevel::info, fmt::format("resuming {} at step {}", folder_.string(), step_));
+  } else {
+    note(LogLevel::info, fmt::format("no checkpoint in {}: starting fresh", folder_.string()));
+    set_first_weights();
+  }
+}
+
+// Against what run.json says of the data that the run has read so far.
+void Trainer::report_changed_data() {
+  std::ifstream file(folder_ / "run.json");
+  const auto before = nlohmann::json::parse(file, nullptr, false);
+  if (!before.is_object() || !before.contains("data")) return;
+  const nlohmann::json& data = before["data"];
+  const std::string digest = digest_of(data_);
+  if (!data.is_object() || data.value("digest", digest) == digest) return;
+  note(LogLevel::warning,
+       fmt::format("the data have changed since {} began: {} samples then, {} now, or other contents; "
+                   "the rest of the run reads the new data",
+                   folder_.string(), data.value("samples", std::int64_t{0}), data_.train->samples()));
+}
+
+void Trainer::checkpoint(Outcome& outcome, bool last) {
+  if (!writer_) return;
+  const auto begin = std::chrono::steady_clock::now();
+  writer_->start(describe_checkpoint(config_, step_));
+  if (last) writer_->wait();
+  outcome.checkpoint_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::vector<Written> finished = writer_->take();
+  std::string error;
+  if (last) error = finished.back().error.value_or("");
+  if (!error.empty()) finished.pop_back();
+  report(finished);
+  if (!error.empty()) fail("{}", error);
+}
+
+void Trainer::report(const std::vector<Written>& checkpoints) {
+  for (const Written& c : checkpoints) {
+    if (c.error) {
+      note(LogLevel::warning,
+           fmt::format(
+               "{}; training goes on, and the next one is tried when it is due; {}", *c.error,
+               last_saved_ ? fmt::format("the last good one is of step {}", *last_saved_) : "there is none yet"));
+      continue;
+    }
+    last_saved_ = c.step;
+    if (c.bytes > 0)
+      write_log(
+          fmt::format("checkpoint of step {}: {} in {}", c.step, format_bytes(c.bytes), format_duration(c.seconds)));
+  }
+}
+
+void Trainer::save(const std::filesystem::path& folder) {
+  if (writer_) {
+    writer_->wait();  // staging is one checkpoint's at a time
+    report(writer_->take());
+  }
+  const bool own =
+      options_.write && std::filesystem::weakly_canonical(folder) == std::filesystem::weakly_canonical(folder_);
+  RunLock lock;
+  if (!own) lock = open_run_folder(folder, config_, RunMode::overwrite, run_json());
+  save_checkpoint(folder, *session_, config_, step_, config_.output.keep);
+}
+
+std::string Trainer::run_json() const {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  nlohmann::ordered_json o;
+  o["command"] = options_.command;
+  o["build"] = {{"version", version()}, {"compiler", __VERSION__}};
+  o["hosts"] = {host.data()};
+  o["parameters"] = compiled_.parameters();
+  o["data"] = {{"samples", data_.train->samples()}, {"digest", digest_of(data_)}};
+  o["plan"] = {{"ranks", compiled_.mesh.ranks()},
+               {"mesh", compiled_.mesh.str()},
+               {"zero", config_.parallel.zero},
+               {"threads", threads_},
+               {"micro_batches", compiled_.micro_batches},
+               {"micro_batch", compiled_.micro_rows / compiled_.replicas},
+               {"precision", config_.train.precision.text()},
+               {"predicted_peak_bytes", compiled_.arena_bytes()},
+               {"flops_per_step", flops_per_step_}};
+  // A command line may hold any bytes.
+  return o.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace trireme::train
