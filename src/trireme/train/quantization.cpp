@@ -9,8 +9,6 @@
 namespace trireme::train {
 namespace {
 
-using Rule = passes::QuantizeWeights::Rule;
-
 // "8", "4:64"
 std::optional<ops::CodeFormat> format_of(std::string_view text) {
   ops::CodeFormat format;
@@ -26,11 +24,11 @@ std::optional<ops::CodeFormat> format_of(std::string_view text) {
   return format;
 }
 
-std::vector<Rule> rules_of(const Config& config) {
-  std::vector<Rule> rules;
+std::vector<passes::QuantizeWeights::Rule> rules_of(const Config& config) {
+  std::vector<passes::QuantizeWeights::Rule> rules;
   for (const std::string& text : config.memory.weight_bits) {
     const std::size_t equals = text.rfind('=');
-    Rule rule;
+    passes::QuantizeWeights::Rule rule;
     rule.pattern = text.substr(0, equals);
     const std::string value = equals == std::string::npos ? "" : text.substr(equals + 1);
     const auto format = format_of(value);
