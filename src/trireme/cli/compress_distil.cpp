@@ -39,7 +39,8 @@ int train_student(const Context& context, const std::string& from, const std::st
   trainer.start();
   progress =
       std::make_unique<Progress>(trainer.first_step(), student.train.steps, trainer.model().images ? "images" : "tok");
-  Signals::between_steps();
+  Signals::between_steps("the step is finished and a checkpoint written",
+                         "what was trained since the last checkpoint is lost");
   const train::Outcome outcome = trainer.run();
   progress->finish();
   if (!outcome.stopped) return 0;
