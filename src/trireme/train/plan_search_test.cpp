@@ -97,7 +97,10 @@ TEST_F(PlanSearchTest, EqualsExhaustiveSearchOnSmallProblems) {
   const std::vector<Small> problems = small_problems();
   const bool whole = std::getenv("TRIREME_WHOLE") != nullptr;
   std::size_t points = 0;
-  for (std::size_t i = 0; i < problems.size(); i += whole ? 1 : 9) {
+  // Text, a plain network and images over h: the cheapest of each.
+  const std::set<std::size_t> quick = {0, 9, 16};
+  for (std::size_t i = 0; i < problems.size(); ++i) {
+    if (!whole && !quick.contains(i)) continue;
     const Small& p = problems[i];
     PlanRequest r = request(p.cluster, p.ranks, p.fixed);
     r.search.objective = p.objective;

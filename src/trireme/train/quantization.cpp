@@ -80,15 +80,6 @@ void check_quantization(const Config& config, bool images) {
            stored ? fmt::format("memory.weights = \"{}\"", config.memory.weights)
                   : fmt::format("train.quantize = \"{}\"", config.train.quantize),
            config.model.family);
-  // Names of a weight's dimensions, and the layers that recomputation cuts at, are found by what reads the weight.
-  const std::string& mesh = config.parallel.mesh;
-  if (const std::size_t tp = mesh.find("tp=");
-      trained && tp != std::string::npos && std::atoi(mesh.c_str() + tp + 3) != 1)
-    refuse("train.quantize = \"{}\" does not go with the axis tp of parallel.mesh = \"{}\" yet; dp and pp do",
-           config.train.quantize, mesh);
-  if (trained && config.memory.remat != Remat::none)
-    refuse("train.quantize = \"{}\" does not go with memory.remat = \"{}\" yet; the nearest is \"none\"",
-           config.train.quantize, config.memory.remat);
   for (const auto& [options, key] :
        {std::pair(stored_weights(config), "memory.weights"), std::pair(trained_weights(config), "train.quantize")})
     if (options && options->format.bits == 4 && options->format.group % ops::kPackedCodes != 0)

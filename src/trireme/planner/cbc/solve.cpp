@@ -2,6 +2,7 @@
 #include <coin/Cbc_C_Interface.h>
 
 #include <memory>
+#include <mutex>
 
 #include "trireme/planner/integer_program.h"
 
@@ -38,6 +39,9 @@ std::optional<std::vector<double>> IntegerProgram::solve() const {
     }
     start.push_back(static_cast<CoinBigIndex>(index.size()));
   }
+  // The library keeps parameters and statistics in variables of its own that two models would share.
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
   // No bounds of columns: from 0 on.
   const std::unique_ptr<Cbc_Model, Deleter> model(Cbc_newModel());
   Cbc_loadProblem(model.get(), columns, static_cast<int>(rows_.size()), start.data(), index.data(), value.data(),
