@@ -156,7 +156,7 @@ configure() {
 
 # build PRESET TARGET…: configures where needed and builds what is stale. One build at a time per preset.
 # unity=ON: in a new folder sources are compiled many at once, which is sooner done (docs/performance.md); where the first
-# build fails so, one by one. unity=OFF: one by one also in a folder that was made otherwise, as developers and clang-tidy want it.
+# build fails so, one by one. A folder that is there stays as it was configured.
 build() {
   local preset=$1
   shift
@@ -164,22 +164,13 @@ build() {
   mkdir -p "$folder"
   exec {lock}>"$folder/.lock"
   flock "$lock"
-  local made_with=none
-  if [[ -f $folder/build.ninja ]]; then
-    made_with=OFF
-    if grep -qs '^TRIREME_UNITY:BOOL=ON' "$folder/CMakeCache.txt"; then made_with=ON; fi
-  fi
-  if [[ $made_with == none || (${unity:-} == OFF && $made_with == ON) ]]; then
-    made_with=${unity:-OFF}
-    configure "$preset" ${unity:+"-DTRIREME_UNITY=$unity"}
-  fi
+  [[ -f $folder/build.ninja ]] || configure "$preset" ${unity:+"-DTRIREME_UNITY=$unity"}
   local jobs
   jobs=$(build_jobs)
   until ninja -C "$folder" -j "$jobs" "$@" 2>&1 {lock}>&- | show_progress "$folder/build.log" "$jobs"; do
-    if [[ $made_with == ON && ! -e $folder/src/trireme/trireme ]]; then
+    if [[ ! -e $folder/src/trireme/trireme ]] && grep -qs '^TRIREME_UNITY:BOOL=ON' "$folder/CMakeCache.txt"; then
       say "could not compile sources together; compiling them one by one"
       cp "$folder/build.log" "$folder/build_together.log"
-      made_with=OFF
       configure "$preset" -DTRIREME_UNITY=OFF
       continue
     fi
