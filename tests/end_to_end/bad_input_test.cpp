@@ -142,7 +142,8 @@ TEST_F(BadInput, UnknownCommandsAndOptions) {
   expect_refusal({"inspect", "schedule"}, {"--stages is missing"});
   expect_refusal({"inspect", "schedule", "--stages=2"}, {"--micro-batches is missing"});
   expect_refusal({"inspect", "schedule", "--stages=0", "--micro-batches=2"}, {"--stages"});
-  expect_refusal({"inspect", "schedule", "--stages=-1", "--micro-batches=2"}, {"--stages -1"});
+  expect_refusal({"inspect", "schedule", "--stages=-1", "--micro-batches=2"},
+                 {"--stages: Value -1 not in range 1 to 4096"});
   const std::vector<std::string> two = {"inspect", "schedule", "--stages=2", "--micro-batches=2"};
   const auto of_two = [&](const char* option) {
     std::vector<std::string> words = two;

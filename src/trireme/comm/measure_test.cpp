@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "trireme/comm/threads/world.h"
 
 namespace trireme::comm {
@@ -12,15 +14,17 @@ TEST(Measure, NoAllReduceIsQuickerThanItsBound) {
   const MeasureOptions options{.batches = 9};
   for (const int ranks : {2, 4})
     for (const std::size_t bytes : {std::size_t{64} << 10, std::size_t{4} << 20}) {
-      const double bound = measure_in_place(ranks, bytes, options);
-      EXPECT_GT(bound, 0);
+      // A machine that others use too is quicker at some times than at others: the bound is its best, before and after.
+      const double before = measure_in_place(ranks, bytes, options);
+      EXPECT_GT(before, 0);
+      double best = 0;
       threads::run(ranks, {}, [&](Communicator& comm) {
         bind_to_core(comm.rank(), ranks);
         const Measurement m = measure_all_reduce(comm, Algorithm::native, bytes, options);
-        if (comm.rank() == 0) {
-          EXPECT_GE(m.best_us, bound) << ranks << " ranks, " << bytes << " bytes";
-        }
+        if (comm.rank() == 0) best = m.best_us;
       });
+      const double bound = std::min(before, measure_in_place(ranks, bytes, options));
+      EXPECT_GE(best, bound) << ranks << " ranks, " << bytes << " bytes";
     }
 }
 

@@ -25,24 +25,26 @@ Trial measured(const program::Program& step) {
 }
 
 // What no choice of values to recompute or to move gets below, of a step that moves all that may be moved: what stays
-// in memory all along, and the operands of the instruction that has most of others.
+// in memory all along, and of others what the instruction with most reads, or what it writes: which of its results take
+// the place of operands depends on what is kept.
 std::uint64_t least_bytes(const program::Program& step) {
   std::uint64_t always = 0;
   for (const program::Buffer& b : step.buffers)
     if (b.tier == 0 && b.state != program::kNone) always += b.bytes;
   std::uint64_t most = 0;
   for (const program::Instruction& i : step.instructions) {
-    std::map<program::BufferId, std::uint64_t> used;
-    for (const auto* operands : {&i.inputs, &i.outputs})
+    for (const auto* operands : {&i.inputs, &i.outputs}) {
+      std::map<program::BufferId, std::uint64_t> used;
       for (const program::Operand& o : *operands) {
         if (o.buffer == program::kNone) continue;
         const program::Buffer& b = step.buffers[static_cast<std::size_t>(o.buffer)];
         if (b.tier == 0 && b.state == program::kNone)
           used[o.buffer] = std::max<std::uint64_t>(used[o.buffer], o.type.bytes());
       }
-    std::uint64_t sum = 0;
-    for (const auto& [buffer, bytes] : used) sum += bytes;
-    most = std::max(most, sum);
+      std::uint64_t sum = 0;
+      for (const auto& [buffer, bytes] : used) sum += bytes;
+      most = std::max(most, sum);
+    }
   }
   return always + most;
 }
