@@ -3,6 +3,7 @@
 //
 //   TRIREME_PLANS=300   draws that many (seeds 1, 2, …)
 //   TRIREME_PLAN=17     draws seed 17 alone
+//   TRIREME_PLAN_WITH='parallel.zero=0;memory.remat=none'   … with these keys changed, to find which of them matters
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -17,6 +18,7 @@
 #include "equivalence/random_plan.h"
 #include "support/larger.h"
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
 
 namespace trireme::testing {
 namespace {
@@ -51,7 +53,9 @@ TEST(RandomPlans, TrainLikeOnePlainRank) {
   std::map<std::string, int> used;
   std::vector<std::string> refused;
   for (std::uint32_t seed = first; seed < first + plans; ++seed) {
-    const RandomPlan plan = draw_plan(seed);
+    RandomPlan plan = draw_plan(seed);
+    if (const char* with = std::getenv("TRIREME_PLAN_WITH"); with != nullptr)
+      for (const std::string& setting : split(with, ';')) train::apply_setting(plan.config, setting);
     SCOPED_TRACE(plan.text);
     std::optional<Trained> planned;
     try {

@@ -49,7 +49,10 @@ class Cutter {
         emit(groups_[index(group_of_[n])]);
     }
     for (const auto& [id, stored] : stored_outputs_) rebuild_.map(id, stored);
+    const std::string name = old().name;
     rebuild_.finish();
+    // A step-local accumulator that is elsewhere is not reduced in place, and nothing reads its sum from there.
+    std::erase_if(module_.graph(name).writes, [&](const ir::Write& write) { return is_left(write); });
   }
 
  private:
@@ -58,6 +61,11 @@ class Cutter {
   bool away(ValueId id) const {
     return id != kNone && old().value(id).kind == ir::ValueInfo::Kind::state &&
            module_.state(old().value(id).state).tier != 0;
+  }
+
+  bool is_left(const ir::Write& write) const {
+    const ir::State& state = module_.state(write.state);
+    return state.tier != 0 && state.step_local && write.mode == ir::Write::Mode::set;
   }
 
   // The state that a value becomes, if any.
@@ -257,7 +265,7 @@ class Cutter {
       inputs.front() = padded(inputs.front(), node);
     rebuild_.add_like(node, inputs);
     for (const ValueId id : node.outputs)
-      if (const ir::State* state = written(id); state != nullptr && state->tier != 0)
+      if (const ir::State* state = written(id); state != nullptr && state->tier != 0 && !state->step_local)
         stored_outputs_[id] = store(rebuild_.mapped(id), plain_name(id), node);
   }
 

@@ -139,9 +139,11 @@ class Scheduler {
     std::vector<std::size_t> value_gathers;
     std::unordered_map<BufferId, Touched> touched;
     std::unordered_map<std::int32_t, std::size_t> recorded;
+    std::unordered_set<BufferId> loaded;
     for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
       const Instruction& instruction = p_.instructions[i];
       at[i] = i;
+      if (instruction.kind == Instruction::Kind::load) loaded.insert(instruction.outputs.front().buffer);
       if (moves[i]) {
         std::size_t earliest = 0;
         for_each_operand(instruction, [&](const Operand& o, bool writes) {
@@ -150,13 +152,16 @@ class Scheduler {
         });
         for (const std::int32_t event : instruction.waits) earliest = std::max(earliest, recorded.at(event));
         if (sums_gradients(instruction)) earliest = std::min(i, behind_send_[earliest]);
+        // What was loaded is there when each role's own costs say, and no sooner than it is read: the order of
+        // collectives must not follow from that.
+        if (std::any_of(instruction.inputs.begin(), instruction.inputs.end(),
+                        [&](const Operand& o) { return loaded.contains(o.buffer); }))
+          earliest = i;
         at[i] = earliest;
         if (collective(instruction) && gathers_for_use(instruction))
           (gathers_values(instruction) ? value_gathers : gathers).push_back(i);
       }
-      // A gather may have to wait for the window: what reads it stays behind the place where it came.
-      const bool waits = moves[i] && collective(instruction) && gathers_for_use(instruction);
-      const std::size_t done = waits ? i : moves[i] ? at[i] : i + 1;
+      const std::size_t done = moves[i] ? at[i] : i + 1;
       for_each_operand(instruction, [&](const Operand& o, bool writes) {
         std::size_t& last = writes ? touched[o.buffer].written : touched[o.buffer].read;
         last = std::max(last, done);
@@ -166,11 +171,10 @@ class Scheduler {
     keep_to_window(gathers, at, options_.ahead);
     // Gathered far ahead, they would take back what keeping shares of them has saved: the next one is enough.
     keep_to_window(value_gathers, at, std::min(options_.ahead, largest(value_gathers)));
+    stay_behind(moves, at);
     std::vector<Instruction> fresh;
     fresh.reserve(at.size());
-    std::vector<bool> came_up;  // by fresh place: a launch that stood later
     for (const std::size_t i : moved_order(at, moves)) {
-      came_up.push_back(moves[i] && at[i] < i);
       if (collective(p_.instructions[i]))
         send_along(p_.instructions[i], stream_of(p_.instructions[i]));
       else if (const std::int32_t stream = moves[i] ? stream_before(p_.instructions[i]) : kNone; stream != kNone)
@@ -178,12 +182,23 @@ class Scheduler {
       fresh.push_back(std::move(p_.instructions[i]));
     }
     p_.instructions = std::move(fresh);
-    hold_up_copies(came_up);
+    hold_up_copies();
+  }
+
+  // A gather may have had to wait for the window: what moves and reads it stays behind it.
+  void stay_behind(const std::vector<bool>& moves, std::vector<std::size_t>& at) const {
+    std::unordered_map<BufferId, std::size_t> made;  // by what moves: where
+    for (std::size_t i = 0; i < at.size(); ++i) {
+      if (!moves[i]) continue;
+      for (const Operand& o : p_.instructions[i].inputs)
+        if (const auto found = made.find(o.buffer); found != made.end()) at[i] = std::max(at[i], found->second);
+      for (const Operand& o : p_.instructions[i].outputs) made[o.buffer] = at[i];
+    }
   }
 
   // A copy starts after the compute instruction before it, which may be another one now: memory that is free there is
   // free for the copy too.
-  void hold_up_copies(const std::vector<bool>& came_up) {
+  void hold_up_copies() {
     std::int32_t events = p_.events();
     std::size_t computed = p_.instructions.size();
     for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
@@ -192,7 +207,7 @@ class Scheduler {
         if (instruction.stream == 0 && !instruction.on_host) computed = i;
         continue;
       }
-      if (computed >= i || !came_up[computed]) continue;
+      if (computed >= i) continue;
       Instruction& before = p_.instructions[computed];
       if (before.records == kNone) before.records = events++;
       if (std::find(instruction.waits.begin(), instruction.waits.end(), before.records) == instruction.waits.end())
