@@ -142,7 +142,7 @@ TEST_P(ReuseOf, AWrongOneIsFound) {
       plant(live, "has written over it");
       plant(states, "what is not its contents");
     }
-  EXPECT_GT(tried, 3U);
+  EXPECT_GT(tried, 2U);
   EXPECT_GT(2 * named, tried);
 }
 
@@ -153,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "parallel.mesh=pp=2 train.micro_batch=2",
                       "parallel.mesh=pp=2 train.micro_batch=2 parallel.pipeline=interleaved:2",
                       "parallel.mesh=pp=2 train.micro_batch=2 parallel.pipeline=zero-bubble",
-                      "parallel.mesh=pp=2 train.micro_batch=2 parallel.pipeline=pipedream",
+                      "parallel.mesh=pp=2 train.micro_batch=2 parallel.pipeline=pipedream model.tie_embeddings=false",
                       "parallel.mesh=dp=2 parallel.server=sync", "memory.remat=full",
                       "model.width=144 memory.offload=all",
                       "model.width=144 memory.offload=optimizer train.micro_batch=2", "train.precision=bf16",

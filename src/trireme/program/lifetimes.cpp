@@ -70,6 +70,13 @@ void reuse_dying_inputs(Program& program) {
   const auto is_state = [&](BufferId buffer) { return index(buffer) < program.states; };
   std::vector<bool> kept(program.buffers.size(), false);
   for (const NamedOutput& output : program.outputs) kept[index(output.operand.buffer)] = true;
+  // What another stream still touches when the program ends lives to its last instruction, and does not die there.
+  std::vector<bool> outlasts(program.buffers.size(), false);
+  for (const Instruction& instruction : program.instructions)
+    if (instruction.stream != program.instructions.back().stream)
+      for (const auto* operands : {&instruction.inputs, &instruction.outputs})
+        for (const Operand& o : *operands)
+          if (o.buffer != kNone) outlasts[index(o.buffer)] = true;
   std::vector<BufferId> now(program.buffers.size());
   for (std::size_t i = 0; i < now.size(); ++i) now[i] = static_cast<BufferId>(i);
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
@@ -90,7 +97,9 @@ void reuse_dying_inputs(Program& program) {
                         dying.last == static_cast<std::int32_t>(i) && born.first == static_cast<std::int32_t>(i) &&
                         dying.bytes == born.bytes && output.type.bytes() == input.type.bytes();
       if (!fits || kept[index(input.buffer)] || read_twice(instruction, input.buffer)) continue;
+      if (i + 1 == program.instructions.size() && outlasts[index(input.buffer)]) continue;
       if (kept[index(output.buffer)]) kept[index(input.buffer)] = true;
+      if (outlasts[index(output.buffer)]) outlasts[index(input.buffer)] = true;
       dying.last = born.last;
       dying.alignment = std::max(dying.alignment, born.alignment);
       born.first = born.last = kNone;
