@@ -52,11 +52,11 @@ struct Candidate {
 
 // Outputs that an op may make in the place of an input, which is a state or is read again.
 void find(const Program& program, std::vector<Candidate>& live, std::vector<Candidate>& states) {
-  std::vector<std::size_t> last_read(program.buffers.size(), 0);
+  std::vector<std::size_t> last_read(program.values.size(), 0);
   std::vector<std::size_t> writes(program.buffers.size(), 0);
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     for (const Operand& o : program.instructions[i].inputs)
-      if (o.buffer != kNone) last_read[index(o.buffer)] = i;
+      if (o.buffer != kNone) last_read[index(o.value)] = i;
     for (const Operand& o : program.instructions[i].outputs) ++writes[index(o.buffer)];
   }
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
@@ -78,7 +78,7 @@ void find(const Program& program, std::vector<Candidate>& live, std::vector<Cand
       const Candidate found{output.buffer, input.buffer, i};
       if (program.buffers[index(input.buffer)].state >= 0)
         states.push_back(found);
-      else if (last_read[index(input.buffer)] > i)
+      else if (last_read[index(input.value)] > i)
         live.push_back(found);
     }
   }
