@@ -39,7 +39,8 @@ void cut(Segments& segments, std::size_t at) {
 
 }  // namespace
 
-Contents::Contents(const Program& program, const HappensBefore& order) : p_(program), order_(order) {
+Contents::Contents(const Program& program, const HappensBefore& order)
+    : p_(program), order_(order), value_bytes_(value_bytes()) {
   for (int tier = 0; tier < kTiers; ++tier) {
     Segment nothing;
     nothing.end = std::max<std::size_t>(aligned(p_.bytes_in(tier), kPage), 1);
@@ -88,7 +89,7 @@ std::string Contents::fault(const Segment& segment, std::size_t begin, const Ope
     return fmt::format("{} has written '{}' there", describe(p_, static_cast<std::size_t>(segment.writer)), holder);
   if (complete(segment, begin, o)) {
     const std::int32_t other = other_value(segment, begin, o);
-    if (other == kSame) return {};
+    if (other == kSame || is_padding(begin, o)) return {};
     if (other == kPersistent) return fmt::format("it still holds what state '{}' held before the program", holder);
     return fmt::format("{} has written over it", describe(p_, static_cast<std::size_t>(other)));
   }
@@ -131,6 +132,11 @@ std::int32_t Contents::other_value(const Segment& segment, std::size_t begin, co
     if (from < to && segment.value != o.value) other = segment.valued;
   });
   return other;
+}
+
+// What is read of it is what it was before the program, whatever the value in front of it is.
+bool Contents::is_padding(std::size_t begin, const Operand& o) const {
+  return buffer(o).state != kNone && begin >= buffer(o).offset + value_bytes_[static_cast<std::size_t>(o.buffer)];
 }
 
 void Contents::declared(std::size_t i, const Operand& o) const {
@@ -241,14 +247,13 @@ void Contents::check_output(const NamedOutput& output) {
 }
 
 void Contents::check_states() const {
-  const std::vector<std::size_t> bytes = value_bytes();
   const std::vector<std::int32_t> last = last_values();
   for (const Segments& there : segments_)
     for (const auto& [begin, segment] : there) {
       if (segment.buffer == kNone) continue;
       const auto buffer = static_cast<std::size_t>(segment.buffer);
       const Buffer& state = p_.buffers[buffer];
-      if (state.state == kNone || begin >= state.offset + bytes[buffer]) continue;
+      if (state.state == kNone || begin >= state.offset + value_bytes_[buffer]) continue;
       if (!segment.shards.empty())
         fail("{} leaves state '{}' with one rank's shard written alone",
              describe(p_, static_cast<std::size_t>(segment.writer)), state.name);

@@ -76,6 +76,7 @@ class Contents {
   // The instruction that has put another value than the one of `o`, of which it holds all, into the segment; kSame:
   // none.
   std::int32_t other_value(const Segment& segment, std::size_t begin, const Operand& o) const;
+  bool is_padding(std::size_t begin, const Operand& o) const;
   // Throws where a state is written that `o` is not the contents of.
   void declared(std::size_t i, const Operand& o) const;
   void ordered(std::size_t a, std::size_t b) const;
@@ -90,6 +91,7 @@ class Contents {
 
   const Program& p_;
   const HappensBefore& order_;
+  std::vector<std::size_t> value_bytes_;
   std::array<Segments, kTiers> segments_;
   std::size_t conflicts_ordered_ = 0;
 };

@@ -218,6 +218,23 @@ TEST_F(Values, OfAShardAndOfTheWhole) {
             "written over it");
 }
 
+// Fifteen numbers, new in whole, of which four ranks read sixteen: the last one is padding, and stays what it was.
+TEST_F(Values, PaddingOfAStateHasNone) {
+  const BufferId w = buffer("w", 0, 0);
+  const BufferId a = buffer("a", 64);
+  p.states = 1;
+  p.values = {0, 0, kNone};
+  name(launch("scale", {w}, w), {0}, 1);
+  p.instructions.back().inputs.front().type = p.instructions.back().outputs.front().type = {DType::f32, {15}};
+  launch("scale", {w}, a);
+  p.instructions.back().inputs = {shard(w)};
+  p.instructions.back().outputs = {{a, {DType::f32, {4}}}};
+  name(p.instructions.back(), {1}, 2);
+  EXPECT_EQ(message(), "sound");
+  p.instructions.back().inputs.front().value = 0;
+  EXPECT_NE(message().find("has written over it"), std::string::npos) << message();
+}
+
 // Of a message and of other work, whichever comes first.
 TEST_F(CheckTest, MessagesHaveTheirStreamsToThemselves) {
   const BufferId x = buffer("x", 0);

@@ -16,19 +16,39 @@ bool read_twice(const Instruction& instruction, BufferId buffer) {
   return uses > 1;
 }
 
-}  // namespace
-
-std::vector<std::size_t> happens_after(const Program& program) {
+HappensBefore order_of(const Program& program) {
   HappensBefore order(program);
   std::vector<std::size_t> recorder(index(program.events()));
-  std::vector<std::size_t> compute;  // of the compute stream
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
     for (const std::int32_t event : instruction.waits) order.wait(i, recorder[index(event)]);
     order.start(i);
     if (instruction.records != kNone) recorder[index(instruction.records)] = i;
-    if (instruction.stream == 0) compute.push_back(i);
   }
+  return order;
+}
+
+// By buffer: whether another instruction may still touch it when the last one runs. It lives to the end, which is not
+// to say that it dies there.
+std::vector<bool> outlasting(const Program& program) {
+  std::vector<bool> outlasts(program.buffers.size(), false);
+  const HappensBefore order = order_of(program);
+  for (std::size_t i = 0; i + 1 < program.instructions.size(); ++i) {
+    if (order.before(i, program.instructions.size() - 1)) continue;
+    for (const auto* operands : {&program.instructions[i].inputs, &program.instructions[i].outputs})
+      for (const Operand& o : *operands)
+        if (o.buffer != kNone) outlasts[index(o.buffer)] = true;
+  }
+  return outlasts;
+}
+
+}  // namespace
+
+std::vector<std::size_t> happens_after(const Program& program) {
+  const HappensBefore order = order_of(program);
+  std::vector<std::size_t> compute;  // of the compute stream
+  for (std::size_t i = 0; i < program.instructions.size(); ++i)
+    if (program.instructions[i].stream == 0) compute.push_back(i);
   std::vector<std::size_t> done(program.instructions.size());
   for (std::size_t i = 0; i < done.size(); ++i) {
     if (program.instructions[i].stream == 0) {
@@ -70,6 +90,7 @@ void reuse_dying_inputs(Program& program) {
   const auto is_state = [&](BufferId buffer) { return index(buffer) < program.states; };
   std::vector<bool> kept(program.buffers.size(), false);
   for (const NamedOutput& output : program.outputs) kept[index(output.operand.buffer)] = true;
+  std::vector<bool> outlasts = outlasting(program);
   std::vector<BufferId> now(program.buffers.size());
   for (std::size_t i = 0; i < now.size(); ++i) now[i] = static_cast<BufferId>(i);
   for (std::size_t i = 0; i < program.instructions.size(); ++i) {
@@ -90,7 +111,9 @@ void reuse_dying_inputs(Program& program) {
                         dying.last == static_cast<std::int32_t>(i) && born.first == static_cast<std::int32_t>(i) &&
                         dying.bytes == born.bytes && output.type.bytes() == input.type.bytes();
       if (!fits || kept[index(input.buffer)] || read_twice(instruction, input.buffer)) continue;
+      if (i + 1 == program.instructions.size() && outlasts[index(input.buffer)]) continue;
       if (kept[index(output.buffer)]) kept[index(input.buffer)] = true;
+      if (outlasts[index(output.buffer)]) outlasts[index(input.buffer)] = true;
       dying.last = born.last;
       dying.alignment = std::max(dying.alignment, born.alignment);
       born.first = born.last = kNone;

@@ -83,10 +83,9 @@ TEST(CheckSchedule, FilesAreReadCheckedAndNamed) {
   const std::string good = folder.write("good.txt", "F0 F1 B0 B1 U\nF0 B0 F1 B1 U\n");
   const std::string bad = folder.write("bad.txt", "F0 B0 F1 B1 U\nF0 F1 B0 B1 U\n");
   const auto request = [](const std::string& path, int micro_batches) {
-    return make_schedule({.pipeline = parse_pipeline("file:" + path),
-                          .stages = 2,
-                          .micro_batches = micro_batches,
-                          .given = read_schedule(path)});
+    ScheduleRequest wanted{.pipeline = parse_pipeline("file:" + path), .stages = 2, .micro_batches = micro_batches};
+    wanted.given = read_schedule(path);
+    return make_schedule(wanted);
   };
   EXPECT_EQ(request(good, 2), one_f_one_b_schedule(2, 2));
   EXPECT_EQ(test::refusal([&] { request(good, 4); }),
