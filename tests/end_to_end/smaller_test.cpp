@@ -62,6 +62,8 @@ TEST_F(Smaller, CompressTeachesAStudentAndGoesOn) {
   EXPECT_NE(read("student/config.toml").find("teacher = \""), std::string::npos);
   // It is a run as any other.
   done({"generate", "--from", "student", "--prompt", "a", "--tokens", "2"});
+  // What was not given follows from the student's own shape.
+  done({"compress", "teacher", "--distil", "--model.heads=1", "--model.width=8", "--train.steps=2", "--out", "narrow"});
   const std::string same = refused({"compress", "teacher", "--distil", "--out", "none"});
   EXPECT_NE(same.find("--model.layers=1"), std::string::npos) << same;
   EXPECT_FALSE(exists("none"));

@@ -1,6 +1,8 @@
 #include "trireme/cli/compress_distil.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <memory>
 
 #include "trireme/cli/preparation.h"
 #include "trireme/cli/progress.h"
@@ -10,11 +12,32 @@
 #include "trireme/train/trainer.h"
 
 namespace trireme::cli {
+namespace {
+
+bool gives(const std::vector<std::string>& overrides, const std::string& key) {
+  return std::any_of(overrides.begin(), overrides.end(),
+                     [&](const std::string& o) { return o.starts_with(key + "="); });
+}
+
+// A run states what its family made of its shape. Where the student's shape is another, what was not given follows from
+// it anew.
+std::vector<std::string> student_overrides(const models::ModelConfig& teacher, const std::vector<std::string>& given) {
+  std::vector<std::string> all;
+  const bool wider = gives(given, "model.width"), heads = gives(given, "model.heads");
+  if (wider || heads) all.emplace_back("model.head_dim=0");
+  if (heads && teacher.kv_heads == teacher.heads) all.emplace_back("model.kv_heads=0");
+  if (wider) all.emplace_back("model.ffn=0");
+  all.insert(all.end(), given.begin(), given.end());
+  return all;
+}
+
+}  // namespace
 
 int train_student(const Context& context, const std::string& from, const std::string& out, bool overwrite) {
   const train::Registry& registry = *context.registry;
   const train::Config teacher = train::load_config(from, {}, registry.models);
-  train::Config student = train::load_config(from, context.overrides, registry.models);
+  train::Config student =
+      train::load_config(from, student_overrides(teacher.model, context.overrides), registry.models);
   const models::ModelConfig &t = teacher.model, &s = student.model;
   if (t.layers == s.layers && t.width == s.width && t.heads == s.heads && t.ffn == s.ffn)
     refuse("--distil: the student has the shape of its teacher; give it another, such as --model.layers={}",
