@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A GPT of 96 layers and width 12288 (175 billion parameters) over more and more ranks: how long it takes to compile, check
-and plan a step, and how much memory that needs. Nothing is trained and no rank is needed.
+and plan a step, and how much memory that needs. Nothing is trained and no rank is needed. CPU seconds are those of all
+threads: on a machine that does other things too, they say more than the clock.
 
     bench/scale_on_paper.py [PROGRAM]        default: ./trireme
 """
@@ -29,7 +30,7 @@ def main():
     program = sys.argv[1] if len(sys.argv) > 1 else "./trireme"
     program = os.path.abspath(program)
     print(f"{'mesh':<20}{'pipeline':<16}{'also':<26}{'ranks':>7}{'roles':>7}{'instructions':>14}{'seconds':>9}"
-          f"{'resident':>11}{'planned peak of a rank':>26}")
+          f"{'CPU seconds':>13}{'resident':>11}{'planned peak of a rank':>26}")
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "text.txt"), "w") as text:
             text.write("".join(f"line {i} of a text that nobody reads\n" for i in range(2000)))
@@ -49,7 +50,7 @@ def main():
             peak = re.search(r"predicted peak ([\d,]+) B", out).group(1)
             name = " ".join(option.split(".")[-1] for option in also)
             print(f"{mesh:<20}{pipeline:<16}{name:<26}{total:>7}{axes['pp']:>7}{instructions:>14}{seconds:>9.1f}"
-                  f"{usage.ru_maxrss / 1024:>7.0f} MiB{peak:>24} B", flush=True)
+                  f"{usage.ru_utime + usage.ru_stime:>13.1f}{usage.ru_maxrss / 1024:>7.0f} MiB{peak:>24} B", flush=True)
 
 
 if __name__ == "__main__":

@@ -109,26 +109,35 @@ function(trireme_choose_cuda variable folder)
   set(${variable} ${chosen} ${kernels} PARENT_SCOPE)
 endfunction()
 
-# TRIREME_UNITY: sources of a folder are compiled some at a time, as one, since most of what the compiler does is to read the
-# same headers. Kernels stay by themselves: what is inlined into them must not depend on their neighbours, nor then the
-# bits of their results.
-function(trireme_unity name)
+# What runs in every step, not once: its path under src/trireme.
+set(TRIREME_KERNELS "_cpu\\.cpp$|^device/|^comm/arithmetic|^ops/matmul/(few_rows|epilogue|fp8_matmul)\\.|^ops/quantize/(codes|round_to_codes)\\.|^ops/loss/sharded_cross_entropy\\.|^ops/shape/sequence_slice\\.")
+
+# TRIREME_UNITY: sources of a folder are compiled some at a time, as one, since most of what the compiler does is to read and
+# instantiate the same headers. Kernels stay by themselves: what is inlined into them, and so the bits of their results,
+# must not depend on their neighbours. The fewer cores, the more sources at a time.
+cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
+math(EXPR TRIREME_UNITY_BATCH "64 / ${cores}")
+if(TRIREME_UNITY_BATCH GREATER 32)
+  set(TRIREME_UNITY_BATCH 32)
+elseif(TRIREME_UNITY_BATCH LESS 4)
+  set(TRIREME_UNITY_BATCH 4)
+endif()
+function(trireme_unity target)  # and its sources
   set(count 0)
   foreach(source ${ARGN})
     file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR}/src/trireme ${source})
-    if(path MATCHES "_cpu\\.cpp$|^device/|^comm/arithmetic|^ops/matmul/(few_rows|epilogue)|/cuda/|\\.cu$")
+    if(path MATCHES "${TRIREME_KERNELS}|/cuda/|\\.cu$")
       continue()
     endif()
     if(path MATCHES "^ops/([a-z]+)/")
       set(group ops_${CMAKE_MATCH_1})
     else()
-      math(EXPR batch "${count} / 16")
+      math(EXPR group "${count} / ${TRIREME_UNITY_BATCH}")
       math(EXPR count "${count} + 1")
-      set(group ${name}_${batch})
     endif()
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
   endforeach()
-  set_target_properties(trireme_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
 
 # One target per folder of src/trireme; `USES` is what the folder may include. Tests (`*_test.cpp`) lie next to the
@@ -167,7 +176,7 @@ function(trireme_folder name)
     set(scope PUBLIC)
   endif()
   if(TRIREME_UNITY AND sources)
-    trireme_unity(${name} ${sources})
+    trireme_unity(trireme_${name} ${sources})
   endif()
   list(TRANSFORM ARG_USES PREPEND trireme_)
   target_link_libraries(trireme_${name} ${scope} trireme_options ${ARG_USES} ${ARG_LIBRARIES})
@@ -176,6 +185,9 @@ function(trireme_folder name)
     foreach(level ${TRIREME_LEVELS})
       add_library(trireme_${name}_${level} OBJECT ${sources})
       set_target_properties(trireme_${name}_${level} PROPERTIES TRIREME_LEVEL ${level})
+      if(TRIREME_UNITY)
+        trireme_unity(trireme_${name}_${level} ${sources})
+      endif()
       target_link_libraries(trireme_${name}_${level} PRIVATE trireme_options ${ARG_USES} ${ARG_LIBRARIES})
       set_property(GLOBAL APPEND PROPERTY TRIREME_KERNELS_${level} $<TARGET_OBJECTS:trireme_${name}_${level}>)
     endforeach()

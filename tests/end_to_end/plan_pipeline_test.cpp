@@ -49,11 +49,11 @@ TEST_F(PipelinePlan, SaysWhereItIsCut) {
   EXPECT_EQ(programs("planned/plan.toml"), done(with({"inspect", "program", "tiny.toml", "--rank=1"})).out);
   // Another cut: the second stage has all that follows it, and the run learns the same.
   const std::string cut = cut_of(plan);
-  write("edited.toml", replaced(plan, "\"" + cut + "\"", "\"blocks.1.ln1\""));
-  EXPECT_NE(programs("edited.toml").find("blocks.1.ln1"), std::string::npos);
-  EXPECT_EQ(programs("planned/plan.toml").find("blocks.1.ln1"), std::string::npos);
+  write("edited.toml", replaced(plan, "\"" + cut + "\"", "\"blocks.1.ln1.layer_norm\""));
+  EXPECT_NE(programs("edited.toml").find("blocks.1.ln1.layer_norm"), std::string::npos);
+  EXPECT_EQ(programs("planned/plan.toml").find("blocks.1.ln1.layer_norm"), std::string::npos);
   done(under("edited.toml", {"train", "tiny.toml", "--output.dir=edited"}));
-  EXPECT_EQ(cut_of(read("edited/plan.toml")), "blocks.1.ln1");
+  EXPECT_EQ(cut_of(read("edited/plan.toml")), "blocks.1.ln1.layer_norm");
   EXPECT_NEAR(metrics("edited").back()["loss"].get<double>(), metrics("planned").back()["loss"].get<double>(), 1e-5);
   // `memory` knows it too.
   const auto peaks = [&](const std::string& file) {
@@ -70,12 +70,18 @@ TEST_F(PipelinePlan, AWrongCutIsRefusedByName) {
     write("edited.toml", text);
     return refused(under("edited.toml", {"train", "tiny.toml", "--output.dir=run"}));
   };
-  EXPECT_NE(
-      says(replaced(plan, "\"" + cut + "\"", "\"blocks.1.ln\""))
-          .find("a part of the pipeline cannot begin with 'blocks.1.ln': the model has no such value; the nearest "
-                "that can is 'blocks.1.ln1'"),
-      std::string::npos);
-  EXPECT_NE(says(replaced(plan, "\"" + cut + "\"", "\"blocks.1.ln1\", \"blocks.2.ln1\"")).find("has 2 parts, and 2"),
+  const auto cut_at = [&](const std::string& value) {
+    return says(replaced(plan, "\"" + cut + "\"", "\"" + value + "\""));
+  };
+  EXPECT_NE(cut_at("blocks.1.ln1.layer_nor")
+                .find("a part of the pipeline cannot begin with 'blocks.1.ln1.layer_nor': the model has no such value; "
+                      "the nearest that can is 'blocks.1.ln1.layer_norm'"),
+            std::string::npos);
+  // The residual stream passes around it.
+  EXPECT_NE(cut_at("blocks.1.attn.qkv.matmul").find("more than one tensor goes on from what is before it"),
+            std::string::npos);
+  EXPECT_NE(says(replaced(plan, "\"" + cut + "\"", "\"blocks.1.ln1.layer_norm\", \"blocks.2.ln1.layer_norm\""))
+                .find("has 2 parts, and 2"),
             std::string::npos);
   EXPECT_NE(says(replaced(plan, "stages = []", "stages = [1, 4]")).find("decisions.stage_cuts = " + cut),
             std::string::npos);

@@ -50,6 +50,24 @@ TEST_F(Smaller, BadPruningIsRefusedByKey) {
   expect({"--distil.teacher=nowhere"}, "distil.teacher = \"nowhere\"");
 }
 
+TEST_F(Smaller, CompressTeachesAStudentAndGoesOn) {
+  done({"train", "tiny.toml", "--output.dir=teacher", "--model.layers=2"});
+  const std::vector<std::string> distil = {
+      "compress", "teacher",   "--distil", "--model.layers=1", "--train.steps=12", "--out", "student", "--decode",
+      "4",        "--batches", "1"};
+  const Finished made = done(distil);
+  EXPECT_NE(made.out.find("before "), std::string::npos) << made.out;
+  EXPECT_NE(made.out.find("after "), std::string::npos);
+  EXPECT_EQ(metrics("student").back()["step"], 12);
+  EXPECT_NE(read("student/config.toml").find("teacher = \""), std::string::npos);
+  // It is a run as any other.
+  done({"generate", "--from", "student", "--prompt", "a", "--tokens", "2"});
+  const std::string same = refused({"compress", "teacher", "--distil", "--out", "none"});
+  EXPECT_NE(same.find("--model.layers=1"), std::string::npos) << same;
+  EXPECT_FALSE(exists("none"));
+  refused({"compress", "teacher", "--distil", "--model.layers=1", "--out", "teacher"});
+}
+
 TEST_F(Smaller, AStudentLearnsFromARun) {
   done({"train", "tiny.toml", "--output.dir=teacher"});
   const std::vector<std::string> student = {"train",

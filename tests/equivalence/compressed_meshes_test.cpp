@@ -90,6 +90,68 @@ TEST(CompressedMeshes, EveryKindTrainsShardedMatrices) {
       }
 }
 
+// Each rank updates its shard by the sum that all of them would have updated the whole by. Three replicas: no tensor's
+// rows divide.
+TEST(CompressedMeshes, WithShardedState) {
+  for (const auto& [kind, optimizer] : {std::pair{"bf16", "adamw"},
+                                        {"int8", "adamw"},
+                                        {"onebit", "adamw"},
+                                        {"powersgd:2", "adamw"},
+                                        {"onebit", "sgd"},
+                                        {"topk:0.2", "sgd"}})
+    for (const char* precision : {"f32", "bf16"}) {
+      train::Config plain = small_model("gpt2");
+      plain.train.batch = 12;
+      plain.train.micro_batch = 6;
+      plain.train.optimizer = optimizer;
+      plain.train.precision = precision;
+      plain.parallel.compress = kind;
+      if (plain.parallel.compress == train::Compress::onebit || plain.parallel.compress == train::Compress::topk)
+        plain.parallel.compress_warmup = 2;
+      Trained whole(over_mesh(plain, "dp=3"));
+      whole.train(4);
+      for (const int zero : {1, 2, 3}) {
+        SCOPED_TRACE(fmt::format("{} {} {} zero={}", kind, optimizer, precision, zero));
+        const train::Config config = over_mesh(plain, "dp=3", zero);
+        train::check(config);
+        Trained sharded(config);
+        sharded.train(4);
+        expect_same_bits(whole, sharded);
+        EXPECT_EQ(sharded.session().highest_offset(), sharded.compiled().arena_bytes());
+      }
+    }
+}
+
+// What is compressed is the same wherever the states are.
+TEST(CompressedMeshes, WithStatesOffloaded) {
+  for (const auto& [kind, optimizer] : {std::pair{"int8", "adamw"},
+                                        {"onebit", "adamw"},
+                                        {"powersgd:2", "adamw"},
+                                        {"onebit", "sgd"},
+                                        {"topk:0.2", "sgd"}}) {
+    train::Config plain = wider_model("gpt2");
+    plain.train.optimizer = optimizer;
+    plain.parallel.compress = kind;
+    if (plain.parallel.compress == train::Compress::onebit || plain.parallel.compress == train::Compress::topk)
+      plain.parallel.compress_warmup = 1;
+    Trained here(over_mesh(plain, "dp=2"));
+    here.train(2);
+    for (const char* offload : {"optimizer", "all"})
+      for (const int zero : {0, 1}) {
+        SCOPED_TRACE(fmt::format("{} {} {} zero={}", kind, optimizer, offload, zero));
+        train::Config config = over_mesh(plain, "dp=2", zero);
+        config.memory.offload = offload;
+        config.memory.offload_policy = "all";
+        train::check(config);
+        Trained away(config);
+        away.train(2);
+        expect_same_bits(here, away);
+        EXPECT_GT(away.compiled().tier_bytes(2), 0U);
+        EXPECT_EQ(away.session().highest_offset(), away.compiled().arena_bytes());
+      }
+  }
+}
+
 // 1-bit Adam: what is sent is the momentum of all terms.
 TEST(CompressedMeshes, MomentumOfAllTerms) {
   train::Config plain = small_model("convnet");

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "equivalence/training.h"
+#include "trireme/core/error.h"
 #include "trireme/train/sample_text.h"
 
 namespace trireme::testing {
@@ -13,6 +14,7 @@ namespace {
 struct Case {
   std::string model;
   std::string precision;
+  std::string mesh = "auto";  // that generates; one rank trains
 };
 
 double relative_error(std::span<const float> a, std::span<const float> b) {
@@ -35,13 +37,17 @@ class Generate : public ::testing::TestWithParam<Case> {
 
   // The trained weights, compiled to generate.
   void compile(std::int64_t sequence) {
-    compiled_ =
-        train::compile(config_, registry_, {.threads = 2, .purpose = train::Purpose::generate, .sequence = sequence});
+    train::Config config = config_;
+    config.train.batch = config.train.micro_batch = 1;
+    config.parallel.mesh = GetParam().mesh;
+    use(config, {.threads = 2, .purpose = train::Purpose::generate, .sequence = sequence});
+  }
+
+  void use(const train::Config& config, const train::CompileOptions& options) {
+    compiled_ = train::compile(config, registry_, options);
     session_ = std::make_unique<train::Session>(compiled_, 2);
-    for (const ir::State& state : compiled_.roles.front().module.states) {
-      if (!state.saved) continue;
+    for (const ir::State& state : compiled_.saved_states())
       session_->write_state(state.name, 0, trained_.session().state(state.name));
-    }
     session_->refresh_copies();
   }
 
@@ -110,10 +116,46 @@ TEST_P(Generate, RefusesMoreThanTheCachesHold) {
   EXPECT_ANY_THROW(session_->decode(std::span(all).first(1), 1000));
 }
 
+// Held-out rows have the same loss wherever they are evaluated.
+TEST_P(Generate, EvaluatesAsOneRankDoes) {
+  train::Config config = config_;
+  config.parallel.mesh = GetParam().mesh;
+  config.train.micro_batch = config.train.batch;
+  use(config, {.threads = 2, .purpose = train::Purpose::evaluate});
+  const data::Batch batch = batch_of(config_, 7);
+  const double expected = trained_.session().evaluate(batch).loss;
+  EXPECT_NEAR(session_->evaluate(batch).loss, expected, (GetParam().precision == "f32" ? 2e-6 : 5e-3) * expected);
+}
+
+std::string name_of(const ::testing::TestParamInfo<Case>& one) {
+  std::string name = one.param.model + "_" + one.param.precision;
+  if (one.param.mesh != "auto") name += "_" + one.param.mesh;
+  std::erase_if(name, [](char c) { return c == '=' || c == ','; });
+  return name;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Generate,
                          ::testing::Values(Case{"gpt2", "f32"}, Case{"gpt2", "bf16"}, Case{"llama", "f32"},
                                            Case{"llama", "bf16"}),
-                         [](const auto& one) { return one.param.model + "_" + one.param.precision; });
+                         name_of);
+// Stages keep the caches of their layers, ranks along tp those of their heads.
+INSTANTIATE_TEST_SUITE_P(Meshes, Generate,
+                         ::testing::Values(Case{"gpt2", "f32", "pp=2"}, Case{"gpt2", "bf16", "tp=2,pp=2"},
+                                           Case{"llama", "f32", "pp=2,tp=2"}),
+                         name_of);
+
+// Of a mesh on which one sequence has nothing to shard, the nearest that works is named.
+TEST(GenerateMesh, NamesTheNearestThatWorks) {
+  train::Config config = small_model("gpt2");
+  config.parallel.mesh = "dp=2,pp=2";
+  const train::Registry registry;
+  try {
+    train::compile(config, registry, {.purpose = train::Purpose::generate});
+    FAIL() << "dp has nothing to shard";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("the nearest is \"pp=2\""), std::string::npos) << e.what();
+  }
+}
 
 }  // namespace
 }  // namespace trireme::testing

@@ -17,19 +17,6 @@
 namespace trireme::testing {
 namespace {
 
-// Keys that are in the table of options and not built yet are not drawn.
-bool is_built(const std::string& setting, const std::string& mesh) {
-  train::Config config = small_model("gpt2");
-  config.parallel.mesh = mesh;
-  try {
-    train::apply_setting(config, setting);
-    train::check(config);
-  } catch (const Error&) {
-    return false;
-  }
-  return true;
-}
-
 class Draw {
  public:
   Draw(std::uint32_t seed, int max_ranks) : max_ranks_(max_ranks), random_(seed) {
@@ -48,9 +35,12 @@ class Draw {
     draw_memory(model);
     draw_order(mesh);
     plan_.reference = plain_;
-    // Sums of shards are rounded to 16 bits before they are added: the reference is sharded as well.
-    if (low && mesh.ranks() > mesh.size_of("pp") * mesh.size_of("dp"))
+    // Sums of shards are rounded to 16 bits before they are added: the reference is sharded as well, and makes
+    // convolutions in the same parts.
+    if (low && mesh.ranks() > mesh.size_of("pp") * mesh.size_of("dp")) {
       plan_.reference = over_mesh(plain_, without_stages(mesh));
+      plan_.reference.parallel.overlap = config().parallel.overlap;
+    }
     draw_exchange(mesh);
     config().parallel.mesh = mesh.str();
     config().train.micro_batch = plain_.train.micro_batch / mesh.size_of("dp");
@@ -156,7 +146,6 @@ class Draw {
     config().memory.offload =
         !wide_ ? "none" : one_of({"none", "activations", "optimizer", "weights", "activations,optimizer", "all"});
     config().memory.offload_policy = one_of({"all", "dynamic"});
-    if (plan_.asynchronous_pipeline) config().memory.offload = "none";
   }
 
   void draw_order(const ir::Mesh& mesh) {
@@ -196,16 +185,11 @@ class Draw {
     const bool sharded = mesh.size_of("tp") > 1;
     if (mesh.size_of("dp") > 1) config().parallel.zero = number({"0", "1", "2", "3"});
     if (sharded && !reads_images(config())) config().parallel.sequence = coin();
-    static const bool async_tp = is_built("parallel.async_tp=true", "tp=2");
-    const std::int64_t rows = plain_.train.micro_batch / mesh.size_of("dp");  // which it does in parts
-    if (technique("sharded") && async_tp && rows % 2 == 0) config().parallel.async_tp = coin();
+    if (sharded && (technique("sharded") || one_of({"0", "0", "1"}) == "1")) config().parallel.async_tp = coin();
     if (technique("activations")) draw_activations(mesh);
     if (technique("messages")) draw_messages(mesh);
     if (technique("compress")) draw_compression(mesh);
     if (technique("server")) draw_server(mesh);
-    // A shard that is updated in place is not offloaded.
-    if ((config().parallel.zero == 1 || config().parallel.zero == 2) && config().memory.offload.weights)
-      config().memory.offload = one_of({"none", "activations", "optimizer", "activations,optimizer"});
   }
 
   void draw_activations(const ir::Mesh& mesh) {
@@ -247,9 +231,6 @@ class Draw {
     const bool warms_up = config().train.optimizer == train::Optimizer::sgd && plan_.steps > 1;
     if (!sharded && warms_up) kinds.push_back("topk:0.2");
     config().parallel.compress = one_of(kinds);
-    if (config().memory.offload.state())
-      config().memory.offload = one_of({"none", "activations"});  // an update is of all that it compresses
-    config().parallel.zero = 0;
     if (config().parallel.compress.kind() == train::Compress::topk) config().parallel.compress_warmup = 1;
     plan_.reference = plain_;
     plan_.reference.parallel.compress = config().parallel.compress;
@@ -275,7 +256,6 @@ class Draw {
     const std::size_t plain = train::compile(open, registry, {.threads = 2}).arena_bytes();
     config().memory.remat = one_of({"none", "optimal"});
     config().memory.offload = one_of({"activations", "all"});
-    if (config().parallel.zero == 1 || config().parallel.zero == 2) config().memory.offload = "activations";
     config().memory.offload_policy = "dynamic";
     config().memory.limit.count = plain * static_cast<std::size_t>(number({"95", "85", "70"})) / 100;
   }
@@ -327,7 +307,7 @@ RandomPlan draw_plan(std::uint32_t seed, int max_ranks) { return Draw(seed, max_
 Trajectory train_reference(const RandomPlan& plan) {
   if (!plan.asynchronous_pipeline) {
     Trained reference(plan.reference, {.threads = 2});
-    return train_plan(reference, plan.steps);
+    return train_plan(reference, plan.reference, plan.steps);
   }
   PipedreamReference reference(plan.config);
   Trajectory result;

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "equivalence/training.h"
-#include "trireme/core/error.h"
 #include "trireme/passes/quantize_weights.h"
 #include "trireme/train/graphs.h"
 #include "trireme/train/quantization.h"
@@ -75,7 +74,7 @@ TEST(RoundedWeights, MoveByTheGradientsOfTheRounded) {
 // A code that tips makes a difference of a whole step, so a few updates are compared.
 TEST(RoundedWeights, RanksTrainLikeOne) {
   for (const std::string name : {"gpt2", "llama"})
-    for (const auto& [mesh, zero] : {std::pair("dp=2", 0), std::pair("dp=2", 3), std::pair("pp=2", 0)}) {
+    for (const auto& [mesh, zero] : {std::pair("dp=2", 0), {"dp=2", 3}, {"pp=2", 0}, {"tp=2", 0}, {"dp=2,tp=2", 1}}) {
       SCOPED_TRACE(fmt::format("{} {} zero {}", name, mesh, zero));
       const train::Config config = rounded(plain(name));
       Trained one(config), many(over_mesh(config, mesh, zero));
@@ -96,12 +95,17 @@ TEST(RoundedWeights, GoWithLowPrecision) {
   EXPECT_NEAR(low.losses().back(), exact.losses().back(), 0.02 * exact.losses().back());
 }
 
-TEST(RoundedWeights, SayWhatTheyDoNotGoWithYet) {
-  EXPECT_THROW(over_mesh(rounded(plain("gpt2")), "tp=2"), Error);
-  train::Config config = rounded(plain("gpt2"));
-  EXPECT_NO_THROW(train::check(config));
-  config.memory.remat = "full";
-  EXPECT_THROW(train::check(config), Error);
+TEST(RoundedWeights, AreRecomputedToTheBit) {
+  for (const char* remat : {"full", "selective", "every:1"}) {
+    SCOPED_TRACE(remat);
+    train::Config config = rounded(plain("gpt2"));
+    Trained saved(config);
+    config.memory.remat = remat;
+    Trained recomputed(config);
+    saved.train(2);
+    recomputed.train(2);
+    expect_same_bits(saved, recomputed);
+  }
 }
 
 }  // namespace

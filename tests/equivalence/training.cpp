@@ -135,6 +135,10 @@ train::Compiled compiled(const train::Config& config, const train::Registry& reg
   return c;
 }
 
+std::string link_of(const Setup& setup, const train::Compiled& compiled) {
+  return setup.link.empty() && compiled.plan.stages() > 1 && setup.world == nullptr ? kWaitingSends : setup.link;
+}
+
 }  // namespace
 
 Trained::Trained(const train::Config& config, const Setup& setup)
@@ -146,7 +150,7 @@ Trained::Trained(const train::Config& config, const Setup& setup)
           std::make_unique<train::Session>(compiled_, train::SessionOptions{.world = setup.world,
                                                                             .threads = setup.threads,
                                                                             .allreduce = train::algorithm_of(config),
-                                                                            .link = setup.link})) {
+                                                                            .link = link_of(setup, compiled_)})) {
   session_->initialize(config_.train.seed);
 }
 

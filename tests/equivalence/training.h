@@ -21,13 +21,16 @@ bool reads_images(const train::Config& config);
 // Rows of one update's batch, a pure function of configuration and step: sequences and images that can be learned.
 data::Batch batch_of(const train::Config& config, std::int64_t step);
 
+// Small messages that do not wait would hide deadlocks: over an emulated link every send waits, however fast it is.
+inline constexpr const char* kWaitingSends = "1000GB/s";
+
 struct Setup {
   int threads = 1;
   std::vector<std::string> disabled_passes = {};
   std::function<void(train::Compiled&)> rework = {};  // of what was compiled, before it runs
   std::function<data::Batch(const train::Config&, std::int64_t step)> batch = {};  // in the place of batch_of
   train::Registry registry = {};
-  std::string link = {};                // emulated
+  std::string link = {};                // emulated; between the stages of a pipeline kWaitingSends, unless one is named
   comm::Communicator* world = nullptr;  // of which this process is a rank; null: ranks are threads
 };
 

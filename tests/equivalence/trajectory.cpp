@@ -73,12 +73,16 @@ void scale_a_gradient(train::Compiled& compiled) {
 
 }  // namespace
 
-Trajectory train_plan(Trained& trained, std::int64_t steps) {
+Trajectory train_plan(Trained& trained, const train::Config& config, std::int64_t steps) {
   Trajectory result;
   result.start = weights_of(trained);
   trained.train(steps);
   result.weights = weights_of(trained);
   result.losses = trained.losses();
+  const data::Batch rows = batch_of(config, steps);
+  trained.session().evaluate(rows);
+  if (!reads_images(config))
+    trained.session().predict(std::span(rows.tokens).first(static_cast<std::size_t>(config.model.context)));
   EXPECT_EQ(trained.session().highest_offset(), trained.compiled().arena_bytes());
   return result;
 }
@@ -123,9 +127,9 @@ const std::vector<PlantedFault>& planted_faults() {
 
 void expect_like_by_distance(const train::Config& plain, const train::Config& parallel, const LikeByDistance& how) {
   Trained one(plain, how.setup);
-  const Trajectory reference = train_plan(one, how.steps);
+  const Trajectory reference = train_plan(one, plain, how.steps);
   Trained many(parallel, how.setup);
-  const Difference apart = compare(reference, train_plan(many, how.steps), how.tolerance);
+  const Difference apart = compare(reference, train_plan(many, parallel, how.steps), how.tolerance);
   EXPECT_LE(apart.loss, 1) << "losses";
   EXPECT_LE(apart.weights, 1) << apart.worst;
   if (!how.planted) return;
@@ -133,7 +137,7 @@ void expect_like_by_distance(const train::Config& plain, const train::Config& pa
     Setup setup = how.setup;
     setup.rework = fault.plant;
     Trained faulty(parallel, setup);
-    EXPECT_GT(compare(reference, train_plan(faulty, how.steps), how.tolerance).weights, 1)
+    EXPECT_GT(compare(reference, train_plan(faulty, parallel, how.steps), how.tolerance).weights, 1)
         << fault.name << " is not found";
   }
 }

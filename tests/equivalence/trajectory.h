@@ -25,7 +25,8 @@ struct Trajectory {
   std::map<std::string, std::vector<float>> start;
   std::map<std::string, std::vector<float>> weights;  // and running statistics
 };
-Trajectory train_plan(Trained& trained, std::int64_t steps);
+// After the steps every program has run: the measured peak is the planned one.
+Trajectory train_plan(Trained& trained, const train::Config& config, std::int64_t steps);
 
 // How far apart two runs are, each in units of what is allowed: above 1 is too far. The weights of a tensor w may
 // differ by

@@ -31,7 +31,7 @@ constexpr std::array<Case, 10> kCases = {{{"gpt2", 128, 128, 16, 2, ""},
                                           {"gpt2", 128, 64, 32, 4, "200MB/s,50us"},
                                           {"llama", 128, 256, 8, 2, "1GB/s,20us"}}};
 
-struct Result {
+struct ChosenResult {
   std::string name;
   planner::Candidate chosen, best;
   double chosen_seconds = 0, best_seconds = 0;
@@ -70,15 +70,15 @@ std::vector<planner::Candidate> drawn(const train::PlanSearch& search, const pla
   return plans;
 }
 
-Result measured(const Context& context, const Case& c, const std::string& tokens, int of, int steps, SplitMix& random,
-                WorkProgress& progress) {
+ChosenResult measured(const Context& context, const Case& c, const std::string& tokens, int of, int steps,
+                      SplitMix& random, WorkProgress& progress) {
   const train::Config config = config_of(c, tokens, *context.registry);
   train::PlanRequest request;
   request.cluster = calibrated({config}, *context.registry, device::Kind::cpu, progress);
   request.ranks = c.ranks;
   request.fixed = {"memory.offload"};
   const train::PlanSearch search(config, *context.registry, request);
-  Result r;
+  ChosenResult r;
   r.name = fmt::format("{} width {} context {} batch {}, {} ranks{}{}", c.family, c.width, c.context, c.batch, c.ranks,
                        *c.link == 0 ? "" : ", ", c.link);
   r.chosen = search.run().best.front().candidate;
@@ -113,7 +113,8 @@ int bench_chosen(const Context& context, int cases, int of, int steps, std::uint
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   int near = 0;
   for (int i = 0; i < cases; ++i) {
-    const Result r = measured(context, kCases[static_cast<std::size_t>(i)], tokens.path(), of, steps, random, progress);
+    const ChosenResult r =
+        measured(context, kCases[static_cast<std::size_t>(i)], tokens.path(), of, steps, random, progress);
     const double ratio = r.chosen_seconds / r.best_seconds;
     near += ratio <= 1.1 ? 1 : 0;
     all.push_back({{"case", r.name},

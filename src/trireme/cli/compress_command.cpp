@@ -1,8 +1,10 @@
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 
 #include "trireme/cli/commands.h"
+#include "trireme/cli/compress_distil.h"
 #include "trireme/cli/output.h"
 #include "trireme/cli/search.h"
 #include "trireme/cli/validators.h"
@@ -24,6 +26,7 @@ struct CompressArguments {
   std::string weights;
   std::string prune;
   std::string search;
+  bool distil = false;
   bool random = false;
   bool sensitivity = false;
   std::vector<std::string> bits;
@@ -131,7 +134,44 @@ int print_sensitivity(const compress::Model& model, const CompressArguments& a, 
   return 0;
 }
 
+// Size, loss and decode speed of both.
+void compare(const compress::Model& model, const compress::Model& smaller, const data::Data& data,
+             const CompressArguments& a, const train::Registry& registry) {
+  const compress::MeasureOptions options{.held_out = data.eval.get(), .samples = 8 * a.batches};
+  const compress::Figures before = compress::measure(model, registry, options);
+  const compress::Figures after = compress::measure(smaller, registry, options);
+  std::optional<std::pair<double, double>> speed;
+  const bool text = !registry.models.at(model.config.model.family).images;
+  if (a.decode > 0 && text) speed = compress::decode_speeds(model, smaller, registry, a.decode);
+  fmt::print("{}\n", row("before", before, speed ? std::optional(speed->first) : std::nullopt));
+  fmt::print("{}\n", row("after", after, speed ? std::optional(speed->second) : std::nullopt));
+  std::string change =
+      fmt::format("change  {:.2f}× smaller", static_cast<double>(before.bytes) / static_cast<double>(after.bytes));
+  if (before.loss) change += fmt::format(", perplexity {:+.2f}%", 100 * (std::exp(*after.loss - *before.loss) - 1));
+  if (speed) change += fmt::format(", decode {:.2f}× as fast", speed->second / speed->first);
+  fmt::print("{}\n", change);
+}
+
+int distil_model(const Context& context, const CompressArguments& a) {
+  const train::Registry& registry = *context.registry;
+  const compress::Model model = compress::load_model(a.from, {}, registry, a.step, warn);
+  if (const int code = train_student(context, a.from, a.out, a.overwrite); code != 0) return code;
+  const compress::Model student = compress::load_model(a.out, {}, registry, {}, warn);
+  compare(model, student, data_of(student.config, registry), a, registry);
+  fmt::print("run     {}\n", a.out);
+  return 0;
+}
+
 int compress_once(const Context& context, const CompressArguments& a) {
+  if (a.distil) {
+    if (!a.weights.empty() || !a.prune.empty() || !a.search.empty() || a.sensitivity)
+      refuse("--distil trains a student; give --weights and --prune for the run that it makes");
+    if (a.out.empty()) refuse("--out: name the run folder of the student");
+    std::error_code none;
+    if (std::filesystem::equivalent(a.from, a.out, none))
+      refuse("--out {} is the teacher; name another folder, which leaves it as it is", a.out);
+    return distil_model(context, a);
+  }
   if (!a.search.empty()) {
     if (!a.weights.empty() || !a.prune.empty() || a.sensitivity)
       refuse("--search trains models of other shapes; give --weights and --prune for the one that it finds");
@@ -165,19 +205,7 @@ int compress_once(const Context& context, const CompressArguments& a) {
 
   if (!a.weights.empty()) quantize_model(smaller, data, a, registry);
 
-  const compress::MeasureOptions options{.held_out = data.eval.get(), .samples = 8 * a.batches};
-  const compress::Figures before = compress::measure(model, registry, options);
-  const compress::Figures after = compress::measure(smaller, registry, options);
-  std::optional<std::pair<double, double>> speed;
-  const bool text = !registry.models.at(model.config.model.family).images;
-  if (a.decode > 0 && text) speed = compress::decode_speeds(model, smaller, registry, a.decode);
-  fmt::print("{}\n", row("before", before, speed ? std::optional(speed->first) : std::nullopt));
-  fmt::print("{}\n", row("after", after, speed ? std::optional(speed->second) : std::nullopt));
-  std::string change =
-      fmt::format("change  {:.2f}× smaller", static_cast<double>(before.bytes) / static_cast<double>(after.bytes));
-  if (before.loss) change += fmt::format(", perplexity {:+.2f}%", 100 * (std::exp(*after.loss - *before.loss) - 1));
-  if (speed) change += fmt::format(", decode {:.2f}× as fast", speed->second / speed->first);
-  fmt::print("{}\n", change);
+  compare(model, smaller, data, a, registry);
   compress::save_model(smaller, a.out, {.from = a.from, .command = context.command_line, .overwrite = a.overwrite},
                        registry);
   fmt::print("run     {}\n", a.out);
@@ -201,6 +229,9 @@ void add_compress(CLI::App& app, Context& context) {
       "--search", arguments->search,
       "Train models of other shapes within a budget, params=2M, bytes=8MiB, step=20ms or decode=1ms, and "
       "find the best; `trireme search` has more options");
+  command->add_flag("--distil", arguments->distil,
+                    "Train a student of the shape given by --model.layers, --model.width, …, taught by this model; "
+                    "interrupted, the same command goes on");
   command->add_flag("--random", arguments->random, "Prune at random instead of by magnitude: the baseline");
   command->add_flag("--sensitivity", arguments->sensitivity,
                     "How the held-out loss grows when each weight alone is pruned; writes nothing");
@@ -224,6 +255,7 @@ void add_compress(CLI::App& app, Context& context) {
       "  trireme compress runs/latest --out runs/faster --prune neurons:0.3,heads:0.3\n"
       "  trireme compress runs/latest --out runs/sparse --prune 2:4\n"
       "  trireme compress runs/latest --sensitivity --batches 4\n"
+      "  trireme compress runs/latest --distil --model.layers=2 --train.steps=500 --out runs/student\n"
       "  trireme compress runs/latest --search params=400k --out runs/shapes\n"
       "  trireme generate --from runs/small --prompt 'template<'\n");
   command->callback(

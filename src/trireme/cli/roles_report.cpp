@@ -8,6 +8,7 @@
 #include "trireme/ir/axes.h"
 #include "trireme/ir/axis_parts.h"
 #include "trireme/passes/chain.h"
+#include "trireme/passes/saved_values.h"
 #include "trireme/planner/stage_costs.h"
 #include "trireme/program/memory_plan.h"
 #include "trireme/program/schedule/picture.h"
@@ -102,11 +103,58 @@ std::string stages_text(const train::Trainer& trainer) {
 
 namespace {
 
-bool shards_over(const ir::State& state, const std::string& axis) {
-  const auto has = [&](const std::vector<std::string>& axes) {
-    return std::any_of(axes.begin(), axes.end(), [&](const std::string& a) { return ir::axis_of_part(a) == axis; });
-  };
-  return has(state.row_axes) || std::any_of(state.sharding.dims.begin(), state.sharding.dims.end(), has);
+// Whether an axis, or a part of it, is among these.
+bool has_axis(const std::vector<std::string>& axes, const std::string& axis) {
+  return std::any_of(axes.begin(), axes.end(), [&](const std::string& a) { return ir::axis_of_part(a) == axis; });
+}
+
+bool shards_over(const ir::Sharding& sharding, const std::string& axis) {
+  return std::any_of(sharding.dims.begin(), sharding.dims.end(),
+                     [&](const std::vector<std::string>& axes) { return has_axis(axes, axis); });
+}
+
+// All of it is 100%, and nothing else is.
+std::string percent(double share) {
+  if (share > 0.995 && share < 1) return fmt::format("{:.1f}%", std::min(99.9, 100 * share));
+  return fmt::format("{:.0f}%", 100 * share);
+}
+
+// Of what the gradients read of the forward phase, the part that ranks along the axis share out: by the bytes that all
+// of them save.
+std::vector<std::string> activations_over(const train::Compiled& c, const std::string& axis) {
+  double sharded = 0;
+  double all = 0;
+  for (const train::Role& role : c.roles) {
+    if (role.exchange || !role.module.has_graph("micro")) continue;
+    const ir::Graph& graph = role.module.graph("micro");
+    for (const passes::SavedValue& saved : passes::saved_values(graph)) {
+      const ir::ValueInfo& value = graph.value(saved.value);
+      const bool own = shards_over(value.sharding, axis);
+      const auto bytes = static_cast<double>(value.type.bytes()) * (own ? c.mesh.size_of(axis) : 1);
+      all += bytes;
+      if (own) sharded += bytes;
+    }
+  }
+  if (sharded == 0) return {};
+  return {percent(sharded / all) + " of saved activations"};
+}
+
+// The smallest and the largest share of the parameters that a stage has.
+std::string stage_shares(const train::Compiled& c) {
+  std::map<int, double> elements;  // by stage
+  for (const train::Role& role : c.roles)
+    if (!role.exchange && !elements.contains(role.places.at(ir::kPipelineAxis)))
+      for (const ir::State& state : role.module.states)
+        if (state.trained)
+          elements[role.places.at(ir::kPipelineAxis)] += static_cast<double>(state.global_shape().elements());
+  double least = 1;
+  double most = 0;
+  for (const auto& [stage, own] : elements) {
+    least = std::min(least, own / static_cast<double>(c.parameters()));
+    most = std::max(most, own / static_cast<double>(c.parameters()));
+  }
+  return fmt::format("layers: a stage has {} of the parameters",
+                     percent(least) == percent(most) ? percent(most) : percent(least) + " to " + percent(most));
 }
 
 // Of each kind of state, the part of its bytes that ranks along the axis share out.
@@ -126,11 +174,11 @@ std::vector<std::string> shares_over(const train::Compiled& c, const std::string
         if (state.category != kind.category) continue;
         const auto bytes = static_cast<double>(TensorType{state.type.dtype, state.global_shape()}.bytes());
         kind.all += bytes;
-        if (shards_over(state, axis)) kind.sharded += bytes;
+        if (has_axis(state.row_axes, axis) || shards_over(state.sharding, axis)) kind.sharded += bytes;
       }
   std::vector<std::string> shares;
   for (const Kind& kind : kinds)
-    if (kind.sharded > 0) shares.push_back(fmt::format("{:.0f}% of {}", 100 * kind.sharded / kind.all, kind.name));
+    if (kind.sharded > 0) shares.push_back(fmt::format("{} of {}", percent(kind.sharded / kind.all), kind.name));
   return shares;
 }
 
@@ -140,10 +188,13 @@ std::string axes_text(const train::Compiled& c) {
   for (const ir::Mesh::Axis& axis : c.mesh.axes) {
     std::vector<std::string> what;
     if (axis.name == ir::kDataAxis) what.emplace_back("rows of the batch");
-    if (axis.name == ir::kPipelineAxis) what.emplace_back("layers");
+    if (axis.name == ir::kPipelineAxis && axis.size > 1) what.push_back(stage_shares(c));
     if (axis.name == ir::kHeightAxis) what.emplace_back("heights of images");
     if (axis.name == ir::kWidthAxis) what.emplace_back("widths of images");
     for (std::string& share : shares_over(c, axis.name)) what.push_back(std::move(share));
+    if (axis.name != ir::kDataAxis)
+      for (std::string& share : activations_over(c, axis.name)) what.push_back(std::move(share));
+    if (what.empty()) what.emplace_back("nothing");
     out += fmt::format("{:<12}{:>7}  {}\n", axis.name, axis.size, fmt::join(what, ", "));
   }
   return out;

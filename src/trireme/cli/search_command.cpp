@@ -142,7 +142,8 @@ int search_shapes(const Context& context, const SearchArguments& a) {
       "search  {} candidates within {}, one in {} goes on, {} rung{} up to {} steps, then {} generation{} of {}\n",
       a.candidates, compress::cost_text(budget.kind, budget.most), a.keep, a.rungs, a.rungs == 1 ? "" : "s",
       options.steps, a.generations, a.generations == 1 ? "" : "s", a.children);
-  Signals::between_steps();
+  Signals::between_steps("the step is finished and a checkpoint written",
+                         "what was trained since the last checkpoint is lost");
   const compress::SearchResult found = compress::search(space, options);
   live.clear();
   if (found.candidates.empty())

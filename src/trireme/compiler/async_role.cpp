@@ -3,14 +3,15 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/passes/compress_gradients.h"
 #include "trireme/passes/split.h"
 #include "trireme/program/concatenate.h"
 
 namespace trireme::compiler {
 
 program::LowerOptions async_options(const AsyncStage& stage, program::LowerOptions options, const ir::Module& module,
-                                    AsyncStage::Part part, int steps) {
-  options.calls = stage.calls(module, part, steps);
+                                    AsyncStage::Part part, int steps, const std::string& update) {
+  options.calls = stage.calls(module, part, steps, update);
   options.sums_begun = stage.sums_begun(part);
   return options;
 }
@@ -23,28 +24,34 @@ std::vector<StepProgram> lower_async_stage(RoleBuilder& builder, Role& role, con
         "model.tie_embeddings = false, or parallel.pipeline = \"1f1b\"");
   using Part = AsyncStage::Part;
   role.in_flight = {stage.ahead, stage.period(), !stage.delayed};
-  const auto lower = [&](const char* name, Part part, int steps) {
-    const program::LowerOptions own = async_options(stage, options, role.module, part, steps);
-    if (!own.calls.empty()) builder.lower(slot_program(name, steps, stage.period()), "micro", own);
+  const auto lower_all = [&](const std::string& prefix, const std::string& update) {
+    const auto lower = [&](const char* name, Part part, int steps) {
+      const program::LowerOptions own = async_options(stage, options, role.module, part, steps, update);
+      if (!own.calls.empty()) builder.lower(prefix + slot_program(name, steps, stage.period()), "micro", own);
+    };
+    lower("fill", Part::fill, 0);
+    // As many steps as there are programs, none of which is the first.
+    for (int steps = stage.period(); steps < 2 * stage.period(); ++steps) {
+      lower("step", Part::step, steps);
+      lower("drain", Part::drain, steps);
+    }
   };
-  lower("fill", Part::fill, 0);
-  // As many steps as there are programs, none of which is the first.
-  for (int steps = stage.period(); steps < 2 * stage.period(); ++steps) {
-    lower("step", Part::step, steps);
-    lower("drain", Part::drain, steps);
-  }
+  if (role.module.has_graph(passes::kWarmUpdate)) lower_all(kWarmPrograms, passes::kWarmUpdate);
+  lower_all("", "update");
   return {{"fill", 0}, {"step", 1}};
 }
 
-std::vector<program::Program> async_rounds(const Compiled& c) {
+std::vector<program::Program> async_rounds(const Compiled& c, const std::string& prefix) {
+  if (c.roles.front().find(prefix + "fill") == nullptr) return {};
   int period = 1;
   for (const Role& role : c.roles) period = std::max(period, role.in_flight->period);
   std::vector<program::Program> rounds;
   for (const Role& role : c.roles) {
     const int own = role.in_flight->period;
-    std::vector<const program::Program*> all = {&role.program("fill")};
-    for (int steps = 1; steps <= period; ++steps) all.push_back(&role.program(slot_program("step", steps, own)));
-    if (const auto* drain = role.find(slot_program("drain", period + 1, own))) all.push_back(drain);
+    std::vector<const program::Program*> all = {&role.program(prefix + "fill")};
+    for (int steps = 1; steps <= period; ++steps)
+      all.push_back(&role.program(prefix + slot_program("step", steps, own)));
+    if (const auto* drain = role.find(prefix + slot_program("drain", period + 1, own))) all.push_back(drain);
     rounds.push_back(program::concatenated(all));
   }
   return rounds;

@@ -8,7 +8,7 @@ namespace trireme::compiler {
 
 // `options` of a step, made those of one of an asynchronous stage's programs.
 program::LowerOptions async_options(const AsyncStage& stage, program::LowerOptions options, const ir::Module& module,
-                                    AsyncStage::Part part, int steps);
+                                    AsyncStage::Part part, int steps, const std::string& update = "update");
 
 // Lowers the programs that fill the pipeline, do a step and drain it. Gives which of them does which step. Refuses
 // stages that share a parameter.
@@ -16,7 +16,8 @@ std::vector<StepProgram> lower_async_stage(RoleBuilder& builder, Role& role, con
                                            const program::LowerOptions& options);
 
 // Of each role, all that it runs from an empty pipeline to the next: one stage receives in one program what another
-// has sent in another, so only together do they fit.
-std::vector<program::Program> async_rounds(const Compiled& c);
+// has sent in another, so only together do they fit. `prefix`: of programs that begin so (kWarmPrograms); none: there
+// are no such programs.
+std::vector<program::Program> async_rounds(const Compiled& c, const std::string& prefix = "");
 
 }  // namespace trireme::compiler

@@ -19,8 +19,8 @@ void append(passes::SlotStates& all, const passes::SlotStates& more) {
 
 class Calls {
  public:
-  Calls(const AsyncStage& stage, const ir::Module& module, AsyncStage::Part part, int steps)
-      : stage_(stage), module_(module), part_(part), first_(steps * stage.micro_batches) {}
+  Calls(const AsyncStage& stage, const ir::Module& module, AsyncStage::Part part, int steps, const std::string& update)
+      : stage_(stage), module_(module), part_(part), update_(update), first_(steps * stage.micro_batches) {}
 
   std::vector<GraphCall> run(const std::vector<Action>& actions) {
     // Nothing was updated since the pipeline was empty: the version is the weights as they are.
@@ -75,7 +75,7 @@ class Calls {
       stash(last_, 0);
     else
       stash_newest();
-    calls_.push_back({"update", last_, {}, true});
+    calls_.push_back({update_, last_, {}, true});
     updated_ = true;
   }
 
@@ -92,7 +92,8 @@ class Calls {
   const AsyncStage& stage_;
   const ir::Module& module_;
   AsyncStage::Part part_;
-  int first_;  // micro-batch of this step, counted since the pipeline was empty
+  std::string update_;  // the graph
+  int first_;           // micro-batch of this step, counted since the pipeline was empty
   std::vector<GraphCall> calls_;
   std::map<int, passes::SlotStates> flight_;  // by slot
   std::vector<int> made_;                     // micro-batches of this step whose forwards are done
@@ -108,8 +109,9 @@ int AsyncStage::period() const {
   return slots / std::gcd(slots, micro_batches);
 }
 
-std::vector<GraphCall> AsyncStage::calls(const ir::Module& module, Part part, int steps) const {
-  return Calls(*this, module, part, steps).run(part == Part::fill ? fill : part == Part::step ? step : drain);
+std::vector<GraphCall> AsyncStage::calls(const ir::Module& module, Part part, int steps,
+                                         const std::string& update) const {
+  return Calls(*this, module, part, steps, update).run(part == Part::fill ? fill : part == Part::step ? step : drain);
 }
 
 std::optional<AsyncStage> async_stage(const Graphs& graphs, const Plan& plan, int stage) {
@@ -124,10 +126,6 @@ std::optional<AsyncStage> async_stage(const Graphs& graphs, const Plan& plan, in
     refuse(
         "train.precision = \"fp16\" does not go with an asynchronous pipeline: its scale follows one finite flag of "
         "all stages; the nearest is \"bf16\"");
-  if (plan.compress && plan.compress->warmup > 0)
-    refuse(
-        "parallel.compress: a warm-up does not go with an asynchronous pipeline yet, in which updates of two steps are "
-        "under way at once; the nearest is \"int8\", which needs none, or parallel.pipeline = \"1f1b\"");
   const auto at = static_cast<std::size_t>(stage);
   AsyncStage own{.micro_batches = schedule.micro_batches,
                  .delayed = schedule.delayed,

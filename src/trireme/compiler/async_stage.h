@@ -30,14 +30,20 @@ struct AsyncStage {
 
   // After how many steps the slots are the same again.
   int period() const;
-  // The runs of graphs (passes/in_flight.h) that a program is made of. `steps`: since the pipeline was empty.
-  std::vector<program::GraphCall> calls(const ir::Module& module, Part part, int steps) const;
+  // The runs of graphs (passes/in_flight.h) that a program is made of. `steps`: since the pipeline was empty. `update`:
+  // the graph that updates.
+  std::vector<program::GraphCall> calls(const ir::Module& module, Part part, int steps,
+                                        const std::string& update = "update") const;
   // Whether gradients of the step before are summed already when the program starts.
   bool sums_begun(Part part) const { return delayed && ahead > 0 && part != Part::fill; }
 };
 
 // Nothing where the plan is no asynchronous pipeline's that trains. Refuses what does not go with one.
 std::optional<AsyncStage> async_stage(const Graphs& graphs, const Plan& plan, int stage);
+
+// The programs of the first steps, where they update in another way, begin so: "warm_fill", "warm_step.1", … The
+// pipeline is drained before the others take over, so that no program has updates of both kinds.
+inline constexpr const char* kWarmPrograms = "warm_";
 
 // The program's name: "step", "step.1", …
 std::string slot_program(const std::string& part, std::int64_t steps, int period);

@@ -72,8 +72,9 @@ class RoleCheck {
 };
 
 // Stages at their own pace: what one program sends, another may receive.
-std::size_t check_async_stages(const Compiled& c) {
-  const std::vector<program::Program> rounds = async_rounds(c);
+std::size_t check_async_stages(const Compiled& c, const std::string& prefix) {
+  const std::vector<program::Program> rounds = async_rounds(c, prefix);
+  if (rounds.empty()) return 0;
   return RoleCheck(c).run(
       [&](const Role& role, const program::Exchange*) {
         return &rounds[static_cast<std::size_t>(&role - c.roles.data())];
@@ -95,7 +96,7 @@ std::size_t check_roles(const Compiled& c) {
   };
   const auto whole = [](const Role& role) { return role.exchange ? &*role.exchange : nullptr; };
   if (c.asynchronous_pipeline())
-    messages += check_async_stages(c);
+    messages += check_async_stages(c, "") + check_async_stages(c, kWarmPrograms);
   else
     for (const std::string& program : c.step_programs()) check(program, whole);
   std::vector<std::string> others = {"init", "eval", "predict"};

@@ -50,7 +50,8 @@ void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan, con
   // Before autodiff, so that gradients are made in the precision of what they belong to.
   if (fp16 || bf16) p.add<passes::LowPrecision>(passes::LowPrecision::Options{low, forward});
   // Before autodiff: a gradient belongs to the part of what it is the gradient of.
-  if (plan.stages() > 1) p.add<passes::Stage>(passes::Stage::Options{.parts = plan.parts(), .cuts = plan.stage_cuts});
+  if (plan.stages() > 1)
+    p.add<passes::Stage>(passes::Stage::Options{.parts = plan.parts(), .cuts = plan.stage_cuts, .graphs = forward});
   if (trains) {
     p.add<passes::Autodiff>(passes::Autodiff::Options{.f32_gradients = graphs.micro_batches > 1,
                                                       .seed = fp16 ? passes::LossScale::kState : ""});
@@ -152,13 +153,20 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
       .saved_exactly = !plan.activations || *plan.activations == passes::CompressActivations::Kind::sharded});
   // After fusion, which decides what is saved.
   if (trains && plan.activations)
-    p.add<passes::CompressActivations>(
-        passes::CompressActivations::Options{.kind = *plan.activations, .axis = ir::kTensorAxis});
-  // After what decides what is saved for the backward pass: gathered weights are no part of that.
-  if (plan.zero > 0 && plan.mesh.size_of(kRowAxis) > 1)
-    p.add<passes::Zero>(passes::Zero::Options{.stage = plan.zero, .axis = kRowAxis});
+    p.add<passes::CompressActivations>(passes::CompressActivations::Options{
+        .kind = *plan.activations, .axis = ir::kTensorAxis, .partial = plan.stages() > 1});
   // After the sums over ranks are there, and what they are read by.
-  if (trains && plan.compress) p.add<passes::CompressGradients>(*plan.compress);
+  if (trains && plan.compress) {
+    passes::CompressGradients::Options compress = *plan.compress;
+    compress.stages_apart = asynchronous.has_value();
+    if (asynchronous && !asynchronous->delayed) compress.updates_per_step = graphs.micro_batches;
+    p.add<passes::CompressGradients>(std::move(compress));
+  }
+  // After what decides what is saved for the backward pass: gathered weights are no part of that. After compression,
+  // whose sums and updates it shares out.
+  if (plan.zero > 0 && plan.mesh.size_of(kRowAxis) > 1)
+    p.add<passes::Zero>(
+        passes::Zero::Options{.stage = plan.zero, .axis = kRowAxis, .whole_sums = trains && plan.compress.has_value()});
   // When there will be no further collectives.
   if (plan.mesh.ranks() > 1) p.add<passes::Bucket>(passes::Bucket::Options{.bytes = plan.bucket});
   // Last of all that changes what is computed: it moves what the others left.

@@ -365,7 +365,8 @@ void AsyncTp::run(ir::Module& module) const {
   if (Decomposer(module, options_).run() > 0 || options_.partial) return;
   refuse(
       "parallel.async_tp = true: no product next to a collective over {} can be made in parts; micro-batches need rows "
-      "that 2, 3 or 4 divide (train.micro_batch), each of a multiple of {} bytes",
+      "that 2, 3 or 4 divide (train.micro_batch), each of a multiple of {} bytes; the nearest is parallel.async_tp = "
+      "false",
       options_.axis, kAlignment);
 }
 

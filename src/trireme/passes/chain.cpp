@@ -28,6 +28,18 @@ std::vector<int> forward_reads(const Graph& graph, const std::vector<ValueId>& s
   return reads;
 }
 
+// By value: whether states alone are in it, such as a rounded weight. It can be made anywhere, and so passes no cut.
+std::vector<bool> made_of_states(const Graph& graph) {
+  std::vector<bool> of_states(graph.values.size(), false);
+  for (std::size_t v = 0; v < graph.values.size(); ++v)
+    of_states[v] = graph.values[v].kind == ir::ValueInfo::Kind::state;
+  for (const Node& node : graph.nodes)
+    if (!node.inputs.empty() && std::all_of(node.inputs.begin(), node.inputs.end(),
+                                            [&](ValueId id) { return id == kNone || of_states[index(id)]; }))
+      for (const ValueId id : node.outputs) of_states[index(id)] = true;
+  return of_states;
+}
+
 bool numeric(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
@@ -55,6 +67,7 @@ bool is_cheap(const Graph& graph, const Node& node) {
 Chain find_chain(const Graph& graph) {
   const std::vector<ValueId> storage = storage_of(graph);
   std::vector<int> reads = forward_reads(graph, storage);
+  const std::vector<bool> of_states = made_of_states(graph);
   Chain chain;
   std::set<ValueId> open;  // made, and to be read by a later forward node
   ValueId passing = kNone;
@@ -86,7 +99,7 @@ Chain find_chain(const Graph& graph) {
       if (--reads[index(owner)] == 0) open.erase(owner);
     }
     for (const ValueId id : node.outputs)
-      if (storage[index(id)] == id && reads[index(id)] > 0) open.insert(id);
+      if (storage[index(id)] == id && reads[index(id)] > 0 && !of_states[index(id)]) open.insert(id);
   }
   if (chain.segments.empty()) return chain;
   chain.segments.back().end = chain.nodes.size();

@@ -27,8 +27,11 @@ bool smaller(const TensorType& type, CompressActivations::Kind kind) {
   return elements + ops::int8_scales(type, ops::kInt8Block).bytes() < type.bytes();
 }
 
-// Over all of an axis, whose name its parts begin with.
-bool is_replicated(const ir::Sharding& sharding, const std::string& axis) {
+// Over all of an axis, whose name its parts begin with. What a partition function made in between says nothing of its
+// sharding: it may be a rank's own.
+bool is_replicated(const ir::ValueInfo& value, const std::string& axis) {
+  const ir::Sharding& sharding = value.sharding;
+  if (std::ssize(sharding.dims) != value.type.shape.rank()) return false;
   const auto is_part = [&](const std::string& part) { return ir::axis_of_part(part) == axis; };
   const auto has = [&](const std::vector<std::string>& axes) { return std::any_of(axes.begin(), axes.end(), is_part); };
   return std::none_of(sharding.dims.begin(), sharding.dims.end(), has) &&
@@ -97,7 +100,7 @@ class Compressor {
   bool can_be_smaller(const SavedValue& saved) const {
     const TensorType& type = g_.type(saved.value);
     if (kind_ != CompressActivations::Kind::sharded) return smaller(type, kind_) && !wanted_exact(saved);
-    return ranks_ > 1 && type.elements() % ranks_ == 0 && is_replicated(g_.value(saved.value).sharding, axis_);
+    return ranks_ > 1 && type.elements() % ranks_ == 0 && is_replicated(g_.value(saved.value), axis_);
   }
 
   bool wanted_exact(const SavedValue& saved) const {
@@ -205,7 +208,7 @@ class Compressor {
 }  // namespace
 
 void CompressActivations::run(Module& module) const {
-  if (Compressor(module, options_).run() > 0) return;
+  if (Compressor(module, options_).run() > 0 || options_.partial) return;
   if (options_.kind == CompressActivations::Kind::bf16)
     refuse(
         "memory.activations = \"bf16\" has nothing to make smaller: no activation is saved in f32 (train.precision "

@@ -32,6 +32,7 @@ class CompressActivations : public Pass {
     Kind kind = Kind::bf16;
     std::string graph = "micro";
     std::string axis = {};  // of `sharded`
+    bool partial = false;   // one stage of several, which may have nothing to make smaller
   };
   explicit CompressActivations(Options options) : options_(std::move(options)) {}
   std::string name() const override { return "compress-activations"; }

@@ -27,11 +27,11 @@ void CompressGradients::run(ir::Module& module) const {
     module.graphs.push_back(std::move(warm));
   }
   if (warms && own) {
-    GradientSums sums(module, kWarmUpdate, options_.axis);
+    GradientSums sums(module, kWarmUpdate, options_.axis, options_.stages_apart);
     compress_largest(sums, options_, true);
     sums.finish();
   }
-  GradientSums sums(module, "update", options_.axis);
+  GradientSums sums(module, "update", options_.axis, options_.stages_apart);
   switch (options_.kind) {
     case Kind::bf16:
     case Kind::int8: compress_in_chunks(sums, options_); break;

@@ -34,7 +34,8 @@ void compress_momentum(GradientSums& sums, const CompressGradients::Options& opt
       // param, grad, m, v, lr, step, clip, finite
       const std::vector<ValueId> in = rebuild.mapped(node.inputs);
       const ir::Attributes& a = node.attributes;
-      const double known = 1 - std::pow(a.real("beta2"), static_cast<double>(options.warmup));
+      const double known =
+          1 - std::pow(a.real("beta2"), static_cast<double>(options.warmup * options.updates_per_step));
       const auto made = sums.add("descend", {in[0], momentum, in[3], in[4], in[5], in[7]},
                                  {{"beta1", a.real("beta1")},
                                   {"variance_scale", 1 / known},

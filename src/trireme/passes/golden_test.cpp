@@ -9,6 +9,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/ir/print.h"
+#include "trireme/passes/async_tp.h"
 #include "trireme/passes/autodiff.h"
 #include "trireme/passes/bucket.h"
 #include "trireme/passes/cleanup.h"
@@ -73,7 +74,9 @@ QuantizeWeights::Options few_bits(GoldenOptions& options) {
 
 Pipeline only(const std::string& pass, const ir::Module& module, GoldenOptions options) {
   Pipeline p;
-  if (pass == "autodiff")
+  if (pass == "async-tp")
+    p.add<AsyncTp>(AsyncTp::Options{.axis = "tp", .parts = std::stoll(take(options, "parts", "4"))});
+  else if (pass == "autodiff")
     p.add<Autodiff>(
         Autodiff::Options{.f32_gradients = take(options, "f32", "false") == "true", .seed = take(options, "seed", "")});
   else if (pass == "clean-up")
@@ -160,7 +163,8 @@ Pipeline only(const std::string& pass, const ir::Module& module, GoldenOptions o
   else if (pass == "tf32")
     p.add<Tf32>();
   else if (pass == "zero")
-    p.add<Zero>(Zero::Options{.stage = std::stoi(take(options, "stage", "1"))});
+    p.add<Zero>(Zero::Options{.stage = std::stoi(take(options, "stage", "1")),
+                              .whole_sums = take(options, "whole_sums", "false") == "true"});
   else if (pass == "validate")
     p.add<Validate>();
   EXPECT_EQ(p.names().back(), pass);
@@ -175,7 +179,8 @@ struct Case {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* pass : {"autodiff",
+  for (const char* pass : {"async-tp",
+                           "autodiff",
                            "bucket",
                            "clean-up",
                            "compress-activations",

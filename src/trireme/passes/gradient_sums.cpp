@@ -19,8 +19,12 @@ using ir::StateId;
 using ir::ValueId;
 using Axes = std::vector<std::string>;
 
-GradientSums::GradientSums(ir::Module& module, const std::string& graph, const std::string& axis)
-    : module_(module), axis_(axis), parts_(module.mesh.size_of(axis)), rebuild_(module, graph) {
+GradientSums::GradientSums(ir::Module& module, const std::string& graph, const std::string& axis, bool stages_apart)
+    : module_(module),
+      axis_(axis),
+      stages_apart_(stages_apart),
+      parts_(module.mesh.size_of(axis)),
+      rebuild_(module, graph) {
   const ir::Graph& old = rebuild_.old();
   std::map<ValueId, StateId> summed;  // gradients, as they are and after sums over other axes
   for (const Node& node : old.nodes) {
@@ -179,7 +183,7 @@ ValueId GradientSums::local_clip() {
   }
   if (totals.empty()) totals.push_back(add("fill", {}, {{"value", 0.0}, {"shape", dims({})}}, "own_square").front());
   ValueId total = totals.size() == 1 ? totals.front() : add("add_n", totals, {}, "own_square").front();
-  if (module_.mesh.size_of(ir::kPipelineAxis) > 1) total = sum_over(ir::kPipelineAxis, total);
+  if (!stages_apart_ && module_.mesh.size_of(ir::kPipelineAxis) > 1) total = sum_over(ir::kPipelineAxis, total);
   // Of a pipeline's stages the last one knows the loss; this clip looks at the gradients alone.
   const StateId known = module_.find_state("loss");
   const ValueId loss = known != kNone ? rebuild_.fresh().read(module_, known)

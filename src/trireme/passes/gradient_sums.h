@@ -23,7 +23,8 @@ class GradientSums {
     ir::ValueId own;  // the term, in the fresh graph
   };
 
-  GradientSums(ir::Module& module, const std::string& graph, const std::string& axis);
+  // `stages_apart`: each stage of a pipeline looks at its own gradients alone.
+  GradientSums(ir::Module& module, const std::string& graph, const std::string& axis, bool stages_apart = false);
 
   const std::vector<Sum>& all() const { return sums_; }
   int parts() const { return parts_; }
@@ -70,6 +71,7 @@ class GradientSums {
 
   ir::Module& module_;
   std::string axis_;
+  bool stages_apart_;
   int parts_;
   std::vector<std::string> other_axes_ = {};  // of the mesh
   Rebuild rebuild_;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "trireme/core/error.h"
+#include "trireme/ops/tier/tier.h"
 
 namespace trireme::passes {
 namespace {
@@ -60,7 +61,7 @@ class InFlightSplitter {
     Graph stash;
     stash.name = kStash;
     for (const auto& [state, version] : versions_)
-      stash.writes.push_back({version, stash.read(module_, state), ir::Write::Mode::set});
+      stash.writes.push_back({version, copied(stash, stash.read(module_, state)), ir::Write::Mode::set});
     for (Graph* graph : {&forward_, &backward_, &stash}) module_.graphs.push_back(std::move(*graph));
   }
 
@@ -121,16 +122,32 @@ class InFlightSplitter {
     return taken_[id] = own;
   }
 
-  // Views cost nothing: what is saved is what they are views of, unless that is more. Views of states are never saved.
+  // What another tier has comes by the memory that computes: a load has a reader that does, and a store a maker.
+  ValueId copied(Graph& graph, ValueId state) const {
+    const int tier = module_.state(graph.value(state).state).tier;
+    if (tier == 0) return state;
+    const std::string name = graph.value(state).name.substr(1);
+    const auto add = [&](std::string_view op, ValueId from, ir::Attributes attributes, const char* ending) {
+      return graph
+          .add(module_.registry->at(std::string(op)), {from}, std::move(attributes), name + ending, Phase::update)
+          .front();
+    };
+    const ValueId own = add("concat", add(ops::kLoad, state, {}, ".load"), {{"dim", std::int64_t{0}}}, ".copy");
+    return add(ops::kStore, own, {{"tier", std::int64_t{tier}}}, ".store");
+  }
+
+  // Views cost nothing: what is saved is what they are views of, unless that is more. Views of states are never saved,
+  // nor is what was loaded of a state of another tier.
   const Node* view_to_repeat(ValueId id) const {
     const std::int32_t producer = uses_.producer[index(id)];
     if (producer == kNone) return nullptr;
     const Node& node = micro_.nodes[index(producer)];
-    if (!node.op->traits.view || node.inputs.size() != 1 || node.outputs.size() != 1) return nullptr;
+    const bool loads = node.op->name == ops::kLoad;
+    if ((!node.op->traits.view && !loads) || node.inputs.size() != 1 || node.outputs.size() != 1) return nullptr;
     const ValueId source = node.inputs.front();
     const bool of_state =
         micro_.value(source).kind == ValueInfo::Kind::state && !set_.contains(micro_.value(source).state);
-    return of_state || micro_.type(source).bytes() == micro_.type(id).bytes() ? &node : nullptr;
+    return of_state || (!loads && micro_.type(source).bytes() == micro_.type(id).bytes()) ? &node : nullptr;
   }
 
   ValueId repeated(const Node& view, const ValueInfo& value) {
@@ -143,6 +160,13 @@ class InFlightSplitter {
     return node.outputs.front();
   }
 
+  // Where the forward phase leaves a value.
+  std::int32_t tier_of(ValueId id) const {
+    const std::int32_t producer = uses_.producer[index(id)];
+    if (producer == kNone || micro_.nodes[index(producer)].op->name != ops::kStore) return 0;
+    return static_cast<std::int32_t>(micro_.nodes[index(producer)].attributes.integer("tier"));
+  }
+
   StateId saved(ValueId id) {
     std::string name = micro_.value(id).name;
     if (name.starts_with('@')) name.erase(0, 1);
@@ -151,6 +175,7 @@ class InFlightSplitter {
       ir::State state;
       state.name = fmt::format("{}{}.{}", kSaved, name, slot);
       state.type = micro_.type(id);
+      state.tier = tier_of(id);
       state.category = ir::Category::cache;
       state.saved = false;
       state.step_local = options_.ahead == 0;  // used up in the program that made it

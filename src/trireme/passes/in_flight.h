@@ -28,6 +28,9 @@ inline constexpr const char* kStash = "stash";  // keeps the weights as they are
 // the newest as micro-batches are ahead of their backwards; with `delayed`, every weight that a micro-batch reads has
 // one. The graphs name those with the number 0: what runs them names the others in their place (SlotStates).
 //
+// What was offloaded waits where it is: the states of what the forward phase stores in another tier, and the versions
+// of weights that are there, are of that tier too.
+//
 // Comes last of what changes the graph of a micro-batch, which stays as it is.
 class InFlight : public Pass {
  public:

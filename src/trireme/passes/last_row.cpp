@@ -36,7 +36,8 @@ class Narrow {
       rebuild_.add_like(node, inputs);
     }
     const ValueId wanted = old.find_output(options_.output).value();
-    const ValueId result = rows_[index(wanted)] == kFull ? cut(wanted, options_.dim, Node{}) : rebuild_.mapped(wanted);
+    const ValueId result =
+        rows_[index(wanted)] == kFull ? cut(wanted, options_.dim, maker(wanted)) : rebuild_.mapped(wanted);
     rebuild_.finish();
     for (ir::Output& output : module_.graph(old.name).outputs)
       if (output.name == options_.output) output.value = result;
@@ -64,6 +65,13 @@ class Narrow {
     // Inputs and states are there in full anyway.
     for (std::size_t v = 0; v < rows_.size(); ++v)
       if (graph.values[v].kind != ir::ValueInfo::Kind::node) rows_[v] = kFull;
+  }
+
+  // The node whose output a value is; one of no op for inputs and states.
+  Node maker(ValueId value) const {
+    for (const Node& node : rebuild_.old().nodes)
+      if (std::find(node.outputs.begin(), node.outputs.end(), value) != node.outputs.end()) return node;
+    return {};
   }
 
   void want(ValueId value, int dim) {

@@ -8,6 +8,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/ops/tier/tier.h"
+#include "trireme/passes/compress_gradients.h"
 #include "trireme/passes/pieces.h"
 #include "trireme/passes/rebuild.h"
 #include "trireme/passes/saved_values.h"
@@ -148,10 +149,10 @@ void Offload::run(ir::Module& module) const {
   std::vector<std::string> names;
   for (const Graph& graph : module.graphs) names.push_back(graph.name);
   for (const std::string& name : names) {
-    if (name == "update" || name == "init" || name == "refresh" || is_state_graph(name))
-      cut_in_pieces(
-          module, name,
-          {.tier = options_.tier, .bytes = options_.piece, .on_host = options_.update_on_host && name == "update"});
+    const bool updates = name == "update" || name == kWarmUpdate;
+    if (updates || name == "init" || name == "refresh" || is_state_graph(name))
+      cut_in_pieces(module, name,
+                    {.tier = options_.tier, .bytes = options_.piece, .on_host = options_.update_on_host && updates});
     else
       Loader(module, name, name == "micro" ? options_.activations : std::vector<std::string>{}, options_).run();
   }

@@ -14,6 +14,7 @@
 #include "trireme/passes/rebuild.h"
 #include "trireme/passes/reshard.h"
 #include "trireme/passes/routes.h"
+#include "trireme/passes/sharded_values.h"
 
 namespace trireme::passes {
 namespace {
@@ -25,43 +26,16 @@ using ir::Sharding;
 using ir::StateId;
 using ir::ValueId;
 
-bool shards(const Sharding& sharding, const std::string& axis) {
-  return std::any_of(sharding.dims.begin(), sharding.dims.end(),
-                     [&](const Axes& axes) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); });
-}
-
-// Sharded as given, in local shapes.
-struct Form {
-  ValueId value = kNone;  // of the fresh graph
-  Sharding sharding;
-};
-
 class GraphPartitioner {
  public:
   GraphPartitioner(ir::Module& module, const std::string& graph, const std::vector<TensorType>& whole_states,
                    const Partition::Options& options)
       : module_(module),
         rebuild_(module, graph),
+        values_(module, rebuild_, whole_states, {options.places, options.replicas_last}),
         whole_states_(whole_states),
         options_(options),
-        places_(options.places),
-        uses_(rebuild_.old()) {
-    forms_.resize(old().values.size());
-    for (const ValueId id : old().inputs) {
-      const ValueId own = rebuild_.mapped(id);
-      const Sharding sharding = wanted(id);
-      check_equal_parts(old().value(id).name, old().type(id), sharding);
-      fresh().value(own).type = own_type(old().type(id), sharding);
-      fresh().value(own).sharding = sharding;
-      forms_[index(id)].push_back({own, sharding});
-    }
-    for (std::size_t v = 0; v < old().values.size(); ++v)
-      if (old().values[v].kind == ir::ValueInfo::Kind::state) {
-        const auto id = static_cast<ValueId>(v);
-        const ir::State& state = module.state(old().values[v].state);
-        forms_[v].push_back({rebuild_.mapped(id), canonical(state.sharding, whole_type(id), mesh())});
-      }
-  }
+        uses_(rebuild_.old()) {}
 
   void run() {
     for (const Node& node : old().nodes) partition(node);
@@ -70,7 +44,7 @@ class GraphPartitioner {
     for (const auto& [state, all] : writes) settle(state, all);
     std::vector<ir::Output> outputs;
     for (const ir::Output& output : old().outputs)
-      outputs.push_back({output.name, as(output.value, Sharding{}, last_node()).value});
+      outputs.push_back({output.name, values_.as(output.value, Sharding{}, last_node()).value});
     finish(std::move(outputs));
   }
 
@@ -78,120 +52,21 @@ class GraphPartitioner {
   const ir::Graph& old() const { return rebuild_.old(); }
   ir::Graph& fresh() { return rebuild_.fresh(); }
   const ir::Mesh& mesh() const { return module_.mesh; }
-  // What this rank has, where others may have more or less.
   TensorType own_type(const TensorType& type, const Sharding& sharding) const {
-    return local_type(type, sharding, mesh(), places_);
+    return values_.own_type(type, sharding);
   }
-
-  // In whose place stands what is added behind all nodes.
-  const Node& last_node() const { return old().nodes.empty() ? no_node_ : old().nodes.back(); }
-
-  const TensorType& whole_type(ValueId id) const {
-    const ir::ValueInfo& value = old().value(id);
-    return value.kind == ir::ValueInfo::Kind::state ? whole_states_[index(value.state)] : value.type;
-  }
+  const TensorType& whole_type(ValueId id) const { return values_.whole_type(id); }
   ir::Types whole_types(const std::vector<ValueId>& ids) const {
     ir::Types types;
     for (const ValueId id : ids) types.push_back(id == kNone ? TensorType::none() : whole_type(id));
     return types;
   }
+  Sharding wanted(ValueId id) const { return values_.wanted(id); }
+  const Sharding& sharding_of(ValueId id) const { return values_.sharding_of(id); }
+  Form as(ValueId id, const Sharding& to, const Node& user) { return values_.as(id, to, user); }
 
-  // As the value is annotated.
-  Sharding wanted(ValueId id) const { return canonical(old().value(id).sharding, whole_type(id), mesh()); }
-
-  void check_equal_parts(const std::string& name, const TensorType& type, const Sharding& sharding) const {
-    for (std::size_t d = 0; d < sharding.dims.size(); ++d)
-      if (const std::int64_t parts = ranks_along(sharding.dims[d], mesh());
-          type.shape[static_cast<int>(d)] % parts != 0 && !ir::is_spatial(sharding.dims[d].front()))
-        fail("'{}' of {} cannot be cut in {} equal parts over {}", name, type.str(), parts,
-             fmt::join(sharding.dims[d], "+"));
-  }
-
-  // ---- forms of a value
-
-  // The forms in which a node may take a value without moving any: how it is, and how the same direction has had it.
-  bool backward(const Node& node) const {
-    return node.phase == ir::Phase::input_gradient || node.phase == ir::Phase::weight_gradient;
-  }
-  std::vector<Form> available(ValueId id, const Node& user) const {
-    std::vector<Form> forms = forms_[index(id)];
-    if (const auto more = resharded_.find({id, backward(user)}); more != resharded_.end())
-      forms.insert(forms.end(), more->second.begin(), more->second.end());
-    return forms;
-  }
-  const Sharding& sharding_of(ValueId id) const { return forms_[index(id)].front().sharding; }
-
-  std::optional<std::pair<Route, Form>> cheapest(ValueId id, const Sharding& to, const Node& user) const {
-    std::optional<std::pair<Route, Form>> best;
-    for (const Form& form : available(id, user)) {
-      const auto key = std::make_tuple(whole_type(id).str(), form.sharding.str(), to.str());
-      auto known = routes_.find(key);
-      if (known == routes_.end())
-        known = routes_.emplace(key, cheapest_route(whole_type(id), form.sharding, to, mesh())).first;
-      const std::optional<Route>& route = known->second;
-      if (route && (!best || route->bytes < best->first.bytes ||
-                    (route->bytes == best->first.bytes && route->steps.size() < best->first.steps.size())))
-        best = {*route, form};
-    }
-    return best;
-  }
-
-  // The value as a node takes it.
-  Form as(ValueId id, const Sharding& to, const Node& user) {
-    const Sharding goal = canonical(to, whole_type(id), mesh());
-    const auto found = cheapest(id, goal, user);
-    const ir::ValueInfo value = old().value(id);
-    if (!found)
-      fail("'{}' is needed as '{}', and it is '{}': there is no way from one to the other", value.name, goal.str(),
-           sharding_of(id).str());
-    Form form = found->second;
-    for (const RouteStep& step : split_sums(found->first.steps, value)) {
-      form.value =
-          reshard(rebuild_, form.value, whole_type(id), form.sharding, step, mesh(), places_, plain_name(value), user);
-      const bool summed = form.sharding.partial.size() > after(form.sharding, step).partial.size();
-      form.sharding = after(form.sharding, step);
-      // Once terms are summed, nothing asks for them again.
-      if (summed) {
-        replace_terms(id, form);
-      } else {
-        resharded_[{id, backward(user)}].push_back(form);
-      }
-    }
-    return form;
-  }
-
-  // The sum of gradients over the data axis is a step of its own: how it is taken is for other passes.
-  std::vector<RouteStep> split_sums(const std::vector<RouteStep>& steps, const ir::ValueInfo& value) const {
-    if (value.kind != ir::ValueInfo::Kind::state) return steps;
-    std::vector<RouteStep> split_steps;
-    for (const RouteStep& step : steps) {
-      if (step.kind != RouteStep::Kind::all_reduce) {
-        split_steps.push_back(step);
-        continue;
-      }
-      std::vector<std::string> axes = split(step.axis, '+');
-      if (options_.replicas_last)
-        std::stable_partition(axes.begin(), axes.end(), [](const std::string& axis) { return axis != ir::kDataAxis; });
-      for (const std::string& axis : axes) {
-        split_steps.push_back(step);
-        split_steps.back().axis = axis;
-      }
-    }
-    return split_steps;
-  }
-
-  void replace_terms(ValueId id, const Form& form) {
-    const ir::ValueInfo& value = old().value(id);
-    // A step-local accumulator is reduced in place; nothing reads the local sum afterwards.
-    if (value.kind == ir::ValueInfo::Kind::state && module_.state(value.state).step_local &&
-        form.sharding.partial.empty() && fresh().type(form.value) == module_.state(value.state).type)
-      in_place_.emplace_back(value.state, form.value);
-    forms_[index(id)] = {form};
-  }
-
-  static std::string plain_name(const ir::ValueInfo& value) {
-    return value.kind == ir::ValueInfo::Kind::state ? value.name.substr(1) : value.name;
-  }
+  // In whose place stands what is added behind all nodes.
+  const Node& last_node() const { return old().nodes.empty() ? no_node_ : old().nodes.back(); }
 
   // ---- how a node computes
 
@@ -215,7 +90,8 @@ class GraphPartitioner {
     double bytes = 0;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       if (node.inputs[i] == kNone) continue;
-      const auto found = cheapest(node.inputs[i], canonical(way.inputs[i], whole_type(node.inputs[i]), mesh()), node);
+      const auto found =
+          values_.cheapest(node.inputs[i], canonical(way.inputs[i], whole_type(node.inputs[i]), mesh()), node);
       if (!found) return std::nullopt;
       // States stay where they are: to gather weights for use is for other passes.
       const bool state =
@@ -261,7 +137,7 @@ class GraphPartitioner {
       };
       for (std::size_t i = 0; i < node.inputs.size(); ++i)
         if (node.inputs[i] != kNone)
-          for (const Form& form : available(node.inputs[i], node)) claim(form.sharding, factors.inputs[i]);
+          for (const Form& form : values_.available(node.inputs[i], node)) claim(form.sharding, factors.inputs[i]);
       for (std::size_t o = 0; o < node.outputs.size(); ++o) claim(wanted(node.outputs[o]), factors.outputs[o]);
       if (claimed.empty()) continue;
       Choice& choice = choices.emplace_back(Choice{axis.name, {claimed.begin(), claimed.end()}});
@@ -350,12 +226,7 @@ class GraphPartitioner {
     }
   }
 
-  void made(ValueId id, ValueId value, const Sharding& sharding) {
-    const Sharding own = canonical(sharding, old().type(id), mesh());
-    fresh().value(value).sharding = own;
-    rebuild_.map(id, value);
-    forms_[index(id)] = {{value, own}};
-  }
+  void made(ValueId id, ValueId value, const Sharding& sharding) { values_.made(id, value, sharding); }
 
   // A sum of values of which some are terms of sums over ranks and others are not: those of a kind are added first.
   bool sum_in_groups(const Node& node) {
@@ -386,7 +257,7 @@ class GraphPartitioner {
       const auto route = cheapest_route(type, form.sharding, wanted(node.outputs.front()), mesh());
       TRI_CHECK(route.has_value(), "'{}' cannot be summed", label);
       for (const RouteStep& step : route->steps) {
-        form.value = reshard(rebuild_, form.value, type, form.sharding, step, mesh(), places_, label, node);
+        form.value = reshard(rebuild_, form.value, type, form.sharding, step, mesh(), options_.places, label, node);
         form.sharding = after(form.sharding, step);
       }
       all.push_back(form.value);
@@ -430,7 +301,7 @@ class GraphPartitioner {
       return p_.fresh().find_or_add_input(place_input(axis), {DType::i64, {}});
     }
 
-    int fixed_place(const std::string& axis) const override { return p_.places_.at(axis); }
+    int fixed_place(const std::string& axis) const override { return p_.options_.places.at(axis); }
     bool overlaps_halos() const override { return p_.options_.overlap; }
 
     std::vector<ValueId> add(const std::string& op, std::vector<ValueId> inputs, ir::Attributes attributes) override {
@@ -439,7 +310,7 @@ class GraphPartitioner {
       if (op != ops::kHaloExchange) return p_.rebuild_.add(op, std::move(inputs), std::move(attributes), name, node_);
       std::string key = fmt::format("{}", inputs.front());
       for (const auto& [attribute, value] : attributes) key += fmt::format(" {}={}", attribute, ir::to_text(value));
-      ValueId& known = p_.exchanged_.try_emplace({key, p_.backward(node_)}, kNone).first->second;
+      ValueId& known = p_.exchanged_.try_emplace({key, is_backward(node_)}, kNone).first->second;
       if (known == kNone) known = p_.rebuild_.add(op, std::move(inputs), std::move(attributes), name, node_).front();
       return {known};
     }
@@ -451,7 +322,10 @@ class GraphPartitioner {
       Sharding terms;
       terms.dims.resize(index(type.shape.rank()));
       for (const std::string& axis : way_.partitioned) terms.partial.push_back({axis, step.reduce});
-      return reshard(p_.rebuild_, value, type, terms, step, p_.mesh(), p_.places_, name, node_);
+      const ValueId sum = reshard(p_.rebuild_, value, type, terms, step, p_.mesh(), p_.options_.places, name, node_);
+      // Other axes may shard it, which the value does not say.
+      p_.fresh().value(sum).sharding = {};
+      return sum;
     }
     ValueId reduced(ValueId value, std::size_t output) override {
       const ValueId id = node_.outputs.at(output);
@@ -462,7 +336,8 @@ class GraphPartitioner {
       const auto route = cheapest_route(whole_output(output), from, to, p_.mesh());
       TRI_CHECK(route.has_value(), "'{}' cannot be summed", label());
       for (const RouteStep& step : route->steps) {
-        value = reshard(p_.rebuild_, value, whole_output(output), from, step, p_.mesh(), p_.places_, label(), node_);
+        value = reshard(p_.rebuild_, value, whole_output(output), from, step, p_.mesh(), p_.options_.places, label(),
+                        node_);
         from = after(from, step);
       }
       way_.outputs.at(output) = to;
@@ -543,21 +418,18 @@ class GraphPartitioner {
     // States have their sums' shardings only now.
     for (ir::ValueInfo& value : g.values)
       if (value.kind == ir::ValueInfo::Kind::state) value.sharding = module_.state(value.state).sharding;
-    for (const auto& [state, value] : in_place_) g.writes.push_back({state, value, ir::Write::Mode::set});
+    for (const auto& [state, value] : values_.reduced_in_place())
+      g.writes.push_back({state, value, ir::Write::Mode::set});
   }
 
   ir::Module& module_;
   Rebuild rebuild_;
+  ShardedValues values_;
   const std::vector<TensorType>& whole_states_;
   const Partition::Options& options_;
-  const Places& places_;
   ir::Uses uses_;
-  std::vector<std::vector<Form>> forms_;                             // by old value: as it is
-  std::map<std::pair<ValueId, bool>, std::vector<Form>> resharded_;  // by old value and direction: as it was moved
-  mutable std::map<std::tuple<std::string, std::string, std::string>, std::optional<Route>> routes_;
   std::map<std::pair<std::string, bool>, ValueId> exchanged_;  // halos, by operand and attributes, and direction
-  std::map<ValueId, Axes> own_;  // by old value: the axes along which each rank has another
-  std::vector<std::pair<StateId, ValueId>> in_place_;
+  std::map<ValueId, Axes> own_;                             // by old value: the axes along which each rank has another
   std::map<std::pair<StateId, ValueId>, ValueId> written_;  // by state and old value
   Node no_node_;
 };

@@ -8,6 +8,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/device/kernel.h"
+#include "trireme/ops/collective/collective.h"
 #include "trireme/ops/optimizer/clip.h"
 #include "trireme/ops/tier/tier.h"
 #include "trireme/passes/rebuild.h"
@@ -24,7 +25,7 @@ using ir::ValueId;
 class Cutter {
  public:
   Cutter(ir::Module& module, const std::string& graph, const PieceOptions& options)
-      : module_(module), options_(options), rebuild_(module, graph), pieces_(old().values.size()) {
+      : module_(module), options_(options), rebuild_(module, graph), uses_(old()), pieces_(old().values.size()) {
     write_of_.assign(old().values.size(), kNone);
     whole_.assign(old().values.size(), kNone);
     kept_pieces_.resize(old().values.size());
@@ -47,6 +48,7 @@ class Cutter {
       else if (groups_[index(group_of_[n])].back() == n)
         emit(groups_[index(group_of_[n])]);
     }
+    for (const auto& [id, stored] : stored_outputs_) rebuild_.map(id, stored);
     rebuild_.finish();
   }
 
@@ -251,12 +253,37 @@ class Cutter {
       if (loaded == kNone) loaded = load(inputs[i], plain_name(id), node);
       inputs[i] = loaded;
     }
+    if (node.op->name == ops::kOwnRows && of_state_away(node.inputs.front()))
+      inputs.front() = padded(inputs.front(), node);
     rebuild_.add_like(node, inputs);
+    for (const ValueId id : node.outputs)
+      if (const ir::State* state = written(id); state != nullptr && state->tier != 0)
+        stored_outputs_[id] = store(rebuild_.mapped(id), plain_name(id), node);
+  }
+
+  bool of_state_away(ValueId id) const {
+    while (!away(id)) {
+      const std::int32_t producer = uses_.producer[index(id)];
+      if (producer == kNone || !old().nodes[index(producer)].op->traits.view) return false;
+      id = old().nodes[index(producer)].inputs.front();
+    }
+    return true;
+  }
+
+  // A state has room for all ranks' equal parts; of what was loaded, rows of zeros fill the last ones up.
+  ValueId padded(ValueId rows, const Node& own) {
+    const std::int64_t all = old().type(own.outputs.front()).shape[0] * own.attributes.integer("parts");
+    if (rebuild_.fresh().type(rows).shape[0] == all) return rows;
+    return rebuild_
+        .add("slice_grad", {rows}, {{"dim", std::int64_t{0}}, {"start", std::int64_t{0}}, {"extent", all}}, "padded",
+             own)
+        .front();
   }
 
   ir::Module& module_;
   const PieceOptions& options_;
   Rebuild rebuild_;
+  ir::Uses uses_;
   bool on_host_ = false;  // of the group that is emitted
   // Old value and first row of a piece → what the host has of it; and old value → what it has for all pieces.
   std::map<std::pair<ValueId, std::int64_t>, ValueId> stored_rows_;
@@ -265,6 +292,7 @@ class Cutter {
   std::vector<std::vector<ValueId>> kept_pieces_;  // by old value: its pieces where their state is
   std::vector<bool> gathered_;                     // by old value: made in pieces and read by a collective
   std::vector<ValueId> whole_;                     // by old value: a state that was loaded as a whole
+  std::map<ValueId, ValueId> stored_outputs_;      // old value → what is stored of it, where it was made as a whole
   std::vector<std::int32_t> write_of_;             // by old value
   std::vector<std::int32_t> group_of_;             // by node
   std::vector<std::vector<std::size_t>> groups_;   // nodes

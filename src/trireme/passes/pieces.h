@@ -14,8 +14,9 @@ namespace trireme::passes {
 //                                                                     %s = store(%p)
 //                                            write set @w = assemble(%s …)
 //
-// Elementwise ops, start values and sums of squares are cut; whatever else reads such a state loads all of it. Every
-// element is computed as before, and sums of squares add up in the same order, so results have the same bits.
+// Elementwise ops, start values and sums of squares are cut; whatever else reads such a state loads all of it, and what
+// else makes one, as gathering the shards of all ranks does, stores all of it. Every element is computed as before, and
+// sums of squares add up in the same order, so results have the same bits.
 //
 // With `on_host` the states stay where they are, in the host's memory, and its cores make the new ones there. What they
 // need of the device is stored, and what becomes state on the device is loaded:

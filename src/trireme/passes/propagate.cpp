@@ -8,6 +8,7 @@
 #include "trireme/core/text.h"
 #include "trireme/ir/axes.h"
 #include "trireme/ir/axis_parts.h"
+#include "trireme/passes/named_dimensions.h"
 #include "trireme/passes/node_sharding.h"
 #include "trireme/passes/routes.h"
 
@@ -104,14 +105,14 @@ class Propagator {
     for (const std::string& part : split(a.sharding, ',')) {
       const std::vector<std::string> pair = split(trim(part), ':');
       if (pair.size() != 2)
-        refuse("\"{}\" = \"{}\" is not a sharding; expected \"dimension:axis\", as in \"out:tp\"", a.pattern,
-               a.sharding);
+        refuse(
+            "parallel.sharding: \"{}\" = \"{}\" is not a sharding; the nearest is \"dimension:axis\", as in \"out:tp\"",
+            a.pattern, a.sharding);
       const std::string axis(trim(pair[1]));
-      const std::optional<int> dim = dimension(c, std::string(trim(pair[0])));
-      if (!dim) {
-        refuse("\"{}\" = \"{}\": {} {} has no dimension '{}'; it has {}", a.pattern, a.sharding, cell.name.substr(1),
-               cell.type.str(), pair[0], fmt::join(dimension_names(c), ", "));
-      }
+      const std::optional<int> dim = find_dimension(named(c), std::string(trim(pair[0])));
+      if (!dim)
+        refuse("parallel.sharding: \"{}\" = \"{}\": {} {} has no dimension '{}'; it has {}", a.pattern, a.sharding,
+               cell.name.substr(1), cell.type.str(), pair[0], fmt::join(dimension_names(named(c)), ", "));
       const std::vector<std::string> parts = ir::parts_of(mesh_, axis);
       if (mesh_.size_of(fmt::format("{}", fmt::join(parts, "+"))) == 1) continue;
       if (has(cell, parts.front())) continue;
@@ -121,11 +122,13 @@ class Propagator {
       }
       const std::int64_t ranks =
           ranks_along(cell.dims[static_cast<std::size_t>(*dim)], mesh_) * ranks_along(parts, mesh_);
-      if (cell.type.shape[*dim] % ranks != 0 && !may_pad(c, *dim)) {
-        refuse("{} {} cannot be sharded over {} ranks: dimension {} ({}) has {} elements, and {}={} divides them",
-               cell.name.substr(1), cell.type.str(), ranks, *dim, trim(pair[0]), cell.type.shape[*dim], axis,
-               nearest_divisor(cell.type.shape[*dim], ranks));
-      }
+      if (const std::int64_t extent = cell.type.shape[*dim]; extent % ranks != 0 && !may_pad(c))
+        refuse(
+            "parallel.mesh = \"{}\": {} {} is sharded by \"{}\", and {} ranks cannot have equal shards of {}; the "
+            "nearest "
+            "is {}={}",
+            mesh_.str(), cell.name.substr(1), cell.type.str(), a.sharding, ranks, extent, axis,
+            nearest_divisor(extent, ranks));
       for (const std::string& piece : parts) {
         add(cell, *dim, piece);
         explain(cell, piece, nullptr, fmt::format("the annotation \"{}\" = \"{}\"", a.pattern, a.sharding));
@@ -137,20 +140,25 @@ class Propagator {
   void annotate_spatially(const Annotation& a, std::size_t c, int dim, const std::string& name,
                           const std::string& axis) {
     Cell& cell = cells_[c];
-    const std::map<std::string, int> names = named_dimensions(c);
+    const std::map<std::string, int> names = named_dimensions(named(c));
     const auto is = [&](const char* wanted) {
       const auto found = names.find(wanted);
       return found != names.end() && found->second == dim;
     };
     if (cell.graph.empty() || !(is("height") || is("width")))
-      refuse("\"{}\" = \"{}\": the axis {} shards heights and widths of images, and {} of {} {} is none", a.pattern,
-             a.sharding, axis, name, cell.name.substr(1), cell.type.str());
+      refuse(
+          "parallel.sharding: \"{}\" = \"{}\": the axis {} shards heights and widths of images, and {} of {} {} is "
+          "none; "
+          "the nearest is \"{}:{}\"",
+          a.pattern, a.sharding, axis, name, cell.name.substr(1), cell.type.str(), name, ir::kTensorAxis);
     if (!cell.dims[static_cast<std::size_t>(dim)].empty())
-      refuse("\"{}\" = \"{}\": {} of {} is sharded over {} already", a.pattern, a.sharding, name, cell.name.substr(1),
+      refuse("parallel.sharding: \"{}\" = \"{}\": {} of {} is sharded over {} already; leave out one of the two",
+             a.pattern, a.sharding, name, cell.name.substr(1),
              fmt::join(cell.dims[static_cast<std::size_t>(dim)], "+"));
     if (!may_shard_spatially(cell.type.shape[dim], axis, mesh_))
-      refuse("{} {} cannot be sharded over {}={}: its {} is {}; the nearest is {}={}", cell.name.substr(1),
-             cell.type.str(), axis, mesh_.size_of(axis), name, cell.type.shape[dim], axis, cell.type.shape[dim]);
+      refuse("parallel.mesh = \"{}\": {} {} cannot be sharded over {}={}: its {} is {}; the nearest is {}={}",
+             mesh_.str(), cell.name.substr(1), cell.type.str(), axis, mesh_.size_of(axis), name, cell.type.shape[dim],
+             axis, cell.type.shape[dim]);
     add(cell, dim, axis);
     explain(cell, axis, nullptr, fmt::format("the annotation \"{}\" = \"{}\"", a.pattern, a.sharding));
   }
@@ -161,9 +169,10 @@ class Propagator {
       if (axis.size > 1 && axis.name != ir::kPipelineAxis &&
           std::none_of(cells_.begin(), cells_.end(), [&](const Cell& c) { return has(c, axis.name); }))
         refuse(
-            "nothing is sharded over the mesh axis {}: name what to shard over it, as in \"*.up.weight\" = \"out:{}\", "
-            "or leave the axis out",
-            axis.name, axis.name);
+            "parallel.mesh = \"{}\": nothing is sharded over {}; name what to shard over it in parallel.sharding, as "
+            "in "
+            "\"*.up.weight\" = \"out:{}\", or leave the axis out; the nearest is \"{}\"",
+            mesh_.str(), axis.name, axis.name, without(axis.name));
   }
 
   // Nor is anything gained where a model makes nothing of an image's height or width but something else.
@@ -173,8 +182,14 @@ class Propagator {
           std::none_of(cells_.begin(), cells_.end(), [&](const Cell& c) { return !c.closed && has(c, axis.name); }))
         refuse(
             "parallel.mesh = \"{}\": nothing that the model makes of its images has a height or width that {} could "
-            "shard; leave the axis out, or take dp in its place",
-            mesh_.str(), axis.name);
+            "shard; leave the axis out, or take dp in its place; the nearest is \"{}\"",
+            mesh_.str(), axis.name, without(axis.name));
+  }
+
+  std::string without(const std::string& name) const {
+    ir::Mesh mesh = mesh_;
+    std::erase_if(mesh.axes, [&](const ir::Mesh::Axis& axis) { return axis.name == name; });
+    return mesh.axes.empty() ? fmt::format("{}=1", ir::kDataAxis) : mesh.str();
   }
 
   static std::int64_t nearest_divisor(std::int64_t extent, std::int64_t ranks) {
@@ -183,7 +198,7 @@ class Propagator {
   }
 
   // Features and words may be padded with zeros; a number of heads, rows or positions may not.
-  bool may_pad(std::size_t c, int dim) const {
+  bool may_pad(std::size_t c) const {
     if (!cells_[c].graph.empty()) return false;
     for (std::size_t g = 0; g < module_.graphs.size(); ++g)
       for (std::size_t n = 0; n < module_.graphs[g].nodes.size(); ++n) {
@@ -193,7 +208,6 @@ class Propagator {
           if (!rules_[g][n].may_pad()) return false;
           // A result of several such dimensions is one of heads.
           if (node.op->name == "matmul" && cells_[c].type.shape.rank() > 2) return false;
-          (void)dim;
         }
       }
     return true;
@@ -211,80 +225,13 @@ class Propagator {
       names.push_back(fmt::format("{}", fmt::join(own, ".")));
     }
     const auto close = nearest(wanted, names);
-    refuse("\"{}\" = \"{}\": no parameter, input or value has such a name{}", a.pattern, a.sharding,
+    refuse("parallel.sharding: \"{}\" = \"{}\": no parameter, input or value has such a name{}", a.pattern, a.sharding,
            close ? fmt::format("; the nearest is \"{}{}\"", any_before ? "*." : "", *close) : "");
   }
 
-  // The node that multiplies with a parameter, or with its copy in another precision.
-  const Node* product_with(std::size_t state) const {
-    for (std::size_t g = 0; g < module_.graphs.size(); ++g)
-      for (const Node& node : module_.graphs[g].nodes)
-        for (std::size_t i = 0; i < node.inputs.size() && i < 2; ++i) {
-          if (node.inputs[i] == kNone) continue;
-          const std::size_t c = cell_of_[g][index(node.inputs[i])];
-          if (c >= module_.states.size()) continue;
-          const bool same = c == state || module_.states[c].derived_from == module_.states[state].name;
-          if (same && node.phase == ir::Phase::forward && (node.op->name == "matmul" || node.op->name == "conv2d"))
-            return &node;
-        }
-    return nullptr;
-  }
-
-  std::map<std::string, int> named_dimensions(std::size_t c) const {
-    const Cell& cell = cells_[c];
-    const int rank = cell.type.shape.rank();
-    std::map<std::string, int> names;
-    if (rank == 0) return names;
-    if (cell.graph.empty()) {
-      const Node* product = product_with(c);
-      int out = rank > 1 ? 1 : rank;  // dimensions of the output: the first so many
-      if (product != nullptr && product->op->name == "matmul" && rank > 1) {
-        const std::int64_t split = product->attributes.integer("b_split");
-        out = static_cast<int>(split == -1 ? rank - 1 : split);
-      }
-      names["out"] = out >= 3 ? out - 2 : 0;
-      if (out < rank) names["in"] = product != nullptr && product->op->name == "conv2d" ? rank - 1 : out;
-      if (rank == 2) names["vocab"] = 0;
-      return names;
-    }
-    names["batch"] = 0;
-    if (rank >= 2) names["feature"] = rank - 1;
-    const bool image = rank == 4 && is_image(c);
-    if (image) {
-      names["height"] = 1;
-      names["width"] = 2;
-      names["channel"] = 3;
-    } else {
-      if (rank >= 2) names["sequence"] = 1;
-      if (rank >= 4) names["head"] = rank - 2;
-    }
-    return names;
-  }
-
-  bool is_image(std::size_t c) const {
-    if (cells_[c].name == "%images") return true;
-    for (const Graph& graph : module_.graphs)
-      for (const Node& node : graph.nodes)
-        if (node.op->name.starts_with("conv2d") || node.op->name.find("pool2d") != std::string::npos) return true;
-    return false;
-  }
-
-  std::optional<int> dimension(std::size_t c, const std::string& name) const {
-    const int rank = cells_[c].type.shape.rank();
-    if (!name.empty() && name.find_first_not_of("0123456789") == std::string::npos && name.size() < 3) {
-      const int number = std::stoi(name);
-      return number < rank ? std::optional(number) : std::nullopt;
-    }
-    const std::map<std::string, int> names = named_dimensions(c);
-    const auto found = names.find(name);
-    return found == names.end() ? std::nullopt : std::optional(found->second);
-  }
-
-  std::vector<std::string> dimension_names(std::size_t c) const {
-    std::vector<std::string> names;
-    for (const auto& [name, dim] : named_dimensions(c)) names.push_back(name);
-    names.push_back(fmt::format("0 to {}", cells_[c].type.shape.rank() - 1));
-    return names;
+  NamedTensor named(std::size_t c) const {
+    const StateId state = c < module_.states.size() ? static_cast<StateId>(c) : kNone;
+    return {module_, state, cells_[c].name.substr(1), cells_[c].type};
   }
 
   // ---- propagation

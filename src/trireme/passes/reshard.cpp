@@ -50,6 +50,9 @@ class Resharder {
   }
 
   ValueId slice(ValueId x, int dim) {
+    if (const std::int64_t beyond = shape(x)[dim] % parts_; beyond != 0)
+      x = add("slice_grad", x,
+              {{"dim", std::int64_t{dim}}, {"start", std::int64_t{0}}, {"extent", shape(x)[dim] + parts_ - beyond}});
     const Shape own = shape(x);
     const Shape part = extended(own, dim, own[dim] / parts_);
     return with_shape(add(ops::kOwnRows, copy_of_own(parts_first(x, dim)), over_axis()), part);

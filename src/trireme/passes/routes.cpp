@@ -30,11 +30,6 @@ const char* name_of(RouteStep::Kind kind) {
   return "all_to_all";
 }
 
-bool is_sharded_over(const Sharding& sharding, const std::string& axis) {
-  return std::any_of(sharding.dims.begin(), sharding.dims.end(),
-                     [&](const auto& axes) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); });
-}
-
 // Without the sums over some axes.
 void erase_partial(Sharding& sharding, const std::string& axes) {
   for (const std::string& axis : split(axes, '+'))
@@ -104,6 +99,11 @@ TensorType local_type(const TensorType& type, const Sharding& sharding, const Me
 
 bool may_shard_spatially(std::int64_t extent, const std::string& axis, const Mesh& mesh) {
   return extent >= mesh.size_of(axis);
+}
+
+bool shards(const Sharding& sharding, const std::string& axis) {
+  return std::any_of(sharding.dims.begin(), sharding.dims.end(),
+                     [&](const auto& axes) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); });
 }
 
 Sharding canonical(Sharding sharding, const TensorType& type, const Mesh& mesh) {
@@ -181,6 +181,13 @@ std::vector<RouteStep> steps_from(const TensorType& type, const Sharding& shardi
     for (int d = 0; d < rank && ir::are_all_parts(mesh, axes); ++d)
       if (divides(d, joined)) steps.push_back({RouteStep::Kind::reduce_scatter, joined, d});
   }
+  // Of a whole dimension ranks take slices of which the last may end with zeros.
+  const auto may_slice = [&](int d, const std::string& axis) {
+    if (divides(d, axis)) return true;
+    const bool whole = sharding.dims[place(d)].empty();
+    return whole &&
+           (ir::is_spatial(axis) ? may_shard_spatially(type.shape[d], axis, mesh) : type.shape[d] > mesh.size_of(axis));
+  };
   for (int d = 0; d < rank; ++d) {
     const auto& axes = sharding.dims[place(d)];
     if (!axes.empty()) {
@@ -195,10 +202,8 @@ std::vector<RouteStep> steps_from(const TensorType& type, const Sharding& shardi
       }
     }
     for (const Mesh::Axis& axis : mesh.axes)
-      if (axis.size > 1 && axis.name != ir::kPipelineAxis && !is_sharded_over(sharding, axis.name) &&
-          !is_partial(sharding, axis.name) &&
-          (divides(d, axis.name) ||
-           (ir::is_spatial(axis.name) && axes.empty() && may_shard_spatially(type.shape[d], axis.name, mesh))))
+      if (axis.size > 1 && axis.name != ir::kPipelineAxis && !shards(sharding, axis.name) &&
+          !is_partial(sharding, axis.name) && may_slice(d, axis.name))
         steps.push_back({RouteStep::Kind::slice, axis.name, d});
   }
   return steps;
@@ -233,8 +238,7 @@ std::optional<Route> cheapest_route(const TensorType& type, const Sharding& from
       const std::vector<std::string> axes = split(step.axis, '+');
       if (std::any_of(axes.begin(), axes.end(), [&](const std::string& axis) { return is_partial(to, axis); }))
         continue;
-      if (step.kind == RouteStep::Kind::slice && !is_sharded_over(to, step.axis) && !is_sharded_over(from, step.axis))
-        continue;
+      if (step.kind == RouteStep::Kind::slice && !shards(to, step.axis) && !shards(from, step.axis)) continue;
       Way next{way.bytes + bytes_of(step, type, way.sharding, mesh), after(way.sharding, step), way.steps, 0};
       next.steps.push_back(step);
       next.cost = next.bytes + step_bytes * static_cast<double>(next.steps.size());

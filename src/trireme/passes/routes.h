@@ -44,6 +44,9 @@ std::vector<RouteStep> steps_from(const TensorType& type, const ir::Sharding& sh
 std::optional<Route> cheapest_route(const TensorType& type, const ir::Sharding& from, const ir::Sharding& to,
                                     const ir::Mesh& mesh);
 
+// Whether an axis shards a dimension.
+bool shards(const ir::Sharding& sharding, const std::string& axis);
+
 // With the dimensions of `type` spelt out, each dimension's axes in the order of the mesh, and sums over the data axis
 // first.
 ir::Sharding canonical(ir::Sharding sharding, const TensorType& type, const ir::Mesh& mesh);

@@ -150,6 +150,14 @@ class Server {
       const bool any_partial =
           std::any_of(inputs.begin(), inputs.end(), [&](ValueId id) { return partial.contains(id); });
       const bool sums_squares = node.op->name == "add_n" && any_partial;
+      // A server may keep nothing that counts in the norm, such as a table whose squares another stage sums.
+      if (!all_here && inputs.empty() && node.op->name == "add_n" && old.type(node.outputs.front()).shape.rank() == 0) {
+        const ValueId nothing =
+            add(graph, "fill", {}, {{"value", 0.0}, {"shape", std::vector<std::int64_t>{}}}, label + ".none");
+        known[node.outputs.front()] = nothing;
+        partial.insert(nothing);
+        continue;
+      }
       if (!all_here && !sums_squares) continue;  // another server's
       ir::Attributes attributes = node.attributes;
       const bool reduces = node.op->name == ops::kAllReduce;

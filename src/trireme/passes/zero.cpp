@@ -10,6 +10,7 @@
 #include "trireme/ops/collective/message.h"
 #include "trireme/ops/random/window.h"
 #include "trireme/passes/autodiff.h"
+#include "trireme/passes/compress_gradients.h"
 #include "trireme/passes/partition.h"
 #include "trireme/passes/rebuild.h"
 #include "trireme/passes/split.h"
@@ -33,10 +34,10 @@ class StateCutter {
 
   void run() {
     choose();
-    rebuild_update();
     for (const std::string& graph : graphs()) {
-      if (graph == "update") continue;
-      if (graph == kTies)
+      if (is_update(graph))
+        rebuild_update(graph);
+      else if (graph == kTies)
         rebuild_ties();
       else if (graph == kRemember || graph == kRewind)
         rebuild_parts(graph);
@@ -53,6 +54,8 @@ class StateCutter {
     for (const ir::Graph& graph : module_.graphs) names.push_back(graph.name);
     return names;
   }
+
+  static bool is_update(const std::string& graph) { return graph == "update" || graph == kWarmUpdate; }
 
   bool is_cut(StateId state) const { return module_.state(state).block.rank() > 0; }
 
@@ -113,25 +116,43 @@ class StateCutter {
       if (!has_terms(module_.state(gradient))) continue;
       const StateId low = low_copy(state.name);
       parameters_.insert(parameter);
-      gradients_.insert(gradient);
-      options_.stage >= 2 ? cut(gradient) : make_room(gradient);
+      if (!options_.whole_sums) {
+        gradients_.insert(gradient);
+        options_.stage >= 2 ? cut(gradient) : make_room(gradient);
+      }
       if (low != kNone) options_.stage >= 3 ? cut(low) : make_room(low);
       low != kNone || options_.stage >= 3 ? cut(parameter) : make_room(parameter);
     }
-    const ir::Graph& update = module_.graph("update");
-    for (const ir::Write& write : update.writes) written_[write.value].push_back(write.state);
-    for (const Node& node : update.nodes)
-      if (updates(node) != kNone)
-        for (const ValueId made : node.outputs)
-          for (const StateId state : states_written(made))
-            if (module_.state(state).category == ir::Category::optimizer) cut(state);
+    for (const StateId state : updated_by_element()) cut(state);
     // Others of the optimizer's, which the update reads or graphs like it set, are whole.
     for (std::size_t i = 0; i < module_.states.size(); ++i) {
       const auto other = static_cast<StateId>(i);
       const State& state = module_.state(other);
-      if (state.category != ir::Category::optimizer || state.step_local || is_cut(other)) continue;
+      if (state.category != ir::Category::optimizer || state.step_local || is_cut(other) || is_compression_state(state))
+        continue;
       if (state.type.shape.rank() > 0) make_room(other);
     }
+  }
+
+  // The optimizer's states that nodes which make a parameter anew make too, and that no other node looks at.
+  std::set<StateId> updated_by_element() const {
+    std::set<StateId> made;
+    std::set<StateId> looked_at;
+    for (const ir::Graph& graph : module_.graphs) {
+      if (!is_update(graph.name)) continue;
+      const Written written = written_by(graph);
+      for (const Node& node : graph.nodes) {
+        if (updates(written, node) == kNone) {
+          for (const ValueId id : node.inputs) looked_at.insert(state_read(graph, id));
+          continue;
+        }
+        for (const ValueId id : node.outputs)
+          for (const StateId state : states_written(written, id))
+            if (module_.state(state).category == ir::Category::optimizer) made.insert(state);
+      }
+    }
+    std::erase_if(made, [&](StateId state) { return looked_at.contains(state); });
+    return made;
   }
 
   // Whether each rank along the axis has one term of a gradient.
@@ -140,16 +161,23 @@ class StateCutter {
                        [&](const ir::Sharding::Partial& p) { return p.axis == options_.axis; });
   }
 
-  const std::vector<StateId>& states_written(ValueId value) const {
+  // Of a graph that updates: states by what they become.
+  using Written = std::map<ValueId, std::vector<StateId>>;
+  static Written written_by(const ir::Graph& graph) {
+    Written written;
+    for (const ir::Write& write : graph.writes) written[write.value].push_back(write.state);
+    return written;
+  }
+  static const std::vector<StateId>& states_written(const Written& written, ValueId value) {
     static const std::vector<StateId> none;
-    const auto found = written_.find(value);
-    return found == written_.end() ? none : found->second;
+    const auto found = written.find(value);
+    return found == written.end() ? none : found->second;
   }
 
   // The parameter that a node of the update makes anew.
-  StateId updates(const Node& node) const {
+  StateId updates(const Written& written, const Node& node) const {
     for (const ValueId made : node.outputs)
-      for (const StateId state : states_written(made))
+      for (const StateId state : states_written(written, made))
         if (parameters_.contains(state)) return state;
     return kNone;
   }
@@ -172,10 +200,12 @@ class StateCutter {
     return id != kNone && graph.value(id).kind == ir::ValueInfo::Kind::state ? graph.value(id).state : kNone;
   }
 
-  void rebuild_update() {
-    Rebuild rebuild(module_, "update");
+  void rebuild_update(const std::string& graph) {
+    Rebuild rebuild(module_, graph);
     const ir::Graph& old = rebuild.old();
     std::set<ValueId> terms;  // fresh values of which each rank has one term of the sum
+    const Written written = written_by(old);
+    parts_of_sums_.clear();
     for (const Node& node : old.nodes) {
       const bool over_axis = node.op->name == ops::kAllReduce && node.attributes.text("axis") == options_.axis;
       const StateId reduced = over_axis ? state_read(old, node.inputs.front()) : kNone;
@@ -187,7 +217,7 @@ class StateCutter {
         parts_of_sums_.insert(part);
         continue;
       }
-      if (updates(node) != kNone) {
+      if (updates(written, node) != kNone) {
         update(rebuild, node, std::move(inputs));
         continue;
       }
@@ -232,8 +262,27 @@ class StateCutter {
   }
 
   void update(Rebuild& rebuild, const Node& node, std::vector<ValueId> inputs) const {
-    for (ValueId& id : inputs) id = part_of_state(rebuild, id, node);
+    for (ValueId& id : inputs) {
+      const ValueId part = part_of_state(rebuild, id, node);
+      id = part != id ? part : part_of_sum(rebuild, id, node);
+    }
     rebuild.add_like(node, std::move(inputs));
+  }
+
+  // The own part of a sum that each rank has whole.
+  ValueId part_of_sum(Rebuild& rebuild, ValueId id, const Node& node) const {
+    if (!options_.whole_sums || id == kNone || state_read(rebuild.fresh(), id) != kNone) return id;
+    const ir::ValueInfo value = rebuild.fresh().value(id);
+    if (value.type.shape.rank() == 0) return id;
+    ValueId rows = viewed(rebuild, id, value.type.shape.as_rows(), node);
+    // The last parts reach beyond the end.
+    const std::int64_t all = part_of(value.type.shape)[0] * parts_;
+    if (rebuild.fresh().type(rows).shape[0] != all)
+      rows = rebuild
+                 .add("slice_grad", {rows}, {{"dim", std::int64_t{0}}, {"start", std::int64_t{0}}, {"extent", all}},
+                      value.name + ".padded", node)
+                 .front();
+    return rebuild.add(std::string(ops::kOwnRows), {rows}, over_axis(), value.name + ".part", node).front();
   }
 
   // The own part of a state that is kept whole; other values stay as they are.
@@ -356,9 +405,8 @@ class StateCutter {
   int parts_;
   std::set<StateId> parameters_;
   std::set<StateId> gradients_;
-  std::map<ValueId, std::vector<StateId>> written_;  // of the update before it is rebuilt: states by what they become
-  std::set<ValueId> parts_of_sums_;                  // of the update being rebuilt
-  std::map<ValueId, ValueId> scattered_;             // of the graph being rebuilt: a contribution and its part
+  std::set<ValueId> parts_of_sums_;       // of the update being rebuilt
+  std::map<ValueId, ValueId> scattered_;  // of the graph being rebuilt: a contribution and its part
 };
 
 }  // namespace

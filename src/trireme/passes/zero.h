@@ -21,12 +21,20 @@ namespace trireme::passes {
 // As many bytes move as without it (stage 3: half as much again). The norm of the gradients is summed over the parts. A
 // tensor whose rows do not divide is cut in equal parts that reach beyond its end, where they hold zeros.
 //
-// Comes after the passes that look at what is saved for the backward pass, to which gathered weights are of no concern.
+// With `whole_sums` a rank's terms of a gradient stay whole, whatever the stage, and so does their sum, of which each
+// rank takes its part where it updates:
+//               %g = …                                     %g = …                            what sums compressed terms
+//               %p, … = adamw(@w, %g, @m, @v, …)     →     %p, … = adamw(own_rows(@w), own_rows(%g), @m, @v, …)
+// Optimizer states that more than an element's update reads stay whole as well.
+//
+// Comes after the passes that look at what is saved for the backward pass, to which gathered weights are of no concern,
+// and after those that sum gradients in ways of their own.
 class Zero : public Pass {
  public:
   struct Options {
     int stage = 1;
     std::string axis = ir::kDataAxis;
+    bool whole_sums = false;
   };
   explicit Zero(Options options) : options_(std::move(options)) {}
   std::string name() const override { return "zero"; }

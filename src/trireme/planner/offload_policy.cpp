@@ -125,9 +125,10 @@ std::vector<std::string> states_to_offload(const ir::Module& module, const Offlo
   for (const State& state : module.states) {
     if (state.type.bytes() < policy.smallest || state.type.shape.rank() == 0) continue;
     const bool master = state.trained && has_copy.contains(state.name);
-    const bool leaves = (policy.weights && parameter(state)) ||
-                        (policy.optimizer && (state.category == ir::Category::optimizer || master)) ||
-                        (policy.weights && policy.optimizer && state.category == ir::Category::gradients);
+    const bool leaves =
+        (policy.weights && parameter(state)) ||
+        (policy.optimizer && (state.category == ir::Category::optimizer || master)) ||
+        (policy.weights && policy.optimizer && policy.gradients && state.category == ir::Category::gradients);
     if (!leaves) continue;
     const std::size_t at = place.try_emplace(state.name.substr(0, state.name.find('/')), place.size()).first->second;
     if (!parameters || at < *parameters) names.push_back(state.name);

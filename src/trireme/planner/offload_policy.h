@@ -20,6 +20,7 @@ struct OffloadPolicy {
   bool activations = false;
   bool weights = false;
   bool optimizer = false;                        // and the f32 masters of weights that are used in low precision
+  bool gradients = true;                         // with both of them; not where all of a gradient is compressed at once
   Which which = Which::all;                      // of activations
   std::size_t smallest = std::size_t{64} << 10;  // bytes: smaller ones would cost a request each and save little
   cost::Rates rates = {};

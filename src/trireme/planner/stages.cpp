@@ -30,7 +30,7 @@ std::vector<std::size_t> by_layers(const Chain& chain, int parts, const std::vec
   std::int64_t given = 0;
   for (const std::int64_t layers : all) given += layers;
   if (all.size() != index(parts))
-    refuse("parallel.stages lists {} numbers, and the pipeline has {} parts", all.size(), parts);
+    refuse("parallel.stages lists {} numbers, and the pipeline has {} parts; the nearest is []", all.size(), parts);
   if (given != std::ssize(begins))
     refuse("parallel.stages add up to {} layers, and the model has {} that can be cut apart; the nearest is []", given,
            begins.size());
@@ -49,7 +49,11 @@ std::vector<std::string> stage_cuts(const ir::Graph& graph, int parts, const std
                                     const cost::Rates& rates) {
   const Chain chain = passes::find_chain(graph);
   if (chain.segments.size() < index(parts))
-    refuse("the model can be cut in {} parts at most, and the pipeline has {}", chain.segments.size(), parts);
+    refuse(
+        "parallel.mesh: the model can be cut in {} parts at most, and the pipeline has {} (of interleaved:V, pp × V); "
+        "the "
+        "nearest is as many as that",
+        chain.segments.size(), parts);
   std::vector<std::string> names;
   for (const std::size_t cut : layers.empty() ? by_cost(graph, chain, parts, rates) : by_layers(chain, parts, layers))
     names.push_back(passes::first_value(graph, chain, chain.segments[cut]));
@@ -61,8 +65,10 @@ std::vector<std::string> stage_cuts(const compiler::Graphs& graphs, const compil
   compiler::Compilation compilation(graphs);
   compilation.run_until(plan, "stage");
   const ir::Module& module = compilation.module();
-  return stage_cuts(module.graph(module.has_graph("micro") ? "micro" : "eval"), plan.parts(), plan.stage_layers,
-                    cost::Rates::of(plan.device));
+  // The first of the graphs that the pass cuts.
+  std::string first = module.has_graph("micro") ? "micro" : "eval";
+  if (!graphs.prefill.empty()) first = compiler::prefill_graph(graphs.prefill.front());
+  return stage_cuts(module.graph(first), plan.parts(), plan.stage_layers, cost::Rates::of(plan.device));
 }
 
 std::vector<std::size_t> balanced_cuts(const std::vector<double>& costs, int parts) {

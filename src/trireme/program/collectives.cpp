@@ -154,7 +154,9 @@ class Scheduler {
         if (collective(instruction) && gathers_for_use(instruction))
           (gathers_values(instruction) ? value_gathers : gathers).push_back(i);
       }
-      const std::size_t done = moves[i] ? at[i] : i + 1;
+      // A gather may have to wait for the window: what reads it stays behind the place where it came.
+      const bool waits = moves[i] && collective(instruction) && gathers_for_use(instruction);
+      const std::size_t done = waits ? i : moves[i] ? at[i] : i + 1;
       for_each_operand(instruction, [&](const Operand& o, bool writes) {
         std::size_t& last = writes ? touched[o.buffer].written : touched[o.buffer].read;
         last = std::max(last, done);
@@ -166,7 +168,9 @@ class Scheduler {
     keep_to_window(value_gathers, at, std::min(options_.ahead, largest(value_gathers)));
     std::vector<Instruction> fresh;
     fresh.reserve(at.size());
+    std::vector<bool> came_up;  // by fresh place: a launch that stood later
     for (const std::size_t i : moved_order(at, moves)) {
+      came_up.push_back(moves[i] && at[i] < i);
       if (collective(p_.instructions[i]))
         send_along(p_.instructions[i], stream_of(p_.instructions[i]));
       else if (const std::int32_t stream = moves[i] ? stream_before(p_.instructions[i]) : kNone; stream != kNone)
@@ -174,6 +178,26 @@ class Scheduler {
       fresh.push_back(std::move(p_.instructions[i]));
     }
     p_.instructions = std::move(fresh);
+    hold_up_copies(came_up);
+  }
+
+  // A copy starts after the compute instruction before it, which may be another one now: memory that is free there is
+  // free for the copy too.
+  void hold_up_copies(const std::vector<bool>& came_up) {
+    std::int32_t events = p_.events();
+    std::size_t computed = p_.instructions.size();
+    for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
+      Instruction& instruction = p_.instructions[i];
+      if (!instruction.moves()) {
+        if (instruction.stream == 0 && !instruction.on_host) computed = i;
+        continue;
+      }
+      if (computed >= i || !came_up[computed]) continue;
+      Instruction& before = p_.instructions[computed];
+      if (before.records == kNone) before.records = events++;
+      if (std::find(instruction.waits.begin(), instruction.waits.end(), before.records) == instruction.waits.end())
+        instruction.waits.push_back(before.records);
+    }
   }
 
   // What lies between two collectives goes on their stream, so that the computation does not wait for the first.

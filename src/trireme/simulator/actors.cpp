@@ -140,7 +140,7 @@ class Casting {
   void make_servers() {
     cast_.workers.assign(cast_.actors.size(), 0);
     const auto group = std::find_if(c_.groups.begin(), c_.groups.end(),
-                                    [](const Group& g) { return g.messages == program::kServerMessages; });
+                                    [](const Group& g) { return g.messages == program::kExchangeMessages; });
     if (group == c_.groups.end()) return;
     messages_ = static_cast<std::size_t>(group - c_.groups.begin());
     for (std::size_t a = 0; a < cast_.actors.size(); ++a) {

@@ -81,6 +81,22 @@ StepResult AsyncRank::received(Report& report) {
 }
 
 std::int64_t AsyncRank::run(const Steps& steps) {
+  const auto& compress = compiled().plan.compress;
+  const std::int64_t warm = compress && role().find(std::string(compiler::kWarmPrograms) + "fill") != nullptr
+                                ? std::clamp(compress->warmup - steps.first, std::int64_t{0}, steps.count)
+                                : 0;
+  if (warm == 0) return run_alike(steps, "");
+  Steps first = steps;
+  first.count = warm;
+  const std::int64_t done = run_alike(first, compiler::kWarmPrograms);
+  if (done < warm || warm == steps.count) return done;
+  Steps rest = steps;
+  rest.first += warm;
+  rest.count -= warm;
+  return done + run_alike(rest, "");
+}
+
+std::int64_t AsyncRank::run_alike(const Steps& steps, const std::string& prefix) {
   const int period = role().in_flight->period;
   const auto done = [&](Report& report) {
     const StepResult result = received(report);
@@ -92,7 +108,8 @@ std::int64_t AsyncRank::run(const Steps& steps) {
     const std::int64_t since = step - steps.first;
     Report& own = report_[static_cast<std::size_t>(since % 2)];
     own = {.step = step};
-    run_program(since == 0 ? "fill" : compiler::slot_program("step", since, period), steps, step, false, own);
+    run_program(prefix + (since == 0 ? "fill" : compiler::slot_program("step", since, period)), steps, step, false,
+                own);
     if (steps.interrupt && here() == 0 && steps.interrupt()) own.sums[Report::interrupt] = 1;
     send(own);
     if (since == 0) continue;
@@ -103,7 +120,7 @@ std::int64_t AsyncRank::run(const Steps& steps) {
   const std::int64_t count = step - steps.first;
   if (count == 0) return 0;
   Report drained{.step = step - 1};
-  run_program(compiler::slot_program("drain", count, period), steps, step, true, drained);
+  run_program(prefix + compiler::slot_program("drain", count, period), steps, step, true, drained);
   Report& last = report_[static_cast<std::size_t>((count - 1) % 2)];
   // With what was in flight, the last step is done.
   const StepResult filled = received(last);

@@ -36,6 +36,8 @@ class AsyncRank final : public Rank {
                     const std::function<double(std::int64_t)>& lr);
   // Of the updates that a program has made.
   void read_updates(const runtime::Executor& executor, const program::Program& program, Report& report);
+  // Steps of one kind of update: from an empty pipeline to an empty one.
+  std::int64_t run_alike(const Steps& steps, const std::string& prefix);
   void run_program(const std::string& name, const Steps& steps, std::int64_t step, bool drains, Report& report);
   void send(Report& report);
   StepResult received(Report& report);

@@ -57,6 +57,7 @@ planner::OffloadPolicy offload_policy(const Config& config, device::Kind device)
   policy.activations = config.memory.offload.activations;
   policy.weights = config.memory.offload.weights;
   policy.optimizer = config.memory.offload.optimizer;
+  policy.gradients = config.parallel.compress == Compress::none;
   switch (config.memory.offload_policy.kind()) {
     case OffloadPolicy::all: policy.which = Which::all; break;
     case OffloadPolicy::conv: policy.which = Which::conv; break;
@@ -98,28 +99,18 @@ void check_device(const Config& config, device::Kind device, Purpose purpose) {
         "make the update; the nearest is \"device\"");
 }
 
-// What does not go with a pipeline.
-void check_pipeline(const Config& config, const ir::Mesh& mesh) {
-  if (mesh.size_of(ir::kPipelineAxis) == 1) return;
-  const Pipeline pipeline = config.parallel.pipeline.kind();
-  if (pipeline != Pipeline::pipedream && pipeline != Pipeline::pipedream_2bw) return;
-  if (const OffloadSet& offload = config.memory.offload; offload.activations || offload.weights)
-    refuse(
-        "memory.offload = \"{}\" does not go with parallel.pipeline = \"{}\" yet, which keeps activations and versions "
-        "of "
-        "the weights from step to step; the nearest is \"{}\", or parallel.pipeline = \"1f1b\"",
-        offload, config.parallel.pipeline, offload.optimizer ? "optimizer" : "none");
-}
-
-// A model that was trained is used by ranks that share its matrices or images; rows and layers are not shared out.
-void check_mesh_of_use(const Config& config, const ir::Mesh& mesh, Purpose purpose) {
-  for (const ir::Mesh::Axis& axis : mesh.axes) {
-    if (axis.name == ir::kTensorAxis) continue;
-    if (purpose == Purpose::evaluate && axis.name != ir::kPipelineAxis) continue;
-    refuse("parallel.mesh = \"{}\": a trained model is {} over {}, not over {}; the nearest is \"tp={}\"",
-           config.parallel.mesh, purpose == Purpose::evaluate ? "evaluated" : "sampled from",
-           purpose == Purpose::evaluate ? "dp, tp, h and w" : "tp", axis.name, mesh.ranks());
-  }
+// A sequence that grows is one row of tokens: dp has no further rows to share out, h and w no images.
+void check_mesh_of_generation(const Config& config, const ir::Mesh& mesh) {
+  std::vector<std::string> shared, unused;
+  for (const ir::Mesh::Axis& axis : mesh.axes)
+    if (axis.size > 1) {
+      const bool useful = axis.name == ir::kTensorAxis || axis.name == ir::kPipelineAxis;
+      (useful ? shared : unused).push_back(useful ? fmt::format("{}={}", axis.name, axis.size) : axis.name);
+    }
+  if (unused.empty()) return;
+  if (shared.empty()) shared.push_back(fmt::format("tp={}", mesh.ranks()));
+  refuse("parallel.mesh = \"{}\": one sequence is generated, of which {} {} nothing to shard; the nearest is \"{}\"",
+         config.parallel.mesh, fmt::join(unused, " and "), unused.size() == 1 ? "has" : "have", fmt::join(shared, ","));
 }
 
 // The schedule of parallel.pipeline = "file:PATH": what the plan that is followed has kept of it, or what is there.
@@ -230,7 +221,7 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   DeviceChoice device = choose_device(config, options.local_ranks);
   plan.device = device.device;
   if (trains || config.parallel.mesh != "auto") plan.mesh = mesh_of(config);
-  if (!trains) check_mesh_of_use(config, plan.mesh, options.purpose);
+  if (options.purpose == Purpose::generate) check_mesh_of_generation(config, plan.mesh);
   if (trains && config.parallel.compress != Compress::none && plan.mesh.ranks() == 1)
     refuse(
         "parallel.compress = \"{}\" needs gradients to communicate, and there is one rank; parallel.mesh = \"dp=2\" is "
@@ -256,7 +247,6 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   }
   if (!device.why.empty()) planned.device_note = fmt::format("computes on the CPU: {}", device.why);
   check_device(config, plan.device, options.purpose);
-  check_pipeline(config, plan.mesh);
 
   plan.threads = options.threads;
   plan.transport = options.transport;
@@ -264,13 +254,14 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   plan.zero = static_cast<int>(config.parallel.zero);
   plan.own_statistics = config.train.batch_stats == BatchStats::local;
   plan.async_tp = config.parallel.async_tp;
-  plan.pipeline = program::parse_pipeline(config.parallel.pipeline.text());
+  // Forward passes alone go from stage to stage, in whichever order the model was trained.
+  if (trains) plan.pipeline = program::parse_pipeline(config.parallel.pipeline.text());
   planned.stale =
       options.decided && !options.decided->required && options.decided->model != compiler::digest_of(planned.graphs);
   const Decisions* decided = options.decided && !planned.stale ? &*options.decided : nullptr;
   if (plan.stages() > 1) plan.schedule_given = given_schedule(plan.pipeline, decided);
   if (plan.schedule_given) plan.pipeline.chunks = plan.schedule_given->chunks;
-  plan.stage_layers = config.parallel.stages;
+  if (trains || std::ssize(config.parallel.stages) == plan.stages()) plan.stage_layers = config.parallel.stages;
   if (config.parallel.stage_dtype == StageDtype::bf16) plan.messages = passes::CompressMessages::Kind::bf16;
   if (config.parallel.stage_dtype == StageDtype::int8) plan.messages = passes::CompressMessages::Kind::int8;
   if (trains && config.parallel.compress != Compress::none) plan.compress = compression(config);

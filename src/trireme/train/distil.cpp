@@ -6,7 +6,6 @@
 
 #include "trireme/core/error.h"
 #include "trireme/io/checkpoint_reader.h"
-#include "trireme/ir/axes.h"
 #include "trireme/models/layers.h"
 #include "trireme/passes/chain.h"
 #include "trireme/train/checkpoint.h"
@@ -46,9 +45,6 @@ models::ModelConfig teacher_model(const Config& config, const Registry& registry
       refuse("{} knows {} positions, and model.context = {}; give at most that", given, theirs.model.context,
              own.context);
   }
-  if (const int tp = mesh_of(config).size_of(ir::kTensorAxis); !images && own.vocab % tp != 0)
-    refuse("{} compares all logits, and model.vocab = {} is no multiple of tp = {}; the nearest is {}", given,
-           own.vocab, tp, (own.vocab + tp - 1) / tp * tp);
   resolve_model(theirs, theirs.model.vocab, registry.models);
   return theirs.model;
 }
@@ -165,9 +161,12 @@ void check_distillation(const Config& config) {
     return;
   }
   const std::string given = fmt::format("distil.teacher = \"{}\"", distil.teacher);
-  if (config.parallel.mesh.find("pp=") != std::string::npos && mesh_of(config).size_of("pp") > 1)
-    refuse("{} does not go with the stages of parallel.mesh = \"{}\" yet; the nearest is parallel.zero = 3 over dp",
-           given, config.parallel.mesh);
+  // The teacher is on the last stage, with the loss that compares it with the student.
+  if (distil.hidden > 0 && config.parallel.mesh.find("pp=") != std::string::npos && mesh_of(config).size_of("pp") > 1)
+    refuse(
+        "distil.hidden = {} compares every layer of the student with one of {}, which one stage has: parallel.mesh = "
+        "\"{}\" would have nothing to cut between; the nearest is distil.hidden = 0",
+        distil.hidden, given, config.parallel.mesh);
 }
 
 }  // namespace trireme::train

@@ -23,7 +23,7 @@ namespace trireme::train {
 //   offload_activations = []
 //   offload_states = []
 //   staging = 1048576
-//   stage_cuts = ["blocks.2.ln1"]   # first values of a pipeline's stages, or chunks, behind the first
+//   stage_cuts = ["blocks.2.ln1.layer_norm"]   # first values of a pipeline's stages, or chunks, behind the first
 //   schedule = ["F0 F1 B0 B1 U", "F0 B0 F1 B1 U"]   # of pipeline = "file:PATH", as it was when the plan was made
 //   held = 3                    # zero-bubble:auto under a limit: micro-batches that a stage holds
 std::string plan_text(const Config& config, const Planned& planned);

@@ -9,8 +9,6 @@
 namespace trireme::train {
 namespace {
 
-using Rule = passes::QuantizeWeights::Rule;
-
 // "8", "4:64"
 std::optional<ops::CodeFormat> format_of(std::string_view text) {
   ops::CodeFormat format;
@@ -26,11 +24,11 @@ std::optional<ops::CodeFormat> format_of(std::string_view text) {
   return format;
 }
 
-std::vector<Rule> rules_of(const Config& config) {
-  std::vector<Rule> rules;
+std::vector<passes::QuantizeWeights::Rule> rules_of(const Config& config) {
+  std::vector<passes::QuantizeWeights::Rule> rules;
   for (const std::string& text : config.memory.weight_bits) {
     const std::size_t equals = text.rfind('=');
-    Rule rule;
+    passes::QuantizeWeights::Rule rule;
     rule.pattern = text.substr(0, equals);
     const std::string value = equals == std::string::npos ? "" : text.substr(equals + 1);
     const auto format = format_of(value);
@@ -82,15 +80,6 @@ void check_quantization(const Config& config, bool images) {
            stored ? fmt::format("memory.weights = \"{}\"", config.memory.weights)
                   : fmt::format("train.quantize = \"{}\"", config.train.quantize),
            config.model.family);
-  // Names of a weight's dimensions, and the layers that recomputation cuts at, are found by what reads the weight.
-  const std::string& mesh = config.parallel.mesh;
-  if (const std::size_t tp = mesh.find("tp=");
-      trained && tp != std::string::npos && std::atoi(mesh.c_str() + tp + 3) != 1)
-    refuse("train.quantize = \"{}\" does not go with the axis tp of parallel.mesh = \"{}\" yet; dp and pp do",
-           config.train.quantize, mesh);
-  if (trained && config.memory.remat != Remat::none)
-    refuse("train.quantize = \"{}\" does not go with memory.remat = \"{}\" yet; the nearest is \"none\"",
-           config.train.quantize, config.memory.remat);
   for (const auto& [options, key] :
        {std::pair(stored_weights(config), "memory.weights"), std::pair(trained_weights(config), "train.quantize")})
     if (options && options->format.bits == 4 && options->format.group % ops::kPackedCodes != 0)

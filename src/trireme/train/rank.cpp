@@ -237,9 +237,10 @@ std::span<const float> Rank::decode(std::span<const std::int32_t> tokens, std::i
   piece_.assign(static_cast<std::size_t>(compiled_.prefill[fits].rows), tokens.back());
   std::copy(tokens.begin(), tokens.end(), piece_.begin());
   const auto first = static_cast<std::int32_t>(position), last = static_cast<std::int32_t>(tokens.size() - 1);
-  executor.bind("tokens", 0, std::span<const std::int32_t>(piece_));
-  executor.bind("position", 0, one(first));
-  if (fits > 0) executor.bind("row", 0, one(last));
+  // Of a pipeline, the first stage reads the tokens, and the last the row whose logits are wanted.
+  if (executor.has_input("tokens")) executor.bind("tokens", 0, std::span<const std::int32_t>(piece_));
+  if (executor.has_input("position")) executor.bind("position", 0, one(first));
+  if (executor.has_input("row")) executor.bind("row", 0, one(last));
   executor.run();
   return logits(executor);
 }

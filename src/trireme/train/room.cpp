@@ -35,10 +35,15 @@ std::string over_limit(const Config& config, const Registry& registry, const Com
     if (smallest == nullptr || s.peak < smallest->peak) smallest = &s;
     if (s.peak <= limit && (fits == nullptr || s.time < fits->time)) fits = &s;
   }
+  const auto untried = std::count_if(savings.begin(), savings.end(), [](const WhatIf& s) { return !s.tried; });
   std::string way = "that is the smallest peak found among all that keeps the numbers";
+  if (untried > 0) way = "no smaller peak was found";
   if (const WhatIf* best = fits != nullptr ? fits : smallest; best != nullptr)
     way = fmt::format("{} {} ({} B) with --{}", fits != nullptr ? "it fits in" : "the smallest peak found is",
                       format_bytes(best->peak), format_count(best->peak), fmt::join(best->settings, " --"));
+  if (untried > 0)
+    way += fmt::format(" ({} of {} savings were tried; `trireme memory` tries all)", std::ssize(savings) - 1 - untried,
+                       std::ssize(savings) - 1);
   return fmt::format("memory.limit = {} is too small: the plan needs {} ({} B); {}", format_bytes(limit),
                      format_bytes(role.arena_bytes), format_count(role.arena_bytes), way);
 }

@@ -100,7 +100,7 @@ std::vector<WhatIf> what_if(const Config& config, const Registry& registry, cons
     }
     const std::chrono::duration<double> past = std::chrono::steady_clock::now() - start;
     if (task > 0 && past.count() > seconds)
-      results[i + 1].refused = "not tried: it would have taken too long";
+      results[i + 1] = {.settings = list[i].settings, .refused = "there was no time for it", .tried = false};
     else
       results[i + 1] = tried(config, registry, options, list[i]);
   });

@@ -15,11 +15,12 @@ struct WhatIf {
   double time = 0;                    // of a step, as a multiple of the configured one's, predicted
   bool changes_numbers = false;       // another precision or rounding: not the same losses to the bit
   std::string refused;                // why it does not apply; the rest is then empty
+  bool tried = true;                  // false: there was no time
 };
 
 // As `configured`, then each saving alone that is not on already, then the best together; compiled concurrently, by as
 // many threads as `options` says. `on_one` is called for each as it is about to be compiled, by one thread at a time.
-// After `seconds` no other is begun, and those are refused as not tried; the first is the one that goes furthest.
+// After `seconds` no other is begun, and those are not tried; the first is the one that goes furthest.
 std::vector<WhatIf> what_if(const Config& config, const Registry& registry, const CompileOptions& options,
                             const Compiled& configured,
                             const std::function<void(std::size_t done, std::size_t total)>& on_one = {},

@@ -44,9 +44,9 @@ void characters(std::string_view text, std::vector<Span>& spans, F&& is) {
   if (done < text.size()) spans.push_back({done, text.size(), false});
 }
 
-class Split final : public PreTokenizer {
+class SplitByPattern final : public PreTokenizer {
  public:
-  Split(Pattern pattern, SplitBehavior behavior, bool invert)
+  SplitByPattern(Pattern pattern, SplitBehavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
 
   void apply(Pieces& pieces, RegexScratch& scratch) const override {
@@ -232,7 +232,7 @@ struct Reader {
       const SplitBehavior behavior = read_behavior(node.at("behavior"));
       known_cuts_only = known_cuts_only && behavior == SplitBehavior::isolated && pattern.regex() != nullptr &&
                         keeps_lines_apart(pattern.source());
-      steps.push_back(std::make_unique<Split>(std::move(pattern), behavior, node.flag("invert", false)));
+      steps.push_back(std::make_unique<SplitByPattern>(std::move(pattern), behavior, node.flag("invert", false)));
     } else if (type == "Digits") {
       steps.push_back(std::make_unique<Digits>(node.flag("individual_digits", false)));
     } else if (type == "Metaspace") {

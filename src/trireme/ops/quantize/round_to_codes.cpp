@@ -46,6 +46,7 @@ ir::OpDef round_to_codes_def() {
     return one_pass(inputs, outputs, 4);
   };
   def.with_precision(ir::Precision::keep);
+  def.traits.pads = true;  // rows of zeros stay zeros
   on_cpu(def, prepare_round_to_codes_cpu);
   return checked(std::move(def));
 }

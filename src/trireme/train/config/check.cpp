@@ -132,15 +132,6 @@ void check_compression(const Config& config) {
   if (axis(config, ir::kDataAxis) == 1 && parallel.mesh != "auto")
     refuse("{} is for gradients that replicas sum, and parallel.mesh = \"{}\" has one replica; the nearest is \"{}\"",
            given, parallel.mesh, mesh_with_replicas(config, 2, [](std::string_view) { return false; }));
-  if (parallel.zero > 0)
-    refuse(
-        "{} does not go with parallel.zero = {}: each rank would need only its shard of the sum; the nearest is "
-        "parallel.zero = 0, or parallel.compress = \"none\"",
-        given, parallel.zero);
-  if (const OffloadSet& offload = config.memory.offload; offload.state())
-    refuse(
-        "{} does not go with memory.offload = \"{}\", whose update goes slice by slice; the nearest is \"activations\"",
-        given, offload);
 }
 
 void check_offload(const Config& config) {
@@ -225,12 +216,6 @@ void check_parallel(const Config& config) {
   if (!parallel.stages.empty() && layers != config.model.layers)
     refuse("parallel.stages add up to {} layers, but model.layers = {}; the nearest is {}", layers, config.model.layers,
            even_stages(config.model.layers, std::ssize(parallel.stages)));
-  const bool in_parts = (parallel.zero == 1 || parallel.zero == 2) && axis(config, ir::kDataAxis) > 1;
-  if (in_parts && config.memory.offload.weights)
-    refuse(
-        "memory.offload = \"{}\" moves weights of which parallel.zero = {} updates a shard in place; the nearest is "
-        "\"activations,optimizer\", or parallel.zero = 3",
-        config.memory.offload, parallel.zero);
   if (parallel.timeout.count <= 0) refuse("parallel.timeout must be a time such as \"60s\", above zero");
   if (parallel.bucket.count == 0) refuse("parallel.bucket must be a size such as \"25MiB\", above zero");
 }

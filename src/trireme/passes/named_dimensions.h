@@ -1,0 +1,29 @@
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/ir/graph.h"
+
+namespace trireme::passes {
+
+// A state or a value, as annotations name its dimensions (passes/propagate.h).
+struct NamedTensor {
+  const ir::Module& module;
+  ir::StateId state = ir::kNone;  // kNone: a value of one of the graphs
+  std::string name;
+  const TensorType& type;
+};
+
+// Dimensions by their names. `out` and `in` of a parameter follow from the node that multiplies with it: a weight that
+// makes or reads heads is sharded by those.
+std::map<std::string, int> named_dimensions(const NamedTensor& tensor);
+
+// By name or by number; nothing: there is no such dimension.
+std::optional<int> find_dimension(const NamedTensor& tensor, const std::string& name);
+
+// What `find_dimension` takes, for people.
+std::vector<std::string> dimension_names(const NamedTensor& tensor);
+
+}  // namespace trireme::passes
