@@ -65,7 +65,8 @@ TEST_F(Simulate, PredictedAndRealTracesAgreeInstructionByInstruction) {
   using Streams = std::map<int, std::vector<std::string>>;
   const auto streams = [&](const std::string& file) {
     std::map<int, std::vector<std::pair<double, std::string>>> timed;
-    for (const auto& event : nlohmann::json::parse(read(file))["traceEvents"])
+    const nlohmann::json trace = nlohmann::json::parse(read(file));
+    for (const auto& event : trace["traceEvents"])
       if (event["ph"] == "X" && event["pid"] == 0)
         timed[event["tid"]].emplace_back(event["ts"],
                                          event["cat"].get<std::string>() + " " + event["name"].get<std::string>());

@@ -287,19 +287,6 @@ std::optional<planner::Profile> PlanSearch::profile(const LayerKey& key) const {
   }
 }
 
-planner::Scored PlanSearch::simulated(const OnCluster& on, const simulator::Simulation& s) const {
-  planner::Scored scored;
-  scored.seconds = s.step_seconds;
-  scored.bytes = on.compiled.arena_bytes();
-  scored.fits = s.fits && fits(scored.bytes);
-  scored.mean = s.mean;
-  for (const Role& role : on.compiled.roles)
-    scored.work += 2 * role.module.graph("micro").nodes.size() + role.program("step").instructions.size() / 4;
-  for (std::size_t a = 0; a < s.cast.actors.size(); ++a)
-    scored.price += s.cast.ranks[a] * on.cluster.device_of(s.cast.rank[a]).price;
-  return scored;
-}
-
 namespace {
 
 // What a quantity comes to that grows in proportion: `two`, and `further` times what it has more than `one`.
@@ -314,6 +301,19 @@ void extend(planner::Scored& two, const planner::Scored& one, double further) {
 }
 
 }  // namespace
+
+planner::Scored PlanSearch::simulated(const OnCluster& on, const simulator::Simulation& s) const {
+  planner::Scored scored;
+  scored.seconds = s.step_seconds;
+  scored.bytes = on.compiled.arena_bytes();
+  scored.fits = s.fits && fits(scored.bytes);
+  scored.mean = s.mean;
+  for (const Role& role : on.compiled.roles)
+    scored.work += 2 * role.module.graph("micro").nodes.size() + role.program("step").instructions.size() / 4;
+  for (std::size_t a = 0; a < s.cast.actors.size(); ++a)
+    scored.price += s.cast.ranks[a] * on.cluster.device_of(s.cast.rank[a]).price;
+  return scored;
+}
 
 planner::Scored PlanSearch::timed(const Config& config, const std::vector<std::int64_t>& micro_batches,
                                   double further) const {
@@ -336,8 +336,9 @@ std::vector<std::int64_t> PlanSearch::folds(const Candidate& c) const {
   const std::int64_t least = c.pp > 1 ? *std::min_element(c.stages.begin(), c.stages.end()) : problem_.space.layers;
   // The outermost layers are not as the others.
   const std::int64_t kept = c.pp > 1 ? 2 : 3;
-  if (least < 2 * kept + 3) return {};
-  return {least - kept, least - kept - 1};
+  if (least < 2 * kept + 4) return {};
+  // Two layers apart, where collectives of layers that share a bucket alternate.
+  return {least - kept, least - kept - (c.pp > 1 ? 1 : 2)};
 }
 
 // Every further round of micro-batches adds the same to a step once the pipeline is full, and every further layer
@@ -376,11 +377,10 @@ planner::Scored PlanSearch::score(const Candidate& c) const {
     } else {
       const planner::Scored one = with_fewer(fewer[0]);
       scored = with_fewer(fewer[1]);
-      const auto layers = static_cast<double>(fewer[1]);
-      const double before = static_cast<double>(one.bytes);
-      const double bytes = static_cast<double>(scored.bytes);
-      extend(scored, one, layers);
-      scored.bytes = static_cast<std::size_t>(bytes + layers * std::max(0.0, bytes - before));
+      const double folded = static_cast<double>(fewer[1]) / static_cast<double>(fewer[0] - fewer[1]);
+      const double more = static_cast<double>(scored.bytes) - static_cast<double>(one.bytes);
+      extend(scored, one, folded);
+      scored.bytes += static_cast<std::size_t>(folded * std::max(0.0, more));
       scored.fits = fits(scored.bytes);
     }
     scored.exact = fewer.empty() && micro_batches.size() == 1;

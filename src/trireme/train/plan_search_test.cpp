@@ -169,6 +169,7 @@ TEST_F(PlanSearchTest, ALimitThatNothingMeetsIsRefusedWithTheNearest) {
 }
 
 // A plan of many layers and micro-batches is scored from shorter models of it: what comes out is what all of it takes.
+// Where the peak lies depends on how many layers there are, so bytes come out less well: what wins is compiled in full.
 TEST_F(PlanSearchTest, ShorterModelsStandForTheWhole) {
   const PlanSearch search(
       config({"model.layers=24", "model.width=1024", "model.heads=8", "model.context=512", "train.batch=64"}),
@@ -189,9 +190,22 @@ TEST_F(PlanSearchTest, ShorterModelsStandForTheWhole) {
     const OnCluster whole = search.compiled(c);
     const double seconds = simulator::simulate(whole.compiled, whole.cluster).step_seconds;
     EXPECT_NEAR(scored.seconds / seconds, 1, 0.02) << planner::describe(c);
-    EXPECT_NEAR(static_cast<double>(scored.bytes) / static_cast<double>(whole.compiled.arena_bytes()), 1, 0.02)
+    EXPECT_NEAR(static_cast<double>(scored.bytes) / static_cast<double>(whole.compiled.arena_bytes()), 1, 0.08)
         << planner::describe(c);
   }
+}
+
+TEST_F(PlanSearchTest, TheWinnerIsCompiledInFull) {
+  const PlanSearch search(config({"model.layers=12", "train.batch=64", "parallel.mesh=dp=2", "parallel.zero=1"}),
+                          registry_,
+                          request("a100", 2, {"parallel.mesh", "parallel.zero", "memory.remat", "memory.offload"}));
+  std::optional<PlanSearch::Winner> winner;
+  const Scored best = search.run(&winner).best.front();
+  EXPECT_TRUE(best.exact);
+  ASSERT_TRUE(winner);
+  EXPECT_EQ(winner->candidate, best.candidate);
+  EXPECT_EQ(winner->on.compiled.arena_bytes(), best.bytes);
+  EXPECT_EQ(winner->simulation.step_seconds, best.seconds);
 }
 
 // What does not fit otherwise is offloaded; what fits is not.
