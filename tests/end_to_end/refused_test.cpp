@@ -98,6 +98,25 @@ TEST_F(Refused, AFolderThatCannotBeWrittenIsFoundFirst) {
   expect_parts(refused({"export", "run", "text.txt/mine.gguf"}), {"text.txt/mine.gguf cannot be written"});
 }
 
+// A plan takes the place of another one, and of nothing else.
+TEST_F(Refused, APlanIsNotWrittenOverSomethingElse) {
+  write("thesis.txt", "mine");
+  expect_parts(refused({"plan", "tiny.toml", "--cluster", "h100", "--ranks", "2", "--out", "thesis.txt"}),
+               {"--out thesis.txt", "is no plan"});
+  EXPECT_EQ(read("thesis.txt"), "mine");
+  expect_parts(refused({"plan", "tiny.toml", "--cluster", "h100", "--ranks", "2", "--out", "text.txt/plan.toml"}),
+               {"--out text.txt/plan.toml cannot be written"});
+}
+
+TEST_F(Refused, CommandsOfOneProcessUnderALauncher) {
+  if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "no mpirun";
+  done({"train", "tiny.toml", "--output.dir=run"});
+  Running two(folder(), {"generate", "--from", "run", "--prompt", "a", "--tokens", "2"}, 2);
+  const Finished f = two.wait();
+  EXPECT_NE(f.code, 0);
+  expect_parts(f.err, {"trireme generate is one process", "leave the launcher out"});
+}
+
 // What no choice gets below is known before any is tried.
 TEST_F(Refused, AHopelessLimitIsRefusedAtOnce) {
   const std::vector<std::string> large = {"--model.layers=24",    "--model.width=512",      "--model.heads=8",

@@ -19,6 +19,20 @@ class Closing : public Program {
   }
 };
 
+TEST_F(Closing, WithoutStepsThereIsNothingToReplay) {
+  trained({"--parallel.mesh=dp=2", "--train.steps=0", "--replay=3"});
+}
+
+TEST_F(Closing, ReplicasEvaluateAsOneRankDoes) {
+  trained({});
+  const auto loss = [&](const char* mesh) {
+    return nlohmann::json::parse(done({"eval", "--from", "run", "--json", mesh}).out)["loss"].get<double>();
+  };
+  const double one = loss("--parallel.mesh=dp=1");
+  for (const char* mesh : {"--parallel.mesh=dp=2", "--parallel.mesh=dp=3", "--parallel.mesh=pp=2,dp=2"})
+    EXPECT_NEAR(loss(mesh), one, 1e-5 * one) << mesh;
+}
+
 // The order of sums differs, and with fewer bits the rounding of each rank's term: not the mathematics.
 TEST_F(Closing, RanksOfEveryKindReplayLikeOne) {
   const std::vector<std::string> images = {"--data.images=synthetic", "--data.text=[]", "--model.width=8",

@@ -12,6 +12,7 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/output.h"
 #include "trireme/cli/signals.h"
+#include "trireme/comm/mpi/session.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/core/version.h"
@@ -114,6 +115,13 @@ std::string explain(const ::CLI::App& app, const ::CLI::ParseError& e, const std
   return fmt::format("{}; see {} --help", message, app.get_name());
 }
 
+// Whether several processes of a launcher are the ranks of a command.
+bool runs_on_several(std::string_view command) {
+  constexpr std::array<std::string_view, 7> kAlone = {"generate", "eval",   "compress", "search",
+                                                      "import",   "export", "tokenize"};
+  return std::find(kAlone.begin(), kAlone.end(), command) == kAlone.end();
+}
+
 }  // namespace
 
 int cli_main(int argc, char** argv, const train::Registry& registry) {
@@ -156,6 +164,16 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
     context.overrides = train::take_overrides(arguments, options_of(app, arguments.front()));
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 takes them from the back
     app.parse(reversed);
+    if (!runs_on_several(app.get_subcommands().front()->get_name())) {
+      // Each of them would do all of it, and write the same files.
+      const auto launched = comm::mpi::launched();
+      if (launched && launched->size > 1 && launched->rank > 0) return 2;
+      if (launched && launched->size > 1)
+        refuse(
+            "trireme {} is one process, and {} has started {}; leave the launcher out (ranks of --parallel.mesh are "
+            "threads)",
+            app.get_subcommands().front()->get_name(), launched->launcher, launched->size);
+    }
     return settle_output(context.run());
   } catch (const ::CLI::Success& e) {
     std::ostringstream text;  // of --help and --version

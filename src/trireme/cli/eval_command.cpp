@@ -29,8 +29,14 @@ struct EvalArguments {
 
 // The model of `from` with the data of the configuration. Sizes that both give must agree.
 train::Config combined(const EvalArguments& a, const Context& context) {
-  train::Config data =
-      train::load_config(a.config.empty() ? a.from : a.config, context.overrides, context.registry->models);
+  // The mesh need not go with the batch that the model was trained by.
+  std::vector<std::string> settings = context.overrides, meshes;
+  const auto mesh = std::stable_partition(settings.begin(), settings.end(),
+                                          [](const std::string& s) { return !s.starts_with("parallel.mesh="); });
+  meshes.assign(mesh, settings.end());
+  settings.erase(mesh, settings.end());
+  train::Config data = train::load_config(a.config.empty() ? a.from : a.config, settings, context.registry->models);
+  for (const std::string& setting : meshes) train::apply_setting(data, setting, context.registry->models);
   train::Config config = train::load_config(a.from, {}, context.registry->models);
   for (const std::string& key : train::differing_keys(config, data))
     if (key.starts_with("model.") && data.is_given(key) && key != "model.context")
@@ -43,9 +49,10 @@ train::Config combined(const EvalArguments& a, const Context& context) {
   if (data.is_given("data.text")) config.given.insert("data.text");
   config.runtime = data.runtime;
   if (data.is_given("train.precision")) config.train.precision = data.train.precision;
-  config.train.batch = config.train.micro_batch = kRows;
   config.parallel.mesh = data.parallel.mesh;
   train::set_mesh_of_use(config, context.overrides);
+  config.train.micro_batch = kRows;
+  config.train.batch = kRows * train::mesh_of(config).size_of(ir::kDataAxis);
   return config;
 }
 

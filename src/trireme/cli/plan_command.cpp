@@ -14,7 +14,9 @@
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/io/atomic_file.h"
+#include "trireme/train/plan_file.h"
 #include "trireme/train/plan_search.h"
+#include "trireme/train/run_folder.h"
 
 namespace trireme::cli {
 namespace {
@@ -83,7 +85,16 @@ std::string kept_settings(const std::vector<std::string>& overrides) {
   return text;
 }
 
+// Before the search: a plan takes the place of another one, and of nothing else.
+void check_out(const std::string& out) {
+  if (out.empty()) return;
+  if (std::filesystem::exists(out) && !train::is_plan(out))
+    refuse("--out {}: that is there, and is no plan; name another file", out);
+  train::check_writable(std::filesystem::absolute(out).parent_path(), "--out " + out);
+}
+
 int plan(const Context& context, const PlanArguments& a) {
+  check_out(a.out);
   const train::Config config = train::load_config(a.config, context.overrides, context.registry->models);
   train::PlanRequest request = request_of(context, a);
   Signals signals;

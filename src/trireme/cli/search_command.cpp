@@ -3,6 +3,7 @@
 
 #include "trireme/cli/live_line.h"
 #include "trireme/cli/measured_step.h"
+#include "trireme/cli/output.h"
 #include "trireme/cli/preparation.h"
 #include "trireme/cli/search.h"
 #include "trireme/cli/signals.h"
@@ -147,8 +148,13 @@ int search_shapes(const Context& context, const SearchArguments& a) {
   const compress::SearchResult found = compress::search(space, options);
   live.clear();
   if (found.candidates.empty())
-    refuse("{} {}: no shape was found within it; the least that works is near {}", a.option, a.budget,
-           own ? compress::cost_text(budget.kind, *own) : "nothing of this family");
+    refuse("{} {}: no shape near the given one is within it{}; give more, or a smaller shape to start from", a.option,
+           a.budget, own ? ", which itself costs " + compress::cost_text(budget.kind, *own) : "");
+  if (std::ssize(found.candidates) < a.candidates)
+    say(stderr,
+        "warning: {} of {} candidates were found: shapes near the given one that use at least 90% of the budget are "
+        "rare\n",
+        found.candidates.size(), a.candidates);
   if (found.stopped) {
     fmt::print("stopped {}: the same command goes on from there\n", a.out);
     return signals.exit_code();

@@ -156,7 +156,7 @@ int train_once(Context& context, const TrainArguments& a, Request request, comm:
   const std::int64_t steps = a.replay >= 0 ? a.replay : equal ? 20 : 0;
   const bool from_start = outcome.steps == std::ssize(outcome.losses);
   Verdict verdict;
-  if (several && world == nullptr && steps > 0 && from_start) {
+  if (several && world == nullptr && steps > 0 && from_start && !outcome.losses.empty()) {
     verdict = replay(trainer, outcome, steps, *context.registry);
     say(stdout, "equal   {}\n", verdict.text);
   } else if (a.replay > 0)

@@ -74,7 +74,8 @@ Model load_model(const std::string& from, std::span<const std::string> overrides
            model.config.memory.weights);
   train::set_mesh_of_use(model.config, overrides);
   train::Config own = model.config;
-  own.train.batch = own.train.micro_batch = kRows;
+  own.train.micro_batch = kRows;
+  own.train.batch = kRows * train::mesh_of(own).size_of(ir::kDataAxis);
   train::TrainedModel trained(own, registry, {.purpose = train::Purpose::evaluate}, from, step, log);
   model.config.model = trained.config().model;
   for (const ir::State& state : trained.compiled().saved_states())
