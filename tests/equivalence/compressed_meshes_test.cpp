@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "equivalence/training.h"
+#include "trireme/core/error.h"
 
 namespace trireme::testing {
 namespace {
@@ -149,6 +150,51 @@ TEST(CompressedMeshes, WithStatesOffloaded) {
         EXPECT_GT(away.compiled().tier_bytes(2), 0U);
         EXPECT_EQ(away.session().highest_offset(), away.compiled().arena_bytes());
       }
+  }
+}
+
+// Momenta are made early, for their collectives: loads into memory that is free where these launches stood wait for the
+// compute instruction that is before them now. Layers enough that loads do reuse such memory.
+TEST(CompressedMeshes, LoadsWaitWhereMomentaHaveMovedUp) {
+  train::Config plain = small_model("llama");
+  plain.model.layers = 4;
+  plain.model.width = 96;
+  plain.model.head_dim = 0;
+  plain.model.ffn = 0;
+  plain.model.context = 32;
+  plain.train.optimizer = "adamw";
+  plain.train.clip = 0;  // which each rank of an asynchronous pipeline would take of its own terms
+  plain.parallel.compress = "onebit";
+  plain.parallel.compress_warmup = 1;
+  train::resolve_model(plain, plain.model.vocab);
+  struct Case {
+    const char* mesh;
+    int zero;
+    const char* pipeline;
+  };
+  for (const auto& [mesh, zero, pipeline] : {Case{"dp=2", 0, "1f1b"},
+                                             {"dp=2", 1, "1f1b"},
+                                             {"dp=2", 3, "1f1b"},
+                                             {"dp=2,pp=2", 2, "pipedream"},
+                                             {"dp=2,pp=2", 2, "pipedream-2bw"}}) {
+    plain.train.micro_batch = std::string(pipeline) == "1f1b" ? 0 : 2;
+    plain.parallel.pipeline = pipeline;
+    train::Config config = over_mesh(plain, mesh, zero);
+    Trained here(config);
+    here.train(3);
+    for (const char* offload : {"optimizer", "all"}) {
+      SCOPED_TRACE(fmt::format("{} zero={} {} {}", mesh, zero, pipeline, offload));
+      config.memory.offload = offload;
+      train::check(config);
+      try {
+        Trained away(config);
+        EXPECT_GT(away.compiled().tier_bytes(2), 0U);
+        away.train(3);
+        expect_same_bits(here, away);
+      } catch (const Error& e) {
+        ADD_FAILURE() << e.what();
+      }
+    }
   }
 }
 
