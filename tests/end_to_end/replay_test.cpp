@@ -29,6 +29,8 @@ TEST_F(Closing, ReplicasEvaluateAsOneRankDoes) {
     return nlohmann::json::parse(done({"eval", "--from", "run", "--json", mesh}).out)["loss"].get<double>();
   };
   const double one = loss("--parallel.mesh=dp=1");
+  EXPECT_NE(done({"eval", "--from", "run", "--memory.limit=1KiB"}).err.find("memory.limit has no effect"),
+            std::string::npos);
   for (const char* mesh : {"--parallel.mesh=dp=2", "--parallel.mesh=dp=3", "--parallel.mesh=pp=2,dp=2"})
     EXPECT_NEAR(loss(mesh), one, 1e-5 * one) << mesh;
 }

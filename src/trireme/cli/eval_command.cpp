@@ -6,6 +6,7 @@
 
 #include "trireme/cli/commands.h"
 #include "trireme/cli/progress.h"
+#include "trireme/cli/training_settings.h"
 #include "trireme/cli/validators.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -57,6 +58,7 @@ train::Config combined(const EvalArguments& a, const Context& context) {
 }
 
 int evaluate(const Context& context, const EvalArguments& a) {
+  warn_of_training_settings(context, "eval");
   train::check_is_there(a.from, "--from " + a.from);
   train::Config config = combined(a, context);
   const data::Data data = train::open_data(config, context.registry->models);

@@ -5,6 +5,7 @@
 
 #include "trireme/cli/commands.h"
 #include "trireme/cli/output.h"
+#include "trireme/cli/training_settings.h"
 #include "trireme/cli/validators.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -55,6 +56,7 @@ void print_json(const std::vector<std::int32_t>& made, const data::Tokenizer* to
 }
 
 int generate(Context& context, GenerateArguments a) {
+  warn_of_training_settings(context, "generate");
   train::check_is_there(a.from, "--from " + a.from);
   train::Config config = train::load_config(a.from, context.overrides, context.registry->models);
   config.train.batch = config.train.micro_batch = 1;
