@@ -15,7 +15,7 @@ class Refused : public Program {
   }
   std::string refused_training(std::vector<std::string> words) const {
     words.insert(words.begin(), {"train", "tiny.toml", "--output.dir=run"});
-    const std::string error = refused(words);
+    std::string error = refused(words);
     EXPECT_FALSE(exists("run")) << error;
     return error;
   }
