@@ -16,9 +16,9 @@ ir::OpDef push_def();
 // pull(after…) peer=0 key=0 of="" shape dtype → what `peer` sends under that key. `after` is what it is an answer to.
 ir::OpDef pull_def();
 
-// Values that go from one stage of a pipeline to another, between ranks that differ in their stage alone. `channel`
-// says what they are: "activation", "gradient" or "tie" (the gradient of a parameter that both stages have); `key`
-// tells the values of a channel apart that go from stage `from` to stage `to`.
+// Values that go between ranks that differ in their place along one axis alone, from place `from` to place `to`.
+// `channel` says what they are: "activation", "gradient" or "tie" (the gradient of a parameter that both ends have);
+// `key` tells the values of a channel apart that go the same way.
 inline constexpr std::string_view kSend = "send";
 inline constexpr std::string_view kReceive = "receive";
 
