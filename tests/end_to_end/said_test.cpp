@@ -166,6 +166,11 @@ TEST_F(Said, QuickstartGivesWayToWhatIsNamed) {
   const std::string first = f.out.substr(0, f.out.find('\n'));
   expect_part(first, "built-in quickstart with your data.text, parallel.mesh, model.width, model.layers, …");
   expect_none(f.out, "replayed");
+  // Text of one's own is continued by its own words, and the quickstart's as headers go.
+  expect_none(f.out, "template<");
+  const Finished quick = done({"train", "--train.steps=1", "--replay=0"});
+  expect_part(quick.out, "untrained says:  \"template<");
+  expect_part(quick.out, "--prompt 'template<'");
   // What is loaded has a shape of its own.
   const train::Config loaded =
       config({"--init.from=" + kFolders + "gpt2-tied", "--data.tokens=" + kFolders + "tokens.bin"});

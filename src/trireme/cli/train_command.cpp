@@ -57,7 +57,9 @@ std::string says(train::Trainer& t, const std::string& prompt, std::int64_t toke
 // What a model is asked to go on from: the way a C++ header goes or, trained on other text, the first words held out.
 std::string prompt_of(const train::Trainer& t) {
   std::string headers = "template<";
-  if (!speaks(t) || !(t.config().is_given("data.text") || t.config().is_given("data.tokens"))) return headers;
+  const data::DataConfig& named = t.config().data;
+  if (!speaks(t) || (named.tokens.empty() && named.text == std::vector<std::string>{data::kStandardHeaders}))
+    return headers;
   const data::Dataset& samples = t.data().eval ? *t.data().eval : *t.data().train;
   data::Batch batch;
   samples.resize(batch, 1);
