@@ -135,7 +135,7 @@ TEST_F(Simulated, ServersTakeAndGiveWhatTheirWorkersPushAndPull) {
       EXPECT_NEAR(s.by_actor[a].total(), s.step_seconds, 1e-9);
       if (!role.exchange) continue;
       ++served;
-      EXPECT_EQ(s.cast.workers[a], workers);
+      EXPECT_EQ(role.exchange->workers, workers);
       const auto bytes = static_cast<double>(role.exchange->pushed_bytes() + role.exchange->pulled_bytes());
       EXPECT_GT(s.step_seconds, workers * bytes / 1e9) << mode;
       // Pushes begin while the backward pass runs.

@@ -128,15 +128,15 @@ class Clock {
         i);
   }
 
-  // A worker's message to or from a server. Workers that one stands for send at the same time, and share the server's
-  // link; cores are shared by the walk.
+  // A worker's message to a rank that answers it, or from there. Where these wait for all workers, the workers that one
+  // actor stands for send at the same time and share that rank's link; cores are shared by the walk.
   Duration exchange(std::size_t actor, std::size_t i) const {
     const Instruction& instruction = cast_.actors[actor].program->instructions[i];
     const bool push = instruction.kind == Instruction::Kind::push;
     Duration d = message_time(cluster_, bytes_of(push ? instruction.inputs : instruction.outputs),
                               cast_.spreads[cast_.group[actor][i]]);
-    const bool together = compiled_.plan.server && !compiled_.plan.server->each;
-    if (together && d.resource != Resource::cores) d.busy *= compiled_.plan.server->workers;
+    const std::optional<program::Exchange>& answered = compiled_.roles.back().exchange;
+    if (answered && !answered->each && d.resource != Resource::cores) d.busy *= answered->workers;
     return slower(d, actor, i);
   }
 
@@ -164,9 +164,9 @@ class Clock {
   mutable std::map<std::pair<std::size_t, std::size_t>, const Meeting*> members_;
 };
 
-// Where every worker's pushes are an update of their own, workers go at their own pace, but not faster than a server
-// serves all of them: seconds of a step of each.
-double busiest_server(const Compiled& compiled, const Simulation& s) {
+// Where every worker's pushes are an update of their own, workers go at their own pace, but not faster than a rank
+// answers all of them: seconds of a step of each.
+double busiest_answering(const Compiled& compiled, const Simulation& s) {
   double most = 0;
   for (std::size_t a = 0; a < s.cast.actors.size(); ++a) {
     const compiler::Role& role = compiled.roles[s.cast.role[a]];
@@ -191,7 +191,7 @@ Simulation simulate(const Compiled& compiled, const cluster::Cluster& cluster) {
   Clock clock(compiled, cluster, s.cast);
   s.timeline = walk(s.cast.actors, s.cast.meetings, s.cast.domains,
                     [&](std::size_t actor, std::size_t i) { return clock.of(actor, i); });
-  s.step_seconds = std::max(s.timeline.seconds, busiest_server(compiled, s)) + cluster.step;
+  s.step_seconds = std::max(s.timeline.seconds, busiest_answering(compiled, s)) + cluster.step;
   s.by_actor = time_by_kind(s.cast.actors, s.timeline, compiled.plan.stages() > 1);
   std::map<std::string, double> by_dtype;
   for (std::size_t a = 0; a < s.cast.actors.size(); ++a) {

@@ -16,6 +16,7 @@
 #include "trireme/train/convert.h"
 #include "trireme/train/distil.h"
 #include "trireme/train/evaluate.h"
+#include "trireme/train/extra_ranks.h"
 #include "trireme/train/offload_warning.h"
 #include "trireme/train/open_data.h"
 #include "trireme/train/pipeline_warnings.h"
