@@ -115,6 +115,7 @@ class Casting {
         actor.name = role.name;
         actor.ranks = 0;
         actor.threads = actor.program->threads;
+        actor.captures = cluster_.current().captures;
         const int domain = static_cast<int>(cast_.domains.size());
         const auto [known, fresh] = domain_of_node.emplace(cores ? node : -1 - static_cast<std::int64_t>(a), domain);
         actor.domain = known->second;

@@ -6,6 +6,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/ops/collective/collective.h"
+#include "trireme/program/launches.h"
 #include "trireme/simulator/asynchronous.h"
 #include "trireme/simulator/kernel.h"
 
@@ -27,7 +28,18 @@ double bytes_of(const std::vector<Operand>& operands) {
 class Clock {
  public:
   Clock(const Compiled& compiled, const cluster::Cluster& cluster, const Cast& cast)
-      : compiled_(compiled), cluster_(cluster), cast_(cast), known_(cast.actors.size()) {}
+      : compiled_(compiled), cluster_(cluster), cast_(cast), known_(cast.actors.size()) {
+    for (std::size_t a = 0; a < cast.actors.size(); ++a) {
+      const program::Program& p = *cast.actors[a].program;
+      const cluster::Device& device = cluster.device_of(cast.rank[a]);
+      saved_.emplace_back(p.instructions.size(), 0.0);
+      if (!cast.actors[a].captures) continue;
+      saved_.back() = program::launch_savings(
+          p, {.launch = device.launch,
+              .graph_launch = device.graph_launch > 0 ? device.graph_launch : device.launch,
+              .graph_kernel = device.graph_kernel > 0 ? device.graph_kernel : device.launch / 4});
+    }
+  }
 
   Duration of(std::size_t actor, std::size_t i) {
     const Instruction& instruction = cast_.actors[actor].program->instructions[i];
@@ -36,7 +48,7 @@ class Clock {
       case Instruction::Kind::launch: {
         if (instruction.on_host) return host(instruction);
         const double speed = own == nullptr ? 1 : own->speed;
-        return {0, seconds(actor, instruction) / speed, Resource::compute};
+        return {0, started(actor, i, look_up(actor, instruction).seconds) / speed, Resource::compute};
       }
       case Instruction::Kind::collective: return collective(actor, i);
       case Instruction::Kind::send:
@@ -48,7 +60,8 @@ class Clock {
       case Instruction::Kind::pull: return exchange(actor, i);
       case Instruction::Kind::input: return {};
       case Instruction::Kind::copy:
-        return {0, memory(actor, bytes_of(instruction.inputs) + bytes_of(instruction.outputs)), Resource::compute};
+        return {0, started(actor, i, memory(actor, bytes_of(instruction.inputs) + bytes_of(instruction.outputs))),
+                Resource::compute};
       case Instruction::Kind::store:
       case Instruction::Kind::load: return move(actor, instruction);
     }
@@ -88,7 +101,11 @@ class Clock {
     }
     return at->second;
   }
-  double seconds(std::size_t actor, const Instruction& i) { return look_up(actor, i).seconds; }
+
+  // What a kernel takes that by itself would take `alone`: many are launched together, or replayed.
+  double started(std::size_t actor, std::size_t i, double alone) const {
+    return std::max(0.0, alone - saved_[actor][i]);
+  }
 
   double memory(std::size_t actor, double bytes) const {
     const cluster::Device& device = cluster_.device_of(cast_.rank[actor]);
@@ -161,6 +178,7 @@ class Clock {
   const cluster::Cluster& cluster_;
   const Cast& cast_;
   std::vector<std::unordered_map<std::string, Known>> known_;  // by actor
+  std::vector<std::vector<double>> saved_;                     // by actor and instruction: seconds of its launch
   mutable std::map<std::pair<std::size_t, std::size_t>, const Meeting*> members_;
 };
 
