@@ -8,7 +8,6 @@
 #include "trireme/compiler/dumps.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
-#include "trireme/device/algorithm_cache.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/device/cuda/nccl.h"
 #include "trireme/io/atomic_file.h"
@@ -213,6 +212,7 @@ void Trainer::start() {
   // Written at the end of the run, which would be late to find out.
   if (const std::string& file = config_.runtime.trace; !file.empty() && !std::ofstream(file, std::ios::app))
     refuse("runtime.trace = \"{}\" cannot be written: {}", file, std::strerror(errno));
+  use_recorded_algorithms();
   // Before the run folder: a disk without room for what is offloaded is refused, and leaves nothing.
   session_ = std::make_unique<Session>(compiled_, SessionOptions{.world = options_.world,
                                                                  .threads = threads_,
@@ -242,10 +242,7 @@ void Trainer::start() {
     point_latest_to(folder_);
     if (!log_file_.is_open()) log_file_.open(folder_ / "log.txt", std::ios::app);
   }
-  if (const device::AlgorithmsMeasured measured = device::algorithms_measured(); measured.choices > 0 && leads())
-    note(LogLevel::info, fmt::format("measured the algorithms of {} products and convolutions in {:.1f} s; the fastest "
-                                     "are kept for later runs",
-                                     measured.choices, measured.seconds));
+  record_algorithms();
   session_->initialize(config_.train.seed);
   if (resumes)
     resume(newest);
