@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "trireme/compiler/dumps.h"
+#include "trireme/compiler/staging.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/device/cuda/cuda.h"
@@ -182,8 +183,7 @@ void Trainer::compile_plan() {
     room = std::min(room, limit > rest ? limit - rest : 0);
   }
   if (whole && limit > 0 && gives_way) {
-    planned_.plan.staging = rounded(room);
-    compiled_ = compile(planned_, config_, options);
+    compiled_ = compiler::with_staging(std::move(compiled_), rounded(room));
   }
   if (!whole) return;
   // The plan states what "auto" has come to: whole blocks with room for the largest role.
