@@ -6,6 +6,7 @@
 
 #include "trireme/compiler/extra_roles.h"
 #include "trireme/compiler/graph_passes.h"
+#include "trireme/compiler/lowering.h"
 #include "trireme/compiler/role_builder.h"
 #include "trireme/compiler/role_name.h"
 #include "trireme/compiler/step_programs.h"
@@ -175,8 +176,8 @@ std::vector<program::Action> Compilation::actions(const Plan& plan) const {
 program::Program Compilation::step(const Plan& plan) const {
   ir::Module module = module_;
   graph_passes(graphs_, plan, {}, at_).run(module, {.from = next_});
-  return program::lower(module, lay_out(module, plan, plan.mesh.ranks() / plan.stages()),
-                        steady_step(graphs_, plan, step_order(graphs_, plan), module, static_cast<int>(stage())));
+  return lower(module, lay_out(module, plan, plan.mesh.ranks() / plan.stages()),
+               steady_step(graphs_, plan, step_order(graphs_, plan), module, static_cast<int>(stage())), plan);
 }
 
 Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& options) {
