@@ -1,3 +1,4 @@
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
@@ -65,6 +66,15 @@ void Trainer::report_changed_data() {
 void Trainer::checkpoint(Outcome& outcome, bool last) {
   if (!writer_) return;
   const auto begin = std::chrono::steady_clock::now();
+  writer_->wait();  // for the one before, which may be what makes room
+  std::vector<std::int64_t> gone;
+  if (leads()) gone = make_room(folder_, step_, broken_);
+  broadcast(std::int64_t{0});  // nobody writes before there is room
+  if (!gone.empty())
+    note(LogLevel::warning,
+         fmt::format("the disk of {} is full: the checkpoint{} of step{} {} made room for that of step {}",
+                     folder_.string(), gone.size() == 1 ? "" : "s", gone.size() == 1 ? "" : "s", fmt::join(gone, ", "),
+                     step_));
   writer_->start(describe_checkpoint(config_, step_));
   if (last) writer_->wait();
   outcome.checkpoint_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -109,6 +119,8 @@ std::string Trainer::run_json() const {
   gethostname(host.data(), host.size() - 1);
   nlohmann::ordered_json o;
   o["command"] = options_.command;
+  std::error_code unknown;
+  o["folder"] = std::filesystem::current_path(unknown).string();  // to which relative paths of config.toml are
   o["build"] = {{"version", version()}, {"compiler", __VERSION__}};
   o["hosts"] = {host.data()};
   o["parameters"] = compiled_.parameters();
