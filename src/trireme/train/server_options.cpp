@@ -50,9 +50,14 @@ std::string launched_mesh(const Config& config, int launched, std::string* short
 void check_server(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   const std::string given = fmt::format("parallel.server = \"{}\"", parallel.server);
+  // What a server does not go with is what a person may want more than servers.
+  const bool excluded = parallel.zero > 0 || parallel.compress != Compress::none || config.memory.offload.state() ||
+                        config.prune.method != Prune::none || !config.distil.teacher.empty();
   if (parallel.server == Server::none) {
     if (config.is_given("parallel.servers") && parallel.servers != 1)
-      refuse("parallel.servers = {} belongs to a parameter server; set parallel.server = \"sync\"", parallel.servers);
+      refuse("parallel.servers = {} belongs to a parameter server, and parallel.server = \"none\"; the nearest is {}",
+             parallel.servers,
+             excluded ? "parallel.servers = 1" : "parallel.server = \"sync\", or parallel.servers = 1");
     return;
   }
   if (parallel.zero > 0)
@@ -66,16 +71,17 @@ void check_server(const Config& config) {
         given, offload);
   if (parallel.compress != Compress::none)
     refuse(
-        "{} has no sums over ranks, for which parallel.compress = \"{}\" is; the nearest is parallel.server = \"none\"",
+        "{} has no sums over ranks, for which parallel.compress = \"{}\" is; the nearest is parallel.compress = "
+        "\"none\"",
         given, parallel.compress);
   if (config.prune.method != Prune::none)
     refuse(
-        "{} does not go with prune.method = \"{}\": updates are the servers'; the nearest is parallel.server = "
-        "\"none\"",
+        "{} does not go with prune.method = \"{}\": updates are the servers'; the nearest is prune.method = \"none\"",
         given, config.prune.method);
   if (!config.distil.teacher.empty())
-    refuse("{} does not go with distil.teacher = \"{}\"; the nearest is parallel.server = \"none\"", given,
-           config.distil.teacher);
+    refuse(
+        "{} does not go with distil.teacher = \"{}\"; the nearest is {}", given, config.distil.teacher,
+        parallel.servers == 1 ? "parallel.server = \"none\"" : "parallel.server = \"none\" and parallel.servers = 1");
 }
 
 std::string needs_host(const Config& config) {
