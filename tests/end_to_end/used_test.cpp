@@ -28,9 +28,10 @@ class Used : public Program {
 TEST_F(Used, KeysOfTrainingAreWarnedOfByName) {
   done({"train", "tiny.toml", "--output.dir=run"});
   const std::vector<std::string> matter = {
-      "train.precision",  "memory.weights",  "memory.weight_bits", "runtime.device",    "runtime.threads",
-      "parallel.mesh",    "parallel.stages", "parallel.sequence",  "parallel.async_tp", "parallel.stage_dtype",
-      "parallel.overlap", "parallel.bucket", "parallel.allreduce", "parallel.timeout",  "parallel.sharding"};
+      "train.precision",      "memory.weights",  "memory.weight_bits", "runtime.device",    "runtime.threads",
+      "parallel.mesh",        "parallel.stages", "parallel.sequence",  "parallel.async_tp", "parallel.stage_dtype",
+      "parallel.overlap",     "parallel.bucket", "parallel.allreduce", "parallel.timeout",  "parallel.sharding",
+      "memory.linear_inputs", "memory.kv_cache"};
   std::vector<std::string> settings, keys;
   for (const train::KeyText& key : train::key_texts()) {
     const bool section = key.name.starts_with("model.") || key.name.starts_with("data.");

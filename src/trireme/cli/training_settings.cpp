@@ -13,10 +13,11 @@ namespace {
 
 bool is_used(std::string_view key) {
   constexpr std::array<std::string_view, 3> kSections = {"model.", "data.", "parallel.sharding"};
-  constexpr std::array<std::string_view, 14> kKeys = {
-      "train.precision",  "memory.weights",  "memory.weight_bits", "runtime.device",    "runtime.threads",
-      "parallel.mesh",    "parallel.stages", "parallel.sequence",  "parallel.async_tp", "parallel.stage_dtype",
-      "parallel.overlap", "parallel.bucket", "parallel.allreduce", "parallel.timeout"};
+  constexpr std::array<std::string_view, 16> kKeys = {
+      "train.precision",  "memory.weights",    "memory.weight_bits", "memory.linear_inputs",
+      "memory.kv_cache",  "runtime.device",    "runtime.threads",    "parallel.mesh",
+      "parallel.stages",  "parallel.sequence", "parallel.async_tp",  "parallel.stage_dtype",
+      "parallel.overlap", "parallel.bucket",   "parallel.allreduce", "parallel.timeout"};
   return std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end() ||
          std::any_of(kSections.begin(), kSections.end(), [&](auto section) { return key.starts_with(section); });
 }
