@@ -28,7 +28,12 @@ std::vector<int> forward_reads(const Graph& graph, const std::vector<ValueId>& s
   return reads;
 }
 
-// By value: whether states alone are in it, such as a rounded weight. It can be made anywhere, and so passes no cut.
+bool numeric(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+}  // namespace
+
 std::vector<bool> made_of_states(const Graph& graph) {
   std::vector<bool> of_states(graph.values.size(), false);
   for (std::size_t v = 0; v < graph.values.size(); ++v)
@@ -39,12 +44,6 @@ std::vector<bool> made_of_states(const Graph& graph) {
       for (const ValueId id : node.outputs) of_states[index(id)] = true;
   return of_states;
 }
-
-bool numeric(const std::string& text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
-}  // namespace
 
 std::string layer_of(const std::string& value_name) {
   const std::vector<std::string> parts = split(value_name, '.');

@@ -16,5 +16,7 @@ std::vector<std::string> stage_cuts(const ir::Graph& graph, int parts, const std
                                     const cost::Rates& rates);
 // Those of a plan, of which everything that comes before the stages is known. Without a pipeline: none.
 std::vector<std::string> stage_cuts(const compiler::Graphs& graphs, const compiler::Plan& plan);
+// Refuses cuts of a plan that are none of its model's.
+void check_stage_cuts(const compiler::Graphs& graphs, const compiler::Plan& plan);
 
 }  // namespace trireme::planner

@@ -62,7 +62,9 @@ DeviceChoice choose_device(const Config& config, int local_ranks, const Gpus& gp
     return {.device = device::Kind::cuda};
   }
   if (!gpus.built)
-    refuse("runtime.device = \"cuda\": this build has no CUDA; configure with -D TRIREME_CUDA=ON (preset cuda)");
+    refuse(
+        "runtime.device = \"cuda\": this build has no CUDA; configure with -D TRIREME_CUDA=ON (preset cuda). `trireme "
+        "simulate CONFIG --cluster NAME [--plan FILE]` shows the memory and the time of a GPU's plan without one");
   if (!host_only.empty()) refuse("not available in this version: runtime.device = \"cuda\" with {}", host_only);
   if (!config.runtime.link.empty())
     refuse("runtime.link = \"{}\" slows messages between ranks on CPUs; ranks on a GPU send none", config.runtime.link);

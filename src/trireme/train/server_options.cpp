@@ -30,13 +30,18 @@ std::vector<Conflict> conflicts(const Config& config) {
       {config.memory.offload.state(), "memory.offload", "servers keep weights and optimizer states in memory",
        "\"activations\""},
       {config.parallel.compress != Compress::none, "parallel.compress",
-       "workers have no sums over ranks that could be compressed", kWithout},
-      {config.prune.method != Prune::none, "prune.method", "updates are the servers'", kWithout},
+       "workers have no sums over ranks that could be compressed", "\"none\""},
+      {config.prune.method != Prune::none, "prune.method", "updates are the servers'", "\"none\""},
       {!config.distil.teacher.empty(), "distil.teacher", "it is not done with servers yet", kWithout},
       {stages && (pipeline == Pipeline::pipedream || pipeline == Pipeline::pipedream_2bw), "parallel.pipeline",
        "servers update weights when a step is over, and stages in the midst of it",
        "\"1f1b\", or parallel.server = \"none\""},
   };
+}
+
+bool has_conflict(const Config& config) {
+  const std::vector<Conflict> all = conflicts(config);
+  return std::any_of(all.begin(), all.end(), [](const Conflict& c) { return c.when; });
 }
 
 passes::ServerOptions server_options(const Config& config, const ir::Mesh& workers) {
@@ -100,8 +105,10 @@ std::string smaller_share(const Config& config) {
 void check_extra_ranks(const Config& config) {
   if (config.parallel.server == Server::none) {
     if (config.is_given("parallel.servers") && config.parallel.servers != 1)
-      refuse("parallel.servers = {} belongs to a parameter server; set parallel.server = \"sync\"",
-             config.parallel.servers);
+      // A person who asks for what servers do not go with may want that more than servers.
+      refuse("parallel.servers = {} belongs to a parameter server, and parallel.server = \"none\"; the nearest is {}",
+             config.parallel.servers,
+             has_conflict(config) ? "parallel.servers = 1" : "parallel.server = \"sync\", or parallel.servers = 1");
     return;
   }
   for (const Conflict& c : conflicts(config))

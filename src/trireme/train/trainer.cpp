@@ -9,10 +9,12 @@
 #include "trireme/compiler/staging.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/core/trace_format.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/device/cuda/nccl.h"
 #include "trireme/io/atomic_file.h"
 #include "trireme/planner/machine.h"
+#include "trireme/train/compression.h"
 #include "trireme/train/convert.h"
 #include "trireme/train/distil.h"
 #include "trireme/train/evaluate.h"
@@ -84,8 +86,8 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   compile_plan();
   for (const std::string& warning : pipeline_warnings(compiled_)) note(LogLevel::warning, warning);
   for (const std::string& warning : statistics_warnings(compiled_)) note(LogLevel::warning, warning);
-  if (const std::string warning = offload_warning(config_, compiled_); !warning.empty())
-    note(LogLevel::warning, warning);
+  for (const std::string& warning : {offload_warning(config_, compiled_), compression_warning(config_)})
+    if (!warning.empty()) note(LogLevel::warning, warning);
   if (config_.runtime.overlap_wgrad.value_or(false) && compiled_.device() == device::Kind::cpu)
     note(LogLevel::warning,
          "runtime.overlap_wgrad = true gains no time on a CPU, whose cores one launch keeps busy; it is for a GPU");
@@ -210,6 +212,9 @@ void Trainer::check_nccl() const {
 void Trainer::start() {
   if (config_.runtime.transport == Transport::nccl) check_nccl();
   // Written at the end of the run, which would be late to find out.
+  const std::string& traced = config_.runtime.trace;
+  if (!traced.empty() && leads())
+    io::check_replaceable(traced, kTraceBeginning, "trace of trireme", fmt::format("runtime.trace = \"{}\"", traced));
   if (const std::string& file = config_.runtime.trace; !file.empty() && !std::ofstream(file, std::ios::app))
     refuse("runtime.trace = \"{}\" cannot be written: {}", file, std::strerror(errno));
   use_recorded_algorithms();

@@ -1,3 +1,4 @@
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
@@ -130,6 +131,15 @@ void Trainer::record_algorithms() {
 void Trainer::checkpoint(Outcome& outcome, bool last) {
   if (!writer_) return;
   const auto begin = std::chrono::steady_clock::now();
+  writer_->wait();  // for the one before, which may be what makes room
+  std::vector<std::int64_t> gone;
+  if (leads()) gone = make_room(folder_, step_, broken_);
+  broadcast(std::int64_t{0});  // nobody writes before there is room
+  if (!gone.empty())
+    note(LogLevel::warning,
+         fmt::format("the disk of {} is full: the checkpoint{} of step{} {} made room for that of step {}",
+                     folder_.string(), gone.size() == 1 ? "" : "s", gone.size() == 1 ? "" : "s", fmt::join(gone, ", "),
+                     step_));
   record_algorithms();
   io::CheckpointManifest manifest = describe_checkpoint(config_, step_);
   manifest.algorithms = algorithms_;
@@ -177,6 +187,8 @@ std::string Trainer::run_json() const {
   gethostname(host.data(), host.size() - 1);
   nlohmann::ordered_json o;
   o["command"] = options_.command;
+  std::error_code unknown;
+  o["folder"] = std::filesystem::current_path(unknown).string();  // to which relative paths of config.toml are
   o["build"] = {{"version", version()}, {"compiler", __VERSION__}};
   o["hosts"] = {host.data()};
   o["parameters"] = compiled_.parameters();
