@@ -6,6 +6,7 @@
 #include "trireme/core/error.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/train/compile.h"
+#include "trireme/train/quantization.h"
 
 namespace trireme::train {
 namespace {
@@ -69,6 +70,7 @@ std::string missing_kernel(const Config& config, const compiler::Graphs& graphs,
   compiler::Plan alone;
   alone.device = plan.device;
   alone.precision = plan.precision;
+  if (graphs.purpose != compiler::Purpose::train) alone.weights = stored_weights(config);
   ir::Module module = graphs.module;
   compiler::graph_passes(graphs, alone).run(module);
   for (const ir::Graph& graph : module.graphs)

@@ -79,8 +79,9 @@ void check_server(const Config& config) {
 }
 
 std::string needs_host(const Config& config) {
-  if (config.memory.weights != StoredWeights::full)
-    return fmt::format("memory.weights = \"{}\"", config.memory.weights);
+  if (config.memory.linear_inputs != LinearInputs::full)
+    return fmt::format("memory.linear_inputs = \"{}\"", config.memory.linear_inputs);
+  if (config.memory.kv_cache != KvCache::full) return fmt::format("memory.kv_cache = \"{}\"", config.memory.kv_cache);
   if (config.train.quantize != TrainedCodes::none) return fmt::format("train.quantize = \"{}\"", config.train.quantize);
   return config.parallel.server == Server::none ? "" : fmt::format("parallel.server = \"{}\"", config.parallel.server);
 }
