@@ -34,7 +34,7 @@ ROUNDS = 5
 
 def task_keys(a, folder):
     if a.task == "text":
-        return ["--train.batch=16", "--parallel.mesh=dp=1"]
+        return [f"--train.batch={a.batch}", "--parallel.mesh=dp=1"]
     keys = ["mlp", "--model.layers=2", "--model.width=128", "--train.batch=64", "--train.lr=2e-3", "--parallel.mesh=dp=1"]
     if a.task == "synthetic":
         return keys + ["--data.images=synthetic", "--model.image=8", "--model.channels=1"]
@@ -56,9 +56,9 @@ def prune_keys(schedule, method, sparsity, steps):
         (rounds + 1) * steps
 
 
-def train(keys, steps, seed, folder):
+def train(a, keys, steps, seed, folder):
     config = [keys[0]] if keys and not keys[0].startswith("--") else []
-    command = [TRIREME, "train", *config, *keys[len(config):], f"--train.steps={steps}", f"--train.seed={seed}",
+    command = [a.program, "train", *config, *keys[len(config):], f"--train.steps={steps}", f"--train.seed={seed}",
                "--train.warmup=20", f"--output.dir={folder}/run", "--overwrite", "--replay=0", "--output.log_every=1000000"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -100,7 +100,7 @@ def speed(a, keys, folder):
     for _ in range(5):
         for name, more in (("dense", []), ("95% zeros", sparse)):
             config = [keys[0]] if not keys[0].startswith("--") else []
-            command = [TRIREME, "bench", "step", *config, *keys[len(config):], *more, "--train.steps=40", "--steps=20",
+            command = [a.program, "bench", "step", *config, *keys[len(config):], *more, "--train.steps=40", "--steps=20",
                        "--warmup=5", "--json"]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             times[name].append(json.loads(done.stdout)["step_ms"])
@@ -112,6 +112,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", choices=["digits", "text", "synthetic"], default="digits")
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--batch", type=int, default=16, help="of text")
+    parser.add_argument("--program", default=TRIREME)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sparsities", default="0.5,0.8,0.9,0.95")
     parser.add_argument("--only", default="")
@@ -126,7 +128,7 @@ def main():
         results = {}
 
         def measure(name, more, steps):
-            runs = [train(keys + more, steps, seed, folder) for seed in range(1, a.seeds + 1)]
+            runs = [train(a, keys + more, steps, seed, folder) for seed in range(1, a.seeds + 1)]
             index = 0 if runs[0][0] is not None else 1
             results[name] = [run[index] for run in runs]
             print(f"{name:<34} {spread(results[name])}", file=sys.stderr, flush=True)

@@ -2,13 +2,15 @@
 """What structured pruning gives in time and memory: a byte-vocabulary GPT-2 of 12x768 before and after `trireme compress
 --prune neurons:0.3,heads:0.3`, with random weights: a step, a decoded token, and the planned peak.
 
-    python3 bench/compare_shrunk.py [--prune neurons:0.3,heads:0.3] [--layers 12] [--width 768] [--heads 12] [--rounds 5]
+    python3 bench/compare_shrunk.py [--prune neurons:0.3,heads:0.3] [--layers 12] [--width 768] [--heads 12] [--rounds 5] [--check]
 
 The two are measured in turns; medians and their ratio are printed. A third model, with as many zeros that are scattered, shows
-that those save no time.
+that those save no time. --check exits with 1 unless step and decode are at least 1.25 times as fast, and the memory plan of the
+smaller model is what `trireme memory` predicts of its shape before it is made, and what a step then takes.
 """
 import argparse
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -35,6 +37,7 @@ def main():
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--check", action="store_true")
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         keys = [f"--model.layers={a.layers}", f"--model.width={a.width}", f"--model.heads={a.heads}", "--model.context=128",
@@ -46,19 +49,33 @@ def main():
         names = ["dense", "shrunk", "zeros"]
         steps = {name: [] for name in names}
         tokens = {name: [] for name in names}
+        taken = {}
         for _ in range(a.rounds):
             for name in names:
                 step = json.loads(run("bench", "step", f"{folder}/{name}", "--steps=3", "--warmup=1", "--json"))
                 steps[name].append(step["step_ms"])
+                taken[name] = step["measured_peak_bytes"], step["peak_bytes"]
                 made = json.loads(run("bench", "generate", "--from", f"{folder}/{name}", f"--tokens={a.tokens}", "--json"))
                 tokens[name].append(made["tokens_per_s"])
-        peak = {name: json.loads(run("memory", f"{folder}/{name}", "--json", "--brief"))["ranks"][0]["predicted_peak_bytes"]
-                for name in names}
+        plan = lambda *words: json.loads(run("memory", *words, "--json", "--brief"))["ranks"][0]["predicted_peak_bytes"]
+        peak = {name: plan(f"{folder}/{name}") for name in names}
+        # The dense model's run, asked for the smaller shape.
+        shape = dict(re.findall(r"^(layers|heads|head_dim|ffn) = (\d+)", Path(f"{folder}/shrunk/config.toml").read_text(), re.M))
+        asked = plan(f"{folder}/dense", *[f"--model.{key}={value}" for key, value in shape.items()])
         for name in names:
             step, speed = statistics.median(steps[name]), statistics.median(tokens[name])
             print(f"{name:<8} step {step:8.1f} ms ({statistics.median(steps['dense']) / step:.2f}x as fast)   "
                   f"decode {speed:7.1f} tokens/s ({speed / statistics.median(tokens['dense']):.2f}x)   "
                   f"planned peak {peak[name] / 2**20:8.1f} MiB ({peak[name] / peak['dense']:.2f})")
+        print(f"memory   planned for {', '.join(f'{k} {v}' for k, v in shape.items())} before: {asked} B, after: {peak['shrunk']} B; "
+              f"a step's plan {taken['shrunk'][1]} B, by which the process grew: {taken['shrunk'][0]} B")
+        gain = {"step": statistics.median(steps["dense"]) / statistics.median(steps["shrunk"]),
+                "decode": statistics.median(tokens["shrunk"]) / statistics.median(tokens["dense"])}
+        wrong = [f"{what} is {ratio:.2f} times as fast, expected 1.25" for what, ratio in gain.items() if ratio < 1.25]
+        if asked != peak["shrunk"]:
+            wrong.append("the plan is not what was predicted")
+        if a.check and wrong:
+            sys.exit("\n".join(wrong))
 
 
 if __name__ == "__main__":

@@ -22,13 +22,15 @@ def write(path, array):
     path.write_bytes(header + array.astype(np.uint8).tobytes())
 
 
-def write_digits(folder):
+def write_digits(folder, images_to_train=None):
+    """All of the training images, or the first so many of them."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     digits = load_digits()
     order = np.random.default_rng(1).permutation(len(digits.target))
     images, labels = digits.images[order] * 15, digits.target[order]
-    for name, part in (("train", slice(0, -HELD_OUT)), ("t10k", slice(-HELD_OUT, None))):
+    end = -HELD_OUT if images_to_train is None else images_to_train
+    for name, part in (("train", slice(0, end)), ("t10k", slice(-HELD_OUT, None))):
         write(folder / f"{name}-images-idx3-ubyte", images[part])
         write(folder / f"{name}-labels-idx1-ubyte", labels[part])
 

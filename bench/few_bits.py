@@ -4,7 +4,7 @@ stored weight, the size and the held-out loss and perplexity, with a picture of 
 
     python3 bench/few_bits.py [--layers 4 --width 128 --heads 4 --steps 300] [--run FOLDER] [--check] [--markdown]
 
---run uses a run that is there. --check exits with 1 unless the laws hold: int8 within 0.5% of f32's perplexity; of int4 per channel,
+--run uses a run that is there. --check exits with 1 unless the laws hold: int8 within 0.5% of f32's perplexity, with integer inputs within 1%; of int4 per channel,
 compensation at least halves the loss increase of rounding to nearest; of int4:64, it makes the layers' output error at least a third smaller.
 Steps, data order and results do not depend on the machine's load.
 """
@@ -20,12 +20,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 WAYS = [  # name, --weights, rows of calibration
     ("int8", "int8", 0),
+    ("int8, inputs too", "int8", 128),
     ("int4:32", "int4:32", 128),
     ("int4:32 to nearest", "int4:32", 0),
     ("int4:64", "int4:64", 128),
     ("int4:64 to nearest", "int4:64", 0),
     ("int4", "int4", 128),
     ("int4 to nearest", "int4", 0),
+    ("int4, inputs int8", "int4", 128),
 ]
 
 
@@ -42,8 +44,9 @@ def train(a, folder):
          f"--output.dir={folder}")
 
 
-def compress(a, run, out, way, rows):
-    said = call(a, "compress", run, "--out", out, "--weights", way, "--calibrate", rows, "--decode", 0, "--batches", a.batches)
+def compress(a, run, out, way, rows, inputs):
+    said = call(a, "compress", run, "--out", out, "--weights", way, "--calibrate", rows, "--decode", 0, "--batches", a.batches,
+                *(["--activations", "int8"] if inputs else []))
     number = lambda pattern: float(re.search(pattern, said).group(1))
     row = {"before": number(r"before .*loss ([0-9.]+)"), "loss": number(r"after .*loss ([0-9.]+)"), "smaller": number(r"change +([0-9.]+)×")}
     if found := re.search(r"mean relative error ([0-9.]+)%, rounded to nearest ([0-9.]+)%", said):
@@ -78,7 +81,7 @@ def main():
         run = a.run or str(Path(folder) / "run")
         if not a.run:
             train(a, run)
-        rows = [(name, compress(a, run, Path(folder) / name.replace(" ", "-").replace(":", "-"), way, calibration))
+        rows = [(name, compress(a, run, Path(folder) / name.replace(" ", "-").replace(":", "-"), way, calibration, "inputs" in name))
                 for name, way, calibration in WAYS]
     exact = rows[0][1]["before"]
     bar = "|" if a.markdown else " "
@@ -97,6 +100,7 @@ def main():
     row = dict(rows)
     laws = {
         "int8 within 0.5% of f32's perplexity": abs(math.exp(row["int8"]["loss"] - exact) - 1) <= 0.005,
+        "int8, inputs too: within 1% of f32's perplexity": abs(math.exp(row["int8, inputs too"]["loss"] - exact) - 1) <= 0.01,
         "int4: compensation at least halves the loss increase": row["int4"]["loss"] - exact <= 0.5 * (row["int4 to nearest"]["loss"] - exact),
         "int4:64: layers' output error at least a third smaller": row["int4:64"]["output"] <= row["int4:64"]["nearest"] * 2 / 3,
     }

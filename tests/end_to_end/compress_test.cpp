@@ -81,6 +81,31 @@ TEST_F(Compress, EightBitsAreWithinHalfAPercent) {
   EXPECT_EQ(checkpoint.find("blocks.0.mlp.up.weight"), nullptr);
 }
 
+// Weights, what they are multiplied by, and the keys and values of earlier tokens.
+TEST_F(Compress, IntegersThroughoutAreWithinAPercent) {
+  train();
+  const std::string said =
+      compress("integers", {"--weights", "int8", "--activations", "int8", "--kv-cache", "int8", "--calibrate", "64"});
+  EXPECT_LT(std::abs(std::exp(loss("integers") - loss("run")) - 1), 0.01);
+  EXPECT_NE(said.find("of keys and values for 32 tokens"), std::string::npos) << said;
+  const io::CheckpointReader checkpoint(folder() / "integers" / "checkpoints" / step_name(0));
+  EXPECT_EQ(checkpoint.at("blocks.0.mlp.up.weight/input").type, (TensorType{DType::f32, {}}));
+  EXPECT_EQ(checkpoint.find("wte.weight/input"), nullptr);  // the output layer reads what is there
+  EXPECT_EQ(std::ranges::count(continued("integers"), ','), 23);
+  // Ranges are no part of the weights: without them the codes are those of int8 alone, and so is the export.
+  compress("small", {"--weights", "int8"});
+  EXPECT_NE(loss("integers"), loss("small"));
+  done({"export", "integers", "folder"});
+  // The memory plan has the caches' bytes: 2 layers, keys and values, 4 bytes or one and a scale for 16.
+  const auto bytes = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"bench",    "generate", "--from",    "run", "--prompt", "4",
+                                      "--tokens", "28",       "--repeats", "1",   "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    return nlohmann::json::parse(done(words).out)["peak_bytes"].get<std::int64_t>();
+  };
+  EXPECT_LT(bytes({"--memory.kv_cache=int8"}), bytes({}));
+}
+
 // How the loss follows is for a model that has learned more: bench/few_bits.py.
 TEST_F(Compress, FourBitsAreSmallerAndCompensationHelps) {
   train();
@@ -168,6 +193,10 @@ TEST_F(Compress, BadRequestsAreRefusedBeforeWork) {
   };
   has(said({}), {"--weights"});
   has(said({"--weights", "int3"}), {"memory.weights", "int3", "int4"});
+  has(said({"--weights", "int8", "--activations", "int4"}), {"memory.linear_inputs", "int4", "int8"});
+  has(said({"--weights", "int8", "--activations", "int8", "--calibrate", "0"}), {"--activations", "--calibrate"});
+  has(said({"--activations", "int8"}), {"--activations", "--weights"});
+  has(said({"--kv-cache", "fp8"}), {"memory.kv_cache", "fp8", "int8"});
   has(said({"--weights", "int4:48"}), {"memory.weights", "int4:48", "32"});
   has(said({"--weights", "int8:48"}), {"groups of 48 do not divide rows of 64", "memory.weights"});
   has(said({"--weights", "int4", "--bits", "blocks.9.*=8"}), {"memory.weight_bits", "blocks.9.*"});
@@ -178,6 +207,8 @@ TEST_F(Compress, BadRequestsAreRefusedBeforeWork) {
   has(refused({"compress", "small", "--out", "twice", "--weights", "int4"}), {"memory.weights", "quantized already"});
   has(refused({"train", "small", "--resume", "--train.steps=3"}), {"memory.weights", "train.quantize"});
   has(refused({"train", "tiny.toml", "--memory.weight_bits=blocks.0.*=8"}), {"memory.weight_bits", "memory.weights"});
+  has(refused({"train", "tiny.toml", "--memory.linear_inputs=int8"}), {"memory.linear_inputs", "memory.weights"});
+  has(refused({"train", "tiny.toml", "--memory.kv_cache=int8"}), {"memory.kv_cache", "generate"});
 }
 
 // What a run that trains for four bits evaluates is what is stored afterwards.

@@ -1,7 +1,9 @@
 // The search for a model's shape as a person uses it.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <csignal>
+#include <cstdlib>
 
 #include "end_to_end/program.h"
 
@@ -47,6 +49,50 @@ TEST_F(SearchCommand, StoppedAndStartedAgainItEndsAsTheUndisturbedOne) {
   // Nothing is left to do.
   const Finished again = done(into("cut"));
   EXPECT_NE(again.out.find("total   0 steps"), std::string::npos) << again.out;
+}
+
+// Processes share the candidates; the result, the losses and the models are those of one.
+TEST_F(SearchCommand, ProcessesFindWhatOneDoes) {
+  if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "no mpirun";
+  const Finished one = done(into("one"));
+  const Finished several = Running(folder(), into("several"), 3).wait();
+  ASSERT_EQ(several.code, 0) << several.err;
+  for (const char* line : {"best ", "given ", "total "})
+    EXPECT_EQ(line_with(several.out, line), line_with(one.out, line)) << several.out;
+  EXPECT_GT(lines("several/search.jsonl"), 0U);
+  EXPECT_GT(lines("several/search.1.jsonl"), 0U);
+  EXPECT_EQ(lines("several/search.jsonl") + lines("several/search.1.jsonl") + lines("several/search.2.jsonl"),
+            lines("one/search.jsonl"));
+  EXPECT_EQ(state("several/candidate-000", 8), state("one/candidate-000", 8));
+  // Two of them stopped go on as one, and find the same.
+  {
+    Running cut(folder(), into("cut"), 2);
+    ASSERT_TRUE(cut.wait_until([&] { return exists("cut/search.jsonl") || exists("cut/search.1.jsonl"); }));
+    cut.signal(SIGTERM);
+    cut.wait();
+  }
+  EXPECT_EQ(line_with(done(into("cut")).out, "best "), line_with(one.out, "best "));
+  // An error is said once, by the first that has it.
+  const Finished wrong = Running(folder(), into("one", {"--train.lr=0.5"}), 2).wait();
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_EQ(wrong.err.find("error:"), wrong.err.rfind("error:")) << wrong.err;
+}
+
+// A token's time is predicted from measurements here. A busy machine moves both; bench/compare_search.py --check has
+// the bound for a quiet one.
+TEST_F(SearchCommand, DecodeTimeIsPredictedFromMeasurements) {
+  const std::vector<std::string> search = {
+      "search", "tiny.toml",    "--budget", "decode",        "--out", "decode",         "--rungs",
+      "1",      "--candidates", "2",        "--generations", "0",     "--train.steps=1"};
+  const Finished f = done(search);
+  const std::string said = line_with(f.out, "measured ");
+  const std::size_t percent = said.find(" here, ");
+  ASSERT_NE(percent, std::string::npos) << f.out;
+  EXPECT_LT(std::abs(std::stod(said.substr(percent + 7))), 60) << said;
+  // What was measured once is kept: the same search goes on.
+  const std::string before = read("decode/decode.json");
+  EXPECT_NE(done(search).out.find("total   0 steps"), std::string::npos);
+  EXPECT_EQ(read("decode/decode.json"), before);
 }
 
 TEST_F(SearchCommand, WrongRequestsAreRefused) {

@@ -100,6 +100,34 @@ TEST_P(Generate, GreedyTokensAreThoseOfTheWholeSequence) {
             train::sample_tokens(trained_.session(), prompt, options));
 }
 
+// Keys and values in 8 bits: close to the whole sequence's logits, and the same however the sequence is cut.
+TEST_P(Generate, EightBitCachesGiveTheSameForAnyPieces) {
+  config_.memory.kv_cache = "int8";
+  compile(0);
+  const std::vector<std::int32_t> all = tokens(80);
+  const std::vector<float> whole = expected(all);
+  const auto vocab = static_cast<std::size_t>(config_.model.vocab);
+  const bool exact = GetParam().precision == "f32";
+  std::vector<float> single;  // token by token
+  for (const std::size_t piece : {1U, 3U, 8U, 40U, 64U})
+    for (std::size_t first = 0; first < all.size(); first += piece) {
+      const std::size_t count = std::min(piece, all.size() - first);
+      const auto logits = session_->decode(std::span(all).subspan(first, count), static_cast<std::int64_t>(first));
+      if (piece == 1) single.insert(single.end(), logits.begin(), logits.end());
+      const std::size_t at = (first + count - 1) * vocab;
+      // Products of pieces of other sizes round differently, and a code may fall to the other side.
+      ASSERT_LE(relative_error(logits, std::span<const float>(single).subspan(at, vocab)), exact ? 1e-3 : 2e-2)
+          << first << " + " << count;
+      ASSERT_LE(relative_error(logits, std::span<const float>(whole).subspan(at, vocab)), exact ? 1e-2 : 2e-2);
+    }
+  EXPECT_EQ(session_->highest_offset(), compiled_.arena_bytes());
+  for (const compiler::Role& role : compiled_.roles)
+    for (const ir::State& state : role.module.states)
+      if (state.category == ir::Category::cache && !state.name.ends_with("/scale")) {
+        EXPECT_EQ(state.type.dtype, DType::i8) << state.name;
+      }
+}
+
 TEST_P(Generate, GoesOnBeyondTheContext) {
   compile(0);
   const std::vector<std::int32_t> prompt = tokens(70);

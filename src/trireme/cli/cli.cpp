@@ -131,8 +131,7 @@ int help_width() {
 
 // Whether several processes of a launcher are the ranks of a command.
 bool runs_on_several(std::string_view command) {
-  constexpr std::array<std::string_view, 7> kAlone = {"generate", "eval",   "compress", "search",
-                                                      "import",   "export", "tokenize"};
+  constexpr std::array<std::string_view, 6> kAlone = {"generate", "eval", "compress", "import", "export", "tokenize"};
   return std::find(kAlone.begin(), kAlone.end(), command) == kAlone.end();
 }
 

@@ -24,6 +24,8 @@ struct CompressArguments {
   std::string from;
   std::string out;
   std::string weights;
+  std::string activations;
+  std::string kv_cache;
   std::string prune;
   std::string search;
   bool distil = false;
@@ -79,6 +81,15 @@ void quantize_model(compress::Model& smaller, const data::Data& data, const Comp
     refuse("--calibrate {} needs rows to run the model on: name them with --data.text or --data.tokens", a.calibrate);
   compress::QuantizeOptions quantize;
   if (a.calibrate != 0 && few_bits) quantize.calibration = data.train.get();
+  if (smaller.config.memory.linear_inputs == train::LinearInputs::int8) {
+    if (a.calibrate == 0)
+      refuse("--activations {} needs rows to find the ranges on, and --calibrate is 0; 128 is the default",
+             a.activations);
+    if (!data.train)
+      refuse("--activations {} needs rows to find the ranges on: name them with --data.text or --data.tokens",
+             a.activations);
+    quantize.ranges = data.train.get();
+  }
   if (a.calibrate > 0) quantize.rows = a.calibrate;
   print_layers(a, compress::quantize_weights(smaller, registry, quantize));
 }
@@ -155,6 +166,15 @@ void compare(const compress::Model& model, const compress::Model& smaller, const
     change += fmt::format(", perplexity {:+.2f}%", 100 * (std::exp(*after.loss - *before.loss) - 1));
   if (speed) change += fmt::format(", decode {:.2f}× as fast", speed->second / speed->first);
   fmt::print("{}\n", change);
+  if (!a.kv_cache.empty())
+    fmt::print("cache   {} of keys and values for {} tokens, {} before\n",
+               format_bytes(compress::cache_bytes(smaller, registry)), smaller.config.model.context,
+               format_bytes(compress::cache_bytes(model, registry)));
+}
+
+// Whether the same model is to be kept in fewer bits.
+bool stores_less(const CompressArguments& a) {
+  return !a.weights.empty() || !a.activations.empty() || !a.kv_cache.empty();
 }
 
 int distil_model(const Context& context, const CompressArguments& a) {
@@ -169,7 +189,7 @@ int distil_model(const Context& context, const CompressArguments& a) {
 
 int compress_once(const Context& context, const CompressArguments& a) {
   if (a.distil) {
-    if (!a.weights.empty() || !a.prune.empty() || !a.search.empty() || a.sensitivity)
+    if (stores_less(a) || !a.prune.empty() || !a.search.empty() || a.sensitivity)
       refuse("--distil trains a student; give --weights and --prune for the run that it makes");
     if (a.out.empty()) refuse("--out: name the run folder of the student");
     std::error_code none;
@@ -178,7 +198,7 @@ int compress_once(const Context& context, const CompressArguments& a) {
     return distil_model(context, a);
   }
   if (!a.search.empty()) {
-    if (!a.weights.empty() || !a.prune.empty() || a.sensitivity)
+    if (stores_less(a) || !a.prune.empty() || a.sensitivity)
       refuse("--search trains models of other shapes; give --weights and --prune for the one that it finds");
     if (a.out.empty()) refuse("--out: name the folder for the candidates' runs");
     SearchArguments search;
@@ -188,11 +208,14 @@ int compress_once(const Context& context, const CompressArguments& a) {
     search.option = "--search";
     return search_shapes(context, search);
   }
-  if (a.weights.empty() && a.prune.empty() && !a.sensitivity)
+  if (!stores_less(a) && a.prune.empty() && !a.sensitivity)
     refuse(
-        "nothing to do: give --weights int8, int4 or int4:64, --prune neurons:0.3, --distil, --search params=2M, or "
+        "nothing to do: give --weights int8, int4 or int4:64, --kv-cache int8, --prune neurons:0.3, --distil, --search "
+        "params=2M, or "
         "--sensitivity");
-  if (a.sensitivity && (!a.weights.empty() || !a.prune.empty()))
+  if (!a.activations.empty() && a.weights.empty())
+    refuse("--activations {} is for layers of quantized weights: give --weights int8 too", a.activations);
+  if (a.sensitivity && (stores_less(a) || !a.prune.empty()))
     refuse("--sensitivity looks at a model as it is; give --weights and --prune without it");
   if (!a.sensitivity && a.out.empty()) refuse("--out: name the run folder to make");
   const std::vector<compress::PruneStep> prune =
@@ -204,6 +227,9 @@ int compress_once(const Context& context, const CompressArguments& a) {
   compress::Model smaller = model;
   for (const compress::PruneStep& step : prune) prune_model(smaller, step, a, registry);
   if (!a.weights.empty()) train::apply_setting(smaller.config, "memory.weights=" + a.weights, registry.models);
+  if (!a.activations.empty())
+    train::apply_setting(smaller.config, "memory.linear_inputs=" + a.activations, registry.models);
+  if (!a.kv_cache.empty()) train::apply_setting(smaller.config, "memory.kv_cache=" + a.kv_cache, registry.models);
   for (const std::string& rule : a.bits) smaller.config.memory.weight_bits.push_back(rule);
   train::check(smaller.config, registry.models);
   const data::Data data = data_of(model.config, registry);
@@ -226,6 +252,10 @@ void add_compress(CLI::App& app, Context& context) {
   command->add_option("--out", arguments->out, "The run folder to make");
   command->add_option("--weights", arguments->weights,
                       "Quantize linear layers: int8, int4 (a scale per output channel), int8:GROUP, int4:GROUP");
+  command->add_option("--activations", arguments->activations,
+                      "int8: what those layers read is rounded too, with ranges found on training data, and multiplied "
+                      "as integers");
+  command->add_option("--kv-cache", arguments->kv_cache, "int8: generation keeps keys and values in 8 bits");
   command->add_option(
       "--prune", arguments->prune,
       "Take out a share: heads:0.3, neurons:0.3, channels:0.3, blocks:0.25 (the model becomes smaller and "
@@ -244,8 +274,8 @@ void add_compress(CLI::App& app, Context& context) {
                       "Bits of some weights by name: 'blocks.0.*=8', '*.down.weight=4:64', 'wte.*=full'");
   command
       ->add_option("--calibrate", arguments->calibrate,
-                   "Rows of training data on which errors of 4-bit weights are compensated; 0: round to nearest; "
-                   "default 128 where the model has data")
+                   "Rows of training data on which errors of 4-bit weights are compensated and ranges of activations "
+                   "found; 0: round to nearest; default 128 where the model has data")
       ->check(not_negative());
   command->add_option("--step", arguments->step, "The checkpoint of this step instead of the newest")
       ->check(not_negative());
@@ -257,6 +287,7 @@ void add_compress(CLI::App& app, Context& context) {
       "\nExamples:\n"
       "  trireme compress runs/latest --out runs/small --weights int8\n"
       "  trireme compress gpt2/ --out runs/gpt2-int4 --weights int4:64 --bits 'blocks.0.*=8' --data.text=book.txt\n"
+      "  trireme compress runs/latest --out runs/integers --weights int8 --activations int8 --kv-cache int8\n"
       "  trireme compress runs/latest --out runs/faster --prune neurons:0.3,heads:0.3\n"
       "  trireme compress runs/latest --out runs/sparse --prune 2:4\n"
       "  trireme compress runs/latest --sensitivity --batches 4\n"

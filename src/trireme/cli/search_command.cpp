@@ -5,9 +5,12 @@
 #include "trireme/cli/measured_step.h"
 #include "trireme/cli/output.h"
 #include "trireme/cli/preparation.h"
+#include "trireme/cli/processes.h"
 #include "trireme/cli/search.h"
+#include "trireme/cli/search_cost.h"
 #include "trireme/cli/signals.h"
 #include "trireme/cli/validators.h"
+#include "trireme/comm/mpi/session.h"
 #include "trireme/compress/measure.h"
 #include "trireme/compress/search_runs.h"
 #include "trireme/core/error.h"
@@ -74,8 +77,7 @@ std::string measured_text(const Context& context, const compress::Candidate& bes
     seconds = median(measured_steps(config, registry, 15, 3));
   } else if (kind == compress::Budget::Kind::decode) {
     const compress::Model model = compress::load_model(run.string(), {}, registry, {}, log_to_stderr);
-    constexpr std::int64_t kTokens = 64;
-    seconds = 1 / compress::decode_speeds(model, model, registry, kTokens).first;
+    seconds = compress::decode_seconds(model, registry, compress::kDecodeTokens);
   } else {
     return "";
   }
@@ -83,9 +85,9 @@ std::string measured_text(const Context& context, const compress::Candidate& bes
                      100 * (seconds / best.cost - 1));
 }
 
-}  // namespace
-
-int search_shapes(const Context& context, const SearchArguments& a) {
+// Of which the first prints, and all train.
+int search_together(const Context& context, const SearchArguments& a, comm::Communicator* world) {
+  const bool first = world == nullptr || world->rank() == 0;
   const train::Registry& registry = *context.registry;
   compress::Budget budget = compress::parse_budget(a.budget, a.option);
   const train::Config base = base_of(context, a);
@@ -94,9 +96,12 @@ int search_shapes(const Context& context, const SearchArguments& a) {
     refuse("{} {}: a model of images decodes nothing; use step=, params= or bytes=", a.option, a.budget);
   const compress::ShapeSpace space(base, images, depths_of(base, registry));
 
+  compress::DecodeCost decode;
+  if (budget.kind == compress::Budget::Kind::decode)
+    decode = decode_cost_for(space, budget.most, a.out, registry, world);
   compress::SearchOptions options;
   options.cost = [&](const compress::ModelShape& shape) {
-    return compress::cost_of(space.with(shape), budget.kind, registry);
+    return compress::cost_of(space.with(shape), budget.kind, registry, &decode);
   };
   const std::optional<double> own = options.cost(space.base());
   if (budget.most == 0) {
@@ -119,14 +124,17 @@ int search_shapes(const Context& context, const SearchArguments& a) {
   run_options.folder = a.out;
   run_options.question = question(base, a, budget.most);
   run_options.workers = static_cast<int>(a.workers);
+  run_options.world = world;
+  if (world != nullptr) run_options.processes_here = comm::mpi::launched()->here;
   run_options.steps = options.steps;
   run_options.request = [&](const train::Metrics&) { return signals.take(); };
-  run_options.on_step = [&](const compress::Candidate& c, const train::Metrics& m, std::int64_t steps) {
-    const auto now = std::chrono::steady_clock::now();
-    if (std::chrono::duration<double>(now - shown).count() < live.pause()) return;
-    shown = now;
-    live.show(row(c, budget.kind, m.step, fmt::format("{:.4f} of {} steps", m.loss, steps)));
-  };
+  if (first)
+    run_options.on_step = [&](const compress::Candidate& c, const train::Metrics& m, std::int64_t steps) {
+      const auto now = std::chrono::steady_clock::now();
+      if (std::chrono::duration<double>(now - shown).count() < live.pause()) return;
+      shown = now;
+      live.show(row(c, budget.kind, m.step, fmt::format("{:.4f} of {} steps", m.loss, steps)));
+    };
   run_options.log = [](LogLevel level, const std::string& text) {
     if (level == LogLevel::warning) log_to_stderr(level, text);
   };
@@ -150,7 +158,7 @@ int search_shapes(const Context& context, const SearchArguments& a) {
   if (found.candidates.empty())
     refuse("{} {}: no shape near the given one is within it{}; give more, or a smaller shape to start from", a.option,
            a.budget, own ? ", which itself costs " + compress::cost_text(budget.kind, *own) : "");
-  if (std::ssize(found.candidates) < a.candidates)
+  if (first && std::ssize(found.candidates) < a.candidates)
     say(stderr,
         "warning: {} of {} candidates were found: shapes near the given one that use at least 90% of the budget are "
         "rare\n",
@@ -160,6 +168,7 @@ int search_shapes(const Context& context, const SearchArguments& a) {
     return signals.exit_code();
   }
   if (found.best < 0) fail("no candidate was trained to the end");
+  if (!first) return 0;
   const compress::Candidate& best = found.candidates[static_cast<std::size_t>(found.best)];
   fmt::print("\n{}\n", compress::picture(found, budget.kind));
   fmt::print("best    {}: {}, loss {:.4f}, {}\n", best.id, compress::text_of(best.shape), best.loss.at(options.steps),
@@ -174,6 +183,14 @@ int search_shapes(const Context& context, const SearchArguments& a) {
   fmt::print("run     {}\nnext    trireme train {} {} --output.dir=NAME\n", runs.folder_of(best).string(), a.from,
              space.settings(best.shape));
   return 0;
+}
+
+}  // namespace
+
+int search_shapes(const Context& context, const SearchArguments& a) {
+  // One process may train for as long as it takes while the others wait.
+  constexpr double kWait = 1e7;
+  return on_all_processes(kWait, [&](comm::Communicator* world) { return search_together(context, a, world); });
 }
 
 void add_search(CLI::App& app, Context& context) {
@@ -197,13 +214,16 @@ void add_search(CLI::App& app, Context& context) {
   command->add_option("--generations", arguments->generations, "Generations of evolution after it")
       ->check(not_negative());
   command->add_option("--children", arguments->children, "Children of a generation")->check(CLI::Range(1, 1000));
-  command->add_option("--workers", arguments->workers, "Candidates trained at a time, each on its share of the cores")
+  command
+      ->add_option("--workers", arguments->workers,
+                   "Candidates trained at a time by each process, each on its share of the cores")
       ->check(CLI::Range(1, 1024));
   command->add_option("--seed", arguments->seed, "Of the shapes that are drawn")->check(not_negative());
   command->footer(
       "\nExamples:\n"
       "  trireme search --budget params --out runs/search --train.steps=200\n"
       "  trireme search my.toml --budget decode=2ms --out runs/fast --candidates 16 --rungs 4\n"
+      "  mpirun -n 4 trireme search my.toml --budget params --out runs/search\n"
       "  trireme search convnet --data.images=digits/ --budget params=20k --out runs/small --workers 2\n");
   command->callback(
       [&context, arguments] { context.run = [&context, arguments] { return search_shapes(context, *arguments); }; });

@@ -12,11 +12,13 @@
 #include "trireme/passes/initial.h"
 #include "trireme/passes/last_row.h"
 #include "trireme/passes/observe_inputs.h"
+#include "trireme/passes/observe_ranges.h"
 #include "trireme/passes/partition.h"
 #include "trireme/passes/precision.h"
 #include "trireme/passes/propagate.h"
 #include "trireme/passes/quantize_weights.h"
 #include "trireme/passes/remat.h"
+#include "trireme/passes/round_inputs.h"
 #include "trireme/passes/round_weights.h"
 #include "trireme/passes/sequence_cache.h"
 #include "trireme/passes/split.h"
@@ -36,7 +38,7 @@ void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan, con
   for (const std::int64_t rows : graphs.prefill) prefill.push_back(prefill_graph(rows));
   std::vector<std::string> forward = {"micro", "eval", "predict"};
   forward.insert(forward.end(), prefill.begin(), prefill.end());
-  // All three before precision: what they make has types of its own.
+  // All of them before precision: what they make has types of its own.
   const bool bf16 = plan.precision == Precision::bf16 || plan.precision == Precision::fp8;
   const DType low = fp16 ? DType::f16 : bf16 ? DType::bf16 : DType::f32;
   const auto in_graphs = [&](passes::QuantizeWeights::Options options) {
@@ -45,7 +47,9 @@ void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan, con
     return options;
   };
   if (!trains && plan.observed) p.add<passes::ObserveInputs>(passes::ObserveInputs::Options{in_graphs(*plan.observed)});
+  if (!trains && plan.ranged) p.add<passes::ObserveRanges>(passes::ObserveRanges::Options{in_graphs(*plan.ranged)});
   if (!trains && plan.weights) p.add<passes::QuantizeWeights>(in_graphs(*plan.weights));
+  if (!trains && plan.int8_inputs) p.add<passes::RoundInputs>(passes::RoundInputs::Options{forward, low});
   if (plan.rounded) p.add<passes::RoundWeights>(in_graphs(*plan.rounded));
   // Before autodiff, so that gradients are made in the precision of what they belong to.
   if (fp16 || bf16) p.add<passes::LowPrecision>(passes::LowPrecision::Options{low, forward});
@@ -67,7 +71,8 @@ void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan, con
   if (!prefill.empty()) {
     p.add<passes::LastRow>(passes::LastRow::Options{.graphs = {prefill.begin() + 1, prefill.end()}});
     // After precision, so that the caches have the type of what they keep.
-    p.add<passes::SequenceCache>(passes::SequenceCache::Options{.graphs = prefill, .rows = graphs.cache_rows});
+    p.add<passes::SequenceCache>(
+        passes::SequenceCache::Options{.graphs = prefill, .rows = graphs.cache_rows, .int8 = plan.int8_cache});
   }
   // After every pass that adds state.
   p.add<passes::InitialState>();

@@ -54,6 +54,9 @@ struct Plan {
   // Outside training: weights stored as codes; what linear layers read is summed up.
   std::optional<passes::QuantizeWeights::Options> weights = {};
   std::optional<passes::QuantizeWeights::Options> observed = {};
+  std::optional<passes::QuantizeWeights::Options> ranged = {};  // or how large it is
+  bool int8_inputs = false;                                     // linear layers of codes read integers too
+  bool int8_cache = false;                                      // keys and values of earlier tokens in 8 bits
   // In training: weights are rounded to codes where they are read.
   std::optional<passes::QuantizeWeights::Options> rounded = {};
 

@@ -10,4 +10,10 @@ std::map<std::string, std::vector<float>> input_moments(const Model& model, cons
                                                         const passes::QuantizeWeights::Options& weights,
                                                         const data::Dataset& data, std::int64_t rows);
 
+// How large the inputs of each linear layer become over `rows` samples, max|x| by the weight's name; the output layer
+// is left out.
+std::map<std::string, float> input_ranges(const Model& model, const train::Registry& registry,
+                                          const passes::QuantizeWeights::Options& weights, const data::Dataset& data,
+                                          std::int64_t rows);
+
 }  // namespace trireme::compress

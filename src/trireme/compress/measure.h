@@ -20,8 +20,14 @@ struct MeasureOptions {
 
 Figures measure(const Model& model, const train::Registry& registry, const MeasureOptions& options);
 
+// Bytes of the keys and values that generation keeps for a whole context.
+std::uint64_t cache_bytes(const Model& model, const train::Registry& registry);
+
 // The decode speeds of two models, tokens per second, measured in turns so that a busy machine slows both.
 std::pair<double, double> decode_speeds(const Model& before, const Model& after, const train::Registry& registry,
                                         std::int64_t tokens);
+
+// Seconds of a decoded token, the least of several rounds: what else runs makes one longer and never shorter.
+double decode_seconds(const Model& model, const train::Registry& registry, std::int64_t tokens);
 
 }  // namespace trireme::compress

@@ -6,6 +6,7 @@
 #include "trireme/compress/calibrate.h"
 #include "trireme/compress/compensate.h"
 #include "trireme/core/error.h"
+#include "trireme/passes/round_inputs.h"
 #include "trireme/train/graphs.h"
 #include "trireme/train/quantization.h"
 
@@ -57,6 +58,11 @@ std::vector<QuantizedLayer> quantize_weights(Model& model, const train::Registry
   std::map<std::string, std::vector<float>> moments;
   if (options.calibration != nullptr)
     moments = input_moments(model, registry, *format, *options.calibration, options.rows);
+  std::map<std::string, float> ranges;
+  if (model.config.memory.linear_inputs == train::LinearInputs::int8) {
+    if (options.ranges == nullptr) fail("memory.linear_inputs = \"int8\": no rows to find ranges on");
+    ranges = input_ranges(model, registry, *format, *options.ranges, options.rows);
+  }
   ThreadPool pool(train::compute_threads(config));
   std::vector<QuantizedLayer> layers;
   for (const passes::QuantizedWeight& weight : weights) {
@@ -79,6 +85,12 @@ std::vector<QuantizedLayer> quantize_weights(Model& model, const train::Registry
     model.states.erase(weight.name);
     model.states[weight.codes()] = std::move(stored.codes);
     model.states[weight.scale()] = std::move(stored.scales);
+    if (const auto range = ranges.find(weight.name); range != ranges.end()) {
+      if (!std::isfinite(range->second)) fail("the layer of '{}' reads what is not finite", weight.name);
+      const float scale = range->second / 127.0F;
+      const auto* bytes = reinterpret_cast<const std::byte*>(&scale);
+      model.states[passes::RoundInputs::state_of(weight.name)] = {bytes, bytes + sizeof(scale)};
+    }
   }
   return layers;
 }

@@ -46,8 +46,12 @@ std::string first_difference(const std::string& a, const std::string& b) {
 
 SearchRuns::SearchRuns(SearchRunsOptions options, const ShapeSpace& space, const train::Registry& registry)
     : options_(std::move(options)), space_(space), registry_(registry) {
-  check_question();
+  // The first makes the folder; nobody writes losses before all have read them.
+  if (rank() == 0) check_question();
+  if (options_.world != nullptr) options_.world->barrier();
+  if (rank() > 0) check_question();
   read_losses();
+  if (options_.world != nullptr) options_.world->barrier();
 }
 
 fs::path SearchRuns::folder_of(const Candidate& candidate) const {
@@ -63,8 +67,8 @@ void SearchRuns::check_question() const {
              options_.folder.string(), first_difference(before, options_.question));
     return;
   }
-  if (fs::exists(options_.folder) && !fs::is_empty(options_.folder))
-    refuse("--out {} is a folder that holds something else than a search; name another", options_.folder.string());
+  check_search_folder(options_.folder);
+  if (rank() > 0) fail("{} is not there: the processes of a search share its folder", file.string());
   std::error_code error;
   fs::create_directories(options_.folder, error);
   if (error) refuse("--out {}: {}", options_.folder.string(), error.message());
@@ -73,11 +77,15 @@ void SearchRuns::check_question() const {
 
 // A line that was cut off is as if its training had not been finished.
 void SearchRuns::read_losses() {
-  std::ifstream in(options_.folder / "search.jsonl");
-  for (std::string line; std::getline(in, line);) {
-    const auto o = nlohmann::json::parse(line, nullptr, false);
-    if (!o.is_object() || !o.contains("loss") || !o["loss"].is_number()) continue;
-    known_[{o.value("id", std::int64_t{-1}), o.value("steps", std::int64_t{0})}] = o["loss"].get<double>();
+  for (const fs::directory_entry& entry : fs::directory_iterator(options_.folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("search.") || !name.ends_with(".jsonl")) continue;
+    std::ifstream in(entry.path());
+    for (std::string line; std::getline(in, line);) {
+      const auto o = nlohmann::json::parse(line, nullptr, false);
+      if (!o.is_object() || !o.contains("loss") || !o["loss"].is_number()) continue;
+      known_[{o.value("id", std::int64_t{-1}), o.value("steps", std::int64_t{0})}] = o["loss"].get<double>();
+    }
   }
 }
 
@@ -94,7 +102,7 @@ void SearchRuns::remember(const Candidate& c, std::int64_t steps, double loss) {
   const std::lock_guard lock(mutex_);
   known_[{c.id, steps}] = loss;
   // A line of its own, also behind one that was cut off.
-  const fs::path file = options_.folder / "search.jsonl";
+  const fs::path file = options_.folder / (rank() == 0 ? "search.jsonl" : fmt::format("search.{}.jsonl", rank()));
   const std::string before = fs::exists(file) ? read_text(file) : "";
   std::ofstream out(file, std::ios::app);
   out << (before.empty() || before.back() == '\n' ? "" : "\n") << line.dump() << "\n" << std::flush;
@@ -112,8 +120,10 @@ std::optional<double> SearchRuns::train_one(const Candidate& c, std::int64_t ste
   // One schedule of the learning rate on all rungs.
   if (config.train.decay_steps == 0) config.train.decay_steps = options_.steps;
   config.train.steps = steps;
-  if (options_.workers > 1 && config.runtime.threads == 0)
-    config.runtime.threads = std::max(1, train::compute_threads(config) / options_.workers);
+  if (config.runtime.threads == 0) {
+    const int cores = train::compute_threads(config, options_.processes_here);
+    config.runtime.threads = std::max(1, cores / (options_.workers * train::mesh_of(config).ranks()));
+  }
   train::check(config, registry_.models);
   train::TrainerOptions o;
   o.mode = train::holds_run(config.output.dir) ? train::RunMode::resume : train::RunMode::fresh;
@@ -132,7 +142,7 @@ std::optional<double> SearchRuns::train_one(const Candidate& c, std::int64_t ste
   trainer.start();
   const std::int64_t first = trainer.first_step();
   const train::Outcome outcome = trainer.run();
-  trained_ += outcome.steps - first;
+  own_ += outcome.steps - first;
   // Stopped behind its last step, it is evaluated next time.
   if (outcome.steps < steps || (stop_ && !outcome.evaluation)) {
     stop_ = true;
@@ -145,13 +155,23 @@ std::optional<double> SearchRuns::train_one(const Candidate& c, std::int64_t ste
 }
 
 std::vector<std::optional<double>> SearchRuns::train(std::span<const Candidate* const> who, std::int64_t steps) {
+  // Those that are not known yet, dealt out in turn.
+  std::vector<std::size_t> mine;
   std::vector<std::optional<double>> losses(who.size());
+  int turn = 0;
+  for (std::size_t i = 0; i < who.size(); ++i) {
+    const auto found = known_.find({who[i]->id, steps});
+    if (found != known_.end())
+      losses[i] = found->second;
+    else if (turn++ % processes() == rank())
+      mine.push_back(i);
+  }
   std::atomic<std::size_t> next = 0;
   std::exception_ptr failure;
   const auto work = [&] {
-    for (std::size_t i = next++; i < who.size(); i = next++) {
+    for (std::size_t i = next++; i < mine.size(); i = next++) {
       try {
-        losses[i] = train_one(*who[i], steps);
+        losses[mine[i]] = train_one(*who[mine[i]], steps);
       } catch (...) {
         const std::lock_guard lock(mutex_);
         if (!failure) failure = std::current_exception();
@@ -164,15 +184,52 @@ std::vector<std::optional<double>> SearchRuns::train(std::span<const Candidate* 
   work();
   for (std::thread& thread : threads) thread.join();
   if (failure) std::rethrow_exception(failure);
+  share(who, steps, mine, losses);
   return losses;
 }
 
-std::optional<double> cost_of(train::Config config, Budget::Kind kind, const train::Registry& registry) {
-  const bool time = kind == Budget::Kind::step || kind == Budget::Kind::decode;
+void SearchRuns::share(std::span<const Candidate* const> who, std::int64_t steps, std::span<const std::size_t> mine,
+                       std::vector<std::optional<double>>& losses) {
+  const auto own_steps = static_cast<double>(own_.exchange(0));
+  if (options_.world == nullptr) {
+    trained_ += static_cast<std::int64_t>(own_steps);
+    return;
+  }
+  // One process has each; behind the marks of what was found, the steps.
+  std::vector<double> values(who.size()), found(who.size() + 1);
+  for (const std::size_t i : mine)
+    if (losses[i]) {
+      values[i] = *losses[i];
+      found[i] = 1;
+    }
+  found.back() = own_steps;
+  options_.world->all_reduce(std::span(values), comm::Reduce::sum);
+  options_.world->all_reduce(std::span(found), comm::Reduce::sum);
+  for (std::size_t i = 0; i < who.size(); ++i)
+    if (found[i] > 0) {
+      losses[i] = values[i];
+      known_[{who[i]->id, steps}] = values[i];
+    }
+  trained_ += static_cast<std::int64_t>(found.back());
+}
+
+void check_search_folder(const fs::path& folder) {
+  if (!fs::exists(folder) || fs::is_empty(folder)) return;
+  if (!fs::exists(folder / "search.toml") && !fs::exists(folder / kDecodeFile))
+    refuse("--out {} is a folder that holds something else than a search; name another", folder.string());
+}
+
+std::optional<double> cost_of(train::Config config, Budget::Kind kind, const train::Registry& registry,
+                              const DecodeCost* decode) {
+  const bool time = kind == Budget::Kind::step;
   if (time) own_cluster();
   try {
     train::resolve_model(config, config.model.vocab, registry.models);
     train::check(config, registry.models);
+    if (kind == Budget::Kind::decode) {
+      TRI_CHECK(decode != nullptr, "what a token takes is not measured");
+      return decode->seconds(decode_work(config, registry));
+    }
     if (!time) {
       const compiler::Graphs graphs = train::build_graphs(config, registry, {});
       double parameters = 0;
@@ -181,14 +238,8 @@ std::optional<double> cost_of(train::Config config, Budget::Kind kind, const tra
       return kind == Budget::Kind::bytes ? 4 * parameters : parameters;
     }
     train::CompileOptions options;
-    if (kind == Budget::Kind::decode) {
-      options.purpose = train::Purpose::generate;
-      config.parallel.mesh = "auto";
-    }
     options.threads = train::compute_threads(config);
-    train::Compiled compiled = train::compile(config, registry, options);
-    if (kind == Budget::Kind::decode) compiled.steps = {{compiled.prefill.front().program, 0}};
-    return simulator::simulate(compiled, own_cluster()).step_seconds;
+    return simulator::simulate(train::compile(config, registry, options), own_cluster()).step_seconds;
   } catch (const Error& e) {
     if (e.kind() != Error::Kind::request) throw;
     return std::nullopt;

@@ -2,6 +2,7 @@
 
 #include "trireme/ops/attention/attention.h"
 #include "trireme/ops/attention/cached_attention.h"
+#include "trireme/ops/attention/cached_attention_int8.h"
 #include "trireme/ops/attention/rotary.h"
 #include "trireme/ops/attention/softmax.h"
 #include "trireme/ops/collective/collective.h"
@@ -43,6 +44,7 @@
 #include "trireme/ops/optimizer/descend.h"
 #include "trireme/ops/optimizer/sgd.h"
 #include "trireme/ops/quantize/fp8.h"
+#include "trireme/ops/quantize/int8_linear.h"
 #include "trireme/ops/quantize/quantize_int8.h"
 #include "trireme/ops/quantize/quantized_linear.h"
 #include "trireme/ops/quantize/round_to_codes.h"
@@ -73,6 +75,7 @@ ir::Registry builtin() {
   registry.add(attention_def());
   registry.add(attention_grad_def());
   registry.add(cached_attention_def());
+  registry.add(cached_attention_int8_def());
   registry.add(rotary_def());
   registry.add(softmax_def());
   registry.add(softmax_grad_def());
@@ -180,6 +183,9 @@ ir::Registry builtin() {
   registry.add(quantized_embedding_def());
   registry.add(dequantize_rows_def());
   registry.add(round_to_codes_def());
+  registry.add(round_to_int8_def());
+  registry.add(int8_linear_def());
+  registry.add(largest_magnitude_def());
 
   add_cuda_kernels(registry);
   return registry;

@@ -22,6 +22,7 @@
 #include "trireme/passes/last_row.h"
 #include "trireme/passes/loss_scale.h"
 #include "trireme/passes/observe_inputs.h"
+#include "trireme/passes/observe_ranges.h"
 #include "trireme/passes/offload.h"
 #include "trireme/passes/optimizer.h"
 #include "trireme/passes/partition.h"
@@ -29,6 +30,7 @@
 #include "trireme/passes/propagate.h"
 #include "trireme/passes/quantize_weights.h"
 #include "trireme/passes/remat.h"
+#include "trireme/passes/round_inputs.h"
 #include "trireme/passes/round_weights.h"
 #include "trireme/passes/sequence_cache.h"
 #include "trireme/passes/split.h"
@@ -101,7 +103,8 @@ Pipeline only(const std::string& pass, const ir::Module& module, GoldenOptions o
   else if (pass == "loss-scale")
     p.add<LossScale>(LossScale::Options{.window = std::stoll(take(options, "window", "2000"))});
   else if (pass == "sequence-cache")
-    p.add<SequenceCache>(SequenceCache::Options{.graphs = {"micro"}, .rows = 16});
+    p.add<SequenceCache>(
+        SequenceCache::Options{.graphs = {"micro"}, .rows = 16, .int8 = take(options, "cache", "full") == "int8"});
   else if (pass == "offload") {
     using Which = planner::OffloadPolicy::Which;
     const std::string kinds = take(options, "kinds", "activations");
@@ -129,6 +132,10 @@ Pipeline only(const std::string& pass, const ir::Module& module, GoldenOptions o
     p.add<QuantizeWeights>(few_bits(options));
   else if (pass == "round-weights")
     p.add<RoundWeights>(few_bits(options));
+  else if (pass == "round-inputs")
+    p.add<RoundInputs>(RoundInputs::Options{.graphs = {"micro"}});
+  else if (pass == "observe-ranges")
+    p.add<ObserveRanges>(ObserveRanges::Options{few_bits(options), "micro"});
   else if (pass == "observe-inputs")
     p.add<ObserveInputs>(ObserveInputs::Options{few_bits(options), "micro"});
   else if (pass == "remat")
@@ -192,6 +199,7 @@ std::vector<Case> cases() {
                            "last-row",
                            "loss-scale",
                            "observe-inputs",
+                           "observe-ranges",
                            "offload",
                            "optimizer",
                            "partition",
@@ -199,6 +207,7 @@ std::vector<Case> cases() {
                            "propagate",
                            "quantize-weights",
                            "remat",
+                           "round-inputs",
                            "round-weights",
                            "sequence-cache",
                            "split",

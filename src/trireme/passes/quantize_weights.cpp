@@ -97,20 +97,6 @@ class Finder {
     for (const ir::Output& output : graph.outputs) others_.insert(state_of(graph, output.value));
   }
 
-  // The values that are the output "logits" but for their type.
-  static std::set<ValueId> logits_of(const ir::Graph& graph) {
-    std::set<ValueId> found;
-    const auto output = graph.find_output("logits");
-    if (!output) return found;
-    const ir::Uses uses(graph);
-    for (ValueId value = *output; found.insert(value).second;) {
-      const std::int32_t n = uses.producer[index(value)];
-      if (n == kNone || graph.nodes[index(n)].op->name != "cast") break;
-      value = graph.nodes[index(n)].inputs.front();
-    }
-    return found;
-  }
-
   // Gives the weight its format; false: it is left as it is.
   bool choose(QuantizedWeight& weight) {
     weight.format = weight.table ? ops::CodeFormat{8, 0} : options_.format;
@@ -218,6 +204,19 @@ class Replacer {
 };
 
 }  // namespace
+
+std::set<ValueId> logits_of(const ir::Graph& graph) {
+  std::set<ValueId> found;
+  const auto output = graph.find_output("logits");
+  if (!output) return found;
+  const ir::Uses uses(graph);
+  for (ValueId value = *output; found.insert(value).second;) {
+    const std::int32_t n = uses.producer[index(value)];
+    if (n == kNone || graph.nodes[index(n)].op->name != "cast") break;
+    value = graph.nodes[index(n)].inputs.front();
+  }
+  return found;
+}
 
 std::vector<QuantizedWeight> quantized_weights(const ir::Module& module, const QuantizeWeights::Options& options) {
   return Finder(module, options).run();

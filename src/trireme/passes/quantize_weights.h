@@ -1,4 +1,5 @@
 #pragma once
+#include <set>
 #include <string>
 #include <vector>
 
@@ -54,5 +55,8 @@ struct QuantizedWeight {
 };
 // In the order of the module's states. Refuses as the pass does.
 std::vector<QuantizedWeight> quantized_weights(const ir::Module& module, const QuantizeWeights::Options& options);
+
+// The values that are the output "logits" but for their type; none without such an output.
+std::set<ir::ValueId> logits_of(const ir::Graph& graph);
 
 }  // namespace trireme::passes

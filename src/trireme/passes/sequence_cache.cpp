@@ -2,6 +2,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/ops/attention/cached_attention.h"
+#include "trireme/ops/attention/cached_attention_int8.h"
 #include "trireme/passes/rebuild.h"
 
 namespace trireme::passes {
@@ -28,8 +29,8 @@ StateId cache(ir::Module& module, const std::string& name, const TensorType& typ
 
 class Continue {
  public:
-  Continue(ir::Module& module, const std::string& graph, std::int64_t rows)
-      : module_(module), rebuild_(module, graph), rows_(rows) {}
+  Continue(ir::Module& module, const std::string& graph, const SequenceCache::Options& options)
+      : module_(module), rebuild_(module, graph), options_(options) {}
 
   void run() {
     position_ = rebuild_.fresh().add_input("position", {DType::i32, {}});
@@ -57,26 +58,36 @@ class Continue {
     ir::Graph& fresh = rebuild_.fresh();
     ir::Types types;
     for (const ValueId id : inputs) types.push_back(id == kNone ? TensorType::none() : fresh.type(id));
-    const TensorType type = ops::attention_cache_type(types, rows_);
-    const StateId keys = cache(module_, name + "/k", type), values = cache(module_, name + "/v", type);
-    inputs.insert(inputs.end(), {fresh.read(module_, keys), fresh.read(module_, values), position_});
+    const TensorType type = ops::attention_cache_type(types, options_.rows);
+    std::vector<StateId> kept;
+    for (const char* part : {"/k", "/v"}) {
+      if (!options_.int8) {
+        kept.push_back(cache(module_, name + part, type));
+        continue;
+      }
+      kept.push_back(cache(module_, name + part, ops::cache_codes(type)));
+      kept.push_back(cache(module_, name + part + "/scale", ops::cache_scales(type)));
+    }
+    for (const StateId state : kept) inputs.push_back(fresh.read(module_, state));
+    inputs.push_back(position_);
     const std::vector<ValueId> outputs =
-        rebuild_.add("cached_attention", std::move(inputs), {{"scale", node.attributes.real("scale")}}, name, node);
+        rebuild_.add(options_.int8 ? "cached_attention_int8" : "cached_attention", std::move(inputs),
+                     {{"scale", node.attributes.real("scale")}}, name, node);
     rebuild_.map(node.outputs.front(), outputs[0]);
-    fresh.writes.push_back({keys, outputs[1], ir::Write::Mode::set});
-    fresh.writes.push_back({values, outputs[2], ir::Write::Mode::set});
+    for (std::size_t i = 0; i < kept.size(); ++i)
+      fresh.writes.push_back({kept[i], outputs[i + 1], ir::Write::Mode::set});
   }
 
   ir::Module& module_;
   Rebuild rebuild_;
-  std::int64_t rows_;
+  const SequenceCache::Options& options_;
   ValueId position_ = kNone;
 };
 
 }  // namespace
 
 void SequenceCache::run(ir::Module& module) const {
-  for (const std::string& graph : options_.graphs) Continue(module, graph, options_.rows).run();
+  for (const std::string& graph : options_.graphs) Continue(module, graph, options_).run();
 }
 
 }  // namespace trireme::passes

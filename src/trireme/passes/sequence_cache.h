@@ -11,12 +11,15 @@ namespace trireme::passes {
 //   %o, %lse = attention(%q, %k, %v)         %o, %k2, %v2 = cached_attention(%q, %k, %v, @…/k, @…/v, %position)
 //                                            write @…/k = %k2, @…/v = %v2
 //
+// With `int8` caches are kept in 8 bits, as codes and scales: cached_attention_int8, @…/k and @…/k/scale.
+//
 // Graphs of different lengths share the caches. The first `position` rows must have been run before.
 class SequenceCache : public Pass {
  public:
   struct Options {
     std::vector<std::string> graphs;
     std::int64_t rows = 0;  // that the caches hold
+    bool int8 = false;
   };
   explicit SequenceCache(Options options) : options_(std::move(options)) {}
   std::string name() const override { return "sequence-cache"; }

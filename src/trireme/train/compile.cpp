@@ -306,6 +306,12 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
         "memory.weights = \"{}\" is for evaluation and generation, and quantized weights have no gradients; "
         "train.quantize = \"{}\" trains a model that will be stored so",
         config.memory.weights, config.memory.weights);
+  if (trains && config.memory.kv_cache != KvCache::full)
+    refuse(
+        "memory.kv_cache = \"{}\" is for generation, and training keeps no keys and values of earlier tokens; give it "
+        "to "
+        "`trireme generate` or `trireme compress`",
+        config.memory.kv_cache);
   planned.graphs = build_graphs(config, registry, options);
   plan.precision = precision_of(config);
   if (const std::string missing = missing_kernel(config, planned.graphs, plan); !missing.empty()) {
@@ -344,8 +350,12 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
     plan.rounded = trained_weights(config);
   else if (options.observe)
     plan.observed = options.observe;
+  else if (options.observe_ranges)
+    plan.ranged = options.observe_ranges;
   else
     plan.weights = stored_weights(config);
+  plan.int8_inputs = plan.weights && config.memory.linear_inputs == LinearInputs::int8;
+  plan.int8_cache = config.memory.kv_cache == KvCache::int8;
   plan.bucket = config.parallel.bucket.count;
   plan.overlap = config.parallel.overlap;
   plan.allreduce = algorithm_of(config);

@@ -43,6 +43,8 @@ struct CompileOptions {
   std::int64_t sequence = 0;              // generate: the longest sequence there will be; 0: the model's context
   // evaluate: what the linear layers read is summed up (passes/observe_inputs.h).
   std::optional<passes::QuantizeWeights::Options> observe = {};
+  // evaluate: how large it is (passes/observe_ranges.h).
+  std::optional<passes::QuantizeWeights::Options> observe_ranges = {};
   std::filesystem::path dump_passes = {};
   std::vector<std::string> disabled_passes = {};
   std::function<void(const std::string& pass, double seconds)> on_pass = {};

@@ -75,6 +75,15 @@ void check_quantization(const Config& config, bool images) {
         "memory.weight_bits = [\"{}\"] is for quantized weights, and memory.weights = \"full\"; set memory.weights, or "
         "train.quantize to train for them",
         fmt::join(config.memory.weight_bits, "\", \""));
+  if (config.memory.linear_inputs != LinearInputs::full && !stored)
+    refuse(
+        "memory.linear_inputs = \"{}\" is for layers of quantized weights, and memory.weights = \"full\"; `trireme "
+        "compress "
+        "RUN --weights int8 --activations int8 --out NAME` makes both",
+        config.memory.linear_inputs);
+  if (images && config.memory.kv_cache != KvCache::full)
+    refuse("memory.kv_cache = \"{}\" is for models of text; model.family = \"{}\" keeps no keys and values",
+           config.memory.kv_cache, config.model.family);
   if (images && (stored || trained))
     refuse("{} is for models of text; model.family = \"{}\" keeps its weights as they are",
            stored ? fmt::format("memory.weights = \"{}\"", config.memory.weights)

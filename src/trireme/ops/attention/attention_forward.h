@@ -59,14 +59,22 @@ void softmax_block(const ForwardBuffers& w, std::int64_t keys, std::int64_t shif
   for (int v = 0; v < kQueryVectors; ++v) simd::store(sum[v], w.sum + v * kLanes);
 }
 
-// o and, unless null, lse of s.queries queries over s.keys keys.
+// A block of rows of a head in f32: what Forward asks of its keys and values.
 template <class T>
+void pack_rows(const Heads<const T>& from, std::int64_t batch, std::int64_t row, std::int64_t head, std::int64_t rows,
+               std::int64_t dim, float* dst) {
+  pack(from.at(batch, row, head), from.row, rows, rows, dim, 1.0F, dst);
+}
+
+// o and, unless null, lse of s.queries queries over s.keys keys. `Rows` are keys and values, however they are kept:
+// pack_rows gives a block of them.
+template <class T, class Rows = Heads<const T>>
 class Forward {
  public:
   explicit Forward(const AttentionShape& shape) : s_(shape) {}
 
-  void run(ThreadPool& pool, void* workspace, const Heads<const T>& queries, const Heads<const T>& keys,
-           const Heads<const T>& values, const Heads<T>& out, float* lse) const {
+  void run(ThreadPool& pool, void* workspace, const Heads<const T>& queries, const Rows& keys, const Rows& values,
+           const Heads<T>& out, float* lse) const {
     const std::int64_t blocks = blocks_of(s_.queries);
     const std::size_t floats = ForwardBuffers(nullptr, s_.dim).floats;
     pool.run_with_worker(s_.batch * s_.heads * blocks, [&](std::int64_t task, int worker) {
@@ -78,9 +86,8 @@ class Forward {
   }
 
  private:
-  void query_block(const ForwardBuffers& w, const Heads<const T>& queries, const Heads<const T>& keys,
-                   const Heads<const T>& values, const Heads<T>& out, float* lse, std::int64_t batch, std::int64_t head,
-                   std::int64_t first) const {
+  void query_block(const ForwardBuffers& w, const Heads<const T>& queries, const Rows& keys, const Rows& values,
+                   const Heads<T>& out, float* lse, std::int64_t batch, std::int64_t head, std::int64_t first) const {
     const std::int64_t n = std::min(kBlock, s_.queries - first);
     const std::int64_t width = padded(s_.dim);
     const std::int64_t key_head = head / (s_.heads / s_.key_heads);
@@ -93,8 +100,8 @@ class Forward {
     const std::int64_t end = keys_seen(s_, first, n);
     for (std::int64_t key = 0; key < end; key += kBlock) {
       const std::int64_t m = std::min(kBlock, end - key);
-      pack(keys.at(batch, key, key_head), keys.row, m, m, s_.dim, 1.0F, w.k);
-      pack(values.at(batch, key, key_head), values.row, m, m, s_.dim, 1.0F, w.v);
+      pack_rows(keys, batch, key, key_head, m, s_.dim, w.k);
+      pack_rows(values, batch, key, key_head, m, s_.dim, w.v);
       const Visible seen = visible(s_, first, key, m);
       block::multiply<block::A::plain, block::C::set>(
           w.k, width, w.q_transposed, kBlock, w.scores, kBlock, m, kBlock,

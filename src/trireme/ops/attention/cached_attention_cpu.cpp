@@ -1,87 +1,14 @@
-#include <array>
 #include <cstring>
 
-#include "trireme/ops/attention/attention_forward.h"
 #include "trireme/ops/attention/cached_attention.h"
+#include "trireme/ops/attention/few_queries.h"
 #include "trireme/ops/define.h"
 
 namespace trireme::ops {
 namespace {
 
-using simd::kLanes;
-
-// Up to so many new rows are worth reading the keys once for each of them: blocks of queries would be nearly empty.
-constexpr std::int64_t kFewQueries = 8;
-
-// One query over the keys of its head: what a worker needs in addition to its operands.
-struct QueryBuffers {
-  float *q, *scores;
-  std::size_t floats;
-
-  QueryBuffers(float* base, std::int64_t dim, std::int64_t rows) {
-    attend::Scratch scratch(base);
-    q = scratch.take(attend::padded(dim));
-    scores = scratch.take(attend::padded(rows));
-    floats = scratch.used();
-  }
-};
-
-// scores[j] = q · row j of `keys`, several rows at once to hide the sums' latency.
-template <class T>
-void score_keys(const float* q, const T* keys, std::int64_t count, std::int64_t dim, float* scores) {
-  constexpr std::size_t kTogether = 4;
-  const auto rows = [&]<std::size_t N>(std::int64_t j, std::integral_constant<std::size_t, N>) {
-    std::array<simd::Vec, N> sum;
-    sum.fill(simd::zero());
-    simd::for_vectors(dim, [&](std::int64_t c, std::int64_t n) {
-      const simd::Vec left = simd::load(q + c);
-      for (std::size_t i = 0; i < N; ++i)
-        sum[i] = simd::hn::MulAdd(left, simd::load_n(keys + (j + static_cast<std::int64_t>(i)) * dim + c, n), sum[i]);
-    });
-    for (std::size_t i = 0; i < N; ++i) scores[j + static_cast<std::int64_t>(i)] = simd::sum(sum[i]);
-  };
-  std::int64_t j = 0;
-  for (; j + static_cast<std::int64_t>(kTogether) <= count; j += kTogether)
-    rows(j, std::integral_constant<std::size_t, kTogether>());
-  for (; j < count; ++j) rows(j, std::integral_constant<std::size_t, 1>());
-}
-
-// Scores in units of log 2 to exp(score − maximum), zeros up to the next whole vector; gives their sum.
-float softmax(float* scores, std::int64_t count) {
-  std::fill(scores + count, scores + attend::padded(count), -1e30F);
-  simd::Vec top = simd::set(-1e30F);
-  for (std::int64_t j = 0; j < count; j += kLanes) top = simd::hn::Max(top, simd::load(scores + j));
-  const simd::Vec maximum = simd::hn::MaxOfLanes(simd::kTag, top);
-  simd::Vec sum = simd::zero();
-  for (std::int64_t j = 0; j < count; j += kLanes) {
-    const simd::Vec p = attend::exp2(simd::load(scores + j) - maximum);
-    simd::store(p, scores + j);
-    sum = sum + p;
-  }
-  return simd::sum(sum);
-}
-
-// out = factor · Σ weights[j] · row j of `values`, a few vectors of the row at a time.
-template <class T>
-void mix_values(const float* weights, const T* values, std::int64_t count, std::int64_t dim, float factor, T* out) {
-  constexpr std::int64_t kVectors = 4;
-  for (std::int64_t first = 0; first < dim; first += kVectors * kLanes) {
-    const std::int64_t width = std::min(kVectors * kLanes, dim - first);
-    std::array<simd::Vec, kVectors> sum;
-    sum.fill(simd::zero());
-    for (std::int64_t j = 0; j < count; ++j) {
-      const simd::Vec weight = simd::set(weights[j]);
-      const T* row = values + j * dim + first;
-      for (std::int64_t v = 0; v * kLanes < width; ++v)
-        sum[static_cast<std::size_t>(v)] =
-            simd::hn::MulAdd(weight, simd::load_n(row + v * kLanes, std::min(kLanes, width - v * kLanes)),
-                             sum[static_cast<std::size_t>(v)]);
-    }
-    for (std::int64_t v = 0; v * kLanes < width; ++v)
-      simd::store_n(simd::set(factor) * sum[static_cast<std::size_t>(v)], out + first + v * kLanes,
-                    std::min(kLanes, width - v * kLanes));
-  }
-}
+using attend::kFewQueries;
+using attend::QueryBuffers;
 
 template <class T>
 class CachedAttentionKernel : public device::Kernel {
@@ -148,9 +75,9 @@ class CachedAttentionKernel : public device::Kernel {
                            room_);
       const std::int64_t seen = attend::keys_seen(s, query, 1);
       attend::pack(queries.at(batch, query, head), 0, 1, 1, s.dim, s.scale * attend::kLog2e, w.q);
-      score_keys(w.q, keys.at(batch, 0, key_head), seen, s.dim, w.scores);
-      const float sum = softmax(w.scores, seen);
-      mix_values(w.scores, values.at(batch, 0, key_head), seen, s.dim, 1.0F / sum, out.at(batch, query, head));
+      attend::score_keys(w.q, keys.at(batch, 0, key_head), seen, s.dim, w.scores);
+      const float sum = attend::softmax(w.scores, seen);
+      attend::mix_values(w.scores, values.at(batch, 0, key_head), seen, s.dim, 1.0F / sum, out.at(batch, query, head));
     });
   }
 

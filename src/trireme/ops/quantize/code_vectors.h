@@ -36,6 +36,14 @@ HWY_INLINE CodePair code_pairs(const std::uint8_t* bytes) {
 
 }  // namespace detail
 
+// The first n of kLanes codes of 8 bits, as load_n has other types.
+HWY_INLINE Vec load_n(const std::int8_t* codes, std::int64_t n) {
+  if (n == kLanes) return detail::code_vector(hn::LoadU(detail::CodeTag{}, codes));
+  std::int8_t few[static_cast<std::size_t>(kLanes)] = {};
+  std::memcpy(few, codes, static_cast<std::size_t>(n));
+  return detail::code_vector(hn::LoadU(detail::CodeTag{}, few));
+}
+
 // Calls body(column, count, vector, slot) for the columns [begin, end) of a row: count is kLanes, or fewer at the end
 // of a row of 8 bits. Slots 0 … 3 take turns, for sums that do not wait for each other. With 4 bits, begin and end are
 // multiples of 32.

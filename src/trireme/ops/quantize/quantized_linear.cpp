@@ -15,13 +15,6 @@ int split_of(const TensorType& x, const ir::Attributes& attributes) {
   return static_cast<int>(split);
 }
 
-void expect_codes(const TensorType& codes, const TensorType& scale, const CodeFormat& format, std::int64_t k) {
-  if (const std::string problem = format.problem(k); !problem.empty()) fail("{}", problem);
-  if (codes.shape.rank() != 2) fail("'codes' must have two dimensions, got {}", codes.str());
-  expect_type(codes, format.codes(codes.shape[0], k), "codes");
-  expect_type(scale, format.scales(codes.shape[0], k), "scale");
-}
-
 std::int64_t width_of(const ir::Attributes& attributes) {
   const std::int64_t width = attributes.integer("width");
   if (width < 1) fail("'width' must be at least 1, got {}", width);
@@ -41,6 +34,13 @@ std::string dims(const char* name, int from, int to, const char* mark = "") {
 }
 
 }  // namespace
+
+void expect_codes(const TensorType& codes, const TensorType& scale, const CodeFormat& format, std::int64_t k) {
+  if (const std::string problem = format.problem(k); !problem.empty()) fail("{}", problem);
+  if (codes.shape.rank() != 2) fail("'codes' must have two dimensions, got {}", codes.str());
+  expect_type(codes, format.codes(codes.shape[0], k), "codes");
+  expect_type(scale, format.scales(codes.shape[0], k), "scale");
+}
 
 QuantizedProblem quantized_problem(std::span<const TensorType> inputs, const ir::Attributes& attributes) {
   QuantizedProblem p;

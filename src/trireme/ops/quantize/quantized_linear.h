@@ -29,5 +29,7 @@ struct QuantizedProblem {
   std::int64_t m = 0, n = 0, k = 0;
 };
 QuantizedProblem quantized_problem(std::span<const TensorType> inputs, const ir::Attributes& attributes);
+// Throws unless codes and scales are those of rows of k elements.
+void expect_codes(const TensorType& codes, const TensorType& scale, const CodeFormat& format, std::int64_t k);
 
 }  // namespace trireme::ops

@@ -174,6 +174,8 @@ const Settings& settings() {
       "train.quantize=int8",
       "memory.weights=int8",
       "memory.weight_bits=[\"*=8\"]",
+      "memory.linear_inputs=int8",
+      "memory.kv_cache=int8",
       "prune.method=random",
       "prune.sparsity=0.3",
       "prune.pattern=heads",

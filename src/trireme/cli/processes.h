@@ -1,0 +1,13 @@
+#pragma once
+#include <functional>
+
+#include "trireme/comm/communicator.h"
+
+namespace trireme::cli {
+
+// Runs `body` in each of the processes that mpirun or srun has started, which its communicator joins; null where there
+// is one process. The first prints for all: the standard output of the others goes nowhere. An error of one ends all of
+// them, is reported once, and its code is everybody's. `timeout`: seconds that one may wait for another.
+int on_all_processes(double timeout, const std::function<int(comm::Communicator* world)>& body);
+
+}  // namespace trireme::cli

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""llama.cpp (pip install llama-cpp-python) continues exported files as we do: the same greedy tokens.
+
+    python3 tests/gguf/check_llama_cpp.py [--program build/release/src/trireme/trireme] [--tokens 48]
+
+A GPT-2 and a Llama with grouped heads are trained on a few words for a moment, so that one token is clearly the likeliest, and exported
+as f16. A reader of files cannot see heads in the wrong order; a program that computes with them can. Exit code 77: the package is
+not there.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+try:
+    from llama_cpp import Llama
+except ImportError:
+    print("skipped: llama-cpp-python is not installed")
+    sys.exit(77)
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+WORDS = ["oar ", "hull ", "stern ", "keel ", "bow\n", "the ", "rows ", "of "]
+FAMILIES = {
+    "gpt2": ["--model.family=gpt2", "--model.heads=4"],
+    "llama": ["--model.family=llama", "--model.heads=4", "--model.kv_heads=2", "--model.ffn=160"],
+}
+
+
+def call(program, *words):
+    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"trireme {' '.join(map(str, words))}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def text():
+    """Words of which each but every tenth follows from the one before."""
+    state, word, words = 1, 0, []
+    for _ in range(6000):
+        state = (state * 1103515245 + 12345) % 2**32
+        word = (state >> 16) % 8 if (state >> 20) % 10 == 0 else (3 * word + 1) % 8
+        words.append(WORDS[word])
+    return "".join(words)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", default=ROOT / "build/release/src/trireme/trireme")
+    parser.add_argument("--tokens", type=int, default=48)
+    a = parser.parse_args()
+    wrong = 0
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        (folder / "ships.txt").write_text(text())
+        for family, keys in FAMILIES.items():
+            run = folder / family
+            call(a.program, "train", *keys, "--model.layers=2", "--model.width=64", "--model.context=96", "--train.steps=150", "--train.batch=8",
+                 "--train.lr=3e-3", f"--data.text={folder}/ships.txt", "--data.tokenizer=bytes", "--parallel.mesh=dp=1", "--replay=0",
+                 f"--output.dir={run}")
+            file = folder / f"{family}.gguf"
+            call(a.program, "export", run, file, "--type", "f16")
+            for prompt in ("the ", "hull stern ", "rows of oar "):
+                ids = list(prompt.encode())
+                ours = json.loads(call(a.program, "generate", "--from", run, "--prompt-tokens", ",".join(map(str, ids)), "--tokens", a.tokens,
+                                       "--temperature", 0, "--json"))["tokens"]
+                model = Llama(model_path=str(file), n_ctx=96, n_threads=1, verbose=False, seed=1)
+                theirs = []
+                for token in model.generate(ids, temp=0.0, repeat_penalty=1.0):
+                    theirs.append(token)
+                    if len(theirs) == a.tokens:
+                        break
+                same = theirs == ours
+                wrong += not same
+                print(f"{family:<6} {prompt!r:<16} {'the same tokens' if same else f'OTHER TOKENS: {bytes(theirs)!r}, ours {bytes(ours)!r}'}", flush=True)
+    sys.exit(1 if wrong else 0)
+
+
+main()
