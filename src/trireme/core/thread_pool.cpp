@@ -22,7 +22,8 @@ int usable_cores() {
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-// Threads of all pools of this process. Pools of one thread count too: their callers compute as well.
+// Threads of all pools of this process that have workers. A pool of one is no more than its caller, and many of them do
+// nothing most of the time: a loader's, and that of an executor's other streams.
 std::atomic<int>& pool_threads() {
   static std::atomic<int> count{0};
   return count;
@@ -56,7 +57,7 @@ constexpr std::uint64_t kClosed = 0xffff'ffff;  // an index that no run has
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) {
-  pool_threads() += std::max(threads, 1);
+  pool_threads() += threads > 1 ? threads : 0;
   for (int worker = 1; worker < threads; ++worker) workers_.emplace_back([this, worker] { work(worker); });
 }
 
@@ -65,7 +66,7 @@ ThreadPool::~ThreadPool() {
   ++run_;
   run_.notify_all();
   for (std::thread& worker : workers_) worker.join();
-  pool_threads() -= threads();
+  pool_threads() -= workers_.empty() ? 0 : threads();
 }
 
 void ThreadPool::run_erased(std::int64_t tasks, Erased task, void* context) {
