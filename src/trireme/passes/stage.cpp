@@ -33,7 +33,7 @@ class Assigner {
 
  private:
   void decide(Graph& graph) {
-    const Chain chain = find_chain(graph);
+    const Chain chain = find_chain(graph, free_values(module_, graph));
     const std::vector<std::size_t> cuts = find_cuts(graph, chain);
     std::int32_t part = 0;
     for (std::size_t s = 0; s < chain.segments.size(); ++s) {

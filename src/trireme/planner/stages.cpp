@@ -45,9 +45,10 @@ std::vector<std::size_t> by_layers(const Chain& chain, int parts, const std::vec
 
 }  // namespace
 
-std::vector<std::string> stage_cuts(const ir::Graph& graph, int parts, const std::vector<std::int64_t>& layers,
-                                    const cost::Rates& rates) {
-  const Chain chain = passes::find_chain(graph);
+std::vector<std::string> stage_cuts(const ir::Module& module, const std::string& name, int parts,
+                                    const std::vector<std::int64_t>& layers, const cost::Rates& rates) {
+  const ir::Graph& graph = module.graph(name);
+  const Chain chain = passes::find_chain(graph, passes::free_values(module, graph));
   if (chain.segments.size() < index(parts))
     refuse(
         "parallel.mesh: the model can be cut in {} parts at most, and the pipeline has {} (of interleaved:V, pp × V); "
@@ -68,7 +69,7 @@ std::vector<std::string> stage_cuts(const compiler::Graphs& graphs, const compil
   // The first of the graphs that the pass cuts.
   std::string first = module.has_graph("micro") ? "micro" : "eval";
   if (!graphs.prefill.empty()) first = compiler::prefill_graph(graphs.prefill.front());
-  return stage_cuts(module.graph(first), plan.parts(), plan.stage_layers, cost::Rates::of(plan.device));
+  return stage_cuts(module, first, plan.parts(), plan.stage_layers, cost::Rates::of(plan.device));
 }
 
 std::vector<std::size_t> balanced_cuts(const std::vector<double>& costs, int parts) {
