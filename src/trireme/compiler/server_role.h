@@ -8,4 +8,7 @@ namespace trireme::compiler {
 void add_server_roles(Compiled& c, const Graphs& graphs, const Plan& plan, const std::vector<passes::Places>& places,
                       const CompileOptions& options);
 
+// The modules of the ranks, beyond those of the mesh, that workers of these places exchange messages with.
+std::vector<ir::Module> modules_beyond(const Graphs& graphs, const Plan& plan, const passes::Places& places);
+
 }  // namespace trireme::compiler

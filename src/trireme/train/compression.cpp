@@ -37,6 +37,8 @@ passes::CompressGradients::Options compression(const Config& config) {
     options.warmup = compression_warmup(config);
   options.error_feedback = config.parallel.error_feedback;
   options.momentum_masking = config.parallel.momentum_masking;
+  // Servers send weights back.
+  options.one_way = config.parallel.server != Server::none;
   return options;
 }
 

@@ -6,6 +6,7 @@
 #include "trireme/core/text.h"
 #include "trireme/ir/axes.h"
 #include "trireme/ops/collective/message.h"
+#include "trireme/program/schedule/generate.h"
 #include "trireme/train/config/keys.h"
 
 namespace trireme::train {
@@ -58,24 +59,11 @@ void check_server(const Config& config) {
   if (parallel.zero > 0)
     refuse("{} keeps optimizer states on its servers: nothing is left for parallel.zero = {}; the nearest is 0", given,
            parallel.zero);
-  if (const OffloadSet& offload = config.memory.offload; offload.state())
+  if (parallel.compress == Compress::powersgd)
     refuse(
-        "{} does not go with memory.offload = \"{}\": servers keep weights and optimizer states in memory; the nearest "
-        "is "
-        "\"activations\"",
-        given, offload);
-  if (parallel.compress != Compress::none)
-    refuse(
-        "{} has no sums over ranks, for which parallel.compress = \"{}\" is; the nearest is parallel.server = \"none\"",
-        given, parallel.compress);
-  if (config.prune.method != Prune::none)
-    refuse(
-        "{} does not go with prune.method = \"{}\": updates are the servers'; the nearest is parallel.server = "
-        "\"none\"",
-        given, config.prune.method);
-  if (!config.distil.teacher.empty())
-    refuse("{} does not go with distil.teacher = \"{}\"; the nearest is parallel.server = \"none\"", given,
-           config.distil.teacher);
+        "parallel.compress = \"{}\" sums twice in a step, the second time what follows from the first sum, and {} "
+        "answers once a step; the nearest is parallel.compress = \"int8\"",
+        parallel.compress, given);
 }
 
 std::string needs_host(const Config& config) {
@@ -92,9 +80,11 @@ std::string smaller_share(const Config& config) {
 std::optional<passes::ServerOptions> server_options(const Config& config, const ir::Mesh& workers) {
   const Choice<Server>& server = config.parallel.server;
   if (server == Server::none) return std::nullopt;
-  const Pipeline pipeline = config.parallel.pipeline.kind();
+  const program::PipelineName pipeline = program::parse_pipeline(config.parallel.pipeline.text());
+  using Kind = program::PipelineName::Kind;
   if (workers.size_of(ir::kPipelineAxis) > 1 &&
-      (pipeline == Pipeline::pipedream || pipeline == Pipeline::pipedream_2bw))
+      (pipeline.kind == Kind::pipedream || pipeline.kind == Kind::pipedream_2bw ||
+       (pipeline.kind == Kind::file && program::read_schedule(pipeline.path).asynchronous())))
     refuse(
         "parallel.server = \"{}\" updates weights on servers when a step is over, and parallel.pipeline = \"{}\" "
         "updates "
