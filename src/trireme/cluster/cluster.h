@@ -19,6 +19,7 @@ struct MeasuredKernel {
   std::int64_t threads = 1;
   std::vector<double> sizes;
   double seconds = 0;
+  double crowded = 0;  // of a CPU: while other ranks keep the other cores busy; 0: as Node::busy_slowdown has it
   friend bool operator==(const MeasuredKernel&, const MeasuredKernel&) = default;
 };
 
@@ -54,6 +55,9 @@ struct Node {
   std::int64_t devices = 8;  // ranks of a node
   std::int64_t cores = 0;    // of a CPU: what its ranks share
   double busy_slowdown = 1;  // of a CPU: time of kernels while all cores are busy, over that of one rank alone
+  double wake = 0;           // of a CPU: until a thread that slept goes on, where a core is idle
+  double busy_wake = 0;      // where all are busy with what the same ranks compute meanwhile
+  double crowd_wake = 0;     // where there are more ranks than cores
   friend bool operator==(const Node&, const Node&) = default;
 };
 

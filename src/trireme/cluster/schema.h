@@ -21,6 +21,7 @@ void visit(V& v, MeasuredKernel& m) {
   v.integer("threads", m.threads, 1);
   v.numbers("sizes", m.sizes);
   v.number("seconds", m.seconds, 0, kRequired);
+  v.number("crowded", m.crowded, 0);
 }
 
 template <class V>
@@ -55,6 +56,9 @@ void visit(V& v, Node& n) {
   v.integer("devices", n.devices, 1);
   v.integer("cores", n.cores, 0);
   v.number("busy_slowdown", n.busy_slowdown, 1);
+  v.seconds("wake", n.wake);
+  v.seconds("busy_wake", n.busy_wake);
+  v.seconds("crowd_wake", n.crowd_wake);
 }
 
 template <class V>

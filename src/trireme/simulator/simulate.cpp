@@ -36,7 +36,8 @@ class Clock {
       case Instruction::Kind::launch: {
         if (instruction.on_host) return host(instruction);
         const double speed = own == nullptr ? 1 : own->speed;
-        return {0, seconds(actor, instruction) / speed, Resource::compute};
+        const Known& known = look_up(actor, instruction);
+        return {0, known.seconds / speed, Resource::compute, known.crowded};
       }
       case Instruction::Kind::collective: return collective(actor, i);
       case Instruction::Kind::send:
@@ -69,6 +70,7 @@ class Clock {
  private:
   struct Known {
     double seconds = 0;
+    double crowded = 0;
     double flops = 0;
     std::string dtype;
   };
@@ -78,17 +80,17 @@ class Clock {
     std::string key = instruction.name;
     if (!instruction.outputs.empty()) key += fmt::format(" {} ", instruction.outputs.front().type.bytes());
     key += static_cast<char>('0' + static_cast<int>(instruction.phase));
+    key += instruction.accumulate ? '+' : '=';
     key += instruction.op->name;
     const auto [at, fresh] = known_[actor].try_emplace(std::move(key));
     if (fresh) {
       const Kernel kernel = kernel_of(instruction);
-      at->second = {kernel_seconds(kernel, cluster_.device_of(cast_.rank[actor]), cluster_.current(),
-                                   cast_.actors[actor].program->threads),
-                    kernel.cost.flops, kernel.dtype};
+      const KernelSeconds time = timed_kernel(kernel, cluster_.device_of(cast_.rank[actor]), cluster_.current(),
+                                              cast_.actors[actor].program->threads);
+      at->second = {time.seconds, time.crowded, kernel.cost.flops, kernel.dtype};
     }
     return at->second;
   }
-  double seconds(std::size_t actor, const Instruction& i) { return look_up(actor, i).seconds; }
 
   double memory(std::size_t actor, double bytes) const {
     const cluster::Device& device = cluster_.device_of(cast_.rank[actor]);

@@ -40,6 +40,8 @@ struct Duration {
   double latency = 0;  // seconds that pass whatever else happens
   double busy = 0;     // seconds of the resource, had it nothing else to do
   Resource resource = Resource::none;
+  double crowded = 0;  // times as long while other ranks keep all cores busy; 0: as the domain has it
+  double sleeps = 0;   // times that a thread of a CPU sleeps for it, and has to be woken
 };
 
 // Of a meeting, it is asked for once, for the first member.
@@ -49,6 +51,9 @@ struct Domain {
   double cores = 0;                   // of a CPU; 0: every actor has a device of its own
   double busy_slowdown = 1;           // of kernels while all cores are busy and other ranks run
   double communication_slowdown = 1;  // of kernels while the same device communicates
+  double wake = 0;                    // of cores: until a stream that slept goes on,
+  double busy_wake = 0;               // where all of them are busy,
+  double crowd_wake = 0;              // and where there are more ranks than cores
 };
 
 struct Span {
@@ -67,7 +72,7 @@ struct Timeline {
 // shares its speed. Programs that check_together has accepted always end; for others it fails.
 //
 //   kernels of an actor on streams of their own   share its device equally
-//   transfers of an actor over links of one kind   share the link equally
+//   transfers of an actor over links of one kind   share the link equally, each direction by itself
 //   kernels and `cores` of a domain with cores     get equal shares of the cores
 Timeline walk(std::span<const Actor> actors, std::span<const Meeting> meetings, std::span<const Domain> domains,
               const Durations& durations);

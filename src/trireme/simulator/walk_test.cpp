@@ -275,5 +275,46 @@ TEST(Walk, ADeadlockIsAnErrorThatNamesAnInstruction) {
   EXPECT_THROW(p.run(), Error);
 }
 
+// What comes does not slow down what goes.
+TEST(Walk, DirectionsOfALinkDoNotShareIt) {
+  Programs p;
+  const std::size_t a = p.actor(), b = p.actor();
+  const Duration message{0, 1, Resource::inside};
+  using Kind = Instruction::Kind;
+  p.meet({{a, p.add(a, message, 6, {}, Kind::send)}, {b, p.add(b, message, 7, {}, Kind::receive)}});
+  p.meet({{a, p.add(a, message, 9, {}, Kind::receive)}, {b, p.add(b, message, 8, {}, Kind::send)}});
+  EXPECT_DOUBLE_EQ(p.run().seconds, 1);
+  p.meet({{a, p.add(a, message, 3, {}, Kind::collective)}, {b, p.add(b, message, 3, {}, Kind::collective)}});
+  EXPECT_DOUBLE_EQ(p.run().seconds, 2);
+}
+
+// A stream of a CPU is a thread: it goes on a little after what it waited for.
+TEST(Walk, AStreamThatSleptIsWoken) {
+  Programs p;
+  const std::size_t a = p.actor(0);
+  const std::size_t first = p.compute(a, 1);
+  const std::size_t other = p.compute(a, 1, 1, {first});
+  const std::size_t next = p.compute(a, 1);
+  const std::size_t last = p.compute(a, 1, 0, {other});
+  const Timeline t = p.run({{.cores = 4, .wake = 0.1, .busy_wake = 1, .crowd_wake = 2}});
+  EXPECT_DOUBLE_EQ(t.actors[a][first].end, 1);
+  EXPECT_DOUBLE_EQ(t.actors[a][next].end, 2);
+  EXPECT_DOUBLE_EQ(t.actors[a][other].end, 2.1);
+  EXPECT_DOUBLE_EQ(t.actors[a][last].end, 3.2);
+}
+
+// What a kernel takes among busy cores is its own, where that was measured.
+TEST(Walk, AKernelMayHaveASlowdownOfItsOwn) {
+  Programs p;
+  const std::size_t a = p.actor(0);
+  const std::size_t b = p.actor(0);
+  p.add(a, {0, 1, Resource::compute, 1.5});
+  p.compute(b, 1);
+  const Timeline t = p.run({{.cores = 2, .busy_slowdown = 2}});
+  EXPECT_DOUBLE_EQ(t.actors[a][0].end, 1.5);
+  // The other has the cores to itself for the rest.
+  EXPECT_DOUBLE_EQ(t.actors[b][0].end, 1.5 + 0.25);
+}
+
 }  // namespace
 }  // namespace trireme::simulator
