@@ -10,6 +10,7 @@
 #include "trireme/cli/preparation.h"
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
+#include "trireme/train/extra_ranks.h"
 #include "trireme/train/schedule.h"
 #include "trireme/train/statistics_warning.h"
 
@@ -126,7 +127,8 @@ std::vector<std::string> other_mathematics(const train::Trainer& t) {
   const train::ParallelConfig& p = t.config().parallel;
   std::vector<std::string> keys;
   if (p.compress != train::Compress::none) keys.emplace_back("parallel.compress");
-  if (p.server != train::Server::none && !t.compiled().synchronous()) keys.emplace_back("parallel.server");
+  if (train::extra_ranks(t.config()) > 0 && !t.compiled().synchronous())
+    keys.push_back(train::extra_ranks_keys().front());
   if (t.compiled().asynchronous_pipeline()) keys.emplace_back("parallel.pipeline");
   if (p.stage_dtype != train::StageDtype::same && t.compiled().plan.stages() > 1)
     keys.emplace_back("parallel.stage_dtype");

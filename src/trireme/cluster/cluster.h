@@ -39,6 +39,8 @@ struct Device {
   double memory_bandwidth = 0;            // of a CPU: of all cores of the node together
   double memory_efficiency = 1;           // share of it that kernels reach
   double launch = 0;                      // seconds around each kernel
+  double graph_launch = 0;                // around a replay of captured kernels; 0: as `launch`
+  double graph_kernel = 0;                // around each kernel of a replay; 0: a quarter of `launch`
   double price = 0;                       // dollars per hour
   std::map<std::string, double> flops;    // peak by dtype, "f32", "tf32", "bf16" …; of a CPU: of one core
   std::map<std::string, double> kernels;  // share of the peak that an op reaches, "attention" = 0.6
@@ -97,6 +99,7 @@ struct Software {
   double compute = 1;           // time of kernels, over that of the device's description
   double elementwise = 1;       // further, of those that are neither products, convolutions nor attention: more passes
   bool overlap_groups = true;   // gradients are reduced during backward
+  bool captures = true;         // launches go together and are replayed as the program says; false: one by one
   double message_overhead = 0;  // seconds around a message between stages
   friend bool operator==(const Software&, const Software&) = default;
 };

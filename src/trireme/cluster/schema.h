@@ -40,6 +40,8 @@ void visit(V& v, Device& d) {
   v.bandwidth("memory_bandwidth", d.memory_bandwidth, kRequired);
   v.share("memory_efficiency", d.memory_efficiency);
   v.seconds("launch", d.launch);
+  v.seconds("graph_launch", d.graph_launch);
+  v.seconds("graph_kernel", d.graph_kernel);
   v.number("price", d.price, 0);
   v.share("matmul_efficiency", d.matmul_efficiency);
   v.integer("units", d.units, 1);
@@ -86,6 +88,7 @@ void visit(V& v, Software& s) {
   v.number("compute", s.compute, 0);
   v.number("elementwise", s.elementwise, 0);
   v.flag("overlap_groups", s.overlap_groups);
+  v.flag("captures", s.captures);
   v.seconds("message_overhead", s.message_overhead);
 }
 

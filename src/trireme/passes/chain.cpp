@@ -22,7 +22,7 @@ using ir::ValueId;
 std::vector<int> forward_reads(const Graph& graph, const std::vector<ValueId>& storage) {
   std::vector<int> reads(graph.values.size(), 0);
   for (const Node& node : graph.nodes)
-    if (node.phase == ir::Phase::forward && !ops::is_between_stages(*node.op))
+    if (node.phase == ir::Phase::forward && !ops::sends_or_receives(*node.op))
       for (const ValueId id : node.inputs)
         if (id != kNone) ++reads[index(storage[index(id)])];
   return reads;
@@ -76,7 +76,7 @@ Chain find_chain(const Graph& graph) {
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
     if (node.phase != ir::Phase::forward) continue;
-    if (ops::is_between_stages(*node.op)) {
+    if (ops::sends_or_receives(*node.op)) {
       sends = sends || node.op->name == ops::kSend;
       if (node.op->name == ops::kReceive && reads[index(node.outputs.front())] > 0) open.insert(node.outputs.front());
       continue;

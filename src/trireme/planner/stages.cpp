@@ -1,10 +1,10 @@
 #include "trireme/planner/stages.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "trireme/core/error.h"
 #include "trireme/passes/chain.h"
+#include "trireme/planner/stage_cut.h"
 
 namespace trireme::planner {
 namespace {
@@ -21,7 +21,13 @@ std::vector<std::size_t> by_cost(const ir::Graph& graph, const Chain& chain, int
       seconds += starts[index(chain.nodes[i]) + 1] - starts[index(chain.nodes[i])];
     costs.push_back(seconds);
   }
-  return balanced_cuts(costs, parts);
+  std::vector<std::size_t> cuts;
+  std::int64_t before = 0;
+  for (const std::int64_t segments : balanced_parts(costs, parts)) {
+    if (before > 0) cuts.push_back(static_cast<std::size_t>(before));
+    before += segments;
+  }
+  return cuts;
 }
 
 // A part ends where the first layer of the next begins; what is before and behind all layers goes with the outermost.
@@ -69,35 +75,6 @@ std::vector<std::string> stage_cuts(const compiler::Graphs& graphs, const compil
   std::string first = module.has_graph("micro") ? "micro" : "eval";
   if (!graphs.prefill.empty()) first = compiler::prefill_graph(graphs.prefill.front());
   return stage_cuts(module.graph(first), plan.parts(), plan.stage_layers, cost::Rates::of(plan.device));
-}
-
-std::vector<std::size_t> balanced_cuts(const std::vector<double>& costs, int parts) {
-  const std::size_t count = costs.size();
-  TRI_CHECK(parts >= 1 && count >= index(parts), "{} cannot be cut in {} parts", count, parts);
-  std::vector<double> before(count + 1, 0);
-  for (std::size_t i = 0; i < count; ++i) before[i + 1] = before[i] + costs[i];
-  // The largest part of the first i in k parts, and where the last of these begins.
-  std::vector<std::vector<double>> largest(index(parts) + 1,
-                                           std::vector<double>(count + 1, std::numeric_limits<double>::infinity()));
-  std::vector<std::vector<std::size_t>> from(index(parts) + 1, std::vector<std::size_t>(count + 1, 0));
-  largest[0][0] = 0;
-  for (std::size_t k = 1; k <= index(parts); ++k)
-    for (std::size_t i = k; i <= count; ++i)
-      for (std::size_t j = k - 1; j < i; ++j) {
-        const double here = std::max(largest[k - 1][j], before[i] - before[j]);
-        if (here < largest[k][i]) {
-          largest[k][i] = here;
-          from[k][i] = j;
-        }
-      }
-  std::vector<std::size_t> cuts;
-  std::size_t end = count;
-  for (std::size_t k = index(parts); k > 1; --k) {
-    end = from[k][end];
-    cuts.push_back(end);
-  }
-  std::reverse(cuts.begin(), cuts.end());
-  return cuts;
 }
 
 }  // namespace trireme::planner

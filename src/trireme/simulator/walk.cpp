@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <queue>
 #include <unordered_map>
 
 #include "trireme/core/error.h"
+#include "trireme/program/capture_regions.h"
 #include "trireme/program/print.h"
 
 namespace trireme::simulator {
@@ -95,25 +97,71 @@ class Walk {
     return timeline_.actors[actor][node - first_[actor]];
   }
 
+  using Lasts = std::map<std::int32_t, std::vector<std::size_t>>;  // by stream: what its next instruction follows
+
+  // What an actor's instructions wait for of its own.
   void order(std::size_t a) {
     const std::vector<Instruction>& all = actors_[a].program->instructions;
+    const std::vector<program::CaptureRegion> none;
+    const std::vector<program::CaptureRegion>& regions =
+        actors_[a].captures ? actors_[a].program->capture_regions : none;
     std::unordered_map<std::int32_t, std::size_t> recorder;
-    std::unordered_map<std::int32_t, std::size_t> last_on;
     for (std::size_t i = 0; i < all.size(); ++i)
       if (all[i].records != program::kNone) recorder[all[i].records] = i;
     const auto follow = [&](std::size_t later, std::size_t earlier) {
       after_[first_[a] + earlier].push_back(first_[a] + later);
       ++waits_for_[first_[a] + later];
     };
+    Lasts last_on;
+    std::vector<std::size_t> region_of(all.size(), kNone);
+    std::vector<std::vector<std::size_t>> ends(regions.size());  // of its streams
+    const auto wait_for = [&](std::size_t i, std::int32_t event) {
+      const auto from = recorder.find(event);
+      if (from == recorder.end()) return;
+      const std::size_t there = region_of[from->second];
+      if (there == kNone || there == region_of[i]) return follow(i, from->second);
+      for (const std::size_t end : ends[there]) follow(i, end);
+    };
+    std::size_t next = 0;  // region
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (const auto before = last_on.find(all[i].stream); before != last_on.end()) {
-        follow(i, before->second);
-        before_[first_[a] + i] = first_[a] + before->second;
+      if (next < regions.size() && i == static_cast<std::size_t>(regions[next].first)) start_region(last_on);
+      const bool captured = next < regions.size() && i >= static_cast<std::size_t>(regions[next].first);
+      if (captured) region_of[i] = next;
+      for (const std::size_t before : last_on[all[i].stream]) {
+        follow(i, before);
+        before_[first_[a] + i] = first_[a] + before;
       }
-      last_on[all[i].stream] = i;
-      for (const std::int32_t event : all[i].waits)
-        if (const auto from = recorder.find(event); from != recorder.end()) follow(i, from->second);
+      last_on[all[i].stream] = {i};
+      for (const std::int32_t event : all[i].waits) wait_for(i, event);
+      if (!captured) continue;
+      // What a region waits for is waited for by all of it.
+      for (const std::int32_t event : regions[next].waits) wait_for(i, event);
+      if (i + 1 < static_cast<std::size_t>(regions[next].last)) continue;
+      ends[next] = end_region(last_on, region_of, next);
+      ++next;
     }
+  }
+  // Streams that are captured go on from the last of all of them.
+  static void start_region(Lasts& last_on) {
+    std::vector<std::size_t> before;
+    for (const auto& [stream, last] : last_on)
+      if (!program::is_between_ranks(stream)) before.insert(before.end(), last.begin(), last.end());
+    std::sort(before.begin(), before.end());
+    before.erase(std::unique(before.begin(), before.end()), before.end());
+    for (std::int32_t stream = 0; stream <= program::kReduceStream; ++stream)
+      if (!program::is_between_ranks(stream)) last_on[stream] = before;
+  }
+  // The last of each stream of the region, which all captured streams follow from here on.
+  static std::vector<std::size_t> end_region(Lasts& last_on, const std::vector<std::size_t>& region_of,
+                                             std::size_t region) {
+    std::vector<std::size_t> ends;
+    for (const auto& [stream, last] : last_on)
+      if (!program::is_between_ranks(stream))
+        for (const std::size_t i : last)
+          if (region_of[i] == region) ends.push_back(i);
+    for (std::int32_t stream = 0; stream <= program::kReduceStream; ++stream)
+      if (!program::is_between_ranks(stream)) last_on[stream] = ends;
+    return ends;
   }
 
   [[noreturn]] void stuck(std::size_t n) const {

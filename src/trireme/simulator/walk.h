@@ -12,9 +12,10 @@ namespace trireme::simulator {
 struct Actor {
   std::string name;
   const program::Program* program = nullptr;
-  int domain = 0;      // what its work shares: a device of its own, or the cores of a CPU
-  double ranks = 1;    // of the domain that it stands for
-  double threads = 1;  // cores that a kernel of one of them occupies
+  int domain = 0;        // what its work shares: a device of its own, or the cores of a CPU
+  double ranks = 1;      // of the domain that it stands for
+  double threads = 1;    // cores that a kernel of one of them occupies
+  bool captures = true;  // capture regions of its program are replayed as wholes
 };
 
 // What all members do together: it starts when the last of them has come to it, and is done for all at once.
@@ -69,7 +70,9 @@ struct Timeline {
 
 // The walk of check_together with durations: an instruction starts when the one before it on its stream is done, and
 // those whose events it waits for; a meeting when it may start on every member. What shares a resource at the same time
-// shares its speed. Programs that check_together has accepted always end; for others it fails.
+// shares its speed. A capture region starts when all before it on the compute and copy streams is done, as well as what
+// it waits for; those streams go on, and its events are recorded, when all of it is done. Programs that check_together
+// has accepted always end; for others it fails.
 //
 //   kernels of an actor on streams of their own   share its device equally
 //   transfers of an actor over links of one kind   share the link equally, each direction by itself

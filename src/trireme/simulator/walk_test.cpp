@@ -46,6 +46,14 @@ class Programs {
                       const std::vector<std::size_t>& waits = {}) {
     return add(actor, {0, seconds, Resource::compute}, stream, waits);
   }
+  void capture(std::size_t actor, std::size_t first, std::size_t last, const std::vector<std::size_t>& waits,
+               const std::vector<std::size_t>& records) {
+    program::CaptureRegion region{static_cast<std::int32_t>(first), static_cast<std::int32_t>(last), {}, {}};
+    for (const std::size_t w : waits) region.waits.push_back(static_cast<std::int32_t>(w));
+    for (const std::size_t r : records) region.records.push_back(static_cast<std::int32_t>(r));
+    programs_[actor].capture_regions.push_back(region);
+  }
+  void issue_each(std::size_t actor) { actors_[actor].captures = false; }
   void meet(const std::vector<Meeting::Member>& members) { meetings_.push_back({members}); }
 
   Timeline run(const std::vector<Domain>& domains = {}) {
@@ -219,6 +227,35 @@ TEST(Walk, RanksOfACpuShareItsCores) {
   EXPECT_DOUBLE_EQ(t.actors[b][1].end, 3.5);
   EXPECT_DOUBLE_EQ(t.actors[a][0].end, 3.5 + 2 * (3 - 0.25 - 1));
   EXPECT_DOUBLE_EQ(p.run({{.cores = 8, .busy_slowdown = 2}}).actors[a][0].end, 3);
+}
+
+// A replay is one: it starts when the captured streams have done what is before it and what it waits for is there; its
+// events and what follows on those streams come when all of it is done. Streams between ranks go on meanwhile.
+TEST(Walk, ACaptureRegionStartsAndEndsAsAWhole) {
+  Programs p;
+  const std::size_t a = p.actor();
+  const Duration one{1, 0, Resource::none};
+  const Duration three{3, 0, Resource::none};
+  const std::size_t copied = p.add(a, three, program::kLoadStream);                // 0 to 3
+  const std::size_t sum = p.add(a, one, program::kCommStream);                     // 0 to 1
+  const std::size_t early = p.add(a, one, 0);                                      // alone 0 to 1
+  const std::size_t late = p.add(a, three, program::kGradientStream, {early});     // alone 1 to 4
+  const std::size_t sent = p.add(a, one, program::kCommStream, {early});           // alone 1 to 2
+  const std::size_t after = p.add(a, one, 0);                                      // alone 1 to 2
+  const std::size_t unrelated = p.add(a, one, program::kReceiveActivationStream);  // 0 to 1
+  p.capture(a, early, late + 1, {sum}, {early});
+  const auto end = [&](std::size_t i) { return p.run().actors[a][i].end; };
+  EXPECT_DOUBLE_EQ(end(copied), 3);
+  EXPECT_DOUBLE_EQ(end(early), 4);  // after what was on the load stream
+  EXPECT_DOUBLE_EQ(end(late), 7);
+  EXPECT_DOUBLE_EQ(end(sent), 8);  // the event is recorded with the last of the replay
+  EXPECT_DOUBLE_EQ(end(after), 8);
+  EXPECT_DOUBLE_EQ(end(unrelated), 1);
+  p.issue_each(a);
+  EXPECT_DOUBLE_EQ(end(early), 1);
+  EXPECT_DOUBLE_EQ(end(late), 4);
+  EXPECT_DOUBLE_EQ(end(sent), 2);
+  EXPECT_DOUBLE_EQ(end(after), 2);
 }
 
 // Whatever the durations: programs that have one order in which they can run always end, and not before their longest

@@ -10,10 +10,10 @@
 #include "trireme/program/schedule/check_schedule.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/device_choice.h"
+#include "trireme/train/extra_ranks.h"
 #include "trireme/train/graphs.h"
 #include "trireme/train/prune.h"
 #include "trireme/train/quantization.h"
-#include "trireme/train/server_options.h"
 #include "trireme/train/sharding.h"
 
 namespace trireme::train {
@@ -268,7 +268,7 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   if (config.memory.activations == Activations::bf16) plan.activations = passes::CompressActivations::Kind::bf16;
   if (config.memory.activations == Activations::sharded) plan.activations = passes::CompressActivations::Kind::sharded;
   if (config.memory.activations == Activations::int8) plan.activations = passes::CompressActivations::Kind::int8;
-  if (trains) plan.server = server_options(config, plan.mesh);
+  if (trains) plan_extra_ranks(config, plan);
   if (trains && config.prune.method != Prune::none) plan.prune = pruning(config, planned.graphs);
   if (trains)
     plan.rounded = trained_weights(config);
@@ -300,7 +300,7 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
 Compiled compile(const Planned& planned, const Config& config, const CompileOptions& options) {
   Compiled compiled =
       compiler::compile(planned.graphs, planned.plan, {options.dump_passes, options.disabled_passes, options.on_pass});
-  check_server_options(compiled, config);
+  check_pace(compiled, config);
   return compiled;
 }
 

@@ -5,7 +5,7 @@
 #include "trireme/compiler/graph_passes.h"
 #include "trireme/core/error.h"
 #include "trireme/device/cuda/cuda.h"
-#include "trireme/train/compile.h"
+#include "trireme/train/extra_ranks.h"
 
 namespace trireme::train {
 namespace {
@@ -23,6 +23,14 @@ bool runs_on(const ir::Graph& graph, const ir::Node& node, device::Kind device) 
     inputs.push_back(v == ir::kNone ? TensorType::none() : graph.values[ir::index(v)].type);
   for (const ir::ValueId v : node.outputs) outputs.push_back(graph.values[ir::index(v)].type);
   return kernel->second.supports({inputs, outputs, node.attributes});
+}
+
+// The setting that keeps a run on the host's cores; empty: there is none.
+std::string needs_host(const Config& config) {
+  if (config.memory.weights != StoredWeights::full)
+    return fmt::format("memory.weights = \"{}\"", config.memory.weights);
+  if (config.train.quantize != TrainedCodes::none) return fmt::format("train.quantize = \"{}\"", config.train.quantize);
+  return extra_ranks_setting(config);
 }
 
 std::string gpus_text(std::size_t count) { return fmt::format("{} GPU{}", count, count == 1 ? "" : "s"); }

@@ -8,6 +8,7 @@
 #include "trireme/ir/axes.h"
 #include "trireme/train/config/keys.h"
 #include "trireme/train/device_choice.h"
+#include "trireme/train/extra_ranks.h"
 #include "trireme/train/plan_keys.h"
 
 namespace trireme::train {

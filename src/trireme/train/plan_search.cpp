@@ -14,6 +14,7 @@
 #include "trireme/planner/integer_program.h"
 #include "trireme/planner/live_places.h"
 #include "trireme/planner/op_strategies.h"
+#include "trireme/train/extra_ranks.h"
 #include "trireme/train/graphs.h"
 #include "trireme/train/plan_file.h"
 
@@ -91,9 +92,8 @@ std::vector<std::string> settings_of(const Candidate& c) {
 PlanSearch::PlanSearch(Config config, const Registry& registry, PlanRequest request)
     : config_(std::move(config)), registry_(registry), request_(std::move(request)) {
   const Stopwatch preparation;
-  if (config_.parallel.server != Server::none)
-    refuse("parallel.server = \"{}\": plans are searched without parameter servers; the nearest is \"none\"",
-           config_.parallel.server.text());
+  if (const std::string setting = extra_ranks_setting(config_); !setting.empty())
+    refuse("{}: plans are searched for the ranks of a mesh alone; the nearest is \"none\"", setting);
   for (const cluster::Ranks& r : request_.cluster.ranks)
     if (r.last >= request_.ranks)
       refuse("cluster {}: ranks {} to {} differ, and the plan is for {}; --ranks {} is the least",

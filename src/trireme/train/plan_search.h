@@ -29,7 +29,7 @@ struct PlanRequest {
 // A problem of the planner, as a configuration and a cluster pose it.
 class PlanSearch {
  public:
-  // Refuses what no plan can be searched for: more ranks than the cluster's overrides allow, parameter servers.
+  // Refuses what no plan can be searched for: more ranks than the cluster's overrides allow, ranks beyond a mesh.
   // `registry` must outlive it.
   PlanSearch(Config config, const Registry& registry, PlanRequest request);
 

@@ -125,7 +125,8 @@ void write_run_files(const fs::path& folder, const Config& config, RunMode mode,
   attempt(folder, [&] {
     // The configuration goes last: until then what is left is still the old run.
     if (mode == RunMode::overwrite)
-      for (const char* part : {"checkpoints", "metrics.jsonl", "log.txt", "run.json", "plan.toml", "config.toml"})
+      for (const char* part :
+           {"checkpoints", "metrics.jsonl", "log.txt", "run.json", "plan.toml", "algorithms.txt", "config.toml"})
         fs::remove_all(folder / part);
     io::remove_unfinished(folder.string());
     remove_unfinished(folder);

@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "trireme/compiler/dumps.h"
+#include "trireme/compiler/staging.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
-#include "trireme/device/algorithm_cache.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/device/cuda/nccl.h"
 #include "trireme/io/atomic_file.h"
@@ -16,6 +16,7 @@
 #include "trireme/train/convert.h"
 #include "trireme/train/distil.h"
 #include "trireme/train/evaluate.h"
+#include "trireme/train/extra_ranks.h"
 #include "trireme/train/offload_warning.h"
 #include "trireme/train/open_data.h"
 #include "trireme/train/pipeline_warnings.h"
@@ -182,8 +183,7 @@ void Trainer::compile_plan() {
     room = std::min(room, limit > rest ? limit - rest : 0);
   }
   if (whole && limit > 0 && gives_way) {
-    planned_.plan.staging = rounded(room);
-    compiled_ = compile(planned_, config_, options);
+    compiled_ = compiler::with_staging(std::move(compiled_), rounded(room));
   }
   if (!whole) return;
   // The plan states what "auto" has come to: whole blocks with room for the largest role.
@@ -212,6 +212,7 @@ void Trainer::start() {
   // Written at the end of the run, which would be late to find out.
   if (const std::string& file = config_.runtime.trace; !file.empty() && !std::ofstream(file, std::ios::app))
     refuse("runtime.trace = \"{}\" cannot be written: {}", file, std::strerror(errno));
+  use_recorded_algorithms();
   // Before the run folder: a disk without room for what is offloaded is refused, and leaves nothing.
   session_ = std::make_unique<Session>(compiled_, SessionOptions{.world = options_.world,
                                                                  .threads = threads_,
@@ -241,10 +242,7 @@ void Trainer::start() {
     point_latest_to(folder_);
     if (!log_file_.is_open()) log_file_.open(folder_ / "log.txt", std::ios::app);
   }
-  if (const device::AlgorithmsMeasured measured = device::algorithms_measured(); measured.choices > 0 && leads())
-    note(LogLevel::info, fmt::format("measured the algorithms of {} products and convolutions in {:.1f} s; the fastest "
-                                     "are kept for later runs",
-                                     measured.choices, measured.seconds));
+  record_algorithms();
   session_->initialize(config_.train.seed);
   if (resumes)
     resume(newest);

@@ -8,9 +8,9 @@
 #include "trireme/train/compression.h"
 #include "trireme/train/config/keys.h"
 #include "trireme/train/distil.h"
+#include "trireme/train/extra_ranks.h"
 #include "trireme/train/prune.h"
 #include "trireme/train/quantization.h"
-#include "trireme/train/server_options.h"
 
 namespace trireme::train {
 namespace {
@@ -238,7 +238,7 @@ void check(const Config& config, const models::Families& families) {
   check_offload(config);
   check_parallel(config);
   check_compression(config);
-  check_server(config);
+  check_extra_ranks(config);
   check_pruning(config);
   check_distillation(config);
 }
