@@ -78,7 +78,7 @@ TEST_F(Refused, EveryRefusalOfAPairHasItsNearest) {
   const std::vector<std::vector<std::string>> cases = {
       {"--parallel.mesh=dp=2", "--parallel.compress=topk:0.1"},
       {"--parallel.mesh=dp=2", "--parallel.compress=int8", "--parallel.compress_warmup=2"},
-      {"--parallel.mesh=dp=2", "--parallel.compress=int8", "--parallel.server=sync"},
+      {"--parallel.mesh=dp=2", "--parallel.compress=powersgd:2", "--parallel.server=sync"},
       {"--parallel.compress_warmup=2"},
       {"--parallel.mesh=pp=2", "--parallel.stages=[1,1,1]", "--model.layers=3"},
       {"--parallel.mesh=pp=2", "--parallel.stages=[2,2]", "--model.layers=3"},

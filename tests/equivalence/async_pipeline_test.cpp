@@ -1,14 +1,18 @@
 // Asynchronous pipelines train as a plainly written reference of their rules.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "equivalence/pipedream_reference.h"
 #include "trireme/core/error.h"
+#include "trireme/program/schedule/generate.h"
 #include "trireme/train/schedule.h"
 
 namespace trireme::testing {
@@ -65,8 +69,9 @@ class Piped {
 };
 
 // Gives how many running statistics were compared.
-std::size_t expect_like_reference(const train::Config& config, std::int64_t steps) {
-  PipedreamReference reference(config);
+std::size_t expect_like_reference(const train::Config& config, std::int64_t steps,
+                                  const std::vector<std::int64_t>& ahead = {}) {
+  PipedreamReference reference(config, ahead);
   Piped piped(config);
   const auto before = reference.weights();
   // Drained once on the way.
@@ -367,6 +372,39 @@ std::string refusal(const train::Config& config) {
     return e.message();
   }
   return {};
+}
+
+std::string schedule_file(const std::string& text) {
+  const auto file = std::filesystem::path(::testing::TempDir()) / fmt::format("async_{}.schedule", ::getpid());
+  std::ofstream(file) << text;
+  return "file:" + file.string();
+}
+
+// From a file, the schedules that have names train the same bits; one of one's own, whose first stage is a micro-batch
+// further ahead, like the same rules.
+TEST(AsyncPipeline, SchedulesOfOnesOwn) {
+  for (const char* name : {"pipedream", "pipedream-2bw"}) {
+    SCOPED_TRACE(name);
+    train::Config config = piped("llama", "pp=2", name, 4);
+    Piped named(config);
+    named.train(3);
+    config.parallel.pipeline = schedule_file(program::to_text(
+        program::make_schedule({.pipeline = program::parse_pipeline(name), .stages = 2, .micro_batches = 4})));
+    Piped given(config);
+    given.train(3);
+    EXPECT_EQ(named.losses(), given.losses());
+    EXPECT_EQ(named.trained().state(), given.trained().state());
+  }
+  const std::string last = "F0 B0 U F1 B1 U F2 B2 U F3 B3 U\n";
+  const std::string own = "fill\nF0 F1 F2 B0 U F3 B1 U\n" + last + "steady\nF0 B2 U F1 B3 U F2 B0 U F3 B1 U\n" + last +
+                          "drain\nB2 U B3 U\n-\n";
+  train::Config config = piped("mlp", "pp=2", "pipedream", 4);
+  config.parallel.pipeline = schedule_file(own);
+  expect_like_reference(config, 7, {2, 0});
+  std::string late = own;
+  late.replace(late.find("F0 F1 F2 B0 U F3 B1 U"), 21, "F0 F1 F2 F3 B0 U B1 U");
+  config.parallel.pipeline = schedule_file(late);
+  EXPECT_NE(refusal(config).find("stage 0 has 4 micro-batches in flight at F3"), std::string::npos) << refusal(config);
 }
 
 TEST(AsyncPipeline, RefusesWhatDoesNotGoWithIt) {

@@ -55,9 +55,6 @@ Drawn draw(std::uint32_t seed) {
     d.config.parallel = d.plain.parallel;
     d.config.parallel.overlap = one_of({"true", "false"}) == "true";
     d.config.parallel.bucket.count = std::stoull(one_of({"2000", "26214400"}));
-    // A shard that is updated in place is not offloaded.
-    if ((zero == "1" || zero == "2") && mesh.find("dp") != std::string::npos && d.config.memory.offload.weights)
-      d.config.memory.offload = one_of({"none", "activations", "optimizer", "activations,optimizer"});
   }
   d.text = fmt::format(
       "{} sequence {} zero {}, {} {} {} micro-batch {} dropout {} remat {} offload {} ({}) overlapped gradients {}",

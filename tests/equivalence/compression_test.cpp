@@ -31,6 +31,14 @@ train::Config compressed(const std::string& model, int ranks, const std::string&
   return over_ranks(config, ranks);
 }
 
+// The same with servers in the place of an all-reduce: what workers push is compressed, and weights come back.
+train::Config with_servers(train::Config config) {
+  config.parallel.server = "sync";
+  config.parallel.servers = 2;
+  train::check(config);
+  return config;
+}
+
 // Two bits behind the first one.
 double rounded_to_byte(double magnitude) {
   int exponent = 0;
@@ -78,11 +86,16 @@ Vector round_trip(const std::string& kind, const Vector& a, int parts) {
   return back;
 }
 
-// Sums gradients in chunks, packed twice, with error feedback or without.
+// Sums gradients in chunks, packed twice, with error feedback or without; one way alone, each term is packed as a
+// whole, and the sum is not.
 class InChunks {
  public:
-  InChunks(std::string kind, int ranks, bool feedback)
-      : kind_(std::move(kind)), ranks_(ranks), feedback_(feedback), residual_(static_cast<std::size_t>(ranks)) {}
+  InChunks(std::string kind, int ranks, bool feedback, bool one_way = false)
+      : kind_(std::move(kind)),
+        ranks_(ranks),
+        feedback_(feedback),
+        one_way_(one_way),
+        residual_(static_cast<std::size_t>(ranks)) {}
 
   // How near to 0, in scales, an element came whose sign was sent.
   float closest() const { return closest_; }
@@ -93,11 +106,11 @@ class InChunks {
       Vector total(first.size(), 0.0F);
       for (std::size_t r = 0; r < terms.size(); ++r) {
         Vector a = terms[r].at(name);
-        if (packed(a)) a = sent(std::move(a), residual_[r][name], ranks_);
+        if (packed(a)) a = sent(std::move(a), residual_[r][name], one_way_ ? 1 : ranks_);
         for (std::size_t i = 0; i < a.size(); ++i) total[i] += a[i];
       }
       // Chunk by chunk, each at one rank; each is packed as a vector of its own.
-      if (packed(total)) total = sent(std::move(total), residual_of_sum_[name], ranks_);
+      if (packed(total) && !one_way_) total = sent(std::move(total), residual_of_sum_[name], ranks_);
       result[name] = total;
     }
     return result;
@@ -121,6 +134,7 @@ class InChunks {
   std::string kind_;
   int ranks_;
   bool feedback_;
+  bool one_way_;
   std::vector<Tensors> residual_;
   Tensors residual_of_sum_;
   float closest_ = 1;
@@ -130,23 +144,29 @@ class Chunked : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, Chunked, ::testing::Values("bf16", "int8"));
 
 TEST_P(Chunked, TrainsLikeItsReference) {
-  for (const int ranks : {2, 3, 4})
-    for (const bool feedback : {true, false}) {
-      SCOPED_TRACE(fmt::format("dp={} error_feedback={}", ranks, feedback));
-      train::Config config = compressed("mlp", ranks, GetParam());
-      config.parallel.error_feedback = feedback;
-      Trained run(config);
-      Replicas replicas(config, ranks);
-      InChunks reference(GetParam(), ranks, feedback);
-      for (std::int64_t step = 0; step < kSteps; ++step) {
-        run.train(1);
-        replicas.sgd(reference.sum(replicas.gradients(step)), step);
-        EXPECT_NEAR(run.losses().back(), replicas.loss(), 1e-5 * replicas.loss()) << "step " << step;
-      }
-      ASSERT_GT(reference.closest(), 5e-7) << "a sign that rounding decides: choose another seed";
-      EXPECT_LE(weight_error(run, replicas.weights()), 1e-5);
-      EXPECT_EQ(run.session().highest_offset(), run.compiled().arena_bytes());
+  struct Case {
+    int ranks;
+    bool feedback;
+    bool served = false;
+  };
+  for (const auto& [ranks, feedback, served] :
+       std::vector<Case>{{2, true}, {3, true}, {4, true}, {2, false}, {4, false}, {3, true, true}, {2, false, true}}) {
+    SCOPED_TRACE(fmt::format("dp={} error_feedback={} servers {}", ranks, feedback, served));
+    train::Config config = compressed("mlp", ranks, GetParam());
+    config.parallel.error_feedback = feedback;
+    if (served) config = with_servers(config);
+    Trained run(config);
+    Replicas replicas(config, ranks);
+    InChunks reference(GetParam(), ranks, feedback, served);
+    for (std::int64_t step = 0; step < kSteps; ++step) {
+      run.train(1);
+      replicas.sgd(reference.sum(replicas.gradients(step)), step);
+      EXPECT_NEAR(run.losses().back(), replicas.loss(), 1e-5 * replicas.loss()) << "step " << step;
     }
+    ASSERT_GT(reference.closest(), 5e-7) << "a sign that rounding decides: choose another seed";
+    EXPECT_LE(weight_error(run, replicas.weights()), 1e-5);
+    EXPECT_EQ(run.session().highest_offset(), run.compiled().arena_bytes());
+  }
 }
 
 // Residuals are of unscaled gradients: another scale, the same training.
@@ -332,117 +352,140 @@ class Largest {
 
 // Signs of each rank's own momentum, and the sum in chunks as above.
 TEST(OneBit, TrainsLikeItsReference) {
-  for (const int ranks : {2, 3, 4})
-    for (const bool feedback : {true, false})
-      for (const std::int64_t dense : {0, 2}) {
-        SCOPED_TRACE(fmt::format("dp={} error_feedback={} warm-up={}", ranks, feedback, dense));
-        train::Config config = compressed("mlp", ranks, "onebit");
-        config.train.seed = kOneBitSeed;
-        config.train.clip = 0.5;
-        config.parallel.error_feedback = feedback;
-        config.parallel.compress_warmup = dense;
-        if (dense == 0) config.train.steps = 3;  // a quarter of which is nothing
-        Trained run(config);
-        Replicas replicas(config, ranks);
-        InChunks packed("onebit", ranks, feedback);
-        InChunks plain("none", ranks, feedback);
-        std::vector<Tensors> momenta(static_cast<std::size_t>(ranks));
-        for (std::int64_t step = 0; step < kSteps; ++step) {
-          run.train(1);
-          std::vector<Tensors> terms = replicas.gradients(step);
-          for (std::size_t r = 0; r < terms.size(); ++r) {
-            Replicas::clip(terms[r], config.train.clip / std::sqrt(static_cast<double>(ranks)));
-            for (auto& [name, g] : terms[r]) {
-              Vector& u = momenta[r][name];
-              u.resize(g.size());
-              for (std::size_t i = 0; i < g.size(); ++i) u[i] = static_cast<float>(config.train.momentum) * u[i] + g[i];
-            }
-          }
-          replicas.apply((step < dense ? plain : packed).sum(momenta), step);
-          EXPECT_NEAR(run.losses().back(), replicas.loss(), 1e-5 * replicas.loss()) << "step " << step;
+  struct Case {
+    int ranks;
+    bool feedback;
+    std::int64_t dense;
+    bool served = false;
+  };
+  for (const auto& [ranks, feedback, dense, served] : std::vector<Case>{{2, true, 0},
+                                                                        {3, true, 2},
+                                                                        {4, true, 0},
+                                                                        {2, false, 2},
+                                                                        {3, false, 0},
+                                                                        {4, false, 2},
+                                                                        {3, true, 2, true},
+                                                                        {2, true, 0, true}}) {
+    SCOPED_TRACE(fmt::format("dp={} error_feedback={} warm-up={} servers {}", ranks, feedback, dense, served));
+    train::Config config = compressed("mlp", ranks, "onebit");
+    config.train.seed = kOneBitSeed;
+    config.train.clip = 0.5;
+    config.parallel.error_feedback = feedback;
+    config.parallel.compress_warmup = dense;
+    if (dense == 0) config.train.steps = 3;  // a quarter of which is nothing
+    if (served) config = with_servers(config);
+    Trained run(config);
+    Replicas replicas(config, ranks);
+    InChunks packed("onebit", ranks, feedback, served);
+    InChunks plain("none", ranks, feedback);
+    std::vector<Tensors> momenta(static_cast<std::size_t>(ranks));
+    for (std::int64_t step = 0; step < kSteps; ++step) {
+      run.train(1);
+      std::vector<Tensors> terms = replicas.gradients(step);
+      for (std::size_t r = 0; r < terms.size(); ++r) {
+        Replicas::clip(terms[r], config.train.clip / std::sqrt(static_cast<double>(ranks)));
+        for (auto& [name, g] : terms[r]) {
+          Vector& u = momenta[r][name];
+          u.resize(g.size());
+          for (std::size_t i = 0; i < g.size(); ++i) u[i] = static_cast<float>(config.train.momentum) * u[i] + g[i];
         }
-        ASSERT_GT(packed.closest(), 1e-6) << "a sign that rounding decides: choose another seed";
-        EXPECT_LE(weight_error(run, replicas.weights()), 1e-5);
-        EXPECT_EQ(run.session().highest_offset(), run.compiled().arena_bytes());
       }
+      replicas.apply((step < dense ? plain : packed).sum(momenta), step);
+      EXPECT_NEAR(run.losses().back(), replicas.loss(), 1e-5 * replicas.loss()) << "step " << step;
+    }
+    ASSERT_GT(packed.closest(), 1e-6) << "a sign that rounding decides: choose another seed";
+    EXPECT_LE(weight_error(run, replicas.weights()), 1e-5);
+    EXPECT_EQ(run.session().highest_offset(), run.compiled().arena_bytes());
+  }
 }
 
 TEST(TopK, TrainsLikeItsReference) {
-  for (const int ranks : {2, 3})
-    for (const double clip : {0.0, 0.5})
-      for (const std::int64_t dense : {0, 2}) {
-        SCOPED_TRACE(fmt::format("dp={} clip={} warm-up={}", ranks, clip, dense));
-        train::Config config = compressed("mlp", ranks, "topk:0.05");
-        config.parallel.momentum_masking = ranks == 3;
-        config.train.clip = clip;
-        config.parallel.compress_warmup = dense;
-        if (dense == 0) config.train.steps = 3;  // a quarter of which is nothing
-        Trained run(config);
-        Replicas replicas(config, ranks);
-        Largest reference(config, ranks, 0.05, dense);
-        for (std::int64_t step = 0; step < kSteps; ++step) {
-          run.train(1);
-          replicas.apply(reference.direction(replicas.gradients(step), step), step);
-          EXPECT_NEAR(run.losses().back(), replicas.loss(), 1e-5 * replicas.loss()) << "step " << step;
-        }
-        EXPECT_LE(weight_error(run, replicas.weights()), 1e-5);
-        EXPECT_EQ(run.session().highest_offset(), run.compiled().arena_bytes());
-      }
+  struct Case {
+    int ranks;
+    double clip;
+    std::int64_t dense;
+    bool served = false;
+  };
+  for (const auto& [ranks, clip, dense, served] :
+       std::vector<Case>{{2, 0.0, 0}, {3, 0.5, 2}, {2, 0.5, 0}, {3, 0.0, 2}, {3, 0.5, 2, true}, {2, 0.0, 0, true}}) {
+    SCOPED_TRACE(fmt::format("dp={} clip={} warm-up={} servers {}", ranks, clip, dense, served));
+    train::Config config = compressed("mlp", ranks, "topk:0.05");
+    config.parallel.momentum_masking = ranks == 3;
+    config.train.clip = clip;
+    config.parallel.compress_warmup = dense;
+    if (dense == 0) config.train.steps = 3;  // a quarter of which is nothing
+    if (served) config = with_servers(config);
+    Trained run(config);
+    Replicas replicas(config, ranks);
+    Largest reference(config, ranks, 0.05, dense);
+    for (std::int64_t step = 0; step < kSteps; ++step) {
+      run.train(1);
+      replicas.apply(reference.direction(replicas.gradients(step), step), step);
+      EXPECT_NEAR(run.losses().back(), replicas.loss(), 1e-5 * replicas.loss()) << "step " << step;
+    }
+    EXPECT_LE(weight_error(run, replicas.weights()), 1e-5);
+    EXPECT_EQ(run.session().highest_offset(), run.compiled().arena_bytes());
+  }
 }
 
 // AdamW at first; then its variance stays, and signs of the momentum are what ranks sum up.
 TEST(OneBitAdam, TrainsLikeItsReference) {
-  for (const int ranks : {2, 4})
-    for (const double clip : {0.0, 0.5}) {
-      SCOPED_TRACE(fmt::format("dp={} clip={}", ranks, clip));
-      train::Config config = compressed("mlp", ranks, "none");
-      config.train.optimizer = "adamw";
-      config.train.lr = 1e-3;
-      config.train.clip = clip;
-      config.parallel.compress = "onebit";
-      config.parallel.compress_warmup = 3;
-      Trained run(config);
-      Replicas replicas(config, ranks);
-      InChunks packed("onebit", ranks, true);
-      Tensors m;
-      Tensors v;
-      const auto [beta1, beta2] = config.train.betas;
-      for (std::int64_t step = 0; step < kSteps; ++step) {
-        run.train(1);
-        std::vector<Tensors> terms = replicas.gradients(step);
-        EXPECT_NEAR(run.losses().back(), replicas.loss(), 1e-5 * replicas.loss()) << "step " << step;
-        const bool warm = step < config.parallel.compress_warmup;
-        if (warm) {
-          Tensors g = InChunks("none", ranks, false).sum(terms);
-          Replicas::clip(g, clip);
-          for (const auto& [name, values] : g) {
-            m[name].resize(values.size());
-            v[name].resize(values.size());
-            for (std::size_t i = 0; i < values.size(); ++i) {
-              const auto x = static_cast<double>(values[i]);
-              m[name][i] = static_cast<float>(beta1 * double(m[name][i]) + (1 - beta1) * x);
-              v[name][i] = static_cast<float>(beta2 * double(v[name][i]) + (1 - beta2) * x * x);
-            }
+  struct Case {
+    int ranks;
+    double clip;
+    bool served = false;
+  };
+  for (const auto& [ranks, clip, served] : std::vector<Case>{{2, 0.0}, {4, 0.5}, {2, 0.5}, {3, 0.5, true}}) {
+    SCOPED_TRACE(fmt::format("dp={} clip={} servers {}", ranks, clip, served));
+    train::Config config = compressed("mlp", ranks, "none");
+    config.train.optimizer = "adamw";
+    config.train.lr = 1e-3;
+    config.train.clip = clip;
+    config.parallel.compress = "onebit";
+    config.parallel.compress_warmup = 3;
+    if (served) config = with_servers(config);
+    Trained run(config);
+    Replicas replicas(config, ranks);
+    InChunks packed("onebit", ranks, true, served);
+    Tensors m;
+    Tensors v;
+    const auto [beta1, beta2] = config.train.betas;
+    for (std::int64_t step = 0; step < kSteps; ++step) {
+      run.train(1);
+      std::vector<Tensors> terms = replicas.gradients(step);
+      EXPECT_NEAR(run.losses().back(), replicas.loss(), 1e-5 * replicas.loss()) << "step " << step;
+      const bool warm = step < config.parallel.compress_warmup;
+      if (warm) {
+        Tensors g = InChunks("none", ranks, false).sum(terms);
+        Replicas::clip(g, clip);
+        for (const auto& [name, values] : g) {
+          m[name].resize(values.size());
+          v[name].resize(values.size());
+          for (std::size_t i = 0; i < values.size(); ++i) {
+            const auto x = static_cast<double>(values[i]);
+            m[name][i] = static_cast<float>(beta1 * double(m[name][i]) + (1 - beta1) * x);
+            v[name][i] = static_cast<float>(beta2 * double(v[name][i]) + (1 - beta2) * x * x);
           }
-        } else {
-          for (Tensors& term : terms) {
-            Replicas::clip(term, clip / std::sqrt(double(ranks)));
-            for (auto& [name, values] : term)
-              for (std::size_t i = 0; i < values.size(); ++i)
-                values[i] = static_cast<float>(beta1 / ranks * double(m[name][i]) + (1 - beta1) * double(values[i]));
-          }
-          m = packed.sum(terms);
         }
-        const double known = 1 - std::pow(beta2, double(std::min(step + 1, config.parallel.compress_warmup)));
-        Tensors direction = m;
-        for (auto& [name, values] : direction)
-          for (std::size_t i = 0; i < values.size(); ++i)
-            values[i] = static_cast<float>(double(values[i]) / (1 - std::pow(beta1, double(step + 1))) /
-                                           (std::sqrt(double(v[name][i]) / known) + config.train.eps));
-        replicas.apply(direction, step);
+      } else {
+        for (Tensors& term : terms) {
+          Replicas::clip(term, clip / std::sqrt(double(ranks)));
+          for (auto& [name, values] : term)
+            for (std::size_t i = 0; i < values.size(); ++i)
+              values[i] = static_cast<float>(beta1 / ranks * double(m[name][i]) + (1 - beta1) * double(values[i]));
+        }
+        m = packed.sum(terms);
       }
-      EXPECT_LE(weight_error(run, replicas.weights()), 1e-5);
+      const double known = 1 - std::pow(beta2, double(std::min(step + 1, config.parallel.compress_warmup)));
+      Tensors direction = m;
+      for (auto& [name, values] : direction)
+        for (std::size_t i = 0; i < values.size(); ++i)
+          values[i] = static_cast<float>(double(values[i]) / (1 - std::pow(beta1, double(step + 1))) /
+                                         (std::sqrt(double(v[name][i]) / known) + config.train.eps));
+      replicas.apply(direction, step);
     }
+    EXPECT_LE(weight_error(run, replicas.weights()), 1e-5);
+  }
 }
 
 struct Kind {

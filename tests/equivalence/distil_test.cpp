@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "equivalence/training.h"
 #include "support/source_dir.h"
 #include "trireme/core/error.h"
@@ -21,20 +23,16 @@ train::Config student() {
   return config;
 }
 
-train::Config staged_student() {
+train::Config staged_student(double hidden) {
   train::Config config = student();
-  config.distil.hidden = 0;
+  config.distil.hidden = hidden;
   config.train.micro_batch = config.train.batch / 2;
   return config;
 }
 
 struct Taught {
-  train::Registry registry;
   Trained trained;
-  explicit Taught(const train::Config& config) : trained(config) {
-    train::load_teacher(config, registry, trained.session());
-    trained.train(3);
-  }
+  explicit Taught(const train::Config& config) : trained(config) { trained.train(3); }
 };
 
 struct Way {
@@ -59,7 +57,7 @@ TEST_P(Distil, RanksTrainLikeOne) {
 INSTANTIATE_TEST_SUITE_P(Ways, Distil,
                          ::testing::Values(Way{"dp=2"}, Way{"dp=2", 1}, Way{"dp=2", 3}, Way{"dp=4", 3}, Way{"tp=2"},
                                            Way{"dp=2,tp=2", 1}, Way{"dp=1", 0, "memory.offload=all"},
-                                           Way{"dp=1", 0, "memory.remat=full"}),
+                                           Way{"dp=2", 0, "parallel.server=sync"}, Way{"dp=1", 0, "memory.remat=full"}),
                          [](const auto& given) {
                            std::string name =
                                fmt::format("{}_zero{}_{}", given.param.mesh, given.param.zero, given.param.setting);
@@ -68,13 +66,20 @@ INSTANTIATE_TEST_SUITE_P(Ways, Distil,
                            return name;
                          });
 
-// Stages share the student's layers; the teacher is where the loss is.
+// Stages share the student's layers, and the teacher's with them.
 TEST(DistilStages, TrainLikeOneRank) {
-  Taught one(staged_student());
-  for (const char* mesh : {"pp=2", "pp=2,dp=2"}) {
-    SCOPED_TRACE(mesh);
-    Taught many(over_mesh(staged_student(), mesh));
-    expect_equal_training(one.trained, many.trained, 2e-5);
+  for (const double hidden : {0.0, 0.3}) {
+    Taught one(staged_student(hidden));
+    for (const char* mesh : {"pp=2", "pp=2,dp=2", "tp=2,pp=2"}) {
+      SCOPED_TRACE(fmt::format("{} hidden {}", mesh, hidden));
+      Taught many(over_mesh(staged_student(hidden), mesh));
+      expect_equal_training(one.trained, many.trained, 2e-5);
+      for (const train::Role& role : many.trained.compiled().roles) {
+        const bool any = std::any_of(role.module.states.begin(), role.module.states.end(),
+                                     [](const ir::State& state) { return state.name.starts_with("teacher.blocks."); });
+        EXPECT_TRUE(any) << role.name << " has no layer of the teacher";
+      }
+    }
   }
 }
 

@@ -34,6 +34,7 @@ std::vector<float> floats(const std::vector<std::byte>& bytes) {
 train::Config gradients_of(train::Config config, std::int64_t rows, std::int64_t micro_rows) {
   config.parallel = {};
   config.memory = {};
+  config.prune = {};
   config.train.batch = rows;
   config.train.micro_batch = micro_rows;
   config.train.betas = {0.0, 0.5};
@@ -43,13 +44,18 @@ train::Config gradients_of(train::Config config, std::int64_t rows, std::int64_t
 
 }  // namespace
 
-PipedreamReference::PipedreamReference(const train::Config& config)
-    : config_(config), each_(config.parallel.pipeline.text() == "pipedream") {
+PipedreamReference::PipedreamReference(const train::Config& config, std::vector<std::int64_t> ahead)
+    : config_(config),
+      each_(!ahead.empty() || config.parallel.pipeline.text() == "pipedream"),
+      ahead_(std::move(ahead)) {
   const train::Registry registry;
   const train::Compiled piped = train::compile(config, registry, {});
   micro_batches_ = piped.micro_batches;
   micro_rows_ = piped.micro_rows;
   stages_.resize(static_cast<std::size_t>(piped.plan.stages()));
+  const auto last = static_cast<std::int64_t>(stages_.size()) - 1;
+  for (std::int64_t i = 0; i <= last && std::ssize(ahead_) <= last; ++i)
+    ahead_.push_back(std::min<std::int64_t>(last - i, micro_batches_ - 1));
   for (const train::Role& role : piped.roles) {
     Stage& stage = stages_[static_cast<std::size_t>(role.places.at("pp"))];
     if (!stage.parameters.empty()) continue;  // at other places along h and w
@@ -106,6 +112,8 @@ void PipedreamReference::update(Stage& stage, const Tensors& gradients, std::int
       const double decay = decayed_.at(name) ? config_.train.weight_decay : 0.0;
       const auto w = static_cast<double>(next[name][i]);
       next[name][i] = static_cast<float>(w - lr * (m_hat / (std::sqrt(v_hat) + config_.train.eps) + decay * w));
+      if (const auto mask = masks_.find(name); mask != masks_.end())
+        for (float* x : {&m, &v, &next[name][i]}) *x *= mask->second[i];
     }
   stage.versions.push_back(std::move(next));
 }
@@ -137,7 +145,7 @@ void PipedreamReference::train(std::int64_t steps) {
     if (each_)
       for (std::int64_t k = 0; k < micro_batches_; ++k) {
         const std::int64_t n = s * micro_batches_ + k;
-        const auto version = [&](std::int64_t i) { return n - std::min<std::int64_t>(last - i, micro_batches_ - 1); };
+        const auto version = [&](std::int64_t i) { return n - ahead_[static_cast<std::size_t>(i)]; };
         loss += learn(version, step, k * micro_rows_, micro_rows_, step * micro_batches_ + k + 1) / micro_batches_;
       }
     else

@@ -16,14 +16,17 @@ namespace trireme::testing {
 //   pipedream-2bw   Every step has an update. Step s since the pipeline was empty reads version s − 1 (or the first).
 class PipedreamReference {
  public:
-  // `config` is that of the pipeline.
-  explicit PipedreamReference(const train::Config& config);
+  // `config` is that of the pipeline. `ahead`: by how many micro-batches each stage is, where a schedule of one's own
+  // with an update for every micro-batch says so; otherwise as pipedream has it.
+  explicit PipedreamReference(const train::Config& config, std::vector<std::int64_t> ahead = {});
 
   // `steps` more, from an empty pipeline to an empty one.
   void train(std::int64_t steps);
 
   const std::vector<double>& losses() const { return losses_; }
   const std::map<std::string, std::vector<float>>& weights() const { return weights_; }
+  // From now on updates leave of these weights, and of their moments, what is multiplied by 1, and not by 0.
+  void keep(const std::map<std::string, std::vector<float>>& masks) { masks_ = masks; }
   // Running statistics and whatever else is saved that no optimizer updates.
   std::map<std::string, std::vector<float>> statistics() const;
 
@@ -42,6 +45,7 @@ class PipedreamReference {
 
   train::Config config_;
   bool each_ = true;  // micro-batch has its update
+  std::vector<std::int64_t> ahead_;
   int micro_batches_ = 1;
   std::int64_t micro_rows_ = 1;
   std::unique_ptr<Trained> plain_;
@@ -50,6 +54,7 @@ class PipedreamReference {
   Tensors weights_;
   Tensors first_moments_;
   Tensors second_moments_;
+  Tensors masks_;
   std::vector<double> losses_;
 };
 

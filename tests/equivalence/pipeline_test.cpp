@@ -8,6 +8,7 @@
 
 #include "equivalence/trajectory.h"
 #include "trireme/core/error.h"
+#include "trireme/models/families.h"
 #include "trireme/program/check_together.h"
 
 namespace trireme::testing {
@@ -155,6 +156,35 @@ TEST(PipelineImages, ConvolutionsTrainLikeOneRank) {
     expect_like_by_distance(residual, piped(residual, mesh, "1f1b"),
                             {.tolerance = {2e-5, 1e-3}, .steps = 1, .planted = mesh == std::string("pp=2")});
   }
+}
+
+// A residual network of four blocks, whose batch norms see enough rows that rounding does not grow from step to step.
+Setup residual_blocks() {
+  Setup setup;
+  setup.registry.models = {};
+  setup.registry.models.add(
+      {"convnet",
+       [](const ir::Builder& b, const models::Batch& in, const models::ModelConfig& c) {
+         const models::ResNetShape shape{.bottleneck = false, .blocks = {1, 1, 1, 1}, .widths = {4, 4, 8, 8}};
+         return models::build_resnet(b, in, shape, c.classes);
+       },
+       true, [](models::ModelConfig&) {}});
+  return setup;
+}
+
+TEST(PipelineImages, ResidualBlocksTrainLikeOneRank) {
+  const bool all = steps_asked() > 4;
+  for (const char* pipeline : {"1f1b", "zero-bubble", "gpipe", "sequential", "interleaved:2"})
+    for (const int stages : {3, 2, 4}) {
+      const bool chunks = std::string(pipeline) == "interleaved:2";
+      if ((chunks && stages != 2) || (!all && (stages != 3 || pipeline[0] == 's' || pipeline[0] == 'g'))) continue;
+      SCOPED_TRACE(fmt::format("{} pp={}", pipeline, stages));
+      train::Config plain = model("convnet", 2, stages == 3 ? 4 : 3);
+      plain.model.image = 13;
+      plain.train.batch = 96;
+      plain.train.micro_batch = plain.train.batch / (stages == 3 ? 4 : 3);
+      expect_like_one_rank(plain, piped(plain, fmt::format("pp={}", stages), pipeline), {.setup = residual_blocks()});
+    }
 }
 
 // Statistics are written by the forward pass, once, however much of it is computed again.
@@ -383,7 +413,22 @@ TEST(PipelineCheck, CatchesWhatDoesNotFitTogether) {
   program::Instruction& late = deadlock.programs[0].instructions[deadlock.find(0, Kind::receive).back()];
   ASSERT_NE(late.records, program::kNone);
   deadlock.programs[0].instructions[deadlock.find(0, Kind::send).back()].waits.push_back(late.records);
-  expect_names(deadlock.error(), {"a deadlock", "(send ", "of stage 0"});
+  expect_names(deadlock.error(), {"a deadlock", "(send ", "of stage 0", "(receive ", "of stage 1"});
+}
+
+// Slices of images have programs of their own, in which a rank meets others in the same order.
+TEST(PipelineCheck, SwappedCollectivesOfTwoRolesAreNamed) {
+  Planted swapped{Trained(over_mesh(model("convnet", 2, 1), "h=2"))};
+  EXPECT_EQ(swapped.error(), "");
+  const std::vector<std::size_t> all = swapped.find(0, program::Instruction::Kind::collective);
+  std::vector<program::Instruction>& own = swapped.programs[0].instructions;
+  std::size_t other = 1;
+  while (other < all.size() && own[all[other]].op == own[all[0]].op) ++other;
+  ASSERT_LT(other, all.size());
+  std::swap(own[all[0]].op, own[all[other]].op);
+  std::swap(own[all[0]].attributes, own[all[other]].attributes);
+  std::swap(own[all[0]].name, own[all[other]].name);
+  expect_names(swapped.error(), {"of stage 0", "of stage 1", own[all[0]].op->name});
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "equivalence/pipedream_reference.h"
+#include "support/source_dir.h"
 #include "trireme/core/error.h"
 #include "trireme/program/schedule/check_schedule.h"
 #include "trireme/program/schedule/generate.h"
@@ -29,6 +30,7 @@ class Draw {
     const std::string model = draw_model();
     const bool low = plain_.train.precision != train::Precision::f32;
     plan_.tolerance = low ? kLowPrecision : Tolerance{2e-5, 5e-4};
+    if (technique("quantize")) allow({5e-4, 0.05});
     const ir::Mesh mesh = draw_mesh(model);
     draw_micro_batches(model, mesh);
     config() = plain_;
@@ -68,11 +70,12 @@ class Draw {
   std::string draw_model() {
     std::string model = one_of({"gpt2", "gpt2", "llama", "llama", "mlp", "mlp", "convnet", "convnet", "resnet18"});
     if (technique("spatial")) model = one_of({"convnet", "convnet", "resnet18"});
-    if (technique("sharded")) model = one_of({"gpt2", "llama"});
+    if (technique("sharded") || technique("distil") || technique("quantize")) model = one_of({"gpt2", "llama"});
+    if (technique("prune")) model = one_of({"gpt2", "llama", "mlp", "convnet"});
     if (plan_.asynchronous_pipeline) model = one_of({"gpt2", "llama", "mlp"});
     const bool residual = model == "resnet18";
     // Of the wider ones something is worth offloading.
-    wide_ = !residual && (technique("limit") || one_of({"0", "0", "1"}) == "1");
+    wide_ = !residual && !technique("distil") && (technique("limit") || one_of({"0", "0", "1"}) == "1");
     train::Config plain = wide_ ? wider_model(model) : small_model(model);
     plain.train.batch = 12;
     if (!reads_images(plain) && !wide_) plain.model.context = 20;  // which tp divides
@@ -97,11 +100,44 @@ class Draw {
       plain.model.dropout = 0;
       plain.model.tie_embeddings = false;
     }
+    if (technique("distil")) draw_teacher(plain);
+    if (technique("quantize")) {
+      // A code that tips makes a difference of a whole step, so a few updates are compared.
+      plan_.steps = 2;
+      plain.train.quantize = "int8";
+      plain.train.precision = "f32";
+    }
+    const bool exchanges = technique("server") || technique("compress");
+    if (technique("prune") || (exchanges && !residual && one_of({"0", "0", "1"}) == "1")) draw_pruning(model, plain);
     // So that an update is more than the rounding of the weights.
     if (plain.train.optimizer == train::Optimizer::sgd) plain.train.lr = residual ? 0.01 : 0.05;
     train::resolve_model(plain, plain.model.vocab);
     plain_ = plain;
     return model;
+  }
+
+  // A teacher of which the repository has the weights.
+  void draw_teacher(train::Config& plain) {
+    plain.model.vocab = 67;
+    plain.model.context = 16;
+    plain.distil.teacher = source_dir() + "/tests/reference/distil_teacher";
+    plain.distil.hidden = coin() ? 0.3 : 0;
+  }
+
+  // Scores that rounding decides would prune another element, so single ones go by numbers that are drawn.
+  void draw_pruning(const std::string& model, train::Config& plain) {
+    std::vector<std::string> slices = {"neurons"};
+    if (model == "gpt2" || model == "llama") slices.emplace_back("heads");
+    if (model == "convnet") slices = {"channels"};
+    const bool whole = coin();
+    plain.prune.pattern = whole ? one_of(slices) : "unstructured";
+    const bool f32 = plain.train.precision == train::Precision::f32;
+    plain.prune.method = whole && f32 ? one_of({"magnitude", "movement", "random"}) : "random";
+    plain.prune.schedule = one_of({"oneshot", "gradual"});
+    plain.prune.begin = 1;
+    plain.prune.end = 2;
+    plain.prune.every = 1;
+    plan_.steps = 4;
   }
 
   ir::Mesh draw_mesh(const std::string& model) {
@@ -226,8 +262,10 @@ class Draw {
   // where it is sharded.
   void draw_compression(const ir::Mesh& mesh) {
     const bool sharded = mesh.size_of("tp") > 1;
+    const bool served = config().parallel.server != train::Server::none;
     std::vector<std::string> kinds = {"bf16"};
-    if (!sharded) kinds.insert(kinds.end(), {"int8", "powersgd:2"});
+    if (!sharded) kinds.emplace_back("int8");
+    if (!sharded && !served) kinds.emplace_back("powersgd:2");
     const bool warms_up = config().train.optimizer == train::Optimizer::sgd && plan_.steps > 1;
     if (!sharded && warms_up) kinds.push_back("topk:0.2");
     config().parallel.compress = one_of(kinds);
@@ -235,6 +273,7 @@ class Draw {
     plan_.reference = plain_;
     plan_.reference.parallel.compress = config().parallel.compress;
     plan_.reference.parallel.compress_warmup = config().parallel.compress_warmup;
+    plan_.reference.parallel.server = config().parallel.server;
     plan_.reference = over_mesh(plan_.reference, fmt::format("dp={},tp={}", mesh.size_of("dp"), mesh.size_of("tp")));
     allow({2e-3, 0.05});
   }
@@ -244,8 +283,8 @@ class Draw {
     config().parallel.server = mesh.size_of("dp") > 1 ? "sync" : one_of({"sync", "async", "ssp:1"});
     config().parallel.servers = number({"1", "2"});
     config().parallel.zero = 0;
-    // Servers have the states.
-    if (config().memory.offload.state()) config().memory.offload = one_of({"none", "activations"});
+    const bool spatial = mesh.size_of("h") * mesh.size_of("w") > 1;
+    if (mesh.size_of("dp") > 1 && !spatial && coin()) draw_compression(mesh);
   }
 
   // As much as needs something to be recomputed or offloaded.
@@ -283,6 +322,10 @@ class Draw {
     if (c.memory.activations != train::Activations::full) line += fmt::format(" activations {}", c.memory.activations);
     if (c.parallel.stage_dtype != train::StageDtype::same) line += fmt::format(" messages {}", c.parallel.stage_dtype);
     if (c.memory.limit.count > 0) line += fmt::format(" limit {}", c.memory.limit.count);
+    if (c.prune.method != train::Prune::none)
+      line += fmt::format(" prune {} {} {}", c.prune.method, c.prune.pattern, c.prune.schedule);
+    if (!c.distil.teacher.empty()) line += fmt::format(" distil hidden {}", c.distil.hidden);
+    if (c.train.quantize != train::TrainedCodes::none) line += fmt::format(" quantize {}", c.train.quantize);
     return line;
   }
 
@@ -296,9 +339,9 @@ class Draw {
 }  // namespace
 
 const std::vector<std::string>& plan_techniques() {
-  static const std::vector<std::string> all = {"none",      "compress",    "server",  "spatial",
-                                               "pipedream", "activations", "sharded", "messages",
-                                               "schedule",  "limit",       "server",  "pipedream-2bw"};
+  static const std::vector<std::string> all = {"none",        "compress",      "server",   "spatial",  "pipedream",
+                                               "activations", "sharded",       "messages", "schedule", "limit",
+                                               "server",      "pipedream-2bw", "prune",    "distil",   "quantize"};
   return all;
 }
 

@@ -43,6 +43,10 @@ void count(const train::Config& config, const train::Compiled& compiled, std::ma
   used["async_tp"] += compiled.plan.async_tp;
   used["compressed and sharded states"] += compiled.plan.compress.has_value() && compiled.plan.zero > 0;
   used["offloaded in an asynchronous pipeline"] += compiled.asynchronous_pipeline() && compiled.tier_bytes(2) > 0;
+  used["compressed pushes"] += compiled.plan.compress.has_value() && compiled.plan.server.has_value();
+  used["pruned"] += compiled.plan.prune.has_value();
+  used["a teacher"] += !config.distil.teacher.empty();
+  used["rounded weights"] += compiled.plan.rounded.has_value();
   used["16 bits"] += config.train.precision != train::Precision::f32;
 }
 
@@ -82,10 +86,27 @@ TEST(RandomPlans, TrainLikeOnePlainRank) {
   if (only > 0) return;
   EXPECT_LT(refused.size() * 10, plans);
   if (plans < 60) return;  // too few to have some of everything
-  for (const char* what :
-       {"pp", "dp", "tp", "h", "w", "recomputed", "offloaded", "compressed", "servers", "asynchronous stages",
-        "smaller messages", "a schedule of one's own", "zero-bubble:auto", "a limit", "16 bits", "async_tp",
-        "compressed and sharded states", "offloaded in an asynchronous pipeline"})
+  for (const char* what : {"pp",
+                           "dp",
+                           "tp",
+                           "h",
+                           "w",
+                           "recomputed",
+                           "offloaded",
+                           "compressed",
+                           "servers",
+                           "asynchronous stages",
+                           "smaller messages",
+                           "a schedule of one's own",
+                           "zero-bubble:auto",
+                           "a limit",
+                           "16 bits",
+                           "async_tp",
+                           "compressed and sharded states",
+                           "offloaded in an asynchronous pipeline",
+                           "pruned",
+                           "a teacher",
+                           "rounded weights"})
     EXPECT_GE(used[what] * 40, static_cast<int>(plans)) << what;
 }
 

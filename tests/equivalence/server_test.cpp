@@ -95,6 +95,27 @@ TEST_P(SyncServer, WithStagesAndShards) {
     }
 }
 
+// What workers do not ask for is elsewhere between two updates: the same bits, less memory.
+TEST_P(SyncServer, OffloadsItsStates) {
+  for (const char* offload : {"optimizer", "all"}) {
+    SCOPED_TRACE(offload);
+    train::Config config = wider_model(GetParam());
+    config.train.batch = 12;
+    config = with_servers(config, 2, 2);
+    Trained kept(config);
+    config.memory.offload = offload;
+    train::check(config);
+    Trained offloaded(config);
+    kept.train(3);
+    offloaded.train(3);
+    expect_same_bits(kept, offloaded);
+    for (const auto& rank : offloaded.session().ranks()) EXPECT_EQ(rank->highest_offset(), rank->role().arena_bytes);
+    const auto server = [](const Trained& t) -> const train::Role& { return t.compiled().roles.back(); };
+    EXPECT_GT(server(offloaded).tier_bytes[2], server(offloaded).stored_parameters());
+    EXPECT_LT(server(offloaded).arena_bytes, server(kept).arena_bytes);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, SyncServer, ::testing::Values("gpt2", "llama", "convnet"));
 
 // What one step moves: for a worker its gradients out and the weights in, however many workers there are; for a server
@@ -129,6 +150,31 @@ TEST(Server, TrafficFollowsTheLaw) {
       }
       EXPECT_EQ(received, all);
     }
+}
+
+// Gradients are pushed in fewer bytes: those of an int8 with a scale for 256, of signs, or of the largest; small ones
+// as they are.
+TEST(Server, CompressedPushesAreAsSmallAsTheirCode) {
+  for (const auto& [kind, bits] : {std::pair("bf16", 16.0), {"int8", 8.125}, {"onebit", 1.25}, {"topk:0.02", 0.96}}) {
+    SCOPED_TRACE(kind);
+    train::Config config = wider_model("llama");
+    config.train.batch = 12;
+    config.train.optimizer = "sgd";
+    config.train.steps = 8;
+    config.parallel.compress = kind;
+    if (std::string(kind) == "onebit" || std::string(kind) == "topk:0.02") config.parallel.compress_warmup = 1;
+    config = with_servers(config, 2, 2);
+    train::check(config);
+    Trained t(config);
+    t.train(2);
+    const auto sent = [&] {
+      return t.session().ranks().front()->groups()->messages(program::kExchangeMessages).counters().sent;
+    };
+    const std::uint64_t before = sent();
+    t.train(1);
+    const double own = static_cast<double>(t.compiled().parameters()) * bits / 8;
+    EXPECT_NEAR(static_cast<double>(sent() - before), own, 0.03 * own + 4096);
+  }
 }
 
 // Every worker at its own pace, the last one slow.
@@ -272,9 +318,9 @@ TEST(Server, RefusesWhatDoesNotGoTogether) {
   config.parallel.zero = 1;
   EXPECT_NE(refusal(config).find("parallel.zero"), std::string::npos);
   config.parallel.zero = 0;
-  config.memory.offload = "all";
-  EXPECT_NE(refusal(config).find("\"activations\""), std::string::npos);
-  config.memory.offload = "none";
+  config.parallel.compress = "powersgd:2";
+  EXPECT_NE(refusal(config).find("the nearest is parallel.compress = \"int8\""), std::string::npos);
+  config.parallel.compress = "none";
   config.parallel.servers = 63;  // some rows of most parameters
   EXPECT_EQ(refusal(config), "");
   config.parallel.servers = 10000;

@@ -11,6 +11,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
 #include "trireme/data/synthetic_images.h"
+#include "trireme/train/distil.h"
 #include "trireme/train/schedule.h"
 
 namespace trireme::testing {
@@ -152,6 +153,7 @@ Trained::Trained(const train::Config& config, const Setup& setup)
                                                                             .allreduce = train::algorithm_of(config),
                                                                             .link = link_of(setup, compiled_)})) {
   session_->initialize(config_.train.seed);
+  if (!config_.distil.teacher.empty()) train::load_teacher(config_, registry_, *session_);
 }
 
 // Those of an asynchronous pipeline together, which is empty before and after them.

@@ -73,25 +73,24 @@ struct ParameterServer::Impl {
 
   void make_server(runtime::Server::Options options) {
     slots.resize(static_cast<std::size_t>(workers));
-    std::vector<std::vector<runtime::Server::Message>> pushes(slots.size());
-    std::vector<runtime::Server::Message> states;
+    runtime::Server::Table table;
+    table.slots.resize(slots.size());
     const auto message = [](std::size_t index, std::vector<float>& numbers) {
       return runtime::Server::Message{static_cast<int>(index), fmt::format("index {}", index),
                                       std::as_writable_bytes(std::span(numbers))};
     };
     for (std::size_t i = 0; i < values.size(); ++i)
-      if (keeps(i)) states.push_back(message(i, values[i]));
+      if (keeps(i)) table.states.push_back(message(i, values[i]));
     for (std::size_t w = 0; w < slots.size(); ++w) {
       slots[w].resize(values.size());
       for (std::size_t i = 0; i < values.size(); ++i) {
         if (!keeps(i)) continue;
         slots[w][i].resize(values[i].size());
-        pushes[w].push_back(message(i, slots[w][i]));
+        table.slots[w].push_back(message(i, slots[w][i]));
       }
     }
     options.servers = own->size() > 1 ? own.get() : nullptr;
-    server = std::make_unique<runtime::Server>(*all, std::move(pushes), std::move(states),
-                                               std::vector<runtime::Server::Message>{}, options);
+    server = std::make_unique<runtime::Server>(*all, std::vector{std::move(table)}, options);
   }
 };
 

@@ -13,12 +13,12 @@ namespace trireme::cli {
 namespace {
 
 // A constant of a cluster, and the run that shows it.
-struct Shown {
+struct WaitProbe {
   const char* settings;
   std::function<void(cluster::Cluster&, double)> set;
 };
 
-std::vector<Shown> shown() {
+std::vector<WaitProbe> probes() {
   return {{"parallel.mesh=tp=2", [](cluster::Cluster& c, double s) { c.node.wake = s; }},
           {"parallel.mesh=dp=2 parallel.zero=3", [](cluster::Cluster& c, double s) { c.node.busy_wake = s; }},
           {"parallel.mesh=dp=2,tp=2", [](cluster::Cluster& c, double s) { c.node.crowd_wake = s; }}};
@@ -30,7 +30,7 @@ void fit_waits(cluster::Cluster& cluster, const train::Registry& registry, const
   constexpr double kMost = 3e-3;  // of waking a thread
   constexpr int kHalvings = 20;
   const TokenFile tokens;
-  const std::vector<Shown> all = shown();
+  const std::vector<WaitProbe> all = probes();
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (options.on_progress) options.on_progress("what waiting costs", i, all.size());
     std::vector<std::string> settings = {"model.family=gpt2",

@@ -5,6 +5,7 @@
 #include "trireme/core/error.h"
 #include "trireme/passes/compress_gradients.h"
 #include "trireme/passes/split.h"
+#include "trireme/passes/state_graphs.h"
 #include "trireme/program/concatenate.h"
 
 namespace trireme::compiler {
@@ -38,6 +39,8 @@ std::vector<StepProgram> lower_async_stage(RoleBuilder& builder, Role& role, con
   };
   if (role.module.has_graph(passes::kWarmUpdate)) lower_all(kWarmPrograms, passes::kWarmUpdate);
   lower_all("", "update");
+  // Run while nothing is in flight.
+  for (const char* graph : {passes::kPrune, passes::kRemember, passes::kRewind}) builder.lower(graph, graph);
   return {{"fill", 0}, {"step", 1}};
 }
 

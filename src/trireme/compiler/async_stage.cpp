@@ -1,6 +1,7 @@
 #include "trireme/compiler/async_stage.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <numeric>
 
@@ -102,6 +103,56 @@ class Calls {
   bool updated_ = false;
 };
 
+// A schedule of one's own updates as the named ones do: what is kept of a micro-batch, and for how long, follows from
+// that.
+void check_own(const program::Schedule& schedule, int stage) {
+  const auto at = static_cast<std::size_t>(stage);
+  const std::string nearest = schedule.delayed ? "pipedream-2bw" : "pipedream";
+  const std::vector<Action>& step = schedule.stages[at];
+  const auto updates =
+      std::count_if(step.begin(), step.end(), [](const Action& a) { return a.kind == Action::Kind::update; });
+  if (schedule.chunks > 1)
+    refuse(
+        "parallel.pipeline: stages of an asynchronous schedule have one chunk, and the file's have {}; the nearest is "
+        "\"{}\"",
+        schedule.chunks, nearest);
+  if (schedule.delayed && updates != 1)
+    refuse("parallel.pipeline: a delayed schedule has one U in a step, and stage {} has {}; the nearest is \"{}\"",
+           stage, updates, nearest);
+  for (const std::vector<Action>* part : {&schedule.fill[at], &step, &schedule.drain[at]})
+    for (std::size_t a = 0; a < part->size(); ++a) {
+      const Action& action = (*part)[a];
+      if (action.kind == Action::Kind::weight_gradient)
+        refuse(
+            "parallel.pipeline: an asynchronous schedule has no {}: a backward is whole there; the nearest is \"{}\"",
+            to_text(action), nearest);
+      const bool updated = a + 1 < part->size() && (*part)[a + 1].kind == Action::Kind::update;
+      if (action.kind == Action::Kind::backward && !schedule.delayed && !updated)
+        refuse(
+            "parallel.pipeline: without the line \"delayed\" every micro-batch has its update, and no U follows {} of "
+            "stage {}; the nearest is \"{}\"",
+            to_text(action), stage, nearest);
+    }
+  // In the order in which they began, and no more of them than are in flight between two steps, and one.
+  const auto ahead = std::count_if(schedule.drain[at].begin(), schedule.drain[at].end(),
+                                   [](const Action& a) { return a.kind == Action::Kind::backward; });
+  std::deque<int> open;
+  for (const std::vector<Action>* part : {&schedule.fill[at], &step, &step, &schedule.drain[at]})
+    for (const Action& action : *part) {
+      if (action.kind == Action::Kind::forward) open.push_back(action.micro);
+      if (std::ssize(open) > ahead + 1)
+        refuse(
+            "parallel.pipeline: stage {} has {} micro-batches in flight at {}, and {} between two steps: at most one "
+            "more is kept; the nearest is \"{}\"",
+            stage, open.size(), to_text(action), ahead, nearest);
+      if (action.kind != Action::Kind::backward) continue;
+      if (open.empty() || open.front() != action.micro)
+        refuse("parallel.pipeline: {} of stage {} overtakes a micro-batch that began before it; the nearest is \"{}\"",
+               to_text(action), stage, nearest);
+      open.pop_front();
+    }
+}
+
 }  // namespace
 
 int AsyncStage::period() const {
@@ -120,8 +171,7 @@ std::optional<AsyncStage> async_stage(const Graphs& graphs, const Plan& plan, in
   if (plan.pipeline.kind == Kind::zero_bubble_auto) return std::nullopt;  // which takes a while to find
   const program::Schedule schedule = plan.schedule(graphs.micro_batches);
   if (!schedule.asynchronous()) return std::nullopt;
-  if (plan.pipeline.kind != Kind::pipedream && plan.pipeline.kind != Kind::pipedream_2bw)
-    refuse("parallel.pipeline: asynchronous schedules from files are not run yet; the nearest is \"pipedream\"");
+  if (plan.pipeline.kind == Kind::file) check_own(schedule, stage);
   if (plan.precision == Precision::fp16)
     refuse(
         "train.precision = \"fp16\" does not go with an asynchronous pipeline: its scale follows one finite flag of "

@@ -10,6 +10,7 @@
 #include "trireme/compiler/role_name.h"
 #include "trireme/core/error.h"
 #include "trireme/ir/axes.h"
+#include "trireme/passes/state_graphs.h"
 #include "trireme/program/check_together.h"
 #include "trireme/program/messages.h"
 
@@ -89,17 +90,17 @@ std::size_t check_roles(const Compiled& c) {
   const auto check = [&](const std::string& program, const auto& exchange_of) {
     messages += RoleCheck(c).run(
         [&](const Role& role, const program::Exchange* exchange) {
-          // A role that answers messages has one program for every kind of step.
-          return exchange != nullptr && program != "refresh" ? role.find("step") : role.find(program);
+          // A role that answers messages has one program for all steps in which they are the same.
+          return exchange != nullptr && program != "refresh" ? role.find(exchange->step) : role.find(program);
         },
         exchange_of);
   };
-  const auto whole = [](const Role& role) { return role.exchange ? &*role.exchange : nullptr; };
   if (c.asynchronous_pipeline())
     messages += check_async_stages(c, "") + check_async_stages(c, kWarmPrograms);
   else
-    for (const std::string& program : c.step_programs()) check(program, whole);
-  std::vector<std::string> others = {"init", "eval", "predict"};
+    for (const std::string& program : c.step_programs())
+      check(program, [&](const Role& role) { return role.exchange ? &role.exchange->of(program) : nullptr; });
+  std::vector<std::string> others = {"init", "eval", "predict", passes::kPrune, passes::kRemember, passes::kRewind};
   for (const Prefill& prefill : c.prefill) others.push_back(prefill.program);
   for (const std::string& other : others)
     if (c.ranks() > 1) check(other, [](const Role&) -> const program::Exchange* { return nullptr; });

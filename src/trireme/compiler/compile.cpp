@@ -199,7 +199,6 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
   std::set<std::string> forward;
   for (const passes::Places& places : all_places)
     c.roles.push_back(compile_rows(c, graphs, plan, common, places, order, forward, options));
-  if (all_places.size() > 1) check_names(plan, forward, c.roles);
   for (int r = 0; r < plan.mesh.ranks(); ++r) {
     passes::Places own;
     for (const auto& [axis, place] : all_places.front()) own[axis] = plan.mesh.coordinate(r)[plan.mesh.index_of(axis)];
@@ -207,6 +206,7 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
     c.seats.push_back({static_cast<std::size_t>(role - all_places.begin()), r});
   }
   add_extra_roles(c, graphs, plan, all_places, options);
+  if (c.roles.size() > 1) check_names(plan, forward, c.roles);
   c.groups = groups_of(c);
   c.checked.messages += check_roles(c);
   return c;

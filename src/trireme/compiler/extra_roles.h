@@ -12,6 +12,8 @@ namespace trireme::compiler {
 // ranks of its own. `options.dump_passes` gets a folder for each role.
 void add_extra_roles(Compiled& c, const Graphs& graphs, const Plan& plan, const std::vector<passes::Places>& places,
                      const CompileOptions& options);
+// The modules of such ranks that those of the mesh at these places exchange messages with.
+std::vector<ir::Module> modules_beyond(const Graphs& graphs, const Plan& plan, const passes::Places& places);
 // The groups in which their messages go and in which they meet each other: the first of the run.
 std::vector<program::Group> groups_of_extra_roles(const std::vector<Role>& roles);
 

@@ -134,6 +134,13 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
   if (plan.stages() > 1)
     p.add<passes::Split>(passes::Split::Options{
         .stages = plan.stages(), .stage = stage, .parts = plan.parts(), .asynchronous = asynchronous.has_value()});
+  // When an update has the gradients of one stage; before anything divides it.
+  if (trains && plan.compress) {
+    passes::CompressGradients::Options compress = *plan.compress;
+    compress.stages_apart = asynchronous.has_value();
+    if (asynchronous && !asynchronous->delayed) compress.updates_per_step = graphs.micro_batches;
+    p.add<passes::CompressGradients>(std::move(compress));
+  }
   if (place) {
     p.add<passes::ServerSide>(*plan.server, *place);
     p.add<passes::CleanUp>();
@@ -160,13 +167,6 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
   if (trains && plan.activations)
     p.add<passes::CompressActivations>(passes::CompressActivations::Options{
         .kind = *plan.activations, .axis = ir::kTensorAxis, .partial = plan.stages() > 1});
-  // After the sums over ranks are there, and what they are read by.
-  if (trains && plan.compress) {
-    passes::CompressGradients::Options compress = *plan.compress;
-    compress.stages_apart = asynchronous.has_value();
-    if (asynchronous && !asynchronous->delayed) compress.updates_per_step = graphs.micro_batches;
-    p.add<passes::CompressGradients>(std::move(compress));
-  }
   // After what decides what is saved for the backward pass: gathered weights are no part of that. After compression,
   // whose sums and updates it shares out.
   if (plan.zero > 0 && plan.mesh.size_of(kRowAxis) > 1)
@@ -177,7 +177,7 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
   // Last of all that changes what is computed: it moves what the others left.
   if (plan.offload) {
     passes::Offload::Options offload = *plan.offload;
-    offload.partial = role_places(plan).size() > 1;
+    offload.partial = role_places(plan).size() > 1 || plan.server;
     p.add<passes::Offload>(std::move(offload));
   }
   // After everything that changes what a micro-batch computes, and in which phase.

@@ -4,11 +4,27 @@
 #include "trireme/compiler/extra_roles.h"
 #include "trireme/compiler/graph_passes.h"
 #include "trireme/compiler/role_builder.h"
+#include "trireme/compiler/step_programs.h"
+#include "trireme/passes/state_graphs.h"
 
 namespace trireme::compiler {
 namespace {
 
-Role compile_server(const Role& worker, const Graphs& graphs, const Plan& plan, int place,
+// What is sent to workers, and what they send, stays in memory.
+void offload(ir::Module& module, const ir::Module& worker, passes::Offload::Options offload,
+             const CompileOptions& options) {
+  std::erase_if(offload.states, [&](const std::string& name) {
+    const ir::StateId own = module.find_state(name);
+    return own == ir::kNone || module.state(own).category == ir::Category::gradients ||
+           worker.find_state(name) != ir::kNone;
+  });
+  offload.activations.clear();
+  passes::Pipeline further;
+  further.add<passes::Offload>(std::move(offload));
+  further.run(module, {.on_pass = options.on_pass});
+}
+
+Role compile_server(const Compiled& c, const Role& worker, const Graphs& graphs, const Plan& plan, int place,
                     const CompileOptions& options) {
   Role role;
   role.name = fmt::format("server {}", place);
@@ -22,19 +38,38 @@ Role compile_server(const Role& worker, const Graphs& graphs, const Plan& plan, 
   const std::filesystem::path dump = options.dump_passes.empty() ? "" : options.dump_passes / folder;
   const passes::Pipeline passes = graph_passes(graphs, plan, place, worker.places);
   passes.run(role.module, {dump, options.disabled_passes, options.on_pass});
+  if (plan.offload) offload(role.module, worker.module, *plan.offload, options);
   RoleBuilder builder(role, plan, 1, {dump, passes.names().size() + 1, options.on_pass});
   builder.lower("init", "init");
   builder.lower("refresh", "refresh");
   builder.lower("step", "update");
+  builder.lower(kWarmStep, passes::kWarmUpdate);
+  for (const char* graph : {passes::kPrune, passes::kRemember, passes::kRewind}) builder.lower(graph, graph);
   const int workers = plan.server->workers;
-  role.exchange = program::match(worker.program("step"), worker.program("refresh"), role.module, workers + place,
-                                 workers, passes::slot_name);
-  role.exchange->each = plan.server->each;
-  role.exchange->bound = plan.server->bound;
+  // Workers send the same in all their steps, or in all before and after something is warm.
+  const auto table = [&](const std::string& step, const std::string& update) {
+    program::Exchange exchange = program::match(worker.program(step), worker.program("refresh"), {role.module, update},
+                                                workers + place, workers, passes::slot_name);
+    exchange.each = plan.server->each;
+    exchange.bound = plan.server->bound;
+    for (const std::string& other : c.step_programs())
+      if (other != step && is_warm(other) == is_warm(step)) exchange.programs.push_back(other);
+    return exchange;
+  };
+  role.exchange = table("step", "update");
+  if (role.find(kWarmStep) != nullptr) role.exchange->others.push_back(table(kWarmStep, passes::kWarmUpdate));
+  program::expect_all_slots(*role.exchange, role.module, workers + place, passes::slot_name);
   return role;
 }
 
 }  // namespace
+
+std::vector<ir::Module> modules_beyond(const Graphs& graphs, const Plan& plan, const passes::Places& places) {
+  std::vector<ir::Module> modules;
+  for (int s = 0; plan.server && s < plan.server->servers; ++s)
+    graph_passes(graphs, plan, s, places).run(modules.emplace_back(graphs.module), {});
+  return modules;
+}
 
 void add_extra_roles(Compiled& c, const Graphs& graphs, const Plan& plan, const std::vector<passes::Places>& places,
                      const CompileOptions& options) {
@@ -43,7 +78,7 @@ void add_extra_roles(Compiled& c, const Graphs& graphs, const Plan& plan, const 
   for (std::size_t r = 0; r < places.size(); ++r)
     for (int s = 0; s < plan.server->servers; ++s) {
       roles[{places[r], s}] = c.roles.size();
-      c.roles.push_back(compile_server(c.roles[r], graphs, plan, s, options));
+      c.roles.push_back(compile_server(c, c.roles[r], graphs, plan, s, options));
     }
   const ir::Mesh mesh = passes::server_mesh(plan.mesh, plan.server->servers);
   for (int number = 0; number < mesh.ranks(); ++number) {

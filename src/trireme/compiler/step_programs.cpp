@@ -1,6 +1,7 @@
 #include "trireme/compiler/step_programs.h"
 
 #include <map>
+#include <set>
 
 #include "trireme/compiler/async_role.h"
 #include "trireme/compiler/lowering.h"
@@ -18,32 +19,30 @@ program::LowerOptions step_options(const Graphs& graphs, const Plan& plan) {
   return lowering;
 }
 
-// Steps that prune have programs of their own, and so has the one after which the weights are remembered.
-std::vector<StepProgram> lower_pruning(RoleBuilder& builder, const passes::Prune::Options& prune,
-                                       program::LowerOptions step) {
-  step.before_tail.emplace_back(passes::kPrune);
-  step.after_tail = {passes::kRewind};
-  builder.lower("prune_step", "micro", step);
-  if (prune.rewind) {
-    step.before_tail = {passes::kTies};
-    step.after_tail = {passes::kRemember};
-    builder.lower("remember_step", "micro", step);
-  }
-  std::map<std::int64_t, std::string> special;
-  if (prune.rewind) special[prune.remembered] = "remember_step";
-  for (const std::int64_t at : prune.steps) special[at] = "prune_step";
-  std::vector<StepProgram> steps;
-  std::int64_t next = 0;
-  for (const auto& [at, program] : special) {
-    if (at > next) steps.push_back({"step", next});
-    steps.push_back({program, at});
-    next = at + 1;
-  }
-  steps.push_back({"step", next});
-  return steps;
-}
+constexpr std::string_view kWarm = "warm_";
+constexpr std::string_view kStep = "step";
+constexpr std::string_view kPruneStep = "prune_step";
+constexpr std::string_view kRememberStep = "remember_step";
 
 }  // namespace
+
+std::vector<StepProgram> step_kinds(const Plan& plan, bool warms) {
+  const std::int64_t warm = warms ? plan.compress->warmup : 0;
+  std::map<std::int64_t, std::string_view> special;
+  if (plan.prune && plan.prune->rewind) special[plan.prune->remembered] = kRememberStep;
+  if (plan.prune)
+    for (const std::int64_t at : plan.prune->steps) special[at] = kPruneStep;
+  std::set<std::int64_t> begins = {0, warm};
+  for (const auto& [at, program] : special) begins.insert({at, at + 1});
+  std::vector<StepProgram> steps;
+  for (const std::int64_t at : begins) {
+    const auto found = special.find(at);
+    std::string name(found == special.end() ? kStep : found->second);
+    if (at < warm) name = std::string(kWarm) + name;
+    if (steps.empty() || steps.back().program != name) steps.push_back({name, at});
+  }
+  return steps;
+}
 
 StepOrder step_order(const Graphs& graphs, const Plan& plan) {
   if (plan.stages() == 1 || graphs.purpose != Purpose::train) return {};
@@ -65,13 +64,28 @@ std::vector<StepProgram> lower_steps(RoleBuilder& builder, Role& role, const Gra
                                      const StepOrder& order, int stage) {
   if (const auto own = async_stage(graphs, plan, stage))
     return lower_async_stage(builder, role, *own, step_options(graphs, plan));
-  program::LowerOptions options = steady_step(graphs, plan, order, role.module, stage);
+  const program::LowerOptions options = steady_step(graphs, plan, order, role.module, stage);
+  const std::vector<StepProgram> steps = step_kinds(plan, role.module.has_graph(passes::kWarmUpdate));
   builder.lower("step", "micro", options);
-  if (plan.prune) return lower_pruning(builder, *plan.prune, options);
-  if (!role.module.has_graph(passes::kWarmUpdate)) return {{"step", 0}};
-  options.tail = passes::kWarmUpdate;
-  builder.lower("warm_step", "micro", options);
-  return {{"warm_step", 0}, {"step", plan.compress->warmup}};
+  std::set<std::string> lowered = {"step"};
+  for (const StepProgram& step : steps) {
+    if (!lowered.insert(step.program).second) continue;
+    program::LowerOptions own = options;
+    if (is_warm(step.program)) own.tail = passes::kWarmUpdate;
+    const AroundUpdate around = around_update(step.program);
+    own.before_tail.insert(own.before_tail.end(), around.before.begin(), around.before.end());
+    own.after_tail = around.behind;
+    builder.lower(step.program, "micro", own);
+  }
+  return steps;
+}
+
+bool is_warm(std::string_view step_program) { return step_program.starts_with(kWarm); }
+
+AroundUpdate around_update(std::string_view step_program) {
+  if (step_program.ends_with(kPruneStep)) return {{passes::kPrune}, {passes::kRewind}};
+  if (step_program.ends_with(kRememberStep)) return {{}, {passes::kRemember}};
+  return {};
 }
 
 }  // namespace trireme::compiler

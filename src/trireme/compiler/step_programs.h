@@ -1,4 +1,6 @@
 #pragma once
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/compiler/graphs.h"
@@ -17,6 +19,21 @@ struct StepOrder {
   }
 };
 StepOrder step_order(const Graphs& graphs, const Plan& plan);
+
+// Which step is of which kind, by the name of its program: some prune, after one the weights are remembered, and the
+// first ones may be warm.
+std::vector<StepProgram> step_kinds(const Plan& plan, bool warms);
+
+// The program of a step while something is warmed up; names of others that are run then begin like it.
+inline constexpr const char* kWarmStep = "warm_step";
+bool is_warm(std::string_view step_program);
+
+// What a step program runs around its update (passes/state_graphs.h).
+struct AroundUpdate {
+  std::vector<std::string> before;
+  std::vector<std::string> behind;
+};
+AroundUpdate around_update(std::string_view step_program);
 
 // How the step is lowered that a stage repeats: neither the first ones, nor those that warm something up or prune.
 program::LowerOptions steady_step(const Graphs& graphs, const Plan& plan, const StepOrder& order,

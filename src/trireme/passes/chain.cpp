@@ -63,7 +63,27 @@ bool is_cheap(const Graph& graph, const Node& node) {
   return cost.flops <= kFlopsPerByte * (cost.bytes_read + cost.bytes_written);
 }
 
-Chain find_chain(const Graph& graph) {
+std::vector<bool> free_values(const ir::Module& module, const Graph& graph) {
+  std::vector<bool> trained(graph.values.size(), false);
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    if (graph.values[v].kind != ir::ValueInfo::Kind::state) continue;
+    const ir::State& state = module.state(graph.values[v].state);
+    const ir::StateId source = state.derived_from.empty() ? kNone : module.find_state(state.derived_from);
+    trained[v] = state.trained || (source != kNone && module.state(source).trained);
+  }
+  for (const Node& node : graph.nodes)
+    if (node.op->name == ops::kReceive ||  // of which it is not known
+        std::any_of(node.inputs.begin(), node.inputs.end(),
+                    [&](ValueId id) { return id != kNone && trained[index(id)]; }))
+      for (const ValueId id : node.outputs) trained[index(id)] = true;
+  std::vector<bool> free(graph.values.size(), false);
+  if (std::find(trained.begin(), trained.end(), true) == trained.end()) return free;
+  for (std::size_t v = 0; v < free.size(); ++v) free[v] = !trained[v] || graph.values[v].type.shape.rank() == 0;
+  return free;
+}
+
+Chain find_chain(const Graph& graph, const std::vector<bool>& free) {
+  const auto is_free = [&](ValueId id) { return !free.empty() && free[index(id)]; };
   const std::vector<ValueId> storage = storage_of(graph);
   std::vector<int> reads = forward_reads(graph, storage);
   const std::vector<bool> of_states = made_of_states(graph);
@@ -98,7 +118,7 @@ Chain find_chain(const Graph& graph) {
       if (--reads[index(owner)] == 0) open.erase(owner);
     }
     for (const ValueId id : node.outputs)
-      if (storage[index(id)] == id && reads[index(id)] > 0 && !of_states[index(id)]) open.insert(id);
+      if (storage[index(id)] == id && reads[index(id)] > 0 && !of_states[index(id)] && !is_free(id)) open.insert(id);
   }
   if (chain.segments.empty()) return chain;
   chain.segments.back().end = chain.nodes.size();

@@ -34,8 +34,13 @@ struct Chain {
   }
 };
 
-// Gradients follow the last segment, unless it ends with a message to another stage.
-Chain find_chain(const ir::Graph& graph);
+// Gradients follow the last segment, unless it ends with a message to another stage. Values that are `free` may go
+// past any cut, with the tensor that is cut at.
+Chain find_chain(const ir::Graph& graph, const std::vector<bool>& free = {});
+
+// By value of a graph: scalars, and what no parameter is in, such as what a second model, which is not trained, makes
+// of the same rows. None at all where no parameter is in anything.
+std::vector<bool> free_values(const ir::Module& module, const ir::Graph& graph);
 
 // By value: whether states alone are in it, such as a rounded weight. It can be made anywhere, and so passes no cut.
 std::vector<bool> made_of_states(const ir::Graph& graph);

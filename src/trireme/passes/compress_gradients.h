@@ -23,7 +23,12 @@ namespace trireme::passes {
 // gradients (the norm, the optimizer) sees %g. Small tensors, where packing is not worth its overhead, are summed as
 // before. With a loss scale, residuals are those of the unscaled gradients.
 //
-// Comes after Shard, which finds the sums, and before Bucket.
+// One way alone, packed terms are summed as they are unpacked, and the sum is not packed again: for sums that ranks
+// beyond the mesh take, from which something else comes back.
+//
+//   %packed, %rest = pack(@w/grad, @w/residual);  %g = all_reduce(unpack(%packed))
+//
+// Comes after Partition, which finds the sums, and before Zero and Bucket.
 class CompressGradients : public Pass {
  public:
   enum class Kind {
@@ -51,6 +56,7 @@ class CompressGradients : public Pass {
     std::int64_t warmup = 0;
     std::int64_t updates_per_step = 1;
     bool stages_apart = false;  // each stage of a pipeline limits the norm of its own gradients
+    bool one_way = false;
     std::string axis = ir::kDataAxis;
   };
   explicit CompressGradients(Options options) : options_(std::move(options)) {}

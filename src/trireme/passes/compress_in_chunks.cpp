@@ -13,6 +13,7 @@ class InChunks {
   InChunks(GradientSums& sums, const CompressGradients::Options& options)
       : sums_(sums),
         feedback_(options.error_feedback),
+        one_way_(options.one_way),
         code_(options.kind == CompressGradients::Kind::bf16   ? "bf16"
               : options.kind == CompressGradients::Kind::int8 ? "int8"
                                                               : "sign"),
@@ -22,6 +23,15 @@ class InChunks {
   std::vector<ValueId> run(const std::vector<Term>& terms) {
     std::vector<ValueId> values;
     values.reserve(terms.size());
+    if (one_way_) {
+      for (const Term& t : terms) {
+        const std::string& name = t.sum->parameter;
+        const ValueId packed = pack(t.value, name + "/residual", t.unit, 1, name);
+        const ValueId term = unpack(packed, t.unit, {DType::f32, t.type.shape}, false, name + ".term");
+        values.push_back(sums_.all_reduce(term, name + ".grad"));
+      }
+      return values;
+    }
     for (const Term& t : terms)
       values.push_back(pack(t.value, t.sum->parameter + "/residual", t.unit, sums_.parts(), t.sum->parameter));
     const auto each = [&](auto&& f) {
@@ -66,6 +76,7 @@ class InChunks {
 
   GradientSums& sums_;
   bool feedback_;
+  bool one_way_;
   std::string code_;
   std::int64_t block_;  // elements that share a scale
 };

@@ -33,20 +33,28 @@ void compress_largest(GradientSums& sums, const CompressGradients::Options& opti
     const auto made =
         sums.add("take_largest", {sum.own, momentum, unsent, clip},
                  {{"decay", decay}, {"count", count}, {"mask", options.momentum_masking}}, sum.parameter + ".taken");
-    if (unsent != kNone) sums.keep(unsent, made[2]);
+    if (unsent != kNone) sums.keep(unsent, sums.masked(sum.parameter, made[2]));
     taken.push_back({&sum, {momentum, made[1]}, made[0], count});
   }
-  for (Taken& t : taken)
-    t.value = t.count == 0 ? sums.all_reduce(t.value, t.sum->parameter + ".velocity.sum")
-                           : sums.all_gather(t.value, t.sum->parameter + ".taken.all");
+  const auto added = [&](const Taken& t, ValueId parts) {
+    return sums
+        .add("add_taken", {parts}, {{"count", t.count}, {"shape", dims(t.sum->type.shape)}}, t.sum->parameter + ".grad")
+        .front();
+  };
+  for (Taken& t : taken) {
+    const bool gathered = t.count > 0 && !options.one_way;
+    if (t.count > 0 && options.one_way) t.value = added(t, t.value);
+    t.value = gathered ? sums.all_gather(t.value, t.sum->parameter + ".taken.all")
+                       : sums.all_reduce(t.value, t.sum->parameter + ".velocity.sum");
+  }
   for (const Taken& t : taken) {
-    const std::vector<std::int64_t> shape = dims(t.sum->type.shape);
-    const ValueId sum =
-        t.count == 0
-            ? sums.add("weighted_sum", {kNone, t.value, kNone, kNone}, {{"shape", shape}}, t.sum->parameter + ".grad")
-                  .front()
-            : sums.add("add_taken", {t.value}, {{"count", t.count}, {"shape", shape}}, t.sum->parameter + ".grad")
-                  .front();
+    ValueId sum = t.value;
+    if (t.count == 0)
+      sum = sums.add("weighted_sum", {kNone, t.value, kNone, kNone}, {{"shape", dims(t.sum->type.shape)}},
+                     t.sum->parameter + ".grad")
+                .front();
+    else if (!options.one_way)
+      sum = added(t, t.value);
     sums.set(*t.sum, sum);
     descend(sums, *t.sum, sum, t.momentum);
   }

@@ -12,9 +12,9 @@ using ir::Node;
 using ir::ValueId;
 
 bool is_smaller(const TensorType& type, CompressMessages::Kind kind) {
+  if (type.shape.rank() == 0) return false;
   if (kind == CompressMessages::Kind::bf16) return type.dtype == DType::f32;
-  if ((type.dtype != DType::f32 && type.dtype != DType::bf16 && type.dtype != DType::f16) || type.shape.rank() == 0)
-    return false;
+  if (type.dtype != DType::f32 && type.dtype != DType::bf16 && type.dtype != DType::f16) return false;
   return static_cast<std::size_t>(type.elements()) + ops::int8_scales(type, ops::kInt8Block).bytes() < type.bytes();
 }
 

@@ -36,7 +36,7 @@ void compress_momentum(GradientSums& sums, const CompressGradients::Options& opt
       const ir::Attributes& a = node.attributes;
       const double known =
           1 - std::pow(a.real("beta2"), static_cast<double>(options.warmup * options.updates_per_step));
-      const auto made = sums.add("descend", {in[0], momentum, in[3], in[4], in[5], in[7]},
+      const auto made = sums.add("descend", {in[0], momentum, in[3], in[4], in[5], in[7], sums.kept_of(name)},
                                  {{"beta1", a.real("beta1")},
                                   {"variance_scale", 1 / known},
                                   {"eps", a.real("eps")},
@@ -44,8 +44,9 @@ void compress_momentum(GradientSums& sums, const CompressGradients::Options& opt
                                   {"low", a.text("low")}},
                                  name + ".descend");
       rebuild.map(node.outputs[0], made[0]);
-      rebuild.map(node.outputs[1], sums.add("select", {in[7], momentum, in[2]}, {}, name + ".m.kept").front());
-      rebuild.map(node.outputs[2], in[3]);
+      rebuild.map(node.outputs[1],
+                  sums.masked(name, sums.add("select", {in[7], momentum, in[2]}, {}, name + ".m.kept").front()));
+      rebuild.map(node.outputs[2], sums.masked(name, in[3]));
       if (node.outputs.size() > 3) rebuild.map(node.outputs[3], made[1]);
     });
   };

@@ -203,6 +203,24 @@ const Node& GradientSums::update_of(const std::string& parameter) const {
   fail("parameter '{}' is never updated", parameter);
 }
 
+ValueId GradientSums::kept_of(const std::string& parameter) const {
+  const Node& node = update_of(parameter);
+  const std::size_t last = node.op->operands.size() - 1;
+  if (node.op->operands[last].name != "keep" || node.inputs.size() <= last) return kNone;
+  return rebuild_.mapped(node.inputs[last]);
+}
+
+ValueId GradientSums::masked(const std::string& parameter, ValueId value) {
+  ValueId keep = kept_of(parameter);
+  if (keep == kNone) return value;
+  const Shape shape = rebuild_.fresh().type(value).shape;
+  if (rebuild_.fresh().type(keep).shape != shape)
+    keep = add("reshape", {keep}, {{"shape", dims(shape)}}, parameter + ".keep").front();
+  const ir::ValueInfo& info = rebuild_.fresh().value(value);
+  const std::string label = info.kind == ir::ValueInfo::Kind::state ? info.name.substr(1) : info.name;
+  return add("mul", {value, keep}, {}, label + ".masked").front();
+}
+
 void GradientSums::finish() {
   for (const Node& node : rebuild_.old().nodes) {
     if (const auto by = replaced_.find(node.outputs.front()); by != replaced_.end()) {

@@ -55,6 +55,10 @@ class GradientSums {
   void drop_clip() { clips_ = false; }
   // The node of the old graph that makes a parameter anew.
   const ir::Node& update_of(const std::string& parameter) const;
+  // What a parameter's update multiplies its results by, to hold some elements at zero; kNone: nothing.
+  ir::ValueId kept_of(const std::string& parameter) const;
+  // `value`, with as many elements as the parameter, multiplied by that.
+  ir::ValueId masked(const std::string& parameter, ir::ValueId value);
   // In place of copying a node of the old graph, `by` is called, which must map its outputs.
   void replace(const ir::Node& node, std::function<void()> by);
 

@@ -61,12 +61,13 @@ void descend(GradientSums& sums, const GradientSums::Sum& sum, ValueId direction
     Rebuild& rebuild = sums.rebuild();
     const auto given = rebuild.mapped(std::vector<ValueId>{node.inputs[0], node.inputs[3], node.inputs[5]});
     const auto made =
-        sums.add("descend", {given[0], direction, kNone, given[1], kNone, given[2]},
+        sums.add("descend", {given[0], direction, kNone, given[1], kNone, given[2], sums.kept_of(name)},
                  {{"weight_decay", node.attributes.real("weight_decay")}, {"low", node.attributes.text("low")}},
                  name + ".descend");
     rebuild.map(node.outputs[0], made[0]);
-    rebuild.map(node.outputs[1],
-                sums.add("select", {given[2], own.fresh, own.old}, {}, name + ".momentum.kept").front());
+    rebuild.map(
+        node.outputs[1],
+        sums.masked(name, sums.add("select", {given[2], own.fresh, own.old}, {}, name + ".momentum.kept").front()));
     if (node.outputs.size() > 2) rebuild.map(node.outputs[2], made[1]);
   });
 }

@@ -101,10 +101,10 @@ class Pruner {
   }
 
   // The state of a score that outlives a pruning, and its new contents: what it has, and `more` (kNone: nothing).
-  ValueId kept_score(const std::string& name, const TensorType& type, ValueId more) {
+  ValueId kept_score(const std::string& name, const TensorType& type, ValueId more,
+                     ir::Category category = ir::Category::optimizer) {
     const bool random = options_.score == Prune::Score::random;
-    const StateId id =
-        add_state(name + "/score", type, ir::Category::optimizer, random ? ir::Init::uniform(1) : ir::Init{});
+    const StateId id = add_state(name + "/score", type, category, random ? ir::Init::uniform(1) : ir::Init{});
     const ValueId before = graph_.read(module_, id);
     if (more == kNone) return before;
     const ValueId sum = add("add", {before, more}, {}, name + ".score");
@@ -154,14 +154,14 @@ class Pruner {
   void prune_slices(const Prune::Group& group) {
     const std::string& name = group.members.front().parameter;
     const TensorType type{DType::f32, {group.slices}};
-    const StateId kept_state = add_state(name + "/slices", type, ir::Category::optimizer, ir::Init::constant(1));
+    const StateId kept_state = add_state(name + "/slices", type, ir::Category::scalars, ir::Init::constant(1));
     ValueId scores = kNone;
-    if (options_.score != Prune::Score::random)
-      for (const Prune::Member& member : group.members) {
-        const ValueId terms = slice_terms(member, group.slices);
-        scores = scores == kNone ? terms : add("add", {scores, terms}, {}, name + ".slices");
-      }
-    if (options_.score != Prune::Score::magnitude) scores = kept_score(name, type, scores);
+    if (options_.score != Prune::Score::random) {
+      std::vector<ValueId> terms;
+      for (const Prune::Member& member : group.members) terms.push_back(slice_terms(member, group.slices));
+      scores = add("add_n", terms, {}, name + ".slices");
+    }
+    if (options_.score != Prune::Score::magnitude) scores = kept_score(name, type, scores, ir::Category::scalars);
     const ValueId kept = kept_of(scores, graph_.read(module_, kept_state), false, name);
     set_mask(kept_state, kept, name + ".slices");
     for (const Prune::Member& member : group.members) spread(kept, member, group.slices);

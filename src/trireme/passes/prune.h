@@ -18,6 +18,9 @@ namespace trireme::passes {
 //   %count = add(@prune/count, 1);  %fraction = ramp(%count) {to=sparsity}
 //   %mask = keep_largest(@w, @w/mask, %fraction);  write set @w/mask = %mask, @prune/count = %count
 //
+// Slices of several parameters are ranked by the sum of what each has of them (add_n), which is taken over stages
+// and ranks beyond the mesh where they have some of the parameters; what becomes of it is small, and everywhere.
+//
 // What was pruned once stays so. With `rewind` the weights of an early step are kept as `w/rewind` (graph `remember`)
 // and come back after each pruning, without what the mask leaves out (graph `rewind`).
 //

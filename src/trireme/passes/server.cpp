@@ -9,6 +9,7 @@
 #include "trireme/ir/axes.h"
 #include "trireme/ops/collective/collective.h"
 #include "trireme/passes/server_split.h"
+#include "trireme/passes/state_graphs.h"
 
 namespace trireme::passes {
 namespace {
@@ -32,9 +33,11 @@ class Server {
 
   Module run() {
     keep_states();
-    next_.graphs.push_back(update(old_.graph("update")));
-    next_.graphs.push_back(start(old_.graph("init")));
-    next_.graphs.push_back(start(old_.graph("refresh")));
+    for (std::size_t u = 0; u < split_.updates.size(); ++u)
+      next_.graphs.push_back(update(old_.graph(split_.updates[u].graph), split_.updates[u], messages_.updates[u]));
+    for (const Graph& graph : old_.graphs)
+      if (graph.name == "init" || graph.name == "refresh" || is_state_graph(graph.name))
+        next_.graphs.push_back(start(graph));
     return std::move(next_);
   }
 
@@ -62,15 +65,24 @@ class Server {
       }
       to_.back() = next_.add_state(std::move(state));
     }
-    for (const ServerMessage& m : messages_.pushes)
-      for (int w = 0; m.server == place_ && w < options_.workers; ++w) {
-        ir::State slot;
-        slot.name = slot_name(m.of, w);
-        slot.type = m.type;
-        slot.category = ir::Category::gradients;
-        slot.saved = false;
-        next_.add_state(std::move(slot));
-      }
+    for (const ServerMessages::Table& table : messages_.updates)
+      for (const ServerMessage& m : table.pushes)
+        for (int w = 0; m.server == place_ && w < options_.workers; ++w) keep_slot(m, w);
+  }
+
+  // Updates that get the same share it.
+  void keep_slot(const ServerMessage& m, int worker) {
+    ir::State slot;
+    slot.name = slot_name(m.of, worker);
+    slot.type = m.type;
+    slot.category = ir::Category::gradients;
+    slot.saved = false;
+    if (const StateId known = next_.find_state(slot.name); known != kNone) {
+      TRI_CHECK(next_.state(known).type == slot.type, "'{}' is pushed as {} and as {}", m.of, slot.type.str(),
+                next_.state(known).type.str());
+      return;
+    }
+    next_.add_state(std::move(slot));
   }
 
   ValueId add(Graph& graph, std::string_view op, std::vector<ValueId> inputs, ir::Attributes attributes,
@@ -92,29 +104,58 @@ class Server {
     return !axes.empty();
   }
 
-  // What an update takes of the pushes of `of`.
-  ValueId pushed(Graph& graph, const ServerMessage& m) const {
+  // What an update takes of the pushes of one value: the sum of the workers' terms, which `decoder` makes of what they
+  // sent (null: they sent the terms). `others` are its further operands.
+  ValueId pushed(Graph& graph, const ServerMessage& m, const Node* decoder, const std::vector<ValueId>& others) const {
+    const auto term = [&](ValueId sent) {
+      if (decoder == nullptr) return sent;
+      std::vector<ValueId> inputs = {sent};
+      inputs.insert(inputs.end(), others.begin(), others.end());
+      return add(graph, decoder->op->name, std::move(inputs), decoder->attributes, m.of + ".term");
+    };
     if (options_.each) {
-      const ValueId one = graph.add_input(m.of, m.type);
+      const ValueId one = term(graph.add_input(m.of, m.type));
       if (options_.workers == 1) return one;
       return add(graph, "scale", {one}, {{"factor", static_cast<double>(options_.workers)}}, m.of + ".own");
     }
     std::vector<ValueId> terms;
     terms.reserve(static_cast<std::size_t>(options_.workers));
-    for (int w = 0; w < options_.workers; ++w) terms.push_back(graph.read(next_, next_.find_state(slot_name(m.of, w))));
+    for (int w = 0; w < options_.workers; ++w)
+      terms.push_back(term(graph.read(next_, next_.find_state(slot_name(m.of, w)))));
     return terms.size() == 1 ? terms.front() : add(graph, "add_n", terms, {}, m.of + ".sum");
   }
 
-  Graph update(const Graph& old) {
+  ValueId over_servers(Graph& graph, ValueId id, const std::string& label) const {
+    return add(graph, ops::kAllReduce, {id},
+               {{"axis", std::string(kServerAxis)},
+                {"parts", static_cast<std::int64_t>(options_.servers)},
+                {"reduce", std::string("sum")}},
+               label + "." + kServerAxis);
+  }
+
+  ValueId zeros(Graph& graph, const TensorType& type, const std::string& label) const {
+    return add(graph, "fill", {},
+               {{"value", 0.0},
+                {"shape", std::vector<std::int64_t>(type.shape.begin(), type.shape.end())},
+                {"dtype", std::string(name_of(type.dtype))}},
+               label);
+  }
+
+  Graph update(const Graph& old, const ServerUpdate& division, const ServerMessages::Table& messages) const {
     Graph graph;
     graph.name = old.name;
     std::map<ValueId, ValueId> known;
-    std::set<ValueId> gradients;  // fresh values
     std::map<StateId, ValueId> sums;
-    for (const ServerMessage& m : messages_.pushes) {
+    std::map<std::int32_t, const ServerMessage*> decoded;  // by the node that makes terms of what is pushed
+    for (const ServerMessage& m : messages.pushes) {
       if (m.server != place_) continue;
-      const ValueId sum = sums[old_.find_state(m.of)] = pushed(graph, m);
-      if (m.about != kNone) gradients.insert(sum);
+      const ServerPush& push = division.pushes[m.push];
+      if (push.decoder != kNone)
+        decoded[push.decoder] = &m;
+      else if (push.made)
+        known[push.value] = pushed(graph, m, nullptr, {});
+      else
+        sums[old_.find_state(m.of)] = pushed(graph, m, nullptr, {});
     }
     const auto resolved = [&](ValueId id) -> ValueId {
       if (id == kNone) return kNone;
@@ -126,25 +167,26 @@ class Server {
       return to_[index(value.state)] == kNone ? kNone : graph.read(next_, to_[index(value.state)]);
     };
     std::set<ValueId> partial;  // fresh values: squares of what this server keeps, which are summed over all servers
-    const auto over_servers = [&](ValueId id, const std::string& label) {
-      if (options_.servers == 1 || !partial.contains(id)) return id;
-      return add(graph, ops::kAllReduce, {id},
-                 {{"axis", std::string(kServerAxis)},
-                  {"parts", static_cast<std::int64_t>(options_.servers)},
-                  {"reduce", std::string("sum")}},
-                 label + "." + kServerAxis);
+    const auto whole = [&](ValueId id, const std::string& label) {
+      return options_.servers == 1 || !partial.contains(id) ? id : over_servers(graph, id, label);
     };
     for (std::size_t n = 0; n < old.nodes.size(); ++n) {
       const Node& node = old.nodes[n];
-      if (!split_.node[n]) continue;
+      if (!division.server[n]) continue;
       std::vector<ValueId> inputs;
       bool all_here = true;
-      for (const ValueId id : node.inputs) {
-        const ValueId fresh = resolved(id);
-        if (id != kNone && fresh == kNone)
+      const bool decodes = decoded.contains(static_cast<std::int32_t>(n));
+      for (std::size_t i = decodes ? 1 : 0; i < node.inputs.size(); ++i) {
+        const ValueId fresh = resolved(node.inputs[i]);
+        if (node.inputs[i] != kNone && fresh == kNone)
           all_here = false;
         else
           inputs.push_back(fresh);
+      }
+      if (decodes) {
+        const ServerMessage& m = *decoded.at(static_cast<std::int32_t>(n));
+        known[node.outputs.front()] = pushed(graph, m, &node, inputs);
+        continue;
       }
       const std::string& label = old.value(node.outputs.front()).name;
       const bool any_partial =
@@ -152,10 +194,7 @@ class Server {
       const bool sums_squares = node.op->name == "add_n" && any_partial;
       // A server may keep nothing that counts in the norm, such as a table whose squares another stage sums.
       if (!all_here && inputs.empty() && node.op->name == "add_n" && old.type(node.outputs.front()).shape.rank() == 0) {
-        const ValueId nothing =
-            add(graph, "fill", {}, {{"value", 0.0}, {"shape", std::vector<std::int64_t>{}}}, label + ".none");
-        known[node.outputs.front()] = nothing;
-        partial.insert(nothing);
+        partial.insert(known[node.outputs.front()] = zeros(graph, {DType::f32, {}}, label + ".none"));
         continue;
       }
       if (!all_here && !sums_squares) continue;  // another server's
@@ -169,27 +208,26 @@ class Server {
       const bool stays_partial = sums_squares || (reduces && any_partial && inputs.size() == 1);
       if (!stays_partial)
         for (ValueId& id : inputs)
-          if (id != kNone) id = over_servers(id, graph.value(id).name);
-      const bool of_gradient = node.op->name == "sum_squares" && gradients.contains(inputs.front());
+          if (id != kNone) id = whole(id, graph.value(id).name);
       const auto outputs = graph.add(*node.op, std::move(inputs), attributes, label, node.phase, node.stage);
       for (std::size_t o = 0; o < outputs.size(); ++o) known[node.outputs[o]] = outputs[o];
-      if (reduces && gradients.contains(graph.nodes.back().inputs.front())) gradients.insert(outputs.front());
-      if (of_gradient || stays_partial) partial.insert(outputs.front());
+      if (node.op->name == "sum_squares" || stays_partial) partial.insert(outputs.front());
     }
     const auto made = [&](ValueId id, const std::string& what) {
       const ValueId fresh = resolved(id);
       if (fresh == kNone) fail("server {} cannot make '{}': something of it is kept elsewhere", place_, what);
-      return over_servers(fresh, what);
+      return whole(fresh, what);
     };
     for (const ir::Write& write : old.writes)
       if (to_[index(write.state)] != kNone)
         graph.writes.push_back({to_[index(write.state)], made(write.value, old_.state(write.state).name), write.mode});
-    for (std::size_t r = 0; r < split_.results.size(); ++r)
-      graph.outputs.push_back({split_.results[r], made(split_.resulted[r], split_.results[r])});
+    for (std::size_t r = 0; r < division.results.size(); ++r)
+      graph.outputs.push_back({division.results[r], made(division.resulted[r], division.results[r])});
     return graph;
   }
 
-  // Start values of what is kept here, which may be some rows; or derived copies.
+  // Start values of what is kept here, which may be some rows; derived copies; or what sets states from states. There,
+  // sums of what several servers have are taken over all of them.
   Graph start(const Graph& old) const {
     Graph graph;
     graph.name = old.name;
@@ -204,11 +242,29 @@ class Server {
       const bool here = value.kind == ir::ValueInfo::Kind::state && to_[index(value.state)] != kNone;
       return here ? graph.read(next_, to_[index(value.state)]) : kNone;
     };
+    const auto found = [&](const ir::Write& write) {
+      const ValueId fresh = resolved(write.value);
+      if (fresh == kNone)
+        fail("server {} cannot set '{}': something of it is kept elsewhere", place_, old_.state(write.state).name);
+      return fresh;
+    };
     for (const Node& node : old.nodes) {
       std::vector<ValueId> inputs;
-      for (const ValueId id : node.inputs)
-        if (id != kNone) inputs.push_back(resolved(id));
-      if (std::find(inputs.begin(), inputs.end(), kNone) != inputs.end()) continue;
+      bool all_here = true;
+      for (const ValueId id : node.inputs) {
+        inputs.push_back(id == kNone ? kNone : resolved(id));
+        all_here = all_here && (id == kNone || inputs.back() != kNone);
+      }
+      const bool adds = node.op->name == "add_n" && options_.servers > 1;
+      if (adds) {
+        std::erase(inputs, kNone);
+        const std::string& label = old.value(node.outputs.front()).name;
+        const ValueId own = inputs.empty() ? zeros(graph, old.type(node.outputs.front()), label + ".none")
+                                           : add(graph, "add_n", std::move(inputs), {}, label + ".here");
+        known[node.outputs.front()] = over_servers(graph, own, label);
+        continue;
+      }
+      if (!all_here) continue;
       ir::Attributes attributes = node.attributes;
       if (node.op->name == "random_init") {
         const auto state = made_for.find(node.outputs.front());
@@ -224,8 +280,7 @@ class Server {
       for (std::size_t o = 0; o < outputs.size(); ++o) known[node.outputs[o]] = outputs[o];
     }
     for (const ir::Write& write : old.writes)
-      if (to_[index(write.state)] != kNone)
-        graph.writes.push_back({to_[index(write.state)], resolved(write.value), write.mode});
+      if (to_[index(write.state)] != kNone) graph.writes.push_back({to_[index(write.state)], found(write), write.mode});
     return graph;
   }
 

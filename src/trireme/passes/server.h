@@ -16,14 +16,17 @@ namespace trireme::passes {
 //   %w = pull(%sent) {peer=0, key=9}                   %p, %m, %v = adamw(@w, %g, @w/m, @w/v, …)
 //   write set @w = %w                                  write set @w = %p …
 //
-// What of the update is not about parameters (running statistics) stays with the workers. What a worker pushes lies in
-// a state of its own, its slot, on the server. `loss`, `grad_norm` and `finite` come back with the weights; the squares
-// of the gradients are summed over the servers' axis.
+// What of the update is not about parameters (running statistics) stays with the workers, and so does what each replica
+// has for itself. Where gradients are compressed, that is what is pushed: workers do what comes before the sum over
+// replicas (pack), servers what makes its terms (unpack) and everything behind it, and what a worker needs of that for
+// states of its own (whether all is finite) comes back. Graphs that set states from states (state_graphs.h) are the
+// servers'. What a worker pushes lies in a state of its own, its slot, on the server. `loss`, `grad_norm` and `finite`
+// come back with the weights; the squares of the gradients are summed over the servers' axis.
 //
 // Servers take the place of dp: on a mesh of pp=2,dp=3,tp=2 each of the four groups of three replicas has servers of
 // its own, which keep what the group's ranks store. So the servers' mesh is the workers' with `server` where dp was,
 // and collectives of the update over other axes are the servers'. Comes after partition and, in a pipeline, after
-// split: both sides are made from one stage's module.
+// split: both sides are made from one stage's module; after the compression of gradients, which they divide.
 
 // A parameter, or some of its rows, and the server that keeps it.
 struct ServerKey {
@@ -33,9 +36,9 @@ struct ServerKey {
   std::int64_t rows = 0;   // 0: all of it
 };
 // Cuts the parameters over servers so that each has about as many bytes: the largest first, always to the server that
-// has the least. One that alone is more than a server's share is cut itself, unless it is a shard. Refuses more servers
-// than there are keys.
-std::vector<ServerKey> share_out(const ir::Module& module, int servers);
+// has the least. One that alone is more than a server's share is cut itself, unless it is a shard or, by state, to be
+// kept whole. Refuses more servers than there are keys.
+std::vector<ServerKey> share_out(const ir::Module& module, const std::vector<bool>& kept_whole, int servers);
 
 struct ServerOptions {
   int servers = 1;  // of a group of replicas

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "trireme/core/error.h"
 #include "trireme/ops/collective/message.h"
 #include "trireme/ops/tier/tier.h"
 #include "trireme/passes/server_split.h"
+#include "trireme/passes/state_graphs.h"
 
 namespace trireme::passes {
 namespace {
@@ -29,8 +31,9 @@ class Worker {
   Module run() {
     keep_states();
     for (const Graph& graph : old_.graphs) {
-      if (graph.name == "update")
-        next_.graphs.push_back(update(graph));
+      if (is_state_graph(graph.name)) continue;  // what they set is the servers'
+      if (const auto update = update_of(graph))
+        next_.graphs.push_back(divided(graph, split_.updates[*update], messages_.updates[*update]));
       else if (graph.name == "refresh")
         next_.graphs.push_back(refresh(graph));
       else
@@ -40,6 +43,12 @@ class Worker {
   }
 
  private:
+  std::optional<std::size_t> update_of(const Graph& graph) const {
+    for (std::size_t u = 0; u < split_.updates.size(); ++u)
+      if (split_.updates[u].graph == graph.name) return u;
+    return std::nullopt;
+  }
+
   // Copies of what servers keep are theirs to save.
   void keep_states() {
     const auto gone = [&](std::size_t s) { return split_.state[s] && !split_.asked[s]; };
@@ -101,13 +110,16 @@ class Worker {
     }
   }
 
-  Graph update(const Graph& old) {
+  Graph divided(const Graph& old, const ServerUpdate& update, const ServerMessages::Table& messages) const {
     Graph graph;
     graph.name = old.name;
+    std::map<ValueId, ValueId> known;
+    copy(old, graph, known, update.before);
     std::map<std::int32_t, ValueId> sent;  // by key
     std::map<int, ValueId> last;           // by server
-    for (const ServerMessage& m : messages_.pushes) {
-      ValueId value = graph.read(next_, to_[index(old_.find_state(m.of))]);
+    for (const ServerMessage& m : messages.pushes) {
+      const ServerPush& push = update.pushes[m.push];
+      ValueId value = push.made ? known.at(push.value) : graph.read(next_, to_[index(old_.find_state(m.of))]);
       if (m.rows > 0)
         value = add(graph, ops::kRows, {value}, {{"start", m.first}, {"end", m.first + m.rows}}, m.of + ".rows",
                     Phase::update);
@@ -123,13 +135,20 @@ class Worker {
       return these;
     };
     pull_states(graph, Phase::update, after);
-    std::map<ValueId, ValueId> known;
-    for (std::size_t r = 0; r < messages_.results.size(); ++r)
-      known[split_.resulted[r]] = pull(graph, messages_.results[r], after(messages_.results[r]), Phase::update);
-    copy_rest(old, graph, known);
+    for (std::size_t r = 0; r < messages.results.size(); ++r)
+      known[update.resulted[r]] = pull(graph, messages.results[r], after(messages.results[r]), Phase::update);
+    copy(old, graph, known, update.behind);
+    for (const ir::Write& write : old.writes)
+      if (is_own(write))
+        graph.writes.push_back({to_[index(write.state)], resolved(old, graph, known, write.value), write.mode});
     for (const ir::Output& output : old.outputs)
       graph.outputs.push_back({output.name, resolved(old, graph, known, output.value)});
     return graph;
+  }
+
+  // What no server keeps.
+  bool is_own(const ir::Write& write) const {
+    return !split_.state[index(write.state)] && !old_.state(write.state).step_local;
   }
 
   ValueId resolved(const Graph& old, Graph& graph, std::map<ValueId, ValueId>& known, ValueId id) const {
@@ -142,36 +161,16 @@ class Worker {
     fail("workers need '{}', which servers make and do not send", value.name);
   }
 
-  // What is left of a graph for what no server keeps.
-  void copy_rest(const Graph& old, Graph& graph, std::map<ValueId, ValueId>& known) const {
-    const ir::Uses uses(old);
-    std::vector<bool> wanted(old.values.size(), false);
-    const auto kept = [&](const ir::Write& write) {
-      return !split_.state[index(write.state)] && !old_.state(write.state).step_local;
-    };
-    for (const ir::Write& write : old.writes)
-      if (kept(write)) wanted[index(write.value)] = true;
-    std::vector<const Node*> nodes;
-    for (std::size_t n = old.nodes.size(); n-- > 0;) {
+  void copy(const Graph& old, Graph& graph, std::map<ValueId, ValueId>& known, const std::vector<bool>& marks) const {
+    for (std::size_t n = 0; n < old.nodes.size(); ++n) {
       const Node& node = old.nodes[n];
-      if (std::none_of(node.outputs.begin(), node.outputs.end(),
-                       [&](ValueId id) { return wanted[index(id)] && !known.contains(id); }))
-        continue;
-      nodes.push_back(&node);
-      for (const ValueId id : node.inputs)
-        if (id != kNone) wanted[index(id)] = true;
-    }
-    std::reverse(nodes.begin(), nodes.end());
-    for (const Node* node : nodes) {
+      if (!marks[n]) continue;
       std::vector<ValueId> inputs;
-      for (const ValueId id : node->inputs) inputs.push_back(resolved(old, graph, known, id));
-      const auto outputs = graph.add(*node->op, std::move(inputs), node->attributes,
-                                     old.value(node->outputs.front()).name, node->phase, node->stage);
-      for (std::size_t o = 0; o < outputs.size(); ++o) known[node->outputs[o]] = outputs[o];
+      for (const ValueId id : node.inputs) inputs.push_back(resolved(old, graph, known, id));
+      const auto outputs = graph.add(*node.op, std::move(inputs), node.attributes, old.value(node.outputs.front()).name,
+                                     node.phase, node.stage);
+      for (std::size_t o = 0; o < outputs.size(); ++o) known[node.outputs[o]] = outputs[o];
     }
-    for (const ir::Write& write : old.writes)
-      if (kept(write))
-        graph.writes.push_back({to_[index(write.state)], resolved(old, graph, known, write.value), write.mode});
   }
 
   // After the state was set from outside, servers send what workers have copies of.
@@ -179,8 +178,23 @@ class Worker {
     Graph graph;
     graph.name = old.name;
     pull_states(graph, Phase::forward, [](const ServerMessage&) { return std::vector<ValueId>{}; });
+    const ir::Uses uses(old);
+    std::vector<bool> marks(old.nodes.size(), false);
+    std::vector<ValueId> wanted;
+    for (const ir::Write& write : old.writes)
+      if (is_own(write)) wanted.push_back(write.value);
+    while (!wanted.empty()) {
+      const std::int32_t producer = wanted.back() == kNone ? kNone : uses.producer[index(wanted.back())];
+      wanted.pop_back();
+      if (producer == kNone || marks[index(producer)]) continue;
+      marks[index(producer)] = true;
+      wanted.insert(wanted.end(), old.nodes[index(producer)].inputs.begin(), old.nodes[index(producer)].inputs.end());
+    }
     std::map<ValueId, ValueId> known;
-    copy_rest(old, graph, known);
+    copy(old, graph, known, marks);
+    for (const ir::Write& write : old.writes)
+      if (is_own(write))
+        graph.writes.push_back({to_[index(write.state)], resolved(old, graph, known, write.value), write.mode});
     return graph;
   }
 

@@ -190,11 +190,6 @@ class Splitter {
     module_.states = std::move(kept);
     const auto renumber = [&](StateId& state, const std::string& graph) {
       state = number[index(state)];
-      if (state == kNone && is_state_graph(graph))
-        refuse(
-            "prune.pattern: some slices have parts in two stages of parallel.mesh; the nearest is \"unstructured\", or "
-            "a "
-            "mesh without pp");
       if (state == kNone) fail("graph '{}' uses a state that another stage has", graph);
     };
     for (Graph& graph : module_.graphs) {
@@ -299,9 +294,9 @@ class Splitter {
     std::string label;
   };
 
-  // Sums over the stages, in one collective.
+  // Sums over the stages, in one collective; what each has, where they are `apart`.
   std::vector<ValueId> over_stages(Graph& graph, std::vector<Node>& nodes, const std::vector<Term>& terms, Phase phase,
-                                   std::int32_t chunk) {
+                                   std::int32_t chunk, bool apart = false) {
     if (terms.empty()) return {};
     std::vector<ValueId> own;
     for (const Term& term : terms) {
@@ -313,7 +308,7 @@ class Splitter {
           graph.make_node(module_.registry->at("fill"), {}, attributes, term.label + ".none", phase, chunk));
       own.back() = nodes.back().outputs.front();
     }
-    if (options_.asynchronous && phase == Phase::update) return own;
+    if (apart) return own;
     nodes.push_back(graph.make_node(module_.registry->at(ops::kAllReduce), own,
                                     {{"axis", std::string(ir::kPipelineAxis)},
                                      {"parts", static_cast<std::int64_t>(options_.stages)},
@@ -347,7 +342,8 @@ class Splitter {
         std::vector<Term> terms;
         for (const ValueId id : known)
           terms.push_back({absent[index(id)] ? kNone : id, graph.type(id), id == known[0] ? "grad_square" : "loss"});
-        const std::vector<ValueId> sums = over_stages(graph, nodes, terms, Phase::update, node.stage);
+        const std::vector<ValueId> sums =
+            over_stages(graph, nodes, terms, Phase::update, node.stage, options_.asynchronous);
         for (std::size_t i = 0; i < sums.size(); ++i) replaced[known[i]] = sums[i];
       } else if (node.op->name == "add_n") {
         std::erase_if(node.inputs, [&](ValueId id) { return absent[index(id)]; });
@@ -430,9 +426,38 @@ class Splitter {
   // ---- start values, copies, and what else sets states from states
 
   void split_start(Graph& graph) {
+    if (is_state_graph(graph.name)) sum_over_stages(graph);
     std::erase_if(graph.writes, [&](const ir::Write& write) { return !is_here(write.state); });
     drop_dead(graph);
     if (is_state_graph(graph.name)) drop_unread_inputs(graph);
+  }
+
+  // What is added up there (add_n) is added up over all stages: some may have some of it.
+  void sum_over_stages(Graph& graph) {
+    std::vector<bool> absent(graph.values.size(), false);
+    for (std::size_t v = 0; v < graph.values.size(); ++v)
+      absent[v] = graph.values[v].kind == ir::ValueInfo::Kind::state && !is_here(graph.values[v].state);
+    std::map<ValueId, ValueId> replaced;
+    std::vector<Node> all = std::move(graph.nodes);
+    std::vector<Node> nodes;
+    for (Node& node : all) {
+      for (ValueId& id : node.inputs)
+        if (const auto by = replaced.find(id); by != replaced.end()) id = by->second;
+      const auto is_absent = [&](ValueId id) { return id != kNone && index(id) < absent.size() && absent[index(id)]; };
+      const bool adds = node.op->name == "add_n";
+      if (adds) std::erase_if(node.inputs, is_absent);
+      const bool kept =
+          std::none_of(node.inputs.begin(), node.inputs.end(), is_absent) && !(adds && node.inputs.empty());
+      const ValueId made = node.outputs.front();
+      for (const ValueId id : node.outputs) absent[index(id)] = !kept;
+      const Term term{kept ? made : kNone, graph.type(made), graph.value(made).name};
+      const std::int32_t chunk = node.stage;
+      if (kept) nodes.push_back(std::move(node));
+      if (adds) replaced[made] = over_stages(graph, nodes, {term}, Phase::update, chunk).front();
+    }
+    graph.nodes = std::move(nodes);
+    for (ir::Write& write : graph.writes)
+      if (const auto by = replaced.find(write.value); by != replaced.end()) write.value = by->second;
   }
 
   static void drop_dead(Graph& graph) {

@@ -48,7 +48,7 @@ class Assigner {
 
  private:
   void decide(Graph& graph) {
-    const Chain chain = find_chain(graph);
+    const Chain chain = find_chain(graph, free_values(module_, graph));
     const std::vector<std::size_t> cuts = Stage::find_cuts(graph, chain, options_.parts, options_.cuts);
     std::int32_t part = 0;
     for (std::size_t s = 0; s < chain.segments.size(); ++s) {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "trireme/compiler/graph_passes.h"
+#include "trireme/compiler/extra_roles.h"
 #include "trireme/core/error.h"
 #include "trireme/io/shard_writer.h"
 #include "trireme/planner/predict.h"
@@ -112,16 +113,27 @@ class StageDecision {
     const passes::Chain chain = find_chain(micro);
     if (chain.segments.empty()) return;  // a stage that only passes on what it receives
     const RematPlan remat = remat_plan(micro, chain);
-    plan_.recompute = decided_.recompute = forgotten_names(micro, chain, remat);
+    plan_.recompute = decided_.recompute = forgotten(micro, chain, remat);
     // Of `optimal` that depends on what `sqrt` would need.
     const bool optimal = policy_.remat.kind == RematPolicy::Kind::optimal;
     decided_.recomputes =
         recomputes(micro, chain, optimal ? plan_remat(chain, {.kind = RematPolicy::Kind::sqrt}) : remat);
   }
 
+  // What goes past the cuts is saved: it would be recomputed from the first on.
+  std::vector<std::string> forgotten(const ir::Graph& micro, const passes::Chain& chain, const RematPlan& remat) const {
+    std::vector<std::string> names = forgotten_names(micro, chain, remat);
+    const std::vector<bool> free = passes::free_values(compilation_.module(), micro);
+    std::set<std::string> past;
+    for (std::size_t v = 0; v < free.size(); ++v)
+      if (free[v]) past.insert(micro.values[v].name);
+    std::erase_if(names, [&](const std::string& name) { return past.contains(name); });
+    return names;
+  }
+
   // The order of the actions says whether gradients follow at once where the model ends.
   passes::Chain find_chain(const ir::Graph& micro) const {
-    passes::Chain chain = passes::find_chain(micro);
+    passes::Chain chain = passes::find_chain(micro, passes::free_values(compilation_.module(), micro));
     if (chain.segments.empty() || !chain.segments.back().gradients_follow) return chain;
     const std::int32_t chunk = micro.nodes[ir::index(chain.nodes.back())].stage;
     using Kind = program::Action::Kind;
@@ -138,7 +150,7 @@ class StageDecision {
     if (hopeless_) return plan_remat(chain, {.kind = RematPolicy::Kind::full});
     const auto tried = [&](const Saving& saving) {
       Plan plan = for_trial();
-      plan.recompute = forgotten_names(micro, chain, saving.remat);
+      plan.recompute = forgotten(micro, chain, saving.remat);
       if (!policy_.offload) return measured(compilation_.step(plan));
       Compilation further = compilation_;
       further.run_until(plan, "offload");
@@ -239,6 +251,15 @@ std::vector<std::string> known_of(std::vector<std::string> names, const ir::Modu
   return names;
 }
 
+// What ranks beyond the mesh offload: their states, but for what they are sent.
+std::vector<std::string> kept_states(const ir::Module& module, const OffloadPolicy& policy) {
+  std::vector<std::string> names = states_to_offload(module, policy, {});
+  std::erase_if(names, [&](const std::string& name) {
+    return module.state(module.find_state(name)).category == ir::Category::gradients;
+  });
+  return names;
+}
+
 std::optional<Choice> decide_memory(const compiler::Graphs& graphs, Plan& plan, const MemoryPolicy& policy) {
   const bool trains = graphs.purpose == compiler::Purpose::train;
   const bool recompute = trains && policy.remat.kind != RematPolicy::Kind::none;
@@ -259,6 +280,9 @@ std::optional<Choice> decide_memory(const compiler::Graphs& graphs, Plan& plan, 
     if (policy.offload) {
       add_names(plan.offload->activations, decided.activations);
       add_names(plan.offload->states, decided.states);
+      if (policy.offload->optimizer)
+        for (const ir::Module& module : compiler::modules_beyond(graphs, open, at))
+          add_names(plan.offload->states, kept_states(module, *policy.offload));
     }
     // What is said of the run is said of its fullest role.
     if (decided.choice && (!choice || decided.choice->trial.peak > choice->trial.peak)) choice = decided.choice;

@@ -203,11 +203,11 @@ Profile profile_of(const compiler::Graphs& graphs, compiler::Plan plan, const Re
   compiler::graph_passes(graphs, plan).run(module, {.until = "autodiff"});
   // Gradients, collectives and recomputed values belong to the layer of what they are made for.
   const ir::Graph& forward = module.graph("micro");
-  const auto here = std::ssize(passes::layer_begins(passes::find_chain(forward)));
+  const auto here = std::ssize(passes::layer_begins(passes::find_chain(forward, passes::free_values(module, forward))));
   if (here > 1) {
     const auto parts = static_cast<int>(here);
     const std::vector<std::int64_t> one_each(static_cast<std::size_t>(here), 1);
-    passes::Stage({.parts = parts, .cuts = stage_cuts(forward, parts, one_each, cost::Rates::of(plan.device))})
+    passes::Stage({.parts = parts, .cuts = stage_cuts(module, "micro", parts, one_each, cost::Rates::of(plan.device))})
         .run(module);
   }
   if (recomputes) {

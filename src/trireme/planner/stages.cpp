@@ -4,8 +4,8 @@
 
 #include "trireme/core/error.h"
 #include "trireme/passes/chain.h"
-#include "trireme/planner/stage_cut.h"
 #include "trireme/passes/stage.h"
+#include "trireme/planner/stage_cut.h"
 
 namespace trireme::planner {
 namespace {
@@ -52,9 +52,10 @@ std::vector<std::size_t> by_layers(const Chain& chain, int parts, const std::vec
 
 }  // namespace
 
-std::vector<std::string> stage_cuts(const ir::Graph& graph, int parts, const std::vector<std::int64_t>& layers,
-                                    const cost::Rates& rates) {
-  const Chain chain = passes::find_chain(graph);
+std::vector<std::string> stage_cuts(const ir::Module& module, const std::string& name, int parts,
+                                    const std::vector<std::int64_t>& layers, const cost::Rates& rates) {
+  const ir::Graph& graph = module.graph(name);
+  const Chain chain = passes::find_chain(graph, passes::free_values(module, graph));
   if (chain.segments.size() < index(parts))
     refuse("the model can be cut in {} parts at most, and the pipeline has {}", chain.segments.size(), parts);
   std::vector<std::string> names;
@@ -74,7 +75,10 @@ class Uncut {
     first_ = module.has_graph("micro") ? "micro" : "eval";
     if (!graphs.prefill.empty()) first_ = compiler::prefill_graph(graphs.prefill.front());
   }
-  const ir::Graph& graph() const { return compilation_.module().graph(first_); }
+  const ir::Module& module() const { return compilation_.module(); }
+  const std::string& name() const { return first_; }
+  const ir::Graph& graph() const { return module().graph(first_); }
+  Chain chain() const { return passes::find_chain(graph(), passes::free_values(module(), graph())); }
 
  private:
   compiler::Compilation compilation_;
@@ -97,7 +101,7 @@ std::string nearest_pipeline(const compiler::Plan& plan, int most) {
 std::vector<std::string> stage_cuts(const compiler::Graphs& graphs, const compiler::Plan& plan) {
   if (plan.stages() == 1) return {};
   const Uncut uncut(graphs, plan);
-  const auto most = static_cast<int>(passes::find_chain(uncut.graph()).segments.size());
+  const auto most = static_cast<int>(uncut.chain().segments.size());
   if (most < plan.parts())
     refuse(
         "parallel.mesh = \"{}\": the model can be cut in {} part{} at most, and the pipeline has {}{}; the nearest is "
@@ -105,13 +109,13 @@ std::vector<std::string> stage_cuts(const compiler::Graphs& graphs, const compil
         plan.mesh.str(), most, most == 1 ? "" : "s", plan.parts(),
         plan.pipeline.chunks > 1 ? fmt::format(", {} chunks of each stage", plan.pipeline.chunks) : "",
         nearest_pipeline(plan, most));
-  return stage_cuts(uncut.graph(), plan.parts(), plan.stage_layers, cost::Rates::of(plan.device));
+  return stage_cuts(uncut.module(), uncut.name(), plan.parts(), plan.stage_layers, cost::Rates::of(plan.device));
 }
 
 void check_stage_cuts(const compiler::Graphs& graphs, const compiler::Plan& plan) {
   if (plan.stages() == 1) return;
   const Uncut uncut(graphs, plan);
-  passes::Stage::find_cuts(uncut.graph(), passes::find_chain(uncut.graph()), plan.parts(), plan.stage_cuts);
+  passes::Stage::find_cuts(uncut.graph(), uncut.chain(), plan.parts(), plan.stage_cuts);
 }
 
 }  // namespace trireme::planner

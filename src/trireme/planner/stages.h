@@ -8,12 +8,12 @@
 
 namespace trireme::planner {
 
-// Where a pipeline is cut: the first value of each part but the first, in the forward order of `graph`. Parts have as
+// Where a pipeline is cut: the first value of each part but the first, in the forward order of a graph. Parts have as
 // many layers as `layers` says; with none they are such that the longest takes the least time, with all that stands
 // before and behind the layers counted. Refuses more parts than there are places to cut, and layers that are not those
 // of the model.
-std::vector<std::string> stage_cuts(const ir::Graph& graph, int parts, const std::vector<std::int64_t>& layers,
-                                    const cost::Rates& rates);
+std::vector<std::string> stage_cuts(const ir::Module& module, const std::string& graph, int parts,
+                                    const std::vector<std::int64_t>& layers, const cost::Rates& rates);
 // Those of a plan, of which everything that comes before the stages is known. Without a pipeline: none.
 std::vector<std::string> stage_cuts(const compiler::Graphs& graphs, const compiler::Plan& plan);
 // Refuses cuts of a plan that are none of its model's.

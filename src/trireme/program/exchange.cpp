@@ -1,6 +1,7 @@
 #include "trireme/program/exchange.h"
 
 #include <algorithm>
+#include <set>
 
 #include "trireme/core/error.h"
 #include "trireme/program/print.h"
@@ -39,24 +40,28 @@ std::string Exchange::pace() const {
 std::size_t Exchange::pushed_bytes() const { return bytes_of(pushes); }
 std::size_t Exchange::pulled_bytes() const { return bytes_of(states) + bytes_of(results); }
 
-Exchange match(const Program& step, const Program& refresh, const ir::Module& there, int place, int workers,
-               const std::function<std::string(const std::string& of, int worker)>& slot) {
+const Exchange& Exchange::of(std::string_view program) const {
+  for (const Exchange& other : others)
+    if (other.step == program ||
+        std::find(other.programs.begin(), other.programs.end(), program) != other.programs.end())
+      return other;
+  return *this;
+}
+
+Exchange match(const Program& step, const Program& refresh, const Answering& there, int place, int workers,
+               const SlotName& slot) {
   const auto state = [&](const std::string& name) -> const TensorType* {
-    const ir::StateId id = there.find_state(name);
-    return id == ir::kNone ? nullptr : &there.state(id).type;
+    const ir::StateId id = there.module.find_state(name);
+    return id == ir::kNone ? nullptr : &there.module.state(id).type;
   };
   Exchange exchange;
   exchange.workers = workers;
   exchange.place = place;
+  exchange.step = step.name;
   exchange.pushes = messages(step, Instruction::Kind::push, place);
   for (const Exchange::Message& m : exchange.pushes)
     for (int w = 0; w < workers; ++w) expect(state(slot(m.of, w)), m, place, "slot");
-  // Nothing is waited for that nobody sends.
-  const auto slots = std::count_if(there.states.begin(), there.states.end(),
-                                   [](const ir::State& s) { return s.category == ir::Category::gradients; });
-  if (slots != std::ssize(exchange.pushes) * workers)
-    fail("rank {} has {} slots, and {} workers push {} keys to it", place, slots, workers, exchange.pushes.size());
-  const ir::Graph& update = there.graph("update");
+  const ir::Graph& update = there.module.graph(there.update);
   for (const Exchange::Message& m : messages(step, Instruction::Kind::pull, place)) {
     const auto output = update.find_output(m.of);
     const bool is_state = state(m.of) != nullptr;
@@ -66,6 +71,19 @@ Exchange match(const Program& step, const Program& refresh, const ir::Module& th
   if (messages(refresh, Instruction::Kind::pull, place) != exchange.states)
     fail("'{}' and '{}' do not pull the same from rank {}", step.name, refresh.name, place);
   return exchange;
+}
+
+void expect_all_slots(const Exchange& exchange, const ir::Module& there, int place, const SlotName& slot) {
+  std::set<std::string> pushed;
+  const auto take = [&](const Exchange& table) {
+    for (const Exchange::Message& m : table.pushes)
+      for (int w = 0; w < exchange.workers; ++w) pushed.insert(slot(m.of, w));
+  };
+  take(exchange);
+  for (const Exchange& other : exchange.others) take(other);
+  for (const ir::State& s : there.states)
+    if (s.category == ir::Category::gradients && !pushed.contains(s.name))
+      fail("rank {} has the slot '{}', and no worker pushes to it", place, s.name);
 }
 
 }  // namespace trireme::program

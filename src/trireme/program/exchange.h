@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/program/program.h"
@@ -23,19 +24,32 @@ struct Exchange {
   bool each = false;                       // every worker's pushes are an update of their own
   std::optional<std::int64_t> bound = {};  // each: steps that a worker may be ahead of the slowest
   int workers = 1;
-  int place = 1;  // what the workers' messages call the rank (`peer`)
+  int place = 1;                           // what the workers' messages call the rank (`peer`)
+  std::string step = "step";               // the program that answers, and the workers' that it answers
+  std::vector<std::string> programs = {};  // others of theirs, in which they send the same
+  std::vector<Exchange> others = {};       // tables of programs in which workers send something else
 
+  // The table of a worker's program: this one, unless one of the others is.
+  const Exchange& of(std::string_view program) const;
   // "sync", "async", or "ssp:S" within a bound of S steps.
   std::string pace() const;
   std::size_t pushed_bytes() const;
   std::size_t pulled_bytes() const;
 };
 
+// What answers workers: the module, and the graph of it that is run for the step in question.
+struct Answering {
+  const ir::Module& module;
+  std::string update = "update";
+};
 // The table of the rank `place`, whose role has the module `there`, read off a worker's step. Throws unless everything
 // pushed has a slot there for each of the `workers`, everything pulled is a state or an output there, of the same type,
 // and `refresh` (after which workers have copies of its states) pulls the same states under the same keys. `slot` names
 // the slot of a value that a worker pushes.
-Exchange match(const Program& step, const Program& refresh, const ir::Module& there, int place, int workers,
-               const std::function<std::string(const std::string& of, int worker)>& slot);
+using SlotName = std::function<std::string(const std::string& of, int worker)>;
+Exchange match(const Program& step, const Program& refresh, const Answering& there, int place, int workers,
+               const SlotName& slot);
+// Throws where a rank waits for what no table of its has.
+void expect_all_slots(const Exchange& exchange, const ir::Module& there, int place, const SlotName& slot);
 
 }  // namespace trireme::program

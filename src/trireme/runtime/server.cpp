@@ -15,29 +15,33 @@ std::size_t index(int worker) { return static_cast<std::size_t>(worker); }
 
 }  // namespace
 
-Server::Server(comm::Communicator& everyone, std::vector<std::vector<Message>> slots, std::vector<Message> states,
-               std::vector<Message> results, Options options)
-    : everyone_(everyone),
-      slots_(std::move(slots)),
-      states_(std::move(states)),
-      results_(std::move(results)),
-      options_(options),
-      workers_(slots_.size()) {
-  std::size_t bytes = 0;
-  for (const Message& m : results_) bytes += m.bytes.size();
-  for (Worker& worker : workers_) worker.results.resize(bytes);
+Server::Server(comm::Communicator& everyone, std::vector<Table> tables, Options options)
+    : everyone_(everyone), tables_(std::move(tables)), options_(options), workers_(tables_.front().slots.size()) {
+  std::size_t most = 0;
+  for (const Table& table : tables_) {
+    std::size_t bytes = 0;
+    for (const Message& m : table.results) bytes += m.bytes.size();
+    most = std::max(most, bytes);
+  }
+  for (Worker& worker : workers_) worker.results.resize(most);
 }
 
-void Server::serve(std::int64_t steps, const Update& update) {
+void Server::serve(std::int64_t steps, const Update& update, Choose table) {
+  choose_ = std::move(table);
   for (Worker& worker : workers_) worker.steps = 0;
   options_.each ? serve_each(steps, update) : serve_together(steps, update);
+}
+
+const std::vector<Server::Message>& Server::slots(int worker) const {
+  return tables_[workers_[index(worker)].table].slots[index(worker)];
 }
 
 void Server::receive(int worker) {
   Worker& w = workers_[index(worker)];
   w.pushes.clear();
   w.arrived = 0;
-  for (const Message& m : slots_[index(worker)]) w.pushes.push_back(everyone_.start_recv(m.bytes, worker, m.key));
+  w.table = choose_ ? choose_(w.steps) : 0;
+  for (const Message& m : slots(worker)) w.pushes.push_back(everyone_.start_recv(m.bytes, worker, m.key));
 }
 
 void Server::await(int worker) {
@@ -45,7 +49,7 @@ void Server::await(int worker) {
   for (; w.arrived < w.pushes.size(); ++w.arrived) try {
       w.pushes[w.arrived].wait();
     } catch (Error& e) {
-      throw e.within(fmt::format("waiting for worker {} to push '{}'", worker, slots_[index(worker)][w.arrived].of));
+      throw e.within(fmt::format("waiting for worker {} to push '{}'", worker, slots(worker)[w.arrived].of));
     }
 }
 
@@ -56,8 +60,10 @@ bool Server::all_arrived(int worker) {
 }
 
 void Server::keep_results(int worker) {
-  std::byte* to = workers_[index(worker)].results.data();
-  for (const Message& m : results_) {
+  Worker& w = workers_[index(worker)];
+  w.answer = w.table;
+  std::byte* to = w.results.data();
+  for (const Message& m : tables_[w.answer].results) {
     std::memcpy(to, m.bytes.data(), m.bytes.size());
     to += m.bytes.size();
   }
@@ -71,9 +77,10 @@ void Server::answer(std::span<const int> workers, bool with_results) {
     about.emplace_back(worker, &m);
   };
   for (const int worker : workers) {
-    for (const Message& m : states_) send(worker, m, m.bytes);
+    const Table& table = tables_[with_results ? workers_[index(worker)].answer : 0];
+    for (const Message& m : table.states) send(worker, m, m.bytes);
     std::span<const std::byte> kept = workers_[index(worker)].results;
-    for (const Message& m : results_) {
+    for (const Message& m : table.results) {
       if (with_results) send(worker, m, kept.first(m.bytes.size()));
       kept = kept.subspan(m.bytes.size());
     }
@@ -98,7 +105,10 @@ void Server::serve_together(std::int64_t steps, const Update& update) {
     for (const int w : all) receive(w);
     for (const int w : all) await(w);
     update(-1, step);
-    for (const int w : all) keep_results(w);
+    for (const int w : all) {
+      keep_results(w);
+      ++workers_[index(w)].steps;
+    }
     answer(all, true);
   }
 }
@@ -174,7 +184,7 @@ std::string Server::missing() const {
   std::vector<std::string> parts;
   for (std::size_t w = 0; w < workers_.size(); ++w)
     if (const Worker& worker = workers_[w]; worker.arrived < worker.pushes.size())
-      parts.push_back(fmt::format("'{}' of worker {}", slots_[w][worker.arrived].of, w));
+      parts.push_back(fmt::format("'{}' of worker {}", slots(static_cast<int>(w))[worker.arrived].of, w));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 

@@ -31,16 +31,23 @@ class Server {
     double timeout = 60;                    // seconds without any push
     comm::Communicator* servers = nullptr;  // all of them; null: there is one
   };
-  // `slots` by worker. `states` and `results` are what is answered; results are read right after an update, states when
-  // they are sent. `everyone` must outlive it.
-  Server(comm::Communicator& everyone, std::vector<std::vector<Message>> slots, std::vector<Message> states,
-         std::vector<Message> results, Options options);
+  // What is sent in a step. `states` and `results` are what is answered; results are read right after an update, states
+  // when they are sent.
+  struct Table {
+    std::vector<std::vector<Message>> slots;  // by worker
+    std::vector<Message> states;
+    std::vector<Message> results;
+  };
+  // Several tables: of steps that differ. `everyone` must outlive it.
+  Server(comm::Communicator& everyone, std::vector<Table> tables, Options options);
 
   // Runs an update: of all workers' pushes (worker < 0) or of one's. `step` counts the steps served in this call.
   using Update = std::function<void(int worker, std::int64_t step)>;
+  // Which of the tables is that of a step; empty: the first of all.
+  using Choose = std::function<std::size_t(std::int64_t step)>;
   // Serves `steps` steps of every worker; then all of them have been answered.
-  void serve(std::int64_t steps, const Update& update);
-  // Sends the states to all workers, unasked.
+  void serve(std::int64_t steps, const Update& update, Choose table = {});
+  // Sends the states of the first table to all workers, unasked.
   void send_states();
 
   // The most steps that a worker was ahead of the slowest when it was answered.
@@ -52,6 +59,8 @@ class Server {
     std::size_t arrived = 0;  // of them
     std::int64_t steps = 0;   // whose pushes have been applied
     bool waits = false;       // for an answer
+    std::size_t table = 0;    // of its pushes
+    std::size_t answer = 0;   // the table of what it is answered next
     std::vector<std::byte> results;
   };
 
@@ -67,12 +76,12 @@ class Server {
   int broadcast_turn(int worker);
   void answer_waiting();
   std::string missing() const;
+  const std::vector<Message>& slots(int worker) const;
 
   comm::Communicator& everyone_;
-  std::vector<std::vector<Message>> slots_;
-  std::vector<Message> states_;
-  std::vector<Message> results_;
+  std::vector<Table> tables_;
   Options options_;
+  Choose choose_;
   std::vector<Worker> workers_;
   std::int64_t largest_lead_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "trireme/compiler/async_stage.h"
+#include "trireme/compiler/step_programs.h"
 #include "trireme/core/error.h"
 #include "trireme/ir/axes.h"
 #include "trireme/train/bytes_of.h"
@@ -14,6 +15,7 @@ AsyncRank::AsyncRank(const Compiled& compiled, const Place& place)
     : Rank(compiled, place), reports_(place.groups->messages(compiler::kReports)) {
   lr_.resize(static_cast<std::size_t>(compiled.micro_batches));
   step_number_.resize(lr_.size());
+  kinds_ = compiler::step_kinds(compiled.plan, role().find(std::string(compiler::kWarmPrograms) + "fill") != nullptr);
   speaks_ = true;
   for (std::size_t axis = 0; axis < coordinate().size(); ++axis)
     if (role().module.mesh.axes[axis].name != ir::kPipelineAxis && coordinate()[axis] != 0) speaks_ = false;
@@ -81,19 +83,36 @@ StepResult AsyncRank::received(Report& report) {
 }
 
 std::int64_t AsyncRank::run(const Steps& steps) {
-  const auto& compress = compiled().plan.compress;
-  const std::int64_t warm = compress && role().find(std::string(compiler::kWarmPrograms) + "fill") != nullptr
-                                ? std::clamp(compress->warmup - steps.first, std::int64_t{0}, steps.count)
-                                : 0;
-  if (warm == 0) return run_alike(steps, "");
-  Steps first = steps;
-  first.count = warm;
-  const std::int64_t done = run_alike(first, compiler::kWarmPrograms);
-  if (done < warm || warm == steps.count) return done;
-  Steps rest = steps;
-  rest.first += warm;
-  rest.count -= warm;
-  return done + run_alike(rest, "");
+  const auto around = [&](std::int64_t step) {
+    compiler::AroundUpdate graphs = compiler::around_update(kind(step));
+    const auto is_missing = [&](const std::string& graph) { return role().find(graph) == nullptr; };
+    std::erase_if(graphs.before, is_missing);
+    std::erase_if(graphs.behind, is_missing);
+    return graphs;
+  };
+  const std::int64_t end = steps.first + steps.count;
+  std::int64_t step = steps.first;
+  // The pipeline is empty wherever something is done around a step, and where steps begin to update in another way.
+  while (step < end) {
+    for (const std::string& graph : around(step).before) executor(graph).run();
+    Steps alike = steps;
+    alike.first = step;
+    const bool warm = compiler::is_warm(kind(step));
+    do ++step;
+    while (step < end && around(step - 1).behind.empty() && around(step).before.empty() &&
+           compiler::is_warm(kind(step)) == warm);
+    alike.count = step - alike.first;
+    const std::int64_t done = run_alike(alike, warm ? compiler::kWarmPrograms : "");
+    if (done < alike.count) return alike.first + done - steps.first;
+    for (const std::string& graph : around(step - 1).behind) executor(graph).run();
+  }
+  return steps.count;
+}
+
+const std::string& AsyncRank::kind(std::int64_t step) const {
+  std::size_t last = 0;
+  while (last + 1 < kinds_.size() && kinds_[last + 1].from <= step) ++last;
+  return kinds_[last].program;
 }
 
 std::int64_t AsyncRank::run_alike(const Steps& steps, const std::string& prefix) {

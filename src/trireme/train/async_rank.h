@@ -36,6 +36,8 @@ class AsyncRank final : public Rank {
                     const std::function<double(std::int64_t)>& lr);
   // Of the updates that a program has made.
   void read_updates(const runtime::Executor& executor, const program::Program& program, Report& report);
+  // The kind of a step (compiler::step_kinds).
+  const std::string& kind(std::int64_t step) const;
   // Steps of one kind of update: from an empty pipeline to an empty one.
   std::int64_t run_alike(const Steps& steps, const std::string& prefix);
   void run_program(const std::string& name, const Steps& steps, std::int64_t step, bool drains, Report& report);
@@ -43,6 +45,7 @@ class AsyncRank final : public Rank {
   StepResult received(Report& report);
 
   comm::Communicator& reports_;
+  std::vector<compiler::StepProgram> kinds_;
   bool speaks_ = false;             // for the ranks of its stage
   double norm_ = 0;                 // of the stage's gradients, at its last update
   std::vector<float> lr_;           // by micro-batch

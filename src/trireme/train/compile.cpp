@@ -90,9 +90,6 @@ void check_device(const Config& config, device::Kind device, Purpose purpose) {
     refuse(
         "train.precision = \"tf32\" is a GPU's, and this run computes on the CPU; \"f32\" and \"bf16\" are there on "
         "both");
-  if (purpose == Purpose::train && config.prune.method != Prune::none && device != device::Kind::cpu)
-    refuse("prune.method = \"{}\" is not done on a {} yet; runtime.device = \"cpu\" does it", config.prune.method,
-           device::name_of(device));
   if (purpose == Purpose::train && config.memory.offload_update == OffloadUpdate::host && device == device::Kind::cpu)
     refuse(
         "memory.offload_update = \"host\" is for states offloaded from a GPU, and this run computes on the CPU, whose "

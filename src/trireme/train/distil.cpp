@@ -69,24 +69,81 @@ std::vector<ir::Value> layer_outputs(const ir::Builder& b, const std::string& pr
   }
 }
 
-// The student's layers, each through a projection of its own, against the teacher's that are as far along.
-ir::Value hidden_loss(const ir::Builder& b, double weight, int rank) {
+// A layer of the student, and the teacher's that is as far along.
+struct LayerPair {
+  ir::Value own;
+  ir::Value target;
+  std::size_t begin = 0;  // the nodes that compare them
+  std::size_t end = 0;
+};
+
+std::vector<LayerPair> layer_pairs(const ir::Builder& b, int rank) {
   const std::vector<ir::Value> own = layer_outputs(b, "", rank);
   const std::vector<ir::Value> theirs = layer_outputs(b, std::string(kTeacher) + ".", rank);
-  if (own.empty() || theirs.empty()) refuse("distil.hidden = {}: the models have no blocks to compare", weight);
+  std::vector<LayerPair> pairs;
+  for (std::size_t i = 0; i < own.size() && !theirs.empty(); ++i)
+    pairs.push_back({own[i], theirs[std::max<std::size_t>(1, (i + 1) * theirs.size() / own.size()) - 1]});
+  return pairs;
+}
+
+// The student's layers, each through a projection of its own, against the teacher's.
+ir::Value hidden_loss(const ir::Builder& b, double weight, std::vector<LayerPair>& pairs) {
+  if (pairs.empty()) refuse("distil.hidden = {}: the models have no blocks to compare", weight);
   ir::Value sum;
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    const ir::Value& target = theirs[std::max<std::size_t>(1, (i + 1) * theirs.size() / own.size()) - 1];
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    auto& [own, target, begin, end] = pairs[i];
+    begin = b.graph().nodes.size();
     const std::int64_t width = target.shape().back();
     const ir::Builder k = b.scope("distil").scope("blocks", static_cast<int>(i));
-    const double deviation = std::sqrt(1.0 / static_cast<double>(own[i].shape().back()));
-    const ir::Value projected = models::linear(k, own[i], {width}, {.bias = false, .deviation = deviation});
+    const double deviation = std::sqrt(1.0 / static_cast<double>(own.shape().back()));
+    const ir::Value projected = models::linear(k, own, {width}, {.bias = false, .deviation = deviation});
     const double per_row = static_cast<double>(target.shape().elements()) / static_cast<double>(target.shape()[0]);
-    const double scale = weight / (global_rows(b, target) * per_row * static_cast<double>(own.size()));
+    const double scale = weight / (global_rows(b, target) * per_row * static_cast<double>(pairs.size()));
     const ir::Value error = ir::apply1("squared_error", {k.here(projected), target}, {{"scale", scale}});
     sum = sum ? models::add(sum, error) : error;
+    end = b.graph().nodes.size();
   }
   return sum;
+}
+
+// Moves the teacher's layers, and what compares them with the student's, to where the student has come as far: behind
+// the first node of its next layer. So each is used soon after it was made, and a cut of the student's layers
+// cuts the teacher's with them.
+void interleave(ir::Graph& graph, const std::vector<LayerPair>& pairs) {
+  const ir::Uses uses(graph);
+  const auto maker = [&](const ir::Value& value) { return ir::index(uses.producer[ir::index(value.id())]); };
+  std::vector<bool> teachers(graph.nodes.size(), false), compares(graph.nodes.size(), false);
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
+    teachers[n] = graph.value(graph.nodes[n].outputs.front()).name.starts_with(std::string(kTeacher) + ".");
+  for (const LayerPair& pair : pairs)
+    for (std::size_t n = pair.begin; n < pair.end; ++n) compares[n] = true;
+  std::vector<ir::Node> order;
+  std::vector<bool> done(graph.nodes.size(), false);
+  const auto emit = [&](std::size_t n) {
+    if (!done[n]) order.push_back(graph.nodes[n]);
+    done[n] = true;
+  };
+  const auto emit_pair = [&](const LayerPair& pair) {
+    for (std::size_t n = 0; n <= maker(pair.target); ++n)
+      if (teachers[n]) emit(n);
+    for (std::size_t n = pair.begin; n < pair.end; ++n) emit(n);
+  };
+  std::size_t next = 0;  // of the pairs
+  bool student = true;   // until the teacher begins
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    student = student && !teachers[n];
+    if (teachers[n] || compares[n]) continue;
+    const std::size_t known = next;
+    while (next < pairs.size() && maker(pairs[next].own) < n) ++next;
+    if (student) emit(n);
+    for (std::size_t p = known; p < next; ++p) emit_pair(pairs[p]);
+    if (student) continue;
+    for (std::size_t t = 0; t < n; ++t)
+      if (teachers[t]) emit(t);
+    emit(n);
+  }
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) emit(n);
+  graph.nodes = std::move(order);
 }
 
 }  // namespace
@@ -114,7 +171,9 @@ ir::Value distilled_loss(const ir::Builder& b, const models::Batch& in, const Co
   if (distil.alpha < 1)
     loss = models::add(
         loss, ir::apply1("cross_entropy", {d.here(student), targets}, {{"scale", scale * (1 - distil.alpha)}}));
-  if (distil.hidden > 0) loss = models::add(loss, hidden_loss(b, distil.hidden, in.tokens ? 3 : 2));
+  std::vector<LayerPair> pairs = layer_pairs(b, in.tokens ? 3 : 2);
+  if (distil.hidden > 0) loss = models::add(loss, hidden_loss(b, distil.hidden, pairs));
+  interleave(b.graph(), pairs);
   return loss;
 }
 
@@ -158,15 +217,7 @@ void check_distillation(const Config& config) {
       if (config.is_given(key) && value_text(config, key) != value_text(Config{}, key))
         refuse("{} = {} belongs to distillation: name a run or a Hugging Face folder in distil.teacher", key,
                value_text(config, key));
-    return;
   }
-  const std::string given = fmt::format("distil.teacher = \"{}\"", distil.teacher);
-  // The teacher is on the last stage, with the loss that compares it with the student.
-  if (distil.hidden > 0 && config.parallel.mesh.find("pp=") != std::string::npos && mesh_of(config).size_of("pp") > 1)
-    refuse(
-        "distil.hidden = {} compares every layer of the student with one of {}, which one stage has: parallel.mesh = "
-        "\"{}\" would have nothing to cut between; the nearest is distil.hidden = 0",
-        distil.hidden, given, config.parallel.mesh);
 }
 
 }  // namespace trireme::train

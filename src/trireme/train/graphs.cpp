@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/ir/axes.h"
+#include "trireme/program/schedule/generate.h"
 #include "trireme/train/distil.h"
 
 namespace trireme::train {
@@ -43,15 +45,28 @@ std::vector<std::int64_t> prefill_rows(std::int64_t longest) {
   return sizes;
 }
 
-void build(compiler::Graphs& graphs, const Config& config, const Registry& registry, bool step_alone) {
+// Whether every micro-batch has an update of its own.
+bool updates_each_micro_batch(const Config& config, const CompileOptions& options) {
+  if (options.purpose != Purpose::train || mesh_of(config).size_of(ir::kPipelineAxis) == 1) return false;
+  const program::PipelineName pipeline = program::parse_pipeline(config.parallel.pipeline.text());
+  if (pipeline.kind != program::PipelineName::Kind::file)
+    return pipeline.kind == program::PipelineName::Kind::pipedream;
+  const bool kept = options.decided && !options.decided->schedule.empty();
+  const program::Schedule schedule =
+      kept ? program::parse_schedule(fmt::format("{}", fmt::join(options.decided->schedule, "\n")))
+           : program::read_schedule(pipeline.path);
+  return schedule.asynchronous() && !schedule.delayed;
+}
+
+void build(compiler::Graphs& graphs, const Config& config, const Registry& registry, bool step_alone,
+           bool updates_each) {
   const models::Model& model = registry.models.at(config.model.family);
   ir::Module& module = graphs.module;
   const Shape batch{graphs.micro_rows, config.model.context};
   if (graphs.purpose == Purpose::train) {
     Builder micro(module, "micro");
     // Where every micro-batch has an update of its own, a loss is the mean over its rows.
-    const bool each = mesh_of(config).size_of(ir::kPipelineAxis) > 1 && config.parallel.pipeline.text() == "pipedream";
-    micro.rows_per_step = static_cast<double>(each ? graphs.micro_rows : config.train.batch);
+    micro.rows_per_step = static_cast<double>(updates_each ? graphs.micro_rows : config.train.batch);
     const models::Batch in = inputs(micro, config.model, model.images, batch, true);
     micro.accumulate("loss", config.distil.teacher.empty() ? model.build(micro, in, config.model)
                                                            : distilled_loss(micro, in, config, registry));
@@ -101,7 +116,8 @@ compiler::Graphs build_graphs(const Config& config, const Registry& registry, co
                       .weight_decay = config.train.weight_decay,
                       .clip = config.train.clip};
   graphs.loss_scale = {.start = config.train.loss_scale, .window = config.train.loss_scale_window};
-  build(graphs, config, registry, options.step_alone && options.purpose == Purpose::train);
+  build(graphs, config, registry, options.step_alone && options.purpose == Purpose::train,
+        updates_each_micro_batch(config, options));
   return graphs;
 }
 

@@ -161,7 +161,6 @@ void check_pruning(const Config& config) {
                key, value_text(config, key));
     return;
   }
-  const std::string given = fmt::format("prune.method = \"{}\"", prune.method);
   if (prune.pattern == PrunePattern::blocks)
     refuse(
         "prune.pattern = \"blocks\" takes layers out of a trained model: `trireme compress FROM --out RUN "
@@ -181,14 +180,6 @@ void check_pruning(const Config& config) {
   if (rewinds(config) && prune.rewind > begin_of(config))
     refuse("prune.rewind = {} must be a step before the first pruning, prune.begin = {}", prune.rewind,
            begin_of(config));
-  const Compress compress = config.parallel.compress.kind();
-  if (compress == Compress::topk || compress == Compress::onebit)
-    refuse("{} does not go with parallel.compress = \"{}\", which has an update of its own; the nearest is \"int8\"",
-           given, config.parallel.compress);
-  const std::string& pipeline = config.parallel.pipeline.text();
-  if (pipeline.starts_with("pipedream") && config.parallel.mesh.find("pp=") != std::string::npos)
-    refuse("{} does not go with parallel.pipeline = \"{}\", whose stages update apart; the nearest is \"1f1b\"", given,
-           pipeline);
 }
 
 std::int64_t scheduled_step(const Config& config, std::int64_t step) {

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <filesystem>
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/ir/axes.h"
 #include "trireme/ops/collective/message.h"
+#include "trireme/program/schedule/generate.h"
 #include "trireme/train/config/keys.h"
 #include "trireme/train/extra_ranks.h"
 
@@ -18,30 +20,30 @@ struct Conflict {
   std::string_view nearest;
 };
 
+// A file that is not there, or is no schedule, is refused where it is read.
+bool is_asynchronous(const std::string& schedule) {
+  std::error_code unknown;
+  return std::filesystem::is_regular_file(schedule, unknown) && program::read_schedule(schedule).asynchronous();
+}
+
 std::vector<Conflict> conflicts(const Config& config) {
   const auto axes = parse_mesh_axes(config.parallel.mesh);
   const bool stages = axes && std::any_of(axes->begin(), axes->end(), [](const auto& axis) {
                         return axis.first == ir::kPipelineAxis && axis.second > 1;
                       });
-  const Pipeline pipeline = config.parallel.pipeline.kind();
-  constexpr std::string_view kWithout = "parallel.server = \"none\"";
+  const program::PipelineName pipeline = program::parse_pipeline(config.parallel.pipeline.text());
+  using Kind = program::PipelineName::Kind;
+  const bool asynchronous = pipeline.kind == Kind::pipedream || pipeline.kind == Kind::pipedream_2bw ||
+                            (pipeline.kind == Kind::file && stages && is_asynchronous(pipeline.path));
   return {
       {config.parallel.zero > 0, "parallel.zero", "servers keep the optimizer states: nothing is left to shard", "0"},
-      {config.memory.offload.state(), "memory.offload", "servers keep weights and optimizer states in memory",
-       "\"activations\""},
-      {config.parallel.compress != Compress::none, "parallel.compress",
-       "workers have no sums over ranks that could be compressed", "\"none\""},
-      {config.prune.method != Prune::none, "prune.method", "updates are the servers'", "\"none\""},
-      {!config.distil.teacher.empty(), "distil.teacher", "it is not done with servers yet", kWithout},
-      {stages && (pipeline == Pipeline::pipedream || pipeline == Pipeline::pipedream_2bw), "parallel.pipeline",
+      {config.parallel.compress == Compress::powersgd, "parallel.compress",
+       "it sums twice in a step, the second time what follows from the first sum, and servers answer once a step",
+       "\"int8\""},
+      {stages && asynchronous, "parallel.pipeline",
        "servers update weights when a step is over, and stages in the midst of it",
        "\"1f1b\", or parallel.server = \"none\""},
   };
-}
-
-bool has_conflict(const Config& config) {
-  const std::vector<Conflict> all = conflicts(config);
-  return std::any_of(all.begin(), all.end(), [](const Conflict& c) { return c.when; });
 }
 
 passes::ServerOptions server_options(const Config& config, const ir::Mesh& workers) {
@@ -103,15 +105,17 @@ std::string smaller_share(const Config& config) {
 }
 
 void check_extra_ranks(const Config& config) {
+  const std::vector<Conflict> all = conflicts(config);
   if (config.parallel.server == Server::none) {
+    // What a server does not go with is what a person may want more than servers.
+    const bool excluded = std::any_of(all.begin(), all.end(), [](const Conflict& c) { return c.when; });
     if (config.is_given("parallel.servers") && config.parallel.servers != 1)
-      // A person who asks for what servers do not go with may want that more than servers.
       refuse("parallel.servers = {} belongs to a parameter server, and parallel.server = \"none\"; the nearest is {}",
              config.parallel.servers,
-             has_conflict(config) ? "parallel.servers = 1" : "parallel.server = \"sync\", or parallel.servers = 1");
+             excluded ? "parallel.servers = 1" : "parallel.server = \"sync\", or parallel.servers = 1");
     return;
   }
-  for (const Conflict& c : conflicts(config))
+  for (const Conflict& c : all)
     if (c.when)
       refuse("{} does not go with {} = {}: {}; the nearest is {}", extra_ranks_setting(config), c.key,
              value_text(config, c.key), c.why, c.nearest);

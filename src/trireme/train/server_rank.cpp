@@ -1,38 +1,42 @@
 #include "trireme/train/server_rank.h"
 
+#include <algorithm>
+
+#include "trireme/compiler/step_programs.h"
 #include "trireme/core/error.h"
 #include "trireme/passes/server.h"
 #include "trireme/train/async_rank.h"
 #include "trireme/train/bytes_of.h"
 
 namespace trireme::train {
-namespace {
-
-constexpr const char* kUpdate = "step";  // what a server does in a step
-
-}  // namespace
 
 ServerRank::ServerRank(const Compiled& compiled, const Place& place, double timeout)
     : Rank(compiled, place), exchange_(*role().exchange) {
-  using Message = runtime::Server::Message;
-  std::vector<std::vector<Message>> slots(static_cast<std::size_t>(exchange_.workers));
-  for (std::size_t w = 0; w < slots.size(); ++w)
-    for (const program::Exchange::Message& m : exchange_.pushes)
-      slots[w].push_back({m.key, m.of, resident_state(passes::slot_name(m.of, static_cast<int>(w)))});
-  std::vector<Message> states;
-  for (const program::Exchange::Message& m : exchange_.states) states.push_back({m.key, m.of, resident_state(m.of)});
-  std::vector<Message> results;
-  for (const program::Exchange::Message& m : exchange_.results) {
-    const std::span<const std::byte> bytes = executor(kUpdate).output(m.of);
-    results.push_back({m.key, m.of, {const_cast<std::byte*>(bytes.data()), bytes.size()}});
-  }
+  std::vector<runtime::Server::Table> tables;
+  tables.push_back(table(exchange_));
+  for (const program::Exchange& other : exchange_.others) tables.push_back(table(other));
   comm::Communicator& servers = place.groups->messages(program::kKeepers);
-  server_ = std::make_unique<runtime::Server>(
-      place.groups->messages(program::kExchangeMessages), std::move(slots), std::move(states), std::move(results),
-      runtime::Server::Options{.each = exchange_.each,
-                               .bound = exchange_.bound,
-                               .timeout = timeout,
-                               .servers = servers.size() > 1 ? &servers : nullptr});
+  server_ =
+      std::make_unique<runtime::Server>(place.groups->messages(program::kExchangeMessages), std::move(tables),
+                                        runtime::Server::Options{.each = exchange_.each,
+                                                                 .bound = exchange_.bound,
+                                                                 .timeout = timeout,
+                                                                 .servers = servers.size() > 1 ? &servers : nullptr});
+}
+
+runtime::Server::Table ServerRank::table(const program::Exchange& exchange) {
+  runtime::Server::Table table;
+  table.slots.resize(static_cast<std::size_t>(exchange.workers));
+  for (std::size_t w = 0; w < table.slots.size(); ++w)
+    for (const program::Exchange::Message& m : exchange.pushes)
+      table.slots[w].push_back({m.key, m.of, resident_state(passes::slot_name(m.of, static_cast<int>(w)))});
+  for (const program::Exchange::Message& m : exchange.states)
+    table.states.push_back({m.key, m.of, resident_state(m.of)});
+  for (const program::Exchange::Message& m : exchange.results) {
+    const std::span<const std::byte> bytes = executor(exchange.step).output(m.of);
+    table.results.push_back({m.key, m.of, {const_cast<std::byte*>(bytes.data()), bytes.size()}});
+  }
+  return table;
 }
 
 void ServerRank::refresh_copies() {
@@ -57,21 +61,38 @@ std::optional<runtime::Executor::BadTensor> ServerRank::explain(const data::Batc
 
 StepResult ServerRank::serve(std::int64_t first, std::int64_t count,
                              const std::function<double(std::int64_t step)>& lr) {
-  const bool has_step_number = role().module.graph("update").find_input("step").has_value();
   const std::int64_t updates_per_step = exchange_.each ? exchange_.workers : 1;
-  runtime::Executor& update = executor(kUpdate);
+  runtime::Executor* last = &executor(exchange_.step);
   updates_ = 0;
-  server_->serve(count, [&](int worker, std::int64_t step) {
+  const auto run = [&](int worker, std::int64_t step) {
+    const std::string& name = compiled().step_program(first + step);
+    const program::Exchange& exchange = exchange_.of(name);
+    // What surrounds the updates of a step is done once, with the first of them.
+    const bool begins = first + step > around_;
+    around_ = std::max(around_, first + step);
+    const compiler::AroundUpdate around = begins ? compiler::around_update(name) : compiler::AroundUpdate{};
+    for (const std::string& graph : around.before) run_graph(graph);
+    runtime::Executor& update = executor(exchange.step);
     lr_ = static_cast<float>(lr(first + step));
     update.bind("lr", 0, one(lr_));
     step_number_ = static_cast<float>(first * updates_per_step + ++updates_);
-    if (has_step_number) update.bind("step", 0, one(step_number_));
+    if (update.has_input("step")) update.bind("step", 0, one(step_number_));
     if (worker >= 0)
-      for (const program::Exchange::Message& m : exchange_.pushes)
+      for (const program::Exchange::Message& m : exchange.pushes)
         update.bind(m.of, 0, std::span<const std::byte>(resident_state(passes::slot_name(m.of, worker))));
     update.run();
+    last = &update;
+    for (const std::string& graph : around.behind) run_graph(graph);
+  };
+  server_->serve(count, run, [&](std::int64_t step) {
+    const program::Exchange* table = &exchange_.of(compiled().step_program(first + step));
+    return table == &exchange_ ? 0 : static_cast<std::size_t>(table - exchange_.others.data()) + 1;
   });
-  return {update.scalar("loss"), update.scalar("grad_norm"), update.scalar("finite") != 0};
+  return {last->scalar("loss"), last->scalar("grad_norm"), last->scalar("finite") != 0};
+}
+
+void ServerRank::run_graph(const std::string& graph) {
+  if (role().find(graph) != nullptr) executor(graph).run();
 }
 
 std::unique_ptr<Rank> make_rank(const Compiled& compiled, const Rank::Place& place, double timeout) {

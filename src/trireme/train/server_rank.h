@@ -28,9 +28,14 @@ class ServerRank final : public Rank {
   // The workers' steps `first` … `first` + `count` - 1.
   StepResult serve(std::int64_t first, std::int64_t count, const std::function<double(std::int64_t step)>& lr);
 
+  runtime::Server::Table table(const program::Exchange& exchange);
+  // Where the role has such a program.
+  void run_graph(const std::string& graph);
+
   const program::Exchange& exchange_;
   std::unique_ptr<runtime::Server> server_;
   std::int64_t updates_ = 0;  // since `first`
+  std::int64_t around_ = -1;  // the last step whose graphs around the update were run
   float lr_ = 0;
   float step_number_ = 0;
 };

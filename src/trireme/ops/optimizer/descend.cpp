@@ -12,7 +12,8 @@ ir::OpDef descend_def() {
                   {.name = "variance", .optional = true, .keep_f32 = true},
                   {.name = "lr", .keep_f32 = true},
                   {.name = "step", .optional = true, .keep_f32 = true},
-                  {.name = "finite", .keep_f32 = true}};
+                  {.name = "finite", .keep_f32 = true},
+                  {.name = "keep", .optional = true, .keep_f32 = true}};
   def.attributes = {
       {"beta1", 0.0}, {"variance_scale", 1.0}, {"eps", 1e-8}, {"weight_decay", 0.0}, {"low", std::string("none")}};
   def.infer = [](std::span<const TensorType> inputs, const ir::Attributes& given) -> ir::Types {
@@ -24,6 +25,7 @@ ir::OpDef descend_def() {
     expect_type(inputs[3], scalar, "lr");
     if (inputs[4].present) expect_type(inputs[4], scalar, "step");
     expect_type(inputs[5], scalar, "finite");
+    if (inputs[6].present) expect_type(inputs[6], inputs[0], "keep");
     ir::Types outputs = {inputs[0]};
     if (const std::string& low = given.text("low"); low != "none") {
       if (low != "bf16" && low != "f16") fail("'low' must be \"none\", \"bf16\" or \"f16\", got \"{}\"", low);

@@ -25,14 +25,20 @@ std::shared_ptr<device::Kernel> prepare_descend_cpu(const ir::KernelSpec& spec) 
         const float* p = launch.in<float>(0) + begin;
         const D* d = launch.in<D>(1) + begin;
         const float* v = launch.inputs[2] == nullptr ? nullptr : launch.in<float>(2) + begin;
+        const float* keep = launch.inputs[6] == nullptr ? nullptr : launch.in<float>(6) + begin;
         float* fresh = launch.out<float>(0) + begin;
         if (finite)
           simd::for_vectors(end - begin, [&](std::int64_t i, std::int64_t lanes) {
             simd::Vec along = simd::load_n(d + i, lanes);
             if (v != nullptr)
               along = along / hn::MulAdd(hn::Sqrt(simd::load_n(v + i, lanes)), simd::set(root_scale), simd::set(eps));
-            simd::store_n(hn::NegMulAdd(rate, along, simd::load_n(p + i, lanes) * decay), fresh + i, lanes);
+            simd::Vec next = hn::NegMulAdd(rate, along, simd::load_n(p + i, lanes) * decay);
+            if (keep != nullptr) next = next * simd::load_n(keep + i, lanes);
+            simd::store_n(next, fresh + i, lanes);
           });
+        else if (keep != nullptr)
+          simd::map(
+              end - begin, fresh, [](simd::Vec x, simd::Vec k) { return x * k; }, p, keep);
         else if (fresh != p)
           std::memcpy(fresh, p, static_cast<std::size_t>(end - begin) * sizeof(float));
         if constexpr (HasLow::value)
