@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""llama.cpp (pip install llama-cpp-python) continues exported files as we do: the same greedy tokens.
+"""llama.cpp (pip install llama-cpp-python, or xllamacpp, which needs no compiler) continues exported files as we do: the same greedy tokens.
 
     python3 tests/gguf/check_llama_cpp.py [--program build/release/src/trireme/trireme] [--tokens 48]
 
 A GPT-2 and a Llama with grouped heads are trained on a few words for a moment, so that one token is clearly the likeliest, and exported
-as f16. A reader of files cannot see heads in the wrong order; a program that computes with them can. Exit code 77: the package is
-not there.
+as f16. A reader of files cannot see heads in the wrong order; a program that computes with them can. Exit code 77: neither package is
+there.
 """
 import argparse
 import json
@@ -14,11 +14,48 @@ import subprocess
 import sys
 import tempfile
 
-try:
+CONTEXT = 96
+
+
+def with_llama_cpp(file, prompts, count):
     from llama_cpp import Llama
-except ImportError:
-    print("skipped: llama-cpp-python is not installed")
+    model = Llama(model_path=str(file), n_ctx=CONTEXT, n_threads=1, verbose=False, seed=1)
+    for ids in prompts:
+        made = []
+        for token in model.generate(ids, temp=0.0, repeat_penalty=1.0):
+            made.append(token)
+            if len(made) == count:
+                break
+        yield made
+
+
+def with_xllamacpp(file, prompts, count):
+    import xllamacpp
+    params = xllamacpp.CommonParams()
+    params.model.path = str(file)
+    params.n_ctx = CONTEXT
+    params.n_parallel = 1
+    params.warmup = False
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    server = xllamacpp.Server(params)
+    for ids in prompts:
+        answer = server.handle_completions({"prompt": ids, "max_tokens": count, "n_predict": count, "temperature": 0, "repeat_penalty": 1.0,
+                                            "ignore_eos": True, "cache_prompt": False})
+        if "choices" not in answer:
+            sys.exit(f"llama.cpp answers {answer}")
+        yield list(answer["choices"][0]["text"].encode())  # a token is a byte
+
+
+def binding():
+    for package, how in (("llama_cpp", with_llama_cpp), ("xllamacpp", with_xllamacpp)):
+        try:
+            __import__(package)
+            return how
+        except ImportError:
+            pass
+    print("skipped: neither llama-cpp-python nor xllamacpp is installed")
     sys.exit(77)
+
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 WORDS = ["oar ", "hull ", "stern ", "keel ", "bow\n", "the ", "rows ", "of "]
@@ -50,30 +87,25 @@ def main():
     parser.add_argument("--program", default=ROOT / "build/release/src/trireme/trireme")
     parser.add_argument("--tokens", type=int, default=48)
     a = parser.parse_args()
+    continued = binding()
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "ships.txt").write_text(text())
         for family, keys in FAMILIES.items():
             run = folder / family
-            call(a.program, "train", *keys, "--model.layers=2", "--model.width=64", "--model.context=96", "--train.steps=150", "--train.batch=8",
+            call(a.program, "train", *keys, "--model.layers=2", "--model.width=64", f"--model.context={CONTEXT}", "--train.steps=150", "--train.batch=8",
                  "--train.lr=3e-3", f"--data.text={folder}/ships.txt", "--data.tokenizer=bytes", "--parallel.mesh=dp=1", "--replay=0",
                  f"--output.dir={run}")
             file = folder / f"{family}.gguf"
             call(a.program, "export", run, file, "--type", "f16")
-            for prompt in ("the ", "hull stern ", "rows of oar "):
-                ids = list(prompt.encode())
+            prompts = [list(prompt.encode()) for prompt in ("the ", "hull stern ", "rows of oar ")]
+            for ids, theirs in zip(prompts, continued(file, prompts, a.tokens)):
                 ours = json.loads(call(a.program, "generate", "--from", run, "--prompt-tokens", ",".join(map(str, ids)), "--tokens", a.tokens,
                                        "--temperature", 0, "--json"))["tokens"]
-                model = Llama(model_path=str(file), n_ctx=96, n_threads=1, verbose=False, seed=1)
-                theirs = []
-                for token in model.generate(ids, temp=0.0, repeat_penalty=1.0):
-                    theirs.append(token)
-                    if len(theirs) == a.tokens:
-                        break
                 same = theirs == ours
                 wrong += not same
-                print(f"{family:<6} {prompt!r:<16} {'the same tokens' if same else f'OTHER TOKENS: {bytes(theirs)!r}, ours {bytes(ours)!r}'}", flush=True)
+                print(f"{family:<6} {bytes(ids)!r:<16} {'the same tokens' if same else f'OTHER TOKENS: {bytes(theirs)!r}, ours {bytes(ours)!r}'}", flush=True)
     sys.exit(1 if wrong else 0)
 
 
