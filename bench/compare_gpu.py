@@ -2,6 +2,7 @@
 """Training steps on one GPU: Trireme and PyTorch, eager and compiled, taking turns. Needs PyTorch with CUDA.
 
     bench/compare_gpu.py PROGRAM [--size 124M] [--batch 32] [--rounds 2] [--no-eager] [--autotune] [--limit 29.8GiB]
+                         [--memory 0.8]
                          [--precision bf16] [--context 1024]
     bench/compare_gpu.py PROGRAM --size llama-1.2B [--context 2048] [--batch 8]
     bench/compare_gpu.py PROGRAM --size resnet50 [--batch 256]
@@ -9,7 +10,7 @@
 Each side is a process of its own per round; medians over rounds of the medians over steps, and ratios to the fastest
 of the peer's. The peak is what either side has allocated, the driver's figure all that the GPU has given away, libraries
 included. --limit is Trireme's memory.limit, with memory.remat = "optimal": what costs least time to compute again
-is not kept.
+is not kept. --memory sets that limit so that the driver's figure is at most so much of PyTorch's, which runs first.
 """
 import argparse
 import array
@@ -26,6 +27,7 @@ LLAMA = {"llama-1.2B": (16, 2048, 16, 8, 8192)}
 VOCAB = {"gpt2": 50257, "llama": 50304}
 IMAGE, CLASSES = 224, 1000
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+OUTSIDE = 640 << 20  # bytes of the GPU that Trireme's driver and libraries take, somewhat more than `trireme memory` says
 
 
 def last_object(command):
@@ -81,7 +83,10 @@ def main():
     p.add_argument("--no-eager", action="store_true")
     p.add_argument("--autotune", action="store_true", help="PyTorch compiled with max-autotune too")
     p.add_argument("--limit", help="bytes that Trireme may use on the GPU, such as 29.8GiB")
+    p.add_argument("--memory", type=float, help="bytes that Trireme may use, as a share of the fastest PyTorch's")
     a = p.parse_args()
+    if a.limit and a.memory:
+        sys.exit("--limit and --memory say the same: give one of them")
     a.context = a.context or (2048 if a.size in LLAMA else 1024)
     a.batch = a.batch or (256 if a.size == "resnet50" else max(1, 16384 // a.context) if a.size in LLAMA else 32)
     make = resnet50 if a.size == "resnet50" else llama if a.size in LLAMA else gpt2
@@ -103,8 +108,14 @@ def main():
         if not a.no_eager:
             sides["PyTorch eager"] = theirs
         results = {name: [] for name in sides}
+        if a.memory:  # PyTorch first
+            sides["trireme"] = sides.pop("trireme")
         for _ in range(a.rounds):
             for name, command in sides.items():
+                if name == "trireme" and a.memory and not a.limit:
+                    fastest = min((r[0] for r in results.values() if r), key=lambda r: r["step_ms"])
+                    a.limit = f"{(a.memory * fastest['driver_bytes'] - OUTSIDE) / 2**30:.2f}GiB"
+                    command += ["--memory.remat=optimal", f"--memory.limit={a.limit}"]
                 results[name].append(last_object(command))
 
     print(f"{title}, batch {a.batch}, {a.precision}, median of {a.rounds} rounds of {a.steps} steps" +

@@ -125,6 +125,9 @@ endif()
 function(trireme_unity target)  # and its sources
   set(count 0)
   foreach(source ${ARGN})
+    if(source MATCHES "^\\$<")
+      continue()  # objects of another target
+    endif()
     file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR}/src/trireme ${source})
     if(path MATCHES "${TRIREME_KERNELS}|/cuda/|\\.cu$")
       continue()

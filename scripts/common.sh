@@ -8,7 +8,8 @@ check_packages=(git clang-format-14 clang-tidy-14)
 fuzz_packages=(clang-14 libclang-rt-14-dev)
 
 # Paths inside the tree count relative to it, so that another checkout of the same sources finds them compiled.
-export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+# The last is what it asks for where headers are precompiled.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
 
 say() { echo "trireme: $*" >&2; }
 die() {

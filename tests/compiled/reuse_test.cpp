@@ -111,13 +111,23 @@ std::string fault(const Program& program) {
   return {};
 }
 
+// Whether the bytes in question are touched from several streams. A write that was not there before is then not ordered
+// with some of them, and of two faults of one instruction the checker names that one first.
+bool on_several_streams(const Program& program, const Candidate& wrong) {
+  const auto concerned = [&](const Operand& o) { return o.buffer == wrong.from || o.buffer == wrong.over; };
+  return std::any_of(program.instructions.begin(), program.instructions.end(), [&](const Instruction& i) {
+    return i.stream != program.instructions[wrong.instruction].stream &&
+           (std::any_of(i.inputs.begin(), i.inputs.end(), concerned) ||
+            std::any_of(i.outputs.begin(), i.outputs.end(), concerned));
+  });
+}
+
 class ReuseOf : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ReuseOf, AWrongOneIsFound) {
   const train::Registry registry;
   const train::Compiled c = compiled(GetParam(), registry);
   std::size_t tried = 0;
-  std::size_t named = 0;
   for (const train::Role& role : c.roles)
     for (const Program& program : role.programs) {
       for (const Instruction& i : program.instructions) {
@@ -133,9 +143,11 @@ TEST_P(ReuseOf, AWrongOneIsFound) {
         const std::size_t step = std::max<std::size_t>(1, all.size() / 4);
         for (std::size_t k = 0; k < all.size(); k += step) {
           const std::string found = fault(with(program, all[k]));
-          EXPECT_NE(found, "") << program.name << ": " << program.instructions[all[k].instruction].name << " over "
-                               << program.buffers[index(all[k].over)].name;
-          named += found.find(said) != std::string::npos ? 1 : 0;  // else: readers on other streams are not ordered
+          const bool named = found.find(said) != std::string::npos;
+          const bool race = found.find("nothing orders them") != std::string::npos;
+          EXPECT_TRUE(named || (race && on_several_streams(program, all[k])))
+              << program.name << ": " << program.instructions[all[k].instruction].name << " over "
+              << program.buffers[index(all[k].over)].name << " is said to be '" << found << "'";
           ++tried;
         }
       };
@@ -143,7 +155,6 @@ TEST_P(ReuseOf, AWrongOneIsFound) {
       plant(states, "what is not its contents");
     }
   EXPECT_GT(tried, 2U);
-  EXPECT_GT(2 * named, tried);
 }
 
 INSTANTIATE_TEST_SUITE_P(

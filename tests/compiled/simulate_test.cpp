@@ -102,6 +102,45 @@ TEST_F(Simulated, ASlowRankIsApartAndHoldsUpTheOthers) {
   EXPECT_THROW(simulate(compiled, c), Error);
 }
 
+// What a GPU launches together or replays is in the program, and pays for launches as the device says.
+TEST_F(Simulated, LaunchGroupsAndCaptureRegionsPayForTheirLaunches) {
+  compiler::Compiled compiled = compile({"parallel.mesh=dp=1", "train.micro_batch=0"});
+  cluster::Cluster c = h100();
+  c.device.launch = 1e-3;  // more than any kernel takes
+  c.device.graph_launch = 5e-3;
+  c.device.graph_kernel = 1e-4;
+  c.step = 0;
+  program::Program* step = nullptr;
+  for (program::Program& p : compiled.roles.front().programs)
+    if (p.name == "step") step = &p;
+  ASSERT_NE(step, nullptr);
+  const auto launched = [&](std::size_t i) {
+    return step->instructions[i].kind == program::Instruction::Kind::launch ||
+           step->instructions[i].kind == program::Instruction::Kind::copy;
+  };
+  const auto seconds = [&] { return simulate(compiled, c).step_seconds; };
+  const double each = seconds();
+  std::size_t first = 0;
+  while (!(launched(first) && launched(first + 1) && launched(first + 2))) ++first;
+  const auto at = static_cast<std::int32_t>(first);
+  step->launch_groups = {{at, at + 3}};
+  EXPECT_NEAR(seconds(), each - 2e-3, 1e-9);
+  step->launch_groups.clear();
+  const auto size = static_cast<std::int32_t>(step->instructions.size());
+  step->capture_regions = {{0, size, {}, {}}};
+  double kernels = 0;
+  for (std::size_t i = 0; i < step->instructions.size(); ++i) kernels += launched(i) ? 1 : 0;
+  EXPECT_NEAR(seconds(), each - kernels * 9e-4 + 5e-3, 1e-9);
+  // Without figures of its own a replay pays one launch, and each of its kernels a quarter.
+  c.device.graph_launch = c.device.graph_kernel = 0;
+  EXPECT_NEAR(seconds(), each - kernels * 7.5e-4 + 1e-3, 1e-9);
+  // Older software launches one by one.
+  c.software[c.generation].captures = false;
+  EXPECT_EQ(seconds(), each);
+  step->capture_regions.clear();
+  EXPECT_EQ(seconds(), each);
+}
+
 TEST_F(Simulated, TheTraceHasEveryInstructionInTheFormatOfTheRuntime) {
   const compiler::Compiled compiled = compile({"parallel.mesh=pp=2,dp=2"});
   const Simulation s = simulate(compiled, h100());
@@ -135,7 +174,7 @@ TEST_F(Simulated, ServersTakeAndGiveWhatTheirWorkersPushAndPull) {
       EXPECT_NEAR(s.by_actor[a].total(), s.step_seconds, 1e-9);
       if (!role.exchange) continue;
       ++served;
-      EXPECT_EQ(s.cast.workers[a], workers);
+      EXPECT_EQ(role.exchange->workers, workers);
       const auto bytes = static_cast<double>(role.exchange->pushed_bytes() + role.exchange->pulled_bytes());
       EXPECT_GT(s.step_seconds, workers * bytes / 1e9) << mode;
       // Pushes begin while the backward pass runs.

@@ -185,6 +185,32 @@ TEST_F(FullDisk, WhileTrainingGoesOn) {
   EXPECT_EQ(state("disk/run", step), state("whole", step));
 }
 
+// Older checkpoints make room for the last one: what was trained is worth more than what it was trained from.
+TEST_F(FullDisk, OldCheckpointsMakeRoomForTheNewest) {
+  if (!mount_disk("4m")) GTEST_SKIP() << "this user may not mount";
+  const std::vector<std::string> kept = {"train",
+                                         "tiny.toml",
+                                         "--output.dir=disk/run",
+                                         "--output.keep=3",
+                                         "--output.checkpoint_every=1",
+                                         "--train.decay_steps=6"};
+  std::vector<std::string> some = kept;
+  some.emplace_back("--train.steps=3");
+  done(some);
+  EXPECT_EQ(names_in("disk/run/checkpoints"), (std::vector<std::string>{step_name(1), step_name(2), step_name(3)}));
+  fill(state("disk/run", 3).size() / 2);
+  std::vector<std::string> all = kept;
+  all.insert(all.end(), {"--resume", "--train.steps=6"});
+  const Finished f = done(all);
+  EXPECT_NE(f.err.find("warning: the disk of disk/run is full: the checkpoint"), std::string::npos) << f.err;
+  const std::vector<std::string> names = names_in("disk/run/checkpoints");
+  ASSERT_FALSE(names.empty());
+  EXPECT_EQ(names.back(), step_name(6));
+  fs::remove(folder() / "disk/filler");
+  done({"train", "tiny.toml", "--output.dir=whole"});
+  EXPECT_EQ(state("disk/run", 6), state("whole", 6));
+}
+
 TEST_F(FullDisk, BeforeAnythingStarts) {
   if (!mount_disk("64k")) GTEST_SKIP() << "this user may not mount";
   fill(0);

@@ -77,6 +77,16 @@ TEST_F(PipelinePlan, AWrongCutIsRefusedByName) {
                 .find("a part of the pipeline cannot begin with 'blocks.1.ln1.layer_nor': the model has no such value; "
                       "the nearest that can is 'blocks.1.ln1.layer_norm'"),
             std::string::npos);
+  // The file, the key, and cuts that would do, whatever was written.
+  for (const char* wrong : {"blocks.1.ln1.layer_nor", "nonsense", "blocks.1.attn.qkv.matmul"}) {
+    const std::string error = cut_at(wrong);
+    EXPECT_NE(error.find("error: edited.toml: decisions.stage_cuts: "), std::string::npos) << error;
+    const std::size_t at = error.find("the nearest is stage_cuts = [");
+    ASSERT_NE(at, std::string::npos) << error;
+    write("mended.toml", plan.substr(0, plan.find("stage_cuts = [")) + error.substr(at + 15) +
+                             plan.substr(plan.find("]\n", plan.find("stage_cuts = [")) + 1));
+    done(under("mended.toml", {"memory", "tiny.toml", "--brief"}));
+  }
   // The residual stream passes around it.
   EXPECT_NE(cut_at("blocks.1.attn.qkv.matmul").find("more than one tensor goes on from what is before it"),
             std::string::npos);

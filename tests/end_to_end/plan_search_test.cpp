@@ -92,5 +92,36 @@ TEST_F(PlanCommand, AutoPlansWithTheCalibrationBeforeTraining) {
   EXPECT_NE(text.find("run     "), std::string::npos) << text;
 }
 
+// A machine that was never calibrated is measured first, and that is kept for the next time.
+TEST_F(PlanCommand, AutoMeasuresAMachineThatIsNotKnown) {
+  setenv("XDG_CACHE_HOME", (folder() / "cache").c_str(), 1);
+  const Finished first = run({"train", "tiny.toml", "--parallel.plan=auto", "--train.steps=2"});
+  const Finished again = run({"train", "tiny.toml", "--parallel.plan=auto", "--train.steps=2"});
+  unsetenv("XDG_CACHE_HOME");
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_NE(first.err.find("this machine was measured quickly and is kept in"), std::string::npos) << first.err;
+  EXPECT_NE(first.out.find("planned "), std::string::npos) << first.out;
+  EXPECT_TRUE(std::filesystem::exists(folder() / "cache/trireme/cluster.toml"));
+  EXPECT_EQ(again.err.find("measured quickly"), std::string::npos) << again.err;
+  EXPECT_NE(again.out.find("planned "), std::string::npos) << again.out;
+}
+
+// What was kept of measured plans is read again, and what was not is refused by name.
+TEST_F(PlanCommand, PlansThatWereMeasuredAreSimulatedAgain) {
+  const nlohmann::json once = json({"bench", "plans", "--plans=2", "--steps=1", "--keep=kept"});
+  for (const char* file : {"cluster.toml", "measured.json", "plan00.0.json", "plan01.simulated.json"})
+    EXPECT_TRUE(std::filesystem::exists(folder() / "kept" / file)) << file;
+  const nlohmann::json again = json({"bench", "plans", "--plans=2", "--from=kept"});
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(again["plans"][i]["plan"], once["plans"][i]["plan"]);
+    EXPECT_DOUBLE_EQ(again["plans"][i]["measured_ms"].get<double>(), once["plans"][i]["measured_ms"].get<double>());
+    EXPECT_NEAR(again["plans"][i]["predicted_ms"].get<double>() / once["plans"][i]["predicted_ms"].get<double>(), 1,
+                1e-6);
+  }
+  EXPECT_NE(refused({"bench", "plans", "--plans=3", "--from=kept"}).find("give --seed and --plans as then"),
+            std::string::npos);
+  EXPECT_NE(refused({"bench", "plans", "--from=nowhere"}).find("--keep nowhere` makes it"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace trireme::testing

@@ -1,5 +1,10 @@
 // What is asked for and cannot be is refused before anything long begins: by its key, with the nearest that can.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
 
 #include "end_to_end/program.h"
 #include "support/source_dir.h"
@@ -128,6 +133,159 @@ TEST_F(Refused, AHopelessLimitIsRefusedAtOnce) {
   EXPECT_EQ(f.code, 2) << f.err;
   expect_parts(f.err, {"memory.limit = 100.0 KiB is too small: the plan needs ", " peak ", "found"});
   EXPECT_LT(f.cpu_seconds, 8) << "of " << f.err;
+}
+
+// What a refusal proposes is followed, key by key, until the run is accepted: soon, and never in a circle.
+TEST_F(Refused, WhatIsProposedLeadsToARun) {
+  const std::vector<std::vector<std::string>> cases = {
+      {"parallel.mesh=dp=2", "parallel.servers=2", "parallel.compress=int8"},
+      {"parallel.mesh=dp=2", "parallel.server=sync", "parallel.compress=int8"},
+      {"parallel.mesh=dp=2", "parallel.server=async", "parallel.servers=2", "parallel.compress=topk:0.1"},
+      {"parallel.mesh=dp=2", "parallel.servers=3", "parallel.zero=1"},
+      {"parallel.mesh=dp=2", "parallel.servers=2"},
+      {"parallel.mesh=pp=40", "train.batch=8"},
+      {"parallel.mesh=pp=2", "parallel.pipeline=interleaved:30", "train.micro_batch=1"},
+      {"parallel.mesh=pp=3", "parallel.pipeline=interleaved:30", "train.micro_batch=1"},
+      {"parallel.mesh=pp=2", "parallel.pipeline=pipedream-2bw", "train.batch=8", "train.micro_batch=8",
+       "model.tie_embeddings=false"},
+      {"parallel.mesh=pp=3", "parallel.pipeline=pipedream-2bw", "train.batch=2", "train.micro_batch=2",
+       "model.tie_embeddings=false"},
+      {"parallel.mesh=pp=3", "parallel.pipeline=file:two.txt", "train.batch=8"},
+      {"parallel.mesh=pp=2", "parallel.pipeline=file:two.txt", "train.batch=8", "train.micro_batch=8"},
+      {"parallel.mesh=pp=2", "parallel.pipeline=file:two.txt", "train.batch=3", "train.micro_batch=3"},
+  };
+  write("two.txt", "F0 F1 B0 B1 U\nF0 B0 F1 B1 U\n");
+  for (std::vector<std::string> settings : cases) {
+    std::set<std::vector<std::string>> tried;
+    Finished f;
+    std::string way = fmt::format("{}", fmt::join(settings, " "));
+    while (tried.insert(settings).second) {
+      std::vector<std::string> words = {"train", "tiny.toml", "--dry-run"};
+      for (const std::string& setting : settings) words.push_back("--" + setting);
+      f = run(words);
+      const std::size_t at = f.err.find("the nearest is ");
+      if (f.code == 0 || at == std::string::npos) break;
+      // "key = value", several by " and "; what follows ", or " is another way.
+      std::string proposed = f.err.substr(at + 15, f.err.find('\n', at) - at - 15);
+      proposed = proposed.substr(0, proposed.find(", or "));
+      for (std::size_t begin = 0; begin < proposed.size();) {
+        const std::size_t end = std::min(proposed.find(" and ", begin), proposed.size());
+        std::string one = proposed.substr(begin, end - begin);
+        begin = end + 5;
+        const std::size_t equals = one.find(" = ");
+        ASSERT_NE(equals, std::string::npos) << f.err;
+        std::erase(one, '"');
+        one = one.substr(0, equals) + "=" + one.substr(equals + 3);
+        std::erase_if(settings, [&](const std::string& s) { return s.starts_with(one.substr(0, equals + 1)); });
+        settings.push_back(one);
+      }
+      way += fmt::format("\n → {}", fmt::join(settings, " "));
+    }
+    EXPECT_EQ(f.code, 0) << way << "\n" << f.err;
+    EXPECT_LE(tried.size(), 4U) << way;
+  }
+}
+
+// A model that reads copies of its weights in 16 bits is sharded as one that reads the weights.
+TEST_F(Refused, ChannelsThatRanksCannotShareAreRefusedInEveryPrecision) {
+  for (const char* family : {"convnet", "resnet"})
+    for (const char* mesh : {"tp=4", "pp=2,tp=4"}) {
+      std::vector<std::string> said;
+      for (const char* precision : {"f32", "bf16", "fp16"}) {
+        const std::string text = refused_images(
+            family, {"--model.width=6", fmt::format("--model.layers={}", family[0] == 'r' ? 18 : 2),
+                     fmt::format("--parallel.mesh={}", mesh), fmt::format("--train.precision={}", precision)});
+        said.push_back(text.substr(text.find("error: ")));
+      }
+      expect_parts(said[0], {"4 ranks cannot have equal shards of 6; the nearest is tp=3"});
+      EXPECT_EQ(said[1], said[0]);
+      EXPECT_EQ(said[2], said[0]);
+    }
+}
+
+TEST_F(Refused, SchedulesAreRefusedByTheirKey) {
+  const auto of = [&](const std::string& pipeline) {
+    const Finished f =
+        run({"train", "tiny.toml", "--dry-run", "--parallel.mesh=pp=2", "--train.batch=8", "--train.micro_batch=8",
+             "--parallel.pipeline=" + pipeline, "--model.tie_embeddings=false"});
+    EXPECT_EQ(f.code, 2) << f.err;
+    return f.err;
+  };
+  write("order.txt", "F0 B0 U\nF0 U B0\n");
+  write("one.txt", "F0 B0 U\n");
+  write("four.txt", "F0 F1 F2 F3 B0 B1 B2 B3 U\nF0 B0 F1 B1 F2 B2 F3 B3 U\n");
+  expect_parts(of("file:nowhere.txt"), {"error: parallel.pipeline = \"file:nowhere.txt\": cannot be read"});
+  expect_parts(of("file:order.txt"),
+               {"error: parallel.pipeline = \"file:order.txt\": stage 1 (line 2): U comes before"});
+  expect_parts(of("file:one.txt"), {"\"file:one.txt\" has 1 stage, and parallel.mesh = \"pp=2\" has 2"});
+  expect_parts(of("file:four.txt"), {"has 4 micro-batches, and this run has 1; the nearest is train.micro_batch = 2"});
+  expect_parts(of("pipedream-2bw"),
+               {"error: parallel.pipeline = \"pipedream-2bw\" needs at least as many micro-batches "
+                "as stages, and has 1 of 2; the nearest is train.micro_batch = 4"});
+}
+
+// Who has written what is wrong: the file by itself, or the words of the command line over it.
+TEST_F(Refused, TheCommandLineIsBlamedForItsOwn) {
+  expect_parts(refused_training({"--train.batch=8", "--parallel.mesh=dp=3"}), {"error: command line: train.batch = 8"});
+  write("wrong.toml", "[train]\nbatch = 8\n[parallel]\nmesh = \"dp=3\"\n");
+  expect_parts(refused({"train", "wrong.toml"}), {"error: wrong.toml: train.batch = 8"});
+  expect_parts(refused({"train", "wrong.toml", "--train.lr=1e-3"}), {"error: wrong.toml: train.batch = 8"});
+  done({"train", "tiny.toml", "--output.dir=run"});
+  expect_parts(refused({"train", "run", "--resume", "--train.batch=7", "--train.micro_batch=2"}),
+               {"error: command line: train.micro_batch = 2"});
+  // A plan's keys are the plan's.
+  done({"memory", "tiny.toml", "--brief", "--parallel.mesh=dp=2", "--plan-out=plan.toml"});
+  const std::string error = refused({"train", "tiny.toml", "--plan=plan.toml", "--train.batch=7"});
+  expect_parts(error, {"error: under the plan plan.toml: train.batch = 7"});
+}
+
+TEST_F(Refused, AReplayIsOfSomeSteps) {
+  for (const char* steps : {"-1", "-7", "many"})
+    expect_parts(refused({"train", "tiny.toml", "--dry-run", "--replay", steps}), {"--replay", "at least 0"});
+}
+
+// Generation has one sequence: the ranks that it can use are named at once.
+TEST_F(Refused, RanksOfGenerationAreProposedOnce) {
+  done({"train", "tiny.toml", "--output.dir=run"});
+  for (const char* mesh : {"h=2", "dp=2", "w=2", "h=2,dp=2"}) {
+    const std::string error =
+        refused({"generate", "--from=run", "--prompt=a", "--tokens=2", fmt::format("--parallel.mesh={}", mesh)});
+    const std::size_t at = error.find("the nearest is \"");
+    ASSERT_NE(at, std::string::npos) << error;
+    const std::string nearest = error.substr(at + 16, error.find('"', at + 16) - at - 16);
+    done({"generate", "--from=run", "--prompt=a", "--tokens=2", "--parallel.mesh=" + nearest});
+  }
+}
+
+// Weights are stored as they are; another way to store them is a command's work.
+TEST_F(Refused, WeightsStoredInAnotherWay) {
+  done({"train", "tiny.toml", "--output.dir=run"});
+  for (const char* command : {"generate", "eval"}) {
+    std::vector<std::string> words = {command, "--from=run", "--memory.weights=int8"};
+    if (words[0] == "generate") words.insert(words.end(), {"--prompt=a", "--tokens=2"});
+    expect_parts(refused(words), {"memory.weights = \"int8\"", "`trireme compress run --out DIR --weights int8`"});
+  }
+  done({"compress", "run", "--out=small", "--weights=int8", "--decode=0"});
+  done({"generate", "--from=small", "--prompt=a", "--tokens=2", "--memory.weights=int8"});
+}
+
+TEST_F(Refused, PlansAreOfTraining) {
+  done({"train", "tiny.toml", "--output.dir=run"});
+  const std::string error = refused({"eval", "--from=run", "--plan=run/plan.toml"});
+  expect_parts(error, {"unknown option --plan", "`trireme eval` follows none", "--parallel.mesh"});
+  EXPECT_EQ(error.find("--parallel.plan"), std::string::npos) << error;
+}
+
+// A plan for GPUs, where there are none and the build has no CUDA: the command that shows its memory is named, and
+// does.
+TEST_F(Refused, MemoryOfAPlanForGpusIsShownBySimulating) {
+  done({"memory", "tiny.toml", "--brief", "--plan-out=cpu.toml"});
+  std::string plan = read("cpu.toml");
+  for (std::size_t at = 0; (at = plan.find("\"cpu\"")) != std::string::npos;) plan.replace(at, 5, "\"cuda\"");
+  write("gpu.toml", plan);
+  const Finished f = run({"memory", "tiny.toml", "--brief", "--plan=gpu.toml"});
+  if (f.code != 0) expect_parts(f.err, {"`trireme simulate CONFIG --cluster NAME [--plan FILE]` shows the memory"});
+  expect_parts(done({"simulate", "tiny.toml", "--cluster=h100", "--plan=gpu.toml"}).out, {"memory"});
 }
 
 TEST_F(Refused, WordsOfOneCommandAreNotTakenForAnothers) {

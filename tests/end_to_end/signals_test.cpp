@@ -53,6 +53,22 @@ TEST_F(Signals, TerminateFinishesTheStepAndSaves) { expect_clean_stop(SIGTERM); 
 
 TEST_F(Signals, HangUpFinishesTheStepAndSaves) { expect_clean_stop(SIGHUP); }
 
+// Ctrl-Z and fg: ranks that were stopped together have not waited for each other.
+TEST_F(Signals, AStoppedRunGoesOnWhereItWasStopped) {
+  Running running(folder(), endless({"--parallel.mesh=dp=2", "--parallel.timeout=0.4s", "--runtime.link=1GB/s,20ms"}));
+  ASSERT_TRUE(wait_for_steps(running, 2));
+  for (int i = 0; i < 3; ++i) {
+    running.signal(SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    running.signal(SIGCONT);
+    const std::size_t before = lines("run/metrics.jsonl");
+    ASSERT_TRUE(wait_for_steps(running, before + 2)) << running.err();
+  }
+  running.signal(SIGTERM);
+  const Finished f = running.wait();
+  EXPECT_EQ(f.code, 128 + SIGTERM) << f.err;
+}
+
 // The reader of the progress goes away: `trireme train 2>&1 | head`.
 TEST_F(Signals, ClosedOutputFinishesTheStepAndSaves) {
   Running running(folder(), endless(), 0, Running::Output::piped);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "equivalence/training.h"
+#include "trireme/compiler/lowering.h"
 #include "trireme/program/check.h"
 #include "trireme/program/lower.h"
 
@@ -27,16 +28,10 @@ void reorder(train::Compiled& c, const std::string& actions, int threads) {
   program::LowerOptions options{
       .name = "step", .body = "micro", .tail = "update", .micro_batches = c.micro_batches, .threads = threads};
   options.actions = program::parse_actions(actions);
-  // Enough for any algorithm.
-  options.collectives.scratch = [](const program::Instruction& i) {
-    std::size_t bytes = 4096;
-    for (const program::Operand& o : i.inputs) bytes += 4 * o.type.bytes();
-    return bytes;
-  };
   train::Role& role = c.roles.front();
   program::Program& step = *std::find_if(role.programs.begin(), role.programs.end(),
                                          [](const program::Program& p) { return p.name == "step"; });
-  step = program::lower(role.module, role.layout, options);
+  step = compiler::lower(role.module, role.layout, options, c.plan);
   program::check(step);
   role.arena_bytes = std::max(role.arena_bytes, step.arena_bytes);
   for (int tier = 1; tier < program::kTiers; ++tier) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "equivalence/training.h"
+#include "trireme/compiler/lowering.h"
 #include "trireme/passes/offload.h"
 #include "trireme/passes/validate.h"
 #include "trireme/planner/offload_policy.h"
@@ -48,13 +49,7 @@ void update_on_host(train::Compiled& c, const Case& one, int threads) {
     program::LowerOptions options{
         .name = p.name, .body = step ? "micro" : p.name, .tail = step ? "update" : "", .threads = threads};
     if (step) options.micro_batches = c.micro_batches;
-    // Enough for any algorithm.
-    options.collectives.scratch = [](const program::Instruction& i) {
-      std::size_t bytes = 4096;
-      for (const program::Operand& o : i.inputs) bytes += 4 * o.type.bytes();
-      return bytes;
-    };
-    p = program::lower(role.module, role.layout, options);
+    p = compiler::lower(role.module, role.layout, options, c.plan);
     program::check(p);
     role.arena_bytes = std::max(role.arena_bytes, p.arena_bytes);
     std::size_t& host = role.tier_bytes[program::kHostTier];

@@ -10,7 +10,7 @@
 #include "trireme/comm/mpi/session.h"
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
-#include "trireme/train/server_options.h"
+#include "trireme/train/extra_ranks.h"
 
 namespace trireme::testing {
 namespace {

@@ -4,8 +4,9 @@
     tests/gpu/repeat.py PROGRAM
 
 Trains a GPT-2 whose products are large enough to be measured: three times with an empty cache, once with the cache that
-the first left, and once with an empty cache while another process holds nearly all of the GPU's memory. Then a Llama,
-whose feed-forward layers are gated products, twice with an empty cache.
+the first left, and once with an empty cache while another process holds nearly all of the GPU's memory. Then the first of
+them is started over, and resumed, with an empty cache: the algorithms recorded with it are used, and none is measured. Then
+a Llama, whose feed-forward layers are gated products, twice with an empty cache.
 """
 import contextlib
 import ctypes
@@ -53,10 +54,11 @@ def neighbour():
         process.wait()
 
 
-def train(program, folder, cache, text, extra=()):
-    run = folder / "run"
+def train(program, folder, cache, text, extra=(), name=None, mode="--overwrite"):
+    """Trains into a folder of its own unless it has a name, which it had before."""
+    run = folder / (name or f"run-{len(list(folder.glob('run-*')))}")
     done = subprocess.run([program, "train", *SETTINGS, *extra, f"--data.text={text}", f"--output.dir={run}",
-                           "--overwrite"],
+                           mode],
                           capture_output=True, text=True, env=dict(os.environ, XDG_CACHE_HOME=str(folder / cache)))
     if done.returncode != 0:
         sys.exit(done.stderr[-2000:])
@@ -84,6 +86,17 @@ def main():
         with neighbour():
             seen.append(train(program, folder, "d", text))
             print(f"cache d: weights {seen[-1][0]}{', algorithms measured' if seen[-1][1] else ''}")
+        first = folder / "run-0"
+        recorded = (first / "algorithms.txt").read_bytes()
+        for mode, file in (("--overwrite", True), ("--resume", True), ("--resume", False)):
+            if not file:  # then the checkpoint has them
+                (first / "algorithms.txt").unlink()
+            seen.append(train(program, folder, f"again-{mode}-{file}", text, name="run-0", mode=mode))
+            print(f"{mode} with an empty cache: weights {seen[-1][0]}")
+            if seen[-1][1]:
+                sys.exit("algorithms were measured, though the run has them")
+            if (first / "algorithms.txt").read_bytes() != recorded:
+                sys.exit("the recorded algorithms have changed")
         llamas = [train(program, folder, cache, text, LLAMA) for cache in ("e", "f")]
         for digest, _ in llamas:
             print(f"llama: weights {digest}")

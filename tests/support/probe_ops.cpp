@@ -65,6 +65,9 @@ ir::Registry probe_registry() {
   registry.add(cuda_only("single", false, false));
   registry.add(cuda_only("many", true, false));
   registry.add(cuda_only("many_shared", true, true));
+  ir::OpDef many_in_place = cuda_only("many_in_place", true, false);
+  many_in_place.traits.in_place = {{0, 0}};
+  registry.add(std::move(many_in_place));
 
   ir::OpDef twice;
   twice.name = "twice";

@@ -1,6 +1,7 @@
 #include "trireme/cli/auto_plan.h"
 
 #include <filesystem>
+#include <thread>
 
 #include "trireme/cli/calibration.h"
 #include "trireme/cli/output.h"
@@ -12,15 +13,23 @@
 namespace trireme::cli {
 namespace {
 
-// Its kernels on one rank, for a machine that was never calibrated.
-cluster::Cluster measured_here(const Context& context, train::Config config, WorkProgress& progress) {
-  config.parallel = {};
-  config.parallel.mesh = "dp=1";
-  config.train.micro_batch = 0;
-  config.memory = {};
+// Its kernels in the usual plans, for a machine that was never calibrated.
+cluster::Cluster measured_here(const Context& context, const train::Config& config, WorkProgress& progress) {
   const std::string file = train::own_cluster_file();
   const device::Kind device = train::device_of(config);
-  const cluster::Cluster cluster = calibrated({config}, *context.registry, device, progress, Calibration::quick);
+  std::vector<train::Config> plans;
+  if (device == device::Kind::cpu) {
+    plans = with_usual_plans(config, *context.registry, static_cast<int>(std::thread::hardware_concurrency()));
+  } else {
+    train::Config one = config;
+    one.parallel = {};
+    one.parallel.mesh = "dp=1";
+    one.train.micro_batch = 0;
+    one.memory = {};
+    plans.push_back(one);
+  }
+  constexpr double kSeconds = 6;
+  const cluster::Cluster cluster = calibrated(plans, *context.registry, device, progress, Calibration::quick, kSeconds);
   keep_calibration(cluster, file);
   log_to_stderr(
       LogLevel::info,

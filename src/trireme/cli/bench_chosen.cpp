@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "trireme/cli/bench.h"
 #include "trireme/cli/calibration.h"
 #include "trireme/cli/measured_step.h"
 #include "trireme/cli/output.h"
@@ -70,11 +71,11 @@ std::vector<planner::Candidate> drawn(const train::PlanSearch& search, const pla
   return plans;
 }
 
-ChosenResult measured(const Context& context, const Case& c, const std::string& tokens, int of, int steps,
-                      SplitMix& random, WorkProgress& progress) {
+ChosenResult measured(const Context& context, const Case& c, const std::string& tokens, const cluster::Cluster& cluster,
+                      int of, int steps, SplitMix& random, WorkProgress& progress) {
   const train::Config config = config_of(c, tokens, *context.registry);
   train::PlanRequest request;
-  request.cluster = calibrated({config}, *context.registry, device::Kind::cpu, progress);
+  request.cluster = cluster;
   request.ranks = c.ranks;
   request.fixed = {"memory.offload"};
   const train::PlanSearch search(config, *context.registry, request);
@@ -83,18 +84,23 @@ ChosenResult measured(const Context& context, const Case& c, const std::string& 
                        *c.link == 0 ? "" : ", ", c.link);
   r.chosen = search.run().best.front().candidate;
   const std::vector<planner::Candidate> plans = drawn(search, r.chosen, of, random);
+  std::vector<std::vector<double>> took(plans.size());
   std::vector<double> seconds(plans.size(), 0);
-  // Two rounds, so that a busy moment does not fall on one of them alone.
-  constexpr int kRounds = 2;
-  for (int round = 0; round < kRounds; ++round)
+  // Several rounds, so that a busy moment does not fall on one of them alone. What is far behind is measured once.
+  constexpr int kRounds = 3;
+  constexpr double kFar = 1.3;
+  for (int round = 0; round < kRounds; ++round) {
+    const double near = round == 0 ? 0 : kFar * *std::min_element(seconds.begin(), seconds.end());
     for (std::size_t i = 0; i < plans.size(); ++i) {
       progress.count("measuring plans", static_cast<std::size_t>(round) * plans.size() + i, kRounds * plans.size());
+      if (round > 0 && i > 0 && seconds[i] > near) continue;
       train::Config own = search.under(plans[i]);
       own.runtime.link = c.link;
-      const std::vector<double> took = measured_steps(own, *context.registry, steps);
-      const double fastest = *std::min_element(took.begin(), took.end());
-      seconds[i] = round == 0 ? fastest : std::min(seconds[i], fastest);
+      const std::vector<double> more = measured_steps(own, *context.registry, {.steps = steps, .budget = 0.2});
+      took[i].insert(took[i].end(), more.begin(), more.end());
+      seconds[i] = median(took[i]);
     }
+  }
   const auto best = static_cast<std::size_t>(std::min_element(seconds.begin(), seconds.end()) - seconds.begin());
   r.best = plans[best];
   r.best_seconds = seconds[best];
@@ -110,11 +116,19 @@ int bench_chosen(const Context& context, int cases, int of, int steps, std::uint
   const TokenFile tokens;
   SplitMix random(seed);
   WorkProgress progress;
+  std::vector<train::Config> usual;
+  for (int i = 0; i < cases; ++i) {
+    const Case& c = kCases[static_cast<std::size_t>(i)];
+    const train::Config config = config_of(c, tokens.path(), *context.registry);
+    for (train::Config& one : with_usual_plans(config, *context.registry, c.ranks)) usual.push_back(std::move(one));
+  }
+  const cluster::Cluster cluster =
+      calibrated(usual, *context.registry, device::Kind::cpu, progress, Calibration::quick);
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   int near = 0;
   for (int i = 0; i < cases; ++i) {
     const ChosenResult r =
-        measured(context, kCases[static_cast<std::size_t>(i)], tokens.path(), of, steps, random, progress);
+        measured(context, kCases[static_cast<std::size_t>(i)], tokens.path(), cluster, of, steps, random, progress);
     const double ratio = r.chosen_seconds / r.best_seconds;
     near += ratio <= 1.1 ? 1 : 0;
     all.push_back({{"case", r.name},

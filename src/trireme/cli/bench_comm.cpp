@@ -57,11 +57,16 @@ class CommBench {
     if (a_.transport == "mpi") return over_mpi();
     if (a_.transport != "threads") refuse("--transport {}: expected threads or mpi", a_.transport);
     for (const int ranks : a_.ranks)
-      comm::threads::run(ranks, {.link = a_.link, .timeout = 600}, [&](comm::Communicator& c) {
-        comm::bind_to_core(c.rank(), ranks);
-        measure(c, a_.link.empty() ? "threads" : "threads " + a_.link);
-      });
-    if (a_.bound) bounds();
+      for (const std::size_t bytes : sizes_) {
+        look_at_bound(ranks, bytes);
+        comm::threads::run(ranks, {.link = a_.link, .timeout = 600}, [&](comm::Communicator& c) {
+          comm::bind_to_core(c.rank(), ranks);
+          measure(c, bytes, a_.link.empty() ? "threads" : "threads " + a_.link);
+        });
+        look_at_bound(ranks, bytes);
+      }
+    look_again();
+    if (a_.json) print_bounds();
     report();
     if (a_.tune) keep(a_.link.empty() ? comm::TransportKind::threads : comm::TransportKind::emulated);
     return 0;
@@ -76,7 +81,7 @@ class CommBench {
           "--transport mpi");
     comm::mpi::Session session({.timeout = 600, .tuning = nullptr, .blocking_native = a_.blocking});
     comm::Communicator c = session.communicator();
-    measure(c, "mpi");
+    for (const std::size_t bytes : sizes_) measure(c, bytes, "mpi");
     if (session.rank() != 0) return 0;
     report();
     if (a_.tune) keep(comm::TransportKind::mpi);
@@ -84,26 +89,40 @@ class CommBench {
   }
 
   // On every rank.
-  void measure(comm::Communicator& c, const std::string& transport) {
-    for (const std::size_t bytes : sizes_)
-      for (const Algorithm algorithm : algorithms_) {
-        const comm::Measurement m = comm::measure_all_reduce(c, algorithm, bytes, options_);
-        if (c.rank() == 0) add({transport, c.transport(), c.size(), m});
+  void measure(comm::Communicator& c, std::size_t bytes, const std::string& transport) {
+    for (const Algorithm algorithm : algorithms_) {
+      const comm::Measurement m = comm::measure_all_reduce(c, algorithm, bytes, options_);
+      if (c.rank() == 0) add({transport, c.transport(), c.size(), m});
+    }
+  }
+
+  // A bound is the best of all looks at it: before and after what it bounds, since a machine's speed changes.
+  void look_at_bound(int ranks, std::size_t bytes) {
+    if (!a_.bound) return;
+    const double us = comm::measure_in_place(ranks, bytes, options_);
+    const auto [known, first] = bound_us_.try_emplace({ranks, bytes}, us);
+    if (!first) known->second = std::min(known->second, us);
+  }
+
+  // Where something was quicker, the least of the looks was above the truth; a further one can only lower it.
+  void look_again() {
+    constexpr int kLooks = 10;
+    for (const Result& r : results_)
+      for (int look = 0; look < kLooks && a_.bound; ++look) {
+        if (r.measured.best_us >= bound_us_.at({r.ranks, r.measured.bytes})) break;
+        look_at_bound(r.ranks, r.measured.bytes);
       }
   }
 
-  void bounds() {
-    for (const int ranks : a_.ranks)
-      for (const std::size_t bytes : sizes_) {
-        const double us = comm::measure_in_place(ranks, bytes, options_);
-        if (a_.json) {
-          const nlohmann::ordered_json o = {
-              {"transport", "bound"}, {"algorithm", "in place"}, {"ranks", ranks}, {"bytes", bytes}, {"best_us", us}};
-          fmt::print("{}\n", o.dump());
-        } else {
-          bound_us_[{ranks, bytes}] = us;
-        }
-      }
+  void print_bounds() const {
+    for (const auto& [key, us] : bound_us_) {
+      const nlohmann::ordered_json o = {{"transport", "bound"},
+                                        {"algorithm", "in place"},
+                                        {"ranks", key.first},
+                                        {"bytes", key.second},
+                                        {"best_us", us}};
+      fmt::print("{}\n", o.dump());
+    }
   }
 
   void add(const Result& r) {

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "trireme/cli/bench.h"
+#include "trireme/cli/training_settings.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/planner/machine.h"
@@ -23,9 +24,8 @@ struct GenerateBenchArguments {
 
 int bench_generate(Context& context, const GenerateBenchArguments& a) {
   train::check_is_there(a.from, "--from " + a.from);
-  train::Config config = train::load_config(a.from, context.overrides, context.registry->models);
+  train::Config config = load_for_use(context, a.from, settings_of_use(context, "bench generate"));
   config.train.batch = config.train.micro_batch = 1;
-  train::set_mesh_of_use(config, context.overrides);
   train::TrainedModel model(config, *context.registry,
                             {.purpose = train::Purpose::generate, .sequence = a.prompt + a.tokens}, a.from,
                             std::nullopt, {});

@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "trireme/cli/bench.h"
@@ -14,6 +16,7 @@
 #include "trireme/cli/token_file.h"
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
+#include "trireme/io/atomic_file.h"
 #include "trireme/simulator/simulate.h"
 #include "trireme/train/on_cluster.h"
 
@@ -27,6 +30,8 @@ struct PlansArguments {
   int plans = 40;
   int steps = 7;
   std::int64_t seed = 1;
+  std::string keep;
+  std::string from;
   bool json = false;
 };
 
@@ -127,24 +132,78 @@ std::string biases(const std::vector<Compared>& all) {
   return out;
 }
 
+// In two rounds, so that a busy moment does not fall on one plan alone: the median of all steps, as kernels are
+// measured.
+void measure(const Context& context, const PlansArguments& a, const std::vector<train::Config>& configs,
+             std::vector<Compared>& results, WorkProgress& progress) {
+  constexpr int kRounds = 2;
+  std::vector<std::vector<double>> steps(configs.size());
+  for (int round = 0; round < kRounds; ++round)
+    for (std::size_t i = 0; i < configs.size(); ++i) {
+      progress.count("running plans", static_cast<std::size_t>(round) * configs.size() + i, kRounds * configs.size());
+      Measuring measuring{.steps = a.steps};
+      if (!a.keep.empty() && round + 1 == kRounds) measuring.trace = fmt::format("{}/plan{:02}", a.keep, i);
+      const std::vector<double> own = measured_steps(configs[i], *context.registry, measuring);
+      steps[i].insert(steps[i].end(), own.begin(), own.end());
+    }
+  for (std::size_t i = 0; i < configs.size(); ++i) results[i].measured = median(steps[i]);
+}
+
+constexpr const char* kKeptCluster = "cluster.toml";
+constexpr const char* kKeptSteps = "measured.json";
+
+// What an earlier run with --keep measured of the same plans.
+void read_measured(const PlansArguments& a, std::vector<Compared>& results) {
+  const std::string file = a.from + "/" + kKeptSteps;
+  std::ifstream in(file);
+  if (!in) refuse("--from {}: {} cannot be read; `trireme bench plans --keep {}` makes it", a.from, file, a.from);
+  const nlohmann::json kept = nlohmann::json::parse(in, nullptr, false);
+  if (!kept.is_array()) refuse("--from {}: {} is not what --keep writes", a.from, file);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (i >= kept.size() || kept[i].value("plan", "") != results[i].plan)
+      refuse("--from {}: it has {} plans of another seed or number; give --seed and --plans as then", a.from,
+             kept.size());
+    results[i].measured = kept[i].value("measured", 0.0);
+  }
+}
+
+void keep(const PlansArguments& a, const cluster::Cluster& cluster, const std::vector<Compared>& results) {
+  keep_calibration(cluster, a.keep + "/" + kKeptCluster);
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const Compared& c : results) all.push_back({{"plan", c.plan}, {"measured", c.measured}});
+  io::write_file_atomically(a.keep + "/" + kKeptSteps, all.dump(1) + "\n");
+}
+
 int bench_plans(const Context& context, const PlansArguments& a) {
   const TokenFile tokens;
   SplitMix random(static_cast<std::uint64_t>(a.seed));
   std::vector<train::Config> configs;
   std::vector<Compared> results;
+  if (!a.keep.empty() && !a.from.empty()) refuse("--keep and --from: what is measured is kept, or was; give one");
+  if (!a.keep.empty()) std::filesystem::create_directories(a.keep);
   while (static_cast<int>(configs.size()) < a.plans) {
     const std::vector<std::string> settings = random_plan(random, tokens.path());
     configs.push_back(train::parse_config("", "plan", settings, context.registry->models));
     results.push_back({plan_name(settings), kind_of(configs.back())});
   }
   WorkProgress progress;
-  const cluster::Cluster cluster = calibrated(configs, *context.registry, device::Kind::cpu, progress);
+  cluster::Cluster cluster;
+  if (a.from.empty()) {
+    cluster = calibrated(configs, *context.registry, device::Kind::cpu, progress, Calibration::quick);
+    measure(context, a, configs, results, progress);
+    if (!a.keep.empty()) keep(a, cluster, results);
+  } else {
+    read_measured(a, results);
+    cluster = cluster::load_cluster(a.from + "/" + kKeptCluster);
+  }
   for (std::size_t i = 0; i < configs.size(); ++i) {
-    progress.count("running plans", i, configs.size());
+    progress.count("simulating plans", i, configs.size());
     const train::OnCluster on = train::compile_on(configs[i], *context.registry, cluster);
-    results[i].predicted = simulator::simulate(on.compiled, on.cluster).step_seconds;
-    const std::vector<double> steps = measured_steps(configs[i], *context.registry, a.steps);
-    results[i].measured = *std::min_element(steps.begin(), steps.end());
+    const simulator::Simulation simulation = simulator::simulate(on.compiled, on.cluster);
+    results[i].predicted = simulation.step_seconds;
+    if (!a.keep.empty())
+      io::write_file_atomically(fmt::format("{}/plan{:02}.simulated.json", a.keep, i),
+                                simulator::trace_json(simulation));
   }
   progress.finish();
   const Summary s = summary_of(results);
@@ -184,7 +243,7 @@ void add_bench_plans(CLI::App& bench, Context& context) {
   CLI::App* command =
       bench.add_subcommand("plans", "Random plans on this machine: the simulated step and the measured one");
   command->add_option("--plans", arguments->plans, "How many")->check(CLI::Range(1, 1000));
-  command->add_option("--steps", arguments->steps, "Steps of each, of which the fastest counts, as of kernels")
+  command->add_option("--steps", arguments->steps, "Steps of each, twice; the median counts, as of kernels")
       ->check(CLI::Range(1, 1000));
   command->add_option("--seed", arguments->seed, "Which plans");
   command->add_flag(
@@ -193,10 +252,14 @@ void add_bench_plans(CLI::App& bench, Context& context) {
   command->add_option("--cases", arguments->cases, "--chosen: how many")->check(CLI::Range(1, 10));
   command->add_option("--of", arguments->of, "--chosen: plans that are measured of each, the choice among them")
       ->check(CLI::Range(2, 1000));
+  command->add_option("--keep", arguments->keep,
+                      "Folder for the calibration, the measured steps, and traces of what ran and what was simulated");
+  command->add_option("--from", arguments->from, "Such a folder: simulate the same plans again, and measure nothing");
   command->add_flag("--json", arguments->json, "For scripts");
   command->footer(
       "\nExamples:\n"
       "  trireme bench plans                               predicted and measured steps of 40 random plans\n"
+      "  trireme bench plans --keep plans/                 what was measured and traced stays there\n"
       "  trireme bench plans --chosen --cases 2 --of 10    how far the planner's choice is from the best measured\n");
   command->callback([&context, arguments] {
     context.run = [&context, arguments] {

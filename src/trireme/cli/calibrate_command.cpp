@@ -6,6 +6,7 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/measured_step.h"
 #include "trireme/cli/output.h"
+#include "trireme/cli/waits.h"
 #include "trireme/cli/work_progress.h"
 #include "trireme/core/error.h"
 #include "trireme/io/atomic_file.h"
@@ -44,17 +45,18 @@ double launch_overhead(cluster::Cluster cluster, const train::Registry& registry
   planner::measure_kernels(cluster, own);
   cluster.device.launch = 0;
   const double kernels = simulator::simulate(on.compiled, cluster).timeline.seconds;
-  const std::vector<double> steps = measured_steps(on.config, registry, 50, 10);
-  const double left = *std::min_element(steps.begin(), steps.end()) - kernels;
+  const std::vector<double> steps = measured_steps(on.config, registry, {.steps = 50, .warmup = 10});
+  const double left = median(steps) - kernels;
   return std::max(0.0, left / static_cast<double>(own.programs.front()->instructions.size()));
 }
 
 }  // namespace
 
 cluster::Cluster calibrated(const std::vector<train::Config>& configs, const train::Registry& registry,
-                            device::Kind device, WorkProgress& progress, Calibration how) {
+                            device::Kind device, WorkProgress& progress, Calibration how, double limit) {
   planner::CalibrateOptions options;
   options.products = how == Calibration::whole;
+  if (how == Calibration::quick) options.limit = limit;
   options.device = device;
   options.on_progress = [&](const std::string& what, std::size_t done, std::size_t total) {
     progress.count("measuring " + what, done, total);
@@ -62,14 +64,43 @@ cluster::Cluster calibrated(const std::vector<train::Config>& configs, const tra
   cluster::Cluster cluster = planner::calibrate(options);
   const bool cpu = device == device::Kind::cpu;
   std::vector<train::OnCluster> compiled;
-  for (const train::Config& config : configs)
-    compiled.push_back(train::compile_on(config, registry, bare(cluster.device.kind, cluster.node.cores)));
+  for (const train::Config& config : configs) {
+    try {
+      compiled.push_back(train::compile_on(config, registry, bare(cluster.device.kind, cluster.node.cores)));
+    } catch (const Error&) {
+      if (compiled.empty()) throw;
+    }
+  }
   for (const train::OnCluster& on : compiled)
     for (const compiler::Role& role : on.compiled.roles)
       if (const program::Program* p = role.find(on.compiled.steps.back().program)) options.programs.push_back(p);
   planner::measure_kernels(cluster, options);
   if (cpu) cluster.device.launch = launch_overhead(cluster, registry, options);
+  if (cpu && cluster.node.cores > 1) fit_waits(cluster, registry, options);
   return cluster;
+}
+
+std::vector<train::Config> with_usual_plans(const train::Config& asked, const train::Registry& registry, int ranks) {
+  constexpr int kMostTp = 4;
+  train::Config config = asked;
+  train::resolve_shape(config, registry, {});
+  std::vector<train::Config> all;
+  const auto add = [&](int dp, int tp, std::int64_t rows) {
+    train::Config one = config;
+    one.parallel = {};
+    one.parallel.sharding = config.parallel.sharding;
+    one.memory = {};
+    train::apply_setting(one, fmt::format("parallel.mesh=dp={},tp={}", dp, tp), registry.models);
+    one.train.micro_batch = rows;
+    one.train.batch = std::min(config.train.batch, 2 * rows * dp);  // gradients are written, and then added to
+    if (one.train.batch % (rows * dp) == 0) all.push_back(one);
+  };
+  // What lies between is interpolated, so the outer ones are first: there may not be the time for all.
+  for (const std::int64_t rows : {8, 1, 4, 2})
+    for (const int here : ranks > 1 ? std::vector{ranks, 1} : std::vector{1})
+      for (int tp = 1; tp <= std::min(here, kMostTp); tp *= 2)
+        if (here % tp == 0 && rows * (here / tp) <= config.train.batch) add(here / tp, tp, rows);
+  return all;
 }
 
 namespace {
@@ -93,8 +124,13 @@ int calibrate(const Context& context, const CalibrateArguments& a) {
   const device::Kind device = device_named(a.device);
   const std::string out = a.out.empty() ? train::own_cluster_file() : a.out;
   std::vector<train::Config> configs;
-  for (const std::string& source : a.configs)
-    configs.push_back(train::load_config(source, context.overrides, context.registry->models));
+  for (const std::string& source : a.configs) {
+    const train::Config config = train::load_config(source, context.overrides, context.registry->models);
+    configs.push_back(config);
+    if (device != device::Kind::cpu) continue;
+    const std::vector<train::Config> more = with_usual_plans(config, *context.registry, 2);
+    configs.insert(configs.end(), more.begin(), more.end());
+  }
   WorkProgress progress;
   const cluster::Cluster cluster = calibrated(configs, *context.registry, device, progress);
   const double seconds = progress.seconds();

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <sstream>
 
 #include "trireme/cli/commands.h"
+#include "trireme/cli/help_text.h"
 #include "trireme/cli/output.h"
 #include "trireme/cli/signals.h"
 #include "trireme/comm/mpi/session.h"
@@ -68,6 +70,11 @@ std::optional<std::string> meant_here(const ::CLI::App& command, const std::stri
     if (std::find(options.begin(), options.end(), "pipeline") != options.end()) return "did you mean --pipeline?";
     if (is_pipeline(value)) return "did you mean --parallel.pipeline?";
   }
+  if (name == "plan" && std::find(options.begin(), options.end(), "plan") == options.end())
+    return fmt::format(
+        "a plan says how a model is trained, and `trireme {}` follows none: train, memory, inspect, simulate and bench "
+        "step do; --parallel.mesh=tp=2 would name the ranks",
+        command.get_name());
   if (name != "from" || command.get_name() == "train") return std::nullopt;
   std::string places;
   for (const ::CLI::Option* option : command.get_options())
@@ -115,6 +122,13 @@ std::string explain(const ::CLI::App& app, const ::CLI::ParseError& e, const std
   return fmt::format("{}; see {} --help", message, app.get_name());
 }
 
+// Of the terminal or, for a pipe, what the shell says; else as they are.
+int help_width() {
+  if (const int columns = terminal_width(stdout); columns > 0) return columns;
+  const char* said = std::getenv("COLUMNS");
+  return said == nullptr ? 0 : std::atoi(said);
+}
+
 // Whether several processes of a launcher are the ranks of a command.
 bool runs_on_several(std::string_view command) {
   constexpr std::array<std::string_view, 6> kAlone = {"generate", "eval", "compress", "import", "export", "tokenize"};
@@ -157,7 +171,7 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
   add_completion(commands, context);
   try {
     if (arguments.empty()) {
-      say(stdout, app.help());
+      say(stdout, wrapped_help(app.help(), help_width()));
       return settle_output(0);
     }
     context.overrides = train::take_overrides(arguments, options_of(app, arguments.front()));
@@ -177,7 +191,7 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
   } catch (const ::CLI::Success& e) {
     std::ostringstream text;  // of --help and --version
     const int code = app.exit(e, text, text);
-    say(stdout, text.str());
+    say(stdout, wrapped_help(text.str(), help_width()));
     return settle_output(code);
   } catch (const ::CLI::ParseError& e) {
     say(stderr, "error: {}\n", explain(app, e, arguments));

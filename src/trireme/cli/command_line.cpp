@@ -1,10 +1,13 @@
 #include "trireme/cli/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <type_traits>
 
 namespace trireme::cli::CLI {
 namespace {
@@ -16,6 +19,34 @@ CommandInfo described(const ::CLI::App& app) {
                             option->get_description(), option->get_items_expected_max() == 0});
   for (const ::CLI::App* command : app.get_subcommands({})) info.commands.push_back(described(*command));
   return info;
+}
+
+template <class T>
+std::string default_text(const T& value) {
+  if constexpr (std::is_signed_v<T>)
+    return value < T{} ? "" : fmt::format("{}", value);
+  else if constexpr (std::is_arithmetic_v<T>)
+    return fmt::format("{}", value);
+  else if constexpr (std::is_same_v<T, std::filesystem::path>)
+    return value.string();
+  else
+    return value;
+}
+template <class T>
+std::string default_text(const std::vector<T>& values) {
+  std::vector<std::string> texts;
+  for (const T& value : values) texts.push_back(default_text(value));
+  return fmt::format("{}", fmt::join(texts, ","));
+}
+template <class T>
+std::string default_text(const std::optional<T>& /*value*/) {
+  return {};
+}
+
+// What a value is now is the default, unless the text has the word itself; below zero, or empty, it stands for
+// something else.
+std::string with_default(const std::string& help, const std::string& text) {
+  return text.empty() || help.find("default") != std::string::npos ? help : fmt::format("{} (default {})", help, text);
 }
 
 }  // namespace
@@ -51,10 +82,8 @@ Option* Option::required() {
   return this;
 }
 
-Option* Option::capture_default_str() {
-  option_->capture_default_str();
-  return this;
-}
+// The help says it: see add_option.
+Option* Option::capture_default_str() { return this; }
 
 App* App::add_subcommand(const std::string& name, const std::string& help) {
   commands_.push_back(std::make_unique<App>(*app_->add_subcommand(name, help)));
@@ -63,7 +92,7 @@ App* App::add_subcommand(const std::string& name, const std::string& help) {
 
 template <class T>
 Option* App::add_option(const std::string& name, T& value, const std::string& help) {
-  return keep(app_->add_option(name, value, help));
+  return keep(app_->add_option(name, value, with_default(help, default_text(value))));
 }
 template Option* App::add_option(const std::string&, std::string&, const std::string&);
 template Option* App::add_option(const std::string&, int&, const std::string&);

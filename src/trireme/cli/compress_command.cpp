@@ -49,7 +49,9 @@ data::Data data_of(const train::Config& config, const train::Registry& registry)
 
 std::string row(const char* name, const compress::Figures& f, std::optional<double> speed) {
   std::string text = fmt::format("{:<8}{:>12} of weights", name, format_bytes(f.bytes));
-  if (f.loss) text += fmt::format("   loss {:.4f}   perplexity {:.3f}", *f.loss, std::exp(*f.loss));
+  if (f.loss) text += fmt::format("   loss {:.4f}", *f.loss);
+  if (f.accuracy) text += fmt::format("   accuracy {:.2f}%", 100 * *f.accuracy);
+  if (f.loss && !f.accuracy) text += fmt::format("   perplexity {:.3f}", std::exp(*f.loss));
   if (speed) text += fmt::format("   decode {:.1f} tokens/s", *speed);
   return text;
 }
@@ -158,7 +160,10 @@ void compare(const compress::Model& model, const compress::Model& smaller, const
   fmt::print("{}\n", row("after", after, speed ? std::optional(speed->second) : std::nullopt));
   std::string change =
       fmt::format("change  {:.2f}× smaller", static_cast<double>(before.bytes) / static_cast<double>(after.bytes));
-  if (before.loss) change += fmt::format(", perplexity {:+.2f}%", 100 * (std::exp(*after.loss - *before.loss) - 1));
+  if (before.accuracy)
+    change += fmt::format(", accuracy {:+.2f} points", 100 * (*after.accuracy - *before.accuracy));
+  else if (before.loss)
+    change += fmt::format(", perplexity {:+.2f}%", 100 * (std::exp(*after.loss - *before.loss) - 1));
   if (speed) change += fmt::format(", decode {:.2f}× as fast", speed->second / speed->first);
   fmt::print("{}\n", change);
   if (!a.kv_cache.empty())
@@ -205,9 +210,8 @@ int compress_once(const Context& context, const CompressArguments& a) {
   }
   if (!stores_less(a) && a.prune.empty() && !a.sensitivity)
     refuse(
-        "nothing to do: give --weights int8, int4 or int4:64, --kv-cache int8, --prune neurons:0.3, --search "
-        "params=2M, "
-        "or "
+        "nothing to do: give --weights int8, int4 or int4:64, --kv-cache int8, --prune neurons:0.3, --distil, --search "
+        "params=2M, or "
         "--sensitivity");
   if (!a.activations.empty() && a.weights.empty())
     refuse("--activations {} is for layers of quantized weights: give --weights int8 too", a.activations);

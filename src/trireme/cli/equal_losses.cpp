@@ -36,11 +36,11 @@ Verdict judge(std::span<const double> one, std::span<const double> several, doub
     largest_own = std::max(largest_own, own[i]);
     const double difference = std::abs(one[i] - several[i]);
     if (!(difference <= std::max(close, kMargin * own[i])))
-      return {Kind::unequal, fmt::format("the losses of step {} differ by {:.0e}, and one rank's own by {:.0e} after a "
-                                         "rounding error in every weight ✗",
+      return {Kind::unequal, fmt::format("the losses of step {} differ by {:.0e}, and one rank's own by {:.0e} through "
+                                         "rounding alone ✗",
                                          i + 1, difference, own[i])};
   }
-  const std::string conditioned = differ + ", and a rounding error in every weight makes one rank's own differ by ";
+  const std::string conditioned = differ + ", and rounding alone makes one rank's own differ by ";
   if (telling == 0)
     return {Kind::open, fmt::format("{}{:.0e} or more: no verdict", conditioned,
                                     *std::min_element(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(count)))};

@@ -21,9 +21,10 @@ struct Verdict {
 
 // Compares the losses of several ranks with those of `one`, step by step: they may be `close` apart.
 //
-// `own` says how far apart the one rank's own losses are when every weight starts one rounding error away: its
-// conditioning, measured. A step may differ by kMargin times that, since the ranks round in every op and not in the
-// weights alone; one that may differ by more than kTells of its loss says nothing. {}: not measured.
+// `own` says how far apart the one rank's own losses are when it rounds otherwise: when every weight starts one
+// rounding error away, or the rows of a micro-batch come in another order. That is its conditioning, measured. A step
+// may differ by kMargin times that, since these are a few of the ways in which ranks round; one that may differ by more
+// than kTells of its loss says nothing. {}: not measured.
 Verdict judge(std::span<const double> one, std::span<const double> several, double close,
               std::span<const double> own = {});
 

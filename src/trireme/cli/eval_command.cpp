@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 
 #include "trireme/cli/commands.h"
 #include "trireme/cli/progress.h"
@@ -30,15 +31,14 @@ struct EvalArguments {
 
 // The model of `from` with the data of the configuration. Sizes that both give must agree.
 train::Config combined(const EvalArguments& a, const Context& context) {
-  // The mesh need not go with the batch that the model was trained by.
-  std::vector<std::string> settings = context.overrides, meshes;
-  const auto mesh = std::stable_partition(settings.begin(), settings.end(),
-                                          [](const std::string& s) { return !s.starts_with("parallel.mesh="); });
-  meshes.assign(mesh, settings.end());
-  settings.erase(mesh, settings.end());
-  train::Config data = train::load_config(a.config.empty() ? a.from : a.config, settings, context.registry->models);
-  for (const std::string& setting : meshes) train::apply_setting(data, setting, context.registry->models);
-  train::Config config = train::load_config(a.from, {}, context.registry->models);
+  std::vector<std::string> settings = settings_of_use(context, "eval");
+  // What says how the model is stored and which ranks use it is about the model; the rest may be the data's.
+  const auto about_model = [](const std::string& s) { return s.starts_with("parallel.") || s.starts_with("memory."); };
+  const auto of_model = std::stable_partition(settings.begin(), settings.end(), std::not_fn(about_model));
+  train::Config config = load_for_use(context, a.from, {of_model, settings.end()});
+  settings.erase(of_model, settings.end());
+  const train::Config data =
+      train::load_config(a.config.empty() ? a.from : a.config, settings, context.registry->models);
   for (const std::string& key : train::differing_keys(config, data))
     if (key.starts_with("model.") && data.is_given(key) && key != "model.context")
       refuse("{} = {} in {}, but {} has {}", key, train::value_text(data, key),
@@ -50,15 +50,12 @@ train::Config combined(const EvalArguments& a, const Context& context) {
   if (data.is_given("data.text")) config.given.insert("data.text");
   config.runtime = data.runtime;
   if (data.is_given("train.precision")) config.train.precision = data.train.precision;
-  config.parallel.mesh = data.parallel.mesh;
-  train::set_mesh_of_use(config, context.overrides);
   config.train.micro_batch = kRows;
   config.train.batch = kRows * train::mesh_of(config).size_of(ir::kDataAxis);
   return config;
 }
 
 int evaluate(const Context& context, const EvalArguments& a) {
-  warn_of_training_settings(context, "eval");
   train::check_is_there(a.from, "--from " + a.from);
   train::Config config = combined(a, context);
   const data::Data data = train::open_data(config, context.registry->models);

@@ -56,11 +56,10 @@ void print_json(const std::vector<std::int32_t>& made, const data::Tokenizer* to
 }
 
 int generate(Context& context, GenerateArguments a) {
-  warn_of_training_settings(context, "generate");
+  const std::vector<std::string> settings = settings_of_use(context, "generate");
   train::check_is_there(a.from, "--from " + a.from);
-  train::Config config = train::load_config(a.from, context.overrides, context.registry->models);
+  train::Config config = load_for_use(context, a.from, settings);
   config.train.batch = config.train.micro_batch = 1;
-  train::set_mesh_of_use(config, context.overrides);
   const std::shared_ptr<const data::Tokenizer> tokenizer = train::tokenizer_of(config);
   const std::vector<std::int32_t> prompt = prompt_of(a, tokenizer.get());
   const bool speak = !a.json && a.prompt_tokens.empty();
@@ -103,9 +102,7 @@ void add_generate(CLI::App& app, Context& context) {
   command->add_option("--tokens", arguments->sample.tokens, "Number of new tokens")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
   train::Sampling& sampling = arguments->sample.sampling;
-  command->add_option("--temperature", sampling.temperature, "Sampling temperature; 0: greedy")
-      ->check(not_negative())
-      ->capture_default_str();
+  command->add_option("--temperature", sampling.temperature, "Sampling temperature; 0: greedy")->check(not_negative());
   command->add_option("--top-k", sampling.top_k, "Sample among the K most likely tokens; 0: among all")
       ->check(not_negative());
   command

@@ -145,7 +145,7 @@ void ScheduleArguments::add_to(CLI::App& command) {
   command.add_option("--costs", costs, "schedule: time of a forward, of input and of weight gradients (1,1,1)")
       ->delimiter(',');
   command.add_option("--width", width, "schedule: columns of the picture");
-  command.add_option("--svg", svg, "schedule: writes the picture to a file");
+  command.add_option("--svg", svg, "schedule: writes the picture to a file, in the place of another such picture");
   command.add_flag("--json", json, "schedule: for scripts");
 }
 
@@ -161,6 +161,8 @@ void ScheduleArguments::expect_none(const std::string& what) const {
 
 int inspect_schedule(const Context& context, const std::string& config, const ScheduleArguments& given) {
   const ScheduleArguments arguments = completed(context, config, given);
+  if (!arguments.svg.empty())
+    io::check_replaceable(arguments.svg, program::kSvgBeginning, "schedule drawn by trireme", "--svg " + arguments.svg);
   const Shown s = shown(request_of(arguments));
   const std::string title = title_of(arguments.pipeline, s.schedule);
   const int numbers = s.schedule.asynchronous() ? s.schedule.micro_batches : 0;

@@ -1,7 +1,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 
 #include "trireme/cli/cluster_choice.h"
@@ -105,14 +104,11 @@ int plan(const Context& context, const PlanArguments& a) {
                    total);
   };
   request.search.stop = [&] { return signals.take() == train::Request::stop; };
-  const auto begin = std::chrono::steady_clock::now();
   const train::PlanSearch search(config, *context.registry, request);
   Signals::between_steps("the best plan so far is kept", "the plans that were found are lost");
   PlanReport report;
-  report.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::optional<train::PlanSearch::Winner> winner;
   report.result = search.run(&winner);
-  report.search_seconds += report.result.seconds;
   Signals::at_once("the search is over");
   if (report.result.best.empty()) {
     progress.finish();

@@ -83,10 +83,12 @@ std::string plan_summary(const PlanReport& r) {
   const std::int64_t nodes = c.node_of(ranks - 1) + 1;
   std::string out = fmt::format("cluster {}: {} × {} in {} node{}, software {}\n", c.name, ranks, c.device.name, nodes,
                                 nodes == 1 ? "" : "s", c.generation);
-  out += fmt::format("search  {} plans: {} too large, {} estimated, {} compiled and simulated in {:.1f} s{}\n",
+  out += fmt::format("search  {} plans: {} too large, {} estimated, {} compiled and simulated{}\n",
                      format_count(r.result.candidates), format_count(r.result.too_large),
-                     format_count(r.result.estimated), r.result.best.size() + r.result.others.size(), r.search_seconds,
+                     format_count(r.result.estimated), r.result.best.size() + r.result.others.size(),
                      r.result.stopped ? "; stopped, this is the best so far" : "");
+  out += fmt::format("took    {:.1f} s ({:.1f} of CPU), and {:.1f} s ({:.1f} of CPU) to compile the winner in full\n",
+                     r.result.searched.wall, r.result.searched.cpu, r.result.confirmed.wall, r.result.confirmed.cpu);
   out += fmt::format("plan    {}\n", planner::describe(r.candidate));
   if (r.candidate.pp > 1 && !r.candidate.stages.empty())
     out += fmt::format("stages  {} layers\n", fmt::join(r.candidate.stages, ", "));
@@ -140,7 +142,10 @@ nlohmann::ordered_json plan_json(const PlanReport& r) {
                               {"bound_ms", 1e3 * r.result.bound},
                               {"candidates", r.result.candidates},
                               {"too_large", r.result.too_large},
-                              {"search_s", r.search_seconds},
+                              {"search_s", r.result.searched.wall},
+                              {"search_cpu_s", r.result.searched.cpu},
+                              {"compile_s", r.result.confirmed.wall},
+                              {"compile_cpu_s", r.result.confirmed.cpu},
                               {"stopped", r.result.stopped},
                               {"launch", r.launch},
                               {"best", nlohmann::ordered_json::array()}};

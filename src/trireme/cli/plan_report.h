@@ -16,7 +16,6 @@ struct PlanReport {
   planner::Candidate candidate;  // the winner
   train::OnCluster on;           // compiled
   simulator::Simulation simulation;
-  double search_seconds = 0;
   double limit = 0;       // bytes of a rank
   std::int64_t rows = 0;  // of a step
   std::string launch;

@@ -153,10 +153,16 @@ struct Predicted {
   double step = 0;     // seconds, predicted
   double planned = 0;  // seconds of the plan that the search finds for the same model and devices; 0: not asked
   std::string plan;    // that plan
+  double data = 0;     // seconds of plain data parallelism; 0: it does not fit or divide the batch
   simulator::TimeByKind kinds;
 
   // In the unit of the row.
   double error() const { return predicted / published - 1; }
+  // Behind what hands would have run, of what fits. The search times large models by shorter ones of the same plan.
+  bool behind() const {
+    constexpr double kRounding = 1.005;
+    return (fits && planned > kRounding * step) || (data > 0 && planned > kRounding * data);
+  }
 };
 
 // What the planner would have done with the same model on the same devices.
@@ -169,6 +175,14 @@ void plan_for(const Context& context, const train::Config& config, const cluster
   const planner::SearchResult found = search.run();
   p.planned = found.best.front().seconds;
   p.plan = planner::describe(found.best.front().candidate);
+  // Plain data parallelism, with the most rows at once that fit.
+  planner::Candidate data{.pp = 1, .dp = ranks};
+  for (std::int64_t rows = 1; config.train.batch % (ranks * rows) == 0; rows *= 2) {
+    data.layer.micro_batch = rows;
+    const planner::Scored s = search.problem().score(data);
+    if (!s.feasible()) break;
+    p.data = p.data == 0 ? s.seconds : std::min(p.data, s.seconds);
+  }
 }
 
 Predicted predict(const Context& context, const Row& row, bool planned) {
@@ -210,12 +224,19 @@ std::string table(const std::vector<Predicted>& rows) {
                     p.published, 100 * p.error(), p.unit, share(p.kinds.compute), share(p.kinds.exposed_communication),
                     share(p.kinds.bubble), share(p.kinds.waiting), p.fits ? "" : "  plan exceeds the memory");
     if (p.planned > 0)
-      out += fmt::format("{:<26}{:>12.4g}{:>12.4g}{:>8.2f}×  {}\n", "  planned, s", p.planned, p.step,
-                         p.step / p.planned, p.plan);
+      out += fmt::format("{:<26}{:>12.4g}{:>12.4g}{:>8.2f}×  {}; data parallelism {}{}\n", "  planned, s", p.planned,
+                         p.step, p.step / p.planned, p.plan,
+                         p.data > 0 ? fmt::format("{:.4g}", p.data) : "does not fit", p.behind() ? "  BEHIND" : "");
   }
   if (errors.empty()) return out;
   out += fmt::format("\nerror: {:.1f}% in the median, {:.1f}% at most, over {} of {} runs\n", 100 * median(errors),
                      100 * *std::max_element(errors.begin(), errors.end()), errors.size(), rows.size());
+  const auto planned = std::count_if(rows.begin(), rows.end(), [](const Predicted& p) { return p.planned > 0; });
+  const auto behind =
+      std::count_if(rows.begin(), rows.end(), [](const Predicted& p) { return p.planned > 0 && p.behind(); });
+  if (planned > 0)
+    out += fmt::format("planned: {} of {} plans are behind the published ones that fit, or behind data parallelism\n",
+                       behind, planned);
   return out;
 }
 
@@ -247,6 +268,8 @@ int simulate_published(const Context& context, const std::string& file, bool jso
       if (p.planned > 0) {
         o["planned_step_ms"] = 1e3 * p.planned;
         o["planned"] = p.plan;
+        o["data_parallel_step_ms"] = 1e3 * p.data;
+        o["behind"] = p.behind();
       }
     } else {
       o["published"] = p.published;

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "trireme/cli/preparation.h"
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
+#include "trireme/train/extra_ranks.h"
 #include "trireme/train/schedule.h"
 #include "trireme/train/statistics_warning.h"
 
@@ -71,37 +73,87 @@ void move_weights(train::Trainer& t, std::uint64_t draw) {
   t.session().refresh_copies();
 }
 
-// Of the first steps of a run; with `draw` > 0 from weights that were moved.
+// The rows of each micro-batch in another order: the same sums and statistics, added up otherwise.
+void permute_rows(data::Batch& batch, std::int64_t micro_rows, SplitMix& random) {
+  std::vector<std::size_t> from(static_cast<std::size_t>(batch.rows));
+  std::iota(from.begin(), from.end(), std::size_t{0});
+  const auto micro = static_cast<std::size_t>(micro_rows);
+  for (std::size_t first = 0; first < from.size(); first += micro)
+    for (std::size_t left = std::min(micro, from.size() - first); left > 1; --left)
+      std::swap(from[first + left - 1], from[first + random.next() % left]);
+  const auto apply = [&](auto& values) {
+    const auto before = values;
+    const std::size_t each = values.size() / from.size();
+    for (std::size_t row = 0; row < from.size() && each > 0; ++row)
+      std::copy_n(before.begin() + static_cast<std::ptrdiff_t>(from[row] * each), each,
+                  values.begin() + static_cast<std::ptrdiff_t>(row * each));
+  };
+  apply(batch.tokens);
+  apply(batch.targets);
+  apply(batch.images);
+  apply(batch.narrow_images);
+  apply(batch.labels);
+}
+
+// A way in which one rank rounds otherwise than it does by itself.
+struct Probe {
+  enum class Kind { none, weights, rows };
+  Kind kind = Kind::none;
+  std::uint64_t draw = 0;
+};
+
+// Of the first steps of a run.
 std::vector<double> losses_on_one_rank(const train::Config& config, std::int64_t steps, const train::Registry& registry,
-                                       std::uint64_t draw = 0) {
+                                       const Probe& probe = {}) {
   train::TrainerOptions options;
   options.write = false;
   train::Trainer one(config, registry, options);
   one.start();
-  if (draw > 0) move_weights(one, draw);
+  if (probe.kind == Probe::Kind::weights) move_weights(one, probe.draw);
+  SplitMix random(probe.draw);
   data::Loader loader = one.batches();
   std::vector<double> losses;
   for (std::int64_t i = 0; i < steps; ++i) {
-    const auto result = one.session().step(loader.next(), i, train::learning_rate(one.config(), i), config.train.seed);
-    losses.push_back(static_cast<double>(result.loss));
+    const double rate = train::learning_rate(one.config(), i);
+    if (probe.kind == Probe::Kind::rows) {
+      data::Batch batch = loader.next();
+      permute_rows(batch, one.compiled().micro_rows, random);
+      losses.push_back(static_cast<double>(one.session().step(batch, i, rate, config.train.seed).loss));
+    } else {
+      losses.push_back(static_cast<double>(one.session().step(loader.next(), i, rate, config.train.seed).loss));
+    }
   }
   return losses;
 }
 
-// How far apart the losses of one rank are when its weights start in the next digit, by step: the most of a few draws,
-// as one may happen to change little.
-std::vector<double> own_differences(const train::Config& config, const std::vector<double>& losses,
-                                    const train::Registry& registry) {
-  constexpr std::uint64_t kDraws = 3;
-  std::vector<double> most(losses.size(), 0);
-  for (std::uint64_t draw = 1; draw <= kDraws; ++draw) {
-    const std::vector<double> moved = losses_on_one_rank(config, std::ssize(losses), registry, draw);
-    for (std::size_t i = 0; i < most.size(); ++i) {
-      const double difference = std::abs(moved[i] - losses[i]);
-      if (!(difference <= most[i])) most[i] = difference;  // what is no number stays
+// What is no number stays.
+double larger(double a, double b) { return std::isnan(a) || a >= b ? a : b; }
+
+// Judges by how far apart the losses of one rank are when it rounds otherwise, by step: the most of a few probes, as
+// one may happen to change little. Runs that have parted stay so, even where their losses cross, so that no step may
+// differ by less than one before it. Nothing is called unequal before more probes than usual have failed to explain it.
+Verdict judged_by_rounding(const train::Config& config, const std::vector<double>& losses,
+                           const std::vector<double>& several, double close, const train::Registry& registry) {
+  constexpr std::uint64_t kUsual = 3, kMost = 8;  // of each kind
+  // Random numbers of a row go with its place.
+  const bool orders = config.model.dropout == 0;
+  std::vector<double> own(losses.size(), 0);
+  Verdict verdict;
+  for (std::uint64_t draw = 1; draw <= kMost; ++draw) {
+    for (const Probe::Kind kind : {Probe::Kind::weights, Probe::Kind::rows}) {
+      if (kind == Probe::Kind::rows && !orders) continue;
+      const std::vector<double> other = losses_on_one_rank(config, std::ssize(losses), registry, {kind, draw});
+      double most = 0;  // so far
+      for (std::size_t i = 0; i < own.size(); ++i) {
+        most = larger(most, std::abs(other[i] - losses[i]));
+        own[i] = larger(own[i], most);
+      }
     }
+    if (draw < kUsual) continue;
+    verdict = judge(losses, several, close, own);
+    if (verdict.kind != Verdict::Kind::unequal) break;
   }
-  return most;
+  return verdict;
 }
 
 Verdict compared(const train::Trainer& several, const train::Outcome& outcome, std::int64_t steps,
@@ -117,7 +169,7 @@ Verdict compared(const train::Trainer& several, const train::Outcome& outcome, s
   const Verdict verdict = judge(losses, outcome.losses, close);
   if (verdict.kind == Verdict::Kind::equal || !std::isfinite(largest_difference(losses, outcome.losses)))
     return verdict;
-  return judge(losses, outcome.losses, close, own_differences(one, losses, registry));
+  return judged_by_rounding(one, losses, outcome.losses, close, registry);
 }
 
 }  // namespace
@@ -126,7 +178,8 @@ std::vector<std::string> other_mathematics(const train::Trainer& t) {
   const train::ParallelConfig& p = t.config().parallel;
   std::vector<std::string> keys;
   if (p.compress != train::Compress::none) keys.emplace_back("parallel.compress");
-  if (p.server != train::Server::none && !t.compiled().synchronous()) keys.emplace_back("parallel.server");
+  if (train::extra_ranks(t.config()) > 0 && !t.compiled().synchronous())
+    keys.push_back(train::extra_ranks_keys().front());
   if (t.compiled().asynchronous_pipeline()) keys.emplace_back("parallel.pipeline");
   if (p.stage_dtype != train::StageDtype::same && t.compiled().plan.stages() > 1)
     keys.emplace_back("parallel.stage_dtype");

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "trireme/cli/cli.h"
@@ -66,6 +67,39 @@ TEST(Replay, RanksThatDoNotTrainLikeOneEndInOne) {
   EXPECT_EQ(f.code, 1) << f.out;
   EXPECT_NE(f.out.find("✗"), std::string::npos) << f.out;
   EXPECT_NE(f.err.find("error: 2 ranks did not train like one"), std::string::npos) << f.err;
+}
+
+// A small residual network under Adam: batch norms over a few rows, and updates that are as large for a gradient that
+// is rounding alone as for any other.
+std::vector<std::string> resnet(int seed) {
+  return {
+      "resnet18",        "--data.images=synthetic", "--model.image=16",        "--model.width=8",
+      "--train.batch=8", "--parallel.mesh=dp=2",    "--train.optimizer=adamw", fmt::format("--train.seed={}", seed)};
+}
+
+TEST(Replay, IllConditionedRunsAreNotCalledUnequal) {
+  for (int seed = 1; seed <= 13; ++seed) {
+    const Finished f = trained({}, resnet(seed));
+    EXPECT_EQ(f.code, 0) << seed << ": " << f.out << f.err;
+    EXPECT_EQ(f.out.find("✗"), std::string::npos) << seed << ": " << f.out;
+  }
+}
+
+// The same network without the gradient of one of its convolutions, on ranks that have some of the rows.
+TEST(Replay, AMissingGradientOfAnIllConditionedRunIsFound) {
+  for (const std::int64_t elements : {8 * 3 * 3 * 3, 16 * 3 * 3 * 8, 64 * 3 * 3 * 32}) {
+    train::Registry registry;
+    ir::KernelDef& kernel = registry.ops.edit("conv2d_grad_weight").kernels.at(device::Kind::cpu);
+    kernel.prepare = [elements, whole = kernel.prepare](const ir::KernelSpec& spec) -> std::shared_ptr<device::Kernel> {
+      if (spec.inputs[0].shape[0] == 8 || spec.outputs[0].elements() != elements) return whole(spec);
+      return ops::make_kernel([elements, adds = spec.accumulate](const device::Launch& l) {
+        if (!adds) std::fill_n(l.out<float>(0), elements, 0.0F);
+      });
+    };
+    const Finished f = trained(registry, resnet(1));
+    EXPECT_EQ(f.code, 1) << elements << ": " << f.out;
+    EXPECT_NE(f.out.find("✗"), std::string::npos) << elements << ": " << f.out;
+  }
 }
 
 }  // namespace

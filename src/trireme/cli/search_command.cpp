@@ -74,7 +74,7 @@ std::string measured_text(const Context& context, const compress::Candidate& bes
   const train::Registry& registry = *context.registry;
   double seconds = 0;
   if (kind == compress::Budget::Kind::step) {
-    seconds = median(measured_steps(config, registry, 15, 3));
+    seconds = median(measured_steps(config, registry, {.steps = 15, .warmup = 3}));
   } else if (kind == compress::Budget::Kind::decode) {
     const compress::Model model = compress::load_model(run.string(), {}, registry, {}, log_to_stderr);
     seconds = compress::decode_seconds(model, registry, compress::kDecodeTokens);

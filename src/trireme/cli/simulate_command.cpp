@@ -10,6 +10,7 @@
 #include "trireme/cli/published.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/core/trace_format.h"
 #include "trireme/io/atomic_file.h"
 #include "trireme/simulator/simulate.h"
 #include "trireme/train/on_cluster.h"
@@ -219,6 +220,7 @@ std::string comparison(const Run& one, const Run& other) {
 
 int simulate(const Context& context, const SimulateArguments& a) {
   if (!a.published.empty()) return simulate_published(context, a.published, a.json, a.planned);
+  if (!a.trace.empty()) io::check_replaceable(a.trace, kTraceBeginning, "trace of trireme", "--trace " + a.trace);
   const Run run = simulated(context, a, a.config, {}, a.config);
   if (!a.trace.empty()) io::write_file_atomically(a.trace, simulator::trace_json(run.simulation));
   if (a.compare.empty()) {
@@ -247,7 +249,8 @@ void add_simulate(CLI::App& app, Context& context) {
       ->check(CLI::Range(1, 1 << 20));
   command->add_option("--plan", arguments->plan, "A plan to follow, as of train --plan");
   command->add_option("--tokens", arguments->tokens, "Days and cost for so many tokens: 300B (by default the run's)");
-  command->add_option("--trace", arguments->trace, "Write the timeline as a Chrome trace");
+  command->add_option("--trace", arguments->trace,
+                      "Write the timeline as a Chrome trace, in the place of another one of ours");
   command->add_option("--compare", arguments->compare,
                       "Another configuration, or settings over this one: 'parallel.mesh=tp=8 parallel.zero=1'");
   command->add_option("--published", arguments->published, "A table of published runs: predicted and published");

@@ -12,6 +12,7 @@
 #include "trireme/cli/report.h"
 #include "trireme/cli/roles_report.h"
 #include "trireme/cli/signals.h"
+#include "trireme/cli/validators.h"
 #include "trireme/comm/mpi/session.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -129,7 +130,8 @@ int train_once(Context& context, const TrainArguments& a, Request request, comm:
   if (a.dry_run) {
     say(stdout, launch_text(trainer.compiled(), launch_command(context)));
     for (const std::string& shortfall : trainer.shortfalls()) say(stdout, "would not run here: {}\n", shortfall);
-    say(stdout, "dry run: compiled, checked and planned; nothing was trained\n");
+    say(stdout, "dry run: compiled, checked and planned; nothing was trained{}\n",
+        trainer.shortfalls().empty() ? "" : "; as it is, this would NOT RUN HERE (see above)");
     return 0;
   }
   if (speaker) preparation.emplace("starting");
@@ -291,14 +293,18 @@ void add_train(CLI::App& app, Context& context) {
   command->add_flag("--resume", arguments->resume,
                     "Continue the newest checkpoint of the run folder; with no configuration, of runs/latest");
   command->add_flag("--overwrite", arguments->overwrite, "Replace the run in the folder");
-  command->add_option(
-      "--replay", arguments->replay,
-      "With several ranks: replay this many first steps on one rank and compare the losses (quickstart: 20); exit code "
-      "1 where they are not equal");
+  command
+      ->add_option("--replay", arguments->replay,
+                   "With several ranks: replay this many first steps on one rank and compare the losses (quickstart: "
+                   "20); exit code "
+                   "1 where they are not equal")
+      ->check(not_negative());
   command->add_option("--plan", arguments->plan,
                       "Follow a plan that was written before (plan.toml of a run folder, trireme plan --out, or "
                       "trireme memory --plan-out)");
-  command->add_flag("--dry-run", arguments->dry_run, "Compile, check and plan memory, then stop");
+  command->add_flag("--dry-run", arguments->dry_run,
+                    "Compile, check and plan memory, then stop; exit code 0 also where the last line says that it "
+                    "would not run here");
   command->add_option("--dump-passes", arguments->dump_passes,
                       "Write the graphs after every pass to this folder, as numbered files");
   command->add_option("--disable-pass", arguments->disabled, "Leave a pass out, by name");

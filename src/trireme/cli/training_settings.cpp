@@ -4,21 +4,60 @@
 #include <array>
 
 #include "trireme/cli/output.h"
+#include "trireme/core/error.h"
+#include "trireme/train/config/keys.h"
+#include "trireme/train/trained_model.h"
 
 namespace trireme::cli {
+namespace {
 
-void warn_of_training_settings(const Context& context, std::string_view command) {
-  constexpr std::array<std::string_view, 4> kSections = {"train.", "output.", "distil.", "prune."};
-  constexpr std::array<std::string_view, 9> kKeys = {"memory.limit",    "memory.remat",      "memory.activations",
-                                                     "parallel.zero",   "parallel.pipeline", "parallel.compress",
-                                                     "parallel.bucket", "parallel.server",   "parallel.servers"};
+bool is_used(std::string_view key) {
+  constexpr std::array<std::string_view, 3> kSections = {"model.", "data.", "parallel.sharding"};
+  constexpr std::array<std::string_view, 16> kKeys = {
+      "train.precision",  "memory.weights",    "memory.weight_bits", "memory.linear_inputs",
+      "memory.kv_cache",  "runtime.device",    "runtime.threads",    "parallel.mesh",
+      "parallel.stages",  "parallel.sequence", "parallel.async_tp",  "parallel.stage_dtype",
+      "parallel.overlap", "parallel.bucket",   "parallel.allreduce", "parallel.timeout"};
+  return std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end() ||
+         std::any_of(kSections.begin(), kSections.end(), [&](auto section) { return key.starts_with(section); });
+}
+
+}  // namespace
+
+std::vector<std::string> settings_of_use(const Context& context, std::string_view command) {
+  std::vector<std::string> used;
+  train::Config any;
   for (const std::string& setting : context.overrides) {
     const std::string_view key = std::string_view(setting).substr(0, setting.find('='));
-    const bool section = std::any_of(kSections.begin(), kSections.end(), [&](auto s) { return key.starts_with(s); });
-    const bool named = std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();
-    if ((section && key != "train.precision") || named)
-      warn(LogLevel::warning, fmt::format("{} has no effect on trireme {}: it is for training", key, command));
+    if (is_used(key)) {
+      used.push_back(setting);
+      continue;
+    }
+    try {
+      train::apply_setting(any, setting, context.registry->models);  // a key and a value all the same
+    } catch (Error& e) {
+      throw e.within("command line");
+    }
+    warn(LogLevel::warning, fmt::format("{} has no effect on trireme {}: it is for training", key, command));
   }
+  return used;
+}
+
+train::Config load_for_use(const Context& context, const std::string& from, const std::vector<std::string>& settings) {
+  // The ranks that use a model need not go with the batch that it was trained by.
+  std::vector<std::string> others, meshes;
+  for (const std::string& setting : settings)
+    (setting.starts_with("parallel.mesh=") ? meshes : others).push_back(setting);
+  train::Config config = train::load_config(from, others, context.registry->models);
+  if (config.memory.weights != train::load_config(from, {}, context.registry->models).memory.weights)
+    refuse(
+        "memory.weights = \"{}\": the weights of {} are stored in another way; `trireme compress {} --out DIR "
+        "--weights {}` makes a run that stores them so",
+        config.memory.weights, from, from, config.memory.weights);
+  for (const std::string& setting : meshes) train::apply_setting(config, setting, context.registry->models);
+  train::set_mesh_of_use(config, settings);
+  train::check_heads(config, context.registry->models);
+  return config;
 }
 
 }  // namespace trireme::cli

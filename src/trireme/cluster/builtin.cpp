@@ -167,6 +167,7 @@ latency = "100us"
 [software.trireme]             # fused kernels, gradients reduced during backward
 
 [software.flash]               # frameworks of 2023 and 2024
+captures = false
 compute = {software_compute}
 elementwise = {software_elementwise}             # more passes over memory
 
@@ -177,6 +178,7 @@ backward_passes = 6
 compute = {software_compute}
 elementwise = {software_elementwise}
 overlap_groups = false
+captures = false
 )";
 
 std::string described(const Gpu& g) {

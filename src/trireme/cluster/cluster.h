@@ -19,6 +19,7 @@ struct MeasuredKernel {
   std::int64_t threads = 1;
   std::vector<double> sizes;
   double seconds = 0;
+  double crowded = 0;  // of a CPU: while other ranks keep the other cores busy; 0: as Node::busy_slowdown has it
   friend bool operator==(const MeasuredKernel&, const MeasuredKernel&) = default;
 };
 
@@ -38,6 +39,8 @@ struct Device {
   double memory_bandwidth = 0;            // of a CPU: of all cores of the node together
   double memory_efficiency = 1;           // share of it that kernels reach
   double launch = 0;                      // seconds around each kernel
+  double graph_launch = 0;                // around a replay of captured kernels; 0: as `launch`
+  double graph_kernel = 0;                // around each kernel of a replay; 0: a quarter of `launch`
   double price = 0;                       // dollars per hour
   std::map<std::string, double> flops;    // peak by dtype, "f32", "tf32", "bf16" …; of a CPU: of one core
   std::map<std::string, double> kernels;  // share of the peak that an op reaches, "attention" = 0.6
@@ -54,6 +57,9 @@ struct Node {
   std::int64_t devices = 8;  // ranks of a node
   std::int64_t cores = 0;    // of a CPU: what its ranks share
   double busy_slowdown = 1;  // of a CPU: time of kernels while all cores are busy, over that of one rank alone
+  double wake = 0;           // of a CPU: until a thread that slept goes on, where a core is idle
+  double busy_wake = 0;      // where all are busy with what the same ranks compute meanwhile
+  double crowd_wake = 0;     // where there are more ranks than cores
   friend bool operator==(const Node&, const Node&) = default;
 };
 
@@ -93,6 +99,7 @@ struct Software {
   double compute = 1;           // time of kernels, over that of the device's description
   double elementwise = 1;       // further, of those that are neither products, convolutions nor attention: more passes
   bool overlap_groups = true;   // gradients are reduced during backward
+  bool captures = true;         // launches go together and are replayed as the program says; false: one by one
   double message_overhead = 0;  // seconds around a message between stages
   friend bool operator==(const Software&, const Software&) = default;
 };

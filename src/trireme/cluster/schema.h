@@ -21,6 +21,7 @@ void visit(V& v, MeasuredKernel& m) {
   v.integer("threads", m.threads, 1);
   v.numbers("sizes", m.sizes);
   v.number("seconds", m.seconds, 0, kRequired);
+  v.number("crowded", m.crowded, 0);
 }
 
 template <class V>
@@ -39,6 +40,8 @@ void visit(V& v, Device& d) {
   v.bandwidth("memory_bandwidth", d.memory_bandwidth, kRequired);
   v.share("memory_efficiency", d.memory_efficiency);
   v.seconds("launch", d.launch);
+  v.seconds("graph_launch", d.graph_launch);
+  v.seconds("graph_kernel", d.graph_kernel);
   v.number("price", d.price, 0);
   v.share("matmul_efficiency", d.matmul_efficiency);
   v.integer("units", d.units, 1);
@@ -55,6 +58,9 @@ void visit(V& v, Node& n) {
   v.integer("devices", n.devices, 1);
   v.integer("cores", n.cores, 0);
   v.number("busy_slowdown", n.busy_slowdown, 1);
+  v.seconds("wake", n.wake);
+  v.seconds("busy_wake", n.busy_wake);
+  v.seconds("crowd_wake", n.crowd_wake);
 }
 
 template <class V>
@@ -82,6 +88,7 @@ void visit(V& v, Software& s) {
   v.number("compute", s.compute, 0);
   v.number("elementwise", s.elementwise, 0);
   v.flag("overlap_groups", s.overlap_groups);
+  v.flag("captures", s.captures);
   v.seconds("message_overhead", s.message_overhead);
 }
 

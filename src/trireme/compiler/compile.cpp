@@ -4,10 +4,11 @@
 #include <set>
 #include <utility>
 
+#include "trireme/compiler/extra_roles.h"
 #include "trireme/compiler/graph_passes.h"
+#include "trireme/compiler/lowering.h"
 #include "trireme/compiler/role_builder.h"
 #include "trireme/compiler/role_name.h"
-#include "trireme/compiler/server_role.h"
 #include "trireme/compiler/step_programs.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -81,11 +82,11 @@ bool has_axis(const Role& role, const std::string& name) {
 
 // Every axis of a role's mesh is a group of its own, and so are several axes over which any role has a collective: who
 // should meet follows from places, not from the programs that are to be proven. Roles with
-// the same mesh share a group where their ranks meet in it: stages along pp, servers along theirs. Replicas and their
-// servers are groups for their messages; messages between stages have a group for each direction.
+// the same mesh share a group where their ranks meet in it, as stages do along pp. Messages between stages have a group
+// for each direction.
 std::vector<program::Group> groups_of(const Compiled& c) {
   const std::vector<Role>& roles = c.roles;
-  std::vector<program::Group> groups;
+  std::vector<program::Group> groups = groups_of_extra_roles(roles);
   const auto join = [&](const std::vector<std::string>& axes, std::size_t role) {
     for (program::Group& group : groups) {
       const std::size_t other = group.axes == axes ? group.roles.front() : role;
@@ -98,14 +99,6 @@ std::vector<program::Group> groups_of(const Compiled& c) {
     }
     groups.push_back({axes, {role}});
   };
-  if (std::any_of(roles.begin(), roles.end(), [](const Role& role) { return role.exchange.has_value(); })) {
-    groups.push_back({{kRowAxis, passes::kServerAxis}, {}, program::kExchangeMessages});
-    groups.push_back({{}, {}, program::kKeepers});
-    for (std::size_t r = 0; r < roles.size(); ++r) {
-      groups[0].roles.push_back(r);
-      if (roles[r].exchange) groups[1].roles.push_back(r);
-    }
-  }
   for (std::size_t r = 0; r < roles.size(); ++r)
     for (const ir::Mesh::Axis& axis : roles[r].module.mesh.axes) join({axis.name}, r);
   std::set<std::string> several;
@@ -183,8 +176,8 @@ std::vector<program::Action> Compilation::actions(const Plan& plan) const {
 program::Program Compilation::step(const Plan& plan) const {
   ir::Module module = module_;
   graph_passes(graphs_, plan, {}, at_).run(module, {.from = next_});
-  return program::lower(module, lay_out(module, plan, plan.mesh.ranks() / plan.stages()),
-                        steady_step(graphs_, plan, step_order(graphs_, plan), module, static_cast<int>(stage())));
+  return lower(module, lay_out(module, plan, plan.mesh.ranks() / plan.stages()),
+               steady_step(graphs_, plan, step_order(graphs_, plan), module, static_cast<int>(stage())), plan);
 }
 
 Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& options) {
@@ -213,7 +206,7 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
     const auto role = std::find(all_places.begin(), all_places.end(), own);
     c.seats.push_back({static_cast<std::size_t>(role - all_places.begin()), r});
   }
-  add_server_roles(c, graphs, plan, all_places, options);
+  add_extra_roles(c, graphs, plan, all_places, options);
   c.groups = groups_of(c);
   c.checked.messages += check_roles(c);
   return c;

@@ -4,8 +4,12 @@
 
 namespace trireme::compiler {
 
-// What lowering a module under a plan needs to know: stream overlaps, windows of copies, and the scratch that the
-// plan's transport wants for each collective.
-program::LowerOptions lower_options(const Plan& plan, const ir::Mesh& mesh);
+// What lowering under a plan needs to know: stream overlaps and windows of copies.
+program::LowerOptions lower_options(const Plan& plan);
+
+// program::lower, of which the collectives have the scratch that the plan's transport wants for each: known before
+// there is any communicator.
+program::Program lower(const ir::Module& module, const program::StateLayout& layout,
+                       const program::LowerOptions& options, const Plan& plan);
 
 }  // namespace trireme::compiler

@@ -32,7 +32,7 @@ void RoleBuilder::lower(const std::string& name, const std::string& body, progra
   program::CheckReport report;
   options.reports = reports_;
   options.reports.checked = &report;
-  program::Program p = program::lower(role_.module, role_.layout, options);
+  program::Program p = compiler::lower(role_.module, role_.layout, options, plan_);
   checked_.instructions += report.instructions;
   checked_.buffers += report.buffers;
   checked_.collectives += report.collectives;
@@ -44,8 +44,6 @@ void RoleBuilder::lower(const std::string& name, const std::string& body, progra
   role_.programs.push_back(std::move(p));
 }
 
-void RoleBuilder::lower(const std::string& name, const std::string& body) {
-  lower(name, body, lower_options(plan_, role_.module.mesh));
-}
+void RoleBuilder::lower(const std::string& name, const std::string& body) { lower(name, body, lower_options(plan_)); }
 
 }  // namespace trireme::compiler

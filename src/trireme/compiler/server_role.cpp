@@ -1,8 +1,7 @@
-#include "trireme/compiler/server_role.h"
-
 #include <algorithm>
 #include <map>
 
+#include "trireme/compiler/extra_roles.h"
 #include "trireme/compiler/graph_passes.h"
 #include "trireme/compiler/role_builder.h"
 
@@ -37,8 +36,8 @@ Role compile_server(const Role& worker, const Graphs& graphs, const Plan& plan, 
 
 }  // namespace
 
-void add_server_roles(Compiled& c, const Graphs& graphs, const Plan& plan, const std::vector<passes::Places>& places,
-                      const CompileOptions& options) {
+void add_extra_roles(Compiled& c, const Graphs& graphs, const Plan& plan, const std::vector<passes::Places>& places,
+                     const CompileOptions& options) {
   if (!plan.server) return;
   std::map<std::pair<passes::Places, int>, std::size_t> roles;  // by the places of the workers, and the server's number
   for (std::size_t r = 0; r < places.size(); ++r)
@@ -54,6 +53,17 @@ void add_server_roles(Compiled& c, const Graphs& graphs, const Plan& plan, const
     const bool several = plan.server->servers > 1;
     c.seats.push_back({roles.at({own, several ? at[mesh.index_of(passes::kServerAxis)] : 0}), number});
   }
+}
+
+std::vector<program::Group> groups_of_extra_roles(const std::vector<Role>& roles) {
+  program::Group messages{{kRowAxis, passes::kServerAxis}, {}, program::kExchangeMessages};
+  program::Group keepers{{}, {}, program::kKeepers};
+  for (std::size_t r = 0; r < roles.size(); ++r) {
+    messages.roles.push_back(r);
+    if (roles[r].exchange) keepers.roles.push_back(r);
+  }
+  if (keepers.roles.empty()) return {};
+  return {std::move(messages), std::move(keepers)};
 }
 
 }  // namespace trireme::compiler

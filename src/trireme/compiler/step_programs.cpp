@@ -10,8 +10,8 @@
 namespace trireme::compiler {
 namespace {
 
-program::LowerOptions step_options(const Graphs& graphs, const Plan& plan, const ir::Mesh& mesh) {
-  program::LowerOptions lowering = lower_options(plan, mesh);
+program::LowerOptions step_options(const Graphs& graphs, const Plan& plan) {
+  program::LowerOptions lowering = lower_options(plan);
   lowering.before_tail = {passes::kTies};
   lowering.tail = "update";
   lowering.micro_batches = graphs.micro_batches;
@@ -53,7 +53,7 @@ StepOrder step_order(const Graphs& graphs, const Plan& plan) {
 
 program::LowerOptions steady_step(const Graphs& graphs, const Plan& plan, const StepOrder& order,
                                   const ir::Module& module, int stage) {
-  program::LowerOptions options = step_options(graphs, plan, module.mesh);
+  program::LowerOptions options = step_options(graphs, plan);
   if (const auto own = async_stage(graphs, plan, stage))
     return async_options(*own, options, module, AsyncStage::Part::step, own->period());
   options.actions = order.of(stage);
@@ -64,7 +64,7 @@ program::LowerOptions steady_step(const Graphs& graphs, const Plan& plan, const 
 std::vector<StepProgram> lower_steps(RoleBuilder& builder, Role& role, const Graphs& graphs, const Plan& plan,
                                      const StepOrder& order, int stage) {
   if (const auto own = async_stage(graphs, plan, stage))
-    return lower_async_stage(builder, role, *own, step_options(graphs, plan, role.module.mesh));
+    return lower_async_stage(builder, role, *own, step_options(graphs, plan));
   program::LowerOptions options = steady_step(graphs, plan, order, role.module, stage);
   builder.lower("step", "micro", options);
   if (plan.prune) return lower_pruning(builder, *plan.prune, options);

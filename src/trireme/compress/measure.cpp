@@ -53,8 +53,11 @@ Figures measure(const Model& model, const train::Registry& registry, const Measu
   Running running(model, registry, {.purpose = train::Purpose::evaluate});
   figures.bytes = stored_bytes(model, running.compiled());
   figures.parameters = running.compiled().parameters();
-  if (options.held_out != nullptr)
-    figures.loss = train::evaluate(running.session(), *options.held_out, options.samples).loss;
+  if (options.held_out != nullptr) {
+    const train::Evaluation found = train::evaluate(running.session(), *options.held_out, options.samples);
+    figures.loss = found.loss;
+    figures.accuracy = found.accuracy;
+  }
   return figures;
 }
 

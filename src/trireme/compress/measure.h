@@ -10,6 +10,7 @@ struct Figures {
   std::uint64_t parameters = 0;
   std::uint64_t bytes = 0;  // of all that is stored
   std::optional<double> loss = {};
+  std::optional<double> accuracy = {};  // of images
 };
 
 struct MeasureOptions {

@@ -1,6 +1,5 @@
 #pragma once
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -21,6 +20,11 @@ namespace trireme {
 //   pool.ranges(rows, 64, [&](std::int64_t begin, std::int64_t end) { … });   // blocks of at most 64 rows
 //
 // Nothing is allocated. The first exception thrown by a task is rethrown to the caller. One run at a time per pool.
+//
+// Kernels follow one another within microseconds, and waking a thread that sleeps on another core takes longer than a
+// small kernel does. So a worker looks for the next run for a while before it sleeps, where every thread of the pools
+// of this process has a core; and a run waits for the tasks that were taken, never for a worker that came too late to
+// take one.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);
@@ -57,20 +61,21 @@ class ThreadPool {
   using Erased = void (*)(void*, std::int64_t, int);
   void run_erased(std::int64_t tasks, Erased task, void* context);
   void work(int worker);
-  void take_tasks(int worker);
+  void take_tasks(std::uint32_t run, int worker);
 
-  std::vector<std::thread> workers_;
-  std::mutex mutex_;
-  std::condition_variable start_;
-  std::condition_variable done_;
-  std::uint64_t generation_ = 0;
-  int busy_ = 0;
-  bool stopping_ = false;
-  Erased task_ = nullptr;
-  void* context_ = nullptr;
-  std::int64_t tasks_ = 0;
-  std::atomic<std::int64_t> next_{0};
+  // The number of the run (the upper half) and its next task. A task is taken by a compare-and-swap of both, so a
+  // worker that still holds a run of before takes nothing of it.
+  alignas(64) std::atomic<std::uint64_t> next_{0};
+  std::atomic<Erased> task_{nullptr};  // of the present run, as the two that follow
+  std::atomic<void*> context_{nullptr};
+  std::atomic<std::int64_t> tasks_{0};
+  alignas(64) std::atomic<std::int64_t> done_{0};  // tasks of the present run
+  alignas(64) std::atomic<std::uint32_t> run_{0};  // its number: what workers wait for
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> failed_{false};
+  std::mutex mutex_;  // of error_
   std::exception_ptr error_;
+  std::vector<std::thread> workers_;  // last: they start when everything else exists
 };
 
 }  // namespace trireme

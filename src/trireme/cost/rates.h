@@ -20,6 +20,8 @@ struct Rates {
   double flops = 160e9;        // per second
   double memory = 20e9;        // bytes per second
   double launch = 2e-6;        // seconds around each kernel
+  double graph_launch = 0;     // around a replay of captured kernels
+  double graph_kernel = 0;     // around each kernel of a replay
   double tier = 1e9;           // bytes per second to or from another tier
   double tier_latency = 1e-4;  // seconds
   double host = 20e9;          // bytes per second that the host's cores read and write while a device computes
@@ -36,7 +38,14 @@ struct Rates {
   // it, attention and the ends of kernels included (an H200's best matrix products do 800 TFLOP/s).
   static Rates of(device::Kind device) {
     if (device == device::Kind::cpu) return {};
-    return {.flops = 6e14, .memory = 4.1e12, .launch = 3e-6, .tier = 5e10, .tier_latency = 1e-5, .host = 1e11};
+    return {.flops = 6e14,
+            .memory = 4.1e12,
+            .launch = 3e-6,
+            .graph_launch = 3e-6,
+            .graph_kernel = 0.75e-6,
+            .tier = 5e10,
+            .tier_latency = 1e-5,
+            .host = 1e11};
   }
 };
 

@@ -14,6 +14,7 @@ namespace trireme::device {
 namespace {
 
 constexpr int kVersion = 2;  // of the file and of how algorithms are chosen
+constexpr const char* kRecorded = "recorded";
 
 std::filesystem::path folder() {
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != 0)
@@ -39,8 +40,18 @@ bool write_all(const std::filesystem::path& file, int flags, const std::string& 
   return ::close(descriptor) == 0 && written;
 }
 
-std::mutex measured_mutex;
-AlgorithmsMeasured measured_so_far;
+// What is this process's alone, over all caches.
+struct Process {
+  using Choices = std::map<std::pair<std::string, std::string>, std::string>;  // by cache and key
+  std::mutex mutex;
+  AlgorithmsMeasured measured;
+  Choices recorded;
+  Choices used;
+};
+Process& process() {
+  static Process instance;
+  return instance;
+}
 
 }  // namespace
 
@@ -84,25 +95,62 @@ void AlgorithmCache::replace() const {
 }
 
 std::optional<std::string> AlgorithmCache::find(const std::string& key) const {
-  const std::lock_guard lock(mutex_);
+  const std::scoped_lock lock(mutex_, process().mutex);
+  Process& all = process();
+  const auto recorded = all.recorded.find({name_, key});
   const auto found = known_.find(key);
-  return found == known_.end() ? std::nullopt : std::optional(found->second);
+  if (recorded == all.recorded.end() && found == known_.end()) return std::nullopt;
+  return all.used[{name_, key}] = recorded != all.recorded.end() ? recorded->second : found->second;
 }
 
 void AlgorithmCache::keep(const std::string& key, const std::string& value) {
-  const std::lock_guard lock(mutex_);
+  const std::scoped_lock lock(mutex_, process().mutex);
+  process().used[{name_, key}] = value;
   if (known_.try_emplace(key, value).second && !file_.empty()) write_all(file_, O_APPEND, line_of(name_, key, value));
 }
 
+std::vector<ChosenAlgorithm> algorithms_used() {
+  const std::lock_guard lock(process().mutex);
+  std::vector<ChosenAlgorithm> all;
+  for (const auto& [at, value] : process().used) all.push_back({at.first, at.second, value});
+  return all;
+}
+
+void use_recorded(std::span<const ChosenAlgorithm> recorded) {
+  const std::lock_guard lock(process().mutex);
+  for (const ChosenAlgorithm& c : recorded) process().recorded.try_emplace({c.cache, c.key}, c.value);
+}
+
+std::string algorithms_text(std::span<const ChosenAlgorithm> chosen) {
+  if (chosen.empty()) return {};
+  std::string text = header_of(kRecorded);
+  for (const ChosenAlgorithm& c : chosen) text += c.cache + " " + line_of(c.cache, c.key, c.value);
+  return text;
+}
+
+std::vector<ChosenAlgorithm> parse_algorithms(std::string_view text) {
+  std::vector<ChosenAlgorithm> all;
+  const std::string header = header_of(kRecorded);
+  if (!text.starts_with(header)) return all;
+  std::istringstream lines{std::string(text.substr(header.size()))};
+  for (std::string line; std::getline(lines, line);) {
+    ChosenAlgorithm c;
+    std::istringstream words(line);
+    if (words >> c.cache >> c.key >> c.value && line + "\n" == c.cache + " " + line_of(c.cache, c.key, c.value))
+      all.push_back(std::move(c));
+  }
+  return all;
+}
+
 void note_measured(double seconds) {
-  const std::lock_guard lock(measured_mutex);
-  ++measured_so_far.choices;
-  measured_so_far.seconds += seconds;
+  const std::lock_guard lock(process().mutex);
+  ++process().measured.choices;
+  process().measured.seconds += seconds;
 }
 
 AlgorithmsMeasured algorithms_measured() {
-  const std::lock_guard lock(measured_mutex);
-  return measured_so_far;
+  const std::lock_guard lock(process().mutex);
+  return process().measured;
 }
 
 }  // namespace trireme::device

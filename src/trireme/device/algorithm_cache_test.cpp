@@ -77,6 +77,47 @@ TEST_F(Cache, AFileOfAnotherNameOrVersionIsDiscarded) {
   EXPECT_EQ(AlgorithmCache("gemm").find("8x8"), std::nullopt);
 }
 
+// A run that goes on elsewhere, or when the cache is gone, computes by the choices that it was begun with.
+TEST_F(Cache, WhatWasRecordedComesFirst) {
+  AlgorithmCache cache("recorded-first");
+  cache.keep("8x8", "a");
+  cache.keep("9x9", "b");
+  const auto used = [] {
+    std::vector<ChosenAlgorithm> own;
+    for (const ChosenAlgorithm& c : algorithms_used())
+      if (c.cache == "recorded-first") own.push_back(c);
+    return own;
+  };
+  EXPECT_EQ(used(), (std::vector<ChosenAlgorithm>{{"recorded-first", "8x8", "a"}, {"recorded-first", "9x9", "b"}}));
+  use_recorded(std::vector<ChosenAlgorithm>{{"recorded-first", "8x8", "theirs"}, {"recorded-first", "7x7", "c"}});
+  use_recorded(std::vector<ChosenAlgorithm>{{"recorded-first", "8x8", "later"}});
+  EXPECT_EQ(cache.find("8x8"), "theirs");
+  EXPECT_EQ(cache.find("9x9"), "b");
+  EXPECT_EQ(AlgorithmCache("recorded-first").find("7x7"), "c");
+  EXPECT_EQ(AlgorithmCache("another").find("7x7"), std::nullopt);
+  EXPECT_EQ(used().size(), 3U);
+  EXPECT_EQ(used()[1], (ChosenAlgorithm{"recorded-first", "8x8", "theirs"}));
+  // One that cannot be used any more is chosen anew, and that is what the run then uses.
+  cache.keep("8x8", "anew");
+  EXPECT_EQ(used()[1].value, "anew");
+}
+
+TEST_F(Cache, RecordedChoicesAreTextThatReadsBack) {
+  const std::vector<ChosenAlgorithm> chosen = {{"gemm-H200-12", "8x8/nt", "00ff"}, {"convolution", "3x3", "12:3=4"}};
+  const std::string text = algorithms_text(chosen);
+  EXPECT_EQ(parse_algorithms(text), chosen);
+  EXPECT_EQ(algorithms_text({}), "");
+  EXPECT_TRUE(parse_algorithms("").empty());
+  EXPECT_EQ(parse_algorithms(text.substr(0, text.size() - 3)), std::vector<ChosenAlgorithm>{chosen.front()});
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    std::string flipped = text;
+    flipped[i] = static_cast<char>(flipped[i] ^ 1);
+    for (const ChosenAlgorithm& c : parse_algorithms(flipped))
+      EXPECT_TRUE(c == chosen[0] || c == chosen[1]) << "byte " << i;
+    EXPECT_NE(parse_algorithms(flipped), chosen) << "byte " << i;
+  }
+}
+
 TEST_F(Cache, WithoutAFolderItIsOfThisProcess) {
   setenv("XDG_CACHE_HOME", "/proc/none", 1);
   AlgorithmCache cache("gemm");

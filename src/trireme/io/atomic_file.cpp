@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 #include <vector>
 
@@ -51,6 +52,21 @@ void write_file_atomically(const std::string& path, std::string_view text) {
   AtomicFile file(path);
   file.write(text);
   file.commit();
+}
+
+void check_replaceable(const std::string& path, std::string_view beginning, std::string_view kind,
+                       const std::string& given) {
+  std::error_code unknown;
+  if (!std::filesystem::exists(path, unknown)) return;
+  // Somewhere that keeps nothing (/dev/null, a pipe) has nothing to lose.
+  const bool keeps = std::filesystem::is_regular_file(path, unknown);
+  if (!keeps && !std::filesystem::is_directory(path, unknown)) return;
+  std::string there(beginning.size(), '\0');
+  std::ifstream in(path, std::ios::binary);
+  in.read(there.data(), std::ssize(there));
+  there.resize(static_cast<std::size_t>(std::max<std::streamsize>(0, in.gcount())));
+  if (keeps && (there == beginning || (there.empty() && std::filesystem::file_size(path, unknown) == 0))) return;
+  refuse("{}: that is there, and is no {}; name another file", given, kind);
 }
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {

@@ -36,6 +36,11 @@ class AtomicFile {
 
 void write_file_atomically(const std::string& path, std::string_view text);
 
+// Refuses to replace what somebody else wrote: a file of that name must begin as those of this kind do, or be empty.
+// `given` is the option or key with its value; kind: "trace".
+void check_replaceable(const std::string& path, std::string_view beginning, std::string_view kind,
+                       const std::string& given);
+
 // Removes what files that never were committed have left in `folder`: for who knows that nobody is writing there.
 void remove_unfinished(const std::string& folder);
 

@@ -204,8 +204,9 @@ CheckpointManifest parse_fragment(std::string_view text) {
 std::string manifest_text(const CheckpointManifest& m) {
   std::string text = fmt::format(
       "{{\n\"format\": {},\n\"step\": {},\n\"data\": {{\"samples\":{},\"order\":{}}},\n"
-      "\"random\": {{\"kind\":\"counter\",\"seed\":{},\"step\":{}}},\n\"config\": {},\n{}",
-      kCheckpointFormat, m.step, m.samples, json_quoted(m.order), m.seed, m.step, json_quoted(m.config), parts_text(m));
+      "\"random\": {{\"kind\":\"counter\",\"seed\":{},\"step\":{}}},\n\"config\": {},\n{}{}",
+      kCheckpointFormat, m.step, m.samples, json_quoted(m.order), m.seed, m.step, json_quoted(m.config),
+      m.algorithms.empty() ? "" : fmt::format("\"algorithms\": {},\n", json_quoted(m.algorithms)), parts_text(m));
   const std::string sum = checksum_text(checksum(text));
   return text.append(kBeforeChecksum).append(sum).append(kAfterChecksum);
 }
@@ -232,6 +233,7 @@ CheckpointManifest parse_manifest(std::string_view text) {
   m.seed = member(random, "seed", Document::value_t::number_integer, "a whole number").get<std::int64_t>();
   if (natural_of(random, "step") != m.step) refuse("\"random\" is of another step than the checkpoint");
   m.config = text_of(json, "config");
+  if (json.contains("algorithms")) m.algorithms = text_of(json, "algorithms");
   read_parts(json, m, true);
   return m;
 }

@@ -48,7 +48,8 @@ struct CheckpointManifest {
   std::string order;
   // Random numbers are functions of (seed, site, step, row, element): seed and step are all the state there is.
   std::int64_t seed = 0;
-  std::string config;  // the resolved configuration, as TOML
+  std::string config;      // the resolved configuration, as TOML
+  std::string algorithms;  // that a GPU's libraries were measured to be fastest by, as text; empty: none were
   std::map<std::string, CheckpointFile> files;
   std::vector<CheckpointTensor> tensors;  // by name, once read back
 };

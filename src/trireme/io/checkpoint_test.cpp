@@ -96,6 +96,7 @@ class CheckpointTest : public ::testing::Test {
     manifest.order = "shuffled";
     manifest.seed = -3;
     manifest.config = "[model]\nfamily = \"gpt2\"\n";
+    manifest.algorithms = "gemm 8x8 a\n";
     return manifest;
   }
   void write_manifest(const CheckpointManifest& manifest) const {
@@ -166,6 +167,7 @@ TEST_F(CheckpointTest, BringsEverythingBack) {
     EXPECT_EQ(reader.manifest().order, "shuffled");
     EXPECT_EQ(reader.manifest().seed, -3);
     EXPECT_EQ(reader.manifest().config, about().config);
+    EXPECT_EQ(reader.manifest().algorithms, about().algorithms);
     ThreadPool pool(2);
     reader.verify(pool);
     ASSERT_EQ(reader.tensors().size(), tensors.size());

@@ -22,13 +22,18 @@ using ir::ValueId;
 std::vector<int> forward_reads(const Graph& graph, const std::vector<ValueId>& storage) {
   std::vector<int> reads(graph.values.size(), 0);
   for (const Node& node : graph.nodes)
-    if (node.phase == ir::Phase::forward && !ops::is_between_stages(*node.op))
+    if (node.phase == ir::Phase::forward && !ops::sends_or_receives(*node.op))
       for (const ValueId id : node.inputs)
         if (id != kNone) ++reads[index(storage[index(id)])];
   return reads;
 }
 
-// By value: whether states alone are in it, such as a rounded weight. It can be made anywhere, and so passes no cut.
+bool numeric(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+}  // namespace
+
 std::vector<bool> made_of_states(const Graph& graph) {
   std::vector<bool> of_states(graph.values.size(), false);
   for (std::size_t v = 0; v < graph.values.size(); ++v)
@@ -39,12 +44,6 @@ std::vector<bool> made_of_states(const Graph& graph) {
       for (const ValueId id : node.outputs) of_states[index(id)] = true;
   return of_states;
 }
-
-bool numeric(const std::string& text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
-}  // namespace
 
 std::string layer_of(const std::string& value_name) {
   const std::vector<std::string> parts = split(value_name, '.');
@@ -76,7 +75,7 @@ Chain find_chain(const Graph& graph) {
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
     if (node.phase != ir::Phase::forward) continue;
-    if (ops::is_between_stages(*node.op)) {
+    if (ops::sends_or_receives(*node.op)) {
       sends = sends || node.op->name == ops::kSend;
       if (node.op->name == ops::kReceive && reads[index(node.outputs.front())] > 0) open.insert(node.outputs.front());
       continue;

@@ -37,6 +37,9 @@ struct Chain {
 // Gradients follow the last segment, unless it ends with a message to another stage.
 Chain find_chain(const ir::Graph& graph);
 
+// By value: whether states alone are in it, such as a rounded weight. It can be made anywhere, and so passes no cut.
+std::vector<bool> made_of_states(const ir::Graph& graph);
+
 // The name of the value with which a segment begins.
 const std::string& first_value(const ir::Graph& graph, const Chain& chain, const Segment& segment);
 

@@ -22,7 +22,7 @@ void merge_common(Graph& graph) {
   for (Node& node : graph.nodes) {
     for (ValueId& id : node.inputs)
       if (id != kNone) id = replaced[static_cast<std::size_t>(id)];
-    if (!node.barrier && !ops::is_between_stages(*node.op)) {
+    if (!node.barrier && !ops::sends_or_receives(*node.op)) {
       std::string key = fmt::format("{}|{}|{}|{}|{}", node.op->name, fmt::join(node.inputs, ","),
                                     static_cast<int>(node.phase), node.stage, node.on_host);
       for (const auto& [name, value] : node.attributes) key += "|" + name + "=" + ir::to_text(value);
@@ -47,7 +47,7 @@ void remove_dead(Graph& graph) {
   std::vector<Node> kept;
   for (std::size_t n = graph.nodes.size(); n-- > 0;) {
     Node& node = graph.nodes[n];
-    const bool used = ops::is_between_stages(*node.op) ||
+    const bool used = ops::sends_or_receives(*node.op) ||
                       std::any_of(node.outputs.begin(), node.outputs.end(),
                                   [&](ValueId id) { return wanted[static_cast<std::size_t>(id)]; });
     if (!used) continue;

@@ -31,7 +31,7 @@ class MessageCompressor {
     };
     for (Node& node : old) {
       for (ValueId& id : node.inputs) follow(id);
-      if (!ops::is_between_stages(*node.op)) {
+      if (!ops::sends_or_receives(*node.op)) {
         nodes_.push_back(std::move(node));
         continue;
       }

@@ -197,9 +197,16 @@ class Propagator {
     return ranks;
   }
 
-  // Features and words may be padded with zeros; a number of heads, rows or positions may not.
+  // Features and words may be padded with zeros; a number of heads, rows or positions may not. In 16 bits it is a copy
+  // of a parameter that the model reads.
   bool may_pad(std::size_t c) const {
     if (!cells_[c].graph.empty()) return false;
+    for (std::size_t s = 0; s < module_.states.size(); ++s)
+      if ((s == c || module_.states[s].derived_from == module_.states[c].name) && !readers_pad(s)) return false;
+    return true;
+  }
+
+  bool readers_pad(std::size_t c) const {
     for (std::size_t g = 0; g < module_.graphs.size(); ++g)
       for (std::size_t n = 0; n < module_.graphs[g].nodes.size(); ++n) {
         const Node& node = module_.graphs[g].nodes[n];

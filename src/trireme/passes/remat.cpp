@@ -72,7 +72,7 @@ class Recompute {
 std::unordered_map<std::string_view, ValueId> made_forward(const Graph& graph) {
   std::unordered_map<std::string_view, ValueId> made;
   for (const Node& node : graph.nodes)
-    if (node.phase == ir::Phase::forward && !ops::is_between_stages(*node.op))
+    if (node.phase == ir::Phase::forward && !ops::sends_or_receives(*node.op))
       for (const ValueId id : node.outputs) made.emplace(graph.value(id).name, id);
   return made;
 }

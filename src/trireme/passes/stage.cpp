@@ -1,6 +1,7 @@
 #include "trireme/passes/stage.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -17,6 +18,16 @@ using ir::kNone;
 using ir::Node;
 using ir::ValueId;
 
+[[noreturn]] void refuse_cut(const Graph& graph, const std::vector<std::string>& names, const std::string& cut) {
+  const std::vector<std::string> behind(names.begin() + std::min<std::ptrdiff_t>(1, std::ssize(names)), names.end());
+  const bool known = std::any_of(graph.values.begin(), graph.values.end(),
+                                 [&](const ir::ValueInfo& value) { return value.name == cut; });
+  const auto near = nearest(cut, behind);
+  refuse("a part of the pipeline cannot begin with '{}': {}{}", cut,
+         known ? "more than one tensor goes on from what is before it" : "the model has no such value",
+         near ? fmt::format("; the nearest that can is '{}'", *near) : "");
+}
+
 class Assigner {
  public:
   Assigner(ir::Module& module, const Stage::Options& options) : module_(module), options_(options) {}
@@ -28,19 +39,24 @@ class Assigner {
       Graph& graph = module_.graph(name);
       decided ? follow(graph) : decide(graph);
       decided = true;
+      // What has moved comes with its part, as everything else does.
+      if (moved_)
+        std::stable_sort(graph.nodes.begin(), graph.nodes.end(),
+                         [](const Node& a, const Node& b) { return a.stage < b.stage; });
     }
   }
 
  private:
   void decide(Graph& graph) {
     const Chain chain = find_chain(graph);
-    const std::vector<std::size_t> cuts = find_cuts(graph, chain);
+    const std::vector<std::size_t> cuts = Stage::find_cuts(graph, chain, options_.parts, options_.cuts);
     std::int32_t part = 0;
     for (std::size_t s = 0; s < chain.segments.size(); ++s) {
       if (index(part) < cuts.size() && cuts[index(part)] == s) ++part;
       for (std::size_t i = chain.segments[s].begin; i < chain.segments[s].end; ++i)
         graph.nodes[index(chain.nodes[i])].stage = part;
     }
+    move_to_readers(graph);
     const ir::Uses uses(graph);
     for (const Node& node : graph.nodes)
       for (const ValueId id : node.inputs)
@@ -51,37 +67,21 @@ class Assigner {
         parts_of_[parameter(write.state)].insert(graph.nodes[index(producer)].stage);
   }
 
-  // The segments with which the parts behind the first begin.
-  std::vector<std::size_t> find_cuts(const Graph& graph, const Chain& chain) const {
-    if (options_.cuts.size() + 1 != index(options_.parts))
-      refuse("the pipeline has {} parts, and {} values are named with which those behind the first begin",
-             options_.parts, options_.cuts.size());
-    std::vector<std::string> names;  // by segment
-    for (const Segment& segment : chain.segments) names.push_back(first_value(graph, chain, segment));
-    std::vector<std::size_t> cuts;
-    std::size_t from = 1;
-    for (const std::string& cut : options_.cuts) {
-      const auto found = std::find(names.begin(), names.end(), cut);
-      const auto at = static_cast<std::size_t>(found - names.begin());
-      if (found == names.end() || at == 0) refuse_cut(graph, names, cut);
-      if (at < from)
-        refuse("a part of the pipeline begins with '{}', which comes {} '{}', with which the part before it begins",
-               cut, at + 1 == from ? "with" : "before", options_.cuts[cuts.size() - 1]);
-      cuts.push_back(at);
-      from = at + 1;
+  // Where a cut comes between what is made of states and its first reader, the gradient would have to go back over it.
+  void move_to_readers(Graph& graph) {
+    const std::vector<bool> of_states = made_of_states(graph);
+    constexpr std::int32_t kUnread = std::numeric_limits<std::int32_t>::max();
+    std::vector<std::int32_t> first(graph.values.size(), kUnread);  // part that reads it
+    for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
+      std::int32_t reader = kUnread;
+      for (const ValueId id : node->outputs) reader = std::min(reader, first[index(id)]);
+      if (reader != kUnread && reader != node->stage && of_states[index(node->outputs.front())]) {
+        node->stage = reader;
+        moved_ = true;
+      }
+      for (const ValueId id : node->inputs)
+        if (id != kNone) first[index(id)] = std::min(first[index(id)], node->stage);
     }
-    return cuts;
-  }
-
-  [[noreturn]] static void refuse_cut(const Graph& graph, const std::vector<std::string>& names,
-                                      const std::string& cut) {
-    const std::vector<std::string> behind(names.begin() + std::min<std::ptrdiff_t>(1, std::ssize(names)), names.end());
-    const bool known = std::any_of(graph.values.begin(), graph.values.end(),
-                                   [&](const ir::ValueInfo& value) { return value.name == cut; });
-    const auto near = nearest(cut, behind);
-    refuse("a part of the pipeline cannot begin with '{}': {}{}", cut,
-           known ? "more than one tensor goes on from what is before it" : "the model has no such value",
-           near ? fmt::format("; the nearest that can is '{}'", *near) : "");
   }
 
   void follow(Graph& graph) {
@@ -113,11 +113,34 @@ class Assigner {
 
   ir::Module& module_;
   const Stage::Options& options_;
+  bool moved_ = false;
   std::map<std::string, std::set<std::int32_t>> parts_of_;  // by state
 };
 
 }  // namespace
 
 void Stage::run(ir::Module& module) const { Assigner(module, options_).run(); }
+
+std::vector<std::size_t> Stage::find_cuts(const ir::Graph& graph, const Chain& chain, int parts,
+                                          const std::vector<std::string>& all) {
+  if (all.size() + 1 != index(parts))
+    refuse("the pipeline has {} parts, and {} values are named with which those behind the first begin", parts,
+           all.size());
+  std::vector<std::string> names;  // by segment
+  for (const Segment& segment : chain.segments) names.push_back(first_value(graph, chain, segment));
+  std::vector<std::size_t> cuts;
+  std::size_t from = 1;
+  for (const std::string& cut : all) {
+    const auto found = std::find(names.begin(), names.end(), cut);
+    const auto at = static_cast<std::size_t>(found - names.begin());
+    if (found == names.end() || at == 0) refuse_cut(graph, names, cut);
+    if (at < from)
+      refuse("a part of the pipeline begins with '{}', which comes {} '{}', with which the part before it begins", cut,
+             at + 1 == from ? "with" : "before", all[cuts.size() - 1]);
+    cuts.push_back(at);
+    from = at + 1;
+  }
+  return cuts;
+}
 
 }  // namespace trireme::passes

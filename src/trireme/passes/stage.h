@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/passes/chain.h"
 #include "trireme/passes/pass.h"
 
 namespace trireme::passes {
@@ -16,6 +17,7 @@ namespace trireme::passes {
 // In the first of the graphs each part but the first begins with the value that `cuts` names. In the other graphs a
 // node belongs to the part that has its parameters and otherwise to that of its operands. Comes before autodiff, which
 // gives a gradient the part of the node that it belongs to.
+// What is made of states alone belongs to the part that reads it first.
 class Stage : public Pass {
  public:
   struct Options {
@@ -27,6 +29,9 @@ class Stage : public Pass {
   std::string name() const override { return "stage"; }
   // Refuses what is no first value of a part, with the nearest that is.
   void run(ir::Module& module) const override;
+  // The segments of a graph's chain that `cuts` name, with the same refusals.
+  static std::vector<std::size_t> find_cuts(const ir::Graph& graph, const Chain& chain, int parts,
+                                            const std::vector<std::string>& cuts);
 
  private:
   Options options_;

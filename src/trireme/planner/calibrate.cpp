@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -14,6 +15,7 @@
 #include "trireme/comm/threads/world.h"
 #include "trireme/core/error.h"
 #include "trireme/planner/machine.h"
+#include "trireme/planner/replay.h"
 #include "trireme/simulator/kernel.h"
 
 namespace trireme::planner {
@@ -77,6 +79,8 @@ class Calibration {
     c_.inside.bandwidth = std::round(c_.device.memory_bandwidth / 2);
     if (!cpu) return;
     sharing();
+    say("threads that wake", 0, 1);
+    c_.node.wake = c_.node.busy_wake = c_.node.crowd_wake = wake();
     collectives();
   }
 
@@ -112,6 +116,7 @@ class Calibration {
   }
 
   void kernels() {
+    if (o_.device == device::Kind::cpu && !replay()) return;
     std::vector<Measurand> all;
     for (const program::Program* p : o_.programs)
       for (const Instruction& i : p->instructions) {
@@ -130,6 +135,92 @@ class Calibration {
   }
 
  private:
+  // Of launches of one kernel with the same sizes.
+  struct Sum {
+    double seconds = 0;
+    std::int64_t count = 0;
+    double crowded = 0;
+    std::int64_t crowds = 0;
+  };
+
+  // The launches of whole programs, each in its place. What is too large for this machine's memory is left to be
+  // measured one by one. False: the time is up.
+  bool replay() {
+    const auto begin = Clock::now();
+    bool in_time = true;
+    constexpr double kShare = 0.25;
+    std::map<Identity, Sum> sums;
+    for (std::size_t n = 0; n < o_.programs.size(); ++n) {
+      const program::Program& p = *o_.programs[n];
+      say("kernels", n, o_.programs.size());
+      in_time = n == 0 || std::chrono::duration<double>(Clock::now() - begin).count() < o_.limit;
+      if (!in_time) break;
+      const int cores = usable_cores();
+      const int copies = p.threads == 1 ? cores : 1;
+      const bool fits = p.is_placed() && static_cast<double>(p.arena_bytes) * copies < kShare * c_.device.memory;
+      const auto is_new = [&](const Instruction& i) {
+        if (i.kind != Instruction::Kind::launch || i.on_host) return false;
+        const Identity identity = identity_of(simulator::kernel_of(i), p.threads);
+        return !known_.contains(identity) && !sums.contains(identity);
+      };
+      if (!fits || std::none_of(p.instructions.begin(), p.instructions.end(), is_new)) continue;
+      const std::vector<double> alone = replayed_seconds(p, 1, o_.budget);
+      const std::vector<double> together = copies > 1 ? replayed_seconds(p, copies, o_.budget) : std::vector<double>();
+      for (std::size_t i = 0; i < p.instructions.size(); ++i) {
+        if (alone[i] <= 0) continue;
+        const Identity identity = identity_of(simulator::kernel_of(p.instructions[i]), p.threads);
+        if (known_.contains(identity)) continue;
+        Sum& sum = sums[identity];
+        sum.seconds += alone[i];
+        ++sum.count;
+        if (together.empty()) continue;
+        sum.crowded += together[i];
+        ++sum.crowds;
+      }
+    }
+    double alone = 0, together = 0;
+    for (const auto& [identity, sum] : sums) {
+      known_[identity] = true;
+      const auto& [kernel, dtype, threads, sizes] = identity;
+      const double seconds = sum.seconds / static_cast<double>(sum.count);
+      const double crowded = sum.crowds > 0 ? std::max(seconds, sum.crowded / static_cast<double>(sum.crowds)) : 0;
+      c_.device.measured.push_back({kernel, dtype, threads, sizes, seconds, crowded});
+      if (sum.crowds == 0) continue;
+      alone += sum.seconds;
+      together += sum.crowded;
+    }
+    if (alone > 0) c_.node.busy_slowdown = std::max(1.0, together / alone);
+    return in_time;
+  }
+
+  // A thread sleeps for as long as idle cores take to rest, and is woken.
+  static double wake() {
+    constexpr int kRounds = 200;
+    std::atomic<int> round{0};
+    std::atomic<std::int64_t> woken{0};  // when the sleeper went on, in ticks
+    std::thread sleeper([&] {
+      for (int i = 0; i < kRounds; ++i) {
+        round.wait(i);
+        woken.store(Clock::now().time_since_epoch().count());
+      }
+    });
+    std::vector<double> seconds;
+    for (int i = 0; i < kRounds; ++i) {
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+      woken.store(0);
+      const auto begin = Clock::now();
+      round.store(i + 1);
+      round.notify_one();
+      while (woken.load() == 0) {
+      }
+      seconds.push_back(
+          std::chrono::duration<double>(Clock::duration(woken.load()) - begin.time_since_epoch()).count());
+    }
+    sleeper.join();
+    std::nth_element(seconds.begin(), seconds.begin() + kRounds / 2, seconds.end());
+    return std::max(0.0, seconds[kRounds / 2]);
+  }
+
   void say(const std::string& what, std::size_t done, std::size_t total) const {
     if (o_.on_progress) o_.on_progress(what, done, total);
   }
@@ -192,7 +283,7 @@ class Calibration {
           std::vector<float> slice(whole.size() / static_cast<std::size_t>(comm.size()));
           whole.resize(slice.size() * static_cast<std::size_t>(comm.size()));
           const auto keep = [&](const char* name, auto&& call) {
-            const double seconds = best_seconds(comm, call, options.batches);
+            const double seconds = median_seconds(comm, call, options.batches);
             // Of more ranks than cores each waits for the others: as many run at once as there are cores.
             const double share = std::min(1.0, cores / comm.size());
             if (comm.rank() == 0)
@@ -215,9 +306,9 @@ class Calibration {
       if (m.collective == "message" && m.bytes == static_cast<double>(sizes.front())) c_.inside.latency = m.seconds;
   }
 
-  // Of calls back to back, on all ranks together; of the fastest batch, as kernels are measured.
+  // Of calls back to back, on all ranks together; the median of batches, as kernels are measured.
   template <class Call>
-  static double best_seconds(comm::Communicator& comm, Call&& call, int batches) {
+  static double median_seconds(comm::Communicator& comm, Call&& call, int batches) {
     std::vector<double> seconds;
     std::int64_t calls = 1;
     call();
@@ -233,7 +324,8 @@ class Calibration {
       }
       if (i++ > 0) seconds.push_back(took[0] / static_cast<double>(calls));
     }
-    return *std::min_element(seconds.begin(), seconds.end());
+    std::sort(seconds.begin(), seconds.end());
+    return seconds[seconds.size() / 2];
   }
 
   const CalibrateOptions& o_;

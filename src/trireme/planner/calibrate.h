@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@ struct CalibrateOptions {
   std::vector<const program::Program*> programs = {};  // whose kernels are measured
   std::vector<int> ranks = {2, 4};                     // of collectives
   bool products = true;                                // a grid of matrix products
+  // Of a CPU: seconds after which no further program's kernels are measured.
+  double limit = std::numeric_limits<double>::infinity();
+  double budget = 0.25;  // of a CPU: seconds that each program is run for, alone and not
   std::function<void(const std::string& what, std::size_t done, std::size_t total)> on_progress = {};
 };
 

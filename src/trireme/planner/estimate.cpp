@@ -103,8 +103,7 @@ Estimator::Parts Estimator::cut(const Candidate& c, const Profile& profile) {
     std::vector<double> seconds;
     for (const LayerCost& layer : profile.layers) seconds.push_back(whole(layer));
     std::vector<std::int64_t>& known = by_time_[{c.layer, c.parts()}];
-    if (known.empty())
-      known = cut_layers(seconds, c.parts(), [](std::size_t, std::size_t, std::size_t) { return true; });
+    if (known.empty()) known = balanced_parts(seconds, c.parts());
     parts.layers = known;
     std::size_t at = 0;
     bool all = !known.empty();
@@ -113,7 +112,7 @@ Estimator::Parts Estimator::cut(const Candidate& c, const Profile& profile) {
     // Another cut may fit; where the whole does not, none does.
     if (!all) {
       if (states[count] <= limit_ * c.pp)
-        if (const auto other = cut_layers(seconds, c.parts(), fits); !other.empty()) parts.layers = other;
+        if (const auto other = balanced_parts(seconds, c.parts(), fits); !other.empty()) parts.layers = other;
     }
   }
   std::size_t at = 0;

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <future>
 #include <map>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "trireme/core/rng.h"
+#include "trireme/planner/at_once.h"
+#include "trireme/planner/layer_costs.h"
 
 namespace trireme::planner {
 namespace {
@@ -37,7 +38,8 @@ class Search {
   Search(const Problem& problem, const SearchOptions& options)
       : problem_(problem),
         options_(options),
-        estimator_(*problem.cluster, problem.space.batch, problem.limit, problem.overlap) {}
+        costs_(problem),
+        own_{Estimator(*problem.cluster, problem.space.batch, problem.limit, problem.overlap)} {}
 
   SearchResult run() {
     std::vector<Candidate> all = enumerate(problem_.space);
@@ -51,6 +53,7 @@ class Search {
     score_finalists();
     improve();
     rank();
+    result_.bound = costs_.bound();
     return std::move(result_);
   }
 
@@ -71,69 +74,32 @@ class Search {
     return best;
   }
 
-  // Those of `keys` that are not known yet, two at a time.
-  void learn(const std::vector<LayerKey>& keys) {
-    for (std::size_t i = 0; i < keys.size() && !stopped(); i += kAtOnce) {
-      report("costs of layers", i, keys.size());
-      std::vector<std::future<std::optional<Profile>>> work;
-      for (std::size_t k = i; k < std::min(i + kAtOnce, keys.size()); ++k)
-        work.push_back(std::async(std::launch::async, [&, k] { return problem_.profile(keys[k]); }));
-      for (std::size_t k = 0; k < work.size(); ++k) keep(keys[i + k], work[k].get());
-    }
+  // After a stop the rest stay unknown.
+  void learn(const std::set<LayerKey>& keys) {
+    costs_.learn(keys, kAtOnce, [&](std::size_t done, std::size_t total) {
+      report("costs of layers", done, total);
+      return !stopped();
+    });
   }
 
-  const Profile* keep(const LayerKey& key, std::optional<Profile> profile) {
-    const auto at = profiles_.insert_or_assign(key, std::move(profile)).first;
-    if (at->second) bound(key, *at->second);
-    return at->second ? &*at->second : nullptr;
+  // The costs of a single row: by them the memory of many is out of the question.
+  const Profile* row_of(const Candidate& candidate) {
+    return problem_.limit > 0 ? costs_.of_row(candidate.layer) : nullptr;
   }
-
-  // The keys that a micro-batch's costs follow from: its own, or two smaller ones in whose proportion it grows.
-  std::vector<LayerKey> sources(const LayerKey& key) const {
-    LayerKey most = key;
-    most.micro_batch = problem_.proportional_from;
-    if (key.micro_batch <= most.micro_batch || most.micro_batch < 2) return {key};
-    LayerKey half = most;
-    half.micro_batch /= 2;
-    return {half, most};
+  // By these costs. Nothing: they are unknown.
+  static std::optional<Estimate> grown(Estimator& estimator, const Candidate& candidate, const Profile* one) {
+    if (one == nullptr) return std::nullopt;
+    Profile more = *one;
+    for (LayerCost& layer : more.layers) layer.saved *= static_cast<double>(candidate.layer.micro_batch);
+    return estimator.of(candidate, more);
   }
-
-  const Profile* profile(const LayerKey& key) {
-    if (const auto known = profiles_.find(key); known != profiles_.end())
-      return known->second ? &*known->second : nullptr;
-    const std::vector<LayerKey> from = sources(key);
-    if (from.size() == 1) return keep(key, problem_.profile(key));
-    const Profile* half = profile(from[0]);
-    const Profile* most = profile(from[1]);
-    if (half == nullptr || most == nullptr) return keep(key, std::nullopt);
-    const double further = static_cast<double>(key.micro_batch - from[1].micro_batch) /
-                           static_cast<double>(from[1].micro_batch - from[0].micro_batch);
-    return keep(key, extended(*half, *most, further));
+  bool is_hopeless(const Candidate& candidate, const std::optional<Estimate>& estimate) {
+    if (!estimate) return false;
+    note_smallest(candidate, *estimate);
+    return estimate->least_bytes > kSlack * problem_.limit;
   }
-
-  // What the kernels take, without anything between ranks, if all ranks could share the rows evenly.
-  void bound(const LayerKey& key, const Profile& profile) {
-    const LayerCost all = profile.total();
-    const double kernels = all.forward + all.backward + all.weight_gradient - all.communication;
-    const double rows = static_cast<double>(problem_.space.batch) / static_cast<double>(key.micro_batch);
-    const cluster::Cluster& c = *problem_.cluster;
-    const auto units =
-        static_cast<double>(c.device.kind == "cpu" ? std::max<std::int64_t>(1, c.node.cores) : problem_.space.ranks);
-    const double seconds = kernels * rows * key.ranks() / units;
-    if (result_.bound == 0 || seconds < result_.bound) result_.bound = seconds;
-  }
-
-  // Whether its memory is out of the question by the costs of a single row, whose saved bytes grow with the rows.
   bool is_hopeless(const Candidate& candidate) {
-    LayerKey row = candidate.layer;
-    row.micro_batch = 1;
-    const Profile* one = problem_.limit > 0 ? profile(row) : nullptr;
-    if (one == nullptr) return false;
-    Profile grown = *one;
-    for (LayerCost& layer : grown.layers) layer.saved *= static_cast<double>(candidate.layer.micro_batch);
-    const Estimate estimate = estimator_.of(candidate, grown);
-    note_smallest(candidate, estimate);
-    return estimate.least_bytes > kSlack * problem_.limit;
+    return is_hopeless(candidate, grown(own_.estimator, candidate, row_of(candidate)));
   }
 
   void note_smallest(const Candidate& candidate, const Estimate& estimate) {
@@ -142,53 +108,38 @@ class Search {
     result_.smallest_bytes = estimate.least_bytes;
   }
 
-  // What is compared to know it: one row, nothing else.
-  static LayerKey preset_of(const LayerKey& key) {
-    LayerKey preset;
-    preset.tp = key.tp;
-    preset.precision = key.precision;
-    return preset;
-  }
-  static LayerKey chosen_of(const LayerKey& key) {
-    LayerKey chosen = preset_of(key);
-    chosen.sharding = key.sharding;
-    return chosen;
-  }
-
-  // Whether shardings of their own are quicker than the preset, for so many ranks: often they come to the same.
-  bool worthwhile(const LayerKey& key) {
-    if (key.sharding == 0) return true;
-    const Profile* chosen = profile(chosen_of(key));
-    const Profile* preset = profile(preset_of(key));
-    if (chosen == nullptr || preset == nullptr) return chosen != nullptr;
-    const LayerCost a = chosen->total(), b = preset->total();
-    return a.forward + a.backward + a.weight_gradient < 0.999 * (b.forward + b.backward + b.weight_gradient);
-  }
+  // What a thread that estimates has for itself.
+  struct Desk {
+    Estimator estimator;
+    std::optional<std::pair<Candidate, bool>> plain = {};  // the last that was looked at, and whether it fits
+  };
+  Desk desk() const { return {Estimator(*problem_.cluster, problem_.space.batch, problem_.limit, problem_.overlap)}; }
 
   // What is offloaded costs time: only where the plan does not fit without. (It may be asked for to save memory.)
-  bool is_needless(const Candidate& candidate, const Profile& own) {
+  bool is_needless(Desk& desk, const Candidate& candidate, const Profile& own) const {
     if (!candidate.offload.any() || options_.objective == Objective::memory) return false;
     const auto fits = [&](Offload offload) {
       Candidate other = candidate;
       other.offload = offload;
-      return estimator_.of(other, own).bytes <= problem_.limit;
+      return desk.estimator.of(other, own).bytes <= problem_.limit;
     };
     Candidate plain = candidate;
     plain.offload = {};
     // The same plan with other things offloaded follows at once.
-    if (!plain_ || plain_->first != plain) plain_.emplace(plain, fits({}));
-    if (plain_->second) return true;
+    if (!desk.plain || desk.plain->first != plain) desk.plain.emplace(plain, fits({}));
+    if (desk.plain->second) return true;
     return candidate.offload.optimizer && candidate.offload.activations &&
            (fits({.optimizer = true}) || fits({.activations = true}));
   }
 
-  // Nothing: it cannot be, or not fit.
-  std::optional<Ranked> estimated(Candidate candidate) {
-    if (!worthwhile(candidate.layer)) return std::nullopt;
-    const Profile* own = profile(candidate.layer);
+  // Nothing: it cannot be.
+  std::optional<Estimate> estimated(Desk& desk, const Candidate& candidate, const Profile* own) const {
     if (own == nullptr || candidate.parts() > std::ssize(own->layers)) return std::nullopt;
-    if (is_needless(candidate, *own)) return std::nullopt;
-    Estimate estimate = estimator_.of(candidate, *own);
+    if (is_needless(desk, candidate, *own)) return std::nullopt;
+    return desk.estimator.of(candidate, *own);
+  }
+  // Nothing: it cannot fit.
+  std::optional<Ranked> ranked(Candidate candidate, Estimate estimate) {
     note_smallest(candidate, estimate);
     if (problem_.limit > 0 && estimate.least_bytes > kSlack * problem_.limit) {
       ++result_.too_large;
@@ -196,43 +147,69 @@ class Search {
     }
     ++result_.estimated;
     if (candidate.pp > 1 && candidate.stages.empty()) candidate.stages = estimate.stages;
-    return Ranked{candidate, std::move(estimate)};
+    return Ranked{std::move(candidate), std::move(estimate)};
+  }
+  std::optional<Ranked> estimated(const Candidate& candidate) {
+    if (!costs_.worthwhile(candidate.layer)) return std::nullopt;
+    std::optional<Estimate> estimate = estimated(own_, candidate, costs_.of(candidate.layer));
+    return estimate ? ranked(candidate, std::move(*estimate)) : std::nullopt;
+  }
+
+  // estimate(desk, i) of all candidates, by several threads: in pieces, since neighbours have much in common.
+  template <class Estimates>
+  std::vector<std::optional<Estimate>> each_estimate(std::size_t count, Estimates&& estimate) {
+    constexpr std::size_t kPiece = 1024;
+    std::vector<std::optional<Estimate>> all(count);
+    each_at_once((count + kPiece - 1) / kPiece, kAtOnce, [&](std::size_t piece) {
+      Desk own = desk();
+      for (std::size_t i = piece * kPiece; i < std::min(count, (piece + 1) * kPiece); ++i) all[i] = estimate(own, i);
+    });
+    return all;
   }
 
   void visit(const std::vector<Candidate>& all) {
-    const auto missing = [&](const std::set<LayerKey>& wanted) {
-      std::vector<LayerKey> keys;
-      for (const LayerKey& key : wanted)
-        if (!profiles_.contains(key)) keys.push_back(key);
-      return keys;
-    };
     std::set<LayerKey> rows, wanted;
     for (const Candidate& c : all)
       if (c.layer.sharding > 0)
-        for (const LayerKey& key : {preset_of(c.layer), chosen_of(c.layer)}) wanted.insert(key);
-    learn(missing(std::exchange(wanted, {})));
+        for (const LayerKey& key : {LayerCosts::preset_of(c.layer), LayerCosts::chosen_of(c.layer)}) wanted.insert(key);
+    learn(std::exchange(wanted, {}));
+    if (stopped()) return;
     for (const Candidate& c : all) {
-      if (!worthwhile(c.layer)) continue;
+      if (!costs_.worthwhile(c.layer)) continue;
       LayerKey row = c.layer;
       row.micro_batch = 1;
       rows.insert(row);
     }
-    learn(missing(rows));
-    std::vector<bool> hopeless(all.size(), false);
-    for (std::size_t i = 0; i < all.size() && !stopped(); ++i) {
-      const Candidate& c = all[i];
-      if (!worthwhile(c.layer)) continue;
-      hopeless[i] = is_hopeless(c);
-      if (!hopeless[i])
-        for (const LayerKey& key : sources(c.layer)) wanted.insert(key);
+    learn(rows);
+    if (stopped()) return;
+    std::vector<bool> worth(all.size(), false);
+    std::vector<const Profile*> costs(all.size(), nullptr);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      worth[i] = costs_.worthwhile(all[i].layer);
+      if (worth[i]) costs[i] = row_of(all[i]);
     }
-    learn(missing(wanted));
+    report("estimating", 0, 2);
+    const std::vector<std::optional<Estimate>> least =
+        each_estimate(all.size(), [&](Desk& desk, std::size_t i) { return grown(desk.estimator, all[i], costs[i]); });
+    std::vector<bool> hopeless(all.size(), false);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!worth[i]) continue;
+      hopeless[i] = is_hopeless(all[i], least[i]);
+      if (!hopeless[i])
+        for (const LayerKey& key : costs_.sources(all[i].layer)) wanted.insert(key);
+    }
+    learn(wanted);
     if (stopped()) return;
     for (std::size_t i = 0; i < all.size(); ++i)
-      if (hopeless[i])
-        ++result_.too_large;
-      else if (std::optional<Ranked> ranked = estimated(all[i]))
-        ranked_.push_back(std::move(*ranked));
+      costs[i] = worth[i] && !hopeless[i] ? costs_.of(all[i].layer) : nullptr;
+    report("estimating", 1, 2);
+    std::vector<std::optional<Estimate>> estimates =
+        each_estimate(all.size(), [&](Desk& desk, std::size_t i) { return estimated(desk, all[i], costs[i]); });
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (hopeless[i]) ++result_.too_large;
+      if (!estimates[i]) continue;
+      if (std::optional<Ranked> one = ranked(all[i], std::move(*estimates[i]))) ranked_.push_back(std::move(*one));
+    }
   }
 
   // A Markov chain by Metropolis' rule over the logarithm of the estimates, cooling: a move goes to a candidate that
@@ -246,7 +223,7 @@ class Search {
     std::map<std::size_t, std::optional<double>> known;
     const auto cost = [&](std::size_t i) {
       const auto [at, fresh] = known.try_emplace(i);
-      if (fresh && worthwhile(all[i].layer) && !is_hopeless(all[i]))
+      if (fresh && costs_.worthwhile(all[i].layer) && !is_hopeless(all[i]))
         if (std::optional<Ranked> ranked = estimated(all[i])) {
           at->second = std::log(ranked->estimate.seconds);
           ranked_.push_back(std::move(*ranked));
@@ -351,12 +328,11 @@ class Search {
 
   // Compiles and simulates several at once. Gives how many of them will do.
   std::size_t score(const std::vector<Ranked>& all) {
-    std::vector<std::future<Scored>> work;
-    for (const Ranked& ranked : all)
-      work.push_back(std::async(std::launch::async, [&] { return problem_.score(ranked.candidate); }));
+    std::vector<Scored> found(all.size());
+    each_at_once(all.size(), kAtOnce, [&](std::size_t i) { found[i] = problem_.score(all[i].candidate); });
     std::size_t feasible = 0;
     for (std::size_t i = 0; i < all.size(); ++i) {
-      Scored s = work[i].get();
+      Scored s = std::move(found[i]);
       s.candidate = all[i].candidate;
       s.estimated = all[i].estimate.seconds;
       if (s.refused.empty()) {
@@ -501,17 +477,16 @@ class Search {
 
   const Problem& problem_;
   const SearchOptions& options_;
-  Estimator estimator_;
-  std::map<LayerKey, std::optional<Profile>> profiles_;
+  LayerCosts costs_;
   std::vector<Ranked> ranked_;
   std::vector<Scored> scored_;
-  std::optional<std::pair<Candidate, bool>> plain_;  // the last that was looked at, and whether it fits
   // Bytes of the memory plan over those estimated, the least that was seen: by kind of plan, and of all.
   std::map<Kind, double> ratios_;
   double usual_ratio_ = 1;
   std::map<Kind, double> off_;  // seconds simulated over those estimated, likewise
   std::map<Family, double> off_likewise_;
   std::size_t spent_ = 0;  // work of all that was scored
+  Desk own_;
   SearchResult result_;
 };
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/core/stopwatch.h"
 #include "trireme/planner/candidate.h"
 #include "trireme/planner/estimate.h"
 #include "trireme/simulator/simulate.h"
@@ -67,7 +68,8 @@ struct SearchResult {
   std::size_t estimated = 0;
   double bound = 0;  // seconds of the kernels alone, at their best and shared evenly by all devices
   bool stopped = false;
-  double seconds = 0;  // that the search took
+  Spent searched = {};   // by the search,
+  Spent confirmed = {};  // and by compiling its winner in full
   // Of all candidates, the one whose bound of memory is the least: what to say where nothing fits.
   std::optional<Candidate> smallest = {};
   double smallest_bytes = 0;

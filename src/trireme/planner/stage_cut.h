@@ -5,15 +5,17 @@
 
 namespace trireme::planner {
 
-// Cuts the layers of a model in parts for a pipeline: by dynamic programming, the cut whose largest part takes the
-// least time among those whose parts all fit. `seconds` are the layers'; `fits(part, first, last)` says whether the
-// layers [first, last) can be that part, with all that the schedule holds there. Every part has at least one layer.
+// Whether the pieces [first, last) of a model can be that part of it, with all that the schedule holds there.
+using FitsPart = std::function<bool(std::size_t part, std::size_t first, std::size_t last)>;
+
+// Cuts the pieces of a model, layers or smaller ones, in parts for a pipeline: by dynamic programming, the cut whose
+// largest part takes the least time among those whose parts all fit (without `fits`: all do). `seconds` are the
+// pieces'. Every part has at least one.
 //
-//   cut_layers({1, 1, 1, 3}, 2, …) = {3, 1}
+//   balanced_parts({1, 1, 1, 3}, 2) = {3, 1}
 //
-// Gives the layers of each part; empty: nothing fits. Among equals the first parts are the longest.
-std::vector<std::int64_t> cut_layers(
-    const std::vector<double>& seconds, int parts,
-    const std::function<bool(std::size_t part, std::size_t first, std::size_t last)>& fits);
+// Gives the number of pieces of each part; empty: nothing fits. Among equals the last parts are the longest: a
+// pipeline's first stages hold the most.
+std::vector<std::int64_t> balanced_parts(const std::vector<double>& seconds, int parts, const FitsPart& fits = {});
 
 }  // namespace trireme::planner

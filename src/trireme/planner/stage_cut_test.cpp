@@ -11,8 +11,6 @@
 namespace trireme::planner {
 namespace {
 
-const auto kAll = [](std::size_t, std::size_t, std::size_t) { return true; };
-
 double largest(const std::vector<double>& seconds, const std::vector<std::int64_t>& layers) {
   double worst = 0;
   std::size_t at = 0;
@@ -49,9 +47,10 @@ double exhaustive(const std::vector<double>& seconds, std::size_t parts,
 }
 
 TEST(StageCut, UnequalLayersAreSharedByTime) {
-  EXPECT_EQ(cut_layers({1, 1, 1, 3}, 2, kAll), (std::vector<std::int64_t>{3, 1}));
-  EXPECT_EQ(cut_layers({1, 1, 1, 1}, 4, kAll), (std::vector<std::int64_t>{1, 1, 1, 1}));
-  EXPECT_TRUE(cut_layers({1, 1}, 3, kAll).empty());
+  EXPECT_EQ(balanced_parts({1, 1, 1, 3}, 2), (std::vector<std::int64_t>{3, 1}));
+  EXPECT_EQ(balanced_parts({1, 1, 1, 1}, 4), (std::vector<std::int64_t>{1, 1, 1, 1}));
+  EXPECT_EQ(balanced_parts({1, 1, 1}, 2), (std::vector<std::int64_t>{1, 2}));
+  EXPECT_TRUE(balanced_parts({1, 1}, 3).empty());
 }
 
 TEST(StageCut, EqualsTryingAllCutsWithAndWithoutALimit) {
@@ -71,7 +70,7 @@ TEST(StageCut, EqualsTryingAllCutsWithAndWithoutALimit) {
       for (std::size_t i = first; i < last; ++i) sum += bytes[i] * (parts - static_cast<double>(part));
       return problem % 2 == 0 || sum <= room;
     };
-    const std::vector<std::int64_t> cut = cut_layers(seconds, parts, fits);
+    const std::vector<std::int64_t> cut = balanced_parts(seconds, parts, fits);
     const double best = exhaustive(seconds, static_cast<std::size_t>(parts), fits);
     if (cut.empty())
       EXPECT_EQ(best, std::numeric_limits<double>::infinity());

@@ -1,10 +1,11 @@
 #include "trireme/planner/stages.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "trireme/core/error.h"
 #include "trireme/passes/chain.h"
+#include "trireme/planner/stage_cut.h"
+#include "trireme/passes/stage.h"
 
 namespace trireme::planner {
 namespace {
@@ -21,7 +22,13 @@ std::vector<std::size_t> by_cost(const ir::Graph& graph, const Chain& chain, int
       seconds += starts[index(chain.nodes[i]) + 1] - starts[index(chain.nodes[i])];
     costs.push_back(seconds);
   }
-  return balanced_cuts(costs, parts);
+  std::vector<std::size_t> cuts;
+  std::int64_t before = 0;
+  for (const std::int64_t segments : balanced_parts(costs, parts)) {
+    if (before > 0) cuts.push_back(static_cast<std::size_t>(before));
+    before += segments;
+  }
+  return cuts;
 }
 
 // A part ends where the first layer of the next begins; what is before and behind all layers goes with the outermost.
@@ -49,55 +56,62 @@ std::vector<std::string> stage_cuts(const ir::Graph& graph, int parts, const std
                                     const cost::Rates& rates) {
   const Chain chain = passes::find_chain(graph);
   if (chain.segments.size() < index(parts))
-    refuse(
-        "parallel.mesh: the model can be cut in {} parts at most, and the pipeline has {} (of interleaved:V, pp × V); "
-        "the "
-        "nearest is as many as that",
-        chain.segments.size(), parts);
+    refuse("the model can be cut in {} parts at most, and the pipeline has {}", chain.segments.size(), parts);
   std::vector<std::string> names;
   for (const std::size_t cut : layers.empty() ? by_cost(graph, chain, parts, rates) : by_layers(chain, parts, layers))
     names.push_back(passes::first_value(graph, chain, chain.segments[cut]));
   return names;
 }
 
-std::vector<std::string> stage_cuts(const compiler::Graphs& graphs, const compiler::Plan& plan) {
-  if (plan.stages() == 1) return {};
-  compiler::Compilation compilation(graphs);
-  compilation.run_until(plan, "stage");
-  const ir::Module& module = compilation.module();
-  // The first of the graphs that the pass cuts.
-  std::string first = module.has_graph("micro") ? "micro" : "eval";
-  if (!graphs.prefill.empty()) first = compiler::prefill_graph(graphs.prefill.front());
-  return stage_cuts(module.graph(first), plan.parts(), plan.stage_layers, cost::Rates::of(plan.device));
+namespace {
+
+// The model before it is cut, and the first of the graphs that the pass cuts.
+class Uncut {
+ public:
+  Uncut(const compiler::Graphs& graphs, const compiler::Plan& plan) : compilation_(graphs) {
+    compilation_.run_until(plan, "stage");
+    const ir::Module& module = compilation_.module();
+    first_ = module.has_graph("micro") ? "micro" : "eval";
+    if (!graphs.prefill.empty()) first_ = compiler::prefill_graph(graphs.prefill.front());
+  }
+  const ir::Graph& graph() const { return compilation_.module().graph(first_); }
+
+ private:
+  compiler::Compilation compilation_;
+  std::string first_;
+};
+
+// The setting that makes as many parts as there are, or the most below.
+std::string nearest_pipeline(const compiler::Plan& plan, int most) {
+  const int chunks = plan.stages() == 0 ? 1 : most / plan.stages();
+  if (plan.pipeline.chunks > 1 && chunks > 1) return fmt::format("parallel.pipeline = \"interleaved:{}\"", chunks);
+  if (plan.pipeline.chunks > 1 && chunks == 1) return "parallel.pipeline = \"1f1b\"";
+  ir::Mesh mesh = plan.mesh;
+  for (ir::Mesh::Axis& axis : mesh.axes)
+    if (axis.name == ir::kPipelineAxis) axis.size = most;
+  return fmt::format("parallel.mesh = \"{}\"", mesh.str());
 }
 
-std::vector<std::size_t> balanced_cuts(const std::vector<double>& costs, int parts) {
-  const std::size_t count = costs.size();
-  TRI_CHECK(parts >= 1 && count >= index(parts), "{} cannot be cut in {} parts", count, parts);
-  std::vector<double> before(count + 1, 0);
-  for (std::size_t i = 0; i < count; ++i) before[i + 1] = before[i] + costs[i];
-  // The largest part of the first i in k parts, and where the last of these begins.
-  std::vector<std::vector<double>> largest(index(parts) + 1,
-                                           std::vector<double>(count + 1, std::numeric_limits<double>::infinity()));
-  std::vector<std::vector<std::size_t>> from(index(parts) + 1, std::vector<std::size_t>(count + 1, 0));
-  largest[0][0] = 0;
-  for (std::size_t k = 1; k <= index(parts); ++k)
-    for (std::size_t i = k; i <= count; ++i)
-      for (std::size_t j = k - 1; j < i; ++j) {
-        const double here = std::max(largest[k - 1][j], before[i] - before[j]);
-        if (here < largest[k][i]) {
-          largest[k][i] = here;
-          from[k][i] = j;
-        }
-      }
-  std::vector<std::size_t> cuts;
-  std::size_t end = count;
-  for (std::size_t k = index(parts); k > 1; --k) {
-    end = from[k][end];
-    cuts.push_back(end);
-  }
-  std::reverse(cuts.begin(), cuts.end());
-  return cuts;
+}  // namespace
+
+std::vector<std::string> stage_cuts(const compiler::Graphs& graphs, const compiler::Plan& plan) {
+  if (plan.stages() == 1) return {};
+  const Uncut uncut(graphs, plan);
+  const auto most = static_cast<int>(passes::find_chain(uncut.graph()).segments.size());
+  if (most < plan.parts())
+    refuse(
+        "parallel.mesh = \"{}\": the model can be cut in {} part{} at most, and the pipeline has {}{}; the nearest is "
+        "{}",
+        plan.mesh.str(), most, most == 1 ? "" : "s", plan.parts(),
+        plan.pipeline.chunks > 1 ? fmt::format(", {} chunks of each stage", plan.pipeline.chunks) : "",
+        nearest_pipeline(plan, most));
+  return stage_cuts(uncut.graph(), plan.parts(), plan.stage_layers, cost::Rates::of(plan.device));
+}
+
+void check_stage_cuts(const compiler::Graphs& graphs, const compiler::Plan& plan) {
+  if (plan.stages() == 1) return;
+  const Uncut uncut(graphs, plan);
+  passes::Stage::find_cuts(uncut.graph(), passes::find_chain(uncut.graph()), plan.parts(), plan.stage_cuts);
 }
 
 }  // namespace trireme::planner

@@ -16,9 +16,7 @@ std::vector<std::string> stage_cuts(const ir::Graph& graph, int parts, const std
                                     const cost::Rates& rates);
 // Those of a plan, of which everything that comes before the stages is known. Without a pipeline: none.
 std::vector<std::string> stage_cuts(const compiler::Graphs& graphs, const compiler::Plan& plan);
-
-// The first of each part but the first, among `costs`, so that the most expensive part is as cheap as can be. Each part
-// has at least one; there must be as many.
-std::vector<std::size_t> balanced_cuts(const std::vector<double>& costs, int parts);
+// Refuses cuts of a plan that are none of its model's.
+void check_stage_cuts(const compiler::Graphs& graphs, const compiler::Plan& plan);
 
 }  // namespace trireme::planner

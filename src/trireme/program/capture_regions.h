@@ -15,6 +15,14 @@ namespace trireme::program {
 // On the CPU nothing is captured.
 void find_capture_regions(Program& program);
 
+// Streams whose work is never captured, so that a region neither waits for them nor holds them up: those of collectives
+// and of messages between ranks. A replay starts when the other streams have done what comes before it, and they go on
+// when all of it is done.
+constexpr bool is_between_ranks(std::int32_t stream) {
+  return stream == kCommStream || stream == kReduceStream ||
+         (stream >= kSendActivationStream && stream <= kReceiveGradientStream);
+}
+
 // Throws unless the program's regions are such, naming the instructions.
 void verify_capture_regions(const Program& program);
 

@@ -22,7 +22,6 @@ class Scheduler {
 
   void run() {
     if (std::none_of(p_.instructions.begin(), p_.instructions.end(), collective)) return;
-    add_scratch();
     if (!options_.overlap) return;
     find_streams();
     find_sends();
@@ -32,16 +31,6 @@ class Scheduler {
   }
 
  private:
-  void add_scratch() {
-    if (!options_.scratch) return;
-    for (Instruction& i : p_.instructions) {
-      const std::size_t bytes = i.kind == Instruction::Kind::collective ? options_.scratch(i) : 0;
-      if (bytes == 0) continue;
-      i.workspace = {static_cast<BufferId>(p_.buffers.size()), {DType::u8, {static_cast<std::int64_t>(bytes)}}};
-      p_.buffers.push_back({i.name, bytes, 0, Category::staging, kNone, kNone, kNone});
-    }
-  }
-
   static bool over_replicas(const Instruction& i) {
     if (i.kind != Instruction::Kind::collective) return false;
     const std::vector<std::string> axes = split(i.attributes.text("axis"), '+');

@@ -1,6 +1,5 @@
 #pragma once
 #include <cstddef>
-#include <functional>
 
 #include "trireme/program/program.h"
 
@@ -14,11 +13,10 @@ struct CollectiveOptions {
   // Bytes of state that may have been gathered ahead of their use, in addition to the largest gather. Of other values
   // one more gather is there ahead of its use, if it is no larger.
   std::size_t ahead = std::size_t{25} << 20;
-  // Scratch that the transport wants for a collective, known without it; empty: none.
-  std::function<std::size_t(const Instruction&)> scratch = {};
 };
 
-// Gives the collectives streams of their own. Comes with each where its graph has it, on the compute stream.
+// Gives the collectives streams of their own. Comes with each where its graph has it, on the compute stream, and with
+// the scratch that its transport wants as its workspace.
 //
 //   compute   dw₂ ── dw₁ ── dw₀ ────── update
 //   comm         └ reduce ₂ ┴ reduce ₁₀ ─┘

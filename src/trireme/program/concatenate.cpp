@@ -27,6 +27,16 @@ Program concatenated(std::span<const Program* const> programs) {
       all.instructions.push_back(std::move(own));
     }
     if (all.instructions.size() == start) continue;
+    const auto before = static_cast<std::int32_t>(start);
+    for (const LaunchGroup& group : program->launch_groups)
+      all.launch_groups.push_back({group.first + before, group.last + before});
+    for (CaptureRegion region : program->capture_regions) {
+      region.first += before;
+      region.last += before;
+      for (std::int32_t& event : region.waits) event += first_event;
+      for (std::int32_t& event : region.records) event += first_event;
+      all.capture_regions.push_back(std::move(region));
+    }
     ended.clear();
     for (const auto& [stream, last] : last_on) {
       std::int32_t& event = all.instructions[last].records;

@@ -31,11 +31,7 @@ class Planner {
       if (node.op->name != ops::kAssemble) continue;
       const ValueId whole = node.outputs.front();
       if (const Operand& part = run_.piece_of[index(whole)]; part.buffer != kNone) {
-        std::size_t within = part.offset;
-        for (const ValueId piece : node.inputs) {
-          run_.piece_of[index(piece)] = {part.buffer, run_.graph.type(piece), within, part.place, part.value};
-          within += run_.graph.type(piece).bytes();
-        }
+        place_pieces(node, part);
         continue;
       }
       const auto& writes = run_.writes_of[index(whole)];
@@ -44,15 +40,19 @@ class Planner {
                          run_.writes[writes.front()].write.mode == ir::Write::Mode::set;
       if (!plain) fail("'{}' is assembled for something else than one state", run_.graph.value(whole).name);
       Write& w = run_.writes[writes.front()];
-      const std::int32_t number = run_.values.made(w.write.state);
-      std::size_t offset = 0;
-      for (const ValueId piece : node.inputs) {
-        const TensorType& type = run_.graph.type(piece);
-        check_no_later_read(w.write.state, piece, offset);
-        run_.piece_of[index(piece)] = {w.write.state, type, offset, {}, number};
-        offset += type.bytes();
-      }
+      place_pieces(node, {w.write.state, run_.graph.type(whole), 0, {}, run_.values.made(w.write.state)});
       w.direct = w.done = true;
+    }
+  }
+
+  // One after another in `whole`, which is a state or a part of one.
+  void place_pieces(const Node& assemble, const Operand& whole) {
+    std::size_t offset = whole.offset;
+    for (const ValueId piece : assemble.inputs) {
+      const Operand to{whole.buffer, run_.graph.type(piece), offset, whole.place, whole.value};
+      if (const std::string why = obstacle(piece, to); !why.empty()) fail("{}", why);
+      run_.piece_of[index(piece)] = to;
+      offset += to.type.bytes();
     }
   }
 
@@ -82,50 +82,76 @@ class Planner {
                            (made_by_plain_node(part) || assembled(part)) && run_.writes_of[index(part)].empty();
         if (!plain) continue;
         Write& w = run_.writes[writes.front()];
-        if (!assembled(part)) check_no_later_read(w.write.state, part, 0);
         // The own part of it is the same value before and after the others' have come.
-        const Operand all{w.write.state, run_.graph.type(whole), 0, {}, run_.values.made(w.write.state)};
-        run_.piece_of[index(part)] = own_part(module_.mesh, node, all, run_.graph.type(part));
+        Operand all{w.write.state, run_.graph.type(whole)};
+        Operand own = own_part(module_.mesh, node, all, run_.graph.type(part));
+        if (!assembled(part) && !obstacle(part, own).empty()) continue;
+        all.value = own.value = run_.values.made(w.write.state);
+        run_.piece_of[index(part)] = own;
         run_.piece_of[index(whole)] = all;
         w.direct = w.done = true;
       }
     }
   }
 
-  // Reads see the old contents, so the rows that a piece takes must have been read by then.
-  void check_no_later_read(StateId state, ValueId piece, std::size_t offset) const {
-    const ValueId read = run_.read_of[index(state)];
+  // Why a value cannot be made at `to`, in a state's buffer; empty: it can. Reads see the old contents, so what is
+  // there must have been read by then; the node that makes the value may read them itself if its op works in place.
+  std::string obstacle(ValueId piece, const Operand& to) const {
+    const ValueId read = run_.read_of[index(to.buffer)];
+    TRI_CHECK(run_.uses.producer[index(piece)] != ir::kNone, "a piece of '{}' is made by no node",
+              module_.state(to.buffer).name);
+    return read == ir::kNone ? "" : obstacle(piece, to, read, {to.buffer, run_.graph.type(read)});
+  }
+  // Of the readers of `id`, which is what was at `at`, and of its views.
+  std::string obstacle(ValueId piece, const Operand& to, ValueId id, const Operand& at) const {
     const std::int32_t producer = run_.uses.producer[index(piece)];
-    TRI_CHECK(producer != ir::kNone, "a piece of '{}' is made by no node", module_.state(state).name);
-    if (read == ir::kNone) return;
-    for (const std::int32_t consumer : run_.uses.consumers[index(read)]) {
+    const std::string& state = module_.state(to.buffer).name;
+    const std::string& name = run_.graph.value(piece).name;
+    const bool met = meet(at, to);
+    if (met && run_.uses.escapes[index(id)])
+      return fmt::format("'{}' is an output, and '{}' is written there", state, name);
+    for (const std::int32_t consumer : run_.uses.consumers[index(id)]) {
       const Node& node = run_.graph.nodes[index(consumer)];
-      std::int32_t last = position(consumer);
-      std::size_t begin = 0;
-      std::size_t end = module_.state(state).type.bytes();
-      if (node.op->name == ops::kRows) {
-        begin = ops::rows_offset(node, run_.graph.type(read));
-        end = begin + run_.graph.type(node.outputs.front()).bytes();
+      if (node.op->traits.view) {
+        const std::string why = obstacle(piece, to, node.outputs.front(), seen_through(node, at));
+        if (!why.empty()) return why;
+      } else if (met && position(consumer) > position(producer)) {
+        return fmt::format("'{}' is read after its rows were written by '{}'", state, name);
+      } else if (met && consumer == producer && !works_in_place(node, piece, to, id, at)) {
+        return fmt::format("'{}' would be written over rows of '{}' that {} reads for it, which does not work in place",
+                           name, state, node.op->name);
       }
-      if (node.op->traits.view) last = std::max(last, last_reader(node.outputs.front()));
-      if (last > position(producer) && begin < offset + run_.graph.type(piece).bytes() && offset < end)
-        fail("'{}' is read after its rows were written by '{}'", module_.state(state).name,
-             run_.graph.value(piece).name);
     }
+    return "";
+  }
+
+  // Where a view of what is at `at` is.
+  Operand seen_through(const Node& view, const Operand& at) const {
+    const TensorType& type = run_.graph.type(view.outputs.front());
+    if (view.op->name == ops::kOwnRows) return own_part(module_.mesh, view, at, type);
+    Operand seen{at.buffer, type, at.offset, at.place};
+    if (view.op->name == ops::kRows) seen.offset += ops::rows_offset(view, run_.graph.type(view.inputs.front()));
+    return seen;
+  }
+
+  // Parts with the same place move together from rank to rank; of others some rank's may meet.
+  static bool meet(const Operand& a, const Operand& b) {
+    const bool same = a.place == b.place;
+    return a.offset < b.offset + (same ? b.type.bytes() : b.extent()) &&
+           b.offset < a.offset + (same ? a.type.bytes() : a.extent());
+  }
+
+  static bool works_in_place(const Node& node, ValueId piece, const Operand& to, ValueId id, const Operand& at) {
+    const auto output = std::find(node.outputs.begin(), node.outputs.end(), piece) - node.outputs.begin();
+    if (at.offset != to.offset || at.place != to.place || at.type.bytes() != to.type.bytes()) return false;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i)
+      if (node.inputs[i] == id && !node.op->traits.allows_in_place(static_cast<int>(output), static_cast<int>(i)))
+        return false;
+    return true;
   }
 
   // When a node runs, relative to the others.
   std::int32_t position(std::int32_t node) const { return run_.position[index(node)]; }
-
-  // The position of the last reader of a value or any view of it.
-  std::int32_t last_reader(ValueId id) const {
-    std::int32_t last = ir::kNone;
-    for (const std::int32_t reader : run_.uses.consumers[index(id)]) {
-      const Node& node = run_.graph.nodes[index(reader)];
-      last = std::max(last, node.op->traits.view ? last_reader(node.outputs.front()) : position(reader));
-    }
-    return last;
-  }
 
   void plan_writes() {
     std::vector<bool> taken(run_.graph.values.size(), false);

@@ -47,6 +47,7 @@ Exchange match(const Program& step, const Program& refresh, const ir::Module& th
   };
   Exchange exchange;
   exchange.workers = workers;
+  exchange.place = place;
   exchange.pushes = messages(step, Instruction::Kind::push, place);
   for (const Exchange::Message& m : exchange.pushes)
     for (int w = 0; w < workers; ++w) expect(state(slot(m.of, w)), m, place, "slot");

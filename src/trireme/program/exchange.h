@@ -23,6 +23,7 @@ struct Exchange {
   bool each = false;                       // every worker's pushes are an update of their own
   std::optional<std::int64_t> bound = {};  // each: steps that a worker may be ahead of the slowest
   int workers = 1;
+  int place = 1;  // what the workers' messages call the rank (`peer`)
 
   // "sync", "async", or "ssp:S" within a bound of S steps.
   std::string pace() const;

@@ -3,6 +3,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/device/group_kernel.h"
+#include "trireme/program/capture_regions.h"
 #include "trireme/runtime/executor.h"
 
 // A run: every instruction issued on its stream, or replayed with its capture region.
@@ -19,11 +20,12 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 
 std::size_t stream_of(const Instruction& instruction) { return static_cast<std::size_t>(instruction.stream); }
 
-// Streams whose work is never captured, so that a captured region neither waits for them nor holds them up.
-constexpr device::Streams::Set kBetweenRanks =
-    1U << program::kCommStream | 1U << program::kReduceStream | 1U << program::kSendActivationStream |
-    1U << program::kReceiveActivationStream | 1U << program::kSendGradientStream |
-    1U << program::kReceiveGradientStream;
+constexpr device::Streams::Set kBetweenRanks = [] {
+  device::Streams::Set streams = 0;
+  for (std::int32_t s = 0; s <= program::kReduceStream; ++s)
+    if (program::is_between_ranks(s)) streams |= 1U << s;
+  return streams;
+}();
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "trireme/core/error.h"
+#include "trireme/core/trace_format.h"
 
 namespace trireme::runtime {
 namespace {
@@ -72,7 +73,7 @@ void Trace::write(const std::filesystem::path& file, const std::string& process)
   const auto micros = [&](Clock::time_point t) {
     return std::chrono::duration<double, std::micro>(t - start_).count();
   };
-  out << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+  out << kTraceBeginning;
   out << fmt::format(R"({{"name":"process_name","ph":"M","pid":0,"args":{{"name":"{}"}}}})", escaped(process));
   for (const Span& span : spans_) {
     const Label& label = labels_[span.label];

@@ -5,9 +5,8 @@
 #include <set>
 
 #include "trireme/core/error.h"
-#include "trireme/passes/server.h"
 #include "trireme/program/messages.h"
-#include "trireme/simulator/servers.h"
+#include "trireme/simulator/answers.h"
 
 namespace trireme::simulator {
 namespace {
@@ -25,7 +24,7 @@ class Casting {
     find_instances();
     refine();
     make_actors();
-    make_servers();
+    make_answers();
     make_meetings();
     return std::move(cast_);
   }
@@ -116,12 +115,15 @@ class Casting {
         actor.name = role.name;
         actor.ranks = 0;
         actor.threads = actor.program->threads;
+        actor.captures = cluster_.current().captures;
         const int domain = static_cast<int>(cast_.domains.size());
         const auto [known, fresh] = domain_of_node.emplace(cores ? node : -1 - static_cast<std::int64_t>(a), domain);
         actor.domain = known->second;
         if (fresh)
           cast_.domains.push_back({cores ? static_cast<double>(cluster_.node.cores) : 0, cluster_.node.busy_slowdown,
-                                   cluster_.device_of(static_cast<std::int64_t>(r)).communication_slowdown});
+                                   cluster_.device_of(static_cast<std::int64_t>(r)).communication_slowdown,
+                                   cores ? cluster_.node.wake : 0, cores ? cluster_.node.busy_wake : 0,
+                                   cores ? cluster_.node.crowd_wake : 0});
         cast_.actors.push_back(actor);
         cast_.role.push_back(c_.seats[r].role);
         cast_.rank.push_back(static_cast<int>(r));
@@ -136,9 +138,8 @@ class Casting {
         cast_.actors[a].name += fmt::format(" (rank {}{})", cast_.rank[a], cast_.ranks[a] > 1 ? " …" : "");
   }
 
-  // A server meets its workers in every message.
-  void make_servers() {
-    cast_.workers.assign(cast_.actors.size(), 0);
+  // A rank that answers messages meets its workers in every one of them.
+  void make_answers() {
     const auto group = std::find_if(c_.groups.begin(), c_.groups.end(),
                                     [](const Group& g) { return g.messages == program::kExchangeMessages; });
     if (group == c_.groups.end()) return;
@@ -154,17 +155,11 @@ class Casting {
       const std::vector<std::size_t> actors(own.begin(), own.end());
       std::vector<const program::Program*> programs;
       for (const std::size_t worker : actors) programs.push_back(cast_.actors[worker].program);
-      cast_.workers[a] = role.exchange->workers;
-      const std::vector<ir::Mesh::Axis>& axes = role.module.mesh.axes;
-      const auto axis = std::find_if(axes.begin(), axes.end(),
-                                     [](const ir::Mesh::Axis& one) { return one.name == passes::kServerAxis; });
-      const int number =
-          axis == axes.end() ? 0 : c_.coordinate(cast_.rank[a])[static_cast<std::size_t>(axis - axes.begin())];
-      Serving serves = serving(*cast_.actors[a].program, programs, role.exchange->workers + number);
-      for (const Serving::Answer& answer : serves.answers)
+      Answers answers = answering(*cast_.actors[a].program, programs, role.exchange->place);
+      for (const Answers::Answer& answer : answers.all)
         cast_.meetings.push_back({{{actors[answer.worker], answer.message}, {a, answer.instruction}}});
-      cast_.serving.push_back(std::make_shared<const program::Program>(std::move(serves.program)));
-      cast_.actors[a].program = cast_.serving.back().get();
+      cast_.answering.push_back(std::make_shared<const program::Program>(std::move(answers.program)));
+      cast_.actors[a].program = cast_.answering.back().get();
     }
   }
 
@@ -230,7 +225,7 @@ class Casting {
   const cluster::Cluster& cluster_;
   std::vector<std::vector<int>> instance_;  // by group and rank; -1: not a member
   std::vector<int> class_;                  // by rank
-  std::size_t messages_ = kNoGroup;         // the group of workers and their servers
+  std::size_t messages_ = kNoGroup;         // the group of workers and of those that answer them
   Cast cast_;
 };
 

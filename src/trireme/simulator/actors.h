@@ -20,9 +20,8 @@ struct Cast {
   std::vector<Domain> domains;
   std::vector<std::vector<std::size_t>> group;  // by actor and instruction: of Compiled::groups, or kNoGroup
   std::vector<Spread> spreads;                  // by group: of the one that spans most nodes
-  // Parameter servers: by actor, the workers that push to one of them; 0: it is none.
-  std::vector<int> workers;
-  std::vector<std::shared_ptr<const program::Program>> serving;  // their programs, with the messages
+  // Of actors that answer messages: their programs, with the messages.
+  std::vector<std::shared_ptr<const program::Program>> answering;
 };
 inline constexpr std::size_t kNoGroup = ~std::size_t{0};
 

@@ -85,7 +85,10 @@ Duration by_law(const Cluster& c, Collective collective, double bytes, const Spr
   const double share = half && algorithm != comm::Algorithm::parallel ? 0.5 : 1;
   const double sent = half && algorithm == comm::Algorithm::parallel ? bytes * (s.ranks - 1) / s.ranks
                                                                      : share * static_cast<double>(law.sent);
-  return {link.start + share * static_cast<double>(law.steps) * link.latency, sent / link.bandwidth, resource};
+  const double steps = share * static_cast<double>(law.steps);
+  Duration d{link.start + steps * link.latency, sent / link.bandwidth, resource};
+  if (kind == comm::TransportKind::emulated) d.sleeps = steps;
+  return d;
 }
 
 }  // namespace
@@ -103,7 +106,9 @@ Duration message_time(const Cluster& cluster, double bytes, const Spread& spread
   const Resource resource = spread.nodes > 1 ? Resource::network : cores ? Resource::cores : Resource::inside;
   if (const auto seconds = measured(link, "message", 2, bytes)) return {0, *seconds, resource};
   const double bandwidth = link.bandwidth / (spread.nodes > 1 ? static_cast<double>(link.sharing) : 1);
-  return {link.latency + cluster.current().message_overhead, bytes / bandwidth, resource};
+  Duration d{link.latency + cluster.current().message_overhead, bytes / bandwidth, resource};
+  if (cluster.transport == "emulated") d.sleeps = 1;
+  return d;
 }
 
 }  // namespace trireme::simulator

@@ -67,6 +67,8 @@ double estimate(const Kernel& kernel, const Device& device, const cluster::Softw
   return device.launch + seconds * software.compute * (matrix ? 1 : software.elementwise);
 }
 
+constexpr std::string_view kSums = "+sum";
+
 double distance(const std::vector<double>& a, const std::vector<double>& b) {
   double sum = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -82,7 +84,9 @@ Kernel kernel_of(const program::Instruction& launch) {
   ir::Types inputs, outputs;
   for (const program::Operand& o : launch.inputs) inputs.push_back(o.type);
   for (const program::Operand& o : launch.outputs) outputs.push_back(o.type);
-  return kernel_of(*launch.op, inputs, outputs, launch.attributes);
+  Kernel kernel = kernel_of(*launch.op, inputs, outputs, launch.attributes);
+  if (launch.accumulate) kernel.name += kSums;
+  return kernel;
 }
 
 Kernel kernel_of(const ir::OpDef& op, const ir::Types& inputs, const ir::Types& outputs,
@@ -114,31 +118,47 @@ Kernel kernel_of(const ir::OpDef& op, const ir::Types& inputs, const ir::Types& 
   return kernel;
 }
 
-double kernel_seconds(const Kernel& kernel, const Device& device, const cluster::Software& software, int threads) {
+KernelSeconds timed_kernel(const Kernel& kernel, const Device& device, const cluster::Software& software, int threads) {
   const double estimated = estimate(kernel, device, software, threads);
   // The ratios of the four nearest measurements, the nearer the heavier.
   constexpr std::size_t kNearest = 4;
-  std::vector<std::pair<double, double>> near;  // distance, logarithm of the ratio
+  struct Near {
+    double distance, ratio, crowded;  // the ratio is a logarithm
+  };
+  std::vector<Near> near;
   for (const cluster::MeasuredKernel& m : device.measured) {
     if (m.kernel != kernel.name || m.dtype != kernel.dtype || m.threads != threads ||
         m.sizes.size() != kernel.sizes.size())
       continue;
     const double d = distance(m.sizes, kernel.sizes);
-    if (d == 0) return m.seconds + device.launch;
+    const double alone = m.seconds + device.launch;
+    const double crowded = m.crowded > 0 ? (m.crowded + device.launch) / alone : 0;
+    if (d == 0) return {alone, crowded};
     Kernel other = kernel;
     other.sizes = m.sizes;
     if (!kernel.product) other.cost = {m.sizes[0], m.sizes[1], 0};
-    near.emplace_back(d, std::log((m.seconds + device.launch) / estimate(other, device, software, threads)));
+    near.push_back({d, std::log(alone / estimate(other, device, software, threads)), crowded});
   }
-  if (near.empty()) return estimated;
-  std::sort(near.begin(), near.end());
+  if (near.empty() && kernel.name.ends_with(kSums)) {
+    Kernel plain = kernel;
+    plain.name.resize(plain.name.size() - kSums.size());
+    return timed_kernel(plain, device, software, threads);
+  }
+  if (near.empty()) return {estimated, 0};
+  std::stable_sort(near.begin(), near.end(), [](const Near& a, const Near& b) { return a.distance < b.distance; });
   near.resize(std::min(near.size(), kNearest));
-  double sum = 0, weights = 0;
-  for (const auto& [d, ratio] : near) {
-    sum += ratio / d;
-    weights += 1 / d;
+  double sum = 0, weights = 0, crowded = 0;
+  for (const Near& n : near) {
+    sum += n.ratio / n.distance;
+    crowded += n.crowded / n.distance;
+    weights += 1 / n.distance;
   }
-  return estimated * std::exp(sum / weights);
+  const bool all = std::all_of(near.begin(), near.end(), [](const Near& n) { return n.crowded > 0; });
+  return {estimated * std::exp(sum / weights), all ? crowded / weights : 0};
+}
+
+double kernel_seconds(const Kernel& kernel, const Device& device, const cluster::Software& software, int threads) {
+  return timed_kernel(kernel, device, software, threads).seconds;
 }
 
 }  // namespace trireme::simulator

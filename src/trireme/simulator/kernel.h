@@ -9,7 +9,8 @@ namespace trireme::simulator {
 
 // What decides the time of a launch.
 struct Kernel {
-  std::string name;  // the op; of a product also how its operands are stored: "matmul", "matmul+ta", "matmul+tb"
+  // The op; of a product also how its operands are stored: "matmul", "matmul+ta", "matmul+tb"; "+sum": adds to output 0
+  std::string name;
   std::string op;
   std::string dtype;  // of its first float operand; "tf32" where it may round to it
   ir::Cost cost;
@@ -24,12 +25,19 @@ Kernel kernel_of(const program::Instruction& launch);
 Kernel kernel_of(const ir::OpDef& op, const ir::Types& inputs, const ir::Types& outputs,
                  const ir::Attributes& attributes);
 
-// Seconds on `threads` cores of a CPU, or on a GPU.
+struct KernelSeconds {
+  double seconds = 0;
+  double crowded = 0;  // times as long while other ranks keep the other cores busy; 0: was not measured
+};
+
+// On `threads` cores of a CPU, or on a GPU.
 //
 // A kernel that was measured takes what it took; between measurements of the same kernel, dtype and threads, the ratio
 // to the estimate below is interpolated in the logarithm of the sizes. The estimate is the larger of operations over
 // the rate that the op reaches and bytes over the bandwidth, plus the launch. Products are rounded up to whole tiles
 // and to whole waves of tiles, for the tile that does best.
+KernelSeconds timed_kernel(const Kernel& kernel, const cluster::Device& device, const cluster::Software& software,
+                           int threads);
 double kernel_seconds(const Kernel& kernel, const cluster::Device& device, const cluster::Software& software,
                       int threads);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/core/trace_format.h"
 #include "trireme/program/print.h"
 #include "trireme/simulator/simulate.h"
 
@@ -123,7 +124,7 @@ std::string picture(const Simulation& s, int width) {
 }
 
 std::string trace_json(const Simulation& s) {
-  std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+  std::string out(kTraceBeginning);
   bool first = true;
   for (std::size_t a = 0; a < s.cast.actors.size(); ++a) {
     const std::vector<Instruction>& all = s.cast.actors[a].program->instructions;

@@ -6,6 +6,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/ops/collective/collective.h"
+#include "trireme/program/launches.h"
 #include "trireme/simulator/asynchronous.h"
 #include "trireme/simulator/kernel.h"
 
@@ -27,7 +28,18 @@ double bytes_of(const std::vector<Operand>& operands) {
 class Clock {
  public:
   Clock(const Compiled& compiled, const cluster::Cluster& cluster, const Cast& cast)
-      : compiled_(compiled), cluster_(cluster), cast_(cast), known_(cast.actors.size()) {}
+      : compiled_(compiled), cluster_(cluster), cast_(cast), known_(cast.actors.size()) {
+    for (std::size_t a = 0; a < cast.actors.size(); ++a) {
+      const program::Program& p = *cast.actors[a].program;
+      const cluster::Device& device = cluster.device_of(cast.rank[a]);
+      saved_.emplace_back(p.instructions.size(), 0.0);
+      if (!cast.actors[a].captures) continue;
+      saved_.back() = program::launch_savings(
+          p, {.launch = device.launch,
+              .graph_launch = device.graph_launch > 0 ? device.graph_launch : device.launch,
+              .graph_kernel = device.graph_kernel > 0 ? device.graph_kernel : device.launch / 4});
+    }
+  }
 
   Duration of(std::size_t actor, std::size_t i) {
     const Instruction& instruction = cast_.actors[actor].program->instructions[i];
@@ -36,7 +48,8 @@ class Clock {
       case Instruction::Kind::launch: {
         if (instruction.on_host) return host(instruction);
         const double speed = own == nullptr ? 1 : own->speed;
-        return {0, seconds(actor, instruction) / speed, Resource::compute};
+        const Known& known = look_up(actor, instruction);
+        return {0, started(actor, i, known.seconds) / speed, Resource::compute, known.crowded};
       }
       case Instruction::Kind::collective: return collective(actor, i);
       case Instruction::Kind::send:
@@ -48,7 +61,8 @@ class Clock {
       case Instruction::Kind::pull: return exchange(actor, i);
       case Instruction::Kind::input: return {};
       case Instruction::Kind::copy:
-        return {0, memory(actor, bytes_of(instruction.inputs) + bytes_of(instruction.outputs)), Resource::compute};
+        return {0, started(actor, i, memory(actor, bytes_of(instruction.inputs) + bytes_of(instruction.outputs))),
+                Resource::compute};
       case Instruction::Kind::store:
       case Instruction::Kind::load: return move(actor, instruction);
     }
@@ -69,6 +83,7 @@ class Clock {
  private:
   struct Known {
     double seconds = 0;
+    double crowded = 0;
     double flops = 0;
     std::string dtype;
   };
@@ -78,17 +93,22 @@ class Clock {
     std::string key = instruction.name;
     if (!instruction.outputs.empty()) key += fmt::format(" {} ", instruction.outputs.front().type.bytes());
     key += static_cast<char>('0' + static_cast<int>(instruction.phase));
+    key += instruction.accumulate ? '+' : '=';
     key += instruction.op->name;
     const auto [at, fresh] = known_[actor].try_emplace(std::move(key));
     if (fresh) {
       const Kernel kernel = kernel_of(instruction);
-      at->second = {kernel_seconds(kernel, cluster_.device_of(cast_.rank[actor]), cluster_.current(),
-                                   cast_.actors[actor].program->threads),
-                    kernel.cost.flops, kernel.dtype};
+      const KernelSeconds time = timed_kernel(kernel, cluster_.device_of(cast_.rank[actor]), cluster_.current(),
+                                              cast_.actors[actor].program->threads);
+      at->second = {time.seconds, time.crowded, kernel.cost.flops, kernel.dtype};
     }
     return at->second;
   }
-  double seconds(std::size_t actor, const Instruction& i) { return look_up(actor, i).seconds; }
+
+  // What a kernel takes that by itself would take `alone`: many are launched together, or replayed.
+  double started(std::size_t actor, std::size_t i, double alone) const {
+    return std::max(0.0, alone - saved_[actor][i]);
+  }
 
   double memory(std::size_t actor, double bytes) const {
     const cluster::Device& device = cluster_.device_of(cast_.rank[actor]);
@@ -128,15 +148,15 @@ class Clock {
         i);
   }
 
-  // A worker's message to or from a server. Workers that one stands for send at the same time, and share the server's
-  // link; cores are shared by the walk.
+  // A worker's message to a rank that answers it, or from there. Where these wait for all workers, the workers that one
+  // actor stands for send at the same time and share that rank's link; cores are shared by the walk.
   Duration exchange(std::size_t actor, std::size_t i) const {
     const Instruction& instruction = cast_.actors[actor].program->instructions[i];
     const bool push = instruction.kind == Instruction::Kind::push;
     Duration d = message_time(cluster_, bytes_of(push ? instruction.inputs : instruction.outputs),
                               cast_.spreads[cast_.group[actor][i]]);
-    const bool together = compiled_.plan.server && !compiled_.plan.server->each;
-    if (together && d.resource != Resource::cores) d.busy *= compiled_.plan.server->workers;
+    const std::optional<program::Exchange>& answered = compiled_.roles.back().exchange;
+    if (answered && !answered->each && d.resource != Resource::cores) d.busy *= answered->workers;
     return slower(d, actor, i);
   }
 
@@ -161,12 +181,13 @@ class Clock {
   const cluster::Cluster& cluster_;
   const Cast& cast_;
   std::vector<std::unordered_map<std::string, Known>> known_;  // by actor
+  std::vector<std::vector<double>> saved_;                     // by actor and instruction: seconds of its launch
   mutable std::map<std::pair<std::size_t, std::size_t>, const Meeting*> members_;
 };
 
-// Where every worker's pushes are an update of their own, workers go at their own pace, but not faster than a server
-// serves all of them: seconds of a step of each.
-double busiest_server(const Compiled& compiled, const Simulation& s) {
+// Where every worker's pushes are an update of their own, workers go at their own pace, but not faster than a rank
+// answers all of them: seconds of a step of each.
+double busiest_answering(const Compiled& compiled, const Simulation& s) {
   double most = 0;
   for (std::size_t a = 0; a < s.cast.actors.size(); ++a) {
     const compiler::Role& role = compiled.roles[s.cast.role[a]];
@@ -191,7 +212,7 @@ Simulation simulate(const Compiled& compiled, const cluster::Cluster& cluster) {
   Clock clock(compiled, cluster, s.cast);
   s.timeline = walk(s.cast.actors, s.cast.meetings, s.cast.domains,
                     [&](std::size_t actor, std::size_t i) { return clock.of(actor, i); });
-  s.step_seconds = std::max(s.timeline.seconds, busiest_server(compiled, s)) + cluster.step;
+  s.step_seconds = std::max(s.timeline.seconds, busiest_answering(compiled, s)) + cluster.step;
   s.by_actor = time_by_kind(s.cast.actors, s.timeline, compiled.plan.stages() > 1);
   std::map<std::string, double> by_dtype;
   for (std::size_t a = 0; a < s.cast.actors.size(); ++a) {

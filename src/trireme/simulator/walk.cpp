@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <queue>
 #include <unordered_map>
 
 #include "trireme/core/error.h"
+#include "trireme/program/capture_regions.h"
 #include "trireme/program/print.h"
 
 namespace trireme::simulator {
@@ -23,6 +25,7 @@ struct Task {
   double latency = 0;  // left
   double busy = 0;     // left
   double rate = 1;
+  double crowded = 0;
   double since = 0;  // when both were counted last
   std::uint32_t version = 0;
   bool done = false;
@@ -47,6 +50,7 @@ class Walk {
     first_.push_back(nodes_);
     waits_for_.assign(nodes_, 0);
     meeting_.assign(nodes_, kNone);
+    before_.assign(nodes_, kNone);
     after_.resize(nodes_);
     actor_of_.resize(nodes_);
     for (std::size_t a = 0; a < actors.size(); ++a)
@@ -56,6 +60,8 @@ class Walk {
       missing_.push_back(meetings[m].members.size());
       for (const Meeting::Member& member : meetings[m].members) meeting_[first_[member.actor] + member.instruction] = m;
     }
+    threads_.resize(domains.size(), 0);
+    for (const Actor& actor : actors) threads_[static_cast<std::size_t>(actor.domain)] += actor.ranks * actor.threads;
     for (std::size_t a = 0; a < actors.size(); ++a) order(a);
     timeline_.actors.resize(actors.size());
     for (std::size_t a = 0; a < actors.size(); ++a) timeline_.actors[a].resize(actors[a].program->instructions.size());
@@ -91,22 +97,71 @@ class Walk {
     return timeline_.actors[actor][node - first_[actor]];
   }
 
+  using Lasts = std::map<std::int32_t, std::vector<std::size_t>>;  // by stream: what its next instruction follows
+
+  // What an actor's instructions wait for of its own.
   void order(std::size_t a) {
     const std::vector<Instruction>& all = actors_[a].program->instructions;
+    const std::vector<program::CaptureRegion> none;
+    const std::vector<program::CaptureRegion>& regions =
+        actors_[a].captures ? actors_[a].program->capture_regions : none;
     std::unordered_map<std::int32_t, std::size_t> recorder;
-    std::unordered_map<std::int32_t, std::size_t> last_on;
     for (std::size_t i = 0; i < all.size(); ++i)
       if (all[i].records != program::kNone) recorder[all[i].records] = i;
     const auto follow = [&](std::size_t later, std::size_t earlier) {
       after_[first_[a] + earlier].push_back(first_[a] + later);
       ++waits_for_[first_[a] + later];
     };
+    Lasts last_on;
+    std::vector<std::size_t> region_of(all.size(), kNone);
+    std::vector<std::vector<std::size_t>> ends(regions.size());  // of its streams
+    const auto wait_for = [&](std::size_t i, std::int32_t event) {
+      const auto from = recorder.find(event);
+      if (from == recorder.end()) return;
+      const std::size_t there = region_of[from->second];
+      if (there == kNone || there == region_of[i]) return follow(i, from->second);
+      for (const std::size_t end : ends[there]) follow(i, end);
+    };
+    std::size_t next = 0;  // region
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (const auto before = last_on.find(all[i].stream); before != last_on.end()) follow(i, before->second);
-      last_on[all[i].stream] = i;
-      for (const std::int32_t event : all[i].waits)
-        if (const auto from = recorder.find(event); from != recorder.end()) follow(i, from->second);
+      if (next < regions.size() && i == static_cast<std::size_t>(regions[next].first)) start_region(last_on);
+      const bool captured = next < regions.size() && i >= static_cast<std::size_t>(regions[next].first);
+      if (captured) region_of[i] = next;
+      for (const std::size_t before : last_on[all[i].stream]) {
+        follow(i, before);
+        before_[first_[a] + i] = first_[a] + before;
+      }
+      last_on[all[i].stream] = {i};
+      for (const std::int32_t event : all[i].waits) wait_for(i, event);
+      if (!captured) continue;
+      // What a region waits for is waited for by all of it.
+      for (const std::int32_t event : regions[next].waits) wait_for(i, event);
+      if (i + 1 < static_cast<std::size_t>(regions[next].last)) continue;
+      ends[next] = end_region(last_on, region_of, next);
+      ++next;
     }
+  }
+  // Streams that are captured go on from the last of all of them.
+  static void start_region(Lasts& last_on) {
+    std::vector<std::size_t> before;
+    for (const auto& [stream, last] : last_on)
+      if (!program::is_between_ranks(stream)) before.insert(before.end(), last.begin(), last.end());
+    std::sort(before.begin(), before.end());
+    before.erase(std::unique(before.begin(), before.end()), before.end());
+    for (std::int32_t stream = 0; stream <= program::kReduceStream; ++stream)
+      if (!program::is_between_ranks(stream)) last_on[stream] = before;
+  }
+  // The last of each stream of the region, which all captured streams follow from here on.
+  static std::vector<std::size_t> end_region(Lasts& last_on, const std::vector<std::size_t>& region_of,
+                                             std::size_t region) {
+    std::vector<std::size_t> ends;
+    for (const auto& [stream, last] : last_on)
+      if (!program::is_between_ranks(stream))
+        for (const std::size_t i : last)
+          if (region_of[i] == region) ends.push_back(i);
+    for (std::int32_t stream = 0; stream <= program::kReduceStream; ++stream)
+      if (!program::is_between_ranks(stream)) last_on[stream] = ends;
+    return ends;
   }
 
   [[noreturn]] void stuck(std::size_t n) const {
@@ -135,7 +190,8 @@ class Walk {
     const std::size_t actor = actor_of_[node];
     const Duration duration = durations_(actor, node - first_[actor]);
     const std::size_t id = tasks_.size();
-    tasks_.push_back({node, duration.resource, duration.latency, duration.busy, 1, now_, 0, false});
+    tasks_.push_back({node, duration.resource, duration.latency + woken(node, duration.sleeps), duration.busy, 1,
+                      duration.crowded, now_, 0, false});
     each_member(node, [&](std::size_t member) {
       span(member).begin = now_;
       if (duration.resource != Resource::none) enter(id, member);
@@ -144,9 +200,30 @@ class Walk {
     changed_.push_back(id);
   }
 
+  // A stream of a CPU is a thread, which sleeps while it waits for another's event or for another rank, and for what
+  // its instruction itself waits for.
+  double woken(std::size_t node, double sleeps) {
+    double most = 0;
+    each_member(node, [&](std::size_t member) {
+      const auto d = static_cast<std::size_t>(actors_[actor_of_[member]].domain);
+      const Domain& domain = domains_[d];
+      if (domain.wake <= 0) return;
+      const std::size_t before = before_[member];
+      const double since = before == kNone ? 0 : span(before).end;
+      const double times = sleeps + (now_ > since + domain.wake / 4 ? 1 : 0);
+      double demand = 0;
+      for (const Active& a : active_[d]) demand += demand_of(a);
+      const bool crowd = threads_[d] > domain.cores;
+      most = std::max(most, times * (crowd                    ? domain.crowd_wake
+                                     : demand >= domain.cores ? domain.busy_wake
+                                                              : domain.wake));
+    });
+    return most;
+  }
+
   void enter(std::size_t id, std::size_t member) {
     const auto domain = static_cast<std::size_t>(actors_[actor_of_[member]].domain);
-    active_[domain].push_back({id, actor_of_[member]});
+    active_[domain].push_back({id, actor_of_[member], direction_of(member)});
     touch(domain);
   }
   void touch(std::size_t domain) {
@@ -184,7 +261,7 @@ class Walk {
       progress(task);
       double rate = 1;
       if (task.resource != Resource::none)
-        each_member(task.node, [&](std::size_t member) { rate = std::min(rate, rate_of(task, actor_of_[member])); });
+        each_member(task.node, [&](std::size_t member) { rate = std::min(rate, rate_of(task, member)); });
       if (task.version > 0 && rate == task.rate) continue;
       task.rate = rate;
       finishes_.push({now_ + task.latency + task.busy / rate, id, ++task.version});
@@ -201,14 +278,35 @@ class Walk {
     task.busy = std::max(0.0, task.busy - passed * task.rate);
   }
 
+  // A link's directions do not share: a message goes one way, a collective both.
+  enum class Direction : std::uint8_t { both, out, in };
+  Direction direction_of(std::size_t node) const {
+    const std::size_t actor = actor_of_[node];
+    switch (actors_[actor].program->instructions[node - first_[actor]].kind) {
+      case Instruction::Kind::send:
+      case Instruction::Kind::push: return Direction::out;
+      case Instruction::Kind::receive:
+      case Instruction::Kind::pull: return Direction::in;
+      default: return Direction::both;
+    }
+  }
+
   // What is under way, by actor and in the whole domain.
   struct Load {
-    std::array<int, 6> tasks{};
+    std::array<std::array<int, 3>, 6> tasks{};  // by resource and direction
   };
   struct Active {
     std::size_t task;
     std::size_t actor;
+    Direction direction;
   };
+
+  // Cores that it would occupy.
+  double demand_of(const Active& a) const {
+    const Resource resource = tasks_[a.task].resource;
+    if (resource == Resource::compute) return actors_[a.actor].ranks * actors_[a.actor].threads;
+    return resource == Resource::cores ? actors_[a.actor].ranks : 0;
+  }
 
   void measure(std::size_t d) {
     double demand = 0;
@@ -217,25 +315,30 @@ class Walk {
     if (demands_.size() < domains_.size()) demands_.resize(domains_.size());
     for (const Active& a : active_[d]) {
       const Resource resource = tasks_[a.task].resource;
-      ++loads_[a.actor].tasks[static_cast<std::size_t>(resource)];
-      if (resource == Resource::compute) demand += actors_[a.actor].ranks * actors_[a.actor].threads;
-      if (resource == Resource::cores) demand += actors_[a.actor].ranks;
+      ++loads_[a.actor].tasks[static_cast<std::size_t>(resource)][static_cast<std::size_t>(a.direction)];
+      demand += demand_of(a);
     }
     demands_[d] = demand;
   }
 
-  double rate_of(const Task& task, std::size_t actor) const {
+  double rate_of(const Task& task, std::size_t member) const {
+    const std::size_t actor = actor_of_[member];
     const Domain& domain = domains_[static_cast<std::size_t>(actors_[actor].domain)];
-    const auto count = [&](Resource r) { return loads_[actor].tasks[static_cast<std::size_t>(r)]; };
+    // In a direction; in both, the fuller of the two.
+    const auto count = [&](Resource r, Direction direction = Direction::both) {
+      const auto& [both, out, in] = loads_[actor].tasks[static_cast<std::size_t>(r)];
+      return both + (direction == Direction::out ? out : direction == Direction::in ? in : std::max(out, in));
+    };
     if (domain.cores > 0 && (task.resource == Resource::compute || task.resource == Resource::cores)) {
       const double demand = demands_[static_cast<std::size_t>(actors_[actor].domain)];
       // What communicates was measured with all ranks at it.
       const bool shares =
           task.resource == Resource::compute && demand >= domain.cores && demand > actors_[actor].threads;
-      const double slowdown = shares ? domain.busy_slowdown : 1;
+      const double crowded = task.crowded > 0 ? task.crowded : domain.busy_slowdown;
+      const double slowdown = shares ? crowded : 1;
       return std::min(1.0, domain.cores / demand) / slowdown;
     }
-    const double share = 1.0 / std::max(1, count(task.resource));
+    const double share = 1.0 / std::max(1, count(task.resource, direction_of(member)));
     if (task.resource != Resource::compute) return share;
     const bool communicates = count(Resource::inside) + count(Resource::network) > 0;
     return share / (communicates ? domain.communication_slowdown : 1);
@@ -251,6 +354,7 @@ class Walk {
   std::vector<std::size_t> actor_of_;
   std::vector<std::size_t> waits_for_;
   std::vector<std::size_t> meeting_;
+  std::vector<std::size_t> before_;   // the one before it on its stream
   std::vector<std::size_t> missing_;  // by meeting: members that have not come
   std::vector<std::vector<std::size_t>> after_;
 
@@ -262,6 +366,7 @@ class Walk {
   std::vector<std::size_t> changed_;         // tasks
   std::vector<Load> loads_;                  // by actor
   std::vector<double> demands_;              // by domain
+  std::vector<double> threads_;              // by domain: of all its ranks
   Timeline timeline_;
 };
 

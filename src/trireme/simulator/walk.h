@@ -12,9 +12,10 @@ namespace trireme::simulator {
 struct Actor {
   std::string name;
   const program::Program* program = nullptr;
-  int domain = 0;      // what its work shares: a device of its own, or the cores of a CPU
-  double ranks = 1;    // of the domain that it stands for
-  double threads = 1;  // cores that a kernel of one of them occupies
+  int domain = 0;        // what its work shares: a device of its own, or the cores of a CPU
+  double ranks = 1;      // of the domain that it stands for
+  double threads = 1;    // cores that a kernel of one of them occupies
+  bool captures = true;  // capture regions of its program are replayed as wholes
 };
 
 // What all members do together: it starts when the last of them has come to it, and is done for all at once.
@@ -40,6 +41,8 @@ struct Duration {
   double latency = 0;  // seconds that pass whatever else happens
   double busy = 0;     // seconds of the resource, had it nothing else to do
   Resource resource = Resource::none;
+  double crowded = 0;  // times as long while other ranks keep all cores busy; 0: as the domain has it
+  double sleeps = 0;   // times that a thread of a CPU sleeps for it, and has to be woken
 };
 
 // Of a meeting, it is asked for once, for the first member.
@@ -49,6 +52,9 @@ struct Domain {
   double cores = 0;                   // of a CPU; 0: every actor has a device of its own
   double busy_slowdown = 1;           // of kernels while all cores are busy and other ranks run
   double communication_slowdown = 1;  // of kernels while the same device communicates
+  double wake = 0;                    // of cores: until a stream that slept goes on,
+  double busy_wake = 0;               // where all of them are busy,
+  double crowd_wake = 0;              // and where there are more ranks than cores
 };
 
 struct Span {
@@ -64,10 +70,12 @@ struct Timeline {
 
 // The walk of check_together with durations: an instruction starts when the one before it on its stream is done, and
 // those whose events it waits for; a meeting when it may start on every member. What shares a resource at the same time
-// shares its speed. Programs that check_together has accepted always end; for others it fails.
+// shares its speed. A capture region starts when all before it on the compute and copy streams is done, as well as what
+// it waits for; those streams go on, and its events are recorded, when all of it is done. Programs that check_together
+// has accepted always end; for others it fails.
 //
 //   kernels of an actor on streams of their own   share its device equally
-//   transfers of an actor over links of one kind   share the link equally
+//   transfers of an actor over links of one kind   share the link equally, each direction by itself
 //   kernels and `cores` of a domain with cores     get equal shares of the cores
 Timeline walk(std::span<const Actor> actors, std::span<const Meeting> meetings, std::span<const Domain> domains,
               const Durations& durations);

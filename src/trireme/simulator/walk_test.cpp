@@ -46,6 +46,14 @@ class Programs {
                       const std::vector<std::size_t>& waits = {}) {
     return add(actor, {0, seconds, Resource::compute}, stream, waits);
   }
+  void capture(std::size_t actor, std::size_t first, std::size_t last, const std::vector<std::size_t>& waits,
+               const std::vector<std::size_t>& records) {
+    program::CaptureRegion region{static_cast<std::int32_t>(first), static_cast<std::int32_t>(last), {}, {}};
+    for (const std::size_t w : waits) region.waits.push_back(static_cast<std::int32_t>(w));
+    for (const std::size_t r : records) region.records.push_back(static_cast<std::int32_t>(r));
+    programs_[actor].capture_regions.push_back(region);
+  }
+  void issue_each(std::size_t actor) { actors_[actor].captures = false; }
   void meet(const std::vector<Meeting::Member>& members) { meetings_.push_back({members}); }
 
   Timeline run(const std::vector<Domain>& domains = {}) {
@@ -221,6 +229,35 @@ TEST(Walk, RanksOfACpuShareItsCores) {
   EXPECT_DOUBLE_EQ(p.run({{.cores = 8, .busy_slowdown = 2}}).actors[a][0].end, 3);
 }
 
+// A replay is one: it starts when the captured streams have done what is before it and what it waits for is there; its
+// events and what follows on those streams come when all of it is done. Streams between ranks go on meanwhile.
+TEST(Walk, ACaptureRegionStartsAndEndsAsAWhole) {
+  Programs p;
+  const std::size_t a = p.actor();
+  const Duration one{1, 0, Resource::none};
+  const Duration three{3, 0, Resource::none};
+  const std::size_t copied = p.add(a, three, program::kLoadStream);                // 0 to 3
+  const std::size_t sum = p.add(a, one, program::kCommStream);                     // 0 to 1
+  const std::size_t early = p.add(a, one, 0);                                      // alone 0 to 1
+  const std::size_t late = p.add(a, three, program::kGradientStream, {early});     // alone 1 to 4
+  const std::size_t sent = p.add(a, one, program::kCommStream, {early});           // alone 1 to 2
+  const std::size_t after = p.add(a, one, 0);                                      // alone 1 to 2
+  const std::size_t unrelated = p.add(a, one, program::kReceiveActivationStream);  // 0 to 1
+  p.capture(a, early, late + 1, {sum}, {early});
+  const auto end = [&](std::size_t i) { return p.run().actors[a][i].end; };
+  EXPECT_DOUBLE_EQ(end(copied), 3);
+  EXPECT_DOUBLE_EQ(end(early), 4);  // after what was on the load stream
+  EXPECT_DOUBLE_EQ(end(late), 7);
+  EXPECT_DOUBLE_EQ(end(sent), 8);  // the event is recorded with the last of the replay
+  EXPECT_DOUBLE_EQ(end(after), 8);
+  EXPECT_DOUBLE_EQ(end(unrelated), 1);
+  p.issue_each(a);
+  EXPECT_DOUBLE_EQ(end(early), 1);
+  EXPECT_DOUBLE_EQ(end(late), 4);
+  EXPECT_DOUBLE_EQ(end(sent), 2);
+  EXPECT_DOUBLE_EQ(end(after), 2);
+}
+
 // Whatever the durations: programs that have one order in which they can run always end, and not before their longest
 // chain nor after the sum of all.
 TEST(Walk, ProgramsWithoutADeadlockAlwaysEnd) {
@@ -273,6 +310,47 @@ TEST(Walk, ADeadlockIsAnErrorThatNamesAnInstruction) {
   p.meet({{a, a0}, {b, b1}});
   p.meet({{a, a1}, {b, b0}});
   EXPECT_THROW(p.run(), Error);
+}
+
+// What comes does not slow down what goes.
+TEST(Walk, DirectionsOfALinkDoNotShareIt) {
+  Programs p;
+  const std::size_t a = p.actor(), b = p.actor();
+  const Duration message{0, 1, Resource::inside};
+  using Kind = Instruction::Kind;
+  p.meet({{a, p.add(a, message, 6, {}, Kind::send)}, {b, p.add(b, message, 7, {}, Kind::receive)}});
+  p.meet({{a, p.add(a, message, 9, {}, Kind::receive)}, {b, p.add(b, message, 8, {}, Kind::send)}});
+  EXPECT_DOUBLE_EQ(p.run().seconds, 1);
+  p.meet({{a, p.add(a, message, 3, {}, Kind::collective)}, {b, p.add(b, message, 3, {}, Kind::collective)}});
+  EXPECT_DOUBLE_EQ(p.run().seconds, 2);
+}
+
+// A stream of a CPU is a thread: it goes on a little after what it waited for.
+TEST(Walk, AStreamThatSleptIsWoken) {
+  Programs p;
+  const std::size_t a = p.actor(0);
+  const std::size_t first = p.compute(a, 1);
+  const std::size_t other = p.compute(a, 1, 1, {first});
+  const std::size_t next = p.compute(a, 1);
+  const std::size_t last = p.compute(a, 1, 0, {other});
+  const Timeline t = p.run({{.cores = 4, .wake = 0.1, .busy_wake = 1, .crowd_wake = 2}});
+  EXPECT_DOUBLE_EQ(t.actors[a][first].end, 1);
+  EXPECT_DOUBLE_EQ(t.actors[a][next].end, 2);
+  EXPECT_DOUBLE_EQ(t.actors[a][other].end, 2.1);
+  EXPECT_DOUBLE_EQ(t.actors[a][last].end, 3.2);
+}
+
+// What a kernel takes among busy cores is its own, where that was measured.
+TEST(Walk, AKernelMayHaveASlowdownOfItsOwn) {
+  Programs p;
+  const std::size_t a = p.actor(0);
+  const std::size_t b = p.actor(0);
+  p.add(a, {0, 1, Resource::compute, 1.5});
+  p.compute(b, 1);
+  const Timeline t = p.run({{.cores = 2, .busy_slowdown = 2}});
+  EXPECT_DOUBLE_EQ(t.actors[a][0].end, 1.5);
+  // The other has the cores to itself for the rest.
+  EXPECT_DOUBLE_EQ(t.actors[b][0].end, 1.5 + 0.25);
 }
 
 }  // namespace

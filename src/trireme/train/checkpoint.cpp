@@ -293,6 +293,31 @@ void prune_checkpoints(const fs::path& run, std::int64_t step, std::int64_t keep
   }
 }
 
+std::vector<std::int64_t> make_room(const fs::path& run, std::int64_t step, std::span<const std::int64_t> broken) {
+  std::vector<std::int64_t> good = checkpoint_steps(run), gone;
+  std::erase_if(good, [&](std::int64_t other) {
+    return other >= step || std::find(broken.begin(), broken.end(), other) != broken.end();
+  });
+  if (good.size() < 2) return gone;
+  // One is as large as the other, but for what says which step it is.
+  constexpr std::uintmax_t kMore = 64 * 1024;
+  std::uintmax_t needed = kMore;
+  std::error_code unknown;
+  for (const fs::directory_entry& file :
+       fs::recursive_directory_iterator(checkpoint_folder(run, good.front()), unknown))
+    if (file.is_regular_file(unknown)) needed += file.file_size(unknown);
+  const auto lacks_room = [&] {
+    const fs::space_info space = fs::space(run, unknown);
+    return !unknown && space.available < needed;
+  };
+  while (good.size() > 1 && lacks_room()) {
+    remove_checkpoint(checkpoint_folder(run, good.back()));
+    gone.push_back(good.back());
+    good.pop_back();
+  }
+  return gone;
+}
+
 void save_checkpoint(const fs::path& run, Session& session, const Config& config, std::int64_t step,
                      std::int64_t keep) {
   std::unique_ptr<OwnStaging> own;

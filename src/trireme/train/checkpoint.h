@@ -45,6 +45,10 @@ std::uint64_t write_checkpoint(const std::filesystem::path& run, io::CheckpointM
 // too. (Later ones are broken ones that a resumed run has not come to yet.)
 void prune_checkpoints(const std::filesystem::path& run, std::int64_t step, std::int64_t keep,
                        std::span<const std::int64_t> broken = {});
+// Where the disk has no room for one more checkpoint: removes the oldest of those before `step` until it has, and never
+// the newest that is good. Gives the steps of those that are gone.
+std::vector<std::int64_t> make_room(const std::filesystem::path& run, std::int64_t step,
+                                    std::span<const std::int64_t> broken = {});
 // Both, before returning. Training writes its own in the background: train/checkpoint_writer.h.
 void save_checkpoint(const std::filesystem::path& run, Session& session, const Config& config, std::int64_t step,
                      std::int64_t keep);

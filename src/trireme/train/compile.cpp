@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/core/numbers.h"
 #include "trireme/core/text.h"
 #include "trireme/io/shard_writer.h"
 #include "trireme/ir/axes.h"
@@ -10,10 +11,10 @@
 #include "trireme/program/schedule/check_schedule.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/device_choice.h"
+#include "trireme/train/extra_ranks.h"
 #include "trireme/train/graphs.h"
 #include "trireme/train/prune.h"
 #include "trireme/train/quantization.h"
-#include "trireme/train/server_options.h"
 #include "trireme/train/sharding.h"
 
 namespace trireme::train {
@@ -108,9 +109,22 @@ void check_mesh_of_generation(const Config& config, const ir::Mesh& mesh) {
       (useful ? shared : unused).push_back(useful ? fmt::format("{}={}", axis.name, axis.size) : axis.name);
     }
   if (unused.empty()) return;
-  if (shared.empty()) shared.push_back(fmt::format("tp={}", mesh.ranks()));
+  // Heads are shared out whole.
+  const std::int64_t heads = std::max<std::int64_t>(1, config.model.heads);
+  if (shared.empty()) shared.push_back(fmt::format("{}={}", ir::kTensorAxis, nearest_divisor(heads, mesh.ranks())));
   refuse("parallel.mesh = \"{}\": one sequence is generated, of which {} {} nothing to shard; the nearest is \"{}\"",
          config.parallel.mesh, fmt::join(unused, " and "), unused.size() == 1 ? "has" : "have", fmt::join(shared, ","));
+}
+
+// A schedule's file, by the key that names it.
+program::Schedule read_given_schedule(const std::string& path) {
+  try {
+    return program::read_schedule(path);
+  } catch (const Error& e) {
+    const std::string named = path + ": ";
+    const std::string why = e.message().starts_with(named) ? e.message().substr(named.size()) : e.message();
+    refuse("parallel.pipeline = \"file:{}\": {}", path, why);
+  }
 }
 
 // The schedule of parallel.pipeline = "file:PATH": what the plan that is followed has kept of it, or what is there.
@@ -124,7 +138,7 @@ std::optional<program::Schedule> given_schedule(const program::PipelineName& pip
           decided->file);
     return {};
   }
-  if (!kept) return program::read_schedule(pipeline.path);
+  if (!kept) return read_given_schedule(pipeline.path);
   program::Schedule schedule;
   try {
     schedule = program::parse_schedule(fmt::format("{}", fmt::join(decided->schedule, "\n")));
@@ -134,7 +148,7 @@ std::optional<program::Schedule> given_schedule(const program::PipelineName& pip
   }
   std::error_code unknown;
   if (!std::filesystem::exists(pipeline.path, unknown)) return schedule;
-  const std::vector<std::string> now = split(program::to_text(program::read_schedule(pipeline.path)), '\n');
+  const std::vector<std::string> now = split(program::to_text(read_given_schedule(pipeline.path)), '\n');
   const std::vector<std::string> then = split(program::to_text(schedule), '\n');
   const auto [a, b] = std::mismatch(now.begin(), now.end(), then.begin(), then.end());
   if (a != now.end() || b != then.end())
@@ -144,6 +158,60 @@ std::optional<program::Schedule> given_schedule(const program::PipelineName& pip
         "'{}' in {}; give the new schedule a file of its own, or make both the same",
         pipeline.path, a - now.begin() + 1, a == now.end() ? "" : *a, b == then.end() ? "" : *b, decided->file);
   return schedule;
+}
+
+// The micro-batch that makes a replica's share so many micro-batches, or the next more; 0: it has too few rows.
+std::int64_t micro_batch_for(std::int64_t share, std::int64_t micro_batches) {
+  for (std::int64_t rows = share / micro_batches; rows >= 1; --rows)
+    if (share % rows == 0) return rows;
+  return 0;
+}
+
+// Some schedules are for so many stages, or need so many micro-batches.
+void check_schedule_fits(const Config& config, const compiler::Graphs& graphs, const compiler::Plan& plan) {
+  if (plan.stages() == 1) return;
+  const std::int64_t replicas = plan.mesh.size_of(ir::kDataAxis);
+  const std::int64_t share = config.train.batch / replicas;
+  const std::int64_t stages = plan.stages(), has = graphs.micro_batches;
+  const auto with_rows = [&](std::int64_t wanted) {
+    const std::int64_t rows = micro_batch_for(share, wanted);
+    return rows > 0 ? fmt::format("train.micro_batch = {}", rows)
+                    : fmt::format("train.batch = {} and train.micro_batch = 1", wanted * replicas);
+  };
+  const std::string given = fmt::format("parallel.pipeline = \"{}\"", config.parallel.pipeline);
+  if (plan.pipeline.kind == program::PipelineName::Kind::pipedream_2bw && has < stages)
+    refuse("{} needs at least as many micro-batches as stages, and has {} of {}; the nearest is {}", given, has, stages,
+           with_rows(stages));
+  if (!plan.schedule_given) return;
+  const program::Schedule& schedule = *plan.schedule_given;
+  if (schedule.stage_count() != stages) {
+    ir::Mesh mesh = plan.mesh;
+    for (ir::Mesh::Axis& axis : mesh.axes)
+      if (axis.name == ir::kPipelineAxis) axis.size = schedule.stage_count();
+    refuse("{} has {} stage{}, and parallel.mesh = \"{}\" has {}; the nearest is parallel.mesh = \"{}\"", given,
+           schedule.stage_count(), schedule.stage_count() == 1 ? "" : "s", plan.mesh.str(), stages, mesh.str());
+  }
+  if (schedule.micro_batches != has)
+    refuse("{} has {} micro-batch{}, and this run has {}; the nearest is {}", given, schedule.micro_batches,
+           schedule.micro_batches == 1 ? "" : "es", has,
+           share % schedule.micro_batches == 0
+               ? with_rows(schedule.micro_batches)
+               : fmt::format("train.batch = {} and train.micro_batch = 1", schedule.micro_batches * replicas));
+}
+
+// Cuts that a plan names, in the words of its file: with those that a plan would have been made with.
+void check_cuts(const Decisions& decided, const compiler::Graphs& graphs, const compiler::Plan& plan) {
+  std::string why;
+  try {
+    planner::check_stage_cuts(graphs, plan);
+    return;
+  } catch (const Error& e) {
+    why = e.message();
+  }
+  compiler::Plan balanced = plan;
+  balanced.stage_cuts.clear();
+  refuse("{}: decisions.stage_cuts: {}; the nearest is stage_cuts = [\"{}\"]", decided.file, why,
+         fmt::join(planner::stage_cuts(graphs, balanced), "\", \""));
 }
 
 // Where the plan that is followed cuts the pipeline.
@@ -170,6 +238,7 @@ void follow_cuts(const Decisions& decided, const compiler::Graphs& graphs, compi
         decided.file, fmt::join(plan.stage_layers, ", "), fmt::join(plan.stage_cuts, ", "),
         fmt::join(*decided.stage_cuts, ", "));
   if (decided.stage_cuts) plan.stage_cuts = *decided.stage_cuts;
+  check_cuts(decided, graphs, plan);
 }
 
 // Takes over what a plan that was read decides. Refuses decisions that its own keys contradict.
@@ -267,6 +336,7 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   const Decisions* decided = options.decided && !planned.stale ? &*options.decided : nullptr;
   if (plan.stages() > 1) plan.schedule_given = given_schedule(plan.pipeline, decided);
   if (plan.schedule_given) plan.pipeline.chunks = plan.schedule_given->chunks;
+  if (trains) check_schedule_fits(config, planned.graphs, plan);
   if (trains || std::ssize(config.parallel.stages) == plan.stages()) plan.stage_layers = config.parallel.stages;
   if (config.parallel.stage_dtype == StageDtype::bf16) plan.messages = passes::CompressMessages::Kind::bf16;
   if (config.parallel.stage_dtype == StageDtype::int8) plan.messages = passes::CompressMessages::Kind::int8;
@@ -274,7 +344,7 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   if (config.memory.activations == Activations::bf16) plan.activations = passes::CompressActivations::Kind::bf16;
   if (config.memory.activations == Activations::sharded) plan.activations = passes::CompressActivations::Kind::sharded;
   if (config.memory.activations == Activations::int8) plan.activations = passes::CompressActivations::Kind::int8;
-  if (trains) plan.server = server_options(config, plan.mesh);
+  if (trains) plan_extra_ranks(config, plan);
   if (trains && config.prune.method != Prune::none) plan.prune = pruning(config, planned.graphs);
   if (trains)
     plan.rounded = trained_weights(config);
@@ -310,7 +380,7 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
 Compiled compile(const Planned& planned, const Config& config, const CompileOptions& options) {
   Compiled compiled =
       compiler::compile(planned.graphs, planned.plan, {options.dump_passes, options.disabled_passes, options.on_pass});
-  check_server_options(compiled, config);
+  check_pace(compiled, config);
   return compiled;
 }
 

@@ -91,14 +91,5 @@ std::int64_t micro_batch_rows(const Config& config);
 // The ranks of a run that take rows of the batch: parallel.mesh, where "auto" and "*" stand for as many as were
 // launched.
 ir::Mesh mesh_of(const Config& config, int launched = 1);
-// Ranks of the run beyond them.
-int extra_ranks(const Config& config);
-// parallel.mesh for as many ranks as were launched (1: none were, and ranks are threads). Refuses another number than
-// the mesh and the extra ranks need; where `shortfall` is given, says so there.
-std::string launched_mesh(const Config& config, int launched, std::string* shortfall = nullptr);
-// The setting that keeps a run on the host's cores; empty: there is none.
-std::string needs_host(const Config& config);
-// For the message that a limit is too small for an extra rank: what would make its share smaller.
-std::string smaller_share(const Config& config);
 
 }  // namespace trireme::train

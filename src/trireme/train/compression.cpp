@@ -13,6 +13,22 @@ std::int64_t compression_warmup(const Config& config) {
                   (config.train.decay_steps > 0 ? config.train.decay_steps : config.train.steps) / 4);
 }
 
+std::string compression_warning(const Config& config) {
+  if (config.parallel.compress != Compress::onebit || config.train.optimizer != Optimizer::adamw) return {};
+  // Steps at the full learning rate after which the variance that is kept was good enough, measured
+  // (docs/gradient_compression.md): with fewer, elements that were small until then move too far for ever after.
+  constexpr std::int64_t kSteps = 80;
+  const std::int64_t least = config.train.warmup + kSteps;
+  const std::int64_t warmup = compression_warmup(config);
+  if (warmup >= least) return {};
+  return fmt::format(
+      "parallel.compress = \"onebit\" keeps the variance that AdamW has learned in {} step{} of warm-up, and the loss "
+      "may "
+      "grow without bound; parallel.compress_warmup = {} (train.warmup and {} more) is the least that is known to go "
+      "well",
+      warmup, warmup == 1 ? "" : "s", least, kSteps);
+}
+
 passes::CompressGradients::Options compression(const Config& config) {
   using Kind = passes::CompressGradients::Kind;
   passes::CompressGradients::Options options;

@@ -1,4 +1,6 @@
 #pragma once
+#include <string>
+
 #include "trireme/passes/compress_gradients.h"
 #include "trireme/train/config.h"
 
@@ -6,6 +8,9 @@ namespace trireme::train {
 
 // The first steps, which onebit and topk leave uncompressed.
 std::int64_t compression_warmup(const Config& config);
+
+// Of a warm-up in which 1-bit Adam learns too little of the variance that it then keeps; "": there is nothing to say.
+std::string compression_warning(const Config& config);
 
 // What parallel.compress and its keys ask for; it must not be "none". With adamw, `onebit` is the momentum's.
 passes::CompressGradients::Options compression(const Config& config);

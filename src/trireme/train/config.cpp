@@ -1,6 +1,9 @@
 #include "trireme/train/config.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -82,7 +85,20 @@ enum class ShapeFrom { folder, entries };
 
 Config build(const std::vector<Entry>& entries, const std::string& file, const std::string& name,
              std::span<const std::string> overrides, const models::Families& families,
-             ShapeFrom shape_from = ShapeFrom::folder) {
+             ShapeFrom shape_from = ShapeFrom::folder);
+
+// Whether a file is right by itself: what is wrong together with the command line is the command line's.
+bool is_right_alone(const std::vector<Entry>& entries, const models::Families& families, ShapeFrom shape_from) {
+  try {
+    build(entries, "", "", {}, families, shape_from);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+Config build(const std::vector<Entry>& entries, const std::string& file, const std::string& name,
+             std::span<const std::string> overrides, const models::Families& families, ShapeFrom shape_from) {
   Config config;
   config.name = name;
   const std::vector<Key> keys = keys_of(config, families);
@@ -101,8 +117,8 @@ Config build(const std::vector<Entry>& entries, const std::string& file, const s
     if (!config.init.from.empty() && shape_from == ShapeFrom::folder) adopt_folder(config, families);
     check(config, families);
   } catch (Error& e) {
-    if (!file.empty()) throw e.within(file);
-    throw;
+    if (file.empty()) throw;
+    throw e.within(!overrides.empty() && is_right_alone(entries, families, shape_from) ? "command line" : file);
   }
   return config;
 }
@@ -172,23 +188,63 @@ Config parse_config(std::string_view toml, const std::string& file, std::span<co
   return build(read_toml(toml, file), file, fs::path(file).stem().string(), overrides, families);
 }
 
+namespace {
+
+// Where a path leads that was written in another folder; as it is where there is nothing, or where it is a word that
+// stands for something else.
+std::string path_from(const fs::path& folder, const std::string& text) {
+  if (text.empty() || fs::path(text).is_absolute() || text == "synthetic" || text == "bytes" || text == "none")
+    return text;
+  std::string there = text.substr(0, text.rfind('@'));  // a mixing weight may follow
+  if (const std::size_t glob = there.find_first_of("*?["); glob != std::string::npos)
+    there = there.substr(0, there.find_last_of('/', glob) + 1);
+  std::error_code unknown;
+  if (!fs::exists(folder / there, unknown) && !fs::exists(folder / text, unknown)) return text;
+  return (folder / text).lexically_normal().string();
+}
+
+void follow_paths(std::vector<Entry>& entries, const fs::path& run) {
+  constexpr std::array<std::string_view, 7> kPaths = {"data.text",      "data.tokens", "data.images",   "data.eval",
+                                                      "data.tokenizer", "init.from",   "distil.teacher"};
+  std::ifstream file(run / "run.json");
+  const auto json = nlohmann::json::parse(file, nullptr, false);
+  if (!json.is_object() || !json.contains("folder") || !json["folder"].is_string()) return;
+  const fs::path folder = json["folder"].get<std::string>();
+  std::error_code unknown;
+  if (folder.empty() || fs::equivalent(folder, fs::current_path(unknown), unknown)) return;
+  for (Entry& entry : entries) {
+    if (std::find(kPaths.begin(), kPaths.end(), entry.key) == kPaths.end()) continue;
+    if (auto* text = std::get_if<std::string>(&entry.value.value)) *text = path_from(folder, *text);
+    if (auto* list = std::get_if<Raw::List>(&entry.value.value))
+      for (Raw& item : *list)
+        if (auto* text = std::get_if<std::string>(&item.value)) *text = path_from(folder, *text);
+  }
+}
+
+}  // namespace
+
+Config load_run_config(const std::string& source, std::span<const std::string> overrides,
+                       const models::Families& families, RunPaths paths) {
+  const fs::path file = fs::path(source) / "config.toml";
+  std::vector<Entry> entries = read_run_toml(read_file(file), file.string());
+  if (paths == RunPaths::where_started) follow_paths(entries, source);
+  Config config = build(entries, file.string(), folder_name(source), overrides, families, ShapeFrom::entries);
+  // A run that began with a folder's tokenizer keeps a copy, for when the folder is gone.
+  std::error_code unknown;
+  const fs::path kept = fs::path(source) / fs::path(config.data.tokenizer).filename();
+  if (config.data.tokenizer.ends_with(".json") && !fs::exists(config.data.tokenizer, unknown) &&
+      fs::exists(kept, unknown))
+    config.data.tokenizer = kept.string();
+  if (std::none_of(overrides.begin(), overrides.end(), [](const auto& o) { return o.starts_with("output.dir="); }))
+    config.run = source;
+  return config;
+}
+
 Config load_config(const std::string& source, std::span<const std::string> overrides,
                    const models::Families& families) {
   std::error_code unknown;
   if (fs::is_directory(source, unknown)) {
-    const fs::path run = fs::path(source) / "config.toml";
-    if (fs::exists(run, unknown)) {
-      Config config = build(read_run_toml(read_file(run), run.string()), run.string(), folder_name(source), overrides,
-                            families, ShapeFrom::entries);
-      // A run that began with a folder's tokenizer keeps a copy, for when the folder is gone.
-      const fs::path kept = fs::path(source) / fs::path(config.data.tokenizer).filename();
-      if (config.data.tokenizer.ends_with(".json") && !fs::exists(config.data.tokenizer, unknown) &&
-          fs::exists(kept, unknown))
-        config.data.tokenizer = kept.string();
-      if (std::none_of(overrides.begin(), overrides.end(), [](const auto& o) { return o.starts_with("output.dir="); }))
-        config.run = source;
-      return config;
-    }
+    if (fs::exists(fs::path(source) / "config.toml", unknown)) return load_run_config(source, overrides, families);
     if (fs::exists(fs::path(source) / "config.json", unknown)) {
       std::vector<std::string> all = {"init.from=" + source};
       all.insert(all.end(), overrides.begin(), overrides.end());

@@ -83,6 +83,9 @@ TEST(Config, EveryKindOfValueFromCommandLine) {
                                    "parallel.bucket=2MiB", "output.checkpoint_every=1h", "train.precision=\"bf16\""});
   EXPECT_EQ(config.model.tie_embeddings, std::optional(true));
   EXPECT_EQ(config.data.text, (std::vector<std::string>{"a.txt", "b.txt"}));
+  // A comma in quotes is part of a name.
+  EXPECT_EQ(parse("", {R"(data.text=["a,b.txt"])"}).data.text, std::vector<std::string>{"a,b.txt"});
+  EXPECT_EQ(parse("", {R"(data.text='a,b.txt',c.txt)"}).data.text, (std::vector<std::string>{"a,b.txt", "c.txt"}));
   EXPECT_EQ(config.train.betas, (std::array{0.8, 0.9}));
   EXPECT_EQ(config.train.lr, 0.5);
   EXPECT_EQ(config.train.max_time.count, 90);

@@ -5,6 +5,7 @@
 #include "trireme/compiler/graph_passes.h"
 #include "trireme/core/error.h"
 #include "trireme/device/cuda/cuda.h"
+#include "trireme/train/extra_ranks.h"
 #include "trireme/train/compile.h"
 #include "trireme/train/quantization.h"
 
@@ -24,6 +25,15 @@ bool runs_on(const ir::Graph& graph, const ir::Node& node, device::Kind device) 
     inputs.push_back(v == ir::kNone ? TensorType::none() : graph.values[ir::index(v)].type);
   for (const ir::ValueId v : node.outputs) outputs.push_back(graph.values[ir::index(v)].type);
   return kernel->second.supports({inputs, outputs, node.attributes});
+}
+
+// The setting that keeps a run on the host's cores; empty: there is none.
+std::string needs_host(const Config& config) {
+  if (config.memory.linear_inputs != LinearInputs::full)
+    return fmt::format("memory.linear_inputs = \"{}\"", config.memory.linear_inputs);
+  if (config.memory.kv_cache != KvCache::full) return fmt::format("memory.kv_cache = \"{}\"", config.memory.kv_cache);
+  if (config.train.quantize != TrainedCodes::none) return fmt::format("train.quantize = \"{}\"", config.train.quantize);
+  return extra_ranks_setting(config);
 }
 
 std::string gpus_text(std::size_t count) { return fmt::format("{} GPU{}", count, count == 1 ? "" : "s"); }
@@ -55,7 +65,9 @@ DeviceChoice choose_device(const Config& config, int local_ranks, const Gpus& gp
     return {.device = device::Kind::cuda};
   }
   if (!gpus.built)
-    refuse("runtime.device = \"cuda\": this build has no CUDA; configure with -D TRIREME_CUDA=ON (preset cuda)");
+    refuse(
+        "runtime.device = \"cuda\": this build has no CUDA; configure with -D TRIREME_CUDA=ON (preset cuda). `trireme "
+        "simulate CONFIG --cluster NAME [--plan FILE]` shows the memory and the time of a GPU's plan without one");
   if (!host_only.empty()) refuse("not available in this version: runtime.device = \"cuda\" with {}", host_only);
   if (!config.runtime.link.empty())
     refuse("runtime.link = \"{}\" slows messages between ranks on CPUs; ranks on a GPU send none", config.runtime.link);

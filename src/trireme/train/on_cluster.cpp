@@ -9,6 +9,7 @@
 #include "trireme/core/error.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/io/shard_writer.h"
+#include "trireme/train/extra_ranks.h"
 #include "trireme/train/open_data.h"
 
 namespace trireme::train {

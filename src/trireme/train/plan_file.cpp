@@ -8,6 +8,7 @@
 #include "trireme/ir/axes.h"
 #include "trireme/train/config/keys.h"
 #include "trireme/train/device_choice.h"
+#include "trireme/train/extra_ranks.h"
 #include "trireme/train/plan_keys.h"
 
 namespace trireme::train {
@@ -111,9 +112,11 @@ Config load_config_under(const PlanFile& plan, const std::string& source, std::s
   Config config = [&] {
     try {
       return load_config(source, settings, families);
-    } catch (Error& e) {
+    } catch (const Error& e) {
       load_config(source, overrides, families);  // what is wrong without the plan is not the plan's
-      throw e.within("under the plan " + plan.decisions.file);
+      constexpr std::string_view kPlace = "command line: ";
+      const std::string why = e.message().starts_with(kPlace) ? e.message().substr(kPlace.size()) : e.message();
+      throw Error(e.kind(), fmt::format("under the plan {}: {}", plan.decisions.file, why));
     }
   }();
   Config planned = config;

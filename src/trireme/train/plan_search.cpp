@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
-#include <chrono>
+#include <future>
 #include <limits>
 #include <map>
 
@@ -12,7 +12,9 @@
 #include "trireme/passes/chain.h"
 #include "trireme/passes/stage.h"
 #include "trireme/planner/integer_program.h"
+#include "trireme/planner/live_places.h"
 #include "trireme/planner/op_strategies.h"
+#include "trireme/train/extra_ranks.h"
 #include "trireme/train/graphs.h"
 #include "trireme/train/plan_file.h"
 
@@ -89,9 +91,9 @@ std::vector<std::string> settings_of(const Candidate& c) {
 
 PlanSearch::PlanSearch(Config config, const Registry& registry, PlanRequest request)
     : config_(std::move(config)), registry_(registry), request_(std::move(request)) {
-  if (config_.parallel.server != Server::none)
-    refuse("parallel.server = \"{}\": plans are searched without parameter servers; the nearest is \"none\"",
-           config_.parallel.server.text());
+  const Stopwatch preparation;
+  if (const std::string setting = extra_ranks_setting(config_); !setting.empty())
+    refuse("{}: plans are searched for the ranks of a mesh alone; the nearest is \"none\"", setting);
   for (const cluster::Ranks& r : request_.cluster.ranks)
     if (r.last >= request_.ranks)
       refuse("cluster {}: ranks {} to {} differ, and the plan is for {}; --ranks {} is the least",
@@ -114,6 +116,7 @@ PlanSearch::PlanSearch(Config config, const Registry& registry, PlanRequest requ
   problem_.overlap = config_.parallel.overlap && request_.cluster.current().overlap_groups;
   problem_.profile = [this](const LayerKey& key) { return profile(key); };
   problem_.score = [this](const Candidate& candidate) { return score(candidate); };
+  prepared_ = preparation.spent();
 }
 
 bool PlanSearch::is_fixed(const std::string& key) const {
@@ -315,17 +318,17 @@ planner::Scored PlanSearch::simulated(const OnCluster& on, const simulator::Simu
   return scored;
 }
 
-planner::Scored PlanSearch::timed(const Config& config, const std::vector<std::int64_t>& micro_batches,
-                                  double further) const {
+PlanSearch::Timed PlanSearch::timed(const Config& config, const std::vector<std::int64_t>& micro_batches,
+                                    double further) const {
   OnCluster on = compile_on(config, registry_, request_.cluster, {.step_alone = true, .resolved = true});
   const planner::Scored one = simulated(on, simulator::simulate(on.compiled, on.cluster));
-  if (micro_batches.size() == 1) return one;
+  if (micro_batches.size() == 1) return {one, std::move(on)};
   on.planned.graphs.micro_batches = static_cast<int>(micro_batches[1]);
   on.compiled = compiler::with_micro_batches(std::move(on.compiled), on.planned.graphs);
   planner::Scored two = simulated(on, simulator::simulate(on.compiled, on.cluster));
   extend(two, one, further);
   two.bytes = std::max(one.bytes, two.bytes);
-  return two;
+  return {two, std::move(on)};
 }
 
 std::vector<std::int64_t> PlanSearch::folds(const Candidate& c) const {
@@ -373,15 +376,22 @@ planner::Scored PlanSearch::score(const Candidate& c) const {
   try {
     const std::vector<std::int64_t> fewer = folds(c);
     if (fewer.empty()) {
-      scored = with_fewer(0);
+      scored = with_fewer(0).scored;
     } else {
-      const planner::Scored one = with_fewer(fewer[0]);
-      scored = with_fewer(fewer[1]);
+      std::future<Timed> shorter = std::async(std::launch::async, [&] { return with_fewer(fewer[0]); });
+      const Timed two = with_fewer(fewer[1]);
+      const Timed one = shorter.get();
+      scored = two.scored;
       const double folded = static_cast<double>(fewer[1]) / static_cast<double>(fewer[0] - fewer[1]);
-      const double more = static_cast<double>(scored.bytes) - static_cast<double>(one.bytes);
-      extend(scored, one, folded);
-      scored.bytes += static_cast<std::size_t>(folded * std::max(0.0, more));
-      scored.fits = fits(scored.bytes);
+      extend(scored, one.scored, folded);
+      for (std::size_t r = 0; r < two.on.compiled.roles.size(); ++r)
+        scored.bytes =
+            std::max(scored.bytes, static_cast<std::size_t>(planner::extended_arena(
+                                       planner::live_places(one.on.compiled.roles[r].program("step")),
+                                       planner::live_places(two.on.compiled.roles[r].program("step")), folded)));
+      // What may just fit is not passed over: the winner is compiled in full.
+      constexpr double kDoubt = 1.02;
+      scored.fits = static_cast<double>(scored.bytes) <= kDoubt * problem_.limit;
     }
     scored.exact = fewer.empty() && micro_batches.size() == 1;
   } catch (const Error& e) {
@@ -416,13 +426,15 @@ void PlanSearch::confirm(planner::SearchResult& result, std::optional<Winner>& w
 }
 
 planner::SearchResult PlanSearch::run(std::optional<Winner>* winner) const {
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch search;
   planner::SearchResult result = planner::search(problem_, request_.search);
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  result.searched = prepared_ + search.spent();
   std::optional<Winner> own;
+  const Stopwatch compilation;
   const bool whole = winner != nullptr;
   if (request_.confirm && !result.best.empty() && (whole || !result.best.front().exact))
     confirm(result, whole ? *winner : own);
+  result.confirmed = compilation.spent();
   if (result.best.empty() && !result.stopped) refuse_all(result);
   return result;
 }

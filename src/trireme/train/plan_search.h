@@ -29,7 +29,7 @@ struct PlanRequest {
 // A problem of the planner, as a configuration and a cluster pose it.
 class PlanSearch {
  public:
-  // Refuses what no plan can be searched for: more ranks than the cluster's overrides allow, parameter servers.
+  // Refuses what no plan can be searched for: more ranks than the cluster's overrides allow, ranks beyond a mesh.
   // `registry` must outlive it.
   PlanSearch(Config config, const Registry& registry, PlanRequest request);
 
@@ -61,7 +61,11 @@ class PlanSearch {
   const std::vector<passes::Annotation>& shardings(int tp) const;
   planner::Scored score(const planner::Candidate& candidate) const;
   // Of a configuration with the first of these numbers of micro-batches; with two, what they come to `further` on.
-  planner::Scored timed(const Config& config, const std::vector<std::int64_t>& micro_batches, double further) const;
+  struct Timed {
+    planner::Scored scored;
+    OnCluster on;
+  };
+  Timed timed(const Config& config, const std::vector<std::int64_t>& micro_batches, double further) const;
   planner::Scored simulated(const OnCluster& on, const simulator::Simulation& simulation) const;
   // Layers that every part of a plan can do without, in two models that stand for the whole; none: it is too short.
   std::vector<std::int64_t> folds(const planner::Candidate& candidate) const;
@@ -81,6 +85,7 @@ class PlanSearch {
   };
   mutable std::map<int, Chosen> shardings_;  // by ranks along tp
   std::int64_t folded_ = 0;                  // layers of a model that stands for this one; 0: none does
+  Spent prepared_;                           // before the search: part of what it takes
 };
 
 // The devices of a node, or of a CPU its cores: how many ranks there are where nobody says.

@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <iostream>
 #include <limits>
 #include <set>
+#include <thread>
 
 #include "trireme/core/error.h"
+#include "trireme/planner/at_once.h"
 #include "trireme/planner/integer_program.h"
 #include "trireme/planner/op_strategies.h"
 #include "trireme/train/fit.h"
@@ -48,16 +52,21 @@ class PlanSearchTest : public ::testing::Test {
   }
   // Compiles and simulates every point of the space, with every cut.
   static double exhaustive(const PlanSearch& search, planner::Objective objective, std::size_t& points) {
-    double best = std::numeric_limits<double>::infinity();
+    std::vector<Candidate> all;
     for (Candidate c : planner::enumerate(search.problem().space))
       for (const std::vector<std::int64_t>& cut : cuts(search.problem().space.layers, c.parts())) {
         c.stages = c.pp > 1 ? cut : std::vector<std::int64_t>{};
-        Scored s = search.problem().score(c);
-        s.candidate = c;
-        ++points;
-        if (s.feasible()) best = std::min(best, s.value(objective));
+        all.push_back(c);
       }
-    return best;
+    points += all.size();
+    constexpr double kNever = std::numeric_limits<double>::infinity();
+    std::vector<double> values(all.size(), kNever);
+    planner::each_at_once(all.size(), std::thread::hardware_concurrency(), [&](std::size_t i) {
+      Scored s = search.problem().score(all[i]);
+      s.candidate = all[i];
+      if (s.feasible()) values[i] = s.value(objective);
+    });
+    return values.empty() ? kNever : *std::min_element(values.begin(), values.end());
   }
 
   Registry registry_;
@@ -113,6 +122,7 @@ TEST_F(PlanSearchTest, EqualsExhaustiveSearchOnSmallProblems) {
         << i << " " << p.cluster << " " << p.ranks << ": " << planner::describe(found.best.front().candidate);
   }
   RecordProperty("points", static_cast<int>(points));
+  if (whole) std::cout << problems.size() << " problems, " << points << " plans compiled and simulated\n";
 }
 
 TEST_F(PlanSearchTest, IsNeverBehindWhatHandsWouldChoose) {
@@ -169,7 +179,7 @@ TEST_F(PlanSearchTest, ALimitThatNothingMeetsIsRefusedWithTheNearest) {
 }
 
 // A plan of many layers and micro-batches is scored from shorter models of it: what comes out is what all of it takes.
-// Where the peak lies depends on how many layers there are, so bytes come out less well: what wins is compiled in full.
+// Bytes too, although where the peak lies depends on how many layers there are.
 TEST_F(PlanSearchTest, ShorterModelsStandForTheWhole) {
   const PlanSearch search(
       config({"model.layers=24", "model.width=1024", "model.heads=8", "model.context=512", "train.batch=64"}),
@@ -190,7 +200,7 @@ TEST_F(PlanSearchTest, ShorterModelsStandForTheWhole) {
     const OnCluster whole = search.compiled(c);
     const double seconds = simulator::simulate(whole.compiled, whole.cluster).step_seconds;
     EXPECT_NEAR(scored.seconds / seconds, 1, 0.02) << planner::describe(c);
-    EXPECT_NEAR(static_cast<double>(scored.bytes) / static_cast<double>(whole.compiled.arena_bytes()), 1, 0.08)
+    EXPECT_NEAR(static_cast<double>(scored.bytes) / static_cast<double>(whole.compiled.arena_bytes()), 1, 0.02)
         << planner::describe(c);
   }
 }

@@ -6,6 +6,7 @@
 #include "trireme/core/text.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/planner/machine.h"
+#include "trireme/train/extra_ranks.h"
 #include "trireme/train/what_if.h"
 
 namespace trireme::train {

@@ -12,6 +12,7 @@
 #include "trireme/core/error.h"
 #include "trireme/io/atomic_file.h"
 #include "trireme/train/checkpoint.h"
+#include "trireme/train/config/keys.h"
 
 namespace trireme::train {
 
@@ -125,7 +126,8 @@ void write_run_files(const fs::path& folder, const Config& config, RunMode mode,
   attempt(folder, [&] {
     // The configuration goes last: until then what is left is still the old run.
     if (mode == RunMode::overwrite)
-      for (const char* part : {"checkpoints", "metrics.jsonl", "log.txt", "run.json", "plan.toml", "config.toml"})
+      for (const char* part :
+           {"checkpoints", "metrics.jsonl", "log.txt", "run.json", "plan.toml", "algorithms.txt", "config.toml"})
         fs::remove_all(folder / part);
     io::remove_unfinished(folder.string());
     remove_unfinished(folder);
@@ -149,6 +151,8 @@ RunLock open_run_folder(const fs::path& folder, const Config& config, RunMode mo
 
 void check_resumable(const fs::path& folder, const Config& config, const models::Families& families) {
   const Config before = load_config(folder.string(), {}, families);
+  // In a copy of the folder that it was started in, a run reads the copies.
+  const Config written = load_run_config(folder.string(), {}, families, RunPaths::as_written);
   constexpr std::array<std::string_view, 11> fixed = {
       "model.",     "data.",           "prune.",        "distil.",
       "train.seed", "train.optimizer", "train.batch",   "train.weight_decay",
@@ -166,6 +170,7 @@ void check_resumable(const fs::path& folder, const Config& config, const models:
   const bool untrained = checkpoint_steps(folder) == std::vector<std::int64_t>{0};
   for (const std::string& key : differing_keys(before, config)) {
     if (untrained && (!key.starts_with("model.") || key == "model.dropout")) continue;
+    if (value_text(written, key) == value_text(config, key)) continue;
     for (const std::string_view prefix : fixed)
       if (key.starts_with(prefix))
         refuse("{} = {}, but the run in {} has {}; a resumed run keeps its model, data, seed and optimizer", key,

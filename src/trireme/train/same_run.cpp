@@ -11,20 +11,12 @@
 namespace trireme::train {
 namespace {
 
-std::string broadcast(std::string text, comm::Communicator& world, int root) {
-  auto size = static_cast<std::int64_t>(text.size());
-  world.broadcast(std::as_writable_bytes(std::span(&size, 1)), root);
-  text.resize(static_cast<std::size_t>(size));
-  world.broadcast(std::as_writable_bytes(std::span(text)), root);
-  return text;
-}
-
 // The first rank with something to say says it everywhere.
 void refuse_together(const std::string& own, comm::Communicator& world) {
   auto first = static_cast<std::int32_t>(own.empty() ? world.size() : world.rank());
   world.all_reduce(std::span(&first, 1), comm::Reduce::min);
   if (first == world.size()) return;
-  refuse("{}", broadcast(own, world, first));
+  refuse("{}", broadcast_from(first, own, world));
 }
 
 // Two long lists from where they differ.
@@ -46,7 +38,7 @@ std::pair<std::string, std::string> shortened(const std::string& a, const std::s
 void check_same(std::string_view what, const std::vector<Fact>& facts, comm::Communicator& world) {
   std::string text;
   for (const Fact& fact : facts) text += fmt::format("{}\n{}\n", fact.name, fact.value);
-  const std::vector<std::string> theirs = split(broadcast(text, world, 0), '\n');
+  const std::vector<std::string> theirs = split(broadcast_from(0, text, world), '\n');
   std::string different;
   for (std::size_t i = 0; i < facts.size() && different.empty(); ++i) {
     const std::string& other = 2 * i + 1 < theirs.size() ? theirs[2 * i + 1] : "";
@@ -87,6 +79,14 @@ bool about_this_machine(const std::string& key) {
 }
 
 }  // namespace
+
+std::string broadcast_from(int root, std::string text, comm::Communicator& world) {
+  auto size = static_cast<std::int64_t>(text.size());
+  world.broadcast(std::as_writable_bytes(std::span(&size, 1)), root);
+  text.resize(static_cast<std::size_t>(size));
+  world.broadcast(std::as_writable_bytes(std::span(text)), root);
+  return text;
+}
 
 void check_same_settings(const Config& config, const std::vector<Fact>& more, comm::Communicator& world) {
   Config copy = config;

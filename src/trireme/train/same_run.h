@@ -7,6 +7,9 @@
 
 namespace trireme::train {
 
+// A text that one process has, for all of them. Collective.
+std::string broadcast_from(int root, std::string text, comm::Communicator& world);
+
 // Processes that make one run must have been started with the same settings and have compiled the same communication:
 // otherwise they would wait for each other for ever, or train something else than was asked for. All are collective
 // over `world` and refuse in every process, naming what differs and both values. Keys about this machine alone

@@ -1,5 +1,3 @@
-#include "trireme/train/server_options.h"
-
 #include <algorithm>
 
 #include "trireme/core/error.h"
@@ -7,8 +5,55 @@
 #include "trireme/ir/axes.h"
 #include "trireme/ops/collective/message.h"
 #include "trireme/train/config/keys.h"
+#include "trireme/train/extra_ranks.h"
 
 namespace trireme::train {
+namespace {
+
+// What parallel.server does not go with.
+struct Conflict {
+  bool when = false;
+  std::string_view key;
+  std::string_view why;
+  std::string_view nearest;
+};
+
+std::vector<Conflict> conflicts(const Config& config) {
+  const auto axes = parse_mesh_axes(config.parallel.mesh);
+  const bool stages = axes && std::any_of(axes->begin(), axes->end(), [](const auto& axis) {
+                        return axis.first == ir::kPipelineAxis && axis.second > 1;
+                      });
+  const Pipeline pipeline = config.parallel.pipeline.kind();
+  constexpr std::string_view kWithout = "parallel.server = \"none\"";
+  return {
+      {config.parallel.zero > 0, "parallel.zero", "servers keep the optimizer states: nothing is left to shard", "0"},
+      {config.memory.offload.state(), "memory.offload", "servers keep weights and optimizer states in memory",
+       "\"activations\""},
+      {config.parallel.compress != Compress::none, "parallel.compress",
+       "workers have no sums over ranks that could be compressed", "\"none\""},
+      {config.prune.method != Prune::none, "prune.method", "updates are the servers'", "\"none\""},
+      {!config.distil.teacher.empty(), "distil.teacher", "it is not done with servers yet", kWithout},
+      {stages && (pipeline == Pipeline::pipedream || pipeline == Pipeline::pipedream_2bw), "parallel.pipeline",
+       "servers update weights when a step is over, and stages in the midst of it",
+       "\"1f1b\", or parallel.server = \"none\""},
+  };
+}
+
+bool has_conflict(const Config& config) {
+  const std::vector<Conflict> all = conflicts(config);
+  return std::any_of(all.begin(), all.end(), [](const Conflict& c) { return c.when; });
+}
+
+passes::ServerOptions server_options(const Config& config, const ir::Mesh& workers) {
+  const Choice<Server>& server = config.parallel.server;
+  passes::ServerOptions options{.servers = static_cast<int>(config.parallel.servers),
+                                .workers = workers.size_of(ir::kDataAxis),
+                                .each = server != Server::sync};
+  if (server == Server::ssp) options.bound = static_cast<std::int64_t>(server.argument());
+  return options;
+}
+
+}  // namespace
 
 // Each group of replicas has servers of its own.
 int extra_ranks(const Config& config) {
@@ -47,69 +92,44 @@ std::string launched_mesh(const Config& config, int launched, std::string* short
   return mesh.axes.empty() ? "auto" : mesh.str();
 }
 
-void check_server(const Config& config) {
-  const ParallelConfig& parallel = config.parallel;
-  const std::string given = fmt::format("parallel.server = \"{}\"", parallel.server);
-  if (parallel.server == Server::none) {
-    if (config.is_given("parallel.servers") && parallel.servers != 1)
-      refuse("parallel.servers = {} belongs to a parameter server; set parallel.server = \"sync\"", parallel.servers);
-    return;
-  }
-  if (parallel.zero > 0)
-    refuse("{} keeps optimizer states on its servers: nothing is left for parallel.zero = {}; the nearest is 0", given,
-           parallel.zero);
-  if (const OffloadSet& offload = config.memory.offload; offload.state())
-    refuse(
-        "{} does not go with memory.offload = \"{}\": servers keep weights and optimizer states in memory; the nearest "
-        "is "
-        "\"activations\"",
-        given, offload);
-  if (parallel.compress != Compress::none)
-    refuse(
-        "{} has no sums over ranks, for which parallel.compress = \"{}\" is; the nearest is parallel.server = \"none\"",
-        given, parallel.compress);
-  if (config.prune.method != Prune::none)
-    refuse(
-        "{} does not go with prune.method = \"{}\": updates are the servers'; the nearest is parallel.server = "
-        "\"none\"",
-        given, config.prune.method);
-  if (!config.distil.teacher.empty())
-    refuse("{} does not go with distil.teacher = \"{}\"; the nearest is parallel.server = \"none\"", given,
-           config.distil.teacher);
-}
-
-std::string needs_host(const Config& config) {
-  if (config.memory.linear_inputs != LinearInputs::full)
-    return fmt::format("memory.linear_inputs = \"{}\"", config.memory.linear_inputs);
-  if (config.memory.kv_cache != KvCache::full) return fmt::format("memory.kv_cache = \"{}\"", config.memory.kv_cache);
-  if (config.train.quantize != TrainedCodes::none) return fmt::format("train.quantize = \"{}\"", config.train.quantize);
+std::string extra_ranks_setting(const Config& config) {
   return config.parallel.server == Server::none ? "" : fmt::format("parallel.server = \"{}\"", config.parallel.server);
 }
+
+std::vector<std::string> extra_ranks_keys() { return {"parallel.server", "parallel.servers"}; }
 
 std::string smaller_share(const Config& config) {
   return fmt::format("; try parallel.servers = {}", config.parallel.servers + 1);
 }
 
-std::optional<passes::ServerOptions> server_options(const Config& config, const ir::Mesh& workers) {
-  const Choice<Server>& server = config.parallel.server;
-  if (server == Server::none) return std::nullopt;
-  const Pipeline pipeline = config.parallel.pipeline.kind();
-  if (workers.size_of(ir::kPipelineAxis) > 1 &&
-      (pipeline == Pipeline::pipedream || pipeline == Pipeline::pipedream_2bw))
-    refuse(
-        "parallel.server = \"{}\" updates weights on servers when a step is over, and parallel.pipeline = \"{}\" "
-        "updates "
-        "them on each stage in the midst of it; the nearest is parallel.pipeline = \"1f1b\", or parallel.server = "
-        "\"none\"",
-        server, config.parallel.pipeline);
-  passes::ServerOptions options{.servers = static_cast<int>(config.parallel.servers),
-                                .workers = workers.size_of(ir::kDataAxis),
-                                .each = server != Server::sync};
-  if (server == Server::ssp) options.bound = static_cast<std::int64_t>(server.argument());
-  return options;
+void check_extra_ranks(const Config& config) {
+  if (config.parallel.server == Server::none) {
+    if (config.is_given("parallel.servers") && config.parallel.servers != 1)
+      // A person who asks for what servers do not go with may want that more than servers.
+      refuse("parallel.servers = {} belongs to a parameter server, and parallel.server = \"none\"; the nearest is {}",
+             config.parallel.servers,
+             has_conflict(config) ? "parallel.servers = 1" : "parallel.server = \"sync\", or parallel.servers = 1");
+    return;
+  }
+  for (const Conflict& c : conflicts(config))
+    if (c.when)
+      refuse("{} does not go with {} = {}: {}; the nearest is {}", extra_ranks_setting(config), c.key,
+             value_text(config, c.key), c.why, c.nearest);
 }
 
-void check_server_options(const Compiled& compiled, const Config& config) {
+std::vector<WithoutEffect> without_effect_by_extra_ranks(const Config& config) {
+  const ir::Mesh mesh = mesh_of(config);
+  return {{config.parallel.server != Server::none && mesh.ranks() == mesh.size_of(ir::kDataAxis),
+           "is for sums over ranks, and servers make them",
+           {"parallel.bucket"}}};
+}
+
+void plan_extra_ranks(const Config& config, compiler::Plan& plan) {
+  check_extra_ranks(config);
+  if (config.parallel.server != Server::none) plan.server = server_options(config, plan.mesh);
+}
+
+void check_pace(const Compiled& compiled, const Config& config) {
   if (!compiled.plan.server || !compiled.plan.server->each) return;
   const auto among_replicas = [](const ir::Node& node) {
     if (!node.op->traits.collective || ops::is_message(*node.op)) return false;

@@ -6,16 +6,20 @@
 #include <limits>
 
 #include "trireme/compiler/dumps.h"
+#include "trireme/compiler/staging.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
-#include "trireme/device/algorithm_cache.h"
+#include "trireme/core/trace_format.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/device/cuda/nccl.h"
 #include "trireme/io/atomic_file.h"
 #include "trireme/planner/machine.h"
+#include "trireme/train/compression.h"
 #include "trireme/train/convert.h"
 #include "trireme/train/distil.h"
 #include "trireme/train/evaluate.h"
+#include "trireme/train/extra_ranks.h"
+#include "trireme/train/images_ahead.h"
 #include "trireme/train/offload_warning.h"
 #include "trireme/train/open_data.h"
 #include "trireme/train/pipeline_warnings.h"
@@ -83,8 +87,8 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   compile_plan();
   for (const std::string& warning : pipeline_warnings(compiled_)) note(LogLevel::warning, warning);
   for (const std::string& warning : statistics_warnings(compiled_)) note(LogLevel::warning, warning);
-  if (const std::string warning = offload_warning(config_, compiled_); !warning.empty())
-    note(LogLevel::warning, warning);
+  for (const std::string& warning : {offload_warning(config_, compiled_), compression_warning(config_)})
+    if (!warning.empty()) note(LogLevel::warning, warning);
   if (config_.runtime.overlap_wgrad.value_or(false) && compiled_.device() == device::Kind::cpu)
     note(LogLevel::warning,
          "runtime.overlap_wgrad = true gains no time on a CPU, whose cores one launch keeps busy; it is for a GPU");
@@ -182,8 +186,7 @@ void Trainer::compile_plan() {
     room = std::min(room, limit > rest ? limit - rest : 0);
   }
   if (whole && limit > 0 && gives_way) {
-    planned_.plan.staging = rounded(room);
-    compiled_ = compile(planned_, config_, options);
+    compiled_ = compiler::with_staging(std::move(compiled_), rounded(room));
   }
   if (!whole) return;
   // The plan states what "auto" has come to: whole blocks with room for the largest role.
@@ -210,8 +213,12 @@ void Trainer::check_nccl() const {
 void Trainer::start() {
   if (config_.runtime.transport == Transport::nccl) check_nccl();
   // Written at the end of the run, which would be late to find out.
+  const std::string& traced = config_.runtime.trace;
+  if (!traced.empty() && leads())
+    io::check_replaceable(traced, kTraceBeginning, "trace of trireme", fmt::format("runtime.trace = \"{}\"", traced));
   if (const std::string& file = config_.runtime.trace; !file.empty() && !std::ofstream(file, std::ios::app))
     refuse("runtime.trace = \"{}\" cannot be written: {}", file, std::strerror(errno));
+  use_recorded_algorithms();
   // Before the run folder: a disk without room for what is offloaded is refused, and leaves nothing.
   session_ = std::make_unique<Session>(compiled_, SessionOptions{.world = options_.world,
                                                                  .threads = threads_,
@@ -241,10 +248,7 @@ void Trainer::start() {
     point_latest_to(folder_);
     if (!log_file_.is_open()) log_file_.open(folder_ / "log.txt", std::ios::app);
   }
-  if (const device::AlgorithmsMeasured measured = device::algorithms_measured(); measured.choices > 0 && leads())
-    note(LogLevel::info, fmt::format("measured the algorithms of {} products and convolutions in {:.1f} s; the fastest "
-                                     "are kept for later runs",
-                                     measured.choices, measured.seconds));
+  record_algorithms();
   session_->initialize(config_.train.seed);
   if (resumes)
     resume(newest);
@@ -311,7 +315,8 @@ data::Loader Trainer::batches(std::int64_t from, std::vector<data::RowRange> row
           data::LoaderOptions{// While a GPU computes, the host's cores are free.
                               .threads = compiled_.device() == device::Kind::cpu ? 1 : threads_,
                               .images = image_type(compiled_),
-                              .memory = device::host_memory(compiled_.device())}};
+                              .memory = device::host_memory(compiled_.device()),
+                              .made = copy_images_ahead(config_, compiled_, first_rank(), ranks_here())}};
 }
 
 bool Trainer::out_of_time() const {

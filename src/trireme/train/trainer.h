@@ -138,6 +138,11 @@ class Trainer {
   void report(const std::vector<Written>& checkpoints);
   std::string run_json() const;
   void report_changed_data();
+  // Before anything is prepared: the algorithms that were recorded with the run, or with the plan that it follows, are
+  // used again.
+  void use_recorded_algorithms();
+  // Those in use, of all processes, in algorithms.txt and for the next checkpoint; says which were measured.
+  void record_algorithms();
   // To the caller's sink and to log.txt of the run folder.
   void note(LogLevel level, const std::string& text);
   void write_log(const std::string& text);
@@ -160,6 +165,8 @@ class Trainer {
   std::vector<std::int64_t> broken_;          // steps whose checkpoints were found damaged
   std::unique_ptr<CheckpointWriter> writer_;  // after the session, which it reads
   std::optional<std::int64_t> last_saved_;
+  std::size_t recorded_ = 0;  // algorithms that were found recorded
+  std::string algorithms_;    // those in use, as text
   std::unique_ptr<MetricsFile> metrics_;
   std::ofstream log_file_;
   std::unique_ptr<runtime::Trace> trace_;

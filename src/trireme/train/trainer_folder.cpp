@@ -1,6 +1,8 @@
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <fstream>
@@ -8,12 +10,38 @@
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/core/version.h"
+#include "trireme/device/algorithm_cache.h"
+#include "trireme/io/atomic_file.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/same_run.h"
 #include "trireme/train/trainer.h"
 
-// What a run keeps in its folder, and how it comes back from it: checkpoints, resuming, run.json.
+// What a run keeps in its folder, and how it comes back from it: checkpoints, resuming, run.json, algorithms.txt.
 namespace trireme::train {
+namespace {
+
+constexpr const char* kAlgorithmsFile = "algorithms.txt";
+
+std::string text_in(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+// Of a run: as it says, or else its newest checkpoint that says so. Empty: nothing is recorded.
+std::string algorithms_of_run(const std::filesystem::path& run) {
+  std::string text = text_in(run / kAlgorithmsFile);
+  for (const std::int64_t step : checkpoint_steps(run)) {
+    if (!text.empty()) break;
+    try {
+      text = io::read_manifest(checkpoint_folder(run, step)).algorithms;
+    } catch (const Error&) {
+      continue;  // a damaged one is reported where checkpoints are looked for
+    }
+  }
+  return text;
+}
+
+}  // namespace
 
 std::optional<std::int64_t> Trainer::find_checkpoint(const std::filesystem::path& folder) {
   std::vector<std::int64_t> broken;
@@ -62,10 +90,60 @@ void Trainer::report_changed_data() {
                    folder_.string(), data.value("samples", std::int64_t{0}), data_.train->samples()));
 }
 
+void Trainer::use_recorded_algorithms() {
+  std::string text;
+  if (leads() && options_.write && options_.mode != RunMode::fresh) text = algorithms_of_run(folder_);
+  if (leads() && text.empty() && options_.plan)
+    text = text_in(std::filesystem::path(options_.plan->file).parent_path() / kAlgorithmsFile);
+  const std::vector<device::ChosenAlgorithm> recorded = device::parse_algorithms(broadcast(text));
+  recorded_ = recorded.size();
+  device::use_recorded(recorded);
+}
+
+void Trainer::record_algorithms() {
+  // Stages have products of their own.
+  std::vector<device::ChosenAlgorithm> all = device::algorithms_used();
+  if (options_.world != nullptr) {
+    const std::string own = device::algorithms_text(all);
+    auto any = static_cast<std::int32_t>(all.empty() ? 0 : 1);
+    options_.world->all_reduce(std::span(&any, 1), comm::Reduce::max);
+    if (any == 0) return;
+    all.clear();
+    for (int rank = 0; rank < options_.world->size(); ++rank)
+      for (device::ChosenAlgorithm& c : device::parse_algorithms(broadcast_from(rank, own, *options_.world)))
+        if (std::find(all.begin(), all.end(), c) == all.end()) all.push_back(std::move(c));
+  }
+  const std::string text = device::algorithms_text(all);
+  if (text == std::exchange(algorithms_, text) || !leads()) return;
+  if (options_.write) io::write_file_atomically((folder_ / kAlgorithmsFile).string(), text);
+  const device::AlgorithmsMeasured measured = device::algorithms_measured();
+  if (measured.choices == 0) return;
+  note(LogLevel::info, fmt::format("measured the algorithms of {} products and convolutions in {:.1f} s{}; the fastest "
+                                   "are kept for later runs{}",
+                                   measured.choices, measured.seconds,
+                                   recorded_ == 0 ? ""
+                                                  : fmt::format(", which are not among the {} that were recorded, or "
+                                                                "those cannot be used here",
+                                                                recorded_),
+                                   options_.write ? fmt::format(" and recorded in {}", kAlgorithmsFile) : ""));
+}
+
 void Trainer::checkpoint(Outcome& outcome, bool last) {
   if (!writer_) return;
   const auto begin = std::chrono::steady_clock::now();
-  writer_->start(describe_checkpoint(config_, step_));
+  writer_->wait();  // for the one before, which may be what makes room
+  std::vector<std::int64_t> gone;
+  if (leads()) gone = make_room(folder_, step_, broken_);
+  broadcast(std::int64_t{0});  // nobody writes before there is room
+  if (!gone.empty())
+    note(LogLevel::warning,
+         fmt::format("the disk of {} is full: the checkpoint{} of step{} {} made room for that of step {}",
+                     folder_.string(), gone.size() == 1 ? "" : "s", gone.size() == 1 ? "" : "s", fmt::join(gone, ", "),
+                     step_));
+  record_algorithms();
+  io::CheckpointManifest manifest = describe_checkpoint(config_, step_);
+  manifest.algorithms = algorithms_;
+  writer_->start(std::move(manifest));
   if (last) writer_->wait();
   outcome.checkpoint_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::vector<Written> finished = writer_->take();
@@ -109,6 +187,8 @@ std::string Trainer::run_json() const {
   gethostname(host.data(), host.size() - 1);
   nlohmann::ordered_json o;
   o["command"] = options_.command;
+  std::error_code unknown;
+  o["folder"] = std::filesystem::current_path(unknown).string();  // to which relative paths of config.toml are
   o["build"] = {{"version", version()}, {"compiler", __VERSION__}};
   o["hosts"] = {host.data()};
   o["parameters"] = compiled_.parameters();

@@ -3,13 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <mutex>
 
-#include "trireme/core/error.h"
-#include "trireme/core/thread_pool.h"
 #include "trireme/ir/axes.h"
-#include "trireme/planner/predict.h"
+#include "trireme/planner/trials.h"
 
 namespace trireme::train {
 namespace {
@@ -52,31 +48,13 @@ std::vector<Saving> savings(const Config& config) {
   return all;
 }
 
-// Of the roles that take rows: the fullest one's memory, the longest one's time.
-WhatIf predicted(const Compiled& compiled) {
-  WhatIf result;
-  for (const Role& role : compiled.roles) {
-    if (role.exchange) continue;
-    result.peak = std::max<std::uint64_t>(result.peak, role.arena_bytes);
-    result.time = std::max(result.time, planner::nominal_seconds(role.program("step")));
-  }
-  return result;
-}
-
-WhatIf tried(const Config& config, const Registry& registry, const CompileOptions& options, const Saving& saving) {
-  WhatIf result;
-  try {
-    Config changed = config;
-    for (const std::string& setting : saving.settings) apply_setting(changed, setting, registry.models);
-    changed.memory.limit = {};  // what it needs, whether or not that is allowed
-    check(changed, registry.models);
-    result = predicted(compile(changed, registry, options));
-  } catch (const Error& e) {
-    result.refused = e.what();
-  }
-  result.settings = saving.settings;
-  result.changes_numbers = saving.changes_numbers;
-  return result;
+WhatIf result_of(const planner::Tried& tried, const Saving& saving) {
+  return {.settings = saving.settings,
+          .peak = tried.peak,
+          .time = tried.seconds,
+          .changes_numbers = saving.changes_numbers,
+          .refused = tried.refused,
+          .tried = tried.tried};
 }
 
 }  // namespace
@@ -84,26 +62,20 @@ WhatIf tried(const Config& config, const Registry& registry, const CompileOption
 std::vector<WhatIf> what_if(const Config& config, const Registry& registry, const CompileOptions& options,
                             const Compiled& configured,
                             const std::function<void(std::size_t done, std::size_t total)>& on_one, double seconds) {
-  const auto start = std::chrono::steady_clock::now();
   const std::vector<Saving> list = savings(config);
-  std::vector<WhatIf> results(list.size() + 1);
-  results.front() = predicted(configured);
-  std::mutex mutex;
-  std::size_t begun = 0;
-  ThreadPool pool(options.threads);
-  pool.run(static_cast<std::int64_t>(list.size()), [&](std::int64_t task) {
-    // The last are those that take longest.
-    const std::size_t i = list.size() - 1 - static_cast<std::size_t>(task);
-    if (on_one) {
-      const std::lock_guard lock(mutex);
-      on_one(begun++, list.size());
-    }
-    const std::chrono::duration<double> past = std::chrono::steady_clock::now() - start;
-    if (task > 0 && past.count() > seconds)
-      results[i + 1] = {.settings = list[i].settings, .refused = "there was no time for it", .tried = false};
-    else
-      results[i + 1] = tried(config, registry, options, list[i]);
-  });
+  const auto settle = [&](std::size_t i) {
+    Config changed = config;
+    for (const std::string& setting : list[i].settings) apply_setting(changed, setting, registry.models);
+    changed.memory.limit = {};  // what it needs, whether or not that is allowed
+    check(changed, registry.models);
+    Planned planned = make_plan(changed, registry, options);
+    return planner::Settled{std::move(planned.graphs), std::move(planned.plan)};
+  };
+  // The last are those that take longest.
+  const std::vector<planner::Tried> tried =
+      planner::try_plans(list.size(), settle, {.threads = options.threads, .seconds = seconds, .on_one = on_one});
+  std::vector<WhatIf> results = {result_of(planner::tried(configured), {})};
+  for (std::size_t i = 0; i < list.size(); ++i) results.push_back(result_of(tried[i], list[i]));
   const double plain = results.front().time;
   for (WhatIf& r : results)
     if (r.refused.empty()) r.time /= plain;

@@ -1,6 +1,7 @@
 #pragma once
 #include <mpi.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/comm/counted_wait.h"
 #include "trireme/comm/mpi/session.h"
 #include "trireme/comm/transport.h"
 
@@ -87,6 +89,8 @@ template <class Done, class Waiting>
 void Session::Impl::await(Done&& done, Waiting&& waiting) {
   if (done()) return;
   const Clock::time_point begin = Clock::now();
+  Clock::time_point looked = begin;
+  Clock::duration waited{};
   Backoff backoff(spins, crowded);
   for (;;) {
     const bool slept = backoff.pause();
@@ -94,7 +98,10 @@ void Session::Impl::await(Done&& done, Waiting&& waiting) {
     if (!slept) continue;
     look_for_abort();
     if (aborted()) throw_aborted();
-    if (Clock::now() - begin < timeout) continue;
+    const Clock::time_point now = Clock::now();
+    waited += counted_wait(now - looked, std::min<Clock::duration>(timeout / 4, std::chrono::seconds(1)));
+    looked = now;
+    if (waited < timeout) continue;
     const std::string why = waiting(std::chrono::duration<double>(Clock::now() - begin).count());
     abort(why);
     fail("{}", why);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "trireme/comm/counted_wait.h"
 #include "trireme/comm/threads/state.h"
 #include "trireme/comm/transport.h"
 
@@ -75,28 +76,31 @@ void ThreadsTransport::await(Channel channel, const Call& call, Ready&& ready, M
     world.throw_aborted();
   }
   WorldState::Waiting waiting{.active = true, .call = call, .since = Clock::now()};
-  const Clock::time_point deadline = waiting.since + world.timeout;
   // Other ranks see only waits that last: most end within the first sleep.
-  Clock::time_point until = waiting.since + std::min<Clock::duration>(world.timeout / 4, std::chrono::milliseconds(50));
+  Clock::duration slice = std::min<Clock::duration>(world.timeout / 4, std::chrono::milliseconds(50));
+  Clock::time_point begin = waiting.since;
+  Clock::duration waited{};
   bool shown = false;
   const auto hide = [&] {
     if (shown) world.set_waiting(group_->world_rank(rank_), channel, {});
   };
   for (;;) {
-    end(channel).bell.sleep([&] { return ready() || world.aborted(); }, until);
+    end(channel).bell.sleep([&] { return ready() || world.aborted(); }, begin + slice);
     if (ready()) return hide();
     if (world.aborted()) {
       hide();
       world.throw_aborted();
     }
-    if (Clock::now() < until) continue;
+    const Clock::time_point now = Clock::now();
+    if (now < begin + slice) continue;
+    waited += counted_wait(now - begin, slice);
     waiting.count = 0;
     missing([&](int rank) {
       if (waiting.count < static_cast<int>(waiting.ranks.size()))
         waiting.ranks[static_cast<std::size_t>(waiting.count)] = group_->world_rank(rank);
       ++waiting.count;
     });
-    if (Clock::now() >= deadline) {
+    if (waited >= world.timeout) {
       const std::string why = world.who_waits(group_->world_rank(rank_), channel, waiting);
       hide();
       if (world.abort(why)) fail("{}", why);
@@ -104,7 +108,8 @@ void ThreadsTransport::await(Channel channel, const Call& call, Ready&& ready, M
     }
     world.set_waiting(group_->world_rank(rank_), channel, waiting);
     shown = true;
-    until = deadline;
+    begin = now;
+    slice = std::min<Clock::duration>(world.timeout / 4, std::chrono::seconds(1));
   }
 }
 

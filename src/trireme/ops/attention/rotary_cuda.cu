@@ -1,6 +1,7 @@
 #include "trireme/ops/attention/cuda_kernels.h"
 #include "trireme/ops/attention/rotary.h"
 #include "trireme/ops/cuda/common.h"
+#include "trireme/ops/cuda/packed.h"
 
 // rotary, softmax and its gradient.
 namespace trireme::ops {
@@ -18,6 +19,21 @@ struct Frequencies {
 // Of a block at most: threads. And pairs of vectors that a thread has on their way at once.
 constexpr int kRotaryThreads = 256, kRotaryEach = 4;
 
+// N neighbours, as they lie in memory where they are 16 bytes: that takes fewer registers.
+template <int N, class T>
+struct Vector {
+  static constexpr bool kWhole = N == kWidest<T>;
+  std::conditional_t<kWhole, uint4, Pack<T, N>> words;
+
+  __device__ __forceinline__ void fetch(const T* p) { words = *reinterpret_cast<const decltype(words)*>(p); }
+  __device__ __forceinline__ float operator[](int j) const {
+    if constexpr (kWhole)
+      return Packed<T>(words)[j];
+    else
+      return wide(words.v[j]);
+  }
+};
+
 struct RotarySizes {
   std::int64_t positions;
   int batch, heads, half;
@@ -30,7 +46,7 @@ struct RotarySizes {
 // double as large positions need, while the first vectors are on their way. A thread has the same position and
 // frequencies all the time, and their turns in registers.
 template <int N, class T>
-__global__ void __launch_bounds__(kRotaryThreads)
+__global__ void __launch_bounds__(kRotaryThreads, 3)
     rotary_kernel(const T* x, T* y, const std::int32_t* offset, const __grid_constant__ Frequencies f, RotarySizes z) {
   extern __shared__ __align__(16) float2 turns[];  // of each position and frequency: cosine and sine
   const int vectors = z.half / N, thread = static_cast<int>(threadIdx.x);
@@ -47,7 +63,7 @@ __global__ void __launch_bounds__(kRotaryThreads)
     const int e = j % N;
     return at_position * z.half + (e / kTwo * vectors + j / N) * kTwo + e % kTwo;
   };
-  Pack<T, N> a[kRotaryEach], b[kRotaryEach];
+  Vector<N, T> a[kRotaryEach], b[kRotaryEach];
   std::int64_t at[kRotaryEach];
   const auto fetch = [&](int begin) {
 #pragma unroll
@@ -55,8 +71,8 @@ __global__ void __launch_bounds__(kRotaryThreads)
       const int i = begin + n * z.apart;
       if (i >= items) break;
       at[n] = place_of(i);
-      a[n] = load<N>(x + at[n]);
-      b[n] = load<N>(x + at[n] + z.half);
+      a[n].fetch(x + at[n]);
+      b[n].fetch(x + at[n] + z.half);
     }
   };
   const int start = thread / vectors / z.together;
@@ -92,8 +108,8 @@ __global__ void __launch_bounds__(kRotaryThreads)
 #pragma unroll
       for (int e = 0; e < N; ++e) {
         const float2 by = turn[e];
-        c.v[e] = narrow<T>(wide(a[n].v[e]) * by.x - wide(b[n].v[e]) * by.y);
-        d.v[e] = narrow<T>(wide(b[n].v[e]) * by.x + wide(a[n].v[e]) * by.y);
+        c.v[e] = narrow<T>(a[n][e] * by.x - b[n][e] * by.y);
+        d.v[e] = narrow<T>(b[n][e] * by.x + a[n][e] * by.y);
       }
       store<N>(y + at[n], c);
       store<N>(y + at[n] + z.half, d);

@@ -53,34 +53,34 @@ ir::OpDef pull_def() {
 
 namespace {
 
-std::vector<ir::AttributeSpec> between_stages() {
+std::vector<ir::AttributeSpec> between_places() {
   return {{"channel", std::string("activation")}, {"from", std::int64_t{0}}, {"to", std::int64_t{1}}};
 }
 
-void expect_stages(const ir::Attributes& attributes) {
+void expect_places(const ir::Attributes& attributes) {
   expect_address(attributes, {"from", "to", "key"});
   if (attributes.integer("from") == attributes.integer("to"))
-    fail("stage {} cannot send to itself", attributes.integer("from"));
+    fail("place {} cannot send to itself", attributes.integer("from"));
 }
 
 }  // namespace
 
 ir::OpDef send_def() {
-  ir::OpDef def = message_def(kSend, {{.name = "x"}}, between_stages());
+  ir::OpDef def = message_def(kSend, {{.name = "x"}}, between_places());
   def.infer = [](Inputs, const ir::Attributes& attributes) -> ir::Types {
-    expect_stages(attributes);
+    expect_places(attributes);
     return {{DType::u8, {1}}};
   };
   return checked(std::move(def));
 }
 
 ir::OpDef receive_def() {
-  std::vector<ir::AttributeSpec> attributes = between_stages();
+  std::vector<ir::AttributeSpec> attributes = between_places();
   attributes.push_back({"shape", std::vector<std::int64_t>()});
   attributes.push_back({"dtype", std::string("f32")});
   ir::OpDef def = message_def(kReceive, {}, std::move(attributes));
   def.infer = [](Inputs, const ir::Attributes& given) -> ir::Types {
-    expect_stages(given);
+    expect_places(given);
     return {{dtype_of(given.text("dtype")), Shape(given.integers("shape"))}};
   };
   return checked(std::move(def));

@@ -27,9 +27,9 @@ ir::OpDef send_def();
 // receive() channel from to key of="" shape dtype → what was sent.
 ir::OpDef receive_def();
 
-// Nodes that stay though nothing reads what they make: the other stage waits for them.
-inline bool is_between_stages(const ir::OpDef& op) { return op.name == kSend || op.name == kReceive; }
+// Nodes that stay though nothing reads what they make: the rank at the other end waits for them.
+inline bool sends_or_receives(const ir::OpDef& op) { return op.name == kSend || op.name == kReceive; }
 
-inline bool is_message(const ir::OpDef& op) { return op.name == kPush || op.name == kPull || is_between_stages(op); }
+inline bool is_message(const ir::OpDef& op) { return op.name == kPush || op.name == kPull || sends_or_receives(op); }
 
 }  // namespace trireme::ops

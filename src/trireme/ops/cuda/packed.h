@@ -36,6 +36,7 @@ template <class T>
 struct Packed {
   unsigned words[4];
 
+  __device__ __forceinline__ explicit Packed(const uint4& w) : words{w.x, w.y, w.z, w.w} {}
   __device__ __forceinline__ explicit Packed(unsigned shared) {
     asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])

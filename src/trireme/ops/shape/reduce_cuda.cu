@@ -1,6 +1,7 @@
 #include <cooperative_groups.h>
 
 #include "trireme/ops/cuda/common.h"
+#include "trireme/ops/cuda/packed.h"
 #include "trireme/ops/shape/cuda_kernels.h"
 #include "trireme/ops/shape/dim_groups.h"
 
@@ -147,7 +148,7 @@ __global__ void cluster_kernel(const T*, std::int64_t, std::int64_t, float, bool
 }
 #else
 template <class Op, class T, class Out>
-__global__ void __cluster_dims__(1, kCluster, 1) __launch_bounds__(512)
+__global__ void __cluster_dims__(1, kCluster, 1) __launch_bounds__(512, 2)
     cluster_kernel(const T* x, std::int64_t stride, std::int64_t depth, float scale, bool accumulate, Out* y) {
   constexpr int N = kWidest<T>;
   static_assert(N == 8);
@@ -162,20 +163,22 @@ __global__ void __cluster_dims__(1, kCluster, 1) __launch_bounds__(512)
   float total[N];
 #pragma unroll
   for (int j = 0; j < N; ++j) total[j] = Op::kNeutral;
-  const auto take = [&](const Pack<T, N>& pack) {
+  const auto fetch = [&](std::int64_t r) { return *reinterpret_cast<const uint4*>(from + r * stride); };
+  const auto take = [&](const uint4& words) {
+    const Packed<T> pack(words);
 #pragma unroll
-    for (int j = 0; j < N; ++j) total[j] = Op()(total[j], wide(pack.v[j]));
+    for (int j = 0; j < N; ++j) total[j] = Op()(total[j], pack[j]);
   };
   std::int64_t r = begin + threadIdx.y;
   for (; r + kClusterRows * (kAhead - 1) < end; r += kClusterRows * kAhead) {
-    Pack<T, N> pack[kAhead];
+    uint4 pack[kAhead];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) pack[k] = load<N>(from + (r + kClusterRows * k) * stride);
+    for (int k = 0; k < kAhead; ++k) pack[k] = fetch(r + kClusterRows * k);
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) take(pack[k]);
   }
 #pragma unroll 4
-  for (; r < end; r += kClusterRows) take(load<N>(from + r * stride));
+  for (; r < end; r += kClusterRows) take(fetch(r));
 #pragma unroll
   for (int j = 0; j < N; ++j) shared[threadIdx.y][threadIdx.x * N + j] = total[j];
   __syncthreads();

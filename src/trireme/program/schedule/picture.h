@@ -1,5 +1,6 @@
 #pragma once
 #include <string>
+#include <string_view>
 
 #include "trireme/program/schedule/timing.h"
 
@@ -24,7 +25,8 @@ struct SvgOptions {
   int micro_batches = 0;  // as above
 };
 
-// The same as an SVG document.
+// The same as an SVG document, which begins so.
+inline constexpr std::string_view kSvgBeginning = "<svg data-drawn-by=\"trireme\" ";
 std::string schedule_svg(const Schedule& schedule, const ScheduleTiming& timing, const SvgOptions& options = {});
 
 }  // namespace trireme::program

@@ -47,9 +47,9 @@ std::string schedule_svg(const Schedule& schedule, const ScheduleTiming& timing,
   const double width = kLeft + timing.makespan * kUnit + 16;
   const double height = kTop + stages * kRow + 52;
   std::string out = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:g}\" height=\"{1:g}\" viewBox=\"0 0 {0:g} {1:g}\" "
+      "{2}xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:g}\" height=\"{1:g}\" viewBox=\"0 0 {0:g} {1:g}\" "
       "font-family=\"sans-serif\" font-size=\"12\">\n",
-      width, height);
+      width, height, kSvgBeginning);
   auto to = std::back_inserter(out);
   fmt::format_to(to, "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n");
   fmt::format_to(to, "<text x=\"8\" y=\"20\" font-weight=\"bold\">{}</text>\n", escaped(options.title));

@@ -8,9 +8,9 @@
 #include "trireme/train/compression.h"
 #include "trireme/train/config/keys.h"
 #include "trireme/train/distil.h"
+#include "trireme/train/extra_ranks.h"
 #include "trireme/train/prune.h"
 #include "trireme/train/quantization.h"
-#include "trireme/train/server_options.h"
 
 namespace trireme::train {
 namespace {
@@ -222,6 +222,13 @@ void check_parallel(const Config& config) {
 
 }  // namespace
 
+void check_heads(const Config& config, const models::Families& families) {
+  const models::Model& model = families.at(config.model.family);
+  models::ModelConfig shape = config.model;
+  model.resolve(shape);
+  check_heads_of_ranks(config, shape, model.images);
+}
+
 void check(const Config& config, const models::Families& families) {
   const models::Model& model = families.at(config.model.family);
   check_data(config, model.images);
@@ -237,8 +244,8 @@ void check(const Config& config, const models::Families& families) {
   check_training(config);
   check_offload(config);
   check_parallel(config);
+  check_extra_ranks(config);
   check_compression(config);
-  check_server(config);
   check_pruning(config);
   check_distillation(config);
 }

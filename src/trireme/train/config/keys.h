@@ -92,6 +92,15 @@ std::vector<Entry> read_toml(std::string_view toml, const std::string& file);
 // Entries of a file that the program wrote into a run folder, perhaps before keys got other names: in the names of now.
 std::vector<Entry> read_run_toml(std::string_view toml, const std::string& file);
 
+// The configuration of a run folder. Relative paths of it are so to where the run was started, which run.json says; as
+// written: left alone.
+enum class RunPaths { where_started, as_written };
+Config load_run_config(const std::string& folder, std::span<const std::string> overrides,
+                       const models::Families& families, RunPaths paths = RunPaths::where_started);
+
+// The part of `check` that concerns ranks which use a trained model: those along tp have as many heads each.
+void check_heads(const Config& config, const models::Families& families = models::builtin_families());
+
 // The keys that keys_without_effect may name, in some configuration.
 std::vector<std::string> keys_with_conditions();
 

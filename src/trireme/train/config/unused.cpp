@@ -6,20 +6,14 @@
 #include "trireme/core/text.h"
 #include "trireme/ir/axes.h"
 #include "trireme/models/families.h"
-#include "trireme/train/compile.h"
 #include "trireme/train/config/keys.h"
+#include "trireme/train/extra_ranks.h"
 
 namespace trireme::train {
 namespace {
 
-struct Unused {
-  bool when = false;
-  std::string_view reason;
-  std::vector<std::string_view> keys;
-};
-
 // Which keys do nothing in which configurations. What check.cpp refuses is not repeated here.
-std::vector<Unused> table(const Config& c, const models::Families& families, int ranks, bool processes) {
+std::vector<WithoutEffect> table(const Config& c, const models::Families& families, int ranks, bool processes) {
   const std::string& family = c.model.family;
   // What a family of the user's own makes of the keys is not known.
   const bool ours = models::builtin_families().find(family) != nullptr;
@@ -37,7 +31,7 @@ std::vector<Unused> table(const Config& c, const models::Families& families, int
       return along(std::string(trim(part.substr(std::min(part.size(), part.find(':') + 1)))).c_str()) > 1;
     });
   });
-  return {
+  std::vector<WithoutEffect> all = {
       {ours && family != "llama",
        "is for model.family = \"llama\"",
        {"model.max_context", "model.rope_theta", "model.rope_scaling", "model.rope_factor", "model.rope_low",
@@ -91,9 +85,6 @@ std::vector<Unused> table(const Config& c, const models::Families& families, int
       {ranks > 1 && !buckets,
        "is for gradients that several ranks sum, and parallel.mesh has no dp",
        {"parallel.bucket"}},
-      {c.parallel.server != Server::none && mesh.ranks() == along(ir::kDataAxis),
-       "is for sums over ranks, and servers make them",
-       {"parallel.bucket"}},
       {c.prune.method != Prune::none && c.prune.schedule != PruneSchedule::iterative,
        "is for prune.schedule = \"iterative\"",
        {"prune.rounds", "prune.rewind"}},
@@ -110,13 +101,15 @@ std::vector<Unused> table(const Config& c, const models::Families& families, int
        {"parallel.zero", "parallel.allreduce", "parallel.bucket", "parallel.overlap", "parallel.sharding",
         "parallel.timeout", "runtime.link", "train.batch_stats"}},
   };
+  for (WithoutEffect& further : without_effect_by_extra_ranks(c)) all.push_back(std::move(further));
+  return all;
 }
 
 }  // namespace
 
 std::vector<std::string> keys_with_conditions() {
   std::vector<std::string> keys;
-  for (const Unused& unused : table({}, models::builtin_families(), 1, false))
+  for (const WithoutEffect& unused : table({}, models::builtin_families(), 1, false))
     keys.insert(keys.end(), unused.keys.begin(), unused.keys.end());
   return keys;
 }
@@ -130,7 +123,7 @@ std::vector<std::string> keys_without_effect(const Config& config, const models:
     const std::vector<std::string>& own = config.over_builtin;
     return !config.builtin || std::find(own.begin(), own.end(), key) != own.end();
   };
-  for (const Unused& unused : table(config, families, ranks, processes))
+  for (const WithoutEffect& unused : table(config, families, ranks, processes))
     for (const std::string_view key : unused.keys) {
       // Values as they are by default are no wish of anyone's: a run's own config.toml names every key.
       if (!unused.when || !config.is_given(std::string(key)) || !is_wish(key)) continue;

@@ -1,0 +1,18 @@
+#pragma once
+#include <vector>
+
+#include "trireme/compiler/compile.h"
+
+namespace trireme::compiler {
+
+// Roles of ranks beyond the mesh, which take no rows of the batch and answer the messages of those that do
+// (Role::exchange). A plan without such ranks gets none.
+
+// Adds their roles and seats behind those of the mesh, which has a role for each of `places`: each of them has such
+// ranks of its own. `options.dump_passes` gets a folder for each role.
+void add_extra_roles(Compiled& c, const Graphs& graphs, const Plan& plan, const std::vector<passes::Places>& places,
+                     const CompileOptions& options);
+// The groups in which their messages go and in which they meet each other: the first of the run.
+std::vector<program::Group> groups_of_extra_roles(const std::vector<Role>& roles);
+
+}  // namespace trireme::compiler

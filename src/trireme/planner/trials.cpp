@@ -1,0 +1,51 @@
+#include "trireme/planner/trials.h"
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+
+#include "trireme/core/error.h"
+#include "trireme/core/thread_pool.h"
+#include "trireme/planner/predict.h"
+
+namespace trireme::planner {
+
+Tried tried(const compiler::Compiled& compiled) {
+  Tried result;
+  for (const compiler::Role& role : compiled.roles) {
+    if (role.exchange) continue;
+    result.peak = std::max(result.peak, role.arena_bytes);
+    result.seconds = std::max(result.seconds, nominal_seconds(role.program("step")));
+  }
+  return result;
+}
+
+std::vector<Tried> try_plans(std::size_t count, const std::function<Settled(std::size_t)>& settle,
+                             const TrialOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<Tried> results(count);
+  std::mutex mutex;
+  std::size_t begun = 0;
+  ThreadPool pool(options.threads);
+  pool.run(static_cast<std::int64_t>(count), [&](std::int64_t task) {
+    const std::size_t i = count - 1 - static_cast<std::size_t>(task);
+    if (options.on_one) {
+      const std::lock_guard lock(mutex);
+      options.on_one(begun++, count);
+    }
+    const std::chrono::duration<double> past = std::chrono::steady_clock::now() - start;
+    if (task > 0 && past.count() > options.seconds) {
+      results[i] = {.refused = "there was no time for it", .tried = false};
+      return;
+    }
+    try {
+      const Settled settled = settle(i);
+      results[i] = tried(compiler::compile(settled.graphs, settled.plan));
+    } catch (const Error& e) {
+      results[i].refused = e.what();
+    }
+  });
+  return results;
+}
+
+}  // namespace trireme::planner
