@@ -135,6 +135,9 @@ def main():
             return index == 0
 
         accurate = measure("dense", [], a.steps)
+        longer = [2 * a.steps, (ROUNDS + 1) * a.steps]  # as long as the pruned ones in all
+        for steps in longer:
+            measure(f"dense {steps} steps", [], steps)
         for schedule, method in WAYS:
             if only and f"{schedule} {method}" not in only:
                 continue
@@ -151,6 +154,7 @@ def main():
         for name in names:
             cells = [spread(results["dense"]), *[spread(results[f"{name} {s}"]) for s in sparsities]]
             print(edge + bar.join([name.ljust(20), *[c.ljust(14) for c in cells]]))
+        print(f"dense for {longer[0]} and {longer[1]} steps: " + ", ".join(spread(results[f"dense {steps} steps"]) for steps in longer))
         print()
         curves = {name: {0.0: statistics.mean(results["dense"]),
                          **{s: statistics.mean(results[f"{name} {s}"]) for s in sparsities}} for name in names}

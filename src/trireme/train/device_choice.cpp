@@ -5,8 +5,8 @@
 #include "trireme/compiler/graph_passes.h"
 #include "trireme/core/error.h"
 #include "trireme/device/cuda/cuda.h"
-#include "trireme/train/extra_ranks.h"
 #include "trireme/train/compile.h"
+#include "trireme/train/extra_ranks.h"
 #include "trireme/train/quantization.h"
 
 namespace trireme::train {
