@@ -5,8 +5,8 @@
 #include <map>
 #include <set>
 
-#include "trireme/compiler/graph_passes.h"
 #include "trireme/compiler/extra_roles.h"
+#include "trireme/compiler/graph_passes.h"
 #include "trireme/core/error.h"
 #include "trireme/io/shard_writer.h"
 #include "trireme/planner/predict.h"
