@@ -17,7 +17,7 @@ struct Conflict {
   bool when = false;
   std::string_view key;
   std::string_view why;
-  std::string_view nearest;
+  std::string_view nearest;  // "key = value"
 };
 
 // A file that is not there, or is no schedule, is refused where it is read.
@@ -36,13 +36,14 @@ std::vector<Conflict> conflicts(const Config& config) {
   const bool asynchronous = pipeline.kind == Kind::pipedream || pipeline.kind == Kind::pipedream_2bw ||
                             (pipeline.kind == Kind::file && stages && is_asynchronous(pipeline.path));
   return {
-      {config.parallel.zero > 0, "parallel.zero", "servers keep the optimizer states: nothing is left to shard", "0"},
+      {config.parallel.zero > 0, "parallel.zero", "servers keep the optimizer states: nothing is left to shard",
+       "parallel.zero = 0"},
       {config.parallel.compress == Compress::powersgd, "parallel.compress",
        "it sums twice in a step, the second time what follows from the first sum, and servers answer once a step",
-       "\"int8\""},
+       "parallel.compress = \"int8\""},
       {stages && asynchronous, "parallel.pipeline",
        "servers update weights when a step is over, and stages in the midst of it",
-       "\"1f1b\", or parallel.server = \"none\""},
+       "parallel.pipeline = \"1f1b\", or parallel.server = \"none\""},
   };
 }
 
