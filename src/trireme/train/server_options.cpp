@@ -106,20 +106,18 @@ std::string smaller_share(const Config& config) {
 }
 
 void check_extra_ranks(const Config& config) {
+  const bool none = config.parallel.server == Server::none;
+  if (none && (!config.is_given("parallel.servers") || config.parallel.servers == 1)) return;
   const std::vector<Conflict> all = conflicts(config);
-  if (config.parallel.server == Server::none) {
-    // What a server does not go with is what a person may want more than servers.
-    const bool excluded = std::any_of(all.begin(), all.end(), [](const Conflict& c) { return c.when; });
-    if (config.is_given("parallel.servers") && config.parallel.servers != 1)
-      refuse("parallel.servers = {} belongs to a parameter server, and parallel.server = \"none\"; the nearest is {}",
-             config.parallel.servers,
-             excluded ? "parallel.servers = 1" : "parallel.server = \"sync\", or parallel.servers = 1");
-    return;
-  }
-  for (const Conflict& c : all)
-    if (c.when)
-      refuse("{} does not go with {} = {}: {}; the nearest is {}", extra_ranks_setting(config), c.key,
-             value_text(config, c.key), c.why, c.nearest);
+  const auto conflict = std::find_if(all.begin(), all.end(), [](const Conflict& c) { return c.when; });
+  // What a server does not go with is what a person may want more than servers.
+  if (none)
+    refuse("parallel.servers = {} belongs to a parameter server, and parallel.server = \"none\"; the nearest is {}",
+           config.parallel.servers,
+           conflict != all.end() ? "parallel.servers = 1" : "parallel.server = \"sync\", or parallel.servers = 1");
+  if (conflict != all.end())
+    refuse("{} does not go with {} = {}: {}; the nearest is {}", extra_ranks_setting(config), conflict->key,
+           value_text(config, conflict->key), conflict->why, conflict->nearest);
 }
 
 std::vector<WithoutEffect> without_effect_by_extra_ranks(const Config& config) {
