@@ -418,7 +418,8 @@ TEST(PipelineCheck, CatchesWhatDoesNotFitTogether) {
 
 // Slices of images have programs of their own, in which a rank meets others in the same order.
 TEST(PipelineCheck, SwappedCollectivesOfTwoRolesAreNamed) {
-  Planted swapped{Trained(over_mesh(model("convnet", 2, 1), "h=2"))};
+  const Trained trained(over_mesh(model("convnet", 2, 1), "h=2"));
+  Planted swapped(trained);
   EXPECT_EQ(swapped.error(), "");
   const std::vector<std::size_t> all = swapped.find(0, program::Instruction::Kind::collective);
   std::vector<program::Instruction>& own = swapped.programs[0].instructions;
