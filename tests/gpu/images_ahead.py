@@ -3,7 +3,8 @@
 
     tests/gpu/images_ahead.py PROGRAM
 
-Trains a convolutional and a residual network in f32 and bf16, with images copied ahead and, under a limit of memory, not.
+Trains a convolutional and a residual network in f32 and bf16, with images copied ahead (TRIREME_IMAGES_AHEAD) and, under a
+limit of memory, not.
 """
 import hashlib
 import os
@@ -32,6 +33,7 @@ def train(program, folder, family, precision, limit):
 
 
 def main():
+    os.environ["TRIREME_IMAGES_AHEAD"] = "1"
     program = os.path.abspath(sys.argv[1])
     bad = 0
     with tempfile.TemporaryDirectory(prefix="images-") as folder:

@@ -1,6 +1,7 @@
 #include "trireme/train/images_ahead.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <optional>
@@ -67,6 +68,8 @@ class Copies {
 }  // namespace
 
 std::size_t images_ahead_bytes(const Config& config, const Compiled& compiled, int first, int ranks) {
+  // It has been compiled and never run on a GPU: off unless it is asked for.
+  if (std::getenv("TRIREME_IMAGES_AHEAD") == nullptr) return 0;
   if (compiled.device() != device::Kind::cuda || !compiled.synchronous() || ranks != 1 || compiled.micro_batches != 1 ||
       config.memory.limit.count > 0)
     return 0;
