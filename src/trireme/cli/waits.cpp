@@ -20,16 +20,16 @@ struct Waits {
 };
 
 // A constant, and the run that shows it. Each is found with those before it.
-struct Probe {
+struct WaitProbe {
   const char* settings;
   double Waits::*constant;
   double least, most;
 };
-constexpr std::array<Probe, 5> kProbes = {{{"parallel.mesh=dp=1", &Waits::alone, 1, 2},
-                                           {"parallel.mesh=dp=2", &Waits::crowded, 1, 2},
-                                           {"parallel.mesh=tp=2", &Waits::wake, 0, 1e-3},
-                                           {"parallel.mesh=dp=2 parallel.zero=3", &Waits::busy_wake, 0, 1e-3},
-                                           {"parallel.mesh=dp=2,tp=2", &Waits::crowd_wake, 0, 1e-3}}};
+constexpr std::array<WaitProbe, 5> kWaitProbes = {{{"parallel.mesh=dp=1", &Waits::alone, 1, 2},
+                                                   {"parallel.mesh=dp=2", &Waits::crowded, 1, 2},
+                                                   {"parallel.mesh=tp=2", &Waits::wake, 0, 1e-3},
+                                                   {"parallel.mesh=dp=2 parallel.zero=3", &Waits::busy_wake, 0, 1e-3},
+                                                   {"parallel.mesh=dp=2,tp=2", &Waits::crowd_wake, 0, 1e-3}}};
 
 cluster::Cluster with(cluster::Cluster c, const Waits& w) {
   for (cluster::MeasuredKernel& m : c.device.measured) {
@@ -49,9 +49,9 @@ void fit_waits(cluster::Cluster& cluster, const train::Registry& registry, const
   constexpr int kHalvings = 16;
   const TokenFile tokens;
   Waits waits{.wake = cluster.node.wake, .busy_wake = cluster.node.wake, .crowd_wake = cluster.node.wake};
-  for (std::size_t i = 0; i < kProbes.size(); ++i) {
-    const Probe& probe = kProbes[i];
-    if (options.on_progress) options.on_progress("what waiting costs", i, kProbes.size());
+  for (std::size_t i = 0; i < kWaitProbes.size(); ++i) {
+    const WaitProbe& probe = kWaitProbes[i];
+    if (options.on_progress) options.on_progress("what waiting costs", i, kWaitProbes.size());
     std::vector<std::string> settings = {"model.family=gpt2",
                                          "model.layers=4",
                                          "model.heads=4",
