@@ -108,6 +108,12 @@ TEST_F(PlanCommand, AutoMeasuresAMachineThatIsNotKnown) {
 
 // What was kept of measured plans is read again, and what was not is refused by name.
 TEST_F(PlanCommand, PlansThatWereMeasuredAreSimulatedAgain) {
+  EXPECT_NE(refused({"bench", "plans", "--from=nowhere"}).find("--keep nowhere` makes it"), std::string::npos);
+  EXPECT_NE(refused({"bench", "plans", "--from=a", "--keep=b"}).find("give one"), std::string::npos);
+  write("other/measured.json", "[{\"plan\": \"another\", \"measured\": 1}]");
+  EXPECT_NE(refused({"bench", "plans", "--plans=1", "--from=other"}).find("give --seed and --plans as then"),
+            std::string::npos);
+  if (std::getenv("TRIREME_WHOLE") == nullptr) return;  // it measures this machine
   const nlohmann::json once = json({"bench", "plans", "--plans=2", "--steps=1", "--keep=kept"});
   for (const char* file : {"cluster.toml", "measured.json", "plan00.0.json", "plan01.simulated.json"})
     EXPECT_TRUE(std::filesystem::exists(folder() / "kept" / file)) << file;
@@ -118,9 +124,6 @@ TEST_F(PlanCommand, PlansThatWereMeasuredAreSimulatedAgain) {
     EXPECT_NEAR(again["plans"][i]["predicted_ms"].get<double>() / once["plans"][i]["predicted_ms"].get<double>(), 1,
                 1e-6);
   }
-  EXPECT_NE(refused({"bench", "plans", "--plans=3", "--from=kept"}).find("give --seed and --plans as then"),
-            std::string::npos);
-  EXPECT_NE(refused({"bench", "plans", "--from=nowhere"}).find("--keep nowhere` makes it"), std::string::npos);
 }
 
 }  // namespace

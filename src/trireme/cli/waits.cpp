@@ -1,6 +1,7 @@
 #include "trireme/cli/waits.h"
 
-#include <functional>
+#include <algorithm>
+#include <array>
 
 #include "trireme/cli/bench.h"
 #include "trireme/cli/measured_step.h"
@@ -12,27 +13,45 @@
 namespace trireme::cli {
 namespace {
 
-// A constant of a cluster, and the run that shows it.
-struct WaitProbe {
-  const char* settings;
-  std::function<void(cluster::Cluster&, double)> set;
+struct Waits {
+  double alone = 1;    // time of kernels in a step, over that in a replay
+  double crowded = 1;  // further, while other ranks keep the other cores busy
+  double wake = 0, busy_wake = 0, crowd_wake = 0;
 };
 
-std::vector<WaitProbe> probes() {
-  return {{"parallel.mesh=tp=2", [](cluster::Cluster& c, double s) { c.node.wake = s; }},
-          {"parallel.mesh=dp=2 parallel.zero=3", [](cluster::Cluster& c, double s) { c.node.busy_wake = s; }},
-          {"parallel.mesh=dp=2,tp=2", [](cluster::Cluster& c, double s) { c.node.crowd_wake = s; }}};
+// A constant, and the run that shows it. Each is found with those before it.
+struct WaitProbe {
+  const char* settings;
+  double Waits::*constant;
+  double least, most;
+};
+constexpr std::array<WaitProbe, 5> kWaitProbes = {{{"parallel.mesh=dp=1", &Waits::alone, 1, 2},
+                                                   {"parallel.mesh=dp=2", &Waits::crowded, 1, 2},
+                                                   {"parallel.mesh=tp=2", &Waits::wake, 0, 1e-3},
+                                                   {"parallel.mesh=dp=2 parallel.zero=3", &Waits::busy_wake, 0, 1e-3},
+                                                   {"parallel.mesh=dp=2,tp=2", &Waits::crowd_wake, 0, 1e-3}}};
+
+cluster::Cluster with(cluster::Cluster c, const Waits& w) {
+  for (cluster::MeasuredKernel& m : c.device.measured) {
+    m.seconds *= w.alone;
+    m.crowded *= w.alone * w.crowded;
+  }
+  c.node.busy_slowdown *= w.crowded;
+  c.node.wake = w.wake;
+  c.node.busy_wake = w.busy_wake;
+  c.node.crowd_wake = w.crowd_wake;
+  return c;
 }
 
 }  // namespace
 
 void fit_waits(cluster::Cluster& cluster, const train::Registry& registry, const planner::CalibrateOptions& options) {
-  constexpr double kMost = 3e-3;  // of waking a thread
-  constexpr int kHalvings = 20;
+  constexpr int kHalvings = 16;
   const TokenFile tokens;
-  const std::vector<WaitProbe> all = probes();
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (options.on_progress) options.on_progress("what waiting costs", i, all.size());
+  Waits waits{.wake = cluster.node.wake, .busy_wake = cluster.node.wake, .crowd_wake = cluster.node.wake};
+  for (std::size_t i = 0; i < kWaitProbes.size(); ++i) {
+    const WaitProbe& probe = kWaitProbes[i];
+    if (options.on_progress) options.on_progress("what waiting costs", i, kWaitProbes.size());
     std::vector<std::string> settings = {"model.family=gpt2",
                                          "model.layers=4",
                                          "model.heads=4",
@@ -44,7 +63,7 @@ void fit_waits(cluster::Cluster& cluster, const train::Registry& registry, const
                                          "runtime.device=cpu",
                                          "runtime.threads=1",
                                          "data.tokens=" + tokens.path()};
-    for (const std::string& setting : split(all[i].settings, ' ')) settings.push_back(setting);
+    for (const std::string& setting : split(probe.settings, ' ')) settings.push_back(setting);
     const train::Config config = train::parse_config("", "calibration", settings, registry.models);
     const train::OnCluster on = train::compile_on(config, registry, cluster);
     planner::CalibrateOptions own = options;
@@ -54,16 +73,19 @@ void fit_waits(cluster::Cluster& cluster, const train::Registry& registry, const
       own.programs.push_back(&role.program(on.compiled.steps.back().program));
     cluster::Cluster trial = cluster;
     planner::measure_kernels(trial, own);
+    trial.node.busy_slowdown = cluster.node.busy_slowdown;
     const double measured = median(measured_steps(config, registry, {.steps = 15, .warmup = 3}));
-    double low = 0, high = kMost;
+    double low = probe.least, high = probe.most;
     for (int k = 0; k < kHalvings; ++k) {
-      const double middle = (low + high) / 2;
-      cluster::Cluster with = trial;
-      all[i].set(with, middle);
-      (simulator::simulate(on.compiled, with).step_seconds < measured ? low : high) = middle;
+      Waits w = waits;
+      w.*probe.constant = (low + high) / 2;
+      const bool shorter = simulator::simulate(on.compiled, with(trial, w)).step_seconds < measured;
+      (shorter ? low : high) = w.*probe.constant;
     }
-    all[i].set(cluster, low);
+    waits.*probe.constant = low;
+    if (i == 2) waits.busy_wake = waits.crowd_wake = waits.wake;
   }
+  cluster = with(std::move(cluster), waits);
 }
 
 }  // namespace trireme::cli

@@ -18,6 +18,9 @@ using program::Instruction;
 
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
+// Seconds that a thread looks for what it waits for before it sleeps.
+constexpr double kLooks = 5e-6;
+
 // An instruction, or a meeting, that is under way.
 struct Task {
   std::size_t node = 0;  // of its first member
@@ -210,7 +213,7 @@ class Walk {
       if (domain.wake <= 0) return;
       const std::size_t before = before_[member];
       const double since = before == kNone ? 0 : span(before).end;
-      const double times = sleeps + (now_ > since + domain.wake / 4 ? 1 : 0);
+      const double times = sleeps + (now_ > since + kLooks ? 1 : 0);
       double demand = 0;
       for (const Active& a : active_[d]) demand += demand_of(a);
       const bool crowd = threads_[d] > domain.cores;
