@@ -57,6 +57,28 @@ TEST_P(Staging, OfOtherSizeIsAsIfCompiledSo) {
             program::to_text(whole.roles[0].programs[0]));
 }
 
+// What has moved is checked: an output that lies over an input it does not work in place of is found.
+TEST(StagingFault, AProgramThatMovesWronglyIsRefused) {
+  const train::Registry registry;
+  train::Config config = train::parse_config(
+      "", "test",
+      std::vector<std::string>{"model.layers=2", "model.width=32", "model.heads=2", "model.context=8", "model.vocab=50",
+                               "train.batch=4", "runtime.device=cpu", "parallel.mesh=dp=1"});
+  train::resolve_model(config, 50);
+  Compiled c = train::compile(config, registry, {.threads = 1, .staging = std::size_t{1} << 40});
+  with_staging(c, program::kPage);
+  program::Program& step = *std::find_if(c.roles[0].programs.begin(), c.roles[0].programs.end(),
+                                         [](const program::Program& p) { return p.name == "step"; });
+  // Some begin where others do.
+  std::size_t moved = 0;
+  for (program::Buffer& b : step.buffers)
+    if (b.state == program::kNone && b.first != program::kNone && b.offset >= step.state_bytes + (1U << 10) &&
+        ++moved % 3 == 0)
+      b.offset -= 1U << 10;
+  ASSERT_GT(moved, 3U);
+  EXPECT_THROW(with_staging(c, program::kPage), Error);
+}
+
 INSTANTIATE_TEST_SUITE_P(Plans, Staging,
                          ::testing::Values("parallel.mesh=dp=1", "parallel.mesh=dp=2", "parallel.mesh=pp=2",
                                            "memory.offload=all", "parallel.server=sync"));

@@ -87,7 +87,19 @@ TEST_F(PlanCommand, AutoPlansWithTheCalibrationBeforeTraining) {
   write("cache/trireme/cluster.toml", kCpu);
   setenv("XDG_CACHE_HOME", (folder() / "cache").c_str(), 1);
   const std::string text = done({"train", "tiny.toml", "--parallel.plan=auto", "--train.steps=2"}).out;
+  // A dry run reports what does not fit, and refuses nothing for it.
+  const std::vector<std::string> small = {"train", "tiny.toml", "--parallel.plan=auto", "--parallel.mesh=dp=2",
+                                          "--memory.limit=1KiB"};
+  std::vector<std::string> dry = small;
+  dry.emplace_back("--dry-run");
+  const Finished reported = run(dry);
+  const Finished refused = run(small);
   unsetenv("XDG_CACHE_HOME");
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_NE(refused.err.find("no plan fits"), std::string::npos) << refused.err;
+  EXPECT_EQ(reported.code, 0) << reported.err;
+  EXPECT_NE(reported.err.find("no plan fits"), std::string::npos) << reported.err;
+  EXPECT_NE(reported.err.find("the nearest is "), std::string::npos) << reported.err;
   EXPECT_NE(text.find("planned "), std::string::npos) << text;
   EXPECT_NE(text.find("run     "), std::string::npos) << text;
 }

@@ -5,8 +5,9 @@
 
 Trains a GPT-2 whose products are large enough to be measured: three times with an empty cache, once with the cache that
 the first left, and once with an empty cache while another process holds nearly all of the GPU's memory. Then the first of
-them is started over, and resumed, with an empty cache: the algorithms recorded with it are used, and none is measured. Then
-a Llama, whose feed-forward layers are gated products, twice with an empty cache.
+them is started over with an empty cache, and another is stopped half-way and resumed with an empty cache, once without
+algorithms.txt: the algorithms recorded with the run or its checkpoint are used, none is measured, and the end is that of the
+uninterrupted run. Then a Llama, whose feed-forward layers are gated products, twice with an empty cache.
 """
 import contextlib
 import ctypes
@@ -20,7 +21,7 @@ import time
 
 SETTINGS = ["--model.family=gpt2", "--model.layers=6", "--model.width=768", "--model.heads=12", "--model.context=1024",
             "--train.batch=8", "--train.steps=8", "--train.precision=bf16", "--parallel.mesh=dp=1",
-            "--runtime.device=cuda", "--train.eval_every=0"]
+            "--runtime.device=cuda", "--train.eval_every=0", "--train.schedule=constant"]
 LLAMA = ["--model.family=llama", "--model.layers=4", "--model.kv_heads=4"]
 LEFT = 5 << 30  # bytes that the neighbour leaves free
 
@@ -64,7 +65,8 @@ def train(program, folder, cache, text, extra=(), name=None, mode="--overwrite")
         sys.exit(done.stderr[-2000:])
     measured = "measured the algorithms" in done.stderr
     digest = hashlib.sha256()
-    for file in sorted((run / "checkpoints").glob("*/*.safetensors")):
+    newest = sorted((run / "checkpoints").glob("step-*"))[-1]
+    for file in sorted(newest.glob("*.safetensors")):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16], measured
 
@@ -88,14 +90,18 @@ def main():
             print(f"cache d: weights {seen[-1][0]}{', algorithms measured' if seen[-1][1] else ''}")
         first = folder / "run-0"
         recorded = (first / "algorithms.txt").read_bytes()
-        for mode, file in (("--overwrite", True), ("--resume", True), ("--resume", False)):
+        for name, mode, file in (("run-0", "--overwrite", True), ("half", "--resume", True), ("half", "--resume", False)):
+            if name == "half":
+                half = train(program, folder, "a", text, ["--train.steps=4"], name="half")
+                if half[0] == seen[0][0]:
+                    sys.exit("half of the steps gives the weights of all")
             if not file:  # then the checkpoint has them
-                (first / "algorithms.txt").unlink()
-            seen.append(train(program, folder, f"again-{mode}-{file}", text, name="run-0", mode=mode))
+                (folder / name / "algorithms.txt").unlink()
+            seen.append(train(program, folder, f"again-{name}-{file}", text, name=name, mode=mode))
             print(f"{mode} with an empty cache: weights {seen[-1][0]}")
             if seen[-1][1]:
                 sys.exit("algorithms were measured, though the run has them")
-            if (first / "algorithms.txt").read_bytes() != recorded:
+            if (folder / name / "algorithms.txt").read_bytes() != recorded:
                 sys.exit("the recorded algorithms have changed")
         llamas = [train(program, folder, cache, text, LLAMA) for cache in ("e", "f")]
         for digest, _ in llamas:

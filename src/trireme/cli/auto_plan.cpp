@@ -39,7 +39,7 @@ cluster::Cluster measured_here(const Context& context, const train::Config& conf
 
 }  // namespace
 
-train::Config planned_here(const Context& context, train::Config config, int launched, bool speaks) {
+train::Config planned_here(const Context& context, train::Config config, int launched, bool speaks, bool dry_run) {
   config.parallel.plan = train::Planning::none;
   WorkProgress progress;
   train::PlanRequest request;
@@ -62,7 +62,15 @@ train::Config planned_here(const Context& context, train::Config config, int lau
     request.search.on_progress = [&](const std::string& phase, std::size_t done, std::size_t total,
                                      const planner::Scored*) { progress.count("planning: " + phase, done, total); };
   const train::PlanSearch search(config, *context.registry, request);
-  const planner::SearchResult result = search.run();
+  planner::SearchResult result;
+  try {
+    result = search.run();
+  } catch (const Error& e) {
+    if (!dry_run) throw;
+    progress.finish();
+    if (speaks) log_to_stderr(LogLevel::warning, e.message());
+    return config;
+  }
   progress.finish();
   const planner::Scored& best = result.best.front();
   if (speaks)

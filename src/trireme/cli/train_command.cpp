@@ -223,7 +223,7 @@ Request request_of(const Context& context, const TrainArguments& a,
     if (a.resume) request.plan = kept_plan(request.config, here);
     if (request.config.parallel.plan == train::Planning::file) plan = request.config.parallel.plan.text();
     if (request.config.parallel.plan == train::Planning::automatic)
-      request.config = planned_here(context, std::move(request.config), here.size, here.rank == 0);
+      request.config = planned_here(context, std::move(request.config), here.size, here.rank == 0, a.dry_run);
   }
   if (!plan.empty()) {
     train::Followed followed = train::load_followed(plan, source, context.overrides, context.registry->models);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/program/check.h"
 
 namespace trireme::compiler {
 namespace {
@@ -31,7 +32,10 @@ Compiled with_staging(Compiled c, std::size_t bytes) {
     role.layout.staging_bytes = bytes;
     role.layout.bytes -= less;
     role.arena_bytes -= less;
-    for (program::Program& p : role.programs) move_down(p, less);
+    for (program::Program& p : role.programs) {
+      move_down(p, less);
+      program::check(p);
+    }
   }
   return c;
 }
