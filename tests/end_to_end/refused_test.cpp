@@ -269,6 +269,26 @@ TEST_F(Refused, WeightsStoredInAnotherWay) {
   done({"generate", "--from=small", "--prompt=a", "--tokens=2", "--memory.weights=int8"});
 }
 
+TEST_F(Refused, GgufFilesHaveTypesOfTheirOwnAndReplaceNoOthers) {
+  done({"train", "tiny.toml", "--output.dir=run"});
+  expect_parts(refused({"export", "run", "mine.gguf", "--dtype=bf16"}), {"--dtype bf16", "the nearest is --type bf16"});
+  EXPECT_FALSE(exists("mine.gguf"));
+  write("thesis.gguf", "mine");
+  expect_parts(refused({"export", "run", "thesis.gguf", "--overwrite"}), {"thesis.gguf", "is no GGUF file"});
+  EXPECT_EQ(read("thesis.gguf"), "mine");
+  done({"export", "run", "mine.gguf"});
+  done({"export", "run", "mine.gguf", "--overwrite"});
+}
+
+// Going on needs something to go on with.
+TEST_F(Refused, NothingToResume) {
+  expect_parts(refused({"train", "--resume"}), {"--resume: there is no run in runs"});
+  done({"train", "tiny.toml", "--output.dir=run"});
+  expect_parts(refused({"train", "run", "--resume", "--output.dir=zz"}), {"output.dir = \"zz\" holds no run"});
+  EXPECT_FALSE(exists("zz"));
+  EXPECT_FALSE(exists("runs"));
+}
+
 TEST_F(Refused, PlansAreOfTraining) {
   done({"train", "tiny.toml", "--output.dir=run"});
   const std::string error = refused({"eval", "--from=run", "--plan=run/plan.toml"});

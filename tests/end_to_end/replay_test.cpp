@@ -21,7 +21,8 @@ class Closing : public Program {
 };
 
 TEST_F(Closing, WithoutStepsThereIsNothingToReplay) {
-  trained({"--parallel.mesh=dp=2", "--train.steps=0", "--replay=3"});
+  const std::string out = trained({"--parallel.mesh=dp=2", "--train.steps=0", "--replay=3"}).out;
+  EXPECT_NE(out.find("not replayed on one rank: there were no steps"), std::string::npos) << out;
 }
 
 TEST_F(Closing, ReplicasEvaluateAsOneRankDoes) {

@@ -65,6 +65,9 @@ TEST_F(Used, FromAnotherFolder) {
   fs::create_directories(folder() / "elsewhere");
   const auto there = [&](std::vector<std::string> words) { return Running(folder() / "elsewhere", words).wait(); };
   EXPECT_EQ(there({"eval", "--from=../run", "--json"}).out, here);
+  // Runs that other commands made of it are no different.
+  done({"compress", "run", "--out=small", "--weights=int8", "--decode=0"});
+  EXPECT_EQ(there({"eval", "--from=../small", "--json"}).out, done({"eval", "--from=small", "--json"}).out);
   // Another file of that name is another file.
   write("elsewhere/text.txt", read("text.txt").substr(0, 2000));
   EXPECT_EQ(there({"eval", "--from=../run", "--json"}).out, here);
@@ -138,6 +141,35 @@ TEST_F(Used, AShortWarmUpOfOneBitAdamIsWarnedOf) {
   expect_none(said({"--parallel.compress_warmup=90"}), "warning");
   expect_none(said({}), "warning");
   expect_none(said({"--parallel.compress_warmup=5", "--train.optimizer=sgd"}), "variance");
+  // One that is as long as the run leaves nothing to compress; its steps are timed as any others are.
+  expect_part(said({"--parallel.compress_warmup=400"}), "has no effect: its warm-up of 400 steps is as long as");
+  const std::string out = done({"train", "tiny.toml", "--output.dir=run", "--parallel.mesh=dp=2",
+                                "--parallel.compress=onebit", "--parallel.compress_warmup=6"})
+                              .out;
+  expect_none(out, "forward 0% · backward 0%");
+}
+
+// One wrong label would make a hundred classes of ten.
+TEST_F(Used, AWrongLabelIsNamed) {
+  const auto big = [](std::uint32_t n) {
+    return std::string{static_cast<char>(n >> 24), static_cast<char>(n >> 16), static_cast<char>(n >> 8),
+                       static_cast<char>(n)};
+  };
+  std::string images = std::string("\0\0\x08\x03", 4) + big(40) + big(12) + big(12);
+  std::string labels = std::string("\0\0\x08\x01", 4) + big(40);
+  for (int i = 0; i < 40; ++i) {
+    images += std::string(144, static_cast<char>(i * 5));
+    labels += static_cast<char>(i == 7 ? 99 : i % 3);
+  }
+  write("mnist/train-images-idx3-ubyte", images);
+  write("mnist/train-labels-idx1-ubyte", labels);
+  std::vector<std::string> words = {"train", "mlp", "--data.images=mnist", "--train.batch=4", "--dry-run"};
+  expect_part(done(words).out, "96 of the classes have no image (");
+  expect_part(done(words).out, "image 7 has label 99");
+  words.emplace_back("--model.classes=10");
+  const Finished f = run(words);
+  EXPECT_EQ(f.code, 2) << f.err;
+  expect_part(f.err, "image 7 has label 99; mend the label, or set model.classes = 100");
 }
 
 // A dry run reports and never refuses; its last line says what matters most.

@@ -1,3 +1,5 @@
+#include <optional>
+
 #include "trireme/cli/commands.h"
 #include "trireme/cli/output.h"
 #include "trireme/cli/validators.h"
@@ -13,7 +15,7 @@ struct ExportArguments {
   std::string run;
   std::string folder;
   std::int64_t step = -1;
-  std::string dtype = "f32";
+  std::optional<std::string> dtype;
   std::string type;
   std::string max_shard = "5GB";
   bool overwrite = false;
@@ -36,10 +38,17 @@ int export_file(const Context& context, const ExportArguments& a) {
 int export_once(const Context& context, const ExportArguments& a) {
   if (!context.overrides.empty())
     refuse("export takes the run as it is: --{} has no place here", context.overrides.front());
-  if (train::is_gguf(a.folder)) return export_file(context, a);
+  if (train::is_gguf(a.folder)) {
+    if (a.dtype)
+      refuse(
+          "--dtype {} is for Hugging Face folders, and {} is a GGUF file, which --type is for; the nearest is --type "
+          "{}",
+          *a.dtype, a.folder, *a.dtype);
+    return export_file(context, a);
+  }
   if (!a.type.empty())
     refuse("--type {} is for GGUF files, and {} is a Hugging Face folder, which --dtype is for", a.type, a.folder);
-  train::ExportOptions options{.dtype = *parse_dtype(a.dtype), .overwrite = a.overwrite};
+  train::ExportOptions options{.dtype = *parse_dtype(a.dtype.value_or("f32")), .overwrite = a.overwrite};
   if (a.step >= 0) options.step = a.step;
   const auto most = parse_bytes(a.max_shard);
   if (!most || *most == 0) refuse("--max-shard must be a size such as 5GB or 200MiB, got {}", a.max_shard);
@@ -47,7 +56,7 @@ int export_once(const Context& context, const ExportArguments& a) {
   options.log = warn;
   const train::Exported done = train::export_huggingface(a.run, a.folder, options, context.registry->models);
   fmt::print("weights {} parameters of step {} as {}: {} in {} file{}\n", format_count(done.parameters), done.step,
-             a.dtype, format_bytes(done.bytes), done.files.size(), done.files.size() == 1 ? "" : "s");
+             a.dtype.value_or("f32"), format_bytes(done.bytes), done.files.size(), done.files.size() == 1 ? "" : "s");
   fmt::print("folder  {}\n", a.folder);
   return 0;
 }
@@ -62,7 +71,7 @@ void add_export(CLI::App& app, Context& context) {
   command->add_option("folder", arguments->folder, "The Hugging Face folder to make, or FILE.gguf")->required();
   command->add_option("--step", arguments->step, "The checkpoint of this step instead of the newest")
       ->check(not_negative());
-  command->add_option("--dtype", arguments->dtype, "Type of the weights: f32, bf16 or f16")
+  command->add_option("--dtype", arguments->dtype, "Type of the weights: f32 (default), bf16 or f16")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   command->add_option("--type", arguments->type, "GGUF: type of the matrices: f32, f16 (default), q8_0, q4_0 or q4_k")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k"}));

@@ -19,6 +19,7 @@
 #include "trireme/data/tokenizer/tokenizer.h"
 #include "trireme/planner/machine.h"
 #include "trireme/train/plan_file.h"
+#include "trireme/train/run_folder.h"
 #include "trireme/train/sample_text.h"
 #include "trireme/train/trainer.h"
 
@@ -164,7 +165,8 @@ int train_once(Context& context, const TrainArguments& a, Request request, comm:
     verdict = replay(trainer, outcome, steps, *context.registry);
     say(stdout, "equal   {}\n", verdict.text);
   } else if (a.replay > 0)
-    say(stdout, "equal   not replayed on one rank: the run was resumed, and its first steps were not done here\n");
+    say(stdout, "equal   not replayed on one rank: {}\n",
+        outcome.losses.empty() ? "there were no steps" : "the run was resumed, and its first steps were not done here");
   if (speaks(trainer) && !outcome.stopped)
     say(stdout, "it now says:\n  │ {}\n", [&] {
       std::string text = prompt + printable(says(trainer, prompt, 220));
@@ -191,7 +193,13 @@ std::string default_config(const Context& context, const TrainArguments& a) {
   std::error_code unknown;
   const bool elsewhere = std::any_of(context.overrides.begin(), context.overrides.end(),
                                      [](const std::string& o) { return o.starts_with("output.dir="); });
-  if (!a.resume || elsewhere || !std::filesystem::is_symlink(latest, unknown)) return "quickstart";
+  if (!a.resume || elsewhere) return "quickstart";
+  if (!std::filesystem::is_symlink(latest, unknown)) {
+    if (!train::holds_run("runs/quickstart"))
+      refuse("--resume: there is no run in {}; name the run folder, or leave --resume out to train the quickstart",
+             latest.parent_path().string());
+    return "quickstart";
+  }
   if (!std::filesystem::exists(latest, unknown))
     refuse("--resume: {} is a link to {}, which is not there; name the run folder", latest.string(),
            std::filesystem::read_symlink(latest, unknown).string());
@@ -231,6 +239,10 @@ Request request_of(const Context& context, const TrainArguments& a,
     request.plan = std::move(followed.plan);
   }
   const train::Config& config = request.config;
+  // A run that is to go on somewhere else: there is nothing there to go on with.
+  if (a.resume && train::holds_run(source) && config.run.empty() && !train::holds_run(config.output.dir))
+    refuse("--resume: output.dir = \"{}\" holds no run; leave --resume out to start one there as {} was started",
+           config.output.dir, source);
   if (a.replay > 0 && launched && launched->size > 1)
     refuse(
         "--replay compares with one rank in this process, and {} has started {} processes; leave it out, or train "

@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -178,6 +179,28 @@ void ImageSet::check_labels() const {
           label >= classes)
         refuse("{}: image {} has label {}, but there are {} classes", piece.name, piece.file_offset + i, label,
                classes);
+}
+
+std::string ImageSet::largest_label() const {
+  std::string text;
+  std::int64_t largest = -1;
+  for (const Piece& piece : pieces)
+    for (std::int64_t i = 0; i < piece.count; ++i)
+      if (const auto label =
+              std::to_integer<std::int64_t>(piece.labels[static_cast<std::size_t>(i * piece.label_stride)]);
+          label > largest) {
+        largest = label;
+        text = fmt::format("{}: image {} has label {}", piece.name, piece.file_offset + i, label);
+      }
+  return text;
+}
+
+std::int64_t ImageSet::empty_classes() const {
+  std::set<std::int64_t> seen;
+  for (const Piece& piece : pieces)
+    for (std::int64_t i = 0; i < piece.count; ++i)
+      seen.insert(std::to_integer<std::int64_t>(piece.labels[static_cast<std::size_t>(i * piece.label_stride)]));
+  return classes - std::ssize(seen);
 }
 
 void ImageSet::append(const ImageSet& other) {

@@ -36,6 +36,9 @@ struct ImageSet {
   void append(const ImageSet& other);
   // Refuses a label that is none of the classes, naming file and image.
   void check_labels() const;
+  // "labels.idx: image 12 has label 99": one with the largest label. And how many of the classes have no image.
+  std::string largest_label() const;
+  std::int64_t empty_classes() const;
 };
 
 // The two parts of an image collection; `test` may be empty.

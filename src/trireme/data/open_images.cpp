@@ -44,8 +44,8 @@ SampleShape fit(SampleShape asked, const ImageSet& set, const std::string& path)
   // A model may tell more classes apart than occur, but a loss needs two.
   if (asked.classes == 0) asked.classes = std::max<std::int64_t>(2, set.classes);
   if (asked.classes < set.classes)
-    refuse("model.classes = {} is too small for data.images = \"{}\", which has {} classes; set model.classes = {}",
-           asked.classes, path, set.classes, set.classes);
+    refuse("model.classes = {} is too small for data.images = \"{}\": {}; mend the label, or set model.classes = {}",
+           asked.classes, path, set.largest_label(), set.classes);
   return asked;
 }
 
@@ -91,6 +91,7 @@ Data open_images(const DataConfig& config, const SampleShape& shape) {
   Data data;
   ImageSet all = files.train;
   all.classes = std::max(all.classes, eval.classes);
+  const bool counted_here = shape.classes == 0;
   data.shape = fit(shape, all, config.images);
   files.train.classes = data.shape.classes;
   eval.classes = data.shape.classes;
@@ -99,6 +100,15 @@ Data open_images(const DataConfig& config, const SampleShape& shape) {
   data.summary = fmt::format("{} {} images {}×{}×{} in {} classes, {} held out", count_text(files.train.count()),
                              files.train.format, data.shape.image, data.shape.image, data.shape.channels,
                              data.shape.classes, count_text(eval.count()));
+  // One wrong label makes many classes that nothing is in.
+  ImageSet both = files.train;
+  if (eval.count() > 0) both.append(eval);
+  const bool by_largest = counted_here && files.train.format == "IDX";
+  if (const std::int64_t empty = by_largest ? both.empty_classes() : 0; empty > 0)
+    data.summary += fmt::format(
+        "\nwarning {} of the classes have no image ({}): is the label right? model.classes sets "
+        "how many there are",
+        empty, both.largest_label());
   const Normalisation normalisation = normalisation_of(files.train);
   data.train = std::make_shared<ImageDataset>(std::move(files.train), normalisation, *augmentation);
   if (eval.count() > 0) data.eval = std::make_shared<ImageDataset>(std::move(eval), normalisation);

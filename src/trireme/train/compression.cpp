@@ -15,6 +15,11 @@ std::int64_t compression_warmup(const Config& config) {
 }
 
 std::string compression_warning(const Config& config) {
+  const bool warms_up = config.parallel.compress == Compress::onebit || config.parallel.compress == Compress::topk;
+  if (const std::int64_t warmup = warms_up ? compression_warmup(config) : 0; warmup >= config.train.steps && warmup > 0)
+    return fmt::format(
+        "parallel.compress = \"{}\" has no effect: its warm-up of {} steps is as long as train.steps = {}",
+        config.parallel.compress, warmup, config.train.steps);
   if (config.parallel.compress != Compress::onebit || config.train.optimizer != Optimizer::adamw) return {};
   // Steps at the full learning rate after which the variance that is kept was good enough, measured
   // (docs/gradient_compression.md): with fewer, elements that were small until then move too far for ever after.

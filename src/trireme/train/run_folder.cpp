@@ -1,6 +1,7 @@
 #include "trireme/train/run_folder.h"
 
 #include <fcntl.h>
+#include <nlohmann/json.hpp>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -132,7 +133,12 @@ void write_run_files(const fs::path& folder, const Config& config, RunMode mode,
     io::remove_unfinished(folder.string());
     remove_unfinished(folder);
     io::write_file_atomically((folder / "config.toml").string(), to_toml(config));
-    io::write_file_atomically((folder / "run.json").string(), run_json);
+    // Relative paths of config.toml are those of the folder we are in.
+    auto about = nlohmann::ordered_json::parse(run_json);
+    std::error_code unknown;
+    about["folder"] = fs::current_path(unknown).string();
+    io::write_file_atomically((folder / "run.json").string(),
+                              about.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   });
 }
 

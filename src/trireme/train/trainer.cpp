@@ -393,10 +393,15 @@ Metrics Trainer::take_step(data::Loader& loader, Outcome& outcome) {
 }
 
 Metrics Trainer::measured(const StepResult& result, std::int64_t step, double seconds, Outcome& outcome) const {
+  // The first steps of a run may have a program of their own.
+  const auto program = std::find_if(compiled_.steps.rbegin(), compiled_.steps.rend(),
+                                    [&](const compiler::StepProgram& p) { return p.from <= step; });
+  const runtime::Executor& executor =
+      program == compiled_.steps.rend() ? session_->step_executor() : session_->rank(0).executor(program->program);
   for (std::size_t p = 0; p < outcome.phase_seconds.size(); ++p)
-    outcome.phase_seconds[p] += session_->step_executor().phase_seconds()[p];
-  outcome.exposed_comm_seconds += session_->step_executor().exposed_comm_seconds();
-  outcome.idle_seconds += session_->step_executor().idle_seconds();
+    outcome.phase_seconds[p] += executor.phase_seconds()[p];
+  outcome.exposed_comm_seconds += executor.exposed_comm_seconds();
+  outcome.idle_seconds += executor.idle_seconds();
   outcome.losses.push_back(static_cast<double>(result.loss));
   outcome.skipped += result.skipped() ? 1 : 0;
   Metrics m;
@@ -413,7 +418,7 @@ Metrics Trainer::measured(const StepResult& result, std::int64_t step, double se
   m.peak_bytes = compiled_.arena_bytes();
   m.wall_s = seconds_since(started_);
   m.mfu = peak_flops_ > 0 ? flops_per_step_ / seconds / peak_flops_ : 0;
-  m.exposed_comm_ms = session_->step_executor().exposed_comm_seconds() * 1e3;
+  m.exposed_comm_ms = executor.exposed_comm_seconds() * 1e3;
   return m;
 }
 

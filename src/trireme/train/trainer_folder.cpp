@@ -187,8 +187,6 @@ std::string Trainer::run_json() const {
   gethostname(host.data(), host.size() - 1);
   nlohmann::ordered_json o;
   o["command"] = options_.command;
-  std::error_code unknown;
-  o["folder"] = std::filesystem::current_path(unknown).string();  // to which relative paths of config.toml are
   o["build"] = {{"version", version()}, {"compiler", __VERSION__}};
   o["hosts"] = {host.data()};
   o["parameters"] = compiled_.parameters();
