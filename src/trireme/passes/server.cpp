@@ -213,6 +213,7 @@ class Server {
         for (ValueId& id : inputs)
           if (id != kNone) id = whole(id, graph.value(id).name);
       const auto outputs = graph.add(*node.op, std::move(inputs), attributes, label, node.phase, node.stage);
+      graph.nodes.back().barrier = node.barrier;
       for (std::size_t o = 0; o < outputs.size(); ++o) known[node.outputs[o]] = outputs[o];
       if (node.op->name == "sum_squares" || stays_partial) partial.insert(outputs.front());
     }
@@ -280,6 +281,7 @@ class Server {
       }
       const auto outputs = graph.add(*node.op, std::move(inputs), attributes, old.value(node.outputs.front()).name,
                                      node.phase, node.stage);
+      graph.nodes.back().barrier = node.barrier;
       for (std::size_t o = 0; o < outputs.size(); ++o) known[node.outputs[o]] = outputs[o];
     }
     for (const ir::Write& write : old.writes)
