@@ -45,7 +45,6 @@ TEST_F(Smaller, BadPruningIsRefusedByKey) {
   expect({"--prune.method=magnitude", "--prune.pattern=channels"}, "channels");
   expect({"--prune.method=magnitude", "--prune.pattern=blocks"}, "trireme compress");
   expect({"--prune.method=magnitud"}, "magnitude");
-  expect({"--prune.method=magnitude", "--parallel.server=sync"}, "parallel.server");
   expect({"--distil.alpha=0.9"}, "distil.teacher");
   expect({"--distil.teacher=nowhere"}, "distil.teacher = \"nowhere\"");
 }
