@@ -44,7 +44,7 @@ class DecodeMeasuring {
     const std::optional<double> own = of(space_.base());
     std::vector<compress::ModelShape> there;
     SplitMix random(1);
-    constexpr std::size_t kThere = 4;
+    constexpr std::size_t kThere = 6;
     for (int tries = 0; tries < 20 && there.size() < kThere; ++tries)
       if (const auto shape = space_.draw(random, of, budget > 0 ? budget : own.value_or(0))) there.push_back(*shape);
     measure(there);

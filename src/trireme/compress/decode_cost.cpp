@@ -16,10 +16,10 @@
 namespace trireme::compress {
 namespace {
 
-constexpr std::size_t kTerms = 3;
+constexpr std::size_t kTerms = 4;
 using Terms = std::array<double, kTerms>;
 
-Terms terms_of(const DecodeWork& work) { return {work.launches, work.product_bytes, work.other_bytes}; }
+Terms terms_of(const DecodeWork& work) { return {work.products, work.others, work.product_bytes, work.other_bytes}; }
 
 double square_error(std::span<const DecodeSample> samples, const Terms& x) {
   double sum = 0;
@@ -100,9 +100,9 @@ DecodeWork decode_work(train::Config config, const train::Registry& registry) {
   for (const program::Instruction& i : decode.instructions) {
     if (i.kind != program::Instruction::Kind::launch) continue;
     const simulator::Kernel kernel = simulator::kernel_of(i);
-    work.launches += 1;
-    (kernel.product || kernel.matrix ? work.product_bytes : work.other_bytes) +=
-        kernel.cost.bytes_read + kernel.cost.bytes_written;
+    const bool product = kernel.product || kernel.matrix;
+    (product ? work.products : work.others) += 1;
+    (product ? work.product_bytes : work.other_bytes) += kernel.cost.bytes_read + kernel.cost.bytes_written;
   }
   return work;
 }
@@ -120,7 +120,7 @@ DecodeCost fit_decode_cost(std::span<const DecodeSample> samples) {
       best = *x;
     }
   }
-  return {best[0], best[1], best[2]};
+  return {best[0], best[1], best[2], best[3]};
 }
 
 std::vector<DecodeSample> measure_decoding(std::span<const train::Config> configs, const train::Registry& registry,
@@ -144,12 +144,14 @@ std::optional<DecodeCost> read_decode_cost(const std::filesystem::path& file) {
            file.string(), key);
     return o[key].get<double>();
   };
-  return DecodeCost{number("launch"), number("product_byte"), number("other_byte")};
+  return DecodeCost{number("product"), number("other"), number("product_byte"), number("other_byte")};
 }
 
 void write_decode_cost(const DecodeCost& cost, const std::filesystem::path& file) {
-  const nlohmann::ordered_json o = {
-      {"launch", cost.launch}, {"product_byte", cost.product_byte}, {"other_byte", cost.other_byte}};
+  const nlohmann::ordered_json o = {{"product", cost.product},
+                                    {"other", cost.other},
+                                    {"product_byte", cost.product_byte},
+                                    {"other_byte", cost.other_byte}};
   io::write_file_atomically(file.string(), o.dump() + "\n");
 }
 

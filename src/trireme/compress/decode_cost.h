@@ -12,7 +12,8 @@ namespace trireme::compress {
 
 // What one decoded token asks of a machine.
 struct DecodeWork {
-  double launches = 0;       // kernels
+  double products = 0;       // kernels that multiply matrices, which threads share
+  double others = 0;         // and the rest
   double product_bytes = 0;  // that products read and write, weights above all
   double other_bytes = 0;    // the rest: caches, norms, activations
 };
@@ -23,12 +24,14 @@ inline constexpr std::int64_t kDecodeTokens = 64;
 // Seconds of a decoded token on the machine it was fitted to. A small model's token is mostly the start of kernels, a
 // large one's the reading of weights: both are in it, and neither is looked up.
 struct DecodeCost {
-  double launch = 0;  // seconds of each kernel
+  double product = 0;  // seconds of each kernel
+  double other = 0;
   double product_byte = 0;
   double other_byte = 0;
 
   double seconds(const DecodeWork& work) const {
-    return launch * work.launches + product_byte * work.product_bytes + other_byte * work.other_bytes;
+    return product * work.products + other * work.others + product_byte * work.product_bytes +
+           other_byte * work.other_bytes;
   }
   friend bool operator==(const DecodeCost&, const DecodeCost&) = default;
 };

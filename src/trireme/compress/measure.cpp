@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 
 #include "trireme/train/evaluate.h"
 #include "trireme/train/sample_text.h"
@@ -22,17 +23,26 @@ class Decoder {
       prompt_.push_back(static_cast<std::int32_t>((i * 7919 + 13) % model.config.model.vocab));
   }
 
-  // Seconds for each token after the first.
-  double seconds() {
+  // Seconds of each token after the first.
+  std::vector<double> token_seconds() {
     using Clock = std::chrono::steady_clock;
-    std::optional<Clock::time_point> first;
-    const auto made = train::sample_tokens(running_.session(), prompt_,
-                                           {.tokens = tokens_, .sampling = {.temperature = 0}}, [&](std::int32_t) {
-                                             if (!first) first = Clock::now();
-                                             return true;
-                                           });
-    return std::chrono::duration<double>(Clock::now() - *first).count() /
-           static_cast<double>(std::max<std::size_t>(made.size(), 2) - 1);
+    std::vector<Clock::time_point> at;
+    train::sample_tokens(running_.session(), prompt_, {.tokens = tokens_, .sampling = {.temperature = 0}},
+                         [&](std::int32_t) {
+                           at.push_back(Clock::now());
+                           return true;
+                         });
+    std::vector<double> each;
+    for (std::size_t i = 1; i < at.size(); ++i)
+      each.push_back(std::chrono::duration<double>(at[i] - at[i - 1]).count());
+    return each;
+  }
+  // Of one, in the mean.
+  double seconds() { return mean(token_seconds()); }
+
+  static double mean(const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) /
+           static_cast<double>(std::max<std::size_t>(1, values.size()));
   }
 
  private:
@@ -86,17 +96,19 @@ std::pair<double, double> decode_speeds(const Model& before, const Model& after,
 }
 
 double decode_seconds(const Model& model, const train::Registry& registry, std::int64_t tokens) {
-  // Until a round has been the shortest for a while, which a busy machine takes longer to.
-  constexpr int kRounds = 8, kMostRounds = 60;
+  // What else runs makes a token longer and never shorter. Where it runs all the time a round is never undisturbed, but
+  // each of its tokens is now and then: the least of each counts, until that has been so for a while.
+  constexpr int kRounds = 10, kMostRounds = 100;
   Decoder decoder(model, registry, tokens);
   decoder.seconds();  // pages and caches are cold
-  double least = decoder.seconds();
-  for (int since = 0, all = 0; since < kRounds && all < kMostRounds; ++since, ++all)
-    if (const double now = decoder.seconds(); now < least) {
-      if (now < 0.98 * least) since = 0;
-      least = now;
-    }
-  return least;
+  std::vector<double> least = decoder.token_seconds();
+  for (int since = 0, all = 0; since < kRounds && all < kMostRounds; ++since, ++all) {
+    const double before = Decoder::mean(least);
+    const std::vector<double> now = decoder.token_seconds();
+    for (std::size_t i = 0; i < std::min(least.size(), now.size()); ++i) least[i] = std::min(least[i], now[i]);
+    if (Decoder::mean(least) < 0.99 * before) since = 0;
+  }
+  return Decoder::mean(least);
 }
 
 }  // namespace trireme::compress

@@ -27,7 +27,7 @@ std::uint64_t cache_bytes(const Model& model, const train::Registry& registry);
 std::pair<double, double> decode_speeds(const Model& before, const Model& after, const train::Registry& registry,
                                         std::int64_t tokens);
 
-// Seconds of a decoded token, the least of several rounds: what else runs makes one longer and never shorter.
+// Seconds of a decoded token, undisturbed: the least that each of `tokens` took in several rounds, in the mean.
 double decode_seconds(const Model& model, const train::Registry& registry, std::int64_t tokens);
 
 }  // namespace trireme::compress

@@ -28,6 +28,7 @@
 #include "trireme/passes/partition.h"
 #include "trireme/passes/precision.h"
 #include "trireme/passes/propagate.h"
+#include "trireme/passes/prune.h"
 #include "trireme/passes/quantize_weights.h"
 #include "trireme/passes/remat.h"
 #include "trireme/passes/round_inputs.h"
@@ -71,6 +72,30 @@ QuantizeWeights::Options few_bits(GoldenOptions& options) {
     o.rules.push_back({rule.substr(0, equals), {std::stoi(rule.substr(equals + 1)), 0}});
   }
   o.graphs = {"micro"};
+  return o;
+}
+
+// "groups=up.weight:0:1+up.bias:0:1": one of them, its members' names, dimensions and elements of a slice.
+Prune::Options pruned(GoldenOptions& options) {
+  Prune::Options o;
+  const std::string score = take(options, "score", "magnitude");
+  if (score == "movement") o.score = Prune::Score::movement;
+  if (score == "random") o.score = Prune::Score::random;
+  o.sparsity = std::stod(take(options, "sparsity", "0.5"));
+  o.prunings = std::stoll(take(options, "prunings", "1"));
+  o.keep = std::stoll(take(options, "keep", "0"));
+  o.of = std::stoll(take(options, "of", "0"));
+  o.rewind = take(options, "rewind", "false") == "true";
+  const std::int64_t slices = std::stoll(take(options, "slices", "0"));
+  if (const std::string names = take(options, "parameters", ""); !names.empty()) o.parameters = split(names, ',');
+  if (const std::string members = take(options, "groups", ""); !members.empty()) {
+    Prune::Group group{.members = {}, .slices = slices};
+    for (const std::string& member : split(members, '+')) {
+      const std::vector<std::string> parts = split(member, ':');
+      group.members.push_back({parts.at(0), std::stoi(parts.at(1)), std::stoll(parts.at(2))});
+    }
+    o.groups.push_back(std::move(group));
+  }
   return o;
 }
 
@@ -128,7 +153,10 @@ Pipeline only(const std::string& pass, const ir::Module& module, GoldenOptions o
         Optimizer::Options{.kind = take(options, "kind", "adamw"), .clip = std::stod(take(options, "clip", "1"))});
   else if (pass == "precision")
     p.add<LowPrecision>(LowPrecision::Options{parse_dtype(take(options, "low", "bf16")).value(), {"micro", "eval"}});
-  else if (pass == "quantize-weights")
+  else if (pass == "prune") {
+    p.add<Optimizer>(Optimizer::Options{.kind = take(options, "kind", "adamw")});
+    p.add<Prune>(pruned(options));
+  } else if (pass == "quantize-weights")
     p.add<QuantizeWeights>(few_bits(options));
   else if (pass == "round-weights")
     p.add<RoundWeights>(few_bits(options));
@@ -205,6 +233,7 @@ std::vector<Case> cases() {
                            "partition",
                            "precision",
                            "propagate",
+                           "prune",
                            "quantize-weights",
                            "remat",
                            "round-inputs",
