@@ -432,8 +432,8 @@ class Splitter {
     if (is_state_graph(graph.name)) drop_unread_inputs(graph);
   }
 
-  // What is added up there (add_n) is added up over all stages: some may have some of it. In one collective, since on some
-  // stages another of the sums may be ready first.
+  // What is added up there (add_n) is added up over all stages: some may have some of it. In one collective, since on
+  // some stages another of the sums may be ready first.
   void sum_over_stages(Graph& graph) {
     std::vector<bool> absent(graph.values.size(), false);
     for (std::size_t v = 0; v < graph.values.size(); ++v)

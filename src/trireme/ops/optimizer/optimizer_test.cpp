@@ -121,8 +121,8 @@ TEST(Descend, FollowsItsFormula) {
       for (const Shape& shape : {Shape{1}, Shape{17, 33}, Shape{20011}})
         for (const bool scaled : {true, false})
           for (const bool finite : {true, false}) {
-            const bool keep =
-                (scaled != finite || shape.rank() == 2) && testing::test_device() == device::Kind::cpu;  // no kernel elsewhere
+            const bool keep = (scaled != finite || shape.rank() == 2) &&
+                              testing::test_device() == device::Kind::cpu;  // no kernel elsewhere
             const TensorType param = {DType::f32, shape};
             OpCase c;
             c.op = "descend";
