@@ -56,6 +56,7 @@ TEST_F(BadInput, OutOfRange) {
   expect_key_refused("model.layers=0", {"model.layers", "0"});
   expect_key_refused("data.holdout=1", {"data.holdout", "from 0 to below 1"});
   expect_key_refused("parallel.zero=4", {"parallel.zero", "from 0 to 3", "4"});
+  expect_key_refused("memory.remat=every", {"memory.remat", "did you mean \"every:2\"?"});
   expect_key_refused("train.precision=bf17", {"train.precision", "f32", "did you mean \"bf16\"?"});
   expect_key_refused("train.schedule=wsd:2", {"train.schedule", "wsd:FRACTION"});
   expect_key_refused("model.width=99999999999999999999", {"model.width"});

@@ -42,6 +42,8 @@ TEST_F(Smaller, BadPruningIsRefusedByKey) {
   expect({"--prune.sparsity=0.5", "--prune.pattern=2:4"}, "prune.pattern");
   expect({"--prune.method=magnitude", "--prune.sparsity=1"}, "prune.sparsity");
   expect({"--prune.method=magnitude", "--prune.begin=100"}, "prune.");
+  expect({"--prune.method=magnitude", "--prune.schedule=iterative", "--prune.begin=1", "--prune.every=100"},
+         "the nearest is prune.");
   expect({"--prune.method=magnitude", "--prune.pattern=channels"}, "channels");
   expect({"--prune.method=magnitude", "--prune.pattern=blocks"}, "trireme compress");
   expect({"--prune.method=magnitud"}, "magnitude");

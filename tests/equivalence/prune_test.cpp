@@ -174,6 +174,9 @@ INSTANTIATE_TEST_SUITE_P(Ways, PruneMesh,
                                            Way{"dp=2", 0, "parallel.server=sync"},
                                            Way{"dp=2", 0, "parallel.server=sync;parallel.servers=3"},
                                            Way{"pp=2,tp=2", 0, "parallel.server=sync;parallel.servers=2"},
+                                           Way{"pp=2,tp=2"}, Way{"pp=2,tp=2", 0, "parallel.server=sync"},
+                                           Way{"pp=2", 0, "parallel.server=sync;parallel.servers=2"},
+                                           Way{"tp=2", 0, "parallel.server=sync;parallel.servers=2"},
                                            Way{"dp=1", 0, "memory.offload=all"}, Way{"dp=1", 0, "memory.remat=full"}),
                          [](const auto& given) {
                            std::string name =

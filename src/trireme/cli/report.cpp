@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
+#include <span>
 
 #include "trireme/cli/roles_report.h"
 #include "trireme/core/error.h"
@@ -395,7 +397,26 @@ static std::string used_text(const train::Trainer& t, bool resumed) {
   return out;
 }
 
-std::string summary_text(const train::Trainer& t, const train::Outcome& o) {
+// How much of what may be pruned is zero, as the ranks of this process have it.
+static std::string pruned_text(train::Trainer& t) {
+  if (!t.compiled().plan.prune) return "";
+  double zeros = 0, all = 0;
+  std::set<std::string> names;
+  for (const auto& rank : t.session().ranks())
+    for (const ir::State& state : rank->role().module.states) {
+      if (!state.name.ends_with("/mask")) continue;
+      std::vector<float> mask(static_cast<std::size_t>(state.type.elements()));
+      rank->read_state(state.name, 0, std::as_writable_bytes(std::span(mask)));
+      zeros += static_cast<double>(std::count(mask.begin(), mask.end(), 0.0F));
+      all += static_cast<double>(mask.size());
+      names.insert(state.name);
+    }
+  if (all == 0) return "";
+  return fmt::format("pruned  {:.1f}% of the elements of {} tensors are zero; prune.sparsity = {}\n", 100 * zeros / all,
+                     names.size(), t.config().prune.sparsity);
+}
+
+std::string summary_text(train::Trainer& t, const train::Outcome& o) {
   std::string out = "\n";
   if (!o.losses.empty()) {
     out += fmt::format("loss    {:.3f} {} {:.3f}", o.losses.front(), sparkline(o.losses, 48), o.losses.back());
@@ -410,6 +431,7 @@ std::string summary_text(const train::Trainer& t, const train::Outcome& o) {
   if (o.loss_scale)
     out += fmt::format("fp16    {} of {} updates skipped (overflow); the loss is scaled by {:.0f}\n", o.skipped,
                        o.losses.size(), *o.loss_scale);
+  out += pruned_text(t);
   out += used_text(t, std::ssize(o.losses) < o.steps);
   if (o.seconds > 0) {
     const double backward = o.phase_seconds[1] + o.phase_seconds[2];

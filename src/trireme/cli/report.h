@@ -29,7 +29,7 @@ std::string memory_json(const train::Trainer& trainer, const std::vector<train::
 std::string savings_text(const std::vector<train::WhatIf>& savings);
 
 // What training came to: loss curve, memory, time.
-std::string summary_text(const train::Trainer& trainer, const train::Outcome& outcome);
+std::string summary_text(train::Trainer& trainer, const train::Outcome& outcome);
 
 // Text with what a terminal could take for a command, and what is not UTF-8, made visible; lines stay.
 std::string printable(const std::string& text);

@@ -213,6 +213,7 @@ class Server {
         for (ValueId& id : inputs)
           if (id != kNone) id = whole(id, graph.value(id).name);
       const auto outputs = graph.add(*node.op, std::move(inputs), attributes, label, node.phase, node.stage);
+      graph.nodes.back().barrier = node.barrier;
       for (std::size_t o = 0; o < outputs.size(); ++o) known[node.outputs[o]] = outputs[o];
       if (node.op->name == "sum_squares" || stays_partial) partial.insert(outputs.front());
     }
@@ -251,27 +252,31 @@ class Server {
         fail("server {} cannot set '{}': something of it is kept elsewhere", place_, old_.state(write.state).name);
       return fresh;
     };
-    for (const Node& node : old.nodes) {
+    // Sums over servers in one collective, since on some of them another of the sums may be ready first.
+    std::vector<ValueId> sums, own;
+    const auto copy = [&](const Node& node, bool sum) {
       std::vector<ValueId> inputs;
       bool all_here = true;
       for (const ValueId id : node.inputs) {
         inputs.push_back(id == kNone ? kNone : resolved(id));
         all_here = all_here && (id == kNone || inputs.back() != kNone);
       }
-      const bool adds = node.op->name == "add_n" && options_.servers > 1;
-      if (adds) {
+      if (node.op->name == "add_n" && options_.servers > 1) {
         std::erase(inputs, kNone);
-        const std::string& label = old.value(node.outputs.front()).name;
-        const ValueId own = inputs.empty() ? zeros(graph, old.type(node.outputs.front()), label + ".none")
-                                           : add(graph, "add_n", std::move(inputs), {}, label + ".here");
-        known[node.outputs.front()] = over_servers(graph, own, label);
-        continue;
+        all_here = !inputs.empty();  // a term of it is enough
       }
-      if (!all_here) continue;
+      if (sum && options_.servers > 1) {
+        const std::string& label = old.value(node.outputs.front()).name;
+        sums.push_back(node.outputs.front());
+        own.push_back(inputs.empty() ? zeros(graph, old.type(node.outputs.front()), label + ".none")
+                                     : add(graph, "add_n", std::move(inputs), {}, label + ".here"));
+        return;
+      }
+      if (!all_here) return;
       ir::Attributes attributes = node.attributes;
       if (node.op->name == "random_init") {
         const auto state = made_for.find(node.outputs.front());
-        if (state == made_for.end()) continue;
+        if (state == made_for.end()) return;
         if (const ServerKey* key = key_of(state->second); key != nullptr && key->rows > 0) {
           const Shape& part = next_.state(to_[index(state->second)]).type.shape;
           attributes.set("shape", std::vector<std::int64_t>(part.begin(), part.end()));
@@ -280,8 +285,22 @@ class Server {
       }
       const auto outputs = graph.add(*node.op, std::move(inputs), attributes, old.value(node.outputs.front()).name,
                                      node.phase, node.stage);
+      graph.nodes.back().barrier = node.barrier;
       for (std::size_t o = 0; o < outputs.size(); ++o) known[node.outputs[o]] = outputs[o];
+    };
+    const WholeSums whole(old, old.nodes);
+    for (std::size_t n = 0; n < old.nodes.size(); ++n)
+      if (!whole.behind[n]) copy(old.nodes[n], whole.sum[n]);
+    if (!own.empty()) {
+      const auto totals = graph.add(next_.registry->at(ops::kAllReduce), own,
+                                    {{"axis", std::string(kServerAxis)},
+                                     {"parts", static_cast<std::int64_t>(options_.servers)},
+                                     {"reduce", std::string("sum")}},
+                                    old.value(sums.front()).name + "." + kServerAxis, Phase::update);
+      for (std::size_t t = 0; t < sums.size(); ++t) known[sums[t]] = totals[t];
     }
+    for (std::size_t n = 0; n < old.nodes.size(); ++n)
+      if (whole.behind[n]) copy(old.nodes[n], false);
     for (const ir::Write& write : old.writes)
       if (to_[index(write.state)] != kNone) graph.writes.push_back({to_[index(write.state)], found(write), write.mode});
     return graph;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "trireme/core/error.h"
@@ -46,7 +47,11 @@ TensorType part_type(TensorType type, std::int64_t rows) {
   return type;
 }
 
-std::vector<ServerKey> share_out(const ir::Module& module, const std::vector<bool>& kept_whole, int servers) {
+namespace {
+
+// `idle`: some server has none.
+std::vector<ServerKey> shared_out(const ir::Module& module, const std::vector<bool>& kept_whole, int servers,
+                                  bool& idle) {
   std::vector<const ir::State*> parameters;
   std::size_t total = 0;
   const auto place = [&](const ir::State* state) { return static_cast<std::size_t>(state - module.states.data()); };
@@ -80,12 +85,23 @@ std::vector<ServerKey> share_out(const ir::Module& module, const std::vector<boo
       keys.push_back({state->name, least, first, parts == 1 ? 0 : here});
     }
   }
-  if (const auto idle = std::find(load.begin(), load.end(), 0); idle != load.end()) {
-    if (keys.empty())
-      refuse("parallel.server: a stage of the pipeline has no parameters for its servers; the nearest is fewer stages");
-    refuse("parallel.servers = {} is more than there are parameters to keep; the nearest is {}", servers, keys.size());
-  }
+  idle = std::find(load.begin(), load.end(), 0) != load.end();
   return keys;
+}
+
+}  // namespace
+
+std::vector<ServerKey> share_out(const ir::Module& module, const std::vector<bool>& kept_whole, int servers) {
+  bool idle = false;
+  std::vector<ServerKey> keys = shared_out(module, kept_whole, servers, idle);
+  if (!idle) return keys;
+  int fewer = std::min(servers, static_cast<int>(keys.size()) + 1);
+  while (idle && --fewer > 0) shared_out(module, kept_whole, fewer, idle);
+  if (fewer == 0)
+    refuse(
+        "parallel.server: a stage of the pipeline has no parameters for its servers; the nearest is parallel.server = "
+        "\"none\", or fewer stages in parallel.mesh");
+  refuse("parallel.servers = {} is more than there are parameters to keep; the nearest is {}", servers, fewer);
 }
 
 namespace {

@@ -181,6 +181,7 @@ class Worker {
       for (const ValueId id : node.inputs) inputs.push_back(resolved(old, graph, known, id));
       const auto outputs = graph.add(*node.op, std::move(inputs), node.attributes, old.value(node.outputs.front()).name,
                                      node.phase, node.stage);
+      graph.nodes.back().barrier = node.barrier;
       for (std::size_t o = 0; o < outputs.size(); ++o) known[node.outputs[o]] = outputs[o];
     }
   }

@@ -432,32 +432,40 @@ class Splitter {
     if (is_state_graph(graph.name)) drop_unread_inputs(graph);
   }
 
-  // What is added up there (add_n) is added up over all stages: some may have some of it.
+  // What is added up there (add_n) is added up over all stages: some may have some of it. In one collective, since on
+  // some stages another of the sums may be ready first.
   void sum_over_stages(Graph& graph) {
     std::vector<bool> absent(graph.values.size(), false);
     for (std::size_t v = 0; v < graph.values.size(); ++v)
       absent[v] = graph.values[v].kind == ir::ValueInfo::Kind::state && !is_here(graph.values[v].state);
+    const auto is_absent = [&](ValueId id) { return id != kNone && index(id) < absent.size() && absent[index(id)]; };
     std::map<ValueId, ValueId> replaced;
     std::vector<Node> all = std::move(graph.nodes);
     std::vector<Node> nodes;
-    for (Node& node : all) {
+    std::vector<Term> terms;
+    std::vector<ValueId> sums;
+    const WholeSums whole(graph, all);
+    const auto keep = [&](Node& node, bool sum) {
       for (ValueId& id : node.inputs)
         if (const auto by = replaced.find(id); by != replaced.end()) id = by->second;
-      const auto is_absent = [&](ValueId id) { return id != kNone && index(id) < absent.size() && absent[index(id)]; };
       const bool adds = node.op->name == "add_n";
       if (adds) std::erase_if(node.inputs, is_absent);
       const bool kept =
           std::none_of(node.inputs.begin(), node.inputs.end(), is_absent) && !(adds && node.inputs.empty());
       const ValueId made = node.outputs.front();
       for (const ValueId id : node.outputs) absent[index(id)] = !kept;
-      const Term term{kept ? made : kNone, graph.type(made), graph.value(made).name};
-      const std::int32_t chunk = node.stage;
+      if (sum) {
+        sums.push_back(made);
+        terms.push_back({kept ? made : kNone, graph.type(made), graph.value(made).name});
+      }
       if (kept) nodes.push_back(std::move(node));
-      if (!adds) continue;
-      replaced[made] = over_stages(graph, nodes, {term}, Phase::update, chunk).front();
-      // What is the same here, such as two sums to which this stage adds nothing, is not the same on others.
-      nodes.back().barrier = true;
-    }
+    };
+    for (std::size_t n = 0; n < all.size(); ++n)
+      if (!whole.behind[n]) keep(all[n], whole.sum[n]);
+    const std::vector<ValueId> totals = over_stages(graph, nodes, terms, Phase::update, 0);
+    for (std::size_t t = 0; t < totals.size(); ++t) replaced[sums[t]] = totals[t];
+    for (std::size_t n = 0; n < all.size(); ++n)
+      if (whole.behind[n]) keep(all[n], false);
     graph.nodes = std::move(nodes);
     for (ir::Write& write : graph.writes)
       if (const auto by = replaced.find(write.value); by != replaced.end()) write.value = by->second;

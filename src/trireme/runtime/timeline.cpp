@@ -61,7 +61,13 @@ bool Timeline::is_between_stages(std::size_t i) const {
 void Timeline::waited(std::size_t i, std::int32_t event, double seconds) {
   wait_seconds_[phase_of(i)] += seconds;
   if (const std::int32_t from = comm_events_[static_cast<std::size_t>(event)]; from != program::kNone)
-    communicated(static_cast<std::size_t>(from), seconds);
+    count_exposed(static_cast<std::size_t>(from), seconds);
+}
+
+// Of the phase it is no part of what was computed.
+void Timeline::communicated(std::size_t i, double seconds) {
+  wait_seconds_[phase_of(i)] += seconds;
+  count_exposed(i, seconds);
 }
 
 void Timeline::waited_for(std::size_t stream, double seconds) {
@@ -81,7 +87,8 @@ void Timeline::read(const device::Streams& streams) {
   for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
     const std::int32_t stream = program_.instructions[i].stream;
     trace_->record({labels_[i], stream, at(2 * i), at(2 * i + 1)});
-    if (stream == 0) phase_seconds_[phase_of(i)] += streams.seconds(2 * i, 2 * i + 1);
+    if (stream == 0 && !program_.instructions[i].communicates())
+      phase_seconds_[phase_of(i)] += streams.seconds(2 * i, 2 * i + 1);
   }
 }
 

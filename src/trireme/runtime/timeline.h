@@ -34,7 +34,7 @@ class Timeline {
   // message or a collective took of it.
   void waited(std::size_t i, std::int32_t event, double seconds);
   void waited_for(std::size_t stream, double seconds);
-  void communicated(std::size_t i, double seconds) { (is_between_stages(i) ? idle_ : exposed_comm_) += seconds; }
+  void communicated(std::size_t i, double seconds);
 
   // Once the run is done: reads the timestamps.
   void read(const device::Streams& streams);
@@ -46,6 +46,7 @@ class Timeline {
 
  private:
   std::size_t phase_of(std::size_t i) const;
+  void count_exposed(std::size_t i, double seconds) { (is_between_stages(i) ? idle_ : exposed_comm_) += seconds; }
   bool is_between_stages(std::size_t i) const;
   void choose_points();
   void span(std::size_t i, std::size_t end, device::Streams& streams) const {

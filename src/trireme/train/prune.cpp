@@ -44,6 +44,21 @@ bool rewinds(const Config& config) {
   return config.prune.schedule == PruneSchedule::iterative && config.prune.rewind >= 0;
 }
 
+// Prunings that would come after the `last` step, and what brings them before it.
+[[noreturn]] void refuse_late(const Config& config, const std::vector<std::int64_t>& steps, std::int64_t last) {
+  const PruneConfig& prune = config.prune;
+  const bool gradual = prune.schedule == PruneSchedule::gradual;
+  std::string nearest = fmt::format("prune.{} = {}", gradual ? "end" : "begin", std::max<std::int64_t>(1, last));
+  if (const std::int64_t room = last - begin_of(config); prune.schedule == PruneSchedule::iterative && room >= 0) {
+    const std::int64_t fits = prune.rounds > 1 ? room / (prune.rounds - 1) : 0;
+    nearest = fits > 0 ? fmt::format("prune.every = {}", fits)
+                       : fmt::format("prune.rounds = {}", room / std::max<std::int64_t>(1, prune.every) + 1);
+  }
+  refuse("prune.{} = {}: the last pruning would be in step {}, and train.steps = {}; the nearest is {}",
+         gradual ? "end" : "begin", gradual ? end_of(config) : begin_of(config), steps.empty() ? 0 : steps.back() + 1,
+         config.train.steps, nearest);
+}
+
 }  // namespace
 
 std::optional<passes::DimensionGroup::Kind> slices_of(const Choice<PrunePattern>& pattern) {
@@ -166,11 +181,8 @@ void check_pruning(const Config& config) {
         "prune.pattern = \"blocks\" takes layers out of a trained model: `trireme compress FROM --out RUN "
         "--prune blocks:0.25`; while training, \"heads\", \"neurons\" and \"channels\" are there");
   const std::vector<std::int64_t> steps = pruning_steps(config);
-  if (config.train.steps > 0 && (steps.empty() || steps.back() >= std::max(config.train.steps, planned_steps(config))))
-    refuse("prune.{} = {}: the last pruning would be in step {}, and train.steps = {}; the latest is step {}",
-           prune.schedule == PruneSchedule::gradual ? "end" : "begin",
-           prune.schedule == PruneSchedule::gradual ? end_of(config) : begin_of(config),
-           steps.empty() ? 0 : steps.back() + 1, config.train.steps, config.train.steps);
+  const std::int64_t last = std::max(config.train.steps, planned_steps(config)) - 1;
+  if (config.train.steps > 0 && (steps.empty() || steps.back() > last)) refuse_late(config, steps, last);
   if (prune.pattern == PrunePattern::two_of_four) {
     if (prune.schedule != PruneSchedule::oneshot)
       refuse("prune.pattern = \"2:4\" is reached at once; the nearest is prune.schedule = \"oneshot\"");

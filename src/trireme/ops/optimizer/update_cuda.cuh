@@ -14,8 +14,8 @@
 //   Factors        what a thread needs of it for a tensor of some weight decay, made by `factors(common, decay)`
 //   step(f, x, g)  x[0], the parameter, and x[1…], its states, after gradient g
 //
-// Operands of the op: parameter, gradient, states…, scalars…, and what multiplies the results, or nothing; results:
-// parameter, states…, and if asked for the parameter in low precision.
+// Operands of the op: parameter, gradient, states…, scalars…; results: parameter, states…, and if asked for the
+// parameter in low precision.
 namespace trireme::ops::cuda {
 
 constexpr int kUpdateThreads = 256;
@@ -28,7 +28,6 @@ struct UpdateEntry {
   const float* from[Rule::kStates + 1];
   float* to[Rule::kStates + 1];
   const void* g;
-  const float* keep;  // null: nothing is multiplied
   void* low;
   std::int64_t n;
   unsigned first_block;
@@ -69,13 +68,6 @@ struct UpdateValues {
 #pragma unroll
         for (int s = 0; s <= Rule::kStates; ++s) x[s].v[j] = one[s];
       }
-    }
-    if (e.keep != nullptr) {
-      const Pack<float, N> keep = load<N>(e.keep + i);
-#pragma unroll
-      for (int s = 0; s <= Rule::kStates; ++s)
-#pragma unroll
-        for (int j = 0; j < N; ++j) x[s].v[j] *= keep.v[j];
     }
 #pragma unroll
     for (int s = 0; s <= Rule::kStates; ++s) store<N>(e.to[s] + i, x[s]);
@@ -179,8 +171,6 @@ class Update final : public device::GroupKernel {
     e.in_fours = n_ % 4 == 0;
     for (std::size_t i = 0; i < kStates + 2; ++i) e.in_fours = e.in_fours && aligned16(l.inputs[i]);
     for (const void* p : l.outputs) e.in_fours = e.in_fours && aligned16(p);
-    e.keep = static_cast<const float*>(l.inputs.back());
-    e.in_fours = e.in_fours && aligned16(e.keep);
     for (std::size_t s = 0; s <= kStates; ++s) {
       e.from[s] = l.in<float>(s == 0 ? 0 : s + 1);
       e.to[s] = l.out<float>(s);

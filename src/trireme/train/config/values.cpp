@@ -94,12 +94,23 @@ void check_utf8(const Key& key, std::string_view text) {
          key.name, shown);
 }
 
+// A choice as it can be given: with a number in the place of its argument's name.
+std::string given_example(const std::string& choice) {
+  const std::size_t colon = choice.find(':');
+  const std::string argument = colon == std::string::npos ? "" : choice.substr(colon + 1);
+  const std::string name = choice.substr(0, colon);
+  if (argument == "GROUP") return name + ":64";
+  if (argument == "FRACTION") return name + (name == "wsd" ? ":0.2" : ":0.01");
+  return argument == "K" || argument == "V" || argument == "RANK" || argument == "S" ? name + ":2" : choice;
+}
+
 [[noreturn]] void mismatch(const Key& key, const Raw& raw) {
   std::string near;
   if (const auto* given = std::get_if<std::string>(&raw.value); given != nullptr && !key.rule.choices.empty()) {
     std::string lower = *given;
     std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-    if (const auto best = nearest(lower, key.rule.choices)) near = fmt::format("; did you mean \"{}\"?", *best);
+    if (const auto best = nearest(lower, key.rule.choices))
+      near = fmt::format("; did you mean \"{}\"?", given_example(*best));
   }
   refuse("{} must be {}, got {}{}", key.name, expectation(key), raw.shown(), near);
 }
