@@ -2,8 +2,8 @@
 """One ResNet training step in PyTorch, on the CPU or a GPU: the peer of `trireme bench step`.
 
 The step is what a careful user of PyTorch writes: channels last, autocast to bfloat16 with f32 weights, cuDNN's
-algorithms picked by measurement, fused SGD, gradients released between steps, the next batch copied from pinned memory
-in the precision that the first convolution reads, on a stream of its own while a step runs. Prints one JSON object.
+algorithms picked by measurement, fused SGD, gradients released between steps, the batch copied from pinned memory in
+the precision that the first convolution reads. Prints one JSON object.
 """
 import argparse
 import json
@@ -78,24 +78,9 @@ def main():
         host = host.pin_memory()
     precision = timing.set_precision(a)
 
-    copies = torch.cuda.Stream() if gpu else None
-
-    def fetch():
-        if not gpu:
-            return host
-        with torch.cuda.stream(copies):
-            return host.to(a.device, non_blocking=True)
-
-    ahead = fetch()
-
     def step():
-        nonlocal ahead
         optimizer.zero_grad(set_to_none=True)
-        images = ahead
-        if gpu:
-            torch.cuda.current_stream().wait_stream(copies)
-            images.record_stream(torch.cuda.current_stream())
-        ahead = fetch()
+        images = host.to(a.device, non_blocking=True)
         with precision:
             loss = forward(images, labels)
         loss.backward()

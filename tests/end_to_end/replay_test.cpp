@@ -92,7 +92,7 @@ TEST_F(Closing, EveryPlaceToCutTrainsLikeOneRank) {
     const std::string error = run(most).err;
     const std::size_t at = error.find("the nearest is parallel.mesh = \"pp=");
     ASSERT_NE(at, std::string::npos) << error;
-    std::vector<std::string> all = with_stages(std::stoi(error.substr(at + 34)));
+    std::vector<std::string> all = with_stages(std::stoi(error.substr(at + 35)));
     all.emplace_back("--replay=3");
     const std::string equal = line(trained(all).out, "equal ");
     EXPECT_NE(equal.find("✓"), std::string::npos) << family << ": " << equal;

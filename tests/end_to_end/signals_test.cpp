@@ -97,7 +97,8 @@ TEST_F(Signals, AreObeyedWhileCompiling) {
 }
 
 TEST_F(Signals, LongCompilingIsShown) {
-  Running running(folder(), endless({"--model.layers=600"}));
+  // So deep that it takes longer on any machine than the first report waits.
+  Running running(folder(), endless({"--model.layers=4000"}));
   EXPECT_TRUE(running.wait_until([&] { return running.err().find("compiling · ") != std::string::npos; }));
 }
 

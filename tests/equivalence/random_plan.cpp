@@ -137,7 +137,7 @@ class Draw {
     plain.prune.begin = 1;
     plain.prune.end = 2;
     plain.prune.every = 1;
-    plan_.steps = 4;
+    plan_.steps = f32 ? 4 : 3;
   }
 
   ir::Mesh draw_mesh(const std::string& model) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "support/cpu_only.h"
 #include "trireme/core/error.h"
 #include "trireme/program/check.h"
 #include "trireme/program/lower.h"
@@ -51,10 +52,14 @@ device::Kind test_device() {
 }
 
 bool has_kernels(const ir::Module& module) {
-  const std::vector<ir::Node>& nodes = module.graph("micro").nodes;
-  return std::all_of(nodes.begin(), nodes.end(), [](const ir::Node& node) {
-    return node.op->traits.view || node.op->kernels.contains(test_device());
-  });
+  bool all = true;
+  for (const ir::Node& node : module.graph("micro").nodes) {
+    if (node.op->traits.view || node.op->kernels.contains(test_device())) continue;
+    EXPECT_TRUE(is_cpu_only(node.op->name))
+        << node.op->name << " has no " << device::name_of(test_device()) << " kernel, and is not listed in cpu_only.h";
+    all = false;
+  }
+  return all;
 }
 
 std::vector<std::byte> to_bytes(const Tensor& tensor) {

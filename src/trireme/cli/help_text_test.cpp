@@ -14,7 +14,7 @@ TEST(HelpText, IsWrappedWhereWordsEnd) {
       "  trireme train --resume                        go on with the last run\n";
   EXPECT_EQ(wrapped_help(text, 0), text);
   EXPECT_EQ(wrapped_help(text, 200), text);
-  EXPECT_EQ(wrapped_help(text, 44),
+  EXPECT_EQ(wrapped_help(text, 46),
             "Usage: trireme train\n"
             "  --resume TEXT      Continue the newest\n"
             "                     checkpoint of the run's\n"

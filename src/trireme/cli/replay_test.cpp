@@ -87,7 +87,7 @@ TEST(Replay, IllConditionedRunsAreNotCalledUnequal) {
 
 // The same network without the gradient of one of its convolutions, on ranks that have some of the rows.
 TEST(Replay, AMissingGradientOfAnIllConditionedRunIsFound) {
-  for (const std::int64_t elements : {8 * 3 * 3 * 3, 16 * 3 * 3 * 8, 64 * 3 * 3 * 32}) {
+  for (const std::int64_t elements : {8 * 7 * 7 * 3, 16 * 3 * 3 * 8, 64 * 3 * 3 * 32}) {
     train::Registry registry;
     ir::KernelDef& kernel = registry.ops.edit("conv2d_grad_weight").kernels.at(device::Kind::cpu);
     kernel.prepare = [elements, whole = kernel.prepare](const ir::KernelSpec& spec) -> std::shared_ptr<device::Kernel> {

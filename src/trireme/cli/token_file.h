@@ -1,6 +1,7 @@
 #pragma once
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -12,7 +13,8 @@ namespace trireme::cli {
 // Tokens to train on, for the time of a benchmark.
 class TokenFile {
  public:
-  TokenFile() : path_(std::filesystem::temp_directory_path() / fmt::format("trireme-plans-{}.bin", ::getpid())) {
+  TokenFile()
+      : path_(std::filesystem::temp_directory_path() / fmt::format("trireme-plans-{}-{}.bin", ::getpid(), next_++)) {
     std::ofstream out(path_, std::ios::binary);
     SplitMix random(1);
     for (int i = 0; i < 200'000; ++i) {
@@ -29,6 +31,7 @@ class TokenFile {
   std::string path() const { return path_.string(); }
 
  private:
+  inline static std::atomic<int> next_ = 0;  // each has a file of its own
   std::filesystem::path path_;
 };
 

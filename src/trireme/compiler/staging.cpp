@@ -11,7 +11,7 @@ namespace {
 void move_down(program::Program& p, std::size_t less) {
   for (program::Buffer& b : p.buffers) {
     if (b.state == program::kStaging) b.bytes -= less;
-    if (b.state == program::kNone && b.tier == 0 && b.first != program::kNone && b.bytes > 0) b.offset -= less;
+    if (b.state == program::kNone && b.tier == 0) b.offset -= less;
   }
   p.state_bytes -= less;
   p.arena_bytes -= less;

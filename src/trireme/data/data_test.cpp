@@ -157,20 +157,6 @@ TEST(Loader, HelpersMakeTheSameImages) {
   }
 }
 
-TEST(Loader, GivesEachBatchAwayBeforeItIsAskedFor) {
-  const Sampler sampler(std::make_shared<SyntheticImages>(4, 1, 10, 0, 50), Order::shuffled, 5, 6);
-  const std::byte mark{};
-  Loader loader(sampler, {{0, 6}}, 3, {.made = [&](Batch& batch) {
-                  EXPECT_EQ(batch.device_images, nullptr);  // of the batch that had this memory before
-                  if (batch.step % 2 == 0) batch.device_images = &mark;
-                }});
-  for (std::int64_t step = 3; step < 20; ++step) {
-    const Batch& batch = loader.next();
-    EXPECT_EQ(batch.step, step);
-    EXPECT_EQ(batch.device_images, step % 2 == 0 ? &mark : nullptr);
-  }
-}
-
 class FailsAt final : public Dataset {
  public:
   std::int64_t samples() const override { return 100; }

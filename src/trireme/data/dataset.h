@@ -41,8 +41,6 @@ struct Batch {
   // The same images in 16 bits, where a loader was asked for them; f32: they are not there.
   DType narrow_type = DType::f32;
   std::pmr::vector<std::uint16_t> narrow_images;
-  // Those that the program reads, in a GPU's memory; null: they are in the host's alone.
-  const std::byte* device_images = nullptr;
   std::vector<std::int32_t> labels;  // rows
 
   // Row `row` of these, as a row of the global batch.

@@ -38,7 +38,6 @@ const Batch& Loader::next() {
 }
 
 void Loader::make(std::int64_t step, Batch& batch, ThreadPool& pool) const {
-  batch.device_images = nullptr;
   sampler_.begin(step, rows_, batch);
   if (batch.images.empty()) {  // text is copied faster than threads are woken
     for (std::int64_t row = 0; row < batch.rows; ++row) sampler_.read(row, batch);
@@ -72,7 +71,6 @@ void Loader::work(std::int64_t step) {
         free_.pop_back();
       }
       make(step, batch, pool);
-      if (options_.made) options_.made(batch);
       {
         const std::lock_guard lock(mutex_);
         ready_.push_back(std::move(batch));

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
-#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -18,7 +17,6 @@ struct LoaderOptions {
   int threads = 1;                                                       // that make a batch of images
   DType images = DType::f32;                                             // bf16 or f16: images in that too
   std::pmr::memory_resource* memory = std::pmr::get_default_resource();  // for images; must outlive the loader
-  std::function<void(Batch&)> made = {};  // given each batch by the loader's thread when it has been read
 };
 
 // Reads ahead on a thread of its own, which may have helpers: some rows of steps first_step, first_step + 1, … in

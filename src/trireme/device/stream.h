@@ -63,7 +63,7 @@ class Streams {
   virtual void copy_all(std::span<const Copy> copies, std::size_t stream) = 0;
   // A call on the host in the stream's order. It must not throw, nor touch the device.
   virtual void call(void (*function)(void*), void* context, std::size_t stream) = 0;
-  // Whether `copy` may read this memory: the device's own, or of the host's what the device can reach.
+  // Whether `copy` may read this memory of the host.
   virtual bool reads(const void* memory) const = 0;
 
   // From here on the other streams, except those of the set, start after what stream 0 has been given.

@@ -3,8 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
+#include "support/cpu_only.h"
+#include "support/source_dir.h"
 #include "trireme/core/error.h"
+#include "trireme/device/kernel.h"
 
 namespace trireme::ops {
 namespace {
@@ -57,6 +63,23 @@ TEST(Builtin, InPlaceClaimsNameOperandsThatExist) {
       EXPECT_GE(input, 0) << op.name;
       EXPECT_LT(input, static_cast<int>(op.operands.size())) << op.name;
     }
+}
+
+// What is skipped on a GPU for want of a kernel is known by name, on every machine: the kernels that a build with CUDA
+// registers are read off its sources.
+TEST(Builtin, WhatHasNoKernelOnAGpuIsListed) {
+  std::string registered;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(source_dir() + "/src/trireme/ops"))
+    if (entry.path().filename() == "cuda_kernels.cpp") {
+      std::ifstream in(entry.path());
+      registered += std::string{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+    }
+  EXPECT_NE(registered.find("\"matmul\""), std::string::npos);
+  for (const ir::OpDef& op : registry().all()) {
+    if (op.traits.view || !op.kernels.contains(device::Kind::cpu)) continue;
+    const bool there = registered.find("\"" + op.name + "\"") != std::string::npos;
+    EXPECT_NE(there, testing::is_cpu_only(op.name)) << op.name;
+  }
 }
 
 }  // namespace

@@ -16,6 +16,13 @@ using ir::ValueId;
 
 void merge_common(Graph& graph) {
   std::map<std::string, std::size_t> seen;
+  std::vector<bool> written(graph.values.size(), false);
+  for (const ir::Write& write : graph.writes)
+    written[static_cast<std::size_t>(write.value)] = write.mode == ir::Write::Mode::set;
+  const auto makes_state = [&](const Node& node) {
+    return std::any_of(node.outputs.begin(), node.outputs.end(),
+                       [&](ValueId id) { return written[static_cast<std::size_t>(id)]; });
+  };
   std::vector<ValueId> replaced(graph.values.size());
   for (std::size_t i = 0; i < replaced.size(); ++i) replaced[i] = static_cast<ValueId>(i);
   std::vector<Node> kept;
@@ -27,7 +34,8 @@ void merge_common(Graph& graph) {
                                     static_cast<int>(node.phase), node.stage, node.on_host);
       for (const auto& [name, value] : node.attributes) key += "|" + name + "=" + ir::to_text(value);
       const auto [found, fresh] = seen.emplace(std::move(key), kept.size());
-      if (!fresh && kept[found->second].outputs.size() == node.outputs.size()) {
+      const bool both_states = !fresh && makes_state(kept[found->second]) && makes_state(node);
+      if (!fresh && !both_states && kept[found->second].outputs.size() == node.outputs.size()) {
         for (std::size_t o = 0; o < node.outputs.size(); ++o)
           replaced[static_cast<std::size_t>(node.outputs[o])] = kept[found->second].outputs[o];
         continue;

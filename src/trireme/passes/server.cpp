@@ -126,11 +126,14 @@ class Server {
   }
 
   ValueId over_servers(Graph& graph, ValueId id, const std::string& label) const {
-    return add(graph, ops::kAllReduce, {id},
-               {{"axis", std::string(kServerAxis)},
-                {"parts", static_cast<std::int64_t>(options_.servers)},
-                {"reduce", std::string("sum")}},
-               label + "." + kServerAxis);
+    const ValueId sum = add(graph, ops::kAllReduce, {id},
+                            {{"axis", std::string(kServerAxis)},
+                             {"parts", static_cast<std::int64_t>(options_.servers)},
+                             {"reduce", std::string("sum")}},
+                            label + "." + kServerAxis);
+    // What is the same here, such as two sums to which this server adds nothing, is not the same on others.
+    graph.nodes.back().barrier = true;
+    return sum;
   }
 
   ValueId zeros(Graph& graph, const TensorType& type, const std::string& label) const {

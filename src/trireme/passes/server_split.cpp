@@ -201,6 +201,11 @@ ServerSplit::ServerSplit(const ir::Module& module)
 }
 
 void ServerSplit::find_states(const ir::Module& module) {
+  // What graphs of the servers read is theirs, though nothing sets it, such as scores that were drawn once.
+  for (const ir::Graph& graph : module.graphs)
+    if (is_state_graph(graph.name))
+      for (const ir::ValueInfo& value : graph.values)
+        if (value.kind == ir::ValueInfo::Kind::state) state[index(value.state)] = true;
   for (const ir::Graph& graph : module.graphs)
     for (const ir::Write& write : graph.writes) {
       const ir::State& s = module.state(write.state);

@@ -93,9 +93,10 @@ class Worker {
                m.of + ".pull", phase);
   }
 
-  // Pulls what servers keep, and sets it. `after` says what a message answers.
+  // Pulls what servers keep, and sets it. `after` says what a message answers. Gives what the states become.
   template <class After>
-  void pull_states(Graph& graph, Phase phase, After&& after) const {
+  std::map<StateId, ValueId> pull_states(Graph& graph, Phase phase, After&& after) const {
+    std::map<StateId, ValueId> pulled;
     std::map<StateId, std::vector<std::pair<std::int64_t, ValueId>>> parts;
     for (const ServerMessage& m : messages_.states)
       parts[to_[index(old_.find_state(m.of))]].emplace_back(m.first, pull(graph, m, after(m), phase));
@@ -107,7 +108,9 @@ class Worker {
       if (values.size() > 1)
         whole = add(graph, ops::kAssemble, std::move(values), {}, next_.state(state).name + ".whole", phase);
       graph.writes.push_back({state, whole, ir::Write::Mode::set});
+      pulled[state] = whole;
     }
+    return pulled;
   }
 
   Graph divided(const Graph& old, const ServerUpdate& update, const ServerMessages::Table& messages) const {
@@ -134,7 +137,16 @@ class Worker {
       if (m.about != kNone && sent.at(m.about) != these.front()) these.push_back(sent.at(m.about));
       return these;
     };
-    pull_states(graph, Phase::update, after);
+    // What the update reads and other graphs of the servers set, they have set before it.
+    const std::map<StateId, ValueId> pulled = pull_states(graph, Phase::update, after);
+    for (std::size_t v = 0; v < old.values.size(); ++v) {
+      const StateId state = old.values[v].kind == ir::ValueInfo::Kind::state ? old.values[v].state : kNone;
+      const bool updated = std::any_of(old.writes.begin(), old.writes.end(),
+                                       [&](const ir::Write& write) { return write.state == state; });
+      if (state == kNone || updated || to_[index(state)] == kNone) continue;
+      if (const auto fresh = pulled.find(to_[index(state)]); fresh != pulled.end())
+        known[static_cast<ValueId>(v)] = fresh->second;
+    }
     for (std::size_t r = 0; r < messages.results.size(); ++r)
       known[update.resulted[r]] = pull(graph, messages.results[r], after(messages.results[r]), Phase::update);
     copy(old, graph, known, update.behind);

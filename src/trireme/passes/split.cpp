@@ -453,7 +453,10 @@ class Splitter {
       const Term term{kept ? made : kNone, graph.type(made), graph.value(made).name};
       const std::int32_t chunk = node.stage;
       if (kept) nodes.push_back(std::move(node));
-      if (adds) replaced[made] = over_stages(graph, nodes, {term}, Phase::update, chunk).front();
+      if (!adds) continue;
+      replaced[made] = over_stages(graph, nodes, {term}, Phase::update, chunk).front();
+      // What is the same here, such as two sums to which this stage adds nothing, is not the same on others.
+      nodes.back().barrier = true;
     }
     graph.nodes = std::move(nodes);
     for (ir::Write& write : graph.writes)

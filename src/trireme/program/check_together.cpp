@@ -81,7 +81,9 @@ class TogetherChecker {
     while (first_[role] > n) --role;
     if (n == takes(role)) return fmt::format("{} taking all pushes", roles_[role].role);
     if (n == answers(role)) return fmt::format("{} answering pulls", roles_[role].role);
-    return describe(role, n - first_[role]);
+    const auto received = received_.find(n);
+    return describe(role, n - first_[role]) +
+           (received == received_.end() ? "" : fmt::format(" (for {})", describe_node(received->second)));
   }
 
   std::vector<std::size_t> collectives_of(std::size_t role, const Group& group) const {
@@ -160,6 +162,7 @@ class TogetherChecker {
     const std::size_t in = node(received.first, received.second);
     if (order_ == Order::streams) {
       same_[in] = out;
+      received_[out] = in;
       return;
     }
     // A thread that sends goes on; it waits for the other's where a stream is to wait for the send's event.
@@ -289,8 +292,9 @@ class TogetherChecker {
   std::span<const RoleProgram> roles_;
   std::span<const Group> groups_;
   Order order_;
-  std::map<std::size_t, std::size_t> taken_;  // by send: its receive; empty where both are one
-  std::vector<std::size_t> first_;            // node of each role's first instruction
+  std::map<std::size_t, std::size_t> received_;  // by send: its receive, where both are one
+  std::map<std::size_t, std::size_t> taken_;     // by send: its receive, where they are not
+  std::vector<std::size_t> first_;               // node of each role's first instruction
   std::size_t nodes_ = 0;
   std::vector<std::size_t> same_;  // by node: the one that stands for it, of the members of a collective
   std::vector<std::vector<std::size_t>> after_;

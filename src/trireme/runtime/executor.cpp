@@ -176,16 +176,6 @@ const TensorType& Executor::input_type(std::string_view name) const {
   fail("program '{}' has no input '{}'", program_.name, name);
 }
 
-bool Executor::reads_device_memory(std::string_view name, int micro) const {
-  for (std::size_t i = 0; i < prepared_.size(); ++i) {
-    const Instruction& instruction = program_.instructions[i];
-    if (instruction.kind == Instruction::Kind::input && instruction.name == name && instruction.micro == micro &&
-        !staging_->is_ahead(i))
-      return false;
-  }
-  return true;
-}
-
 std::span<const std::byte> Executor::output(std::string_view name, int micro) const {
   for (std::size_t o = 0; o < program_.outputs.size(); ++o)
     if (program_.outputs[o].name == name && program_.outputs[o].micro == micro) return staging_->output(o);

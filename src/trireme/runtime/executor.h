@@ -60,8 +60,6 @@ class Executor {
   // The type that `bind` expects. Throws for an unknown name.
   bool has_input(std::string_view name) const;
   const TensorType& input_type(std::string_view name) const;
-  // Whether what is bound may be in the device's memory.
-  bool reads_device_memory(std::string_view name, int micro) const;
 
   // States that must not be overwritten while they are held; null: none. `held` must outlive the executor.
   void set_held(const HeldStates* held) { held_ = held; }

@@ -113,17 +113,6 @@ void check_mesh_of_generation(const Config& config, const ir::Mesh& mesh) {
          config.parallel.mesh, fmt::join(unused, " and "), unused.size() == 1 ? "has" : "have", fmt::join(shared, ","));
 }
 
-// A schedule's file, by the key that names it.
-program::Schedule read_given_schedule(const std::string& path) {
-  try {
-    return program::read_schedule(path);
-  } catch (const Error& e) {
-    const std::string named = path + ": ";
-    const std::string why = e.message().starts_with(named) ? e.message().substr(named.size()) : e.message();
-    refuse("parallel.pipeline = \"file:{}\": {}", path, why);
-  }
-}
-
 // The schedule of parallel.pipeline = "file:PATH": what the plan that is followed has kept of it, or what is there.
 // Refuses a file that has changed since the plan was made.
 std::optional<program::Schedule> given_schedule(const program::PipelineName& pipeline, const Decisions* decided) {

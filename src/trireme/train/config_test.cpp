@@ -237,14 +237,14 @@ TEST(Config, UpdatesOnTheHostNeedStatesThere) {
     EXPECT_EQ(parse("", {std::string("memory.offload=") + offload, "memory.offload_update=host"}).memory.offload_update,
               OffloadUpdate::host);
   EXPECT_EQ(refusal("", {"memory.offload_update=host"}),
-            "file.toml: memory.offload_update = \"host\" updates optimizer states that have left the GPU, and "
+            "command line: memory.offload_update = \"host\" updates optimizer states that have left the GPU, and "
             "memory.offload = "
             "\"none\" keeps them; the nearest is \"optimizer\"");
   EXPECT_NE(refusal("", {"memory.offload_update=host", "memory.offload=weights"}).find("\"weights,optimizer\""),
             std::string::npos);
   EXPECT_EQ(
       refusal("", {"memory.offload_update=host", "memory.offload=all", "memory.offload_tier=disk"}),
-      "file.toml: memory.offload_update = \"host\" needs the states in the host's memory, and memory.offload_tier = "
+      "command line: memory.offload_update = \"host\" needs the states in the host's memory, and memory.offload_tier = "
       "\"disk\"; the nearest is \"host\"");
   EXPECT_NE(refusal("", {"memory.offload_update=cpu"}).find("must be one of"), std::string::npos);
 }

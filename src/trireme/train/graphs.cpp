@@ -54,7 +54,7 @@ bool updates_each_micro_batch(const Config& config, const CompileOptions& option
   const bool kept = options.decided && !options.decided->schedule.empty();
   const program::Schedule schedule =
       kept ? program::parse_schedule(fmt::format("{}", fmt::join(options.decided->schedule, "\n")))
-           : program::read_schedule(pipeline.path);
+           : read_given_schedule(pipeline.path);
   return schedule.asynchronous() && !schedule.delayed;
 }
 
@@ -119,6 +119,16 @@ compiler::Graphs build_graphs(const Config& config, const Registry& registry, co
   build(graphs, config, registry, options.step_alone && options.purpose == Purpose::train,
         updates_each_micro_batch(config, options));
   return graphs;
+}
+
+program::Schedule read_given_schedule(const std::string& path) {
+  try {
+    return program::read_schedule(path);
+  } catch (const Error& e) {
+    const std::string named = path + ": ";
+    const std::string why = e.message().starts_with(named) ? e.message().substr(named.size()) : e.message();
+    refuse("parallel.pipeline = \"file:{}\": {}", path, why);
+  }
 }
 
 }  // namespace trireme::train

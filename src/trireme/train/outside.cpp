@@ -5,7 +5,6 @@
 #include "trireme/core/text.h"
 #include "trireme/data/loader.h"
 #include "trireme/runtime/trace.h"
-#include "trireme/train/images_ahead.h"
 
 namespace trireme::train {
 namespace {
@@ -82,11 +81,6 @@ std::vector<Outside> outside(const Config& config, const data::Data& data, const
                    .what = "the driver's context, kernels, libraries and the recorded step, of each GPU",
                    .bytes = kGpu + recorded,
                    .on_gpu = true});
-    if (const std::uint64_t images = images_ahead_bytes(config, compiled, first, ranks); images > 0)
-      all.push_back({.name = "images",
-                     .what = "batches of images, copied while the step before runs",
-                     .bytes = images,
-                     .on_gpu = true});
   }
   std::uint64_t saved = 0;
   for (const ir::State& state : compiled.saved_states())

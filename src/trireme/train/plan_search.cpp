@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <future>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "trireme/compiler/micro_batches.h"
 #include "trireme/core/error.h"
@@ -303,6 +305,15 @@ void extend(planner::Scored& two, const planner::Scored& one, double further) {
   two.work += one.work;
 }
 
+// The fullest role's arena in a model of further layers.
+double extended_bytes(const Compiled& one, const Compiled& two, double further) {
+  double most = 0;
+  for (std::size_t r = 0; r < two.roles.size(); ++r)
+    most = std::max(most, planner::extended_arena(planner::live_places(one.roles[r].program("step")),
+                                                  planner::live_places(two.roles[r].program("step")), further));
+  return most;
+}
+
 }  // namespace
 
 planner::Scored PlanSearch::simulated(const OnCluster& on, const simulator::Simulation& s) const {
@@ -379,16 +390,28 @@ planner::Scored PlanSearch::score(const Candidate& c) const {
       scored = with_fewer(0).scored;
     } else {
       std::future<Timed> shorter = std::async(std::launch::async, [&] { return with_fewer(fewer[0]); });
-      const Timed two = with_fewer(fewer[1]);
-      const Timed one = shorter.get();
+      Timed two = with_fewer(fewer[1]);
+      Timed one = shorter.get();
+      // Further layers to the pair's difference, for its longer model.
+      std::int64_t left = fewer[1];
+      const std::int64_t apart = fewer[0] - fewer[1];
+      const auto further_pairs = [&] { return static_cast<double>(left) / static_cast<double>(apart); };
+      double bytes = extended_bytes(one.on.compiled, two.on.compiled, further_pairs());
+      // In models of very few layers all of them may be gathered ahead, say, which more layers do not go on with: where
+      // the places grow by more than the peak, longer models follow until two pairs agree.
+      constexpr int kPairs = 3;
+      constexpr double kAgree = 0.01;
+      for (int pair = 0; pair < kPairs && left > apart; ++pair) {
+        const auto peaks = [](const Timed& t) { return static_cast<double>(t.scored.bytes); };
+        if (bytes <= (1 + kAgree) * (peaks(two) + further_pairs() * (peaks(two) - peaks(one)))) break;
+        left -= apart;
+        one = std::exchange(two, with_fewer(left));
+        const double before = std::exchange(bytes, extended_bytes(one.on.compiled, two.on.compiled, further_pairs()));
+        if (std::abs(before / bytes - 1) <= kAgree) break;
+      }
       scored = two.scored;
-      const double folded = static_cast<double>(fewer[1]) / static_cast<double>(fewer[0] - fewer[1]);
-      extend(scored, one.scored, folded);
-      for (std::size_t r = 0; r < two.on.compiled.roles.size(); ++r)
-        scored.bytes =
-            std::max(scored.bytes, static_cast<std::size_t>(planner::extended_arena(
-                                       planner::live_places(one.on.compiled.roles[r].program("step")),
-                                       planner::live_places(two.on.compiled.roles[r].program("step")), folded)));
+      extend(scored, one.scored, further_pairs());
+      scored.bytes = std::max(scored.bytes, static_cast<std::size_t>(bytes));
       // What may just fit is not passed over: the winner is compiled in full.
       constexpr double kDoubt = 1.02;
       scored.fits = static_cast<double>(scored.bytes) <= kDoubt * problem_.limit;

@@ -139,8 +139,6 @@ void Rank::bind_pixels(runtime::Executor& executor, std::span<const float> all, 
 // A loader may have made that precision already.
 void Rank::bind_images(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first,
                        std::int64_t rows) {
-  if (batch.device_images != nullptr && rows == batch.rows && executor.reads_device_memory("images", micro))
-    return executor.bind("images", micro, std::span(batch.device_images, executor.input_type("images").bytes()));
   if (const DType wanted = executor.input_type("images").dtype; wanted != DType::f32 && batch.narrow_type == wanted)
     return executor.bind(
         "images", micro,

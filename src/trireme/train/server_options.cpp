@@ -8,6 +8,7 @@
 #include "trireme/program/schedule/generate.h"
 #include "trireme/train/config/keys.h"
 #include "trireme/train/extra_ranks.h"
+#include "trireme/train/graphs.h"
 
 namespace trireme::train {
 namespace {
@@ -23,7 +24,7 @@ struct Conflict {
 // A file that is not there, or is no schedule, is refused where it is read.
 bool is_asynchronous(const std::string& schedule) {
   std::error_code unknown;
-  return std::filesystem::is_regular_file(schedule, unknown) && program::read_schedule(schedule).asynchronous();
+  return std::filesystem::is_regular_file(schedule, unknown) && read_given_schedule(schedule).asynchronous();
 }
 
 std::vector<Conflict> conflicts(const Config& config) {

@@ -19,7 +19,6 @@
 #include "trireme/train/distil.h"
 #include "trireme/train/evaluate.h"
 #include "trireme/train/extra_ranks.h"
-#include "trireme/train/images_ahead.h"
 #include "trireme/train/offload_warning.h"
 #include "trireme/train/open_data.h"
 #include "trireme/train/pipeline_warnings.h"
@@ -315,8 +314,7 @@ data::Loader Trainer::batches(std::int64_t from, std::vector<data::RowRange> row
           data::LoaderOptions{// While a GPU computes, the host's cores are free.
                               .threads = compiled_.device() == device::Kind::cpu ? 1 : threads_,
                               .images = image_type(compiled_),
-                              .memory = device::host_memory(compiled_.device()),
-                              .made = copy_images_ahead(config_, compiled_, first_rank(), ranks_here())}};
+                              .memory = device::host_memory(compiled_.device())}};
 }
 
 bool Trainer::out_of_time() const {

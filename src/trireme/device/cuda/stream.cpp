@@ -77,7 +77,7 @@ class CudaStreams final : public Streams {
   bool reads(const void* memory) const override {
     cudaPointerAttributes attributes{};
     TRI_CUDA(cudaPointerGetAttributes(&attributes, memory));
-    return attributes.type == cudaMemoryTypeHost || attributes.type == cudaMemoryTypeDevice;
+    return attributes.type == cudaMemoryTypeHost;
   }
 
   void fork(Set except) override {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <set>
 
@@ -75,9 +76,9 @@ std::string effect_of(const Settings& base, const std::string& setting, const st
 }
 
 const Settings kText = {"model.layers=4", "model.width=16",      "model.heads=2",      "model.context=8",
-                        "train.batch=16", "train.micro_batch=2", "runtime.device=cpu", "output.staging=64KiB"};
+                        "train.batch=8",  "train.micro_batch=2", "runtime.device=cpu", "output.staging=64KiB"};
 const Settings kImages = {"data.images=synthetic", "model.layers=4",      "model.width=8",      "model.image=16",
-                          "train.batch=16",        "train.micro_batch=2", "runtime.device=cpu", "output.staging=64KiB"};
+                          "train.batch=8",         "train.micro_batch=2", "runtime.device=cpu", "output.staging=64KiB"};
 
 Settings base(const std::string& family, const Settings& more) {
   const bool text = family == "gpt2" || family == "llama";
@@ -195,13 +196,21 @@ const Settings& settings() {
 }
 
 TEST(Effect, NoKeyIsIgnoredInSilence) {
+  // The quick test has a quarter of the keys in each configuration, others in the next.
+  constexpr std::size_t kParts = 4;
+  const bool whole = std::getenv("TRIREME_WHOLE") != nullptr;
+  std::map<std::string, std::size_t> numbers;  // of the keys
+  for (const std::string& setting : settings())
+    numbers.try_emplace(setting.substr(0, setting.find('=')), numbers.size());
   std::set<std::string> changed;
-  for (const Settings& with : bases()) {
+  for (std::size_t b = 0; b < bases().size(); ++b) {
+    const Settings& with = bases()[b];
     const std::string plain = compiled_text(configured(with));
     std::map<std::string, std::set<std::string>> effects;  // by key
     for (const std::string& setting : settings()) {
       if (std::find(with.begin(), with.end(), setting) != with.end()) continue;
       const std::string key = setting.substr(0, setting.find('='));
+      if (!whole && (numbers.at(key) + b) % kParts != 0) continue;
       Settings without = with;
       std::erase_if(without, [&](const std::string& given) { return given.starts_with(key + "="); });
       effects[key].insert(effect_of(without, setting, plain));
