@@ -1,9 +1,13 @@
 // The search for a model's shape as a person uses it.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <regex>
 
 #include "end_to_end/program.h"
 
@@ -93,6 +97,34 @@ TEST_F(SearchCommand, DecodeTimeIsPredictedFromMeasurements) {
   const std::string before = read("decode/decode.json");
   EXPECT_NE(done(search).out.find("total   0 steps"), std::string::npos);
   EXPECT_EQ(read("decode/decode.json"), before);
+}
+
+// A search that starts from a run reads it, and trains in folders of its own.
+TEST_F(SearchCommand, ARunThatItStartsFromStaysAsItIs) {
+  done({"train", "tiny.toml", "--output.dir=run", "--train.steps=4"});
+  const auto contents = [&] {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder() / "run"))
+      if (entry.is_regular_file()) {
+        const std::string name = std::filesystem::relative(entry.path(), folder()).string();
+        files[name] = read(name);
+      }
+    return files;
+  };
+  const auto before = contents();
+  const std::vector<std::string> shapes = {"--budget", "params", "--candidates",  "3",
+                                           "--rungs",  "3",      "--generations", "0"};
+  std::vector<std::string> search = {"search", "run", "--out", "shapes", "--train.steps=8"};
+  search.insert(search.end(), shapes.begin(), shapes.end());
+  const Finished f = done(search);
+  EXPECT_EQ(contents(), before);
+  // What was said of the best is what its folder holds.
+  std::smatch said;
+  const std::regex best(R"(best +(\d+): .*loss ([0-9.]+))");
+  ASSERT_TRUE(std::regex_search(f.out, said, best)) << f.out;
+  const std::string candidate = fmt::format("shapes/candidate-{:03}", std::stoi(said[1]));
+  const auto loss = nlohmann::json::parse(done({"eval", "--from", candidate, "--json"}).out)["loss"].get<double>();
+  EXPECT_NEAR(loss, std::stod(said[2]), 1e-4);
 }
 
 TEST_F(SearchCommand, WrongRequestsAreRefused) {

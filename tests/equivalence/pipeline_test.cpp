@@ -413,7 +413,8 @@ TEST(PipelineCheck, CatchesWhatDoesNotFitTogether) {
   program::Instruction& late = deadlock.programs[0].instructions[deadlock.find(0, Kind::receive).back()];
   ASSERT_NE(late.records, program::kNone);
   deadlock.programs[0].instructions[deadlock.find(0, Kind::send).back()].waits.push_back(late.records);
-  expect_names(deadlock.error(), {"a deadlock", "(send 'layers.0.relu.sent'", "of stage 0", "(send 'layers.1.grad", "of stage 1"});
+  expect_names(deadlock.error(),
+               {"a deadlock", "(send 'layers.0.relu.sent'", "of stage 0", "(send 'layers.1.grad", "of stage 1"});
 }
 
 // Slices of images have programs of their own, in which a rank meets others in the same order.

@@ -4,8 +4,8 @@
 namespace trireme::passes {
 
 // Removes nodes whose results nobody uses, and merges nodes that compute the same thing: same op, operands, attributes,
-// phase and stage. Recomputed nodes (`barrier`) are left alone, and so are two whose results become states: each is made
-// where its state lies.
+// phase and stage. Recomputed nodes (`barrier`) are left alone, and so are two whose results become states: each is
+// made where its state lies.
 //
 //   %a = relu(%x)                    %a = relu(%x)
 //   %b = relu(%x)             →      %c = add(%a, %a)
