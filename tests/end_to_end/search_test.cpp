@@ -125,6 +125,10 @@ TEST_F(SearchCommand, ARunThatItStartsFromStaysAsItIs) {
   const std::string candidate = fmt::format("shapes/candidate-{:03}", std::stoi(said[1]));
   const auto loss = nlohmann::json::parse(done({"eval", "--from", candidate, "--json"}).out)["loss"].get<double>();
   EXPECT_NEAR(loss, std::stod(said[2]), 1e-4);
+  // And the command that is proposed trains it anew, with all that was given.
+  EXPECT_NE(f.out.find(fmt::format("next    trireme train {} --output.dir=NAME", candidate)), std::string::npos)
+      << f.out;
+  done({"train", candidate, "--output.dir=again", "--dry-run"});
 }
 
 TEST_F(SearchCommand, WrongRequestsAreRefused) {
