@@ -5,7 +5,7 @@
                                           [--alpha A] [--temperature T] [--hidden H] [--check] [--markdown] [--folder DIR]
 
 digits     an MLP of 2x256 that has seen 1437 of scikit-learn's digits (pip install scikit-learn) teaches one of 1x32 that sees 144 of them
-text       the quickstart's GPT-2 (4x128) on the C++ headers teaches one of 2x64
+text       the quickstart's Llama (4x128) on the C++ headers teaches one of 2x64
 synthetic  as digits, on generated images, which need no package
 
 Both students start from the same weights and read the same rows in the same order. Prints a table with mean and deviation over the seeds;

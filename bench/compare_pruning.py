@@ -7,7 +7,7 @@
 digits     scikit-learn's digits (bench/digits_as_idx.py writes them; pip install scikit-learn), an MLP of 2x128; accuracy on
            the 360 held-out images
 synthetic  the same MLP on generated images, which need no package
-text       the quickstart's GPT-2 on the C++ headers; held-out loss
+text       the quickstart's Llama on the C++ headers; held-out loss
 
 N is --steps. One-shot trains for N steps, prunes once, rewinds the weights that are left to step N/10 and trains them for N
 steps again (2N in all). Iterative does so in five rounds, the same share of what is left each time (6N in all): the last

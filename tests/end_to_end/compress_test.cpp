@@ -104,6 +104,10 @@ TEST_F(Compress, IntegersThroughoutAreWithinAPercent) {
     return nlohmann::json::parse(done(words).out)["peak_bytes"].get<std::int64_t>();
   };
   EXPECT_LT(bytes({"--memory.kv_cache=int8"}), bytes({}));
+  EXPECT_NE(done({"eval", "--from", "run", "--memory.kv_cache=int8"}).err.find("it is for generation"),
+            std::string::npos);
+  EXPECT_NE(refused({"eval", "--from", "small", "--memory.linear_inputs=int8"}).find("memory.linear_inputs"),
+            std::string::npos);
 }
 
 // How the loss follows is for a model that has learned more: bench/few_bits.py.

@@ -91,6 +91,9 @@ TEST_F(Smaller, AStudentLearnsFromARun) {
       refused({"train", "tiny.toml", "--output.dir=other", "--distil.teacher=teacher", "--model.vocab=300"});
   EXPECT_NE(said.find("distil.teacher"), std::string::npos) << said;
   EXPECT_NE(said.find("model.vocab = 300"), std::string::npos) << said;
+  done({"compress", "teacher", "--out", "codes", "--weights", "int8", "--decode", "0"});
+  const std::string quantized = refused({"train", "tiny.toml", "--output.dir=other", "--distil.teacher=codes"});
+  EXPECT_NE(quantized.find("quantized weights"), std::string::npos) << quantized;
 }
 
 std::uintmax_t checkpoint_bytes(const std::filesystem::path& run) {

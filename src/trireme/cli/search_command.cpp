@@ -180,8 +180,8 @@ int search_together(const Context& context, const SearchArguments& a, comm::Comm
   }
   fmt::print("total   {} steps were trained by this call\n", runs.steps_trained());
   fmt::print("{}", measured_text(context, best, space.with(best.shape), runs.folder_of(best), budget.kind));
-  fmt::print("run     {}\nnext    trireme train {} {} --output.dir=NAME\n", runs.folder_of(best).string(), a.from,
-             space.settings(best.shape));
+  // The candidate's own configuration has all that was given, wherever it came from.
+  fmt::print("run     {0}\nnext    trireme train {0} --output.dir=NAME\n", runs.folder_of(best).string());
   return 0;
 }
 

@@ -41,14 +41,14 @@ class DecodeMeasuring {
     const auto of = [&](const compress::ModelShape& shape) {
       return compress::cost_of(space_.with(shape), compress::Budget::Kind::decode, registry_, &cost);
     };
-    const std::optional<double> own = of(space_.base());
+    const double most = budget > 0 ? budget : of(space_.base()).value_or(0);
     std::vector<compress::ModelShape> there;
     SplitMix random(1);
     constexpr std::size_t kThere = 6;
     for (int tries = 0; tries < 20 && there.size() < kThere; ++tries)
-      if (const auto shape = space_.draw(random, of, budget > 0 ? budget : own.value_or(0))) there.push_back(*shape);
+      if (const auto shape = space_.draw(random, of, most)) there.push_back(*shape);
     measure(there);
-    return compress::fit_decode_cost(samples_);
+    return compress::fit_decode_cost(samples_, most);
   }
 
  private:

@@ -29,7 +29,8 @@ std::vector<std::string> settings_of_use(const Context& context, std::string_vie
   train::Config any;
   for (const std::string& setting : context.overrides) {
     const std::string_view key = std::string_view(setting).substr(0, setting.find('='));
-    if (is_used(key)) {
+    const bool generation = key == "memory.kv_cache" && command == "eval";
+    if (is_used(key) && !generation) {
       used.push_back(setting);
       continue;
     }
@@ -38,7 +39,8 @@ std::vector<std::string> settings_of_use(const Context& context, std::string_vie
     } catch (Error& e) {
       throw e.within("command line");
     }
-    warn(LogLevel::warning, fmt::format("{} has no effect on trireme {}: it is for training", key, command));
+    warn(LogLevel::warning, fmt::format("{} has no effect on trireme {}: it is for {}", key, command,
+                                        generation ? "generation" : "training"));
   }
   return used;
 }
@@ -49,7 +51,15 @@ train::Config load_for_use(const Context& context, const std::string& from, cons
   for (const std::string& setting : settings)
     (setting.starts_with("parallel.mesh=") ? meshes : others).push_back(setting);
   train::Config config = train::load_config(from, others, context.registry->models);
-  if (config.memory.weights != train::load_config(from, {}, context.registry->models).memory.weights)
+  const train::Config stored = train::load_config(from, {}, context.registry->models);
+  if (config.memory.linear_inputs != stored.memory.linear_inputs &&
+      config.memory.linear_inputs != train::LinearInputs::full)
+    refuse(
+        "memory.linear_inputs = \"{}\": {} has no ranges of what its layers read; `trireme compress RUN --out DIR "
+        "--weights "
+        "int8 --activations int8` finds them, RUN being what it was made of",
+        config.memory.linear_inputs, from);
+  if (config.memory.weights != stored.memory.weights)
     refuse(
         "memory.weights = \"{}\": the weights of {} are stored in another way; `trireme compress {} --out DIR "
         "--weights {}` makes a run that stores them so",

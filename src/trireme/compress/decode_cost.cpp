@@ -21,19 +21,25 @@ using Terms = std::array<double, kTerms>;
 
 Terms terms_of(const DecodeWork& work) { return {work.products, work.others, work.product_bytes, work.other_bytes}; }
 
-double square_error(std::span<const DecodeSample> samples, const Terms& x) {
+double weight_of(const DecodeSample& sample, double near) {
+  if (near <= 0) return 1;
+  const double apart = 2 * std::log2(sample.seconds / near);
+  return 1 / (1 + apart * apart);
+}
+
+double square_error(std::span<const DecodeSample> samples, const Terms& x, double near) {
   double sum = 0;
   for (const DecodeSample& s : samples) {
     const Terms t = terms_of(s.work);
     double predicted = 0;
     for (std::size_t i = 0; i < kTerms; ++i) predicted += x[i] * t[i];
-    sum += std::pow(predicted / s.seconds - 1, 2);
+    sum += weight_of(s, near) * std::pow(predicted / s.seconds - 1, 2);
   }
   return sum;
 }
 
 // The least squares of the terms that `used` names (a bit each), the others being 0; nothing where they do not decide.
-std::optional<Terms> least_squares(std::span<const DecodeSample> samples, unsigned used) {
+std::optional<Terms> least_squares(std::span<const DecodeSample> samples, unsigned used, double near) {
   std::vector<std::size_t> of;
   for (std::size_t i = 0; i < kTerms; ++i)
     if ((used >> i & 1U) != 0) of.push_back(i);
@@ -48,7 +54,7 @@ std::optional<Terms> least_squares(std::span<const DecodeSample> samples, unsign
   for (const DecodeSample& s : samples) {
     const Terms t = terms_of(s.work);
     for (std::size_t r = 0; r < n; ++r) {
-      const double left = t[of[r]] / s.seconds / size[r];
+      const double left = weight_of(s, near) * t[of[r]] / s.seconds / size[r];
       for (std::size_t c = 0; c < n; ++c) m[r][c] += left * t[of[c]] / s.seconds / size[c];
       m[r][n] += left;
     }
@@ -107,15 +113,15 @@ DecodeWork decode_work(train::Config config, const train::Registry& registry) {
   return work;
 }
 
-DecodeCost fit_decode_cost(std::span<const DecodeSample> samples) {
+DecodeCost fit_decode_cost(std::span<const DecodeSample> samples, double near) {
   if (samples.empty()) fail("no measurements to fit a cost to");
   // Of all sets of terms, the one that comes closest without a term below zero.
   Terms best{};
   double least = std::numeric_limits<double>::infinity();
   for (unsigned used = 1; used < 1U << kTerms; ++used) {
-    const auto x = least_squares(samples, used);
+    const auto x = least_squares(samples, used, near);
     if (!x || std::any_of(x->begin(), x->end(), [](double v) { return v < 0; })) continue;
-    if (const double error = square_error(samples, *x); error < least) {
+    if (const double error = square_error(samples, *x, near); error < least) {
       least = error;
       best = *x;
     }

@@ -40,8 +40,9 @@ struct DecodeSample {
   DecodeWork work;
   double seconds = 0;
 };
-// The cost that comes closest to the samples, as shares of each; nothing is less than zero.
-DecodeCost fit_decode_cost(std::span<const DecodeSample> samples);
+// The cost that comes closest to the samples, as shares of each; nothing is less than zero. With `near`, samples that
+// take about as many seconds count most: caches make a byte of a large model dearer than one of a small model.
+DecodeCost fit_decode_cost(std::span<const DecodeSample> samples, double near = 0);
 
 // Measures models of these configurations, with weights that stand for any, here.
 std::vector<DecodeSample> measure_decoding(std::span<const train::Config> configs, const train::Registry& registry,

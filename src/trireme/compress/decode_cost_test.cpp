@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "support/folder.h"
 #include "trireme/train/config.h"
 
@@ -26,6 +28,18 @@ TEST(DecodeCost, FindsWhatItWasMadeWith) {
   EXPECT_NEAR(found.other, truth.other, 1e-6 * truth.other);
   EXPECT_NEAR(found.product_byte, truth.product_byte, 1e-6 * truth.product_byte);
   EXPECT_NEAR(found.other_byte, truth.other_byte, 1e-6 * truth.other_byte);
+}
+
+// Large models read their weights from a slower memory: what is near the budget is what counts there.
+TEST(DecodeCost, IsRightWhereItIsAskedFor) {
+  std::vector<DecodeSample> samples = samples_of({3e-6, 4e-7, 5e-11, 2e-10});
+  for (DecodeSample& s : samples)
+    if (s.work.product_bytes > 1e7) s.seconds *= 3;
+  const DecodeWork small{25, 55, 3e6, 1e4};
+  const double seconds = DecodeCost{3e-6, 4e-7, 5e-11, 2e-10}.seconds(small);
+  EXPECT_LT(std::abs(fit_decode_cost(samples, seconds).seconds(small) / seconds - 1),
+            std::abs(fit_decode_cost(samples).seconds(small) / seconds - 1));
+  EXPECT_NEAR(fit_decode_cost(samples, seconds).seconds(small), seconds, 0.1 * seconds);
 }
 
 TEST(DecodeCost, NothingIsLessThanZero) {

@@ -46,14 +46,6 @@ train::Config ShapeSpace::with(const ModelShape& shape) const {
   return config;
 }
 
-std::string ShapeSpace::settings(const ModelShape& shape) const {
-  std::string text = fmt::format("--model.layers={} --model.width={}", shape.layers, shape.width);
-  if (images_) return text;
-  text += fmt::format(" --model.heads={} --model.ffn={}", shape.heads, shape.ffn);
-  if (group_ > 1) text += fmt::format(" --model.kv_heads={}", shape.heads / group_);
-  return text;
-}
-
 ShapeSpace::Range ShapeSpace::rest(const ModelShape& shape) const {
   if (images_) return {4, 8 * base_.width, 4};
   return {shape.width / 2, 16 * shape.width, 16};

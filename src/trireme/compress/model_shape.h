@@ -33,8 +33,6 @@ class ShapeSpace {
 
   ModelShape base() const { return base_; }
   train::Config with(const ModelShape& shape) const;
-  // "--model.layers=6 --model.width=192 …"
-  std::string settings(const ModelShape& shape) const;
 
   // The cost of a shape; nothing where no model has it.
   using Cost = std::function<std::optional<double>(const ModelShape&)>;

@@ -117,6 +117,7 @@ std::optional<double> SearchRuns::train_one(const Candidate& c, std::int64_t ste
   if (stop_) return std::nullopt;
   train::Config config = space_.with(c.shape);
   config.output.dir = folder_of(c).string();
+  config.run.clear();  // a run whose configuration this was is not the one that goes on
   // One schedule of the learning rate on all rungs.
   if (config.train.decay_steps == 0) config.train.decay_steps = options_.steps;
   config.train.steps = steps;

@@ -7,7 +7,6 @@
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/train/compile.h"
 #include "trireme/train/extra_ranks.h"
-#include "trireme/train/quantization.h"
 
 namespace trireme::train {
 namespace {
@@ -29,6 +28,8 @@ bool runs_on(const ir::Graph& graph, const ir::Node& node, device::Kind device) 
 
 // The setting that keeps a run on the host's cores; empty: there is none.
 std::string needs_host(const Config& config) {
+  if (config.memory.weights != StoredWeights::full)
+    return fmt::format("memory.weights = \"{}\"", config.memory.weights);
   if (config.memory.linear_inputs != LinearInputs::full)
     return fmt::format("memory.linear_inputs = \"{}\"", config.memory.linear_inputs);
   if (config.memory.kv_cache != KvCache::full) return fmt::format("memory.kv_cache = \"{}\"", config.memory.kv_cache);
@@ -82,7 +83,6 @@ std::string missing_kernel(const Config& config, const compiler::Graphs& graphs,
   compiler::Plan alone;
   alone.device = plan.device;
   alone.precision = plan.precision;
-  if (graphs.purpose != compiler::Purpose::train) alone.weights = stored_weights(config);
   ir::Module module = graphs.module;
   compiler::graph_passes(graphs, alone).run(module);
   for (const ir::Graph& graph : module.graphs)

@@ -28,6 +28,9 @@ models::ModelConfig teacher_model(const Config& config, const Registry& registry
   if (!holds_run(from) && !is_huggingface_folder(from))
     refuse("{}: there is no run and no Hugging Face model in that folder", given);
   Config theirs = load_config(from, {}, registry.models);
+  if (theirs.memory.weights != StoredWeights::full)
+    refuse("{} has quantized weights (memory.weights = \"{}\"), which do not teach; name the run that it was made of",
+           given, theirs.memory.weights);
   const models::ModelConfig& own = config.model;
   const bool images = registry.models.at(own.family).images;
   if (registry.models.at(theirs.model.family).images != images)
