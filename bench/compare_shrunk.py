@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What structured pruning gives in time and memory: a byte-vocabulary GPT-2 of 12x768 before and after `trireme compress
+"""What structured pruning gives in time and memory: a byte-vocabulary Llama of 12x768 before and after `trireme compress
 --prune neurons:0.3,heads:0.3`, with random weights: a step, a decoded token, and the planned peak.
 
     python3 bench/compare_shrunk.py [--prune neurons:0.3,heads:0.3] [--layers 12] [--width 768] [--heads 12] [--rounds 5] [--check]
