@@ -328,7 +328,8 @@ struct Communicator::Impl {
   Request start(std::function<void()> work) {
     transport->check();
     if (!worker)
-      worker = std::make_unique<Worker<std::shared_ptr<Task>>>(256, [](std::shared_ptr<Task>& task) { task->run(); });
+      worker = std::make_unique<Worker<std::shared_ptr<Task>>>(
+          256, [](std::shared_ptr<Task>& task) { task->run(); }, Waking::soon);
     auto task = std::make_shared<Task>();
     task->work = std::move(work);
     worker->submit(task);

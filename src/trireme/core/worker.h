@@ -8,7 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/core/wake_promptly.h"
+
 namespace trireme {
+
+// When a thread gets a core that wakes while all of them compute: in its turn, or at once (`wake_promptly.h`).
+enum class Waking : bool { fair, soon };
 
 // A thread that does tasks one after another, in the order in which they are submitted. Submitting allocates nothing,
 // and waits only while `capacity` tasks are waiting to be done.
@@ -22,8 +27,11 @@ namespace trireme {
 template <class Task>
 class Worker {
  public:
-  Worker(std::size_t capacity, std::function<void(Task&)> run)
-      : run_(std::move(run)), ring_(std::max<std::size_t>(capacity, 1)), thread_([this] { work(); }) {}
+  Worker(std::size_t capacity, std::function<void(Task&)> run, Waking waking = Waking::fair)
+      : run_(std::move(run)), ring_(std::max<std::size_t>(capacity, 1)), thread_([this, waking] {
+          if (waking == Waking::soon) wake_promptly();
+          work();
+        }) {}
   ~Worker() {
     {
       const std::lock_guard lock(mutex_);

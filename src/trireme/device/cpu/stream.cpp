@@ -34,7 +34,8 @@ class Event {
   std::atomic<std::uint64_t> count_{0};
 };
 
-// Streams are threads, but for the first, which is the caller's.
+// Streams are threads, but for the first, which is the caller's. The first computes; the others communicate and copy,
+// next to the computation only if they get a core while it has them all.
 class ThreadStreams final : public Streams {
  public:
   explicit ThreadStreams(const StreamShape& shape)
@@ -42,8 +43,8 @@ class ThreadStreams final : public Streams {
     for (std::size_t s = 1; s < shape.streams; ++s) {
       const std::size_t capacity = s < shape.capacity.size() ? shape.capacity[s] : 0;
       if (capacity > 0)
-        workers_[s] =
-            std::make_unique<Worker<Work>>(capacity, [](Work& work) { work.run(work.context, work.argument); });
+        workers_[s] = std::make_unique<Worker<Work>>(
+            capacity, [](Work& work) { work.run(work.context, work.argument); }, Waking::soon);
     }
   }
 
