@@ -89,6 +89,13 @@ HWY_INLINE void add_bytes(const std::int8_t* x, std::int64_t x_row, const std::i
 
 #endif
 
+// The few bytes behind the last whole vector. (Not inlined: the compiler would vectorise it for all pairs of rows.)
+HWY_NOINLINE inline std::int32_t dot_rest(const std::int8_t* x, const std::int8_t* w, std::int64_t count) {
+  std::int32_t sum = 0;
+  for (std::int64_t c = 0; c < count; ++c) sum += std::int32_t{x[c]} * std::int32_t{w[c]};
+  return sum;
+}
+
 }  // namespace detail
 
 // sums[i][j] = Σ x[i] · w[j] over `count` bytes of M rows of x and N rows of w.
@@ -99,13 +106,12 @@ HWY_INLINE std::array<std::array<std::int32_t, N>, M> dot_bytes(const std::int8_
   std::array<std::array<std::int32_t, N>, M> sums{};
   const std::int64_t vectors = count / detail::kBytes;
   if (vectors > 0) detail::add_bytes<M, N>(x, x_row, w, w_row, vectors, sums);
-  for (std::int64_t c = vectors * detail::kBytes; c < count; ++c)
-#pragma GCC unroll 8
+  const std::int64_t done = vectors * detail::kBytes;
+  if (done < count)
     for (std::size_t i = 0; i < M; ++i)
-#pragma GCC unroll 8
       for (std::size_t j = 0; j < N; ++j)
-        sums[i][j] += std::int32_t{x[static_cast<std::int64_t>(i) * x_row + c]} *
-                      std::int32_t{w[static_cast<std::int64_t>(j) * w_row + c]};
+        sums[i][j] += detail::dot_rest(x + static_cast<std::int64_t>(i) * x_row + done,
+                                       w + static_cast<std::int64_t>(j) * w_row + done, count - done);
   return sums;
 }
 

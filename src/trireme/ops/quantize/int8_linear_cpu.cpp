@@ -8,6 +8,7 @@
 namespace trireme::ops {
 namespace {
 
+namespace hn = simd::hn;
 using simd::Vec;
 
 constexpr std::int64_t kTaskColumns = 64;
@@ -18,12 +19,18 @@ constexpr std::size_t to_line(std::size_t bytes) { return (bytes + 63) / 64 * 64
 // A row of 4-bit codes as signed bytes.
 void widen_codes(const std::byte* row, std::int64_t k, std::int8_t* out) {
   constexpr std::int64_t kHalf = kPackedCodes / 2;
+  const hn::FixedTag<std::uint8_t, kHalf> tag;
+  const hn::RebindToSigned<decltype(tag)> signed_tag;
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(row);
-  for (std::int64_t at = 0; at < k; at += kPackedCodes, bytes += kHalf)
-    for (std::int64_t j = 0; j < kHalf; ++j) {
-      out[at + j] = static_cast<std::int8_t>((bytes[j] & 15) - 8);
-      out[at + kHalf + j] = static_cast<std::int8_t>((bytes[j] >> 4) - 8);
-    }
+  for (std::int64_t at = 0; at < k; at += kPackedCodes, bytes += kHalf) {
+    const auto both = hn::LoadU(tag, bytes);
+    const auto low = hn::And(both, hn::Set(tag, 15));
+    const auto high =
+        hn::And(hn::BitCast(tag, hn::ShiftRight<4>(hn::BitCast(hn::RepartitionToWide<decltype(tag)>(), both))),
+                hn::Set(tag, 15));
+    hn::StoreU(hn::Sub(hn::BitCast(signed_tag, low), hn::Set(signed_tag, 8)), signed_tag, out + at);
+    hn::StoreU(hn::Sub(hn::BitCast(signed_tag, high), hn::Set(signed_tag, 8)), signed_tag, out + at + kHalf);
+  }
 }
 
 // What a task needs: a tile of sums and, for codes of 4 bits, a few rows of them as bytes.
