@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 
-#include "trireme/cli/bench.h"
 #include "trireme/cli/measured_step.h"
 #include "trireme/cli/token_file.h"
 #include "trireme/core/text.h"
+#include "trireme/core/undisturbed.h"
 #include "trireme/simulator/simulate.h"
 #include "trireme/train/on_cluster.h"
 
@@ -74,7 +74,7 @@ void fit_waits(cluster::Cluster& cluster, const train::Registry& registry, const
     cluster::Cluster trial = cluster;
     planner::measure_kernels(trial, own);
     trial.node.busy_slowdown = cluster.node.busy_slowdown;
-    const double measured = median(measured_steps(config, registry, {.steps = 15, .warmup = 3}));
+    const double measured = undisturbed(measured_steps(config, registry, {.steps = 24, .warmup = 3}));
     double low = probe.least, high = probe.most;
     for (int k = 0; k < kHalvings; ++k) {
       Waits w = waits;

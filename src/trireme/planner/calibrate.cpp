@@ -14,6 +14,7 @@
 #include "trireme/comm/measure.h"
 #include "trireme/comm/threads/world.h"
 #include "trireme/core/error.h"
+#include "trireme/core/undisturbed.h"
 #include "trireme/planner/machine.h"
 #include "trireme/planner/replay.h"
 #include "trireme/simulator/kernel.h"
@@ -283,7 +284,7 @@ class Calibration {
           std::vector<float> slice(whole.size() / static_cast<std::size_t>(comm.size()));
           whole.resize(slice.size() * static_cast<std::size_t>(comm.size()));
           const auto keep = [&](const char* name, auto&& call) {
-            const double seconds = median_seconds(comm, call, options.batches);
+            const double seconds = batch_seconds(comm, call, options.batches);
             // Of more ranks than cores each waits for the others: as many run at once as there are cores.
             const double share = std::min(1.0, cores / comm.size());
             if (comm.rank() == 0)
@@ -306,9 +307,9 @@ class Calibration {
       if (m.collective == "message" && m.bytes == static_cast<double>(sizes.front())) c_.inside.latency = m.seconds;
   }
 
-  // Of calls back to back, on all ranks together; the median of batches, as kernels are measured.
+  // Of calls back to back, on all ranks together, as kernels are measured.
   template <class Call>
-  static double median_seconds(comm::Communicator& comm, Call&& call, int batches) {
+  static double batch_seconds(comm::Communicator& comm, Call&& call, int batches) {
     std::vector<double> seconds;
     std::int64_t calls = 1;
     call();
@@ -324,8 +325,7 @@ class Calibration {
       }
       if (i++ > 0) seconds.push_back(took[0] / static_cast<double>(calls));
     }
-    std::sort(seconds.begin(), seconds.end());
-    return seconds[seconds.size() / 2];
+    return undisturbed(std::move(seconds));
   }
 
   const CalibrateOptions& o_;

@@ -13,6 +13,7 @@
 
 #include "trireme/core/rng.h"
 #include "trireme/core/thread_pool.h"
+#include "trireme/core/undisturbed.h"
 #include "trireme/device/arena.h"
 
 namespace trireme::planner {
@@ -73,13 +74,7 @@ class Rank {
     }
   }
 
-  double median(std::size_t i) {
-    std::vector<float>& all = samples_[i];
-    if (all.empty()) return 0;
-    const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
-    std::nth_element(all.begin(), middle, all.end());
-    return static_cast<double>(*middle);
-  }
+  double seconds(std::size_t i) const { return static_cast<double>(undisturbed(samples_[i])); }
 
  private:
   struct Prepared {
@@ -89,10 +84,11 @@ class Rank {
     device::Kernel* kernel = nullptr;
   };
 
-  // Numbers as a step has them: kernels leave out what is not finite.
-  static void fill(void* to, const TensorType& type, SplitMix& random) {
+  // Numbers as a step has them: updates leave out what is not finite, so that second moments must not be negative.
+  static void fill(void* to, const TensorType& type, program::Category category, SplitMix& random) {
     const auto count = static_cast<std::size_t>(type.elements());
-    const auto small = [&] { return static_cast<float>(0.04 * random.unit() - 0.02); };
+    const double least = category == program::Category::optimizer ? 0 : -0.02;
+    const auto small = [&] { return static_cast<float>(least + (0.02 - least) * random.unit()); };
     switch (type.dtype) {
       case DType::f32: std::generate_n(static_cast<float*>(to), count, small); break;
       case DType::bf16:
@@ -115,7 +111,7 @@ class Rank {
         const auto buffer = static_cast<std::size_t>(operand.buffer);
         if (program_.buffers[buffer].state < 0 || done[buffer] || operand.offset > 0) continue;
         done[buffer] = true;
-        fill(const_cast<void*>(prepared_[i].inputs[o]), operand.type, random);
+        fill(const_cast<void*>(prepared_[i].inputs[o]), operand.type, program_.buffers[buffer].category, random);
       }
   }
 
@@ -197,7 +193,7 @@ std::vector<double> replayed_seconds(const program::Program& program, int copies
     if (error) std::rethrow_exception(error);
   std::vector<double> seconds(program.instructions.size(), 0);
   for (std::size_t i = 0; i < seconds.size(); ++i)
-    for (const auto& rank : ranks) seconds[i] += rank->median(i) / static_cast<double>(copies);
+    for (const auto& rank : ranks) seconds[i] += rank->seconds(i) / static_cast<double>(copies);
   return seconds;
 }
 
