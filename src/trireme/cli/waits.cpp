@@ -16,7 +16,7 @@ namespace {
 struct Waits {
   double alone = 1;    // time of kernels in a step, over that in a replay
   double crowded = 1;  // further, while other ranks keep the other cores busy
-  double wake = 0, busy_wake = 0, crowd_wake = 0;
+  double wake = 0, busy_wake = 0, link_wake = 0;
 };
 
 // A constant, and the run that shows it. Each is found with those before it.
@@ -25,11 +25,12 @@ struct WaitProbe {
   double Waits::*constant;
   double least, most;
 };
-constexpr std::array<WaitProbe, 5> kWaitProbes = {{{"parallel.mesh=dp=1", &Waits::alone, 1, 2},
-                                                   {"parallel.mesh=dp=2", &Waits::crowded, 1, 2},
-                                                   {"parallel.mesh=tp=2", &Waits::wake, 0, 1e-3},
-                                                   {"parallel.mesh=dp=2 parallel.zero=3", &Waits::busy_wake, 0, 1e-3},
-                                                   {"parallel.mesh=dp=2,tp=2", &Waits::crowd_wake, 0, 1e-3}}};
+constexpr std::array<WaitProbe, 5> kWaitProbes = {
+    {{"parallel.mesh=dp=1", &Waits::alone, 1, 2},
+     {"parallel.mesh=dp=2", &Waits::crowded, 1, 2},
+     {"parallel.mesh=tp=2", &Waits::wake, 0, 1e-3},
+     {"parallel.mesh=tp=2 runtime.link=1GB/s,20us", &Waits::link_wake, 0, 1e-3},
+     {"parallel.mesh=dp=2,tp=2", &Waits::busy_wake, 0, 1e-3}}};
 
 cluster::Cluster with(cluster::Cluster c, const Waits& w) {
   for (cluster::MeasuredKernel& m : c.device.measured) {
@@ -39,7 +40,7 @@ cluster::Cluster with(cluster::Cluster c, const Waits& w) {
   c.node.busy_slowdown *= w.crowded;
   c.node.wake = w.wake;
   c.node.busy_wake = w.busy_wake;
-  c.node.crowd_wake = w.crowd_wake;
+  c.node.link_wake = w.link_wake;
   return c;
 }
 
@@ -48,7 +49,7 @@ cluster::Cluster with(cluster::Cluster c, const Waits& w) {
 void fit_waits(cluster::Cluster& cluster, const train::Registry& registry, const planner::CalibrateOptions& options) {
   constexpr int kHalvings = 16;
   const TokenFile tokens;
-  Waits waits{.wake = cluster.node.wake, .busy_wake = cluster.node.wake, .crowd_wake = cluster.node.wake};
+  Waits waits{.wake = cluster.node.wake, .busy_wake = cluster.node.wake, .link_wake = cluster.node.wake};
   for (std::size_t i = 0; i < kWaitProbes.size(); ++i) {
     const WaitProbe& probe = kWaitProbes[i];
     if (options.on_progress) options.on_progress("what waiting costs", i, kWaitProbes.size());
@@ -71,7 +72,7 @@ void fit_waits(cluster::Cluster& cluster, const train::Registry& registry, const
     own.programs.clear();
     for (const compiler::Role& role : on.compiled.roles)
       own.programs.push_back(&role.program(on.compiled.steps.back().program));
-    cluster::Cluster trial = cluster;
+    cluster::Cluster trial = on.cluster;
     planner::measure_kernels(trial, own);
     trial.node.busy_slowdown = cluster.node.busy_slowdown;
     const double measured = undisturbed(measured_steps(config, registry, {.steps = 24, .warmup = 3}));
@@ -83,7 +84,6 @@ void fit_waits(cluster::Cluster& cluster, const train::Registry& registry, const
       (shorter ? low : high) = w.*probe.constant;
     }
     waits.*probe.constant = low;
-    if (i == 2) waits.busy_wake = waits.crowd_wake = waits.wake;
   }
   cluster = with(std::move(cluster), waits);
 }

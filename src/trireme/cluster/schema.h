@@ -60,7 +60,7 @@ void visit(V& v, Node& n) {
   v.number("busy_slowdown", n.busy_slowdown, 1);
   v.seconds("wake", n.wake);
   v.seconds("busy_wake", n.busy_wake);
-  v.seconds("crowd_wake", n.crowd_wake);
+  v.seconds("link_wake", n.link_wake);
 }
 
 template <class V>

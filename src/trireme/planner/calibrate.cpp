@@ -81,7 +81,7 @@ class Calibration {
     if (!cpu) return;
     sharing();
     say("threads that wake", 0, 1);
-    c_.node.wake = c_.node.busy_wake = c_.node.crowd_wake = wake();
+    c_.node.wake = c_.node.busy_wake = c_.node.link_wake = wake();
     collectives();
   }
 

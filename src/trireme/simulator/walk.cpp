@@ -63,8 +63,6 @@ class Walk {
       missing_.push_back(meetings[m].members.size());
       for (const Meeting::Member& member : meetings[m].members) meeting_[first_[member.actor] + member.instruction] = m;
     }
-    threads_.resize(domains.size(), 0);
-    for (const Actor& actor : actors) threads_[static_cast<std::size_t>(actor.domain)] += actor.ranks * actor.threads;
     for (std::size_t a = 0; a < actors.size(); ++a) order(a);
     timeline_.actors.resize(actors.size());
     for (std::size_t a = 0; a < actors.size(); ++a) timeline_.actors[a].resize(actors[a].program->instructions.size());
@@ -98,6 +96,10 @@ class Walk {
   Span& span(std::size_t node) {
     const std::size_t actor = actor_of_[node];
     return timeline_.actors[actor][node - first_[actor]];
+  }
+  double end_of(std::size_t node) const {
+    const std::size_t actor = actor_of_[node];
+    return timeline_.actors[actor][node - first_[actor]].end;
   }
 
   using Lasts = std::map<std::int32_t, std::vector<std::size_t>>;  // by stream: what its next instruction follows
@@ -193,7 +195,7 @@ class Walk {
     const std::size_t actor = actor_of_[node];
     const Duration duration = durations_(actor, node - first_[actor]);
     const std::size_t id = tasks_.size();
-    tasks_.push_back({node, duration.resource, duration.latency + woken(node, duration.sleeps), duration.busy, 1,
+    tasks_.push_back({node, duration.resource, duration.latency + woken(node, duration), duration.busy, 1,
                       duration.crowded, now_, 0, false});
     each_member(node, [&](std::size_t member) {
       span(member).begin = now_;
@@ -204,22 +206,23 @@ class Walk {
   }
 
   // A stream of a CPU is a thread, which sleeps while it waits for another's event or for another rank, and for what
-  // its instruction itself waits for.
-  double woken(std::size_t node, double sleeps) {
+  // its instruction itself waits for. It goes on a little later than it could, but not by more than it slept.
+  // What communicates gets a core at once (core/wake_promptly.h); what computes waits where others compute on all.
+  double woken(std::size_t node, const Duration& duration) const {
     double most = 0;
     each_member(node, [&](std::size_t member) {
       const auto d = static_cast<std::size_t>(actors_[actor_of_[member]].domain);
       const Domain& domain = domains_[d];
-      if (domain.wake <= 0) return;
       const std::size_t before = before_[member];
-      const double since = before == kNone ? 0 : span(before).end;
-      const double times = sleeps + (now_ > since + kLooks ? 1 : 0);
-      double demand = 0;
-      for (const Active& a : active_[d]) demand += demand_of(a);
-      const bool crowd = threads_[d] > domain.cores;
-      most = std::max(most, times * (crowd                    ? domain.crowd_wake
-                                     : demand >= domain.cores ? domain.busy_wake
-                                                              : domain.wake));
+      const double slept = now_ - (before == kNone ? 0 : end_of(before));
+      double seconds = duration.sleeps * domain.link_wake;
+      if (slept > kLooks) {
+        double demand = 0;
+        for (const Active& a : active_[d]) demand += demand_of(a);
+        const bool busy = duration.resource == Resource::compute && demand >= domain.cores;
+        seconds += busy ? domain.busy_wake : std::min(domain.wake, slept);
+      }
+      most = std::max(most, seconds);
     });
     return most;
   }
@@ -369,7 +372,6 @@ class Walk {
   std::vector<std::size_t> changed_;         // tasks
   std::vector<Load> loads_;                  // by actor
   std::vector<double> demands_;              // by domain
-  std::vector<double> threads_;              // by domain: of all its ranks
   Timeline timeline_;
 };
 

@@ -42,7 +42,7 @@ struct Duration {
   double busy = 0;     // seconds of the resource, had it nothing else to do
   Resource resource = Resource::none;
   double crowded = 0;  // times as long while other ranks keep all cores busy; 0: as the domain has it
-  double sleeps = 0;   // times that a thread of a CPU sleeps for it, and has to be woken
+  double sleeps = 0;   // times that a thread of a CPU sleeps until a message is due
 };
 
 // Of a meeting, it is asked for once, for the first member.
@@ -53,8 +53,8 @@ struct Domain {
   double busy_slowdown = 1;           // of kernels while all cores are busy and other ranks run
   double communication_slowdown = 1;  // of kernels while the same device communicates
   double wake = 0;                    // of cores: until a stream that slept goes on,
-  double busy_wake = 0;               // where all of them are busy,
-  double crowd_wake = 0;              // and where there are more ranks than cores
+  double busy_wake = 0;               // one that computes, where others compute on all of them,
+  double link_wake = 0;               // and one that slept until a message was due
 };
 
 struct Span {

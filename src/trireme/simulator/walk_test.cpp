@@ -333,11 +333,38 @@ TEST(Walk, AStreamThatSleptIsWoken) {
   const std::size_t other = p.compute(a, 1, 1, {first});
   const std::size_t next = p.compute(a, 1);
   const std::size_t last = p.compute(a, 1, 0, {other});
-  const Timeline t = p.run({{.cores = 4, .wake = 0.1, .busy_wake = 1, .crowd_wake = 2}});
+  const Timeline t = p.run({{.cores = 4, .wake = 0.1, .busy_wake = 1}});
   EXPECT_DOUBLE_EQ(t.actors[a][first].end, 1);
   EXPECT_DOUBLE_EQ(t.actors[a][next].end, 2);
   EXPECT_DOUBLE_EQ(t.actors[a][other].end, 2.1);
   EXPECT_DOUBLE_EQ(t.actors[a][last].end, 3.2);
+}
+
+// But not later than it slept.
+TEST(Walk, AShortSleepIsALightOne) {
+  Programs p;
+  const std::size_t a = p.actor(0);
+  const std::size_t first = p.compute(a, 1);
+  const std::size_t other = p.add(a, {0.25, 0, Resource::none}, 1, {first});
+  const std::size_t last = p.compute(a, 1, 0, {other});
+  const Timeline t = p.run({{.cores = 4, .wake = 0.5}});
+  EXPECT_DOUBLE_EQ(t.actors[a][other].end, 1.75);  // it slept for 1
+  EXPECT_DOUBLE_EQ(t.actors[a][last].begin, 1.75);
+  EXPECT_DOUBLE_EQ(t.actors[a][last].end, 3.25);  // 0.75, more than 0.5
+}
+
+// Where all cores compute, what computes waits longer for one, and what communicates does not.
+TEST(Walk, WhatComputesIsWokenLaterAmongBusyCores) {
+  Programs p;
+  const std::size_t a = p.actor(0), b = p.actor(0);
+  p.compute(b, 10);
+  const std::size_t before = p.add(a, {1, 0, Resource::none}, 3);
+  const std::size_t message = p.add(a, {1, 0, Resource::none}, 4, {before});
+  const std::size_t last = p.compute(a, 1, 0, {before});
+  const Timeline t = p.run({{.cores = 1, .wake = 0.5, .busy_wake = 2}});
+  EXPECT_DOUBLE_EQ(t.actors[a][message].end, 2.5);
+  // Its core is shared with b from 3 on.
+  EXPECT_DOUBLE_EQ(t.actors[a][last].end, 1 + 2 + 2);
 }
 
 // What a kernel takes among busy cores is its own, where that was measured.
