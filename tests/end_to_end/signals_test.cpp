@@ -105,7 +105,7 @@ TEST_F(Signals, LongCompilingIsShown) {
 // Commands that prepare something stop at once too, and leave nothing half done.
 TEST_F(Signals, AreObeyedWhilePlanningAndTokenising) {
   std::string text;
-  for (std::int64_t i = 0; i < 2'000'000; ++i) text += "word" + std::to_string(i * 7919 % 100'003) + " ";
+  for (std::int64_t i = 0; i < 4'000'000; ++i) text += "word" + std::to_string(i * 7919 % 100'003) + " ";
   write("long.txt", text);
   const std::vector<std::vector<std::string>> commands = {
       endless({"--model.layers=600", "--dry-run"}),
@@ -115,7 +115,7 @@ TEST_F(Signals, AreObeyedWhilePlanningAndTokenising) {
   };
   for (const std::vector<std::string>& command : commands) {
     Running running(folder(), command);
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
     const auto sent = std::chrono::steady_clock::now();
     running.signal(SIGTERM);
     const Finished f = running.wait();
