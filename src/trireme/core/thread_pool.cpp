@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "trireme/core/error.h"
 
@@ -34,12 +35,22 @@ bool cores_for_all() {
   return pool_threads().load(std::memory_order_relaxed) <= cores;
 }
 
-// True once ready(); looks for a while where each thread has a core, once elsewhere.
+// True once ready(); looks for a while where each thread has a core, once elsewhere. A look during which another
+// process took the core says that cores are wanted: looking would spend this thread's share of them, so that it sleeps
+// instead for a number of times.
 template <class Ready>
 bool look(Ready&& ready) {
+  constexpr auto kTaken = std::chrono::microseconds(100);
+  constexpr int kSleeps = 1000;
+  thread_local int sleeps = 0;
   if (ready()) return true;
   if (!cores_for_all()) return false;
-  const Clock::time_point until = Clock::now() + kLook;
+  if (sleeps > 0) {
+    --sleeps;
+    return false;
+  }
+  Clock::time_point now = Clock::now();
+  const Clock::time_point until = now + kLook;
   do {
     for (int i = 0; i < 32; ++i) {
 #if defined(__x86_64__)
@@ -47,8 +58,10 @@ bool look(Ready&& ready) {
 #endif
       if (ready()) return true;
     }
-  } while (Clock::now() < until);
-  return false;
+    const Clock::time_point before = std::exchange(now, Clock::now());
+    if (now - before > kTaken) sleeps = kSleeps;
+  } while (now < until && sleeps == 0);
+  return ready();
 }
 
 constexpr int kIndexBits = 32;
