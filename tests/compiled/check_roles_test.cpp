@@ -1,5 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+#include <tuple>
+#include <utility>
+
 #include "trireme/compiler/compile.h"
 #include "trireme/core/error.h"
 #include "trireme/train/compile.h"
@@ -57,6 +62,104 @@ TEST_P(CheckRoles, MissesARoleWithoutItsProgram) {
     EXPECT_THROW(check_roles(without), Error) << name;
   }
 }
+
+// Roles that meet in collectives: stages in loss and norm, places along h in gradients and statistics.
+class CheckRoleValues : public ::testing::TestWithParam<const char*> {
+ protected:
+  Compiled compiled() const {
+    train::Config config;
+    config.model.family = "resnet";
+    config.model.layers = 18;
+    config.model.width = 4;
+    config.model.image = 8;
+    config.model.classes = 10;
+    config.train.batch = 4;
+    config.train.micro_batch = 2;
+    config.parallel.bucket.count = 1;  // nothing goes together
+    config.parallel.mesh = GetParam();
+    train::resolve_model(config, 0);
+    return train::compile(config, registry_, {});
+  }
+
+  // What two collectives do, and not when.
+  static void swap_work(program::Instruction& a, program::Instruction& b) {
+    std::swap(a, b);
+    std::swap(a.stream, b.stream);
+    std::swap(a.waits, b.waits);
+    std::swap(a.records, b.records);
+  }
+  // Two of the values that one makes.
+  static void swap_values(program::Instruction& i, std::size_t a, std::size_t b) {
+    std::swap(i.of[a], i.of[b]);
+    std::swap(i.inputs[a], i.inputs[b]);
+    std::swap(i.outputs[a], i.outputs[b]);
+  }
+  static Compiled nameless(Compiled c) {
+    for (Role& role : c.roles)
+      for (program::Program& p : role.programs)
+        for (program::Instruction& i : p.instructions) i.of.clear();
+    return c;
+  }
+  train::Registry registry_;
+};
+
+// A role that takes two sums in another order than those it meets adds up what does not belong together, at no risk of
+// a deadlock: names alone show it.
+TEST_P(CheckRoleValues, TwoSumsSwappedInOneRoleAreNamed) {
+  Compiled c = compiled();
+  std::size_t planted = 0;
+  for (const program::Group& group : c.groups) {
+    if (group.roles.size() < 2 || !group.messages.empty()) continue;
+    const std::string axes = fmt::format("{}", fmt::join(group.axes, "+"));
+    program::Program& step =
+        *std::find_if(c.roles[group.roles.back()].programs.begin(), c.roles[group.roles.back()].programs.end(),
+                      [](const program::Program& p) { return p.name == "step"; });
+    const auto expect_named = [&](const std::string& one, const std::string& other) {
+      ++planted;
+      EXPECT_NO_THROW(check_roles(nameless(c)));
+      try {
+        check_roles(c);
+        ADD_FAILURE() << "nothing is said about " << one << " and " << other;
+      } catch (const Error& e) {
+        for (const std::string& name : {one, other})
+          EXPECT_NE(e.message().find("'" + name + "'"), std::string::npos) << e.message();
+      }
+    };
+    program::Instruction* before = nullptr;
+    for (program::Instruction& i : step.instructions) {
+      if (i.kind != program::Instruction::Kind::collective || i.attributes.text("axis") != axes) continue;
+      for (std::size_t v = 1; v < i.of.size(); ++v) {
+        if (i.inputs[v - 1].type != i.inputs[v].type) continue;
+        swap_values(i, v - 1, v);
+        expect_named(i.of[v - 1], i.of[v]);
+        swap_values(i, v - 1, v);
+      }
+      program::Instruction* const last = std::exchange(before, &i);
+      if (last == nullptr || last->op != i.op || last->inputs.size() != 1 || i.inputs.size() != 1 ||
+          last->inputs[0].type != i.inputs[0].type || last->attributes != i.attributes)
+        continue;
+      swap_work(*last, i);
+      expect_named(last->of.front(), i.of.front());
+      swap_work(*last, i);
+    }
+  }
+  EXPECT_GT(planted, 0U);
+  EXPECT_NO_THROW(check_roles(c));
+}
+
+// By which the check goes.
+TEST_P(CheckRoleValues, EveryCollectiveOfAProgramHasANameOfItsOwn) {
+  const Compiled c = compiled();
+  for (const Role& role : c.roles)
+    for (const program::Program& p : role.programs) {
+      std::set<std::tuple<std::string, std::int32_t, ir::Phase>> known;
+      for (const program::Instruction& i : p.instructions)
+        for (const std::string& name : i.of)
+          EXPECT_TRUE(known.emplace(name, i.micro, i.phase).second) << name << " of " << p.name << " of " << role.name;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, CheckRoleValues, ::testing::Values("pp=2", "h=2", "h=3,dp=2", "pp=2,h=2"));
 
 INSTANTIATE_TEST_SUITE_P(Meshes, CheckRoles, ::testing::Values("dp=2", "pp=2", "tp=2", "pp=2,dp=2", "dp=2;sync"));
 

@@ -114,9 +114,9 @@ std::vector<std::string> sharding_axes(const ir::Mesh& mesh, const std::string& 
   return axes;
 }
 
-ValueId GradientSums::sum_over(const std::string& axes, ValueId value) {
+ValueId GradientSums::sum_over(const std::string& axes, ValueId value, const std::string& label) {
   return add(ops::kAllReduce.data(), {value},
-             {{"axis", axes}, {"parts", static_cast<std::int64_t>(module_.mesh.size_of(axes))}}, "own_square")
+             {{"axis", axes}, {"parts", static_cast<std::int64_t>(module_.mesh.size_of(axes))}}, label)
       .front();
 }
 
@@ -179,11 +179,13 @@ ValueId GradientSums::local_clip() {
   std::vector<ValueId> totals;
   for (const auto& [axes, terms] : squares) {
     const ValueId sum = add("add_n", terms, {}, "own_square").front();
-    totals.push_back(axes.empty() ? sum : sum_over(axes, sum));
+    totals.push_back(axes.empty() ? sum : sum_over(axes, sum, "own_square"));
   }
   if (totals.empty()) totals.push_back(add("fill", {}, {{"value", 0.0}, {"shape", dims({})}}, "own_square").front());
   ValueId total = totals.size() == 1 ? totals.front() : add("add_n", totals, {}, "own_square").front();
-  if (!stages_apart_ && module_.mesh.size_of(ir::kPipelineAxis) > 1) total = sum_over(ir::kPipelineAxis, total);
+  // A stage may have sums over other axes before, and another none: this one has a name of its own on all of them.
+  if (!stages_apart_ && module_.mesh.size_of(ir::kPipelineAxis) > 1)
+    total = sum_over(ir::kPipelineAxis, total, "own_square.stages");
   // Of a pipeline's stages the last one knows the loss; this clip looks at the gradients alone.
   const StateId known = module_.find_state("loss");
   const ValueId loss = known != kNone ? rebuild_.fresh().read(module_, known)

@@ -69,7 +69,7 @@ class GradientSums {
 
  private:
   std::int64_t other_ranks() const;
-  ir::ValueId sum_over(const std::string& axes, ir::ValueId value);
+  ir::ValueId sum_over(const std::string& axes, ir::ValueId value, const std::string& label);
   ir::StateId add_state(ir::State state);
   ir::ValueId state_value(ir::State state);
 

@@ -1,5 +1,7 @@
 #include "trireme/passes/rebuild.h"
 
+#include <array>
+
 #include "trireme/core/error.h"
 
 namespace trireme::passes {
@@ -50,6 +52,10 @@ std::vector<ValueId> Rebuild::add_like(const ir::Node& node, std::vector<ValueId
   fresh_.nodes.back().on_host = node.on_host;
   for (std::size_t i = 0; i < node.outputs.size() && i < outputs.size(); ++i) {
     map(node.outputs[i], outputs[i]);
+    // By its own name ranks of other roles know each of the values that a collective makes.
+    if (const std::string& name = old_.value(node.outputs[i]).name;
+        node.op->traits.collective && fresh_.value(outputs[i]).name != name)
+      fresh_.rename(std::array{outputs[i]}, std::array{name});
     if (fresh_.type(outputs[i]).shape.rank() == old_.type(node.outputs[i]).shape.rank())
       fresh_.value(outputs[i]).sharding = old_.value(node.outputs[i]).sharding;
   }

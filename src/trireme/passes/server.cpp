@@ -297,6 +297,10 @@ class Server {
                                      {"parts", static_cast<std::int64_t>(options_.servers)},
                                      {"reduce", std::string("sum")}},
                                     old.value(sums.front()).name + "." + kServerAxis, Phase::update);
+      // Each by its own name: by that the servers know what they have in common.
+      std::vector<std::string> names;
+      for (const ValueId id : sums) names.push_back(old.value(id).name + "." + kServerAxis);
+      graph.rename(totals, names);
       for (std::size_t t = 0; t < sums.size(); ++t) known[sums[t]] = totals[t];
     }
     for (std::size_t n = 0; n < old.nodes.size(); ++n)

@@ -314,6 +314,10 @@ class Splitter {
                                      {"parts", static_cast<std::int64_t>(options_.stages)},
                                      {"reduce", std::string("sum")}},
                                     terms.front().label + ".stages", phase, chunk));
+    // Each by its own name: by that the stages know what they have in common.
+    std::vector<std::string> names;
+    for (const Term& term : terms) names.push_back(term.label + ".stages");
+    graph.rename(nodes.back().outputs, names);
     return nodes.back().outputs;
   }
 

@@ -34,6 +34,12 @@ std::string collective_text(const Instruction& i) {
   return text + " of " + types_text(i.inputs.empty() ? i.outputs : i.inputs);
 }
 
+// And about each value that it makes. Values of one graph have different names; those of a step's graphs differ in
+// phase.
+std::string value_text(const Instruction& i, std::size_t output) {
+  return fmt::format("'{}' of micro-batch {}, {}", i.of[output], i.micro, ir::name_of(i.phase));
+}
+
 class TogetherChecker {
  public:
   // How a rank's instructions follow each other: each stream by itself, or all in the order of the program, as the one
@@ -99,7 +105,7 @@ class TogetherChecker {
     const std::size_t one = group.roles.front();
     const std::vector<std::size_t> ours = collectives_of(one, group);
     report_.collectives += ours.size();
-    for (const std::size_t other : group.roles) {
+    for (const std::size_t other : std::span(group.roles).subspan(1)) {
       const std::vector<std::size_t> theirs = collectives_of(other, group);
       for (std::size_t k = 0; k < std::min(ours.size(), theirs.size()); ++k) {
         const std::string a = collective_text(instruction(one, ours[k]));
@@ -107,6 +113,7 @@ class TogetherChecker {
         if (a != b)
           fail("collective {} along '{}' is {} ({}) in one role and {} ({}) in another", k, fmt::join(group.axes, "+"),
                describe(one, ours[k]), a, describe(other, theirs[k]), b);
+        expect_same_values(group, k, {one, ours[k]}, {other, theirs[k]});
         same_[node(other, theirs[k])] = node(one, ours[k]);
       }
       if (ours.size() != theirs.size()) {
@@ -116,6 +123,21 @@ class TogetherChecker {
              fmt::join(group.axes, "+"), roles_[more ? other : one].role);
       }
     }
+  }
+
+  // Two collectives that look alike may be of different values: the ranks would add up, say, what does not belong
+  // together.
+  void expect_same_values(const Group& group, std::size_t k, std::pair<std::size_t, std::size_t> one,
+                          std::pair<std::size_t, std::size_t> other) const {
+    const Instruction& a = instruction(one.first, one.second);
+    const Instruction& b = instruction(other.first, other.second);
+    if (a.of.size() != b.of.size())
+      fail("collective {} along '{}' makes {} values in {} and {} in {}", k, fmt::join(group.axes, "+"), a.of.size(),
+           describe(one.first, one.second), b.of.size(), describe(other.first, other.second));
+    for (std::size_t v = 0; v < a.of.size(); ++v)
+      if (value_text(a, v) != value_text(b, v))
+        fail("collective {} along '{}' makes {} in {} and {} in {}", k, fmt::join(group.axes, "+"), value_text(a, v),
+             describe(one.first, one.second), value_text(b, v), describe(other.first, other.second));
   }
 
   // A message is done on both sides at once, when both have come to it: the k-th that one stage sends to another is the
@@ -314,7 +336,10 @@ TogetherReport check_together(std::span<const RoleProgram> roles, std::span<cons
 std::uint64_t communication_digest(const Program& program) {
   std::string text = program.mesh.str();
   for (const Instruction& i : program.instructions)
-    if (i.communicates()) text += fmt::format("|{} {}", kind_of(i), i.stream) + collective_text(i);
+    if (i.communicates()) {
+      text += fmt::format("|{} {} {}", kind_of(i), i.stream, i.micro) + collective_text(i);
+      for (std::size_t v = 0; v < i.of.size(); ++v) text += value_text(i, v);
+    }
   return site_of(text);
 }
 

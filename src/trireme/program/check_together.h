@@ -29,12 +29,12 @@ struct TogetherReport {
 //
 // Pairs every collective with those of the other roles of its group, by their order in it, and every push and pull with
 // the entry of its peer's exchange, by key, and every send with the receive of the same ordinal in its group; both
-// sides must move the same bytes in the same type. Then one graph of all instructions, in which the members of a
-// collective are one node and so are a send and its receive, must have no cycle: an instruction follows the one before
-// it on its stream and those whose events it waits for, what takes pushes follows them, and a pull follows what answers
-// it. On a device, whose streams one thread gives their work, the same is proved of these threads: there a sender goes
-// on, and waits for the receiver where something waits for the event of the send. Throws, naming the instructions and
-// their roles, on a mismatch or a cycle.
+// sides must move the same bytes in the same type, and what they move must be the same value of the same micro-batch,
+// by its name. Then one graph of all instructions, in which the members of a collective are one node and so are a send
+// and its receive, must have no cycle: an instruction follows the one before it on its stream and those whose events it
+// waits for, what takes pushes follows them, and a pull follows what answers it. On a device, whose streams one thread
+// gives their work, the same is proved of these threads: there a sender goes on, and waits for the receiver where
+// something waits for the event of the send. Throws, naming the instructions and their roles, on a mismatch or a cycle.
 TogetherReport check_together(std::span<const RoleProgram> roles, std::span<const Group> groups);
 
 // A digest of what a program exchanges with other ranks: the same for two programs that can run together as one role.

@@ -20,6 +20,7 @@ class Together : public ::testing::Test {
     Instruction i;
     i.kind = Instruction::Kind::collective;
     i.name = name;
+    i.of = {name};
     i.op = &registry_.at(ops::kAllReduce);
     i.attributes = {{"axis", axis}, {"reduce", std::string("sum")}};
     i.inputs = i.outputs = {{0, {DType::f32, shape}}};
@@ -71,6 +72,44 @@ TEST_F(Together, DigestsTellWhatIsExchangedApart) {
   Program same = programs.front();
   same.instructions.front().name = "another name";  // is not exchanged
   EXPECT_EQ(communication_digest(same), communication_digest(programs.front()));
+  same.instructions.front().of = {"another value"};
+  EXPECT_NE(communication_digest(same), communication_digest(programs.front()));
+  same = programs.front();
+  same.instructions.front().micro = 1;
+  EXPECT_NE(communication_digest(same), communication_digest(programs.front()));
+}
+
+// Sums that look alike, in another order in one role: none waits for ever, and each adds up what does not belong
+// together.
+TEST_F(Together, SwappedCollectivesOfOneTypeAreNamed) {
+  const std::vector<Group> groups = {{{"dp"}, {0, 1}}};
+  const auto why = [&](const std::vector<Instruction>& a, const std::vector<Instruction>& b) {
+    const Program first = program(a);
+    const Program second = program(b);
+    EXPECT_NE(communication_digest(first), communication_digest(second));
+    return refused({{"stage 0", &first, {0}}, {"stage 1", &second, {1}}}, groups);
+  };
+  const Instruction g = reduce("g", "dp", {4});
+  const Instruction h = reduce("h", "dp", {4});
+  EXPECT_EQ(why({g, h}, {h, g}),
+            "collective 0 along 'dp' makes 'g' of micro-batch 0, forward in instruction 0 (all_reduce 'g', micro-batch "
+            "0) of stage 0 and 'h' of micro-batch 0, forward in instruction 0 (all_reduce 'h', micro-batch 0) of stage "
+            "1");
+  // One value of two micro-batches.
+  Instruction later = g;
+  later.micro = 1;
+  EXPECT_NE(why({g, later}, {later, g}).find("makes 'g' of micro-batch 0, forward in"), std::string::npos);
+  // One name in two graphs of a step.
+  Instruction update = g;
+  update.phase = ir::Phase::update;
+  EXPECT_NE(why({g, update}, {update, g}).find("and 'g' of micro-batch 0, update in"), std::string::npos);
+  // Two of the values of one bucket.
+  Instruction bucket = g;
+  bucket.of = {"g", "h", "k"};
+  bucket.inputs = bucket.outputs = {g.inputs[0], g.inputs[0], g.inputs[0]};
+  Instruction swapped = bucket;
+  swapped.of = {"g", "k", "h"};
+  EXPECT_NE(why({bucket}, {swapped}).find("makes 'h' of micro-batch 0"), std::string::npos);
 }
 
 // Slices may be of unequal extents; what all ranks know of them must be the same.
@@ -79,6 +118,7 @@ TEST_F(Together, HalosOfUnequalSlicesAreCompared) {
     Instruction i;
     i.kind = Instruction::Kind::collective;
     i.name = "x";
+    i.of = {"x"};
     i.op = &registry_.at(ops::kHaloExchange);
     i.attributes = ops::Halo(1, place, {{0, 3}, {3, 7}}, {{0, end}, {2, 7}}).attributes("h");
     i.inputs = {{0, {DType::f32, shape}}};

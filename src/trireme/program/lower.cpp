@@ -355,6 +355,8 @@ class Lowering {
       launch.kind = Instruction::Kind::receive;
     else if (node.op->traits.collective)
       launch.kind = Instruction::Kind::collective;
+    if (launch.kind == Instruction::Kind::collective)
+      for (const ValueId id : node.outputs) launch.of.push_back(run.graph.value(id).name);
     launch.attributes = node.attributes;
     launch.on_host = node.on_host;
     if (node.on_host) launch.stream = kHostStream;

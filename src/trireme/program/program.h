@@ -87,6 +87,9 @@ struct Instruction {
   std::string name;  // of the first output's value, or of the graph input
   const ir::OpDef* op = nullptr;
   ir::Attributes attributes;
+  // Of a collective: by output, the name of the value that its ranks have in common there. A term of it may have
+  // another name in each role, or be nothing.
+  std::vector<std::string> of;
   std::vector<Operand> inputs;
   std::vector<Operand> outputs;
   Operand workspace;

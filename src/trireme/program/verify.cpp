@@ -30,6 +30,10 @@ void verify_instruction(const Program& program, std::size_t i) {
   const bool has_op = instruction.kind == Instruction::Kind::launch || instruction.communicates();
   if (has_op != (instruction.op != nullptr))
     fail("instruction {} '{}' has {} op", i, instruction.name, has_op ? "no" : "an");
+  const bool combines = instruction.kind == Instruction::Kind::collective && !program.values.empty();
+  if (instruction.of.size() != (combines ? instruction.outputs.size() : 0))
+    fail("{} names {} of the {} values that it makes with other ranks", describe(program, i), instruction.of.size(),
+         combines ? instruction.outputs.size() : 0);
   if (instruction.stream < 0) fail("{} is on stream {}", describe(program, i), instruction.stream);
   for (const Operand& o : instruction.inputs) verify_operand(program, o, i);
   for (const Operand& o : instruction.outputs) {
