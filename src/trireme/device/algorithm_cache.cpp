@@ -40,19 +40,6 @@ bool write_all(const std::filesystem::path& file, int flags, const std::string& 
   return ::close(descriptor) == 0 && written;
 }
 
-// What is this process's alone, over all caches.
-struct Process {
-  using Choices = std::map<std::pair<std::string, std::string>, std::string>;  // by cache and key
-  std::mutex mutex;
-  AlgorithmsMeasured measured;
-  Choices recorded;
-  Choices used;
-};
-Process& process() {
-  static Process instance;
-  return instance;
-}
-
 }  // namespace
 
 AlgorithmCache::AlgorithmCache(const std::string& name) : name_(name) {
@@ -95,30 +82,14 @@ void AlgorithmCache::replace() const {
 }
 
 std::optional<std::string> AlgorithmCache::find(const std::string& key) const {
-  const std::scoped_lock lock(mutex_, process().mutex);
-  Process& all = process();
-  const auto recorded = all.recorded.find({name_, key});
+  const std::lock_guard lock(mutex_);
   const auto found = known_.find(key);
-  if (recorded == all.recorded.end() && found == known_.end()) return std::nullopt;
-  return all.used[{name_, key}] = recorded != all.recorded.end() ? recorded->second : found->second;
+  return found == known_.end() ? std::nullopt : std::optional(found->second);
 }
 
 void AlgorithmCache::keep(const std::string& key, const std::string& value) {
-  const std::scoped_lock lock(mutex_, process().mutex);
-  process().used[{name_, key}] = value;
+  const std::lock_guard lock(mutex_);
   if (known_.try_emplace(key, value).second && !file_.empty()) write_all(file_, O_APPEND, line_of(name_, key, value));
-}
-
-std::vector<ChosenAlgorithm> algorithms_used() {
-  const std::lock_guard lock(process().mutex);
-  std::vector<ChosenAlgorithm> all;
-  for (const auto& [at, value] : process().used) all.push_back({at.first, at.second, value});
-  return all;
-}
-
-void use_recorded(std::span<const ChosenAlgorithm> recorded) {
-  const std::lock_guard lock(process().mutex);
-  for (const ChosenAlgorithm& c : recorded) process().recorded.try_emplace({c.cache, c.key}, c.value);
 }
 
 std::string algorithms_text(std::span<const ChosenAlgorithm> chosen) {
@@ -142,15 +113,41 @@ std::vector<ChosenAlgorithm> parse_algorithms(std::string_view text) {
   return all;
 }
 
-void note_measured(double seconds) {
-  const std::lock_guard lock(process().mutex);
-  ++process().measured.choices;
-  process().measured.seconds += seconds;
+void Algorithms::use_recorded(std::span<const ChosenAlgorithm> recorded) {
+  const std::lock_guard lock(mutex_);
+  for (const ChosenAlgorithm& c : recorded) recorded_.try_emplace({c.cache, c.key}, c.value);
 }
 
-AlgorithmsMeasured algorithms_measured() {
-  const std::lock_guard lock(process().mutex);
-  return process().measured;
+std::optional<std::string> Algorithms::find(const AlgorithmCache& cache, const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  const auto recorded = recorded_.find({cache.name(), key});
+  std::optional<std::string> found = recorded == recorded_.end() ? cache.find(key) : recorded->second;
+  if (found) used_[{cache.name(), key}] = *found;
+  return found;
+}
+
+void Algorithms::keep(AlgorithmCache& cache, const std::string& key, const std::string& value) {
+  cache.keep(key, value);
+  const std::lock_guard lock(mutex_);
+  used_[{cache.name(), key}] = value;
+}
+
+std::vector<ChosenAlgorithm> Algorithms::used() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<ChosenAlgorithm> all;
+  for (const auto& [at, value] : used_) all.push_back({at.first, at.second, value});
+  return all;
+}
+
+void Algorithms::note_measured(double seconds) {
+  const std::lock_guard lock(mutex_);
+  ++measured_.choices;
+  measured_.seconds += seconds;
+}
+
+Algorithms::Measured Algorithms::measured() const {
+  const std::lock_guard lock(mutex_);
+  return measured_;
 }
 
 }  // namespace trireme::device

@@ -78,28 +78,43 @@ TEST_F(Cache, AFileOfAnotherNameOrVersionIsDiscarded) {
 }
 
 // A run that goes on elsewhere, or when the cache is gone, computes by the choices that it was begun with.
-TEST_F(Cache, WhatWasRecordedComesFirst) {
-  AlgorithmCache cache("recorded-first");
-  cache.keep("8x8", "a");
-  cache.keep("9x9", "b");
-  const auto used = [] {
-    std::vector<ChosenAlgorithm> own;
-    for (const ChosenAlgorithm& c : algorithms_used())
-      if (c.cache == "recorded-first") own.push_back(c);
-    return own;
-  };
-  EXPECT_EQ(used(), (std::vector<ChosenAlgorithm>{{"recorded-first", "8x8", "a"}, {"recorded-first", "9x9", "b"}}));
-  use_recorded(std::vector<ChosenAlgorithm>{{"recorded-first", "8x8", "theirs"}, {"recorded-first", "7x7", "c"}});
-  use_recorded(std::vector<ChosenAlgorithm>{{"recorded-first", "8x8", "later"}});
-  EXPECT_EQ(cache.find("8x8"), "theirs");
-  EXPECT_EQ(cache.find("9x9"), "b");
-  EXPECT_EQ(AlgorithmCache("recorded-first").find("7x7"), "c");
-  EXPECT_EQ(AlgorithmCache("another").find("7x7"), std::nullopt);
-  EXPECT_EQ(used().size(), 3U);
-  EXPECT_EQ(used()[1], (ChosenAlgorithm{"recorded-first", "8x8", "theirs"}));
+TEST_F(Cache, WhatWasRecordedWithARunComesFirst) {
+  AlgorithmCache cache("gemm");
+  Algorithms run;
+  run.keep(cache, "8x8", "a");
+  run.keep(cache, "9x9", "b");
+  EXPECT_EQ(run.used(), (std::vector<ChosenAlgorithm>{{"gemm", "8x8", "a"}, {"gemm", "9x9", "b"}}));
+  run.use_recorded(std::vector<ChosenAlgorithm>{{"gemm", "8x8", "theirs"}, {"gemm", "7x7", "c"}});
+  run.use_recorded(std::vector<ChosenAlgorithm>{{"gemm", "8x8", "later"}});
+  EXPECT_EQ(run.find(cache, "8x8"), "theirs");
+  EXPECT_EQ(run.find(cache, "9x9"), "b");
+  EXPECT_EQ(run.find(cache, "6x6"), std::nullopt);
+  EXPECT_EQ(run.find(AlgorithmCache("gemm"), "7x7"), "c");
+  EXPECT_EQ(run.find(AlgorithmCache("another"), "7x7"), std::nullopt);
+  EXPECT_EQ(run.used(),
+            (std::vector<ChosenAlgorithm>{{"gemm", "7x7", "c"}, {"gemm", "8x8", "theirs"}, {"gemm", "9x9", "b"}}));
   // One that cannot be used any more is chosen anew, and that is what the run then uses.
-  cache.keep("8x8", "anew");
-  EXPECT_EQ(used()[1].value, "anew");
+  run.keep(cache, "8x8", "anew");
+  EXPECT_EQ(run.used()[1].value, "anew");
+}
+
+// Several runs may live in one process, each with a record of its own.
+TEST_F(Cache, RunsShareNothingButTheCache) {
+  AlgorithmCache cache("gemm");
+  Algorithms one;
+  Algorithms other;
+  one.use_recorded(std::vector<ChosenAlgorithm>{{"gemm", "8x8", "recorded"}});
+  EXPECT_EQ(one.find(cache, "8x8"), "recorded");
+  EXPECT_EQ(other.find(cache, "8x8"), std::nullopt);
+  other.keep(cache, "8x8", "measured");
+  other.note_measured(0.5);
+  EXPECT_EQ(one.find(cache, "8x8"), "recorded");
+  one.keep(cache, "9x9", "b");
+  EXPECT_EQ(other.find(cache, "9x9"), "b");  // measured once on a machine
+  EXPECT_EQ(one.used(), (std::vector<ChosenAlgorithm>{{"gemm", "8x8", "recorded"}, {"gemm", "9x9", "b"}}));
+  EXPECT_EQ(other.used(), (std::vector<ChosenAlgorithm>{{"gemm", "8x8", "measured"}, {"gemm", "9x9", "b"}}));
+  EXPECT_EQ(one.measured().choices, 0);
+  EXPECT_EQ(other.measured().choices, 1);
 }
 
 TEST_F(Cache, RecordedChoicesAreTextThatReadsBack) {

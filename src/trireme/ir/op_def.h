@@ -13,6 +13,7 @@
 #include "trireme/ir/factors.h"
 
 namespace trireme::device {
+class Algorithms;
 class Kernel;
 enum class Kind;
 }  // namespace trireme::device
@@ -76,6 +77,9 @@ struct KernelSpec {
   const Attributes& attributes;
   int threads = 1;
   bool accumulate = false;  // add to output 0 instead of overwriting it
+  // Of the run whose kernel it is (device/algorithm_cache.h), where a library's algorithms are chosen; it outlives the
+  // kernel. Null: of none.
+  device::Algorithms* algorithms = nullptr;
 };
 
 struct KernelDef {

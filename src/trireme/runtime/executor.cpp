@@ -28,7 +28,7 @@ std::string signature(const Instruction& instruction) {
 }  // namespace
 
 Executor::Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool, const Tiers& tiers,
-                   ProcessGroups* ranks)
+                   ProcessGroups* ranks, device::Algorithms* algorithms)
     : program_(program),
       arena_(arena),
       tiers_(tiers),
@@ -43,7 +43,7 @@ Executor::Executor(const program::Program& program, device::Arena& arena, Thread
   std::unordered_map<std::string, device::Kernel*> cache;
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
     try {
-      prepare(i, cache);
+      prepare(i, cache, algorithms);
     } catch (Error& e) {
       throw e.within("preparing " + program::describe(program, i));
     }
@@ -99,7 +99,8 @@ void Executor::make_streams() {
   streams_ = device::make_streams(program_.device, shape);
 }
 
-void Executor::prepare(std::size_t i, std::unordered_map<std::string, device::Kernel*>& cache) {
+void Executor::prepare(std::size_t i, std::unordered_map<std::string, device::Kernel*>& cache,
+                       device::Algorithms* algorithms) {
   const Instruction& instruction = program_.instructions[i];
   Prepared& p = prepared_[i];
   const auto place = [&](const Operand& o) -> std::byte* {
@@ -133,7 +134,8 @@ void Executor::prepare(std::size_t i, std::unordered_map<std::string, device::Ke
     ir::Types outputs;
     for (const Operand& o : instruction.inputs) inputs.push_back(o.type);
     for (const Operand& o : instruction.outputs) outputs.push_back(o.type);
-    const ir::KernelSpec spec{inputs, outputs, instruction.attributes, program_.threads, instruction.accumulate};
+    const ir::KernelSpec spec{inputs,    outputs, instruction.attributes, program_.threads, instruction.accumulate,
+                              algorithms};
     const device::Kind kind = instruction.on_host ? device::Kind::cpu : program_.device;
     kernels_.push_back(instruction.op->kernels.at(kind).prepare(spec));
     known = kernels_.back().get();

@@ -43,9 +43,10 @@ class Executor {
  public:
   // `program`, `arena`, `pool`, `tiers` and `ranks` must outlive the executor. The arena is of the program's device and
   // holds at least program.arena_bytes, the tiers what the program keeps there, and the pool has at most
-  // program.threads threads. `ranks` is this rank's place among those that run the program together (null: alone).
+  // program.threads threads. `ranks` is this rank's place among those that run the program together (null: alone);
+  // `algorithms` are those that the run computes by (null: nothing is recorded), and outlive the executor too.
   Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool, const Tiers& tiers = {},
-           ProcessGroups* ranks = nullptr);
+           ProcessGroups* ranks = nullptr, device::Algorithms* algorithms = nullptr);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -103,7 +104,7 @@ class Executor {
   // Prepares: executor.cpp.
   void check_memory() const;
   void make_streams();
-  void prepare(std::size_t i, std::unordered_map<std::string, device::Kernel*>& cache);
+  void prepare(std::size_t i, std::unordered_map<std::string, device::Kernel*>& cache, device::Algorithms* algorithms);
   void check_groups() const;
 
   // Walks: executor_walk.cpp. Work on a stream is an instruction, or the launch group that begins there.

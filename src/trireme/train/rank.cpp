@@ -43,8 +43,8 @@ Rank::Rank(const Compiled& compiled, const Place& place)
   }
   if (role_.host_staging > 0) host_staging_ = std::make_unique<device::Arena>(role_.host_staging);
   for (const program::Program& program : role_.programs) {
-    executors_.push_back(std::make_unique<runtime::Executor>(program, arena_, pool_,
-                                                             runtime::Tiers{host_.get(), disk_.get()}, place_.groups));
+    executors_.push_back(std::make_unique<runtime::Executor>(
+        program, arena_, pool_, runtime::Tiers{host_.get(), disk_.get()}, place_.groups, place_.algorithms));
     executors_.back()->set_held(&held_);
   }
   bind_places();

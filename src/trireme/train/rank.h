@@ -60,6 +60,7 @@ class Rank {
     int threads = 1;
     std::filesystem::path disk = {};
     runtime::ProcessGroups* groups = nullptr;
+    device::Algorithms* algorithms = nullptr;  // as SessionOptions'
   };
   Rank(const Compiled& compiled, const Place& place);
   virtual ~Rank() = default;

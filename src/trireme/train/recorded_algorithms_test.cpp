@@ -1,10 +1,10 @@
-// The algorithms that a run computes by are in its folder and in its checkpoints, and come back from there. Choices
-// made here stand for those that a GPU's libraries are measured for.
+// The algorithms that a run computes by are in its folder and in its checkpoints, and come back from there. A kernel
+// that asks for one when it is prepared stands for those of a GPU's libraries.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 
 #include "support/folder.h"
 #include "trireme/device/algorithm_cache.h"
@@ -16,16 +16,34 @@ namespace {
 
 class RecordedAlgorithms : public ::testing::Test {
  protected:
-  RecordedAlgorithms() { setenv("XDG_CACHE_HOME", "/proc/none", 1); }  // no cache but this process's
+  // Products are chosen by this.
+  static constexpr const char* kKey = "8x8";
+
+  RecordedAlgorithms() {
+    setenv("XDG_CACHE_HOME", "/proc/none", 1);  // no cache but this one's
+    cache_ = std::make_unique<device::AlgorithmCache>("gemm");
+    ir::KernelDef& kernel = registry_.ops.edit("matmul").kernels.at(device::Kind::cpu);
+    kernel.prepare = [this, prepare = kernel.prepare](const ir::KernelSpec& spec) {
+      found_ = spec.algorithms->find(*cache_, kKey).value_or("");
+      if (found_.empty()) {
+        spec.algorithms->keep(*cache_, kKey, "measured");
+        spec.algorithms->note_measured(0.5);
+      }
+      return prepare(spec);
+    };
+  }
   ~RecordedAlgorithms() override { unsetenv("XDG_CACHE_HOME"); }
 
-  std::string run(RunMode mode) {
+  static device::ChosenAlgorithm chosen(const std::string& value) { return {"gemm", kKey, value}; }
+
+  // Gives what it says; `found_` is then what its kernels found.
+  std::string run(RunMode mode, const std::string& name = "run") {
     std::string said;
     Config config = parse_config(
         "", "test",
         std::vector<std::string>{"model.family=mlp", "model.layers=1", "model.width=8", "model.image=4",
                                  "data.images=synthetic", "train.batch=2", "train.steps=" + std::to_string(++steps_),
-                                 "train.eval_every=0", "output.dir=" + folder_.path("run")});
+                                 "train.eval_every=0", "output.dir=" + folder_.path(name)});
     TrainerOptions options{.mode = mode};
     options.log = [&](LogLevel, const std::string& text) { said += text + "\n"; };
     Trainer trainer(config, registry_, options);
@@ -33,57 +51,62 @@ class RecordedAlgorithms : public ::testing::Test {
     trainer.run();
     return said;
   }
-  std::filesystem::path file() const { return folder_.path("run/algorithms.txt"); }
-  bool file_has(const device::ChosenAlgorithm& one) const {
-    std::ifstream in(file(), std::ios::binary);
-    const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-    return has(text, one);
+  std::string recorded(const std::string& name = "run") const {
+    std::ifstream in(folder_.path(name + "/algorithms.txt"), std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   }
-  static bool has(const std::string& text, const device::ChosenAlgorithm& one) {
-    const std::vector<device::ChosenAlgorithm> all = device::parse_algorithms(text);
-    return std::find(all.begin(), all.end(), one) != all.end();
+  void record(const std::string& value) {
+    const device::ChosenAlgorithm one = chosen(value);
+    folder_.write("run/algorithms.txt", device::algorithms_text({&one, 1}));
+  }
+  static std::string text(const std::string& value) {
+    const device::ChosenAlgorithm one = chosen(value);
+    return device::algorithms_text({&one, 1});
   }
 
   test::Folder folder_;
   Registry registry_;
+  std::unique_ptr<device::AlgorithmCache> cache_;
+  std::string found_;
   int steps_ = 0;
 };
 
 TEST_F(RecordedAlgorithms, AreInTheFolderAndTheCheckpointAndComeBack) {
-  const device::ChosenAlgorithm own{"of-a-first-run", "8x8", "a"};
-  device::AlgorithmCache(own.cache).keep(own.key, own.value);
-  device::note_measured(0.5);
   EXPECT_NE(run(RunMode::fresh).find("recorded in algorithms.txt"), std::string::npos);
-  EXPECT_TRUE(file_has(own));
-  const std::filesystem::path newest = checkpoint_folder(folder_.path("run"), 1);
-  EXPECT_TRUE(has(io::read_manifest(newest).algorithms, own));
+  EXPECT_EQ(recorded(), text("measured"));
+  EXPECT_EQ(io::read_manifest(checkpoint_folder(folder_.path("run"), 1)).algorithms, text("measured"));
 
-  // As if other processes had recorded these.
-  const device::ChosenAlgorithm in_folder{"of-the-folder", "8x8", "b"};
-  folder_.write("run/algorithms.txt", device::algorithms_text({&in_folder, 1}));
-  run(RunMode::resume);
-  EXPECT_EQ(device::AlgorithmCache(in_folder.cache).find(in_folder.key), in_folder.value);
+  // As if another machine had recorded it.
+  record("of-the-folder");
+  EXPECT_EQ(run(RunMode::resume).find("measured the algorithms"), std::string::npos);
+  EXPECT_EQ(found_, "of-the-folder");
 
-  const device::ChosenAlgorithm in_checkpoint{"of-the-checkpoint", "8x8", "c"};
   const std::filesystem::path second = checkpoint_folder(folder_.path("run"), 2);
   io::CheckpointManifest manifest = io::read_manifest(second);
-  manifest.algorithms = device::algorithms_text({&in_checkpoint, 1});
+  manifest.algorithms = text("of-the-checkpoint");
   std::ofstream(second / io::kManifestFile, std::ios::binary) << io::manifest_text(manifest);
-  std::filesystem::remove(file());
+  std::filesystem::remove(folder_.path("run/algorithms.txt"));
   run(RunMode::resume);
-  EXPECT_EQ(device::AlgorithmCache(in_checkpoint.cache).find(in_checkpoint.key), in_checkpoint.value);
-  // What is used is recorded again.
-  run(RunMode::resume);
-  EXPECT_TRUE(file_has(in_checkpoint));
-  EXPECT_TRUE(file_has(in_folder));
+  EXPECT_EQ(found_, "of-the-checkpoint");
+  EXPECT_EQ(recorded(), text("of-the-checkpoint"));  // what is used is recorded again
 }
 
 TEST_F(RecordedAlgorithms, ARunThatIsStartedOverUsesThem) {
   run(RunMode::fresh);
-  const device::ChosenAlgorithm before{"of-a-run-before", "8x8", "d"};
-  folder_.write("run/algorithms.txt", device::algorithms_text({&before, 1}));
+  record("of-the-run-before");
   run(RunMode::overwrite);
-  EXPECT_EQ(device::AlgorithmCache(before.cache).find(before.key), before.value);
+  EXPECT_EQ(found_, "of-the-run-before");
+}
+
+// Runs of one process have records of their own.
+TEST_F(RecordedAlgorithms, AreNotThoseOfAnotherRun) {
+  run(RunMode::fresh);
+  record("of-the-first-run");
+  run(RunMode::resume);
+  EXPECT_EQ(found_, "of-the-first-run");
+  EXPECT_EQ(run(RunMode::fresh, "another").find("measured the algorithms"), std::string::npos);
+  EXPECT_EQ(found_, "measured");  // as the machine's cache has it
+  EXPECT_EQ(recorded("another"), text("measured"));
 }
 
 }  // namespace

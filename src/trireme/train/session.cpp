@@ -73,7 +73,8 @@ Session::Session(const Compiled& compiled, const SessionOptions& options) : comp
   }
   ranks_.resize(static_cast<std::size_t>(all));
   if (all == 1) {
-    ranks_.front() = std::make_unique<Rank>(compiled, Rank::Place{.threads = options.threads, .disk = options.disk});
+    ranks_.front() = std::make_unique<Rank>(
+        compiled, Rank::Place{.threads = options.threads, .disk = options.disk, .algorithms = options.algorithms});
     return;
   }
   groups_.resize(ranks_.size());
@@ -102,10 +103,14 @@ void Session::join(comm::Communicator& world, int number, std::size_t here, cons
   groups_[here] = std::make_unique<runtime::ProcessGroups>(
       compiled_.role_of(number).module.mesh, compiled_.coordinate(number), world, seats,
       runtime::ProcessGroups::Options{options.allreduce, options.nccl});
-  ranks_[here] = make_rank(
-      compiled_,
-      {.number = number, .here = here, .threads = options.threads, .disk = options.disk, .groups = groups_[here].get()},
-      options.timeout);
+  ranks_[here] = make_rank(compiled_,
+                           {.number = number,
+                            .here = here,
+                            .threads = options.threads,
+                            .disk = options.disk,
+                            .groups = groups_[here].get(),
+                            .algorithms = options.algorithms},
+                           options.timeout);
 }
 
 Session::~Session() = default;

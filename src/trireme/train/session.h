@@ -21,6 +21,8 @@ struct SessionOptions {
   std::string link = {};  // emulated, between ranks that are threads
   double timeout = 60;    // seconds that a rank may wait for the others
   bool nccl = false;      // between GPUs
+  // Those that the run computes by, of a GPU's libraries; must outlive the session. Null: nothing is recorded.
+  device::Algorithms* algorithms = nullptr;
 };
 
 // The ranks of a run, ready to train together: each with its own memory and its part of the batch. They are threads of

@@ -225,7 +225,8 @@ void Trainer::start() {
                                                                  .allreduce = algorithm_of(config_),
                                                                  .link = config_.runtime.link,
                                                                  .timeout = config_.parallel.timeout.count,
-                                                                 .nccl = config_.runtime.transport == Transport::nccl});
+                                                                 .nccl = config_.runtime.transport == Transport::nccl,
+                                                                 .algorithms = &algorithms_});
   if (options_.write && leads()) {
     if (options_.mode == RunMode::resume && holds_run(folder_)) check_resumable(folder_, config_, registry_.models);
     lock_ = lock_run_folder(folder_);

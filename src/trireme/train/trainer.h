@@ -11,6 +11,7 @@
 
 #include "trireme/core/log.h"
 #include "trireme/data/loader.h"
+#include "trireme/device/algorithm_cache.h"
 #include "trireme/train/checkpoint_writer.h"
 #include "trireme/train/compile.h"
 #include "trireme/train/huggingface.h"
@@ -161,12 +162,13 @@ class Trainer {
   std::filesystem::path folder_;
   std::unique_ptr<io::HfWeights> weights_;  // of init.from, until they are in the session
   RunLock lock_;
+  device::Algorithms algorithms_;
   std::unique_ptr<Session> session_;
   std::vector<std::int64_t> broken_;          // steps whose checkpoints were found damaged
   std::unique_ptr<CheckpointWriter> writer_;  // after the session, which it reads
   std::optional<std::int64_t> last_saved_;
-  std::size_t recorded_ = 0;  // algorithms that were found recorded
-  std::string algorithms_;    // those in use, as text
+  std::size_t recorded_ = 0;     // algorithms that were found recorded
+  std::string algorithms_text_;  // those in use
   std::unique_ptr<MetricsFile> metrics_;
   std::ofstream log_file_;
   std::unique_ptr<runtime::Trace> trace_;

@@ -10,7 +10,6 @@
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/core/version.h"
-#include "trireme/device/algorithm_cache.h"
 #include "trireme/io/atomic_file.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/same_run.h"
@@ -97,12 +96,12 @@ void Trainer::use_recorded_algorithms() {
     text = text_in(std::filesystem::path(options_.plan->file).parent_path() / kAlgorithmsFile);
   const std::vector<device::ChosenAlgorithm> recorded = device::parse_algorithms(broadcast(text));
   recorded_ = recorded.size();
-  device::use_recorded(recorded);
+  algorithms_.use_recorded(recorded);
 }
 
 void Trainer::record_algorithms() {
   // Stages have products of their own.
-  std::vector<device::ChosenAlgorithm> all = device::algorithms_used();
+  std::vector<device::ChosenAlgorithm> all = algorithms_.used();
   if (options_.world != nullptr) {
     const std::string own = device::algorithms_text(all);
     auto any = static_cast<std::int32_t>(all.empty() ? 0 : 1);
@@ -114,9 +113,9 @@ void Trainer::record_algorithms() {
         if (std::find(all.begin(), all.end(), c) == all.end()) all.push_back(std::move(c));
   }
   const std::string text = device::algorithms_text(all);
-  if (text == std::exchange(algorithms_, text) || !leads()) return;
+  if (text == std::exchange(algorithms_text_, text) || !leads()) return;
   if (options_.write) io::write_file_atomically((folder_ / kAlgorithmsFile).string(), text);
-  const device::AlgorithmsMeasured measured = device::algorithms_measured();
+  const device::Algorithms::Measured measured = algorithms_.measured();
   if (measured.choices == 0) return;
   note(LogLevel::info, fmt::format("measured the algorithms of {} products and convolutions in {:.1f} s{}; the fastest "
                                    "are kept for later runs{}",
@@ -142,7 +141,7 @@ void Trainer::checkpoint(Outcome& outcome, bool last) {
                      step_));
   record_algorithms();
   io::CheckpointManifest manifest = describe_checkpoint(config_, step_);
-  manifest.algorithms = algorithms_;
+  manifest.algorithms = algorithms_text_;
   writer_->start(std::move(manifest));
   if (last) writer_->wait();
   outcome.checkpoint_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

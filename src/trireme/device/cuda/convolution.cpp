@@ -175,19 +175,19 @@ struct Convolution::Impl {
   // The library's guess is good enough for what takes no time.
   bool worth_measuring() const { return spec.flops() > 1e9; }
 
-  bool choose() {
+  bool choose(Algorithms& run) {
     std::string choice;
     const std::string key = spec.str();
     if (worth_measuring()) {
-      if (const auto known = cache().find(key)) {
+      if (const auto known = run.find(cache(), key)) {
         choice = *known;
       } else {
-        choice = fastest();
-        if (!choice.empty()) cache().keep(key, choice);
+        choice = fastest(run);
+        if (!choice.empty()) run.keep(cache(), key, choice);
       }
     }
     if (choice == kProduct) {
-      product = std::make_unique<Gemm>(*as_product(spec));
+      product = std::make_unique<Gemm>(*as_product(spec), &run);
       return true;
     }
     library = std::make_unique<Described>(spec, allowance);
@@ -203,7 +203,7 @@ struct Convolution::Impl {
   }
 
   // Of those that give the same bits as the library's first proposal (trial.h). Empty where nothing could be measured.
-  std::string fastest() {
+  std::string fastest(Algorithms& run) {
     const auto begin = std::chrono::steady_clock::now();
     std::size_t total = 0;
     const auto take = [&](std::size_t bytes) { return std::exchange(total, total + bytes); };
@@ -261,15 +261,15 @@ struct Convolution::Impl {
       });
     }
     if (const auto gemm = as_product(spec)) {
-      product = std::make_unique<Gemm>(*gemm);
-      measure(kProduct, [&] { run(streams->native(), base + x_at, base + w_at, base + y_at, base + workspace_at); });
+      product = std::make_unique<Gemm>(*gemm, &run);
+      measure(kProduct, [&] { launch(streams->native(), base + x_at, base + w_at, base + y_at, base + workspace_at); });
       product.reset();
     }
-    note_measured(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    run.note_measured(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     return best;
   }
 
-  void run(void* stream, const void* x, const void* w, const void* y, void* workspace) const {
+  void launch(void* stream, const void* x, const void* w, const void* y, void* workspace) const {
     if (!product) return library->execute(stream, x, w, y, workspace);
     switch (spec.pass) {
       case Pass::forward: return product->run(stream, x, w, const_cast<void*>(y), workspace);
@@ -282,11 +282,12 @@ struct Convolution::Impl {
 Convolution::Convolution() = default;
 Convolution::~Convolution() = default;
 
-std::unique_ptr<Convolution> Convolution::make(const ConvolutionSpec& spec, std::size_t allowance) {
+std::unique_ptr<Convolution> Convolution::make(const ConvolutionSpec& spec, std::size_t allowance, Algorithms* run) {
   if (cudnn_handle() == nullptr || allowance <= kCudnnAlignment) return nullptr;
   std::unique_ptr<Convolution> made(new Convolution);
   made->impl_ = std::make_unique<Impl>(Impl{spec, allowance, nullptr, nullptr});
-  return made->impl_->choose() ? std::move(made) : nullptr;
+  Algorithms none;
+  return made->impl_->choose(run == nullptr ? none : *run) ? std::move(made) : nullptr;
 }
 
 // Room for both images with their channels padded, as some engines have them, or for parts of the weights' sums.
@@ -302,7 +303,7 @@ std::size_t Convolution::workspace(const ConvolutionSpec& s) {
 }
 
 void Convolution::run(void* stream, const void* x, const void* w, const void* y, void* workspace) const {
-  impl_->run(stream, x, w, y, workspace);
+  impl_->launch(stream, x, w, y, workspace);
 }
 
 }  // namespace trireme::device::cuda

@@ -38,7 +38,9 @@ std::optional<GemmSpec> as_product(const ConvolutionSpec& spec);
 class Convolution {
  public:
   // Null where the library is missing or cannot do this within the allowance.
-  static std::unique_ptr<Convolution> make(const ConvolutionSpec& spec, std::size_t allowance);
+  // `run`: as Gemm's.
+  static std::unique_ptr<Convolution> make(const ConvolutionSpec& spec, std::size_t allowance,
+                                           Algorithms* run = nullptr);
   ~Convolution();
   Convolution(const Convolution&) = delete;
   Convolution& operator=(const Convolution&) = delete;

@@ -7,7 +7,7 @@ struct Convolution::Impl {};
 
 Convolution::Convolution() = default;
 Convolution::~Convolution() = default;
-std::unique_ptr<Convolution> Convolution::make(const ConvolutionSpec&, std::size_t) { return nullptr; }
+std::unique_ptr<Convolution> Convolution::make(const ConvolutionSpec&, std::size_t, Algorithms*) { return nullptr; }
 std::size_t Convolution::workspace(const ConvolutionSpec&) { return 0; }
 void Convolution::run(void*, const void*, const void*, const void*, void*) const {}
 

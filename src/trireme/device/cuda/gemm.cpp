@@ -134,7 +134,7 @@ struct Gemm::Impl {
   std::array<std::optional<cublasLtMatmulAlgo_t>, 2> algorithms;  // for operands at multiples of 16 bytes, for others
   std::mutex mutex;
 
-  explicit Impl(const GemmSpec& s)
+  Impl(const GemmSpec& s, Algorithms* run)
       : spec(s),
         a(operand_type(s, s.a_e5m2), s.trans_a ? s.k : s.m, s.trans_a ? s.m : s.k, s.lda),
         b(operand_type(s, s.b_e5m2), s.trans_b ? s.n : s.k, s.trans_b ? s.k : s.n, s.ldb),
@@ -155,7 +155,8 @@ struct Gemm::Impl {
       set(desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(s.fast_sums ? 1 : 0));
       set_scales(nullptr, nullptr);
     }
-    choose(0);
+    Algorithms none;
+    choose(0, run == nullptr ? &none : run);
   }
   ~Impl() { cublasLtMatmulDescDestroy(desc); }
   Impl(const Impl&) = delete;
@@ -167,7 +168,8 @@ struct Gemm::Impl {
     set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, of_a);
   }
 
-  const cublasLtMatmulAlgo_t& choose(std::size_t which) {
+  // For operands at multiples of 16 bytes, when it is made; for others at the first of them, without measuring.
+  const cublasLtMatmulAlgo_t& choose(std::size_t which, Algorithms* run = nullptr) {
     const std::lock_guard lock(mutex);
     if (algorithms[which]) return *algorithms[which];
     cublasLtMatmulPreference_t preference = nullptr;
@@ -194,7 +196,7 @@ struct Gemm::Impl {
       fail("cuBLASLt has no algorithm for {}×{}×{} in {}: {}", spec.m, spec.n, spec.k, name_of(spec.input),
            cublasLtGetStatusString(status));
     const std::span candidates(results.data(), static_cast<std::size_t>(found));
-    algorithms[which] = which == 0 && worth_measuring() ? fastest(candidates) : candidates.front().algo;
+    algorithms[which] = run != nullptr && worth_measuring() ? fastest(candidates, *run) : candidates.front().algo;
     return *algorithms[which];
   }
 
@@ -219,8 +221,8 @@ struct Gemm::Impl {
   }
 
   // What was kept, if the library still has it for these sizes.
-  std::optional<cublasLtMatmulAlgo_t> kept() const {
-    const std::optional<std::string> text = cache().find(key());
+  std::optional<cublasLtMatmulAlgo_t> kept(Algorithms& run) const {
+    const std::optional<std::string> text = run.find(cache(), key());
     std::optional<cublasLtMatmulAlgo_t> algorithm = text ? from_text(*text) : std::nullopt;
     cublasLtMatmulHeuristicResult_t result{};
     if (algorithm && (cublasLtMatmulAlgoCheck(handle(), desc, b.get(), a.get(), c.get(), c.get(), &*algorithm,
@@ -231,8 +233,8 @@ struct Gemm::Impl {
   }
 
   // Of those that give the same bits as the first (trial.h).
-  cublasLtMatmulAlgo_t fastest(std::span<const cublasLtMatmulHeuristicResult_t> candidates) {
-    if (const auto known = kept()) return *known;
+  cublasLtMatmulAlgo_t fastest(std::span<const cublasLtMatmulHeuristicResult_t> candidates, Algorithms& run) {
+    if (const auto known = kept(run)) return *known;
     const auto begin = std::chrono::steady_clock::now();
     std::size_t total = 0;
     const auto take = [&](std::int64_t rows, std::int64_t ld, DType dtype) {
@@ -268,7 +270,7 @@ struct Gemm::Impl {
     const auto time = [&](const cublasLtMatmulAlgo_t& algorithm, int runs) {
       streams->copy(base + total, base + total + kFlush / 2, kFlush / 2);
       streams->timestamp(0);
-      for (int run = 0; run < runs; ++run) launch(streams->native(), buffers, algorithm);
+      for (int i = 0; i < runs; ++i) launch(streams->native(), buffers, algorithm);
       streams->timestamp(1);
       streams->synchronize();
       return streams->seconds(0, 1);
@@ -314,8 +316,8 @@ struct Gemm::Impl {
       take_turns(kRounds, [&](const auto& algorithm) { return time(algorithm, kRuns); });
     }
     const cublasLtMatmulAlgo_t best = timed.front().algorithm;
-    cache().keep(key(), to_text(best));
-    note_measured(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    run.keep(cache(), key(), to_text(best));
+    run.note_measured(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     return best;
   }
 
@@ -345,7 +347,7 @@ bool Gemm::has_gelu(const GemmSpec& s) {
          !s.accumulate;
 }
 
-Gemm::Gemm(const GemmSpec& spec) : impl_(std::make_unique<Impl>(spec)) {}
+Gemm::Gemm(const GemmSpec& spec, Algorithms* run) : impl_(std::make_unique<Impl>(spec, run)) {}
 Gemm::~Gemm() = default;
 Gemm::Gemm(Gemm&&) noexcept = default;
 Gemm& Gemm::operator=(Gemm&&) noexcept = default;

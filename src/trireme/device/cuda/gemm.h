@@ -5,6 +5,10 @@
 
 #include "trireme/core/dtype.h"
 
+namespace trireme::device {
+class Algorithms;
+}
+
 namespace trireme::device::cuda {
 
 // c[m,n] = a[m,k] · b[k,n], or c += a · b, on row-major matrices with leading dimensions, sums in f32. Transposed
@@ -36,7 +40,8 @@ struct GemmSpec {
 // measured once on a machine (algorithm_cache.h).
 class Gemm {
  public:
-  explicit Gemm(const GemmSpec& spec);
+  // Chooses, by what was recorded with the run; null: with none.
+  explicit Gemm(const GemmSpec& spec, Algorithms* run = nullptr);
   ~Gemm();
   Gemm(Gemm&&) noexcept;
   Gemm& operator=(Gemm&&) noexcept;

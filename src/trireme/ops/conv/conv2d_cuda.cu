@@ -249,17 +249,17 @@ Plan weight_plan(const ir::KernelSpec& spec) {
 
 // Null where the library cannot.
 using Run = std::function<void(void* stream, const void* x, const void* w, const void* y, void* workspace)>;
-Run directly(const ConvolutionSpec& spec) {
-  std::shared_ptr<Convolution> conv = Convolution::make(spec, Convolution::workspace(spec));
+Run directly(const ConvolutionSpec& spec, device::Algorithms* algorithms) {
+  std::shared_ptr<Convolution> conv = Convolution::make(spec, Convolution::workspace(spec), algorithms);
   if (!conv) return nullptr;
   return [conv](void* stream, const void* x, const void* w, const void* y, void* workspace) {
     conv->run(stream, x, w, y, workspace);
   };
 }
 
-Run by_library(const ConvolutionSpec& spec) {
-  const Run run = foldable(spec) ? directly(folded(spec)) : nullptr;
-  if (!run) return directly(spec);
+Run by_library(const ConvolutionSpec& spec, device::Algorithms* algorithms) {
+  const Run run = foldable(spec) ? directly(folded(spec), algorithms) : nullptr;
+  if (!run) return directly(spec, algorithms);
   return [spec, run](void* stream, const void* x, const void* w, const void* y, void* workspace) {
     auto* const z = static_cast<std::byte*>(workspace);
     std::byte* const v = z + folded_image_bytes(spec);
@@ -286,7 +286,7 @@ std::shared_ptr<device::Kernel> prepare_conv2d_cuda(const ir::KernelSpec& spec) 
   if (spec.outputs[0].elements() == 0) return nothing();
   const Step plain = plain_forward(plan, spec);
   const Step bias = spec.inputs[2].present ? add_bias(spec) : nullptr;
-  return make_kernel([plain, bias, run = by_library(plan.conv)](const device::Launch& l) {
+  return make_kernel([plain, bias, run = by_library(plan.conv, spec.algorithms)](const device::Launch& l) {
     if (!run || !aligned(l)) return plain(l);
     run(l.native_stream, l.inputs[0], l.inputs[1], l.outputs[0], l.workspace);
     if (bias) bias(l);
@@ -296,10 +296,11 @@ std::shared_ptr<device::Kernel> prepare_conv2d_cuda(const ir::KernelSpec& spec) 
 std::shared_ptr<device::Kernel> prepare_conv2d_grad_input_cuda(const ir::KernelSpec& spec) {
   const Plan plan = input_plan(spec);
   if (spec.outputs[0].elements() == 0) return nothing();
-  return make_kernel([plain = plain_input(plan, spec), run = by_library(plan.conv)](const device::Launch& l) {
-    if (!run || !aligned(l)) return plain(l);
-    run(l.native_stream, l.outputs[0], l.inputs[1], l.inputs[0], l.workspace);
-  });
+  return make_kernel(
+      [plain = plain_input(plan, spec), run = by_library(plan.conv, spec.algorithms)](const device::Launch& l) {
+        if (!run || !aligned(l)) return plain(l);
+        run(l.native_stream, l.outputs[0], l.inputs[1], l.inputs[0], l.workspace);
+      });
 }
 
 std::shared_ptr<device::Kernel> prepare_conv2d_grad_weight_cuda(const ir::KernelSpec& spec) {
@@ -309,15 +310,15 @@ std::shared_ptr<device::Kernel> prepare_conv2d_grad_weight_cuda(const ir::Kernel
   if (auto product = as_product(plan.conv)) {
     product->accumulate = plan.accumulate;
     if (plan.accumulate && plan.conv.n > 0)
-      return make_kernel([gemm = std::make_shared<Gemm>(*product)](const device::Launch& l) {
+      return make_kernel([gemm = std::make_shared<Gemm>(*product, spec.algorithms)](const device::Launch& l) {
         gemm->run(l.native_stream, l.inputs[1], l.inputs[0], l.outputs[0], l.workspace);
       });
   }
   ConvolutionSpec conv = plan.conv;
-  Run run = conv.n > 0 ? by_library(conv) : nullptr;
+  Run run = conv.n > 0 ? by_library(conv, spec.algorithms) : nullptr;
   if (!run && conv.n > 0 && conv.output != conv.input && conv.flops() > kLittle) {
     conv.output = conv.input;  // rounded once more than it need be
-    run = by_library(conv);
+    run = by_library(conv, spec.algorithms);
   }
   const bool staged = plan.accumulate || conv.output != plan.out;
   return make_kernel([plan, plain, run, staged, add = take(conv.output, plan, spec)](const device::Launch& l) {

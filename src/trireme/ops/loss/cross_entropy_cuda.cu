@@ -317,7 +317,8 @@ class LinearCrossEntropy final : public device::Kernel {
                                     static_cast<int>(kMostHeld)));
     for (std::int64_t begin = 0; begin < plan_.rows; begin += plan_.chunk) {
       const std::int64_t r = std::min(plan_.chunk, plan_.rows - begin);
-      if (gemms_.empty() || r != plan_.chunk || begin == plan_.chunk) gemms_.emplace_back(plan_, r, begin > 0);
+      if (gemms_.empty() || r != plan_.chunk || begin == plan_.chunk)
+        gemms_.emplace_back(plan_, r, begin > 0, spec.algorithms);
       chunks_.push_back({begin, r, gemms_.size() - 1});
     }
   }
@@ -367,8 +368,8 @@ class LinearCrossEntropy final : public device::Kernel {
  private:
   struct Gemms {
     Gemm logits, dx, dweight;
-    Gemms(const Plan& p, std::int64_t r, bool accumulate)
-        : logits(p.logits_gemm(r)), dx(p.dx_gemm(r)), dweight(p.dweight_gemm(r, accumulate)) {}
+    Gemms(const Plan& p, std::int64_t r, bool accumulate, device::Algorithms* run)
+        : logits(p.logits_gemm(r), run), dx(p.dx_gemm(r), run), dweight(p.dweight_gemm(r, accumulate), run) {}
   };
   struct Chunk {
     std::int64_t begin, rows;

@@ -155,7 +155,7 @@ class LinearLse final : public device::Kernel {
  public:
   explicit LinearLse(const ir::KernelSpec& spec) : plan_(spec, false), words_(spec.attributes.integer("vocab")) {
     if (plan_.rows == 0) return;
-    for (const std::int64_t r : {plan_.chunk, plan_.last()}) gemms_.emplace_back(plan_.logits_gemm(r));
+    for (const std::int64_t r : {plan_.chunk, plan_.last()}) gemms_.emplace_back(plan_.logits_gemm(r), spec.algorithms);
   }
 
   void launch(const device::Launch& launch) override {
@@ -187,8 +187,8 @@ class LinearCrossEntropyGiven final : public device::Kernel {
         words_(spec.attributes.integer("vocab")) {
     if (!plan_.gradients) return;
     each_chunk<T>(plan_, [&](std::int64_t begin, std::int64_t rows) {
-      gemms_.push_back(
-          {Gemm(plan_.logits_gemm(rows)), Gemm(plan_.dx_gemm(rows)), Gemm(plan_.dweight_gemm(rows, begin > 0))});
+      gemms_.push_back({Gemm(plan_.logits_gemm(rows), spec.algorithms), Gemm(plan_.dx_gemm(rows), spec.algorithms),
+                        Gemm(plan_.dweight_gemm(rows, begin > 0), spec.algorithms)});
     });
   }
 

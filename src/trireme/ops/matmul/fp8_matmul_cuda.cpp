@@ -38,7 +38,7 @@ bool supports_matmul_fp8_cuda(const ir::KernelSpec& spec) {
 std::size_t matmul_fp8_workspace_cuda(const ir::KernelSpec& spec) { return Gemm::workspace(spec_of(spec)); }
 
 std::shared_ptr<device::Kernel> prepare_matmul_fp8_cuda(const ir::KernelSpec& spec) {
-  return make_kernel([gemm = std::make_shared<Gemm>(spec_of(spec))](const device::Launch& l) {
+  return make_kernel([gemm = std::make_shared<Gemm>(spec_of(spec), spec.algorithms)](const device::Launch& l) {
     gemm->run_fp8(l.native_stream, l.inputs[0], l.inputs[1], l.in<float>(2), l.in<float>(3), l.outputs[0], l.workspace);
   });
 }

@@ -21,15 +21,17 @@ struct Product {
   std::array<TensorType, 1> outputs;
   ir::Attributes attributes;
   int threads;
+  device::Algorithms* algorithms;
 
   Product(const ir::KernelSpec& spec, const TensorType& y)
       : inputs{spec.inputs[0], spec.inputs[1], TensorType::none(), TensorType::none()},
         outputs{y},
-        threads(spec.threads) {
+        threads(spec.threads),
+        algorithms(spec.algorithms) {
     for (const ir::AttributeSpec& a : matmul_def().attributes) attributes.set(a.name, a.fallback);
     for (const char* name : kShared) attributes.set(name, *spec.attributes.find(name));
   }
-  ir::KernelSpec spec() const { return {inputs, outputs, attributes, threads}; }
+  ir::KernelSpec spec() const { return {inputs, outputs, attributes, threads, false, algorithms}; }
 };
 
 void launch(const std::shared_ptr<device::Kernel>& kernel, const device::Launch& from,

@@ -40,6 +40,7 @@ std::shared_ptr<device::Kernel> in_one_or_parts(
     std::vector<TensorType> inputs, outputs;
     ir::Attributes attributes;
     int threads;
+    device::Algorithms* algorithms;
     std::once_flag once;
     std::shared_ptr<device::Kernel> kernel;
   };
@@ -48,10 +49,12 @@ std::shared_ptr<device::Kernel> in_one_or_parts(
   kept->outputs.assign(spec.outputs.begin(), spec.outputs.end());
   kept->attributes = spec.attributes;
   kept->threads = spec.threads;
+  kept->algorithms = spec.algorithms;
   return make_kernel([kept, run, parts](const device::Launch& l) {
     if (is_aligned(l)) return run(l);
     std::call_once(kept->once, [&] {
-      kept->kernel = (kParts.*parts)({kept->inputs, kept->outputs, kept->attributes, kept->threads});
+      kept->kernel =
+          (kParts.*parts)({kept->inputs, kept->outputs, kept->attributes, kept->threads, false, kept->algorithms});
     });
     kept->kernel->launch(l);
   });

@@ -138,7 +138,7 @@ std::shared_ptr<device::Kernel> prepare_matmul_cuda(const ir::KernelSpec& spec) 
   if (count == 0) return make_kernel([](const device::Launch&) {});
   const Epilogue epilogue = plan.own_epilogue ? epilogue_of(spec) : nullptr;
   return make_kernel([plan, count, epilogue, accumulate = spec.accumulate,
-                      gemm = std::make_shared<Gemm>(plan.gemm)](const device::Launch& launch) {
+                      gemm = std::make_shared<Gemm>(plan.gemm, spec.algorithms)](const device::Launch& launch) {
     auto* const workspace = static_cast<std::byte*>(launch.workspace);
     const bool keeps = plan.gemm.keep_argument;
     void* const target = plan.staged ? workspace : launch.outputs[0];
