@@ -37,8 +37,7 @@ TEST(MpiPlans, ProcessesTrainAsThreadsDo) {
   int plans = 0;
   for (std::uint32_t seed = 1; plans < wanted && seed < 1000; ++seed) {
     RandomPlan plan = draw_plan(seed, world.size());
-    const ir::Mesh mesh = ir::parse_mesh(plan.config.parallel.mesh);
-    if (mesh.ranks() + train::extra_ranks(plan.config) != world.size()) continue;
+    if (train::ranks_of(plan.config) != world.size()) continue;
     plan.config.parallel.allreduce = "ring";  // the same sums in the same order
     SCOPED_TRACE(plan.text);
     std::optional<Trained> processes;

@@ -83,7 +83,7 @@ MemoryReport Trainer::memory() const {
   const train::Compiled& compiled = impl_->trainer->compiled();
   const auto of = [](const train::Role& role) {
     const program::PeakReport peak = program::peak(role.largest());
-    MemoryReport::Rank rank{.peak_bytes = peak.bytes, .padding = peak.padding, .server = role.exchange.has_value()};
+    MemoryReport::Rank rank{.peak_bytes = peak.bytes, .padding = peak.padding, .server = !role.takes_rows()};
     for (int c = 0; c < program::kCategories; ++c)
       rank.categories[program::name_of(static_cast<program::Category>(c))] =
           peak.categories[static_cast<std::size_t>(c)];

@@ -178,7 +178,7 @@ std::vector<std::string> other_mathematics(const train::Trainer& t) {
   const train::ParallelConfig& p = t.config().parallel;
   std::vector<std::string> keys;
   if (p.compress != train::Compress::none) keys.emplace_back("parallel.compress");
-  if (train::extra_ranks(t.config()) > 0 && !t.compiled().synchronous())
+  if (!t.compiled().synchronous() && !t.compiled().asynchronous_pipeline())
     keys.push_back(train::extra_ranks_keys().front());
   if (t.compiled().asynchronous_pipeline()) keys.emplace_back("parallel.pipeline");
   if (p.stage_dtype != train::StageDtype::same && t.compiled().plan.stages() > 1)

@@ -150,14 +150,14 @@ namespace {
 const train::Role& fullest_role(const train::Compiled& c) {
   const train::Role* fullest = &c.roles.front();
   for (const train::Role& role : c.roles)
-    if (!role.exchange && role.arena_bytes > fullest->arena_bytes) fullest = &role;
+    if (role.takes_rows() && role.arena_bytes > fullest->arena_bytes) fullest = &role;
   return *fullest;
 }
 
 std::size_t program_count(const train::Compiled& c) {
   std::size_t count = 0;
   for (const train::Role& role : c.roles)
-    if (!role.exchange) count += role.programs.size();
+    if (role.takes_rows()) count += role.programs.size();
   return count;
 }
 
@@ -183,9 +183,7 @@ std::string plan_text(const train::Trainer& t) {
   out += fmt::format(", {} thread{}{}, {} micro-batch{} of {} row{}, {}, {}", t.threads(), t.threads() == 1 ? "" : "s",
                      ranks == 1 ? "" : " each", c.micro_batches, c.micro_batches == 1 ? "" : "es", rows,
                      rows == 1 ? "" : "s", t.config().train.precision, t.config().train.optimizer);
-  if (const int more = c.ranks() - ranks; more > 0)
-    out +=
-        fmt::format(", {} {}{} ({})", more, c.roles.back().kind, more == 1 ? "" : "s", c.roles.back().exchange->pace());
+  if (const std::string others = c.other_ranks(); !others.empty()) out += ", " + others;
   const train::MemoryConfig& memory = t.config().memory;
   if (memory.remat != train::Remat::none) out += ", remat " + memory.remat.text();
   if (memory.activations == train::Activations::sharded)
@@ -204,7 +202,7 @@ std::string plan_text(const train::Trainer& t) {
     out.pop_back();
     out += fmt::format("; {} messages: every send has its receive, no deadlock\n", format_count(c.checked.messages));
   }
-  const bool one_role = c.roles.size() == 1 || c.roles[1].exchange.has_value();
+  const bool one_role = c.roles.size() == 1 || !c.roles[1].takes_rows();
   out += fmt::format("memory  predicted peak {} B{} ({})\n", format_count(fullest.arena_bytes),
                      ranks == 1 ? ""
                      : one_role ? " on each rank"
@@ -212,11 +210,9 @@ std::string plan_text(const train::Trainer& t) {
                      categories_text(peak));
   out += stages_text(t);
   for (const train::Role& role : c.roles)
-    if (role.exchange)
-      out +=
-          fmt::format("        {} keeps {} parameters in {} B, receives {} B from each worker a step and sends {} B\n",
-                      role.name, format_count(role.stored_parameters()), format_count(role.arena_bytes),
-                      format_count(role.exchange->pushed_bytes()), format_count(role.exchange->pulled_bytes()));
+    if (!role.takes_rows())
+      out += fmt::format("        {} keeps {} parameters in {} B, {}\n", role.name,
+                         format_count(role.stored_parameters()), format_count(role.arena_bytes), role.messages_text());
   for (int tier = 1; tier < program::kTiers; ++tier)
     if (const std::size_t bytes = c.tier_bytes(tier); bytes > 0)
       out += fmt::format("{:<8}{} B, where tensors wait until they are needed\n", program::tier_name(tier),

@@ -125,7 +125,7 @@ std::vector<std::string> activations_over(const train::Compiled& c, const std::s
   double sharded = 0;
   double all = 0;
   for (const train::Role& role : c.roles) {
-    if (role.exchange || !role.module.has_graph("micro")) continue;
+    if (!role.takes_rows() || !role.module.has_graph("micro")) continue;
     const ir::Graph& graph = role.module.graph("micro");
     for (const passes::SavedValue& saved : passes::saved_values(graph)) {
       const ir::ValueInfo& value = graph.value(saved.value);
@@ -143,7 +143,7 @@ std::vector<std::string> activations_over(const train::Compiled& c, const std::s
 std::string stage_shares(const train::Compiled& c) {
   std::map<int, double> elements;  // by stage
   for (const train::Role& role : c.roles)
-    if (!role.exchange && !elements.contains(role.places.at(ir::kPipelineAxis)))
+    if (role.takes_rows() && !elements.contains(role.places.at(ir::kPipelineAxis)))
       for (const ir::State& state : role.module.states)
         if (state.trained)
           elements[role.places.at(ir::kPipelineAxis)] += static_cast<double>(state.global_shape().elements());

@@ -90,8 +90,7 @@ std::size_t check_roles(const Compiled& c) {
   const auto check = [&](const std::string& program, const auto& exchange_of) {
     messages += RoleCheck(c).run(
         [&](const Role& role, const program::Exchange* exchange) {
-          // A role that answers messages has one program for all steps in which they are the same.
-          return exchange != nullptr && program != "refresh" ? role.find(exchange->step) : role.find(program);
+          return exchange != nullptr && program != "refresh" ? role.during(program) : role.find(program);
         },
         exchange_of);
   };

@@ -91,7 +91,7 @@ std::vector<program::Group> groups_of(const Compiled& c) {
     for (program::Group& group : groups) {
       const std::size_t other = group.axes == axes ? group.roles.front() : role;
       if (other != role && roles[other].module.mesh == roles[role].module.mesh &&
-          roles[other].exchange.has_value() == roles[role].exchange.has_value() &&
+          roles[other].takes_rows() == roles[role].takes_rows() &&
           places_beyond(c, other, axes) == places_beyond(c, role, axes)) {
         group.roles.push_back(role);
         return;
@@ -122,7 +122,7 @@ std::vector<program::Group> groups_of(const Compiled& c) {
           groups.push_back({{ir::kPipelineAxis}, {}, program::message_group(i)});
           for (std::size_t r = 0; r < roles.size(); ++r)
             for (const char* end : {"from", "to"})
-              if (!roles[r].exchange && roles[r].places.at(ir::kPipelineAxis) == i.attributes.integer(end))
+              if (roles[r].takes_rows() && roles[r].places.at(ir::kPipelineAxis) == i.attributes.integer(end))
                 groups.back().roles.push_back(r);
         }
   if (c.asynchronous_pipeline()) {

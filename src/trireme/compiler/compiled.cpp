@@ -5,8 +5,10 @@
 
 #include "trireme/compiler/saved_state.h"
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
 
 namespace trireme::compiler {
+
 const program::Program* Role::find(std::string_view wanted) const {
   for (const program::Program& p : programs)
     if (p.name == wanted) return &p;
@@ -17,6 +19,11 @@ const program::Program& Role::program(std::string_view wanted) const {
   const program::Program* found = find(wanted);
   if (found == nullptr) fail("the role '{}' has no program '{}'", name, wanted);
   return *found;
+}
+
+const program::Program* Role::during(std::string_view step) const {
+  // A role that answers messages has one program for all steps in which they are the same.
+  return find(takes_rows() ? step : exchange->of(step).step);
 }
 
 const program::Program& Role::largest() const {
@@ -30,6 +37,12 @@ std::uint64_t Role::stored_parameters() const {
   for (const ir::State& state : module.states)
     if (state.trained) count += static_cast<std::uint64_t>(state.type.elements());
   return count;
+}
+
+std::string Role::messages_text() const {
+  if (takes_rows()) return {};
+  return fmt::format("receives {} B from each worker a step and sends {} B", format_count(exchange->pushed_bytes()),
+                     format_count(exchange->pulled_bytes()));
 }
 
 std::vector<int> Compiled::coordinate(int rank) const {
@@ -74,6 +87,13 @@ std::vector<std::string> Compiled::step_programs() const {
   for (const StepProgram& step : steps)
     if (std::find(names.begin(), names.end(), step.program) == names.end()) names.push_back(step.program);
   return names;
+}
+
+std::string Compiled::other_ranks() const {
+  const int others = ranks() - mesh.ranks();
+  if (others == 0) return {};
+  const Role& last = roles.back();
+  return fmt::format("{} {}{} ({})", others, last.kind, others == 1 ? "" : "s", last.exchange->pace());
 }
 
 bool Compiled::synchronous() const {

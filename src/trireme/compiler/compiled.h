@@ -38,7 +38,7 @@ struct Role {
   std::size_t host_staging = 0;  // for checkpoints, in the host's memory where that is not the device's
   std::size_t arena_bytes = 0;   // of the largest program: the planned peak
   std::array<std::size_t, program::kTiers> tier_bytes{};  // likewise of the other tiers; [0] is unused
-  // A role that takes no rows of the batch, but answers the messages of those that do.
+  // Of a role that takes no rows of the batch: how it answers the messages of those that do.
   std::optional<program::Exchange> exchange = {};
   // A stage of an asynchronous pipeline. The first step after the pipeline was empty is `fill`, later ones "step" and
   // others like it in turn, and "drain" or one like it completes what is in flight (compiler/async_stage.h).
@@ -49,12 +49,18 @@ struct Role {
   };
   std::optional<InFlight> in_flight = {};
 
+  // Whether its ranks take rows of the batch. Those that do not come last, and answer messages.
+  bool takes_rows() const { return !exchange.has_value(); }
   // Null where the role has no program of that name.
   const program::Program* find(std::string_view program) const;
   const program::Program& program(std::string_view name) const;
+  // What its ranks run while those that take rows do a step by a program of that name; null where it has none.
+  const program::Program* during(std::string_view step) const;
   const program::Program& largest() const;
   // Elements of parameters that one of its ranks stores.
   std::uint64_t stored_parameters() const;
+  // "receives 1,024 B from each worker a step and sends 512 B"; empty of a role that takes rows.
+  std::string messages_text() const;
 };
 
 // Where a rank of the run belongs: its role, and its number in the mesh of the role's module.
@@ -97,6 +103,8 @@ struct Compiled {
 
   device::Kind device() const { return plan.device; }
   int ranks() const { return static_cast<int>(seats.size()); }
+  // How many take no rows, by their kind, and their pace; empty: none.
+  std::string other_ranks() const;
   const Seat& seat(int rank) const { return seats[static_cast<std::size_t>(rank)]; }
   const Role& role_of(int rank) const { return roles[seat(rank).role]; }
   // The position of a rank along each axis of its role's mesh.

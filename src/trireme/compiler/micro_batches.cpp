@@ -11,7 +11,7 @@ Compiled with_micro_batches(Compiled c, const Graphs& graphs) {
   c.micro_batches = graphs.micro_batches;
   const StepOrder order = step_order(graphs, c.plan);
   for (Role& role : c.roles) {
-    TRI_CHECK(!role.exchange, "a role that answers messages has no micro-batches");
+    TRI_CHECK(role.takes_rows(), "a role that answers messages has no micro-batches");
     role.programs.clear();
     role.arena_bytes = 0;
     role.tier_bytes = {};

@@ -37,7 +37,7 @@ std::vector<const compiler::Role*> stage_roles(const compiler::Compiled& compile
   for (const compiler::Role& role : compiled.roles) {
     const auto place = role.places.find(ir::kPipelineAxis);
     const std::size_t stage = place == role.places.end() ? 0 : static_cast<std::size_t>(place->second);
-    if (!role.exchange && roles[stage] == nullptr) roles[stage] = &role;
+    if (role.takes_rows() && roles[stage] == nullptr) roles[stage] = &role;
   }
   return roles;
 }

@@ -13,7 +13,7 @@ namespace trireme::planner {
 Tried tried(const compiler::Compiled& compiled) {
   Tried result;
   for (const compiler::Role& role : compiled.roles) {
-    if (role.exchange) continue;
+    if (!role.takes_rows()) continue;
     result.peak = std::max(result.peak, role.arena_bytes);
     result.seconds = std::max(result.seconds, nominal_seconds(role.program("step")));
   }

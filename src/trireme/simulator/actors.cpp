@@ -111,7 +111,8 @@ class Casting {
       if (a == cast_.actors.size()) {
         const compiler::Role& role = c_.role_of(static_cast<int>(r));
         Actor actor;
-        actor.program = role.exchange ? &role.program("step") : &role.program(program_);
+        actor.program = role.during(program_);
+        if (actor.program == nullptr) fail("the role '{}' has no program in a step by '{}'", role.name, program_);
         actor.name = role.name;
         actor.ranks = 0;
         actor.threads = actor.program->threads;
@@ -146,11 +147,11 @@ class Casting {
     messages_ = static_cast<std::size_t>(group - c_.groups.begin());
     for (std::size_t a = 0; a < cast_.actors.size(); ++a) {
       const compiler::Role& role = c_.roles[cast_.role[a]];
-      if (!role.exchange) continue;
+      if (role.takes_rows()) continue;
       const auto rank = static_cast<std::size_t>(cast_.rank[a]);
       std::set<std::size_t> own;
       for (std::size_t r = 0; r < ranks(); ++r)
-        if (instance_[messages_][r] == instance_[messages_][rank] && !c_.role_of(static_cast<int>(r)).exchange)
+        if (instance_[messages_][r] == instance_[messages_][rank] && c_.role_of(static_cast<int>(r)).takes_rows())
           own.insert(static_cast<std::size_t>(class_[r]));
       const std::vector<std::size_t> actors(own.begin(), own.end());
       std::vector<const program::Program*> programs;

@@ -91,5 +91,10 @@ std::int64_t micro_batch_rows(const Config& config);
 // The ranks of a run that take rows of the batch: parallel.mesh, where "auto" and "*" stand for as many as were
 // launched.
 ir::Mesh mesh_of(const Config& config, int launched = 1);
+// Of all roles: those of the mesh, and those beyond it that take no rows of the batch.
+int ranks_of(const Config& config);
+// parallel.mesh for as many ranks as were launched (1: none were, and ranks are threads). Refuses another number than
+// the run needs; where `shortfall` is given, says so there.
+std::string launched_mesh(const Config& config, int launched, std::string* shortfall = nullptr);
 
 }  // namespace trireme::train

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "trireme/core/error.h"
-#include "trireme/train/extra_ranks.h"
 
 namespace trireme::train {
 
@@ -59,8 +58,6 @@ passes::CompressGradients::Options compression(const Config& config) {
     options.warmup = compression_warmup(config);
   options.error_feedback = config.parallel.error_feedback;
   options.momentum_masking = config.parallel.momentum_masking;
-  // Ranks beyond the mesh send weights back.
-  options.one_way = extra_ranks(config) > 0;
   return options;
 }
 

@@ -11,15 +11,10 @@ namespace trireme::train {
 // (program::Exchange). Which there are and what does not go with them is known to the one file that defines
 // these functions; the rest asks here.
 
-// How many.
-int extra_ranks(const Config& config);
 // The setting that asks for them, for messages: "section.key = value"; empty: there are none.
 std::string extra_ranks_setting(const Config& config);
 // Its key, and the others that say more about them.
 std::vector<std::string> extra_ranks_keys();
-// parallel.mesh for as many ranks as were launched (1: none were, and ranks are threads). Refuses another number than
-// the mesh and the extra ranks need; where `shortfall` is given, says so there.
-std::string launched_mesh(const Config& config, int launched, std::string* shortfall = nullptr);
 // For the message that a limit is too small for an extra rank: what would make its share smaller.
 std::string smaller_share(const Config& config);
 

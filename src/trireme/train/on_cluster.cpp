@@ -9,7 +9,6 @@
 #include "trireme/core/error.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/io/shard_writer.h"
-#include "trireme/train/extra_ranks.h"
 #include "trireme/train/open_data.h"
 
 namespace trireme::train {
@@ -57,7 +56,7 @@ OnCluster compile_on(Config config, const Registry& registry, cluster::Cluster c
     config.parallel.mesh = mesh.axes.empty() ? "dp=1" : mesh.str();
   }
   check(config, registry.models);
-  const int ranks = mesh_of(config).ranks() + extra_ranks(config);
+  const int ranks = ranks_of(config);
   const bool gpu = cluster.device.kind != "cpu";
   const bool kernels = device::cuda::built();
   config.runtime.device = gpu && kernels ? Device::cuda : Device::cpu;

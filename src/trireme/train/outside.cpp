@@ -56,7 +56,7 @@ std::vector<Outside> outside(const Config& config, const data::Data& data, const
   // Each replica's rows are read once; ranks at their own pace have a loader each.
   std::vector<int> shards;
   for (int r = first; r < first + ranks; ++r)
-    if (!compiled.role_of(r).exchange) shards.push_back(compiled.row_shard(r));
+    if (compiled.role_of(r).takes_rows()) shards.push_back(compiled.row_shard(r));
   std::sort(shards.begin(), shards.end());
   shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
   const std::uint64_t rows = static_cast<std::uint64_t>(compiled.micro_rows / compiled.replicas) * shards.size();

@@ -8,7 +8,6 @@
 #include "trireme/ir/axes.h"
 #include "trireme/train/config/keys.h"
 #include "trireme/train/device_choice.h"
-#include "trireme/train/extra_ranks.h"
 #include "trireme/train/plan_keys.h"
 
 namespace trireme::train {
@@ -97,7 +96,7 @@ std::string why_not_followed(const PlanFile& plan, const Config& config, int lau
     if (const std::string now = value_text(config, key);
         now != "\"auto\"" && !((key == "runtime.threads" || key == "train.micro_batch") && now == "0"))
       return fmt::format("{} was {} and is {}", key, value_text(planned, key), now);
-  const int ranks = mesh_of(planned).ranks() + extra_ranks(planned);
+  const int ranks = ranks_of(planned);
   const int now = config.parallel.mesh == "auto" ? std::max(1, launched) : ranks;
   if (ranks != now) return fmt::format("it is for {} ranks, and these are {}", ranks, now);
   if (device_of(config) != plan.decisions.device)

@@ -68,7 +68,7 @@ class Rank {
   Rank& operator=(const Rank&) = delete;
 
   // Whether it takes rows of the batch, and so can step, evaluate and predict by itself.
-  bool takes_rows() const { return !role_.exchange; }
+  bool takes_rows() const { return role_.takes_rows(); }
   // The rows of the global batch that it takes in a micro-batch.
   data::RowRange rows(int micro) const;
 

@@ -56,12 +56,12 @@ void check_limit(const Config& config, const Registry& registry, const Compiled&
   bool said = false;  // what would fit: once, for the first role of those that take rows
   for (const Role& role : compiled.roles) {
     if (role.arena_bytes <= limit) continue;
-    if (!role.exchange && !std::exchange(said, true))
+    if (role.takes_rows() && !std::exchange(said, true))
       found.push_back(over_limit(config, registry, compiled, role, threads));
     else
       found.push_back(fmt::format("memory.limit = {} is too small for {}, which needs {}{}", format_bytes(limit),
                                   role.name, format_bytes(role.arena_bytes),
-                                  role.exchange ? smaller_share(config) : ""));
+                                  role.takes_rows() ? "" : smaller_share(config)));
   }
 }
 
@@ -116,12 +116,13 @@ std::vector<std::string> shortfalls(const Config& config, const Registry& regist
   check_limit(config, registry, compiled, site.threads, found);
   check_machine(compiled, site, found);
   check_messages(compiled, site, found);
+  const std::string others = compiled.other_ranks();
   if (site.alone && compiled.ranks() > kMaxThreadRanks)
     found.push_back(fmt::format(
         "parallel.mesh = \"{}\"{} has {} ranks; threads of one process are at most {}; `mpirun -n {}` starts a process "
         "for each",
-        config.parallel.mesh, compiled.ranks() > compiled.mesh.ranks() ? " with its extra ranks" : "", compiled.ranks(),
-        kMaxThreadRanks, compiled.ranks()));
+        config.parallel.mesh, others.empty() ? "" : " with " + others, compiled.ranks(), kMaxThreadRanks,
+        compiled.ranks()));
   return found;
 }
 

@@ -57,10 +57,8 @@ passes::ServerOptions server_options(const Config& config, const ir::Mesh& worke
   return options;
 }
 
-}  // namespace
-
 // Each group of replicas has servers of its own.
-int extra_ranks(const Config& config) {
+int servers_of(const Config& config) {
   if (config.parallel.server == Server::none) return 0;
   std::int64_t groups = 1;
   const auto axes = parse_mesh_axes(config.parallel.mesh);
@@ -70,11 +68,15 @@ int extra_ranks(const Config& config) {
   return static_cast<int>(groups * config.parallel.servers);
 }
 
+}  // namespace
+
+int ranks_of(const Config& config) { return mesh_of(config).ranks() + servers_of(config); }
+
 std::string launched_mesh(const Config& config, int launched, std::string* shortfall) {
   // What a built-in configuration shows is for as many ranks as it says.
   const auto& keys = config.over_builtin;
   const bool shown = config.builtin && std::find(keys.begin(), keys.end(), "parallel.mesh") == keys.end();
-  if (shown && launched > 1 && mesh_of(config).ranks() + extra_ranks(config) != launched) {
+  if (shown && launched > 1 && ranks_of(config) != launched) {
     Config other = config;
     other.parallel.mesh = "auto";
     other.builtin = false;
@@ -84,7 +86,7 @@ std::string launched_mesh(const Config& config, int launched, std::string* short
     if (shortfall == nullptr) refuse("{}", why);
     *shortfall = std::move(why);
   };
-  const int servers = extra_ranks(config);
+  const int servers = servers_of(config);
   const bool none_left = launched > 1 && launched <= servers;
   const ir::Mesh mesh = mesh_of(config, launched > 1 && !none_left ? launched - servers : 1);
   if (none_left)
@@ -130,7 +132,9 @@ std::vector<WithoutEffect> without_effect_by_extra_ranks(const Config& config) {
 
 void plan_extra_ranks(const Config& config, compiler::Plan& plan) {
   check_extra_ranks(config);
-  if (config.parallel.server != Server::none) plan.server = server_options(config, plan.mesh);
+  if (config.parallel.server == Server::none) return;
+  plan.server = server_options(config, plan.mesh);
+  if (plan.compress) plan.compress->one_way = true;  // weights come back
 }
 
 void check_pace(const Compiled& compiled, const Config& config) {
@@ -141,7 +145,7 @@ void check_pace(const Compiled& compiled, const Config& config) {
     return std::find(axes.begin(), axes.end(), ir::kDataAxis) != axes.end();
   };
   for (const Role& role : compiled.roles)
-    if (!role.exchange && role.module.has_graph("micro") &&
+    if (role.takes_rows() && role.module.has_graph("micro") &&
         std::any_of(role.module.graph("micro").nodes.begin(), role.module.graph("micro").nodes.end(), among_replicas))
       refuse(
           "parallel.server = \"{}\" runs workers asynchronously, and batch statistics of model.family = \"{}\" are "

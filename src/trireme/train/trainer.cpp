@@ -18,7 +18,6 @@
 #include "trireme/train/convert.h"
 #include "trireme/train/distil.h"
 #include "trireme/train/evaluate.h"
-#include "trireme/train/extra_ranks.h"
 #include "trireme/train/offload_warning.h"
 #include "trireme/train/open_data.h"
 #include "trireme/train/pipeline_warnings.h"
@@ -73,7 +72,7 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   // Before all that takes long.
   if (options_.write) folder_ = broadcast(leads() ? choose_run_folder(config_, options_.mode).string() : std::string());
   if (options_.write && leads()) check_writable(folder_, fmt::format("output.dir = \"{}\"", folder_.string()));
-  const int ranks = mesh_of(config_).ranks() + extra_ranks(config_);
+  const int ranks = ranks_of(config_);
   for (const std::string& unused : keys_without_effect(config_, registry_.models, ranks, options_.world != nullptr))
     note(LogLevel::warning, unused);
   threads_ = compute_threads(config_, options_.world == nullptr ? 0 : options_.local_ranks);
@@ -102,10 +101,9 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   if (!not_launched.empty()) shortfalls_.insert(shortfalls_.begin(), not_launched);
   if (!options_.dry_run && !shortfalls_.empty()) refuse("{}", shortfalls_.front());
   if (options_.world != nullptr) check_same_programs(compiled_, *options_.world);
-  const auto takes_rows = [](const Role& role) { return !role.exchange; };
-  const auto roles = std::count_if(compiled_.roles.begin(), compiled_.roles.end(), takes_rows);
+  const auto roles = std::count_if(compiled_.roles.begin(), compiled_.roles.end(), std::mem_fn(&Role::takes_rows));
   for (const Role& role : compiled_.roles)
-    if (takes_rows(role))  // as many ranks have each
+    if (role.takes_rows())  // as many ranks have each
       flops_per_step_ += program_flops(role.program("step")) * compiled_.mesh.ranks() / static_cast<double>(roles);
   if (options_.write && options_.mode != RunMode::resume) open_weights();
 }
