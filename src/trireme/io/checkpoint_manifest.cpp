@@ -148,12 +148,16 @@ void check_file_name(const std::string& name) {
   if (!plain || name == kManifestFile) refuse("{} cannot be the name of a file of tensors", for_message(name));
 }
 
+void check_format(std::int64_t format) {
+  if (format < kOldestCheckpointFormat || format > kCheckpointFormat)
+    refuse("has format {}; this version reads formats {} to {}", format, kOldestCheckpointFormat, kCheckpointFormat);
+}
+
 // Text from before the checksum was there says its format plainly; other text has been damaged.
 [[noreturn]] void no_checksum(std::string_view text) {
   const Document json = Document::parse(text, nullptr, false);
-  if (json.is_object() && json.contains("format") && json["format"].is_number_integer() &&
-      json["format"].get<std::int64_t>() != kCheckpointFormat)
-    refuse("has format {}; this version reads format {}", json["format"].get<std::int64_t>(), kCheckpointFormat);
+  if (json.is_object() && json.contains("format") && json["format"].is_number_integer())
+    check_format(json["format"].get<std::int64_t>());
   refuse("does not end in its checksum: it is cut short or damaged");
 }
 
@@ -222,8 +226,7 @@ CheckpointManifest parse_manifest(std::string_view text) {
   const Document json = Document::parse(text, nullptr, false);
   if (!json.is_object()) refuse("is not a JSON object");
   CheckpointManifest m;
-  if (const std::int64_t format = natural_of(json, "format"); format != kCheckpointFormat)
-    refuse("has format {}; this version reads format {}", format, kCheckpointFormat);
+  check_format(natural_of(json, "format"));
   m.step = natural_of(json, "step");
   const Document& data = object_of(json, "data");
   m.samples = natural_of(data, "samples");

@@ -54,7 +54,12 @@ struct CheckpointManifest {
   std::vector<CheckpointTensor> tensors;  // by name, once read back
 };
 
-inline constexpr std::int64_t kCheckpointFormat = 2;
+// What is written; formats from the oldest on are read.
+//   3  a file may hold several slices of a tensor (`number`), and slices may be some of its rows; `algorithms`
+//   2  slices with checksums. The latest programs that wrote it wrote all of 3.
+//   1  one file, without checksums and without where the data stands: it cannot be resumed
+inline constexpr std::int64_t kCheckpointFormat = 3;
+inline constexpr std::int64_t kOldestCheckpointFormat = 2;
 inline constexpr std::string_view kManifestFile = "manifest.json";
 
 // The manifest as JSON, one line per tensor, ending in a checksum of all that precedes it.
