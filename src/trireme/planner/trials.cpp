@@ -1,7 +1,6 @@
 #include "trireme/planner/trials.h"
 
 #include <algorithm>
-#include <chrono>
 #include <mutex>
 
 #include "trireme/core/error.h"
@@ -22,21 +21,17 @@ Tried tried(const compiler::Compiled& compiled) {
 
 std::vector<Tried> try_plans(std::size_t count, const std::function<Settled(std::size_t)>& settle,
                              const TrialOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
+  const std::size_t first = std::min(options.first, count);
   std::vector<Tried> results(count);
+  std::fill_n(results.begin(), first, Tried{.refused = "it was left out", .tried = false});
   std::mutex mutex;
   std::size_t begun = 0;
   ThreadPool pool(options.threads);
-  pool.run(static_cast<std::int64_t>(count), [&](std::int64_t task) {
+  pool.run(static_cast<std::int64_t>(count - first), [&](std::int64_t task) {
     const std::size_t i = count - 1 - static_cast<std::size_t>(task);
     if (options.on_one) {
       const std::lock_guard lock(mutex);
-      options.on_one(begun++, count);
-    }
-    const std::chrono::duration<double> past = std::chrono::steady_clock::now() - start;
-    if (task > 0 && past.count() > options.seconds) {
-      results[i] = {.refused = "there was no time for it", .tried = false};
-      return;
+      options.on_one(begun++, count - first);
     }
     try {
       const Settled settled = settle(i);

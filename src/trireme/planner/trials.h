@@ -1,6 +1,5 @@
 #pragma once
 #include <functional>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -13,7 +12,7 @@ struct Tried {
   std::size_t peak = 0;  // bytes, of the fullest of the roles that take rows
   double seconds = 0;    // of the longest one's step, predicted (predict.h)
   std::string refused;   // why there is none; the rest is then empty
-  bool tried = true;     // false: there was no time
+  bool tried = true;     // false: it was left out
 };
 Tried tried(const compiler::Compiled& compiled);
 
@@ -23,11 +22,11 @@ struct Settled {
 };
 struct TrialOptions {
   int threads = 1;                                                       // that compile concurrently
-  double seconds = std::numeric_limits<double>::infinity();              // after which no other trial is begun
+  std::size_t first = 0;                                                 // those before it are left out
   std::function<void(std::size_t done, std::size_t total)> on_one = {};  // as one is about to begin; one call at a time
 };
-// Compiles `count` plans, the last one first and in any case. `settle` gives them by number, called by several threads;
-// what it or the compiler refuses is the trial's result.
+// Compiles `count` plans, the last one first. `settle` gives them by number, called by several threads; what it or the
+// compiler refuses is the trial's result.
 std::vector<Tried> try_plans(std::size_t count, const std::function<Settled(std::size_t)>& settle,
                              const TrialOptions& options = {});
 

@@ -24,9 +24,10 @@ std::string over_limit(const Config& config, const Registry& registry, const Com
   Config base = config;
   const bool searched = base.memory.remat == Remat::optimal;
   if (searched) base.memory.remat = "full";
-  constexpr double kPatience = 1.5;  // seconds, after which the refusal says what was found by then
+  // A refusal should not be waited for: of a large model some are left out.
+  constexpr double kInstructions = 200'000;
   std::vector<WhatIf> savings =
-      what_if(base, registry, {.threads = threads, .staging = role.layout.staging_bytes}, compiled, {}, kPatience);
+      what_if(base, registry, {.threads = threads, .staging = role.layout.staging_bytes}, compiled, {}, kInstructions);
   const auto sets_remat = [](const std::string& setting) { return setting.starts_with("memory.remat="); };
   for (WhatIf& s : savings)
     if (searched && std::none_of(s.settings.begin(), s.settings.end(), sets_remat))

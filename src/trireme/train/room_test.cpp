@@ -1,6 +1,11 @@
 #include "trireme/train/room.h"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
+
+#include <limits>
+
+#include "trireme/train/what_if.h"
 
 namespace trireme::train {
 namespace {
@@ -42,6 +47,30 @@ TEST_F(Room, WhatIsOutsideThePlanCountsOnceForEachProcess) {
   EXPECT_FALSE(fits({.memory = 2 * arena + 699, .outside = 700}));
   EXPECT_TRUE(fits({.alone = false, .local_ranks = 2, .memory = 2 * arena + 1400, .outside = 700}));
   EXPECT_FALSE(fits({.alone = false, .local_ranks = 2, .memory = 2 * arena + 1399, .outside = 700}));
+}
+
+// Which savings a refusal has tried follows from the model, not from how fast they were compiled: the last of the list,
+// as many as have so many instructions.
+TEST_F(Room, SavingsAreLeftOutByWhatTheyCompile) {
+  const auto tried = [&](double instructions, int threads) {
+    std::vector<std::string> names;
+    std::size_t begun = 0;
+    const std::vector<WhatIf> all = what_if(
+        config_, registry_, {.threads = threads}, compiled_, [&](std::size_t, std::size_t) { ++begun; }, instructions);
+    for (std::size_t i = 1; i < all.size(); ++i)
+      if (all[i].tried) names.push_back(fmt::format("{}", fmt::join(all[i].settings, " ")));
+    EXPECT_EQ(begun, names.size());
+    return names;
+  };
+  const auto configured = static_cast<double>(compiled_.checked.instructions);
+  const std::vector<std::string> all = tried(std::numeric_limits<double>::infinity(), 2);
+  ASSERT_GT(all.size(), 5U);
+  EXPECT_EQ(tried(0, 1), std::vector<std::string>{all.back()});
+  // 72 micro-batches of one row, twice; then two of half the rows, and as they are.
+  EXPECT_EQ(tried(145 * configured, 1).size(), 2U);
+  EXPECT_EQ(tried(146 * configured, 1).size(), 3U);
+  EXPECT_EQ(tried(148 * configured, 2).size(), 5U);
+  EXPECT_EQ(tried(148 * configured, 1), std::vector<std::string>(all.end() - 5, all.end()));
 }
 
 // Of a GPU's run, what waits in the host's memory counts for every rank.

@@ -57,11 +57,26 @@ WhatIf result_of(const planner::Tried& tried, const Saving& saving) {
           .tried = tried.tried};
 }
 
+// How many of the list are left out, from the first on, so that the rest has at most so many instructions.
+std::size_t left_out(const std::vector<Saving>& list, const Config& config, const Compiled& configured,
+                     const models::Families& families, double instructions) {
+  for (std::size_t i = list.size(); i-- > 0;) {
+    Config changed = config;
+    for (const std::string& setting : list[i].settings) apply_setting(changed, setting, families);
+    const double micro_batches =
+        static_cast<double>(micro_batch_rows(config)) / static_cast<double>(micro_batch_rows(changed));
+    instructions -= static_cast<double>(configured.checked.instructions) * micro_batches;
+    if (instructions < 0) return std::min(i + 1, list.size() - 1);
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::vector<WhatIf> what_if(const Config& config, const Registry& registry, const CompileOptions& options,
                             const Compiled& configured,
-                            const std::function<void(std::size_t done, std::size_t total)>& on_one, double seconds) {
+                            const std::function<void(std::size_t done, std::size_t total)>& on_one,
+                            double instructions) {
   const std::vector<Saving> list = savings(config);
   const auto settle = [&](std::size_t i) {
     Config changed = config;
@@ -73,7 +88,10 @@ std::vector<WhatIf> what_if(const Config& config, const Registry& registry, cons
   };
   // The last are those that take longest.
   const std::vector<planner::Tried> tried =
-      planner::try_plans(list.size(), settle, {.threads = options.threads, .seconds = seconds, .on_one = on_one});
+      planner::try_plans(list.size(), settle,
+                         {.threads = options.threads,
+                          .first = left_out(list, config, configured, registry.models, instructions),
+                          .on_one = on_one});
   std::vector<WhatIf> results = {result_of(planner::tried(configured), {})};
   for (std::size_t i = 0; i < list.size(); ++i) results.push_back(result_of(tried[i], list[i]));
   const double plain = results.front().time;

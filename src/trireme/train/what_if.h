@@ -15,15 +15,16 @@ struct WhatIf {
   double time = 0;                    // of a step, as a multiple of the configured one's, predicted
   bool changes_numbers = false;       // another precision or rounding: not the same losses to the bit
   std::string refused;                // why it does not apply; the rest is then empty
-  bool tried = true;                  // false: there was no time
+  bool tried = true;                  // false: it was left out
 };
 
 // As `configured`, then each saving alone that is not on already, then the best together; compiled concurrently, by as
 // many threads as `options` says. `on_one` is called for each as it is about to be compiled, by one thread at a time.
-// After `seconds` no other is begun, and those are not tried; the first is the one that goes furthest.
+// The one that goes furthest is compiled in any case; of the others no more than have `instructions` with it, as
+// predicted from the configured ones and the number of micro-batches: the same ones on every machine.
 std::vector<WhatIf> what_if(const Config& config, const Registry& registry, const CompileOptions& options,
                             const Compiled& configured,
                             const std::function<void(std::size_t done, std::size_t total)>& on_one = {},
-                            double seconds = std::numeric_limits<double>::infinity());
+                            double instructions = std::numeric_limits<double>::infinity());
 
 }  // namespace trireme::train
