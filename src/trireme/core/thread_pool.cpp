@@ -97,7 +97,8 @@ void ThreadPool::run_erased(std::int64_t tasks, Erased task, void* context) {
   tasks_.store(tasks, std::memory_order_release);
   done_.store(0, std::memory_order_release);
   next_.store(std::uint64_t{run} << kIndexBits, std::memory_order_release);
-  run_.store(run, std::memory_order_release);
+  // Sequentially consistent: it must not pass notify_all's look at whether a worker sleeps, or that worker sleeps on.
+  run_.store(run);
   run_.notify_all();
   take_tasks(run, 0);
   const auto is_done = [&] { return done_.load(std::memory_order_acquire) == tasks; };

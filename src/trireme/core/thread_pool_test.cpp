@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 namespace trireme {
@@ -87,6 +88,27 @@ TEST_P(ThreadPoolTest, ManyShortRuns) {
     expected += (run % 5) * (run % 5 - 1) / 2;
   }
   EXPECT_EQ(total.load(), expected);
+}
+
+// More pools than cores, coming and going: workers look, sleep, are woken and end in every order.
+TEST(ThreadPool, ManyPoolsOnFewCoresFinishEveryRun) {
+  constexpr int kPools = 6, kLives = 60, kRuns = 100;
+  std::atomic<std::int64_t> total{0};
+  std::vector<std::thread> users;
+  for (int user = 0; user < kPools; ++user)
+    users.emplace_back([&, user] {
+      for (int life = 0; life < kLives; ++life) {
+        ThreadPool pool(1 + (user + life) % 4);
+        for (int run = 0; run < kRuns; ++run) {
+          pool.run(1 + run % 7, [&](std::int64_t) { ++total; });
+          if (run % 50 == 0) std::this_thread::sleep_for(std::chrono::microseconds(300));  // workers fall asleep
+        }
+      }
+    });
+  for (std::thread& user : users) user.join();
+  std::int64_t expected = 0;
+  for (int run = 0; run < kRuns; ++run) expected += 1 + run % 7;
+  EXPECT_EQ(total.load(), expected * kPools * kLives);
 }
 
 TEST(ThreadPool, ThreadsWorkTogether) {
