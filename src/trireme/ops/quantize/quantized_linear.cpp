@@ -53,6 +53,34 @@ QuantizedProblem quantized_problem(std::span<const TensorType> inputs, const ir:
   return p;
 }
 
+Shape quantized_product(std::span<const TensorType> inputs, const ir::Attributes& attributes) {
+  const QuantizedProblem p = quantized_problem(inputs, attributes);
+  expect_codes(inputs[1], inputs[2], p.format, p.k);
+  const Shape out(attributes.integers("out"));
+  if (inputs[1].shape[0] != p.n)
+    fail("'out' must have the {} rows of the codes, got {}", inputs[1].shape[0], out.str());
+  if (inputs.back().present) expect_type(inputs.back(), {DType::f32, out}, "bias");
+  return inputs[0].shape.slice(0, split_of(inputs[0], attributes)) + out;
+}
+
+// Rows of x may be sharded; a matrix of codes stays whole.
+ir::Factors quantized_factors(std::span<const TensorType> inputs, const ir::Attributes& attributes) {
+  const int split = split_of(inputs[0], attributes);
+  const std::string rows = dims("r", 0, split);
+  const std::string columns = dims("o", 0, static_cast<int>(attributes.integers("out").size()), "!");
+  std::string text = rows + dims("k", split, inputs[0].shape.rank(), "!") + ", n! c!, n! g!, ";
+  for (std::size_t scalar = 3; scalar + 1 < inputs.size(); ++scalar) text += "-, ";
+  return ir::parse_factors(text + (inputs.back().present ? columns : "-") + " -> " + rows + columns);
+}
+
+ir::Cost quantized_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+                        const ir::Attributes& attributes) {
+  const QuantizedProblem p = quantized_problem(inputs, attributes);
+  ir::Cost cost = one_pass(inputs, outputs, 0);
+  cost.flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+  return cost;
+}
+
 ir::OpDef quantized_linear_def() {
   ir::OpDef def;
   def.name = "quantized_linear";
@@ -66,31 +94,13 @@ ir::OpDef quantized_linear_def() {
                     {"out", std::vector<std::int64_t>()}};
   def.infer = [](std::span<const TensorType> inputs, const ir::Attributes& attributes) -> ir::Types {
     expect_compute(inputs[0], "x");
-    const QuantizedProblem p = quantized_problem(inputs, attributes);
-    expect_codes(inputs[1], inputs[2], p.format, p.k);
-    const Shape out(attributes.integers("out"));
-    if (inputs[1].shape[0] != p.n)
-      fail("'out' must have the {} rows of the codes, got {}", inputs[1].shape[0], out.str());
-    if (inputs[3].present) expect_type(inputs[3], {DType::f32, out}, "bias");
-    return {{inputs[0].dtype, inputs[0].shape.slice(0, split_of(inputs[0], attributes)) + out}};
+    return {{inputs[0].dtype, quantized_product(inputs, attributes)}};
   };
   def.no_gradient = kStoredNoGradient;
-  // Rows of x may be cut; a matrix of codes stays whole.
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes& attributes) {
-    const int split = split_of(inputs[0], attributes);
-    const auto out = static_cast<int>(attributes.integers("out").size());
-    const std::string rows = dims("r", 0, split);
-    return ir::parse_factors(rows + dims("k", split, inputs[0].shape.rank(), "!") + ", n! c!, n! g!, " +
-                             (inputs[3].present ? dims("o", 0, out, "!") : "-") + " -> " + rows +
-                             dims("o", 0, out, "!"));
+    return quantized_factors(inputs, attributes);
   };
-  def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-                const ir::Attributes& attributes) {
-    const QuantizedProblem p = quantized_problem(inputs, attributes);
-    ir::Cost cost = one_pass(inputs, outputs, 0);
-    cost.flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-    return cost;
-  };
+  def.cost = quantized_cost;
   def.with_precision(ir::Precision::low);
   on_cpu(def, prepare_quantized_linear_cpu, quantized_linear_cpu_workspace);
   return checked(std::move(def));

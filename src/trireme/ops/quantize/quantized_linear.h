@@ -29,6 +29,11 @@ struct QuantizedProblem {
   std::int64_t m = 0, n = 0, k = 0;
 };
 QuantizedProblem quantized_problem(std::span<const TensorType> inputs, const ir::Attributes& attributes);
+// Of quantized_linear and int8_linear, whose operands are x, codes, scale, perhaps scalars, and bias.
+Shape quantized_product(std::span<const TensorType> inputs, const ir::Attributes& attributes);
+ir::Factors quantized_factors(std::span<const TensorType> inputs, const ir::Attributes& attributes);
+ir::Cost quantized_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+                        const ir::Attributes& attributes);
 // Throws unless codes and scales are those of rows of k elements.
 void expect_codes(const TensorType& codes, const TensorType& scale, const CodeFormat& format, std::int64_t k);
 
