@@ -38,7 +38,7 @@ class CachedAttentionKernel : public device::Kernel {
     if (s_.queries > kFewQueries)
       attend::Forward<T>(grown).run(*launch.pool, launch.workspace, part(0), keys, values, out, nullptr);
     else
-      each_query(launch, grown, part(0), keys, values, out);
+      attend::each_query(*launch.pool, static_cast<float*>(launch.workspace), grown, room_, part(0), keys, values, out);
   }
 
   static std::size_t worker_floats(const AttentionShape& s, std::int64_t room) {
@@ -61,23 +61,6 @@ class CachedAttentionKernel : public device::Kernel {
         std::memcpy(cache.at(batch, position + row, head), rows.at(batch, row, head),
                     static_cast<std::size_t>(s_.dim) * sizeof(T));
       }
-    });
-  }
-
-  void each_query(const device::Launch& launch, const AttentionShape& s, const Heads<const T>& queries,
-                  const Heads<const T>& keys, const Heads<const T>& values, const Heads<T>& out) const {
-    const std::size_t floats = worker_floats(s, room_);
-    launch.pool->run_with_worker(s.batch * s.heads * s.queries, [&](std::int64_t task, int worker) {
-      const std::int64_t query = task % s.queries, head = task / s.queries % s.heads,
-                         batch = task / s.queries / s.heads;
-      const std::int64_t key_head = head / (s.heads / s.key_heads);
-      const QueryBuffers w(static_cast<float*>(launch.workspace) + static_cast<std::size_t>(worker) * floats, s.dim,
-                           room_);
-      const std::int64_t seen = attend::keys_seen(s, query, 1);
-      attend::pack(queries.at(batch, query, head), 0, 1, 1, s.dim, s.scale * attend::kLog2e, w.q);
-      attend::score_keys(w.q, keys.at(batch, 0, key_head), seen, s.dim, w.scores);
-      const float sum = attend::softmax(w.scores, seen);
-      attend::mix_values(w.scores, values.at(batch, 0, key_head), seen, s.dim, 1.0F / sum, out.at(batch, query, head));
     });
   }
 

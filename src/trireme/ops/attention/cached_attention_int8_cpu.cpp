@@ -21,7 +21,7 @@ struct CodeHeads {
 };
 using KeptHeads = CodeHeads<const std::int8_t, const float>;
 
-// What attend::Forward asks of its keys and values; found by the type's own namespace.
+// What attend::Forward and attend::each_query ask of their keys and values; found by the type's own namespace.
 static void pack_rows(const KeptHeads& from, std::int64_t batch, std::int64_t row, std::int64_t head, std::int64_t rows,
                       std::int64_t dim, float* dst) {
   const std::int64_t width = attend::padded(dim);
@@ -32,6 +32,15 @@ static void pack_rows(const KeptHeads& from, std::int64_t batch, std::int64_t ro
       simd::store(scale * simd::load_n(codes + i, n), dst + r * width + i);
     });
   }
+}
+
+static const std::int8_t* rows_of(const KeptHeads& heads, std::int64_t batch, std::int64_t head) {
+  return heads.row(batch, 0, head);
+}
+static void scale_rows(const KeptHeads& heads, std::int64_t batch, std::int64_t head, std::int64_t rows,
+                       float* scores) {
+  simd::map(
+      rows, scores, [](simd::Vec a, simd::Vec b) { return a * b; }, scores, heads.scale(batch, 0, head));
 }
 
 namespace {
@@ -86,7 +95,8 @@ class Int8CachedAttention : public device::Kernel {
     if (s_.queries > attend::kFewQueries)
       attend::Forward<T, KeptHeads>(grown).run(*launch.pool, launch.workspace, part(0), kept(1), kept(3), out, nullptr);
     else
-      one_by_one(launch, grown, part(0), kept(1), kept(3), out);
+      attend::each_query(*launch.pool, static_cast<float*>(launch.workspace), grown, room_, part(0), kept(1), kept(3),
+                         out);
   }
 
   static std::size_t worker_floats(const AttentionShape& s, std::int64_t room) {
@@ -113,29 +123,6 @@ class Int8CachedAttention : public device::Kernel {
         *cache.scale(batch, position + row, head) =
             keep_row(rows.at(batch, row, head), s_.dim, cache.row(batch, position + row, head));
       }
-    });
-  }
-
-  void one_by_one(const device::Launch& launch, const AttentionShape& s, const Heads<const T>& queries,
-                  const KeptHeads& keys, const KeptHeads& values, const Heads<T>& out) const {
-    const std::size_t floats = worker_floats(s, room_);
-    launch.pool->run_with_worker(s.batch * s.heads * s.queries, [&](std::int64_t task, int worker) {
-      const std::int64_t query = task % s.queries, head = task / s.queries % s.heads,
-                         batch = task / s.queries / s.heads;
-      const std::int64_t key_head = head / (s.heads / s.key_heads);
-      const attend::QueryBuffers w(static_cast<float*>(launch.workspace) + static_cast<std::size_t>(worker) * floats,
-                                   s.dim, room_);
-      const std::int64_t seen = attend::keys_seen(s, query, 1);
-      const auto scaled = [&](const KeptHeads& by) {
-        simd::map(
-            seen, w.scores, [](simd::Vec a, simd::Vec b) { return a * b; }, w.scores, by.scale(batch, 0, key_head));
-      };
-      attend::pack(queries.at(batch, query, head), 0, 1, 1, s.dim, s.scale * attend::kLog2e, w.q);
-      attend::score_keys(w.q, keys.row(batch, 0, key_head), seen, s.dim, w.scores);
-      scaled(keys);
-      const float sum = attend::softmax(w.scores, seen);
-      scaled(values);
-      attend::mix_values(w.scores, values.row(batch, 0, key_head), seen, s.dim, 1.0F / sum, out.at(batch, query, head));
     });
   }
 

@@ -82,4 +82,33 @@ void mix_values(const float* weights, const T* values, std::int64_t count, std::
   }
 }
 
+// Rows of a head that lie one behind another, as they are; and what each of them is to be multiplied by, where they
+// have scales of their own.
+template <class T>
+const T* rows_of(const Heads<const T>& heads, std::int64_t batch, std::int64_t head) {
+  return heads.at(batch, 0, head);
+}
+template <class T>
+void scale_rows(const Heads<const T>&, std::int64_t, std::int64_t, std::int64_t, float*) {}
+
+// Each query by itself, over the keys that it sees. `Kept` is how keys and values are kept: Heads, or another type
+// with rows_of and scale_rows in its own namespace. `workspace` has QueryBuffers of `room` rows for each worker.
+template <class T, class Kept>
+void each_query(ThreadPool& pool, float* workspace, const AttentionShape& s, std::int64_t room,
+                const Heads<const T>& queries, const Kept& keys, const Kept& values, const Heads<T>& out) {
+  const std::size_t floats = QueryBuffers(nullptr, s.dim, room).floats;
+  pool.run_with_worker(s.batch * s.heads * s.queries, [&](std::int64_t task, int worker) {
+    const std::int64_t query = task % s.queries, head = task / s.queries % s.heads, batch = task / s.queries / s.heads;
+    const std::int64_t key_head = head / (s.heads / s.key_heads);
+    const QueryBuffers w(workspace + static_cast<std::size_t>(worker) * floats, s.dim, room);
+    const std::int64_t seen = keys_seen(s, query, 1);
+    pack(queries.at(batch, query, head), 0, 1, 1, s.dim, s.scale * kLog2e, w.q);
+    score_keys(w.q, rows_of(keys, batch, key_head), seen, s.dim, w.scores);
+    scale_rows(keys, batch, key_head, seen, w.scores);
+    const float sum = softmax(w.scores, seen);
+    scale_rows(values, batch, key_head, seen, w.scores);
+    mix_values(w.scores, rows_of(values, batch, key_head), seen, s.dim, 1.0F / sum, out.at(batch, query, head));
+  });
+}
+
 }  // namespace trireme::ops::attend
