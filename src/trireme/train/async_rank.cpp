@@ -95,15 +95,15 @@ std::int64_t AsyncRank::run(const Steps& steps) {
   // The pipeline is empty wherever something is done around a step, and where steps begin to update in another way.
   while (step < end) {
     for (const std::string& graph : around(step).before) executor(graph).run();
-    Steps alike = steps;
-    alike.first = step;
+    Steps of_one_kind = steps;
+    of_one_kind.first = step;
     const bool warm = compiler::is_warm(kind(step));
     do ++step;
     while (step < end && around(step - 1).behind.empty() && around(step).before.empty() &&
            compiler::is_warm(kind(step)) == warm);
-    alike.count = step - alike.first;
-    const std::int64_t done = run_alike(alike, warm ? compiler::kWarmPrograms : "");
-    if (done < alike.count) return alike.first + done - steps.first;
+    of_one_kind.count = step - of_one_kind.first;
+    const std::int64_t done = run_of_one_kind(of_one_kind, warm ? compiler::kWarmPrograms : "");
+    if (done < of_one_kind.count) return of_one_kind.first + done - steps.first;
     for (const std::string& graph : around(step - 1).behind) executor(graph).run();
   }
   return steps.count;
@@ -115,7 +115,7 @@ const std::string& AsyncRank::kind(std::int64_t step) const {
   return kinds_[last].program;
 }
 
-std::int64_t AsyncRank::run_alike(const Steps& steps, const std::string& prefix) {
+std::int64_t AsyncRank::run_of_one_kind(const Steps& steps, const std::string& prefix) {
   const int period = role().in_flight->period;
   const auto done = [&](Report& report) {
     const StepResult result = received(report);

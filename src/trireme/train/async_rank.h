@@ -39,7 +39,7 @@ class AsyncRank final : public Rank {
   // The kind of a step (compiler::step_kinds).
   const std::string& kind(std::int64_t step) const;
   // Steps of one kind of update: from an empty pipeline to an empty one.
-  std::int64_t run_alike(const Steps& steps, const std::string& prefix);
+  std::int64_t run_of_one_kind(const Steps& steps, const std::string& prefix);
   void run_program(const std::string& name, const Steps& steps, std::int64_t step, bool drains, Report& report);
   void send(Report& report);
   StepResult received(Report& report);
