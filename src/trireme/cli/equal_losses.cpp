@@ -7,6 +7,12 @@
 #include <limits>
 
 namespace trireme::cli {
+namespace {
+
+// What is no number stays.
+double larger(double a, double b) { return std::isnan(a) || a >= b ? a : b; }
+
+}  // namespace
 
 double largest_difference(std::span<const double> a, std::span<const double> b) {
   const std::size_t count = std::min(a.size(), b.size());
@@ -49,6 +55,27 @@ Verdict judge(std::span<const double> one, std::span<const double> several, doub
                                                     : fmt::format(" ({} of {} steps; the others differ too much "
                                                                   "on one rank alone to tell)",
                                                                   telling, count))};
+}
+
+Verdict judge_by_probes(std::span<const double> one, std::span<const double> several, double close,
+                        std::span<const Probe::Kind> kinds,
+                        const std::function<std::vector<double>(const Probe&)>& losses_of) {
+  std::vector<double> own(one.size(), 0);
+  Verdict verdict;
+  for (std::uint64_t draw = 1; draw <= kMostProbes; ++draw) {
+    for (const Probe::Kind kind : kinds) {
+      const std::vector<double> other = losses_of({kind, draw});
+      double most = 0;  // so far
+      for (std::size_t i = 0; i < own.size(); ++i) {
+        most = larger(most, std::abs(other[i] - one[i]));
+        own[i] = larger(own[i], most);
+      }
+    }
+    if (draw < kUsualProbes) continue;
+    verdict = judge(one, several, close, own);
+    if (verdict.kind != Verdict::Kind::unequal) break;
+  }
+  return verdict;
 }
 
 }  // namespace trireme::cli

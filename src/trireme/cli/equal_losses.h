@@ -1,6 +1,9 @@
 #pragma once
+#include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace trireme::cli {
 
@@ -27,6 +30,21 @@ struct Verdict {
 // than kTells of its loss says nothing. {}: not measured.
 Verdict judge(std::span<const double> one, std::span<const double> several, double close,
               std::span<const double> own = {});
+
+// A way in which one rank rounds otherwise than it does by itself.
+struct Probe {
+  enum class Kind { none, weights, rows };
+  Kind kind = Kind::none;
+  std::uint64_t draw = 0;
+};
+
+// The same, measuring `own` by `losses_of` probes of these kinds: by step the most of a few of them, as one may happen
+// to change little. Runs that have parted stay so, even where their losses cross, so that no step may differ by less
+// than one before it. Nothing is called unequal before more probes than usual have failed to explain it.
+Verdict judge_by_probes(std::span<const double> one, std::span<const double> several, double close,
+                        std::span<const Probe::Kind> kinds,
+                        const std::function<std::vector<double>(const Probe&)>& losses_of);
+constexpr std::uint64_t kUsualProbes = 3, kMostProbes = 8;  // of each kind
 
 constexpr double kMargin = 10;
 constexpr double kTells = 0.1;

@@ -38,6 +38,39 @@ TEST(EqualLosses, ConditioningIsMeasuredAndNotAssumed) {
   EXPECT_EQ(none.text.find("✓"), std::string::npos) << none.text;
 }
 
+// One rank that rounds otherwise is as far from itself as the ranks are: in the order of its rows, before losses cross,
+// or in a draw that comes late.
+TEST(EqualLosses, ProbesOfEveryKindAreTakenBeforeLossesAreCalledUnequal) {
+  const std::vector<double> one = {2, 2, 2};
+  const std::vector<double> several = {2, 2 + 5e-4, 2 + 5e-4};
+  const std::vector<Probe::Kind> both = {Probe::Kind::weights, Probe::Kind::rows};
+  std::vector<Probe> taken;
+  const auto kind = [&](const std::vector<Probe::Kind>& kinds, const auto& losses) {
+    taken.clear();
+    return judge_by_probes(one, several, 1e-5, kinds,
+                           [&](const Probe& probe) {
+                             taken.push_back(probe);
+                             return std::vector<double>(losses(probe));
+                           })
+        .kind;
+  };
+  const std::vector<double> near = {2, 2 + 1e-7, 2 + 1e-7}, far = {2, 2 + 1e-4, 2 - 1e-4}, crossed = {2, 2 + 1e-4, 2};
+  EXPECT_EQ(kind(both, [&](const Probe&) { return far; }), Verdict::Kind::equal);
+  EXPECT_EQ(taken.size(), 2 * kUsualProbes);
+  EXPECT_EQ(kind(both, [&](const Probe&) { return near; }), Verdict::Kind::unequal);
+  EXPECT_EQ(taken.size(), 2 * kMostProbes);
+  // Rows alone change much.
+  const auto rows = [&](const Probe& probe) { return probe.kind == Probe::Kind::rows ? far : near; };
+  EXPECT_EQ(kind(both, rows), Verdict::Kind::equal);
+  EXPECT_EQ(kind({Probe::Kind::weights}, rows), Verdict::Kind::unequal);
+  // What has parted once may meet again by chance.
+  EXPECT_EQ(kind(both, [&](const Probe&) { return crossed; }), Verdict::Kind::equal);
+  // The last draw of all.
+  const auto late = [&](const Probe& probe) { return probe.draw == kMostProbes ? far : near; };
+  EXPECT_EQ(kind(both, late), Verdict::Kind::equal);
+  EXPECT_EQ(taken.size(), 2 * kMostProbes);
+}
+
 // A replay that goes wrong, or compares nothing, gets no tick.
 TEST(EqualLosses, WhatIsNoNumberIsNotEqual) {
   const double nan = std::numeric_limits<double>::quiet_NaN();

@@ -95,13 +95,6 @@ void permute_rows(data::Batch& batch, std::int64_t micro_rows, SplitMix& random)
   apply(batch.labels);
 }
 
-// A way in which one rank rounds otherwise than it does by itself.
-struct Probe {
-  enum class Kind { none, weights, rows };
-  Kind kind = Kind::none;
-  std::uint64_t draw = 0;
-};
-
 // Of the first steps of a run.
 std::vector<double> losses_on_one_rank(const train::Config& config, std::int64_t steps, const train::Registry& registry,
                                        const Probe& probe = {}) {
@@ -126,36 +119,6 @@ std::vector<double> losses_on_one_rank(const train::Config& config, std::int64_t
   return losses;
 }
 
-// What is no number stays.
-double larger(double a, double b) { return std::isnan(a) || a >= b ? a : b; }
-
-// Judges by how far apart the losses of one rank are when it rounds otherwise, by step: the most of a few probes, as
-// one may happen to change little. Runs that have parted stay so, even where their losses cross, so that no step may
-// differ by less than one before it. Nothing is called unequal before more probes than usual have failed to explain it.
-Verdict judged_by_rounding(const train::Config& config, const std::vector<double>& losses,
-                           const std::vector<double>& several, double close, const train::Registry& registry) {
-  constexpr std::uint64_t kUsual = 3, kMost = 8;  // of each kind
-  // Random numbers of a row go with its place.
-  const bool orders = config.model.dropout == 0;
-  std::vector<double> own(losses.size(), 0);
-  Verdict verdict;
-  for (std::uint64_t draw = 1; draw <= kMost; ++draw) {
-    for (const Probe::Kind kind : {Probe::Kind::weights, Probe::Kind::rows}) {
-      if (kind == Probe::Kind::rows && !orders) continue;
-      const std::vector<double> other = losses_on_one_rank(config, std::ssize(losses), registry, {kind, draw});
-      double most = 0;  // so far
-      for (std::size_t i = 0; i < own.size(); ++i) {
-        most = larger(most, std::abs(other[i] - losses[i]));
-        own[i] = larger(own[i], most);
-      }
-    }
-    if (draw < kUsual) continue;
-    verdict = judge(losses, several, close, own);
-    if (verdict.kind != Verdict::Kind::unequal) break;
-  }
-  return verdict;
-}
-
 Verdict compared(const train::Trainer& several, const train::Outcome& outcome, std::int64_t steps,
                  const train::Registry& registry) {
   const std::vector<std::string> others = other_mathematics(several);
@@ -169,7 +132,11 @@ Verdict compared(const train::Trainer& several, const train::Outcome& outcome, s
   const Verdict verdict = judge(losses, outcome.losses, close);
   if (verdict.kind == Verdict::Kind::equal || !std::isfinite(largest_difference(losses, outcome.losses)))
     return verdict;
-  return judged_by_rounding(one, losses, outcome.losses, close, registry);
+  std::vector<Probe::Kind> kinds = {Probe::Kind::weights};
+  if (one.model.dropout == 0) kinds.push_back(Probe::Kind::rows);  // random numbers of a row go with its place
+  return judge_by_probes(losses, outcome.losses, close, kinds, [&](const Probe& probe) {
+    return losses_on_one_rank(one, std::ssize(losses), registry, probe);
+  });
 }
 
 }  // namespace

@@ -71,21 +71,12 @@ TEST(Replay, RanksThatDoNotTrainLikeOneEndInOne) {
 
 // A small residual network under Adam: batch norms over a few rows, and updates that are as large for a gradient that
 // is rounding alone as for any other.
-std::vector<std::string> resnet(int seed) {
-  return {
-      "resnet18",        "--data.images=synthetic", "--model.image=16",        "--model.width=8",
-      "--train.batch=8", "--parallel.mesh=dp=2",    "--train.optimizer=adamw", fmt::format("--train.seed={}", seed)};
+std::vector<std::string> resnet() {
+  return {"resnet18",        "--data.images=synthetic", "--model.image=16",       "--model.width=8",
+          "--train.batch=8", "--parallel.mesh=dp=2",    "--train.optimizer=adamw"};
 }
 
-TEST(Replay, IllConditionedRunsAreNotCalledUnequal) {
-  for (int seed = 1; seed <= 13; ++seed) {
-    const Finished f = trained({}, resnet(seed));
-    EXPECT_EQ(f.code, 0) << seed << ": " << f.out << f.err;
-    EXPECT_EQ(f.out.find("✗"), std::string::npos) << seed << ": " << f.out;
-  }
-}
-
-// The same network without the gradient of one of its convolutions, on ranks that have some of the rows.
+// It lacks the gradient of one of its convolutions, on ranks that have some of the rows.
 TEST(Replay, AMissingGradientOfAnIllConditionedRunIsFound) {
   for (const std::int64_t elements : {8 * 7 * 7 * 3, 16 * 3 * 3 * 8, 64 * 3 * 3 * 32}) {
     train::Registry registry;
@@ -96,7 +87,7 @@ TEST(Replay, AMissingGradientOfAnIllConditionedRunIsFound) {
         if (!adds) std::fill_n(l.out<float>(0), elements, 0.0F);
       });
     };
-    const Finished f = trained(registry, resnet(1));
+    const Finished f = trained(registry, resnet());
     EXPECT_EQ(f.code, 1) << elements << ": " << f.out;
     EXPECT_NE(f.out.find("✗"), std::string::npos) << elements << ": " << f.out;
   }
