@@ -184,6 +184,18 @@ std::string Program::refused(const std::vector<std::string>& arguments) const {
   return f.err.substr(0, f.err.find('\n'));
 }
 
+void Program::expect_part(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in:\n" << text;
+}
+
+void Program::expect_parts(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) expect_part(text, part);
+}
+
+void Program::expect_none(const std::string& text, const std::string& part) {
+  EXPECT_EQ(text.find(part), std::string::npos) << "'" << part << "' in:\n" << text;
+}
+
 void Program::write(const std::string& file, const std::string& text) const {
   fs::create_directories((folder_ / file).parent_path());
   std::ofstream(folder_ / file, std::ios::binary) << text;

@@ -73,6 +73,11 @@ class Program : public ::testing::Test {
   // Expects exit code 2 and one line on stderr, "error: …"; gives that line.
   std::string refused(const std::vector<std::string>& arguments) const;
 
+  // What a text says, and what it does not.
+  static void expect_part(const std::string& text, const std::string& part);
+  static void expect_parts(const std::string& text, const std::vector<std::string>& parts);
+  static void expect_none(const std::string& text, const std::string& part);
+
   void write(const std::string& file, const std::string& text) const;
   std::string read(const std::string& file) const;
   bool exists(const std::string& file) const;

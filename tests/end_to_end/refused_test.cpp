@@ -14,10 +14,6 @@ namespace {
 
 class Refused : public Program {
  protected:
-  static void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
-    for (const std::string& part : parts)
-      EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in:\n" << text;
-  }
   std::string refused_training(std::vector<std::string> words) const {
     words.insert(words.begin(), {"train", "tiny.toml", "--output.dir=run"});
     std::string error = refused(words);

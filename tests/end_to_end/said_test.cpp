@@ -18,15 +18,7 @@ namespace fs = std::filesystem;
 
 const std::string kFolders = source_dir() + "/tests/huggingface/";
 
-class Said : public Program {
- protected:
-  static void expect_part(const std::string& text, const std::string& part) {
-    EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in:\n" << text;
-  }
-  static void expect_none(const std::string& text, const std::string& part) {
-    EXPECT_EQ(text.find(part), std::string::npos) << "'" << part << "' in:\n" << text;
-  }
-};
+class Said : public Program {};
 
 TEST_F(Said, KeysWithoutEffectAreWarnedOf) {
   const struct {

@@ -13,15 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class Used : public Program {
- protected:
-  static void expect_part(const std::string& text, const std::string& part) {
-    EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in:\n" << text;
-  }
-  static void expect_none(const std::string& text, const std::string& part) {
-    EXPECT_EQ(text.find(part), std::string::npos) << "'" << part << "' in:\n" << text;
-  }
-};
+class Used : public Program {};
 
 // Every key either matters to a model in use, or is warned of by name; one that does not matter is not refused with
 // others.
