@@ -106,7 +106,7 @@ class CommBench {
 
   // Where something was quicker, the least of the looks was above the truth; a further one can only lower it.
   void look_again() {
-    constexpr int kLooks = 10;
+    constexpr int kLooks = 30;
     for (const Result& r : results_)
       for (int look = 0; look < kLooks && a_.bound; ++look) {
         if (r.measured.best_us >= bound_us_.at({r.ranks, r.measured.bytes})) break;
