@@ -4,14 +4,10 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/cli/output.h"
+
 namespace trireme::cli {
 namespace {
-
-// Columns that a text takes: a character's first byte is not 10xxxxxx.
-int columns_of(std::string_view text) {
-  return static_cast<int>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
 
 // Of an example, what a shell would not take apart: in single quotes.
 std::vector<std::string> words_of(std::string_view text, bool example) {

@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -52,14 +53,19 @@ int terminal_width(std::FILE* to) {
   return ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
 }
 
+// What is printed has one column for each character, and a character's first byte is not 10xxxxxx.
+static bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
+
+int columns_of(std::string_view text) {
+  return static_cast<int>(std::count_if(text.begin(), text.end(), begins_character));
+}
+
 std::string fitted(const std::string& line, int columns) {
   if (columns <= 0) return line;
-  // What is printed has one column for each character, and a character's first byte is not 10xxxxxx.
-  const auto starts = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
   int characters = 0;
   std::size_t cut = 0;  // where the last character that may stay begins
   for (std::size_t i = 0; i < line.size(); ++i) {
-    if (!starts(line[i])) continue;
+    if (!begins_character(line[i])) continue;
     if (++characters == columns) cut = i;
     if (characters > columns) return line.substr(0, cut) + "…";
   }

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "trireme/core/error.h"
@@ -32,6 +33,9 @@ int settle_output(int code);
 
 // Columns of the terminal that `to` is; 0: it is none.
 int terminal_width(std::FILE* to);
+
+// Columns that a text takes there.
+int columns_of(std::string_view text);
 
 // `line` cut to so many columns of a terminal; a cut one ends in "…". 0: as it is.
 std::string fitted(const std::string& line, int columns);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/cli/live_line.h"
+
 namespace trireme::cli {
 namespace {
 
@@ -14,6 +16,20 @@ TEST(Output, LinesAreCutToTheTerminal) {
   EXPECT_EQ(fitted("ab", 1), "…");
   EXPECT_EQ(fitted("anything", 0), "anything");  // no terminal
   EXPECT_EQ(fitted("", 5), "");
+}
+
+// What matters stays on a narrow terminal: the bar gives way first, then the least of the facts.
+TEST(Output, ProgressFitsTheTerminal) {
+  const std::vector<Fact> facts = {{"loss 2.010", 9}, {"20.4k tok/s", 3}, {"14.0 MiB", 1}, {"23 s left", 4}};
+  const auto line = [&](int columns) { return progress_line("step 150/300", 0.5, facts, columns); };
+  EXPECT_EQ(line(0), "step 150/300 ━━━━━━━━━━━━──────────── loss 2.010 · 20.4k tok/s · 14.0 MiB · 23 s left");
+  EXPECT_EQ(line(100), line(0));
+  EXPECT_EQ(line(80), "step 150/300 ━━━━━━━━━╸───────── loss 2.010 · 20.4k tok/s · 14.0 MiB · 23 s left");
+  EXPECT_EQ(line(60), "step 150/300 loss 2.010 · 20.4k tok/s · 14.0 MiB · 23 s left");
+  EXPECT_EQ(line(40), "step 150/300 ━━── loss 2.010 · 23 s left");
+  EXPECT_EQ(line(30), "step 150/300 ━━━─── loss 2.010");
+  EXPECT_EQ(line(20), "step 150/300 loss 2…");
+  for (int columns = 1; columns < 100; ++columns) EXPECT_LE(columns_of(line(columns)), columns);
 }
 
 // A full disk stands in for a reader that is gone.

@@ -26,21 +26,27 @@ void Progress::step(const train::Metrics& m) {
   const double seconds = m.step_ms / 1e3;
   mean_step_ = mean_step_ == 0 ? seconds : 0.9 * mean_step_ + 0.1 * seconds;
   const double left = mean_step_ * static_cast<double>(steps_ - m.step);
-  std::string line = fmt::format("step {}/{} {} loss {:.3f} · {} {}/s · {} · {} left", m.step, steps_,
-                                 progress_bar(static_cast<double>(m.step - first_) /
-                                              static_cast<double>(std::max<std::int64_t>(1, steps_ - first_))),
-                                 m.loss, format_rate(m.tokens_per_s), unit_, format_bytes(m.peak_bytes),
-                                 format_duration(std::max(0.0, left)));
-  if (m.loss_scale) line += fmt::format(" · scale {:.0f}{}", *m.loss_scale, m.skipped ? ", overflow: skipped" : "");
-  if (m.eval_loss) line += fmt::format(" · held out {:.3f}", *m.eval_loss);
-  if (m.eval_accuracy) line += fmt::format(", accuracy {:.1f}%", 100 * *m.eval_accuracy);
+  std::vector<Fact> facts = {{fmt::format("loss {:.3f}", m.loss), 9},
+                             {fmt::format("{} {}/s", format_rate(m.tokens_per_s), unit_), 3},
+                             {format_bytes(m.peak_bytes), 1},
+                             {fmt::format("{} left", format_duration(std::max(0.0, left))), 4}};
+  if (m.loss_scale)
+    facts.push_back({fmt::format("scale {:.0f}{}", *m.loss_scale, m.skipped ? ", overflow: skipped" : ""), 2});
+  if (m.eval_loss)
+    facts.push_back({fmt::format("held out {:.3f}{}", *m.eval_loss,
+                                 m.eval_accuracy ? fmt::format(", accuracy {:.1f}%", 100 * *m.eval_accuracy) : ""),
+                     5});
+  const std::string line = progress_line(
+      fmt::format("step {}/{}", m.step, steps_),
+      static_cast<double>(m.step - first_) / static_cast<double>(std::max<std::int64_t>(1, steps_ - first_)),
+      std::move(facts), line_.columns());
   show(line, m.step == steps_ || m.eval_loss.has_value() || m.skipped);
 }
 
 void Progress::evaluation(std::int64_t done, std::int64_t total) {
   if (line_.terminal())
-    show(fmt::format("evaluating on held-out data {} {}/{}",
-                     progress_bar(static_cast<double>(done) / static_cast<double>(total)), done, total),
+    show(progress_line("evaluating on held-out data", static_cast<double>(done) / static_cast<double>(total),
+                       {{fmt::format("{}/{}", done, total), 1}}, line_.columns()),
          done == total);
 }
 

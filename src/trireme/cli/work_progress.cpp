@@ -36,7 +36,7 @@ void WorkProgress::show(const std::string& what, double share, const std::string
   last_ = Clock::now();
   const double left = share > 0 ? seconds() * (1 - share) / share : 0;
   line_.show(
-      fmt::format("{} {} {} · {} left", what, progress_bar(share), detail, format_duration(std::max(0.0, left))));
+      progress_line(what, share, {{detail, 1}, {format_duration(std::max(0.0, left)) + " left", 2}}, line_.columns()));
 }
 
 void WorkProgress::finish() { line_.clear(); }
