@@ -18,7 +18,10 @@ Category category_of(const ir::State& state) {
 }
 
 Category category_made(const GraphRun& run, const ir::Node& node) {
-  if (node.op->name == ops::kReduceScatter) return Category::gradients;
+  // Sums of weights' gradients; of activations and their gradients, where tp shards the sequence.
+  if (node.op->name == ops::kReduceScatter)
+    return node.phase == ir::Phase::forward || node.phase == ir::Phase::input_gradient ? Category::activations
+                                                                                       : Category::gradients;
   if (node.op->name == ops::kAllToAll || node.op->name == ops::kSend) return Category::staging;
   if (node.op->name != ops::kAllGather) return Category::activations;
   if (run.graph.type(node.outputs.front()).dtype == DType::u8) return Category::staging;
