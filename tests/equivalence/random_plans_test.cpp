@@ -3,6 +3,8 @@
 //
 //   TRIREME_PLANS=300   draws that many (seeds 1, 2, …)
 //   TRIREME_PLAN=17     draws seed 17 alone
+//   TRIREME_PLAN_STEPS=4   … in as many steps
+//   TRIREME_PLAN_OWN=3   … and says how far the reference is from itself after rounding errors, in as many draws
 //   TRIREME_PLAN_WITH='parallel.zero=0;memory.remat=none'   … with these keys changed, to find which of them matters
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -50,6 +52,20 @@ void count(const train::Config& config, const train::Compiled& compiled, std::ma
   used["16 bits"] += config.train.precision != train::Precision::f32;
 }
 
+// How far the reference is from itself when its weights start one rounding error away: of f32, and of its precision.
+void show_own(const RandomPlan& plan, std::uint32_t draws) {
+  const Trajectory reference = train_reference(plan);
+  const auto precision = plan.config.train.precision;
+  const double rounding = precision == train::Precision::bf16   ? 0x1p-9
+                          : precision == train::Precision::fp16 ? 0x1p-12
+                                                                : 0x1p-24;
+  for (std::uint32_t draw = 1; draw <= draws; ++draw)
+    for (const double by : {0x1p-24, rounding}) {
+      const Difference own = compare(reference, train_reference(plan, {by, draw}), plan.tolerance);
+      fmt::print("own, weights moved by {:.0e}: {:.3f} {:.3f} [{}]\n", by, own.loss, own.weights, own.worst);
+    }
+}
+
 TEST(RandomPlans, TrainLikeOnePlainRank) {
   const std::uint32_t only = asked("TRIREME_PLAN", 0);
   const std::uint32_t first = only > 0 ? only : 1;
@@ -60,7 +76,9 @@ TEST(RandomPlans, TrainLikeOnePlainRank) {
     RandomPlan plan = draw_plan(seed);
     if (const char* with = std::getenv("TRIREME_PLAN_WITH"); with != nullptr)
       for (const std::string& setting : split(with, ';')) train::apply_setting(plan.config, setting);
+    plan.steps = asked("TRIREME_PLAN_STEPS", static_cast<std::uint32_t>(plan.steps));
     SCOPED_TRACE(plan.text);
+    if (const std::uint32_t draws = asked("TRIREME_PLAN_OWN", 0); draws > 0) show_own(plan, draws);
     std::optional<Trained> planned;
     try {
       train::check(plan.config);
