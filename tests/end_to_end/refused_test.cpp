@@ -304,6 +304,46 @@ TEST_F(Refused, MemoryOfAPlanForGpusIsShownBySimulating) {
   expect_parts(done({"simulate", "tiny.toml", "--cluster=h100", "--plan=gpu.toml"}).out, {"memory"});
 }
 
+// A command that there is not has no help either: that of all commands would look like an answer.
+TEST_F(Refused, UnknownCommandsHaveNoHelp) {
+  expect_parts(refused({"prune", "--help"}), {"unknown command 'prune'", "did you mean 'compress --prune'?"});
+  for (const char* word : {"quantize", "distil", "sample", "chat", "fine-tune", "resume", "convert", "test"}) {
+    const std::string error = refused({word});
+    const std::size_t at = error.find("did you mean '");
+    ASSERT_NE(at, std::string::npos) << error;
+    done({error.substr(at + 14, error.find_first_of(" '", at + 14) - at - 14), "--help"});
+  }
+  expect_parts(refused({"trian", "--help"}), {"unknown command 'trian'", "did you mean 'train'?"});
+  for (const std::vector<std::string>& known : std::vector<std::vector<std::string>>{
+           {"--help"}, {"train", "--help"}, {"inspect", "--help"}, {"inspect", "program", "--help"}, {"--version"}})
+    done(known);
+}
+
+// What a shell's variable that was never set leaves behind is not taken for nothing at all.
+TEST_F(Refused, SillyValuesAreRefusedAtOnce) {
+  for (const char* command : {"train", "inspect"}) {
+    std::vector<std::string> words = {command};
+    if (words[0] == "inspect") words.emplace_back("graph");
+    words.emplace_back("");
+    expect_parts(refused(words), {"config: is empty"});
+  }
+  done({"train", "tiny.toml", "--output.dir=run"});
+  expect_parts(refused({"eval", "", "--from=run"}), {"config: is empty"});
+  const std::vector<std::string> generate = {"generate", "--from=run", "--prompt=a", "--tokens=2"};
+  for (const char* seed : {"-1", "99999999999999999999", "1.5", "x"}) {
+    std::vector<std::string> words = generate;
+    words.push_back(fmt::format("--seed={}", seed));
+    expect_parts(refused(words), {"--seed", "must be a whole number", "see trireme generate --help"});
+  }
+  expect_parts(refused_training({"--parallel.mesh=dp=99999999999"}), {"parallel.mesh must be"});
+  expect_parts(refused_training({"--parallel.mesh=dp=5000000000,tp=5000000000"}), {"parallel.mesh must be"});
+  // A calibration takes many seconds, and the place of no other file.
+  write("thesis.txt", "mine");
+  expect_parts(refused({"calibrate", "--out=thesis.txt"}), {"--out thesis.txt", "is no calibration by trireme"});
+  expect_parts(refused({"calibrate", "--out=text.txt/here.toml"}), {"--out text.txt/here.toml cannot be written"});
+  EXPECT_EQ(read("thesis.txt"), "mine");
+}
+
 TEST_F(Refused, WordsOfOneCommandAreNotTakenForAnothers) {
   expect_parts(refused({"inspect", "schedule", "--schedule=gpipe", "--stages=2", "--micro-batches=4"}), {"--pipeline"});
   expect_parts(refused({"train", "tiny.toml", "--schedule", "gpipe"}), {"did you mean --parallel.pipeline?"});

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <string_view>
 
 #include "trireme/cli/bench.h"
 #include "trireme/cli/calibration.h"
@@ -12,6 +13,7 @@
 #include "trireme/io/atomic_file.h"
 #include "trireme/simulator/simulate.h"
 #include "trireme/train/on_cluster.h"
+#include "trireme/train/run_folder.h"
 
 namespace trireme::cli {
 namespace {
@@ -105,9 +107,18 @@ std::vector<train::Config> with_usual_plans(const train::Config& asked, const tr
 
 namespace {
 
+constexpr std::string_view kBeginning = "# This machine, as `trireme calibrate` measured it.";
+
 std::string calibration_text(const cluster::Cluster& cluster) {
-  return "# This machine, as `trireme calibrate` measured it. Use it with `trireme simulate CONFIG --cluster FILE`.\n" +
-         cluster::to_toml(cluster);
+  return fmt::format("{} Use it with `trireme simulate CONFIG --cluster FILE`.\n{}", kBeginning,
+                     cluster::to_toml(cluster));
+}
+
+// Before the measurements: a calibration takes the place of another one, and of nothing else.
+void check_place_of_calibration(const std::string& out) {
+  if (out.empty() || out == "-") return;
+  io::check_replaceable(out, kBeginning, "calibration by trireme", "--out " + out);
+  train::check_writable(std::filesystem::absolute(out).parent_path(), "--out " + out);
 }
 
 }  // namespace
@@ -122,6 +133,7 @@ namespace {
 
 int calibrate(const Context& context, const CalibrateArguments& a) {
   const device::Kind device = device_named(a.device);
+  check_place_of_calibration(a.out);
   const std::string out = a.out.empty() ? train::own_cluster_file() : a.out;
   std::vector<train::Config> configs;
   for (const std::string& source : a.configs) {

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "trireme/cli/commands.h"
 #include "trireme/cli/help_text.h"
@@ -38,6 +39,21 @@ constexpr const char* kFooter =
 // Words of the language that this version does not speak yet.
 constexpr std::array<std::string_view, 1> kLater = {"dashboard"};
 
+// What other systems, and people, call a command.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kOtherNames = {
+    {{"prune", "compress --prune"},
+     {"quantize", "compress --weights"},
+     {"quantise", "compress --weights"},
+     {"distil", "compress --distil"},
+     {"distill", "compress --distil"},
+     {"sample", "generate"},
+     {"chat", "generate"},
+     {"finetune", "train --init.from"},
+     {"fine-tune", "train --init.from"},
+     {"resume", "train --resume"},
+     {"convert", "import"},
+     {"test", "eval"}}};
+
 std::optional<std::string> unknown_command(const ::CLI::App& app, const std::vector<std::string>& arguments) {
   std::vector<std::string> names;
   for (const ::CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
@@ -48,7 +64,10 @@ std::optional<std::string> unknown_command(const ::CLI::App& app, const std::vec
   const std::string of = app.get_parent() == nullptr ? "" : app.get_name() + " ";
   if (std::find(kLater.begin(), kLater.end(), word) != kLater.end())
     return fmt::format("not available in this version: {}{} (available: {})", of, word, fmt::join(names, ", "));
-  const auto near = nearest(word, names);
+  auto near = nearest(word, names);
+  const auto* const other =
+      std::find_if(kOtherNames.begin(), kOtherNames.end(), [&](const auto& name) { return name.first == word; });
+  if (app.get_parent() == nullptr && other != kOtherNames.end()) near = other->second;
   return fmt::format(
       "unknown command '{}{}'; {}", of, word,
       near ? "did you mean '" + of + *near + "'?" : fmt::format("the commands are {}{}", of, fmt::join(names, ", ")));
@@ -83,10 +102,20 @@ std::optional<std::string> meant_here(const ::CLI::App& command, const std::stri
   return fmt::format("it is given without a name: trireme {}{}", command.get_name(), places);
 }
 
+// "see trireme inspect program --help", of the command that was asked for.
+std::string see_help(const ::CLI::App& app) {
+  std::string text = "see " + app.get_name();
+  for (const ::CLI::App* command = &app; !command->get_subcommands().empty();) {
+    command = command->get_subcommands().front();
+    text += " " + command->get_name();
+  }
+  return text + " --help";
+}
+
 std::string unexpected(const ::CLI::App& app, const std::string& word, const std::vector<std::string>& arguments) {
   const ::CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
-  if (!word.starts_with("--")) return fmt::format("unexpected argument '{}'; see {} --help", word, app.get_name());
+  if (!word.starts_with("--")) return fmt::format("unexpected argument '{}'; {}", word, see_help(app));
   const std::string name = word.substr(2, word.find('=') - 2);
   std::vector<std::string> options;
   for (const ::CLI::Option* option : command->get_options())
@@ -99,8 +128,7 @@ std::string unexpected(const ::CLI::App& app, const std::string& word, const std
     return fmt::format("unknown option --{}; {}", name, *here);
   auto meant = nearest(name, options);
   if (!meant) meant = train::suggest_key(name);
-  return fmt::format("unknown option --{}{}", name,
-                     meant ? "; did you mean --" + *meant + "?" : "; see " + app.get_name() + " --help");
+  return fmt::format("unknown option --{}{}", name, meant ? "; did you mean --" + *meant + "?" : "; " + see_help(app));
 }
 
 std::vector<std::string> options_of(const ::CLI::App& app, const std::string& name) {
@@ -119,7 +147,7 @@ std::string explain(const ::CLI::App& app, const ::CLI::ParseError& e, const std
     return unexpected(app, rest.front(), arguments);
   std::string message = e.what();
   while (!message.empty() && message.back() == '\n') message.pop_back();
-  return fmt::format("{}; see {} --help", message, app.get_name());
+  return fmt::format("{}; {}", message, see_help(app));
 }
 
 // Of the terminal or, for a pipe, what the shell says; else as they are.
@@ -189,6 +217,10 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
     }
     return settle_output(context.run());
   } catch (const ::CLI::Success& e) {
+    if (const auto message = unknown_command(app, arguments)) {  // which has no help
+      say(stderr, "error: {}\n", *message);
+      return 2;
+    }
     std::ostringstream text;  // of --help and --version
     const int code = app.exit(e, text, text);
     say(stdout, wrapped_help(text.str(), help_width()));

@@ -96,7 +96,8 @@ int evaluate(const Context& context, const EvalArguments& a) {
 void add_eval(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<EvalArguments>();
   CLI::App* command = app.add_subcommand("eval", "Loss and perplexity, or accuracy, on held-out data");
-  command->add_option("config", arguments->config, "Configuration with the data; by default that of the run");
+  command->add_option("config", arguments->config, "Configuration with the data; by default that of the run")
+      ->check(not_empty());
   command->add_option("--from", arguments->from, "The model: a run folder, or a Hugging Face folder")->required();
   command->add_option("--step", arguments->step, "The checkpoint of this step instead of the newest")
       ->check(not_negative());

@@ -6,6 +6,7 @@
 #include "trireme/cli/inspect_sharding.h"
 #include "trireme/cli/pass_listings.h"
 #include "trireme/cli/preparation.h"
+#include "trireme/cli/validators.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/ir/print.h"
@@ -100,7 +101,8 @@ void add_inspect(CLI::App& app, Context& context) {
   CLI::App* command =
       app.add_subcommand("inspect", "The graph after passes, a rank's program, or a pipeline's schedule");
   command->add_option("what", arguments->what, "graph, program or schedule");
-  command->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");
+  command->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration")
+      ->check(not_empty());
   command->add_option("--plan", arguments->plan, "A plan to follow, as of train --plan");
   command->add_option("--graph", arguments->graph, "One graph alone: micro, update, eval, predict, init, refresh");
   command->add_option("--program", arguments->program, "step, eval, predict, init or refresh");

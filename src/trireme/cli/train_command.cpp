@@ -300,8 +300,10 @@ int train_everywhere(Context& context, const TrainArguments& a) {
 void add_train(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<TrainArguments>();
   CLI::App* command = app.add_subcommand("train", "Train a model");
-  command->add_option("config", arguments->config,
-                      "A TOML file, a run folder, or the name of a built-in configuration (see trireme config)");
+  command
+      ->add_option("config", arguments->config,
+                   "A TOML file, a run folder, or the name of a built-in configuration (see trireme config)")
+      ->check(not_empty());
   command->add_flag("--resume", arguments->resume,
                     "Continue the newest checkpoint of the run folder; with no configuration, of runs/latest");
   command->add_flag("--overwrite", arguments->overwrite, "Replace the run in the folder");

@@ -1,5 +1,7 @@
 #pragma once
 #include <charconv>
+#include <cstdint>
+#include <limits>
 #include <string>
 
 #include "trireme/cli/command_line.h"
@@ -17,6 +19,25 @@ inline CLI::Validator not_negative() {
             return fmt::format("must be a number of at least 0, got {}", text);
           },
           "NUMBER"};
+}
+
+// A whole number that 64 bits hold.
+inline CLI::Validator whole_number() {
+  return {[](std::string& text) -> std::string {
+            std::uint64_t value = 0;
+            const char* end = text.data() + text.size();
+            const auto [rest, error] = std::from_chars(text.data(), end, value);
+            if (error == std::errc() && rest == end) return {};
+            return fmt::format("must be a whole number from 0 to {}, got {}", std::numeric_limits<std::uint64_t>::max(),
+                               text);
+          },
+          "NUMBER"};
+}
+
+// A name that is left empty, as by a shell's variable that was never set, is not taken for one that was left out.
+inline CLI::Validator not_empty() {
+  return {[](std::string& text) -> std::string { return text.empty() ? "is empty; name one, or leave it out" : ""; },
+          ""};
 }
 
 }  // namespace trireme::cli

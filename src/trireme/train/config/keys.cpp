@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <charconv>
 
+#include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/data/image_dataset.h"
 #include "trireme/ir/axes.h"
+#include "trireme/ir/mesh.h"
 #include "trireme/passes/loss_scale.h"
 
 namespace trireme::train {
@@ -21,7 +23,20 @@ Rule below(double low, double high) { return {.low = low, .high = high, .below_h
 Rule one_of(std::vector<std::string> choices) { return {.choices = std::move(choices)}; }
 Rule text(bool (*valid)(std::string_view), std::string_view expects) { return {.valid = valid, .expects = expects}; }
 
-bool valid_mesh(std::string_view value) { return parse_mesh_axes(value).has_value(); }
+// Without the axis that may be anything, a mesh has no more ranks than there may be.
+bool valid_mesh(std::string_view value) {
+  const auto axes = parse_mesh_axes(value);
+  if (!axes) return false;
+  std::vector<std::string> known;
+  for (const auto& [name, extent] : *axes)
+    if (extent > 0) known.push_back(fmt::format("{}={}", name, extent));
+  try {
+    ir::parse_mesh(fmt::format("{}", fmt::join(known, ",")));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
 
 // "1GB/s,20us"
 bool valid_link(std::string_view value) {
