@@ -20,6 +20,36 @@ class Refused : public Program {
     EXPECT_FALSE(exists("run")) << error;
     return error;
   }
+  // A command with settings ("key=value") whose refusals are followed, proposal by proposal.
+  void expect_way(const std::vector<std::string>& command, std::vector<std::string> settings) const {
+    std::set<std::vector<std::string>> tried;
+    Finished f;
+    std::string way = fmt::format("{} {}", fmt::join(command, " "), fmt::join(settings, " "));
+    while (tried.insert(settings).second) {
+      std::vector<std::string> words = command;
+      for (const std::string& setting : settings) words.push_back("--" + setting);
+      f = run(words);
+      const std::size_t at = f.err.find("the nearest is ");
+      if (f.code == 0 || at == std::string::npos) break;
+      // "key = value", several by " and "; what follows ", or " is another way.
+      std::string proposed = f.err.substr(at + 15, f.err.find('\n', at) - at - 15);
+      proposed = proposed.substr(0, proposed.find(", or "));
+      for (std::size_t begin = 0; begin < proposed.size();) {
+        const std::size_t end = std::min(proposed.find(" and ", begin), proposed.size());
+        std::string one = proposed.substr(begin, end - begin);
+        begin = end + 5;
+        const std::size_t equals = one.find(" = ");
+        ASSERT_NE(equals, std::string::npos) << f.err;
+        std::erase(one, '"');
+        one = one.substr(0, equals) + "=" + one.substr(equals + 3);
+        std::erase_if(settings, [&](const std::string& s) { return s.starts_with(one.substr(0, equals + 1)); });
+        settings.push_back(one);
+      }
+      way += fmt::format("\n → {}", fmt::join(settings, " "));
+    }
+    EXPECT_EQ(f.code, 0) << way << "\n" << f.err;
+    EXPECT_LE(tried.size(), 4U) << way;
+  }
   // Of images, keys of tiny.toml that are for text are warned of before.
   std::string refused_images(const std::string& family, const std::vector<std::string>& more) const {
     std::vector<std::string> words = {
@@ -151,35 +181,27 @@ TEST_F(Refused, WhatIsProposedLeadsToARun) {
       {"parallel.mesh=pp=2", "parallel.pipeline=file:two.txt", "train.batch=3", "train.micro_batch=3"},
   };
   write("two.txt", "F0 F1 B0 B1 U\nF0 B0 F1 B1 U\n");
-  for (std::vector<std::string> settings : cases) {
-    std::set<std::vector<std::string>> tried;
-    Finished f;
-    std::string way = fmt::format("{}", fmt::join(settings, " "));
-    while (tried.insert(settings).second) {
-      std::vector<std::string> words = {"train", "tiny.toml", "--dry-run"};
-      for (const std::string& setting : settings) words.push_back("--" + setting);
-      f = run(words);
-      const std::size_t at = f.err.find("the nearest is ");
-      if (f.code == 0 || at == std::string::npos) break;
-      // "key = value", several by " and "; what follows ", or " is another way.
-      std::string proposed = f.err.substr(at + 15, f.err.find('\n', at) - at - 15);
-      proposed = proposed.substr(0, proposed.find(", or "));
-      for (std::size_t begin = 0; begin < proposed.size();) {
-        const std::size_t end = std::min(proposed.find(" and ", begin), proposed.size());
-        std::string one = proposed.substr(begin, end - begin);
-        begin = end + 5;
-        const std::size_t equals = one.find(" = ");
-        ASSERT_NE(equals, std::string::npos) << f.err;
-        std::erase(one, '"');
-        one = one.substr(0, equals) + "=" + one.substr(equals + 3);
-        std::erase_if(settings, [&](const std::string& s) { return s.starts_with(one.substr(0, equals + 1)); });
-        settings.push_back(one);
-      }
-      way += fmt::format("\n → {}", fmt::join(settings, " "));
-    }
-    EXPECT_EQ(f.code, 0) << way << "\n" << f.err;
-    EXPECT_LE(tried.size(), 4U) << way;
-  }
+  for (const std::vector<std::string>& settings : cases) expect_way({"train", "tiny.toml", "--dry-run"}, settings);
+}
+
+// The same of models whose weights are stored as codes: they are used and not trained.
+TEST_F(Refused, WhatIsProposedForCodesLeadsToARun) {
+  const std::vector<std::string> train = {"train", "tiny.toml", "--dry-run"};
+  expect_way(train, {"memory.weights=int8"});
+  expect_way(train, {"memory.weights=int4", "memory.linear_inputs=int8", "memory.kv_cache=int8"});
+  expect_way(train, {"memory.kv_cache=int8"});
+  expect_way(train, {"memory.linear_inputs=int8"});
+  expect_way(train, {"memory.weight_bits=[\"blocks.0.*=8\"]"});
+  done({"train", "tiny.toml", "--output.dir=run"});
+  done({"compress", "run", "--out=small", "--weights=int8", "--activations=int8", "--kv-cache=int8", "--decode=0"});
+  expect_way({"train", "small", "--dry-run"}, {});
+  expect_way({"eval", "--from=small"}, {"parallel.mesh=tp=2"});
+  for (const char* mesh : {"tp=2", "pp=2,tp=2"})
+    expect_way({"generate", "--from=small", "--prompt=a", "--tokens=2"}, {fmt::format("parallel.mesh={}", mesh)});
+  // Codes have lost what they were made of.
+  expect_parts(refused({"train", "small", "--resume", "--train.steps=8"}),
+               {"small has quantized weights (memory.weights = \"int8\")", "resume the run that it was made of"});
+  done({"train", "run", "--resume", "--train.steps=8", "--train.quantize=int8"});
 }
 
 // A model that reads copies of its weights in 16 bits is sharded as one that reads the weights.

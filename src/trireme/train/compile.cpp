@@ -116,6 +116,45 @@ void check_mesh_of_generation(const Config& config, const ir::Mesh& mesh) {
          config.parallel.mesh, fmt::join(unused, " and "), unused.size() == 1 ? "has" : "have", fmt::join(shared, ","));
 }
 
+// A matrix of codes stays whole: stages of a pipeline share the layers out, and ranks along tp nothing.
+void check_mesh_of_codes(const Config& config, const ir::Mesh& mesh) {
+  const std::int64_t tp = mesh.size_of(ir::kTensorAxis);
+  if (config.memory.weights == StoredWeights::full || tp == 1) return;
+  std::vector<std::string> axes = {fmt::format("{}={}", ir::kPipelineAxis, tp * mesh.size_of(ir::kPipelineAxis))};
+  for (const ir::Mesh::Axis& axis : mesh.axes)
+    if (axis.name != ir::kTensorAxis && axis.name != ir::kPipelineAxis)
+      axes.push_back(fmt::format("{}={}", axis.name, axis.size));
+  refuse(
+      "parallel.mesh = \"{}\": weights that are stored as codes (memory.weights = \"{}\") are not sharded over tp; the "
+      "nearest is parallel.mesh = \"{}\"",
+      config.parallel.mesh, config.memory.weights, fmt::join(axes, ","));
+}
+
+// How a model is stored outside training is no way to train it.
+void check_trainable(const Config& config) {
+  const MemoryConfig& memory = config.memory;
+  const bool stored = memory.weights != StoredWeights::full;
+  if (!stored && memory.kv_cache == KvCache::full) return;
+  std::vector<std::string> nearest;
+  if (stored) {
+    nearest.emplace_back("memory.weights = \"full\"");
+    if (config.train.quantize == TrainedCodes::none)
+      nearest.push_back(fmt::format("train.quantize = \"{}\"", memory.weights));
+  }
+  if (memory.linear_inputs != LinearInputs::full) nearest.emplace_back("memory.linear_inputs = \"full\"");
+  if (memory.kv_cache != KvCache::full) nearest.emplace_back("memory.kv_cache = \"full\"");
+  const std::string why =
+      stored ? fmt::format(
+                   "memory.weights = \"{}\" is for evaluation and generation, and quantized weights have no "
+                   "gradients; a model is trained to be stored so",
+                   memory.weights)
+             : fmt::format(
+                   "memory.kv_cache = \"{}\" is for `trireme generate`, and training keeps no keys and values of "
+                   "earlier tokens",
+                   memory.kv_cache);
+  refuse("{}; the nearest is {}", why, fmt::join(nearest, " and "));
+}
+
 // The schedule of parallel.pipeline = "file:PATH": what the plan that is followed has kept of it, or what is there.
 // Refuses a file that has changed since the plan was made.
 std::optional<program::Schedule> given_schedule(const program::PipelineName& pipeline, const Decisions* decided) {
@@ -290,17 +329,10 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
         "memory.activations = \"sharded\" saves a part of each activation on every rank along tp, and parallel.mesh = "
         "\"{}\" has no tp; the nearest is \"full\"",
         config.parallel.mesh);
-  if (trains && config.memory.weights != StoredWeights::full)
-    refuse(
-        "memory.weights = \"{}\" is for evaluation and generation, and quantized weights have no gradients; "
-        "train.quantize = \"{}\" trains a model that will be stored so",
-        config.memory.weights, config.memory.weights);
-  if (trains && config.memory.kv_cache != KvCache::full)
-    refuse(
-        "memory.kv_cache = \"{}\" is for generation, and training keeps no keys and values of earlier tokens; give it "
-        "to "
-        "`trireme generate` or `trireme compress`",
-        config.memory.kv_cache);
+  if (trains)
+    check_trainable(config);
+  else
+    check_mesh_of_codes(config, plan.mesh);
   planned.graphs = build_graphs(config, registry, options);
   plan.precision = precision_of(config);
   if (const std::string missing = missing_kernel(config, planned.graphs, plan); !missing.empty()) {

@@ -72,14 +72,14 @@ void check_quantization(const Config& config, bool images) {
   rules_of(config);
   if (!config.memory.weight_bits.empty() && !stored && !trained)
     refuse(
-        "memory.weight_bits = [\"{}\"] is for quantized weights, and memory.weights = \"full\"; set memory.weights, or "
-        "train.quantize to train for them",
+        "memory.weight_bits = [\"{}\"] is for quantized weights, and memory.weights = \"full\"; to train for them, the "
+        "nearest is train.quantize = \"int8\"",
         fmt::join(config.memory.weight_bits, "\", \""));
   if (config.memory.linear_inputs != LinearInputs::full && !stored)
     refuse(
         "memory.linear_inputs = \"{}\" is for layers of quantized weights, and memory.weights = \"full\"; `trireme "
         "compress "
-        "RUN --weights int8 --activations int8 --out NAME` makes both",
+        "RUN --weights int8 --activations int8 --out NAME` makes both; the nearest is memory.linear_inputs = \"full\"",
         config.memory.linear_inputs);
   if (images && config.memory.kv_cache != KvCache::full)
     refuse("memory.kv_cache = \"{}\" is for models of text; model.family = \"{}\" keeps no keys and values",

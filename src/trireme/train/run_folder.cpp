@@ -155,6 +155,16 @@ RunLock open_run_folder(const fs::path& folder, const Config& config, RunMode mo
   return lock;
 }
 
+void check_has_weights(const fs::path& folder, const models::Families& families) {
+  if (!holds_run(folder)) return;
+  const Config before = load_config(folder.string(), {}, families);
+  if (before.memory.weights != StoredWeights::full)
+    refuse(
+        "{} has quantized weights (memory.weights = \"{}\"), which are not trained any further; resume the run that it "
+        "was made of (with train.quantize = \"{}\" it trains to be stored so)",
+        folder.string(), before.memory.weights, before.memory.weights);
+}
+
 void check_resumable(const fs::path& folder, const Config& config, const models::Families& families) {
   const Config before = load_config(folder.string(), {}, families);
   // In a copy of the folder that it was started in, a run reads the copies.

@@ -52,6 +52,8 @@ void write_run_files(const std::filesystem::path& folder, const Config& config, 
 
 bool holds_run(const std::filesystem::path& folder);
 
+// Refuses to resume a run whose weights are codes: what they were made of is not there.
+void check_has_weights(const std::filesystem::path& folder, const models::Families& families);
 // Refuses to resume with a changed model, data, seed or optimizer, by name.
 void check_resumable(const std::filesystem::path& folder, const Config& config, const models::Families& families);
 

@@ -72,6 +72,7 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   // Before all that takes long.
   if (options_.write) folder_ = broadcast(leads() ? choose_run_folder(config_, options_.mode).string() : std::string());
   if (options_.write && leads()) check_writable(folder_, fmt::format("output.dir = \"{}\"", folder_.string()));
+  if (options_.write && options_.mode == RunMode::resume && leads()) check_has_weights(folder_, registry_.models);
   const int ranks = ranks_of(config_);
   for (const std::string& unused : keys_without_effect(config_, registry_.models, ranks, options_.world != nullptr))
     note(LogLevel::warning, unused);
