@@ -29,8 +29,11 @@ class MappedFile {
   }
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
-  // Fails where the file has become shorter since: looking at bytes that are gone would end the process. What takes its
-  // name meanwhile is another file and does not matter.
+  // Copies some of `bytes()`, from `at` on. Fails where the file has become shorter since, or its disk cannot be read
+  // any more: looking at such bytes would end the process. What takes its name meanwhile is another file and does not
+  // matter.
+  void read(const std::byte* at, std::span<std::byte> out) const;
+  // Fails where the file has become shorter.
   void check_whole() const;
   // Gives the memory of these bytes back: they are read from the file again when next looked at.
   void release(std::size_t offset, std::size_t size) const;

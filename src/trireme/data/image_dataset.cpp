@@ -98,8 +98,19 @@ void ImageDataset::read(std::int64_t sample, std::int64_t row, Batch& batch) con
   const auto p = static_cast<std::size_t>(after - first_.begin()) - 1;
   const ImageSet::Piece& piece = set_.pieces[p];
   const std::int64_t index = sample - first_[p];
-  const std::span<const std::byte> pixels = pixels_of(set_, piece, index);
-  const auto label = std::to_integer<std::int32_t>(piece.labels[static_cast<std::size_t>(index * piece.label_stride)]);
+  std::span<const std::byte> pixels = pixels_of(set_, piece, index);
+  std::byte mark = {};
+  const std::byte* const labelled = piece.labels.data() + index * piece.label_stride;
+  if (piece.files.empty()) {
+    mark = *labelled;
+  } else {
+    static thread_local std::vector<std::byte> copy;
+    copy.resize(pixels.size());
+    piece.files.front()->read(pixels.data(), copy);
+    piece.files.back()->read(labelled, std::span(&mark, 1));
+    pixels = copy;
+  }
+  const auto label = std::to_integer<std::int32_t>(mark);
   if (label >= set_.classes)
     fail("{}: image {} has label {}, but there are {} classes", piece.name, piece.file_offset + index, label,
          set_.classes);

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "trireme/core/error.h"
-#include "trireme/core/mapped_file.h"
 #include "trireme/data/find_files.h"
 #include "trireme/data/idx_file.h"
 
@@ -74,16 +73,16 @@ std::string labels_beside(const std::string& path, const std::string& key) {
 ImageSet open_file(const std::string& path, const std::string& key) {
   const auto file = std::make_shared<const MappedFile>(path);
   ImageSet set;
-  std::vector<std::shared_ptr<const void>> owners = {file};
+  std::vector<std::shared_ptr<const MappedFile>> files = {file};
   if (looks_like_idx(file->bytes())) {
     const std::string labels_path = labels_beside(path, key);
     const auto labels = std::make_shared<const MappedFile>(labels_path);
-    owners.push_back(labels);
+    files.push_back(labels);
     set = idx_images(file->bytes(), path, labels->bytes(), labels_path);
   } else {
     set = cifar_images(file->bytes(), path);
   }
-  for (ImageSet::Piece& piece : set.pieces) piece.owners = owners;
+  for (ImageSet::Piece& piece : set.pieces) piece.files = files;
   return set;
 }
 

@@ -6,14 +6,16 @@
 #include <string>
 #include <vector>
 
+#include "trireme/core/mapped_file.h"
+
 namespace trireme::data {
 
 // Labelled images where they lie in mapped files: one byte per channel, all of one size.
 struct ImageSet {
   // Image i begins at pixels[i * pixel_stride], its label is labels[i * label_stride].
   struct Piece {
-    std::string name;  // of the file, for messages
-    std::vector<std::shared_ptr<const void>> owners;
+    std::string name;                                      // of the file, for messages
+    std::vector<std::shared_ptr<const MappedFile>> files;  // of the pixels, then of the labels; none: in memory
     std::span<const std::byte> pixels;
     std::int64_t pixel_stride = 0;
     std::span<const std::byte> labels;
@@ -53,7 +55,7 @@ struct ImageFiles {
 // configuration key in refusals.
 ImageFiles open_image_files(const std::string& path, const std::string& key);
 
-// The parts that `open_image_files` is made of, over bytes in memory; `owner` keeps them alive.
+// The parts that `open_image_files` is made of, over bytes that stay where they are.
 // IDX: images of three dimensions (count, height, width) or four (channels last), and one label for each.
 ImageSet idx_images(std::span<const std::byte> images, const std::string& images_name,
                     std::span<const std::byte> labels, const std::string& labels_name);

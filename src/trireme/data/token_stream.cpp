@@ -1,6 +1,7 @@
 #include "trireme/data/token_stream.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -59,6 +60,24 @@ std::size_t TokenStream::piece_of(std::int64_t position) const {
   return static_cast<std::size_t>(after - pieces_.begin()) - 1;
 }
 
+void TokenStream::read(const Piece& piece, std::int64_t first, std::span<std::int32_t> out) {
+  const auto widen = [&](const std::byte* from, std::span<std::int32_t> to) {
+    for (std::size_t i = 0; i < to.size(); ++i)
+      to[i] = static_cast<std::int32_t>(token_at(from, piece.type, static_cast<std::int64_t>(i)));
+  };
+  const auto width = static_cast<std::size_t>(piece.type);
+  const std::byte* from = piece.data + static_cast<std::size_t>(first) * width;
+  if (piece.file == nullptr) return widen(from, out);
+  std::array<std::byte, 16384> block;
+  while (!out.empty()) {
+    const std::size_t count = std::min(out.size(), block.size() / width);
+    piece.file->read(from, std::span(block).first(count * width));
+    widen(block.data(), out.first(count));
+    out = out.subspan(count);
+    from += count * width;
+  }
+}
+
 void TokenStream::read(std::int64_t first, std::span<std::int32_t> out) const {
   TRI_CHECK(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= size_, "tokens {} to {} of {}", first,
             first + static_cast<std::int64_t>(out.size()), size_);
@@ -68,9 +87,7 @@ void TokenStream::read(std::int64_t first, std::span<std::int32_t> out) const {
     const Piece& piece = pieces_[p];
     const std::int64_t begin = first + done - piece.first;
     const std::int64_t count = std::min(piece.size - begin, wanted - done);
-    if (piece.file != nullptr) piece.file->check_whole();
-    for (std::int64_t i = 0; i < count; ++i)
-      out[static_cast<std::size_t>(done + i)] = static_cast<std::int32_t>(token_at(piece.data, piece.type, begin + i));
+    read(piece, begin, out.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(count)));
     done += count;
   }
 }

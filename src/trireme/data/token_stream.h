@@ -46,6 +46,8 @@ class TokenStream {
 
  private:
   std::size_t piece_of(std::int64_t position) const;
+  // Tokens of one piece, from its own `first` on.
+  static void read(const Piece& piece, std::int64_t first, std::span<std::int32_t> out);
 
   std::vector<Piece> pieces_;
   std::int64_t size_ = 0;
