@@ -1,5 +1,6 @@
 // What a person asks for is done, or the program says by name what is not.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -356,18 +357,53 @@ TEST_F(Said, ImageFilesOverABuiltInConfiguration) {
   EXPECT_NEAR(json["accuracy"].get<double>(), metrics("run").back()["eval_accuracy"].get<double>(), 1e-6);
 }
 
-// Token files that shrink while they are read: a message, not the end by a signal.
-TEST_F(Said, AFileCutShortEndsTheRunWithAMessage) {
+// Files that shrink while they are read: a message, not the end by a signal, and nothing that was trained is lost.
+TEST_F(Said, AFileCutShortEndsTheRunWithAMessageAndACheckpoint) {
   std::string tokens;
   for (int i = 0; i < 200'000; ++i) tokens += {static_cast<char>(i * i % 50), static_cast<char>(i % 2)};
-  write("tokens.bin", tokens);
-  Running running(folder(), {"train", "tiny.toml", "--data.text=", "--data.tokens=tokens.bin", "--model.vocab=512",
-                             "--output.dir=run", "--train.steps=1000000", "--train.schedule=constant"});
-  ASSERT_TRUE(running.wait_until([&] { return lines("run/metrics.jsonl") >= 3; }));
-  fs::resize_file(folder() / "tokens.bin", 1000);
-  const Finished f = running.wait();
-  EXPECT_EQ(f.code, 1) << f.err;
-  expect_part(f.err, "error: ");
+  std::string pixels, labels;
+  for (int i = 0; i < 2000; ++i) {
+    pixels += std::string(64, static_cast<char>(i));
+    labels += static_cast<char>(i % 3);
+  }
+  const std::string images = "mnist/train-images-idx3-ubyte";
+  write("mnist/train-labels-idx1-ubyte", std::string("\0\0\x08\x01\0\0\x07\xd0", 8) + labels);
+  const std::vector<std::string> text = {"tiny.toml", "--data.text=", "--data.tokens=tokens.bin", "--model.vocab=512"};
+  const auto with = [](std::vector<std::string> words, const std::vector<std::string>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  const struct {
+    std::string file, contents;
+    std::vector<std::string> words;
+  } cases[] = {
+      {"tokens.bin", tokens, text},
+      {"tokens.bin", tokens, with(text, {"--parallel.mesh=dp=2", "--train.eval_every=1000000"})},
+      {"tokens.bin", tokens,
+       with(text, {"--parallel.mesh=pp=2", "--parallel.pipeline=pipedream", "--model.tie_embeddings=false"})},
+      {images,
+       std::string("\0\0\x08\x03\0\0\x07\xd0\0\0\0\x08\0\0\0\x08", 16) + pixels,
+       {"mlp", "--data.images=mnist", "--model.width=8", "--train.batch=4"}},
+  };
+  for (const auto& [file, contents, words] : cases) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(words, " ")));
+    write(file, contents);
+    fs::remove_all(folder() / "run");
+    const std::vector<std::string> endless = {"--output.dir=run", "--train.steps=1000000", "--train.schedule=constant"};
+    std::vector<std::string> all = with({"train"}, words);
+    Running running(folder(), with(all, endless));
+    ASSERT_TRUE(running.wait_until([&] { return lines("run/metrics.jsonl") >= 3; }));
+    fs::resize_file(folder() / file, 1000);
+    const Finished f = running.wait();
+    EXPECT_EQ(f.code, 1) << f.err;
+    expect_part(f.err, file + ": was cut from ");
+    ASSERT_EQ(names_in("run/checkpoints").size(), 1U) << f.err;
+    const std::int64_t step = metrics("run").back()["step"];
+    EXPECT_EQ(names_in("run/checkpoints").front(), step_name(step));
+    expect_part(f.err, fmt::format("; the state before it is saved as step {} in run", step));
+    write(file, contents);
+    done({"train", "run", "--resume", fmt::format("--train.steps={}", step + 2)});
+  }
 }
 
 // A disk without room for what a command prints is no success: nobody has seen the answer.

@@ -175,7 +175,10 @@ TEST(Loader, ForwardsAnErrorWhereItBelongs) {
   for (const int threads : {1, 3}) {
     Loader loader(Sampler(std::make_shared<FailsAt>(), Order::sequential, 1, 2), {{0, 2}}, 0, {.threads = threads});
     EXPECT_EQ(loader.next().labels[1], 1);
+    EXPECT_TRUE(loader.wait());
+    EXPECT_FALSE(loader.wait(2));
     EXPECT_EQ(loader.next().labels[1], 3);
+    EXPECT_FALSE(loader.wait());
     EXPECT_THROW(loader.next(), Error);
     EXPECT_THROW(loader.next(), Error);
   }

@@ -23,11 +23,23 @@ Loader::~Loader() {
   thread_.join();
 }
 
-const Batch& Loader::next() {
+void Loader::wait(std::unique_lock<std::mutex>& lock, std::size_t batches) {
   const auto start = std::chrono::steady_clock::now();
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !ready_.empty() || error_; });
+  changed_.wait(lock, [&] { return ready_.size() >= batches || error_; });
   waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+bool Loader::wait(std::size_t batches) {
+  TRI_CHECK(batches <= static_cast<std::size_t>(options_.depth), "{} batches of {} that are read ahead", batches,
+            options_.depth);
+  std::unique_lock lock(mutex_);
+  wait(lock, batches);
+  return ready_.size() >= batches;
+}
+
+const Batch& Loader::next() {
+  std::unique_lock lock(mutex_);
+  wait(lock, 1);
   if (ready_.empty()) std::rethrow_exception(error_);
   std::swap(current_, ready_.front());
   free_.push_back(std::move(ready_.front()));

@@ -34,11 +34,14 @@ class Loader {
   Loader& operator=(const Loader&) = delete;
 
   const Batch& next();
+  // Waits until so many calls of `next` would not: false if one of them would throw. At most the depth.
+  bool wait(std::size_t batches = 1);
   // Seconds `next` has waited for data so far.
   double waited() const { return waited_; }
 
  private:
   void work(std::int64_t step);
+  void wait(std::unique_lock<std::mutex>& lock, std::size_t batches);
   void make(std::int64_t step, Batch& batch, ThreadPool& pool) const;
 
   Sampler sampler_;

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "trireme/core/text.h"
-#include "trireme/data/loader.h"
 #include "trireme/runtime/trace.h"
+#include "trireme/train/loader_depth.h"
 
 namespace trireme::train {
 namespace {
@@ -60,7 +60,7 @@ std::vector<Outside> outside(const Config& config, const data::Data& data, const
   std::sort(shards.begin(), shards.end());
   shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
   const std::uint64_t rows = static_cast<std::uint64_t>(compiled.micro_rows / compiled.replicas) * shards.size();
-  const auto ahead = static_cast<std::uint64_t>(data::LoaderOptions{}.depth) + 2;  // being made, and being used
+  const auto ahead = static_cast<std::uint64_t>(loader_depth(compiled)) + 2;  // being made, and being used
   std::uint64_t row = data.train ? row_bytes(*data.train) : 0;
   add("batches", fmt::format("{} read ahead, and one of evaluation", ahead),
       row * rows * (ahead * static_cast<std::uint64_t>(compiled.micro_batches) + 1));

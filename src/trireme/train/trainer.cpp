@@ -1,6 +1,7 @@
 #include "trireme/train/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -18,6 +19,7 @@
 #include "trireme/train/convert.h"
 #include "trireme/train/distil.h"
 #include "trireme/train/evaluate.h"
+#include "trireme/train/loader_depth.h"
 #include "trireme/train/offload_warning.h"
 #include "trireme/train/open_data.h"
 #include "trireme/train/pipeline_warnings.h"
@@ -311,7 +313,8 @@ data::Loader Trainer::batches(std::int64_t from, std::vector<data::RowRange> row
   return {data::Sampler(data_.train, config_.data.order.kind(), static_cast<std::uint64_t>(config_.train.seed),
                         config_.train.batch),
           std::move(rows), from,
-          data::LoaderOptions{// While a GPU computes, the host's cores are free.
+          data::LoaderOptions{.depth = loader_depth(compiled_),
+                              // While a GPU computes, the host's cores are free.
                               .threads = compiled_.device() == device::Kind::cpu ? 1 : threads_,
                               .images = image_type(compiled_),
                               .memory = device::host_memory(compiled_.device())}};
@@ -377,6 +380,7 @@ Outcome Trainer::run_to_end() {
 Metrics Trainer::take_step(data::Loader& loader, Outcome& outcome) {
   const auto begin = Clock::now();
   const double waited = loader.waited();
+  require_data(std::array{&loader}, 1, outcome);
   const data::Batch& batch = loader.next();
   const std::uint64_t sent = session_->sent_bytes();
   const double lr = learning_rate(config_, step_);
@@ -390,6 +394,25 @@ Metrics Trainer::take_step(data::Loader& loader, Outcome& outcome) {
   m.data_wait_ms = (loader.waited() - waited) * 1e3;
   m.sent_bytes = session_->sent_bytes() - sent;
   return m;
+}
+
+// A file was cut, or its disk cannot be read any more: the state is the last step's, and only data are missing.
+void Trainer::require_data(std::span<data::Loader* const> loaders, std::size_t steps, Outcome& outcome) {
+  const auto lost = std::find_if(loaders.begin(), loaders.end(), [&](data::Loader* l) { return !l->wait(steps); });
+  if (most_urgent(lost == loaders.end() ? Request::none : Request::stop) == Request::none) return;
+  std::string why = "another process cannot read its data";
+  if (lost != loaders.end()) try {
+      for (std::size_t step = 0; step < steps; ++step) (*lost)->next();
+    } catch (const Error& e) {
+      why = e.message();
+    }
+  if (!writer_ || outcome.losses.empty()) fail("{}", why);
+  try {
+    checkpoint(outcome, true);
+  } catch (const Error& e) {
+    fail("{}; and {}", why, e.message());
+  }
+  fail("{}; the state before it is saved as step {} in {}", why, step_, folder_.string());
 }
 
 Metrics Trainer::measured(const StepResult& result, std::int64_t step, double seconds, Outcome& outcome) const {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -123,6 +124,8 @@ class Trainer {
   void set_first_weights();
   Outcome run_to_end();
   Metrics take_step(data::Loader& loader, Outcome& outcome);
+  // Returns where every process has what it reads in so many steps; otherwise saves, and fails in all of them.
+  void require_data(std::span<data::Loader* const> loaders, std::size_t steps, Outcome& outcome);
   // Steps until all ranks are to have the same weights again: where the plan lets them go at their own pace.
   Metrics take_steps_apart(Outcome& outcome);
   std::int64_t steps_apart() const;

@@ -2,6 +2,7 @@
 #include <deque>
 
 #include "trireme/core/error.h"
+#include "trireme/train/loader_depth.h"
 #include "trireme/train/schedule.h"
 #include "trireme/train/trainer.h"
 
@@ -31,6 +32,9 @@ Metrics Trainer::take_steps_apart(Outcome& outcome) {
     for (int m = 0; m < compiled_.micro_batches; ++m) rows.push_back(worker.rows(m));
     loaders_.emplace_back(new data::Loader(batches(step_, std::move(rows))));
   }
+  std::vector<data::Loader*> loaders;
+  for (const auto& loader : loaders_) loaders.push_back(loader.get());
+  require_data(loaders, kStepsToDrain, outcome);
   const auto began = Clock::now();
   // What the first rank of this process had done when a step of its own ended.
   struct Mark {
@@ -74,7 +78,9 @@ Metrics Trainer::take_steps_apart(Outcome& outcome) {
   const auto interrupt = [&] {
     ended.push_back(mark());
     if (options_.request) requested_ = std::max(requested_, options_.request(last));
-    return requested_ != Request::none || (leads() && (out_of_time() || checkpoint_is_late()));
+    const bool lost =
+        std::any_of(loaders.begin(), loaders.end(), [](data::Loader* l) { return !l->wait(kStepsToDrain); });
+    return lost || requested_ != Request::none || (leads() && (out_of_time() || checkpoint_is_late()));
   };
   const std::int64_t taken = session_->run(
       {.first = first,
