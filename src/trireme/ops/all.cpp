@@ -137,6 +137,7 @@ ir::Registry builtin() {
   registry.add(slice_def());
   registry.add(sequence_slice_def());
   registry.add(slice_grad_def());
+  registry.add(slice_update_def());
   registry.add(concat_def());
   registry.add(reduce_def());
   registry.add(broadcast_def());

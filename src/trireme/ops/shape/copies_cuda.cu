@@ -1,7 +1,7 @@
 #include "trireme/ops/cuda/common.h"
 #include "trireme/ops/shape/cuda_kernels.h"
 
-// Ops that only move elements: transpose, slice, slice_grad, concat, sequence_slice.
+// Ops that only move elements: transpose, slice, slice_grad, slice_update, concat, sequence_slice.
 namespace trireme::ops {
 namespace {
 
@@ -104,6 +104,21 @@ std::shared_ptr<device::Kernel> prepare_slice_grad_cuda(const ir::KernelSpec& sp
   return one_copy(spec.inputs[0].dtype,
                   {rows_of(spec.outputs[0], dim), from, 0, row_elements(spec.outputs[0], dim),
                    spec.attributes.integer("start") * step_elements(spec.inputs[0], dim), from, true});
+}
+
+std::shared_ptr<device::Kernel> prepare_slice_update_cuda(const ir::KernelSpec& spec) {
+  const auto dim = static_cast<int>(spec.attributes.integer("dim"));
+  const std::int64_t from = row_elements(spec.inputs[1], dim), to = row_elements(spec.outputs[0], dim);
+  const std::int64_t rows = rows_of(spec.outputs[0], dim);
+  const Rows part{rows, from, 0, to, spec.attributes.integer("start") * step_elements(spec.inputs[1], dim),
+                  from, false};
+  const Rows all{rows, to, 0, to, 0, to, false};
+  return dispatch_size(spec.outputs[0].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {
+    return make_kernel([part, all](const device::Launch& launch) {
+      if (launch.inputs[0] != launch.outputs[0]) copy_rows<T>(launch, 0, all);
+      copy_rows<T>(launch, 1, part);
+    });
+  });
 }
 
 std::shared_ptr<device::Kernel> prepare_concat_cuda(const ir::KernelSpec& spec) {

@@ -11,6 +11,7 @@ std::size_t reduce_workspace(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_reduce_cpu(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_slice_cpu(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_slice_grad_cpu(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_slice_update_cpu(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_concat_cpu(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_transpose_cpu(const ir::KernelSpec& spec);
 

@@ -13,6 +13,7 @@ std::shared_ptr<device::Kernel> prepare_transpose_cuda(const ir::KernelSpec& spe
 std::shared_ptr<device::Kernel> prepare_slice_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_sequence_slice_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_slice_grad_cuda(const ir::KernelSpec& spec);
+std::shared_ptr<device::Kernel> prepare_slice_update_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_concat_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_reduce_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_broadcast_cuda(const ir::KernelSpec& spec);

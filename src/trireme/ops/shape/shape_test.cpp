@@ -143,6 +143,31 @@ TEST(SliceGrad, PutsZerosAround) {
   check_op(c);
 }
 
+TEST(SliceUpdate, ReplacesARange) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (int dim = 0; dim < 3; ++dim)
+      for (const std::int64_t start : {0, 2, 4}) {
+        Shape shape{3, 7, 65};
+        shape[dim] = 6;
+        Shape part = shape;
+        part[dim] = 2;
+        OpCase c;
+        c.op = "slice_update";
+        c.inputs = {{dtype, shape}, {dtype, part}};
+        c.attributes = {{"dim", std::int64_t{dim}}, {"start", start}};
+        c.reference = [dim, start](const std::vector<Tensor>& in) {
+          Tensor y = in[0];
+          for (std::size_t e = 0; e < in[1].data.size(); ++e) {
+            Ints at = index_of(in[1].type.shape, e);
+            at[static_cast<std::size_t>(dim)] += start;
+            y[element_at(y.type.shape, at)] = in[1][e];
+          }
+          return std::vector<Tensor>{y};
+        };
+        check_op(c);
+      }
+}
+
 TEST(Concat, PutsOperandsBehindEachOther) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (int dim = 0; dim < 3; ++dim) {

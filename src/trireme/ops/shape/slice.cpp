@@ -108,6 +108,30 @@ ir::OpDef slice_grad_def() {
   return checked(std::move(def));
 }
 
+ir::OpDef slice_update_def() {
+  ir::OpDef def = copy_def("slice_update", {{"dim", std::int64_t{0}}, {"start", std::int64_t{0}}});
+  def.operands = {{"x"}, {"part"}};
+  def.infer = [](std::span<const TensorType> inputs, const ir::Attributes& attributes) -> ir::Types {
+    const int dim = dim_of(inputs[0], attributes);
+    const std::int64_t start = attributes.integer("start");
+    TensorType expected = inputs[0];
+    if (inputs[1].shape.rank() == inputs[0].shape.rank()) expected.shape[dim] = inputs[1].shape[dim];
+    expect_type(inputs[1], expected, "part");
+    if (start < 0 || start + inputs[1].shape[dim] > inputs[0].shape[dim])
+      fail("{} must fit at {} in dimension {} of {}", inputs[1].str(), start, dim, inputs[0].str());
+    return {inputs[0]};
+  };
+  def.no_gradient = "it is made of other ops after gradients are taken";
+  def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes&) {
+    const auto bytes = static_cast<double>(inputs[1].bytes());
+    return ir::Cost{0, bytes, bytes};
+  };
+  on_cpu(def, prepare_slice_update_cpu);
+  def.traits.in_place = {{0, 0}};
+  def.traits.linear = ir::Linear::jointly;
+  return checked(std::move(def));
+}
+
 ir::OpDef concat_def() {
   ir::OpDef def = copy_def("concat", {{"dim", std::int64_t{0}}});
   def.operands = {{.name = "xs", .variadic = true}};

@@ -74,6 +74,25 @@ std::shared_ptr<device::Kernel> prepare_slice_grad_cpu(const ir::KernelSpec& spe
   });
 }
 
+std::shared_ptr<device::Kernel> prepare_slice_update_cpu(const ir::KernelSpec& spec) {
+  const auto dim = static_cast<int>(spec.attributes.integer("dim"));
+  const std::int64_t rows = rows_of(spec.outputs[0], dim);
+  const std::int64_t from = row_bytes(spec.inputs[1], dim);
+  const std::int64_t to = row_bytes(spec.outputs[0], dim);
+  const std::int64_t skip = spec.attributes.integer("start") * step_bytes(spec.inputs[1], dim);
+  return make_kernel([=](const device::Launch& launch) {
+    auto* const out = launch.out<std::byte>(0);
+    const auto* const x = launch.in<std::byte>(0);
+    if (x != out)
+      over_rows(*launch.pool, rows, to, [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
+        copy(out + row * to + begin, x + row * to + begin, end - begin);
+      });
+    over_rows(*launch.pool, rows, from, [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
+      copy(out + row * to + skip + begin, launch.in<std::byte>(1) + row * from + begin, end - begin);
+    });
+  });
+}
+
 std::shared_ptr<device::Kernel> prepare_concat_cpu(const ir::KernelSpec& spec) {
   const auto dim = static_cast<int>(spec.attributes.integer("dim"));
   const std::int64_t rows = rows_of(spec.outputs[0], dim);
