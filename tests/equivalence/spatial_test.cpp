@@ -521,8 +521,8 @@ TEST(SpatialTraffic, HalosAreOverlappedWithTheInterior) {
           break;
         }
     }
-    EXPECT_EQ(exchanges, overlap ? 4 : 2);
-    EXPECT_EQ(overlapped, overlap ? 4 : 0);
+    EXPECT_EQ(exchanges, 2);
+    EXPECT_EQ(overlapped, overlap ? 2 : 0);
   }
 }
 

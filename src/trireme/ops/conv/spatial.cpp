@@ -157,15 +157,23 @@ Range SlidingWindow::reaching(int place) const {
   return all;
 }
 
+bool SlidingWindow::slides_over_own(int place) const {
+  const Range made = windows(place);
+  const Range own = pixels(place);
+  const std::int64_t first = made.first * stride - padding;
+  const std::int64_t last = (made.last - 1) * stride - padding + reach;
+  const bool starts_there = own.first >= first && own.first < first + reach;
+  const bool ends_there = own.last > last - reach && own.last < last + stride;
+  return starts_there && ends_there;
+}
+
 std::optional<SlidingWindow::Split> SlidingWindow::split(int place) const {
   const Range made = windows(place);
   const Range own = pixels(place);
   const std::int64_t first = own.first == 0 ? made.first : divide_up(own.first + padding, stride);
   const std::int64_t last = own.last == extent ? made.last : divide_down(own.last + padding - reach, stride) + 1;
   const Range inner{std::max(first, made.first + 1), std::min(last, made.last - 1)};
-  // Pixels before the first of them would have to be cut off.
-  const bool aligned = own.first >= inner.first * stride - padding;
-  if (2 * inner.size() < made.size() || inner.empty() || !aligned) return std::nullopt;
+  if (inner.empty() || !slides_over_own(place)) return std::nullopt;
   return Split{{made.first, inner.first}, inner, {inner.last, made.last}};
 }
 
@@ -185,13 +193,15 @@ bool may_shard(const Window& window) {
 
 namespace {
 
-// A convolution in three: the windows that read the rank's own pixels alone are computed while the halos are exchanged.
+// A convolution that is computed before its halos are there, as if nothing but zeros were beyond the rank's own pixels:
+// right in the interior. The windows that reach beyond are computed again from the halos, and take their places.
 //
-//   comm       before ── after
-//   compute    inner ─────────── first rows, last rows, all together
+//   comm       halos ──┐
+//   compute    all ────┴── first rows, last rows
 class SplitConvolution {
  public:
-  // Nothing where some rank has too few of these windows, or no halo is exchanged.
+  // Nothing where no halo is exchanged, or some rank would compute more than an eighth of its windows twice: that takes
+  // longer than a halo.
   static std::optional<SplitConvolution> of(const Dimension& d) {
     if (d.axis.empty() || Halo(d.dim, d.place, pixels(d), read(d)).local()) return std::nullopt;
     SplitConvolution split(d);
@@ -200,6 +210,11 @@ class SplitConvolution {
       if (!parts) return std::nullopt;
       split.parts_.push_back(*parts);
     }
+    for (std::size_t place = 0; place < split.parts_.size(); ++place) {
+      std::int64_t twice = 0;
+      for (const std::vector<Range>& band : split.bands()) twice += band[place].size();
+      if (kWindowsPerRedone * twice > d.window.windows(static_cast<int>(place)).size()) return std::nullopt;
+    }
     return split;
   }
 
@@ -207,27 +222,46 @@ class SplitConvolution {
 
   ValueId add(ir::PartitionContext& p, ValueId x, std::array<Margins, 2> around, std::size_t i) const {
     const SlidingWindow& w = d_.window;
-    const SlidingWindow::Split& own = parts_[static_cast<std::size_t>(d_.place)];
-    const auto band = [&](Range SlidingWindow::Split::*part) {
-      return fetched(p, x, d_, pixels(d_),
-                     each_place(d_, [&](int place) { return w.read(parts_[static_cast<std::size_t>(place)].*part); }));
-    };
+    const Range made = w.windows(d_.place);
     const auto convolved = [&](ValueId from, const Range& windows, const Range& over) {
       around[i] = margins(w, windows, over);
       ir::Attributes attributes = p.attributes();
       attributes.set("padding", padding_of(around));
       return p.add("conv2d", {from, p.input(1), p.input(2)}, attributes).front();
     };
-    const ValueId before = band(&SlidingWindow::Split::before);
-    const ValueId after = band(&SlidingWindow::Split::after);
-    const ValueId inner = convolved(x, own.inner, w.pixels(d_.place));
-    const ValueId first = convolved(before, own.before, w.read(own.before));
-    const ValueId last = convolved(after, own.after, w.read(own.after));
-    return p.add("concat", {first, inner, last}, {{"dim", std::int64_t{d_.dim}}}).front();
+    const std::vector<std::vector<Range>> all = bands();
+    std::vector<ValueId> halos;
+    for (const std::vector<Range>& windows : all)
+      halos.push_back(fetched(p, x, d_, pixels(d_), each_place(d_, [&](int place) {
+                                return w.read(windows[static_cast<std::size_t>(place)]);
+                              })));
+    ValueId y = convolved(x, made, w.pixels(d_.place));
+    for (std::size_t b = 0; b < halos.size(); ++b) {
+      const Range& windows = all[b][static_cast<std::size_t>(d_.place)];
+      const ValueId band = convolved(halos[b], windows, w.read(windows));
+      y = p.add("slice_update", {y, band}, {{"dim", std::int64_t{d_.dim}}, {"start", windows.first - made.first}})
+              .front();
+    }
+    return y;
   }
 
  private:
+  static constexpr std::int64_t kWindowsPerRedone = 8;
+
   explicit SplitConvolution(Dimension d) : d_(std::move(d)) {}
+
+  // By band and place: the windows to compute again. Of two ranks each has one neighbour. Of more those at the edges
+  // have one too, and take part in the exchanges of both bands all the same.
+  std::vector<std::vector<Range>> bands() const {
+    std::vector<Range> before;
+    std::vector<Range> after;
+    for (const SlidingWindow::Split& part : parts_) {
+      before.push_back(part.before);
+      after.push_back(part.after);
+    }
+    if (parts_.size() == 2) return {{after[0], before[1]}};
+    return {before, after};
+  }
 
   Dimension d_;
   std::vector<SlidingWindow::Split> parts_;  // by place

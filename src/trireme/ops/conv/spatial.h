@@ -33,11 +33,15 @@ struct SlidingWindow {
   // Windows that read pixels of a rank.
   ir::Range reaching(int place) const;
 
+  // Whether padding alone makes its windows of a rank's own pixels: none of these is before the first window or begins
+  // another one, and every window reads some of them.
+  bool slides_over_own(int place) const;
+
   // The windows of a rank: `inner` read its own pixels alone. Each has some, so that all ranks do the same things.
   struct Split {
     ir::Range before, inner, after;
   };
-  // Nothing where less than half of them are inner ones.
+  // Nothing where there are no inner ones, or they do not slide over the rank's own pixels.
   std::optional<Split> split(int place) const;
 };
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 namespace trireme::ops {
@@ -49,6 +50,27 @@ TEST(SlidingWindow, IsReachedByTheWindowsOverItsPixels) {
     if (windows.empty()) return;  // a stride that passes over all of a rank's pixels
     EXPECT_EQ(w.reaching(place), (Range{*windows.begin(), *windows.rbegin() + 1}));
   });
+}
+
+// Zeros on either side of a rank's own pixels make as many windows as the rank has to make.
+TEST(SlidingWindow, SlidesOverTheRanksOwnPixels) {
+  int slid = 0;
+  each_case([&](const SlidingWindow& w, int place) {
+    const Range own = w.pixels(place);
+    const Range made = w.windows(place);
+    bool some_each = true;
+    for (std::int64_t p = made.first; p < made.last; ++p) {
+      const std::set<std::int64_t> pixels = under(w, p);
+      some_each = some_each && std::any_of(pixels.begin(), pixels.end(),
+                                           [&](std::int64_t pixel) { return pixel >= own.first && pixel < own.last; });
+    }
+    const std::int64_t before = own.first - (made.first * w.stride - w.padding);
+    const std::int64_t after = std::max<std::int64_t>(0, (made.last - 1) * w.stride - w.padding + w.reach - own.last);
+    const std::int64_t windows = (own.size() + before + after - w.reach) / w.stride + 1;
+    EXPECT_EQ(w.slides_over_own(place), before >= 0 && windows == made.size() && some_each);
+    slid += w.slides_over_own(place) ? 1 : 0;
+  });
+  EXPECT_GT(slid, 1000);
 }
 
 TEST(SlidingWindow, InnerWindowsReadTheRanksOwnPixels) {
