@@ -45,7 +45,8 @@ class PartitionContext {
   // Whether work that needs no halo is worth splitting off, to be done while halos are exchanged.
   virtual bool overlaps_halos() const = 0;
 
-  // A halo exchange (ops/collective/halo.h) that two nodes ask for is made once.
+  // A halo exchange (ops/collective/halo.h) that two nodes ask for is made once: whether one is there already.
+  virtual bool is_exchanged(ValueId x, const Attributes& halo) const = 0;
   virtual std::vector<ValueId> add(const std::string& op, std::vector<ValueId> inputs, Attributes attributes = {}) = 0;
   // The sum, or "max", over all ranks along the axes that shard partitioned factors.
   virtual ValueId all_reduce(ValueId value, const std::string& reduce = "sum") = 0;

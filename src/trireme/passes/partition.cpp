@@ -308,11 +308,12 @@ class GraphPartitioner {
       const bool halo = op == ops::kHaloExchange || op == ops::kHaloReduce;
       const std::string name = halo ? label() + ".halo" : label();
       if (op != ops::kHaloExchange) return p_.rebuild_.add(op, std::move(inputs), std::move(attributes), name, node_);
-      std::string key = fmt::format("{}", inputs.front());
-      for (const auto& [attribute, value] : attributes) key += fmt::format(" {}={}", attribute, ir::to_text(value));
-      ValueId& known = p_.exchanged_.try_emplace({key, is_backward(node_)}, kNone).first->second;
+      ValueId& known = p_.exchanged_.try_emplace(exchange(inputs.front(), attributes), kNone).first->second;
       if (known == kNone) known = p_.rebuild_.add(op, std::move(inputs), std::move(attributes), name, node_).front();
       return {known};
+    }
+    bool is_exchanged(ValueId x, const ir::Attributes& halo) const override {
+      return p_.exchanged_.contains(exchange(x, halo));
     }
     ValueId all_reduce(ValueId value, const std::string& reduce) override {
       const TensorType type = this->type(value);
@@ -365,6 +366,11 @@ class GraphPartitioner {
     }
 
    private:
+    std::pair<std::string, bool> exchange(ValueId x, const ir::Attributes& halo) const {
+      std::string key = fmt::format("{}", x);
+      for (const auto& [attribute, value] : halo) key += fmt::format(" {}={}", attribute, ir::to_text(value));
+      return {key, is_backward(node_)};
+    }
     const std::string& label() const { return p_.old().value(node_.outputs.front()).name; }
 
     GraphPartitioner& p_;

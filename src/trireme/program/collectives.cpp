@@ -9,6 +9,8 @@
 #include "trireme/core/text.h"
 #include "trireme/ir/axes.h"
 #include "trireme/ops/collective/collective.h"
+#include "trireme/ops/collective/halo.h"
+#include "trireme/program/graph_run.h"
 #include "trireme/program/stream_order.h"
 
 namespace trireme::program {
@@ -129,6 +131,7 @@ class Scheduler {
     std::unordered_map<BufferId, Touched> touched;
     std::unordered_map<std::int32_t, std::size_t> recorded;
     std::unordered_set<BufferId> loaded;
+    std::size_t last_halo = 0;
     for (std::size_t i = 0; i < p_.instructions.size(); ++i) {
       const Instruction& instruction = p_.instructions[i];
       at[i] = i;
@@ -140,6 +143,11 @@ class Scheduler {
           earliest = std::max({earliest, before.written, writes ? before.read : 0});
         });
         for (const std::int32_t event : instruction.waits) earliest = std::max(earliest, recorded.at(event));
+        // A halo of what the forward phase made would only be held while others are exchanged.
+        if (ops::is_halo(*instruction.op)) {
+          if (is_gradient(instruction.phase)) earliest = std::max(earliest, last_halo);
+          last_halo = earliest;
+        }
         if (sums_gradients(instruction)) earliest = std::min(i, behind_send_[earliest]);
         // What was loaded is there when each role's own costs say, and no sooner than it is read: the order of
         // collectives must not follow from that.

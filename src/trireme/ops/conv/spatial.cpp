@@ -308,17 +308,60 @@ void partition_conv2d_grad_input(ir::PartitionContext& p) {
   p.set(0, dx);
 }
 
+namespace {
+
+// Bytes that all ranks together send for a halo of an image of this type.
+double halo_bytes(const Dimension& d, const TensorType& whole, const std::vector<Range>& have,
+                  const std::vector<Range>& need) {
+  const Halo halo(d.dim, d.place, have, need);
+  std::int64_t rows = 0;
+  for (int from = 0; from < halo.ranks(); ++from)
+    for (int to = 0; to < halo.ranks(); ++to)
+      if (from != to) rows += halo.between(from, to).size();
+  return static_cast<double>(rows) * static_cast<double>(whole.bytes()) / static_cast<double>(whole.shape[d.dim]);
+}
+
+// Whether the weights' gradient takes a halo of x and the rank's own windows: a first layer's has no halo of dy that is
+// exchanged anyway, and its images have few channels.
+bool takes_halo_of_x(const ir::PartitionContext& p, const std::array<Dimension, 2>& dims) {
+  double of_x = 0;
+  double of_dy = 0;
+  for (const Dimension& d : dims) {
+    if (d.axis.empty()) continue;
+    const Halo halo(d.dim, d.place, windows(d), reaching(d));
+    if (p.is_exchanged(p.input(1), halo.attributes(d.axis))) return false;
+    of_x += halo_bytes(d, p.whole_input(0), pixels(d), read(d));
+    of_dy += halo_bytes(d, p.whole_input(1), windows(d), reaching(d));
+  }
+  return of_x < of_dy;
+}
+
+}  // namespace
+
 void partition_conv2d_grad_weight(ir::PartitionContext& p) {
   const ConvProblem whole = conv_weight_gradient_problem(p.whole_input(0), p.whole_input(1), p.attributes());
-  const OwnPixels own(dimensions_of(p, whole.window, p.whole_input(0), p.whole_input(1), true));
-  ValueId x = p.input(0);
-  for (std::size_t i = 0; i < 2; ++i) {
-    const int dim = own.dims[i].dim;
-    x = sliced(p, x, dim, own.skipped[i], p.type(x).shape[dim]);
-  }
+  const auto dims = dimensions_of(p, whole.window, p.whole_input(0), p.whole_input(1), true);
   ir::Attributes attributes = p.attributes();
-  attributes.set("padding", padding_of(own.margins));
-  p.set(0, p.add("conv2d_grad_weight", {x, own.gradient(p, p.input(1))}, attributes).front(), true);
+  ValueId x = p.input(0);
+  ValueId dy = p.input(1);
+  if (takes_halo_of_x(p, dims)) {
+    std::array<Margins, 2> around;
+    for (std::size_t i = 0; i < 2; ++i) {
+      const Dimension& d = dims[i];
+      around[i] = margins(d.window, d.window.windows(d.place), d.window.read(d.place));
+      if (!d.axis.empty()) x = fetched(p, x, d, pixels(d), read(d));
+    }
+    attributes.set("padding", padding_of(around));
+  } else {
+    const OwnPixels own(dims);
+    for (std::size_t i = 0; i < 2; ++i) {
+      const int dim = own.dims[i].dim;
+      x = sliced(p, x, dim, own.skipped[i], p.type(x).shape[dim]);
+    }
+    dy = own.gradient(p, dy);
+    attributes.set("padding", padding_of(own.margins));
+  }
+  p.set(0, p.add("conv2d_grad_weight", {x, dy}, attributes).front(), true);
 }
 
 namespace {

@@ -49,7 +49,8 @@ struct SlidingWindow {
 bool may_shard(const Window& window);
 
 void partition_conv2d(ir::PartitionContext& p);
-// Both take a halo of dy and the rank's own rows of x, so that the exchange serves both.
+// Both take a halo of dy and the rank's own rows of x, so that the exchange serves both. Where only the second is
+// wanted, it may take a halo of x and the rank's own rows of dy.
 void partition_conv2d_grad_input(ir::PartitionContext& p);
 void partition_conv2d_grad_weight(ir::PartitionContext& p);
 
