@@ -144,9 +144,9 @@ TEST_F(Commands, DumpedPassesGoFromTheModelToThePrograms) {
   const int last_graph_pass = number_of("validate");
   EXPECT_LT(number_of("zero"), last_graph_pass);
   int number = last_graph_pass + 1;
-  for (const char* pass :
-       {"lower", "early-host-updates", "copies", "collectives", "messages", "weight-gradients", "host-update-order",
-        "lifetimes", "reuse", "workspaces", "pages", "memory-plan", "launch-groups", "capture-regions"})
+  for (const char* pass : {"lower", "deferred-gradients", "early-host-updates", "copies", "collectives", "messages",
+                           "weight-gradients", "host-update-order", "lifetimes", "reuse", "workspaces", "pages",
+                           "memory-plan", "launch-groups", "capture-regions"})
     EXPECT_EQ(number_of(std::string("step-") + pass), number++) << pass;
   const auto text_of = [&](const std::string& name) {
     return read(fmt::format("passes/{:02}-{}.txt", number_of(name), name));

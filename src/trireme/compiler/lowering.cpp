@@ -64,7 +64,9 @@ program::LowerOptions lower_options(const Plan& plan) {
           .collectives = {.overlap = plan.overlap,
                           .own_reductions = plan.device == device::Kind::cpu,
                           .ahead = plan.bucket},
-          .weight_gradients = {.overlap = plan.overlap_wgrad}};
+          .weight_gradients = {.overlap = plan.overlap_wgrad},
+          // Who offloads activations, or keeps them in fewer bytes, wants memory before time.
+          .defer_gradients = !plan.offload && !plan.activations};
 }
 
 program::Program lower(const ir::Module& module, const program::StateLayout& layout,

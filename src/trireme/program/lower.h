@@ -47,6 +47,7 @@ struct LowerOptions {
   CollectiveOptions collectives = {};
   MessageOptions messages = {};
   WeightGradientOptions weight_gradients = {};
+  bool defer_gradients = true;  // to overlap collectives with them, where they have no stream (deferred_gradients.h)
   std::vector<Action> actions = {};  // the order of micro-batches and phases; empty: plain_order
   // In the place of body, tail and actions: what is run, in order. Sums that are persistent states have contributions
   // from the program before where `sums_begun`.

@@ -5,6 +5,7 @@
 #include "trireme/core/error.h"
 #include "trireme/program/capture_regions.h"
 #include "trireme/program/check.h"
+#include "trireme/program/deferred_gradients.h"
 #include "trireme/program/host_updates.h"
 #include "trireme/program/launch_groups.h"
 #include "trireme/program/lifetimes.h"
@@ -23,7 +24,12 @@ namespace {
 constexpr const char* kMemoryPlan = "memory-plan";
 
 constexpr Pass kPasses[] = {
-    {"early-host-updates", "first: copies are scheduled around where the stores and loads of these updates then stand",
+    {"deferred-gradients", "before everything that is scheduled around the order of launches",
+     [](Program& p, const LowerOptions& o) {
+       if (o.collectives.overlap && o.defer_gradients && !o.weight_gradients.overlap) defer_weight_gradients(p);
+     }},
+    {"early-host-updates",
+     "before copies, which are scheduled around where the stores and loads of these updates then stand",
      [](Program& p, const LowerOptions&) { start_host_updates_early(p); }},
     {"copies",
      "before collectives: loads move over the instructions of the compute stream, of which collectives still are",
