@@ -14,13 +14,12 @@ void add_bench_comm(CLI::App& bench, Context& context);
 void add_bench_gemm(CLI::App& bench, Context& context);
 void add_bench_generate(CLI::App& bench, Context& context);
 void add_bench_offload(CLI::App& bench, Context& context);
+void add_bench_overlap(CLI::App& bench, Context& context);
 void add_bench_plans(CLI::App& bench, Context& context);
-void add_bench_ranks(CLI::App& bench, Context& context);
 void add_bench_reduce(CLI::App& bench, Context& context);
+void add_bench_scaling(CLI::App& bench, Context& context);
 
 double median(std::vector<double> values);
-// Of `communication` seconds on the link, how much the ranks did not wait for, having waited `exposed`.
-std::string hidden_text(double exposed, double communication);
 // "cpu", "cuda", or "auto": a GPU where there is one. Refuses a GPU that is not there.
 device::Kind device_named(const std::string& name);
 

@@ -135,9 +135,10 @@ void add_bench(CLI::App& app, Context& context) {
   add_bench_gemm(*bench, context);
   add_bench_generate(*bench, context);
   add_bench_offload(*bench, context);
+  add_bench_overlap(*bench, context);
   add_bench_plans(*bench, context);
-  add_bench_ranks(*bench, context);
   add_bench_reduce(*bench, context);
+  add_bench_scaling(*bench, context);
 }
 
 }  // namespace trireme::cli
