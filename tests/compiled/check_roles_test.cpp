@@ -34,9 +34,8 @@ class CheckRoles : public ::testing::TestWithParam<const char*> {
   train::Registry registry_;
 };
 
-// A fault planted in any one program of any role is found, whatever the program is for.
-TEST_P(CheckRoles, LooksAtEveryProgram) {
-  Compiled c = compiled();
+// A fault planted in any one program of any role is found, whatever the program is for. Returns how many were planted.
+std::size_t plant_in_every_program(Compiled& c) {
   check_roles(c);
   std::size_t planted = 0;
   for (Role& role : c.roles)
@@ -49,7 +48,28 @@ TEST_P(CheckRoles, LooksAtEveryProgram) {
       first.waits = waits;
       ++planted;
     }
-  EXPECT_GT(planted, 3U);
+  return planted;
+}
+
+TEST_P(CheckRoles, LooksAtEveryProgram) {
+  Compiled c = compiled();
+  EXPECT_GT(plant_in_every_program(c), 3U);
+}
+
+// Each stage drains by one of several programs, whichever step is the last.
+TEST(CheckAsyncRoles, LooksAtEveryProgramOfAnAsynchronousPipeline) {
+  const train::Registry registry;
+  const std::vector<std::string> settings = {
+      "model.family=gpt2",  "model.layers=3",      "model.width=16",     "model.heads=2",
+      "model.context=8",    "model.vocab=32",      "train.batch=4",      "model.tie_embeddings=false",
+      "runtime.device=cpu", "train.micro_batch=1", "parallel.mesh=pp=3", "parallel.pipeline=pipedream"};
+  train::Config config = train::parse_config("", "test", settings);
+  train::resolve_model(config, config.model.vocab);
+  Compiled c = train::compile(config, registry, {.threads = 1});
+  std::size_t drains = 0;
+  for (const program::Program& program : c.roles.front().programs) drains += program.name.starts_with("drain") ? 1 : 0;
+  EXPECT_EQ(drains, 3U);
+  EXPECT_GT(plant_in_every_program(c), 9U);
 }
 
 // A role for which others would wait is missed in every program that they run together.

@@ -44,17 +44,20 @@ std::vector<StepProgram> lower_async_stage(RoleBuilder& builder, Role& role, con
   return {{"fill", 0}, {"step", 1}};
 }
 
-std::vector<program::Program> async_rounds(const Compiled& c, const std::string& prefix) {
-  if (c.roles.front().find(prefix + "fill") == nullptr) return {};
+int async_period(const Compiled& c) {
   int period = 1;
   for (const Role& role : c.roles) period = std::max(period, role.in_flight->period);
+  return period;
+}
+
+std::vector<program::Program> async_rounds(const Compiled& c, int steps, const std::string& prefix) {
+  if (c.roles.front().find(prefix + "fill") == nullptr) return {};
   std::vector<program::Program> rounds;
   for (const Role& role : c.roles) {
     const int own = role.in_flight->period;
     std::vector<const program::Program*> all = {&role.program(prefix + "fill")};
-    for (int steps = 1; steps <= period; ++steps)
-      all.push_back(&role.program(prefix + slot_program("step", steps, own)));
-    if (const auto* drain = role.find(prefix + slot_program("drain", period + 1, own))) all.push_back(drain);
+    for (int step = 1; step < steps; ++step) all.push_back(&role.program(prefix + slot_program("step", step, own)));
+    if (const auto* drain = role.find(prefix + slot_program("drain", steps, own))) all.push_back(drain);
     rounds.push_back(program::concatenated(all));
   }
   return rounds;

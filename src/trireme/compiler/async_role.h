@@ -15,9 +15,12 @@ program::LowerOptions async_options(const AsyncStage& stage, program::LowerOptio
 std::vector<StepProgram> lower_async_stage(RoleBuilder& builder, Role& role, const AsyncStage& stage,
                                            const program::LowerOptions& options);
 
-// Of each role, all that it runs from an empty pipeline to the next: one stage receives in one program what another
-// has sent in another, so only together do they fit. `prefix`: of programs that begin so (kWarmPrograms); none: there
-// are no such programs.
-std::vector<program::Program> async_rounds(const Compiled& c, const std::string& prefix = "");
+// Steps after which every role runs its programs again.
+int async_period(const Compiled& c);
+
+// Of each role, all that it runs from an empty pipeline to the next, `steps` of them: one stage receives in one program
+// what another has sent in another, so only together do they fit. `prefix`: of programs that begin so (kWarmPrograms);
+// none: there are no such programs.
+std::vector<program::Program> async_rounds(const Compiled& c, int steps, const std::string& prefix = "");
 
 }  // namespace trireme::compiler

@@ -72,15 +72,20 @@ class RoleCheck {
   const Compiled& c_;
 };
 
-// Stages at their own pace: what one program sends, another may receive.
+// Stages at their own pace: what one program sends, another may receive. A run may end after any step, and a stage then
+// drains by one of as many programs as its period has steps. Counts the messages of the longest.
 std::size_t check_async_stages(const Compiled& c, const std::string& prefix) {
-  const std::vector<program::Program> rounds = async_rounds(c, prefix);
-  if (rounds.empty()) return 0;
-  return RoleCheck(c).run(
-      [&](const Role& role, const program::Exchange*) {
-        return &rounds[static_cast<std::size_t>(&role - c.roles.data())];
-      },
-      [](const Role&) -> const program::Exchange* { return nullptr; });
+  std::size_t messages = 0;
+  for (int steps = 1; steps <= async_period(c) + 1; ++steps) {
+    const std::vector<program::Program> rounds = async_rounds(c, steps, prefix);
+    if (rounds.empty()) return 0;
+    messages = RoleCheck(c).run(
+        [&](const Role& role, const program::Exchange*) {
+          return &rounds[static_cast<std::size_t>(&role - c.roles.data())];
+        },
+        [](const Role&) -> const program::Exchange* { return nullptr; });
+  }
+  return messages;
 }
 
 }  // namespace
