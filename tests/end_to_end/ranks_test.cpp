@@ -252,6 +252,13 @@ TEST_P(KilledRanks, EndAllAndTheRunGoesOn) {
 INSTANTIATE_TEST_SUITE_P(How, KilledRanks,
                          ::testing::Values("--parallel.zero=2", "--parallel.server=sync", "--parallel.mesh=pp=3"));
 
+// Annotations are of several lines as text, and the same on both.
+TEST_F(Ranks, ProcessesWithAnnotationsTrain) {
+  const Finished f = processes(2, arguments("run", {"--parallel.mesh=tp=2", "--parallel.sharding.*.up.weight=out:tp",
+                                                    "--parallel.sharding.*.qkv.weight=out:tp"}));
+  EXPECT_EQ(f.code, 0) << f.err;
+}
+
 // Two processes that would wait for each other in different places.
 TEST_F(Ranks, ProcessesStartedWithDifferentSettingsAreRefused) {
   const auto says = [&](const std::vector<std::string>& one, const std::vector<std::string>& other) {
@@ -274,6 +281,11 @@ TEST_F(Ranks, ProcessesStartedWithDifferentSettingsAreRefused) {
   };
   expect(says({"--parallel.bucket=1KiB"}, {"--parallel.bucket=64KiB"}),
          settings + "parallel.bucket is \"1KiB\" on rank 0 and \"64KiB\" on rank 1");
+  expect(says({"--parallel.sharding.*.up.weight=out:dp", "--parallel.sharding.a=in:dp"},
+              {"--parallel.sharding.*.up.weight=in:dp", "--parallel.sharding.a=in:dp"}),
+         settings +
+             "parallel.sharding is \"*.up.weight\" = \"out:dp\", \"a\" = \"in:dp\" on rank 0 and \"*.up.weight\" = "
+             "\"in:dp\", \"a\" = \"in:dp\" on rank 1");
   expect(says({}, {"--dry-run"}), settings + "--dry-run is not given on rank 0 and given on rank 1");
   expect(says({}, {"--resume"}), settings + "--resume is not given on rank 0 and given on rank 1");
   expect(says({"--disable-pass=fuse"}, {}), settings + "--disable-pass is fuse on rank 0 and not given on rank 1");

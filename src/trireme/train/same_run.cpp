@@ -34,9 +34,17 @@ std::pair<std::string, std::string> shortened(const std::string& a, const std::s
   return {shown(a), shown(b)};
 }
 
-// One line for a name and one for its value: neither has line breaks.
-void check_same(std::string_view what, const std::vector<Fact>& facts, comm::Communicator& world) {
+// A value of several lines, as annotations have one for each pattern, in one.
+std::string in_one_line(const std::string& value) {
+  std::vector<std::string> lines = split(value, '\n');
+  while (!lines.empty() && lines.back().empty()) lines.pop_back();
+  return fmt::format("{}", fmt::join(lines, ", "));
+}
+
+// One line for a name and one for its value.
+void check_same(std::string_view what, std::vector<Fact> facts, comm::Communicator& world) {
   std::string text;
+  for (Fact& fact : facts) fact.value = in_one_line(fact.value);
   for (const Fact& fact : facts) text += fmt::format("{}\n{}\n", fact.name, fact.value);
   const std::vector<std::string> theirs = split(broadcast_from(0, text, world), '\n');
   std::string different;
