@@ -188,7 +188,7 @@ TEST_F(Refused, WhatIsProposedLeadsToARun) {
 TEST_F(Refused, WhatIsProposedForCodesLeadsToARun) {
   const std::vector<std::string> train = {"train", "tiny.toml", "--dry-run"};
   expect_way(train, {"memory.weights=int8"});
-  expect_way(train, {"memory.weights=int4", "memory.linear_inputs=int8", "memory.kv_cache=int8"});
+  expect_way(train, {"model.width=32", "memory.weights=int4", "memory.linear_inputs=int8", "memory.kv_cache=int8"});
   expect_way(train, {"memory.kv_cache=int8"});
   expect_way(train, {"memory.linear_inputs=int8"});
   expect_way(train, {"memory.weight_bits=[\"blocks.0.*=8\"]"});
@@ -349,6 +349,8 @@ TEST_F(Refused, SillyValuesAreRefusedAtOnce) {
     words.emplace_back("");
     expect_parts(refused(words), {"config: is empty"});
   }
+  expect_parts(refused_training({"--parallel.mesh=dp=99999999999"}), {"parallel.mesh must be"});
+  expect_parts(refused_training({"--parallel.mesh=dp=5000000000,tp=5000000000"}), {"parallel.mesh must be"});
   done({"train", "tiny.toml", "--output.dir=run"});
   expect_parts(refused({"eval", "", "--from=run"}), {"config: is empty"});
   const std::vector<std::string> generate = {"generate", "--from=run", "--prompt=a", "--tokens=2"};
@@ -357,8 +359,6 @@ TEST_F(Refused, SillyValuesAreRefusedAtOnce) {
     words.push_back(fmt::format("--seed={}", seed));
     expect_parts(refused(words), {"--seed", "must be a whole number", "see trireme generate --help"});
   }
-  expect_parts(refused_training({"--parallel.mesh=dp=99999999999"}), {"parallel.mesh must be"});
-  expect_parts(refused_training({"--parallel.mesh=dp=5000000000,tp=5000000000"}), {"parallel.mesh must be"});
   // A calibration takes many seconds, and the place of no other file.
   write("thesis.txt", "mine");
   expect_parts(refused({"calibrate", "--out=thesis.txt"}), {"--out thesis.txt", "is no calibration by trireme"});
