@@ -30,7 +30,7 @@ constexpr std::array<WaitProbe, 5> kWaitProbes = {
      {"parallel.mesh=dp=2", &Waits::crowded, 1, 2},
      {"parallel.mesh=tp=2", &Waits::wake, 0, 1e-3},
      {"parallel.mesh=tp=2 runtime.link=1GB/s,20us", &Waits::link_wake, 0, 1e-3},
-     {"parallel.mesh=dp=2,tp=2", &Waits::busy_wake, 0, 1e-3}}};
+     {"parallel.mesh=pp=2,tp=2", &Waits::busy_wake, 0, 1e-3}}};
 
 cluster::Cluster with(cluster::Cluster c, const Waits& w) {
   for (cluster::MeasuredKernel& m : c.device.measured) {
@@ -76,6 +76,7 @@ void fit_waits(cluster::Cluster& cluster, const train::Registry& registry, const
     planner::measure_kernels(trial, own);
     trial.node.busy_slowdown = cluster.node.busy_slowdown;
     const double measured = undisturbed(measured_steps(config, registry, {.steps = 24, .warmup = 3}));
+    const double before = waits.*probe.constant;
     double low = probe.least, high = probe.most;
     for (int k = 0; k < kHalvings; ++k) {
       Waits w = waits;
@@ -83,7 +84,8 @@ void fit_waits(cluster::Cluster& cluster, const train::Registry& registry, const
       const bool shorter = simulator::simulate(on.compiled, with(trial, w)).step_seconds < measured;
       (shorter ? low : high) = w.*probe.constant;
     }
-    waits.*probe.constant = low;
+    // Where the most of it is not enough, it is not what made the step longer.
+    waits.*probe.constant = high < probe.most ? low : before;
   }
   cluster = with(std::move(cluster), waits);
 }
