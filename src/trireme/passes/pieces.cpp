@@ -68,6 +68,13 @@ class Cutter {
     return state.tier != 0 && state.step_local && write.mode == ir::Write::Mode::set;
   }
 
+  // Made in pieces that were stored as soon as they were made.
+  bool was_stored(ValueId id) const {
+    if (id == kNone || kept_pieces_[index(id)].empty()) return false;
+    const ir::State* const state = written(id);
+    return state != nullptr && state->tier != 0;
+  }
+
   // The state that a value becomes, if any.
   const ir::State* written(ValueId id) const {
     const std::int32_t w = write_of_[index(id)];
@@ -96,7 +103,7 @@ class Cutter {
       for (const ValueId id : node.inputs) {
         cut = cut || away(id);
         if (id == kNone || cut_by[index(id)] == kNone) continue;
-        if (node.op->traits.collective) {
+        if (!can_cut(node)) {
           gathered_[index(id)] = true;
           continue;
         }
@@ -106,11 +113,7 @@ class Cutter {
       }
       for (const ValueId id : node.outputs)
         if (const ir::State* state = written(id)) cut = cut || state->tier != 0;
-      if (!can_cut(node)) {
-        if (group != kNone)
-          fail("{} '{}' reads what is made in pieces", node.op->name, old().value(node.outputs.front()).name);
-        continue;
-      }
+      if (!can_cut(node)) continue;
       if (!cut && group == kNone) continue;
       if (group == kNone) {
         group = static_cast<std::int32_t>(groups_.size());
@@ -242,7 +245,7 @@ class Cutter {
         id, rebuild_.add("sum_squares_part", {piece, before}, {{"last", last}}, old().value(id).name, node).front());
   }
 
-  // The whole of a value that was made in pieces: what its state is written with, or what is gathered to become that.
+  // The whole of a value that was made in pieces: what its state is written with, or what is read as a whole.
   void assemble(const Node& node, ValueId id) {
     if (written(id) == nullptr && !gathered_[index(id)]) return;
     const std::vector<ValueId>& kept = kept_pieces_[index(id)];
@@ -256,7 +259,7 @@ class Cutter {
     std::vector<ValueId> inputs = rebuild_.mapped(node.inputs);
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const ValueId id = node.inputs[i];
-      if (!away(id)) continue;
+      if (!away(id) && !was_stored(id)) continue;
       ValueId& loaded = whole_[index(id)];
       if (loaded == kNone) loaded = load(inputs[i], plain_name(id), node);
       inputs[i] = loaded;
@@ -298,7 +301,7 @@ class Cutter {
   std::map<ValueId, ValueId> stored_whole_;
   std::vector<std::vector<ValueId>> pieces_;       // by old value: its pieces so far, where they are made
   std::vector<std::vector<ValueId>> kept_pieces_;  // by old value: its pieces where their state is
-  std::vector<bool> gathered_;                     // by old value: made in pieces and read by a collective
+  std::vector<bool> gathered_;                     // by old value: made in pieces and read as a whole
   std::vector<ValueId> whole_;                     // by old value: a state that was loaded as a whole
   std::map<ValueId, ValueId> stored_outputs_;      // old value → what is stored of it, where it was made as a whole
   std::vector<std::int32_t> write_of_;             // by old value
