@@ -125,7 +125,7 @@ class TogetherChecker {
     }
   }
 
-  // Two collectives that look alike may be of different values: the ranks would add up, say, what does not belong
+  // Two collectives of the same types may be of different values: the ranks would add up, say, what does not belong
   // together.
   void expect_same_values(const Group& group, std::size_t k, std::pair<std::size_t, std::size_t> one,
                           std::pair<std::size_t, std::size_t> other) const {

@@ -79,7 +79,7 @@ TEST_F(Together, DigestsTellWhatIsExchangedApart) {
   EXPECT_NE(communication_digest(same), communication_digest(programs.front()));
 }
 
-// Sums that look alike, in another order in one role: none waits for ever, and each adds up what does not belong
+// Sums of the same types, in another order in one role: none waits for ever, and each adds up what does not belong
 // together.
 TEST_F(Together, SwappedCollectivesOfOneTypeAreNamed) {
   const std::vector<Group> groups = {{{"dp"}, {0, 1}}};
