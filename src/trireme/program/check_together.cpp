@@ -15,6 +15,7 @@ namespace {
 
 std::string types_text(const std::vector<Operand>& operands) {
   std::vector<std::string> types;
+  types.reserve(operands.size());
   for (const Operand& o : operands) types.push_back(o.type.str());
   return fmt::format("{}", fmt::join(types, ", "));
 }
@@ -59,8 +60,8 @@ class TogetherChecker {
   }
 
   TogetherReport run() {
-    for (std::size_t g = 0; g < groups_.size(); ++g)
-      if (groups_[g].messages.empty()) pair_collectives(groups_[g]);
+    for (const Group& group : groups_)
+      if (group.messages.empty()) pair_collectives(group);
     pair_stage_messages();
     for (std::size_t r = 0; r < roles_.size(); ++r) {
       order_inside(r);
