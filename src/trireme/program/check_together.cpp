@@ -43,9 +43,10 @@ std::string value_text(const Instruction& i, std::size_t output) {
 
 class TogetherChecker {
  public:
-  // How a rank's instructions follow each other: each stream by itself, or all in the order of the program, as the one
-  // thread comes to them that gives a device's streams their work.
-  enum class Order : std::uint8_t { streams, one_thread };
+  // How a rank's instructions follow each other: each stream by itself; all in the order of the program, as the one
+  // thread comes to them that gives a device's streams their work; or so that each is done before the next begins, and
+  // what is sent is copied, as a CPU runs a step again that checks every output.
+  enum class Order : std::uint8_t { streams, one_thread, one_by_one };
 
   TogetherChecker(std::span<const RoleProgram> roles, std::span<const Group> groups, Order order)
       : roles_(roles), groups_(groups), order_(order) {
@@ -190,7 +191,7 @@ class TogetherChecker {
     }
     // A thread that sends goes on; it waits for the other's where a stream is to wait for the send's event.
     follow(in, out);
-    taken_[out] = in;
+    if (order_ == Order::one_thread) taken_[out] = in;
   }
 
   void follow(std::size_t later, std::size_t earlier) { after_[same_[earlier]].push_back(same_[later]); }
@@ -328,10 +329,12 @@ class TogetherChecker {
 }  // namespace
 
 TogetherReport check_together(std::span<const RoleProgram> roles, std::span<const Group> groups) {
+  using Order = TogetherChecker::Order;
   const bool devices = std::any_of(roles.begin(), roles.end(),
                                    [](const RoleProgram& role) { return role.program->device != device::Kind::cpu; });
-  if (devices) TogetherChecker(roles, groups, TogetherChecker::Order::one_thread).run();
-  return TogetherChecker(roles, groups, TogetherChecker::Order::streams).run();
+  const TogetherReport report = TogetherChecker(roles, groups, Order::streams).run();
+  TogetherChecker(roles, groups, devices ? Order::one_thread : Order::one_by_one).run();
+  return report;
 }
 
 std::uint64_t communication_digest(const Program& program) {

@@ -169,9 +169,10 @@ TEST_F(Together, CollectivesOfTwoGroupsInOppositeOrderAreADeadlock) {
   EXPECT_NE(why.find("'g2'"), std::string::npos) << why;
 }
 
-// Two stages that send to each other, on streams of their own, and wait until that has arrived before they receive.
-TEST_F(Together, OneThreadOfADeviceCannotWaitAndReceive) {
-  const auto between = [&](bool sends, const std::string& channel, std::int64_t from, std::int32_t stream) {
+// Two stages that send to each other on streams of their own.
+class StagesThatSend : public Together {
+ protected:
+  Instruction between(bool sends, const std::string& channel, std::int64_t from, std::int32_t stream) const {
     Instruction i;
     i.kind = sends ? Instruction::Kind::send : Instruction::Kind::receive;
     i.name = channel;
@@ -180,28 +181,45 @@ TEST_F(Together, OneThreadOfADeviceCannotWaitAndReceive) {
     (sends ? i.inputs : i.outputs) = {{0, {DType::f32, {4}}}};
     i.stream = stream;
     return i;
-  };
-  const auto stage = [&](const std::string& sent, const std::string& received, std::int64_t number, device::Kind device,
-                         bool waits_last) {
-    Instruction send = between(true, sent, number, kSendActivationStream);
+  }
+  Instruction sending(std::int64_t stage) const {
+    Instruction send = between(true, stage == 0 ? "activation" : "gradient", stage, kSendActivationStream);
     send.records = 0;
+    return send;
+  }
+  Instruction receiving(std::int64_t stage) const {
+    return between(false, stage == 0 ? "gradient" : "activation", 1 - stage, kReceiveGradientStream);
+  }
+  static Instruction waiting() {  // until the send has arrived
     Instruction waits;
     waits.kind = Instruction::Kind::copy;
     waits.name = "x";
     waits.waits = {0};
-    const Instruction receive = between(false, received, 1 - number, kReceiveGradientStream);
-    Program p = waits_last ? program({send, receive, waits}) : program({send, waits, receive});
-    p.device = device;
-    return p;
-  };
-  const auto why = [&](device::Kind device, bool waits_last) {
-    const Program a = stage("activation", "gradient", 0, device, waits_last);
-    const Program b = stage("gradient", "activation", 1, device, false);
+    return waits;
+  }
+  static std::string why(device::Kind device, std::vector<Instruction> first, std::vector<Instruction> second) {
+    Program a = program(std::move(first));
+    Program b = program(std::move(second));
+    a.device = b.device = device;
     return refused({{"stage 0", &a, {0}}, {"stage 1", &b, {1}}}, {});
-  };
-  EXPECT_EQ(why(device::Kind::cpu, false), "nothing");
-  EXPECT_EQ(why(device::Kind::cuda, true), "nothing");
-  EXPECT_EQ(why(device::Kind::cuda, false).find("a deadlock: "), 0U) << why(device::Kind::cuda, false);
+  }
+};
+
+TEST_F(StagesThatSend, OneThreadOfADeviceCannotWaitAndReceive) {
+  const std::vector<Instruction> waits_first = {sending(0), waiting(), receiving(0)};
+  const std::vector<Instruction> waits_last = {sending(0), receiving(0), waiting()};
+  const std::vector<Instruction> other = {sending(1), waiting(), receiving(1)};
+  EXPECT_EQ(why(device::Kind::cpu, waits_first, other), "nothing");
+  EXPECT_EQ(why(device::Kind::cuda, waits_last, other), "nothing");
+  EXPECT_EQ(why(device::Kind::cuda, waits_first, other).find("a deadlock: "), 0U)
+      << why(device::Kind::cuda, waits_first, other);
+}
+
+// Streams of their own would let both go on; a step that is run again to name what went bad has none.
+TEST_F(StagesThatSend, AStepThatIsCheckedCannotReceiveWhatIsSentLater) {
+  EXPECT_EQ(why(device::Kind::cpu, {receiving(0), sending(0)}, {sending(1), receiving(1)}), "nothing");
+  EXPECT_EQ(why(device::Kind::cpu, {receiving(0), sending(0)}, {receiving(1), sending(1)}).find("a deadlock: "), 0U)
+      << why(device::Kind::cpu, {receiving(0), sending(0)}, {receiving(1), sending(1)});
 }
 
 class Messages : public Together {
