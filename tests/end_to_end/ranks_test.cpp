@@ -259,6 +259,80 @@ TEST_F(Ranks, ProcessesWithAnnotationsTrain) {
   EXPECT_EQ(f.code, 0) << f.err;
 }
 
+// Processes whose machines differ by threads, each of which takes a workspace.
+TEST_F(Ranks, ProcessesThatWouldPlanOtherwiseFollowTheFirst) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  const std::vector<std::string> how = {"--parallel.mesh=pp=2",   "--parallel.pipeline=zero-bubble:auto",
+                                        "--model.layers=3",       "--model.width=32",
+                                        "--train.micro_batch=2",  "--output.staging=64KiB",
+                                        "--runtime.transport=mpi"};
+  // What one thread needs with nothing recomputed; more threads must do something to stay within it.
+  std::vector<std::string> looks = {"memory", "tiny.toml", "--brief", "--json", "--train.batch=12"};
+  looks.insert(looks.end(), how.begin(), how.end());
+  std::int64_t peak = 0;
+  for (const nlohmann::json& rank : nlohmann::json::parse(done(looks).out).at("ranks"))
+    peak = std::max(peak, rank.at("predicted_peak_bytes").get<std::int64_t>());
+  const auto train = [&](const std::string& run, const char* threads) {
+    std::vector<std::string> more = how;
+    more.insert(more.end(), {fmt::format("--memory.limit={}B", peak), "--memory.remat=optimal", "--model.dropout=0",
+                             fmt::format("--runtime.threads={}", threads)});
+    return arguments(run, more);
+  };
+  for (const bool turned : {false, true}) {
+    const std::string run = turned ? "turned" : "run";
+    std::vector<std::string> both = train(run, turned ? "4" : "1");
+    both.insert(both.end(), {":", "-n", "1", program_path()});
+    const std::vector<std::string> second = train(run, turned ? "1" : "4");
+    both.insert(both.end(), second.begin(), second.end());
+    const Finished f = processes(1, both);
+    ASSERT_EQ(f.code, 0) << f.out << f.err;
+    EXPECT_EQ(metrics(run).size(), static_cast<std::size_t>(kSteps));
+  }
+  expect_same_losses("run", "turned");
+}
+
+// What the first process cannot plan is said once, and nobody is left waiting.
+TEST_F(Ranks, APlanThatIsRefusedEndsAllProcesses) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  const auto errors = [](const std::string& text) {
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = text.find("error: ", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  for (const std::vector<std::string>& impossible :
+       {std::vector<std::string>{"--memory.offload_tier=host", "--memory.offload=optimizer"},
+        {"--memory.limit=1KiB", "--memory.remat=optimal"},
+        {"--parallel.mesh=tp=2", "--memory.activations=sharded", "--train.precision=tf32"}}) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Finished f = processes(2, arguments("run", impossible));
+    EXPECT_EQ(f.code, 2) << f.err;
+    EXPECT_EQ(errors(f.err), 1U) << f.err;
+    EXPECT_FALSE(exists("run"));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  }
+}
+
+// The calibration of one process counts: the others need none, or may have another.
+TEST_F(Ranks, OneProcessSearchesForAll) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  const std::string cluster =
+      "name = \"two\"\ntransport = \"threads\"\n[device]\nname = \"CPU\"\nkind = \"cpu\"\nmemory = \"8GiB\"\n"
+      "memory_bandwidth = \"20GB/s\"\nprice = 1\nflops = { f32 = 80e9 }\n[node]\ndevices = 4\ncores = 2\n"
+      "[inside]\nbandwidth = \"5GB/s\"\nlatency = \"20us\"\n";
+  fs::create_directories(folder() / "first/trireme");
+  write("first/trireme/cluster.toml", cluster);
+  const std::vector<std::string> command = arguments("run", {"--parallel.plan=auto"});
+  setenv("XDG_CACHE_HOME", (folder() / "first").c_str(), 1);
+  std::vector<std::string> both = command;
+  both.insert(both.end(), {":", "-n", "1", "env", "XDG_CACHE_HOME=" + (folder() / "second").string(), program_path()});
+  both.insert(both.end(), command.begin(), command.end());
+  const Finished f = processes(1, both);
+  unsetenv("XDG_CACHE_HOME");
+  ASSERT_EQ(f.code, 0) << f.out << f.err;
+  expect_part(f.out, "planned ");
+  expect_part(f.out, "2 ranks (mpi)");
+}
+
 // Two processes that would wait for each other in different places.
 TEST_F(Ranks, ProcessesStartedWithDifferentSettingsAreRefused) {
   const auto says = [&](const std::vector<std::string>& one, const std::vector<std::string>& other) {

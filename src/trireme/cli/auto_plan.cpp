@@ -39,7 +39,7 @@ cluster::Cluster measured_here(const Context& context, const train::Config& conf
 
 }  // namespace
 
-train::Config planned_here(const Context& context, train::Config config, int launched, bool speaks, bool dry_run) {
+train::Config planned_here(const Context& context, train::Config config, int launched, bool dry_run) {
   config.parallel.plan = train::Planning::none;
   WorkProgress progress;
   train::PlanRequest request;
@@ -58,9 +58,8 @@ train::Config planned_here(const Context& context, train::Config config, int lau
   request.fewer_ranks = launched <= 1;
   request.fixed.assign(config.given.begin(), config.given.end());
   request.log = log_to_stderr;
-  if (speaks)
-    request.search.on_progress = [&](const std::string& phase, std::size_t done, std::size_t total,
-                                     const planner::Scored*) { progress.count("planning: " + phase, done, total); };
+  request.search.on_progress = [&](const std::string& phase, std::size_t done, std::size_t total,
+                                   const planner::Scored*) { progress.count("planning: " + phase, done, total); };
   const train::PlanSearch search(config, *context.registry, request);
   planner::SearchResult result;
   try {
@@ -68,14 +67,13 @@ train::Config planned_here(const Context& context, train::Config config, int lau
   } catch (const Error& e) {
     if (!dry_run) throw;
     progress.finish();
-    if (speaks) log_to_stderr(LogLevel::warning, e.message());
+    log_to_stderr(LogLevel::warning, e.message());
     return config;
   }
   progress.finish();
   const planner::Scored& best = result.best.front();
-  if (speaks)
-    say(stdout, "planned {}: {} a step, the best of {} plans\n", planner::describe(best.candidate),
-        seconds_text(best.seconds), result.candidates);
+  say(stdout, "planned {}: {} a step, the best of {} plans\n", planner::describe(best.candidate),
+      seconds_text(best.seconds), result.candidates);
   for (const std::string& setting : train::settings_of(best.candidate))
     train::apply_setting(config, setting, context.registry->models);
   config.parallel.sharding = search.under(best.candidate).parallel.sharding;

@@ -20,6 +20,7 @@
 #include "trireme/planner/machine.h"
 #include "trireme/train/plan_file.h"
 #include "trireme/train/run_folder.h"
+#include "trireme/train/same_run.h"
 #include "trireme/train/sample_text.h"
 #include "trireme/train/trainer.h"
 
@@ -230,8 +231,6 @@ Request request_of(const Context& context, const TrainArguments& a,
     const comm::mpi::Launched here = launched.value_or(comm::mpi::Launched{});
     if (a.resume) request.plan = kept_plan(request.config, here);
     if (request.config.parallel.plan == train::Planning::file) plan = request.config.parallel.plan.text();
-    if (request.config.parallel.plan == train::Planning::automatic)
-      request.config = planned_here(context, std::move(request.config), here.size, here.rank == 0, a.dry_run);
   }
   if (!plan.empty()) {
     train::Followed followed = train::load_followed(plan, source, context.overrides, context.registry->models);
@@ -259,6 +258,20 @@ Request request_of(const Context& context, const TrainArguments& a,
   return request;
 }
 
+// parallel.plan = "auto": one process searches, whose calibration counts, and all train by what it has found.
+void search_plan(const Context& context, const TrainArguments& a, train::Config& config, comm::Communicator* world) {
+  if (config.parallel.plan != train::Planning::automatic) return;
+  const auto search = [&](train::Config open) {
+    return planned_here(context, std::move(open), world == nullptr ? 1 : world->size(), a.dry_run);
+  };
+  if (world == nullptr) {
+    config = search(std::move(config));
+    return;
+  }
+  train::check_same_settings(config, {}, *world);
+  config = train::changed_by_first(config, search, *world, context.registry->models);
+}
+
 // Under mpirun or srun every process is a rank, and the first speaks for all; of errors, one that caused the rest.
 int train_everywhere(Context& context, const TrainArguments& a) {
   const auto launched = comm::mpi::launched();
@@ -278,12 +291,15 @@ int train_everywhere(Context& context, const TrainArguments& a) {
     session.abort(e.message());
     return report_once(session, e, true);
   }
-  if (!launched || request.config.runtime.transport == train::Transport::threads)
+  if (!launched || request.config.runtime.transport == train::Transport::threads) {
+    search_plan(context, a, request.config, nullptr);
     return train_once(context, a, std::move(request), nullptr);
+  }
   comm::mpi::Session session({.timeout = request.config.parallel.timeout.count});
   comm::Communicator world = session.communicator();
   if (world.rank() > 0 && std::freopen("/dev/null", "w", stdout) == nullptr) fail("/dev/null cannot be opened");
   try {
+    search_plan(context, a, request.config, &world);
     return train_once(context, a, std::move(request), &world);
   } catch (comm::Aborted& e) {
     return report_once(session, e.within(fmt::format("rank {}", world.rank())), false);

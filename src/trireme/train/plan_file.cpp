@@ -77,7 +77,7 @@ std::string plan_text(const Config& config, const Planned& planned) {
     text += "offload_activations = " + list_text(plan.offload->activations) + "\n";
     text += "offload_states = " + list_text(plan.offload->states) + "\n";
   }
-  if (is_limited(plan.staging)) text += fmt::format("staging = {}\n", plan.staging);
+  if (plan.staging > 0 && is_limited(plan.staging)) text += fmt::format("staging = {}\n", plan.staging);
   if (plan.max_held > 0) text += fmt::format("held = {}\n", plan.max_held);
   return text;
 }

@@ -1,12 +1,15 @@
 #include "trireme/train/same_run.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
 #include "trireme/core/text.h"
 #include "trireme/program/check_together.h"
 #include "trireme/train/config/keys.h"
+#include "trireme/train/plan_keys.h"
 
 namespace trireme::train {
 namespace {
@@ -96,6 +99,48 @@ std::string broadcast_from(int root, std::string text, comm::Communicator& world
   return text;
 }
 
+std::string made_by_first(const std::function<std::string()>& make, comm::Communicator& world) {
+  std::string text;
+  std::int64_t ready = 0;
+  const auto bytes = std::as_writable_bytes(std::span(&ready, 1));
+  if (world.rank() == 0) {
+    try {
+      text = make();
+    } catch (const std::exception& e) {
+      world.abort(e.what());
+      throw;
+    }
+    for (int other = 1; other < world.size(); ++other) world.send(bytes, other);
+  } else {
+    // Asking whether a message has come neither waits nor times out, and throws where the world has ended.
+    constexpr auto kPause = std::chrono::milliseconds(2);
+    comm::Request message = world.start_recv(bytes, 0);
+    while (!message.test()) std::this_thread::sleep_for(kPause);
+  }
+  return broadcast_from(0, std::move(text), world);
+}
+
+Config changed_by_first(const Config& config, const std::function<Config(Config)>& change, comm::Communicator& world,
+                        const models::Families& families) {
+  // A setting to a line; annotations, of which one may be gone, as the whole table.
+  const std::string text = made_by_first(
+      [&] {
+        const Config changed = change(config);
+        std::string lines;
+        for (const std::string& key : differing_keys(config, changed))
+          if (key != kShardingKey) lines += fmt::format("{}={}\n", key, value_text(changed, key));
+        for (const auto& [pattern, sharding] : changed.parallel.sharding)
+          lines += fmt::format("{}.{}={}\n", kShardingKey, pattern, sharding);
+        return lines;
+      },
+      world);
+  Config changed = config;
+  changed.parallel.sharding.clear();
+  for (const std::string& line : split(text, '\n'))
+    if (!line.empty()) apply_setting(changed, line, families);
+  return changed;
+}
+
 void check_same_settings(const Config& config, const std::vector<Fact>& more, comm::Communicator& world) {
   Config copy = config;
   std::vector<Fact> facts = more;
@@ -108,7 +153,7 @@ std::vector<Fact> facts_of(const std::optional<Decisions>& plan) {
   const auto list = [&](const std::vector<std::string>* names) {
     return names == nullptr ? std::string("not given") : fmt::format("[{}]", fmt::join(*names, ", "));
   };
-  const bool given = plan.has_value();
+  const bool given = plan.has_value() && plan->required;
   return {{"--plan", given ? "given" : "not given"},
           {"the plan's model", given ? plan->model : ""},
           {"the plan's decisions.device", given ? device::name_of(plan->device) : ""},

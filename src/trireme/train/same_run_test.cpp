@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
+#include <map>
+#include <thread>
 
 #include "trireme/comm/threads/world.h"
 #include "trireme/core/error.h"
@@ -61,6 +64,48 @@ TEST_F(SamePrograms, ValuesAreCompared) {
   ASSERT_GT(sums.size(), 1U);
   std::swap(sums[0]->of, sums[1]->of);
   EXPECT_NE(said_of(plain, other), "");
+}
+
+// What the first process takes long for is no reason for the others to give up.
+TEST(MadeByFirst, OthersWaitLongerThanTheTimeout) {
+  std::array<std::string, 3> texts;
+  comm::threads::run(3, {.link = "", .timeout = 0.2}, [&](comm::Communicator& world) {
+    texts[static_cast<std::size_t>(world.rank())] = made_by_first(
+        [] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(800));
+          return std::string("a plan");
+        },
+        world);
+  });
+  for (const std::string& text : texts) EXPECT_EQ(text, "a plan");
+}
+
+TEST(ChangedByFirst, AllHaveItsKeysAndTheirOwnOfTheMachine) {
+  const auto config_of = [](int rank) {
+    const std::vector<std::string> settings = {"parallel.mesh=tp=2", "parallel.sharding.*.up.weight=out:tp",
+                                               fmt::format("runtime.threads={}", rank + 1)};
+    return parse_config("", "test", settings);
+  };
+  std::array<Config, 2> changed;
+  comm::threads::run(2, {.link = "", .timeout = 60}, [&](comm::Communicator& world) {
+    const auto by_first = [](Config config) {
+      config.parallel.zero = 3;
+      config.parallel.mesh = "dp=2";
+      config.memory.remat = "every:2";
+      config.parallel.sharding = {{"*.down.weight", "in:tp"}};
+      return config;
+    };
+    changed[static_cast<std::size_t>(world.rank())] =
+        changed_by_first(config_of(world.rank()), by_first, world, models::builtin_families());
+  });
+  for (const Config& config : changed) {
+    EXPECT_EQ(config.parallel.zero, 3);
+    EXPECT_EQ(config.parallel.mesh, "dp=2");
+    EXPECT_EQ(config.memory.remat.text(), "every:2");
+    EXPECT_EQ(config.parallel.sharding, (std::map<std::string, std::string>{{"*.down.weight", "in:tp"}}));
+  }
+  EXPECT_EQ(changed[0].runtime.threads, 1);
+  EXPECT_EQ(changed[1].runtime.threads, 2);
 }
 
 }  // namespace

@@ -99,7 +99,9 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
                                    .rank = first_rank(),
                                    .outside = outside_bytes(outside_, options_.mode == RunMode::resume)});
   if (!not_launched.empty()) shortfalls_.insert(shortfalls_.begin(), not_launched);
-  if (!options_.dry_run && !shortfalls_.empty()) refuse("{}", shortfalls_.front());
+  // One that only some processes have is of their machines.
+  if (!options_.dry_run && !shortfalls_.empty())
+    refuse("{}{}", leads() ? "" : fmt::format("rank {}: ", first_rank()), shortfalls_.front());
   if (options_.world != nullptr) check_same_programs(compiled_, *options_.world);
   const auto roles = std::count_if(compiled_.roles.begin(), compiled_.roles.end(), std::mem_fn(&Role::takes_rows));
   for (const Role& role : compiled_.roles)

@@ -6,6 +6,7 @@
 #include "trireme/compiler/staging.h"
 #include "trireme/io/shard_writer.h"
 #include "trireme/planner/machine.h"
+#include "trireme/train/settle_plan.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme::train {
@@ -30,7 +31,7 @@ void Trainer::compile_plan() {
   constexpr std::size_t kStaging = std::size_t{16} << 20;
   if (whole && offloads_state(config_)) options.staging = kStaging;
   if (!options.dump_passes.empty()) compiler::remove_dumps(options.dump_passes);
-  planned_ = make_plan(config_, registry_, options);
+  planned_ = settle_plan(config_, registry_, options, options_.world);
   if (!planned_.device_note.empty() && leads()) note(LogLevel::info, planned_.device_note);
   if (planned_.stale && leads())
     note(LogLevel::info, fmt::format("the plan is made anew: {} is for another model", options_.plan->file));
