@@ -235,6 +235,29 @@ TEST_F(Plan, StagingIsBytesAboveZero) {
   EXPECT_TRUE(exists("run/checkpoints/" + step_name(kSteps)));
 }
 
+// What is looked at is shown for the transport that it was planned for; what is run has its own.
+TEST_F(Plan, HasATransport) {
+  // Whose gradients are more than its activations.
+  const std::vector<std::string> model = {"--train.batch=2", "--model.width=64"};
+  const auto peak = [&](const std::vector<std::string>& more) {
+    return nlohmann::json::parse(done(with(with({"memory", "tiny.toml", "--brief", "--json"}, model), more)).out)
+        .at("ranks")
+        .at(0)
+        .at("predicted_peak_bytes")
+        .get<std::int64_t>();
+  };
+  const std::vector<std::string> ranks = {"--parallel.mesh=dp=2", "--parallel.zero=1"};
+  const std::int64_t threads = peak(ranks), mpi = peak(with({"--runtime.transport=mpi"}, ranks));
+  EXPECT_GT(mpi, threads);
+  done(with(with({"memory", "tiny.toml", "--brief", "--runtime.transport=mpi", "--plan-out=plan.toml"}, model), ranks));
+  expect_part(read("plan.toml"), "\ntransport = \"mpi\"");
+  EXPECT_EQ(peak({"--plan=plan.toml"}), mpi);
+  const Finished f = done(with({"train", "tiny.toml", "--plan=plan.toml", "--output.dir=run"}, model));
+  expect_part(f.err, "plan.toml was made for ranks over mpi, and these are over threads");
+  EXPECT_EQ(metrics("run").back()["peak_bytes"], threads);
+  expect_part(read("run/plan.toml"), "\ntransport = \"threads\"");
+}
+
 TEST_F(Plan, ContradictionsAndStrangersAreRefused) {
   done(with({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"}, settings_));
   EXPECT_EQ(refused({"train", "tiny.toml", "--plan=plan.toml", "--train.batch=16", "--parallel.zero=2"}),

@@ -333,6 +333,19 @@ TEST_F(Ranks, OneProcessSearchesForAll) {
   expect_part(f.out, "2 ranks (mpi)");
 }
 
+// A plan from a machine with ranks that are threads is followed by processes.
+TEST_F(Ranks, APlanForThreadsIsFollowedByProcesses) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  done({"memory", "tiny.toml", "--brief", "--parallel.mesh=dp=2", "--parallel.zero=1", "--train.batch=12",
+        "--model.dropout=0.1", "--memory.remat=full", "--plan-out=plan.toml"});
+  done(arguments("threads", {"--plan=plan.toml"}));
+  const Finished f = processes(2, arguments("processes", {"--plan=plan.toml"}));
+  ASSERT_EQ(f.code, 0) << f.out << f.err;
+  expect_part(f.err, "plan.toml was made for ranks over threads, and these are over mpi");
+  expect_part(read("processes/plan.toml"), "\ntransport = \"mpi\"");
+  EXPECT_EQ(shards("processes", kSteps), shards("threads", kSteps));
+}
+
 // Two processes that would wait for each other in different places.
 TEST_F(Ranks, ProcessesStartedWithDifferentSettingsAreRefused) {
   const auto says = [&](const std::vector<std::string>& one, const std::vector<std::string>& other) {

@@ -37,11 +37,13 @@ int memory(const Context& context, const MemoryArguments& a) {
   std::vector<train::WhatIf> savings;
   if (!a.brief) {
     WorkProgress progress;
-    savings =
-        train::what_if(trainer.config(), *context.registry,
-                       {.threads = trainer.threads(), .staging = trainer.compiled().roles.front().layout.staging_bytes},
-                       trainer.compiled(),
-                       [&](std::size_t done, std::size_t total) { progress.count("compiling plans", done, total); });
+    savings = train::what_if(trainer.config(), *context.registry,
+                             {.threads = trainer.threads(),
+                              .staging = trainer.compiled().roles.front().layout.staging_bytes,
+                              .transport = trainer.compiled().plan.transport},
+                             trainer.compiled(), [&](std::size_t done, std::size_t total) {
+                               progress.count("compiling plans", done, total);
+                             });
     progress.finish();
   }
   if (a.json) {

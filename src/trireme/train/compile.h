@@ -21,6 +21,9 @@ struct Decisions {
   std::string file;   // for messages
   std::string model;  // digest_of the graphs it was made for
   device::Kind device = device::Kind::cpu;
+  // That the scratch of its collectives was planned for; a run takes that of its own. Nothing: of a plan from before it
+  // was named, of one rank, or for GPUs.
+  std::optional<comm::TransportKind> transport = {};
   std::optional<std::vector<std::string>> recompute = {};
   std::vector<std::string> offload_activations = {};
   std::vector<std::string> offload_states = {};
@@ -69,6 +72,9 @@ Compiled compile(const Config& config, const Registry& registry, const CompileOp
 
 // runtime.device where all ranks are on this machine (train/device_choice.h).
 device::Kind device_of(const Config& config);
+// The transport that a plan is made for where nothing is run: what runtime.transport or runtime.link ask for, else that
+// of the plan that is followed.
+comm::TransportKind transport_of(const Config& config, const std::optional<Decisions>& followed);
 
 // Fills in what the model's family decides, and the vocabulary; refuses impossible shapes by key.
 void resolve_model(Config& config, std::int64_t data_vocab,

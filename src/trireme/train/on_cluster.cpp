@@ -70,6 +70,7 @@ OnCluster compile_on(Config config, const Registry& registry, cluster::Cluster c
                                  .staging = std::numeric_limits<std::size_t>::max(),
                                  .staging_gives_way = config.output.staging.automatic(),
                                  .step_alone = options.step_alone,
+                                 .transport = transport_of(config, options.decided),
                                  .decided = options.decided};
   // A plan for GPUs, where this build lowers for a CPU: its decisions are of the model and stand.
   if (compile_options.decided && out.foreign) compile_options.decided->device = device::Kind::cpu;

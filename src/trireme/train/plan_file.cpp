@@ -66,6 +66,12 @@ std::string plan_text(const Config& config, const Planned& planned) {
   }
   text += annotations;  // a table of its own
   text += fmt::format("\n[decisions]\ndevice = \"{}\"\n", plan.device == device::Kind::cpu ? "cpu" : "cuda");
+  // A GPU's collectives take no scratch of the plan.
+  if (plan.device == device::Kind::cpu && plan.mesh.ranks() > 1)
+    text += fmt::format(
+        "transport = \"{}\"  # what collectives need of memory goes by it; a run over another has its "
+        "own\n",
+        comm::name_of(plan.transport));
   if (plan.stages() > 1) text += "stage_cuts = " + list_text(plan.stage_cuts) + "\n";
   if (plan.schedule_given) {
     std::vector<std::string> lines = split(program::to_text(*plan.schedule_given), '\n');

@@ -19,6 +19,7 @@ namespace trireme::train {
 //   zero = 1
 //   [decisions]
 //   device = "cpu"
+//   transport = "threads"       # of ranks on CPUs: that the scratch of collectives was planned for
 //   recompute = ["blocks.0.ln1", "blocks.0.mlp.gelu"]
 //   offload_activations = []
 //   offload_states = []

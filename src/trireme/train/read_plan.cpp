@@ -23,8 +23,18 @@ bool is_plan_key(const Key& key) {
 
 namespace {
 
-const std::vector<std::string> kDecisions = {"device",  "recompute", "offload_activations", "offload_states",
-                                             "staging", "held",      "stage_cuts",          "schedule"};
+const std::vector<std::string> kDecisions = {"device",         "transport", "recompute", "offload_activations",
+                                             "offload_states", "staging",   "held",      "stage_cuts",
+                                             "schedule"};
+
+comm::TransportKind transport_named(const Entry& entry, const std::string& file) {
+  using comm::TransportKind;
+  const auto* name = std::get_if<std::string>(&entry.value.value);
+  for (const TransportKind kind : {TransportKind::threads, TransportKind::emulated, TransportKind::mpi})
+    if (name != nullptr && *name == comm::name_of(kind)) return kind;
+  refuse("{}:{}: transport must be \"threads\", \"emulated\" or \"mpi\", got {}", file, entry.line,
+         entry.value.shown());
+}
 
 std::vector<std::string> names_of(const Entry& entry, const std::string& file) {
   const auto* list = std::get_if<Raw::List>(&entry.value.value);
@@ -66,6 +76,8 @@ PlanFile parse_plan(std::string_view text, const std::string& file, PlanKeys who
         refuse("{}:{}: device must be \"cpu\" or \"cuda\", got \"{}\"", file, entry.line, device);
       plan.decisions.device = device == "cpu" ? device::Kind::cpu : device::Kind::cuda;
       named.insert(entry.key);
+    } else if (name == "transport") {
+      plan.decisions.transport = transport_named(entry, file);
     } else if (name == "recompute") {
       plan.decisions.recompute = names_of(entry, file);
     } else if (name == "stage_cuts") {

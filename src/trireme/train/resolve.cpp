@@ -27,6 +27,12 @@ comm::Algorithm algorithm_of(const Config& config) {
   return static_cast<comm::Algorithm>(config.parallel.allreduce.kind());
 }
 
+comm::TransportKind transport_of(const Config& config, const std::optional<Decisions>& followed) {
+  if (config.runtime.transport == Transport::mpi) return comm::TransportKind::mpi;
+  if (!config.runtime.link.empty()) return comm::TransportKind::emulated;
+  return followed ? followed->transport.value_or(comm::TransportKind::threads) : comm::TransportKind::threads;
+}
+
 int compute_threads(const Config& config, int sharing) {
   if (config.runtime.threads > 0) return static_cast<int>(config.runtime.threads);
   auto cores = static_cast<int>(std::thread::hardware_concurrency());

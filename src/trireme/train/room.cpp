@@ -26,8 +26,9 @@ std::string over_limit(const Config& config, const Registry& registry, const Com
   if (searched) base.memory.remat = "full";
   // A refusal should not be waited for: of a large model some are left out.
   constexpr double kInstructions = 200'000;
-  std::vector<WhatIf> savings =
-      what_if(base, registry, {.threads = threads, .staging = role.layout.staging_bytes}, compiled, {}, kInstructions);
+  std::vector<WhatIf> savings = what_if(
+      base, registry, {.threads = threads, .staging = role.layout.staging_bytes, .transport = compiled.plan.transport},
+      compiled, {}, kInstructions);
   const auto sets_remat = [](const std::string& setting) { return setting.starts_with("memory.remat="); };
   for (WhatIf& s : savings)
     if (searched && std::none_of(s.settings.begin(), s.settings.end(), sets_remat))

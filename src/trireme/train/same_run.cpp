@@ -157,6 +157,7 @@ std::vector<Fact> facts_of(const std::optional<Decisions>& plan) {
   return {{"--plan", given ? "given" : "not given"},
           {"the plan's model", given ? plan->model : ""},
           {"the plan's decisions.device", given ? device::name_of(plan->device) : ""},
+          {"the plan's decisions.transport", given && plan->transport ? comm::name_of(*plan->transport) : ""},
           {"the plan's decisions.stage_cuts", list(given && plan->stage_cuts ? &*plan->stage_cuts : nullptr)},
           {"the plan's decisions.schedule", list(given ? &plan->schedule : nullptr)},
           {"the plan's decisions.recompute", list(given && plan->recompute ? &*plan->recompute : nullptr)},

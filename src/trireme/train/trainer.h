@@ -134,6 +134,7 @@ class Trainer {
   bool checkpoint_is_late() const;
   Metrics measured(const StepResult& result, std::int64_t step, double seconds, Outcome& outcome) const;
   [[noreturn]] void stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr);
+  comm::TransportKind planned_transport() const;
   void compile_plan();
   void check_nccl() const;
   void log_metrics(const Metrics& metrics);

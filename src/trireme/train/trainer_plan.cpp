@@ -11,17 +11,23 @@
 
 namespace trireme::train {
 
+// What is only looked at is shown as it was planned, or as it was asked for.
+comm::TransportKind Trainer::planned_transport() const {
+  if (options_.world != nullptr) return options_.world->transport();
+  if (options_.dry_run) return transport_of(config_, options_.plan);
+  return config_.runtime.link.empty() ? comm::TransportKind::threads : comm::TransportKind::emulated;
+}
+
 void Trainer::compile_plan() {
   const bool whole = config_.output.staging.automatic();
-  CompileOptions options{
-      .threads = threads_,
-      .staging = std::numeric_limits<std::size_t>::max(),
-      .staging_gives_way = whole,
-      .transport = options_.world == nullptr ? comm::TransportKind::threads : comm::TransportKind::mpi,
-      .local_ranks = options_.world == nullptr ? 0 : options_.local_ranks,
-      .decided = options_.plan,
-      .dump_passes = leads() ? options_.dump_passes : "",
-      .disabled_passes = options_.disabled_passes};
+  CompileOptions options{.threads = threads_,
+                         .staging = std::numeric_limits<std::size_t>::max(),
+                         .staging_gives_way = whole,
+                         .transport = planned_transport(),
+                         .local_ranks = options_.world == nullptr ? 0 : options_.local_ranks,
+                         .decided = options_.plan,
+                         .dump_passes = leads() ? options_.dump_passes : "",
+                         .disabled_passes = options_.disabled_passes};
   const auto rounded = [](std::size_t bytes) {
     constexpr std::size_t kUnit = io::kStagingAlignment;
     return std::max(kUnit, bytes / kUnit * kUnit);
@@ -35,6 +41,13 @@ void Trainer::compile_plan() {
   if (!planned_.device_note.empty() && leads()) note(LogLevel::info, planned_.device_note);
   if (planned_.stale && leads())
     note(LogLevel::info, fmt::format("the plan is made anew: {} is for another model", options_.plan->file));
+  const bool follows = options_.plan && !planned_.stale;
+  if (follows && options_.plan->transport.value_or(options.transport) != options.transport && leads())
+    note(LogLevel::info,
+         fmt::format("{} was made for ranks over {}, and these are over {}: its decisions stand, and collectives have "
+                     "the scratch that {} needs",
+                     options_.plan->file, comm::name_of(*options_.plan->transport), comm::name_of(options.transport),
+                     comm::name_of(options.transport)));
   compiled_ = compile(planned_, config_, options);
   // Where memory is short, checkpoints give way: they are staged in what is left, and may then wait for the disk.
   const bool on_host = compiled_.device() != device::Kind::cpu;  // staged in the host's memory, and not the device's
