@@ -1,4 +1,5 @@
 // A plan as a person uses it: written, read back, edited, contradicted, and given to another model.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "end_to_end/program.h"
@@ -233,6 +234,36 @@ TEST_F(Plan, StagingIsBytesAboveZero) {
   write("little.toml", before + "staging = 1\n");
   done({"train", "tiny.toml", "--plan=little.toml", "--train.batch=16", "--output.dir=run"});
   EXPECT_TRUE(exists("run/checkpoints/" + step_name(kSteps)));
+}
+
+// The value that contradicts is named, and not another that no longer goes with it.
+TEST_F(Plan, ContradictionsNameBothSides) {
+  done(with({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"}, settings_));
+  const auto says = [&](const std::vector<std::string>& more, const std::string& config = "tiny.toml") {
+    return refused(with({"train", config, "--plan=plan.toml", "--train.batch=16"}, more));
+  };
+  EXPECT_EQ(says({"--parallel.mesh=dp=16"}),
+            "error: --parallel.mesh=\"dp=16\" contradicts the plan plan.toml, which has \"dp=2\"; leave it out, or "
+            "edit the plan");
+  // A plan without annotations is not one for whichever annotations there are.
+  EXPECT_EQ(says({"--parallel.sharding.wte.weight=vocab:tp"}),
+            "error: --parallel.sharding.wte.weight=vocab:tp contradicts the plan plan.toml, which has no annotation of "
+            "that pattern; leave it out, or edit the plan");
+  write("annotated.toml", read("tiny.toml") + "\n[parallel.sharding]\n\"wte.weight\" = \"vocab:dp\"\n");
+  EXPECT_EQ(says({}, "annotated.toml"),
+            "error: annotated.toml: parallel.sharding has \"wte.weight\" = \"vocab:dp\", and the plan plan.toml has no "
+            "annotation of that pattern; remove it, or add it to [parallel.sharding] of the plan");
+  // Two plans.
+  write("other.toml", read("plan.toml"));
+  for (const char* other : {"other.toml", "auto"})
+    EXPECT_EQ(says({fmt::format("--parallel.plan={}", other)}),
+              fmt::format("error: --plan plan.toml and parallel.plan = \"{}\" contradict each other; leave one of them "
+                          "out",
+                          other));
+  write("planned.toml", read("tiny.toml") + "\n[parallel]\nplan = \"other.toml\"\n");
+  expect_part(says({}, "planned.toml"), "--plan plan.toml and parallel.plan = \"other.toml\" contradict each other");
+  // One plan, named twice.
+  done({"train", "tiny.toml", "--plan=plan.toml", "--parallel.plan=./plan.toml", "--train.batch=16"});
 }
 
 // What is looked at is shown for the transport that it was planned for; what is run has its own.

@@ -63,12 +63,12 @@ Run simulated(const Context& context, const SimulateArguments& a, const std::str
   options.log = log_to_stderr;
   options.on_phase = [&](const char* phase) { preparation.begin(phase); };
   train::Config config;
-  if (a.plan.empty() || !more.empty()) {
-    config = train::load_config(source, settings, context.registry->models);
+  if (more.empty()) {
+    train::Followed followed = train::load_followed(a.plan, source, settings, context.registry->models);
+    config = std::move(followed.config);
+    options.decided = std::move(followed.plan);
   } else {
-    const train::PlanFile plan = train::read_plan(a.plan);
-    config = train::load_config_under(plan, source, settings, context.registry->models);
-    options.decided = plan.decisions;
+    config = train::load_config(source, settings, context.registry->models);
   }
   Run run{.name = name,
           .on = train::compile_on(config, *context.registry, chosen_cluster(a.cluster, a.generation), options),

@@ -43,6 +43,44 @@ Config resolved(Config config, const Planned& planned) {
   return config;
 }
 
+// Whether a path, of a plan or of a run folder, is that of the file that was read.
+bool is_plan_at(const std::filesystem::path& path, const std::filesystem::path& file) {
+  std::error_code unknown;
+  return std::filesystem::equivalent(std::filesystem::is_directory(path, unknown) ? path / "plan.toml" : path, file,
+                                     unknown);
+}
+
+// Refuses what the command line asks for otherwise than the plan does. `planned` has the plan's keys.
+void check_overrides(const PlanFile& plan, const Config& planned, std::span<const std::string> overrides,
+                     const models::Families& families) {
+  Config asked = planned;
+  for (const std::string& text : overrides) {
+    const std::string name = text.substr(0, text.find('='));
+    const std::vector<Key> keys = keys_of(asked, families);
+    if (std::any_of(keys.begin(), keys.end(), [&](const Key& key) {
+          return is_plan_key(key) && (key.name == name || name.starts_with(key.name + "."));
+        }))
+      try {
+        apply_setting(asked, text, families);
+      } catch (Error& e) {
+        throw e.within("command line");
+      }
+  }
+  const auto contradicts = [&](std::string_view key, const std::string& value, const std::string& has) {
+    refuse("--{}={} contradicts the plan {}, which has {}; leave it out, or edit the plan", key, value,
+           plan.decisions.file, has);
+  };
+  for (const auto& [pattern, sharding] : asked.parallel.sharding) {
+    const auto there = planned.parallel.sharding.find(pattern);
+    const bool annotated = there != planned.parallel.sharding.end();
+    if (!annotated || there->second != sharding)
+      contradicts(fmt::format("{}.{}", kShardingKey, pattern), sharding,
+                  annotated ? there->second : "no annotation of that pattern");
+  }
+  for (const std::string& key : differing_keys(planned, asked))
+    contradicts(key, value_text(asked, key), value_text(planned, key));
+}
+
 constexpr std::string_view kFirstLine =
     "# How this model is trained. `trireme train CONFIG --plan FILE` follows it; names are values and states of the";
 
@@ -112,6 +150,10 @@ std::string why_not_followed(const PlanFile& plan, const Config& config, int lau
 
 Config load_config_under(const PlanFile& plan, const std::string& source, std::span<const std::string> overrides,
                          const models::Families& families) {
+  // Before the values are checked against each other: one that contradicts would be blamed on another.
+  Config planned;
+  for (const std::string& setting : plan.settings) apply_setting(planned, setting, families);
+  check_overrides(plan, planned, overrides, families);
   std::vector<std::string> settings = plan.settings;
   settings.insert(settings.end(), overrides.begin(), overrides.end());
   Config config = [&] {
@@ -124,14 +166,22 @@ Config load_config_under(const PlanFile& plan, const std::string& source, std::s
       throw Error(e.kind(), fmt::format("under the plan {}: {}", plan.decisions.file, why));
     }
   }();
-  Config planned = config;
-  for (const std::string& setting : plan.settings) apply_setting(planned, setting, families);
-  for (const std::string& key : differing_keys(planned, config))
-    refuse("--{}={} contradicts the plan {}, which has {}; leave it out, or edit the plan", key,
-           value_text(config, key), plan.decisions.file, value_text(planned, key));
+  const std::string& file = plan.decisions.file;
+  if (config.parallel.plan == Planning::automatic ||
+      (config.parallel.plan == Planning::file && !is_plan_at(config.parallel.plan.text(), file)))
+    refuse("--plan {} and parallel.plan = {} contradict each other; leave one of them out", file,
+           value_text(config, "parallel.plan"));
+  // The others are the plan's own: overrides have been compared.
+  for (const auto& [pattern, sharding] : config.parallel.sharding)
+    if (!planned.parallel.sharding.contains(pattern))
+      refuse(
+          "{}: parallel.sharding has \"{}\" = \"{}\", and the plan {} has no annotation of that pattern; remove it, or "
+          "add it to [{}] of the plan",
+          source, pattern, sharding, file, kShardingKey);
   // Of a built-in configuration: what the plan sets was not asked for key by key.
   if (config.builtin)
     config.over_builtin.erase(config.over_builtin.begin(), config.over_builtin.begin() + std::ssize(plan.settings));
+  config.parallel.plan = Planning::none;  // it is followed
   return config;
 }
 
@@ -143,9 +193,7 @@ Followed load_followed(std::string plan, const std::string& source, std::span<co
     plan = config.parallel.plan.text();
   }
   const PlanFile file = read_plan(plan);
-  Followed followed{load_config_under(file, source, overrides, families), file.decisions};
-  followed.config.parallel.plan = Planning::none;  // it is followed
-  return followed;
+  return {load_config_under(file, source, overrides, families), file.decisions};
 }
 
 }  // namespace trireme::train

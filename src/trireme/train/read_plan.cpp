@@ -53,7 +53,7 @@ PlanFile read_plan(const std::filesystem::path& given, PlanKeys whole) {
   const bool run = std::filesystem::is_directory(given, unknown);
   const std::filesystem::path path = run ? given / "plan.toml" : given;
   std::ifstream in(path, std::ios::binary);
-  if (!in) refuse("--plan {}: cannot be read", path.string());
+  if (!in) refuse("the plan {} cannot be read", path.string());
   const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   const bool of_run = std::filesystem::exists(path.parent_path() / "config.toml", unknown);
   return parse_plan(text, path.string(), whole, of_run);
