@@ -266,6 +266,14 @@ TEST_F(Plan, ContradictionsNameBothSides) {
   done({"train", "tiny.toml", "--plan=plan.toml", "--parallel.plan=./plan.toml", "--train.batch=16"});
 }
 
+// What no state shows is part of a model: the scale of its rotations, say.
+TEST_F(Plan, IsForOneModelWithItsAttributes) {
+  const std::vector<std::string> llama = {"--model.family=llama", "--train.batch=16"};
+  done(with({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"}, llama));
+  const auto other = with({"train", "tiny.toml", "--plan=plan.toml", "--model.rope_theta=77"}, llama);
+  expect_part(refused(other), "plan.toml was made for another model, or by an earlier version");
+}
+
 // What is looked at is shown for the transport that it was planned for; what is run has its own.
 TEST_F(Plan, HasATransport) {
   // Whose gradients are more than its activations.

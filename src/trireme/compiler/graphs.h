@@ -34,7 +34,8 @@ struct Graphs {
 // The graph that continues a sequence by so many tokens: "decode" for one, "prefill32" for a piece of a prompt.
 std::string prefill_graph(std::int64_t rows);
 
-// A short digest of the model: the names and types of its states and the ops of its graphs, for any batch size.
+// A short digest of the model: the names and types of its states, and the ops, attributes and types of its graph, for
+// any number of rows in a step and in a micro-batch.
 std::string digest_of(const Graphs& graphs);
 
 }  // namespace trireme::compiler

@@ -273,8 +273,8 @@ void follow_cuts(const Decisions& decided, const compiler::Graphs& graphs, compi
 void follow(const Decisions& decided, const Config& config, const compiler::Graphs& graphs, compiler::Plan& plan) {
   if (const std::string own = compiler::digest_of(graphs); own != decided.model)
     refuse(
-        "{} was made for another model (its digest is {}, this one's {}); make one with `trireme memory CONFIG "
-        "--plan-out FILE`",
+        "{} was made for another model, or by an earlier version (its digest is {}, this one's {}); make one with "
+        "`trireme memory CONFIG --plan-out FILE`",
         decided.file, decided.model, own);
   if (decided.device != plan.device)
     refuse("{} was made for {}, and this run computes on {}", decided.file, device::name_of(decided.device),

@@ -40,7 +40,8 @@ void Trainer::compile_plan() {
   planned_ = settle_plan(config_, registry_, options, options_.world);
   if (!planned_.device_note.empty() && leads()) note(LogLevel::info, planned_.device_note);
   if (planned_.stale && leads())
-    note(LogLevel::info, fmt::format("the plan is made anew: {} is for another model", options_.plan->file));
+    note(LogLevel::info,
+         fmt::format("the plan is made anew: {} is for another model, or of an earlier version", options_.plan->file));
   const bool follows = options_.plan && !planned_.stale;
   if (follows && options_.plan->transport.value_or(options.transport) != options.transport && leads())
     note(LogLevel::info,
