@@ -212,7 +212,8 @@ std::optional<train::Decisions> kept_plan(const train::Config& config, const com
   const std::filesystem::path file = std::filesystem::path(config.run) / "plan.toml";
   if (config.run.empty() || !std::filesystem::exists(file)) return std::nullopt;
   train::PlanFile plan = train::read_plan(file, train::PlanKeys::some);
-  if (const std::string why = train::why_not_followed(plan, config, launched.size); !why.empty()) {
+  const int here = launched.size > 1 ? launched.here : 0;
+  if (const std::string why = train::why_not_followed(plan, config, launched.size, here); !why.empty()) {
     if (launched.rank == 0) log_to_stderr(LogLevel::info, fmt::format("the plan is made anew: {}", why));
     return std::nullopt;
   }

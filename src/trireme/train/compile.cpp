@@ -334,6 +334,14 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   else
     check_mesh_of_codes(config, plan.mesh);
   planned.graphs = build_graphs(config, registry, options);
+  if (options.decided && !options.decided->required && options.decided->model != compiler::digest_of(planned.graphs)) {
+    // Nothing of it is followed: its schedule, by which the graphs were built, is of no more use than the rest.
+    CompileOptions anew = options;
+    anew.decided.reset();
+    planned = make_plan(config, registry, anew);
+    planned.stale = true;
+    return planned;
+  }
   plan.precision = precision_of(config);
   if (const std::string missing = missing_kernel(config, planned.graphs, plan); !missing.empty()) {
     if (config.runtime.device != Device::automatic)
@@ -352,9 +360,7 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   plan.async_tp = config.parallel.async_tp;
   // Forward passes alone go from stage to stage, in whichever order the model was trained.
   if (trains) plan.pipeline = program::parse_pipeline(config.parallel.pipeline.text());
-  planned.stale =
-      options.decided && !options.decided->required && options.decided->model != compiler::digest_of(planned.graphs);
-  const Decisions* decided = options.decided && !planned.stale ? &*options.decided : nullptr;
+  const Decisions* decided = options.decided ? &*options.decided : nullptr;
   if (plan.stages() > 1) plan.schedule_given = given_schedule(plan.pipeline, decided);
   if (plan.schedule_given) plan.pipeline.chunks = plan.schedule_given->chunks;
   if (trains) check_schedule_fits(config, planned.graphs, plan);

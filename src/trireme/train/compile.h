@@ -70,8 +70,8 @@ Compiled compile(const Planned& planned, const Config& config, const CompileOpti
 // Both.
 Compiled compile(const Config& config, const Registry& registry, const CompileOptions& options);
 
-// runtime.device where all ranks are on this machine (train/device_choice.h).
-device::Kind device_of(const Config& config);
+// runtime.device where so many ranks are on this machine (train/device_choice.h); 0: all.
+device::Kind device_of(const Config& config, int local_ranks = 0);
 // The transport that a plan is made for where nothing is run: what runtime.transport or runtime.link ask for, else that
 // of the plan that is followed.
 comm::TransportKind transport_of(const Config& config, const std::optional<Decisions>& followed);

@@ -75,7 +75,7 @@ DeviceChoice choose_device(const Config& config, int local_ranks, const Gpus& gp
   return {.device = device::Kind::cuda};
 }
 
-device::Kind device_of(const Config& config) { return choose_device(config, 0).device; }
+device::Kind device_of(const Config& config, int local_ranks) { return choose_device(config, local_ranks).device; }
 
 std::string missing_kernel(const Config& config, const compiler::Graphs& graphs, const compiler::Plan& plan) {
   if (plan.device == device::Kind::cpu) return {};

@@ -133,7 +133,7 @@ bool is_plan(const std::filesystem::path& path) {
   return std::filesystem::is_regular_file(path, unknown) && std::getline(in, line) && line == kFirstLine;
 }
 
-std::string why_not_followed(const PlanFile& plan, const Config& config, int launched) {
+std::string why_not_followed(const PlanFile& plan, const Config& config, int launched, int local_ranks) {
   Config planned = config;
   for (const std::string& setting : plan.settings) apply_setting(planned, setting);
   for (const std::string& key : differing_keys(planned, config))
@@ -143,7 +143,7 @@ std::string why_not_followed(const PlanFile& plan, const Config& config, int lau
   const int ranks = ranks_of(planned);
   const int now = config.parallel.mesh == "auto" ? std::max(1, launched) : ranks;
   if (ranks != now) return fmt::format("it is for {} ranks, and these are {}", ranks, now);
-  if (device_of(config) != plan.decisions.device)
+  if (device_of(config, local_ranks) != plan.decisions.device)
     return fmt::format("it is for a {}", device::name_of(plan.decisions.device));
   return {};
 }

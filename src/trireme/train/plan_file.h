@@ -44,9 +44,9 @@ PlanFile read_plan(const std::filesystem::path& file, PlanKeys whole = PlanKeys:
 PlanFile parse_plan(std::string_view text, const std::string& file, PlanKeys whole = PlanKeys::all,
                     bool of_run = false);
 
-// Why the plan of a run that is resumed by so many processes cannot be followed; empty: it can, and its keys are those
-// of `config` once "auto" is resolved.
-std::string why_not_followed(const PlanFile& plan, const Config& config, int launched);
+// Why the plan of a run that is resumed by so many processes, some of them on this machine, cannot be followed; empty:
+// it can, and its keys are those of `config` once "auto" is resolved.
+std::string why_not_followed(const PlanFile& plan, const Config& config, int launched, int local_ranks);
 // A configuration under a plan: load_config with the plan's keys over the file's. Refuses, naming both values, an
 // override that contradicts the plan, another plan in parallel.plan, and annotations of the file that the plan lacks.
 Config load_config_under(const PlanFile& plan, const std::string& source, std::span<const std::string> overrides,
