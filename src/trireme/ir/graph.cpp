@@ -125,14 +125,23 @@ ValueId Graph::add_input(std::string label, TensorType type) {
 }
 
 ValueId Graph::read(const Module& module, StateId state) {
-  for (std::size_t i = 0; i < values.size(); ++i)
-    if (values[i].kind == ValueInfo::Kind::state && values[i].state == state) return static_cast<ValueId>(i);
   const State& s = module.state(state);
-  const ValueId id = append("@" + s.name, s.type);
+  const std::string label = "@" + s.name;
+  learn_names();
+  const auto reads = [&](std::size_t i) {
+    return i < values.size() && values[i].kind == ValueInfo::Kind::state && values[i].state == state;
+  };
+  if (names_.contains(label)) {
+    if (const auto known = reads_.find(state); known != reads_.end() && reads(static_cast<std::size_t>(known->second)))
+      return known->second;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (reads(i)) return reads_[state] = static_cast<ValueId>(i);
+  }
+  const ValueId id = append(label, s.type);
   value(id).sharding = s.sharding;
   value(id).kind = ValueInfo::Kind::state;
   value(id).state = state;
-  return id;
+  return reads_[state] = id;
 }
 
 Node Graph::make_node(const OpDef& op, std::vector<ValueId> operands, Attributes attributes, const std::string& label,
@@ -243,12 +252,22 @@ Uses::Uses(const Graph& graph)
 StateId Module::add_state(State state) {
   check_name(state.name, "state");
   if (std::isnan(state.init.a)) fail("state variable '{}' starts with a value that is not a number", state.name);
-  if (find_state(state.name) != kNone) fail("state variable '{}' exists already", state.name);
+  if (known_states_ != states.data() || ids_.size() != states.size()) {
+    ids_.clear();
+    for (std::size_t i = 0; i < states.size(); ++i) ids_.emplace(states[i].name, static_cast<StateId>(i));
+  }
+  const auto id = static_cast<StateId>(states.size());
+  if (!ids_.emplace(state.name, id).second) fail("state variable '{}' exists already", state.name);
   states.push_back(std::move(state));
-  return static_cast<StateId>(states.size()) - 1;
+  known_states_ = states.data();
+  return id;
 }
 
 StateId Module::find_state(std::string_view name) const {
+  // Passes rename and replace states: what is remembered is looked at.
+  if (const auto known = ids_.find(name); known != ids_.end())
+    if (const auto at = static_cast<std::size_t>(known->second); at < states.size() && states[at].name == name)
+      return known->second;
   for (std::size_t i = 0; i < states.size(); ++i)
     if (states[i].name == name) return static_cast<StateId>(i);
   return kNone;

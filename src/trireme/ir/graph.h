@@ -1,9 +1,11 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -168,7 +170,8 @@ class Graph {
   void learn_names();
   ValueId append(const std::string& label, TensorType type);
 
-  std::unordered_set<std::string> names_;  // of all values, to keep them unique; follows from `values`
+  std::unordered_set<std::string> names_;       // of all values, to keep them unique; follows from `values`
+  std::unordered_map<StateId, ValueId> reads_;  // where a state's value was last found: looked at before it is trusted
 };
 
 // For each value: the node that makes it (or -1) and the nodes that read it.
@@ -196,6 +199,15 @@ class Module {
   const Graph& graph(std::string_view name) const;
   bool has_graph(std::string_view name) const;
   Graph& add_graph(std::string name);
+
+ private:
+  struct NameHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view name) const { return std::hash<std::string_view>()(name); }
+  };
+  // As add_state last saw them; follows from `states`.
+  std::unordered_map<std::string, StateId, NameHash, std::equal_to<>> ids_;
+  const State* known_states_ = nullptr;
 };
 
 bool equal(const Module& a, const Module& b);

@@ -1,6 +1,7 @@
 #include "trireme/passes/autodiff.h"
 
 #include <algorithm>
+#include <map>
 
 #include "trireme/core/error.h"
 #include "trireme/ir/builder.h"
@@ -35,7 +36,11 @@ class Differentiator {
       if (needs(loss)) contribute(loss, seed(graph().type(loss), stage_of(loss)));
     for (std::size_t n = forward_nodes_; n-- > 0;) differentiate(n);
     const ir::Uses uses(graph());
-    for (const StateId parameter : trained_) write_gradient(parameter, uses);
+    std::map<StateId, std::vector<ValueId>> parts;
+    for (std::size_t i = 0; i < parameter_.size(); ++i)
+      if (parameter_[i] != kNone)
+        for (const Value& part : contributions_[i]) parts[parameter_[i]].push_back(part.id());
+    for (const StateId parameter : trained_) write_gradient(parameter, parts[parameter], uses);
   }
 
  private:
@@ -196,12 +201,8 @@ class Differentiator {
     }
   }
 
-  void write_gradient(StateId parameter, const ir::Uses& uses) {
+  void write_gradient(StateId parameter, const std::vector<ValueId>& parts, const ir::Uses& uses) {
     Graph& g = graph();
-    std::vector<ValueId> parts;
-    for (std::size_t i = 0; i < parameter_.size(); ++i)
-      if (parameter_[i] == parameter)
-        for (const Value& part : contributions_[i]) parts.push_back(part.id());
     if (parts.empty()) fail("no gradient reaches parameter '{}'", module_.state(parameter).name);
     ir::State state;
     state.name = gradient_name(module_.state(parameter).name);

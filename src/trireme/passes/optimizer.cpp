@@ -1,6 +1,7 @@
 #include "trireme/passes/optimizer.h"
 
 #include <array>
+#include <unordered_map>
 
 #include "trireme/core/error.h"
 #include "trireme/passes/autodiff.h"
@@ -32,6 +33,7 @@ class UpdateBuilder {
     std::vector<StateId> parameters;
     for (std::size_t i = 0; i < module_.states.size(); ++i)
       if (module_.states[i].trained) parameters.push_back(static_cast<StateId>(i));
+    low_copies_ = low_copies(module_);
     clip(parameters);
     for (const StateId parameter : parameters) update(parameter);
     take_over_statistics();
@@ -107,10 +109,17 @@ class UpdateBuilder {
     for (std::size_t i = 0; i < states.size(); ++i) set(states[i], updated[i]);
   }
 
+  // The first that is derived from each state.
+  static std::unordered_map<std::string, StateId> low_copies(const Module& module) {
+    std::unordered_map<std::string, StateId> copies;
+    for (std::size_t i = 0; i < module.states.size(); ++i)
+      if (const std::string& source = module.states[i].derived_from; !source.empty())
+        copies.emplace(source, static_cast<StateId>(i));
+    return copies;
+  }
   StateId low_copy(const std::string& parameter) const {
-    for (std::size_t i = 0; i < module_.states.size(); ++i)
-      if (module_.states[i].derived_from == parameter) return static_cast<StateId>(i);
-    return kNone;
+    const auto found = low_copies_.find(parameter);
+    return found == low_copies_.end() ? kNone : found->second;
   }
 
   // The micro graph reads and writes the shadow; outside a step shadow and state are equal.
@@ -147,6 +156,7 @@ class UpdateBuilder {
   ValueId norm_ = kNone;
   ValueId factor_ = kNone;
   ValueId finite_ = kNone;
+  std::unordered_map<std::string, StateId> low_copies_;  // before the optimizer's own states
 };
 
 }  // namespace

@@ -1,6 +1,9 @@
 #include "trireme/passes/validate.h"
 
-#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+#include <unordered_set>
 
 #include "trireme/core/error.h"
 #include "trireme/passes/autodiff.h"
@@ -10,13 +13,17 @@
 namespace trireme::passes {
 namespace {
 
-bool written(const ir::Graph& graph, ir::StateId state) {
-  return std::any_of(graph.writes.begin(), graph.writes.end(), [&](const ir::Write& w) { return w.state == state; });
+std::set<ir::StateId> written_by(const ir::Graph& graph) {
+  std::set<ir::StateId> states;
+  for (const ir::Write& w : graph.writes) states.insert(w.state);
+  return states;
 }
 
-bool read(const ir::Graph& graph, ir::StateId state) {
-  return std::any_of(graph.values.begin(), graph.values.end(),
-                     [&](const ir::ValueInfo& v) { return v.kind == ir::ValueInfo::Kind::state && v.state == state; });
+std::set<ir::StateId> read_by(const ir::Graph& graph) {
+  std::set<ir::StateId> states;
+  for (const ir::ValueInfo& v : graph.values)
+    if (v.kind == ir::ValueInfo::Kind::state) states.insert(v.state);
+  return states;
 }
 
 bool may_set_state(const std::string& graph) {
@@ -26,22 +33,28 @@ bool may_set_state(const std::string& graph) {
 }  // namespace
 
 void Validate::run(ir::Module& module) const {
-  const ir::Graph& update = module.graph("update");
-  const ir::Graph& micro = module.graph("micro");
+  const std::set<ir::StateId> updated = written_by(module.graph("update"));
+  const std::set<ir::StateId> update_reads = read_by(module.graph("update"));
+  const std::set<ir::StateId> micro_writes = written_by(module.graph("micro"));
+  std::unordered_set<std::string_view> names;
+  for (const ir::State& state : module.states) names.insert(state.name);
+  // By state: the graph that sets it, where that may not.
+  std::map<ir::StateId, const ir::Graph*> set_elsewhere;
+  for (const ir::Graph& graph : module.graphs)
+    if (!may_set_state(graph.name))
+      for (const ir::StateId id : written_by(graph)) set_elsewhere.emplace(id, &graph);
   for (std::size_t i = 0; i < module.states.size(); ++i) {
     const ir::State& state = module.states[i];
     const auto id = static_cast<ir::StateId>(i);
-    if (state.trained && module.find_state(gradient_name(state.name)) == ir::kNone)
-      fail("parameter '{}' has no gradient", state.name);
-    if (state.trained && !written(update, id)) fail("parameter '{}' is never updated", state.name);
-    if (!state.derived_from.empty() && !written(update, id))
+    if (state.trained && !names.contains(gradient_name(state.name))) fail("parameter '{}' has no gradient", state.name);
+    if (state.trained && !updated.contains(id)) fail("parameter '{}' is never updated", state.name);
+    if (!state.derived_from.empty() && !updated.contains(id))
       fail("'{}' is not rewritten after its source '{}' changes", state.name, state.derived_from);
-    if (state.step_local && read(update, id) && !written(micro, id))
+    if (state.step_local && update_reads.contains(id) && !micro_writes.contains(id))
       fail("the update reads '{}', which no micro-batch writes", state.name);
     if (!state.saved || state.step_local) continue;
-    for (const ir::Graph& graph : module.graphs)
-      if (written(graph, id) && !may_set_state(graph.name))
-        fail("graph '{}' sets '{}', which only the update may", graph.name, state.name);
+    if (const auto graph = set_elsewhere.find(id); graph != set_elsewhere.end())
+      fail("graph '{}' sets '{}', which only the update may", graph->second->name, state.name);
   }
 }
 
