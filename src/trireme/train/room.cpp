@@ -1,6 +1,7 @@
 #include "trireme/train/room.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "trireme/core/text.h"
@@ -13,6 +14,20 @@ namespace trireme::train {
 namespace {
 
 constexpr int kMaxThreadRanks = 64;
+
+// The keys that the savings set which were tried and keep the numbers.
+std::string keys_of(const std::vector<WhatIf>& savings) {
+  std::set<std::string> keys;
+  for (const WhatIf& s : savings)
+    if (s.tried && !s.changes_numbers)
+      for (const std::string& setting : s.settings) keys.insert(setting.substr(0, setting.find('=')));
+  return fmt::format("{}", fmt::join(keys, ", "));
+}
+
+std::string with_settings(const WhatIf& saving) {
+  return fmt::format("{} ({} B) with --{}", format_bytes(saving.peak), format_count(saving.peak),
+                     fmt::join(saving.settings, " --"));
+}
 
 // Says what the plan needs and what would fit.
 std::string over_limit(const Config& config, const Registry& registry, const Compiled& compiled, const Role& role,
@@ -39,11 +54,12 @@ std::string over_limit(const Config& config, const Registry& registry, const Com
     if (s.peak <= limit && (fits == nullptr || s.time < fits->time)) fits = &s;
   }
   const auto untried = std::count_if(savings.begin(), savings.end(), [](const WhatIf& s) { return !s.tried; });
-  std::string way = "that is the smallest peak found among all that keeps the numbers";
-  if (untried > 0) way = "no smaller peak was found";
-  if (const WhatIf* best = fits != nullptr ? fits : smallest; best != nullptr)
-    way = fmt::format("{} {} ({} B) with --{}", fits != nullptr ? "it fits in" : "the smallest peak found is",
-                      format_bytes(best->peak), format_count(best->peak), fmt::join(best->settings, " --"));
+  std::string way = fmt::format("no smaller peak was found with other settings of {}", keys_of(savings));
+  if (fits != nullptr)
+    way = fmt::format("it fits in {}", with_settings(*fits));
+  else if (smallest != nullptr)
+    way = fmt::format("the smallest peak found is {}; settings of {} were tried", with_settings(*smallest),
+                      keys_of(savings));
   if (untried > 0)
     way += fmt::format(" ({} of {} savings were tried; `trireme memory` tries all)", std::ssize(savings) - 1 - untried,
                        std::ssize(savings) - 1);

@@ -20,9 +20,11 @@ std::int64_t replica_rows(const Config& config) {
   return micro_batch_rows(config) / mesh_of(config).size_of(ir::kDataAxis);
 }
 
+std::int64_t share_of(const Config& config) { return config.train.batch / mesh_of(config).size_of(ir::kDataAxis); }
+
 // The largest divisor of a replica's rows that is at most half of its micro-batch.
 std::int64_t half_micro_batch(const Config& config) {
-  const std::int64_t share = config.train.batch / mesh_of(config).size_of(ir::kDataAxis);
+  const std::int64_t share = share_of(config);
   std::int64_t half = std::max<std::int64_t>(1, replica_rows(config) / 2);
   while (share % half != 0) --half;
   return half;
@@ -41,10 +43,26 @@ std::vector<Saving> savings(const Config& config) {
   add("memory.activations", {"bf16", "int8"}, true);
   if (config.train.precision == Precision::f32) add("train.precision", {"bf16"}, true);
   if (replica_rows(config) > 1) all.push_back({{fmt::format("train.micro_batch={}", half_micro_batch(config))}, false});
+  // Where gradients are sharded, whole ones wait in buckets, and sums of several micro-batches are whole too: there
+  // fewer micro-batches and smaller buckets may need less.
+  constexpr std::uint64_t kSmallBucket = std::uint64_t{64} << 10;
+  const bool sharded = config.parallel.zero >= 2 && config.parallel.bucket.count > kSmallBucket;
+  const std::string small = "parallel.bucket=64KiB";
+  if (sharded) {
+    all.push_back({{"memory.remat=full", small}, false});
+    for (std::int64_t rows = share_of(config); rows > 1; rows /= 2)
+      if (rows != replica_rows(config) && share_of(config) % rows == 0)
+        all.push_back({{fmt::format("train.micro_batch={}", rows), "memory.remat=full", small}, false});
+  }
   // What keeps the numbers and goes furthest.
   all.push_back({{"train.micro_batch=1", "memory.remat=full"}, false});
+  if (sharded) all.push_back({{"train.micro_batch=1", "memory.remat=full", small}, false});
   all.push_back(
       {{"train.micro_batch=1", "memory.remat=full", "memory.offload=all", "memory.offload_policy=all"}, false});
+  if (sharded) {
+    all.push_back(all.back());
+    all.back().settings.push_back(small);
+  }
   return all;
 }
 
