@@ -77,11 +77,12 @@ DType out_dtype(const std::string& out, DType same) {
   fail("'out' must be \"same\" or \"f32\", got \"{}\"", out);
 }
 
-void on_cpu(ir::OpDef& def, Prepare prepare, Workspace workspace) {
+void on_cpu(ir::OpDef& def, Prepare prepare, Workspace workspace, Workspace own) {
   ir::KernelDef& kernel = def.kernels[device::Kind::cpu];
   kernel.supports = [](const ir::KernelSpec&) { return true; };
   kernel.prepare = prepare;
   if (workspace != nullptr) kernel.workspace = workspace;
+  if (own != nullptr) kernel.own = own;
 }
 
 }  // namespace trireme::ops

@@ -44,6 +44,6 @@ using device::make_kernel;
 // A CPU kernel that runs whatever `infer` accepts.
 using Prepare = std::shared_ptr<device::Kernel> (*)(const ir::KernelSpec&);
 using Workspace = std::size_t (*)(const ir::KernelSpec&);
-void on_cpu(ir::OpDef& def, Prepare prepare, Workspace workspace = nullptr);
+void on_cpu(ir::OpDef& def, Prepare prepare, Workspace workspace = nullptr, Workspace own = nullptr);
 
 }  // namespace trireme::ops

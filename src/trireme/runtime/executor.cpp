@@ -13,10 +13,7 @@ namespace trireme::runtime {
 using program::Instruction;
 using program::Operand;
 
-namespace {
-
-// Two instructions with the same signature share a prepared kernel.
-std::string signature(const Instruction& instruction) {
+std::string kernel_signature(const Instruction& instruction) {
   std::string key = fmt::format("{}|{}|{}", instruction.op->name, instruction.accumulate, instruction.stream);
   for (const auto& [name, value] : instruction.attributes) key += "|" + name + "=" + ir::to_text(value);
   for (const Operand& o : instruction.inputs) key += "|" + o.type.str();
@@ -24,8 +21,6 @@ std::string signature(const Instruction& instruction) {
   for (const Operand& o : instruction.outputs) key += "|" + o.type.str();
   return key;
 }
-
-}  // namespace
 
 Executor::Executor(const program::Program& program, device::Arena& arena, ThreadPool& pool, const Tiers& tiers,
                    ProcessGroups* ranks, device::Algorithms* algorithms)
@@ -128,7 +123,7 @@ void Executor::prepare(std::size_t i, std::unordered_map<std::string, device::Ke
   // The host's cores have nothing else to do while an accelerator works.
   const bool shares_cores = instruction.stream != 0 && program_.device == device::Kind::cpu;
   p.pool = shares_cores ? &own_thread_ : &pool_;
-  device::Kernel*& known = cache[signature(instruction)];
+  device::Kernel*& known = cache[kernel_signature(instruction)];
   if (known == nullptr) {
     ir::Types inputs;
     ir::Types outputs;

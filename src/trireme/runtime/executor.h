@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -27,6 +28,9 @@ struct Tiers {
   device::HostBlock* host = nullptr;
   device::TierFile* disk = nullptr;
 };
+
+// Two launches of a program with the same signature share a prepared kernel.
+std::string kernel_signature(const program::Instruction& instruction);
 
 // Runs one program, again and again, on an arena that holds its state. Everything is prepared when it is constructed:
 // a run on a CPU allocates nothing (but for what oneDNN needs to remember a call's arguments), and none looks at a

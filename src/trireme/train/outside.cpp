@@ -1,8 +1,10 @@
 #include "trireme/train/outside.h"
 
 #include <algorithm>
+#include <set>
 
 #include "trireme/core/text.h"
+#include "trireme/runtime/executor.h"
 #include "trireme/runtime/trace.h"
 #include "trireme/train/loader_depth.h"
 
@@ -39,6 +41,26 @@ std::uint64_t instructions(const Role& role) {
   return sum;
 }
 
+// What the kernels of a rank's programs allocate on this machine when they are prepared.
+std::uint64_t kernel_bytes(const Role& role) {
+  std::uint64_t sum = 0;
+  for (const program::Program& p : role.programs) {
+    std::set<std::string> prepared;
+    for (const program::Instruction& i : p.instructions) {
+      if (i.kind != program::Instruction::Kind::launch) continue;
+      const auto kernel = i.op->kernels.find(i.on_host ? device::Kind::cpu : p.device);
+      if (kernel == i.op->kernels.end() || !kernel->second.own) continue;
+      if (!prepared.insert(runtime::kernel_signature(i)).second) continue;
+      ir::Types inputs;
+      ir::Types outputs;
+      for (const program::Operand& o : i.inputs) inputs.push_back(o.type);
+      for (const program::Operand& o : i.outputs) outputs.push_back(o.type);
+      sum += kernel->second.own({inputs, outputs, i.attributes, p.threads, i.accumulate});
+    }
+  }
+  return sum;
+}
+
 }  // namespace
 
 std::vector<Outside> outside(const Config& config, const data::Data& data, const Compiled& compiled, int first,
@@ -70,6 +92,9 @@ std::vector<Outside> outside(const Config& config, const data::Data& data, const
   for (const Role& role : compiled.roles) programs += instructions(role) * kInstruction;
   for (int r = first; r < first + ranks; ++r) programs += instructions(compiled.role_of(r)) * kRankInstruction;
   add("programs", "graphs, programs and prepared kernels", programs);
+  std::uint64_t kernels = 0;
+  for (int r = first; r < first + ranks; ++r) kernels += kernel_bytes(compiled.role_of(r));
+  add("kernels", "what convolutions need on this CPU beyond their workspaces", kernels);
   add("threads", fmt::format("{} rank{} of {} and their streams", ranks, ranks == 1 ? "" : "s", threads),
       static_cast<std::uint64_t>(ranks) * (static_cast<std::uint64_t>(threads) + 2) * kThread);
   add("process", "program and libraries, and what is too small to list", kProcess);

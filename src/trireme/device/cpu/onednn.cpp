@@ -4,13 +4,15 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <mutex>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "trireme/core/error.h"
+#include "trireme/device/cpu/allowance.h"
 #include "trireme/device/cpu/widened.h"
 
 namespace trireme::device::cpu {
@@ -32,18 +34,38 @@ void execute_once(const dnnl::engine& engine) {
   stream.wait();
 }
 
+// The AMX bf16 kernels of oneDNN 2.6 end in an illegal instruction on CPUs that have AMX. The cap must come before the
+// first primitive; if someone else was earlier, theirs stands. It would take the place of what the environment says, so
+// that is left alone where it is lower.
+void cap_instruction_set() {
+  const char* asked = std::getenv("ONEDNN_MAX_CPU_ISA");
+  if (asked == nullptr) asked = std::getenv("DNNL_MAX_CPU_ISA");
+  if (asked != nullptr)
+    for (const std::string_view lower : {"SSE41", "AVX", "AVX2", "AVX512_CORE", "AVX512_CORE_VNNI", "AVX512_CORE_BF16"})
+      if (asked == lower) return;
+  dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16);
+}
+
 // One engine for the process: it holds nothing but the choice of the CPU.
 const dnnl::engine& engine() {
   static const dnnl::engine instance = [] {
-    // The AMX bf16 kernels of oneDNN 2.6 end in an illegal instruction on CPUs that have AMX. The cap must come before
-    // the first primitive; if someone else was earlier, theirs stands.
-    dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16);
+    cap_instruction_set();
     dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
     execute_once(cpu);
     return cpu;
   }();
   return instance;
 }
+
+bool has(dnnl::cpu_isa wanted) {
+  engine();
+  static const auto there = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  return (there & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
+}
+// Whether operands of that type are brought to f32. The library's bf16 products for AVX-512 alone are slower by far,
+// and want room for all sums.
+bool widens_products(DType dtype) { return dtype == DType::bf16 && !has(dnnl::cpu_isa::avx512_core_bf16); }
+bool widens_images(DType dtype) { return dtype == DType::bf16 && !has(dnnl::cpu_isa::avx512_core); }
 
 // oneDNN is built on OpenMP here and would start a team of its own in each of our threads. The setting belongs to the
 // calling thread, which may be the user's, so it is put back.
@@ -65,8 +87,6 @@ dnnl::memory::data_type data_type(DType dtype) {
     default: fail("oneDNN kernels take f32 or bf16, not {}", name_of(dtype));
   }
 }
-
-std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 dnnl::primitive_attr attributes(bool accumulate) {
   dnnl::primitive_attr result;
@@ -145,29 +165,14 @@ Desc matrix(std::int64_t rows, std::int64_t columns, DType dtype, bool transpose
   return Desc({rows, columns}, data_type(dtype), transposed ? Dims{1, ld} : Dims{ld, 1});
 }
 
-// oneDNN's blocked kernel wants every matrix dense; for others the library turns to a kernel that allocates its packing
-// buffers in each call. So rows of a matrix that is not dense are copied together first.
 struct GemmPlan {
   // Rows of b that are packed together: a multiple of every block size the library uses.
   static constexpr std::int64_t kPart = 128;
 
   GemmSpec spec;
-  bool copy_a = false, copy_b = false, copy_c = false;
-  std::size_t a_bytes = 0, b_bytes = 0, c_bytes = 0;  // of the copies
+  GemmCopies copies;
 
-  explicit GemmPlan(const GemmSpec& s) : spec(s) {
-    TRI_CHECK(s.m > 0 && s.n > 0 && s.k > 0, "gemm of {} x {} x {}", s.m, s.n, s.k);
-    TRI_CHECK(!s.accumulate || s.output == DType::f32, "only an f32 gemm accumulates");
-    copy_a = s.lda != (s.trans_a ? s.m : s.k);
-    copy_b = !s.packed_b && s.ldb != (s.trans_b ? s.k : s.n);
-    copy_c = s.ldc != s.n;
-    const auto bytes = [](std::int64_t elements, DType dtype) {
-      return aligned(static_cast<std::size_t>(elements) * size_of(dtype));
-    };
-    if (copy_a) a_bytes = bytes(s.m * s.k, s.input);
-    if (copy_b) b_bytes = bytes(s.k * s.n, s.input);
-    if (copy_c) c_bytes = bytes(s.m * s.n, s.output);
-  }
+  explicit GemmPlan(const GemmSpec& s) : spec(s), copies(s) {}
 
   dnnl::matmul::primitive_desc describe() const {
     return describe(spec.m, spec.packed_b
@@ -175,24 +180,31 @@ struct GemmPlan {
                                 : matrix(spec.k, spec.n, spec.input, spec.trans_b, spec.trans_b ? spec.k : spec.n));
   }
 
-  // The library chooses the layout for a typical block of rows.
+  // The library chooses the layout for a typical block of rows; rows as they are take least room.
   Desc packed() const {
+    const Desc liked = library_layout();
+    if (liked.get_size() <= Gemm::packed_bytes(spec)) return liked;
+    return matrix(spec.k, spec.n, spec.input, false, spec.n);
+  }
+  Desc library_layout() const {
     return describe(64, Desc({spec.k, spec.n}, data_type(spec.input), dnnl::memory::format_tag::any)).weights_desc();
   }
 
   std::int64_t parts() const { return (spec.k + kPart - 1) / kPart; }
 
-  std::size_t scratch_bytes() const {
-    return a_bytes + b_bytes + c_bytes + aligned(describe().scratchpad_desc().get_size());
-  }
+  std::size_t scratch_bytes() const { return copies.bytes() + whole_lines(describe().scratchpad_desc().get_size()); }
 
  private:
   dnnl::matmul::primitive_desc describe(std::int64_t m, const Desc& b) const {
     const Desc a = matrix(m, spec.k, spec.input, spec.trans_a, spec.trans_a ? m : spec.k);
     const Desc c = matrix(m, spec.n, spec.output, false, spec.n);
-    return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attributes(spec.accumulate && !copy_c), engine());
+    return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attributes(spec.accumulate && !copies.c),
+                                        engine());
   }
 };
+
+using OwnBytes = std::unique_ptr<void, decltype(&std::free)>;
+OwnBytes own_bytes(std::size_t bytes) { return {std::aligned_alloc(64, whole_lines(bytes)), std::free}; }
 
 // A matrix of `rows` dense rows from one whose rows are `stride` elements apart.
 void gather_rows(const void* from, void* to, std::int64_t rows, std::int64_t columns, std::int64_t stride,
@@ -229,6 +241,7 @@ std::string onednn_version() {
 
 struct Gemm::Impl {
   GemmPlan plan;
+  std::vector<OwnBytes> own;  // each worker's scratch, where the library wants more than callers give
   Operation product;
   Operation pack, pack_last;  // a part of kPart rows of b, and the shorter one at the end
   std::vector<std::size_t> part_at;
@@ -241,6 +254,8 @@ struct Gemm::Impl {
                          {DNNL_ARG_DST, desc.dst_desc()},
                          {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()}},
                         workers);
+    if (plan.scratch_bytes() > scratch_bytes(spec))
+      for (int i = 0; i < workers; ++i) own.push_back(own_bytes(plan.scratch_bytes()));
     if (!spec.packed_b) return;
     const Desc whole = desc.weights_desc();
     for (std::int64_t row = 0; row < spec.k; row += GemmPlan::kPart) {
@@ -269,25 +284,27 @@ struct Gemm::Impl {
 
   void run(int worker, const void* a, const void* b, void* c, void* scratch) const {
     const GemmSpec& s = plan.spec;
+    const GemmCopies& copies = plan.copies;
+    if (!own.empty()) scratch = own[static_cast<std::size_t>(worker)].get();
     auto* const room_a = static_cast<std::byte*>(scratch);
-    auto* const room_b = room_a + plan.a_bytes;
-    auto* const room_c = room_b + plan.b_bytes;
-    auto* const pad = room_c + plan.c_bytes;
-    if (plan.copy_a) {
+    auto* const room_b = room_a + copies.a_bytes;
+    auto* const room_c = room_b + copies.b_bytes;
+    auto* const pad = room_c + copies.c_bytes;
+    if (copies.a) {
       gather_rows(a, room_a, s.trans_a ? s.k : s.m, s.trans_a ? s.m : s.k, s.lda, s.input);
       a = room_a;
     }
-    if (plan.copy_b) {
+    if (copies.b) {
       gather_rows(b, room_b, s.trans_b ? s.n : s.k, s.trans_b ? s.k : s.n, s.ldb, s.input);
       b = room_b;
     }
-    product.run<4>(worker, {a, b, plan.copy_c ? room_c : c, pad});
-    if (plan.copy_c) scatter_rows(room_c, c, s);
+    product.run<4>(worker, {a, b, copies.c ? room_c : c, pad});
+    if (copies.c) scatter_rows(room_c, c, s);
   }
 };
 
 Gemm::Gemm(const GemmSpec& spec, int workers) {
-  if (widens(spec.input))
+  if (widens_products(spec.input))
     widened_ = std::make_unique<WidenedGemm>(spec, workers);
   else
     impl_ = guarded("gemm", [&] { return std::make_unique<Impl>(spec, workers); });
@@ -296,39 +313,12 @@ Gemm::~Gemm() = default;
 Gemm::Gemm(Gemm&&) noexcept = default;
 Gemm& Gemm::operator=(Gemm&&) noexcept = default;
 
-namespace {
-
-// The layers of a model ask for the same few sizes over and over, and the library takes long to answer.
-class KnownBytes {
- public:
-  template <class F>
-  std::size_t of(const GemmSpec& spec, F&& ask) {
-    const std::lock_guard lock(mutex_);
-    const auto same = std::find_if(known_.begin(), known_.end(), [&](const auto& k) { return k.first == spec; });
-    if (same != known_.end()) return same->second;
-    if (known_.size() == kMost) known_.pop_front();
-    known_.emplace_back(spec, ask());
-    return known_.back().second;
-  }
-
- private:
-  static constexpr std::size_t kMost = 256;
-  std::mutex mutex_;
-  std::deque<std::pair<GemmSpec, std::size_t>> known_;
-};
-
-}  // namespace
-
-std::size_t Gemm::scratch_bytes(const GemmSpec& spec) {
-  if (widens(spec.input)) return WidenedGemm::scratch_bytes(spec);
-  static KnownBytes known;
-  return known.of(spec, [&] { return guarded("gemm", [&] { return GemmPlan(spec).scratch_bytes(); }); });
-}
-
-std::size_t Gemm::packed_bytes(const GemmSpec& spec) {
-  if (widens(spec.input)) return WidenedGemm::packed_bytes(spec);
-  static KnownBytes known;
-  return known.of(spec, [&] { return guarded("gemm", [&] { return aligned(GemmPlan(spec).packed().get_size()); }); });
+Gemm::Wanted Gemm::wanted(const GemmSpec& spec) {
+  if (widens_products(spec.input)) return {WidenedGemm::scratch_bytes(spec), WidenedGemm::packed_bytes(spec)};
+  return guarded("gemm", [&] {
+    const GemmPlan plan(spec);
+    return Wanted{plan.scratch_bytes(), spec.packed_b ? whole_lines(plan.library_layout().get_size()) : 0};
+  });
 }
 
 std::int64_t Gemm::parts() const { return widened_ ? widened_->parts() : impl_->plan.parts(); }
@@ -426,10 +416,10 @@ struct ConvPlan {
 
   Conv::Bytes bytes() const {
     Conv::Bytes result;
-    result.packed = aligned(weights.get_size());
-    result.scratch = aligned(scratchpad.get_size());
+    result.packed = whole_lines(weights.get_size());
+    result.scratch = whole_lines(scratchpad.get_size());
     const auto of = [&](bool to_packed, bool accumulate) {
-      return aligned(reorder(to_packed, accumulate).scratchpad_desc().get_size());
+      return whole_lines(reorder(to_packed, accumulate).scratchpad_desc().get_size());
     };
     result.pack_scratch = pass == Pass::weight_gradient ? std::max(of(false, false), of(false, true)) : of(true, false);
     return result;
@@ -474,7 +464,7 @@ struct Conv::Impl {
 };
 
 Conv::Conv(const ConvSpec& spec, int workers) {
-  if (widens(spec.dtype))
+  if (widens_images(spec.dtype))
     widened_ = std::make_unique<WidenedConv>(spec, workers);
   else
     impl_ = guarded("convolution", [&] { return std::make_unique<Impl>(spec, workers); });
@@ -483,8 +473,16 @@ Conv::~Conv() = default;
 Conv::Conv(Conv&&) noexcept = default;
 Conv& Conv::operator=(Conv&&) noexcept = default;
 
-Conv::Bytes Conv::bytes(const ConvSpec& spec) {
-  if (widens(spec.dtype)) return WidenedConv::bytes(spec);
+Conv::Bytes Conv::wanted(const ConvSpec& spec) {
+  if (widens_images(spec.dtype)) {
+    ConvSpec wide = spec;
+    wide.dtype = DType::f32;
+    Bytes bytes = wanted(wide);
+    const Bytes copies = WidenedConv::copies(spec);
+    bytes.scratch += copies.scratch;
+    bytes.pack_scratch += copies.pack_scratch;
+    return bytes;
+  }
   return guarded("convolution", [&] { return ConvPlan(spec).bytes(); });
 }
 

@@ -11,9 +11,11 @@
 // keep several threads busy are cut by the caller. Each object is prepared once for `workers` threads and then run
 // by any of them at the same time, every one with its own number (0 … workers-1) and its own scratch.
 //
-// On CPUs with AVX-512 (bf16: with AVX512_BF16) all packing happens in the scratch the caller gives, so memory is known
-// to the byte. oneDNN's kernels for older CPUs allocate packing buffers of their own, and none of them take bf16: there
-// device/cpu/widened.h converts.
+// The memory that callers give follows from the shapes alone (allowance.h) and is the same on every CPU. On those with
+// AVX-512 (bf16: with AVX512_BF16) all packing happens in it. oneDNN's kernels for older CPUs allocate packing buffers
+// of their own, and few of them take bf16: there device/cpu/widened.h converts.
+//
+// ONEDNN_MAX_CPU_ISA chooses an older instruction set than the CPU has, as oneDNN defines it.
 namespace trireme::device::cpu {
 
 std::string onednn_version();  // "2.6.3"
@@ -43,9 +45,16 @@ class Gemm {
   Gemm(Gemm&&) noexcept;
   Gemm& operator=(Gemm&&) noexcept;
 
-  // Both without preparing anything, in multiples of 64; scratch is per worker. Buffers are 64-byte aligned.
+  // From the shape alone (allowance.h), in multiples of 64; scratch is per worker. Buffers are 64-byte aligned.
   static std::size_t scratch_bytes(const GemmSpec& spec);
   static std::size_t packed_bytes(const GemmSpec& spec);
+
+  // What the library asks for on this CPU. A product whose scratch is larger than the bytes above keeps scratch of its
+  // own; a layout of b that is larger is not used.
+  struct Wanted {
+    std::size_t scratch = 0, packed = 0;
+  };
+  static Wanted wanted(const GemmSpec& spec);
 
   std::int64_t parts() const;
   void pack(int worker, std::int64_t part, const void* b, void* packed) const;
@@ -89,7 +98,10 @@ class Conv {
     std::size_t scratch = 0;       // of `run`, per worker
     std::size_t pack_scratch = 0;  // of `pack` and `unpack`
   };
+  // From the shape alone (allowance.h).
   static Bytes bytes(const ConvSpec& spec);
+  // What the library asks for on this CPU: that much is read and written. Rarely more than `bytes`.
+  static Bytes wanted(const ConvSpec& spec);
 
   void pack(const void* weights, void* packed, void* scratch) const;
   // weights = packed, or weights += packed; both f32.

@@ -26,7 +26,8 @@ class AttentionKernel : public device::Kernel {
 
 std::size_t attention_workspace_cpu(const ir::KernelSpec& spec) {
   const AttentionShape s = attention_shape(spec.inputs, spec.attributes);
-  return static_cast<std::size_t>(spec.threads) * attend::ForwardBuffers(nullptr, s.dim).floats * sizeof(float);
+  return static_cast<std::size_t>(spec.threads) * attend::ForwardBuffers(nullptr, attend::padded_most(s.dim)).floats *
+         sizeof(float);
 }
 
 std::shared_ptr<device::Kernel> prepare_attention_cpu(const ir::KernelSpec& spec) {

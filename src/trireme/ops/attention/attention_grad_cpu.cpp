@@ -185,9 +185,10 @@ class AttentionGradKernel : public device::Kernel {
 }  // namespace
 
 std::size_t attention_grad_workspace_cpu(const ir::KernelSpec& spec) {
-  const AttentionShape s = attention_shape(spec.inputs, spec.attributes);
-  const bool in_place =
-      dispatch_compute(spec.inputs[0].dtype, [&](auto zero) { return sums_in_place<decltype(zero)>(s); });
+  AttentionShape s = attention_shape(spec.inputs, spec.attributes);
+  // Vectors of any length divide what the longest divide.
+  const bool in_place = spec.inputs[0].dtype == DType::f32 && s.dim % attend::kMostLanes == 0;
+  s.dim = attend::padded_most(s.dim);
   return static_cast<std::size_t>(spec.threads) * Buffers(nullptr, s, in_place).floats * sizeof(float);
 }
 

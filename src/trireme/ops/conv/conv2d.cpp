@@ -8,10 +8,13 @@ namespace trireme::ops {
 
 std::shared_ptr<device::Kernel> prepare_conv2d_cpu(const ir::KernelSpec& spec);
 std::size_t conv2d_cpu_workspace(const ir::KernelSpec& spec);
+std::size_t conv2d_cpu_own(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_conv2d_grad_input_cpu(const ir::KernelSpec& spec);
 std::size_t conv2d_grad_input_cpu_workspace(const ir::KernelSpec& spec);
+std::size_t conv2d_grad_input_cpu_own(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_conv2d_grad_weight_cpu(const ir::KernelSpec& spec);
 std::size_t conv2d_grad_weight_cpu_workspace(const ir::KernelSpec& spec);
+std::size_t conv2d_grad_weight_cpu_own(const ir::KernelSpec& spec);
 
 std::array<std::int64_t, 2> pair_of(const ir::Attributes& attributes, const char* name, std::int64_t least) {
   const std::vector<std::int64_t>& given = attributes.integers(name);
@@ -200,7 +203,7 @@ ir::OpDef conv2d_def() {
     return cost(conv_problem(in[0], in[1], attributes), in, out);
   };
   def.with_precision(ir::Precision::low);
-  on_cpu(def, prepare_conv2d_cpu, conv2d_cpu_workspace);
+  on_cpu(def, prepare_conv2d_cpu, conv2d_cpu_workspace, conv2d_cpu_own);
   return checked(def);
 }
 
@@ -225,7 +228,7 @@ ir::OpDef conv2d_grad_input_def() {
     return cost(conv_input_gradient_problem(in[0], in[1], attributes), in, out);
   };
   def.with_precision(ir::Precision::low);
-  on_cpu(def, prepare_conv2d_grad_input_cpu, conv2d_grad_input_cpu_workspace);
+  on_cpu(def, prepare_conv2d_grad_input_cpu, conv2d_grad_input_cpu_workspace, conv2d_grad_input_cpu_own);
   return checked(def);
 }
 
@@ -252,7 +255,7 @@ ir::OpDef conv2d_grad_weight_def() {
   };
   def.with_precision(ir::Precision::low);
   def.traits.accumulates = true;
-  on_cpu(def, prepare_conv2d_grad_weight_cpu, conv2d_grad_weight_cpu_workspace);
+  on_cpu(def, prepare_conv2d_grad_weight_cpu, conv2d_grad_weight_cpu_workspace, conv2d_grad_weight_cpu_own);
   return checked(def);
 }
 

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <optional>
 
 #include "trireme/device/cpu/onednn.h"
@@ -31,6 +33,24 @@ struct Layout {
     bytes += aligned(size);
     return at;
   }
+};
+
+// Workspaces are the same on every CPU; where the library wants more than that for a convolution, its kernel lays
+// everything out in memory of its own.
+enum class Room { planned, needed };
+template <class Plan>
+std::size_t own_bytes(const Plan& needed, std::size_t planned) {
+  return needed.bytes > planned ? needed.bytes : 0;
+}
+
+class OwnMemory {
+ public:
+  explicit OwnMemory(std::size_t bytes)
+      : data_(bytes == 0 ? nullptr : std::aligned_alloc(64, aligned(bytes)), std::free) {}
+  std::byte* or_else(void* workspace) const { return static_cast<std::byte*>(data_ ? data_.get() : workspace); }
+
+ private:
+  std::unique_ptr<void, decltype(&std::free)> data_;
 };
 
 // The batch cut into blocks of images, each one call of the library: from the problem's size alone.
@@ -76,11 +96,12 @@ struct Blocks {
     return s;
   }
 
-  // The library's needs for inner blocks and the last one together.
-  Conv::Bytes bytes(Pass pass, bool bias) const {
-    Conv::Bytes most = Conv::bytes(spec(pass, images, bias));
+  // For inner blocks and the last one together: what the plan gives them, and what they need on this CPU.
+  Conv::Bytes bytes(Pass pass, bool bias, Room room) const {
+    const auto ask = room == Room::planned ? Conv::bytes : Conv::wanted;
+    Conv::Bytes most = ask(spec(pass, images, bias));
     if (images_of(blocks - 1) != images)
-      most.scratch = std::max(most.scratch, Conv::bytes(spec(pass, images_of(blocks - 1), bias)).scratch);
+      most.scratch = std::max(most.scratch, ask(spec(pass, images_of(blocks - 1), bias)).scratch);
     return most;
   }
 };
@@ -114,17 +135,16 @@ struct ImagePlan {
   Pass pass;
   Blocks blocks;
   bool bias, convert_bias;
-  Conv::Bytes library;
-  std::size_t weights_at = 0, bias_at = 0, packed_at = 0, pack_scratch_at = 0, workers_at = 0;
+  std::size_t weights_at = 0, bias_at = 0, packed_at = 0, workers_at = 0;
   std::size_t x_bytes = 0, y_bytes = 0, worker_bytes = 0;  // a worker has f32 copies of x and y, then scratch
   std::size_t bytes = 0;
 
-  ImagePlan(Pass which, const ConvProblem& problem, const ir::KernelSpec& spec)
+  ImagePlan(Pass which, const ConvProblem& problem, const ir::KernelSpec& spec, Room room)
       : pass(which), blocks(problem, spec.inputs[0].dtype, spec.inputs[0].dtype == DType::f16, kBlocks) {
     bias = which == Pass::forward && spec.inputs[2].present;
     convert_bias = bias && spec.inputs[2].dtype != DType::f32;
     if (blocks.blocks == 0) return;
-    library = blocks.bytes(pass, bias);
+    const Conv::Bytes library = blocks.bytes(pass, bias, room);
     Layout layout;
     if (blocks.widen) {
       weights_at = layout.take(static_cast<std::size_t>(problem.weights().elements()) * sizeof(float));
@@ -133,17 +153,18 @@ struct ImagePlan {
     }
     if (convert_bias) bias_at = layout.take(static_cast<std::size_t>(problem.k) * sizeof(float));
     packed_at = layout.take(library.packed);
-    pack_scratch_at = layout.take(library.pack_scratch);
+    // Weights are packed before the workers begin.
     worker_bytes = x_bytes + y_bytes + library.scratch;
-    workers_at = layout.take(worker_bytes * static_cast<std::size_t>(spec.threads));
+    workers_at = layout.take(std::max(library.pack_scratch, worker_bytes * static_cast<std::size_t>(spec.threads)));
     bytes = layout.bytes;
   }
 };
 
 class ImageKernel final : public device::Kernel {
  public:
-  ImageKernel(const ImagePlan& plan, const ir::KernelSpec& spec)
+  ImageKernel(const ImagePlan& plan, std::size_t planned, const ir::KernelSpec& spec)
       : plan_(plan),
+        own_(own_bytes(plan, planned)),
         calls_(plan.blocks, plan.pass, plan.bias, spec.threads),
         threads_(spec.threads),
         bias_type_(plan.bias ? spec.inputs[2].dtype : DType::f32) {}
@@ -152,7 +173,7 @@ class ImageKernel final : public device::Kernel {
     TRI_CHECK(launch.pool->threads() <= threads_, "prepared for {} threads", threads_);
     const Blocks& b = plan_.blocks;
     if (b.blocks == 0) return;
-    auto* const workspace = static_cast<std::byte*>(launch.workspace);
+    std::byte* const workspace = own_.or_else(launch.workspace);
     const void* weights = launch.inputs[1];
     if (b.widen) {
       auto* const wide = reinterpret_cast<float*>(workspace + plan_.weights_at);
@@ -166,7 +187,7 @@ class ImageKernel final : public device::Kernel {
       bias = wide;
     }
     std::byte* const packed = workspace + plan_.packed_at;
-    calls_.inner->pack(weights, packed, workspace + plan_.pack_scratch_at);
+    calls_.inner->pack(weights, packed, workspace + plan_.workers_at);
 
     const bool forward = plan_.pass == Pass::forward;
     launch.pool->run_with_worker(b.blocks, [&](std::int64_t block, int worker) {
@@ -193,6 +214,7 @@ class ImageKernel final : public device::Kernel {
 
  private:
   ImagePlan plan_;
+  OwnMemory own_;
   Calls calls_;
   int threads_;
   DType bias_type_;
@@ -207,29 +229,30 @@ struct WeightPlan {
   Blocks blocks;
   DType out;
   bool accumulate;
-  Conv::Bytes library;
-  std::size_t parts_at = 0, plain_at = 0, pack_scratch_at = 0, workers_at = 0;
+  std::size_t part_bytes = 0;
+  std::size_t parts_at = 0, plain_at = 0, workers_at = 0;
   std::size_t x_bytes = 0, y_bytes = 0, worker_bytes = 0;
   std::size_t bytes = 0;
 
-  WeightPlan(const ConvProblem& problem, const ir::KernelSpec& spec)
+  WeightPlan(const ConvProblem& problem, const ir::KernelSpec& spec, Room room)
       : given(spec.inputs[0].dtype),
         blocks(problem, given, is_widened(problem, given), max_blocks(problem)),
         out(spec.outputs[0].dtype),
         accumulate(spec.accumulate) {
     if (blocks.blocks == 0) return;
-    library = blocks.bytes(Pass::weight_gradient, false);
+    const Conv::Bytes library = blocks.bytes(Pass::weight_gradient, false, room);
+    part_bytes = library.packed;
     Layout layout;
-    parts_at = layout.take(library.packed * static_cast<std::size_t>(blocks.blocks));
+    parts_at = layout.take(part_bytes * static_cast<std::size_t>(blocks.blocks));
     if (out != DType::f32)
       plain_at = layout.take(static_cast<std::size_t>(problem.weights().elements()) * sizeof(float));
-    pack_scratch_at = layout.take(library.pack_scratch);
     if (blocks.widen) {
       x_bytes = aligned(static_cast<std::size_t>(blocks.images * blocks.x_image) * sizeof(float));
       y_bytes = aligned(static_cast<std::size_t>(blocks.images * blocks.y_image) * sizeof(float));
     }
+    // The sum is unpacked when the workers are done.
     worker_bytes = x_bytes + y_bytes + library.scratch;
-    workers_at = layout.take(worker_bytes * static_cast<std::size_t>(spec.threads));
+    workers_at = layout.take(std::max(library.pack_scratch, worker_bytes * static_cast<std::size_t>(spec.threads)));
     bytes = layout.bytes;
   }
 
@@ -246,14 +269,17 @@ struct WeightPlan {
 
 class WeightKernel final : public device::Kernel {
  public:
-  WeightKernel(const WeightPlan& plan, const ir::KernelSpec& spec)
-      : plan_(plan), calls_(plan.blocks, Pass::weight_gradient, false, spec.threads), threads_(spec.threads) {}
+  WeightKernel(const WeightPlan& plan, std::size_t planned, const ir::KernelSpec& spec)
+      : plan_(plan),
+        own_(own_bytes(plan, planned)),
+        calls_(plan.blocks, Pass::weight_gradient, false, spec.threads),
+        threads_(spec.threads) {}
 
   void launch(const device::Launch& launch) override {
     TRI_CHECK(launch.pool->threads() <= threads_, "prepared for {} threads", threads_);
     const Blocks& b = plan_.blocks;
-    auto* const workspace = static_cast<std::byte*>(launch.workspace);
-    const std::size_t part_bytes = plan_.library.packed;
+    std::byte* const workspace = own_.or_else(launch.workspace);
+    const std::size_t part_bytes = plan_.part_bytes;
     launch.pool->run_with_worker(b.blocks, [&](std::int64_t block, int worker) {
       std::byte* const own = workspace + plan_.workers_at + plan_.worker_bytes * static_cast<std::size_t>(worker);
       std::byte* const part = workspace + plan_.parts_at + part_bytes * static_cast<std::size_t>(block);
@@ -286,7 +312,7 @@ class WeightKernel final : public device::Kernel {
             sum + block * stride + begin);
     });
 
-    std::byte* const scratch = workspace + plan_.pack_scratch_at;
+    std::byte* const scratch = workspace + plan_.workers_at;
     if (plan_.out == DType::f32) {
       calls_.inner->unpack(sum, launch.out<float>(0), plan_.accumulate, scratch);
       return;
@@ -308,35 +334,52 @@ class WeightKernel final : public device::Kernel {
 
  private:
   WeightPlan plan_;
+  OwnMemory own_;
   Calls calls_;
   int threads_;
 };
 
-ImagePlan forward_plan(const ir::KernelSpec& spec) {
-  return {Pass::forward, conv_problem(spec.inputs[0], spec.inputs[1], spec.attributes), spec};
+ImagePlan forward_plan(const ir::KernelSpec& spec, Room room) {
+  return {Pass::forward, conv_problem(spec.inputs[0], spec.inputs[1], spec.attributes), spec, room};
 }
-ImagePlan input_gradient_plan(const ir::KernelSpec& spec) {
-  return {Pass::input_gradient, conv_input_gradient_problem(spec.inputs[0], spec.inputs[1], spec.attributes), spec};
+ImagePlan input_gradient_plan(const ir::KernelSpec& spec, Room room) {
+  return {Pass::input_gradient, conv_input_gradient_problem(spec.inputs[0], spec.inputs[1], spec.attributes), spec,
+          room};
 }
-WeightPlan weight_gradient_plan(const ir::KernelSpec& spec) {
-  return {conv_weight_gradient_problem(spec.inputs[0], spec.inputs[1], spec.attributes), spec};
+WeightPlan weight_gradient_plan(const ir::KernelSpec& spec, Room room) {
+  return {conv_weight_gradient_problem(spec.inputs[0], spec.inputs[1], spec.attributes), spec, room};
 }
 
 }  // namespace
 
+std::size_t conv2d_cpu_workspace(const ir::KernelSpec& spec) { return forward_plan(spec, Room::planned).bytes; }
+std::size_t conv2d_cpu_own(const ir::KernelSpec& spec) {
+  return own_bytes(forward_plan(spec, Room::needed), conv2d_cpu_workspace(spec));
+}
 std::shared_ptr<device::Kernel> prepare_conv2d_cpu(const ir::KernelSpec& spec) {
-  return std::make_shared<ImageKernel>(forward_plan(spec), spec);
+  return std::make_shared<ImageKernel>(forward_plan(spec, Room::needed), conv2d_cpu_workspace(spec), spec);
 }
-std::size_t conv2d_cpu_workspace(const ir::KernelSpec& spec) { return forward_plan(spec).bytes; }
 
+std::size_t conv2d_grad_input_cpu_workspace(const ir::KernelSpec& spec) {
+  return input_gradient_plan(spec, Room::planned).bytes;
+}
+std::size_t conv2d_grad_input_cpu_own(const ir::KernelSpec& spec) {
+  return own_bytes(input_gradient_plan(spec, Room::needed), conv2d_grad_input_cpu_workspace(spec));
+}
 std::shared_ptr<device::Kernel> prepare_conv2d_grad_input_cpu(const ir::KernelSpec& spec) {
-  return std::make_shared<ImageKernel>(input_gradient_plan(spec), spec);
+  return std::make_shared<ImageKernel>(input_gradient_plan(spec, Room::needed), conv2d_grad_input_cpu_workspace(spec),
+                                       spec);
 }
-std::size_t conv2d_grad_input_cpu_workspace(const ir::KernelSpec& spec) { return input_gradient_plan(spec).bytes; }
 
-std::shared_ptr<device::Kernel> prepare_conv2d_grad_weight_cpu(const ir::KernelSpec& spec) {
-  return std::make_shared<WeightKernel>(weight_gradient_plan(spec), spec);
+std::size_t conv2d_grad_weight_cpu_workspace(const ir::KernelSpec& spec) {
+  return weight_gradient_plan(spec, Room::planned).bytes;
 }
-std::size_t conv2d_grad_weight_cpu_workspace(const ir::KernelSpec& spec) { return weight_gradient_plan(spec).bytes; }
+std::size_t conv2d_grad_weight_cpu_own(const ir::KernelSpec& spec) {
+  return own_bytes(weight_gradient_plan(spec, Room::needed), conv2d_grad_weight_cpu_workspace(spec));
+}
+std::shared_ptr<device::Kernel> prepare_conv2d_grad_weight_cpu(const ir::KernelSpec& spec) {
+  return std::make_shared<WeightKernel>(weight_gradient_plan(spec, Room::needed),
+                                        conv2d_grad_weight_cpu_workspace(spec), spec);
+}
 
 }  // namespace trireme::ops
