@@ -14,17 +14,26 @@ std::int64_t whole_blocks(std::int64_t extent, std::int64_t block) { return (ext
 constexpr std::int64_t kBlockColumns = 64;
 std::int64_t block_rows(DType input) { return 64 / static_cast<std::int64_t>(size_of(input)); }
 
-// Of a product of dense matrices.
+// Of a product of dense matrices. To the byte what AVX-512 takes of f32, but for large k.
 std::size_t library_scratch(const GemmSpec& s, bool accumulate) {
-  constexpr std::size_t kAddresses = 1024;  // of the blocks that are multiplied together
-  const std::int64_t columns = whole_blocks(s.k, block_rows(s.input));
-  std::size_t bytes = kAddresses;
-  // A copy of a's rows where they cannot be read as they are. Those of a large power of two are moved apart by a line;
-  // more than 512 are cut into two pieces, which may have the larger's size.
-  if (s.trans_a || (s.input == DType::bf16 && s.k % 2 != 0))
-    bytes += line_bytes(s.m * (s.k <= 512 ? columns + block_rows(s.input) : 2 * columns), s.input);
-  if (!s.packed_b) bytes += line_bytes(kBlockColumns * columns, s.input);
-  if (accumulate || s.output == DType::bf16) bytes += line_bytes(s.m * kBlockColumns, DType::f32);
+  constexpr std::int64_t kChunk = 512;  // rows of b that are multiplied at once
+  const bool f32 = s.input == DType::f32;
+  const std::int64_t rows = whole_blocks(s.k, block_rows(s.input));
+  std::size_t bytes = 640;  // where the blocks are
+  const auto add = [&](std::int64_t elements, DType dtype) {
+    bytes += static_cast<std::size_t>(elements) * size_of(dtype) + 128;
+  };
+  // A copy of a where it cannot be read as it is. Its rows lie a line further apart where that is a large power of two;
+  // those of several chunks may have the length of the longest twice.
+  if (s.trans_a || (!f32 && s.k % 2 != 0))
+    add(s.m * (s.k > kChunk ? 2 * rows : rows == kChunk ? rows + block_rows(s.input) : rows), s.input);
+  // A block of columns of b, in the layout of packed ones. Rows of b may be so far apart that they are copied too.
+  if (!s.packed_b && (!f32 || s.trans_b || s.n % kChunk == 0 || s.k > kChunk))
+    add(kBlockColumns *
+            (f32 && !accumulate && s.k > kChunk && s.k <= 2 * kChunk ? kChunk : std::min(rows, (f32 ? 2 : 4) * kChunk)),
+        s.input);
+  // Sums over the chunks.
+  if ((accumulate || s.output == DType::bf16) && s.k > kChunk) add(s.m * std::min(s.n, kBlockColumns), DType::f32);
   return bytes;
 }
 
@@ -72,17 +81,17 @@ std::size_t Gemm::packed_bytes(const GemmSpec& spec) {
 }
 
 Conv::Bytes Conv::bytes(const ConvSpec& spec) {
-  constexpr std::size_t kAddresses = 16384;
   Bytes bytes;
   const bool depthwise = spec.groups > 1 && spec.c == spec.groups && spec.k == spec.groups;
   const std::int64_t elements =
       depthwise ? whole_blocks(spec.groups, 16) * spec.r * spec.s : spec.groups * group_elements(spec);
   // bf16 is brought to f32 where the CPU does not have it.
   bytes.packed = line_bytes(elements, DType::f32);
-  bytes.scratch = kAddresses;
+  // Where the blocks are that are multiplied together: more of them in a small cache.
+  if (spec.pass == ConvSpec::Pass::forward) bytes.scratch = 16384;
   // The pixels that a window of one reads, together.
   if (spec.r * spec.s == 1 && (spec.stride[0] > 1 || spec.stride[1] > 1))
-    bytes.scratch += line_bytes(spec.p * spec.q * spec.c, DType::f32);
+    bytes.scratch += line_bytes(spec.p * spec.q * whole_blocks(spec.c, 16), DType::f32) + 128;
   if (spec.dtype == DType::bf16) {
     const Bytes copies = WidenedConv::copies(spec);
     bytes.scratch += copies.scratch;
