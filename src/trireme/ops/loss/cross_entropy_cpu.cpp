@@ -4,7 +4,7 @@
 namespace trireme::ops {
 namespace {
 
-RowChunks chunks_of(const ir::KernelSpec& spec) { return {spec.inputs[1].elements(), spec.inputs[0].shape.back()}; }
+LossChunks chunks_of(const ir::KernelSpec& spec) { return {spec.inputs[1].elements(), spec.inputs[0].shape.back()}; }
 
 }  // namespace
 

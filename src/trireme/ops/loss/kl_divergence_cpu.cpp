@@ -4,7 +4,7 @@
 namespace trireme::ops {
 namespace {
 
-RowChunks chunks_of(const ir::KernelSpec& spec) {
+LossChunks chunks_of(const ir::KernelSpec& spec) {
   const std::int64_t width = spec.inputs[0].shape.back();
   return {spec.inputs[0].elements() / width, width};
 }

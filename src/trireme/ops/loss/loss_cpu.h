@@ -8,12 +8,12 @@
 namespace trireme::ops {
 
 // Rows are summed in double, in chunks that depend on the sizes alone; the chunks' sums are added in order.
-struct RowChunks {
+struct LossChunks {
   std::int64_t rows = 0;
   std::int64_t size = 1;
 
-  RowChunks() = default;
-  RowChunks(std::int64_t row_count, std::int64_t width)
+  LossChunks() = default;
+  LossChunks(std::int64_t row_count, std::int64_t width)
       : rows(row_count), size(std::max<std::int64_t>(1, 2 * simd::kBlock / std::max<std::int64_t>(1, width))) {}
 
   std::int64_t count() const { return (rows + size - 1) / size; }

@@ -9,7 +9,7 @@ namespace hn = simd::hn;
 // The elements are seen as rows of this length, the last one short.
 constexpr std::int64_t kRow = 1024;
 
-RowChunks chunks_of(const ir::KernelSpec& spec) { return {(spec.inputs[0].elements() + kRow - 1) / kRow, kRow}; }
+LossChunks chunks_of(const ir::KernelSpec& spec) { return {(spec.inputs[0].elements() + kRow - 1) / kRow, kRow}; }
 
 // loss = scale · Σ error(pred − target)
 template <class F>

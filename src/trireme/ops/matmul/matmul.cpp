@@ -79,7 +79,7 @@ ir::Types infer(std::span<const TensorType> in, const ir::Attributes& attributes
   return {y};
 }
 
-void gradient(ir::GradientContext& g) {
+void matmul_gradient(ir::GradientContext& g) {
   const ir::Attributes attributes = g.attributes();  // a copy: new nodes move the old ones
   if (attributes.text("activation") != "none" || attributes.text("activation_grad") != "none" ||
       attributes.boolean("add"))
@@ -157,7 +157,8 @@ void partition(ir::PartitionContext& p) {
   p.set(0, p.add("add", {y, bias}).front());
 }
 
-ir::Cost cost(std::span<const TensorType> in, std::span<const TensorType> out, const ir::Attributes& attributes) {
+ir::Cost matmul_cost(std::span<const TensorType> in, std::span<const TensorType> out,
+                     const ir::Attributes& attributes) {
   const MatmulProblem p = matmul_problem(in[0], in[1], attributes);
   ir::Cost c = one_pass(in, out, 0);
   c.flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
@@ -181,10 +182,10 @@ ir::OpDef matmul_def() {
                     {"tf32", false},
                     {"add", false}};
   def.infer = infer;
-  def.gradient = gradient;
+  def.gradient = matmul_gradient;
   def.factors = factors;
   def.partition = partition;
-  def.cost = cost;
+  def.cost = matmul_cost;
   def.with_precision(ir::Precision::low);
   def.traits.accumulates = true;
   def.traits.pads = true;

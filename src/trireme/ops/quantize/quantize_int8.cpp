@@ -25,7 +25,7 @@ std::string factors_of(int rank, const char* last) {
   return text + last;
 }
 
-ir::Cost cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
+ir::Cost int8_cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
   return one_pass(inputs, outputs, 2);
 }
 
@@ -52,7 +52,7 @@ ir::OpDef quantize_int8_def() {
     const std::string x = factors_of(inputs[0].shape.rank(), "d!");
     return ir::parse_factors(x + " -> " + x + ", " + factors_of(inputs[0].shape.rank(), "n!"));
   };
-  def.cost = cost;
+  def.cost = int8_cost;
   def.with_precision(ir::Precision::follow);
   on_cpu(def, prepare_quantize_int8_cpu);
   return checked(std::move(def));
@@ -76,7 +76,7 @@ ir::OpDef dequantize_int8_def() {
     const std::string x = factors_of(inputs[0].shape.rank(), "d!");
     return ir::parse_factors(x + ", " + factors_of(inputs[0].shape.rank(), "n!") + " -> " + x);
   };
-  def.cost = cost;
+  def.cost = int8_cost;
   def.with_precision(ir::Precision::keep);
   on_cpu(def, prepare_dequantize_int8_cpu);
   return checked(std::move(def));

@@ -16,7 +16,7 @@ std::shared_ptr<device::Kernel> prepare_dropout_cpu(const ir::KernelSpec& spec) 
   // Kept where the top 24 bits of the word, as a number in [0, 1), reach p: the largest value that does not.
   const auto below = static_cast<std::int32_t>(std::ceil(p * 0x1p24)) - 1;
   const auto site = static_cast<std::uint64_t>(spec.attributes.integer("site"));
-  const Window window(spec.attributes);
+  const RandomWindow window(spec.attributes);
   const std::int64_t rows = spec.inputs[0].shape[0];
   const std::int64_t width = rows == 0 ? 0 : spec.inputs[0].elements() / rows;
   return dispatch_compute(spec.inputs[0].dtype, [&]<class T>(T) {
@@ -28,7 +28,7 @@ std::shared_ptr<device::Kernel> prepare_dropout_cpu(const ir::KernelSpec& spec) 
       if (width == 0) return;
       const auto* rng = launch.in<std::int64_t>(1);
       const RandomStream stream{static_cast<std::uint64_t>(rng[0]), site, static_cast<std::uint64_t>(rng[1])};
-      std::array<std::int64_t, Window::kMaxShifts> places{};
+      std::array<std::int64_t, RandomWindow::kMaxShifts> places{};
       for (int s = 0; s < window.shifts(); ++s)
         places[static_cast<std::size_t>(s)] = *launch.in<std::int64_t>(2 + static_cast<std::size_t>(s));
       const std::int64_t spans = (width + kSpan - 1) / kSpan;

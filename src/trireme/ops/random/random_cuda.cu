@@ -40,7 +40,7 @@ __device__ __forceinline__ Quad words(std::uint64_t seed, std::uint64_t site, st
 }
 
 struct Places {
-  const std::int64_t* at[Window::kMaxShifts];
+  const std::int64_t* at[RandomWindow::kMaxShifts];
 };
 
 // A thread has a quad of one row.
@@ -65,7 +65,7 @@ __global__ void dropout_kernel(const T* x, const std::int64_t* rng, T* y, std::u
 // The same of a shard of each row: a thread has an element.
 template <class T>
 __global__ void sharded_dropout_kernel(const T* x, const std::int64_t* rng, Places places, T* y, std::uint64_t site,
-                                       std::int32_t below, float factor, Window window, std::int64_t rows,
+                                       std::int32_t below, float factor, RandomWindow window, std::int64_t rows,
                                        std::int64_t width) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= rows * width) return;
@@ -83,7 +83,7 @@ enum class Kind { constant, normal, uniform };
 
 template <class T>
 __global__ void random_init_kernel(const std::int64_t* seed, Places places, T* y, Kind kind, float a,
-                                   std::uint64_t site, Window window, std::int64_t n) {
+                                   std::uint64_t site, RandomWindow window, std::int64_t n) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= n) return;
   const std::int64_t element = window.element(i, places.at);
@@ -117,7 +117,7 @@ std::shared_ptr<device::Kernel> prepare_dropout_cuda(const ir::KernelSpec& spec)
   const auto site = static_cast<std::uint64_t>(spec.attributes.integer("site"));
   const std::int64_t rows = spec.inputs[0].shape[0];
   const std::int64_t width = rows == 0 ? 0 : spec.inputs[0].elements() / rows;
-  const Window window(spec.attributes);
+  const RandomWindow window(spec.attributes);
   return dispatch_native(spec.inputs[0].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {
     return make_kernel([=](const device::Launch& launch) {
       if (rows * width == 0) return;
@@ -143,7 +143,7 @@ std::shared_ptr<device::Kernel> prepare_random_init_cuda(const ir::KernelSpec& s
   const Kind kind = name == "normal" ? Kind::normal : name == "uniform" ? Kind::uniform : Kind::constant;
   const float a = name == "zeros" ? 0.0F : static_cast<float>(spec.attributes.real("a"));
   const auto site = static_cast<std::uint64_t>(spec.attributes.integer("site"));
-  const Window window(spec.attributes);
+  const RandomWindow window(spec.attributes);
   const std::int64_t n = spec.outputs[0].elements();
   return dispatch_native(spec.outputs[0].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {
     return make_kernel([=](const device::Launch& launch) {

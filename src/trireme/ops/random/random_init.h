@@ -7,7 +7,7 @@
 namespace trireme::ops {
 
 // random_init(seed i64[], places… i64[]) kind="normal"|"uniform"|"constant"|"zeros" a=0.0 site=0 shape=[] dtype="f32",
-// and the attributes of a Window → value
+// and the attributes of a RandomWindow → value
 //
 // normal: mean 0 and deviation a; uniform: in [−a, a); constant: a. A pure function of (seed, site, element's index in
 // the whole tensor), so every shard of the tensor can be made alone and gives the same numbers: the window says which

@@ -15,7 +15,7 @@ std::shared_ptr<device::Kernel> prepare_random_init_cpu(const ir::KernelSpec& sp
   const std::string kind = spec.attributes.text("kind");
   const double a = spec.attributes.real("a");
   const auto site = static_cast<std::uint64_t>(spec.attributes.integer("site"));
-  const Window window(spec.attributes);
+  const RandomWindow window(spec.attributes);
   if (!is_float(spec.outputs[0].dtype))  // zeros, whatever the window
     return make_kernel([bytes = spec.outputs[0].bytes()](const device::Launch& launch) {
       std::memset(launch.out<std::byte>(0), 0, bytes);
@@ -24,7 +24,7 @@ std::shared_ptr<device::Kernel> prepare_random_init_cpu(const ir::KernelSpec& sp
     return make_kernel([=, n = spec.outputs[0].elements()](const device::Launch& launch) {
       constexpr std::int64_t kSpan = 1024;
       const auto seed = static_cast<std::uint64_t>(*launch.in<std::int64_t>(0));
-      std::array<std::int64_t, Window::kMaxShifts> places{};
+      std::array<std::int64_t, RandomWindow::kMaxShifts> places{};
       for (int p = 0; p < window.shifts(); ++p)
         places[static_cast<std::size_t>(p)] = *launch.in<std::int64_t>(1 + static_cast<std::size_t>(p));
       launch.pool->ranges(n, kSpan, [&](std::int64_t begin, std::int64_t end) {

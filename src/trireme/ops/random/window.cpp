@@ -11,7 +11,7 @@ std::vector<std::int64_t> extents(const Shape& shape) { return {shape.begin(), s
 
 }  // namespace
 
-Window::Window(const ir::Attributes& attributes) {
+RandomWindow::RandomWindow(const ir::Attributes& attributes) {
   first_ = attributes.integer("first");
   const std::vector<std::int64_t>& whole = attributes.integers("whole");
   const std::vector<std::int64_t>& block = attributes.integers("block");
@@ -38,15 +38,15 @@ void check_window(const ir::Attributes& attributes, std::size_t places) {
   const std::vector<std::int64_t>& block = attributes.integers("block");
   const std::vector<std::int64_t>& dims = attributes.integers("shift_dims");
   const std::vector<std::int64_t>& by = attributes.integers("shift_by");
-  if (whole.size() != block.size() || whole.size() > Window::kMaxRank)
-    fail("'whole' and 'block' must have the same number of dimensions, at most {}; got {} and {}", Window::kMaxRank,
-         whole.size(), block.size());
+  if (whole.size() != block.size() || whole.size() > RandomWindow::kMaxRank)
+    fail("'whole' and 'block' must have the same number of dimensions, at most {}; got {} and {}",
+         RandomWindow::kMaxRank, whole.size(), block.size());
   if (const std::vector<std::int64_t>& start = attributes.integers("start"); !start.empty()) {
     if (start.size() != whole.size()) fail("'start' must name {} numbers, got {}", whole.size(), start.size());
     for (const std::int64_t first : start)
       if (first < 0) fail("'start' must have no negative number, got {}", first);
   }
-  if (dims.size() != places || by.size() != places || places > Window::kMaxShifts)
+  if (dims.size() != places || by.size() != places || places > RandomWindow::kMaxShifts)
     fail("'shift_dims' and 'shift_by' must name {} numbers, one for each place, got {} and {}", places, dims.size(),
          by.size());
   for (std::size_t i = 0; i < places; ++i)

@@ -28,13 +28,13 @@ struct Shift {
 //   shift_by = []    and by how much
 //   start = []       where the block begins before any shift, by dimension; []: at 0
 //   first = 0        the element of the block's storage at which the op's own begin
-class Window {
+class RandomWindow {
  public:
   static constexpr int kMaxRank = 8;
   static constexpr int kMaxShifts = 4;
 
-  Window() = default;
-  explicit Window(const ir::Attributes& attributes);
+  RandomWindow() = default;
+  explicit RandomWindow(const ir::Attributes& attributes);
 
   bool all() const { return rank_ == 0; }
   int shifts() const { return shifts_; }
