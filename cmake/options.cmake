@@ -73,14 +73,19 @@ if(TRIREME_FUZZ)
 endif()
 
 # A Release build optimises kernels fully. Compiling the rest so took most of the first build's time and no run is faster
-# for it: trireme_optimize(TARGET 1) for what runs once, 2 for what large models run long. (FMA contraction belongs to
+# for it: trireme_optimize(TARGET 1) for what runs once, 2 for what large models run long (TARGET for each of TRIREME_LEVELS too). (FMA contraction belongs to
 # -fexpensive-optimizations: with it, sums have the same bits at every level. At -O1 the warning is often wrong.)
 function(trireme_optimize target level)
   set(options -O${level})
   if(level EQUAL 1 AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     list(APPEND options -fexpensive-optimizations -Wno-maybe-uninitialized)
   endif()
-  target_compile_options(${target} PRIVATE "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:${options}>")
+  foreach(each ${target} ${TRIREME_LEVELS})
+    string(REGEX REPLACE "^x86" "${target}_x86" each ${each})
+    if(TARGET ${each})
+      target_compile_options(${each} PRIVATE "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:${options}>")
+    endif()
+  endforeach()
 endfunction()
 
 # What is of CUDA: kernels (`*.cu`), the sources around them (`*_cuda.cpp`, `cuda_kernels.cpp`) and the folders cuda/, or the
@@ -109,39 +114,45 @@ function(trireme_choose_cuda variable folder)
   set(${variable} ${chosen} ${kernels} PARENT_SCOPE)
 endfunction()
 
-# What runs in every step, not once: its path under src/trireme.
-set(TRIREME_KERNELS "_cpu\\.cpp$|^device/|^comm/arithmetic|^ops/matmul/(few_rows|epilogue|fp8_matmul)\\.|^ops/quantize/(codes|round_to_codes)\\.|^ops/loss/sharded_cross_entropy\\.|^ops/shape/sequence_slice\\.")
+# What runs in every step, not once: its path under src/trireme. It is optimised fully, whatever its folder is.
+set(TRIREME_KERNELS "_cpu\\.cpp$|^device/cpu/(onednn|stream|widened)\\.|^comm/arithmetic|^io/(checksum|shard_writer)\\.|^ops/matmul/(few_rows|epilogue|fp8_matmul)\\.|^ops/quantize/(codes|round_to_codes)\\.|^ops/loss/sharded_cross_entropy\\.|^ops/shape/sequence_slice\\.")
 
 # TRIREME_UNITY: sources of a folder are compiled some at a time, as one, since most of what the compiler does is to read and
 # instantiate the same headers. Kernels stay by themselves: what is inlined into them, and so the bits of their results,
 # must not depend on their neighbours. The fewer cores, the more sources at a time.
 cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
-math(EXPR TRIREME_UNITY_BATCH "64 / ${cores}")
-if(TRIREME_UNITY_BATCH GREATER 32)
-  set(TRIREME_UNITY_BATCH 32)
+math(EXPR TRIREME_UNITY_BATCH "128 / ${cores}")
+if(TRIREME_UNITY_BATCH GREATER 64)
+  set(TRIREME_UNITY_BATCH 64)
 elseif(TRIREME_UNITY_BATCH LESS 4)
   set(TRIREME_UNITY_BATCH 4)
 endif()
 function(trireme_unity target)  # and its sources
-  set(count 0)
+  set(together)
   foreach(source ${ARGN})
     if(source MATCHES "^\\$<")
       continue()  # objects of another target
     endif()
     file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR}/src/trireme ${source})
-    if(path MATCHES "${TRIREME_KERNELS}|/cuda/|\\.cu$")
-      continue()
+    if(NOT path MATCHES "${TRIREME_KERNELS}|/cuda/|\\.cu$")
+      list(APPEND together ${source})
     endif()
-    if(path MATCHES "^ops/([a-z]+)/")
-      set(group ops_${CMAKE_MATCH_1})
-    else()
-      math(EXPR group "${count} / ${TRIREME_UNITY_BATCH}")
-      math(EXPR count "${count} + 1")
-    endif()
+  endforeach()
+  # In equal parts: the last compilers of a build then end at about the same time.
+  list(LENGTH together count)
+  math(EXPR parts "(${count} + ${TRIREME_UNITY_BATCH} - 1) / ${TRIREME_UNITY_BATCH}")
+  set(number 0)
+  foreach(source ${together})
+    math(EXPR group "${number} * ${parts} / ${count}")
+    math(EXPR number "${number} + 1")
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
+# GCC looks for garbage from 128 MiB on, again and again; what is compiled so has up to a gigabyte, most of it in use.
+if(TRIREME_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(trireme_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param ggc-min-heapsize=1048576>")
+endif()
 
 # One target per folder of src/trireme; `USES` is what the folder may include. Tests (`*_test.cpp`) lie next to the
 # sources and are built into one test program per folder (see tests/). `WITHOUT` are sources, as regular expressions,
@@ -171,6 +182,12 @@ function(trireme_folder name)
     target_link_libraries(trireme_${name}_hopper PRIVATE trireme_options)
     list(APPEND sources $<TARGET_OBJECTS:trireme_${name}_hopper>)
   endif()
+  foreach(source ${sources})
+    file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR}/src/trireme ${source})
+    if(path MATCHES "${TRIREME_KERNELS}")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O3>")
+    endif()
+  endforeach()
   if(NOT sources)
     add_library(trireme_${name} INTERFACE)
     set(scope INTERFACE)

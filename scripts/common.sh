@@ -75,11 +75,11 @@ ensure_tools() {
       "Highway, fmt, toml++, CLI11, nlohmann-json, xxHash, PCRE2, utf8proc, liburing, GoogleTest, Google Benchmark; MPI if wanted)"
 }
 
-# Compilers at once: one per core, but no more than memory allows at about 1 GiB each.
+# Compilers at once: one per core, but no more than memory allows at about 2 GiB each.
 build_jobs() {
   local jobs available
   jobs=$(nproc 2>/dev/null || echo 2)
-  available=$(awk '/MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo 2>/dev/null || echo "$jobs")
+  available=$(awk '/MemAvailable/ {print int($2 / 2097152)}' /proc/meminfo 2>/dev/null || echo "$jobs")
   ((available < 1)) && available=1
   echo $((jobs < available ? jobs : available))
 }
