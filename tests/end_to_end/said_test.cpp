@@ -170,6 +170,15 @@ TEST_F(Said, QuickstartGivesWayToWhatIsNamed) {
   EXPECT_EQ(loaded.model.family, "gpt2");
 }
 
+TEST_F(Said, AModelThatIsLoadedIsNotCalledUntrained) {
+  done({"train", "--train.steps=1", "--replay=0", "--parallel.mesh=dp=1", "--model.family=gpt2", "--model.width=16",
+        "--model.layers=1", "--model.context=16", "--output.dir=run"});
+  done({"export", "run", "folder"});
+  const Finished f = done({"train", "folder/", "--data.text=text.txt", "--train.steps=1", "--model.context=16"});
+  expect_part(f.out, "\nas loaded, it says:  \"");
+  expect_none(f.out, "untrained");
+}
+
 TEST_F(Said, DataThatNobodyNamed) {
   write("model.toml", "[model]\nwidth = 16\nheads = 2\nlayers = 1\ncontext = 16\n");
   expect_part(done({"train", "model.toml", "--dry-run"}).err, "warning: no data was named");

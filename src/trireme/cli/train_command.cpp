@@ -146,7 +146,8 @@ int train_once(Context& context, const TrainArguments& a, Request request, comm:
   }
   const std::string prompt = prompt_of(trainer);
   if (speaks(trainer) && trainer.first_step() == 0)
-    say(stdout, "untrained says:  \"{}{}\"\n", prompt, one_line(says(trainer, prompt, 40), 60));
+    say(stdout, "{} says:  \"{}{}\"\n", trainer.config().init.from.empty() ? "untrained" : "as loaded, it", prompt,
+        one_line(says(trainer, prompt, 40), 60));
   flush_output();
   if (trainer.leads())
     progress = std::make_unique<Progress>(trainer.first_step(), trainer.config().train.steps,
