@@ -13,8 +13,8 @@ struct Listing {
   std::string output;
 };
 
-// Blocks of a page of docs/ that begin with "$ trireme …": the command, and what it prints. `scripts/update_listings`
-// writes them anew.
+// Blocks of a page of docs/ (or another, from there) that begin with "$ trireme …" or "$ ./trireme …": the command, and
+// what it prints. `scripts/update_listings` writes those of docs/ anew.
 inline std::vector<Listing> listings(const std::string& page) {
   std::ifstream in(source_dir() + "/docs/" + page);
   std::vector<Listing> found;
@@ -25,8 +25,8 @@ inline std::vector<Listing> listings(const std::string& page) {
       listed = false;
       continue;
     }
-    if (first && line.starts_with("$ trireme ")) {
-      found.push_back({split(line.substr(std::string("$ trireme ").size()), ' '), ""});
+    if (first && (line.starts_with("$ trireme ") || line.starts_with("$ ./trireme "))) {
+      found.push_back({split(line.substr(line.find("trireme ") + std::string("trireme ").size()), ' '), ""});
       listed = true;
     } else if (listed) {
       found.back().output += line + "\n";

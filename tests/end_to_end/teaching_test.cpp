@@ -37,6 +37,25 @@ TEST_F(Teaching, TheWalkthroughShowsWhatTheCommandsPrint) {
         << "\nwrite it anew: scripts/update_listings docs/walkthrough.md";
 }
 
+// The README's listings have parts left out ("…"), and workspaces and times of the machine that they were printed on:
+// the rows compared are those that every machine prints.
+TEST_F(Teaching, TheReadmeShowsTheMemoryPlanThatTheCommandPrints) {
+  const std::vector<Listing> all = listings("../README.md");
+  ASSERT_EQ(all.size(), 1U);
+  ASSERT_EQ(all[0].arguments.at(0), "memory");
+  const auto compared = [](const std::string& text) {
+    static const std::regex row(R"(\n(weights|gradients|optimizer|activations|staging) +([0-9,]+) )");
+    static const std::regex count(R"(^([0-9,]+) parameters;[^\n]* of ([0-9]+)\n)");
+    std::vector<std::string> found;
+    for (const std::regex& what : {count, row})
+      for (std::sregex_iterator i(text.begin(), text.end(), what), end; i != end; ++i)
+        found.push_back(fmt::format("{} {}", (*i)[1].str(), (*i)[2].str()));
+    return found;
+  };
+  EXPECT_EQ(compared(all[0].output).size(), 6U) << all[0].output;
+  EXPECT_EQ(compared(all[0].output), compared(done(all[0].arguments).out));
+}
+
 TEST_F(Teaching, EveryLessonRunsAndItsLawsAreExact) {
   const std::string list = done({"lesson"}).out;
   std::istringstream lines(list);
