@@ -73,19 +73,14 @@ if(TRIREME_FUZZ)
 endif()
 
 # A Release build optimises kernels fully. Compiling the rest so took most of the first build's time and no run is faster
-# for it: trireme_optimize(TARGET 1) for what runs once, 2 for what large models run long (TARGET for each of TRIREME_LEVELS too). (FMA contraction belongs to
+# for it: trireme_optimize(TARGET 1) for what runs once, 2 for what large models run long. (FMA contraction belongs to
 # -fexpensive-optimizations: with it, sums have the same bits at every level. At -O1 the warning is often wrong.)
 function(trireme_optimize target level)
   set(options -O${level})
   if(level EQUAL 1 AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     list(APPEND options -fexpensive-optimizations -Wno-maybe-uninitialized)
   endif()
-  foreach(each ${target} ${TRIREME_LEVELS})
-    string(REGEX REPLACE "^x86" "${target}_x86" each ${each})
-    if(TARGET ${each})
-      target_compile_options(${each} PRIVATE "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:${options}>")
-    endif()
-  endforeach()
+  target_compile_options(${target} PRIVATE "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:${options}>")
 endfunction()
 
 # What is of CUDA: kernels (`*.cu`), the sources around them (`*_cuda.cpp`, `cuda_kernels.cpp`) and the folders cuda/, or the
@@ -115,7 +110,7 @@ function(trireme_choose_cuda variable folder)
 endfunction()
 
 # What runs in every step, not once: its path under src/trireme. It is optimised fully, whatever its folder is.
-set(TRIREME_KERNELS "_cpu\\.cpp$|^device/cpu/(onednn|stream|widened)\\.|^comm/arithmetic|^io/(checksum|shard_writer)\\.|^ops/matmul/(few_rows|epilogue|fp8_matmul)\\.|^ops/quantize/(codes|round_to_codes)\\.|^ops/loss/sharded_cross_entropy\\.|^ops/shape/sequence_slice\\.")
+set(TRIREME_KERNELS "_cpu\\.cpp$|^device/cpu/(onednn|stream|widened)\\.|^comm/arithmetic|^io/(checksum|shard_writer)\\.|^ops/instruction_set\\.|^ops/matmul/(few_rows|epilogue|fp8_matmul)\\.|^ops/quantize/(codes|round_to_codes)\\.|^ops/loss/sharded_cross_entropy\\.|^ops/shape/sequence_slice\\.")
 
 # TRIREME_UNITY: sources of a folder are compiled some at a time, as one, since most of what the compiler does is to read and
 # instantiate the same headers. Kernels stay by themselves: what is inlined into them, and so the bits of their results,
@@ -156,8 +151,8 @@ endif()
 
 # One target per folder of src/trireme; `USES` is what the folder may include. Tests (`*_test.cpp`) lie next to the
 # sources and are built into one test program per folder (see tests/). `WITHOUT` are sources, as regular expressions,
-# that this build has no use for. `KERNELS`: its speed depends on the instruction set, so packages have it for each of
-# TRIREME_LEVELS.
+# that this build has no use for. `KERNELS`: it has kernels, whose speed depends on the instruction set, so packages have
+# these for each of TRIREME_LEVELS.
 function(trireme_folder name)
   cmake_parse_arguments(ARG "KERNELS" "" "USES;LIBRARIES;WITHOUT" ${ARGN})
   set(folder ${PROJECT_SOURCE_DIR}/src/trireme/${name})
@@ -182,9 +177,11 @@ function(trireme_folder name)
     target_link_libraries(trireme_${name}_hopper PRIVATE trireme_options)
     list(APPEND sources $<TARGET_OBJECTS:trireme_${name}_hopper>)
   endif()
+  set(kernels)
   foreach(source ${sources})
     file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR}/src/trireme ${source})
     if(path MATCHES "${TRIREME_KERNELS}")
+      list(APPEND kernels ${source})
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O3>")
     endif()
   endforeach()
@@ -203,11 +200,8 @@ function(trireme_folder name)
   set_property(GLOBAL APPEND PROPERTY TRIREME_FOLDERS trireme_${name})
   if(ARG_KERNELS)
     foreach(level ${TRIREME_LEVELS})
-      add_library(trireme_${name}_${level} OBJECT ${sources})
+      add_library(trireme_${name}_${level} OBJECT ${kernels})
       set_target_properties(trireme_${name}_${level} PROPERTIES TRIREME_LEVEL ${level})
-      if(TRIREME_UNITY)
-        trireme_unity(trireme_${name}_${level} ${sources})
-      endif()
       target_link_libraries(trireme_${name}_${level} PRIVATE trireme_options ${ARG_USES} ${ARG_LIBRARIES})
       set_property(GLOBAL APPEND PROPERTY TRIREME_KERNELS_${level} $<TARGET_OBJECTS:trireme_${name}_${level}>)
     endforeach()
