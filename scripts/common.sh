@@ -84,8 +84,16 @@ build_jobs() {
   echo $((jobs < available ? jobs : available))
 }
 
-# A file takes about so many seconds of one core to compile; later the build's own pace counts.
-seconds_per_file=2
+# A step of a build takes about so many seconds of one core (a first build on two Xeon cores: 430 s in 108 steps). The long
+# ones come last, so the build's own pace counts where it says more than this.
+seconds_per_step=4
+
+# left DONE TOTAL ELAPSED JOBS: seconds until a build ends
+left() {
+  local expected=$(($2 * seconds_per_step / $4 - $3)) pace=$(($3 * ($2 - $1) / ($1 > 0 ? $1 : 1)))
+  if (($1 < 20)); then pace=0; fi
+  echo $((expected > pace ? expected : pace))
+}
 
 # "about 4 min left", of $1 seconds.
 time_left() {
@@ -96,16 +104,14 @@ time_left() {
 # Reads a build's output, keeps it in the file $1 and, once the build has taken two seconds, shows how far it is and how
 # long the rest will take on $2 cores.
 show_progress() {
-  local log=$1 jobs=$2 line last=0 started=$SECONDS done total elapsed left text
+  local log=$1 jobs=$2 line last=0 started=$SECONDS done total elapsed text
   : >"$log"
   while IFS= read -r line; do
     printf '%s\n' "$line" >>"$log"
     elapsed=$((SECONDS - started))
     [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] && ((elapsed >= 2)) || continue
     done=${BASH_REMATCH[1]} total=${BASH_REMATCH[2]}
-    left=$(((total - done) * seconds_per_file / jobs))
-    if ((done >= 20)); then left=$((elapsed * (total - done) / done)); fi
-    text="building $done of $total, $(time_left $left)"
+    text="building $done of $total, $(time_left "$(left "$done" "$total" "$elapsed" "$jobs")")"
     if [[ -t 2 ]]; then
       printf '\r\033[Ktrireme: %s' "$text" >&2
     elif ((last == 0 || SECONDS - last >= 30)); then
