@@ -9,7 +9,8 @@
 
 Each side is a process of its own per round; medians over rounds of the medians over steps, and ratios to the fastest
 of the peer's. The peak is what either side has allocated, the driver's figure all that the GPU has given away, libraries
-included. --limit is Trireme's memory.limit, with memory.remat = "optimal": what costs least time to compute again
+included. Of ResNet-50 PyTorch compiled runs twice, with the next images copied while a step computes, as Trireme does it,
+and without. --limit is Trireme's memory.limit, with memory.remat = "optimal": what costs least time to compute again
 is not kept. --memory sets that limit so that the driver's figure is at most so much of PyTorch's, which runs first.
 """
 import argparse
@@ -103,6 +104,8 @@ def main():
         if a.precision != "f32":
             theirs.append("--bf16" if a.precision == "fp8" else f"--{a.precision}")
         sides = {"trireme": ours, "PyTorch compiled": theirs + ["--compile"]}
+        if a.size == "resnet50":
+            sides["PyTorch ahead"] = theirs + ["--compile", "--ahead"]
         if a.autotune:
             sides["PyTorch autotuned"] = theirs + ["--compile=max-autotune"]
         if not a.no_eager:

@@ -44,6 +44,8 @@ int bench_step(Context& context, const BenchArguments& a) {
   std::vector<double> forward;
   for (int i = 0; i < a.warmup + a.steps; ++i) {
     const data::Batch& batch = loader.next();
+    // Reading data is no part of the step.
+    if (loader.wait()) trainer.session().expect(*loader.following());
     if (i == a.warmup && a.by_op) trainer.session().step_executor().set_trace(&trace);
     const auto begin = std::chrono::steady_clock::now();
     const train::StepResult result = trainer.session().step(batch, i, train::learning_rate(c.train, i), c.train.seed);

@@ -117,6 +117,21 @@ TEST(Loader, ReadsAheadInOrderAndStops) {
   }
 }
 
+TEST(Loader, FollowingIsWhatNextReturns) {
+  const Sampler sampler(std::make_shared<SyntheticImages>(12, 3, 10, 0, 500), Order::shuffled, 5, 24);
+  Loader loader(sampler, {{0, 24}}, 3, {.images = DType::bf16});
+  for (std::int64_t step = 3; step < 20; ++step) {
+    ASSERT_TRUE(loader.wait());
+    const Batch* following = loader.following();
+    ASSERT_NE(following, nullptr);
+    EXPECT_EQ(following->step, step);
+    const auto* const pixels = following->narrow_images.data();
+    const Batch& batch = loader.next();
+    EXPECT_EQ(batch.step, step);
+    EXPECT_EQ(batch.narrow_images.data(), pixels);  // in the same place
+  }
+}
+
 TEST(Loader, ReadsTheRowsOfAProcessAlone) {
   const Folder folder;
   const Data data =

@@ -49,6 +49,11 @@ const Batch& Loader::next() {
   return current_;
 }
 
+const Batch* Loader::following() {
+  const std::lock_guard lock(mutex_);
+  return ready_.empty() ? nullptr : &ready_.front();
+}
+
 void Loader::make(std::int64_t step, Batch& batch, ThreadPool& pool) const {
   sampler_.begin(step, rows_, batch);
   if (batch.images.empty()) {  // text is copied faster than threads are woken

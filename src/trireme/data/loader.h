@@ -34,6 +34,8 @@ class Loader {
   Loader& operator=(const Loader&) = delete;
 
   const Batch& next();
+  // What the next call of `next` will return, if it is there already; valid as long as that. Null: not there yet.
+  const Batch* following();
   // Waits until so many calls of `next` would not: false if one of them would throw. At most the depth.
   bool wait(std::size_t batches = 1);
   // Seconds `next` has waited for data so far.

@@ -52,8 +52,8 @@ Executor::Executor(const program::Program& program, device::Arena& arena, Thread
     work_.push_back({[](void* self, std::size_t at) { static_cast<Executor*>(self)->run_from(at); }, this, i,
                      static_cast<std::size_t>(program.instructions[i].stream)});
   check_groups();
+  staging_ = std::make_unique<Staging>(program, arena, program.device != device::Kind::cpu);
   make_streams();
-  staging_ = std::make_unique<Staging>(program, arena, streams_->asynchronous());
   const bool to_disk = std::any_of(program.instructions.begin(), program.instructions.end(),
                                    [&](const Instruction& i) { return is_disk_copy(program, i); });
   if (to_disk) disk_ = DiskCopies::on({program, prepared_, *tiers.disk, timeline_, failure_});
@@ -90,6 +90,10 @@ void Executor::make_streams() {
   shape.capacity.assign(shape.streams, 0);
   for (const Instruction& instruction : program_.instructions)
     ++shape.capacity[static_cast<std::size_t>(instruction.stream)];
+  if (staging_->can_expect()) {
+    ahead_stream_ = shape.streams++;
+    ahead_event_ = shape.events++;
+  }
   captured_.clear();
   streams_ = device::make_streams(program_.device, shape);
 }
@@ -146,18 +150,31 @@ void Executor::check_groups() const {
         fail("the kernel of {} cannot be launched together with others", program::describe(program_, i));
 }
 
-void Executor::bind(std::string_view name, int micro, std::span<const std::byte> data) {
-  bool found = false;
-  for (std::size_t i = 0; i < prepared_.size(); ++i) {
+// The first of them from instruction `from` on; there may be several, as in a pipeline's chunks. None: their number.
+std::size_t Executor::find_input(std::string_view name, int micro, std::size_t bytes, std::size_t from) const {
+  for (std::size_t i = from; i < prepared_.size(); ++i) {
     const Instruction& instruction = program_.instructions[i];
     if (instruction.kind != Instruction::Kind::input || instruction.name != name || instruction.micro != micro)
       continue;
-    if (data.size() != instruction.outputs.front().type.bytes())
-      fail("input '{}' is {}, got {} bytes", name, instruction.outputs.front().type.str(), data.size());
-    staging_->bind(i, data.data());
-    found = true;
+    if (bytes != instruction.outputs.front().type.bytes())
+      fail("input '{}' is {}, got {} bytes", name, instruction.outputs.front().type.str(), bytes);
+    return i;
   }
-  if (!found) fail("program '{}' has no input '{}' in micro-batch {}", program_.name, name, micro);
+  if (from == 0) fail("program '{}' has no input '{}' in micro-batch {}", program_.name, name, micro);
+  return prepared_.size();
+}
+
+void Executor::bind(std::string_view name, int micro, std::span<const std::byte> data) {
+  for (std::size_t i = find_input(name, micro, data.size(), 0); i < prepared_.size();
+       i = find_input(name, micro, data.size(), i + 1))
+    staging_->bind(i, data.data());
+}
+
+void Executor::expect(std::string_view name, int micro, std::span<const std::byte> data) {
+  if (!staging_->can_expect()) return;
+  for (std::size_t i = find_input(name, micro, data.size(), 0); i < prepared_.size();
+       i = find_input(name, micro, data.size(), i + 1))
+    staging_->expect(i, data.data(), *streams_);
 }
 
 bool Executor::has_input(std::string_view name) const {

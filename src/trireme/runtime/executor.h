@@ -62,6 +62,10 @@ class Executor {
     bind(name, micro, std::as_bytes(data));
   }
 
+  // Where that input will be read from in the run after the next one, if it is known by then: a large one is copied to
+  // an accelerator while the next run computes. The data stay as they are until they have been read.
+  void expect(std::string_view name, int micro, std::span<const std::byte> data);
+
   // The type that `bind` expects. Throws for an unknown name.
   bool has_input(std::string_view name) const;
   const TensorType& input_type(std::string_view name) const;
@@ -110,6 +114,7 @@ class Executor {
   void make_streams();
   void prepare(std::size_t i, std::unordered_map<std::string, device::Kernel*>& cache, device::Algorithms* algorithms);
   void check_groups() const;
+  std::size_t find_input(std::string_view name, int micro, std::size_t bytes, std::size_t from) const;
 
   // Walks: executor_walk.cpp. Work on a stream is an instruction, or the launch group that begins there.
   void run_issued();
@@ -125,6 +130,7 @@ class Executor {
   void wait_until_released(std::size_t i) const;
   void launch_on_host(std::size_t i);
   void join(device::Streams::Set except = 0);
+  device::Streams::Set not_captured() const;
   void finish_streams();
   bool captures_all() const;
   bool is_ordered_here(std::int32_t event) const;
@@ -145,6 +151,9 @@ class Executor {
   Timeline timeline_;
   Collectives collectives_;
   std::unique_ptr<Staging> staging_;
+  // Of inputs that come ahead of the run that reads them: behind those of the program and of collectives.
+  std::size_t ahead_stream_ = 0;  // 0: none does
+  std::size_t ahead_event_ = 0;
   std::unique_ptr<DiskCopies> disk_;  // null: nothing is copied to or from the disk
   // What a launch on the host is given when its stream comes to it.
   struct HostCall {

@@ -55,6 +55,7 @@ std::optional<Executor::BadTensor> Executor::inspect(std::size_t i) const {
 
 std::optional<Executor::BadTensor> Executor::run_checked() {
   staging_->check_bound();
+  staging_->settle(true);  // whatever was expected, this run comes first
   ++runs_;
   failure_.clear();
   collectives_.forget();

@@ -51,6 +51,7 @@ void Executor::run() {
   note([&] { captures ? run_captured() : run_issued(); });
   if (ranks_ != nullptr && (error || failure_.happened())) ranks_->abandon();
   note([&] { ranks_ == nullptr ? streams_->synchronize() : ranks_->synchronize(*streams_); });
+  staging_->settle(error != nullptr || failure_.happened());
   failure_.rethrow();  // an instruction's error is the cause
   try {
     if (error) std::rethrow_exception(error);
@@ -237,11 +238,15 @@ bool Executor::captures_all() const {
   return first.first == 0 && static_cast<std::size_t>(first.last) == prepared_.size();
 }
 
+device::Streams::Set Executor::not_captured() const {
+  return kBetweenRanks | (ahead_stream_ == 0 ? 0U : 1U << ahead_stream_);
+}
+
 std::size_t Executor::capture(const CaptureRegion& region) {
   streams_->begin_capture();
   capturing_ = &region;
   try {
-    streams_->fork(kBetweenRanks);
+    streams_->fork(not_captured());
     issue(static_cast<std::size_t>(region.first), static_cast<std::size_t>(region.last));
     failure_.rethrow();
     join(kBetweenRanks);
@@ -270,7 +275,7 @@ void Executor::replay(std::size_t r) {
     streams_->wait(static_cast<std::size_t>(event), 0);
   }
   streams_->replay(captured_[r]);
-  streams_->fork(kBetweenRanks);
+  streams_->fork(not_captured());
   for (const std::int32_t event : region.records) streams_->record(static_cast<std::size_t>(event), 0);
 }
 
@@ -281,6 +286,7 @@ void Executor::run_captured() {
     captured_ = std::move(captured);
   }
   staging_->copy_ahead(*streams_);
+  if (ahead_stream_ != 0) staging_->copy_expected(*streams_, ahead_event_, ahead_stream_);
   std::size_t next = 0;
   for (std::size_t r = 0; r < captured_.size(); ++r) {
     issue(next, static_cast<std::size_t>(program_.capture_regions[r].first));

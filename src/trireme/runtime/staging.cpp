@@ -21,6 +21,14 @@ std::byte* target_of(const program::Program& program, const device::Arena& arena
   return arena.data() + program.buffers[static_cast<std::size_t>(to.buffer)].offset + to.offset;
 }
 
+// Before all else, on the compute stream.
+template <class F>
+void each_ahead(const program::Program& program, F&& body) {
+  const std::vector<Instruction>& instructions = program.instructions;
+  for (std::size_t i = 0; i < instructions.size() && is_input(instructions[i]); ++i)
+    if (bytes_of(instructions[i]) > kLarge && instructions[i].stream == 0) body(i);
+}
+
 // Images of a batch are more than one core copies in the time of a step.
 void copy_by(ThreadPool& pool, std::span<const std::byte> from, std::byte* to) {
   constexpr std::size_t kBlock = std::size_t{1} << 20;
@@ -49,8 +57,7 @@ Staging::Staging(const program::Program& program, const device::Arena& arena, bo
     if (is_input(instructions[i])) inputs_[i].staged = take(bytes_of(instructions[i]));
   for (std::size_t o = 0; o < program.outputs.size(); ++o)
     if (const std::size_t size = program.outputs[o].operand.type.bytes(); size <= kEarly) early_[o] = take(size);
-  for (std::size_t i = 0; i < instructions.size() && is_input(instructions[i]); ++i)
-    inputs_[i].ahead = bytes_of(instructions[i]) > kLarge && instructions[i].stream == 0;
+  each_ahead(program, [&](std::size_t i) { inputs_[i].ahead = can_expect_ = true; });
 }
 
 void Staging::check_bound() const {
@@ -61,6 +68,7 @@ void Staging::check_bound() const {
 
 const std::byte* Staging::source(std::size_t i, const device::Streams& streams) const {
   const Input& input = inputs_[i];
+  if (input.there != nullptr && input.there == input.bound) return input.second->data();
   const bool in_place = input.staged == nullptr || (input.ahead && streams.reads(input.bound));
   return in_place ? input.bound : input.staged;
 }
@@ -76,6 +84,46 @@ void Staging::copy_ahead(device::Streams& streams) const {
   for (std::size_t i = 0; i < inputs_.size(); ++i)
     if (const Instruction& instruction = program_.instructions[i]; inputs_[i].ahead)
       streams.copy(target_of(program_, arena_, instruction), source(i, streams), bytes_of(instruction));
+}
+
+void Staging::expect(std::size_t i, const std::byte* data, const device::Streams& streams) {
+  Input& input = inputs_[i];
+  if (!input.ahead || full_ || !streams.reads(data)) return;
+  if (!input.second) try {
+      input.second = std::make_unique<device::Arena>(bytes_of(program_.instructions[i]), program_.device);
+    } catch (const Error&) {
+      full_ = true;
+      return;
+    }
+  input.expected = data;
+}
+
+void Staging::copy_expected(device::Streams& streams, std::size_t event, std::size_t stream) {
+  if (std::none_of(inputs_.begin(), inputs_.end(), [](const Input& input) { return input.expected != nullptr; }))
+    return;
+  streams.record(event, 0);
+  streams.wait(event, stream);
+  for (std::size_t i = 0; i < inputs_.size(); ++i)
+    if (Input& input = inputs_[i]; input.expected != nullptr) {
+      input.there = nullptr;
+      input.on_its_way = std::exchange(input.expected, nullptr);
+      streams.copy(input.second->data(), input.on_its_way, bytes_of(program_.instructions[i]), stream);
+    }
+}
+
+void Staging::settle(bool failed) {
+  if (!can_expect_) return;
+  for (Input& input : inputs_) {
+    input.there = failed ? nullptr : input.on_its_way;
+    input.on_its_way = input.expected = nullptr;
+  }
+}
+
+std::size_t bytes_ahead(const program::Program& program) {
+  std::size_t bytes = 0;
+  each_ahead(program,
+             [&](std::size_t i) { bytes += program::aligned(bytes_of(program.instructions[i]), program::kPage); });
+  return bytes;
 }
 
 std::size_t Staging::offset_of(std::size_t o) const {

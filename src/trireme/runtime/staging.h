@@ -11,7 +11,8 @@
 namespace trireme::runtime {
 
 // Copies of a program's inputs and outputs in the host's memory. Where work is asynchronous,
-// inputs wait for it in memory of their own, and small outputs come to such memory at the end of every run.
+// inputs wait for it in memory of their own, and small outputs come to such memory at the end of every run. A large
+// input that is known one run ahead comes to the device while that run computes.
 class Staging {
  public:
   // All of them must outlive it.
@@ -30,6 +31,18 @@ class Staging {
   bool is_ahead(std::size_t i) const { return inputs_[i].ahead; }
   void copy_ahead(device::Streams& streams) const;
 
+  // Whether there is an input that may come ahead.
+  bool can_expect() const { return can_expect_; }
+  // What input i will be bound to for the run after the next one: it stays as it is until that has read it. Of other
+  // inputs than those that are copied ahead, of memory that the device cannot read, and where the device has no room
+  // for a second copy, nothing comes of it.
+  void expect(std::size_t i, const std::byte* data, const device::Streams& streams);
+  // Starts to copy what is expected, on a stream of its own; `event` is free for its use. It comes after `copy_ahead`,
+  // which reads the memory that this fills.
+  void copy_expected(device::Streams& streams, std::size_t event, std::size_t stream);
+  // After a run, when no stream has work: what was copied during it is there, unless the run failed.
+  void settle(bool failed);
+
   // On stream 0, at its end.
   void fetch_outputs(device::Streams& streams) const;
   // In the host's memory, until the next run. By number in Program::outputs.
@@ -40,15 +53,24 @@ class Staging {
     const std::byte* bound = nullptr;
     std::byte* staged = nullptr;  // null: read where it is bound
     bool ahead = false;
+    const std::byte* expected = nullptr;  // to be copied during the next run
+    const std::byte* on_its_way = nullptr;
+    const std::byte* there = nullptr;       // what `second` holds
+    std::unique_ptr<device::Arena> second;  // on the device; null: nothing was expected yet
   };
   std::size_t offset_of(std::size_t o) const;
 
   const program::Program& program_;
   const device::Arena& arena_;
   std::vector<Input> inputs_;  // by instruction
+  bool can_expect_ = false;
+  bool full_ = false;  // the device has no room for second copies
   std::unique_ptr<device::HostBlock> block_;
   std::vector<std::byte*> early_;                        // by output: where it comes by itself; null: it does not
   mutable std::vector<std::vector<std::byte>> fetched_;  // by output, when asked for; empty: the arena is the host's
 };
+
+// Bytes of the device that inputs which come ahead take, in addition to the arena, at most.
+std::size_t bytes_ahead(const program::Program& program);
 
 }  // namespace trireme::runtime

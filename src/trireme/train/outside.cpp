@@ -5,6 +5,7 @@
 
 #include "trireme/core/text.h"
 #include "trireme/runtime/executor.h"
+#include "trireme/runtime/staging.h"
 #include "trireme/runtime/trace.h"
 #include "trireme/train/loader_depth.h"
 
@@ -101,10 +102,16 @@ std::vector<Outside> outside(const Config& config, const data::Data& data, const
 
   if (compiled.device() != device::Kind::cpu) {
     std::uint64_t recorded = 0;  // by the ranks that may share one
-    for (int r = first; r < first + ranks; ++r) recorded += instructions(compiled.role_of(r)) * kRecorded;
+    std::uint64_t ahead_on_gpu = 0;
+    for (int r = first; r < first + ranks; ++r) {
+      const Role& role = compiled.role_of(r);
+      recorded += instructions(role) * kRecorded;
+      if (const program::Program* step = role.find(compiled.steps.back().program))
+        ahead_on_gpu += runtime::bytes_ahead(*step);
+    }
     all.push_back({.name = "gpu",
-                   .what = "the driver's context, kernels, libraries and the recorded step, of each GPU",
-                   .bytes = kGpu + recorded,
+                   .what = "the driver's context, kernels, libraries, the recorded step and a batch ahead, of each GPU",
+                   .bytes = kGpu + recorded + ahead_on_gpu,
                    .on_gpu = true});
   }
   std::uint64_t saved = 0;

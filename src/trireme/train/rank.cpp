@@ -146,6 +146,28 @@ void Rank::bind_images(runtime::Executor& executor, const data::Batch& batch, in
   bind_pixels(executor, rows_of(batch.images, batch.rows, first, rows), micro);
 }
 
+// Images that are copied as they lie in the batch.
+void Rank::expect(const data::Batch& next) {
+  if (!takes_rows() || !compiled_.synchronous() || next.step == 0) return;
+  const std::string& program = compiled_.step_program(next.step);
+  if (program != compiled_.step_program(next.step - 1)) return;  // another executor takes the step before it
+  runtime::Executor& executor = this->executor(program);
+  if (!executor.has_input("images")) return;
+  const TensorType& type = executor.input_type("images");
+  const auto expect_rows = [&](const auto& all) {
+    for (int m = 0; m < compiled_.micro_batches; ++m) {
+      const data::RowRange own = rows(m);
+      const auto pixels = rows_of(all, next.rows, next.position(own), own.count);
+      if (static_cast<std::int64_t>(pixels.size()) == type.elements())
+        executor.expect("images", m, std::as_bytes(std::span(pixels)));
+    }
+  };
+  if (type.dtype == DType::f32)
+    expect_rows(next.images);
+  else if (next.narrow_type == type.dtype)
+    expect_rows(next.narrow_images);
+}
+
 data::RowRange Rank::rows(int micro) const {
   const std::int64_t rows = compiled_.micro_rows / compiled_.replicas;
   return {micro * compiled_.micro_rows + compiled_.row_shard(place_.number) * rows, rows};

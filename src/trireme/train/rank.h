@@ -75,6 +75,9 @@ class Rank {
   void initialize(std::int64_t seed);
   // Its part of one update from its rows, which are among those of `batch`. `step` counts from 0.
   virtual StepResult step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
+  // Before a step: what the one after it will read, if that is there already. Images of it are copied to an accelerator
+  // while the step computes. It stays as it is until then.
+  void expect(const data::Batch& next);
   // Returns how many were done.
   virtual std::int64_t run(const Steps& steps);
   // After a step that was not finite: runs it again, looking at every output, and says which went bad first. The state

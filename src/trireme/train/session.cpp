@@ -166,6 +166,12 @@ StepResult Session::step(const data::Batch& batch, std::int64_t step, double lr,
   return result;
 }
 
+void Session::expect(const data::Batch& next) {
+  if (compiled_.device() == device::Kind::cpu || next.images.empty()) return;
+  const auto work = [&](Rank& rank) { rank.expect(next); };
+  run_each(std::ref(work));
+}
+
 std::int64_t Session::run(const Steps& steps) {
   std::int64_t done = 0;
   run_each([&](Rank& rank) {

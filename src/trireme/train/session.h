@@ -39,6 +39,8 @@ class Session {
   void initialize(std::int64_t seed);
   // One update from the rows of `batch`, which has those of the ranks of this process. `step` counts from 0.
   StepResult step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
+  // Before a step: what the one after it will read, if that is there already; see Rank.
+  void expect(const data::Batch& next);
   // Several, each rank at its own pace where the plan allows it; all have the same weights again when it returns, and
   // nothing is in flight. Returns how many were done.
   std::int64_t run(const Steps& steps);

@@ -333,6 +333,7 @@ Metrics Trainer::take_step(data::Loader& loader, Outcome& outcome) {
   const data::Batch& batch = loader.next();
   const std::uint64_t sent = session_->sent_bytes();
   const double lr = learning_rate(config_, step_);
+  if (const data::Batch* next = loader.following()) session_->expect(*next);
   const StepResult result = session_->step(batch, step_, lr, config_.train.seed);
   if (!result.finite && !result.skipped()) stop_at_bad_step(batch, result, lr);
   ++step_;
