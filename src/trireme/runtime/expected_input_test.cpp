@@ -28,7 +28,7 @@ class GpuExpectedInput : public ::testing::Test {
   }
 }
 )",
-                       testing::probe_registry());
+                       registry);
     program = program::lower(module, program::lay_out(module), {.device = device::Kind::cuda});
     program::check(program);
     arena = std::make_unique<device::Arena>(program.arena_bytes, device::Kind::cuda);
@@ -56,6 +56,7 @@ class GpuExpectedInput : public ::testing::Test {
     return y[0];
   }
 
+  ir::Registry registry = testing::probe_registry();
   ir::Module module;
   program::Program program;
   ThreadPool pool{1};
