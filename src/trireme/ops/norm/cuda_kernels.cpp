@@ -6,9 +6,9 @@ namespace trireme::ops {
 
 void add_norm_cuda(ir::Registry& registry) {
   on_cuda(registry, "layer_norm", prepare_layer_norm_cuda);
-  on_cuda(registry, "layer_norm_grad", prepare_layer_norm_grad_cuda, row_norm_grad_workspace_cuda);
+  on_cuda(registry, "layer_norm_grad", prepare_layer_norm_grad_cuda, layer_norm_grad_workspace_cuda);
   on_cuda(registry, "rms_norm", prepare_rms_norm_cuda);
-  on_cuda(registry, "rms_norm_grad", prepare_rms_norm_grad_cuda, row_norm_grad_workspace_cuda);
+  on_cuda(registry, "rms_norm_grad", prepare_rms_norm_grad_cuda, rms_norm_grad_workspace_cuda);
   on_cuda(registry, "batch_norm", prepare_batch_norm_cuda, batch_norm_workspace_cuda);
   on_cuda(registry, "batch_norm_grad", prepare_batch_norm_grad_cuda, batch_norm_grad_workspace_cuda);
   on_cuda(registry, "channel_moments", prepare_channel_moments_cuda, channel_moments_workspace_cuda);

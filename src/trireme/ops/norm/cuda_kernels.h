@@ -21,7 +21,8 @@ std::shared_ptr<device::Kernel> prepare_batch_norm_given_cuda(const ir::KernelSp
 std::shared_ptr<device::Kernel> prepare_batch_norm_sums_cuda(const ir::KernelSpec& spec);
 std::shared_ptr<device::Kernel> prepare_batch_norm_dx_cuda(const ir::KernelSpec& spec);
 
-std::size_t row_norm_grad_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t layer_norm_grad_workspace_cuda(const ir::KernelSpec& spec);
+std::size_t rms_norm_grad_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t batch_norm_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t batch_norm_grad_workspace_cuda(const ir::KernelSpec& spec);
 std::size_t channel_moments_workspace_cuda(const ir::KernelSpec& spec);

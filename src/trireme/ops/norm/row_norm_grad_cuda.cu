@@ -1,10 +1,11 @@
 #include "trireme/ops/cuda/common.h"
-#include "trireme/ops/cuda/packed.h"
 #include "trireme/ops/norm/cuda_kernels.h"
+#include "trireme/ops/norm/row_norm_grad_rows.cuh"
 
-// The gradients of layer_norm and rms_norm. One or a few warps take a row at a time, and a thread the same columns of
-// every row: it keeps the sums of the weights' gradients in registers, and has its part of the next row fetched to
-// shared memory while it works on this one.
+// The gradients of layer_norm and rms_norm. A thread takes the same columns of every row and keeps the sums of the
+// weights' gradients in registers. Most rows of 16-bit numbers go through row_norm_grad_rows.cuh; of the others one or
+// a few warps take one at a time, and a thread has its part of the next row fetched to shared memory while it works on
+// this one.
 namespace trireme::ops {
 namespace {
 
@@ -28,10 +29,21 @@ struct GradShape {
   int threads = 0;     // to a row
   int together = 1;    // rows of a block at once
   bool whole = false;  // no thread is idle
+  bool pairs = false;  // a block takes two rows at once: row_norm_grad_rows.cuh
   std::int64_t grid = 1;
 
-  explicit GradShape(const ir::KernelSpec& spec) : width(spec.inputs[0].shape.back()) {
+  // `centered`: of layer_norm.
+  GradShape(const ir::KernelSpec& spec, bool centered) : width(spec.inputs[0].shape.back()) {
     rows = width == 0 ? 0 : spec.inputs[0].elements() / width;
+    if (size_of(spec.inputs[0].dtype) == 2) threads = centered ? row_threads<true>(width) : row_threads<false>(width);
+    if (threads > 0) {
+      pairs = true;
+      packs = 1;
+      whole = std::int64_t{8} * threads == width;
+      const int each = centered ? row_blocks<true>(threads) : row_blocks<false>(threads);
+      grid = std::clamp<std::int64_t>(pieces(rows, kRowsAtOnce), 1, kProcessors * each);
+      return;
+    }
     const auto pack = static_cast<std::int64_t>(16 / size_of(spec.inputs[0].dtype));
     const std::int64_t units = width / pack;
     // The packs of all threads, some of them idle; more than one to a thread saves sums over threads.
@@ -58,20 +70,6 @@ struct GradShape {
   std::size_t shared() const { return static_cast<std::size_t>(threads * together * packs) * 2 * kOperands * 16; }
 };
 
-template <int N>
-struct Floats {
-  float v[N];
-  Floats() = default;
-  __device__ __forceinline__ explicit Floats(const float* p) {
-#pragma unroll
-    for (int k = 0; k < N; k += 4) {
-      const Pack<float, 4> four = load<4>(p + k);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) v[k + j] = four.v[j];
-    }
-  }
-};
-
 struct Two {
   float a, b;
 };
@@ -88,21 +86,6 @@ __device__ __forceinline__ Two row_sums(Two x, Two* shared) {
   for (unsigned w = 1; w < warps; ++w) x = {x.a + shared[w].a, x.b + shared[w].b};
   return x;
 }
-
-template <class T>
-struct Backward {
-  const T* s;
-  const float* weight;
-  const float* mean;
-  const float* rstd;
-  const T* dy;
-  const T* dsum;
-  T* dx;
-  float* partials;  // [block][dweight, dbias][width]
-  std::int64_t rows;
-  int width;
-  int stride;  // of a block's partials: width or 2·width
-};
 
 template <bool Centered, bool Whole, int E, class T>
 __global__ void __launch_bounds__(threads_at_once(E)) backward_kernel(Backward<T> b) {
@@ -308,12 +291,24 @@ void with_kernel(const GradShape& shape, F&& f) {
   shape.whole ? packs(std::true_type{}) : packs(std::false_type{});
 }
 
+// Launches the kernel of a shape that has packs.
+template <bool Centered, class T>
+void run_short(const GradShape& shape, const Backward<T>& b, cudaStream_t stream) {
+  if constexpr (sizeof(T) == 2)
+    if (shape.pairs)
+      return with_rows_kernel<Centered, T>(shape.threads, shape.whole, [&](auto kernel) {
+        kernel<<<blocks(shape.grid), static_cast<unsigned>(shape.threads), 0, stream>>>(b);
+      });
+  with_kernel<Centered, T>(
+      shape, [&](auto kernel) { kernel<<<blocks(shape.grid), shape.block(), shape.shared(), stream>>>(b); });
+}
+
 template <bool Centered>
 std::shared_ptr<device::Kernel> prepare_backward(const ir::KernelSpec& spec) {
-  const GradShape shape(spec);
+  const GradShape shape(spec, Centered);
   const bool has_bias = Centered && spec.outputs.size() == 3;
   return dispatch_native(spec.inputs[0].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {
-    if (shape.packs > 0)
+    if (shape.packs > 0 && !shape.pairs)
       with_kernel<Centered, T>(shape, [&](auto kernel) {
         TRI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       static_cast<int>(kMostThreads * kMostPacks * 2 * kOperands * 16)));
@@ -335,15 +330,18 @@ std::shared_ptr<device::Kernel> prepare_backward(const ir::KernelSpec& spec) {
       if (shape.packs == 0)
         run_long<Centered, T>(shape, b, stream_of(launch));
       else
-        with_kernel<Centered, T>(shape, [&](auto kernel) {
-          kernel<<<blocks(shape.grid), shape.block(), shape.shared(), stream_of(launch)>>>(b);
-        });
+        run_short<Centered, T>(shape, b, stream_of(launch));
       join_kernel<<<blocks(pieces(b.stride, 32)), dim3(32, 32), 0, stream_of(launch)>>>(
           b.partials, static_cast<int>(shape.grid), b.stride, b.width, launch.out<float>(1),
           has_bias ? launch.out<float>(2) : nullptr);
       device::cuda::launched("norm_grad");
     });
   });
+}
+
+std::size_t workspace(const ir::KernelSpec& spec, bool centered) {
+  const GradShape shape(spec, centered);
+  return static_cast<std::size_t>(shape.grid * shape.width) * (spec.outputs.size() - 1) * sizeof(float);
 }
 
 }  // namespace
@@ -355,9 +353,7 @@ std::shared_ptr<device::Kernel> prepare_rms_norm_grad_cuda(const ir::KernelSpec&
   return prepare_backward<false>(s);
 }
 
-std::size_t row_norm_grad_workspace_cuda(const ir::KernelSpec& spec) {
-  const GradShape shape(spec);
-  return static_cast<std::size_t>(shape.grid * shape.width) * (spec.outputs.size() - 1) * sizeof(float);
-}
+std::size_t layer_norm_grad_workspace_cuda(const ir::KernelSpec& spec) { return workspace(spec, true); }
+std::size_t rms_norm_grad_workspace_cuda(const ir::KernelSpec& spec) { return workspace(spec, false); }
 
 }  // namespace trireme::ops
