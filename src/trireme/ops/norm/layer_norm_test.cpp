@@ -226,5 +226,41 @@ TEST(RmsNorm, Gradient) {
       }
 }
 
+// Rows that a GPU takes two at a time, an odd number of them, by blocks of every size: all columns taken, and some
+// threads idle.
+TEST(RowNorm, GradientsOfPairsOfRows) {
+  for (const DType dtype : {DType::bf16, DType::f16})
+    for (const bool centered : {true, false})
+      for (const Shape& shape : {Shape{2501, 768},
+                                 {3, 768},
+                                 {1, 1024},
+                                 {1701, 1280},
+                                 {5, 1304},
+                                 {7, 1536},
+                                 {901, 1600},
+                                 {9, 1792},
+                                 {5, 1800},
+                                 {803, 2048},
+                                 {3, 4096},
+                                 {5, 3080}}) {
+        const Reference reference{.centered = centered};
+        const TensorType x = {dtype, shape};
+        const TensorType w = {DType::f32, {shape.back()}};
+        const TensorType row = {DType::f32, {shape[0]}};
+        OpCase c;
+        c.op = centered ? "layer_norm_grad" : "rms_norm_grad";
+        c.inputs = centered ? std::vector<TensorType>{x, w, row, row, x, x} : std::vector<TensorType>{x, w, row, x, x};
+        c.tolerance = tolerance_of(dtype);
+        c.reference = [&](const std::vector<Tensor>& in) {
+          if (centered) return reference.backward(in[0], in[1], in[2].data, in[3], in[4], in[5]);
+          auto grads =
+              reference.backward(in[0], in[1], std::vector<double>(in[2].data.size(), 0.0), in[2], in[3], in[4]);
+          grads.pop_back();
+          return grads;
+        };
+        check_op(c);
+      }
+}
+
 }  // namespace
 }  // namespace trireme::ops
