@@ -23,14 +23,23 @@ class GpuExpectedInput : public ::testing::Test {
   state @w : f32[65536] trained
   graph micro {
     input %x : f32[65536]
-    %y = add(%x, @w) : f32[65536]
-    output y = %y
+    %a0 = add(%x, @w) : f32[65536]
+    %a1 = add(%a0, @w) : f32[65536]
+    %a2 = add(%a1, @w) : f32[65536]
+    %a3 = add(%a2, @w) : f32[65536]
+    %a4 = add(%a3, @w) : f32[65536]
+    %a5 = add(%a4, @w) : f32[65536]
+    %a6 = add(%a5, @w) : f32[65536]
+    %a7 = add(%a6, @w) : f32[65536]
+    %a8 = add(%a7, @w) : f32[65536]
+    output y = %a8
   }
 }
 )",
                        registry);
     program = program::lower(module, program::lay_out(module), {.device = device::Kind::cuda});
     program::check(program);
+    ASSERT_FALSE(program.capture_regions.empty());
     arena = std::make_unique<device::Arena>(program.arena_bytes, device::Kind::cuda);
     arena->write(0, std::vector<std::byte>(program.state_bytes));
     for (auto& block : blocks) block = std::make_unique<device::HostBlock>(device::Kind::cuda, kPixels * sizeof(float));

@@ -144,7 +144,7 @@ Slopes slopes_at(float* at, int channels) { return {at, at + channels, at + 2 * 
 
 // The chunks' statistics, then factor and shift of the channels.
 std::size_t batch_norm_workspace_cuda(const ir::KernelSpec& spec) {
-  const NormGrid grid(spec.inputs[0]);
+  const NormGrid grid(spec.inputs[0], kStatisticsBlocks);
   return floats((3 * grid.chunks + 2) * grid.channels);
 }
 
@@ -155,7 +155,7 @@ std::shared_ptr<device::Kernel> prepare_batch_norm_cuda(const ir::KernelSpec& sp
   const double momentum = spec.attributes.real("momentum");
   const double eps = spec.attributes.real("eps");
   return dispatch_native(spec.inputs[0].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {
-    return make_kernel([=, grid = NormGrid(spec.inputs[0])](const device::Launch& l) {
+    return make_kernel([=, grid = NormGrid(spec.inputs[0], kStatisticsBlocks)](const device::Launch& l) {
       if (grid.channels == 0) return;
       auto* const partials = static_cast<float*>(l.workspace);
       float* const factor = partials + 3 * grid.chunks * grid.channels;
@@ -215,13 +215,13 @@ std::shared_ptr<device::Kernel> prepare_batch_norm_grad_cuda(const ir::KernelSpe
 // The parts, where the rows are several ranks'.
 
 std::size_t channel_moments_workspace_cuda(const ir::KernelSpec& spec) {
-  const NormGrid grid(spec.inputs[0]);
+  const NormGrid grid(spec.inputs[0], kStatisticsBlocks);
   return floats(3 * grid.chunks * grid.channels);
 }
 
 std::shared_ptr<device::Kernel> prepare_channel_moments_cuda(const ir::KernelSpec& spec) {
   return dispatch_native(spec.inputs[0].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {
-    return make_kernel([grid = NormGrid(spec.inputs[0])](const device::Launch& l) {
+    return make_kernel([grid = NormGrid(spec.inputs[0], kStatisticsBlocks)](const device::Launch& l) {
       if (grid.channels == 0) return;
       auto* const partials = static_cast<float*>(l.workspace);
       statistics<T>(l, grid, partials);

@@ -8,6 +8,8 @@ inline constexpr int kNormThreads = 256;
 inline constexpr int kAlone = 8;                  // the same where a kernel reads one tensor and writes none
 inline constexpr int kRowsAhead = 4;              // loads of a thread on their way at once
 inline constexpr std::int64_t kNormBlocks = 528;  // where sums are taken: enough for any GPU, few enough to be joined
+// Of statistics: an H100 or H200 has as many at once, two to a processor; more would wait for these.
+inline constexpr std::int64_t kStatisticsBlocks = 264;
 
 // N neighbours as they lie in memory, two 16-bit values to a register until they are used.
 template <int N, class T>
@@ -58,13 +60,13 @@ struct NormGrid {
   int widest = 1;  // channels of a thread where pointers allow it
   std::int64_t chunks = 1;
 
-  explicit NormGrid(const TensorType& x) {
+  explicit NormGrid(const TensorType& x, std::int64_t partial = kNormBlocks) {
     channels = static_cast<int>(x.shape.back());
     rows = channels == 0 ? 0 : x.elements() / channels;
     const int most = static_cast<int>(16 / size_of(x.dtype));
     widest = channels % most == 0 ? most : 1;
     const std::int64_t least = static_cast<std::int64_t>(down(widest)) * kRowsAhead;
-    chunks = std::clamp<std::int64_t>(kNormBlocks / columns(widest), 1, std::max<std::int64_t>(1, pieces(rows, least)));
+    chunks = std::clamp<std::int64_t>(partial / columns(widest), 1, std::max<std::int64_t>(1, pieces(rows, least)));
   }
   int across(int n) const {  // threads side by side
     int threads = 1;
