@@ -5,11 +5,10 @@
 namespace trireme::ops::cuda {
 
 inline constexpr int kNormThreads = 256;
-inline constexpr int kAlone = 8;                  // the same where a kernel reads one tensor and writes none
-inline constexpr int kRowsAhead = 4;              // loads of a thread on their way at once
-inline constexpr std::int64_t kNormBlocks = 528;  // where sums are taken: enough for any GPU, few enough to be joined
-// Of statistics: an H100 or H200 has as many at once, two to a processor; more would wait for these.
-inline constexpr std::int64_t kStatisticsBlocks = 264;
+inline constexpr int kAlone = 8;      // the same where a kernel reads one tensor and writes none
+inline constexpr int kRowsAhead = 4;  // loads of a thread on their way at once
+// Where sums are taken: as many as an H100 or H200 has at once, two to a processor. More would wait for these.
+inline constexpr std::int64_t kNormBlocks = 264;
 
 // N neighbours as they lie in memory, two 16-bit values to a register until they are used.
 template <int N, class T>
@@ -60,13 +59,13 @@ struct NormGrid {
   int widest = 1;  // channels of a thread where pointers allow it
   std::int64_t chunks = 1;
 
-  explicit NormGrid(const TensorType& x, std::int64_t partial = kNormBlocks) {
+  explicit NormGrid(const TensorType& x) {
     channels = static_cast<int>(x.shape.back());
     rows = channels == 0 ? 0 : x.elements() / channels;
     const int most = static_cast<int>(16 / size_of(x.dtype));
     widest = channels % most == 0 ? most : 1;
     const std::int64_t least = static_cast<std::int64_t>(down(widest)) * kRowsAhead;
-    chunks = std::clamp<std::int64_t>(partial / columns(widest), 1, std::max<std::int64_t>(1, pieces(rows, least)));
+    chunks = std::clamp<std::int64_t>(kNormBlocks / columns(widest), 1, std::max<std::int64_t>(1, pieces(rows, least)));
   }
   int across(int n) const {  // threads side by side
     int threads = 1;
@@ -77,10 +76,10 @@ struct NormGrid {
   std::int64_t columns(int n) const { return pieces(channels, static_cast<std::int64_t>(across(n)) * n); }
   dim3 threads(int n) const { return dim3(static_cast<unsigned>(across(n)), static_cast<unsigned>(down(n))); }
   dim3 grid(int n) const { return dim3(blocks(columns(n)), blocks(chunks)); }
-  // Where nothing is summed up there may be more blocks.
-  dim3 free_grid(int n) const {
+  // Where nothing is summed up there may be more blocks, so many times as many.
+  dim3 free_grid(int n, int times) const {
     const std::int64_t least = static_cast<std::int64_t>(down(n)) * kRowsAhead;
-    const std::int64_t most = std::max<std::int64_t>(1, 4 * kNormBlocks / columns(n));
+    const std::int64_t most = std::max<std::int64_t>(1, times * kNormBlocks / columns(n));
     return dim3(blocks(columns(n)), blocks(std::clamp<std::int64_t>(pieces(rows, least), 1, most)));
   }
 };
