@@ -73,7 +73,7 @@ struct Plan {
                                  static_cast<double>(std::max<std::int64_t>(1, elements)));
   }
   static constexpr std::int64_t kColumns = 256;
-  static constexpr std::int64_t kBlocks = 528;  // with all their loads on their way, enough for any GPU
+  static constexpr std::int64_t kBlocks = 264;  // with all their loads on their way, enough for any GPU
   std::int64_t outputs() const { return outer * (groups.inner_marked ? 1 : groups.inner); }
   std::size_t workspace() const { return static_cast<std::size_t>(outputs() * chunks) * sizeof(float); }
 };
@@ -107,20 +107,29 @@ __global__ void rows_kernel(const T* x, Groups plain, Groups marked, std::int64_
   for (int j = 0; j < N; ++j) total[j] = Op::kNeutral;
   if (column < inner) {
     const T* from = x + plain.offset(blockIdx.z) + column;
-    const auto take = [&](const Pack<T, N>& pack) {
+    constexpr bool kPairs = sizeof(T) == 2 && N == 8;  // they stay in pairs until they are added
+    using Loaded = std::conditional_t<kPairs, uint4, Pack<T, N>>;
+    const auto fetch = [&](std::int64_t row) { return *reinterpret_cast<const Loaded*>(from + marked.offset(row)); };
+    const auto take = [&](const Loaded& loaded) {
+      if constexpr (kPairs) {
+        const Packed<T> pack(loaded);
 #pragma unroll
-      for (int j = 0; j < N; ++j) total[j] = Op()(total[j], wide(pack.v[j]));
+        for (int j = 0; j < N; ++j) total[j] = Op()(total[j], pack[j]);
+      } else {
+#pragma unroll
+        for (int j = 0; j < N; ++j) total[j] = Op()(total[j], wide(loaded.v[j]));
+      }
     };
     std::int64_t r = begin + threadIdx.y;
     for (; r + kWarps * (kAhead - 1) < end; r += kRowsAtOnce) {
-      Pack<T, N> pack[kAhead];
+      Loaded loaded[kAhead];
 #pragma unroll
-      for (int k = 0; k < kAhead; ++k) pack[k] = load<N>(from + marked.offset(r + kWarps * k));
+      for (int k = 0; k < kAhead; ++k) loaded[k] = fetch(r + kWarps * k);
 #pragma unroll
-      for (int k = 0; k < kAhead; ++k) take(pack[k]);
+      for (int k = 0; k < kAhead; ++k) take(loaded[k]);
     }
 #pragma unroll 4
-    for (; r < end; r += kWarps) take(load<N>(from + marked.offset(r)));
+    for (; r < end; r += kWarps) take(fetch(r));
   }
 #pragma unroll
   for (int j = 0; j < N; ++j) shared[threadIdx.y][threadIdx.x * N + j] = total[j];
@@ -139,6 +148,8 @@ constexpr int kCluster = 8;
 constexpr int kClusterColumns = 64;
 constexpr int kClusterRows = 64;                                                   // at once, in a block
 constexpr std::int64_t kClusterDepth = std::int64_t{kCluster} * kClusterRows * 4;  // below, little is gained
+// From here on the two launches take no longer, since a block reads longer pieces of a row.
+constexpr std::int64_t kClusterWidth = 2048;
 
 // There are clusters from Hopper on; what is compiled for GPUs before it is never launched.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
@@ -257,7 +268,7 @@ std::shared_ptr<device::Kernel> prepare(const ir::KernelSpec& spec) {
           inner_kernel<Op, T><<<dim3(blocks(plan.outer), blocks(plan.chunks)), 256, 0, stream>>>(
               launch.in<T>(0), plain, marked, inner, plan.depth, partials);
         } else if (clusters && plan.outer == 1 && marked.count == 1 && inner % kClusterColumns == 0 &&
-                   plan.depth >= kClusterDepth && aligned16(launch.inputs[0])) {
+                   inner < kClusterWidth && plan.depth >= kClusterDepth && aligned16(launch.inputs[0])) {
           if constexpr (sizeof(T) == 2)
             cluster_kernel<Op, T, Out><<<dim3(blocks(inner / kClusterColumns), kCluster),
                                          dim3(kClusterColumns / kWidest<T>, kClusterRows), 0, stream>>>(
