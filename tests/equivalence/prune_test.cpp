@@ -2,12 +2,14 @@
 #include "trireme/train/prune.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <numeric>
 
 #include "equivalence/compression_reference.h"
@@ -69,43 +71,67 @@ void expect_masked(const States& state) {
   }
 }
 
-// Masks by magnitude, of the tensor as it is, to a sparsity; what is zero in `before` stays so.
-std::vector<float> reference_mask(const std::vector<float>& w, const std::vector<float>& before, double sparsity) {
-  std::vector<std::size_t> order(w.size());
+// A mask of the largest scores, to a sparsity; what is zero in `before` stays so.
+std::vector<float> mask_of_scores(const std::vector<float>& scores, const std::vector<float>& before, double sparsity) {
+  std::vector<std::size_t> order(scores.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto size = [&](std::size_t i) { return before[i] == 0 ? -1.0F : std::abs(w[i]); };
+  const auto size = [&](std::size_t i) { return before[i] == 0 ? -std::numeric_limits<float>::infinity() : scores[i]; };
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return size(a) > size(b); });
-  const auto dropped = static_cast<std::size_t>(std::round(sparsity * static_cast<double>(w.size())));
-  std::vector<float> mask(w.size(), 0);
-  for (std::size_t i = 0; i + dropped < w.size(); ++i)
+  const auto dropped = static_cast<std::size_t>(std::round(sparsity * static_cast<double>(scores.size())));
+  std::vector<float> mask(scores.size(), 0);
+  for (std::size_t i = 0; i + dropped < scores.size(); ++i)
     if (before[order[i]] != 0) mask[order[i]] = 1;
   return mask;
 }
 
-class PruneReference : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {};
+// By magnitude, of the tensor as it is.
+std::vector<float> reference_mask(std::vector<float> w, const std::vector<float>& before, double sparsity) {
+  for (float& value : w) value = std::abs(value);
+  return mask_of_scores(w, before, sparsity);
+}
+
+// What movement ranks by: −w·m, added up over the prunings, m being the mean of the gradients.
+void add_pushes(const States& state, const std::string& name, std::vector<float>& scores) {
+  const std::vector<float>& w = state.at(name);
+  const std::vector<float>& m = state.at(name + (state.contains(name + "/m") ? "/m" : "/momentum"));
+  std::vector<float> pushes(w.size());
+  for (std::size_t i = 0; i < w.size(); ++i) pushes[i] = -(w[i] * m[i]);  // rounded before it is added
+  scores.resize(w.size(), 0);
+  for (std::size_t i = 0; i < w.size(); ++i) scores[i] += pushes[i];
+}
+
+class PruneReference : public ::testing::TestWithParam<std::tuple<std::string, std::string, std::string>> {};
 
 // Without the pass: the same steps, after which the test sets to zero what is pruned.
 TEST_P(PruneReference, TrainsLikeIt) {
-  const auto [model, optimizer] = GetParam();
+  const auto [model, optimizer, method] = GetParam();
   constexpr std::int64_t kSteps = 6;
-  train::Config config = pruned(model, "magnitude", "unstructured", "gradual", kSteps);
+  train::Config config = pruned(model, method, "unstructured", "gradual", kSteps);
   config.prune.sparsity = 0.8;
   config.train.optimizer = optimizer;
   Trained trained(config);
   train::Config plain = config;
   plain.prune = {};
   Trained reference(plain);
-  States masks;
-  const std::vector<std::string> names = masked(trained.state());
+  States masks, scores;
+  const States start = trained.state();
+  const std::vector<std::string> names = masked(start);
   ASSERT_FALSE(names.empty());
-  for (const std::string& name : names) masks[name].assign(reference.state().at(name).size(), 1);
+  for (const std::string& name : names) {
+    masks[name].assign(reference.state().at(name).size(), 1);
+    if (method == "random") scores[name] = start.at(name + "/score");  // drawn once
+  }
   std::int64_t prunings = 0;
   for (std::int64_t step = 0; step < kSteps; ++step) {
     if (step == 1 || step == 3 || step == 5) {
       const double left = 1 - static_cast<double>(++prunings) / 3;
       const double sparsity = 0.8 * (1 - left * left * left);
       const States before = reference.state();
-      for (const std::string& name : names) masks[name] = reference_mask(before.at(name), masks[name], sparsity);
+      for (const std::string& name : names) {
+        if (method == "movement") add_pushes(before, name, scores[name]);
+        masks[name] = method == "magnitude" ? reference_mask(before.at(name), masks[name], sparsity)
+                                            : mask_of_scores(scores[name], masks[name], sparsity);
+      }
     }
     reference.train(1);
     trained.train(1);
@@ -128,8 +154,9 @@ TEST_P(PruneReference, TrainsLikeIt) {
 }
 INSTANTIATE_TEST_SUITE_P(Models, PruneReference,
                          ::testing::Combine(::testing::Values("mlp", "gpt2", "llama", "convnet"),
-                                            ::testing::Values("adamw", "sgd")),
-                         [](const auto& given) { return std::get<0>(given.param) + "_" + std::get<1>(given.param); });
+                                            ::testing::Values("adamw", "sgd"),
+                                            ::testing::Values("magnitude", "movement", "random")),
+                         [](const auto& given) { return fmt::format("{}", fmt::join(given.param, "_")); });
 
 struct Way {
   std::string mesh;
@@ -353,6 +380,56 @@ TEST(Prune, RewindsToAnEarlyStep) {
         EXPECT_NEAR(zeros(state.at("blocks.0.mlp.up.weight/mask")), expected, 1e-3);
       }
     }
+}
+
+std::uintmax_t bytes_in(const std::filesystem::path& folder) {
+  std::uintmax_t bytes = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+    if (entry.path().extension() == ".safetensors") bytes += entry.file_size();
+  return bytes;
+}
+
+// Weights and their moments are stored without zeros, and masks in a bit for each element: before anything is pruned a
+// checkpoint is a thirty-second of its masked weights larger than a dense one, and smaller afterwards.
+TEST(Prune, CheckpointsDoNotGrow) {
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("trireme-pruned-{}", ::getpid());
+  for (const char* mesh : {"dp=1", "dp=2", "tp=2"}) {
+    SCOPED_TRACE(mesh);
+    train::Config config = pruned("gpt2", "magnitude", "unstructured", "oneshot", 4);
+    config.prune.sparsity = 0.8;
+    train::Config dense = config;
+    dense.prune = {};
+    const int zero = std::string(mesh) == "dp=2" ? 1 : 0;
+    const auto saved = [&](const train::Config& of, int steps) {
+      Trained run(over_mesh(of, mesh, zero));
+      run.train(steps);
+      train::save_checkpoint(folder, run.session(), of, steps, 1);
+      const std::uintmax_t bytes = bytes_in(folder);
+      // What is read is what was, to the sign of a zero.
+      Trained again(over_mesh(of, mesh, zero));
+      train::load_checkpoint(folder, steps, again.session());
+      again.session().refresh_copies();
+      const States a = run.state(), b = again.state();
+      for (const auto& [name, values] : a)
+        EXPECT_EQ(std::memcmp(values.data(), b.at(name).data(), values.size() * sizeof(float)), 0) << name;
+      std::filesystem::remove_all(folder);
+      return bytes;
+    };
+    const std::uintmax_t plain = saved(dense, 4);
+    Trained one(config);
+    std::size_t weights = 0, all = 0;
+    const States state = one.state();
+    for (const std::string& name : masked(state)) weights += state.at(name).size();
+    for (const auto& [name, values] : state)
+      if (!name.ends_with("/mask")) all += values.size() * sizeof(float);
+    constexpr std::uintmax_t kHeaders = 8192;  // names and places of the masks
+    EXPECT_LE(saved(config, 1), plain + weights / 8 + kHeaders);
+    // A fifth of the weights and of two moments, a bit or two for each, and the masks.
+    const std::uintmax_t most = all - weights * 3 * 4 + weights * (3 * 0.2 * 4 + 3 * 2.0 / 8 + 1.0 / 8) + 2 * kHeaders;
+    const std::uintmax_t after = saved(config, 4);
+    EXPECT_LT(after, plain);
+    EXPECT_LE(after, most);
+  }
 }
 
 // Masks are part of a checkpoint: what goes on from one ends as the undisturbed run.

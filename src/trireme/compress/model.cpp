@@ -26,23 +26,16 @@ constexpr std::int64_t kRows = 8;
 // A checkpoint of step 0, in which tensors of many zeros are stored without them.
 void write_states(const Model& model, const train::Compiled& compiled, const fs::path& run,
                   const train::Config& config) {
-  std::vector<std::vector<std::byte>> packed;
   std::vector<io::ShardTensor> tensors;
   for (const ir::State& state : compiled.saved_states()) {
     const TensorType whole{state.type.dtype, state.global_shape()};
-    io::ShardTensor tensor{state.name,
-                           whole,
-                           ir::name_of(state.category),
-                           ir::all_of(whole.shape).start,
-                           whole.shape,
-                           model.states.at(state.name)};
-    if (whole.dtype == DType::f32)
-      if (auto fewer = io::pack_zeros(model.floats(state.name))) {
-        packed.push_back(std::move(*fewer));
-        tensor.bytes = packed.back();
-        tensor.packed = true;
-      }
-    tensors.push_back(std::move(tensor));
+    tensors.push_back({.name = state.name,
+                       .type = whole,
+                       .role = ir::name_of(state.category),
+                       .start = ir::all_of(whole.shape).start,
+                       .extent = whole.shape,
+                       .bytes = model.states.at(state.name),
+                       .sparse = true});
   }
   constexpr std::size_t kStaging = 256 * io::kStagingAlignment;
   const std::unique_ptr<void, decltype(&std::free)> staging(std::aligned_alloc(io::kStagingAlignment, kStaging),
@@ -141,9 +134,7 @@ std::uint64_t stored_bytes(const Model& model, const train::Compiled& compiled) 
       bytes += dense;
       continue;
     }
-    const std::span<const float> values = model.floats(state.name);
-    const auto zeros = static_cast<std::size_t>(std::count(values.begin(), values.end(), 0.0F));
-    bytes += std::min(dense, (values.size() + 7) / 8 + (values.size() - zeros) * sizeof(float));
+    bytes += std::min(dense, io::ZeroPacker(model.floats(state.name)).bytes());
   }
   return bytes;
 }

@@ -55,7 +55,8 @@ struct CheckpointManifest {
 };
 
 // What is written; formats from the oldest on are read.
-//   3  a file may hold several slices of a tensor (`number`), and slices may be some of its rows; `algorithms`
+//   3  a file may hold several slices of a tensor (`number`), and slices may be some of its rows; `algorithms`; a slice
+//      may be stored without its zeros (packed_zeros.h)
 //   2  slices with checksums. The latest programs that wrote it wrote all of 3.
 //   1  one file, without checksums and without where the data stands: it cannot be resumed
 inline constexpr std::int64_t kCheckpointFormat = 3;

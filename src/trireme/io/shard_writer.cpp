@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "trireme/core/error.h"
 #include "trireme/io/checksum.h"
 #include "trireme/io/direct_file.h"
+#include "trireme/io/packed_zeros.h"
 #include "trireme/io/safetensors_layout.h"
 
 namespace trireme::io {
@@ -40,13 +43,39 @@ void copy_past_cache(std::byte* to, const std::byte* from, std::size_t bytes) {
   std::memcpy(to + i, from + i, bytes - i);
 }
 
-SafetensorsLayout layout_of(std::span<const ShardTensor> tensors) {
+// By tensor what packs it; nothing where it is stored as it is.
+using Packers = std::vector<std::optional<ZeroPacker>>;
+
+Packers packers_of(std::span<const ShardTensor> tensors) {
+  Packers packers(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const ShardTensor& t = tensors[i];
+    if (!t.sparse || t.type.dtype != DType::f32) continue;
+    ZeroPacker::Read read = t.read;
+    if (!read)
+      read = [bytes = t.bytes](std::size_t offset, std::span<std::byte> out) {
+        std::memcpy(out.data(), bytes.data() + offset, out.size());
+      };
+    packers[i].emplace(static_cast<std::size_t>(t.extent.elements()), std::move(read));
+    if (!packers[i]->smaller()) packers[i].reset();
+  }
+  return packers;
+}
+
+// As what a tensor stands in the file.
+TensorType stored_type(const ShardTensor& tensor, const std::optional<ZeroPacker>& packer) {
+  if (packer) return {DType::u8, {static_cast<std::int64_t>(packer->bytes())}};
+  return {tensor.type.dtype, tensor.extent};
+}
+
+SafetensorsLayout layout_of(std::span<const ShardTensor> tensors, const Packers& packers) {
   std::vector<std::pair<std::string, TensorType>> types;
   types.reserve(tensors.size());
-  for (const ShardTensor& t : tensors) {
-    types.emplace_back(slice_entry(t.name, t.number), t.stored());
-    TRI_CHECK(t.read || t.bytes.size() == types.back().second.bytes(), "{}: {} bytes for {}", t.name, t.bytes.size(),
-              types.back().second.str());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const ShardTensor& t = tensors[i];
+    const TensorType slice{t.type.dtype, t.extent};
+    TRI_CHECK(t.read || t.bytes.size() == slice.bytes(), "{}: {} bytes for {}", t.name, t.bytes.size(), slice.str());
+    types.emplace_back(slice_entry(t.name, t.number), stored_type(t, packers[i]));
   }
   return lay_out_safetensors(types);
 }
@@ -56,17 +85,23 @@ class Shard {
  public:
   Shard(const std::string& path, std::span<const ShardTensor> tensors, std::span<std::byte> staging,
         const std::function<void(std::size_t)>& copied)
-      : tensors_(tensors), layout_(layout_of(tensors)), copied_(copied), file_(path, layout_.bytes) {
+      : packers_(packers_of(tensors)),
+        layout_(layout_of(tensors, packers_)),
+        copied_(copied),
+        file_(path, layout_.bytes) {
     block_ = std::min({kBlock, staging.size() / kStagingAlignment * kStagingAlignment,
                        rounded_up(static_cast<std::size_t>(layout_.bytes))});
     TRI_CHECK(block_ > 0, "staging of {} bytes", staging.size());
     slots_ = std::max<std::size_t>(1, staging.size() / block_);
     staging_ = staging;
     sums_.resize(tensors.size());
-    sources_.push_back({std::as_bytes(std::span(layout_.head)), layout_.head.size(), nullptr});
+    sources_.push_back({std::as_bytes(std::span(layout_.head)), layout_.head.size(), {}});
     for (const std::size_t i : layout_.order) {
       const ShardTensor& t = tensors[i];
-      sources_.push_back({t.bytes, t.stored().bytes(), t.read ? &t.read : nullptr});
+      Source source{t.bytes, stored_type(t, packers_[i]).bytes(), t.read};
+      if (std::optional<ZeroPacker>& packer = packers_[i])
+        source.read = [&packer](std::size_t offset, std::span<std::byte> out) { packer->read(offset, out); };
+      sources_.push_back(std::move(source));
     }
   }
 
@@ -94,8 +129,8 @@ class Shard {
     while (!room.empty() && source_ < sources_.size()) {
       const Source& source = sources_[source_];
       std::size_t count = std::min(source.size - taken_, room.size());
-      if (source.read != nullptr) {
-        (*source.read)(taken_, room.first(count));
+      if (source.read) {
+        source.read(taken_, room.first(count));
         sum_.add(room.first(count));
       } else {
         count = std::min(count, kWrittenPiece);
@@ -124,10 +159,10 @@ class Shard {
   struct Source {
     std::span<const std::byte> bytes;
     std::size_t size;
-    const std::function<void(std::size_t, std::span<std::byte>)>* read;  // instead of bytes; null: none
+    std::function<void(std::size_t, std::span<std::byte>)> read;  // instead of bytes; null: none
   };
 
-  std::span<const ShardTensor> tensors_;
+  Packers packers_;
   SafetensorsLayout layout_;
   const std::function<void(std::size_t)>& copied_;
   DirectFile file_;

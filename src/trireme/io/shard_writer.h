@@ -22,13 +22,7 @@ struct ShardTensor {
   // Instead of `bytes`, where the slice is not in memory: gives some of it, from a byte on.
   std::function<void(std::size_t offset, std::span<std::byte> out)> read = {};
   int number = 0;       // of the slice among those of the same tensor in the file
-  bool packed = false;  // `bytes` are those of pack_zeros (packed_zeros.h)
-
-  // As what it stands in the file.
-  TensorType stored() const {
-    if (packed) return {DType::u8, {static_cast<std::int64_t>(bytes.size())}};
-    return {type.dtype, extent};
-  }
+  bool sparse = false;  // zero in many places: f32 is stored without zeros (packed_zeros.h) where that is less
 };
 
 // Writes the tensors to the safetensors file `folder`/`file`, by way of `staging`: bytes are copied there, then written

@@ -52,6 +52,7 @@ struct State {
   bool saved = true;         // part of a checkpoint
   bool trained = false;      // a parameter: has a gradient and an optimizer
   bool decayed = false;      // weight decay applies
+  bool sparse = false;       // zero in many places, or will be: a checkpoint stores it without zeros
   bool step_local = false;   // gradients, losses: written before read in each step, dead between steps
   std::string derived_from;  // a low-precision copy of that state: rewritten after each update, never saved
   int tier = 0;              // 0 device, 1 host, 2 disk

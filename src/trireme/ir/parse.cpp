@@ -218,6 +218,8 @@ class Parser {
         state.decayed = true;
       else if (line.accept("unsaved"))
         state.saved = false;
+      else if (line.accept("sparse"))
+        state.sparse = true;
       else if (line.accept("step_local"))
         state.step_local = true;
       else if (line.accept("derived_from=@"))

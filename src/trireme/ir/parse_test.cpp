@@ -140,7 +140,7 @@ TEST(Parse, MutationsParseOrThrow) {
   const std::string valid = R"text(module {
   mesh "dp=2,tp=2"
   state @w : f32[8,16] category=weights init=normal(0.02) trained decayed
-  state @w/m : f32[8,16] category=optimizer init=zeros sharding="[dp,_] partial(sum:tp)"
+  state @w/m : f32[8,16] category=optimizer init=zeros sparse sharding="[dp,_] partial(sum:tp)"
   state @loss : f32[] category=scalars init=zeros unsaved step_local
   graph micro {
     input %x : f32[4,16] sharding:0="[dp,_]"

@@ -24,6 +24,7 @@ std::string state_text(const State& s) {
   if (s.trained) line += " trained";
   if (s.decayed) line += " decayed";
   if (!s.saved) line += " unsaved";
+  if (s.sparse) line += " sparse";
   if (s.step_local) line += " step_local";
   if (!s.derived_from.empty()) line += " derived_from=@" + s.derived_from;
   if (s.tier != 0) line += fmt::format(" tier={}", s.tier);

@@ -83,6 +83,7 @@ class Pruner {
     if (!fresh) fail("'{}' is to be pruned twice", parameter);
     known->second = add_state(mask_name(parameter), module_.state(parameter_of(parameter)).type,
                               ir::Category::optimizer, ir::Init::constant(1));
+    module_.state(known->second).sparse = true;
     return known->second;
   }
 
@@ -197,6 +198,10 @@ class Pruner {
       if (node->op->operands.back().name != "keep") fail("{} does not keep what is pruned at zero", node->op->name);
       node->inputs.resize(node->op->operands.size(), kNone);
       node->inputs.back() = update.read(module_, mask);
+      // The parameter and what the optimizer keeps of it.
+      for (const ir::Write& w : update.writes)
+        if (std::find(node->outputs.begin(), node->outputs.end(), w.value) != node->outputs.end())
+          module_.state(w.state).sparse = true;
     }
   }
 

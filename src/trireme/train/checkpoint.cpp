@@ -214,7 +214,8 @@ io::ShardTensor saved_tensor(Rank& rank, const ir::State& state, const ir::Store
   const ir::Slice slice = all ? ir::all_of(whole.shape) : stored.rows;
   const std::int64_t pitch = ir::row_pitch(state);
   const std::size_t first = static_cast<std::size_t>(stored.first * pitch) * size_of(whole.dtype);
-  io::ShardTensor tensor{state.name, whole, ir::name_of(state.category), slice.start, slice.extent, {}, {}, number};
+  io::ShardTensor tensor{state.name, whole,       ir::name_of(state.category), slice.start, slice.extent, {}, {},
+                         number,     state.sparse};
   if (stored.rows.extent.rank() == 2 && stored.rows.extent[1] != pitch)
     tensor.read = [&rank, &state, stored](std::size_t offset, std::span<std::byte> out) {
       read_padded(rank, state, stored, offset, out);
