@@ -240,7 +240,7 @@ class Gguf : public Compress {
 
 // Families, tied and not: to a file and back, to the bit; their own library's greedy tokens follow.
 TEST_F(Gguf, ToAFileAndBack) {
-  for (const std::string name : {"gpt2-tied", "gpt2-untied-f16", "llama-grouped"}) {
+  for (const std::string name : {"gpt2-tied", "gpt2-untied-f16", "llama-grouped", "llama3-tied"}) {
     done({"import", kFolders + name, name});
     done({"export", name, name + ".gguf", "--type", "f32"});
     done({"import", name + ".gguf", name + "-back"});
@@ -267,8 +267,13 @@ TEST_F(Gguf, EightBitsAreWithinAThousandth) {
 TEST_F(Gguf, ThePackageReadsTheSame) {
   const std::string check = source_dir() + "/tests/gguf/check_file.py ";
   train();
+  train({"--output.dir=grouped", "--model.family=llama", "--model.heads=4", "--model.kv_heads=2", "--model.ffn=256",
+         "--train.steps=10"});
   done({"import", kFolders + "llama-grouped", "llama"});
-  const std::vector<std::pair<std::string, std::string>> files = {{"run", "q8_0"}, {"run", "q4_0"}, {"llama", "f16"}};
+  // Of q4_k only the rows of 256 are, and the others q4_0.
+  const std::vector<std::pair<std::string, std::string>> files = {
+      {"run", "q8_0"},     {"run", "q4_0"},     {"run", "q4_k"},    {"llama", "f16"},
+      {"grouped", "q8_0"}, {"grouped", "q4_0"}, {"grouped", "q4_k"}};
   for (const auto& [run, type] : files) {
     done({"export", run, "x.gguf", "--type", type, "--overwrite"});
     done({"import", "x.gguf", "x", "--overwrite"});

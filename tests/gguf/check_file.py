@@ -62,6 +62,8 @@ def main():
     arch = reader.fields["general.architecture"].contents()
     compared = 0
     for tensor in reader.tensors:
+        if tensor.name == "rope_freqs.weight":
+            continue  # follows from the configuration
         values = quants.dequantize(tensor.data, tensor.tensor_type).astype(numpy.float32)
         values = values.reshape([int(d) for d in reversed(tensor.shape)])
         name = their_name(tensor.name, NAMES[arch])

@@ -3,7 +3,7 @@
 
     python3 tests/gguf/check_llama_cpp.py [--program build/release/src/trireme/trireme] [--tokens 48]
 
-A GPT-2 and a Llama with grouped heads are trained on a few words for a moment, so that one token is clearly the likeliest, and exported
+A GPT-2, a Llama with grouped heads and one with Llama 3's rotary scaling are trained on a few words for a moment, so that one token is clearly the likeliest, and exported
 as f16. A reader of files cannot see heads in the wrong order; a program that computes with them can. Exit code 77: neither package is
 there.
 """
@@ -62,6 +62,7 @@ WORDS = ["oar ", "hull ", "stern ", "keel ", "bow\n", "the ", "rows ", "of "]
 FAMILIES = {
     "gpt2": ["--model.family=gpt2", "--model.heads=4"],
     "llama": ["--model.family=llama", "--model.heads=4", "--model.kv_heads=2", "--model.ffn=160"],
+    "llama3": ["--model.family=llama", "--model.heads=4", "--model.rope_scaling=llama3", "--model.rope_factor=8", "--model.rope_original=32"],
 }
 
 

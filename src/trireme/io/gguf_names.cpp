@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <numbers>
 #include <string_view>
 
 #include "trireme/core/error.h"
@@ -57,6 +59,34 @@ std::string their_name(const std::string& ours) {
   return prefix + std::string(found->theirs);
 }
 
+// Of ours: what the factors of a scaled rotary embedding follow from.
+constexpr std::string_view kRopeKeys = "trireme.rope.";
+
+std::int64_t head_of(const ModelConfig& m) { return m.head_dim == 0 ? m.width / m.heads : m.head_dim; }
+
+// The scaling of which a file has the factors: by our keys, or with the numbers that Llama 3.1 and later have. It must
+// give these factors.
+void read_rope_factors(const GgufFile& file, ModelConfig& m) {
+  const std::vector<float> factors = file.read(kRopeFactors, {head_of(m) / 2});
+  const auto key = [&](const char* name, double otherwise) {
+    const std::string whole = std::string(kRopeKeys) + name;
+    return file.has(whole) ? file.number(whole) : otherwise;
+  };
+  if (m.rope_scaling != "none" || factors.empty())
+    refuse("{}: has {} and llama.rope.scaling.type = \"{}\"; one of them can be imported", file.path(), kRopeFactors,
+           m.rope_scaling);
+  m.rope_scaling = "llama3";
+  m.rope_factor = key("factor", *std::max_element(factors.begin(), factors.end()));
+  m.rope_low = key("low", 1);
+  m.rope_high = key("high", 4);
+  m.rope_original = static_cast<std::int64_t>(key("original", 8192));
+  const std::vector<float> ours = rope_factors(m);
+  for (std::size_t i = 0; i < ours.size(); ++i)
+    if (!(std::abs(ours[i] - factors[i]) <= 1e-4F * ours[i]))
+      refuse("{}: {} has {} for frequency {}, and Llama 3's scaling by {} gives {}: it is scaled in another way",
+             file.path(), kRopeFactors, factors[i], i, m.rope_factor, ours[i]);
+}
+
 // theirs[2i + s] = ours[s · half + i] within each head, or the other way round.
 std::vector<float> permuted(const GgufParameter& p, std::vector<float> values, bool back) {
   if (p.heads == 0) return values;
@@ -76,8 +106,6 @@ std::vector<float> permuted(const GgufParameter& p, std::vector<float> values, b
 }  // namespace
 
 std::vector<GgufParameter> gguf_parameters(const ModelConfig& model) {
-  if (model.family == "llama" && model.rope_scaling == "llama3")
-    refuse("model.rope_scaling = \"llama3\" is not written to GGUF files yet; \"none\" and \"linear\" are");
   if (model.family == "gpt2" && model.head_dim != 0 && model.head_dim * model.heads != model.width)
     refuse("model.head_dim = {}: a GGUF file of a GPT-2 has heads of model.width / model.heads = {}", model.head_dim,
            model.width / model.heads);
@@ -96,6 +124,20 @@ std::vector<GgufParameter> gguf_parameters(const ModelConfig& model) {
     parameters.push_back(std::move(p));
   }
   return parameters;
+}
+
+std::vector<float> rope_factors(const ModelConfig& m) {
+  std::vector<float> factors;
+  if (m.family != "llama" || m.rope_scaling != "llama3") return factors;
+  const std::int64_t head = head_of(m);
+  for (std::int64_t i = 0; i < head / 2; ++i) {
+    const double plain = std::pow(m.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(head));
+    // As the op rotary has it: waves that turn seldom within the original context are stretched, others are kept.
+    const double turns = static_cast<double>(m.rope_original) * plain / (2 * std::numbers::pi);
+    const double kept = std::clamp((turns - m.rope_low) / (m.rope_high - m.rope_low), 0.0, 1.0);
+    factors.push_back(static_cast<float>(1 / ((1 - kept) / m.rope_factor + kept)));
+  }
+  return factors;
 }
 
 std::vector<float> to_gguf(const GgufParameter& parameter, std::vector<float> values) {
@@ -119,7 +161,7 @@ GgufMetadata gguf_metadata(const ModelConfig& m) {
     metadata.emplace_back("gpt2.attention.layer_norm_epsilon", static_cast<float>(m.norm_eps));
     return metadata;
   }
-  const std::int64_t head = m.head_dim == 0 ? m.width / m.heads : m.head_dim;
+  const std::int64_t head = head_of(m);
   metadata.emplace_back("llama.attention.head_count_kv", count(m.kv_heads == 0 ? m.heads : m.kv_heads));
   metadata.emplace_back("llama.attention.layer_norm_rms_epsilon", static_cast<float>(m.norm_eps));
   metadata.emplace_back("llama.attention.key_length", count(head));
@@ -129,6 +171,13 @@ GgufMetadata gguf_metadata(const ModelConfig& m) {
   if (m.rope_scaling == "linear") {
     metadata.emplace_back("llama.rope.scaling.type", std::string("linear"));
     metadata.emplace_back("llama.rope.scaling.factor", static_cast<float>(m.rope_factor));
+  }
+  // Readers scale by the factors alone; these keys are for our own import.
+  if (m.rope_scaling == "llama3") {
+    metadata.emplace_back(std::string(kRopeKeys) + "factor", m.rope_factor);
+    metadata.emplace_back(std::string(kRopeKeys) + "low", m.rope_low);
+    metadata.emplace_back(std::string(kRopeKeys) + "high", m.rope_high);
+    metadata.emplace_back(std::string(kRopeKeys) + "original", count(m.rope_original));
   }
   return metadata;
 }
@@ -156,8 +205,6 @@ ModelConfig gguf_model(const GgufFile& file) {
     m.norm_eps = or_else("attention.layer_norm_epsilon", 1e-5);
     return m;
   }
-  if (file.find("rope_freqs.weight") != nullptr)
-    refuse("{}: scales its rotary embedding by rope_freqs.weight, which this version does not read", file.path());
   const std::string scaling = file.has("llama.rope.scaling.type") ? file.text("llama.rope.scaling.type") : "none";
   if (scaling != "none" && scaling != "linear")
     refuse("{}: llama.rope.scaling.type = \"{}\"; none and linear can be imported", file.path(), scaling);
@@ -168,6 +215,7 @@ ModelConfig gguf_model(const GgufFile& file) {
   m.head_dim = static_cast<std::int64_t>(
       or_else("attention.key_length", static_cast<double>(m.heads == 0 ? 0 : m.width / m.heads)));
   m.rope_theta = or_else("rope.freq_base", 10000);
+  if (file.find(kRopeFactors) != nullptr) read_rope_factors(file, m);
   return m;
 }
 

@@ -26,6 +26,11 @@ std::vector<GgufParameter> gguf_parameters(const ModelConfig& model);
 std::vector<float> to_gguf(const GgufParameter& parameter, std::vector<float> values);
 std::vector<float> from_gguf(const GgufParameter& parameter, std::vector<float> values);
 
+// What a Llama's scaled rotary embedding divides its frequencies by, one number for each: the tensor kRopeFactors, by
+// which readers scale. Empty where the frequencies are those of model.rope_theta alone, or all divided by one number.
+inline constexpr const char* kRopeFactors = "rope_freqs.weight";
+std::vector<float> rope_factors(const ModelConfig& model);
+
 // The keys that describe a model, and the model that a file describes.
 GgufMetadata gguf_metadata(const ModelConfig& model);
 ModelConfig gguf_model(const GgufFile& file);

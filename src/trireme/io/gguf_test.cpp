@@ -138,6 +138,47 @@ TEST_F(GgufFiles, OtherFilesAreRefused) {
   EXPECT_EQ(refusal(), path() + ": not a GGUF file");
 }
 
+// Scaling as Llama 3.1 has it: files of others have the factors alone.
+TEST_F(GgufFiles, RotaryFactorsAreReadBack) {
+  ModelConfig model;
+  model.family = "llama";
+  model.layers = 1;
+  model.width = 128;
+  model.heads = model.kv_heads = 1;
+  model.head_dim = 128;
+  model.ffn = 16;
+  model.vocab = 2;
+  model.rope_theta = 500000;
+  model.rope_scaling = "llama3";
+  model.rope_factor = 8;
+  model.rope_low = 1;
+  model.rope_high = 4;
+  model.rope_original = 8192;
+  const std::vector<float> factors = rope_factors(model);
+  ASSERT_EQ(factors.size(), 64U);
+  EXPECT_EQ(factors.front(), 1);
+  EXPECT_EQ(factors.back(), 8);
+  const auto read_back = [&](std::vector<float> given, bool keys) {
+    GgufMetadata metadata = gguf_metadata(model);
+    if (!keys) std::erase_if(metadata, [](const auto& entry) { return entry.first.starts_with("trireme."); });
+    write_gguf(path(), metadata, {{"token_embd.weight", {2, 128}, GgmlType::f32}, {kRopeFactors, {64}, GgmlType::f32}},
+               [&](std::size_t i) { return i == 0 ? std::vector<float>(256) : given; });
+    return gguf_model(GgufFile(path()));
+  };
+  for (const bool keys : {true, false}) {
+    const ModelConfig back = read_back(factors, keys);
+    EXPECT_EQ(back.rope_scaling, "llama3");
+    EXPECT_EQ(back.rope_factor, 8);
+    EXPECT_EQ(back.rope_low, 1);
+    EXPECT_EQ(back.rope_high, 4);
+    EXPECT_EQ(back.rope_original, 8192);
+  }
+  model.rope_original = 4096;
+  model.rope_low = 2;
+  EXPECT_EQ(read_back(rope_factors(model), true).rope_original, 4096);
+  EXPECT_THROW(read_back(rope_factors(model), false), Error);  // no published scaling
+}
+
 TEST(GgufNames, HeadsAreInterleavedAndBack) {
   ModelConfig model;
   model.family = "llama";

@@ -156,7 +156,10 @@ GgufExported export_gguf(const fs::path& run, const fs::path& file, const GgufEx
     const bool matrix = p.stored.rank() == 2 && !p.table && tensors.back().type != GgmlType::f32;
     if (matrix && tensors.back().type != type) ++out.fallbacks;
   }
+  const std::vector<float> factors = io::rope_factors(config.model);
+  if (!factors.empty()) tensors.push_back({io::kRopeFactors, {std::ssize(factors)}, GgmlType::f32});
   io::write_gguf(file.string(), metadata, tensors, [&](std::size_t i) {
+    if (i == parameters.size()) return factors;
     return io::to_gguf(parameters[i], stored_weight(checkpoint, parameters[i].ours, parameters[i].shape));
   });
   out.type = type;
