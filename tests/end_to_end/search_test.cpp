@@ -82,8 +82,8 @@ TEST_F(SearchCommand, ProcessesFindWhatOneDoes) {
   EXPECT_EQ(wrong.err.find("error:"), wrong.err.rfind("error:")) << wrong.err;
 }
 
-// A token's time is predicted from measurements here, of one thread: threads that wait for each other on a busy machine
-// take any time. bench/compare_search.py has the bound of 15%.
+// A token's time is predicted from measurements here, within 15%. Of one thread: threads that wait for each other on a
+// busy machine take any time, and bench/compare_search.py asks the same of them on a quiet one.
 TEST_F(SearchCommand, DecodeTimeIsPredictedFromMeasurements) {
   const std::vector<std::string> search = {
       "search", "tiny.toml",    "--budget", "decode",        "--out", "decode",          "--rungs",
@@ -92,7 +92,7 @@ TEST_F(SearchCommand, DecodeTimeIsPredictedFromMeasurements) {
   const std::string said = line_with(f.out, "measured ");
   const std::size_t percent = said.find(" here, ");
   ASSERT_NE(percent, std::string::npos) << f.out;
-  EXPECT_LT(std::abs(std::stod(said.substr(percent + 7))), 60) << said;
+  EXPECT_LT(std::abs(std::stod(said.substr(percent + 7))), 15) << said;
   // What was measured once is kept: the same search goes on.
   const std::string before = read("decode/decode.json");
   EXPECT_NE(done(search).out.find("total   0 steps"), std::string::npos);

@@ -11,6 +11,7 @@
 #include "trireme/compress/measure.h"
 #include "trireme/core/error.h"
 #include "trireme/io/atomic_file.h"
+#include "trireme/ops/matmul/few_rows.h"
 #include "trireme/simulator/kernel.h"
 
 namespace trireme::compress {
@@ -108,7 +109,10 @@ DecodeWork decode_work(train::Config config, const train::Registry& registry) {
     const simulator::Kernel kernel = simulator::kernel_of(i);
     const bool product = kernel.product || kernel.matrix;
     (product ? work.products : work.others) += 1;
-    (product ? work.product_bytes : work.other_bytes) += kernel.cost.bytes_read + kernel.cost.bytes_written;
+    const double bytes = kernel.cost.bytes_read + kernel.cost.bytes_written;
+    const double share =
+        kernel.product ? ops::busiest_share(static_cast<std::int64_t>(kernel.sizes[1]), options.threads) : 1;
+    (product ? work.product_bytes : work.other_bytes) += share * bytes;
   }
   return work;
 }

@@ -12,10 +12,12 @@ namespace trireme::compress {
 
 // What one decoded token asks of a machine.
 struct DecodeWork {
-  double products = 0;       // kernels that multiply matrices, which threads share
-  double others = 0;         // and the rest
-  double product_bytes = 0;  // that products read and write, weights above all
-  double other_bytes = 0;    // the rest: caches, norms, activations
+  double products = 0;  // kernels that multiply matrices, which threads share
+  double others = 0;    // and the rest
+  // That products read and write, weights above all: of the thread that has most of them, for which the others wait.
+  // Threads share whole tasks, so that of 64 columns one thread has all, and of 192 one of two has two thirds.
+  double product_bytes = 0;
+  double other_bytes = 0;  // the rest: caches, norms, activations
 };
 // Of a model, compiled for a sequence of kDecodeTokens.
 DecodeWork decode_work(train::Config config, const train::Registry& registry);

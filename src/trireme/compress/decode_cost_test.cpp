@@ -1,10 +1,12 @@
 #include "trireme/compress/decode_cost.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "support/folder.h"
+#include "trireme/ops/matmul/few_rows.h"
 #include "trireme/train/config.h"
 
 namespace trireme::compress {
@@ -52,6 +54,28 @@ TEST(DecodeCost, NothingIsLessThanZero) {
   for (const DecodeSample& s : samples) EXPECT_NEAR(found.seconds(s.work), s.seconds, 0.02 * s.seconds);
 }
 
+// Two threads share tasks of 64 columns: a product of 192 takes as long as one of 256 would.
+TEST(DecodeCost, TheBusiestThreadCounts) {
+  EXPECT_EQ(ops::busiest_share(64, 2), 1);
+  EXPECT_EQ(ops::busiest_share(128, 2), 0.5);
+  EXPECT_DOUBLE_EQ(ops::busiest_share(192, 2), 2.0 / 3);
+  EXPECT_EQ(ops::busiest_share(192, 1), 1);
+  EXPECT_EQ(ops::busiest_share(100, 8), 0.64);
+  const train::Registry registry;
+  const auto bytes = [&](std::int64_t neurons, std::int64_t threads) {
+    train::Config config = train::parse_config(
+        "", "file.toml",
+        std::vector<std::string>{"model.layers=1", "model.width=64", "model.heads=2", "model.context=64",
+                                 "runtime.device=cpu", fmt::format("model.ffn={}", neurons),
+                                 fmt::format("runtime.threads={}", threads)});
+    train::resolve_model(config, 256);
+    return decode_work(config, registry).product_bytes;
+  };
+  // 64 neurons more are a task for the thread that had fewer; before, one of the two had to take it in addition.
+  EXPECT_LT(bytes(256, 2) - bytes(192, 2), 0.7 * (bytes(192, 2) - bytes(128, 2)));
+  EXPECT_DOUBLE_EQ(bytes(256, 1) - bytes(192, 1), bytes(192, 1) - bytes(128, 1));
+}
+
 TEST(DecodeCost, OneSampleIsEnough) {
   const std::vector<DecodeSample> samples = {{{50, 100, 1e6, 1e4}, 4e-4}};
   EXPECT_NEAR(fit_decode_cost(samples).seconds(samples[0].work), 4e-4, 1e-10);
@@ -70,7 +94,7 @@ TEST(DecodeWork, GrowsWithWhatAModelHas) {
   train::Config config =
       train::parse_config("", "file.toml",
                           std::vector<std::string>{"model.layers=2", "model.width=32", "model.heads=2",
-                                                   "model.context=64", "runtime.device=cpu"});
+                                                   "model.context=64", "runtime.device=cpu", "runtime.threads=1"});
   train::resolve_model(config, 64);
   const DecodeWork small = decode_work(config, registry);
   EXPECT_GE(small.products, 2 * 4 + 1);  // of the layers and the head

@@ -78,6 +78,12 @@ struct Places {
 
 bool takes_few_rows(const MatmulProblem& p) { return p.m >= 1 && p.m <= kFewRows && !p.trans_a && p.trans_b; }
 
+double busiest_share(std::int64_t columns, int threads) {
+  const std::int64_t tasks = (columns + kColumns - 1) / kColumns;
+  const std::int64_t most = (tasks + threads - 1) / threads * kColumns;
+  return static_cast<double>(std::min(columns, most)) / static_cast<double>(std::max<std::int64_t>(1, columns));
+}
+
 std::size_t few_rows_workspace(const ir::KernelSpec& spec) { return Places(spec).bytes; }
 
 std::shared_ptr<device::Kernel> prepare_few_rows(const ir::KernelSpec& spec) {
