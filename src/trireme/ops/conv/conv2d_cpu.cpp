@@ -35,21 +35,33 @@ struct Layout {
   }
 };
 
-// Workspaces are the same on every CPU; where the library wants more than that for a convolution, its kernel lays
-// everything out in memory of its own.
+// Workspaces are the same on every CPU; where the library wants more than that for a convolution, its kernel keeps
+// memory of its own: for the workers, which come last in a layout, or where that is not enough for everything.
 enum class Room { planned, needed };
 template <class Plan>
 std::size_t own_bytes(const Plan& needed, std::size_t planned) {
-  return needed.bytes > planned ? needed.bytes : 0;
+  if (needed.bytes <= planned) return 0;
+  return needed.workers_at <= planned ? needed.bytes - needed.workers_at : needed.bytes;
 }
 
 class OwnMemory {
  public:
-  explicit OwnMemory(std::size_t bytes)
-      : data_(bytes == 0 ? nullptr : std::aligned_alloc(64, aligned(bytes)), std::free) {}
-  std::byte* or_else(void* workspace) const { return static_cast<std::byte*>(data_ ? data_.get() : workspace); }
+  template <class Plan>
+  OwnMemory(const Plan& needed, std::size_t planned)
+      : workers_at_(needed.workers_at), everything_(needed.workers_at > planned), data_(nullptr, std::free) {
+    if (const std::size_t bytes = own_bytes(needed, planned); bytes > 0)
+      data_.reset(std::aligned_alloc(64, aligned(bytes)));
+  }
+  std::byte* base(void* workspace) const {
+    return static_cast<std::byte*>(data_ && everything_ ? data_.get() : workspace);
+  }
+  std::byte* workers(void* workspace) const {
+    return data_ && !everything_ ? static_cast<std::byte*>(data_.get()) : base(workspace) + workers_at_;
+  }
 
  private:
+  std::size_t workers_at_;
+  bool everything_;
   std::unique_ptr<void, decltype(&std::free)> data_;
 };
 
@@ -164,7 +176,7 @@ class ImageKernel final : public device::Kernel {
  public:
   ImageKernel(const ImagePlan& plan, std::size_t planned, const ir::KernelSpec& spec)
       : plan_(plan),
-        own_(own_bytes(plan, planned)),
+        own_(plan, planned),
         calls_(plan.blocks, plan.pass, plan.bias, spec.threads),
         threads_(spec.threads),
         bias_type_(plan.bias ? spec.inputs[2].dtype : DType::f32) {}
@@ -173,7 +185,8 @@ class ImageKernel final : public device::Kernel {
     TRI_CHECK(launch.pool->threads() <= threads_, "prepared for {} threads", threads_);
     const Blocks& b = plan_.blocks;
     if (b.blocks == 0) return;
-    std::byte* const workspace = own_.or_else(launch.workspace);
+    std::byte* const workspace = own_.base(launch.workspace);
+    std::byte* const workers = own_.workers(launch.workspace);
     const void* weights = launch.inputs[1];
     if (b.widen) {
       auto* const wide = reinterpret_cast<float*>(workspace + plan_.weights_at);
@@ -187,11 +200,11 @@ class ImageKernel final : public device::Kernel {
       bias = wide;
     }
     std::byte* const packed = workspace + plan_.packed_at;
-    calls_.inner->pack(weights, packed, workspace + plan_.workers_at);
+    calls_.inner->pack(weights, packed, workers);
 
     const bool forward = plan_.pass == Pass::forward;
     launch.pool->run_with_worker(b.blocks, [&](std::int64_t block, int worker) {
-      std::byte* const own = workspace + plan_.workers_at + plan_.worker_bytes * static_cast<std::size_t>(worker);
+      std::byte* const own = workers + plan_.worker_bytes * static_cast<std::size_t>(worker);
       std::byte* const scratch = own + plan_.x_bytes + plan_.y_bytes;
       const std::int64_t first = block * b.images;
       const std::int64_t images = b.images_of(block);
@@ -271,17 +284,18 @@ class WeightKernel final : public device::Kernel {
  public:
   WeightKernel(const WeightPlan& plan, std::size_t planned, const ir::KernelSpec& spec)
       : plan_(plan),
-        own_(own_bytes(plan, planned)),
+        own_(plan, planned),
         calls_(plan.blocks, Pass::weight_gradient, false, spec.threads),
         threads_(spec.threads) {}
 
   void launch(const device::Launch& launch) override {
     TRI_CHECK(launch.pool->threads() <= threads_, "prepared for {} threads", threads_);
     const Blocks& b = plan_.blocks;
-    std::byte* const workspace = own_.or_else(launch.workspace);
+    std::byte* const workspace = own_.base(launch.workspace);
+    std::byte* const workers = own_.workers(launch.workspace);
     const std::size_t part_bytes = plan_.part_bytes;
     launch.pool->run_with_worker(b.blocks, [&](std::int64_t block, int worker) {
-      std::byte* const own = workspace + plan_.workers_at + plan_.worker_bytes * static_cast<std::size_t>(worker);
+      std::byte* const own = workers + plan_.worker_bytes * static_cast<std::size_t>(worker);
       std::byte* const part = workspace + plan_.parts_at + part_bytes * static_cast<std::size_t>(block);
       const std::int64_t first = block * b.images;
       const void* x = launch.inputs[0];
@@ -312,13 +326,12 @@ class WeightKernel final : public device::Kernel {
             sum + block * stride + begin);
     });
 
-    std::byte* const scratch = workspace + plan_.workers_at;
     if (plan_.out == DType::f32) {
-      calls_.inner->unpack(sum, launch.out<float>(0), plan_.accumulate, scratch);
+      calls_.inner->unpack(sum, launch.out<float>(0), plan_.accumulate, workers);
       return;
     }
     auto* const plain = reinterpret_cast<float*>(workspace + plan_.plain_at);
-    calls_.inner->unpack(sum, plain, false, scratch);
+    calls_.inner->unpack(sum, plain, false, workers);
     dispatch_compute(plan_.out, [&]<class T>(T) {
       T* const dw = launch.out<T>(0);
       launch.pool->ranges(b.problem.weights().elements(), simd::kBlock, [&](std::int64_t begin, std::int64_t end) {
