@@ -161,6 +161,35 @@ TEST_F(Refused, AHopelessLimitIsRefusedAtOnce) {
   EXPECT_LT(f.cpu_seconds, 8) << "of " << f.err;
 }
 
+// Sharded gradients wait whole in buckets, and as sums of micro-batches: there the smallest micro-batch alone is not
+// the smallest step.
+TEST_F(Refused, UnderZeroNoSettingThatIsTriedByHandNeedsLess) {
+  const std::vector<std::string> step = {"quickstart", "--parallel.mesh=dp=2", "--parallel.zero=3", "--model.width=64",
+                                         "--memory.limit=2MiB"};
+  std::vector<std::string> words = {"train"};
+  words.insert(words.end(), step.begin(), step.end());
+  words.insert(words.end(), {"--dry-run", "--output.dir=run"});
+  const std::string said = done(words).out;
+  expect_part(said,
+              "settings of memory.offload, memory.offload_policy, memory.remat, parallel.bucket, train.micro_batch");
+  const std::string found = "the smallest peak found is ";
+  const std::size_t at = said.find(found);
+  ASSERT_NE(at, std::string::npos) << said;
+  std::string digits;
+  for (std::size_t i = said.find('(', at); i < said.find(" B)", at); ++i)
+    if (said[i] >= '0' && said[i] <= '9') digits += said[i];
+  for (const char* rows : {"1", "2", "4"})
+    for (const char* bucket : {"64KiB", "25MiB"}) {
+      std::vector<std::string> by_hand = {"memory"};
+      by_hand.insert(by_hand.end(), step.begin(), step.end());
+      by_hand.insert(by_hand.end(), {"--memory.remat=full", std::string("--train.micro_batch=") + rows,
+                                     std::string("--parallel.bucket=") + bucket, "--json", "--brief"});
+      const nlohmann::json plan = nlohmann::json::parse(done(by_hand).out);
+      EXPECT_LE(std::stoull(digits), plan["ranks"][0]["predicted_peak_bytes"].get<std::uint64_t>())
+          << rows << " rows, buckets of " << bucket;
+    }
+}
+
 // What a refusal proposes is followed, key by key, until the run is accepted: soon, and never in a circle.
 TEST_F(Refused, WhatIsProposedLeadsToARun) {
   const std::vector<std::vector<std::string>> cases = {

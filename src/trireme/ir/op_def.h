@@ -87,14 +87,14 @@ struct KernelDef {
   std::function<bool(const KernelSpec&)> supports;
   // Scratch bytes: a function of the spec alone, the same on every machine. Empty: none.
   std::function<std::size_t(const KernelSpec&)> workspace;
-  // What the kernel allocates when it is prepared, because a library wants more than the workspace on this machine.
-  // Empty: nothing.
-  std::function<std::size_t(const KernelSpec&)> own;
   std::function<std::shared_ptr<device::Kernel>(const KernelSpec&)> prepare;
   // Whether the kernel that is prepared is a device::GroupKernel, which does many launches at once; and whether the
   // workspace of one of these is enough for all.
   bool groups = false;
   bool shares_workspace = false;
+  // What the kernel allocates when it is prepared, because a library wants more than the workspace on this machine.
+  // Empty: nothing.
+  std::function<std::size_t(const KernelSpec&)> own = {};
 };
 
 using Types = std::vector<TensorType>;

@@ -73,39 +73,6 @@ TEST_F(Room, SavingsAreLeftOutByWhatTheyCompile) {
   EXPECT_EQ(tried(148 * configured, 1), std::vector<std::string>(all.end() - 5, all.end()));
 }
 
-// Sharded gradients: more micro-batches are not the smaller step, and what a refusal calls the smallest is.
-TEST_F(Room, ARefusalUnderZeroLooksAtBucketsAndLargerMicroBatches) {
-  config_.model.width = 128;
-  config_.train.batch = 16;
-  config_.train.micro_batch = 4;
-  config_.parallel.zero = 3;
-  config_.memory.limit.count = 1;
-  resolve_model(config_, 0);
-  compiled_ = compile(config_, registry_, {});
-  const std::vector<std::string> found = shortfalls(config_, registry_, compiled_, {});
-  ASSERT_EQ(found.size(), 1U);
-  EXPECT_NE(found[0].find("settings of memory.offload, memory.offload_policy, memory.remat, parallel.bucket, "
-                          "train.micro_batch were tried"),
-            std::string::npos)
-      << found[0];
-  // No peak that is named is larger than what these reach.
-  const std::size_t at = found[0].find("the smallest peak found is ");
-  ASSERT_NE(at, std::string::npos) << found[0];
-  std::string digits;
-  for (const char c : found[0].substr(found[0].find('(', at), found[0].find(" B)", at) - found[0].find('(', at)))
-    if (c >= '0' && c <= '9') digits += c;
-  for (const std::int64_t rows : {1, 2, 4, 8})
-    for (const std::uint64_t bucket : {std::uint64_t{64} << 10, std::uint64_t{25} << 20}) {
-      Config other = config_;
-      other.train.micro_batch = rows;
-      other.parallel.bucket.count = bucket;
-      other.memory.limit = {};
-      other.memory.remat = "full";
-      const Compiled compiled = compile(other, registry_, {.staging = compiled_.roles[0].layout.staging_bytes});
-      EXPECT_LE(std::stoull(digits), compiled.arena_bytes()) << rows << " rows, buckets of " << bucket;
-    }
-}
-
 // Of a GPU's run, what waits in the host's memory counts for every rank.
 TEST_F(Room, TheHostTierCountsAllRanks) {
   compiled_.plan.device = device::Kind::cuda;
