@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "trireme/core/error.h"
+#include "trireme/device/cuda/cuda.h"
 
 namespace trireme::runtime {
 
@@ -12,6 +13,7 @@ using program::Instruction;
 namespace {
 
 constexpr std::size_t kLarge = std::size_t{1} << 16;  // bytes of an input that is worth a copy of its own
+constexpr std::size_t kLeft = std::size_t{1} << 30;   // bytes of a device that libraries may still want
 constexpr std::size_t kEarly = 256;                   // bytes of an output that comes by itself at the end of a run
 
 bool is_input(const Instruction& instruction) { return instruction.kind == Instruction::Kind::input; }
@@ -89,12 +91,12 @@ void Staging::copy_ahead(device::Streams& streams) const {
 void Staging::expect(std::size_t i, const std::byte* data, const device::Streams& streams) {
   Input& input = inputs_[i];
   if (!input.ahead || full_ || !streams.reads(data)) return;
-  if (!input.second) try {
-      input.second = std::make_unique<device::Arena>(bytes_of(program_.instructions[i]), program_.device);
-    } catch (const Error&) {
-      full_ = true;
-      return;
-    }
+  if (!input.second) {
+    const std::size_t bytes = bytes_of(program_.instructions[i]);
+    full_ = device::cuda::free_memory() < bytes + kLeft;
+    if (full_) return;
+    input.second = std::make_unique<device::Arena>(bytes, program_.device);
+  }
   input.expected = data;
 }
 
