@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
@@ -178,8 +180,10 @@ TEST(Server, CompressedPushesAreAsSmallAsTheirCode) {
   }
 }
 
-// Every worker at its own pace, the last one slow.
-std::int64_t lead_of(const std::string& mode, const std::string& mesh = "dp=3") {
+// How far each server let a worker get ahead of the slowest, where the last replica begins its first step only when all
+// others have begun step `ahead`, or `patience` is over: a bound may stop them before.
+std::vector<std::int64_t> leads_of(const std::string& mode, std::int64_t ahead, const std::string& mesh = "dp=3",
+                                   std::chrono::seconds patience = std::chrono::seconds(30)) {
   train::Config given = shareable("gpt2");
   given.parallel.server = mode;
   given.parallel.servers = 2;
@@ -187,20 +191,28 @@ std::int64_t lead_of(const std::string& mode, const std::string& mesh = "dp=3") 
   Trained t(config);
   std::vector<data::Batch> batches;
   for (std::int64_t step = 0; step < 12; ++step) batches.push_back(batch_of(config, step));
+  const std::size_t others = t.session().row_ranks() / 3 * 2;  // ranks of the first two of three replicas
+  std::vector<std::atomic<bool>> begun(others);
+  const auto all_begun = [&] {
+    return std::all_of(begun.begin(), begun.end(), [](const auto& b) { return b.load(); });
+  };
   t.session().run({.first = 0,
                    .count = std::ssize(batches),
                    .seed = config.train.seed,
                    .lr = [&](std::int64_t step) { return train::learning_rate(config.train, step); },
                    .batch = [&](std::size_t worker, std::int64_t step) -> const data::Batch& {
-                     if (worker + 1 == t.session().row_ranks())
-                       std::this_thread::sleep_for(std::chrono::milliseconds(40));
+                     if (worker < others && step == ahead) begun[worker] = true;
+                     const auto deadline = std::chrono::steady_clock::now() + patience;
+                     while (worker >= others && step == 0 && !all_begun() &&
+                            std::chrono::steady_clock::now() < deadline)
+                       std::this_thread::sleep_for(std::chrono::milliseconds(1));
                      return batches[static_cast<std::size_t>(step)];
                    },
                    .done = [](std::size_t, std::int64_t, const train::StepResult& r) { EXPECT_TRUE(r.finite); }});
-  std::int64_t lead = 0;
+  std::vector<std::int64_t> leads;
   for (const auto& rank : t.session().ranks())
     if (const auto* server = dynamic_cast<const train::ServerRank*>(rank.get()))
-      lead = std::max(lead, server->largest_lead());
+      leads.push_back(server->largest_lead());
   // All workers have the servers' weights again.
   for (const auto& rank : t.session().ranks()) {
     if (!rank->takes_rows()) continue;
@@ -212,21 +224,25 @@ std::int64_t lead_of(const std::string& mode, const std::string& mesh = "dp=3") 
       EXPECT_TRUE(own == kept) << state.name;
     }
   }
-  return lead;
+  return leads;
 }
 
+using Leads = std::vector<std::int64_t>;
+
 TEST(Server, StalenessIsBounded) {
-  // The others have come as far ahead of the slow one as they may, and no farther.
-  EXPECT_EQ(lead_of("ssp:0"), 0);
-  EXPECT_EQ(lead_of("ssp:2"), 2);
-  EXPECT_EQ(lead_of("ssp:4"), 4);
-  EXPECT_GT(lead_of("async"), 4);
+  // The others come as far ahead of the slow one as they may, and no farther, however long it waits for them.
+  EXPECT_EQ(leads_of("ssp:0", 0), Leads({0, 0}));
+  EXPECT_EQ(leads_of("ssp:2", 2), Leads({2, 2}));
+  EXPECT_EQ(leads_of("ssp:4", 4), Leads({4, 4}));
+  EXPECT_EQ(leads_of("ssp:2", 3, "dp=3", std::chrono::seconds(1)), Leads({2, 2}));
+  for (const std::int64_t lead : leads_of("async", 6)) EXPECT_GE(lead, 6);
 }
 
 // A replica is ahead with all its stages: its update is the same one on the servers of each.
 TEST(Server, StalenessOfPipelinesIsBounded) {
-  EXPECT_LE(lead_of("ssp:2", "dp=3,pp=2"), 2);
-  EXPECT_GT(lead_of("async", "dp=3,pp=2"), 2);
+  EXPECT_EQ(leads_of("ssp:2", 2, "dp=3,pp=2"), Leads({2, 2, 2, 2}));
+  EXPECT_EQ(leads_of("ssp:1", 2, "dp=3,pp=2", std::chrono::seconds(1)), Leads({1, 1, 1, 1}));
+  for (const std::int64_t lead : leads_of("async", 4, "dp=3,pp=2")) EXPECT_GE(lead, 4);
 }
 
 TEST(Server, AsyncWithOneWorkerIsTraining) {
