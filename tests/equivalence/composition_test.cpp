@@ -1,4 +1,5 @@
-// Any techniques together train like the plain step: plans drawn at random.
+// What a rank does with its memory and its time changes no bit of what the same ranks compute: plans drawn at random.
+// That the ranks train like one plain rank is shown by random_plans_test.cpp.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -40,8 +41,7 @@ Drawn draw(std::uint32_t seed) {
   d.config.runtime.overlap_wgrad = one_of({"false", "true"}) == "true";
   d.ranks = std::stoi(one_of({"1", "1", "2"}));
   if (d.ranks > 1) {
-    // That ranks train like one, whatever they keep of the state, is shown elsewhere (parallel_test.cpp): here the same
-    // ranks, without the other techniques.
+    // The same ranks, without the other techniques.
     const std::string zero = one_of({"0", "1", "2", "3"});
     // What the model's family has presets for.
     const bool matrices = model == "mlp" || !reads_images(d.plain);
@@ -68,7 +68,7 @@ std::unique_ptr<Trained> trained(const train::Config& config) {
   return std::make_unique<Trained>(config, Setup{.threads = 2});
 }
 
-TEST(Composition, RandomPlansTrainLikeThePlainModel) {
+TEST(Composition, RandomTechniquesTrainAsTheSameRanksWithout) {
   constexpr std::uint32_t kDraws = 48;
   std::vector<std::string> refused;
   int moved = 0;
