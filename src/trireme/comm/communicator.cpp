@@ -159,6 +159,21 @@ struct Communicator::Impl {
     });
   }
 
+  Ticket send(std::span<const std::byte> bytes, int to, int tag) {
+    check_rank(to);
+    TRI_CHECK(tag >= 0 && tag < kTags, "tag {}", tag);
+    Ticket ticket = transport->send(Channel::user, bytes, to, tag);
+    user.counters.add({.steps = 1, .messages = 1, .sent = bytes.size(), .received = 0});
+    return ticket;
+  }
+  Ticket recv(std::span<std::byte> bytes, int from, int tag) {
+    check_rank(from);
+    TRI_CHECK(tag >= 0 && tag < kTags, "tag {}", tag);
+    Ticket ticket = transport->recv(Channel::user, bytes, from, tag, nullptr);
+    user.counters.add({.steps = 1, .messages = 0, .sent = 0, .received = bytes.size()});
+    return ticket;
+  }
+
   std::span<std::byte> scratch(Strand& strand, const Options& options, std::size_t bytes) const {
     if (options.scratch.empty()) return strand.scratch.get(bytes);
     if (options.scratch.size() < bytes)
@@ -355,22 +370,18 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   return part ? std::make_unique<Communicator>(std::move(part), impl_->tuning) : nullptr;
 }
 
-void Communicator::send(std::span<const std::byte> bytes, int to, int tag) { start_send(bytes, to, tag).wait(); }
-void Communicator::recv(std::span<std::byte> bytes, int from, int tag) { start_recv(bytes, from, tag).wait(); }
+void Communicator::send(std::span<const std::byte> bytes, int to, int tag) {
+  MessageState(*impl_->transport, impl_->send(bytes, to, tag)).wait();
+}
+void Communicator::recv(std::span<std::byte> bytes, int from, int tag) {
+  MessageState(*impl_->transport, impl_->recv(bytes, from, tag)).wait();
+}
 
 Request Communicator::start_send(std::span<const std::byte> bytes, int to, int tag) {
-  impl_->check_rank(to);
-  TRI_CHECK(tag >= 0 && tag < kTags, "tag {}", tag);
-  Ticket ticket = impl_->transport->send(Channel::user, bytes, to, tag);
-  impl_->user.counters.add({.steps = 1, .messages = 1, .sent = bytes.size(), .received = 0});
-  return Request(std::make_unique<MessageState>(*impl_->transport, std::move(ticket)));
+  return Request(std::make_unique<MessageState>(*impl_->transport, impl_->send(bytes, to, tag)));
 }
 Request Communicator::start_recv(std::span<std::byte> bytes, int from, int tag) {
-  impl_->check_rank(from);
-  TRI_CHECK(tag >= 0 && tag < kTags, "tag {}", tag);
-  Ticket ticket = impl_->transport->recv(Channel::user, bytes, from, tag, nullptr);
-  impl_->user.counters.add({.steps = 1, .messages = 0, .sent = 0, .received = bytes.size()});
-  return Request(std::make_unique<MessageState>(*impl_->transport, std::move(ticket)));
+  return Request(std::make_unique<MessageState>(*impl_->transport, impl_->recv(bytes, from, tag)));
 }
 
 void Communicator::barrier() { impl_->barrier(impl_->foreground); }

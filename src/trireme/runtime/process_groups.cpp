@@ -39,17 +39,15 @@ comm::DeviceGroup& ProcessGroups::device_group(std::string_view axis, device::Ki
   return device_group(entries_[find(axis)], kind);
 }
 
-comm::DeviceGroup& ProcessGroups::device_group(Entry& entry, device::Kind kind) const {
-  if (!entry.device_group) entry.device_group = comm::DeviceGroup::over(*entry.communicator, kind, options_.nccl);
+comm::DeviceGroup& ProcessGroups::device_group(Entry& entry, device::Kind kind) {
+  if (!entry.device_group) {
+    entry.device_group = comm::DeviceGroup::over(*entry.communicator, kind, options_.nccl);
+    device_groups_.push_back(entry.device_group.get());
+  }
   return *entry.device_group;
 }
 
-void ProcessGroups::synchronize(device::Streams& streams) const {
-  std::vector<comm::DeviceGroup*> groups;
-  for (const Entry& entry : entries_)
-    if (entry.device_group) groups.push_back(entry.device_group.get());
-  comm::synchronize(streams, groups);
-}
+void ProcessGroups::synchronize(device::Streams& streams) const { comm::synchronize(streams, device_groups_); }
 
 void ProcessGroups::abandon() noexcept {
   for (const Entry& entry : entries_)

@@ -60,12 +60,13 @@ class ProcessGroups {
   };
   std::size_t find(std::string_view axis) const;
   std::size_t find_messages(std::string_view group) const;
-  comm::DeviceGroup& device_group(Entry& entry, device::Kind kind) const;
+  comm::DeviceGroup& device_group(Entry& entry, device::Kind kind);
 
   ir::Mesh mesh_;
   std::vector<int> coordinate_;
   Options options_;
   std::vector<Entry> entries_;
+  std::vector<comm::DeviceGroup*> device_groups_;  // those that were asked for
 };
 
 }  // namespace trireme::runtime

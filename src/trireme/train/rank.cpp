@@ -31,6 +31,7 @@ Rank::Rank(const Compiled& compiled, const Place& place)
       role_(compiled.role_of(place.number)),
       place_(place),
       coordinate_(compiled.coordinate(place.number)),
+      row_shard_(compiled.row_shard(place.number)),
       pool_(place.threads),
       arena_(role_.arena_bytes, compiled.device()),
       held_(role_.module.states.size()) {
@@ -170,7 +171,7 @@ void Rank::expect(const data::Batch& next) {
 
 data::RowRange Rank::rows(int micro) const {
   const std::int64_t rows = compiled_.micro_rows / compiled_.replicas;
-  return {micro * compiled_.micro_rows + compiled_.row_shard(place_.number) * rows, rows};
+  return {micro * compiled_.micro_rows + row_shard_ * rows, rows};
 }
 
 void Rank::bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro) {

@@ -152,6 +152,7 @@ class Rank {
   const Role& role_;
   Place place_;
   std::vector<int> coordinate_;
+  int row_shard_;
   ThreadPool pool_;
   device::Arena arena_;
   std::unique_ptr<device::Arena> host_staging_;  // null: the staging is in the arena
