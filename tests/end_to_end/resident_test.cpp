@@ -1,6 +1,10 @@
 // What the whole process takes: never more than its arenas and what `trireme memory` lists outside of them.
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <regex>
+
 #include "end_to_end/program.h"
 
 namespace trireme::testing {
@@ -41,6 +45,30 @@ class Resident : public Program {
     EXPECT_LE(done(train).peak_bytes, p.arenas + p.outside + p.resumed) << "resumed";
   }
 
+  // Ranks that are processes: the largest of them, next to what the first says of itself when it ends.
+  void expect_processes_within(int processes, std::vector<std::string> settings) const {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "the sanitizers take memory of their own";
+#endif
+    if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "no mpirun";
+    settings.insert(settings.begin(), {"train", "tiny.toml", "--output.dir=run"});
+    const Finished f = Running(folder(), settings, processes).wait();
+    ASSERT_EQ(f.code, 0) << f.out << f.err;
+    const std::regex line(
+        R"(planned ([0-9,]+) B on the fullest rank; measured: ([0-9.]+) MiB of the whole process, at most ([0-9.]+) MiB predicted ✓)");
+    std::smatch found;
+    ASSERT_TRUE(std::regex_search(f.out, found, line)) << f.out;
+    constexpr double kMiB = 1 << 20;
+    std::string planned = found[1];
+    std::erase(planned, ',');
+    const double bound = std::stod(found[3]);
+    std::printf("%s; the largest of all processes took %.1f MiB\n", found[0].str().c_str(),
+                static_cast<double>(f.peak_bytes) / kMiB);
+    EXPECT_LE(static_cast<double>(f.peak_bytes) / kMiB, bound);
+    EXPECT_GT(static_cast<double>(f.peak_bytes), std::stod(planned));
+    EXPECT_GT(std::stod(planned) / kMiB, bound / 6) << "the configuration is too small to show anything";
+  }
+
   // About 40 MiB of weights, gradients, optimizer states and staging.
   std::vector<std::string> wide(std::vector<std::string> more) const {
     more.insert(more.begin(), {"--model.layers=4", "--model.width=256", "--model.heads=4", "--model.context=64",
@@ -61,6 +89,7 @@ TEST_F(Resident, ManyMicroBatchesOfADeepModel) {
                  "--train.decay_steps=4"});
 }
 TEST_F(Resident, Stages) { expect_within(wide({"--parallel.mesh=pp=2", "--train.micro_batch=2"})); }
+TEST_F(Resident, Processes) { expect_processes_within(2, wide({"--parallel.mesh=dp=2", "--parallel.zero=1"})); }
 TEST_F(Resident, Servers) { expect_within(wide({"--parallel.mesh=dp=2", "--parallel.server=sync"})); }
 TEST_F(Resident, TracedImages) {
   expect_within({"--model.family=resnet", "--model.layers=18", "--model.width=16", "--model.image=32",

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "trireme/comm/cuts.h"
+#include "trireme/comm/threads/state.h"
 #include "trireme/comm/tuning.h"
 
 namespace trireme::comm {
@@ -38,6 +39,14 @@ std::size_t scratch_bytes(TransportKind transport, Algorithm algorithm, std::spa
   if (algorithm == Algorithm::native && transport == TransportKind::threads) return 0;
   const std::size_t packed = segments.size() > 1 ? scratch_aligned(bytes) : 0;
   return packed + for_all_reduce(algorithm, bytes, element, ranks);
+}
+
+std::size_t group_bytes(TransportKind transport, int ranks) {
+  if (transport == TransportKind::mpi) return 0;
+  const auto n = static_cast<std::size_t>(ranks);
+  const std::size_t channel =
+      n * n * sizeof(threads::Mailbox) + n * (sizeof(threads::Endpoint) + sizeof(threads::Slot) + 2 * threads::kSmall);
+  return static_cast<std::size_t>(kChannels) * channel;
 }
 
 std::size_t scratch_bytes(TransportKind transport, Collective collective, Algorithm algorithm,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "trireme/comm/scratch.h"
 #include "trireme/core/text.h"
 #include "trireme/runtime/executor.h"
 #include "trireme/runtime/staging.h"
@@ -17,6 +18,8 @@ constexpr std::uint64_t kMiB = 1024 * kKiB;
 
 // Stated, not derived: what was measured (docs/memory.md has the commands), and somewhat more.
 constexpr std::uint64_t kProcess = 48 * kMiB;             // the program, its libraries, what is too small to list
+constexpr std::uint64_t kMpi = 16 * kMiB;                 // its libraries, and what it shares with other processes
+constexpr std::uint64_t kMpiRank = kMiB;                  // and more of that for each further rank of the run
 constexpr std::uint64_t kGpu = 576 * kMiB;                // of a GPU: context, kernels and libraries
 constexpr std::uint64_t kRecorded = 10 * kKiB;            // of a GPU, for each instruction of a recorded step
 constexpr std::uint64_t kThread = kMiB;                   // stack, allocator and what libraries keep for each
@@ -62,6 +65,29 @@ std::uint64_t kernel_bytes(const Role& role) {
   return sum;
 }
 
+// Of the groups that the `ranks` from `first` on meet in, their parts.
+std::uint64_t message_bytes(const Compiled& compiled, int first, int ranks) {
+  std::uint64_t sum = 0;
+  if (compiled.ranks() > kMaxThreadRanks) return sum;
+  for (const program::Group& group : compiled.groups)
+    for (int r = first; r < first + ranks; ++r)
+      if (const std::size_t members = compiled.members(group, r).size(); members > 0)
+        sum += (comm::group_bytes(compiled.plan.transport, static_cast<int>(members)) + members - 1) / members;
+  return sum;
+}
+
+// Of a GPU's program: its inputs on their way there, and parts of what goes to and from the disk.
+std::uint64_t pinned_bytes(const program::Program& program) {
+  constexpr std::uint64_t kDiskPart = 32 * kMiB;  // of each stream (runtime/disk_copies.cpp)
+  std::uint64_t sum = 0;
+  std::set<int> streams;
+  for (const program::Instruction& i : program.instructions) {
+    if (i.kind == program::Instruction::Kind::input) sum += program::aligned(i.outputs.front().type.bytes());
+    if (i.moves() && program.tier_bytes[program::kDiskTier] > 0) streams.insert(i.stream);
+  }
+  return sum + streams.size() * kDiskPart;
+}
+
 }  // namespace
 
 std::vector<Outside> outside(const Config& config, const data::Data& data, const Compiled& compiled, int first,
@@ -98,6 +124,15 @@ std::vector<Outside> outside(const Config& config, const data::Data& data, const
   add("kernels", "what convolutions need on this CPU beyond their workspaces", kernels);
   add("threads", fmt::format("{} rank{} of {} and their streams", ranks, ranks == 1 ? "" : "s", threads),
       static_cast<std::uint64_t>(ranks) * (static_cast<std::uint64_t>(threads) + 2) * kThread);
+  add("messages", "small messages of ranks that are threads", message_bytes(compiled, first, ranks));
+  if (compiled.plan.transport == comm::TransportKind::mpi)
+    add("mpi", "MPI's libraries and buffers", kMpi + static_cast<std::uint64_t>(compiled.ranks()) * kMpiRank);
+  if (compiled.device() != device::Kind::cpu) {
+    std::uint64_t pinned = 0;
+    for (int r = first; r < first + ranks; ++r)
+      for (const program::Program& program : compiled.role_of(r).programs) pinned += pinned_bytes(program);
+    add("pinned", "inputs of GPUs, and what goes through the host to the disk", pinned);
+  }
   add("process", "program and libraries, and what is too small to list", kProcess);
 
   if (compiled.device() != device::Kind::cpu) {

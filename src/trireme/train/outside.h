@@ -25,6 +25,9 @@ std::vector<Outside> outside(const Config& config, const data::Data& data, const
 // In the host's memory, of a run that is resumed, or of one that is not.
 std::uint64_t outside_bytes(const std::vector<Outside>& all, bool resumed);
 
+// Ranks that are threads, at most; more are processes.
+inline constexpr int kMaxThreadRanks = 64;
+
 // The spans that a trace has room for.
 inline constexpr std::size_t kTraceSpans = 2'000'000;
 

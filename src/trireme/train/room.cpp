@@ -8,12 +8,11 @@
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/planner/machine.h"
 #include "trireme/train/extra_ranks.h"
+#include "trireme/train/outside.h"
 #include "trireme/train/what_if.h"
 
 namespace trireme::train {
 namespace {
-
-constexpr int kMaxThreadRanks = 64;
 
 // The keys that the savings set which were tried and keep the numbers.
 std::string keys_of(const std::vector<WhatIf>& savings) {
