@@ -6,6 +6,9 @@ build_packages=(g++ cmake ninja-build pkg-config ccache libdnnl-dev ocl-icd-open
   libopenmpi-dev openmpi-bin coinor-libcbc-dev libgtest-dev libbenchmark-dev)
 check_packages=(git clang-format-14 clang-tidy-14)
 fuzz_packages=(clang-14 libclang-rt-14-dev)
+# What the slow tests compare with, of Python: packages with the names of their modules. Nothing else needs them.
+python_packages=(gguf numpy safetensors tokenizers torch transformers xllamacpp)
+python_folder=${TRIREME_PYTHON:-build/python}
 
 # Paths inside the tree count relative to it, so that another checkout of the same sources finds them compiled.
 # The last is what it asks for where headers are precompiled.
@@ -61,6 +64,25 @@ ensure_packages() {
   "${install[@]}" >/dev/null 2>&1 && return
   "${as_root[@]}" apt-get update >&2 || say "apt-get update failed; trying with the lists there are"
   "${install[@]}" >&2 || die "could not install the packages"
+}
+
+# ensure_python YES PACKAGE…: the same for packages of Python, in a virtual environment of this checkout.
+ensure_python() {
+  local yes=$1
+  shift
+  [[ -n ${TRIREME_NO_INSTALL:-} ]] && return
+  local found='import importlib.util, sys; sys.exit(any(importlib.util.find_spec(m) is None for m in sys.argv[1:]))'
+  if [[ -x $python_folder/bin/python3 ]] && "$python_folder/bin/python3" -c "$found" "$@"; then return; fi
+  say "these packages of Python are missing; to install them, for these tests alone:"
+  echo "  python3 -m venv $python_folder && $python_folder/bin/pip install $*" >&2
+  if [[ $yes != yes && -t 0 && -t 2 ]]; then
+    local answer
+    read -r -p "install now? [Y/n] " answer
+    [[ -z $answer || $answer == [yY]* ]] || die "not installed; TRIREME_NO_INSTALL=1 tests without them"
+  fi
+  say "installing"
+  { python3 -m venv "$python_folder" && "$python_folder/bin/pip" install --quiet "$@"; } >&2 ||
+    die "could not install the packages of Python; TRIREME_NO_INSTALL=1 tests without them"
 }
 
 # Elsewhere than on Debian and Ubuntu nothing is installed; CMake names the libraries that it does not find.

@@ -8,6 +8,7 @@
 #include <regex>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "support/source_dir.h"
 #include "trireme/core/text.h"
@@ -60,10 +61,23 @@ std::set<std::string> tests_in_sources() {
   return names;
 }
 
+// Where the files of a table are run: by a test, by the tests of GPUs, or by nobody but a person.
+struct Callers {
+  std::string cmake;      // tests/CMakeLists.txt
+  std::string check_gpu;  // scripts/check_gpu
+};
+
 // Why a name of the table is dead, or stands at the wrong place; empty: neither.
 std::string what_is_wrong(const std::string& name, const std::string& where, const std::set<std::string>& tests,
-                          const std::string& cmake) {
-  if (name.find('/') != std::string::npos) return fs::exists(kSource / name) ? "" : "there is no such file";
+                          const Callers& callers) {
+  const std::string& cmake = callers.cmake;
+  if (name.find('/') != std::string::npos) {
+    if (!fs::exists(kSource / name)) return "there is no such file";
+    const std::string in_tests = name.starts_with("tests/") ? name.substr(std::string("tests/").size()) : name;
+    if (cmake.find(in_tests) != std::string::npos) return "a test runs it: the name of that belongs here";
+    const std::string runs = callers.check_gpu.find(name) != std::string::npos ? "GPU" : "by hand";
+    return where == runs ? "" : "it is run " + runs + ", and listed as " + where;
+  }
   if (tests.contains(name)) return where == "default" ? "" : "a test of the default set is listed as " + where;
   if (cmake.find("NAME " + name + "\n") == std::string::npos && cmake.find("NAME " + name + " ") == std::string::npos)
     return "there is no such test";
@@ -71,6 +85,7 @@ std::string what_is_wrong(const std::string& name, const std::string& where, con
   if (properties == std::string::npos) return "it has no labels";
   const bool slow =
       cmake.substr(properties, cmake.find(')', properties) - properties).find("slow") != std::string::npos;
+  if (where != "slow" && where != "default") return "a test is listed as " + where;
   return slow == (where == "slow") ? "" : slow ? "it is in the slow set" : "it is not in the slow set";
 }
 
@@ -83,21 +98,27 @@ std::vector<std::string> quoted(const std::string& cell) {
 
 TEST(Claims, EveryNameIsThatOfATest) {
   const std::set<std::string> tests = tests_in_sources();
-  const std::string cmake = text_of(kSource / "tests/CMakeLists.txt");
+  const Callers callers = {text_of(kSource / "tests/CMakeLists.txt"), text_of(kSource / "scripts/check_gpu")};
   const auto rows = table_behind(text_of(kSource / "CONTRIBUTING.md"), "## Claims and their tests");
   ASSERT_GT(rows.size(), 10U);
   for (const auto& row : rows) {
     ASSERT_EQ(row.size(), 3U) << row.front();
-    EXPECT_TRUE(row[2] == "default" || row[2] == "slow" || row[2] == "GPU") << row.front() << ": " << row[2];
+    EXPECT_TRUE(row[2] == "default" || row[2] == "slow" || row[2] == "GPU" || row[2] == "by hand")
+        << row.front() << ": " << row[2];
     const std::vector<std::string> names = quoted(row[1]);
     EXPECT_FALSE(names.empty()) << row.front();
-    for (const std::string& name : names) EXPECT_EQ(what_is_wrong(name, row[2], tests, cmake), "") << name;
+    for (const std::string& name : names) EXPECT_EQ(what_is_wrong(name, row[2], tests, callers), "") << name;
   }
   // What the check is worth.
-  EXPECT_NE(what_is_wrong("Reference.NoSuchTest", "default", tests, cmake), "");
-  EXPECT_NE(what_is_wrong("laws.no_such_law", "slow", tests, cmake), "");
-  EXPECT_NE(what_is_wrong("crash.fifty_kills", "default", tests, cmake), "");
-  EXPECT_NE(what_is_wrong("tests/gpu/nothing.py", "GPU", tests, cmake), "");
+  EXPECT_NE(what_is_wrong("Reference.NoSuchTest", "default", tests, callers), "");
+  EXPECT_NE(what_is_wrong("laws.no_such_law", "slow", tests, callers), "");
+  EXPECT_NE(what_is_wrong("crash.fifty_kills", "default", tests, callers), "");
+  EXPECT_NE(what_is_wrong("tests/gpu/nothing.py", "GPU", tests, callers), "");
+  EXPECT_NE(what_is_wrong("bench/compare_compression.py", "default", tests, callers), "");
+  EXPECT_NE(what_is_wrong("bench/compare_gpu.py", "GPU", tests, callers), "");
+  EXPECT_NE(what_is_wrong("tests/gpu/repeat.py", "by hand", tests, callers), "");
+  EXPECT_NE(what_is_wrong("tests/tokenizers/compare.py", "by hand", tests, callers), "");
+  EXPECT_NE(what_is_wrong("crash.fifty_kills", "by hand", tests, callers), "");
 }
 
 TEST(Claims, EveryRowOfTheReadmeHasTests) {
@@ -109,15 +130,16 @@ TEST(Claims, EveryRowOfTheReadmeHasTests) {
   for (const auto& row : rows) EXPECT_TRUE(shown.contains(row.front())) << row.front();
 }
 
-// What `./test` would install on a machine that has nothing, as it says before it does.
-std::string packages_for(const std::string& flags) {
-  const fs::path tools = fs::path(::testing::TempDir()) / "claims-tools";
-  fs::create_directories(tools);
-  for (const char* name : {"dpkg-query", "apt-get", "sudo"}) {
-    std::ofstream(tools / name) << "#!/bin/sh\nexit 1\n";
-    fs::permissions(tools / name, fs::perms::owner_all);
+// What `./test` says that it would install, before it does, where `tools` stand in for some programs.
+std::string said_by_test(const std::string& flags, const std::vector<std::pair<std::string, std::string>>& tools) {
+  const fs::path folder = fs::path(::testing::TempDir()) / "claims-tools";
+  fs::create_directories(folder);
+  for (const auto& [name, script] : tools) {
+    std::ofstream(folder / name) << "#!/bin/sh\n" << script << "\n";
+    fs::permissions(folder / name, fs::perms::owner_all);
   }
-  const std::string command = "PATH=" + tools.string() + ":$PATH TRIREME_NO_INSTALL= bash " +
+  const std::string command = "PATH=" + folder.string() +
+                              ":$PATH TRIREME_NO_INSTALL= TRIREME_PYTHON=" + (folder / "python").string() + " bash " +
                               (kSource / "test").string() + " " + flags + " < /dev/null 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   std::string text;
@@ -126,17 +148,26 @@ std::string packages_for(const std::string& flags) {
   if (pipe != nullptr) {
     EXPECT_NE(pclose(pipe), 0) << "it went on without its packages";
   }
-  fs::remove_all(tools);
+  fs::remove_all(folder);
   return text;
 }
 
 TEST(Claims, TheSlowTestsInstallWhatTheyNeed) {
-  const std::string fast = packages_for("");
+  const std::vector<std::pair<std::string, std::string>> nothing = {
+      {"dpkg-query", "exit 1"}, {"apt-get", "exit 1"}, {"sudo", "exit 1"}};
+  const std::string fast = said_by_test("", nothing);
   EXPECT_NE(fast.find("clang-format-14"), std::string::npos) << fast;
   EXPECT_EQ(fast.find("libclang-rt-14-dev"), std::string::npos) << fast;
-  const std::string slow = packages_for("--slow");
+  const std::string slow = said_by_test("--slow", nothing);
   EXPECT_NE(slow.find("clang-format-14"), std::string::npos) << slow;
   EXPECT_NE(slow.find("libclang-rt-14-dev"), std::string::npos) << slow;
+  // All packages of the system are there, and none of Python's.
+  const std::string python =
+      said_by_test("--slow", {{"dpkg-query", "shift 2; for p in \"$@\"; do echo \"ii $p\"; done"},
+                              {"apt-get", "exit 1"},
+                              {"python3", "exit 1"}});
+  for (const char* package : {"gguf", "tokenizers", "transformers", "torch", "xllamacpp"})
+    EXPECT_NE(python.find(package), std::string::npos) << package << "\n" << python;
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ Prints a table. `f32`: logits of the exported folder against those of the origin
 `bf16`, `f16`: against the original rounded by PyTorch, the same to the bit too. `sharded`: exported in several files.
 `trained`: five steps with the program; its own losses there against those transformers has for the exported steps.
 `tokenizer`: the exported one gives the same ids. Exits 1 when anything differs. Needs torch, transformers 5 and
-safetensors.
+safetensors: exit code 77 where they are missing.
 """
 import json
 import pathlib
@@ -16,10 +16,14 @@ import subprocess
 import sys
 import tempfile
 
-import numpy as np
-import torch
-import torch.nn.functional as F
-import transformers
+try:
+    import numpy as np
+    import torch
+    import torch.nn.functional as F
+    import transformers
+except ImportError as missing:
+    print(missing)
+    sys.exit(77)
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent

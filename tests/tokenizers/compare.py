@@ -5,7 +5,7 @@ of a few thousand strings for each of many small files that try one component or
     python3 tests/tokenizers/compare.py [--program build/release/src/trireme/trireme] [--strings 120000] [FILE.json …]
     python3 tests/tokenizers/compare.py --variants
 
-Needs `pip install tokenizers`. Exits 1 when anything differs.
+Needs `pip install tokenizers`: exit code 77 where it is missing. Exits 1 when anything differs.
 """
 import argparse
 import json
@@ -14,7 +14,11 @@ import subprocess
 import sys
 import tempfile
 
-from tokenizers import Tokenizer
+try:
+    from tokenizers import Tokenizer
+except ImportError as missing:
+    print(missing)
+    sys.exit(77)
 
 import strings as source
 import variants
