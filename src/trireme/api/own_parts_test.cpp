@@ -195,16 +195,101 @@ TEST_F(OwnParts, EverydayOps) {
   });
   ASSERT_EQ(twice.size(), summed.size());
   for (std::size_t i = 0; i < twice.size(); ++i) EXPECT_NEAR(twice[i], summed[i], 1e-5);
-  // Shares add up to one: what is subtracted from itself is nothing, and all tokens are as likely.
-  const auto nothing = train([](tri::Builder&, const tri::Value& x) {
-    const tri::Value total = sum(softmax(x), -1);
-    const tri::Extents s = total.shape();
-    return x * 0.0 + tri::concat(std::vector<tri::Value>(16, reshape(total - total, {s[0], s[1], 1})), -1);
-  });
-  EXPECT_NEAR(nothing.front(), std::log(50.0), 1e-5);
   expect_part(refusal([&] { train([](tri::Builder&, const tri::Value& x) { return split(x, 3).front(); }); }), "split");
   expect_part(refusal([&] { train([](tri::Builder&, const tri::Value& x) { return slice(x, 2, 5, 17); }); }), "slice");
   expect_part(refusal([&] { train([](tri::Builder&, const tri::Value& x) { return mean(x, 3); }); }), "mean");
+}
+
+// By numbers: the head shows the first 16 features as logits, and the embedding is known.
+TEST_F(OwnParts, SoftmaxMeanAndSumGiveTheirNumbers) {
+  constexpr std::int64_t kWidth = 16;
+  // Row t of the embedding, element i.
+  const auto value = [](std::int32_t t, std::int64_t i) {
+    return static_cast<double>((7 * t + 3 * i) % 11) / 5 - 1 + 0.01 * static_cast<double>(i);
+  };
+  const std::vector<std::int32_t> tokens = {3, 1, 4, 1, 5, 9, 2, 6};
+  ASSERT_EQ(std::ssize(tokens), kContext);
+  const auto shown = [&](std::function<tri::Value(tri::Builder&, const tri::Value&)> through) {
+    tri::Trainer t{Small{std::move(through)}, in_memory(), few()};
+    std::vector<float> embed, head(static_cast<std::size_t>(kVocab * kWidth));
+    for (std::int32_t row = 0; row < kVocab; ++row)
+      for (std::int64_t i = 0; i < kWidth; ++i) embed.push_back(static_cast<float>(value(row, i)));
+    for (std::int64_t i = 0; i < kWidth; ++i) head[static_cast<std::size_t>(i * kWidth + i)] = 1;
+    t.set_values("embed.weight", embed);
+    t.set_values("head.weight", head);
+    return t.forward(tokens);
+  };
+  const auto expect = [&](const std::vector<float>& logits,
+                          const std::function<double(std::size_t, std::int64_t)>& of) {
+    ASSERT_EQ(logits.size(), static_cast<std::size_t>(kContext * kVocab));
+    for (std::size_t at = 0; at < tokens.size(); ++at)
+      for (std::int64_t i = 0; i < kWidth; ++i)
+        EXPECT_NEAR(logits[at * static_cast<std::size_t>(kVocab) + static_cast<std::size_t>(i)], of(at, i), 1e-6)
+            << "position " << at << ", feature " << i;
+  };
+  const auto repeat = [](const tri::Value& x, int dimension, std::int64_t times) {
+    tri::Extents s = x.shape();
+    s.insert(s.begin() + dimension, 1);
+    return tri::concat(std::vector<tri::Value>(static_cast<std::size_t>(times), reshape(x, s)), dimension);
+  };
+  expect(shown([](tri::Builder&, const tri::Value& x) { return softmax(x); }), [&](std::size_t at, std::int64_t i) {
+    double total = 0;
+    for (std::int64_t j = 0; j < kWidth; ++j) total += std::exp(value(tokens[at], j));
+    return std::exp(value(tokens[at], i)) / total;
+  });
+  const auto over_features = [&](std::size_t at) {
+    double total = 0;
+    for (std::int64_t j = 0; j < kWidth; ++j) total += value(tokens[at], j);
+    return total;
+  };
+  const auto over_positions = [&](std::int64_t i) {
+    double total = 0;
+    for (const std::int32_t token : tokens) total += value(token, i);
+    return total;
+  };
+  expect(shown([&](tri::Builder&, const tri::Value& x) { return repeat(mean(x, -1), 2, kWidth); }),
+         [&](std::size_t at, std::int64_t) { return over_features(at) / kWidth; });
+  expect(shown([&](tri::Builder&, const tri::Value& x) { return repeat(mean(x, 1), 1, kContext); }),
+         [&](std::size_t, std::int64_t i) { return over_positions(i) / kContext; });
+  expect(shown([&](tri::Builder&, const tri::Value& x) { return repeat(sum(x, 1), 1, kContext); }),
+         [&](std::size_t, std::int64_t i) { return over_positions(i); });
+}
+
+// Files as MNIST's: sizes and classes are the files' own, the test part is held out, and what they show is learned.
+TEST_F(OwnParts, ImagesFromFiles) {
+  const auto word = [](std::uint32_t n) {
+    std::string bytes;
+    for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(n >> shift & 0xff);
+    return bytes;
+  };
+  constexpr std::uint32_t kSize = 6;
+  const auto write = [&](const std::string& part, std::uint32_t images) {
+    std::string pixels = std::string("\0\0\x08\x03", 4) + word(images) + word(kSize) + word(kSize);
+    std::string labels = std::string("\0\0\x08\x01", 4) + word(images);
+    for (std::uint32_t n = 0; n < images; ++n) {
+      labels += static_cast<char>(n % 3);
+      for (std::uint32_t i = 0; i < kSize * kSize; ++i)
+        pixels += static_cast<char>(i / (kSize * kSize / 3) == n % 3 ? 200 + n % 40 : 10 + n % 7);
+    }
+    std::ofstream(folder_ / (part + "-images-idx3-ubyte"), std::ios::binary) << pixels;
+    std::ofstream(folder_ / (part + "-labels-idx1-ubyte"), std::ios::binary) << labels;
+  };
+  write("train", 60);
+  write("t10k", 9);
+  const auto model = [](tri::Builder& b, const tri::Batch& in) {
+    const tri::Extents s = in.images.shape();
+    EXPECT_EQ(tri::Extents(s.begin() + 1, s.end()), (tri::Extents{kSize, kSize, 1}));
+    return cross_entropy(b, linear(b.scope("out"), reshape(in.images, {s[0], kSize * kSize}), 3), in.labels);
+  };
+  tri::TrainOptions options = few();
+  options.steps = 60;
+  tri::Trainer t{model, tri::image_files(folder_.string()), options};
+  const double before = t.evaluate().value();
+  const tri::Metrics last = t.run();
+  EXPECT_LT(last.eval_loss.value(), 0.2 * before);
+  EXPECT_EQ(last.eval_accuracy.value(), 1);
+  expect_part(refusal([&] { tri::Trainer(model, tri::image_files((folder_ / "nowhere").string()), few()); }),
+              "nowhere");
 }
 
 TEST_F(OwnParts, AScopeThatIsUsedTwiceByAccidentIsRefused) {
