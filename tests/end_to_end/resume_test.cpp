@@ -224,14 +224,16 @@ TEST_F(Resume, WithCompressionThatKeepsMomentumOnItsRanks) {
     more.insert(more.begin(), two.begin(), two.end());
     return more;
   };
-  done(with({"--parallel.compress=topk:0.1", "--train.steps=2"}));
-  const std::string config = read("run/config.toml");
-  const std::string error = refused(with({"--resume"}));
-  for (const char* part : {"parallel.compress = \"none\"", "\"topk:0.1\"", "momentum"})
-    EXPECT_NE(error.find(part), std::string::npos) << error;
-  EXPECT_EQ(read("run/config.toml"), config);
-  done(with({"--resume", "--parallel.compress=onebit"}));
-  EXPECT_EQ(metrics("run").size(), static_cast<std::size_t>(kSteps));
+  for (const auto& [kind, other] : {std::pair("topk:0.1", "onebit"), {"onebit", "topk:0.1"}}) {
+    const std::string compress = std::string("--parallel.compress=") + kind;
+    done(with({compress, "--train.steps=2", "--overwrite"}));
+    const std::string config = read("run/config.toml");
+    const std::string error = refused(with({"--resume"}));
+    expect_parts(error, {"parallel.compress = \"none\"", '"' + std::string(kind) + '"', "momentum"});
+    EXPECT_EQ(read("run/config.toml"), config);
+    done(with({"--resume", std::string("--parallel.compress=") + other}));
+    EXPECT_EQ(metrics("run").size(), static_cast<std::size_t>(kSteps));
+  }
 }
 
 TEST_F(Resume, ContradictsOverwrite) {

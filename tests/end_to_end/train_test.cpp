@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <regex>
 
 #include "end_to_end/program.h"
 #include "trireme/io/safetensors.h"
@@ -98,6 +99,34 @@ using Train = Program;
 TEST_F(Train, EveryPrecisionAndSeveralMicroBatches) {
   done({"train", "tiny.toml", "--train.precision=bf16", "--train.micro_batch=2", "--output.dir=run"});
   EXPECT_EQ(metrics("run").size(), static_cast<std::size_t>(kSteps));
+}
+
+// Where the time went: each share is one of the whole, and together they are all of it.
+TEST_F(Train, SharesOfTheTimeAddUp) {
+  for (const char* mesh : {"dp=1", "dp=2", "tp=2", "pp=2", "pp=2,dp=2"}) {
+    SCOPED_TRACE(mesh);
+    const Finished f = done({"train", "tiny.toml", "--output.dir=run", "--overwrite", "--train.steps=20",
+                             "--train.micro_batch=1", std::string("--parallel.mesh=") + mesh});
+    const std::size_t at = f.out.find("\ntime    ");
+    ASSERT_NE(at, std::string::npos) << f.out;
+    const std::string line = f.out.substr(at + 1, f.out.find('\n', at + 1) - at - 1);
+    EXPECT_EQ(line.find("exposed communication") != std::string::npos, std::string(mesh) != "dp=1") << line;
+    const std::regex share(R"((-?[0-9]+)%)");
+    double sum = 0;
+    int shares = 0;
+    for (std::sregex_iterator i(line.begin(), line.end(), share), end; i != end; ++i, ++shares) {
+      const double percent = std::stod((*i)[1]);
+      EXPECT_GE(percent, 0) << line;
+      EXPECT_LE(percent, 100) << line;
+      sum += percent;
+    }
+    EXPECT_GE(shares, 5) << line;
+    EXPECT_NEAR(sum, 100, 0.5 * shares) << line;
+    for (const nlohmann::json& step : metrics("run")) {
+      EXPECT_GE(step.at("exposed_comm_ms"), 0) << step;
+      EXPECT_LE(step.at("exposed_comm_ms"), step.at("step_ms")) << step;
+    }
+  }
 }
 
 TEST_F(Train, DryRunWritesNothing) {
