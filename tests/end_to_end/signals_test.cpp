@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "end_to_end/program.h"
+#include "support/source_dir.h"
 
 namespace trireme::testing {
 namespace {
@@ -117,23 +118,68 @@ TEST_F(Signals, AreObeyedWhilePlanningAndTokenising) {
   std::string text;
   for (std::int64_t i = 0; i < 4'000'000; ++i) text += "word" + std::to_string(i * 7919 % 100'003) + " ";
   write("long.txt", text);
+  const std::string tokenizer = source_dir() + "/tests/tokenizers/llama3.json";
   const std::vector<std::vector<std::string>> commands = {
       endless({"--model.layers=600", "--dry-run"}),
+      endless({"--data.text=long.txt", "--data.tokenizer=" + tokenizer}),
+      {"tokenize", "--tokenizer=" + tokenizer, "--out=tokens.bin", "long.txt"},
+      {"plan", "tiny.toml", "--cluster=h100", "--ranks=16", "--model.layers=400", "--train.batch=64"},
       {"memory", "tiny.toml", "--model.layers=600"},
       {"inspect", "program", "tiny.toml", "--model.layers=600"},
       {"tokenize", "--train=30000", "--out=tokenizer.json", "long.txt"},
   };
   for (const std::vector<std::string>& command : commands) {
     Running running(folder(), command);
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
     const auto sent = std::chrono::steady_clock::now();
     running.signal(SIGTERM);
     const Finished f = running.wait();
     EXPECT_LT(std::chrono::steady_clock::now() - sent, std::chrono::seconds(2)) << command.front();
     EXPECT_EQ(f.code, 128 + SIGTERM) << command.front() << "\n" << f.out << f.err;
   }
-  EXPECT_FALSE(exists("run"));
-  EXPECT_FALSE(exists("tokenizer.json"));
+  // Nothing was begun: no run, no tokenizer, no tokens, and nothing under another name.
+  EXPECT_EQ(names_in("."), (std::vector<std::string>{"long.txt", "text.txt", "tiny.toml"}));
+}
+
+// A plan was found, and the next takes long: the best is reported, or named, within two seconds.
+TEST_F(Signals, AreObeyedWhileAPlanIsCompiled) {
+  Running running(folder(), {"plan", "tiny.toml", "--cluster=h100", "--ranks=2", "--model.layers=400",
+                             "--train.batch=8", "--parallel.mesh=dp=2"});
+  ASSERT_TRUE(running.wait_until([&] {
+    // A report waits for some seconds: they pass while the search is stopped.
+    if (running.err().find("(best ") != std::string::npos) return true;
+    running.signal(SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5100));
+    running.signal(SIGCONT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+    return false;
+  })) << running.err();
+  const auto sent = std::chrono::steady_clock::now();
+  running.signal(SIGTERM);
+  const Finished f = running.wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - sent, std::chrono::seconds(2));
+  EXPECT_EQ(f.code, 128 + SIGTERM) << f.out << f.err;
+  EXPECT_TRUE(f.out.find("this is the best so far") != std::string::npos ||
+              f.err.find("stopped: the best plan so far is ") != std::string::npos)
+      << f.out << f.err;
+}
+
+// What is prepared says how far it is, whatever the machine's speed: the time passes while it is stopped.
+TEST_F(Signals, LongPreparationIsShown) {
+  std::string text;
+  for (std::int64_t i = 0; i < 4'000'000; ++i) text += "word" + std::to_string(i * 7919 % 100'003) + " ";
+  write("long.txt", text);
+  const std::string tokenizer = source_dir() + "/tests/tokenizers/llama3.json";
+  Running reading(folder(), endless({"--data.text=long.txt", "--data.tokenizer=" + tokenizer}));
+  Running encoding(folder(), {"tokenize", "--tokenizer=" + tokenizer, "--out=tokens.bin", "long.txt"});
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  for (const Running* one : {&reading, &encoding}) one->signal(SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5500));
+  for (const Running* one : {&reading, &encoding}) one->signal(SIGCONT);
+  EXPECT_TRUE(reading.wait_until([&] { return reading.err().find("reading data · ") != std::string::npos; }))
+      << reading.err();
+  EXPECT_TRUE(encoding.wait_until([&] { return encoding.err().find("encoding ") != std::string::npos; }))
+      << encoding.err();
 }
 
 TEST_F(Signals, UserSignalSavesAndGoesOn) {

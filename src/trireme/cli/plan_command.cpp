@@ -1,7 +1,12 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
 #include <filesystem>
+#include <mutex>
+#include <thread>
 
 #include "trireme/cli/cluster_choice.h"
 #include "trireme/cli/commands.h"
@@ -33,6 +38,53 @@ struct PlanArguments {
   std::uint64_t seed = 1;
   bool explain = false;
   bool json = false;
+};
+
+// Ends a search that was asked to stop. Before a plan is found the process quits at once: nothing is lost. Afterwards
+// the search stops between two candidates and its best is reported; where a candidate takes too long for that, the
+// process ends without it, within two seconds of the signal, and names the best.
+class StopInTime {
+ public:
+  explicit StopInTime(Signals& signals) : signals_(signals), thread_([this] { watch(); }) {
+    Signals::at_once("no plan was found yet");
+  }
+  ~StopInTime() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  StopInTime(const StopInTime&) = delete;
+  StopInTime& operator=(const StopInTime&) = delete;
+
+  void found(const planner::Scored& best) {
+    const std::lock_guard lock(mutex_);
+    if (best_.empty()) Signals::between_steps("the best plan so far is kept", "the plans that were found are lost");
+    best_ = fmt::format("{}, {} a step", planner::describe(best.candidate), seconds_text(best.seconds));
+  }
+
+ private:
+  void watch() {
+    constexpr auto kOften = std::chrono::milliseconds(50);
+    constexpr auto kPatience = std::chrono::milliseconds(1500);
+    std::unique_lock lock(mutex_);
+    while (signals_.take() != train::Request::stop)
+      if (changed_.wait_for(lock, kOften, [&] { return over_; })) return;
+    if (changed_.wait_for(lock, kPatience, [&] { return over_; })) return;
+    log_to_stderr(LogLevel::info,
+                  fmt::format("stopped: the best plan so far is {}; the one at hand was not waited for", best_));
+    flush_output();
+    std::_Exit(signals_.exit_code());
+  }
+
+  Signals& signals_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::string best_;
+  std::thread thread_;
 };
 
 train::PlanRequest request_of(const Context& context, const PlanArguments& a) {
@@ -98,17 +150,20 @@ int plan(const Context& context, const PlanArguments& a) {
   train::PlanRequest request = request_of(context, a);
   Signals signals;
   WorkProgress progress;
+  std::optional<StopInTime> in_time;
+  in_time.emplace(signals);
   request.search.on_progress = [&](const std::string& phase, std::size_t done, std::size_t total,
                                    const planner::Scored* best) {
+    if (best != nullptr && best->feasible()) in_time->found(*best);
     progress.count(best == nullptr ? phase : fmt::format("{} (best {})", phase, seconds_text(best->seconds)), done,
                    total);
   };
   request.search.stop = [&] { return signals.take() == train::Request::stop; };
   const train::PlanSearch search(config, *context.registry, request);
-  Signals::between_steps("the best plan so far is kept", "the plans that were found are lost");
   PlanReport report;
   std::optional<train::PlanSearch::Winner> winner;
   report.result = search.run(&winner);
+  in_time.reset();
   Signals::at_once("the search is over");
   if (report.result.best.empty()) {
     progress.finish();

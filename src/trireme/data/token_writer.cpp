@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "trireme/core/error.h"
@@ -18,17 +19,25 @@ constexpr std::size_t kHeaderWords = 256;
 
 [[noreturn]] void cannot_write(const std::string& path) { fail("cannot write {}: {}", path, std::strerror(errno)); }
 
+// What the system calls a file that is open here.
+std::string own_link(int file) { return fmt::format("/proc/self/fd/{}", file); }
+
 }  // namespace
 
 TokenWriter::TokenWriter(std::string path, TokenFormat format, TokenType type)
     : path_(std::move(path)), aside_(fmt::format("{}.{}.tmp", path_, ::getpid())), format_(format), type_(type) {
+  const std::string folder = std::filesystem::absolute(path_).parent_path().string();
+  file_ = ::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+  nameless_ = file_ >= 0 && ::access(own_link(file_).c_str(), F_OK) == 0;
+  if (nameless_) return;
+  if (file_ >= 0) ::close(file_);
   file_ = ::open(aside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file_ < 0) cannot_write(path_);
 }
 
 TokenWriter::~TokenWriter() {
   if (file_ >= 0) ::close(file_);
-  if (!aside_.empty()) ::unlink(aside_.c_str());
+  if (!aside_.empty() && !nameless_) ::unlink(aside_.c_str());
 }
 
 std::uint64_t TokenWriter::bytes() const {
@@ -76,6 +85,10 @@ void TokenWriter::commit() {
     put(header.data(), sizeof header, 0);
   }
   if (::fsync(file_) != 0) cannot_write(path_);
+  // A name can be given to such a file, but not one that is taken: so it gets its own by way of another.
+  if (nameless_ && ::linkat(AT_FDCWD, own_link(file_).c_str(), AT_FDCWD, aside_.c_str(), AT_SYMLINK_FOLLOW) != 0)
+    cannot_write(path_);
+  nameless_ = false;
   if (::close(std::exchange(file_, -1)) != 0) cannot_write(path_);
   if (std::rename(aside_.c_str(), path_.c_str()) != 0) cannot_write(path_);
   aside_.clear();

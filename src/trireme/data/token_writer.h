@@ -13,7 +13,8 @@ enum class TokenFormat {
   llmc,  // llm.c's: a header of 256 words, then the tokens
 };
 
-// Writes a token file that appears whole or not at all: under another name in the same folder until `commit`.
+// Writes a token file that appears whole or not at all: without a name until `commit`, so that nothing is left of a
+// process that was killed; under another name in the same folder where the file system has no such files.
 class TokenWriter {
  public:
   // `type` is u16 or u32. Fails, naming the file, when it cannot be written.
@@ -33,6 +34,7 @@ class TokenWriter {
 
   std::string path_;
   std::string aside_;
+  bool nameless_ = false;
   int file_ = -1;
   TokenFormat format_;
   TokenType type_;
