@@ -1,5 +1,8 @@
 // Techniques in random combinations: each trains, or is refused in one line before anything starts. What does not
 // change the mathematics gives the losses of one plain rank with the same micro-batches.
+//
+//   TRIREME_COMBINATIONS=200       as many
+//   TRIREME_COMBINATION=101        … from this seed on; the others have seeds 1, 2, …
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +12,7 @@
 
 #include "end_to_end/program.h"
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
 
 namespace trireme::testing {
 namespace {
@@ -85,19 +89,35 @@ class Combinations : public Program {
     for (const nlohmann::json& line : metrics(run)) all.push_back(line["loss"]);
     return all;
   }
+  // The one line "error: …" of what was said; empty where there are several, none, or others that are no warnings.
+  static std::string only_error(const std::string& said) {
+    std::string error;
+    for (const std::string& line : split(said, '\n')) {
+      if (line.empty() || line.starts_with("warning: ")) continue;
+      if (!line.starts_with("error: ") || !error.empty()) return "";
+      error = line;
+    }
+    return error;
+  }
 };
 
 TEST_F(Combinations, TrainOrAreRefusedInOneLine) {
-  const char* asked = std::getenv("TRIREME_COMBINATIONS");
-  const int count = asked != nullptr ? std::atoi(asked) : 8;
-  std::mt19937 random(5);
+  const auto asked = [](const char* variable, int otherwise) {
+    const char* value = std::getenv(variable);
+    return value != nullptr ? std::atoi(value) : otherwise;
+  };
+  const int first = asked("TRIREME_COMBINATION", 1);
+  const int count = asked("TRIREME_COMBINATIONS", 8);
+  std::mt19937 random;
   const auto any = [&](const auto& list) -> const auto& {
     return list[std::uniform_int_distribution<std::size_t>(0, list.size() - 1)(random)];
   };
+  std::vector<std::string> refused;
   int trained = 0;
   int compared = 0;
   int beyond_dp = 0;
-  for (int c = 0; c < count; ++c) {
+  for (int c = first; c < first + count; ++c) {
+    random.seed(static_cast<std::uint32_t>(c));
     const std::string run = "run-" + std::to_string(c);
     std::vector<std::string> common = {"train", "tiny.toml", "--train.steps=3", "--train.eps=1e-4"};
     const Model& model = any(models());
@@ -110,6 +130,7 @@ TEST_F(Combinations, TrainOrAreRefusedInOneLine) {
     const int rows = model.scale * any(std::vector<int>{1, 2});  // of a replica
     bool same = true;
     std::vector<std::string> words = common;
+    std::vector<std::string> drawn = {"parallel.mesh", "train.micro_batch", "train.optimizer"};
     // A few at a time: all of them at once are nearly always refused for one pair or another.
     std::vector<Choice> some = techniques();
     std::shuffle(some.begin(), some.end(), random);
@@ -118,23 +139,23 @@ TEST_F(Combinations, TrainOrAreRefusedInOneLine) {
       const std::string& value = any(choice.values);
       same = same && !changes_mathematics(choice.key, value);
       words.push_back("--" + choice.key + "=" + value);
+      drawn.push_back(choice.key);
     }
     words.push_back("--parallel.mesh=" + mesh);
     words.push_back("--train.micro_batch=" + std::to_string(rows));
     words.push_back("--output.dir=" + run);
-    const std::string command = fmt::format("trireme {}", fmt::join(words, " "));
+    const std::string command = fmt::format("seed {}: trireme {}", c, fmt::join(words, " "));
     const Finished f = this->run(words);
     if (f.code == 2) {
-      const std::size_t at = f.err.find("error: ");
-      ASSERT_NE(at, std::string::npos) << command << "\n" << f.err;
-      // It names a key that was asked for, and the folder was not begun.
-      const bool named = std::any_of(words.begin(), words.end(), [&](const std::string& word) {
-        const std::size_t equals = word.find('=');
-        return equals != std::string::npos && word.starts_with("--") &&
-               f.err.find(word.substr(2, equals - 2), at) != std::string::npos;
-      });
-      EXPECT_TRUE(named) << command << "\n" << f.err;
+      const std::string why = only_error(f.err);
+      EXPECT_FALSE(why.empty()) << command << "\n" << f.err;
+      // It names a key that was drawn, and the folder was not begun.
+      EXPECT_TRUE(
+          std::any_of(drawn.begin(), drawn.end(), [&](const std::string& key) { return why.find(key) != why.npos; }))
+          << command << "\n"
+          << f.err;
       EXPECT_FALSE(exists(run)) << command;
+      refused.push_back(fmt::format("{}\n    {}", command, why));
       continue;
     }
     ASSERT_EQ(f.code, 0) << command << "\n" << f.out << f.err;
@@ -155,8 +176,9 @@ TEST_F(Combinations, TrainOrAreRefusedInOneLine) {
   }
   std::printf("%d of %d combinations trained, %d of them compared with one plain rank\n", trained, count, compared);
   std::printf("of them %d with more than dp\n", beyond_dp);
+  for (const std::string& why : refused) std::printf("refused: %s\n", why.c_str());
   EXPECT_GT(beyond_dp, count / 8);
-  EXPECT_GT(trained, count / 3);
+  EXPECT_GT(trained, count / 2);
   EXPECT_GT(compared, count / 8);
 }
 
