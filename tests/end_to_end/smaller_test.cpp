@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <csignal>
 
 #include "end_to_end/program.h"
+#include "trireme/io/checkpoint_reader.h"
 
 namespace trireme::testing {
 namespace {
@@ -30,6 +33,41 @@ TEST_F(Smaller, APrunedRunThatWasCutEndsAsTheUndisturbedOne) {
     rest.pop_back();
     done(rest);
     EXPECT_EQ(state("cut", 6), state("whole", 6));
+  }
+}
+
+// Killed while it writes checkpoints or between them, a pruned run and one that is taught end as undisturbed ones.
+TEST_F(Smaller, KilledRunsEndAsUndisturbedOnes) {
+  done({"train", "tiny.toml", "--output.dir=teacher"});
+  const std::vector<std::vector<std::string>> ways = {
+      {"--prune.method=movement", "--prune.begin=3", "--prune.end=60", "--prune.every=4"},
+      {"--prune.method=magnitude", "--prune.schedule=iterative", "--prune.begin=10", "--prune.every=20",
+       "--prune.rounds=3", "--prune.rewind=4"},
+      {"--model.layers=1", "--distil.teacher=teacher", "--distil.hidden=0.1"}};
+  for (std::size_t w = 0; w < ways.size(); ++w) {
+    SCOPED_TRACE(w);
+    const std::string run = "cut" + std::to_string(w), whole = "whole" + std::to_string(w);
+    const std::vector<std::string> keys =
+        with({"train", "tiny.toml", "--train.steps=80", "--train.decay_steps=80"}, ways[w]);
+    const auto newest = [&] {
+      const std::vector<std::string> names =
+          exists(run + "/checkpoints") ? names_in(run + "/checkpoints") : std::vector<std::string>{};
+      std::int64_t step = 0;
+      for (const std::string& name : names)
+        if (!name.ends_with(".partial")) step = std::max<std::int64_t>(step, std::stoll(name.substr(5)));
+      return step;
+    };
+    int kills = 0;
+    for (const std::int64_t after : {2, 11, 31, 50}) {
+      Running cut(folder(), with(keys, {"--output.dir=" + run, "--output.checkpoint_every=1", "--resume"}));
+      if (!cut.wait_until([&] { return newest() >= after; })) break;
+      cut.signal(SIGKILL);
+      if (cut.wait().code == 128 + SIGKILL) ++kills;
+    }
+    EXPECT_GT(kills, 0) << "no run was killed: nothing was shown";
+    done(with(keys, {"--output.dir=" + run, "--resume"}));
+    done(with(keys, {"--output.dir=" + whole}));
+    EXPECT_EQ(state(run, 80), state(whole, 80));
   }
 }
 
@@ -103,6 +141,27 @@ std::uintmax_t checkpoint_bytes(const std::filesystem::path& run) {
   return bytes;
 }
 
+// The teacher writes, and the student reads: no graph of its own.
+TEST_F(Smaller, AStudentLearnsFromWhatItsTeacherWrites) {
+  done({"train", "tiny.toml", "--output.dir=teacher", "--train.steps=30"});
+  std::string written;
+  for (int seed = 1; seed <= 12; ++seed)
+    written +=
+        done({"generate", "--from", "teacher", "--prompt", "a", "--tokens", "200", "--seed", std::to_string(seed)}).out;
+  write("written.txt", written);
+  done({"train", "tiny.toml", "--model.layers=1", "--data.text=written.txt", "--data.eval=text.txt", "--train.steps=30",
+        "--output.dir=student"});
+  const std::vector<nlohmann::json> lines = metrics("student");
+  EXPECT_LT(lines.back()["loss"].get<double>(), lines.front()["loss"].get<double>());
+  // It learns what the teacher has of the held-out text, too.
+  std::vector<double> held_out;
+  for (const nlohmann::json& line : lines)
+    if (line.contains("eval_loss")) held_out.push_back(line["eval_loss"].get<double>());
+  ASSERT_FALSE(held_out.empty());
+  EXPECT_LT(held_out.back(), std::log(256.0));
+  done({"generate", "--from", "student", "--prompt", "a", "--tokens", "4"});
+}
+
 // Keys, generation, evaluation, training and export follow the smaller shape.
 TEST_F(Smaller, SlicesLeaveATrainedModel) {
   done({"train", "tiny.toml", "--output.dir=run", "--model.family=llama", "--model.heads=4"});
@@ -142,6 +201,67 @@ TEST_F(Smaller, ZerosAreNotStored) {
   EXPECT_EQ(checkpoint_bytes(folder() / "again"), checkpoint_bytes(folder() / "sparse"));
   const std::string table = done({"compress", "run", "--sensitivity", "--batches", "1"}).out;
   EXPECT_NE(table.find("blocks.0.mlp.up.weight"), std::string::npos) << table;
+}
+
+// A model that is smaller in both ways: what is pruned is zero in the codes, and slices that left have none.
+TEST_F(Smaller, PrunedAndQuantised) {
+  done({"train", "tiny.toml", "--output.dir=run", "--model.width=64", "--model.heads=4", "--model.vocab=256"});
+  const auto loss = [&](const std::string& run) {
+    return nlohmann::json::parse(done({"eval", "--from", run, "--json"}).out)["loss"].get<double>();
+  };
+  done({"compress", "run", "--out", "zeros", "--prune", "unstructured:0.5", "--decode", "0"});
+  done({"compress", "run", "--out", "both", "--prune", "unstructured:0.5", "--weights", "int8", "--decode", "0"});
+  EXPECT_NEAR(loss("both"), loss("zeros"), 5e-3);
+  EXPECT_NE(loss("both"), loss("zeros"));
+  const io::CheckpointReader pruned(folder() / "zeros" / "checkpoints" / step_name(0));
+  const io::CheckpointReader stored(folder() / "both" / "checkpoints" / step_name(0));
+  const std::string name = "blocks.0.mlp.up.weight";
+  std::vector<float> weights(static_cast<std::size_t>(pruned.at(name).type.elements()));
+  std::vector<std::int8_t> codes(weights.size());
+  pruned.read(pruned.at(name), std::as_writable_bytes(std::span(weights)));
+  stored.read(stored.at(name + "/codes"), std::as_writable_bytes(std::span(codes)));
+  std::size_t zeros = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    if (weights[i] == 0) {
+      ++zeros;
+      ASSERT_EQ(codes[i], 0) << i;
+    }
+  EXPECT_EQ(zeros, weights.size() / 2);
+  // Slices leave, the rest is stored in four bits with errors compensated, and both go on: generation and export.
+  done({"compress", "run", "--out", "small", "--prune", "neurons:0.5", "--weights", "int4", "--decode", "4"});
+  const io::CheckpointReader small(folder() / "small" / "checkpoints" / step_name(0));
+  EXPECT_EQ(small.at(name + "/codes").type, (TensorType{DType::u8, {128, 32}}));
+  done({"generate", "--from", "small", "--prompt", "a", "--tokens", "4"});
+  done({"export", "small", "hf"});
+  EXPECT_NEAR(
+      nlohmann::json::parse(
+          done({"eval", "--from", "hf", "--json", "--data.text=text.txt", "--data.tokenizer=bytes"}).out)["loss"]
+          .get<double>(),
+      loss("small"), 1e-3);
+  // A run that was pruned while it trained stays so.
+  done(with({"train", "tiny.toml", "--output.dir=trained", "--model.width=64", "--model.vocab=256"}, kPrune));
+  done({"compress", "trained", "--out", "trained-small", "--weights", "int8", "--decode", "0"});
+  EXPECT_NEAR(loss("trained-small"), loss("trained"), 5e-3);
+}
+
+// A folder of transformers' is made smaller as the run is of which it was exported.
+TEST_F(Smaller, AHuggingFaceFolderIsCompressed) {
+  done({"train", "tiny.toml", "--output.dir=run", "--model.family=llama", "--model.width=64", "--model.heads=4",
+        "--model.vocab=256"});
+  done({"export", "run", "hf"});
+  const std::vector<std::string> data = {"--data.text=text.txt", "--data.tokenizer=bytes", "--decode", "4"};
+  const std::vector<std::vector<std::string>> ways = {{"--weights", "int8"},
+                                                      {"--weights", "int4:32", "--calibrate", "0"},
+                                                      {"--prune", "neurons:0.5,heads:0.5"},
+                                                      {"--prune", "2:4"}};
+  for (const std::vector<std::string>& way : ways) {
+    SCOPED_TRACE(way[1]);
+    const Finished f = done(with(with({"compress", "hf", "--out", "folder", "--overwrite"}, way), data));
+    for (const char* part : {"before ", "after ", "perplexity", "tokens/s"}) expect_part(f.out, part);
+    done(with({"compress", "run", "--out", "small", "--decode", "0", "--overwrite"}, way));
+    EXPECT_EQ(state("folder", 0), state("small", 0));
+    done({"generate", "--from", "folder", "--prompt", "a", "--tokens", "4"});
+  }
 }
 
 }  // namespace
