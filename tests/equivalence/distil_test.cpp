@@ -70,9 +70,14 @@ INSTANTIATE_TEST_SUITE_P(Ways, Distil,
 TEST(DistilStages, TrainLikeOneRank) {
   for (const double hidden : {0.0, 0.3}) {
     Taught one(staged_student(hidden));
-    for (const char* mesh : {"pp=2", "pp=2,dp=2", "tp=2,pp=2"}) {
-      SCOPED_TRACE(fmt::format("{} hidden {}", mesh, hidden));
-      Taught many(over_mesh(staged_student(hidden), mesh));
+    for (const auto& [mesh, zero] : {std::pair{"pp=2", 0},
+                                     {"pp=2,dp=2", 0},
+                                     {"tp=2,pp=2", 0},
+                                     {"pp=2,dp=2", 1},
+                                     {"pp=2,dp=2", 2},
+                                     {"pp=2,dp=2", 3}}) {
+      SCOPED_TRACE(fmt::format("{} zero {} hidden {}", mesh, zero, hidden));
+      Taught many(over_mesh(staged_student(hidden), mesh, zero));
       expect_equal_training(one.trained, many.trained, 2e-5);
       for (const train::Role& role : many.trained.compiled().roles) {
         const bool any = std::any_of(role.module.states.begin(), role.module.states.end(),
