@@ -3,15 +3,24 @@
 stored weight, the size and the held-out loss and perplexity, with a picture of the loss against the bits.
 
     python3 bench/few_bits.py [--layers 4 --width 128 --heads 4 --steps 300] [--run FOLDER] [--check] [--markdown]
+    python3 bench/few_bits.py --extra 100 [--weights int4] [--bits 'wte.*=4'] [--seeds 3] [--check] [--markdown]
+
+With --extra the last so many steps of each training are done twice: as before, which is the control, and for these weights
+(train.quantize). Both have the same steps, batches and learning rates. Printed are the control's loss in f32, what rounding its weights
+adds, to nearest and compensated, and what is left in the model that was trained for it and rounded to nearest: loss above the control's in f32.
 
 --run uses a run that is there. --check exits with 1 unless the laws hold: int8 within 0.5% of f32's perplexity, with integer inputs within 1%; of int4 per channel,
-compensation at least halves the loss increase of rounding to nearest; of int4:64, it makes the layers' output error at least a third smaller.
+compensation at least halves the loss increase of rounding to nearest; of int4:64, it makes the layers' output error at least a third smaller. With
+--extra: rounding to nearest adds more than its spread over the seeds, training for it closes at least half of that, and leaves less than compensation
+does.
 Steps, data order and results do not depend on the machine's load.
 """
 import argparse
 import json
 import math
 import re
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -38,20 +47,64 @@ def call(a, *words):
     return done.stdout
 
 
-def train(a, folder):
+def train(a, folder, *more):
     call(a, "train", "--parallel.mesh=dp=1", "--model.family=gpt2", f"--model.layers={a.layers}", f"--model.width={a.width}", f"--model.heads={a.heads}",
          f"--model.context={a.context}", f"--train.steps={a.steps}", f"--train.batch={a.batch}", f"--train.lr={a.lr}", "--replay=0",
-         f"--output.dir={folder}")
+         f"--data.holdout={a.holdout}", f"--output.dir={folder}", *more)
 
 
 def compress(a, run, out, way, rows, inputs):
     said = call(a, "compress", run, "--out", out, "--weights", way, "--calibrate", rows, "--decode", 0, "--batches", a.batches,
-                *(["--activations", "int8"] if inputs else []))
+                *(["--activations", "int8"] if inputs else []), *(["--bits", *a.bits] if a.bits else []))
     number = lambda pattern: float(re.search(pattern, said).group(1))
     row = {"before": number(r"before .*loss ([0-9.]+)"), "loss": number(r"after .*loss ([0-9.]+)"), "smaller": number(r"change +([0-9.]+)×")}
     if found := re.search(r"mean relative error ([0-9.]+)%, rounded to nearest ([0-9.]+)%", said):
         row["output"], row["nearest"] = float(found.group(1)), float(found.group(2))
     return row
+
+
+def trained_for_it(a, folder, seed):
+    """The last steps in f32 and for few bits: losses of both, as they are stored."""
+    folder = Path(folder) / f"seed-{seed}"
+    whole = f"--train.decay_steps={a.steps + a.extra}"
+    rounded = [f"--train.quantize={a.weights}", *([f"--memory.weight_bits={json.dumps(a.bits)}"] if a.bits else [])]
+    train(a, folder / "f32", whole, f"--train.seed={seed}")
+    shutil.copytree(folder / "f32", folder / "rounded")
+    for name, more in (("f32", []), ("rounded", rounded)):
+        call(a, "train", folder / name, "--resume", f"--train.steps={a.steps + a.extra}", whole, "--replay=0", *more)
+    nearest = compress(a, folder / "f32", folder / "nearest", a.weights, 0, False)
+    return {"f32": nearest["before"], "nearest": nearest["loss"],
+            "compensated": compress(a, folder / "f32", folder / "compensated", a.weights, 128, False)["loss"],
+            "trained": compress(a, folder / "rounded", folder / "stored", a.weights, 0, False)["loss"]}
+
+
+def compare_training(a, folder):
+    rows = [trained_for_it(a, folder, seed) for seed in range(1, a.seeds + 1)]
+    bar, middle, end = ("| ", " | ", " |") if a.markdown else ("  ", "  ", "")
+    print(bar + middle.join(["seed", "f32 control", "to nearest", "compensated", f"trained for {a.weights}"]) + end)
+    if a.markdown:
+        print("|" + 5 * "---|")
+    above = {way: [row[way] - row["f32"] for row in rows] for way in ("nearest", "compensated", "trained")}
+    for i, row in enumerate(rows):
+        print(bar + middle.join([f"{i + 1}", f"{row['f32']:.4f}", *[f"{above[way][i]:+.4f}" for way in above]]) + end)
+    mean = {way: statistics.mean(values) for way, values in above.items()}
+    spread = {way: statistics.stdev(values) if len(values) > 1 else 0 for way, values in above.items()}
+    print(bar + middle.join(["mean", f"{statistics.mean(row['f32'] for row in rows):.4f}",
+                             *[f"{mean[way]:+.4f} ± {spread[way]:.4f}" for way in above]]) + end)
+    for way in ("nearest", "compensated"):
+        if mean[way] > 0:
+            print(f"of what rounding adds ({way}), training for {a.weights} closes {100 * (1 - mean['trained'] / mean[way]):.0f}%")
+    return {
+        "rounding to nearest adds more than its spread": mean["nearest"] > spread["nearest"],
+        "training for it closes at least half of that": mean["trained"] <= 0.5 * mean["nearest"],
+        "and leaves less than compensation does": mean["trained"] < mean["compensated"],
+    }
+
+
+def judge(laws):
+    for law, holds in laws.items():
+        print(f"{'holds ' if holds else 'BROKEN'}  {law}")
+    sys.exit(0 if all(laws.values()) else 1)
 
 
 def picture(rows, exact):
@@ -72,12 +125,20 @@ def main():
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--batches", type=int, default=0, help="of 8 held-out rows for each loss; 0: all")
+    parser.add_argument("--extra", type=int, default=0, help="steps that are done in f32 and for --weights")
+    parser.add_argument("--weights", default="int4", help="with --extra")
+    parser.add_argument("--bits", nargs="*", default=[], help="of weights by name, as of trireme compress: wte.*=4")
+    parser.add_argument("--seeds", type=int, default=3, help="with --extra")
+    parser.add_argument("--holdout", type=float, default=0.05, help="share of the text that is held out")
     parser.add_argument("--run", help="use this run instead of training one")
     parser.add_argument("--program", default=ROOT / "build/release/src/trireme/trireme")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--markdown", action="store_true")
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        if a.extra:
+            laws = compare_training(a, folder)
+            return judge(laws) if a.check else None
         run = a.run or str(Path(folder) / "run")
         if not a.run:
             train(a, run)
@@ -104,9 +165,7 @@ def main():
         "int4: compensation at least halves the loss increase": row["int4"]["loss"] - exact <= 0.5 * (row["int4 to nearest"]["loss"] - exact),
         "int4:64: layers' output error at least a third smaller": row["int4:64"]["output"] <= row["int4:64"]["nearest"] * 2 / 3,
     }
-    for law, holds in laws.items():
-        print(f"{'holds ' if holds else 'BROKEN'}  {law}")
-    sys.exit(0 if all(laws.values()) else 1)
+    judge(laws)
 
 
 main()
