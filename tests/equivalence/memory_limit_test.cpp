@@ -1,7 +1,9 @@
 // memory.limit with both ways to save: what is computed again and what leaves are decided together.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "equivalence/training.h"
 #include "trireme/planner/predict.h"
@@ -125,6 +127,61 @@ TEST(MemoryLimitOfState, WhatThereIsRoomForStays) {
     EXPECT_EQ(half.session().highest_offset(program::kDiskTier), half.compiled().tier_bytes(program::kDiskTier));
     config.memory = {};
   }
+}
+
+// The first stage holds the most micro-batches, and of stages that take equal time it needs the most. Under a limit
+// that is too small for it, it has fewer layers.
+TEST(MemoryLimitOfStages, CutsMoveWhereStagesOfEqualTimeDoNotFit) {
+  for (const auto& [name, mesh, pipeline] : {std::tuple{"gpt2", "pp=2", "1f1b"},
+                                             {"llama", "pp=3", "1f1b"},
+                                             {"gpt2", "pp=2", "interleaved:2"},
+                                             {"llama", "pp=3,dp=2", "1f1b"},
+                                             {"llama", "pp=2", "pipedream"}}) {
+    SCOPED_TRACE(fmt::format("{} {} {}", name, mesh, pipeline));
+    train::Config plain = small_model(name);
+    plain.model.layers = 8;
+    plain.model.context = 64;
+    plain.train.batch = 16;
+    plain.train.micro_batch = 2;
+    train::resolve_model(plain, plain.model.vocab);
+    train::Config config = plain;
+    config.parallel.pipeline = pipeline;
+    config = over_mesh(config, mesh);
+    static const train::Registry registry;
+    const auto stages = [&](std::size_t limit) {
+      train::Config limited = config;
+      limited.memory.limit.count = limit;
+      return train::compile(limited, registry, {});
+    };
+    const train::Compiled balanced = stages(0);
+    std::size_t least = balanced.arena_bytes();
+    for (const train::Role& role : balanced.roles) least = std::min(least, role.arena_bytes);
+    const std::size_t limit = balanced.arena_bytes() - (balanced.arena_bytes() - least) / 4;
+    ASSERT_LT(limit, balanced.arena_bytes());
+    const train::Compiled moved = stages(limit);
+    EXPECT_LE(moved.arena_bytes(), limit);
+    EXPECT_NE(moved.plan.stage_cuts, balanced.plan.stage_cuts);
+    // Room for both: the cuts stay.
+    EXPECT_EQ(stages(balanced.arena_bytes()).plan.stage_cuts, balanced.plan.stage_cuts);
+    config.memory.limit.count = limit;
+    if (std::string(pipeline) != "pipedream") expect_like_one_rank(plain, config);
+  }
+}
+
+// Layers that are asked for stay where they are.
+TEST(MemoryLimitOfStages, GivenLayersDoNotMove) {
+  train::Config config = small_model("llama");
+  config.model.layers = 8;
+  config.train.batch = 16;
+  config.train.micro_batch = 2;
+  config.parallel.stages = {4, 4};
+  config = over_mesh(config, "pp=2");
+  static const train::Registry registry;
+  const train::Compiled free = train::compile(config, registry, {});
+  config.memory.limit.count = free.arena_bytes() - 1;
+  const train::Compiled limited = train::compile(config, registry, {});
+  EXPECT_EQ(limited.plan.stage_cuts, free.plan.stage_cuts);
+  EXPECT_EQ(limited.arena_bytes(), free.arena_bytes());
 }
 
 }  // namespace

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "trireme/compiler/extra_roles.h"
 #include "trireme/compiler/graph_passes.h"
 #include "trireme/core/error.h"
 #include "trireme/io/shard_writer.h"
+#include "trireme/planner/fitting_cuts.h"
 #include "trireme/planner/predict.h"
 #include "trireme/planner/stages.h"
 
@@ -293,23 +295,27 @@ std::optional<Choice> decide_memory(const compiler::Graphs& graphs, Plan& plan, 
   return choice;
 }
 
-// Whether every stage's step fits.
-bool fits(const compiler::Graphs& graphs, Plan plan, const MemoryPolicy& policy) {
+// What a step of each stage needs, of its place along h and w that needs most.
+std::vector<std::uint64_t> stage_bytes(const compiler::Graphs& graphs, Plan plan, const MemoryPolicy& policy) {
   if (policy.staging_gives_way) plan.staging = std::min(plan.staging, io::kStagingAlignment);
   Compilation common(graphs);
   common.run_until(plan, compiler::first_pass_by_place(plan));
-  for (int stage = 0; stage < plan.stages(); ++stage) {
+  std::vector<std::uint64_t> bytes(static_cast<std::size_t>(plan.stages()), 0);
+  for (const passes::Places& at : compiler::role_places(plan)) {
     Compilation own = common;
-    own.choose_role({{ir::kPipelineAxis, stage}});
-    if (own.step(plan).arena_bytes > policy.limit) return false;
+    own.choose_role(at);
+    std::uint64_t& most = bytes[static_cast<std::size_t>(at.at(ir::kPipelineAxis))];
+    most = std::max<std::uint64_t>(most, own.step(plan).arena_bytes);
   }
-  return true;
+  return bytes;
 }
 
-}  // namespace
+std::uint64_t fullest(const std::vector<std::uint64_t>& stages) {
+  return *std::max_element(stages.begin(), stages.end());
+}
 
-std::optional<Choice> decide(const compiler::Graphs& graphs, Plan& plan, const MemoryPolicy& policy) {
-  if (plan.stage_cuts.empty()) plan.stage_cuts = stage_cuts(graphs, plan);
+// With the plan's cuts: zero-bubble:auto holds as many micro-batches as fit.
+std::optional<Choice> decide_with_cuts(const compiler::Graphs& graphs, Plan& plan, const MemoryPolicy& policy) {
   const bool chooses_schedule = plan.stages() > 1 && graphs.purpose == compiler::Purpose::train && policy.limit > 0 &&
                                 plan.pipeline.kind == program::PipelineName::Kind::zero_bubble_auto;
   if (!chooses_schedule) return decide_memory(graphs, plan, policy);
@@ -325,13 +331,61 @@ std::optional<Choice> decide(const compiler::Graphs& graphs, Plan& plan, const M
   for (int least = 1; least < most;) {
     const int middle = least + (most - least + 1) / 2;
     held_by(middle);
-    if (fits(graphs, plan, policy))
+    if (fullest(stage_bytes(graphs, plan, policy)) <= policy.limit)
       least = middle;
     else
       most = middle - 1;
   }
   held_by(most);
   return choice;
+}
+
+// Where stages of equal time do not fit the limit, others may. Leaves the plan that needs least of those that were
+// tried, where none fits.
+std::optional<Choice> move_cuts(const compiler::Graphs& graphs, const Plan& open, Plan& plan,
+                                std::optional<Choice> choice, const MemoryPolicy& policy) {
+  std::vector<std::uint64_t> bytes = stage_bytes(graphs, plan, policy);
+  std::uint64_t least = fullest(bytes);
+  if (least <= policy.limit) return choice;
+  // Nothing is searched for where all stages together need far more than they may.
+  if (std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0}) / 2 > policy.limit * bytes.size()) return choice;
+  // As many as make estimates good; each of them lowers all stages.
+  constexpr int kTries = 5;
+  FittingCuts fitting(graphs, plan, policy.limit);
+  std::set<std::vector<std::string>> tried = {plan.stage_cuts};
+  Plan moved = plan;
+  for (int i = 0; i < kTries && least > policy.limit; ++i) {
+    const std::vector<std::string> cuts = fitting.next(moved.stage_cuts, bytes);
+    if (!tried.insert(cuts).second) break;
+    moved = open;
+    moved.stage_cuts = cuts;
+    std::optional<Choice> other;
+    try {
+      other = decide_with_cuts(graphs, moved, policy);
+    } catch (const Error& e) {
+      if (e.kind() != Error::Kind::request) throw;
+      break;  // with these cuts nothing is recomputed that is to be
+    }
+    bytes = stage_bytes(graphs, moved, policy);
+    if (fullest(bytes) >= least) continue;
+    least = fullest(bytes);
+    plan = moved;
+    choice = other;
+  }
+  return choice;
+}
+
+}  // namespace
+
+std::optional<Choice> decide(const compiler::Graphs& graphs, Plan& plan, const MemoryPolicy& policy) {
+  const bool cuts = plan.stage_cuts.empty();
+  if (cuts) plan.stage_cuts = stage_cuts(graphs, plan);
+  const bool moves = cuts && plan.stages() > 1 && plan.stage_layers.empty() && policy.limit > 0 &&
+                     graphs.purpose == compiler::Purpose::train;
+  if (!moves) return decide_with_cuts(graphs, plan, policy);
+  const Plan open = plan;
+  std::optional<Choice> choice = decide_with_cuts(graphs, plan, policy);
+  return move_cuts(graphs, open, plan, std::move(choice), policy);
 }
 
 }  // namespace trireme::planner

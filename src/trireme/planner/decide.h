@@ -22,8 +22,8 @@ struct MemoryPolicy {
 // Settles a plan: names the values with which the parts of a pipeline begin where the plan names none, the values that
 // are recomputed and the values and states that are offloaded, trying steps under several plans where a limit leaves a
 // choice. `plan` has everything else, with the mechanics of offload (tier, piece, update_on_host) in plan.offload where
-// policy.offload is set. Under a limit zero-bubble:auto holds as many micro-batches as fit. Gives what the limit led
-// to, if there was something to choose.
+// policy.offload is set. Where stages of equal time do not fit a limit, the cuts move. Under it zero-bubble:auto holds
+// as many micro-batches as fit. Gives what the limit led to, if there was something to choose.
 std::optional<Choice> decide(const compiler::Graphs& graphs, compiler::Plan& plan, const MemoryPolicy& policy);
 
 }  // namespace trireme::planner

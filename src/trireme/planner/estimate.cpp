@@ -45,10 +45,9 @@ Spread spread_of(const cluster::Cluster& cluster, int ranks, int stride) {
 std::int64_t Estimator::micro_batches(const Candidate& c) const { return batch_ / c.dp / c.layer.micro_batch; }
 
 double Estimator::state_bytes(const StateBytes& s, const Candidate& c) const {
-  const double dp = c.dp;
-  const auto share = [&](int stage) { return c.zero >= stage ? 1 / dp : 1.0; };
-  const double updated = c.offload.optimizer ? 0 : s.masters + s.optimizer;
-  return updated * share(1) + s.weights * share(3) + s.gradients * share(2);
+  StateBytes here = s;
+  if (c.offload.optimizer) here.masters = here.optimizer = 0;
+  return here.sharded(c.zero, c.dp);
 }
 
 double Estimator::kept(const Candidate& c, double saved) {

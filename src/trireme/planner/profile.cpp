@@ -1,14 +1,11 @@
 #include "trireme/planner/profile.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
 
 #include "trireme/compiler/graph_passes.h"
 #include "trireme/core/error.h"
 #include "trireme/ops/collective/collective.h"
 #include "trireme/passes/chain.h"
-#include "trireme/passes/saved_values.h"
 #include "trireme/passes/stage.h"
 #include "trireme/planner/remat_plan.h"
 #include "trireme/planner/stages.h"
@@ -43,8 +40,7 @@ class Profiler {
 
   Profile run() {
     add_times();
-    add_saved();
-    add_states();
+    add_bytes();
     add_update();
     return std::move(profile_);
   }
@@ -103,39 +99,12 @@ class Profiler {
     }
   }
 
-  void add_saved() {
-    for (const passes::SavedValue& saved : passes::saved_values(micro_))
-      layer(micro_.nodes[index(saved.producer)].stage).saved +=
-          static_cast<double>(micro_.value(saved.value).type.bytes());
-  }
-
-  // By the layers whose nodes read a parameter or one of its copies; the first has it, the others have it too.
-  void add_states() {
-    std::map<std::string, std::set<std::int32_t>> readers;
-    std::set<std::string> copied;
-    for (const ir::State& state : module_.states)
-      if (!state.derived_from.empty()) copied.insert(state.derived_from);
-    const auto parameter = [&](const ir::State& state) {
-      if (!state.derived_from.empty()) return state.derived_from;
-      return state.name.substr(0, state.name.find('/'));
-    };
-    for (const Node& node : micro_.nodes)
-      for (const ir::ValueId id : node.inputs)
-        if (id != kNone && micro_.value(id).kind == ir::ValueInfo::Kind::state)
-          readers[parameter(module_.state(micro_.value(id).state))].insert(node.stage);
-    for (const ir::State& state : module_.states) {
-      const auto found = readers.find(parameter(state));
-      if (found == readers.end()) continue;
-      const auto bytes = static_cast<double>(state.storage_bytes());
-      StateBytes own;
-      if (state.category == ir::Category::gradients) own.gradients = bytes;
-      if (state.category == ir::Category::optimizer) own.optimizer = bytes;
-      if (state.category == ir::Category::weights) (copied.contains(state.name) ? own.masters : own.weights) = bytes;
-      bool first = true;
-      for (const std::int32_t stage : found->second) {
-        (first ? layer(stage).state : layer(stage).tied) += own;
-        first = false;
-      }
+  void add_bytes() {
+    const std::vector<PieceBytes> bytes = piece_bytes(module_, profile_.layers.size());
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      profile_.layers[i].saved = bytes[i].saved;
+      profile_.layers[i].state = bytes[i].state;
+      profile_.layers[i].tied = bytes[i].tied;
     }
   }
 
@@ -159,14 +128,6 @@ class Profiler {
 };
 
 }  // namespace
-
-StateBytes& StateBytes::operator+=(const StateBytes& other) {
-  masters += other.masters;
-  weights += other.weights;
-  gradients += other.gradients;
-  optimizer += other.optimizer;
-  return *this;
-}
 
 LayerCost Profile::total() const {
   LayerCost sum;

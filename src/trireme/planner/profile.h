@@ -4,19 +4,10 @@
 #include "trireme/cluster/cluster.h"
 #include "trireme/compiler/graphs.h"
 #include "trireme/compiler/plan.h"
+#include "trireme/planner/piece_bytes.h"
 #include "trireme/planner/remat_policy.h"
 
 namespace trireme::planner {
-
-// Bytes of state that a rank stores before any of it is sharded over replicas.
-struct StateBytes {
-  double masters = 0;  // parameters that have a copy in low precision
-  double weights = 0;  // those copies, and parameters that have none
-  double gradients = 0;
-  double optimizer = 0;
-
-  StateBytes& operator+=(const StateBytes& other);
-};
 
 // A layer of the model on one rank: seconds and bytes of one micro-batch.
 struct LayerCost {

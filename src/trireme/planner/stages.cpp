@@ -13,7 +13,7 @@ namespace {
 using ir::index;
 using passes::Chain;
 
-std::vector<std::size_t> by_cost(const ir::Graph& graph, const Chain& chain, int parts, const cost::Rates& rates) {
+std::vector<double> seconds_of(const ir::Graph& graph, const Chain& chain, const cost::Rates& rates) {
   const std::vector<double> starts = cost::start_times(graph, rates);
   std::vector<double> costs;
   for (const passes::Segment& segment : chain.segments) {
@@ -22,9 +22,13 @@ std::vector<std::size_t> by_cost(const ir::Graph& graph, const Chain& chain, int
       seconds += starts[index(chain.nodes[i]) + 1] - starts[index(chain.nodes[i])];
     costs.push_back(seconds);
   }
+  return costs;
+}
+
+std::vector<std::size_t> by_cost(const ir::Graph& graph, const Chain& chain, int parts, const cost::Rates& rates) {
   std::vector<std::size_t> cuts;
   std::int64_t before = 0;
-  for (const std::int64_t segments : balanced_parts(costs, parts)) {
+  for (const std::int64_t segments : balanced_parts(seconds_of(graph, chain, rates), parts)) {
     if (before > 0) cuts.push_back(static_cast<std::size_t>(before));
     before += segments;
   }
@@ -110,6 +114,15 @@ std::vector<std::string> stage_cuts(const compiler::Graphs& graphs, const compil
         plan.pipeline.chunks > 1 ? fmt::format(", {} chunks of each stage", plan.pipeline.chunks) : "",
         nearest_pipeline(plan, most));
   return stage_cuts(uncut.module(), uncut.name(), plan.parts(), plan.stage_layers, cost::Rates::of(plan.device));
+}
+
+Pieces pieces_of(const compiler::Graphs& graphs, const compiler::Plan& plan) {
+  const Uncut uncut(graphs, plan);
+  const Chain chain = uncut.chain();
+  Pieces pieces{{}, seconds_of(uncut.graph(), chain, cost::Rates::of(plan.device))};
+  for (const passes::Segment& segment : chain.segments)
+    pieces.first.push_back(passes::first_value(uncut.graph(), chain, segment));
+  return pieces;
 }
 
 void check_stage_cuts(const compiler::Graphs& graphs, const compiler::Plan& plan) {

@@ -16,6 +16,12 @@ std::vector<std::string> stage_cuts(const ir::Module& module, const std::string&
                                     const std::vector<std::int64_t>& layers, const cost::Rates& rates);
 // Those of a plan, of which everything that comes before the stages is known. Without a pipeline: none.
 std::vector<std::string> stage_cuts(const compiler::Graphs& graphs, const compiler::Plan& plan);
+// The pieces of a model between which a pipeline can be cut: the first value of each, and what its forward pass takes.
+struct Pieces {
+  std::vector<std::string> first;
+  std::vector<double> seconds;
+};
+Pieces pieces_of(const compiler::Graphs& graphs, const compiler::Plan& plan);
 // Refuses cuts of a plan that are none of its model's.
 void check_stage_cuts(const compiler::Graphs& graphs, const compiler::Plan& plan);
 
