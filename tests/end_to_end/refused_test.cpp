@@ -233,21 +233,25 @@ TEST_F(Refused, WhatIsProposedForCodesLeadsToARun) {
   done({"train", "run", "--resume", "--train.steps=8", "--train.quantize=int8"});
 }
 
-// A model that reads copies of its weights in 16 bits is sharded as one that reads the weights.
-TEST_F(Refused, ChannelsThatRanksCannotShareAreRefusedInEveryPrecision) {
-  for (const char* family : {"convnet", "resnet"})
-    for (const char* mesh : {"tp=4", "pp=2,tp=4"}) {
-      std::vector<std::string> said;
-      for (const char* precision : {"f32", "bf16", "fp16"}) {
-        const std::string text = refused_images(
-            family, {"--model.width=6", fmt::format("--model.layers={}", family[0] == 'r' ? 18 : 2),
-                     fmt::format("--parallel.mesh={}", mesh), fmt::format("--train.precision={}", precision)});
-        said.push_back(text.substr(text.find("error: ")));
-      }
-      expect_parts(said[0], {"4 ranks cannot have equal shards of 6; the nearest is tp=3"});
-      EXPECT_EQ(said[1], said[0]);
-      EXPECT_EQ(said[2], said[0]);
+// A number of heads that ranks cannot share is refused in every precision: in 16 bits the model reads copies of its
+// weights. Channels are padded.
+TEST_F(Refused, HeadsAreNotPaddedAndChannelsAreInEveryPrecision) {
+  for (const char* mesh : {"tp=4", "pp=2,tp=4"}) {
+    std::vector<std::string> said;
+    for (const char* precision : {"f32", "bf16", "fp16"}) {
+      const std::string text =
+          refused_training({"--model.width=24", "--model.heads=6", "--model.layers=2",
+                            fmt::format("--parallel.mesh={}", mesh), fmt::format("--train.precision={}", precision)});
+      said.push_back(text.substr(text.find("error: ")));
+      for (const char* family : {"convnet", "resnet"})
+        done({"train", "tiny.toml", fmt::format("--model.family={}", family), "--data.images=synthetic",
+              "--model.image=16", "--model.width=6", fmt::format("--model.layers={}", family[0] == 'r' ? 18 : 2),
+              fmt::format("--parallel.mesh={}", mesh), fmt::format("--train.precision={}", precision), "--dry-run"});
     }
+    expect_parts(said[0], {"4 ranks cannot have equal shards of 6; the nearest is tp=3"});
+    EXPECT_EQ(said[1], said[0]);
+    EXPECT_EQ(said[2], said[0]);
+  }
 }
 
 TEST_F(Refused, SchedulesAreRefusedByTheirKey) {

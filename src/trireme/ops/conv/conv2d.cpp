@@ -203,6 +203,7 @@ ir::OpDef conv2d_def() {
     return cost(conv_problem(in[0], in[1], attributes), in, out);
   };
   def.with_precision(ir::Precision::low);
+  def.traits.pads = true;  // of channels
   on_cpu(def, prepare_conv2d_cpu, conv2d_cpu_workspace, conv2d_cpu_own);
   return checked(def);
 }
@@ -228,6 +229,7 @@ ir::OpDef conv2d_grad_input_def() {
     return cost(conv_input_gradient_problem(in[0], in[1], attributes), in, out);
   };
   def.with_precision(ir::Precision::low);
+  def.traits.pads = true;  // of channels
   on_cpu(def, prepare_conv2d_grad_input_cpu, conv2d_grad_input_cpu_workspace, conv2d_grad_input_cpu_own);
   return checked(def);
 }
@@ -255,6 +257,7 @@ ir::OpDef conv2d_grad_weight_def() {
   };
   def.with_precision(ir::Precision::low);
   def.traits.accumulates = true;
+  def.traits.pads = true;  // of channels
   on_cpu(def, prepare_conv2d_grad_weight_cpu, conv2d_grad_weight_cpu_workspace, conv2d_grad_weight_cpu_own);
   return checked(def);
 }

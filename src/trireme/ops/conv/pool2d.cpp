@@ -73,6 +73,7 @@ ir::OpDef pool_def(std::string name, std::vector<ir::OperandSpec> operands, std:
     return all;
   };
   def.with_precision(ir::Precision::follow);
+  def.traits.pads = true;  // of channels
   return def;
 }
 

@@ -93,6 +93,8 @@ ir::OpDef batch_norm_def() {
   };
   def.with_precision(ir::Precision::follow);
   def.traits.in_place = {{0, 0}, {0, 5}, {3, 3}, {4, 4}};
+  // Of channels. One of zeros has a spread of zero, so its rstd is no zero; nothing but zeros is multiplied by it.
+  def.traits.pads = true;
   on_cpu(def, prepare_batch_norm_cpu, batch_norm_workspace);
   return checked(std::move(def));
 }
@@ -144,6 +146,7 @@ ir::OpDef batch_norm_grad_def() {
   };
   def.with_precision(ir::Precision::follow);
   def.traits.in_place = {{0, 0}, {0, 4}, {3, 4}, {3, 7}};
+  def.traits.pads = true;
   on_cpu(def, prepare_batch_norm_grad_cpu, batch_norm_grad_workspace);
   return checked(std::move(def));
 }
