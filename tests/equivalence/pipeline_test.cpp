@@ -32,7 +32,7 @@ train::Config piped(const train::Config& plain, const std::string& mesh, const s
 class Pipeline : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Pipeline, StagesTrainLikeOneRank) {
-  for (const char* pipeline : {"sequential", "gpipe", "1f1b", "zero-bubble"})
+  for (const char* pipeline : {"sequential", "gpipe", "1f1b", "zero-bubble", "zero-bubble:auto"})
     for (const int stages : {2, 3, 4})
       for (const int micro_batches : {1, 3, 4, 6}) {
         if (steps_asked() <= 4 && (micro_batches == 1 || micro_batches == 6)) continue;
@@ -43,19 +43,26 @@ TEST_P(Pipeline, StagesTrainLikeOneRank) {
 }
 
 TEST_P(Pipeline, SevenLayersOverThreeStages) {
-  const train::Config plain = model(GetParam(), 7, 4);
-  for (const std::vector<std::int64_t>& layers : {std::vector<std::int64_t>{}, {2, 2, 3}, {1, 5, 1}}) {
-    train::Config config = plain;
-    config.parallel.stages = layers;
-    expect_like_one_rank(plain, piped(config, "pp=3", "1f1b"));
-  }
+  for (const char* pipeline : {"1f1b", "sequential", "gpipe", "zero-bubble", "zero-bubble:auto", "interleaved:2"})
+    for (const int micro_batches : {4, 6}) {
+      const bool chunks = std::string(pipeline) == "interleaved:2";
+      std::vector<std::vector<std::int64_t>> all = {{}, {2, 2, 3}, {1, 5, 1}};
+      if (chunks) all = {{}, {1, 1, 1, 1, 1, 2}};
+      for (const std::vector<std::int64_t>& layers : all) {
+        SCOPED_TRACE(fmt::format("{} m={} stages [{}]", pipeline, micro_batches, fmt::join(layers, ",")));
+        const train::Config plain = model(GetParam(), 7, micro_batches);
+        train::Config config = plain;
+        config.parallel.stages = layers;
+        expect_like_one_rank(plain, piped(config, "pp=3", pipeline));
+      }
+    }
 }
 
 TEST_P(Pipeline, SeveralChunksPerStage) {
-  for (const auto& [stages, chunks] : {std::pair{2, 2}, {3, 2}, {2, 3}})
-    for (const int micro_batches : {2, 3, 6}) {
+  for (const auto& [stages, chunks] : {std::pair{2, 2}, {3, 2}, {2, 3}, {4, 2}})
+    for (const int micro_batches : {2, 3, 4, 6}) {
       SCOPED_TRACE(fmt::format("pp={} interleaved:{} m={}", stages, chunks, micro_batches));
-      const train::Config plain = model(GetParam(), 6, micro_batches);
+      const train::Config plain = model(GetParam(), stages * chunks > 6 ? 8 : 6, micro_batches);
       expect_like_one_rank(plain, piped(plain, fmt::format("pp={}", stages), fmt::format("interleaved:{}", chunks)));
     }
 }
@@ -174,17 +181,19 @@ Setup residual_blocks() {
 
 TEST(PipelineImages, ResidualBlocksTrainLikeOneRank) {
   const bool all = steps_asked() > 4;
-  for (const char* pipeline : {"1f1b", "zero-bubble", "gpipe", "sequential", "interleaved:2"})
-    for (const int stages : {3, 2, 4}) {
-      const bool chunks = std::string(pipeline) == "interleaved:2";
-      if ((chunks && stages != 2) || (!all && (stages != 3 || pipeline[0] == 's' || pipeline[0] == 'g'))) continue;
-      SCOPED_TRACE(fmt::format("{} pp={}", pipeline, stages));
-      train::Config plain = model("convnet", 2, stages == 3 ? 4 : 3);
-      plain.model.image = 13;
-      plain.train.batch = 96;
-      plain.train.micro_batch = plain.train.batch / (stages == 3 ? 4 : 3);
-      expect_like_one_rank(plain, piped(plain, fmt::format("pp={}", stages), pipeline), {.setup = residual_blocks()});
-    }
+  for (const char* pipeline : {"1f1b", "zero-bubble", "zero-bubble:auto", "gpipe", "sequential", "interleaved:2"})
+    for (const int stages : {3, 2, 4})
+      for (const int micro_batches : {3, 4}) {
+        const bool chunks = std::string(pipeline) == "interleaved:2";
+        if (!all && (stages != 3 || pipeline[0] == 's' || pipeline[0] == 'g' || (chunks && micro_batches == 3)))
+          continue;
+        SCOPED_TRACE(fmt::format("{} pp={} m={}", pipeline, stages, micro_batches));
+        train::Config plain = model("convnet", 2, micro_batches);
+        plain.model.image = 13;
+        plain.train.batch = 96;
+        plain.train.micro_batch = plain.train.batch / micro_batches;
+        expect_like_one_rank(plain, piped(plain, fmt::format("pp={}", stages), pipeline), {.setup = residual_blocks()});
+      }
 }
 
 // Statistics are written by the forward pass, once, however much of it is computed again.
