@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <tuple>
 
 #include "equivalence/trajectory.h"
 #include "trireme/program/memory_plan.h"
@@ -40,9 +41,9 @@ TEST_P(TensorParallel, RanksTrainLikeOne) {
 
 TEST_P(TensorParallel, WithReplicasAndShardedState) {
   for (const int zero : {0, 1, 2, 3})
-    for (const char* mesh : {"dp=2,tp=2", "tp=3,dp=2"}) {
+    for (const char* mesh : {"dp=2,tp=2", "tp=3,dp=2", "tp=4,dp=2"}) {
       SCOPED_TRACE(fmt::format("{} zero={}", mesh, zero));
-      const train::Config plain = model(GetParam(), mesh[3] == '3' ? 3 : 2);
+      const train::Config plain = model(GetParam(), ir::parse_mesh(mesh).size_of("tp"));
       expect_like_one_rank(plain, over_mesh(plain, mesh, zero));
     }
 }
@@ -74,7 +75,7 @@ std::size_t activations(const Trained& trained) {
 
 // What all ranks have of the activations is saved once by all of them together, and nothing is rounded.
 TEST_P(TensorParallel, WithSavedActivationsSharded) {
-  if (GetParam() == "mlp") return;  // its layers save columns, which no two ranks have
+  if (GetParam() == "mlp") GTEST_SKIP() << "its layers save columns, which no two ranks have";
   for (const char* mesh : {"tp=2", "tp=4", "dp=2,tp=2"}) {
     SCOPED_TRACE(mesh);
     train::Config plain = model(GetParam(), mesh[3] == '4' ? 4 : 2);
@@ -97,9 +98,9 @@ TEST_P(TensorParallel, WithSavedActivationsSharded) {
 }
 
 TEST_P(TensorParallel, WithTheSequenceShardedToo) {
-  if (GetParam() == "mlp") return;
-  for (const char* mesh : {"tp=2", "tp=4", "dp=2,tp=2", "tp=3,dp=2"})
-    for (const int zero : {0, 3}) {
+  if (GetParam() == "mlp") GTEST_SKIP() << "it has no sequence";
+  for (const char* mesh : {"tp=2", "tp=4", "dp=2,tp=2", "tp=3,dp=2", "tp=4,dp=2"})
+    for (const int zero : {0, 1, 2, 3}) {
       const int tp = ir::parse_mesh(mesh).size_of("tp");
       if (zero > 0 && ir::parse_mesh(mesh).size_of("dp") == 1) continue;
       SCOPED_TRACE(fmt::format("{} zero={}", mesh, zero));
@@ -190,6 +191,19 @@ TEST(TensorParallelKeyHeads, WithReplicasShardedStateAndMore) {
   full.train(2);
   sharded.train(2);
   expect_same_bits(full, sharded);
+}
+
+// Key heads and ranks of which neither divides the other: query heads are gathered, and every rank computes the whole
+// attention.
+TEST(TensorParallelKeyHeads, ThatRanksDoNotDivide) {
+  for (const KeyHeads& c : {KeyHeads{"tp=2", 3, 6}, {"tp=3", 2, 6}, {"tp=4", 3, 12}, {"tp=2,dp=2", 3, 6}})
+    for (const bool sequence : {false, true}) {
+      SCOPED_TRACE(fmt::format("{}: {} of {} heads, sequence {}", c.mesh, c.kv_heads, c.heads, sequence));
+      const train::Config plain = with_few_key_heads(ir::parse_mesh(c.mesh).size_of("tp"), c.kv_heads, c.heads);
+      train::Config config = over_mesh(plain, c.mesh);
+      config.parallel.sequence = sequence;
+      expect_like_one_rank(plain, config);
+    }
 }
 
 // A rank has its query heads and the one key head that they share, computes these alone, and sums the gradients of the
@@ -303,6 +317,24 @@ TEST(TensorParallelVocabulary, OverSeveralAxes) {
     }
 }
 
+// Columns that the next value has as positions: all-to-all, forwards and backwards.
+TEST(TensorParallelAnnotations, ThatNeedAnAllToAllTrainLikeOneRank) {
+  for (const auto& [name, matrix, value] :
+       {std::tuple{"gpt2", "*.mlp.up.weight", "*.mlp.up.gelu"}, {"llama", "*.mlp.gate.weight", "*.mlp.gate.matmul"}})
+    for (const char* mesh : {"tp=2", "tp=4", "dp=2,tp=2"}) {
+      SCOPED_TRACE(fmt::format("{} {}", name, mesh));
+      train::Config plain = model(name, ir::parse_mesh(mesh).size_of("tp"));
+      plain.model.context = 24;
+      plain.model.ffn = 48;
+      train::Config config = over_mesh(plain, mesh, mesh[0] == 'd' ? 3 : 0);
+      config.parallel.sharding = {{matrix, "out:tp"}, {value, "sequence:tp"}};
+      const Traffic traffic = traffic_of(config);
+      EXPECT_GT(traffic.forward.at("all_to_all"), 0);
+      EXPECT_GT(traffic.backward.at("all_to_all"), 0);
+      expect_like_one_rank(plain, config);
+    }
+}
+
 TEST(TensorParallelTraffic, IsMegatronsPerBlock) {
   for (const char* name : {"gpt2", "llama"}) {
     SCOPED_TRACE(name);
@@ -321,11 +353,11 @@ TEST(TensorParallelTraffic, IsMegatronsPerBlock) {
 
 // A ring's 2(N−1)/N of the tensor for an all-reduce: 4 a block; as gathers and scatters each (N−1)/N: 8, and 2 more.
 TEST(TensorParallelTraffic, BytesAreThoseOfTheCollectives) {
-  for (const bool sequence : {false, true})
-    for (const int tp : {2, 4}) {
-      SCOPED_TRACE(fmt::format("tp={} sequence={}", tp, sequence));
+  for (const auto& [name, sequence] : {std::pair{"gpt2", false}, {"gpt2", true}, {"llama", false}, {"llama", true}})
+    for (const int tp : {2, 3, 4}) {
+      SCOPED_TRACE(fmt::format("{} tp={} sequence={}", name, tp, sequence));
       std::array<std::uint64_t, 2> sent{};
-      train::Config config = over_mesh(model("gpt2", tp), fmt::format("tp={}", tp));
+      train::Config config = over_mesh(model(name, tp), fmt::format("tp={}", tp));
       config.model.context = 24;
       config.model.ffn = 48;
       config.parallel.sequence = sequence;
@@ -341,7 +373,8 @@ TEST(TensorParallelTraffic, BytesAreThoseOfTheCollectives) {
       const std::uint64_t tensor = 12ULL * 24 * 24 * sizeof(float);
       const std::uint64_t part = tensor / static_cast<std::uint64_t>(tp) * static_cast<std::uint64_t>(tp - 1);
       // With the sequence sharded, norms and biases behind the sums are terms too, and are summed once a step.
-      const std::uint64_t vectors = sequence ? 6 * 24 * sizeof(float) : 0;
+      const std::uint64_t each = std::string(name) == "gpt2" ? 6 : 2;
+      const std::uint64_t vectors = sequence ? each * 24 * sizeof(float) : 0;
       const std::uint64_t sums = 2 * vectors / static_cast<std::uint64_t>(tp) * static_cast<std::uint64_t>(tp - 1);
       EXPECT_EQ(sent[1] - sent[0], part * (sequence ? 10 : 8) + sums);
     }

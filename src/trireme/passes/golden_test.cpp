@@ -173,11 +173,12 @@ Pipeline only(const std::string& pass, const ir::Module& module, GoldenOptions o
   else if (pass == "bucket")
     p.add<Bucket>(Bucket::Options{.bytes = std::stoul(take(options, "bytes", "1024"))});
   else if (pass == "propagate" || pass == "partition") {
-    // "x=batch:dp;*.up.weight=out:tp": options have no spaces.
+    // "x=batch:dp;*.up.weight=out:tp": options have no spaces. "x=batch:dp@1": with that priority.
     std::vector<Annotation> annotations;
     for (const std::string& item : split(take(options, "sharding", "x=batch:dp;t=batch:dp"), ';')) {
       const std::vector<std::string> pair = split(item, '=');
-      annotations.push_back({pair.at(0), pair.at(1)});
+      const std::vector<std::string> given = split(pair.at(1), '@');
+      annotations.push_back({pair.at(0), given.front(), given.size() > 1 ? std::stoi(given[1]) : 0});
     }
     p.add<Propagate>(Propagate::Options{ir::parse_mesh(take(options, "mesh", "dp=2")), annotations});
     Places places;  // "h:1;w:0"
