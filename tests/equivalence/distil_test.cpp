@@ -41,6 +41,18 @@ struct Way {
   std::string setting = "";
 };
 
+// Ranks share key heads, and have scores of unequal numbers of words.
+TEST(DistilKeyHeads, FewerThanRanksTrainLikeOne) {
+  train::Config config = small_model("llama");
+  config.model.vocab = 67;
+  config.model.context = 16;
+  config.distil.teacher = source_dir() + "/tests/reference/distil_teacher";
+  ASSERT_EQ(config.model.kv_heads, 2);
+  Taught one(config);
+  Taught many(over_mesh(config, "tp=4"));
+  expect_equal_training(one.trained, many.trained, 2e-5);
+}
+
 class Distil : public ::testing::TestWithParam<Way> {};
 
 TEST_P(Distil, RanksTrainLikeOne) {

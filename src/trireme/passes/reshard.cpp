@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
 #include "trireme/ir/axes.h"
 #include "trireme/ir/slice.h"
 #include "trireme/ops/collective/collective.h"
@@ -49,10 +50,16 @@ class Resharder {
     return with_shape(add(ops::kReduceScatter, parts_first(x, dim), over_axis()), part);
   }
 
+  // With zeros behind its end, so that the parts are equal.
+  ValueId padded(ValueId x, int dim) {
+    const std::int64_t beyond = shape(x)[dim] % parts_;
+    if (beyond == 0) return x;
+    return add("slice_grad", x,
+               {{"dim", std::int64_t{dim}}, {"start", std::int64_t{0}}, {"extent", shape(x)[dim] + parts_ - beyond}});
+  }
+
   ValueId slice(ValueId x, int dim) {
-    if (const std::int64_t beyond = shape(x)[dim] % parts_; beyond != 0)
-      x = add("slice_grad", x,
-              {{"dim", std::int64_t{dim}}, {"start", std::int64_t{0}}, {"extent", shape(x)[dim] + parts_ - beyond}});
+    x = padded(x, dim);
     const Shape own = shape(x);
     const Shape part = extended(own, dim, own[dim] / parts_);
     return with_shape(add(ops::kOwnRows, copy_of_own(parts_first(x, dim)), over_axis()), part);
@@ -155,7 +162,17 @@ ValueId reshard(Rebuild& rebuild, ValueId value, const TensorType& type, const i
   const bool spatial = ir::is_spatial(step.axis);
   switch (step.kind) {
     case RouteStep::Kind::slice:
-      result = spatial ? r.spatial_slice(value, step.dim, places.at(step.axis)) : r.slice(value, step.dim);
+      if (spatial) {
+        result = r.spatial_slice(value, step.dim, places.at(step.axis));
+        break;
+      }
+      // A rank's place is along one axis at a time, the outermost first.
+      result = r.padded(value, step.dim);
+      for (const std::string& axis : split(step.axis, '+')) {
+        RouteStep own = step;
+        own.axis = axis;
+        result = Resharder(rebuild, own, mesh, label, like).slice(result, step.dim);
+      }
       break;
     case RouteStep::Kind::all_gather:
       result = spatial ? r.spatial_gather(value, step.dim, type.shape[step.dim], places.at(step.axis))

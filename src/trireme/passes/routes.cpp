@@ -205,6 +205,17 @@ std::vector<RouteStep> steps_from(const TensorType& type, const Sharding& shardi
       if (axis.size > 1 && axis.name != ir::kPipelineAxis && !shards(sharding, axis.name) &&
           !is_partial(sharding, axis.name) && may_slice(d, axis.name))
         steps.push_back({RouteStep::Kind::slice, axis.name, d});
+    // Over the parts of an axis at once: a slice that ends with zeros is not sliced again.
+    for (const Mesh::Axis& axis : mesh.axes) {
+      const std::vector<std::string> parts = ir::parts_of(mesh, ir::axis_of_part(axis.name));
+      const auto used = [&](const std::string& part) { return shards(sharding, part) || is_partial(sharding, part); };
+      if (parts.size() < 2 || parts.front() != axis.name || !axes.empty() ||
+          std::any_of(parts.begin(), parts.end(), used))
+        continue;
+      const std::int64_t ranks = ranks_along(parts, mesh);
+      if (type.shape[d] % ranks != 0 && type.shape[d] > ranks)
+        steps.push_back({RouteStep::Kind::slice, fmt::format("{}", fmt::join(parts, "+")), d});
+    }
   }
   return steps;
 }
@@ -238,7 +249,7 @@ std::optional<Route> cheapest_route(const TensorType& type, const Sharding& from
       const std::vector<std::string> axes = split(step.axis, '+');
       if (std::any_of(axes.begin(), axes.end(), [&](const std::string& axis) { return is_partial(to, axis); }))
         continue;
-      if (step.kind == RouteStep::Kind::slice && !shards(to, step.axis) && !shards(from, step.axis)) continue;
+      if (step.kind == RouteStep::Kind::slice && !shards(to, axes.front()) && !shards(from, axes.front())) continue;
       Way next{way.bytes + bytes_of(step, type, way.sharding, mesh), after(way.sharding, step), way.steps, 0};
       next.steps.push_back(step);
       next.cost = next.bytes + step_bytes * static_cast<double>(next.steps.size());

@@ -1,9 +1,14 @@
 #include "trireme/passes/routes.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
+
+#include "trireme/ir/axis_parts.h"
 
 namespace trireme::passes {
 namespace {
@@ -36,6 +41,21 @@ TEST(Routes, SeveralAxes) {
   EXPECT_EQ(route_text("[_,_] partial(sum:dp,sum:tp)", "[_,_]", "dp=2,tp=2"), "all_reduce dp+tp");
   // A sum that is to stay one is left alone.
   EXPECT_EQ(route_text("[tp,_] partial(sum:dp)", "[_,_] partial(sum:dp)", "dp=2,tp=2"), "all_gather tp 0");
+}
+
+// Two ranks share each of two heads; a vocabulary of 67 words is sharded over all four.
+TEST(Routes, PartsOfAnAxisTogether) {
+  const ir::Mesh mesh = ir::split_axis(ir::parse_mesh("tp=4"), "tp", 2);
+  Sharding all;
+  all.dims = {{}, {"tp.0", "tp.1"}};
+  for (const std::int64_t words : {67, 64}) {
+    const TensorType type{DType::f32, {3, words}};
+    const auto gathered = cheapest_route(type, all, {}, mesh);
+    const auto sliced = cheapest_route(type, {}, all, mesh);
+    ASSERT_TRUE(gathered && sliced) << words;
+    EXPECT_EQ(sliced->bytes, 0);
+    EXPECT_EQ(sliced->steps.size(), words == 67 ? 1U : 2U);
+  }
 }
 
 TEST(Routes, ExtentsThatDoNotDivide) {
