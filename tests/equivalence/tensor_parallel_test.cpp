@@ -335,6 +335,18 @@ TEST(TensorParallelAnnotations, ThatNeedAnAllToAllTrainLikeOneRank) {
     }
 }
 
+// What is sharded over more ranks than there are heads, where these become one dimension: it is no shared head.
+TEST(TensorParallelAnnotations, OfHeadsThatAreMergedTrainLikeOneRank) {
+  train::Config plain = model("gpt2", 2);
+  plain.model.heads = 2;
+  plain.model.head_dim = 0;
+  plain.model.ffn = 48;
+  train::resolve_model(plain, plain.model.vocab);
+  train::Config config = plain;
+  config.parallel.sharding = {{"*.mlp.up.matmul", "2:tp"}, {"*.attn.reshape", "2:tp"}};
+  expect_like_one_rank(plain, over_mesh(config, "tp=4"));
+}
+
 TEST(TensorParallelTraffic, IsMegatronsPerBlock) {
   for (const char* name : {"gpt2", "llama"}) {
     SCOPED_TRACE(name);

@@ -88,7 +88,7 @@ Axes NodeRules::partitioned(const std::vector<Axes>& axes) const {
 }
 
 std::int64_t NodeRules::shared_by(int factor, std::int64_t ranks) const {
-  if (factors_.factors[at(factor)].kind != Factor::Kind::free || may_pad()) return 0;
+  if (factors_.factors[at(factor)].kind != Factor::Kind::free || may_pad() || node_.op->traits.view) return 0;
   const std::int64_t most = extent(factor);
   std::int64_t least = most;
   const auto look = [&](const std::vector<std::vector<int>>& sides, const ir::Types& types) {
@@ -102,7 +102,8 @@ std::int64_t NodeRules::shared_by(int factor, std::int64_t ranks) const {
 }
 
 std::optional<Axes> NodeRules::shared_axes(int factor, std::int64_t own, const Axes& axes, const ir::Mesh& mesh) const {
-  if (own == extent(factor)) return std::nullopt;
+  // What a reshape takes together or apart is of other extents too, and none of it is shared.
+  if (own == extent(factor) || node_.op->traits.view) return std::nullopt;
   Axes outer;
   for (const std::string& axis : axes) {
     if (ranks_along(outer, mesh) == own) return outer;
