@@ -228,6 +228,12 @@ TEST(Config, CompressionAndWhatItDoesNotGoWith) {
   refused({"parallel.compress=int8", "parallel.compress_warmup=5"}, "compresses from the start");
   refused({"parallel.compress=onebit", "train.optimizer=sgd", "parallel.momentum_masking=true"}, "is for \"topk\"");
   refused({"parallel.compress_warmup=5"}, "parallel.compress is \"none\"");
+  for (const char* own : {"parallel.compress=topk:0.1", "parallel.compress=onebit"}) {
+    refused({own, "prune.method=movement", "prune.begin=1", "prune.end=5"},
+            "the nearest is prune.method = \"magnitude\"");
+    refused({own, "prune.method=magnitude", "prune.schedule=iterative", "prune.begin=2", "prune.rewind=1"},
+            "the nearest is parallel.compress = \"int8\"");
+  }
   refused({"parallel.error_feedback=false"}, "parallel.compress is \"none\"");
 }
 

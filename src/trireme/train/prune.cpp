@@ -180,6 +180,19 @@ void check_pruning(const Config& config) {
     refuse(
         "prune.pattern = \"blocks\" takes layers out of a trained model: `trireme compress FROM --out RUN "
         "--prune blocks:0.25`; while training, \"heads\", \"neurons\" and \"channels\" are there");
+  // Momenta of each rank's own terms are of other shapes than the parameters.
+  const Compress kind = config.parallel.compress.kind();
+  const bool own = config.train.optimizer == Optimizer::sgd && (kind == Compress::topk || kind == Compress::onebit);
+  if (own && prune.method == Prune::movement)
+    refuse(
+        "prune.method = \"movement\" scores by the momentum of all ranks, and parallel.compress = \"{}\" keeps that of "
+        "each rank's own terms; the nearest is prune.method = \"magnitude\", or parallel.compress = \"int8\"",
+        config.parallel.compress);
+  if (own && rewinds(config))
+    refuse(
+        "prune.rewind = {} takes the momentum of all ranks back, and parallel.compress = \"{}\" keeps that of each "
+        "rank's own terms; the nearest is parallel.compress = \"int8\"",
+        prune.rewind, config.parallel.compress);
   const std::vector<std::int64_t> steps = pruning_steps(config);
   const std::int64_t last = std::max(config.train.steps, planned_steps(config)) - 1;
   if (config.train.steps > 0 && (steps.empty() || steps.back() > last)) refuse_late(config, steps, last);
