@@ -37,6 +37,7 @@ train::Config gradients_of(train::Config config, std::int64_t rows, std::int64_t
   config.prune = {};
   config.train.batch = rows;
   config.train.micro_batch = micro_rows;
+  config.train.optimizer = "adamw";
   config.train.betas = {0.0, 0.5};
   config.train.clip = 0;
   return config;
@@ -91,6 +92,11 @@ double PipedreamReference::differentiate(const Tensors& weights, std::int64_t st
   return static_cast<double>(result.loss);
 }
 
+void PipedreamReference::mask(const std::string& name, std::size_t i, std::initializer_list<float*> all) const {
+  if (const auto masks = masks_.find(name); masks != masks_.end())
+    for (float* x : all) *x *= masks->second[i];
+}
+
 void PipedreamReference::update(Stage& stage, const Tensors& gradients, std::int64_t step, std::int64_t number) {
   const auto& [beta1, beta2] = std::pair(config_.train.betas[0], config_.train.betas[1]);
   const double lr = train::learning_rate(config_.train, step);
@@ -98,6 +104,7 @@ void PipedreamReference::update(Stage& stage, const Tensors& gradients, std::int
   for (const std::string& name : stage.parameters)
     for (const float g : gradients.at(name)) squares += static_cast<double>(g) * static_cast<double>(g);
   const double clip = config_.train.clip > 0 ? std::min(1.0, config_.train.clip / (std::sqrt(squares) + 1e-6)) : 1.0;
+  const bool adamw = config_.train.optimizer == train::Optimizer::adamw;
   Tensors next = stage.versions.back();
   const auto updates = static_cast<double>(number);
   for (const std::string& name : stage.parameters)
@@ -105,15 +112,20 @@ void PipedreamReference::update(Stage& stage, const Tensors& gradients, std::int
       const double g = clip * static_cast<double>(gradients.at(name)[i]);
       float& m = first_moments_[name][i];
       float& v = second_moments_[name][i];
+      const double decay = decayed_.at(name) ? config_.train.weight_decay : 0.0;
+      const auto w = static_cast<double>(next[name][i]);
+      if (!adamw) {
+        m = static_cast<float>(config_.train.momentum * static_cast<double>(m) + g);
+        next[name][i] = static_cast<float>(w * (1 - lr * decay) - lr * static_cast<double>(m));
+        mask(name, i, {&m, &next[name][i]});
+        continue;
+      }
       m = static_cast<float>(beta1 * static_cast<double>(m) + (1 - beta1) * g);
       v = static_cast<float>(beta2 * static_cast<double>(v) + (1 - beta2) * g * g);
       const double m_hat = static_cast<double>(m) / (1 - std::pow(beta1, updates));
       const double v_hat = static_cast<double>(v) / (1 - std::pow(beta2, updates));
-      const double decay = decayed_.at(name) ? config_.train.weight_decay : 0.0;
-      const auto w = static_cast<double>(next[name][i]);
       next[name][i] = static_cast<float>(w - lr * (m_hat / (std::sqrt(v_hat) + config_.train.eps) + decay * w));
-      if (const auto mask = masks_.find(name); mask != masks_.end())
-        for (float* x : {&m, &v, &next[name][i]}) *x *= mask->second[i];
+      mask(name, i, {&m, &v, &next[name][i]});
     }
   stage.versions.push_back(std::move(next));
 }

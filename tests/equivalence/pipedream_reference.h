@@ -1,4 +1,5 @@
 #pragma once
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
@@ -40,7 +41,8 @@ class PipedreamReference {
   // The loss of some rows under these weights, and its gradients.
   double differentiate(const Tensors& weights, std::int64_t step, std::int64_t first_row, std::int64_t rows,
                        Tensors& gradients);
-  // AdamW on a stage's newest version, its gradients clipped by their own norm.
+  void mask(const std::string& name, std::size_t element, std::initializer_list<float*> all) const;
+  // AdamW or SGD on a stage's newest version, its gradients clipped by their own norm.
   void update(Stage& stage, const Tensors& gradients, std::int64_t step, std::int64_t number);
 
   train::Config config_;
