@@ -126,9 +126,14 @@ TEST_F(Ranks, StagesAndShardsTrainAsThreadsAndAsProcesses) {
     const std::vector<std::string> how = {"--overwrite", fmt::format("--parallel.mesh={}", mesh),
                                           fmt::format("--train.micro_batch={}", mesh[0] == 'p' ? 2 : 4),
                                           "--parallel.pipeline=zero-bubble"};
-    done(arguments("threads", how));
+    // Every send waits for its receive: over an emulated link, and in processes that are asked for it.
+    std::vector<std::string> waiting = how;
+    waiting.emplace_back("--runtime.link=1000GB/s,1us");
+    done(arguments("threads", waiting));
     expect_same_losses("one", "threads");
+    ::setenv("TRIREME_TEST_WAITING_SENDS", "1", 1);
     const Finished f = processes(4, arguments("processes", how));
+    ::unsetenv("TRIREME_TEST_WAITING_SENDS");
     ASSERT_EQ(f.code, 0) << f.out << f.err;
     EXPECT_EQ(f.out.find("✗"), std::string::npos) << f.out;
     EXPECT_EQ(shards("processes", kSteps), shards("threads", kSteps));

@@ -23,6 +23,7 @@ class AsyncRun : public ::testing::TestWithParam<std::string> {
     c.output.checkpoint_every.seconds = 0;
     c.output.dir = folder_.path(folder);
     c.parallel.pipeline = GetParam();
+    c.runtime.link = std::string(kWaitingSends) + ",1us";
     return over_mesh(c, "pp=3");
   }
 

@@ -45,7 +45,8 @@ class Generate : public ::testing::TestWithParam<Case> {
 
   void use(const train::Config& config, const train::CompileOptions& options) {
     compiled_ = train::compile(config, registry_, options);
-    session_ = std::make_unique<train::Session>(compiled_, 2);
+    session_ = std::make_unique<train::Session>(
+        compiled_, train::SessionOptions{.threads = 2, .link = compiled_.plan.stages() > 1 ? kWaitingSends : ""});
     for (const ir::State& state : compiled_.saved_states())
       session_->write_state(state.name, 0, trained_.session().state(state.name));
     session_->refresh_copies();
