@@ -3,7 +3,9 @@
 and plan a step, and how much memory that needs. Nothing is trained and no rank is needed. CPU seconds are those of all
 threads: on a machine that does other things too, they say more than the clock.
 
-    bench/scale_on_paper.py [PROGRAM]        default: ./trireme
+    bench/scale_on_paper.py [--check] [PROGRAM]        default: ./trireme
+
+--check: exit 1 where 1024 ranks take 30 s or 4 GiB, or 16,384 ranks 60 s.
 """
 import os
 import re
@@ -19,6 +21,7 @@ RUNS = [("pp=4,dp=1,tp=8", "1f1b", []), ("pp=16,dp=1,tp=8", "1f1b", []), ("pp=16
         ("pp=16,dp=8,tp=8", "1f1b", ["--parallel.zero=3", "--memory.remat=full"]),
         ("pp=16,dp=128,tp=8", "1f1b", []), ("pp=32,dp=64,tp=8", "interleaved:3", [])]
 MICRO_BATCHES = 64
+LIMITS = {1024: (30, 4096), 16384: (60, 4096)}  # seconds, MiB; of plans that are not searched for savings
 
 
 def ranks(mesh):
@@ -27,8 +30,9 @@ def ranks(mesh):
 
 
 def main():
-    program = sys.argv[1] if len(sys.argv) > 1 else "./trireme"
-    program = os.path.abspath(program)
+    arguments = [a for a in sys.argv[1:] if a != "--check"]
+    program = os.path.abspath(arguments[0] if arguments else "./trireme")
+    missed = []
     print(f"{'mesh':<20}{'pipeline':<16}{'also':<26}{'ranks':>7}{'roles':>7}{'instructions':>14}{'seconds':>9}"
           f"{'CPU seconds':>13}{'resident':>11}{'planned peak of a rank':>26}")
     with tempfile.TemporaryDirectory() as folder:
@@ -49,8 +53,15 @@ def main():
             instructions = re.search(r"programs, ([\d,]+) instructions", out).group(1)
             peak = re.search(r"predicted peak ([\d,]+) B", out).group(1)
             name = " ".join(option.split(".")[-1] for option in also)
+            if total in LIMITS and not also:
+                most, resident = LIMITS[total]
+                if seconds >= most or usage.ru_maxrss / 1024 >= resident:
+                    missed.append(f"{mesh} {pipeline}: {seconds:.1f} s of {most} s, "
+                                  f"{usage.ru_maxrss / 1024:.0f} MiB of {resident} MiB")
             print(f"{mesh:<20}{pipeline:<16}{name:<26}{total:>7}{axes['pp']:>7}{instructions:>14}{seconds:>9.1f}"
                   f"{usage.ru_utime + usage.ru_stime:>13.1f}{usage.ru_maxrss / 1024:>7.0f} MiB{peak:>24} B", flush=True)
+    if "--check" in sys.argv[1:] and missed:
+        sys.exit("over the limit:\n" + "\n".join(missed))
 
 
 if __name__ == "__main__":
