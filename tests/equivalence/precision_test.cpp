@@ -1,4 +1,5 @@
 // Arithmetic in bf16, fp16 and fp8 with f32 masters learns as f32 does.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -63,6 +64,44 @@ INSTANTIATE_TEST_SUITE_P(All, Precision,
                                            Case{"gpt2", "fp16"}, Case{"llama", "fp16"}, Case{"mlp", "fp16"},
                                            Case{"gpt2", "fp8"}, Case{"llama", "fp8"}),
                          [](const auto& one) { return one.param.model + "_" + one.param.precision; });
+
+// Every rank has scales of its own, and its shards of the states.
+TEST(Fp8, MeshesLearnAsF32Does) {
+  struct Way {
+    const char* mesh;
+    bool sequence = false;
+    int zero = 0;
+  };
+  for (const char* model : {"gpt2", "llama"})
+    for (const Way& way : {Way{"dp=2"},
+                           {"tp=2"},
+                           {"dp=2,tp=2", false, 3},
+                           {"tp=2", true},
+                           {"pp=2,dp=2", false, 1},
+                           {"dp=2", false, 2}}) {
+      SCOPED_TRACE(fmt::format("{} {} sequence {}", model, way.mesh, way.sequence));
+      train::Config plain = small_model(model);
+      use_multiples_of_16(plain);
+      plain.model.head_dim = 16;
+      plain.train.lr = 3e-3;
+      Trained f32(plain);
+      plain.train.precision = "fp8";
+      train::Config config = over_mesh(plain, way.mesh, way.zero);
+      config.parallel.sequence = way.sequence;
+      Trained low(config);
+      constexpr std::size_t kSteps = 60;
+      f32.train(kSteps);
+      low.train(kSteps);
+      const std::vector<program::Instruction>& step = low.role().program("step").instructions;
+      EXPECT_TRUE(std::any_of(step.begin(), step.end(), [](const program::Instruction& i) {
+        return i.op != nullptr && i.op->name == "matmul_fp8";
+      }));
+      double squares = 0;
+      for (std::size_t i = 0; i < kSteps; ++i) squares += std::pow(f32.losses()[i] - low.losses()[i], 2);
+      EXPECT_LT(f32.losses().back(), 0.8 * f32.losses().front()) << "nothing was learned";
+      EXPECT_LT(std::sqrt(squares / kSteps), 0.02 * f32.losses().front());
+    }
+}
 
 // Codes that are computed again, or made by other threads, are the same.
 TEST(Fp8, RecomputationAndThreadsKeepTheBits) {
