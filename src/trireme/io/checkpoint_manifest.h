@@ -55,11 +55,11 @@ struct CheckpointManifest {
 };
 
 // What is written; formats from the oldest on are read.
-//   3  a file may hold several slices of a tensor (`number`), and slices may be some of its rows; `algorithms`; a slice
-//      may be stored without its zeros (packed_zeros.h)
+//   4  a slice of any run may be stored without its zeros (packed_zeros.h)
+//   3  a file may hold several slices of a tensor (`number`), and slices may be some of its rows; `algorithms`
 //   2  slices with checksums. The latest programs that wrote it wrote all of 3.
 //   1  one file, without checksums and without where the data stands: it cannot be resumed
-inline constexpr std::int64_t kCheckpointFormat = 3;
+inline constexpr std::int64_t kCheckpointFormat = 4;
 inline constexpr std::int64_t kOldestCheckpointFormat = 2;
 inline constexpr std::string_view kManifestFile = "manifest.json";
 

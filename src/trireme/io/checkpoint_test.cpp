@@ -237,8 +237,8 @@ TEST_F(CheckpointTest, SlicesThatDoNotTileAreRefusedByName) {
 
 TEST_F(CheckpointTest, ManifestsThatLieAreRefused) {
   const std::vector<std::array<std::string, 3>> lies = {
-      {"\"format\": 3", "\"format\": 4", "has format 4; this version reads formats 2 to 3"},
-      {"\"format\": 3", "\"format\": 1", "has format 1; this version reads formats 2 to 3"},
+      {"\"format\": 4", "\"format\": 5", "has format 5; this version reads formats 2 to 4"},
+      {"\"format\": 4", "\"format\": 1", "has format 1; this version reads formats 2 to 4"},
       {"\"step\": 7", "\"step\": -7", "\"step\" must hold whole numbers"},
       {"\"step\": 7", "\"step\": \"7\"", "\"step\" must be a whole number"},
       {"\"step\": 7", "\"step\": 8", "another step"},
@@ -270,7 +270,7 @@ TEST_F(CheckpointTest, ManifestsThatLieAreRefused) {
 // As the programs before wrote them, under the number of their format.
 TEST_F(CheckpointTest, OlderFormatsAreRead) {
   write_boxes({4, 6}, {{{0, 0}, {4, 3}}, {{0, 3}, {4, 3}}});
-  change_manifest("\"format\": 3", "\"format\": 2");
+  change_manifest("\"format\": 4", "\"format\": 2");
   change_manifest("\"algorithms\": \"gemm 8x8 a\\n\",\n", "");
   EXPECT_EQ(refusal(), "");
   EXPECT_EQ(read_t(), numbered({4, 6}));
@@ -293,14 +293,14 @@ TEST_F(CheckpointTest, OlderFormatsAreRead) {
   EXPECT_NE(read_text("manifest.json").find("\"number\":1"), std::string::npos);
   EXPECT_EQ(refusal(), "");
   EXPECT_EQ(read_t(), numbered({4, 6}));
-  change_manifest("\"format\": 3", "\"format\": 2");
+  change_manifest("\"format\": 4", "\"format\": 2");
   EXPECT_EQ(refusal(), "");
   EXPECT_EQ(read_t(), numbered({4, 6}));
 }
 
 TEST_F(CheckpointTest, OtherFormatsAndCutFilesAreToldApart) {
   write_text("manifest.json", "{\"format\": 1, \"step\": 3, \"tensors\": {}}\n");
-  EXPECT_EQ(refusal(), (folder_ / "manifest.json").string() + ": has format 1; this version reads formats 2 to 3");
+  EXPECT_EQ(refusal(), (folder_ / "manifest.json").string() + ": has format 1; this version reads formats 2 to 4");
   write_boxes({4}, {{{0}, {4}}});
   const std::string whole = read_text("manifest.json");
   for (std::size_t size = 0; size < whole.size(); ++size)
