@@ -25,17 +25,17 @@ class Witness : public Program {
 // Of every axis one run: slices along any dimension are put together.
 TEST_F(Witness, ComparesRunsOnAnyMesh) {
   int code = 0;
-  const std::string runs = " --only '^(mlp/(dp1-zero0|tp2|pp2-dp2-zero2)|convnet/h2)$'";
+  const std::string runs = " --only '^(mlp/(dp1-zero0|tp2|pp2-dp2-zero2|prune)|convnet/h2)$'";
   const std::string program = program_path();
   const std::string same = witness(program + " " + program + runs, code);
   EXPECT_EQ(code, 0) << same;
-  EXPECT_NE(same.find("4 runs compared, 0 differ or failed"), std::string::npos) << same;
+  EXPECT_NE(same.find("5 runs compared, 0 differ or failed"), std::string::npos) << same;
   // The same program, asked for another seed.
   write("other", "#!/bin/sh\ncommand=$1; shift\nexec " + program + " \"$command\" \"$@\" --train.seed=8\n");
   std::filesystem::permissions(folder() / "other", std::filesystem::perms::owner_all);
   const std::string differs = witness(program + " " + (folder() / "other").string() + runs, code);
   EXPECT_EQ(code, 1) << differs;
-  EXPECT_NE(differs.find("4 runs compared, 4 differ or failed"), std::string::npos) << differs;
+  EXPECT_NE(differs.find("5 runs compared, 5 differ or failed"), std::string::npos) << differs;
 }
 
 TEST_F(Witness, CoversEveryAxisAndSchedule) {
