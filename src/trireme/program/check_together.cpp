@@ -48,6 +48,16 @@ class TogetherChecker {
   // what is sent is copied, as a CPU runs a step again that checks every output.
   enum class Order : std::uint8_t { streams, one_thread, one_by_one };
 
+  // For messages: where it is not that of the streams.
+  static const char* name_of(Order order) {
+    switch (order) {
+      case Order::streams: break;
+      case Order::one_thread: return " of the threads that give devices their work";
+      case Order::one_by_one: return " of a step that is run again to check every output";
+    }
+    return "";
+  }
+
   TogetherChecker(std::span<const RoleProgram> roles, std::span<const Group> groups, Order order)
       : roles_(roles), groups_(groups), order_(order) {
     for (const RoleProgram& role : roles) {
@@ -310,7 +320,7 @@ class TogetherChecker {
     }
     std::string text = describe_node(at);
     for (std::size_t n = held_by[at]; n != at; n = held_by[n]) text += " waits for " + describe_node(n);
-    fail("a deadlock: {} waits for {}", text, describe_node(at));
+    fail("a deadlock{}: {} waits for {}", name_of(order_), text, describe_node(at));
   }
 
   std::span<const RoleProgram> roles_;

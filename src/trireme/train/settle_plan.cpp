@@ -9,13 +9,13 @@ namespace trireme::train {
 Planned settle_plan(const Config& config, const Registry& registry, const CompileOptions& options,
                     comm::Communicator* world) {
   if (world == nullptr) return make_plan(config, registry, options);
-  auto most = static_cast<std::int32_t>(options.threads);
-  world->all_reduce(std::span(&most, 1), comm::Reduce::max);
+  auto max_threads = static_cast<std::int32_t>(options.threads);
+  world->all_reduce(std::span(&max_threads, 1), comm::Reduce::max);
   Planned decided;
   const std::string text = made_by_first(
       [&] {
         CompileOptions widest = options;
-        widest.threads = most;
+        widest.threads = max_threads;
         decided = make_plan(config, registry, widest);
         return plan_text(config, decided);
       },

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
 #include "trireme/device/cpu/widened.h"
 
 namespace trireme::device::cpu {
@@ -58,6 +59,12 @@ std::int64_t group_elements(const ConvSpec& s) {
 }
 
 }  // namespace
+
+OwnLines allocate_lines(std::size_t bytes) {
+  OwnLines lines(std::aligned_alloc(64, whole_lines(bytes)), std::free);
+  if (!lines) fail("no room for the {} that a kernel needs beyond its workspace", format_bytes(bytes));
+  return lines;
+}
 
 GemmCopies::GemmCopies(const GemmSpec& s) {
   TRI_CHECK(s.m > 0 && s.n > 0 && s.k > 0, "gemm of {} x {} x {}", s.m, s.n, s.k);

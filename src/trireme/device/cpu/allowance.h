@@ -1,4 +1,7 @@
 #pragma once
+#include <cstdlib>
+#include <memory>
+
 #include "trireme/device/cpu/onednn.h"
 
 // The memory that oneDNN's kernels are given: functions of the shape alone, so that a program has the same bytes on
@@ -11,6 +14,10 @@ inline std::size_t whole_lines(std::size_t bytes) { return (bytes + 63) / 64 * 6
 inline std::size_t line_bytes(std::int64_t elements, DType dtype) {
   return whole_lines(static_cast<std::size_t>(elements) * size_of(dtype));
 }
+
+// What a kernel keeps for itself where the library wants more than the allowance. Throws where there is no room for it.
+using OwnLines = std::unique_ptr<void, decltype(&std::free)>;
+OwnLines allocate_lines(std::size_t bytes);
 
 // oneDNN's blocked kernel wants every matrix dense; for others the library turns to a kernel that allocates its packing
 // buffers in each call. So rows of a matrix that is not dense are copied together first, in scratch.

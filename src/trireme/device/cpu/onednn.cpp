@@ -203,9 +203,6 @@ struct GemmPlan {
   }
 };
 
-using OwnBytes = std::unique_ptr<void, decltype(&std::free)>;
-OwnBytes own_bytes(std::size_t bytes) { return {std::aligned_alloc(64, whole_lines(bytes)), std::free}; }
-
 // A matrix of `rows` dense rows from one whose rows are `stride` elements apart.
 void gather_rows(const void* from, void* to, std::int64_t rows, std::int64_t columns, std::int64_t stride,
                  DType dtype) {
@@ -241,7 +238,7 @@ std::string onednn_version() {
 
 struct Gemm::Impl {
   GemmPlan plan;
-  std::vector<OwnBytes> own;  // each worker's scratch, where the library wants more than callers give
+  std::vector<OwnLines> own;  // each worker's scratch, where the library wants more than callers give
   Operation product;
   Operation pack, pack_last;  // a part of kPart rows of b, and the shorter one at the end
   std::vector<std::size_t> part_at;
@@ -255,7 +252,7 @@ struct Gemm::Impl {
                          {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()}},
                         workers);
     if (plan.scratch_bytes() > scratch_bytes(spec))
-      for (int i = 0; i < workers; ++i) own.push_back(own_bytes(plan.scratch_bytes()));
+      for (int i = 0; i < workers; ++i) own.push_back(allocate_lines(plan.scratch_bytes()));
     if (!spec.packed_b) return;
     const Desc whole = desc.weights_desc();
     for (std::int64_t row = 0; row < spec.k; row += GemmPlan::kPart) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "trireme/device/cpu/allowance.h"
 #include "trireme/device/cpu/onednn.h"
 #include "trireme/ops/conv/problem.h"
 #include "trireme/ops/define.h"
@@ -49,8 +50,7 @@ class OwnMemory {
   template <class Plan>
   OwnMemory(const Plan& needed, std::size_t planned)
       : workers_at_(needed.workers_at), everything_(needed.workers_at > planned), data_(nullptr, std::free) {
-    if (const std::size_t bytes = own_bytes(needed, planned); bytes > 0)
-      data_.reset(std::aligned_alloc(64, aligned(bytes)));
+    if (const std::size_t bytes = own_bytes(needed, planned); bytes > 0) data_ = device::cpu::allocate_lines(bytes);
   }
   std::byte* base(void* workspace) const {
     return static_cast<std::byte*>(data_ && everything_ ? data_.get() : workspace);
@@ -62,7 +62,7 @@ class OwnMemory {
  private:
   std::size_t workers_at_;
   bool everything_;
-  std::unique_ptr<void, decltype(&std::free)> data_;
+  device::cpu::OwnLines data_;
 };
 
 // The batch cut into blocks of images, each one call of the library: from the problem's size alone.
