@@ -87,6 +87,17 @@ std::string purpose(const ir::Graph& graph, const ir::Uses& uses, ir::ValueId va
   return "";
 }
 
+// "down.weight" of "blocks.0.mlp.down.weight" where one point is asked for.
+std::string last_parts(const std::string& name, std::ptrdiff_t points) {
+  std::size_t at = name.size();
+  for (std::ptrdiff_t i = 0; i <= points; ++i) {
+    if (at == 0) return name;
+    at = name.rfind('.', at - 1);
+    if (at == std::string::npos) return name;
+  }
+  return name.substr(at + 1);
+}
+
 }  // namespace
 
 std::string explained_sharding(const train::Config& config, const train::Registry& registry,
@@ -103,9 +114,14 @@ std::string explained_sharding(const train::Config& config, const train::Registr
     for (const ir::Mesh::Axis& axis : explained.module.mesh.axes) text += chain(explained.reasons, s.place, axis.name);
   }
   if (!text.empty()) return text;
-  const auto near = nearest(pattern, names);
+  // Of "*.name" the nearest is one of the names' ends.
+  const std::string_view any = pattern.starts_with("*.") ? "*." : "";
+  const std::string given = pattern.substr(any.size());
+  if (!any.empty())
+    for (std::string& name : names) name = last_parts(name, std::count(given.begin(), given.end(), '.'));
+  const auto near = nearest(given, names);
   refuse("--explain {}: no parameter, input or value has such a name{}", pattern,
-         near ? fmt::format("; the nearest is {}", *near) : "");
+         near ? fmt::format("; the nearest is {}{}", any, *near) : "");
 }
 
 std::string collectives_table(const train::Role& role) {
