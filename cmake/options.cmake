@@ -109,8 +109,9 @@ function(trireme_choose_cuda variable folder)
   set(${variable} ${chosen} ${kernels} PARENT_SCOPE)
 endfunction()
 
-# What runs in every step, not once: its path under src/trireme. It is optimised fully, whatever its folder is.
-set(TRIREME_KERNELS "_cpu\\.cpp$|^device/cpu/(onednn|stream|widened)\\.|^comm/arithmetic|^io/(checksum|shard_writer)\\.|^ops/instruction_set\\.|^ops/matmul/(few_rows|epilogue|fp8_matmul)\\.|^ops/quantize/(codes|round_to_codes)\\.|^ops/loss/sharded_cross_entropy\\.|^ops/shape/sequence_slice\\.")
+# What runs in every step, not once, and what measures the bounds of that: its path under src/trireme. It is optimised fully,
+# whatever its folder is.
+set(TRIREME_KERNELS "_cpu\\.cpp$|^device/cpu/(onednn|stream|widened)\\.|^comm/(arithmetic|measure)\\.|^io/(checksum|shard_writer)\\.|^ops/instruction_set\\.|^ops/matmul/(few_rows|epilogue|fp8_matmul)\\.|^ops/quantize/(codes|round_to_codes)\\.|^ops/loss/sharded_cross_entropy\\.|^ops/shape/sequence_slice\\.")
 
 # TRIREME_UNITY: sources of a folder are compiled some at a time, as one, since most of what the compiler does is to read and
 # instantiate the same headers. Kernels stay by themselves: what is inlined into them, and so the bits of their results,
