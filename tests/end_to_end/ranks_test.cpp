@@ -156,6 +156,17 @@ TEST_F(Ranks, ServersTrainAsThreadsAndAsProcesses) {
   EXPECT_EQ(std::ssize(metrics("apart")), kSteps);
 }
 
+// A step that prunes has a program of its own, and a server takes part in it by the one that it has for all.
+TEST_F(Ranks, ServersPruneAsThreadsAndAsProcesses) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  const std::vector<std::string> how = {"--parallel.mesh=dp=2", "--parallel.server=sync", "--prune.method=magnitude",
+                                        "--prune.begin=2",      "--prune.end=4",          "--prune.every=1"};
+  done(arguments("threads", how));
+  const Finished f = processes(3, arguments("processes", how));
+  ASSERT_EQ(f.code, 0) << f.out << f.err;
+  EXPECT_EQ(shards("processes", kSteps), shards("threads", kSteps));
+}
+
 TEST_F(Ranks, ARunGoesOnWithAndWithoutServers) {
   done(arguments("one", {"--train.steps=9", "--output.checkpoint_every=0"}));
   done(arguments("run", {"--train.steps=3", "--parallel.mesh=dp=2", "--parallel.server=sync"}));

@@ -87,6 +87,11 @@ runtime::Executor& Rank::executor(std::string_view program) const {
   fail("rank {} has no program '{}'", place_.number, program);
 }
 
+runtime::Executor& Rank::step_executor(std::string_view step) const {
+  const program::Program* own = role_.during(step);
+  return executor(own == nullptr ? step : std::string_view(own->name));
+}
+
 std::uint64_t Rank::sent_bytes() const { return place_.groups == nullptr ? 0 : place_.groups->sent_bytes(); }
 
 void Rank::initialize(std::int64_t seed) {

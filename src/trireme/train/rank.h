@@ -120,7 +120,9 @@ class Rank {
   std::uint64_t sent_bytes() const;
   // The executor of one of the role's programs.
   runtime::Executor& executor(std::string_view program) const;
-  runtime::Executor& step_executor() const { return executor(compiled_.steps.back().program); }
+  // Of the program by which it takes part in steps of a name: those that take no rows have one for several.
+  runtime::Executor& step_executor(std::string_view step) const;
+  runtime::Executor& step_executor() const { return step_executor(compiled_.steps.back().program); }
   // Largest end offset handed to any kernel so far; checks the guard bytes.
   std::size_t highest_offset() const;
   std::size_t highest_offset(int tier) const;

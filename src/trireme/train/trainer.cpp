@@ -370,7 +370,7 @@ Metrics Trainer::measured(const StepResult& result, std::int64_t step, double se
   const auto program = std::find_if(compiled_.steps.rbegin(), compiled_.steps.rend(),
                                     [&](const compiler::StepProgram& p) { return p.from <= step; });
   const runtime::Executor& executor =
-      program == compiled_.steps.rend() ? session_->step_executor() : session_->rank(0).executor(program->program);
+      program == compiled_.steps.rend() ? session_->step_executor() : session_->rank(0).step_executor(program->program);
   for (std::size_t p = 0; p < outcome.phase_seconds.size(); ++p)
     outcome.phase_seconds[p] += executor.phase_seconds()[p];
   outcome.exposed_comm_seconds += executor.exposed_comm_seconds();
