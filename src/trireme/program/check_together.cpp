@@ -43,20 +43,9 @@ std::string value_text(const Instruction& i, std::size_t output) {
 
 class TogetherChecker {
  public:
-  // How a rank's instructions follow each other: each stream by itself; all in the order of the program, as the one
-  // thread comes to them that gives a device's streams their work; or so that each is done before the next begins, and
-  // what is sent is copied, as a CPU runs a step again that checks every output.
-  enum class Order : std::uint8_t { streams, one_thread, one_by_one };
-
-  // For messages: where it is not that of the streams.
-  static const char* name_of(Order order) {
-    switch (order) {
-      case Order::streams: break;
-      case Order::one_thread: return " of the threads that give devices their work";
-      case Order::one_by_one: return " of a step that is run again to check every output";
-    }
-    return "";
-  }
+  // How a rank's instructions follow each other: each stream by itself, or all in the order of the program, as the one
+  // thread comes to them that gives a device's streams their work.
+  enum class Order : std::uint8_t { streams, one_thread };
 
   TogetherChecker(std::span<const RoleProgram> roles, std::span<const Group> groups, Order order)
       : roles_(roles), groups_(groups), order_(order) {
@@ -201,7 +190,7 @@ class TogetherChecker {
     }
     // A thread that sends goes on; it waits for the other's where a stream is to wait for the send's event.
     follow(in, out);
-    if (order_ == Order::one_thread) taken_[out] = in;
+    taken_[out] = in;
   }
 
   void follow(std::size_t later, std::size_t earlier) { after_[same_[earlier]].push_back(same_[later]); }
@@ -320,7 +309,8 @@ class TogetherChecker {
     }
     std::string text = describe_node(at);
     for (std::size_t n = held_by[at]; n != at; n = held_by[n]) text += " waits for " + describe_node(n);
-    fail("a deadlock{}: {} waits for {}", name_of(order_), text, describe_node(at));
+    fail("a deadlock{}: {} waits for {}",
+         order_ == Order::one_thread ? " of the threads that give devices their work" : "", text, describe_node(at));
   }
 
   std::span<const RoleProgram> roles_;
@@ -343,7 +333,7 @@ TogetherReport check_together(std::span<const RoleProgram> roles, std::span<cons
   const bool devices = std::any_of(roles.begin(), roles.end(),
                                    [](const RoleProgram& role) { return role.program->device != device::Kind::cpu; });
   const TogetherReport report = TogetherChecker(roles, groups, Order::streams).run();
-  TogetherChecker(roles, groups, devices ? Order::one_thread : Order::one_by_one).run();
+  if (devices) TogetherChecker(roles, groups, Order::one_thread).run();
   return report;
 }
 

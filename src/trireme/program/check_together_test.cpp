@@ -215,15 +215,6 @@ TEST_F(StagesThatSend, OneThreadOfADeviceCannotWaitAndReceive) {
       << why(device::Kind::cuda, waits_first, other);
 }
 
-// Streams of their own would let both go on; a step that is run again to name what went bad has none.
-TEST_F(StagesThatSend, AStepThatIsCheckedCannotReceiveWhatIsSentLater) {
-  EXPECT_EQ(why(device::Kind::cpu, {receiving(0), sending(0)}, {sending(1), receiving(1)}), "nothing");
-  EXPECT_EQ(why(device::Kind::cpu, {receiving(0), sending(0)}, {receiving(1), sending(1)})
-                .find("a deadlock of a step that is run again"),
-            0U)
-      << why(device::Kind::cpu, {receiving(0), sending(0)}, {receiving(1), sending(1)});
-}
-
 class Messages : public Together {
  protected:
   Exchange table() const {
