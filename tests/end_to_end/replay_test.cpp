@@ -105,6 +105,7 @@ TEST_F(Closing, OtherMathematicsIsNamedAndNotJudged) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
       {"parallel.compress", {"--parallel.mesh=dp=2", "--parallel.compress=int8"}},
       {"parallel.stage_dtype", {"--parallel.mesh=pp=2", "--parallel.stage_dtype=int8"}},
+      {"memory.activations", {"--parallel.mesh=tp=2", "--memory.activations=int8", "--memory.remat=sqrt"}},
       {"parallel.pipeline", {"--parallel.mesh=pp=2", "--parallel.pipeline=pipedream", "--model.tie_embeddings=false"}},
   };
   for (auto [key, words] : cases) {

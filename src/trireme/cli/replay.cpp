@@ -150,6 +150,8 @@ std::vector<std::string> other_mathematics(const train::Trainer& t) {
   if (t.compiled().asynchronous_pipeline()) keys.emplace_back("parallel.pipeline");
   if (p.stage_dtype != train::StageDtype::same && t.compiled().plan.stages() > 1)
     keys.emplace_back("parallel.stage_dtype");
+  // What is saved, and so rounded, follows from what is recomputed, which is decided for the mesh.
+  if (t.compiled().plan.activations && t.compiled().plan.recompute) keys.emplace_back("memory.activations");
   if (t.compiled().plan.own_statistics && train::has_batch_norms(t.compiled())) keys.emplace_back("train.batch_stats");
   return keys;
 }
