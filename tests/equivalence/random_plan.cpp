@@ -41,9 +41,7 @@ class Draw {
     draw_memory(model);
     draw_order(mesh);
     plan_.reference = plain_;
-    // Sums of shards are rounded to 16 bits before they are added. Batch norms make much of that: the reference of
-    // images is sharded as well, and makes convolutions in the same parts.
-    if (low && reads_images(plain_) && mesh.ranks() > mesh.size_of("pp") * mesh.size_of("dp")) {
+    if (sharded_reference(mesh)) {
       plan_.reference = over_mesh(plain_, without_stages(mesh));
       plan_.reference.parallel.overlap = config().parallel.overlap;
     }
@@ -76,6 +74,13 @@ class Draw {
     return same.empty() ? "dp=1" : same;
   }
 
+  // Sums of shards are rounded to 16 bits before they are added. Batch norms make much of that: the reference of images
+  // is sharded as well, and makes convolutions in the same parts.
+  bool sharded_reference(const ir::Mesh& mesh) const {
+    return plain_.train.precision != train::Precision::f32 && reads_images(plain_) &&
+           mesh.ranks() > mesh.size_of("pp") * mesh.size_of("dp");
+  }
+
   std::string draw_model() {
     std::string model = one_of({"gpt2", "gpt2", "llama", "llama", "mlp", "mlp", "convnet", "convnet", "resnet18"});
     if (technique("spatial")) model = one_of({"convnet", "convnet", "resnet18"});
@@ -86,7 +91,7 @@ class Draw {
     const bool residual = model == "resnet18";
     // Of the wider ones something is worth offloading.
     wide_ = !residual && !technique("distil") && !technique("fp8") &&
-            (technique("limit") || one_of({"0", "0", "1"}) == "1");
+            (technique("limit") || (plan_.asynchronous_pipeline ? coin() : one_of({"0", "0", "1"}) == "1"));
     train::Config plain = wide_ ? wider_model(model) : small_model(model);
     plain.train.batch = 12;
     if (!reads_images(plain) && !wide_) plain.model.context = 20;  // which tp divides
@@ -308,7 +313,9 @@ class Draw {
     plan_.reference.parallel.compress = config().parallel.compress;
     plan_.reference.parallel.compress_warmup = config().parallel.compress_warmup;
     plan_.reference.parallel.server = config().parallel.server;
-    plan_.reference = over_mesh(plan_.reference, fmt::format("dp={},tp={}", mesh.size_of("dp"), mesh.size_of("tp")));
+    const std::string without_images = fmt::format("dp={},tp={}", mesh.size_of("dp"), mesh.size_of("tp"));
+    plan_.reference = over_mesh(plan_.reference, sharded_reference(mesh) ? without_stages(mesh) : without_images);
+    if (sharded_reference(mesh)) plan_.reference.parallel.overlap = config().parallel.overlap;
     allow({2e-3, 0.05});
   }
 
