@@ -12,7 +12,6 @@
 #include "equivalence/pipedream_reference.h"
 #include "support/source_dir.h"
 #include "trireme/core/error.h"
-#include "trireme/core/rng.h"
 #include "trireme/program/schedule/check_schedule.h"
 #include "trireme/program/schedule/generate.h"
 
@@ -386,18 +385,6 @@ const std::vector<std::string>& plan_techniques() {
 }
 
 RandomPlan draw_plan(std::uint32_t seed, int max_ranks) { return Draw(seed, max_ranks).run(); }
-
-// From where it starts, up or down by a part of itself.
-static void move_weights(Trained& trained, const Moved& moved) {
-  for (auto& [name, values] : trained.state()) {
-    if (name.find('/') != std::string::npos) continue;  // the optimizer's
-    SplitMix random(site_of(name) + moved.draw);
-    for (float& v : values)
-      v = static_cast<float>(static_cast<double>(v) * (random.next() % 2 == 0 ? 1 + moved.by : 1 - moved.by));
-    trained.session().write_state(name, 0, std::as_bytes(std::span(values)));
-  }
-  trained.session().refresh_copies();
-}
 
 Trajectory train_reference(const RandomPlan& plan, const Moved& moved) {
   if (!plan.asynchronous_pipeline) {

@@ -26,12 +26,7 @@ struct RandomPlan {
 RandomPlan draw_plan(std::uint32_t seed, int max_ranks = 8);
 const std::vector<std::string>& plan_techniques();
 
-// What it is to be like. With `moved` every weight of the plain model starts that part of itself away, up or down by
-// `draw`: how far that is from the reference is how much the run makes of rounding. Not of asynchronous pipelines.
-struct Moved {
-  double by = 0;
-  std::uint64_t draw = 0;
-};
+// What it is to be like. `moved` is not for asynchronous pipelines.
 Trajectory train_reference(const RandomPlan& plan, const Moved& moved = {});
 
 }  // namespace trireme::testing

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "support/larger.h"
+#include "trireme/core/rng.h"
 
 namespace trireme::testing {
 namespace {
@@ -85,6 +86,17 @@ Trajectory train_plan(Trained& trained, const train::Config& config, std::int64_
     trained.session().predict(std::span(rows.tokens).first(static_cast<std::size_t>(config.model.context)));
   EXPECT_EQ(trained.session().highest_offset(), trained.compiled().arena_bytes());
   return result;
+}
+
+void move_weights(Trained& trained, const Moved& moved) {
+  for (auto& [name, values] : trained.state()) {
+    if (name.find('/') != std::string::npos) continue;  // the optimizer's
+    SplitMix random(site_of(name) + moved.draw);
+    for (float& v : values)
+      v = static_cast<float>(static_cast<double>(v) * (random.next() % 2 == 0 ? 1 + moved.by : 1 - moved.by));
+    trained.session().write_state(name, 0, std::as_bytes(std::span(values)));
+  }
+  trained.session().refresh_copies();
 }
 
 Difference compare(const Trajectory& reference, const Trajectory& planned, const Tolerance& tolerance) {
