@@ -277,6 +277,31 @@ TEST(PipelineMemory, ZeroBubbleAutoHoldsWhatTheLimitAllows) {
   expect_like_one_rank(plain, config);
 }
 
+// Where the last stage has most of the layers, the others still hold as many as they have room for.
+TEST(PipelineMemory, ZeroBubbleAutoHoldsWhatEachStageHasRoomFor) {
+  train::Config plain = model("gpt2", 9, 12);
+  train::Config config = piped(plain, "pp=4", "1f1b");
+  config.parallel.stages = {1, 1, 1, 6};
+  config.memory.limit.count = Trained(config).compiled().arena_bytes() / 20 * 21;
+  config.parallel.pipeline = "zero-bubble:auto";
+  const Trained limited(config);
+  EXPECT_LE(limited.compiled().arena_bytes(), config.memory.limit.count);
+  const std::vector<int>& held = limited.compiled().plan.max_held;
+  ASSERT_EQ(held.size(), 4U);
+  const int fewest = *std::min_element(held.begin(), held.end());
+  EXPECT_EQ(held.back(), fewest);
+  EXPECT_GT(held.front(), fewest);
+  // With as many in all stages as the fullest has room for, a step takes longer.
+  const auto takes = [&](const std::vector<int>& most) {
+    compiler::Plan other = limited.compiled().plan;
+    other.max_held = most;
+    return program::time_schedule(other.schedule(limited.compiled().micro_batches)).makespan;
+  };
+  EXPECT_LT(takes(held), takes({fewest})) << fmt::format("{}", fmt::join(held, " "));
+  plain.memory.limit = {};
+  expect_like_one_rank(plain, config);
+}
+
 // Bytes of the messages that all stages send in a step, by channel.
 std::map<std::string, std::size_t> sent_bytes(const train::Compiled& compiled) {
   std::map<std::string, std::size_t> bytes;

@@ -42,7 +42,7 @@ struct Plan {
   // the planner's to balance them), and the forward values with which the parts behind the first begin.
   program::PipelineName pipeline = {};
   std::optional<program::Schedule> schedule_given = {};  // file:PATH: what the file says
-  int max_held = 0;  // zero-bubble:auto: micro-batches that a stage may hold; 0: any number
+  std::vector<int> max_held = {};  // zero-bubble:auto: micro-batches that each stage may hold; empty: any number
   std::vector<std::int64_t> stage_layers = {};
   std::vector<std::string> stage_cuts = {};
   std::optional<passes::CompressMessages::Kind> messages = {};  // between stages; nothing: sent as they are
@@ -81,7 +81,7 @@ struct Plan {
     return program::make_schedule({.pipeline = pipeline,
                                    .stages = stages(),
                                    .micro_batches = micro_batches,
-                                   .max_held = max_held == 0 ? std::vector<int>{} : std::vector<int>{max_held},
+                                   .max_held = max_held,
                                    .given = schedule_given});
   }
   // Of the model, each of which is a chunk of a stage.

@@ -314,29 +314,43 @@ std::uint64_t fullest(const std::vector<std::uint64_t>& stages) {
   return *std::max_element(stages.begin(), stages.end());
 }
 
-// With the plan's cuts: zero-bubble:auto holds as many micro-batches as fit.
+// With the plan's cuts: each stage of zero-bubble:auto holds as many micro-batches as fit.
 std::optional<Choice> decide_with_cuts(const compiler::Graphs& graphs, Plan& plan, const MemoryPolicy& policy) {
   const bool chooses_schedule = plan.stages() > 1 && graphs.purpose == compiler::Purpose::train && policy.limit > 0 &&
                                 plan.pipeline.kind == program::PipelineName::Kind::zero_bubble_auto;
   if (!chooses_schedule) return decide_memory(graphs, plan, policy);
   const Plan open = plan;
   std::optional<Choice> choice;
-  const auto held_by = [&](int count) {
-    plan = open;
-    plan.max_held = count;
-    choice = decide_memory(graphs, plan, policy);
-  };
+  const auto count = static_cast<std::size_t>(plan.stages());
   // Beyond what ZB-H2 holds nothing is gained.
-  int most = std::min(2 * plan.stages() - 1, graphs.micro_batches);
-  for (int least = 1; least < most;) {
-    const int middle = least + (most - least + 1) / 2;
-    held_by(middle);
-    if (fullest(stage_bytes(graphs, plan, policy)) <= policy.limit)
-      least = middle;
-    else
-      most = middle - 1;
+  std::vector<int> least(count, 1);
+  std::vector<int> most(count, std::min(2 * plan.stages() - 1, graphs.micro_batches));
+  const auto hold = [&](const std::vector<int>& held) {
+    plan = open;
+    plan.max_held = held;
+    choice = decide_memory(graphs, plan, policy);
+    return stage_bytes(graphs, plan, policy);
+  };
+  // All stages are halved in together: what a stage may hold decides most of what it needs.
+  while (least != most) {
+    std::vector<int> middle(count);
+    for (std::size_t i = 0; i < count; ++i) middle[i] = least[i] + (most[i] - least[i] + 1) / 2;
+    const std::vector<std::uint64_t> bytes = hold(middle);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (least[i] == most[i]) continue;
+      if (bytes[i] <= policy.limit)
+        least[i] = middle[i];
+      else
+        most[i] = middle[i] - 1;
+    }
   }
-  held_by(most);
+  // But not all: where another has changed what fits, the fullest give way.
+  for (std::vector<std::uint64_t> bytes = hold(least); fullest(bytes) > policy.limit; bytes = hold(least)) {
+    const std::vector<int> before = least;
+    for (std::size_t i = 0; i < count; ++i)
+      if (bytes[i] > policy.limit) least[i] = std::max(1, least[i] - 1);
+    if (least == before) break;
+  }
   return choice;
 }
 

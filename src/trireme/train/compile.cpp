@@ -291,6 +291,9 @@ void follow(const Decisions& decided, const Config& config, const compiler::Grap
            decided.file);
   follow_cuts(decided, graphs, plan);
   plan.recompute = decided.recompute;
+  if (const std::size_t given = decided.max_held.size(); given > 1 && given != static_cast<std::size_t>(plan.stages()))
+    refuse("{} has decisions.held for {} stages, and parallel.mesh has {}; give one number for all, or one for each",
+           decided.file, given, plan.stages());
   plan.max_held = decided.max_held;
   if (plan.offload) {
     plan.offload->activations = decided.offload_activations;

@@ -28,7 +28,7 @@ struct Decisions {
   std::vector<std::string> offload_activations = {};
   std::vector<std::string> offload_states = {};
   std::size_t staging = 0;
-  int max_held = 0;                                         // of zero-bubble:auto
+  std::vector<int> max_held = {};                           // of zero-bubble:auto: one for all stages, or one each
   std::optional<std::vector<std::string>> stage_cuts = {};  // nothing: of a plan from before they were listed
   std::vector<std::string> schedule = {};                   // lines of that of file:PATH
   bool required = true;  // false: of a run that is resumed; made anew where it is for another model

@@ -122,7 +122,7 @@ std::string plan_text(const Config& config, const Planned& planned) {
     text += "offload_states = " + list_text(plan.offload->states) + "\n";
   }
   if (plan.staging > 0 && is_limited(plan.staging)) text += fmt::format("staging = {}\n", plan.staging);
-  if (plan.max_held > 0) text += fmt::format("held = {}\n", plan.max_held);
+  if (!plan.max_held.empty()) text += fmt::format("held = [{}]\n", fmt::join(plan.max_held, ", "));
   return text;
 }
 

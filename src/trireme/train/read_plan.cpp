@@ -46,6 +46,20 @@ std::vector<std::string> names_of(const Entry& entry, const std::string& file) {
   return names;
 }
 
+// A number of micro-batches for all stages, or a list with one for each.
+std::vector<int> held_of(const Entry& entry, const std::string& file) {
+  const auto* list = std::get_if<Raw::List>(&entry.value.value);
+  std::vector<int> numbers;
+  for (const Raw& item : list == nullptr ? Raw::List{entry.value} : *list) {
+    const auto* number = std::get_if<std::int64_t>(&item.value);
+    if (number == nullptr || *number < 1 || *number > std::numeric_limits<int>::max())
+      refuse("{}:{}: held must be a number of micro-batches above zero, or a list with one for each stage, got {}",
+             file, entry.line, entry.value.shown());
+    numbers.push_back(static_cast<int>(*number));
+  }
+  return numbers;
+}
+
 }  // namespace
 
 PlanFile read_plan(const std::filesystem::path& given, PlanKeys whole) {
@@ -88,11 +102,8 @@ PlanFile parse_plan(std::string_view text, const std::string& file, PlanKeys who
       plan.decisions.offload_activations = names_of(entry, file);
     } else if (name == "offload_states") {
       plan.decisions.offload_states = names_of(entry, file);
-    } else if (name == "held" && std::holds_alternative<std::int64_t>(entry.value.value)) {
-      const std::int64_t held = std::get<std::int64_t>(entry.value.value);
-      if (held < 1 || held > std::numeric_limits<int>::max())
-        refuse("{}:{}: held must be a number of micro-batches above zero, got {}", file, entry.line, held);
-      plan.decisions.max_held = static_cast<int>(held);
+    } else if (name == "held") {
+      plan.decisions.max_held = held_of(entry, file);
     } else if (name == "staging" && std::holds_alternative<std::int64_t>(entry.value.value)) {
       const std::int64_t staging = std::get<std::int64_t>(entry.value.value);
       if (staging < 1) refuse("{}:{}: staging must be bytes above zero, got {}", file, entry.line, staging);
