@@ -34,9 +34,8 @@ struct TogetherReport {
 // and its receive, must have no cycle: an instruction follows the one before it on its stream and those whose events it
 // waits for, what takes pushes follows them, and a pull follows what answers it. On a device, whose streams one thread
 // gives their work, the same is proved of these threads: there a sender goes on, and waits for the receiver where
-// something waits for the event of the send. (A step that a CPU runs again to name the tensor that went bad,
-// one instruction after the other, is not proved: Executor::run_checked.) Throws,
-// naming the instructions and their roles, on a mismatch or a cycle.
+// something waits for the event of the send. A step that is run again to name the tensor that went bad has the same
+// order (Executor::run_checked). Throws, naming the instructions and their roles, on a mismatch or a cycle.
 TogetherReport check_together(std::span<const RoleProgram> roles, std::span<const Group> groups);
 
 // A digest of what a program exchanges with other ranks: the same for two programs that can run together as one role.

@@ -130,27 +130,12 @@ void Collectives::forget() {
   for (Part& part : parts_) part.on_its_way = false;
 }
 
-void Collectives::finish_sends(device::Streams& streams) {
-  settle_all(streams);
-  copies_sent_ = false;
-  for (const std::unique_ptr<Sent>& sent : sent_) sent->request.wait();
-  sent_.clear();
-}
-
 void Collectives::send_or_receive(const Instruction& instruction, const Part& part) {
   const Prepared& p = *part.place;
   comm::Communicator& group = *part.messages;
   if (instruction.kind == Instruction::Kind::pull || instruction.kind == Instruction::Kind::receive) {
     group.recv({static_cast<std::byte*>(p.outputs.front()), instruction.outputs.front().type.bytes()}, part.peer,
                part.key);
-    return;
-  }
-  if (copies_sent_ && instruction.between_stages()) {
-    const auto* first = static_cast<const std::byte*>(p.inputs.front());
-    sent_.push_back(std::make_unique<Sent>());
-    sent_.back()->bytes.assign(first, first + instruction.inputs.front().type.bytes());
-    sent_.back()->request = group.start_send(sent_.back()->bytes, part.peer, part.key);
-    *static_cast<std::uint8_t*>(p.outputs.front()) = 1;
     return;
   }
   group.send({static_cast<const std::byte*>(p.inputs.front()), instruction.inputs.front().type.bytes()}, part.peer,

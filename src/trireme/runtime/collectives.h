@@ -34,12 +34,6 @@ class Collectives {
   // Forgets what is on its way: before a run, in which the one before it may have failed.
   void forget();
 
-  // While instructions are run one at a time, in the order of the program, what is sent to other stages is copied: this
-  // rank goes on before the other has come to receive it.
-  void copy_what_is_sent() { copies_sent_ = true; }
-  // Waits until all of it has been received.
-  void finish_sends(device::Streams& streams);
-
  private:
   // What one of them was prepared for.
   struct Part {
@@ -63,15 +57,9 @@ class Collectives {
 
   const program::Program& program_;
   ProcessGroups* ranks_;
-  std::vector<Part> parts_;  // by instruction
-  struct Sent {
-    std::vector<std::byte> bytes;
-    comm::Request request;
-  };
+  std::vector<Part> parts_;                              // by instruction
   std::int32_t messages_ = 0;                            // between stages, in a device's memory
   std::unordered_map<std::int32_t, std::size_t> sends_;  // of these, by event: the instruction
-  bool copies_sent_ = false;
-  std::vector<std::unique_ptr<Sent>> sent_;
 };
 
 }  // namespace trireme::runtime

@@ -70,8 +70,6 @@ class DirectCopies final : public DiskCopies {
     end(stream, i == last_[stream] ? 0 : device::TierChannel::kAhead - 1, streams);
   }
 
-  void finish(std::size_t stream, device::Streams& streams) override { end(stream, 0, streams); }
-
  private:
   bool same_target(std::size_t a, std::size_t b) const {
     const auto range = [&](std::size_t i) {
@@ -89,9 +87,11 @@ class DirectCopies final : public DiskCopies {
     std::vector<std::size_t>& copies = under_way_[stream];
     while (copies.size() > left) {
       const device::TierChannel::Ended ended = channels_[stream]->wait();
-      if (!ended.error.empty()) site_.failure.guard(ended.tag, [&] { fail("{}", ended.error); });
       copies.erase(std::find(copies.begin(), copies.end(), ended.tag));
-      site_.timeline.end(ended.tag, streams);
+      site_.failure.guard(ended.tag, [&] {
+        if (!ended.error.empty()) fail("{}", ended.error);
+        site_.ended(ended.tag);
+      });
       if (const std::int32_t event = site_.program.instructions[ended.tag].records; event != program::kNone)
         streams.record(static_cast<std::size_t>(event), stream);
     }
@@ -141,7 +141,6 @@ class BouncedCopies final : public DiskCopies {
     return true;
   }
   void after(std::size_t, device::Streams&) override {}
-  void finish(std::size_t, device::Streams&) override {}
 
  private:
   struct Part {

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -7,7 +8,6 @@
 #include "trireme/program/program.h"
 #include "trireme/runtime/failure.h"
 #include "trireme/runtime/prepared.h"
-#include "trireme/runtime/timeline.h"
 
 namespace trireme::runtime {
 
@@ -23,8 +23,8 @@ class DiskCopies {
     const program::Program& program;
     const std::vector<Prepared>& prepared;
     device::TierFile& disk;
-    const Timeline& timeline;
     Failure& failure;
+    std::function<void(std::size_t i)> ended;  // in its stream, before the event is recorded, if `start` said no
   };
   static std::unique_ptr<DiskCopies> on(const Site& site);
 
@@ -39,8 +39,6 @@ class DiskCopies {
   virtual void before_waiting(std::size_t i, device::Streams& streams) = 0;
   virtual bool start(std::size_t i, device::Streams& streams) = 0;
   virtual void after(std::size_t i, device::Streams& streams) = 0;
-  // Waits for those under way on a stream that has no work.
-  virtual void finish(std::size_t stream, device::Streams& streams) = 0;
 };
 
 }  // namespace trireme::runtime

@@ -56,7 +56,11 @@ Executor::Executor(const program::Program& program, device::Arena& arena, Thread
   make_streams();
   const bool to_disk = std::any_of(program.instructions.begin(), program.instructions.end(),
                                    [&](const Instruction& i) { return is_disk_copy(program, i); });
-  if (to_disk) disk_ = DiskCopies::on({program, prepared_, *tiers.disk, timeline_, failure_});
+  const auto ended = [this](std::size_t i) {
+    timeline_.end(i, *streams_);
+    if (first_bad_ != nullptr) look_at(i);
+  };
+  if (to_disk) disk_ = DiskCopies::on({program, prepared_, *tiers.disk, failure_, ended});
 }
 
 Executor::~Executor() = default;

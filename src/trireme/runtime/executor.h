@@ -2,6 +2,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -84,7 +85,11 @@ class Executor {
     int micro;
     std::string what;  // "NaN at element 17"
   };
-  // As `run`, one instruction after another, looking at every output of every instruction.
+  // As `run`, looking at every output of every instruction. On a CPU each stream looks at an instruction's outputs
+  // before it records the instruction's event, so this run has the order that was proved of any other. On an
+  // accelerator each instruction ends before the next is given, in the order that was proved of the thread which gives
+  // them.
+    bool from_others;  // something bad had come from another rank by then
   std::optional<BadTensor> run_checked();
 
   // In the host's memory, until the next run.
@@ -137,7 +142,15 @@ class Executor {
   std::size_t capture(const program::CaptureRegion& region);
   void replay(std::size_t region);
 
-  std::optional<BadTensor> inspect(std::size_t i) const;  // executor_checked.cpp
+  // Looks at outputs: executor_checked.cpp. Of the instructions that were looked at, the first in the program's order.
+  struct FirstBad {
+    std::mutex mutex;
+    std::optional<BadTensor> tensor;
+    std::size_t came = SIZE_MAX;  // the first that brought something bad from another rank
+  };
+  std::optional<BadTensor> inspect(std::size_t i) const;
+  void look_at(std::size_t i);
+  void run_one_by_one();
 
   const program::Program& program_;
   device::Arena& arena_;
@@ -169,6 +182,7 @@ class Executor {
   const HeldStates* held_ = nullptr;
   std::array<std::atomic<std::size_t>, program::kTiers> highest_offset_{};
   double host_seconds_ = 0;
+  FirstBad* first_bad_ = nullptr;  // null: nobody looks
   std::unique_ptr<device::Streams> streams_;  // last: their threads end before anything they use
 };
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "trireme/core/error.h"
@@ -29,52 +30,72 @@ std::optional<std::string> find_bad(const void* data, const TensorType& type) {
   });
 }
 
+// Whether others have a part in what it puts out.
+bool brings(const Instruction& instruction) {
+  return instruction.kind == Instruction::Kind::collective || instruction.kind == Instruction::Kind::receive ||
+         instruction.kind == Instruction::Kind::pull;
+}
+
 }  // namespace
 
 std::optional<Executor::BadTensor> Executor::inspect(std::size_t i) const {
   const Instruction& instruction = program_.instructions[i];
   if (instruction.kind == Instruction::Kind::store || instruction.kind == Instruction::Kind::input) return std::nullopt;
-  // What another stage has made is that stage's to report.
-  if (instruction.between_stages()) return std::nullopt;
   for (std::size_t o = 0; o < instruction.outputs.size(); ++o) {
     const TensorType& type = instruction.outputs[o].type;
     const program::Buffer& buffer = program_.buffers[static_cast<std::size_t>(instruction.outputs[o].buffer)];
     const auto* data = static_cast<const std::byte*>(prepared_[i].outputs[o]);
     std::vector<std::byte> copy;
-    if (buffer.tier == 0) {
+    if (buffer.tier == 0 && program_.device != device::Kind::cpu) {
       copy.resize(type.bytes());
       arena_.read(static_cast<std::size_t>(data - arena_.data()), copy);
       data = copy.data();
     }
     if (const auto what = find_bad(data, type))
-      return BadTensor{i, program::kind_of(instruction), o == 0 ? instruction.name : buffer.name, instruction.micro,
-                       *what};
+      return BadTensor{
+          i, program::kind_of(instruction), o == 0 ? instruction.name : buffer.name, instruction.micro, *what, false};
   }
   return std::nullopt;
 }
 
-std::optional<Executor::BadTensor> Executor::run_checked() {
-  staging_->check_bound();
-  staging_->settle(true);  // whatever was expected, this run comes first
+// Nothing writes over an instruction's outputs before its event, so they can be read until then.
+void Executor::look_at(std::size_t i) {
+  const auto bad = inspect(i);
+  if (!bad) return;
+  const Instruction& instruction = program_.instructions[i];
+  const std::lock_guard lock(first_bad_->mutex);
+  if (brings(instruction)) first_bad_->came = std::min(first_bad_->came, i);
+  // What another stage has made is that stage's to report.
+  if (instruction.between_stages()) return;
+  if (!first_bad_->tensor || i < first_bad_->tensor->instruction) first_bad_->tensor = bad;
+}
+
+void Executor::run_one_by_one() {
   ++runs_;
   failure_.clear();
   collectives_.forget();
   staging_->stage(*streams_, pool_);
   streams_->fork();
-  collectives_.copy_what_is_sent();
-  std::optional<BadTensor> bad;
   const auto one = [](void* self, std::size_t i) { static_cast<Executor*>(self)->run_one(i); };
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
-    const auto stream = static_cast<std::size_t>(program_.instructions[i].stream);
-    const device::Streams::Work work{one, this, i, stream};
+    const device::Streams::Work work{one, this, i, static_cast<std::size_t>(program_.instructions[i].stream)};
     streams_->issue({&work, 1});
     failure_.guard(i, [&] { streams_->synchronize(); });
-    if (disk_) disk_->finish(stream, *streams_);
-    if (!bad && !failure_.happened()) bad = inspect(i);
+    if (!failure_.happened()) failure_.guard(i, [&] { look_at(i); });
   }
-  if (!failure_.happened()) failure_.guard(prepared_.size() - 1, [&] { collectives_.finish_sends(*streams_); });
+  if (!failure_.happened()) failure_.guard(prepared_.size() - 1, [&] { collectives_.settle_all(*streams_); });
   failure_.rethrow();
-  return bad;
+}
+
+std::optional<Executor::BadTensor> Executor::run_checked() {
+  staging_->check_bound();
+  staging_->settle(true);  // whatever was expected, this run comes first
+  FirstBad found;
+  const auto stop = [this](const FirstBad*) { first_bad_ = nullptr; };
+  const std::unique_ptr<FirstBad, decltype(stop)> looking(first_bad_ = &found, stop);
+  streams_->asynchronous() ? run_one_by_one() : run();
+  if (found.tensor) found.tensor->from_others = found.came <= found.tensor->instruction;
+  return found.tensor;
 }
 
 }  // namespace trireme::runtime

@@ -92,7 +92,9 @@ void Executor::run_one(std::size_t i) {
       done = disk_->start(i, *streams_);
     else
       execute(i);
-    if (done) timeline_.end(i, *streams_);
+    if (!done) return;
+    timeline_.end(i, *streams_);
+    if (first_bad_ != nullptr && !streams_->asynchronous()) look_at(i);
   });
   if (done) record_event(i);
   if (to_disk) disk_->after(i, *streams_);

@@ -44,8 +44,9 @@ class Session {
   // Several, each rank at its own pace where the plan allows it; all have the same weights again when it returns, and
   // nothing is in flight. Returns how many were done.
   std::int64_t run(const Steps& steps);
-  // After a step that was not finite: runs it again, looking at every output, and says which went bad first. The state
-  // is as before the step, since a bad step writes nothing.
+  // After a step that was not finite: runs it again, looking at every output, and says which went bad first, on any
+  // rank: of several the one that nothing bad had reached from another rank. The state is as before the step, since a
+  // bad step writes nothing.
   std::optional<runtime::Executor::BadTensor> explain(const data::Batch& batch, std::int64_t step, double lr,
                                                       std::int64_t seed);
   // Of one micro-batch's rows.
