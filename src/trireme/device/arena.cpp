@@ -26,6 +26,11 @@ std::byte* map_host(std::size_t bytes, std::size_t mapped) {
 
 }  // namespace
 
+std::size_t free_bytes(Kind kind) {
+  TRI_CHECK(kind == Kind::cuda, "the host's memory is shared by everybody");
+  return cuda::free_memory();
+}
+
 Arena::Arena(std::size_t bytes, Kind kind) : kind_(kind), bytes_(bytes) {
   mapped_ = (bytes + 2 * kGuard + 4095) / 4096 * 4096;
   if (kind == Kind::cuda) {

@@ -6,6 +6,9 @@
 
 namespace trireme::device {
 
+// Bytes of a GPU's memory that nobody has allocated.
+std::size_t free_bytes(Kind kind);
+
 // One block of a device's memory, allocated once. Guard bytes on both sides show a kernel that wrote outside.
 class Arena {
  public:

@@ -33,7 +33,9 @@ struct CheckReport {
 //   - messages between stages have streams of their own, one for each group and direction, with nothing else on them;
 //   - nothing is pushed after a pull, whose answer may need it, and every key is used once each way;
 //   - outputs are written and nothing is written over them.
-// Takes time that grows with the instructions and their operands, but for a logarithm.
+// What is proved is one run of one program. One copy belongs to two runs, so no program has it: that of a large input
+// to a GPU during the run before (runtime/staging.h, where its order is argued). Takes time that grows with the
+// instructions and their operands, but for a logarithm.
 CheckReport check(const Program& program);
 
 }  // namespace trireme::program

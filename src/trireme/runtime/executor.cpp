@@ -168,17 +168,17 @@ std::size_t Executor::find_input(std::string_view name, int micro, std::size_t b
   return prepared_.size();
 }
 
-void Executor::bind(std::string_view name, int micro, std::span<const std::byte> data) {
+void Executor::bind(std::string_view name, int micro, std::span<const std::byte> data, std::int64_t step) {
   for (std::size_t i = find_input(name, micro, data.size(), 0); i < prepared_.size();
        i = find_input(name, micro, data.size(), i + 1))
-    staging_->bind(i, data.data());
+    staging_->bind(i, data.data(), step);
 }
 
-void Executor::expect(std::string_view name, int micro, std::span<const std::byte> data) {
+void Executor::expect(std::string_view name, int micro, std::span<const std::byte> data, std::int64_t step) {
   if (!staging_->can_expect()) return;
   for (std::size_t i = find_input(name, micro, data.size(), 0); i < prepared_.size();
        i = find_input(name, micro, data.size(), i + 1))
-    staging_->expect(i, data.data(), *streams_);
+    staging_->expect(i, data.data(), step, *streams_);
 }
 
 bool Executor::has_input(std::string_view name) const {

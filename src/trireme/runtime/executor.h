@@ -56,16 +56,18 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Where the graph input `name` of a micro-batch is read from. Throws for an unknown name or a wrong size.
-  void bind(std::string_view name, int micro, std::span<const std::byte> data);
+  // Where the graph input `name` of a micro-batch is read from. Throws for an unknown name or a wrong size. `step` says
+  // whose data they are: those of one step are always the same.
+  void bind(std::string_view name, int micro, std::span<const std::byte> data, std::int64_t step = kNoStep);
   template <class T>
-  void bind(std::string_view name, int micro, std::span<const T> data) {
-    bind(name, micro, std::as_bytes(data));
+  void bind(std::string_view name, int micro, std::span<const T> data, std::int64_t step = kNoStep) {
+    bind(name, micro, std::as_bytes(data), step);
   }
 
-  // Where that input will be read from in the run after the next one, if it is known by then: a large one is copied to
-  // an accelerator while the next run computes. The data stay as they are until they have been read.
-  void expect(std::string_view name, int micro, std::span<const std::byte> data);
+  // What will be bound in the run after the next one, of which step, if it is known by then: a large one is copied to
+  // an accelerator while the next run computes, and read there if that step is bound. The data stay as they are until
+  // they have been read. No program has this copy (runtime/staging.h says why that is sound).
+  void expect(std::string_view name, int micro, std::span<const std::byte> data, std::int64_t step);
 
   // The type that `bind` expects. Throws for an unknown name.
   bool has_input(std::string_view name) const;
@@ -84,12 +86,12 @@ class Executor {
     std::string tensor;
     int micro;
     std::string what;  // "NaN at element 17"
+    bool from_others;  // something bad had come from another rank by then
   };
   // As `run`, looking at every output of every instruction. On a CPU each stream looks at an instruction's outputs
   // before it records the instruction's event, so this run has the order that was proved of any other. On an
   // accelerator each instruction ends before the next is given, in the order that was proved of the thread which gives
   // them.
-    bool from_others;  // something bad had come from another rank by then
   std::optional<BadTensor> run_checked();
 
   // In the host's memory, until the next run.
@@ -180,9 +182,9 @@ class Executor {
   const program::CaptureRegion* capturing_ = nullptr;
   std::uint64_t runs_ = 0;
   const HeldStates* held_ = nullptr;
+  FirstBad* first_bad_ = nullptr;  // null: nobody looks
   std::array<std::atomic<std::size_t>, program::kTiers> highest_offset_{};
   double host_seconds_ = 0;
-  FirstBad* first_bad_ = nullptr;  // null: nobody looks
   std::unique_ptr<device::Streams> streams_;  // last: their threads end before anything they use
 };
 

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "trireme/core/error.h"
-#include "trireme/device/cuda/cuda.h"
 
 namespace trireme::runtime {
 
@@ -70,7 +69,7 @@ void Staging::check_bound() const {
 
 const std::byte* Staging::source(std::size_t i, const device::Streams& streams) const {
   const Input& input = inputs_[i];
-  if (input.there != nullptr && input.there == input.bound) return input.second->data();
+  if (input.there != kNoStep && input.there == input.bound_step) return input.second->data();
   const bool in_place = input.staged == nullptr || (input.ahead && streams.reads(input.bound));
   return in_place ? input.bound : input.staged;
 }
@@ -88,16 +87,17 @@ void Staging::copy_ahead(device::Streams& streams) const {
       streams.copy(target_of(program_, arena_, instruction), source(i, streams), bytes_of(instruction));
 }
 
-void Staging::expect(std::size_t i, const std::byte* data, const device::Streams& streams) {
+void Staging::expect(std::size_t i, const std::byte* data, std::int64_t step, const device::Streams& streams) {
   Input& input = inputs_[i];
   if (!input.ahead || full_ || !streams.reads(data)) return;
   if (!input.second) {
     const std::size_t bytes = bytes_of(program_.instructions[i]);
-    full_ = device::cuda::free_memory() < bytes + kLeft;
+    full_ = device::free_bytes(program_.device) < bytes + kLeft;
     if (full_) return;
     input.second = std::make_unique<device::Arena>(bytes, program_.device);
   }
   input.expected = data;
+  input.expected_step = step;
 }
 
 void Staging::copy_expected(device::Streams& streams, std::size_t event, std::size_t stream) {
@@ -107,17 +107,19 @@ void Staging::copy_expected(device::Streams& streams, std::size_t event, std::si
   streams.wait(event, stream);
   for (std::size_t i = 0; i < inputs_.size(); ++i)
     if (Input& input = inputs_[i]; input.expected != nullptr) {
-      input.there = nullptr;
-      input.on_its_way = std::exchange(input.expected, nullptr);
-      streams.copy(input.second->data(), input.on_its_way, bytes_of(program_.instructions[i]), stream);
+      input.there = kNoStep;
+      input.on_its_way = input.expected_step;
+      streams.copy(input.second->data(), std::exchange(input.expected, nullptr), bytes_of(program_.instructions[i]),
+                   stream);
     }
 }
 
 void Staging::settle(bool failed) {
   if (!can_expect_) return;
   for (Input& input : inputs_) {
-    input.there = failed ? nullptr : input.on_its_way;
-    input.on_its_way = input.expected = nullptr;
+    input.there = failed ? kNoStep : input.on_its_way;
+    input.on_its_way = kNoStep;
+    input.expected = nullptr;
   }
 }
 

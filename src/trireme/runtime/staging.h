@@ -10,15 +10,29 @@
 
 namespace trireme::runtime {
 
+// Of an input that belongs to no step.
+inline constexpr std::int64_t kNoStep = -1;
+
 // Copies of a program's inputs and outputs in the host's memory. Where work is asynchronous,
 // inputs wait for it in memory of their own, and small outputs come to such memory at the end of every run. A large
 // input that is known one run ahead comes to the device while that run computes.
+//
+// That copy belongs to two runs, so no program has it, and neither the checker nor the simulator sees it. It is ordered
+// here, and nowhere else:
+//   - it writes memory of its own, outside the arena, which no instruction names: the second copy;
+//   - that is read on stream 0 alone, before anything else of a run; `copy_expected` follows by an event of stream 0,
+//     so the second copy is not written over before it was read;
+//   - a run ends when all streams are idle, so the next one finds the second copy whole;
+//   - it is read only for the step that it was copied for, in the run that follows the copy, unless that run failed.
 class Staging {
  public:
   // All of them must outlive it.
   Staging(const program::Program& program, const device::Arena& arena, bool asynchronous);
 
-  void bind(std::size_t i, const std::byte* data) { inputs_[i].bound = data; }
+  void bind(std::size_t i, const std::byte* data, std::int64_t step) {
+    inputs_[i].bound = data;
+    inputs_[i].bound_step = step;
+  }
   // Throws when an input is not bound.
   void check_bound() const;
 
@@ -33,10 +47,11 @@ class Staging {
 
   // Whether there is an input that may come ahead.
   bool can_expect() const { return can_expect_; }
-  // What input i will be bound to for the run after the next one: it stays as it is until that has read it. Of other
+  // What input i will be bound to for the run after the next one, which is of `step`: it stays as it is until then. Of
+  // other
   // inputs than those that are copied ahead, of memory that the device cannot read, and where the device has no room
   // for a second copy, nothing comes of it.
-  void expect(std::size_t i, const std::byte* data, const device::Streams& streams);
+  void expect(std::size_t i, const std::byte* data, std::int64_t step, const device::Streams& streams);
   // Starts to copy what is expected, on a stream of its own; `event` is free for its use. It comes after `copy_ahead`,
   // which reads the memory that this fills.
   void copy_expected(device::Streams& streams, std::size_t event, std::size_t stream);
@@ -51,11 +66,13 @@ class Staging {
  private:
   struct Input {
     const std::byte* bound = nullptr;
+    std::int64_t bound_step = kNoStep;
     std::byte* staged = nullptr;  // null: read where it is bound
     bool ahead = false;
     const std::byte* expected = nullptr;  // to be copied during the next run
-    const std::byte* on_its_way = nullptr;
-    const std::byte* there = nullptr;       // what `second` holds
+    std::int64_t expected_step = kNoStep;
+    std::int64_t on_its_way = kNoStep;      // the step of what is copied during this run
+    std::int64_t there = kNoStep;           // the step of what `second` holds
     std::unique_ptr<device::Arena> second;  // on the device; null: nothing was expected yet
   };
   std::size_t offset_of(std::size_t o) const;

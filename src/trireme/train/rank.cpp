@@ -131,15 +131,15 @@ std::span<const T> Rank::own_pixels(const runtime::Executor& executor, std::span
 }
 
 // In the precision that the program reads.
-void Rank::bind_pixels(runtime::Executor& executor, std::span<const float> all, int micro) {
+void Rank::bind_pixels(runtime::Executor& executor, std::span<const float> all, int micro, std::int64_t step) {
   const std::span<const float> pixels = own_pixels(executor, all, micro, own_images_);
   const DType wanted = executor.input_type("images").dtype;
-  if (wanted == DType::f32) return executor.bind("images", micro, pixels);
+  if (wanted == DType::f32) return executor.bind("images", micro, pixels, step);
   narrow_images_.resize(static_cast<std::size_t>(compiled_.micro_batches));
   std::vector<std::uint16_t>& narrow = narrow_images_[static_cast<std::size_t>(micro)];
   narrow.resize(pixels.size());
   data::narrow_images(pixels, wanted, narrow);
-  executor.bind("images", micro, std::span<const std::uint16_t>(narrow));
+  executor.bind("images", micro, std::span<const std::uint16_t>(narrow), step);
 }
 
 // A loader may have made that precision already.
@@ -148,8 +148,8 @@ void Rank::bind_images(runtime::Executor& executor, const data::Batch& batch, in
   if (const DType wanted = executor.input_type("images").dtype; wanted != DType::f32 && batch.narrow_type == wanted)
     return executor.bind(
         "images", micro,
-        own_pixels(executor, rows_of(batch.narrow_images, batch.rows, first, rows), micro, narrow_images_));
-  bind_pixels(executor, rows_of(batch.images, batch.rows, first, rows), micro);
+        own_pixels(executor, rows_of(batch.narrow_images, batch.rows, first, rows), micro, narrow_images_), batch.step);
+  bind_pixels(executor, rows_of(batch.images, batch.rows, first, rows), micro, batch.step);
 }
 
 // Images that are copied as they lie in the batch.
@@ -165,7 +165,7 @@ void Rank::expect(const data::Batch& next) {
       const data::RowRange own = rows(m);
       const auto pixels = rows_of(all, next.rows, next.position(own), own.count);
       if (static_cast<std::int64_t>(pixels.size()) == type.elements())
-        executor.expect("images", m, std::as_bytes(std::span(pixels)));
+        executor.expect("images", m, std::as_bytes(std::span(pixels)), next.step);
     }
   };
   if (type.dtype == DType::f32)
@@ -251,7 +251,7 @@ std::span<const float> Rank::predict(std::span<const std::int32_t> tokens) {
 std::span<const float> Rank::predict(std::span<const float> pixels) {
   if (!images_) fail("this model does not look at images");
   runtime::Executor& predict = executor("predict");
-  if (predict.has_input("images")) bind_pixels(predict, pixels, 0);
+  if (predict.has_input("images")) bind_pixels(predict, pixels, 0, runtime::kNoStep);
   predict.run();
   return logits(predict);
 }

@@ -145,7 +145,7 @@ class Rank {
   template <class T>
   std::span<const T> own_pixels(const runtime::Executor& executor, std::span<const T> pixels, int micro,
                                 std::vector<std::vector<T>>& kept);
-  void bind_pixels(runtime::Executor& executor, std::span<const float> pixels, int micro);
+  void bind_pixels(runtime::Executor& executor, std::span<const float> pixels, int micro, std::int64_t step);
   void bind_images(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first,
                    std::int64_t rows);
   void bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro);
