@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "equivalence/training.h"
+#include "trireme/compiler/compile.h"
 #include "trireme/compiler/lowering.h"
 #include "trireme/program/check.h"
 #include "trireme/program/lower.h"
@@ -23,7 +24,7 @@ struct Case {
   bool tied = false;
 };
 
-// Replaces the compiled step by one that is lowered in another order.
+// Replaces the compiled step by one that is lowered in another order, and proves it as compilation does.
 void reorder(train::Compiled& c, const std::string& actions, int threads) {
   program::LowerOptions options{
       .name = "step", .body = "micro", .tail = "update", .micro_batches = c.micro_batches, .threads = threads};
@@ -38,6 +39,7 @@ void reorder(train::Compiled& c, const std::string& actions, int threads) {
     std::size_t& bytes = role.tier_bytes[static_cast<std::size_t>(tier)];
     bytes = std::max(bytes, step.bytes_in(tier));
   }
+  compiler::check_roles(c);
 }
 
 class Actions : public ::testing::TestWithParam<Case> {};
