@@ -26,9 +26,16 @@ std::string model_attributes(const ir::Node& node, bool loss) {
   return text;
 }
 
-}  // namespace
+std::string names_of_inputs(const ir::Graph& graph, const ir::Node& node) {
+  std::string text;
+  for (const ir::ValueId id : node.inputs)
+    text += fmt::format(" {}", id == ir::kNone ? std::string("-") : graph.value(id).name);
+  return text;
+}
 
-std::string digest_of(const Graphs& graphs) {
+enum class Form { without_edges, with_edges };
+
+std::string digest_in(const Graphs& graphs, Form form) {
   std::string text;
   for (const ir::State& state : graphs.module.states) text += fmt::format("{} {}\n", state.name, state.type.str());
   if (graphs.module.has_graph("micro")) {
@@ -37,11 +44,20 @@ std::string digest_of(const Graphs& graphs) {
       text += fmt::format("{} {}\n", graph.value(input).name, type_of_row(graph.type(input)));
     for (const ir::Node& node : graph.nodes) {
       const ir::ValueInfo& result = graph.value(node.outputs.front());
-      text += fmt::format("{} {} {}{}\n", node.op->name, result.name, type_of_row(result.type),
-                          model_attributes(node, result.type.shape.rank() == 0));
+      text += fmt::format("{} {} {}{}{}\n", node.op->name, result.name, type_of_row(result.type),
+                          model_attributes(node, result.type.shape.rank() == 0),
+                          form == Form::with_edges ? names_of_inputs(graph, node) : "");
     }
   }
-  return fmt::format("{:016x}", site_of(text));
+  return fmt::format("{}{:016x}", form == Form::with_edges ? "2-" : "", site_of(text));
+}
+
+}  // namespace
+
+std::string digest_of(const Graphs& graphs) { return digest_in(graphs, Form::with_edges); }
+
+bool is_digest_of(std::string_view digest, const Graphs& graphs) {
+  return digest == digest_of(graphs) || digest == digest_in(graphs, Form::without_edges);
 }
 
 }  // namespace trireme::compiler

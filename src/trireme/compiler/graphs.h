@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/ir/graph.h"
@@ -34,8 +35,12 @@ struct Graphs {
 // The graph that continues a sequence by so many tokens: "decode" for one, "prefill32" for a piece of a prompt.
 std::string prefill_graph(std::int64_t rows);
 
-// A short digest of the model: the names and types of its states, and the ops, attributes and types of its graph, for
-// any number of rows in a step and in a micro-batch.
+// A short digest of the model: the names and types of its states, and the ops, attributes and types of its graph and
+// what each node reads, for any number of rows in a step and in a micro-batch. It begins with the number of its form:
+// "2-6a09e667f3bcc908".
 std::string digest_of(const Graphs& graphs);
+// Whether that is the model's digest, in this form or in the first one, which had no number and did not say what a node
+// reads: plans that have it are still followed.
+bool is_digest_of(std::string_view digest, const Graphs& graphs);
 
 }  // namespace trireme::compiler

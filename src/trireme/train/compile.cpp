@@ -271,11 +271,11 @@ void follow_cuts(const Decisions& decided, const compiler::Graphs& graphs, compi
 
 // Takes over what a plan that was read decides. Refuses decisions that its own keys contradict.
 void follow(const Decisions& decided, const Config& config, const compiler::Graphs& graphs, compiler::Plan& plan) {
-  if (const std::string own = compiler::digest_of(graphs); own != decided.model)
+  if (!compiler::is_digest_of(decided.model, graphs))
     refuse(
         "{} was made for another model, or by an earlier version (its digest is {}, this one's {}); make one with "
         "`trireme memory CONFIG --plan-out FILE`",
-        decided.file, decided.model, own);
+        decided.file, decided.model, compiler::digest_of(graphs));
   if (decided.device != plan.device)
     refuse("{} was made for {}, and this run computes on {}", decided.file, device::name_of(decided.device),
            device::name_of(plan.device));
@@ -337,7 +337,8 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
   else
     check_mesh_of_codes(config, plan.mesh);
   planned.graphs = build_graphs(config, registry, options);
-  if (options.decided && !options.decided->required && options.decided->model != compiler::digest_of(planned.graphs)) {
+  if (options.decided && !options.decided->required &&
+      !compiler::is_digest_of(options.decided->model, planned.graphs)) {
     // Nothing of it is followed: its schedule, by which the graphs were built, is of no more use than the rest.
     CompileOptions anew = options;
     anew.decided.reset();

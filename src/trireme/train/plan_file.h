@@ -13,7 +13,7 @@ namespace trireme::train {
 // names of values and states. Kept in the run folder as plan.toml and read again by `train --plan FILE`; it may be
 // edited.
 //
-//   model = "6a09e667f3bcc908"
+//   model = "2-6a09e667f3bcc908"
 //   [parallel]
 //   mesh = "dp=2"
 //   zero = 1

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/core/error.h"
+#include "trireme/ir/print.h"
 #include "trireme/train/graphs.h"
 
 namespace trireme::train {
@@ -41,6 +42,38 @@ TEST_F(PlanFileTest, ModelsThatDifferInAttributesAloneHaveOtherDigests) {
                                          "model.context=8",   "model.vocab=32", "train.batch=8"};
   EXPECT_NE(digest(gpt2, {"model.heads=4"}), digest(gpt2));
   EXPECT_NE(digest(gpt2, {"model.dropout=0.1"}), digest(gpt2, {"model.dropout=0.2"}));
+}
+
+TEST_F(PlanFileTest, ModelsThatDifferInWiringAloneHaveOtherDigests) {
+  const auto digest_with = [&](const std::string& read) {
+    compiler::Graphs graphs;
+    graphs.module = ir::parse(fmt::format(R"(module {{
+  graph micro {{
+    input %x : f32[4,8]
+    %a = relu(%x) : f32[4,8]
+    %b = silu({}) : f32[4,8]
+    %y = add(%a, %b) : f32[4,8]
+    output y = %y
+  }}
+}}
+)",
+                                          read),
+                              registry_.ops);
+    return compiler::digest_of(graphs);
+  };
+  EXPECT_EQ(digest_with("%a"), digest_with("%a"));
+  EXPECT_NE(digest_with("%a"), digest_with("%x"));
+}
+
+// As the program wrote it before digests had a number.
+TEST_F(PlanFileTest, DigestsOfTheFirstFormAreKnown) {
+  const std::vector<std::string> mlp = {"model.family=mlp", "model.layers=2",        "model.width=16",
+                                        "model.image=8",    "data.images=synthetic", "train.batch=8"};
+  const compiler::Graphs graphs = build_graphs(config(mlp, {}), registry_, {});
+  EXPECT_TRUE(compiler::is_digest_of(compiler::digest_of(graphs), graphs));
+  EXPECT_TRUE(compiler::is_digest_of("55ff088f27d5e7a3", graphs));
+  EXPECT_FALSE(compiler::is_digest_of("0000000000000000", graphs));
+  EXPECT_FALSE(compiler::is_digest_of("", graphs));
 }
 
 // A plan may be edited, and followed with another batch: the rows are none of the model's.
