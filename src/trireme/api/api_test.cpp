@@ -10,12 +10,15 @@
 #include <stdexcept>
 #include <thread>
 
+#include "support/library.h"
 #include "trireme/api/settings.h"
 #include "trireme/train/config/keys.h"
 
 namespace {
 
 namespace fs = std::filesystem;
+using trireme::testing::losses;
+using trireme::testing::refusal;
 
 struct ByteLM {
   int layers = 2, width = 32, vocab = 256;
@@ -47,27 +50,6 @@ class Library : public ::testing::Test {
   tri::Data book() const { return tri::text_files({text_}, {.context = 32}); }
   tri::TrainOptions few(std::int64_t steps) const { return {.steps = steps, .batch = 8, .lr = 3e-3, .warmup = 2}; }
 };
-
-std::vector<double> losses(tri::Trainer& t) {
-  std::vector<double> all;
-  t.on_step([&](const tri::Metrics& m) {
-    all.push_back(m.loss);
-    return tri::Next::go;
-  });
-  t.run();
-  return all;
-}
-
-std::string refusal(const std::function<void()>& request) {
-  try {
-    request();
-  } catch (const tri::Error& e) {
-    EXPECT_EQ(e.kind(), tri::Error::Kind::request) << e.what();
-    return e.message();
-  }
-  ADD_FAILURE() << "nothing was refused";
-  return {};
-}
 
 TEST_F(Library, TrainsAModelOfItsUser) {
   tri::Trainer t{ByteLM{}, book(), {.steps = 100, .batch = 8, .lr = 1e-2, .warmup = 4}};

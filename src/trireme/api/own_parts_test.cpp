@@ -10,9 +10,13 @@
 #include <fstream>
 #include <numeric>
 
+#include "support/library.h"
 #include "support/source_dir.h"
 
 namespace {
+
+using trireme::testing::expect_part;
+using trireme::testing::refusal;
 
 namespace fs = std::filesystem;
 
@@ -41,30 +45,7 @@ tri::Data in_memory() {
 
 tri::TrainOptions few() { return {.steps = 4, .batch = 4, .lr = 1e-2, .warmup = 0}; }
 
-std::vector<double> losses(tri::Trainer t) {
-  std::vector<double> all;
-  t.on_step([&](const tri::Metrics& m) {
-    all.push_back(m.loss);
-    return tri::Next::go;
-  });
-  t.run();
-  return all;
-}
-
-std::string refusal(const std::function<void()>& request) {
-  try {
-    request();
-  } catch (const tri::Error& e) {
-    EXPECT_EQ(e.kind(), tri::Error::Kind::request) << e.message();
-    return e.message();
-  }
-  ADD_FAILURE() << "nothing was refused";
-  return {};
-}
-
-void expect_part(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
-}
+std::vector<double> losses(tri::Trainer t) { return trireme::testing::losses(t); }
 
 class OwnParts : public ::testing::Test {
  protected:
