@@ -304,6 +304,37 @@ TEST_F(OwnParts, MemoryOfEveryRank) {
   EXPECT_GT(served.ranks[3].peak_bytes, 0U);
 }
 
+// A matrix of one row and a bias of one element have no shards; a rank that has none of the rows must not lose them.
+TEST_F(OwnParts, WeightsOfOneRowUnderZero) {
+  const auto model = [](tri::Builder& b, const tri::Batch& in) {
+    const tri::Value x = reshape(in.images, {in.images.shape()[0], 4 * 4});
+    const tri::Value one = linear(b.scope("one"), x, 1, {.deviation = 0.3});
+    return cross_entropy(b, linear(b.scope("out"), one, 3, {.deviation = 0.3}), in.labels);
+  };
+  const auto read = [](std::int64_t sample, std::span<float> pixels) {
+    for (std::size_t i = 0; i < pixels.size(); ++i)
+      pixels[i] = static_cast<float>((7 * sample + (3 + sample) * static_cast<std::int64_t>(i)) % 11) / 5 - 1;
+    return static_cast<std::int32_t>(sample % 3);
+  };
+  const tri::Data data = tri::own_images(40, read, {.size = 4, .channels = 1, .classes = 3, .order = "sequential"});
+  for (const char* precision : {"f32", "bf16"}) {
+    tri::TrainOptions options = few();
+    options.precision = precision;
+    tri::Trainer one{model, data, options};
+    one.run();
+    const std::vector<float> expected = one.values("one.weight");
+    for (const int zero : {1, 2, 3}) {
+      tri::Trainer t{model, data, options, {.mesh = "dp=4", .zero = zero}};
+      t.run();
+      const std::vector<float> weight = t.values("one.weight");
+      ASSERT_EQ(weight.size(), expected.size());
+      const double most = std::string(precision) == "f32" ? 1e-6 : 2e-3;
+      for (std::size_t i = 0; i < weight.size(); ++i)
+        EXPECT_NEAR(weight[i], expected[i], most) << precision << ", ZeRO-" << zero << ", element " << i;
+    }
+  }
+}
+
 TEST_F(OwnParts, PretrainedModelOnTextOfOnesOwn) {
   const std::string source = trireme::source_dir() + "/tests/huggingface/gpt2-tied";
   const std::string text = (folder_ / "book.txt").string();

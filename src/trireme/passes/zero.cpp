@@ -59,6 +59,10 @@ class StateCutter {
 
   bool is_cut(StateId state) const { return module_.state(state).block.rank() > 0; }
 
+  // A scalar has no rows to shard. A single row has nothing that a part of it could leave out, and a part that is as
+  // large as the whole could not be known from it.
+  static bool has_rows(const State& state) { return state.type.shape.rank() > 0 && state.type.shape.as_rows()[0] > 1; }
+
   // The rows of what a rank has are sharded further.
   void cut(StateId id) {
     State& state = module_.state(id);
@@ -102,8 +106,7 @@ class StateCutter {
     for (std::size_t i = 0; i < module_.states.size(); ++i) {
       const auto parameter = static_cast<StateId>(i);
       const State& state = module_.state(parameter);
-      // A scalar has no rows to share.
-      if (state.type.shape.rank() == 0) continue;
+      if (!has_rows(state)) continue;
       // Weights that are only read, and so not saved.
       if (!state.trained && options_.stage >= 3 && state.category == ir::Category::weights && !state.saved &&
           state.derived_from.empty())
@@ -130,7 +133,7 @@ class StateCutter {
       const State& state = module_.state(other);
       if (state.category != ir::Category::optimizer || state.step_local || is_cut(other) || is_compression_state(state))
         continue;
-      if (state.type.shape.rank() > 0) make_room(other);
+      if (has_rows(state)) make_room(other);
     }
   }
 
@@ -288,8 +291,7 @@ class StateCutter {
   // The own part of a state that is kept whole; other values stay as they are.
   ValueId part_of_state(Rebuild& rebuild, ValueId id, const Node& node) const {
     const StateId read = id == kNone ? kNone : state_read(rebuild.fresh(), id);
-    if (read == kNone || is_cut(read) || gradients_.contains(read) || module_.state(read).type.shape.rank() == 0)
-      return id;
+    if (read == kNone || is_cut(read) || gradients_.contains(read) || !has_rows(module_.state(read))) return id;
     const State& state = module_.state(read);
     return rebuild
         .add(std::string(ops::kOwnRows), {viewed(rebuild, id, state.type.shape.as_rows(), node)}, over_axis(),
