@@ -149,6 +149,27 @@ TEST_F(OwnParts, WeightsAreReadAndSet) {
   expect_part(refusal([&] { t.forward(std::vector<std::int32_t>(kContext, 50)); }), "token 50");
 }
 
+// The loss of what is held out is that of the predictions for it, token by token.
+TEST_F(OwnParts, HeldOutLossIsThatOfTheLogits) {
+  const std::vector<std::int32_t> tokens = some_tokens();
+  tri::Trainer t{Small{}, in_memory(), few()};
+  t.run();
+  const std::int64_t samples = (std::ssize(tokens) - 1) / kContext, held_out = samples / 20;  // 5%
+  double sum = 0;
+  for (std::int64_t sample = samples - held_out; sample < samples; ++sample) {
+    const auto first = tokens.begin() + sample * kContext;
+    const std::vector<float> logits = t.forward({first, first + kContext});
+    for (std::int64_t at = 0; at < kContext; ++at) {
+      const auto row = logits.begin() + at * kVocab;
+      double total = 0;
+      for (std::int64_t word = 0; word < kVocab; ++word) total += std::exp(static_cast<double>(row[word]));
+      sum += std::log(total) - static_cast<double>(row[first[at + 1]]);
+    }
+  }
+  ASSERT_EQ(held_out, 2);
+  EXPECT_NEAR(t.evaluate().value(), sum / static_cast<double>(held_out * kContext), 1e-5);
+}
+
 // What leaves a value as it was trains like no layer at all, forwards and backwards.
 TEST_F(OwnParts, EverydayOps) {
   const auto train = [&](std::function<tri::Value(tri::Builder&, const tri::Value&)> through) {
