@@ -1,5 +1,6 @@
 #pragma once
 #include <trireme/export.h>
+#include <trireme/inputs.h>
 
 #include <cstdint>
 #include <functional>
@@ -18,7 +19,7 @@ inline constexpr const char* kCxxHeaders = "/usr/include/c++";
 // short, when a Trainer is made.
 struct OwnSamples;
 struct Data {
-  enum class Kind { text, tokens, images };
+  enum class Kind { text, tokens, images, inputs };
   Kind kind = Kind::text;
   std::vector<std::string> files = {kCxxHeaders};
   std::int64_t context = 128;  // tokens per sequence
@@ -94,5 +95,30 @@ using ReadImage = std::function<std::int32_t(std::int64_t sample, std::span<floa
 TRIREME_API Data own_images(std::int64_t samples, ReadImage read, ImageOptions options = {});
 // Tokens that are in memory: sample i reads context + 1 of them from i * context.
 TRIREME_API Data tokens_in_memory(std::vector<std::int32_t> tokens, OwnTokenOptions options);
+
+// Inputs by names of your own, for models that read them by these names.
+//
+//   own_inputs(1000, {{.name = "pixels", .shape = {28, 28}}, {.name = "price", .target = true}},
+//              [&](std::int64_t i, Sample& to) {
+//                std::copy_n(image(i), 28 * 28, to.floats("pixels").begin());
+//                to.floats("price")[0] = price(i);
+//              });
+struct OwnInputOptions {
+  std::string order = "shuffled";
+  double holdout = 0.05;
+  WriteInputs whole = {};  // writes the inputs that are the same for all rows of an update
+};
+TRIREME_API Data own_inputs(std::int64_t samples, std::vector<Input> inputs, WriteInputs write,
+                            OwnInputOptions options = {});
+
+// The same from memory: those of all samples, one after another. Their number follows from it.
+struct InputInMemory {
+  std::string name;
+  InputValues values;
+  Extents shape = {};  // as Input's
+  bool whole = false;
+  bool target = false;
+};
+TRIREME_API Data inputs_in_memory(std::vector<InputInMemory> inputs, OwnInputOptions options = {});
 
 }  // namespace trireme

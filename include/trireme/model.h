@@ -1,17 +1,16 @@
 #pragma once
 #include <trireme/export.h>
+#include <trireme/inputs.h>
 #include <trireme/model_config.h>
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace trireme {
-
-// Extents of a tensor; rows (sequences or images) come first.
-using Extents = std::vector<std::int64_t>;
 
 // A value of the model under construction: a handle, copied freely, of use while the model's function runs.
 // Default-constructed: absent, as targets are where a model is asked for its predictions.
@@ -27,13 +26,21 @@ class TRIREME_API Value {
   std::shared_ptr<const Impl> impl_;
 };
 
-// What a model reads. Sequence models use tokens and targets, image models images and labels. Without targets or labels
-// a model gives its predictions instead of its loss; the losses below do so by themselves.
+// What a model reads. Sequence models use tokens and targets, image models images and labels, and others what their
+// data give by names of their own. Without targets or labels a model gives its predictions instead of its loss; the
+// losses below do so by themselves.
 struct Batch {
   Value tokens;   // i32 [rows, context]
   Value targets;  // i32 [rows, context]: the token after each
   Value images;   // f32 [rows, height, width, channels]
   Value labels;   // i32 [rows]
+
+  // The input of that name: [rows, …], or as it is where it is whole. Absent for a target where predictions are asked
+  // for. Refuses a name that the data do not have, with the nearest.
+  TRIREME_API Value operator[](const std::string& name) const;
+
+  bool predicting = false;  // whether the model is asked for its predictions and not for its loss
+  std::map<std::string, Value> inputs = {};
 };
 
 // What a parameter holds before the first step: a pure function of the seed, the parameter's name and the element.
@@ -161,5 +168,7 @@ TRIREME_API Value linear_cross_entropy(const Builder& b, const Value& x, const V
 TRIREME_API Value cross_entropy(const Builder& b, const Value& logits, const Value& targets);
 TRIREME_API Value squared_error(const Builder& b, const Value& x, const Value& target);
 TRIREME_API Value mean_absolute_error(const Builder& b, const Value& x, const Value& target);
+// A loss of your own: the mean of x [rows, …] over the whole batch.
+TRIREME_API Value batch_mean(const Builder& b, const Value& x);
 
 }  // namespace trireme

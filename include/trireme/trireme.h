@@ -4,6 +4,7 @@
 #include <trireme/comm.h>
 #include <trireme/data.h>
 #include <trireme/error.h>
+#include <trireme/inputs.h>
 #include <trireme/log.h>
 #include <trireme/metrics.h>
 #include <trireme/model.h>

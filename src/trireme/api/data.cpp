@@ -51,13 +51,13 @@ Data own_tokens(std::int64_t samples, ReadTokens read, OwnTokenOptions options) 
   data.context = options.context;
   data.order = std::move(options.order);
   data.holdout = options.holdout;
-  data.own = std::make_shared<OwnSamples>(OwnSamples{samples, std::move(read), {}});
+  data.own = std::make_shared<OwnSamples>(OwnSamples{.samples = samples, .tokens = std::move(read)});
   return data;
 }
 
 Data own_images(std::int64_t samples, ReadImage read, ImageOptions options) {
   Data data = synthetic_images(std::move(options));
-  data.own = std::make_shared<OwnSamples>(OwnSamples{samples, {}, std::move(read)});
+  data.own = std::make_shared<OwnSamples>(OwnSamples{.samples = samples, .image = std::move(read)});
   return data;
 }
 
@@ -70,7 +70,11 @@ Data tokens_in_memory(std::vector<std::int32_t> tokens, OwnTokenOptions options)
     std::copy(first, first + context, in.begin());
     std::copy(first + 1, first + 1 + context, targets.begin());
   };
-  return own_tokens(samples, read, std::move(options));
+  Data data = own_tokens(samples, read, std::move(options));
+  OwnSamples own = *data.own;
+  own.held = kept->size() * sizeof(std::int32_t);
+  data.own = std::make_shared<const OwnSamples>(std::move(own));
+  return data;
 }
 
 Data synthetic_images(ImageOptions options) {

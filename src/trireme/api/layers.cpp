@@ -22,8 +22,7 @@ ir::Value in(const Value& handle) {
   if (!handle)
     refuse(
         "a value that the model computes with is absent: a batch of text has tokens and targets, one of images has "
-        "images "
-        "and labels, and a prediction is asked for without targets or labels");
+        "images and labels, others the inputs that their data name, and a prediction is asked for without targets");
   return Access::unwrap(handle);
 }
 Value out(const ir::Value& value) { return Access::wrap(value); }
@@ -173,6 +172,11 @@ Value cross_entropy(const Builder& b, const Value& logits, const Value& targets)
 }
 Value squared_error(const Builder& b, const Value& x, const Value& target) {
   return out(models::squared_error(in(b), in(x), maybe(target)));
+}
+Value batch_mean(const Builder& b, const Value& x) {
+  const ir::Value value = in(x);
+  if (value.shape().rank() == 0) refuse("batch_mean takes a value that has rows, got {}", value.type().str());
+  return out(models::batch_mean(in(b), value));
 }
 Value mean_absolute_error(const Builder& b, const Value& x, const Value& target) {
   return out(models::mean_absolute_error(in(b), in(x), maybe(target)));

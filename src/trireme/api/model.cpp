@@ -2,6 +2,7 @@
 
 #include "trireme/api/access.h"
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
 
 namespace trireme {
 
@@ -12,9 +13,23 @@ const ir::Builder& Access::unwrap(const Builder& handle) {
 
 Extents Value::shape() const {
   if (!impl_)
-    refuse("the shape of an absent value was asked for: a batch of text has no images, one of images no tokens");
+    refuse(
+        "the shape of an absent value was asked for: a batch of text has no images, one of images no tokens, and a "
+        "prediction is asked for without targets");
   const Shape shape = Access::unwrap(*this).shape();
   return {shape.begin(), shape.end()};
+}
+
+Value Batch::operator[](const std::string& name) const {
+  const auto found = inputs.find(name);
+  if (found != inputs.end()) return found->second;
+  if (inputs.empty())
+    refuse("the model asks for an input '{}', and its data have no inputs by names of their own; see own_inputs", name);
+  std::vector<std::string> names;
+  for (const auto& [other, value] : inputs) names.push_back(other);
+  const auto near = nearest(name, names);
+  refuse("the model asks for an input '{}', which its data do not have; {}", name,
+         near ? "did you mean '" + *near + "'?" : fmt::format("they have {}", fmt::join(names, ", ")));
 }
 
 const ir::Builder& Access::take(const Builder& handle, const char* layer) {
@@ -64,17 +79,20 @@ models::Model adapt(const std::string& family, std::function<Model(const ModelCo
   model.resolve = [](ModelConfig&) {};
   model.build = [family, make = std::move(make)](const ir::Builder& b, const models::Batch& in, const ModelConfig& c) {
     Builder builder = Access::wrap(b);
-    const Batch batch{Access::wrap(in.tokens), Access::wrap(in.targets), Access::wrap(in.images),
-                      Access::wrap(in.labels)};
-    ir::Value result = Access::unwrap(make(c)(builder, batch));
-    const bool judged = batch.targets || batch.labels;
+    Batch batch{Access::wrap(in.tokens), Access::wrap(in.targets), Access::wrap(in.images), Access::wrap(in.labels)};
+    for (const auto& [name, value] : in.inputs) batch.inputs[name] = Access::wrap(value);
+    const bool judged = in.inputs.empty() ? batch.targets || batch.labels : !in.predicting;
+    batch.predicting = !judged;
+    const ir::Value result = Access::unwrap(make(c)(builder, batch));
     if (!result) refuse("the model \"{}\" gives nothing", family);
     if (judged && result.shape().rank() != 0)
-      refuse("the model \"{}\" must give its loss, a scalar, when the batch has targets; it gives {}", family,
-             result.type().str());
+      refuse("the model \"{}\" must give its loss, a scalar, when {}; it gives {}", family,
+             in.inputs.empty() ? "the batch has targets" : "it is not asked for predictions", result.type().str());
     if (!judged && batch.tokens && (result.shape().rank() != 3 || result.dtype() == DType::i32))
       refuse("the model \"{}\" must give logits [rows, context, vocab] when the batch has no targets; it gives {}",
              family, result.type().str());
+    if (!judged && result.dtype() == DType::i32)
+      refuse("the model \"{}\" must predict f32 values; it gives {}", family, result.type().str());
     return result;
   };
   return model;

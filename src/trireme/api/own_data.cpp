@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "trireme/api/own_inputs.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 
@@ -16,6 +17,8 @@ class OwnDataset final : public data::Dataset {
 
   std::int64_t samples() const override { return count_; }
   std::int64_t tokens_per_sample() const override { return own_->tokens ? data_.context : 1; }
+  // Both halves share it; the first counts it.
+  data::DataMemory memory() const override { return {.held = first_ == 0 ? own_->held : 0}; }
 
   void resize(data::Batch& batch, std::int64_t rows) const override {
     if (own_->tokens) {
@@ -68,14 +71,15 @@ data::Data open_own(const Data& data) {
       data.holdout <= 0
           ? 0
           : std::max<std::int64_t>(1, static_cast<std::int64_t>(data.holdout * static_cast<double>(samples)));
-  if (!data.own->tokens && !data.own->image) refuse("samples of one's own need a function that reads them");
+  if (!data.own->tokens && !data.own->image && !data.own->write)
+    refuse("samples of one's own need a function that reads them");
   if (samples - held_out < 1)
     refuse("data: {} samples are too few to train on{}", samples,
            held_out > 0 ? fmt::format(" and to hold out {}; set holdout = 0 or give more", held_out) : "");
   if (data.own->tokens && data.vocab <= 0) refuse("vocab must be given with tokens of one's own");
   data::Data out;
   out.vocab = data.own->tokens ? data.vocab : 0;
-  out.shape = {.images = !data.own->tokens,
+  out.shape = {.images = static_cast<bool>(data.own->image),
                .context = data.context,
                .vocab = out.vocab,
                .image = data.image,
@@ -84,8 +88,12 @@ data::Data open_own(const Data& data) {
   out.summary =
       fmt::format("{} samples of the program's own, {} held out", format_count(static_cast<std::uint64_t>(samples)),
                   format_count(static_cast<std::uint64_t>(held_out)));
-  out.train = std::make_shared<OwnDataset>(data, 0, samples - held_out);
-  if (held_out > 0) out.eval = std::make_shared<OwnDataset>(data, samples - held_out, samples);
+  const auto open = [&](std::int64_t first, std::int64_t last) -> std::shared_ptr<const data::Dataset> {
+    if (data.own->write) return open_inputs(data, first, last);
+    return std::make_shared<OwnDataset>(data, first, last);
+  };
+  out.train = open(0, samples - held_out);
+  if (held_out > 0) out.eval = open(samples - held_out, samples);
   return out;
 }
 

@@ -43,7 +43,8 @@ void add_data(Settings& to, const Data& data) {
   const std::string files = data.files.empty() ? "synthetic" : data.files.front();
   const std::string own = "(made by the program)";
   if (data.kind == Data::Kind::text) to.set("data.text", data.files);
-  if (data.kind == Data::Kind::tokens) to.set("data.tokens", data.own ? std::vector{own} : data.files);
+  if (data.kind == Data::Kind::tokens || data.kind == Data::Kind::inputs)
+    to.set("data.tokens", data.own ? std::vector{own} : data.files);
   if (data.kind == Data::Kind::images) to.set("data.images", data.own ? own : files);
   if (!data.tokenizer.empty()) to.set("data.tokenizer", data.tokenizer);
   to.set("data.augment", data.augment);

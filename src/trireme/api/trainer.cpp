@@ -3,21 +3,61 @@
 #include <trireme/trainer.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <ostream>
 #include <span>
 
 #include "trireme/api/access.h"
 #include "trireme/api/own_data.h"
+#include "trireme/api/own_inputs.h"
 #include "trireme/api/settings.h"
 #include "trireme/cli/report.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/data/tokenizer/tokenizer.h"
+#include "trireme/passes/propagate.h"
 #include "trireme/train/convert.h"
 #include "trireme/train/sample_text.h"
 
 namespace trireme {
+namespace {
+
+std::string family_of(const ModelConfig& model) { return model.family; }
+std::string family_of(const Pretrained& model) { return model.folder; }
+
+// Lets the model read the inputs that the data name, which are sharded by their rows alone.
+void name_inputs(models::Families& families, const std::string& family, const Data& data, const Plan& plan) {
+  if (families.find(family) == nullptr || models::builtin_families().find(family) != nullptr)
+    refuse("\"{}\" reads tokens or images, and the data have inputs by names of their own", family);
+  const std::vector<models::Input> inputs = inputs_of(data);
+  for (const auto& [pattern, sharding] : plan.sharding)
+    for (const models::Input& input : inputs)
+      if (passes::matches_pattern(pattern, input.name) && (input.whole || sharding != "batch:dp"))
+        refuse("parallel.sharding: \"{}\" = \"{}\" is an annotation of the input '{}', {}", pattern, sharding,
+               input.name, input.whole ? "of which every rank has all" : "which is sharded by \"batch:dp\" alone");
+  families.set_inputs(family, inputs);
+}
+
+// Inputs that no rank reads.
+std::vector<std::string> unread(const train::Trainer& trainer) {
+  std::vector<std::string> names;
+  for (const models::Input& input : trainer.model().inputs) {
+    const auto& roles = trainer.compiled().roles;
+    const bool read = std::any_of(roles.begin(), roles.end(), [&](const train::Role& role) {
+      if (!role.module.has_graph("micro")) return false;
+      const ir::Graph& micro = role.module.graph("micro");
+      const auto id = micro.find_input(input.name);
+      return id && std::any_of(micro.nodes.begin(), micro.nodes.end(), [&](const ir::Node& node) {
+               return std::find(node.inputs.begin(), node.inputs.end(), *id) != node.inputs.end();
+             });
+    });
+    if (!read) names.push_back(input.name);
+  }
+  return names;
+}
+
+}  // namespace
 
 struct Trainer::Impl {
   train::Registry registry;
@@ -34,11 +74,14 @@ struct Trainer::Impl {
     o.write = !options.dir.empty();
     o.log = options.log;
     if (data.own) o.data = open_own(data);
+    if (data.kind == Data::Kind::inputs) name_inputs(registry.models, family_of(model), data, plan);
     o.request = [this](const Metrics& m) {
       return callback && callback(m) == Next::stop ? train::Request::stop : train::Request::none;
     };
     o.on_step = [this](const Metrics& m) { last = m; };
     trainer = std::make_unique<train::Trainer>(settings(model, data, options, plan, registry.models), registry, o);
+    for (const std::string& name : unread(*trainer))
+      log(options.log, LogLevel::warning, "the model does not read the input '{}'", name);
   }
 
   // Memory is taken and files are written only now.
@@ -133,10 +176,21 @@ std::string Trainer::generate(const std::string& prompt, const SampleOptions& op
                            data::Specials::none);
 }
 
+namespace {
+
+void check_unnamed(const models::Model& model) {
+  if (!model.inputs.empty())
+    refuse("this model reads inputs by names of their own, such as '{}'; see forward_inputs",
+           model.inputs.front().name);
+}
+
+}  // namespace
+
 std::vector<float> Trainer::forward(const std::vector<std::int32_t>& tokens) {
   train::Trainer& trainer = impl_->ready();
   const ModelConfig& model = trainer.config().model;
   if (trainer.model().images) refuse("forward takes tokens, and this model reads images; see forward_image");
+  check_unnamed(trainer.model());
   if (std::ssize(tokens) != model.context)
     refuse("forward takes the {} tokens of a sequence, got {}", model.context, tokens.size());
   for (const std::int32_t token : tokens)
@@ -148,12 +202,22 @@ std::vector<float> Trainer::forward(const std::vector<std::int32_t>& tokens) {
 std::vector<float> Trainer::forward_image(const std::vector<float>& pixels) {
   train::Trainer& trainer = impl_->ready();
   const ModelConfig& model = trainer.config().model;
+  check_unnamed(trainer.model());
   if (!trainer.model().images) refuse("forward_image takes pixels, and this model reads tokens; see forward");
   if (const std::int64_t all = model.image * model.image * model.channels; std::ssize(pixels) != all)
     refuse("forward_image takes {}×{} pixels of {} channels, which are {} numbers, got {}", model.image, model.image,
            model.channels, all, pixels.size());
   const std::span<const float> logits = trainer.session().predict(pixels);
   return {logits.begin(), logits.end()};
+}
+
+std::vector<float> Trainer::forward_inputs(const NamedInputs& inputs) {
+  train::Trainer& trainer = impl_->ready();
+  if (trainer.model().inputs.empty())
+    refuse("forward_inputs is for data that name their inputs (own_inputs), and this model reads {}",
+           trainer.model().images ? "images; see forward_image" : "tokens; see forward");
+  const std::span<const float> predicted = trainer.session().predict(one_row(trainer.model().inputs, inputs));
+  return {predicted.begin(), predicted.end()};
 }
 
 std::vector<Parameter> Trainer::parameter_list() const {

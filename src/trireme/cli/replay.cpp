@@ -81,18 +81,16 @@ void permute_rows(data::Batch& batch, std::int64_t micro_rows, SplitMix& random)
   for (std::size_t first = 0; first < from.size(); first += micro)
     for (std::size_t left = std::min(micro, from.size() - first); left > 1; --left)
       std::swap(from[first + left - 1], from[first + random.next() % left]);
-  const auto apply = [&](auto& values) {
+  const auto apply = [&](auto& values, bool by_rows) {
+    if (!by_rows) return;
     const auto before = values;
     const std::size_t each = values.size() / from.size();
     for (std::size_t row = 0; row < from.size() && each > 0; ++row)
       std::copy_n(before.begin() + static_cast<std::ptrdiff_t>(from[row] * each), each,
                   values.begin() + static_cast<std::ptrdiff_t>(row * each));
   };
-  apply(batch.tokens);
-  apply(batch.targets);
-  apply(batch.images);
-  apply(batch.narrow_images);
-  apply(batch.labels);
+  data::each_values(batch, apply);
+  apply(batch.narrow_images, true);
 }
 
 // Of the first steps of a run.

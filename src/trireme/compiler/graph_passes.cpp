@@ -78,7 +78,7 @@ void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan, con
   p.add<passes::InitialState>();
   if (plan.mesh.ranks() == 1) return;
   // After the gradients, whose sums over ranks follow from how the batch is sharded.
-  p.add<passes::Propagate>(passes::Propagate::Options{plan.mesh, annotations(plan)});
+  p.add<passes::Propagate>(passes::Propagate::Options{plan.mesh, annotations(graphs, plan)});
   // Before everything that counts bytes or moves work about, which are a rank's own.
   passes::Places places;
   for (const char* axis : {ir::kHeightAxis, ir::kWidthAxis})
@@ -94,9 +94,9 @@ void add_common(passes::Pipeline& p, const Graphs& graphs, const Plan& plan, con
 
 }  // namespace
 
-std::vector<passes::Annotation> annotations(const Plan& plan) {
+std::vector<passes::Annotation> annotations(const Graphs& graphs, const Plan& plan) {
   std::vector<passes::Annotation> all = plan.sharding;
-  for (const char* input : {"tokens", "targets", "images", "labels"})
+  for (const std::string& input : graphs.row_inputs)
     all.push_back({input, std::string("batch:") + kRowAxis, 0, {"micro", "eval"}, true});
   return all;
 }

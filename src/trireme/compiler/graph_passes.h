@@ -9,7 +9,7 @@
 namespace trireme::compiler {
 
 // What is sharded over the mesh: what the plan says, and the rows of the batch over the data axis.
-std::vector<passes::Annotation> annotations(const Plan& plan);
+std::vector<passes::Annotation> annotations(const Graphs& graphs, const Plan& plan);
 
 // Where the ranks of each role are: one role for every stage and every place along h and w.
 std::vector<passes::Places> role_places(const Plan& plan);

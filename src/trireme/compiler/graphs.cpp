@@ -17,12 +17,13 @@ std::string type_of_row(const TensorType& type) {
   return TensorType{type.dtype, type.shape.slice(std::min(1, type.shape.rank()), type.shape.rank())}.str();
 }
 
-// Attributes that go by the rows are left out: the scale of a loss, which is a mean over them, and shapes, of which the
-// type of the result says the rest.
+// Attributes that go by the rows are left out: the scale or factor of a loss, which is a mean over them, and shapes, of
+// which the type of the result says the rest.
 std::string model_attributes(const ir::Node& node, bool loss) {
   std::string text;
   for (const auto& [name, value] : node.attributes)
-    if (name != "shape" && !(loss && name == "scale")) text += fmt::format(" {}={}", name, ir::to_text(value));
+    if (name != "shape" && !(loss && (name == "scale" || name == "factor")))
+      text += fmt::format(" {}={}", name, ir::to_text(value));
   return text;
 }
 

@@ -24,7 +24,8 @@ struct Graphs {
   // "micro" (train), "eval", "predict" and those that continue a sequence, as the model builds them for one micro-batch
   // of all replicas together.
   ir::Module module;
-  std::int64_t micro_rows = 1;  // rows of one micro-batch, all replicas' together
+  std::vector<std::string> row_inputs = {};  // those inputs whose first dimension is the rows
+  std::int64_t micro_rows = 1;               // rows of one micro-batch, all replicas' together
   int micro_batches = 1;
   std::vector<std::int64_t> prefill = {};  // tokens that each graph which continues a sequence takes, rising
   std::int64_t cache_rows = 0;             // tokens of a sequence that the caches are to hold

@@ -22,8 +22,16 @@ struct RowRange {
   friend bool operator==(const RowRange&, const RowRange&) = default;
 };
 
+// Rows of an input that the model names itself, f32 or i32: one of the two vectors is filled.
+struct NamedRows {
+  std::string name;
+  bool whole = false;  // not by rows but the same for all of them
+  std::vector<float> floats;
+  std::vector<std::int32_t> integers;
+};
+
 // Rows of one update's global batch, row-major: those that one process needs. Text fills `tokens` and `targets`; images
-// fill `images` and `labels`.
+// fill `images` and `labels`; what models name themselves fills `inputs`.
 struct Batch {
   Batch() = default;
   // Images lie where `memory` puts them.
@@ -42,12 +50,26 @@ struct Batch {
   DType narrow_type = DType::f32;
   std::pmr::vector<std::uint16_t> narrow_images;
   std::vector<std::int32_t> labels;  // rows
+  std::vector<NamedRows> inputs;
 
   // Row `row` of these, as a row of the global batch.
   std::int64_t global_row(std::int64_t row) const;
   // Where the rows of a range are among these. Fails when some are not.
   std::int64_t position(const RowRange& wanted) const;
 };
+
+// Calls f(values, whether they are by rows) for each of the vectors that a dataset fills.
+template <class B, class F>
+void each_values(B& batch, F&& f) {
+  f(batch.tokens, true);
+  f(batch.targets, true);
+  f(batch.images, true);
+  f(batch.labels, true);
+  for (auto& input : batch.inputs) {
+    f(input.floats, !input.whole);
+    f(input.integers, !input.whole);
+  }
+}
 
 // Rows of images in 16 bits, bf16 or f16.
 void narrow_images(std::span<const float> from, DType to, std::span<std::uint16_t> out);
@@ -74,6 +96,8 @@ class Dataset {
   virtual std::int64_t tokens_per_sample() const = 0;
   // Sizes the vectors of `batch` for `rows` samples.
   virtual void resize(Batch& batch, std::int64_t rows) const = 0;
+  // Writes what all rows of the batch have in common, by its step.
+  virtual void read_common(Batch& /*batch*/) const {}
   // Writes sample `sample` as row `row` of a batch sized before. Fails, naming file and position, on bad data.
   virtual void read(std::int64_t sample, std::int64_t row, Batch& batch) const = 0;
   virtual DataMemory memory() const { return {}; }

@@ -78,6 +78,7 @@ void Sampler::begin(std::int64_t step, const std::vector<RowRange>& rows, Batch&
   batch.step = step;
   batch.ranges = rows;
   dataset_->resize(batch, batch.rows);
+  dataset_->read_common(batch);
 }
 
 void Sampler::read(std::int64_t row, Batch& batch) const {

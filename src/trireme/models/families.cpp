@@ -11,6 +11,15 @@ void Families::add(Model model) {
   all_.push_back(std::move(model));
 }
 
+void Families::set_inputs(std::string_view name, std::vector<Input> inputs) {
+  at(name);
+  for (Model& model : all_)
+    if (model.name == name) {
+      model.inputs = std::move(inputs);
+      model.images = false;
+    }
+}
+
 const Model* Families::find(std::string_view name) const {
   for (const Model& model : all_)
     if (model.name == name) return &model;

@@ -13,6 +13,8 @@ class Families {
  public:
   // Refuses a name that is taken.
   void add(Model model);
+  // Lets a family that is there read inputs by names of their own.
+  void set_inputs(std::string_view name, std::vector<Input> inputs);
   const Model* find(std::string_view name) const;
   // Refuses, with the nearest name, what is not there.
   const Model& at(std::string_view name) const;

@@ -1,9 +1,11 @@
 #include "trireme/models/layers.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
+#include "trireme/ops/shape/reduce.h"
 
 namespace trireme::models {
 
@@ -109,6 +111,12 @@ Value cross_entropy(const Builder& b, const Value& logits, const Value& targets)
 Value squared_error(const Builder& b, const Value& x, const Value& target) {
   if (!target) return x;
   return apply1("squared_error", {b.here(x), target}, {{"scale", 1.0 / global_count(b, target)}});
+}
+
+Value batch_mean(const Builder& b, const Value& x) {
+  std::vector<std::int64_t> dims(static_cast<std::size_t>(x.shape().rank()));
+  std::iota(dims.begin(), dims.end(), 0);
+  return apply1("scale", {ops::reduce(b.here(x), dims, "sum", "f32")}, {{"factor", 1.0 / global_count(b, x)}});
 }
 
 Value mean_absolute_error(const Builder& b, const Value& x, const Value& target) {

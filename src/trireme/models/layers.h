@@ -53,5 +53,7 @@ ir::Value cross_entropy(const ir::Builder& b, const ir::Value& logits, const ir:
 // Mean over the global batch and all features of (x - target)², of |x - target|. Without a target: x.
 ir::Value squared_error(const ir::Builder& b, const ir::Value& x, const ir::Value& target);
 ir::Value mean_absolute_error(const ir::Builder& b, const ir::Value& x, const ir::Value& target);
+// The mean of x [rows, …] over the global batch.
+ir::Value batch_mean(const ir::Builder& b, const ir::Value& x);
 
 }  // namespace trireme::models

@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -8,13 +9,24 @@
 
 namespace trireme::models {
 
-// What a model reads. Sequence models use tokens and targets, image models images and labels; without targets or labels
-// a model gives its logits instead of its loss.
+// An input that a model reads by a name of its own.
+struct Input {
+  std::string name;
+  TensorType row;       // of one row; of all of it where it is whole
+  bool whole = false;   // not by rows but the same for all of them
+  bool target = false;  // not there where the model is asked for its predictions
+};
+
+// What a model reads. Sequence models use tokens and targets, image models images and labels, others inputs by names of
+// their own; without targets or labels a model gives its logits instead of its loss.
 struct Batch {
   ir::Value tokens;   // i32 [rows, context]
   ir::Value targets;  // i32 [rows, context]
   ir::Value images;   // f32 [rows, height, width, channels]
   ir::Value labels;   // i32 [rows]
+  // Of a model that names them itself; a target is absent where it predicts.
+  std::map<std::string, ir::Value> inputs = {};
+  bool predicting = false;
 };
 
 // A model is one function from a batch to its loss.
@@ -24,6 +36,8 @@ struct Model {
   bool images = false;
   // Refuses a configuration the family cannot have, naming the key; fills in the family's own choices.
   std::function<void(ModelConfig&)> resolve;
+  // Those that it reads by names of their own, in the place of tokens or images.
+  std::vector<Input> inputs = {};
 };
 
 // The families that ship with Trireme; families.h lists them.

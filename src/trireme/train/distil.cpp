@@ -32,6 +32,9 @@ models::ModelConfig teacher_model(const Config& config, const Registry& registry
     refuse("{} has quantized weights (memory.weights = \"{}\"), which do not teach; name the run that it was made of",
            given, theirs.memory.weights);
   const models::ModelConfig& own = config.model;
+  if (!registry.models.at(own.family).inputs.empty())
+    refuse("{}: model.family = \"{}\" reads inputs by names of its own; models of tokens and of images can be taught",
+           given, own.family);
   const bool images = registry.models.at(own.family).images;
   if (registry.models.at(theirs.model.family).images != images)
     refuse("{} is a {}, which does not read what model.family = \"{}\" does", given, theirs.model.family, own.family);
@@ -157,6 +160,7 @@ ir::Value distilled_loss(const ir::Builder& b, const models::Batch& in, const Co
   const DistilConfig& distil = config.distil;
   models::Batch rows = in;
   rows.targets = rows.labels = {};
+  rows.predicting = true;
   const ir::Value targets = in.targets ? in.targets : in.labels;
   const ir::Value student = registry.models.at(config.model.family).build(b, rows, config.model);
   ir::Builder t = b.scope(kTeacher);

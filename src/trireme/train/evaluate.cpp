@@ -17,7 +17,7 @@ void ignore_row(data::Batch& batch, std::int64_t row) {
 }  // namespace
 
 Evaluation evaluate(Session& session, const data::Dataset& data, std::int64_t samples,
-                    const std::function<void(std::int64_t done, std::int64_t total)>& on_batch) {
+                    const std::function<void(std::int64_t done, std::int64_t total)>& on_batch, std::int64_t step) {
   const std::int64_t rows = session.compiled().micro_rows;
   const std::int64_t available = data.samples();
   const std::int64_t count = samples > 0 ? std::min(samples, available) : available;
@@ -26,19 +26,28 @@ Evaluation evaluate(Session& session, const data::Dataset& data, std::int64_t sa
   batch.ranges = session.rows(1);
   for (const data::RowRange& range : batch.ranges) batch.rows += range.count;
   data.resize(batch, batch.rows);
+  batch.step = step;
+  data.read_common(batch);
   Evaluation total;
   for (std::int64_t b = 0; b < batches; ++b) {
     const std::int64_t first = b * rows;
     for (std::int64_t r = 0; r < batch.rows; ++r) {
       const std::int64_t sample = first + batch.global_row(r);
-      if (sample < count)
-        data.read(sample * available / count, r, batch);
+      // Inputs that a model names itself have no value that adds nothing: the last sample stands there.
+      if (sample < count || !batch.inputs.empty())
+        data.read(std::min(sample, count - 1) * available / count, r, batch);
       else
         ignore_row(batch, r);
     }
     const Evaluation one = session.evaluate(batch);
     const double share = static_cast<double>(rows) / static_cast<double>(count);
     total.loss += one.loss * share;
+    const std::int64_t more = first + rows - count;
+    if (more > 0 && !batch.inputs.empty()) {
+      // What the last sample added too often is as much as it adds to a batch of nothing else.
+      for (std::int64_t r = 0; r < batch.rows; ++r) data.read((count - 1) * available / count, r, batch);
+      total.loss -= session.evaluate(batch).loss * static_cast<double>(more) / static_cast<double>(count);
+    }
     if (one.accuracy) total.accuracy = total.accuracy.value_or(0) + *one.accuracy * share;
     if (on_batch) on_batch(b + 1, batches);
   }

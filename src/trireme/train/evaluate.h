@@ -7,8 +7,9 @@
 namespace trireme::train {
 
 // Over the samples of `data`: all of them, or with `samples` > 0 at most so many, spread evenly. How the rows
-// are cut into micro-batches does not choose them.
+// are cut into micro-batches does not choose them. `step` updates were done before.
 Evaluation evaluate(Session& session, const data::Dataset& data, std::int64_t samples,
-                    const std::function<void(std::int64_t done, std::int64_t total)>& on_batch = {});
+                    const std::function<void(std::int64_t done, std::int64_t total)>& on_batch = {},
+                    std::int64_t step = 0);
 
 }  // namespace trireme::train

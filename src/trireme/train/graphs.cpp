@@ -12,10 +12,17 @@ namespace {
 
 using ir::Builder;
 
-models::Batch inputs(const Builder& b, const models::ModelConfig& c, bool images, const Shape& tokens,
+models::Batch inputs(const Builder& b, const models::ModelConfig& c, const models::Model& model, const Shape& tokens,
                      bool with_targets) {
   models::Batch batch;
-  if (images) {
+  batch.predicting = !with_targets;
+  for (const models::Input& input : model.inputs) {
+    ir::Value& value = batch.inputs[input.name];
+    const Shape rows = input.whole ? Shape{} : Shape{tokens[0]};
+    if (with_targets || !input.target) value = b.input(input.name, {input.row.dtype, rows + input.row.shape});
+  }
+  if (!model.inputs.empty()) return batch;
+  if (model.images) {
     batch.images = b.input("images", {DType::f32, {tokens[0], c.image, c.image, c.channels}});
     if (with_targets) batch.labels = b.input("labels", {DType::i32, {tokens[0]}});
   } else {
@@ -23,6 +30,15 @@ models::Batch inputs(const Builder& b, const models::ModelConfig& c, bool images
     if (with_targets) batch.targets = b.input("targets", {DType::i32, tokens});
   }
   return batch;
+}
+
+// Those of them that go by rows.
+std::vector<std::string> row_inputs(const models::Model& model) {
+  if (model.inputs.empty()) return {"tokens", "targets", "images", "labels"};
+  std::vector<std::string> names;
+  for (const models::Input& input : model.inputs)
+    if (!input.whole) names.push_back(input.name);
+  return names;
 }
 
 // The share of images whose label has the largest logit, where the loss is a cross-entropy of logits.
@@ -67,7 +83,7 @@ void build(compiler::Graphs& graphs, const Config& config, const Registry& regis
     Builder micro(module, "micro");
     // Where every micro-batch has an update of its own, a loss is the mean over its rows.
     micro.rows_per_step = static_cast<double>(updates_each ? graphs.micro_rows : config.train.batch);
-    const models::Batch in = inputs(micro, config.model, model.images, batch, true);
+    const models::Batch in = inputs(micro, config.model, model, batch, true);
     micro.accumulate("loss", config.distil.teacher.empty() ? model.build(micro, in, config.model)
                                                            : distilled_loss(micro, in, config, registry));
   }
@@ -75,7 +91,7 @@ void build(compiler::Graphs& graphs, const Config& config, const Registry& regis
   if (graphs.purpose != Purpose::generate) {
     Builder eval(module, "eval");
     eval.training = false;
-    const models::Batch in = inputs(eval, config.model, model.images, batch, true);
+    const models::Batch in = inputs(eval, config.model, model, batch, true);
     const ir::Value loss = model.build(eval, in, config.model);
     eval.output("loss", loss);
     if (model.images) output_accuracy(eval, loss, in.labels);
@@ -84,7 +100,7 @@ void build(compiler::Graphs& graphs, const Config& config, const Registry& regis
     Builder predict(module, graph);
     predict.training = false;
     const ir::Value logits =
-        model.build(predict, inputs(predict, config.model, model.images, {1, tokens}, false), config.model);
+        model.build(predict, inputs(predict, config.model, model, {1, tokens}, false), config.model);
     predict.output("logits", ir::apply1("cast", {logits}, {{"to", std::string("f32")}}));
   };
   if (graphs.purpose == Purpose::train) predictor("predict", config.model.context);
@@ -98,10 +114,12 @@ compiler::Graphs build_graphs(const Config& config, const Registry& registry, co
   compiler::Graphs graphs;
   graphs.purpose = options.purpose;
   graphs.module.registry = &registry.ops;
+  graphs.row_inputs = row_inputs(model);
   graphs.micro_rows = micro_batch_rows(config);
   graphs.micro_batches = static_cast<int>(config.train.batch / graphs.micro_rows);
   if (options.purpose == Purpose::generate) {
-    if (model.images) refuse("model.family = \"{}\" does not predict tokens", config.model.family);
+    if (model.images || !model.inputs.empty())
+      refuse("model.family = \"{}\" does not predict tokens", config.model.family);
     const std::int64_t most = config.model.context;
     const std::int64_t sequence = options.sequence == 0 ? most : std::min(most, options.sequence);
     graphs.prefill = prefill_rows(sequence);

@@ -27,8 +27,9 @@ constexpr std::uint64_t kInstruction = 3 * kKiB;          // of a program, with 
 constexpr std::uint64_t kRankInstruction = 3 * kKiB / 2;  // prepared by a rank's executor
 
 std::uint64_t bytes_of(const data::Batch& batch) {
-  return batch.tokens.size() * sizeof(batch.tokens[0]) + batch.targets.size() * sizeof(batch.targets[0]) +
-         batch.images.size() * sizeof(batch.images[0]) + batch.labels.size() * sizeof(batch.labels[0]);
+  std::uint64_t bytes = 0;
+  data::each_values(batch, [&](const auto& values, bool) { bytes += values.size() * sizeof(values[0]); });
+  return bytes;
 }
 
 std::uint64_t row_bytes(const data::Dataset& set) {
@@ -36,7 +37,9 @@ std::uint64_t row_bytes(const data::Dataset& set) {
   batch.rows = 1;
   set.resize(batch, 1);
   // In 16 bits too, at most.
-  return bytes_of(batch) + batch.images.size() * sizeof(std::uint16_t);
+  std::size_t narrow = batch.images.size();
+  for (const data::NamedRows& input : batch.inputs) narrow += input.floats.size();
+  return bytes_of(batch) + narrow * sizeof(std::uint16_t);
 }
 
 std::uint64_t instructions(const Role& role) {

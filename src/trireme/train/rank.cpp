@@ -179,9 +179,29 @@ data::RowRange Rank::rows(int micro) const {
   return {micro * compiled_.micro_rows + row_shard_ * rows, rows};
 }
 
+// In the precision that the program reads; `rows` counts among those of the batch.
+void Rank::bind_input(runtime::Executor& executor, const data::NamedRows& input, const data::Batch& batch, int micro,
+                      data::RowRange rows) {
+  if (!executor.has_input(input.name)) return;
+  const auto own = [&](const auto& values) {
+    return input.whole ? std::span(values) : rows_of(values, batch.rows, rows.first, rows.count);
+  };
+  if (!input.integers.empty()) return executor.bind(input.name, micro, own(input.integers));
+  const std::span<const float> floats = own(input.floats);
+  const DType wanted = executor.input_type(input.name).dtype;
+  if (wanted == DType::f32) return executor.bind(input.name, micro, floats);
+  std::vector<std::vector<std::uint16_t>>& kept = narrow_inputs_[input.name];
+  kept.resize(static_cast<std::size_t>(compiled_.micro_batches));
+  std::vector<std::uint16_t>& narrow = kept[static_cast<std::size_t>(micro)];
+  narrow.resize(floats.size());
+  data::narrow_images(floats, wanted, narrow);
+  executor.bind(input.name, micro, std::span<const std::uint16_t>(narrow));
+}
+
 void Rank::bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro) {
   const std::int64_t rows = this->rows(micro).count;
   const std::int64_t first = batch.position(this->rows(micro));
+  for (const data::NamedRows& input : batch.inputs) bind_input(executor, input, batch, micro, {first, rows});
   // Of a pipeline, the first stage reads what the model is given, and the last what it should answer.
   if (executor.has_input("images")) bind_images(executor, batch, micro, first, rows);
   if (executor.has_input("labels")) executor.bind("labels", micro, rows_of(batch.labels, batch.rows, first, rows));
@@ -252,6 +272,13 @@ std::span<const float> Rank::predict(std::span<const float> pixels) {
   if (!images_) fail("this model does not look at images");
   runtime::Executor& predict = executor("predict");
   if (predict.has_input("images")) bind_pixels(predict, pixels, 0, runtime::kNoStep);
+  predict.run();
+  return logits(predict);
+}
+
+std::span<const float> Rank::predict(const data::Batch& row) {
+  runtime::Executor& predict = executor("predict");
+  for (const data::NamedRows& input : row.inputs) bind_input(predict, input, row, 0, {0, 1});
   predict.run();
   return logits(predict);
 }

@@ -89,6 +89,8 @@ class Rank {
   // Logits [context, vocab] of one row of tokens, or [classes] of one image's pixels.
   std::span<const float> predict(std::span<const std::int32_t> tokens);
   std::span<const float> predict(std::span<const float> pixels);
+  // What a model predicts of one row of the inputs that it names itself.
+  std::span<const float> predict(const data::Batch& row);
 
   // Prefill and decode: continues a sequence of which `position` tokens were given before, by at most as many tokens as
   // the largest compiled program takes (compiler::Prefill). Returns the logits [vocab] after the last of them.
@@ -148,6 +150,8 @@ class Rank {
   void bind_pixels(runtime::Executor& executor, std::span<const float> pixels, int micro, std::int64_t step);
   void bind_images(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first,
                    std::int64_t rows);
+  void bind_input(runtime::Executor& executor, const data::NamedRows& input, const data::Batch& batch, int micro,
+                  data::RowRange rows);
   void bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro);
 
   const Compiled& compiled_;
@@ -166,7 +170,8 @@ class Rank {
   std::vector<std::int32_t> piece_;                            // tokens that continue a sequence, padded
   std::vector<std::vector<std::uint16_t>> narrow_images_;      // by micro-batch
   std::vector<std::vector<float>> own_images_;                 // likewise: slices of images
-  std::vector<std::array<std::int64_t, 3>> rng_;               // per micro-batch: seed, step, first row
+  std::map<std::string, std::vector<std::vector<std::uint16_t>>> narrow_inputs_;  // of those that the model names
+  std::vector<std::array<std::int64_t, 3>> rng_;  // per micro-batch: seed, step, first row
   float lr_ = 0;
   float step_number_ = 0;
   std::int64_t seed_ = 0;

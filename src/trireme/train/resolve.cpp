@@ -13,7 +13,7 @@ namespace trireme::train {
 
 void resolve_model(Config& config, std::int64_t data_vocab, const models::Families& families) {
   const models::Model& model = families.at(config.model.family);
-  if (!model.images) {
+  if (!model.images && model.inputs.empty()) {
     if (config.model.vocab == 0) config.model.vocab = data_vocab;
     if (config.model.vocab < data_vocab)
       refuse("model.vocab = {} is smaller than the tokenizer's {}", config.model.vocab, data_vocab);

@@ -67,18 +67,16 @@ std::uint64_t digest_of(const data::Dataset& set) {
   data::Batch batch;
   batch.rows = 1;
   set.resize(batch, 1);
+  set.read_common(batch);
   std::string bytes;
-  const auto add = [&](const auto& values) {
+  const auto add = [&](const auto& values, bool) {
     bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
   };
   std::uint64_t digest = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     set.read(i * set.samples() / count, 0, batch);
     bytes = std::to_string(digest);
-    add(batch.tokens);
-    add(batch.targets);
-    add(batch.images);
-    add(batch.labels);
+    data::each_values(batch, add);
     digest = site_of(bytes);
   }
   return digest;

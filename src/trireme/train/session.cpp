@@ -250,6 +250,10 @@ std::span<const float> Session::predict(std::span<const float> pixels) {
   return logits_by([&](Rank& rank) { return rank.predict(pixels); });
 }
 
+std::span<const float> Session::predict(const data::Batch& row) {
+  return logits_by([&](Rank& rank) { return rank.predict(row); });
+}
+
 std::span<const float> Session::decode(std::span<const std::int32_t> tokens, std::int64_t position) {
   return logits_by([&](Rank& rank) { return rank.decode(tokens, position); });
 }

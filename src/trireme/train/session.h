@@ -54,6 +54,8 @@ class Session {
   // Logits [context, vocab] of one row of tokens, or [classes] of one image's pixels.
   std::span<const float> predict(std::span<const std::int32_t> tokens);
   std::span<const float> predict(std::span<const float> pixels);
+  // What a model predicts of one row of the inputs that it names itself.
+  std::span<const float> predict(const data::Batch& row);
   // Prefill and decode: continues a sequence of which `position` tokens were given before, by at most as many tokens as
   // the largest compiled program takes (compiler::Prefill). Returns the logits [vocab] after the last of them.
   std::span<const float> decode(std::span<const std::int32_t> tokens, std::int64_t position);

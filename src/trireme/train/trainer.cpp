@@ -431,7 +431,7 @@ void Trainer::log_metrics(const Metrics& metrics) {
 
 std::optional<Evaluation> Trainer::evaluate(std::int64_t batches) {
   if (!data_.eval) return std::nullopt;
-  return train::evaluate(*session_, *data_.eval, batches * config_.train.batch, options_.on_evaluation);
+  return train::evaluate(*session_, *data_.eval, batches * config_.train.batch, options_.on_evaluation, step_);
 }
 
 }  // namespace trireme::train
