@@ -62,7 +62,7 @@ expect("predicted_peak_bytes")
 run("bytelm-cli generate, from the other run" ${work}/bytelm/bytelm-cli generate --from ${work}/run --prompt "Value "
     --tokens 8)
 
-foreach(example collectives finetune regression)
+foreach(example collectives finetune prices regression)
   run("configure ${example}" ${CMAKE_COMMAND} -S ${SOURCE}/examples/${example} -B ${work}/${example} -G ${GENERATOR}
       -D CMAKE_CXX_COMPILER=${COMPILER} -D CMAKE_PREFIX_PATH=${prefix} -D CMAKE_BUILD_TYPE=Release
       "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Wconversion -Werror")
@@ -82,4 +82,8 @@ foreach(i RANGE 100)
 endforeach()
 run("finetune" ${work}/finetune/finetune ${SOURCE}/tests/huggingface/gpt2-tied book.txt tuned 3)
 expect("step 3.*held-out loss")
+foreach(mesh dp=2 pp=2)
+  run("prices, ${mesh}" ${work}/prices/prices 300 ${mesh})
+  expect("parameters, held-out loss 0.[4-9].*held-out loss 0.[01].*price ")
+endforeach()
 run("the tuned model" ${prefix}/bin/trireme generate --from tuned --prompt "the " --tokens 4)
