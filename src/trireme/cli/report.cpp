@@ -226,6 +226,7 @@ static std::string outside_text(const train::Trainer& t) {
   for (const train::Outside& one : t.outside())
     out += fmt::format("{:>12}  {:<12} {}{}\n", format_bytes(one.bytes), one.name, one.what,
                        one.when_resumed ? " (--resume alone)"
+                       : one.at_first   ? " (in the GPU's memory, before the first step of a first run alone)"
                        : one.on_gpu     ? " (in the GPU's memory)"
                                         : "");
   if (t.compiled().device() == device::Kind::cpu) {
@@ -248,7 +249,7 @@ std::uint64_t resident_bound(const train::Trainer& t, bool resumed) {
 
 std::uint64_t gpu_bound(const train::Trainer& t) {
   std::uint64_t sum = 0;
-  for (const train::Outside& one : t.outside()) sum += one.on_gpu ? one.bytes : 0;
+  for (const train::Outside& one : t.outside()) sum += one.on_gpu && !one.at_first ? one.bytes : 0;
   for (int rank = t.first_rank(); rank < t.first_rank() + t.ranks_here(); ++rank)
     sum += t.compiled().role_of(rank).arena_bytes;
   return sum;
@@ -342,7 +343,8 @@ std::string memory_json(const train::Trainer& t, const std::vector<train::WhatIf
                        {"bytes", one.bytes},
                        {"what", one.what},
                        {"when_resumed", one.when_resumed},
-                       {"on_gpu", one.on_gpu}});
+                       {"on_gpu", one.on_gpu},
+                       {"at_first", one.at_first}});
   o["resident_bound_bytes"] = resident_bound(t);
   o["shortfalls"] = t.shortfalls();
   o["parameters"] = c.parameters();

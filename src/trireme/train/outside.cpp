@@ -22,6 +22,7 @@ constexpr std::uint64_t kMpi = 16 * kMiB;                 // its libraries, and 
 constexpr std::uint64_t kMpiRank = kMiB;                  // and more of that for each further rank of the run
 constexpr std::uint64_t kGpu = 576 * kMiB;                // of a GPU: context, kernels and libraries
 constexpr std::uint64_t kRecorded = 10 * kKiB;            // of a GPU, for each instruction of a recorded step
+constexpr std::uint64_t kFlush = 256 * kMiB;              // of a GPU, while algorithms are tried (device/cuda/gemm.cpp)
 constexpr std::uint64_t kThread = kMiB;                   // stack, allocator and what libraries keep for each
 constexpr std::uint64_t kInstruction = 3 * kKiB;          // of a program, with the graph that it was lowered from
 constexpr std::uint64_t kRankInstruction = 3 * kKiB / 2;  // prepared by a rank's executor
@@ -93,6 +94,26 @@ std::uint64_t pinned_bytes(const program::Program& program) {
 
 }  // namespace
 
+// Libraries are used by launches that have scratch. A product has at most four tensors of its result's size in addition
+// to the result: what it adds to, its argument, and what the first algorithm gave of both. Convolutions are tried in
+// room for f32.
+std::uint64_t search_bytes(const program::Program& program) {
+  constexpr std::uint64_t kResults = 5;
+  const auto bytes = [](const program::Operand& o) {
+    const std::uint64_t element = std::max<std::uint64_t>(sizeof(float), size_of(o.type.dtype));
+    return o.type.present ? program::aligned(static_cast<std::uint64_t>(o.type.elements()) * element) : 0;
+  };
+  std::uint64_t most = 0;
+  for (const program::Instruction& i : program.instructions) {
+    if (i.kind != program::Instruction::Kind::launch || i.on_host || i.workspace.buffer == program::kNone) continue;
+    std::uint64_t sum = kFlush + i.workspace.type.bytes();
+    for (const program::Operand& o : i.inputs) sum += bytes(o);
+    for (const program::Operand& o : i.outputs) sum += kResults * bytes(o);
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
 std::vector<Outside> outside(const Config& config, const data::Data& data, const Compiled& compiled, int first,
                              int ranks, int threads) {
   std::vector<Outside> all;
@@ -141,9 +162,13 @@ std::vector<Outside> outside(const Config& config, const data::Data& data, const
   if (compiled.device() != device::Kind::cpu) {
     std::uint64_t recorded = 0;  // by the ranks that may share one
     std::uint64_t ahead_on_gpu = 0;
+    std::uint64_t searched = 0;
     for (int r = first; r < first + ranks; ++r) {
       const Role& role = compiled.role_of(r);
       recorded += instructions(role) * kRecorded;
+      std::uint64_t most = 0;
+      for (const program::Program& program : role.programs) most = std::max(most, search_bytes(program));
+      searched += most;
       if (const program::Program* step = role.find(compiled.steps.back().program))
         ahead_on_gpu += runtime::bytes_ahead(*step);
     }
@@ -151,6 +176,11 @@ std::vector<Outside> outside(const Config& config, const data::Data& data, const
                    .what = "the driver's context, kernels, libraries, the recorded step and a batch ahead, of each GPU",
                    .bytes = kGpu + recorded + ahead_on_gpu,
                    .on_gpu = true});
+    all.push_back({.name = "search",
+                   .what = "trying algorithms of the GPU's libraries, never more than half of what is free there",
+                   .bytes = searched,
+                   .on_gpu = true,
+                   .at_first = true});
   }
   std::uint64_t saved = 0;
   for (const ir::State& state : compiled.saved_states())

@@ -15,6 +15,7 @@ struct Outside {
   std::uint64_t bytes = 0;    // predicted, at most
   bool when_resumed = false;  // only then
   bool on_gpu = false;        // in the GPU's memory; else in the host's
+  bool at_first = false;      // only before the first step of a first run, and given back
 };
 
 // What the `ranks` from `first` on take, as threads of one process: its batches, data, trace, programs and threads, and
@@ -24,6 +25,11 @@ std::vector<Outside> outside(const Config& config, const data::Data& data, const
                              int ranks, int threads);
 // In the host's memory, of a run that is resumed, or of one that is not.
 std::uint64_t outside_bytes(const std::vector<Outside>& all, bool resumed);
+
+// What it takes of a GPU to try the algorithms of its libraries for the launches of a program, one launch after
+// another: random operands of the largest, a second result to compare with, scratch, and memory that the cache is
+// flushed with.
+std::uint64_t search_bytes(const program::Program& program);
 
 // Ranks that are threads, at most; more are processes.
 inline constexpr int kMaxThreadRanks = 64;

@@ -3,8 +3,10 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
+#include "trireme/train/outside.h"
 #include "trireme/train/what_if.h"
 
 namespace trireme::train {
@@ -47,6 +49,26 @@ TEST_F(Room, WhatIsOutsideThePlanCountsOnceForEachProcess) {
   EXPECT_FALSE(fits({.memory = 2 * arena + 699, .outside = 700}));
   EXPECT_TRUE(fits({.alone = false, .local_ranks = 2, .memory = 2 * arena + 1400, .outside = 700}));
   EXPECT_FALSE(fits({.alone = false, .local_ranks = 2, .memory = 2 * arena + 1399, .outside = 700}));
+}
+
+// Of a GPU, by launches that have scratch: the operands of the largest, and results to compare.
+TEST_F(Room, SearchOfAlgorithmsHasRoomForTheLargestLaunch) {
+  const program::Program& step = compiled_.roles.front().program("step");
+  std::uint64_t largest = 0;
+  for (const program::Instruction& i : step.instructions) {
+    if (i.kind != program::Instruction::Kind::launch || i.workspace.buffer == program::kNone) continue;
+    std::uint64_t bytes = i.workspace.type.bytes();
+    for (const program::Operand& o : i.inputs) bytes += o.type.bytes();
+    for (const program::Operand& o : i.outputs) bytes += 2 * o.type.bytes();
+    largest = std::max(largest, bytes);
+  }
+  ASSERT_GT(largest, 0U);
+  const std::uint64_t flush = std::uint64_t{256} << 20;
+  EXPECT_GE(search_bytes(step), flush + largest);
+  EXPECT_LE(search_bytes(step), flush + 5 * largest + 64 * 1024);
+  program::Program nothing = step;
+  for (program::Instruction& i : nothing.instructions) i.workspace.buffer = program::kNone;
+  EXPECT_EQ(search_bytes(nothing), 0U);
 }
 
 // Which savings a refusal has tried follows from the model, not from how fast they were compiled: the last of the list,
