@@ -214,6 +214,38 @@ INSTANTIATE_TEST_SUITE_P(Ways, PruneMesh,
                            return name;
                          });
 
+// Shards of masks are padded as those of weights are: nothing of the padding is ever among the largest.
+TEST(PrunePadded, SizesThatTpDoesNotDivide) {
+  struct Case {
+    std::string model, method, pattern, mesh;
+    std::int64_t ffn = 50;
+    int zero = 0;
+  };
+  for (const Case& c : {Case{"gpt2", "magnitude", "unstructured", "tp=4"}, Case{"gpt2", "movement", "neurons", "tp=4"},
+                        Case{"gpt2", "magnitude", "2:4", "tp=8", 52}, Case{"llama", "random", "unstructured", "tp=4"},
+                        Case{"gpt2", "movement", "unstructured", "dp=2,tp=4", 50, 3},
+                        Case{"mlp", "magnitude", "unstructured", "tp=2"}}) {
+    SCOPED_TRACE(fmt::format("{} {} {} {}", c.model, c.method, c.pattern, c.mesh));
+    train::Config config = pruned(c.model, c.method, c.pattern, c.pattern == "2:4" ? "oneshot" : "gradual", 4);
+    if (c.model == "mlp") {
+      config.model.width = 25;
+    } else {
+      config.model.ffn = c.ffn;
+      if (c.mesh == "tp=8") config.model.heads = 8;
+    }
+    train::check(config);
+    Trained one(config);
+    one.train(4);
+    Trained many(over_mesh(config, c.mesh, c.zero));
+    many.train(4);
+    expect_equal_training(one, many, 2e-5);
+    const States a = one.state(), b = many.state();
+    expect_masked(b);
+    ASSERT_FALSE(masked(a).empty());
+    for (const std::string& name : masked(a)) EXPECT_EQ(a.at(name + "/mask"), b.at(name + "/mask")) << name;
+  }
+}
+
 // Of a channel that several convolutions have, another stage may have some.
 TEST(PruneStages, ChannelsGoOverStagesAndServers) {
   train::Config config = pruned("convnet", "magnitude", "channels", "gradual", 4);

@@ -44,6 +44,7 @@ ir::OpDef keep_largest_def() {
     factors.outputs = {dims};
     return factors;
   };
+  def.traits.pads = true;  // of rows: `among` is zero there, and nothing of it is kept; other dimensions come whole
   def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
     return one_pass(inputs, outputs, 8);
   };
