@@ -194,7 +194,13 @@ std::vector<RouteStep> steps_from(const TensorType& type, const Sharding& shardi
       std::vector<std::string> together = {axes.back()};
       if (const std::string all = innermost(axes, mesh); all != axes.back()) together.push_back(all);
       for (const std::string& gathered : together) {
-        steps.push_back({RouteStep::Kind::all_gather, gathered, d});
+        // Shards that end with zeros are not those of fewer ranks, put together: 13, 13, 13 and 11 are not 25 and 25.
+        const RouteStep gather{RouteStep::Kind::all_gather, gathered, d};
+        const Sharding left = after(sharding, gather);
+        if (!left.dims[place(d)].empty() && !spatial(axes) &&
+            local_type(type, left, mesh).shape[d] != local.shape[d] * mesh.size_of(gathered))
+          continue;
+        steps.push_back(gather);
         for (int to = 0; to < rank; ++to)
           if (to != d && !ir::is_spatial(axes.back()) && divides(to, gathered) &&
               type.shape[d] % ranks_along(axes, mesh) == 0)

@@ -56,6 +56,15 @@ TEST(Routes, PartsOfAnAxisTogether) {
     EXPECT_EQ(sliced->bytes, 0);
     EXPECT_EQ(sliced->steps.size(), words == 67 ? 1U : 2U);
   }
+  // Fewer bytes are no reason to put shards of 13 together to 25.
+  for (const std::int64_t words : {50, 61}) {
+    Sharding rows;
+    rows.dims = {{"tp.0", "tp.1"}, {}};
+    const auto gathered = cheapest_route({DType::f32, {words, 24}}, rows, {}, mesh);
+    ASSERT_TRUE(gathered) << words;
+    ASSERT_EQ(gathered->steps.size(), 1U);
+    EXPECT_EQ(gathered->steps.front().str(), "all_gather tp.0+tp.1 0");
+  }
 }
 
 TEST(Routes, ExtentsThatDoNotDivide) {
