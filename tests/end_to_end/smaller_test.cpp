@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <sstream>
 
 #include "end_to_end/program.h"
 #include "trireme/io/checkpoint_reader.h"
@@ -204,6 +205,43 @@ TEST_F(Smaller, ZerosAreNotStored) {
 }
 
 // A model that is smaller in both ways: what is pruned is zero in the codes, and slices that left have none.
+// Training fills what was pruned: that is said, with the keys that keep it, and these do.
+TEST_F(Smaller, ZerosThatTrainingWouldFillAreWarnedOf) {
+  done({"train", "tiny.toml", "--output.dir=run", "--model.layers=2"});
+  const auto zeros = [&](const std::string& run, std::int64_t step) {
+    const io::CheckpointReader reader(folder() / run / "checkpoints" / step_name(step));
+    const io::CheckpointTensor& tensor = reader.at("blocks.1.mlp.up.weight");
+    std::vector<float> values(static_cast<std::size_t>(tensor.type.elements()));
+    reader.read(tensor, std::as_writable_bytes(std::span(values)));
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (values[i] == 0) places.push_back(i);
+    return places;
+  };
+  for (const std::string pattern : {"2:4", "unstructured:0.8"}) {
+    SCOPED_TRACE(pattern);
+    const std::string name = pattern.substr(0, 2);
+    done({"compress", "run", "--out", name, "--prune", pattern, "--decode", "0"});
+    std::filesystem::copy(folder() / name, folder() / (name + "-filled"), std::filesystem::copy_options::recursive);
+    const Finished filled = done({"train", name + "-filled", "--resume"});
+    expect_part(filled.err, "warning: 8 weights have been pruned (");
+    expect_part(filled.err, "and prune.method = \"none\" lets their zeros fill up; to keep them: --prune.method=");
+    EXPECT_EQ(zeros(name + "-filled", kSteps).size(), 0U);
+    std::vector<std::string> keeps = {"train", name, "--resume", "--parallel.mesh=dp=2"};
+    std::istringstream words(filled.err.substr(filled.err.find("to keep them: ") + 14));
+    for (std::string word; words >> word && word.starts_with("--");) keeps.push_back(word);
+    EXPECT_EQ(keeps.size(), 8U);
+    const std::vector<std::size_t> pruned = zeros(name, 0);
+    const Finished kept = done(keeps);
+    expect_part(kept.err, "8 weights come pruned: their zeros stay");
+    expect_none(kept.err, "have been pruned");
+    EXPECT_EQ(zeros(name, kSteps), pruned);
+  }
+  // Of weights that nobody has pruned nothing is said.
+  done({"compress", "run", "--out", "fewer", "--prune", "neurons:0.5", "--decode", "0"});
+  expect_none(done({"train", "fewer", "--resume"}).err, "have been pruned");
+}
+
 TEST_F(Smaller, PrunedAndQuantised) {
   done({"train", "tiny.toml", "--output.dir=run", "--model.width=64", "--model.heads=4", "--model.vocab=256"});
   const auto loss = [&](const std::string& run) {

@@ -17,6 +17,8 @@ using ir::Phase;
 using ir::StateId;
 using ir::ValueId;
 
+constexpr std::string_view kMaskSuffix = "/mask";
+
 std::vector<std::int64_t> dims_of(const Shape& shape) { return {shape.begin(), shape.end()}; }
 
 // All dimensions of a shape but one.
@@ -253,7 +255,12 @@ class Pruner {
 
 }  // namespace
 
-std::string mask_name(const std::string& parameter) { return parameter + "/mask"; }
+std::string mask_name(const std::string& parameter) { return parameter + std::string(kMaskSuffix); }
+
+std::optional<std::string> masked_parameter(const std::string& state) {
+  if (!state.ends_with(kMaskSuffix)) return std::nullopt;
+  return state.substr(0, state.size() - kMaskSuffix.size());
+}
 
 void Prune::run(Module& module) const { Pruner(module, options_).run(); }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,5 +68,7 @@ class Prune : public Pass {
 };
 
 std::string mask_name(const std::string& parameter);
+// The parameter whose mask a state is; nothing: it is none.
+std::optional<std::string> masked_parameter(const std::string& state);
 
 }  // namespace trireme::passes

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 #include <new>
 #include <set>
@@ -12,6 +13,7 @@
 #include "trireme/io/atomic_file.h"
 #include "trireme/io/checkpoint_reader.h"
 #include "trireme/passes/compress_gradients.h"
+#include "trireme/passes/prune.h"
 #include "trireme/train/load_slice.h"
 
 namespace trireme::train {
@@ -395,6 +397,33 @@ std::optional<std::int64_t> newest_checkpoint(const fs::path& run, const LogSink
   return std::nullopt;
 }
 
+namespace {
+
+// Weights that were pruned after training come without masks: what is zero of them is what the mask of one takes out.
+// Gives whether there is such a mask. A few zeros are chance, and a weight of nothing else was never trained.
+bool set_mask(Rank& rank, const ir::State& mask, const io::CheckpointReader& reader) {
+  const auto parameter = passes::masked_parameter(mask.name);
+  const io::CheckpointTensor* weight = parameter ? reader.find(*parameter) : nullptr;
+  if (weight == nullptr || weight->type != TensorType{mask.type.dtype, mask.global_shape()}) return false;
+  std::vector<float> values(static_cast<std::size_t>(weight->type.elements()));
+  reader.read(*weight, ir::all_of(weight->type.shape), std::as_writable_bytes(std::span(values)));
+  const auto zeros = static_cast<std::size_t>(std::count(values.begin(), values.end(), 0.0F));
+  constexpr std::size_t kFew = 20;  // one of so many
+  if (zeros * kFew < values.size() || zeros == values.size()) return false;
+  load_slice(rank, mask, [&](const ir::Slice& slice, std::span<std::byte> out) {
+    reader.read(*weight, slice, out);
+    for (std::size_t at = 0; at < out.size(); at += sizeof(float)) {
+      float value = 0;
+      std::memcpy(&value, out.data() + at, sizeof value);
+      value = value == 0 ? 0.0F : 1.0F;
+      std::memcpy(out.data() + at, &value, sizeof value);
+    }
+  });
+  return true;
+}
+
+}  // namespace
+
 void load_checkpoint(const fs::path& run, std::int64_t step, Session& session, const LogSink& sink) {
   if (const std::vector<std::int64_t> steps = checkpoint_steps(run);
       std::find(steps.begin(), steps.end(), step) == steps.end())
@@ -402,13 +431,19 @@ void load_checkpoint(const fs::path& run, std::int64_t step, Session& session, c
            steps.empty() ? "none" : fmt::format("{}", fmt::join(steps.rbegin(), steps.rend(), ", ")));
   const io::CheckpointReader reader = open_checkpoint(run, step);
   std::set<std::string> fresh;
+  std::set<std::string> masked;
+  const auto& prune = session.compiled().plan.prune;
+  const bool prunes_elements = prune && !prune->parameters.empty();
   // Each process reads what its own ranks store.
   for (const auto& rank : session.ranks())
     for (const ir::State& state : rank->role().module.states) {
       if (!compiler::is_saved(state)) continue;
       const io::CheckpointTensor* found = reader.find(state.name);
       // Imported weights come without an optimizer, which before the first step is as it starts.
-      if (step == 0 && state.category == ir::Category::optimizer && found == nullptr) continue;
+      if (step == 0 && state.category == ir::Category::optimizer && found == nullptr) {
+        if (prunes_elements && set_mask(*rank, state, reader)) masked.insert(state.name);
+        continue;
+      }
       // Nor has a run in another precision a loss scale.
       if (state.category == ir::Category::scalars && found == nullptr) continue;
       const TensorType whole{state.type.dtype, state.global_shape()};
@@ -427,6 +462,7 @@ void load_checkpoint(const fs::path& run, std::int64_t step, Session& session, c
     log(sink, LogLevel::info,
         "{} tensors of gradient compression start anew: the checkpoint has none for {} ranks compressing this way",
         fresh.size(), session.compiled().mesh.ranks());
+  if (!masked.empty()) log(sink, LogLevel::info, "{} weights come pruned: their zeros stay", masked.size());
   session.refresh_copies();
 }
 

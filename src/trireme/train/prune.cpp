@@ -1,14 +1,19 @@
 #include "trireme/train/prune.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "trireme/core/error.h"
 #include "trireme/ir/axes.h"
 #include "trireme/train/compile.h"
+#include "trireme/train/session.h"
 
 namespace trireme::train {
 namespace {
+
+// From this share of zeros on, weights count as pruned.
+constexpr double kPrunedShare = 0.1;
 
 // A run that is to be extended says so by decay_steps.
 std::int64_t planned_steps(const Config& config) {
@@ -205,6 +210,61 @@ void check_pruning(const Config& config) {
   if (rewinds(config) && prune.rewind > begin_of(config))
     refuse("prune.rewind = {} must be a step before the first pruning, prune.begin = {}", prune.rewind,
            begin_of(config));
+}
+
+namespace {
+
+// What a rank has of a weight.
+struct Zeros {
+  double share = 0;
+  bool two_of_four = false;
+};
+
+Zeros zeros_of(Rank& rank, const ir::State& state) {
+  const auto elements = static_cast<std::size_t>(state.type.elements());
+  std::vector<float> values(std::min<std::size_t>(elements, 4096));
+  const auto share = [&] {
+    const auto zeros = std::count(values.begin(), values.end(), 0.0F);
+    return static_cast<double>(zeros) / static_cast<double>(std::max<std::size_t>(1, values.size()));
+  };
+  const auto read = [&] { rank.read_state(state.name, 0, std::as_writable_bytes(std::span(values))); };
+  read();
+  // Of weights that nobody has pruned, a glance is enough.
+  if (share() < kPrunedShare / 2) return {};
+  values.resize(elements);
+  read();
+  bool two_of_four = elements % 4 == 0;
+  for (std::size_t i = 0; two_of_four && i < elements; i += 4)
+    two_of_four = std::count(values.begin() + static_cast<std::ptrdiff_t>(i),
+                             values.begin() + static_cast<std::ptrdiff_t>(i) + 4, 0.0F) >= 2;
+  return {share(), two_of_four};
+}
+
+}  // namespace
+
+std::string filling_warning(const Config& config, const compiler::Graphs& graphs, Session& session) {
+  if (config.prune.method != Prune::none) return {};
+  Rank& rank = session.rank(0);
+  const ir::Module& module = rank.role().module;
+  std::vector<std::string> pruned;
+  double least = 1;
+  bool two_of_four = true;
+  for (const std::string& name : prunable_parameters(graphs)) {
+    const ir::StateId id = module.find_state(name);
+    if (id == ir::kNone || module.state(id).type.dtype != DType::f32) continue;
+    const Zeros zeros = zeros_of(rank, module.state(id));
+    if (zeros.share < kPrunedShare || zeros.share == 1) continue;
+    pruned.push_back(name);
+    least = std::min(least, zeros.share);
+    two_of_four = two_of_four && zeros.two_of_four;
+  }
+  if (pruned.empty()) return {};
+  const std::string pattern =
+      two_of_four ? "--prune.pattern=2:4" : fmt::format("--prune.sparsity={:.2f}", std::floor(100 * least) / 100);
+  return fmt::format(
+      "{} weights have been pruned ({:.0f}% of '{}' are zero), and prune.method = \"none\" lets their zeros fill up; "
+      "to keep them: --prune.method=magnitude {} --prune.schedule=oneshot --prune.begin=1",
+      pruned.size(), 100 * least, pruned.front(), pattern);
 }
 
 std::int64_t scheduled_step(const Config& config, std::int64_t step) {

@@ -6,6 +6,8 @@
 
 namespace trireme::train {
 
+class Session;
+
 // What [prune] asks for, of a model's graphs: which parameters, in which steps. prune.method is not "none".
 passes::Prune::Options pruning(const Config& config, const compiler::Graphs& graphs);
 
@@ -25,6 +27,10 @@ std::string no_such_slices(const models::ModelConfig& model, passes::DimensionGr
 
 // Refuses, by key, what does not go together.
 void check_pruning(const Config& config);
+
+// A run that starts from pruned weights and does not prune: its zeros fill up. Says so, with the keys that keep them,
+// by what the first rank of this process has; "": it prunes, or nothing was pruned.
+std::string filling_warning(const Config& config, const compiler::Graphs& graphs, Session& session);
 
 // The step whose learning rate a step has: rounds that begin with rewound weights repeat the schedule from there.
 std::int64_t scheduled_step(const Config& config, std::int64_t step);

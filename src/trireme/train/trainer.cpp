@@ -21,6 +21,7 @@
 #include "trireme/train/open_data.h"
 #include "trireme/train/pipeline_warnings.h"
 #include "trireme/train/plan_file.h"
+#include "trireme/train/prune.h"
 #include "trireme/train/room.h"
 #include "trireme/train/same_run.h"
 #include "trireme/train/schedule.h"
@@ -206,6 +207,9 @@ void Trainer::start() {
     set_first_weights();
   if (!config_.distil.teacher.empty()) load_teacher(config_, registry_, *session_);
   if (options_.write && leads()) metrics_ = std::make_unique<MetricsFile>(folder_ / "metrics.jsonl", step_);
+  if (step_ == 0 && leads() && (resumes || !config_.init.from.empty()))
+    if (const std::string warning = filling_warning(config_, planned_.graphs, *session_); !warning.empty())
+      note(LogLevel::warning, warning);
   if (options_.write) {
     writer_ = std::make_unique<CheckpointWriter>(folder_, *session_, config_.output.keep, broken_);
   }
