@@ -90,6 +90,35 @@ TEST_F(Resident, ManyMicroBatchesOfADeepModel) {
 }
 TEST_F(Resident, Stages) { expect_within(wide({"--parallel.mesh=pp=2", "--train.micro_batch=2"})); }
 TEST_F(Resident, Processes) { expect_processes_within(2, wide({"--parallel.mesh=dp=2", "--parallel.zero=1"})); }
+// Without mpirun too: what is outside the plan is that of one process, and not of all ranks as threads.
+TEST_F(Resident, ProcessesOnPaper) {
+  const auto predicted = [&](const std::string& ranks) {
+    return nlohmann::json::parse(done({"memory", "tiny.toml", "--json", "--brief", "--parallel.mesh=dp=" + ranks,
+                                       "--runtime.transport=mpi", "--train.batch=8"})
+                                     .out);
+  };
+  const nlohmann::json two = predicted("2");
+  EXPECT_EQ(two["processes"], 2);
+  const auto bytes = [](const nlohmann::json& memory, const std::string& name) {
+    for (const auto& one : memory["outside"])
+      if (one["name"] == name) return one["bytes"].get<std::int64_t>();
+    return std::int64_t{0};
+  };
+  // A thread that computes, and two streams.
+  EXPECT_EQ(bytes(two, "threads"), 3 << 20);
+  const nlohmann::json eight = predicted("8");
+  EXPECT_EQ(eight["processes"], 8);
+  EXPECT_EQ(bytes(eight, "threads"), 3 << 20);
+  // MPI has something for each further rank.
+  EXPECT_EQ(bytes(eight, "mpi") - bytes(two, "mpi"), 6 << 20);
+  std::int64_t sum = eight["ranks"][0]["predicted_peak_bytes"].get<std::int64_t>();
+  for (const auto& one : eight["outside"])
+    if (!one["when_resumed"].get<bool>()) sum += one["bytes"].get<std::int64_t>();
+  EXPECT_EQ(eight["resident_bound_bytes"], sum);
+  expect_part(done({"memory", "tiny.toml", "--brief", "--parallel.mesh=dp=2", "--runtime.transport=mpi"}).out,
+              "outside the plan, of each of the 2 processes");
+}
+
 TEST_F(Resident, Servers) { expect_within(wide({"--parallel.mesh=dp=2", "--parallel.server=sync"})); }
 TEST_F(Resident, TracedImages) {
   expect_within({"--model.family=resnet", "--model.layers=18", "--model.width=16", "--model.image=32",

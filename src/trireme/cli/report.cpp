@@ -222,7 +222,13 @@ std::string plan_text(const train::Trainer& t) {
 
 // What the process takes beyond the arenas of its ranks, and with them.
 static std::string outside_text(const train::Trainer& t) {
-  std::string out = "\noutside the plan, of the whole process (predicted, at most)\n";
+  const bool several = t.ranks_here() < t.compiled().ranks();
+  std::string out =
+      several ? fmt::format(
+                    "\noutside the plan, of each of the {} processes (predicted, at most; of rank {}, whose is "
+                    "the largest)\n",
+                    t.compiled().ranks(), t.first_rank())
+              : "\noutside the plan, of the whole process (predicted, at most)\n";
   for (const train::Outside& one : t.outside())
     out += fmt::format("{:>12}  {:<12} {}{}\n", format_bytes(one.bytes), one.name, one.what,
                        one.when_resumed ? " (--resume alone)"
@@ -231,8 +237,9 @@ static std::string outside_text(const train::Trainer& t) {
                                         : "");
   if (t.compiled().device() == device::Kind::cpu) {
     const std::uint64_t bytes = resident_bound(t);
-    out += fmt::format("the process takes at most {} B = {}: {} of arenas, and these\n", format_count(bytes),
-                       format_bytes(bytes), format_bytes(bytes - train::outside_bytes(t.outside(), false)));
+    out += fmt::format("{} takes at most {} B = {}: {} of arena{}, and these\n", several ? "a process" : "the process",
+                       format_count(bytes), format_bytes(bytes),
+                       format_bytes(bytes - train::outside_bytes(t.outside(), false)), several ? "" : "s");
   }
   return out;
 }
@@ -345,6 +352,8 @@ std::string memory_json(const train::Trainer& t, const std::vector<train::WhatIf
                        {"when_resumed", one.when_resumed},
                        {"on_gpu", one.on_gpu},
                        {"at_first", one.at_first}});
+  // Of one process: both what is outside and the bound.
+  o["processes"] = t.ranks_here() < c.ranks() ? c.ranks() : 1;
   o["resident_bound_bytes"] = resident_bound(t);
   o["shortfalls"] = t.shortfalls();
   o["parameters"] = c.parameters();

@@ -189,6 +189,23 @@ std::vector<Outside> outside(const Config& config, const data::Data& data, const
   return all;
 }
 
+int largest_process(const Config& config, const data::Data& data, const Compiled& compiled, int threads) {
+  // Ranks of one role take the same.
+  std::set<std::size_t> roles;
+  int largest = 0;
+  std::uint64_t most = 0;
+  for (int rank = 0; rank < compiled.ranks(); ++rank) {
+    if (!roles.insert(compiled.seat(rank).role).second) continue;
+    const std::uint64_t bytes =
+        compiled.role_of(rank).arena_bytes + outside_bytes(outside(config, data, compiled, rank, 1, threads), false);
+    if (bytes > most) {
+      largest = rank;
+      most = bytes;
+    }
+  }
+  return largest;
+}
+
 std::uint64_t outside_bytes(const std::vector<Outside>& all, bool resumed) {
   std::uint64_t sum = 0;
   for (const Outside& one : all)

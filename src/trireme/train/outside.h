@@ -23,6 +23,8 @@ struct Outside {
 // Of a GPU's own memory it has what driver and libraries take there.
 std::vector<Outside> outside(const Config& config, const data::Data& data, const Compiled& compiled, int first,
                              int ranks, int threads);
+// Of ranks that are processes of their own: the first of those whose process takes most, with its arena.
+int largest_process(const Config& config, const data::Data& data, const Compiled& compiled, int threads);
 // In the host's memory, of a run that is resumed, or of one that is not.
 std::uint64_t outside_bytes(const std::vector<Outside>& all, bool resumed);
 

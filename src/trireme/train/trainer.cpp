@@ -91,7 +91,8 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   if (config_.runtime.overlap_wgrad.value_or(false) && compiled_.device() == device::Kind::cpu)
     note(LogLevel::warning,
          "runtime.overlap_wgrad = true gains no time on a CPU, whose cores one launch keeps busy; it is for a GPU");
-  const bool alone = options_.world == nullptr;
+  const bool alone = !has_processes();
+  shown_rank_ = options_.world == nullptr && !alone ? largest_process(config_, data_, compiled_, threads_) : 0;
   outside_ = train::outside(config_, data_, compiled_, first_rank(), ranks_here(), threads_);
   shortfalls_ = train::shortfalls(config_, registry_, compiled_,
                                   {.threads = threads_,

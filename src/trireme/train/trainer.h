@@ -80,12 +80,18 @@ class Trainer {
   const std::vector<std::string>& shortfalls() const { return shortfalls_; }
   // What the ranks of this process take of the host's memory beyond the plan.
   const std::vector<Outside>& outside() const { return outside_; }
+  // Whether each rank is a process of its own, or would be: in a dry run for MPI, which looks at the process that takes
+  // most.
+  bool has_processes() const {
+    return options_.world != nullptr ||
+           (options_.dry_run && compiled_.ranks() > 1 && compiled_.plan.transport == comm::TransportKind::mpi);
+  }
   // The ranks that are threads of this process.
   // In a dry run more processes may have been launched than there are ranks.
   int first_rank() const {
-    return options_.world == nullptr ? 0 : std::min(options_.world->rank(), compiled_.ranks() - 1);
+    return options_.world == nullptr ? shown_rank_ : std::min(options_.world->rank(), compiled_.ranks() - 1);
   }
-  int ranks_here() const { return options_.world == nullptr ? compiled_.ranks() : 1; }
+  int ranks_here() const { return has_processes() ? 1 : compiled_.ranks(); }
   const data::Data& data() const { return data_; }
   Session& session() { return *session_; }
   const std::filesystem::path& folder() const { return folder_; }
@@ -159,6 +165,7 @@ class Trainer {
   data::Data data_;
   Planned planned_;
   Compiled compiled_;
+  int shown_rank_ = 0;  // of a dry run
   std::vector<Outside> outside_;
   std::vector<std::string> shortfalls_;
   double flops_per_step_ = 0;
