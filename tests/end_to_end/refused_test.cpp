@@ -157,7 +157,7 @@ TEST_F(Refused, AHopelessLimitIsRefusedAtOnce) {
   words.insert(words.end(), large.begin(), large.end());
   const Finished f = run(words);
   EXPECT_EQ(f.code, 2) << f.err;
-  expect_parts(f.err, {"memory.limit = 100.0 KiB is too small: the plan needs ", " peak ", "found"});
+  expect_parts(f.err, {"memory.limit = \"100KiB\" is too small: the plan needs ", " peak ", "found"});
   EXPECT_LT(f.cpu_seconds, 8) << "of " << f.err;
 }
 

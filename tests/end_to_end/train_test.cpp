@@ -139,7 +139,7 @@ TEST_F(Train, DryRunWritesNothing) {
 
 TEST_F(Train, DryRunReportsWhatWouldNotFit) {
   const std::string small = "--memory.limit=64KiB";
-  const std::string small_says = "memory.limit = 64.0 KiB is too small";
+  const std::string small_says = "memory.limit = \"64KiB\" is too small";
   EXPECT_NE(refused({"train", "tiny.toml", small}).find(small_says), std::string::npos);
   const Finished limited = done({"train", "tiny.toml", "--dry-run", small});
   EXPECT_NE(limited.out.find("would not run here: " + small_says), std::string::npos);

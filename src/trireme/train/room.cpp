@@ -14,6 +14,8 @@
 namespace trireme::train {
 namespace {
 
+constexpr const char* kLimitKey = "memory.limit";
+
 // The keys that the savings set which were tried and keep the numbers.
 std::string keys_of(const std::vector<WhatIf>& savings) {
   std::set<std::string> keys;
@@ -30,7 +32,7 @@ std::string with_settings(const WhatIf& saving) {
 
 // Says what the plan needs and what would fit.
 std::string over_limit(const Config& config, const Registry& registry, const Compiled& compiled, const Role& role,
-                       int threads) {
+                       const Site& site) {
   const std::uint64_t limit = config.memory.limit.count;
   const WhatIf* fits = nullptr;
   const WhatIf* smallest = nullptr;
@@ -40,9 +42,10 @@ std::string over_limit(const Config& config, const Registry& registry, const Com
   if (searched) base.memory.remat = "full";
   // A refusal should not be waited for: of a large model some are left out.
   constexpr double kInstructions = 200'000;
-  std::vector<WhatIf> savings = what_if(
-      base, registry, {.threads = threads, .staging = role.layout.staging_bytes, .transport = compiled.plan.transport},
-      compiled, {}, kInstructions);
+  std::vector<WhatIf> savings =
+      what_if(base, registry,
+              {.threads = site.threads, .staging = role.layout.staging_bytes, .transport = compiled.plan.transport},
+              compiled, {}, kInstructions);
   const auto sets_remat = [](const std::string& setting) { return setting.starts_with("memory.remat="); };
   for (WhatIf& s : savings)
     if (searched && std::none_of(s.settings.begin(), s.settings.end(), sets_remat))
@@ -62,11 +65,18 @@ std::string over_limit(const Config& config, const Registry& registry, const Com
   if (untried > 0)
     way += fmt::format(" ({} of {} savings were tried; `trireme memory` tries all)", std::ssize(savings) - 1 - untried,
                        std::ssize(savings) - 1);
-  return fmt::format("memory.limit = {} is too small: the plan needs {} ({} B); {}", format_bytes(limit),
+  // Of a plan that is followed, no key can be given otherwise.
+  if (!site.plan.empty() && (fits != nullptr || smallest != nullptr))
+    way += fmt::format(
+        "; {} fixes these keys: make it anew with them (`trireme memory CONFIG … --plan-out {}`), or raise limit in "
+        "its "
+        "[memory]",
+        site.plan, site.plan);
+  return fmt::format("memory.limit = {} is too small: the plan needs {} ({} B); {}", value_text(config, kLimitKey),
                      format_bytes(role.arena_bytes), format_count(role.arena_bytes), way);
 }
 
-void check_limit(const Config& config, const Registry& registry, const Compiled& compiled, int threads,
+void check_limit(const Config& config, const Registry& registry, const Compiled& compiled, const Site& site,
                  std::vector<std::string>& found) {
   const std::uint64_t limit = config.memory.limit.count;
   if (limit == 0) return;
@@ -74,10 +84,10 @@ void check_limit(const Config& config, const Registry& registry, const Compiled&
   for (const Role& role : compiled.roles) {
     if (role.arena_bytes <= limit) continue;
     if (role.takes_rows() && !std::exchange(said, true))
-      found.push_back(over_limit(config, registry, compiled, role, threads));
+      found.push_back(over_limit(config, registry, compiled, role, site));
     else
-      found.push_back(fmt::format("memory.limit = {} is too small for {}, which needs {}{}", format_bytes(limit),
-                                  role.name, format_bytes(role.arena_bytes),
+      found.push_back(fmt::format("memory.limit = {} is too small for {}, which needs {}{}",
+                                  value_text(config, kLimitKey), role.name, format_bytes(role.arena_bytes),
                                   role.takes_rows() ? "" : smaller_share(config)));
   }
 }
@@ -130,7 +140,7 @@ void check_messages(const Compiled& compiled, const Site& site, std::vector<std:
 std::vector<std::string> shortfalls(const Config& config, const Registry& registry, const Compiled& compiled,
                                     const Site& site) {
   std::vector<std::string> found;
-  check_limit(config, registry, compiled, site.threads, found);
+  check_limit(config, registry, compiled, site, found);
   check_machine(compiled, site, found);
   check_messages(compiled, site, found);
   const std::string others = compiled.other_ranks();

@@ -18,6 +18,7 @@ struct Site {
   int rank = 0;               // else: this process's own; machines have consecutive ranks
   std::uint64_t memory = 0;   // bytes that the host has; 0: as this machine says
   std::uint64_t outside = 0;  // that each process takes beyond the plan
+  std::string plan = {};      // the file of the plan that must be followed; "": none
   // Else: bytes of one message between processes; MPI counts them in an int.
   std::uint64_t largest_message = std::numeric_limits<std::int32_t>::max();
 };

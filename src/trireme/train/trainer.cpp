@@ -99,7 +99,8 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
                                    .alone = alone,
                                    .local_ranks = options_.local_ranks,
                                    .rank = first_rank(),
-                                   .outside = outside_bytes(outside_, options_.mode == RunMode::resume)});
+                                   .outside = outside_bytes(outside_, options_.mode == RunMode::resume),
+                                   .plan = options_.plan && options_.plan->required ? options_.plan->file : ""});
   if (!not_launched.empty()) shortfalls_.insert(shortfalls_.begin(), not_launched);
   // One that only some processes have is of their machines.
   if (!options_.dry_run && !shortfalls_.empty())
@@ -206,11 +207,11 @@ void Trainer::start() {
     resume(newest);
   else
     set_first_weights();
-  if (!config_.distil.teacher.empty()) load_teacher(config_, registry_, *session_);
-  if (options_.write && leads()) metrics_ = std::make_unique<MetricsFile>(folder_ / "metrics.jsonl", step_);
   if (step_ == 0 && leads() && (resumes || !config_.init.from.empty()))
     if (const std::string warning = filling_warning(config_, planned_.graphs, *session_); !warning.empty())
       note(LogLevel::warning, warning);
+  if (!config_.distil.teacher.empty()) load_teacher(config_, registry_, *session_);
+  if (options_.write && leads()) metrics_ = std::make_unique<MetricsFile>(folder_ / "metrics.jsonl", step_);
   if (options_.write) {
     writer_ = std::make_unique<CheckpointWriter>(folder_, *session_, config_.output.keep, broken_);
   }
