@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "end_to_end/program.h"
 
 namespace trireme::testing {
@@ -128,6 +130,87 @@ TEST_F(Plan, AResumedRunFollowsItsOwn) {
       << changed.err;
 }
 
+// What a person wrote is not replaced: the file is named, what is wrong with it, and what to do.
+TEST_F(Plan, AGarbledOneOfARunSaysHowToGoOn) {
+  done(with({"train", "tiny.toml", "--output.dir=run"}, settings_));
+  const std::string plan = read("run/plan.toml");
+  const std::vector<std::string> further = {"train", "run", "--resume", "--train.steps=" + std::to_string(kSteps + 1)};
+  for (const std::string& text : {std::string("garbage\n"), plan.substr(0, plan.size() / 2), std::string()}) {
+    write("run/plan.toml", text);
+    const std::string error = refused(further);
+    expect_parts(error, {"the run's plan cannot be read: run/plan.toml:",
+                         "mend run/plan.toml, or remove it: then the plan is made anew from run/config.toml"});
+    EXPECT_EQ(read("run/plan.toml"), text);
+  }
+  std::filesystem::remove(folder() / "run/plan.toml");
+  done(further);
+  EXPECT_EQ(read("run/plan.toml"), plan);
+}
+
+TEST_F(Plan, KeysThatOneOfARunLacksAreNamed) {
+  done(with({"train", "tiny.toml", "--output.dir=run"}, settings_));
+  const std::string plan = read("run/plan.toml");
+  write("run/plan.toml", replaced(replaced(plan, "async_tp = false\n", ""), "bucket = \"25MiB\"\n", ""));
+  const Finished f = done({"train", "run", "--resume", "--train.steps=" + std::to_string(kSteps + 1)});
+  expect_part(f.err,
+              "run/plan.toml does not name parallel.async_tp, parallel.bucket: they are taken as in the run's "
+              "config.toml, and written to it");
+  EXPECT_EQ(read("run/plan.toml"), plan);
+  const Finished whole = done({"train", "run", "--resume", "--train.steps=" + std::to_string(kSteps + 2)});
+  expect_none(whole.err, "does not name");
+}
+
+TEST_F(Plan, TwoStagingsContradictEachOther) {
+  done(with({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"}, settings_));
+  const std::string text = read("plan.toml");
+  write("edited.toml", replaced(text, "staging = \"64KiB\"", "staging = \"1MiB\""));
+  expect_parts(refused({"train", "tiny.toml", "--plan=edited.toml", "--train.batch=16"}),
+               {"error: edited.toml:", ": decisions.staging = 65536 and output.staging = \"1048576B\" contradict"});
+  // Either way out.
+  write("edited.toml", replaced(replaced(text, "staging = \"64KiB\"", "staging = \"1MiB\""), "staging = 65536\n", ""));
+  done({"train", "tiny.toml", "--plan=edited.toml", "--train.batch=16", "--output.dir=one"});
+  // What is no whole number of blocks is not two.
+  done({"memory", "tiny.toml", "--brief", "--plan-out=odd.toml", "--output.staging=100001"});
+  done({"train", "tiny.toml", "--plan=odd.toml", "--output.dir=odd"});
+}
+
+TEST_F(Plan, WrongNamesOfValuesHaveTheirNearestAndTheFile) {
+  const std::vector<std::string> more = {"--memory.remat=full", "--memory.offload=all", "--memory.offload_policy=all"};
+  for (const std::string mesh : {"dp=1", "pp=2"}) {
+    const std::string given = "--parallel.mesh=" + mesh;
+    done(with({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml", "--model.layers=4", given}, more));
+    const std::string text = read("plan.toml");
+    const auto says = [&](const std::string& from, const std::string& to) {
+      write("edited.toml", replaced(text, from, to));
+      return refused({"train", "tiny.toml", "--plan=edited.toml", "--model.layers=4"});
+    };
+    expect_parts(says("\"blocks.0.mlp.up.matmul\"", "\"blocks.0.mpl.up.matmul\""),
+                 {"error: edited.toml: 'blocks.0.mpl.up.matmul' is to be recomputed",
+                  "the nearest is 'blocks.0.mlp.up.matmul'"});
+    expect_parts(says("offload_states = []", "offload_states = [\"blocks.0.mpl.up.weight\"]"),
+                 {"error: edited.toml: 'blocks.0.mpl.up.weight' is to be offloaded, and there is no such state",
+                  "the nearest is 'blocks.0.mlp.up.weight'"});
+  }
+}
+
+// What would fit is no key to give: the plan fixes them all.
+TEST_F(Plan, ItsLimitProposesWhatItAllows) {
+  done({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml", "--train.batch=16"});
+  write("edited.toml", replaced(read("plan.toml"), "limit = \"\"", "limit = \"700001B\""));
+  const std::string error = refused({"train", "tiny.toml", "--plan=edited.toml", "--train.batch=16"});
+  expect_parts(error, {"memory.limit = \"700001B\" is too small",
+                       "edited.toml fixes these keys: make it anew with them", "or raise limit in its [memory]"});
+  const std::size_t at = error.find(" with --") + 6;
+  ASSERT_GT(at, 6U) << error;
+  std::vector<std::string> anew = {
+      "memory", "tiny.toml", "--brief", "--plan-out=anew.toml", "--train.batch=16", "--memory.limit=700001B"};
+  std::istringstream words(error.substr(at, error.find(';', at) - at));
+  for (std::string word; words >> word;)
+    if (word.starts_with("--")) anew.push_back(word);
+  done(anew);
+  done({"train", "tiny.toml", "--plan=anew.toml", "--train.batch=16", "--output.dir=run"});
+}
+
 // One that is for another model: made by an earlier version, or copied from another run.
 TEST_F(Plan, AResumedRunSaysThatItsPlanIsForAnotherModel) {
   done(with({"train", "tiny.toml", "--output.dir=run"}, settings_));
@@ -231,7 +314,7 @@ TEST_F(Plan, StagingIsBytesAboveZero) {
   write("none.toml", before + "staging = -1\n");
   EXPECT_NE(refused({"train", "tiny.toml", "--plan=none.toml", "--train.batch=16"}).find("staging must be bytes above"),
             std::string::npos);
-  write("little.toml", before + "staging = 1\n");
+  write("little.toml", replaced(before, "staging = \"64KiB\"", "staging = \"1B\"") + "staging = 1\n");
   done({"train", "tiny.toml", "--plan=little.toml", "--train.batch=16", "--output.dir=run"});
   EXPECT_TRUE(exists("run/checkpoints/" + step_name(kSteps)));
 }

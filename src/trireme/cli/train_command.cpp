@@ -212,12 +212,25 @@ std::string default_config(const Context& context, const TrainArguments& a) {
 std::optional<train::Decisions> kept_plan(const train::Config& config, const comm::mpi::Launched& launched) {
   const std::filesystem::path file = std::filesystem::path(config.run) / "plan.toml";
   if (config.run.empty() || !std::filesystem::exists(file)) return std::nullopt;
-  train::PlanFile plan = train::read_plan(file, train::PlanKeys::some);
+  train::PlanFile plan = [&] {
+    try {
+      return train::read_plan(file, train::PlanKeys::some);
+    } catch (const Error& e) {
+      if (e.kind() != Error::Kind::request) throw;
+      // It may have been edited: what a person wrote is not replaced unasked.
+      refuse("--resume: the run's plan cannot be read: {}; mend {}, or remove it: then the plan is made anew from {}",
+             e.message(), file.string(), (file.parent_path() / "config.toml").string());
+    }
+  }();
   const int here = launched.size > 1 ? launched.here : 0;
   if (const std::string why = train::why_not_followed(plan, config, launched.size, here); !why.empty()) {
     if (launched.rank == 0) log_to_stderr(LogLevel::info, fmt::format("the plan is made anew: {}", why));
     return std::nullopt;
   }
+  if (!plan.missing.empty() && launched.rank == 0)
+    log_to_stderr(LogLevel::info,
+                  fmt::format("{} does not name {}: {} as in the run's config.toml, and written to it", file.string(),
+                              fmt::join(plan.missing, ", "), plan.missing.size() == 1 ? "taken" : "they are taken"));
   plan.decisions.required = false;
   return plan.decisions;
 }

@@ -136,17 +136,21 @@ std::vector<program::Group> groups_of(const Compiled& c) {
 void check_names(const Plan& plan, const std::set<std::string>& forward, const std::vector<Role>& roles) {
   if (plan.recompute && !forward.empty()) passes::check_recomputed(forward, *plan.recompute);
   if (!plan.offload) return;
-  const auto in_any = [&](const auto& has) { return std::any_of(roles.begin(), roles.end(), has); };
+  std::set<std::string> states;
+  for (const Role& role : roles)
+    for (const ir::State& state : role.module.states) states.insert(state.name);
   for (const std::string& name : plan.offload->states)
-    if (!in_any([&](const Role& role) { return role.module.find_state(name) != ir::kNone; }))
-      refuse("'{}' is to be offloaded, and there is no such state", name);
+    if (!states.contains(name))
+      refuse("'{}' is to be offloaded, and there is no such state{}", name,
+             nearest_text(name, {states.begin(), states.end()}));
   std::set<std::string> stored;
   for (const Role& role : roles)
     if (role.module.has_graph("micro"))
       for (const ir::ValueInfo& value : role.module.graph("micro").values) stored.insert(value.name);
   for (const std::string& name : plan.offload->activations)
     if (!stored.contains(name + ".store"))
-      refuse("'{}' is to be offloaded, and the backward pass reads no such value", name);
+      refuse("'{}' is to be offloaded, and the backward pass reads no such value{}", name,
+             nearest_text(name, {stored.begin(), stored.end()}));
 }
 
 // Of the images that the model is given; []: it looks at none.

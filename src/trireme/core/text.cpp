@@ -145,6 +145,11 @@ std::optional<std::string> nearest(std::string_view text, std::span<const std::s
   return *found;
 }
 
+std::string nearest_text(std::string_view text, const std::vector<std::string>& candidates) {
+  const auto near = nearest(text, candidates);
+  return near ? fmt::format("; the nearest is '{}'", *near) : "";
+}
+
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   for (;;) {

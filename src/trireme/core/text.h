@@ -20,6 +20,8 @@ std::string format_rate(double per_second);     // "20.4k"
 
 // The candidate a person most likely meant, or nothing when none is near (edit distance with transpositions).
 std::optional<std::string> nearest(std::string_view text, std::span<const std::string> candidates);
+// The same for the end of a message: "; the nearest is 'blocks.0.ln1'", or nothing.
+std::string nearest_text(std::string_view text, const std::vector<std::string>& candidates);
 
 std::vector<std::string> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);

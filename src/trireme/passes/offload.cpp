@@ -48,8 +48,12 @@ class Loader {
       const auto found = saved.find(name);
       if (found != saved.end())
         leaves_.insert(found->second);
-      else if (!options.partial)
-        refuse("'{}' is to be offloaded, and the backward pass reads no such value", name);
+      else if (!options.partial) {
+        std::vector<std::string> names;
+        for (const auto& [own, id] : saved) names.emplace_back(own);
+        std::sort(names.begin(), names.end());
+        refuse("'{}' is to be offloaded, and the backward pass reads no such value{}", name, nearest_text(name, names));
+      }
     }
   }
 
@@ -143,8 +147,11 @@ void Offload::run(ir::Module& module) const {
     const ir::StateId id = module.find_state(name);
     if (id != kNone)
       module.state(id).tier = options_.tier;
-    else if (!options_.partial)
-      refuse("'{}' is to be offloaded, and there is no such state", name);
+    else if (!options_.partial) {
+      std::vector<std::string> names;
+      for (const ir::State& state : module.states) names.push_back(state.name);
+      refuse("'{}' is to be offloaded, and there is no such state{}", name, nearest_text(name, names));
+    }
   }
   std::vector<std::string> names;
   for (const Graph& graph : module.graphs) names.push_back(graph.name);

@@ -97,7 +97,9 @@ std::set<std::string> forward_values(const Graph& graph) {
 
 void check_recomputed(const std::set<std::string>& forward, const std::vector<std::string>& names) {
   for (const std::string& name : names)
-    if (!forward.contains(name)) refuse("'{}' is to be recomputed, and the forward phase makes no such value", name);
+    if (!forward.contains(name))
+      refuse("'{}' is to be recomputed, and the forward phase makes no such value{}", name,
+             nearest_text(name, {forward.begin(), forward.end()}));
 }
 
 void Remat::run(ir::Module& module) const {

@@ -409,10 +409,16 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
 }
 
 Compiled compile(const Planned& planned, const Config& config, const CompileOptions& options) {
-  Compiled compiled =
-      compiler::compile(planned.graphs, planned.plan, {options.dump_passes, options.disabled_passes, options.on_pass});
-  check_pace(compiled, config);
-  return compiled;
+  try {
+    Compiled compiled = compiler::compile(planned.graphs, planned.plan,
+                                          {options.dump_passes, options.disabled_passes, options.on_pass});
+    check_pace(compiled, config);
+    return compiled;
+  } catch (Error& e) {
+    // What is wrong with names and shardings is wrong with the plan that has them.
+    if (!options.decided || planned.stale || e.kind() != Error::Kind::request) throw;
+    throw e.within(options.decided->file);
+  }
 }
 
 Compiled compile(const Config& config, const Registry& registry, const CompileOptions& options) {

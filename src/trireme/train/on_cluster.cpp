@@ -76,7 +76,8 @@ OnCluster compile_on(Config config, const Registry& registry, cluster::Cluster c
   if (compile_options.decided && out.foreign) compile_options.decided->device = device::Kind::cpu;
   if (!config.output.staging.automatic()) compile_options.staging = config.output.staging.size->count;
   // A GPU's checkpoints are staged in the host's memory.
-  if (out.foreign || offloads_state(config)) compile_options.staging = io::kStagingAlignment;
+  if (out.foreign || (config.output.staging.automatic() && offloads_state(config)))
+    compile_options.staging = io::kStagingAlignment;
   out.planned = make_plan(config, registry, compile_options);
   // What leaves a GPU goes to its host, whatever this build lowers for.
   if (out.foreign && out.planned.plan.offload && config.memory.offload_tier != OffloadTier::disk)

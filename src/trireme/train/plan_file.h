@@ -32,6 +32,7 @@ std::string plan_text(const Config& config, const Planned& planned);
 struct PlanFile {
   std::vector<std::string> settings;  // "parallel.mesh=dp=2": overrides as load_config takes them
   Decisions decisions;
+  std::vector<std::string> missing = {};  // keys that plans fix and this one does not name
 };
 // Whether a file was written as a plan, by its first line.
 bool is_plan(const std::filesystem::path& path);

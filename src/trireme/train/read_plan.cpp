@@ -8,6 +8,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/io/shard_writer.h"
 #include "trireme/train/plan_file.h"
 #include "trireme/train/plan_keys.h"
 
@@ -60,6 +61,17 @@ std::vector<int> held_of(const Entry& entry, const std::string& file) {
   return numbers;
 }
 
+// What output.staging asks for is what was decided, in whole blocks. Refuses a plan that has two, naming both.
+void check_staging(const AutoBytes& asked, std::size_t decided, int line, const std::string& file) {
+  if (line == 0 || asked.automatic()) return;
+  const auto blocks = [](std::size_t bytes) { return std::max<std::size_t>(1, bytes / io::kStagingAlignment); };
+  if (blocks(asked.size->count) != blocks(decided))
+    refuse(
+        "{}:{}: decisions.staging = {} and output.staging = \"{}B\" contradict each other; give both the same value, "
+        "or remove decisions.staging",
+        file, line, decided, asked.size->count);
+}
+
 }  // namespace
 
 PlanFile read_plan(const std::filesystem::path& given, PlanKeys whole) {
@@ -78,6 +90,7 @@ PlanFile parse_plan(std::string_view text, const std::string& file, PlanKeys who
   plan.decisions.file = file;
   plan.decisions.staging = std::size_t{1} << 62;
   std::set<std::string> named;
+  int staging_line = 0;
   Config any;
   const std::vector<Key> keys = keys_of(any);
   for (const Entry& entry : of_run ? read_run_toml(text, file) : read_toml(text, file)) {
@@ -108,6 +121,7 @@ PlanFile parse_plan(std::string_view text, const std::string& file, PlanKeys who
       const std::int64_t staging = std::get<std::int64_t>(entry.value.value);
       if (staging < 1) refuse("{}:{}: staging must be bytes above zero, got {}", file, entry.line, staging);
       plan.decisions.staging = static_cast<std::size_t>(staging);
+      staging_line = entry.line;
     } else if (!name.empty()) {
       const auto near = nearest(name, kDecisions);
       refuse("{}:{}: a plan decides nothing called '{}'{}", file, entry.line, name,
@@ -130,14 +144,18 @@ PlanFile parse_plan(std::string_view text, const std::string& file, PlanKeys who
         plan.settings.push_back(fmt::format("{}={}", entry.key, to_text(*key)));
     }
   }
+  check_staging(any.output.staging, plan.decisions.staging, staging_line, file);
   if (plan.decisions.model.empty()) refuse("{}: is not a plan: it does not name its model", file);
   Config defaults;
   for (const Key& key : keys_of(defaults))
-    if (is_plan_key(key) && key.name != kShardingKey && !named.contains(key.name) && whole == PlanKeys::all)
-      refuse(
-          "{}: {} is missing: a plan names every key that it fixes, so that nothing depends on who follows it; the "
-          "default is {}",
-          file, key.name, to_text(key));
+    if (is_plan_key(key) && key.name != kShardingKey && !named.contains(key.name)) {
+      if (whole == PlanKeys::all)
+        refuse(
+            "{}: {} is missing: a plan names every key that it fixes, so that nothing depends on who follows it; the "
+            "default is {}",
+            file, key.name, to_text(key));
+      plan.missing.push_back(key.name);
+    }
   if (!named.contains("decisions.device")) refuse("{}: decisions.device is missing: \"cpu\" or \"cuda\"", file);
   return plan;
 }
