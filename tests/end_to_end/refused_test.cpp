@@ -399,6 +399,33 @@ TEST_F(Refused, SillyValuesAreRefusedAtOnce) {
   EXPECT_EQ(read("thesis.txt"), "mine");
 }
 
+// As by a shell's variable that was never set.
+TEST_F(Refused, EmptyAndZeroAreNotTakenForDefaults) {
+  for (const char* limit : {"0", "0B", "0GiB"})
+    expect_part(refused({"train", "tiny.toml", std::string("--memory.limit=") + limit}),
+                "memory.limit must be a size above 0 such as \"8GiB\", or \"\" for no limit, got ");
+  expect_part(refused({"train", "tiny.toml", "--parallel.mesh="}), "parallel.mesh must be \"auto\" or axes such as ");
+  for (const char* command : {"plan", "simulate", "fit"}) {
+    expect_part(refused({command, "tiny.toml", "--cluster="}), "--cluster= is empty; name one, or leave it out");
+    expect_part(refused({command, "tiny.toml", "--cluster", ""}), "--cluster: is empty; name one, or leave it out");
+  }
+}
+
+// Before anything is compiled, and as a wrong request.
+TEST_F(Refused, APlanThatCannotBeWrittenIsFoundFirst) {
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {"memory", "tiny.toml", "--plan-out=text.txt/plan.toml", "--model.layers=3000"},
+           {"plan", "tiny.toml", "--cluster=h100", "--out=text.txt/plan.toml", "--model.layers=3000"}}) {
+    Running running(folder(), command);
+    const Finished f = running.wait();
+    EXPECT_EQ(f.code, 2) << f.err;
+    expect_part(f.err, "text.txt/plan.toml cannot be written: ");
+    EXPECT_LT(f.cpu_seconds, 1) << "it was compiled first";
+  }
+  done({"memory", "tiny.toml", "--brief", "--plan-out=new/folder/plan.toml"});
+  EXPECT_TRUE(exists("new/folder/plan.toml"));
+}
+
 TEST_F(Refused, WordsOfOneCommandAreNotTakenForAnothers) {
   expect_parts(refused({"inspect", "schedule", "--schedule=gpipe", "--stages=2", "--micro-batches=4"}), {"--pipeline"});
   expect_parts(refused({"train", "tiny.toml", "--schedule", "gpipe"}), {"did you mean --parallel.pipeline?"});

@@ -141,17 +141,42 @@ TEST_F(Signals, AreObeyedWhilePlanningAndTokenising) {
   EXPECT_EQ(names_in("."), (std::vector<std::string>{"long.txt", "text.txt", "tiny.toml"}));
 }
 
-// One plan takes many seconds to compile: what was found until then is reported, or named, within two.
+// One plan takes many seconds to compile: that is shown, and what was found until then is kept, within two seconds.
 TEST_F(Signals, AreObeyedWhileAPlanIsCompiled) {
-  Running running(folder(), {"plan", "tiny.toml", "--cluster=h100", "--ranks=2", "--model.layers=1000",
+  Running running(folder(), {"plan", "tiny.toml", "--cluster=h100", "--ranks=2", "--model.layers=4000",
                              "--train.batch=8", "--parallel.mesh=dp=2"});
-  std::this_thread::sleep_for(std::chrono::seconds(4));
+  ASSERT_TRUE(running.wait_until([&] {
+    return running.err().find("compiling the winner (best ") != std::string::npos;
+  })) << running.err();
+  // The same again, whatever the machine's speed: the time passes while it is stopped.
+  const std::string shown = running.err();
+  running.signal(SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5500));
+  running.signal(SIGCONT);
+  ASSERT_TRUE(running.wait_until([&] { return running.err() != shown; })) << shown;
+  expect_part(running.err().substr(shown.size()), "compiling the winner (best ");
   const auto sent = std::chrono::steady_clock::now();
   running.signal(SIGTERM);
   const Finished f = running.wait();
   EXPECT_LT(std::chrono::steady_clock::now() - sent, std::chrono::seconds(2));
   EXPECT_EQ(f.code, 128 + SIGTERM) << f.out << f.err;
-  EXPECT_TRUE(f.out.find("this is the best so far") != std::string::npos || f.err.find("stopped") != std::string::npos)
+  EXPECT_TRUE(f.out.find("this is the best so far") != std::string::npos ||
+              f.err.find("stopped: the best plan so far is dp=2") != std::string::npos)
+      << f.out << f.err;
+}
+
+// A size that fits is kept while a larger one is compiled.
+TEST_F(Signals, AreObeyedWhileASizeIsTried) {
+  Running running(folder(), {"fit", "tiny.toml", "--cluster=h100", "--ranks=2", "--model.layers=200", "--train.batch=8",
+                             "--parallel.mesh=dp=2", "--largest=context"});
+  ASSERT_TRUE(running.wait_until([&] { return running.err().find(" fits) ") != std::string::npos; })) << running.err();
+  const auto sent = std::chrono::steady_clock::now();
+  running.signal(SIGTERM);
+  const Finished f = running.wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - sent, std::chrono::seconds(2));
+  EXPECT_EQ(f.code, 128 + SIGTERM) << f.out << f.err;
+  EXPECT_TRUE(f.out.find("largest context") != std::string::npos ||
+              f.err.find("stopped: the largest so far is context ") != std::string::npos)
       << f.out << f.err;
 }
 

@@ -8,6 +8,7 @@
 #include "trireme/cli/bench.h"
 #include "trireme/cli/cluster_choice.h"
 #include "trireme/cli/rank_timing.h"
+#include "trireme/cli/validators.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/simulator/simulate.h"
@@ -129,7 +130,8 @@ void add_bench_scaling(CLI::App& bench, Context& context) {
       ->check(CLI::Range(1, 64));
   scaling->add_option("--steps", a->steps, "Steps to time")->check(CLI::Range(1, 1000000));
   scaling->add_flag("--simulated", a->simulated, "A simulated line under each that is measured or emulated");
-  scaling->add_option("--cluster", a->cluster, "Of the simulated line; by default this machine, as calibrated");
+  scaling->add_option("--cluster", a->cluster, "Of the simulated line; by default this machine, as calibrated")
+      ->check(not_empty());
   scaling->add_flag("--json", a->json, "For scripts");
   scaling->footer(
       "\nExamples:\n"

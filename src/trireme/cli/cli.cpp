@@ -147,6 +147,11 @@ std::string explain(const ::CLI::App& app, const ::CLI::ParseError& e, const std
     return unexpected(app, rest.front(), arguments);
   std::string message = e.what();
   while (!message.empty() && message.back() == '\n') message.pop_back();
+  // "--cluster=", as by a shell's variable that was never set.
+  for (const std::string& argument : arguments)
+    if (argument.starts_with("--") && argument.ends_with('=') &&
+        message.starts_with(argument.substr(0, argument.size() - 1) + ":"))
+      message = fmt::format("{} is empty; name one, or leave it out", argument);
   return fmt::format("{}; {}", message, see_help(app));
 }
 

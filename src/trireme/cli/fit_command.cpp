@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <optional>
 
 #include "trireme/cli/cluster_choice.h"
 #include "trireme/cli/commands.h"
@@ -8,6 +9,8 @@
 #include "trireme/cli/plan_report.h"
 #include "trireme/cli/preparation.h"
 #include "trireme/cli/signals.h"
+#include "trireme/cli/stop_in_time.h"
+#include "trireme/cli/validators.h"
 #include "trireme/cli/work_progress.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -108,13 +111,23 @@ int fit(const Context& context, const FitArguments& a) {
                  : a.largest == "batch" ? train::Grow::batch
                                         : train::Grow::model;
   Signals signals;
-  Signals::between_steps("the largest so far is kept", "what was found is lost");
   request.plan.search.stop = [&] { return signals.take() == train::Request::stop; };
   WorkProgress progress;
+  std::optional<StopInTime> in_time;
+  in_time.emplace(signals, StopInTime::Words{.nothing_yet = "nothing was found yet that fits",
+                                             .kept = "the largest so far is kept",
+                                             .lost = "what was found is lost",
+                                             .best = "the largest so far is"});
+  std::string largest;
   request.on_try = [&](const std::string& what, std::size_t tried) {
-    progress.count("trying " + what, tried, std::max<std::size_t>(16, tried + 1));
+    progress.count(fmt::format("trying {}{}", what, largest), tried, std::max<std::size_t>(16, tried + 1));
+  };
+  request.on_fit = [&](const std::string& what, const planner::Scored& plan) {
+    largest = fmt::format(" ({} fits)", what);
+    in_time->found(fmt::format("{}, by {}", what, planner::describe(plan.candidate)));
   };
   const train::Fit found = train::largest_fit(config, *context.registry, request);
+  in_time.reset();
   progress.finish();
   Signals::at_once("the largest is found");
   if (found.what.empty()) {
@@ -155,8 +168,10 @@ void add_fit(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
       "fit", "The largest model, context or batch that a machine trains; the cheapest cluster for a model");
   command->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");
-  command->add_option("--cluster", arguments->cluster,
-                      "a100, h100, h200, b200, or a file; by default this machine, as calibrated");
+  command
+      ->add_option("--cluster", arguments->cluster,
+                   "a100, h100, h200, b200, or a file; by default this machine, as calibrated")
+      ->check(not_empty());
   command->add_option("--generation", arguments->generation, "Software, of those that the cluster describes");
   command->add_option("--ranks", arguments->ranks, "Devices to use (by default one node's; of a CPU its cores)")
       ->check(CLI::Range(1, 1 << 20));

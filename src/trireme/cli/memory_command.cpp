@@ -1,9 +1,9 @@
 #include "trireme/cli/commands.h"
+#include "trireme/cli/plan_report.h"
 #include "trireme/cli/preparation.h"
 #include "trireme/cli/report.h"
+#include "trireme/cli/validators.h"
 #include "trireme/cli/work_progress.h"
-#include "trireme/core/error.h"
-#include "trireme/io/atomic_file.h"
 #include "trireme/train/plan_file.h"
 
 namespace trireme::cli {
@@ -18,6 +18,7 @@ struct MemoryArguments {
 };
 
 int memory(const Context& context, const MemoryArguments& a) {
+  if (a.plan_out != "-") check_plan_out("--plan-out", a.plan_out);
   Preparation preparation("preparing");
   train::Followed followed = train::load_followed(a.plan, a.config, context.overrides, context.registry->models);
   train::TrainerOptions options = planning_options(preparation);
@@ -30,9 +31,7 @@ int memory(const Context& context, const MemoryArguments& a) {
       fmt::print("{}", text);
       return 0;
     }
-    if (std::filesystem::exists(a.plan_out) && !train::is_plan(a.plan_out))
-      refuse("--plan-out {}: that is there, and is no plan; name another file", a.plan_out);
-    io::write_file_atomically(a.plan_out, text);
+    write_plan(a.plan_out, text);
   }
   std::vector<train::WhatIf> savings;
   if (!a.brief) {
@@ -65,8 +64,10 @@ void add_memory(CLI::App& app, Context& context) {
   command->add_flag("--json", arguments->json, "For scripts");
   command->add_flag("--brief", arguments->brief, "The plan alone, without what savings would give");
   command->add_option("--plan", arguments->plan, "A plan to follow, as of train --plan; it may have been edited");
-  command->add_option("--plan-out", arguments->plan_out,
-                      "Write the plan to this file, for train --plan; - prints it and nothing else");
+  command
+      ->add_option("--plan-out", arguments->plan_out,
+                   "Write the plan to this file, for train --plan; - prints it and nothing else")
+      ->check(not_empty());
   command->footer(
       "\nExamples:\n"
       "  trireme memory                                       the quickstart\n"

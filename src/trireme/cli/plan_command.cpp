@@ -1,12 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
-#include <cstdlib>
-#include <filesystem>
-#include <mutex>
-#include <thread>
+#include <optional>
 
 #include "trireme/cli/cluster_choice.h"
 #include "trireme/cli/commands.h"
@@ -14,13 +9,12 @@
 #include "trireme/cli/plan_report.h"
 #include "trireme/cli/preparation.h"
 #include "trireme/cli/signals.h"
+#include "trireme/cli/stop_in_time.h"
+#include "trireme/cli/validators.h"
 #include "trireme/cli/work_progress.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
-#include "trireme/io/atomic_file.h"
-#include "trireme/train/plan_file.h"
 #include "trireme/train/plan_search.h"
-#include "trireme/train/run_folder.h"
 
 namespace trireme::cli {
 namespace {
@@ -38,53 +32,6 @@ struct PlanArguments {
   std::uint64_t seed = 1;
   bool explain = false;
   bool json = false;
-};
-
-// Ends a search that was asked to stop. Before a plan is found the process quits at once: nothing is lost. Afterwards
-// the search stops between two candidates and its best is reported; where a candidate takes too long for that, the
-// process ends without it, within two seconds of the signal, and names the best.
-class StopInTime {
- public:
-  explicit StopInTime(Signals& signals) : signals_(signals), thread_([this] { watch(); }) {
-    Signals::at_once("no plan was found yet");
-  }
-  ~StopInTime() {
-    {
-      const std::lock_guard lock(mutex_);
-      over_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-  StopInTime(const StopInTime&) = delete;
-  StopInTime& operator=(const StopInTime&) = delete;
-
-  void found(const planner::Scored& best) {
-    const std::lock_guard lock(mutex_);
-    if (best_.empty()) Signals::between_steps("the best plan so far is kept", "the plans that were found are lost");
-    best_ = fmt::format("{}, {} a step", planner::describe(best.candidate), seconds_text(best.seconds));
-  }
-
- private:
-  void watch() {
-    constexpr auto kOften = std::chrono::milliseconds(50);
-    constexpr auto kPatience = std::chrono::milliseconds(1500);
-    std::unique_lock lock(mutex_);
-    while (signals_.take() != train::Request::stop)
-      if (changed_.wait_for(lock, kOften, [&] { return over_; })) return;
-    if (changed_.wait_for(lock, kPatience, [&] { return over_; })) return;
-    log_to_stderr(LogLevel::info,
-                  fmt::format("stopped: the best plan so far is {}; the one at hand was not waited for", best_));
-    flush_output();
-    std::_Exit(signals_.exit_code());
-  }
-
-  Signals& signals_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool over_ = false;
-  std::string best_;
-  std::thread thread_;
 };
 
 train::PlanRequest request_of(const Context& context, const PlanArguments& a) {
@@ -136,25 +83,21 @@ std::string kept_settings(const std::vector<std::string>& overrides) {
   return text;
 }
 
-// Before the search: a plan takes the place of another one, and of nothing else.
-void check_out(const std::string& out) {
-  if (out.empty()) return;
-  if (std::filesystem::exists(out) && !train::is_plan(out))
-    refuse("--out {}: that is there, and is no plan; name another file", out);
-  train::check_writable(std::filesystem::absolute(out).parent_path(), "--out " + out);
-}
-
 int plan(const Context& context, const PlanArguments& a) {
-  check_out(a.out);
+  check_plan_out("--out", a.out);
   const train::Config config = train::load_config(a.config, context.overrides, context.registry->models);
   train::PlanRequest request = request_of(context, a);
   Signals signals;
   WorkProgress progress;
   std::optional<StopInTime> in_time;
-  in_time.emplace(signals);
+  in_time.emplace(signals, StopInTime::Words{.nothing_yet = "no plan was found yet",
+                                             .kept = "the best plan so far is kept",
+                                             .lost = "the plans that were found are lost",
+                                             .best = "the best plan so far is"});
   request.search.on_progress = [&](const std::string& phase, std::size_t done, std::size_t total,
                                    const planner::Scored* best) {
-    if (best != nullptr && best->feasible()) in_time->found(*best);
+    if (best != nullptr && best->feasible())
+      in_time->found(fmt::format("{}, {} a step", planner::describe(best->candidate), seconds_text(best->seconds)));
     progress.count(best == nullptr ? phase : fmt::format("{} (best {})", phase, seconds_text(best->seconds)), done,
                    total);
   };
@@ -193,9 +136,7 @@ int plan(const Context& context, const PlanArguments& a) {
   report.launch = fmt::format("mpirun -n {} trireme train {}{} --plan {}", report.on.compiled.ranks(), a.config,
                               kept_settings(context.overrides), file);
   if (!a.out.empty()) {
-    if (const auto folder = std::filesystem::path(a.out).parent_path(); !folder.empty())
-      std::filesystem::create_directories(folder);
-    io::write_file_atomically(a.out, train::plan_file_text(report.on, report.launch));
+    write_plan(a.out, train::plan_file_text(report.on, report.launch));
   }
   if (a.json) {
     say(stdout, plan_json(report).dump() + "\n");
@@ -216,12 +157,15 @@ void add_plan(CLI::App& app, Context& context) {
   auto arguments = std::make_shared<PlanArguments>();
   CLI::App* command = app.add_subcommand("plan", "Search for the best way to train a model on a described cluster");
   command->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");
-  command->add_option("--cluster", arguments->cluster,
-                      "a100, h100, h200, b200, or a file; by default this machine, as calibrated");
+  command
+      ->add_option("--cluster", arguments->cluster,
+                   "a100, h100, h200, b200, or a file; by default this machine, as calibrated")
+      ->check(not_empty());
   command->add_option("--generation", arguments->generation, "Software, of those that the cluster describes");
   command->add_option("--ranks", arguments->ranks, "Devices to use (by default one node's; of a CPU its cores)")
       ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--out", arguments->out, "Write the plan, for train --plan and simulate --plan");
+  command->add_option("--out", arguments->out, "Write the plan, for train --plan and simulate --plan")
+      ->check(not_empty());
   command->add_option("--objective", arguments->objective, "time, cost (tokens per dollar) or memory")
       ->check(CLI::IsMember({"time", "cost", "memory"}));
   command->add_option("--search", arguments->search, "levels, or mcmc: a Markov chain over the same space")

@@ -4,9 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
+#include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/io/atomic_file.h"
+#include "trireme/train/plan_file.h"
 #include "trireme/train/plan_search.h"
+#include "trireme/train/run_folder.h"
 
 namespace trireme::cli {
 namespace {
@@ -155,6 +160,20 @@ nlohmann::ordered_json plan_json(const PlanReport& r) {
                          {"estimated_ms", 1e3 * scored.estimated},
                          {"peak_bytes", scored.bytes}});
   return o;
+}
+
+void check_plan_out(const std::string& option, const std::string& file) {
+  if (file.empty()) return;
+  std::error_code unknown;
+  if (std::filesystem::exists(file, unknown) && !train::is_plan(file))
+    refuse("{} {}: that is there, and is no plan; name another file", option, file);
+  train::check_writable(std::filesystem::absolute(file).parent_path(), fmt::format("{} {}", option, file));
+}
+
+void write_plan(const std::string& file, const std::string& text) {
+  if (const auto folder = std::filesystem::path(file).parent_path(); !folder.empty())
+    std::filesystem::create_directories(folder);
+  io::write_file_atomically(file, text);
 }
 
 }  // namespace trireme::cli

@@ -30,4 +30,10 @@ std::string plan_summary(const PlanReport& report);
 std::string explanation(const PlanReport& report);
 nlohmann::ordered_json plan_json(const PlanReport& report);
 
+// Before anything that takes long: a plan takes the place of another one, and of nothing else. Refuses a file that
+// cannot be written, by the `option` that names it; "": none is asked for.
+void check_plan_out(const std::string& option, const std::string& file);
+// Makes the folder that it is in, too.
+void write_plan(const std::string& file, const std::string& text);
+
 }  // namespace trireme::cli

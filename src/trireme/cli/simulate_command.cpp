@@ -8,6 +8,7 @@
 #include "trireme/cli/output.h"
 #include "trireme/cli/preparation.h"
 #include "trireme/cli/published.h"
+#include "trireme/cli/validators.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/core/trace_format.h"
@@ -242,8 +243,10 @@ void add_simulate(CLI::App& app, Context& context) {
   CLI::App* command =
       app.add_subcommand("simulate", "Time and memory of a step on a described cluster, without running it");
   command->add_option("config", arguments->config, "A TOML file, a run folder, or a built-in configuration");
-  command->add_option("--cluster", arguments->cluster,
-                      "a100, h100, h200, b200, or a file; by default this machine, as calibrated");
+  command
+      ->add_option("--cluster", arguments->cluster,
+                   "a100, h100, h200, b200, or a file; by default this machine, as calibrated")
+      ->check(not_empty());
   command->add_option("--generation", arguments->generation, "Software, of those that the cluster describes");
   command->add_option("--ranks", arguments->ranks, "Ranks of parallel.mesh = \"auto\" or \"*\"")
       ->check(CLI::Range(1, 1 << 20));

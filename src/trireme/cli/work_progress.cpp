@@ -21,24 +21,51 @@ double WorkProgress::seconds() const { return since(start_); }
 
 void WorkProgress::bytes(const std::string& what, std::uint64_t done, std::uint64_t total) {
   const double per_second = static_cast<double>(done) / std::max(1e-9, seconds());
-  show(what, static_cast<double>(done) / static_cast<double>(std::max<std::uint64_t>(1, total)),
-       fmt::format("{} of {} · {}/s", format_bytes(done), format_bytes(total),
-                   format_bytes(static_cast<std::uint64_t>(per_second))));
+  set(what, static_cast<double>(done) / static_cast<double>(std::max<std::uint64_t>(1, total)),
+      fmt::format("{} of {} · {}/s", format_bytes(done), format_bytes(total),
+                  format_bytes(static_cast<std::uint64_t>(per_second))));
 }
 
 void WorkProgress::count(const std::string& what, std::uint64_t done, std::uint64_t total) {
-  show(what, static_cast<double>(done) / static_cast<double>(std::max<std::uint64_t>(1, total)),
-       fmt::format("{} of {}", format_count(done), format_count(total)));
+  set(what, static_cast<double>(done) / static_cast<double>(std::max<std::uint64_t>(1, total)),
+      fmt::format("{} of {}", format_count(done), format_count(total)));
 }
 
-void WorkProgress::show(const std::string& what, double share, const std::string& detail) {
-  if (since(last_) < line_.pause()) return;
+void WorkProgress::set(const std::string& what, double share, const std::string& detail) {
+  const std::lock_guard lock(mutex_);
+  what_ = what;
+  share_ = share;
+  detail_ = detail;
+  if (!thread_.joinable()) {
+    finished_ = false;
+    thread_ = std::thread([this] { tick(); });
+  }
+  if (since(last_) >= line_.pause()) show();
+}
+
+void WorkProgress::show() {
   last_ = Clock::now();
-  const double left = share > 0 ? seconds() * (1 - share) / share : 0;
-  line_.show(
-      progress_line(what, share, {{detail, 1}, {format_duration(std::max(0.0, left)) + " left", 2}}, line_.columns()));
+  const std::string time = share_ > 0 ? format_duration(std::max(0.0, seconds() * (1 - share_) / share_)) + " left"
+                                      : format_duration(seconds()) + " so far";
+  line_.show(progress_line(what_, share_, {{detail_, 1}, {time, 2}}, line_.columns()));
 }
 
-void WorkProgress::finish() { line_.clear(); }
+void WorkProgress::tick() {
+  constexpr double kLeast = 1;  // seconds: as often as durations change
+  const std::chrono::duration<double> every(std::max(kLeast, line_.pause()));
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, every / 4, [&] { return finished_; }))
+    if (since(last_) >= every.count()) show();
+}
+
+void WorkProgress::finish() {
+  {
+    const std::lock_guard lock(mutex_);
+    finished_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  line_.clear();
+}
 
 }  // namespace trireme::cli

@@ -1,14 +1,17 @@
 #pragma once
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <string>
+#include <thread>
 
 #include "trireme/cli/live_line.h"
 
 namespace trireme::cli {
 
 // How far a piece of work is, on stderr: one live line with a bar on a terminal, a plain line every few seconds
-// otherwise. Work that is done at once shows nothing.
+// otherwise, also while nothing new is known for long. Work that is done at once shows nothing.
 class WorkProgress {
  public:
   WorkProgress();
@@ -24,11 +27,20 @@ class WorkProgress {
   void finish();
 
  private:
-  void show(const std::string& what, double share, const std::string& detail);
+  void set(const std::string& what, double share, const std::string& detail);
+  void show();
+  void tick();
 
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point last_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool finished_ = false;
+  std::string what_;
+  double share_ = 0;
+  std::string detail_;
   LiveLine line_;
+  std::thread thread_;  // shows the line again; from the first fact to `finish`
 };
 
 }  // namespace trireme::cli

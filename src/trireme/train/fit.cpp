@@ -122,10 +122,12 @@ Fit largest_fit(const Config& config, const Registry& registry, const FitRequest
     if (request.on_try) request.on_try(sizes.text(size), fit.tried);
     ++fit.tried;
     Tried tried = try_size(sizes.at(size), registry, request.plan, request.grow);
-    if (tried.best)
+    if (tried.best) {
       best = tried.best;
-    else
+      if (request.on_fit) request.on_fit(sizes.text(size), *best);
+    } else {
       why = tried.why;
+    }
     return tried.best.has_value();
   };
   // The last that fits is in [low, high).

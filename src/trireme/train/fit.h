@@ -15,6 +15,8 @@ struct FitRequest {
   PlanRequest plan;
   Grow grow = Grow::model;
   std::function<void(const std::string& what, std::size_t tried)> on_try = {};
+  // Called for each that fits and is larger than those before.
+  std::function<void(const std::string& what, const planner::Scored& plan)> on_fit = {};
 };
 
 // The largest that some plan of the space trains, and what the next larger one would need. Exact: by the bytes of

@@ -26,7 +26,7 @@ Rule text(bool (*valid)(std::string_view), std::string_view expects) { return {.
 // Without the axis that may be anything, a mesh has no more ranks than there may be.
 bool valid_mesh(std::string_view value) {
   const auto axes = parse_mesh_axes(value);
-  if (!axes) return false;
+  if (!axes || trim(value).empty()) return false;
   std::vector<std::string> known;
   for (const auto& [name, extent] : *axes)
     if (extent > 0) known.push_back(fmt::format("{}={}", name, extent));

@@ -222,13 +222,14 @@ struct Assign {
     *out = *value;
   }
   void operator()(Bytes* out) const {
-    if (const auto count = as_integer(raw); count && *count >= 0) {
-      out->count = static_cast<std::uint64_t>(*count);
+    const auto count = as_integer(raw);
+    if (!count && get<std::string>().empty()) {
+      out->count = 0;
       return;
     }
-    const auto& text = get<std::string>();
-    const auto value = text.empty() ? 0 : parse_bytes(text);
-    if (!value) mismatch(key, raw);
+    const auto value = count ? *count < 0 ? std::nullopt : std::optional(static_cast<std::uint64_t>(*count))
+                             : parse_bytes(get<std::string>());
+    if (!value || !in_range(key.rule, static_cast<double>(*value))) mismatch(key, raw);
     out->count = *value;
   }
   void operator()(AutoBytes* out) const {
@@ -369,7 +370,9 @@ struct Expect {
   std::string operator()(const std::vector<std::string>* /*v*/) const { return "a path or a list of paths"; }
   std::string operator()(const std::vector<std::int64_t>* /*v*/) const { return "a list of integers of at least 1"; }
   std::string operator()(const std::array<double, 2>* /*v*/) const { return "two numbers from 0 to below 1"; }
-  std::string operator()(const Bytes* /*v*/) const { return "a size such as \"25MiB\""; }
+  std::string operator()(const Bytes* /*v*/) const {
+    return rule.above_low ? "a size above 0 such as \"8GiB\", or \"\" for no limit" : "a size such as \"25MiB\"";
+  }
   std::string operator()(const AutoBytes* /*v*/) const { return "auto or a size such as 64MiB"; }
   std::string operator()(const Seconds* /*v*/) const { return "a time such as \"3h50m\" or \"60s\""; }
   std::string operator()(const Interval* /*v*/) const { return "a number of steps or a time such as \"10min\""; }
