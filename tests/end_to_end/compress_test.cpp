@@ -11,6 +11,7 @@
 
 #include "end_to_end/program.h"
 #include "support/source_dir.h"
+#include "trireme/core/text.h"
 #include "trireme/io/checkpoint_reader.h"
 #include "trireme/io/safetensors.h"
 
@@ -249,6 +250,22 @@ TEST_F(Gguf, ToAFileAndBack) {
                              "--tokens", "32", "--temperature", "0"});
     EXPECT_EQ(f.out, numbers(name, "greedy") + "\n") << name;
   }
+}
+
+// Rows of a small model are no whole blocks: the file is not of the type that was asked for, and says so.
+TEST_F(Gguf, SaysWhichTensorsHaveAnotherType) {
+  done({"train", "tiny.toml", "--output.dir=small"});
+  const std::string four = done({"export", "small", "four.gguf", "--type", "q4_0"}).out;
+  expect_parts(
+      four, {"as q4_0 where that can be: ", fmt::format("({} B)", format_count(fs::file_size(folder() / "four.gguf"))),
+             "q4_0  576 B of blk.*.ffn_down.weight\n",
+             "f16   12.0 KiB of token_embd.weight, blk.*.attn_qkv.weight, blk.*.attn_output.weight, "
+             "blk.*.ffn_up.weight: rows of 16 are no whole blocks of 32\n"});
+  const std::string k = done({"export", "small", "k.gguf", "--type", "q4_k"}).out;
+  expect_parts(k, {"q4_k  0 B of no matrix\n",
+                   "q4_0  576 B of blk.*.ffn_down.weight: rows of 64 are no whole blocks of "
+                   "256\n"});
+  expect_none(done({"export", "small", "half.gguf", "--type", "f16"}).out, "where that can be");
 }
 
 TEST_F(Gguf, EightBitsAreWithinAThousandth) {

@@ -1,4 +1,8 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "trireme/cli/commands.h"
 #include "trireme/cli/output.h"
@@ -21,16 +25,30 @@ struct ExportArguments {
   bool overwrite = false;
 };
 
+// Names of tensors, those of the blocks as one: "blk.*.attn_q.weight".
+std::vector<std::string> patterns_of(const std::vector<std::string>& names) {
+  std::vector<std::string> patterns;
+  for (std::string name : names) {
+    if (name.starts_with("blk.")) name.replace(4, name.find('.', 4) - 4, "*");
+    if (std::find(patterns.begin(), patterns.end(), name) == patterns.end()) patterns.push_back(std::move(name));
+  }
+  return patterns;
+}
+
 int export_file(const Context& context, const ExportArguments& a) {
   train::GgufExportOptions options{.overwrite = a.overwrite, .log = warn};
   if (!a.type.empty()) options.type = *io::parse_ggml_type(a.type);
   if (a.step >= 0) options.step = a.step;
   const train::GgufExported done = train::export_gguf(a.run, a.folder, options, context.registry->models);
-  fmt::print("weights {} parameters of step {} as {}: {}\n", format_count(done.parameters), done.step,
-             io::name_of(done.type), format_bytes(done.bytes));
-  if (done.fallbacks > 0)
-    fmt::print("        {} matrices have rows that are no whole blocks of {}: they have q4_0 or f16\n", done.fallbacks,
-               io::name_of(done.type));
+  const bool mixed = done.matrices.size() > 1;
+  fmt::print("weights {} parameters of step {} as {}{}: {} ({} B)\n", format_count(done.parameters), done.step,
+             io::name_of(done.type), mixed ? " where that can be" : "", format_bytes(done.bytes),
+             format_count(done.bytes));
+  if (mixed)
+    for (const train::GgufExported::Share& share : done.matrices)
+      fmt::print("        {:<5} {} of {}{}{}\n", io::name_of(share.type), format_bytes(share.bytes),
+                 share.names.empty() ? "no matrix" : fmt::format("{}", fmt::join(patterns_of(share.names), ", ")),
+                 share.why.empty() ? "" : ": ", share.why);
   fmt::print("file    {}{}\n", a.folder, done.tokenizer ? "" : "   (without tokenizer)");
   return 0;
 }

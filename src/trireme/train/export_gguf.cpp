@@ -1,5 +1,7 @@
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 #include "trireme/core/error.h"
 #include "trireme/data/tokenizer/byte_level.h"
 #include "trireme/io/atomic_file.h"
@@ -31,13 +33,32 @@ std::uint32_t file_type(GgmlType type) {
   return 32;
 }
 
+constexpr std::string_view kPositions = "position_embd.weight";
+
 bool whole_blocks(GgmlType type, const Shape& shape) { return shape.back() % io::block_elements(type) == 0; }
 
 GgmlType type_of(const io::GgufParameter& p, GgmlType wanted) {
-  if (p.stored.rank() < 2 || p.theirs == "position_embd.weight") return GgmlType::f32;
+  if (p.stored.rank() < 2 || p.theirs == kPositions) return GgmlType::f32;
   if (p.table && (wanted == GgmlType::q4_0 || wanted == GgmlType::q4_k)) wanted = GgmlType::q8_0;
   if (wanted == GgmlType::q4_k && !whole_blocks(wanted, p.stored)) wanted = GgmlType::q4_0;
   return whole_blocks(wanted, p.stored) ? wanted : GgmlType::f16;
+}
+
+// Why a matrix has another type than `wanted`.
+std::string why_other(const io::GgufParameter& p, GgmlType wanted, GgmlType has) {
+  if (has == wanted) return "";
+  if (p.table && has == GgmlType::q8_0) return "embedding and output layer have 8 bits";
+  return fmt::format("rows of {} are no whole blocks of {}", p.stored.back(), io::block_elements(wanted));
+}
+
+void add_matrix(GgufExported& out, const io::GgufParameter& p, GgmlType wanted, GgmlType has) {
+  const std::string why = why_other(p, wanted, has);
+  if (out.matrices.empty()) out.matrices.push_back({wanted, 0, {}, ""});
+  auto share = std::find_if(out.matrices.begin(), out.matrices.end(),
+                            [&](const GgufExported::Share& s) { return s.type == has && s.why == why; });
+  if (share == out.matrices.end()) share = out.matrices.insert(share, {has, 0, {}, why});
+  share->bytes += io::ggml_bytes(has, p.stored.elements());
+  share->names.push_back(p.theirs);
 }
 
 // "a b", whichever of the two forms tokenizer.json has.
@@ -153,8 +174,7 @@ GgufExported export_gguf(const fs::path& run, const fs::path& file, const GgufEx
   for (const io::GgufParameter& p : parameters) {
     tensors.push_back({p.theirs, p.stored, type_of(p, type)});
     out.parameters += static_cast<std::uint64_t>(p.stored.elements());
-    const bool matrix = p.stored.rank() == 2 && !p.table && tensors.back().type != GgmlType::f32;
-    if (matrix && tensors.back().type != type) ++out.fallbacks;
+    if (p.stored.rank() == 2 && p.theirs != kPositions) add_matrix(out, p, type, tensors.back().type);
   }
   const std::vector<float> factors = io::rope_factors(config.model);
   if (!factors.empty()) tensors.push_back({io::kRopeFactors, {std::ssize(factors)}, GgmlType::f32});

@@ -23,7 +23,14 @@ struct GgufExported {
   io::GgmlType type = io::GgmlType::f16;
   std::uint64_t parameters = 0;
   std::uint64_t bytes = 0;  // of the file
-  std::size_t fallbacks = 0;
+  // What matrices, positions apart, have in fact, the type that was asked for first.
+  struct Share {
+    io::GgmlType type;
+    std::uint64_t bytes = 0;
+    std::vector<std::string> names;  // of tensors in the file
+    std::string why;                 // it is not the type that was asked for
+  };
+  std::vector<Share> matrices;
   bool tokenizer = false;
 };
 GgufExported export_gguf(const std::filesystem::path& run, const std::filesystem::path& file,
