@@ -83,6 +83,14 @@ TEST_F(Schedules, TheDryRunOfAPipelineShowsItsStagesAndHowToStartIt) {
     EXPECT_NE(memory.find(part), std::string::npos) << part << "\n" << memory;
 }
 
+// Servers are tasks too: where one node may have them all, it does.
+TEST_F(Schedules, TheDryRunOfServersCountsTheirTasks) {
+  expect_part(done({"train", "tiny.toml", "--dry-run", "--parallel.mesh=dp=2", "--parallel.server=ssp:2"}).out,
+              "srun --ntasks=3 --ntasks-per-node=3 ");
+  expect_part(done({"train", "tiny.toml", "--dry-run", "--parallel.mesh=dp=2", "--parallel.server=sync"}).out,
+              "srun --ntasks=3 --ntasks-per-node=3 ");
+}
+
 TEST_F(Schedules, AsynchronousPipelinesAreDrawnAndTrain) {
   for (const char* pipeline : {"pipedream", "pipedream-2bw"}) {
     SCOPED_TRACE(pipeline);

@@ -238,7 +238,8 @@ std::string launch_text(const train::Compiled& c, const std::string& command) {
   constexpr int kUsualNode = 8;
   for (auto axis = c.mesh.axes.rbegin(); axis != c.mesh.axes.rend() && neighbours * axis->size <= kUsualNode; ++axis)
     neighbours *= axis->size;
-  const int node = std::max(1, neighbours);
+  // With ranks beyond the mesh, all that one node may have are on it.
+  const int node = c.ranks() > c.mesh.ranks() && c.ranks() <= kUsualNode ? c.ranks() : std::max(1, neighbours);
   std::string out = fmt::format("ranks   rank = {}", fmt::join(terms, " + "));
   if (const int more = c.ranks() - c.mesh.ranks(); more > 0)
     out += fmt::format("; the last {} {} {}{}", more, more == 1 ? "is a" : "are", c.roles.back().kind,
