@@ -316,19 +316,22 @@ TEST(PipelineMessages, InFewerBytesTheyTrainNearlyAlike) {
   constexpr std::int64_t kSteps = 4;  // what is rounded in one step changes all later ones
   for (const char* name : {"gpt2", "llama"}) {
     const train::Config plain = model(name, 4, 4);
-    Trained same(piped(plain, "pp=3", "1f1b"));
+    const train::Config whole = piped(plain, "pp=3", "1f1b");
+    Trained same(whole);
     same.train(kSteps);
     const auto all = sent_bytes(same.compiled());
     for (const char* dtype : {"bf16", "int8"}) {
       SCOPED_TRACE(fmt::format("{} {}", name, dtype));
       train::Config config = plain;
       config.parallel.stage_dtype = dtype;
+      // int8 has seven bits and a scale for many elements, where bf16 has eight for each.
+      const Tolerance tolerance = {5e-3, std::string(dtype) == "bf16" ? 0.05 : 0.15};
+      expect_like_by_distance(whole, piped(config, "pp=3", "1f1b"),
+                              {.tolerance = tolerance, .steps = kSteps, .planted = true});
       Trained small(piped(config, "pp=3", "1f1b"));
       small.train(kSteps);
-      for (std::size_t i = 0; i < same.losses().size(); ++i) {
-        EXPECT_NEAR(small.losses()[i], same.losses()[i], 5e-3 * same.losses()[i]) << "step " << i;
-        EXPECT_TRUE(i == 0 || small.losses()[i] != same.losses()[i]) << "nothing is rounded";
-      }
+      for (std::size_t i = 1; i < same.losses().size(); ++i)
+        EXPECT_NE(small.losses()[i], same.losses()[i]) << "nothing is rounded";
       EXPECT_EQ(small.session().highest_offset(), small.compiled().arena_bytes());
       for (const auto& [channel, bytes] : sent_bytes(small.compiled())) {
         SCOPED_TRACE(channel);

@@ -30,20 +30,25 @@ std::map<std::string, std::vector<float>> weights_of(Trained& trained) {
   return all;
 }
 
+// Of a parameter, the first operand, by a gradient or a momentum, the second.
 bool updates(const Instruction& i) {
-  return i.kind == Instruction::Kind::launch && (i.op->name == "sgd" || i.op->name == "adamw");
+  return i.kind == Instruction::Kind::launch &&
+         (i.op->name == "sgd" || i.op->name == "adamw" || i.op->name == "descend");
 }
 
 // The programs that make a step's updates, and the place of one update in each: of the first parameter there.
 void each_update(train::Compiled& compiled,
                  const std::function<void(train::Role&, program::Program&, std::size_t)>& f) {
+  int found = 0;
   for (train::Role& role : compiled.roles)
     for (program::Program& p : role.programs)
       for (std::size_t i = 0; i < p.instructions.size(); ++i)
         if (updates(p.instructions[i])) {
           f(role, p, i);
+          ++found;
           break;
         }
+  EXPECT_GT(found, 0) << "nothing was planted";
 }
 
 // One parameter of every role is never updated.
