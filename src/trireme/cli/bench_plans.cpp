@@ -15,6 +15,7 @@
 #include "trireme/cli/output.h"
 #include "trireme/cli/token_file.h"
 #include "trireme/core/error.h"
+#include "trireme/core/json.h"
 #include "trireme/core/rng.h"
 #include "trireme/core/undisturbed.h"
 #include "trireme/io/atomic_file.h"
@@ -157,7 +158,7 @@ void read_measured(const PlansArguments& a, std::vector<Compared>& results) {
   const std::string file = a.from + "/" + kKeptSteps;
   std::ifstream in(file);
   if (!in) refuse("--from {}: {} cannot be read; `trireme bench plans --keep {}` makes it", a.from, file, a.from);
-  const nlohmann::json kept = nlohmann::json::parse(in, nullptr, false);
+  const nlohmann::json kept = parse_json(in);
   if (!kept.is_array()) refuse("--from {}: {} is not what --keep writes", a.from, file);
   for (std::size_t i = 0; i < results.size(); ++i) {
     if (i >= kept.size() || kept[i].value("plan", "") != results[i].plan)

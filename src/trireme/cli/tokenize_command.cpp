@@ -7,6 +7,7 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/work_progress.h"
 #include "trireme/core/error.h"
+#include "trireme/core/json.h"
 #include "trireme/core/text.h"
 #include "trireme/data/encode_documents.h"
 #include "trireme/data/token_writer.h"
@@ -163,7 +164,7 @@ int encode_lines(const TokenizeArguments& a) {
   const auto tokenizer = data::open_tokenizer(a.tokenizer, "--tokenizer");
   std::string line;
   for (std::int64_t number = 1; std::getline(std::cin, line); ++number) {
-    const nlohmann::json text = nlohmann::json::parse(line, nullptr, false);
+    const nlohmann::json text = parse_json(line);
     if (!text.is_string()) refuse("stdin:{}: must be a JSON string", number);
     const std::vector<std::int32_t> ids = tokenizer->encode(
         text.get_ref<const std::string&>(), a.add_specials ? data::Specials::add : data::Specials::none);

@@ -10,6 +10,7 @@
 
 #include "trireme/compress/measure.h"
 #include "trireme/core/error.h"
+#include "trireme/core/json.h"
 #include "trireme/io/atomic_file.h"
 #include "trireme/ops/matmul/few_rows.h"
 #include "trireme/simulator/kernel.h"
@@ -147,7 +148,7 @@ std::vector<DecodeSample> measure_decoding(std::span<const train::Config> config
 std::optional<DecodeCost> read_decode_cost(const std::filesystem::path& file) {
   std::ifstream in(file);
   if (!in) return std::nullopt;
-  const auto o = nlohmann::json::parse(in, nullptr, false);
+  const auto o = parse_json(in);
   const auto number = [&](const char* key) {
     if (!o.is_object() || !o.contains(key) || !o[key].is_number())
       fail("{} is not what a search writes: '{}' is missing; remove it, and the machine is measured anew",

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "trireme/core/error.h"
+#include "trireme/core/json.h"
 #include "trireme/io/atomic_file.h"
 #include "trireme/simulator/simulate.h"
 #include "trireme/train/graphs.h"
@@ -82,7 +83,7 @@ void SearchRuns::read_losses() {
     if (!name.starts_with("search.") || !name.ends_with(".jsonl")) continue;
     std::ifstream in(entry.path());
     for (std::string line; std::getline(in, line);) {
-      const auto o = nlohmann::json::parse(line, nullptr, false);
+      const auto o = parse_json(line);
       if (!o.is_object() || !o.contains("loss") || !o["loss"].is_number()) continue;
       known_[{o.value("id", std::int64_t{-1}), o.value("steps", std::int64_t{0})}] = o["loss"].get<double>();
     }

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "trireme/core/error.h"
+#include "trireme/core/json.h"
 #include "trireme/core/text.h"
 #include "trireme/io/hf_settings.h"
 #include "trireme/io/json_file.h"
@@ -323,7 +324,7 @@ std::string hf_config_json(const ModelConfig& model, DType dtype, const std::str
   out["model_type"] = family->name;
   family->write(model, out);
   out["torch_dtype"] = dtype == DType::bf16 ? "bfloat16" : dtype == DType::f16 ? "float16" : "float32";
-  const Json tokens = Json::parse(generation, nullptr, false);
+  const Json tokens = parse_ordered_json(generation);
   for (const std::string_view key : kTokenKeys)
     out[std::string(key)] = tokens.is_object() && tokens.contains(key) ? tokens[std::string(key)] : Json();
   out["use_cache"] = true;

@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "trireme/core/error.h"
+#include "trireme/core/json.h"
 #include "trireme/core/text.h"
 #include "trireme/train/config/keys.h"
 
@@ -207,7 +208,7 @@ void follow_paths(std::vector<Entry>& entries, const fs::path& run) {
   constexpr std::array<std::string_view, 7> kPaths = {"data.text",      "data.tokens", "data.images",   "data.eval",
                                                       "data.tokenizer", "init.from",   "distil.teacher"};
   std::ifstream file(run / "run.json");
-  const auto json = nlohmann::json::parse(file, nullptr, false);
+  const auto json = parse_json(file);
   if (!json.is_object() || !json.contains("folder") || !json["folder"].is_string()) return;
   const fs::path folder = json["folder"].get<std::string>();
   std::error_code unknown;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/core/json.h"
 #include "trireme/data/tokenizer/byte_level.h"
 #include "trireme/io/atomic_file.h"
 #include "trireme/io/checkpoint_reader.h"
@@ -113,7 +114,7 @@ bool add_tokenizer(io::GgufMetadata& metadata, const Config& config, const LogSi
     metadata.emplace_back("tokenizer.ggml.add_bos_token", false);
     return true;
   }
-  const Json json = Json::parse(tokenizer->json(), nullptr, false);
+  const Json json = parse_ordered_json(tokenizer->json());
   const std::string split = json.is_object() ? split_name(json) : "";
   if (split.empty() || json["model"].value("type", std::string()) != "BPE") {
     log(sink, LogLevel::warning,

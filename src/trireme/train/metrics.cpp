@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "trireme/core/error.h"
+#include "trireme/core/json.h"
 #include "trireme/io/atomic_file.h"
 
 namespace trireme::train {
@@ -20,7 +21,7 @@ std::string kept_lines(const std::filesystem::path& file, std::int64_t through) 
   std::string kept;
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
-    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+    const nlohmann::json object = parse_json(line);
     if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer()) break;
     if (object["step"].get<std::int64_t>() > through) break;
     kept += line + "\n";

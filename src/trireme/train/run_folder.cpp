@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "trireme/core/error.h"
+#include "trireme/core/json.h"
 #include "trireme/io/atomic_file.h"
 #include "trireme/train/checkpoint.h"
 #include "trireme/train/config/keys.h"
@@ -134,7 +135,7 @@ void write_run_files(const fs::path& folder, const Config& config, RunMode mode,
     remove_unfinished(folder);
     io::write_file_atomically((folder / "config.toml").string(), to_toml(config));
     // Relative paths of config.toml are those of the folder we are in.
-    auto about = nlohmann::ordered_json::parse(run_json);
+    auto about = parse_ordered_json(run_json);
     std::error_code unknown;
     about["folder"] = fs::current_path(unknown).string();
     io::write_file_atomically((folder / "run.json").string(),

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "trireme/core/error.h"
+#include "trireme/core/json.h"
 #include "trireme/core/text.h"
 #include "trireme/core/version.h"
 #include "trireme/io/atomic_file.h"
@@ -78,7 +79,7 @@ void Trainer::resume(std::optional<std::int64_t> step) {
 // Against what run.json says of the data that the run has read so far.
 void Trainer::report_changed_data() {
   std::ifstream file(folder_ / "run.json");
-  const auto before = nlohmann::json::parse(file, nullptr, false);
+  const auto before = parse_json(file);
   if (!before.is_object() || !before.contains("data")) return;
   const nlohmann::json& data = before["data"];
   const std::string digest = digest_of(data_);

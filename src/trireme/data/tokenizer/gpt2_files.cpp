@@ -7,6 +7,7 @@
 #include <set>
 
 #include "trireme/core/error.h"
+#include "trireme/core/json.h"
 #include "trireme/core/text.h"
 
 namespace trireme::data {
@@ -22,7 +23,7 @@ std::string text_of(const fs::path& path) {
 }
 
 Json object_of(const fs::path& path) {
-  Json object = Json::parse(text_of(path), nullptr, false);
+  Json object = parse_ordered_json(text_of(path));
   if (!object.is_object()) refuse("{}: no valid JSON object", path.string());
   return object;
 }
