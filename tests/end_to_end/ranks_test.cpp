@@ -176,6 +176,23 @@ TEST_F(Ranks, ARunGoesOnWithAndWithoutServers) {
   expect_same_losses("one", "run");
 }
 
+// Each process sees its own stage alone; they say the same, where it began.
+TEST_F(Ranks, ProcessesNameTheTensorThatThreadsDo) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  const auto culprit = [&](const std::string& run, int processes) {
+    const std::vector<std::string> all =
+        arguments(run, {"--parallel.mesh=pp=2", "--model.layers=2", "--train.micro_batch=3", "--train.lr=1e30",
+                        "--train.warmup=0", "--train.clip=0", "--train.steps=9", "--model.dropout=0"});
+    const Finished f = processes == 0 ? this->run(all) : this->processes(processes, all);
+    EXPECT_EQ(f.code, 1) << f.err;
+    const std::size_t at = f.err.find("the first tensor to go bad is ");
+    EXPECT_NE(at, std::string::npos) << f.err;
+    return at == std::string::npos ? f.err : f.err.substr(at, f.err.find(';', at) - at);
+  };
+  const std::string threads = culprit("threads", 0);
+  EXPECT_EQ(culprit("processes", 2), threads);
+}
+
 TEST_F(Ranks, RequestsThatCannotBe) {
   EXPECT_NE(refused(arguments("run", {"--parallel.mesh=dp=5"})).find("multiple of the 5 replicas"), std::string::npos);
   EXPECT_NE(refused(arguments("run", {"--runtime.transport=mpi"})).find("mpirun"), std::string::npos);
