@@ -357,6 +357,35 @@ TEST_F(Plan, IsForOneModelWithItsAttributes) {
   expect_part(refused(other), "plan.toml was made for another model, or by an earlier version");
 }
 
+// Which readers load an offloaded state again is a decision as any other. A plan from before it was listed follows the
+// same rule as one without a plan.
+TEST_F(Plan, ReloadsAreFollowed) {
+  const std::vector<std::string> model = {"--model.layers=3", "--model.width=128", "--train.batch=16"};
+  done(with(with({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"}, model), {"--memory.offload=weights"}));
+  const std::string text = read("plan.toml");
+  const std::size_t begin = text.find("offload_reloads = [\n  \"");
+  ASSERT_NE(begin, std::string::npos) << text;
+  const std::size_t end = text.find("]\n", begin) + 2;
+  write("older.toml", text.substr(0, begin) + text.substr(end));
+  write("kept.toml", text.substr(0, begin) + "offload_reloads = []\n" + text.substr(end));
+  const auto program = [&](const std::string& option) {
+    return done(with({"inspect", "program", "tiny.toml", option}, model)).out;
+  };
+  const std::string planned = program("--plan=plan.toml");
+  EXPECT_EQ(planned, program("--memory.offload=weights"));
+  EXPECT_EQ(planned, program("--plan=older.toml"));
+  const auto loads = [](const std::string& listing) {
+    std::size_t count = 0;
+    for (std::size_t at = listing.find(".load"); at != std::string::npos; at = listing.find(".load", at + 1)) ++count;
+    return count;
+  };
+  EXPECT_LT(loads(program("--plan=kept.toml")), loads(planned));
+  const std::size_t name = begin + std::string("offload_reloads = [\n  \"").size();
+  write("wrong.toml", text.substr(0, name) + "nothing.weight before x\", \"" + text.substr(name));
+  expect_part(refused(with({"train", "tiny.toml", "--plan=wrong.toml"}, model)),
+              "'nothing.weight before x' names no state that is offloaded");
+}
+
 // What is looked at is shown for the transport that it was planned for; what is run has its own.
 TEST_F(Plan, HasATransport) {
   // Whose gradients are more than its activations.

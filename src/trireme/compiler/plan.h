@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trireme/comm/transport.h"
+#include "trireme/device/kernel.h"
 #include "trireme/ir/axes.h"
 #include "trireme/passes/compress_activations.h"
 #include "trireme/passes/compress_gradients.h"
@@ -67,7 +68,8 @@ struct Plan {
 
   // Values of the forward phase that are recomputed for the backward pass, by name; nothing: the pass is left out.
   std::optional<std::vector<std::string>> recompute = {};
-  // Values and states that are offloaded, by name; nothing: the pass is left out.
+  // Values and states that are offloaded, by name, and for which readers states are loaded again; nothing: the pass is
+  // left out.
   std::optional<passes::Offload::Options> offload = {};
 
   // Bytes in which checkpoints are staged, at most: no more is taken than the saved state needs.

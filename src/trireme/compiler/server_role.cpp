@@ -19,6 +19,7 @@ void offload(ir::Module& module, const ir::Module& worker, passes::Offload::Opti
            worker.find_state(name) != ir::kNone;
   });
   offload.activations.clear();
+  offload.reloads.clear();
   passes::Pipeline further;
   further.add<passes::Offload>(std::move(offload));
   further.run(module, {.on_pass = options.on_pass});

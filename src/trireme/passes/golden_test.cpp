@@ -144,6 +144,7 @@ Pipeline only(const std::string& pass, const ir::Module& module, GoldenOptions o
     Offload::Options o;
     if (wanted.activations) o.activations = planner::activations_to_offload(module.graph("micro"), wanted);
     o.states = planner::states_to_offload(module, wanted);
+    o.reloads = planner::states_to_reload(module, o.states, {});
     o.piece = std::stoul(take(options, "piece", "4194304"));
     o.tier = std::stoi(take(options, "tier", "2"));
     o.update_on_host = take(options, "update", "device") == "host";

@@ -23,6 +23,17 @@ using ir::kNone;
 using ir::Node;
 using ir::ValueId;
 
+// Whose states are loaded piece by piece.
+bool works_in_pieces(std::string_view graph) {
+  return graph == "update" || graph == kWarmUpdate || graph == "init" || graph == "refresh" || is_state_graph(graph);
+}
+
+std::string_view plain_name(std::string_view value) { return value.starts_with('@') ? value.substr(1) : value; }
+
+std::string reload_at(const Graph& graph, std::size_t node, ValueId state) {
+  return reload_name(plain_name(graph.value(state).name), graph.value(graph.nodes[node].outputs.front()).name);
+}
+
 // Rewrites a graph so that it reads no state of the tier but by loads, and the gradients none of the values that leave.
 class Loader {
  public:
@@ -32,7 +43,7 @@ class Loader {
         options_(options),
         rebuild_(module, graph),
         storage_(storage_of(old())),
-        starts_(cost::start_times(old(), options.rates)),
+        reloads_(options.reloads.begin(), options.reloads.end()),
         view_of_(old().values.size(), kNone) {
     for (std::size_t n = 0; n < old().nodes.size(); ++n)
       if (old().nodes[n].op->traits.view)
@@ -105,16 +116,13 @@ class Loader {
     const ValueId root = storage_[index(id)];
     const Node node = reader_of(n, root);
     Loaded& there = loaded_[root];
-    // A state that will not be used for long is loaded again rather than kept.
-    const double away = 4 * options_.rates.move_seconds(old().type(root).bytes());
-    if (is_state(root) && !there.views.empty() && starts_[n] - starts_[there.last_use + 1] > away) there.views.clear();
+    if (is_state(root) && there.last_use < n && reloads_.contains(reload_at(old(), n, root))) there.views.clear();
     there.last_use = n;
     if (there.views.empty()) {
-      const std::string name = old().value(root).name;
       const ValueId source = is_state(root) ? rebuild_.mapped(root) : stored_.at(root);
       there.views[root] = rebuild_
                               .add(std::string(ops::kLoad), {source}, {},
-                                   (name.starts_with('@') ? name.substr(1) : name) + ".load", node)
+                                   std::string(plain_name(old().value(root).name)) + ".load", node)
                               .front();
     }
     return view(node, id, there);
@@ -132,7 +140,7 @@ class Loader {
   const Offload::Options& options_;
   Rebuild rebuild_;
   std::vector<ValueId> storage_;
-  std::vector<double> starts_;
+  std::set<std::string, std::less<>> reloads_;
   std::vector<std::int32_t> view_of_;  // by value: the view node that makes it
   std::set<ValueId> leaves_;
   std::set<ValueId> read_early_;       // owners of bytes that inputs' gradients read
@@ -141,6 +149,31 @@ class Loader {
 };
 
 }  // namespace
+
+std::string reload_name(std::string_view state, std::string_view value) {
+  return fmt::format("{} before {}", state, value);
+}
+
+std::vector<OffloadedRead> offloaded_reads(const ir::Module& module, const Graph& graph,
+                                           std::span<const std::string> states) {
+  if (works_in_pieces(graph.name)) return {};
+  const std::set<std::string_view> leaving(states.begin(), states.end());
+  const std::vector<ValueId> storage = storage_of(graph);
+  const auto is_away = [&](ValueId root) {
+    if (graph.value(root).kind != ir::ValueInfo::Kind::state) return false;
+    const ir::State& state = module.state(graph.value(root).state);
+    return state.tier != 0 || leaving.contains(state.name);
+  };
+  std::vector<OffloadedRead> reads;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    std::set<ValueId> own;
+    for (const ValueId id : node.inputs)
+      if (id != kNone && is_away(storage[index(id)]) && !node.op->traits.view && own.insert(storage[index(id)]).second)
+        reads.push_back({n, storage[index(id)]});
+  }
+  return reads;
+}
 
 void Offload::run(ir::Module& module) const {
   for (const std::string& name : options_.states) {
@@ -153,11 +186,15 @@ void Offload::run(ir::Module& module) const {
       refuse("'{}' is to be offloaded, and there is no such state{}", name, nearest_text(name, names));
     }
   }
+  for (const std::string& reload : options_.reloads)
+    if (std::none_of(options_.states.begin(), options_.states.end(),
+                     [&](const std::string& state) { return reload.starts_with(reload_name(state, "")); }))
+      refuse("'{}' names no state that is offloaded; a reload is written \"state before value\"", reload);
   std::vector<std::string> names;
   for (const Graph& graph : module.graphs) names.push_back(graph.name);
   for (const std::string& name : names) {
     const bool updates = name == "update" || name == kWarmUpdate;
-    if (updates || name == "init" || name == "refresh" || is_state_graph(name))
+    if (works_in_pieces(name))
       cut_in_pieces(module, name,
                     {.tier = options_.tier, .bytes = options_.piece, .on_host = options_.update_on_host && updates});
     else

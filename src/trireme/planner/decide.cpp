@@ -176,6 +176,7 @@ class StageDecision {
       plan.offload->activations = activations_to_offload(module.graph("micro"), *policy_.offload, activations);
     if (policy_.offload->weights || policy_.offload->optimizer)
       plan.offload->states = states_to_offload(module, *policy_.offload, parameters);
+    plan.offload->reloads = states_to_reload(module, plan.offload->states, rates_);
   }
 
   void decide_offload() {
@@ -289,6 +290,7 @@ std::optional<Choice> decide_memory(const compiler::Graphs& graphs, Plan& plan, 
     // What is said of the run is said of its fullest role.
     if (decided.choice && (!choice || decided.choice->trial.peak > choice->trial.peak)) choice = decided.choice;
   }
+  if (policy.offload) decide_reloads(graphs, plan);
   // Under a limit it may be that all fits.
   const bool must = policy.remat.kind != RematPolicy::Kind::optimal || policy.limit == 0;
   if (recompute && must && !recomputes) refuse_to_recompute_nothing(policy.remat);
@@ -390,6 +392,21 @@ std::optional<Choice> move_cuts(const compiler::Graphs& graphs, const Plan& open
 }
 
 }  // namespace
+
+void decide_reloads(const compiler::Graphs& graphs, Plan& plan) {
+  plan.offload->reloads.clear();
+  if (plan.offload->states.empty()) return;
+  Compilation common(graphs);
+  const std::vector<passes::Places> roles = compiler::role_places(plan);
+  if (roles.size() > 1) common.run_until(plan, compiler::first_pass_by_place(plan));
+  for (const passes::Places& at : roles) {
+    Compilation own = common;
+    own.choose_role(at);
+    own.run_until(plan, "offload");
+    add_names(plan.offload->reloads,
+              states_to_reload(own.module(), plan.offload->states, cost::Rates::of(plan.device)));
+  }
+}
 
 std::optional<Choice> decide(const compiler::Graphs& graphs, Plan& plan, const MemoryPolicy& policy) {
   const bool cuts = plan.stage_cuts.empty();

@@ -26,4 +26,7 @@ struct MemoryPolicy {
 // as many micro-batches as fit. Gives what the limit led to, if there was something to choose.
 std::optional<Choice> decide(const compiler::Graphs& graphs, compiler::Plan& plan, const MemoryPolicy& policy);
 
+// Of a plan that names the states which are offloaded, but not for which readers they are loaded again: names these.
+void decide_reloads(const compiler::Graphs& graphs, compiler::Plan& plan);
+
 }  // namespace trireme::planner

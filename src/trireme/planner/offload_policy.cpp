@@ -5,6 +5,7 @@
 #include <set>
 
 #include "trireme/core/error.h"
+#include "trireme/passes/offload.h"
 #include "trireme/passes/saved_values.h"
 
 namespace trireme::planner {
@@ -132,6 +133,30 @@ std::vector<std::string> states_to_offload(const ir::Module& module, const Offlo
     if (!leaves) continue;
     const std::size_t at = place.try_emplace(state.name.substr(0, state.name.find('/')), place.size()).first->second;
     if (!parameters || at < *parameters) names.push_back(state.name);
+  }
+  return names;
+}
+
+std::vector<std::string> states_to_reload(const ir::Module& module, std::span<const std::string> states,
+                                          const Rates& rates) {
+  std::vector<std::string> names;
+  std::set<std::string> known;
+  for (const Graph& graph : module.graphs) {
+    const std::vector<passes::OffloadedRead> reads = passes::offloaded_reads(module, graph, states);
+    if (reads.empty()) continue;
+    const std::vector<double> starts = cost::start_times(graph, rates);
+    std::map<ir::ValueId, std::size_t> last;
+    for (const auto& [node, state] : reads) {
+      const auto [before, first] = last.try_emplace(state, node);
+      // Two copies' time each way.
+      const double away = 4 * rates.move_seconds(graph.type(state).bytes());
+      if (!first && starts[node] - starts[before->second + 1] > away) {
+        const std::string name = passes::reload_name(module.state(graph.value(state).state).name,
+                                                     graph.value(graph.nodes[node].outputs.front()).name);
+        if (known.insert(name).second) names.push_back(name);
+      }
+      before->second = node;
+    }
   }
   return names;
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,5 +37,10 @@ std::vector<std::string> activations_to_offload(const ir::Graph& graph, const Of
 // are both offloaded.
 std::vector<std::string> states_to_offload(const ir::Module& module, const OffloadPolicy& policy,
                                            std::optional<std::size_t> parameters = {});
+
+// Of those states, the ones that are not read for so long that loading them again is better than keeping them, and for
+// which readers: passes::reload_name, in the order of the graphs.
+std::vector<std::string> states_to_reload(const ir::Module& module, std::span<const std::string> states,
+                                          const cost::Rates& rates);
 
 }  // namespace trireme::planner

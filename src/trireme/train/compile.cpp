@@ -70,7 +70,6 @@ planner::OffloadPolicy offload_policy(const Config& config, device::Kind device)
 // How tensors are offloaded; which of them is decided later.
 passes::Offload::Options offload_options(const Config& config, device::Kind device) {
   passes::Offload::Options options;
-  options.rates = cost::Rates::of(device);
   if (device == device::Kind::cpu) return options;
   if (config.memory.offload_tier != OffloadTier::disk) options.tier = program::kHostTier;
   options.update_on_host = config.memory.offload_update == OffloadUpdate::host;
@@ -286,7 +285,8 @@ void follow(const Decisions& decided, const Config& config, const compiler::Grap
     refuse(
         "{} has memory.remat = \"{}\", and does not list what is recomputed; add decisions.recompute, or set \"none\"",
         decided.file, config.memory.remat);
-  if (!plan.offload && !(decided.offload_activations.empty() && decided.offload_states.empty()))
+  if (!plan.offload && !(decided.offload_activations.empty() && decided.offload_states.empty() &&
+                         decided.offload_reloads.value_or(std::vector<std::string>{}).empty()))
     refuse("{} lists what is offloaded, and has memory.offload = \"none\"; remove decisions.offload_…, or set offload",
            decided.file);
   follow_cuts(decided, graphs, plan);
@@ -298,6 +298,10 @@ void follow(const Decisions& decided, const Config& config, const compiler::Grap
   if (plan.offload) {
     plan.offload->activations = decided.offload_activations;
     plan.offload->states = decided.offload_states;
+    if (decided.offload_reloads)
+      plan.offload->reloads = *decided.offload_reloads;
+    else
+      planner::decide_reloads(graphs, plan);
   }
   // Whole blocks, of which one is the least.
   constexpr std::size_t kUnit = io::kStagingAlignment;

@@ -27,6 +27,7 @@ struct Decisions {
   std::optional<std::vector<std::string>> recompute = {};
   std::vector<std::string> offload_activations = {};
   std::vector<std::string> offload_states = {};
+  std::optional<std::vector<std::string>> offload_reloads = {};  // nothing: of a plan from before they were listed
   std::size_t staging = 0;
   std::vector<int> max_held = {};                           // of zero-bubble:auto: one for all stages, or one each
   std::optional<std::vector<std::string>> stage_cuts = {};  // nothing: of a plan from before they were listed

@@ -120,6 +120,7 @@ std::string plan_text(const Config& config, const Planned& planned) {
   if (plan.offload) {
     text += "offload_activations = " + list_text(plan.offload->activations) + "\n";
     text += "offload_states = " + list_text(plan.offload->states) + "\n";
+    text += "offload_reloads = " + list_text(plan.offload->reloads) + "\n";
   }
   if (plan.staging > 0 && is_limited(plan.staging)) text += fmt::format("staging = {}\n", plan.staging);
   if (!plan.max_held.empty()) text += fmt::format("held = [{}]\n", fmt::join(plan.max_held, ", "));

@@ -23,6 +23,7 @@ namespace trireme::train {
 //   recompute = ["blocks.0.ln1", "blocks.0.mlp.gelu"]
 //   offload_activations = []
 //   offload_states = []
+//   offload_reloads = []        # "wte.weight before head.logits": loaded again, not kept since the reader before
 //   staging = 1048576
 //   stage_cuts = ["blocks.2.ln1.layer_norm"]   # first values of a pipeline's stages, or chunks, behind the first
 //   schedule = ["F0 F1 B0 B1 U", "F0 B0 F1 B1 U"]   # of pipeline = "file:PATH", as it was when the plan was made

@@ -24,9 +24,9 @@ bool is_plan_key(const Key& key) {
 
 namespace {
 
-const std::vector<std::string> kDecisions = {"device",         "transport", "recompute", "offload_activations",
-                                             "offload_states", "staging",   "held",      "stage_cuts",
-                                             "schedule"};
+const std::vector<std::string> kDecisions = {"device",         "transport",      "recompute", "offload_activations",
+                                             "offload_states", "staging",        "held",      "stage_cuts",
+                                             "schedule",       "offload_reloads"};
 
 comm::TransportKind transport_named(const Entry& entry, const std::string& file) {
   using comm::TransportKind;
@@ -115,6 +115,8 @@ PlanFile parse_plan(std::string_view text, const std::string& file, PlanKeys who
       plan.decisions.offload_activations = names_of(entry, file);
     } else if (name == "offload_states") {
       plan.decisions.offload_states = names_of(entry, file);
+    } else if (name == "offload_reloads") {
+      plan.decisions.offload_reloads = names_of(entry, file);
     } else if (name == "held") {
       plan.decisions.max_held = held_of(entry, file);
     } else if (name == "staging" && std::holds_alternative<std::int64_t>(entry.value.value)) {

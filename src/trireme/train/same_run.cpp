@@ -161,6 +161,8 @@ std::vector<Fact> facts_of(const std::optional<Decisions>& plan) {
           {"the plan's decisions.recompute", list(given && plan->recompute ? &*plan->recompute : nullptr)},
           {"the plan's decisions.offload_activations", list(given ? &plan->offload_activations : nullptr)},
           {"the plan's decisions.offload_states", list(given ? &plan->offload_states : nullptr)},
+          {"the plan's decisions.offload_reloads",
+           list(given && plan->offload_reloads ? &*plan->offload_reloads : nullptr)},
           {"the plan's decisions.held", given ? fmt::format("{}", fmt::join(plan->max_held, ", ")) : ""},
           {"the plan's decisions.staging", given ? std::to_string(plan->staging) : ""}};
 }
