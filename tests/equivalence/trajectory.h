@@ -28,8 +28,8 @@ struct Trajectory {
 // After the steps every program has run: the measured peak is the planned one.
 Trajectory train_plan(Trained& trained, const train::Config& config, std::int64_t steps);
 
-// Every weight starts a part of itself away, up or down by `draw`: how far the run then comes from the undisturbed one is
-// how much it makes of rounding.
+// Every weight starts a part of itself away, up or down by `draw`: how far the run then comes from the undisturbed one
+// is how much it makes of rounding.
 struct Moved {
   double by = 0;
   std::uint64_t draw = 0;
