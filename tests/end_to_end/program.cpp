@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kPatience = std::chrono::seconds(60);
+constexpr auto kPatience = std::chrono::minutes(5);
 
 int memory_file() {
   const int fd = memfd_create("output", MFD_CLOEXEC);
@@ -145,7 +145,7 @@ bool Running::wait_until(const std::function<bool()>& holds) {
 
 Finished Running::wait() {
   if (!wait_until([&] { return ended(); })) {
-    ADD_FAILURE() << "still running after a minute; stderr so far:\n" << contents(err_);
+    ADD_FAILURE() << "still running after minutes; stderr so far:\n" << contents(err_);
     kill(pid_, SIGKILL);
     waitpid(pid_, &status_, 0);
     pid_ = -1;

@@ -84,6 +84,6 @@ run("finetune" ${work}/finetune/finetune ${SOURCE}/tests/huggingface/gpt2-tied b
 expect("step 3.*held-out loss")
 foreach(mesh dp=2 pp=2)
   run("prices, ${mesh}" ${work}/prices/prices 300 ${mesh})
-  expect("parameters, held-out loss 0.[4-9].*held-out loss 0.[01].*price ")
+  expect("parameters, held-out loss 1\\.[0-9].*held-out loss 0\\.00.*price 1\\.1")
 endforeach()
 run("the tuned model" ${prefix}/bin/trireme generate --from tuned --prompt "the " --tokens 4)

@@ -83,7 +83,7 @@ models::Model adapt(const std::string& family, std::function<Model(const ModelCo
     for (const auto& [name, value] : in.inputs) batch.inputs[name] = Access::wrap(value);
     const bool judged = in.inputs.empty() ? batch.targets || batch.labels : !in.predicting;
     batch.predicting = !judged;
-    const ir::Value result = Access::unwrap(make(c)(builder, batch));
+    ir::Value result = Access::unwrap(make(c)(builder, batch));
     if (!result) refuse("the model \"{}\" gives nothing", family);
     if (judged && result.shape().rank() != 0)
       refuse("the model \"{}\" must give its loss, a scalar, when {}; it gives {}", family,

@@ -54,7 +54,7 @@ tri::Data rows(std::int64_t samples = 40, double holdout = 0) {
 
 // The mean over rows of weight · (predicted price - price)².
 tri::Value weighted_loss(tri::Builder& b, const tri::Batch& in, const tri::Value& x) {
-  const tri::Value predicted = reshape(x, {x.shape()[0]});
+  tri::Value predicted = reshape(x, {x.shape()[0]});
   if (in.predicting) return predicted;
   const tri::Value error = predicted - in["price"];
   return batch_mean(b, in["weights_per_row"] * error * error);

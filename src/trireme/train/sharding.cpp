@@ -71,7 +71,8 @@ ExplainedSharding explain_sharding(const Config& config, const Registry& registr
   compiler::Compilation compilation(planned.graphs);
   compilation.run_until(planned.plan, "propagate");
   ExplainedSharding result{compilation.module(), {}};
-  passes::Propagate({planned.plan.mesh, compiler::annotations(planned.graphs, planned.plan)}, &result.reasons).run(result.module);
+  passes::Propagate({planned.plan.mesh, compiler::annotations(planned.graphs, planned.plan)}, &result.reasons)
+      .run(result.module);
   return result;
 }
 
