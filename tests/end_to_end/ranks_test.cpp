@@ -303,7 +303,8 @@ TEST_F(Ranks, ProcessesThatWouldPlanOtherwiseFollowTheFirst) {
   std::vector<std::string> looks = {"memory", "tiny.toml", "--brief", "--json", "--train.batch=12"};
   looks.insert(looks.end(), how.begin(), how.end());
   std::int64_t peak = 0;
-  for (const nlohmann::json& rank : nlohmann::json::parse(done(looks).out).at("ranks"))
+  const nlohmann::json planned = nlohmann::json::parse(done(looks).out);
+  for (const nlohmann::json& rank : planned.at("ranks"))
     peak = std::max(peak, rank.at("predicted_peak_bytes").get<std::int64_t>());
   const auto train = [&](const std::string& run, const char* threads) {
     std::vector<std::string> more = how;
