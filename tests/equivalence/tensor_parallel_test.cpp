@@ -314,6 +314,16 @@ TEST(TensorParallelVocabulary, OverSeveralAxes) {
       config.parallel.sharding = {{table, "vocab:tp,vocab:dp"}, {"*.mlp.down.weight", "in:tp"}};
       if (std::string(name) == "llama") config.parallel.sharding["head.weight"] = "vocab:dp,vocab:tp";
       expect_like_one_rank(plain, config);
+      // Shards of 16 of the 61 words are gathered over both axes at once, in the order of the annotation.
+      Trained one(plain);
+      Trained many(config);
+      const data::Batch batch = batch_of(plain, 5);
+      const auto words = std::span(batch.tokens).first(static_cast<std::size_t>(plain.model.context));
+      const auto expected = one.session().predict(words);
+      const std::vector<float> logits(expected.begin(), expected.end());
+      const auto found = many.session().predict(words);
+      ASSERT_EQ(found.size(), logits.size());
+      for (std::size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(found[i], logits[i], 1e-4) << "word " << i;
     }
 }
 

@@ -72,6 +72,17 @@ std::vector<int> Compiled::members(const program::Group& group, int rank) const 
   if (!takes_part(rank)) return met;
   for (int r = 0; r < ranks(); ++r)
     if (takes_part(r) && rest(r) == rest(rank)) met.push_back(r);
+  // In the order of the group's axes, which may be another than the mesh's: a gather over "tp+dp" begins with all of
+  // the first place along tp.
+  const auto along = [&](int r) {
+    const ir::Mesh& own = role_of(r).module.mesh;
+    const std::vector<int> at = coordinate(r);
+    std::vector<int> places;
+    for (const std::string& axis : group.axes) places.push_back(at[own.index_of(axis)]);
+    return places;
+  };
+  if (group.axes.size() > 1)
+    std::stable_sort(met.begin(), met.end(), [&](int a, int b) { return along(a) < along(b); });
   return met;
 }
 

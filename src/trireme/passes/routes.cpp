@@ -191,16 +191,19 @@ std::vector<RouteStep> steps_from(const TensorType& type, const Sharding& shardi
   for (int d = 0; d < rank; ++d) {
     const auto& axes = sharding.dims[place(d)];
     if (!axes.empty()) {
+      // Shards that end with zeros are not those of fewer ranks, put together: 13, 13, 13 and 11 are not 25 and 25.
+      const auto is_exact = [&](const std::string& gathered) {
+        const Sharding left = after(sharding, {RouteStep::Kind::all_gather, gathered, d});
+        return left.dims[place(d)].empty() || spatial(axes) ||
+               local_type(type, left, mesh).shape[d] == local.shape[d] * mesh.size_of(gathered);
+      };
       std::vector<std::string> together = {axes.back()};
       if (const std::string all = innermost(axes, mesh); all != axes.back()) together.push_back(all);
+      // Axes that have nothing to do with each other are gathered at once where it must be.
+      if (!is_exact(together.back())) together.push_back(fmt::format("{}", fmt::join(axes, "+")));
       for (const std::string& gathered : together) {
-        // Shards that end with zeros are not those of fewer ranks, put together: 13, 13, 13 and 11 are not 25 and 25.
-        const RouteStep gather{RouteStep::Kind::all_gather, gathered, d};
-        const Sharding left = after(sharding, gather);
-        if (!left.dims[place(d)].empty() && !spatial(axes) &&
-            local_type(type, left, mesh).shape[d] != local.shape[d] * mesh.size_of(gathered))
-          continue;
-        steps.push_back(gather);
+        if (!is_exact(gathered)) continue;
+        steps.push_back({RouteStep::Kind::all_gather, gathered, d});
         for (int to = 0; to < rank; ++to)
           if (to != d && !ir::is_spatial(axes.back()) && divides(to, gathered) &&
               type.shape[d] % ranks_along(axes, mesh) == 0)
