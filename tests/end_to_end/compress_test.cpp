@@ -197,6 +197,8 @@ TEST_F(Compress, BadRequestsAreRefusedBeforeWork) {
     for (const std::string& part : parts) EXPECT_NE(line.find(part), std::string::npos) << part << " in " << line;
   };
   has(said({}), {"--weights"});
+  has(said({"--prune", "heads:0.01"}), {"--prune heads:0.01", "takes out nothing", "larger"});
+  has(said({"--prune", "blocks:0.01"}), {"--prune blocks:0.01", "takes out nothing"});
   has(said({"--weights", "int3"}), {"memory.weights", "int3", "int4"});
   has(said({"--weights", "int8", "--activations", "int4"}), {"memory.linear_inputs", "int4", "int8"});
   has(said({"--weights", "int8", "--activations", "int8", "--calibrate", "0"}), {"--activations", "--calibrate"});

@@ -237,6 +237,14 @@ TEST_F(Smaller, ZerosThatTrainingWouldFillAreWarnedOf) {
     expect_none(kept.err, "have been pruned");
     EXPECT_EQ(zeros(name, kSteps), pruned);
   }
+  // Of an exported folder the zeros stay as well.
+  done({"compress", "run", "--out", "un", "--prune", "unstructured:0.8", "--decode", "0", "--overwrite"});
+  done({"export", "un", "folder"});
+  const Finished folder_kept =
+      done({"train", "tiny.toml", "--init.from=folder", "--output.dir=on", "--model.layers=2",
+            "--prune.method=magnitude", "--prune.sparsity=0.79", "--prune.schedule=oneshot", "--prune.begin=1"});
+  expect_part(folder_kept.err, "8 weights come pruned: their zeros stay");
+  EXPECT_EQ(zeros("on", kSteps), zeros("un", 0));
   // Of weights that nobody has pruned nothing is said.
   done({"compress", "run", "--out", "fewer", "--prune", "neurons:0.5", "--decode", "0"});
   expect_none(done({"train", "fewer", "--resume"}).err, "have been pruned");

@@ -118,6 +118,11 @@ void prune_model(compress::Model& smaller, const compress::PruneStep& step, cons
   changed("width", before.width, now.width);
   changed("heads", before.heads, now.heads);
   changed("ffn", before.ffn, now.ffn);
+  using Pattern = compress::PruneStep::Pattern;
+  const bool whole = step.pattern != Pattern::unstructured && step.pattern != Pattern::two_of_four;
+  if (whole && change.empty() && before.width == now.width)
+    refuse("--prune {} takes out nothing: of {} that share is less than half of one; give a larger share", step.text,
+           step.text.substr(0, step.text.find(':')));
   fmt::print("pruned  {}: {}\n", step.text,
              change.empty() ? fmt::format("{:.1f}% of the weights of products are zero; this saves bytes, not time",
                                           100 * compress::sparsity_of(smaller, registry))

@@ -15,6 +15,7 @@
 #include "trireme/passes/compress_gradients.h"
 #include "trireme/passes/prune.h"
 #include "trireme/train/load_slice.h"
+#include "trireme/train/pruned_weights.h"
 
 namespace trireme::train {
 namespace {
@@ -399,27 +400,13 @@ std::optional<std::int64_t> newest_checkpoint(const fs::path& run, const LogSink
 
 namespace {
 
-// Weights that were pruned after training come without masks: what is zero of them is what the mask of one takes out.
-// Gives whether there is such a mask. A few zeros are chance, and a weight of nothing else was never trained.
+// Of weights that come without one.
 bool set_mask(Rank& rank, const ir::State& mask, const io::CheckpointReader& reader) {
   const auto parameter = passes::masked_parameter(mask.name);
   const io::CheckpointTensor* weight = parameter ? reader.find(*parameter) : nullptr;
   if (weight == nullptr || weight->type != TensorType{mask.type.dtype, mask.global_shape()}) return false;
-  std::vector<float> values(static_cast<std::size_t>(weight->type.elements()));
-  reader.read(*weight, ir::all_of(weight->type.shape), std::as_writable_bytes(std::span(values)));
-  const auto zeros = static_cast<std::size_t>(std::count(values.begin(), values.end(), 0.0F));
-  constexpr std::size_t kFew = 20;  // one of so many
-  if (zeros * kFew < values.size() || zeros == values.size()) return false;
-  load_slice(rank, mask, [&](const ir::Slice& slice, std::span<std::byte> out) {
-    reader.read(*weight, slice, out);
-    for (std::size_t at = 0; at < out.size(); at += sizeof(float)) {
-      float value = 0;
-      std::memcpy(&value, out.data() + at, sizeof value);
-      value = value == 0 ? 0.0F : 1.0F;
-      std::memcpy(out.data() + at, &value, sizeof value);
-    }
-  });
-  return true;
+  return set_mask_from(rank, mask,
+                       [&](const ir::Slice& slice, std::span<std::byte> out) { reader.read(*weight, slice, out); });
 }
 
 }  // namespace

@@ -22,9 +22,10 @@ namespace trireme::train {
 // A folder with config.json that is not a run of ours.
 bool is_huggingface_folder(const std::filesystem::path& folder);
 
-// Sets every parameter of the session, and what is derived from them; optimizer states stay as they are. Refuses
-// weights that are not exactly the model's. The second form takes weights that were opened, and so checked, before.
-void load_huggingface(const std::string& folder, Session& session);
-void load_huggingface(const io::HfWeights& weights, Session& session);
+// Sets every parameter of the session, and what is derived from them; optimizer states stay as they are, but for the
+// masks of weights that come pruned where the run prunes too: their number is returned. Refuses weights that are not
+// exactly the model's. The second form takes weights that were opened, and so checked, before.
+std::size_t load_huggingface(const std::string& folder, Session& session);
+std::size_t load_huggingface(const io::HfWeights& weights, Session& session);
 
 }  // namespace trireme::train

@@ -7,13 +7,11 @@
 #include "trireme/core/error.h"
 #include "trireme/ir/axes.h"
 #include "trireme/train/compile.h"
+#include "trireme/train/pruned_weights.h"
 #include "trireme/train/session.h"
 
 namespace trireme::train {
 namespace {
-
-// From this share of zeros on, weights count as pruned.
-constexpr double kPrunedShare = 0.1;
 
 // A run that is to be extended says so by decay_steps.
 std::int64_t planned_steps(const Config& config) {
@@ -247,6 +245,7 @@ std::string filling_warning(const Config& config, const compiler::Graphs& graphs
   Rank& rank = session.rank(0);
   const ir::Module& module = rank.role().module;
   std::vector<std::string> pruned;
+  double first = 0;
   double least = 1;
   bool two_of_four = true;
   for (const std::string& name : prunable_parameters(graphs)) {
@@ -254,6 +253,7 @@ std::string filling_warning(const Config& config, const compiler::Graphs& graphs
     if (id == ir::kNone || module.state(id).type.dtype != DType::f32) continue;
     const Zeros zeros = zeros_of(rank, module.state(id));
     if (zeros.share < kPrunedShare || zeros.share == 1) continue;
+    if (pruned.empty()) first = zeros.share;
     pruned.push_back(name);
     least = std::min(least, zeros.share);
     two_of_four = two_of_four && zeros.two_of_four;
@@ -262,9 +262,10 @@ std::string filling_warning(const Config& config, const compiler::Graphs& graphs
   const std::string pattern =
       two_of_four ? "--prune.pattern=2:4" : fmt::format("--prune.sparsity={:.2f}", std::floor(100 * least) / 100);
   return fmt::format(
-      "{} weights have been pruned ({:.0f}% of '{}' are zero), and prune.method = \"none\" lets their zeros fill up; "
+      "{} weights have been pruned ({:.1f}% of '{}' are zero, {:.1f}% of each at least), and prune.method = \"none\" "
+      "lets their zeros fill up; "
       "to keep them: --prune.method=magnitude {} --prune.schedule=oneshot --prune.begin=1",
-      pruned.size(), 100 * least, pruned.front(), pattern);
+      pruned.size(), 100 * first, pruned.front(), 100 * least, pattern);
 }
 
 std::int64_t scheduled_step(const Config& config, std::int64_t step) {

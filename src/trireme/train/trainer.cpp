@@ -143,7 +143,8 @@ void Trainer::open_weights() {
 void Trainer::set_first_weights() {
   open_weights();
   if (!weights_) return;
-  load_huggingface(*weights_, *session_);
+  if (const std::size_t masked = load_huggingface(*weights_, *session_); masked > 0 && leads())
+    note(LogLevel::info, fmt::format("{} weights come pruned: their zeros stay", masked));
   weights_.reset();
   if (options_.write) keep_tokenizer_files(config_.init.from, folder_);
 }
