@@ -73,7 +73,13 @@ std::vector<int> Compiled::members(const program::Group& group, int rank) const 
   for (int r = 0; r < ranks(); ++r)
     if (takes_part(r) && rest(r) == rest(rank)) met.push_back(r);
   // In the order of the group's axes, which may be another than the mesh's: a gather over "tp+dp" begins with all of
-  // the first place along tp.
+  // the first place along tp. Ranks beyond the mesh have axes of their own, and stand as they are numbered.
+  const auto has_all = [&](int r) {
+    const ir::Mesh& own = role_of(r).module.mesh;
+    return std::all_of(group.axes.begin(), group.axes.end(), [&](const std::string& name) {
+      return std::any_of(own.axes.begin(), own.axes.end(), [&](const ir::Mesh::Axis& a) { return a.name == name; });
+    });
+  };
   const auto along = [&](int r) {
     const ir::Mesh& own = role_of(r).module.mesh;
     const std::vector<int> at = coordinate(r);
@@ -81,7 +87,7 @@ std::vector<int> Compiled::members(const program::Group& group, int rank) const 
     for (const std::string& axis : group.axes) places.push_back(at[own.index_of(axis)]);
     return places;
   };
-  if (group.axes.size() > 1)
+  if (group.axes.size() > 1 && std::all_of(met.begin(), met.end(), has_all))
     std::stable_sort(met.begin(), met.end(), [&](int a, int b) { return along(a) < along(b); });
   return met;
 }
