@@ -43,12 +43,11 @@ class Running {
   std::string err() const;
   // Until `holds` does or the program has ended; says which.
   bool wait_until(const std::function<bool()>& holds);
-  // A test that waits for longer than a minute fails.
+  bool ended();
+  // A test that waits for several minutes fails.
   Finished wait();
 
  private:
-  bool ended();
-
   int pid_ = -1;
   int out_ = -1;
   int err_ = -1;
