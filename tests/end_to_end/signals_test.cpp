@@ -29,14 +29,15 @@ class Signals : public Program {
   std::int64_t last_step() const { return metrics("run").back().at("step"); }
 
   // A report comes after five seconds. They pass while the run is stopped, whatever the machine's speed; in between it
-  // goes on for a moment, so that it gets to what takes long.
+  // goes on for longer and longer, so that it gets to what takes long.
   static void expect_shown(Running& running, const std::string& part) {
+    constexpr std::chrono::minutes kLongest(1);
     const auto shown = [&] { return running.err().find(part) != std::string::npos; };
-    for (int stop = 0; stop < 20 && !shown() && !running.ended(); ++stop) {
+    for (std::chrono::milliseconds on(200); on < kLongest && !shown() && !running.ended(); on *= 2) {
       running.signal(SIGSTOP);
       std::this_thread::sleep_for(std::chrono::milliseconds(5500));
       running.signal(SIGCONT);
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      std::this_thread::sleep_for(on);
     }
     EXPECT_TRUE(shown()) << running.out() << running.err();
   }
