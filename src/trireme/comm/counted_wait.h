@@ -4,9 +4,9 @@
 
 namespace trireme::comm {
 
-// What of a wait that was to last `asked` counts towards a timeout. One that took far longer was no wait for others:
-// the process was stopped (Ctrl-Z, a debugger, a scheduler that suspends jobs), and the ranks that it waits for were
-// too.
+// The part of a wait that counts towards a timeout. A thread asked to wait for `asked` and woke after `took`. If it
+// woke far too late, the process was stopped (Ctrl-Z, a debugger, a scheduler that suspends jobs), and so were the
+// ranks it waits for: at most twice `asked` counts.
 template <class Duration>
 Duration counted_wait(Duration took, Duration asked) {
   return std::min<Duration>(took, 2 * asked);

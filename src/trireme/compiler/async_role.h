@@ -18,9 +18,9 @@ std::vector<StepProgram> lower_async_stage(RoleBuilder& builder, Role& role, con
 // Steps after which every role runs its programs again.
 int async_period(const Compiled& c);
 
-// Of each role, all that it runs from an empty pipeline to the next, `steps` of them: one stage receives in one program
-// what another has sent in another, so only together do they fit. `prefix`: of programs that begin so (kWarmPrograms);
-// none: there are no such programs.
+// Concatenates, for each role, the programs of `steps` steps: from an empty pipeline through fill, steps and drain. One
+// stage may receive in a later program than another sent in, so messages pair over the whole round. `prefix` selects
+// programs by the beginning of their names (kWarmPrograms); the result is empty where there are none.
 std::vector<program::Program> async_rounds(const Compiled& c, int steps, const std::string& prefix = "");
 
 }  // namespace trireme::compiler

@@ -23,15 +23,15 @@ inline constexpr const char* kStash = "stash";  // keeps the weights as they are
 //   }                                       write set @w/version.0 = @w
 //                                         }
 //
-// What the gradients read of the forward phase becomes a state, of which there are `ahead` + 1: the micro-batches that
-// a stage has in flight at once. A weight that the gradients read, and the update writes, has as many versions beyond
-// the newest as micro-batches are ahead of their backwards; with `delayed`, every weight that a micro-batch reads has
-// one. The graphs name those with the number 0: what runs them names the others in their place (SlotStates).
+// A value that the forward phase saves for the gradients becomes a state. There are `ahead` + 1 copies of this state,
+// one for each micro-batch that the stage has in flight. A weight that the gradients read and the update writes has
+// `ahead` older versions next to the newest; with `delayed`, every weight that a micro-batch reads has one older
+// version. The graphs name copy 0, and a program that uses another copy replaces the name (SlotStates).
 //
-// What was offloaded waits where it is: the states of what the forward phase stores in another tier, and the versions
-// of weights that are there, are of that tier too.
+// Offloaded values stay offloaded: the copies of a value in another tier, and the versions of a weight there, belong to
+// that tier.
 //
-// Comes last of what changes the graph of a micro-batch, which stays as it is.
+// This pass runs after all others that change "micro", and leaves "micro" as it is.
 class InFlight : public Pass {
  public:
   struct Options {
@@ -49,11 +49,11 @@ class InFlight : public Pass {
 // States that are used in the place of others.
 using SlotStates = std::vector<std::pair<ir::StateId, ir::StateId>>;
 
-// What was saved for the backward, in that slot.
+// The replacements by which a program reads and writes the saved values of that slot.
 SlotStates in_flight_slot(const ir::Module& module, int slot);
-// The weights' versions of that slot.
+// The replacements by which it uses the weight versions of that slot.
 SlotStates in_version_slot(const ir::Module& module, int slot);
-// Versions in the place of the newest weights.
+// The replacements by which it reads an older version where a graph names the newest weight.
 SlotStates versions_for_weights(const ir::Module& module);
 
 }  // namespace trireme::passes

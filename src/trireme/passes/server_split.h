@@ -6,8 +6,8 @@
 
 namespace trireme::passes {
 
-// What each worker makes of its own rows and pushes, in the place of a sum over replicas: a gradient, or what its
-// compression has made of it.
+// A value that each worker computes from its own rows and pushes to a server, where replicas would have all-reduced it:
+// a gradient, or its compressed form.
 struct ServerPush {
   std::string of;         // the state, or the value that workers make
   ir::ValueId value;      // of the update graph
@@ -70,7 +70,7 @@ struct ServerMessages {
   std::vector<Table> updates;         // as ServerSplit::updates
 };
 
-// Of a tensor some rows, as a key has them.
+// The type of one key of a tensor: `rows` of its rows. 0 stands for all of them.
 TensorType part_type(TensorType type, std::int64_t rows);
 
 }  // namespace trireme::passes

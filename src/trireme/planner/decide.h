@@ -10,7 +10,7 @@
 
 namespace trireme::planner {
 
-// What a run asks of its memory; the planner decides how.
+// The memory settings of a run. They say what is wanted; the planner decides which values and states it means.
 struct MemoryPolicy {
   RematPolicy remat = {};
   std::optional<OffloadPolicy> offload = {};
@@ -26,7 +26,8 @@ struct MemoryPolicy {
 // as many micro-batches as fit. Gives what the limit led to, if there was something to choose.
 std::optional<Choice> decide(const compiler::Graphs& graphs, compiler::Plan& plan, const MemoryPolicy& policy);
 
-// Of a plan that names the states which are offloaded, but not for which readers they are loaded again: names these.
+// Completes a plan that names the offloaded states: it adds the readers for which a state is loaded a second time
+// instead of staying on the device.
 void decide_reloads(const compiler::Graphs& graphs, compiler::Plan& plan);
 
 }  // namespace trireme::planner

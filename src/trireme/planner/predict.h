@@ -8,7 +8,7 @@ namespace trireme::planner {
 // order, waits for the events it must, and takes the time of each by its op's cost. Launch groups and capture regions
 // pay for launches as they do when they run. Good for ratios between programs for the same model; nothing is run.
 double nominal_seconds(const program::Program& program);
-// Of one of its instructions.
+// Seconds that one instruction takes at these rates.
 double nominal_seconds(const program::Instruction& instruction, const cost::Rates& rates);
 
 }  // namespace trireme::planner

@@ -28,7 +28,7 @@ struct Profile {
   LayerCost total() const;
 };
 
-// What costs come to that grow in proportion: `two` and `further` times what it has more than `one`.
+// Extrapolates costs that grow linearly: the result is two + further · (two − one), layer by layer.
 Profile extended(const Profile& one, const Profile& two, double further);
 
 // What the layers of a model cost, read off its graphs after the passes that make them a rank's own: `plan` has a mesh

@@ -3,12 +3,12 @@
 #include "trireme/program/graph_run.h"
 #include "trireme/program/program.h"
 
-// What the bytes of a buffer are counted as in the memory plan and its reports.
+// Categories of the memory plan and its reports: every buffer belongs to one.
 namespace trireme::program {
 
 Category category_of(const ir::State& state);
 
-// Of what a node of a graph makes: activations, but for what collectives gather, scatter or send.
+// The category of the outputs of a node. They are activations unless a collective gathers, scatters or sends them.
 Category category_made(const GraphRun& run, const ir::Node& node);
 
 }  // namespace trireme::program

@@ -17,10 +17,10 @@ struct MessageOptions {
 //   compute    F0 ───── F1 ───── B0 …
 //   send         └ %x₀ ───┴ %x₁
 //
-// What was sent may be written over when the send is done. The compute stream makes sure of that where it costs
-// nothing: of gradients the last two may be on their way when a further one is made, of activations as many as the
-// options say; and an activation has arrived when the backward of its micro-batch begins. Sums of gradients over
-// replicas that are made once a step start when the last gradient has left: another stage waits for it.
+// The memory of a sent value is free once its send is done. The compute stream waits for that as late as it can: two
+// sends of gradients may be in flight when it computes a third, and as many sends of activations as the options say;
+// the send of an activation is done before the backward of its micro-batch starts. Reductions over replicas that run
+// once per step start after the last gradient was sent, because another stage waits for it.
 void schedule_messages(Program& program, const MessageOptions& options);
 
 // The process group of a message: "activation 0-1" is what stage 0 sends to stage 1.

@@ -10,7 +10,7 @@
 
 namespace trireme::runtime {
 
-// Of an input that belongs to no step.
+// The step of an input that no step owns.
 inline constexpr std::int64_t kNoStep = -1;
 
 // Copies of a program's inputs and outputs in the host's memory. Where work is asynchronous,

@@ -5,16 +5,16 @@
 
 namespace trireme::comm {
 
-// Of ranks that compute on the CPU.
+// Collectives of ranks that compute on the CPU: `group` runs them itself.
 std::unique_ptr<DeviceGroup> host_group(Communicator& group);
 
-// Of ranks that are threads of one process.
+// Collectives of ranks that are threads of one process: each rank reads the device memory of the others.
 std::unique_ptr<DeviceGroup> shared_group(Communicator& group);
 
-// Of any others: through the host's memory.
+// Collectives of ranks in several processes: bytes are copied to the host's memory, which `group` communicates.
 std::unique_ptr<DeviceGroup> staged_group(Communicator& group, device::Kind kind);
 
-// Of ranks with a GPU each. Collective.
+// Collectives over NCCL. Each rank has a GPU of its own, and all ranks make this call.
 std::unique_ptr<DeviceGroup> nccl_group(Communicator& group);
 
 }  // namespace trireme::comm

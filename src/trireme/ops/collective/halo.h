@@ -57,7 +57,8 @@ struct Halo {
   ir::Attributes attributes(const std::string& axis) const;
 };
 
-// What a rank exchanges with one other, and where both messages lie in its scratch. Ranges are of the whole dimension.
+// The two messages between this rank and a peer. The ranges count from the start of the whole dimension, and `out_at`
+// and `in_at` are the offsets of the packed bytes in the scratch of the op.
 struct HaloMessages {
   int peer = 0;
   ir::Range out;
@@ -65,11 +66,11 @@ struct HaloMessages {
   std::size_t out_at = 0;
   std::size_t in_at = 0;
 };
-// Of a halo_exchange, or of a halo_reduce; `row_bytes` is what one element of the dimension stands for.
+// The messages of a halo_exchange or, with `reduces`, of a halo_reduce. One element of the dimension has `row_bytes`.
 std::vector<HaloMessages> halo_messages(const Halo& halo, bool reduces, std::size_t row_bytes);
-// Bytes in which all of them lie.
+// Bytes of scratch that these messages need.
 std::size_t halo_scratch(const std::vector<HaloMessages>& messages, std::size_t row_bytes);
-// Of x, whose dimension `dim` has some elements.
+// Bytes of x for one element of dimension `dim`, which must not be empty.
 std::size_t halo_row_bytes(const TensorType& x, int dim);
 
 }  // namespace trireme::ops
