@@ -155,6 +155,17 @@ std::string explain(const ::CLI::App& app, const ::CLI::ParseError& e, const std
   return fmt::format("{}; {}", message, see_help(app));
 }
 
+// A command that reads a configuration says where its keys are listed; `train` lists them itself.
+void point_to_keys(::CLI::App& app) {
+  for (::CLI::App* command : app.get_subcommands([](::CLI::App*) { return true; })) {
+    point_to_keys(*command);
+    if (command->get_name() != "train" && command->get_option_no_throw("config") != nullptr)
+      command->footer(
+          "\nEvery configuration key can be given as --section.key=value; `trireme train --help` lists them.\n" +
+          command->get_footer());
+  }
+}
+
 // Of the terminal or, for a pipe, what the shell says; else as they are.
 int help_width() {
   if (const int columns = terminal_width(stdout); columns > 0) return columns;
@@ -202,6 +213,7 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
   add_lesson(commands, context);
   add_doctor(commands, context);
   add_completion(commands, context);
+  point_to_keys(app);
   try {
     if (arguments.empty()) {
       say(stdout, wrapped_help(app.help(), help_width()));

@@ -50,6 +50,19 @@ std::string roff(std::string_view text) {
 
 }  // namespace
 
+std::string keys_by_section() {
+  std::string text, section;
+  for (const train::KeyText& key : train::key_texts()) {
+    const std::size_t dot = key.name.find('.');
+    if (key.name.substr(0, dot) != section) {
+      section = key.name.substr(0, dot);
+      text += fmt::format("{}  {:<10}", text.empty() ? "" : "\n", section);
+    }
+    text += " " + key.name.substr(dot + 1);
+  }
+  return text + "\n";
+}
+
 std::string bash_completion(const CommandInfo& program) {
   std::string cases;
   for_commands(program, "", [&](const std::string& words, const CommandInfo& command) {

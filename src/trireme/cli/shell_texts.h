@@ -10,6 +10,9 @@ std::string bash_completion(const CLI::CommandInfo& program);
 std::string zsh_completion(const CLI::CommandInfo& program);
 std::string fish_completion(const CLI::CommandInfo& program);
 
+// The configuration keys for a command's help: a line for each section, "  init       from".
+std::string keys_by_section();
+
 // The manual page trireme(1).
 std::string manual_page(const CLI::CommandInfo& program);
 

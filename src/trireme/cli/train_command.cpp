@@ -11,6 +11,7 @@
 #include "trireme/cli/replay.h"
 #include "trireme/cli/report.h"
 #include "trireme/cli/roles_report.h"
+#include "trireme/cli/shell_texts.h"
 #include "trireme/cli/signals.h"
 #include "trireme/cli/validators.h"
 #include "trireme/comm/mpi/session.h"
@@ -354,6 +355,8 @@ void add_train(CLI::App& app, Context& context) {
                       "Write the graphs after every pass to this folder, as numbered files");
   command->add_option("--disable-pass", arguments->disabled, "Leave a pass out, by name");
   command->footer(
+      "\nConfiguration keys, each as --section.key=value (`trireme config` says what they mean):\n" +
+      keys_by_section() +
       "\nExamples:\n"
       "  trireme train                                                  the quickstart\n"
       "  trireme train --model.layers=6 --model.width=384 --train.steps=1000\n"
