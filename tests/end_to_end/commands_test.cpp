@@ -34,6 +34,12 @@ TEST_F(Commands, HelpEverywhereWithAnExample) {
   EXPECT_TRUE(done({"--version"}).out.starts_with("trireme "));
 }
 
+// As the launcher of a checkout ("./trireme") or an installed program ("trireme") was called.
+TEST_F(Commands, TheCommandThatComesNextIsCalledAsTheRunWas) {
+  const std::string out = done({"train", "tiny.toml", "--output.dir=run"}).out;
+  expect_part(out, "\nnext    " + program_path() + " generate --from run --prompt '");
+}
+
 TEST_F(Commands, MemoryCategoriesSumToThePeak) {
   for (const char* keys : {"--train.precision=f32", "--train.precision=bf16", "--train.micro_batch=1"}) {
     const nlohmann::json plan = nlohmann::json::parse(done({"memory", "tiny.toml", "--json", keys}).out);

@@ -187,6 +187,7 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   Context context;
   context.registry = &registry;
+  if (argc > 0) context.program = argv[0];
   context.command_line = fmt::format("{} {}", program, fmt::join(arguments, " "));
   ::CLI::App app("Trireme trains models that are too large, or too slow, for one device.", program);
   app.set_version_flag("--version", fmt::format("trireme {}", version()));

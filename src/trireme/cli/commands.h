@@ -13,6 +13,7 @@ struct Context {
   const train::Registry* registry = nullptr;
   std::vector<std::string> overrides;
   std::string command_line;
+  std::string program = "trireme";     // as it was called: "trireme", or "./trireme" of a checkout
   const CLI::App* commands = nullptr;  // all of them
   std::function<int()> run;            // set by the command that was chosen; its result is the exit code
 };

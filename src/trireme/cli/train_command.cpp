@@ -183,7 +183,7 @@ int train_once(Context& context, const TrainArguments& a, Request request, comm:
     say(stdout, "stopped at step {} of {}; `trireme train {} --resume` continues\n", outcome.steps,
         trainer.config().train.steps, trainer.folder().string());
   if (speaks(trainer))
-    say(stdout, "next    ./trireme generate --from {} --prompt '{}'\n", trainer.folder().string(), prompt);
+    say(stdout, "next    {} generate --from {} --prompt '{}'\n", context.program, trainer.folder().string(), prompt);
   if (verdict.kind == Verdict::Kind::unequal && signals.exit_code() == 0)
     fail("{} ranks did not train like one: {}; the run is saved in {}", trainer.compiled().mesh.ranks(), verdict.text,
          trainer.folder().string());
