@@ -32,17 +32,19 @@ void narrow(const float* from, std::int64_t count, BFloat16* to) {
 constexpr hn::ScalableTag<float> kFloats;
 constexpr hn::Rebind<hwy::float16_t, hn::ScalableTag<float>> kHalves;
 constexpr auto kLanes = static_cast<std::int64_t>(hn::MaxLanes(kFloats));
+// Without F16C, Highway 1.0 makes finite numbers of infinities and truncates where it should round.
+constexpr bool kConvertsVectors = !(HWY_ARCH_X86 && HWY_TARGET >= HWY_SSE4);
 
 void widen(const Float16* from, std::int64_t count, float* to) {
   std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
+  for (; kConvertsVectors && i + kLanes <= count; i += kLanes)
     hn::StoreU(hn::PromoteTo(kFloats, hn::LoadU(kHalves, reinterpret_cast<const hwy::float16_t*>(from + i))), kFloats,
                to + i);
   for (; i < count; ++i) to[i] = static_cast<float>(from[i]);
 }
 void narrow(const float* from, std::int64_t count, Float16* to) {
   std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
+  for (; kConvertsVectors && i + kLanes <= count; i += kLanes)
     hn::StoreU(hn::DemoteTo(kHalves, hn::LoadU(kFloats, from + i)), kHalves, reinterpret_cast<hwy::float16_t*>(to + i));
   for (; i < count; ++i) to[i] = Float16(from[i]);
 }

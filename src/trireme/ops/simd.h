@@ -43,9 +43,31 @@ inline std::uint16_t* words(Float16* p) { return reinterpret_cast<std::uint16_t*
 HWY_INLINE Vec widen(Half half, const BFloat16*) {
   return hn::BitCast(kTag, hn::ShiftLeft<16>(hn::PromoteTo(BitsTag{}, half)));
 }
+#if HWY_ARCH_X86 && HWY_TARGET >= HWY_SSE4
+// These processors have no F16C, without which Highway 1.0 makes finite numbers of infinities and truncates where it
+// should round: elements are converted one by one.
+HWY_INLINE Vec widen(Half half, const Float16*) {
+  alignas(64) Float16 from[static_cast<std::size_t>(kLanes)];
+  alignas(64) float to[static_cast<std::size_t>(kLanes)];
+  hn::Store(half, HalfTag{}, words(from));
+  for (std::int64_t i = 0; i < kLanes; ++i) to[i] = static_cast<float>(from[i]);
+  return hn::Load(kTag, to);
+}
+HWY_INLINE Half narrow(Vec v, const Float16*) {
+  alignas(64) float from[static_cast<std::size_t>(kLanes)];
+  alignas(64) Float16 to[static_cast<std::size_t>(kLanes)];
+  hn::Store(v, kTag, from);
+  for (std::int64_t i = 0; i < kLanes; ++i) to[i] = Float16(from[i]);
+  return hn::Load(HalfTag{}, words(to));
+}
+#else
 HWY_INLINE Vec widen(Half half, const Float16*) {
   return hn::PromoteTo(kTag, hn::BitCast(hn::Rebind<hwy::float16_t, Tag>{}, half));
 }
+HWY_INLINE Half narrow(Vec v, const Float16*) {
+  return hn::BitCast(HalfTag{}, hn::DemoteTo(hn::Rebind<hwy::float16_t, Tag>{}, v));
+}
+#endif
 
 // Rounds to nearest even and keeps NaN a NaN, as BFloat16 itself does.
 HWY_INLINE Half narrow(Vec v, const BFloat16*) {
@@ -55,9 +77,6 @@ HWY_INLINE Half narrow(Vec v, const BFloat16*) {
   const auto rounded = hn::ShiftRight<16>(u + hn::Set(bits, 0x7fffU) + (top & hn::Set(bits, 1U)));
   const auto nan = hn::RebindMask(bits, hn::IsNaN(v));
   return hn::TruncateTo(HalfTag{}, hn::IfThenElse(nan, top | hn::Set(bits, 0x40U), rounded));
-}
-HWY_INLINE Half narrow(Vec v, const Float16*) {
-  return hn::BitCast(HalfTag{}, hn::DemoteTo(hn::Rebind<hwy::float16_t, Tag>{}, v));
 }
 
 template <class D, class T>
