@@ -31,5 +31,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/src/trireme)
-set(CPACK_DEBIAN_PACKAGE_RECOMMENDS openmpi-bin)
+# mpirun, and the text that the quickstart trains on: the C++ library's headers.
+string(REGEX MATCH "^[0-9]+" major ${CMAKE_CXX_COMPILER_VERSION})
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "openmpi-bin, libstdc++-${major}-dev | libstdc++-dev")
 include(CPack)
