@@ -306,6 +306,17 @@ TEST_F(Plan, WritesOverNothingButAPlan) {
   done({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"});
 }
 
+// A plan that exceeds its own limit is refused by train --plan: it is not written down.
+TEST_F(Plan, ThatExceedsItsLimitIsNotWritten) {
+  for (const char* out : {"--plan-out=plan.toml", "--plan-out=-"}) {
+    const std::string error = refused({"memory", "tiny.toml", "--brief", "--memory.limit=1KiB", out});
+    expect_part(error, "memory.limit = \"1KiB\" is too small");
+    EXPECT_FALSE(exists("plan.toml"));
+  }
+  // Without a plan to write, what is short is shown.
+  expect_part(done({"memory", "tiny.toml", "--brief", "--memory.limit=1KiB"}).out, "would not run here: memory.limit");
+}
+
 TEST_F(Plan, StagingIsBytesAboveZero) {
   done(with({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"}, settings_));
   const std::string text = read("plan.toml");

@@ -23,6 +23,7 @@ int memory(const Context& context, const MemoryArguments& a) {
   train::Followed followed = train::load_followed(a.plan, a.config, context.overrides, context.registry->models);
   train::TrainerOptions options = planning_options(preparation);
   options.plan = std::move(followed.plan);
+  options.within_limit = !a.plan_out.empty();  // a plan that is written down is one that can be followed
   const train::Trainer trainer(std::move(followed.config), *context.registry, options);
   preparation.finish();
   if (!a.plan_out.empty()) {

@@ -137,6 +137,12 @@ void check_messages(const Compiled& compiled, const Site& site, std::vector<std:
 
 }  // namespace
 
+bool exceeds_limit(const Config& config, const Compiled& compiled) {
+  const std::uint64_t limit = config.memory.limit.count;
+  return limit > 0 && std::any_of(compiled.roles.begin(), compiled.roles.end(),
+                                  [&](const Role& role) { return role.arena_bytes > limit; });
+}
+
 std::vector<std::string> shortfalls(const Config& config, const Registry& registry, const Compiled& compiled,
                                     const Site& site) {
   std::vector<std::string> found;

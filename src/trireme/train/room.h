@@ -23,8 +23,11 @@ struct Site {
   std::uint64_t largest_message = std::numeric_limits<std::int32_t>::max();
 };
 
-// Why a compiled run cannot take place here, as sentences that name what is needed and what there is: memory.limit,
-// this machine's memory, the number of threads. Empty: it can.
+// Whether a rank's plan needs more than memory.limit: then it runs nowhere, whatever the machine has.
+bool exceeds_limit(const Config& config, const Compiled& compiled);
+
+// Why a compiled run cannot take place here, as sentences that name what is needed and what there is: memory.limit
+// first, this machine's memory, the number of threads. Empty: it can.
 std::vector<std::string> shortfalls(const Config& config, const Registry& registry, const Compiled& compiled,
                                     const Site& site);
 

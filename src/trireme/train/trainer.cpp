@@ -104,6 +104,7 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   if (!not_launched.empty()) shortfalls_.insert(shortfalls_.begin(), not_launched);
   // One that only some processes have is of their machines.
   if (!options_.dry_run && !shortfalls_.empty())
+  if (options_.within_limit && exceeds_limit(config_, compiled_)) refuse("{}", shortfalls_.front());
     refuse("{}{}", leads() ? "" : fmt::format("rank {}: ", first_rank()), shortfalls_.front());
   if (options_.world != nullptr) check_same_programs(compiled_, *options_.world);
   const auto roles = std::count_if(compiled_.roles.begin(), compiled_.roles.end(), std::mem_fn(&Role::takes_rows));

@@ -28,8 +28,9 @@ enum class Request { none, checkpoint, stop };
 
 struct TrainerOptions {
   RunMode mode = RunMode::fresh;
-  bool write = true;     // false: no run folder, no files
-  bool dry_run = false;  // what the run lacks (shortfalls) is reported instead of refused
+  bool write = true;          // false: no run folder, no files
+  bool dry_run = false;       // what the run lacks (shortfalls) is reported instead of refused
+  bool within_limit = false;  // of a dry run too, a memory.limit that is too small is refused
   // Ranks that are processes of their own, of which this is one; null: threads of this process. Must outlive the
   // trainer. All of them train; the first writes the run folder and logs.
   comm::Communicator* world = nullptr;
