@@ -21,6 +21,8 @@ struct Metrics {
   double data_wait_ms = 0;
   std::optional<double> eval_loss;      // where evaluated
   std::optional<double> eval_accuracy;  // likewise, of images: the share whose label was the most likely
+  std::int64_t eval_samples = 0;        // likewise: the held-out samples that both are means over,
+  std::int64_t held_out_samples = 0;    // and how many there are
   // fp16: what the gradients of this step were scaled by, and whether they overflowed and the update was withheld.
   std::optional<double> loss_scale;
   bool skipped = false;

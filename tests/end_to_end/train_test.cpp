@@ -1,4 +1,5 @@
 // A run and what it leaves in its folder.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -211,6 +212,29 @@ TEST_F(Train, EvaluationIsLoggedEvenBetweenLoggedSteps) {
   }
   EXPECT_EQ(logged, (std::vector<std::int64_t>{3, 4, 6, 8}));
   EXPECT_EQ(evaluated, (std::vector<std::int64_t>{3, 6, 8}));
+}
+
+// A loss over some of what is held out says over how much of it.
+TEST_F(Train, HeldOutLossSaysOverHowManySamples) {
+  const auto run_with = [&](const std::string& batch) {
+    return done({"train", "tiny.toml", "--output.dir=run" + batch, "--train.batch=" + batch, "--train.steps=2",
+                 "--data.holdout=0.5"});
+  };
+  // Thirty-two batches are looked at.
+  const Finished few = run_with("1");
+  const nlohmann::json line = metrics("run1").back();
+  EXPECT_EQ(line.at("eval_samples"), 32);
+  const auto all = line.at("held_out_samples").get<std::int64_t>();
+  ASSERT_GT(all, 32);
+  ASSERT_LT(all, 1000) << "written with commas";
+  const std::string part = fmt::format("32 of {} samples", all);
+  expect_part(few.out, "over " + part);
+  expect_part(few.err, "(" + part + ")");
+  expect_part(read("run1/log.txt"), part);
+  expect_part(run_with("64").out, fmt::format("over all {} samples", all));
+  EXPECT_EQ(metrics("run64").back().at("eval_samples"), all);
+  expect_part(done({"eval", "--from=run1", "--batches=1", "--data.holdout=0.5"}).out,
+              fmt::format("(8 of {} samples)", all));
 }
 
 // Held-out rows that fill no batch are evaluated all the same, and the number does not depend on how they are cut.

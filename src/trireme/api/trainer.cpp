@@ -147,6 +147,8 @@ Metrics Trainer::run() {
   if (outcome.losses.empty() && outcome.evaluation) {
     impl_->last.eval_loss = outcome.evaluation->loss;
     impl_->last.eval_accuracy = outcome.evaluation->accuracy;
+    impl_->last.eval_samples = outcome.evaluation->samples;
+    impl_->last.held_out_samples = outcome.evaluation->available;
   }
   return impl_->last;
 }

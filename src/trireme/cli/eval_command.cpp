@@ -67,8 +67,7 @@ int evaluate(const Context& context, const EvalArguments& a) {
       train::evaluate(model.session(), *data.eval, a.batches * kRows,
                       [&](std::int64_t done, std::int64_t total) { progress.evaluation(done, total); });
   progress.finish();
-  const std::int64_t rows = a.batches == 0 ? data.eval->samples() : std::min(data.eval->samples(), a.batches * kRows);
-  const std::int64_t tokens = rows * data.eval->tokens_per_sample();
+  const std::int64_t tokens = found.samples * data.eval->tokens_per_sample();
   const bool images = context.registry->models.at(config.model.family).images;
   if (a.json) {
     nlohmann::ordered_json o = {{"loss", found.loss}};
@@ -86,8 +85,10 @@ int evaluate(const Context& context, const EvalArguments& a) {
   const std::string more = found.accuracy ? fmt::format("; accuracy {:.2f}%", 100 * *found.accuracy)
                            : images       ? ""
                                           : fmt::format("; perplexity {:.2f}", std::exp(found.loss));
-  fmt::print("loss    {:.4f} over {} held-out {}{}\n", found.loss, format_count(static_cast<std::uint64_t>(tokens)),
-             images ? "images" : "tokens", more);
+  const std::string of =
+      found.samples < found.available ? fmt::format(" ({})", train::samples_text(found.samples, found.available)) : "";
+  fmt::print("loss    {:.4f} over {} held-out {}{}{}\n", found.loss, format_count(static_cast<std::uint64_t>(tokens)),
+             images ? "images" : "tokens", of, more);
   return 0;
 }
 

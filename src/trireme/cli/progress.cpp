@@ -4,6 +4,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/train/evaluate.h"
 
 namespace trireme::cli {
 using Clock = std::chrono::steady_clock;
@@ -33,8 +34,9 @@ void Progress::step(const train::Metrics& m) {
   if (m.loss_scale)
     facts.push_back({fmt::format("scale {:.0f}{}", *m.loss_scale, m.skipped ? ", overflow: skipped" : ""), 2});
   if (m.eval_loss)
-    facts.push_back({fmt::format("held out {:.3f}{}", *m.eval_loss,
-                                 m.eval_accuracy ? fmt::format(", accuracy {:.1f}%", 100 * *m.eval_accuracy) : ""),
+    facts.push_back({fmt::format("held out {:.3f}{} ({})", *m.eval_loss,
+                                 m.eval_accuracy ? fmt::format(", accuracy {:.1f}%", 100 * *m.eval_accuracy) : "",
+                                 train::samples_text(m.eval_samples, m.held_out_samples)),
                      5});
   const std::string line = progress_line(
       fmt::format("step {}/{}", m.step, steps_),

@@ -16,6 +16,7 @@
 #include "trireme/planner/machine.h"
 #include "trireme/planner/predict.h"
 
+#include "trireme/train/evaluate.h"
 namespace trireme::cli {
 namespace {
 
@@ -427,9 +428,11 @@ std::string summary_text(train::Trainer& t, const train::Outcome& o) {
   std::string out = "\n";
   if (!o.losses.empty()) {
     out += fmt::format("loss    {:.3f} {} {:.3f}", o.losses.front(), sparkline(o.losses, 48), o.losses.back());
-    if (o.evaluation) out += fmt::format(" · held out {:.3f}", o.evaluation->loss);
-    if (o.evaluation && o.evaluation->accuracy)
-      out += fmt::format(" · {:.1f}% of the images right", 100 * *o.evaluation->accuracy);
+    if (o.evaluation) {
+      out += fmt::format(" · held out {:.3f}", o.evaluation->loss);
+      if (o.evaluation->accuracy) out += fmt::format(" · {:.1f}% of the images right", 100 * *o.evaluation->accuracy);
+      out += fmt::format(" over {}", train::samples_text(o.evaluation->samples, o.evaluation->available));
+    }
     if (t.data().unigram_entropy > 0)
       out += fmt::format(" ({} frequencies alone: {:.2f})", t.config().data.tokenizer == "bytes" ? "byte" : "token",
                          t.data().unigram_entropy);

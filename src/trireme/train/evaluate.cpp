@@ -1,6 +1,10 @@
 #include "trireme/train/evaluate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "trireme/core/text.h"
 
 namespace trireme::train {
 namespace {
@@ -16,6 +20,12 @@ void ignore_row(data::Batch& batch, std::int64_t row) {
 
 }  // namespace
 
+std::string samples_text(std::int64_t samples, std::int64_t available) {
+  const auto text = [](std::int64_t count) { return format_count(static_cast<std::uint64_t>(count)); };
+  if (samples < available) return fmt::format("{} of {} samples", text(samples), text(available));
+  return available == 1 ? "its one sample" : fmt::format("all {} samples", text(available));
+}
+
 Evaluation evaluate(Session& session, const data::Dataset& data, std::int64_t samples,
                     const std::function<void(std::int64_t done, std::int64_t total)>& on_batch, std::int64_t step) {
   const std::int64_t rows = session.compiled().micro_rows;
@@ -28,7 +38,7 @@ Evaluation evaluate(Session& session, const data::Dataset& data, std::int64_t sa
   data.resize(batch, batch.rows);
   batch.step = step;
   data.read_common(batch);
-  Evaluation total;
+  Evaluation total{.samples = count, .available = available};
   for (std::int64_t b = 0; b < batches; ++b) {
     const std::int64_t first = b * rows;
     for (std::int64_t r = 0; r < batch.rows; ++r) {

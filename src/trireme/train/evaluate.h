@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "trireme/train/session.h"
 
@@ -11,5 +12,8 @@ namespace trireme::train {
 Evaluation evaluate(Session& session, const data::Dataset& data, std::int64_t samples,
                     const std::function<void(std::int64_t done, std::int64_t total)>& on_batch = {},
                     std::int64_t step = 0);
+
+// "256 of 8,030 samples", "all 96 samples": what an evaluation has looked at.
+std::string samples_text(std::int64_t samples, std::int64_t available);
 
 }  // namespace trireme::train

@@ -55,6 +55,10 @@ std::string to_json(const Metrics& m) {
     o["loss_scale"] = *m.loss_scale;
   }
   if (m.eval_loss) o["eval_loss"] = number(*m.eval_loss);
+  if (m.eval_loss) {
+    o["eval_samples"] = m.eval_samples;
+    o["held_out_samples"] = m.held_out_samples;
+  }
   if (m.eval_accuracy) o["eval_accuracy"] = *m.eval_accuracy;
   return o.dump();
 }

@@ -29,6 +29,8 @@ struct StepResult {
 struct Evaluation {
   double loss = 0;                      // mean
   std::optional<double> accuracy = {};  // of models of images: the share whose label was the most likely
+  std::int64_t samples = 0;             // the mean is over so many
+  std::int64_t available = 0;           // of so many that are held out
   friend bool operator==(const Evaluation&, const Evaluation&) = default;
 };
 

@@ -32,6 +32,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// While training, of train.batch rows each, spread evenly; `trireme eval` looks at all that is held out.
+constexpr std::int64_t kEvaluatedBatches = 32;
+
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 double program_flops(const program::Program& program) {
@@ -305,7 +308,9 @@ Outcome Trainer::run_to_end() {
     const bool evaluation_due = finished || (config_.train.eval_every > 0 && step_ % config_.train.eval_every == 0);
     // A run that was asked to stop saves and ends: there may be no time left for an evaluation.
     if (evaluation_due && request != Request::stop && !outcome.stopped)
-      if (const auto evaluation = evaluate(32)) {
+      if (const auto evaluation = evaluate(kEvaluatedBatches)) {
+        m.eval_samples = evaluation->samples;
+        m.held_out_samples = evaluation->available;
         outcome.evaluation = evaluation;
         m.eval_loss = evaluation->loss;
         m.eval_accuracy = evaluation->accuracy;
@@ -323,14 +328,17 @@ Outcome Trainer::run_to_end() {
     }
   }
   if (outcome.losses.empty()) {  // there was nothing left to do
-    outcome.evaluation = evaluate(32);
+    outcome.evaluation = evaluate(kEvaluatedBatches);
     checkpoint(outcome, true);
   }
   outcome.steps = step_;
   if (trace_ && leads()) trace_->write(config_.runtime.trace, "rank 0");
   write_log(fmt::format("{} at step {}; planned peak {} B, {}{}", outcome.stopped ? "stopped" : "done", step_,
                         compiled_.arena_bytes(), planner::whole_use(compiled_.device()),
-                        outcome.evaluation ? fmt::format(", held-out loss {:.4f}", outcome.evaluation->loss) : ""));
+                        outcome.evaluation
+                            ? fmt::format(", held-out loss {:.4f} over {}", outcome.evaluation->loss,
+                                          samples_text(outcome.evaluation->samples, outcome.evaluation->available))
+                            : ""));
   return outcome;
 }
 
