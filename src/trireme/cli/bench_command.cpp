@@ -77,15 +77,14 @@ int bench_step(Context& context, const BenchArguments& a) {
     fmt::print("{}\n", o.dump());
     return 0;
   }
-  const bool low = c.train.precision == train::Precision::bf16 || c.train.precision == train::Precision::fp8;
-  const double peak = planner::matmul_flops(low ? DType::bf16 : DType::f32, trainer.threads(),
-                                            trainer.compiled().device(), c.train.precision == train::Precision::tf32);
+  const double peak = train::product_speed(c, trainer.compiled(), trainer.threads());
   const double flops = trainer.flops_per_step() / step_ms * 1e3;
   fmt::print("step    {:.1f} ms median of {} ({:.1f} … {:.1f})\n", step_ms, a.steps,
              *std::min_element(milliseconds.begin(), milliseconds.end()),
              *std::max_element(milliseconds.begin(), milliseconds.end()));
-  fmt::print("speed   {} {}/s, {:.0f} GFLOP/s of {:.0f} that a large matmul reaches here ({:.0f}%)\n",
-             format_rate(tokens / step_ms * 1e3), unit, flops / 1e9, peak / 1e9, 100 * flops / peak);
+  fmt::print("speed   {} {}/s, {:.0f} GFLOP/s of {:.0f} that a large matmul reaches here ({:.0f}%{})\n",
+             format_rate(tokens / step_ms * 1e3), unit, flops / 1e9, peak / 1e9, 100 * flops / peak,
+             flops > peak ? ": other programs used the cores while that was measured" : "");
   fmt::print("memory  {} B planned for each rank; {} B measured, {} ({}{})\n",
              format_count(trainer.compiled().arena_bytes()), format_count(measured),
              on_cpu ? "by which the process has grown" : "of the GPU", planner::whole_use(trainer.compiled().device()),

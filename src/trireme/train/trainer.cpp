@@ -104,10 +104,10 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
                                    .rank = first_rank(),
                                    .outside = outside_bytes(outside_, options_.mode == RunMode::resume),
                                    .plan = options_.plan && options_.plan->required ? options_.plan->file : ""});
+  if (options_.within_limit && exceeds_limit(config_, compiled_)) refuse("{}", shortfalls_.front());
   if (!not_launched.empty()) shortfalls_.insert(shortfalls_.begin(), not_launched);
   // One that only some processes have is of their machines.
   if (!options_.dry_run && !shortfalls_.empty())
-  if (options_.within_limit && exceeds_limit(config_, compiled_)) refuse("{}", shortfalls_.front());
     refuse("{}{}", leads() ? "" : fmt::format("rank {}: ", first_rank()), shortfalls_.front());
   if (options_.world != nullptr) check_same_programs(compiled_, *options_.world);
   const auto roles = std::count_if(compiled_.roles.begin(), compiled_.roles.end(), std::mem_fn(&Role::takes_rows));
@@ -224,10 +224,7 @@ void Trainer::start() {
     trace_ = std::make_unique<runtime::Trace>(kTraceSpans);
     session_->step_executor().set_trace(trace_.get());
   }
-  const int busy = std::min(compute_threads({}), threads_ * compiled_.mesh.ranks());
-  const bool low = config_.train.precision == Precision::bf16 || config_.train.precision == Precision::fp8;
-  peak_flops_ = planner::matmul_flops(low ? DType::bf16 : DType::f32, busy, compiled_.device(),
-                                      config_.train.precision == Precision::tf32);
+  utilisation_.measured(product_speed(config_, compiled_, threads_, options_.world, options_.local_ranks));
   started_ = Clock::now();
   write_log(
       fmt::format("{}: {} parameters, {} threads, {} micro-batches of {} rows, predicted peak {} B, from step {} to {}",
@@ -309,11 +306,11 @@ Outcome Trainer::run_to_end() {
     // A run that was asked to stop saves and ends: there may be no time left for an evaluation.
     if (evaluation_due && request != Request::stop && !outcome.stopped)
       if (const auto evaluation = evaluate(kEvaluatedBatches)) {
-        m.eval_samples = evaluation->samples;
-        m.held_out_samples = evaluation->available;
         outcome.evaluation = evaluation;
         m.eval_loss = evaluation->loss;
         m.eval_accuracy = evaluation->accuracy;
+        m.eval_samples = evaluation->samples;
+        m.held_out_samples = evaluation->available;
       }
     if (step_ % config_.output.log_every == 0 || last || m.eval_loss || m.skipped) {
       log_metrics(m);
@@ -381,7 +378,27 @@ void Trainer::require_data(std::span<data::Loader* const> loaders, std::size_t s
   fail("{}; the state before it is saved as step {} in {}", why, step_, folder_.string());
 }
 
-Metrics Trainer::measured(const StepResult& result, std::int64_t step, double seconds, Outcome& outcome) const {
+// A step that is faster than the large product was: other programs had the cores then, and it is measured again.
+double Trainer::share_of_peak(double speed, std::int64_t step) {
+  const double before = utilisation_.peak();
+  // Ranks at their own pace end steps in bunches: the time between two ends is no measure of a speed.
+  if (!compiled_.synchronous()) return std::min(1.0, before > 0 ? speed / before : 0);
+  const bool alone = options_.world == nullptr;  // else the others are in their next step
+  if (speed > before && before > 0 && alone && !utilisation_.outrun())
+    utilisation_.measured(product_speed(config_, compiled_, threads_));
+  const bool known = utilisation_.outrun();
+  const double share = utilisation_.of(speed);
+  if (utilisation_.outrun() && !known && leads())
+    note(LogLevel::info,
+         fmt::format(
+             "mfu: step {} ran at {:.1f} GFLOP/s, faster than the {:.1f} of the large product that it is compared "
+             "with; other programs may have used the cores while that was measured: from here on the fastest "
+             "step is the measure",
+             step, speed / 1e9, before / 1e9));
+  return share;
+}
+
+Metrics Trainer::measured(const StepResult& result, std::int64_t step, double seconds, Outcome& outcome) {
   // The first steps of a run may have a program of their own.
   const auto program = std::find_if(compiled_.steps.rbegin(), compiled_.steps.rend(),
                                     [&](const compiler::StepProgram& p) { return p.from <= step; });
@@ -406,7 +423,7 @@ Metrics Trainer::measured(const StepResult& result, std::int64_t step, double se
   m.step_ms = seconds * 1e3;
   m.peak_bytes = compiled_.arena_bytes();
   m.wall_s = seconds_since(started_);
-  m.mfu = peak_flops_ > 0 ? flops_per_step_ / seconds / peak_flops_ : 0;
+  m.mfu = share_of_peak(flops_per_step_ / seconds, m.step);
   m.exposed_comm_ms = executor.exposed_comm_seconds() * 1e3;
   return m;
 }

@@ -20,6 +20,7 @@
 #include "trireme/train/outside.h"
 #include "trireme/train/run_folder.h"
 #include "trireme/train/session.h"
+#include "trireme/train/utilisation.h"
 
 namespace trireme::train {
 
@@ -139,7 +140,9 @@ class Trainer {
   bool out_of_time() const;
   // By the clock, where checkpoints are due by it.
   bool checkpoint_is_late() const;
-  Metrics measured(const StepResult& result, std::int64_t step, double seconds, Outcome& outcome) const;
+  Metrics measured(const StepResult& result, std::int64_t step, double seconds, Outcome& outcome);
+  // mfu of a step at so many operations per second.
+  double share_of_peak(double speed, std::int64_t step);
   [[noreturn]] void stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr);
   comm::TransportKind planned_transport() const;
   void compile_plan();
@@ -170,7 +173,7 @@ class Trainer {
   std::vector<Outside> outside_;
   std::vector<std::string> shortfalls_;
   double flops_per_step_ = 0;
-  double peak_flops_ = 0;
+  Utilisation utilisation_;
   std::filesystem::path folder_;
   std::unique_ptr<io::HfWeights> weights_;  // of init.from, until they are in the session
   RunLock lock_;

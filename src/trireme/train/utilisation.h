@@ -1,0 +1,32 @@
+#pragma once
+#include "trireme/comm/communicator.h"
+#include "trireme/train/compile.h"
+
+namespace trireme::train {
+
+// Steps as a share of the greatest speed that was seen: of large products and, where other programs had the cores while
+// those were measured, of the steps themselves. So it is never above 1.
+class Utilisation {
+ public:
+  // Operations per second of a large product: the greatest of several counts.
+  void measured(double speed);
+  // Of a step at this speed, 0 where nothing was measured. One that is faster than all before is the measure from then
+  // on.
+  double of(double speed);
+
+  double peak() const { return peak_; }
+  // Whether a step was faster than every large product.
+  bool outrun() const { return outrun_; }
+
+ private:
+  double peak_ = 0;
+  bool outrun_ = false;
+};
+
+// Operations per second of large products in the precision of the run, on all that its ranks compute with. Where ranks
+// are processes (`world`, of which `local_ranks` are on this machine) each measures its own threads, and all must call
+// it.
+double product_speed(const Config& config, const Compiled& compiled, int threads, comm::Communicator* world = nullptr,
+                     int local_ranks = 0);
+
+}  // namespace trireme::train
