@@ -9,14 +9,15 @@
 #include <span>
 
 #include "trireme/cli/roles_report.h"
+#include "trireme/cli/techniques.h"
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/core/version.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/planner/machine.h"
 #include "trireme/planner/predict.h"
-
 #include "trireme/train/evaluate.h"
+
 namespace trireme::cli {
 namespace {
 
@@ -185,14 +186,7 @@ std::string plan_text(const train::Trainer& t) {
                      ranks == 1 ? "" : " each", c.micro_batches, c.micro_batches == 1 ? "" : "es", rows,
                      rows == 1 ? "" : "s", t.config().train.precision, t.config().train.optimizer);
   if (const std::string others = c.other_ranks(); !others.empty()) out += ", " + others;
-  const train::MemoryConfig& memory = t.config().memory;
-  if (memory.remat != train::Remat::none) out += ", remat " + memory.remat.text();
-  if (memory.activations == train::Activations::sharded)
-    out += ", saved activations sharded over tp";
-  else if (memory.activations != train::Activations::full)
-    out += ", activations saved in " + memory.activations.text();
-  if (!memory.offload.none()) out += ", offload of " + memory.offload.text();
-  out += "\n" + choice_text(t.planned().choice);
+  out += techniques(t) + "\n" + choice_text(t.planned().choice);
   out += fmt::format(
       "check   {} programs, {} instructions: every read follows its write, {} shared ranges ordered, no race{}\n",
       program_count(c), format_count(c.checked.instructions), format_count(c.checked.conflicts_ordered),
