@@ -41,7 +41,7 @@ cluster::Cluster measured_here(const Context& context, const train::Config& conf
 
 train::Config planned_here(const Context& context, train::Config config, int launched, bool dry_run) {
   config.parallel.plan = train::Planning::none;
-  WorkProgress progress;
+  WorkProgress progress("left in this phase");
   train::PlanRequest request;
   const std::string file = train::own_cluster_file();
   if (std::filesystem::exists(file)) {

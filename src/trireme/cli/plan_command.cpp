@@ -88,7 +88,7 @@ int plan(const Context& context, const PlanArguments& a) {
   const train::Config config = train::load_config(a.config, context.overrides, context.registry->models);
   train::PlanRequest request = request_of(context, a);
   Signals signals;
-  WorkProgress progress;
+  WorkProgress progress("left in this phase");
   std::optional<StopInTime> in_time;
   in_time.emplace(signals, StopInTime::Words{.nothing_yet = "no plan was found yet",
                                              .kept = "the best plan so far is kept",

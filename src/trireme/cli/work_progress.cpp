@@ -14,7 +14,7 @@ double since(Clock::time_point from) { return std::chrono::duration<double>(Cloc
 
 }  // namespace
 
-WorkProgress::WorkProgress() : start_(Clock::now()), last_(Clock::now()) {}
+WorkProgress::WorkProgress(const char* left) : left_text_(left), start_(Clock::now()), last_(Clock::now()) {}
 WorkProgress::~WorkProgress() { finish(); }
 
 double WorkProgress::seconds() const { return since(start_); }
@@ -35,6 +35,7 @@ void WorkProgress::set(const std::string& what, double share, const std::string&
   const std::lock_guard lock(mutex_);
   what_ = what;
   share_ = share;
+  left_.reached(share, seconds());
   detail_ = detail;
   if (!thread_.joinable()) {
     finished_ = false;
@@ -45,8 +46,10 @@ void WorkProgress::set(const std::string& what, double share, const std::string&
 
 void WorkProgress::show() {
   last_ = Clock::now();
-  const std::string time = share_ > 0 ? format_duration(std::max(0.0, seconds() * (1 - share_) / share_)) + " left"
-                                      : format_duration(seconds()) + " so far";
+  const double now = seconds();
+  const std::optional<double> left = left_.seconds(now);
+  const std::string time =
+      left ? fmt::format("{} {}", format_duration(*left), left_text_) : format_duration(now) + " so far";
   line_.show(progress_line(what_, share_, {{detail_, 1}, {time, 2}}, line_.columns()));
 }
 

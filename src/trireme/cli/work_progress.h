@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "trireme/cli/live_line.h"
+#include "trireme/cli/time_left.h"
 
 namespace trireme::cli {
 
@@ -14,7 +15,8 @@ namespace trireme::cli {
 // otherwise, also while nothing new is known for long. Work that is done at once shows nothing.
 class WorkProgress {
  public:
-  WorkProgress();
+  // `left`: what follows the time that the work still takes.
+  explicit WorkProgress(const char* left = "left");
   ~WorkProgress();
   WorkProgress(const WorkProgress&) = delete;
   WorkProgress& operator=(const WorkProgress&) = delete;
@@ -31,6 +33,7 @@ class WorkProgress {
   void show();
   void tick();
 
+  const char* left_text_;
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point last_;
   std::mutex mutex_;
@@ -38,6 +41,7 @@ class WorkProgress {
   bool finished_ = false;
   std::string what_;
   double share_ = 0;
+  TimeLeft left_;
   std::string detail_;
   LiveLine line_;
   std::thread thread_;  // shows the line again; from the first fact to `finish`
