@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <sstream>
 
 #include "end_to_end/program.h"
 #include "support/source_dir.h"
@@ -188,6 +189,38 @@ TEST_F(Refused, UnderZeroNoSettingThatIsTriedByHandNeedsLess) {
       EXPECT_LE(std::stoull(digits), plan["ranks"][0]["predicted_peak_bytes"].get<std::uint64_t>())
           << rows << " rows, buckets of " << bucket;
     }
+}
+
+// Of what fits into a limit the quickest is proposed, by the times that `memory` predicts.
+TEST_F(Refused, WhatIsProposedForALimitIsTheQuickestThatFits) {
+  const std::vector<std::string> step = {
+      "memory", "tiny.toml", "--model.layers=4", "--model.width=32", "--train.batch=16", "--brief", "--json"};
+  const auto planned = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = step;
+    words.insert(words.end(), more.begin(), more.end());
+    return nlohmann::json::parse(done(words).out);
+  };
+  const auto peak = [](const nlohmann::json& plan) {
+    return plan["ranks"][0]["predicted_peak_bytes"].get<std::uint64_t>();
+  };
+  std::vector<nlohmann::json> by_hand;
+  for (const char* rows : {"8", "4", "2", "1"})
+    for (const char* remat : {"none", "selective", "full"})
+      by_hand.push_back(planned({std::string("--train.micro_batch=") + rows, std::string("--memory.remat=") + remat}));
+  for (const char* limit : {"--memory.limit=1200000", "--memory.limit=1400000", "--memory.limit=1600000"}) {
+    const std::string short_of = planned({limit}).at("shortfalls").at(0);
+    const std::size_t at = short_of.find(" with --");
+    ASSERT_NE(at, std::string::npos) << short_of;
+    std::vector<std::string> proposed = {limit};
+    std::istringstream words(short_of.substr(at + 6));
+    for (std::string word; words >> word;) proposed.push_back(word);
+    const nlohmann::json plan = planned(proposed);
+    EXPECT_TRUE(plan.at("shortfalls").empty()) << plan.at("shortfalls");
+    for (const nlohmann::json& other : by_hand)
+      if (peak(other) <= std::stoull(std::string(limit).substr(15))) {
+        ASSERT_LE(plan["nominal_step_s"].get<double>(), 1.0001 * other["nominal_step_s"].get<double>()) << short_of;
+      }
+  }
 }
 
 // What a refusal proposes is followed, key by key, until the run is accepted: soon, and never in a circle.

@@ -42,10 +42,13 @@ std::string over_limit(const Config& config, const Registry& registry, const Com
   if (searched) base.memory.remat = "full";
   // A refusal should not be waited for: of a large model some are left out.
   constexpr double kInstructions = 200'000;
-  std::vector<WhatIf> savings =
-      what_if(base, registry,
-              {.threads = site.threads, .staging = role.layout.staging_bytes, .transport = compiled.plan.transport},
-              compiled, {}, kInstructions);
+  const CompileOptions options{
+      .threads = site.threads, .staging = role.layout.staging_bytes, .transport = compiled.plan.transport};
+  std::vector<WhatIf> savings = what_if(base, registry, options, compiled, {}, kInstructions);
+  const auto listed = std::ssize(savings) - 1;  // the first is as configured
+  const auto untried = std::count_if(savings.begin(), savings.end(), [](const WhatIf& s) { return !s.tried; });
+  for (WhatIf& s : largest_micro_batches(base, registry, options, compiled, limit, savings, kInstructions))
+    savings.push_back(std::move(s));
   const auto sets_remat = [](const std::string& setting) { return setting.starts_with("memory.remat="); };
   for (WhatIf& s : savings)
     if (searched && std::none_of(s.settings.begin(), s.settings.end(), sets_remat))
@@ -55,7 +58,6 @@ std::string over_limit(const Config& config, const Registry& registry, const Com
     if (smallest == nullptr || s.peak < smallest->peak) smallest = &s;
     if (s.peak <= limit && (fits == nullptr || s.time < fits->time)) fits = &s;
   }
-  const auto untried = std::count_if(savings.begin(), savings.end(), [](const WhatIf& s) { return !s.tried; });
   std::string way = fmt::format("no smaller peak was found with other settings of {}", keys_of(savings));
   if (fits != nullptr)
     way = fmt::format("it fits in {}", with_settings(*fits));
@@ -63,8 +65,7 @@ std::string over_limit(const Config& config, const Registry& registry, const Com
     way = fmt::format("the smallest peak found is {}; settings of {} were tried", with_settings(*smallest),
                       keys_of(savings));
   if (untried > 0)
-    way += fmt::format(" ({} of {} savings were tried; `trireme memory` tries all)", std::ssize(savings) - 1 - untried,
-                       std::ssize(savings) - 1);
+    way += fmt::format(" ({} of {} savings were tried; `trireme memory` tries all)", listed - untried, listed);
   // Of a plan that is followed, no key can be given otherwise.
   if (!site.plan.empty() && (fits != nullptr || smallest != nullptr))
     way += fmt::format(

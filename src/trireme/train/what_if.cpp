@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "trireme/ir/axes.h"
 #include "trireme/planner/trials.h"
@@ -22,13 +23,15 @@ std::int64_t replica_rows(const Config& config) {
 
 std::int64_t share_of(const Config& config) { return config.train.batch / mesh_of(config).size_of(ir::kDataAxis); }
 
-// The largest divisor of a replica's rows that is at most half of its micro-batch.
-std::int64_t half_micro_batch(const Config& config) {
+// The largest divisor of a replica's rows that is at most half of so many.
+std::int64_t half_of(const Config& config, std::int64_t rows) {
   const std::int64_t share = share_of(config);
-  std::int64_t half = std::max<std::int64_t>(1, replica_rows(config) / 2);
+  std::int64_t half = std::max<std::int64_t>(1, rows / 2);
   while (share % half != 0) --half;
   return half;
 }
+
+std::string micro_batch_of(std::int64_t rows) { return fmt::format("train.micro_batch={}", rows); }
 
 std::vector<Saving> savings(const Config& config) {
   std::vector<Saving> all;
@@ -42,7 +45,7 @@ std::vector<Saving> savings(const Config& config) {
   if (mesh_of(config).size_of(ir::kTensorAxis) > 1) add("memory.activations", {"sharded"}, false);
   add("memory.activations", {"bf16", "int8"}, true);
   if (config.train.precision == Precision::f32) add("train.precision", {"bf16"}, true);
-  if (replica_rows(config) > 1) all.push_back({{fmt::format("train.micro_batch={}", half_micro_batch(config))}, false});
+  if (replica_rows(config) > 1) all.push_back({{micro_batch_of(half_of(config, replica_rows(config)))}, false});
   // Where gradients are sharded, whole ones wait in buckets, and sums of several micro-batches are whole too: there
   // fewer micro-batches and smaller buckets may need less.
   constexpr std::uint64_t kSmallBucket = std::uint64_t{64} << 10;
@@ -52,7 +55,7 @@ std::vector<Saving> savings(const Config& config) {
     all.push_back({{"memory.remat=full", small}, false});
     for (std::int64_t rows = share_of(config); rows > 1; rows /= 2)
       if (rows != replica_rows(config) && share_of(config) % rows == 0)
-        all.push_back({{fmt::format("train.micro_batch={}", rows), "memory.remat=full", small}, false});
+        all.push_back({{micro_batch_of(rows), "memory.remat=full", small}, false});
   }
   // What keeps the numbers and goes furthest.
   all.push_back({{"train.micro_batch=1", "memory.remat=full"}, false});
@@ -75,27 +78,29 @@ WhatIf result_of(const planner::Tried& tried, const Saving& saving) {
           .tried = tried.tried};
 }
 
+// Of a step with this saving, as predicted from the configured one.
+double instructions_of(const Saving& saving, const Config& config, const Compiled& configured,
+                       const models::Families& families) {
+  Config changed = config;
+  for (const std::string& setting : saving.settings) apply_setting(changed, setting, families);
+  const double micro_batches =
+      static_cast<double>(micro_batch_rows(config)) / static_cast<double>(micro_batch_rows(changed));
+  return static_cast<double>(configured.checked.instructions) * micro_batches;
+}
+
 // How many of the list are left out, from the first on, so that the rest has at most so many instructions.
 std::size_t left_out(const std::vector<Saving>& list, const Config& config, const Compiled& configured,
                      const models::Families& families, double instructions) {
   for (std::size_t i = list.size(); i-- > 0;) {
-    Config changed = config;
-    for (const std::string& setting : list[i].settings) apply_setting(changed, setting, families);
-    const double micro_batches =
-        static_cast<double>(micro_batch_rows(config)) / static_cast<double>(micro_batch_rows(changed));
-    instructions -= static_cast<double>(configured.checked.instructions) * micro_batches;
+    instructions -= instructions_of(list[i], config, configured, families);
     if (instructions < 0) return std::min(i + 1, list.size() - 1);
   }
   return 0;
 }
 
-}  // namespace
-
-std::vector<WhatIf> what_if(const Config& config, const Registry& registry, const CompileOptions& options,
-                            const Compiled& configured,
-                            const std::function<void(std::size_t done, std::size_t total)>& on_one,
-                            double instructions) {
-  const std::vector<Saving> list = savings(config);
+// What each saving would give, times as multiples of `plain` seconds.
+std::vector<WhatIf> try_savings(const std::vector<Saving>& list, const Config& config, const Registry& registry,
+                                const CompileOptions& options, double plain, const planner::TrialOptions& trials) {
   const auto settle = [&](std::size_t i) {
     Config changed = config;
     for (const std::string& setting : list[i].settings) apply_setting(changed, setting, registry.models);
@@ -104,18 +109,139 @@ std::vector<WhatIf> what_if(const Config& config, const Registry& registry, cons
     Planned planned = make_plan(changed, registry, options);
     return planner::Settled{std::move(planned.graphs), std::move(planned.plan)};
   };
-  // The last are those that take longest.
-  const std::vector<planner::Tried> tried =
-      planner::try_plans(list.size(), settle,
-                         {.threads = options.threads,
-                          .first = left_out(list, config, configured, registry.models, instructions),
-                          .on_one = on_one});
-  std::vector<WhatIf> results = {result_of(planner::tried(configured), {})};
-  for (std::size_t i = 0; i < list.size(); ++i) results.push_back(result_of(tried[i], list[i]));
-  const double plain = results.front().time;
-  for (WhatIf& r : results)
-    if (r.refused.empty()) r.time /= plain;
+  const std::vector<planner::Tried> tried = planner::try_plans(list.size(), settle, trials);
+  std::vector<WhatIf> results;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    results.push_back(result_of(tried[i], list[i]));
+    results.back().time /= plain;
+  }
   return results;
+}
+
+using Settings = std::vector<std::string>;
+
+// For ways of saving, the largest micro-batches with which each fits into a limit: by bisection, all ways at once.
+class MicroBatches {
+ public:
+  MicroBatches(const Config& config, const Registry& registry, const CompileOptions& options,
+               const Compiled& configured, std::uint64_t limit, const std::vector<WhatIf>& known, double instructions)
+      : config_(config),
+        registry_(registry),
+        options_(options),
+        configured_(configured),
+        limit_(limit),
+        known_(known),
+        instructions_(instructions),
+        plain_(planner::tried(configured).seconds),
+        sizes_{replica_rows(config)} {
+    while (sizes_.back() > 1) sizes_.push_back(half_of(config, sizes_.back()));
+  }
+
+  bool fits(const WhatIf& s) const { return s.refused.empty() && !s.changes_numbers && s.peak <= limit_; }
+
+  // Least time of what is known to fit; infinite: nothing does.
+  double best(bool offloaded) const {
+    double least = std::numeric_limits<double>::infinity();
+    for (const std::vector<WhatIf>* list : {&known_, &found_})
+      for (const WhatIf& s : *list)
+        if (fits(s) && (offloaded || !offloads(s.settings))) least = std::min(least, s.time);
+    return least;
+  }
+
+  void search(const std::vector<Settings>& ways) {
+    // Smaller micro-batches take no less time: a way that is slow with the configured ones is not looked at.
+    std::vector<Bisection> open;
+    for (const Settings& way : ways) {
+      const auto whole =
+          std::find_if(known_.begin(), known_.end(), [&](const WhatIf& s) { return s.tried && s.settings == way; });
+      if (whole == known_.end())
+        open.push_back({way, 0, sizes_.size()});
+      else if (whole->refused.empty() && !fits(*whole) && whole->time < best(true))
+        open.push_back({way, 1, sizes_.size()});
+    }
+    while (true) {
+      std::erase_if(open, [](const Bisection& b) { return b.least >= b.most; });
+      std::vector<Saving> list;
+      for (const Bisection& b : open) {
+        list.push_back({b.way, false});
+        if (b.middle() > 0)
+          list.back().settings.insert(list.back().settings.begin(), micro_batch_of(sizes_[b.middle()]));
+        instructions_ -= instructions_of(list.back(), config_, configured_, registry_.models);
+      }
+      if (list.empty() || instructions_ < 0) return;
+      const std::vector<WhatIf> tried =
+          try_savings(list, config_, registry_, options_, plain_, {.threads = options_.threads});
+      for (std::size_t i = 0; i < open.size(); ++i) {
+        const std::size_t middle = open[i].middle();
+        if (fits(tried[i])) {
+          open[i].most = middle;
+          found_.push_back(tried[i]);
+        } else {
+          open[i].least = middle + 1;
+        }
+      }
+    }
+  }
+
+  std::vector<WhatIf> found() && { return std::move(found_); }
+
+ private:
+  struct Bisection {
+    Settings way;
+    std::size_t least = 0;  // into the sizes, of which the first is the largest: those before do not fit,
+    std::size_t most = 0;   // and this one does, or is behind the last
+    std::size_t middle() const { return (least + most) / 2; }
+  };
+
+  static bool offloads(const Settings& settings) {
+    return std::any_of(settings.begin(), settings.end(),
+                       [](const std::string& setting) { return setting.starts_with("memory.offload="); });
+  }
+
+  const Config& config_;
+  const Registry& registry_;
+  const CompileOptions& options_;
+  const Compiled& configured_;
+  std::uint64_t limit_;
+  const std::vector<WhatIf>& known_;
+  double instructions_;
+  double plain_;
+  std::vector<std::int64_t> sizes_;
+  std::vector<WhatIf> found_;
+};
+
+}  // namespace
+
+std::vector<WhatIf> what_if(const Config& config, const Registry& registry, const CompileOptions& options,
+                            const Compiled& configured,
+                            const std::function<void(std::size_t done, std::size_t total)>& on_one,
+                            double instructions) {
+  const std::vector<Saving> list = savings(config);
+  const planner::Tried as_configured = planner::tried(configured);
+  std::vector<WhatIf> results = {result_of(as_configured, {})};
+  results.front().time = 1;
+  // The last are those that take longest.
+  std::vector<WhatIf> tried = try_savings(list, config, registry, options, as_configured.seconds,
+                                          {.threads = options.threads,
+                                           .first = left_out(list, config, configured, registry.models, instructions),
+                                           .on_one = on_one});
+  std::move(tried.begin(), tried.end(), std::back_inserter(results));
+  return results;
+}
+
+std::vector<WhatIf> largest_micro_batches(const Config& config, const Registry& registry, const CompileOptions& options,
+                                          const Compiled& configured, std::uint64_t limit,
+                                          const std::vector<WhatIf>& known, double instructions) {
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  MicroBatches search(config, registry, options, configured, limit, known, instructions);
+  if (search.best(true) == kNone) return {};
+  search.search({{}, {"memory.remat=selective"}, {"memory.remat=sqrt"}, {"memory.remat=full"}});
+  // What is offloaded takes long: only where nothing fits without.
+  if (search.best(false) == kNone && config.memory.offload.none())
+    search.search({{"memory.offload=optimizer"},
+                   {"memory.remat=full", "memory.offload=optimizer"},
+                   {"memory.remat=full", "memory.offload=all", "memory.offload_policy=all"}});
+  return std::move(search).found();
 }
 
 }  // namespace trireme::train

@@ -27,4 +27,11 @@ std::vector<WhatIf> what_if(const Config& config, const Registry& registry, cons
                             const std::function<void(std::size_t done, std::size_t total)>& on_one = {},
                             double instructions = std::numeric_limits<double>::infinity());
 
+// Where some of `known` (of what_if) fit into `limit`: for each way to recompute, and to offload where that is needed,
+// that may be quicker than these, the largest micro-batches that fit with it. No more are compiled than have
+// `instructions`, predicted likewise.
+std::vector<WhatIf> largest_micro_batches(const Config& config, const Registry& registry, const CompileOptions& options,
+                                          const Compiled& configured, std::uint64_t limit,
+                                          const std::vector<WhatIf>& known, double instructions);
+
 }  // namespace trireme::train
