@@ -50,7 +50,7 @@ TRIREME_API Data text_files(std::vector<std::string> files, TextOptions options 
 struct TokenOptions {
   std::int64_t vocab = 0;  // must be given, unless there is a tokenizer
   std::int64_t context = 128;
-  std::string token_type = "auto";  // auto | uint16 | uint32, of raw files
+  std::string token_type = "auto";  // auto | uint16 | uint32 | int64, of raw files
   std::string order = "shuffled";
   std::vector<std::string> eval = {};
   double holdout = 0.05;       // the end of the tokens

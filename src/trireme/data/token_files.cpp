@@ -27,7 +27,7 @@ constexpr std::int64_t kCheckedAhead = 1 << 20;
 struct Format {
   TokenType type = TokenType::u16;
   std::size_t header = 0;  // bytes before the first token
-  bool guessed = false;    // nothing says what the tokens are
+  bool raw = false;        // the file does not say what its tokens are
 };
 
 template <class T>
@@ -70,9 +70,44 @@ Format format_of(std::span<const std::byte> bytes, const std::string& path, cons
                  std::int64_t vocab) {
   if (const auto format = llmc_format(bytes, path)) return *format;
   if (const auto format = megatron_format(bytes.size(), path)) return *format;
-  if (token_type == RawTokens::uint16) return {TokenType::u16, 0};
-  if (token_type == RawTokens::uint32) return {TokenType::u32, 0};
+  if (token_type == RawTokens::uint16) return {TokenType::u16, 0, true};
+  if (token_type == RawTokens::uint32) return {TokenType::u32, 0, true};
+  if (token_type == RawTokens::int64) return {TokenType::i64, 0, true};
   return {vocab <= 65536 ? TokenType::u16 : TokenType::u32, 0, true};
+}
+
+const char* name_of(TokenType type) {
+  switch (type) {
+    case TokenType::u8: return "uint8";
+    case TokenType::u16: return "uint16";
+    case TokenType::u32: return "uint32";
+    case TokenType::i64: break;
+  }
+  return "int64";
+}
+
+// The last of the tokens from `first` on that are looked at before training.
+std::int64_t last_checked(const TokenStream& stream, std::int64_t first) {
+  return std::min(stream.size(), first + kCheckedAhead);
+}
+
+// Read in which type the first tokens would all be below `vocab`; nothing: in none but perhaps `type`.
+std::optional<TokenType> fitting_type(std::span<const std::byte> bytes, TokenType type, std::int64_t vocab) {
+  for (const TokenType other : {TokenType::u16, TokenType::u32, TokenType::i64}) {
+    if (other == type || bytes.size() % static_cast<std::size_t>(other) != 0 || looks_otherwise(bytes, other)) continue;
+    TokenStream stream;
+    stream.append("", std::shared_ptr<const void>(), bytes, other);
+    if (!stream.beyond(vocab, 0, last_checked(stream, 0))) return other;
+  }
+  return std::nullopt;
+}
+
+// What helps where a token of a raw file is not below `vocab`.
+std::string other_reading(std::span<const std::byte> bytes, TokenType type, std::int64_t vocab) {
+  if (const auto other = fitting_type(bytes, type, vocab))
+    return fmt::format("; read as {} and not as {} its tokens are: set data.token_type = \"{}\"", name_of(*other),
+                       name_of(type), name_of(*other));
+  return fmt::format("; if its tokens are not {}, set data.token_type, else model.vocab", name_of(type));
 }
 
 // Appends the file's tokens, having looked at the first of them.
@@ -83,19 +118,17 @@ void append_file(TokenStream& stream, const std::string& path, const Choice<RawT
   const Format format = format_of(file->bytes(), path, token_type, vocab);
   const auto bytes = file->bytes().subspan(format.header);
   if (bytes.empty()) refuse("{}: {} holds no tokens", key, path);
-  const char* type_name = format.type == TokenType::u16 ? "uint16" : "uint32";
-  if (const auto other = format.guessed ? looks_otherwise(bytes, format.type) : std::nullopt)
-    refuse("{}: {} {} (to read it as {} all the same, set data.token_type = \"{}\")", key, path, *other, type_name,
-           type_name);
+  // Of a type that is given too: half of what is trained on would be zeros, without a word.
+  if (const auto other = format.raw ? looks_otherwise(bytes, format.type) : std::nullopt)
+    refuse("{}: {} {} (it is read as {}; if it is that all the same, llm.c's header can say so)", key, path, *other,
+           name_of(format.type));
   if (bytes.size() % static_cast<std::size_t>(format.type) != 0)
     refuse("{}: {} has {} bytes, no whole number of {}-byte tokens (data.token_type = \"{}\")", key, path, bytes.size(),
            static_cast<int>(format.type), token_type);
   const std::int64_t first = stream.size();
   stream.append(path, std::shared_ptr<const MappedFile>(file), bytes, format.type);
-  if (const auto wrong = stream.beyond(vocab, first, std::min(stream.size(), first + kCheckedAhead)))
-    refuse("{}{}", *wrong,
-           format.guessed ? fmt::format("; if its tokens are not {}, set data.token_type, else model.vocab", type_name)
-                          : "");
+  if (const auto wrong = stream.beyond(vocab, first, last_checked(stream, first)))
+    refuse("{}{}", *wrong, format.raw ? other_reading(bytes, format.type, vocab) : "");
 }
 
 }  // namespace

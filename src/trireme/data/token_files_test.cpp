@@ -36,7 +36,7 @@ TEST(Tokens, BothWidthsAndSeveralFiles) {
 }
 
 // Read in another width, tokens are other tokens, and nothing fails: the loss just never falls as it should.
-TEST(Tokens, WhatLooksLikeSomethingElseIsRefusedUnlessTheTypeIsGiven) {
+TEST(Tokens, WhatLooksLikeSomethingElseIsRefused) {
   const Folder folder;
   const auto refused = [&](const std::string& path, std::int64_t vocab = 50000) {
     return refusal([&] { open_data(tokens_config(path), {.context = 8, .vocab = vocab}); });
@@ -48,18 +48,40 @@ TEST(Tokens, WhatLooksLikeSomethingElseIsRefusedUnlessTheTypeIsGiven) {
   DataConfig config = tokens_config(wide);
   config.token_type = "uint32";
   EXPECT_EQ(open_data(config, {.context = 8, .vocab = 300}).train->samples(), 24);
-  config.token_type = "uint16";  // a type that is given is believed
-  EXPECT_EQ(open_data(config, {.context = 8, .vocab = 300}).train->samples(), 49);
+  // A type that is given makes no other file of it.
+  const auto refused_as = [&](const std::string& path, const char* type, std::int64_t vocab = 50000) {
+    DataConfig given = tokens_config(path);
+    given.token_type = type;
+    return refusal([&] { open_data(given, {.context = 8, .vocab = vocab}); });
+  };
+  expect_contains(refused_as(wide, "uint16"), "wide.bin looks like uint32");
 
   const std::string widest = folder.write_tokens("widest.bin", counting<std::int64_t>(200, 300));
   expect_contains(refused(widest), "looks like int64");
   expect_contains(refused(widest, 70000), "looks like int64");
+  for (const char* type : {"uint16", "uint32"})
+    expect_contains(refused_as(widest, type),
+                    "looks like int64 (the upper bytes of every eight are 0); set data.token_type = \"int64\"");
+  config = tokens_config(widest);
+  config.token_type = "int64";
+  const Data read = open_data(config, {.context = 8, .vocab = 300});
+  EXPECT_EQ(read.train->samples(), 24);
+  Batch batch;
+  Sampler(read.train, Order::sequential, 1, 1).fill(1, {{0, 1}}, batch);
+  EXPECT_EQ(batch.tokens, (std::vector<std::int32_t>{8, 9, 10, 11, 12, 13, 14, 15}));
+  std::vector<std::int64_t> huge(200, std::int64_t{5} << 32);
+  expect_contains(refused_as(folder.write_tokens("huge.bin", huge), "int64"), "is not below model.vocab");
   std::string text;
   while (text.size() < 500) text += "Galères à trois rangs de rames.\n";
   expect_contains(refused(folder.write("book.txt", text)), "looks like text");
   expect_contains(refused(folder.write("a.npy", "\x93NUMPY\1" + std::string(200, '\0'))), "is a NumPy file");
   // Narrow tokens read as wide ones are far beyond the vocabulary.
-  expect_contains(refused(folder.write_tokens("narrow.bin", counting(200)), 70000), "data.token_type");
+  const std::string narrow = folder.write_tokens("narrow.bin", counting(200));
+  expect_contains(refused(narrow, 70000), "set data.token_type = \"uint16\"");
+  for (const char* type : {"uint32", "int64"})
+    expect_contains(refused_as(narrow, type), std::string("read as uint16 and not as ") + type +
+                                                  " its tokens are: set data.token_type = \"uint16\"");
+  expect_contains(refused_as(wide, "int64"), "set data.token_type = \"uint32\"");
   // All zeros look like nothing in particular.
   const std::string zeros = folder.write_tokens("zeros.bin", std::vector<std::uint16_t>(200));
   EXPECT_EQ(open_data(tokens_config(zeros), {.context = 8, .vocab = 300}).train->samples(), 24);

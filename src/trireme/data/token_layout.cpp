@@ -37,6 +37,7 @@ std::optional<std::string> looks_otherwise(std::span<const std::byte> bytes, Tok
   const std::span<const std::byte> first = bytes.first(std::min(size, kLookedAt));
   if (first.size() < kEnough) return std::nullopt;
   if (is_text(first)) return "looks like text; name it in data.text, or turn it into tokens with `trireme tokenize`";
+  if (type == TokenType::i64) return std::nullopt;
   std::vector<std::uint16_t> numbers(first.size() / 8 * 4);
   std::memcpy(numbers.data(), first.data(), numbers.size() * sizeof(std::uint16_t));
   // Tokens are small numbers: in a wider type the upper part of each is 0.
@@ -44,7 +45,7 @@ std::optional<std::string> looks_otherwise(std::span<const std::byte> bytes, Tok
   const bool wide = all_zero(numbers, 4, 2) && all_zero(numbers, 4, 3);
   const auto narrow_enough = type == TokenType::u16 ? all_zero(numbers, 4, 1) : true;
   if (low_ones && wide && narrow_enough && size % 8 == 0)
-    return "looks like int64 (the upper bytes of every eight are 0); write it as uint16 or uint32";
+    return "looks like int64 (the upper bytes of every eight are 0); set data.token_type = \"int64\"";
   if (type == TokenType::u16 && size % 4 == 0 && all_zero(numbers, 2, 1) && !all_zero(numbers, 2, 0))
     return "looks like uint32 (every second 16-bit number is 0); set data.token_type = \"uint32\"";
   return std::nullopt;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "trireme/core/error.h"
@@ -19,6 +20,13 @@ std::uint32_t token_at(const std::byte* data, TokenType type, std::int64_t index
       std::uint16_t token = 0;
       std::memcpy(&token, at, sizeof token);
       return token;
+    }
+    case TokenType::i64: {
+      // No vocabulary is as large as what does not fit: it stays out of every one.
+      std::uint64_t token = 0;
+      std::memcpy(&token, at, sizeof token);
+      constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+      return static_cast<std::uint32_t>(std::min<std::uint64_t>(token, kNone));
     }
     case TokenType::u32: break;
   }

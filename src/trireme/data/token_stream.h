@@ -12,7 +12,7 @@
 
 namespace trireme::data {
 
-enum class TokenType : std::uint8_t { u8 = 1, u16 = 2, u32 = 4 };  // the value is the size in bytes
+enum class TokenType : std::uint8_t { u8 = 1, u16 = 2, u32 = 4, i64 = 8 };  // the value is the size in bytes
 
 // Tokens of several files end to end, in whatever width each file has.
 class TokenStream {
