@@ -35,6 +35,7 @@ TEST_F(Said, KeysWithoutEffectAreWarnedOf) {
       {{"--data.eval=text.txt", "--data.holdout=0.1"}, "warning: data.holdout = 0.1 has no effect"},
       {{"--data.augment=flip"}, "warning: data.augment = \"flip\" has no effect: it is for images"},
       {{"--memory.offload_tier=disk"}, "warning: memory.offload_tier = \"disk\" has no effect"},
+      {{"--memory.offload_tier=host"}, "warning: memory.offload_tier = \"host\" has no effect"},
       {{"--memory.offload=optimizer", "--memory.offload_policy=all"},
        "warning: memory.offload_policy = \"all\" has no"},
       {{"--parallel.zero=1"}, "warning: parallel.zero = 1 has no effect: it is for several ranks"},

@@ -83,7 +83,8 @@ bool overlaps_weight_gradients(const Config& config, device::Kind device, bool i
 }
 
 void check_device(const Config& config, device::Kind device, Purpose purpose) {
-  if (config.memory.offload_tier == OffloadTier::host && device == device::Kind::cpu)
+  // Where nothing is offloaded the key has no effect, and is warned of as such.
+  if (config.memory.offload_tier == OffloadTier::host && device == device::Kind::cpu && !config.memory.offload.none())
     refuse("memory.offload_tier = \"host\": the host's memory is what a CPU computes in; the nearest is \"disk\"");
   if (config.train.precision == Precision::tf32 && device == device::Kind::cpu)
     refuse(
