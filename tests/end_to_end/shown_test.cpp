@@ -43,5 +43,37 @@ TEST_F(Shown, ThePlanNamesWhatChangesTheStep) {
   }
 }
 
+// Of a family over another's configuration one is shown what stayed, what is the family's own again, and what it has no
+// use for.
+TEST_F(Shown, AnotherFamilyListsWhatItKeeps) {
+  const auto of = [&](const std::vector<std::string>& words) {
+    std::vector<std::string> command = {"train"};
+    command.insert(command.end(), words.begin(), words.end());
+    command.emplace_back("--dry-run");
+    const Finished f = done(command);
+    expect_none(f.err, "warning");
+    return f.out;
+  };
+  expect_part(of({"tiny.toml", "--model.family=llama"}),
+              "        llama in the place of gpt2; kept: layers = 1, width = 16, heads = 2, context = 16\n");
+  // A run's own file has what its family had chosen.
+  done({"train", "tiny.toml", "--output.dir=run", "--train.steps=1", "--model.dropout=0.1", "--model.width=32"});
+  const std::string over_run = of({"run", "--output.dir=other", "--model.family=llama"});
+  expect_parts(over_run,
+               {"llama in the place of gpt2; kept: layers = 1, width = 32, heads = 2, context = 16, vocab = 256",
+                "; by the family's own rule: ffn", "; left out: dropout = 0.1\n"});
+  const auto parameters = [](const std::string& out) {
+    const std::size_t end = out.find(" parameters\n");
+    return out.substr(out.rfind(' ', end - 1), end - out.rfind(' ', end - 1));
+  };
+  EXPECT_EQ(parameters(over_run), parameters(of({"tiny.toml", "--model.family=llama", "--model.width=32"})));
+  // What the command line names is its own.
+  expect_part(of({"run", "--output.dir=other", "--model.family=llama", "--model.ffn=64", "--model.layers=2"}),
+              "; kept: width = 32, heads = 2, context = 16, vocab = 256; left out: dropout = 0.1\n");
+  expect_part(of({"--model.family=gpt2"}), "gpt2 in the place of llama; kept: layers = 4, width = 128");
+  expect_part(of({"llama-tiny", "--model.family=gpt2"}), "; left out: kv_heads = 2\n");
+  expect_none(of({"run", "--output.dir=other", "--model.family=gpt2"}), "in the place of");
+}
+
 }  // namespace
 }  // namespace trireme::testing

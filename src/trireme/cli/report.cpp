@@ -173,6 +173,7 @@ std::string plan_text(const train::Trainer& t) {
   out += fmt::format("data    {}\n", t.data().summary);
   out += fmt::format("model   {}, {} parameters\n", model_text(t.config().model, t.model().images),
                      format_count(c.parameters()));
+  if (!t.config().other_family.empty()) out += fmt::format("        {}\n", t.config().other_family);
   const int ranks = c.mesh.ranks();
   if (ranks == 1)
     out += "plan    1 rank";

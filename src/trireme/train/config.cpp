@@ -80,6 +80,9 @@ void apply_setting(Config& config, const std::string& setting, const models::Fam
 
 namespace {
 
+// "model.layers=6" → "model.layers"
+std::string key_of(const std::string& setting) { return setting.substr(0, setting.find('=')); }
+
 // Where the model's shape is: in the entries, or with init.from in the folder it names. A run's own config.toml is
 // complete, and the folder it once started from may be gone.
 enum class ShapeFrom { folder, entries };
@@ -109,12 +112,16 @@ Config build(const std::vector<Entry>& entries, const std::string& file, const s
       if (file.empty()) throw;
       throw e.within(fmt::format("{}:{}", file, entry.line));
     }
+  Config before = config;
+  std::set<std::string> named;
   for (const std::string& text : overrides) try {
       apply_override(config, keys, text);
+      named.insert(key_of(text));
     } catch (Error& e) {
       throw e.within("command line");
     }
   try {
+    if (config.init.from.empty() || shape_from == ShapeFrom::entries) change_family(config, before, named, families);
     if (!config.init.from.empty() && shape_from == ShapeFrom::folder) adopt_folder(config, families);
     check(config, families);
   } catch (Error& e) {
@@ -123,9 +130,6 @@ Config build(const std::vector<Entry>& entries, const std::string& file, const s
   }
   return config;
 }
-
-// "model.layers=6" → "model.layers"
-std::string key_of(const std::string& setting) { return setting.substr(0, setting.find('=')); }
 
 // What shows several ranks on a small model is not meant for others, nor for another mesh; the shape of a model that is
 // loaded is its own, and image files say theirs.

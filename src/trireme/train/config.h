@@ -88,6 +88,8 @@ struct Config {
   std::set<std::string> given;            // keys set by file or command line ("train.lr"); the others are defaults
   bool builtin = false;                   // it started from the built-in configuration of that name
   std::vector<std::string> over_builtin;  // then: the keys that the command line set
+  // Where the command line names another model.family than the file: what became of the file's other keys of [model].
+  std::string other_family;
 
   bool is_given(const std::string& key) const { return given.contains(key); }
   // Whether a model or data of one's own was named over a built-in configuration.

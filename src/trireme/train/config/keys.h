@@ -103,6 +103,15 @@ void check_heads(const Config& config, const models::Families& families = models
 
 // The keys that keys_without_effect may name, in some configuration.
 std::vector<std::string> keys_with_conditions();
+// The command line has named another family than the file, whose configuration was `before`. Keys of [model] that the
+// command line did not name (`named`) are kept where the family reads them; those that it does not read, and those that
+// the other family had chosen by its own rules, are as if they had not been given. config.other_family says which.
+void change_family(Config& config, const Config& before, const std::set<std::string>& named,
+                   const models::Families& families);
+
+// The keys of [model] that were given and that the family does not read, whatever their value.
+std::vector<std::string> model_keys_without_effect(const Config& config, const models::Families& families);
+
 
 // A configuration from values given in code: a file's rules and refusals, without a place to name.
 Config make_config(const std::vector<Entry>& entries, const std::string& name,

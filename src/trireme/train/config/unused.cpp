@@ -107,6 +107,14 @@ std::vector<WithoutEffect> table(const Config& c, const models::Families& famili
 
 }  // namespace
 
+std::vector<std::string> model_keys_without_effect(const Config& config, const models::Families& families) {
+  std::vector<std::string> found;
+  for (const WithoutEffect& unused : table(config, families, 1, false))
+    for (const std::string_view key : unused.keys)
+      if (unused.when && key.starts_with("model.") && config.is_given(std::string(key))) found.emplace_back(key);
+  return found;
+}
+
 std::vector<std::string> keys_with_conditions() {
   std::vector<std::string> keys;
   for (const WithoutEffect& unused : table({}, models::builtin_families(), 1, false))
