@@ -167,6 +167,59 @@ TEST_F(BadInput, UnknownCommandsAndOptions) {
   expect_refusal({"memory", "mlp", "--train.precision=fp8"}, {"fp8", "tokens", "mlp", "bf16"});
 }
 
+// Whatever a command makes of keys, one that there is not is refused, and so is one that has no place in it.
+TEST_F(BadInput, KeysOfEveryCommand) {
+  const std::vector<std::vector<std::string>> commands = {
+      {"train", "tiny.toml"},
+      {"memory", "tiny.toml"},
+      {"inspect", "graph", "tiny.toml"},
+      {"simulate", "tiny.toml", "--cluster=h100"},
+      {"plan", "tiny.toml", "--cluster=h100"},
+      {"fit", "--cluster=h100"},
+      {"bench", "step", "tiny.toml"},
+      {"bench", "comm"},
+      {"bench", "gemm"},
+      {"bench", "reduce"},
+      {"eval", "--from=run"},
+      {"generate", "--from=run", "--prompt=a"},
+      {"export", "run", "folder"},
+      {"import", "folder", "run"},
+      {"compress", "run", "--out=small", "--weights=int8"},
+      {"tokenize", "text.txt", "--out=tokens.bin"},
+      {"config", "tiny.toml"},
+      {"calibrate"},
+      {"doctor"},
+      {"lesson"},
+      {"completion", "bash"},
+      {"man"},
+  };
+  for (std::vector<std::string> words : commands) {
+    words.emplace_back("--train.learning_rate=1");
+    expect_refusal(words, {"unknown key train.learning_rate; did you mean train.lr?"});
+  }
+  for (std::vector<std::string> words : std::vector<std::vector<std::string>>{
+           {"bench", "comm"}, {"doctor"}, {"completion", "bash"}, {"tokenize", "text.txt", "--out=t.bin"}}) {
+    words.emplace_back("--train.lr=1");
+    expect_refusal(words, {"trireme " + words.front(), "--train.lr=1 no place in it"});
+  }
+}
+
+TEST_F(BadInput, ValuesHaveTheirNearest) {
+  expect_key_refused("runtime.device=gpu", {"did you mean \"cuda\"?"});
+  expect_key_refused("train.precision=float16", {"did you mean \"fp16\"?"});
+  expect_key_refused("train.precision=BFloat16", {"did you mean \"bf16\"?"});
+  expect_key_refused("train.precision=fp32", {"did you mean \"f32\"?"});
+  expect_key_refused("memory.limit=8gb", {"did you mean \"8GB\"?"});
+  expect_key_refused("memory.limit=8g", {"did you mean \"8GB\"?"});
+  expect_key_refused("parallel.bucket=25mib", {"did you mean \"25MiB\"?"});
+  expect_key_refused("parallel.mesh=tp2", {"did you mean \"tp=2\"?"});
+  expect_key_refused("parallel.mesh=dp:2,tp:2", {"did you mean \"dp=2,tp=2\"?"});
+  expect_key_refused("output.directory=x", {"did you mean output.dir?"});
+  expect_refusal({"memory", "tiny.tml"}, {"there is no configuration tiny.tml", "did you mean tiny.toml?"});
+  expect_refusal({"plan", "tiny.toml", "--objective=tme"}, {"--objective", "time, cost, memory", "'time'"});
+  expect_refusal({"compress", "run", "--quantize=int8"}, {"--quantize", "--weights"});
+}
+
 TEST_F(BadInput, ConfigurationsThatDoNotExistOrDoNotRead) {
   expect_refusal({"train", "quickstrat"}, {"quickstrat", "did you mean quickstart?"});
   expect_refusal({"config", "quickstrat"}, {"quickstrat", "did you mean 'quickstart'?"});

@@ -94,6 +94,7 @@ std::optional<std::string> meant_here(const ::CLI::App& command, const std::stri
         "a plan says how a model is trained, and `trireme {}` follows none: train, memory, inspect, simulate and bench "
         "step do; --parallel.mesh=tp=2 would name the ranks",
         command.get_name());
+  if (command.get_name() == "compress" && name.starts_with("quanti")) return "did you mean --weights?";
   if (name != "from" || command.get_name() == "train") return std::nullopt;
   std::string places;
   for (const ::CLI::Option* option : command.get_options())
@@ -179,6 +180,27 @@ bool runs_on_several(std::string_view command) {
   return std::find(kAlone.begin(), kAlone.end(), command) == kAlone.end();
 }
 
+// What is neither trained nor read from a configuration.
+bool takes_keys(const ::CLI::App& command) {
+  constexpr std::array<std::string_view, 10> kWithout = {"doctor", "completion", "man",    "tokenize", "comm",
+                                                         "gemm",   "attention",  "reduce", "generate", "plans"};
+  const auto without = [&](const ::CLI::App& app) {
+    return std::find(kWithout.begin(), kWithout.end(), app.get_name()) != kWithout.end();
+  };
+  const bool of_bench = command.get_name() == "bench";
+  if (!of_bench) return command.get_name() == "generate" || !without(command);
+  return command.get_subcommands().empty() || !without(*command.get_subcommands().front());
+}
+
+// Keys are known, whatever the command makes of them, and have a place in it.
+void check_keys(const ::CLI::App& command, const std::vector<std::string>& settings) {
+  train::check_names(settings);
+  if (settings.empty() || takes_keys(command)) return;
+  std::string name = command.get_name();
+  for (const ::CLI::App* of : command.get_subcommands()) name += " " + of->get_name();
+  refuse("trireme {} has no configuration, and --{} no place in it; leave it out", name, settings.front());
+}
+
 }  // namespace
 
 int cli_main(int argc, char** argv, const train::Registry& registry) {
@@ -223,6 +245,7 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
     context.overrides = train::take_overrides(arguments, options_of(app, arguments.front()));
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 takes them from the back
     app.parse(reversed);
+    check_keys(*app.get_subcommands().front(), context.overrides);
     if (!runs_on_several(app.get_subcommands().front()->get_name())) {
       // Each of them would do all of it, and write the same files.
       const auto launched = comm::mpi::launched();

@@ -4,10 +4,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <type_traits>
+
+#include "trireme/core/text.h"
 
 namespace trireme::cli::CLI {
 namespace {
@@ -65,7 +68,15 @@ template Validator Range(int, int);
 template Validator Range(std::int64_t, std::int64_t);
 template Validator Range(double, double);
 
-Validator IsMember(const std::vector<std::string>& words) { return Validator(::CLI::IsMember(words)); }
+Validator IsMember(const std::vector<std::string>& words) {
+  const auto check = [words](std::string& given) -> std::string {
+    if (std::find(words.begin(), words.end(), given) != words.end()) return {};
+    const std::optional<std::string> near = nearest(given, words);
+    return fmt::format("'{}' is none of {}{}", given, fmt::join(words, ", "),
+                       near ? fmt::format("; did you mean '{}'?", *near) : "");
+  };
+  return {check, fmt::format("{{{}}}", fmt::join(words, ","))};
+}
 
 Option* Option::check(const Validator& validator) {
   option_->check(validator.get());

@@ -74,6 +74,20 @@ void apply_override(Config& config, const std::vector<Key>& keys, const std::str
 
 }  // namespace
 
+void check_names(std::span<const std::string> settings) {
+  Config defaults;
+  const std::vector<Key> keys = keys_of(defaults);
+  for (const std::string& setting : settings) {
+    const std::string name = setting.substr(0, setting.find('='));
+    if (name.starts_with(std::string(kSharding) + ".") || find_key(keys, name) != nullptr) continue;
+    try {
+      unknown_key(keys, name);
+    } catch (Error& e) {
+      throw e.within("command line");
+    }
+  }
+}
+
 void apply_setting(Config& config, const std::string& setting, const models::Families& families) {
   apply_override(config, keys_of(config, families), setting);
 }
@@ -245,6 +259,23 @@ Config load_run_config(const std::string& source, std::span<const std::string> o
   return config;
 }
 
+namespace {
+
+// TOML files and folders with a configuration where `path` would be, as they would be named.
+std::vector<std::string> configurations_near(const std::string& path) {
+  const fs::path parent = fs::path(path).parent_path();
+  std::vector<std::string> found;
+  std::error_code unknown;
+  for (const fs::directory_entry& entry : fs::directory_iterator(parent.empty() ? "." : parent, unknown))
+    if (entry.path().extension() == ".toml" || fs::exists(entry.path() / "config.toml", unknown) ||
+        fs::exists(entry.path() / "config.json", unknown))
+      found.push_back((parent / entry.path().filename()).string());
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+}  // namespace
+
 Config load_config(const std::string& source, std::span<const std::string> overrides,
                    const models::Families& families) {
   std::error_code unknown;
@@ -263,7 +294,10 @@ Config load_config(const std::string& source, std::span<const std::string> overr
     if (builtin.name == source) return build_over(builtin, overrides, families);
     names.emplace_back(builtin.name);
   }
+  const std::vector<std::string> files = configurations_near(source);
+  names.insert(names.end(), files.begin(), files.end());
   const auto near = nearest(source, names);
+  names.resize(names.size() - files.size());
   refuse("there is no configuration {}; built in: {}{}", source, fmt::join(names, ", "),
          near ? "; did you mean " + *near + "?" : "");
 }

@@ -116,6 +116,9 @@ void apply_setting(Config& config, const std::string& setting,
 // is among `options`: those that a command has itself.
 std::vector<std::string> take_overrides(std::vector<std::string>& arguments, std::span<const std::string> options = {});
 
+// Refuses settings ("train.lr=1e-3") whose key there is not, with the nearest.
+void check_names(std::span<const std::string> settings);
+
 // Values against each other, and against what this version can do. `load_config` has called it.
 void check(const Config& config, const models::Families& families = models::builtin_families());
 

@@ -74,6 +74,8 @@ std::string expectation(const Key& key);
 
 // "; did you mean train.lr?" for a name that is no key, knowing other systems' names; "" when nothing is near.
 std::string hint_for(std::string_view name);
+// The value that a person most likely means by one that the key does not take: of other systems, or misspelt.
+std::optional<std::string> meant_value(const Key& key, const std::string& given);
 // What a key is called now, for the name it had before ("parallel.seeds.a" → "parallel.sharding.a"); else nothing.
 std::optional<std::string> renamed(std::string_view key);
 // A value whose words have changed, in the words of now.
@@ -101,8 +103,6 @@ Config load_run_config(const std::string& folder, std::span<const std::string> o
 // The part of `check` that concerns ranks which use a trained model: those along tp have as many heads each.
 void check_heads(const Config& config, const models::Families& families = models::builtin_families());
 
-// The keys that keys_without_effect may name, in some configuration.
-std::vector<std::string> keys_with_conditions();
 // The command line has named another family than the file, whose configuration was `before`. Keys of [model] that the
 // command line did not name (`named`) are kept where the family reads them; those that it does not read, and those that
 // the other family had chosen by its own rules, are as if they had not been given. config.other_family says which.
@@ -112,6 +112,8 @@ void change_family(Config& config, const Config& before, const std::set<std::str
 // The keys of [model] that were given and that the family does not read, whatever their value.
 std::vector<std::string> model_keys_without_effect(const Config& config, const models::Families& families);
 
+// The keys that keys_without_effect may name, in some configuration.
+std::vector<std::string> keys_with_conditions();
 
 // A configuration from values given in code: a file's rules and refusals, without a place to name.
 Config make_config(const std::vector<Entry>& entries, const std::string& name,

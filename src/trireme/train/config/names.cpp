@@ -53,6 +53,7 @@ constexpr auto kForeign = std::to_array<Foreign>({
     {"depth", "model.layers", "", ""},
     {"device_mesh", "parallel.mesh", "", "P"},
     {"dim", "model.width", "", ""},
+    {"directory", "output.dir", "", ""},
     {"distribute_saved_activations", "memory.activations", "\"sharded\"", "M"},
     {"dp", "parallel.mesh", "\"dp=N\"", ""},
     {"dropout_rate", "model.dropout", "", ""},
@@ -64,6 +65,7 @@ constexpr auto kForeign = std::to_array<Foreign>({
     {"eval_steps", "train.eval_every", "", "H"},
     {"ffn_dim", "model.ffn", "", ""},
     {"ffn_hidden_size", "model.ffn", "", "M"},
+    {"folder", "output.dir", "", ""},
     {"fp16", "train.precision", "\"fp16\"", "HMD"},
     {"fp32", "train.precision", "\"f32\"", ""},
     {"fp8", "train.precision", "\"fp8\"", ""},
@@ -324,6 +326,60 @@ Raw current_value(std::string_view key, const Raw& value) {
   if (*word == "beside") return {true};
   if (*word == "in_line") return {false};
   return value;
+}
+
+namespace {
+
+// Words for a value that are no misspelling of it.
+struct ForeignValue {
+  std::string_view key;
+  std::string_view word;
+  std::string_view value;
+};
+constexpr auto kForeignValues = std::to_array<ForeignValue>({
+    {"runtime.device", "gpu", "cuda"},
+    {"train.precision", "float32", "f32"},
+    {"train.precision", "float", "f32"},
+    {"train.precision", "single", "f32"},
+    {"train.precision", "float16", "fp16"},
+    {"train.precision", "half", "fp16"},
+    {"train.precision", "bfloat16", "bf16"},
+    {"train.precision", "float8", "fp8"},
+});
+
+// "8gb" → "8GB", "8g" → "8GiB"
+std::optional<std::string> as_size(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::toupper(c); });
+  if (const std::size_t at = text.find("IB"); at != std::string::npos) text[at] = 'i';
+  for (const char* unit : {"", "B", "iB"})
+    if (parse_bytes(text + unit).value_or(0) > 0) return text + unit;
+  return std::nullopt;
+}
+
+// "tp2" or "tp:2,dp:4" → "tp=2,dp=4"
+std::optional<std::string> as_mesh(std::string_view text) {
+  std::vector<std::string> axes;
+  for (const std::string& part : split(text, ',')) {
+    const std::string axis(trim(part));
+    const std::size_t letters = std::min(axis.find_first_not_of("abcdefghijklmnopqrstuvwxyz"), axis.size());
+    const std::size_t digits = std::min(axis.find_first_of("0123456789*"), axis.size());
+    if (letters == 0 || digits == axis.size()) return std::nullopt;
+    axes.push_back(axis.substr(0, letters) + "=" + axis.substr(digits));
+  }
+  std::string mesh = fmt::format("{}", fmt::join(axes, ","));
+  return mesh != text && parse_mesh_axes(mesh) ? std::optional(std::move(mesh)) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> meant_value(const Key& key, const std::string& given) {
+  std::string word = given;
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const ForeignValue& foreign : kForeignValues)
+    if (foreign.key == key.name && foreign.word == word) return std::string(foreign.value);
+  if (key.name == "parallel.mesh") return as_mesh(given);
+  if (std::holds_alternative<Bytes*>(key.field) || std::holds_alternative<AutoBytes*>(key.field)) return as_size(given);
+  return nearest(word, key.rule.choices);
 }
 
 std::optional<std::string> foreign_name(std::string_view name) {

@@ -106,12 +106,8 @@ std::string given_example(const std::string& choice) {
 
 [[noreturn]] void mismatch(const Key& key, const Raw& raw) {
   std::string near;
-  if (const auto* given = std::get_if<std::string>(&raw.value); given != nullptr && !key.rule.choices.empty()) {
-    std::string lower = *given;
-    std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-    if (const auto best = nearest(lower, key.rule.choices))
-      near = fmt::format("; did you mean \"{}\"?", given_example(*best));
-  }
+  if (const auto* given = std::get_if<std::string>(&raw.value))
+    if (const auto best = meant_value(key, *given)) near = fmt::format("; did you mean \"{}\"?", given_example(*best));
   refuse("{} must be {}, got {}{}", key.name, expectation(key), raw.shown(), near);
 }
 
