@@ -74,6 +74,7 @@ TEST_F(SettlePlan, ProcessesFollowTheFirst) {
 // Those who follow say nothing of their own about what the first cannot plan.
 TEST_F(SettlePlan, ARefusalReachesAll) {
   Config impossible = config({});
+  impossible.memory.offload.optimizer = true;
   impossible.memory.offload_tier = OffloadTier::host;
   std::array<std::string, 2> said;
   comm::threads::World world(2, {.link = "", .timeout = 60});

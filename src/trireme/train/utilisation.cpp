@@ -1,6 +1,7 @@
 #include "trireme/train/utilisation.h"
 
 #include <algorithm>
+#include <span>
 
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/planner/machine.h"
