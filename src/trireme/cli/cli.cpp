@@ -194,6 +194,9 @@ bool takes_keys(const ::CLI::App& command) {
 
 // Keys are known, whatever the command makes of them, and have a place in it.
 void check_keys(const ::CLI::App& command, const std::vector<std::string>& settings) {
+  // Of several processes one reports: the first, or where a configuration is loaded the one that the command chooses.
+  const comm::mpi::Launched launched = comm::mpi::launched().value_or(comm::mpi::Launched{});
+  if (launched.size > 1 && (launched.rank > 0 || takes_keys(command))) return;
   train::check_names(settings);
   if (settings.empty() || takes_keys(command)) return;
   std::string name = command.get_name();
