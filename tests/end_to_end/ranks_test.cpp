@@ -199,7 +199,9 @@ TEST_F(Ranks, RequestsThatCannotBe) {
   if (!has_mpirun()) return;
   const Finished f = processes(2, arguments("run", {"--parallel.mesh=dp=4"}));
   EXPECT_EQ(f.code, 2) << f.err;
-  EXPECT_NE(f.err.find("parallel.mesh = \"dp=4\" has 4 ranks, and 2 were launched"), std::string::npos) << f.err;
+  EXPECT_NE(f.err.find("parallel.mesh = \"dp=4\" has 4 ranks, and 2 were launched; launch 4, or set"),
+            std::string::npos)
+      << f.err;
   EXPECT_FALSE(exists("run"));
 }
 
@@ -336,6 +338,7 @@ TEST_F(Ranks, APlanThatIsRefusedEndsAllProcesses) {
   for (const std::vector<std::string>& impossible :
        {std::vector<std::string>{"--memory.offload_tier=host", "--memory.offload=optimizer"},
         {"--memory.limit=1KiB", "--memory.remat=optimal"},
+        {"--model.layer=2"},
         {"--parallel.mesh=tp=2", "--memory.activations=sharded", "--train.precision=tf32"}}) {
     const auto begin = std::chrono::steady_clock::now();
     const Finished f = processes(2, arguments("run", impossible));

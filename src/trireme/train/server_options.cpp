@@ -92,9 +92,11 @@ std::string launched_mesh(const Config& config, int launched, std::string* short
   if (none_left)
     lacks(fmt::format("parallel.servers = {} leaves no worker of the {} ranks that were launched", servers, launched));
   else if (launched > 1 && mesh.ranks() + servers != launched)
-    lacks(fmt::format("parallel.mesh = \"{}\" has {} rank{}{}, and {} were launched", config.parallel.mesh,
-                      mesh.ranks(), mesh.ranks() == 1 ? "" : "s",
-                      servers == 0 ? "" : fmt::format(", with {} servers", servers), launched));
+    lacks(fmt::format(
+        "parallel.mesh = \"{}\" has {} rank{}{}, and {} were launched; launch {}, or set parallel.mesh = \"auto\"",
+        config.parallel.mesh, mesh.ranks(), mesh.ranks() == 1 ? "" : "s",
+        servers == 0 ? "" : fmt::format(", with {} server{}", servers, servers == 1 ? "" : "s"), launched,
+        mesh.ranks() + servers));
   return mesh.axes.empty() ? "auto" : mesh.str();
 }
 
