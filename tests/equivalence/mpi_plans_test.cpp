@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <limits>
 #include <optional>
 
 #include "equivalence/random_plan.h"
@@ -27,13 +28,59 @@ std::int64_t digest(train::Rank& rank) {
   return static_cast<std::int64_t>(site_of(all));
 }
 
-TEST(MpiPlans, ProcessesTrainAsThreadsDo) {
+bool ranks_are_processes() {
   const char* transport = std::getenv("TRIREME_TEST_TRANSPORT");
-  if (transport == nullptr || std::string(transport) != "mpi") GTEST_SKIP() << "ranks are not processes here";
+  return transport != nullptr && std::string(transport) == "mpi";
+}
+
+// MPI is initialised once in a process.
+comm::Communicator world_of_processes() {
+  static comm::mpi::Session session;
+  return session.communicator();
+}
+
+// Of images, as a process of a run has them.
+data::Batch some_rows(const data::Batch& all, const std::vector<data::RowRange>& ranges) {
+  data::Batch own;
+  own.ranges = ranges;
+  const auto each = std::ssize(all.images) / all.rows;
+  for (const data::RowRange& range : ranges) {
+    own.rows += range.count;
+    const auto images = all.images.begin() + range.first * each;
+    own.images.insert(own.images.end(), images, images + range.count * each);
+    const auto labels = all.labels.begin() + range.first;
+    own.labels.insert(own.labels.end(), labels, labels + range.count);
+  }
+  return own;
+}
+
+// No process has all rows, and not all of them have the one that is bad.
+TEST(MpiPlans, ProcessesNameTheInputThatThreadsDo) {
+  if (!ranks_are_processes()) GTEST_SKIP() << "ranks are not processes here";
+  comm::Communicator world = world_of_processes();
+  if (world.size() != 4) GTEST_SKIP() << "four ranks are asked for";
+  train::Config config = small_model("mlp");
+  config.train.batch = 12;
+  config.train.micro_batch = 4;
+  config = over_mesh(config, "dp=2,pp=2");
+  Trained processes(config, testing::Setup{.world = &world});
+  const std::vector<data::RowRange> rows = processes.session().rows(processes.compiled().micro_batches);
+  for (const std::int64_t row : {0, 3, 11}) {
+    data::Batch batch = batch_of(config, 0);
+    const auto each = std::ssize(batch.images) / batch.rows;
+    for (std::int64_t bad = row; bad < batch.rows; ++bad)
+      batch.images[static_cast<std::size_t>(bad * each + 5)] = std::numeric_limits<float>::quiet_NaN();
+    const auto culprit = processes.session().explain(some_rows(batch, rows), 0, 1e-3, 0);
+    ASSERT_TRUE(culprit && culprit->input);
+    EXPECT_EQ(culprit->input->str(), fmt::format("input 'images', sample {} of the batch, element 5 is NaN", row));
+  }
+}
+
+TEST(MpiPlans, ProcessesTrainAsThreadsDo) {
+  if (!ranks_are_processes()) GTEST_SKIP() << "ranks are not processes here";
   const char* asked = std::getenv("TRIREME_PLANS");
   const int wanted = asked == nullptr ? 8 : std::atoi(asked);
-  comm::mpi::Session session;
-  comm::Communicator world = session.communicator();
+  comm::Communicator world = world_of_processes();
   int plans = 0;
   for (std::uint32_t seed = 1; plans < wanted && seed < 1000; ++seed) {
     RandomPlan plan = draw_plan(seed, world.size());

@@ -16,9 +16,15 @@ void spoil(Trained& trained, const std::string& state) {
   trained.session().write_state(state, 0, std::as_bytes(std::span(&inf, 1)));
 }
 
+std::string first_bad(Trained& trained, const data::Batch& batch, std::int64_t step) {
+  const auto bad = trained.session().explain(batch, step, 1e-3, 0);
+  return !bad         ? "nothing"
+         : bad->input ? bad->input->str()
+                      : fmt::format("{} of {}", bad->tensor.what, bad->tensor.tensor);
+}
+
 std::string first_bad(Trained& trained, const train::Config& config, std::int64_t step) {
-  const auto bad = trained.session().explain(batch_of(config, step), step, 1e-3, 0);
-  return bad ? fmt::format("{} of {}", bad->what, bad->tensor) : "nothing";
+  return first_bad(trained, batch_of(config, step), step);
 }
 
 train::Config two_layers(const std::string& model, const std::string& mesh) {
@@ -55,6 +61,42 @@ TEST(WentBad, IsTheSameOnEveryRun) {
   const std::string first = first_bad(many, config, 1);
   EXPECT_NE(first.find(" of layers.1."), std::string::npos) << first;
   for (int again = 0; again < 50; ++again) ASSERT_EQ(first_bad(many, config, 1), first);
+}
+
+// Values of the batch come before what was made of them, by their place in the global batch whatever ranks there are.
+TEST(WentBad, BeginsWithTheBatch) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  struct Case {
+    const char* model;
+    const char* mesh;
+    const char* precision = "f32";
+  };
+  for (const Case& c :
+       {Case{"convnet", "dp=1"}, Case{"convnet", "dp=2"}, Case{"convnet", "dp=2,h=2"}, Case{"mlp", "tp=2"},
+        Case{"mlp", "pp=2"}, Case{"mlp", "pp=2,dp=2"}, Case{"mlp", "dp=2", "bf16"}, Case{"convnet", "pp=2", "fp16"}}) {
+    SCOPED_TRACE(fmt::format("{}, {}, {}", c.model, c.mesh, c.precision));
+    train::Config config = two_layers(c.model, c.mesh);
+    config.train.precision = c.precision;
+    Trained many(config);
+    const data::Batch good = batch_of(config, 0);
+    const std::size_t each = good.images.size() / static_cast<std::size_t>(good.rows);
+    EXPECT_EQ(first_bad(many, good, 0), "nothing");
+    data::Batch batch = good;
+    batch.images[9 * each + 2] = nan;
+    batch.images[7 * each + each - 3] = -inf;
+    EXPECT_EQ(first_bad(many, batch, 0),
+              fmt::format("input 'images', sample 7 of the batch, element {} is -inf", each - 3));
+    batch = good;
+    batch.images[9 * each + 2] = nan;
+    EXPECT_FALSE(many.session().step(batch, 0, 1e-3, 0).finite);
+    EXPECT_EQ(first_bad(many, batch, 0), "input 'images', sample 9 of the batch, element 2 is NaN");
+    batch = good;
+    batch.images[1] = 1e6F;
+    EXPECT_EQ(first_bad(many, batch, 0),
+              c.precision == std::string("fp16")
+                  ? "input 'images', sample 0 of the batch, element 1 is 1000000, which f16 cannot represent"
+                  : "nothing");
+  }
 }
 
 // Streams of their own let stages take part in each other's collectives; one instruction after the other they would

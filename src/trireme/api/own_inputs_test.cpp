@@ -6,6 +6,8 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <limits>
+#include <map>
 
 #include "support/library.h"
 
@@ -349,6 +351,66 @@ TEST(OwnInputs, WhatAFunctionWritesIsChecked) {
                 to.integers("kind")[0] = 5;
               }),
               "5");
+}
+
+// Of the second step, whose samples are 8 to 15; by the sample's place in the batch and in the data.
+TEST(OwnInputs, WhatIsNotFiniteIsNamed) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  const auto failure = [](const tri::WriteInputs& write, const tri::WriteInputs& whole, const tri::Plan& plan) {
+    tri::TrainOptions options = plain_sgd(4);
+    options.micro_batch = plan.mesh == "dp=2" ? 2 : 4;
+    tri::Trainer t{deep_model, tri::own_inputs(40, declared(), write, {.order = "sequential", .whole = whole}), options,
+                   plan};
+    return refusal([&] { t.run(); }, tri::Error::Kind::failure);
+  };
+  const std::map<std::string, std::string> sharded = {{"*.up.weight", "out:tp"}};
+  for (const tri::Plan& plan : std::vector<tri::Plan>{{},
+                                                      {.mesh = "dp=2"},
+                                                      {.mesh = "pp=2"},
+                                                      {.mesh = "tp=2", .sharding = sharded},
+                                                      {.mesh = "dp=2", .server = "sync"},
+                                                      {.mesh = "dp=2", .server = "ssp:1"},
+                                                      {.mesh = "pp=2", .pipeline = "pipedream"}}) {
+    SCOPED_TRACE(plan.mesh + " " + plan.server + plan.pipeline);
+    expect_part(failure(
+                    [&](std::int64_t i, tri::Sample& to) {
+                      write_sample(i, to);
+                      if (i == 11) to.floats("features")[2] = nan;
+                    },
+                    write_scale, plan),
+                "; input 'features', sample 3 of the batch (sample 11 of the training data), element 2 is NaN; ");
+    expect_part(failure(
+                    [&](std::int64_t i, tri::Sample& to) {
+                      write_sample(i, to);
+                      if (i == 14) to.floats("price")[0] = -inf;
+                    },
+                    write_scale, plan),
+                "; input 'price', sample 6 of the batch (sample 14 of the training data), element 0 is -inf; ");
+    expect_part(failure(
+                    write_sample,
+                    [&](std::int64_t step, tri::Sample& to) {
+                      write_scale(step, to);
+                      if (step == 1) to.floats("scale")[3] = inf;
+                    },
+                    plan),
+                "; input 'scale', the same for all samples, element 3 is +inf; ");
+  }
+}
+
+TEST(OwnInputs, WhatNobodyReadsIsNotBlamed) {
+  const auto reads_no_weights = [](tri::Builder& b, const tri::Batch& in) {
+    const tri::Value x = linear(b.scope("out"), in["features"], 1, {.deviation = 1e30});
+    const tri::Value predicted = reshape(x, {x.shape()[0]});
+    if (in.predicting) return predicted;
+    const tri::Value error = predicted - in["price"];
+    return batch_mean(b, error * error);
+  };
+  const auto write = [](std::int64_t i, tri::Sample& to) {
+    write_sample(i, to);
+    to.floats("weights_per_row")[0] = std::numeric_limits<float>::quiet_NaN();
+  };
+  tri::Trainer t{reads_no_weights, tri::own_inputs(40, declared(), write, {.whole = write_scale}), plain_sgd(1)};
+  expect_part(refusal([&] { t.run(); }, tri::Error::Kind::failure), "the first tensor to go bad is '");
 }
 
 TEST(OwnInputs, OneThatNobodyReadsIsReported) {

@@ -18,6 +18,7 @@
 #include "trireme/data/tokenizer/tokenizer.h"
 #include "trireme/passes/propagate.h"
 #include "trireme/train/convert.h"
+#include "trireme/train/input_read.h"
 #include "trireme/train/sample_text.h"
 
 namespace trireme {
@@ -42,18 +43,8 @@ void name_inputs(models::Families& families, const std::string& family, const Da
 // Inputs that no rank reads.
 std::vector<std::string> unread(const train::Trainer& trainer) {
   std::vector<std::string> names;
-  for (const models::Input& input : trainer.model().inputs) {
-    const auto& roles = trainer.compiled().roles;
-    const bool read = std::any_of(roles.begin(), roles.end(), [&](const train::Role& role) {
-      if (!role.module.has_graph("micro")) return false;
-      const ir::Graph& micro = role.module.graph("micro");
-      const auto id = micro.find_input(input.name);
-      return id && std::any_of(micro.nodes.begin(), micro.nodes.end(), [&](const ir::Node& node) {
-               return std::find(node.inputs.begin(), node.inputs.end(), *id) != node.inputs.end();
-             });
-    });
-    if (!read) names.push_back(input.name);
-  }
+  for (const models::Input& input : trainer.model().inputs)
+    if (!train::input_read(trainer.compiled(), "micro", input.name)) names.push_back(input.name);
   return names;
 }
 

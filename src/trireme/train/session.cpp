@@ -1,15 +1,12 @@
 #include "trireme/train/session.h"
 
 #include <algorithm>
-#include <limits>
 #include <mutex>
 
 #include "trireme/comm/threads/world.h"
 #include "trireme/core/error.h"
-#include "trireme/core/text.h"
 #include "trireme/core/worker.h"
 #include "trireme/device/cuda/cuda.h"
-#include "trireme/train/same_run.h"
 
 namespace trireme::train {
 
@@ -185,52 +182,15 @@ std::int64_t Session::run(const Steps& steps) {
   return done;
 }
 
-namespace {
-
-using runtime::Executor;
-
-// Ranks of one role count their instructions in the same way; a rank that others have made bad comes after all that
-// went bad by themselves.
-constexpr std::int64_t kNotBad = std::numeric_limits<std::int64_t>::max();
-std::int64_t order_of(const std::optional<Executor::BadTensor>& bad, std::size_t rank) {
-  if (!bad) return kNotBad;
-  return (bad->from_others ? std::int64_t{1} << 60 : 0) + (static_cast<std::int64_t>(bad->instruction) << 20) +
-         static_cast<std::int64_t>(rank);
-}
-
-// The first of what processes have found, for all of them. Collective.
-std::optional<Executor::BadTensor> first_of_processes(const std::optional<Executor::BadTensor>& own,
-                                                      comm::Communicator& world) {
-  const std::int64_t order = order_of(own, static_cast<std::size_t>(world.rank()));
-  std::int64_t first = order;
-  world.all_reduce(std::span(&first, 1), comm::Reduce::min);
-  if (first == kNotBad) return std::nullopt;
-  const std::string text =
-      order == first ? fmt::format("{}\n{}\n{}\n{}", own->op, own->tensor, own->micro, own->what) : "";
-  const std::vector<std::string> lines =
-      split(broadcast_from(static_cast<int>(first & ((1 << 20) - 1)), text, world), '\n');
-  return Executor::BadTensor{static_cast<std::size_t>(first >> 20 & ((std::int64_t{1} << 40) - 1)),
-                             lines[0],
-                             lines[1],
-                             std::stoi(lines[2]),
-                             lines[3],
-                             first >> 60 != 0};
-}
-
-}  // namespace
-
-std::optional<runtime::Executor::BadTensor> Session::explain(const data::Batch& batch, std::int64_t step, double lr,
-                                                             std::int64_t seed) {
-  std::vector<std::optional<runtime::Executor::BadTensor>> all(ranks_.size());
+std::optional<Culprit> Session::explain(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
+  if (auto input = world_ == nullptr ? find_bad_input(compiled_, batch) : find_bad_input(compiled_, batch, *world_))
+    return Culprit{.input = std::move(input)};
+  std::vector<FoundByRank> all(ranks_.size());
   run_each([&](Rank& rank) {
     const auto own = std::find_if(ranks_.begin(), ranks_.end(), [&](const auto& r) { return r.get() == &rank; });
-    all[static_cast<std::size_t>(own - ranks_.begin())] = rank.explain(batch, step, lr, seed);
+    all[static_cast<std::size_t>(own - ranks_.begin())] = {rank.number(), rank.explain(batch, step, lr, seed)};
   });
-  if (world_ != nullptr) return first_of_processes(all.front(), *world_);
-  std::size_t first = 0;
-  for (std::size_t r = 1; r < all.size(); ++r)
-    if (order_of(all[r], r) < order_of(all[first], first)) first = r;
-  return all[first];
+  return world_ == nullptr ? first_of(all) : first_of(all.front(), *world_);
 }
 
 Evaluation Session::evaluate(const data::Batch& batch) {

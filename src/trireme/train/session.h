@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "trireme/train/culprit.h"
 #include "trireme/train/rank.h"
 
 namespace trireme::train {
@@ -44,11 +45,10 @@ class Session {
   // Several, each rank at its own pace where the plan allows it; all have the same weights again when it returns, and
   // nothing is in flight. Returns how many were done.
   std::int64_t run(const Steps& steps);
-  // After a step that was not finite: runs it again, looking at every output, and says which went bad first, on any
-  // rank: of several the one that nothing bad had reached from another rank. The state is as before the step, since a
-  // bad step writes nothing.
-  std::optional<runtime::Executor::BadTensor> explain(const data::Batch& batch, std::int64_t step, double lr,
-                                                      std::int64_t seed);
+  // After a step that was not finite: the first value of its batch that is not or, where all are, the first tensor. For
+  // that the step is run again, looking at every output on every rank; of several ranks the one counts that nothing bad
+  // had reached from another. The state is as before the step, since a bad step writes nothing.
+  std::optional<Culprit> explain(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
   // Of one micro-batch's rows.
   Evaluation evaluate(const data::Batch& batch);
   // Logits [context, vocab] of one row of tokens, or [classes] of one image's pixels.

@@ -262,14 +262,16 @@ static DType image_type(const Compiled& compiled) {
   return images ? micro.type(*images).dtype : DType::f32;
 }
 
+data::Sampler Trainer::sampler() const {
+  return {data_.train, config_.data.order.kind(), static_cast<std::uint64_t>(config_.train.seed), config_.train.batch};
+}
+
 data::Loader Trainer::batches(std::int64_t from) const {
   return batches(from, session_->rows(compiled_.micro_batches));
 }
 
 data::Loader Trainer::batches(std::int64_t from, std::vector<data::RowRange> rows) const {
-  return {data::Sampler(data_.train, config_.data.order.kind(), static_cast<std::uint64_t>(config_.train.seed),
-                        config_.train.batch),
-          std::move(rows), from,
+  return {sampler(), std::move(rows), from,
           data::LoaderOptions{.depth = loader_depth(compiled_),
                               // While a GPU computes, the host's cores are free.
                               .threads = compiled_.device() == device::Kind::cpu ? 1 : threads_,
@@ -428,6 +430,10 @@ Metrics Trainer::measured(const StepResult& result, std::int64_t step, double se
   return m;
 }
 
+std::string Trainer::text_of(const BadInput& bad, std::int64_t step) const {
+  return bad.str(bad.row == BadInput::kEveryRow ? std::nullopt : std::optional(sampler().sample(step, bad.row)));
+}
+
 // The update was withheld, so the state is the last good one: find the culprit, save, stop.
 void Trainer::stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr) {
   const auto bad = session_->explain(batch, step_, lr, config_.train.seed);
@@ -439,9 +445,11 @@ void Trainer::stop_at_bad_step(const data::Batch& batch, const StepResult& resul
     } catch (const Error& e) {
       saved = fmt::format("; and {}", e.message());
     }
-  const std::string culprit = bad ? fmt::format("the first tensor to go bad is '{}' ({} in {}, micro-batch {})",
-                                                bad->tensor, bad->what, bad->op, bad->micro)
-                                  : std::string("no single tensor is to blame: the sum of squared gradients overflows");
+  const std::string culprit =
+      !bad         ? "no single tensor is to blame: the sum of squared gradients overflows"
+      : bad->input ? text_of(*bad->input, step_)
+                   : fmt::format("the first tensor to go bad is '{}' ({} in {}, micro-batch {})", bad->tensor.tensor,
+                                 bad->tensor.what, bad->tensor.op, bad->tensor.micro);
   const auto number = [](float value) {
     return std::isnan(value) ? "not a number" : std::isinf(value) ? "infinite" : fmt::format("{}", value);
   };

@@ -143,6 +143,10 @@ class Trainer {
   Metrics measured(const StepResult& result, std::int64_t step, double seconds, Outcome& outcome);
   // mfu of a step at so many operations per second.
   double share_of_peak(double speed, std::int64_t step);
+  data::Sampler sampler() const;
+  std::string text_of(const BadInput& bad, std::int64_t step) const;
+  // "input 'x', …; " where this process's rows of a step have a value that is not finite.
+  std::string input_to_blame(std::int64_t step) const;
   [[noreturn]] void stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr);
   comm::TransportKind planned_transport() const;
   void compile_plan();

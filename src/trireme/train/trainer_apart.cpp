@@ -23,6 +23,14 @@ std::int64_t Trainer::steps_apart() const {
   return count;
 }
 
+// No step is run again where ranks go at their own pace, but the rows of any step can be read again.
+std::string Trainer::input_to_blame(std::int64_t step) const {
+  data::Batch batch;
+  sampler().fill(step, session_->rows(compiled_.micro_batches), batch);
+  const auto bad = find_bad_input(compiled_, batch);
+  return bad ? text_of(*bad, step) + "; " : "";
+}
+
 Metrics Trainer::take_steps_apart(Outcome& outcome) {
   const std::int64_t first = step_;
   const std::int64_t count = broadcast(steps_apart());
@@ -53,12 +61,12 @@ Metrics Trainer::take_steps_apart(Outcome& outcome) {
   const auto done = [&](std::size_t worker, std::int64_t step, const StepResult& result) {
     if (!result.finite && compiled_.asynchronous_pipeline())
       fail(
-          "step {}: the loss is {} and the gradient norm {}; the update was withheld, and other stages may have gone "
+          "step {}: the loss is {} and the gradient norm {}; {}the update was withheld, and other stages may have gone "
           "on: resume from the last checkpoint",
-          step + 1, result.loss, result.grad_norm);
+          step + 1, result.loss, result.grad_norm, input_to_blame(step));
     if (!result.finite && !result.skipped())
-      fail("step {}: the loss of worker {} is {} and its gradient norm {}; its update was withheld", step + 1,
-           session_->first_rank() + worker, result.loss, result.grad_norm);
+      fail("step {}: the loss of worker {} is {} and its gradient norm {}; {}its update was withheld", step + 1,
+           session_->first_rank() + worker, result.loss, result.grad_norm, input_to_blame(step));
     if (worker != 0) return;
     // The last one is logged with what follows it.
     if (last.step > first && (last.step % config_.output.log_every == 0 || last.skipped)) {

@@ -1,0 +1,50 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/data/dataset.h"
+#include "trireme/runtime/executor.h"
+#include "trireme/train/compile.h"
+
+// Why a step was not finite.
+namespace trireme::train {
+
+// A value of a batch that no step can train with.
+struct BadInput {
+  static constexpr std::int64_t kEveryRow = -1;
+  std::string input;
+  std::int64_t row = 0;      // of the global batch; kEveryRow: of an input that is the same for all of them
+  std::int64_t element = 0;  // of the row
+  std::string what;          // "NaN", or "1e+06, which f16 cannot represent"
+
+  // "input 'prices', sample 3 of the batch (sample 812 of the training data), element 17 is NaN"; `sample` is the
+  // number in the data, where it is known.
+  std::string str(std::optional<std::int64_t> sample = {}) const;
+};
+
+// Looks at what the steps read of `batch` in a floating type, at inputs that nothing reads not at all. Of several the
+// one of the first row, whatever ranks there are.
+std::optional<BadInput> find_bad_input(const Compiled& compiled, const data::Batch& batch);
+// The same over the rows of all processes. Collective.
+std::optional<BadInput> find_bad_input(const Compiled& compiled, const data::Batch& batch, comm::Communicator& world);
+
+// What a bad step began with: a value of its batch or, where all of these are finite, a tensor that one of its ranks
+// has made of them.
+struct Culprit {
+  std::optional<BadInput> input = {};
+  runtime::Executor::BadTensor tensor = {};
+  int rank = 0;  // whose tensor it is
+};
+
+// Of what several ranks have found, the one that nothing bad had reached from another rank; `rank` is that of the run.
+struct FoundByRank {
+  int rank = 0;
+  std::optional<runtime::Executor::BadTensor> tensor = {};
+};
+std::optional<Culprit> first_of(const std::vector<FoundByRank>& found);
+// The same where every rank is a process and knows its own. Collective.
+std::optional<Culprit> first_of(const FoundByRank& own, comm::Communicator& world);
+
+}  // namespace trireme::train
