@@ -397,6 +397,33 @@ TEST_F(Plan, ReloadsAreFollowed) {
               "'nothing.weight before x' names no state that is offloaded");
 }
 
+// In a pipeline the reader may be of any stage.
+TEST_F(Plan, ReloadsBeforeWhatNobodyMakesAreRefused) {
+  const std::vector<std::string> model = {"--model.layers=4", "--model.width=128", "--train.batch=16"};
+  for (const std::string mesh : {"dp=1", "pp=2"}) {
+    SCOPED_TRACE(mesh);
+    done(with(with({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml"}, model),
+              {"--memory.offload=weights", "--parallel.mesh=" + mesh}));
+    const std::string text = read("plan.toml"), key = "offload_reloads = [";
+    const std::size_t begin = text.find(key);
+    ASSERT_NE(begin, std::string::npos) << text;
+    const auto with_reload = [&](const std::string& name) {
+      write("edited.toml", text.substr(0, begin) + key + '"' + name + '"' + text.substr(text.find(']', begin)));
+      return with({"train", "tiny.toml", "--plan=edited.toml", "--dry-run"}, model);
+    };
+    for (const std::string state : {"blocks.0.mlp.up.weight", "blocks.3.mlp.up.weight"}) {
+      const std::string wrong = state + " before " + state.substr(0, state.rfind('.')) + ".matmull";
+      const std::string error = refused(with_reload(wrong));
+      expect_part(error, "error: edited.toml: decisions.offload_reloads has '" + wrong +
+                             "', and no op that makes a value of that name reads '" + state + "'; the nearest is '");
+      const std::size_t nearest = error.rfind('\'', error.size() - 2) + 1;
+      const std::string right = error.substr(nearest, error.size() - 1 - nearest);
+      expect_part(right, state + " before ");
+      done(with_reload(right));
+    }
+  }
+}
+
 // What is looked at is shown for the transport that it was planned for; what is run has its own.
 TEST_F(Plan, HasATransport) {
   // Whose gradients are more than its activations.

@@ -391,10 +391,9 @@ std::optional<Choice> move_cuts(const compiler::Graphs& graphs, const Plan& open
   return choice;
 }
 
-}  // namespace
-
-void decide_reloads(const compiler::Graphs& graphs, Plan& plan) {
-  plan.offload->reloads.clear();
+// Every role's module as the offload pass finds it. Nothing where no state is offloaded.
+void each_before_offload(const compiler::Graphs& graphs, const Plan& plan,
+                         const std::function<void(const ir::Module&)>& f) {
   if (plan.offload->states.empty()) return;
   Compilation common(graphs);
   const std::vector<passes::Places> roles = compiler::role_places(plan);
@@ -403,9 +402,29 @@ void decide_reloads(const compiler::Graphs& graphs, Plan& plan) {
     Compilation own = common;
     own.choose_role(at);
     own.run_until(plan, "offload");
-    add_names(plan.offload->reloads,
-              states_to_reload(own.module(), plan.offload->states, cost::Rates::of(plan.device)));
+    f(own.module());
   }
+}
+
+}  // namespace
+
+void decide_reloads(const compiler::Graphs& graphs, Plan& plan) {
+  std::vector<std::string> reloads;
+  each_before_offload(graphs, plan, [&](const ir::Module& module) {
+    add_names(reloads, states_to_reload(module, plan.offload->states, cost::Rates::of(plan.device)));
+  });
+  plan.offload->reloads = std::move(reloads);
+}
+
+std::vector<std::string> possible_reloads(const compiler::Graphs& graphs, const Plan& plan) {
+  std::vector<std::string> names;
+  each_before_offload(graphs, plan, [&](const ir::Module& module) {
+    for (const ir::Graph& graph : module.graphs)
+      for (const passes::OffloadedRead& read : passes::offloaded_reads(module, graph, plan.offload->states))
+        names.push_back(passes::reload_name(module.state(graph.value(read.state).state).name,
+                                            graph.value(graph.nodes[read.node].outputs.front()).name));
+  });
+  return names;
 }
 
 std::optional<Choice> decide(const compiler::Graphs& graphs, Plan& plan, const MemoryPolicy& policy) {

@@ -2,6 +2,8 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "trireme/compiler/compile.h"
 #include "trireme/planner/memory_limit.h"
@@ -29,5 +31,7 @@ std::optional<Choice> decide(const compiler::Graphs& graphs, compiler::Plan& pla
 // Completes a plan that names the offloaded states: it adds the readers for which a state is loaded a second time
 // instead of staying on the device.
 void decide_reloads(const compiler::Graphs& graphs, compiler::Plan& plan);
+// All that such a plan could name, over the graphs of all roles: passes::reload_name of each reader of such a state.
+std::vector<std::string> possible_reloads(const compiler::Graphs& graphs, const compiler::Plan& plan);
 
 }  // namespace trireme::planner

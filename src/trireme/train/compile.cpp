@@ -1,6 +1,7 @@
 #include "trireme/train/compile.h"
 
 #include <algorithm>
+#include <set>
 
 #include "trireme/core/error.h"
 #include "trireme/core/numbers.h"
@@ -309,6 +310,20 @@ void follow(const Decisions& decided, const Config& config, const compiler::Grap
   plan.staging = std::min(plan.staging, std::max(kUnit, decided.staging / kUnit * kUnit));
 }
 
+// Refuses a reload that is before nothing which reads its state, in any of the graphs. A name by which no state is
+// offloaded is the pass's to refuse.
+void check_reloads(const Decisions& decided, const compiler::Graphs& graphs, const compiler::Plan& plan) {
+  const std::vector<std::string> possible = planner::possible_reloads(graphs, plan);
+  const std::set<std::string> known(possible.begin(), possible.end());
+  for (const std::string& reload : *decided.offload_reloads) {
+    const auto of_state = [&](const std::string& state) { return reload.starts_with(passes::reload_name(state, "")); };
+    const auto state = std::find_if(plan.offload->states.begin(), plan.offload->states.end(), of_state);
+    if (known.contains(reload) || state == plan.offload->states.end()) continue;
+    refuse("decisions.offload_reloads has '{}', and no op that makes a value of that name reads '{}'{}", reload, *state,
+           nearest_text(reload, possible));
+  }
+}
+
 }  // namespace
 
 bool offloads_state(const Config& config) { return config.memory.offload.state(); }
@@ -406,9 +421,19 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
     policy.offload = offload_policy(config, plan.device);
     plan.offload = offload_options(config, plan.device);
   }
-  if (decided != nullptr)
+  if (decided != nullptr) {
     follow(*decided, config, planned.graphs, plan);
-  else
+    if (plan.offload && !decided->offload_reloads.value_or(std::vector<std::string>{}).empty()) {
+      // A step alone has none of the graphs that evaluate and predict, whose readers a plan names too.
+      CompileOptions whole = options;
+      whole.step_alone = false;
+      try {
+        check_reloads(*decided, options.step_alone ? build_graphs(config, registry, whole) : planned.graphs, plan);
+      } catch (Error& e) {
+        throw e.within(decided->file);
+      }
+    }
+  } else
     planned.choice = planner::decide(planned.graphs, plan, policy);
   return planned;
 }
