@@ -424,6 +424,26 @@ TEST_F(Plan, ReloadsBeforeWhatNobodyMakesAreRefused) {
   }
 }
 
+TEST_F(Plan, WhatStagesHoldIsChecked) {
+  done({"memory", "tiny.toml", "--brief", "--plan-out=plan.toml", "--model.layers=4", "--train.batch=16",
+        "--train.micro_batch=4", "--parallel.mesh=pp=2", "--parallel.pipeline=zero-bubble:auto"});
+  const std::string text = read("plan.toml");
+  const auto held = [&](const std::string& value) {
+    write("edited.toml", replaced(text, "\n[decisions]\n", "\n[decisions]\nheld = " + value + "\n"));
+    return std::vector<std::string>{
+        "train", "tiny.toml", "--plan=edited.toml", "--model.layers=4", "--train.batch=16", "--dry-run"};
+  };
+  for (const char* right : {"1", "[2]", "[3, 1]", "[4, 4]"}) done(held(right));
+  expect_parts(refused(held("[]")), {"error: edited.toml:", "held is an empty list", "one for all, or remove it"});
+  expect_part(refused(held("[99, 99, 99]")), "edited.toml has decisions.held for 3 stages, and parallel.mesh has 2");
+  expect_part(refused(held("[4, 99]")), "edited.toml has decisions.held = 99, and a step has 4 micro-batches");
+  expect_part(refused(held("5")), "edited.toml has decisions.held = 5, and a step has 4 micro-batches");
+  expect_part(refused(held("[0, 1]")), "held must be a number of micro-batches above zero");
+  const std::vector<std::string> other = held("2");
+  write("edited.toml", replaced(read("edited.toml"), "\"zero-bubble:auto\"", "\"1f1b\""));
+  expect_part(refused(other), "there parallel.pipeline is \"1f1b\"; remove it");
+}
+
 // What is looked at is shown for the transport that it was planned for; what is run has its own.
 TEST_F(Plan, HasATransport) {
   // Whose gradients are more than its activations.

@@ -270,6 +270,26 @@ void follow_cuts(const Decisions& decided, const compiler::Graphs& graphs, compi
   check_cuts(decided, graphs, plan);
 }
 
+void follow_held(const Decisions& decided, const Config& config, const compiler::Graphs& graphs, compiler::Plan& plan) {
+  if (decided.max_held.empty()) return;
+  const bool has_limits = plan.stages() > 1 && plan.pipeline.kind == program::PipelineName::Kind::zero_bubble_auto;
+  if (!has_limits)
+    refuse(
+        "{} has decisions.held, which stages of parallel.pipeline = \"zero-bubble:auto\" go by, and there {}; remove "
+        "it",
+        decided.file,
+        plan.stages() > 1 ? fmt::format("parallel.pipeline is \"{}\"", config.parallel.pipeline.text())
+                          : std::string("is no pipeline"));
+  if (const std::size_t given = decided.max_held.size(); given > 1 && given != static_cast<std::size_t>(plan.stages()))
+    refuse("{} has decisions.held for {} stages, and parallel.mesh has {}; give one number for all, or one for each",
+           decided.file, given, plan.stages());
+  for (const int held : decided.max_held)
+    if (held > graphs.micro_batches)
+      refuse("{} has decisions.held = {}, and a step has {} micro-batches, of which a stage can hold no more than {}",
+             decided.file, held, graphs.micro_batches, graphs.micro_batches);
+  plan.max_held = decided.max_held;
+}
+
 // Takes over what a plan that was read decides. Refuses decisions that its own keys contradict.
 void follow(const Decisions& decided, const Config& config, const compiler::Graphs& graphs, compiler::Plan& plan) {
   if (!compiler::is_digest_of(decided.model, graphs))
@@ -293,10 +313,7 @@ void follow(const Decisions& decided, const Config& config, const compiler::Grap
            decided.file);
   follow_cuts(decided, graphs, plan);
   plan.recompute = decided.recompute;
-  if (const std::size_t given = decided.max_held.size(); given > 1 && given != static_cast<std::size_t>(plan.stages()))
-    refuse("{} has decisions.held for {} stages, and parallel.mesh has {}; give one number for all, or one for each",
-           decided.file, given, plan.stages());
-  plan.max_held = decided.max_held;
+  follow_held(decided, config, graphs, plan);
   if (plan.offload) {
     plan.offload->activations = decided.offload_activations;
     plan.offload->states = decided.offload_states;

@@ -58,6 +58,9 @@ std::vector<int> held_of(const Entry& entry, const std::string& file) {
              file, entry.line, entry.value.shown());
     numbers.push_back(static_cast<int>(*number));
   }
+  if (numbers.empty())
+    refuse("{}:{}: held is an empty list; give a number of micro-batches for each stage or one for all, or remove it",
+           file, entry.line);
   return numbers;
 }
 
