@@ -51,7 +51,6 @@ int main(int argc, char** argv) {
     for (std::int64_t i = 0; i < kFeatures; ++i) features[static_cast<std::size_t>(i)] = feature(3999, i);
     const std::vector<float> predicted = t.forward_inputs({{"features", features},
                                                            {"kind", std::vector<std::int32_t>{kind(3999)}},
-                                                           {"weight", std::vector<float>{1}},
                                                            {"scale", std::vector<float>(kFeatures, 2.0F)}});
     std::cout << "price " << predicted[0] << ", really " << price(3999) << "\n";
   } catch (const tri::Error& e) {

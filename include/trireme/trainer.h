@@ -99,8 +99,8 @@ class TRIREME_API Trainer {
   std::vector<float> forward(const std::vector<std::int32_t>& tokens);
   // The logits [classes] of one image's pixels [size, size, channels], as the data give them: for models of images.
   std::vector<float> forward_image(const std::vector<float>& pixels);
-  // What the model predicts for one row of inputs by their names: all of them but the targets. For models of inputs
-  // that the data name.
+  // What the model predicts for one row of inputs by their names: all that its predictions read; others may be given,
+  // but no targets. For models of inputs that the data name.
   std::vector<float> forward_inputs(const NamedInputs& inputs);
 
   std::vector<Parameter> parameter_list() const;

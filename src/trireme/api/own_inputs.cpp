@@ -171,7 +171,8 @@ std::vector<models::Input> inputs_of(const Data& data) {
   return all;
 }
 
-data::Batch one_row(const std::vector<models::Input>& inputs, const NamedInputs& values) {
+data::Batch one_row(const std::vector<models::Input>& inputs, const NamedInputs& values,
+                    const std::function<bool(const std::string& name)>& is_read) {
   std::vector<std::string> names;
   for (const models::Input& input : inputs)
     if (!input.target) names.push_back(input.name);
@@ -186,10 +187,18 @@ data::Batch one_row(const std::vector<models::Input>& inputs, const NamedInputs&
   for (const models::Input& input : inputs) {
     if (input.target) continue;
     const auto found = values.find(input.name);
-    if (found == values.end()) refuse("forward_inputs: the input '{}', {}, is missing", input.name, input.row.str());
     data::NamedRows& row = batch.inputs.emplace_back();
     row.name = input.name;
     row.whole = input.whole;
+    if (found == values.end()) {
+      if (is_read(input.name)) refuse("forward_inputs: the input '{}', {}, is missing", input.name, input.row.str());
+      const auto elements = static_cast<std::size_t>(input.row.elements());
+      if (is_float(input.row.dtype))
+        row.floats.assign(elements, 0);
+      else
+        row.integers.assign(elements, 0);
+      continue;
+    }
     const auto take = [&]<class T>(std::vector<T>& to, DType type) {
       const auto* given = std::get_if<std::vector<T>>(&found->second);
       if (given == nullptr) return;

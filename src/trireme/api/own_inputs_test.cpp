@@ -223,11 +223,13 @@ TEST(OwnInputs, ForwardByName) {
     }
     const std::vector<std::int32_t> kinds = {kind(13)};
     const std::vector<float> weights = {1};
-    const tri::NamedInputs all = {
-        {"features", features}, {"kind", kinds}, {"scale", scales}, {"weights_per_row", weights}};
+    tri::NamedInputs all = {{"features", features}, {"kind", kinds}, {"scale", scales}};
     const std::vector<float> predicted = t.forward_inputs(all);
     ASSERT_EQ(predicted.size(), 1U);
     EXPECT_NEAR(predicted[0], start_of(t).predict(13, 2), 1e-5);
+    // The loss alone reads it: it need not be given, and may be.
+    all["weights_per_row"] = weights;
+    EXPECT_EQ(t.forward_inputs(all), predicted);
 
     const auto changed = [&](const std::string& name, const tri::InputValues& values) {
       tri::NamedInputs other = all;

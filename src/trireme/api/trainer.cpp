@@ -209,7 +209,10 @@ std::vector<float> Trainer::forward_inputs(const NamedInputs& inputs) {
   if (trainer.model().inputs.empty())
     refuse("forward_inputs is for data that name their inputs (own_inputs), and this model reads {}",
            trainer.model().images ? "images; see forward_image" : "tokens; see forward");
-  const std::span<const float> predicted = trainer.session().predict(one_row(trainer.model().inputs, inputs));
+  const auto is_read = [&](const std::string& name) {
+    return train::input_read(trainer.compiled(), "predict", name).has_value();
+  };
+  const std::span<const float> predicted = trainer.session().predict(one_row(trainer.model().inputs, inputs, is_read));
   return {predicted.begin(), predicted.end()};
 }
 
