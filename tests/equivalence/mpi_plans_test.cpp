@@ -76,6 +76,30 @@ TEST(MpiPlans, ProcessesNameTheInputThatThreadsDo) {
   }
 }
 
+// The rank is that of the run, in every process.
+TEST(MpiPlans, ProcessesNameTheRankThatThreadsDo) {
+  if (!ranks_are_processes()) GTEST_SKIP() << "ranks are not processes here";
+  comm::Communicator world = world_of_processes();
+  if (world.size() != 4) GTEST_SKIP() << "four ranks are asked for";
+  train::Config config = small_model("mlp");
+  config.train.batch = 12;
+  config.train.micro_batch = 4;
+  config = over_mesh(config, "dp=2,pp=2");
+  const auto culprit = [&](Trained& trained, const std::string& state) {
+    const float inf = std::numeric_limits<float>::infinity();
+    trained.session().write_state(state, 0, std::as_bytes(std::span(&inf, 1)));
+    const auto found = trained.session().explain(batch_of(config, 0), 0, 1e-3, 0);
+    return found ? fmt::format("{} of rank {}", found->tensor.tensor, found->rank) : "nothing";
+  };
+  for (const char* state : {"layers.1.weight", "layers.0.weight"}) {
+    Trained processes(config, testing::Setup{.world = &world});
+    Trained threads(config);
+    const std::string named = culprit(threads, state);
+    EXPECT_EQ(culprit(processes, state), named);
+    EXPECT_EQ(named.find(" of rank 0"), std::string::npos) << named << ": no rank but the first is asked about";
+  }
+}
+
 TEST(MpiPlans, ProcessesTrainAsThreadsDo) {
   if (!ranks_are_processes()) GTEST_SKIP() << "ranks are not processes here";
   const char* asked = std::getenv("TRIREME_PLANS");

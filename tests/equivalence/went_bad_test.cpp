@@ -48,6 +48,8 @@ TEST(WentBad, IsNamedInTheStageWhereItBegan) {
     spoil(many, state);
     const std::string first = first_bad(many, config, 1);
     EXPECT_NE(first.find(std::string(" of ") + tensor), std::string::npos) << first;
+    EXPECT_EQ(many.session().explain(batch_of(config, 1), 1, 1e-3, 0)->rank,
+              state == std::string("ln_f.weight") ? 1 : 0);
     for (int again = 0; again < 20; ++again) ASSERT_EQ(first_bad(many, config, 1), first);
   }
 }

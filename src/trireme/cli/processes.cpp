@@ -5,6 +5,7 @@
 #include "trireme/cli/output.h"
 #include "trireme/comm/mpi/session.h"
 #include "trireme/core/error.h"
+#include "trireme/train/culprit.h"
 
 namespace trireme::cli {
 
@@ -26,8 +27,9 @@ int on_all_processes(double timeout, const std::function<int(comm::Communicator*
     return report_once(e.within(fmt::format("rank {}", world.rank())), false);
   } catch (Error& e) {
     world.abort(e.message());
-    // What is wrong with a request is no rank's own.
-    if (e.kind() != Error::Kind::request) e.within(fmt::format("rank {}", world.rank()));
+    // What is wrong with a request is no rank's own, and a bad step has named the rank where it began.
+    if (e.kind() != Error::Kind::request && dynamic_cast<const train::BadStep*>(&e) == nullptr)
+      e.within(fmt::format("rank {}", world.rank()));
     return report_once(e, true);
   }
 }

@@ -19,6 +19,7 @@
 #include "trireme/core/text.h"
 #include "trireme/data/tokenizer/tokenizer.h"
 #include "trireme/planner/machine.h"
+#include "trireme/train/culprit.h"
 #include "trireme/train/plan_file.h"
 #include "trireme/train/run_folder.h"
 #include "trireme/train/same_run.h"
@@ -321,8 +322,9 @@ int train_everywhere(Context& context, const TrainArguments& a) {
     return report_once(session, e.within(fmt::format("rank {}", world.rank())), false);
   } catch (Error& e) {
     world.abort(e.message());
-    // What is wrong with a request is no rank's own.
-    if (e.kind() != Error::Kind::request) e.within(fmt::format("rank {}", world.rank()));
+    // What is wrong with a request is no rank's own, and a bad step has named the rank where it began.
+    if (e.kind() != Error::Kind::request && dynamic_cast<const train::BadStep*>(&e) == nullptr)
+      e.within(fmt::format("rank {}", world.rank()));
     return report_once(session, e, true);
   }
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/core/error.h"
 #include "trireme/data/dataset.h"
 #include "trireme/runtime/executor.h"
 #include "trireme/train/compile.h"
@@ -46,5 +47,12 @@ struct FoundByRank {
 std::optional<Culprit> first_of(const std::vector<FoundByRank>& found);
 // The same where every rank is a process and knows its own. Collective.
 std::optional<Culprit> first_of(const FoundByRank& own, comm::Communicator& world);
+
+// A step that is not finite ends the run on all ranks together: where the error is reported it names the rank whose
+// tensor it was, and not the one that reports it.
+class BadStep : public Error {
+ public:
+  explicit BadStep(std::string message) : Error(Kind::failure, std::move(message)) {}
+};
 
 }  // namespace trireme::train
