@@ -204,7 +204,6 @@ TEST_F(Smaller, ZerosAreNotStored) {
   EXPECT_NE(table.find("blocks.0.mlp.up.weight"), std::string::npos) << table;
 }
 
-// A model that is smaller in both ways: what is pruned is zero in the codes, and slices that left have none.
 // Training fills what was pruned: that is said, with the keys that keep it, and these do.
 TEST_F(Smaller, ZerosThatTrainingWouldFillAreWarnedOf) {
   done({"train", "tiny.toml", "--output.dir=run", "--model.layers=2"});
@@ -250,6 +249,7 @@ TEST_F(Smaller, ZerosThatTrainingWouldFillAreWarnedOf) {
   expect_none(done({"train", "fewer", "--resume"}).err, "have been pruned");
 }
 
+// A model that is smaller in both ways: what is pruned is zero in the codes, and slices that left have none.
 TEST_F(Smaller, PrunedAndQuantised) {
   done({"train", "tiny.toml", "--output.dir=run", "--model.width=64", "--model.heads=4", "--model.vocab=256"});
   const auto loss = [&](const std::string& run) {

@@ -120,7 +120,7 @@ void prune_model(compress::Model& smaller, const compress::PruneStep& step, cons
   changed("ffn", before.ffn, now.ffn);
   using Pattern = compress::PruneStep::Pattern;
   const bool whole = step.pattern != Pattern::unstructured && step.pattern != Pattern::two_of_four;
-  if (whole && change.empty() && before.width == now.width)
+  if (whole && change.empty())
     refuse("--prune {} takes out nothing: of {} that share is less than half of one; give a larger share", step.text,
            step.text.substr(0, step.text.find(':')));
   fmt::print("pruned  {}: {}\n", step.text,
