@@ -153,10 +153,10 @@ endif()
 # One target per folder of src/trireme; `USES` is what the folder may include. Tests (`*_test.cpp`) lie next to the
 # sources and are built into one test program per folder (see tests/). `WITHOUT` are sources, as regular expressions,
 # that this build has no use for. `KERNELS`: it has kernels, whose speed depends on the instruction set, so packages have
-# these for each of TRIREME_LEVELS. `APART`: with TRIREME_UNITY, what is no kernel is compiled as what runs once, without the
+# these for each of TRIREME_LEVELS. `SPLIT`: with TRIREME_UNITY, what is no kernel is compiled as what runs once, without the
 # headers that are precompiled for kernels.
 function(trireme_folder name)
-  cmake_parse_arguments(ARG "KERNELS;APART" "" "USES;LIBRARIES;WITHOUT" ${ARGN})
+  cmake_parse_arguments(ARG "KERNELS;SPLIT" "" "USES;LIBRARIES;WITHOUT" ${ARGN})
   set(folder ${PROJECT_SOURCE_DIR}/src/trireme/${name})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "_test\\.cpp$|/main\\.cpp$")
@@ -188,7 +188,7 @@ function(trireme_folder name)
     list(APPEND sources $<TARGET_OBJECTS:trireme_${name}_hopper>)
   endif()
   list(TRANSFORM ARG_USES PREPEND trireme_)
-  if(ARG_APART AND TRIREME_UNITY)
+  if(ARG_SPLIT AND TRIREME_UNITY)
     set(rest ${sources})
     list(REMOVE_ITEM rest ${kernels})
     list(FILTER rest EXCLUDE REGEX "/cuda/|_cuda\\.cpp$|/cuda_kernels\\.cpp$|\\.cu$|^\\$<")
