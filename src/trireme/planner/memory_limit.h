@@ -6,8 +6,8 @@
 
 namespace trireme::planner {
 
-// Two ways to make a step smaller, together: what is computed again, and how many activations wait in another tier
-// (passes/offload.h, Options::most).
+// Two ways to make a step smaller, together: what is recomputed, and how many activations wait in another tier
+// (passes/offload.h, Options::activations).
 struct Saving {
   RematPlan remat;
   std::size_t moved = 0;

@@ -48,9 +48,8 @@ class Staging {
   // Whether there is an input that may come ahead.
   bool can_expect() const { return can_expect_; }
   // What input i will be bound to for the run after the next one, which is of `step`: it stays as it is until then. Of
-  // other
-  // inputs than those that are copied ahead, of memory that the device cannot read, and where the device has no room
-  // for a second copy, nothing comes of it.
+  // other inputs than those that are copied ahead, of memory that the device cannot read, and where the device has no
+  // room for a second copy, nothing comes of it.
   void expect(std::size_t i, const std::byte* data, std::int64_t step, const device::Streams& streams);
   // Starts to copy what is expected, on a stream of its own; `event` is free for its use. It comes after `copy_ahead`,
   // which reads the memory that this fills.
