@@ -182,14 +182,13 @@ bool runs_on_several(std::string_view command) {
 
 // What is neither trained nor read from a configuration.
 bool takes_keys(const ::CLI::App& command) {
-  constexpr std::array<std::string_view, 10> kWithout = {"doctor", "completion", "man",    "tokenize", "comm",
-                                                         "gemm",   "attention",  "reduce", "generate", "plans"};
+  constexpr std::array<std::string_view, 9> kWithout = {"doctor", "completion", "man",    "tokenize", "comm",
+                                                        "gemm",   "attention",  "reduce", "plans"};
   const auto without = [&](const ::CLI::App& app) {
     return std::find(kWithout.begin(), kWithout.end(), app.get_name()) != kWithout.end();
   };
-  const bool of_bench = command.get_name() == "bench";
-  if (!of_bench) return command.get_name() == "generate" || !without(command);
-  return command.get_subcommands().empty() || !without(*command.get_subcommands().front());
+  const std::vector<::CLI::App*> of = command.get_subcommands();
+  return !without(command) && (of.empty() || !without(*of.front()));
 }
 
 // Keys are known, whatever the command makes of them, and have a place in it.
