@@ -205,6 +205,14 @@ TEST_F(Resume, AcceptsWhatDoesNotChangeTheMathematics) {
   EXPECT_EQ(metrics("run").back()["step"], 4);
 }
 
+TEST_F(Resume, SaysWhatIsSetOtherwise) {
+  done({"train", "tiny.toml", "--output.dir=run", "--train.steps=2"});
+  const std::string said = done({"train", "run", "--resume", "--train.steps=4", "--train.lr=0.1"}).err;
+  expect_part(said, "resuming run at step 2 with train.steps = 4 (it was 2), train.lr = 0.1 (it was 0.01)\n");
+  expect_part(done({"train", "run", "--resume", "--train.steps=5", "--output.keep=3"}).err,
+              "resuming run at step 4 with train.steps = 5 (it was 4)\n");
+}
+
 // Weights and optimizer are f32 in every precision; a loss scale is begun where there was none.
 TEST_F(Resume, InAnotherPrecision) {
   done({"train", "tiny.toml", "--output.dir=run", "--train.steps=2"});

@@ -41,6 +41,21 @@ std::string algorithms_of_run(const std::filesystem::path& run) {
   return text;
 }
 
+// What a run that goes on sets otherwise than a checkpoint of it: " with train.lr = 0.1 (it was 0.01)".
+std::string changes_since(const std::filesystem::path& checkpoint, const Config& config,
+                          const models::Families& families) {
+  std::vector<std::string> changes;
+  try {
+    const Config before = parse_config(io::read_manifest(checkpoint).config, checkpoint.string(), {}, families);
+    for (const std::string& key : differing_keys(before, config))
+      if (!key.starts_with("output."))
+        changes.push_back(fmt::format("{} = {} (it was {})", key, value_text(config, key), value_text(before, key)));
+  } catch (const Error&) {
+    return "";  // another version wrote it
+  }
+  return changes.empty() ? "" : fmt::format(" with {}", fmt::join(changes, ", "));
+}
+
 }  // namespace
 
 std::optional<std::int64_t> Trainer::find_checkpoint(const std::filesystem::path& folder) {
@@ -69,7 +84,8 @@ bool Trainer::load(const std::filesystem::path& folder) {
 void Trainer::resume(std::optional<std::int64_t> step) {
   if (step) {
     load_step(folder_, *step);
-    note(LogLevel::info, fmt::format("resuming {} at step {}", folder_.string(), step_));
+    note(LogLevel::info, fmt::format("resuming {} at step {}{}", folder_.string(), step_,
+                                     changes_since(checkpoint_folder(folder_, step_), config_, registry_.models)));
   } else {
     note(LogLevel::info, fmt::format("no checkpoint in {}: starting fresh", folder_.string()));
     set_first_weights();
