@@ -81,6 +81,14 @@ TEST_F(NotFinite, InFp16WhenTheScaleCannotFallAnyFurther) {
   EXPECT_NE(f.err.find("saved as step 4"), std::string::npos) << f.err;
 }
 // Running statistics were written by the bad step's forward pass; they too are as they were.
+TEST_F(NotFinite, OfAWorkerOfAServerIsSaidInWords) {
+  const Finished f =
+      run({"train", "tiny.toml", "--output.dir=run", "--train.warmup=0", "--train.schedule=constant", "--train.lr=1e30",
+           "--train.clip=0", "--train.optimizer=sgd", "--parallel.mesh=dp=2", "--parallel.server=ssp:1"});
+  EXPECT_EQ(f.code, 1) << f.out << f.err;
+  expect_part(f.err, "not a number");
+  expect_none(f.err, "nan");
+}
 TEST_F(NotFinite, WithRunningStatistics) {
   expect_explained({"--train.lr=1e25", "--train.clip=0", "--model.family=convnet", "--model.layers=2",
                     "--model.width=4", "--model.image=8", "--data.images=synthetic", "--train.optimizer=sgd"});

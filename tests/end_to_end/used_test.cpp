@@ -45,6 +45,10 @@ TEST_F(Used, KeysOfTrainingAreWarnedOfByName) {
     EXPECT_EQ(f.out, plain(command));
     EXPECT_EQ(done(command).err.find("warning"), std::string::npos);
   }
+  const Finished small = done({"compress", "run", "--out=small", "--weights=int8", "--decode=0", "--train.lr=1",
+                               "--parallel.mesh=dp=4", "--memory.remat=full"});
+  for (const char* key : {"train.lr", "parallel.mesh", "memory.remat"})
+    expect_part(small.err, fmt::format("warning: {} has no effect on trireme compress", key));
   // They are keys and values all the same.
   expect_part(refused({"eval", "--from=run", "--train.lrr=1"}), "did you mean train.lr?");
   expect_part(refused({"eval", "--from=run", "--train.lr=fast"}), "train.lr");

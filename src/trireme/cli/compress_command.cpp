@@ -7,6 +7,7 @@
 #include "trireme/cli/compress_distil.h"
 #include "trireme/cli/output.h"
 #include "trireme/cli/search.h"
+#include "trireme/cli/training_settings.h"
 #include "trireme/cli/validators.h"
 #include "trireme/cli/work_progress.h"
 #include "trireme/compress/measure.h"
@@ -227,7 +228,7 @@ int compress_once(const Context& context, const CompressArguments& a) {
       a.prune.empty() ? std::vector<compress::PruneStep>{} : compress::parse_prune(a.prune);
   if (!a.sensitivity) compress::check_target(a.from, a.out, a.overwrite);
   const train::Registry& registry = *context.registry;
-  compress::Model model = compress::load_model(a.from, context.overrides, registry, a.step, warn);
+  compress::Model model = compress::load_model(a.from, settings_of_use(context, "compress"), registry, a.step, warn);
   if (a.sensitivity) return print_sensitivity(model, a, registry);
   compress::Model smaller = model;
   for (const compress::PruneStep& step : prune) prune_model(smaller, step, a, registry);

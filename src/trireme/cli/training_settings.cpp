@@ -30,7 +30,8 @@ std::vector<std::string> settings_of_use(const Context& context, std::string_vie
   for (const std::string& setting : context.overrides) {
     const std::string_view key = std::string_view(setting).substr(0, setting.find('='));
     const bool generation = key == "memory.kv_cache" && command == "eval";
-    if (is_used(key) && !generation) {
+    const bool ranks = key.starts_with("parallel.") && command == "compress";  // which has one
+    if (is_used(key) && !generation && !ranks) {
       used.push_back(setting);
       continue;
     }

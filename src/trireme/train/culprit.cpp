@@ -49,6 +49,10 @@ std::optional<std::string> why_bad(float value, DType read) {
 
 }  // namespace
 
+std::string in_words(float value) {
+  return std::isnan(value) ? "not a number" : std::isinf(value) ? "infinite" : fmt::format("{}", value);
+}
+
 std::string BadInput::str(std::optional<std::int64_t> sample) const {
   const std::string where = row == kEveryRow
                                 ? std::string("the same for all samples")

@@ -12,6 +12,9 @@
 // Why a step was not finite.
 namespace trireme::train {
 
+// A loss or a norm for an error: "not a number", "infinite" or its digits.
+std::string in_words(float value);
+
 // A value of a batch that no step can train with.
 struct BadInput {
   static constexpr std::int64_t kEveryRow = -1;

@@ -451,12 +451,9 @@ void Trainer::stop_at_bad_step(const data::Batch& batch, const StepResult& resul
                                   : fmt::format("the first tensor to go bad is '{}' ({} in {}, micro-batch {}{})",
                                                 bad->tensor.tensor, bad->tensor.what, bad->tensor.op, bad->tensor.micro,
                                                 compiled_.ranks() > 1 ? fmt::format(", rank {}", bad->rank) : "");
-  const auto number = [](float value) {
-    return std::isnan(value) ? "not a number" : std::isinf(value) ? "infinite" : fmt::format("{}", value);
-  };
   throw BadStep(fmt::format("step {}: the loss{} is {} and the gradient norm {}; {}; the update was withheld{}",
-                            step_ + 1, result.loss_scale ? ", with its scale down at 1," : "", number(result.loss),
-                            number(result.grad_norm), culprit, saved));
+                            step_ + 1, result.loss_scale ? ", with its scale down at 1," : "", in_words(result.loss),
+                            in_words(result.grad_norm), culprit, saved));
 }
 
 void Trainer::log_metrics(const Metrics& metrics) {

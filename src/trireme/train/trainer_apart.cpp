@@ -2,6 +2,7 @@
 #include <deque>
 
 #include "trireme/core/error.h"
+#include "trireme/train/culprit.h"
 #include "trireme/train/loader_depth.h"
 #include "trireme/train/schedule.h"
 #include "trireme/train/trainer.h"
@@ -63,10 +64,10 @@ Metrics Trainer::take_steps_apart(Outcome& outcome) {
       fail(
           "step {}: the loss is {} and the gradient norm {}; {}the update was withheld, and other stages may have gone "
           "on: resume from the last checkpoint",
-          step + 1, result.loss, result.grad_norm, input_to_blame(step));
+          step + 1, in_words(result.loss), in_words(result.grad_norm), input_to_blame(step));
     if (!result.finite && !result.skipped())
       fail("step {}: the loss of worker {} is {} and its gradient norm {}; {}its update was withheld", step + 1,
-           session_->first_rank() + worker, result.loss, result.grad_norm, input_to_blame(step));
+           session_->first_rank() + worker, in_words(result.loss), in_words(result.grad_norm), input_to_blame(step));
     if (worker != 0) return;
     // The last one is logged with what follows it.
     if (last.step > first && (last.step % config_.output.log_every == 0 || last.skipped)) {
