@@ -44,6 +44,18 @@ TEST_F(PlanCommand, APlanIsAFileThatIsTrainedAndScored) {
   EXPECT_NE(trained.find("run     "), std::string::npos) << trained;
 }
 
+// For GPUs too, by a build without kernels for them.
+TEST_F(PlanCommand, APlanForGpusIsScoredAsItWasFound) {
+  const nlohmann::json found = json({"plan", "tiny.toml", "--cluster=h100", "--ranks=4", "--finalists=3",
+                                     "--model.layers=4", "--train.batch=8", "--out=best.toml"});
+  const nlohmann::json scored =
+      json({"simulate", "tiny.toml", "--cluster=h100", "--model.layers=4", "--train.batch=8", "--plan=best.toml"});
+  EXPECT_NEAR(scored["step_ms"].get<double>(), found["step_ms"].get<double>(), 1e-6 * found["step_ms"].get<double>());
+  std::size_t peak = 0;
+  for (const auto& role : scored["roles"]) peak = std::max(peak, role["peak_bytes"].get<std::size_t>());
+  EXPECT_EQ(peak, found["peak_bytes"].get<std::size_t>());
+}
+
 TEST_F(PlanCommand, ExplainsTheBestAndKeepsTheKeysOfTheCommandLine) {
   const std::string text = done({"plan", "tiny.toml", "--cluster=h100", "--ranks=4", "--explain", "--finalists=3",
                                  "--parallel.zero=1", "--parallel.mesh=dp=4"})

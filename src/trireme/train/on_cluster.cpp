@@ -61,6 +61,9 @@ OnCluster compile_on(Config config, const Registry& registry, cluster::Cluster c
   const bool kernels = device::cuda::built();
   config.runtime.device = gpu && kernels ? Device::cuda : Device::cpu;
   out.foreign = gpu && !kernels;
+  out.images = registry.models.at(config.model.family).images;
+  // As a GPU's run would, whatever this build lowers for: what is simulated is what a plan file then says.
+  if (gpu && !config.runtime.overlap_wgrad) config.runtime.overlap_wgrad = !out.images;
   emulate_link(cluster, config.runtime.link);
   if (!cluster.current().overlap_groups) config.parallel.overlap = false;
   config.runtime.link.clear();
@@ -83,7 +86,6 @@ OnCluster compile_on(Config config, const Registry& registry, cluster::Cluster c
   if (out.foreign && out.planned.plan.offload && config.memory.offload_tier != OffloadTier::disk)
     out.planned.plan.offload->tier = program::kHostTier;
   out.compiled = compile(out.planned, config, compile_options);
-  out.images = registry.models.at(config.model.family).images;
   out.tokens = static_cast<double>(config.train.batch) * (out.images ? 1.0 : static_cast<double>(config.model.context));
   out.config = std::move(config);
   out.cluster = std::move(cluster);

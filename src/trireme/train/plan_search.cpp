@@ -495,7 +495,6 @@ std::string plan_file_text(const OnCluster& on, const std::string& launch) {
   if (on.foreign) {
     planned.plan.device = device::Kind::cuda;
     planned.plan.staging = std::numeric_limits<std::size_t>::max();
-    planned.plan.overlap_wgrad = on.config.runtime.overlap_wgrad.value_or(!on.images);
   }
   std::string text = plan_text(on.config, planned);
   const std::string note = fmt::format("# On {}: {}\n", on.cluster.name, launch);
