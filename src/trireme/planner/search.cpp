@@ -286,9 +286,10 @@ class Search {
   }
 
   // Plans that are estimated equally well.
-  using Kind = std::tuple<bool, bool, bool, int, RematPolicy::Kind, program::PipelineName::Kind, bool, bool>;
+  using Kind = std::tuple<bool, bool, bool, bool, int, RematPolicy::Kind, program::PipelineName::Kind, bool, bool>;
   static Kind kind_of(const Candidate& c) {
     return {c.pp > 1,
+            c.dp > 1,
             c.layer.tp > 1,
             c.layer.h * c.layer.w > 1,
             c.zero,
@@ -315,10 +316,11 @@ class Search {
     const auto similar = off_likewise_.find(family_of(r.candidate));
     return value(r) * (similar == off_likewise_.end() ? 1 : similar->second);
   }
-  // Kinds whose estimates are off for the same reasons.
-  using Family = std::tuple<bool, bool, bool, bool>;
+  // Kinds whose estimates are off for the same reasons. Replicas may sum batch statistics in every layer, which no
+  // estimate has.
+  using Family = std::tuple<bool, bool, bool, bool, bool>;
   static Family family_of(const Candidate& c) {
-    return {c.pp > 1, c.zero > 1, c.offload.optimizer, c.offload.activations};
+    return {c.pp > 1, c.dp > 1, c.zero > 1, c.offload.optimizer, c.offload.activations};
   }
   template <class Map, class Key>
   static void keep_least(Map& map, const Key& key, double value) {
