@@ -93,8 +93,9 @@ std::int64_t last_checked(const TokenStream& stream, std::int64_t first) {
 
 // Read in which type the first tokens would all be below `vocab`; nothing: in none but perhaps `type`.
 std::optional<TokenType> fitting_type(std::span<const std::byte> bytes, TokenType type, std::int64_t vocab) {
-  for (const TokenType other : {TokenType::u16, TokenType::u32, TokenType::i64}) {
-    if (other == type || bytes.size() % static_cast<std::size_t>(other) != 0 || looks_otherwise(bytes, other)) continue;
+  for (const TokenType other : {TokenType::i64, TokenType::u32, TokenType::u16}) {
+    if (other == type || bytes.size() % static_cast<std::size_t>(other) != 0) continue;
+    if (looks_otherwise(bytes, other, false)) continue;
     TokenStream stream;
     stream.append("", std::shared_ptr<const void>(), bytes, other);
     if (!stream.beyond(vocab, 0, last_checked(stream, 0))) return other;
@@ -102,11 +103,20 @@ std::optional<TokenType> fitting_type(std::span<const std::byte> bytes, TokenTyp
   return std::nullopt;
 }
 
-// What helps where a token of a raw file is not below `vocab`.
-std::string other_reading(std::span<const std::byte> bytes, TokenType type, std::int64_t vocab) {
+// What helps where one of a raw file's tokens, `bytes` from `first` on in the stream, is not below `vocab`.
+std::string other_reading(const TokenStream& stream, std::int64_t first, std::span<const std::byte> bytes,
+                          TokenType type, std::int64_t vocab) {
   if (const auto other = fitting_type(bytes, type, vocab))
     return fmt::format("; read as {} and not as {} its tokens are: set data.token_type = \"{}\"", name_of(*other),
                        name_of(type), name_of(*other));
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(last_checked(stream, first) - first));
+  stream.read(first, tokens);
+  // What is no id at all is read as a number below 0.
+  const auto [least, most] = std::minmax_element(tokens.begin(), tokens.end());
+  const bool known = looks_wider(bytes, TokenType::u16, false) == type;
+  if (*least < 0 && (known || type == TokenType::i64))
+    return "; it has numbers below 0 or above 2147483647, which no vocabulary has";
+  if (known) return fmt::format("; set model.vocab = {} at least", std::int64_t{*most} + 1);
   return fmt::format("; if its tokens are not {}, set data.token_type, else model.vocab", name_of(type));
 }
 
@@ -119,16 +129,21 @@ void append_file(TokenStream& stream, const std::string& path, const Choice<RawT
   const auto bytes = file->bytes().subspan(format.header);
   if (bytes.empty()) refuse("{}: {} holds no tokens", key, path);
   // Of a type that is given too: half of what is trained on would be zeros, without a word.
-  if (const auto other = format.raw ? looks_otherwise(bytes, format.type) : std::nullopt)
+  const bool given = token_type != RawTokens::automatic;
+  if (const auto other = format.raw ? looks_otherwise(bytes, format.type, given) : std::nullopt) {
+    const char* type = name_of(format.type);
+    if (!looks_otherwise(bytes, format.type, true))
+      refuse("{}: {} {} (to read it as {} all the same, set data.token_type = \"{}\")", key, path, *other, type, type);
     refuse("{}: {} {} (it is read as {}; if it is that all the same, llm.c's header can say so)", key, path, *other,
-           name_of(format.type));
+           type);
+  }
   if (bytes.size() % static_cast<std::size_t>(format.type) != 0)
     refuse("{}: {} has {} bytes, no whole number of {}-byte tokens (data.token_type = \"{}\")", key, path, bytes.size(),
            static_cast<int>(format.type), token_type);
   const std::int64_t first = stream.size();
   stream.append(path, std::shared_ptr<const MappedFile>(file), bytes, format.type);
   if (const auto wrong = stream.beyond(vocab, first, last_checked(stream, first)))
-    refuse("{}{}", *wrong, format.raw ? other_reading(bytes, format.type, vocab) : "");
+    refuse("{}{}", *wrong, format.raw ? other_reading(stream, first, bytes, format.type, vocab) : "");
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ struct TokenSource {
 // Known by their first bytes: llm.c's files (uint16 and uint32) and Megatron's .bin with its .idx next to it; anything
 // else is raw little-endian tokens of `token_type` ("auto": uint16 if vocab <= 65536, else uint32). `key` names the
 // configuration key in errors. Refuses what is missing, empty, malformed or begins with tokens beyond the vocabulary,
-// and with "auto" what looks like something else (token_layout.h). `random`: samples will be read in no order, and of
+// and what looks like something else (token_layout.h). `random`: samples will be read in no order, and of
 // files larger than memory nothing is read ahead.
 std::vector<TokenSource> open_token_files(std::span<const std::string> patterns, const Choice<RawTokens>& token_type,
                                           std::int64_t vocab, const std::string& key, bool random = false);

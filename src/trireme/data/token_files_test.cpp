@@ -6,6 +6,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <random>
+#include <utility>
 
 #include "support/folder.h"
 #include "trireme/core/error.h"
@@ -85,6 +87,96 @@ TEST(Tokens, WhatLooksLikeSomethingElseIsRefused) {
   // All zeros look like nothing in particular.
   const std::string zeros = folder.write_tokens("zeros.bin", std::vector<std::uint16_t>(200));
   EXPECT_EQ(open_data(tokens_config(zeros), {.context = 8, .vocab = 300}).train->samples(), 24);
+}
+
+// Ids below `below`, all of them equally often.
+template <class T>
+std::vector<T> spread_ids(std::size_t n, std::uint32_t below) {
+  std::mt19937 random(7);
+  std::vector<T> tokens(n);
+  for (T& token : tokens) token = static_cast<T>(random() % below);
+  return tokens;
+}
+
+std::string refused_tokens(const std::string& path, std::int64_t vocab, const char* type = "auto") {
+  DataConfig config = tokens_config(path);
+  config.token_type = type;
+  return refusal([&] { open_data(config, {.context = 8, .vocab = vocab}); });
+}
+
+std::int64_t samples_of(const std::string& path, std::int64_t vocab, const char* type) {
+  DataConfig config = tokens_config(path);
+  config.token_type = type;
+  return open_data(config, {.context = 8, .vocab = vocab}).train->samples();
+}
+
+// Ids above 65535 leave no zeros in the upper halves, only small numbers.
+TEST(Tokens, WiderIdsOfLargeVocabulariesAreRecognised) {
+  const Folder folder;
+  const std::string u32 = folder.write_tokens("large.u32", spread_ids<std::uint32_t>(20000, 128000));
+  const std::string i64 = folder.write_tokens("large.i64", spread_ids<std::int64_t>(20000, 128000));
+  const char* second = "looks like uint32 (every second 16-bit number is small); set data.token_type = \"uint32\"";
+  expect_contains(refused_tokens(u32, 65536), second);
+  expect_contains(refused_tokens(u32, 128256, "uint16"), second);
+  expect_contains(refused_tokens(i64, 65536), "looks like int64 (the upper bytes of every eight are small)");
+  for (const char* type : {"uint16", "uint32", "auto"})
+    expect_contains(refused_tokens(i64, 128256, type), "set data.token_type = \"int64\"");
+  expect_contains(refused_tokens(u32, 128256, "int64"), "set data.token_type = \"uint32\"");
+  EXPECT_EQ(samples_of(u32, 128256, "uint32"), 2499);
+  EXPECT_EQ(samples_of(i64, 128256, "int64"), 2499);
+  // Masked positions change nothing.
+  std::vector<std::int64_t> masked = spread_ids<std::int64_t>(2000, 128000);
+  for (std::size_t i = 0; i < masked.size(); i += 2) masked[i] = -100;
+  expect_contains(refused_tokens(folder.write_tokens("masked.i64", masked), 65536), "looks like int64");
+}
+
+TEST(Tokens, VocabularyIsNamedWhereTheTypeIsRight) {
+  const Folder folder;
+  std::vector<std::uint32_t> tokens = spread_ids<std::uint32_t>(20000, 127000);
+  tokens[9000] = 127999;
+  const std::string u32 = folder.write_tokens("large.u32", tokens);
+  const std::string i64 = folder.write_tokens("large.i64", std::vector<std::int64_t>(tokens.begin(), tokens.end()));
+  for (const std::string& wrong : {refused_tokens(u32, 65536, "uint32"), refused_tokens(i64, 65536, "int64")}) {
+    expect_contains(wrong, "is not below model.vocab = 65536; set model.vocab = 128000 at least");
+    EXPECT_EQ(wrong.find("token_type"), std::string::npos) << wrong;
+  }
+}
+
+TEST(Tokens, NumbersThatAreNoIdsAreShownAsTheyAre) {
+  const Folder folder;
+  for (const std::int64_t number : {std::int64_t{-1}, std::int64_t{-100}, (std::int64_t{1} << 33) + 5}) {
+    std::vector<std::int64_t> tokens = spread_ids<std::int64_t>(2000, 256);
+    tokens[70] = number;
+    const std::string path = folder.write_tokens("odd.i64", tokens);
+    const std::string wrong = refused_tokens(path, 256, "int64");
+    expect_contains(wrong, "token " + std::to_string(number) + " at position 70 is not below model.vocab = 256");
+    expect_contains(wrong, "which no vocabulary has");
+    EXPECT_EQ(wrong.find("token_type"), std::string::npos) << wrong;
+    for (const char* type : {"auto", "uint16", "uint32"})
+      expect_contains(refused_tokens(path, 65536, type), "looks like int64");
+  }
+}
+
+TEST(Tokens, TypeThatIsGivenIsBelievedWithoutOverwhelmingEvidence) {
+  const Folder folder;
+  const auto every_second = [&](std::size_t n, std::uint16_t values, std::uint16_t between) {
+    std::vector<std::uint16_t> tokens(n);
+    for (std::size_t i = 0; i < n; ++i)
+      tokens[i] = static_cast<std::uint16_t>(i % 2 == 0 ? i / 2 % values + 1 : i / 2 % between);
+    return folder.write_tokens("narrow.u16", tokens);
+  };
+  // Few tokens, or few that differ.
+  for (const auto& [n, values] : {std::pair<std::size_t, std::uint16_t>{200, 1000}, {4000, 20}}) {
+    const std::string path = every_second(n, values, 1);
+    expect_contains(refused_tokens(path, 2000), "to read it as uint16 all the same, set data.token_type = \"uint16\"");
+    EXPECT_EQ(samples_of(path, 2000, "uint16"), static_cast<std::int64_t>(n - 1) / 8);
+  }
+  expect_contains(refused_tokens(every_second(4000, 1000, 1), 2000, "uint16"), "llm.c's header can say so");
+  // Small numbers in between that are not 0, and nothing that only a large vocabulary has.
+  EXPECT_EQ(samples_of(every_second(4000, 1000, 32), 2000, "auto"), 499);
+  // Narrow tokens of every kind of vocabulary.
+  for (const std::uint32_t below : {5U, 32U, 65U, 256U, 50257U, 65536U})
+    EXPECT_EQ(samples_of(folder.write_tokens("n.u16", spread_ids<std::uint16_t>(4000, below)), 65536, "auto"), 499);
 }
 
 TEST(Tokens, HeaderOfLlmc) {

@@ -1,22 +1,92 @@
 #include "trireme/data/token_layout.h"
 
 #include <algorithm>
+#include <bitset>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string_view>
-#include <vector>
+
+#include "trireme/core/error.h"
 
 namespace trireme::data {
 namespace {
 
 constexpr std::size_t kLookedAt = std::size_t{1} << 17;  // bytes
 constexpr std::size_t kEnough = 64;                      // fewer bytes tell nothing
+constexpr std::size_t kEnoughWhereGiven = 256;           // … against a type that is given
 
-// Of the 16-bit numbers at positions i with i % period == phase: whether all are 0.
-bool all_zero(std::span<const std::uint16_t> numbers, std::size_t period, std::size_t phase) {
-  for (std::size_t i = phase; i < numbers.size(); i += period)
-    if (numbers[i] != 0) return false;
-  return true;
+// The first bytes as integers of `Wide`, where tokens of a narrower type are expected. Tokens are small numbers: in a
+// wider type the upper part of each is small too, and mostly 0.
+class Widened {
+ public:
+  template <class Wide>
+  static Widened read(std::span<const std::byte> bytes, TokenType narrow) {
+    Widened seen;
+    const auto lower = std::make_unique<std::bitset<65536>>();
+    const auto narrow_bits = 8 * static_cast<int>(narrow);
+    for (std::size_t at = 0; at + sizeof(Wide) <= bytes.size(); at += sizeof(Wide)) {
+      Wide value = 0;
+      std::memcpy(&value, bytes.data() + at, sizeof value);
+      if (value == 0) continue;
+      // Such as -1 and -100, by which positions are masked.
+      if (value < 0 && value >= -256) {
+        ++seen.masked_;
+        continue;
+      }
+      ++seen.numbers_;
+      const auto bits = static_cast<std::uint64_t>(value);
+      for (int shift = narrow_bits; shift < 8 * static_cast<int>(sizeof(Wide)); shift += 16)
+        if ((bits >> shift & 0xFFFF) > kSmall) return {};
+      if (bits >> narrow_bits != 0) ++(bits >> 32 == 0 ? seen.large_ : seen.huge_);
+      if ((bits & 0xFFFF) >= kHigh) ++seen.high_;
+      lower->set(bits & 0xFFFF);
+    }
+    seen.distinct_ = lower->count();
+    return seen;
+  }
+
+  // Whether they are integers of that type. `given`: only overwhelming evidence counts.
+  bool likely(bool given) const {
+    if (numbers_ > 0 && large_ + huge_ == 0 && !given) return true;
+    const std::size_t enough = given ? 128 : 16;
+    if (numbers_ < enough || !rare(huge_)) return false;
+    if (rare(large_ + huge_)) return distinct_ >= enough / 4;
+    // Vocabularies above 65536: the lower halves then range over all that 16 bits can say.
+    return distinct_ >= enough / 2 && high_ * 16 >= numbers_;
+  }
+  const char* upper_parts() const { return large_ + huge_ + masked_ == 0 ? "0" : "small"; }
+
+ private:
+  static constexpr std::uint64_t kSmall = 31;   // upper halves of ids below 2^21
+  static constexpr std::uint64_t kHigh = 4096;  // lower halves that only large vocabularies have often
+
+  bool rare(std::size_t count) const { return count * 32 <= numbers_; }
+
+  std::size_t numbers_ = 0;   // neither 0 nor masked
+  std::size_t masked_ = 0;    // slightly below 0
+  std::size_t large_ = 0;     // more than the narrow type can say
+  std::size_t huge_ = 0;      // more than 32 bits can say
+  std::size_t high_ = 0;      // with a lower half of kHigh or more
+  std::size_t distinct_ = 0;  // different lower halves
+};
+
+struct WiderType {
+  TokenType type;
+  const char* upper_parts;
+};
+
+std::optional<WiderType> wider_than(std::span<const std::byte> bytes, TokenType type, bool given) {
+  const std::span<const std::byte> first = bytes.first(std::min(bytes.size(), kLookedAt));
+  if (first.size() < kEnough) return std::nullopt;
+  // The widest comes first: integers of 64 bits look like those of 32 too.
+  if (type < TokenType::i64 && bytes.size() % 8 == 0)
+    if (const auto seen = Widened::read<std::int64_t>(first, type); seen.likely(given))
+      return WiderType{TokenType::i64, seen.upper_parts()};
+  if (type < TokenType::u32 && bytes.size() % 4 == 0)
+    if (const auto seen = Widened::read<std::int32_t>(first, type); seen.likely(given))
+      return WiderType{TokenType::u32, seen.upper_parts()};
+  return std::nullopt;
 }
 
 // Characters of text, in ASCII or UTF-8, and nothing else.
@@ -29,26 +99,25 @@ bool is_text(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-std::optional<std::string> looks_otherwise(std::span<const std::byte> bytes, TokenType type) {
+std::optional<TokenType> looks_wider(std::span<const std::byte> bytes, TokenType type, bool given) {
+  const auto wider = wider_than(bytes, type, given);
+  return wider ? std::optional(wider->type) : std::nullopt;
+}
+
+std::optional<std::string> looks_otherwise(std::span<const std::byte> bytes, TokenType type, bool given) {
   constexpr std::string_view kNumpy = "\x93NUMPY";
   if (bytes.size() >= kNumpy.size() && std::memcmp(bytes.data(), kNumpy.data(), kNumpy.size()) == 0)
     return "is a NumPy file; write the numbers alone, with array.astype(\"uint16\").tofile(…) or \"uint32\"";
-  const std::size_t size = bytes.size();
-  const std::span<const std::byte> first = bytes.first(std::min(size, kLookedAt));
-  if (first.size() < kEnough) return std::nullopt;
+  const std::span<const std::byte> first = bytes.first(std::min(bytes.size(), kLookedAt));
+  if (first.size() < (given ? kEnoughWhereGiven : kEnough)) return std::nullopt;
   if (is_text(first)) return "looks like text; name it in data.text, or turn it into tokens with `trireme tokenize`";
-  if (type == TokenType::i64) return std::nullopt;
-  std::vector<std::uint16_t> numbers(first.size() / 8 * 4);
-  std::memcpy(numbers.data(), first.data(), numbers.size() * sizeof(std::uint16_t));
-  // Tokens are small numbers: in a wider type the upper part of each is 0.
-  const bool low_ones = !all_zero(numbers, 4, 0);
-  const bool wide = all_zero(numbers, 4, 2) && all_zero(numbers, 4, 3);
-  const auto narrow_enough = type == TokenType::u16 ? all_zero(numbers, 4, 1) : true;
-  if (low_ones && wide && narrow_enough && size % 8 == 0)
-    return "looks like int64 (the upper bytes of every eight are 0); set data.token_type = \"int64\"";
-  if (type == TokenType::u16 && size % 4 == 0 && all_zero(numbers, 2, 1) && !all_zero(numbers, 2, 0))
-    return "looks like uint32 (every second 16-bit number is 0); set data.token_type = \"uint32\"";
-  return std::nullopt;
+  const auto wider = wider_than(bytes, type, given);
+  if (!wider) return std::nullopt;
+  if (wider->type == TokenType::i64)
+    return fmt::format("looks like int64 (the upper bytes of every eight are {}); set data.token_type = \"int64\"",
+                       wider->upper_parts);
+  return fmt::format("looks like uint32 (every second 16-bit number is {}); set data.token_type = \"uint32\"",
+                     wider->upper_parts);
 }
 
 }  // namespace trireme::data

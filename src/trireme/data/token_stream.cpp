@@ -35,6 +35,14 @@ std::uint32_t token_at(const std::byte* data, TokenType type, std::int64_t index
   return token;
 }
 
+// The number as the file has it, which may be no token.
+std::int64_t number_at(const std::byte* data, TokenType type, std::int64_t index) {
+  if (type != TokenType::i64) return token_at(data, type, index);
+  std::int64_t number = 0;
+  std::memcpy(&number, data + index * static_cast<std::int64_t>(type), sizeof number);
+  return number;
+}
+
 }  // namespace
 
 void TokenStream::append(std::string name, std::shared_ptr<const void> owner, std::span<const std::byte> bytes,
@@ -126,8 +134,8 @@ std::optional<std::string> TokenStream::beyond(std::int64_t vocab, std::int64_t 
     for (std::int64_t i = std::max<std::int64_t>(0, first - piece.first); i < end; ++i) {
       const std::uint32_t token = token_at(piece.data, piece.type, i);
       if (static_cast<std::int64_t>(token) >= vocab)
-        return fmt::format("{}: token {} at position {} is not below model.vocab = {}", piece.name, token,
-                           piece.file_offset + i, vocab);
+        return fmt::format("{}: token {} at position {} is not below model.vocab = {}", piece.name,
+                           number_at(piece.data, piece.type, i), piece.file_offset + i, vocab);
     }
   }
   return std::nullopt;
