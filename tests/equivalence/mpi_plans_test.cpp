@@ -54,15 +54,20 @@ data::Batch some_rows(const data::Batch& all, const std::vector<data::RowRange>&
   return own;
 }
 
+// Two stages of two replicas, three micro-batches.
+train::Config on_four_ranks() {
+  train::Config config = small_model("mlp");
+  config.train.batch = 12;
+  config.train.micro_batch = 4;
+  return over_mesh(config, "dp=2,pp=2");
+}
+
 // No process has all rows, and not all of them have the one that is bad.
 TEST(MpiPlans, ProcessesNameTheInputThatThreadsDo) {
   if (!ranks_are_processes()) GTEST_SKIP() << "ranks are not processes here";
   comm::Communicator world = world_of_processes();
   if (world.size() != 4) GTEST_SKIP() << "four ranks are asked for";
-  train::Config config = small_model("mlp");
-  config.train.batch = 12;
-  config.train.micro_batch = 4;
-  config = over_mesh(config, "dp=2,pp=2");
+  const train::Config config = on_four_ranks();
   Trained processes(config, testing::Setup{.world = &world});
   const std::vector<data::RowRange> rows = processes.session().rows(processes.compiled().micro_batches);
   for (const std::int64_t row : {0, 3, 11}) {
@@ -81,10 +86,7 @@ TEST(MpiPlans, ProcessesNameTheRankThatThreadsDo) {
   if (!ranks_are_processes()) GTEST_SKIP() << "ranks are not processes here";
   comm::Communicator world = world_of_processes();
   if (world.size() != 4) GTEST_SKIP() << "four ranks are asked for";
-  train::Config config = small_model("mlp");
-  config.train.batch = 12;
-  config.train.micro_batch = 4;
-  config = over_mesh(config, "dp=2,pp=2");
+  const train::Config config = on_four_ranks();
   const auto culprit = [&](Trained& trained, const std::string& state) {
     const float inf = std::numeric_limits<float>::infinity();
     trained.session().write_state(state, 0, std::as_bytes(std::span(&inf, 1)));
