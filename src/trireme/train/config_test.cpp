@@ -324,6 +324,30 @@ TEST(Config, KeysThatDoNotGoTogether) {
   EXPECT_NE(refusal("[train]\neval_every = 1\n[data]\nholdout = 0\n").find("needs held-out data"), std::string::npos);
 }
 
+// What only the configuration said for another family is no wish of the person who named this one.
+TEST(Config, AnotherFamilyOverABuiltInConfiguration) {
+  using Settings = std::vector<std::string>;
+  const Config text = load_config("mlp", Settings{"model.family=gpt2", "data.text=book.txt"});
+  EXPECT_EQ(text.data.images, "");
+  EXPECT_NE(text.other_family.find(", data.images = \"synthetic\""), std::string::npos) << text.other_family;
+  EXPECT_EQ(load_config("resnet18", Settings{"model.family=llama", "data.tokens=a.bin"}).data.images, "");
+  const auto refused = [](const char* name, const Settings& settings) {
+    return refusal([&] { load_config(name, settings); });
+  };
+  EXPECT_EQ(refused("mlp", {"model.family=gpt2"}),
+            "model.family = \"gpt2\" learns from tokens and cannot read data.images = \"synthetic\" (mlp, convnet and "
+            "resnet can): set data.text or data.tokens instead");
+  // Both were asked for.
+  EXPECT_NE(refused("mlp", {"model.family=gpt2", "data.text=book.txt", "data.images=synthetic"}).find("cannot read"),
+            std::string::npos);
+  EXPECT_EQ(refused("mlp", {"model.family=resnet"}),
+            "model.layers = 4: a resnet has 18, 34 or 50 layers; the nearest is 18; the configuration has it for "
+            "family mlp: give model.layers too");
+  EXPECT_EQ(refused("mlp", {"model.family=resnet", "model.layers=7"}),
+            "model.layers = 7: a resnet has 18, 34 or 50 layers; the nearest is 18");
+  EXPECT_EQ(load_config("mlp", Settings{"model.family=resnet", "model.layers=18"}).model.layers, 18);
+}
+
 TEST(Config, LossScaleIsFp16s) {
   const Config config = parse("[train]\nprecision = \"fp16\"\nloss_scale = 1024\nloss_scale_window = 10\n");
   EXPECT_EQ(config.train.loss_scale, 1024);

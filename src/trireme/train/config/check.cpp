@@ -32,8 +32,11 @@ void check_data(const Config& config, bool images) {
     refuse("model.family = \"{}\" learns from images: set data.images, for example to \"synthetic\"",
            config.model.family);
   if (!images && !data.images.empty())
-    refuse("model.family = \"{}\" learns from tokens and cannot read data.images = \"{}\"; mlp, convnet and resnet can",
-           config.model.family, data.images);
+    refuse(
+        "model.family = \"{}\" learns from tokens and cannot read data.images = \"{}\" (mlp, convnet and resnet can): "
+        "set "
+        "data.text or data.tokens instead",
+        config.model.family, data.images);
   if (images) return;
   if (!data.tokens.empty() && data.text != data::DataConfig{}.text && !data.text.empty())
     refuse("data.text and data.tokens cannot both be given; choose one");

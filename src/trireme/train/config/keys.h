@@ -105,7 +105,9 @@ void check_heads(const Config& config, const models::Families& families = models
 
 // The command line has named another family than the file, whose configuration was `before`. Keys of [model] that the
 // command line did not name (`named`) are kept where the family reads them; those that it does not read, and those that
-// the other family had chosen by its own rules, are as if they had not been given. config.other_family says which.
+// the other family had chosen by its own rules, are as if they had not been given; so is data.images where a family of
+// text has data.text or data.tokens named. config.other_family says which. Refuses a value that is kept and that the
+// family cannot have.
 void change_family(Config& config, const Config& before, const std::set<std::string>& named,
                    const models::Families& families);
 

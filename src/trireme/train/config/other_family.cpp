@@ -50,6 +50,22 @@ Config chosen_anew(const Config& before, const models::Families& families) {
   return anew;
 }
 
+// Where the family refuses a value that the file had for another family: what that was, and that it has to be given.
+void check_kept(const Config& config, const Config& before, const std::vector<std::string>& kept,
+                const models::Families& families) {
+  models::ModelConfig shape = config.model;
+  try {
+    families.at(config.model.family).resolve(shape);
+  } catch (const Error& e) {
+    for (const std::string& value : kept) {
+      const std::string key = "model." + value.substr(0, value.find(' '));
+      if (!e.message().starts_with(fmt::format("model.{}", value))) continue;
+      refuse("{}; the configuration has it for family {}: give {} too", e.message(), before.model.family, key);
+    }
+    throw;
+  }
+}
+
 }  // namespace
 
 void change_family(Config& config, const Config& before, const std::set<std::string>& named,
@@ -89,6 +105,14 @@ void change_family(Config& config, const Config& before, const std::set<std::str
     forget(config, name);
     std::erase(kept, model_value(before, name));
     left_out.push_back(model_value(before, name));
+  }
+  check_kept(config, before, kept, families);
+  // Images give way to text that the command line names.
+  const bool names_text = named.contains("data.text") || named.contains("data.tokens");
+  if (names_text && !families.at(config.model.family).images && !named.contains("data.images") &&
+      !config.data.images.empty()) {
+    left_out.push_back(fmt::format("data.images = {}", value_text(before, "data.images")));
+    forget(config, "data.images");
   }
   if (kept.empty() && chosen.empty() && left_out.empty()) return;
   config.other_family = fmt::format("{} in the place of {}", config.model.family, before.model.family);
