@@ -255,6 +255,28 @@ TEST(Config, UpdatesOnTheHostNeedStatesThere) {
   EXPECT_NE(refusal("", {"memory.offload_update=cpu"}).find("must be one of"), std::string::npos);
 }
 
+TEST(Config, WrongPartsOfListsSuggestTheNearest) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"memory.offload=optimiser", "optimizer"},
+      {"memory.offload=Activation", "activations"},
+      {"memory.offload=optimizer,weight", "optimizer,weights"},
+      {"memory.offload=weights+optimiser", "weights,optimizer"},
+      {"memory.offload=params optimizer", "weights,optimizer"},
+      {"memory.offload=everything", "all"},
+      {"memory.offload=non", "none"},
+      {"data.augment=flips", "flip"},
+      {"data.augment=crop,flop", "crop,flip"},
+      {"data.augment=flip+crop", "flip,crop"},
+  };
+  for (const auto& [setting, value] : cases)
+    EXPECT_NE(refusal("", {setting}).find(fmt::format("; did you mean \"{}\"?", value)), std::string::npos)
+        << refusal("", {setting});
+  EXPECT_NE(refusal("[memory]\noffload = [\"weights\", \"optimiser\"]\n").find("; did you mean \"weights,optimizer\"?"),
+            std::string::npos);
+  for (const char* far : {"memory.offload=gradients", "memory.offload=optimizer,gradients", "data.augment=rotate"})
+    EXPECT_EQ(refusal("", {far}).find("did you mean"), std::string::npos) << refusal("", {far});
+}
+
 TEST(Config, UnknownKeysSuggestTheNearest) {
   EXPECT_EQ(refusal("[train]\nstpes = 3\n"), "file.toml:2: unknown key train.stpes; did you mean train.steps?");
   EXPECT_EQ(refusal("[trian]\nsteps = 3\n"), "file.toml:2: unknown key trian.steps; did you mean train.steps?");

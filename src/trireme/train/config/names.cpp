@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <utility>
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -345,7 +346,53 @@ constexpr auto kForeignValues = std::to_array<ForeignValue>({
     {"train.precision", "half", "fp16"},
     {"train.precision", "bfloat16", "bf16"},
     {"train.precision", "float8", "fp8"},
+    {"memory.offload", "everything", "all"},
+    {"memory.offload", "params", "weights"},
+    {"memory.offload", "parameters", "weights"},
+    {"memory.offload", "optim", "optimizer"},
+    {"memory.offload", "optimizer_states", "optimizer"},
 });
+
+std::optional<std::string> foreign_value(std::string_view key, std::string_view word) {
+  for (const ForeignValue& foreign : kForeignValues)
+    if (foreign.key == key && foreign.word == word) return std::string(foreign.value);
+  return std::nullopt;
+}
+
+// Keys whose value is one word of `alone`, or some of `together` with commas between them.
+struct ListValues {
+  std::string_view key;
+  std::vector<std::string> alone;
+  std::vector<std::string> together;
+};
+const std::array<ListValues, 2>& list_values() {
+  static const std::array<ListValues, 2> all = {
+      {{"memory.offload", {"none", "all"}, {"activations", "weights", "optimizer"}},
+       {"data.augment", {"auto", "none"}, {"crop", "flip"}}}};
+  return all;
+}
+
+// "optimiser weight" → "optimizer,weights"; nothing where a part is near to none of the words.
+std::optional<std::string> as_list(const ListValues& values, std::string_view text) {
+  std::vector<std::string> words;
+  std::string word;
+  for (const char c : std::string(text) + ",") {
+    if (c != ',' && c != '+' && c != ' ' && c != '|') {
+      word += c;
+    } else if (!word.empty()) {
+      words.push_back(std::exchange(word, {}));
+    }
+  }
+  std::vector<std::string> every = values.together;
+  if (words.size() == 1) every.insert(every.begin(), values.alone.begin(), values.alone.end());
+  for (std::string& one : words) {
+    const auto near = nearest(foreign_value(values.key, one).value_or(one), every);
+    if (!near) return std::nullopt;
+    one = *near;
+  }
+  if (words.empty()) return std::nullopt;
+  return fmt::format("{}", fmt::join(words, ","));
+}
 
 // "8gb" → "8GB", "8g" → "8GiB"
 std::optional<std::string> as_size(std::string text) {
@@ -375,8 +422,9 @@ std::optional<std::string> as_mesh(std::string_view text) {
 std::optional<std::string> meant_value(const Key& key, const std::string& given) {
   std::string word = given;
   std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
-  for (const ForeignValue& foreign : kForeignValues)
-    if (foreign.key == key.name && foreign.word == word) return std::string(foreign.value);
+  for (const ListValues& values : list_values())
+    if (values.key == key.name) return as_list(values, word);
+  if (auto meant = foreign_value(key.name, word)) return meant;
   if (key.name == "parallel.mesh") return as_mesh(given);
   if (std::holds_alternative<Bytes*>(key.field) || std::holds_alternative<AutoBytes*>(key.field)) return as_size(given);
   return nearest(word, key.rule.choices);

@@ -106,8 +106,14 @@ std::string given_example(const std::string& choice) {
 
 [[noreturn]] void mismatch(const Key& key, const Raw& raw) {
   std::string near;
-  if (const auto* given = std::get_if<std::string>(&raw.value))
-    if (const auto best = meant_value(key, *given)) near = fmt::format("; did you mean \"{}\"?", given_example(*best));
+  std::string given;
+  if (const auto* text = std::get_if<std::string>(&raw.value)) given = *text;
+  // A list where text with commas is expected.
+  if (const auto* list = std::get_if<Raw::List>(&raw.value))
+    for (const Raw& item : *list)
+      if (const auto* word = std::get_if<std::string>(&item.value)) given += (given.empty() ? "" : ",") + *word;
+  if (const auto best = given.empty() ? std::nullopt : meant_value(key, given))
+    near = fmt::format("; did you mean \"{}\"?", given_example(*best));
   refuse("{} must be {}, got {}{}", key.name, expectation(key), raw.shown(), near);
 }
 
