@@ -210,7 +210,7 @@ TEST_F(BadInput, ValuesHaveTheirNearest) {
   expect_key_refused("train.precision=BFloat16", {"did you mean \"bf16\"?"});
   expect_key_refused("train.precision=fp32", {"did you mean \"f32\"?"});
   expect_key_refused("memory.limit=8gb", {"did you mean \"8GB\"?"});
-  expect_key_refused("memory.limit=8g", {"did you mean \"8GB\"?"});
+  expect_key_refused("memory.limit=8g", {"did you mean \"8GiB\"?"});
   expect_key_refused("parallel.bucket=25mib", {"did you mean \"25MiB\"?"});
   expect_key_refused("parallel.mesh=tp2", {"did you mean \"tp=2\"?"});
   expect_key_refused("parallel.mesh=dp:2,tp:2", {"did you mean \"dp=2,tp=2\"?"});

@@ -277,6 +277,15 @@ TEST(Config, WrongPartsOfListsSuggestTheNearest) {
     EXPECT_EQ(refusal("", {far}).find("did you mean"), std::string::npos) << refusal("", {far});
 }
 
+TEST(Config, SizesSuggestUnits) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"8g", "8GiB"}, {"8G", "8GiB"}, {"512m", "512MiB"}, {"8gb", "8GB"}, {"8gib", "8GiB"}};
+  for (const auto& [given, meant] : cases)
+    EXPECT_NE(refusal("", {"memory.limit=" + given}).find(fmt::format("; did you mean \"{}\"?", meant)),
+              std::string::npos)
+        << refusal("", {"memory.limit=" + given});
+}
+
 TEST(Config, UnknownKeysSuggestTheNearest) {
   EXPECT_EQ(refusal("[train]\nstpes = 3\n"), "file.toml:2: unknown key train.stpes; did you mean train.steps?");
   EXPECT_EQ(refusal("[trian]\nsteps = 3\n"), "file.toml:2: unknown key trian.steps; did you mean train.steps?");

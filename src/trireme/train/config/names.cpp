@@ -398,7 +398,7 @@ std::optional<std::string> as_list(const ListValues& values, std::string_view te
 std::optional<std::string> as_size(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::toupper(c); });
   if (const std::size_t at = text.find("IB"); at != std::string::npos) text[at] = 'i';
-  for (const char* unit : {"", "B", "iB"})
+  for (const char* unit : {"", "iB", "B"})
     if (parse_bytes(text + unit).value_or(0) > 0) return text + unit;
   return std::nullopt;
 }
