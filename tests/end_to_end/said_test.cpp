@@ -182,7 +182,20 @@ TEST_F(Said, AModelThatIsLoadedIsNotCalledUntrained) {
 
 TEST_F(Said, DataThatNobodyNamed) {
   write("model.toml", "[model]\nwidth = 16\nheads = 2\nlayers = 1\ncontext = 16\n");
-  expect_part(done({"train", "model.toml", "--dry-run"}).err, "warning: no data was named");
+  const std::string warning = "no data was named: the model reads this machine's C++ headers";
+  expect_parts(done({"train", "model.toml", "--dry-run"}).err, {"warning: " + warning, "data.text or data.tokens"});
+  // A model of one's own over the quickstart, whose text it is; the run's log says so too.
+  const std::vector<std::string> own = {
+      "train", "--model.width=16", "--model.heads=2", "--model.layers=1", "--model.context=16", "--train.steps=1"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = own;
+    words.insert(words.end(), more.begin(), more.end());
+    return done(words).err;
+  };
+  expect_part(with({"--output.dir=own"}), "warning: " + warning);
+  expect_part(read("own/log.txt"), warning);
+  expect_none(with({"--output.dir=named", "--data.text=text.txt"}), "no data was named");
+  expect_none(done({"train", "quickstart", "--dry-run"}).err, "no data was named");
   expect_part(refused({"train", kFolders + "gpt2-tied", "--dry-run"}), "data.text");
   done({"import", kFolders + "gpt2-tied", "run"});
   expect_part(refused({"train", "run", "--resume"}), "data.text");

@@ -70,8 +70,9 @@ TEST_F(Shown, AnotherFamilyListsWhatItKeeps) {
   // What the command line names is its own.
   expect_part(of({"run", "--output.dir=other", "--model.family=llama", "--model.ffn=64", "--model.layers=2"}),
               "; kept: width = 32, heads = 2, context = 16, vocab = 256; left out: dropout = 0.1\n");
-  expect_part(of({"--model.family=gpt2"}), "gpt2 in the place of llama; kept: layers = 4, width = 128");
-  expect_part(of({"llama-tiny", "--model.family=gpt2"}), "; left out: kv_heads = 2\n");
+  expect_part(of({"--model.family=gpt2", "--data.text=text.txt"}),
+              "gpt2 in the place of llama; kept: layers = 4, width = 128");
+  expect_part(of({"llama-tiny", "--model.family=gpt2", "--data.text=text.txt"}), "; left out: kv_heads = 2\n");
   expect_none(of({"run", "--output.dir=other", "--model.family=gpt2"}), "in the place of");
 }
 

@@ -1,5 +1,7 @@
 #include "trireme/train/open_data.h"
 
+#include <algorithm>
+
 #include "trireme/core/error.h"
 #include "trireme/core/log.h"
 
@@ -7,17 +9,29 @@ namespace trireme::train {
 
 namespace {
 
+// Whether the C++ headers are read although nobody asked for them: no text was named, or a model was named over a
+// built-in configuration and its text stayed.
+bool reads_headers_unasked(const Config& config) {
+  if (config.data.text != data::DataConfig{}.text) return false;
+  if (!config.is_given("data.text")) return true;
+  const std::vector<std::string>& own = config.over_builtin;
+  const bool own_model =
+      std::any_of(own.begin(), own.end(), [](const std::string& key) { return key.starts_with("model."); });
+  return config.builtin && own_model && std::find(own.begin(), own.end(), "data.text") == own.end();
+}
+
 // Text that is not there, and text that the weights' tokenizer cannot read.
 void check_text(const Config& config, const LogSink& sink) {
   const data::DataConfig& data = config.data;
   if (!data.tokens.empty()) return;
   const std::string& from = config.init.from;
-  const bool headers = data.text == data::DataConfig{}.text && !config.is_given("data.text");
+  const bool headers = reads_headers_unasked(config);
   if (data.text.empty() || (headers && !from.empty()))
     refuse("there is nothing to train on: name text in data.text, or token files in data.tokens");
   if (headers)
     log(sink, LogLevel::warning,
-        "no data was named (data.text, data.tokens): reading this machine's C++ headers, the quickstart's text");
+        "no data was named: the model reads this machine's C++ headers, the quickstart's text. Name your own files in "
+        "data.text or data.tokens");
   if (data.tokenizer == "none")
     refuse(
         "init.from = \"{}\" has no tokenizer.json and no vocab.json with merges.txt, so text cannot become its tokens; "

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -81,8 +82,14 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
     note(LogLevel::warning, unused);
   threads_ = compute_threads(config_, options_.world == nullptr ? 0 : options_.local_ranks);
   if (options_.on_phase) options_.on_phase("reading data");
-  data_ =
-      options_.data ? *options_.data : open_data(config_, registry_.models, {.log = options_.log, .threads = threads_});
+  // Warnings belong into the run's log too; how far the reading is does not.
+  const LogSink log = [this](LogLevel level, const std::string& text) {
+    if (level == LogLevel::warning)
+      note(level, text);
+    else if (options_.log)
+      options_.log(level, text);
+  };
+  data_ = options_.data ? *options_.data : open_data(config_, registry_.models, {.log = log, .threads = threads_});
   if (options_.world != nullptr) check_same_data(data_, *options_.world);
   resolve_model(config_, data_.vocab, registry_.models);
   if (options_.on_phase) options_.on_phase("compiling");
@@ -205,6 +212,7 @@ void Trainer::start() {
     io::write_file_atomically((folder_ / "plan.toml").string(), plan_text(config_, planned_));
     point_latest_to(folder_);
     if (!log_file_.is_open()) log_file_.open(folder_ / "log.txt", std::ios::app);
+    for (const std::string& text : std::exchange(early_log_, {})) write_log(text);
   }
   record_algorithms();
   session_->initialize(config_.train.seed);
@@ -238,7 +246,10 @@ void Trainer::note(LogLevel level, const std::string& text) {
 }
 
 void Trainer::write_log(const std::string& text) {
-  if (!log_file_.is_open()) return;
+  if (!log_file_.is_open()) {
+    if (options_.write && started_ == Clock::time_point{}) early_log_.push_back(text);
+    return;
+  }
   log_file_.clear();  // a line that did not fit on the disk is lost; later ones need not be
   log_file_ << fmt::format("[{:10.3f} s] {}\n", started_ == Clock::time_point{} ? 0.0 : seconds_since(started_), text)
             << std::flush;

@@ -190,6 +190,7 @@ class Trainer {
   std::string algorithms_text_;  // those in use
   std::unique_ptr<MetricsFile> metrics_;
   std::ofstream log_file_;
+  std::vector<std::string> early_log_;  // what was noted before the run folder had a log.txt
   std::unique_ptr<runtime::Trace> trace_;
   std::int64_t step_ = 0;
   std::vector<std::unique_ptr<data::Loader>> loaders_;  // for ranks that go at their own pace, one each
