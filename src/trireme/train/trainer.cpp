@@ -401,13 +401,7 @@ double Trainer::share_of_peak(double speed, std::int64_t step) {
     utilisation_.measured(product_speed(config_, compiled_, threads_));
   const bool known = utilisation_.outrun();
   const double share = utilisation_.of(speed);
-  if (utilisation_.outrun() && !known && leads())
-    note(LogLevel::info,
-         fmt::format(
-             "mfu: step {} ran at {:.1f} GFLOP/s, faster than the {:.1f} of the large product that it is compared "
-             "with; other programs may have used the cores while that was measured: from here on the fastest "
-             "step is the measure",
-             step, speed / 1e9, before / 1e9));
+  if (utilisation_.outrun() && !known && leads()) note(LogLevel::info, utilisation_.outrun_text(step, speed));
   return share;
 }
 

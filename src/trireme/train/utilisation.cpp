@@ -1,5 +1,7 @@
 #include "trireme/train/utilisation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <span>
 
@@ -23,6 +25,7 @@ DType multiplied(Precision precision) {
 }  // namespace
 
 void Utilisation::measured(double speed) {
+  product_ = std::max(product_, speed);
   if (speed <= peak_) return;
   peak_ = speed;
   outrun_ = false;
@@ -35,6 +38,13 @@ double Utilisation::of(double speed) {
     outrun_ = true;
   }
   return speed / peak_;
+}
+
+std::string Utilisation::outrun_text(std::int64_t step, double speed) const {
+  return fmt::format(
+      "mfu: step {} ran at {:.1f} GFLOP/s, faster than the {:.1f} of the large product that it is compared with; other "
+      "programs may have used the cores while that was measured: from here on the fastest step is the measure",
+      step, speed / 1e9, product_ / 1e9);
 }
 
 double product_speed(const Config& config, const Compiled& compiled, int threads, comm::Communicator* world,

@@ -1,4 +1,7 @@
 #pragma once
+#include <cstdint>
+#include <string>
+
 #include "trireme/comm/communicator.h"
 #include "trireme/train/compile.h"
 
@@ -15,11 +18,16 @@ class Utilisation {
   double of(double speed);
 
   double peak() const { return peak_; }
+  // Of large products alone, the last count of them included.
+  double product() const { return product_; }
   // Whether a step was faster than every large product.
   bool outrun() const { return outrun_; }
+  // What to say of the step at `speed` that was the first.
+  std::string outrun_text(std::int64_t step, double speed) const;
 
  private:
   double peak_ = 0;
+  double product_ = 0;
   bool outrun_ = false;
 };
 

@@ -29,5 +29,16 @@ TEST(Utilisation, IsNeverAboveOne) {
   EXPECT_DOUBLE_EQ(u.of(400), 0.8);
 }
 
+// A product is measured again before a step is said to be faster: its last speed is the one that is outrun.
+TEST(Utilisation, NamesTheProductThatWasOutrun) {
+  Utilisation u;
+  u.measured(100e9);
+  u.measured(150e9);
+  EXPECT_DOUBLE_EQ(u.of(400e9), 1);
+  EXPECT_DOUBLE_EQ(u.product(), 150e9);
+  EXPECT_EQ(u.outrun_text(7, 400e9).find("mfu: step 7 ran at 400.0 GFLOP/s, faster than the 150.0 of the large"), 0U)
+      << u.outrun_text(7, 400e9);
+}
+
 }  // namespace
 }  // namespace trireme::train
