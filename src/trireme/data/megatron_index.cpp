@@ -27,9 +27,10 @@ TokenType type_of(std::uint8_t code, const std::string& name) {
   switch (code) {
     case 1: return TokenType::u8;
     case 4: return TokenType::u32;  // never negative
+    case 5: return TokenType::i64;  // what is no id is found as it is read
     case 8: return TokenType::u16;
     default:
-      refuse("{}: tokens of type code {}{} are not supported (uint8, int32 and uint16 are)", name, code,
+      refuse("{}: tokens of type code {}{} are not supported (uint8, uint16, int32 and int64 are)", name, code,
              code > 0 && code < names.size() ? fmt::format(" ({})", names[code]) : "");
   }
 }

@@ -19,8 +19,8 @@ struct MegatronIndex {
 };
 
 // Reads `bytes`, the index called `name` of a token file of `bin_bytes` bytes. Refuses another magic or version, tokens
-// that are no uint8, int32 or uint16, a size other than the counts give, and sequences that do not lie end to end in
-// the token file. Of those the first and last million are looked at, so that no index is too large to open.
+// that are no uint8, uint16, int32 or int64, a size other than the counts give, and sequences that do not lie end to
+// end in the token file. Of those the first and last million are looked at, so that no index is too large to open.
 MegatronIndex parse_megatron_index(std::span<const std::byte> bytes, std::uint64_t bin_bytes, const std::string& name);
 
 }  // namespace trireme::data

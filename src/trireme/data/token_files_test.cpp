@@ -220,6 +220,27 @@ TEST(Tokens, IndexOfMegatron) {
   EXPECT_EQ(data.train->samples(), 4);
 }
 
+// As torch's tensors are written; what is no id is named by its place.
+TEST(Tokens, IndexOfMegatronWithInt64) {
+  const Folder folder;
+  std::vector<std::int64_t> tokens = counting<std::int64_t>(40);
+  const std::string path = folder.write_tokens("m.bin", tokens);
+  folder.write("m.idx", megatron_index(5, {15, 0, 25}, {0, 120, 120}, {0, 1, 3}));
+  const auto open = [&] { return open_data(tokens_config(path), {.context = 8, .vocab = 1000}); };
+  Batch batch;
+  const Data data = open();
+  ASSERT_EQ(data.train->samples(), 4);
+  Sampler(data.train, Order::sequential, 1, 1).fill(3, {{0, 1}}, batch);
+  EXPECT_EQ(batch.tokens, (std::vector<std::int32_t>{24, 25, 26, 27, 28, 29, 30, 31}));
+  EXPECT_EQ(batch.targets.back(), 32);
+  for (const std::int64_t number : {std::int64_t{-1}, std::int64_t{1000}, std::int64_t{5} << 32}) {
+    tokens[17] = number;
+    folder.write_tokens("m.bin", tokens);
+    expect_contains(refusal(open),
+                    "token " + std::to_string(number) + " at position 17 is not below model.vocab = 1000");
+  }
+}
+
 TEST(Tokens, HostileIndexOfMegatron) {
   const Folder folder;
   const std::string path = folder.write_tokens("m.bin", counting<std::uint32_t>(40));
@@ -237,7 +258,8 @@ TEST(Tokens, HostileIndexOfMegatron) {
   expect_contains(refused("MMIDIDX"), "not an index");
   expect_contains(refused(with(0, 7)), "not an index");
   expect_contains(refused(with(9, 2)), "version 2");
-  expect_contains(refused(megatron_index(5, {15, 25}, {0, 60}, {0, 2})), "type code 5 (int64)");
+  expect_contains(refused(megatron_index(3, {15, 25}, {0, 60}, {0, 2})), "type code 3 (int16)");
+  expect_contains(refused(megatron_index(5, {15, 25}, {0, 120}, {0, 2})), "does not lie in the 160 bytes");
   expect_contains(refused(megatron_index(99, {15, 25}, {0, 60}, {0, 2})), "type code 99 are");
   expect_contains(refused(with(18, 3)), "the index has");
   expect_contains(refused(with(18, std::uint64_t{1} << 62)), "need more bytes");
