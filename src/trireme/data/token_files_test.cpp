@@ -165,13 +165,23 @@ TEST(Tokens, TypeThatIsGivenIsBelievedWithoutOverwhelmingEvidence) {
       tokens[i] = static_cast<std::uint16_t>(i % 2 == 0 ? i / 2 % values + 1 : i / 2 % between);
     return folder.write_tokens("narrow.u16", tokens);
   };
-  // Few tokens, or few that differ.
-  for (const auto& [n, values] : {std::pair<std::size_t, std::uint16_t>{200, 1000}, {4000, 20}}) {
-    const std::string path = every_second(n, values, 1);
-    expect_contains(refused_tokens(path, 2000), "to read it as uint16 all the same, set data.token_type = \"uint16\"");
-    EXPECT_EQ(samples_of(path, 2000, "uint16"), static_cast<std::int64_t>(n - 1) / 8);
+  // Few tokens, or few that differ with a number in between that is not 0.
+  std::vector<std::uint16_t> few(4000);
+  for (std::size_t i = 0; i < few.size(); i += 2) few[i] = static_cast<std::uint16_t>(i / 2 % 20 + 1);
+  few[701] = 1;
+  for (const std::string& path : {every_second(200, 1000, 1), folder.write_tokens("few.u16", few)})
+    EXPECT_GT(samples_of(path, 2000, "uint16"), 0);
+  expect_contains(refused_tokens(every_second(200, 1000, 1), 2000),
+                  "to read it as uint16 all the same, set data.token_type = \"uint16\"");
+  // Every second one 0 is enough, however few differ.
+  for (const std::uint16_t values : std::vector<std::uint16_t>{1, 2, 20, 1000}) {
+    const std::string path = every_second(4000, values, 1);
+    expect_contains(refused_tokens(path, 2000, "uint16"), "looks like uint32 (every second 16-bit number is 0)");
+    expect_contains(refused_tokens(path, 2000, "uint16"), "llm.c's header can say so");
+    const std::string widest = folder.write_tokens("few.i64", spread_ids<std::int64_t>(4000, values + 1U));
+    for (const char* type : {"uint16", "uint32"})
+      expect_contains(refused_tokens(widest, 2000, type), "looks like int64");
   }
-  expect_contains(refused_tokens(every_second(4000, 1000, 1), 2000, "uint16"), "llm.c's header can say so");
   // Small numbers in between that are not 0, and nothing that only a large vocabulary has.
   EXPECT_EQ(samples_of(every_second(4000, 1000, 32), 2000, "auto"), 499);
   // Narrow tokens of every kind of vocabulary.

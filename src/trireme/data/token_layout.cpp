@@ -51,6 +51,7 @@ class Widened {
     if (numbers_ > 0 && large_ + huge_ == 0 && !given) return true;
     const std::size_t enough = given ? 128 : 16;
     if (numbers_ < enough || !rare(huge_)) return false;
+    if (large_ + huge_ + masked_ == 0) return true;  // however few differ
     if (rare(large_ + huge_)) return distinct_ >= enough / 4;
     // Vocabularies above 65536: the lower halves then range over all that 16 bits can say.
     return distinct_ >= enough / 2 && high_ * 16 >= numbers_;

@@ -11,7 +11,8 @@ namespace trireme::data {
 // Raw token files do not say what they hold, and what is read in another width trains without an error. Says what the
 // first bytes look like instead, and what to do about it, where they hardly can be tokens of `type`: wider integers, a
 // NumPy file, text. Nothing where they may well be. `given`: a person says that they are of `type`, and only
-// overwhelming evidence counts against it: some hundred numbers with small upper parts and many different lower ones.
+// overwhelming evidence counts against it: some hundred numbers whose upper parts are all 0, or are small where many
+// different lower ones are found.
 std::optional<std::string> looks_otherwise(std::span<const std::byte> bytes, TokenType type, bool given);
 
 // The wider type, if any, that the first bytes look like.
