@@ -323,7 +323,8 @@ TEST_F(Plan, StagingIsBytesAboveZero) {
   const std::size_t at = text.find("\nstaging = ", text.find("[decisions]")) + 1;
   const std::string before = text.substr(0, at);
   write("none.toml", before + "staging = -1\n");
-  EXPECT_NE(refused({"train", "tiny.toml", "--plan=none.toml", "--train.batch=16"}).find("staging must be bytes above"),
+  EXPECT_NE(refused({"train", "tiny.toml", "--plan=none.toml", "--train.batch=16"})
+                .find("decisions.staging must be bytes above"),
             std::string::npos);
   write("little.toml", replaced(before, "staging = \"64KiB\"", "staging = \"1B\"") + "staging = 1\n");
   done({"train", "tiny.toml", "--plan=little.toml", "--train.batch=16", "--output.dir=run"});
@@ -434,11 +435,12 @@ TEST_F(Plan, WhatStagesHoldIsChecked) {
         "train", "tiny.toml", "--plan=edited.toml", "--model.layers=4", "--train.batch=16", "--dry-run"};
   };
   for (const char* right : {"1", "[2]", "[3, 1]", "[4, 4]"}) done(held(right));
-  expect_parts(refused(held("[]")), {"error: edited.toml:", "held is an empty list", "one for all, or remove it"});
+  expect_parts(refused(held("[]")),
+               {"error: edited.toml:", "decisions.held is an empty list", "one for all, or remove it"});
   expect_part(refused(held("[99, 99, 99]")), "edited.toml has decisions.held for 3 stages, and parallel.mesh has 2");
   expect_part(refused(held("[4, 99]")), "edited.toml has decisions.held = 99, and a step has 4 micro-batches");
   expect_part(refused(held("5")), "edited.toml has decisions.held = 5, and a step has 4 micro-batches");
-  expect_part(refused(held("[0, 1]")), "held must be a number of micro-batches above zero");
+  expect_part(refused(held("[0, 1]")), "decisions.held must be a number of micro-batches above zero");
   const std::vector<std::string> other = held("2");
   write("edited.toml", replaced(read("edited.toml"), "\"zero-bubble:auto\"", "\"1f1b\""));
   expect_part(refused(other), "there parallel.pipeline is \"1f1b\"; remove it");
@@ -481,7 +483,7 @@ TEST_F(Plan, ContradictionsAndStrangersAreRefused) {
             std::string::npos);
   write("misspelt.toml", replaced(text, "recompute =", "recomputed ="));
   EXPECT_NE(refused({"train", "tiny.toml", "--plan=misspelt.toml", "--train.batch=16"})
-                .find("a plan decides nothing called 'recomputed'; did you mean recompute?"),
+                .find("a plan decides nothing called 'recomputed'; did you mean decisions.recompute?"),
             std::string::npos);
   EXPECT_NE(refused({"train", "tiny.toml", "--plan=tiny.toml"}).find("is not part of a plan"), std::string::npos);
   EXPECT_NE(refused({"train", "tiny.toml", "--plan=nowhere.toml"}).find("cannot be read"), std::string::npos);

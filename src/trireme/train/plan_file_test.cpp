@@ -110,7 +110,7 @@ TEST_F(PlanFileTest, NamesTheTransportThatItsScratchIsFor) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(std::string(e.what()),
-              "plan.toml:3: transport must be \"threads\", \"emulated\" or \"mpi\", got \"pigeon\"");
+              "plan.toml:3: decisions.transport must be \"threads\", \"emulated\" or \"mpi\", got \"pigeon\"");
   }
 }
 

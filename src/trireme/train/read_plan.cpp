@@ -33,7 +33,7 @@ comm::TransportKind transport_named(const Entry& entry, const std::string& file)
   const auto* name = std::get_if<std::string>(&entry.value.value);
   for (const TransportKind kind : {TransportKind::threads, TransportKind::emulated, TransportKind::mpi})
     if (name != nullptr && *name == comm::name_of(kind)) return kind;
-  refuse("{}:{}: transport must be \"threads\", \"emulated\" or \"mpi\", got {}", file, entry.line,
+  refuse("{}:{}: decisions.transport must be \"threads\", \"emulated\" or \"mpi\", got {}", file, entry.line,
          entry.value.shown());
 }
 
@@ -54,13 +54,17 @@ std::vector<int> held_of(const Entry& entry, const std::string& file) {
   for (const Raw& item : list == nullptr ? Raw::List{entry.value} : *list) {
     const auto* number = std::get_if<std::int64_t>(&item.value);
     if (number == nullptr || *number < 1 || *number > std::numeric_limits<int>::max())
-      refuse("{}:{}: held must be a number of micro-batches above zero, or a list with one for each stage, got {}",
-             file, entry.line, entry.value.shown());
+      refuse(
+          "{}:{}: decisions.held must be a number of micro-batches above zero, or a list with one for each stage, got "
+          "{}",
+          file, entry.line, entry.value.shown());
     numbers.push_back(static_cast<int>(*number));
   }
   if (numbers.empty())
-    refuse("{}:{}: held is an empty list; give a number of micro-batches for each stage or one for all, or remove it",
-           file, entry.line);
+    refuse(
+        "{}:{}: decisions.held is an empty list; give a number of micro-batches for each stage or one for all, or "
+        "remove it",
+        file, entry.line);
   return numbers;
 }
 
@@ -103,7 +107,7 @@ PlanFile parse_plan(std::string_view text, const std::string& file, PlanKeys who
     } else if (name == "device" && std::holds_alternative<std::string>(entry.value.value)) {
       const std::string& device = std::get<std::string>(entry.value.value);
       if (device != "cpu" && device != "cuda")
-        refuse("{}:{}: device must be \"cpu\" or \"cuda\", got \"{}\"", file, entry.line, device);
+        refuse("{}:{}: decisions.device must be \"cpu\" or \"cuda\", got \"{}\"", file, entry.line, device);
       plan.decisions.device = device == "cpu" ? device::Kind::cpu : device::Kind::cuda;
       named.insert(entry.key);
     } else if (name == "transport") {
@@ -124,13 +128,13 @@ PlanFile parse_plan(std::string_view text, const std::string& file, PlanKeys who
       plan.decisions.max_held = held_of(entry, file);
     } else if (name == "staging" && std::holds_alternative<std::int64_t>(entry.value.value)) {
       const std::int64_t staging = std::get<std::int64_t>(entry.value.value);
-      if (staging < 1) refuse("{}:{}: staging must be bytes above zero, got {}", file, entry.line, staging);
+      if (staging < 1) refuse("{}:{}: decisions.staging must be bytes above zero, got {}", file, entry.line, staging);
       plan.decisions.staging = static_cast<std::size_t>(staging);
       staging_line = entry.line;
     } else if (!name.empty()) {
       const auto near = nearest(name, kDecisions);
       refuse("{}:{}: a plan decides nothing called '{}'{}", file, entry.line, name,
-             near ? fmt::format("; did you mean {}?", *near) : "");
+             near ? fmt::format("; did you mean decisions.{}?", *near) : "");
     } else {
       const auto key =
           std::find_if(keys.begin(), keys.end(), [&](const Key& k) { return k.name == entry.key && is_plan_key(k); });
