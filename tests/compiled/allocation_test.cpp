@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <new>
@@ -228,30 +229,46 @@ TEST(Allocation, AKernelThatAllocatesIsFound) {
 
 constexpr std::size_t kBatchBytes = std::size_t{16} * 8 * 8 * 3 * sizeof(float);
 
-// Bytes of the largest allocation in twenty batches, when the loader has made its first ones. `use` is what the caller
-// does with a batch.
-std::size_t largest_of_batches(const std::function<void(const data::Batch&)>& use) {
-  const auto images = std::make_shared<data::SyntheticImages>(8, 3, 10, 0, 1000);
+std::shared_ptr<const data::Dataset> some_images() {
+  return std::make_shared<data::SyntheticImages>(8, 3, 10, 0, 1000);
+}
+
+// Bytes of the largest allocation in twenty batches, when the loader has made its first ones.
+std::size_t largest_of_batches(const std::shared_ptr<const data::Dataset>& images) {
   data::Loader loader(data::Sampler(images, data::Order::shuffled, 1, 16), {{0, 16}}, 0, {.threads = 2});
   for (int i = 0; i < 20; ++i) loader.next();
   // Nobody takes any for a moment, so that it has read as far ahead as it may and made all of its batches.
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   largest = 0;
   counting = true;
-  for (int i = 0; i < 20; ++i) use(loader.next());
+  for (int i = 0; i < 20; ++i) loader.next();
   counting = false;
   return largest;
 }
 
 // Batches are used again: a loader has as many as it reads ahead, and makes no more.
-TEST(Allocation, ALoaderMakesNoMoreBatches) {
-  EXPECT_LT(largest_of_batches([](const data::Batch&) {}), kBatchBytes / 4);
-}
+TEST(Allocation, ALoaderMakesNoMoreBatches) { EXPECT_LT(largest_of_batches(some_images()), kBatchBytes / 4); }
+
+// Keeps the memory of every batch that a loader brings back to be filled again, so that the loader needs new memory.
+class KeepsBatches final : public data::Dataset {
+ public:
+  std::int64_t samples() const override { return images_->samples(); }
+  std::int64_t tokens_per_sample() const override { return images_->tokens_per_sample(); }
+  void resize(data::Batch& batch, std::int64_t rows) const override {
+    kept_.emplace_back().swap(batch.images);
+    images_->resize(batch, rows);
+  }
+  void read(std::int64_t sample, std::int64_t row, data::Batch& batch) const override {
+    images_->read(sample, row, batch);
+  }
+
+ private:
+  std::shared_ptr<const data::Dataset> images_ = some_images();
+  mutable std::deque<std::pmr::vector<float>> kept_;  // by the loader's thread alone
+};
 
 TEST(Allocation, ALoaderThatKeepsBatchesIsFound) {
-  std::vector<data::Batch> kept;
-  kept.reserve(100);
-  EXPECT_GE(largest_of_batches([&](const data::Batch& batch) { kept.push_back(batch); }), kBatchBytes);
+  EXPECT_GE(largest_of_batches(std::make_shared<KeepsBatches>()), kBatchBytes);
 }
 
 // One kernel of the first step alone allocates a mebibyte: within a few steps nobody would see it.
