@@ -22,29 +22,33 @@ constexpr std::int64_t kBlockBytes = 4096;
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>, float, T>;
 
-void widen(const BFloat16* from, std::int64_t count, float* to) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
-}
-void narrow(const float* from, std::int64_t count, BFloat16* to) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = BFloat16(from[i]);
-}
-
 constexpr hn::ScalableTag<float> kFloats;
 constexpr hn::Rebind<hwy::float16_t, hn::ScalableTag<float>> kHalves;
 constexpr auto kLanes = static_cast<std::int64_t>(hn::MaxLanes(kFloats));
 // Without F16C, Highway 1.0 makes finite numbers of infinities and truncates where it should round.
 constexpr bool kConvertsVectors = !(HWY_ARCH_X86 && HWY_TARGET >= HWY_SSE4);
 
+template <bool /*kVectors*/ = true>
+void widen(const BFloat16* from, std::int64_t count, float* to) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
+}
+template <bool /*kVectors*/ = true>
+void narrow(const float* from, std::int64_t count, BFloat16* to) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = BFloat16(from[i]);
+}
+
+template <bool kVectors = kConvertsVectors>
 void widen(const Float16* from, std::int64_t count, float* to) {
   std::int64_t i = 0;
-  for (; kConvertsVectors && i + kLanes <= count; i += kLanes)
+  for (; kVectors && i + kLanes <= count; i += kLanes)
     hn::StoreU(hn::PromoteTo(kFloats, hn::LoadU(kHalves, reinterpret_cast<const hwy::float16_t*>(from + i))), kFloats,
                to + i);
   for (; i < count; ++i) to[i] = static_cast<float>(from[i]);
 }
+template <bool kVectors = kConvertsVectors>
 void narrow(const float* from, std::int64_t count, Float16* to) {
   std::int64_t i = 0;
-  for (; kConvertsVectors && i + kLanes <= count; i += kLanes)
+  for (; kVectors && i + kLanes <= count; i += kLanes)
     hn::StoreU(hn::DemoteTo(kHalves, hn::LoadU(kFloats, from + i)), kHalves, reinterpret_cast<hwy::float16_t*>(to + i));
   for (; i < count; ++i) to[i] = Float16(from[i]);
 }
@@ -103,7 +107,7 @@ const Accumulator<T>* as_accumulator(const T* from, std::int64_t count, Accumula
   }
 }
 
-template <Reduce kReduce, class T>
+template <Reduce kReduce, class T, bool kVectors = kConvertsVectors>
 void combine_typed(T* into, const T* from, std::int64_t count) {
   using A = Accumulator<T>;
   if constexpr (std::is_same_v<T, A>) {
@@ -114,10 +118,10 @@ void combine_typed(T* into, const T* from, std::int64_t count) {
     alignas(64) A right[kBlock];
     for (std::int64_t begin = 0; begin < count; begin += kBlock) {
       const std::int64_t n = std::min(kBlock, count - begin);
-      widen(into + begin, n, left);
-      widen(from + begin, n, right);
+      widen<kVectors>(into + begin, n, left);
+      widen<kVectors>(from + begin, n, right);
       apply_block<kReduce>(left, right, n);
-      narrow(left, n, into + begin);
+      narrow<kVectors>(left, n, into + begin);
     }
   }
 }
@@ -192,6 +196,10 @@ void combine(void* into, const void* from, std::int64_t count, DType dtype, Redu
     with_reduce(reduce,
                 [&](auto r) { combine_typed<r.value>(static_cast<T*>(into), static_cast<const T*>(from), count); });
   });
+}
+
+void combine_portably(Float16* into, const Float16* from, std::int64_t count, Reduce reduce) {
+  with_reduce(reduce, [&](auto r) { combine_typed<r.value, Float16, false>(into, from, count); });
 }
 
 void finish(void* data, std::int64_t count, DType dtype, Reduce reduce, int ranks) {

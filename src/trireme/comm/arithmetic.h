@@ -12,6 +12,10 @@ namespace trireme::comm {
 // into[i] = into[i] ∘ from[i]; `mean` adds (finish() divides). Rounds to the dtype: one rounding per call.
 void combine(void* into, const void* from, std::int64_t count, DType dtype, Reduce reduce);
 
+// The same for halves, converted one by one: what `combine` does on processors without instructions for these
+// conversions.
+void combine_portably(Float16* into, const Float16* from, std::int64_t count, Reduce reduce);
+
 // The end of a `mean` over `ranks`: divides. Nothing for other reductions.
 void finish(void* data, std::int64_t count, DType dtype, Reduce reduce, int ranks);
 
