@@ -197,6 +197,11 @@ TEST_F(Commands, BenchStep) {
   EXPECT_GT(result["measured_peak_bytes"], result["peak_bytes"]);
   EXPECT_LT(result["measured_peak_bytes"], result["resident_peak_bytes"]);
   EXPECT_NE(done({"bench", "step", "tiny.toml", "--by-op", "--steps=3"}).out.find("matmul"), std::string::npos);
+  // Images count as one token each, and are called by their name.
+  const nlohmann::json images = nlohmann::json::parse(done({"bench", "step", "two-layer", "--json", "--steps=3"}).out);
+  EXPECT_NEAR(images.at("tokens_per_s").get<double>() * images.at("step_ms").get<double>() / 1e3, 4, 1e-6);
+  EXPECT_EQ(images.at("images_per_s"), images.at("tokens_per_s"));
+  expect_part(done({"bench", "step", "two-layer", "--steps=3"}).out, " images/s, ");
   EXPECT_FALSE(exists("runs"));
 }
 

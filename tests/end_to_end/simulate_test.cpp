@@ -53,6 +53,9 @@ TEST_F(Simulate, TextComparisonTraceAndCost) {
   EXPECT_GT(nlohmann::json::parse(read("step.json"))["traceEvents"].size(), 10U);
   const std::string both = done(on("a100", {"--compare=parallel.mesh=dp=2 parallel.zero=1"})).out;
   EXPECT_NE(both.find("B takes "), std::string::npos);
+  EXPECT_NE(both.find("  tokens/s "), std::string::npos) << both;
+  const std::string images = done({"simulate", "mlp", "--cluster=a100", "--compare=parallel.mesh=dp=2"}).out;
+  EXPECT_NE(images.find("  images/s "), std::string::npos) << images;
 }
 
 // The predicted trace of a step is the real one in other times: on every stream the same instructions in the same

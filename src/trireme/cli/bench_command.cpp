@@ -67,12 +67,13 @@ int bench_step(Context& context, const BenchArguments& a) {
                                 {"fastest_ms", fastest(milliseconds)},
                                 {"forward_ms", median(forward)},
                                 {"fastest_forward_ms", fastest(forward)},
-                                {unit + "_per_s", tokens / step_ms * 1e3},
+                                {"tokens_per_s", tokens / step_ms * 1e3},
                                 {"flops_per_step", trainer.flops_per_step()},
                                 {"peak_bytes", trainer.compiled().arena_bytes()},
                                 {"measured_peak_bytes", measured},
                                 {"resident_peak_bytes", planner::resident_peak()},
                                 {"steps", a.steps}};
+    if (trainer.model().images) o["images_per_s"] = o["tokens_per_s"];
     if (!on_cpu) o["predicted_gpu_bytes"] = gpu_bound(trainer);
     fmt::print("{}\n", o.dump());
     return 0;

@@ -92,6 +92,7 @@ void add_lines(Context& context, const RankArguments& a, std::int64_t batch, boo
 int bench_scaling(Context& context, const RankArguments& a) {
   const std::int64_t batch = batch_of(context, a);
   const train::Config config = train::load_config(a.config, context.overrides, context.registry->models);
+  const bool images = context.registry->models.at(config.model.family).images;
   const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   // With simulated lines: what is measured between threads, what over emulated links, and what is simulated of each.
@@ -105,7 +106,7 @@ int bench_scaling(Context& context, const RankArguments& a) {
       fmt::print(
           "\n{}\n{:>6}{:>8}{:>12}{:>14}{:>10}{:>12}\n",
           weak ? fmt::format("weak: {} rows for each rank", batch) : fmt::format("strong: {} rows in all", batch),
-          "ranks", "rows", "step", "tokens/s", "speed-up", "efficiency");
+          "ranks", "rows", "step", images ? "images/s" : "tokens/s", "speed-up", "efficiency");
     for (const std::string& link : links) {
       if (!a.json && links.size() > 1) fmt::print("{}\n", link.empty() ? "threads" : "emulated: " + link);
       add_lines(context, a, batch, weak, link, all);

@@ -196,7 +196,8 @@ Run other_of(const Context& context, const SimulateArguments& a) {
 }
 
 std::string comparison(const Run& one, const Run& other) {
-  const auto row = [](const char* what, const std::string& a, const std::string& b, const std::string& note = "") {
+  const auto row = [](const std::string& what, const std::string& a, const std::string& b,
+                      const std::string& note = "") {
     return fmt::format("  {:<24}{:>16}{:>16}  {}\n", what, a, b, note);
   };
   const auto ms = [&](const char* what, double a, double b) { return row(what, milliseconds(a), milliseconds(b)); };
@@ -207,7 +208,7 @@ std::string comparison(const Run& one, const Run& other) {
   const double ratio = t.step_seconds / s.step_seconds;
   out += row("step", milliseconds(s.step_seconds), milliseconds(t.step_seconds),
              fmt::format("B takes {:.2f} times A's", ratio));
-  out += row("tokens/s", format_rate(one.tokens_per_s()), format_rate(other.tokens_per_s()));
+  out += row(fmt::format("{}/s", one.unit()), format_rate(one.tokens_per_s()), format_rate(other.tokens_per_s()));
   out += row("MFU", fmt::format("{:.1f}%", 100 * s.mfu()), fmt::format("{:.1f}%", 100 * t.mfu()));
   out += ms("compute", s.mean.compute, t.mean.compute);
   out += ms("exposed communication", s.mean.exposed_communication, t.mean.exposed_communication);
