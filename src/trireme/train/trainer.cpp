@@ -301,13 +301,13 @@ bool Trainer::checkpoint_is_late() const {
 
 Outcome Trainer::run_to_end() {
   Outcome outcome;
-  const bool apart = !compiled_.synchronous();
-  // Apart, each rank takes its own batches at its own pace.
-  const std::unique_ptr<data::Loader> loader(apart ? nullptr : new data::Loader(batches(step_)));
+  const bool asynchronous = !compiled_.synchronous();
+  // Then each rank takes its own batches at its own pace.
+  const std::unique_ptr<data::Loader> loader(asynchronous ? nullptr : new data::Loader(batches(step_)));
   last_checkpoint_ = Clock::now();
   const Interval& every = config_.output.checkpoint_every;
   while (step_ < config_.train.steps && !outcome.stopped) {
-    Metrics m = apart ? take_steps_apart(outcome) : take_step(*loader, outcome);
+    Metrics m = asynchronous ? take_asynchronous_steps(outcome) : take_step(*loader, outcome);
     Request own = std::exchange(requested_, Request::none);
     if (options_.request) own = std::max(own, options_.request(m));
     const Request request = most_urgent(own);

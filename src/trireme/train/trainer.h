@@ -135,8 +135,8 @@ class Trainer {
   // Returns where every process has what it reads in so many steps; otherwise saves, and fails in all of them.
   void require_data(std::span<data::Loader* const> loaders, std::size_t steps, Outcome& outcome);
   // Steps until all ranks are to have the same weights again: where the plan lets them go at their own pace.
-  Metrics take_steps_apart(Outcome& outcome);
-  std::int64_t steps_apart() const;
+  Metrics take_asynchronous_steps(Outcome& outcome);
+  std::int64_t asynchronous_steps() const;
   bool out_of_time() const;
   // By the clock, where checkpoints are due by it.
   bool checkpoint_is_late() const;

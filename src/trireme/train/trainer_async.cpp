@@ -12,7 +12,7 @@ namespace trireme::train {
 using Clock = std::chrono::steady_clock;
 
 // Up to the next step at which something is due, and not for long: requests wait for it.
-std::int64_t Trainer::steps_apart() const {
+std::int64_t Trainer::asynchronous_steps() const {
   constexpr double kSeconds = 2;
   const auto many = static_cast<std::int64_t>(kSeconds / std::max(step_seconds_, 1e-6));
   std::int64_t count = step_seconds_ == 0 ? 1 : std::max<std::int64_t>(1, many);
@@ -32,9 +32,9 @@ std::string Trainer::input_to_blame(std::int64_t step) const {
   return bad ? text_of(*bad, step) + "; " : "";
 }
 
-Metrics Trainer::take_steps_apart(Outcome& outcome) {
+Metrics Trainer::take_asynchronous_steps(Outcome& outcome) {
   const std::int64_t first = step_;
-  const std::int64_t count = broadcast(steps_apart());
+  const std::int64_t count = broadcast(asynchronous_steps());
   while (loaders_.size() < session_->row_ranks()) {
     const Rank& worker = *session_->ranks()[loaders_.size()];
     std::vector<data::RowRange> rows;
