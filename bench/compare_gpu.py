@@ -10,7 +10,7 @@
 Each side is a process of its own per round; medians over rounds of the medians over steps, and ratios to the fastest
 of the peer's. The peak is what either side has allocated, the driver's figure all that the GPU has given away, libraries
 included. Of ResNet-50 PyTorch compiled runs twice, with the next images copied while a step computes, as Trireme does it,
-and without. --limit is Trireme's memory.limit, with memory.remat = "optimal": what costs least time to compute again
+and without. --limit is Trireme's memory.limit, with memory.remat = "optimal": what costs least time to recompute
 is not kept. --memory sets that limit so that the driver's figure is at most so much of PyTorch's, which runs first.
 """
 import argparse

@@ -166,7 +166,7 @@ TEST_P(SavedActivationsOf, ForwardIsExactAndMemoryIsAsPlanned) {
   }
 }
 
-// Values that gradients compute again are not saved; what they are computed from is.
+// Values that gradients recompute are not saved; what they are computed from is.
 TEST(SavedActivations, BesideRematerialisation) {
   for (const char* model : {"gpt2", "resnet18"})
     for (const char* remat : {"every:2", "sqrt", "selective", "full"})

@@ -1,4 +1,4 @@
-// memory.limit with both ways to save: what is computed again and what leaves are decided together.
+// memory.limit with both ways to save: what is recomputed and what is offloaded are decided together.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

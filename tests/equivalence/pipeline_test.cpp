@@ -196,7 +196,7 @@ TEST(PipelineImages, ResidualBlocksTrainLikeOneRank) {
       }
 }
 
-// Statistics are written by the forward pass, once, however much of it is computed again.
+// Statistics are written by the forward pass, once, however much of it is recomputed.
 TEST(PipelineImages, StatisticsAreTakenOnceUnderRecomputation) {
   train::Config plain = model("resnet18", 2, 4);
   plain.train.optimizer = "sgd";

@@ -103,7 +103,7 @@ TEST(Fp8, MeshesLearnAsF32Does) {
     }
 }
 
-// Codes that are computed again, or made by other threads, are the same.
+// Codes that are recomputed, or made by other threads, are the same.
 TEST(Fp8, RecomputationAndThreadsKeepTheBits) {
   for (const char* model : {"gpt2", "llama"}) {
     train::Config config = small_model(model);

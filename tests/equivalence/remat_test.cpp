@@ -1,4 +1,4 @@
-// What is computed again is what was computed: every policy trains like the plain step.
+// What is recomputed is what was computed: every policy trains like the plain step.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -18,7 +18,7 @@ namespace trireme::passes {
 // in the gradients; between its first and last reader it has its full size again. Left alone: integers; values that an
 // op insists on having in f32 (the norms' and attention's statistics); what is written to a state or is an output,
 // which lives on anyway; what the last forward node touches, which is read again at once; states and inputs. What
-// gradients compute again (barriers) is not saved and is no matter here.
+// gradients recompute (barriers) is not saved and is no matter here.
 //
 // Runs after fusion, which decides what is saved at all. Refuses when nothing can be made smaller.
 class CompressActivations : public Pass {

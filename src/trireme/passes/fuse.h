@@ -3,8 +3,8 @@
 
 namespace trireme::passes {
 
-// Merges neighbours so that a tensor is finished while it is in cache. Never across phases or stages; what is computed
-// again is merged only with what is computed again.
+// Merges neighbours so that a tensor is finished while it is in cache. Never across phases or stages; what is
+// recomputed is merged only with what is recomputed.
 //
 //   1. activation into matmul                %u = matmul(%x, @w, @b)            %a, %u = matmul(%x, @w, @b)
 //                                            %a = gelu(%u)               →                 {activation="gelu"}

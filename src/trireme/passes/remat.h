@@ -7,7 +7,7 @@
 
 namespace trireme::passes {
 
-// Rematerialisation: forgets values of the forward phase and computes them again when a gradient needs them.
+// Rematerialisation: forgets values of the forward phase and recomputes them when a gradient needs them.
 //
 //   %a = relu(%u)                                    %a = relu(%u)
 //   %b = matmul(%a, @v)                              %b = matmul(%a, @v)
@@ -15,7 +15,7 @@ namespace trireme::passes {
 //   %dv = matmul(%a, %db) weight_gradient            %a/again = relu(%u)               input_gradient, barrier
 //                                                    %dv = matmul(%a/again, %db)       weight_gradient
 //
-// A node is computed again at most once, just before the first gradient that needs any of its outputs. It has the same
+// A node is recomputed at most once, just before the first gradient that needs any of its outputs. It has the same
 // operands and attributes, so the same bits come out (dropout draws the same numbers), and it writes no state. Runs
 // before fusion, which then works on both copies. Which values are forgotten is decided before
 // (planner/remat_policy.h); views of a value are named with it. What comes from another stage, or is

@@ -64,7 +64,7 @@ Choice fastest_within_limit(const ir::Graph& graph, const passes::Chain& chain, 
                             const cost::Rates& rates, const Lowered& lowered) {
   const LimitSearch search(limit, lowered);
   std::vector<RematPlan> plans = remat_candidates(graph, chain, rates);
-  // Where all that is kept leaves too, layers that are computed again one by one need least, whatever they need alone.
+  // Where all that is kept leaves too, layers that are recomputed one by one need least, whatever they need alone.
   if (RematPlan full = plan_remat(chain, {.kind = RematPolicy::Kind::full});
       std::find(plans.begin(), plans.end(), full) == plans.end())
     plans.push_back(std::move(full));

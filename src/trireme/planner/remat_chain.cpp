@@ -69,8 +69,8 @@ class InputGroup {
  private:
   std::uint64_t input_;
   bool begun_ = false;
-  std::uint64_t made_ = 0;     // by the segments so far, when computed again
-  std::uint64_t running_ = 0;  // peaks: forward, gradients, computing again
+  std::uint64_t made_ = 0;     // by the segments so far, when recomputed
+  std::uint64_t running_ = 0;  // peaks: forward, gradients, recomputation
   std::uint64_t backward_ = 0;
   std::uint64_t again_ = 0;
   double inner_ = 0;

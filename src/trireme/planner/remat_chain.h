@@ -7,7 +7,7 @@
 
 namespace trireme::planner {
 
-// Rematerialisation of a chain as numbers: what each segment would hold and what it would cost to compute again.
+// Rematerialisation of a chain as numbers: what each segment would hold and what it would cost to recompute.
 //
 // Segment k turns tensor k into tensor k + 1. Its gradients read `saved` bytes that it made (its output apart) and, if
 // `reads_input`, the tensor that enters it.
@@ -32,7 +32,7 @@ struct RematSegment {
 };
 
 struct RematCost {
-  double seconds = 0;      // computed again
+  double seconds = 0;      // of recomputation
   std::uint64_t peak = 0;  // most bytes alive
   friend bool operator==(const RematCost&, const RematCost&) = default;
 };

@@ -11,7 +11,7 @@ namespace trireme::planner {
 enum class Hold : std::uint8_t {
   keep,       // everything their gradients read
   expensive,  // all but what is cheap to make again from what is kept, or some of that
-  input,      // only what enters the first of them: the rest is computed again, together
+  input,      // only what enters the first of them: the rest is recomputed, together
 };
 
 struct RematPlan {

@@ -21,10 +21,10 @@ struct RematPolicy {
 };
 
 // The plan of a policy that needs no budget:
-//   every       the input of every `layers`-th layer is held, the rest computed again
+//   every       the input of every `layers`-th layer is held, the rest recomputed
 //   sqrt        `every` with the square root of the number of layers
 //   full        `every` with 1
-//   selective   what is cheap is computed again (norms, activations, sums), where its operands are held anyway
+//   selective   what is cheap is recomputed (norms, activations, sums), where its operands are held anyway
 RematPlan plan_remat(const passes::Chain& chain, const RematPolicy& policy);
 
 // Whether the plan forgets something that the gradients read.

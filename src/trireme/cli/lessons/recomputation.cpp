@@ -9,8 +9,8 @@ bool teach_recomputation(const Classroom& classroom) {
   fmt::print(
       "The backward pass reads what the forward pass computed. Kept all, that grows with the depth n. With "
       "memory.remat\n"
-      "some is computed again: of √n groups of √n layers only the ends are kept, and one group at a time is computed "
-      "again.\n\n");
+      "some is recomputed: of √n groups of √n layers only the ends are kept, and one group at a time is "
+      "recomputed.\n\n");
   const auto activations = [&](int layers, const char* remat) {
     const train::Trainer trainer =
         classroom.planned({fmt::format("model.layers={}", layers), fmt::format("memory.remat={}", remat)});

@@ -194,7 +194,7 @@ bool may_shard(const Window& window) {
 namespace {
 
 // A convolution that is computed before its halos are there, as if nothing but zeros were beyond the rank's own pixels:
-// right in the interior. The windows that reach beyond are computed again from the halos, and take their places.
+// right in the interior. The windows that reach beyond are recomputed from the halos, and take their places.
 //
 //   comm       halos ──┐
 //   compute    all ────┴── first rows, last rows
@@ -250,7 +250,7 @@ class SplitConvolution {
 
   explicit SplitConvolution(Dimension d) : d_(std::move(d)) {}
 
-  // By band and place: the windows to compute again. Of two ranks each has one neighbour. Of more those at the edges
+  // By band and place: the windows to recompute. Of two ranks each has one neighbour. Of more those at the edges
   // have one too, and take part in the exchanges of both bands all the same.
   std::vector<std::vector<Range>> bands() const {
     std::vector<Range> before;

@@ -4,7 +4,7 @@
 
 // linear_cross_entropy over a weight of which each rank has some rows: what its partition is made of. The log of the
 // sum of exponentials is taken of each rank's logits and then of all, and with that each rank computes its part of the
-// gradients from its logits, computed again.
+// gradients from its logits, recomputed.
 namespace trireme::ops {
 
 // linear_lse(x [...,D], weight [V,D], targets i32 [...], place i64 []) vocab=0 chunk=0 tf32=false → lse f32 [...]: log

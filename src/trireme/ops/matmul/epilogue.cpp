@@ -20,7 +20,7 @@ void activate(const EpilogueTile& t) {
     simd::for_vectors(t.columns, [&](std::int64_t i, std::int64_t count) {
       simd::Vec v = simd::load_n(sums + i, count);
       if (t.bias != nullptr) v = v + simd::load_n(t.bias + i, count);
-      // What an activation that is not fused would read: a value computed again must have the same bits.
+      // What an activation that is not fused would read: a recomputed value must have the same bits.
       v = simd::rounded<Y>(v);
       if (pre != nullptr) simd::store_n(v, pre + i, count);
       put<Accumulate>(Activation::value(v), y + i, count);
