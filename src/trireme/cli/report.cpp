@@ -295,7 +295,7 @@ std::string memory_text(const train::Trainer& t) {
 }
 
 std::string savings_text(const std::vector<train::WhatIf>& savings) {
-  std::string out = "what savings would give (predicted; time against this configuration)\n";
+  std::string out = "what savings would give (predicted at nominal speeds; time against this configuration)\n";
   bool other_numbers = false;
   for (const train::WhatIf& s : savings) {
     std::string settings;
