@@ -100,9 +100,12 @@ struct AttentionOptions {
   std::int64_t heads = 1;
   std::int64_t kv_heads = 0;  // heads of keys and values; 0: as many as heads
   bool causal = true;         // each position sees itself and those before it
+  Value starts = {};          // causal: the first position that each sees (document_starts); absent: 0
   double rotary = 10000;      // base of the rotary positions; 0: none, and attention does not know the order
   double deviation = 0.02;    // of the weights' start values
 };
+// For each of tokens [rows, positions], where its document begins: after the last token `end` before it.
+TRIREME_API Value document_starts(const Value& tokens, std::int64_t end);
 // Self-attention of x [rows, positions, width], with projections q, k, v [heads, width / heads, width] and o.
 TRIREME_API Value attention(const Builder& b, const Value& x, const AttentionOptions& options);
 

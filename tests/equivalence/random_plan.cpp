@@ -138,6 +138,8 @@ class Draw {
       plain.train.lr = residual || plan_.asynchronous_pipeline ? 0.01 : 0.05;
     // Of many updates in 16 bits, whose rounding grows with the way that weights come.
     if (plan_.asynchronous_pipeline && plain.train.precision == train::Precision::bf16) plain.train.lr = 0.003;
+    // By the seed itself: what is drawn stays the same with and without documents.
+    if (!reads_images(plain) && plan_.seed % 3 == 2) plain.model.document_end = 5;
     train::resolve_model(plain, plain.model.vocab);
     plain_ = plain;
     return model;
@@ -352,6 +354,7 @@ class Draw {
         plan_.seed, plan_.technique, wide_ ? "wide " : "", model, plain_.train.precision, plain_.train.optimizer,
         micro_batches(), plain_.model.dropout, plain_.train.clip, c.parallel.mesh, schedule, c.parallel.zero,
         c.memory.remat, c.parallel.bucket.count, c.parallel.overlap, *c.runtime.overlap_wgrad);
+    if (c.model.document_end >= 0) line += " documents";
     if (c.parallel.sequence) line += " sequence";
     if (c.parallel.async_tp) line += " async_tp";
     if (c.parallel.compress != train::Compress::none) line += fmt::format(" compress {}", c.parallel.compress);

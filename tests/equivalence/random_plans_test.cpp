@@ -48,6 +48,7 @@ void count(const train::Config& config, const train::Compiled& compiled, std::ma
   used["offloaded in an asynchronous pipeline"] += compiled.asynchronous_pipeline() && compiled.tier_bytes(2) > 0;
   used["compressed pushes"] += compiled.plan.compress.has_value() && compiled.plan.server.has_value();
   used["pruned"] += compiled.plan.prune.has_value();
+  used["documents"] += config.model.document_end >= 0;
   used["a teacher"] += !config.distil.teacher.empty();
   used["rounded weights"] += compiled.plan.rounded.has_value();
   used["16 bits"] += config.train.precision != train::Precision::f32;
@@ -132,6 +133,7 @@ TEST(RandomPlans, TrainLikeOnePlainRank) {
                            "compressed and sharded states",
                            "offloaded in an asynchronous pipeline",
                            "pruned",
+                           "documents",
                            "a teacher",
                            "rounded weights",
                            "16 bits and sharded matrices",

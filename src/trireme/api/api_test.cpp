@@ -34,6 +34,18 @@ struct ByteLM {
   }
 };
 
+// Attention that stays within a line.
+struct LineLM {
+  bool lines = true;
+  tri::Value operator()(tri::Builder& b, const tri::Batch& in) const {
+    auto x = embedding(b.scope("embed"), in.tokens, 256, 32);
+    const tri::Value starts = lines ? document_starts(in.tokens, '\n') : tri::Value();
+    for (int i = 0; i < 2; ++i)
+      x = x + attention(b.scope("blocks", i), rms_norm(b.scope("norm", i), x), {.heads = 4, .starts = starts});
+    return linear_cross_entropy(b.scope("head"), x, in.targets, 256);
+  }
+};
+
 class Library : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -50,6 +62,21 @@ class Library : public ::testing::Test {
   tri::Data book() const { return tri::text_files({text_}, {.context = 32}); }
   tri::TrainOptions few(std::int64_t steps) const { return {.steps = steps, .batch = 8, .lr = 3e-3, .warmup = 2}; }
 };
+
+TEST_F(Library, KeepsAttentionWithinDocuments) {
+  const tri::Data data = tri::text_files({text_}, {.context = 128});
+  tri::Trainer plain{LineLM{}, data, few(4)};
+  const std::vector<double> expected = losses(plain);
+  tri::Trainer staged{LineLM{}, data, few(4), tri::Plan{.mesh = "pp=2,dp=2"}};
+  const std::vector<double> found = losses(staged);
+  tri::Trainer across{LineLM{false}, data, few(4)};
+  const std::vector<double> other = losses(across);
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(found[i], expected[i], 1e-5);
+    EXPECT_GT(std::abs(other[i] - expected[i]), 1e-5);
+  }
+}
 
 TEST_F(Library, TrainsAModelOfItsUser) {
   tri::Trainer t{ByteLM{}, book(), {.steps = 100, .batch = 8, .lr = 1e-2, .warmup = 4}};

@@ -77,8 +77,16 @@ Value attention(const Builder& builder, const Value& input, const AttentionOptio
     q = ir::apply1("rotary", {q}, {{"theta", o.rotary}});
     k = ir::apply1("rotary", {k}, {{"theta", o.rotary}});
   }
-  const ir::Value mixed = ir::apply1("attention", {b.here(q), k, v}, {{"causal", o.causal}});
+  if (o.starts && !o.causal)
+    refuse("attention '{}': starts goes with causal = true, where a position sees those before it", b.path());
+  const ir::Value starts = o.starts ? in(o.starts) : ir::Value();
+  const ir::Value mixed = ir::apply1("attention", {b.here(q), k, v, starts}, {{"causal", o.causal}});
   return out(models::linear_heads(b.scope("o"), mixed, width, plain));
+}
+
+Value document_starts(const Value& tokens, std::int64_t end) {
+  if (end < 0) refuse("document_starts: end = {} is no token", end);
+  return out(models::document_starts(in(tokens), end));
 }
 
 Value layer_norm(const Builder& b, const Value& x, double eps) {

@@ -96,6 +96,7 @@ int encode_files(const TokenizeArguments& a) {
     o["vocab"] = tokenizer->vocab();
     o["files"] = files.size();
     o["documents"] = totals.documents;
+    if (const auto end = options.end_documents ? tokenizer->end_of_text() : std::nullopt) o["document_end"] = *end;
     o["tokens"] = totals.tokens;
     o["text_bytes"] = totals.total_bytes;
     o["seconds"] = seconds;
@@ -114,6 +115,8 @@ int encode_files(const TokenizeArguments& a) {
   const bool unusual = a.format == "raw" && type != token_type({}, tokenizer->vocab());
   fmt::print("next  trireme train --data.tokens={} --model.vocab={}{}\n", a.out, tokenizer->vocab(),
              unusual ? fmt::format(" --data.token_type={}", type_name) : "");
+  if (const auto end = options.end_documents ? tokenizer->end_of_text() : std::nullopt; end && totals.documents > 1)
+    fmt::print("      --model.document_end={} keeps attention within a document\n", *end);
   return 0;
 }
 

@@ -19,6 +19,7 @@ Value build_gpt2(const Builder& b, const Batch& in, const ModelConfig& c) {
   const LinearOptions into_residual{.bias = true,
                                     .deviation = c.init_std / std::sqrt(2.0 * static_cast<double>(c.layers))};
 
+  const Value starts = document_starts(b.here(in.tokens), c.document_end);
   const Value table = b.scope("wpe").parameter("weight", {c.context, c.width}, ir::Init::normal(c.init_std));
   const Value positions = ir::apply1("sequence_slice", {table}, {{"extent", sequence}});
   Value x = add(embedding(wte, in.tokens, c.vocab, c.width, c.init_std), positions);
@@ -27,7 +28,7 @@ Value build_gpt2(const Builder& b, const Batch& in, const ModelConfig& c) {
     const Builder k = b.scope("blocks", i);
     const Builder a = k.scope("attn");
     const Value qkv = linear(a.scope("qkv"), layer_norm(k.scope("ln1"), x, c.norm_eps), {3, c.heads, head_dim}, plain);
-    const Value heads = ir::apply1("attention", {a.here(qkv)});
+    const Value heads = attend(a.here(qkv), {}, {}, starts);
     const Value mixed = linear(a.scope("proj"), reshape(heads, in.tokens.shape() + Shape{c.heads * head_dim}),
                                {c.width}, into_residual);
     x = add(k.here(x), dropout(a.scope("dropout"), mixed, c.dropout));

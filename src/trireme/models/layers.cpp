@@ -75,6 +75,14 @@ Value batch_norm(const Builder& b, const Value& x, double momentum, double eps) 
   return out[0];
 }
 
+Value document_starts(const Value& tokens, std::int64_t end) {
+  return end < 0 ? Value() : apply1("document_starts", {tokens}, {{"end", end}});
+}
+
+Value attend(const Value& q, const Value& k, const Value& v, const Value& starts) {
+  return apply1("attention", {q, k, v, starts});
+}
+
 Value dropout(const Builder& b, const Value& x, double p) {
   if (!b.training || p == 0) return x;
   const Value rng = b.input("rng", {DType::i64, {3}});

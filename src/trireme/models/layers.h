@@ -26,6 +26,12 @@ ir::Value rms_norm(const ir::Builder& b, const ir::Value& x, double eps = 1e-5);
 // x [n, h, w, c]; keeps running statistics.
 ir::Value batch_norm(const ir::Builder& b, const ir::Value& x, double momentum = 0.1, double eps = 1e-5);
 
+// For each of tokens i32 [rows, positions], where its document begins, if `end` is the token that ends one; nothing if
+// it is negative.
+ir::Value document_starts(const ir::Value& tokens, std::int64_t end);
+// Causal attention of q, k and v, or of a q that holds all three; with `starts` no position sees another document.
+ir::Value attend(const ir::Value& q, const ir::Value& k, const ir::Value& v, const ir::Value& starts);
+
 // A no-op outside training or with p = 0.
 ir::Value dropout(const ir::Builder& b, const ir::Value& x, double p);
 

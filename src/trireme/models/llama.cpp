@@ -21,6 +21,7 @@ Value rotate(const Value& x, const ModelConfig& c) {
 // As Hugging Face's LlamaForCausalLM: RMS norm, rotary positions, grouped key and value heads, SwiGLU, no biases.
 Value build_llama(const Builder& b, const Batch& in, const ModelConfig& c) {
   const LinearOptions plain{.bias = false, .deviation = c.init_std};
+  const Value starts = document_starts(b.here(in.tokens), c.document_end);
   const Builder embed = b.scope("embed");
   Value x = embedding(embed, in.tokens, c.vocab, c.width, c.init_std);
   for (int i = 0; i < c.layers; ++i) {
@@ -30,7 +31,7 @@ Value build_llama(const Builder& b, const Batch& in, const ModelConfig& c) {
     const Value q = rotate(linear(a.scope("q"), n, {c.heads, c.head_dim}, plain), c);
     const Value key = rotate(linear(a.scope("k"), n, {c.kv_heads, c.head_dim}, plain), c);
     const Value value = linear(a.scope("v"), n, {c.kv_heads, c.head_dim}, plain);
-    const Value heads = ir::apply1("attention", {a.here(q), key, value});
+    const Value heads = attend(a.here(q), key, value, starts);
     x = add(k.here(x), linear_heads(a.scope("o"), heads, c.width, plain));
     const Builder m = k.scope("mlp");
     const Value n2 = rms_norm(k.scope("mlp_norm"), x, c.norm_eps);

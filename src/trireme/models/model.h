@@ -47,7 +47,7 @@ Model mlp();
 Model convnet();
 Model resnet();
 
-// Refuses heads that do not divide what they share out; for families that attend.
+// Refuses heads that do not divide what they share out, and documents that end with no token; for families that attend.
 void check_heads(const ModelConfig& config);
 
 // A residual network by its parts; `resnet()` gives the published ones.

@@ -3,6 +3,7 @@
 #include "trireme/ops/attention/attention.h"
 #include "trireme/ops/attention/cached_attention.h"
 #include "trireme/ops/attention/cached_attention_int8.h"
+#include "trireme/ops/attention/document_starts.h"
 #include "trireme/ops/attention/rotary.h"
 #include "trireme/ops/attention/softmax.h"
 #include "trireme/ops/collective/collective.h"
@@ -74,6 +75,7 @@ ir::Registry builtin() {
 
   registry.add(attention_def());
   registry.add(attention_grad_def());
+  registry.add(document_starts_def());
   registry.add(cached_attention_def());
   registry.add(cached_attention_int8_def());
   registry.add(rotary_def());

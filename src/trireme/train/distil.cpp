@@ -46,6 +46,7 @@ models::ModelConfig teacher_model(const Config& config, const Registry& registry
     same("pixels of height and width", theirs.model.image, own.image, "model.image");
     same("channels", theirs.model.channels, own.channels, "model.channels");
   } else {
+    theirs.model.document_end = own.document_end;  // both read the same documents
     same("tokens in its vocabulary", theirs.model.vocab, own.vocab, "model.vocab");
     if (theirs.model.context < own.context)
       refuse("{} knows {} positions, and model.context = {}; give at most that", given, theirs.model.context,

@@ -19,6 +19,16 @@ std::string operand_factors(const AttentionShape& s) {
   return s.packed ? "b s! three! h d!, -, -" : "b s! h d!, b t! h d!, b t! h d!";
 }
 
+std::string starts_factors(Inputs inputs, std::size_t operand) { return given(inputs, operand) ? ", b s!" : ", -"; }
+
+void expect_starts(Inputs inputs, std::size_t operand, const AttentionShape& s) {
+  if (!given(inputs, operand)) return;
+  expect_type(inputs[operand], {DType::i32, {s.batch, s.queries}}, "starts");
+  if (!s.causal || s.keys != s.queries)
+    fail("'starts' goes with causal attention of as many keys as queries, got {} and {}{}", s.keys, s.queries,
+         s.causal ? "" : ", causal=false");
+}
+
 std::vector<ir::AttributeSpec> attention_attributes() { return {{"causal", true}, {"scale", 0.0}, {"tf32", false}}; }
 
 }  // namespace
@@ -61,22 +71,24 @@ AttentionShape attention_shape(Inputs inputs, const ir::Attributes& attributes) 
 ir::OpDef attention_def() {
   ir::OpDef def;
   def.name = "attention";
-  def.operands = {{"q"}, {.name = "k", .optional = true}, {.name = "v", .optional = true}};
+  def.operands = {
+      {"q"}, {.name = "k", .optional = true}, {.name = "v", .optional = true}, {.name = "starts", .optional = true}};
   def.attributes = attention_attributes();
   def.infer = [](Inputs inputs, const ir::Attributes& attributes) -> ir::Types {
     const AttentionShape s = attention_shape(inputs, attributes);
+    expect_starts(inputs, kStarts, s);
     return {output_type(s, inputs[0].dtype), lse_type(s)};
   };
   def.gradient = [](ir::GradientContext& g) {
     if (g.grad(1)) fail("attention has no gradient for its output lse");
-    const auto d =
-        ir::apply("attention_grad", {g.input(0), g.input(1), g.input(2), g.output(0), g.output(1), g.grad(0)},
-                  {{"causal", g.attributes().boolean("causal")}, {"scale", g.attributes().real("scale")}});
+    const auto d = ir::apply(
+        "attention_grad", {g.input(0), g.input(1), g.input(2), g.output(0), g.output(1), g.grad(0), g.input(kStarts)},
+        {{"causal", g.attributes().boolean("causal")}, {"scale", g.attributes().real("scale")}});
     for (std::size_t i = 0; i < d.size(); ++i) g.set(i, d[i]);
   };
   def.factors = [](Inputs inputs, Inputs, const ir::Attributes& attributes) {
     const AttentionShape s = attention_shape(inputs, attributes);
-    return ir::parse_factors(operand_factors(s) + " -> b s! h d!, b h s!");
+    return ir::parse_factors(operand_factors(s) + starts_factors(inputs, kStarts) + " -> b s! h d!, b h s!");
   };
   def.cost = [](Inputs inputs, Inputs outputs, const ir::Attributes& attributes) -> ir::Cost {
     const AttentionShape s = attention_shape(inputs, attributes);
@@ -92,14 +104,20 @@ ir::OpDef attention_def() {
 ir::OpDef attention_grad_def() {
   ir::OpDef def;
   def.name = "attention_grad";
-  def.operands = {{"q"}, {.name = "k", .optional = true},   {.name = "v", .optional = true},
-                  {"o"}, {.name = "lse", .keep_f32 = true}, {"do"}};
+  def.operands = {{"q"},
+                  {.name = "k", .optional = true},
+                  {.name = "v", .optional = true},
+                  {"o"},
+                  {.name = "lse", .keep_f32 = true},
+                  {"do"},
+                  {.name = "starts", .optional = true}};
   def.attributes = attention_attributes();
   def.infer = [](Inputs inputs, const ir::Attributes& attributes) -> ir::Types {
     const AttentionShape s = attention_shape(inputs, attributes);
     expect_type(inputs[3], output_type(s, inputs[0].dtype), "o");
     expect_type(inputs[4], lse_type(s), "lse");
     expect_type(inputs[5], output_type(s, inputs[0].dtype), "do");
+    expect_starts(inputs, kStartsOfGrad, s);
     if (s.packed) return {inputs[0]};
     return {inputs[0], inputs[1], inputs[2]};
   };
@@ -107,7 +125,8 @@ ir::OpDef attention_grad_def() {
   def.factors = [](Inputs inputs, Inputs, const ir::Attributes& attributes) {
     const AttentionShape s = attention_shape(inputs, attributes);
     const std::string results = s.packed ? "b s! three! h d!" : operand_factors(s);
-    return ir::parse_factors(operand_factors(s) + ", b s! h d!, b h s!, b s! h d! -> " + results);
+    return ir::parse_factors(operand_factors(s) + ", b s! h d!, b h s!, b s! h d!" +
+                             starts_factors(inputs, kStartsOfGrad) + " -> " + results);
   };
   def.cost = [](Inputs inputs, Inputs outputs, const ir::Attributes& attributes) -> ir::Cost {
     const AttentionShape s = attention_shape(inputs, attributes);

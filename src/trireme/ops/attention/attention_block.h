@@ -38,10 +38,12 @@ HWY_INLINE simd::Vec exp2(simd::Vec x) {
   return hn::IfThenZeroElse(hn::Lt(x, simd::set(-126.0F)), p * power);
 }
 
-// Which keys of a block its queries see: key j of the block is visible to query i of the block when j <= i + shift.
+// Which keys of a block its queries see: key j of the block is visible to query i of the block when j <= i + shift and,
+// with documents, j >= first[i].
 struct Visible {
   std::int64_t shift = 0;
-  bool masked = false;  // some pair of the block is hidden
+  bool masked = false;           // some pair of the block is hidden
+  const float* first = nullptr;  // [kBlock]; null: from the first key of the block on
 
   // Scores of keys [begin, end): queries from here on see some of them.
   block::Extent scores(std::int64_t begin, std::int64_t dim) const {
@@ -63,16 +65,34 @@ inline Visible visible(const AttentionShape& s, std::int64_t query, std::int64_t
   return {shift, s.causal && shift < keys - 1};
 }
 
+// The same with documents: `starts` of the n queries of the block, or null; `first` is where Visible::first may lie.
+inline Visible visible(const AttentionShape& s, std::int64_t query, std::int64_t key, std::int64_t keys,
+                       const std::int32_t* starts, std::int64_t n, float (&first)[kBlock]) {
+  Visible seen = visible(s, query, key, keys);
+  if (starts == nullptr || starts[n - 1] <= key) return seen;
+  for (std::int64_t i = 0; i < kBlock; ++i) first[i] = static_cast<float>(starts[std::min(i, n - 1)] - key);
+  seen.masked = true;
+  seen.first = first;
+  return seen;
+}
+
+// The first block of keys that some query of a block sees: where its first document begins.
+inline std::int64_t first_key(const std::int32_t* starts) {
+  return starts == nullptr ? 0 : starts[0] / kBlock * kBlock;
+}
+
 // Keys that some query of [query, query + queries) sees.
 inline std::int64_t keys_seen(const AttentionShape& s, std::int64_t query, std::int64_t queries) {
   return s.causal ? std::min(s.keys, query + queries + s.shift()) : s.keys;
 }
 
 // The lanes of query vector v that see key j.
-HWY_INLINE auto sees(std::int64_t j, std::int64_t shift, int v) {
+HWY_INLINE auto sees(std::int64_t j, const Visible& visible, int v) {
   namespace hn = simd::hn;
   const simd::Vec query = hn::Iota(simd::kTag, static_cast<float>(v * simd::kLanes));
-  return hn::Ge(query, simd::set(static_cast<float>(j - shift)));
+  const auto causal = hn::Ge(query, simd::set(static_cast<float>(j - visible.shift)));
+  if (visible.first == nullptr) return causal;
+  return hn::And(causal, hn::Ge(simd::set(static_cast<float>(j)), simd::load(visible.first + v * simd::kLanes)));
 }
 
 // dst[r][0 … padded(dim)) = factor · src[r], zeros past `dim` and in rows [rows, padded_rows).

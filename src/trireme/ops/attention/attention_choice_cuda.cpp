@@ -2,11 +2,13 @@
 
 #include "trireme/device/cuda/flash.h"
 #include "trireme/ops/attention/attention_grad_hopper.h"
+#include "trireme/ops/attention/attention_hopper.h"
 #include "trireme/ops/attention/attention_shape.h"
 #include "trireme/ops/attention/cuda_kernels.h"
 #include "trireme/ops/define.h"
 
-// Attention by cuDNN where it can, else by kernels for any sizes; its gradient by that for Hopper where it fits.
+// Attention by cuDNN where it can, else by kernels for any sizes; its gradient by that for Hopper where it fits. cuDNN
+// knows no documents.
 namespace trireme::ops {
 namespace {
 
@@ -20,8 +22,11 @@ struct Plan {
   AttentionShape shape;
   FlashSpec flash;
   FlashSpec slice;  // of the batch, for the gradient
+  bool documents;
 
-  explicit Plan(const ir::KernelSpec& spec) : shape(attention_shape(spec.inputs, spec.attributes)) {
+  // `starts`: which operand that is.
+  Plan(const ir::KernelSpec& spec, std::size_t starts)
+      : shape(attention_shape(spec.inputs, spec.attributes)), documents(given(spec.inputs, starts)) {
     const AttentionShape& s = shape;
     flash = {.batch = s.batch,
              .rows = s.queries,
@@ -42,17 +47,17 @@ struct Plan {
     FlashSpec one = flash;
     one.batch = std::min<std::int64_t>(1, s.batch);
     const std::size_t least = Flash::backward_workspace(one);
-    const std::size_t room = own_fits() ? std::max(least, cuda::hopper_attention_grad_workspace(flash)) : kMostScratch;
+    const std::size_t room = own_fits() ? std::max(least, own_workspace()) : kMostScratch;
     slice = flash;
     while (slice.batch > 1 && (s.batch % slice.batch != 0 || Flash::backward_workspace(slice) > room)) --slice.batch;
   }
-  bool fits() const { return shape.keys == shape.queries && flash.fits(); }
+  bool fits() const { return !documents && shape.keys == shape.queries && flash.fits(); }
   // A single long sequence may need more scratch than is worth it.
   bool gradient_fits() const { return fits() && Flash::backward_workspace(slice) <= 2 * kMostScratch; }
   bool own_fits() const { return shape.keys == shape.queries && cuda::hopper_attention_grad_fits(flash); }
+  std::size_t own_workspace() const { return cuda::hopper_attention_grad_workspace(flash, documents); }
   std::size_t gradient_workspace() const {
-    return std::max(gradient_fits() ? Flash::backward_workspace(slice) : 0,
-                    own_fits() ? cuda::hopper_attention_grad_workspace(flash) : 0);
+    return std::max(gradient_fits() ? Flash::backward_workspace(slice) : 0, own_fits() ? own_workspace() : 0);
   }
 
   Flash::Gradients gradients(const device::Launch& l) const {
@@ -100,12 +105,20 @@ struct Plan {
 }  // namespace
 
 std::size_t attention_workspace_cuda(const ir::KernelSpec& spec) {
-  const Plan plan(spec);
+  const Plan plan(spec, kStarts);
   return plan.fits() ? Flash::forward_workspace(plan.flash) : 0;
 }
 
 std::shared_ptr<device::Kernel> prepare_attention_cuda(const ir::KernelSpec& spec) {
-  const Plan plan(spec);
+  const Plan plan(spec, kStarts);
+  if (plan.documents && plan.own_fits() && cuda::hopper_attention_grad_runs())
+    return make_kernel([plan](const device::Launch& l) {
+      const bool packed = plan.shape.packed;
+      const void* const q = l.inputs[0];
+      cuda::hopper_attention(l.native_stream, plan.flash, q, packed ? plan.part(q, 1) : l.inputs[1],
+                             packed ? plan.part(q, 2) : l.inputs[2], starts_in(l, kStarts), l.outputs[0],
+                             l.out<float>(1));
+    });
   std::shared_ptr<Flash> flash;
   if (plan.fits()) flash = Flash::make_forward(plan.flash, attention_workspace_cuda(spec));
   if (!flash) return prepare_plain_attention_cuda(spec);
@@ -118,14 +131,15 @@ std::shared_ptr<device::Kernel> prepare_attention_cuda(const ir::KernelSpec& spe
 }
 
 std::size_t attention_grad_workspace_cuda(const ir::KernelSpec& spec) {
-  return std::max(plain_attention_grad_workspace_cuda(spec), Plan(spec).gradient_workspace());
+  return std::max(plain_attention_grad_workspace_cuda(spec), Plan(spec, kStartsOfGrad).gradient_workspace());
 }
 
 std::shared_ptr<device::Kernel> prepare_attention_grad_cuda(const ir::KernelSpec& spec) {
-  const Plan plan(spec);
+  const Plan plan(spec, kStartsOfGrad);
   if (plan.own_fits() && cuda::hopper_attention_grad_runs())
     return make_kernel([plan](const device::Launch& l) {
-      cuda::hopper_attention_grad(l.native_stream, plan.flash, plan.gradients(l), l.workspace);
+      cuda::hopper_attention_grad(l.native_stream, plan.flash, plan.gradients(l), starts_in(l, kStartsOfGrad),
+                                  l.workspace);
     });
   std::shared_ptr<Flash> flash;
   if (plan.gradient_fits()) flash = Flash::make_backward(plan.slice, attention_grad_workspace_cuda(spec));

@@ -15,7 +15,8 @@ class AttentionKernel : public device::Kernel {
                                   i == 0 ? s_.heads : s_.key_heads, s_.dim);
     };
     attend::Forward<T>(s_).run(*launch.pool, launch.workspace, part(0), part(1), part(2),
-                               heads_of(launch.out<T>(0), s_.queries, s_.heads, s_.dim), launch.out<float>(1));
+                               heads_of(launch.out<T>(0), s_.queries, s_.heads, s_.dim), launch.out<float>(1),
+                               starts_in(launch, kStarts));
   }
 
  private:

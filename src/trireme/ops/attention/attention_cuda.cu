@@ -36,7 +36,9 @@ __global__ void __launch_bounds__(kAttentionThreads)
   float top[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};                                       // in powers of two
   const std::int64_t last = first + Tiles::kStay < z.queries ? first + Tiles::kStay : z.queries;  // of the queries
   const std::int64_t seen = z.causal && last + shift < all ? last + shift : all;
-  for (std::int64_t begin = 0; begin < seen; begin += kPass) {
+  const std::int64_t start[2] = {z.start(b, first + row), z.start(b, first + row + 8)};
+  const std::int64_t latest = z.start(b, last - 1);
+  for (std::int64_t begin = z.start(b, first) / kPass * kPass; begin < seen; begin += kPass) {
     __syncthreads();
     Tiles::template fetch<kPass>(keys, k, b, g, begin, all, z);
     Tiles::template fetch<kPass>(values, v, b, g, begin, all, z);
@@ -44,14 +46,14 @@ __global__ void __launch_bounds__(kAttentionThreads)
     __syncthreads();
     Sums s[kPass / 8];
     multiply_rows<M, Tiles::kDim, kStride>(s, queries + warp * 16 * kStride, keys);
-    const bool visible = begin + kPass <= all && (!z.causal || begin + kPass - 1 <= first + shift);  // all of them
+    const bool visible = begin + kPass <= all && (!z.causal || begin + kPass - 1 <= first + shift) && begin >= latest;
     float most[2] = {top[0], top[1]};
 #pragma unroll
     for (int j = 0; j < kPass / 8; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const std::int64_t key = begin + j * 8 + column + e % 2, query = first + row + e / 2 * 8;
-        const bool sees = visible || (key < all && (!z.causal || key <= query + shift));
+        const bool sees = visible || (key < all && (!z.causal || key <= query + shift) && key >= start[e / 2]);
         s[j].v[e] = sees ? s[j].v[e] * (z.scale * kLog2e) : -INFINITY;
         most[e / 2] = fmaxf(most[e / 2], s[j].v[e]);
       }
@@ -115,7 +117,7 @@ std::shared_ptr<device::Kernel> prepare_plain_attention_cuda(const ir::KernelSpe
                         forward_kernel<Tiles>
                             <<<grid_of<Tiles>(s), kAttentionThreads, Tiles::shared(1, 2), stream_of(launch)>>>(
                                 in.q, in.k, in.v, heads_of(launch.out<T>(0), s.queries, s.heads, s.dim),
-                                launch.out<float>(1), nullptr, {s, sizeof(T), launch});
+                                launch.out<float>(1), nullptr, {s, sizeof(T), launch, starts_in(launch, kStarts)});
                         device::cuda::launched("attention");
                       });
                     });

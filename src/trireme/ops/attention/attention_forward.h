@@ -24,7 +24,7 @@ struct ForwardBuffers {
 // Turns the scores of `keys` keys into exp(score − maximum), with the running maximum and sum of each query brought up
 // to date; `rescale` is what earlier results have to be multiplied by.
 template <bool kMasked>
-void softmax_block(const ForwardBuffers& w, std::int64_t keys, std::int64_t shift) {
+void softmax_block(const ForwardBuffers& w, std::int64_t keys, const Visible& seen) {
   namespace hn = simd::hn;
   const simd::Vec hidden = simd::set(-1e30F);
   simd::Vec maximum[kQueryVectors], sum[kQueryVectors];
@@ -34,7 +34,7 @@ void softmax_block(const ForwardBuffers& w, std::int64_t keys, std::int64_t shif
 #pragma GCC unroll 16
     for (int v = 0; v < kQueryVectors; ++v) {
       simd::Vec x = simd::load(w.scores + j * kBlock + v * kLanes);
-      if constexpr (kMasked) x = hn::IfThenElse(sees(j, shift, v), x, hidden);
+      if constexpr (kMasked) x = hn::IfThenElse(sees(j, seen, v), x, hidden);
       maximum[v] = hn::Max(maximum[v], x);
     }
   }
@@ -50,7 +50,7 @@ void softmax_block(const ForwardBuffers& w, std::int64_t keys, std::int64_t shif
     for (int v = 0; v < kQueryVectors; ++v) {
       float* score = w.scores + j * kBlock + v * kLanes;
       simd::Vec p = exp2(simd::load(score) - maximum[v]);
-      if constexpr (kMasked) p = hn::IfThenElseZero(sees(j, shift, v), p);
+      if constexpr (kMasked) p = hn::IfThenElseZero(sees(j, seen, v), p);
       simd::store(p, score);
       sum[v] = sum[v] + p;
     }
@@ -66,28 +66,31 @@ void pack_rows(const Heads<const T>& from, std::int64_t batch, std::int64_t row,
   pack(from.at(batch, row, head), from.row, rows, rows, dim, 1.0F, dst);
 }
 
-// o and, unless null, lse of s.queries queries over s.keys keys. `Rows` are keys and values, however they are kept:
-// pack_rows gives a block of them.
+// o and, unless null, lse of s.queries queries over s.keys keys; `starts` as attention has it, or null. `Rows` are keys
+// and values, however they are kept: pack_rows gives a block of them.
 template <class T, class Rows = Heads<const T>>
 class Forward {
  public:
   explicit Forward(const AttentionShape& shape) : s_(shape) {}
 
   void run(ThreadPool& pool, void* workspace, const Heads<const T>& queries, const Rows& keys, const Rows& values,
-           const Heads<T>& out, float* lse) const {
+           const Heads<T>& out, float* lse, const std::int32_t* starts = nullptr) const {
     const std::int64_t blocks = blocks_of(s_.queries);
     const std::size_t floats = ForwardBuffers(nullptr, s_.dim).floats;
     pool.run_with_worker(s_.batch * s_.heads * blocks, [&](std::int64_t task, int worker) {
       const std::int64_t block = blocks - 1 - task % blocks;  // the longest first
       const std::int64_t head = task / blocks % s_.heads, batch = task / blocks / s_.heads;
       const ForwardBuffers w(static_cast<float*>(workspace) + static_cast<std::size_t>(worker) * floats, s_.dim);
-      query_block(w, queries, keys, values, out, lse, batch, head, block * kBlock);
+      const std::int64_t first = block * kBlock;
+      query_block(w, queries, keys, values, out, lse, starts == nullptr ? nullptr : starts + batch * s_.queries + first,
+                  batch, head, first);
     });
   }
 
  private:
   void query_block(const ForwardBuffers& w, const Heads<const T>& queries, const Rows& keys, const Rows& values,
-                   const Heads<T>& out, float* lse, std::int64_t batch, std::int64_t head, std::int64_t first) const {
+                   const Heads<T>& out, float* lse, const std::int32_t* starts, std::int64_t batch, std::int64_t head,
+                   std::int64_t first) const {
     const std::int64_t n = std::min(kBlock, s_.queries - first);
     const std::int64_t width = padded(s_.dim);
     const std::int64_t key_head = head / (s_.heads / s_.key_heads);
@@ -98,19 +101,21 @@ class Forward {
     std::fill_n(w.sum, kBlock, 0.0F);
 
     const std::int64_t end = keys_seen(s_, first, n);
-    for (std::int64_t key = 0; key < end; key += kBlock) {
+    const std::int64_t begin = first_key(starts);
+    alignas(64) float hidden[kBlock];
+    for (std::int64_t key = begin; key < end; key += kBlock) {
       const std::int64_t m = std::min(kBlock, end - key);
       pack_rows(keys, batch, key, key_head, m, s_.dim, w.k);
       pack_rows(values, batch, key, key_head, m, s_.dim, w.v);
-      const Visible seen = visible(s_, first, key, m);
+      const Visible seen = visible(s_, first, key, m, starts, n, hidden);
       block::multiply<block::A::plain, block::C::set>(
           w.k, width, w.q_transposed, kBlock, w.scores, kBlock, m, kBlock,
           [&](std::int64_t begin, std::int64_t) { return seen.scores(begin, s_.dim); });
       if (seen.masked)
-        softmax_block<true>(w, m, seen.shift);
+        softmax_block<true>(w, m, seen);
       else
-        softmax_block<false>(w, m, seen.shift);
-      if (key > 0) rescale(w, n, width);
+        softmax_block<false>(w, m, seen);
+      if (key > begin) rescale(w, n, width);
       block::multiply<block::A::transposed, block::C::add>(
           w.scores, kBlock, w.v, width, w.out, width, n, width,
           [&](std::int64_t, std::int64_t stop) { return seen.over_keys(stop, m); });

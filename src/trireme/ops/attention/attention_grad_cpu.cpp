@@ -33,7 +33,7 @@ struct Buffers {
 
 // From scores in `p` and dP in `ds`: p = exp(score − lse), ds = p · (dP − delta).
 template <bool kMasked>
-void softmax_block(const Buffers& w, std::int64_t keys, std::int64_t shift) {
+void softmax_block(const Buffers& w, std::int64_t keys, const Visible& visible) {
   simd::Vec lse[kQueryVectors], delta[kQueryVectors];
 #pragma GCC unroll 16
   for (int v = 0; v < kQueryVectors; ++v) {
@@ -47,7 +47,7 @@ void softmax_block(const Buffers& w, std::int64_t keys, std::int64_t shift) {
       simd::Vec p = attend::exp2(simd::load(w.p + at) - lse[v]);
       simd::Vec ds = p * (simd::load(w.ds + at) - delta[v]);
       if constexpr (kMasked) {
-        const auto seen = attend::sees(j, shift, v);
+        const auto seen = attend::sees(j, visible, v);
         p = simd::hn::IfThenElseZero(seen, p);
         ds = simd::hn::IfThenElseZero(seen, ds);
       }
@@ -85,6 +85,7 @@ class AttentionGradKernel : public device::Kernel {
     t.o = heads_of(in(3), s_.queries, s_.heads, s_.dim);
     t.d_out = heads_of(in(5), s_.queries, s_.heads, s_.dim);
     t.lse = launch.in<float>(4);
+    t.starts = starts_in(launch, kStartsOfGrad);
     const bool in_place = sums_in_place<T>(s_);
     const std::size_t floats = Buffers(nullptr, s_, in_place).floats;
     launch.pool->run_with_worker(s_.batch * s_.key_heads, [&](std::int64_t task, int worker) {
@@ -97,6 +98,7 @@ class AttentionGradKernel : public device::Kernel {
   struct Operands {
     Heads<const T> q, k, v, o, d_out;
     const float* lse;
+    const std::int32_t* starts;
     Heads<T> dq, dk, dv;
   };
   // Where a key head's gradients are summed.
@@ -155,11 +157,13 @@ class AttentionGradKernel : public device::Kernel {
     std::fill_n(w.dq, kBlock * width, 0.0F);
 
     const std::int64_t end = attend::keys_seen(s_, first, n);
-    for (std::int64_t key = 0; key < end; key += kBlock) {
+    const std::int32_t* const starts = t.starts == nullptr ? nullptr : t.starts + batch * s_.queries + first;
+    alignas(64) float hidden[kBlock];
+    for (std::int64_t key = attend::first_key(starts); key < end; key += kBlock) {
       const std::int64_t m = std::min(kBlock, end - key);
       attend::pack(t.k.at(batch, key, key_head), t.k.row, m, m, s_.dim, 1.0F, w.k);
       attend::pack(t.v.at(batch, key, key_head), t.v.row, m, m, s_.dim, 1.0F, w.v);
-      const Visible visible = attend::visible(s_, first, key, m);
+      const Visible visible = attend::visible(s_, first, key, m, starts, n, hidden);
       const auto scores = [&](std::int64_t begin, std::int64_t) { return visible.scores(begin, s_.dim); };
       const auto over_queries = [&](std::int64_t begin, std::int64_t) { return visible.over_queries(begin, n); };
       const auto over_keys = [&](std::int64_t, std::int64_t stop) { return visible.over_keys(stop, m); };
@@ -167,9 +171,9 @@ class AttentionGradKernel : public device::Kernel {
       multiply<A::plain, C::set>(w.k, width, w.q_transposed, kBlock, w.p, kBlock, m, kBlock, scores);
       multiply<A::plain, C::set>(w.v, width, w.d_out_transposed, kBlock, w.ds, kBlock, m, kBlock, scores);
       if (visible.masked)
-        softmax_block<true>(w, m, visible.shift);
+        softmax_block<true>(w, m, visible);
       else
-        softmax_block<false>(w, m, visible.shift);
+        softmax_block<false>(w, m, visible);
       multiply<A::plain, C::add>(w.p, kBlock, w.d_out, width, sums.dv + key * sums.stride, sums.stride, m, width,
                                  over_queries);
       multiply<A::plain, C::add>(w.ds, kBlock, w.q, width, sums.dk + key * sums.stride, sums.stride, m, width,

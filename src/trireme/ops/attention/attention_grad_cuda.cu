@@ -58,7 +58,9 @@ __global__ void __launch_bounds__(kAttentionThreads, Tiles::kQueryBlocks) query_
   Sums dq[Tiles::kDim / 8];
   const std::int64_t last = first + Tiles::kStay < z.queries ? first + Tiles::kStay : z.queries;
   const std::int64_t seen = z.causal ? last + shift : z.keys;
-  for (std::int64_t begin = 0; begin < seen; begin += kPass) {
+  const std::int64_t start[2] = {z.start(b, first + row), z.start(b, first + row + 8)};
+  const std::int64_t latest = z.start(b, last - 1);
+  for (std::int64_t begin = z.start(b, first) / kPass * kPass; begin < seen; begin += kPass) {
     __syncthreads();
     Tiles::template fetch<kPass>(keys, w.k, b, g, begin, z.keys, z);
     Tiles::template fetch<kPass>(values, w.v, b, g, begin, z.keys, z);
@@ -67,13 +69,14 @@ __global__ void __launch_bounds__(kAttentionThreads, Tiles::kQueryBlocks) query_
     Sums s[kPass / 8], dp[kPass / 8];
     multiply_rows<M, Tiles::kDim, kStride>(s, queries + warp * 16 * kStride, keys);
     multiply_rows<M, Tiles::kDim, kStride>(dp, douts + warp * 16 * kStride, values);
-    const bool visible = begin + kPass <= z.keys && (!z.causal || begin + kPass - 1 <= first + shift);  // all of them
+    const bool visible =
+        begin + kPass <= z.keys && (!z.causal || begin + kPass - 1 <= first + shift) && begin >= latest;
 #pragma unroll
     for (int j = 0; j < kPass / 8; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const std::int64_t key = begin + j * 8 + column + e % 2, query = first + row + e / 2 * 8;
-        const bool sees = visible || (key < z.keys && (!z.causal || key <= query + shift));
+        const bool sees = visible || (key < z.keys && (!z.causal || key <= query + shift) && key >= start[e / 2]);
         const float p = sees ? exp2f(fmaf(s[j].v[e], z.scale * kLog2e, -lse[e / 2])) : 0.0F;
         s[j].v[e] = p * (dp[j].v[e] - delta[e / 2]) * z.scale;
       }
@@ -93,6 +96,7 @@ __global__ void __launch_bounds__(kAttentionThreads, Tiles::kKeyBlocks) key_kern
   constexpr int kPass = Tiles::kPass, kStride = Tiles::kStride, kParts = Tiles::kDim / kColumns<Tiles>;
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ float lse[kPass], delta[kPass];
+  __shared__ int starts[kPass];
   const AttentionSizes& z = w.z;
   T* const keys = reinterpret_cast<T*>(shared);
   T* const values = keys + Tiles::kStay * kStride;
@@ -111,6 +115,8 @@ __global__ void __launch_bounds__(kAttentionThreads, Tiles::kKeyBlocks) key_kern
   start = start / kPass * kPass;
   for (std::int64_t h = g * z.group; h < (g + 1) * z.group; ++h)
     for (std::int64_t begin = start; begin < z.queries; begin += kPass) {
+      // Where a document begins behind these keys no later query sees them either.
+      if (z.start(b, begin) >= first + Tiles::kStay) break;
       __syncthreads();
       Tiles::template fetch<kPass>(queries, w.q, b, h, begin, z.queries, z);
       Tiles::template fetch<kPass>(douts, w.d, b, h, begin, z.queries, z);
@@ -118,19 +124,22 @@ __global__ void __launch_bounds__(kAttentionThreads, Tiles::kKeyBlocks) key_kern
         const std::int64_t query = begin + threadIdx.x, at = (b * z.heads + h) * z.queries + query;
         lse[threadIdx.x] = query < z.queries ? w.lse[at] * kLog2e : INFINITY;
         delta[threadIdx.x] = query < z.queries ? w.delta[at] : 0.0F;
+        starts[threadIdx.x] = static_cast<int>(z.start(b, query));
       }
       wait_copies();
       __syncthreads();
       Sums s[kPass / 8], dp[kPass / 8];
       multiply_rows<M, Tiles::kDim, kStride>(s, keys + warp * 16 * kStride, queries);
       multiply_rows<M, Tiles::kDim, kStride>(dp, values + warp * 16 * kStride, douts);
-      const bool visible = !z.causal || first + Tiles::kStay - 1 <= begin + shift;  // all of them
+      const bool visible =
+          (!z.causal || first + Tiles::kStay - 1 <= begin + shift) && starts[kPass - 1] <= first;  // all of them
 #pragma unroll
       for (int j = 0; j < kPass / 8; ++j)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int i = j * 8 + column + e % 2;
-          const bool sees = visible || first + row + e / 2 * 8 <= begin + i + shift;
+          const std::int64_t key = first + row + e / 2 * 8;
+          const bool sees = visible || ((!z.causal || key <= begin + i + shift) && key >= starts[i]);
           s[j].v[e] = sees ? exp2f(fmaf(s[j].v[e], z.scale * kLog2e, -lse[i])) : 0.0F;
           dp[j].v[e] = s[j].v[e] * (dp[j].v[e] - delta[i]) * z.scale;
         }
@@ -147,39 +156,40 @@ std::size_t plain_attention_grad_workspace_cuda(const ir::KernelSpec& spec) { re
 
 std::shared_ptr<device::Kernel> prepare_plain_attention_grad_cuda(const ir::KernelSpec& spec) {
   const AttentionShape s = attention_shape(spec.inputs, spec.attributes);
-  return with_tiles(
-      s.dim, spec.inputs[0].dtype, spec.attributes.boolean("tf32"),
-      [&]<class Tiles>(Tiles) -> std::shared_ptr<device::Kernel> {
-        using T = typename Tiles::T;
-        allow_shared(query_kernel<Tiles>, Tiles::shared(2, 2));
-        allow_shared(key_kernel<Tiles>, Tiles::shared(2, 2));
-        return make_kernel([s](const device::Launch& launch) {
-          const cudaStream_t stream = stream_of(launch);
-          const AttentionOperands<T> in(launch, s);
-          auto* const delta = static_cast<float*>(launch.workspace);
-          const auto o = heads_of(launch.in<T>(3), s.queries, s.heads, s.dim);
-          const auto d = heads_of(launch.in<T>(5), s.queries, s.heads, s.dim);
-          Backward<T> w{in.q, in.k, in.v, d, launch.in<float>(4), delta, {}, {}, {}, {s, sizeof(T), launch}};
-          if (s.packed) {
-            w.dq = packed_part(launch.out<T>(0), 0, s.queries, s.heads, s.dim);
-            w.dk = packed_part(launch.out<T>(0), 1, s.queries, s.heads, s.dim);
-            w.dv = packed_part(launch.out<T>(0), 2, s.queries, s.heads, s.dim);
-          } else {
-            w.dq = heads_of(launch.out<T>(0), s.queries, s.heads, s.dim);
-            w.dk = heads_of(launch.out<T>(1), s.keys, s.key_heads, s.dim);
-            w.dv = heads_of(launch.out<T>(2), s.keys, s.key_heads, s.dim);
-          }
-          const std::int64_t rows = s.batch * s.heads * s.queries;
-          delta_kernel<T><<<blocks(pieces(rows * 32, 256)), 256, 0, stream>>>(o, d, delta, w.z, rows);
-          const auto grid = [&](std::int64_t of, std::int64_t heads, int parts) {
-            return dim3(blocks(pieces(of, Tiles::kStay) * parts), blocks(heads), blocks(s.batch));
-          };
-          query_kernel<Tiles><<<grid(s.queries, s.heads, 1), kAttentionThreads, Tiles::shared(2, 2), stream>>>(w);
-          key_kernel<Tiles><<<grid(s.keys, s.key_heads, Tiles::kDim / kColumns<Tiles>), kAttentionThreads,
-                              Tiles::shared(2, 2), stream>>>(w);
-          device::cuda::launched("attention_grad");
-        });
-      });
+  return with_tiles(s.dim, spec.inputs[0].dtype, spec.attributes.boolean("tf32"),
+                    [&]<class Tiles>(Tiles) -> std::shared_ptr<device::Kernel> {
+                      using T = typename Tiles::T;
+                      allow_shared(query_kernel<Tiles>, Tiles::shared(2, 2));
+                      allow_shared(key_kernel<Tiles>, Tiles::shared(2, 2));
+                      return make_kernel([s](const device::Launch& launch) {
+                        const cudaStream_t stream = stream_of(launch);
+                        const AttentionOperands<T> in(launch, s);
+                        auto* const delta = static_cast<float*>(launch.workspace);
+                        const auto o = heads_of(launch.in<T>(3), s.queries, s.heads, s.dim);
+                        const auto d = heads_of(launch.in<T>(5), s.queries, s.heads, s.dim);
+                        Backward<T> w{in.q,  in.k, in.v, d,  launch.in<float>(4),
+                                      delta, {},   {},   {}, {s, sizeof(T), launch, starts_in(launch, kStartsOfGrad)}};
+                        if (s.packed) {
+                          w.dq = packed_part(launch.out<T>(0), 0, s.queries, s.heads, s.dim);
+                          w.dk = packed_part(launch.out<T>(0), 1, s.queries, s.heads, s.dim);
+                          w.dv = packed_part(launch.out<T>(0), 2, s.queries, s.heads, s.dim);
+                        } else {
+                          w.dq = heads_of(launch.out<T>(0), s.queries, s.heads, s.dim);
+                          w.dk = heads_of(launch.out<T>(1), s.keys, s.key_heads, s.dim);
+                          w.dv = heads_of(launch.out<T>(2), s.keys, s.key_heads, s.dim);
+                        }
+                        const std::int64_t rows = s.batch * s.heads * s.queries;
+                        delta_kernel<T><<<blocks(pieces(rows * 32, 256)), 256, 0, stream>>>(o, d, delta, w.z, rows);
+                        const auto grid = [&](std::int64_t of, std::int64_t heads, int parts) {
+                          return dim3(blocks(pieces(of, Tiles::kStay) * parts), blocks(heads), blocks(s.batch));
+                        };
+                        query_kernel<Tiles>
+                            <<<grid(s.queries, s.heads, 1), kAttentionThreads, Tiles::shared(2, 2), stream>>>(w);
+                        key_kernel<Tiles><<<grid(s.keys, s.key_heads, Tiles::kDim / kColumns<Tiles>), kAttentionThreads,
+                                            Tiles::shared(2, 2), stream>>>(w);
+                        device::cuda::launched("attention_grad");
+                      });
+                    });
 }
 
 }  // namespace trireme::ops

@@ -14,9 +14,24 @@ struct Start {
   std::int64_t batch_stride, row_stride, head_stride;
   float *lse_log2, *delta;
   int *turn, *ticket;
+  const int* starts;
+  int* last_query;
   int rows, dim, heads, blocks;
   float scale;
 };
+
+// The last block of queries that sees one of a block of keys: documents begin later and later along a row.
+template <class X>
+__device__ void find_last_query(const Start& w, int batch, int key_block, int key_blocks) {
+  const int* const starts = w.starts + static_cast<std::int64_t>(batch) * w.rows;
+  const int end = (key_block + 1) * kKeys;
+  int sees = key_block * kKeys, hidden = w.rows;  // this query sees some, that one none
+  while (hidden - sees > 1) {
+    const int middle = (sees + hidden) / 2;
+    (starts[middle] < end ? sees : hidden) = middle;
+  }
+  w.last_query[batch * key_blocks + key_block] = sees / X::kQueries;
+}
 
 // What the kernel needs of every row; a block of threads takes a block of queries of one head, eight columns a thread.
 template <class X, class T>
@@ -26,6 +41,11 @@ __global__ void __launch_bounds__(256) start_kernel(const Start w) {
   const int head = pair % w.heads, batch = pair / w.heads;
   if (threadIdx.x < 2) w.turn[static_cast<std::int64_t>(blockIdx.x) * 2 + threadIdx.x] = 0;
   if (blockIdx.x == 0 && threadIdx.x == 0) *w.ticket = 0;
+  if constexpr (X::kDocuments) {
+    constexpr int kPerKeys = kKeys / X::kQueries;
+    if (head == 0 && i % kPerKeys == 0 && threadIdx.x == 32)
+      find_last_query<X>(w, batch, i / kPerKeys, (w.blocks + kPerKeys - 1) / kPerKeys);
+  }
   const int part = static_cast<int>(threadIdx.x) % kParts;
   Pack<T, 8> o[kPasses], d[kPasses];
 #pragma unroll
@@ -52,40 +72,16 @@ __global__ void __launch_bounds__(256) start_kernel(const Start w) {
   }
 }
 
-// [batch, rows, heads, dim] by strides, in boxes of 64 rows and columns of one head.
-CUtensorMap map_of(const FlashSpec& spec, const void* data, std::int64_t heads,
-                   const std::array<std::int64_t, 3>& strides) {
-  using Encode = decltype(&cuTensorMapEncodeTiled);
-  static const Encode encode = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    TRI_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result));
-    return reinterpret_cast<Encode>(found);
-  }();
-  CUtensorMap map;
-  const cuuint64_t extents[4] = {static_cast<cuuint64_t>(spec.dim), static_cast<cuuint64_t>(heads),
-                                 static_cast<cuuint64_t>(spec.rows), static_cast<cuuint64_t>(spec.batch)};
-  const cuuint64_t bytes[3] = {static_cast<cuuint64_t>(strides[2]) * 2, static_cast<cuuint64_t>(strides[1]) * 2,
-                               static_cast<cuuint64_t>(strides[0]) * 2};
-  const cuuint32_t box[4] = {64, 1, kHalf, 1}, steps[4] = {1, 1, 1, 1};
-  const CUresult result =
-      encode(&map, spec.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4,
-             const_cast<void*>(data), extents, bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) device::cuda::check(cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
-  return map;
-}
-
-template <class F>
+template <bool Documents = false, class F>
 decltype(auto) with_extents(const FlashSpec& spec, F&& f) {
-  return spec.dim <= 64 ? f(Extents<64>{}) : f(Extents<128>{});
+  return spec.dim <= 64 ? f(Extents<64, Documents>{}) : f(Extents<128, Documents>{});
 }
 
 // The parts of the workspace, each aligned.
 struct Parts {
   std::int64_t query_blocks;  // of a head
-  std::size_t sums, lse, delta, turn, ticket, bytes;
-  explicit Parts(const FlashSpec& spec) {
+  std::size_t sums, lse, delta, turn, ticket, last_query, bytes;
+  Parts(const FlashSpec& spec, bool documents) {
     const std::int64_t queries = with_extents(spec, []<class X>(X) { return X::kQueries; });
     query_blocks = pieces(spec.rows, queries);
     const auto all = static_cast<std::size_t>(spec.batch * spec.heads * query_blocks);
@@ -95,14 +91,17 @@ struct Parts {
     delta = lse + rows * sizeof(float);
     turn = delta + rows * sizeof(float);
     ticket = turn + (all * 2 * sizeof(int) + 127) / 128 * 128;
-    bytes = ticket + 128 + 128;  // and what aligning the first takes
+    last_query = ticket + 128;
+    const auto key_blocks = static_cast<std::size_t>(spec.batch * pieces(spec.rows, kKeys));
+    bytes = last_query + (documents ? key_blocks * sizeof(int) : 0) + 128;  // and what aligning the first takes
   }
 };
 
 template <class X, class T>
-void run(cudaStream_t stream, const FlashSpec& spec, const Flash::Gradients& g, void* workspace) {
+void run(cudaStream_t stream, const FlashSpec& spec, const Flash::Gradients& g, const std::int32_t* starts,
+         void* workspace) {
   auto* const base = reinterpret_cast<unsigned char*>((reinterpret_cast<std::uintptr_t>(workspace) + 127) / 128 * 128);
-  const Parts parts(spec);
+  const Parts parts(spec, X::kDocuments);
   const auto at = [&]<class P>(P*, std::size_t offset) { return reinterpret_cast<P*>(base + offset); };
   Work w{};
   w.q = map_of(spec, g.q, spec.heads, spec.q);
@@ -119,6 +118,9 @@ void run(cudaStream_t stream, const FlashSpec& spec, const Flash::Gradients& g, 
   w.sums = at(static_cast<float*>(nullptr), parts.sums);
   w.turn = at(static_cast<int*>(nullptr), parts.turn);
   w.ticket = at(static_cast<int*>(nullptr), parts.ticket);
+  int* const last_query = at(static_cast<int*>(nullptr), parts.last_query);
+  w.starts = starts;
+  w.last_query = last_query;
   w.rows = static_cast<int>(spec.rows);
   w.heads = static_cast<int>(spec.heads);
   w.key_heads = static_cast<int>(spec.key_heads);
@@ -139,6 +141,7 @@ void run(cudaStream_t stream, const FlashSpec& spec, const Flash::Gradients& g, 
                     spec.o[1], spec.o[2],
                     lse,       delta,
                     w.turn,    w.ticket,
+                    starts,    last_query,
                     w.rows,    static_cast<int>(spec.dim),
                     w.heads,   w.query_blocks,
                     w.scale};
@@ -166,15 +169,22 @@ bool hopper_attention_grad_runs() {
   return major == 9 && minor == 0;
 }
 
-std::size_t hopper_attention_grad_workspace(const FlashSpec& spec) { return Parts(spec).bytes; }
+std::size_t hopper_attention_grad_workspace(const FlashSpec& spec, bool documents) {
+  return Parts(spec, documents).bytes;
+}
 
-void hopper_attention_grad(void* stream, const FlashSpec& spec, const Flash::Gradients& g, void* workspace) {
-  with_extents(spec, [&]<class X>(X) {
+void hopper_attention_grad(void* stream, const FlashSpec& spec, const Flash::Gradients& g, const std::int32_t* starts,
+                           void* workspace) {
+  const auto sized = [&]<class X>(X) {
     if (spec.dtype == DType::bf16)
-      run<X, Bf16>(static_cast<cudaStream_t>(stream), spec, g, workspace);
+      run<X, Bf16>(static_cast<cudaStream_t>(stream), spec, g, starts, workspace);
     else
-      run<X, F16>(static_cast<cudaStream_t>(stream), spec, g, workspace);
-  });
+      run<X, F16>(static_cast<cudaStream_t>(stream), spec, g, starts, workspace);
+  };
+  if (starts != nullptr)
+    with_extents<true>(spec, sized);
+  else
+    with_extents<false>(spec, sized);
 }
 
 }  // namespace trireme::ops::cuda

@@ -1,5 +1,6 @@
 #pragma once
 #include "trireme/ops/attention/attention_grad_hopper_work.cuh"
+#include "trireme/ops/attention/attention_hopper_boxes.cuh"
 #include "trireme/ops/cuda/common.h"
 #include "trireme/ops/cuda/hopper.cuh"
 
@@ -16,6 +17,8 @@
 //
 // Rows and columns past the last are fetched as zeros. The lse of such rows is infinite, so they add nothing.
 namespace trireme::ops::cuda::attention_grad {
+
+using namespace attention_boxes;
 
 template <class X>
 struct Shared {
@@ -35,17 +38,6 @@ struct Shared {
 constexpr int kScores = 1;      // dS is there
 constexpr int kScoresFree = 2;  // + warpgroup: the other one has read dS and the keys
 constexpr int kOwn = 4;         // + warpgroup
-
-// Rows by the boxes that they are made of, columns first.
-template <class X, int Rows>
-__device__ __forceinline__ void fetch_tile(unsigned char* to, const CUtensorMap& from, int head, int row, int batch,
-                                           hopper::Barrier& b) {
-#pragma unroll
-  for (int c = 0; c < X::kTiles; ++c)
-#pragma unroll
-    for (int r = 0; r < Rows; r += kHalf)
-      hopper::fetch_box(to + (c * Rows + r) * 128, from, c * 64, head, row + r, batch, b);
-}
 
 // By one thread.
 template <class X>
@@ -141,25 +133,6 @@ __device__ void store_queries(const Work& w, Shared<X>& s, int slot) {
   }
 }
 
-// Where in a tile of rows of 128 bytes a thread names the row that it has a part in, for the first sixteen columns;
-// later columns are this xor their bytes.
-__device__ __forceinline__ std::uint32_t row_in(const void* tile, int row, int lane) {
-  row += lane % 16;  // matrices: rows 0 to 7, rows 8 to 15, both of the next eight columns
-  return shared_address(tile) + row * 128 + ((lane / 16 ^ row % 8) << 4);
-}
-
-// 64 rows of a warpgroup's product as 16 bits, where the copy engine expects them; tiles of 64 columns so far apart.
-template <class T, int N>
-__device__ __forceinline__ void store_rows(void* to, int apart, const float (&c)[N], int thread) {
-  const std::uint32_t at = row_in(to, thread / 32 * 16, thread % 32);
-#pragma unroll
-  for (int j = 0; j < N / 4; j += 2) {
-    const std::uint32_t r[4] = {pair<T>(c[4 * j], c[4 * j + 1]), pair<T>(c[4 * j + 2], c[4 * j + 3]),
-                                pair<T>(c[4 * j + 4], c[4 * j + 5]), pair<T>(c[4 * j + 6], c[4 * j + 7])};
-    hopper::store_matrices((at ^ (j % 8 << 4)) + j / 8 * apart, r);
-  }
-}
-
 // Keys (or values) of one warpgroup times queries (or dO).
 template <class X, class T>
 __device__ __forceinline__ void begin_scores(float (&c)[X::kQueries / 2], const unsigned char* keys, int group,
@@ -202,6 +175,23 @@ __device__ __forceinline__ void mask(const Work& w, const Steps<X>& step, int ro
     for (int j = 0; j < X::kQueries / 2; ++j)
       if (j % 4 / 2 * 8 > seen) p[j] = -INFINITY;
   }
+}
+
+// The same of keys before a query's document.
+template <class X>
+__device__ __forceinline__ void mask_documents(const Work& w, const Steps<X>& step, int row, int column,
+                                               float (&p)[X::kQueries / 2]) {
+  if (step.latest_start <= step.block * kKeys) return;
+  const int* const starts = w.starts + static_cast<std::int64_t>(step.batch) * w.rows;
+  const int key = step.block * kKeys + row, first = step.query * X::kQueries + column;
+#pragma unroll
+  for (int j = 0; j < X::kQueries / 8; ++j)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int start = starts[min(first + 8 * j + e, w.rows - 1)];
+      if (key < start) p[4 * j + e] = -INFINITY;
+      if (key + 8 < start) p[4 * j + 2 + e] = -INFINITY;
+    }
 }
 
 // dQ of a block of keys on its way to memory.
@@ -280,6 +270,7 @@ __device__ void compute(const Work& w, Shared<X>& s, int group) {
     float dp[kScoresHeld];
     begin_scores<X, T>(dp, s.v[values.at], group, s.d[at]);
     mask<X>(w, step, my_row, my_column, p);
+    if constexpr (X::kDocuments) mask_documents<X>(w, step, my_row, my_column, p);
     std::uint32_t a[X::kQueries / 4];
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) {

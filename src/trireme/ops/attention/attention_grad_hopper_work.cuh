@@ -10,12 +10,15 @@
 // before it, and none waits. Long first: of several heads at once, from the first, which most queries see, to the last,
 // so that little is left for the end; all begin with the last queries, which see them all, and so read the same queries
 // at the same time. Heads of up to 64 are faster in the first order, but for the last few; wider ones in the second.
+// With documents a block of keys is done with the last query that sees any of them, and dQ of a block of queries is a
+// sum over the blocks of keys from the one in which its first document begins.
 namespace trireme::ops::cuda::attention_grad {
 
 // What depends on the width of a head. A warpgroup holds dK and dV of 64 keys, and S and dP of these and the queries:
-// wide heads leave room for fewer queries.
-template <int Dim>
+// wide heads leave room for fewer queries. And whether queries see their own document alone.
+template <int Dim, bool Documents = false>
 struct Extents {
+  static constexpr bool kDocuments = Documents;
   static constexpr int kDim = Dim;
   static constexpr int kTiles = Dim / 64;      // of 64 columns
   static constexpr int kQueries = 8192 / Dim;  // in a block
@@ -30,10 +33,8 @@ struct Extents {
   static constexpr int kTogether = Dim == 64 ? 512 : 256;  // blocks of keys that are taken long first at once, about
 };
 
-constexpr int kKeys = 128;         // in a block
-constexpr int kHalf = 64;          // of them, what one warpgroup takes; and the rows of a box
-constexpr int kBox = kHalf * 128;  // bytes, of 64 columns
-constexpr int kSums = 64 * 64;     // floats of dQ of one warpgroup
+constexpr int kKeys = 128;      // in a block
+constexpr int kSums = 64 * 64;  // floats of dQ of one warpgroup
 constexpr int kThreads = 3 * 128;
 
 struct Work {
@@ -42,6 +43,8 @@ struct Work {
   float* sums;               // of dQ, in the order of the threads' registers
   int* turn;                 // of each half of a block of queries: blocks of keys added
   int* ticket;
+  const int* starts;      // with documents: [batch, rows], the first key that a query sees
+  const int* last_query;  // [batch, key_blocks]: the last block of queries that sees a block of keys
   int rows, heads, key_heads, group, causal;
   int key_blocks, query_blocks;
   int tiles;        // blocks of keys of all heads of all rows of the batch
@@ -57,6 +60,9 @@ struct Steps {
   int batch, key_head, block;
   int head, query;
   int end, by;  // the last block of queries; on to the next
+  // With documents: the first block of keys that these queries see, and where the last one's document begins. They are
+  // read long before they are needed.
+  int first_key = 0, latest_start = 0;
   __device__ Steps(const Work& w, int t) {
     int pair = t / w.key_blocks;
     block = w.key_blocks - 1 - t % w.key_blocks;
@@ -71,26 +77,38 @@ struct Steps {
     batch = pair / w.key_heads;
     key_head = pair % w.key_heads;
     head = key_head * w.group;
-    const int first = w.causal ? block * kPerKeys : 0, last = w.query_blocks - 1;
+    const int first = w.causal ? block * kPerKeys : 0;
+    const int last = X::kDocuments ? w.last_query[batch * w.key_blocks + block] : w.query_blocks - 1;
     query = by > 0 ? first : last;
     end = by > 0 ? last : first;
+    look(w);
   }
   __device__ bool last(const Work& w) const { return query == end && head == (key_head + 1) * w.group - 1; }
   __device__ void next(const Work& w) {
     if (++head == (key_head + 1) * w.group) {
       head = key_head * w.group;
       query += by;
+      look(w);
     }
   }
   // How many blocks of keys add to dQ of these queries before this one; and whether this is the last.
-  __device__ int before(const Work& w) const { return by < 0 ? block : last_key(w) - block; }
-  __device__ bool completes(const Work& w) const { return before(w) == last_key(w); }
+  __device__ int before(const Work& w) const { return by < 0 ? block - first_key : last_key(w) - block; }
+  __device__ bool completes(const Work& w) const { return before(w) == last_key(w) - first_key; }
   // Among the blocks of queries of all heads.
   __device__ std::int64_t index(const Work& w) const {
     return static_cast<std::int64_t>(batch * w.heads + head) * w.query_blocks + query;
   }
 
  private:
+  __device__ void look(const Work& w) {
+    if constexpr (X::kDocuments) {
+      const int* const starts = w.starts + static_cast<std::int64_t>(batch) * w.rows;
+      const int row = query * X::kQueries;
+      if (row >= w.rows) return;  // past the last step
+      first_key = starts[row] / kKeys;
+      latest_start = starts[min(row + X::kQueries, w.rows) - 1];
+    }
+  }
   __device__ int last_key(const Work& w) const { return w.causal ? query / kPerKeys : w.key_blocks - 1; }
 };
 

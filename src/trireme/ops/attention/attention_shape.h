@@ -22,12 +22,24 @@ struct AttentionShape {
 
   // Key j is visible to query i when j <= i + shift().
   std::int64_t shift() const { return keys - queries; }
-  // Pairs of a query and a key that it sees, over all batch rows and heads.
+  // Pairs of a query and a key that it sees, over all batch rows and heads; the most that documents may leave of them.
   double visible_pairs() const;
 };
 
 // From the operands q, k?, v? (the first three of `inputs`); throws what was expected when they do not fit.
 AttentionShape attention_shape(std::span<const TensorType> inputs, const ir::Attributes& attributes);
+
+// Where the operand `starts` is among those of attention and of its gradient, the last of each; and whether it is
+// given.
+inline constexpr std::size_t kStarts = 3;
+inline constexpr std::size_t kStartsOfGrad = 6;
+inline bool given(std::span<const TensorType> inputs, std::size_t operand) {
+  return inputs.size() > operand && inputs[operand].present;
+}
+// Null where it is not given.
+inline const std::int32_t* starts_in(const device::Launch& launch, std::size_t operand) {
+  return launch.inputs.size() > operand ? launch.in<std::int32_t>(operand) : nullptr;
+}
 
 // A tensor [batch, rows, heads, dim] addressed by strides, so that the parts of a packed one need no copy.
 template <class T>

@@ -1,8 +1,11 @@
+#include "trireme/ops/attention/attention.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "support/op_check.h"
+#include "trireme/core/error.h"
 
 namespace trireme {
 namespace {
@@ -14,8 +17,25 @@ struct Sizes {
   std::int64_t batch, queries, keys, heads, key_heads, dim;
 };
 
+// Documents of so many tokens, again and again; every row of the batch begins within the first of them at another
+// place. Without any a query sees all keys before it.
+struct Documents {
+  std::vector<std::int64_t> lengths = {};
+
+  std::int64_t start(std::int64_t batch, std::int64_t position) const {
+    if (lengths.empty()) return 0;
+    std::int64_t begin = -batch % lengths.front();
+    for (std::size_t n = 0;; ++n) {
+      const std::int64_t end = begin + lengths[n % lengths.size()];
+      if (end > position) return std::max<std::int64_t>(begin, 0);
+      begin = end;
+    }
+  }
+};
+
 // Plain attention over [b,s,h,d], [b,t,g,d], [b,t,g,d]; a packed q is split first.
-std::vector<Tensor> reference(const std::vector<Tensor>& in, const Sizes& z, bool causal, double scale) {
+std::vector<Tensor> reference(const std::vector<Tensor>& in, const Sizes& z, bool causal, double scale,
+                              const Documents& documents) {
   const auto at = [&](std::size_t part, std::int64_t b, std::int64_t row, std::int64_t head, std::int64_t c) {
     const bool packed = !in[1].type.present;
     const std::int64_t rows = part == 0 ? z.queries : z.keys, heads = part == 0 ? z.heads : z.key_heads;
@@ -31,24 +51,40 @@ std::vector<Tensor> reference(const std::vector<Tensor>& in, const Sizes& z, boo
       for (std::int64_t i = 0; i < z.queries; ++i) {
         const std::int64_t g = h / (z.heads / z.key_heads);
         const std::int64_t seen = causal ? i + z.keys - z.queries + 1 : z.keys;
+        const std::int64_t start = documents.start(b, i);
         std::vector<double> weights;
         double sum = 0;
-        for (std::int64_t j = 0; j < seen; ++j) {
+        for (std::int64_t j = start; j < seen; ++j) {
           double score = 0;
           for (std::int64_t c = 0; c < z.dim; ++c) score += at(0, b, i, h, c) * at(1, b, j, g, c);
           weights.push_back(std::exp(scale * score));
           sum += weights.back();
         }
         lse[static_cast<std::size_t>((b * z.heads + h) * z.queries + i)] = std::log(sum);
-        for (std::int64_t j = 0; j < seen; ++j)
+        for (std::int64_t j = start; j < seen; ++j)
           for (std::int64_t c = 0; c < z.dim; ++c)
             out[static_cast<std::size_t>(((b * z.queries + i) * z.heads + h) * z.dim + c)] +=
-                weights[static_cast<std::size_t>(j)] / sum * at(2, b, j, g, c);
+                weights[static_cast<std::size_t>(j - start)] / sum * at(2, b, j, g, c);
       }
   return {out, lse};
 }
 
-OpCase attention_case(const Sizes& z, DType dtype, bool packed, bool causal, double scale = 0) {
+double number(std::size_t input, std::size_t element) {
+  return static_cast<double>((element * 2654435761U + input * 40503U) % 4093) / 2046.5 - 1;
+}
+
+// Values for all inputs but starts by `others`.
+std::function<double(std::size_t, std::size_t)> filled(const Sizes& z, const Documents& documents, std::size_t starts,
+                                                       double (*others)(std::size_t, std::size_t)) {
+  return [=](std::size_t input, std::size_t element) {
+    if (input != starts) return others(input, element);
+    const auto at = static_cast<std::int64_t>(element);
+    return static_cast<double>(documents.start(at / z.queries, at % z.queries));
+  };
+}
+
+OpCase attention_case(const Sizes& z, DType dtype, bool packed, bool causal, double scale = 0,
+                      const Documents& documents = {}) {
   OpCase c;
   c.op = "attention";
   if (packed)
@@ -59,7 +95,11 @@ OpCase attention_case(const Sizes& z, DType dtype, bool packed, bool causal, dou
                 {dtype, {z.batch, z.keys, z.key_heads, z.dim}}};
   c.attributes = {{"causal", causal}, {"scale", scale}};
   const double factor = scale == 0 ? 1 / std::sqrt(static_cast<double>(z.dim)) : scale;
-  c.reference = [=](const std::vector<Tensor>& in) { return reference(in, z, causal, factor); };
+  c.reference = [=](const std::vector<Tensor>& in) { return reference(in, z, causal, factor, documents); };
+  if (!documents.lengths.empty()) {
+    c.inputs.push_back({DType::i32, {z.batch, z.queries}});
+    c.fill = filled(z, documents, 3, number);
+  }
   c.differentiate = packed ? std::vector<std::size_t>{0} : std::vector<std::size_t>{0, 1, 2};
   if (dtype != DType::f32) {
     c.tolerance = 1e-2;
@@ -102,7 +142,8 @@ TEST(Attention, LowPrecision) {
 }
 
 // The gradient's own arithmetic, from whatever o and lse it is given.
-std::vector<Tensor> gradient_reference(const std::vector<Tensor>& in, const Sizes& z, bool packed, bool causal) {
+std::vector<Tensor> gradient_reference(const std::vector<Tensor>& in, const Sizes& z, bool packed, bool causal,
+                                       const Documents& documents) {
   const double scale = 1 / std::sqrt(static_cast<double>(z.dim));
   const auto width = static_cast<std::size_t>(z.dim);
   const auto at = [&](std::int64_t part, std::int64_t b, std::int64_t row, std::int64_t head) {
@@ -124,7 +165,7 @@ std::vector<Tensor> gradient_reference(const std::vector<Tensor>& in, const Size
         const double lse = in[4][static_cast<std::size_t>((b * z.heads + h) * z.queries + i)];
         double delta = 0;
         for (std::size_t c = 0; c < width; ++c) delta += in[3][row + c] * in[5][row + c];
-        for (std::int64_t j = 0; j < (causal ? i + 1 : z.keys); ++j) {
+        for (std::int64_t j = documents.start(b, i); j < (causal ? i + 1 : z.keys); ++j) {
           const std::size_t kj = at(1, b, j, g), vj = at(2, b, j, g);
           double score = 0, dp = 0;
           for (std::size_t c = 0; c < width; ++c) {
@@ -143,17 +184,19 @@ std::vector<Tensor> gradient_reference(const std::vector<Tensor>& in, const Size
   return out;
 }
 
-OpCase gradient_case(const Sizes& z, DType dtype, bool packed, bool causal) {
+double gradient_number(std::size_t input, std::size_t element) {
+  return input == 4 ? 3 + 0.25 * static_cast<double>(element % 5) : number(input, element);
+}
+
+OpCase gradient_case(const Sizes& z, DType dtype, bool packed, bool causal, const Documents& documents = {}) {
   OpCase c = attention_case(z, dtype, packed, causal);
   c.op = "attention_grad";
   c.inputs.push_back({dtype, {z.batch, z.queries, z.heads, z.dim}});
   c.inputs.push_back({DType::f32, {z.batch, z.heads, z.queries}});
   c.inputs.push_back({dtype, {z.batch, z.queries, z.heads, z.dim}});
-  c.fill = [](std::size_t input, std::size_t element) {
-    if (input == 4) return 3 + 0.25 * static_cast<double>(element % 5);
-    return static_cast<double>((element * 2654435761U + input * 40503U) % 4093) / 2046.5 - 1;
-  };
-  c.reference = [=](const std::vector<Tensor>& in) { return gradient_reference(in, z, packed, causal); };
+  if (!documents.lengths.empty()) c.inputs.push_back({DType::i32, {z.batch, z.queries}});
+  c.fill = filled(z, documents, 6, gradient_number);
+  c.reference = [=](const std::vector<Tensor>& in) { return gradient_reference(in, z, packed, causal, documents); };
   c.differentiate = {};
   return c;
 }
@@ -204,6 +247,41 @@ TEST(Attention, UnevenSizes) {
         check_op(c);
         check_op(gradient_case(z, dtype, z.heads == z.key_heads, causal));
       }
+}
+
+// Documents within a block of queries, across several, and many that end where blocks do.
+TEST(Attention, Documents) {
+  const std::vector<Documents> all = {{{5}}, {{64}}, {{128}}, {{1, 40, 3, 130, 200}}, {{300}}};
+  for (const Documents& documents : all) {
+    check_op(attention_case({2, 9, 9, 4, 2, 8}, DType::f32, false, true, 0, documents));
+    check_op(attention_case({2, 65, 65, 2, 2, 4}, DType::f32, true, true, 0.3, documents));
+  }
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const Sizes& z : std::vector<Sizes>{
+             {3, 384, 384, 2, 2, 64}, {2, 515, 515, 4, 2, 128}, {2, 131, 131, 2, 2, 80}, {1, 257, 257, 2, 1, 200}})
+      for (const Documents& documents : all) {
+        OpCase c = attention_case(z, dtype, z.heads == z.key_heads, true, 0, documents);
+        c.differentiate = {};
+        check_op(c);
+        check_op(gradient_case(z, dtype, z.heads == z.key_heads, true, documents));
+      }
+  // So many heads that blocks of keys are taken in more than one order.
+  check_op(gradient_case({2, 300, 300, 150, 150, 8}, DType::bf16, true, true, {{40, 150}}));
+}
+
+// Small enough for a checker of races.
+TEST(Attention, DocumentsOfFewBlocks) {
+  for (const Sizes& z : std::vector<Sizes>{{1, 300, 300, 2, 1, 128}, {1, 300, 300, 1, 1, 64}}) {
+    OpCase c = attention_case(z, DType::bf16, z.heads == z.key_heads, true, 0, {{40, 150}});
+    c.differentiate = {};
+    check_op(c);
+    check_op(gradient_case(z, DType::bf16, z.heads == z.key_heads, true, {{40, 150}}));
+  }
+}
+
+TEST(Attention, DocumentsAreOfCausalAttention) {
+  OpCase c = attention_case({1, 4, 4, 1, 1, 4}, DType::f32, true, false, 0, {{2}});
+  EXPECT_THROW(ops::attention_def().infer(c.inputs, c.attributes), Error);
 }
 
 TEST(Attention, Tf32) {

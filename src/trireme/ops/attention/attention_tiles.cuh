@@ -18,8 +18,10 @@ struct AttentionSizes {
   bool causal;
   bool whole;  // rows are read 16 bytes at a time
   float scale;
+  const std::int32_t* starts;  // [batch, queries]; null: every query sees from the first key on
 
-  AttentionSizes(const AttentionShape& s, std::size_t element, const device::Launch& launch)
+  AttentionSizes(const AttentionShape& s, std::size_t element, const device::Launch& launch,
+                 const std::int32_t* first_keys = nullptr)
       : queries(s.queries),
         keys(s.keys),
         heads(s.heads),
@@ -27,8 +29,13 @@ struct AttentionSizes {
         dim(static_cast<int>(s.dim)),
         causal(s.causal),
         whole(static_cast<std::size_t>(s.dim) * element % 16 == 0),
-        scale(s.scale) {
+        scale(s.scale),
+        starts(first_keys) {
     for (const void* in : launch.inputs) whole = whole && aligned16(in);
+  }
+  // The first key that query i of a row of the batch sees; one past the last sees what the last does.
+  __device__ std::int64_t start(std::int64_t b, std::int64_t i) const {
+    return starts == nullptr ? 0 : starts[b * queries + (i < queries ? i : queries - 1)];
   }
 };
 

@@ -1,5 +1,6 @@
 #include "trireme/core/error.h"
 #include "trireme/ops/attention/attention_grad_hopper.h"
+#include "trireme/ops/attention/attention_hopper.h"
 #include "trireme/ops/matmul/gated_hopper.h"
 
 // In place of the kernels for Hopper where the build is for other GPUs alone.
@@ -12,8 +13,14 @@ namespace {
 
 bool hopper_attention_grad_fits(const device::cuda::FlashSpec&) { return false; }
 bool hopper_attention_grad_runs() { return false; }
-std::size_t hopper_attention_grad_workspace(const device::cuda::FlashSpec&) { return 0; }
-void hopper_attention_grad(void*, const device::cuda::FlashSpec&, const device::cuda::Flash::Gradients&, void*) {
+std::size_t hopper_attention_grad_workspace(const device::cuda::FlashSpec&, bool) { return 0; }
+void hopper_attention_grad(void*, const device::cuda::FlashSpec&, const device::cuda::Flash::Gradients&,
+                           const std::int32_t*, void*) {
+  missing();
+}
+
+void hopper_attention(void*, const device::cuda::FlashSpec&, const void*, const void*, const void*, const std::int32_t*,
+                      void*, float*) {
   missing();
 }
 

@@ -113,6 +113,7 @@ const Settings& settings() {
       "model.head_dim=16",
       "model.ffn=24",
       "model.vocab=70",
+      "model.document_end=3",
       "model.dropout=0.2",
       "model.tie_embeddings=false",
       "model.tie_embeddings=true",

@@ -155,6 +155,7 @@ constexpr auto kForeign = std::to_array<Foreign>({
     {"recompute", "memory.remat", "", ""},
     {"recompute_granularity", "memory.remat", "", "M"},
     {"reduce_bucket_size", "parallel.bucket", "", "D"},
+    {"reset_attention_mask", "model.document_end", "", "M"},
     {"rms_norm_eps", "model.norm_eps", "", "H"},
     {"rope_base", "model.rope_theta", "", ""},
     {"rotary_base", "model.rope_theta", "", "M"},

@@ -43,6 +43,7 @@ void adopt_folder(Config& config, const models::Families& families) {
   Config theirs = config;
   theirs.model = io::read_hf_config(folder).model;
   theirs.model.dropout = config.model.dropout;
+  theirs.model.document_end = config.model.document_end;
   if (config.is_given("model.max_context")) theirs.model.max_context = config.model.max_context;
   if (config.is_given("model.init_std")) theirs.model.init_std = config.model.init_std;
   if (config.is_given("model.context")) {

@@ -49,7 +49,7 @@ std::vector<WithoutEffect> table(const Config& c, const models::Families& famili
       {ours && images,
        "is for models of text",
        {"model.heads", "model.kv_heads", "model.head_dim", "model.ffn", "model.context", "model.vocab",
-        "model.tie_embeddings", "model.init_std"}},
+        "model.document_end", "model.tie_embeddings", "model.init_std"}},
       {ours && !images, "is for models of images", {"model.classes", "model.image", "model.channels"}},
       {images, "is for text", {"data.text", "data.tokens", "data.token_type", "data.tokenizer"}},
       {!images, "is for images", {"data.augment"}},
