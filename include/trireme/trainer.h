@@ -81,9 +81,11 @@ class TRIREME_API Trainer {
   void on_step(std::function<Next(const Metrics&)> callback);
   // Trains until options.steps, the callback's Next::stop, or max_time; called again, goes on from there. Gives the
   // last step's metrics, with the held-out loss when all steps are done. A step that is not finite is an Error that
-  // names the tensor that went bad; its update is withheld.
+  // names the tensor that went bad; its update is withheld. A value of the held-out data that is not finite is a
+  // warning (TrainOptions::log).
   Metrics run();
-  // Mean loss on held-out data, over at most so many batches; nothing when nothing is held out.
+  // Mean loss on held-out data, over at most so many batches; nothing when nothing is held out. A value of these
+  // that is not finite, and makes the loss so, is an Error that names it.
   std::optional<double> evaluate(std::int64_t batches = 32);
 
   // A run folder with this state, which the program's commands understand. Replaces a run that is there.

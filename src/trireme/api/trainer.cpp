@@ -18,6 +18,7 @@
 #include "trireme/data/tokenizer/tokenizer.h"
 #include "trireme/passes/propagate.h"
 #include "trireme/train/convert.h"
+#include "trireme/train/evaluate.h"
 #include "trireme/train/input_read.h"
 #include "trireme/train/sample_text.h"
 
@@ -146,7 +147,9 @@ Metrics Trainer::run() {
 
 std::optional<double> Trainer::evaluate(std::int64_t batches) {
   const std::optional<train::Evaluation> evaluation = impl_->ready().evaluate(batches);
-  return evaluation ? std::optional(evaluation->loss) : std::nullopt;
+  if (!evaluation) return std::nullopt;
+  train::require_good_inputs(*evaluation);
+  return evaluation->loss;
 }
 
 void Trainer::save(const std::string& folder) { impl_->ready().save(folder); }

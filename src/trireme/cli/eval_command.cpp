@@ -67,6 +67,7 @@ int evaluate(const Context& context, const EvalArguments& a) {
       train::evaluate(model.session(), *data.eval, a.batches * kRows,
                       [&](std::int64_t done, std::int64_t total) { progress.evaluation(done, total); });
   progress.finish();
+  train::require_good_inputs(found);
   const std::int64_t tokens = found.samples * data.eval->tokens_per_sample();
   const bool images = context.registry->models.at(config.model.family).images;
   if (a.json) {

@@ -61,10 +61,10 @@ std::string BadInput::str(std::optional<std::int64_t> sample) const {
   return fmt::format("input '{}', {}, element {} is {}", input, where, element, what);
 }
 
-std::optional<BadInput> find_bad_input(const Compiled& compiled, const data::Batch& batch) {
+std::optional<BadInput> find_bad_input(const Compiled& compiled, std::string_view graph, const data::Batch& batch) {
   std::optional<BadInput> first;
   const auto look = [&](const std::string& input, std::span<const float> values, bool whole) {
-    const std::optional<DType> read = values.empty() ? std::nullopt : input_read(compiled, "micro", input);
+    const std::optional<DType> read = values.empty() ? std::nullopt : input_read(compiled, graph, input);
     if (!read) return;
     const std::int64_t per_row = std::ssize(values) / (whole ? 1 : batch.rows);
     for (std::int64_t i = 0; i < std::ssize(values); ++i) {
@@ -80,8 +80,7 @@ std::optional<BadInput> find_bad_input(const Compiled& compiled, const data::Bat
   return first;
 }
 
-std::optional<BadInput> find_bad_input(const Compiled& compiled, const data::Batch& batch, comm::Communicator& world) {
-  const auto own = find_bad_input(compiled, batch);
+std::optional<BadInput> first_of(const std::optional<BadInput>& own, comm::Communicator& world) {
   const std::int64_t key = own ? key_of(own->row + 1, world.rank()) : kNothingBad;
   const std::int64_t first = least_of_all(key, world);
   if (first == kNothingBad) return std::nullopt;

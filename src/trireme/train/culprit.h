@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "trireme/comm/communicator.h"
 #include "trireme/core/error.h"
@@ -28,11 +29,11 @@ struct BadInput {
   std::string str(std::optional<std::int64_t> sample = {}) const;
 };
 
-// Looks at what the steps read of `batch` in a floating type, at inputs that nothing reads not at all. Of several the
-// one of the first row, whatever ranks there are.
-std::optional<BadInput> find_bad_input(const Compiled& compiled, const data::Batch& batch);
-// The same over the rows of all processes. Collective.
-std::optional<BadInput> find_bad_input(const Compiled& compiled, const data::Batch& batch, comm::Communicator& world);
+// Looks at what a graph ("micro" in steps) reads of `batch` in a floating type, at inputs that nothing reads not at
+// all. Of several the one of the first row, whatever ranks there are.
+std::optional<BadInput> find_bad_input(const Compiled& compiled, std::string_view graph, const data::Batch& batch);
+// Of what the processes have found in their own rows, the one of the first row. Collective.
+std::optional<BadInput> first_of(const std::optional<BadInput>& own, comm::Communicator& world);
 
 // What a bad step began with: a value of its batch or, where all of these are finite, a tensor that one of its ranks
 // has made of them.

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "trireme/core/error.h"
 #include "trireme/core/text.h"
 
 namespace trireme::train {
@@ -18,7 +20,17 @@ void ignore_row(data::Batch& batch, std::int64_t row) {
   }
 }
 
+// `bad.row` is a number of the held-out data.
+std::string held_out_text(const BadInput& bad) {
+  if (bad.row == BadInput::kEveryRow) return "held-out data: " + bad.str();
+  return fmt::format("held-out sample {}: input '{}', element {} is {}", bad.row, bad.input, bad.element, bad.what);
+}
+
 }  // namespace
+
+void require_good_inputs(const Evaluation& evaluation) {
+  if (!evaluation.bad_input.empty()) fail("the held-out loss is not finite: {}", evaluation.bad_input);
+}
 
 std::string samples_text(std::int64_t samples, std::int64_t available) {
   const auto text = [](std::int64_t count) { return format_count(static_cast<std::uint64_t>(count)); };
@@ -38,29 +50,42 @@ Evaluation evaluate(Session& session, const data::Dataset& data, std::int64_t sa
   data.resize(batch, batch.rows);
   batch.step = step;
   data.read_common(batch);
+  // Rows behind the last sample have that one.
+  const auto number = [&](std::int64_t sample) { return std::min(sample, count - 1) * available / count; };
   Evaluation total{.samples = count, .available = available};
+  std::optional<BadInput> bad;
   for (std::int64_t b = 0; b < batches; ++b) {
     const std::int64_t first = b * rows;
     for (std::int64_t r = 0; r < batch.rows; ++r) {
       const std::int64_t sample = first + batch.global_row(r);
       // Inputs that a model names itself have no value that adds nothing: the last sample stands there.
       if (sample < count || !batch.inputs.empty())
-        data.read(std::min(sample, count - 1) * available / count, r, batch);
+        data.read(number(sample), r, batch);
       else
         ignore_row(batch, r);
     }
     const Evaluation one = session.evaluate(batch);
+    if (!bad && !std::isfinite(one.loss)) {
+      bad = find_bad_input(session.compiled(), "eval", batch);
+      if (bad && bad->row != BadInput::kEveryRow) bad->row = number(first + bad->row);
+    }
     const double share = static_cast<double>(rows) / static_cast<double>(count);
     total.loss += one.loss * share;
     const std::int64_t more = first + rows - count;
     if (more > 0 && !batch.inputs.empty()) {
       // What the last sample added too often is as much as it adds to a batch of nothing else.
-      for (std::int64_t r = 0; r < batch.rows; ++r) data.read((count - 1) * available / count, r, batch);
+      for (std::int64_t r = 0; r < batch.rows; ++r) data.read(number(count - 1), r, batch);
       total.loss -= session.evaluate(batch).loss * static_cast<double>(more) / static_cast<double>(count);
     }
     if (one.accuracy) total.accuracy = total.accuracy.value_or(0) + *one.accuracy * share;
     if (on_batch) on_batch(b + 1, batches);
   }
+  // Processes have their own rows, and all that take some have the same loss. Where some take none they do not know it,
+  // and all compare what they found.
+  const auto& roles = session.compiled().roles;
+  const bool all_know = std::all_of(roles.begin(), roles.end(), [](const Role& role) { return role.takes_rows(); });
+  if (session.world() != nullptr && (!all_know || !std::isfinite(total.loss))) bad = first_of(bad, *session.world());
+  if (bad) total.bad_input = held_out_text(*bad);
   return total;
 }
 

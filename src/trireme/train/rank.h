@@ -31,6 +31,8 @@ struct Evaluation {
   std::optional<double> accuracy = {};  // of models of images: the share whose label was the most likely
   std::int64_t samples = 0;             // the mean is over so many
   std::int64_t available = 0;           // of so many that are held out
+  // "held-out sample 97: input 'x', element 2 is NaN", where such a value made the loss not finite.
+  std::string bad_input = {};
   friend bool operator==(const Evaluation&, const Evaluation&) = default;
 };
 

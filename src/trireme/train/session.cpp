@@ -182,9 +182,13 @@ std::int64_t Session::run(const Steps& steps) {
   return done;
 }
 
+std::optional<BadInput> Session::bad_input(const data::Batch& batch) {
+  auto own = find_bad_input(compiled_, "micro", batch);
+  return world_ == nullptr ? own : first_of(own, *world_);
+}
+
 std::optional<Culprit> Session::explain(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) {
-  if (auto input = world_ == nullptr ? find_bad_input(compiled_, batch) : find_bad_input(compiled_, batch, *world_))
-    return Culprit{.input = std::move(input)};
+  if (auto input = bad_input(batch)) return Culprit{.input = std::move(input)};
   std::vector<FoundByRank> all(ranks_.size());
   run_each([&](Rank& rank) {
     const auto own = std::find_if(ranks_.begin(), ranks_.end(), [&](const auto& r) { return r.get() == &rank; });

@@ -45,6 +45,8 @@ class Session {
   // Several, each rank at its own pace where the plan allows it; all have the same weights again when it returns, and
   // nothing is in flight. Returns how many were done.
   std::int64_t run(const Steps& steps);
+  // The first value of a step's batch that is not finite, of the rows of all processes. Collective.
+  std::optional<BadInput> bad_input(const data::Batch& batch);
   // After a step that was not finite: the first value of its batch that is not or, where all are, the first tensor. For
   // that the step is run again, looking at every output on every rank; of several ranks the one counts that nothing bad
   // had reached from another. The state is as before the step, since a bad step writes nothing.

@@ -318,7 +318,7 @@ Outcome Trainer::run_to_end() {
     const bool evaluation_due = finished || (config_.train.eval_every > 0 && step_ % config_.train.eval_every == 0);
     // A run that was asked to stop saves and ends: there may be no time left for an evaluation.
     if (evaluation_due && request != Request::stop && !outcome.stopped)
-      if (const auto evaluation = evaluate(kEvaluatedBatches)) {
+      if (const auto evaluation = evaluate_in_run()) {
         outcome.evaluation = evaluation;
         m.eval_loss = evaluation->loss;
         m.eval_accuracy = evaluation->accuracy;
@@ -338,7 +338,7 @@ Outcome Trainer::run_to_end() {
     }
   }
   if (outcome.losses.empty()) {  // there was nothing left to do
-    outcome.evaluation = evaluate(kEvaluatedBatches);
+    outcome.evaluation = evaluate_in_run();
     checkpoint(outcome, true);
   }
   outcome.steps = step_;
@@ -361,7 +361,7 @@ Metrics Trainer::take_step(data::Loader& loader, Outcome& outcome) {
   const double lr = learning_rate(config_, step_);
   if (const data::Batch* next = loader.following()) session_->expect(*next);
   const StepResult result = session_->step(batch, step_, lr, config_.train.seed);
-  if (!result.finite && !result.skipped()) stop_at_bad_step(batch, result, lr);
+  if (!result.finite && (!result.skipped() || batch_to_blame(batch, result))) stop_at_bad_step(batch, result, lr);
   ++step_;
   const double seconds = seconds_since(begin);
   outcome.seconds += seconds;
@@ -439,26 +439,36 @@ std::string Trainer::text_of(const BadInput& bad, std::int64_t step) const {
   return bad.str(bad.row == BadInput::kEveryRow ? std::nullopt : std::optional(sampler().sample(step, bad.row)));
 }
 
-// The update was withheld, so the state is the last good one: find the culprit, save, stop.
+// Gradients that overflow leave the loss as it is: with a finite loss an infinite input, such as a mask, is no culprit.
+bool Trainer::batch_to_blame(const data::Batch& batch, const StepResult& result) {
+  if (broadcast(static_cast<std::int64_t>(std::isfinite(result.loss))) != 0) return false;
+  return session_->bad_input(batch).has_value();
+}
+
+// The update was withheld, so the state is the last good one: find the culprit, save, stop. One that was skipped has
+// halved the scale and was counted: that state is the one after its step.
 void Trainer::stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr) {
-  const auto bad = session_->explain(batch, step_, lr, config_.train.seed);
+  const std::int64_t step = step_;
+  const auto bad = session_->explain(batch, step, lr, config_.train.seed);
+  if (result.skipped()) ++step_;
   std::string saved;
   if (writer_) try {
       Outcome ignored;
       checkpoint(ignored, true);
-      saved = fmt::format("; the state before it is saved as step {} in {}", step_, folder_.string());
+      saved = fmt::format("; the state {} it is saved as step {} in {}", result.skipped() ? "after" : "before", step_,
+                          folder_.string());
     } catch (const Error& e) {
       saved = fmt::format("; and {}", e.message());
     }
   const std::string culprit = !bad ? "no single tensor is to blame: the sum of squared gradients overflows"
                               : bad->input
-                                  ? text_of(*bad->input, step_)
+                                  ? text_of(*bad->input, step)
                                   : fmt::format("the first tensor to go bad is '{}' ({} in {}, micro-batch {}{})",
                                                 bad->tensor.tensor, bad->tensor.what, bad->tensor.op, bad->tensor.micro,
                                                 compiled_.ranks() > 1 ? fmt::format(", rank {}", bad->rank) : "");
   throw BadStep(fmt::format("step {}: the loss{} is {} and the gradient norm {}; {}; the update was withheld{}",
-                            step_ + 1, result.loss_scale ? ", with its scale down at 1," : "", in_words(result.loss),
-                            in_words(result.grad_norm), culprit, saved));
+                            step + 1, result.loss_scale && !result.skipped() ? ", with its scale down at 1," : "",
+                            in_words(result.loss), in_words(result.grad_norm), culprit, saved));
 }
 
 void Trainer::log_metrics(const Metrics& metrics) {
@@ -471,6 +481,14 @@ void Trainer::log_metrics(const Metrics& metrics) {
     writer_->wait();
     metrics_->append(metrics);
   }
+}
+
+std::optional<Evaluation> Trainer::evaluate_in_run() {
+  std::optional<Evaluation> evaluation = evaluate(kEvaluatedBatches);
+  if (evaluation && !evaluation->bad_input.empty() && !std::exchange(warned_of_held_out_, true) && leads())
+    note(LogLevel::warning,
+         fmt::format("the held-out loss is not finite: {}; training goes on", evaluation->bad_input));
+  return evaluation;
 }
 
 std::optional<Evaluation> Trainer::evaluate(std::int64_t batches) {

@@ -131,6 +131,8 @@ class Trainer {
   void open_weights();
   void set_first_weights();
   Outcome run_to_end();
+  // In a run, which a bad value of the held-out data does not end: it is warned of once.
+  std::optional<Evaluation> evaluate_in_run();
   Metrics take_step(data::Loader& loader, Outcome& outcome);
   // Returns where every process has what it reads in so many steps; otherwise saves, and fails in all of them.
   void require_data(std::span<data::Loader* const> loaders, std::size_t steps, Outcome& outcome);
@@ -147,6 +149,8 @@ class Trainer {
   std::string text_of(const BadInput& bad, std::int64_t step) const;
   // "input 'x', …; " where this process's rows of a step have a value that is not finite.
   std::string input_to_blame(std::int64_t step) const;
+  // Whether a skipped step is not finite for a value of its batch, which no other scale would mend. Collective.
+  bool batch_to_blame(const data::Batch& batch, const StepResult& result);
   [[noreturn]] void stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr);
   comm::TransportKind planned_transport() const;
   void compile_plan();
@@ -196,6 +200,7 @@ class Trainer {
   std::vector<std::unique_ptr<data::Loader>> loaders_;  // for ranks that go at their own pace, one each
   double step_seconds_ = 0;                             // of the last such step
   Request requested_ = Request::none;                   // while they did
+  bool warned_of_held_out_ = false;
   std::chrono::steady_clock::time_point last_checkpoint_;
   std::chrono::steady_clock::time_point started_;
 };

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <deque>
 
 #include "trireme/core/error.h"
@@ -28,7 +29,7 @@ std::int64_t Trainer::asynchronous_steps() const {
 std::string Trainer::input_to_blame(std::int64_t step) const {
   data::Batch batch;
   sampler().fill(step, session_->rows(compiled_.micro_batches), batch);
-  const auto bad = find_bad_input(compiled_, batch);
+  const auto bad = find_bad_input(compiled_, "micro", batch);
   return bad ? text_of(*bad, step) + "; " : "";
 }
 
@@ -65,9 +66,12 @@ Metrics Trainer::take_asynchronous_steps(Outcome& outcome) {
           "step {}: the loss is {} and the gradient norm {}; {}the update was withheld, and other stages may have gone "
           "on: resume from the last checkpoint",
           step + 1, in_words(result.loss), in_words(result.grad_norm), input_to_blame(step));
-    if (!result.finite && !result.skipped())
+    // As in batch_to_blame: a skipped step whose loss is finite overflowed.
+    const bool overflowed = result.skipped() && std::isfinite(result.loss);
+    const std::string blamed = result.finite || overflowed ? "" : input_to_blame(step);
+    if (!result.finite && (!result.skipped() || !blamed.empty()))
       fail("step {}: the loss of worker {} is {} and its gradient norm {}; {}its update was withheld", step + 1,
-           session_->first_rank() + worker, in_words(result.loss), in_words(result.grad_norm), input_to_blame(step));
+           session_->first_rank() + worker, in_words(result.loss), in_words(result.grad_norm), blamed);
     if (worker != 0) return;
     // The last one is logged with what follows it.
     if (last.step > first && (last.step % config_.output.log_every == 0 || last.skipped)) {
