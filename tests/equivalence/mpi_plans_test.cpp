@@ -11,7 +11,9 @@
 #include "trireme/comm/mpi/session.h"
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
+#include "trireme/data/synthetic_images.h"
 #include "trireme/train/extra_ranks.h"
+#include "trireme/train/trainer.h"
 
 namespace trireme::testing {
 namespace {
@@ -60,6 +62,121 @@ train::Config on_four_ranks() {
   config.train.batch = 12;
   config.train.micro_batch = 4;
   return over_mesh(config, "dp=2,pp=2");
+}
+
+// Of some images, of which one may have a value that is not finite.
+class SomeImages final : public data::Dataset {
+ public:
+  explicit SomeImages(const models::ModelConfig& model, std::int64_t spoiled = -1)
+      : images_(model.image, model.channels, model.classes, 0, 24), spoiled_(spoiled) {}
+
+  std::int64_t samples() const override { return images_.samples(); }
+  std::int64_t tokens_per_sample() const override { return 1; }
+  void resize(data::Batch& batch, std::int64_t rows) const override { images_.resize(batch, rows); }
+  void read(std::int64_t sample, std::int64_t row, data::Batch& batch) const override {
+    images_.read(sample, row, batch);
+    const std::int64_t each = std::ssize(batch.images) / batch.rows;
+    if (sample == spoiled_)
+      batch.images[static_cast<std::size_t>(row * each + 5)] = std::numeric_limits<float>::quiet_NaN();
+  }
+
+ private:
+  data::SyntheticImages images_;
+  std::int64_t spoiled_;
+};
+
+// Four ranks, with and without servers among them.
+struct FourRanks {
+  const char* mesh;
+  const char* server = "none";
+  std::int64_t servers = 1;
+  std::string text() const { return fmt::format("{}, {} servers: {}", mesh, servers, server); }
+};
+
+train::Config config_of(const FourRanks& ranks) {
+  train::Config config = small_model("mlp");
+  config.train.batch = 12;
+  config.train.micro_batch = 6;
+  config.train.steps = 2;
+  config.train.eval_every = 1;
+  config.data.order = "sequential";
+  config.parallel.server = ranks.server;
+  config.parallel.servers = ranks.servers;
+  return over_mesh(config, ranks.mesh);
+}
+
+train::TrainerOptions without_files(comm::Communicator& world, data::Data data) {
+  train::TrainerOptions options;
+  options.write = false;
+  options.world = &world;
+  options.data = std::move(data);
+  return options;
+}
+
+data::Data data_of(const models::ModelConfig& model, std::int64_t spoiled, std::int64_t spoiled_held_out) {
+  data::Data data;
+  data.train = std::make_shared<SomeImages>(model, spoiled);
+  data.eval = std::make_shared<SomeImages>(model, spoiled_held_out);
+  return data;
+}
+
+// Processes that have the row, that have others, and servers, which have none and know no held-out loss.
+TEST(MpiPlans, EveryProcessNamesTheValueThatIsNotFinite) {
+  if (!ranks_are_processes()) GTEST_SKIP() << "ranks are not processes here";
+  comm::Communicator world = world_of_processes();
+  if (world.size() != 4) GTEST_SKIP() << "four ranks are asked for";
+  const train::Registry registry;
+  for (const FourRanks& ranks :
+       {FourRanks{"dp=2,pp=2"}, FourRanks{"dp=4"}, FourRanks{"dp=3", "sync"}, FourRanks{"dp=2", "sync", 2}}) {
+    SCOPED_TRACE(ranks.text());
+    train::Config config = config_of(ranks);
+    {
+      train::Trainer trainer(config, registry, without_files(world, data_of(config.model, -1, 7)));
+      trainer.start();
+      const train::Outcome outcome = trainer.run();
+      EXPECT_EQ(outcome.steps, 2);
+      ASSERT_TRUE(outcome.evaluation);
+      EXPECT_EQ(outcome.evaluation->bad_input, "held-out sample 7: input 'images', element 5 is NaN");
+    }
+    // No overflow of gradients, at any scale.
+    config.train.precision = "fp16";
+    config.train.loss_scale = 64;
+    train::Trainer trainer(config, registry, without_files(world, data_of(config.model, 19, -1)));
+    trainer.start();
+    std::string said = "nothing";
+    try {
+      trainer.run();
+    } catch (const train::BadStep& e) {
+      said = e.what();
+    }
+    EXPECT_NE(said.find("step 2: the loss is not a number and"), std::string::npos) << said;
+    EXPECT_NE(said.find("; input 'images', sample 7 of the batch (sample 19 of the training data), element 5 is NaN; "),
+              std::string::npos)
+        << said;
+  }
+}
+
+// A process without rows skips the step with the others, whatever it does at the end of one.
+TEST(MpiPlans, EveryProcessSkipsAStepThatOverflows) {
+  if (!ranks_are_processes()) GTEST_SKIP() << "ranks are not processes here";
+  comm::Communicator world = world_of_processes();
+  if (world.size() != 4) GTEST_SKIP() << "four ranks are asked for";
+  const train::Registry registry;
+  for (const FourRanks& ranks : {FourRanks{"dp=4"}, FourRanks{"dp=3", "sync"}, FourRanks{"dp=2", "sync", 2},
+                                 FourRanks{"dp=3", "async"}, FourRanks{"dp=3", "ssp:2"}}) {
+    SCOPED_TRACE(ranks.text());
+    train::Config config = config_of(ranks);
+    config.train.steps = 4;
+    config.train.precision = "fp16";
+    config.train.loss_scale = 0x1p32;
+    train::Trainer trainer(config, registry, without_files(world, data_of(config.model, -1, -1)));
+    trainer.start();
+    const train::Outcome outcome = trainer.run();
+    EXPECT_EQ(outcome.steps, 4);
+    // A server of asynchronous workers counts no steps.
+    const bool counts = trainer.session().row_ranks() > 0 || trainer.compiled().synchronous();
+    EXPECT_EQ(outcome.skipped, counts ? 4 : 0);
+  }
 }
 
 // No process has all rows, and not all of them have the one that is bad.

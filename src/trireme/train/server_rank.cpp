@@ -4,6 +4,7 @@
 
 #include "trireme/compiler/step_programs.h"
 #include "trireme/core/error.h"
+#include "trireme/passes/loss_scale.h"
 #include "trireme/passes/server.h"
 #include "trireme/train/async_rank.h"
 #include "trireme/train/bytes_of.h"
@@ -63,6 +64,8 @@ StepResult ServerRank::serve(std::int64_t first, std::int64_t count,
                              const std::function<double(std::int64_t step)>& lr) {
   const std::int64_t updates_per_step = exchange_.each ? exchange_.workers : 1;
   runtime::Executor* last = &executor(exchange_.step);
+  const bool scaled = role().module.find_state(passes::LossScale::kState) != ir::kNone;
+  StepResult result;
   updates_ = 0;
   const auto run = [&](int worker, std::int64_t step) {
     const std::string& name = compiled().step_program(first + step);
@@ -80,6 +83,8 @@ StepResult ServerRank::serve(std::int64_t first, std::int64_t count,
     if (worker >= 0)
       for (const program::Exchange::Message& m : exchange.pushes)
         update.bind(m.of, 0, std::span<const std::byte>(resident_state(passes::slot_name(m.of, worker))));
+    // The update chooses the next scale; workers report the one that they had.
+    if (scaled) result.loss_scale = own_loss_scale();
     update.run();
     last = &update;
     for (const std::string& graph : around.behind) run_graph(graph);
@@ -88,7 +93,16 @@ StepResult ServerRank::serve(std::int64_t first, std::int64_t count,
     const program::Exchange* table = &exchange_.of(compiled().step_program(first + step));
     return table == &exchange_ ? 0 : static_cast<std::size_t>(table - exchange_.others.data()) + 1;
   });
-  return {last->scalar("loss"), last->scalar("grad_norm"), last->scalar("finite") != 0};
+  result.loss = last->scalar("loss");
+  result.grad_norm = last->scalar("grad_norm");
+  result.finite = last->scalar("finite") != 0;
+  return result;
+}
+
+float ServerRank::own_loss_scale() {
+  float scale = 0;
+  read_state(passes::LossScale::kState, 0, std::as_writable_bytes(std::span(&scale, 1)));
+  return scale;
 }
 
 void ServerRank::run_graph(const std::string& graph) {

@@ -15,7 +15,7 @@ class ServerRank final : public Rank {
 
   // After the state was set from outside: workers get theirs.
   void refresh_copies() override;
-  // What came of the last update.
+  // What came of the last update: all that workers report, so that every process decides the same by it.
   StepResult step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed) override;
   std::int64_t run(const Steps& steps) override;
   std::optional<runtime::Executor::BadTensor> explain(const data::Batch& batch, std::int64_t step, double lr,
@@ -29,6 +29,8 @@ class ServerRank final : public Rank {
   StepResult serve(std::int64_t first, std::int64_t count, const std::function<double(std::int64_t step)>& lr);
 
   runtime::Server::Table table(const program::Exchange& exchange);
+  // As it is now.
+  float own_loss_scale();
   // Where the role has such a program.
   void run_graph(const std::string& graph);
 
