@@ -100,9 +100,11 @@ class TRIREME_API Trainer {
   // The logits [context, vocab] of one sequence of the context's length: for models of tokens.
   std::vector<float> forward(const std::vector<std::int32_t>& tokens);
   // The logits [classes] of one image's pixels [size, size, channels], as the data give them: for models of images.
+  // Where they are not finite for a pixel that is not, an Error names it.
   std::vector<float> forward_image(const std::vector<float>& pixels);
   // What the model predicts for one row of inputs by their names: all that its predictions read; others may be given,
-  // but no targets. For models of inputs that the data name.
+  // but no targets. For models of inputs that the data name. A value that is not finite, and makes the prediction so,
+  // or an integer that an embedding has no row for, is an Error that names it.
   std::vector<float> forward_inputs(const NamedInputs& inputs);
 
   std::vector<Parameter> parameter_list() const;

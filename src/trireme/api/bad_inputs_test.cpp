@@ -17,10 +17,14 @@ namespace {
 using trireme::testing::declared;
 using trireme::testing::deep_model;
 using trireme::testing::expect_part;
+using trireme::testing::kFeatures;
+using trireme::testing::kind;
+using trireme::testing::kKinds;
 using trireme::testing::linear_model;
 using trireme::testing::plain_sgd;
 using trireme::testing::price;
 using trireme::testing::refusal;
+using trireme::testing::rows;
 using trireme::testing::scale;
 using trireme::testing::weight;
 using trireme::testing::weighted_loss;
@@ -194,6 +198,93 @@ TEST(OwnInputs, WhatNobodyReadsIsNotBlamed) {
   };
   tri::Trainer t{reads_no_weights, tri::own_inputs(40, declared(), write, {.whole = write_scale}), plain_sgd(1)};
   expect_part(refusal([&] { t.run(); }, tri::Error::Kind::failure), "the first tensor to go bad is '");
+}
+
+// Where they are read they are named, before any rank has them; the state before is saved.
+TEST(OwnInputs, IndicesOutOfRangeAreNamed) {
+  const fs::path folder = fs::temp_directory_path() / ("trireme_bad_index_" + std::to_string(::getpid()));
+  const std::map<std::string, std::string> sharded = {{"kinds.weight", "vocab:tp"}};
+  for (const tri::Plan& plan : std::vector<tri::Plan>{{},
+                                                      {.mesh = "dp=2"},
+                                                      {.mesh = "pp=2"},
+                                                      {.mesh = "tp=2", .sharding = sharded},
+                                                      {.mesh = "dp=2", .server = "sync"},
+                                                      {.mesh = "dp=2", .server = "ssp:1"},
+                                                      {.mesh = "pp=2", .pipeline = "pipedream"}})
+    for (const std::int32_t wrong : {static_cast<std::int32_t>(kKinds), -1}) {
+      SCOPED_TRACE(plan.mesh + " " + plan.server + plan.pipeline);
+      fs::remove_all(folder);
+      tri::TrainOptions options = plain_sgd(6);
+      options.micro_batch = 2;
+      options.lr = 0.005;
+      options.dir = folder.string();
+      const auto write = [&](std::int64_t i, tri::Sample& to) {
+        write_sample(i, to);
+        if (i == 35) to.integers("kind")[0] = wrong;
+      };
+      tri::Trainer t{deep_model, tri::own_inputs(40, declared(), write, {.order = "sequential", .whole = write_scale}),
+                     options, plan};
+      const std::string said = refusal([&] { t.run(); }, tri::Error::Kind::failure);
+      expect_part(said, "sample 35: input 'kind', element 0 is " + std::to_string(wrong) + ", and must be from 0 to 4");
+      if (plan.server == "none" && plan.pipeline != "pipedream")
+        expect_part(said, "; the state before it is saved as step 4 in ");
+    }
+  fs::remove_all(folder);
+}
+
+// A loss leaves negative ones out.
+TEST(OwnInputs, ClassesOutOfRangeAreNamed) {
+  const std::vector<tri::Input> inputs = {
+      {.name = "features", .shape = {kFeatures}},
+      {.name = "class", .shape = {2}, .type = tri::Input::Type::i32, .target = true}};
+  for (const bool fused : {false, true}) {
+    const auto model = [&](tri::Builder& b, const tri::Batch& in) {
+      const tri::Value x = linear(b.scope("in"), in["features"], 16, {.deviation = 0.3});
+      const tri::Value both = reshape(x, {2 * x.shape()[0], 8});
+      const tri::Value classes = in.predicting ? in["class"] : reshape(in["class"], {2 * x.shape()[0]});
+      if (fused) return linear_cross_entropy(b.scope("out"), both, classes, kKinds);
+      return cross_entropy(b, linear(b.scope("out"), both, kKinds), classes);
+    };
+    const auto write = [&](std::int64_t i, tri::Sample& to) {
+      for (float& value : to.floats("features")) value = 1;
+      to.integers("class")[0] = -1;
+      to.integers("class")[1] = static_cast<std::int32_t>(i == 36 ? 7 : i % kKinds);
+    };
+    tri::Trainer t{model, tri::own_inputs(40, inputs, write, {.order = "sequential", .holdout = 0.25}), plain_sgd(3)};
+    for (const auto& look : std::vector<std::function<void()>>{[&] { t.evaluate(); }, [&] { t.run(); }})
+      expect_part(refusal(look, tri::Error::Kind::failure),
+                  "held-out sample 6: input 'class', element 1 is 7, and must be at most 4");
+  }
+}
+
+// What is given to a prediction, which can be asked for again.
+TEST(OwnInputs, BadValuesOfAPredictionAreNamed) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const char* mesh : {"dp=1", "dp=2", "pp=2"}) {
+    tri::Trainer t{linear_model, rows(), plain_sgd(3), {.mesh = mesh}};
+    const std::vector<float> ones(kFeatures, 1);
+    const tri::NamedInputs good = {{"features", ones}, {"kind", std::vector<std::int32_t>{2}}, {"scale", ones}};
+    const std::vector<float> predicted = t.forward_inputs(good);
+    const auto changed = [&](const std::string& name, const tri::InputValues& values) {
+      tri::NamedInputs other = good;
+      other[name] = values;
+      return refusal([&] { t.forward_inputs(other); });
+    };
+    EXPECT_EQ(changed("features", std::vector<float>{1, nan, 1, nan}),
+              "forward_inputs: the prediction is not finite: input 'features', element 1 is NaN");
+    EXPECT_EQ(changed("scale", std::vector<float>{1, 1, std::numeric_limits<float>::infinity(), 1}),
+              "forward_inputs: the prediction is not finite: input 'scale', element 2 is +inf");
+    EXPECT_EQ(changed("kind", std::vector<std::int32_t>{5}),
+              "forward_inputs: input 'kind', element 0 is 5, and must be from 0 to 4");
+    EXPECT_EQ(t.forward_inputs(good), predicted);
+    // The loss alone reads it.
+    tri::NamedInputs more = good;
+    more["weights_per_row"] = std::vector<float>{nan};
+    EXPECT_EQ(t.forward_inputs(more), predicted);
+    // A model that has gone bad predicts what it does.
+    t.set_values("out.bias", {nan});
+    EXPECT_TRUE(std::isnan(t.forward_inputs(good).front()));
+  }
 }
 
 }  // namespace

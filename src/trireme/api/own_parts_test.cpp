@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <numeric>
 
 #include "support/library.h"
@@ -123,6 +124,10 @@ TEST_F(OwnParts, ImagesFromAFunction) {
   EXPECT_GT(right, 0);
   EXPECT_NEAR(last.eval_accuracy.value(), right / 5, 1e-6);
   expect_part(refusal([&] { t.forward_image({1, 2}); }), "16 numbers, got 2");
+  std::vector<float> pixels(4 * 4);
+  pixels[5] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(refusal([&] { t.forward_image(pixels); }),
+            "forward_image: the prediction is not finite: input 'images', element 5 is NaN");
   expect_part(refusal([&] { t.forward({1, 2}); }), "forward_image");
   expect_part(refusal([&] { t.generate_tokens({1}); }), "does not predict tokens");
 }

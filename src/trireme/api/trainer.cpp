@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <ostream>
 #include <span>
@@ -180,6 +181,17 @@ void check_unnamed(const models::Model& model) {
            model.inputs.front().name);
 }
 
+// Refuses one that is not finite for a value of the row that is not. An input may well be infinite, as masks are, where
+// the prediction is finite; a model that has gone bad by itself predicts what it does.
+std::vector<float> prediction(const train::Trainer& trainer, std::span<const float> predicted, const data::Batch& row,
+                              const char* function) {
+  if (!std::all_of(predicted.begin(), predicted.end(), [](float value) { return std::isfinite(value); }))
+    if (const auto bad = train::find_bad_input(trainer.compiled(), "predict", row))
+      refuse("{}: the prediction is not finite: input '{}', element {} is {}", function, bad->input, bad->element,
+             bad->what);
+  return {predicted.begin(), predicted.end()};
+}
+
 }  // namespace
 
 std::vector<float> Trainer::forward(const std::vector<std::int32_t>& tokens) {
@@ -203,8 +215,10 @@ std::vector<float> Trainer::forward_image(const std::vector<float>& pixels) {
   if (const std::int64_t all = model.image * model.image * model.channels; std::ssize(pixels) != all)
     refuse("forward_image takes {}×{} pixels of {} channels, which are {} numbers, got {}", model.image, model.image,
            model.channels, all, pixels.size());
-  const std::span<const float> logits = trainer.session().predict(pixels);
-  return {logits.begin(), logits.end()};
+  data::Batch row;
+  row.rows = 1;
+  row.images.assign(pixels.begin(), pixels.end());
+  return prediction(trainer, trainer.session().predict(pixels), row, "forward_image");
 }
 
 std::vector<float> Trainer::forward_inputs(const NamedInputs& inputs) {
@@ -215,8 +229,13 @@ std::vector<float> Trainer::forward_inputs(const NamedInputs& inputs) {
   const auto is_read = [&](const std::string& name) {
     return train::input_read(trainer.compiled(), "predict", name).has_value();
   };
-  const std::span<const float> predicted = trainer.session().predict(one_row(trainer.model().inputs, inputs, is_read));
-  return {predicted.begin(), predicted.end()};
+  const data::Batch row = one_row(trainer.model().inputs, inputs, is_read);
+  // A kernel's error would end the session.
+  const train::IndexRanges ranges = train::index_ranges(trainer.compiled(), "predict");
+  for (const std::int64_t which : {std::int64_t{0}, train::kWholeInputs})
+    if (const std::string wrong = train::wrong_index(ranges, row, which); !wrong.empty())
+      refuse("forward_inputs: {}", wrong);
+  return prediction(trainer, trainer.session().predict(row), row, "forward_inputs");
 }
 
 std::vector<Parameter> Trainer::parameter_list() const {

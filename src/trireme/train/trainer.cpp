@@ -17,6 +17,7 @@
 #include "trireme/train/convert.h"
 #include "trireme/train/distil.h"
 #include "trireme/train/evaluate.h"
+#include "trireme/train/input_read.h"
 #include "trireme/train/loader_depth.h"
 #include "trireme/train/offload_warning.h"
 #include "trireme/train/open_data.h"
@@ -94,6 +95,8 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   resolve_model(config_, data_.vocab, registry_.models);
   if (options_.on_phase) options_.on_phase("compiling");
   compile_plan();
+  read_train_ = with_checked_indices(data_.train, index_ranges(compiled_, "micro"), "sample");
+  read_eval_ = with_checked_indices(data_.eval, index_ranges(compiled_, "eval"), "held-out sample");
   for (const std::string& warning : pipeline_warnings(compiled_)) note(LogLevel::warning, warning);
   for (const std::string& warning : statistics_warnings(compiled_)) note(LogLevel::warning, warning);
   for (const std::string& warning : {offload_warning(config_, compiled_), compression_warning(config_)})
@@ -274,7 +277,7 @@ static DType image_type(const Compiled& compiled) {
 }
 
 data::Sampler Trainer::sampler() const {
-  return {data_.train, config_.data.order.kind(), static_cast<std::uint64_t>(config_.train.seed), config_.train.batch};
+  return {read_train_, config_.data.order.kind(), static_cast<std::uint64_t>(config_.train.seed), config_.train.batch};
 }
 
 data::Loader Trainer::batches(std::int64_t from) const {
@@ -493,7 +496,7 @@ std::optional<Evaluation> Trainer::evaluate_in_run() {
 
 std::optional<Evaluation> Trainer::evaluate(std::int64_t batches) {
   if (!data_.eval) return std::nullopt;
-  return train::evaluate(*session_, *data_.eval, batches * config_.train.batch, options_.on_evaluation, step_);
+  return train::evaluate(*session_, *read_eval_, batches * config_.train.batch, options_.on_evaluation, step_);
 }
 
 }  // namespace trireme::train

@@ -175,6 +175,8 @@ class Trainer {
   TrainerOptions options_;
   int threads_ = 1;
   data::Data data_;
+  // The same, as steps and evaluations read them: what no op can read is named with its sample.
+  std::shared_ptr<const data::Dataset> read_train_, read_eval_;
   Planned planned_;
   Compiled compiled_;
   int shown_rank_ = 0;  // of a dry run
