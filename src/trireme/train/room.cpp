@@ -1,6 +1,7 @@
 #include "trireme/train/room.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -47,8 +48,8 @@ std::string over_limit(const Config& config, const Registry& registry, const Com
   std::vector<WhatIf> savings = what_if(base, registry, options, compiled, {}, kInstructions);
   const auto listed = std::ssize(savings) - 1;  // the first is as configured
   const auto untried = std::count_if(savings.begin(), savings.end(), [](const WhatIf& s) { return !s.tried; });
-  for (WhatIf& s : largest_micro_batches(base, registry, options, compiled, limit, savings, kInstructions))
-    savings.push_back(std::move(s));
+  MicroBatchesThatFit more = largest_micro_batches(base, registry, options, compiled, limit, savings, kInstructions);
+  std::move(more.found.begin(), more.found.end(), std::back_inserter(savings));
   const auto sets_remat = [](const std::string& setting) { return setting.starts_with("memory.remat="); };
   for (WhatIf& s : savings)
     if (searched && std::none_of(s.settings.begin(), s.settings.end(), sets_remat))
@@ -66,6 +67,7 @@ std::string over_limit(const Config& config, const Registry& registry, const Com
                       keys_of(savings));
   if (untried > 0)
     way += fmt::format(" ({} of {} savings were tried; `trireme memory` tries all)", listed - untried, listed);
+  if (!more.all_tried) way += " (not all sizes of train.micro_batch were tried: a larger one may fit as well)";
   // Of a plan that is followed, no key can be given otherwise.
   if (!site.plan.empty() && (fits != nullptr || smallest != nullptr))
     way += fmt::format(

@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
+#include <tuple>
 
+#include "trireme/core/error.h"
+#include "trireme/planner/trials.h"
 #include "trireme/train/outside.h"
 #include "trireme/train/what_if.h"
 
@@ -93,6 +97,102 @@ TEST_F(Room, SavingsAreLeftOutByWhatTheyCompile) {
   EXPECT_EQ(tried(146 * configured, 1).size(), 3U);
   EXPECT_EQ(tried(148 * configured, 2).size(), 5U);
   EXPECT_EQ(tried(148 * configured, 1), std::vector<std::string>(all.end() - 5, all.end()));
+}
+
+class Proposals : public ::testing::Test {
+ protected:
+  // Of an mlp nothing is recomputed.
+  void set(const std::string& family, int zero, std::int64_t micro_batch) {
+    config_ = {};
+    config_.model.family = family;
+    config_.model.layers = family == "mlp" ? 4 : 2;
+    config_.model.width = 32;
+    config_.model.heads = 2;
+    config_.model.context = 8;
+    config_.model.image = 8;
+    if (family == "mlp") config_.data.images = "synthetic";
+    config_.train.batch = 12;
+    config_.train.micro_batch = micro_batch;
+    config_.parallel.mesh = "dp=2";
+    config_.parallel.zero = zero;
+    resolve_model(config_, family == "mlp" ? 0 : 61);
+    configured_ = compile(config_, registry_, {});
+    known_ = what_if(config_, registry_, {}, configured_);
+  }
+  // With micro-batches of every size, recomputed in every way.
+  std::vector<planner::Tried> all() const {
+    std::vector<planner::Tried> results;
+    for (const char* remat : {"none", "selective", "sqrt", "full"})
+      for (const std::int64_t rows : {6, 3, 2, 1}) {
+        Config other = config_;
+        other.memory.remat = remat;
+        other.train.micro_batch = rows;
+        try {
+          results.push_back(planner::tried(compile(other, registry_, {})));
+        } catch (const Error& e) {
+          EXPECT_NE(e.message().find("recomputes nothing of this model"), std::string::npos) << e.message();
+        }
+      }
+    return results;
+  }
+  MicroBatchesThatFit largest(std::uint64_t limit, double instructions) const {
+    return largest_micro_batches(config_, registry_, {}, configured_, limit, known_, instructions);
+  }
+
+  Config config_;
+  Registry registry_;
+  Compiled configured_;
+  std::vector<WhatIf> known_;
+};
+
+// Smaller micro-batches may need more memory than larger ones, also than those that are configured.
+TEST_F(Proposals, AreTheQuickestOfAllSizesThatFit) {
+  constexpr double kNothing = std::numeric_limits<double>::infinity();
+  bool larger = false;
+  for (const auto& [family, zero, micro] : {std::tuple("mlp", 0, 6),
+                                            {"mlp", 2, 6},
+                                            {"mlp", 2, 2},
+                                            {"gpt2", 0, 6},
+                                            {"gpt2", 2, 2},
+                                            {"gpt2", 3, 6},
+                                            {"gpt2", 3, 2}}) {
+    set(family, zero, micro);
+    const planner::Tried as_configured = planner::tried(configured_);
+    const std::vector<planner::Tried> every = all();
+    std::set<std::size_t> limits;
+    for (const planner::Tried& one : every)
+      if (one.peak < as_configured.peak) limits.insert(one.peak);
+    const std::size_t step = family == std::string("mlp") ? 1 : 3;
+    for (auto limit = limits.begin(); limit != limits.end();) {
+      SCOPED_TRACE(fmt::format("{}, ZeRO-{}, micro-batches of {}, {} B", family, zero, micro, *limit));
+      double quickest = kNothing, found = kNothing;
+      for (const planner::Tried& one : every)
+        if (one.peak <= *limit) quickest = std::min(quickest, one.seconds / as_configured.seconds);
+      const MicroBatchesThatFit more = largest(*limit, kNothing);
+      EXPECT_TRUE(more.all_tried);
+      for (const WhatIf& s : known_)
+        if (s.refused.empty() && !s.changes_numbers && s.peak <= *limit) found = std::min(found, s.time);
+      for (const WhatIf& s : more.found) {
+        EXPECT_LE(s.peak, *limit);
+        found = std::min(found, s.time);
+        larger = larger || (micro < 6 && s.settings.front() == "train.micro_batch=6");
+      }
+      EXPECT_LE(found, quickest * (1 + 1e-9));
+      for (std::size_t i = 0; i < step && limit != limits.end(); ++i) ++limit;
+    }
+  }
+  EXPECT_TRUE(larger) << "no plan needs less with larger micro-batches";
+}
+
+TEST_F(Proposals, SayThatNotAllWereTried) {
+  set("gpt2", 0, 6);
+  std::size_t limit = planner::tried(configured_).peak;
+  for (const WhatIf& s : known_)
+    if (s.refused.empty() && !s.changes_numbers) limit = std::min(limit, s.peak);
+  EXPECT_TRUE(largest(limit, 1e9).all_tried);
+  const MicroBatchesThatFit none = largest(limit, 0);
+  EXPECT_FALSE(none.all_tried);
+  EXPECT_TRUE(none.found.empty());
 }
 
 // Of a GPU's run, what waits in the host's memory counts for every rank.

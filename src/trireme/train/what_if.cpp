@@ -120,7 +120,10 @@ std::vector<WhatIf> try_savings(const std::vector<Saving>& list, const Config& c
 
 using Settings = std::vector<std::string>;
 
-// For ways of saving, the largest micro-batches with which each fits into a limit: by bisection, all ways at once.
+// For ways of saving, the largest micro-batches with which each fits into a limit, all ways at once. Smaller ones need
+// not need less memory: the sums of several are kept whole where those of one are sharded at once, and weights that are
+// gathered for each of them wait. So sizes are tried one after the other, from all rows at once; a step has as many
+// instructions as micro-batches, so that those before the last have few.
 class MicroBatches {
  public:
   MicroBatches(const Config& config, const Registry& registry, const CompileOptions& options,
@@ -132,12 +135,12 @@ class MicroBatches {
         limit_(limit),
         known_(known),
         instructions_(instructions),
-        plain_(planner::tried(configured).seconds),
-        sizes_{replica_rows(config)} {
-    while (sizes_.back() > 1) sizes_.push_back(half_of(config, sizes_.back()));
+        plain_(planner::tried(configured).seconds) {
+    for (std::int64_t rows = share_of(config); rows > 0; --rows)
+      if (share_of(config) % rows == 0) sizes_.push_back(rows);
   }
 
-  bool fits(const WhatIf& s) const { return s.refused.empty() && !s.changes_numbers && s.peak <= limit_; }
+  bool fits(const WhatIf& s) const { return s.refused.empty() && s.tried && !s.changes_numbers && s.peak <= limit_; }
 
   // Least time of what is known to fit; infinite: nothing does.
   double best(bool offloaded) const {
@@ -148,50 +151,50 @@ class MicroBatches {
     return least;
   }
 
-  void search(const std::vector<Settings>& ways) {
-    // Smaller micro-batches take no less time: a way that is slow with the configured ones is not looked at.
-    std::vector<Bisection> open;
-    for (const Settings& way : ways) {
-      const auto whole =
-          std::find_if(known_.begin(), known_.end(), [&](const WhatIf& s) { return s.tried && s.settings == way; });
-      if (whole == known_.end())
-        open.push_back({way, 0, sizes_.size()});
-      else if (whole->refused.empty() && !fits(*whole) && whole->time < best(true))
-        open.push_back({way, 1, sizes_.size()});
-    }
-    while (true) {
-      std::erase_if(open, [](const Bisection& b) { return b.least >= b.most; });
+  // `least`: the smallest micro-batches that are tried.
+  void search(const std::vector<Settings>& ways, std::int64_t least) {
+    std::vector<Settings> open = ways;
+    for (const std::int64_t rows : sizes_) {
+      if (rows < least) return;
       std::vector<Saving> list;
-      for (const Bisection& b : open) {
-        list.push_back({b.way, false});
-        if (b.middle() > 0)
-          list.back().settings.insert(list.back().settings.begin(), micro_batch_of(sizes_[b.middle()]));
-        instructions_ -= instructions_of(list.back(), config_, configured_, registry_.models);
-      }
-      if (list.empty() || instructions_ < 0) return;
-      const std::vector<WhatIf> tried =
-          try_savings(list, config_, registry_, options_, plain_, {.threads = options_.threads});
-      for (std::size_t i = 0; i < open.size(); ++i) {
-        const std::size_t middle = open[i].middle();
-        if (fits(tried[i])) {
-          open[i].most = middle;
-          found_.push_back(tried[i]);
-        } else {
-          open[i].least = middle + 1;
+      std::vector<WhatIf> results;  // known already, then those of the list
+      for (const Settings& way : open) {
+        Saving saving{way, false};
+        if (rows != replica_rows(config_)) saving.settings.insert(saving.settings.begin(), micro_batch_of(rows));
+        const auto whole = std::find_if(known_.begin(), known_.end(),
+                                        [&](const WhatIf& s) { return s.tried && s.settings == saving.settings; });
+        if (whole != known_.end()) {
+          results.push_back(*whole);
+          continue;
         }
+        const double more = instructions_of(saving, config_, configured_, registry_.models);
+        if (more > instructions_) {
+          all_tried_ = false;
+          continue;
+        }
+        instructions_ -= more;
+        list.push_back(std::move(saving));
       }
+      for (WhatIf& s : try_savings(list, config_, registry_, options_, plain_, {.threads = options_.threads})) {
+        if (fits(s)) found_.push_back(s);
+        results.push_back(std::move(s));
+      }
+      // Smaller micro-batches take no less time: what is slow with these is not looked at further.
+      open.clear();
+      for (const WhatIf& s : results)
+        if (!fits(s) && (!s.refused.empty() || s.time < best(true))) open.push_back(way_of(s.settings));
+      if (open.empty()) return;
     }
   }
 
+  bool all_tried() const { return all_tried_; }
   std::vector<WhatIf> found() && { return std::move(found_); }
 
  private:
-  struct Bisection {
-    Settings way;
-    std::size_t least = 0;  // into the sizes, of which the first is the largest: those before do not fit,
-    std::size_t most = 0;   // and this one does, or is behind the last
-    std::size_t middle() const { return (least + most) / 2; }
-  };
+  static Settings way_of(Settings settings) {
+    std::erase_if(settings, [](const std::string& setting) { return setting.starts_with("train.micro_batch="); });
+    return settings;
+  }
 
   static bool offloads(const Settings& settings) {
     return std::any_of(settings.begin(), settings.end(),
@@ -206,8 +209,9 @@ class MicroBatches {
   const std::vector<WhatIf>& known_;
   double instructions_;
   double plain_;
-  std::vector<std::int64_t> sizes_;
+  std::vector<std::int64_t> sizes_;  // of micro-batches, the largest first
   std::vector<WhatIf> found_;
+  bool all_tried_ = true;
 };
 
 }  // namespace
@@ -229,19 +233,31 @@ std::vector<WhatIf> what_if(const Config& config, const Registry& registry, cons
   return results;
 }
 
-std::vector<WhatIf> largest_micro_batches(const Config& config, const Registry& registry, const CompileOptions& options,
+MicroBatchesThatFit largest_micro_batches(const Config& config, const Registry& registry, const CompileOptions& options,
                                           const Compiled& configured, std::uint64_t limit,
                                           const std::vector<WhatIf>& known, double instructions) {
   constexpr double kNone = std::numeric_limits<double>::infinity();
   MicroBatches search(config, registry, options, configured, limit, known, instructions);
-  if (search.best(true) == kNone) return {};
-  search.search({{}, {"memory.remat=selective"}, {"memory.remat=sqrt"}, {"memory.remat=full"}});
-  // What is offloaded takes long: only where nothing fits without.
-  if (search.best(false) == kNone && config.memory.offload.none())
-    search.search({{"memory.offload=optimizer"},
-                   {"memory.remat=full", "memory.offload=optimizer"},
-                   {"memory.remat=full", "memory.offload=all", "memory.offload_policy=all"}});
-  return std::move(search).found();
+  const std::vector<Settings> recomputed = {
+      {}, {"memory.remat=selective"}, {"memory.remat=sqrt"}, {"memory.remat=full"}};
+  if (search.best(true) == kNone) {
+    // Where recomputing with micro-batches of one row is not enough, only larger ones than configured may be. Models
+    // that are too short to recompute anything have not been tried with small ones.
+    const bool too_short = std::any_of(known.begin(), known.end(), [](const WhatIf& s) {
+      return s.tried && !s.refused.empty() && s.settings == Settings{"train.micro_batch=1", "memory.remat=full"};
+    });
+    search.search(recomputed, too_short ? 1 : replica_rows(config) + 1);
+  } else {
+    search.search(recomputed, 1);
+    // What is offloaded takes long: only where nothing fits without.
+    if (search.best(false) == kNone && config.memory.offload.none())
+      search.search({{"memory.offload=optimizer"},
+                     {"memory.remat=full", "memory.offload=optimizer"},
+                     {"memory.remat=full", "memory.offload=all", "memory.offload_policy=all"}},
+                    1);
+  }
+  const bool all_tried = search.all_tried();
+  return {std::move(search).found(), all_tried};
 }
 
 }  // namespace trireme::train

@@ -27,10 +27,14 @@ std::vector<WhatIf> what_if(const Config& config, const Registry& registry, cons
                             const std::function<void(std::size_t done, std::size_t total)>& on_one = {},
                             double instructions = std::numeric_limits<double>::infinity());
 
-// Where some of `known` (of what_if) fit into `limit`: for each way to recompute, and to offload where that is needed,
-// that may be quicker than these, the largest micro-batches that fit with it. No more are compiled than have
-// `instructions`, predicted likewise.
-std::vector<WhatIf> largest_micro_batches(const Config& config, const Registry& registry, const CompileOptions& options,
+// For each way to recompute, and to offload where that is needed, that may be quicker than what fits of `known` (of
+// what_if), the largest micro-batches that fit into `limit` with it. Where nothing of `known` does, larger ones than
+// configured alone. No more are compiled than have `instructions`, predicted likewise.
+struct MicroBatchesThatFit {
+  std::vector<WhatIf> found;
+  bool all_tried = true;  // false: there were more instructions, and larger micro-batches than these may fit
+};
+MicroBatchesThatFit largest_micro_batches(const Config& config, const Registry& registry, const CompileOptions& options,
                                           const Compiled& configured, std::uint64_t limit,
                                           const std::vector<WhatIf>& known, double instructions);
 
