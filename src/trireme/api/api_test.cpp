@@ -63,6 +63,25 @@ class Library : public ::testing::Test {
   tri::TrainOptions few(std::int64_t steps) const { return {.steps = steps, .batch = 8, .lr = 3e-3, .warmup = 2}; }
 };
 
+// Each step once and in order, with its own loss, where ranks go at their own pace too.
+TEST_F(Library, CallsBackOnceForEachStep) {
+  for (const tri::Plan& plan :
+       {tri::Plan{}, tri::Plan{.mesh = "pp=2", .pipeline = "pipedream"},
+        tri::Plan{.mesh = "pp=2", .pipeline = "pipedream-2bw"}, tri::Plan{.mesh = "dp=2", .server = "async"}}) {
+    tri::TrainOptions options = few(6);
+    options.micro_batch = plan.pipeline.starts_with("pipedream") ? 2 : 0;
+    tri::Trainer t{ByteLM{}, book(), options, plan};
+    std::vector<std::int64_t> steps;
+    t.on_step([&](const tri::Metrics& m) {
+      steps.push_back(m.step);
+      EXPECT_GT(m.loss, 1);
+      return tri::Next::go;
+    });
+    t.run();
+    EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 2, 3, 4, 5, 6})) << plan.pipeline << " " << plan.server;
+  }
+}
+
 TEST_F(Library, KeepsAttentionWithinDocuments) {
   const tri::Data data = tri::text_files({text_}, {.context = 128});
   tri::Trainer plain{LineLM{}, data, few(4)};

@@ -58,6 +58,7 @@ struct Trainer::Impl {
   Metrics last;
   std::unique_ptr<train::Trainer> trainer;
   bool started = false;
+  std::int64_t seen = 0;  // the last step that the callback was given
 
   template <class M>
   Impl(train::Registry r, const M& model, const Data& data, const TrainOptions& options, const Plan& plan)
@@ -68,8 +69,11 @@ struct Trainer::Impl {
     o.log = options.log;
     if (data.own) o.data = open_own(data);
     if (data.kind == Data::Kind::inputs) name_inputs(registry.models, family_of(model), data, plan);
+    // Asked more often than there are steps, where ranks go at their own pace.
     o.request = [this](const Metrics& m) {
-      return callback && callback(m) == Next::stop ? train::Request::stop : train::Request::none;
+      if (m.step <= seen || !callback) return train::Request::none;
+      seen = m.step;
+      return callback(m) == Next::stop ? train::Request::stop : train::Request::none;
     };
     o.on_step = [this](const Metrics& m) { last = m; };
     trainer = std::make_unique<train::Trainer>(settings(model, data, options, plan, registry.models), registry, o);

@@ -87,6 +87,7 @@ Metrics Trainer::take_asynchronous_steps(Outcome& outcome) {
     last.data_wait_ms = (now.waited - before.waited) * 1e3;
     outcome.data_seconds += now.waited - before.waited;
     before = now;
+    if (options_.request) requested_ = std::max(requested_, options_.request(last));
   };
   const auto interrupt = [&] {
     ended.push_back(mark());
