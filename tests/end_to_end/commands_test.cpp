@@ -205,6 +205,16 @@ TEST_F(Commands, BenchStep) {
   EXPECT_FALSE(exists("runs"));
 }
 
+TEST_F(Commands, BenchAttention) {
+  for (const char* mask : {"--json", "--full"}) {
+    const Finished f = done({"bench", "attention", "--device=cpu", "--shapes=1x40x4x2x16", "--json", mask});
+    const nlohmann::json line = nlohmann::json::parse(f.out);
+    EXPECT_EQ(line["causal"], std::string(mask) != "--full");
+    EXPECT_GT(line["forward_us"], 0);
+    EXPECT_GT(line["gradient_us"], 0);
+  }
+}
+
 TEST_F(Commands, BenchGemmTimesProducts) {
   const std::string out =
       done({"bench", "gemm", "--device=cpu", "--shapes=32x16x24", "--precisions=bf16", "--form=tn", "--json"}).out;

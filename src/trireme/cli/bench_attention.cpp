@@ -61,9 +61,11 @@ int bench_attention(const AttentionArguments& a) {
     const Extents e = parse_extents(shape);
     const TensorType q{dtype, {e.batch, e.rows, e.heads, e.dim}}, kv{dtype, {e.batch, e.rows, e.kv_heads, e.dim}};
     const TensorType lse{DType::f32, {e.batch, e.heads, e.rows}};
+    const TensorType none = TensorType::none();  // no documents
     const ir::Attributes attributes{{"causal", !a.full}};
-    const double forward = planner::op_seconds("attention", {q, kv, kv}, attributes, threads, device);
-    const double gradient = planner::op_seconds("attention_grad", {q, kv, kv, q, lse, q}, attributes, threads, device);
+    const double forward = planner::op_seconds("attention", {q, kv, kv, none}, attributes, threads, device);
+    const double gradient =
+        planner::op_seconds("attention_grad", {q, kv, kv, q, lse, q, none}, attributes, threads, device);
     // Of one product of queries and keys; a causal mask leaves half of it.
     const double product = (a.full ? 2.0 : 1.0) * static_cast<double>(e.batch * e.heads * e.dim) *
                            static_cast<double>(e.rows) * static_cast<double>(e.rows);

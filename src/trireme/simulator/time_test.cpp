@@ -164,7 +164,8 @@ TEST_F(KernelTime, IsLongerInOlderSoftware) {
 }
 
 TEST_F(KernelTime, OfAttentionThatWritesItsScoresCountsTheirBytes) {
-  const Kernel k = kernel("attention", {{DType::bf16, {2, 256, 3, 4, 64}}, TensorType::none(), TensorType::none()});
+  const TensorType none = TensorType::none();
+  const Kernel k = kernel("attention", {{DType::bf16, {2, 256, 3, 4, 64}}, none, none, none});
   EXPECT_DOUBLE_EQ(k.score_bytes, 2.0 * 2 * 4 * 256 * 256);
   EXPECT_NEAR(k.hidden, 2 * 256.0 / 257, 1e-9);  // causal
   const cluster::Software scores{.attention = "scores", .forward_passes = 5};
