@@ -95,7 +95,8 @@ TEST_F(PipelinePlan, AWrongCutIsRefusedByName) {
             std::string::npos);
   EXPECT_NE(says(replaced(plan, "stages = []", "stages = [1, 4]")).find("decisions.stage_cuts = " + cut),
             std::string::npos);
-  EXPECT_NE(says(replaced(plan, "stage_cuts =", "stage_cut =")).find("did you mean stage_cuts?"), std::string::npos);
+  EXPECT_NE(says(replaced(plan, "stage_cuts =", "stage_cut =")).find("did you mean decisions.stage_cuts?"),
+            std::string::npos);
   const std::size_t begin = plan.find("stage_cuts = [");
   EXPECT_NE(says(plan.substr(0, begin) + plan.substr(plan.find("]\n", begin) + 2))
                 .find("does not list where its pipeline is cut"),
