@@ -39,6 +39,7 @@ Metrics Trainer::take_asynchronous_steps(Outcome& outcome) {
   while (loaders_.size() < session_->row_ranks()) {
     const Rank& worker = *session_->ranks()[loaders_.size()];
     std::vector<data::RowRange> rows;
+    rows.reserve(static_cast<std::size_t>(compiled_.micro_batches));
     for (int m = 0; m < compiled_.micro_batches; ++m) rows.push_back(worker.rows(m));
     loaders_.emplace_back(new data::Loader(batches(step_, std::move(rows))));
   }
