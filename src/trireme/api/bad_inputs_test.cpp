@@ -18,15 +18,11 @@ using trireme::testing::declared;
 using trireme::testing::deep_model;
 using trireme::testing::expect_part;
 using trireme::testing::kFeatures;
-using trireme::testing::kind;
 using trireme::testing::kKinds;
 using trireme::testing::linear_model;
 using trireme::testing::plain_sgd;
-using trireme::testing::price;
 using trireme::testing::refusal;
 using trireme::testing::rows;
-using trireme::testing::scale;
-using trireme::testing::weight;
 using trireme::testing::weighted_loss;
 using trireme::testing::write_sample;
 using trireme::testing::write_scale;
@@ -187,7 +183,7 @@ TEST(OwnInputs, WhatIsHeldOutAndNotFiniteIsNamed) {
 TEST(OwnInputs, WhatNobodyReadsIsNotBlamed) {
   const auto reads_no_weights = [](tri::Builder& b, const tri::Batch& in) {
     const tri::Value x = linear(b.scope("out"), in["features"], 1, {.deviation = 1e30});
-    const tri::Value predicted = reshape(x, {x.shape()[0]});
+    tri::Value predicted = reshape(x, {x.shape()[0]});
     if (in.predicting) return predicted;
     const tri::Value error = predicted - in["price"];
     return batch_mean(b, error * error);

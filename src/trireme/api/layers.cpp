@@ -119,6 +119,7 @@ Value softmax(const Value& x) { return out(ops::softmax(in(x))); }
 
 Value permute(const Value& x, const std::vector<int>& dimensions) {
   std::vector<std::int64_t> perm;
+  perm.reserve(dimensions.size());
   for (const int dimension : dimensions) perm.push_back(place(x, dimension, "permute"));
   return out(ops::transpose(in(x), perm));
 }
@@ -142,6 +143,7 @@ Value slice(const Value& x, int dimension, std::int64_t begin, std::int64_t end)
 Value concat(const std::vector<Value>& values, int dimension) {
   if (values.empty()) refuse("concat: there are no values");
   std::vector<ir::Value> all;
+  all.reserve(values.size());
   for (const Value& value : values) all.push_back(in(value));
   return out(ops::concat(std::move(all), place(values.front(), dimension, "concat")));
 }

@@ -37,7 +37,7 @@ Extents parse_extents(const std::string& text) {
       refuse("--shapes: expected BATCHxROWSxHEADSxKVHEADSxDIM, such as 2x8192x16x8x128, got \"{}\"", text);
     at = last ? next : next + 1;
   }
-  if (e.heads % e.kv_heads != 0)
+  if (e.kv_heads < 1 || e.heads % e.kv_heads != 0)
     refuse("--shapes: {} heads of \"{}\" are no multiple of {}", e.heads, text, e.kv_heads);
   return e;
 }

@@ -101,9 +101,9 @@ class Forward {
     std::fill_n(w.sum, kBlock, 0.0F);
 
     const std::int64_t end = keys_seen(s_, first, n);
-    const std::int64_t begin = first_key(starts);
+    const std::int64_t first_seen = first_key(starts);
     alignas(64) float hidden[kBlock];
-    for (std::int64_t key = begin; key < end; key += kBlock) {
+    for (std::int64_t key = first_seen; key < end; key += kBlock) {
       const std::int64_t m = std::min(kBlock, end - key);
       pack_rows(keys, batch, key, key_head, m, s_.dim, w.k);
       pack_rows(values, batch, key, key_head, m, s_.dim, w.v);
@@ -115,7 +115,7 @@ class Forward {
         softmax_block<true>(w, m, seen);
       else
         softmax_block<false>(w, m, seen);
-      if (key > begin) rescale(w, n, width);
+      if (key > first_seen) rescale(w, n, width);
       block::multiply<block::A::transposed, block::C::add>(
           w.scores, kBlock, w.v, width, w.out, width, n, width,
           [&](std::int64_t, std::int64_t stop) { return seen.over_keys(stop, m); });
