@@ -119,6 +119,18 @@ void Running::signal(int number) const {
   if (pid_ >= 0) kill(pid_, number);
 }
 
+void Running::wait_for_delivery() const {
+  const auto pending = [&] {
+    std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
+    for (std::string line; std::getline(status, line);)
+      if ((line.starts_with("SigPnd:") || line.starts_with("ShdPnd:")) &&
+          line.find_first_of("123456789abcdef", 7) != std::string::npos)
+        return true;
+    return false;
+  };
+  while (pending()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 std::string Running::out() const { return contents(out_); }
 std::string Running::err() const { return contents(err_); }
 

@@ -36,6 +36,8 @@ class Running {
   Running& operator=(const Running&) = delete;
 
   void signal(int number) const;
+  // Until a signal that was sent has reached the program, whose handler runs then.
+  void wait_for_delivery() const;
   // The reader of piped output goes away.
   void close_reader();
   // What it has said so far.

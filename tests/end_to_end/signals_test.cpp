@@ -226,7 +226,7 @@ TEST_F(Signals, ASecondRequestDoesNotLoseTheCheckpoint) {
     ASSERT_TRUE(wait_for_steps(running, 1));
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     running.signal(first);
-    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    running.wait_for_delivery();
     running.signal(second);
     const Finished f = running.wait();
     EXPECT_EQ(f.code, 128 + first) << f.err;
