@@ -20,6 +20,7 @@
 #include "trireme/train/huggingface.h"
 #include "trireme/train/run_folder.h"
 #include "trireme/train/stored_weight.h"
+#include "trireme/train/trained_model.h"
 
 namespace trireme::train {
 namespace {
@@ -142,14 +143,13 @@ std::string byte_tokenizer_json() {
 
 // For a run whose tokenizer came without the tokenizer files of transformers.
 void write_tokenizer(const Config& config, const fs::path& folder, const LogSink& sink) {
-  if (config.data.tokenizer == "none") {
+  const auto tokenizer = tokenizer_of(config);
+  if (tokenizer == nullptr) {
     log(sink, LogLevel::warning,
-        "the folder has no tokenizer, since the run has none (data.tokenizer = \"none\"): put the files of the one "
-        "that "
-        "made its tokens there");
+        "the folder has no tokenizer, since the run names none (data.tokenizer): put the files of the one that made "
+        "its tokens there");
     return;
   }
-  const auto tokenizer = data::open_tokenizer(config.data.tokenizer, "data.tokenizer");
   const bool bytes = tokenizer->json().empty();
   nlohmann::ordered_json settings = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                                      {"model_max_length", config.model.context}};
