@@ -100,7 +100,7 @@ struct AttentionOptions {
   std::int64_t heads = 1;
   std::int64_t kv_heads = 0;  // heads of keys and values; 0: as many as heads
   bool causal = true;         // each position sees itself and those before it
-  Value starts = {};          // causal: the first position that each sees (document_starts); absent: 0
+  Value starts = {};          // causal: the first position that each sees, as document_starts gives it; absent: 0
   double rotary = 10000;      // base of the rotary positions; 0: none, and attention does not know the order
   double deviation = 0.02;    // of the weights' start values
 };

@@ -2,6 +2,7 @@
 
 #include <trireme/model.h>
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -38,6 +39,14 @@ int place(const Value& x, int dimension, const char* what) {
 ir::Attributes attributes(const PoolOptions& o) {
   const auto both = [](std::int64_t extent) { return std::vector<std::int64_t>{extent, extent}; };
   return {{"kernel", both(o.kernel)}, {"stride", both(o.stride)}, {"padding", both(o.padding)}};
+}
+
+// Whether a value is the result of that op.
+bool made_by(const ir::Builder& b, const ir::Value& value, std::string_view op) {
+  const std::vector<ir::Node>& nodes = b.graph().nodes;
+  return std::any_of(nodes.begin(), nodes.end(), [&](const ir::Node& node) {
+    return node.op->name == op && std::find(node.outputs.begin(), node.outputs.end(), value.id()) != node.outputs.end();
+  });
 }
 
 void check_attention(const ir::Builder& b, const Shape& shape, const AttentionOptions& o, std::int64_t kv_heads) {
@@ -79,6 +88,9 @@ Value attention(const Builder& builder, const Value& input, const AttentionOptio
   }
   if (o.starts && !o.causal)
     refuse("attention '{}': starts goes with causal = true, where a position sees those before it", b.path());
+  if (o.starts && !made_by(b, in(o.starts), "document_starts"))
+    refuse("attention '{}': starts is what document_starts gives: kernels pass over what lies before it unseen",
+           b.path());
   const ir::Value starts = o.starts ? in(o.starts) : ir::Value();
   const ir::Value mixed = ir::apply1("attention", {b.here(q), k, v, starts}, {{"causal", o.causal}});
   return out(models::linear_heads(b.scope("o"), mixed, width, plain));
