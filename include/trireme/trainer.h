@@ -76,8 +76,10 @@ class TRIREME_API Trainer {
   MemoryReport memory() const;
   std::uint64_t parameters() const;
 
-  // Called between steps, on the thread that called run(). It may save, evaluate and generate. What it throws ends the
-  // run and leaves run(): the trainer then holds the state after that step.
+  // Called once after each step, on the thread that called run(). It may save, evaluate and generate. What it throws
+  // ends the run and leaves run(): the trainer then holds the state after that step. Where ranks go at their own pace
+  // (pipedream, pipedream-2bw, servers async and ssp) it is called on another thread while later steps are under way,
+  // may only look and stop, and the state is that of the step at which they came together.
   void on_step(std::function<Next(const Metrics&)> callback);
   // Trains until options.steps, the callback's Next::stop, or max_time; called again, goes on from there. Gives the
   // last step's metrics, with the held-out loss when all steps are done. A step that is not finite is an Error that

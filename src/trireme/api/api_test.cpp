@@ -82,6 +82,28 @@ TEST_F(Library, CallsBackOnceForEachStep) {
   }
 }
 
+// Ranks at their own pace come together before an exception leaves run(), and nothing touches their state meanwhile.
+TEST_F(Library, GoesOnAfterAnExceptionWhereRanksGoAtTheirOwnPace) {
+  for (const tri::Plan& plan :
+       {tri::Plan{.mesh = "pp=2", .pipeline = "pipedream"}, tri::Plan{.mesh = "dp=2", .server = "async"}}) {
+    tri::TrainOptions options = few(12);
+    options.micro_batch = 2;
+    tri::Trainer t{ByteLM{}, book(), options, plan};
+    bool thrown = false;
+    std::string said;
+    t.on_step([&](const tri::Metrics& m) {
+      if (m.step == 2) said = refusal([&] { t.save((folder_ / "within").string()); });
+      if (m.step == 3 && !std::exchange(thrown, true)) throw std::runtime_error("the user's own");
+      return tri::Next::go;
+    });
+    EXPECT_THROW(t.run(), std::runtime_error);
+    EXPECT_NE(said.find("return Next::stop"), std::string::npos) << said;
+    EXPECT_EQ(t.run().step, 12);
+    t.save((folder_ / ("after" + plan.server)).string());
+    EXPECT_TRUE(fs::exists(folder_ / ("after" + plan.server) / "checkpoints/step-00000012"));
+  }
+}
+
 TEST_F(Library, KeepsAttentionWithinDocuments) {
   const tri::Data data = tri::text_files({text_}, {.context = 128});
   tri::Trainer plain{LineLM{}, data, few(4)};
@@ -95,6 +117,13 @@ TEST_F(Library, KeepsAttentionWithinDocuments) {
     EXPECT_NEAR(found[i], expected[i], 1e-5);
     EXPECT_GT(std::abs(other[i] - expected[i]), 1e-5);
   }
+  const auto any_numbers = [](tri::Builder& b, const tri::Batch& in) {
+    const tri::Value x = embedding(b.scope("embed"), in.tokens, 256, 32);
+    const tri::Value y = attention(b.scope("attn"), x, {.heads = 4, .starts = in.tokens});
+    return linear_cross_entropy(b.scope("head"), y, in.targets, 256);
+  };
+  EXPECT_NE(refusal([&] { tri::Trainer(any_numbers, data, few(1)); }).find("starts is what document_starts gives"),
+            std::string::npos);
 }
 
 TEST_F(Library, TrainsAModelOfItsUser) {

@@ -58,7 +58,8 @@ struct Trainer::Impl {
   Metrics last;
   std::unique_ptr<train::Trainer> trainer;
   bool started = false;
-  std::int64_t seen = 0;  // the last step that the callback was given
+  std::int64_t seen = 0;      // the last step that the callback was given
+  std::exception_ptr thrown;  // by it
 
   template <class M>
   Impl(train::Registry r, const M& model, const Data& data, const TrainOptions& options, const Plan& plan)
@@ -73,7 +74,14 @@ struct Trainer::Impl {
     o.request = [this](const Metrics& m) {
       if (m.step <= seen || !callback) return train::Request::none;
       seen = m.step;
-      return callback(m) == Next::stop ? train::Request::stop : train::Request::none;
+      try {
+        return callback(m) == Next::stop ? train::Request::stop : train::Request::none;
+      } catch (...) {
+        // Ranks at their own pace come together before it leaves run().
+        if (!trainer->at_own_pace()) throw;
+        thrown = std::current_exception();
+        return train::Request::stop;
+      }
     };
     o.on_step = [this](const Metrics& m) { last = m; };
     trainer = std::make_unique<train::Trainer>(settings(model, data, options, plan, registry.models), registry, o);
@@ -83,6 +91,11 @@ struct Trainer::Impl {
 
   // Memory is taken and files are written only now.
   train::Trainer& ready() {
+    if (trainer->at_own_pace())
+      refuse(
+          "not within on_step where ranks go at their own pace (pipelines pipedream and pipedream-2bw, servers async "
+          "and "
+          "ssp): return Next::stop, and call it when run() has ended");
     if (!started) trainer->start();
     started = true;
     return *trainer;
@@ -140,6 +153,7 @@ void Trainer::on_step(std::function<Next(const Metrics&)> callback) { impl_->cal
 
 Metrics Trainer::run() {
   const train::Outcome outcome = impl_->ready().run();
+  if (impl_->thrown) std::rethrow_exception(std::exchange(impl_->thrown, nullptr));
   impl_->last.step = outcome.steps;
   if (outcome.losses.empty() && outcome.evaluation) {
     impl_->last.eval_loss = outcome.evaluation->loss;

@@ -77,6 +77,8 @@ class Trainer {
   const Config& config() const { return config_; }
   const models::Model& model() const { return registry_.models.at(config_.model.family); }
   const Compiled& compiled() const { return compiled_; }
+  // Whether ranks are in steps of their own: what is asked meanwhile may look and request, and touch no state.
+  bool at_own_pace() const { return at_own_pace_; }
   const Planned& planned() const { return planned_; }
   // Why the run cannot take place here (room.h); empty after a construction that is no dry run.
   const std::vector<std::string>& shortfalls() const { return shortfalls_; }
@@ -133,6 +135,7 @@ class Trainer {
   Outcome run_to_end();
   // In a run, which a bad value of the held-out data does not end: it is warned of once.
   std::optional<Evaluation> evaluate_in_run();
+  std::optional<Evaluation> evaluate_or_save(Outcome& outcome);
   Metrics take_step(data::Loader& loader, Outcome& outcome);
   // Returns where every process has what it reads in so many steps; otherwise saves, and fails in all of them.
   void require_data(std::span<data::Loader* const> loaders, std::size_t steps, Outcome& outcome);
@@ -202,6 +205,7 @@ class Trainer {
   std::vector<std::unique_ptr<data::Loader>> loaders_;  // for ranks that go at their own pace, one each
   double step_seconds_ = 0;                             // of the last such step
   Request requested_ = Request::none;                   // while they did
+  bool at_own_pace_ = false;                            // they do
   bool warned_of_held_out_ = false;
   std::chrono::steady_clock::time_point last_checkpoint_;
   std::chrono::steady_clock::time_point started_;

@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 
 // Up to the next step at which something is due, and not for long: requests wait for it.
 std::int64_t Trainer::asynchronous_steps() const {
-  constexpr double kSeconds = 2;
+  constexpr double kSeconds = 0.25;
   const auto many = static_cast<std::int64_t>(kSeconds / std::max(step_seconds_, 1e-6));
   std::int64_t count = step_seconds_ == 0 ? 1 : std::max<std::int64_t>(1, many);
   // A pipeline that comes together is drained; its ranks hear of requests while it is full.
@@ -97,6 +97,13 @@ Metrics Trainer::take_asynchronous_steps(Outcome& outcome) {
         std::any_of(loaders.begin(), loaders.end(), [](data::Loader* l) { return !l->wait(kStepsToDrain); });
     return lost || requested_ != Request::none || (leads() && (out_of_time() || checkpoint_is_late()));
   };
+  struct OwnPace {
+    bool& flag;
+    explicit OwnPace(bool& of) : flag(of) { flag = true; }
+    ~OwnPace() { flag = false; }
+    OwnPace(const OwnPace&) = delete;
+    OwnPace& operator=(const OwnPace&) = delete;
+  } own_pace(at_own_pace_);
   const std::int64_t taken = session_->run(
       {.first = first,
        .count = count,
