@@ -83,6 +83,30 @@ TEST_F(Documents, GenerateAndResume) {
   EXPECT_EQ(metrics("run").size(), 14U);
 }
 
+TEST_F(Documents, AnEndThatNeverComesIsWarnedOf) {
+  write_documents(20);
+  const std::vector<std::string> words = {
+      "train",           "--data.text=[]",  "--data.tokens=documents.bin", "--model.vocab=30", "--model.context=16",
+      "--train.steps=1", "--data.holdout=0"};
+  const auto with = [&](const char* end) {
+    std::vector<std::string> more = words;
+    more.emplace_back(end);
+    return done(more).err;
+  };
+  expect_part(with("--model.document_end=29"),
+              "warning: model.document_end = 29: the first 10 samples have no such token");
+  expect_none(with("--model.document_end=0"), "no such token");
+}
+
+// Tokens that nobody says the tokenizer of: bytes would be a wrong guess.
+TEST_F(Documents, ExportWithoutATokenizerInventsNone) {
+  write_documents(50);
+  trained("run", {"--model.context=16", "--train.batch=4", "--train.steps=2"});
+  expect_part(done({"export", "run", "hf"}).err, "the folder has no tokenizer, since the run names none");
+  EXPECT_TRUE(exists("hf/config.json"));
+  EXPECT_FALSE(exists("hf/tokenizer.json"));
+}
+
 TEST_F(Documents, AnEndOutsideTheVocabularyIsRefused) {
   write_documents(20);
   expect_parts(refused({"train", "--data.text=[]", "--data.tokens=documents.bin", "--model.vocab=24",

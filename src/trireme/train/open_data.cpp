@@ -64,4 +64,21 @@ data::Data open_data(Config& config, const models::Families& families, const dat
   return data;
 }
 
+std::string documents_warning(const Config& config, const data::Data& data) {
+  const std::int64_t end = config.model.document_end;
+  if (end < 0 || data.train == nullptr) return "";
+  constexpr std::int64_t kTokens = 1 << 20;
+  const std::int64_t most = std::max<std::int64_t>(1, kTokens / std::max<std::int64_t>(1, config.model.context));
+  const std::int64_t samples = std::min(data.train->samples(), most);
+  data::Batch batch;
+  data.train->resize(batch, 1);
+  if (batch.tokens.empty()) return "";
+  for (std::int64_t i = 0; i < samples; ++i) {
+    data.train->read(i, 0, batch);
+    if (std::find(batch.tokens.begin(), batch.tokens.end(), end) != batch.tokens.end()) return "";
+  }
+  return fmt::format("model.document_end = {}: the first {} samples have no such token, so attention crosses documents",
+                     end, samples);
+}
+
 }  // namespace trireme::train

@@ -8,4 +8,7 @@ namespace trireme::train {
 // open: `config` gets their size, channels and classes.
 data::Data open_data(Config& config, const models::Families& families, const data::OpenOptions& options = {});
 
+// What to warn of where model.document_end is a token that the first samples do not have; nothing otherwise.
+std::string documents_warning(const Config& config, const data::Data& data);
+
 }  // namespace trireme::train

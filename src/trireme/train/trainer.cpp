@@ -99,7 +99,8 @@ Trainer::Trainer(Config config, const Registry& registry, TrainerOptions options
   read_eval_ = with_checked_indices(data_.eval, index_ranges(compiled_, "eval"), "held-out sample");
   for (const std::string& warning : pipeline_warnings(compiled_)) note(LogLevel::warning, warning);
   for (const std::string& warning : statistics_warnings(compiled_)) note(LogLevel::warning, warning);
-  for (const std::string& warning : {offload_warning(config_, compiled_), compression_warning(config_)})
+  for (const std::string& warning :
+       {offload_warning(config_, compiled_), compression_warning(config_), documents_warning(config_, data_)})
     if (!warning.empty()) note(LogLevel::warning, warning);
   if (config_.runtime.overlap_wgrad.value_or(false) && compiled_.device() == device::Kind::cpu)
     note(LogLevel::warning,
@@ -321,7 +322,7 @@ Outcome Trainer::run_to_end() {
     const bool evaluation_due = finished || (config_.train.eval_every > 0 && step_ % config_.train.eval_every == 0);
     // A run that was asked to stop saves and ends: there may be no time left for an evaluation.
     if (evaluation_due && request != Request::stop && !outcome.stopped)
-      if (const auto evaluation = evaluate_in_run()) {
+      if (const auto evaluation = evaluate_or_save(outcome)) {
         outcome.evaluation = evaluation;
         m.eval_loss = evaluation->loss;
         m.eval_accuracy = evaluation->accuracy;
@@ -492,6 +493,21 @@ std::optional<Evaluation> Trainer::evaluate_in_run() {
     note(LogLevel::warning,
          fmt::format("the held-out loss is not finite: {}; training goes on", evaluation->bad_input));
   return evaluation;
+}
+
+// Held-out data that cannot be read end the run, but not before its state is saved.
+std::optional<Evaluation> Trainer::evaluate_or_save(Outcome& outcome) {
+  try {
+    return evaluate_in_run();
+  } catch (const Error& e) {
+    if (!writer_ || outcome.losses.empty() || options_.world != nullptr) throw;
+    try {
+      checkpoint(outcome, true);
+    } catch (const Error& other) {
+      fail("{}; and {}", e.message(), other.message());
+    }
+    fail("{}; the state is saved as step {} in {}", e.message(), step_, folder_.string());
+  }
 }
 
 std::optional<Evaluation> Trainer::evaluate(std::int64_t batches) {
