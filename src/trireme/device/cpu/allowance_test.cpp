@@ -124,7 +124,7 @@ TEST(Allowance, IsCloseWhereItMatters) {
 // best.
 TEST(Allowance, CoversOlderInstructionSets) {
   if (std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr) GTEST_SKIP() << "one set was asked for";
-  for (const char* set : {"SSE41", "AVX2", "AVX512_CORE"}) {
+  for (const char* set : {"SSE41", "AVX2", "AVX512_CORE", "AVX512_CORE_BF16"}) {
     const std::string command = fmt::format(
         "ONEDNN_MAX_CPU_ISA={} /proc/{}/exe --gtest_filter=Allowance.Covers*:OneDnn.* > /dev/null", set, ::getpid());
     EXPECT_EQ(std::system(command.c_str()), 0) << command;

@@ -13,6 +13,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/device/cpu/allowance.h"
+#include "trireme/device/cpu/amx.h"
 #include "trireme/device/cpu/widened.h"
 
 namespace trireme::device::cpu {
@@ -34,16 +35,21 @@ void execute_once(const dnnl::engine& engine) {
   stream.wait();
 }
 
-// The AMX bf16 kernels of oneDNN 2.6 end in an illegal instruction on CPUs that have AMX. The cap must come before the
-// first primitive; if someone else was earlier, theirs stands. It would take the place of what the environment says, so
-// that is left alone where it is lower.
-void cap_instruction_set() {
+// Whether the environment asks for an instruction set below those that have AMX.
+bool asks_for_less() {
   const char* asked = std::getenv("ONEDNN_MAX_CPU_ISA");
   if (asked == nullptr) asked = std::getenv("DNNL_MAX_CPU_ISA");
   if (asked != nullptr)
     for (const std::string_view lower : {"SSE41", "AVX", "AVX2", "AVX512_CORE", "AVX512_CORE_VNNI", "AVX512_CORE_BF16"})
-      if (asked == lower) return;
-  dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16);
+      if (asked == lower) return true;
+  return false;
+}
+
+// The AMX bf16 kernels of oneDNN 2.6 end in an illegal instruction on CPUs that have AMX. The cap must come before the
+// first primitive; if someone else was earlier, theirs stands. It would take the place of what the environment says, so
+// that is left alone where it is lower.
+void cap_instruction_set() {
+  if (!asks_for_less()) dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16);
 }
 
 // One engine for the process: it holds nothing but the choice of the CPU.
@@ -65,6 +71,11 @@ bool has(dnnl::cpu_isa wanted) {
 // Whether operands of that type are brought to f32. The library's bf16 products for AVX-512 alone are slower by far,
 // and want room for all sums.
 bool widens_products(DType dtype) { return dtype == DType::bf16 && !has(dnnl::cpu_isa::avx512_core_bf16); }
+// Whether a product is made by tile instructions (amx.h) in place of the library.
+bool multiplies_tiles(const GemmSpec& spec) {
+  static const bool usable = !asks_for_less() && amx_usable();
+  return usable && AmxGemm::takes(spec);
+}
 bool widens_images(DType dtype) { return dtype == DType::bf16 && !has(dnnl::cpu_isa::avx512_core); }
 
 // oneDNN is built on OpenMP here and would start a team of its own in each of our threads. The setting belongs to the
@@ -301,7 +312,9 @@ struct Gemm::Impl {
 };
 
 Gemm::Gemm(const GemmSpec& spec, int workers) {
-  if (widens_products(spec.input))
+  if (multiplies_tiles(spec))
+    amx_ = std::make_unique<AmxGemm>(spec);
+  else if (widens_products(spec.input))
     widened_ = std::make_unique<WidenedGemm>(spec, workers);
   else
     impl_ = guarded("gemm", [&] { return std::make_unique<Impl>(spec, workers); });
@@ -311,6 +324,7 @@ Gemm::Gemm(Gemm&&) noexcept = default;
 Gemm& Gemm::operator=(Gemm&&) noexcept = default;
 
 Gemm::Wanted Gemm::wanted(const GemmSpec& spec) {
+  if (multiplies_tiles(spec)) return {AmxGemm::scratch_bytes(spec), spec.packed_b ? AmxGemm::packed_bytes(spec) : 0};
   if (widens_products(spec.input)) return {WidenedGemm::scratch_bytes(spec), WidenedGemm::packed_bytes(spec)};
   return guarded("gemm", [&] {
     const GemmPlan plan(spec);
@@ -318,14 +332,19 @@ Gemm::Wanted Gemm::wanted(const GemmSpec& spec) {
   });
 }
 
-std::int64_t Gemm::parts() const { return widened_ ? widened_->parts() : impl_->plan.parts(); }
+std::int64_t Gemm::parts() const {
+  if (amx_) return amx_->parts();
+  return widened_ ? widened_->parts() : impl_->plan.parts();
+}
 
 void Gemm::pack(int worker, std::int64_t part, const void* b, void* packed) const {
+  if (amx_) return amx_->pack(part, b, packed);
   if (widened_) return widened_->pack(part, b, packed);
   impl_->run_pack(worker, part, b, packed);
 }
 
 void Gemm::run(int worker, const void* a, const void* b, void* c, void* scratch) const {
+  if (amx_) return amx_->run(a, b, c, scratch);
   if (widened_) return widened_->run(worker, a, b, c, scratch);
   impl_->run(worker, a, b, c, scratch);
 }

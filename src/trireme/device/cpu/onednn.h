@@ -13,9 +13,10 @@
 //
 // The memory that callers give follows from the shapes alone (allowance.h) and is the same on every CPU. On those with
 // AVX-512 (bf16: with AVX512_BF16) all packing happens in it. oneDNN's kernels for older CPUs allocate packing buffers
-// of their own, and few of them take bf16: there device/cpu/widened.h converts.
+// of their own, and few of them take bf16: there device/cpu/widened.h converts. On CPUs with AMX, products of bf16 are
+// made by device/cpu/amx.h.
 //
-// ONEDNN_MAX_CPU_ISA chooses an older instruction set than the CPU has, as oneDNN defines it.
+// ONEDNN_MAX_CPU_ISA chooses an older instruction set than the CPU has, as oneDNN defines it, for all of these.
 namespace trireme::device::cpu {
 
 std::string onednn_version();  // "2.6.3"
@@ -37,6 +38,7 @@ struct GemmSpec {
 //
 // A b that serves many products (the weights of a layer, for all blocks of rows) is better packed once: the layout
 // depends on n, k and the input type only. `pack` works on part 0 … parts()-1 of b, in any order and at the same time.
+class AmxGemm;
 class WidenedGemm;
 class Gemm {
  public:
@@ -64,7 +66,8 @@ class Gemm {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
-  std::unique_ptr<WidenedGemm> widened_;  // in its place, where this CPU has no kernel for the type
+  std::unique_ptr<AmxGemm> amx_;          // in its place, where the CPU has tile instructions for the type
+  std::unique_ptr<WidenedGemm> widened_;  // or where the library has no kernel for the type
 };
 
 // One pass of a two-dimensional convolution. Images x[n,h,w,c] and y[n,p,q,k], weights [k,r,s,c/groups].
