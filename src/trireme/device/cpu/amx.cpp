@@ -52,6 +52,7 @@ std::int64_t AmxGemm::parts() const { return (steps_of(spec_) + kSteps - 1) / kS
 
 // Every build has these functions, whatever CPU it is for; only they use the instructions.
 #define TRIREME_AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")))
+#define TRIREME_AMX_INLINE TRIREME_AMX __attribute__((always_inline)) inline
 
 bool amx_usable() {
   static const bool usable = [] {
@@ -92,24 +93,29 @@ TRIREME_AMX inline __mmask16 first_16(std::int64_t count) {
 inline void finish_stores() { __asm__ volatile("" ::: "memory"); }
 
 // Sixteen lines of sixteen 4-byte elements.
-TRIREME_AMX inline void transpose_lines(__m512i* r) {
+TRIREME_AMX_INLINE void transpose_lines(__m512i* r) {
   __m512i t[16];
+#pragma GCC unroll 16
   for (int i = 0; i < 16; i += 2) {
     t[i] = _mm512_maskz_unpacklo_epi32(kAll16, r[i], r[i + 1]);
     t[i + 1] = _mm512_maskz_unpackhi_epi32(kAll16, r[i], r[i + 1]);
   }
+#pragma GCC unroll 16
   for (int i = 0; i < 16; i += 4)
+#pragma GCC unroll 16
     for (int j = 0; j < 2; ++j) {
       r[i + 2 * j] = _mm512_maskz_unpacklo_epi64(kAll8, t[i + j], t[i + j + 2]);
       r[i + 2 * j + 1] = _mm512_maskz_unpackhi_epi64(kAll8, t[i + j], t[i + j + 2]);
     }
-  // Now each 128 bits of r[4i + j] are a column: 4·(which 128 bits) + j of rows 4i … 4i+3.
+    // Now each 128 bits of r[4i + j] are a column: 4·(which 128 bits) + j of rows 4i … 4i+3.
+#pragma GCC unroll 16
   for (int j = 0; j < 4; ++j) {
     t[j] = _mm512_maskz_shuffle_i32x4(kAll16, r[j], r[j + 4], 0x88);
     t[j + 4] = _mm512_maskz_shuffle_i32x4(kAll16, r[j], r[j + 4], 0xdd);
     t[j + 8] = _mm512_maskz_shuffle_i32x4(kAll16, r[j + 8], r[j + 12], 0x88);
     t[j + 12] = _mm512_maskz_shuffle_i32x4(kAll16, r[j + 8], r[j + 12], 0xdd);
   }
+#pragma GCC unroll 16
   for (int j = 0; j < 4; ++j) {
     r[j] = _mm512_maskz_shuffle_i32x4(kAll16, t[j], t[j + 8], 0x88);
     r[j + 8] = _mm512_maskz_shuffle_i32x4(kAll16, t[j], t[j + 8], 0xdd);
@@ -147,10 +153,12 @@ TRIREME_AMX void pack_columns_of_b(const GemmSpec& s, const BFloat16* b, std::in
   const std::int64_t end = std::min(s.n, column + kBlock);
   for (; column < end; column += 16, to += kTile) {
     __m512i lines[16];
+#pragma GCC unroll 16
     for (std::int64_t i = 0; i < 16; ++i)
       lines[i] = column + i < end ? _mm512_maskz_loadu_epi16(elements, b + (column + i) * s.ldb + step * kStep)
                                   : _mm512_setzero_si512();
     transpose_lines(lines);
+#pragma GCC unroll 16
     for (std::int64_t i = 0; i < 16; ++i) _mm512_store_si512(to + i * kLine, lines[i]);
   }
 }
@@ -163,29 +171,39 @@ void pack_steps(const GemmSpec& s, const BFloat16* b, std::int64_t column, std::
     (s.trans_b ? pack_columns_of_b : pack_rows_of_b)(s, b, column, step, to + step * bytes);
 }
 
+// One step of 16 rows of a[k,m], of which `used` are there.
+TRIREME_AMX void pack_rows_of_a(const GemmSpec& s, const BFloat16* a, std::int64_t row, std::int64_t step,
+                                std::int64_t used, std::byte* to) {
+  const BFloat16* const from = a + step * kStep * s.lda + row;
+  const std::int64_t left = s.k - step * kStep;
+  const std::int64_t ahead = left >= 2 * kStep ? kStep * s.lda : 0;
+  const __mmask16 rows = first_16(used);
+  __m512i lines[16];
+#pragma GCC unroll 16
+  for (std::int64_t i = 0; i < 16; ++i) {
+    const BFloat16* const at = from + 2 * i * s.lda;
+    _mm_prefetch(at + ahead, _MM_HINT_T0);
+    _mm_prefetch(at + ahead + s.lda, _MM_HINT_T0);
+    const auto even = static_cast<__mmask16>(2 * i < left ? rows : 0);
+    const auto odd = static_cast<__mmask16>(2 * i + 1 < left ? rows : 0);
+    const __m512i low = _mm512_maskz_cvtepu16_epi32(kAll16, _mm256_maskz_loadu_epi16(even, at));
+    const __m512i high = _mm512_maskz_cvtepu16_epi32(kAll16, _mm256_maskz_loadu_epi16(odd, at + s.lda));
+    lines[i] = _mm512_or_si512(low, _mm512_maskz_slli_epi32(kAll16, high, 16));
+  }
+  transpose_lines(lines);
+#pragma GCC unroll 16
+  for (std::int64_t i = 0; i < 16; ++i)
+    if (i < used) _mm512_store_si512(to + i * kLine, lines[i]);
+}
+
 // a[k,m] to lines of rows. A block has its rows of the first step, then those of the next.
-TRIREME_AMX void pack_a(const GemmSpec& s, const BFloat16* a, std::byte* to) {
+void pack_a(const GemmSpec& s, const BFloat16* a, std::byte* to) {
   const std::int64_t steps = steps_of(s);
   for (std::int64_t step = 0; step < steps; ++step)
     for (std::int64_t row = 0; row < s.m; row += 16) {
       const std::int64_t block = row / kBlock * kBlock;
-      const std::int64_t rows = std::min<std::int64_t>(16, s.m - row);
-      const __mmask16 used = first_16(rows);
-      __m512i lines[16];
-      for (std::int64_t pair = 0; pair < 16; ++pair) {
-        const BFloat16* const from = a + (step * kStep + 2 * pair) * s.lda + row;
-        const std::int64_t left = s.k - step * kStep - 2 * pair;
-        lines[pair] = left > 0 ? _mm512_maskz_cvtepu16_epi32(kAll16, _mm256_maskz_loadu_epi16(used, from))
-                               : _mm512_setzero_si512();
-        if (left > 1)
-          lines[pair] = _mm512_or_si512(
-              lines[pair],
-              _mm512_maskz_slli_epi32(
-                  kAll16, _mm512_maskz_cvtepu16_epi32(kAll16, _mm256_maskz_loadu_epi16(used, from + s.lda)), 16));
-      }
-      transpose_lines(lines);
-      std::byte* const line = to + (block * steps + step * std::min(kBlock, s.m - block) + (row - block)) * kLine;
-      for (std::int64_t i = 0; i < rows; ++i) _mm512_store_si512(line + i * kLine, lines[i]);
+      const std::int64_t line = block * steps + step * std::min(kBlock, s.m - block) + (row - block);
+      pack_rows_of_a(s, a, row, step, std::min<std::int64_t>(16, s.m - row), to + line * kLine);
     }
 }
 
