@@ -276,7 +276,7 @@ TRIREME_AMX void sum_block(const AmxRows& a, const std::byte* b, std::int64_t st
   if constexpr (Down == 2 && Across == 2) _tile_stored(3, sums + 16 * apart + kLine, apart);
 }
 
-// Sums of `tiles` tiles of columns to c, added or rounded.
+// A block of staged sums to c, added or rounded.
 TRIREME_AMX void put_sums(const GemmSpec& s, const float* sums, std::int64_t rows, std::int64_t columns,
                           std::int64_t at, void* c) {
   for (std::int64_t i = 0; i < rows; ++i, at += s.ldc, sums += kBlock)
@@ -294,7 +294,7 @@ TRIREME_AMX void put_sums(const GemmSpec& s, const float* sums, std::int64_t row
     }
 }
 
-// All rows of a block of columns. `row` is the first row's place in c.
+// A block of c, whose first element is at `at`.
 TRIREME_AMX void multiply_block(const GemmSpec& s, AmxRows a, std::int64_t rows, const std::byte* b,
                                 std::int64_t columns, std::int64_t at, void* c) {
   alignas(64) float staged[kBlock * kBlock];
@@ -304,6 +304,11 @@ TRIREME_AMX void multiply_block(const GemmSpec& s, AmxRows a, std::int64_t rows,
   std::byte* const sums =
       direct ? reinterpret_cast<std::byte*>(static_cast<float*>(c) + at) : reinterpret_cast<std::byte*>(staged);
   const std::int64_t apart = direct ? s.ldc * 4 : kBlock * 4;
+  // The sums are added to c when they are done: it is read from afar meanwhile.
+  if (s.accumulate)
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < columns; j += 16)
+        _mm_prefetch(static_cast<const float*>(c) + at + i * s.ldc + j, _MM_HINT_T0);
   if (rows > 16)
     (wide ? sum_block<2, 2> : sum_block<2, 1>)(a, b, steps, sums, apart);
   else
