@@ -14,7 +14,7 @@ class InstructionSets : public Program {
 
   static constexpr const char* kVariable = "ONEDNN_MAX_CPU_ISA";
   // The first is the newest that is used here.
-  static constexpr std::array kSets = {"AVX512_CORE_BF16", "AVX512_CORE", "AVX2", "SSE41"};
+  static constexpr std::array kSets = {"AVX512_CORE_AMX", "AVX512_CORE_BF16", "AVX512_CORE", "AVX2", "SSE41"};
 };
 
 TEST_F(InstructionSets, ProgramsAreTheSameOnEveryCpu) {

@@ -258,6 +258,7 @@ TEST_F(Amx, ThreadsShareAProduct) {
   operands.multiply(gemm, alone);
   std::vector<int> different(kWorkers, 0);
   std::vector<std::thread> threads;
+  threads.reserve(kWorkers);
   for (int worker = 0; worker < kWorkers; ++worker)
     threads.emplace_back([&, worker] {
       const FencedRoom scratch(Gemm::scratch_bytes(s));
