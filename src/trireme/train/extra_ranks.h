@@ -15,8 +15,9 @@ namespace trireme::train {
 std::string extra_ranks_setting(const Config& config);
 // Its key, and the others that say more about them.
 std::vector<std::string> extra_ranks_keys();
-// For the message that a limit is too small for an extra rank: what would make its share smaller.
-std::string smaller_share(const Config& config);
+// For the message that a limit is too small for an extra rank, which needs so many times of it: what would make its
+// share smaller.
+std::string smaller_share(const Config& config, double times);
 
 // Refuses settings that do not go with them.
 void check_extra_ranks(const Config& config);

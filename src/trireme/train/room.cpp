@@ -83,15 +83,24 @@ void check_limit(const Config& config, const Registry& registry, const Compiled&
                  std::vector<std::string>& found) {
   const std::uint64_t limit = config.memory.limit.count;
   if (limit == 0) return;
+  const auto times = [&](const Role& role) {
+    return static_cast<double>(role.arena_bytes) / static_cast<double>(limit);
+  };
+  // No way to save memory makes a server smaller: what is found first says that of it too.
+  std::string servers;
+  for (const Role& role : compiled.roles)
+    if (!role.takes_rows() && role.arena_bytes > limit && servers.empty())
+      servers = fmt::format(". And {} needs {}{}", role.name, format_bytes(role.arena_bytes),
+                            smaller_share(config, times(role)));
   bool said = false;  // what would fit: once, for the first role of those that take rows
   for (const Role& role : compiled.roles) {
     if (role.arena_bytes <= limit) continue;
     if (role.takes_rows() && !std::exchange(said, true))
-      found.push_back(over_limit(config, registry, compiled, role, site));
+      found.push_back(over_limit(config, registry, compiled, role, site) + servers);
     else
       found.push_back(fmt::format("memory.limit = {} is too small for {}, which needs {}{}",
                                   value_text(config, kLimitKey), role.name, format_bytes(role.arena_bytes),
-                                  role.takes_rows() ? "" : smaller_share(config)));
+                                  role.takes_rows() ? "" : smaller_share(config, times(role))));
   }
 }
 

@@ -55,6 +55,30 @@ TEST_F(Room, WhatIsOutsideThePlanCountsOnceForEachProcess) {
   EXPECT_FALSE(fits({.alone = false, .local_ranks = 2, .memory = 2 * arena + 1399, .outside = 700}));
 }
 
+// What saves memory of the workers leaves a server as large as it was.
+TEST_F(Room, WhatALimitProposesNamesServersThatAreTooLarge) {
+  Config config = config_;
+  config.data.images = "synthetic";
+  config.parallel.server = "sync";
+  config.memory.limit.count = 20000;
+  const Compiled compiled = compile(config, registry_, {});
+  const std::vector<std::string> found = shortfalls(config, registry_, compiled, {.memory = std::size_t{1} << 40});
+  ASSERT_FALSE(found.empty());
+  EXPECT_NE(found.front().find("memory.limit"), std::string::npos) << found.front();
+  EXPECT_NE(found.front().find("server 0 needs"), std::string::npos) << found.front();
+  const auto at = found.front().find("try parallel.servers = ");
+  ASSERT_NE(at, std::string::npos) << found.front();
+  const auto largest_server = [](const Compiled& of) {
+    std::size_t most = 0;
+    for (const Role& role : of.roles)
+      if (!role.takes_rows()) most = std::max(most, role.arena_bytes);
+    return most;
+  };
+  // With so many their mean fits; the largest has what one tensor more or less makes.
+  config.parallel.servers = std::stoll(found.front().substr(at + 23));
+  EXPECT_LT(largest_server(compile(config, registry_, {})), largest_server(compiled) / 2);
+}
+
 // Of a GPU, by launches that have scratch: the operands of the largest, and results to compare.
 TEST_F(Room, SearchOfAlgorithmsHasRoomForTheLargestLaunch) {
   const program::Program& step = compiled_.roles.front().program("step");

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "trireme/core/error.h"
@@ -106,8 +107,9 @@ std::string extra_ranks_setting(const Config& config) {
 
 std::vector<std::string> extra_ranks_keys() { return {"parallel.server", "parallel.servers"}; }
 
-std::string smaller_share(const Config& config) {
-  return fmt::format("; try parallel.servers = {}", config.parallel.servers + 1);
+std::string smaller_share(const Config& config, double times) {
+  const auto servers = static_cast<std::int64_t>(std::ceil(static_cast<double>(config.parallel.servers) * times));
+  return fmt::format("; try parallel.servers = {}", std::max(servers, config.parallel.servers + 1));
 }
 
 void check_extra_ranks(const Config& config) {
