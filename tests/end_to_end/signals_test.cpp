@@ -212,6 +212,7 @@ TEST_F(Signals, SecondInterruptQuitsAtOnce) {
   ASSERT_TRUE(wait_for_steps(running, 1));
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   running.signal(SIGINT);
+  running.wait_for_delivery();
   std::this_thread::sleep_for(std::chrono::milliseconds(150));
   running.signal(SIGINT);
   EXPECT_EQ(running.wait().code, 130);
@@ -227,6 +228,7 @@ TEST_F(Signals, ASecondRequestDoesNotLoseTheCheckpoint) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     running.signal(first);
     running.wait_for_delivery();
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));  // sooner it would be the same request
     running.signal(second);
     const Finished f = running.wait();
     EXPECT_EQ(f.code, 128 + first) << f.err;
@@ -241,6 +243,7 @@ TEST_F(Signals, AThirdRequestQuitsAtOnce) {
   ASSERT_TRUE(wait_for_steps(running, 1));
   for (int i = 0; i < 3; ++i) {
     running.signal(SIGTERM);
+    running.wait_for_delivery();
     std::this_thread::sleep_for(std::chrono::milliseconds(120));
   }
   const Finished f = running.wait();
