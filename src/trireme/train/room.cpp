@@ -86,17 +86,17 @@ void check_limit(const Config& config, const Registry& registry, const Compiled&
   const auto times = [&](const Role& role) {
     return static_cast<double>(role.arena_bytes) / static_cast<double>(limit);
   };
-  // No way to save memory makes a server smaller: what is found first says that of it too.
-  std::string servers;
+  // No way to save memory makes ranks smaller that take no rows: what is found first says that of them too.
+  std::string extra;
   for (const Role& role : compiled.roles)
-    if (!role.takes_rows() && role.arena_bytes > limit && servers.empty())
-      servers = fmt::format(". And {} needs {}{}", role.name, format_bytes(role.arena_bytes),
-                            smaller_share(config, times(role)));
+    if (!role.takes_rows() && role.arena_bytes > limit && extra.empty())
+      extra = fmt::format(". And {} needs {}{}", role.name, format_bytes(role.arena_bytes),
+                          smaller_share(config, times(role)));
   bool said = false;  // what would fit: once, for the first role of those that take rows
   for (const Role& role : compiled.roles) {
     if (role.arena_bytes <= limit) continue;
     if (role.takes_rows() && !std::exchange(said, true))
-      found.push_back(over_limit(config, registry, compiled, role, site) + servers);
+      found.push_back(over_limit(config, registry, compiled, role, site) + extra);
     else
       found.push_back(fmt::format("memory.limit = {} is too small for {}, which needs {}{}",
                                   value_text(config, kLimitKey), role.name, format_bytes(role.arena_bytes),
