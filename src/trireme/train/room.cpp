@@ -67,7 +67,10 @@ std::string over_limit(const Config& config, const Registry& registry, const Com
                       keys_of(savings));
   if (untried > 0)
     way += fmt::format(" ({} of {} savings were tried; `trireme memory` tries all)", listed - untried, listed);
-  if (!more.all_tried) way += " (not all sizes of train.micro_batch were tried: a larger one may fit as well)";
+  if (const std::int64_t rows = smallest_micro_batch(base, compiled, kInstructions); fits == nullptr && rows > 1)
+    way += fmt::format(" (train.micro_batch below {} was not tried: `trireme memory` does, for longer)", rows);
+  else if (!more.all_tried)
+    way += " (not all sizes of train.micro_batch were tried: a larger one may fit as well)";
   // Of a plan that is followed, no key can be given otherwise.
   if (!site.plan.empty() && (fits != nullptr || smallest != nullptr))
     way += fmt::format(

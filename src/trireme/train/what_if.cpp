@@ -33,7 +33,8 @@ std::int64_t half_of(const Config& config, std::int64_t rows) {
 
 std::string micro_batch_of(std::int64_t rows) { return fmt::format("train.micro_batch={}", rows); }
 
-std::vector<Saving> savings(const Config& config) {
+// `smallest`: the micro-batches of what goes furthest.
+std::vector<Saving> savings(const Config& config, std::int64_t smallest) {
   std::vector<Saving> all;
   const auto add = [&](const std::string& key, const std::vector<std::string>& values, bool changes_numbers) {
     for (const std::string& value : values)
@@ -58,14 +59,15 @@ std::vector<Saving> savings(const Config& config) {
         all.push_back({{micro_batch_of(rows), "memory.remat=full", small}, false});
   }
   // What keeps the numbers and goes furthest.
-  all.push_back({{"train.micro_batch=1", "memory.remat=full"}, false});
-  if (sharded) all.push_back({{"train.micro_batch=1", "memory.remat=full", small}, false});
-  all.push_back(
-      {{"train.micro_batch=1", "memory.remat=full", "memory.offload=all", "memory.offload_policy=all"}, false});
-  if (sharded) {
-    all.push_back(all.back());
-    all.back().settings.push_back(small);
-  }
+  const auto add_furthest = [&](std::vector<std::string> settings) {
+    if (smallest != replica_rows(config)) settings.insert(settings.begin(), micro_batch_of(smallest));
+    all.push_back({settings, false});
+    if (!sharded) return;
+    settings.push_back(small);
+    all.push_back({settings, false});
+  };
+  if (smallest != replica_rows(config)) add_furthest({"memory.remat=full"});
+  add_furthest({"memory.remat=full", "memory.offload=all", "memory.offload_policy=all"});
   return all;
 }
 
@@ -119,6 +121,11 @@ std::vector<WhatIf> try_savings(const std::vector<Saving>& list, const Config& c
 }
 
 using Settings = std::vector<std::string>;
+
+Settings way_of(Settings settings) {
+  std::erase_if(settings, [](const std::string& setting) { return setting.starts_with("train.micro_batch="); });
+  return settings;
+}
 
 // For ways of saving, the largest micro-batches with which each fits into a limit, all ways at once. Smaller ones need
 // not need less memory: the sums of several are kept whole where those of one are sharded at once, and weights that are
@@ -191,11 +198,6 @@ class MicroBatches {
   std::vector<WhatIf> found() && { return std::move(found_); }
 
  private:
-  static Settings way_of(Settings settings) {
-    std::erase_if(settings, [](const std::string& setting) { return setting.starts_with("train.micro_batch="); });
-    return settings;
-  }
-
   static bool offloads(const Settings& settings) {
     return std::any_of(settings.begin(), settings.end(),
                        [](const std::string& setting) { return setting.starts_with("memory.offload="); });
@@ -216,11 +218,21 @@ class MicroBatches {
 
 }  // namespace
 
+std::int64_t smallest_micro_batch(const Config& config, const Compiled& configured, double instructions) {
+  const std::int64_t rows = replica_rows(config);
+  const double of_one_row = static_cast<double>(configured.checked.instructions) * static_cast<double>(rows);
+  std::int64_t smallest = 1;
+  while (smallest < rows &&
+         (share_of(config) % smallest != 0 || of_one_row / static_cast<double>(smallest) > instructions))
+    ++smallest;
+  return smallest;
+}
+
 std::vector<WhatIf> what_if(const Config& config, const Registry& registry, const CompileOptions& options,
                             const Compiled& configured,
                             const std::function<void(std::size_t done, std::size_t total)>& on_one,
                             double instructions) {
-  const std::vector<Saving> list = savings(config);
+  const std::vector<Saving> list = savings(config, smallest_micro_batch(config, configured, instructions));
   const planner::Tried as_configured = planner::tried(configured);
   std::vector<WhatIf> results = {result_of(as_configured, {})};
   results.front().time = 1;
@@ -244,7 +256,7 @@ MicroBatchesThatFit largest_micro_batches(const Config& config, const Registry& 
     // Where recomputing with micro-batches of one row is not enough, only larger ones than configured may be. Models
     // that are too short to recompute anything have not been tried with small ones.
     const bool too_short = std::any_of(known.begin(), known.end(), [](const WhatIf& s) {
-      return s.tried && !s.refused.empty() && s.settings == Settings{"train.micro_batch=1", "memory.remat=full"};
+      return s.tried && !s.refused.empty() && way_of(s.settings) == Settings{"memory.remat=full"};
     });
     search.search(recomputed, too_short ? 1 : replica_rows(config) + 1);
   } else {

@@ -18,10 +18,15 @@ struct WhatIf {
   bool tried = true;                  // false: it was left out
 };
 
+// The smallest micro-batches, in rows of one replica and no larger than configured, with which a step has at most so
+// many instructions, as predicted from the configured one.
+std::int64_t smallest_micro_batch(const Config& config, const Compiled& configured, double instructions);
+
 // As `configured`, then each saving alone that is not on already, then the best together; compiled concurrently, by as
 // many threads as `options` says. `on_one` is called for each as it is about to be compiled, by one thread at a time.
-// The one that goes furthest is compiled in any case; of the others no more than have `instructions` with it, as
-// predicted from the configured ones and the number of micro-batches: the same ones on every machine.
+// The one that goes furthest is compiled in any case, with micro-batches of smallest_micro_batch; of the others no more
+// than have `instructions` with it, as predicted from the configured ones and the number of micro-batches: the same
+// ones on every machine.
 std::vector<WhatIf> what_if(const Config& config, const Registry& registry, const CompileOptions& options,
                             const Compiled& configured,
                             const std::function<void(std::size_t done, std::size_t total)>& on_one = {},
