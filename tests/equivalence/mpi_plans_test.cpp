@@ -2,16 +2,20 @@
 // that runs this test: tests/mpi/launch 4 equivalence_test --gtest_filter=MpiPlans.* with TRIREME_TEST_TRANSPORT=mpi.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <optional>
+#include <stdexcept>
 
 #include "equivalence/random_plan.h"
 #include "trireme/comm/mpi/session.h"
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
 #include "trireme/data/synthetic_images.h"
+#include "trireme/train/checkpoint.h"
 #include "trireme/train/extra_ranks.h"
 #include "trireme/train/trainer.h"
 
@@ -153,6 +157,62 @@ TEST(MpiPlans, EveryProcessNamesTheValueThatIsNotFinite) {
     EXPECT_NE(said.find("; input 'images', sample 7 of the batch (sample 19 of the training data), element 5 is NaN; "),
               std::string::npos)
         << said;
+  }
+}
+
+// Held-out images of which one cannot be read from the second evaluation on.
+class LostImages final : public data::Dataset {
+ public:
+  LostImages(const models::ModelConfig& model, std::int64_t lost) : images_(model), lost_(lost) {}
+
+  std::int64_t samples() const override { return images_.samples(); }
+  std::int64_t tokens_per_sample() const override { return 1; }
+  void resize(data::Batch& batch, std::int64_t rows) const override { images_.resize(batch, rows); }
+  void read(std::int64_t sample, std::int64_t row, data::Batch& batch) const override {
+    if (sample == lost_ && batch.step > 1) throw std::runtime_error("the disk went away");
+    images_.read(sample, row, batch);
+  }
+
+ private:
+  SomeImages images_;
+  std::int64_t lost_;
+};
+
+// One process has the row; all of them save what was trained before they end.
+TEST(MpiPlans, EveryProcessSavesBeforeAnEvaluationEndsTheRun) {
+  if (!ranks_are_processes()) GTEST_SKIP() << "ranks are not processes here";
+  comm::Communicator world = world_of_processes();
+  if (world.size() != 4) GTEST_SKIP() << "four ranks are asked for";
+  const train::Registry registry;
+  for (const FourRanks& ranks : {FourRanks{"dp=2,pp=2"}, FourRanks{"dp=4"}, FourRanks{"dp=3", "sync"}}) {
+    SCOPED_TRACE(ranks.text());
+    train::Config config = config_of(ranks);
+    config.output.dir = (std::filesystem::temp_directory_path() / fmt::format("trireme_lost_{}", ::getppid())).string();
+    train::TrainerOptions options = without_files(world, data_of(config.model, -1, -1));
+    options.data->eval = std::make_shared<LostImages>(config.model, 7);
+    options.write = true;
+    options.mode = train::RunMode::overwrite;
+    {
+      train::Trainer trainer(config, registry, options);
+      trainer.start();
+      std::string said = "nothing";
+      try {
+        trainer.run();
+      } catch (const Error& e) {
+        said = e.message();
+      }
+      const bool own = said.starts_with("the disk went away; ");
+      auto several = static_cast<std::int32_t>(own);
+      world.all_reduce(std::span(&several, 1), comm::Reduce::sum);
+      EXPECT_GE(several, 1);
+      EXPECT_LT(several, 4);
+      EXPECT_TRUE(own || said.starts_with("another process cannot read its held-out data; ")) << said;
+      EXPECT_NE(said.find("; the state is saved as step 2 in "), std::string::npos) << said;
+      EXPECT_EQ(train::checkpoint_steps(trainer.folder()), std::vector<std::int64_t>{2});
+    }
+    world.barrier();
+    if (world.rank() == 0) std::filesystem::remove_all(config.output.dir);
+    world.barrier();
   }
 }
 

@@ -3,11 +3,13 @@
 #include <trireme/trireme.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <functional>
 #include <limits>
 #include <map>
+#include <stdexcept>
 
 #include "support/library.h"
 #include "support/prices.h"
@@ -297,6 +299,41 @@ TEST(OwnInputs, WhatAFunctionWritesIsChecked) {
                 if (i == 3) to.integers("kind")[0] = 5;
               }),
               "sample 3: input 'kind', element 0 is 5, and must be from 0 to 4");
+}
+
+// An exception of a user's function, of any type, does not cost what was trained before.
+TEST(OwnInputs, AnExceptionFromAFunctionSavesFirst) {
+  const fs::path folder = fs::temp_directory_path() / ("trireme_throws_" + std::to_string(::getpid()));
+  for (const bool held_out : {false, true}) {
+    SCOPED_TRACE(held_out);
+    fs::remove_all(folder);
+    tri::TrainOptions options = plain_sgd(6);
+    options.dir = folder.string();
+    options.eval_every = held_out ? 2 : 0;
+    std::atomic<bool> trained = false;
+    const auto write = [&](std::int64_t i, tri::Sample& to) {
+      if (held_out ? i >= 36 && trained : i == 35) throw std::runtime_error("the disk went away");
+      write_sample(i, to);
+    };
+    tri::Trainer t{linear_model,
+                   tri::own_inputs(40, declared(), write,
+                                   {.order = "sequential", .holdout = held_out ? 0.1 : 0.0, .whole = write_scale}),
+                   options};
+    t.on_step([&](const tri::Metrics& m) {
+      trained = m.step >= 3;
+      return tri::Next::go;
+    });
+    std::string said = "nothing";
+    try {
+      t.run();
+    } catch (const tri::Error& e) {
+      said = e.message();
+    }
+    const std::string state = held_out ? "the state" : "the state before it";
+    EXPECT_EQ(said, "the disk went away; " + state + " is saved as step 4 in " + folder.string());
+    EXPECT_TRUE(fs::exists(folder / "checkpoints/step-00000004"));
+  }
+  fs::remove_all(folder);
 }
 
 TEST(OwnInputs, OneThatNobodyReadsIsReported) {

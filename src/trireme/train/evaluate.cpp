@@ -7,6 +7,7 @@
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
+#include "trireme/core/why_not.h"
 
 namespace trireme::train {
 namespace {
@@ -24,6 +25,15 @@ void ignore_row(data::Batch& batch, std::int64_t row) {
 std::string held_out_text(const BadInput& bad) {
   if (bad.row == BadInput::kEveryRow) return "held-out data: " + bad.str();
   return fmt::format("held-out sample {}: input '{}', element {} is {}", bad.row, bad.input, bad.element, bad.what);
+}
+
+// Reads on every process, or fails on every one.
+template <class Read>
+void read_together(const Session& session, Read&& read) {
+  const std::string why = why_not(std::forward<Read>(read));
+  auto failed = static_cast<std::int32_t>(!why.empty());
+  if (session.world() != nullptr) session.world()->all_reduce(std::span(&failed, 1), comm::Reduce::max);
+  if (failed != 0) throw UnreadableData(why.empty() ? "another process cannot read its held-out data" : why);
 }
 
 }  // namespace
@@ -49,21 +59,23 @@ Evaluation evaluate(Session& session, const data::Dataset& data, std::int64_t sa
   for (const data::RowRange& range : batch.ranges) batch.rows += range.count;
   data.resize(batch, batch.rows);
   batch.step = step;
-  data.read_common(batch);
+  read_together(session, [&] { data.read_common(batch); });
   // Rows behind the last sample have that one.
   const auto number = [&](std::int64_t sample) { return std::min(sample, count - 1) * available / count; };
   Evaluation total{.samples = count, .available = available};
   std::optional<BadInput> bad;
   for (std::int64_t b = 0; b < batches; ++b) {
     const std::int64_t first = b * rows;
-    for (std::int64_t r = 0; r < batch.rows; ++r) {
-      const std::int64_t sample = first + batch.global_row(r);
-      // Inputs that a model names itself have no value that adds nothing: the last sample stands there.
-      if (sample < count || !batch.inputs.empty())
-        data.read(number(sample), r, batch);
-      else
-        ignore_row(batch, r);
-    }
+    read_together(session, [&] {
+      for (std::int64_t r = 0; r < batch.rows; ++r) {
+        const std::int64_t sample = first + batch.global_row(r);
+        // Inputs that a model names itself have no value that adds nothing: the last sample stands there.
+        if (sample < count || !batch.inputs.empty())
+          data.read(number(sample), r, batch);
+        else
+          ignore_row(batch, r);
+      }
+    });
     const Evaluation one = session.evaluate(batch);
     if (!bad && !std::isfinite(one.loss)) {
       bad = find_bad_input(session.compiled(), "eval", batch);
@@ -74,7 +86,9 @@ Evaluation evaluate(Session& session, const data::Dataset& data, std::int64_t sa
     const std::int64_t more = first + rows - count;
     if (more > 0 && !batch.inputs.empty()) {
       // What the last sample added too often is as much as it adds to a batch of nothing else.
-      for (std::int64_t r = 0; r < batch.rows; ++r) data.read(number(count - 1), r, batch);
+      read_together(session, [&] {
+        for (std::int64_t r = 0; r < batch.rows; ++r) data.read(number(count - 1), r, batch);
+      });
       total.loss -= session.evaluate(batch).loss * static_cast<double>(more) / static_cast<double>(count);
     }
     if (one.accuracy) total.accuracy = total.accuracy.value_or(0) + *one.accuracy * share;

@@ -3,13 +3,20 @@
 #include <functional>
 #include <string>
 
+#include "trireme/core/error.h"
 #include "trireme/train/session.h"
 
 namespace trireme::train {
 
+// Held-out data cannot be read, by this process or another: all of them throw it.
+class UnreadableData : public Error {
+ public:
+  explicit UnreadableData(std::string message) : Error(Kind::failure, std::move(message)) {}
+};
+
 // Over the samples of `data`: all of them, or with `samples` > 0 at most so many, spread evenly. How the rows
 // are cut into micro-batches does not choose them. `step` updates were done before. Where a loss is not finite the
-// values of its rows are looked at (Evaluation::bad_input). Collective.
+// values of its rows are looked at (Evaluation::bad_input). Collective; throws UnreadableData.
 Evaluation evaluate(Session& session, const data::Dataset& data, std::int64_t samples,
                     const std::function<void(std::int64_t done, std::int64_t total)>& on_batch = {},
                     std::int64_t step = 0);

@@ -376,25 +376,6 @@ Metrics Trainer::take_step(data::Loader& loader, Outcome& outcome) {
   return m;
 }
 
-// A file was cut, or its disk cannot be read any more: the state is the last step's, and only data are missing.
-void Trainer::require_data(std::span<data::Loader* const> loaders, std::size_t steps, Outcome& outcome) {
-  const auto lost = std::find_if(loaders.begin(), loaders.end(), [&](data::Loader* l) { return !l->wait(steps); });
-  if (most_urgent(lost == loaders.end() ? Request::none : Request::stop) == Request::none) return;
-  std::string why = "another process cannot read its data";
-  if (lost != loaders.end()) try {
-      for (std::size_t step = 0; step < steps; ++step) (*lost)->next();
-    } catch (const Error& e) {
-      why = e.message();
-    }
-  if (!writer_ || outcome.losses.empty()) fail("{}", why);
-  try {
-    checkpoint(outcome, true);
-  } catch (const Error& e) {
-    fail("{}; and {}", why, e.message());
-  }
-  fail("{}; the state before it is saved as step {} in {}", why, step_, folder_.string());
-}
-
 // A step that is faster than the large product was: other programs had the cores then, and it is measured again.
 double Trainer::share_of_peak(double speed, std::int64_t step) {
   const double before = utilisation_.peak();
@@ -439,42 +420,6 @@ Metrics Trainer::measured(const StepResult& result, std::int64_t step, double se
   return m;
 }
 
-std::string Trainer::text_of(const BadInput& bad, std::int64_t step) const {
-  return bad.str(bad.row == BadInput::kEveryRow ? std::nullopt : std::optional(sampler().sample(step, bad.row)));
-}
-
-// Gradients that overflow leave the loss as it is: with a finite loss an infinite input, such as a mask, is no culprit.
-bool Trainer::batch_to_blame(const data::Batch& batch, const StepResult& result) {
-  if (broadcast(static_cast<std::int64_t>(std::isfinite(result.loss))) != 0) return false;
-  return session_->bad_input(batch).has_value();
-}
-
-// The update was withheld, so the state is the last good one: find the culprit, save, stop. One that was skipped has
-// halved the scale and was counted: that state is the one after its step.
-void Trainer::stop_at_bad_step(const data::Batch& batch, const StepResult& result, double lr) {
-  const std::int64_t step = step_;
-  const auto bad = session_->explain(batch, step, lr, config_.train.seed);
-  if (result.skipped()) ++step_;
-  std::string saved;
-  if (writer_) try {
-      Outcome ignored;
-      checkpoint(ignored, true);
-      saved = fmt::format("; the state {} it is saved as step {} in {}", result.skipped() ? "after" : "before", step_,
-                          folder_.string());
-    } catch (const Error& e) {
-      saved = fmt::format("; and {}", e.message());
-    }
-  const std::string culprit = !bad ? "no single tensor is to blame: the sum of squared gradients overflows"
-                              : bad->input
-                                  ? text_of(*bad->input, step)
-                                  : fmt::format("the first tensor to go bad is '{}' ({} in {}, micro-batch {}{})",
-                                                bad->tensor.tensor, bad->tensor.what, bad->tensor.op, bad->tensor.micro,
-                                                compiled_.ranks() > 1 ? fmt::format(", rank {}", bad->rank) : "");
-  throw BadStep(fmt::format("step {}: the loss{} is {} and the gradient norm {}; {}; the update was withheld{}",
-                            step + 1, result.loss_scale && !result.skipped() ? ", with its scale down at 1," : "",
-                            in_words(result.loss), in_words(result.grad_norm), culprit, saved));
-}
-
 void Trainer::log_metrics(const Metrics& metrics) {
   if (!metrics_) return;
   try {
@@ -493,21 +438,6 @@ std::optional<Evaluation> Trainer::evaluate_in_run() {
     note(LogLevel::warning,
          fmt::format("the held-out loss is not finite: {}; training goes on", evaluation->bad_input));
   return evaluation;
-}
-
-// Held-out data that cannot be read end the run, but not before its state is saved.
-std::optional<Evaluation> Trainer::evaluate_or_save(Outcome& outcome) {
-  try {
-    return evaluate_in_run();
-  } catch (const Error& e) {
-    if (!writer_ || outcome.losses.empty() || options_.world != nullptr) throw;
-    try {
-      checkpoint(outcome, true);
-    } catch (const Error& other) {
-      fail("{}; and {}", e.message(), other.message());
-    }
-    fail("{}; the state is saved as step {} in {}", e.message(), step_, folder_.string());
-  }
 }
 
 std::optional<Evaluation> Trainer::evaluate(std::int64_t batches) {

@@ -136,6 +136,7 @@ class Trainer {
   // In a run, which a bad value of the held-out data does not end: it is warned of once.
   std::optional<Evaluation> evaluate_in_run();
   std::optional<Evaluation> evaluate_or_save(Outcome& outcome);
+  std::string save_at_failure(Outcome& outcome, std::string_view what);
   Metrics take_step(data::Loader& loader, Outcome& outcome);
   // Returns where every process has what it reads in so many steps; otherwise saves, and fails in all of them.
   void require_data(std::span<data::Loader* const> loaders, std::size_t steps, Outcome& outcome);
