@@ -99,6 +99,16 @@ struct KernelDef {
 
 using Types = std::vector<TensorType>;
 
+// What integers may be that number rows of a table or classes.
+struct IndexRange {
+  std::int64_t below = 0;
+  bool negative = false;  // negative ones are allowed too: they do not count
+};
+struct IndexOperand {
+  int operand = -1;  // none
+  std::function<IndexRange(std::span<const TensorType> inputs, const Attributes&)> range = {};
+};
+
 // Everything about an op. All fields are required (a test fails when one is empty), except for composite ops, which are
 // given by other ops and need only name, operands, attributes and `compose`.
 struct OpDef {
@@ -124,6 +134,9 @@ struct OpDef {
   // types are given. Empty: nothing.
   std::function<Attributes(std::span<const TensorType> inputs, std::span<const TensorType> outputs, const Attributes&)>
       localize;
+
+  // The operand whose integers have a range: a wrong one in a batch is named before the op has it.
+  IndexOperand index;
 
   std::function<Cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs, const Attributes&)> cost;
 

@@ -12,19 +12,10 @@ namespace trireme::train {
 namespace {
 
 // What a node allows in an operand; nothing: it has no range, or the operand is no index.
-std::optional<IndexRange> range_of(const ir::Graph& graph, const ir::Node& node, std::size_t operand) {
-  const std::string& op = node.op->name;
-  const auto shape = [&](std::size_t input) -> const Shape& { return graph.type(node.inputs[input]).shape; };
-  if (op == "embedding" && operand == 0) return IndexRange{shape(1)[0], node.attributes.boolean("masked")};
-  if (op == "embedding_grad" && operand == 0)
-    return IndexRange{node.attributes.integer("vocab"), node.attributes.boolean("masked")};
-  if (op == "local_tokens" && operand == 0) return IndexRange{node.attributes.integer("vocab"), false};
-  if ((op == "cross_entropy" || op == "cross_entropy_grad" || op == "accuracy") && operand == 1)
-    return IndexRange{shape(0).back(), true};
-  if (op == "linear_cross_entropy" && operand == 2) return IndexRange{shape(1)[0], true};
-  if ((op == "linear_lse" || op == "linear_cross_entropy_given") && operand == 2)
-    return IndexRange{node.attributes.integer("vocab"), true};
-  return std::nullopt;
+std::optional<ir::IndexRange> range_of(const ir::Graph& graph, const ir::Node& node, std::size_t operand) {
+  const ir::IndexOperand& index = node.op->index;
+  if (index.operand != static_cast<int>(operand)) return std::nullopt;
+  return index.range(graph.input_types(node), node.attributes);
 }
 
 void add_ranges(const ir::Graph& graph, ir::ValueId input, const std::string& name, IndexRanges& ranges) {
@@ -35,7 +26,7 @@ void add_ranges(const ir::Graph& graph, ir::ValueId input, const std::string& na
       if (node.op->traits.view && i == 0) same.insert(node.outputs.front());
       const auto range = range_of(graph, node, i);
       if (!range) continue;
-      IndexRange& all = ranges.emplace(name, *range).first->second;
+      ir::IndexRange& all = ranges.emplace(name, *range).first->second;
       all.below = std::min(all.below, range->below);
       all.negative = all.negative && range->negative;
     }

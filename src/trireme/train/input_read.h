@@ -14,14 +14,9 @@ namespace trireme::train {
 // The type in which an op of the graph of that name reads an input, on any rank; nothing: none reads it.
 std::optional<DType> input_read(const Compiled& compiled, std::string_view graph, std::string_view input);
 
-// Of integers that number rows of a table or classes.
-struct IndexRange {
-  std::int64_t below = 0;
-  bool negative = false;  // negative ones are allowed too: they do not count
-};
 // By input: what the ops that read it on any rank allow. Inputs that other ops change first are not among them; there
 // the op fails, and names the number alone.
-using IndexRanges = std::map<std::string, IndexRange>;
+using IndexRanges = std::map<std::string, ir::IndexRange>;
 IndexRanges index_ranges(const Compiled& compiled, std::string_view graph);
 
 // The first integer outside of its range in a row of the inputs that a model names itself, or in those that are the

@@ -54,6 +54,9 @@ ir::OpDef local_tokens_def() {
     return {inputs[0]};
   };
   def.no_gradient = "tokens are not differentiated";
+  def.index = {0, [](std::span<const TensorType>, const ir::Attributes& attributes) {
+                 return ir::IndexRange{attributes.integer("vocab"), false};
+               }};
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes&) {
     const std::string rows = token_factors(inputs[0]);
     return ir::parse_factors((rows.empty() ? "-" : rows) + ", - -> " + (rows.empty() ? "-" : rows));
@@ -80,6 +83,9 @@ ir::OpDef embedding_def() {
   def.gradient = [](ir::GradientContext& g) {
     g.set(1, ir::apply1("embedding_grad", {g.input(0), g.grad()}, {{"vocab", g.input(1).shape()[0]}}));
   };
+  def.index = {0, [](std::span<const TensorType> inputs, const ir::Attributes& attributes) {
+                 return ir::IndexRange{inputs[1].shape[0], attributes.boolean("masked")};
+               }};
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes&) {
     const std::string rows = token_factors(inputs[0]);
     return ir::parse_factors(rows + ", v* d -> " + rows + "d");
@@ -120,6 +126,9 @@ ir::OpDef embedding_grad_def() {
     return {{out_dtype(attributes.text("out"), inputs[1].dtype), {vocab, inputs[1].shape.back()}}};
   };
   def.no_gradient = "second derivatives are not taken";
+  def.index = {0, [](std::span<const TensorType>, const ir::Attributes& attributes) {
+                 return ir::IndexRange{attributes.integer("vocab"), attributes.boolean("masked")};
+               }};
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes&) {
     const std::string rows = token_factors(inputs[0]);
     return ir::parse_factors(rows + ", " + rows + "d -> v* d");

@@ -15,6 +15,7 @@ ir::OpDef accuracy_def() {
     return {kLossType};
   };
   def.no_gradient = "it counts";
+  def.index = {1, classes_of_logits};
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes&) {
     const int rank = inputs[1].shape.rank();
     return ir::parse_factors(row_factors(rank, "v!") + ", " + row_factors(rank) + " -> -");

@@ -24,6 +24,7 @@ ir::OpDef cross_entropy_def() {
     g.set(0, ir::apply1("cross_entropy_grad", {g.input(0), g.input(1), g.output(1), g.grad(0)},
                         {{"scale", g.attributes().real("scale")}}));
   };
+  def.index = {1, classes_of_logits};
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes&) {
     const int rank = inputs[1].shape.rank();
     const std::string rows = row_factors(rank);
@@ -52,6 +53,7 @@ ir::OpDef cross_entropy_grad_def() {
     return {inputs[0]};
   };
   def.no_gradient = kLossIsLast;
+  def.index = {1, classes_of_logits};
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes&) {
     const int rank = inputs[1].shape.rank();
     const std::string rows = row_factors(rank);

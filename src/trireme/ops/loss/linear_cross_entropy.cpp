@@ -32,6 +32,9 @@ ir::OpDef linear_cross_entropy_def() {
     const bool done = g.is_given(dloss) || g.is_one(dloss);
     for (std::size_t i = 0; i < 2; ++i) g.set(i, done ? g.output(i + 1) : ir::apply1("mul", {g.output(i + 1), dloss}));
   };
+  def.index = {2, [](std::span<const TensorType> inputs, const ir::Attributes&) {
+                 return ir::IndexRange{inputs[1].shape[0], true};
+               }};
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
     const int rank = inputs[2].shape.rank();
     const std::string x = row_factors(rank, "d!");

@@ -17,4 +17,8 @@ void expect_logits(const TensorType& logits, const char* operand) {
     fail("'{}' must have a last dimension of at least 1, got {}", operand, logits.str());
 }
 
+ir::IndexRange classes_of_logits(std::span<const TensorType> inputs, const ir::Attributes&) {
+  return {inputs[0].shape.back(), true};
+}
+
 }  // namespace trireme::ops

@@ -16,6 +16,9 @@ std::string row_factors(int count, const std::string& last = "");
 // The dimensions of a target: those of `rows` without its last one.
 TensorType target_type(const TensorType& rows);
 
+// What a target may be: a class that the first operand has a logit for, or negative, which does not count.
+ir::IndexRange classes_of_logits(std::span<const TensorType> inputs, const ir::Attributes& attributes);
+
 // Throws unless `logits` is a compute type with at least one dimension.
 void expect_logits(const TensorType& logits, const char* operand);
 

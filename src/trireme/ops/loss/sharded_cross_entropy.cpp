@@ -56,6 +56,10 @@ ir::OpDef rowwise_def(const char* name, std::vector<std::string> operands) {
   return def;
 }
 
+ir::IndexRange words_of_the_whole(Inputs, const ir::Attributes& attributes) {
+  return {attributes.integer("vocab"), true};
+}
+
 }  // namespace
 
 ir::OpDef linear_lse_def() {
@@ -68,6 +72,7 @@ ir::OpDef linear_lse_def() {
     return {rows_type(inputs[0]), rows_type(inputs[0])};
   };
   def.no_gradient = kPartOfALoss;
+  def.index = {2, words_of_the_whole};
   def.factors = whole_factors;
   def.cost = [](Inputs inputs, Inputs outputs, const ir::Attributes&) {
     ir::Cost cost = one_pass(inputs, outputs, 0);
@@ -104,6 +109,7 @@ ir::OpDef linear_cross_entropy_given_def() {
     return {kLossType, inputs[0], {out_dtype(attributes.text("out"), inputs[1].dtype), inputs[1].shape}};
   };
   def.no_gradient = kPartOfALoss;
+  def.index = {2, words_of_the_whole};
   def.factors = whole_factors;
   def.cost = [](Inputs inputs, Inputs outputs, const ir::Attributes&) {
     ir::Cost cost = one_pass(inputs, outputs, 0);
