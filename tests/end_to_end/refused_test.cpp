@@ -232,6 +232,8 @@ TEST_F(Refused, WhatIsProposedLeadsToARun) {
       {"parallel.mesh=dp=2", "parallel.servers=3", "parallel.zero=1"},
       {"parallel.mesh=dp=2", "parallel.servers=2"},
       {"parallel.mesh=pp=40", "train.batch=8"},
+      {"parallel.mesh=tp=2", "parallel.sequence=true", "model.context=15"},
+      {"parallel.mesh=tp=4", "parallel.sequence=true", "model.context=18", "model.heads=4"},
       {"parallel.mesh=pp=2", "parallel.pipeline=interleaved:30", "train.micro_batch=1"},
       {"parallel.mesh=pp=3", "parallel.pipeline=interleaved:30", "train.micro_batch=1"},
       {"parallel.mesh=pp=2", "parallel.pipeline=pipedream-2bw", "train.batch=8", "train.micro_batch=8",

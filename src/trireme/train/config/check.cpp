@@ -202,6 +202,16 @@ void check_heads_of_ranks(const Config& config, const models::ModelConfig& shape
       std::max<std::int64_t>(1, (shape.heads + tp / 2) / tp) * tp);
 }
 
+// Positions are sharded in equal parts: gathers and sums over the sequence have one size.
+void check_positions_of_ranks(const Config& config, const models::ModelConfig& shape, bool images) {
+  const std::int64_t tp = axis(config, ir::kTensorAxis);
+  if (!config.parallel.sequence || images || tp <= 1 || shape.context % tp == 0) return;
+  refuse(
+      "parallel.sequence = true: {} ranks along tp cannot have equal shards of model.context = {}; the nearest is "
+      "model.context = {}, or parallel.sequence = false",
+      tp, shape.context, std::max<std::int64_t>(1, shape.context / tp) * tp);
+}
+
 void check_parallel(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   const std::int64_t pp = axis(config, ir::kPipelineAxis);
@@ -244,6 +254,7 @@ void check(const Config& config, const models::Families& families) {
   model.resolve(shape);
   check_sharding(config);
   check_heads_of_ranks(config, shape, model.images);
+  check_positions_of_ranks(config, shape, model.images);
   check_training(config);
   check_offload(config);
   check_parallel(config);
