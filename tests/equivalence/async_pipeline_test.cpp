@@ -132,6 +132,47 @@ TEST_P(AsyncPipelines, WithReplicasShardsAndRecomputation) {
 INSTANTIATE_TEST_SUITE_P(Models, AsyncPipelines, ::testing::Values("mlp", "gpt2", "llama"),
                          [](const auto& tested) { return tested.param; });
 
+// A rate that changes from step to step: each update has that of the step whose rows it is of.
+TEST_P(AsyncPipelines, UpdatesHaveTheRateOfTheirStep) {
+  for (const char* pipeline : {"pipedream", "pipedream-2bw"})
+    for (const int stages : {2, 3})
+      for (const int micro_batches : {3, 4}) {
+        SCOPED_TRACE(fmt::format("{} pp={} m={}", pipeline, stages, micro_batches));
+        train::Config config = piped(GetParam(), fmt::format("pp={}", stages), pipeline, micro_batches);
+        config.train.schedule = "linear";
+        config.train.steps = 8;
+        config.train.warmup = 3;
+        expect_like_reference(config, 7);
+      }
+}
+
+// Masks are of the row and the step, whichever version of the weights is used.
+TEST(AsyncPipeline, DropsWhatTheReferenceDrops) {
+  for (const char* mesh : {"pp=3", "pp=2,dp=2", "pp=2,tp=2"})
+    for (const char* remat : {"none", "full"}) {
+      SCOPED_TRACE(fmt::format("{} {}", mesh, remat));
+      train::Config config = piped("llama", mesh, "pipedream-2bw", 3);
+      config.model.dropout = 0.3;
+      config.memory.remat = remat;
+      expect_like_reference(config, 4);
+    }
+}
+
+TEST(AsyncPipeline, WithSlicesOfImages) {
+  for (const char* pipeline : {"pipedream", "pipedream-2bw"})
+    for (const char* mesh : {"pp=2,h=2", "pp=2,w=3", "pp=2,dp=2,h=2"}) {
+      SCOPED_TRACE(fmt::format("{} {}", pipeline, mesh));
+      train::Config config = small_model("convnet");
+      config.model.image = 13;
+      config.train.batch = 32;
+      config.train.micro_batch = 8;
+      config.train.lr = 1e-4;
+      config.parallel.pipeline = pipeline;
+      train::resolve_model(config, config.model.vocab);
+      expect_like_reference(over_mesh(config, mesh), 4);
+    }
+}
+
 TEST(AsyncPipeline, FourStagesAndFewMicroBatches) {
   for (const int micro_batches : {1, 2, 4, 6}) {
     SCOPED_TRACE(fmt::format("m={}", micro_batches));

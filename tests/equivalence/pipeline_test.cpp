@@ -397,6 +397,41 @@ TEST(PipelineScalars, AnOverflowInOneStageSkipsTheUpdateEverywhere) {
   }
 }
 
+// The same where nothing of it reaches the other stage but the sum of the norms.
+TEST(PipelineScalars, AnOverflowOfOneStagesGradientsSkipsTheUpdateEverywhere) {
+  for (const std::size_t stage : {0U, 1U}) {
+    SCOPED_TRACE(stage);
+    int planted = 0;
+    const auto plant = [&](train::Compiled& compiled) {
+      train::Role& role = compiled.roles[stage];
+      for (program::Program& p : role.programs) {
+        if (p.name != "step") continue;
+        const auto squares = std::find_if(p.instructions.begin(), p.instructions.end(), [](const auto& i) {
+          return i.kind == program::Instruction::Kind::launch && i.op->name == "sum_squares";
+        });
+        ASSERT_NE(squares, p.instructions.end());
+        program::Instruction infinite;
+        infinite.name = "planted";
+        infinite.op = &role.module.registry->at("scale");
+        infinite.attributes = {{"factor", std::numeric_limits<double>::infinity()}};
+        infinite.inputs = infinite.outputs = {squares->inputs[0]};
+        infinite.phase = ir::Phase::update;
+        infinite.stream = squares->stream;
+        infinite.waits = squares->waits;
+        p.instructions.insert(squares, infinite);
+        ++planted;
+      }
+    };
+    Trained many(piped(model("mlp", 2, 3), "pp=2", "1f1b"), {.rework = plant});
+    EXPECT_EQ(planted, 1);
+    const auto before = many.state();
+    EXPECT_FALSE(many.step().finite);
+    many.session().each(
+        [](train::Rank& rank) { EXPECT_EQ(rank.step_executor().scalar("finite"), 0) << rank.number(); });
+    EXPECT_EQ(many.state(), before);
+  }
+}
+
 // What the stages of a run do in a step, to be spoilt.
 struct Planted {
   explicit Planted(const Trained& trained) : groups(trained.compiled().groups) {
