@@ -33,7 +33,7 @@ def main():
     arguments = [a for a in sys.argv[1:] if a != "--check"]
     program = os.path.abspath(arguments[0] if arguments else "./trireme")
     missed = []
-    print(f"{'mesh':<20}{'pipeline':<16}{'also':<26}{'ranks':>7}{'roles':>7}{'instructions':>14}{'seconds':>9}"
+    print(f"{'mesh':<20}{'pipeline':<16}{'also':<26}{'ranks':>7}{'programs':>10}{'instructions':>14}{'seconds':>9}"
           f"{'CPU seconds':>13}{'resident':>11}{'planned peak of a rank':>26}")
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "text.txt"), "w") as text:
@@ -50,7 +50,7 @@ def main():
             seconds = time.monotonic() - begin
             if status != 0:
                 sys.exit(f"{' '.join(command)}\n{out}")
-            instructions = re.search(r"programs, ([\d,]+) instructions", out).group(1)
+            programs, instructions = re.search(r"([\d,]+) programs, ([\d,]+) instructions", out).groups()
             peak = re.search(r"predicted peak ([\d,]+) B", out).group(1)
             name = " ".join(option.split(".")[-1] for option in also)
             if total in LIMITS and not also:
@@ -58,7 +58,7 @@ def main():
                 if seconds >= most or usage.ru_maxrss / 1024 >= resident:
                     missed.append(f"{mesh} {pipeline}: {seconds:.1f} s of {most} s, "
                                   f"{usage.ru_maxrss / 1024:.0f} MiB of {resident} MiB")
-            print(f"{mesh:<20}{pipeline:<16}{name:<26}{total:>7}{axes['pp']:>7}{instructions:>14}{seconds:>9.1f}"
+            print(f"{mesh:<20}{pipeline:<16}{name:<26}{total:>7}{programs:>10}{instructions:>14}{seconds:>9.1f}"
                   f"{usage.ru_utime + usage.ru_stime:>13.1f}{usage.ru_maxrss / 1024:>7.0f} MiB{peak:>24} B", flush=True)
     if "--check" in sys.argv[1:] and missed:
         sys.exit("over the limit:\n" + "\n".join(missed))
