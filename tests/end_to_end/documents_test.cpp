@@ -76,11 +76,20 @@ TEST_F(Documents, TrainAsInRowsOfTheirOwn) {
 
 TEST_F(Documents, GenerateAndResume) {
   write_documents(200);
-  trained("run", {"--model.context=32", "--train.batch=4", "--model.document_end=0", "--parallel.mesh=dp=1"});
-  const Finished f = done({"generate", "--from", "run", "--prompt-tokens=3,5,7", "--tokens=8", "--temperature=0"});
-  EXPECT_FALSE(f.out.empty());
+  const std::vector<std::string> how = {"--model.context=32", "--train.batch=4", "--model.document_end=0",
+                                        "--parallel.mesh=dp=1", "--train.schedule=constant"};
+  std::vector<std::string> longer = how;
+  longer.emplace_back("--train.steps=14");
+  const auto whole = trained("whole", longer);
+  trained("run", how);
   done({"train", "run", "--resume", "--train.steps=14"});
-  EXPECT_EQ(metrics("run").size(), 14U);
+  EXPECT_EQ(whole.size(), 14U);
+  EXPECT_EQ(farthest(metrics("run"), whole), 0.0);
+  const auto generated = [&](const std::string& from) {
+    return done({"generate", "--from", from, "--prompt-tokens=3,5,7", "--tokens=8", "--temperature=0"}).out;
+  };
+  EXPECT_FALSE(generated("run").empty());
+  EXPECT_EQ(generated("run"), generated("whole"));
 }
 
 TEST_F(Documents, AnEndThatNeverComesIsWarnedOf) {

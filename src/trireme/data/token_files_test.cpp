@@ -149,7 +149,8 @@ TEST(Tokens, NumbersThatAreNoIdsAreShownAsTheyAre) {
     tokens[70] = number;
     const std::string path = folder.write_tokens("odd.i64", tokens);
     const std::string wrong = refused_tokens(path, 256, "int64");
-    expect_contains(wrong, "token " + std::to_string(number) + " at position 70 is not below model.vocab = 256");
+    const std::string is = number < 0 ? "negative, and must be at least 0 and below" : "not below";
+    expect_contains(wrong, "token " + std::to_string(number) + " at position 70 is " + is + " model.vocab = 256");
     expect_contains(wrong, "which no vocabulary has");
     EXPECT_EQ(wrong.find("token_type"), std::string::npos) << wrong;
     for (const char* type : {"auto", "uint16", "uint32"})
@@ -246,8 +247,9 @@ TEST(Tokens, IndexOfMegatronWithInt64) {
   for (const std::int64_t number : {std::int64_t{-1}, std::int64_t{1000}, std::int64_t{5} << 32}) {
     tokens[17] = number;
     folder.write_tokens("m.bin", tokens);
+    const std::string is = number < 0 ? "negative, and must be at least 0 and below" : "not below";
     expect_contains(refusal(open),
-                    "token " + std::to_string(number) + " at position 17 is not below model.vocab = 1000");
+                    "token " + std::to_string(number) + " at position 17 is " + is + " model.vocab = 1000");
   }
 }
 

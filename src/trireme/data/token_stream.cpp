@@ -134,8 +134,11 @@ std::optional<std::string> TokenStream::beyond(std::int64_t vocab, std::int64_t 
     for (std::int64_t i = std::max<std::int64_t>(0, first - piece.first); i < end; ++i) {
       const std::uint32_t token = token_at(piece.data, piece.type, i);
       if (static_cast<std::int64_t>(token) >= vocab)
-        return fmt::format("{}: token {} at position {} is not below model.vocab = {}", piece.name,
-                           number_at(piece.data, piece.type, i), piece.file_offset + i, vocab);
+        return fmt::format(
+            "{}: token {} at position {} is {} model.vocab = {}", piece.name, number_at(piece.data, piece.type, i),
+            piece.file_offset + i,
+            number_at(piece.data, piece.type, i) < 0 ? "negative, and must be at least 0 and below" : "not below",
+            vocab);
     }
   }
   return std::nullopt;

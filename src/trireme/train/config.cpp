@@ -12,6 +12,7 @@
 #include "trireme/core/json.h"
 #include "trireme/core/text.h"
 #include "trireme/train/config/keys.h"
+#include "trireme/train/gguf.h"
 
 namespace trireme::train {
 namespace {
@@ -288,6 +289,9 @@ Config load_config(const std::string& source, std::span<const std::string> overr
     }
     refuse("{} is neither a run folder (no config.toml) nor a Hugging Face folder (no config.json)", source);
   }
+  if (is_gguf(source))
+    refuse("{} is a GGUF file; `trireme import {} RUN` makes a run folder of it, which this command takes", source,
+           source);
   if (fs::exists(source, unknown)) return parse_config(read_file(source), source, overrides, families);
   std::vector<std::string> names;
   for (const Builtin& builtin : builtin_configs()) {

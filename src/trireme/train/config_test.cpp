@@ -273,7 +273,8 @@ TEST(Config, WrongPartsOfListsSuggestTheNearest) {
         << refusal("", {setting});
   EXPECT_NE(refusal("[memory]\noffload = [\"weights\", \"optimiser\"]\n").find("; did you mean \"weights,optimizer\"?"),
             std::string::npos);
-  for (const char* far : {"memory.offload=gradients", "memory.offload=optimizer,gradients", "data.augment=rotate"})
+  for (const char* far : {"memory.offload=gradients", "memory.offload=optimizer,gradients", "data.augment=rotate",
+                          "data.augment=flip,flip"})
     EXPECT_EQ(refusal("", {far}).find("did you mean"), std::string::npos) << refusal("", {far});
 }
 

@@ -112,7 +112,7 @@ std::string given_example(const std::string& choice) {
   if (const auto* list = std::get_if<Raw::List>(&raw.value))
     for (const Raw& item : *list)
       if (const auto* word = std::get_if<std::string>(&item.value)) given += (given.empty() ? "" : ",") + *word;
-  if (const auto best = given.empty() ? std::nullopt : meant_value(key, given))
+  if (const auto best = given.empty() ? std::nullopt : meant_value(key, given); best && *best != given)
     near = fmt::format("; did you mean \"{}\"?", given_example(*best));
   refuse("{} must be {}, got {}{}", key.name, expectation(key), raw.shown(), near);
 }
