@@ -48,7 +48,10 @@ INSTANTIATE_TEST_SUITE_P(All, GuardedMemory,
                                            Case{"convnet"}, Case{"resnet18"}, Case{"gpt2", "dp=1", 0, "f32", "full"},
                                            Case{"gpt2", "dp=2", 0, "f32", "none", true}, Case{"gpt2", "dp=2", 1},
                                            Case{"llama", "dp=2", 3, "bf16"}, Case{"convnet", "dp=2", 2},
-                                           Case{"gpt2", "tp=2"}, Case{"gpt2", "pp=2", 0, "f32", "none", true}));
+                                           Case{"gpt2", "tp=2"}, Case{"gpt2", "pp=2", 0, "f32", "none", true},
+                                           Case{"convnet", "h=2"}, Case{"convnet", "dp=2,h=3", 3},
+                                           Case{"resnet18", "w=2"}, Case{"llama", "dp=2,tp=2", 3},
+                                           Case{"gpt2", "pp=2,tp=2", 0, "bf16", "full"}));
 
 // A launch of the step whose output lies between two other buffers that are alive.
 program::Instruction& launch_amid(train::Compiled& compiled) {

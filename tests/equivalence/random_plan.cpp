@@ -1,6 +1,7 @@
 #include "equivalence/random_plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -35,6 +36,7 @@ class Draw {
     // TRIREME_PLAN=31 TRIREME_PLAN_OWN=4 shows it.
     if (technique("fp8")) allow({1e-2, 0.25});
     const ir::Mesh mesh = draw_mesh(model);
+    if (mesh.size_of("tp") == 3 && !reads_images(plain_)) share_heads_by_three();
     draw_micro_batches(model, mesh);
     config() = plain_;
     draw_memory(model);
@@ -184,6 +186,9 @@ class Draw {
                                               : model == "mlp" ? std::vector<std::string>{"1", "1", "2", "3", "4"}
                                                                : std::vector<std::string>{"1", "1", "2", "2", "4"};
       axes.emplace_back("tp", technique("sharded") ? number({"2", "2", "4"}) : number(shards));
+      // By the seed itself, as documents are.
+      const bool words = (model == "gpt2" || model == "llama") && !wide_ && !technique("fp8") && !technique("distil");
+      if (words && plan_.seed % 4 == 1 && axes.back().second == 2) axes.back().second = 3;
       if (spatial) {
         axes.emplace_back("h", number({"1", "2", "2", "3"}));
         axes.emplace_back("w", axes.back().second == 1 ? 2 : number({"1", "1", "2"}));
@@ -197,6 +202,25 @@ class Draw {
       for (const auto& [name, size] : axes) mesh += fmt::format("{}{}={}", mesh.empty() ? "" : ",", name, size);
       return ir::parse_mesh(mesh.empty() ? "dp=1" : mesh);
     }
+  }
+
+  void share_heads_by_three() {
+    plain_.model.heads = 6;
+    plain_.model.kv_heads = plain_.model.family == "llama" ? 3 : 6;
+    plain_.model.head_dim = plain_.model.width / plain_.model.heads;
+    plain_.model.context = 24;
+    train::resolve_model(plain_, plain_.model.vocab);
+  }
+
+  // Stages that a user lists: one layer each, and the rest in the last.
+  void list_stages(const ir::Mesh& mesh) {
+    const train::ParallelConfig& parallel = config().parallel;
+    const std::int64_t chunks =
+        parallel.pipeline == train::Pipeline::interleaved ? static_cast<std::int64_t>(parallel.pipeline.argument()) : 1;
+    const std::int64_t stages = mesh.size_of("pp") * chunks;
+    if (mesh.size_of("pp") == 1 || config().model.family == "resnet" || stages >= config().model.layers) return;
+    config().parallel.stages.assign(static_cast<std::size_t>(stages), 1);
+    config().parallel.stages.back() = config().model.layers - stages + 1;
   }
 
   // Each replica has as many rows of every micro-batch.
@@ -229,6 +253,7 @@ class Draw {
     config().runtime.overlap_wgrad = coin();
     config().parallel.overlap = coin();
     config().parallel.bucket.count = coin() ? 2000 : std::size_t{25} << 20;
+    if (plan_.seed % 4 == 2) list_stages(mesh);
   }
 
   // A schedule that no generator makes: neighbouring actions change places wherever the result can run.
@@ -355,6 +380,7 @@ class Draw {
         micro_batches(), plain_.model.dropout, plain_.train.clip, c.parallel.mesh, schedule, c.parallel.zero,
         c.memory.remat, c.parallel.bucket.count, c.parallel.overlap, *c.runtime.overlap_wgrad);
     if (c.model.document_end >= 0) line += " documents";
+    if (!c.parallel.stages.empty()) line += fmt::format(" stages {}", fmt::join(c.parallel.stages, ","));
     if (c.parallel.sequence) line += " sequence";
     if (c.parallel.async_tp) line += " async_tp";
     if (c.parallel.compress != train::Compress::none) line += fmt::format(" compress {}", c.parallel.compress);

@@ -189,13 +189,14 @@ std::size_t actions_by_law(const std::string& pipeline, int micro_batches) {
 
 // Of several runs the nearest to the law: others may want the machine, which makes no wrong order look like the right
 // one. What they add to an action counts for less where actions take longer, as they do after the first tries. Laws of
-// the shapes below that differ do so by more than the margin: by 0.043 at least.
+// the shapes below that differ do so by more than the margin: by 0.034 at least.
 constexpr double kMargin = 0.025;
-Timed nearest_to(double law, const std::string& pipeline, int stages, int micro_batches, int attempts = 6) {
+Timed nearest_to(double law, const std::string& pipeline, int stages, int micro_batches, int attempts = 6,
+                 int short_ones = 2) {
   Timed nearest;
   const auto off = [&](const Timed& timed) { return timed.stages.empty() ? 2 : std::abs(idle_share(timed) - law); };
   for (int attempt = 0; attempt < attempts && off(nearest) > kMargin / 2; ++attempt) {
-    Timed timed = traced(pipeline, stages, micro_batches, 1, attempt < 2 ? kShortWait : kLongWait);
+    Timed timed = traced(pipeline, stages, micro_batches, 1, attempt < short_ones ? kShortWait : kLongWait);
     if (off(timed) < off(nearest)) nearest = std::move(timed);
   }
   return nearest;
@@ -204,15 +205,16 @@ Timed nearest_to(double law, const std::string& pipeline, int stages, int micro_
 class TimedPipeline : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(TimedPipeline, IdlesAsItsScheduleSays) {
-  for (const auto& [stages, micro_batches] : {std::pair{3, 3}, {3, 6}}) {
+  for (const auto& [stages, micro_batches] : {std::pair{3, 3}, {3, 6}, {2, 4}, {4, 4}}) {
     SCOPED_TRACE(fmt::format("pp={} m={}", stages, micro_batches));
     const double law = bubble_by_law(GetParam(), stages, micro_batches);
     const Timed timed = nearest_to(law, GetParam(), stages, micro_batches);
     EXPECT_NEAR(idle_share(timed), law, kMargin);
     for (const auto& spans : timed.stages) EXPECT_EQ(spans.size(), actions_by_law(GetParam(), micro_batches));
     // These two idle equally; the first stage of one has all micro-batches in flight.
-    if (GetParam() == "gpipe") EXPECT_EQ(timed.held, micro_batches);
-    if (GetParam() == "1f1b") EXPECT_EQ(timed.held, stages);
+    if (GetParam() == "gpipe" || GetParam() == "1f1b") {
+      EXPECT_EQ(timed.held, GetParam() == "gpipe" ? micro_batches : stages);
+    }
   }
 }
 
@@ -224,7 +226,7 @@ TEST(TimedPipelineLaw, TellsSchedulesFromEachOther) {
                                      {"interleaved:2", "zero-bubble"}}) {
     SCOPED_TRACE(fmt::format("{} in the place of {}", shown, named));
     const double law = bubble_by_law(named, 3, 3);
-    EXPECT_GT(std::abs(idle_share(nearest_to(law, shown, 3, 3, 2)) - law), kMargin);
+    EXPECT_GT(std::abs(idle_share(nearest_to(law, shown, 3, 3, 1, 0)) - law), kMargin);
   }
 }
 
