@@ -106,6 +106,15 @@ TEST(ResidualNetwork, TrainsLikeOneRankOverImages) {
              {{"h=3"}, {"w=2"}, {"h=2,w=2"}, {"dp=2,h=3", 1}, {"dp=2,w=2", 2}, {"dp=2,h=2,w=2", 3}, {"h=2,tp=2"}});
 }
 
+// With every stage of ZeRO: where as many steps are asked for as the law has.
+TEST(ResidualNetwork, TrainsLikeOneRankOverEveryMeshAndReplicas) {
+  if (steps_asked(8) < 20) GTEST_SKIP() << "TRIREME_STEPS=20 asks for it";
+  std::vector<Case> cases;
+  for (const char* mesh : {"dp=2,tp=2", "dp=2,tp=3", "dp=2,tp=4", "dp=2,h=3", "dp=2,w=2", "dp=2,h=2,w=2"})
+    for (const int zero : {0, 1, 2, 3}) cases.push_back({mesh, zero});
+  expect_law(false, cases);
+}
+
 TEST(ResidualNetwork, TrainsLikeOneRankOverChannelsAndReplicas) {
   expect_law(false, {{"tp=2"},
                      {"tp=3"},
