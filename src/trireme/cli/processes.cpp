@@ -27,8 +27,8 @@ int on_all_processes(double timeout, const std::function<int(comm::Communicator*
     return report_once(e.within(fmt::format("rank {}", world.rank())), false);
   } catch (Error& e) {
     world.abort(e.message());
-    // What is wrong with a request is no rank's own, and a bad step has named the rank where it began.
-    if (e.kind() != Error::Kind::request && dynamic_cast<const train::BadStep*>(&e) == nullptr)
+    // What is wrong with a request is no rank's own, and what all meet together has named the rank where it began.
+    if (e.kind() != Error::Kind::request && dynamic_cast<const train::SharedFailure*>(&e) == nullptr)
       e.within(fmt::format("rank {}", world.rank()));
     return report_once(e, true);
   }

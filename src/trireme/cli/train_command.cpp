@@ -322,8 +322,8 @@ int train_everywhere(Context& context, const TrainArguments& a) {
     return report_once(session, e.within(fmt::format("rank {}", world.rank())), false);
   } catch (Error& e) {
     world.abort(e.message());
-    // What is wrong with a request is no rank's own, and a bad step has named the rank where it began.
-    if (e.kind() != Error::Kind::request && dynamic_cast<const train::BadStep*>(&e) == nullptr)
+    // What is wrong with a request is no rank's own, and what all meet together has named the rank where it began.
+    if (e.kind() != Error::Kind::request && dynamic_cast<const train::SharedFailure*>(&e) == nullptr)
       e.within(fmt::format("rank {}", world.rank()));
     return report_once(session, e, true);
   }

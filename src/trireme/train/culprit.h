@@ -52,11 +52,17 @@ std::optional<Culprit> first_of(const std::vector<FoundByRank>& found);
 // The same where every rank is a process and knows its own. Collective.
 std::optional<Culprit> first_of(const FoundByRank& own, comm::Communicator& world);
 
-// A step that is not finite ends the run on all ranks together: where the error is reported it names the rank whose
-// tensor it was, and not the one that reports it.
-class BadStep : public Error {
+// A failure that all ranks meet together: where it is reported it names the rank that it began on, if one is to blame,
+// and not the one that reports it.
+class SharedFailure : public Error {
  public:
-  explicit BadStep(std::string message) : Error(Kind::failure, std::move(message)) {}
+  explicit SharedFailure(std::string message) : Error(Kind::failure, std::move(message)) {}
+};
+
+// A step that is not finite ends the run on all ranks.
+class BadStep : public SharedFailure {
+ public:
+  using SharedFailure::SharedFailure;
 };
 
 }  // namespace trireme::train

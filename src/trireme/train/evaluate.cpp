@@ -8,6 +8,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/core/why_not.h"
+#include "trireme/train/same_run.h"
 
 namespace trireme::train {
 namespace {
@@ -31,15 +32,22 @@ std::string held_out_text(const BadInput& bad) {
 template <class Read>
 void read_together(const Session& session, Read&& read) {
   const std::string why = why_not(std::forward<Read>(read));
-  auto failed = static_cast<std::int32_t>(!why.empty());
-  if (session.world() != nullptr) session.world()->all_reduce(std::span(&failed, 1), comm::Reduce::max);
-  if (failed != 0) throw UnreadableData(why.empty() ? "another process cannot read its held-out data" : why);
+  comm::Communicator* world = session.world();
+  if (world == nullptr) {
+    if (!why.empty()) throw UnreadableData(why);
+    return;
+  }
+  auto first = static_cast<std::int32_t>(why.empty() ? world->size() : world->rank());
+  world->all_reduce(std::span(&first, 1), comm::Reduce::min);
+  if (first < world->size())
+    throw UnreadableData(fmt::format("rank {}: {}", first, broadcast_from(first, why, *world)));
 }
 
 }  // namespace
 
 void require_good_inputs(const Evaluation& evaluation) {
-  if (!evaluation.bad_input.empty()) fail("the held-out loss is not finite: {}", evaluation.bad_input);
+  if (!evaluation.bad_input.empty())
+    throw SharedFailure(fmt::format("the held-out loss is not finite: {}", evaluation.bad_input));
 }
 
 std::string samples_text(std::int64_t samples, std::int64_t available) {

@@ -8,10 +8,10 @@
 
 namespace trireme::train {
 
-// Held-out data cannot be read, by this process or another: all of them throw it.
-class UnreadableData : public Error {
+// Held-out data cannot be read, by this process or another: all of them throw it, with the reason of the first.
+class UnreadableData : public SharedFailure {
  public:
-  explicit UnreadableData(std::string message) : Error(Kind::failure, std::move(message)) {}
+  using SharedFailure::SharedFailure;
 };
 
 // Over the samples of `data`: all of them, or with `samples` > 0 at most so many, spread evenly. How the rows
@@ -21,7 +21,7 @@ Evaluation evaluate(Session& session, const data::Dataset& data, std::int64_t sa
                     const std::function<void(std::int64_t done, std::int64_t total)>& on_batch = {},
                     std::int64_t step = 0);
 
-// Fails where a value of the held-out data made the loss not finite, and names it.
+// Fails, on all ranks, where a value of the held-out data made the loss not finite, and names it.
 void require_good_inputs(const Evaluation& evaluation);
 
 // "256 of 8,030 samples", "all 96 samples": what an evaluation has looked at.

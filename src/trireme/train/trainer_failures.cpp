@@ -40,7 +40,7 @@ std::optional<Evaluation> Trainer::evaluate_or_save(Outcome& outcome) {
   } catch (const Error& e) {
     const bool together = options_.world == nullptr || dynamic_cast<const UnreadableData*>(&e) != nullptr;
     if (!writer_ || outcome.losses.empty() || !together) throw;
-    fail("{}{}", e.message(), save_at_failure(outcome, "the state"));
+    throw UnreadableData(e.message() + save_at_failure(outcome, "the state"));
   }
 }
 
