@@ -143,10 +143,10 @@ TEST_F(Refused, APlanIsNotWrittenOverSomethingElse) {
 TEST_F(Refused, CommandsOfOneProcessUnderALauncher) {
   if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "no mpirun";
   done({"train", "tiny.toml", "--output.dir=run"});
-  Running two(folder(), {"generate", "--from", "run", "--prompt", "a", "--tokens", "2"}, 2);
+  Running two(folder(), {"export", "run", "theirs"}, 2);
   const Finished f = two.wait();
   EXPECT_NE(f.code, 0);
-  expect_parts(f.err, {"trireme generate is one process", "leave the launcher out"});
+  expect_parts(f.err, {"trireme export is one process", "leave the launcher out"});
 }
 
 // What no choice gets below is known before any is tried.

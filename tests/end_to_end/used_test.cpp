@@ -227,5 +227,120 @@ TEST_F(Used, NoAllReduceIsQuickerThanItsBound) {
   for (const nlohmann::json& row : measured) EXPECT_GE(row["best_us"], bounds[row["bytes"]]) << row;
 }
 
+// Models that processes use together, each of which is a rank.
+class UsedByProcesses : public Program {
+ protected:
+  void SetUp() override {
+#ifdef __SANITIZE_THREAD__
+    GTEST_SKIP() << "the sanitizer takes how MPI's threads pass messages on for races";
+#endif
+    if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "no mpirun";
+    train("run", {});
+  }
+  void train(const std::string& run, const std::vector<std::string>& more) const {
+    std::vector<std::string> words = {"train",           "tiny.toml",       "--output.dir=" + run, "--model.layers=2",
+                                      "--model.heads=4", "--model.width=32"};
+    words.insert(words.end(), more.begin(), more.end());
+    done(words);
+  }
+  Finished processes(int count, const std::vector<std::string>& words) const {
+    return Running(folder(), words, count).wait();
+  }
+  static std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  static std::size_t errors(const std::string& text) {
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = text.find("error: ", at)) != std::string::npos; ++at) ++count;
+    return count;
+  }
+
+  const std::vector<std::string> eval_ = {"eval", "--from=run", "--json"};
+  const std::vector<std::string> generate_ = {"generate", "--from=run", "--prompt=oar", "--tokens=24", "--json"};
+};
+
+// To the last digit of a loss, and token for token: one output, that of threads on the same mesh.
+TEST_F(UsedByProcesses, EvaluateAndGenerateAsThreadsDo) {
+  done({"export", "run", "theirs"});
+  const auto expect_same = [&](int count, const std::vector<std::string>& words) {
+    SCOPED_TRACE(fmt::format("{} {}", words[0], words.back()));
+    const Finished f = processes(count, words);
+    EXPECT_EQ(f.code, 0) << f.err;
+    EXPECT_EQ(f.out, done(words).out);
+  };
+  expect_same(3, with(eval_, {"--parallel.mesh=dp=3"}));
+  expect_same(4, with(eval_, {"--parallel.allreduce=ring", "--parallel.mesh=tp=4"}));
+  expect_same(4, with(generate_, {"--parallel.allreduce=ring", "--parallel.mesh=tp=4"}));
+  for (const auto& words : {eval_, generate_}) {
+    expect_same(2, with(words, {"--parallel.mesh=pp=2"}));
+    expect_same(4, with(words, {"--train.precision=bf16", "--parallel.mesh=pp=2,tp=2"}));
+    std::vector<std::string> imported = with(words, {"--data.text=text.txt", "--parallel.mesh=tp=2"});
+    imported[1] = "--from=theirs";
+    expect_same(2, imported);
+  }
+}
+
+// Without a mesh of their own: that of the training where it has as many ranks, else one that can do it.
+TEST_F(UsedByProcesses, ProcessesAreRanksWithoutAMesh) {
+  train("sharded", {"--parallel.mesh=pp=2,dp=2", "--parallel.zero=1"});
+  train("served", {"--parallel.mesh=dp=2", "--parallel.server=sync"});
+  done({"compress", "run", "--out=small", "--weights=int8", "--decode=0"});
+  for (const char* from : {"run", "sharded", "served", "small"})
+    for (const int count : {2, 3, 4}) {
+      SCOPED_TRACE(fmt::format("{} by {}", from, count));
+      std::vector<std::string> eval = eval_, generate = with(generate_, {"--temperature=0"});
+      eval[1] = generate[1] = fmt::format("--from={}", from);
+      const Finished evaluated = processes(count, eval);
+      ASSERT_EQ(evaluated.code, 0) << evaluated.err;
+      const double loss = nlohmann::json::parse(evaluated.out)["loss"];
+      EXPECT_NEAR(loss, nlohmann::json::parse(done(eval).out)["loss"].get<double>(), 1e-5 * loss);
+      const Finished generated = processes(count, generate);
+      EXPECT_EQ(generated.code, 0) << generated.err;
+      EXPECT_EQ(generated.out, done(generate).out);
+    }
+}
+
+TEST_F(UsedByProcesses, ErrorsAreSaidOnce) {
+  const auto said = [&](const std::vector<std::string>& words, int code) {
+    const Finished f = processes(2, words);
+    EXPECT_EQ(f.code, code) << f.err;
+    EXPECT_EQ(errors(f.err), 1U) << f.err;
+    EXPECT_EQ(f.out, "");
+    return f.err;
+  };
+  expect_part(said({"eval", "--from=rum"}, 2), "error: --from rum: there is no such folder; did you mean run?");
+  expect_part(said(with(eval_, {"--step=77"}), 2), "error: run has no checkpoint of step 77");
+  expect_part(said(with(eval_, {"--parallel.mesh=tp=4"}), 2), "has 4 ranks, and 2 were launched; launch 4, or set");
+  expect_part(said(with(eval_, {"--train.lrr=1"}), 2), "unknown key train.lrr");
+  expect_part(said(with(generate_, {"--parallel.mesh=dp=2"}), 2), "of which dp has nothing to shard; the nearest is");
+  expect_part(said({"generate", "--from=run"}, 2), "give --prompt TEXT or --prompt-tokens 1,2,3");
+  const Finished f = processes(2, with(eval_, {"--train.lr=1"}));
+  EXPECT_EQ(f.code, 0) << f.err;
+  EXPECT_EQ(f.err.find("train.lr has no effect"), f.err.rfind("train.lr has no effect")) << f.err;
+  // A checkpoint that only the first looks at, before any reads its part.
+  const std::string shard = "run/checkpoints/" + step_name(kSteps) + "/state.safetensors";
+  std::string bytes = read(shard);
+  bytes[bytes.size() / 2] ^= 1;
+  write(shard, bytes);
+  expect_part(said(eval_, 2), "error: the only checkpoint cannot be used");
+}
+
+// Two processes that would compute different things are refused, and neither waits for the other.
+TEST_F(UsedByProcesses, StartedWithDifferentSettingsTheyAreRefused) {
+  const auto says = [&](const std::vector<std::string>& command, const std::string& one, const std::string& other) {
+    std::vector<std::string> both = with(command, {"--parallel.mesh=tp=2", one, ":", "-n", "1", program_path()});
+    both = with(both, with(command, {"--parallel.mesh=tp=2", other}));
+    const Finished f = processes(1, both);
+    EXPECT_EQ(f.code, 2) << f.err;
+    EXPECT_EQ(errors(f.err), 1U) << f.err;
+    return f.err;
+  };
+  const std::string settings = "were started with different settings: ";
+  expect_part(says(eval_, "--batches=1", "--batches=2"), settings + "--batches is 1 on rank 0 and 2 on rank 1");
+  expect_part(says(eval_, "--step=6", "--step=0"), settings + "--step is 6 on rank 0 and 0 on rank 1");
+  expect_part(says({"generate", "--from=run"}, "--prompt=a", "--prompt=b"), settings + "the prompt is [97] on rank 0");
+}
+
 }  // namespace
 }  // namespace trireme::testing

@@ -24,7 +24,8 @@ struct GenerateBenchArguments {
 
 int bench_generate(Context& context, const GenerateBenchArguments& a) {
   train::check_is_there(a.from, "--from " + a.from);
-  train::Config config = load_for_use(context, a.from, settings_of_use(context, "bench generate"));
+  train::Config config =
+      load_for_use(context, a.from, settings_of_use(context, "bench generate"), train::Purpose::generate);
   config.train.batch = config.train.micro_batch = 1;
   train::TrainedModel model(config, *context.registry,
                             {.purpose = train::Purpose::generate, .sequence = a.prompt + a.tokens}, a.from,

@@ -176,7 +176,7 @@ int help_width() {
 
 // Whether several processes of a launcher are the ranks of a command.
 bool runs_on_several(std::string_view command) {
-  constexpr std::array<std::string_view, 6> kAlone = {"generate", "eval", "compress", "import", "export", "tokenize"};
+  constexpr std::array<std::string_view, 4> kAlone = {"compress", "import", "export", "tokenize"};
   return std::find(kAlone.begin(), kAlone.end(), command) == kAlone.end();
 }
 
@@ -253,10 +253,8 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
       const auto launched = comm::mpi::launched();
       if (launched && launched->size > 1 && launched->rank > 0) return 2;
       if (launched && launched->size > 1)
-        refuse(
-            "trireme {} is one process, and {} has started {}; leave the launcher out (ranks of --parallel.mesh are "
-            "threads)",
-            app.get_subcommands().front()->get_name(), launched->launcher, launched->size);
+        refuse("trireme {} is one process, and {} has started {}; leave the launcher out",
+               app.get_subcommands().front()->get_name(), launched->launcher, launched->size);
     }
     return settle_output(context.run());
   } catch (const ::CLI::Success& e) {

@@ -6,6 +6,8 @@
 #include <functional>
 
 #include "trireme/cli/commands.h"
+#include "trireme/cli/output.h"
+#include "trireme/cli/processes.h"
 #include "trireme/cli/progress.h"
 #include "trireme/cli/training_settings.h"
 #include "trireme/cli/validators.h"
@@ -13,6 +15,7 @@
 #include "trireme/core/text.h"
 #include "trireme/train/evaluate.h"
 #include "trireme/train/open_data.h"
+#include "trireme/train/same_run.h"
 #include "trireme/train/trained_model.h"
 
 namespace trireme::cli {
@@ -35,7 +38,8 @@ train::Config combined(const EvalArguments& a, const Context& context) {
   // What says how the model is stored and which ranks use it is about the model; the rest may be the data's.
   const auto about_model = [](const std::string& s) { return s.starts_with("parallel.") || s.starts_with("memory."); };
   const auto of_model = std::stable_partition(settings.begin(), settings.end(), std::not_fn(about_model));
-  train::Config config = load_for_use(context, a.from, {of_model, settings.end()});
+  train::Config config =
+      load_for_use(context, a.from, {of_model, settings.end()}, train::Purpose::evaluate, launched_processes());
   settings.erase(of_model, settings.end());
   const train::Config data =
       train::load_config(a.config.empty() ? a.from : a.config, settings, context.registry->models);
@@ -55,18 +59,26 @@ train::Config combined(const EvalArguments& a, const Context& context) {
   return config;
 }
 
-int evaluate(const Context& context, const EvalArguments& a) {
-  train::check_is_there(a.from, "--from " + a.from);
-  train::Config config = combined(a, context);
+int evaluate(const Context& context, const EvalArguments& a, train::Config config, comm::Communicator* world) {
+  if (world != nullptr)
+    train::check_same_settings(config,
+                               {{"--step", a.step ? std::to_string(*a.step) : "not given"},
+                                {"--batches", std::to_string(a.batches)},
+                                device_fact(config)},
+                               *world);
   const data::Data data = train::open_data(config, context.registry->models);
   if (!data.eval) refuse("nothing is held out: name data.eval, or set data.holdout above 0");
-  train::TrainedModel model(config, *context.registry, {.purpose = train::Purpose::evaluate}, a.from, a.step,
-                            [](LogLevel, const std::string& text) { fmt::print(stderr, "warning: {}\n", text); });
-  Progress progress(0, 0);
+  if (world != nullptr) train::check_same_data(data, *world);
+  train::TrainedModel model(config, *context.registry,
+                            {.purpose = train::Purpose::evaluate, .local_ranks = processes_here()}, a.from, a.step,
+                            warn, world);
+  std::optional<Progress> progress;
+  if (is_first_process()) progress.emplace(0, 0);
   const train::Evaluation found =
-      train::evaluate(model.session(), *data.eval, a.batches * kRows,
-                      [&](std::int64_t done, std::int64_t total) { progress.evaluation(done, total); });
-  progress.finish();
+      train::evaluate(model.session(), *data.eval, a.batches * kRows, [&](std::int64_t done, std::int64_t total) {
+        if (progress) progress->evaluation(done, total);
+      });
+  if (progress) progress->finish();
   train::require_good_inputs(found);
   const std::int64_t tokens = found.samples * data.eval->tokens_per_sample();
   const bool images = context.registry->models.at(config.model.family).images;
@@ -93,6 +105,17 @@ int evaluate(const Context& context, const EvalArguments& a) {
   return 0;
 }
 
+int evaluate_everywhere(const Context& context, const EvalArguments& a) {
+  train::Config config;
+  const auto prepare = [&] {
+    train::check_is_there(a.from, "--from " + a.from);
+    config = combined(a, context);
+    return config.parallel.timeout.count;
+  };
+  return on_all_processes(prepare,
+                          [&](comm::Communicator* world) { return evaluate(context, a, std::move(config), world); });
+}
+
 }  // namespace
 
 void add_eval(CLI::App& app, Context& context) {
@@ -111,9 +134,11 @@ void add_eval(CLI::App& app, Context& context) {
       "\nExamples:\n"
       "  trireme eval --from runs/latest\n"
       "  trireme eval my.toml --from runs/my-2 --step 500\n"
-      "  trireme eval --from gpt2/ --data.text=book.txt --model.context=512 --json\n");
-  command->callback(
-      [&context, arguments] { context.run = [&context, arguments] { return evaluate(context, *arguments); }; });
+      "  trireme eval --from gpt2/ --data.text=book.txt --model.context=512 --json\n"
+      "  mpirun -n 4 trireme eval --from runs/latest --parallel.mesh=pp=2,tp=2      a process for each rank\n");
+  command->callback([&context, arguments] {
+    context.run = [&context, arguments] { return evaluate_everywhere(context, *arguments); };
+  });
 }
 
 }  // namespace trireme::cli

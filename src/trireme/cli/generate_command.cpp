@@ -5,6 +5,7 @@
 
 #include "trireme/cli/commands.h"
 #include "trireme/cli/output.h"
+#include "trireme/cli/processes.h"
 #include "trireme/cli/training_settings.h"
 #include "trireme/cli/validators.h"
 #include "trireme/core/error.h"
@@ -55,19 +56,23 @@ void print_json(const std::vector<std::int32_t>& made, const data::Tokenizer* to
   fmt::print("{}\n", o.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
-int generate(Context& context, GenerateArguments a) {
-  const std::vector<std::string> settings = settings_of_use(context, "generate");
-  train::check_is_there(a.from, "--from " + a.from);
-  train::Config config = load_for_use(context, a.from, settings);
-  config.train.batch = config.train.micro_batch = 1;
+int generate(const Context& context, GenerateArguments a, const train::Config& config, comm::Communicator* world) {
   const std::shared_ptr<const data::Tokenizer> tokenizer = train::tokenizer_of(config);
   const std::vector<std::int32_t> prompt = prompt_of(a, tokenizer.get());
   const bool speak = !a.json && a.prompt_tokens.empty();
   if (tokenizer != nullptr && !a.past_end) a.sample.stop = tokenizer->end_of_text();
-  train::TrainedModel model(
-      config, *context.registry,
-      {.purpose = train::Purpose::generate, .sequence = static_cast<std::int64_t>(prompt.size()) + a.sample.tokens},
-      a.from, a.step, [](LogLevel, const std::string& text) { fmt::print(stderr, "warning: {}\n", text); });
+  if (world != nullptr)
+    train::check_same_settings(config,
+                               {{"the prompt", fmt::format("[{}]", fmt::join(prompt, ", "))},
+                                {"--tokens", std::to_string(a.sample.tokens)},
+                                {"--step", a.step ? std::to_string(*a.step) : "not given"},
+                                device_fact(config)},
+                               *world);
+  train::TrainedModel model(config, *context.registry,
+                            {.purpose = train::Purpose::generate,
+                             .local_ranks = processes_here(),
+                             .sequence = static_cast<std::int64_t>(prompt.size()) + a.sample.tokens},
+                            a.from, a.step, warn, world);
 
   std::optional<data::StreamDecoder> stream;
   if (speak) {
@@ -89,6 +94,18 @@ int generate(Context& context, GenerateArguments a) {
   else
     fmt::print("{}\n", fmt::join(made, ","));
   return 0;
+}
+
+int generate_everywhere(const Context& context, const GenerateArguments& a) {
+  train::Config config;
+  const auto prepare = [&] {
+    const std::vector<std::string> settings = settings_of_use(context, "generate");
+    train::check_is_there(a.from, "--from " + a.from);
+    config = load_for_use(context, a.from, settings, train::Purpose::generate, launched_processes());
+    config.train.batch = config.train.micro_batch = 1;
+    return config.parallel.timeout.count;
+  };
+  return on_all_processes(prepare, [&](comm::Communicator* world) { return generate(context, a, config, world); });
 }
 
 }  // namespace
@@ -119,9 +136,11 @@ void add_generate(CLI::App& app, Context& context) {
       "  trireme generate --from runs/latest --prompt 'template<'\n"
       "  trireme generate --from runs/quickstart --prompt '#include' --tokens 400 --temperature 0\n"
       "  trireme generate --from gpt2/ --prompt 'The trireme was' --top-k 40 --top-p 0.95\n"
-      "  trireme generate --from runs/latest --prompt-tokens 1,2,3 --json\n");
-  command->callback(
-      [&context, arguments] { context.run = [&context, arguments] { return generate(context, *arguments); }; });
+      "  trireme generate --from runs/latest --prompt-tokens 1,2,3 --json\n"
+      "  mpirun -n 4 trireme generate --from runs/latest --prompt 'A' --parallel.mesh=pp=2,tp=2\n");
+  command->callback([&context, arguments] {
+    context.run = [&context, arguments] { return generate_everywhere(context, *arguments); };
+  });
 }
 
 }  // namespace trireme::cli

@@ -1,6 +1,7 @@
 #include "trireme/cli/processes.h"
 
 #include <cstdio>
+#include <exception>
 
 #include "trireme/cli/output.h"
 #include "trireme/comm/mpi/session.h"
@@ -9,9 +10,32 @@
 
 namespace trireme::cli {
 
+namespace {
+
+comm::mpi::Launched launch() { return comm::mpi::launched().value_or(comm::mpi::Launched{}); }
+
+}  // namespace
+
+int launched_processes() { return launch().size; }
+int processes_here() { return launched_processes() > 1 ? launch().here : 0; }
+bool is_first_process() { return launch().rank == 0; }
+
 int on_all_processes(double timeout, const std::function<int(comm::Communicator*)>& body) {
-  const auto launched = comm::mpi::launched();
-  if (!launched || launched->size < 2) return body(nullptr);
+  return on_all_processes([&] { return timeout; }, body);
+}
+
+int on_all_processes(const std::function<double()>& prepare, const std::function<int(comm::Communicator*)>& body) {
+  if (launched_processes() < 2) {
+    prepare();
+    return body(nullptr);
+  }
+  double timeout = comm::mpi::SessionOptions{}.timeout;
+  std::exception_ptr unprepared;
+  try {
+    timeout = prepare();
+  } catch (const Error&) {
+    unprepared = std::current_exception();
+  }
   comm::mpi::Session session({.timeout = timeout});
   comm::Communicator world = session.communicator();
   // The launcher takes the code of whichever process ends first, and ends the others: one of them reports before the
@@ -22,6 +46,7 @@ int on_all_processes(double timeout, const std::function<int(comm::Communicator*
   };
   if (world.rank() > 0 && std::freopen("/dev/null", "w", stdout) == nullptr) fail("/dev/null cannot be opened");
   try {
+    if (unprepared) std::rethrow_exception(unprepared);
     return body(&world);
   } catch (comm::Aborted& e) {
     return report_once(e.within(fmt::format("rank {}", world.rank())), false);

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "trireme/cli/output.h"
+#include "trireme/cli/processes.h"
 #include "trireme/core/error.h"
 #include "trireme/train/config/keys.h"
 #include "trireme/train/trained_model.h"
@@ -40,13 +41,15 @@ std::vector<std::string> settings_of_use(const Context& context, std::string_vie
     } catch (Error& e) {
       throw e.within("command line");
     }
-    warn(LogLevel::warning, fmt::format("{} has no effect on trireme {}: it is for {}", key, command,
-                                        generation ? "generation" : "training"));
+    if (is_first_process())
+      warn(LogLevel::warning, fmt::format("{} has no effect on trireme {}: it is for {}", key, command,
+                                          generation ? "generation" : "training"));
   }
   return used;
 }
 
-train::Config load_for_use(const Context& context, const std::string& from, const std::vector<std::string>& settings) {
+train::Config load_for_use(const Context& context, const std::string& from, const std::vector<std::string>& settings,
+                           train::Purpose purpose, int processes) {
   // The ranks that use a model need not go with the batch that it was trained by.
   std::vector<std::string> others, meshes;
   for (const std::string& setting : settings)
@@ -66,9 +69,13 @@ train::Config load_for_use(const Context& context, const std::string& from, cons
         "--weights {}` makes a run that stores them so",
         config.memory.weights, from, from, config.memory.weights);
   for (const std::string& setting : meshes) train::apply_setting(config, setting, context.registry->models);
-  train::set_mesh_of_use(config, settings);
+  train::set_mesh_of_use(config, settings, purpose, processes);
   train::check_heads(config, context.registry->models);
   return config;
+}
+
+train::Fact device_fact(const train::Config& config) {
+  return {"the device", device::name_of(train::device_of(config, processes_here()))};
 }
 
 }  // namespace trireme::cli

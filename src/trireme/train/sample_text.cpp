@@ -1,6 +1,7 @@
 #include "trireme/train/sample_text.h"
 
 #include <algorithm>
+#include <array>
 
 #include "trireme/core/error.h"
 #include "trireme/core/rng.h"
@@ -76,6 +77,13 @@ class Continuation {
   std::size_t filled_ = 0;  // its tokens there
 };
 
+// The processes that share a model; null: there is one, or some of them have no part of it.
+comm::Communicator* world_of_rows(const Session& session) {
+  const auto& roles = session.compiled().roles;
+  const bool all = std::all_of(roles.begin(), roles.end(), [](const Role& role) { return role.takes_rows(); });
+  return all ? session.world() : nullptr;
+}
+
 }  // namespace
 
 std::vector<std::int32_t> sample_tokens(Session& session, Tokens prompt, const SampleOptions& options,
@@ -89,9 +97,17 @@ std::vector<std::int32_t> sample_tokens(Session& session, Tokens prompt, const S
       refuse("prompt token {} is outside the vocabulary of {}", token, continuation.vocab());
   TokenSampler sampler(options.sampling);
   SplitMix random(options.seed);
+  comm::Communicator* together = world_of_rows(session);
   for (std::int64_t n = 0; n < options.tokens; ++n) {
-    all.push_back(sampler.draw(continuation.after(all), random.unit()));
-    if ((on_token && !on_token(all.back())) || all.back() == options.stop) break;
+    const std::int32_t drawn = sampler.draw(continuation.after(all), random.unit());
+    // Logits of machines that are not alike differ in their last digits, and only the first knows whether anybody
+    // reads.
+    const bool first = together == nullptr || together->rank() == 0;
+    const bool last = first && ((on_token && !on_token(drawn)) || drawn == options.stop);
+    std::array<std::int32_t, 2> said = {drawn, static_cast<std::int32_t>(last)};
+    if (together != nullptr) together->broadcast(std::as_writable_bytes(std::span(said)), 0);
+    all.push_back(said[0]);
+    if (said[1] != 0) break;
   }
   return {all.begin() + static_cast<std::ptrdiff_t>(prompt.size()), all.end()};
 }
