@@ -49,6 +49,7 @@ class Refused : public Program {
       way += fmt::format("\n → {}", fmt::join(settings, " "));
     }
     EXPECT_EQ(f.code, 0) << way << "\n" << f.err;
+    expect_none(f.out, "would not run here");
     EXPECT_LE(tried.size(), 4U) << way;
   }
   // Of images, keys of tiny.toml that are for text are warned of before.
@@ -116,7 +117,7 @@ TEST_F(Refused, EveryRefusalOfAPairHasItsNearest) {
   };
   for (const std::vector<std::string>& words : cases) expect_parts(refused_training(words), {"the nearest is "});
   expect_parts(refused_training({"--parallel.mesh=pp=2", "--parallel.stages=[2,2]", "--model.layers=3"}),
-               {"parallel.stages", "the nearest is [2,1]"});
+               {"parallel.stages", "the nearest is parallel.stages = [2,1]"});
 }
 
 // A folder that cannot be made is found before the data are read: here they are not there either.
@@ -243,9 +244,20 @@ TEST_F(Refused, WhatIsProposedLeadsToARun) {
       {"parallel.mesh=pp=3", "parallel.pipeline=file:two.txt", "train.batch=8"},
       {"parallel.mesh=pp=2", "parallel.pipeline=file:two.txt", "train.batch=8", "train.micro_batch=8"},
       {"parallel.mesh=pp=2", "parallel.pipeline=file:two.txt", "train.batch=3", "train.micro_batch=3"},
+      {"parallel.mesh=pp=3", "parallel.pipeline=interleaved:2", "parallel.stages=[1,1,1]", "model.layers=3",
+       "train.batch=12"},
+      {"parallel.mesh=pp=3", "parallel.stages=[1,1,1]", "train.batch=12"},
+      {"parallel.mesh=dp=2", "parallel.server=sync", "parallel.servers=100"},
+      {"parallel.mesh=dp=2,tp=2", "parallel.server=sync", "parallel.servers=200"},
+      {"memory.remat=every:9"},
   };
   write("two.txt", "F0 F1 B0 B1 U\nF0 B0 F1 B1 U\n");
   for (const std::vector<std::string>& settings : cases) expect_way({"train", "tiny.toml", "--dry-run"}, settings);
+  for (const char* layers : {"3", "24"})
+    for (const char* remat : {"every:1", "full", "selective", "every:30"})
+      expect_way(
+          {"train", "tiny.toml", "--dry-run", "--model.family=mlp", "--data.images=synthetic", "--model.image=8"},
+          {fmt::format("model.layers={}", layers), fmt::format("memory.remat={}", remat)});
 }
 
 // The same of models whose weights are stored as codes: they are used and not trained.

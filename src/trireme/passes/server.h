@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,12 +38,14 @@ struct ServerKey {
 };
 // Cuts the parameters over servers so that each has about as many bytes: the largest first, always to the server that
 // has the least. One that alone is more than a server's share is cut itself, unless it is a shard or, by state, to be
-// kept whole. Refuses more servers than there are keys.
-std::vector<ServerKey> share_out(const ir::Module& module, const std::vector<bool>& kept_whole, int servers);
+// kept whole. Refuses more servers than there are keys, and proposes at most so many.
+std::vector<ServerKey> share_out(const ir::Module& module, const std::vector<bool>& kept_whole, int servers,
+                                 int proposed);
 
 struct ServerOptions {
-  int servers = 1;  // of a group of replicas
-  int workers = 1;  // the replicas
+  int servers = 1;                                 // of a group of replicas
+  int workers = 1;                                 // the replicas
+  int proposed = std::numeric_limits<int>::max();  // servers, at most, where there are too many
   // Every push is an update of its own: the server's update takes the gradients of one worker as inputs, as if its rows
   // were all there are. Otherwise it sums the slots of all of them, in their order.
   bool each = false;

@@ -91,17 +91,19 @@ std::vector<ServerKey> shared_out(const ir::Module& module, const std::vector<bo
 
 }  // namespace
 
-std::vector<ServerKey> share_out(const ir::Module& module, const std::vector<bool>& kept_whole, int servers) {
+std::vector<ServerKey> share_out(const ir::Module& module, const std::vector<bool>& kept_whole, int servers,
+                                 int proposed) {
   bool idle = false;
   std::vector<ServerKey> keys = shared_out(module, kept_whole, servers, idle);
   if (!idle) return keys;
-  int fewer = std::min(servers, static_cast<int>(keys.size()) + 1);
+  int fewer = std::min({servers, static_cast<int>(keys.size()) + 1, std::max(1, proposed) + 1});
   while (idle && --fewer > 0) shared_out(module, kept_whole, fewer, idle);
   if (fewer == 0)
     refuse(
         "parallel.server: a stage of the pipeline has no parameters for its servers; the nearest is parallel.server = "
         "\"none\", or fewer stages in parallel.mesh");
-  refuse("parallel.servers = {} is more than there are parameters to keep; the nearest is {}", servers, fewer);
+  refuse("parallel.servers = {} is more than there are parameters to keep; the nearest is parallel.servers = {}",
+         servers, fewer);
 }
 
 namespace {
@@ -344,7 +346,7 @@ void ServerSplit::find_asked(const ir::Module& module) {
 }
 
 ServerMessages::ServerMessages(const ir::Module& module, const ServerSplit& split, const ServerOptions& options)
-    : keys(share_out(module, split.whole, options.servers)) {
+    : keys(share_out(module, split.whole, options.servers, options.proposed)) {
   int next = 0;
   const auto push = [&](const ServerUpdate& update) {
     const ir::Graph& graph = module.graph(update.graph);

@@ -56,6 +56,7 @@ std::uint64_t least_bytes(const program::Program& step) {
 struct Decided {
   std::vector<std::string> recompute = {};
   bool recomputes = false;  // something that the gradients read
+  std::size_t groups = 0;   // of layers, of which the last is saved
   std::vector<std::string> activations = {};
   std::vector<std::string> states = {};
   std::optional<Choice> choice = {};
@@ -116,6 +117,7 @@ class StageDecision {
     if (chain.segments.empty()) return;  // a stage that only passes on what it receives
     const RematPlan remat = remat_plan(micro, chain);
     plan_.recompute = decided_.recompute = forgotten(micro, chain, remat);
+    decided_.groups = remat.groups.size();
     // Of `optimal` that depends on what `sqrt` would need.
     const bool optimal = policy_.remat.kind == RematPolicy::Kind::optimal;
     decided_.recomputes =
@@ -227,14 +229,45 @@ class StageDecision {
   Decided decided_;
 };
 
-void refuse_to_recompute_nothing(const RematPolicy& policy) {
+// Every role of a plan, decided by itself.
+std::vector<Decided> decide_roles(const Compilation& common, const Plan& open, const MemoryPolicy& policy,
+                                  bool trains) {
+  std::vector<Decided> all;
+  for (const passes::Places& at : compiler::role_places(open)) {
+    Compilation own = common;
+    own.choose_role(at);
+    all.push_back(StageDecision(std::move(own), open, policy, trains).run());
+  }
+  return all;
+}
+
+bool any_recomputes(const std::vector<Decided>& roles) {
+  return std::any_of(roles.begin(), roles.end(), [](const Decided& d) { return d.recomputes; });
+}
+
+// Says why, and which policy does recompute something.
+void refuse_to_recompute_nothing(const Compilation& common, const Plan& open, const RematPolicy& policy,
+                                 std::size_t groups) {
   using Kind = RematPolicy::Kind;
-  const bool by_layers = policy.kind != Kind::selective && policy.kind != Kind::full;
-  refuse("memory.remat = \"{}\" recomputes nothing of this model: {}; the nearest is \"{}\"", policy.name,
-         by_layers                        ? "the last group of layers is always saved, and there is no other"
-         : policy.kind == Kind::selective ? "no cheap value is saved for the gradients"
-                                          : "it is too short to be cut into segments",
-         by_layers ? "full" : "none");
+  const std::vector<RematPolicy> others = {
+      {.kind = Kind::full, .name = "full"},
+      {.kind = Kind::every, .layers = 2, .name = "every:2"},
+      {.kind = Kind::every, .layers = 3, .name = "every:3"},
+      {.kind = Kind::every, .layers = 4, .name = "every:4"},
+      {.kind = Kind::sqrt, .name = "sqrt"},
+      {.kind = Kind::selective, .name = "selective"},
+  };
+  const auto works = [&](const RematPolicy& other) {
+    return other.name != policy.name && any_recomputes(decide_roles(common, open, {.remat = other}, true));
+  };
+  const auto near = std::find_if(others.begin(), others.end(), works);
+  std::string why = "no cheap value is saved for the gradients";
+  if (policy.kind != Kind::selective)
+    why = groups > 1 ? "of all but its last group of layers, which is always saved, gradients read what begins a group "
+                       "and nothing else, and that is saved"
+                     : "the last group of layers is always saved, and there is no other";
+  refuse("memory.remat = \"{}\" recomputes nothing of this model: {}; the nearest is memory.remat = \"{}\"",
+         policy.name, why, near == others.end() ? "none" : near->name);
 }
 
 void add_names(std::vector<std::string>& to, const std::vector<std::string>& names) {
@@ -272,13 +305,11 @@ std::optional<Choice> decide_memory(const compiler::Graphs& graphs, Plan& plan, 
   const std::vector<passes::Places> roles = compiler::role_places(open);
   if (roles.size() > 1) common.run_until(open, compiler::first_pass_by_place(open));
   if (recompute) plan.recompute.emplace();
-  bool recomputes = false;
   std::optional<Choice> choice;
-  for (const passes::Places& at : roles) {
-    Compilation own = common;
-    own.choose_role(at);
-    const Decided decided = StageDecision(std::move(own), open, policy, trains).run();
-    recomputes = recomputes || decided.recomputes;
+  const std::vector<Decided> all = decide_roles(common, open, policy, trains);
+  for (std::size_t role = 0; role < roles.size(); ++role) {
+    const passes::Places& at = roles[role];
+    const Decided& decided = all[role];
     if (recompute) add_names(*plan.recompute, known_of(decided.recompute, common.module(), open));
     if (policy.offload) {
       add_names(plan.offload->activations, decided.activations);
@@ -293,7 +324,11 @@ std::optional<Choice> decide_memory(const compiler::Graphs& graphs, Plan& plan, 
   if (policy.offload) decide_reloads(graphs, plan);
   // Under a limit it may be that all fits.
   const bool must = policy.remat.kind != RematPolicy::Kind::optimal || policy.limit == 0;
-  if (recompute && must && !recomputes) refuse_to_recompute_nothing(policy.remat);
+  if (recompute && must && !any_recomputes(all)) {
+    std::size_t groups = 0;
+    for (const Decided& decided : all) groups = std::max(groups, decided.groups);
+    refuse_to_recompute_nothing(common, open, policy.remat, groups);
+  }
   return choice;
 }
 

@@ -10,6 +10,7 @@
 #include "trireme/train/config/keys.h"
 #include "trireme/train/extra_ranks.h"
 #include "trireme/train/graphs.h"
+#include "trireme/train/outside.h"
 
 namespace trireme::train {
 namespace {
@@ -51,8 +52,10 @@ std::vector<Conflict> conflicts(const Config& config) {
 
 passes::ServerOptions server_options(const Config& config, const ir::Mesh& workers) {
   const Choice<Server>& server = config.parallel.server;
+  const int groups = workers.ranks() / workers.size_of(ir::kDataAxis);
   passes::ServerOptions options{.servers = static_cast<int>(config.parallel.servers),
                                 .workers = workers.size_of(ir::kDataAxis),
+                                .proposed = (kMaxThreadRanks - workers.ranks()) / groups,
                                 .each = server != Server::sync};
   if (server == Server::ssp) options.bound = static_cast<std::int64_t>(server.argument());
   return options;
@@ -152,11 +155,12 @@ void check_pace(const Compiled& compiled, const Config& config) {
     if (role.takes_rows() && role.module.has_graph("micro") &&
         std::any_of(role.module.graph("micro").nodes.begin(), role.module.graph("micro").nodes.end(), among_replicas))
       refuse(
-          "parallel.server = \"{}\" runs workers asynchronously, and batch statistics of model.family = \"{}\" are "
-          "taken "
-          "over "
-          "all of them; the nearest is \"sync\"",
-          config.parallel.server, config.model.family);
+          "parallel.server = \"{}\" runs workers asynchronously, and {} of model.family = \"{}\" are taken over all of "
+          "them in every step{}; the nearest is parallel.server = \"sync\"",
+          config.parallel.server, compiled.plan.own_statistics ? "running statistics" : "batch statistics",
+          config.model.family,
+          compiled.plan.own_statistics ? ", also where each normalises by its own rows (train.batch_stats = \"local\")"
+                                       : "");
 }
 
 }  // namespace trireme::train

@@ -3,6 +3,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/numbers.h"
 #include "trireme/core/text.h"
+#include "trireme/core/why_not.h"
 #include "trireme/ir/axes.h"
 #include "trireme/models/families.h"
 #include "trireme/train/compression.h"
@@ -153,9 +154,10 @@ void check_offload(const Config& config) {
 
 // As many numbers as there are chunks, which add up to the layers: the first that differ by at most one.
 std::string even_stages(std::int64_t layers, std::int64_t chunks) {
+  if (layers < chunks) return "parallel.stages = []";
   std::vector<std::int64_t> all;
   for (std::int64_t c = 0; c < chunks; ++c) all.push_back(layers / chunks + (c < layers % chunks ? 1 : 0));
-  return fmt::format("[{}]", fmt::join(all, ","));
+  return fmt::format("parallel.stages = [{}]", fmt::join(all, ","));
 }
 
 // What parallel.sharding says can be read, whatever the mesh has: "dimension:axis" and several of them by commas.
@@ -183,23 +185,38 @@ void check_sharding(const Config& config) {
   }
 }
 
+// The number of heads nearest to what there is that so many ranks share and the model takes. Weights that are there
+// already have as many as they have.
+std::optional<std::int64_t> heads_for(const Config& config, const models::Model& model, std::int64_t heads,
+                                      std::int64_t tp) {
+  std::optional<std::int64_t> best;
+  if (!config.run.empty() || !config.init.from.empty()) return best;
+  for (std::int64_t other = tp; other <= 2 * (heads + tp); other += tp) {
+    models::ModelConfig shape = config.model;
+    shape.heads = other;
+    if (!why_not([&] { model.resolve(shape); }).empty()) continue;
+    if (!best || std::abs(other - heads) < std::abs(*best - heads)) best = other;
+  }
+  return best;
+}
+
 // Heads are sharded whole: each rank along tp has as many of them.
-void check_heads_of_ranks(const Config& config, const models::ModelConfig& shape, bool images) {
+void check_heads_of_ranks(const Config& config, const models::ModelConfig& shape, const models::Model& model) {
   const std::int64_t tp = axis(config, ir::kTensorAxis);
   const bool ours = models::builtin_families().find(config.model.family) != nullptr;
-  if (!ours || images || tp <= 1 || !config.parallel.sharding.empty() || shape.heads % tp == 0) return;
+  if (!ours || model.images || tp <= 1 || !config.parallel.sharding.empty() || shape.heads % tp == 0) return;
   std::vector<std::string> axes;
   for (const auto& [name, size] : mesh_axes(config))
     axes.push_back(fmt::format("{}={}", name,
                                name == ir::kTensorAxis ? std::to_string(nearest_divisor(shape.heads, tp))
                                : size == 0             ? "*"
                                                        : std::to_string(size)));
+  const auto heads = heads_for(config, model, shape.heads, tp);
   refuse(
       "parallel.mesh = \"{}\": tp shares out whole heads, and {} ranks cannot have as many each of model.heads = {}; "
-      "the "
-      "nearest is \"{}\", or model.heads = {}",
+      "the nearest is \"{}\"{}",
       config.parallel.mesh, tp, shape.heads, fmt::join(axes, ","),
-      std::max<std::int64_t>(1, (shape.heads + tp / 2) / tp) * tp);
+      heads ? fmt::format(", or model.heads = {}", *heads) : "");
 }
 
 // Positions are sharded in equal parts: gathers and sums over the sequence have one size.
@@ -239,7 +256,7 @@ void check_heads(const Config& config, const models::Families& families) {
   const models::Model& model = families.at(config.model.family);
   models::ModelConfig shape = config.model;
   model.resolve(shape);
-  check_heads_of_ranks(config, shape, model.images);
+  check_heads_of_ranks(config, shape, model);
 }
 
 void check(const Config& config, const models::Families& families) {
@@ -253,7 +270,7 @@ void check(const Config& config, const models::Families& families) {
   models::ModelConfig shape = config.model;
   model.resolve(shape);
   check_sharding(config);
-  check_heads_of_ranks(config, shape, model.images);
+  check_heads_of_ranks(config, shape, model);
   check_positions_of_ranks(config, shape, model.images);
   check_training(config);
   check_offload(config);
