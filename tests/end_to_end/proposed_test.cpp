@@ -72,6 +72,12 @@ TEST_F(Proposed, RanksAndHeadsLeadToARun) {
 TEST_F(Proposed, ReasonsAreThoseOfTheCase) {
   for (const auto& [family, layers] : {std::pair("convnet", "2"), std::pair("resnet", "18")}) {
     const std::string of = fmt::format("--model.layers={}", layers);
+    for (const char* batch : {"4", "12"}) {
+      const std::string error = refused_images(
+          family, {of, fmt::format("--train.batch={}", batch), "--parallel.mesh=tp=2", "--parallel.async_tp=true"});
+      expect_part(error, "parallel.async_tp = true: no product is next to a collective over tp");
+      expect_none(error, "divide");
+    }
     const std::vector<std::string> workers = {of, "--parallel.mesh=dp=2", "--parallel.server=async"};
     expect_part(refused_images(family, workers), "and batch statistics of");
     std::vector<std::string> own = workers;

@@ -64,6 +64,31 @@ class Decomposer {
     return sums_.size() + gathers_.size();
   }
 
+  // Why nothing was made in parts.
+  std::string why_not() const {
+    if (products_found_.empty())
+      return fmt::format(
+          "no product is next to a collective over {}, and nothing else, such as a convolution, is made in "
+          "parts",
+          options_.axis);
+    const auto divided = std::find_if(products_found_.begin(), products_found_.end(), [&](ValueId id) {
+      const Shape& shape = old().type(id).shape;
+      for (std::int64_t parts = 2; parts <= options_.parts; ++parts)
+        if (shape.rank() > 0 && shape[0] % parts == 0) return true;
+      return false;
+    });
+    if (divided == products_found_.end())
+      return fmt::format(
+          "no product next to a collective over {} can be made in parts; micro-batches need rows that 2, 3 or 4 divide "
+          "(train.micro_batch), each of a multiple of {} bytes",
+          options_.axis, kAlignment);
+    return fmt::format(
+        "no product next to a collective over {} can be made in parts: of all that it reads and makes ('{}' is {}) "
+        "each "
+        "of 2, 3 or 4 parts of the rows must be a multiple of {} bytes, and nothing else may read the whole first",
+        options_.axis, old().value(*divided).name, old().type(*divided).str(), kAlignment);
+  }
+
  private:
   const ir::Graph& old() const { return rebuild_.old(); }
   const Node& node(std::size_t n) const { return old().nodes[n]; }
@@ -122,6 +147,16 @@ class Decomposer {
     return carries;
   }
 
+  // Made by a product, or of what products make.
+  bool is_product(ValueId sum) const {
+    const auto last = maker(sum);
+    if (!last || node(*last).op->name == kMatmul) return last.has_value();
+    return std::any_of(node(*last).inputs.begin(), node(*last).inputs.end(), [&](ValueId id) {
+      const auto term = id == kNone ? std::nullopt : maker(id);
+      return term && node(*term).op->name == kMatmul;
+    });
+  }
+
   void find_sum(std::size_t n) {
     const Node& collective = node(n);
     const bool scatters = collective.op->name == ops::kReduceScatter;
@@ -143,6 +178,7 @@ class Decomposer {
       }
       if (!scatters_second_dimension(s)) return;
     }
+    if (is_product(s.sum)) products_found_.push_back(s.sum);
     s.parts = parts_of({s.sum, s.result});
     if (s.parts < 2 || !add_terms(s)) return;
     for (const auto* nodes : {&s.shaped, &s.terms}) gone_.insert(nodes->begin(), nodes->end());
@@ -196,6 +232,11 @@ class Decomposer {
       g.shaped.push_back(*behind);
       g.whole = node(*behind).outputs.front();
     }
+    const auto multiplies = [&](std::int32_t reader) {
+      return node(index(reader)).op->name == kMatmul && node(index(reader)).inputs.front() == g.whole;
+    };
+    const std::vector<std::int32_t>& readers = uses_.consumers[index(g.whole)];
+    if (std::any_of(readers.begin(), readers.end(), multiplies)) products_found_.push_back(g.own);
     const Shape& own = old().type(g.own).shape;
     Shape expected = own;
     if (own.rank() < 2 || own[0] < 2) return;
@@ -217,7 +258,6 @@ class Decomposer {
       if (ready && (g.products.empty() || node(g.products.front()).phase == product.phase)) g.products.push_back(c);
     }
     // Nothing reads the whole before its parts are multiplied.
-    const auto& readers = uses_.consumers[index(g.whole)];
     if (g.products.empty() ||
         static_cast<std::size_t>(*std::min_element(readers.begin(), readers.end())) < g.products.front() ||
         uses_.escapes[index(g.whole)])
@@ -357,17 +397,15 @@ class Decomposer {
   std::map<std::size_t, Gathering> gathers_;     // by collective
   std::map<std::size_t, std::size_t> products_;  // by the first product: the gather before it
   std::set<std::size_t> gone_;                   // made in parts, with others
+  std::vector<ValueId> products_found_;          // next to a collective, or what is gathered for one
 };
 
 }  // namespace
 
 void AsyncTp::run(ir::Module& module) const {
-  if (Decomposer(module, options_).run() > 0 || options_.partial) return;
-  refuse(
-      "parallel.async_tp = true: no product next to a collective over {} can be made in parts; micro-batches need rows "
-      "that 2, 3 or 4 divide (train.micro_batch), each of a multiple of {} bytes; the nearest is parallel.async_tp = "
-      "false",
-      options_.axis, kAlignment);
+  Decomposer decomposer(module, options_);
+  if (decomposer.run() > 0 || options_.partial) return;
+  refuse("parallel.async_tp = true: {}; the nearest is parallel.async_tp = false", decomposer.why_not());
 }
 
 }  // namespace trireme::passes
