@@ -23,6 +23,25 @@ INSTANTIATE_TEST_SUITE_P(All, InspectedSharding, ::testing::ValuesIn(goldens("in
 
 class InspectedNames : public Program {};
 
+// What a table does not show is not asked for in vain.
+TEST_F(InspectedNames, OptionsThatSayNothingOfATableAreRefused) {
+  const std::vector<std::string> graph = {"inspect", "graph", "tiny.toml", "--parallel.mesh=tp=2"};
+  const auto expect_refusal = [&](const std::vector<std::string>& more, const std::string& part) {
+    std::vector<std::string> words = graph;
+    words.insert(words.end(), more.begin(), more.end());
+    expect_part(refused(words), part);
+  };
+  for (const char* other : {"--graph=micro", "--after=autodiff", "--dot"}) {
+    const std::string name = std::string(other).substr(0, std::string(other).find('='));
+    expect_refusal({"--collectives", other}, "error: --collectives shows ");
+    expect_refusal({"--collectives", other}, "of which " + name + " says nothing");
+    expect_refusal({"--explain=*.weight", other}, "of which " + name + " says nothing");
+  }
+  expect_refusal({"--explain=*.weight", "--collectives"}, "of which --collectives says nothing");
+  expect_refusal({"--explain=*.weight", "--rank=1"}, "of which --rank says nothing");
+  done({"inspect", "graph", "tiny.toml", "--parallel.mesh=tp=2", "--collectives", "--rank=1"});
+}
+
 TEST_F(InspectedNames, ThatAreNotThereAreRefusedWithTheNearest) {
   expect_parts(refused({"inspect", "graph", "tiny.toml", "--parallel.mesh=tp=2", "--explain=*.dwn.weight"}),
                {"no parameter, input or value has such a name", "*.down.weight"});

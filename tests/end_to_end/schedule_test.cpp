@@ -36,6 +36,16 @@ TEST_F(Schedules, JsonForScripts) {
   for (std::size_t i = 0; i < 4; ++i) EXPECT_LE(limited["held"][i], i == 3 ? 1 : 2);
 }
 
+// A file says how many stages and micro-batches it has.
+TEST_F(Schedules, AFileNeedsNoNumbers) {
+  write("two.txt", "F0 F1 B0 B1 U\nF0 B0 F1 B1 U\n");
+  const std::string title = "file:two.txt: 2 stages, 2 micro-batches\n";
+  expect_part(done({"inspect", "schedule", "--pipeline=file:two.txt"}).out, title);
+  expect_part(done({"inspect", "schedule", "tiny.toml", "--pipeline=file:two.txt"}).out, title);
+  expect_part(refused({"inspect", "schedule", "--pipeline=file:two.txt", "--stages=3"}), "it has 2 stages");
+  expect_part(refused({"inspect", "schedule"}), "--stages is missing");
+}
+
 TEST_F(Schedules, PicturesAreTextAndSvg) {
   const std::string text = done(request("interleaved:2", {"--svg=out.svg", "--width=60"})).out;
   EXPECT_EQ(text.find('\x1b'), std::string::npos);

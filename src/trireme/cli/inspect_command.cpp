@@ -49,6 +49,22 @@ std::string program_text(const train::Role& role, const std::string& name) {
   refuse("there is no program '{}'; the programs are {}", name, fmt::join(names, ", "));
 }
 
+// --explain and --collectives show tables of their own, of the programs that run.
+void check_views(const InspectArguments& a) {
+  const bool explains = !a.explain.empty();
+  if (!explains && !a.collectives) return;
+  const std::vector<std::pair<const char*, bool>> others = {{"--collectives", explains && a.collectives},
+                                                            {"--graph", !a.graph.empty()},
+                                                            {"--after", !a.after.empty()},
+                                                            {"--dot", a.dot},
+                                                            {"--rank", explains && a.rank != 0}};
+  for (const auto& [name, given] : others)
+    if (given)
+      refuse("{} shows {}, of which {} says nothing; leave one of them out", explains ? "--explain" : "--collectives",
+             explains ? "how one tensor is sharded on all ranks" : "the collectives of all graphs, after all passes",
+             name);
+}
+
 // Options of the one that say nothing about the other.
 void check_options(const InspectArguments& a) {
   if (a.what == "schedule") {
@@ -61,6 +77,7 @@ void check_options(const InspectArguments& a) {
     return;
   }
   a.schedule.expect_none(a.what);
+  if (a.what == "graph") check_views(a);
   if (a.what == "program" && (!a.explain.empty() || a.collectives))
     refuse("--explain and --collectives are of `trireme inspect graph`");
   if (a.what == "program" && a.dot)

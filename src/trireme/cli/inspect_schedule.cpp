@@ -28,6 +28,13 @@ constexpr int kDrawnSteps = 2;  // of an asynchronous pipeline, filled and drain
 
 // What the configuration says where the arguments say nothing.
 ScheduleArguments completed(const Context& context, const std::string& file, ScheduleArguments a) {
+  // A schedule that is given as a file has its own.
+  if (const program::PipelineName name = program::parse_pipeline(a.pipeline.empty() ? "1f1b" : a.pipeline);
+      name.kind == program::PipelineName::Kind::file) {
+    const Schedule given = program::read_schedule(name.path);
+    if (a.stages == 0) a.stages = given.stage_count();
+    if (a.micro_batches == 0) a.micro_batches = given.micro_batches;
+  }
   if (!file.empty() || !context.overrides.empty()) {
     const train::Config config =
         train::load_config(file.empty() ? "quickstart" : file, context.overrides, context.registry->models);
