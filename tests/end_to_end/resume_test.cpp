@@ -1,6 +1,8 @@
 // A run that was cut in two ends where the undisturbed one does.
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 #include "end_to_end/program.h"
 
 namespace trireme::testing {
@@ -242,6 +244,20 @@ TEST_F(Resume, WithCompressionThatKeepsMomentumOnItsRanks) {
     done(with({"--resume", std::string("--parallel.compress=") + other}));
     EXPECT_EQ(metrics("run").size(), static_cast<std::size_t>(kSteps));
   }
+}
+
+// What the run's file says of a compression that the command line replaces was typed by nobody: it goes without a word.
+TEST_F(Resume, KeysOfACompressionThatIsReplacedGoWithIt) {
+  done({"train", "tiny.toml", "--output.dir=run", "--train.steps=3", "--train.optimizer=sgd", "--parallel.mesh=dp=2",
+        "--parallel.compress=topk:0.1", "--parallel.compress_warmup=2", "--parallel.momentum_masking=true"});
+  const Finished f = run({"train", "run", "--resume", "--train.steps=6", "--parallel.compress=none"});
+  EXPECT_EQ(f.code, 2) << f.err;
+  expect_part(f.err, "error: parallel.compress = \"none\", but the run in run has \"topk:0.1\"");
+  done({"train", "run", "--output.dir=other", "--train.steps=2", "--parallel.compress=none"});
+  done({"train", "run", "--output.dir=third", "--train.steps=2", "--parallel.compress=int8"});
+  // What was typed is refused as before.
+  expect_part(refused({"train", "run", "--resume", "--parallel.compress=none", "--parallel.compress_warmup=3"}),
+              "error: command line: parallel.compress_warmup = 3 belongs to compressed gradients");
 }
 
 TEST_F(Resume, ContradictsOverwrite) {

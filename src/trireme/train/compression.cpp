@@ -13,6 +13,21 @@ std::int64_t compression_warmup(const Config& config) {
                   (config.train.decay_steps > 0 ? config.train.decay_steps : config.train.steps) / 4);
 }
 
+void drop_replaced_compression(Config& config, const Config& before, const std::set<std::string>& named) {
+  const Compress kind = config.parallel.compress.kind();
+  if (!named.contains("parallel.compress") || kind == before.parallel.compress.kind()) return;
+  const ParallelConfig defaults;
+  const auto drop = [&](const char* key, auto member) {
+    if (named.contains(key)) return;
+    config.parallel.*member = defaults.*member;
+    config.given.erase(key);
+  };
+  if (kind != Compress::topk && kind != Compress::onebit)
+    drop("parallel.compress_warmup", &ParallelConfig::compress_warmup);
+  if (kind != Compress::topk) drop("parallel.momentum_masking", &ParallelConfig::momentum_masking);
+  if (kind == Compress::none) drop("parallel.error_feedback", &ParallelConfig::error_feedback);
+}
+
 std::string compression_warning(const Config& config) {
   const bool warms_up = config.parallel.compress == Compress::onebit || config.parallel.compress == Compress::topk;
   if (const std::int64_t warmup = warms_up ? compression_warmup(config) : 0; warmup >= config.train.steps && warmup > 0)

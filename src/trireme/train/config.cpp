@@ -11,6 +11,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/json.h"
 #include "trireme/core/text.h"
+#include "trireme/train/compression.h"
 #include "trireme/train/config/keys.h"
 #include "trireme/train/gguf.h"
 
@@ -135,6 +136,7 @@ Config build(const std::vector<Entry>& entries, const std::string& file, const s
     } catch (Error& e) {
       throw e.within("command line");
     }
+  drop_replaced_compression(config, before, named);
   try {
     if (config.init.from.empty() || shape_from == ShapeFrom::entries) change_family(config, before, named, families);
     if (!config.init.from.empty() && shape_from == ShapeFrom::folder) adopt_folder(config, families);
