@@ -260,6 +260,29 @@ TEST_F(Resume, KeysOfACompressionThatIsReplacedGoWithIt) {
               "error: command line: parallel.compress_warmup = 3 belongs to compressed gradients");
 }
 
+// The folder is there with what it takes to go on, from the first moment in which it is there.
+TEST_F(Resume, KilledAsSoonAsItsFolderIsThereARunGoesOn) {
+  for (int kill = 0; kill < 8; ++kill) {
+    fs::remove_all(folder() / "run");
+    {
+      Running running(folder(), {"train", "tiny.toml", "--output.dir=run"});
+      ASSERT_TRUE(running.wait_until([&] { return exists("run"); }));
+      running.signal(SIGKILL);
+      running.wait();
+    }
+    ASSERT_TRUE(exists("run/config.toml"));
+    ASSERT_TRUE(exists("run/run.json"));
+  }
+  done({"train", "run", "--resume"});
+  EXPECT_EQ(std::ssize(metrics("run")), kSteps);
+  // Of another that is to be overwritten, the configuration stays until the new one is there.
+  done({"train", "tiny.toml", "--output.dir=run", "--overwrite", "--train.steps=2"});
+  EXPECT_EQ(metrics("run").size(), 2U);
+  fs::create_directory(folder() / "left");
+  expect_part(refused({"train", "left", "--resume"}), "start it as then, with --output.dir=left");
+  done({"train", "tiny.toml", "--output.dir=left", "--resume"});
+}
+
 TEST_F(Resume, ContradictsOverwrite) {
   const std::string error = refused({"train", "tiny.toml", "--resume", "--overwrite"});
   EXPECT_NE(error.find("--overwrite"), std::string::npos);

@@ -237,10 +237,22 @@ std::optional<train::Decisions> kept_plan(const train::Config& config, const com
   return plan.decisions;
 }
 
+// A folder that was made for a run, which ended before anything was written to it.
+void check_has_configuration(const TrainArguments& a, const std::string& source) {
+  std::error_code unknown;
+  if (!a.resume || !std::filesystem::is_directory(source, unknown) || !std::filesystem::is_empty(source, unknown))
+    return;
+  refuse(
+      "--resume: {0} is empty: a run that was to be there ended before its configuration was written; start it as "
+      "then, with --output.dir={0}",
+      source);
+}
+
 Request request_of(const Context& context, const TrainArguments& a,
                    const std::optional<comm::mpi::Launched>& launched) {
   if (a.resume && a.overwrite) refuse("--resume and --overwrite contradict each other");
   const std::string source = a.config.empty() ? default_config(context, a) : a.config;
+  check_has_configuration(a, source);
   Request request;
   std::string plan = a.plan;
   if (plan.empty()) {

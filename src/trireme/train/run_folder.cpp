@@ -115,9 +115,42 @@ void check_writable(const fs::path& folder, const std::string& given) {
   refuse("{} cannot be written: {}: {}", given, there.string(), is_folder ? std::strerror(errno) : "Not a directory");
 }
 
-RunLock lock_run_folder(const fs::path& folder) {
+namespace {
+
+void write_about(const fs::path& folder, const Config& config, const std::string& run_json) {
+  io::write_file_atomically((folder / "config.toml").string(), to_toml(config));
+  // Relative paths of config.toml are those of the folder we are in.
+  auto about = parse_ordered_json(run_json);
+  std::error_code unknown;
+  about["folder"] = fs::current_path(unknown).string();
+  io::write_file_atomically((folder / "run.json").string(),
+                            about.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+// A folder that appears with its files. Where another process makes it at the same time, that one's stays.
+void make_run_folder(const fs::path& folder, const Config& config, const std::string& run_json) {
+  const fs::path aside = fmt::format("{}.new-{}", folder.string(), ::getpid());
+  std::error_code ignored;
+  fs::create_directories(aside);
+  try {
+    write_about(aside, config, run_json);
+    std::error_code there;
+    fs::rename(aside, folder, there);
+    if (there && !fs::is_directory(folder, ignored)) throw fs::filesystem_error("rename", folder, there);
+  } catch (...) {
+    fs::remove_all(aside, ignored);
+    throw;
+  }
+  fs::remove_all(aside, ignored);
+}
+
+}  // namespace
+
+RunLock lock_run_folder(const fs::path& folder, const Config& config, const std::string& run_json) {
   RunLock lock;
   attempt(folder, [&] {
+    std::error_code unknown;
+    if (!fs::exists(fs::symlink_status(folder, unknown))) make_run_folder(folder, config, run_json);
     fs::create_directories(folder);
     lock = RunLock(folder);
   });
@@ -126,20 +159,13 @@ RunLock lock_run_folder(const fs::path& folder) {
 
 void write_run_files(const fs::path& folder, const Config& config, RunMode mode, const std::string& run_json) {
   attempt(folder, [&] {
-    // The configuration goes last: until then what is left is still the old run.
+    // The configuration is replaced last: until then what is left is still the old run, and never none.
     if (mode == RunMode::overwrite)
-      for (const char* part :
-           {"checkpoints", "metrics.jsonl", "log.txt", "run.json", "plan.toml", "algorithms.txt", "config.toml"})
+      for (const char* part : {"checkpoints", "metrics.jsonl", "log.txt", "run.json", "plan.toml", "algorithms.txt"})
         fs::remove_all(folder / part);
     io::remove_unfinished(folder.string());
     remove_unfinished(folder);
-    io::write_file_atomically((folder / "config.toml").string(), to_toml(config));
-    // Relative paths of config.toml are those of the folder we are in.
-    auto about = parse_ordered_json(run_json);
-    std::error_code unknown;
-    about["folder"] = fs::current_path(unknown).string();
-    io::write_file_atomically((folder / "run.json").string(),
-                              about.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    write_about(folder, config, run_json);
   });
 }
 
@@ -151,7 +177,7 @@ void point_latest_to(const fs::path& folder) {
 }
 
 RunLock open_run_folder(const fs::path& folder, const Config& config, RunMode mode, const std::string& run_json) {
-  RunLock lock = lock_run_folder(folder);
+  RunLock lock = lock_run_folder(folder, config, run_json);
   write_run_files(folder, config, mode, run_json);
   return lock;
 }

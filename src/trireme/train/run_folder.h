@@ -39,8 +39,10 @@ void point_latest_to(const std::filesystem::path& folder);
 // `given` is what a person has called it: "output.dir = \"runs/mine\"".
 void check_writable(const std::filesystem::path& folder, const std::string& given);
 
-// Makes the folder where it is not there yet, and takes it for this process. Refuses one that cannot be written.
-[[nodiscard]] RunLock lock_run_folder(const std::filesystem::path& folder);
+// Makes the folder where it is not there yet, with config.toml and run.json in it from the first moment, and takes it
+// for this process: a run that is killed at any time can be resumed. Refuses one that cannot be written.
+[[nodiscard]] RunLock lock_run_folder(const std::filesystem::path& folder, const Config& config,
+                                      const std::string& run_json);
 // Writes the fixed files of a folder that this process has locked: config.toml (resolved) and run.json (`run_json`).
 // Overwriting removes the old run's files first, resuming what a killed run left half written. Refuses a folder that
 // cannot be written.

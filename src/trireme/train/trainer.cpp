@@ -198,7 +198,7 @@ void Trainer::start() {
                                                                  .algorithms = &algorithms_});
   if (options_.write && leads()) {
     if (options_.mode == RunMode::resume && holds_run(folder_)) check_resumable(folder_, config_, registry_.models);
-    lock_ = lock_run_folder(folder_);
+    lock_ = lock_run_folder(folder_, config_, run_json());
     if (options_.mode == RunMode::resume) log_file_.open(folder_ / "log.txt", std::ios::app);
   }
   // Before a file of the run is written: where none of its checkpoints can be used, it stays as it is.
