@@ -5,6 +5,7 @@
 #include "trireme/ops/attention/attention_hopper.h"
 #include "trireme/ops/attention/attention_shape.h"
 #include "trireme/ops/attention/cuda_kernels.h"
+#include "trireme/ops/cuda/hopper.h"
 #include "trireme/ops/define.h"
 
 // Attention by cuDNN where it can, else by kernels for any sizes; its gradient by that for Hopper where it fits. cuDNN
@@ -54,7 +55,7 @@ struct Plan {
   bool fits() const { return !documents && shape.keys == shape.queries && flash.fits(); }
   // A single long sequence may need more scratch than is worth it.
   bool gradient_fits() const { return fits() && Flash::backward_workspace(slice) <= 2 * kMostScratch; }
-  bool own_fits() const { return shape.keys == shape.queries && cuda::hopper_attention_grad_fits(flash); }
+  bool own_fits() const { return shape.keys == shape.queries && cuda::hopper_attention_fits(flash); }
   std::size_t own_workspace() const { return cuda::hopper_attention_grad_workspace(flash, documents); }
   std::size_t gradient_workspace() const {
     return std::max(gradient_fits() ? Flash::backward_workspace(slice) : 0, own_fits() ? own_workspace() : 0);
@@ -111,7 +112,7 @@ std::size_t attention_workspace_cuda(const ir::KernelSpec& spec) {
 
 std::shared_ptr<device::Kernel> prepare_attention_cuda(const ir::KernelSpec& spec) {
   const Plan plan(spec, kStarts);
-  if (plan.documents && plan.own_fits() && cuda::hopper_attention_grad_runs())
+  if (plan.documents && plan.own_fits() && cuda::runs_on_hopper())
     return make_kernel([plan](const device::Launch& l) {
       const bool packed = plan.shape.packed;
       const void* const q = l.inputs[0];
@@ -136,7 +137,7 @@ std::size_t attention_grad_workspace_cuda(const ir::KernelSpec& spec) {
 
 std::shared_ptr<device::Kernel> prepare_attention_grad_cuda(const ir::KernelSpec& spec) {
   const Plan plan(spec, kStartsOfGrad);
-  if (plan.own_fits() && cuda::hopper_attention_grad_runs())
+  if (plan.own_fits() && cuda::runs_on_hopper())
     return make_kernel([plan](const device::Launch& l) {
       cuda::hopper_attention_grad(l.native_stream, plan.flash, plan.gradients(l), starts_in(l, kStartsOfGrad),
                                   l.workspace);

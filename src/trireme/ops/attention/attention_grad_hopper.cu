@@ -156,17 +156,9 @@ void run(cudaStream_t stream, const FlashSpec& spec, const Flash::Gradients& g, 
 
 }  // namespace
 
-bool hopper_attention_grad_fits(const FlashSpec& s) {
+bool hopper_attention_fits(const FlashSpec& s) {
   return size_of(s.dtype) == 2 && s.dim % 8 == 0 && s.dim <= 128 && s.rows > 0 && s.batch > 0 &&
          s.batch * s.heads * pieces(s.rows, kHalf) < (std::int64_t{1} << 30);
-}
-
-bool hopper_attention_grad_runs() {
-  int device = 0, major = 0, minor = 0;
-  TRI_CUDA(cudaGetDevice(&device));
-  TRI_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  TRI_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  return major == 9 && minor == 0;
 }
 
 std::size_t hopper_attention_grad_workspace(const FlashSpec& spec, bool documents) {

@@ -228,15 +228,8 @@ __device__ __forceinline__ void hand_over(const Work& w, unsigned char* slot, co
 template <class X, class T>
 __device__ __forceinline__ void store_sum(const CUtensorMap& to, unsigned char* through, int apart,
                                           const float (&c)[X::kDim / 2], const Steps<X>& step, int group, int thread) {
-  store_rows<T>(through, apart, c, thread);
-  hopper::fence_shared();
-  hopper::wait_at(kOwn + group, 128);
-  if (thread == 0) {
-#pragma unroll
-    for (int n = 0; n < X::kTiles; ++n)
-      hopper::store_box(to, n * 64, step.key_head, step.block * kKeys + group * kHalf, step.batch, through + n * apart);
-    hopper::close_stores();
-  }
+  send_rows<X, T>(to, step.key_head, step.block * kKeys + group * kHalf, step.batch, through, apart, c, kOwn + group,
+                  thread);
 }
 
 // Products run beside what the threads do themselves: dP beside the exponentials, dV beside dS, dK beside its way into

@@ -201,17 +201,9 @@ __device__ void compute(const Work& w, Shared<X>& s, const Tile& t, int group) {
 #pragma unroll
   for (int j = 0; j < X::kDim / 2; ++j) o[j] *= scale[j % 4 / 2];
   // Nothing else reads this half of the queries.
-  unsigned char* const through = s.q + group * kBox;
-  store_rows<T>(through, kRows * 128, o, thread);
-  fence_shared();
-  wait_at(1 + group, 128);
-  if (thread == 0) {
-#pragma unroll
-    for (int n = 0; n < X::kTiles; ++n)
-      store_box(w.o, n * 64, t.head, t.block * kRows + group * kHalf, t.batch, through + n * (kRows * 128));
-    close_stores();
-    wait_stores();
-  }
+  send_rows<X, T>(w.o, t.head, t.block * kRows + group * kHalf, t.batch, s.q + group * kBox, kRows * 128, o, 1 + group,
+                  thread);
+  if (thread == 0) wait_stores();
 }
 
 template <class X, class T>

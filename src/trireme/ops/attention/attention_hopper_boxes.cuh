@@ -15,25 +15,9 @@ constexpr int kBox = kHalf * 128;  // bytes
 // [batch, rows, heads, dim] by strides, in boxes of 64 rows and columns of one head.
 inline CUtensorMap map_of(const device::cuda::FlashSpec& spec, const void* data, std::int64_t heads,
                           const std::array<std::int64_t, 3>& strides) {
-  using Encode = decltype(&cuTensorMapEncodeTiled);
-  static const Encode encode = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    TRI_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result));
-    return reinterpret_cast<Encode>(found);
-  }();
-  CUtensorMap map;
-  const cuuint64_t extents[4] = {static_cast<cuuint64_t>(spec.dim), static_cast<cuuint64_t>(heads),
-                                 static_cast<cuuint64_t>(spec.rows), static_cast<cuuint64_t>(spec.batch)};
-  const cuuint64_t bytes[3] = {static_cast<cuuint64_t>(strides[2]) * 2, static_cast<cuuint64_t>(strides[1]) * 2,
-                               static_cast<cuuint64_t>(strides[0]) * 2};
-  const cuuint32_t box[4] = {64, 1, kHalf, 1}, steps[4] = {1, 1, 1, 1};
-  const CUresult result =
-      encode(&map, spec.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4,
-             const_cast<void*>(data), extents, bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) device::cuda::check(cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
-  return map;
+  return hopper::tensor_map(spec.dtype, data, {spec.dim, heads, spec.rows, spec.batch},
+                            {strides[2] * 2, strides[1] * 2, strides[0] * 2}, {64, 1, kHalf, 1},
+                            CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
 }
 
 // Rows by the boxes that they are made of, columns first.
@@ -64,6 +48,20 @@ __device__ __forceinline__ void store_rows(void* to, int apart, const float (&c)
                                 pair<T>(c[4 * j + 4], c[4 * j + 5]), pair<T>(c[4 * j + 6], c[4 * j + 7])};
     hopper::store_matrices((at ^ (j % 8 << 4)) + j / 8 * apart, r);
   }
+}
+
+// The same on their way to memory, by a warpgroup, which has a barrier of its own; its first thread asks for the copy.
+template <class X, class T>
+__device__ __forceinline__ void send_rows(const CUtensorMap& to, int head, int row, int batch, void* through, int apart,
+                                          const float (&c)[X::kDim / 2], int barrier, int thread) {
+  store_rows<T>(through, apart, c, thread);
+  hopper::fence_shared();
+  hopper::wait_at(barrier, 128);
+  if (thread != 0) return;
+#pragma unroll
+  for (int n = 0; n < X::kTiles; ++n)
+    hopper::store_box(to, n * 64, head, row, batch, static_cast<unsigned char*>(through) + n * apart);
+  hopper::close_stores();
 }
 
 }  // namespace trireme::ops::cuda::attention_boxes

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "trireme/ops/cuda/common.h"
 #include "trireme/ops/cuda/packed.h"
 
 // What of Hopper's own instructions (sm_90a) is used: barriers in shared memory, the copy engine, and matrix products
@@ -77,6 +78,36 @@ struct Stage {
 __device__ __forceinline__ void fence_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ __forceinline__ void fence_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 __device__ __forceinline__ void fence_all() { asm volatile("fence.proxy.async;" ::: "memory"); }
+
+// A tensor of 16-bit numbers as the copy engine knows it: its extents, the fastest first, the bytes from one to the
+// next in each dimension but that, and the box that is fetched or stored at once, whose rows are 64 numbers.
+template <int Rank>
+CUtensorMap tensor_map(DType dtype, const void* data, const std::int64_t (&extents)[Rank],
+                       const std::int64_t (&bytes)[Rank - 1], const int (&box)[Rank],
+                       CUtensorMapL2promotion promotion) {
+  using Encode = decltype(&cuTensorMapEncodeTiled);
+  static const Encode encode = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    TRI_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result));
+    return reinterpret_cast<Encode>(found);
+  }();
+  cuuint64_t all[Rank], apart[Rank - 1];
+  cuuint32_t some[Rank], steps[Rank];
+  for (int i = 0; i < Rank; ++i) {
+    all[i] = static_cast<cuuint64_t>(extents[i]);
+    if (i + 1 < Rank) apart[i] = static_cast<cuuint64_t>(bytes[i]);
+    some[i] = static_cast<cuuint32_t>(box[i]);
+    steps[i] = 1;
+  }
+  CUtensorMap map;
+  const CUresult result =
+      encode(&map, dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, Rank,
+             const_cast<void*>(data), all, apart, some, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             CU_TENSOR_MAP_SWIZZLE_128B, promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) device::cuda::check(cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
+  return map;
+}
 
 // A box of a tensor of four dimensions at {c, x, y, z}. What lies outside is fetched as zeros and not stored.
 __device__ __forceinline__ void fetch_box(void* to, const CUtensorMap& from, int c, int x, int y, int z, Barrier& b) {

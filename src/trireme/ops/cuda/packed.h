@@ -31,6 +31,15 @@ __device__ __forceinline__ unsigned pair(float low, float high) {
   return r;
 }
 
+// One of two such.
+template <class T>
+__device__ __forceinline__ float half_of(unsigned word, bool upper) {
+  if constexpr (std::is_same_v<T, Bf16>)
+    return __uint_as_float(upper ? word & 0xffff0000U : word << 16U);
+  else
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(word >> (upper ? 16U : 0U))));
+}
+
 // 16 bytes as they lie in memory. (An array of 16-bit values takes a register for each.)
 template <class T>
 struct Packed {
@@ -46,10 +55,8 @@ struct Packed {
   __device__ __forceinline__ float operator[](int j) const {
     if constexpr (sizeof(T) == 4)
       return __uint_as_float(words[j]);
-    else if constexpr (std::is_same_v<T, Bf16>)
-      return __uint_as_float(j % 2 == 0 ? words[j / 2] << 16U : words[j / 2] & 0xffff0000U);
     else
-      return __half2float(__ushort_as_half(static_cast<unsigned short>(words[j / 2] >> (j % 2 == 0 ? 0U : 16U))));
+      return half_of<T>(words[j / 2], j % 2 != 0);
   }
 };
 

@@ -1,6 +1,7 @@
 #include <mutex>
 #include <vector>
 
+#include "trireme/ops/cuda/hopper.h"
 #include "trireme/ops/elementwise/cuda_kernels.h"
 #include "trireme/ops/matmul/cuda_kernels.h"
 #include "trireme/ops/matmul/gated.h"
@@ -18,7 +19,7 @@ constexpr GatedParts kParts{prepare_matmul_cuda, prepare_swiglu_cuda, prepare_sw
 bool in_one(const ir::KernelSpec& spec, bool trans_b, cuda::GatedSpec& sizes) {
   const MatmulProblem p = matmul_problem(spec.inputs[0], spec.inputs[1], spec.attributes);
   sizes = {p.m, p.n, p.k, spec.inputs[0].dtype};
-  return !p.trans_a && p.trans_b == trans_b && cuda::hopper_gated_fits(sizes) && cuda::hopper_gated_runs();
+  return !p.trans_a && p.trans_b == trans_b && cuda::hopper_gated_fits(sizes) && cuda::runs_on_hopper();
 }
 
 bool is_aligned(const device::Launch& l) {

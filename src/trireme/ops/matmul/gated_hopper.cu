@@ -53,14 +53,6 @@ struct Tile {
   }
 };
 
-template <class T>
-__device__ __forceinline__ float half_of(unsigned word, bool upper) {
-  if constexpr (std::is_same_v<T, Bf16>)
-    return __uint_as_float(upper ? word & 0xffff0000U : word << 16U);
-  else
-    return __half2float(__ushort_as_half(static_cast<unsigned short>(word >> (upper ? 16U : 0U))));
-}
-
 struct Eight {
   unsigned words[4];
 };
@@ -278,23 +270,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kThreads, 1) gated_k
 
 // In boxes of so many rows and 64 columns.
 CUtensorMap map_of(DType dtype, const void* data, std::int64_t rows, std::int64_t columns, int box_rows) {
-  using Encode = decltype(&cuTensorMapEncodeTiled);
-  static const Encode encode = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    TRI_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result));
-    return reinterpret_cast<Encode>(found);
-  }();
-  CUtensorMap map;
-  const cuuint64_t extents[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t bytes[1] = {static_cast<cuuint64_t>(columns) * 2};
-  const cuuint32_t box[2] = {64, static_cast<cuuint32_t>(box_rows)}, steps[2] = {1, 1};
-  const CUresult result =
-      encode(&map, dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2,
-             const_cast<void*>(data), extents, bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) device::cuda::check(cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
-  return map;
+  return tensor_map(dtype, data, {columns, rows}, {columns * 2}, {64, box_rows}, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
 template <bool Gradient>
@@ -323,14 +299,6 @@ bool hopper_gated_fits(const GatedSpec& s) {
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   return size_of(s.dtype) == 2 && s.m > 0 && s.n > 0 && s.n % 8 == 0 && s.k % 8 == 0 && s.m < kMost && s.k < kMost &&
          pieces(s.m, 2 * kRows) * pieces(s.n, kColumns / 2) < kMost;
-}
-
-bool hopper_gated_runs() {
-  int device = 0, major = 0, minor = 0;
-  TRI_CUDA(cudaGetDevice(&device));
-  TRI_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  TRI_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  return major == 9 && minor == 0;
 }
 
 void hopper_gated(void* stream, const GatedSpec& s, const GatedForward& g) {

@@ -12,7 +12,6 @@ struct GatedSpec {
   DType dtype = DType::bf16;
 };
 bool hopper_gated_fits(const GatedSpec& spec);  // from the sizes alone
-bool hopper_gated_runs();                       // whether the GPU is one
 
 // x[m,k], gate_weight[n,k], up_weight[n,k] → y, gate and up, each [m,n].
 struct GatedForward {
