@@ -49,6 +49,7 @@ class Fuser {
       if (!gone_[n]) fuse_gate(n);
       if (!gone_[n]) fuse_gate_gradient(n);
       if (!gone_[n]) fuse_sum_of_products(n);
+      if (!gone_[n]) fuse_bias_gradient(n);
       if (!gone_[n]) fuse_batch_norm(n);
       if (!gone_[n]) fuse_batch_norm_gradient(n);
     }
@@ -224,6 +225,27 @@ class Fuser {
     later->inputs[3] = other;
     later->outputs = add.outputs;
     place(*later, static_cast<std::size_t>(later - g_.nodes.data()));
+    gone_[n] = true;
+  }
+
+  // The sum over all rows of a norm's gradient.
+  void fuse_bias_gradient(std::size_t n) {
+    const Node& reduce = g_.nodes[n];
+    if (reduce.op->name != "reduce" || reduce.attributes.text("kind") != "sum") return;
+    const ValueId d = reduce.inputs.front();
+    const std::int32_t at = uses_.producer[index(d)];
+    if (at == kNone || gone_[index(at)]) return;
+    Node& norm = g_.nodes[index(at)];
+    if (norm.op->name != "layer_norm_grad" || norm.attributes.text("total") != "none" || norm.outputs.front() != d ||
+        norm.stage != reduce.stage || norm.barrier != reduce.barrier ||
+        g_.type(reduce.outputs.front()).shape != g_.type(norm.outputs[1]).shape)
+      return;
+    // One dimension is left, and it must be the last.
+    const std::vector<std::int64_t>& dims = reduce.attributes.integers("dims");
+    if (std::find(dims.begin(), dims.end(), g_.type(d).shape.rank() - 1) != dims.end()) return;
+    norm.attributes.set("total", reduce.attributes.text("out"));
+    norm.outputs.push_back(reduce.outputs.front());
+    place(norm, index(at));
     gone_[n] = true;
   }
 

@@ -3,8 +3,8 @@
 
 namespace trireme::passes {
 
-// Merges neighbours so that a tensor is finished while it is in cache. Never across phases or stages; what is
-// recomputed is merged only with what is recomputed.
+// Merges neighbours so that a tensor is finished while it is in cache. Never across stages, nor, but for the last of
+// these, phases; what is recomputed is merged only with what is recomputed.
 //
 //   1. activation into matmul                %u = matmul(%x, @w, @b)            %a, %u = matmul(%x, @w, @b)
 //                                            %a = gelu(%u)               →                 {activation="gelu"}
@@ -30,6 +30,9 @@ namespace trireme::passes {
 //   9. a sum of products                    %d = matmul(%dk, @k)               %d = matmul(%dk, @k)
 //                                           %e = matmul(%dv, @v)        →      %s = matmul(%dv, @v, _, %d) {add=true}
 //                                           %s = add(%d, %e)
+//  10. a bias gradient into that of a norm  %d, … = layer_norm_grad(…)         %d, …, %b = layer_norm_grad(…)
+//      (a weight's gradient with an         %b = reduce(%d) {dims=[0,1]}  →              {total="same"}
+//      input's: so is a norm's own)
 class Fuse : public Pass {
  public:
   struct Options {

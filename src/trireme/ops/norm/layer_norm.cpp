@@ -62,7 +62,7 @@ ir::OpDef layer_norm_grad_def() {
                   {.name = "rstd", .keep_f32 = true},
                   {.name = "dy"},
                   {.name = "dsum", .optional = true}};
-  def.attributes = {{"has_bias", true}};
+  def.attributes = {{"has_bias", true}, {"total", std::string("none")}};
   def.infer = [](std::span<const TensorType> inputs, const ir::Attributes& attributes) -> ir::Types {
     expect_rows(inputs[0], inputs[1]);
     expect_type(inputs[2], per_row(inputs[0]), "mean");
@@ -71,11 +71,14 @@ ir::OpDef layer_norm_grad_def() {
     if (inputs[5].present) expect_type(inputs[5], inputs[0], "dsum");
     ir::Types outputs = {inputs[0], inputs[1]};
     if (attributes.boolean("has_bias")) outputs.push_back(inputs[1]);
+    if (const std::string& total = attributes.text("total"); total != "none")
+      outputs.push_back({out_dtype(total, inputs[0].dtype), inputs[1].shape});
     return outputs;
   };
   def.no_gradient = "second derivatives are not taken";
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
-    return row_factors(inputs[0].shape, inputs[5].present ? "xdrrxx" : "xdrrx-", outputs.size() == 3 ? "xdd" : "xd");
+    return row_factors(inputs[0].shape, inputs[5].present ? "xdrrxx" : "xdrrx-",
+                       "x" + std::string(outputs.size() - 1, 'd'));
   };
   def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
     return one_pass(inputs, outputs, 14);

@@ -11,8 +11,10 @@ namespace trireme::ops {
 // s, rounded to x's dtype before the statistics are taken.
 ir::OpDef layer_norm_def();
 
-// layer_norm_grad(s, weight, mean, rstd, dy, dsum?) has_bias=true → dx, dweight f32 [, dbias f32]
-// dx is the gradient of s, plus dsum (what reaches s by other ways) when given. In place on s, dy or dsum.
+// layer_norm_grad(s, weight, mean, rstd, dy, dsum?) has_bias=true total="none" → dx, dweight f32 [, dbias f32] [,
+// total] dx is the gradient of s, plus dsum (what reaches s by other ways) when given. In place on s, dy or dsum. With
+// total = "same" (dx's type) or "f32" the last output is the sum of dx, as it is rounded, over all rows: the gradient
+// of a bias that was added to s.
 ir::OpDef layer_norm_grad_def();
 
 }  // namespace trireme::ops

@@ -226,6 +226,42 @@ TEST(RmsNorm, Gradient) {
       }
 }
 
+// The sum of dx over the rows, by every kind of kernel.
+TEST(LayerNorm, GradientWithItsTotal) {
+  const Reference reference;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const bool has_bias : {true, false})
+      for (const Shape& shape : {Shape{3, 7},
+                                 {2, 3, 17},
+                                 {33, 64},
+                                 {2, 1201, 768},
+                                 {5, 1304},
+                                 {901, 1600},
+                                 {9, 1792},
+                                 {7, 2048},
+                                 {3, 20001}}) {
+        const TensorType x = {dtype, shape};
+        const TensorType w = {DType::f32, {shape.back()}};
+        const TensorType row = {DType::f32, shape.slice(0, shape.rank() - 1)};
+        const char* const out = has_bias == (shape[0] % 2 == 0) ? "f32" : "same";
+        OpCase c;
+        c.op = "layer_norm_grad";
+        c.inputs = {x, w, row, row, x, x};
+        c.attributes = {{"has_bias", has_bias}, {"total", std::string(out)}};
+        c.tolerance = tolerance_of(dtype);
+        c.reference = [&](const std::vector<Tensor>& in) {
+          auto grads = reference.backward(in[0], in[1], in[2].data, in[3], in[4], in[5]);
+          if (!has_bias) grads.pop_back();
+          Tensor total = Tensor::zeros({c.attributes.text("total") == "f32" ? DType::f32 : dtype, w.shape});
+          for (std::size_t i = 0; i < grads[0].data.size(); ++i)
+            total[i % total.data.size()] += round_to(grads[0][i], dtype);
+          grads.push_back(total);
+          return grads;
+        };
+        check_op(c);
+      }
+}
+
 // Rows that a GPU takes two at a time, an odd number of them, by blocks of every size: all columns taken, and some
 // threads idle.
 TEST(RowNorm, GradientsOfPairsOfRows) {

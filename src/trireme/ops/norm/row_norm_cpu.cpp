@@ -119,9 +119,10 @@ struct Backward {
   std::int64_t width;
 };
 
-// One row: dx, and its share of the gradients of weight and bias added to `dweight` and `dbias` (null: not wanted).
+// One row: dx, and its share of the gradients of weight and bias, and of the sum of dx, added to `dweight`, `dbias` and
+// `total` (null: not wanted).
 template <bool Centered, class T>
-void backward_row(const Backward<T>& b, std::int64_t row, float* dweight, float* dbias) {
+void backward_row(const Backward<T>& b, std::int64_t row, float* dweight, float* dbias, float* total) {
   const std::int64_t n = b.width;
   const T* s = b.s + row * n;
   const T* dy = b.dy + row * n;
@@ -153,15 +154,20 @@ void backward_row(const Backward<T>& b, std::int64_t row, float* dweight, float*
         b.dsum + row * n);
   else
     simd::map(n, dx, gradient, s, dy, b.weight);
+  if (total != nullptr)
+    simd::map(
+        n, total, [](Vec sum, Vec d) { return sum + d; }, total, dx);
 }
 
 template <bool Centered>
 std::shared_ptr<device::Kernel> prepare_backward(const ir::KernelSpec& spec) {
   const std::int64_t width = spec.inputs[0].shape.back();
   const RowChunks chunks(width == 0 ? 0 : spec.inputs[0].elements() / width, width);
-  const bool has_bias = Centered && spec.outputs.size() == 3;
+  const bool has_bias = Centered && spec.attributes.boolean("has_bias");
+  const bool has_total = Centered && spec.attributes.text("total") != "none";
+  const bool rounds = has_total && spec.outputs.back().dtype != DType::f32;
   return dispatch_compute(spec.inputs[0].dtype, [&]<class T>(T) {
-    return make_kernel([chunks, width, has_bias](const device::Launch& launch) {
+    return make_kernel([chunks, width, has_bias, has_total, rounds](const device::Launch& launch) {
       Backward<T> b{};
       b.s = launch.in<T>(0);
       b.weight = launch.in<float>(1);
@@ -171,13 +177,15 @@ std::shared_ptr<device::Kernel> prepare_backward(const ir::KernelSpec& spec) {
       b.dsum = launch.in<T>(Centered ? 5 : 4);
       b.dx = launch.out<T>(0);
       b.width = width;
-      const std::int64_t stride = has_bias ? 2 * width : width;
+      const auto sums = static_cast<std::int64_t>(launch.outputs.size()) - 1;
+      const std::int64_t stride = sums * width;
       auto* partials = static_cast<float*>(launch.workspace);
       launch.pool->run(chunks.chunks, [&](std::int64_t chunk) {
         float* dweight = partials + chunk * stride;
         std::fill(dweight, dweight + stride, 0.0F);
         for (std::int64_t row = chunks.begin(chunk); row < chunks.begin(chunk + 1); ++row)
-          backward_row<Centered>(b, row, dweight, has_bias ? dweight + width : nullptr);
+          backward_row<Centered>(b, row, dweight, has_bias ? dweight + width : nullptr,
+                                 has_total ? dweight + (sums - 1) * width : nullptr);
       });
       launch.pool->ranges(stride, 2048, [&](std::int64_t begin, std::int64_t end) {
         simd::for_vectors(end - begin, [&](std::int64_t i, std::int64_t lanes) {
@@ -187,8 +195,14 @@ std::shared_ptr<device::Kernel> prepare_backward(const ir::KernelSpec& spec) {
           simd::store_n(total, partials + begin + i, lanes);
         });
       });
-      std::copy(partials, partials + width, launch.out<float>(1));
-      if (has_bias) std::copy(partials + width, partials + 2 * width, launch.out<float>(2));
+      for (std::int64_t i = 0; i < sums; ++i) {
+        const auto output = static_cast<std::size_t>(i) + 1;
+        if (rounds && i + 1 == sums)
+          simd::map(
+              width, launch.out<T>(output), [](Vec v) { return v; }, partials + i * width);
+        else
+          std::copy_n(partials + i * width, width, launch.out<float>(output));
+      }
     });
   });
 }

@@ -1,6 +1,10 @@
+#include <array>
+#include <vector>
+
 #include "trireme/ops/cuda/common.h"
 #include "trireme/ops/norm/cuda_kernels.h"
 #include "trireme/ops/norm/row_norm_grad_rows.cuh"
+#include "trireme/ops/shape/cuda_kernels.h"
 
 // The gradients of layer_norm and rms_norm. A thread takes the same columns of every row and keeps the sums of the
 // weights' gradients in registers. Most rows of 16-bit numbers go through row_norm_grad_rows.cuh; of the others one or
@@ -30,18 +34,23 @@ struct GradShape {
   int together = 1;    // rows of a block at once
   bool whole = false;  // no thread is idle
   bool pairs = false;  // a block takes two rows at once: row_norm_grad_rows.cuh
+  bool has_bias = false;
+  bool rounds = false;  // the sums of dx, to its type
+  bool total = false;   // the sums of dx are wanted; but where `pairs`, they are taken by a pass of their own
   std::int64_t grid = 1;
 
   // `centered`: of layer_norm.
   GradShape(const ir::KernelSpec& spec, bool centered) : width(spec.inputs[0].shape.back()) {
     rows = width == 0 ? 0 : spec.inputs[0].elements() / width;
+    has_bias = centered && spec.attributes.boolean("has_bias");
+    total = centered && spec.attributes.text("total") != "none";
+    rounds = total && spec.outputs.back().dtype != DType::f32;
     if (size_of(spec.inputs[0].dtype) == 2) threads = centered ? row_threads<true>(width) : row_threads<false>(width);
     if (threads > 0) {
       pairs = true;
       packs = 1;
       whole = std::int64_t{8} * threads == width;
-      const int each = centered ? row_blocks<true>(threads) : row_blocks<false>(threads);
-      grid = std::clamp<std::int64_t>(pieces(rows, kRowsAtOnce), 1, kProcessors * each);
+      grid = std::clamp<std::int64_t>(pieces(rows, kRowsAtOnce), 1, kProcessors * row_blocks(threads, centered, total));
       return;
     }
     const auto pack = static_cast<std::int64_t>(16 / size_of(spec.inputs[0].dtype));
@@ -65,6 +74,8 @@ struct GradShape {
     grid = std::clamp<std::int64_t>(pieces(rows, together), 1,
                                     kProcessors * std::max(1, threads_at_once(packs) / (threads * together)));
   }
+  // That are taken over the rows by the same kernel.
+  int sums() const { return 1 + (has_bias ? 1 : 0) + (total && pairs ? 1 : 0); }
   dim3 block() const { return dim3(static_cast<unsigned>(threads), static_cast<unsigned>(together)); }
   // For two rows of each; at the end it holds the sums of columns, which are smaller.
   std::size_t shared() const { return static_cast<std::size_t>(threads * together * packs) * 2 * kOperands * 16; }
@@ -201,7 +212,7 @@ __global__ void __launch_bounds__(threads_at_once(E)) backward_kernel(Backward<T
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       mine[first + e * apart + j] = dweight[e][j];
-      if (b.stride > b.width) mine[b.width + first + e * apart + j] = dbias[e][j];
+      if (b.has_bias) mine[b.width + first + e * apart + j] = dbias[e][j];
     }
   }
   __syncthreads();
@@ -226,7 +237,7 @@ __global__ void long_columns_kernel(Backward<T> b) {
   }
   float* const mine = b.partials + static_cast<std::int64_t>(blockIdx.y) * b.stride;
   mine[column] = dweight;
-  if (b.stride > b.width) mine[b.width + column] = dbias;
+  if (b.has_bias) mine[b.width + column] = dbias;
 }
 
 template <bool Centered, class T>
@@ -249,8 +260,15 @@ __global__ void long_rows_kernel(Backward<T> b) {
   }
 }
 
+template <class T>
+struct Sums {
+  float* to[3];
+  T* rounded;  // in place of the last, or null
+};
+
 // Sums of the columns of partials[count][stride]: 32 columns to a block, its warps share out the rows.
-__global__ void join_kernel(const float* partials, int count, int stride, int width, float* dweight, float* dbias) {
+template <class T>
+__global__ void join_kernel(const float* partials, int count, int stride, int width, Sums<T> sums) {
   __shared__ float shared[32][33];
   const int column = static_cast<int>(blockIdx.x) * 32 + static_cast<int>(threadIdx.x);
   float sum = 0;
@@ -263,10 +281,11 @@ __global__ void join_kernel(const float* partials, int count, int stride, int wi
   __syncthreads();
   if (threadIdx.y != 0 || column >= stride) return;
   for (int w = 1; w < 32; ++w) sum += shared[w][threadIdx.x];
-  if (column < width)
-    dweight[column] = sum;
+  float* const to = column < width ? sums.to[0] : column < 2 * width ? sums.to[1] : sums.to[2];
+  if (sums.rounded != nullptr && column >= stride - width)
+    sums.rounded[column % width] = narrow<T>(sum);
   else
-    dbias[column - width] = sum;
+    to[column % width] = sum;
 }
 
 template <bool Centered, class T>
@@ -295,25 +314,44 @@ void with_kernel(const GradShape& shape, F&& f) {
 template <bool Centered, class T>
 void run_short(const GradShape& shape, const Backward<T>& b, cudaStream_t stream) {
   if constexpr (sizeof(T) == 2)
-    if (shape.pairs)
-      return with_rows_kernel<Centered, T>(shape.threads, shape.whole, [&](auto kernel) {
+    if (shape.pairs) {
+      const auto launch = [&](auto kernel) {
         kernel<<<blocks(shape.grid), static_cast<unsigned>(shape.threads), 0, stream>>>(b);
-      });
+      };
+      if constexpr (Centered)
+        if (shape.total) return with_rows_kernel<true, true, T>(shape.threads, shape.whole, launch);
+      return with_rows_kernel<Centered, false, T>(shape.threads, shape.whole, launch);
+    }
   with_kernel<Centered, T>(
       shape, [&](auto kernel) { kernel<<<blocks(shape.grid), shape.block(), shape.shared(), stream>>>(b); });
 }
 
+// The sums of dx by a pass of their own.
+struct Total {
+  std::vector<std::int64_t> dims;
+  ir::Attributes attributes;
+
+  explicit Total(const ir::KernelSpec& spec) {
+    for (int i = 0; i + 1 < spec.inputs[0].shape.rank(); ++i) dims.push_back(i);
+    attributes = {{"kind", std::string("sum")}, {"dims", dims}, {"out", spec.attributes.text("total")}};
+  }
+  ir::KernelSpec like(const ir::KernelSpec& spec) const {
+    return {spec.outputs.first(1), spec.outputs.last(1), attributes, spec.threads};
+  }
+};
+
 template <bool Centered>
 std::shared_ptr<device::Kernel> prepare_backward(const ir::KernelSpec& spec) {
   const GradShape shape(spec, Centered);
-  const bool has_bias = Centered && spec.outputs.size() == 3;
+  std::shared_ptr<device::Kernel> total;
+  if (shape.total && !shape.pairs) total = prepare_reduce_cuda(Total(spec).like(spec));
   return dispatch_native(spec.inputs[0].dtype, [&]<class T>(T) -> std::shared_ptr<device::Kernel> {
     if (shape.packs > 0 && !shape.pairs)
       with_kernel<Centered, T>(shape, [&](auto kernel) {
         TRI_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       static_cast<int>(kMostThreads * kMostPacks * 2 * kOperands * 16)));
       });
-    return make_kernel([shape, has_bias](const device::Launch& launch) {
+    return make_kernel([shape, total](const device::Launch& launch) {
       if (shape.width == 0) return;
       Backward<T> b{};
       b.s = launch.in<T>(0);
@@ -326,22 +364,30 @@ std::shared_ptr<device::Kernel> prepare_backward(const ir::KernelSpec& spec) {
       b.partials = static_cast<float*>(launch.workspace);
       b.rows = shape.rows;
       b.width = static_cast<int>(shape.width);
-      b.stride = has_bias ? 2 * b.width : b.width;
+      b.stride = shape.sums() * b.width;
+      b.has_bias = shape.has_bias;
       if (shape.packs == 0)
         run_long<Centered, T>(shape, b, stream_of(launch));
       else
         run_short<Centered, T>(shape, b, stream_of(launch));
+      Sums<T> sums{};
+      for (int i = 0; i < shape.sums(); ++i) sums.to[i] = launch.out<float>(static_cast<std::size_t>(i) + 1);
+      if (shape.rounds && shape.pairs) sums.rounded = launch.out<T>(launch.outputs.size() - 1);
       join_kernel<<<blocks(pieces(b.stride, 32)), dim3(32, 32), 0, stream_of(launch)>>>(
-          b.partials, static_cast<int>(shape.grid), b.stride, b.width, launch.out<float>(1),
-          has_bias ? launch.out<float>(2) : nullptr);
+          b.partials, static_cast<int>(shape.grid), b.stride, b.width, sums);
       device::cuda::launched("norm_grad");
+      if (total)
+        total->launch({std::array<const void*, 1>{launch.outputs[0]}, launch.outputs.last(1), launch.workspace,
+                       launch.pool, launch.native_stream});
     });
   });
 }
 
 std::size_t workspace(const ir::KernelSpec& spec, bool centered) {
   const GradShape shape(spec, centered);
-  return static_cast<std::size_t>(shape.grid * shape.width) * (spec.outputs.size() - 1) * sizeof(float);
+  const std::size_t partials = static_cast<std::size_t>(shape.grid * shape.width * shape.sums()) * sizeof(float);
+  if (!shape.total || shape.pairs) return partials;
+  return std::max(partials, reduce_workspace_cuda(Total(spec).like(spec)));
 }
 
 }  // namespace

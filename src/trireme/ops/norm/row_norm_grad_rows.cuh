@@ -16,10 +16,11 @@ struct Backward {
   const T* dy;
   const T* dsum;
   T* dx;
-  float* partials;  // [block][dweight, dbias][width]
+  float* partials;  // [block][dweight, dbias, total][width]; those that are wanted
   std::int64_t rows;
   int width;
-  int stride;  // of a block's partials: width or 2·width
+  int stride;  // of a block's partials
+  bool has_bias;
 };
 
 template <int N>
@@ -39,9 +40,9 @@ struct Floats {
 inline constexpr int kRowsAtOnce = 2;
 
 // Blocks of so many threads on a processor, at most `threads` each: what their registers allow.
-template <bool Centered>
-constexpr int row_blocks(int threads) {
-  return threads > 256 ? 2 : threads > 224 ? (Centered ? 3 : 4) : threads > 128 ? 4 : 768 / threads;
+constexpr int row_blocks(int threads, bool centered, bool total) {
+  if (threads > 128) return threads > 256 ? 2 : centered && (total || threads > 224) ? 3 : 4;
+  return (total ? 640 : 768) / threads;
 }
 
 // Sums over the threads of a warp of four numbers; lane 8·i and those behind it get that of v[i].
@@ -57,8 +58,9 @@ __device__ __forceinline__ float warp_sums(const float (&v)[4]) {
 }
 
 // `Most` threads at most; the columns of a row are those of the block's threads, the last of which may be idle.
-template <bool Centered, bool Whole, int Most, class T>
-__global__ void __launch_bounds__(Most, row_blocks<Centered>(Most)) rows_backward_kernel(Backward<T> b) {
+// `Total`: with the sums of dx.
+template <bool Centered, bool Total, bool Whole, int Most, class T>
+__global__ void __launch_bounds__(Most, row_blocks(Most, Centered, Total)) rows_backward_kernel(Backward<T> b) {
   constexpr int N = kWidest<T>;
   constexpr int R = kRowsAtOnce;
   static_assert(N == 8 && R == 2);
@@ -66,7 +68,7 @@ __global__ void __launch_bounds__(Most, row_blocks<Centered>(Most)) rows_backwar
   const int first = static_cast<int>(threadIdx.x) * N;
   const bool inside = Whole || first < b.width;
   const unsigned warps = blockDim.x / 32;
-  float dweight[N] = {}, dbias[N] = {};
+  float dweight[N] = {}, dbias[N] = {}, all[N] = {};
   Floats<N> weight{};
   if (inside) weight = Floats<N>(b.weight + first);
   const float inverse = 1.0F / static_cast<float>(b.width);
@@ -128,6 +130,11 @@ __global__ void __launch_bounds__(Most, row_blocks<Centered>(Most)) rows_backwar
         v[j] = fmaf(d16[j] * weight.v[j], rstd[k], fmaf(fmaf(x16[j], rstd[k], shift[k]), p, q)) + m16[j];
       const uint4 dx = make_uint4(pair<T>(v[0], v[1]), pair<T>(v[2], v[3]), pair<T>(v[4], v[5]), pair<T>(v[6], v[7]));
       *reinterpret_cast<uint4*>(b.dx + (r + k) * b.width + first) = dx;
+      if constexpr (Total) {
+        const Packed<T> rounded(dx);
+#pragma unroll
+        for (int j = 0; j < N; ++j) all[j] += rounded[j];
+      }
     }
   }
   if (!inside) return;
@@ -135,8 +142,9 @@ __global__ void __launch_bounds__(Most, row_blocks<Centered>(Most)) rows_backwar
 #pragma unroll
   for (int j = 0; j < N; j += 4) {
     store<4>(to + j, Pack<float, 4>{dweight[j], dweight[j + 1], dweight[j + 2], dweight[j + 3]});
-    if (b.stride > b.width)
-      store<4>(to + b.width + j, Pack<float, 4>{dbias[j], dbias[j + 1], dbias[j + 2], dbias[j + 3]});
+    if (b.has_bias) store<4>(to + b.width + j, Pack<float, 4>{dbias[j], dbias[j + 1], dbias[j + 2], dbias[j + 3]});
+    if constexpr (Total)
+      store<4>(to + b.stride - b.width + j, Pack<float, 4>{all[j], all[j + 1], all[j + 2], all[j + 3]});
   }
 }
 
@@ -150,14 +158,14 @@ int row_threads(std::int64_t width) {
 }
 
 // Calls f with the kernel for blocks of that many threads.
-template <bool Centered, class T, class F>
+template <bool Centered, bool Total, class T, class F>
 void with_rows_kernel(int threads, bool whole, F&& f) {
   const auto most = [&]<bool Whole>(std::bool_constant<Whole>) {
-    if (threads <= 128) return f(rows_backward_kernel<Centered, Whole, 128, T>);
-    if (threads <= 192) return f(rows_backward_kernel<Centered, Whole, 192, T>);
-    if (threads <= 224) return f(rows_backward_kernel<Centered, Whole, 224, T>);
-    if (threads <= 256) return f(rows_backward_kernel<Centered, Whole, 256, T>);
-    if constexpr (!Centered) f(rows_backward_kernel<Centered, Whole, 512, T>);
+    if (threads <= 128) return f(rows_backward_kernel<Centered, Total, Whole, 128, T>);
+    if (threads <= 192) return f(rows_backward_kernel<Centered, Total, Whole, 192, T>);
+    if (threads <= 224) return f(rows_backward_kernel<Centered, Total, Whole, 224, T>);
+    if (threads <= 256) return f(rows_backward_kernel<Centered, Total, Whole, 256, T>);
+    if constexpr (!Centered) f(rows_backward_kernel<Centered, Total, Whole, 512, T>);
   };
   whole ? most(std::true_type{}) : most(std::false_type{});
 }
