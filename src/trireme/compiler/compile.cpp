@@ -153,14 +153,17 @@ void check_names(const Plan& plan, const std::set<std::string>& forward, const s
              nearest_text(name, {stored.begin(), stored.end()}));
 }
 
-// Of the images that the model is given; []: it looks at none.
-Shape image_shape(const ir::Module& module) {
-  for (const ir::Graph& graph : module.graphs)
-    if (const auto images = graph.find_input("images")) {
-      const Shape& shape = graph.type(*images).shape;
-      return shape.rank() < 2 ? Shape{} : shape.slice(1, shape.rank());
-    }
-  return {};
+// Of the inputs that go by rows.
+std::map<std::string, Shape> row_shapes(const Graphs& graphs) {
+  std::map<std::string, Shape> shapes;
+  for (const char* name : {"micro", "eval"}) {
+    if (!graphs.module.has_graph(name)) continue;
+    const ir::Graph& graph = graphs.module.graph(name);
+    for (const std::string& input : graphs.row_inputs)
+      if (const auto value = graph.find_input(input))
+        shapes[input] = graph.type(*value).shape.slice(1, graph.type(*value).shape.rank());
+  }
+  return shapes;
 }
 
 }  // namespace
@@ -194,7 +197,7 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
     if (state.trained) c.model_parameters += static_cast<std::uint64_t>(state.global_shape().elements());
   c.micro_batches = graphs.micro_batches;
   if (!graphs.prefill.empty()) c.cache_rows = graphs.cache_rows - graphs.prefill.back();
-  c.image = image_shape(graphs.module);
+  c.row_shapes = row_shapes(graphs);
   ir::Module common = graphs.module;
   if (const std::string until = first_pass_by_place(plan); !until.empty())
     graph_passes(graphs, plan).run(common, {.dump = options.dump_passes, .on_pass = options.on_pass, .until = until});

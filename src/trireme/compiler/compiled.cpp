@@ -54,6 +54,33 @@ int Compiled::row_shard(int rank) const {
   return own.size_of(kRowAxis) == 1 ? 0 : coordinate(rank)[own.index_of(kRowAxis)];
 }
 
+ir::Slice Compiled::input_slice(int rank, const std::string& graph, const std::string& input) const {
+  const ir::Module& module = role_of(rank).module;
+  const ir::Graph& own = module.graph(graph);
+  const ir::ValueInfo& value = own.value(own.find_input(input).value());
+  const ir::Slice slice =
+      ir::slice_of(Shape{micro_rows} + row_shapes.at(input), value.sharding, module.mesh, coordinate(rank));
+  TRI_CHECK(slice.extent == value.type.shape, "rank {} reads {} of '{}', and its program {}", rank, slice.extent.str(),
+            input, value.type.shape.str());
+  return slice;
+}
+
+ir::Range Compiled::rows_read(int rank) const {
+  std::optional<ir::Range> all;
+  const ir::Module& module = role_of(rank).module;
+  for (const char* graph : {"micro", "eval"}) {
+    if (!module.has_graph(graph)) continue;
+    for (const auto& [input, shape] : row_shapes) {
+      if (!module.graph(graph).find_input(input)) continue;
+      const ir::Slice own = input_slice(rank, graph, input);
+      const ir::Range rows{own.start[0], own.start[0] + own.extent[0]};
+      all = all ? ir::Range{std::min(all->first, rows.first), std::max(all->last, rows.last)} : rows;
+    }
+  }
+  const std::int64_t share = micro_rows / replicas;
+  return all.value_or(ir::Range{row_shard(rank) * share, (row_shard(rank) + 1) * share});
+}
+
 std::vector<int> Compiled::members(const program::Group& group, int rank) const {
   const auto takes_part = [&](int r) {
     return std::find(group.roles.begin(), group.roles.end(), seat(r).role) != group.roles.end();

@@ -97,9 +97,9 @@ struct Compiled {
   std::uint64_t model_parameters = 0;
   std::int64_t micro_rows = 0;  // of all replicas together
   int micro_batches = 1;
-  int replicas = 1;             // ranks that share the rows
-  std::int64_t cache_rows = 0;  // tokens of a sequence that the caches hold
-  Shape image;                  // [height, width, channels] of the images that the model looks at; without any, []
+  int replicas = 1;                         // ranks that share the rows
+  std::int64_t cache_rows = 0;              // tokens of a sequence that the caches hold
+  std::map<std::string, Shape> row_shapes;  // by input that goes by rows: the shape of one, whole
 
   device::Kind device() const { return plan.device; }
   int ranks() const { return static_cast<int>(seats.size()); }
@@ -111,6 +111,11 @@ struct Compiled {
   std::vector<int> coordinate(int rank) const;
   // Which of the `replicas` shares of a micro-batch's rows a rank takes.
   int row_shard(int rank) const;
+  // What a rank reads of an input of its role's graph "micro" or "eval" that goes by rows: rows of a micro-batch, and
+  // of these what the input's sharding says.
+  ir::Slice input_slice(int rank, const std::string& graph, const std::string& input) const;
+  // The rows of a micro-batch in which all lies that a rank reads.
+  ir::Range rows_read(int rank) const;
   // The ranks that `rank` meets in a group, itself among them, in the order of their coordinates; none where it is no
   // member.
   std::vector<int> members(const program::Group& group, int rank) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/core/error.h"
+#include "trireme/ir/axes.h"
 
 namespace trireme::ir {
 namespace {
@@ -45,6 +46,23 @@ std::int64_t shard_index(std::span<const std::string> axes, const Mesh& mesh, st
     number = number * mesh.axes[a].size + coordinate[a];
   }
   return number;
+}
+
+Slice slice_of(const Shape& whole, const Sharding& sharding, const Mesh& mesh, std::span<const int> coordinate) {
+  Slice slice = all_of(whole);
+  for (int d = 0; d < whole.rank() && index(d) < sharding.dims.size(); ++d) {
+    const std::vector<std::string>& axes = sharding.dims[index(d)];
+    std::int64_t parts = 1;
+    for (const std::string& axis : axes) parts *= mesh.size_of(axis);
+    if (parts == 1) continue;
+    const bool spatial =
+        std::any_of(axes.begin(), axes.end(), [](const std::string& axis) { return is_spatial(axis); });
+    if (!spatial && whole[d] % parts != 0) fail("{} is not in {} equal parts along {}", whole.str(), parts, d);
+    const Range own = spatial_shard(whole[d], parts, shard_index(axes, mesh, coordinate));
+    slice.start[d] = own.first;
+    slice.extent[d] = own.size();
+  }
+  return slice;
 }
 
 std::int64_t row_pitch(const State& state) { return state.type.shape.rank() < 2 ? 1 : state.type.shape.back(); }

@@ -33,6 +33,12 @@ Range overlap(const Range& a, const Range& b);
 //   7 rows over 3 ranks: 0–1, 2–3, 4–6
 Range spatial_shard(std::int64_t extent, std::int64_t parts, std::int64_t place);
 
+// What the rank at `coordinate` has of a tensor that is spread so: spatial axes shard in true extents, others in equal
+// parts. Nothing is padded: throws where the parts would not be equal.
+//
+//   [6,13,13,3] as [dp,h,_,_], dp=2,h=2:    dp=1,h=0 → from [3,0,0,0], [3,6,13,3]
+Slice slice_of(const Shape& whole, const Sharding& sharding, const Mesh& mesh, std::span<const int> coordinate);
+
 // Some of the rows (Shape::as_rows) of a state's global tensor, and the row of a rank's storage at which they begin.
 struct StoredRows {
   Slice rows;

@@ -127,12 +127,17 @@ std::vector<Outside> outside(const Config& config, const data::Data& data, const
   add("files", "mapped files of samples, as far as they are read", samples.mapped);
 
   // Each replica's rows are read once; ranks at their own pace have a loader each.
-  std::vector<int> shards;
+  std::vector<ir::Range> read;
   for (int r = first; r < first + ranks; ++r)
-    if (compiled.role_of(r).takes_rows()) shards.push_back(compiled.row_shard(r));
-  std::sort(shards.begin(), shards.end());
-  shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
-  const std::uint64_t rows = static_cast<std::uint64_t>(compiled.micro_rows / compiled.replicas) * shards.size();
+    if (compiled.role_of(r).takes_rows()) read.push_back(compiled.rows_read(r));
+  std::sort(read.begin(), read.end(), [](const ir::Range& a, const ir::Range& b) { return a.first < b.first; });
+  std::int64_t read_rows = 0;
+  std::int64_t end = 0;
+  for (const ir::Range& range : read) {
+    read_rows += std::max<std::int64_t>(0, range.last - std::max(range.first, end));
+    end = std::max(end, range.last);
+  }
+  const auto rows = static_cast<std::uint64_t>(read_rows);
   const auto ahead = static_cast<std::uint64_t>(loader_depth(compiled)) + 2;  // being made, and being used
   std::uint64_t row = data.train ? row_bytes(*data.train) : 0;
   add("batches", fmt::format("{} read ahead, and one of evaluation", ahead),

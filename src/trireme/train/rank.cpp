@@ -20,6 +20,30 @@ std::span<const T> rows_of(const V& values, std::int64_t total, std::int64_t fir
                                             static_cast<std::size_t>(rows) * per_row);
 }
 
+// Of some rows, each of the shape `row`, the block that `own` has of every one.
+template <class T>
+std::span<const T> block_of(std::span<const T> rows, const Shape& row, const ir::Slice& own, std::vector<T>& kept) {
+  int last = row.rank();  // the last dimension, counted with that of the rows, of which it is a part
+  while (last > 0 && own.extent[last] == row[last - 1]) --last;
+  if (last == 0) return rows;
+  kept.resize(static_cast<std::size_t>(own.extent.elements()));
+  const std::int64_t inner = row.elements(last, row.rank());
+  const std::int64_t run = own.extent[last] * inner;
+  const std::int64_t runs = own.extent.elements(0, last);
+  for (std::int64_t r = 0; r < runs; ++r) {
+    std::int64_t from = own.start[last] * inner;
+    std::int64_t stride = row[last - 1] * inner;
+    std::int64_t outer = r;
+    for (int d = last - 1; d >= 0; --d) {
+      from += (outer % own.extent[d] + (d > 0 ? own.start[d] : 0)) * stride;
+      outer /= own.extent[d];
+      if (d > 0) stride *= row[d - 1];
+    }
+    std::copy_n(rows.data() + from, run, kept.data() + r * run);
+  }
+  return kept;
+}
+
 }  // namespace
 
 bool StepResult::skipped() const {
@@ -32,6 +56,7 @@ Rank::Rank(const Compiled& compiled, const Place& place)
       place_(place),
       coordinate_(compiled.coordinate(place.number)),
       row_shard_(compiled.row_shard(place.number)),
+      rows_read_(compiled.rows_read(place.number)),
       pool_(place.threads),
       arena_(role_.arena_bytes, compiled.device()),
       held_(role_.module.states.size()) {
@@ -54,6 +79,9 @@ Rank::Rank(const Compiled& compiled, const Place& place)
   const auto reads = [&](const char* graph, const char* input) {
     return module.has_graph(graph) && module.graph(graph).find_input(input).has_value();
   };
+  for (const char* graph : {"micro", "eval"})
+    for (const auto& [input, shape] : compiled.row_shapes)
+      if (reads(graph, input.c_str())) slices_[{graph, input}] = compiled.input_slice(place.number, graph, input);
   has_rng_ = reads("micro", "rng");
   images_ = std::any_of(compiled.roles.begin(), compiled.roles.end(), [](const Role& role) {
     return role.module.has_graph("eval") && role.module.graph("eval").find_input("images").has_value();
@@ -105,51 +133,41 @@ void Rank::refresh_copies() {
   if (role_.find("refresh") != nullptr) executor("refresh").run();
 }
 
-// Of images that the program has in slices, those that it reads.
+template <class V, class T>
+std::span<const T> Rank::own_part(const std::string& graph, const std::string& name, const V& values,
+                                  const data::Batch& batch, int micro, Kept<T>& kept) {
+  const auto found = slices_.find({graph, name});
+  if (found == slices_.end()) return rows_of(values, batch.rows, 0, 1);  // a row to predict from, which is whole
+  const ir::Slice& own = found->second;
+  const std::int64_t first = batch.position({micro * compiled_.micro_rows + own.start[0], own.extent[0]});
+  return block_of(rows_of(values, batch.rows, first, own.extent[0]), compiled_.row_shapes.at(name), own,
+                  room(kept, name, micro));
+}
+
 template <class T>
-std::span<const T> Rank::own_pixels(const runtime::Executor& executor, std::span<const T> pixels, int micro,
-                                    std::vector<std::vector<T>>& kept) {
-  const Shape local = executor.input_type("images").shape;
-  if (static_cast<std::int64_t>(pixels.size()) == local.elements()) return pixels;
-  const Shape& whole = compiled_.image;
-  const auto rows = [&](const char* axis, int dim) {
-    const auto place = role_.places.find(axis);
-    if (place == role_.places.end()) return ir::Range{0, whole[dim]};
-    return ir::spatial_shard(whole[dim], role_.module.mesh.size_of(axis), place->second);
-  };
-  const ir::Range h = rows(ir::kHeightAxis, 0);
-  const ir::Range w = rows(ir::kWidthAxis, 1);
-  kept.resize(static_cast<std::size_t>(compiled_.micro_batches));
-  std::vector<T>& own = kept[static_cast<std::size_t>(micro)];
-  own.resize(static_cast<std::size_t>(local.elements()));
-  const std::int64_t run = w.size() * whole[2];
-  T* to = own.data();
-  for (std::int64_t image = 0; image < local[0]; ++image)
-    for (std::int64_t i = h.first; i < h.last; ++i, to += run)
-      std::copy_n(pixels.data() + ((image * whole[0] + i) * whole[1] + w.first) * whole[2], run, to);
-  return own;
+std::vector<T>& Rank::room(Kept<T>& kept, const std::string& name, int micro) const {
+  std::vector<std::vector<T>>& all = kept[name];
+  all.resize(static_cast<std::size_t>(compiled_.micro_batches));
+  return all[static_cast<std::size_t>(micro)];
 }
 
 // In the precision that the program reads.
-void Rank::bind_pixels(runtime::Executor& executor, std::span<const float> all, int micro, std::int64_t step) {
-  const std::span<const float> pixels = own_pixels(executor, all, micro, own_images_);
-  const DType wanted = executor.input_type("images").dtype;
-  if (wanted == DType::f32) return executor.bind("images", micro, pixels, step);
-  narrow_images_.resize(static_cast<std::size_t>(compiled_.micro_batches));
-  std::vector<std::uint16_t>& narrow = narrow_images_[static_cast<std::size_t>(micro)];
-  narrow.resize(pixels.size());
-  data::narrow_images(pixels, wanted, narrow);
-  executor.bind("images", micro, std::span<const std::uint16_t>(narrow), step);
+void Rank::bind_floats(runtime::Executor& executor, const std::string& name, std::span<const float> values, int micro,
+                       std::int64_t step) {
+  const DType wanted = executor.input_type(name).dtype;
+  if (wanted == DType::f32) return executor.bind(name, micro, values, step);
+  std::vector<std::uint16_t>& narrow = room(narrow_, name, micro);
+  narrow.resize(values.size());
+  data::narrow_images(values, wanted, narrow);
+  executor.bind(name, micro, std::span<const std::uint16_t>(narrow), step);
 }
 
 // A loader may have made that precision already.
-void Rank::bind_images(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first,
-                       std::int64_t rows) {
+void Rank::bind_images(runtime::Executor& executor, const std::string& graph, const data::Batch& batch, int micro) {
   if (const DType wanted = executor.input_type("images").dtype; wanted != DType::f32 && batch.narrow_type == wanted)
-    return executor.bind(
-        "images", micro,
-        own_pixels(executor, rows_of(batch.narrow_images, batch.rows, first, rows), micro, narrow_images_), batch.step);
-  bind_pixels(executor, rows_of(batch.images, batch.rows, first, rows), micro, batch.step);
+    return executor.bind("images", micro, own_part(graph, "images", batch.narrow_images, batch, micro, narrow_),
+                         batch.step);
+  bind_floats(executor, "images", own_part(graph, "images", batch.images, batch, micro, floats_), micro, batch.step);
 }
 
 // Images that are copied as they lie in the batch.
@@ -160,10 +178,11 @@ void Rank::expect(const data::Batch& next) {
   runtime::Executor& executor = this->executor(program);
   if (!executor.has_input("images")) return;
   const TensorType& type = executor.input_type("images");
+  const ir::Slice& own = slices_.at({"micro", "images"});
   const auto expect_rows = [&](const auto& all) {
     for (int m = 0; m < compiled_.micro_batches; ++m) {
-      const data::RowRange own = rows(m);
-      const auto pixels = rows_of(all, next.rows, next.position(own), own.count);
+      const std::int64_t first = next.position({m * compiled_.micro_rows + own.start[0], own.extent[0]});
+      const auto pixels = rows_of(all, next.rows, first, own.extent[0]);
       if (static_cast<std::int64_t>(pixels.size()) == type.elements())
         executor.expect("images", m, std::as_bytes(std::span(pixels)), next.step);
     }
@@ -175,47 +194,39 @@ void Rank::expect(const data::Batch& next) {
 }
 
 data::RowRange Rank::rows(int micro) const {
-  const std::int64_t rows = compiled_.micro_rows / compiled_.replicas;
-  return {micro * compiled_.micro_rows + row_shard_ * rows, rows};
+  return {micro * compiled_.micro_rows + rows_read_.first, rows_read_.size()};
 }
 
-// In the precision that the program reads; `rows` counts among those of the batch.
-void Rank::bind_input(runtime::Executor& executor, const data::NamedRows& input, const data::Batch& batch, int micro,
-                      data::RowRange rows) {
+void Rank::bind_input(runtime::Executor& executor, const std::string& graph, const data::NamedRows& input,
+                      const data::Batch& batch, int micro) {
   if (!executor.has_input(input.name)) return;
-  const auto own = [&](const auto& values) {
-    return input.whole ? std::span(values) : rows_of(values, batch.rows, rows.first, rows.count);
+  const auto own = [&](const auto& values, auto& kept) {
+    return input.whole ? std::span(values) : own_part(graph, input.name, values, batch, micro, kept);
   };
-  if (!input.integers.empty()) return executor.bind(input.name, micro, own(input.integers));
-  const std::span<const float> floats = own(input.floats);
-  const DType wanted = executor.input_type(input.name).dtype;
-  if (wanted == DType::f32) return executor.bind(input.name, micro, floats);
-  std::vector<std::vector<std::uint16_t>>& kept = narrow_inputs_[input.name];
-  kept.resize(static_cast<std::size_t>(compiled_.micro_batches));
-  std::vector<std::uint16_t>& narrow = kept[static_cast<std::size_t>(micro)];
-  narrow.resize(floats.size());
-  data::narrow_images(floats, wanted, narrow);
-  executor.bind(input.name, micro, std::span<const std::uint16_t>(narrow));
+  if (!input.integers.empty()) return executor.bind(input.name, micro, own(input.integers, integers_));
+  bind_floats(executor, input.name, own(input.floats, floats_), micro, runtime::kNoStep);
 }
 
-void Rank::bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro) {
-  const std::int64_t rows = this->rows(micro).count;
-  const std::int64_t first = batch.position(this->rows(micro));
-  for (const data::NamedRows& input : batch.inputs) bind_input(executor, input, batch, micro, {first, rows});
+void Rank::bind_rows(runtime::Executor& executor, const std::string& graph, const data::Batch& batch, int micro) {
+  for (const data::NamedRows& input : batch.inputs) bind_input(executor, graph, input, batch, micro);
   // Of a pipeline, the first stage reads what the model is given, and the last what it should answer.
-  if (executor.has_input("images")) bind_images(executor, batch, micro, first, rows);
-  if (executor.has_input("labels")) executor.bind("labels", micro, rows_of(batch.labels, batch.rows, first, rows));
-  if (executor.has_input("tokens")) executor.bind("tokens", micro, rows_of(batch.tokens, batch.rows, first, rows));
-  if (executor.has_input("targets")) executor.bind("targets", micro, rows_of(batch.targets, batch.rows, first, rows));
+  if (executor.has_input("images")) bind_images(executor, graph, batch, micro);
+  const auto bind = [&](const char* name, const std::vector<std::int32_t>& values) {
+    if (executor.has_input(name)) executor.bind(name, micro, own_part(graph, name, values, batch, micro, integers_));
+  };
+  bind("labels", batch.labels);
+  bind("tokens", batch.tokens);
+  bind("targets", batch.targets);
 }
 
 void Rank::bind_micro_batches(runtime::Executor& executor, const data::Batch& batch, std::int64_t step,
                               std::int64_t seed) {
   for (int m = 0; m < compiled_.micro_batches; ++m) {
-    bind_rows(executor, batch, m);
+    bind_rows(executor, "micro", batch, m);
     if (!has_rng_) continue;
     auto& rng = rng_[static_cast<std::size_t>(m)];
-    rng = {seed, step, rows(m).first};
+    // Dropout counts the rows of the share that its data axis gives it (Factor::share).
+    rng = {seed, step, m * compiled_.micro_rows + row_shard_ * (compiled_.micro_rows / compiled_.replicas)};
     executor.bind("rng", m, std::span<const std::int64_t>(rng));
   }
 }
@@ -253,7 +264,7 @@ std::optional<runtime::Executor::BadTensor> Rank::explain(const data::Batch& bat
 
 Evaluation Rank::evaluate(const data::Batch& batch) {
   runtime::Executor& eval = executor("eval");
-  bind_rows(eval, batch, 0);
+  bind_rows(eval, "eval", batch, 0);
   eval.run();
   Evaluation result{eval.scalar("loss")};
   if (has_accuracy_) result.accuracy = eval.scalar("accuracy");
@@ -271,14 +282,14 @@ std::span<const float> Rank::predict(std::span<const std::int32_t> tokens) {
 std::span<const float> Rank::predict(std::span<const float> pixels) {
   if (!images_) fail("this model does not look at images");
   runtime::Executor& predict = executor("predict");
-  if (predict.has_input("images")) bind_pixels(predict, pixels, 0, runtime::kNoStep);
+  if (predict.has_input("images")) bind_floats(predict, "images", pixels, 0, runtime::kNoStep);
   predict.run();
   return logits(predict);
 }
 
 std::span<const float> Rank::predict(const data::Batch& row) {
   runtime::Executor& predict = executor("predict");
-  for (const data::NamedRows& input : row.inputs) bind_input(predict, input, row, 0, {0, 1});
+  for (const data::NamedRows& input : row.inputs) bind_input(predict, "predict", input, row, 0);
   predict.run();
   return logits(predict);
 }

@@ -73,7 +73,7 @@ class Rank {
 
   // Whether it takes rows of the batch, and so can step, evaluate and predict by itself.
   bool takes_rows() const { return role_.takes_rows(); }
-  // The rows of the global batch that it takes in a micro-batch.
+  // The rows of the global batch in which all lies that it reads in a micro-batch.
   data::RowRange rows(int micro) const;
 
   void initialize(std::int64_t seed);
@@ -148,21 +148,28 @@ class Rank {
   runtime::Executor& bind_step(const data::Batch& batch, std::int64_t step, double lr, std::int64_t seed);
   ir::StateId find(const std::string& name) const;
   static std::span<const float> logits(const runtime::Executor& executor);
+  // Values that are not read as they lie in the batch, by input and micro-batch.
   template <class T>
-  std::span<const T> own_pixels(const runtime::Executor& executor, std::span<const T> pixels, int micro,
-                                std::vector<std::vector<T>>& kept);
-  void bind_pixels(runtime::Executor& executor, std::span<const float> pixels, int micro, std::int64_t step);
-  void bind_images(runtime::Executor& executor, const data::Batch& batch, int micro, std::int64_t first,
-                   std::int64_t rows);
-  void bind_input(runtime::Executor& executor, const data::NamedRows& input, const data::Batch& batch, int micro,
-                  data::RowRange rows);
-  void bind_rows(runtime::Executor& executor, const data::Batch& batch, int micro);
+  using Kept = std::map<std::string, std::vector<std::vector<T>>>;
+  template <class T>
+  std::vector<T>& room(Kept<T>& kept, const std::string& name, int micro) const;
+  // Of an input that goes by rows, what this rank's graph reads in a micro-batch.
+  template <class V, class T>
+  std::span<const T> own_part(const std::string& graph, const std::string& name, const V& values,
+                              const data::Batch& batch, int micro, Kept<T>& kept);
+  void bind_floats(runtime::Executor& executor, const std::string& name, std::span<const float> values, int micro,
+                   std::int64_t step);
+  void bind_images(runtime::Executor& executor, const std::string& graph, const data::Batch& batch, int micro);
+  void bind_input(runtime::Executor& executor, const std::string& graph, const data::NamedRows& input,
+                  const data::Batch& batch, int micro);
+  void bind_rows(runtime::Executor& executor, const std::string& graph, const data::Batch& batch, int micro);
 
   const Compiled& compiled_;
   const Role& role_;
   Place place_;
   std::vector<int> coordinate_;
   int row_shard_;
+  ir::Range rows_read_;
   ThreadPool pool_;
   device::Arena arena_;
   std::unique_ptr<device::Arena> host_staging_;  // null: the staging is in the arena
@@ -170,11 +177,12 @@ class Rank {
   std::unique_ptr<device::TierFile> disk_;
   std::unique_ptr<TierStates> disk_states_;
   runtime::HeldStates held_;
-  std::vector<std::unique_ptr<runtime::Executor>> executors_;  // as the role's programs
-  std::vector<std::int32_t> piece_;                            // tokens that continue a sequence, padded
-  std::vector<std::vector<std::uint16_t>> narrow_images_;      // by micro-batch
-  std::vector<std::vector<float>> own_images_;                 // likewise: slices of images
-  std::map<std::string, std::vector<std::vector<std::uint16_t>>> narrow_inputs_;  // of those that the model names
+  std::vector<std::unique_ptr<runtime::Executor>> executors_;        // as the role's programs
+  std::vector<std::int32_t> piece_;                                  // tokens that continue a sequence, padded
+  std::map<std::pair<std::string, std::string>, ir::Slice> slices_;  // by graph and input: what is read of it
+  Kept<float> floats_;
+  Kept<std::uint16_t> narrow_;
+  Kept<std::int32_t> integers_;
   std::vector<std::array<std::int64_t, 3>> rng_;  // per micro-batch: seed, step, first row
   float lr_ = 0;
   float step_number_ = 0;
