@@ -24,6 +24,9 @@ struct Factor {
   enum class Kind { free, whole, partitioned, halo };
   std::string name;
   Kind kind = Kind::free;
+  // Its elements are the rows of a rank's share of the batch, as the op knows from elsewhere: the data axis shards
+  // them, wherever there is one, and no other.
+  bool share = false;
 };
 
 struct Factors {

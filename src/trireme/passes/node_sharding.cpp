@@ -35,6 +35,7 @@ NodeRules::NodeRules(const ir::Node& node, const ir::Types& inputs, const ir::Ty
 
 bool NodeRules::shardable(int factor, const std::string& axis) const {
   const Factor::Kind kind = factors_.factors[at(factor)].kind;
+  if (factors_.factors[at(factor)].share && axis != ir::kDataAxis) return false;
   if (kind == Factor::Kind::halo) return ir::is_spatial(axis) && static_cast<bool>(node_.op->partition);
   return kind == Factor::Kind::free || kind == Factor::Kind::partitioned;
 }
@@ -77,7 +78,15 @@ bool NodeRules::fits(int factor, const Axes& axes, const ir::Mesh& mesh) const {
       }
     return true;
   };
-  return may_pad() || (divides(factors_.inputs, inputs_) && divides(factors_.outputs, outputs_));
+  // Zeros fill up the last shards, of which each has something to begin with.
+  if (may_pad() && extent(factor) >= ranks) return true;
+  return divides(factors_.inputs, inputs_) && divides(factors_.outputs, outputs_);
+}
+
+std::optional<int> NodeRules::share() const {
+  for (std::size_t f = 0; f < factors_.factors.size(); ++f)
+    if (factors_.factors[f].share) return static_cast<int>(f);
+  return std::nullopt;
 }
 
 Axes NodeRules::partitioned(const std::vector<Axes>& axes) const {
@@ -155,6 +164,30 @@ NodeSharding NodeRules::sharded(std::vector<Axes> axes, std::vector<std::string>
     }
   }
   return result;
+}
+
+Sharding NodeRules::with_operands(const NodeSharding& way, std::size_t output, Sharding wanted) const {
+  const std::vector<int>& dims = factors_.outputs[output];
+  const auto makes_terms = [&](const std::vector<int>& operand) {
+    return std::any_of(operand.begin(), operand.end(), [&](int f) {
+      return !carries(dims, f) && by_function(factors_.factors[at(f)]) && !way.factors[at(f)].empty();
+    });
+  };
+  Axes kept;
+  std::vector<bool> common(dims.size(), false);
+  for (std::size_t d = 0; d < dims.size(); ++d) {
+    common[d] = std::any_of(factors_.inputs.begin(), factors_.inputs.end(), [&](const std::vector<int>& operand) {
+      return carries(operand, dims[d]) && !makes_terms(operand);
+    });
+    if (!common[d]) continue;
+    wanted.dims[d] = way.outputs[output].dims[d];
+    kept.insert(kept.end(), wanted.dims[d].begin(), wanted.dims[d].end());
+  }
+  for (std::size_t d = 0; d < dims.size(); ++d)
+    if (!common[d])
+      std::erase_if(wanted.dims[d],
+                    [&](const std::string& axis) { return std::find(kept.begin(), kept.end(), axis) != kept.end(); });
+  return wanted;
 }
 
 std::vector<std::string> NodeRules::sums_through(const std::vector<Sharding>& operands) const {

@@ -40,6 +40,9 @@ class NodeRules {
   // rank must have some of every operand.
   bool fits(int factor, const Axes& axes, const ir::Mesh& mesh) const;
 
+  // The factor that the data axis has to shard, wherever there is one (Factor::share).
+  std::optional<int> share() const;
+
   // The axes, of those that shard the factors, for which the op's partition function is needed.
   Axes partitioned(const std::vector<Axes>& axes) const;
 
@@ -50,6 +53,10 @@ class NodeRules {
   // What follows from an assignment of axes to factors. `operands` says which inputs are terms of sums.
   NodeSharding sharded(std::vector<Axes> axes, std::vector<std::string> through,
                        const std::vector<ir::Sharding>& operands, const ir::Mesh& mesh) const;
+
+  // How an output is to be before something is added to its sum: as wanted, but for the dimensions that it has in
+  // common with operands that make no terms of it, such as a bias. These stay as the operands have them.
+  ir::Sharding with_operands(const NodeSharding& way, std::size_t output, ir::Sharding wanted) const;
 
   // Axes over which sums may go through the node: those of which its float operands are terms, as its op allows.
   std::vector<std::string> sums_through(const std::vector<ir::Sharding>& operands) const;

@@ -44,7 +44,7 @@ class GraphPartitioner {
     for (const auto& [state, all] : writes) settle(state, all);
     std::vector<ir::Output> outputs;
     for (const ir::Output& output : old().outputs)
-      outputs.push_back({output.name, values_.as(output.value, Sharding{}, last_node()).value});
+      outputs.push_back({output.name, values_.as(output.value, Sharding{}, behind(output.value)).value});
     finish(std::move(outputs));
   }
 
@@ -67,6 +67,17 @@ class GraphPartitioner {
 
   // In whose place stands what is added behind all nodes.
   const Node& last_node() const { return old().nodes.empty() ? no_node_ : old().nodes.back(); }
+
+  // Likewise of a value for a write or an output: of a pipeline in the stage that makes it, and a gradient with it.
+  Node behind(ValueId id) const {
+    const std::int32_t producer = uses_.producer[index(id)];
+    if (producer == kNone) return last_node();
+    const Node& maker = old().nodes[index(producer)];
+    if (is_backward(maker)) return maker;
+    Node like = last_node();
+    like.stage = maker.stage;
+    return like;
+  }
 
   // ---- how a node computes
 
@@ -139,6 +150,10 @@ class GraphPartitioner {
         if (node.inputs[i] != kNone)
           for (const Form& form : values_.available(node.inputs[i], node)) claim(form.sharding, factors.inputs[i]);
       for (std::size_t o = 0; o < node.outputs.size(); ++o) claim(wanted(node.outputs[o]), factors.outputs[o]);
+      if (const auto share = rules.share(); share && axis.name == ir::kDataAxis) {
+        choices.push_back({axis.name, {*share}});
+        continue;
+      }
       if (claimed.empty()) continue;
       Choice& choice = choices.emplace_back(Choice{axis.name, {claimed.begin(), claimed.end()}});
       choice.factors.push_back(-1);
@@ -333,7 +348,8 @@ class GraphPartitioner {
       Sharding from = way_.outputs.at(output);
       for (const std::string& axis : way_.partitioned) from.partial.push_back({axis, Sharding::Reduce::sum});
       from = canonical(from, whole_output(output), p_.mesh());
-      const Sharding to = p_.wanted(id);
+      const NodeRules rules(node_, whole_inputs_, p_.whole_types(node_.outputs));
+      const Sharding to = rules.with_operands(way_, output, p_.wanted(id));
       const auto route = cheapest_route(whole_output(output), from, to, p_.mesh());
       TRI_CHECK(route.has_value(), "'{}' cannot be summed", label());
       for (const RouteStep& step : route->steps) {
@@ -408,7 +424,8 @@ class GraphPartitioner {
                });
       });
     }
-    for (const ir::Write* write : writes) written_[{id, write->value}] = as(write->value, goal, last_node()).value;
+    for (const ir::Write* write : writes)
+      written_[{id, write->value}] = as(write->value, goal, behind(write->value)).value;
     if (goal.partial.empty()) return;
     if (!state.sharding.partial.empty() && state.sharding.partial != goal.partial)
       fail("state '{}' is summed up from '{}' and '{}'", state.name, state.sharding.str(), goal.str());

@@ -29,21 +29,26 @@ struct Cell {
   std::vector<Axes> dims;
   std::vector<Axes> shared;  // by dimension: axes along which ranks have the same elements of it, and not others
   bool closed = false;       // nothing more is added: an input, or given by an annotation
-  std::string graph;         // empty: a state
+  bool input = false;
+  std::string graph;  // empty: a state
   std::string name;
 };
 
 class Propagator {
  public:
-  Propagator(ir::Module& module, const ir::Mesh& mesh, const std::vector<Annotation>& annotations,
-             Propagate::Reasons* reasons)
-      : module_(module), mesh_(mesh), annotations_(annotations), reasons_(reasons) {
-    for (const ir::State& state : module.states) add_cell("", "@" + state.name, state.type, false);
+  // `given` is the mesh in the user's axes, of which `mesh` may have some in parts.
+  Propagator(ir::Module& module, const ir::Mesh& mesh, const ir::Mesh& given,
+             const std::vector<Annotation>& annotations, Propagate::Reasons* reasons)
+      : module_(module), mesh_(mesh), given_(given), annotations_(annotations), reasons_(reasons) {
+    for (const ir::State& state : module.states) {
+      state_cell_.push_back(parameter_of(cells_.size()).value_or(cells_.size()));
+      add_cell("", "@" + state.name, state.type, false);
+    }
     for (const Graph& graph : module.graphs) {
       std::vector<std::size_t>& cells = cell_of_.emplace_back();
       for (const ir::ValueInfo& value : graph.values) {
         if (value.kind == ir::ValueInfo::Kind::state) {
-          cells.push_back(index(value.state));
+          cells.push_back(state_cell_[index(value.state)]);
           continue;
         }
         cells.push_back(cells_.size());
@@ -73,9 +78,21 @@ class Propagator {
   }
 
  private:
-  void add_cell(std::string graph, std::string name, const TensorType& type, bool closed) {
+  // The parameter whose gradient, or state of the optimizer, a state is: element by element, so that it is sharded as
+  // the parameter is.
+  std::optional<std::size_t> parameter_of(std::size_t s) const {
+    const ir::State& state = module_.states[s];
+    const std::size_t end = state.name.rfind('/');
+    if (end == std::string::npos || !state.derived_from.empty()) return std::nullopt;
+    const StateId of = module_.find_state(state.name.substr(0, end));
+    if (of == kNone || !module_.state(of).trained || module_.state(of).type.shape != state.type.shape)
+      return std::nullopt;
+    return index(of);
+  }
+
+  void add_cell(std::string graph, std::string name, const TensorType& type, bool input) {
     const std::vector<Axes> none(static_cast<std::size_t>(type.shape.rank()));
-    cells_.push_back({type, none, none, closed, std::move(graph), std::move(name)});
+    cells_.push_back({type, none, none, input, input, std::move(graph), std::move(name)});
   }
 
   void explain(const Cell& cell, const std::string& axis, const Cell* from, std::string text) {
@@ -92,15 +109,18 @@ class Propagator {
       Cell& cell = cells_[c];
       const bool here = cell.graph.empty() || a.graphs.empty() ||
                         std::find(a.graphs.begin(), a.graphs.end(), cell.graph) != a.graphs.end();
-      if (!here || !matches_pattern(a.pattern, std::string_view(cell.name).substr(1))) continue;
-      if (cell.graph.empty() && module_.states[c].step_local) continue;
+      if (!(here || (a.where_it_fits && !cell.input)) ||
+          !matches_pattern(a.pattern, std::string_view(cell.name).substr(1)))
+        continue;
+      if (cell.graph.empty() && (module_.states[c].step_local || state_cell_[c] != c)) continue;
       matched = true;
-      apply(a, c);
+      apply(a, c, here);
     }
     if (!matched && !a.optional) no_match(a);
   }
 
-  void apply(const Annotation& a, std::size_t c) {
+  // `must`: refuses what does not fit, which is left out otherwise.
+  void apply(const Annotation& a, std::size_t c, bool must) {
     Cell& cell = cells_[c];
     for (const std::string& part : split(a.sharding, ',')) {
       const std::vector<std::string> pair = split(trim(part), ':');
@@ -110,31 +130,41 @@ class Propagator {
             a.pattern, a.sharding);
       const std::string axis(trim(pair[1]));
       const std::optional<int> dim = find_dimension(named(c), std::string(trim(pair[0])));
+      if (!dim && !must) continue;
       if (!dim)
         refuse("parallel.sharding: \"{}\" = \"{}\": {} {} has no dimension '{}'; it has {}", a.pattern, a.sharding,
                cell.name.substr(1), cell.type.str(), pair[0], fmt::join(dimension_names(named(c)), ", "));
       const std::vector<std::string> parts = ir::parts_of(mesh_, axis);
       if (mesh_.size_of(fmt::format("{}", fmt::join(parts, "+"))) == 1) continue;
       if (has(cell, parts.front())) continue;
+      if (!must && !fits(cell, *dim, parts)) continue;
       if (ir::is_spatial(axis)) {
         annotate_spatially(a, c, *dim, std::string(trim(pair[0])), axis);
         continue;
       }
-      const std::int64_t ranks =
-          ranks_along(cell.dims[static_cast<std::size_t>(*dim)], mesh_) * ranks_along(parts, mesh_);
-      if (const std::int64_t extent = cell.type.shape[*dim]; extent % ranks != 0 && !may_pad(c))
+      const std::int64_t others = ranks_along(cell.dims[static_cast<std::size_t>(*dim)], mesh_);
+      const std::int64_t ranks = others * ranks_along(parts, mesh_);
+      if (const std::int64_t extent = cell.type.shape[*dim]; extent % ranks != 0 && (extent < ranks || !may_pad(c)))
         refuse(
             "parallel.mesh = \"{}\": {} {} is sharded by \"{}\", and {} ranks cannot have equal shards of {}; the "
             "nearest "
             "is {}={}",
-            mesh_.str(), cell.name.substr(1), cell.type.str(), a.sharding, ranks, extent, axis,
-            nearest_divisor(extent, ranks));
+            given_.str(), cell.name.substr(1), cell.type.str(), a.sharding, ranks, extent, axis,
+            nearest_divisor(extent / others, ranks / others));
       for (const std::string& piece : parts) {
         add(cell, *dim, piece);
         explain(cell, piece, nullptr, fmt::format("the annotation \"{}\" = \"{}\"", a.pattern, a.sharding));
       }
     }
-    cell.closed = true;
+    cell.closed = cell.closed || must ||
+                  std::any_of(cell.dims.begin(), cell.dims.end(), [](const Axes& axes) { return !axes.empty(); });
+  }
+
+  bool fits(const Cell& cell, int dim, const Axes& axes) const {
+    const Axes& others = cell.dims[static_cast<std::size_t>(dim)];
+    const std::int64_t extent = cell.type.shape[dim];
+    if (ir::is_spatial(axes.front())) return others.empty() && may_shard_spatially(extent, axes.front(), mesh_);
+    return extent % (ranks_along(others, mesh_) * ranks_along(axes, mesh_)) == 0;
   }
 
   void annotate_spatially(const Annotation& a, std::size_t c, int dim, const std::string& name,
@@ -157,7 +187,7 @@ class Propagator {
              fmt::join(cell.dims[static_cast<std::size_t>(dim)], "+"));
     if (!may_shard_spatially(cell.type.shape[dim], axis, mesh_))
       refuse("parallel.mesh = \"{}\": {} {} cannot be sharded over {}={}: its {} is {}; the nearest is {}={}",
-             mesh_.str(), cell.name.substr(1), cell.type.str(), axis, mesh_.size_of(axis), name, cell.type.shape[dim],
+             given_.str(), cell.name.substr(1), cell.type.str(), axis, mesh_.size_of(axis), name, cell.type.shape[dim],
              axis, cell.type.shape[dim]);
     add(cell, dim, axis);
     explain(cell, axis, nullptr, fmt::format("the annotation \"{}\" = \"{}\"", a.pattern, a.sharding));
@@ -165,14 +195,18 @@ class Propagator {
 
   // Ranks along an axis that shards nothing would all do the same.
   void check_all_used() const {
-    for (const ir::Mesh::Axis& axis : mesh_.axes)
+    const auto used = [&](const Cell& cell, const std::string& axis) {
+      const std::vector<std::string> parts = ir::parts_of(mesh_, axis);
+      return std::any_of(parts.begin(), parts.end(), [&](const std::string& part) { return has(cell, part); });
+    };
+    for (const ir::Mesh::Axis& axis : given_.axes)
       if (axis.size > 1 && axis.name != ir::kPipelineAxis &&
-          std::none_of(cells_.begin(), cells_.end(), [&](const Cell& c) { return has(c, axis.name); }))
+          std::none_of(cells_.begin(), cells_.end(), [&](const Cell& c) { return used(c, axis.name); }))
         refuse(
             "parallel.mesh = \"{}\": nothing is sharded over {}; name what to shard over it in parallel.sharding, as "
             "in "
             "\"*.up.weight\" = \"out:{}\", or leave the axis out; the nearest is \"{}\"",
-            mesh_.str(), axis.name, axis.name, without(axis.name));
+            given_.str(), axis.name, axis.name, without(axis.name));
   }
 
   // Nor is anything gained where a model makes nothing of an image's height or width but something else.
@@ -183,11 +217,11 @@ class Propagator {
         refuse(
             "parallel.mesh = \"{}\": nothing that the model makes of its images has a height or width that {} could "
             "shard; leave the axis out, or take dp in its place; the nearest is \"{}\"",
-            mesh_.str(), axis.name, without(axis.name));
+            given_.str(), axis.name, without(axis.name));
   }
 
   std::string without(const std::string& name) const {
-    ir::Mesh mesh = mesh_;
+    ir::Mesh mesh = given_;
     std::erase_if(mesh.axes, [&](const ir::Mesh::Axis& axis) { return axis.name == name; });
     return mesh.axes.empty() ? fmt::format("{}=1", ir::kDataAxis) : mesh.str();
   }
@@ -211,7 +245,9 @@ class Propagator {
       for (std::size_t n = 0; n < module_.graphs[g].nodes.size(); ++n) {
         const Node& node = module_.graphs[g].nodes[n];
         for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-          if (node.inputs[i] == kNone || cell_of_[g][index(node.inputs[i])] != c) continue;
+          if (node.inputs[i] == kNone) continue;
+          const ir::ValueInfo& read = module_.graphs[g].value(node.inputs[i]);
+          if (read.kind != ir::ValueInfo::Kind::state || index(read.state) != c) continue;
           if (!rules_[g][n].may_pad()) return false;
           // A result of several such dimensions is one of heads.
           if (node.op->name == "matmul" && cells_[c].type.shape.rank() > 2) return false;
@@ -274,11 +310,12 @@ class Propagator {
       const Graph& graph = module_.graphs[g];
       for (std::size_t n = 0; n < graph.nodes.size(); ++n) changed |= visit(g, n, reductions);
       for (std::size_t n = graph.nodes.size(); n-- > 0;) changed |= visit(g, n, reductions);
-      for (const ir::Write& write : graph.writes) changed |= link(cell_of_[g][index(write.value)], index(write.state));
+      for (const ir::Write& write : graph.writes)
+        changed |= link(cell_of_[g][index(write.value)], state_cell_[index(write.state)]);
     }
     for (std::size_t s = 0; s < module_.states.size(); ++s)
       if (const StateId from = module_.find_state(module_.states[s].derived_from); from != kNone)
-        changed |= link(s, index(from));
+        changed |= link(state_cell_[s], state_cell_[index(from)]);
     return changed;
   }
 
@@ -390,7 +427,11 @@ class Propagator {
       }
       const std::int64_t ranks = ranks_along(cell.dims[d], mesh_) * mesh_.size_of(axis);
       const std::int64_t own = cell.type.shape[static_cast<int>(d)];
-      if (own % ranks != 0 && !rules.may_pad() && !ir::is_spatial(axis)) {
+      // What a graph makes is padded over one axis, not over several that come together by chance.
+      if (own % ranks != 0 && !cell.graph.empty() && !cell.dims[d].empty() &&
+          ir::axis_of_part(cell.dims[d].front()) != ir::axis_of_part(axis))
+        return;
+      if (own % ranks != 0 && (own < ranks || !rules.may_pad()) && !ir::is_spatial(axis)) {
         // A key head that several ranks read is the same on all of them.
         const bool few = own == ranks_along(cell.dims[d], mesh_);
         if (few) cell.shared[d].push_back(axis);
@@ -415,7 +456,13 @@ class Propagator {
       sharding.dims = cell.dims;
       return sharding.replicated() ? Sharding{} : sharding;
     };
-    for (std::size_t s = 0; s < module_.states.size(); ++s) module_.states[s].sharding = sharding_of(cells_[s]);
+    for (std::size_t s = 0; s < module_.states.size(); ++s) {
+      const Cell& cell = cells_[state_cell_[s]];
+      module_.states[s].sharding = sharding_of(cell);
+      for (const Axes& axes : cell.dims)
+        for (const std::string& axis : axes)
+          if (state_cell_[s] != s) explain(cells_[s], axis, &cell, "as its parameter");
+    }
     for (std::size_t g = 0; g < module_.graphs.size(); ++g)
       for (std::size_t v = 0; v < module_.graphs[g].values.size(); ++v)
         module_.graphs[g].values[v].sharding = sharding_of(cells_[cell_of_[g][v]]);
@@ -423,10 +470,12 @@ class Propagator {
 
   ir::Module& module_;
   const ir::Mesh& mesh_;
+  const ir::Mesh& given_;
   const std::vector<Annotation>& annotations_;
   Propagate::Reasons* reasons_;
   std::optional<Split> split_;
   std::vector<Cell> cells_;                        // the states first
+  std::vector<std::size_t> state_cell_;            // by state: its own, or its parameter's
   std::vector<std::vector<std::size_t>> cell_of_;  // by graph and value
   std::vector<std::vector<NodeRules>> rules_;      // by graph and node
 };
@@ -447,7 +496,8 @@ void Propagate::run(ir::Module& module) const {
   ir::Mesh mesh = options_.mesh;
   while (true) {
     Reasons reasons;
-    const auto split = Propagator(module, mesh, options_.annotations, reasons_ == nullptr ? nullptr : &reasons).run();
+    const auto split =
+        Propagator(module, mesh, options_.mesh, options_.annotations, reasons_ == nullptr ? nullptr : &reasons).run();
     if (reasons_ != nullptr) *reasons_ = std::move(reasons);
     if (!split) return;
     mesh = ir::split_axis(mesh, split->first, split->second);

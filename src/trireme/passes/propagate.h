@@ -21,6 +21,7 @@ struct Annotation {
   int priority = 0;                      // those of lower numbers are propagated first, and win
   std::vector<std::string> graphs = {};  // in which it holds; empty: in all. Parameters are the same in all.
   bool optional = false;                 // may match nothing
+  bool where_it_fits = false;            // in other graphs too: of values, not inputs, whose extents divide there
   friend bool operator==(const Annotation&, const Annotation&) = default;
 };
 

@@ -253,7 +253,18 @@ std::optional<Route> cheapest_route(const TensorType& type, const Sharding& from
     if (here == goal) return Route{way.steps, way.bytes};
     if (settled[here]) continue;
     settled[here] = true;
-    for (const RouteStep& step : steps_from(type, way.sharding, mesh)) {
+    std::vector<RouteStep> steps = steps_from(type, way.sharding, mesh);
+    // Over several axes at once, where the last shards end with zeros: such a slice is not sliced again.
+    for (std::size_t d = 0; d < to.dims.size(); ++d) {
+      const std::vector<std::string>& axes = to.dims[d];
+      const std::int64_t extent = type.shape[static_cast<int>(d)];
+      const std::int64_t ranks = ranks_along(axes, mesh);
+      const auto used = [&](const std::string& a) { return shards(way.sharding, a) || is_partial(way.sharding, a); };
+      if (axes.size() > 1 && way.sharding.dims[d].empty() && extent % ranks != 0 && extent > ranks &&
+          !ir::are_all_parts(mesh, axes) && std::none_of(axes.begin(), axes.end(), used))
+        steps.push_back({RouteStep::Kind::slice, fmt::format("{}", fmt::join(axes, "+")), static_cast<int>(d)});
+    }
+    for (const RouteStep& step : steps) {
       // A sum that is wanted stays one; and an axis is brought in only where it is wanted.
       const std::vector<std::string> axes = split(step.axis, '+');
       if (std::any_of(axes.begin(), axes.end(), [&](const std::string& axis) { return is_partial(to, axis); }))

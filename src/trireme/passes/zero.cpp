@@ -247,21 +247,37 @@ class StateCutter {
       rebuild.add_like(node, std::move(inputs));
       return;
     }
-    if (node.op->name != "add_n") fail("{} looks at sums over parts of gradients", node.op->name);
+    // The sum over another axis is a term as they are.
+    if (node.op->name == ops::kAllReduce && std::all_of(inputs.begin(), inputs.end(), is_term)) {
+      const std::vector<ValueId> sums = rebuild.add_like(node, std::move(inputs));
+      terms.insert(sums.begin(), sums.end());
+      return;
+    }
+    if (node.op->name != "add_n") {
+      for (ValueId& id : inputs)
+        if (is_term(id)) id = sum_of_terms(rebuild, id, node);
+      rebuild.add_like(node, std::move(inputs));
+      return;
+    }
     const auto rest = std::stable_partition(inputs.begin(), inputs.end(), is_term);
     std::vector<ValueId> own(rest, inputs.end());
     inputs.erase(rest, inputs.end());
     const std::string label = rebuild.old().value(node.outputs.front()).name;
     ValueId sum = rebuild.add("add_n", inputs, {}, label + ".part", node).front();
-    ir::Attributes attributes = over_axis();
-    attributes.set("reduce", std::string("sum"));
-    sum = rebuild.add(std::string(ops::kAllReduce), {sum}, attributes, label + "." + options_.axis, node).front();
+    sum = sum_of_terms(rebuild, sum, node);
     if (own.empty()) {
       rebuild.map(node.outputs.front(), sum);
       return;
     }
     own.insert(own.begin(), sum);
     rebuild.add_like(node, std::move(own));
+  }
+
+  ValueId sum_of_terms(Rebuild& rebuild, ValueId term, const Node& node) const {
+    ir::Attributes attributes = over_axis();
+    attributes.set("reduce", std::string("sum"));
+    const std::string label = rebuild.old().value(node.outputs.front()).name + "." + options_.axis;
+    return rebuild.add(std::string(ops::kAllReduce), {term}, attributes, label, node).front();
   }
 
   void update(Rebuild& rebuild, const Node& node, std::vector<ValueId> inputs) const {

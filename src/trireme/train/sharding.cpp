@@ -40,11 +40,30 @@ std::vector<Annotation> tensor_preset(const models::ModelConfig& model) {
   return all;
 }
 
+// The user's, the more exact first, which win: names without a *, then patterns by how much of a name they spell out.
+// They hold where a batch is trained on or evaluated. A row to predict from, and a sequence that grows, are inputs that
+// every rank has whole, and of other values there is less to share out.
+std::vector<Annotation> given(const Config& config, bool trains) {
+  std::vector<Annotation> all;
+  for (const auto& [pattern, sharding] : config.parallel.sharding)
+    all.push_back({.pattern = pattern,
+                   .sharding = sharding,
+                   .graphs = {"micro", "eval"},
+                   .optional = !trains,
+                   .where_it_fits = true});
+  const auto spelt = [](const Annotation& a) {
+    const auto any = std::count(a.pattern.begin(), a.pattern.end(), '*');
+    return std::pair(any == 0, std::ssize(a.pattern) - any);
+  };
+  std::stable_sort(all.begin(), all.end(),
+                   [&](const Annotation& a, const Annotation& b) { return spelt(a) > spelt(b); });
+  return all;
+}
+
 }  // namespace
 
 std::vector<Annotation> sharding_of(const Config& config, const ir::Mesh& mesh, bool trains) {
-  std::vector<Annotation> all;
-  for (const auto& [pattern, sharding] : config.parallel.sharding) all.push_back({pattern, sharding});
+  std::vector<Annotation> all = given(config, trains);
   if (all.empty() && mesh.size_of(ir::kTensorAxis) > 1) all = tensor_preset(config.model);
   // Images are sharded by their height over h and by their width over w; all that is made of them follows.
   for (const auto& [axis, dimension] : {std::pair{ir::kHeightAxis, "height"}, std::pair{ir::kWidthAxis, "width"}}) {

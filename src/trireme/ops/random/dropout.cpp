@@ -32,6 +32,7 @@ ir::OpDef dropout_def() {
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes&) {
     ir::Factors factors = aligned_factors(inputs.first(1), inputs.first(1));
     for (std::size_t i = 1; i < factors.factors.size(); ++i) factors.factors[i].kind = ir::Factor::Kind::partitioned;
+    factors.factors.front().share = true;
     factors.inputs.push_back({static_cast<int>(factors.factors.size())});
     factors.factors.push_back({"rng", ir::Factor::Kind::whole});
     factors.inputs.resize(inputs.size());

@@ -162,12 +162,12 @@ std::string even_stages(std::int64_t layers, std::int64_t chunks) {
 
 // What parallel.sharding says can be read, whatever the mesh has: "dimension:axis" and several of them by commas.
 void check_sharding(const Config& config) {
-  static const std::vector<std::string> axes = {ir::kPipelineAxis, ir::kDataAxis, ir::kTensorAxis, ir::kHeightAxis,
-                                                ir::kWidthAxis};
+  static const std::vector<std::string> axes = {ir::kDataAxis, ir::kTensorAxis, ir::kHeightAxis, ir::kWidthAxis};
   static const std::vector<std::string> dimensions = {"out",     "in",   "vocab",  "batch", "sequence",
                                                       "feature", "head", "height", "width", "channel"};
   for (const auto& [pattern, sharding] : config.parallel.sharding) {
     const std::string given = fmt::format("parallel.sharding: \"{}\" = \"{}\"", pattern, sharding);
+    std::vector<std::string> before, named;  // the parts and the axes that come before one
     for (const std::string& part : split(sharding, ',')) {
       const std::vector<std::string> pair = split(trim(part), ':');
       if (pair.size() != 2)
@@ -178,6 +178,13 @@ void check_sharding(const Config& config) {
       if (!number && std::find(dimensions.begin(), dimensions.end(), dimension) == dimensions.end())
         refuse("{}: there is no dimension '{}'; there are {} and numbers; the nearest is \"{}\"", given, dimension,
                fmt::join(dimensions, ", "), nearest(dimension, dimensions).value_or("out"));
+      if (axis == ir::kPipelineAxis)
+        refuse("{}: stages of {} have layers of their own and share out no tensor; the nearest is \"{}:{}\"", given,
+               axis, dimension, ir::kTensorAxis);
+      if (std::find(named.begin(), named.end(), axis) != named.end())
+        refuse("{} shards two dimensions over {}; the nearest is \"{}\"", given, axis, fmt::join(before, ","));
+      named.push_back(axis);
+      before.emplace_back(trim(part));
       if (std::find(axes.begin(), axes.end(), axis) == axes.end())
         refuse("{}: a mesh has no axis '{}'; there are {}; the nearest is \"{}\"", given, axis, fmt::join(axes, ", "),
                nearest(axis, axes).value_or(ir::kTensorAxis));
