@@ -1,0 +1,303 @@
+// Whatever a user annotates in parallel.sharding trains like one plain rank, or is refused before the run.
+//
+//   TRIREME_ANNOTATIONS=300       draws that many (seeds 1, 2, …)
+//   TRIREME_ANNOTATIONS_FROM=101  … from that seed on
+//   TRIREME_ANNOTATION=17         draws seed 17 alone
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <random>
+
+#include "equivalence/training.h"
+#include "trireme/core/error.h"
+#include "trireme/core/text.h"
+#include "trireme/ir/axes.h"
+#include "trireme/train/compile.h"
+
+namespace trireme::testing {
+namespace {
+
+// A model with sizes that several numbers of ranks divide.
+train::Config annotated_model(const std::string& name) {
+  train::Config config = small_model(name);
+  config.train.batch = 12;
+  if (reads_images(config)) {
+    config.model.image = 12;
+  } else {
+    config.model.context = 16;
+    config.model.layers = 3;
+  }
+  return config;
+}
+
+struct Annotated {
+  std::string model;
+  std::string mesh;
+  std::map<std::string, std::string> sharding;
+  int zero = 0;
+  bool sequence = false;
+  std::vector<std::string> more = {};
+
+  std::string text() const {
+    std::vector<std::string> parts;
+    for (const auto& [pattern, what] : sharding) parts.push_back(fmt::format("\"{}\"=\"{}\"", pattern, what));
+    return fmt::format("{} {} zero={}{} {} {}", model, mesh, zero, sequence ? " sequence" : "", fmt::join(parts, " "),
+                       fmt::join(more, " "));
+  }
+  train::Config plain() const {
+    train::Config config = annotated_model(model);
+    // Stages need several micro-batches, and take as many of themselves.
+    if (ir::parse_mesh(mesh).size_of(ir::kPipelineAxis) > 1) config.train.micro_batch = 6;
+    for (const std::string& setting : more) train::apply_setting(config, setting);
+    return config;
+  }
+  train::Config config() const {
+    train::Config config = plain();
+    config.parallel.sharding = sharding;
+    config.parallel.sequence = sequence;
+    return over_mesh(config, mesh, zero);
+  }
+};
+
+void expect_annotated_like_one_rank(const Annotated& a, std::int64_t steps = 2) {
+  SCOPED_TRACE(a.text());
+  try {
+    Trained one(a.plain());
+    Trained many(a.config());
+    one.train(steps);
+    many.train(steps);
+    expect_equal_training(one, many, 2e-5);
+    const data::Batch batch = batch_of(a.plain(), steps);
+    const double loss = one.session().evaluate(batch).loss;
+    EXPECT_NEAR(loss, many.session().evaluate(batch).loss, 2e-5 * loss) << "of evaluation";
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << e.what();
+  }
+}
+
+void expect_refused(const Annotated& a, const std::string& words) {
+  SCOPED_TRACE(a.text());
+  try {
+    Trained many(a.config());
+    ADD_FAILURE() << "is not refused";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), Error::Kind::request) << e.what();
+    EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
+  }
+}
+
+// Every rank reads the slice of its inputs that their sharding says, whichever axis shards whichever dimension.
+TEST(Annotations, SlicesOfImagesAreThoseThatTheirShardingSays) {
+  for (const Annotated& a :
+       {Annotated{"convnet", "h=2", {{"images", "width:h"}}},
+        {"convnet", "w=2", {{"images", "height:w"}}},
+        {"convnet", "h=2,w=2", {{"images", "height:w,width:h"}}},
+        {"convnet", "dp=2", {{"images", "height:dp"}}},
+        {"convnet", "dp=3", {{"images", "channel:dp"}}},
+        {"mlp", "dp=2", {{"images", "height:dp"}}},
+        {"convnet", "tp=2", {{"images", "height:tp"}}},
+        {"convnet", "tp=3", {{"images", "channel:tp"}}},
+        {"convnet", "tp=2", {{"labels", "batch:tp"}, {"images", "batch:tp"}}},
+        {"convnet", "dp=2,tp=2", {{"labels", "batch:tp"}}, 1},
+        {"convnet", "dp=2,h=2", {{"images", "width:h,channel:dp"}}, 0, false, {"model.channels=4"}}})
+    expect_annotated_like_one_rank(a);
+}
+
+TEST(Annotations, SlicesOfTokensAreThoseThatTheirShardingSays) {
+  for (const Annotated& a : {Annotated{"gpt2", "dp=2", {{"targets", "sequence:dp"}}},
+                             {"gpt2", "dp=2", {{"tokens", "sequence:dp"}}},
+                             {"gpt2", "tp=2", {{"tokens", "sequence:tp"}}},
+                             {"gpt2", "tp=2", {{"targets", "sequence:tp"}}},
+                             {"gpt2", "tp=2", {{"targets", "batch:tp"}}},
+                             {"llama", "dp=2,tp=2", {{"tokens", "sequence:tp"}, {"targets", "batch:tp"}}, 1},
+                             {"gpt2", "tp=2,dp=2", {{"tokens", "batch:tp"}}}})
+    expect_annotated_like_one_rank(a);
+}
+
+// Rows that other axes than dp share out, and rows that dp does not.
+TEST(Annotations, DropoutDropsTheSameElementsUnderAnySharding) {
+  for (const Annotated& a : {Annotated{"gpt2", "tp=2", {{"tokens", "batch:tp"}}},
+                             {"gpt2", "dp=2", {{"tokens", "sequence:dp"}, {"targets", "sequence:dp"}}},
+                             {"gpt2", "dp=2,tp=2", {{"tokens", "batch:tp,sequence:dp"}}}}) {
+    Annotated dropping = a;
+    dropping.more = {"model.dropout=0.2"};
+    expect_annotated_like_one_rank(dropping);
+  }
+}
+
+// A graph that predicts has one row, which nothing shares out.
+TEST(Annotations, ABatchIsSharedOutThoughOneRowIsPredicted) {
+  for (const Annotated& a : {Annotated{"convnet", "dp=2,h=2", {{"images", "batch:dp,height:h"}}},
+                             {"convnet", "dp=2,h=2", {{"images", "batch:dp,height:h"}}, 0, false, {"model.image=13"}},
+                             {"gpt2", "dp=2", {{"tokens", "batch:dp"}}},
+                             {"gpt2", "dp=2,tp=2", {{"tokens", "0:dp"}, {"*.mlp.up.weight", "out:tp"}}},
+                             {"gpt2", "tp=2", {{"*.embedding", "0:tp"}}}})
+    expect_annotated_like_one_rank(a);
+  const Annotated a{"gpt2", "dp=2,tp=2", {{"tokens", "batch:dp,sequence:tp"}}};
+  Trained one(a.plain());
+  Trained many(a.config());
+  const std::vector<std::int32_t> tokens(16, 3);
+  const auto few = one.session().predict(tokens);
+  const auto own = many.session().predict(tokens);
+  ASSERT_EQ(few.size(), own.size());
+  for (std::size_t i = 0; i < few.size(); ++i) ASSERT_NEAR(few[i], own[i], 1e-4F) << i;
+}
+
+// What is sharded as no preset would.
+TEST(Annotations, GradientsAreShardedAsTheirParameters) {
+  for (const int zero : {1, 2, 3}) {
+    expect_annotated_like_one_rank({"gpt2", "dp=2,tp=2", {{"*.attn.*.weight", "out:tp"}}, zero});
+    expect_annotated_like_one_rank({"gpt2", "dp=2,tp=2", {{"*.mlp.*.weight", "out:tp"}}, zero});
+  }
+}
+
+TEST(Annotations, MatricesThatDoNotGoTogetherTrainLikeOneRank) {
+  expect_annotated_like_one_rank({"gpt2", "tp=2", {{"*.mlp.up.weight", "out:tp"}, {"*.attn.proj.weight", "out:tp"}}});
+}
+
+TEST(Annotations, WhatTwoStagesShareIsSummedWhereItIsMade) {
+  expect_annotated_like_one_rank({"gpt2", "pp=2,tp=2", {{"wte.weight", "1:tp"}}});
+  expect_annotated_like_one_rank({"llama", "tp=3,dp=2,pp=2", {{"head.weight", "1:tp"}}});
+}
+
+// The square of the one gradient that is sharded over tp is summed by itself.
+TEST(Annotations, TheNormOfOneShardedGradientIsThatOfOneRank) {
+  expect_annotated_like_one_rank({"llama", "dp=2,tp=2", {{"head.weight", "vocab:tp"}}, 2});
+  expect_annotated_like_one_rank({"llama", "tp=2,dp=2,pp=2", {{"head.weight", "vocab:tp"}}, 2, true});
+}
+
+TEST(Annotations, WhatCannotBeIsRefusedByItsKey) {
+  expect_refused({"gpt2", "pp=2", {{"*.mlp.up.weight", "out:pp"}}}, "the nearest is \"out:tp\"");
+  expect_refused({"gpt2", "tp=2", {{"*.mlp.up.weight", "out:tp,in:tp"}}}, "the nearest is \"out:tp\"");
+  expect_refused({"gpt2", "tp=3", {{"tokens", "sequence:tp"}}}, "the nearest is tp=2");
+  expect_refused({"convnet", "tp=4", {{"*.conv.weight", "1:tp"}}}, "the nearest is tp=3");
+  // Inside, tp is in two parts here: ranks share key heads.
+  expect_refused({"llama", "tp=4", {{"*.attn.q.weight", "out:tp"}}, 0, true, {"model.context=18"}}, "\"tp=4\"");
+}
+
+// A name is more exact than a pattern, and wins, in whichever order they are given.
+TEST(Annotations, TheMoreExactWins) {
+  const Annotated a{"gpt2", "tp=2", {{"*.mlp.up.weight", "out:tp"}, {"blocks.1.mlp.up.weight", "in:tp"}}};
+  const Trained trained(a.config());
+  const ir::Module& module = trained.role().module;
+  EXPECT_EQ(module.state(module.find_state("blocks.0.mlp.up.weight")).sharding.str(), "[tp,_]");
+  EXPECT_EQ(module.state(module.find_state("blocks.1.mlp.up.weight")).sharding.str(), "[_,tp]");
+}
+
+// ---- drawn
+
+class DrawnAnnotations {
+ public:
+  explicit DrawnAnnotations(std::uint32_t seed) : random_(seed) {}
+
+  Annotated run() {
+    static const std::vector<std::string> models = {"gpt2", "llama", "mlp", "convnet"};
+    const std::string& model = models[below(models.size())];
+    result_.model = model;
+    const bool images = reads_images(annotated_model(model));
+    draw_mesh(model == "convnet");
+    result_.mesh = mesh_;
+    result_.zero = static_cast<int>(ir::parse_mesh(mesh_).size_of("dp") > 1 ? below(4) : 0);
+    result_.sequence = !images && ir::parse_mesh(mesh_).size_of("tp") > 1 && below(4) == 0;
+    if (!images && below(3) == 0) result_.more.emplace_back("model.dropout=0.1");
+    if (below(3) == 0) result_.more.emplace_back("train.micro_batch=6");
+    find_names();
+    const std::size_t count = 1 + below(3);
+    for (std::size_t i = 0; i < count; ++i) annotate();
+    return result_;
+  }
+
+ private:
+  std::size_t below(std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(random_); }
+
+  void draw_mesh(bool spatial) {
+    while (true) {
+      std::vector<std::string> axes;
+      const auto add = [&](const char* axis, std::size_t size) {
+        if (size > 1) axes.push_back(fmt::format("{}={}", axis, size));
+      };
+      add("dp", 1 + below(2));
+      add("tp", std::vector<std::size_t>{1, 2, 2, 3, 4}[below(5)]);
+      if (spatial) add("h", 1 + below(2));
+      if (spatial) add("w", 1 + below(2));
+      add("pp", below(4) == 0 ? 2 : 1);
+      std::shuffle(axes.begin(), axes.end(), random_);
+      mesh_ = fmt::format("{}", fmt::join(axes, ","));
+      const int ranks = ir::parse_mesh(mesh_).ranks();
+      if (ranks > 1 && ranks <= 8 && ranks > ir::parse_mesh(mesh_).size_of("pp")) return;
+    }
+  }
+
+  void find_names() {
+    const train::Planned planned = train::make_plan(result_.plain(), train::Registry{}, {});
+    for (const ir::State& state : planned.graphs.module.states)
+      if (state.trained) parameters_.push_back({state.name, state.type.shape});
+    const ir::Graph& micro = planned.graphs.module.graph("micro");
+    for (const ir::ValueId id : micro.inputs)
+      if (micro.value(id).name != "rng") inputs_.push_back({micro.value(id).name, micro.type(id).shape});
+    for (const ir::Node& node : micro.nodes)
+      for (const ir::ValueId id : node.outputs) values_.push_back({micro.value(id).name, micro.type(id).shape});
+  }
+
+  void annotate() {
+    const std::size_t kind = below(10);
+    const auto& names = kind < 5 ? parameters_ : kind < 7 ? inputs_ : values_;
+    const auto& [name, shape] = names[below(names.size())];
+    if (shape.rank() == 0) return annotate();
+    // A layer's number may stand for all.
+    std::string pattern = name;
+    if (const std::size_t dot = name.find('.', name.find('.') + 1);
+        name.starts_with("blocks.") && dot != std::string::npos && below(2) == 0)
+      pattern = "*" + name.substr(dot);
+    std::vector<std::string> axes;
+    for (const ir::Mesh::Axis& axis : ir::parse_mesh(mesh_).axes)
+      if (axis.name != ir::kPipelineAxis && axis.size > 1) axes.push_back(axis.name);
+    std::shuffle(axes.begin(), axes.end(), random_);
+    axes.resize(1 + (axes.size() > 1 && below(4) == 0 ? 1 : 0));
+    std::vector<std::string> parts;
+    for (const std::string& axis : axes)
+      parts.push_back(fmt::format("{}:{}", below(static_cast<std::size_t>(shape.rank())), axis));
+    result_.sharding[pattern] = fmt::format("{}", fmt::join(parts, ","));
+  }
+
+  std::mt19937 random_;
+  Annotated result_{};
+  std::string mesh_;
+  std::vector<std::pair<std::string, Shape>> parameters_, inputs_, values_;
+};
+
+std::uint32_t drawn(const char* variable, std::uint32_t otherwise) {
+  const char* value = std::getenv(variable);
+  return value == nullptr ? otherwise : static_cast<std::uint32_t>(std::atoi(value));
+}
+
+TEST(Annotations, DrawnOnesTrainLikeOneRankOrAreRefused) {
+  const std::uint32_t only = drawn("TRIREME_ANNOTATION", 0);
+  const std::uint32_t first = only > 0 ? only : drawn("TRIREME_ANNOTATIONS_FROM", 1);
+  const std::uint32_t count = only > 0 ? 1 : drawn("TRIREME_ANNOTATIONS", 40);
+  std::uint32_t refused = 0;
+  for (std::uint32_t seed = first; seed < first + count; ++seed) {
+    const Annotated a = DrawnAnnotations(seed).run();
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    try {
+      train::compile(a.config(), train::Registry{}, {});
+    } catch (const Error& e) {
+      ++refused;
+      EXPECT_EQ(e.kind(), Error::Kind::request) << a.text() << "\n" << e.what();
+      const std::string why = e.what();
+      EXPECT_NE(why.find("nearest"), why.npos) << a.text() << "\nsays what works: " << why;
+      if (only > 0) fmt::print("{}\nrefused: {}\n", a.text(), why);
+      continue;
+    }
+    expect_annotated_like_one_rank(a);
+  }
+  fmt::print("{} of {} refused\n", refused, count);
+  if (only == 0) EXPECT_LT(refused * 2, count);
+}
+
+}  // namespace
+}  // namespace trireme::testing
