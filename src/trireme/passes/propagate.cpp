@@ -182,9 +182,9 @@ class Propagator {
           "the nearest is \"{}:{}\"",
           a.pattern, a.sharding, axis, name, cell.name.substr(1), cell.type.str(), name, ir::kTensorAxis);
     if (!cell.dims[static_cast<std::size_t>(dim)].empty())
-      refuse("parallel.sharding: \"{}\" = \"{}\": {} of {} is sharded over {} already; leave out one of the two",
-             a.pattern, a.sharding, name, cell.name.substr(1),
-             fmt::join(cell.dims[static_cast<std::size_t>(dim)], "+"));
+      refuse("parallel.sharding: \"{}\" = \"{}\": {} of {} is sharded over {} already; the nearest is \"{}:{}\" alone",
+             a.pattern, a.sharding, name, cell.name.substr(1), fmt::join(cell.dims[static_cast<std::size_t>(dim)], "+"),
+             name, axis);
     if (!may_shard_spatially(cell.type.shape[dim], axis, mesh_))
       refuse("parallel.mesh = \"{}\": {} {} cannot be sharded over {}={}: its {} is {}; the nearest is {}={}",
              given_.str(), cell.name.substr(1), cell.type.str(), axis, mesh_.size_of(axis), name, cell.type.shape[dim],
