@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <set>
 
 #include "trireme/core/error.h"
 
@@ -16,24 +17,25 @@ bool is_gradient(ir::Phase phase) { return phase == ir::Phase::input_gradient ||
 
 namespace {
 
-// Whether a micro-batch's weight gradients have an action of their own.
-bool splits_gradients(std::span<const Action> actions, int micro) {
-  return std::any_of(actions.begin(), actions.end(), [&](const Action& action) {
-    return action.kind == Action::Kind::weight_gradient && action.micro == micro;
-  });
+// The chunks of a micro-batch whose weight gradients have an action of their own.
+std::set<int> split_chunks(std::span<const Action> actions, int micro) {
+  std::set<int> chunks;
+  for (const Action& action : actions)
+    if (action.kind == Action::Kind::weight_gradient && action.micro == micro) chunks.insert(action.chunk);
+  return chunks;
 }
 
 // By node: the action that runs it.
 std::vector<Action> actions_of(const ir::Graph& graph, int micro, std::span<const Action> all) {
   const bool gradients = has_gradients(graph);
-  const bool split = splits_gradients(all, micro);
+  const std::set<int> split = split_chunks(all, micro);
   std::vector<Action> actions;
   actions.reserve(graph.nodes.size());
   for (const Node& node : graph.nodes) {
     Action::Kind kind = Action::Kind::backward;
     if (!gradients || node.phase == ir::Phase::forward)
       kind = Action::Kind::forward;
-    else if (split && node.phase == ir::Phase::weight_gradient)
+    else if (node.phase == ir::Phase::weight_gradient && split.contains(node.stage))
       kind = Action::Kind::weight_gradient;
     actions.push_back({kind, micro, node.stage});
   }
