@@ -448,6 +448,28 @@ TEST(AsyncPipeline, SchedulesOfOnesOwn) {
   EXPECT_NE(refusal(config).find("stage 0 has 4 micro-batches in flight at F3"), std::string::npos) << refusal(config);
 }
 
+// What a part of the program would have to know of the part before.
+TEST(AsyncPipeline, SchedulesOfOnesOwnWhosePartsDoNotEndAreRefused) {
+  train::Config config = piped("mlp", "pp=2", "pipedream", 2);
+  const auto said = [&](const std::string& schedule) {
+    config.parallel.pipeline = schedule_file(schedule);
+    return refusal(config);
+  };
+  const std::string both = "B0 U F0 B1 U F1\n";
+  EXPECT_NE(said("fill\nF0 F1\nF0 B0 U F1 B1 U\nsteady\n" + both + "F0 B0 U F1 B1 U\ndrain\nB0 U B1 U\n-\n")
+                .find("fill of an asynchronous schedule ends each stage that is ahead with U, and stage 0 with F1"),
+            std::string::npos);
+  EXPECT_NE(said("fill\nF0 B0 U F1\nF0 B0 U F1 B1 U\nsteady\nF0 B1 U B0 U F1\nF0 B0 U F1 B1 U\ndrain\nB1 U\n-\n")
+                .find("ends each stage that is ahead with U"),
+            std::string::npos);
+  EXPECT_NE(said("fill\nF0 F1\nF0 B0 F1 B1 U\nsteady delayed\nB0 F0 B1 U F1\nF0 B0 F1 B1 U\ndrain\nB0 B1 U\n-\n")
+                .find("fill of a delayed schedule ends each stage that is ahead with a backward, and stage 0 with F1"),
+            std::string::npos);
+  const std::string ahead =
+      "fill\nF0 F1 B0 U\nF0 F1 B0 U\nsteady\nF0 B1 U F1 B0 U\nF0 B1 U F1 B0 U\ndrain\nB1 U\nB1 U\n";
+  EXPECT_NE(said(ahead).find("the last stage ends each part with what it has begun"), std::string::npos) << said(ahead);
+}
+
 TEST(AsyncPipeline, RefusesWhatDoesNotGoWithIt) {
   train::Config fp16 = piped("gpt2", "pp=2", "pipedream", 4);
   fp16.train.precision = "fp16";

@@ -136,6 +136,22 @@ void check_own(const program::Schedule& schedule, int stage) {
   // In the order in which they began, and no more of them than are in flight between two steps, and one.
   const auto ahead = std::count_if(schedule.drain[at].begin(), schedule.drain[at].end(),
                                    [](const Action& a) { return a.kind == Action::Kind::backward; });
+  // The last stage makes the loss of what it has begun.
+  if (stage + 1 == std::ssize(schedule.stages) && ahead > 0)
+    refuse(
+        "parallel.pipeline: the last stage ends each part with what it has begun, and stage {} leaves {} micro-batch{} "
+        "to the drain; the nearest is \"{}\"",
+        stage, ahead, ahead == 1 ? "" : "es", nearest);
+  // Which weights a forward has read is known until its part ends; and a delayed sum has begun when its step ends.
+  const Action::Kind ends = schedule.delayed ? Action::Kind::backward : Action::Kind::update;
+  for (const std::vector<Action>* part : {&schedule.fill[at], &step})
+    if (ahead > 0 && !part->empty() && part->back().kind != ends)
+      refuse(
+          "parallel.pipeline: {} of {} schedule ends each stage that is ahead with {}, and stage {} with {}; the "
+          "nearest "
+          "is \"{}\"",
+          part == &step ? "steady" : "fill", schedule.delayed ? "a delayed" : "an asynchronous",
+          schedule.delayed ? "a backward" : "U", stage, to_text(part->back()), nearest);
   std::deque<int> open;
   for (const std::vector<Action>* part : {&schedule.fill[at], &step, &step, &schedule.drain[at]})
     for (const Action& action : *part) {
