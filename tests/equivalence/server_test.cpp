@@ -343,7 +343,7 @@ TEST(Server, RefusesWhatDoesNotGoTogether) {
   config.parallel.servers = 10000;
   const std::string many = refusal(config);
   EXPECT_NE(many.find("parallel.servers"), std::string::npos);
-  const std::string nearest = "the nearest is ";
+  const std::string nearest = "the nearest is parallel.servers = ";
   ASSERT_NE(many.find(nearest), std::string::npos) << many;
   config.parallel.servers = std::stoll(many.substr(many.find(nearest) + nearest.size()));
   EXPECT_EQ(refusal(config), "");
@@ -351,8 +351,9 @@ TEST(Server, RefusesWhatDoesNotGoTogether) {
   config.parallel.mesh = "pp=2";
   config.parallel.pipeline = "pipedream";
   EXPECT_NE(refusal(config).find("the nearest is parallel.pipeline = \"1f1b\""), std::string::npos) << refusal(config);
-  EXPECT_NE(refusal(with_servers(shareable("convnet"), 2, 1, "ssp:2")).find("the nearest is \"sync\""),
-            std::string::npos);
+  EXPECT_NE(
+      refusal(with_servers(shareable("convnet"), 2, 1, "ssp:2")).find("the nearest is parallel.server = \"sync\""),
+      std::string::npos);
 }
 
 }  // namespace

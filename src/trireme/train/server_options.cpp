@@ -29,6 +29,16 @@ bool is_asynchronous(const std::string& schedule) {
   return std::filesystem::is_regular_file(schedule, unknown) && read_given_schedule(schedule).asynchronous();
 }
 
+// Whether an annotation shards something else than rows over dp.
+bool shards_over_replicas(const Config& config) {
+  for (const auto& [pattern, sharding] : config.parallel.sharding)
+    for (const std::string& part : split(sharding, ',')) {
+      const std::vector<std::string> pair = split(trim(part), ':');
+      if (pair.size() == 2 && trim(pair[1]) == ir::kDataAxis && trim(pair[0]) != "batch") return true;
+    }
+  return false;
+}
+
 std::vector<Conflict> conflicts(const Config& config) {
   const auto axes = parse_mesh_axes(config.parallel.mesh);
   const bool stages = axes && std::any_of(axes->begin(), axes->end(), [](const auto& axis) {
@@ -44,6 +54,10 @@ std::vector<Conflict> conflicts(const Config& config) {
       {config.parallel.compress == Compress::powersgd, "parallel.compress",
        "it sums twice in a step, the second time what follows from the first sum, and servers answer once a step",
        "parallel.compress = \"int8\""},
+      {shards_over_replicas(config), "parallel.sharding",
+       "workers are replicas that differ in their rows alone, whose gradients are pushed to be summed, and it shards "
+       "something else over dp",
+       "parallel.server = \"none\""},
       {stages && asynchronous, "parallel.pipeline",
        "servers update weights when a step is over, and stages in the midst of it",
        "parallel.pipeline = \"1f1b\", or parallel.server = \"none\""},
