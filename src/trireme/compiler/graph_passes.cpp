@@ -162,7 +162,8 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
   // Removes the gradients nobody asked for, which would look like further uses to fusion.
   p.add<passes::CleanUp>();
   p.add<passes::Fuse>(passes::Fuse::Options{
-      .saved_exactly = !plan.activations || *plan.activations == passes::CompressActivations::Kind::sharded});
+      .saved_exactly = !plan.activations || *plan.activations == passes::CompressActivations::Kind::sharded,
+      .sums_in_norms = plan.device != device::Kind::cpu});
   // After fusion, which decides what is saved.
   if (trains && plan.activations)
     p.add<passes::CompressActivations>(passes::CompressActivations::Options{

@@ -49,7 +49,7 @@ class Fuser {
       if (!gone_[n]) fuse_gate(n);
       if (!gone_[n]) fuse_gate_gradient(n);
       if (!gone_[n]) fuse_sum_of_products(n);
-      if (!gone_[n]) fuse_bias_gradient(n);
+      if (!gone_[n] && options_.sums_in_norms) fuse_bias_gradient(n);
       if (!gone_[n]) fuse_batch_norm(n);
       if (!gone_[n]) fuse_batch_norm_gradient(n);
     }

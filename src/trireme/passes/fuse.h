@@ -39,6 +39,8 @@ class Fuse : public Pass {
     // Gradients read what was saved as it was. Otherwise an activation's gate is taken from the activation itself, not
     // from what a norm would make of its input, where a rounded value may have come to lie on the other side.
     bool saved_exactly = true;
+    // Bias gradients go into those of norms (10): where a pass over memory is what costs, on a GPU.
+    bool sums_in_norms = true;
   };
   Fuse() = default;
   explicit Fuse(Options options) : options_(options) {}
