@@ -33,8 +33,7 @@ TOLERANCE = {"bf16": 1e-2, "convnet": 2e-5}
 COMMON = ["--train.steps=8", "--train.batch=24", "--train.eps=1e-4", "--output.checkpoint_every=0",
           "--runtime.device=cuda"]
 MESHES = ["dp=2", "dp=3", "dp=4", "tp=2", "dp=2,tp=2", "pp=2", "pp=2,dp=2", "pp=2,tp=2"]
-SLICES = ["h=2", "w=2", "h=3", "h=2,w=2", "dp=2,h=2", "tp=2,w=2", "pp=2,h=2", "dp=2,tp=2"]
-SERVER = ["none", "none", "none", "sync"]
+SLICES = ["h=2", "w=2", "h=3", "h=2,w=2", "dp=2,h=2", "pp=2,h=2", "dp=2,tp=2"]
 PIPELINE = ["1f1b", "gpipe", "sequential", "zero-bubble"]
 ZERO = ["0", "1", "2", "3"]
 REMAT = ["none", "selective", "every:1", "sqrt", "optimal"]
@@ -58,7 +57,7 @@ def run(program, folder, arguments, launch=()):
 def settings(c):
     keys = dict(mesh="parallel.mesh", pipeline="parallel.pipeline", zero="parallel.zero", bucket="parallel.bucket", remat="memory.remat",
                 offload="memory.offload", tier="memory.offload_tier", micro="train.micro_batch",
-                update="memory.offload_update", sequence="parallel.sequence", server="parallel.server")
+                update="memory.offload_update", sequence="parallel.sequence")
     given = [f"--{keys[k]}={v}" for k, v in c.items() if k in keys]
     return given + ["--memory.offload_policy=all"]
 
@@ -87,8 +86,6 @@ def main():
             c.update(mesh=rng.choice(SLICES), micro="0")  # batch norms take their statistics of a micro-batch
         elif "tp" in c["mesh"]:
             c["sequence"] = rng.choice(["false", "true"])
-        if "dp" in c["mesh"] and c["zero"] == "0" and "optimizer" not in c["offload"]:
-            c["server"] = rng.choice(SERVER)
         if "pp" not in c["mesh"]:
             del c["pipeline"]
         if "optimizer" not in c["offload"] or c["tier"] == "disk":  # nothing that the host could update
@@ -102,8 +99,7 @@ def main():
         runs = []
         for number, (model, c) in enumerate(cases):
             arguments = [*MODELS[model], *COMMON, *settings(c)]
-            ranks = math.prod(map(int, re.findall(r"\d+", c["mesh"]))) + (c.get("server", "none") != "none")
-            launch = shlex.split(options.launch.format(ranks=ranks))
+            launch = shlex.split(options.launch.format(ranks=math.prod(map(int, re.findall(r"\d+", c["mesh"])))))
             runs.append([start(f"{number}-{name}", arguments, launch) for name in ("once", "again")])
         for (model, c), (once, again) in zip(cases, runs):
             text = f"{model:6} " + " ".join(f"{k}={v}" for k, v in c.items())

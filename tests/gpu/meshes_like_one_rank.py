@@ -32,9 +32,9 @@ MODELS = {
 # 501 features are padded for each of these; with tp=4 two ranks have the same key heads.
 SHARDED = ["mesh=tp=2", "mesh=tp=4", "mesh=tp=2 sequence=true", "mesh=tp=2 sequence=true async_tp=true",
            "mesh=tp=2 memory.activations=sharded", "mesh=dp=2,tp=2 zero=3",
-           "mesh=dp=2,tp=2 sequence=true zero=1 memory.remat=full", "mesh=dp=2 server=sync servers=2"]
+           "mesh=dp=2,tp=2 sequence=true zero=1 memory.remat=full"]
 THIRDS = ["mesh=tp=3", "mesh=dp=2,tp=3 zero=2"]
-CHANNELS = ["mesh=tp=2", "mesh=tp=3", "mesh=dp=2,tp=2 zero=3", "mesh=h=2,tp=2"]
+CHANNELS = ["mesh=tp=2", "mesh=tp=3", "mesh=dp=2,tp=2 zero=3"]
 STAGES = ["mesh=pp=2 pipeline=sequential", "mesh=pp=2 pipeline=gpipe train.micro_batch=2", "mesh=pp=2 train.micro_batch=1",
           "mesh=pp=4 pipeline=zero-bubble train.micro_batch=1", "mesh=pp=2 pipeline=interleaved:2 train.micro_batch=2",
           "mesh=pp=2,dp=2 zero=2 train.micro_batch=1", "mesh=pp=2,tp=2 train.micro_batch=2 memory.remat=full",
@@ -42,7 +42,7 @@ STAGES = ["mesh=pp=2 pipeline=sequential", "mesh=pp=2 pipeline=gpipe train.micro
 SLICES = ["mesh=h=2", "mesh=h=3", "mesh=w=2", "mesh=h=2,w=2", "mesh=dp=2,h=2 zero=1", "mesh=pp=2,h=2 train.micro_batch=4"]
 MESHES = {"gpt2": SHARDED + THIRDS + STAGES, "llama": SHARDED + STAGES, "convnet": SLICES + CHANNELS, "resnet": SLICES + CHANNELS}
 OTHER_MATHEMATICS = ["mesh=pp=2 pipeline=pipedream train.micro_batch=2", "mesh=pp=2 pipeline=pipedream-2bw train.micro_batch=2",
-                     "mesh=dp=2 compress=bf16", "mesh=dp=2,tp=2 compress=int8", "mesh=dp=2 server=sync compress=int8"]
+                     "mesh=dp=2 compress=bf16", "mesh=dp=2,tp=2 compress=int8"]
 TOLERANCE = {"f32": 2e-5, "bf16": 2e-2}
 # Rounding to few bits turns the least difference of two devices into a step of its own.
 ROUNDED = 1e-3
@@ -53,9 +53,7 @@ def options_of(text):
 
 
 def ranks_of(text):
-    servers = re.search(r"servers=(\d+)", text)
-    return (math.prod(map(int, re.findall(r"\d+", re.search(r"mesh=(\S+)", text)[1])))
-            + (int(servers[1]) if servers else "server=" in text))
+    return math.prod(map(int, re.findall(r"\d+", re.search(r"mesh=(\S+)", text)[1])))
 
 
 def losses(program, folder, arguments, launch=()):
