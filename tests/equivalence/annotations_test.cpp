@@ -176,7 +176,9 @@ TEST(Annotations, WhatCannotBeIsRefusedByItsKey) {
   expect_refused({"gpt2", "tp=3", {{"tokens", "sequence:tp"}}}, "the nearest is tp=2");
   expect_refused({"convnet", "tp=4", {{"*.conv.weight", "1:tp"}}}, "the nearest is tp=3");
   // Inside, tp is in two parts here: ranks share key heads.
-  expect_refused({"llama", "tp=4", {{"*.attn.q.weight", "out:tp"}}, 0, true, {"model.context=18"}}, "\"tp=4\"");
+  expect_refused(
+      {"llama", "tp=4", {{"*.attn.q.weight", "out:tp"}, {"tokens", "sequence:tp"}}, 0, false, {"model.context=18"}},
+      "\"tp=4\"");
 }
 
 // A name is more exact than a pattern, and wins, in whichever order they are given.
