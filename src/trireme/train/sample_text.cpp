@@ -100,7 +100,7 @@ std::vector<std::int32_t> sample_tokens(Session& session, Tokens prompt, const S
   comm::Communicator* together = world_of_rows(session);
   for (std::int64_t n = 0; n < options.tokens; ++n) {
     const std::int32_t drawn = sampler.draw(continuation.after(all), random.unit());
-    // Logits of machines that are not alike differ in their last digits, and only the first knows whether anybody
+    // Logits of different kinds of CPUs differ in their last digits, and only the first knows whether anybody
     // reads.
     const bool first = together == nullptr || together->rank() == 0;
     const bool last = first && ((on_token && !on_token(drawn)) || drawn == options.stop);
