@@ -33,7 +33,7 @@ TOLERANCE = {"bf16": 1e-2, "convnet": 2e-5}
 COMMON = ["--train.steps=8", "--train.batch=24", "--train.eps=1e-4", "--output.checkpoint_every=0",
           "--runtime.device=cuda"]
 MESHES = ["dp=2", "dp=3", "dp=4", "tp=2", "dp=2,tp=2", "pp=2", "pp=2,dp=2", "pp=2,tp=2"]
-SLICES = ["h=2", "w=2", "h=3", "h=2,w=2", "dp=2,h=2", "pp=2,h=2", "dp=2,tp=2"]
+SLICES = ["h=2", "w=2", "h=3", "h=2,w=2", "dp=2,h=2", "tp=2,w=2", "pp=2,h=2", "dp=2,tp=2"]
 PIPELINE = ["1f1b", "gpipe", "sequential", "zero-bubble"]
 ZERO = ["0", "1", "2", "3"]
 REMAT = ["none", "selective", "every:1", "sqrt", "optimal"]

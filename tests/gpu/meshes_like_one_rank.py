@@ -26,6 +26,7 @@ MODELS = {
     "gpt2": TEXT + ["--model.family=gpt2", "--model.dropout=0.1"],
     "llama": TEXT + ["--model.family=llama", "--model.kv_heads=2"],
     "convnet": ["convnet", "--train.batch=8"],
+    "odd": ["convnet", "--model.image=21", "--train.batch=24", "--train.eps=1e-4"],
     # (The rate is that of train_like_cpu.py, for its reason.)
     "resnet": ["resnet18", "--model.width=16", "--model.image=64", "--train.lr=0.0003", "--train.batch=16"],
 }
@@ -34,13 +35,15 @@ SHARDED = ["mesh=tp=2", "mesh=tp=4", "mesh=tp=2 sequence=true", "mesh=tp=2 seque
            "mesh=tp=2 memory.activations=sharded", "mesh=dp=2,tp=2 zero=3",
            "mesh=dp=2,tp=2 sequence=true zero=1 memory.remat=full"]
 THIRDS = ["mesh=tp=3", "mesh=dp=2,tp=3 zero=2"]
-CHANNELS = ["mesh=tp=2", "mesh=tp=3", "mesh=dp=2,tp=2 zero=3"]
+CHANNELS = ["mesh=tp=2", "mesh=tp=3", "mesh=dp=2,tp=2 zero=3", "mesh=h=2,tp=2"]
+# Of channels, batches and edges for which cuDNN has other kernels.
+ODD_SLICES = ["mesh=w=2", "mesh=h=2", "mesh=tp=2,w=2", "mesh=tp=2,h=2 memory.remat=sqrt", "mesh=h=2,w=3", "mesh=dp=2,tp=2,w=2 zero=3"]
 STAGES = ["mesh=pp=2 pipeline=sequential", "mesh=pp=2 pipeline=gpipe train.micro_batch=2", "mesh=pp=2 train.micro_batch=1",
           "mesh=pp=4 pipeline=zero-bubble train.micro_batch=1", "mesh=pp=2 pipeline=interleaved:2 train.micro_batch=2",
           "mesh=pp=2,dp=2 zero=2 train.micro_batch=1", "mesh=pp=2,tp=2 train.micro_batch=2 memory.remat=full",
           "mesh=pp=2,dp=2,tp=2 sequence=true zero=1 train.micro_batch=2"]
 SLICES = ["mesh=h=2", "mesh=h=3", "mesh=w=2", "mesh=h=2,w=2", "mesh=dp=2,h=2 zero=1", "mesh=pp=2,h=2 train.micro_batch=4"]
-MESHES = {"gpt2": SHARDED + THIRDS + STAGES, "llama": SHARDED + STAGES, "convnet": SLICES + CHANNELS, "resnet": SLICES + CHANNELS}
+MESHES = {"gpt2": SHARDED + THIRDS + STAGES, "llama": SHARDED + STAGES, "convnet": SLICES + CHANNELS, "odd": ODD_SLICES, "resnet": SLICES + CHANNELS}
 OTHER_MATHEMATICS = ["mesh=pp=2 pipeline=pipedream train.micro_batch=2", "mesh=pp=2 pipeline=pipedream-2bw train.micro_batch=2",
                      "mesh=dp=2 compress=bf16", "mesh=dp=2,tp=2 compress=int8"]
 TOLERANCE = {"f32": 2e-5, "bf16": 2e-2}

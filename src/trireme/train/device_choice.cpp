@@ -29,17 +29,6 @@ bool runs_on(const ir::Graph& graph, const ir::Node& node, device::Kind device) 
 }
 
 // The setting that keeps a run on the host's cores; empty: there is none.
-// Channels of slices of images. On a GPU gradients came out wrong for some sizes (image 21, batch 24).
-bool shards_slices(const Config& config) {
-  bool tensors = false, slices = false;
-  if (const auto axes = parse_mesh_axes(config.parallel.mesh))
-    for (const auto& [axis, size] : *axes) {
-      tensors = tensors || (axis == ir::kTensorAxis && size > 1);
-      slices = slices || (ir::is_spatial(axis) && size > 1);
-    }
-  return tensors && slices;
-}
-
 std::string needs_host(const Config& config) {
   if (config.memory.weights != StoredWeights::full)
     return fmt::format("memory.weights = \"{}\"", config.memory.weights);
@@ -47,7 +36,6 @@ std::string needs_host(const Config& config) {
     return fmt::format("memory.linear_inputs = \"{}\"", config.memory.linear_inputs);
   if (config.memory.kv_cache != KvCache::full) return fmt::format("memory.kv_cache = \"{}\"", config.memory.kv_cache);
   if (config.train.quantize != TrainedCodes::none) return fmt::format("train.quantize = \"{}\"", config.train.quantize);
-  if (shards_slices(config)) return fmt::format("parallel.mesh = \"{}\", tp with h or w,", config.parallel.mesh);
   return extra_ranks_setting(config);
 }
 

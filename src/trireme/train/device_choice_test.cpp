@@ -46,8 +46,6 @@ TEST(DeviceChoice, AutoSaysWhyItComputesOnTheCpu) {
   Config served = config_of("dp=2");
   served.parallel.server = Server::sync;
   EXPECT_THAT(why(served, kTwo), HasSubstr("parallel.server = \"sync\" is the CPU's so far"));
-  EXPECT_THAT(why(config_of("h=2,tp=2"), kTwo),
-              HasSubstr("parallel.mesh = \"h=2,tp=2\", tp with h or w, is the CPU's"));
   // Where there is no GPU, or none is wanted, there is nothing to say.
   EXPECT_EQ(why(config_of("dp=1"), kNone), "");
   EXPECT_EQ(why(config_of("dp=1"), {}), "");

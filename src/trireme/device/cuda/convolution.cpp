@@ -76,7 +76,7 @@ class Described {
         .set_compute_data_type(fe::DataType_t::FLOAT);
     const auto options = [&](auto attributes) {
       return attributes.set_pre_padding({s_.padding[0], s_.padding[1]})
-          .set_post_padding({padding_after(0), padding_after(1)})
+          .set_post_padding({s_.padding_after(0), s_.padding_after(1)})
           .set_stride({s_.stride[0], s_.stride[1]})
           .set_dilation({s_.dilation[0], s_.dilation[1]});
     };
@@ -138,15 +138,6 @@ class Described {
   }
 
  private:
-  // As before the image where that gives the extents there are; at the edge of a slice of an image, what they need.
-  std::int64_t padding_after(std::size_t i) const {
-    const std::int64_t extent = i == 0 ? s_.h : s_.w;
-    const std::int64_t positions = i == 0 ? s_.p : s_.q;
-    const std::int64_t reach = ((i == 0 ? s_.r : s_.s) - 1) * s_.dilation[i] + 1;
-    if ((extent + 2 * s_.padding[i] - reach) / s_.stride[i] + 1 == positions) return s_.padding[i];
-    return std::max<std::int64_t>(0, (positions - 1) * s_.stride[i] + reach - extent - s_.padding[i]);
-  }
-
   // The library names dimensions by channels first, whatever lies where.
   Attributes image(Uid uid, std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) const {
     return Attributes().set_uid(uid).set_dim({n, c, h, w}).set_stride({h * w * c, 1, w * c, c});
@@ -284,6 +275,7 @@ Convolution::~Convolution() = default;
 
 std::unique_ptr<Convolution> Convolution::make(const ConvolutionSpec& spec, std::size_t allowance, Algorithms* run) {
   if (cudnn_handle() == nullptr || allowance <= kCudnnAlignment) return nullptr;
+  if (spec.pass == Pass::weight_gradient && !spec.evenly_padded()) return nullptr;
   std::unique_ptr<Convolution> made(new Convolution);
   made->impl_ = std::make_unique<Impl>(Impl{spec, allowance, nullptr, nullptr});
   Algorithms none;

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "trireme/core/error.h"
 #include "trireme/device/cuda/convolution.h"
 
@@ -14,6 +16,15 @@ std::string ConvolutionSpec::str() const {
   return fmt::format("{}/{}x{}x{}x{}/{}x{}x{}/{}x{}/s{}.{}p{}.{}d{}.{}g{}/{}{}>{}", names[static_cast<int>(pass)], n, h,
                      w, c, k, r, s, p, q, stride[0], stride[1], padding[0], padding[1], dilation[0], dilation[1],
                      groups, tf32 ? "t" : "", name_of(input), name_of(output));
+}
+
+std::int64_t ConvolutionSpec::padding_after(std::size_t dimension) const {
+  const std::int64_t before = padding[dimension];
+  const std::int64_t extent = dimension == 0 ? h : w;
+  const std::int64_t positions = dimension == 0 ? p : q;
+  const std::int64_t reach = ((dimension == 0 ? r : s) - 1) * dilation[dimension] + 1;
+  if ((extent + 2 * before - reach) / stride[dimension] + 1 == positions) return before;
+  return std::max<std::int64_t>(0, (positions - 1) * stride[dimension] + reach - extent - before);
 }
 
 std::optional<GemmSpec> as_product(const ConvolutionSpec& s) {

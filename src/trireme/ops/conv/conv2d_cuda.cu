@@ -1,5 +1,6 @@
 #include "trireme/device/cuda/convolution.h"
 #include "trireme/ops/conv/cuda_kernels.h"
+#include "trireme/ops/conv/even_padding_cuda.h"
 #include "trireme/ops/conv/fold_cuda.h"
 #include "trireme/ops/conv/problem.h"
 #include "trireme/ops/cuda/common.h"
@@ -16,6 +17,10 @@ using Pass = ConvolutionSpec::Pass;
 
 // A plain kernel's sums of f32 are no loss where this little is to be done.
 constexpr double kLittle = 1e9;
+
+bool unevenly_padded(const ConvolutionSpec& spec) {
+  return spec.pass == Pass::weight_gradient && !foldable(spec) && !spec.evenly_padded();
+}
 
 struct Plan {
   ConvolutionSpec conv;
@@ -41,8 +46,9 @@ struct Plan {
   }
   std::size_t workspace() const { return stage_bytes + library_workspace(conv); }
 
-  // With what it is folded into.
+  // With what it is folded or padded into.
   static std::size_t library_workspace(const ConvolutionSpec& spec) {
+    if (unevenly_padded(spec)) return evened_image_bytes(spec) + Convolution::workspace(evened(spec));
     if (!foldable(spec)) return Convolution::workspace(spec);
     return folded_image_bytes(spec) + folded_weight_bytes(spec) +
            std::max(Convolution::workspace(spec), Convolution::workspace(folded(spec)));
@@ -257,7 +263,18 @@ Run directly(const ConvolutionSpec& spec, device::Algorithms* algorithms) {
   };
 }
 
+// Its images padded evenly first.
+Run evenly(const ConvolutionSpec& spec, device::Algorithms* algorithms) {
+  const Run run = directly(evened(spec), algorithms);
+  if (!run) return nullptr;
+  return [spec, run](void* stream, const void* x, const void* w, const void* y, void* workspace) {
+    even_images(stream, spec, x, workspace);
+    run(stream, workspace, w, y, static_cast<std::byte*>(workspace) + evened_image_bytes(spec));
+  };
+}
+
 Run by_library(const ConvolutionSpec& spec, device::Algorithms* algorithms) {
+  if (unevenly_padded(spec)) return evenly(spec, algorithms);
   const Run run = foldable(spec) ? directly(folded(spec), algorithms) : nullptr;
   if (!run) return directly(spec, algorithms);
   return [spec, run](void* stream, const void* x, const void* w, const void* y, void* workspace) {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <random>
+
 #include "support/accumulate_check.h"
 #include "support/op_check.h"
 #include "trireme/core/error.h"
@@ -58,19 +61,24 @@ struct Setting {
   std::int64_t n = 1, h = 1, w = 1, c = 1, k = 1, r = 1, s = 1;
   std::array<std::int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1};
   std::int64_t groups = 1;
+  std::optional<std::array<std::int64_t, 2>> after;  // padding behind the image, where it is not `padding`
 
   ir::Attributes attributes() const {
     const auto list = [](const std::array<std::int64_t, 2>& pair) {
       return std::vector<std::int64_t>(pair.begin(), pair.end());
     };
-    return {{"stride", list(stride)}, {"padding", list(padding)}, {"dilation", list(dilation)}, {"groups", groups}};
+    std::vector<std::int64_t> all = list(padding);
+    if (after) all.insert(all.end(), after->begin(), after->end());
+    return {{"stride", list(stride)}, {"padding", all}, {"dilation", list(dilation)}, {"groups", groups}};
   }
   Shape x() const { return {n, h, w, c}; }
   Shape weights() const { return {k, r, s, c / groups}; }
   ConvProblem problem() const { return conv_problem({f32, x()}, {f32, weights()}, attributes()); }
   std::string str() const {
-    return fmt::format("n{} {}x{}x{} k{} {}x{} stride {},{} padding {},{} dilation {},{} groups {}", n, h, w, c, k, r,
-                       s, stride[0], stride[1], padding[0], padding[1], dilation[0], dilation[1], groups);
+    const std::array<std::int64_t, 2>& behind = after ? *after : padding;
+    return fmt::format("n{} {}x{}x{} k{} {}x{} stride {},{} padding {},{},{},{} dilation {},{} groups {}", n, h, w, c,
+                       k, r, s, stride[0], stride[1], padding[0], padding[1], behind[0], behind[1], dilation[0],
+                       dilation[1], groups);
   }
 };
 
@@ -103,79 +111,114 @@ const std::vector<Setting>& settings() {
                                                                                                         // edge
       {.n = 2, .h = 5, .w = 2, .c = 16, .k = 16, .r = 3, .s = 3, .stride = {3, 3}, .padding = {1, 1}},
       {.n = 67, .h = 4, .w = 3, .c = 5, .k = 6, .r = 3, .s = 3, .padding = {1, 1}},  // blocks of unequal size
+      // Slices of images have different paddings at their edges. (cuDNN had the weight gradient of the first wrong.)
+      {.n = 24, .h = 10, .w = 6, .c = 16, .k = 64, .r = 3, .s = 3, .padding = {1, 0}, .after = {{1, 1}}},
+      {.n = 8, .h = 5, .w = 2, .c = 64, .k = 64, .r = 3, .s = 3, .padding = {1, 1}, .after = {{1, 2}}},
+      {.n = 8, .h = 5, .w = 3, .c = 64, .k = 64, .r = 3, .s = 3, .padding = {1, 2}, .after = {{1, 1}}},
+      {.n = 3, .h = 21, .w = 11, .c = 3, .k = 16, .r = 3, .s = 3, .padding = {1, 1}, .after = {{1, 0}}},
+      {.n = 3, .h = 9, .w = 6, .c = 3, .k = 16, .r = 7, .s = 7, .stride = {2, 2}, .padding = {3, 1}, .after = {{2, 3}}},
+      {.n = 2, .h = 6, .w = 5, .c = 8, .k = 16, .r = 1, .s = 1, .stride = {2, 2}, .after = {{0, 2}}},
   };
   return all;
+}
+
+void check_forward(const Setting& s, const Arithmetic& a, bool with_bias) {
+  SCOPED_TRACE(fmt::format("{} {} bias {}", s.str(), a.str(), with_bias));
+  OpCase c;
+  c.op = "conv2d";
+  c.attributes = s.attributes();
+  c.attributes.set("tf32", a.tf32);
+  c.inputs = {{a.dtype, s.x()}, {a.dtype, s.weights()}, with_bias ? TensorType{a.dtype, {s.k}} : TensorType::none()};
+  c.reference = [&](const std::vector<Tensor>& in) {
+    Tensor y = Tensor::zeros({f32, s.problem().y()});
+    for_products(s.problem(), [&](auto xi, auto wi, auto yi) { y[yi] += in[0][xi] * in[1][wi]; });
+    if (with_bias)
+      for (std::size_t i = 0; i < y.data.size(); ++i) y[i] += in[2][i % static_cast<std::size_t>(s.k)];
+    return std::vector<Tensor>{y};
+  };
+  c.tolerance = a.tolerance;
+  if (a.dtype == f32 && !a.tf32 && s.n < 4) {
+    c.differentiate = {0, 1};
+    if (with_bias) c.differentiate.push_back(2);
+  }
+  check_op(c);
+}
+
+void check_input_gradient(const Setting& s, const Arithmetic& a) {
+  SCOPED_TRACE(fmt::format("{} {}", s.str(), a.str()));
+  OpCase c;
+  c.op = "conv2d_grad_input";
+  c.attributes = s.attributes();
+  c.attributes.set("tf32", a.tf32);
+  c.attributes.set("height", s.h);
+  c.attributes.set("width", s.w);
+  c.inputs = {{a.dtype, s.problem().y()}, {a.dtype, s.weights()}};
+  c.reference = [&](const std::vector<Tensor>& in) {
+    Tensor dx = Tensor::zeros({f32, s.x()});
+    for_products(s.problem(), [&](auto xi, auto wi, auto yi) { dx[xi] += in[0][yi] * in[1][wi]; });
+    return std::vector<Tensor>{dx};
+  };
+  c.tolerance = a.tolerance;
+  check_op(c);
+}
+
+void check_weight_gradient(const Setting& s, const Arithmetic& a, const std::string& out) {
+  SCOPED_TRACE(fmt::format("{} {} {}", s.str(), a.str(), out));
+  OpCase c;
+  c.op = "conv2d_grad_weight";
+  c.attributes = s.attributes();
+  c.attributes.set("tf32", a.tf32);
+  c.attributes.set("kernel", std::vector<std::int64_t>{s.r, s.s});
+  c.attributes.set("out", out);
+  c.inputs = {{a.dtype, s.x()}, {a.dtype, s.problem().y()}};
+  c.reference = [&](const std::vector<Tensor>& in) {
+    Tensor dw = Tensor::zeros({f32, s.weights()});
+    for_products(s.problem(), [&](auto xi, auto wi, auto yi) { dw[wi] += in[0][xi] * in[1][yi]; });
+    return std::vector<Tensor>{dw};
+  };
+  c.tolerance = out == "f32" && !a.tf32 ? 2e-6 : a.tolerance;
+  check_op(c);
+  testing::check_accumulates(c);
 }
 
 TEST(Conv2d, Forward) {
   for (const Arithmetic& a : kArithmetics)
     for (const Setting& s : settings())
-      for (const bool with_bias : {false, true}) {
-        SCOPED_TRACE(fmt::format("{} {} bias {}", s.str(), a.str(), with_bias));
-        OpCase c;
-        c.op = "conv2d";
-        c.attributes = s.attributes();
-        c.attributes.set("tf32", a.tf32);
-        c.inputs = {
-            {a.dtype, s.x()}, {a.dtype, s.weights()}, with_bias ? TensorType{a.dtype, {s.k}} : TensorType::none()};
-        c.reference = [&](const std::vector<Tensor>& in) {
-          Tensor y = Tensor::zeros({f32, s.problem().y()});
-          for_products(s.problem(), [&](auto xi, auto wi, auto yi) { y[yi] += in[0][xi] * in[1][wi]; });
-          if (with_bias)
-            for (std::size_t i = 0; i < y.data.size(); ++i) y[i] += in[2][i % static_cast<std::size_t>(s.k)];
-          return std::vector<Tensor>{y};
-        };
-        c.tolerance = a.tolerance;
-        if (a.dtype == f32 && !a.tf32 && s.n < 10) {
-          c.differentiate = {0, 1};
-          if (with_bias) c.differentiate.push_back(2);
-        }
-        check_op(c);
-      }
+      for (const bool with_bias : {false, true}) check_forward(s, a, with_bias);
 }
 
 TEST(Conv2d, InputGradient) {
   for (const Arithmetic& a : kArithmetics)
-    for (const Setting& s : settings()) {
-      SCOPED_TRACE(fmt::format("{} {}", s.str(), a.str()));
-      OpCase c;
-      c.op = "conv2d_grad_input";
-      c.attributes = s.attributes();
-      c.attributes.set("tf32", a.tf32);
-      c.attributes.set("height", s.h);
-      c.attributes.set("width", s.w);
-      c.inputs = {{a.dtype, s.problem().y()}, {a.dtype, s.weights()}};
-      c.reference = [&](const std::vector<Tensor>& in) {
-        Tensor dx = Tensor::zeros({f32, s.x()});
-        for_products(s.problem(), [&](auto xi, auto wi, auto yi) { dx[xi] += in[0][yi] * in[1][wi]; });
-        return std::vector<Tensor>{dx};
-      };
-      c.tolerance = a.tolerance;
-      check_op(c);
-    }
+    for (const Setting& s : settings()) check_input_gradient(s, a);
 }
 
 TEST(Conv2d, WeightGradient) {
   for (const Arithmetic& a : kArithmetics)
     for (const Setting& s : settings())
-      for (const char* out : {"same", "f32"}) {
-        SCOPED_TRACE(fmt::format("{} {} {}", s.str(), a.str(), out));
-        OpCase c;
-        c.op = "conv2d_grad_weight";
-        c.attributes = s.attributes();
-        c.attributes.set("tf32", a.tf32);
-        c.attributes.set("kernel", std::vector<std::int64_t>{s.r, s.s});
-        c.attributes.set("out", out);
-        c.inputs = {{a.dtype, s.x()}, {a.dtype, s.problem().y()}};
-        c.reference = [&](const std::vector<Tensor>& in) {
-          Tensor dw = Tensor::zeros({f32, s.weights()});
-          for_products(s.problem(), [&](auto xi, auto wi, auto yi) { dw[wi] += in[0][xi] * in[1][yi]; });
-          return std::vector<Tensor>{dw};
-        };
-        c.tolerance = std::string(out) == "f32" && !a.tf32 ? 2e-6 : a.tolerance;
-        check_op(c);
-        testing::check_accumulates(c);
-      }
+      for (const char* out : {"same", "f32"}) check_weight_gradient(s, a, out);
+}
+
+// Of many kinds, since which of the library's kernels is chosen depends on all of it.
+TEST(Conv2d, UnevenPaddingsAtRandom) {
+  std::mt19937 random(7);
+  const auto any = [&](std::initializer_list<std::int64_t> of) { return of.begin()[random() % of.size()]; };
+  for (int draw = 0; draw < 60; ++draw) {
+    Setting s{
+        .n = any({1, 3, 8}), .h = any({4, 7, 9}), .w = any({3, 5, 8}), .c = any({3, 8, 16, 32}), .k = any({8, 16, 64})};
+    s.r = any({1, 3, 3, 5}), s.s = any({1, 3, 3, 5});
+    s.stride = {any({1, 1, 2}), any({1, 1, 2})};
+    s.dilation = {any({1, 1, 2}), any({1, 1, 2})};
+    s.padding = {any({0, 1, 2}), any({0, 1, 2})};
+    s.after = {{any({0, 1, 2, 3}), any({0, 1, 2, 3})}};
+    const auto fits = [&](std::int64_t extent, std::int64_t kernel, std::size_t i) {
+      return extent + s.padding[i] + (*s.after)[i] > (kernel - 1) * s.dilation[i];
+    };
+    if (!fits(s.h, s.r, 0) || !fits(s.w, s.s, 1)) continue;
+    const Arithmetic& a = kArithmetics[random() % std::size(kArithmetics)];
+    check_forward(s, a, draw % 2 == 0);
+    check_input_gradient(s, a);
+    check_weight_gradient(s, a, draw % 2 == 0 ? "same" : "f32");
+  }
 }
 
 TEST(Conv2d, RefusesWhatDoesNotFit) {
