@@ -5,6 +5,7 @@
                          [--memory 0.8]
                          [--precision bf16] [--context 1024]
     bench/compare_gpu.py PROGRAM --size llama-1.2B [--context 2048] [--batch 8]
+    bench/compare_gpu.py PROGRAM --size llama-8B --batch 32 --micro-batch 2 --offload --checkpoint --limit 125GiB
     bench/compare_gpu.py PROGRAM --size resnet50 [--batch 256]
 
 Each side is a process of its own per round; medians over rounds of the medians over steps, and ratios to the fastest
@@ -24,8 +25,8 @@ import sys
 import tempfile
 
 GPT2 = {"124M": (12, 768, 12), "355M": (24, 1024, 16), "774M": (36, 1280, 20), "1558M": (48, 1600, 25)}
-LLAMA = {"llama-1.2B": (16, 2048, 16, 8, 8192)}
-VOCAB = {"gpt2": 50257, "llama": 50304}
+LLAMA = {"llama-1.2B": (16, 2048, 16, 8, 8192, 50304), "llama-8B": (32, 4096, 32, 8, 14336, 128256)}
+GPT2_VOCAB = 50257
 IMAGE, CLASSES = 224, 1000
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 OUTSIDE = 640 << 20  # bytes of the GPU that Trireme's driver and libraries take, somewhat more than `trireme memory` says
@@ -42,26 +43,28 @@ def random_tokens(a, scratch, vocab):
     path = pathlib.Path(scratch) / "tokens.bin"
     generator = random.Random(1)
     with open(path, "wb") as out:
-        array.array("H", (generator.randrange(vocab) for _ in range(4 * a.batch * a.context + 1))).tofile(out)
+        array.array("I", (generator.randrange(vocab) for _ in range(4 * a.batch * a.context + 1))).tofile(out)
     return path
 
 
 def text_model(a, scratch, family, sizes):
     """What either side runs, what is counted, and how much of it a step has."""
-    sizes = sizes | {"context": a.context, "vocab": VOCAB[family]}
-    tokens = random_tokens(a, scratch, VOCAB[family])
+    sizes = sizes | {"context": a.context}
+    tokens = random_tokens(a, scratch, sizes["vocab"])
     ours = [f"--model.family={family}", *(f"--model.{key}={value}" for key, value in sizes.items()), "--data.text=[]",
-            f"--data.tokens={tokens}", "--data.holdout=0.0"]
+            f"--data.tokens={tokens}", "--data.token_type=uint32", "--data.holdout=0.0"]
     theirs = [f"{family}_step.py", *(f"--{key.replace('_', '-')}={value}" for key, value in sizes.items())]
     return ours, theirs, f"{a.size}, context {a.context}", "tokens", a.batch * a.context
 
 
 def gpt2(a, scratch):
-    return text_model(a, scratch, "gpt2", dict(zip(("layers", "width", "heads"), GPT2[a.size])))
+    sizes = dict(zip(("layers", "width", "heads"), GPT2[a.size])) | {"vocab": GPT2_VOCAB}
+    return text_model(a, scratch, "gpt2", sizes)
 
 
 def llama(a, scratch):
-    return text_model(a, scratch, "llama", dict(zip(("layers", "width", "heads", "kv_heads", "ffn"), LLAMA[a.size])))
+    keys = ("layers", "width", "heads", "kv_heads", "ffn", "vocab")
+    return text_model(a, scratch, "llama", dict(zip(keys, LLAMA[a.size])))
 
 
 def resnet50(a, _):
@@ -77,6 +80,7 @@ def main():
     p.add_argument("--size", choices=[*GPT2, *LLAMA, "resnet50"], default="124M")
     p.add_argument("--batch", type=int, default=0, help="0: 32, 256 images, or 16384 tokens of a llama")
     p.add_argument("--steps", type=int, default=20)
+    p.add_argument("--warmup", type=int, default=5)
     p.add_argument("--rounds", type=int, default=2)
     p.add_argument("--precision", choices=["bf16", "tf32", "f32", "fp8"], default="bf16",
                    help="fp8: Trireme's; PyTorch runs in bf16")
@@ -84,6 +88,9 @@ def main():
     p.add_argument("--no-eager", action="store_true")
     p.add_argument("--autotune", action="store_true", help="PyTorch compiled with max-autotune too")
     p.add_argument("--limit", help="bytes that Trireme may use on the GPU, such as 29.8GiB")
+    p.add_argument("--micro-batch", type=int, default=0, help="rows at a time on both sides; 0: all")
+    p.add_argument("--offload", action="store_true", help="Trireme's optimizer states on the host, as --limit asks")
+    p.add_argument("--checkpoint", action="store_true", help="PyTorch recomputes each block")
     p.add_argument("--memory", type=float, help="bytes that Trireme may use, as a share of the fastest PyTorch's")
     a = p.parse_args()
     if a.limit and a.memory:
@@ -94,13 +101,19 @@ def main():
 
     with tempfile.TemporaryDirectory() as scratch:
         ours, theirs, title, unit, count = make(a, scratch)
-        ours = [a.program, "bench", "step", "--json", f"--steps={a.steps}", "--warmup=5", *ours,
-                f"--train.batch={a.batch}", "--train.micro_batch=0", f"--train.precision={a.precision}",
+        ours = [a.program, "bench", "step", "--json", f"--steps={a.steps}", f"--warmup={a.warmup}", *ours,
+                f"--train.batch={a.batch}", f"--train.micro_batch={a.micro_batch}", f"--train.precision={a.precision}",
                 "--parallel.mesh=dp=1", "--runtime.device=cuda"]
+        if a.offload:
+            ours.append("--memory.offload=optimizer")
         if a.limit:
             ours += ["--memory.remat=optimal", f"--memory.limit={a.limit}"]
         theirs = [sys.executable, str(ROOT / "bench/peers" / theirs[0]), *theirs[1:], f"--batch={a.batch}",
-                  f"--steps={a.steps}", "--warmup=5", "--device=cuda"]
+                  f"--steps={a.steps}", f"--warmup={a.warmup}", "--device=cuda"]
+        if a.micro_batch:
+            theirs.append(f"--micro-batch={a.micro_batch}")
+        if a.checkpoint:
+            theirs.append("--checkpoint")
         if a.precision != "f32":
             theirs.append("--bf16" if a.precision == "fp8" else f"--{a.precision}")
         sides = {"trireme": ours, "PyTorch compiled": theirs + ["--compile"]}

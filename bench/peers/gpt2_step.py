@@ -46,6 +46,9 @@ class GPT2(nn.Module):
         x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
         for block in self.blocks:
             x = block(x)
+        return self.loss(x, targets)
+
+    def loss(self, x, targets):
         logits = F.linear(self.ln_f(x), self.wte.weight)
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 

@@ -66,6 +66,9 @@ class Llama(nn.Module):
         x = self.embed(tokens)
         for block in self.blocks:
             x = block(x, self.cosine, self.sine)
+        return self.loss(x, targets)
+
+    def loss(self, x, targets):
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1).float(), targets.flatten())
 
 
