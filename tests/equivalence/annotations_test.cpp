@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <optional>
 #include <random>
@@ -41,12 +42,13 @@ struct Annotated {
   int zero = 0;
   bool sequence = false;
   std::vector<std::string> more = {};
+  std::string pipeline = "1f1b";
 
   std::string text() const {
     std::vector<std::string> parts;
     for (const auto& [pattern, what] : sharding) parts.push_back(fmt::format("\"{}\"=\"{}\"", pattern, what));
-    return fmt::format("{} {} zero={}{} {} {}", model, mesh, zero, sequence ? " sequence" : "", fmt::join(parts, " "),
-                       fmt::join(more, " "));
+    return fmt::format("{} {} zero={}{} {} {} {}", model, mesh, zero, sequence ? " sequence" : "", pipeline,
+                       fmt::join(parts, " "), fmt::join(more, " "));
   }
   train::Config plain() const {
     train::Config config = annotated_model(model);
@@ -59,6 +61,7 @@ struct Annotated {
     train::Config config = plain();
     config.parallel.sharding = sharding;
     config.parallel.sequence = sequence;
+    config.parallel.pipeline = pipeline;
     return over_mesh(config, mesh, zero);
   }
 };
@@ -164,6 +167,19 @@ TEST(Annotations, WhatTwoStagesShareIsSummedWhereItIsMade) {
   expect_annotated_like_one_rank({"llama", "tp=3,dp=2,pp=2", {{"head.weight", "1:tp"}}});
 }
 
+// What input and weight gradients both read is resharded once, and a schedule may put the weight gradients off.
+TEST(Annotations, SplitBackwardsReshardBeforeTheFirstReader) {
+  for (const Annotated& a : {Annotated{"gpt2", "pp=2,tp=2", {{"*.mlp.down.weight", "out:tp"}}},
+                             {"gpt2", "pp=2,dp=2", {{"wpe.weight", "in:dp"}}},
+                             {"mlp", "pp=2,tp=2", {{"head.weight", "out:tp"}}},
+                             {"llama", "pp=2,tp=2,dp=2", {{"*.attn.o.weight", "out:tp"}}, 2}})
+    for (const char* pipeline : {"zero-bubble", "zero-bubble:auto"}) {
+      Annotated split = a;
+      split.pipeline = pipeline;
+      expect_annotated_like_one_rank(split);
+    }
+}
+
 // The square of the one gradient that is sharded over tp is summed by itself.
 TEST(Annotations, TheNormOfOneShardedGradientIsThatOfOneRank) {
   expect_annotated_like_one_rank({"llama", "dp=2,tp=2", {{"head.weight", "vocab:tp"}}, 2});
@@ -194,7 +210,8 @@ TEST(Annotations, TheMoreExactWins) {
 
 class DrawnAnnotations {
  public:
-  explicit DrawnAnnotations(std::uint32_t seed) : random_(seed) {}
+  // With `stages` the mesh has pp.
+  explicit DrawnAnnotations(std::uint32_t seed, bool stages = false) : random_(seed), stages_(stages) {}
 
   Annotated run() {
     static const std::vector<std::string> models = {"gpt2", "llama", "mlp", "convnet"};
@@ -226,7 +243,7 @@ class DrawnAnnotations {
       add("tp", std::vector<std::size_t>{1, 2, 2, 3, 4}[below(5)]);
       if (spatial) add("h", 1 + below(2));
       if (spatial) add("w", 1 + below(2));
-      add("pp", below(4) == 0 ? 2 : 1);
+      add("pp", below(4) == 0 || stages_ ? 2 : 1);
       std::shuffle(axes.begin(), axes.end(), random_);
       mesh_ = fmt::format("{}", fmt::join(axes, ","));
       const int ranks = ir::parse_mesh(mesh_).ranks();
@@ -267,6 +284,7 @@ class DrawnAnnotations {
   }
 
   std::mt19937 random_;
+  bool stages_;
   Annotated result_{};
   std::string mesh_;
   std::vector<std::pair<std::string, Shape>> parameters_, inputs_, values_;
@@ -277,13 +295,15 @@ std::uint32_t drawn(const char* variable, std::uint32_t otherwise) {
   return value == nullptr ? otherwise : static_cast<std::uint32_t>(std::atoi(value));
 }
 
-TEST(Annotations, DrawnOnesTrainLikeOneRankOrAreRefused) {
+// `change` is made to each that is drawn.
+void expect_drawn(std::uint32_t otherwise, bool stages, const std::function<void(Annotated&)>& change) {
   const std::uint32_t only = drawn("TRIREME_ANNOTATION", 0);
   const std::uint32_t first = only > 0 ? only : drawn("TRIREME_ANNOTATIONS_FROM", 1);
-  const std::uint32_t count = only > 0 ? 1 : drawn("TRIREME_ANNOTATIONS", 40);
+  const std::uint32_t count = only > 0 ? 1 : drawn("TRIREME_ANNOTATIONS", otherwise);
   std::uint32_t refused = 0;
   for (std::uint32_t seed = first; seed < first + count; ++seed) {
-    const Annotated a = DrawnAnnotations(seed).run();
+    Annotated a = DrawnAnnotations(seed, stages).run();
+    change(a);
     SCOPED_TRACE(fmt::format("seed {}", seed));
     try {
       train::compile(a.config(), train::Registry{}, {});
@@ -299,6 +319,14 @@ TEST(Annotations, DrawnOnesTrainLikeOneRankOrAreRefused) {
   }
   fmt::print("{} of {} refused\n", refused, count);
   EXPECT_TRUE(only != 0 || refused * 2 < count) << refused << " of " << count << " refused";
+}
+
+TEST(Annotations, DrawnOnesTrainLikeOneRankOrAreRefused) {
+  expect_drawn(40, false, [](Annotated&) {});
+}
+
+TEST(Annotations, DrawnOnesOfSplitBackwardsTrainLikeOneRankOrAreRefused) {
+  expect_drawn(15, true, [](Annotated& a) { a.pipeline = "zero-bubble"; });
 }
 
 }  // namespace

@@ -89,6 +89,7 @@ class GraphVerifier {
         graph_(graph),
         made_(graph.values.size()),
         backward_(graph.values.size()),
+        weight_gradient_(graph.values.size()),
         tier_(graph.values.size(), 0) {
     for (std::size_t i = 0; i < tier_.size(); ++i)
       if (const StateId state = graph.values[i].state; state >= 0 && index(state) < module.states.size())
@@ -159,6 +160,9 @@ class GraphVerifier {
       check_known(id, where);
       if (!backward(node.phase) && node.phase != Phase::update && backward_[static_cast<std::size_t>(id)])
         fail("{} of the forward phase reads '{}', which is made in the backward phase", where, graph_.value(id).name);
+      if (node.phase == Phase::input_gradient && weight_gradient_[static_cast<std::size_t>(id)])
+        fail("{} of the input gradients reads '{}', which is made with the weight gradients", where,
+             graph_.value(id).name);
     }
     Types expected;
     try {
@@ -178,6 +182,7 @@ class GraphVerifier {
         fail("output {} of {} is {}, its op infers {}", i, where, graph_.type(node.outputs[i]).str(),
              expected[i].str());
       backward_[static_cast<std::size_t>(node.outputs[i])] = backward(node.phase);
+      weight_gradient_[static_cast<std::size_t>(node.outputs[i])] = node.phase == Phase::weight_gradient;
     }
     check_tiers(node, where);
   }
@@ -231,6 +236,7 @@ class GraphVerifier {
   const Graph& graph_;
   std::vector<bool> made_;
   std::vector<bool> backward_;
+  std::vector<bool> weight_gradient_;
   std::vector<int> tier_;
 };
 

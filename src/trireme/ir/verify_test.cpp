@@ -173,6 +173,11 @@ TEST(Verify, Invariant4WritesAndOutputs) {
 TEST(Verify, Invariant5PhasesNeverGoBack) {
   EXPECT_EQ(message_after([](Module&, Graph& g) { g.nodes[2].phase = Phase::forward; }),
             "graph 'g': cast 'low' of the forward phase reads 'b', which is made in the backward phase");
+  EXPECT_EQ(message_after([](Module&, Graph& g) {
+              g.nodes[1].phase = Phase::weight_gradient;
+              g.nodes[2].phase = Phase::input_gradient;
+            }),
+            "graph 'g': cast 'low' of the input gradients reads 'b', which is made with the weight gradients");
 }
 
 TEST(Verify, Invariant6DerivedStates) {

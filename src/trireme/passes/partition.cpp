@@ -443,6 +443,7 @@ class GraphPartitioner {
       if (value.kind == ir::ValueInfo::Kind::state) value.sharding = module_.state(value.state).sharding;
     for (const auto& [state, value] : values_.reduced_in_place())
       g.writes.push_back({state, value, ir::Write::Mode::set});
+    settle_phases(g);
   }
 
   ir::Module& module_;

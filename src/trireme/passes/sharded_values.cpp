@@ -150,4 +150,20 @@ void ShardedValues::made(ValueId id, ValueId value, const Sharding& sharding) {
   forms_[index(id)] = {{value, own}};
 }
 
+void settle_phases(ir::Graph& graph) {
+  const ir::Uses uses(graph);
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
+    if (node->phase != ir::Phase::weight_gradient) continue;
+    const auto needed_early = [&](std::int32_t reader) {
+      const Node& r = graph.nodes[index(reader)];
+      return r.phase == ir::Phase::input_gradient || r.stage != node->stage;
+    };
+    const auto any_reader = [&](ValueId id) {
+      const auto& readers = uses.consumers[index(id)];
+      return std::any_of(readers.begin(), readers.end(), needed_early);
+    };
+    if (std::any_of(node->outputs.begin(), node->outputs.end(), any_reader)) node->phase = ir::Phase::input_gradient;
+  }
+}
+
 }  // namespace trireme::passes

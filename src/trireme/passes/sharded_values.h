@@ -71,4 +71,9 @@ class ShardedValues {
   std::vector<std::pair<ir::StateId, ir::ValueId>> in_place_;
 };
 
+// A value is resharded once for the readers of one direction, in the phase and stage of the first of them. What an
+// input gradient or another stage reads as well is no weight gradient's: a schedule that splits backwards makes those
+// later.
+void settle_phases(ir::Graph& graph);
+
 }  // namespace trireme::passes
