@@ -8,6 +8,8 @@ namespace trireme {
 struct Metrics {
   std::int64_t step = 0;  // updates done
   double loss = 0;
+  // Of the step's update; of the last one where a step has several. NaN (null in the file) where it is not known: in an
+  // asynchronous pipeline, whose stages are at different updates until it is drained.
   double grad_norm = 0;
   double lr = 0;
   std::int64_t tokens = 0;  // so far; an image counts as one

@@ -148,6 +148,10 @@ void PipedreamReference::train(std::int64_t steps) {
     }
     Tensors gradients;
     const double loss = differentiate(weights, step, first_row, rows, gradients);
+    double squares = 0;
+    for (const auto& [name, values] : gradients)
+      for (const float g : values) squares += static_cast<double>(g) * static_cast<double>(g);
+    grad_norm_ = std::sqrt(squares);
     for (Stage& stage : stages_) update(stage, gradients, step, number);
     return loss;
   };

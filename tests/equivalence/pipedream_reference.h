@@ -25,6 +25,8 @@ class PipedreamReference {
   void train(std::int64_t steps);
 
   const std::vector<double>& losses() const { return losses_; }
+  // Of all stages' gradients at the last update.
+  double grad_norm() const { return grad_norm_; }
   const std::map<std::string, std::vector<float>>& weights() const { return weights_; }
   // From now on updates leave of these weights, and of their moments, what is multiplied by 1, and not by 0.
   void keep(const std::map<std::string, std::vector<float>>& masks) { masks_ = masks; }
@@ -58,6 +60,7 @@ class PipedreamReference {
   Tensors second_moments_;
   Tensors masks_;
   std::vector<double> losses_;
+  double grad_norm_ = 0;
 };
 
 }  // namespace trireme::testing

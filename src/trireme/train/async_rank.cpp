@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "trireme/compiler/async_stage.h"
 #include "trireme/compiler/step_programs.h"
@@ -50,7 +51,7 @@ void AsyncRank::read_updates(const runtime::Executor& executor, const program::P
       losses += value;
       ++updates;
     } else if (output.name == "grad_norm") {
-      norm_ = value;  // of the last update
+      norm_ = value;
     } else if (output.name == "finite" && value == 0) {
       report.sums[Report::not_finite] += 1;
     }
@@ -70,7 +71,6 @@ void AsyncRank::run_program(const std::string& name, const Steps& steps, std::in
 }
 
 void AsyncRank::send(Report& report) {
-  if (speaks_) report.sums[Report::norm_square] = norm_ * norm_;
   const comm::Segment segment{report.sums.data(), Report::fields};
   report.request = reports_.start_all_reduce(std::span(&segment, 1), DType::f64, comm::Reduce::sum);
 }
@@ -78,8 +78,8 @@ void AsyncRank::send(Report& report) {
 StepResult AsyncRank::received(Report& report) {
   report.request->wait();
   report.request.reset();
-  return {static_cast<float>(report.sums[Report::loss]),
-          static_cast<float>(std::sqrt(report.sums[Report::norm_square])), report.sums[Report::not_finite] == 0};
+  return {static_cast<float>(report.sums[Report::loss]), std::numeric_limits<float>::quiet_NaN(),
+          report.sums[Report::not_finite] == 0};
 }
 
 std::int64_t AsyncRank::run(const Steps& steps) {
@@ -143,8 +143,11 @@ std::int64_t AsyncRank::run_of_one_kind(const Steps& steps, const std::string& p
   Report& last = report_[static_cast<std::size_t>((count - 1) % 2)];
   // With what was in flight, the last step is done.
   const StepResult filled = received(last);
+  // Every stage's last update is the same one now, whose norm is that of all stages.
+  if (speaks_) drained.sums[Report::norm_square] = norm_ * norm_;
   send(drained);
   StepResult result = received(drained);
+  result.grad_norm = static_cast<float>(std::sqrt(drained.sums[Report::norm_square]));
   result.loss += filled.loss;
   result.finite = result.finite && filled.finite;
   if (steps.done) steps.done(here(), last.step, result);

@@ -42,6 +42,7 @@ class AsyncRank final : public Rank {
   std::int64_t run_of_one_kind(const Steps& steps, const std::string& prefix);
   void run_program(const std::string& name, const Steps& steps, std::int64_t step, bool drains, Report& report);
   void send(Report& report);
+  // Without a norm: while the pipeline is full, the stages' last updates are those of different micro-batches.
   StepResult received(Report& report);
 
   comm::Communicator& reports_;

@@ -17,7 +17,7 @@ namespace trireme::train {
 
 struct StepResult {
   float loss = 0;
-  float grad_norm = 0;
+  float grad_norm = 0;  // NaN, though finite: a step of an asynchronous pipeline that was not drained has none
   bool finite = true;
   std::optional<float> loss_scale = {};  // what the step's gradients were scaled by, where they were
 

@@ -64,9 +64,9 @@ Metrics Trainer::take_asynchronous_steps(Outcome& outcome) {
   const auto done = [&](std::size_t worker, std::int64_t step, const StepResult& result) {
     if (!result.finite && compiled_.asynchronous_pipeline())
       fail(
-          "step {}: the loss is {} and the gradient norm {}; {}the update was withheld, and other stages may have gone "
-          "on: resume from the last checkpoint",
-          step + 1, in_words(result.loss), in_words(result.grad_norm), input_to_blame(step));
+          "step {}: the loss is {} and a stage's gradient norm is not finite; {}its update was withheld, and other "
+          "stages may have gone on: resume from the last checkpoint",
+          step + 1, in_words(result.loss), input_to_blame(step));
     // As in batch_to_blame: a skipped step whose loss is finite overflowed.
     const bool overflowed = result.skipped() && std::isfinite(result.loss);
     const std::string blamed = result.finite || overflowed ? "" : input_to_blame(step);
