@@ -162,6 +162,20 @@ TEST_F(Resume, WithoutAFolderTakesTheNewestRun) {
   EXPECT_EQ(metrics("runs/tiny-2").size(), 8U);
 }
 
+// A run that is named by output.dir alone goes on as it was: what the command line leaves open is the run's own.
+TEST_F(Resume, OutputDirAloneNamesTheRun) {
+  done({"train", "tiny.toml", "--output.dir=run", "--train.steps=2", "--model.layers=3"});
+  done({"train", "--resume", "--output.dir=run", "--train.steps=4", "--parallel.mesh=dp=2"});
+  EXPECT_EQ(metrics("run").size(), 4U);
+  EXPECT_NE(read("run/config.toml").find("layers = 3"), std::string::npos);
+  expect_part(refused({"train", "--resume", "--output.dir=rum"}), "output.dir = \"rum\" holds no run");
+  EXPECT_FALSE(exists("rum"));
+  EXPECT_FALSE(exists("runs"));
+  // With a configuration that is named, its keys count.
+  expect_parts(refused({"train", "tiny.toml", "--resume", "--output.dir=run", "--train.steps=6"}),
+               {"model.layers = ", "but the run in run has 3", "`trireme train run --resume` takes them from it"});
+}
+
 // A run folder in place of a configuration is continued where it lies, whatever it is called.
 TEST_F(Resume, RunFolderIsItsOwnConfiguration) {
   done({"train", "tiny.toml", "--train.steps=2"});

@@ -191,13 +191,27 @@ int train_once(Context& context, const TrainArguments& a, Request request, comm:
   return signals.exit_code();
 }
 
+// The run that is resumed by its folder alone, as output.dir: it has a configuration of its own, so that the folder is
+// taken out of `settings`.
+std::optional<std::string> taken_folder(std::vector<std::string>& settings) {
+  constexpr std::string_view kFolder = "output.dir=";
+  const auto names_it = [&](const std::string& setting) { return setting.starts_with(kFolder); };
+  const auto last = std::find_if(settings.rbegin(), settings.rend(), names_it);
+  if (last == settings.rend()) return std::nullopt;
+  std::string folder = last->substr(kFolder.size());
+  if (!train::holds_run(folder))
+    refuse("--resume: output.dir = \"{}\" holds no run; name its configuration too, or leave --resume out to start one",
+           folder);
+  std::erase_if(settings, names_it);
+  return folder;
+}
+
 // What is trained when the command line names nothing.
-std::string default_config(const Context& context, const TrainArguments& a) {
+std::string default_config(const TrainArguments& a, std::vector<std::string>& settings) {
   const std::filesystem::path latest = "runs/latest";
   std::error_code unknown;
-  const bool elsewhere = std::any_of(context.overrides.begin(), context.overrides.end(),
-                                     [](const std::string& o) { return o.starts_with("output.dir="); });
-  if (!a.resume || elsewhere) return "quickstart";
+  if (!a.resume) return "quickstart";
+  if (auto folder = taken_folder(settings)) return *folder;
   if (!std::filesystem::is_symlink(latest, unknown)) {
     if (!train::holds_run("runs/quickstart"))
       refuse("--resume: there is no run in {}; name the run folder, or leave --resume out to train the quickstart",
@@ -251,18 +265,19 @@ void check_has_configuration(const TrainArguments& a, const std::string& source)
 Request request_of(const Context& context, const TrainArguments& a,
                    const std::optional<comm::mpi::Launched>& launched) {
   if (a.resume && a.overwrite) refuse("--resume and --overwrite contradict each other");
-  const std::string source = a.config.empty() ? default_config(context, a) : a.config;
+  std::vector<std::string> settings = context.overrides;
+  const std::string source = a.config.empty() ? default_config(a, settings) : a.config;
   check_has_configuration(a, source);
   Request request;
   std::string plan = a.plan;
   if (plan.empty()) {
-    request.config = train::load_config(source, context.overrides, context.registry->models);
+    request.config = train::load_config(source, settings, context.registry->models);
     const comm::mpi::Launched here = launched.value_or(comm::mpi::Launched{});
     if (a.resume) request.plan = kept_plan(request.config, here);
     if (request.config.parallel.plan == train::Planning::file) plan = request.config.parallel.plan.text();
   }
   if (!plan.empty()) {
-    train::Followed followed = train::load_followed(plan, source, context.overrides, context.registry->models);
+    train::Followed followed = train::load_followed(plan, source, settings, context.registry->models);
     request.config = std::move(followed.config);
     request.plan = std::move(followed.plan);
   }
@@ -351,7 +366,8 @@ void add_train(CLI::App& app, Context& context) {
                    "A TOML file, a run folder, or the name of a built-in configuration (see trireme config)")
       ->check(not_empty());
   command->add_flag("--resume", arguments->resume,
-                    "Continue the newest checkpoint of the run folder; with no configuration, of runs/latest");
+                    "Continue the newest checkpoint of the run folder; with no configuration, of --output.dir or else "
+                    "of runs/latest");
   command->add_flag("--overwrite", arguments->overwrite, "Replace the run in the folder");
   command
       ->add_option("--replay", arguments->replay,

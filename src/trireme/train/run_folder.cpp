@@ -216,8 +216,10 @@ void check_resumable(const fs::path& folder, const Config& config, const models:
     if (value_text(written, key) == value_text(config, key)) continue;
     for (const std::string_view prefix : fixed)
       if (key.starts_with(prefix))
-        refuse("{} = {}, but the run in {} has {}; a resumed run keeps its model, data, seed and optimizer", key,
-               value_text(config, key), folder.string(), value_text(before, key));
+        refuse(
+            "{} = {}, but the run in {} has {}; a resumed run keeps its model, data, seed and optimizer{}", key,
+            value_text(config, key), folder.string(), value_text(before, key),
+            config.run.empty() ? fmt::format(": `trireme train {} --resume` takes them from it", folder.string()) : "");
   }
 }
 
