@@ -72,6 +72,42 @@ TEST(CheckAsyncRoles, LooksAtEveryProgramOfAnAsynchronousPipeline) {
   EXPECT_GT(plant_in_every_program(c), 9U);
 }
 
+// Programs that take turns are proved together with one of them each: those of a stage have to wait in the same order,
+// also where another order would do no harm.
+TEST(CheckAsyncRoles, ProgramsThatTakeTurnsHaveOneOrder) {
+  const train::Registry registry;
+  // Periods of 6, 20, 12, 6, 2 and 1 steps, which meet again after 60.
+  const std::vector<std::string> settings = {
+      "model.family=mlp",   "model.layers=7",       "model.width=8",      "model.image=4",
+      "train.batch=7",      "train.micro_batch=1",  "parallel.mesh=pp=6", "parallel.pipeline=pipedream",
+      "runtime.device=cpu", "data.images=synthetic"};
+  train::Config config = train::parse_config("", "test", settings);
+  train::resolve_model(config, 0);
+  Compiled c = train::compile(config, registry, {.threads = 1});
+  EXPECT_NO_THROW(check_roles(c));
+  std::size_t planted = 0;
+  for (Role& role : c.roles)
+    for (program::Program& program : role.programs) {
+      if (!program.name.starts_with("step.") && !program.name.starts_with("drain.")) continue;
+      // A wait for the first event there is does no harm to what comes last.
+      program::Instruction& last = program.instructions.back();
+      const auto recorded = std::find_if(program.instructions.begin(), program.instructions.end() - 1,
+                                         [](const program::Instruction& i) { return i.records != program::kNone; });
+      if (recorded == program.instructions.end() - 1) continue;
+      const std::vector<std::int32_t> waits = last.waits;
+      last.waits.push_back(recorded->records);
+      try {
+        check_roles(c);
+        ADD_FAILURE() << program.name << " of " << role.name;
+      } catch (const Error& e) {
+        EXPECT_NE(e.message().find("in different orders"), std::string::npos) << e.message();
+      }
+      last.waits = waits;
+      ++planted;
+    }
+  EXPECT_GT(planted, 20U);
+}
+
 // A role for which others would wait is missed in every program that they run together.
 TEST_P(CheckRoles, MissesARoleWithoutItsProgram) {
   Compiled c = compiled();

@@ -6,6 +6,7 @@
 #include "trireme/passes/compress_gradients.h"
 #include "trireme/passes/split.h"
 #include "trireme/passes/state_graphs.h"
+#include "trireme/program/check_together.h"
 #include "trireme/program/concatenate.h"
 
 namespace trireme::compiler {
@@ -44,10 +45,21 @@ std::vector<StepProgram> lower_async_stage(RoleBuilder& builder, Role& role, con
   return {{"fill", 0}, {"step", 1}};
 }
 
-int async_period(const Compiled& c) {
+int longest_period(const Compiled& c) {
   int period = 1;
   for (const Role& role : c.roles) period = std::max(period, role.in_flight->period);
   return period;
+}
+
+void expect_same_order(const Compiled& c, const std::string& prefix) {
+  for (const Role& role : c.roles)
+    for (const char* part : {"step", "drain"}) {
+      const program::Program* first = role.find(prefix + part);
+      for (int slot = 1; slot < role.in_flight->period && first != nullptr; ++slot)
+        if (const program::Program& other = role.program(prefix + slot_program(part, slot, role.in_flight->period));
+            program::order_digest(other) != program::order_digest(*first))
+          fail("'{}' and '{}' of {} communicate or wait in different orders", first->name, other.name, role.name);
+    }
 }
 
 std::vector<program::Program> async_rounds(const Compiled& c, int steps, const std::string& prefix) {

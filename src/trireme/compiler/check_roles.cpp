@@ -76,7 +76,8 @@ class RoleCheck {
 // drains by one of as many programs as its period has steps. Counts the messages of the longest.
 std::size_t check_async_stages(const Compiled& c, const std::string& prefix) {
   std::size_t messages = 0;
-  for (int steps = 1; steps <= async_period(c) + 1; ++steps) {
+  expect_same_order(c, prefix);
+  for (int steps = 1; steps <= longest_period(c) + 1; ++steps) {
     const std::vector<program::Program> rounds = async_rounds(c, steps, prefix);
     if (rounds.empty()) return 0;
     messages = RoleCheck(c).run(

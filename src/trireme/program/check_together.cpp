@@ -347,4 +347,14 @@ std::uint64_t communication_digest(const Program& program) {
   return site_of(text);
 }
 
+std::uint64_t order_digest(const Program& program) {
+  std::string text = fmt::format("{}", communication_digest(program));
+  for (const Instruction& i : program.instructions) {
+    text += fmt::format("|{} {} {} {}", static_cast<int>(i.kind), i.micro, i.stream, i.records);
+    for (const std::int32_t event : i.waits) text += fmt::format(" {}", event);
+    if (i.communicates()) text += fmt::format(" {} {}", i.name, collective_text(i));
+  }
+  return site_of(text);
+}
+
 }  // namespace trireme::program

@@ -40,5 +40,8 @@ TogetherReport check_together(std::span<const RoleProgram> roles, std::span<cons
 
 // A digest of what a program exchanges with other ranks: the same for two programs that can run together as one role.
 std::uint64_t communication_digest(const Program& program);
+// The same, and in which order its instructions follow each other: all that check_together reads of a program, so that
+// what it proves of one is proved of all with this digest.
+std::uint64_t order_digest(const Program& program);
 
 }  // namespace trireme::program
