@@ -72,6 +72,34 @@ TEST_F(Schedules, ConfigurationsAndFiles) {
   EXPECT_NE(refused(own("--micro-batches=2")).find("own.txt: stage 1 (line 2): B1 comes before F1"), std::string::npos);
 }
 
+// The bytes of each stage are those that the same run plans; without a model there are none.
+TEST_F(Schedules, AConfigurationHasBytesForEachStage) {
+  const std::vector<std::string> keys = {"--parallel.mesh=pp=2", "--model.layers=4", "--train.batch=16",
+                                         "--train.micro_batch=2", "--parallel.pipeline=gpipe"};
+  const auto with = [&](std::vector<std::string> words) {
+    words.insert(words.end(), keys.begin(), keys.end());
+    return done(words).out;
+  };
+  const nlohmann::json planned = nlohmann::json::parse(with({"memory", "tiny.toml", "--brief", "--json"}));
+  const nlohmann::json shown = nlohmann::json::parse(with({"inspect", "schedule", "tiny.toml", "--json"}));
+  ASSERT_EQ(shown["memory_bytes"].size(), 2U);
+  for (std::size_t stage = 0; stage < 2; ++stage) {
+    EXPECT_EQ(shown["memory_bytes"][stage], planned["ranks"][stage]["predicted_peak_bytes"]);
+    EXPECT_GT(shown["activation_bytes"][stage], 0);
+    EXPECT_LT(shown["activation_bytes"][stage], shown["memory_bytes"][stage]);
+  }
+  // Arguments come before the configuration's: with one micro-batch at a time less is saved than with all of them.
+  const nlohmann::json fewer =
+      nlohmann::json::parse(with({"inspect", "schedule", "tiny.toml", "--json", "--pipeline=sequential"}));
+  EXPECT_LT(fewer["activation_bytes"][0], shown["activation_bytes"][0]);
+  const std::string text = with({"inspect", "schedule", "tiny.toml"});
+  expect_part(text, "\nmemory    ");
+  expect_part(text, " on a rank, by stage; of it activations ");
+  expect_part(with({"inspect", "schedule", "tiny.toml", "--micro-batches=3"}), "memory    not planned: ");
+  expect_none(done(request("gpipe")).out, "memory");
+  EXPECT_FALSE(nlohmann::json::parse(done(request("gpipe", {"--json"})).out).contains("memory_bytes"));
+}
+
 TEST_F(Schedules, TheDocumentationShowsWhatTheCommandPrints) {
   const std::vector<Listing> all = listings("pipelines.md");
   EXPECT_GE(all.size(), 8U);

@@ -4,16 +4,21 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 
 #include "trireme/cli/output.h"
+#include "trireme/cli/preparation.h"
 #include "trireme/core/error.h"
+#include "trireme/core/text.h"
 #include "trireme/io/atomic_file.h"
 #include "trireme/ir/axes.h"
+#include "trireme/program/memory_plan.h"
 #include "trireme/program/schedule/check_schedule.h"
 #include "trireme/program/schedule/generate.h"
 #include "trireme/program/schedule/picture.h"
 #include "trireme/train/compile.h"
 #include "trireme/train/config.h"
+#include "trireme/train/trainer.h"
 
 namespace trireme::cli {
 namespace {
@@ -67,12 +72,71 @@ program::ScheduleRequest request_of(const ScheduleArguments& a) {
   return request;
 }
 
+// What a rank of each stage takes by the plan of a configuration.
+struct StageMemory {
+  std::vector<std::size_t> bytes;
+  std::vector<std::size_t> activations;  // of them, at the peak
+  std::string unknown;                   // why there are none
+};
+
+// The settings that make a configuration train by the schedule which the arguments ask for.
+std::vector<std::string> settings_for(const train::Config& config, const ScheduleArguments& a) {
+  std::vector<std::string> settings;
+  ir::Mesh mesh = train::mesh_of(config);
+  if (mesh.size_of(ir::kPipelineAxis) != a.stages) {
+    std::erase_if(mesh.axes, [](const ir::Mesh::Axis& axis) { return axis.name == ir::kPipelineAxis; });
+    mesh.axes.insert(mesh.axes.begin(), {ir::kPipelineAxis, a.stages});
+    settings.push_back("parallel.mesh=" + mesh.str());
+  }
+  const std::int64_t share = config.train.batch / mesh.size_of(ir::kDataAxis);
+  if (share % a.micro_batches != 0)
+    refuse("{} rows of train.batch = {} are no {} equal micro-batches; the nearest is train.batch = {}", share,
+           config.train.batch, a.micro_batches,
+           std::max<std::int64_t>(1, share / a.micro_batches) * a.micro_batches * mesh.size_of(ir::kDataAxis));
+  if (config.train.batch / train::micro_batch_rows(config) != a.micro_batches || !settings.empty())
+    settings.push_back(fmt::format("train.micro_batch={}", share / a.micro_batches));
+  if (a.stages > 1 && config.parallel.pipeline.text() != a.pipeline)
+    settings.push_back("parallel.pipeline=" + a.pipeline);
+  return settings;
+}
+
+StageMemory planned_memory(const Context& context, const std::string& file, const ScheduleArguments& a) {
+  StageMemory memory;
+  try {
+    if (!a.max_held.empty()) refuse("--max-held is no key of a run, which holds what fits memory.limit");
+    const std::string source = file.empty() ? "quickstart" : file;
+    std::vector<std::string> settings = context.overrides;
+    for (std::string& setting : settings_for(train::load_config(source, settings, context.registry->models), a))
+      settings.push_back(std::move(setting));
+    Preparation preparation("preparing");
+    const train::Trainer trainer(train::load_config(source, settings, context.registry->models), *context.registry,
+                                 planning_options(preparation));
+    const train::Compiled& c = trainer.compiled();
+    memory.bytes.resize(static_cast<std::size_t>(c.plan.stages()));
+    memory.activations.resize(memory.bytes.size());
+    for (const train::Role& role : c.roles) {
+      if (!role.takes_rows()) continue;
+      const auto place = role.places.find(ir::kPipelineAxis);
+      const std::size_t stage = place == role.places.end() ? 0 : static_cast<std::size_t>(place->second);
+      const program::PeakReport peak = program::peak(role.largest());
+      if (peak.bytes <= memory.bytes[stage]) continue;
+      memory.bytes[stage] = peak.bytes;
+      memory.activations[stage] = peak.categories[static_cast<std::size_t>(program::Category::activations)];
+    }
+  } catch (const Error& e) {
+    if (e.kind() != Error::Kind::request) throw;
+    memory.unknown = e.message();
+  }
+  return memory;
+}
+
 // What is printed of a schedule.
 struct Shown {
   Schedule schedule;
   Schedule drawn;  // a step, or a few of an asynchronous pipeline
   ScheduleTiming timing;
-  double bubble = 0;  // of the steady state of an asynchronous pipeline
+  double bubble = 0;                       // of the steady state of an asynchronous pipeline
+  std::optional<StageMemory> memory = {};  // where there is a configuration
 };
 
 Shown shown(const program::ScheduleRequest& request) {
@@ -103,6 +167,10 @@ std::string json_of(const Shown& s) {
   }
   out["bubble"] = s.bubble;
   out["held"] = program::held(s.schedule);
+  if (s.memory && s.memory->unknown.empty()) {
+    out["memory_bytes"] = s.memory->bytes;
+    out["activation_bytes"] = s.memory->activations;
+  }
   return out.dump() + "\n";
 }
 
@@ -133,6 +201,16 @@ std::string text_of(const Shown& s, const std::string& title, const program::Pic
                      fmt::join(program::held(s.schedule), " "), s.schedule.chunks == 1 ? "" : " of a chunk");
   if (s.schedule.asynchronous())
     out += fmt::format("versions  {} of the weights, by stage\n", fmt::join(program::weight_versions(s.schedule), " "));
+  const auto each = [](const std::vector<std::size_t>& bytes) {
+    std::vector<std::string> texts;
+    for (const std::size_t b : bytes) texts.push_back(format_bytes(b));
+    return fmt::format("{}", fmt::join(texts, ", "));
+  };
+  if (s.memory && s.memory->unknown.empty())
+    out += fmt::format("memory    {} on a rank, by stage; of it activations {}\n", each(s.memory->bytes),
+                       each(s.memory->activations));
+  else if (s.memory)
+    out += fmt::format("memory    not planned: {}\n", s.memory->unknown);
   return out;
 }
 
@@ -170,7 +248,8 @@ int inspect_schedule(const Context& context, const std::string& config, const Sc
   const ScheduleArguments arguments = completed(context, config, given);
   if (!arguments.svg.empty())
     io::check_replaceable(arguments.svg, program::kSvgBeginning, "schedule drawn by trireme", "--svg " + arguments.svg);
-  const Shown s = shown(request_of(arguments));
+  Shown s = shown(request_of(arguments));
+  if (!config.empty() || !context.overrides.empty()) s.memory = planned_memory(context, config, arguments);
   const std::string title = title_of(arguments.pipeline, s.schedule);
   const int numbers = s.schedule.asynchronous() ? s.schedule.micro_batches : 0;
   if (!arguments.svg.empty())

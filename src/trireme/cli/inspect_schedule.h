@@ -22,7 +22,8 @@ struct ScheduleArguments {
   void expect_none(const std::string& what) const;
 };
 
-// Prints a pipeline's schedule. `config` may be empty: then the arguments say everything.
+// Prints a pipeline's schedule. `config` may be empty: then the arguments say everything. With a configuration, or with
+// keys of one, the bytes of each stage too, by its plan under that schedule.
 int inspect_schedule(const Context& context, const std::string& config, const ScheduleArguments& given);
 
 }  // namespace trireme::cli
