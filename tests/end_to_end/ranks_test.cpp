@@ -247,6 +247,16 @@ int process_of_rank(int rank, const fs::path& folder) {
 }
 
 // One of three processes, which train as `how` says, is killed again and again.
+// What does not depend on the process is said once.
+TEST_F(Ranks, ProcessesThatOnlyPlanSpeakOnce) {
+  if (!has_mpirun()) GTEST_SKIP() << "no mpirun";
+  const std::vector<std::string> plan = {"memory", "tiny.toml", "--brief", "--json", "--parallel.mesh=dp=2"};
+  const Finished f = processes(2, plan);
+  ASSERT_EQ(f.code, 0) << f.err;
+  EXPECT_TRUE(nlohmann::json::accept(f.out)) << f.out;
+  EXPECT_EQ(processes(2, {"memory", "tiny.toml", "--parallel.mesh=xx=2"}).code, 2);
+}
+
 class KilledRanks : public Ranks, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(KilledRanks, EndAllAndTheRunGoesOn) {

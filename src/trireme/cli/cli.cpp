@@ -180,6 +180,13 @@ bool runs_on_several(std::string_view command) {
   return std::find(kAlone.begin(), kAlone.end(), command) == kAlone.end();
 }
 
+// Whether a command tells the same in every process, so that the first alone runs it.
+bool says_the_same(std::string_view command) {
+  constexpr std::array<std::string_view, 7> kSame = {"memory", "inspect", "config",    "simulate",
+                                                     "plan",   "fit",     "completion"};
+  return std::find(kSame.begin(), kSame.end(), command) != kSame.end();
+}
+
 // What is neither trained nor read from a configuration.
 bool takes_keys(const ::CLI::App& command) {
   constexpr std::array<std::string_view, 9> kWithout = {"doctor", "completion", "man",    "tokenize", "comm",
@@ -247,14 +254,16 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
     context.overrides = train::take_overrides(arguments, options_of(app, arguments.front()));
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 takes them from the back
     app.parse(reversed);
+    const std::string command = app.get_subcommands().front()->get_name();
+    if (const auto launched = comm::mpi::launched(); launched && launched->rank > 0 && says_the_same(command)) return 0;
     check_keys(*app.get_subcommands().front(), context.overrides);
-    if (!runs_on_several(app.get_subcommands().front()->get_name())) {
+    if (!runs_on_several(command)) {
       // Each of them would do all of it, and write the same files.
       const auto launched = comm::mpi::launched();
       if (launched && launched->size > 1 && launched->rank > 0) return 2;
       if (launched && launched->size > 1)
-        refuse("trireme {} is one process, and {} has started {}; leave the launcher out",
-               app.get_subcommands().front()->get_name(), launched->launcher, launched->size);
+        refuse("trireme {} is one process, and {} has started {}; leave the launcher out", command, launched->launcher,
+               launched->size);
     }
     return settle_output(context.run());
   } catch (const ::CLI::Success& e) {

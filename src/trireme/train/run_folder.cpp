@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstring>
 
 #include "trireme/core/error.h"
@@ -144,12 +145,30 @@ void make_run_folder(const fs::path& folder, const Config& config, const std::st
   fs::remove_all(aside, ignored);
 }
 
+// A process that was killed while it made the folder has left it under the other name.
+void remove_abandoned(const fs::path& folder) {
+  const std::string beginning = folder.filename().string() + ".new-";
+  std::vector<fs::path> abandoned;
+  std::error_code ignored;
+  const fs::path parent = folder.parent_path();
+  for (const fs::directory_entry& entry : fs::directory_iterator(parent.empty() ? "." : parent, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(beginning)) continue;
+    int process = 0;
+    const auto [rest, error] = std::from_chars(name.data() + beginning.size(), name.data() + name.size(), process);
+    if (error != std::errc() || rest != name.data() + name.size() || process <= 0) continue;
+    if (::kill(process, 0) != 0 && errno == ESRCH) abandoned.push_back(entry.path());
+  }
+  for (const fs::path& path : abandoned) fs::remove_all(path, ignored);
+}
+
 }  // namespace
 
 RunLock lock_run_folder(const fs::path& folder, const Config& config, const std::string& run_json) {
   RunLock lock;
   attempt(folder, [&] {
     std::error_code unknown;
+    remove_abandoned(folder);
     if (!fs::exists(fs::symlink_status(folder, unknown))) make_run_folder(folder, config, run_json);
     fs::create_directories(folder);
     lock = RunLock(folder);
