@@ -88,9 +88,57 @@ TEST_F(Proposed, ReasonsAreThoseOfTheCase) {
   }
   expect_part(refused_dry({"--parallel.mesh=tp=2", "--parallel.async_tp=true", "--train.micro_batch=1"}),
               "need rows that 2, 3 or 4 divide");
+  for (const char* server : {"async", "ssp:2"}) {
+    const std::string error = refused_dry({"--parallel.mesh=dp=2", fmt::format("--parallel.server={}", server),
+                                           "--parallel.sharding.tokens=sequence:dp"});
+    expect_parts(error, {"parallel.sharding = {\"tokens\" = \"sequence:dp\"}: workers are replicas"});
+    expect_none(error, "statistics");
+  }
+  done({"train", "tiny.toml", "--dry-run", "--parallel.mesh=dp=2", "--parallel.server=async",
+        "--parallel.sharding.tokens=0:dp"});
+  expect_part(refused_dry({"--parallel.mesh=tp=2,dp=2", "--train.batch=6", "--parallel.sharding.tokens=batch:tp"}),
+              "is sharded by \"batch:tp\" and \"batch:dp\", and 4 ranks");
   expect_part(refused_images("mlp", {"--model.layers=24", "--memory.remat=full"}),
               "gradients read what begins a group");
   expect_part(refused_dry({"--memory.remat=every:9"}), "and there is no other");
+}
+
+// An axis that is proposed is one of the mesh, or comes with a mesh that has it.
+TEST_F(Proposed, AnnotationsComeWithTheMeshThatTheyNeed) {
+  const auto way = [&](const std::string& mesh, const std::string& sharding, const std::string& nearest) {
+    const std::string error =
+        refused_dry({"--parallel.mesh=" + mesh, "--parallel.sharding.*.mlp.up.weight=" + sharding});
+    EXPECT_TRUE(error.ends_with("the nearest is " + nearest)) << error;
+  };
+  way("pp=2", "1:pp", "\"1:tp\" with parallel.mesh = \"pp=2,tp=2\"");
+  way("pp=2,dp=2", "out", "\"out:tp\" with parallel.mesh = \"pp=2,dp=2,tp=2\"");
+  way("dp=2", "1:zz", "\"1:tp\" with parallel.mesh = \"dp=2,tp=2\"");
+  way("pp=2,tp=2", "1:pp", "\"1:tp\"");
+  done({"train", "tiny.toml", "--dry-run", "--parallel.mesh=pp=2,tp=2", "--parallel.sharding.*.mlp.up.weight=1:tp"});
+  expect_part(refused_images("convnet", {"--model.layers=2", "--parallel.mesh=h=2",
+                                         "--parallel.sharding.blocks.0.conv.weight=0:h"}),
+              "the nearest is \"0:tp\" with parallel.mesh = \"h=2,tp=2\"");
+}
+
+// More micro-batches are proposed where there can be more: by fewer rows in each, or by a larger batch.
+TEST_F(Proposed, MicroBatchesThatFillTheStages) {
+  const auto said = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"train", "tiny.toml", "--dry-run", "--parallel.mesh=pp=2"};
+    words.insert(words.end(), more.begin(), more.end());
+    return done(words).err;
+  };
+  expect_part(said({"--train.batch=1"}), "idle; train.batch = 8 and train.micro_batch = 1 would make 8\n");
+  expect_none(said({"--train.batch=8", "--train.micro_batch=1"}), "idle");
+  expect_part(said({"--train.batch=9", "--train.micro_batch=9"}), "idle; train.micro_batch = 1 would make 9\n");
+  write("three.txt", "F0 F1 F2 B0 B1 B2 U\nF0 B0 F1 B1 F2 B2 U\n");
+  for (const auto& [batch, nearest] :
+       {std::pair(8, "train.batch = 9 and train.micro_batch = 3"),
+        std::pair(7, "train.batch = 6 and train.micro_batch = 2"),
+        std::pair(1, "train.batch = 3 and train.micro_batch = 1"), std::pair(12, "train.micro_batch = 4")}) {
+    const std::string error = refused_dry(
+        {"--parallel.mesh=pp=2", "--parallel.pipeline=file:three.txt", fmt::format("--train.batch={}", batch)});
+    EXPECT_TRUE(error.ends_with(fmt::format("the nearest is {}", nearest))) << error;
+  }
 }
 
 }  // namespace

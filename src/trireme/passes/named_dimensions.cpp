@@ -1,8 +1,12 @@
 #include "trireme/passes/named_dimensions.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <set>
+
+#include "trireme/core/text.h"
+#include "trireme/ir/axes.h"
 
 namespace trireme::passes {
 namespace {
@@ -92,6 +96,20 @@ std::vector<std::string> dimension_names(const NamedTensor& tensor) {
   for (const auto& [name, dim] : named_dimensions(tensor)) names.push_back(name);
   names.push_back(fmt::format("0 to {}", tensor.type.shape.rank() - 1));
   return names;
+}
+
+std::string proposed_sharding(std::string_view dimension, std::string_view mesh) {
+  const std::string proposed = fmt::format("\"{}:{}\"", dimension, ir::kTensorAxis);
+  std::vector<std::string> axes;
+  for (const std::string& part : split(mesh, ',')) {
+    const std::vector<std::string> pair = split(part, '=');
+    if (pair.size() != 2) continue;  // "auto"
+    const bool tensor = trim(pair[0]) == ir::kTensorAxis;
+    if (tensor && trim(pair[1]) != "1") return proposed;
+    if (!tensor) axes.emplace_back(trim(part));
+  }
+  axes.push_back(fmt::format("{}=2", ir::kTensorAxis));
+  return fmt::format("{} with parallel.mesh = \"{}\"", proposed, fmt::join(axes, ","));
 }
 
 }  // namespace trireme::passes

@@ -2,6 +2,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/ir/graph.h"
@@ -25,5 +26,9 @@ std::optional<int> find_dimension(const NamedTensor& tensor, const std::string& 
 
 // What `find_dimension` takes, for people.
 std::vector<std::string> dimension_names(const NamedTensor& tensor);
+
+// The proposal for an annotation that is refused: "out:tp", in quotes, and a mesh with this axis where the given one
+// has none.
+std::string proposed_sharding(std::string_view dimension, std::string_view mesh);
 
 }  // namespace trireme::passes

@@ -146,10 +146,11 @@ class Propagator {
       const std::int64_t ranks = others * ranks_along(parts, mesh_);
       if (const std::int64_t extent = cell.type.shape[*dim]; extent % ranks != 0 && (extent < ranks || !may_pad(c)))
         refuse(
-            "parallel.mesh = \"{}\": {} {} is sharded by \"{}\", and {} ranks cannot have equal shards of {}; the "
-            "nearest "
-            "is {}={}",
-            given_.str(), cell.name.substr(1), cell.type.str(), a.sharding, ranks, extent, axis,
+            "parallel.mesh = \"{}\": {} {} is sharded by {}, and {} ranks cannot have equal shards of {}; the nearest "
+            "is "
+            "{}={}",
+            given_.str(), cell.name.substr(1), cell.type.str(),
+            all_of(trim(pair[0]), cell.dims[static_cast<std::size_t>(*dim)], axis), ranks, extent, axis,
             nearest_divisor(extent / others, ranks / others));
       for (const std::string& piece : parts) {
         add(cell, *dim, piece);
@@ -167,6 +168,15 @@ class Propagator {
     return extent % (ranks_along(others, mesh_) * ranks_along(axes, mesh_)) == 0;
   }
 
+  // `"batch:tp" and "batch:dp"`: by the axes that shard a dimension, and by one more.
+  static std::string all_of(std::string_view dimension, Axes axes, const std::string& more) {
+    for (std::string& axis : axes) axis = std::string(ir::axis_of_part(axis));
+    axes.push_back(more);
+    axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
+    for (std::string& axis : axes) axis = fmt::format("\"{}:{}\"", dimension, axis);
+    return fmt::format("{}", fmt::join(axes, " and "));
+  }
+
   void annotate_spatially(const Annotation& a, std::size_t c, int dim, const std::string& name,
                           const std::string& axis) {
     Cell& cell = cells_[c];
@@ -178,9 +188,9 @@ class Propagator {
     if (cell.graph.empty() || !(is("height") || is("width")))
       refuse(
           "parallel.sharding: \"{}\" = \"{}\": the axis {} shards heights and widths of images, and {} of {} {} is "
-          "none; "
-          "the nearest is \"{}:{}\"",
-          a.pattern, a.sharding, axis, name, cell.name.substr(1), cell.type.str(), name, ir::kTensorAxis);
+          "none; the nearest is {}",
+          a.pattern, a.sharding, axis, name, cell.name.substr(1), cell.type.str(),
+          proposed_sharding(name, given_.str()));
     if (!cell.dims[static_cast<std::size_t>(dim)].empty())
       refuse("parallel.sharding: \"{}\" = \"{}\": {} of {} is sharded over {} already; the nearest is \"{}:{}\" alone",
              a.pattern, a.sharding, name, cell.name.substr(1), fmt::join(cell.dims[static_cast<std::size_t>(dim)], "+"),

@@ -220,12 +220,15 @@ void check_schedule_fits(const Config& config, const compiler::Graphs& graphs, c
     refuse("{} has {} stage{}, and parallel.mesh = \"{}\" has {}; the nearest is parallel.mesh = \"{}\"", given,
            schedule.stage_count(), schedule.stage_count() == 1 ? "" : "s", plan.mesh.str(), stages, mesh.str());
   }
-  if (schedule.micro_batches != has)
-    refuse("{} has {} micro-batch{}, and this run has {}; the nearest is {}", given, schedule.micro_batches,
-           schedule.micro_batches == 1 ? "" : "es", has,
-           share % schedule.micro_batches == 0
-               ? with_rows(schedule.micro_batches)
-               : fmt::format("train.batch = {} and train.micro_batch = 1", schedule.micro_batches * replicas));
+  if (schedule.micro_batches == has) return;
+  // The batch with as many equal micro-batches that is nearest to the one there is.
+  const std::int64_t rows =
+      std::max<std::int64_t>(1, (2 * share + schedule.micro_batches) / (2 * schedule.micro_batches));
+  refuse("{} has {} micro-batch{}, and this run has {}; the nearest is {}", given, schedule.micro_batches,
+         schedule.micro_batches == 1 ? "" : "es", has,
+         share % schedule.micro_batches == 0 ? with_rows(schedule.micro_batches)
+                                             : fmt::format("train.batch = {} and train.micro_batch = {}",
+                                                           rows * schedule.micro_batches * replicas, rows));
 }
 
 // Cuts that a plan names, in the words of its file: with those that a plan would have been made with.

@@ -37,13 +37,6 @@ std::pair<std::string, std::string> shortened(const std::string& a, const std::s
   return {shown(a), shown(b)};
 }
 
-// A value of several lines, as annotations have one for each pattern, in one.
-std::string in_one_line(const std::string& value) {
-  std::vector<std::string> lines = split(value, '\n');
-  while (!lines.empty() && lines.back().empty()) lines.pop_back();
-  return fmt::format("{}", fmt::join(lines, ", "));
-}
-
 // One line for a name and one for its value.
 void check_same(std::string_view what, std::vector<Fact> facts, comm::Communicator& world) {
   std::string text;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 
@@ -11,6 +12,7 @@
 #include "trireme/train/extra_ranks.h"
 #include "trireme/train/graphs.h"
 #include "trireme/train/outside.h"
+#include "trireme/train/statistics_warning.h"
 
 namespace trireme::train {
 namespace {
@@ -29,12 +31,15 @@ bool is_asynchronous(const std::string& schedule) {
   return std::filesystem::is_regular_file(schedule, unknown) && read_given_schedule(schedule).asynchronous();
 }
 
-// Whether an annotation shards something else than rows over dp.
+// Whether an annotation shards something else than rows over dp. Rows are dimension 0 of what a model reads.
 bool shards_over_replicas(const Config& config) {
+  static const std::array<std::string_view, 4> inputs = {"tokens", "targets", "images", "labels"};
   for (const auto& [pattern, sharding] : config.parallel.sharding)
     for (const std::string& part : split(sharding, ',')) {
       const std::vector<std::string> pair = split(trim(part), ':');
-      if (pair.size() == 2 && trim(pair[1]) == ir::kDataAxis && trim(pair[0]) != "batch") return true;
+      const bool reads = std::find(inputs.begin(), inputs.end(), pattern) != inputs.end();
+      const bool rows = pair.size() == 2 && (trim(pair[0]) == "batch" || (reads && trim(pair[0]) == "0"));
+      if (pair.size() == 2 && trim(pair[1]) == ir::kDataAxis && !rows) return true;
     }
   return false;
 }
@@ -141,7 +146,7 @@ void check_extra_ranks(const Config& config) {
            conflict != all.end() ? "parallel.servers = 1" : "parallel.server = \"sync\", or parallel.servers = 1");
   if (conflict != all.end())
     refuse("{} does not go with {} = {}: {}; the nearest is {}", extra_ranks_setting(config), conflict->key,
-           value_text(config, conflict->key), conflict->why, conflict->nearest);
+           in_one_line(value_text(config, conflict->key)), conflict->why, conflict->nearest);
 }
 
 std::vector<WithoutEffect> without_effect_by_extra_ranks(const Config& config) {
@@ -165,16 +170,23 @@ void check_pace(const Compiled& compiled, const Config& config) {
     const std::vector<std::string> axes = split(node.attributes.text("axis"), '+');
     return std::find(axes.begin(), axes.end(), ir::kDataAxis) != axes.end();
   };
-  for (const Role& role : compiled.roles)
-    if (role.takes_rows() && role.module.has_graph("micro") &&
-        std::any_of(role.module.graph("micro").nodes.begin(), role.module.graph("micro").nodes.end(), among_replicas))
-      refuse(
-          "parallel.server = \"{}\" runs workers asynchronously, and {} of model.family = \"{}\" are taken over all of "
-          "them in every step{}; the nearest is parallel.server = \"sync\"",
-          config.parallel.server, compiled.plan.own_statistics ? "running statistics" : "batch statistics",
-          config.model.family,
-          compiled.plan.own_statistics ? ", also where each normalises by its own rows (train.batch_stats = \"local\")"
-                                       : "");
+  const auto what = [&](const ir::Graph& micro, const ir::Node& node) {
+    if (!has_batch_norms(compiled))
+      return fmt::format("'{}' is combined over all of them in every step", micro.value(node.outputs.front()).name);
+    return fmt::format("{} of model.family = \"{}\" are taken over all of them in every step{}",
+                       compiled.plan.own_statistics ? "running statistics" : "batch statistics", config.model.family,
+                       compiled.plan.own_statistics
+                           ? ", also where each normalises by its own rows (train.batch_stats = \"local\")"
+                           : "");
+  };
+  for (const Role& role : compiled.roles) {
+    if (!role.takes_rows() || !role.module.has_graph("micro")) continue;
+    const ir::Graph& micro = role.module.graph("micro");
+    if (const auto node = std::find_if(micro.nodes.begin(), micro.nodes.end(), among_replicas);
+        node != micro.nodes.end())
+      refuse("parallel.server = \"{}\" runs workers asynchronously, and {}; the nearest is parallel.server = \"sync\"",
+             config.parallel.server, what(micro, *node));
+  }
 }
 
 }  // namespace trireme::train

@@ -6,6 +6,7 @@
 #include "trireme/core/why_not.h"
 #include "trireme/ir/axes.h"
 #include "trireme/models/families.h"
+#include "trireme/passes/named_dimensions.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/config/keys.h"
 #include "trireme/train/distil.h"
@@ -171,23 +172,25 @@ void check_sharding(const Config& config) {
     for (const std::string& part : split(sharding, ',')) {
       const std::vector<std::string> pair = split(trim(part), ':');
       if (pair.size() != 2)
-        refuse("{} is not a sharding; expected \"dimension:axis\"; the nearest is \"{}:{}\"", given,
-               nearest(trim(part), dimensions).value_or("out"), ir::kTensorAxis);
+        refuse("{} is not a sharding; expected \"dimension:axis\"; the nearest is {}", given,
+               passes::proposed_sharding(nearest(trim(part), dimensions).value_or("out"), config.parallel.mesh));
       const std::string dimension(trim(pair[0])), axis(trim(pair[1]));
       const bool number = !dimension.empty() && dimension.find_first_not_of("0123456789") == std::string::npos;
       if (!number && std::find(dimensions.begin(), dimensions.end(), dimension) == dimensions.end())
         refuse("{}: there is no dimension '{}'; there are {} and numbers; the nearest is \"{}\"", given, dimension,
                fmt::join(dimensions, ", "), nearest(dimension, dimensions).value_or("out"));
       if (axis == ir::kPipelineAxis)
-        refuse("{}: stages of {} have layers of their own and share out no tensor; the nearest is \"{}:{}\"", given,
-               axis, dimension, ir::kTensorAxis);
+        refuse("{}: stages of {} have layers of their own and share out no tensor; the nearest is {}", given, axis,
+               passes::proposed_sharding(dimension, config.parallel.mesh));
       if (std::find(named.begin(), named.end(), axis) != named.end())
         refuse("{} shards two dimensions over {}; the nearest is \"{}\"", given, axis, fmt::join(before, ","));
       named.push_back(axis);
       before.emplace_back(trim(part));
-      if (std::find(axes.begin(), axes.end(), axis) == axes.end())
-        refuse("{}: a mesh has no axis '{}'; there are {}; the nearest is \"{}\"", given, axis, fmt::join(axes, ", "),
-               nearest(axis, axes).value_or(ir::kTensorAxis));
+      if (std::find(axes.begin(), axes.end(), axis) == axes.end()) {
+        const auto meant = nearest(axis, axes);
+        refuse("{}: a mesh has no axis '{}'; there are {}; the nearest is {}", given, axis, fmt::join(axes, ", "),
+               meant ? fmt::format("\"{}\"", *meant) : passes::proposed_sharding(dimension, config.parallel.mesh));
+      }
     }
   }
 }
