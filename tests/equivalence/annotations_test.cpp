@@ -5,9 +5,12 @@
 //   TRIREME_ANNOTATION=17         draws seed 17 alone
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <optional>
@@ -178,6 +181,15 @@ TEST(Annotations, SplitBackwardsReshardBeforeTheFirstReader) {
       split.pipeline = pipeline;
       expect_annotated_like_one_rank(split);
     }
+  // So does a file, in which one of two stages splits its backwards.
+  const auto file = std::filesystem::path(::testing::TempDir()) / fmt::format("annotated_{}.schedule", ::getpid());
+  std::ofstream(file) << "F0 F1 B0 B1 W0 W1 U\nF0 B0 F1 B1 U\n";
+  for (const Annotated& a : {Annotated{"gpt2", "pp=2,tp=2", {{"*.mlp.down.weight", "out:tp"}}},
+                             {"mlp", "pp=2,tp=2", {{"layers.0.weight", "out:tp"}, {"head.weight", "out:tp"}}}}) {
+    Annotated own = a;
+    own.pipeline = "file:" + file.string();
+    expect_annotated_like_one_rank(own);
+  }
 }
 
 // The square of the one gradient that is sharded over tp is summed by itself.

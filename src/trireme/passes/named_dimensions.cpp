@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
 
 #include "trireme/core/text.h"
 #include "trireme/ir/axes.h"
+#include "trireme/ir/axis_parts.h"
 
 namespace trireme::passes {
 namespace {
@@ -96,6 +98,14 @@ std::vector<std::string> dimension_names(const NamedTensor& tensor) {
   for (const auto& [name, dim] : named_dimensions(tensor)) names.push_back(name);
   names.push_back(fmt::format("0 to {}", tensor.type.shape.rank() - 1));
   return names;
+}
+
+std::string sharded_by(std::string_view dimension, std::vector<std::string> axes, const std::string& more) {
+  for (std::string& axis : axes) axis = std::string(ir::axis_of_part(axis));
+  axes.push_back(more);
+  axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
+  for (std::string& axis : axes) axis = fmt::format("\"{}:{}\"", dimension, axis);
+  return fmt::format("{}", fmt::join(axes, " and "));
 }
 
 std::string proposed_sharding(std::string_view dimension, std::string_view mesh) {

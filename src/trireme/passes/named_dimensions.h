@@ -27,6 +27,9 @@ std::optional<int> find_dimension(const NamedTensor& tensor, const std::string& 
 // What `find_dimension` takes, for people.
 std::vector<std::string> dimension_names(const NamedTensor& tensor);
 
+// `"batch:tp" and "batch:dp"`: the axes, or parts of axes, that shard a dimension, and one more.
+std::string sharded_by(std::string_view dimension, std::vector<std::string> axes, const std::string& more);
+
 // The proposal for an annotation that is refused: "out:tp", in quotes, and a mesh with this axis where the given one
 // has none.
 std::string proposed_sharding(std::string_view dimension, std::string_view mesh);

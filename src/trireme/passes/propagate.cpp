@@ -150,7 +150,7 @@ class Propagator {
             "is "
             "{}={}",
             given_.str(), cell.name.substr(1), cell.type.str(),
-            all_of(trim(pair[0]), cell.dims[static_cast<std::size_t>(*dim)], axis), ranks, extent, axis,
+            sharded_by(trim(pair[0]), cell.dims[static_cast<std::size_t>(*dim)], axis), ranks, extent, axis,
             nearest_divisor(extent / others, ranks / others));
       for (const std::string& piece : parts) {
         add(cell, *dim, piece);
@@ -166,15 +166,6 @@ class Propagator {
     const std::int64_t extent = cell.type.shape[dim];
     if (ir::is_spatial(axes.front())) return others.empty() && may_shard_spatially(extent, axes.front(), mesh_);
     return extent % (ranks_along(others, mesh_) * ranks_along(axes, mesh_)) == 0;
-  }
-
-  // `"batch:tp" and "batch:dp"`: by the axes that shard a dimension, and by one more.
-  static std::string all_of(std::string_view dimension, Axes axes, const std::string& more) {
-    for (std::string& axis : axes) axis = std::string(ir::axis_of_part(axis));
-    axes.push_back(more);
-    axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
-    for (std::string& axis : axes) axis = fmt::format("\"{}:{}\"", dimension, axis);
-    return fmt::format("{}", fmt::join(axes, " and "));
   }
 
   void annotate_spatially(const Annotation& a, std::size_t c, int dim, const std::string& name,
