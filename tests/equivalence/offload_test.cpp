@@ -178,5 +178,21 @@ TEST(OffloadComposition, WithRematerialisationCompressedActivationsAndFp16) {
   }
 }
 
+// The last of them has the head alone.
+TEST(OffloadStages, OneWithoutConvolutionsOffloadsNoneOfTheirInputs) {
+  train::Config config = wider_model("convnet");
+  config.model.layers = 3;
+  config.train.micro_batch = 4;
+  config = over_mesh(config, "pp=4");
+  Trained plain(config);
+  config.memory.offload = "activations";
+  config.memory.offload_policy = "conv";
+  Trained moved(config);
+  plain.train(2);
+  moved.train(2);
+  expect_same_bits(plain, moved);
+  EXPECT_GT(moved.compiled().tier_bytes(2), 0U);
+}
+
 }  // namespace
 }  // namespace trireme::testing

@@ -300,6 +300,7 @@ std::optional<Choice> decide_memory(const compiler::Graphs& graphs, Plan& plan, 
   const bool trains = graphs.purpose == compiler::Purpose::train;
   const bool recompute = trains && policy.remat.kind != RematPolicy::Kind::none;
   if (!recompute && !policy.offload) return {};
+  if (trains && policy.offload) check_offload_policy(graphs.module.graph("micro"), *policy.offload);
   const Plan open = plan;
   Compilation common(graphs);
   const std::vector<passes::Places> roles = compiler::role_places(open);

@@ -19,16 +19,13 @@ using ir::State;
 using ir::ValueId;
 using passes::SavedValue;
 
+bool is_convolution(const Node& node) { return node.op->name == "conv2d"; }
+
 std::vector<SavedValue> read_by_convolutions(const Graph& graph, std::vector<SavedValue> saved) {
   const std::vector<ValueId> storage = passes::storage_of(graph);
   std::set<ValueId> read;
-  bool any = false;
-  for (const Node& node : graph.nodes) {
-    if (node.op->name != "conv2d") continue;
-    any = true;
-    read.insert(storage[index(node.inputs.front())]);
-  }
-  if (!any) refuse("memory.offload_policy = \"conv\": this model has no convolution; \"all\" and \"dynamic\" apply");
+  for (const Node& node : graph.nodes)
+    if (is_convolution(node)) read.insert(storage[index(node.inputs.front())]);
   std::erase_if(saved, [&](const SavedValue& s) { return !read.contains(s.value); });
   return saved;
 }
@@ -108,6 +105,12 @@ std::vector<std::string> activations_to_offload(const Graph& graph, const Offloa
   names.reserve(saved.size());
   for (const SavedValue& s : saved) names.push_back(graph.value(s.value).name);
   return names;
+}
+
+void check_offload_policy(const ir::Graph& graph, const OffloadPolicy& policy) {
+  if (!policy.activations || policy.which != OffloadPolicy::Which::conv) return;
+  if (std::none_of(graph.nodes.begin(), graph.nodes.end(), is_convolution))
+    refuse("memory.offload_policy = \"conv\": this model has no convolution; the nearest is \"dynamic\", or \"all\"");
 }
 
 std::vector<std::string> states_to_offload(const ir::Module& module, const OffloadPolicy& policy,

@@ -28,10 +28,13 @@ struct OffloadPolicy {
 };
 
 // Values that the gradients read, in the order they are made. `count` (dynamic): how many; those whose copies are
-// hidden come first, then those that cost the least time for their worth. Refuses `conv` for a graph without
-// convolutions.
+// hidden come first, then those that cost the least time for their worth. A graph without convolutions has none for
+// `conv`, as a stage of a pipeline may be.
 std::vector<std::string> activations_to_offload(const ir::Graph& graph, const OffloadPolicy& policy,
                                                 std::optional<std::size_t> count = {});
+
+// Refuses `conv` for a whole model without convolutions.
+void check_offload_policy(const ir::Graph& graph, const OffloadPolicy& policy);
 
 // States of the first `parameters` parameters (nothing: of all). Gradients follow where weights and optimizer states
 // are both offloaded.
