@@ -194,5 +194,25 @@ TEST(OffloadStages, OneWithoutConvolutionsOffloadsNoneOfTheirInputs) {
   EXPECT_GT(moved.compiled().tier_bytes(2), 0U);
 }
 
+// The places along h recompute different values, and offload what none of them recomputes.
+TEST(OffloadPlaces, WhatOneOfThemRecomputesNoneOffloads) {
+  train::Config config = wider_model("convnet");
+  config.model.layers = 3;
+  config.train.batch = 12;
+  config.train.micro_batch = 4;
+  config.train.optimizer = "sgd";
+  config.parallel.pipeline = "pipedream";
+  config = over_mesh(config, "pp=2,h=3");
+  Trained plain(config);
+  config.memory.remat = "optimal";
+  config.memory.offload = "all";
+  config.memory.offload_policy = "all";
+  Trained moved(config);
+  plain.train(3);
+  moved.train(3);
+  expect_same_bits(plain, moved);
+  EXPECT_GT(moved.compiled().tier_bytes(2), 0U);
+}
+
 }  // namespace
 }  // namespace trireme::testing

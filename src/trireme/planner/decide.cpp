@@ -241,6 +241,33 @@ std::vector<Decided> decide_roles(const Compilation& common, const Plan& open, c
   return all;
 }
 
+void add_names(std::vector<std::string>& to, const std::vector<std::string>& names) {
+  for (const std::string& name : names)
+    if (std::find(to.begin(), to.end(), name) == to.end()) to.push_back(name);
+}
+
+// Places along h and w share one list of names: what one of them recomputes none of them saves. So what they offload is
+// decided again when all is known that is recomputed.
+void offload_what_is_saved(const Compilation& common, const Plan& open, const MemoryPolicy& policy,
+                           std::vector<Decided>& roles) {
+  Plan settled = open;
+  settled.recompute.emplace();
+  std::set<std::string> saved;
+  for (const Decided& decided : roles) {
+    add_names(*settled.recompute, decided.recompute);
+    saved.insert(decided.activations.begin(), decided.activations.end());
+  }
+  const auto is_saved = [&](const std::string& name) { return saved.contains(name); };
+  if (std::none_of(settled.recompute->begin(), settled.recompute->end(), is_saved)) return;
+  MemoryPolicy offload_alone = policy;
+  offload_alone.remat = {};
+  std::vector<Decided> again = decide_roles(common, settled, offload_alone, true);
+  for (std::size_t role = 0; role < roles.size(); ++role) {
+    roles[role].activations = std::move(again[role].activations);
+    roles[role].states = std::move(again[role].states);
+  }
+}
+
 bool any_recomputes(const std::vector<Decided>& roles) {
   return std::any_of(roles.begin(), roles.end(), [](const Decided& d) { return d.recomputes; });
 }
@@ -268,11 +295,6 @@ void refuse_to_recompute_nothing(const Compilation& common, const Plan& open, co
                      : "the last group of layers is always saved, and there is no other";
   refuse("memory.remat = \"{}\" recomputes nothing of this model: {}; the nearest is memory.remat = \"{}\"",
          policy.name, why, near == others.end() ? "none" : near->name);
-}
-
-void add_names(std::vector<std::string>& to, const std::vector<std::string>& names) {
-  for (const std::string& name : names)
-    if (std::find(to.begin(), to.end(), name) == to.end()) to.push_back(name);
 }
 
 // A plan names what the model's forward phase makes, and not what a stage makes of its messages.
@@ -307,7 +329,8 @@ std::optional<Choice> decide_memory(const compiler::Graphs& graphs, Plan& plan, 
   if (roles.size() > 1) common.run_until(open, compiler::first_pass_by_place(open));
   if (recompute) plan.recompute.emplace();
   std::optional<Choice> choice;
-  const std::vector<Decided> all = decide_roles(common, open, policy, trains);
+  std::vector<Decided> all = decide_roles(common, open, policy, trains);
+  if (recompute && policy.offload && open.is_spatial()) offload_what_is_saved(common, open, policy, all);
   for (std::size_t role = 0; role < roles.size(); ++role) {
     const passes::Places& at = roles[role];
     const Decided& decided = all[role];
