@@ -100,6 +100,24 @@ TEST(DistilStages, TrainLikeOneRank) {
   }
 }
 
+// Layers that a user lists are the student's, wherever the teacher's are made.
+TEST(DistilStages, ListedLayersAreTheStudents) {
+  for (const double hidden : {0.0, 0.3})
+    for (const std::vector<std::int64_t>& stages : {std::vector<std::int64_t>{1, 2}, {2, 1}}) {
+      SCOPED_TRACE(fmt::format("hidden {} stages {},{}", hidden, stages[0], stages[1]));
+      train::Config config = staged_student(hidden);
+      config.model.layers = 3;
+      Taught one(config);
+      config.parallel.stages = stages;
+      Taught many(over_mesh(config, "pp=2"));
+      expect_equal_training(one.trained, many.trained, 2e-5);
+      for (int layer = 0; layer < 3; ++layer) {
+        const ir::Module& module = many.trained.compiled().roles[layer < stages[0] ? 0 : 1].module;
+        EXPECT_NE(module.find_state(fmt::format("blocks.{}.mlp.up.weight", layer)), ir::kNone) << layer;
+      }
+    }
+}
+
 TEST(DistilCheck, RefusesByKey) {
   const auto refused = [](const train::Config& config) {
     try {
