@@ -118,6 +118,26 @@ TEST(DistilStages, ListedLayersAreTheStudents) {
     }
 }
 
+// A teacher's heads and neurons make groups as well, of which none is pruned.
+TEST(DistilPruning, SlicesAreTheStudents) {
+  for (const char* pattern : {"heads", "neurons"}) {
+    SCOPED_TRACE(pattern);
+    train::Config config = student();
+    config.prune.method = "magnitude";
+    config.prune.pattern = pattern;
+    config.prune.schedule = "oneshot";
+    config.prune.begin = 1;
+    Taught one(config);
+    Taught many(over_mesh(config, "dp=2"));
+    expect_equal_training(one.trained, many.trained, 2e-5);
+    const auto state = one.trained.state();
+    const std::string pruned = std::string(pattern) == "heads" ? "blocks.0.attn.qkv.weight" : "blocks.0.mlp.up.weight";
+    EXPECT_GT(std::count(state.at(pruned).begin(), state.at(pruned).end(), 0.0F), 0);
+    for (const auto& [name, values] : state)
+      EXPECT_FALSE(name.starts_with("teacher.") && name.ends_with("/mask")) << name;
+  }
+}
+
 TEST(DistilCheck, RefusesByKey) {
   const auto refused = [](const train::Config& config) {
     try {

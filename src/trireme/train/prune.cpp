@@ -129,7 +129,7 @@ passes::Prune::Options pruning(const Config& config, const compiler::Graphs& gra
       group.slices = found.slices;
       for (const passes::DimensionGroup::Member& member : found.members)
         if (member.trained) group.members.push_back({member.state, member.dim, member.repeat});
-      options.groups.push_back(std::move(group));
+      if (!group.members.empty()) options.groups.push_back(std::move(group));  // a teacher's layers stay whole
     }
     if (options.groups.empty())
       refuse("prune.pattern = \"{}\": {}", prune.pattern, no_such_slices(config.model, *kind, all));
