@@ -123,6 +123,27 @@ INSTANTIATE_TEST_SUITE_P(Models, SyncServer, ::testing::Values("gpt2", "llama", 
 
 // What one step moves: for a worker its gradients out and the weights in, however many workers there are; for a server
 // that of all workers, of what it keeps.
+// Of the last stage one server keeps the table alone, whose squares the first stage sums.
+TEST(Server, OneMayKeepNothingThatCountsInTheNormOfCompressedGradients) {
+  train::Config config = wider_model("llama");
+  config.model.tie_embeddings = true;
+  config.train.batch = 12;
+  config.train.micro_batch = 6;
+  config.train.optimizer = "sgd";
+  config.train.lr = 0.05;
+  config.train.clip = 0.5;
+  config.parallel.compress = "topk:0.2";
+  config.parallel.compress_warmup = 1;
+  config.parallel.server = "sync";
+  const train::Config one = over_mesh(config, "pp=3,dp=2");
+  config.parallel.servers = 2;
+  Trained few(one);
+  Trained many(over_mesh(config, "pp=3,dp=2"));
+  few.train(3);
+  many.train(3);
+  expect_equal_training(few, many, 1e-5);
+}
+
 TEST(Server, TrafficFollowsTheLaw) {
   const auto traffic = [](const train::Rank& rank) {
     return rank.groups()->messages(program::kExchangeMessages).counters();

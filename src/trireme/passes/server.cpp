@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
@@ -169,7 +168,9 @@ class Server {
       if (const auto sum = sums.find(value.state); sum != sums.end()) return sum->second;
       return to_[index(value.state)] == kNone ? kNone : graph.read(next_, to_[index(value.state)]);
     };
-    std::set<ValueId> partial;  // fresh values: squares of what this server keeps, which are summed over all servers
+    // Fresh values: squares of what this server keeps, which are summed over all servers, by the name that the sum has
+    // on each of them.
+    std::map<ValueId, std::string> partial;
     const auto whole = [&](ValueId id, const std::string& label) {
       return options_.servers == 1 || !partial.contains(id) ? id : over_servers(graph, id, label);
     };
@@ -197,7 +198,7 @@ class Server {
       const bool sums_squares = node.op->name == "add_n" && any_partial;
       // A server may keep nothing that counts in the norm, such as a table whose squares another stage sums.
       if (!all_here && inputs.empty() && node.op->name == "add_n" && old.type(node.outputs.front()).shape.rank() == 0) {
-        partial.insert(known[node.outputs.front()] = zeros(graph, {DType::f32, {}}, label + ".none"));
+        partial[known[node.outputs.front()] = zeros(graph, {DType::f32, {}}, label + ".none")] = label;
         continue;
       }
       if (!all_here && !sums_squares) continue;  // another server's
@@ -211,11 +212,11 @@ class Server {
       const bool stays_partial = sums_squares || (reduces && any_partial && inputs.size() == 1);
       if (!stays_partial)
         for (ValueId& id : inputs)
-          if (id != kNone) id = whole(id, graph.value(id).name);
+          if (partial.contains(id)) id = whole(id, partial.at(id));
       const auto outputs = graph.add(*node.op, std::move(inputs), attributes, label, node.phase, node.stage);
       graph.nodes.back().barrier = node.barrier;
       for (std::size_t o = 0; o < outputs.size(); ++o) known[node.outputs[o]] = outputs[o];
-      if (node.op->name == "sum_squares" || stays_partial) partial.insert(outputs.front());
+      if (node.op->name == "sum_squares" || stays_partial) partial[outputs.front()] = graph.value(outputs.front()).name;
     }
     const auto made = [&](ValueId id, const std::string& what) {
       const ValueId fresh = resolved(id);
