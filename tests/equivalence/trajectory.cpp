@@ -89,7 +89,11 @@ Trajectory train_plan(Trained& trained, const train::Config& config, std::int64_
   trained.session().evaluate(rows);
   if (!reads_images(config))
     trained.session().predict(std::span(rows.tokens).first(static_cast<std::size_t>(config.model.context)));
-  EXPECT_EQ(trained.session().highest_offset(), trained.compiled().arena_bytes());
+  std::string fullest;
+  for (const train::Role& role : trained.compiled().roles)
+    for (const program::Program& p : role.programs)
+      if (p.arena_bytes == trained.compiled().arena_bytes()) fullest += fmt::format(" {} of {}", p.name, role.name);
+  EXPECT_EQ(trained.session().highest_offset(), trained.compiled().arena_bytes()) << "planned for" << fullest;
   return result;
 }
 
