@@ -1,5 +1,7 @@
 #include "equivalence/pipedream_reference.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -30,9 +32,25 @@ std::vector<float> floats(const std::vector<std::byte>& bytes) {
   return values;
 }
 
+// Sums of shards are rounded to 16 bits before they are added: then the reference has the shards of the pipeline.
+train::ParallelConfig shards_of(const train::Config& config) {
+  train::ParallelConfig parallel;
+  if (config.train.precision == train::Precision::f32) return parallel;
+  std::string mesh;
+  for (const ir::Mesh::Axis& axis : ir::parse_mesh(config.parallel.mesh).axes)
+    if (axis.name != "pp" && axis.name != "dp")
+      mesh += fmt::format("{}{}={}", mesh.empty() ? "" : ",", axis.name, axis.size);
+  if (mesh.empty()) return parallel;
+  parallel.mesh = mesh;
+  parallel.sharding = config.parallel.sharding;
+  parallel.sequence = config.parallel.sequence;
+  parallel.allreduce = config.parallel.allreduce;
+  return parallel;
+}
+
 // One rank without a pipeline, whose first moments after a step are the gradients.
 train::Config gradients_of(train::Config config, std::int64_t rows, std::int64_t micro_rows) {
-  config.parallel = {};
+  config.parallel = shards_of(config);
   config.memory = {};
   config.prune = {};
   config.train.batch = rows;
