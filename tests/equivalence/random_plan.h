@@ -1,8 +1,8 @@
 #pragma once
 #include <cstdint>
 #include <string>
-#include <vector>
 
+#include "equivalence/plan_choices.h"
 #include "equivalence/trajectory.h"
 
 namespace trireme::testing {
@@ -10,8 +10,7 @@ namespace trireme::testing {
 // A plan drawn from everything that a run can ask for. Equal seeds give equal plans.
 struct RandomPlan {
   std::uint32_t seed = 0;
-  // What makes it special: every run of as many seeds as there are techniques has each of them.
-  std::string technique;
+  PlanChoices choices;
   train::Config config;
   // What it is compared with: the plain model on one rank where the mathematics is the same, otherwise the plainest
   // plan that rounds, compresses or delays likewise. Of asynchronous pipelines PipedreamReference is the reference.
@@ -24,7 +23,6 @@ struct RandomPlan {
 
 // `max_ranks` is without servers.
 RandomPlan draw_plan(std::uint32_t seed, int max_ranks = 8);
-const std::vector<std::string>& plan_techniques();
 
 // What it is to be like. `moved` is not for asynchronous pipelines.
 Trajectory train_reference(const RandomPlan& plan, const Moved& moved = {});
