@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "equivalence/training.h"
 #include "equivalence/trajectory.h"
 #include "trireme/core/error.h"
@@ -145,6 +147,21 @@ TEST(CompressedMeshes, WithShardedState) {
         EXPECT_EQ(sharded.session().highest_offset(), sharded.compiled().arena_bytes());
       }
     }
+}
+
+// A stage of activations alone has no gradients to send, and takes part in the sum that gives the others their norm.
+TEST(CompressedMeshes, WithAStageWithoutParameters) {
+  train::Config plain = compressed(small_model("mlp"), "topk:0.2");
+  plain.train.clip = 0.5;
+  plain.train.batch = 12;
+  plain.train.micro_batch = 4;  // which rows are a replica's goes by micro-batches
+  const auto has_none = [](const train::Role& role) {
+    return std::none_of(role.module.states.begin(), role.module.states.end(),
+                        [](const ir::State& state) { return state.trained; });
+  };
+  const train::Compiled staged = train::compile(over_mesh(plain, "dp=2,pp=4"), train::Registry{}, {});
+  EXPECT_TRUE(std::any_of(staged.roles.begin(), staged.roles.end(), has_none));
+  expect_like_replicas(plain, "pp=4");
 }
 
 // What is compressed is the same wherever the states are.

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "trireme/core/error.h"
+#include "trireme/ir/axes.h"
 #include "trireme/ops/collective/message.h"
 
 namespace trireme::passes {
@@ -48,6 +49,11 @@ void merge_common(Graph& graph) {
   for (ir::Output& output : graph.outputs) output.value = replaced[static_cast<std::size_t>(output.value)];
 }
 
+// Stages have graphs of their own: what one of them does not read, others do.
+bool joins_stages(const Node& node) {
+  return node.attributes.find("axis") != nullptr && node.attributes.text("axis") == ir::kPipelineAxis;
+}
+
 void remove_dead(Graph& graph) {
   std::vector<bool> wanted(graph.values.size(), false);
   for (const ir::Write& write : graph.writes) wanted[static_cast<std::size_t>(write.value)] = true;
@@ -55,7 +61,7 @@ void remove_dead(Graph& graph) {
   std::vector<Node> kept;
   for (std::size_t n = graph.nodes.size(); n-- > 0;) {
     Node& node = graph.nodes[n];
-    const bool used = ops::sends_or_receives(*node.op) ||
+    const bool used = ops::sends_or_receives(*node.op) || joins_stages(node) ||
                       std::any_of(node.outputs.begin(), node.outputs.end(),
                                   [&](ValueId id) { return wanted[static_cast<std::size_t>(id)]; });
     if (!used) continue;
