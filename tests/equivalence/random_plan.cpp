@@ -144,7 +144,9 @@ class PlanMaker {
       if (has("compress!=topk:0.2") && !has("compress=onebit")) methods.emplace_back("movement");
     }
     plain_.prune.method = one_of("score", methods);
-    plain_.prune.schedule = one_of("pruning", {"oneshot", "gradual"});
+    // Of three steps, one that warms a compression up and two that prune leave none of the common kind.
+    const bool few = low() && has("compress=topk:0.2|onebit");
+    plain_.prune.schedule = few ? "oneshot" : one_of("pruning", {"oneshot", "gradual"});
     plain_.prune.begin = 1;
     plain_.prune.end = 2;
     plain_.prune.every = 1;

@@ -92,7 +92,13 @@ Trajectory train_plan(Trained& trained, const train::Config& config, std::int64_
   std::string fullest;
   for (const train::Role& role : trained.compiled().roles)
     for (const program::Program& p : role.programs)
-      if (p.arena_bytes == trained.compiled().arena_bytes()) fullest += fmt::format(" {} of {}", p.name, role.name);
+      if (p.arena_bytes == trained.compiled().arena_bytes()) {
+        fullest += fmt::format(" {} of {}", p.name, role.name);
+        for (const program::Buffer& b : p.buffers)
+          if (b.tier == 0 && b.offset + b.bytes > trained.session().highest_offset())
+            fullest +=
+                fmt::format(", '{}' ({} B at {}, instructions {} to {})", b.name, b.bytes, b.offset, b.first, b.last);
+      }
   EXPECT_EQ(trained.session().highest_offset(), trained.compiled().arena_bytes()) << "planned for" << fullest;
   return result;
 }
