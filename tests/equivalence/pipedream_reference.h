@@ -28,6 +28,7 @@ class PipedreamReference {
   // Of all stages' gradients at the last update.
   double grad_norm() const { return grad_norm_; }
   const std::map<std::string, std::vector<float>>& weights() const { return weights_; }
+  std::map<std::string, std::vector<float>>& weights() { return weights_; }
   // From now on updates leave of these weights, and of their moments, what is multiplied by 1, and not by 0.
   void keep(const std::map<std::string, std::vector<float>>& masks) { masks_ = masks; }
   // Running statistics and whatever else is saved that no optimizer updates.

@@ -186,6 +186,8 @@ const std::vector<PlanExclusion>& plan_exclusions() {
       {{"schedule=pipedream|pipedream-2bw", "precision=fp16"}, refused},
       {{"schedule=pipedream|pipedream-2bw", "tables!=untied", "model=gpt2"}, refused},
       {{"schedule=pipedream|pipedream-2bw", "tables=tied"}, refused},
+      {{"model=convnet", "precision!=f32", "schedule=pipedream"},
+       "in 16 bits batch norms over a few rows take the reference three tolerances from itself (TRIREME_PLAN_OWN)"},
       {{"schedule=pipedream", "dropout!=0"}, reference},
       {{"schedule=pipedream|pipedream-2bw", "precision=fp8"}, reference},
       {{"schedule=pipedream|pipedream-2bw", "activations=bf16|int8"}, reference},

@@ -362,6 +362,8 @@ Trajectory train_reference(const RandomPlan& plan, const Moved& moved) {
     return train_plan(reference, plan.reference, plan.steps);
   }
   PipedreamReference reference(plan.config);
+  if (moved.by > 0)
+    for (auto& [name, values] : reference.weights()) move_weights(name, values, moved);
   Trajectory result;
   result.start = reference.weights();
   reference.train(plan.steps);

@@ -103,12 +103,16 @@ Trajectory train_plan(Trained& trained, const train::Config& config, std::int64_
   return result;
 }
 
+void move_weights(const std::string& name, std::vector<float>& values, const Moved& moved) {
+  SplitMix random(site_of(name) + moved.draw);
+  for (float& v : values)
+    v = static_cast<float>(static_cast<double>(v) * (random.next() % 2 == 0 ? 1 + moved.by : 1 - moved.by));
+}
+
 void move_weights(Trained& trained, const Moved& moved) {
   for (auto& [name, values] : trained.state()) {
     if (name.find('/') != std::string::npos) continue;  // the optimizer's
-    SplitMix random(site_of(name) + moved.draw);
-    for (float& v : values)
-      v = static_cast<float>(static_cast<double>(v) * (random.next() % 2 == 0 ? 1 + moved.by : 1 - moved.by));
+    move_weights(name, values, moved);
     trained.session().write_state(name, 0, std::as_bytes(std::span(values)));
   }
   trained.session().refresh_copies();

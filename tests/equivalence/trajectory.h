@@ -35,6 +35,7 @@ struct Moved {
   std::uint64_t draw = 0;
 };
 void move_weights(Trained& trained, const Moved& moved);
+void move_weights(const std::string& name, std::vector<float>& values, const Moved& moved);
 
 // How far apart two runs are, each in units of what is allowed: above 1 is too far. The weights of a tensor w may
 // differ by
