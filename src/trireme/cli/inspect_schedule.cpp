@@ -76,6 +76,7 @@ program::ScheduleRequest request_of(const ScheduleArguments& a) {
 struct StageMemory {
   std::vector<std::size_t> bytes;
   std::vector<std::size_t> activations;  // of them, at the peak
+  std::vector<int> max_held;             // micro-batches that zero-bubble:auto may hold, where a limit says so
   std::string unknown;                   // why there are none
 };
 
@@ -112,6 +113,7 @@ StageMemory planned_memory(const Context& context, const std::string& file, cons
     const train::Trainer trainer(train::load_config(source, settings, context.registry->models), *context.registry,
                                  planning_options(preparation));
     const train::Compiled& c = trainer.compiled();
+    memory.max_held = c.plan.max_held;
     memory.bytes.resize(static_cast<std::size_t>(c.plan.stages()));
     memory.activations.resize(memory.bytes.size());
     for (const train::Role& role : c.roles) {
@@ -248,8 +250,12 @@ int inspect_schedule(const Context& context, const std::string& config, const Sc
   const ScheduleArguments arguments = completed(context, config, given);
   if (!arguments.svg.empty())
     io::check_replaceable(arguments.svg, program::kSvgBeginning, "schedule drawn by trireme", "--svg " + arguments.svg);
-  Shown s = shown(request_of(arguments));
-  if (!config.empty() || !context.overrides.empty()) s.memory = planned_memory(context, config, arguments);
+  program::ScheduleRequest request = request_of(arguments);
+  std::optional<StageMemory> memory;
+  if (!config.empty() || !context.overrides.empty()) memory = planned_memory(context, config, arguments);
+  if (memory && arguments.max_held.empty()) request.max_held = memory->max_held;
+  Shown s = shown(request);
+  s.memory = std::move(memory);
   const std::string title = title_of(arguments.pipeline, s.schedule);
   const int numbers = s.schedule.asynchronous() ? s.schedule.micro_batches : 0;
   if (!arguments.svg.empty())
