@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "end_to_end/listings.h"
 #include "end_to_end/program.h"
 #include "support/source_dir.h"
@@ -98,6 +100,41 @@ TEST_F(Schedules, AConfigurationHasBytesForEachStage) {
   expect_part(with({"inspect", "schedule", "tiny.toml", "--micro-batches=3"}), "memory    not planned: ");
   expect_none(done(request("gpipe")).out, "memory");
   EXPECT_FALSE(nlohmann::json::parse(done(request("gpipe", {"--json"})).out).contains("memory_bytes"));
+}
+
+// Under a limit zero-bubble:auto holds fewer micro-batches; what is drawn is what runs.
+TEST_F(Schedules, UnderALimitTheScheduleIsTheRunsOwn) {
+  const std::vector<std::string> keys = {"--parallel.mesh=pp=2", "--model.layers=4", "--train.batch=16",
+                                         "--train.micro_batch=2", "--parallel.pipeline=zero-bubble:auto"};
+  const auto with = [&](std::vector<std::string> words, const std::string& limit) {
+    words.insert(words.end(), keys.begin(), keys.end());
+    if (!limit.empty()) words.push_back("--memory.limit=" + limit);
+    return done(words);
+  };
+  const auto shown = [&](const std::string& limit) {
+    return nlohmann::json::parse(with({"inspect", "schedule", "tiny.toml", "--json"}, limit).out);
+  };
+  const nlohmann::json any = shown("");
+  const auto most = *std::max_element(any["memory_bytes"].begin(), any["memory_bytes"].end());
+  std::string limit;
+  nlohmann::json limited = any;
+  for (std::size_t tenths = 9; tenths > 4 && limited["held"] == any["held"]; --tenths) {
+    limit = std::to_string(most.get<std::size_t>() * tenths / 10);
+    limited = shown(limit);
+  }
+  EXPECT_LT(limited["held"][0], any["held"][0]);
+  const std::string run = with({"train", "tiny.toml", "--dry-run"}, limit).out;
+  for (const auto& held : limited["held"])
+    expect_part(run, fmt::format(" · holds {} micro-batch{} · ", held.get<int>(), held.get<int>() == 1 ? "" : "es"));
+}
+
+// Typed as it is printed, a launch line means the same.
+TEST_F(Schedules, TheLaunchLineIsQuotedForAShell) {
+  expect_part(done({"train", "tiny.toml", "--dry-run", "--parallel.mesh=pp=2", "--model.layers=4", "--train.batch=16",
+                    "--parallel.stages=[1,3]", "--output.dir=my run's"})
+                  .out,
+              "train tiny.toml --parallel.mesh=pp=2 --model.layers=4 --train.batch=16 '--parallel.stages=[1,3]' "
+              "'--output.dir=my run'\\''s'\n");
 }
 
 TEST_F(Schedules, TheDocumentationShowsWhatTheCommandPrints) {

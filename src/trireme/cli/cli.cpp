@@ -14,6 +14,7 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/help_text.h"
 #include "trireme/cli/output.h"
+#include "trireme/cli/shell_texts.h"
 #include "trireme/cli/signals.h"
 #include "trireme/comm/mpi/session.h"
 #include "trireme/core/error.h"
@@ -219,7 +220,8 @@ int cli_main(int argc, char** argv, const train::Registry& registry) {
   Context context;
   context.registry = &registry;
   if (argc > 0) context.program = argv[0];
-  context.command_line = fmt::format("{} {}", program, fmt::join(arguments, " "));
+  context.command_line = shell_word(program);
+  for (const std::string& argument : arguments) context.command_line += " " + shell_word(argument);
   ::CLI::App app("Trireme trains models that are too large, or too slow, for one device.", program);
   app.set_version_flag("--version", fmt::format("trireme {}", version()));
   app.footer(kFooter);

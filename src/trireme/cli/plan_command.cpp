@@ -8,6 +8,7 @@
 #include "trireme/cli/output.h"
 #include "trireme/cli/plan_report.h"
 #include "trireme/cli/preparation.h"
+#include "trireme/cli/shell_texts.h"
 #include "trireme/cli/signals.h"
 #include "trireme/cli/stop_in_time.h"
 #include "trireme/cli/validators.h"
@@ -77,8 +78,7 @@ std::string kept_settings(const std::vector<std::string>& overrides) {
     const bool planned =
         setting.starts_with("train.micro_batch=") || setting.starts_with("parallel.") || setting.starts_with("memory.");
     if (planned) continue;
-    const bool plain = setting.find_first_of(" '\"*[]$&;()<>|\\") == std::string::npos;
-    text += plain ? " --" + setting : fmt::format(" '--{}'", setting);
+    text += " " + shell_word("--" + setting);
   }
   return text;
 }
@@ -133,8 +133,8 @@ int plan(const Context& context, const PlanArguments& a) {
   }
   progress.finish();
   const std::string file = a.out.empty() ? "plan.toml" : a.out;
-  report.launch = fmt::format("mpirun -n {} trireme train {}{} --plan {}", report.on.compiled.ranks(), a.config,
-                              kept_settings(context.overrides), file);
+  report.launch = fmt::format("mpirun -n {} trireme train {}{} --plan {}", report.on.compiled.ranks(),
+                              shell_word(a.config), kept_settings(context.overrides), shell_word(file));
   if (!a.out.empty()) {
     write_plan(a.out, train::plan_file_text(report.on, report.launch));
   }

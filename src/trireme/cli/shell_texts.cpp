@@ -1,5 +1,8 @@
 #include "trireme/cli/shell_texts.h"
 
+#include <algorithm>
+#include <cctype>
+
 #include "trireme/core/error.h"
 #include "trireme/core/version.h"
 #include "trireme/train/config.h"
@@ -49,6 +52,17 @@ std::string roff(std::string_view text) {
 }
 
 }  // namespace
+
+std::string shell_word(const std::string& word) {
+  constexpr std::string_view kPlain = "_-./:=,@%+";
+  const bool plain = std::all_of(word.begin(), word.end(), [&](unsigned char c) {
+    return c >= 128 || std::isalnum(c) != 0 || kPlain.find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (plain && !word.empty()) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
 
 std::string keys_by_section() {
   std::string text, section;

@@ -10,6 +10,9 @@ std::string bash_completion(const CLI::CommandInfo& program);
 std::string zsh_completion(const CLI::CommandInfo& program);
 std::string fish_completion(const CLI::CommandInfo& program);
 
+// A word as a shell reads it: in quotes where a space, a star or the like would make something else of it.
+std::string shell_word(const std::string& word);
+
 // The configuration keys for a command's help: a line for each section, "  init       from".
 std::string keys_by_section();
 
