@@ -120,7 +120,8 @@ std::string launched_mesh(const Config& config, int launched, std::string* short
         config.parallel.mesh, mesh.ranks(), mesh.ranks() == 1 ? "" : "s",
         servers == 0 ? "" : fmt::format(", with {} server{}", servers, servers == 1 ? "" : "s"), launched,
         mesh.ranks() + servers));
-  return mesh.axes.empty() ? "auto" : mesh.str();
+  if (!mesh.axes.empty()) return mesh.str();
+  return config.parallel.mesh == "auto" ? "auto" : fmt::format("{}=1", ir::kDataAxis);  // asked for, and kept
 }
 
 std::string extra_ranks_setting(const Config& config) {
