@@ -442,6 +442,26 @@ TEST_F(Said, AFileOfMoreBitsThanTheRunIsWorthAHint) {
   EXPECT_EQ(done({"export", "run", "run.gguf"}).err, "");
 }
 
+TEST_F(Said, AnnotationsThatTakeThePlaceOfAFamilysOwnAreWarnedOf) {
+  const std::vector<std::string> run = {"train",
+                                        "tiny.toml",
+                                        "--dry-run",
+                                        "--model.family=gpt2",
+                                        "--parallel.mesh=tp=2",
+                                        "--parallel.sharding.wte.weight=vocab:tp"};
+  const std::string part = "Left out: \"*.attn.qkv.weight\" = \"out:tp\", \"*.mlp.up.weight\" = \"out:tp\"";
+  expect_part(done(run).err, part);
+  std::vector<std::string> all = run;
+  all.insert(all.end(), {"--parallel.sharding.*.attn.qkv.weight=out:tp", "--parallel.sharding.*.mlp.up.weight=out:tp"});
+  expect_none(done(all).err, "Left out");
+}
+
+// What was asked for is kept, so that a resumed run is not spread over more ranks.
+TEST_F(Said, OneRankThatWasAskedForIsKept) {
+  done({"train", "tiny.toml", "--train.steps=1", "--parallel.mesh=dp=1", "--output.dir=one"});
+  expect_part(done({"config", "one"}).out, "\"dp=1\"");
+}
+
 TEST_F(Said, WhatGainsNothingOnACpuIsWarnedOf) {
   expect_part(done({"train", "tiny.toml", "--dry-run", "--runtime.overlap_wgrad=true"}).err,
               "warning: runtime.overlap_wgrad = true gains no time on a CPU");

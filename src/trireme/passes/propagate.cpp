@@ -204,10 +204,13 @@ class Propagator {
       if (axis.size > 1 && axis.name != ir::kPipelineAxis &&
           std::none_of(cells_.begin(), cells_.end(), [&](const Cell& c) { return used(c, axis.name); }))
         refuse(
-            "parallel.mesh = \"{}\": nothing is sharded over {}; name what to shard over it in parallel.sharding, as "
-            "in "
-            "\"*.up.weight\" = \"out:{}\", or leave the axis out; the nearest is \"{}\"",
-            given_.str(), axis.name, axis.name, without(axis.name));
+            "parallel.mesh = \"{}\": nothing is sharded over {}{}; name what to shard over it in parallel.sharding, as "
+            "in \"*.up.weight\" = \"out:{}\", or leave the axis out; the nearest is \"{}\"",
+            given_.str(), axis.name,
+            std::any_of(annotations_.begin(), annotations_.end(), [](const Annotation& a) { return a.where_it_fits; })
+                ? " by parallel.sharding, which takes the place of a family's own annotations"
+                : "",
+            axis.name, without(axis.name));
   }
 
   // Nor is anything gained where a model makes nothing of an image's height or width but something else.

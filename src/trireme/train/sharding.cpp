@@ -83,6 +83,19 @@ std::vector<Annotation> sharding_of(const Config& config, const ir::Mesh& mesh, 
   return all;
 }
 
+std::string preset_warning(const Config& config, const ir::Mesh& mesh) {
+  if (config.parallel.sharding.empty() || mesh.size_of(ir::kTensorAxis) == 1) return {};
+  std::vector<std::string> left_out;
+  for (const Annotation& a : tensor_preset(config.model))
+    if (!a.optional && !config.parallel.sharding.contains(a.pattern))
+      left_out.push_back(fmt::format("\"{}\" = \"{}\"", a.pattern, a.sharding));
+  if (left_out.empty()) return {};
+  return fmt::format(
+      "parallel.sharding takes the place of what {} has for {} by itself; what it does not reach, every rank along {} "
+      "has whole. Left out: {}",
+      config.model.family, ir::kTensorAxis, ir::kTensorAxis, fmt::join(left_out, ", "));
+}
+
 ExplainedSharding explain_sharding(const Config& config, const Registry& registry) {
   const Planned planned = make_plan(config, registry, {});
   if (planned.plan.mesh.ranks() == 1)
