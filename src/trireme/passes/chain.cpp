@@ -92,7 +92,7 @@ Chain find_chain(const Graph& graph, const std::vector<bool>& free) {
   ValueId passing = kNone;
   std::int32_t chunk = kNone;
   bool sends = false;  // the chunk so far
-  bool named = true;   // the last segment, by a node of the model that is cut
+  bool named = true;   // the last segment, by a node of the model that is trained
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
     if (node.phase != ir::Phase::forward) continue;
@@ -114,9 +114,7 @@ Chain find_chain(const Graph& graph, const std::vector<bool>& free) {
       sends = sends && !begins_chunk;
       named = false;
     }
-    const auto counts = [&](ValueId id) { return id != kNone && !of_states[index(id)] && !is_free(id); };
-    if (!named && (std::any_of(node.inputs.begin(), node.inputs.end(), counts) ||
-                   std::any_of(node.outputs.begin(), node.outputs.end(), counts))) {
+    if (!named && !std::all_of(node.outputs.begin(), node.outputs.end(), is_free)) {
       chain.segments.back().layer = layer_of(graph.value(node.outputs.front()).name);
       named = true;
     }

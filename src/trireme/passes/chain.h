@@ -18,8 +18,8 @@ struct Segment {
   std::size_t begin = 0;  // into Chain::nodes
   std::size_t end = 0;
   ir::ValueId input = ir::kNone;  // what enters; kNone for the first, which reads graph inputs alone
-  std::string layer;          // of the model, that its first node with other than free values belongs to: "blocks.3"
-  bool begins_chunk = false;  // the first of what a stage does in one go; what enters it is received
+  std::string layer;              // of the model, that its first node which is not free belongs to: "blocks.3"
+  bool begins_chunk = false;      // the first of what a stage does in one go; what enters it is received
   bool gradients_follow = false;  // at once: computing any of it again would gain nothing
 };
 
