@@ -45,12 +45,6 @@ std::vector<StepProgram> lower_async_stage(RoleBuilder& builder, Role& role, con
   return {{"fill", 0}, {"step", 1}};
 }
 
-int longest_period(const Compiled& c) {
-  int period = 1;
-  for (const Role& role : c.roles) period = std::max(period, role.in_flight->period);
-  return period;
-}
-
 void expect_same_order(const Compiled& c, const std::string& prefix) {
   for (const Role& role : c.roles)
     for (const char* part : {"step", "drain"}) {

@@ -15,11 +15,6 @@ program::LowerOptions async_options(const AsyncStage& stage, program::LowerOptio
 std::vector<StepProgram> lower_async_stage(RoleBuilder& builder, Role& role, const AsyncStage& stage,
                                            const program::LowerOptions& options);
 
-// The longest period of a role. Periods may have a far larger common multiple, after which all roles run the same
-// programs again; but a role's programs of one part differ only in which slots they read and write, and
-// expect_same_order makes sure of that.
-int longest_period(const Compiled& c);
-
 // The programs of a role that take turns communicate and wait in the same order: numbers of slots are numbers of
 // micro-batches modulo the slots, so that two micro-batches share a slot in one of the programs where they do in all.
 // Whichever of them run together, a proof of one round is one of all. Throws, naming both programs, where it is not so.
