@@ -423,8 +423,8 @@ TEST_F(Ranks, ProcessesStartedWithDifferentSettingsAreRefused) {
   expect(says({"--parallel.sharding.*.up.weight=out:dp", "--parallel.sharding.a=in:dp"},
               {"--parallel.sharding.*.up.weight=in:dp", "--parallel.sharding.a=in:dp"}),
          settings +
-             "parallel.sharding is \"*.up.weight\" = \"out:dp\", \"a\" = \"in:dp\" on rank 0 and \"*.up.weight\" = "
-             "\"in:dp\", \"a\" = \"in:dp\" on rank 1");
+             "parallel.sharding is {\"*.up.weight\" = \"out:dp\", \"a\" = \"in:dp\"} on rank 0 and {\"*.up.weight\" = "
+             "\"in:dp\", \"a\" = \"in:dp\"} on rank 1");
   expect(says({}, {"--dry-run"}), settings + "--dry-run is not given on rank 0 and given on rank 1");
   expect(says({}, {"--resume"}), settings + "--resume is not given on rank 0 and given on rank 1");
   expect(says({"--disable-pass=fuse"}, {}), settings + "--disable-pass is fuse on rank 0 and not given on rank 1");

@@ -67,7 +67,7 @@ void assign(const Key& key, const Raw& raw);
 Raw from_text(const Key& key, std::string_view text);
 // The field's value as TOML.
 std::string to_text(const Key& key);
-// The same for messages: a table as {"a" = "b","c" = "d"}.
+// The same for messages: a table as {"a" = "b", "c" = "d"}.
 std::string in_one_line(std::string value);
 // "a positive number", "one of f32, bf16"
 std::string expectation(const Key& key);

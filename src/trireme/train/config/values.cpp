@@ -392,8 +392,7 @@ std::string to_text(const Key& key) { return std::visit(Print{}, key.field); }
 std::string in_one_line(std::string value) {
   if (!value.ends_with('\n')) return value;
   value.pop_back();
-  std::replace(value.begin(), value.end(), '\n', ',');
-  return "{" + value + "}";
+  return fmt::format("{{{}}}", fmt::join(split(value, '\n'), ", "));
 }
 
 std::string expectation(const Key& key) {
