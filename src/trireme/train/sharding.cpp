@@ -69,8 +69,8 @@ std::vector<Annotation> sharding_of(const Config& config, const ir::Mesh& mesh, 
   for (const auto& [axis, dimension] : {std::pair{ir::kHeightAxis, "height"}, std::pair{ir::kWidthAxis, "width"}}) {
     if (mesh.size_of(axis) == 1) continue;
     const std::string sharding = fmt::format("{}:{}", dimension, axis);
-    const auto given = [&](const Annotation& a) {
-      return a.sharding.find(fmt::format(":{}", axis)) != std::string::npos;
+    const auto given = [over = fmt::format(":{}", axis)](const Annotation& a) {
+      return a.sharding.find(over) != std::string::npos;
     };
     if (std::none_of(all.begin(), all.end(), given))
       all.push_back({.pattern = "images", .sharding = sharding, .graphs = {"micro", "eval"}});
