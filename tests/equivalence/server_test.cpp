@@ -121,6 +121,89 @@ TEST_P(SyncServer, OffloadsItsStates) {
 
 INSTANTIATE_TEST_SUITE_P(Models, SyncServer, ::testing::Values("gpt2", "llama", "convnet"));
 
+// One hidden layer over four stages, of which some have no parameters, and others one layer's two tensors.
+train::Config short_of_parameters() {
+  train::Config config = shareable("mlp");
+  config.model.layers = 1;
+  config.train.micro_batch = 6;
+  config.train.clip = 0.2;  // the norm is over all servers
+  return config;
+}
+
+// How many servers keep nothing.
+std::int64_t idle_servers(const Trained& t) {
+  const std::vector<train::Role>& roles = t.compiled().roles;
+  return std::count_if(roles.begin(), roles.end(),
+                       [](const train::Role& role) { return !role.takes_rows() && role.stored_parameters() == 0; });
+}
+
+// Servers of a stage without parameters are there all the same.
+TEST(Server, SomeMayKeepNothing) {
+  for (const std::string precision : {"f32", "bf16", "fp16"})
+    for (const char* mesh : {"pp=4,dp=2", "dp=2,pp=3,tp=2"})
+      for (const int servers : {1, 2}) {
+        if (asked() == nullptr && (precision == "f32") == (servers == 1)) continue;
+        SCOPED_TRACE(fmt::format("{} {} servers={}", precision, mesh, servers));
+        train::Config config = short_of_parameters();
+        config.train.precision = precision;
+        config.train.loss_scale = 64;
+        Trained reduced(over_mesh(config, mesh));
+        config.parallel.server = "sync";
+        config.parallel.servers = servers;
+        Trained served(over_mesh(config, mesh));
+        reduced.train(steps());
+        served.train(steps());
+        expect_equal_training(reduced, served, 1e-5);
+        EXPECT_GE(idle_servers(served), servers);
+        const ir::Mesh workers = ir::parse_mesh(mesh);
+        EXPECT_EQ(served.compiled().ranks(), workers.ranks() + servers * workers.ranks() / workers.size_of("dp"));
+        for (const auto& rank : served.session().ranks()) EXPECT_EQ(rank->highest_offset(), rank->role().arena_bytes);
+      }
+}
+
+// And so are those beyond a stage's parameters, of which each is kept whole where it is compressed or pruned.
+TEST(Server, SomeOfAStageMayKeepNothing) {
+  for (const std::string setting : {"parallel.compress=int8", "parallel.compress=onebit", "parallel.compress=topk:0.2",
+                                    "prune.method=magnitude", "memory.offload=optimizer"}) {
+    SCOPED_TRACE(setting);
+    train::Config config = short_of_parameters();
+    config.model.layers = 4;
+    config.train.optimizer = "sgd";
+    config.train.lr = 0.05;
+    config.parallel.compress_warmup = setting.ends_with("onebit") || setting.ends_with("topk:0.2") ? 1 : 0;
+    config.parallel.server = "sync";
+    train::apply_setting(config, setting);
+    config.prune.begin = 1;
+    config.prune.end = 2;
+    config.prune.every = 1;
+    Trained one(over_mesh(config, "pp=3,dp=2"));
+    config.parallel.servers = 4;
+    Trained many(over_mesh(config, "pp=3,dp=2"));
+    one.train(4);
+    many.train(4);
+    expect_equal_training(one, many, 1e-5);
+    EXPECT_TRUE(idle_servers(many) > 0 || setting == "memory.offload=optimizer");
+  }
+}
+
+// The stages' sum by which gradients are clipped before they are compressed has a term of every stage.
+TEST(Server, AStageMayPushNothingThatIsCompressed) {
+  for (const char* compress : {"onebit", "topk:0.2"}) {
+    SCOPED_TRACE(compress);
+    train::Config config = short_of_parameters();
+    config.train.optimizer = "sgd";
+    config.train.lr = 0.05;
+    config.parallel.compress = compress;
+    config.parallel.compress_warmup = 1;
+    config.parallel.server = "sync";
+    Trained together(over_mesh(config, "dp=2"));
+    Trained staged(over_mesh(config, "pp=4,dp=2"));
+    together.train(4);
+    staged.train(4);
+    expect_equal_training(together, staged, 1e-4);
+  }
+}
+
 // What one step moves: for a worker its gradients out and the weights in, however many workers there are; for a server
 // that of all workers, of what it keeps.
 // Of the last stage one server keeps the table alone, whose squares the first stage sums.
@@ -204,8 +287,8 @@ TEST(Server, CompressedPushesAreAsSmallAsTheirCode) {
 // How far each server let a worker get ahead of the slowest, where the last replica begins its first step only when all
 // others have begun step `ahead`, or `patience` is over: a bound may stop them before.
 std::vector<std::int64_t> leads_of(const std::string& mode, std::int64_t ahead, const std::string& mesh = "dp=3",
-                                   std::chrono::seconds patience = std::chrono::seconds(30)) {
-  train::Config given = shareable("gpt2");
+                                   std::chrono::seconds patience = std::chrono::seconds(30),
+                                   train::Config given = shareable("gpt2")) {
   given.parallel.server = mode;
   given.parallel.servers = 2;
   const train::Config config = over_mesh(std::move(given), mesh);
@@ -264,6 +347,30 @@ TEST(Server, StalenessOfPipelinesIsBounded) {
   EXPECT_EQ(leads_of("ssp:2", 2, "dp=3,pp=2"), Leads({2, 2, 2, 2}));
   EXPECT_EQ(leads_of("ssp:1", 2, "dp=3,pp=2", std::chrono::seconds(1)), Leads({1, 1, 1, 1}));
   for (const std::int64_t lead : leads_of("async", 4, "dp=3,pp=2")) EXPECT_GE(lead, 4);
+}
+
+// Also where the first stage pushes nothing, and another says whose gradients come next.
+TEST(Server, StalenessIsBoundedWhereSomeKeepNothing) {
+  const auto leads = [](const std::string& mode, std::int64_t ahead) {
+    return leads_of(mode, ahead, "dp=3,pp=4", std::chrono::seconds(30), short_of_parameters());
+  };
+  EXPECT_EQ(leads("ssp:2", 2), Leads(8, 2));
+  for (const std::int64_t lead : leads("async", 4)) EXPECT_GE(lead, 4);
+}
+
+TEST(Server, AsyncWithOneWorkerIsTrainingWhereSomeKeepNothing) {
+  for (const char* mode : {"async", "ssp:1"})
+    for (const char* mesh : {"pp=3", "pp=4", "tp=2,pp=3"}) {
+      SCOPED_TRACE(fmt::format("{} {}", mode, mesh));
+      train::Config config = short_of_parameters();
+      Trained plain(config);
+      config.parallel.server = mode;
+      config.parallel.servers = 2;
+      Trained served(over_mesh(config, mesh));
+      plain.train(4);
+      served.train(4);
+      expect_equal_training(plain, served, 1e-5);
+    }
 }
 
 TEST(Server, AsyncWithOneWorkerIsTraining) {
@@ -367,6 +474,13 @@ TEST(Server, RefusesWhatDoesNotGoTogether) {
   const std::string nearest = "the nearest is parallel.servers = ";
   ASSERT_NE(many.find(nearest), std::string::npos) << many;
   config.parallel.servers = std::stoll(many.substr(many.find(nearest) + nearest.size()));
+  EXPECT_EQ(refusal(config), "");
+  // As many as one of the stages has use for.
+  config.parallel.mesh = "pp=4,dp=2";
+  config.parallel.servers = 300;
+  const std::string staged = refusal(config);
+  ASSERT_NE(staged.find(nearest), std::string::npos) << staged;
+  config.parallel.servers = std::stoll(staged.substr(staged.find(nearest) + nearest.size()));
   EXPECT_EQ(refusal(config), "");
   config.parallel.servers = 1;
   config.parallel.mesh = "pp=2";

@@ -203,6 +203,7 @@ Compiled compile(const Graphs& graphs, const Plan& plan, const CompileOptions& o
     graph_passes(graphs, plan).run(common, {.dump = options.dump_passes, .on_pass = options.on_pass, .until = until});
   const StepOrder order = step_order(graphs, plan);
   const std::vector<passes::Places> all_places = role_places(plan);
+  check_extra_roles(common, graphs, plan, all_places);
   std::set<std::string> forward;
   for (const passes::Places& places : all_places)
     c.roles.push_back(compile_rows(c, graphs, plan, common, places, order, forward, options));

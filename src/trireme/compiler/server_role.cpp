@@ -5,6 +5,7 @@
 #include "trireme/compiler/graph_passes.h"
 #include "trireme/compiler/role_builder.h"
 #include "trireme/compiler/step_programs.h"
+#include "trireme/core/error.h"
 #include "trireme/passes/state_graphs.h"
 
 namespace trireme::compiler {
@@ -70,6 +71,22 @@ std::vector<ir::Module> modules_beyond(const Graphs& graphs, const Plan& plan, c
   for (int s = 0; plan.server && s < plan.server->servers; ++s)
     graph_passes(graphs, plan, s, places).run(modules.emplace_back(graphs.module), {});
   return modules;
+}
+
+void check_extra_roles(const ir::Module& common, const Graphs& graphs, const Plan& plan,
+                       const std::vector<passes::Places>& places) {
+  if (!plan.server) return;
+  const int servers = plan.server->servers;
+  int most = 0;
+  for (std::size_t at = 0; at < places.size() && most < servers; ++at) {
+    ir::Module module = common;
+    const passes::Pipeline passes = graph_passes(graphs, plan, 0, places[at]);
+    passes.run(module, {.from = first_pass_by_place(plan), .until = passes::ServerSide::kName});
+    most = std::max(most, passes::servers_with_keys(module, *plan.server));
+  }
+  if (const int nearest = std::max(1, most); nearest < servers)
+    refuse("parallel.servers = {} is more than there are parameters to keep; the nearest is parallel.servers = {}",
+           servers, nearest);
 }
 
 void add_extra_roles(Compiled& c, const Graphs& graphs, const Plan& plan, const std::vector<passes::Places>& places,

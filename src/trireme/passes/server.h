@@ -38,19 +38,23 @@ struct ServerKey {
 };
 // Cuts the parameters over servers so that each has about as many bytes: the largest first, always to the server that
 // has the least. One that alone is more than a server's share is cut itself, unless it is a shard or, by state, to be
-// kept whole. Refuses more servers than there are keys, and proposes at most so many.
-std::vector<ServerKey> share_out(const ir::Module& module, const std::vector<bool>& kept_whole, int servers,
-                                 int proposed);
+// kept whole. Where there are fewer keys than servers, the last of them keep nothing: a stage of a pipeline may have
+// no parameters at all.
+std::vector<ServerKey> share_out(const ir::Module& module, const std::vector<bool>& kept_whole, int servers);
 
 struct ServerOptions {
   int servers = 1;                                 // of a group of replicas
   int workers = 1;                                 // the replicas
-  int proposed = std::numeric_limits<int>::max();  // servers, at most, where there are too many
+  int proposed = std::numeric_limits<int>::max();  // servers, at most, where all of these would have too many
   // Every push is an update of its own: the server's update takes the gradients of one worker as inputs, as if its rows
   // were all there are. Otherwise it sums the slots of all of them, in their order.
   bool each = false;
   std::optional<std::int64_t> bound = {};  // each: steps that a worker may be ahead of the slowest; nothing: any number
 };
+
+// How many servers of these workers, at most as many as there are, all have something to keep; 0: there are no
+// parameters. Of fewer than there are it gives no more than are to be proposed.
+int servers_with_keys(const ir::Module& module, const ServerOptions& options);
 
 class WorkerSide : public Pass {
  public:
@@ -64,8 +68,10 @@ class WorkerSide : public Pass {
 
 class ServerSide : public Pass {
  public:
+  static constexpr const char* kName = "server";
+
   ServerSide(ServerOptions options, int place) : options_(std::move(options)), place_(place) {}
-  std::string name() const override { return "server"; }
+  std::string name() const override { return kName; }
   void run(ir::Module& module) const override;
 
  private:

@@ -47,11 +47,7 @@ TensorType part_type(TensorType type, std::int64_t rows) {
   return type;
 }
 
-namespace {
-
-// `idle`: some server has none.
-std::vector<ServerKey> shared_out(const ir::Module& module, const std::vector<bool>& kept_whole, int servers,
-                                  bool& idle) {
+std::vector<ServerKey> share_out(const ir::Module& module, const std::vector<bool>& kept_whole, int servers) {
   std::vector<const ir::State*> parameters;
   std::size_t total = 0;
   const auto place = [&](const ir::State* state) { return static_cast<std::size_t>(state - module.states.data()); };
@@ -85,25 +81,19 @@ std::vector<ServerKey> shared_out(const ir::Module& module, const std::vector<bo
       keys.push_back({state->name, least, first, parts == 1 ? 0 : here});
     }
   }
-  idle = std::find(load.begin(), load.end(), 0) != load.end();
   return keys;
 }
 
-}  // namespace
-
-std::vector<ServerKey> share_out(const ir::Module& module, const std::vector<bool>& kept_whole, int servers,
-                                 int proposed) {
-  bool idle = false;
-  std::vector<ServerKey> keys = shared_out(module, kept_whole, servers, idle);
-  if (!idle) return keys;
-  int fewer = std::min({servers, static_cast<int>(keys.size()) + 1, std::max(1, proposed) + 1});
-  while (idle && --fewer > 0) shared_out(module, kept_whole, fewer, idle);
-  if (fewer == 0)
-    refuse(
-        "parallel.server: a stage of the pipeline has no parameters for its servers; the nearest is parallel.server = "
-        "\"none\", or fewer stages in parallel.mesh");
-  refuse("parallel.servers = {} is more than there are parameters to keep; the nearest is parallel.servers = {}",
-         servers, fewer);
+int servers_with_keys(const ir::Module& module, const ServerOptions& options) {
+  const ServerSplit split(module);
+  for (int servers = options.servers; servers > 0;) {
+    const std::vector<ServerKey> keys = share_out(module, split.whole, servers);
+    std::vector<bool> has(index(servers), false);
+    for (const ServerKey& key : keys) has[index(key.server)] = true;
+    if (std::find(has.begin(), has.end(), false) == has.end()) return servers;
+    servers = std::min({servers - 1, static_cast<int>(keys.size()), std::max(1, options.proposed)});
+  }
+  return 0;
 }
 
 namespace {
@@ -114,6 +104,10 @@ bool over_replicas(const ir::Node& node) {
   if (!node.op->traits.collective || ops::is_message(*node.op)) return false;
   const std::vector<std::string> axes = split(node.attributes.text("axis"), '+');
   return std::find(axes.begin(), axes.end(), ir::kDataAxis) != axes.end();
+}
+
+bool over_stages_alone(const ir::Node& node) {
+  return node.op->traits.collective && !ops::is_message(*node.op) && node.attributes.text("axis") == ir::kPipelineAxis;
 }
 
 // Each replica has its own, such as what compression has lost of its gradients.
@@ -302,7 +296,13 @@ ServerUpdate ServerSplit::divide(const ir::Module& module, const ir::Graph& grap
     if (module.state(write.state).step_local) continue;
     (state[index(write.state)] ? kept : others).push_back(write.value);
   }
+  // What the step gives follows from the gradients of all stages, also where one has none.
+  for (const ir::Output& output : graph.outputs) kept.push_back(output.value);
   mark(kept, update.server, [&](ir::ValueId id, std::int32_t) { return pushed.contains(id); });
+  // What other stages push may follow from a sum over the stages, to which one that pushes nothing of it adds its term.
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
+    if (over_stages_alone(graph.nodes[n]) && !update.server[n])
+      mark(graph.nodes[n].outputs, update.before, [](ir::ValueId, std::int32_t) { return false; });
   const auto answer = [&](const std::string& name, ir::ValueId id) {
     update.results.push_back(name);
     update.resulted.push_back(id);
@@ -346,7 +346,7 @@ void ServerSplit::find_asked(const ir::Module& module) {
 }
 
 ServerMessages::ServerMessages(const ir::Module& module, const ServerSplit& split, const ServerOptions& options)
-    : keys(share_out(module, split.whole, options.servers, options.proposed)) {
+    : keys(share_out(module, split.whole, options.servers)) {
   int next = 0;
   const auto push = [&](const ServerUpdate& update) {
     const ir::Graph& graph = module.graph(update.graph);

@@ -133,7 +133,10 @@ class Worker {
       if (m.about != kNone) sent[m.about] = pushed;
     }
     const auto after = [&](const ServerMessage& m) {
-      std::vector<ValueId> these = {last.at(m.server)};
+      // A server that keeps nothing is sent nothing, and answers when the others update.
+      const auto any = last.find(m.server);
+      if (any == last.end()) return std::vector<ValueId>{};
+      std::vector<ValueId> these = {any->second};
       if (m.about != kNone && sent.at(m.about) != these.front()) these.push_back(sent.at(m.about));
       return these;
     };
@@ -147,8 +150,16 @@ class Worker {
       if (const auto fresh = pulled.find(to_[index(state)]); fresh != pulled.end())
         known[static_cast<ValueId>(v)] = fresh->second;
     }
-    for (std::size_t r = 0; r < messages.results.size(); ++r)
-      known[update.resulted[r]] = pull(graph, messages.results[r], after(messages.results[r]), Phase::update);
+    // To servers that keep nothing the loss may be pushed all the same; the results follow from it.
+    std::map<int, ValueId> unanswered = last;
+    for (const ServerMessage& m : messages_.states) unanswered.erase(m.server);
+    for (std::size_t r = 0; r < messages.results.size(); ++r) {
+      const ServerMessage& m = messages.results[r];
+      std::vector<ValueId> these = after(m);
+      for (const auto& [server, pushed] : unanswered)
+        if (server != m.server) these.push_back(pushed);
+      known[update.resulted[r]] = pull(graph, m, std::move(these), Phase::update);
+    }
     copy(old, graph, known, update.behind);
     for (const ir::Write& write : old.writes)
       if (is_own(write))

@@ -116,7 +116,7 @@ void Server::serve_together(std::int64_t steps, const Update& update) {
 void Server::serve_each(std::int64_t steps, const Update& update) {
   const int workers = static_cast<int>(workers_.size());
   for (int w = 0; w < workers && steps > 0; ++w) receive(w);
-  const bool leads = options_.servers == nullptr || options_.servers->rank() == 0;
+  const bool leads = options_.servers == nullptr || options_.servers->rank() == options_.leader;
   for (std::int64_t i = 0; i < steps * workers; ++i)
     apply(broadcast_turn(leads ? next_pushed(steps) : -1), steps, update);
 }
@@ -134,15 +134,16 @@ void Server::apply(int worker, std::int64_t steps, const Update& update) {
   answer_waiting();
 }
 
-// The first server says whose turn it is.
+// The leader says whose turn it is.
 int Server::broadcast_turn(int worker) {
   if (options_.servers == nullptr) return worker;
   auto turn = static_cast<std::int32_t>(worker);
   const std::span<std::int32_t> one(&turn, 1);
-  if (options_.servers->rank() > 0)
-    options_.servers->recv(std::as_writable_bytes(one), 0);
+  if (options_.servers->rank() != options_.leader)
+    options_.servers->recv(std::as_writable_bytes(one), options_.leader);
   else
-    for (int s = 1; s < options_.servers->size(); ++s) options_.servers->send(std::as_bytes(one), s);
+    for (int s = 0; s < options_.servers->size(); ++s)
+      if (s != options_.leader) options_.servers->send(std::as_bytes(one), s);
   return turn;
 }
 

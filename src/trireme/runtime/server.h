@@ -16,8 +16,8 @@ namespace trireme::runtime {
 //
 //   together     waits for every worker's pushes of a step, updates once, answers all
 //   one by one   updates as soon as all pushes of some worker's step are here, and answers that worker; with a bound
-//                only once no worker is more than so many steps behind it. Several servers go by the order of the
-//                first: one update is of one worker's gradients on all of them.
+//                only once no worker is more than so many steps behind it. Several servers go by the order of one,
+//                the leader: one update is of one worker's gradients on all of them.
 class Server {
  public:
   struct Message {
@@ -30,6 +30,7 @@ class Server {
     std::optional<std::int64_t> bound;      // steps that a worker may be ahead of the slowest
     double timeout = 60;                    // seconds without any push
     comm::Communicator* servers = nullptr;  // all of them; null: there is one
+    int leader = 0;                         // the first of them that is pushed anything
   };
   // What is sent in a step. `states` and `results` are what is answered; results are read right after an update, states
   // when they are sent.

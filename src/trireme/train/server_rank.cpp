@@ -11,6 +11,23 @@
 
 namespace trireme::train {
 
+namespace {
+
+// Of the servers that meet this one, the first to whom workers push: a stage without parameters pushes nothing.
+int leader_of(const Compiled& compiled, int number) {
+  for (const program::Group& group : compiled.groups) {
+    if (group.messages != program::kKeepers) continue;
+    const std::vector<int> servers = compiled.members(group, number);
+    const auto leader = std::find_if(servers.begin(), servers.end(),
+                                     [&](int rank) { return !compiled.role_of(rank).exchange->pushes.empty(); });
+    TRI_CHECK(leader != servers.end(), "no server is pushed anything");
+    return static_cast<int>(leader - servers.begin());
+  }
+  return 0;
+}
+
+}  // namespace
+
 ServerRank::ServerRank(const Compiled& compiled, const Place& place, double timeout)
     : Rank(compiled, place), exchange_(*role().exchange) {
   std::vector<runtime::Server::Table> tables;
@@ -22,7 +39,8 @@ ServerRank::ServerRank(const Compiled& compiled, const Place& place, double time
                                         runtime::Server::Options{.each = exchange_.each,
                                                                  .bound = exchange_.bound,
                                                                  .timeout = timeout,
-                                                                 .servers = servers.size() > 1 ? &servers : nullptr});
+                                                                 .servers = servers.size() > 1 ? &servers : nullptr,
+                                                                 .leader = leader_of(compiled, place.number)});
 }
 
 runtime::Server::Table ServerRank::table(const program::Exchange& exchange) {
@@ -77,7 +95,7 @@ StepResult ServerRank::serve(std::int64_t first, std::int64_t count,
     for (const std::string& graph : around.before) run_graph(graph);
     runtime::Executor& update = executor(exchange.step);
     lr_ = static_cast<float>(lr(first + step));
-    update.bind("lr", 0, one(lr_));
+    if (update.has_input("lr")) update.bind("lr", 0, one(lr_));  // not where nothing is kept
     step_number_ = static_cast<float>(first * updates_per_step + ++updates_);
     if (update.has_input("step")) update.bind("step", 0, one(step_number_));
     if (worker >= 0)
