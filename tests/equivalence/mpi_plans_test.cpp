@@ -300,6 +300,7 @@ TEST(MpiPlans, ProcessesTrainAsThreadsDo) {
     SCOPED_TRACE(plan.text);
     std::optional<Trained> processes;
     try {
+      if (plan.refusal) throw *plan.refusal;
       train::check(plan.config);
       processes.emplace(plan.config, testing::Setup{.world = &world});
     } catch (const Error& e) {

@@ -261,13 +261,15 @@ class PlanMaker {
   }
 
   // As much as needs something to be recomputed or offloaded.
-  void make_limit() {
+  void make_limit() try {
     train::Config open = config();
     open.memory = {};
     open.memory.activations = config().memory.activations;
     const train::Registry registry;
     const std::size_t plain = train::compile(open, registry, {.threads = 2}).arena_bytes();
     config().memory.limit.count = plain * std::stoull(one_of("percent", {"95", "90", "85"})) / 100;
+  } catch (const Error& e) {
+    plan_.refusal = e;
   }
 
   // ---- what it is compared with

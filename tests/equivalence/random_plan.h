@@ -1,9 +1,11 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "equivalence/plan_choices.h"
 #include "equivalence/trajectory.h"
+#include "trireme/core/error.h"
 
 namespace trireme::testing {
 
@@ -19,6 +21,8 @@ struct RandomPlan {
   std::int64_t steps = 3;
   Tolerance tolerance;
   std::string text;  // in one line
+  // Why it has no limit though one was drawn: without one it was not compiled either.
+  std::optional<Error> refusal;
 };
 
 // `max_ranks` is without servers.

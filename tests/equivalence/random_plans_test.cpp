@@ -80,6 +80,7 @@ TEST(RandomPlans, TrainLikeOnePlainRank) {
     if (const std::uint32_t draws = asked("TRIREME_PLAN_OWN", 0); draws > 0) show_own(plan, draws);
     std::optional<Trained> planned;
     try {
+      if (plan.refusal) throw *plan.refusal;
       train::check(plan.config);
       planned.emplace(plan.config, testing::Setup{.threads = 2});
     } catch (const Error& e) {
@@ -156,8 +157,8 @@ TEST(RandomPlans, ASkippedUpdateAndAScaledGradientAreFound) {
   for (std::uint32_t seed = 1; seed < 200 && planted.size() < 10; ++seed) {
     const RandomPlan plan = draw_plan(seed);
     // Of AdamW a gradient's scale is hardly seen, and a scaled position of topk would be out of bounds.
-    if (plan.asynchronous_pipeline || plan.choices.has("compress=topk:0.2") || !plan.config.memory.offload.none() ||
-        plan.config.train.optimizer != train::Optimizer::sgd)
+    if (plan.refusal || plan.asynchronous_pipeline || plan.choices.has("compress=topk:0.2") ||
+        !plan.config.memory.offload.none() || plan.config.train.optimizer != train::Optimizer::sgd)
       continue;
     const std::string kind = fmt::format("{} {} {}", plan.config.model.family, plan.config.train.precision,
                                          plan.choices.has("compress!=none") ? "compressed" : "");
