@@ -63,6 +63,8 @@ class PlanMaker {
     plain_ = wide ? wider_model(model) : small_model(model);
     // Of deep stacks of batch norms one step over many rows is what can be compared closely.
     plain_.train.batch = has("model=resnet18") ? 96 : 12;
+    // The rows of an image model are its products' own: multiples of 16, however they are cut.
+    if (has("precision=fp8") && !words()) plain_.train.batch *= 16;
     if (!has("model=resnet18")) plain_.model.layers = number("layers");
     plain_.model.dropout = std::stod(chosen("dropout"));
     if (words())
@@ -105,6 +107,7 @@ class PlanMaker {
     models::ModelConfig& model = plain_.model;
     const bool even = has("sizes=even");
     if (has("model=mlp")) model.width = wide ? (even ? 312 : 317) : (even ? 24 : 25);
+    if (has("precision=fp8")) model.width = has("tp=3") ? 96 : 64;
     model.image = wide ? (even ? 40 : 37) : has("model=resnet18") ? (even ? 20 : 21) : (even ? 12 : 11);
   }
 

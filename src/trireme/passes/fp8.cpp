@@ -1,8 +1,10 @@
 #include "trireme/passes/fp8.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
+#include "trireme/ops/collective/message.h"
 #include "trireme/ops/matmul/problem.h"
 #include "trireme/passes/rebuild.h"
 
@@ -15,6 +17,21 @@ using ir::Phase;
 using ir::ValueId;
 
 constexpr std::int64_t kMultiple = 16;
+
+// What only carries a value on: to where it is whole, or to another precision.
+bool carries(const Node& node) {
+  return (node.op->traits.collective && !ops::is_message(*node.op)) || node.op->name == "cast";
+}
+
+// The logits, which the loss reads.
+bool is_output(const ir::Graph& graph, const ir::Uses& uses, ValueId value) {
+  const auto& consumers = uses.consumers[ir::index(value)];
+  return std::any_of(consumers.begin(), consumers.end(), [&](std::int32_t n) {
+    const Node& node = graph.nodes[ir::index(n)];
+    return node.op->name == "cross_entropy" ||
+           (node.phase == Phase::forward && carries(node) && is_output(graph, uses, node.outputs.front()));
+  });
+}
 
 class Quantizer {
  public:
@@ -56,6 +73,9 @@ class Quantizer {
       return false;
     if (size_of(g.type(node.inputs[0]).dtype) != 2) return false;
     if (is_gradient(node.inputs[0]) && is_gradient(node.inputs[1])) return false;
+    if (is_output(g, uses_, node.outputs.front()) || is_gradient_of_output(node.inputs[0]) ||
+        is_gradient_of_output(node.inputs[1]))
+      return false;
     const ops::MatmulProblem p = ops::matmul_problem(g.type(node.inputs[0]), g.type(node.inputs[1]), a);
     return p.m > 0 && p.n > 0 && p.m % kMultiple == 0 && p.n % kMultiple == 0 && p.k % kMultiple == 0;
   }
@@ -74,6 +94,11 @@ class Quantizer {
   bool is_gradient(ValueId value) const {
     const Node* node = producer(value);
     return node != nullptr && (node->phase == Phase::input_gradient || node->phase == Phase::weight_gradient);
+  }
+  bool is_gradient_of_output(ValueId value) const {
+    const Node* node = producer(value);
+    return node != nullptr && (node->op->name == "cross_entropy_grad" ||
+                               (is_gradient(value) && carries(*node) && is_gradient_of_output(node->inputs.front())));
   }
   const char* format_of(ValueId value) const { return is_gradient(value) ? "e5m2" : "e4m3"; }
 
@@ -145,6 +170,14 @@ class Quantizer {
 };
 
 }  // namespace
+
+bool Fp8::is_for(const ir::Module& module) {
+  const ir::Graph& graph = module.graph("micro");
+  const ir::Uses uses(graph);
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
+    return node.op->name == "matmul" && !is_output(graph, uses, node.outputs.front());
+  });
+}
 
 void Fp8::run(ir::Module& module) const { Quantizer(module, "micro").run(); }
 

@@ -13,14 +13,18 @@ namespace trireme::passes {
 //                                             %sw, %qw = … the same of @w, as rows
 //                                             %y = matmul_fp8(%qx, %qw, %sx, %sw)
 //
-// A product whose sizes are not multiples of 16 is left alone, and so are the embedding and the output layer with its
-// loss, which are other ops. Activations and gradients are written both ways round at once, since the weight's gradient
-// reads the transposed ones: one byte an element is saved for it, not the 16 bits. Weights are quantized again in the
-// backward phase. After autodiff, partitioning (each rank has its own scales) and before fusion.
+// A product whose sizes are not multiples of 16 is left alone, and so are the embedding, which is another op, and the
+// output layer, whose result is what the loss reads. Activations and gradients are written both ways round at once,
+// since the weight's gradient reads the transposed ones: one byte an element is saved for it, not the 16 bits. Weights
+// are quantized again in the backward phase. After autodiff, partitioning (each rank has its own scales) and before
+// fusion.
 class Fp8 : public Pass {
  public:
   std::string name() const override { return "fp8"; }
   void run(ir::Module& module) const override;
+
+  // Whether a model has linear layers that it is for, whatever their sizes.
+  static bool is_for(const ir::Module& module);
 };
 
 }  // namespace trireme::passes

@@ -8,6 +8,7 @@
 #include "trireme/core/text.h"
 #include "trireme/io/shard_writer.h"
 #include "trireme/ir/axes.h"
+#include "trireme/passes/fp8.h"
 #include "trireme/planner/stages.h"
 #include "trireme/program/schedule/check_schedule.h"
 #include "trireme/train/compression.h"
@@ -387,6 +388,11 @@ Planned make_plan(const Config& config, const Registry& registry, const CompileO
     return planned;
   }
   plan.precision = precision_of(config);
+  if (trains && plan.precision == compiler::Precision::fp8 && !passes::Fp8::is_for(planned.graphs.module))
+    refuse(
+        "train.precision = \"fp8\" is for linear layers, and model.family = \"{}\" has none but the one that makes its "
+        "logits, which stays in bf16; the nearest is train.precision = \"bf16\"",
+        config.model.family);
   if (const std::string missing = missing_kernel(config, planned.graphs, plan); !missing.empty()) {
     if (config.runtime.device != Device::automatic)
       refuse("runtime.device = \"{}\": {}", config.runtime.device, missing);

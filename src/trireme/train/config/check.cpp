@@ -272,9 +272,6 @@ void check_heads(const Config& config, const models::Families& families) {
 void check(const Config& config, const models::Families& families) {
   const models::Model& model = families.at(config.model.family);
   check_data(config, model.images);
-  if (config.train.precision == Precision::fp8 && model.images)
-    refuse("train.precision = \"fp8\" is for models of tokens; model.family = \"{}\" works with \"bf16\"",
-           config.model.family);
   check_spatial(config, model.images);
   check_quantization(config, model.images);
   models::ModelConfig shape = config.model;
