@@ -72,8 +72,8 @@ class RoleCheck {
   const Compiled& c_;
 };
 
-// Stages at their own pace: what one program sends, another may receive. A run may end after any step. The programs that
-// a stage repeats, and those it drains by, have one order each (expect_same_order), and no more than a step's
+// Stages at their own pace: what one program sends, another may receive. A run may end after any step. The programs
+// that a stage repeats, and those it drains by, have one order each (expect_same_order), and no more than a step's
 // micro-batches are ever in flight: with a fill, two steps and a drain every two programs have met that ever do. Counts
 // the messages of the longest run.
 std::size_t check_async_stages(const Compiled& c, const std::string& prefix) {

@@ -11,8 +11,17 @@ namespace trireme::runtime {
 
 using program::Instruction;
 
-Collectives::Collectives(const program::Program& program, ProcessGroups* ranks)
-    : program_(program), ranks_(ranks), parts_(program.instructions.size()) {}
+Collectives::Collectives(const program::Program& program, const PreparedProgram& prepared, ProcessGroups* ranks)
+    : program_(program), ranks_(ranks), parts_(program.instructions.size()) {
+  for (std::size_t i = 0; i < prepared.size(); ++i) {
+    if (!program.instructions[i].communicates()) continue;
+    try {
+      prepare(i, prepared[i]);
+    } catch (Error& e) {
+      throw e.within("preparing " + program::describe(program, i));
+    }
+  }
+}
 
 void Collectives::prepare(std::size_t i, const Prepared& p) {
   const Instruction& instruction = program_.instructions[i];

@@ -15,11 +15,10 @@ namespace trireme::runtime {
 // between the stages of a pipeline.
 class Collectives {
  public:
-  // `ranks` is this rank's place among the others (null: there are none); it must outlive this.
-  Collectives(const program::Program& program, ProcessGroups* ranks);
+  // `ranks` is this rank's place among the others (null: there are none). All must outlive this. Fails where an
+  // instruction needs ranks that are not there.
+  Collectives(const program::Program& program, const PreparedProgram& prepared, ProcessGroups* ranks);
 
-  // Fails where instruction i needs ranks that are not there. `p` must stay where it is.
-  void prepare(std::size_t i, const Prepared& p);
   // In the instruction's stream, by events from number program.events() on.
   void run(std::size_t i, device::Streams& streams);
   // How many of these there are.
@@ -51,6 +50,7 @@ class Collectives {
     int peer = 0;  // of a message
     int key = 0;
   };
+  void prepare(std::size_t i, const Prepared& p);
   void prepare_message(const program::Instruction& instruction, Part& part);
   void settle_message(std::size_t i, device::Streams& streams);
   void send_or_receive(const program::Instruction& instruction, const Part& part);

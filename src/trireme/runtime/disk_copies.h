@@ -21,7 +21,7 @@ class DiskCopies {
   // What they work on, which must outlive them.
   struct Site {
     const program::Program& program;
-    const std::vector<Prepared>& prepared;
+    const PreparedProgram& prepared;
     device::TierFile& disk;
     Failure& failure;
     std::function<void(std::size_t i)> ended;  // in its stream, before the event is recorded, if `start` said no

@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "trireme/device/arena.h"
@@ -23,15 +22,6 @@
 #include "trireme/runtime/timeline.h"
 
 namespace trireme::runtime {
-
-// Memory in other tiers than the device's own; null: nothing is kept there.
-struct Tiers {
-  device::HostBlock* host = nullptr;
-  device::TierFile* disk = nullptr;
-};
-
-// Two launches of a program with the same signature share a prepared kernel.
-std::string kernel_signature(const program::Instruction& instruction);
 
 // Runs one program, again and again, on an arena that holds its state. Everything is prepared when it is constructed:
 // a run on a CPU allocates nothing (but for what oneDNN needs to remember a call's arguments), and none looks at a
@@ -58,7 +48,9 @@ class Executor {
 
   // Where the graph input `name` of a micro-batch is read from. Throws for an unknown name or a wrong size. `step` says
   // whose data they are: those of one step are always the same.
-  void bind(std::string_view name, int micro, std::span<const std::byte> data, std::int64_t step = kNoStep);
+  void bind(std::string_view name, int micro, std::span<const std::byte> data, std::int64_t step = kNoStep) {
+    staging_.bind(name, micro, data, step);
+  }
   template <class T>
   void bind(std::string_view name, int micro, std::span<const T> data, std::int64_t step = kNoStep) {
     bind(name, micro, std::as_bytes(data), step);
@@ -67,10 +59,12 @@ class Executor {
   // What will be bound in the run after the next one, of which step, if it is known by then: a large one is copied to
   // an accelerator while the next run computes, and read there if that step is bound. The data stay as they are until
   // they have been read. No program has this copy (runtime/staging.h says why that is sound).
-  void expect(std::string_view name, int micro, std::span<const std::byte> data, std::int64_t step);
+  void expect(std::string_view name, int micro, std::span<const std::byte> data, std::int64_t step) {
+    staging_.expect(name, micro, data, step, *streams_);
+  }
 
   // The type that `bind` expects. Throws for an unknown name.
-  bool has_input(std::string_view name) const;
+  bool has_input(std::string_view name) const { return staging_.type_of(name) != nullptr; }
   const TensorType& input_type(std::string_view name) const;
 
   // States that must not be overwritten while they are held; null: none. `held` must outlive the executor.
@@ -95,7 +89,7 @@ class Executor {
   std::optional<BadTensor> run_checked();
 
   // In the host's memory, until the next run.
-  std::span<const std::byte> output(std::string_view name, int micro = 0) const;
+  std::span<const std::byte> output(std::string_view name, int micro = 0) const { return staging_.output(name, micro); }
   float scalar(std::string_view name, int micro = 0) const;
 
   // Largest end offset handed to any kernel so far, or, in another tier, to any copy.
@@ -116,12 +110,7 @@ class Executor {
   double host_seconds() const { return host_seconds_; }
 
  private:
-  // Prepares: executor.cpp.
-  void check_memory() const;
-  void make_streams();
-  void prepare(std::size_t i, std::unordered_map<std::string, device::Kernel*>& cache, device::Algorithms* algorithms);
-  void check_groups() const;
-  std::size_t find_input(std::string_view name, int micro, std::size_t bytes, std::size_t from) const;
+  void make_streams();  // executor.cpp
 
   // Walks: executor_walk.cpp. Work on a stream is an instruction, or the launch group that begins there.
   void run_issued();
@@ -156,27 +145,14 @@ class Executor {
 
   const program::Program& program_;
   device::Arena& arena_;
-  Tiers tiers_;
   ThreadPool& pool_;
   ProcessGroups* ranks_;
-  ThreadPool own_thread_{1};  // of streams other than the first: kernels run on the stream's thread alone
-  std::vector<std::shared_ptr<device::Kernel>> kernels_;
-  std::vector<Prepared> prepared_;
+  PreparedProgram prepared_;
   Failure failure_;
   Timeline timeline_;
   Collectives collectives_;
-  std::unique_ptr<Staging> staging_;
-  // Of inputs that come ahead of the run that reads them: behind those of the program and of collectives.
-  std::size_t ahead_stream_ = 0;  // 0: none does
-  std::size_t ahead_event_ = 0;
-  std::unique_ptr<DiskCopies> disk_;  // null: nothing is copied to or from the disk
-  // What a launch on the host is given when its stream comes to it.
-  struct HostCall {
-    Executor* executor = nullptr;
-    std::size_t instruction = 0;
-  };
-  std::vector<HostCall> host_calls_;         // by instruction
-  std::vector<std::size_t> group_size_;      // by instruction: launches done at once from here on; 0: with one before
+  Staging staging_;
+  std::unique_ptr<DiskCopies> disk_;         // null: nothing is copied to or from the disk
   std::vector<device::Streams::Work> work_;  // by instruction
   std::vector<std::size_t> captured_;        // by capture region: of the streams; empty: none is captured yet
   const program::CaptureRegion* capturing_ = nullptr;

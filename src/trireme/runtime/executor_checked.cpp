@@ -74,7 +74,7 @@ void Executor::run_one_by_one() {
   ++runs_;
   failure_.clear();
   collectives_.forget();
-  staging_->stage(*streams_, pool_);
+  staging_.stage(*streams_, pool_);
   streams_->fork();
   const auto one = [](void* self, std::size_t i) { static_cast<Executor*>(self)->run_one(i); };
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
@@ -88,8 +88,8 @@ void Executor::run_one_by_one() {
 }
 
 std::optional<Executor::BadTensor> Executor::run_checked() {
-  staging_->check_bound();
-  staging_->settle(true);  // whatever was expected, this run comes first
+  staging_.check_bound();
+  staging_.settle(true);  // whatever was expected, this run comes first
   FirstBad found;
   const auto stop = [this](const FirstBad*) { first_bad_ = nullptr; };
   const std::unique_ptr<FirstBad, decltype(stop)> looking(first_bad_ = &found, stop);

@@ -30,13 +30,13 @@ constexpr device::Streams::Set kBetweenRanks = [] {
 }  // namespace
 
 void Executor::run() {
-  staging_->check_bound();
+  staging_.check_bound();
   ++runs_;
   failure_.clear();
   collectives_.forget();
   timeline_.start();
   host_seconds_ = 0;
-  staging_->stage(*streams_, pool_);
+  staging_.stage(*streams_, pool_);
   // In the first run libraries load what they need, which cannot be captured.
   const bool captures = runs_ > 1 && !timeline_.traces() && !program_.capture_regions.empty();
   // Whatever goes wrong, no stream has work when this returns: what was issued uses this executor.
@@ -51,7 +51,7 @@ void Executor::run() {
   note([&] { captures ? run_captured() : run_issued(); });
   if (ranks_ != nullptr && (error || failure_.happened())) ranks_->abandon();
   note([&] { ranks_ == nullptr ? streams_->synchronize() : ranks_->synchronize(*streams_); });
-  staging_->settle(error != nullptr || failure_.happened());
+  staging_.settle(error != nullptr || failure_.happened());
   failure_.rethrow();  // an instruction's error is the cause
   try {
     if (error) std::rethrow_exception(error);
@@ -72,8 +72,8 @@ void Executor::issue(std::size_t first, std::size_t last) {
 }
 
 void Executor::run_from(std::size_t i) {
-  if (group_size_[i] == 0) return;
-  group_size_[i] == 1 ? run_one(i) : run_group(i);
+  if (prepared_[i].launches == 0) return;
+  prepared_[i].launches == 1 ? run_one(i) : run_group(i);
 }
 
 // After a failure the rest of the program is skipped, but events are still recorded so that no stream waits for ever.
@@ -106,8 +106,8 @@ void Executor::execute(std::size_t i) {
   const std::size_t stream = stream_of(instruction);
   switch (instruction.kind) {
     case Instruction::Kind::input:
-      if (capturing_ != nullptr && staging_->is_ahead(i)) break;
-      streams_->copy(p.outputs.front(), staging_->source(i, *streams_), instruction.outputs.front().type.bytes(),
+      if (capturing_ != nullptr && staging_.is_ahead(i)) break;
+      streams_->copy(p.outputs.front(), staging_.source(i, *streams_), instruction.outputs.front().type.bytes(),
                      stream);
       break;
     case Instruction::Kind::copy:
@@ -128,10 +128,10 @@ void Executor::execute(std::size_t i) {
     case Instruction::Kind::launch:
       if (instruction.on_host) {
         const auto call = [](void* context) {
-          const HostCall& c = *static_cast<const HostCall*>(context);
-          c.executor->launch_on_host(c.instruction);
+          const auto& work = *static_cast<const device::Streams::Work*>(context);
+          static_cast<Executor*>(work.context)->launch_on_host(work.argument);
         };
-        streams_->call(call, &host_calls_[i], stream);
+        streams_->call(call, &work_[i], stream);
         break;
       }
       p.kernel->launch({p.inputs, p.outputs, p.workspace, p.pool, streams_->native(stream)});
@@ -140,7 +140,7 @@ void Executor::execute(std::size_t i) {
 }
 
 void Executor::run_group(std::size_t first) {
-  const std::size_t last = first + group_size_[first];
+  const std::size_t last = first + prepared_[first].launches;
   const std::size_t stream = stream_of(program_.instructions[first]);
   failure_.guard(first, [&] {
     for (std::size_t i = first; i < last; ++i) timeline_.come_to(i, *streams_);
@@ -225,7 +225,7 @@ void Executor::join(device::Streams::Set except) {
 void Executor::finish_streams() {
   if (!failure_.happened()) collectives_.settle_all(*streams_);
   join();
-  staging_->fetch_outputs(*streams_);
+  staging_.fetch_outputs(*streams_);
   timeline_.finish(*streams_);
 }
 
@@ -240,9 +240,7 @@ bool Executor::captures_all() const {
   return first.first == 0 && static_cast<std::size_t>(first.last) == prepared_.size();
 }
 
-device::Streams::Set Executor::not_captured() const {
-  return kBetweenRanks | (ahead_stream_ == 0 ? 0U : 1U << ahead_stream_);
-}
+device::Streams::Set Executor::not_captured() const { return kBetweenRanks | staging_.own_streams(); }
 
 std::size_t Executor::capture(const CaptureRegion& region) {
   streams_->begin_capture();
@@ -253,7 +251,7 @@ std::size_t Executor::capture(const CaptureRegion& region) {
     failure_.rethrow();
     join(kBetweenRanks);
     if (captures_all()) {
-      staging_->fetch_outputs(*streams_);
+      staging_.fetch_outputs(*streams_);
       timeline_.finish(*streams_);
     }
   } catch (...) {
@@ -287,8 +285,8 @@ void Executor::run_captured() {
     for (const CaptureRegion& region : program_.capture_regions) captured.push_back(capture(region));
     captured_ = std::move(captured);
   }
-  staging_->copy_ahead(*streams_);
-  if (ahead_stream_ != 0) staging_->copy_expected(*streams_, ahead_event_, ahead_stream_);
+  staging_.copy_ahead(*streams_);
+  staging_.copy_expected(*streams_);
   std::size_t next = 0;
   for (std::size_t r = 0; r < captured_.size(); ++r) {
     issue(next, static_cast<std::size_t>(program_.capture_regions[r].first));

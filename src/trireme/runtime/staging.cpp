@@ -61,6 +61,34 @@ Staging::Staging(const program::Program& program, const device::Arena& arena, bo
   each_ahead(program, [&](std::size_t i) { inputs_[i].ahead = can_expect_ = true; });
 }
 
+const TensorType* Staging::type_of(std::string_view input) const {
+  for (const Instruction& instruction : program_.instructions)
+    if (is_input(instruction) && instruction.name == input) return &instruction.outputs.front().type;
+  return nullptr;
+}
+
+// The instructions that read it: one, or several, as in a pipeline's chunks.
+template <class F>
+void Staging::each_reader(std::string_view name, int micro, std::size_t bytes, F&& body) const {
+  bool found = false;
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    const Instruction& instruction = program_.instructions[i];
+    if (!is_input(instruction) || instruction.name != name || instruction.micro != micro) continue;
+    if (bytes != bytes_of(instruction))
+      fail("input '{}' is {}, got {} bytes", name, instruction.outputs.front().type.str(), bytes);
+    body(i);
+    found = true;
+  }
+  if (!found) fail("program '{}' has no input '{}' in micro-batch {}", program_.name, name, micro);
+}
+
+void Staging::bind(std::string_view name, int micro, std::span<const std::byte> data, std::int64_t step) {
+  each_reader(name, micro, data.size(), [&](std::size_t i) {
+    inputs_[i].bound = data.data();
+    inputs_[i].bound_step = step;
+  });
+}
+
 void Staging::check_bound() const {
   for (std::size_t i = 0; i < inputs_.size(); ++i)
     if (const Instruction& instruction = program_.instructions[i]; is_input(instruction) && inputs_[i].bound == nullptr)
@@ -87,30 +115,39 @@ void Staging::copy_ahead(device::Streams& streams) const {
       streams.copy(target_of(program_, arena_, instruction), source(i, streams), bytes_of(instruction));
 }
 
-void Staging::expect(std::size_t i, const std::byte* data, std::int64_t step, const device::Streams& streams) {
-  Input& input = inputs_[i];
-  if (!input.ahead || full_ || !streams.reads(data)) return;
-  if (!input.second) {
-    const std::size_t bytes = bytes_of(program_.instructions[i]);
-    full_ = device::free_bytes(program_.device) < bytes + kLeft;
-    if (full_) return;
-    input.second = std::make_unique<device::Arena>(bytes, program_.device);
-  }
-  input.expected = data;
-  input.expected_step = step;
+void Staging::expect(std::string_view name, int micro, std::span<const std::byte> data, std::int64_t step,
+                     const device::Streams& streams) {
+  if (!can_expect_) return;
+  each_reader(name, micro, data.size(), [&](std::size_t i) {
+    Input& input = inputs_[i];
+    if (!input.ahead || full_ || !streams.reads(data.data())) return;
+    if (!input.second) {
+      full_ = device::free_bytes(program_.device) < data.size() + kLeft;
+      if (full_) return;
+      input.second = std::make_unique<device::Arena>(data.size(), program_.device);
+    }
+    input.expected = data.data();
+    input.expected_step = step;
+  });
 }
 
-void Staging::copy_expected(device::Streams& streams, std::size_t event, std::size_t stream) {
+void Staging::add_stream(device::StreamShape& shape) {
+  if (!can_expect_) return;
+  ahead_stream_ = shape.streams++;
+  ahead_event_ = shape.events++;
+}
+
+void Staging::copy_expected(device::Streams& streams) {
   if (std::none_of(inputs_.begin(), inputs_.end(), [](const Input& input) { return input.expected != nullptr; }))
     return;
-  streams.record(event, 0);
-  streams.wait(event, stream);
+  streams.record(ahead_event_, 0);
+  streams.wait(ahead_event_, ahead_stream_);
   for (std::size_t i = 0; i < inputs_.size(); ++i)
     if (Input& input = inputs_[i]; input.expected != nullptr) {
       input.there = kNoStep;
       input.on_its_way = input.expected_step;
       streams.copy(input.second->data(), std::exchange(input.expected, nullptr), bytes_of(program_.instructions[i]),
-                   stream);
+                   ahead_stream_);
     }
 }
 
@@ -141,7 +178,12 @@ void Staging::fetch_outputs(device::Streams& streams) const {
       streams.copy(early_[o], arena_.data() + offset_of(o), program_.outputs[o].operand.type.bytes());
 }
 
-std::span<const std::byte> Staging::output(std::size_t o) const {
+std::span<const std::byte> Staging::output(std::string_view name, int micro) const {
+  const auto named = [&](const program::NamedOutput& output) { return output.name == name && output.micro == micro; };
+  const auto found = std::find_if(program_.outputs.begin(), program_.outputs.end(), named);
+  if (found == program_.outputs.end())
+    fail("program '{}' has no output '{}' in micro-batch {}", program_.name, name, micro);
+  const auto o = static_cast<std::size_t>(found - program_.outputs.begin());
   const std::size_t bytes = program_.outputs[o].operand.type.bytes();
   if (early_[o] != nullptr) return {early_[o], bytes};
   if (fetched_.empty()) return {arena_.data() + offset_of(o), bytes};

@@ -1,6 +1,7 @@
 #pragma once
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "trireme/device/arena.h"
@@ -29,10 +30,13 @@ class Staging {
   // All of them must outlive it.
   Staging(const program::Program& program, const device::Arena& arena, bool asynchronous);
 
-  void bind(std::size_t i, const std::byte* data, std::int64_t step) {
-    inputs_[i].bound = data;
-    inputs_[i].bound_step = step;
-  }
+  // As Executor's calls of these names.
+  const TensorType* type_of(std::string_view input) const;  // null: there is no such input
+  void bind(std::string_view name, int micro, std::span<const std::byte> data, std::int64_t step);
+  void expect(std::string_view name, int micro, std::span<const std::byte> data, std::int64_t step,
+              const device::Streams& streams);
+  std::span<const std::byte> output(std::string_view name, int micro) const;
+
   // Throws when an input is not bound.
   void check_bound() const;
 
@@ -45,22 +49,18 @@ class Staging {
   bool is_ahead(std::size_t i) const { return inputs_[i].ahead; }
   void copy_ahead(device::Streams& streams) const;
 
-  // Whether there is an input that may come ahead.
-  bool can_expect() const { return can_expect_; }
-  // What input i will be bound to for the run after the next one, which is of `step`: it stays as it is until then. Of
+  // Where an input may come ahead, it does so on a stream and by an event of its own, which this adds to the others. Of
   // other inputs than those that are copied ahead, of memory that the device cannot read, and where the device has no
-  // room for a second copy, nothing comes of it.
-  void expect(std::size_t i, const std::byte* data, std::int64_t step, const device::Streams& streams);
-  // Starts to copy what is expected, on a stream of its own; `event` is free for its use. It comes after `copy_ahead`,
-  // which reads the memory that this fills.
-  void copy_expected(device::Streams& streams, std::size_t event, std::size_t stream);
+  // room for a second copy, nothing comes of `expect`.
+  void add_stream(device::StreamShape& shape);
+  device::Streams::Set own_streams() const { return ahead_stream_ == 0 ? 0U : 1U << ahead_stream_; }
+  // Starts to copy what is expected. It comes after `copy_ahead`, which reads the memory that this fills.
+  void copy_expected(device::Streams& streams);
   // After a run, when no stream has work: what was copied during it is there, unless the run failed.
   void settle(bool failed);
 
   // On stream 0, at its end.
   void fetch_outputs(device::Streams& streams) const;
-  // In the host's memory, until the next run. By number in Program::outputs.
-  std::span<const std::byte> output(std::size_t o) const;
 
  private:
   struct Input {
@@ -74,12 +74,16 @@ class Staging {
     std::int64_t there = kNoStep;           // the step of what `second` holds
     std::unique_ptr<device::Arena> second;  // on the device; null: nothing was expected yet
   };
+  template <class F>
+  void each_reader(std::string_view name, int micro, std::size_t bytes, F&& body) const;
   std::size_t offset_of(std::size_t o) const;
 
   const program::Program& program_;
   const device::Arena& arena_;
-  std::vector<Input> inputs_;  // by instruction
-  bool can_expect_ = false;
+  std::vector<Input> inputs_;     // by instruction
+  bool can_expect_ = false;       // there is an input that may come ahead
+  std::size_t ahead_stream_ = 0;  // 0: none does
+  std::size_t ahead_event_ = 0;
   bool full_ = false;  // the device has no room for second copies
   std::unique_ptr<device::HostBlock> block_;
   std::vector<std::byte*> early_;                        // by output: where it comes by itself; null: it does not
