@@ -4,6 +4,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -91,6 +92,25 @@ class SingleThreaded {
   int before_;
 };
 
+// The library's f32 products for AVX2 point the stack pointer at a buffer of the heap, and a handler's frame overwrites
+// what lies below it there. So a signal waits until the product of one block is made. Faults of the thread's own cannot
+// wait.
+class WithoutSignals {
+ public:
+  WithoutSignals() {
+    sigset_t waiting;
+    sigfillset(&waiting);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&waiting, fault);
+    pthread_sigmask(SIG_BLOCK, &waiting, &before_);
+  }
+  ~WithoutSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  WithoutSignals(const WithoutSignals&) = delete;
+  WithoutSignals& operator=(const WithoutSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 dnnl::memory::data_type data_type(DType dtype) {
   switch (dtype) {
     case DType::f32: return dnnl::memory::data_type::f32;
@@ -149,6 +169,7 @@ class Operation {
     const Call& call = calls_[static_cast<std::size_t>(worker)];
     TRI_CHECK(call.memories.size() == N, "{} operands, {} pointers", call.memories.size(), N);
     const SingleThreaded guard;
+    const WithoutSignals undisturbed;
     // The C calls, because the C++ ones build a map and a vector each time.
     for (std::size_t i = 0; i < N; ++i) {
       void* const pointer = const_cast<void*>(pointers[i]);

@@ -3,9 +3,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <memory>
+#include <thread>
 #include <vector>
 
 namespace trireme::device::cpu {
@@ -102,6 +107,39 @@ TEST(OneDnn, GemmOfAnyLayout) {
           s.output = DType::bf16;
           check<BFloat16, BFloat16>(s);
         }
+}
+
+// The user's signals come at any moment, and to any thread.
+TEST(OneDnn, SignalsLeaveAProductAsItIs) {
+  struct sigaction handled = {};
+  handled.sa_handler = [](int) {};
+  struct sigaction before = {};
+  ASSERT_EQ(sigaction(SIGUSR2, &handled, &before), 0);
+  const GemmSpec spec{.m = 200, .n = 300, .k = 400, .lda = 400, .ldb = 300, .ldc = 300};
+  const std::vector<float> a(200 * 400, 0.5F);
+  const std::vector<float> b(400 * 300, 0.25F);
+  std::vector<float> c(200 * 300);
+  const Gemm gemm(spec, 1);
+  const Room scratch(Gemm::scratch_bytes(spec));
+  std::atomic<bool> over = false;
+  std::atomic<int> sent = 0;
+  std::thread sender([&, to = pthread_self()] {
+    while (!over) {
+      if (pthread_kill(to, SIGUSR2) == 0) ++sent;
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  });
+  int wrong = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(500) || sent < 1000) {
+    std::fill(c.begin(), c.end(), -1.0F);
+    gemm.run(0, a.data(), b.data(), c.data(), scratch.data());
+    wrong += static_cast<int>(std::count_if(c.begin(), c.end(), [](float sum) { return sum != 50.0F; }));
+  }
+  over = true;
+  sender.join();
+  sigaction(SIGUSR2, &before, nullptr);
+  EXPECT_EQ(wrong, 0);
 }
 
 }  // namespace
