@@ -66,16 +66,17 @@ class Streams {
   // Whether `copy` may read this memory of the host.
   virtual bool reads(const void* memory) const = 0;
 
-  // From here on the other streams, except those of the set, start after what stream 0 has been given.
   using Set = std::uint32_t;  // bit s: stream s
+  static constexpr Set kAll = ~Set{0};
+  // From here on the other streams, except those of the set, start after what stream 0 has been given.
   virtual void fork(Set except = 0) = 0;
   // Stream 0 goes on after what the stream has been given. Gives the seconds for which the calling thread waited.
   virtual double join(std::size_t stream) = 0;
   // The calling thread waits for all that the streams, or one of them, have been given.
   virtual void synchronize() = 0;
   virtual void synchronize(std::size_t stream) = 0;
-  // Whether all that the streams have been given is done. An error of the device counts as done.
-  virtual bool is_idle() const = 0;
+  // Whether all that the streams of the set have been given is done. An error of the device counts as done.
+  virtual bool is_idle(Set of = kAll) const = 0;
 
   // Events are numbered from 0. Each is recorded once between two forks of all streams, before a stream that must go on
   // then waits for it. Waiting gives the seconds for which the calling thread did.

@@ -84,8 +84,8 @@ class Executor {
   };
   // As `run`, looking at every output of every instruction. On a CPU each stream looks at an instruction's outputs
   // before it records the instruction's event, so this run has the order that was proved of any other. On an
-  // accelerator each instruction ends before the next is given, in the order that was proved of the thread which gives
-  // them.
+  // accelerator each instruction but a send ends before the next is given: the order that was proved of the thread
+  // which gives them (program/check_together.h).
   std::optional<BadTensor> run_checked();
 
   // In the host's memory, until the next run.
@@ -114,6 +114,7 @@ class Executor {
 
   // Walks: executor_walk.cpp. Work on a stream is an instruction, or the launch group that begins there.
   void run_issued();
+  void synchronize(device::Streams::Set of);
   void run_captured();
   void issue(std::size_t first, std::size_t last);
   void run_from(std::size_t i);

@@ -71,29 +71,26 @@ void Executor::look_at(std::size_t i) {
 }
 
 void Executor::run_one_by_one() {
-  ++runs_;
-  failure_.clear();
-  collectives_.forget();
-  staging_.stage(*streams_, pool_);
   streams_->fork();
   const auto one = [](void* self, std::size_t i) { static_cast<Executor*>(self)->run_one(i); };
   for (std::size_t i = 0; i < prepared_.size(); ++i) {
     const device::Streams::Work work{one, this, i, static_cast<std::size_t>(program_.instructions[i].stream)};
     streams_->issue({&work, 1});
-    failure_.guard(i, [&] { streams_->synchronize(); });
+    if (failure_.happened()) continue;
+    // A send ends when the other rank receives, which may be after that one's own send to this rank.
+    if (program_.instructions[i].kind != Instruction::Kind::send)
+      failure_.guard(i, [&] { synchronize(device::Streams::Set{1} << work.stream); });
     if (!failure_.happened()) failure_.guard(i, [&] { look_at(i); });
   }
-  if (!failure_.happened()) failure_.guard(prepared_.size() - 1, [&] { collectives_.settle_all(*streams_); });
-  failure_.rethrow();
+  finish_streams();
 }
 
 std::optional<Executor::BadTensor> Executor::run_checked() {
-  staging_.check_bound();
   staging_.settle(true);  // whatever was expected, this run comes first
   FirstBad found;
   const auto stop = [this](const FirstBad*) { first_bad_ = nullptr; };
   const std::unique_ptr<FirstBad, decltype(stop)> looking(first_bad_ = &found, stop);
-  streams_->asynchronous() ? run_one_by_one() : run();
+  run();
   if (found.tensor) found.tensor->from_others = found.came <= found.tensor->instruction;
   return found.tensor;
 }

@@ -38,7 +38,8 @@ void Executor::run() {
   host_seconds_ = 0;
   staging_.stage(*streams_, pool_);
   // In the first run libraries load what they need, which cannot be captured.
-  const bool captures = runs_ > 1 && !timeline_.traces() && !program_.capture_regions.empty();
+  const bool one_by_one = first_bad_ != nullptr && streams_->asynchronous();
+  const bool captures = runs_ > 1 && !one_by_one && !timeline_.traces() && !program_.capture_regions.empty();
   // Whatever goes wrong, no stream has work when this returns: what was issued uses this executor.
   std::exception_ptr error;
   const auto note = [&](auto&& work) {
@@ -48,9 +49,9 @@ void Executor::run() {
       if (!error) error = std::current_exception();
     }
   };
-  note([&] { captures ? run_captured() : run_issued(); });
+  note([&] { one_by_one ? run_one_by_one() : captures ? run_captured() : run_issued(); });
   if (ranks_ != nullptr && (error || failure_.happened())) ranks_->abandon();
-  note([&] { ranks_ == nullptr ? streams_->synchronize() : ranks_->synchronize(*streams_); });
+  note([&] { synchronize(device::Streams::kAll); });
   staging_.settle(error != nullptr || failure_.happened());
   failure_.rethrow();  // an instruction's error is the cause
   try {
@@ -59,6 +60,10 @@ void Executor::run() {
     throw e.within(fmt::format("program '{}'", program_.name));
   }
   timeline_.read(*streams_);
+}
+
+void Executor::synchronize(device::Streams::Set of) {
+  ranks_ == nullptr ? comm::synchronize(*streams_, {}, of) : ranks_->synchronize(*streams_, of);
 }
 
 void Executor::run_issued() {

@@ -47,7 +47,9 @@ comm::DeviceGroup& ProcessGroups::device_group(Entry& entry, device::Kind kind) 
   return *entry.device_group;
 }
 
-void ProcessGroups::synchronize(device::Streams& streams) const { comm::synchronize(streams, device_groups_); }
+void ProcessGroups::synchronize(device::Streams& streams, device::Streams::Set of) const {
+  comm::synchronize(streams, device_groups_, of);
+}
 
 void ProcessGroups::abandon() noexcept {
   for (const Entry& entry : entries_)

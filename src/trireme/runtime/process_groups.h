@@ -45,7 +45,7 @@ class ProcessGroups {
   // The same, for what is in a device's memory.
   comm::DeviceGroup& device_messages(std::string_view group, device::Kind kind);
   // Waits for the streams; throws when another rank has failed, instead of waiting for it (comm/device/group.h).
-  void synchronize(device::Streams& streams) const;
+  void synchronize(device::Streams& streams, device::Streams::Set of = device::Streams::kAll) const;
   // After a failure of this rank: no stream waits for the others any more.
   void abandon() noexcept;
   // Bytes sent to other ranks so far.

@@ -60,8 +60,9 @@ class DeviceGroup {
   virtual void abandon() noexcept {}
 };
 
-// Waits for all that the streams have been given, collectives of these groups among it. Throws what `check` does, once
-// the streams are idle: their collectives have then been abandoned.
-void synchronize(device::Streams& streams, std::span<DeviceGroup* const> groups);
+// Waits for all that the streams of the set have been given, collectives of these groups among it. Throws what `check`
+// does, once all streams are idle: their collectives have then been abandoned.
+void synchronize(device::Streams& streams, std::span<DeviceGroup* const> groups,
+                 device::Streams::Set of = device::Streams::kAll);
 
 }  // namespace trireme::comm

@@ -83,8 +83,10 @@ class ThreadStreams final : public Streams {
     if (workers_[stream]) workers_[stream]->synchronize();
   }
 
-  bool is_idle() const override {
-    return std::all_of(workers_.begin(), workers_.end(), [](const auto& w) { return !w || w->idle(); });
+  bool is_idle(Set of) const override {
+    for (std::size_t s = 0; s < workers_.size(); ++s)
+      if ((of >> s & 1U) != 0 && workers_[s] && !workers_[s]->idle()) return false;
+    return true;
   }
 
   void record(std::size_t event, std::size_t) override { events_[event].record(); }

@@ -89,6 +89,22 @@ TEST(CpuStreams, EventsOrderTwoStreamsInEveryRun) {
   EXPECT_FALSE(streams->is_done(0));
 }
 
+TEST(CpuStreams, SomeMayBeIdleWhileOthersAreNot) {
+  Shared shared;
+  const auto streams = make_streams(Kind::cpu, {.streams = 3, .events = 1, .capacity = {0, 2, 1}});
+  shared.streams = streams.get();
+  streams->fork();
+  issue(*streams, work<wait_for_go>(shared, 1));
+  issue(*streams, work<note>(shared, 2, 0));
+  streams->synchronize(2);
+  EXPECT_TRUE(streams->is_idle(0b101));
+  EXPECT_FALSE(streams->is_idle());
+  shared.go = true;
+  shared.go.notify_all();
+  streams->synchronize();
+  EXPECT_TRUE(streams->is_idle());
+}
+
 TEST(CpuStreams, WaitingTellsForHowLong) {
   Shared shared;
   const auto streams = make_streams(Kind::cpu, {.streams = 2, .events = 1, .timestamps = 2, .capacity = {0, 2}});

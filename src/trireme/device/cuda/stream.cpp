@@ -95,9 +95,10 @@ class CudaStreams final : public Streams {
     for (cudaStream_t stream : streams_) TRI_CUDA(cudaStreamSynchronize(stream));
   }
   void synchronize(std::size_t stream) override { TRI_CUDA(cudaStreamSynchronize(streams_[stream])); }
-  bool is_idle() const override {
-    return std::none_of(streams_.begin(), streams_.end(),
-                        [](cudaStream_t stream) { return cudaStreamQuery(stream) == cudaErrorNotReady; });
+  bool is_idle(Set of) const override {
+    for (std::size_t s = 0; s < streams_.size(); ++s)
+      if ((of >> s & 1U) != 0 && cudaStreamQuery(streams_[s]) == cudaErrorNotReady) return false;
+    return true;
   }
 
   void record(std::size_t event, std::size_t stream) override {
