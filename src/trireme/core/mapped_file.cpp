@@ -44,11 +44,13 @@ void MappedFile::read(const std::byte* at, std::span<std::byte> out) const {
   const iovec to{out.data(), out.size()};
   const iovec from{const_cast<std::byte*>(at), out.size()};
   const ssize_t copied = ::process_vm_readv(::getpid(), &to, 1, &from, 1, 0);
-  if (copied == static_cast<ssize_t>(out.size())) return;
   const bool forbidden = copied < 0 && (errno == EPERM || errno == ENOSYS);
+  if (forbidden) check_whole();
+  if (forbidden) std::memcpy(out.data(), at, out.size());  // some containers
+  // Behind the end of a file that was cut, the rest of a page reads as zeros.
   check_whole();
-  if (!forbidden) fail("{}: {} bytes of it cannot be read any more", path_, out.size());
-  std::memcpy(out.data(), at, out.size());  // some containers
+  if (!forbidden && copied != static_cast<ssize_t>(out.size()))
+    fail("{}: {} bytes of it cannot be read any more", path_, out.size());
 }
 
 void MappedFile::check_whole() const {
