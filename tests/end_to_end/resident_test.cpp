@@ -1,9 +1,11 @@
 // What the whole process takes: never more than its arenas and what `trireme memory` lists outside of them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <regex>
+#include <vector>
 
 #include "end_to_end/program.h"
 
@@ -78,6 +80,17 @@ class Resident : public Program {
 };
 
 TEST_F(Resident, OneRank) { expect_within(wide({"--parallel.mesh=dp=1"})); }
+// What started the program may have been large itself.
+TEST_F(Resident, OfThisProcessAndNotOfItsParent) {
+  constexpr std::size_t kParent = std::size_t{600} << 20;
+  std::vector<char> large(kParent, 1);
+  const std::vector<std::string> train = {"train", "tiny.toml", "--output.dir=run"};
+  const Finished f = done(train);
+  ASSERT_EQ(std::count(large.begin(), large.end(), 1), static_cast<std::ptrdiff_t>(kParent));
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(f.out, found, std::regex(R"(measured: ([0-9.]+) MiB of the whole process)"))) << f.out;
+  EXPECT_LT(std::stod(found[1]), 300);
+}
 TEST_F(Resident, ShardedState) { expect_within(wide({"--parallel.mesh=dp=2", "--parallel.zero=3"})); }
 TEST_F(Resident, OffloadedState) {
   expect_within(wide({"--parallel.mesh=dp=1", "--model.width=512", "--memory.offload=optimizer",
