@@ -85,7 +85,9 @@ void SearchRuns::read_losses() {
     for (std::string line; std::getline(in, line);) {
       const auto o = parse_json(line);
       if (!o.is_object() || !o.contains("loss") || !o["loss"].is_number()) continue;
-      known_[{o.value("id", std::int64_t{-1}), o.value("steps", std::int64_t{0})}] = o["loss"].get<double>();
+      const auto whole = [&](const char* key) { return o.contains(key) && o[key].is_number_integer(); };
+      if (whole("id") && whole("steps"))
+        known_[{o["id"].get<std::int64_t>(), o["steps"].get<std::int64_t>()}] = o["loss"].get<double>();
     }
   }
 }

@@ -99,11 +99,12 @@ void Trainer::report_changed_data() {
   if (!before.is_object() || !before.contains("data")) return;
   const nlohmann::json& data = before["data"];
   const std::string digest = digest_of(data_);
-  if (!data.is_object() || data.value("digest", digest) == digest) return;
+  if (!data.is_object() || !data.contains("digest") || data["digest"] == digest) return;
+  const bool counted = data.contains("samples") && data["samples"].is_number_integer();
   note(LogLevel::warning,
        fmt::format("the data have changed since {} began: {} samples then, {} now, or other contents; "
                    "the rest of the run reads the new data",
-                   folder_.string(), data.value("samples", std::int64_t{0}), data_.train->samples()));
+                   folder_.string(), counted ? data["samples"].get<std::int64_t>() : 0, data_.train->samples()));
 }
 
 void Trainer::use_recorded_algorithms() {

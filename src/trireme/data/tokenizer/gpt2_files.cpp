@@ -9,6 +9,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/json.h"
 #include "trireme/core/text.h"
+#include "trireme/data/tokenizer/json_node.h"
 
 namespace trireme::data {
 namespace {
@@ -70,14 +71,15 @@ std::map<std::int64_t, std::string> added_tokens(const fs::path& folder, const J
 
 std::string gpt2_tokenizer_json(const fs::path& vocab) {
   const fs::path folder = vocab.parent_path();
-  const Json settings = optional_object(folder / "tokenizer_config.json");
-  const std::string kind = settings.value("tokenizer_class", std::string("GPT2Tokenizer"));
+  const nlohmann::json given = optional_object(folder / "tokenizer_config.json");
+  const JsonNode settings(given, (folder / "tokenizer_config.json").string());
+  const std::string kind = settings.optional_text("tokenizer_class").value_or("GPT2Tokenizer");
   if (kind != "GPT2Tokenizer" && kind != "GPT2TokenizerFast")
     refuse(
         "{}: tokenizer_class \"{}\" cannot be made from vocab.json and merges.txt; write a tokenizer.json with "
         "transformers: AutoTokenizer.from_pretrained(\"{}\").save_pretrained(…)",
         (folder / "tokenizer_config.json").string(), kind, folder.string());
-  const bool prefix = settings.value("add_prefix_space", false);
+  const bool prefix = settings.flag("add_prefix_space", false);
   const Json bytes = {
       {"type", "ByteLevel"}, {"add_prefix_space", prefix}, {"trim_offsets", false}, {"use_regex", true}};
   Json root;
