@@ -202,9 +202,9 @@ TEST_F(Resume, RefusesWhatWouldMakeAnotherRun) {
   const std::string before = read("run/config.toml");
   const std::string metrics_before = read("run/metrics.jsonl");
   write("other.txt", read("text.txt"));
-  for (const char* change :
-       {"model.width=32", "model.dropout=0.1", "data.text=other.txt", "data.order=sequential", "train.seed=2",
-        "train.optimizer=sgd", "train.batch=8", "train.weight_decay=0.2", "train.eps=1e-6", "train.betas=0.8,0.9"}) {
+  for (const char* change : {"model.width=32", "model.dropout=0.1", "data.text=other.txt", "data.order=sequential",
+                             "train.seed=2", "train.optimizer=sgd", "train.batch=8", "train.weight_decay=0.2",
+                             "train.eps=1e-6", "train.betas=0.8,0.9", "init.from=elsewhere"}) {
     const std::string error =
         refused({"train", "tiny.toml", "--output.dir=run", "--resume", std::string("--") + change});
     const std::string key = std::string(change).substr(0, std::string(change).find('='));

@@ -96,6 +96,17 @@ TEST(ImageFiles, Mnist) {
   }
 }
 
+TEST(ImageFiles, AShareToHoldOutIsForFilesWithoutTests) {
+  const Folder folder;
+  write_mnist(folder);
+  DataConfig config;
+  config.images = folder.path();
+  config.holdout = 0.4;
+  const Data data = open_data(config, {.images = true});
+  expect_contains(data.summary, "warning data.holdout = 0.4 has no effect");
+  EXPECT_EQ(data.eval->samples(), 8);
+}
+
 TEST(ImageFiles, Cifar10) {
   const Folder folder;
   for (int i = 1; i <= 5; ++i)

@@ -80,6 +80,7 @@ ImageSet cut_images(ImageSet& train, double share) {
 Data open_images(const DataConfig& config, const SampleShape& shape) {
   if (config.images == "synthetic") return open_synthetic(config, shape);
   ImageFiles files = open_image_files(config.images, "data.images");
+  const bool has_tests = config.eval.empty() && !files.test.pieces.empty();
   ImageSet eval = !config.eval.empty() ? open_eval(config, files.train) : std::move(files.test);
   if (eval.pieces.empty()) eval = cut_images(files.train, config.holdout);
 
@@ -100,6 +101,10 @@ Data open_images(const DataConfig& config, const SampleShape& shape) {
   data.summary = fmt::format("{} {} images {}×{}×{} in {} classes, {} held out", count_text(files.train.count()),
                              files.train.format, data.shape.image, data.shape.image, data.shape.channels,
                              data.shape.classes, count_text(eval.count()));
+  if (has_tests && config.holdout != DataConfig{}.holdout)
+    data.summary += fmt::format(
+        "\nwarning data.holdout = {} has no effect: data.images = \"{}\" has files for tests, which are held out",
+        config.holdout, config.images);
   // One wrong label makes many classes that nothing is in.
   ImageSet both = files.train;
   if (eval.count() > 0) both.append(eval);

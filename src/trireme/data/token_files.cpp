@@ -66,16 +66,6 @@ std::optional<Format> megatron_format(std::uint64_t bytes, const std::string& pa
   return Format{parse_megatron_index(file.bytes(), bytes, index.string()).type, 0};
 }
 
-Format format_of(std::span<const std::byte> bytes, const std::string& path, const Choice<RawTokens>& token_type,
-                 std::int64_t vocab) {
-  if (const auto format = llmc_format(bytes, path)) return *format;
-  if (const auto format = megatron_format(bytes.size(), path)) return *format;
-  if (token_type == RawTokens::uint16) return {TokenType::u16, 0, true};
-  if (token_type == RawTokens::uint32) return {TokenType::u32, 0, true};
-  if (token_type == RawTokens::int64) return {TokenType::i64, 0, true};
-  return {vocab <= 65536 ? TokenType::u16 : TokenType::u32, 0, true};
-}
-
 const char* name_of(TokenType type) {
   switch (type) {
     case TokenType::u8: return "uint8";
@@ -84,6 +74,26 @@ const char* name_of(TokenType type) {
     case TokenType::i64: break;
   }
   return "int64";
+}
+
+std::optional<TokenType> type_of(const Choice<RawTokens>& given) {
+  if (given == RawTokens::uint16) return TokenType::u16;
+  if (given == RawTokens::uint32) return TokenType::u32;
+  if (given == RawTokens::int64) return TokenType::i64;
+  return std::nullopt;
+}
+
+Format format_of(std::span<const std::byte> bytes, const std::string& path, const Choice<RawTokens>& token_type,
+                 std::int64_t vocab) {
+  const std::optional<TokenType> given = type_of(token_type);
+  auto format = llmc_format(bytes, path);
+  const char* const says = format ? "its header" : "its .idx";
+  if (!format) format = megatron_format(bytes.size(), path);
+  if (!format) return {given.value_or(vocab <= 65536 ? TokenType::u16 : TokenType::u32), 0, true};
+  if (given && *given != format->type)
+    refuse("{}: {} says that its tokens are {}, and data.token_type = \"{}\"; leave it out, it is for raw files", path,
+           says, name_of(format->type), token_type);
+  return *format;
 }
 
 // The last of the tokens from `first` on that are looked at before training.

@@ -298,6 +298,18 @@ TEST(Tokens, UnknownVersionOfLlmc) {
   expect_contains(refusal([&] { open_data(tokens_config(path), {.context = 8, .vocab = 1000}); }), "version 2");
 }
 
+TEST(Tokens, ATypeThatTheHeaderContradictsIsRefused) {
+  const Folder folder;
+  std::vector<std::uint32_t> file(256 + 50, 7);
+  file[0] = 20240520;
+  file[1] = 1;
+  file[2] = 100;  // of 16 bits
+  const std::string path = folder.write_tokens("x.bin", file);
+  EXPECT_GT(samples_of(path, 1000, "uint16"), 0);
+  expect_contains(refused_tokens(path, 1000, "uint32"),
+                  "its header says that its tokens are uint16, and data.token_type = \"uint32\"");
+}
+
 // Mapped, not read: 40 GiB cost nothing but address space.
 TEST(Tokens, FileLargerThanMemory) {
   const Folder folder;

@@ -56,6 +56,12 @@ data::Data open_data(Config& config, const models::Families& families, const dat
   shape.channels = asked("model.channels", c.channels);
   shape.classes = asked("model.classes", c.classes);
   data::Data data = data::open_data(config.data, shape, options);
+  if (config.train.eval_every > 0 && data.eval == nullptr && shape.images)
+    refuse(
+        "train.eval_every = {} needs held-out data, and data.images = \"{}\" has no files for tests: set data.holdout "
+        "or "
+        "data.eval",
+        config.train.eval_every, config.data.images);
   if (shape.images) {
     c.image = data.shape.image;
     c.channels = data.shape.channels;

@@ -215,10 +215,10 @@ void check_resumable(const fs::path& folder, const Config& config, const models:
   const Config before = load_config(folder.string(), {}, families);
   // In a copy of the folder that it was started in, a run reads the copies.
   const Config written = load_run_config(folder.string(), {}, families, RunPaths::as_written);
-  constexpr std::array<std::string_view, 11> fixed = {
-      "model.",     "data.",           "prune.",        "distil.",
-      "train.seed", "train.optimizer", "train.batch",   "train.weight_decay",
-      "train.eps",  "train.betas",     "train.momentum"};
+  constexpr std::array<std::string_view, 12> fixed = {"init.",           "model.",      "data.",
+                                                      "prune.",          "distil.",     "train.seed",
+                                                      "train.optimizer", "train.batch", "train.weight_decay",
+                                                      "train.eps",       "train.betas", "train.momentum"};
   const auto keeps_own_momentum = [](const Config& c) {
     return c.train.optimizer == Optimizer::sgd &&
            (c.parallel.compress == Compress::onebit || c.parallel.compress == Compress::topk);
