@@ -44,6 +44,9 @@ void check_replaceable(const std::string& path, std::string_view beginning, std:
 // Removes what files that never were committed have left in `folder`: for who knows that nobody is writing there.
 void remove_unfinished(const std::string& folder);
 
+// Gives each of two files or folders the other's name, at once. False where the file system cannot.
+bool exchange_names(const std::string& one, const std::string& other);
+
 // Makes renames inside `folder` lasting.
 void sync_folder(const std::string& folder);
 

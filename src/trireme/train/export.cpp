@@ -215,12 +215,14 @@ class Aside {
   const fs::path& path() const { return path_; }
   void commit() {
     io::sync_folder(path_.string());
-    const fs::path old = path_.string() + "-old";
-    const bool replaces = fs::exists(target_);
-    if (replaces) fs::rename(target_, old);
-    fs::rename(path_, target_);
+    // At every moment one of them has the target's name; the old one is then removed with this object.
+    if (!fs::exists(target_) || !io::exchange_names(path_.string(), target_.string())) {
+      const fs::path old = path_.string() + "-old";
+      if (fs::exists(target_)) fs::rename(target_, old);
+      fs::rename(path_, target_);
+      path_ = old;
+    }
     io::sync_folder(target_.has_parent_path() ? target_.parent_path().string() : ".");
-    if (replaces) fs::remove_all(old);
   }
 
  private:
