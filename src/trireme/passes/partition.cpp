@@ -248,6 +248,10 @@ class GraphPartitioner {
     if (node.op->traits.linear != ir::Linear::jointly || node.op->operands.size() != 1 ||
         !node.op->operands.front().variadic || node.inputs.size() < 2)
       return false;
+    // A concatenation has no terms: its operands are parts of the result.
+    const TensorType& whole = old().type(node.outputs.front());
+    if (std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId id) { return old().type(id) != whole; }))
+      return false;
     std::map<std::string, std::vector<ValueId>> groups;  // by the axes of the sums
     std::map<std::string, Sharding> sharding;
     for (const ValueId id : node.inputs) {
