@@ -141,7 +141,6 @@ const std::vector<PlanExclusion>& plan_exclusions() {
       {{"model=resnet18", "activations=bf16|int8"}, one_step},
       {{"model=resnet18", "compress=topk:0.2|onebit"}, one_step},
       {{"model=resnet18", "prune!=none"}, one_step},
-      {{"model=resnet18", "stages=listed"}, "its blocks differ"},
       {{"model=mlp", "remat=sqrt|selective|optimal|full"}, "its layers make nothing else to recompute"},
       // Sizes that techniques need.
       {{"width=small", "model!=resnet18", "offload!=none"}, "nothing is worth offloading"},

@@ -200,10 +200,12 @@ class PlanMaker {
 
   // Stages that a user lists: one layer each, and the rest in one of them.
   void list_stages(std::int64_t stages) {
-    if (stages > config().model.layers) return plan_.choices.set("stages", "balanced");
+    const std::int64_t layers =
+        config().model.family == "resnet" ? 8 : config().model.layers;  // the blocks of resnet18
+    if (stages > layers) return plan_.choices.set("stages", "balanced");
     config().parallel.stages.assign(static_cast<std::size_t>(stages), 1);
     config().parallel.stages[plan_.choices.below(static_cast<std::uint32_t>(stages), "longest stage")] +=
-        config().model.layers - stages;
+        layers - stages;
   }
 
   // A schedule that no generator makes: neighbouring actions change places wherever the result can run.

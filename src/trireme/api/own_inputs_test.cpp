@@ -115,6 +115,7 @@ TEST(OwnInputs, MeshesTrainLikeOneRank) {
                                         {.mesh = "pp=2"},
                                         {.mesh = "pp=2,dp=2", .zero = 1},
                                         {.mesh = "tp=2", .sharding = sharded},
+                                        {.mesh = "tp=2", .sharding = {{"features", "feature:tp"}}},
                                         {.mesh = "pp=2,tp=2", .sharding = sharded},
                                         {.mesh = "dp=2", .server = "sync"},
                                         {.remat = "full"}};
@@ -133,6 +134,55 @@ TEST(OwnInputs, MeshesTrainLikeOneRank) {
       EXPECT_LT(worst, 2e-5) << p.name;
     }
   }
+}
+
+// Photographs with a mask of their pixels, of sizes that ranks do not divide.
+tri::Value masked_photographs(tri::Builder& b, const tri::Batch& in) {
+  tri::Value x = in["photo"] * in["mask"];
+  for (int i = 0; i < 2; ++i) {
+    const tri::Builder k = b.scope("convs", i);
+    x = relu(conv(k, x, 6, {.kernel = 3, .stride = 1 + i, .padding = 1}));
+  }
+  const tri::Value predicted = linear(b.scope("out"), global_avg_pool(x), 1, {.deviation = 0.3});
+  if (in.predicting) return predicted;
+  const tri::Value error = reshape(predicted, {predicted.shape()[0]}) - in["price"];
+  return batch_mean(b, error * error);
+}
+
+tri::Data photographs() {
+  const std::vector<tri::Input> inputs = {
+      {.name = "photo", .shape = {9, 7, 3}}, {.name = "mask", .shape = {9, 7, 3}}, {.name = "price", .target = true}};
+  const auto write = [](std::int64_t i, tri::Sample& to) {
+    for (std::int64_t p = 0; p < 9 * 7 * 3; ++p) {
+      to.floats("photo")[static_cast<std::size_t>(p)] = static_cast<float>((5 * i + 11 * p + i * p) % 17) / 8 - 1;
+      to.floats("mask")[static_cast<std::size_t>(p)] = static_cast<float>((p + i) % 4 != 0);
+    }
+    to.floats("price")[0] = price(i);
+  };
+  return own_inputs(40, inputs, write, {.order = "sequential", .holdout = 0});
+}
+
+TEST(OwnInputs, AreShardedAsTheirAnnotationsSay) {
+  const tri::TrainOptions options = plain_sgd(6);
+  tri::Trainer one{masked_photographs, photographs(), options};
+  const std::vector<double> expected = losses(one);
+  const std::map<std::string, std::string> height = {{"photo", "batch:dp,height:h"}, {"mask", "batch:dp,1:h"}};
+  const std::map<std::string, std::string> both = {{"photo", "height:h,width:w"}};
+  for (const tri::Plan& plan : {tri::Plan{.mesh = "h=2", .sharding = height},
+                                {.mesh = "h=2", .sharding = {{"photo", "height:h"}}},
+                                {.mesh = "dp=2,h=3", .zero = 2, .sharding = height},
+                                {.mesh = "h=2,w=2", .sharding = both},
+                                {.mesh = "tp=2", .sharding = {{"convs.0.weight", "out:tp"}}}}) {
+    SCOPED_TRACE(plan.mesh + " " + plan.sharding.begin()->second);
+    tri::Trainer t{masked_photographs, photographs(), options, plan};
+    const std::vector<double> all = losses(t);
+    ASSERT_EQ(all.size(), expected.size());
+    for (std::size_t i = 0; i < all.size(); ++i) EXPECT_NEAR(all[i], expected[i], 2e-6 * (1 + expected[i]));
+  }
+  expect_part(refusal([] {
+                tri::Trainer{deep_model, rows(), plain_sgd(1), {.mesh = "tp=2", .sharding = {{"scale", "feature:tp"}}}};
+              }),
+              "of which every rank has all");
 }
 
 TEST(OwnInputs, InLowPrecisionAreRounded) {
@@ -262,8 +312,6 @@ TEST(OwnInputs, WhatAModelAsksForIsThere) {
               "see own_inputs");
   const auto no_loss = [](tri::Builder&, const tri::Batch& in) { return in["features"]; };
   expect_part(refused(no_loss, rows()), "must give its loss");
-  expect_part(refused(linear_model, rows(), {.mesh = "tp=2", .sharding = {{"features", "feature:tp"}}}),
-              "the input 'features'");
   expect_part(refusal([] { tri::Trainer(tri::ModelConfig{.family = "gpt2"}, rows(), plain_sgd(1)); }),
               "\"gpt2\" reads tokens or images");
 

@@ -29,16 +29,16 @@ namespace {
 std::string family_of(const ModelConfig& model) { return model.family; }
 std::string family_of(const Pretrained& model) { return model.folder; }
 
-// Lets the model read the inputs that the data name, which are sharded by their rows alone.
+// Lets the model read the inputs that the data name.
 void name_inputs(models::Families& families, const std::string& family, const Data& data, const Plan& plan) {
   if (families.find(family) == nullptr || models::builtin_families().find(family) != nullptr)
     refuse("\"{}\" reads tokens or images, and the data have inputs by names of their own", family);
   const std::vector<models::Input> inputs = inputs_of(data);
   for (const auto& [pattern, sharding] : plan.sharding)
     for (const models::Input& input : inputs)
-      if (passes::matches_pattern(pattern, input.name) && (input.whole || sharding != "batch:dp"))
-        refuse("parallel.sharding: \"{}\" = \"{}\" is an annotation of the input '{}', {}", pattern, sharding,
-               input.name, input.whole ? "of which every rank has all" : "which is sharded by \"batch:dp\" alone");
+      if (input.whole && passes::matches_pattern(pattern, input.name))
+        refuse("parallel.sharding: \"{}\" = \"{}\" is an annotation of the input '{}', of which every rank has all",
+               pattern, sharding, input.name);
   families.set_inputs(family, inputs);
 }
 

@@ -41,10 +41,11 @@ std::vector<std::size_t> by_layers(const Chain& chain, int parts, const std::vec
   std::int64_t given = 0;
   for (const std::int64_t layers : all) given += layers;
   if (all.size() != index(parts))
-    refuse("parallel.stages lists {} numbers, and the pipeline has {} parts; the nearest is []", all.size(), parts);
+    refuse("parallel.stages lists {} numbers, and the pipeline has {} parts; the nearest is {}", all.size(), parts,
+           even_stages(given, parts));
   if (given != std::ssize(begins))
-    refuse("parallel.stages add up to {} layers, and the model has {} that can be cut apart; the nearest is []", given,
-           begins.size());
+    refuse("parallel.stages add up to {} layers, and the model has {} that can be cut apart; the nearest is {}", given,
+           begins.size(), even_stages(std::ssize(begins), parts));
   std::vector<std::size_t> cuts;
   std::int64_t before = 0;
   for (std::size_t part = 0; part + 1 < all.size(); ++part) {
@@ -55,6 +56,13 @@ std::vector<std::size_t> by_layers(const Chain& chain, int parts, const std::vec
 }
 
 }  // namespace
+
+std::string even_stages(std::int64_t layers, std::int64_t chunks) {
+  if (layers < chunks) return "parallel.stages = []";
+  std::vector<std::int64_t> all;
+  for (std::int64_t c = 0; c < chunks; ++c) all.push_back(layers / chunks + (c < layers % chunks ? 1 : 0));
+  return fmt::format("parallel.stages = [{}]", fmt::join(all, ","));
+}
 
 std::vector<std::string> stage_cuts(const ir::Module& module, const std::string& name, int parts,
                                     const std::vector<std::int64_t>& layers, const cost::Rates& rates) {

@@ -8,6 +8,10 @@
 
 namespace trireme::planner {
 
+// "parallel.stages = [3,3,2]": numbers for so many chunks that add up to the layers, the first that differ by at most
+// one.
+std::string even_stages(std::int64_t layers, std::int64_t chunks);
+
 // Where a pipeline is cut: the first value of each part but the first, in the forward order of a graph. Parts have as
 // many layers as `layers` says; with none they are such that the longest takes the least time, with all that stands
 // before and behind the layers counted. Refuses more parts than there are places to cut, and layers that are not those

@@ -7,6 +7,7 @@
 #include "trireme/ir/axes.h"
 #include "trireme/models/families.h"
 #include "trireme/passes/named_dimensions.h"
+#include "trireme/planner/stages.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/config/keys.h"
 #include "trireme/train/distil.h"
@@ -35,10 +36,13 @@ void check_data(const Config& config, bool images) {
            config.model.family);
   if (!images && !data.images.empty())
     refuse(
-        "model.family = \"{}\" learns from tokens and cannot read data.images = \"{}\" (mlp, convnet and resnet can): "
-        "set "
-        "data.text or data.tokens instead",
-        config.model.family, data.images);
+        "model.family = \"{}\" learns from tokens and cannot read data.images = \"{}\" ({}): set data.text or "
+        "data.tokens "
+        "instead",
+        config.model.family, data.images,
+        models::builtin_families().find(config.model.family) == nullptr
+            ? "a family that is added with Reads::images can"
+            : "mlp, convnet and resnet can");
   if (images) return;
   if (!data.tokens.empty() && data.text != data::DataConfig{}.text && !data.text.empty())
     refuse("data.text and data.tokens cannot both be given; choose one");
@@ -90,7 +94,9 @@ void check_training(const Config& config) {
     refuse("train.micro_batch = {} must divide {} rows ({}); the nearest that does is {}", train.micro_batch, share,
            replicas == 1 ? "train.batch" : "a replica's share of train.batch",
            nearest_divisor(share, train.micro_batch));
-  if (train.eval_every > 0 && config.data.eval.empty() && config.data.holdout <= 0)
+  // A folder of images may have files of its own for tests; if not, that is refused where it is opened.
+  const bool may_have_tests = !config.data.images.empty() && config.data.images != "synthetic";
+  if (train.eval_every > 0 && config.data.eval.empty() && config.data.holdout <= 0 && !may_have_tests)
     refuse("train.eval_every = {} needs held-out data: set data.holdout or data.eval", train.eval_every);
 }
 
@@ -151,14 +157,6 @@ void check_offload(const Config& config) {
   if (memory.offload_tier == OffloadTier::disk)
     refuse("{} needs the states in the host's memory, and memory.offload_tier = \"disk\"; the nearest is \"host\"",
            given);
-}
-
-// As many numbers as there are chunks, which add up to the layers: the first that differ by at most one.
-std::string even_stages(std::int64_t layers, std::int64_t chunks) {
-  if (layers < chunks) return "parallel.stages = []";
-  std::vector<std::int64_t> all;
-  for (std::int64_t c = 0; c < chunks; ++c) all.push_back(layers / chunks + (c < layers % chunks ? 1 : 0));
-  return fmt::format("parallel.stages = [{}]", fmt::join(all, ","));
 }
 
 // What parallel.sharding says can be read, whatever the mesh has: "dimension:axis" and several of them by commas.
@@ -245,17 +243,15 @@ void check_parallel(const Config& config) {
   // A file has as many chunks as it says.
   const bool interleaved = parallel.pipeline == Pipeline::interleaved;
   const std::int64_t chunks = interleaved ? static_cast<std::int64_t>(parallel.pipeline.argument()) : 1;
+  // How many layers can be cut apart is the model's to say: of a resnet, its blocks (planner/stages.cpp asks for them).
+  std::int64_t layers = 0;
+  for (const std::int64_t stage : parallel.stages) layers += stage;
   if (!parallel.stages.empty() && pp > 0 && parallel.pipeline != Pipeline::file &&
       static_cast<std::int64_t>(parallel.stages.size()) != pp * chunks)
     refuse("parallel.stages lists {} stages, but parallel.mesh = \"{}\" has {}{}; the nearest is {}",
            parallel.stages.size(), parallel.mesh, pp,
            interleaved ? fmt::format(" of {} chunks each: {} numbers are needed", chunks, pp * chunks) : "",
-           even_stages(config.model.layers, pp * chunks));
-  std::int64_t layers = 0;
-  for (const std::int64_t stage : parallel.stages) layers += stage;
-  if (!parallel.stages.empty() && layers != config.model.layers)
-    refuse("parallel.stages add up to {} layers, but model.layers = {}; the nearest is {}", layers, config.model.layers,
-           even_stages(config.model.layers, std::ssize(parallel.stages)));
+           planner::even_stages(layers, pp * chunks));
   if (parallel.timeout.count <= 0) refuse("parallel.timeout must be a time such as \"60s\", above zero");
   if (parallel.bucket.count == 0) refuse("parallel.bucket must be a size such as \"25MiB\", above zero");
 }
@@ -272,7 +268,7 @@ void check_heads(const Config& config, const models::Families& families) {
 void check(const Config& config, const models::Families& families) {
   const models::Model& model = families.at(config.model.family);
   check_data(config, model.images);
-  check_spatial(config, model.images);
+  check_spatial(config, model.images || !model.inputs.empty());
   check_quantization(config, model.images);
   models::ModelConfig shape = config.model;
   model.resolve(shape);
