@@ -236,8 +236,13 @@ std::string launch_text(const train::Compiled& c, const std::string& command) {
     if (axis.size > 1) terms.push_back(stride == 1 ? axis.name : fmt::format("{}·{}", stride, axis.name));
   }
   constexpr int kUsualNode = 8;
-  for (auto axis = c.mesh.axes.rbegin(); axis != c.mesh.axes.rend() && neighbours * axis->size <= kUsualNode; ++axis)
-    neighbours *= axis->size;
+  bool whole = true;  // nodes hold all ranks along the axes so far, not a part of them
+  for (auto axis = c.mesh.axes.rbegin(); axis != c.mesh.axes.rend() && whole; ++axis) {
+    int part = std::min(axis->size, kUsualNode / neighbours);
+    while (axis->size % part != 0) --part;
+    neighbours *= part;
+    whole = part == axis->size;
+  }
   // With ranks beyond the mesh, all that one node may have are on it.
   const int node = c.ranks() > c.mesh.ranks() && c.ranks() <= kUsualNode ? c.ranks() : std::max(1, neighbours);
   std::string out = fmt::format("ranks   rank = {}", fmt::join(terms, " + "));

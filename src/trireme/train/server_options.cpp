@@ -112,7 +112,7 @@ std::string launched_mesh(const Config& config, int launched, std::string* short
   const int servers = servers_of(config);
   const bool none_left = launched > 1 && launched <= servers;
   const ir::Mesh mesh = mesh_of(config, launched > 1 && !none_left ? launched - servers : 1);
-  if (none_left)
+  if (none_left && mesh.axes.empty())
     lacks(fmt::format("parallel.servers = {} leaves no worker of the {} ranks that were launched", servers, launched));
   else if (launched > 1 && mesh.ranks() + servers != launched)
     lacks(fmt::format(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -73,7 +74,7 @@ const Schedule& given_schedule(const ScheduleRequest& request) {
 Schedule read_schedule(const std::string& path) {
   try {
     std::ifstream in(path);
-    if (!in) refuse("cannot be read");
+    if (!in || std::filesystem::is_directory(path)) refuse("cannot be read as a file");
     ScheduleLines lines;
     Schedule schedule = parse_schedule(std::string{std::istreambuf_iterator<char>(in), {}}, &lines);
     check_schedule(schedule, lines);
