@@ -1,4 +1,5 @@
 #include <array>
+#include <cmath>
 
 #include "trireme/cli/lessons/lesson.h"
 #include "trireme/core/error.h"
@@ -25,7 +26,7 @@ bool teach_memory(const Classroom& classroom) {
   const auto largest = static_cast<double>(table.back().run.planned);
   bool exact = true;
   fmt::print("{:>5}{:>13}{:>13}{:>13}{:>14}{:>15}{:>15}\n", "rows", "weights", "gradients", "optimizer", "activations",
-             "planned peak", "touched");
+             "planned peak", "given");
   for (const auto& [rows, run] : table) {
     fmt::print(
         "{:>5}{:>13}{:>13}{:>13}{:>14}{:>15}{:>15}\n", rows, format_count(bytes(run, program::Category::weights)),
@@ -52,11 +53,15 @@ bool teach_memory(const Classroom& classroom) {
       parameters;
   const double growth = static_cast<double>(bytes(table[3].run, program::Category::activations)) /
                         static_cast<double>(bytes(table[1].run, program::Category::activations));
-  fmt::print("law     weights and optimizer states: 12 bytes a parameter; here {:.2f} ({} parameters)\n", per_parameter,
-             format_count(table.front().run.parameters));
-  fmt::print("law     activations are proportional to the rows; four times the rows: {:.2f} times the bytes\n", growth);
-  fmt::print("law     the plan is exact: the largest byte that was touched is the last one planned {}\n", mark(exact));
-  return exact;
+  const bool state = std::abs(per_parameter - 12) < 0.05;
+  const bool proportional = std::abs(growth - 4) < 0.2;
+  fmt::print("law     weights and optimizer states: 12 bytes a parameter; here {:.2f} ({} parameters) {}\n",
+             per_parameter, format_count(table.front().run.parameters), mark(state));
+  fmt::print("law     activations are proportional to the rows; four times the rows: {:.2f} times the bytes {}\n",
+             growth, mark(proportional));
+  fmt::print("law     the plan is exact: the last byte that a kernel was given is the last one planned {}\n",
+             mark(exact));
+  return exact && state && proportional;
 }
 
 }  // namespace trireme::cli

@@ -25,7 +25,7 @@ bool teach_offload(const Classroom& classroom) {
     table.push_back({name, classroom.trained(settings, 4)});
   }
   const auto largest = static_cast<double>(table.front().run.planned);
-  fmt::print("{:<15}{:>13}{:>13}{:>12}\n", "", "planned peak", "touched", "step");
+  fmt::print("{:<15}{:>13}{:>13}{:>12}\n", "", "planned peak", "given", "step");
   bool exact = true;
   for (const auto& [name, run] : table) {
     fmt::print("{:<15}{:>13}{:>13}{:>9.1f} ms  {}\n", name, format_bytes(run.planned), format_bytes(run.touched),

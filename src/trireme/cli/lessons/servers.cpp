@@ -41,12 +41,15 @@ bool teach_servers(const Classroom& classroom) {
                1e3 * row.outcome.seconds / static_cast<double>(row.outcome.steps), last(row.outcome.losses),
                bar(row.outcome.seconds / slowest, 30));
   const bool same = std::abs(last(table[0].outcome.losses) - last(table[1].outcome.losses)) < 1e-4;
+  const auto size = 4 * static_cast<double>(classroom.trained({"train.batch=8"}, 1).parameters);
+  const double sent = classroom.trained({"train.batch=8", "parallel.mesh=dp=2", "parallel.server=sync"}, 1).sent / size;
+  const bool constant = std::abs(sent - 1) < 0.01;
   fmt::print(
-      "\nlaw     a worker sends S and receives S; a server receives N·S and sends N·S: it is the bottleneck, so there "
-      "may be\n"
-      "        several (parallel.servers)\nlaw     synchronous servers train like an all-reduce {}\n",
-      mark(same));
-  return same;
+      "\nlaw     a worker sends S, here {:.3f}·S of {} bytes, and receives S, however many there are {}\n"
+      "law     a server receives N·S and sends N·S: it is the bottleneck, so there may be several (parallel.servers)\n"
+      "law     synchronous servers train like an all-reduce {}\n",
+      sent, format_count(static_cast<std::uint64_t>(size)), mark(constant), mark(same));
+  return same && constant;
 }
 
 }  // namespace trireme::cli
