@@ -120,8 +120,7 @@ std::size_t check_roles(const Compiled& c) {
       states[&role].pushes.clear();
       states[&role].results.clear();
     }
-  if (!c.steps.empty() &&
-      std::all_of(c.roles.begin(), c.roles.end(), [](const Role& role) { return role.find("refresh") != nullptr; }))
+  if (std::any_of(c.roles.begin(), c.roles.end(), [](const Role& role) { return role.find("refresh") != nullptr; }))
     check("refresh", [&](const Role& role) { return role.exchange ? &states[&role] : nullptr; });
   return messages;
 }
