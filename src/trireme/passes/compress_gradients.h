@@ -7,9 +7,9 @@
 
 namespace trireme::passes {
 
-// Lets gradients travel in fewer bytes: what the ranks along an axis sum up is compressed first, and each rank keeps
-// what that lost, to add it to the next step's (error feedback). Instead of %g = all_reduce(@w/grad), with N ranks and
-// a state @w/residual that each of them has for itself:
+// Compresses gradients before they are communicated: what the ranks along an axis sum up is compressed first, and each
+// rank keeps what that lost, to add it to the next step's (error feedback). Instead of %g = all_reduce(@w/grad), with N
+// ranks and a state @w/residual that each of them has for itself:
 //
 //   %packed, %rest = pack(@w/grad, @w/residual) {parts=N}     N chunks, one for each rank
 //   %theirs = all_to_all(%packed)                             my chunk, from everybody

@@ -21,10 +21,10 @@ struct CollectiveOptions {
 //   compute   dw₂ ── dw₁ ── dw₀ ────── update
 //   comm         └ reduce ₂ ┴ reduce ₁₀ ─┘
 //
-// What combines values starts as soon as the last of its operands exists, and what the update launches to make those
-// operands (packing, say) moves up with it; what is launched between two such collectives goes on their stream. What
-// gathers state for a use starts as early as `ahead` allows. The first instruction that touches what a collective reads
-// or writes waits for it. The order of collectives is the order in the program: the same on every rank.
+// A reduction starts once its last operand is ready. Launches in `update` that only prepare its operands, such as
+// packing, move forward with it, and launches between two reductions go on their stream. An all-gather of state starts
+// as early as `ahead` allows. The first instruction that reads or writes an operand of a collective waits for it. The
+// order of collectives is the order in the program: the same on every rank.
 //
 // In a stage of a pipeline, sums of gradients start behind the message of their action: another stage waits for that.
 void schedule_collectives(Program& program, const CollectiveOptions& options);
