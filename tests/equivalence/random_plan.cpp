@@ -298,14 +298,14 @@ class PlanMaker {
       if (axis.name == "pp" ? staged : whole || compressed || own_rows)
         axes.push_back(fmt::format("{}={}", axis.name, axis.size));
     }
-    if (axes.empty()) return plainest;
-    const std::string mesh = fmt::format("{}", fmt::join(axes, ","));
-    const ir::Mesh over = ir::parse_mesh(mesh);
     plainest.memory.activations = rounds_saved ? c.memory.activations.text() : "full";
     if (rounds_saved) {
       plainest.memory.remat = c.memory.remat;
       plainest.runtime.overlap_wgrad = c.runtime.overlap_wgrad;  // by which `optimal` recomputes other values
     }
+    if (axes.empty()) return plainest;
+    const std::string mesh = fmt::format("{}", fmt::join(axes, ","));
+    const ir::Mesh over = ir::parse_mesh(mesh);
     plainest.parallel.stage_dtype = c.parallel.stage_dtype;
     if (staged) {
       plainest.parallel.pipeline = c.parallel.pipeline;

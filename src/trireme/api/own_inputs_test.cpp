@@ -183,6 +183,10 @@ TEST(OwnInputs, AreShardedAsTheirAnnotationsSay) {
                 tri::Trainer{deep_model, rows(), plain_sgd(1), {.mesh = "tp=2", .sharding = {{"scale", "feature:tp"}}}};
               }),
               "of which every rank has all");
+  expect_part(refusal([&] {
+                tri::Trainer{masked_photographs, photographs(), options, {.mesh = "h=2"}};
+              }),
+              "parallel.sharding, \"photo\" = \"height:h\"");
 }
 
 TEST(OwnInputs, InLowPrecisionAreRounded) {

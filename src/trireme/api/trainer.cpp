@@ -17,7 +17,9 @@
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/data/tokenizer/tokenizer.h"
+#include "trireme/ir/axes.h"
 #include "trireme/passes/propagate.h"
+#include "trireme/train/config/keys.h"
 #include "trireme/train/convert.h"
 #include "trireme/train/evaluate.h"
 #include "trireme/train/input_read.h"
@@ -39,6 +41,18 @@ void name_inputs(models::Families& families, const std::string& family, const Da
       if (input.whole && passes::matches_pattern(pattern, input.name))
         refuse("parallel.sharding: \"{}\" = \"{}\" is an annotation of the input '{}', of which every rank has all",
                pattern, sharding, input.name);
+  // Which of them h and w shard only the user knows.
+  for (const auto& [axis, dimension] : {std::pair{ir::kHeightAxis, "height"}, std::pair{ir::kWidthAxis, "width"}}) {
+    const std::string over = fmt::format(":{}", axis);
+    const auto axes = train::parse_mesh_axes(plan.mesh);
+    const bool has =
+        axes && std::any_of(axes->begin(), axes->end(), [&](const auto& a) { return a.first == axis && a.second > 1; });
+    const bool given = std::any_of(plan.sharding.begin(), plan.sharding.end(),
+                                   [&](const auto& a) { return a.second.find(over) != std::string::npos; });
+    if (has && !given)
+      refuse("parallel.mesh = \"{}\": say which input is sharded over {}: parallel.sharding, \"{}\" = \"{}{}\"",
+             plan.mesh, axis, inputs.empty() ? "photo" : inputs.front().name, dimension, over);
+  }
   families.set_inputs(family, inputs);
 }
 
