@@ -39,10 +39,11 @@ class Assigner {
       Graph& graph = module_.graph(name);
       decided ? follow(graph) : decide(graph);
       decided = true;
-      // What has moved comes with its part, as everything else does.
-      if (moved_)
-        std::stable_sort(graph.nodes.begin(), graph.nodes.end(),
-                         [](const Node& a, const Node& b) { return a.stage < b.stage; });
+      // Parts come one after the other. What has moved comes with its part, and so does a node that follows its
+      // operands into a part whose neighbours in the list are of a later one: what several parts read is made for the
+      // first.
+      std::stable_sort(graph.nodes.begin(), graph.nodes.end(),
+                       [](const Node& a, const Node& b) { return a.stage < b.stage; });
     }
   }
 
@@ -75,10 +76,7 @@ class Assigner {
     for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
       std::int32_t reader = kUnread;
       for (const ValueId id : node->outputs) reader = std::min(reader, first[index(id)]);
-      if (reader != kUnread && reader != node->stage && of_states[index(node->outputs.front())]) {
-        node->stage = reader;
-        moved_ = true;
-      }
+      if (reader != kUnread && of_states[index(node->outputs.front())]) node->stage = reader;
       for (const ValueId id : node->inputs)
         if (id != kNone) first[index(id)] = std::min(first[index(id)], node->stage);
     }
@@ -113,7 +111,6 @@ class Assigner {
 
   ir::Module& module_;
   const Stage::Options& options_;
-  bool moved_ = false;
   std::map<std::string, std::set<std::int32_t>> parts_of_;  // by state
 };
 
