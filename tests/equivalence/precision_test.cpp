@@ -110,6 +110,25 @@ TEST(Fp8, MeshesLearnAsF32Does) {
     }
 }
 
+// Over tp a bias is added, and shards are put together, between its product and the loss.
+TEST(Fp8, TheLayerThatMakesTheLogitsIsNotRounded) {
+  for (const char* mesh : {"dp=2", "tp=2"}) {
+    SCOPED_TRACE(mesh);
+    train::Config config = small_model("mlp");
+    use_multiples_of_16(config);
+    config.model.classes = 64;
+    config.train.precision = "fp8";
+    Trained low(over_mesh(config, mesh));
+    int rounded = 0;
+    for (const program::Instruction& i : low.role().program("step").instructions) {
+      if (i.op == nullptr || i.op->name != "matmul_fp8") continue;
+      ++rounded;
+      EXPECT_NE(i.name, "head.matmul");
+    }
+    EXPECT_GT(rounded, 0);
+  }
+}
+
 // Codes that are recomputed, or made by other threads, are the same.
 TEST(Fp8, RecomputationAndThreadsKeepTheBits) {
   for (const char* model : {"gpt2", "llama"}) {

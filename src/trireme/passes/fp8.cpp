@@ -18,9 +18,11 @@ using ir::ValueId;
 
 constexpr std::int64_t kMultiple = 16;
 
-// What only carries a value on: to where it is whole, or to another precision.
+// What only carries a value on: to where it is whole, to another precision or shape, or with its bias. Over tp a bias
+// is added, and shards are put together, behind the product.
 bool carries(const Node& node) {
-  return (node.op->traits.collective && !ops::is_message(*node.op)) || node.op->name == "cast";
+  return (node.op->traits.collective && !ops::is_message(*node.op)) || node.op->traits.view ||
+         node.op->name == "cast" || node.op->name == "transpose" || node.op->name == "add";
 }
 
 // The logits, which the loss reads.
