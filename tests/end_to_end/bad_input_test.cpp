@@ -164,7 +164,7 @@ TEST_F(BadInput, UnknownCommandsAndOptions) {
   expect_refusal({"bench", "gemm", "--shapes=32x16"}, {"--shapes", "MxNxK", "32x16"});
   expect_refusal({"bench", "gemm", "--device=cpu", "--precisions=tf32"}, {"tf32", "bf16"});
   expect_refusal({"memory", "tiny.toml", "--runtime.device=cpu", "--train.precision=tf32"}, {"tf32", "GPU", "bf16"});
-  expect_refusal({"memory", "mlp", "--train.precision=fp8"}, {"fp8", "tokens", "mlp", "bf16"});
+  expect_refusal({"memory", "convnet", "--train.precision=fp8"}, {"fp8", "linear layers", "convnet", "bf16"});
 }
 
 // Whatever a command makes of keys, one that there is not is refused, and so is one that has no place in it.
