@@ -23,11 +23,11 @@ constexpr std::string_view kAside = ".part-";  // then the process and a number
 
 }  // namespace
 
-// A rename is lasting only once the folder that holds the name is on the disk too.
 bool exchange_names(const std::string& one, const std::string& other) {
   return ::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0;
 }
 
+// A rename is lasting only once the folder that holds the name is on the disk too.
 void sync_folder(const std::string& folder) {
   const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (handle < 0) cannot_write(folder);
