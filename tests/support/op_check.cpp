@@ -251,6 +251,73 @@ void check_factor(const OpCase& c, const std::vector<Tensor>& inputs, const std:
   }
 }
 
+// `t` with zeros behind the elements of the dimensions that carry the factor, half as many again and one.
+Tensor padded(const Tensor& t, const std::vector<int>& dims, int factor) {
+  Tensor longer = t;
+  for (int d = 0; d < t.type.shape.rank(); ++d)
+    if (dims[static_cast<std::size_t>(d)] == factor) longer.type.shape[d] += longer.type.shape[d] / 2 + 1;
+  longer.data.assign(static_cast<std::size_t>(longer.type.elements()), 0);
+  for (std::size_t e = 0; e < t.data.size(); ++e) {
+    auto rest = static_cast<std::int64_t>(e);
+    std::int64_t to = 0;
+    std::int64_t stride = 1;
+    for (int d = t.type.shape.rank(); d-- > 0;) {
+      to += rest % t.type.shape[d] * stride;
+      rest /= t.type.shape[d];
+      stride *= longer.type.shape[d];
+    }
+    longer.data[static_cast<std::size_t>(to)] = t.data[e];
+  }
+  return longer;
+}
+
+void check_padding(const OpCase& c, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs,
+                   const ir::Factors& factors, int f) {
+  const auto carries = [&](const std::vector<int>& dims) {
+    return std::find(dims.begin(), dims.end(), f) != dims.end();
+  };
+  const std::string& name = factors.factors[static_cast<std::size_t>(f)].name;
+  EXPECT_TRUE(std::any_of(factors.inputs.begin(), factors.inputs.end(), carries))
+      << "factor " << name << " of outputs alone cannot keep zeros in padding: it should be exact";
+  std::vector<Tensor> longer;
+  ir::Types in;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    longer.push_back(inputs[i].type.present ? padded(inputs[i], factors.inputs[i], f) : inputs[i]);
+    in.push_back(longer.back().type);
+  }
+  std::vector<Tensor> expected;
+  ir::Types out;
+  for (std::size_t o = 0; o < outputs.size(); ++o) {
+    expected.push_back(padded(outputs[o], factors.outputs[o], f));
+    out.push_back(expected.back().type);
+  }
+  OpCase local = c;
+  if (const ir::OpDef& op = registry().at(c.op); op.localize) {
+    ir::Attributes whole;
+    for (const ir::AttributeSpec& spec : op.attributes) whole.set(spec.name, spec.fallback);
+    for (const auto& [key, value] : c.attributes) whole.set(key, value);
+    local.attributes = op.localize(in, out, whole);
+  }
+  const std::vector<Tensor> made = forward(local, longer);
+  for (std::size_t o = 0; o < outputs.size(); ++o) {
+    if (std::find(c.saved_outputs.begin(), c.saved_outputs.end(), o) != c.saved_outputs.end()) continue;
+    ASSERT_EQ(made[o].type, expected[o].type) << "padded factor " << name << ", output " << o;
+    if (is_float(outputs[o].type.dtype)) {
+      EXPECT_LE(relative_error(made[o].data, expected[o].data), c.tolerance)
+          << "padded factor " << name << ", output " << o;
+    }
+    if (!carries(factors.outputs[o]) || !is_float(outputs[o].type.dtype)) continue;
+    // Exactly zeros, which a small norm of the difference would not say.
+    const std::vector<double> ones(outputs[o].data.size(), 1);
+    const Tensor before = padded({outputs[o].type, ones}, factors.outputs[o], f);
+    for (std::size_t e = 0; e < before.data.size(); ++e) {
+      if (before.data[e] == 0) {
+        EXPECT_EQ(made[o].data[e], 0) << "padded factor " << name << ", output " << o;
+      }
+    }
+  }
+}
+
 void check_factors(const OpCase& c, const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs) {
   const SingleOp single(c, inputs);
   const ir::Graph& graph = single.module.graph("micro");
@@ -268,11 +335,14 @@ void check_factors(const OpCase& c, const std::vector<Tensor>& inputs, const std
   for (std::size_t o = 0; o < out.size(); ++o)
     ASSERT_EQ(static_cast<int>(factors.outputs[o].size()), out[o].shape.rank())
         << "factors of output " << o << ": " << factors.str();
-  std::vector<Tensor> padded = inputs;
-  padded.resize(in.size(), Tensor{TensorType::none(), {}});
-  for (std::size_t f = 0; f < factors.factors.size(); ++f)
-    if (factors.factors[f].kind == ir::Factor::Kind::free)
-      check_factor(c, padded, outputs, factors, static_cast<int>(f));
+  std::vector<Tensor> all = inputs;
+  all.resize(in.size(), Tensor{TensorType::none(), {}});
+  for (std::size_t f = 0; f < factors.factors.size(); ++f) {
+    const ir::Factor& factor = factors.factors[f];
+    if (factor.kind != ir::Factor::Kind::free) continue;
+    check_factor(c, all, outputs, factors, static_cast<int>(f));
+    if (node.op->traits.pads && !factor.exact) check_padding(c, all, outputs, factors, static_cast<int>(f));
+  }
 }
 
 }  // namespace

@@ -18,17 +18,20 @@ int factor_index(std::vector<Factor>& factors, std::string_view token) {
   if (token.back() == '!') kind = Factor::Kind::whole;
   if (token.back() == '*') kind = Factor::Kind::partitioned;
   if (token.back() == '~') kind = Factor::Kind::halo;
-  if (kind != Factor::Kind::free) token.remove_suffix(1);
+  const bool exact = token.back() == '=';
+  if (kind != Factor::Kind::free || exact) token.remove_suffix(1);
   if (token.empty() || !std::all_of(token.begin(), token.end(), letter_or_digit))
     fail("'{}' is not a factor's name", token);
   for (std::size_t i = 0; i < factors.size(); ++i)
     if (factors[i].name == token) {
+      factors[i].exact = factors[i].exact || exact;
       if (kind == Factor::Kind::free) return static_cast<int>(i);
       if (factors[i].kind != Factor::Kind::free && factors[i].kind != kind) fail("factor '{}' is of two kinds", token);
       factors[i].kind = kind;
       return static_cast<int>(i);
     }
   factors.push_back({std::string(token), kind});
+  factors.back().exact = exact;
   return static_cast<int>(factors.size()) - 1;
 }
 
@@ -68,7 +71,8 @@ std::string Factors::str() const {
       for (const int index : operands[i]) {
         const Factor& f = factors[static_cast<std::size_t>(index)];
         constexpr std::array kMarks = {"", "!", "*", "~"};  // in the order of Kind
-        names.push_back(f.name + kMarks[static_cast<std::size_t>(f.kind)]);
+        const bool exact = f.exact && f.kind == Factor::Kind::free;
+        names.push_back(f.name + (exact ? "=" : kMarks[static_cast<std::size_t>(f.kind)]));
       }
       out += names.empty() ? "-" : fmt::format("{}", fmt::join(names, " "));
     }

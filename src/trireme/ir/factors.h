@@ -18,8 +18,8 @@ namespace trireme::ir {
 //
 //   parse_factors("b s k, n k, n -> b s n")                  // linear with bias
 //   parse_factors("b s d!, d!, d! -> b s d!, b s, b s")      // layer norm: the normalised dimension stays whole
-//   parse_factors("b s, v* d -> b s d")                      // embedding: rows of the table that others have are asked
-//   for
+//   parse_factors("b= s=, v* d -> b= s= d")                  // embedding: rows of the table that others have are asked
+//                                                            // for; tokens are never padded
 struct Factor {
   enum class Kind { free, whole, partitioned, halo };
   std::string name;
@@ -27,6 +27,9 @@ struct Factor {
   // Its elements are the rows of a rank's share of the batch, as the op knows from elsewhere: the data axis shards
   // them, wherever there is one, and no other.
   bool share = false;
+  // Never padded, whatever Traits::pads says of the op: zeros beyond the end would count, or would not stay zeros. So
+  // it is with rows to which a bias is added, tokens, and what a broadcast repeats.
+  bool exact = false;
 };
 
 struct Factors {
@@ -39,7 +42,7 @@ struct Factors {
   std::string str() const;
 };
 
-// "name" is free, "name!" whole, "name*" partitioned, "name~" halo. Throws on malformed text.
+// "name" is free, "name!" whole, "name*" partitioned, "name~" halo, "name=" free and exact. Throws on malformed text.
 Factors parse_factors(std::string_view text);
 
 }  // namespace trireme::ir

@@ -60,7 +60,7 @@ struct Traits {
   bool in_place_each = false;  // the same for output i and input i, however many there are
   Linear linear = Linear::no;
   // Zeros beyond the end of a dimension of the operands give zeros there in the results, and change nothing before it:
-  // a dimension that is sharded in unequal parts may be padded.
+  // a dimension that is sharded in unequal parts may be padded, unless its factor is exact.
   bool pads = false;
   bool collective = false;   // needs all ranks along the axis that it names: run by the executor, not by a kernel
   bool accumulates = false;  // the CPU and CUDA kernels honour KernelSpec::accumulate for output 0

@@ -79,7 +79,7 @@ bool NodeRules::fits(int factor, const Axes& axes, const ir::Mesh& mesh) const {
     return true;
   };
   // Zeros fill up the last shards, of which each has something to begin with.
-  if (may_pad() && extent(factor) >= ranks) return true;
+  if (may_pad(factor) && extent(factor) >= ranks) return true;
   return divides(factors_.inputs, inputs_) && divides(factors_.outputs, outputs_);
 }
 
@@ -97,7 +97,7 @@ Axes NodeRules::partitioned(const std::vector<Axes>& axes) const {
 }
 
 std::int64_t NodeRules::shared_by(int factor, std::int64_t ranks) const {
-  if (factors_.factors[at(factor)].kind != Factor::Kind::free || may_pad() || node_.op->traits.view) return 0;
+  if (factors_.factors[at(factor)].kind != Factor::Kind::free || may_pad(factor) || node_.op->traits.view) return 0;
   const std::int64_t most = extent(factor);
   std::int64_t least = most;
   const auto look = [&](const std::vector<std::vector<int>>& sides, const ir::Types& types) {
@@ -133,7 +133,7 @@ NodeSharding NodeRules::sharded(std::vector<Axes> axes, std::vector<std::string>
     for (std::size_t d = 0; d < dims.size(); ++d) {
       const Axes& all = result.factors[at(dims[d])];
       const std::int64_t own = type.shape[static_cast<int>(d)];
-      const bool divides = may_pad() || own % ranks_along(all, mesh) == 0;
+      const bool divides = may_pad(dims[d]) || own % ranks_along(all, mesh) == 0;
       each.push_back(divides ? all : shared_axes(dims[d], own, all, mesh).value_or(all));
     }
     return each;
@@ -166,7 +166,8 @@ NodeSharding NodeRules::sharded(std::vector<Axes> axes, std::vector<std::string>
   return result;
 }
 
-Sharding NodeRules::with_operands(const NodeSharding& way, std::size_t output, Sharding wanted) const {
+Sharding NodeRules::with_operands(const NodeSharding& way, std::size_t output, Sharding wanted,
+                                  const ir::Mesh& mesh) const {
   const std::vector<int>& dims = factors_.outputs[output];
   const auto makes_terms = [&](const std::vector<int>& operand) {
     return std::any_of(operand.begin(), operand.end(), [&](int f) {
@@ -179,7 +180,10 @@ Sharding NodeRules::with_operands(const NodeSharding& way, std::size_t output, S
     common[d] = std::any_of(factors_.inputs.begin(), factors_.inputs.end(), [&](const std::vector<int>& operand) {
       return carries(operand, dims[d]) && !makes_terms(operand);
     });
-    if (!common[d]) continue;
+    if (!common[d]) {
+      if (!fits(dims[d], wanted.dims[d], mesh)) wanted.dims[d].clear();
+      continue;
+    }
     wanted.dims[d] = way.outputs[output].dims[d];
     kept.insert(kept.end(), wanted.dims[d].begin(), wanted.dims[d].end());
   }

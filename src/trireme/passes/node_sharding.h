@@ -32,7 +32,9 @@ class NodeRules {
   const ir::Factors& factors() const { return factors_; }
   bool shardable(int factor, const std::string& axis) const;
   // Whether padding may follow the factor's elements: zeros beyond the end of its extent are harmless.
-  bool may_pad() const { return node_.op->traits.pads; }
+  bool may_pad(int factor) const {
+    return node_.op->traits.pads && !factors_.factors[static_cast<std::size_t>(factor)].exact;
+  }
   // The factor's extent; operands with another extent in its place (grouped heads) have a divisor of it.
   std::int64_t extent(int factor) const;
   // Whether every operand's extent along the factor divides by the ranks along the axes, or may be padded, or is that
@@ -55,8 +57,10 @@ class NodeRules {
                        const std::vector<ir::Sharding>& operands, const ir::Mesh& mesh) const;
 
   // How an output is to be before something is added to its sum: as wanted, but for the dimensions that it has in
-  // common with operands that make no terms of it, such as a bias. These stay as the operands have them.
-  ir::Sharding with_operands(const NodeSharding& way, std::size_t output, ir::Sharding wanted) const;
+  // common with operands that make no terms of it, such as a bias. These stay as the operands have them. Those of an
+  // exact factor that would be padded stay whole.
+  ir::Sharding with_operands(const NodeSharding& way, std::size_t output, ir::Sharding wanted,
+                             const ir::Mesh& mesh) const;
 
   // Axes over which sums may go through the node: those of which its float operands are terms, as its op allows.
   std::vector<std::string> sums_through(const std::vector<ir::Sharding>& operands) const;

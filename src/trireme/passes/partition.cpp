@@ -353,7 +353,7 @@ class GraphPartitioner {
       for (const std::string& axis : way_.partitioned) from.partial.push_back({axis, Sharding::Reduce::sum});
       from = canonical(from, whole_output(output), p_.mesh());
       const NodeRules rules(node_, whole_inputs_, p_.whole_types(node_.outputs));
-      const Sharding to = rules.with_operands(way_, output, p_.wanted(id));
+      const Sharding to = rules.with_operands(way_, output, p_.wanted(id), p_.mesh());
       const auto route = cheapest_route(whole_output(output), from, to, p_.mesh());
       TRI_CHECK(route.has_value(), "'{}' cannot be summed", label());
       for (const RouteStep& step : route->steps) {

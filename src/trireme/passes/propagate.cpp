@@ -144,7 +144,8 @@ class Propagator {
       }
       const std::int64_t others = ranks_along(cell.dims[static_cast<std::size_t>(*dim)], mesh_);
       const std::int64_t ranks = others * ranks_along(parts, mesh_);
-      if (const std::int64_t extent = cell.type.shape[*dim]; extent % ranks != 0 && (extent < ranks || !may_pad(c)))
+      if (const std::int64_t extent = cell.type.shape[*dim];
+          extent % ranks != 0 && (extent < ranks || !may_pad(c, *dim)))
         refuse(
             "parallel.mesh = \"{}\": {} {} is sharded by {}, and {} ranks cannot have equal shards of {}; the nearest "
             "is "
@@ -237,14 +238,14 @@ class Propagator {
 
   // Features and words may be padded with zeros; a number of heads, rows or positions may not. In 16 bits it is a copy
   // of a parameter that the model reads.
-  bool may_pad(std::size_t c) const {
+  bool may_pad(std::size_t c, int dim) const {
     if (!cells_[c].graph.empty()) return false;
     for (std::size_t s = 0; s < module_.states.size(); ++s)
-      if ((s == c || module_.states[s].derived_from == module_.states[c].name) && !readers_pad(s)) return false;
+      if ((s == c || module_.states[s].derived_from == module_.states[c].name) && !readers_pad(s, dim)) return false;
     return true;
   }
 
-  bool readers_pad(std::size_t c) const {
+  bool readers_pad(std::size_t c, int dim) const {
     for (std::size_t g = 0; g < module_.graphs.size(); ++g)
       for (std::size_t n = 0; n < module_.graphs[g].nodes.size(); ++n) {
         const Node& node = module_.graphs[g].nodes[n];
@@ -252,7 +253,8 @@ class Propagator {
           if (node.inputs[i] == kNone) continue;
           const ir::ValueInfo& read = module_.graphs[g].value(node.inputs[i]);
           if (read.kind != ir::ValueInfo::Kind::state || index(read.state) != c) continue;
-          if (!rules_[g][n].may_pad()) return false;
+          const NodeRules& rules = rules_[g][n];
+          if (!rules.may_pad(rules.factors().inputs[i][static_cast<std::size_t>(dim)])) return false;
           // A result of several such dimensions is one of heads.
           if (node.op->name == "matmul" && cells_[c].type.shape.rank() > 2) return false;
         }
@@ -435,7 +437,7 @@ class Propagator {
       if (own % ranks != 0 && !cell.graph.empty() && !cell.dims[d].empty() &&
           ir::axis_of_part(cell.dims[d].front()) != ir::axis_of_part(axis))
         return;
-      if (own % ranks != 0 && (own < ranks || !rules.may_pad()) && !ir::is_spatial(axis)) {
+      if (own % ranks != 0 && (own < ranks || !rules.may_pad(factor)) && !ir::is_spatial(axis)) {
         // A key head that several ranks read is the same on all of them.
         const bool few = own == ranks_along(cell.dims[d], mesh_);
         if (few) cell.shared[d].push_back(axis);

@@ -68,9 +68,14 @@ void ShardedValues::check_equal_parts(const std::string& name, const TensorType&
            fmt::join(sharding.dims[d], "+"));
 }
 
+ShardedValues::Readers ShardedValues::readers(ValueId id, const Node& user) const {
+  const bool state = old().value(id).kind == ir::ValueInfo::Kind::state;
+  return {id, is_backward(user), state ? user.stage : 0};
+}
+
 std::vector<Form> ShardedValues::available(ValueId id, const Node& user) const {
   std::vector<Form> forms = forms_[index(id)];
-  if (const auto more = resharded_.find({id, is_backward(user)}); more != resharded_.end())
+  if (const auto more = resharded_.find(readers(id, user)); more != resharded_.end())
     forms.insert(forms.end(), more->second.begin(), more->second.end());
   return forms;
 }
@@ -107,7 +112,7 @@ Form ShardedValues::as(ValueId id, const Sharding& to, const Node& user) {
     if (summed) {
       replace_terms(id, form);
     } else {
-      resharded_[{id, is_backward(user)}].push_back(form);
+      resharded_[readers(id, user)].push_back(form);
     }
   }
   return form;

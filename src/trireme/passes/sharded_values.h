@@ -21,8 +21,8 @@ struct Form {
 bool is_backward(const ir::Node& node);
 
 // The values of a graph that is being partitioned, each in the forms in which ranks have it so far. A value that is
-// wanted in another form is resharded by the cheapest route, once for all uses of one direction: what a backward pass
-// needs of a value that was gathered for the forward pass is gathered again.
+// wanted in another form is resharded by the cheapest route, once for all uses of one direction (of a state: and of one
+// part of a pipeline): what a backward pass needs of a value that was gathered for the forward pass is gathered again.
 class ShardedValues {
  public:
   struct Options {
@@ -57,6 +57,10 @@ class ShardedValues {
   const ir::Graph& old() const { return rebuild_.old(); }
   ir::Graph& fresh() { return rebuild_.fresh(); }
   const ir::Mesh& mesh() const { return module_.mesh; }
+  // Who share what a value was resharded to: its old number, whether they belong to the backward pass, and of a state
+  // their part of the pipeline. A state is in every part that reads it, and is not sent from one to the other.
+  using Readers = std::tuple<ir::ValueId, bool, std::int32_t>;
+  Readers readers(ir::ValueId id, const ir::Node& user) const;
   void check_equal_parts(const std::string& name, const TensorType& type, const ir::Sharding& sharding) const;
   std::vector<RouteStep> split_sums(const std::vector<RouteStep>& steps, const ir::ValueInfo& value) const;
   void replace_terms(ir::ValueId id, const Form& form);
@@ -65,8 +69,8 @@ class ShardedValues {
   Rebuild& rebuild_;
   const std::vector<TensorType>& whole_states_;
   Options options_;
-  std::vector<std::vector<Form>> forms_;                                 // by old value: as it is
-  std::map<std::pair<ir::ValueId, bool>, std::vector<Form>> resharded_;  // by old value and direction: as it was moved
+  std::vector<std::vector<Form>> forms_;            // by old value: as it is
+  std::map<Readers, std::vector<Form>> resharded_;  // as it was moved
   mutable std::map<std::tuple<std::string, std::string, std::string>, std::optional<Route>> routes_;
   std::vector<std::pair<ir::StateId, ir::ValueId>> in_place_;
 };

@@ -37,14 +37,17 @@ ir::OpDef keep_largest_def() {
     std::vector<int> dims;
     for (int i = 0; i < shape.rank(); ++i) {
       dims.push_back(i);
-      factors.factors.push_back(
-          {"d" + std::to_string(i), rows && i == 0 ? ir::Factor::Kind::free : ir::Factor::Kind::whole});
+      // `among` is zero where there is padding, and nothing of it is kept; without it as much is kept there as
+      // elsewhere.
+      factors.factors.push_back({.name = "d" + std::to_string(i),
+                                 .kind = rows && i == 0 ? ir::Factor::Kind::free : ir::Factor::Kind::whole,
+                                 .exact = !inputs[1].present});
     }
     factors.inputs = {dims, inputs[1].present ? dims : std::vector<int>{}, {}};
     factors.outputs = {dims};
     return factors;
   };
-  def.traits.pads = true;  // of rows: `among` is zero there, and nothing of it is kept; other dimensions come whole
+  def.traits.pads = true;
   def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
     return one_pass(inputs, outputs, 8);
   };

@@ -191,11 +191,11 @@ ir::OpDef conv2d_def() {
     const Window window = conv_problem(in[0], in[1], attributes).window;
     // A bias must not be added to parts of a sum over c.
     if (in[2].present)
-      return image_factors(
-          grouped(attributes) ? "n h~ w~ c!, k! r! s! g!, k! -> n h~ w~ k!" : "n h~ w~ c!, k r! s! c!, k -> n h~ w~ k",
-          window);
+      return image_factors(grouped(attributes) ? "n= h~ w~ c!, k! r! s! g!, k! -> n h~ w~ k!"
+                                               : "n= h~ w~ c!, k r! s! c!, k -> n h~ w~ k",
+                           window);
     return image_factors(
-        grouped(attributes) ? "n h~ w~ c!, k! r! s! g!, - -> n h~ w~ k!" : "n h~ w~ c, k r! s! c, - -> n h~ w~ k",
+        grouped(attributes) ? "n= h~ w~ c!, k! r! s! g!, - -> n h~ w~ k!" : "n= h~ w~ c, k r! s! c, - -> n h~ w~ k",
         window);
   };
   def.partition = partition_conv2d;
@@ -203,7 +203,7 @@ ir::OpDef conv2d_def() {
     return cost(conv_problem(in[0], in[1], attributes), in, out);
   };
   def.with_precision(ir::Precision::low);
-  def.traits.pads = true;  // of channels
+  def.traits.pads = true;
   on_cpu(def, prepare_conv2d_cpu, conv2d_cpu_workspace, conv2d_cpu_own);
   return checked(def);
 }
@@ -221,7 +221,7 @@ ir::OpDef conv2d_grad_input_def() {
   def.no_gradient = "second derivatives are not taken";
   def.factors = [](std::span<const TensorType> in, std::span<const TensorType>, const ir::Attributes& attributes) {
     return image_factors(
-        grouped(attributes) ? "n h~ w~ k!, k! r! s! g! -> n h~ w~ c!" : "n h~ w~ k, k r! s! c -> n h~ w~ c",
+        grouped(attributes) ? "n= h~ w~ k!, k! r! s! g! -> n h~ w~ c!" : "n= h~ w~ k, k r! s! c -> n h~ w~ c",
         conv_input_gradient_problem(in[0], in[1], attributes).window);
   };
   def.partition = partition_conv2d_grad_input;
@@ -229,7 +229,7 @@ ir::OpDef conv2d_grad_input_def() {
     return cost(conv_input_gradient_problem(in[0], in[1], attributes), in, out);
   };
   def.with_precision(ir::Precision::low);
-  def.traits.pads = true;  // of channels
+  def.traits.pads = true;
   on_cpu(def, prepare_conv2d_grad_input_cpu, conv2d_grad_input_cpu_workspace, conv2d_grad_input_cpu_own);
   return checked(def);
 }
@@ -248,7 +248,7 @@ ir::OpDef conv2d_grad_weight_def() {
   def.no_gradient = "second derivatives are not taken";
   def.factors = [](std::span<const TensorType> in, std::span<const TensorType>, const ir::Attributes& attributes) {
     return image_factors(
-        grouped(attributes) ? "n h~ w~ c!, n h~ w~ k! -> k! r! s! g!" : "n h~ w~ c, n h~ w~ k -> k r! s! c",
+        grouped(attributes) ? "n= h~ w~ c!, n h~ w~ k! -> k! r! s! g!" : "n= h~ w~ c, n h~ w~ k -> k r! s! c",
         conv_weight_gradient_problem(in[0], in[1], attributes).window);
   };
   def.partition = partition_conv2d_grad_weight;
@@ -257,7 +257,7 @@ ir::OpDef conv2d_grad_weight_def() {
   };
   def.with_precision(ir::Precision::low);
   def.traits.accumulates = true;
-  def.traits.pads = true;  // of channels
+  def.traits.pads = true;
   on_cpu(def, prepare_conv2d_grad_weight_cpu, conv2d_grad_weight_cpu_workspace, conv2d_grad_weight_cpu_own);
   return checked(def);
 }

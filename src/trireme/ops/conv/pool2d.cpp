@@ -73,7 +73,7 @@ ir::OpDef pool_def(std::string name, std::vector<ir::OperandSpec> operands, std:
     return all;
   };
   def.with_precision(ir::Precision::follow);
-  def.traits.pads = true;  // of channels
+  def.traits.pads = true;
   return def;
 }
 
@@ -92,8 +92,8 @@ ir::Attributes options_of(const PoolOptions& options) {
 }  // namespace
 
 ir::OpDef max_pool2d_def() {
-  ir::OpDef def =
-      pool_def("max_pool2d", {{.name = "x"}}, window_attributes(in_whole_image()), "n h~ w~ c -> n h~ w~ c, n h~ w~ c");
+  ir::OpDef def = pool_def("max_pool2d", {{.name = "x"}}, window_attributes(in_whole_image()),
+                           "n= h~ w~ c -> n h~ w~ c, n h~ w~ c");
   def.partition = partition_pool2d;
   def.infer = [](std::span<const TensorType> in, const ir::Attributes& attributes) -> ir::Types {
     expect_image(in[0], "x");
@@ -123,7 +123,7 @@ ir::OpDef max_pool2d_grad_def() {
                             {"width", std::int64_t{0}},
                             in_whole_image()[0],
                             in_whole_image()[1]},
-                           "n h~ w~ c, n h~ w~ c -> n h~ w~ c");
+                           "n= h~ w~ c, n h~ w~ c -> n h~ w~ c");
   def.partition = partition_pool2d_grad;
   def.infer = [](std::span<const TensorType> in, const ir::Attributes& attributes) -> ir::Types {
     expect_image(in[0], "dy");
@@ -140,7 +140,7 @@ ir::OpDef max_pool2d_grad_def() {
 
 ir::OpDef avg_pool2d_def() {
   ir::OpDef def = pool_def("avg_pool2d", {{.name = "x"}}, window_attributes({{"count_include_pad", true}}),
-                           "n h~ w~ c -> n h~ w~ c");
+                           "n= h~ w~ c -> n h~ w~ c");
   def.partition = partition_pool2d;
   def.infer = [](std::span<const TensorType> in, const ir::Attributes& attributes) -> ir::Types {
     expect_image(in[0], "x");
@@ -164,7 +164,7 @@ ir::OpDef avg_pool2d_grad_def() {
   ir::OpDef def = pool_def(
       "avg_pool2d_grad", {{.name = "dy"}},
       window_attributes({{"count_include_pad", true}, {"height", std::int64_t{0}}, {"width", std::int64_t{0}}}),
-      "n h~ w~ c -> n h~ w~ c");
+      "n= h~ w~ c -> n h~ w~ c");
   def.partition = partition_pool2d_grad;
   def.infer = [](std::span<const TensorType> in, const ir::Attributes& attributes) -> ir::Types {
     expect_image(in[0], "dy");

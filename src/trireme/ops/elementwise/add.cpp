@@ -14,6 +14,13 @@ ir::OpDef add_def() {
     expect_broadcast(inputs[0], inputs[1]);
     return {inputs[0]};
   };
+  // What is added to every row is added to padded ones too.
+  def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType> results, const ir::Attributes&) {
+    ir::Factors factors = aligned_factors(inputs, results);
+    const int repeated = inputs[0].shape.rank() - inputs[1].shape.rank();
+    for (int d = 0; d < repeated; ++d) factors.factors[static_cast<std::size_t>(d)].exact = true;
+    return factors;
+  };
   def.gradient = [](ir::GradientContext& g) {
     g.set(0, g.grad());
     if (g.needs(1)) g.set(1, sum_to(g.grad(), g.input(1).type()));

@@ -7,9 +7,10 @@ namespace trireme::ops {
 namespace {
 
 // "r0 r1 …": the dimensions of the tokens.
+// A token of padding would be one of the first row.
 std::string token_factors(const TensorType& tokens) {
   std::string text;
-  for (int i = 0; i < tokens.shape.rank(); ++i) text += fmt::format("r{} ", i);
+  for (int i = 0; i < tokens.shape.rank(); ++i) text += fmt::format("r{}= ", i);
   return text;
 }
 
@@ -99,7 +100,7 @@ ir::OpDef embedding_def() {
             .front(),
         true);
   };
-  def.traits.pads = true;  // of the vocabulary
+  def.traits.pads = true;
   def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
     // Only the rows that are asked for are read.
     const auto written = static_cast<double>(outputs[0].bytes());
@@ -140,7 +141,7 @@ ir::OpDef embedding_grad_def() {
                    {{"vocab", rows}, {"out", p.attributes().text("out")}, {"masked", true}})
                  .front());
   };
-  def.traits.pads = true;  // of the vocabulary
+  def.traits.pads = true;
   def.cost = [](std::span<const TensorType> inputs, std::span<const TensorType> outputs, const ir::Attributes&) {
     ir::Cost cost = one_pass(inputs, outputs, 0);
     cost.flops = static_cast<double>(inputs[1].elements());

@@ -48,7 +48,7 @@ ir::OpDef linear_cross_entropy_def() {
     return cost;
   };
   def.partition = partition_linear_cross_entropy;
-  def.traits.pads = true;  // of the vocabulary
+  def.traits.pads = true;
   def.with_precision(ir::Precision::low);
   on_cpu(def, prepare_linear_cross_entropy_cpu, linear_cross_entropy_workspace_cpu);
   return checked(def);

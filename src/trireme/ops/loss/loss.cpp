@@ -4,7 +4,7 @@ namespace trireme::ops {
 
 std::string row_factors(int count, const std::string& last) {
   std::string text;
-  for (int i = 0; i < count; ++i) text += fmt::format("r{} ", i);
+  for (int i = 0; i < count; ++i) text += fmt::format("r{}= ", i);
   text += last;
   return text.empty() ? "-" : text;
 }

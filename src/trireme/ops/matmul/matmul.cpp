@@ -127,15 +127,16 @@ ir::Factors factors(std::span<const TensorType> in, std::span<const TensorType> 
       attributes.boolean("add"))
     contracted = ir::Factor::Kind::whole;
   ir::Factors f;
-  const auto group = [&](const Shape& shape, const char* name, ir::Factor::Kind kind) {
+  const auto group = [&](const Shape& shape, const char* name, ir::Factor::Kind kind, bool exact = false) {
     std::vector<int> indices;
     for (int i = 0; i < shape.rank(); ++i) {
       indices.push_back(static_cast<int>(f.factors.size()));
-      f.factors.push_back({name + std::to_string(i), kind});
+      f.factors.push_back({.name = name + std::to_string(i), .kind = kind, .exact = exact});
     }
     return indices;
   };
-  const std::vector<int> m = group(p.a_free, "m", ir::Factor::Kind::free);
+  // A bias is added to padded rows too.
+  const std::vector<int> m = group(p.a_free, "m", ir::Factor::Kind::free, in[2].present);
   const std::vector<int> n = group(p.b_free, "n", ir::Factor::Kind::free);
   const std::vector<int> k = group(p.contracted, "k", contracted);
   const auto join = [](std::vector<int> first, const std::vector<int>& second) {

@@ -235,7 +235,7 @@ TEST(Matmul, FactorsFollowTheGroups) {
   };
   EXPECT_EQ(text({{f32, {2, 3, 7}}, {f32, {5, 7}}}, {{"trans_b", true}}), "m0 m1 k0, n0 k0, -, - -> m0 m1 n0");
   EXPECT_EQ(text({{f32, {2, 3, 7}}, {f32, {5, 7}}, {f32, {5}}}, {{"trans_b", true}}),
-            "m0 m1 k0*, n0 k0*, n0, - -> m0 m1 n0");
+            "m0= m1= k0*, n0 k0*, n0, - -> m0= m1= n0");
   EXPECT_EQ(text({{f32, {2, 3, 5}}, {f32, {2, 3, 7}}},
                  {{"trans_a", true}, {"a_split", std::int64_t{2}}, {"b_split", std::int64_t{2}}}),
             "k0 k1 m0, k0 k1 n0, -, - -> m0 n0");

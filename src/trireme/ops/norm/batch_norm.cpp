@@ -14,8 +14,9 @@ ir::Factors channel_factors(const Shape& x, std::string_view inputs, std::string
   const int rank = x.rank();
   ir::Factors factors;
   for (int i = 0; i + 1 < rank; ++i)
-    factors.factors.push_back(
-        {"r" + std::to_string(i), rows_whole ? ir::Factor::Kind::partitioned : ir::Factor::Kind::free});
+    factors.factors.push_back({.name = "r" + std::to_string(i),
+                               .kind = rows_whole ? ir::Factor::Kind::partitioned : ir::Factor::Kind::free,
+                               .exact = true});
   factors.factors.push_back({"c", ir::Factor::Kind::free});
   std::vector<int> all(static_cast<std::size_t>(rank));
   for (int i = 0; i < rank; ++i) all[static_cast<std::size_t>(i)] = i;

@@ -57,6 +57,7 @@ OpCase forward_case(DType dtype, const Shape& shape, bool training) {
   c.inputs = {{dtype, shape}, channel, channel, channel, channel};
   c.attributes = {{"training", training}};
   c.fill = value;
+  c.saved_outputs = {2};  // one over the deviation
   c.tolerance = dtype == DType::f32 ? 3e-6 : 1e-2;
   c.reference = [training](const std::vector<Tensor>& in) { return forward(in, training); };
   return c;

@@ -20,10 +20,11 @@ struct FullAndRest {
   std::vector<int> full;
   std::vector<int> rest;
 };
-FullAndRest full_and_rest(const Shape& shape, const std::vector<std::int64_t>& dims, ir::Factor::Kind kind_of_dims) {
+FullAndRest full_and_rest(const Shape& shape, const std::vector<std::int64_t>& dims, const ir::Factor& of_dims) {
   FullAndRest f;
   for (int i = 0; i < shape.rank(); ++i) {
-    f.factors.factors.push_back({"d" + std::to_string(i), names(dims, i) ? kind_of_dims : ir::Factor::Kind::free});
+    f.factors.factors.push_back(names(dims, i) ? of_dims : ir::Factor{});
+    f.factors.factors.back().name = "d" + std::to_string(i);
     f.full.push_back(i);
     if (!names(dims, i)) f.rest.push_back(i);
   }
@@ -60,11 +61,13 @@ ir::OpDef reduce_def() {
   def.factors = [](std::span<const TensorType> inputs, std::span<const TensorType>, const ir::Attributes& attributes) {
     // Means of slices do not add up to the mean.
     const bool mean = attributes.text("kind") == "mean";
-    FullAndRest f = full_and_rest(inputs[0].shape, attributes.integers("dims"),
-                                  mean ? ir::Factor::Kind::partitioned : ir::Factor::Kind::free);
+    const bool max = attributes.text("kind") == "max";  // a zero may be the largest
+    FullAndRest f =
+        full_and_rest(inputs[0].shape, attributes.integers("dims"),
+                      {.kind = mean ? ir::Factor::Kind::partitioned : ir::Factor::Kind::free, .exact = max});
     f.factors.inputs = {f.full};
     f.factors.outputs = {f.rest};
-    f.factors.max_reduced = attributes.text("kind") == "max";
+    f.factors.max_reduced = max;
     return f.factors;
   };
   // The mean of a slice counts by its part of the elements, so that the terms add up.
@@ -108,7 +111,7 @@ ir::OpDef broadcast_def() {
   };
   def.gradient = [](ir::GradientContext& g) { g.set(0, reduce(g.grad(), g.attributes().integers("dims"))); };
   def.factors = [](std::span<const TensorType>, std::span<const TensorType> outputs, const ir::Attributes& attributes) {
-    FullAndRest f = full_and_rest(outputs[0].shape, attributes.integers("dims"), ir::Factor::Kind::free);
+    FullAndRest f = full_and_rest(outputs[0].shape, attributes.integers("dims"), {.exact = true});
     f.factors.inputs = {f.rest};
     f.factors.outputs = {f.full};
     return f.factors;
