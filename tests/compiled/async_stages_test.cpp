@@ -1,11 +1,15 @@
 // Stages of asynchronous pipelines have few programs: what a plan costs to make follows the stages and micro-batches.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 #include "trireme/compiler/async_stage.h"
 #include "trireme/compiler/compile.h"
+#include "trireme/core/error.h"
 #include "trireme/train/compile.h"
 
 namespace trireme::compiler {
@@ -65,6 +69,35 @@ TEST(AsyncSlots, ADeepPipelineIsCompiledAndProved) {
   for (const Role& role : c.roles)
     for (const program::Program& program : role.programs) programs += program.name.starts_with("step") ? 1 : 0;
   EXPECT_LE(programs, 80U);
+}
+
+// A backward that is split is named, and not what is missing behind its first half.
+TEST(AsyncSchedules, SplitBackwardsAreRefusedAsSuch) {
+  const auto file = std::filesystem::path(::testing::TempDir()) / fmt::format("split_{}.schedule", ::getpid());
+  const auto said = [&](const std::string& schedule, int micro_batches) -> std::string {
+    std::ofstream(file) << schedule;
+    const std::vector<std::string> settings = {"model.family=mlp",
+                                               "model.layers=3",
+                                               "model.width=8",
+                                               "model.image=4",
+                                               fmt::format("train.batch={}", micro_batches),
+                                               "train.micro_batch=1",
+                                               "data.images=synthetic",
+                                               "parallel.mesh=pp=2",
+                                               "parallel.pipeline=file:" + file.string()};
+    train::Config config = train::parse_config("", "test", settings);
+    train::resolve_model(config, 0);
+    try {
+      train::compile(config, train::Registry(), {.threads = 1});
+    } catch (const Error& e) {
+      return e.message();
+    }
+    return {};
+  };
+  const std::string both = "F0 B1 W1 U F1 B0 W0 U\nF0 B0 W0 U F1 B1 W1 U\n";
+  EXPECT_EQ(said("fill\nF0 F1 B0 W0 U\nF0 B0 W0 U F1 B1 W1 U\nsteady\n" + both + "drain\nB1 W1 U\n-\n", 2),
+            "parallel.pipeline: an asynchronous schedule has no W0: a backward is whole there; the nearest is "
+            "\"pipedream\"");
 }
 
 }  // namespace

@@ -120,13 +120,17 @@ void check_own(const program::Schedule& schedule, int stage) {
   if (schedule.delayed && updates != 1)
     refuse("parallel.pipeline: a delayed schedule has one U in a step, and stage {} has {}; the nearest is \"{}\"",
            stage, updates, nearest);
-  for (const std::vector<Action>* part : {&schedule.fill[at], &step, &schedule.drain[at]})
-    for (std::size_t a = 0; a < part->size(); ++a) {
-      const Action& action = (*part)[a];
+  const std::array<const std::vector<Action>*, 3> parts = {&schedule.fill[at], &step, &schedule.drain[at]};
+  // Before what follows a backward is looked at.
+  for (const std::vector<Action>* part : parts)
+    for (const Action& action : *part)
       if (action.kind == Action::Kind::weight_gradient)
         refuse(
             "parallel.pipeline: an asynchronous schedule has no {}: a backward is whole there; the nearest is \"{}\"",
             to_text(action), nearest);
+  for (const std::vector<Action>* part : parts)
+    for (std::size_t a = 0; a < part->size(); ++a) {
+      const Action& action = (*part)[a];
       const bool updated = a + 1 < part->size() && (*part)[a + 1].kind == Action::Kind::update;
       if (action.kind == Action::Kind::backward && !schedule.delayed && !updated)
         refuse(
