@@ -76,7 +76,7 @@ TEST(CheckAsyncRoles, LooksAtEveryProgramOfAnAsynchronousPipeline) {
 // also where another order would do no harm.
 TEST(CheckAsyncRoles, ProgramsThatTakeTurnsHaveOneOrder) {
   const train::Registry registry;
-  // Periods of 6, 20, 12, 6, 2 and 1 steps, which meet again after 60.
+  // Periods of 6, 5, 12, 6, 2 and 1 steps, which meet again after 60.
   const std::vector<std::string> settings = {
       "model.family=mlp",   "model.layers=7",       "model.width=8",      "model.image=4",
       "train.batch=7",      "train.micro_batch=1",  "parallel.mesh=pp=6", "parallel.pipeline=pipedream",

@@ -168,7 +168,8 @@ TEST_F(Resume, OutputDirAloneNamesTheRun) {
   done({"train", "--resume", "--output.dir=run", "--train.steps=4", "--parallel.mesh=dp=2"});
   EXPECT_EQ(metrics("run").size(), 4U);
   EXPECT_NE(read("run/config.toml").find("layers = 3"), std::string::npos);
-  expect_part(refused({"train", "--resume", "--output.dir=rum"}), "output.dir = \"rum\" holds no run");
+  expect_parts(refused({"train", "--resume", "--output.dir=rum"}),
+               {"output.dir = \"rum\" holds no run", "did you mean \"run\"?"});
   EXPECT_FALSE(exists("rum"));
   EXPECT_FALSE(exists("runs"));
   // With a configuration that is named, its keys count.

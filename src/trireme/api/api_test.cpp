@@ -398,6 +398,44 @@ TEST_F(Library, TrainsFamiliesByName) {
   EXPECT_EQ(refusal([&] { copy.add("bytelm", nullptr); }), "there is a model family \"bytelm\" already");
 }
 
+// A table of positions, and the first rows of one: the command continues a sequence, and neither knows where it is.
+TEST_F(Library, ModelsThatCannotContinueASequenceAreRefusedAsSuch) {
+  const std::string dir = (folder_ / "run").string();
+  const auto command = [&](std::vector<std::string> arguments, bool whole_table) {
+    tri::Registry registry;
+    registry.add("tabled", [=](const tri::ModelConfig& c) {
+      return [=, context = c.context](tri::Builder& b, const tri::Batch& in) {
+        const std::int64_t positions = in.tokens.shape()[1];
+        tri::Value table = b.scope("pos").parameter("weight", {whole_table ? positions : context, 16});
+        if (!whole_table) table = slice(table, 0, 0, positions);
+        const tri::Value x = embedding(b.scope("embed"), in.tokens, 256, 16) + table;
+        const tri::Value y = x + attention(b.scope("attn"), x, {.heads = 2, .rotary = 0});
+        return linear_cross_entropy(b.scope("head"), y, in.targets, 256);
+      };
+    });
+    arguments.insert(arguments.begin(), "tabled");
+    std::vector<char*> argv;
+    for (std::string& a : arguments) argv.push_back(a.data());
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    const int code = tri::cli_main(static_cast<int>(argv.size()), argv.data(), registry);
+    return std::pair(code, testing::internal::GetCapturedStdout() + testing::internal::GetCapturedStderr());
+  };
+  for (const bool whole_table : {true, false})
+    for (const std::string context : {"16", "4"}) {
+      const auto [trained, text] =
+          command({"train", "--model.family=tabled", "--model.context=" + context, "--train.batch=4", "--overwrite",
+                   "--data.text=" + text_, "--train.steps=1", "--output.dir=" + dir},
+                  whole_table);
+      ASSERT_EQ(trained, 0) << text;
+      const auto [code, error] = command({"generate", "--from", dir, "--prompt", "the", "--tokens=4"}, whole_table);
+      EXPECT_EQ(code, 2) << error;
+      EXPECT_NE(error.find("model.family = \"tabled\": generation takes a prompt in pieces"), std::string::npos)
+          << error;
+      EXPECT_NE(error.find("the nearest is attention's own rotary positions"), std::string::npos) << error;
+    }
+}
+
 TEST_F(Library, GivesEveryCommandToAUsersModel) {
   const auto run = [](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), "bytelm");

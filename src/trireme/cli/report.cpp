@@ -13,6 +13,7 @@
 #include "trireme/core/error.h"
 #include "trireme/core/text.h"
 #include "trireme/core/version.h"
+#include "trireme/data/tokenizer/utf8.h"
 #include "trireme/device/cuda/cuda.h"
 #include "trireme/planner/machine.h"
 #include "trireme/planner/predict.h"
@@ -100,20 +101,13 @@ std::string printable(const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);
-    // What follows the first byte of a character. Two bytes from C2: C0 and C1 would only spell ASCII in a longer way,
-    // and C2 80 to C2 9F are control characters again.
-    const std::size_t more = lead >= 0xC2 && lead < 0xE0   ? 1
-                             : lead >= 0xE0 && lead < 0xF0 ? 2
-                             : lead >= 0xF0 && lead < 0xF5 ? 3
-                                                           : 0;
-    bool whole = more > 0 && i + more < text.size();
-    for (std::size_t k = 1; whole && k <= more; ++k) whole = (static_cast<unsigned char>(text[i + k]) & 0xC0) == 0x80;
-    if (whole && lead == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0) whole = false;
-    if (whole || (lead >= 0x20 && lead < 0x7F) || lead == '\n' || lead == '\t')
-      out += text.substr(i, whole ? more + 1 : 1);
-    else
-      out += "·";
-    i += whole ? more + 1 : 1;
+    const std::string_view character = std::string_view(text).substr(i, data::utf8_length(text[i]));
+    const bool whole = data::valid_utf8(character) == character.size();
+    // C2 80 to C2 9F are control characters again.
+    const bool control = lead < 0x80 ? (lead < 0x20 || lead == 0x7F) && lead != '\n' && lead != '\t'
+                                     : lead == 0xC2 && whole && static_cast<unsigned char>(character[1]) < 0xA0;
+    out += whole && !control ? character : "·";
+    i += whole && !control ? character.size() : 1;
   }
   return out;
 }

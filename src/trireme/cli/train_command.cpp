@@ -191,6 +191,19 @@ int train_once(Context& context, const TrainArguments& a, Request request, comm:
   return signals.exit_code();
 }
 
+// "; did you mean "runs/gpt2"?", where a folder next to the one that holds no run has one; otherwise nothing.
+std::string nearest_run(const std::filesystem::path& folder) {
+  const std::filesystem::path parent = folder.has_parent_path() ? folder.parent_path() : ".";
+  std::vector<std::string> names;
+  std::error_code unknown;
+  for (const auto& entry : std::filesystem::directory_iterator(parent, unknown))
+    if (train::holds_run(entry.path())) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  const auto near = nearest(folder.filename().string(), names);
+  if (!near) return {};
+  return fmt::format("; did you mean \"{}\"?", (folder.parent_path() / *near).string());
+}
+
 // The run that is resumed by its folder alone, as output.dir: it has a configuration of its own, so that the folder is
 // taken out of `settings`.
 std::optional<std::string> taken_folder(std::vector<std::string>& settings) {
@@ -200,8 +213,9 @@ std::optional<std::string> taken_folder(std::vector<std::string>& settings) {
   if (last == settings.rend()) return std::nullopt;
   std::string folder = last->substr(kFolder.size());
   if (!train::holds_run(folder))
-    refuse("--resume: output.dir = \"{}\" holds no run; name its configuration too, or leave --resume out to start one",
-           folder);
+    refuse(
+        "--resume: output.dir = \"{}\" holds no run; name its configuration too, or leave --resume out to start one{}",
+        folder, nearest_run(folder));
   std::erase_if(settings, names_it);
   return folder;
 }

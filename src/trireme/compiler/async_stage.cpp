@@ -1,6 +1,7 @@
 #include "trireme/compiler/async_stage.h"
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <map>
 #include <numeric>
@@ -37,7 +38,7 @@ class Calls {
 
  private:
   const passes::SlotStates& flight(int micro) {
-    const int slot = micro % (stage_.ahead + 1);
+    const int slot = micro % stage_.slots;
     const auto [known, fresh] = flight_.try_emplace(slot);
     if (fresh) known->second = passes::in_flight_slot(module_, slot);
     return known->second;
@@ -45,7 +46,7 @@ class Calls {
 
   passes::SlotStates version(int micro) const {
     if (stage_.delayed || stage_.ahead == 0) return {};
-    return passes::in_version_slot(module_, micro % stage_.ahead);
+    return passes::in_version_slot(module_, micro % stage_.versions);
   }
 
   void forward(int k) {
@@ -119,13 +120,17 @@ void check_own(const program::Schedule& schedule, int stage) {
   if (schedule.delayed && updates != 1)
     refuse("parallel.pipeline: a delayed schedule has one U in a step, and stage {} has {}; the nearest is \"{}\"",
            stage, updates, nearest);
-  for (const std::vector<Action>* part : {&schedule.fill[at], &step, &schedule.drain[at]})
-    for (std::size_t a = 0; a < part->size(); ++a) {
-      const Action& action = (*part)[a];
+  const std::array<const std::vector<Action>*, 3> parts = {&schedule.fill[at], &step, &schedule.drain[at]};
+  // Before what follows a backward is looked at.
+  for (const std::vector<Action>* part : parts)
+    for (const Action& action : *part)
       if (action.kind == Action::Kind::weight_gradient)
         refuse(
             "parallel.pipeline: an asynchronous schedule has no {}: a backward is whole there; the nearest is \"{}\"",
             to_text(action), nearest);
+  for (const std::vector<Action>* part : parts)
+    for (std::size_t a = 0; a < part->size(); ++a) {
+      const Action& action = (*part)[a];
       const bool updated = a + 1 < part->size() && (*part)[a + 1].kind == Action::Kind::update;
       if (action.kind == Action::Kind::backward && !schedule.delayed && !updated)
         refuse(
@@ -172,8 +177,29 @@ void check_own(const program::Schedule& schedule, int stage) {
 }  // namespace
 
 int AsyncStage::period() const {
-  const int slots = std::lcm(ahead + 1, delayed ? 1 : std::max(ahead, 1));
-  return slots / std::gcd(slots, micro_batches);
+  const int same = std::lcm(slots, std::max(versions, 1));
+  return same / std::gcd(same, micro_batches);
+}
+
+void AsyncStage::choose_slots() {
+  constexpr int kFewPrograms = 4;
+  constexpr int kFewMicroBatches = 128;  // in all programs together
+  const auto few = [&] { return period() <= kFewPrograms || period() * micro_batches <= kFewMicroBatches; };
+  slots = ahead + 1;
+  versions = delayed ? 1 : ahead;
+  if (ahead == 0) return;
+  const int most = slots + std::max(slots / 4, 1);
+  std::vector<std::array<int, 3>> choices;  // slots of both kinds together, of each
+  for (int s = slots; s <= most; ++s)
+    for (int v = versions; v <= (delayed ? versions : most); ++v) choices.push_back({s + v, s, v});
+  std::sort(choices.begin(), choices.end());
+  for (const auto& [both, s, v] : choices) {
+    if (few()) return;
+    const AsyncStage other{.micro_batches = micro_batches, .slots = s, .versions = v};
+    if (other.period() >= period()) continue;
+    slots = s;
+    versions = v;
+  }
 }
 
 std::vector<GraphCall> AsyncStage::calls(const ir::Module& module, Part part, int steps,
@@ -200,6 +226,7 @@ std::optional<AsyncStage> async_stage(const Graphs& graphs, const Plan& plan, in
                  .drain = schedule.drain[at]};
   own.ahead = static_cast<int>(std::count_if(own.drain.begin(), own.drain.end(),
                                              [](const Action& a) { return a.kind == Action::Kind::backward; }));
+  own.choose_slots();
   return own;
 }
 

@@ -183,7 +183,10 @@ passes::Pipeline graph_passes(const Graphs& graphs, const Plan& plan, std::optio
   }
   // After everything that changes what a micro-batch computes, and in which phase.
   if (asynchronous)
-    p.add<passes::InFlight>(passes::InFlight::Options{.ahead = asynchronous->ahead, .delayed = asynchronous->delayed});
+    p.add<passes::InFlight>(passes::InFlight::Options{.ahead = asynchronous->ahead,
+                                                      .delayed = asynchronous->delayed,
+                                                      .slots = asynchronous->slots,
+                                                      .versions = asynchronous->versions});
   // Last: it takes apart what the others know as one.
   if (trains && plan.async_tp && plan.mesh.size_of(ir::kTensorAxis) > 1)
     p.add<passes::AsyncTp>(passes::AsyncTp::Options{.axis = ir::kTensorAxis, .partial = plan.stages() > 1});

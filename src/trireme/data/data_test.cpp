@@ -242,7 +242,7 @@ TEST(Text, TwoFilesGiveOneToEachSide) {
   EXPECT_EQ(data.vocab, 256);
   EXPECT_EQ(data.train->samples(), 1999 / 16);
   EXPECT_EQ(data.eval->samples(), 999 / 16);
-  EXPECT_EQ(data.summary, "2 text files, 3,000 B, 1 whole file held out");
+  EXPECT_EQ(data.summary, "2 text files, 3,000 B, 1 whole file held out, 33% of the bytes");
 }
 
 TEST(Text, OneFileKeepsItsTail) {

@@ -107,6 +107,9 @@ Streams read_source(const TextReader& reader, const TextSource& source, double h
         "data.holdout = 0, name data.eval, or give more text",
         source.pattern, counted(files.size(), "text file"), context);
   held_out = counted(split.held_out.size(), "whole file") + " held out";
+  // Of few files one is more than was asked for.
+  const double share = static_cast<double>(total_bytes(split.held_out)) / static_cast<double>(total_bytes(files));
+  if (share > 2 * holdout) held_out += fmt::format(", {:.0f}% of the bytes", 100 * share);
   return {reader.read(split.train, "data.text"), reader.read(split.held_out, "data.text")};
 }
 

@@ -32,6 +32,11 @@ bool numeric(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
+// "blocks.3", "fc1", and not "add#1", which is the second of its name.
+bool is_numbered(const std::string& layer) {
+  return !layer.empty() && layer.back() >= '0' && layer.back() <= '9' && layer.find('#') == std::string::npos;
+}
+
 }  // namespace
 
 std::vector<bool> made_of_states(const Graph& graph) {
@@ -110,13 +115,15 @@ Chain find_chain(const Graph& graph, const std::vector<bool>& free) {
       if (cut) passing = *open.begin();
       if (!chain.segments.empty()) chain.segments.back().end = i;
       chain.segments.push_back(
-          {i, i, cut ? passing : kNone, layer_of(graph.value(node.outputs.front()).name), begins_chunk});
+          {i, i, cut ? passing : kNone, layer_of(graph.value(node.outputs.front()).name), {}, begins_chunk});
       sends = sends && !begins_chunk;
       named = false;
     }
-    if (!named && !std::all_of(node.outputs.begin(), node.outputs.end(), is_free)) {
-      chain.segments.back().layer = layer_of(graph.value(node.outputs.front()).name);
+    if (!std::all_of(node.outputs.begin(), node.outputs.end(), is_free)) {
+      const std::string layer = layer_of(graph.value(node.outputs.front()).name);
+      if (!named) chain.segments.back().layer = layer;
       named = true;
+      if (std::string& own = chain.segments.back().numbered; own.empty() && is_numbered(layer)) own = layer;
     }
     for (const ValueId id : node.inputs) {
       if (id == kNone) continue;
@@ -139,12 +146,9 @@ const std::string& first_value(const Graph& graph, const Chain& chain, const Seg
 std::vector<std::size_t> layer_begins(const Chain& chain) {
   std::vector<std::size_t> begins;
   std::string last;
-  const auto numbered = [](const std::string& name) {
-    return !name.empty() && name.back() >= '0' && name.back() <= '9';
-  };
   for (std::size_t s = 0; s < chain.segments.size(); ++s) {
-    const std::string& layer = chain.segments[s].layer;
-    if (!numbered(layer) || layer == last) continue;
+    const std::string& layer = chain.segments[s].numbered;
+    if (layer.empty() || layer == last) continue;
     begins.push_back(s);
     last = layer;
   }

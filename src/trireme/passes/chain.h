@@ -19,6 +19,7 @@ struct Segment {
   std::size_t end = 0;
   ir::ValueId input = ir::kNone;  // what enters; kNone for the first, which reads graph inputs alone
   std::string layer;              // of the model, that its first node which is not free belongs to: "blocks.3"
+  std::string numbered;           // the first of the model's numbered layers that it has a part of; empty: of none
   bool begins_chunk = false;      // the first of what a stage does in one go; what enters it is received
   bool gradients_follow = false;  // at once: computing any of it again would gain nothing
 };
@@ -48,7 +49,8 @@ std::vector<bool> made_of_states(const ir::Graph& graph);
 // The name of the value with which a segment begins.
 const std::string& first_value(const ir::Graph& graph, const Chain& chain, const Segment& segment);
 
-// The segments with which the model's numbered layers begin.
+// The segments with which the model's numbered layers begin: the first that has a part of each. What a model does
+// between two layers outside of their scopes is in the segment of the layer that comes next, or in one of its own.
 std::vector<std::size_t> layer_begins(const Chain& chain);
 
 // "blocks.3.attn.qkv.matmul" → "blocks.3", "stages.0.1.bn1.relu" → "stages.0.1", "head.matmul" → "head".

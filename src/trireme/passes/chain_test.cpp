@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/ir/print.h"
+#include "trireme/ops/all.h"
+
 namespace trireme::passes {
 namespace {
 
@@ -14,6 +17,36 @@ TEST(Chain, LayersFollowTheNamesOfTheModel) {
   EXPECT_EQ(layer_of("head.matmul"), "head");
   EXPECT_EQ(layer_of("ln_f.layer_norm:1"), "ln_f");
   EXPECT_EQ(layer_of("x"), "x");
+}
+
+// What a model does outside of its layers' scopes, here a norm before each and the sum behind it, hides none of them.
+TEST(Chain, LayersBeginWhereTheirFirstPartIs) {
+  const ir::Registry registry = ops::builtin();
+  const ir::Module module = ir::parse(R"(module {
+  state @blocks.0.up : f32[8,8] trained
+  state @blocks.1.up : f32[8,8] trained
+  state @blocks.2.up : f32[8,8] trained
+  graph micro {
+    input %x : f32[4,8]
+    %first = relu(%x) : f32[4,8]
+    %blocks.0.matmul = matmul(%first, @blocks.0.up) : f32[4,8]
+    %add = add(%x, %blocks.0.matmul) : f32[4,8]
+    %second = relu(%add) : f32[4,8]
+    %blocks.1.matmul = matmul(%second, @blocks.1.up) : f32[4,8]
+    %add#1 = add(%add, %blocks.1.matmul) : f32[4,8]
+    %third = relu(%add#1) : f32[4,8]
+    %blocks.2.matmul = matmul(%third, @blocks.2.up) : f32[4,8]
+    %add#2 = add(%add#1, %blocks.2.matmul) : f32[4,8]
+    %sum = sum_squares(%add#2) : f32[]
+    output loss = %sum
+  }
+})",
+                                      registry);
+  const ir::Graph& graph = module.graph("micro");
+  const Chain chain = find_chain(graph, free_values(module, graph));
+  std::vector<std::string> begins;
+  for (const std::size_t s : layer_begins(chain)) begins.push_back(chain.segments[s].numbered);
+  EXPECT_EQ(begins, (std::vector<std::string>{"blocks.0", "blocks.1", "blocks.2"}));
 }
 
 }  // namespace

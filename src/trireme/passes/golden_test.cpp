@@ -194,10 +194,12 @@ Pipeline only(const std::string& pass, const ir::Module& module, GoldenOptions o
     p.add<Split>(Split::Options{.stages = std::stoi(take(options, "stages", "2")),
                                 .stage = std::stoi(take(options, "stage", "0")),
                                 .parts = std::stoi(take(options, "parts", "2"))});
-  else if (pass == "in-flight")
-    p.add<InFlight>(InFlight::Options{.ahead = std::stoi(take(options, "ahead", "1")),
-                                      .delayed = take(options, "delayed", "false") == "true"});
-  else if (pass == "tf32")
+  else if (pass == "in-flight") {
+    const int ahead = std::stoi(take(options, "ahead", "1"));
+    const bool delayed = take(options, "delayed", "false") == "true";
+    p.add<InFlight>(
+        InFlight::Options{.ahead = ahead, .delayed = delayed, .slots = ahead + 1, .versions = delayed ? 1 : ahead});
+  } else if (pass == "tf32")
     p.add<Tf32>();
   else if (pass == "zero")
     p.add<Zero>(Zero::Options{.stage = std::stoi(take(options, "stage", "1")),

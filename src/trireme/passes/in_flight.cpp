@@ -171,7 +171,7 @@ class InFlightSplitter {
     std::string name = micro_.value(id).name;
     if (name.starts_with('@')) name.erase(0, 1);
     StateId first = kNone;
-    for (int slot = 0; slot <= options_.ahead; ++slot) {
+    for (int slot = 0; slot < options_.slots; ++slot) {
       ir::State state;
       state.name = fmt::format("{}{}.{}", kSaved, name, slot);
       state.type = micro_.type(id);
@@ -188,11 +188,10 @@ class InFlightSplitter {
 
   // The state itself, where a micro-batch's backward comes before the next update.
   StateId version_of(StateId id) {
-    const int versions = options_.delayed ? 1 : options_.ahead;
-    if (versions == 0) return id;
+    if (options_.versions == 0) return id;
     if (const auto known = versions_.find(id); known != versions_.end()) return known->second;
     StateId first = kNone;
-    for (int slot = 0; slot < versions; ++slot) {
+    for (int slot = 0; slot < options_.versions; ++slot) {
       ir::State state = module_.state(id);
       state.name = version_name(module_.state(id).name, slot);
       state.init = {};

@@ -23,9 +23,9 @@ inline constexpr const char* kStash = "stash";  // keeps the weights as they are
 //   }                                       write set @w/version.0 = @w
 //                                         }
 //
-// A value that the forward phase saves for the gradients becomes a state. There are `ahead` + 1 copies of this state,
-// one for each micro-batch that the stage has in flight. A weight that the gradients read and the update writes has
-// `ahead` older versions next to the newest; with `delayed`, every weight that a micro-batch reads has one older
+// A value that the forward phase saves for the gradients becomes a state. There are `slots` copies of this state, at
+// least one for each micro-batch that the stage has in flight. A weight that the gradients read and the update writes
+// has `versions` older versions next to the newest; with `delayed`, every weight that a micro-batch reads has one older
 // version. The graphs name copy 0, and a program that uses another copy replaces the name (SlotStates).
 //
 // Offloaded values stay offloaded: the copies of a value in another tier, and the versions of a weight there, belong to
@@ -37,6 +37,8 @@ class InFlight : public Pass {
   struct Options {
     int ahead = 0;         // micro-batches in flight between two steps
     bool delayed = false;  // one update per step, of which the next step reads nothing yet (PipeDream-2BW)
+    int slots = 1;         // `ahead` + 1 or more
+    int versions = 0;      // `ahead` or more; with `delayed` one
   };
   explicit InFlight(Options options) : options_(options) {}
   std::string name() const override { return "in-flight"; }

@@ -206,8 +206,15 @@ TEST(Config, ChoicesWithArguments) {
   for (const char* bad : {"interleaved", "interleaved:", "interleaved:0", "interleaved:1.5", "interleaved:2x", "1F1B",
                           "file:", "zero-bubble:2"})
     EXPECT_NE(refusal("", {std::string("parallel.pipeline=") + bad}).find("must be one of"), std::string::npos) << bad;
-  for (const char* bad : {"topk:0", "topk:1.5", "topk:nan"})
-    EXPECT_NE(refusal("", {std::string("parallel.compress=") + bad}).find("must be one of"), std::string::npos) << bad;
+  const auto says = [](const std::string& setting, const std::string& what) {
+    EXPECT_NE(refusal("", {setting}).find(what), std::string::npos) << refusal("", {setting});
+  };
+  for (const char* bad : {"topk:0", "topk:1.5", "topk:nan"}) {
+    says(std::string("parallel.compress=") + bad, "must be one of");
+    says(std::string("parallel.compress=") + bad, "; FRACTION is above 0 and at most 1");
+  }
+  says("parallel.compress=powersgd:0", "; RANK is a whole number of at least 1");
+  says("parallel.server=ssp:-1", "; S is a whole number of at least 0");
 }
 
 TEST(Config, CompressionAndWhatItDoesNotGoWith) {
@@ -267,14 +274,17 @@ TEST(Config, WrongPartsOfListsSuggestTheNearest) {
       {"data.augment=flips", "flip"},
       {"data.augment=crop,flop", "crop,flip"},
       {"data.augment=flip+crop", "flip,crop"},
+      // What is given twice is wrong, and no suggestion.
+      {"data.augment=flip,flip", "flip"},
+      {"data.augment=flip flip", "flip"},
+      {"memory.offload=weights,wieghts", "weights"},
   };
   for (const auto& [setting, value] : cases)
     EXPECT_NE(refusal("", {setting}).find(fmt::format("; did you mean \"{}\"?", value)), std::string::npos)
         << refusal("", {setting});
   EXPECT_NE(refusal("[memory]\noffload = [\"weights\", \"optimiser\"]\n").find("; did you mean \"weights,optimizer\"?"),
             std::string::npos);
-  for (const char* far : {"memory.offload=gradients", "memory.offload=optimizer,gradients", "data.augment=rotate",
-                          "data.augment=flip,flip"})
+  for (const char* far : {"memory.offload=gradients", "memory.offload=optimizer,gradients", "data.augment=rotate"})
     EXPECT_EQ(refusal("", {far}).find("did you mean"), std::string::npos) << refusal("", {far});
 }
 

@@ -5,6 +5,7 @@
 #include "trireme/core/error.h"
 #include "trireme/ir/axes.h"
 #include "trireme/program/schedule/generate.h"
+#include "trireme/train/continues.h"
 #include "trireme/train/distil.h"
 
 namespace trireme::train {
@@ -74,6 +75,29 @@ bool updates_each_micro_batch(const Config& config, const CompileOptions& option
   return schedule.asynchronous() && !schedule.delayed;
 }
 
+// The logits of one row of so many tokens.
+void build_predictor(ir::Module& module, const std::string& graph, std::int64_t tokens, const Config& config,
+                     const models::Model& model) {
+  Builder predict(module, graph);
+  predict.training = false;
+  const ir::Value logits = model.build(predict, inputs(predict, config.model, model, {1, tokens}, false), config.model);
+  predict.output("logits", ir::apply1("cast", {logits}, {{"to", std::string("f32")}}));
+}
+
+// The graphs that continue a sequence, which only some models can do.
+void build_pieces(compiler::Graphs& graphs, const Config& config, const models::Model& model) {
+  ir::Module whole;
+  whole.registry = graphs.module.registry;
+  build_predictor(whole, "predict", config.model.context, config, model);
+  try {
+    for (const std::int64_t rows : graphs.prefill)
+      build_predictor(graphs.module, compiler::prefill_graph(rows), rows, config, model);
+  } catch (const Error& e) {
+    refuse_to_continue(config.model.family, fmt::format("this model cannot be built for them: {}", e.message()));
+  }
+  check_continues(config.model.family, graphs, whole, "predict");
+}
+
 void build(compiler::Graphs& graphs, const Config& config, const Registry& registry, bool step_alone,
            bool updates_each) {
   const models::Model& model = registry.models.at(config.model.family);
@@ -96,15 +120,8 @@ void build(compiler::Graphs& graphs, const Config& config, const Registry& regis
     eval.output("loss", loss);
     if (model.images) output_accuracy(eval, loss, in.labels);
   }
-  const auto predictor = [&](const std::string& graph, std::int64_t tokens) {
-    Builder predict(module, graph);
-    predict.training = false;
-    const ir::Value logits =
-        model.build(predict, inputs(predict, config.model, model, {1, tokens}, false), config.model);
-    predict.output("logits", ir::apply1("cast", {logits}, {{"to", std::string("f32")}}));
-  };
-  if (graphs.purpose == Purpose::train) predictor("predict", config.model.context);
-  for (const std::int64_t rows : graphs.prefill) predictor(compiler::prefill_graph(rows), rows);
+  if (graphs.purpose == Purpose::train) build_predictor(module, "predict", config.model.context, config, model);
+  if (!graphs.prefill.empty()) build_pieces(graphs, config, model);
 }
 
 }  // namespace

@@ -392,7 +392,11 @@ std::optional<std::string> as_list(const ListValues& values, std::string_view te
     one = *near;
   }
   if (words.empty()) return std::nullopt;
-  return fmt::format("{}", fmt::join(words, ","));
+  // None is said twice.
+  std::vector<std::string> once;
+  for (const std::string& one : words)
+    if (std::find(once.begin(), once.end(), one) == once.end()) once.push_back(one);
+  return fmt::format("{}", fmt::join(once, ","));
 }
 
 // "8gb" → "8GB", "8g" → "8GiB"

@@ -104,6 +104,19 @@ std::string given_example(const std::string& choice) {
   return argument == "K" || argument == "V" || argument == "RANK" || argument == "S" ? name + ":2" : choice;
 }
 
+// What the argument of a choice may be, where the name before it is right: "topk:2".
+std::string argument_rule(const Rule& rule, std::string_view given) {
+  for (const std::string& choice : rule.choices) {
+    const std::size_t colon = choice.find(':');
+    if (colon == std::string::npos || !given.starts_with(choice.substr(0, colon + 1))) continue;
+    const std::string argument = choice.substr(colon + 1);
+    if (argument == "PATH" || argument.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ") != std::string::npos) continue;
+    if (argument == "FRACTION") return "; FRACTION is above 0 and at most 1";
+    return fmt::format("; {} is a whole number of at least {}", argument, argument == "S" ? 0 : 1);
+  }
+  return {};
+}
+
 [[noreturn]] void mismatch(const Key& key, const Raw& raw) {
   std::string near;
   std::string given;
@@ -114,7 +127,8 @@ std::string given_example(const std::string& choice) {
       if (const auto* word = std::get_if<std::string>(&item.value)) given += (given.empty() ? "" : ",") + *word;
   if (const auto best = given.empty() ? std::nullopt : meant_value(key, given); best && *best != given)
     near = fmt::format("; did you mean \"{}\"?", given_example(*best));
-  refuse("{} must be {}, got {}{}", key.name, expectation(key), raw.shown(), near);
+  const std::string rule = argument_rule(key.rule, given);
+  refuse("{} must be {}, got {}{}", key.name, expectation(key), raw.shown(), rule.empty() ? near : rule);
 }
 
 std::optional<double> as_number(const Raw& raw) {
