@@ -91,6 +91,16 @@ void add_plan(Settings& to, const Plan& from) {
 #undef TRI_OPTION
 #undef TRI_CHOICE
 
+// The options as a program names them: fields, and the functions that are given files.
+OptionNames public_names() {
+  OptionNames names;
+  names.text = "text_files";
+  names.tokens = "token_files";
+  names.images = "image_files";
+  names.image = "size";
+  return names;
+}
+
 }  // namespace
 
 train::Config settings(const Pretrained& from, const Data& data, const TrainOptions& options, const Plan& plan,
@@ -102,7 +112,7 @@ train::Config settings(const Pretrained& from, const Data& data, const TrainOpti
   add_data(all, data);
   add_training(all, options);
   add_plan(all, plan);
-  return train::make_config(all.entries, options.name, families);
+  return train::make_config(all.entries, options.name, families, public_names());
 }
 
 train::Config settings(ModelConfig model, const Data& data, const TrainOptions& options, const Plan& plan,
@@ -122,7 +132,7 @@ train::Config settings(ModelConfig model, const Data& data, const TrainOptions& 
   add_data(all, data);
   add_training(all, options);
   add_plan(all, plan);
-  return train::make_config(all.entries, model.family, families);
+  return train::make_config(all.entries, model.family, families, public_names());
 }
 
 }  // namespace trireme

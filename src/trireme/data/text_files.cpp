@@ -42,7 +42,7 @@ bool hidden(const fs::path& path) { return path.filename().string().starts_with(
 
 class Finder {
  public:
-  explicit Finder(std::string key) : key_(std::move(key)) {}
+  explicit Finder(std::string_view key) : key_(key) {}
 
   void add_file(const fs::path& path, const std::string& name) {
     std::error_code error;
@@ -99,7 +99,7 @@ std::vector<std::string> standard_header_folders() {
   return {kStandardHeaders};
 }
 
-std::vector<TextFile> find_text_files(std::span<const std::string> paths, const std::string& key) {
+std::vector<TextFile> find_text_files(std::span<const std::string> paths, std::string_view key) {
   Finder finder(key);
   for (const std::string& path : paths) {
     if (path == kStandardHeaders) {

@@ -55,7 +55,9 @@ data::Data open_data(Config& config, const models::Families& families, const dat
   shape.image = asked("model.image", c.image);
   shape.channels = asked("model.channels", c.channels);
   shape.classes = asked("model.classes", c.classes);
-  data::Data data = data::open_data(config.data, shape, options);
+  data::OpenOptions named = options;
+  named.names = config.names;
+  data::Data data = data::open_data(config.data, shape, named);
   if (config.train.eval_every > 0 && data.eval == nullptr && shape.images)
     refuse(
         "train.eval_every = {} needs held-out data, and data.images = \"{}\" has no files for tests: set data.holdout "

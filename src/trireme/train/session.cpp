@@ -73,8 +73,10 @@ Session::Session(const Compiled& compiled, const SessionOptions& options) : comp
   }
   ranks_.resize(static_cast<std::size_t>(all));
   if (all == 1) {
-    ranks_.front() = std::make_unique<Rank>(
-        compiled, Rank::Place{.threads = options.threads, .disk = options.disk, .algorithms = options.algorithms});
+    ranks_.front() = std::make_unique<Rank>(compiled, Rank::Place{.threads = options.threads,
+                                                                  .disk = options.disk,
+                                                                  .names = options.names,
+                                                                  .algorithms = options.algorithms});
     return;
   }
   groups_.resize(ranks_.size());
@@ -108,6 +110,7 @@ void Session::join(comm::Communicator& world, int number, std::size_t here, cons
                             .here = here,
                             .threads = options.threads,
                             .disk = options.disk,
+                            .names = options.names,
                             .groups = groups_[here].get(),
                             .algorithms = options.algorithms},
                            options.timeout);
