@@ -148,7 +148,7 @@ Data open_text(const DataConfig& config, const SampleShape& shape, const OpenOpt
   data.train = mix(parts);
   if (parts.size() > 1 && config.eval.empty() && eval.size() > 0)
     held_out = format_count(static_cast<std::uint64_t>(eval.size())) + " tokens held out";
-  const bool only_headers = config.text == std::vector<std::string>{kStandardHeaders};
+  const bool only_headers = config.text == std::vector<std::string>{kCxxHeaders};
   std::string amount = megabytes(bytes);
   if (!reader.plain())
     amount += fmt::format(", {} tokens by {}", format_count(static_cast<std::uint64_t>(train.size() + eval.size())),

@@ -96,20 +96,20 @@ std::vector<std::string> standard_header_folders() {
     }
     if (!folders.empty()) return folders;
   }
-  return {kStandardHeaders};
+  return {kCxxHeaders};
 }
 
 std::vector<TextFile> find_text_files(std::span<const std::string> paths, std::string_view key) {
   Finder finder(key);
   for (const std::string& path : paths) {
-    if (path == kStandardHeaders) {
+    if (path == kCxxHeaders) {
       for (const std::string& folder : standard_header_folders()) {
         std::error_code unknown;
         if (!fs::is_directory(folder, unknown))
           refuse(
               "{}: this machine has no C++ standard library headers (no c++ on the path, no {}); name files or "
               "folders of text",
-              key, kStandardHeaders);
+              key, kCxxHeaders);
         finder.add_folder(folder);
       }
       continue;
