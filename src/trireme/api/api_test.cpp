@@ -297,7 +297,7 @@ TEST_F(Library, NamesTheFieldsOfDataAndModels) {
     EXPECT_EQ(message.substr(0, begin.size()), begin);
   };
   expect_begin(said({}, tri::text_files({"no/such/file"})), "text_files: there is no file or folder no/such/file");
-  expect_begin(said({}, tri::text_files({})), "text_files is empty: name files, folders or globs");
+  expect_begin(said({}, tri::text_files({})), "there is nothing to train on: name text in text_files, or token");
   expect_begin(said({}, tri::token_files({text_}, {})), "vocab must be given with token_files, or the tokenizer");
   expect_begin(said({}, tri::token_files({"none.bin"}, {.vocab = 9})), "token_files: there is no file none.bin");
   EXPECT_NE(said({}, tri::text_files({text_}, {.context = 1 << 24})).find("give more data, or a smaller context"),
